@@ -1,13 +1,20 @@
 // Sums of very many terms are sums of the sums of blocks, so that what rounding costs grows with a block and the number of
 // blocks, not with their product:
 //     Y(s) = sum_r X(s, r)  becomes  P(s, b) = sum_i X(s, b * N + i),  Y(s) = sum_b P(s, b)
-// A block is the innermost dims whole, as far as they go, and a part of the next. Sums of products are left to the kernels
-// of contractions, which sum a panel at a time.
+// A block is the innermost dims whole, as far as they go, and a part of the next. Products of matrices are left to the kernels of
+// contractions, which sum a chunk at a time.
 #include "rewrite/product.h"
 #include "rewrite/rules.h"
 
 // Of terms that lie side by side the lanes of vectors sum a part each: such sums are long later.
-enum { LEAST_ROW = 1 << 16, LEAST_COLUMN = 1 << 14, BLOCK = 1 << 10, LEAST_BLOCK = 1 << 8 };
+enum {
+  LEAST_ROW = 1 << 16,
+  LEAST_COLUMN = 1 << 14,
+  FEW_RESULTS = 16,
+  MANY_RESULTS = 256,
+  BLOCK = 1 << 10,
+  LEAST_BLOCK = 1 << 8
+};
 
 typedef struct side {
   const kiln_stmt *s;
@@ -27,9 +34,23 @@ typedef struct blocks {
   bool is_ragged; // the last part goes beyond the end
 } blocks;
 
-static bool is_long_sum(kiln_ctx *cx, kiln_stmt *s) {
+// A sum of products with few results, or of a matrix, whose kernels read it as it lies, by a vector.
+static bool has_few_results(const kiln_stmt *s, const kiln_product *product) {
+  const int64_t n = kiln_dims_elems(s->n_space, s->dims);
+  if (n <= FEW_RESULTS) return true;
+  for (int k = 0; k < 2; k++) {
+    bool moves = false;
+    for (int d = 0; d < s->n_space; d++) moves |= kiln_expr_uses(product->args[k], s->dims[d].name);
+    if (!moves) return n >= MANY_RESULTS;
+  }
+  return false;
+}
+
+// |only_products|: what kernels of GPUs would leave to few threads.
+static bool is_long_sum(kiln_ctx *cx, kiln_stmt *s, bool only_products) {
   kiln_product product;
-  if (s->combiner != KILN_COMBINE_SUM || s->body->dtype != KILN_F32 || s->guard || s->init ||
+  const bool is_wide = s->body->dtype == KILN_F32 || s->body->dtype == KILN_F64;
+  if (s->combiner != KILN_COMBINE_SUM || !is_wide || s->guard || s->init ||
       !kiln_stmt_is_plain(cx, s))
     return false;
   for (int d = s->n_space; d < s->n_space + s->n_reduce; d++)
@@ -38,7 +59,9 @@ static bool is_long_sum(kiln_ctx *cx, kiln_stmt *s) {
   kiln_expr_visit_loads(cx, s->body, see_load, &f);
   if (kiln_dims_elems(s->n_reduce, s->dims + s->n_space) < (f.by_side ? LEAST_ROW : LEAST_COLUMN))
     return false;
-  return !kiln_product_of(cx, s, &product) || product.args[0] == product.args[1];
+  const bool is_product = kiln_product_of(cx, s, &product) && product.args[0] != product.args[1];
+  if (only_products) return is_product && kiln_dims_elems(s->n_space, s->dims) <= FEW_RESULTS;
+  return !is_product || has_few_results(s, &product);
 }
 
 // The greatest divisor of |extent| that is at most |most|.
@@ -74,14 +97,14 @@ static kiln_stmt *sum_blocks(kiln_ctx *cx, kiln_program *p, const kiln_stmt *y, 
   extents[b->dim] = kiln_int(cx, b->n_parts);
   extents[b->dim + 1] = kiln_int(cx, b->part);
   kiln_stmt *s = kiln_stmt_make(cx, p, kiln_symbol_text(cx, p->tensors.data[y->out]->name),
-                                KILN_F32, b->dim + 1, n - b->dim, extents);
+                                y->body->dtype, b->dim + 1, n - b->dim, extents);
   for (int d = 0; d < n; d++) values[d] = kiln_stmt_var(cx, s, d < b->dim ? d : d + 1);
   values[b->dim] = kiln_add(cx, kiln_mul(cx, kiln_stmt_var(cx, s, b->dim), kiln_int(cx, b->part)),
                             values[b->dim]);
   s->body = kiln_expr_substitute(cx, y->body, n, vars, values);
   if (b->is_ragged)
     s->body = kiln_select(cx, kiln_binary(cx, KILN_EXPR_LT, values[b->dim], y->dims[b->dim].extent),
-                          s->body, kiln_float(cx, KILN_F32, 0));
+                          s->body, kiln_float(cx, y->body->dtype, 0));
   s->combiner = KILN_COMBINE_SUM;
   s->origin = y->origin;
   return s;
@@ -96,14 +119,14 @@ static void split(kiln_ctx *cx, kiln_program *p, kiln_stmt *y, const blocks *b) 
   y->body = kiln_tensor_load(cx, p->tensors.data[s->out], index);
 }
 
-int kiln_rule_blocks(kiln_ctx *cx, kiln_program *p) {
+static int split_sums(kiln_ctx *cx, kiln_program *p, bool only_products) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const int n = p->stmts.n;
   kiln_stmt **order = KILN_NEW_ARRAY(&cx->scratch, kiln_stmt *, 2 * n);
   int n_all = 0, n_applied = 0;
   for (int i = 0; i < n; i++) { // new statements come behind all others, in turn
     kiln_stmt *s = p->stmts.data[i];
-    if (is_long_sum(cx, s)) {
+    if (is_long_sum(cx, s, only_products)) {
       const blocks b = find_blocks(s);
       if (b.dim < KILN_MAX_RANK) {
         split(cx, p, s, &b);
@@ -118,3 +141,6 @@ int kiln_rule_blocks(kiln_ctx *cx, kiln_program *p) {
   kiln_arena_rewind(&cx->scratch, mark);
   return n_applied;
 }
+
+int kiln_rule_blocks(kiln_ctx *cx, kiln_program *p) { return split_sums(cx, p, false); }
+int kiln_rule_dots(kiln_ctx *cx, kiln_program *p) { return split_sums(cx, p, true); }

@@ -21,6 +21,7 @@ const kiln_rule kiln_rules[] = {
     {"scale", "constant factors around a contraction with constants are folded into these", .apply_at = kiln_rule_scale},
     {"defer", "what scales an operand along with the result is applied to that", .apply_at = kiln_rule_defer},
     {"blocks", "sums of very many terms are sums of the sums of blocks", .apply = kiln_rule_blocks, .on_cpus = true},
+    {"dots", "products of very many terms with few results are sums of those of blocks", .apply = kiln_rule_dots, .on_gpus = true},
     {"absorb", "what moves elements, and cheap maps, are computed by their readers", .apply = NULL},
     {"taps", "taps of windows that read nothing but padding are left out", .apply = NULL},
     {"winograd", "3x3 convolutions by Winograd's algorithm", .apply = NULL},

@@ -100,6 +100,7 @@ int kiln_rule_repeat(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_resample(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_reassociate(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_blocks(kiln_ctx *cx, kiln_program *p);
+int kiln_rule_dots(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_ones(kiln_ctx *cx, kiln_program *p, kiln_site *site);
 int kiln_rule_merge(kiln_ctx *cx, kiln_program *p, kiln_site *site);
 int kiln_rule_scale(kiln_ctx *cx, kiln_program *p, kiln_site *site);

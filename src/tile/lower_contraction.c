@@ -176,8 +176,36 @@ static bool is_small(const kiln_contraction *k, int64_t n) {
   return kiln_contraction_panel_bytes(k) / (double)n * SHARE <= (double)k->w->m->l2_bytes;
 }
 
+// How many roundings one behind the other a sum of |depth| terms takes in chunks of |chunk|, 0: in one.
+static int64_t roundings(int64_t depth, int64_t chunk) {
+  return chunk ? chunk + depth / chunk : depth;
+}
+
+// A sum that loses digits in one piece, and in chunks that are too many or too large.
+enum { LONG_DEPTH = 1 << 16, MOST_ROUNDINGS = 1 << 12 };
+
+static bool keeps_digits(const kiln_contraction *k, const kiln_tile_candidate *c, int64_t extent) {
+  return roundings(k->depth, k->depth / extent * c->tiling.step[0]) <= MOST_ROUNDINGS;
+}
+
+// Of a long sum only the candidates that keep its digits stay, where there are any.
+static void keep_digits(kiln_lowering *w, const kiln_contraction *k, int64_t extent, int first,
+                        kiln_tile_candidates *io) {
+  int n = first;
+  for (int64_t parts = 2; parts < extent; parts++) { // the fewest that are enough, too
+    if (extent % parts != 0 || roundings(k->depth, k->depth / parts) > MOST_ROUNDINGS) continue;
+    push_candidate(w, extent / parts, 0, io);
+    if (k->direct) push_candidate(w, extent / parts, PACKS_ONCE, io);
+    break;
+  }
+  for (int i = first; i < io->n; i++)
+    if (keeps_digits(k, &io->data[i], extent)) io->data[n++] = io->data[i];
+  if (n > first) io->n = n;
+}
+
 static kiln_status propose_contraction(kiln_lowering *w, kiln_tile_candidates *out) {
   enum { MIN_DEPTH = 256, PACKED_DEPTH = 512, MAX_STEPS = 3 };
+  const int before = out->n;
   kiln_contraction k;
   const kiln_contraction_node node = node_of(w, &(kiln_tiling){0});
   if (!has_form(w) || !kiln_contraction_is(w, &node)) return KILN_OK;
@@ -200,6 +228,8 @@ static kiln_status propose_contraction(kiln_lowering *w, kiln_tile_candidates *o
     if (k.direct) push_candidate(w, extent / n, PACKS_STEPS, out);
     push_candidate(w, extent / n, k.direct ? PACKS_ONCE : 0, out);
   }
+  if (k.depth >= LONG_DEPTH && kiln_dtype_is_float(k.c->body->dtype))
+    keep_digits(w, &k, extent, before, out);
   return KILN_OK;
 }
 

@@ -292,6 +292,25 @@ def define_long_sums():
     case("long_norm", "LayerNormalization", [row, ones], [want.astype(F32)], axis=1, tolerance=(1e-5, 1e-5))
 
 
+def define_long_products():
+    """Of equal terms, each a tenth times a tenth: errors of all go the same way. Their number is that of a block and of the blocks."""
+    for dtype in (F32, numpy.float64):
+        tenth, error = dtype(0.1), 1000 * float(numpy.finfo(dtype).eps) / 2
+        square = numpy.longdouble(tenth) ** 2
+        for m, depth, n, constant in ((1, 1 << 20, 1, []), (1, 200000, 48, []), (4, 65536, 32, [1]), (3, 98304, 40, []), (1, 65536, 256, [1])):
+            if n * depth < 1 << 24 or dtype == F32:
+                case(f"long_product_{m}_{depth}_{n}", "MatMul", [numpy.full((m, depth), tenth), numpy.full((depth, n), tenth)],
+                     [numpy.full((m, n), square * depth).astype(dtype)], constant=constant, tolerance=(error, 0))
+        case("long_convolution", "Conv", [numpy.full((1, 8192, 3, 3), tenth), numpy.full((4, 8192, 3, 3), tenth)],
+             [numpy.full((1, 4, 1, 1), square * 9 * 8192).astype(dtype)], tolerance=(error, 0))
+        case("long_scan", "CumSum", [numpy.full((1, 1 << 20), tenth), I64(1)], [(numpy.arange(1, (1 << 20) + 1)[None] * numpy.longdouble(tenth)).astype(dtype)],
+             constant=[1], tolerance=(error, 0))
+    x = numpy.full((3, 1 << 20), 0.1)
+    for axis in (0, 1):
+        case(f"long_sum_f64_{axis}", "ReduceSum", [x if axis else numpy.ascontiguousarray(x.T), I64([axis])],
+             [numpy.full((3, 1) if axis else (1, 3), numpy.longdouble(0.1) * (1 << 20)).astype(float)], constant=[1], tolerance=(400 * 2.0**-53, 0))
+
+
 def main():
     kiln, pattern = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "*"
     numpy.seterr(all="ignore")
@@ -303,8 +322,10 @@ def main():
     define_resize()
     define_quantize()
     define_long_sums()
+    define_long_products()
     chosen = [c for c in CASES if fnmatch.fnmatch(c.name, pattern) and any(w is not None for w in c.want)]
     wrong = batch.run(kiln, chosen, "--threads", "1")
+    wrong.update(batch.run(kiln, [c for c in chosen if c.name.startswith("long_product_1_1048576")], "--target=sim:cuda:sm_90a"))
     return batch.report(wrong, len(chosen))
 
 

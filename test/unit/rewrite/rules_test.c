@@ -376,6 +376,16 @@ static const rule_case blocks[] = {
     {"p { in f32 X(16411, 3) temp f32 S(3) out f32 Y(3) out f32 Z(3) S(i0:3 | r0:16411) +=! "
      "X(r0, i0) Y(i0:3) = S(i0) + 1f32 Z(i0:3) = S(2 - i0) }",
      1, 4},
+    {"p { in f64 X(2, 70000) out f64 Y(2) Y(i0:2 | r0:70000) +=! X(i0, r0) }", 1, 2},
+    // products: with a result, of a vector by a matrix
+    {"p { in f32 X(65536) in f32 V(65536) out f32 Y(1) Y(i0:1 | r0:65536) +=! X(r0)*V(r0 + i0) }",
+     1, 2},
+    {"p { in f32 X(65537) in f32 V(65537, 256) out f32 Y(256) Y(i0:256 | r0:65537) +=! X(r0)*V(r0, "
+     "i0) }",
+     1, 2},
+    {"p { in f32 X(5, 65536) in f32 V(65536, 4) out f32 Y(5, 4) Y(i0:5, i1:4 | r0:65536) +=! X(i0, "
+     "r0)*V(r0, i1) }",
+     0, 1},
     // the greatest, few terms, products, integers
     {"p { in f32 X(2, 20000) in f32 V(2, 20000) in i32 U(20000) out f32 Y(2) out f32 Z(2) out f32 "
      "W(2) out i32 T(1)\n"
@@ -383,6 +393,12 @@ static const rule_case blocks[] = {
      "X(i0, r0)*V(1 - i0, r0)\n"
      "T(i0:1 | r0:20000) +=! U(r0 + i0) }",
      0, 4},
+};
+
+static const rule_case dots[] = {
+    {"p { in f32 X(65536) in f32 V(65536) out f32 Y(1) Y(i0:1 | r0:65536) +=! X(r0)*V(r0 + i0) }",
+     1, 2},
+    {"p { in f32 X(2, 70000) out f32 Y(2) Y(i0:2 | r0:70000) +=! exp(X(i0, r0)) }", 0, 1},
 };
 
 typedef struct rule_cases {
@@ -403,7 +419,8 @@ static const rule_cases all[] = {{"constants", KILN_LEN(constants), constants, 0
                                  {"repeat", KILN_LEN(repeat), repeat, 1e-6},
                                  {"resample", KILN_LEN(resample), resample, 1e-6},
                                  {"scale", KILN_LEN(scale), scale, 1e-5},
-                                 {"blocks", KILN_LEN(blocks), blocks, 1e-5}};
+                                 {"blocks", KILN_LEN(blocks), blocks, 1e-5},
+                                 {"dots", KILN_LEN(dots), dots, 1e-5}};
 
 static void each_rule_keeps_what_is_computed(void **state) {
   for (size_t i = 0; i < KILN_LEN(all); i++)
