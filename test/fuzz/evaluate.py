@@ -451,6 +451,17 @@ ROUNDED_TERMS = PRODUCTS | {"ReduceSumSquare"}  # a term is itself a product tha
 ZERO_SIGN = set("Relu Max Min Clip Round Ceil Floor Sign ReduceMax ReduceMin GlobalMaxPool MaxPool Mod Hardmax TopK Sum Mean ThresholdedRelu".split())
 
 
+def operand_labels(equation):
+    return equation.replace(" ", "").split("->")[0].split(",")
+
+
+def summed_labels(equation):
+    """The labels of an Einsum that it sums over; None: of one with an ellipsis, or whose result is implied."""
+    if "->" not in equation or "." in equation:
+        return None
+    return "".join(sorted(set("".join(operand_labels(equation))) - set(equation.split("->")[1])))
+
+
 def terms_of(op, xs, outs, node):
     """How many terms an element of the result is a sum of, roughly: from above."""
     if op in ("Softmax", "LogSoftmax"):
@@ -470,6 +481,9 @@ def terms_of(op, xs, outs, node):
         return max(1, int(np.prod(xs[0].shape)) // (1 if op == "MeanVarianceNormalization" else xs[0].shape[0]))
     if op in ("LSTM", "GRU", "RNN"):
         return 4 * xs[0].shape[0] * (xs[0].shape[-1] + xs[2].shape[-1])
+    if op == "Einsum" and summed_labels(node.attrs["equation"]) is not None:
+        extents = {c: e for t, x in zip(operand_labels(node.attrs["equation"]), xs) for c, e in zip(t, x.shape)}
+        return math.prod(extents[c] for c in summed_labels(node.attrs["equation"]))
     if op in ("Sum", "Mean"):
         return len(xs)
     if op in ("Loop", "Scan"):

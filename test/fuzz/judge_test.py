@@ -291,6 +291,15 @@ for n, value in ((768, 0.6407314), (1000, 0.1), (4096, 1 / 3)):
     check(f"ReduceSum of {n} equal terms", g, y, 2 * n, sums.values())
     g, (y,) = chain(x, ("MatMul", [np.ones([n, 1], F32)], {}))
     check(f"MatMul of {n} equal terms", g, y, 2 * n, [s[:, None] for s in sums.values()])
+    g, (y,) = chain(x.reshape(2, 4, -1), ("Einsum", [], {"equation": "abc->a"}))
+    check(f"Einsum of {n} equal terms", g, y, 2 * n, sums.values())
+a, b = positive(F32, 3, 8, 64), positive(F32, 8, 64, 5)
+g, (y,) = chain(a, ("Einsum", [b], {"equation": "abc,bcd->da"}))
+exact, running = np.einsum("abc,bcd->da", a.astype(F64), b.astype(F64)), np.zeros([5, 3], F32)
+for i in range(8):
+    for k in range(64):
+        running += b[i, k][:, None] * a[:, i, k]
+check("Einsum of 512 products", g, y, 2 * 512, [exact, running])
 
 print(f"{checked} verdicts, {failed} not as they must be")
 sys.exit(bool(failed or checked < 300))

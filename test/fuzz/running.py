@@ -2,9 +2,11 @@
 
 Where terms are alike each addition rounds the same way, so that the sum of 768 times 0.64 is off by 200 units in the last place and not by the root of that.
 """
+import math
+
 import numpy as np
 
-from evaluate import F32, F64, _axes_of, is_float
+from evaluate import F32, F64, _axes_of, is_float, operand_labels, summed_labels
 
 LANES = (1, 4, 16)  # sums beside each other, the terms dealt out in turn, that are added up in the end
 MOST = 1 << 20  # multiplications of a product that is added up here
@@ -34,6 +36,8 @@ def running(op, xs, attrs, lanes):
             if min(a.ndim for a in xs) < 2 or not 0 < x.size * xs[1].shape[-1] <= MOST or x.shape[-1] != xs[1].shape[-2]:
                 return None
             return [product(*[a.astype(wide) for a in xs], lanes).astype(x.dtype)]
+        if op == "Einsum":
+            return einsum(xs, attrs["equation"], wide, lanes)
         if op not in OF_TERM:
             return None
         axes = tuple(range(2, x.ndim)) if op == "GlobalAveragePool" else _axes_of(xs, attrs, x.ndim)
@@ -50,6 +54,18 @@ def product(a, b, lanes):
     rank = max(a.ndim, b.ndim)
     a, b = (x.reshape((1,) * (rank - x.ndim) + x.shape) for x in (a, b))
     return add_up(np.moveaxis(a, -1, 0)[..., None] * np.moveaxis(b, -2, 0)[..., None, :], lanes)
+
+
+def einsum(xs, equation, wide, lanes):
+    summed = summed_labels(equation)
+    if not summed or min(x.size for x in xs) == 0:
+        return None
+    from_, to = equation.replace(" ", "").split("->")
+    extents = {c: e for t, x in zip(operand_labels(equation), xs) for c, e in zip(t, x.shape)}
+    if math.prod(extents.values()) > MOST:
+        return None
+    terms = np.einsum(f"{from_}->{summed}{to}", *[x.astype(wide) for x in xs])
+    return [add_up(terms.reshape(-1, *terms.shape[len(summed):]), lanes).astype(xs[0].dtype)]
 
 
 # --- what subtracts a mean
