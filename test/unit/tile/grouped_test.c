@@ -1,5 +1,5 @@
 // Convolutions of several channels a group, channels last: the map behind one is computed by its kernel, and vectors are a group's
-// channels, however few and however many images there are; large images are read piece by piece, for all groups. And sums of what lies channels last, in the order in which it lies.
+// channels, however few and however many images there are, or pixels that lie in rows; large images are read piece by piece, for all groups. And sums of what lies channels last, in the order in which it lies.
 #include "unit/tile/launches.h"
 #include "unit/share.h"
 
@@ -72,6 +72,18 @@ static int widest_vector(const kiln_loop *l) {
   return widest;
 }
 
+// Whether |widest| elements are a group's channels or, of data that lies in rows, as an input's does, neighbours of a row: all of
+// them, or whole vectors; never images.
+static bool has_vectors(const conv *c, const kiln_kernel *k, const kiln_ctx *cx, int widest,
+                        int lanes) {
+  const kiln_stmt *root = k->prog->stmts.data[k->prog->stmts.n - 1];
+  const bool is_image =
+      c->n > 1 && !strcmp(kiln_symbol_text(cx, root->dims[root->n_space - 1].name), "i0");
+  const int row = c->has_front || c->stride > 1 ? 0 : (c->size - 1) / c->stride + 1;
+  return !is_image && (widest % (c->out < lanes ? c->out : lanes) == 0 ||
+                       (row > 1 && widest % (row < lanes ? row : lanes) == 0));
+}
+
 static void check(const conv *c, uint64_t seed) {
   static const char *const machines[] = {"avx2", "avx512vnni"};
   char text[TEXT_ROOM];
@@ -91,13 +103,13 @@ static void check(const conv *c, uint64_t seed) {
   if (sums != launch_of(&k, &kernels, "Z")) fail_msg("one kernel must compute T and Z in %s", text);
   const int widest = widest_vector(kernels.kernels.data[sums->kernel]->loops->body),
             lanes = m.vector_bytes / 4;
-  if (widest % (c->out < lanes ? c->out : lanes) != 0)
-    fail_msg("vectors must be channels of a group, got %d in %s", widest, text);
+  if (!has_vectors(c, kernels.kernels.data[sums->kernel], &k.cx, widest, lanes))
+    fail_msg("vectors must be channels of a group, or of a row, got %d in %s", widest, text);
   check_launches(&k, &kernels, compare_elements, text);
   kernel_close(&k);
 }
 
-static void random_groups_are_one_kernel_with_vectors_of_their_channels(void **state) {
+static void random_groups_are_one_kernel_with_vectors_of_their_channels_or_rows(void **state) {
   enum { CASES = 30 };
   static const int channels[] = {2, 3, 4, 8, 12, 16, 24};
   (void)state;
@@ -142,7 +154,7 @@ static void what_lies_channels_last_is_summed_as_it_lies(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(random_groups_are_one_kernel_with_vectors_of_their_channels),
+      cmocka_unit_test(random_groups_are_one_kernel_with_vectors_of_their_channels_or_rows),
       cmocka_unit_test(what_lies_channels_last_is_summed_as_it_lies)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
