@@ -23,6 +23,8 @@
 enum {
   MAX_BOXES = 64, // that are no parts
   MAX_PHASES = 64,
+  MANY_PARTS =
+      16, // of more, a vector of the result asks each for its lanes; these are copied instead
   GPU_ALIGN = 16 // bytes that GPUs' code moves at once (target/gpu/gpu.h)
 };
 
@@ -653,6 +655,11 @@ static bool may_wait(kiln_ctx *cx, const kiln_program *p, const kiln_users *user
          is_contracted(cx, p, p->tensors.data[loads.data[0]->u.tensor]);
 }
 
+static bool reads_many(kiln_ctx *cx, const kiln_stmt *s) {
+  return s->body->kind == KILN_EXPR_SELECT &&
+         kiln_loads_of(cx, &cx->scratch, s->body).n > MANY_PARTS;
+}
+
 // needs: kiln_tile_layout has run
 // gives: statements renumbered
 kiln_status kiln_tile_assemble(kiln_ctx *cx, kiln_program *p, const kiln_machine *m) {
@@ -664,7 +671,7 @@ kiln_status kiln_tile_assemble(kiln_ctx *cx, kiln_program *p, const kiln_machine
     kiln_stmt *s = p->stmts.data[i];
     if (!s) continue;
     s->waits = is_cpu && may_wait(cx, p, &users, s);
-    if (!s->waits) assemble(cx, p, s, is_cpu, false, &of[i]);
+    if (!s->waits) assemble(cx, p, s, is_cpu, is_cpu && reads_many(cx, s), &of[i]);
   }
   insert_pieces(cx, p, of);
   kiln_arena_rewind(&cx->scratch, mark);

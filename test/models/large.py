@@ -27,6 +27,7 @@ F32 = numpy.float32
 UNARY = {"Neg": numpy.negative, "Abs": numpy.abs, "Relu": lambda x: numpy.maximum(x, 0), "Sin": numpy.sin, "Floor": numpy.floor}
 BINARY = {"Max": numpy.maximum, "Min": numpy.minimum, "Add": numpy.add, "Sub": numpy.subtract, "Mul": numpy.multiply}
 CASES = {}
+KERNELS = {"uneven": 9, "concat": 2}  # different ones, at most: a copy for each shape
 
 
 class Graph:
@@ -262,6 +263,14 @@ def many(op, how):
     return g, g.node(op, names, how([g.values[x] for x in names]), **({"axis": 0} if op == "Concat" else {}))
 
 
+@case
+def uneven(_):
+    """Tensors of the caller side by side, in rows: each is copied, and no code chooses among them for each element."""
+    made = random.Random(5)
+    g = begin(*[(3, made.randrange(1, 9)) for _ in range(2000)])
+    return g, g.node("Concat", list(g.feeds), numpy.concatenate([g.values[x] for x in g.feeds], 1), axis=1)
+
+
 CASES["concat"] = lambda _: many("Concat", numpy.concatenate)
 CASES["sum"] = lambda _: many("Sum", lambda v: numpy.sum(v, 0, dtype=numpy.float64).astype(F32))
 CASES["max"] = lambda _: many("Max", lambda v: numpy.max(v, 0))
@@ -292,6 +301,10 @@ def check(kiln, name, folder):
     want = g.values[output]
     if got.shape != want.shape or not numpy.allclose(got, want, rtol=1e-4, atol=1e-4, equal_nan=True):
         return f"differs from NumPy by {numpy.abs(got - want).max() if got.shape == want.shape else got.shape}"
+    if name in KERNELS:
+        why = run(kiln, "compile", path, "--dump=schedule", "--dump-dir", folder, "--no-cache", "-o", folder / "m.so")
+        kernels = (folder / "schedule.txt").read_text().count("\nkernel ") + 1
+        why = why or ("" if kernels <= KERNELS[name] else f"{kernels} kernels, not {KERNELS[name]} at most")
     small = name in ("fibonacci", "codes", "sum", "every_way")
     for words in (("explain", path), ("compile", path, "--dump=prim,loop,schedule,c", "--no-cache", "-o", folder / "m.so")) if small else ():
         why = why or run(kiln, *words)
