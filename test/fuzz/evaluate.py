@@ -479,6 +479,10 @@ def terms_of(op, xs, outs, node):
         return max(1, int(np.prod(xs[0].shape[1 if op == "GroupNormalization" else 2:])))
     if op in ("MeanVarianceNormalization", "LayerNormalization", "SkipLayerNormalization", "LpPool", "AveragePool"):
         return max(1, int(np.prod(xs[0].shape)) // (1 if op == "MeanVarianceNormalization" else xs[0].shape[0]))
+    if op == "RMSNormalization":
+        return math.prod(xs[0].shape[node.attrs.get("axis", -1) % xs[0].ndim:])
+    if op in ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"):  # a sum over classes for each, of which all are added up
+        return xs[0].shape[1] if node.attrs.get("reduction") == "none" else xs[0].size
     if op in ("LSTM", "GRU", "RNN"):
         return 4 * xs[0].shape[0] * (xs[0].shape[-1] + xs[2].shape[-1])
     if op == "Einsum" and summed_labels(node.attrs["equation"]) is not None:
@@ -521,13 +525,13 @@ ABSOLUTE = {"HardSigmoid": lambda x: 1 + np.abs(x), "HardSwish": lambda x: np.ab
 BIASED = ("FastGelu", "BiasGelu")  # maps of the sum of their operands
 # Those whose result may be wrong by the roundoff of the largest element that it is made of, times this.
 BY_NORM = {"DFT": 8, "STFT": 8, "If": 8, "Loop": 32, "Scan": 32, "LSTM": 16, "GRU": 16, "RNN": 16, "Resize": 32, "Upsample": 32, "GridSample": 16, "AffineGrid": 4, "Det": 8,
-           "RoiAlign": 8, "LogSoftmax": 4, "LayerNormalization": 4, "SkipLayerNormalization": 4, "InstanceNormalization": 4,
+           "RoiAlign": 8, "LogSoftmax": 4, "SoftmaxCrossEntropyLoss": 4, "LayerNormalization": 4, "SkipLayerNormalization": 4, "InstanceNormalization": 4,
            "GroupNormalization": 4, "MeanVarianceNormalization": 4, "BlackmanWindow": 4, "HannWindow": 4, "HammingWindow": 4, "DeformConv": 8}
 
 
 # What subtracts a mean, which is a sum and rounded twice: of elements that are nearly equal that is all there is.
 CENTRED = ("MeanVarianceNormalization", "LayerNormalization", "SkipLayerNormalization", "InstanceNormalization", "GroupNormalization")
-LOGS = ("ReduceLogSum", "ReduceLogSumExp", "LogSoftmax")
+LOGS = ("ReduceLogSum", "ReduceLogSumExp", "LogSoftmax", "SoftmaxCrossEntropyLoss")
 
 
 def may_be_transformed(x, w, attrs):

@@ -272,6 +272,10 @@ x, scale, bias, mean, var = (np.array(v, F32).reshape(-1) for v in (0.7123, 1.3,
 g, (y,) = chain(x.reshape(1, 1), ("BatchNormalization", [scale, bias, mean, var], {"epsilon": 1e-5}))
 factor = scale / np.sqrt(var + F32.type(1e-5))
 expect_all("BatchNormalization of one element", g, y, [x * factor + (bias - mean * factor)], [y.array + F32.type(3e-6), y.array - F32.type(3e-6)])
+x, labels = np.full([2, 3], -9, F32), np.array([0, 0])
+x[:, 0] = 0
+g, (y,) = chain(x, ("SoftmaxCrossEntropyLoss", [labels], {"reduction": "none"}))
+expect_all("a loss near 0", g, y, [y.array, np.log(np.exp(x).sum(1))], [y.array + F32.type(6e-6), y.array * F32.type(2)])
 a, b = np.array([2.5, 1, 1], F16), np.array([0.0816, 0.3, 0.125], F16)
 g, (y,) = chain(a, ("Sum", [b], {}), ("Mul", [np.full(3, 3, F16)], {}))
 wide = ((a.astype(F32) + b.astype(F32)) * 3).astype(F16)
