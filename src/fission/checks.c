@@ -33,8 +33,8 @@ static bool is_proved(const maker *m) {
          kiln_proves(cx, kiln_compare(cx, KILN_EXPR_LT, u->index, u->end), &ranges);
 }
 
-// C(0) = the greatest index out of range, or KILN_IN_RANGE.
-static kiln_stmt *make_stmt(const maker *m) {
+// C(0) = the greatest of |value(index)|, or KILN_IN_RANGE, which is the least number, where none is used.
+static kiln_stmt *make_greatest(const maker *m, const char *name, const kiln_expr *value) {
   kiln_ctx *cx = m->cx;
   const kiln_index_use *u = m->u;
   const kiln_expr **extents = KILN_NEW_ARRAY(&cx->scratch, const kiln_expr *, u->n_dims + 1);
@@ -47,17 +47,53 @@ static kiln_stmt *make_stmt(const maker *m) {
     names[n++] = u->dims[d].name;
     extents[n] = u->dims[d].extent;
   }
-  kiln_stmt *s = kiln_stmt_make(cx, m->p, "index_check", KILN_I64, 1, n, extents);
+  kiln_stmt *s = kiln_stmt_make(cx, m->p, name, KILN_I64, 1, n, extents);
   for (int i = 0; i < n; i++) values[i] = kiln_stmt_var(cx, s, 1 + i);
-  const kiln_expr *in_range = kiln_int(cx, KILN_IN_RANGE);
-  const kiln_expr *holds = kiln_both(cx, kiln_compare(cx, KILN_EXPR_GE, u->index, u->least),
-                                     kiln_compare(cx, KILN_EXPR_LT, u->index, u->end));
-  const kiln_expr *found = kiln_select(cx, holds, in_range, u->index);
-  if (u->when) found = kiln_select(cx, u->when, found, in_range);
+  if (u->when) value = kiln_select(cx, u->when, value, kiln_int(cx, KILN_IN_RANGE));
   s->origin = u->origin;
-  s->body = kiln_expr_substitute(cx, found, n, names, values);
+  s->body = kiln_expr_substitute(cx, value, n, names, values);
   s->combiner = n > 0 ? KILN_COMBINE_MAX : KILN_COMBINE_NONE;
   return s;
+}
+
+// The greatest index out of range, or KILN_IN_RANGE.
+static kiln_stmt *make_stmt(const maker *m) {
+  kiln_ctx *cx = m->cx;
+  const kiln_index_use *u = m->u;
+  const kiln_expr *holds = kiln_both(cx, kiln_compare(cx, KILN_EXPR_GE, u->index, u->least),
+                                     kiln_compare(cx, KILN_EXPR_LT, u->index, u->end));
+  return make_greatest(m, "index_check",
+                       kiln_select(cx, holds, kiln_int(cx, KILN_IN_RANGE), u->index));
+}
+
+// The same in two steps, of which the one over all indices does less: as an unsigned number, what an index is above the least
+// one says by itself whether it is in range. The sign bit is turned, so that unsigned numbers are in order as signed ones.
+static kiln_stmt *make_keys(const maker *m) {
+  kiln_ctx *cx = m->cx;
+  const kiln_expr *above = kiln_sub(cx, m->u->index, m->u->least);
+  return make_greatest(m, "index_keys",
+                       kiln_binary(cx, KILN_EXPR_BXOR, above, kiln_int(cx, INT64_MIN)));
+}
+
+static kiln_stmt *make_found(const maker *m, const kiln_stmt *keys) {
+  kiln_ctx *cx = m->cx;
+  const kiln_index_use *u = m->u;
+  const kiln_expr *one = kiln_int(cx, 1), *sign = kiln_int(cx, INT64_MIN);
+  kiln_stmt *s = kiln_stmt_make(cx, m->p, "index_check", KILN_I64, 1, 0, &one);
+  const kiln_expr *at = kiln_stmt_var(cx, s, 0);
+  const kiln_expr *key = kiln_tensor_load(cx, m->p->tensors.data[keys->out], &at);
+  const kiln_expr *limit = kiln_binary(cx, KILN_EXPR_BXOR, kiln_sub(cx, u->end, u->least), sign);
+  const kiln_expr *index = kiln_add(cx, kiln_binary(cx, KILN_EXPR_BXOR, key, sign), u->least);
+  s->origin = u->origin;
+  s->body = kiln_select(cx, kiln_compare(cx, KILN_EXPR_LT, key, limit), kiln_int(cx, KILN_IN_RANGE),
+                        index);
+  return s;
+}
+
+// Whether the range is known, and there are many indices.
+static bool has_keys(const maker *m, const kiln_stmt *s) {
+  return kiln_expr_is_int(m->u->least, NULL) && kiln_expr_is_int(m->u->end, NULL) &&
+         s->n_reduce > 0;
 }
 
 static kiln_index_check row_of(const maker *m) {
@@ -76,9 +112,12 @@ static bool is_same(const kiln_stmt *a, const kiln_stmt *b) {
 }
 
 static bool is_known(const maker *m, const kiln_checks *checks, const kiln_stmt *s) {
+  const kiln_index_check own = row_of(m);
   for (int i = 0; i < checks->all.n; i++) {
-    const kiln_tensor *t = m->p->tensors.data[checks->all.data[i].tensor];
-    if (is_same(m->p->stmts.data[t->def], s)) return true;
+    const kiln_tensor *t = m->p->tensors.data[checks->all.data[i].keys];
+    const kiln_index_check *row = &checks->all.data[i].row;
+    if (row->least == own.least && row->end == own.end && is_same(m->p->stmts.data[t->def], s))
+      return true;
   }
   return false;
 }
@@ -140,8 +179,14 @@ kiln_status kiln_check_index(kiln_ctx *cx, kiln_program *p, kiln_checks *io,
   if (!io || is_proved(&m)) return KILN_OK;
   kiln_stmt *s = make_stmt(&m);
   if (is_constant(&m, s)) return check_now(&m, s);
-  if (is_known(&m, io, s)) undo(&m);
-  else KILN_VEC_PUSH(&cx->perm, &io->all, (kiln_pending_check){row_of(&m), s->out});
+  if (has_keys(&m, s)) {
+    undo(&m);
+    s = make_keys(&m);
+  }
+  const kiln_stmt *keys = s;
+  if (is_known(&m, io, keys)) return undo(&m), KILN_OK;
+  if (has_keys(&m, s)) s = make_found(&m, keys);
+  KILN_VEC_PUSH(&cx->perm, &io->all, (kiln_pending_check){row_of(&m), keys->out, s->out});
   return KILN_OK;
 }
 

@@ -1,5 +1,5 @@
 // Indices that only the run knows: each is held in range where it is used, so that nothing foreign is read or written,
-// and a statement beside finds the greatest one that is not: a reduction over the indices themselves, once for each and
+// and a statement beside finds one that is not: a reduction over the indices themselves, once for each and
 // not for each element that they choose. It is a statement like others, for every target.
 #ifndef KILN_FISSION_CHECKS_H
 #define KILN_FISSION_CHECKS_H
@@ -8,6 +8,7 @@
 
 typedef struct kiln_pending_check {
   kiln_index_check row;
+  int keys;   // i64 (1), what |tensor| is made of, or that
   int tensor; // i64 (1)
 } kiln_pending_check;
 

@@ -105,7 +105,7 @@ typedef struct kiln_program {
   // finds for an output before them, the one of this number, whose own shape is the most that it can be.
   KILN_VEC(int) shape_of;
   // Where there are any, one more output stands behind these, no part of the interface either: an i64 for each check,
-  // KILN_IN_RANGE or the greatest index that the run found out of range.
+  // KILN_IN_RANGE or an index that the run found out of range.
   KILN_VEC(kiln_index_check) checks;
   kiln_map names; // private to prim.c: name to the next suffix to try; made on first use
 } kiln_program;
