@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Times attention (12 heads of 64, batch 1, f32) at several lengths: Kiln, ONNX Runtime, oneDNN and OpenVINO, interleaved, medians.
 
-usage: bench/attention.py [--threads N,...] [--lengths M,...] [--seconds S] [--build DIR] [--json FILE]
+usage: bench/attention.py [--threads N,...] [--lengths M,...] [--seconds S] [--spread F] [--build DIR] [--json FILE]
 
 All get one graph, softmax(Q K^T / 8) V with Q, K and V as (12, M, 64). ONNX Runtime runs it as MatMul, Softmax and MatMul, and
 as its own fused operator, com.microsoft.MultiHeadAttention, which gets (1, M, 768); oneDNN as two matrix products and a softmax
 through its C API; OpenVINO as its ScaledDotProductAttention, in f32. The share is of the peak that `kiln device` shows, counting the products alone. `arena` is what a session of
-Kiln allocates besides inputs and outputs.
+Kiln allocates besides inputs and outputs. --spread multiplies Q: by 200, as sharp attention and additive masks do, it makes many
+weights subnormal numbers, which are slow on many processors.
 """
 import argparse
 import ctypes
@@ -154,9 +155,10 @@ def peak_gflops(threads):
     return min(found) * threads if found else None
 
 
-def measure(m, threads, seconds, scratch):
+def measure(m, threads, seconds, spread, scratch):
     rng = np.random.default_rng(0)
     feeds = {n: rng.uniform(-1, 1, (HEADS, m, DIM)).astype(np.float32) for n in "QKV"}
+    feeds["Q"] *= np.float32(spread)
     wide = {n: merged(x) for n, x in feeds.items()}
     plain = plain_graph(scratch / "plain.onnx", m)
     compare.compile_module(plain, threads, [], scratch / "plain.so")
@@ -209,6 +211,7 @@ def main():
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--lengths", default="128,512,2048,8192")
     parser.add_argument("--seconds", type=float, default=2, help="of each, at each length")
+    parser.add_argument("--spread", type=float, default=1)
     parser.add_argument("--build", type=pathlib.Path, default=compare.BUILD)
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
@@ -219,7 +222,7 @@ def main():
         peak = peak_gflops(threads)
         for m in map(int, options.lengths.split(",")):
             with tempfile.TemporaryDirectory() as scratch:
-                rows.append(measure(m, threads, options.seconds, pathlib.Path(scratch)))
+                rows.append(measure(m, threads, options.seconds, options.spread, pathlib.Path(scratch)))
             print_row(rows[-1], peak)
             if options.json:
                 options.json.write_text(json.dumps(rows, indent=1) + "\n")

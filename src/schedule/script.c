@@ -102,14 +102,16 @@ static kiln_status run_merge(const line *w) {
 static kiln_status run_stream(const line *w) {
   kiln_symbol loops[MAX_WORDS];
   const char *copy = NULL;
+  bool flushes = false;
   int n = 0;
   for (int i = 2; i < w->n && !copy; i++) {
-    if (i + 1 < w->n && !w->quoted[i] && strcmp(w->words[i], "copy") == 0)
+    if (!w->quoted[i] && strcmp(w->words[i], "flush") == 0) flushes = true;
+    else if (i + 1 < w->n && !w->quoted[i] && strcmp(w->words[i], "copy") == 0)
       copy =
           kiln_arena_strndup(&w->s->cx->perm, w->begin[i + 1], (size_t)(w->end - w->begin[i + 1]));
     else loops[n++] = name(w, i);
   }
-  return kiln_stream_copy(w->s, n, loops, name(w, 1), copy);
+  return kiln_stream(w->s, n, loops, name(w, 1), flushes, copy);
 }
 
 static kiln_status run_parallel(const line *w) { return kiln_parallel(w->s, name(w, 1)); }
@@ -300,7 +302,7 @@ static const struct {
     {"fuse", "fuse OUTER INNER FUSED", 4, 4, run_fuse},
     {"reorder", "reorder LOOP...", 2, MAX_WORDS, run_reorder},
     {"merge", "merge FIRST SECOND [SHIFT]", 3, 4, run_merge},
-    {"stream", "stream NAME LOOP LOOP... [copy EXPRESSION]", 4, MAX_WORDS, run_stream},
+    {"stream", "stream NAME LOOP LOOP... [flush] [copy EXPRESSION]", 4, MAX_WORDS, run_stream},
     {"parallel", "parallel LOOP", 2, 2, run_parallel},
     {"vectorize", "vectorize LOOP", 2, 2, run_vectorize},
     {"unroll", "unroll LOOP", 2, 2, run_unroll},

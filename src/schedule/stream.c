@@ -39,6 +39,7 @@ typedef struct streaming {
   part *top;             // whose result is M; NULL as long as none is known
   kiln_dtype rounded;    // what the weights are rounded to
   const kiln_expr *base; // of the powers that they are; NULL: e
+  bool flushes;          // weights that would be subnormal are 0
   kiln_symbol copies;    // the loop of M's that counts copies of it; 0: none
   const kiln_expr *copy; // the one by which weights are computed
   kiln_buffer *before, *shift, *scale, *weights;
@@ -616,6 +617,14 @@ static kiln_status make_shift(streaming *t, kiln_loop **out) {
   return KILN_OK;
 }
 
+// exp(d) where that is a normal number, and 0 below.
+static const kiln_expr *normal_power(streaming *t, const kiln_expr *d) {
+  kiln_ctx *cx = t->e.cx;
+  const kiln_expr *least = kiln_float(cx, d->dtype, d->dtype == KILN_F64 ? -708.396 : -87.33654);
+  return kiln_select(cx, kiln_binary(cx, KILN_EXPR_LT, d, least), kiln_float(cx, d->dtype, 0),
+                     power(t, kiln_binary(cx, KILN_EXPR_MAX, d, least)));
+}
+
 // The loops of the maximum once more, for the weights: NAME.0, ...
 static kiln_status make_weights(streaming *t, kiln_loop **out) {
   kiln_edit *e = &t->e;
@@ -633,7 +642,8 @@ static kiln_status make_weights(streaming *t, kiln_loop **out) {
     if (copy) at[k] = kiln_expr_substitute(cx, at[k], 1, &t->copies, &copy);
   }
   const kiln_expr *u = kiln_expr_substitute(cx, top->store->value, n, from, w.at);
-  const kiln_expr *value = power(t, kiln_sub(cx, u, load_at(t, t->shift, at)));
+  const kiln_expr *d = kiln_sub(cx, u, load_at(t, t->shift, at)),
+                  *value = t->flushes ? normal_power(t, d) : power(t, d);
   if (t->rounded != value->dtype) value = kiln_cast(cx, t->rounded, value);
   kiln_loop *body = kiln_store_make(cx, t->weights, w.at, KILN_COMBINE_NONE, value);
   for (int i = top->depth - 1; i > 0; i--)
@@ -872,12 +882,16 @@ static kiln_status read_copy(streaming *t, const char *text) {
                      extent, kiln_edit_text(e, t->name), text);
 }
 
-kiln_status kiln_stream(kiln_schedule *s, int n, const kiln_symbol *loops, kiln_symbol name) {
-  return kiln_stream_copy(s, n, loops, name, NULL);
+static kiln_status check_flush(streaming *t) {
+  const kiln_dtype type = t->top ? t->top->to->dtype : KILN_I64;
+  if (t->base || (type != KILN_F32 && type != KILN_F64))
+    return kiln_refuse(&t->e, "weights to be flushed must be powers of e in f32 or f64");
+  t->flushes = true;
+  return KILN_OK;
 }
 
-kiln_status kiln_stream_copy(kiln_schedule *s, int n, const kiln_symbol *loops, kiln_symbol name,
-                             const char *copy) {
+kiln_status kiln_stream(kiln_schedule *s, int n, const kiln_symbol *loops, kiln_symbol name,
+                        bool flushes, const char *copy) {
   streaming t = {.e = kiln_edit_begin(s, "stream", name), .name = name, .n = n};
   kiln_edit *e = &t.e;
   KILN_TRY(kiln_edit_new_buffer(e, name));
@@ -885,12 +899,14 @@ kiln_status kiln_stream_copy(kiln_schedule *s, int n, const kiln_symbol *loops, 
   KILN_TRY(check_order(&t));
   KILN_TRY(analyse_parts(&t));
   if (copy) KILN_TRY(read_copy(&t, copy));
+  if (flushes) KILN_TRY(check_flush(&t));
   KILN_TRY(make_buffers(&t));
   KILN_TRY(join(&t));
   kiln_text line;
   kiln_text_init(&line, &e->cx->perm);
   kiln_text_printf(&line, "stream %s", kiln_edit_word(e, name));
   for (int i = 0; i < n; i++) kiln_text_printf(&line, " %s", kiln_edit_word(e, loops[i]));
+  if (flushes) kiln_text_printf(&line, " flush");
   if (copy) kiln_text_printf(&line, " copy %s", copy);
   return kiln_edit_commit(e, "%s", line.data);
 }

@@ -114,8 +114,8 @@ static kiln_status make_stream(stream *k) {
   KILN_TRY(cut_keys(k, f->sum, "q", &loops[1]));
   KILN_TRY(cut_keys(k, f->mix, "v", &loops[2]));
   k->over = loops[0];
-  KILN_TRY(kiln_stream_copy(&w->s, 3, loops, symbol(k, "w"),
-                            kiln_arena_printf(&w->cx->scratch, "w.%d %% 8 / 2", k->f.n_batch + 1)));
+  KILN_TRY(kiln_stream(&w->s, 3, loops, symbol(k, "w"), false,
+                       kiln_arena_printf(&w->cx->scratch, "w.%d %% 8 / 2", k->f.n_batch + 1)));
   KILN_TRY(kiln_compute_at(&w->s, kiln_product_tensor(w, f->z), k->over, KILN_SCOPE_LOCAL));
   return kiln_compute_at(&w->s, kiln_product_tensor(w, f->x), k->over, KILN_SCOPE_LOCAL);
 }

@@ -138,7 +138,7 @@ static kiln_status make_stream(stream *k) {
   KILN_TRY(split_keys(k, f->mix, k->turned ? f->mix_value : f->mix_row,
                       k->turned ? f->mix_row : f->mix_value, &loops[2]));
   k->over = loops[0];
-  return kiln_stream(&w->s, 3, loops, kiln_symbol_of(w->cx, "w"));
+  return kiln_stream(&w->s, 3, loops, kiln_symbol_of(w->cx, "w"), true, NULL);
 }
 
 // --- the scores of a chunk ---

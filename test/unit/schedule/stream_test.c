@@ -28,6 +28,22 @@ static const table_row rows[] = {
      "for w.0:4 { w[w.0] = exp(X[w.0] - w.shift[0]) } for l:4 { S[0] += w[l] } } } } "
      "for S.end.0:1 { S[0] = M[0] == -inff32 ? nanf32 : S[0] } }",
      NULL},
+    // weights that would be subnormal are 0, and none is computed
+    {"kernel s { param f32 X[4]:(1) workspace f32 M[1]:(1) param f32 S[1]:(1) for a:1 { M[0] = "
+     "-inff32 } for b:1 { S[0] = 0f32 } for n:1 { for j:4 { M[0] max= X[n*4 + j] } } "
+     "for m:1 { for l:4 { S[0] += exp(X[m*4 + l] - M[0]) } } }",
+     "stream w n m flush",
+     "kernel s { param f32 X[4]:(1) workspace f32 M[1]:(1) param f32 S[1]:(1) "
+     "local f32 w.shift[1]:(1) local f32 w[4]:(1) "
+     "for a:1 { M[0] = -inff32 } for b:1 { S[0] = 0f32 } for n:1 { alloc w.shift { alloc w { "
+     "for j:4 { M[0] max= X[j] } for w.shift.0:1 { w.shift[0] = M[0] == -inff32 ? 0f32 : M[0] } "
+     "for w.0:4 { w[w.0] = X[w.0] - w.shift[0] < -87.33654f32 ? 0f32 : "
+     "exp(max(X[w.0] - w.shift[0], -87.33654f32)) } for l:4 { S[0] += w[l] } } } } "
+     "for S.end.0:1 { S[0] = M[0] == -inff32 ? nanf32 : S[0] } }",
+     NULL},
+    {HEAD MAXIMA "for m:4 { for k:2 { for l:2 { S[k] += pow(2f32, X[k, m*2 + l] - M[k]) } } } }",
+     "stream w n m flush", NULL,
+     "schedule: stream w: error: weights to be flushed must be powers of e in f32 or f64"},
     // rounded weights, by one of the copies that the maximum has
     {COPIES "f32(f16(exp(X[m*2 + l] - M[k])))" COPIES_END, "stream w n m copy 1 - w.0",
      "kernel s { param f32 X[8]:(1) workspace f32 M[2]:(1) param f32 S[2]:(1) "
@@ -53,7 +69,7 @@ static const table_row rows[] = {
      "schedule: stream w: error: loop n must stand behind loop m in the same body"},
     {HEAD MAXIMA SUMS "}", "stream w n", NULL,
      "schedule: line 1: error: stream: must be \"stream "
-     "NAME LOOP LOOP... [copy EXPRESSION]\", got 3 words"},
+     "NAME LOOP LOOP... [flush] [copy EXPRESSION]\", got 3 words"},
     {HEAD MAXIMA SUMS "}", "stream w i k", NULL,
      "schedule: stream w: error: loop i must be a reduction loop, got one that indexes buffer M"},
     {HEAD MAXIMA SUMS "}", "stream X n m", NULL,
@@ -146,7 +162,7 @@ static void stream_makes_the_loops_or_says_why_not(void **state) {
 
 static const char *const chunks[] = {"1", "3", "4", "5", "12"};
 
-static void check_scores(const char *text, const char *chunk, uint64_t seed) {
+static void check_scores(const char *text, const char *chunk, const char *flush, uint64_t seed) {
   test_kernel k;
   kiln_schedule s;
   char script[1024];
@@ -155,8 +171,8 @@ static void check_scores(const char *text, const char *chunk, uint64_t seed) {
       "inline P\ninline E\nsplit O.i0 4 shift o i\ncompute_at Y o local\ncompute_at S o local\n"
       "compute_at M o local\nsplit M.r0 %s guard m M.n\nreorder m M.n M.i0\n"
       "split S.r0 %s guard s S.n\nreorder s S.n S.i0\nsplit Y.r0 %s guard y Y.n\n"
-      "reorder y Y.i0 Y.n Y.i1\nstream w m s y\ncompute_at Z m local\n",
-      chunk, chunk, chunk);
+      "reorder y Y.i0 Y.n Y.i1\nstream w m s y%s\ncompute_at Z m local\n",
+      chunk, chunk, chunk, flush);
   kernel_open(&k, text, seed);
   assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &s), KILN_OK);
   if (kiln_schedule_replay(&s, script) != KILN_OK) fail_msg("%s", kernel_message(&k));
@@ -178,9 +194,14 @@ static void streamed_attention_is_the_references_for_any_scores(void **state) {
       ATTENTION("(i1 == i0 ? nanf32 : X(i0, i1))"),
       ATTENTION("(i1 == i0 ? nanf32 : -inff32)"),
       ATTENTION("(i1 == 5 ? X(i0, i1) * 10000f32 : -inff32)"),
+      ATTENTION("(i1 > i0 ? X(i0, i1) - 95f32 : X(i0, i1))"),
+      ATTENTION("X(i0, i1) * 30f32"),
   };
   for (size_t i = 0; i < KILN_LEN(texts); i++)
-    for (size_t c = 0; c < KILN_LEN(chunks); c++) check_scores(texts[i], chunks[c], i);
+    for (size_t c = 0; c < KILN_LEN(chunks); c++) {
+      check_scores(texts[i], chunks[c], "", i);
+      check_scores(texts[i], chunks[c], " flush", i);
+    }
 }
 
 // The sum itself, read by others, is NaN where all is masked: a logarithm of it is, too.
