@@ -210,7 +210,7 @@ def many_kernels(_):
 
 @case
 def very_many_kernels(_):
-    """More than are optimised, of functions and of rows that only some share."""
+    """Short ones, which are not optimised, of functions and rows of different lengths."""
     g, x = begin((1, 700)), []
     for i in range(600):
         part = g.node("Slice", ["x0", g.constant(numpy.array([0])), g.constant(numpy.array([i + 1])), g.constant(numpy.array([1]))],

@@ -249,8 +249,8 @@ static const int *order_by_cost(kiln_ctx *cx, int n, int n_together, int n_modul
 static bool *find_quick(kiln_ctx *cx, int n, int n_together, int n_modules,
                         kiln_loops *const *kernels) {
   bool *is_quick = KILN_NEW_ARRAY(&cx->scratch, bool, n_modules);
-  for (int i = 0; i < n_modules; i++) is_quick[i] = n > KILN_CPU_VERY_MANY_KERNELS;
-  for (int i = 0; i < n && n > KILN_CPU_VERY_MANY_KERNELS; i++)
+  for (int i = 0; i < n_modules; i++) is_quick[i] = n_together > 1;
+  for (int i = 0; i < n && n_together > 1; i++)
     is_quick[i / n_together] &= kiln_cpu_is_short(kernels[i]->body);
   return is_quick;
 }
