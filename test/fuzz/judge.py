@@ -232,7 +232,7 @@ class Members:
             if same and not local.steps and not local.relative:
                 members.append(nominal)
                 continue
-            members.append(self.moved(step, local, {n: self.at[n][k] for n in names}, kept, len(nominal), k))
+            members.append(self.moved(step, local, {n: self.at[n][k] for n in names}, kept, len(nominal), k, ({n: self.at[n][0] for n in names}, nominal)))
             if k == 1 and self.units is not UNIT:  # one is as a plain implementation has it that stores all as halves
                 members[1] = [a if a is None else as_half(a) for a in members[1]]
         self.leave_open(step, node, members, {n: self.at[n] for n in names})
@@ -267,28 +267,39 @@ class Members:
         if mask.any():
             self.anything[name] = mask
 
-    def moved(self, step, local, feed, kept, n_outputs, k):
+    def moved(self, step, local, feed, kept, n_outputs, k, nominal):
         if any(a is None for a in feed.values()):
             return [None] * n_outputs
         node = step.evaluators[self.variant]
         try:
-            sums = self.added_up(step, node, feed, k)
-            feed = feed if sums else local.moved_inputs(feed, kept, self.rng)
-            return sums or local.moved_outputs(self.centred(step, node, feed) or node(feed), list(feed.values()), self.rng)
+            off = self.added_up(step, node, nominal, k)
+            if off is not None:
+                return [shifted(node(feed)[0], off)]
+            feed = local.moved_inputs(feed, kept, self.rng)
+            return local.moved_outputs(self.centred(step, node, feed) or node(feed), list(feed.values()), self.rng)
         except Reject:
             return [None] * n_outputs
 
     @staticmethod
-    def added_up(step, node, feed, k):
-        """Of the first members, a sum as plain loops add it up."""
+    def added_up(step, node, nominal, k):
+        """Of the first members, how far a sum is off as plain loops add it up: that of the nominal terms, for what is equal there no longer is where it was moved."""
         if step.captured or not 0 < k <= len(LANES):
             return None
-        return running(step.op, [feed[n] if n else None for n in step.node.input], node.attrs, LANES[k - 1])
+        feed, y = nominal
+        sums = running(step.op, [feed[n] if n else None for n in step.node.input], node.attrs, LANES[k - 1])
+        with np.errstate(all="ignore"):
+            return sums and sums[0].astype(np.float64) - y[0].astype(np.float64)
 
     def centred(self, step, node, feed):
         if len(step.node.output) > 1:
             return None
         return centred(step.op, [feed[n] for n in step.node.input if n], node.attrs, node.opsets.get("", 1), self.rng, self.units)
+
+
+def shifted(a, off):
+    """|a| with the finite ones of |off| added."""
+    with np.errstate(all="ignore"):
+        return (a.astype(np.float64) + np.where(np.isfinite(off), off, 0)).astype(a.dtype) if a.shape == off.shape else a
 
 
 def as_half(a):

@@ -297,6 +297,8 @@ for n, value in ((768, 0.6407314), (1000, 0.1), (4096, 1 / 3)):
     check(f"MatMul of {n} equal terms", g, y, 2 * n, [s[:, None] for s in sums.values()])
     g, (y,) = chain(x.reshape(2, 4, -1), ("Einsum", [], {"equation": "abc->a"}))
     check(f"Einsum of {n} equal terms", g, y, 2 * n, sums.values())
+g, (y,) = chain(np.full([1, 1, 16, 4], 0.5, F32), ("Tanh", [], {}), ("GlobalAveragePool", [], {}))
+expect_all("the mean of what is computed alike", g, y, [np.cumsum(np.full(64, np.tanh(0.5)), dtype=F32)[-1] / F32.type(64)], [plant(y.array, 128)])
 a, b = positive(F32, 3, 8, 64), positive(F32, 8, 64, 5)
 g, (y,) = chain(a, ("Einsum", [b], {"equation": "abc,bcd->da"}))
 exact, running = np.einsum("abc,bcd->da", a.astype(F64), b.astype(F64)), np.zeros([5, 3], F32)
