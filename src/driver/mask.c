@@ -306,7 +306,8 @@ void kiln_program_mask(kiln_ctx *cx, kiln_program *p, int n, const kiln_reach *r
   for (int i = 0; i < n; i++) {
     kiln_stmt *s = stmts[i];
     const kiln_reach *r = &reaches[i];
-    if (mask_operands(&m, s, r->dim, r->extent)) continue;
+    // what is beyond the end says where a scatter writes: no value is harmless there
+    if (!kiln_stmt_is_scatter(p, s) && mask_operands(&m, s, r->dim, r->extent)) continue;
     const kiln_expr *inside =
         kiln_binary(cx, KILN_EXPR_LT, kiln_stmt_var(cx, s, r->dim), r->extent);
     s->guard = s->guard ? kiln_binary(cx, KILN_EXPR_AND, s->guard, inside) : inside;

@@ -593,16 +593,18 @@ static kiln_status embed(maker *k, const samples *s, const kiln_tensor *dims, ki
   return KILN_OK;
 }
 
-// --- reductions ---
+// --- reductions and scatters ---
 
-// Reductions over extents that vary end there.
+// Reductions over extents that vary end there, and so do all loops of a scatter, as data say where it writes. Other statements
+// write beyond the end what nobody reads there.
 static kiln_status mask(maker *k, const samples *s, const kiln_tensor *dims, kiln_program *p,
                         kiln_range_part *part) {
   KILN_VEC(kiln_reach) reaches = {0};
   kiln_masked masked;
   for (int i = 0; i < p->stmts.n; i++) {
     const kiln_stmt *x = p->stmts.data[i];
-    for (int d = x->n_space; d < x->n_space + x->n_reduce; d++) {
+    const int first = kiln_stmt_is_scatter(p, x) ? 0 : x->n_space;
+    for (int d = first; d < x->n_space + x->n_reduce; d++) {
       const extent e = {EXTENT_STMT, i, d};
       if (!varies(s, e)) continue;
       const kiln_expr *end = fit(k->cx, k->r, s, e);

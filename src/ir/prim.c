@@ -196,6 +196,12 @@ bool kiln_stmt_is_plain(const kiln_ctx *cx, const kiln_stmt *s) {
   return true;
 }
 
+bool kiln_stmt_is_scatter(const kiln_program *p, const kiln_stmt *s) {
+  for (int i = 0; i < p->tensors.data[s->out]->rank; i++)
+    if (s->index[i]->has_load) return true;
+  return false;
+}
+
 void kiln_stmt_visit_loads(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                            void (*visit)(const kiln_expr *load, void *argument), void *argument) {
   kiln_expr_visit_loads(cx, s->body, visit, argument);

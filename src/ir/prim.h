@@ -145,6 +145,7 @@ const kiln_expr *kiln_tensor_load(kiln_ctx *cx, const kiln_tensor *t,
 
 bool kiln_stmt_is_plain(const kiln_ctx *cx,
                         const kiln_stmt *s); // index is the identity on the space dims, no init
+bool kiln_stmt_is_scatter(const kiln_program *p, const kiln_stmt *s); // data say where it writes
 // Calls |visit| for every load of the statement, of its body, guard, init and index: once for each that is distinct there.
 void kiln_stmt_visit_loads(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                            void (*visit)(const kiln_expr *load, void *argument), void *argument);

@@ -66,6 +66,22 @@ def extents_model(path, has_kernel):
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
 
 
+def scatters_model(path):
+    """Updates along the dimension: as many as a run has are written, whatever stands behind them from the run before."""
+    node, info = onnx.helper.make_node, onnx.helper.make_tensor_value_info
+    numbers = [onnx.numpy_helper.from_array(np.asarray(v), n) for n, v in (("old", np.arange(10, 19, dtype=np.float32)), ("first", np.int64(0)),
+                                                                          ("last", np.array([1], np.int64)))]
+    windows = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    nodes = [node("Abs", ["x"], ["size"]), node("Sign", ["size"], ["one"]), node("CumSum", ["one", "first"], ["sum"]),
+             node("Cast", ["sum"], ["place"], to=onnx.TensorProto.INT64), node("Unsqueeze", ["place", "last"], ["places"]),
+             node("ScatterElements", ["old", "place", "x"], ["elements"], axis=0), node("ScatterND", ["old", "places", "x"], ["nd"]),
+             node("ScatterElements", ["old", "place", "x"], ["sums"], axis=0, reduction="add"),
+             node("MaxPool", ["z"], ["most", "where"], **windows), node("MaxUnpool", ["most", "where"], ["unpooled"], **windows)]
+    made = [("elements", 1, [9]), ("nd", 1, [9]), ("sums", 1, [9]), ("unpooled", 1, ["b", 2, 4, 6])]
+    graph = onnx.helper.make_graph(nodes, "scatters", [info("x", 1, ["b"]), info("z", 1, ["b", 2, 4, 6])], [info(*m) for m in made], numbers)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
+
+
 def main():
     kiln, made, wrong = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), []
     for name, ranges, shapes in CASES:
@@ -79,6 +95,9 @@ def main():
             extents_model(model, has_kernel)
             wrong += check(kiln, model, ["b=1..6"], [{"b": n} for n in (6, 3, 1, 2, 5)], pathlib.Path(folder))
             wrong += check(kiln, model, ["b=4"], [{"b": 4}], pathlib.Path(folder))
+        model = pathlib.Path(folder) / "scatters.onnx"
+        scatters_model(model)
+        wrong += check(kiln, model, ["b=1..8"], [{"b": n} for n in (3, 8, 1, 6, 2, 5)], pathlib.Path(folder))
     for text in wrong:
         print(text, file=sys.stderr)
     return 1 if wrong else 0
