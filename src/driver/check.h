@@ -28,9 +28,11 @@ typedef struct kiln_check_runner {
   void *user;
 } kiln_check_runner;
 // What is judged by the loops that were run first, which are off as well: a result is right when its elements are
-// (kiln_compare) and the relative error of all of them together, in the l2 norm, is at most |l2|; 0: that may be any.
+// (kiln_compare) and the relative error of all of them together, in the l2 norm, is at most |l2|; 0: that may be any. So is, with
+// |is_wanted|, what a library computed, which rounds what the program does not: a bias to halves.
 typedef struct kiln_check_tolerance {
   double rtol, atol, l2;
+  bool is_wanted; // also where the interpreter says what is right
 } kiln_check_tolerance;
 
 // Whether |p| can be run on random data: it indexes nothing by data.

@@ -13,7 +13,7 @@
 enum { ROUNDS = 7, MAX_RUNS = 10, LEAST_CALM = 3 };
 #define TURN_MS 5.0 // a turn has as many runs as take that long
 #define INTERPRETED_FLOPS 2e8
-static const kiln_check_tolerance beside_first = {1e-3, 1e-4, 0}; // where that is more
+static const kiln_check_tolerance beside_first = {1e-3, 1e-4, 0, false}; // where that is more
 
 typedef struct tuning {
   kiln_ctx *cx;

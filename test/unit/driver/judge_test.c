@@ -123,7 +123,7 @@ static kiln_status run_multiplier(void *user, int n, const kiln_check_arg *args,
 
 // What tuning takes for right: no two units in the last place of each term, but what is added in another order.
 static void kernels_are_tuned_by_the_same_errors(void **state) {
-  static const kiln_check_tolerance none = {0, 0, 0};
+  static const kiln_check_tolerance none = {0, 0, 0, false};
   fixture *f = *state;
   for (int64_t depth = 2; depth <= 4096; depth *= 8)
     for (double fault = 0; fault < 3; fault += 2) {
