@@ -370,8 +370,8 @@ KILN_API KILN_MUST_USE kiln_status kiln_definitions_verify(const char *path,
                                                            kiln_diag *diag, size_t *out_failed);
 
 // Tries fillings of the holes of |options->schedule| (as in split C.m ?{16,32,64}): each is replayed,
-// compiled, judged by the reference interpreter (or, where that takes long, compared with Kiln's own
-// schedule) and timed, all in turns. Kiln's own schedule takes part as well.
+// compiled, judged by the reference interpreter (or, where that takes long, compared with Kiln's
+// own schedule) and timed, all in turns. Kiln's own schedule takes part as well.
 typedef struct kiln_search_result {
   const char *script;  // the filled schedule; NULL: Kiln's own
   const char *choices; // "32 ?tile=8": what each hole got; "Kiln's own"

@@ -322,7 +322,8 @@ static bool add_squares(const judged *j, int k, double *io) {
 
 // --- transformed convolutions ---
 
-// The window of a convolution that may be transformed: the space dims that it slides along, by one at a time.
+// The window of a convolution that may be transformed: the space dims that it slides along, by one
+// at a time.
 typedef struct sliding {
   int dims[2];
   double gain; // of both
@@ -397,7 +398,8 @@ static bool find_sliding(const judged *j, sliding *out) {
   return n == 2;
 }
 
-// Each element of |io|, (outer, extent, inner), becomes the greatest of those fewer than |reach| away.
+// Each element of |io|, (outer, extent, inner), becomes the greatest of those fewer than |reach|
+// away.
 static bool widen(double *io, int64_t n, int64_t extent, int64_t inner, int64_t reach) {
   double *line = malloc(sizeof(double) * (size_t)extent);
   for (int64_t at = 0; line && at < n;
@@ -411,7 +413,8 @@ static bool widen(double *io, int64_t n, int64_t extent, int64_t inner, int64_t 
   return line != NULL;
 }
 
-// The squares of the terms that an output's error may come from: those of all outputs that may be in its tile.
+// The squares of the terms that an output's error may come from: those of all outputs that may be
+// in its tile.
 static double *tile_squares(const judged *j, const sliding *w, const double *own) {
   double *all = malloc(sizeof(double) * (size_t)j->n);
   bool ready = all != NULL;
@@ -428,7 +431,8 @@ static double *tile_squares(const judged *j, const sliding *w, const double *own
   return NULL;
 }
 
-// The variance of a transformed output's own roundings, in squared units: of its products, and of their sums over |n| channels.
+// The variance of a transformed output's own roundings, in squared units: of its products, and of
+// their sums over |n| channels.
 static double transformed_variance(const judged *j, const sliding *w, double n, double squares) {
   return w->gain * (j->may->transforms.roundings + n / 2) / 3 * squares;
 }

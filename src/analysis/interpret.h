@@ -21,15 +21,17 @@ void kiln_interpreter_bind(kiln_interpreter *in, int tensor, const void *data);
 // Computes tensor |t| and what it needs, once; gives its row-major elements, owned by the
 // interpreter. Intermediate tensors stay.
 kiln_status kiln_interpreter_compute(kiln_interpreter *in, int tensor, const void **out_data);
-// Convolutions of f32 by constant weights, of stride 1 and with small windows, that are computed tile by tile: transforms of
-// the data and of the weights are multiplied, and what is made of the sums of these products are the outputs (docs/verdicts.md).
+// Convolutions of f32 by constant weights, of stride 1 and with small windows, that are computed
+// tile by tile: transforms of the data and of the weights are multiplied, and what is made of the
+// sums of these products are the outputs (docs/verdicts.md).
 typedef struct kiln_transforms {
   int64_t outputs; // of a tile along a dim; 0: nothing is transformed
   double gain
       [4]; // by the elements of the window along a dim, 0: no such: the squares of the products in those of plain terms
   double roundings; // of a product
   double spread;    // most of the squares of a tile, in those of an output's own terms
-  // Origins of the statements that are computed so, those of one kernel joined by '+'; NULL: any may be.
+  // Origins of the statements that are computed so, those of one kernel joined by '+'; NULL: any
+  // may be.
   const char *const *nodes;
   int n_nodes;
 } kiln_transforms;

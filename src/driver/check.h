@@ -27,8 +27,9 @@ typedef struct kiln_check_runner {
   kiln_status (*run)(void *user, int n, const kiln_check_arg *args, bool *out_ran);
   void *user;
 } kiln_check_runner;
-// What is judged by the loops that were run first, which are off as well: a result is right when its elements are
-// (kiln_compare) and the relative error of all of them together, in the l2 norm, is at most |l2|; 0: that may be any. So is, with
+// What is judged by the loops that were run first, which are off as well: a result is right when
+// its elements are (kiln_compare) and the relative error of all of them together, in the l2 norm,
+// is at most |l2|; 0: that may be any. So is, with
 // |is_wanted|, what a library computed, which rounds what the program does not: a bias to halves.
 typedef struct kiln_check_tolerance {
   double rtol, atol, l2;
@@ -37,9 +38,9 @@ typedef struct kiln_check_tolerance {
 
 // Whether |p| can be run on random data: it indexes nothing by data.
 bool kiln_kernel_check_suits(const kiln_program *p);
-// Fills the inputs. What is wanted is computed by the reference interpreter, and results are judged by the errors that right
-// ones may have (docs/verdicts.md); or for more than |interpreted_flops| operations by the loops that are run first, and
-// compared by a tolerance.
+// Fills the inputs. What is wanted is computed by the reference interpreter, and results are judged
+// by the errors that right ones may have (docs/verdicts.md); or for more than |interpreted_flops|
+// operations by the loops that are run first, and compared by a tolerance.
 kiln_status kiln_kernel_check_init(kiln_kernel_check *c, kiln_ctx *cx, const kiln_program *p,
                                    uint64_t seed, double interpreted_flops, kiln_freedoms may);
 // Runs |l| by |runner| and compares the results.

@@ -1,14 +1,17 @@
-// Reductions and scatters over axes that are smaller in some runs: what lies beyond an axis's end must not count.
+// Reductions and scatters over axes that are smaller in some runs: what lies beyond an axis's end
+// must not count.
 //
 // Before a reduction its operands get values that change nothing in it, beyond the end as the dimensions say it when
 // it runs: where they are made if a map makes them, else by a map of their own. So a softmax's scores are -inf there,
-// from which it follows that its exponentials are 0, which need nothing any more. A scatter gets a guard.
+// from which it follows that its exponentials are 0, which need nothing any more. A scatter gets a
+// guard.
 #ifndef KILN_DRIVER_MASK_H
 #define KILN_DRIVER_MASK_H
 
 #include "ir/prim.h"
 
-// Dim |dim| of statement |stmt|, one that it reduces over or any of a scatter, ends at |extent|, which may load.
+// Dim |dim| of statement |stmt|, one that it reduces over or any of a scatter, ends at |extent|,
+// which may load.
 typedef struct kiln_reach {
   int stmt, dim;
   const kiln_expr *extent;

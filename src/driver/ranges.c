@@ -595,8 +595,8 @@ static kiln_status embed(maker *k, const samples *s, const kiln_tensor *dims, ki
 
 // --- reductions and scatters ---
 
-// Reductions over extents that vary end there, and so do all loops of a scatter, as data say where it writes. Other statements
-// write beyond the end what nobody reads there.
+// Reductions over extents that vary end there, and so do all loops of a scatter, as data say where
+// it writes. Other statements write beyond the end what nobody reads there.
 static kiln_status mask(maker *k, const samples *s, const kiln_tensor *dims, kiln_program *p,
                         kiln_range_part *part) {
   KILN_VEC(kiln_reach) reaches = {0};

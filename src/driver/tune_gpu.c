@@ -197,8 +197,9 @@ static kiln_status run_version(void *user, int n, const kiln_check_arg *args, bo
   return KILN_OK;
 }
 
-// Of a library's kernel, or one that is too large for the interpreter, by the least precise type that it has: some twenty units of its last
-// place, and all elements together by a tenth of what the error of a whole model may be.
+// Of a library's kernel, or one that is too large for the interpreter, by the least precise type
+// that it has: some twenty units of its last place, and all elements together by a tenth of what
+// the error of a whole model may be.
 static kiln_check_tolerance tolerance_of(const kiln_program *p) {
   kiln_check_tolerance t = {1e-3, 1e-4, 1e-4, false};
   for (int i = 0; i < p->tensors.n; i++) {

@@ -33,7 +33,8 @@ static bool is_proved(const maker *m) {
          kiln_proves(cx, kiln_compare(cx, KILN_EXPR_LT, u->index, u->end), &ranges);
 }
 
-// C(0) = the greatest of |value(index)|, or KILN_IN_RANGE, which is the least number, where none is used.
+// C(0) = the greatest of |value(index)|, or KILN_IN_RANGE, which is the least number, where none is
+// used.
 static kiln_stmt *make_greatest(const maker *m, const char *name, const kiln_expr *value) {
   kiln_ctx *cx = m->cx;
   const kiln_index_use *u = m->u;
@@ -66,8 +67,9 @@ static kiln_stmt *make_stmt(const maker *m) {
                        kiln_select(cx, holds, kiln_int(cx, KILN_IN_RANGE), u->index));
 }
 
-// The same in two steps, of which the one over all indices does less: as an unsigned number, what an index is above the least
-// one says by itself whether it is in range. The sign bit is turned, so that unsigned numbers are in order as signed ones.
+// The same in two steps, of which the one over all indices does less: as an unsigned number, what
+// an index is above the least one says by itself whether it is in range. The sign bit is turned, so
+// that unsigned numbers are in order as signed ones.
 static kiln_stmt *make_keys(const maker *m) {
   kiln_ctx *cx = m->cx;
   const kiln_expr *above = kiln_sub(cx, m->u->index, m->u->least);

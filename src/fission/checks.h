@@ -1,6 +1,6 @@
 // Indices that only the run knows: each is held in range where it is used, so that nothing foreign is read or written,
-// and a statement beside finds one that is not: a reduction over the indices themselves, once for each and
-// not for each element that they choose. It is a statement like others, for every target.
+// and a statement beside finds one that is not: a reduction over the indices themselves, once for
+// each and not for each element that they choose. It is a statement like others, for every target.
 #ifndef KILN_FISSION_CHECKS_H
 #define KILN_FISSION_CHECKS_H
 

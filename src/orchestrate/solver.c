@@ -75,7 +75,8 @@ bool kiln_solver_is_there(void) {
   return is_there;
 }
 
-// CBC counts nodes, and has no limit of iterations. Of large programs, the ones that take long, a node takes 31 to 34.
+// CBC counts nodes, and has no limit of iterations. Of large programs, the ones that take long, a
+// node takes 31 to 34.
 static int node_limit(const kiln_integer_program *p) {
   enum { ITERATIONS = 32 };
   const double fit = fmax(1, p->work / ((double)ITERATIONS * (p->n_rows + 1)));

@@ -1,8 +1,8 @@
 // Sums of very many terms are sums of the sums of blocks, so that what rounding costs grows with a block and the number of
 // blocks, not with their product:
 //     Y(s) = sum_r X(s, r)  becomes  P(s, b) = sum_i X(s, b * N + i),  Y(s) = sum_b P(s, b)
-// A block is the innermost dims whole, as far as they go, and a part of the next. Products of matrices are left to the kernels of
-// contractions, which sum a chunk at a time.
+// A block is the innermost dims whole, as far as they go, and a part of the next. Products of
+// matrices are left to the kernels of contractions, which sum a chunk at a time.
 #include "rewrite/product.h"
 #include "rewrite/rules.h"
 
@@ -34,7 +34,8 @@ typedef struct blocks {
   bool is_ragged; // the last part goes beyond the end
 } blocks;
 
-// A sum of products with few results, or of a matrix, whose kernels read it as it lies, by a vector.
+// A sum of products with few results, or of a matrix, whose kernels read it as it lies, by a
+// vector.
 static bool has_few_results(const kiln_stmt *s, const kiln_product *product) {
   const int64_t n = kiln_dims_elems(s->n_space, s->dims);
   if (n <= FEW_RESULTS) return true;

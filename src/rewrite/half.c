@@ -152,8 +152,8 @@ static bool *find_statistics(const halving *h) {
   return found;
 }
 
-// Statistics of a few elements behind which an epsilon stands, and those that follow from them up to there: of halves
-// the epsilon would be 0, and so would be the squares of small deviations.
+// Statistics of a few elements behind which an epsilon stands, and those that follow from them up
+// to there: of halves the epsilon would be 0, and so would be the squares of small deviations.
 static void find_guarded(halving *h) {
   guard_search g = {.h = h, .is_statistic = find_statistics(h)};
   h->is_guarded = KILN_NEW_ARRAY(&h->cx->scratch, bool, h->p->tensors.n);

@@ -217,8 +217,8 @@ kiln_status kiln_merge(kiln_schedule *s, kiln_symbol first, kiln_symbol second, 
 // multiplied.
 //
 // |flushes|: weights that would be subnormal (below 2^-126 of the largest, 2^-1022 in f64) are 0: many processors take a
-// hundred cycles or more for a product with one. What that changes of a sum is less than so much of its largest term's other factor,
-// for each key.
+// hundred cycles or more for a product with one. What that changes of a sum is less than so much of
+// its largest term's other factor, for each key.
 // |copy|: not NULL where M has copies along one of its axes, with which u does not move: weights, which have no such axis, are
 // computed by the one that it numbers, text over the loops NAME.K. Others may be in other threads.
 kiln_status kiln_stream(kiln_schedule *s, int n, const kiln_symbol *loops, kiln_symbol name,

@@ -13,8 +13,9 @@ enum {
   // Of a body after substitution: beyond, a statement is kept apart. A vector of so many operations takes ten times as
   // long as to store it and read it again, and what the code generator does with a body grows faster than that.
   MAX_NODES = 256,
-  // Of an index without data, as a tree. It grows with each move that it leads through, and what looks at indices takes
-  // them as trees; computing so much for each element takes longer than to store the tensor once.
+  // Of an index without data, as a tree. It grows with each move that it leads through, and what
+  // looks at indices takes them as trees; computing so much for each element takes longer than to
+  // store the tensor once.
   LONG_INDEX = 128,
   CHEAP = 2, // arithmetic that may be repeated
   MAX_REPEATS =
@@ -96,7 +97,8 @@ static uint64_t longest_index(kiln_ctx *cx, const kiln_expr *e, int tensor) {
   return l.n;
 }
 
-// What is substituted is as long as the product at most; only what may be too long is made, and simplified.
+// What is substituted is as long as the product at most; only what may be too long is made, and
+// simplified.
 static bool lengthens(kiln_ctx *cx, absorb *a, const kiln_expr *e, const kiln_ranges *r) {
   const uint64_t mine = longest_index(cx, e, a->producer->out);
   if (mine * longest_index(cx, a->producer->body, -1) <= LONG_INDEX &&

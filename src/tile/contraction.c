@@ -169,7 +169,8 @@ static void choose_dot_tile(contraction *k, int64_t *out_vectors) {
 // As many sums as a block keeps beside what it reads.
 static int64_t sums_of_block(const contraction *k) { return k->w->m->l2_bytes / 16; }
 
-// Whether blocks of all vectors, whose rows are then few, are as large as they may be and cover the rows without a rest.
+// Whether blocks of all vectors, whose rows are then few, are as large as they may be and cover the
+// rows without a rest.
 static bool has_blocks_of_vectors(const contraction *k, const kiln_register_tile *t) {
   const int64_t cols = k->col >= 0 ? k->dims[k->col].extent : 1,
                 rows = k->row >= 0 ? k->dims[k->row].extent : 1,
@@ -180,8 +181,9 @@ static bool has_blocks_of_vectors(const contraction *k, const kiln_register_tile
          block > 0;
 }
 
-// Of steps: vectors divide their dim, unless a last tile that is not whole costs little where the others are larger than the
-// least that hides what an FMA takes. Eight products wait for each operand that is late.
+// Of steps: vectors divide their dim, unless a last tile that is not whole costs little where the
+// others are larger than the least that hides what an FMA takes. Eight products wait for each
+// operand that is late.
 static kiln_register_tile tile_of_steps(const contraction *k, const kiln_tile_extents *e) {
   enum { LEAST = 8, VECTORS = 3, MANY = 8 };
   static const double late = 1.04;

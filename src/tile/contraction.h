@@ -77,8 +77,8 @@ bool kiln_contraction_is_one_tile(const kiln_contraction *k);
 // Whether a step of the register tile has fewer loads than a core does while it multiplies, two each, with as many more as
 // the tile has vectors.
 bool kiln_contraction_has_loads_to_spare(const kiln_contraction *k, int64_t vectors);
-// Whether a register tile whose steps follow each other leaves registers to what they share: where a window slides along
-// its rows they broadcast some of the same elements, which are kept.
+// Whether a register tile whose steps follow each other leaves registers to what they share: where
+// a window slides along its rows they broadcast some of the same elements, which are kept.
 bool kiln_contraction_has_room_for_steps(const kiln_contraction *k);
 // Of the panel that a register tile reads in its steps.
 // Whether tiles of rows ask for the panel behind theirs while they multiply it: a constant's that comes from afar.

@@ -309,15 +309,17 @@ static bool is_point_by_point(const extraction *x, const member *c, const member
   return false;
 }
 
-// Whether |load| is read in a piece along |v|, which stands for channels if both operands move with it.
+// Whether |load| is read in a piece along |v|, which stands for channels if both operands move with
+// it.
 static bool lies_along(const extraction *x, const kiln_stmt *s, const kiln_expr *load,
                        kiln_symbol v) {
   return x->p->tensors.data[load->u.tensor]->role != KILN_CONST &&
          kiln_stmt_load_stride(x->cx, x->p, s, load, v) == 1;
 }
 
-// A contraction's vector dim and operand. Among operands that change from run to run, what costs least; else by score, and
-// what costs least among equals, the root's contiguous dim if others are little better. The dim becomes the root's last.
+// A contraction's vector dim and operand. Among operands that change from run to run, what costs
+// least; else by score, and what costs least among equals, the root's contiguous dim if others are
+// little better. The dim becomes the root's last.
 static void choose_vector_operand(extraction *x, const member *c, member *root) {
   const kiln_expr *a = NULL, *b = NULL;
   if (root->n_space == 0 || !kiln_stmt_is_contraction(c->s, &a, &b)) return;

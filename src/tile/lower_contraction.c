@@ -47,7 +47,8 @@ static bool has_form(const kiln_lowering *w) {
 
 // --- results that lie across the vectors ---
 
-// Nanoseconds that storing across the lines takes: lane by lane, or by way of a block, whose last one overlaps another.
+// Nanoseconds that storing across the lines takes: lane by lane, or by way of a block, whose last
+// one overlaps another.
 static double storing_ns(const kiln_lowering *w, const kiln_tiling *t, int n_threads) {
   const double cycles_scattered = 8, cycles_turned = 0.7; // an element
   const kiln_device *d = w->m->device;
@@ -70,8 +71,8 @@ static double turned_ns(kiln_lowering *w, const kiln_tiling *t) {
              : INFINITY;
 }
 
-// Blocks are some lines of the result in its dim |turned|, one index of the others: of blocks as even as they can be
-// those with which the tiles, which are cut anew in each, cost least.
+// Blocks are some lines of the result in its dim |turned|, one index of the others: of blocks as
+// even as they can be those with which the tiles, which are cut anew in each, cost least.
 static void choose_blocks(kiln_lowering *w, int turned, kiln_tiling *io) {
   enum { TRIES = 8 };
   const int64_t extent = kiln_lowering_extent(w->root, turned),
@@ -170,13 +171,15 @@ static void push_by_rows(kiln_lowering *w, const kiln_contraction *k, int64_t ex
   if (many > few && kiln_contraction_rows(k) > 1) push_candidate(w, many, 0, out);
 }
 
-// Whether a panel of one of |n| chunks of the reduction leaves the L2 to what else is read in a chunk.
+// Whether a panel of one of |n| chunks of the reduction leaves the L2 to what else is read in a
+// chunk.
 static bool is_small(const kiln_contraction *k, int64_t n) {
   enum { SHARE = 10 };
   return kiln_contraction_panel_bytes(k) / (double)n * SHARE <= (double)k->w->m->l2_bytes;
 }
 
-// How many roundings one behind the other a sum of |depth| terms takes in chunks of |chunk|, 0: in one.
+// How many roundings one behind the other a sum of |depth| terms takes in chunks of |chunk|, 0: in
+// one.
 static int64_t roundings(int64_t depth, int64_t chunk) {
   return chunk ? chunk + depth / chunk : depth;
 }

@@ -51,8 +51,9 @@ static kiln_symbol free_name(const kiln_lowering *w, int n) {
   return name;
 }
 
-// Each element that is broadcast is multiplied by one vector alone where there is one: LLVM then puts the sum in its place, and
-// what steps behind each other broadcast needs as many registers as the sums do, which are spilled where there are too few.
+// Each element that is broadcast is multiplied by one vector alone where there is one: LLVM then
+// puts the sum in its place, and what steps behind each other broadcast needs as many registers as
+// the sums do, which are spilled where there are too few.
 static bool spills(const kiln_lowering *w, int64_t rows, int64_t vectors) {
   return vectors == 1 && 2 * rows + vectors > w->m->n_vector_regs;
 }

@@ -385,7 +385,8 @@ static kiln_status inline_large(rows *r) {
   return KILN_OK;
 }
 
-// Windows whose results lie across their channels are summed a row of a few lines at a time, and turned.
+// Windows whose results lie across their channels are summed a row of a few lines at a time, and
+// turned.
 static kiln_status lower_windows(kiln_lowering *w) {
   kiln_window_node node = {.stmt = w->p->stmts.data[0], .finish = w->root};
   const int turned = kiln_turned_dim(w, node.stmt);

@@ -48,7 +48,8 @@ static double lines_of_step(const kiln_tile_extents *e, int64_t rows, int64_t co
   return (double)lines / PLACES;
 }
 
-// The share of what the L1 is read that misses, where it would have to hold so many times what it holds.
+// The share of what the L1 is read that misses, where it would have to hold so many times what it
+// holds.
 static double missing(double times) {
   const double all = 1.25; // others than the least recently used go, too
   return times <= 1 ? 0 : times >= all ? 1 : (times - 1) / (all - 1);
@@ -58,8 +59,8 @@ static double vectors_bytes(const kiln_machine *m, const kiln_register_tile *t) 
   return (double)(t->vectors * m->vector_bytes);
 }
 
-// The share of what a tile reads that the next one does not find in the L1: the vectors of all steps, and the lines
-// of the elements, which may lie in a few of its sets.
+// The share of what a tile reads that the next one does not find in the L1: the vectors of all
+// steps, and the lines of the elements, which may lie in a few of its sets.
 static double missing_in_l1(const kiln_machine *m, const kiln_tile_extents *e,
                             const kiln_register_tile *t, double lines) {
   const int64_t way_bytes = m->l1_bytes / kiln_machine_ways(m, 1);
@@ -70,7 +71,8 @@ static double missing_in_l1(const kiln_machine *m, const kiln_tile_extents *e,
   return missing((double)e->depth * (a_step + vectors_bytes(m, t)) / (double)m->l1_bytes);
 }
 
-// Lines that miss in a step, where each step has lines of its own, which one vector after the other reads.
+// Lines that miss in a step, where each step has lines of its own, which one vector after the other
+// reads.
 static double lines_read_again(const kiln_machine *m, const kiln_tile_extents *e,
                                const kiln_register_tile *t) {
   if (e->in_panels || e->step_bytes < LINE || e->v <= t->vectors * (m->vector_bytes / 4)) return 0;

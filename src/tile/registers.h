@@ -14,8 +14,8 @@ typedef struct kiln_step_work {
 
 // Extents of a contraction that is tiled in |col| and |row| (1: no such dim), dims of the broadcast
 // operand, col being the inner one; |v| is the vector dim, |depth| the length of the reduction. The broadcast
-// operand's next element along col, row and the reduction lies so many bytes on; 0: not known. Where none of |vectors| can be,
-// any may.
+// operand's next element along col, row and the reduction lies so many bytes on; 0: not known.
+// Where none of |vectors| can be, any may.
 typedef struct kiln_tile_extents {
   int64_t v, col, row, depth;
   int64_t col_bytes, row_bytes;
@@ -35,8 +35,8 @@ typedef struct kiln_register_tile {
 // The tile obeys rows*cols*vectors + vectors + 1 <= registers; among those the one with the least
 // estimated cycles: FMAs (2 a cycle) or what is done in their place, loads (2 a cycle), at least 4 cycles a step of the reduction
 // for the latency of an FMA, and a cycle for each element that misses in every step, as more of them lie in one set
-// of the L1 than it holds, or for each line that other vectors read again where those of all steps do not stay there; and no
-// fewer than the L2 takes to give vectors that did not stay there.
+// of the L1 than it holds, or for each line that other vectors read again where those of all steps
+// do not stay there; and no fewer than the L2 takes to give vectors that did not stay there.
 kiln_register_tile kiln_tile_registers(const kiln_machine *m, const kiln_tile_extents *extents);
 // The same among tiles whose vectors divide |v|, which a register must; those whose elements divide their
 // extents, too, are preferred to others that are little better.

@@ -2,8 +2,8 @@
 
 #include "support/integer.h"
 
-// Whether a boundary map is read: its border runs apart from the rest (interior.c), which sees no tile
-// loops behind a copy.
+// Whether a boundary map is read: its border runs apart from the rest (interior.c), which sees no
+// tile loops behind a copy.
 static bool reads_borders(const kiln_lowering *w, const kiln_stmt *s) {
   const kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, s);
   for (int i = 0; i < loads.n; i++)
@@ -38,8 +38,8 @@ int64_t kiln_turned_even(const kiln_lowering *w, int turned, int64_t n) {
   return block < extent ? block : extent;
 }
 
-// Makes vectors of a block along |block_loop|, whole ones if it can be, inside of |rows|, which lie across: squares are turned
-// in registers.
+// Makes vectors of a block along |block_loop|, whole ones if it can be, inside of |rows|, which lie
+// across: squares are turned in registers.
 static kiln_status vectorize_block(kiln_lowering *w, kiln_symbol rows, kiln_symbol block_loop,
                                    int64_t block) {
   const kiln_symbol o = kiln_lowering_name(w, "o", block_loop),

@@ -27,7 +27,8 @@ typedef struct kiln_winograd_form {
 // |f|'s spread for windows of that size: in a smaller one not all that an output is made of lies.
 double kiln_winograd_spread(const kiln_winograd_form *f, int64_t kh, int64_t kw);
 
-// How right results of such a convolution may differ from those of plain sums (analysis/interpret.h), by the forms' matrices.
+// How right results of such a convolution may differ from those of plain sums
+// (analysis/interpret.h), by the forms' matrices.
 kiln_transforms kiln_winograd_transforms(void);
 
 // The greatest sum of squares of a tile's data of |c| channels with which no step of |f| overflows, nor the sum itself,

@@ -77,8 +77,9 @@ static double square_norm(int n, const double *row) {
   return sum;
 }
 
-// The sum of the squares of the products that an output is made of, along one dim, where data and weights are random and
-// independent, in that of the window's plain terms; the mean of a tile's outputs.
+// The sum of the squares of the products that an output is made of, along one dim, where data and
+// weights are random and independent, in that of the window's plain terms; the mean of a tile's
+// outputs.
 static double square_gain(const kiln_winograd_form *f, int window) {
   double sum = 0;
   for (int r = 0; r < f->outputs; r++)

@@ -298,8 +298,9 @@ static int fail_judged(size_t i, const kiln_judgement *j) {
   return FAILED;
 }
 
-// What is expected was made by others, whose single steps may round more than Kiln's: where it is not right by itself, it may be
-// as far from the result as ONNX has it, if all its elements together are not further off than chance.
+// What is expected was made by others, whose single steps may round more than Kiln's: where it is
+// not right by itself, it may be as far from the result as ONNX has it, if all its elements
+// together are not further off than chance.
 static int judge_expected(const test_case *t, const tensors *got, size_t i,
                           const kiln_judgement *j) {
   const DLTensor *want = &t->want[i]->dl_tensor;

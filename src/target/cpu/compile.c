@@ -47,7 +47,8 @@ typedef struct work {
   compiled *out;    // [n_modules]
 } work;
 
-// One module of it, with the target machines of the worker that has it: the one that optimises, and the quick one.
+// One module of it, with the target machines of the worker that has it: the one that optimises, and
+// the quick one.
 typedef struct job {
   const work *w;
   int id;

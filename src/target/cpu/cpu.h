@@ -262,7 +262,8 @@ void kiln_cpu_function_attributes(kiln_cpu_module *m, LLVMValueRef fn);
 int64_t kiln_cpu_row(const kiln_cpu_module *m, int64_t extent); // of a register buffer, padded
 int64_t kiln_cpu_alloc_elems(const kiln_emit *e, const kiln_buffer *b); // with the room behind it
 double kiln_cpu_emit_cost(const kiln_loops *loops); // statements after unrolling
-// Whether the nest |l|, or all from |l| on, run so few iterations that a call in each takes no time to speak of.
+// Whether the nest |l|, or all from |l| on, run so few iterations that a call in each takes no time
+// to speak of.
 bool kiln_cpu_is_short(const kiln_loop *l);
 
 // instr.c

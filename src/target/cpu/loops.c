@@ -391,8 +391,8 @@ static void count_functions(kiln_ctx *cx, const kiln_loop *l, counting *c) {
   }
 }
 
-// What is computed at many places of a nest, or by many short ones, is code once: LLVM takes as long for each copy of it,
-// and more.
+// What is computed at many places of a nest, or by many short ones, is code once: LLVM takes as
+// long for each copy of it, and more.
 static void choose_calls(kiln_emit *e, const kiln_loop *nest) {
   enum { MANY = 24 };
   kiln_loop alone = *nest;

@@ -116,9 +116,9 @@ static LLVMValueRef quadrant(kiln_emit *e, LLVMValueRef r, LLVMValueRef q) {
                           LLVMTypeOf(r), "");
 }
 
-// Lanes of at least 2^30, where pi/2 in two parts no longer suffices, go to the C library, in a block
-// of their own. The others keep what they have: no element's result depends on its neighbours, which
-// in a tail's lanes may be what memory happened to hold.
+// Lanes of at least 2^30, where pi/2 in two parts no longer suffices, go to the C library, in a
+// block of their own. The others keep what they have: no element's result depends on its
+// neighbours, which in a tail's lanes may be what memory happened to hold.
 LLVMValueRef kiln_cpu_sin_cos(kiln_emit *e, LLVMValueRef x32, bool is_cos) {
   const kiln_expr_kind k = is_cos ? KILN_EXPR_COS : KILN_EXPR_SIN;
   if (!e->m->machine->has_fma) return kiln_cpu_libm(e, k, x32, NULL);

@@ -121,7 +121,8 @@ static kiln_status run_multiplier(void *user, int n, const kiln_check_arg *args,
   return KILN_OK;
 }
 
-// What tuning takes for right: no two units in the last place of each term, but what is added in another order.
+// What tuning takes for right: no two units in the last place of each term, but what is added in
+// another order.
 static void kernels_are_tuned_by_the_same_errors(void **state) {
   static const kiln_check_tolerance none = {0, 0, 0, false};
   fixture *f = *state;
@@ -306,7 +307,8 @@ static bench product_of(fixture *f, const char *text, const float *a, const floa
   "p { in f32 A(2, 3) in f32 B(3, 2) out f32 C(2, 2) "                                             \
   "C(m:2, n:2 | k:3) +=! A(m, k) * B(k, n) }"
 
-// An infinite term is one in every order; sums that are too large are so in one order and not in another.
+// An infinite term is one in every order; sums that are too large are so in one order and not in
+// another.
 static void infinite_terms_are_certain_and_infinite_partial_sums_are_open(void **state) {
   fixture *f = *state;
   const float inf = INFINITY, a[] = {1, inf, 2, 1, 1, NAN}, ones[] = {1, 1, 1, -1, 1, 0};
@@ -338,7 +340,8 @@ static void an_unknown_factor_leaves_the_product_open(void **state) {
   kiln_interpreter_destroy(made.in);
 }
 
-// Convolutions of (1, 16, 14, 14), and whether they may be Winograd's: those of stride 1 by known weights of 2 or 3 elements.
+// Convolutions of (1, 16, 14, 14), and whether they may be Winograd's: those of stride 1 by known
+// weights of 2 or 3 elements.
 static const struct {
   const char *text;
   bool is_known, transforms;

@@ -355,7 +355,8 @@ static void a_limit_leaves_the_best_so_far_with_a_gap(void **state) {
   if (n_limited == 0 || n_timed == 0) fail_msg("%d limited, %d timed", n_limited, n_timed);
 }
 
-// Work that is left ends a solution while it goes on, not only the next one: its tree has as many nodes as fit.
+// Work that is left ends a solution while it goes on, not only the next one: its tree has as many
+// nodes as fit.
 static void work_that_is_left_ends_a_solution(void **state) {
   fixture *f = *state;
   uint64_t seed = 3;

@@ -1,5 +1,7 @@
 // Convolutions of several channels a group, channels last: the map behind one is computed by its kernel, and vectors are a group's
-// channels, however few and however many images there are, or pixels that lie in rows; large images are read piece by piece, for all groups. And sums of what lies channels last, in the order in which it lies.
+// channels, however few and however many images there are, or pixels that lie in rows; large images
+// are read piece by piece, for all groups. And sums of what lies channels last, in the order in
+// which it lies.
 #include "unit/tile/launches.h"
 #include "unit/share.h"
 
@@ -72,8 +74,8 @@ static int widest_vector(const kiln_loop *l) {
   return widest;
 }
 
-// Whether |widest| elements are a group's channels or, of data that lies in rows, as an input's does, neighbours of a row: all of
-// them, or whole vectors; never images.
+// Whether |widest| elements are a group's channels or, of data that lies in rows, as an input's
+// does, neighbours of a row: all of them, or whole vectors; never images.
 static bool has_vectors(const conv *c, const kiln_kernel *k, const kiln_ctx *cx, int widest,
                         int lanes) {
   const kiln_stmt *root = k->prog->stmts.data[k->prog->stmts.n - 1];

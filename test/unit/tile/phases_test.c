@@ -137,7 +137,8 @@ static void phases_are_finished_where_they_are_summed(void **state) {
   }
 }
 
-// The axis along which a padding lies in a piece that two convolutions to |out| channels and |row| columns read.
+// The axis along which a padding lies in a piece that two convolutions to |out| channels and |row|
+// columns read.
 static int axis_of_data(int out, int row) {
   writer w = {.n = 0};
   test_kernel k;

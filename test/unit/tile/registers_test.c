@@ -39,8 +39,9 @@ static void elements_of_one_line_do_not_meet(void **state) {
   assert_int_equal(tile.rows * tile.cols, 14);
 }
 
-// Products of an image whose channels lie in front, 14 or 56 pixels a row: each step has lines of its own, and each vector reads
-// them again. Where they do not all stay in the L1, or in the few sets in which they lie, a tile's pixels are those of one row.
+// Products of an image whose channels lie in front, 14 or 56 pixels a row: each step has lines of
+// its own, and each vector reads them again. Where they do not all stay in the L1, or in the few
+// sets in which they lie, a tile's pixels are those of one row.
 static void a_tile_touches_few_lines_where_each_step_has_its_own(void **state) {
   (void)state;
   static const struct {
@@ -59,8 +60,9 @@ static void a_tile_touches_few_lines_where_each_step_has_its_own(void **state) {
 }
 
 // Twelve ways of 4 KiB: as many elements meet without missing as a set has lines.
-// Eight vectors by two elements keep the multipliers busy for 8 cycles a step, in which the L2 gives four of the vectors: fewer
-// vectors and more elements are better wherever a panel of eight does not stay in the L1.
+// Eight vectors by two elements keep the multipliers busy for 8 cycles a step, in which the L2
+// gives four of the vectors: fewer vectors and more elements are better wherever a panel of eight
+// does not stay in the L1.
 static void the_l2_gives_vectors_as_fast_as_a_tile_takes_them(void **state) {
   (void)state;
   const kiln_device device = {.n_levels = 1,
