@@ -47,7 +47,8 @@ def near(op, members):
     if None in ends:
         return None
     (a, b), (c, d) = ends
-    return [(differ(a, b) | differ(c, d)) & (a <= d) & (c <= b)]
+    with np.errstate(invalid="ignore"):
+        return [(differ(a, b) | differ(c, d)) & (a <= d) & (c <= b)]
 
 
 def ends_of_steps(op, evaluator, members, outs):
@@ -156,6 +157,21 @@ def of_unique(low, high, outs):
     return [ANY_SHAPE for _ in outs] if (touches & (moves[:-1] | moves[1:])).any() else None
 
 
+def of_quantized(low, high, unit):
+    """DynamicQuantizeLinear: each element at both ends, by a range at both of its own, and by a scale that is rounded."""
+    most, least = ([max(0, f(a)) for a in (low, high)] for f in (np.max, lambda a: -np.min(a)))
+    scales, points, steps = [], [], []
+    with np.errstate(all="ignore"):
+        for m, l, off in itertools.product(most, least, (1 - 3 * unit, 1 + 3 * unit)):
+            scales.append((m + l) / 255 * off)
+            points.append(np.clip(np.rint(l / scales[-1]), 0, 255))
+            for x in (low, high):
+                scale = (np.maximum(m, x) + np.maximum(l, -x)) / 255 * off
+                steps.append(np.rint(x / scale))
+    codes = [f(steps, 0) + f(points) for f in (np.min, np.max)]
+    return [tuple(np.clip(np.nan_to_num(c), 0, 255) for c in codes), (min(scales), max(scales)), (min(points), max(points))]
+
+
 def at_vertices(evaluator, members, ends, outs, rng):
     """What becomes of the result where each element is one of its two ends, by chance."""
     runs = []
@@ -168,12 +184,12 @@ def at_vertices(evaluator, members, ends, outs, rng):
     return [hull([r[i] for r in runs] + [o]) or ANY_SHAPE for i, o in enumerate(outs)]
 
 
-CHOICES = ("ArgMax", "ArgMin", "Hardmax", "TopK", "Unique", "NonZero")
-SAMPLED = ("DynamicQuantizeLinear", "MaxPool", "NonMaxSuppression", "GridSample", "RoiAlign", "MaxRoiPool")
+CHOICES = ("ArgMax", "ArgMin", "Hardmax", "TopK", "Unique", "NonZero", "DynamicQuantizeLinear")
+SAMPLED = ("MaxPool", "NonMaxSuppression", "GridSample", "RoiAlign", "MaxRoiPool")
 PLACES = ("ArgMax", "ArgMin", "Hardmax", "TopK", "MaxPool")  # whose results say where, not how much
 
 
-def decided(op, node, members, outs, rng):
+def decided(op, node, members, outs, rng, units):
     """By output, what rounding lets it be, from and to, ANY_SHAPE, or None: nothing but what the members are. |members| are those of the operands, by name."""
     if op in STEPS:
         return ends_of_steps(op, node, members, outs)
@@ -188,6 +204,9 @@ def decided(op, node, members, outs, rng):
     if op in SAMPLED:
         return at_vertices(node, members, ends, outs, rng)
     low, high = (a.astype(np.float64) for a in ends[first])
+    if op == "DynamicQuantizeLinear":
+        ends = of_quantized(low, high, units[members[first][0].dtype])
+        return [tuple(np.asarray(e).astype(o.dtype) for e in pair) for pair, o in zip(ends, outs)]
     return chosen(op, node, low, high, outs)
 
 

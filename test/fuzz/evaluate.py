@@ -100,6 +100,14 @@ def _mod(a, b, fmod=0):
     return np.fmod(a, b) if fmod else np.mod(a, b)
 
 
+def to_integer(x, dtype):
+    """Floats as integers: cut off, and where they are too large, of which ONNX says nothing, the nearest, as Kiln says (ops/cast.c)."""
+    least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+    x = np.nan_to_num(np.trunc(x.astype(np.float64)), nan=0)
+    is_less, is_more = x <= float(least), x >= float(most)
+    return np.where(is_less, dtype.type(least), np.where(is_more, dtype.type(most), np.where(is_less | is_more, 0, x).astype(dtype)))
+
+
 def _shift(a, b, direction):
     if np.any(b >= 8 * a.dtype.itemsize):
         raise Reject("shift out of range")
@@ -297,6 +305,9 @@ def by_numpy(op, xs, attrs, opset=23):
         return [np.zeros(xs[0].shape, np.uint8), np.zeros([], xs[0].dtype), np.zeros([], np.uint8)]
     if op in MANY and not (op == "Clip" and "min" in attrs or op == "Clip" and "max" in attrs):
         return [np.asarray(MANY[op](*xs, **attrs)).astype(dtype)]
+    if op in ("Cast", "CastLike") and is_float(dtype):
+        to = NUMPY_TYPE.get(attrs["to"]) if op == "Cast" else xs[1].dtype
+        return [to_integer(xs[0], to)] if to in INTS else None
     if op == "Pow" and is_float(dtype) and dtype != F64:
         return [_narrowed(np.power, xs, dtype, attrs)]
     return _statistics(op, xs, attrs, opset) if present else None
@@ -444,7 +455,8 @@ Greater GreaterOrEqual Less LessOrEqual IsNaN IsInf Reshape Transpose Flatten Sq
 GatherElements GatherND Scatter DepthToSpace SpaceToDepth ReverseSequence Trilu EyeLike OneHot CenterCropPad Compress NonZero Unique
 Shape Size ConstantOfShape Constant BitCast Dropout ArgMax ArgMin TopK ReduceMax ReduceMin GlobalMaxPool MaxPool MaxUnpool MaxRoiPool Hardmax
 ThresholdedRelu NonMaxSuppression SequenceAt Optional OptionalGetElement If""".split())
-ONCE = set("Add Sub Mul Div Sqrt Reciprocal Mod Cast CastLike PRelu LeakyRelu Shrink Range QuantizeLinear DequantizeLinear".split())  # rounded once
+ONCE = set("""Add Sub Mul Div Sqrt Reciprocal Mod Cast CastLike PRelu LeakyRelu Shrink Range QuantizeLinear DequantizeLinear
+DynamicQuantizeLinear""".split())  # rounded once
 SUMS = set("Sum Mean MatMul Gemm Conv ConvTranspose Einsum ReduceSum ReduceMean ReduceL1 ReduceSumSquare CumSum AveragePool GlobalAveragePool FusedMatMul".split())
 PRODUCTS = set("MatMul Gemm Conv ConvTranspose Einsum FusedMatMul".split())  # of two operands, which are both moved
 ROUNDED_TERMS = PRODUCTS | {"ReduceSumSquare"}  # a term is itself a product that is rounded

@@ -4,7 +4,7 @@ import numpy as np
 
 import choices
 from choices import ANY_SHAPE, TIMES
-from evaluate import BOOL, EXACT, F16, F32, INTS, MAPS, PRODUCTS, SUMS, UNIT, Local, Reject, is_float, nudge, of_rows, row_axis, rows_of
+from evaluate import BOOL, EXACT, F16, F32, F64, INTS, MAPS, PRODUCTS, SUMS, UNIT, Local, Reject, is_float, nudge, of_rows, row_axis, rows_of
 from running import LANES, centred, running
 
 HALVES = dict(UNIT) | {F32: UNIT[F16]}  # of --dtype=f16: what is f32 in the model is stored as halves
@@ -81,6 +81,9 @@ def left_open(op, step, feed, outs):
         return [masks[first]]
     if op == "Hardmax":
         return [any_of_rows(masks[first], *row_axis(step))]
+    if op == "TopK":
+        of_row = masks[first].any(step.attrs.get("axis", -1), keepdims=True)
+        return [np.broadcast_to(of_row, o.shape) for o in outs]
     try:
         low, high = replaced(step, feed, masks, -3e4), replaced(step, feed, masks, 3e4)
         return [a != b if a.shape == b.shape == o.shape else ANY_SHAPE for a, b, o in zip(low, high, outs)]
@@ -143,7 +146,7 @@ def overflows(op, xs, outs):
             return [np.ones(outs[0].shape, bool)]
         if op == "DynamicQuantizeLinear" and not outs[1]:  # 0 / 0 but for the scale
             return [np.ones(outs[0].shape, bool), None, np.ones([], bool)]
-        if op == "LRN" and np.abs(xs[0]).max(initial=0) > 1e18 and xs[0].dtype != np.float64:  # squares are too large
+        if op == "LRN" and (np.abs(xs[0]) > 1e18).any() and xs[0].dtype != F64:  # squares are too large
             return [np.broadcast_to((np.abs(xs[0]) > 1e18).any(1, keepdims=True), outs[0].shape)]
         if op == "ReduceProd" and is_float(xs[0].dtype) and xs[0].dtype != np.float64 and xs[0].size:
             powers = np.abs(np.log2(np.abs(xs[0][xs[0] != 0].astype(np.float64)))).sum()
@@ -245,7 +248,7 @@ class Members:
         if not step.captured:
             masks = open_elements(step.op, node, operands, outs)
             masks = either(masks, choices.near(step.op, [self.at[n] for n in step.node.input if n]) or masks)
-            ends = choices.decided(step.op, node, operands, outs, self.rng) or ends
+            ends = choices.decided(step.op, node, operands, outs, self.rng, self.units) or ends
         behind = {n: self.anything[n] for n in operands if n in self.anything}
         if behind:
             feed = {n: m[0] for n, m in operands.items()}
@@ -286,7 +289,7 @@ class Members:
         if step.captured or not 0 < k <= len(LANES):
             return None
         feed, y = nominal
-        sums = running(step.op, [feed[n] if n else None for n in step.node.input], node.attrs, LANES[k - 1])
+        sums = running(step.op, [feed[n] if n else None for n in step.node.input], node.attrs, LANES[k - 1], node.opsets.get("", 1))
         with np.errstate(all="ignore"):
             return sums and sums[0].astype(np.float64) - y[0].astype(np.float64)
 

@@ -307,5 +307,41 @@ for i in range(8):
         running += b[i, k][:, None] * a[:, i, k]
 check("Einsum of 512 products", g, y, 2 * 512, [exact, running])
 
+x = np.array([[2e19, 1, 3], [nan, 2, 3]], F32).reshape(2, 3, 1, 1)
+g, (y,) = chain(x, ("LRN", [], {"size": 3}))
+expect_all("LRN of squares that are too large, beside a NaN elsewhere", g, y, [np.r_[0, 0, y.array[0, 2].ravel(), y.array[1].ravel()]],
+           [np.r_[y.array[0].ravel(), nan, 0, y.array[1, 2].ravel()]])
+g, ys = chain(np.array([[1, nan, inf, 2], [1, 5, inf, 2]], F32), ("TopK", [np.array([2])], {"axis": 1, "outputs": 2}))
+expect_all("TopK of NaN and an infinity", g, ys[0], [[nan, inf, inf, 5], [inf, nan, inf, 5]], [[nan, inf, inf, nan], [nan, inf, nan, 5], [nan, inf, inf, 2]])
+for dtype, most in ((2, 255), (3, 127), (5, 32767), (12, 2**32 - 1), (7, 2**63 - 1)):
+    least = 0 if dtype in (2, 12) else -most - 1
+    g, (y,) = chain(np.array([-1e19, 1e20, -0.9, 3.9], F32), ("Cast", [], {"to": dtype}))
+    wrongs = [[3, most, 0, 3], [least, least, 0, 3], [least, most, 1, 3], [least, most, 0, 4]]
+    for right, got in [(True, [least, most, 0, 3]), *[(False, w) for w in wrongs]]:
+        expect(f"Cast to {y.dtype} of what is too large: {got}", verdict(g, y.name, np.array(got, y.dtype), 1), not right)
+x = np.array([-0.3, 0.2, 0.9978, 0.4] + 60 * [1], F32)
+g = Graph(np.random.default_rng(1), 18)
+ys = g.node("DynamicQuantizeLinear", [g.node("Exp", [g.node("Log", [g.param(np.exp(x))], check=False)[0]], check=False)[0]], outputs=3, check=False)
+code, scale = ys[0].array.astype(int), ys[1].array
+for seed in range(5):
+    expect("DynamicQuantizeLinear of f32", verdict(g, ys[0].name, ys[0].array, seed), False)
+    expect("DynamicQuantizeLinear of f32, a code for another", verdict(g, ys[0].name, np.roll(ys[0].array, 1), seed), True)
+    for more in (1, -1):
+        got = (code + more * (np.arange(64) == 2)).astype(np.uint8)
+        expect("DynamicQuantizeLinear of halves, a code beside", verdict(g, ys[0].name, got, seed, HALVES), False)
+    for k in range(5):
+        got = code.copy()
+        got[k] += 12 if k < 2 else -12
+        expect("DynamicQuantizeLinear of halves, twelve codes off", verdict(g, ys[0].name, got.astype(np.uint8), seed, HALVES), True)
+    expect("DynamicQuantizeLinear, its scale", verdict(g, ys[1].name, plant(scale[None], 64)[0], seed), True)
+for dtype in (F32, F64):
+    x = np.full([2, 512], -10, dtype)
+    x[:, 0] = 0
+    x[:, 1:] -= rng.uniform(0, 0.01, [2, 511])  # which are rounded alike
+    g, (y,) = chain(x, ("Softmax", [], {"axis": 1}))
+    e, wrong = np.exp(x), y.array.copy()
+    wrong[1, 0] -= 1024 * UNIT[dtype]
+    expect_all(f"Softmax of {dtype}, of one large term", g, y, [e / np.cumsum(e, 1)[:, -1:], e / np.cumsum(e[:, ::-1], 1)[:, -1:]], [wrong])
+
 print(f"{checked} verdicts, {failed} not as they must be")
 sys.exit(bool(failed or checked < 300))

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from evaluate import F32, F64, _axes_of, is_float, operand_labels, summed_labels
+from evaluate import F32, F64, _axes_of, is_float, of_rows, operand_labels, rows_of, summed_labels
 
 LANES = (1, 4, 16)  # sums beside each other, the terms dealt out in turn, that are added up in the end
 MOST = 1 << 20  # multiplications of a product that is added up here
@@ -25,7 +25,7 @@ def add_up(terms, lanes):
     return np.cumsum(sums, axis=0, dtype=terms.dtype)[-1]
 
 
-def running(op, xs, attrs, lanes):
+def running(op, xs, attrs, lanes, opset=23):
     """The result, or None: not of this operator and type."""
     x = xs[0]
     if not is_float(x.dtype):
@@ -36,6 +36,8 @@ def running(op, xs, attrs, lanes):
             if min(a.ndim for a in xs) < 2 or not 0 < x.size * xs[1].shape[-1] <= MOST or x.shape[-1] != xs[1].shape[-2]:
                 return None
             return [product(*[a.astype(wide) for a in xs], lanes).astype(x.dtype)]
+        if op == "Softmax":
+            return [softmax(x, attrs.get("axis", -1 if opset >= 13 else 1), opset, wide, lanes)]
         if op == "Einsum":
             return einsum(xs, attrs["equation"], wide, lanes)
         if op not in OF_TERM:
@@ -54,6 +56,14 @@ def product(a, b, lanes):
     rank = max(a.ndim, b.ndim)
     a, b = (x.reshape((1,) * (rank - x.ndim) + x.shape) for x in (a, b))
     return add_up(np.moveaxis(a, -1, 0)[..., None] * np.moveaxis(b, -2, 0)[..., None, :], lanes)
+
+
+def softmax(x, axis, opset, wide, lanes):
+    """Where one term dwarfs the others, each of these is rounded by the sum's last place, which may be twice the result's."""
+    rows = rows_of(x.astype(F64), axis, opset)
+    e = np.exp(rows - np.max(rows, -1, keepdims=True, initial=-np.inf)).astype(wide)
+    sums = add_up(np.moveaxis(e, -1, 0), lanes)
+    return of_rows((e / sums[..., None]).astype(x.dtype), x.shape, axis, opset)
 
 
 def einsum(xs, equation, wide, lanes):
