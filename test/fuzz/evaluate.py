@@ -293,8 +293,8 @@ def by_numpy(op, xs, attrs, opset=23):
         last = bool(attrs.get("select_last_index", 0))
         at = x.shape[axis] - 1 - f(np.flip(x, axis), axis=axis, keepdims=True) if last else f(x, axis=axis, keepdims=True)
         return [(at if attrs.get("keepdims", 1) else np.squeeze(at, axis)).astype(np.int64)]
-    if op == "Sum" and is_float(dtype):
-        return [_narrowed(_fold(np.add), xs, dtype, {})]
+    if op in ("Sum", "Mean") and is_float(dtype):
+        return [_narrowed(lambda *ys: _fold(np.add)(*ys) / (len(ys) if op == "Mean" else 1), xs, dtype, {})]
     if op in ("ReduceMax", "ReduceMin") and xs[0].size and not attrs.get("noop_with_empty_axes"):  # ONNX Runtime's may lose a NaN
         axes = attrs.get("axes", xs[1].tolist() if len(xs) > 1 and xs[1] is not None else None) or range(xs[0].ndim)
         f = np.max if op == "ReduceMax" else np.min

@@ -42,9 +42,9 @@ def with_specials(members):
     return a
 
 
-def replaced(step, feed, masks, value):
-    """The outputs where the elements in |masks|, by name, have |value|."""
-    return step({n: np.where(masks[n], np.array(value, a.dtype), a) if is_float(a.dtype) else a for n, a in feed.items()})
+def replaced(step, feed, masks, low, high, rng):
+    """The outputs where the elements in |masks|, by name, have some value from |low| to |high|."""
+    return step({n: np.where(masks[n], rng.uniform(low, high, a.shape).astype(a.dtype), a) if is_float(a.dtype) else a for n, a in feed.items()})
 
 
 def either(a, b):
@@ -72,7 +72,7 @@ def left_open(op, step, feed, outs):
         masks = {n: is_special(a) for n, a in feed.items()}
     else:
         return None
-    first = step.node.input[0]
+    first, rng = step.node.input[0], np.random.default_rng(0)
     if op in ("Resize", "Upsample", "GridSample"):
         masks[first] = near_special(op, feed[first], step.attrs, outs[0].shape)
     if not any(m.any() for m in masks.values()):
@@ -85,8 +85,8 @@ def left_open(op, step, feed, outs):
         of_row = masks[first].any(step.attrs.get("axis", -1), keepdims=True)
         return [np.broadcast_to(of_row, o.shape) for o in outs]
     try:
-        low, high = replaced(step, feed, masks, -3e4), replaced(step, feed, masks, 3e4)
-        return [a != b if a.shape == b.shape == o.shape else ANY_SHAPE for a, b, o in zip(low, high, outs)]
+        runs = [replaced(step, feed, masks, *ends, rng) for ends in ((-3e4, -3e4), (3e4, 3e4), *3 * [(-3e4, 3e4)])]
+        return [np.any([r[i] != runs[0][i] for r in runs], 0) if all(r[i].shape == o.shape for r in runs) else ANY_SHAPE for i, o in enumerate(outs)]
     except Reject:
         return [ANY_SHAPE for _ in outs]
 
@@ -207,7 +207,7 @@ class Members:
         for v in graph.values:
             if v.kind != "node" or (cut is not None and v.name in cut):
                 a = v.arrays[variant]
-                self.at[v.name] = [a] + [a if units is UNIT else nudge(a, 0, 1, self.rng, units=units) for _ in range(n)]
+                self.at[v.name] = [a] + [a if units is UNIT else stored(a, self.rng, units) for _ in range(n)]
                 if units is not UNIT:
                     self.at[v.name][1] = as_half(a)
         for step in graph.steps if steps is None else steps:
@@ -280,7 +280,7 @@ class Members:
                 return [shifted(node(feed)[0], off)]
             feed = local.moved_inputs(feed, kept, self.rng)
             return local.moved_outputs(self.centred(step, node, feed) or node(feed), list(feed.values()), self.rng)
-        except Reject:
+        except (Reject, ValueError):  # as of operands whose shape is decided by rounding
             return [None] * n_outputs
 
     @staticmethod
@@ -308,6 +308,11 @@ def shifted(a, off):
 def as_half(a):
     with np.errstate(over="ignore"):
         return a.astype(F16).astype(F32) if a.dtype == F32 else a
+
+
+def stored(a, rng, units):
+    """|a| with what is no half moved, as it may be rounded either way."""
+    return np.where(as_half(a) == a, a, nudge(a, 0, 1, rng, units=units))
 
 
 class Verdict:

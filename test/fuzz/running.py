@@ -2,6 +2,7 @@
 
 Where terms are alike each addition rounds the same way, so that the sum of 768 times 0.64 is off by 200 units in the last place and not by the root of that.
 """
+import functools
 import math
 
 import numpy as np
@@ -36,6 +37,8 @@ def running(op, xs, attrs, lanes, opset=23):
             if min(a.ndim for a in xs) < 2 or not 0 < x.size * xs[1].shape[-1] <= MOST or x.shape[-1] != xs[1].shape[-2]:
                 return None
             return [product(*[a.astype(wide) for a in xs], lanes).astype(x.dtype)]
+        if op in ("Sum", "Mean"):
+            return [folded(op, xs, LANES.index(lanes))] if x.dtype == wide else None
         if op == "Softmax":
             return [softmax(x, attrs.get("axis", -1 if opset >= 13 else 1), opset, wide, lanes)]
         if op == "Einsum":
@@ -56,6 +59,12 @@ def product(a, b, lanes):
     rank = max(a.ndim, b.ndim)
     a, b = (x.reshape((1,) * (rank - x.ndim) + x.shape) for x in (a, b))
     return add_up(np.moveaxis(a, -1, 0)[..., None] * np.moveaxis(b, -2, 0)[..., None, :], lanes)
+
+
+def folded(op, xs, first):
+    """A sum or mean of operands, the one of that number first."""
+    y = functools.reduce(np.add, xs[first % len(xs):] + xs[:first % len(xs)])
+    return y / y.dtype.type(len(xs)) if op == "Mean" else y
 
 
 def softmax(x, axis, opset, wide, lanes):
