@@ -300,13 +300,28 @@ typedef struct judged {
   int64_t n; // elements
 } judged;
 
+// The elements of |f|, those of no number as 1: whatever the other factor, such a term is none for certain. In *|owned| where
+// there are any, which is freed by the caller. NULL: no memory.
+static const float *without_nan(const judged *j, const factor *f, float **owned) {
+  const int64_t n = kiln_tensor_elems(j->c->p->tensors.data[f->load->u.tensor]);
+  int64_t first = 0;
+  while (first < n && !isnan(f->data[first])) first++;
+  if (first == n) return f->data;
+  *owned = malloc(sizeof(float) * (size_t)n);
+  for (int64_t i = 0; *owned && i < n; i++) (*owned)[i] = isnan(f->data[i]) ? 1 : f->data[i];
+  return *owned;
+}
+
 // Squares of the terms that the error of factor |k| makes, times the other factor, added to |io|: errors of different elements
 // are taken to be independent. Of an unknown error times 0 nothing is known either.
 static bool add_squares(const judged *j, int k, double *io) {
   const factor *own = &j->f[k], *other = &j->f[1 - k];
   const kiln_errors *e = &j->tensors[own->load->u.tensor];
   if (!e->typical) return true;
-  product p = {.a = e->typical + own->start, .b = other->data + other->start};
+  float *owned = NULL;
+  const float *by = without_nan(j, other, &owned);
+  if (!by) return false;
+  product p = {.a = e->typical + own->start, .b = by + other->start};
   const factor pair[] = {*own, *other};
   p.magnitudes = calloc((size_t)j->n, sizeof(double));
   p.squares = calloc((size_t)j->n, sizeof(double));
@@ -317,6 +332,7 @@ static bool add_squares(const judged *j, int k, double *io) {
     io[i] += isnan(p.squares[i]) ? INFINITY : p.squares[i];
   free(p.magnitudes);
   free(p.squares);
+  free(owned);
   return ready;
 }
 

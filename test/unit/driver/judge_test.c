@@ -340,6 +340,22 @@ static void an_unknown_factor_leaves_the_product_open(void **state) {
   kiln_interpreter_destroy(made.in);
 }
 
+// What is no number is none whatever it is multiplied by, also by what is rounded, or 0.
+static void a_rounded_factor_of_no_number_is_none_for_certain(void **state) {
+  fixture *f = *state;
+  const float a[] = {1, 2, 3, 0, 2, 3}, b[] = {NAN, 1, 1, 1, 1, 1};
+  bench made = product_of(f,
+                          "p { in f32 A(2, 3) in f32 B(3, 2) temp f32 T(2, 3) out f32 C(2, 2) "
+                          "T(m:2, k:3) = A(m, k) * 0.3f32 "
+                          "C(m:2, n:2 | k:3) +=! T(m, k) * B(k, n) }",
+                          a, b);
+  const kiln_difference d = judge(&made, (const float[]){NAN, 1.8f, 1.5f, 1.5f});
+  assert_int_equal(d.wrong, 1);
+  assert_int_equal(d.first_wrong, 2);
+  assert_int_equal(d.free, 0);
+  kiln_interpreter_destroy(made.in);
+}
+
 // Convolutions of (1, 16, 14, 14), and whether they may be Winograd's: those of stride 1 by known
 // weights of 2 or 3 elements.
 static const struct {
@@ -440,6 +456,7 @@ int main(void) {
       FIXTURE_TEST(no_numbers_are_as_they_are),
       FIXTURE_TEST(infinite_terms_are_certain_and_infinite_partial_sums_are_open),
       FIXTURE_TEST(an_unknown_factor_leaves_the_product_open),
+      FIXTURE_TEST(a_rounded_factor_of_no_number_is_none_for_certain),
       FIXTURE_TEST(only_what_may_be_transformed_may_be_off_by_more),
       FIXTURE_TEST(halves_are_off_by_their_own_units),
   };
