@@ -223,8 +223,17 @@ def chosen(op, node, low, high, outs):
     return [ANY_SHAPE for _ in outs] if is_open.any() else None
 
 
-BY_ELEMENT = set(PAIRS) | set(MANY) | {"Cast", "CastLike", "DequantizeLinear", "QuantizeLinear", "Not", "BitwiseNot", "Abs", "Neg", "Sign"}
+LOSE_NAN = COMPARISONS + ("ThresholdedRelu", "Shrink", "IsNaN", "IsInf")  # whose result says nothing of a member that is NaN
+BY_ELEMENT = set(PAIRS) | set(MANY) | set(LOSE_NAN) | {"Cast", "CastLike", "DequantizeLinear", "QuantizeLinear", "Not", "BitwiseNot", "Abs", "Neg", "Sign"}
 PUT_SOMEWHERE = ("OneHot", "Scatter", "ScatterElements", "ScatterND", "MaxUnpool")
+
+
+def open_floats(members):
+    """The elements of which some members are no number, and others are: these may be anything."""
+    if any(m is None or m.shape != members[0].shape for m in members):
+        return np.zeros(members[0].shape, bool)
+    is_special = np.stack([~np.isfinite(m.astype(np.float64)) for m in members])
+    return is_special.any(0) & ~is_special.all(0)
 
 
 def depends(op, evaluator, feed, masks, outs, rng):

@@ -411,6 +411,16 @@ class Evaluator:
         if self.attrs.get("coordinate_transformation_mode") == "align_corners" and (lengths != np.floor(lengths)).any():
             raise Reject("corners of a length that is not whole")
 
+    def with_infinities(self, out, arrays):
+        """A pool's results where all of a window is -inf, of which ONNX Runtime makes the least number."""
+        x = arrays[self.names[0]]
+        if not is_float(x.dtype) or not (x == -np.inf).any():
+            return out
+        of_others = self.by_runtime({self.names[0]: np.where(x == -np.inf, -1, 0).astype(x.dtype)})
+        is_all = of_others[0] == -1
+        infinite = [np.full_like(out[0], -np.inf), *of_others[1:]]
+        return [np.where(is_all, a, b) for a, b in zip(infinite, out)]
+
     def top_of_nothing(self, x, k):
         """TopK of no elements, where some ONNX Runtimes divide by zero."""
         axis, shape = self.attrs.get("axis", -1), list(x.shape)
@@ -443,6 +453,8 @@ class Evaluator:
                 raise Reject(str(e)) from None
             if out is None:
                 out = self.by_runtime(arrays)
+                if self.node.op_type in ("MaxPool", "GlobalMaxPool"):
+                    out = self.with_infinities(out, arrays)
         if not all(isinstance(a, np.ndarray) and a.dtype in ONNX_TYPE for a in out):
             raise Reject("no tensor of a type that is tried")
         return out

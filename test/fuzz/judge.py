@@ -250,7 +250,9 @@ class Members:
             masks = either(masks, choices.near(step.op, [self.at[n] for n in step.node.input if n]) or masks)
             ends = choices.decided(step.op, node, operands, outs, self.rng, self.units) or ends
         behind = {n: self.anything[n] for n in operands if n in self.anything}
-        if behind:
+        if step.op in choices.LOSE_NAN:
+            behind |= {n: choices.open_floats(m) for n, m in operands.items() if is_float(m[0].dtype)}
+        if any(m.any() for m in behind.values()):
             feed = {n: m[0] for n, m in operands.items()}
             masks = either(masks, choices.depends(step.op, node, feed, behind, outs, self.rng))
         if step.op in PRODUCTS and any(n in self.linear for n in step.node.input):

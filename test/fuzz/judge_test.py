@@ -342,6 +342,23 @@ for dtype in (F32, F64):
     e, wrong = np.exp(x), y.array.copy()
     wrong[1, 0] -= 1024 * UNIT[dtype]
     expect_all(f"Softmax of {dtype}, of one large term", g, y, [e / np.cumsum(e, 1)[:, -1:], e / np.cumsum(e[:, ::-1], 1)[:, -1:]], [wrong])
+x = np.array([-inf, -inf, 3, -inf], F32).reshape(1, 1, 4)
+g, ys = chain(x, ("MaxPool", [], {"kernel_shape": [2], "outputs": 2}))
+expect_all("MaxPool of infinities", g, ys[0], [[-inf, 3, 3]], [[-F32.type(3.4028235e38), 3, 3], [-inf, 3, inf], [0, 3, 3]])
+expect_all("MaxPool of infinities, places", g, ys[1], [[0, 2, 2]], [[1, 2, 2], [-1, 2, 2]])
+x = np.full([1, 1, 4, 4], nan, F32)
+x[..., 2:] = 1
+g, ys = chain(x, ("MaxPool", [], {"kernel_shape": [2, 2], "strides": [2, 2], "outputs": 2}))
+expect_all("MaxPool of NaN alone, places", g, ys[1], [[0, 2, 8, 10], [5, 2, 9, 10]], [[0, 3, 8, 10]])
+near = np.array([1.5, 0.25], F32)  # which of the two numbers that are chosen is the least rounding decides, in halves, and then what is left of a product
+for op, attrs in (("ThresholdedRelu", {"alpha": 1.0}), ("Shrink", {"lambd": 1.0}), ("IsInf", {}), ("Less", {})):
+    g = Graph(np.random.default_rng(1), 20)
+    y = g.node("Exp", [g.param(near)], check=False)[0]
+    y = g.node("Where", [g.node("Less", [y, g.param(np.exp(near + F32.type(1e-5)))], check=False)[0], y, g.param(np.zeros(2, F32))], check=False)[0]
+    y = g.node(op, [g.node("Mul", [y, g.param(np.array([2, 100], F32))], check=False)[0], *([g.param(np.float32(3))] if op == "Less" else [])], check=False, **attrs)[0]
+    other = np.array([0, 0], F32) if op in ("ThresholdedRelu", "Shrink") else ~y.array
+    expect(f"{op} of one of two numbers that rounding chooses", verdict(g, y.name, other.astype(y.dtype), 1, HALVES), False)
+    expect(f"{op} of a number that is known", verdict(g, y.name, other.astype(y.dtype), 1), True)
 
 print(f"{checked} verdicts, {failed} not as they must be")
 sys.exit(bool(failed or checked < 300))
