@@ -292,7 +292,8 @@ class Graph:
         if not finite.any():
             return
         apart = np.abs(x[finite] - y[finite])
-        scale = np.sqrt(np.mean(np.square(x[finite])))
+        with np.errstate(over="ignore"):
+            scale = np.sqrt(np.mean(np.square(x[finite])))
         if np.median(apart) > 4096 * UNIT[a.dtype] * max(scale, 1e-30) and a.dtype in (F32, np.dtype(np.float64)) and self.chance(0.95):
             raise Reject("ill conditioned")
 
