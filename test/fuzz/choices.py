@@ -159,7 +159,7 @@ def of_unique(low, high, outs):
 
 def of_quantized(low, high, unit):
     """DynamicQuantizeLinear: each element at both ends, by a range at both of its own, and by a scale that is rounded."""
-    most, least = ([max(0, f(a)) for a in (low, high)] for f in (np.max, lambda a: -np.min(a)))
+    most, least = ([np.maximum(0.0, f(a)) for a in (low, high)] for f in (np.max, lambda a: -np.min(a)))
     scales, points, steps = [], [], []
     with np.errstate(all="ignore"):
         for m, l, off in itertools.product(most, least, (1 - 3 * unit, 1 + 3 * unit)):
@@ -169,7 +169,8 @@ def of_quantized(low, high, unit):
                 scale = (np.maximum(m, x) + np.maximum(l, -x)) / 255 * off
                 steps.append(np.rint(x / scale))
     codes = [f(steps, 0) + f(points) for f in (np.min, np.max)]
-    return [tuple(np.clip(np.nan_to_num(c), 0, 255) for c in codes), (min(scales), max(scales)), (min(points), max(points))]
+    ends = codes, (min(scales), max(scales)), (min(points), max(points))
+    return [ends[1] if k == 1 else tuple(np.clip(np.nan_to_num(e), 0, 255) for e in pair) for k, pair in enumerate(ends)]
 
 
 def at_vertices(evaluator, members, ends, outs, rng):

@@ -68,6 +68,7 @@ def left_open(op, step, feed, outs):
     """The elements that are made of a NaN, or of what is not finite, of which the operator does not say what becomes."""
     if op in NAN_IS_OPEN or op.startswith("Scatter") and step.attrs.get("reduction") in ("min", "max"):
         masks = {n: is_nan(a) for n, a in feed.items()}
+        feed = {n: np.clip(a, -2e4, 2e4).astype(a.dtype) if is_float(a.dtype) else a for n, a in feed.items()}  # a NaN may be more than an infinity
     elif op in SPECIAL_IS_OPEN and not (op in ("Cast", "CastLike") and is_float(outs[0].dtype)):
         masks = {n: is_special(a) for n, a in feed.items()}
     else:

@@ -359,6 +359,11 @@ for op, attrs in (("ThresholdedRelu", {"alpha": 1.0}), ("Shrink", {"lambd": 1.0}
     other = np.array([0, 0], F32) if op in ("ThresholdedRelu", "Shrink") else ~y.array
     expect(f"{op} of one of two numbers that rounding chooses", verdict(g, y.name, other.astype(y.dtype), 1, HALVES), False)
     expect(f"{op} of a number that is known", verdict(g, y.name, other.astype(y.dtype), 1), True)
+x = np.array([1, nan, inf, 2, 1], F32).reshape(1, 1, 5)
+g, (y,) = chain(x, ("MaxPool", [], {"kernel_shape": [3]}))
+expect_all("MaxPool of NaN and an infinity", g, y, [[inf, inf, inf], [nan, nan, inf]], [[inf, inf, nan], [inf, inf, 5]])
+g, ys = chain(np.zeros(3, F32), ("Exp", [], {}), ("Sub", [np.ones(3, F32)], {}), ("DynamicQuantizeLinear", [], {"outputs": 3}))
+expect_all("DynamicQuantizeLinear of no range but for rounding", g, ys[0], [[0, 0, 0], [0, 255, 128]], [])
 
 print(f"{checked} verdicts, {failed} not as they must be")
 sys.exit(bool(failed or checked < 300))
