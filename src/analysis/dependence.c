@@ -211,26 +211,37 @@ static void witness(const kiln_polyhedra *p, const question *q, isl_point *at, k
   for (int k = 0; k < a->rank; k++) out->is_known[k] = element_at(p, q, at, k, &out->element[k]);
 }
 
+// What |s|, the instances that meet, says.
+static kiln_verdict verdict_of(const kiln_polyhedra *p, isl_set *s, bool exact) {
+  const isl_bool is_empty = isl_set_is_empty(s);
+  if (is_empty == isl_bool_error || kiln_polyhedra_failed(p)) return KILN_UNDECIDED;
+  return is_empty == isl_bool_true ? KILN_NEVER : exact ? KILN_MEETS : KILN_MAY_MEET;
+}
+
+kiln_verdict kiln_pair_judge(const kiln_polyhedra *p, const kiln_pair *pair, int n_conds,
+                             const kiln_expr *const *conds) {
+  const question q = question_of(p->cx, pair, n_conds, conds);
+  bool exact = true;
+  isl_set *s = ask(p, &q, &exact);
+  const kiln_verdict verdict = verdict_of(p, s, exact);
+  isl_set_free(s);
+  return verdict;
+}
+
 void kiln_pair_meet(const kiln_polyhedra *p, const kiln_pair *pair, int n_conds,
                     const kiln_expr *const *conds, kiln_meeting *out) {
   const question q = question_of(p->cx, pair, n_conds, conds);
   bool exact = true;
-  *out = (kiln_meeting){.verdict = KILN_UNDECIDED};
   isl_set *s = ask(p, &q, &exact);
-  const isl_bool is_empty = isl_set_is_empty(s);
-  if (is_empty == isl_bool_true) {
-    out->verdict = KILN_NEVER;
+  *out = (kiln_meeting){.verdict = verdict_of(p, s, exact)};
+  if (out->verdict == KILN_NEVER || out->verdict == KILN_UNDECIDED) {
     isl_set_free(s);
-  } else if (is_empty == isl_bool_false) {
-    isl_point *at = isl_set_sample_point(isl_set_lexmin(s));
-    if (at && isl_point_is_void(at) == isl_bool_false) {
-      out->verdict = exact ? KILN_MEETS : KILN_MAY_MEET;
-      witness(p, &q, at, out);
-    }
-    isl_point_free(at);
-  } else {
-    isl_set_free(s);
+    return;
   }
+  isl_point *at = isl_set_sample_point(isl_set_lexmin(s));
+  if (at && isl_point_is_void(at) == isl_bool_false) witness(p, &q, at, out);
+  else out->verdict = KILN_UNDECIDED;
+  isl_point_free(at);
   if (kiln_polyhedra_failed(p)) out->verdict = KILN_UNDECIDED;
 }
 

@@ -60,6 +60,11 @@ typedef struct kiln_meeting {
 
 // Whether two instances of the pair for which all |conds|, over the pair's variables, hold touch
 // one element.
+kiln_verdict kiln_pair_judge(const kiln_polyhedra *p, const kiln_pair *pair, int n_conds,
+                             const kiln_expr *const *conds);
+// The same with a witness.
+//
+// cost: that of the smallest point, which is many times the verdict's
 void kiln_pair_meet(const kiln_polyhedra *p, const kiln_pair *pair, int n_conds,
                     const kiln_expr *const *conds, kiln_meeting *out);
 // The largest value of |e|, over the pair's variables, among instances that may touch one element.

@@ -97,11 +97,10 @@ static const kiln_expr *block_of(const syncer *s, const kiln_touch *t, int axis)
 
 static kiln_verdict ask(syncer *s, const kiln_pair *pair, int n, const kiln_expr *const *conds) {
   kiln_polyhedra p;
-  kiln_meeting meeting = {.verdict = KILN_UNDECIDED};
   kiln_polyhedra_init(s->n->cx, KILN_POLYHEDRA_BUDGET, &p);
-  kiln_pair_meet(&p, pair, n, conds, &meeting);
+  const kiln_verdict verdict = kiln_pair_judge(&p, pair, n, conds);
   kiln_polyhedra_deinit(&p);
-  return meeting.verdict;
+  return verdict;
 }
 
 enum { MAX_CONDS = 8 };
