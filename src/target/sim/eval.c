@@ -199,12 +199,17 @@ void kiln_sim_keep_values(sim *m, int n_levels) {
   m->values = KILN_NEW_ARRAY(a, sim_value, SIM_VALUES);
   m->levels = KILN_NEW_ARRAY(a, int, m->n_vars);
   m->turns = KILN_NEW_ARRAY(a, int64_t, n_levels + 1);
+  m->inner = KILN_NEW_ARRAY(a, kiln_symbol, n_levels + 1);
+  m->extents = KILN_NEW_ARRAY(a, int64_t, n_levels + 1);
+  m->walks = KILN_NEW_ARRAY(a, sim_walk, SIM_WALKS);
   m->turns[0] = ++m->n_turns;
 }
 
 // What is known of indices with |var| holds as long as its loop is as deep as before.
-void kiln_sim_begin_loop(sim *m, kiln_symbol var) {
+void kiln_sim_begin_loop(sim *m, kiln_symbol var, int64_t extent) {
   m->level++;
+  m->inner[m->level] = var;
+  m->extents[m->level] = extent;
   if (m->levels[var] != m->level) memset(m->values, 0, SIM_VALUES * sizeof *m->values);
   m->levels[var] = m->level;
 }

@@ -54,6 +54,17 @@ typedef struct sim_value {
   int64_t turn, value;
 } sim_value;
 
+// What a place of the text touches while one loop, the innermost one around it, runs.
+typedef struct sim_walk {
+  const kiln_expr *const *index; // the place, with |cell|
+  const sim_cell *cell;
+  kiln_symbol var; // of the loop
+  int level;
+  int64_t turn;        // of the loop around it
+  bool is_even;        // the elements of all its iterations are |step| apart, and exist
+  int64_t first, step; // the first iteration's
+} sim_walk;
+
 typedef struct sim_meter sim_meter;
 
 typedef struct sim {
@@ -65,6 +76,9 @@ typedef struct sim {
   sim_value *values; // [SIM_VALUES] the last of each place, by node; NULL: none are kept
   int *levels;       // [n_vars] loops around each variable's, that one included
   int64_t *turns;    // [levels] the one that runs: every iteration of every loop has another number
+  kiln_symbol *inner; // [levels] the loops that run
+  int64_t *extents;   // [levels] their iterations; 0: lanes
+  sim_walk *walks;    // [SIM_WALKS] the last of each place; NULL: none are kept
   int level;
   int64_t n_turns;
   uint32_t n_vars;
@@ -106,9 +120,11 @@ int64_t kiln_sim_meter_base(const sim_meter *t,
                             const kiln_buffer *b); // its first element's address
 void kiln_sim_meter_flush(sim_meter *t);           // writes back what is dirty
 uint32_t kiln_sim_n_vars(const kiln_loops *l); // behind the last symbol that is a loop's variable
+enum { SIM_WALKS = 1024 };
 // Keeps values of indices from now on; loops say where they begin, turn and end.
 void kiln_sim_keep_values(sim *m, int n_levels);
-void kiln_sim_begin_loop(sim *m, kiln_symbol var);
+// |extent|: of its iterations; 0: they are lanes.
+void kiln_sim_begin_loop(sim *m, kiln_symbol var, int64_t extent);
 void kiln_sim_turn(sim *m, kiln_symbol var, int64_t i);
 void kiln_sim_end_loop(sim *m);
 void kiln_sim_fail(sim *m, const char *format, ...) KILN_PRINTF(2, 3);

@@ -33,7 +33,7 @@ static sim_lanes lanes_make(sim *m, kiln_symbol var, int64_t n) {
 static void run_lanes(sim *m, const kiln_loop *n, int64_t extent) {
   sim_lanes *before = m->lanes, x = lanes_make(m, n->var, extent);
   m->lanes = &x;
-  kiln_sim_begin_loop(m, n->var);
+  kiln_sim_begin_loop(m, n->var, 0);
   kiln_sim_turn(m, n->var, 0);
   run(m, n->body);
   kiln_sim_end_loop(m);
@@ -55,7 +55,7 @@ static void run_iterations(sim *m, const kiln_loop *n, const int64_t *extents, i
   uint8_t *before = x->on, *on = kiln_arena_zalloc(&m->cx->scratch, (size_t)x->n + 1);
   sim_concurrent *c = is_concurrent(n) ? push_concurrent(m, n, most) : NULL;
   x->on = on;
-  kiln_sim_begin_loop(m, n->var);
+  kiln_sim_begin_loop(m, n->var, most);
   for (int64_t i = 0; i < most && m->status == KILN_OK; i++) {
     for (int64_t k = 0; k < x->n; k++) on[k] = before[k] && i < extents[k];
     kiln_sim_turn(m, n->var, i);
