@@ -218,6 +218,9 @@ for op, gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1)):
     expect_all(f"{op} of NaN, which stays in its row of the batch", g, y, [y.array], [lost, wrong, plant(np.where(np.isnan(y.array), 0, y.array), 64)])
     expect(f"{op} of NaN", "" if np.isnan(y.array).reshape(3, -1).tolist() == [[False] * 4] + 2 * [[True, True, False, False]] else str(y.array), False)
 x, w = np.zeros([2, 0], F32), np.zeros([0, 3], F32)
+for op, more in (("Softmax", []), ("ReduceSum", [np.array([0])]), ("Sum", [x]), ("Mean", [x, x])):
+    g, (y,) = chain(x, (op, more, {}))
+    expect(f"{op} of no elements", verdict(g, y.name, y.array, 1), False)
 g, (y,) = chain(x, ("MatMul", [w], {}))
 expect("MatMul over no elements", verdict(g, y.name, np.zeros([2, 3], F32), 1), False)
 a, b, c = np.array([[inf, 1], [1, 2]], F32), np.ones([2, 2], F32), np.array([[2], [-1]], F32)

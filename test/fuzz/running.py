@@ -29,7 +29,7 @@ def add_up(terms, lanes):
 def running(op, xs, attrs, lanes, opset=23):
     """The result, or None: not of this operator and type."""
     x = xs[0]
-    if not is_float(x.dtype):
+    if not is_float(x.dtype) or not x.size:
         return None
     wide = F64 if x.dtype == F64 else F32
     with np.errstate(all="ignore"):
@@ -46,7 +46,7 @@ def running(op, xs, attrs, lanes, opset=23):
         if op not in OF_TERM:
             return None
         axes = tuple(range(2, x.ndim)) if op == "GlobalAveragePool" else _axes_of(xs, attrs, x.ndim)
-        if axes is None or not x.size:
+        if axes is None:
             return None
         kept = [k for k in range(x.ndim) if k not in axes]
         terms = OF_TERM[op](np.transpose(x, (*sorted(axes), *kept)).astype(wide)).reshape(-1, *[x.shape[k] for k in kept])
