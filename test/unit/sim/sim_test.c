@@ -74,6 +74,71 @@ static void indices_follow_their_loops_however_these_lie(void **state) {
     }
 }
 
+// Y[t0*i + t1*j + c] = X[that] for i, j: all elements that are touched are copied, or the first that is not there is told.
+typedef struct walked {
+  int64_t extents[2], steps[2], more, elems;
+} walked;
+
+static int64_t random_of(uint64_t *seed, int64_t from, int64_t to) {
+  *seed = *seed * UINT64_C(6364136223846793005) + 1442695040888963407;
+  return from + (int64_t)((*seed >> 33) % (uint64_t)(to - from + 1));
+}
+
+// Subscripts that lie inside, but for one in three, which leaves its buffer at the begin or the end.
+static walked random_walk(uint64_t *seed) {
+  walked w = {0};
+  int64_t least = 0, most = 0;
+  for (int k = 0; k < 2; k++) {
+    w.extents[k] = random_of(seed, 1, 9);
+    w.steps[k] = random_of(seed, -4, 4);
+    const int64_t way = w.steps[k] * (w.extents[k] - 1);
+    if (way < 0) least += way;
+    else most += way;
+  }
+  const int64_t past = random_of(seed, 0, 2);
+  w.more = -least - (past == 1);
+  w.elems = most + w.more + (past != 2);
+  if (w.elems < 1) w.elems = 1;
+  return w;
+}
+
+static void affine_subscripts_touch_what_they_name(void **state) {
+  enum { RUNS = 2000, MOST = 80 };
+  uint64_t seed = 5;
+  (void)state;
+  for (int n = 0; n < RUNS; n++) {
+    const walked w = random_walk(&seed);
+    float x[MOST], y[MOST] = {0}, want[MOST] = {0};
+    char text[1024], message[128] = "";
+    bench b;
+    void *args[] = {x, y};
+    for (int i = 0; i < MOST; i++) x[i] = (float)(i + 1);
+    for (int64_t i = 0; i < w.extents[0]; i++)
+      for (int64_t j = 0; j < w.extents[1] && !message[0]; j++) {
+        const int64_t at = w.steps[0] * i + w.steps[1] * j + w.more;
+        if (at >= 0 && at < w.elems) want[at] = x[at];
+        else
+          snprintf(message, sizeof message,
+                   "sim: kernel k: error: buffer X: index 0 must lie in [0, %d), got %d",
+                   (int)w.elems, (int)at);
+      }
+    snprintf(text, sizeof text,
+             "kernel k { param f32 X[%d]:(1) param f32 Y[%d]:(1) for i:%d { for j:%d { "
+             "Y[i*%d + j*%d + %d] = X[%d + j*%d + i*%d] } } }",
+             (int)w.elems, (int)w.elems, (int)w.extents[0], (int)w.extents[1], (int)w.steps[0],
+             (int)w.steps[1], (int)w.more, (int)w.more, (int)w.steps[1], (int)w.steps[0]);
+    const kiln_status st = run(&b, text, args);
+    if (message[0]) {
+      assert_int_equal(st, KILN_INTERNAL);
+      assert_string_equal(kiln_diag_message(b.diag, 0), message);
+    } else {
+      assert_int_equal(st, KILN_OK);
+    }
+    assert_memory_equal(y, want, sizeof y);
+    close(&b);
+  }
+}
+
 static void types_wrap_and_saturate(void **state) {
   (void)state;
   bench b;
@@ -499,6 +564,7 @@ static void statements_count_by_buffer_and_scope(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(loops_compute),
+      cmocka_unit_test(affine_subscripts_touch_what_they_name),
       cmocka_unit_test(types_wrap_and_saturate),
       cmocka_unit_test(breaches_are_named),
       cmocka_unit_test(lanes_and_their_order_agree),
