@@ -218,15 +218,54 @@ static kiln_verdict verdict_of(const kiln_polyhedra *p, isl_set *s, bool exact) 
   return is_empty == isl_bool_true ? KILN_NEVER : exact ? KILN_MEETS : KILN_MAY_MEET;
 }
 
-kiln_verdict kiln_pair_judge(const kiln_polyhedra *p, const kiln_pair *pair, int n_conds,
-                             const kiln_expr *const *conds) {
-  const question q = question_of(p->cx, pair, n_conds, conds);
+// --- verdicts that are kept ---
+
+// Expressions are interned: equal numbers are equal questions.
+typedef struct judged {
+  const struct judged *next; // of the same hash
+  int n;
+  const uint64_t *words; // [n] the question
+  kiln_verdict verdict;
+} judged;
+
+static const uint64_t *words_of(kiln_ctx *cx, const question *q, int *out_n) {
+  uint64_t *words = KILN_NEW_ARRAY(&cx->perm, uint64_t, 1 + 2 * q->n_vars + q->conds.n);
+  int n = 0;
+  words[n++] = (uint64_t)q->n_vars;
+  for (int i = 0; i < q->n_vars; i++) words[n++] = q->vars[i];
+  for (int i = 0; i < q->n_vars; i++) words[n++] = q->extents[i]->id;
+  for (int i = 0; i < q->conds.n; i++) words[n++] = q->conds.data[i]->id;
+  *out_n = n;
+  return words;
+}
+
+static kiln_verdict judge(kiln_ctx *cx, const question *q) {
+  kiln_polyhedra p;
   bool exact = true;
-  isl_set *s = ask(p, &q, &exact);
-  const kiln_verdict verdict = verdict_of(p, s, exact);
+  kiln_polyhedra_init(cx, KILN_POLYHEDRA_BUDGET, &p);
+  isl_set *s = ask(&p, q, &exact);
+  const kiln_verdict verdict = verdict_of(&p, s, exact);
   isl_set_free(s);
+  kiln_polyhedra_deinit(&p);
   return verdict;
 }
+
+kiln_verdict kiln_pair_judge(kiln_ctx *cx, const kiln_pair *pair, int n_conds,
+                             const kiln_expr *const *conds) {
+  const question q = question_of(cx, pair, n_conds, conds);
+  int n = 0;
+  const uint64_t *words = words_of(cx, &q, &n), bytes = (uint64_t)n * sizeof *words,
+                 hash = kiln_hash_bytes(words, bytes, 0), *found = kiln_map_find(&cx->judged, hash);
+  const judged *first = found ? (const judged *)(uintptr_t)*found : NULL;
+  for (const judged *j = first; j; j = j->next)
+    if (j->n == n && memcmp(j->words, words, bytes) == 0) return j->verdict;
+  judged *j = KILN_NEW(&cx->perm, judged);
+  *j = (judged){first, n, words, judge(cx, &q)};
+  kiln_map_put(&cx->judged, hash, (uint64_t)(uintptr_t)j);
+  return j->verdict;
+}
+
+// --- meetings ---
 
 void kiln_pair_meet(const kiln_polyhedra *p, const kiln_pair *pair, int n_conds,
                     const kiln_expr *const *conds, kiln_meeting *out) {

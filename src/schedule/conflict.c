@@ -202,7 +202,7 @@ static int64_t least_shift(search *s, const kiln_polyhedra *p) {
       const kiln_expr *ahead =
           kiln_sub(s->e->cx, kiln_var(s->e->cx, c->first), second_var(s->e->cx, &pair, c->second));
       int64_t most = 0;
-      if (kiln_pair_judge(p, &pair, 0, NULL) == KILN_NEVER) continue;
+      if (kiln_pair_judge(s->e->cx, &pair, 0, NULL) == KILN_NEVER) continue;
       if (!kiln_pair_max(p, &pair, ahead, &most)) return -1;
       if (most > shift) shift = most;
     }

@@ -30,6 +30,7 @@ static kiln_status start(kiln_ctx *cx, void *argument) {
   cx->symbols = KILN_NEW(&cx->perm, kiln_symbols);
   kiln_symbol_of(cx, "");
   kiln_map_init(&cx->read, &cx->perm);
+  kiln_map_init(&cx->judged, &cx->perm);
   // The first block of the others stays for good: rewinding to an empty arena would free it.
   kiln_arena_alloc(&cx->scratch, 16);
   kiln_arena_alloc(&cx->walk, 16);

@@ -96,11 +96,7 @@ static const kiln_expr *block_of(const syncer *s, const kiln_touch *t, int axis)
 }
 
 static kiln_verdict ask(syncer *s, const kiln_pair *pair, int n, const kiln_expr *const *conds) {
-  kiln_polyhedra p;
-  kiln_polyhedra_init(s->n->cx, KILN_POLYHEDRA_BUDGET, &p);
-  const kiln_verdict verdict = kiln_pair_judge(&p, pair, n, conds);
-  kiln_polyhedra_deinit(&p);
-  return verdict;
+  return kiln_pair_judge(s->n->cx, pair, n, conds);
 }
 
 enum { MAX_CONDS = 8 };

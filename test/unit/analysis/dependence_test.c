@@ -133,9 +133,10 @@ static void instances_meet_where_they_must(void **state) {
     const kiln_expr *order = r->order ? parse(&b, r->order) : NULL;
     kiln_polyhedra_init(&b.cx, KILN_POLYHEDRA_BUDGET, &p);
     kiln_pair_meet(&p, &pair, order != NULL, &order, &m);
-    if (kiln_pair_judge(&p, &pair, order != NULL, &order) != m.verdict)
-      fail_msg("row %zu: another verdict without a witness", i);
     kiln_polyhedra_deinit(&p);
+    for (int again = 0; again < 2; again++)
+      if (kiln_pair_judge(&b.cx, &pair, order != NULL, &order) != m.verdict)
+        fail_msg("row %zu: another verdict without a witness", i);
     if (m.verdict != r->verdict) fail_msg("row %zu: verdict %d", i, (int)m.verdict);
     for (int k = 0; k < 2 && m.verdict != KILN_NEVER; k++) {
       if (k < pair.a->n_loops) assert_int_equal(m.a[k], r->at_a[k]);
@@ -175,7 +176,6 @@ static void a_spent_budget_decides_nothing(void **state) {
   kiln_polyhedra_init(&b.cx, 1, &p);
   kiln_pair_meet(&p, &pair, 0, NULL, &m);
   assert_true(kiln_polyhedra_failed(&p));
-  assert_int_equal(kiln_pair_judge(&p, &pair, 0, NULL), KILN_UNDECIDED);
   kiln_polyhedra_deinit(&p);
   assert_int_equal(m.verdict, KILN_UNDECIDED);
   close_bench(&b);
