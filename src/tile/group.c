@@ -26,7 +26,9 @@ static bool is_contraction(const grouping *g, const kiln_stmt *s) {
                               : kiln_stmt_is_contraction(s, &a, &b);
 }
 
-static bool is_scatter(const kiln_ctx *cx, const kiln_stmt *s) {
+// Whether |s| is lowered by itself, in the way of scatters: it begins with values of its own, is guarded, or writes
+// elsewhere than its dims say.
+static bool stands_alone(const kiln_ctx *cx, const kiln_stmt *s) {
   return s->init || s->guard || !kiln_stmt_is_plain(cx, s);
 }
 
@@ -262,7 +264,7 @@ static bool may_join(grouping *g, const kiln_tensor *t) {
   if (c->kernel || c->assembled) return false;
   if (g->computes_operands && kiln_stmt_is_map(g->cx, c) && find_epilogue_source(g, c) >= 0)
     return false; // it is stored as well by the contraction's kernel, and in fewer bytes than the sums
-  return !is_scatter(g->cx, c) && !is_contraction(g, c);
+  return !stands_alone(g->cx, c) && !is_contraction(g, c);
 }
 
 static void grow_rows(grouping *g, rows *r) {
@@ -388,7 +390,7 @@ kiln_group_kind kiln_tile_kind_of(kiln_ctx *cx, const kiln_program *p, const kil
   if (!stored && (!decodes || find_decoder(&g, c) == first->id) &&
       (c == root ? decodes : n == 2 + decodes && is_epilogue(&g, root, c)))
     kind = KILN_GROUP_CONTRACTION;
-  if (n == 1 && is_scatter(cx, root)) kind = KILN_GROUP_SCATTER;
+  if (n == 1 && stands_alone(cx, root)) kind = KILN_GROUP_SCATTER;
   if (root->kernel) kind = KILN_GROUP_WINOGRAD;
   for (int i = 0; i < n && root->kernel; i++)
     if (kiln_stream_find(cx, p, p->stmts.data[stmts[i]], &form)) kind = KILN_GROUP_STREAM;
@@ -413,7 +415,7 @@ kiln_status kiln_tile_group(kiln_ctx *cx, const kiln_program *p, const kiln_mach
     int source = kiln_stmt_is_map(cx, s) ? find_epilogue_source(&g, s) : -1;
     if (source >= 0) {
       group_contraction(&g, p->stmts.data[source], s, out);
-    } else if (is_scatter(cx, s)) add_group(&g, out, KILN_GROUP_SCATTER, 1, &s);
+    } else if (stands_alone(cx, s)) add_group(&g, out, KILN_GROUP_SCATTER, 1, &s);
     else if (is_contraction(&g, s)) group_contraction(&g, s, NULL, out);
     else group_rows(&g, s, out);
   }
