@@ -34,6 +34,18 @@ def interval(members):
         return (x - TIMES * apart).astype(y.dtype), (x + TIMES * apart).astype(y.dtype)
 
 
+def wider(members):
+    """By output, integers from and to TIMES as far as the members lie apart."""
+    if any(a is None or a.shape != members[0][k].shape for m in members for k, a in enumerate(m)):
+        return []
+    found = []
+    for k, y in enumerate(members[0]):
+        all_ = np.stack([m[k] for m in members]).astype(np.float64)
+        ends = np.floor(y - TIMES * (y - all_.min(0))), np.ceil(y + TIMES * (all_.max(0) - y))
+        found.append(tuple(np.clip(e, np.iinfo(y.dtype).min, np.iinfo(y.dtype).max).astype(y.dtype) for e in ends))
+    return found
+
+
 def differ(a, b):
     with np.errstate(all="ignore"):
         return (a != b) & ~((a != a) & (b != b))
@@ -120,6 +132,14 @@ def of_hardmax(low, high, outs, axis, opset):
     y = rows_of(outs[0], axis, opset)
     rows = [np.where(moves, v, y) for v in (np.zeros_like(y), candidates.astype(y.dtype))]
     return [tuple(of_rows(r, outs[0].shape, axis, opset) for r in rows)]
+
+
+def one_of(low, high, y, axis, opset, rng):
+    """|y|, what Hardmax makes of one member, with one of the elements that may be the largest, by chance, in the rows where that is open."""
+    rows, candidates = rows_of(y, axis, opset), rows_of(high, axis, opset) != 0
+    is_open = differ(rows_of(low, axis, opset), rows_of(high, axis, opset)).any(-1, keepdims=True)
+    place = np.argmax(candidates * rng.random(candidates.shape), -1)[..., None]
+    return of_rows(np.where(is_open, np.arange(rows.shape[-1]) == place, rows).astype(y.dtype), y.shape, axis, opset)
 
 
 def of_top(node, low, high, outs):

@@ -8,6 +8,7 @@ from evaluate import BOOL, EXACT, F16, F32, F64, INTS, MAPS, PRODUCTS, SUMS, UNI
 from running import LANES, centred, running
 
 HALVES = dict(UNIT) | {F32: UNIT[F16]}  # of --dtype=f16: what is f32 in the model is stored as halves
+MOST_HALF = 6e4  # what may be infinite as a half
 FEW, MANY = (8, TIMES), (48, TIMES)  # members, and how many times their distance is allowed
 
 
@@ -238,7 +239,7 @@ class Members:
                 continue
             members.append(self.moved(step, local, {n: self.at[n][k] for n in names}, kept, len(nominal), k, ({n: self.at[n][0] for n in names}, nominal)))
             if k == 1 and self.units is not UNIT:  # one is as a plain implementation has it that stores all as halves
-                members[1] = [a if a is None else as_half(a) for a in members[1]]
+                members[1] = [a if a is None else stored_as_half(a, y) for a, y in zip(members[1], nominal)]
         self.leave_open(step, node, members, {n: self.at[n] for n in names})
         for i, n in enumerate(n for n in step.node.output if n):
             self.at[n] = [m[i] for m in members]
@@ -259,6 +260,11 @@ class Members:
         if step.op in PRODUCTS and any(n in self.linear for n in step.node.input):
             exchange(members, operands)
         span(members, ends)
+        if step.op in ("MatMulInteger", "ConvInteger"):  # sums of codes that may be either of two, each by itself: no member has them all
+            span(members, choices.wider(members))
+        if step.op == "Hardmax" and ends[0] is not None:
+            for k in range(3, len(members)):
+                members[k] = [a if a is None else choices.one_of(*ends[0], a, *row_axis(node), self.rng) for a in members[k]]
         spread(members, either(masks, [e if e is ANY_SHAPE else None for e in ends]))
         for n, o, mask, end in zip((n for n in step.node.output if n), outs, masks, ends):
             self.remember(n, o, mask, end if step.op in choices.PLACES else None)
@@ -313,6 +319,13 @@ def as_half(a):
         return a.astype(F16).astype(F32) if a.dtype == F32 else a
 
 
+def stored_as_half(a, nominal):
+    """|a| as halves, infinite where |nominal| is about as large as these get, or larger."""
+    with np.errstate(all="ignore"):
+        half = as_half(a)
+        return np.where(np.abs(nominal) > MOST_HALF, np.copysign(a.dtype.type(np.inf), nominal), half) if a.dtype == F32 and a.shape == nominal.shape else half
+
+
 def stored(a, rng, units):
     """|a| with what is no half moved, as it may be rounded either way."""
     return np.where(as_half(a) == a, a, nudge(a, 0, 1, rng, units=units))
@@ -348,7 +361,7 @@ def compare(got, members, times, again=None):
             a = again.astype(np.float64)
             right |= (np.abs(g - a) <= times * apart) | (np.isnan(g) & np.isnan(a)) | (g == a)
         if got.dtype == F16 and members[0].dtype == F32:
-            right |= (np.abs(m) > 6e4).any(0)
+            right |= (np.abs(m) > MOST_HALF).any(0)
     return said(right, g, y, times * apart, int((~finite & ~special).sum()))
 
 

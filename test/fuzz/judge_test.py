@@ -367,6 +367,21 @@ g, (y,) = chain(x, ("MaxPool", [], {"kernel_shape": [3]}))
 expect_all("MaxPool of NaN and an infinity", g, y, [[inf, inf, inf], [nan, nan, inf]], [[inf, inf, nan], [inf, inf, 5]])
 g, ys = chain(np.zeros(3, F32), ("Exp", [], {}), ("Sub", [np.ones(3, F32)], {}), ("DynamicQuantizeLinear", [], {"outputs": 3}))
 expect_all("DynamicQuantizeLinear of no range but for rounding", g, ys[0], [[0, 0, 0], [0, 255, 128]], [])
+near, rows = np.array([[2.0012, 2, 1, 2.0005, 1.999]], F32), np.array([[1], [20], [-300], [4], [-500]], F32)
+g, (y,) = chain(near, ("Exp", [], {}), ("Hardmax", [], {"axis": 1}), ("MatMul", [rows], {}))
+expect_all("a product with Hardmax of halves", g, y, [[1], [20], [4], [-500]], [[-1200]], HALVES)
+expect_all("a product with Hardmax of f32", g, y, [[1]], [[20], [4], [-500], [-300]])
+g, (y,) = chain(np.array([70000, 1000], F32), ("Mul", [np.float32(1)], {}), ("QuantizeLinear", [np.float32(1000), np.int8(0)], {}))
+expect_all("what is larger than halves are, quantized", g, y, [[127, 1], [70, 1]], [[127, 3], [70, 0]], HALVES)
+expect_all("what is no larger than f32 are, quantized", g, y, [[70, 1]], [[127, 1]])
+x = (np.arange(64) * 0.731 % 1 + 0.5).astype(F32)  # codes of which some 25 lie near a tie
+codes, weights = x * 128, rng.integers(-99, 99, [64, 1]).astype(np.int8)
+g, (y,) = chain(codes[None], ("Mul", [np.float32(1)], {}), ("QuantizeLinear", [np.float32(1), np.uint8(0)], {}), ("MatMulInteger", [weights], {}))
+off = np.where(np.abs(np.abs(codes - np.rint(codes)) - 0.5) < 0.02, np.sign(codes - np.rint(codes)), 0) @ weights
+for seed in range(5):
+    expect("a sum of codes near ties, in halves", verdict(g, y.name, (y.array + off / 2).astype(np.int32), seed, HALVES), False)
+    expect("a sum of codes near ties, a code far off, in halves", verdict(g, y.name, y.array + 99 * 60, seed, HALVES), True)
+    expect("a sum of codes that are known", verdict(g, y.name, y.array + 1, seed), True)
 
 print(f"{checked} verdicts, {failed} not as they must be")
 sys.exit(bool(failed or checked < 300))
