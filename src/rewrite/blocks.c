@@ -3,8 +3,14 @@
 //     Y(s) = sum_r X(s, r)  becomes  P(s, b) = sum_i X(s, b * N + i),  Y(s) = sum_b P(s, b)
 // A block is the innermost dims whole, as far as they go, and a part of the next. Products of
 // matrices are left to the kernels of contractions, which sum a chunk at a time.
+//
+// What a reshape made one axis of several (a group's channels and pixels) is summed over the several, as no block of the one
+// need be anything simple where the tensor is stored in another order. Of three and more axes a block has the outermost and
+// the innermost whole: whether the tensor is stored channels first or last, it reads pieces.
 #include "rewrite/product.h"
 #include "rewrite/rules.h"
+
+#include <string.h>
 
 // Of terms that lie side by side the lanes of vectors sum a part each: such sums are long later.
 enum {
@@ -13,6 +19,7 @@ enum {
   FEW_RESULTS = 16,
   MANY_RESULTS = 256,
   BLOCK = 1 << 10,
+  AXES_BLOCK = 1 << 14, // of three and more axes
   LEAST_BLOCK = 1 << 8
 };
 
@@ -47,6 +54,10 @@ static bool has_few_results(const kiln_stmt *s, const kiln_product *product) {
   return false;
 }
 
+static bool is_product(kiln_ctx *cx, kiln_stmt *s, kiln_product *out) {
+  return kiln_product_of(cx, s, out) && out->args[0] != out->args[1];
+}
+
 // |only_products|: what kernels of GPUs would leave to few threads.
 static bool is_long_sum(kiln_ctx *cx, kiln_stmt *s, bool only_products) {
   kiln_product product;
@@ -60,10 +71,90 @@ static bool is_long_sum(kiln_ctx *cx, kiln_stmt *s, bool only_products) {
   kiln_expr_visit_loads(cx, s->body, see_load, &f);
   if (kiln_dims_elems(s->n_reduce, s->dims + s->n_space) < (f.by_side ? LEAST_ROW : LEAST_COLUMN))
     return false;
-  const bool is_product = kiln_product_of(cx, s, &product) && product.args[0] != product.args[1];
-  if (only_products) return is_product && kiln_dims_elems(s->n_space, s->dims) <= FEW_RESULTS;
-  return !is_product || has_few_results(s, &product);
+  const bool multiplies = is_product(cx, s, &product);
+  if (only_products) return multiplies && kiln_dims_elems(s->n_space, s->dims) <= FEW_RESULTS;
+  return !multiplies || has_few_results(s, &product);
 }
+
+// --- axes behind a reshape ---
+
+// A load of what only moves another tensor's elements is one of that.
+static const kiln_expr *see_through(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  const kiln_program *p = argument;
+  const kiln_stmt *view = e->kind == KILN_EXPR_LOAD ? kiln_map_of(cx, p, e->u.tensor) : NULL;
+  kiln_symbol vars[KILN_MAX_RANK];
+  if (!view || view->body->kind != KILN_EXPR_LOAD || !kiln_only_moves(cx, view->body)) return NULL;
+  for (int d = 0; d < view->n_space; d++) vars[d] = view->dims[d].name;
+  return kiln_expr_substitute(cx, view->body, view->n_space, vars, e->args);
+}
+
+typedef struct divisor {
+  kiln_symbol var;
+  int64_t extent, largest;
+  bool any; // divisions, by whatever
+} divisor;
+
+static void find_divisor(const kiln_expr *e, void *argument) {
+  divisor *d = argument;
+  int64_t by = 0;
+  if ((e->kind != KILN_EXPR_DIV && e->kind != KILN_EXPR_MOD) || kiln_dtype_is_float(e->dtype))
+    return;
+  d->any = true;
+  if (e->args[0]->kind == KILN_EXPR_VAR && e->args[0]->u.sym == d->var &&
+      kiln_expr_is_int(e->args[1], &by) && by > d->largest && by < d->extent && d->extent % by == 0)
+    d->largest = by;
+}
+
+// Cuts dim |at| of |s| in two, the inner one as long as the largest number that divides it in the body. Returns whether there
+// is one.
+static bool split_dim(kiln_ctx *cx, kiln_stmt *s, int at) {
+  const int n = s->n_space + s->n_reduce;
+  divisor d = {.var = s->dims[at].name, .extent = kiln_expr_int_or(s->dims[at].extent, 0)};
+  kiln_expr_visit(cx, s->body, find_divisor, &d);
+  if (d.largest == 0 || n == KILN_MAX_RANK) return false;
+  kiln_dim *dims = KILN_NEW_ARRAY(&cx->perm, kiln_dim, n + 1);
+  memcpy(dims, s->dims, (size_t)(at + 1) * sizeof *dims);
+  memcpy(dims + at + 1, s->dims + at, (size_t)(n - at) * sizeof *dims);
+  dims[at].extent = kiln_int(cx, d.extent / d.largest);
+  dims[at + 1] = (kiln_dim){kiln_symbol_printf(cx, "%s.%d", kiln_symbol_text(cx, d.var), n),
+                            kiln_int(cx, d.largest)};
+  const kiln_expr *sum = kiln_add(cx, kiln_mul(cx, kiln_var(cx, d.var), kiln_int(cx, d.largest)),
+                                  kiln_var(cx, dims[at + 1].name));
+  s->dims = dims;
+  s->n_reduce++;
+  const kiln_ranges r = kiln_stmt_bounds(cx, s);
+  s->body = kiln_simplify(cx, kiln_expr_substitute(cx, s->body, 1, &d.var, &sum), &r);
+  return true;
+}
+
+// Sums over the axes behind reshapes, where each is one of them then.
+static void find_axes(kiln_ctx *cx, const kiln_program *p, kiln_stmt *s) {
+  kiln_stmt to = *s;
+  kiln_product product;
+  if (is_product(cx, s, &product)) return; // the other operand is laid out for it
+  to.body = kiln_expr_replace(cx, s->body, see_through, (void *)p);
+  if (to.body == s->body) return;
+  for (int d = to.n_space; d < to.n_space + to.n_reduce; d++)
+    while (split_dim(cx, &to, d)) continue;
+  divisor left = {.any = false};
+  kiln_expr_visit(cx, to.body, find_divisor, &left);
+  if (!left.any) *s = to;
+}
+
+// Puts the outermost of three and more axes in front of the innermost. Returns whether there are.
+static bool order_axes(kiln_ctx *cx, kiln_stmt *s) {
+  kiln_product product;
+  if (s->n_reduce < 3 || is_product(cx, s, &product)) return false;
+  const int n = s->n_space + s->n_reduce;
+  kiln_dim *dims = KILN_NEW_ARRAY(&cx->perm, kiln_dim, n);
+  memcpy(dims, s->dims, (size_t)n * sizeof *dims);
+  for (int d = s->n_space; d < n - 2; d++) dims[d] = s->dims[d + 1];
+  dims[n - 2] = s->dims[s->n_space];
+  s->dims = dims;
+  return true;
+}
+
+// --- blocks ---
 
 // The greatest divisor of |extent| that is at most |most|.
 static int64_t divisor_of(int64_t extent, int64_t most) {
@@ -72,16 +163,16 @@ static int64_t divisor_of(int64_t extent, int64_t most) {
   return part;
 }
 
-static blocks find_blocks(const kiln_stmt *s) {
+static blocks find_blocks(const kiln_stmt *s, int64_t most) {
   int64_t inner = 1, extent = 1;
   blocks b = {.dim = s->n_space + s->n_reduce};
   do {
     inner *= extent;
     extent = kiln_expr_int_or(s->dims[--b.dim].extent, 1);
-  } while (b.dim > s->n_space && inner * extent <= BLOCK);
-  b.part = divisor_of(extent, inner < BLOCK ? BLOCK / inner : 1);
+  } while (b.dim > s->n_space && inner * extent <= most);
+  b.part = divisor_of(extent, inner < most ? most / inner : 1);
   b.is_ragged = b.part < extent && b.part * inner < LEAST_BLOCK;
-  if (b.is_ragged) b.part = BLOCK / inner;
+  if (b.is_ragged) b.part = most / inner;
   b.n_parts = (extent + b.part - 1) / b.part;
   return b;
 }
@@ -128,7 +219,8 @@ static int split_sums(kiln_ctx *cx, kiln_program *p, bool only_products) {
   for (int i = 0; i < n; i++) { // new statements come behind all others, in turn
     kiln_stmt *s = p->stmts.data[i];
     if (is_long_sum(cx, s, only_products)) {
-      const blocks b = find_blocks(s);
+      if (!only_products) find_axes(cx, p, s);
+      const blocks b = find_blocks(s, !only_products && order_axes(cx, s) ? AXES_BLOCK : BLOCK);
       if (b.dim < KILN_MAX_RANK) {
         split(cx, p, s, &b);
         order[n_all++] = p->stmts.data[n + n_applied++];

@@ -386,6 +386,25 @@ static const rule_case blocks[] = {
     {"p { in f32 X(5, 65536) in f32 V(65536, 4) out f32 Y(5, 4) Y(i0:5, i1:4 | r0:65536) +=! X(i0, "
      "r0)*V(r0, i1) }",
      0, 1},
+    // axes behind reshapes, summed as they are: all of an image, groups of channels, through two of them
+    {"p { in f32 X(2, 24, 56, 56) temp f32 V(2, 1, 75264) out f32 Y(2, 1) V(i0:2, i1:1, i2:75264) "
+     "= "
+     "X(i0, i2/3136, i2/56%56, i2%56) Y(i0:2, i1:1 | r0:75264) +=! V(i0, i1, r0) }",
+     1, 3},
+    {"p { in f32 X(2, 10, 128, 120) temp f32 V(2, 2, 76800) in f32 M(2, 2) out f32 Y(2, 2) "
+     "V(i0:2, i1:2, i2:76800) = X(i0, i1*5 + i2/15360, i2/120%128, i2%120) Y(i0:2, i1:2 | "
+     "r0:76800) "
+     "+=! (V(i0, i1, r0) - M(i0, i1))*(V(i0, i1, r0) - M(i0, i1)) }",
+     1, 3},
+    {"p { in f32 X(30, 50, 70) temp f32 V(30, 3500) temp f32 U(105000) out f32 Y(1) V(i0:30, "
+     "i1:3500) "
+     "= X(i0, i1/70, i1%70) U(i0:105000) = V(i0/3500, i0%3500) Y(i0:1 | r0:105000) +=! U(r0 + i0) "
+     "}",
+     1, 4},
+    // a reshape that joins parts of axes
+    {"p { in f32 X(300, 500) temp f32 V(2, 75000) out f32 Y(2) V(i0:2, i1:75000) = X((i0*75000 + "
+     "i1)/500, i1%500) Y(i0:2 | r0:75000) +=! V(i0, r0) }",
+     1, 3},
     // the greatest, few terms, products, integers
     {"p { in f32 X(2, 20000) in f32 V(2, 20000) in i32 U(20000) out f32 Y(2) out f32 Z(2) out f32 "
      "W(2) out i32 T(1)\n"
@@ -428,6 +447,40 @@ static void each_rule_keeps_what_is_computed(void **state) {
       check_rule(*state, all[i].name, &all[i].cases[k], all[i].tolerance);
 }
 
+static void see_division(const kiln_expr *e, void *argument) {
+  if (e->kind == KILN_EXPR_DIV || e->kind == KILN_EXPR_MOD) *(int *)argument += 1;
+}
+
+static int divisions_of_sums(fixture *f, const kiln_program *p) {
+  int n = 0;
+  for (int i = 0; i < p->stmts.n; i++)
+    if (p->stmts.data[i]->n_reduce)
+      kiln_expr_visit(&f->cx, p->stmts.data[i]->body, see_division, &n);
+  return n;
+}
+
+// Groups of random numbers of channels of random images, in one axis.
+static void blocks_of_reshaped_images_divide_no_index(void **state) {
+  fixture *f = *state;
+  uint64_t seed = 77;
+  for (int i = 0; i < 32; i++) {
+    const int g = 1 + (int)(random_next(&seed) % 4), h = 24 + (int)(random_next(&seed) % 90),
+              w = 24 + (int)(random_next(&seed) % 90), c = (1 << 16) / (h * w) + 2, n = c * h * w;
+    char text[512];
+    snprintf(
+        text, sizeof text,
+        "p { in f32 X(2, %d, %d, %d) temp f32 V(2, %d, %d) out f32 Y(2, %d) V(i0:2, i1:%d, "
+        "i2:%d) = X(i0, i1*%d + i2/%d, i2/%d%%%d, i2%%%d) Y(i0:2, i1:%d | r0:%d) +=! V(i0, i1, "
+        "r0) }",
+        g * c, h, w, g, n, g, g, n, c, h * w, w, h, w, g, n);
+    kiln_program *p = parse(f, text);
+    kiln_rewriting r = {.rules = kiln_rules};
+    assert_int_equal(kiln_rewrite(&f->cx, p, &r), KILN_OK);
+    assert_int_equal(p->stmts.n, 3);
+    assert_int_equal(divisions_of_sums(f, p), 0);
+  }
+}
+
 static void every_rule_has_cases(void **state) {
   (void)state;
   for (int i = 0; kiln_rules[i].name; i++) {
@@ -451,6 +504,7 @@ int main(void) {
       FIXTURE_TEST(a_rule_that_leaves_no_program_is_named),
       FIXTURE_TEST(every_row_has_a_name_of_its_own_and_a_text),
       FIXTURE_TEST(each_rule_keeps_what_is_computed),
+      FIXTURE_TEST(blocks_of_reshaped_images_divide_no_index),
       FIXTURE_TEST(every_rule_has_cases)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
