@@ -66,13 +66,59 @@ kiln_status kiln_lowering_vectorize_reduction(kiln_lowering *w, const kiln_stmt 
   return kiln_vectorize(&w->s, kiln_symbol_printf(w->cx, "%s.%d", name, s->n_space));
 }
 
+static bool is_own(const rows *r, const kiln_stmt *s, int d) {
+  const int root = kiln_stmt_space_dim(r->w->root, s->dims[d].name);
+  return root < 0 || !r->shared[root];
+}
+
+// Whether all that |s| reads lies along its dim |d| as its result does, or is the same there.
+static bool reads_along(rows *r, const kiln_stmt *s, int d) {
+  kiln_lowering *w = r->w;
+  const kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, s);
+  for (int i = 0; i < loads.n; i++) {
+    const int64_t stride = kiln_load_stride(w->cx, w->p, loads.data[i], s->dims[d].name);
+    if (stride != 0 && stride != 1) return false;
+  }
+  return true;
+}
+
+// Sums of the statement |stmt| for a vector of its results at a time: those of windows in a row, which reduce nothing that lies
+// in a piece.
+static kiln_status vectorize_results(rows *r, int stmt) {
+  kiln_lowering *w = r->w;
+  const kiln_stmt *s = w->p->stmts.data[stmt];
+  const int d = s->n_space - 1;
+  if (d < 0 || !is_own(r, s, d) || !reads_along(r, s, d)) return KILN_OK;
+  const char *t = tensor_name(r, stmt);
+  const int64_t extent = kiln_lowering_extent(s, d),
+                factor = kiln_lowering_vector(w, extent, s->body->dtype);
+  if (factor < 2 || extent % factor != 0) return KILN_OK;
+  const kiln_symbol loop = kiln_lowering_loop(w, t, "", s->dims[d].name);
+  kiln_symbol nest[2 * KILN_MAX_RANK + 2];
+  int n = 0;
+  kiln_symbol vector = loop;
+  if (factor < extent) {
+    nest[n++] = kiln_lowering_name(w, "o", loop);
+    vector = kiln_lowering_name(w, "i", loop);
+    KILN_TRY(kiln_split(&w->s, loop, factor, KILN_TAIL_GUARD, nest[0], vector));
+  }
+  for (int k = s->n_space; k < s->n_space + s->n_reduce; k++)
+    nest[n++] = kiln_lowering_loop(w, t, "", s->dims[k].name);
+  nest[n++] = vector;
+  KILN_TRY(kiln_reorder(&w->s, n, nest));
+  KILN_TRY(kiln_vectorize(&w->s, vector));
+  return kiln_lowering_vectorize_map(w, kiln_lowering_loop(w, t, "init.", s->dims[d].name),
+                                     s->body->dtype);
+}
+
 static kiln_status vectorize_along(rows *r) {
   kiln_lowering *w = r->w;
   for (int i = 0; i < r->n; i++) {
     const kiln_stmt *s = w->p->stmts.data[i];
     if (r->is_inlined[i]) continue;
     if (s->n_reduce) {
-      KILN_TRY(kiln_lowering_vectorize_reduction(w, s));
+      KILN_TRY(contiguous_reduction(w, s) < 0 ? vectorize_results(r, i)
+                                              : kiln_lowering_vectorize_reduction(w, s));
       continue;
     }
     int d = s->n_space - 1;
@@ -158,11 +204,6 @@ static bool goes_far(rows *r, const kiln_stmt *s, int d) {
       far &= kiln_load_stride(w->cx, w->p, loads.data[i], s->dims[d].name) >
              kiln_load_stride(w->cx, w->p, loads.data[i], s->dims[k].name);
   return far;
-}
-
-static bool is_own(const rows *r, const kiln_stmt *s, int d) {
-  const int root = kiln_stmt_space_dim(r->w->root, s->dims[d].name);
-  return root < 0 || !r->shared[root];
 }
 
 // The loops of a member inside the tile: own dims that go far, reductions, other own dims, the vector, which is cut out of
