@@ -78,6 +78,13 @@ static const struct {
      "y(i0:3, i1:69, i2:12) = t0(i0, i1, i2) + 1f32 }",
      {"split y.copy.1 40 shift y.copy.1.o y.copy.1.i\n", "compute_at y.turned",
       "vectorize t0.i2\n"}},
+    {"windows in rows that are summed up, too: vectors of their results",
+     "p { in f32 X(8, 6, 7, 80) temp f32 t0(8) temp f32 t1(8, 6, 7, 80) temp f32 t2(8, 4, 5, 80) "
+     "out f32 y(8, 4, 5, 80) t0(i0:8 | r0:6, r1:7, r2:80) +=! X(i0, r0, r1, r2) "
+     "t1(i0:8, j0:6, j1:7, j2:80) = X(i0, j0, j1, j2) - t0(i0) "
+     "t2(i0:8, k0:4, k1:5, k2:80 | r0:3, r1:3) +=! t1(i0, k0 + r0, k1 + r1, k2) "
+     "y(i0:8, i1:4, i2:5, i3:80) = t2(i0, i1, i2, i3) * 0.5f32 - t0(i0) }",
+     {"reorder t2.k2.o t2.r0 t2.r1 t2.k2.i\n", "vectorize t2.k2.i\n", "vectorize t2.init.k2.i\n"}},
     {"rows that share nothing",
      "p { in f32 X(8, 16, 20) temp f32 t0(8, 14, 20) out f32 y(8, 14, 20) "
      "t0(i0:8, i1:14, i2:20 | r1:3) +=! X(i0, i1 + r1, i2) "
