@@ -51,6 +51,7 @@ static kiln_status solve_with(kiln_ctx *cx, const kiln_build *b, kiln_asked with
                     .wants_candidates = true,
                     .with_rules = with,
                     .proposed = b->proposed,
+                    .spent = b->spent,
                     .known = b->known};
   kiln_cleanup_push(cx, deinit_trial, t);
   const kiln_status st = kiln_build_kernels(cx, t);
@@ -177,6 +178,7 @@ kiln_status kiln_build_choose_alternatives(kiln_ctx *cx, kiln_build *b) {
   }
   const kiln_build *best = NULL;
   b->proposed = kiln_searches_make(cx, NULL);
+  b->spent = KILN_NEW(&cx->perm, kiln_orchestrate_spent);
   KILN_TRY(try_silently(cx, b, rows, &best));
   const char *taken = kiln_asked_text(cx, b->model->rules, &b->with_rules);
   if (recalls) kiln_recall_keep_text(&past, b->model->path, *taken ? taken : none);

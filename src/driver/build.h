@@ -49,6 +49,7 @@ typedef struct kiln_build {
   bool is_solved;                           // that was without measuring: what solving gives
   kiln_asked with_rules;                    // alternatives that are applied, and where
   struct kiln_searches *proposed;           // for trials, and in them; NULL: there are none
+  struct kiln_orchestrate_spent *spent;     // by them together
   const char *alternatives;                 // what became of those that were tried; NULL: none
   struct kiln_known *known;    // what was measured of kernels (known.h); NULL: nothing is looked at
   bool is_trial, is_connected; // a trial; or the kernels stay as they are connected

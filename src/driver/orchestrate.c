@@ -53,6 +53,7 @@ kiln_status kiln_build_orchestrate(kiln_ctx *cx, void *build, const kiln_program
   kiln_build *b = build;
   const kiln_orchestrate_options options = {.worth = KILN_USUAL_WORTH,
                                             .nodes = b->model->options.solver_nodes,
+                                            .spent = b->spent,
                                             .bytes = (double)b->model->options.memory_limit,
                                             .measured = b->known ? kiln_known_ns : NULL,
                                             .user = b->known,

@@ -11,6 +11,7 @@ typedef struct finding {
   kiln_arena *arena, *work;
   const kiln_prim_graph *g;
   const kiln_candidate_limits *limits;
+  int most;             // candidates, for now
   kiln_bits_table seen; // differences
   kiln_candidates out;
 } finding;
@@ -35,7 +36,7 @@ static bool is_connected(const finding *f, const kiln_bits *prims) {
 }
 
 static void add(finding *f, const kiln_bits *prims, const kiln_bits *results) {
-  if (f->out.all.n < f->limits->candidates)
+  if (f->out.all.n < f->most)
     KILN_VEC_PUSH(f->arena, &f->out.all,
                   (kiln_kernel_set){prims, kiln_bits_copy(f->arena, results)});
   else f->out.candidates_capped = true;
@@ -138,6 +139,7 @@ static void end_in(finding *f, int end) {
     const ending x = sets.data[at];
     f->out.n_differences++;
     if (at > 0) offer(f, kiln_bits_copy(f->arena, x.prims));
+    if (f->out.candidates_capped && f->out.all.n >= f->most) break;
     if (kiln_bits_count(x.prims) == l->prims || (l->may_grow && !l->may_grow(l->user, x.prims)))
       continue;
     for (int i = kiln_bits_next(leads, 0); i < x.first; i = kiln_bits_next(leads, i + 1)) {
@@ -156,7 +158,7 @@ static void end_in(finding *f, int end) {
 
 kiln_candidates kiln_candidates_of(kiln_arena *arena, kiln_arena *work, const kiln_prim_graph *g,
                                    const kiln_candidate_limits *limits) {
-  finding f = {.arena = arena, .work = work, .g = g, .limits = limits};
+  finding f = {.arena = arena, .work = work, .g = g, .limits = limits, .most = limits->candidates};
   kiln_bits_table_init(&f.seen, arena);
   const kiln_states states = kiln_states_of(arena, g, limits->states);
   f.out.n_states = states.table.sets.n;
@@ -169,7 +171,10 @@ kiln_candidates kiln_candidates_of(kiln_arena *arena, kiln_arena *work, const ki
     add(&f, one, one);
   }
   if (!limits->several_ends)
-    for (int i = 0; i < g->n && !f.out.candidates_capped; i++) end_in(&f, i);
+    for (int i = 0; i < g->n; i++) { // each end has a share of what is left
+      f.most = f.out.all.n + (limits->candidates - f.out.all.n) / (g->n - i);
+      end_in(&f, i);
+    }
   else {
     for (int s = 0; s < states.table.sets.n && !f.out.candidates_capped; s++)
       leave(&f, states.table.sets.data[s]);

@@ -100,10 +100,12 @@ static kiln_group group_of(const kiln_costing *c, const kiln_bits *prims,
 // A refused form is an answer: there is no such kernel.
 static kiln_status find(kiln_costing *c, kiln_priced *io, bool *out_is_new) {
   kiln_diag *outer = c->cx->diag;
+  const int before = kiln_searches_asked(c->known);
   c->cx->diag = NULL;
   const kiln_status st =
       kiln_searches_find(c->cx, c->known, c->p, &io->group, c->options, &io->found, out_is_new);
   c->cx->diag = outer;
+  if (kiln_searches_asked(c->known) > before) c->work += io->group.n_stmts;
   if (st == KILN_UNSUPPORTED || st == KILN_BAD_INPUT) return KILN_OK;
   return st;
 }

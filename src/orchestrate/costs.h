@@ -22,6 +22,7 @@ typedef struct kiln_costing {
   void *user;
   struct kiln_prim_cost *own; // [prims]
   int n_forms;                // that were new
+  double work; // statements of the kernels that families were asked about, which time follows
 } kiln_costing;
 // What a prim costs in a kernel of its own.
 typedef struct kiln_prim_cost {

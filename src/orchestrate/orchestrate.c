@@ -13,9 +13,13 @@ enum {
   USUAL_NODES = 4000,
   MAX_OTHERS = 4 // that are told of
 };
-// Of the solver: parts of usual models take less than 1e5 each. Many kernels of about the same cost, of which lowering
-// refuses some at their price again and again, take up to 2e8 a solution: some 10 s.
-static const double USUAL_WORK = 5e7;
+// Of the solver: parts of usual models take less than 1e6 each. Many kernels of about the same cost,
+// of which lowering refuses some at their price again and again, take hundreds of times as much:
+// this is 1 to 6 s.
+static const double USUAL_WORK = 1e8;
+// Of prices: usual models, with all their alternatives, take 4,000 to 30,000; this is up to 8 s.
+static const double USUAL_PRICES = 20000;
+static const double MOST_SHARES = 4; // of what is left that a part may take
 
 typedef struct offered { // a candidate of a part
   kiln_kernel_set set;   // numbered in the part
@@ -52,7 +56,9 @@ typedef struct orchestrating {
   const kiln_parts *first;
   kiln_bits **first_sets; // [first->n]
   kiln_orchestration *out;
+  kiln_orchestrate_spent *spent;
   int begin, end; // of the part in hand
+  int n_left;     // parts, it among them
   kiln_map by_form;
   KILN_VEC(solved) answers; // by number in |by_form|
   kiln_cuts cuts;
@@ -66,7 +72,7 @@ static double seconds(void) {
 }
 
 kiln_candidate_limits kiln_orchestrate_limits(void) {
-  return (kiln_candidate_limits){.states = 6000, .prims = 10, .candidates = 6000, .results = 3};
+  return (kiln_candidate_limits){.states = 6000, .prims = 10, .candidates = 1000, .results = 3};
 }
 
 // --- sets ---
@@ -146,12 +152,25 @@ static double weight_of(const orchestrating *o, const offered *x) {
   return cost_of(o, x) * (is_trusted ? 1 : 1 + o->options->worth);
 }
 
+static double prices_of_part(const orchestrating *o) {
+  const double most = o->options->prices > 0 ? o->options->prices : USUAL_PRICES,
+               left = fmax(0, most - o->spent->prices);
+  return fmin(left, MOST_SHARES * left / o->n_left);
+}
+
+// gives: *out_is_whole, whether all could be priced
 static kiln_status price_all(orchestrating *o, const kiln_candidates *found, offers *out,
-                             drops *out_dropped) {
+                             drops *out_dropped, bool *out_is_whole) {
+  const double before = o->costs.work, most = before + prices_of_part(o);
+  *out_is_whole = true;
   for (int i = 0; i < found->all.n; i++) {
     offered one = {.set = found->all.data[i]};
     const kiln_bits *prims = in_graph(o, one.set.prims), *results = in_graph(o, one.set.results);
     one.stays = kiln_bits_count(prims) == 1;
+    if (!one.stays && o->costs.work >= most) {
+      *out_is_whole = false;
+      break;
+    }
     for (int k = kiln_bits_next(one.set.prims, 0); k >= 0; k = kiln_bits_next(one.set.prims, k + 1))
       one.last = k;
     KILN_TRY(kiln_costing_price(&o->costs, prims, results, &one.priced));
@@ -162,6 +181,7 @@ static kiln_status price_all(orchestrating *o, const kiln_candidates *found, off
     if (!is_dearer) KILN_VEC_PUSH(&o->cx->scratch, out, one);
     else KILN_VEC_PUSH(&o->cx->perm, out_dropped, (dropped){one.set.prims, cost, apart});
   }
+  o->spent->prices += o->costs.work - before;
   return KILN_OK;
 }
 
@@ -228,7 +248,7 @@ static const char *place_of(const orchestrating *o) {
 }
 
 static double work_left(const orchestrating *o) {
-  return (o->options->work > 0 ? o->options->work : USUAL_WORK) - o->out->work;
+  return (o->options->work > 0 ? o->options->work : USUAL_WORK) - o->spent->work;
 }
 
 static kiln_status choose(orchestrating *o, const kiln_prim_graph *g, const offers *all,
@@ -269,6 +289,7 @@ static kiln_status choose(orchestrating *o, const kiln_prim_graph *g, const offe
   KILN_TRY(kiln_choice_solve(o->cx, &c, out));
   o->out->solve_s += seconds() - before;
   o->out->work += out->work;
+  o->spent->work += out->work;
   for (int i = 0; i < out->n; i++) out->kernels[i] = back[out->kernels[i]];
   return KILN_OK;
 }
@@ -323,13 +344,14 @@ static kiln_status solve_part(orchestrating *o, solved *out) {
   offers all = {0};
   drops in_vain = {0};
   int *first = KILN_NEW_ARRAY(&o->cx->scratch, int, o->first->n + g->n);
-  KILN_TRY(price_all(o, &found, &all, &in_vain));
+  bool is_whole;
+  KILN_TRY(price_all(o, &found, &all, &in_vain, &is_whole));
   const int n_first = add_first(o, &all, first);
   o->out->n_states += found.n_states;
   o->out->n_differences += found.n_differences;
   o->out->n_candidates += found.all.n;
   o->out->n_uncounted += found.states_capped;
-  o->out->n_capped += found.candidates_capped;
+  o->out->n_capped += found.candidates_capped || !is_whole;
   kiln_choice_answer chosen = {0};
   bool accepted = false, is_limited = false;
   for (int round = 0; !accepted; round++) {
@@ -659,6 +681,7 @@ static kiln_status solve_all(orchestrating *o) {
   for (int i = 0; i < o->cuts.n; i++) {
     o->begin = o->cuts.cuts[i];
     o->end = o->cuts.cuts[i + 1];
+    o->n_left = o->cuts.n - i;
     KILN_TRY(orchestrate_part(o, i));
   }
   return KILN_OK;
@@ -670,6 +693,7 @@ kiln_status kiln_orchestrate(kiln_ctx *cx, const kiln_program *p,
                              kiln_edge_decisions *io_edges, kiln_orchestration *out) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const double begin = seconds();
+  kiln_orchestrate_spent nothing = {0};
   *out = (kiln_orchestration){.is_given = options->given != NULL};
   orchestrating o = {.cx = cx,
                      .p = p,
@@ -678,6 +702,7 @@ kiln_status kiln_orchestrate(kiln_ctx *cx, const kiln_program *p,
                      .prims = kiln_prims_of(cx, p),
                      .first = io,
                      .first_sets = KILN_NEW_ARRAY(&cx->scratch, kiln_bits *, io->n),
+                     .spent = options->spent ? options->spent : &nothing,
                      .out = out};
   o.costs = (kiln_costing){.cx = cx,
                            .p = p,

@@ -13,6 +13,11 @@
 #include "orchestrate/costs.h"
 #include "orchestrate/program.h"
 
+// What was done for programs of which one is to be chosen: together they have the limits of one.
+typedef struct kiln_orchestrate_spent {
+  double work, prices; // of the solver; of asking what kernels cost
+} kiln_orchestrate_spent;
+
 typedef struct kiln_orchestrate_options {
   kiln_candidate_limits limits; // of a part; all zero: those of kiln_orchestrate_limits
   int nodes;                    // of the solver's tree a part, at most; 0: as many as are usual
@@ -20,7 +25,12 @@ typedef struct kiln_orchestrate_options {
   // Of the solver for the whole program (solver.h); 0: what is usual. Once it is spent, parts that a refusal would
   // have solved again, and those behind, stay as connecting has made them, where |bytes| asks for no more.
   double work;
-  double bytes; // of results at once, at most (memory.h); 0: no limit
+  // Statements of the kernels whose prices families are asked for; 0: what is usual. Once they are
+  // spent, kernels of several prims other than connecting's are no candidates. A part may have a
+  // multiple of its share of what is left.
+  double prices;
+  kiln_orchestrate_spent *spent; // what is spent is added there; NULL: nothing was before
+  double bytes;                  // of results at once, at most (memory.h); 0: no limit
   double worth; // prices are estimates: other kernels than connecting's count for so much more
   // The time of the kernel of that key, in nanoseconds; 0: it was not measured. NULL: predictions alone decide.
   double (*measured)(void *user, const char *key);
@@ -50,7 +60,7 @@ typedef struct kiln_orchestration {
       n_dearer; // candidates that no family runs; that cost more than their prims apart
   int n_forms;  // that were searched
   int n_uncounted,
-      n_capped;  // parts with more states than are counted; with more candidates than are looked at
+      n_capped;  // parts with more states than are counted; with more candidates than are priced
   int n_limited; // parts where the solver ended at a limit, with a gap
   int n_cycles, n_rounds;     // cut off; solutions, more than parts where a kernel was refused
   double work;                // of the solver, which a limit is on

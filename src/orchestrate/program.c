@@ -70,14 +70,32 @@ static void add_cover(choosing *w) {
   }
 }
 
+static int last_in(const kiln_bits *prims) {
+  int last = -1;
+  for (int i = kiln_bits_next(prims, 0); i >= 0; i = kiln_bits_next(prims, i + 1)) last = i;
+  return last;
+}
+
+// A number of kernel |k| that no kernel beside which it may run has: results are stored once.
+static int rival_of(const kiln_choice *c, int k) {
+  return c->stores_once ? last_in(c->kernels[k].results) : k;
+}
+
+// Of rivals one runs, so that they share a row for each result that they take: a program of
+// thousands of kernels has as many rows as it has pairs of prims, and a tighter bound.
 static void add_takes(choosing *w) {
   const kiln_choice *c = w->c;
+  const int n_rivals = c->stores_once ? c->n_prims : c->n_kernels;
+  int *rows = KILN_NEW_ARRAY(&w->cx->scratch, int, n_rivals * c->n_prims); // 0: none yet
   for (int k = 0; k < c->n_kernels; k++)
     for (int p = kiln_bits_next(c->kernels[k].takes, 0); p >= 0;
          p = kiln_bits_next(c->kernels[k].takes, p + 1)) {
-      const int row = add_row(w, 0, INFINITY);
-      put(w, y_of(w, p), row, 1);
-      put(w, k, row, -1);
+      int *row = &rows[rival_of(c, k) * c->n_prims + p];
+      if (*row == 0) {
+        *row = add_row(w, 0, INFINITY);
+        put(w, y_of(w, p), *row, 1);
+      }
+      put(w, k, *row, -1);
     }
 }
 
@@ -86,10 +104,7 @@ static void add_takes(choosing *w) {
 static bool is_limited(const kiln_choice *c) { return c->memory && c->memory->limit > 0; }
 
 static int last_of(const kiln_choice *c, int kernel) { // the prim that says when it runs
-  int last = -1;
-  const kiln_bits *prims = c->kernels[kernel].prims;
-  for (int i = kiln_bits_next(prims, 0); i >= 0; i = kiln_bits_next(prims, i + 1)) last = i;
-  return last;
+  return last_in(c->kernels[kernel].prims);
 }
 
 // A column for each result, before[] ones behind the prims', and each moment, when the kernels of that last prim run.

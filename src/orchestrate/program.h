@@ -5,7 +5,8 @@
 //     minimise  sum of cost * u    with
 //     y = 1                        for every prim that is needed,
 //     y <= sum of u                over the kernels that store the prim's result,
-//     u <= y                       for every result that a kernel takes from memory,
+//     u <= y                       for every result that a kernel takes from memory; of kernels of
+//                                  which one may run, as they store the same, the sum of u,
 //     sum of u >= 1                over the kernels that execute a prim, for every live prim: follows from
 //                                  the others for whole numbers, and makes the bound of fractions tight,
 //     sum of bytes * u <= limit    if there is a limit,
@@ -22,7 +23,7 @@
 
 typedef struct kiln_choice_kernel {
   double cost;
-  const kiln_bits *prims, *takes, *results;
+  const kiln_bits *prims, *takes, *results; // |results| are not empty
 } kiln_choice_kernel;
 
 // What results take in memory: each from the kernel that stores it to the last one that takes it, what is needed

@@ -29,8 +29,9 @@ typedef enum kiln_solved {
 } kiln_solved;
 
 bool kiln_solver_is_there(void);
-// gives:   out_x[n_columns]; *out_bound, below which no solution costs; *out_work, the simplex iterations and one more,
-//          times the rows that each goes through, which follows time, and is the same every time
+// gives:   out_x[n_columns]; *out_bound, below which no solution costs; *out_work, the simplex
+//          iterations and some for each column, times the entries that each goes through, which
+//          follows time, and is the same every time
 // needs:   kiln_solver_is_there
 // threads: one at a time solves; others wait
 kiln_solved kiln_solver_run(const kiln_integer_program *p, double *out_x, double *out_bound,

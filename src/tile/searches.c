@@ -21,6 +21,8 @@ kiln_searches *kiln_searches_make(kiln_ctx *cx, kiln_searches *proposed) {
   return s;
 }
 
+int kiln_searches_asked(const kiln_searches *s) { return (s->proposed ? s->proposed : s)->all.n; }
+
 typedef struct form_maker {
   kiln_ctx *cx;
   const kiln_program *p;

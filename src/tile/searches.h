@@ -25,6 +25,8 @@ kiln_searches *kiln_searches_make(kiln_ctx *cx, kiln_searches *proposed);
 kiln_status kiln_searches_find(kiln_ctx *cx, kiln_searches *known, const kiln_program *p,
                                const kiln_group *g, const kiln_tile_search_options *options,
                                kiln_searched *out, bool *out_is_new);
+// How often families were asked what they propose, by all that share |proposed|.
+int kiln_searches_asked(const kiln_searches *s);
 // A text that equal groups share, whatever their tensors are called.
 kiln_symbol kiln_group_form(kiln_ctx *cx, const kiln_program *p, const kiln_group *g);
 // Computing does not get faster by being done in one kernel with something else: the candidates take at

@@ -152,6 +152,24 @@ static void caps_are_said(void **state) {
   for (int i = 0; i < g->n; i++) assert_true(kiln_bits_has(c.all.data[i].prims, i)); // each alone
 }
 
+// A cap is shared: ends that come late are not left without sets for those that come first.
+static void each_end_has_a_share_of_the_cap(void **state) {
+  fixture *f = *state;
+  enum { LENGTH = 28 };
+  kiln_candidate_limits limits = korch;
+  limits.candidates = 4 * LENGTH;
+  for (int branches = 1; branches <= 4; branches++) {
+    const kiln_prim_graph *g = branches_graph(&f->cx.perm, branches, LENGTH / branches);
+    const kiln_candidates c = candidates_of(f, g, &limits);
+    kiln_bits *ends = kiln_bits_make(&f->cx.perm, g->n);
+    for (int i = 0; i < c.all.n; i++)
+      if (kiln_bits_count(c.all.data[i].prims) > 1) kiln_bits_add(ends, c.all.data[i].results);
+    assert_true(c.candidates_capped && c.all.n <= limits.candidates);
+    for (int i = 0; i < g->n; i++)
+      assert_int_equal(kiln_bits_has(ends, i), kiln_bits_count(g->reads[i]) > 0);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       FIXTURE_TEST(attention_has_26_states_and_21_candidates),
@@ -162,6 +180,7 @@ int main(void) {
       FIXTURE_TEST(sets_of_one_end_are_differences_of_states),
       FIXTURE_TEST(what_others_read_may_be_stored_besides),
       FIXTURE_TEST(caps_are_said),
+      FIXTURE_TEST(each_end_has_a_share_of_the_cap),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

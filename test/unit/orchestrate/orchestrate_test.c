@@ -132,6 +132,53 @@ static void work_that_is_spent_leaves_connecting_s_kernels(void **state) {
   assert_int_equal(least, 1);
 }
 
+// Maps at random, each of two of the last six results; five are results of the model.
+static const char *maps_of(fixture *f, int n, uint64_t *seed) {
+  kiln_text t;
+  kiln_text_init(&t, &f->cx.perm);
+  kiln_text_add(&t, "p { in f32 H0(16, 64) ");
+  for (int i = 1; i <= n; i++)
+    kiln_text_printf(&t, "%s f32 H%d(16, 64) ", i % 5 == 0 || i == n ? "out" : "temp", i);
+  for (int i = 1; i <= n; i++) {
+    const int from = i > 6 ? i - 6 : 0;
+    kiln_text_printf(&t, "H%d(i0:16, i1:64) = exp(H%d(i0, i1)) - H%d(i1 %% 16, i0) ", i,
+                     from + random_below(seed, i - from), from + random_below(seed, i - from));
+  }
+  kiln_text_add(&t, "}");
+  return t.data;
+}
+
+// Of the solver and of prices, whatever the graph is like: no more than a last kernel, and a last
+// solution, on top of the limit, by all programs that share it. What is found until then costs no
+// more than connecting's kernels.
+static void work_of_random_graphs_is_bounded(void **state) {
+  fixture *f = *state;
+  uint64_t seed = 5;
+  int n_capped = 0;
+  for (int round = 0; round < 6; round++) {
+    const char *text = maps_of(f, 20 + 10 * round, &seed);
+    kiln_orchestrate_spent spent = {0}, again_spent = {0};
+    const kiln_orchestrate_options options = {
+        .worth = -0.5, .work = 1e5, .prices = 150, .spent = &spent};
+    asked a = {.options = options}, again = a;
+    again.options.spent = &again_spent;
+    kernels_of(f, text, &a);
+    assert_true(spent.work > 0 && spent.prices > 0);
+    assert_true(spent.prices < options.prices + KILN_MAX_MEMBERS);
+    assert_true(a.got.chosen_ns * (1 + options.worth) <= a.got.first_ns * (1 + 1e-6));
+    n_capped += a.got.n_capped > 0;
+    kernels_of(f, text, &again);
+    assert_true(again_spent.work == spent.work && again_spent.prices == spent.prices);
+    assert_string_equal(a.text, again.text);
+    const kiln_orchestrate_spent all = {options.work, options.prices};
+    spent = all; // by programs before it: nothing is left
+    kernels_of(f, text, &a);
+    assert_true(spent.work == all.work && spent.prices == all.prices && a.got.n_rounds == 0);
+    assert_true(fabs(a.got.chosen_ns - a.got.first_ns) <= 1e-6 * a.got.first_ns);
+  }
+  assert_true(n_capped >= 3); // the limits bite
+}
+
 static void choices_are_the_same_every_time(void **state) {
   fixture *f = *state;
   asked a = {.options.worth = -0.3}, b = a;
@@ -350,6 +397,7 @@ int main(void) {
       FIXTURE_TEST(every_statement_that_is_needed_has_a_kernel),
       FIXTURE_TEST(repeated_layers_are_solved_once),
       FIXTURE_TEST(work_that_is_spent_leaves_connecting_s_kernels),
+      FIXTURE_TEST(work_of_random_graphs_is_bounded),
       FIXTURE_TEST(choices_are_the_same_every_time),
       FIXTURE_TEST(caps_that_bite_are_reported),
       FIXTURE_TEST(other_kernels_are_told_with_what_they_cost_more),
