@@ -61,17 +61,23 @@ static int64_t extent_inside(const kiln_contraction *k, int d, int place, bool a
   return row < place ? k->dims[d].tile : k->dims[d].extent;
 }
 
+// Bytes from an element of |load| to the next along |var|; INT64_MAX: not known, or too many.
+static int64_t bytes_apart(const kiln_contraction *k, const kiln_expr *load, kiln_symbol var,
+                           int bytes) {
+  const int64_t stride = kiln_load_stride(k->w->cx, k->w->p, load, var);
+  return stride > INT64_MAX / bytes ? INT64_MAX : stride * bytes;
+}
+
 static double operand_bytes(const kiln_contraction *k, const kiln_expr *load, int place,
                             bool all_groups, double unit) {
   const kiln_program *p = k->w->p;
   const int bytes = kiln_dtype_bytes(p->tensors.data[load->u.tensor]->dtype);
   steps s = {0};
   for (int d = 0; d < k->n_dims; d++)
-    add_step(&s, kiln_load_stride(k->w->cx, p, load, k->dims[d].dim) * bytes,
+    add_step(&s, bytes_apart(k, load, k->dims[d].dim, bytes),
              extent_inside(k, d, place, all_groups));
   for (int r = k->c->n_space; r < k->c->n_space + k->c->n_reduce; r++)
-    add_step(&s, kiln_load_stride(k->w->cx, p, load, k->c->dims[r].name) * bytes,
-             kiln_lowering_extent(k->c, r));
+    add_step(&s, bytes_apart(k, load, k->c->dims[r].name, bytes), kiln_lowering_extent(k->c, r));
   return touched(&s, bytes, unit);
 }
 
