@@ -88,7 +88,10 @@ def left_open(op, step, feed, outs):
         return [np.broadcast_to(of_row, o.shape) for o in outs]
     try:
         runs = [replaced(step, feed, masks, *ends, rng) for ends in ((-3e4, -3e4), (3e4, 3e4), *3 * [(-3e4, 3e4)])]
-        return [np.any([r[i] != runs[0][i] for r in runs], 0) if all(r[i].shape == o.shape for r in runs) else ANY_SHAPE for i, o in enumerate(outs)]
+        moves = [np.any([r[i] != runs[0][i] for r in runs], 0) if all(r[i].shape == o.shape for r in runs) else ANY_SHAPE for i, o in enumerate(outs)]
+        if op == "Unique" and "axis" not in step.attrs and len(moves) > 2:  # what a NaN is equal to is open, of the first of them too
+            moves[2] = moves[2] if moves[2] is ANY_SHAPE else moves[2] | masks[first].reshape(-1)
+        return moves
     except Reject:
         return [ANY_SHAPE for _ in outs]
 

@@ -739,7 +739,9 @@ def window(g, v, strided=True):
     if g.chance(0.6):
         attrs["pads"] = [min(g.choice([0, 1, 1, 2]), k - 1) for k in kernel * 2] if g.chance(0.4) else [k // 2 if k > 1 else 0 for k in kernel] * 2
     elif g.chance(0.2) and "dilations" not in attrs:
-        attrs["auto_pad"] = g.choice(["SAME_UPPER", "SAME_LOWER", "VALID"])
+        steps = attrs.get("strides", [1] * len(spatial))
+        skips = any(k < s and (e - 1) // s * s + k < e for e, k, s in zip(spatial, kernel, steps))  # padding would be negative: ONNX is silent, and nobody agrees
+        attrs["auto_pad"] = "VALID" if skips else g.choice(["SAME_UPPER", "SAME_LOWER", "VALID"])
     return attrs
 
 
