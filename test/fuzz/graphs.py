@@ -21,7 +21,7 @@ from onnx import helper, numpy_helper
 
 from build import Graph, Value
 from evaluate import BF16, BOOL, F16, F32, F64, I8, I32, I64, INTS, U8, UNIT, Reject, is_float, model_of, session_of, value_info
-from judge import FEW, HALVES, MANY, Members, compare
+from judge import FEW, HALVES, MANY, MOST, Members, compare
 from kiln import NAMES, Worker
 from operators import OPERATORS
 
@@ -175,21 +175,26 @@ class Fuzzer:
         return None
 
     def judge_run(self, part, variant, outputs, units, map_steps, seed, kind):
-        few = Members(part.g, variant, FEW[0], seed, units, part.cut, part.steps, map_steps)
+        few = Members(part.g, variant, FEW, seed, units, part.cut, part.steps, map_steps)
         suspects = []
         for name, got in outputs.items():
-            v = compare(got, few.at[name], FEW[1])
+            v = compare(got, few.at[name])
             self.open[0] += v.open
             self.open[1] += v.of
             if v.why:
                 suspects.append(name)
         if not suspects:
             return None
-        many = Members(part.g, variant, MANY[0], seed + 1, units, part.cut, part.steps, map_steps)
-        for name in suspects:
-            v = compare(outputs[name], many.at[name], MANY[1], self.second(Part(part.g, [name], part.cut), variant))
-            if v.why:
-                return Fault(kind, f"{name}: {v.why}")
+        seconds = {name: self.second(Part(part.g, [name], part.cut), variant) for name in suspects}
+        for k, n in enumerate((MANY, MOST)):
+            more = Members(part.g, variant, n, seed + 1 + k, units, part.cut, part.steps, map_steps)
+            found = {name: compare(outputs[name], more.at[name], seconds[name]) for name in suspects}
+            suspects = [name for name in suspects if found[name].why]
+            wrong = [name for name in suspects if n == MOST or not found[name].is_rare]
+            if wrong:
+                return Fault(kind, f"{wrong[0]}: {found[wrong[0]].why}")
+            if not suspects:
+                break
         self.count["settled by the second judge or more members"] += 1
         return None
 
