@@ -7,8 +7,9 @@ import itertools
 
 import numpy as np
 
-from evaluate import BOOL, MANY, PAIRS, Reject, is_float, of_rows, row_axis, rows_of
+from evaluate import BOOL, MANY, PAIRS, UNIT, Reject, is_float, of_rows, row_axis, rows_of
 
+INT32 = -2**31, 2**31 - 1
 TIMES = 1.5  # how many times the members' distance an element may be off: judge.py
 ANY_SHAPE = object()  # of an output whose elements, and their number, may be anything
 
@@ -34,16 +35,22 @@ def interval(members):
         return (x - TIMES * apart).astype(y.dtype), (x + TIMES * apart).astype(y.dtype)
 
 
-def wider(members):
-    """By output, integers from and to TIMES as far as the members lie apart."""
-    if any(a is None or a.shape != members[0][k].shape for m in members for k, a in enumerate(m)):
-        return []
-    found = []
-    for k, y in enumerate(members[0]):
-        all_ = np.stack([m[k] for m in members]).astype(np.float64)
-        ends = np.floor(y - TIMES * (y - all_.min(0))), np.ceil(y + TIMES * (all_.max(0) - y))
-        found.append(tuple(np.clip(e, np.iinfo(y.dtype).min, np.iinfo(y.dtype).max).astype(y.dtype) for e in ends))
-    return found
+def of_integer_products(node, members, outs):
+    """MatMulInteger, ConvInteger: |dA||B| + |A||dB| + |dA||dB| either way, of codes and zero points that may be any member's."""
+    names = list(node.node.input) + ["", ""]
+    if names[0] == names[1] or any(m is None or m.shape != of[0].shape or n in names[2:] and m.size != 1 for n, of in members.items() for m in of):
+        return [None]
+    size, moved = [], []
+    for k in (0, 1):
+        codes = np.stack(members[names[k]]).astype(np.int64)
+        points = np.stack(members[names[k + 2]]).astype(np.int64).reshape(-1) if names[k + 2] else np.zeros(1, np.int64)
+        value = codes[0] - points[0]
+        size.append(np.abs(value))
+        moved.append(np.maximum(value - (codes.min(0) - points.max()), codes.max(0) - points.min() - value))
+    zeros = {n: np.zeros_like(members[n][0], np.uint8) for n in names[2:] if n}
+    run = lambda a, b: node(zeros | {names[0]: np.minimum(a, 255).astype(np.uint8), names[1]: np.minimum(b, 255).astype(np.uint8)})[0].astype(np.int64)
+    far = run(moved[0], size[1]) + run(size[0], moved[1]) + run(moved[0], moved[1])
+    return [tuple(np.clip(e, *INT32).astype(outs[0].dtype) for e in (outs[0] - far, outs[0] + far))]
 
 
 def differ(a, b):
@@ -220,7 +227,8 @@ def decided(op, node, members, outs, rng, units):
     if op == "MaxPool" and len(outs) < 2 or op == "GridSample" and node.attrs.get("mode", "linear") != "nearest":
         return None
     ends = {n: interval(m) for n, m in members.items()}
-    if ends[first] is None or not any(e is not None and is_float(e[0].dtype) and differ(*e).any() for e in ends.values()):
+    rounds_scale = op == "DynamicQuantizeLinear" and units[members[first][0].dtype] > UNIT[members[first][0].dtype]  # to a half, whatever its operand
+    if ends[first] is None or not rounds_scale and not any(e is not None and is_float(e[0].dtype) and differ(*e).any() for e in ends.values()):
         return None
     if op in SAMPLED:
         return at_vertices(node, members, ends, outs, rng)

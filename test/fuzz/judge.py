@@ -91,8 +91,10 @@ def left_open(op, step, feed, outs):
     try:
         runs = [replaced(step, feed, masks, *ends, rng) for ends in ((-3e4, -3e4), (3e4, 3e4), *3 * [(-3e4, 3e4)])]
         moves = [np.any([r[i] != runs[0][i] for r in runs], 0) if all(r[i].shape == o.shape for r in runs) else ANY_SHAPE for i, o in enumerate(outs)]
+        if op == "RoiAlign":  # 0 times it is a NaN, or left out
+            moves = [m | is_special(o) for m, o in zip(moves, outs)]
         if op == "Unique" and "axis" not in step.attrs and len(moves) > 2:  # what a NaN is equal to is open, of the first of them too
-            moves[2] = moves[2] if moves[2] is ANY_SHAPE else moves[2] | masks[first].reshape(-1)
+            moves[2] = moves[2] if moves[2] is ANY_SHAPE else moves[2] | masks[first].reshape(-1) | (runs[0][2] != outs[2])
         return moves
     except Reject:
         return [ANY_SHAPE for _ in outs]
@@ -266,7 +268,10 @@ class Members:
             exchange(members, operands)
         span(members, ends)
         if step.op in ("MatMulInteger", "ConvInteger"):  # sums of codes that may be either of two, each by itself: no member has them all
-            span(members, choices.wider(members))
+            ends = choices.of_integer_products(node, operands, outs)
+            span(members, ends)
+            for k in range(3, len(members) if ends[0] is not None else 0):
+                members[k] = [a if a is None else np.where(self.rng.random(a.shape) < 0.5, *ends[0]) for a in members[k]]
         if step.op == "Hardmax" and ends[0] is not None:
             for k in range(3, len(members)):
                 members[k] = [a if a is None else choices.one_of(*ends[0], a, *row_axis(node), self.rng) for a in members[k]]

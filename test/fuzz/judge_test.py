@@ -324,6 +324,26 @@ for dtype, most in ((2, 255), (3, 127), (5, 32767), (12, 2**32 - 1), (7, 2**63 -
     wrongs = [[3, most, 0, 3], [least, least, 0, 3], [least, most, 1, 3], [least, most, 0, 4]]
     for right, got in [(True, [least, most, 0, 3]), *[(False, w) for w in wrongs]]:
         expect(f"Cast to {y.dtype} of what is too large: {got}", verdict(g, y.name, np.array(got, y.dtype), 1), not right)
+x = np.array([[1.75, -0.75, 0.5, 2, -2]], F32)  # the zero point is 127.5, but for the scale's rounding
+g = Graph(np.random.default_rng(1), 18)
+codes, _, point = g.node("DynamicQuantizeLinear", [g.param(x)], outputs=3, check=False)
+weights = np.array([[98], [-19], [59], [112], [-41]], np.int8)
+y = g.node("MatMulInteger", [codes, g.param(weights), point], check=False)[0]
+for units, is_wrong in ((HALVES, False), (UNIT, True)):
+    expect("DynamicQuantizeLinear of a tie", verdict(g, codes.name, codes.array + 1 - (codes.array == 0), 1, units), is_wrong)
+    expect("MatMulInteger of codes near a tie", verdict(g, y.name, (codes.array.astype(np.int32) - 128) @ weights.astype(np.int32), 1, units), is_wrong)
+expect("MatMulInteger of codes near a tie, far off", verdict(g, y.name, y.array + 2000, 1, HALVES), True)
+x = np.array([[1, nan, 3, nan, nan]], F32)
+g = Graph(np.random.default_rng(1), 18)
+inverse = g.node("Unique", [g.param(x)], outputs=4, sorted=0, axis=None, check=False)[2]
+expect_all("Unique of NaN", g, inverse, [[0, 1, 2, 1, 1], [0, 0, 2, 0, 0]], [[1, 1, 2, 1, 1], [2, 1, 2, 1, 1]])
+image = np.ones((1, 1, 4, 4), F32)
+image[0, 0, 0, 0] = nan
+g = Graph(np.random.default_rng(1), 18)
+y = g.node("RoiAlign", [g.param(image), g.param(np.array([[0.6, 0.6, 2.8, 2.8]], F32)), g.param(np.zeros(1, np.int64))], output_height=1, output_width=1,
+           sampling_ratio=1, check=False)[0]
+expect_all("RoiAlign beside a NaN", g, y, [[[[1]]]], [[[[2]]]])
+
 x = np.array([-0.3, 0.2, 0.9978, 0.4] + 60 * [1], F32)
 g = Graph(np.random.default_rng(1), 18)
 ys = g.node("DynamicQuantizeLinear", [g.node("Exp", [g.node("Log", [g.param(np.exp(x))], check=False)[0]], check=False)[0]], outputs=3, check=False)
