@@ -32,6 +32,9 @@ UNIT = {F32: 2.0**-24, F64: 2.0**-53, F16: 2.0**-11, BF16: 2.0**-8}  # unit roun
 LEAST = {F32: 2.0**-149, F64: 2.0**-1074, F16: 2.0**-24, BF16: 2.0**-133}  # the least subnormal
 
 
+KEEP_ZERO = set("Sqrt Sin Tan Sinh Tanh Asin Atan Asinh Atanh Erf Softsign Elu Selu Celu Gelu Mish Swish".split())  # whose value at 0 is 0
+
+
 class Reject(Exception):
     """A node that is not valid, or not worth having."""
 
@@ -630,4 +633,6 @@ class Local:
             if self.op in MAPS:  # below the normal numbers, a map of these may give zero
                 amount = amount + float(np.finfo(a.dtype).tiny if a.dtype != BF16 else 2.0**-126)
             x = a.astype(F64)
+            if self.op in MAPS and self.op in KEEP_ZERO and like:  # nothing is rounded there
+                amount = np.where((like[0] == 0) & (x == 0), 0, amount)
             return np.where(np.isfinite(x) & np.isfinite(amount), x + amount * rng.uniform(-1, 1, a.shape), x).astype(a.dtype)
