@@ -55,6 +55,7 @@ if(TARGET kiln_tool)
     set_tests_properties(onnx_nodes_opencl_all PROPERTIES LABELS long)
   endif()
   kiln_test(onnx_nodes_newest 900 test/models/newest_nodes.sh $<TARGET_FILE:kiln_tool> ${CMAKE_BINARY_DIR} 1837)
+  set_tests_properties(onnx_nodes_newest PROPERTIES LABELS long)
   kiln_test(contrib 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/contrib.py $0" $<TARGET_FILE:kiln_tool>)
   kiln_test(counted 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/counted.py $0" $<TARGET_FILE:kiln_tool>)
   if(NOT KILN_SANITIZE) # its limits of memory leave a sanitizer no room
@@ -74,6 +75,7 @@ if(TARGET kiln_tool)
     set_property(TEST dynamic APPEND PROPERTY ENVIRONMENT LD_PRELOAD=${asan_library} ASAN_OPTIONS=detect_leaks=0)
   endif()
   kiln_test(fuzz_judge 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/fuzz/judge_test.py")
+  set_tests_properties(fuzz_judge PROPERTIES LABELS long)
   kiln_test(fuzz_graphs 600 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/fuzz/graphs.py $*" sh
             --runs 20 --seed 13 --options default --library $<TARGET_FILE:kiln_lib> --out ${CMAKE_BINARY_DIR}/fuzz ${asan_first})
   kiln_test(fuzz_notation 600 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/fuzz/notation.py $*" sh
