@@ -300,8 +300,8 @@ typedef struct judged {
   int64_t n; // elements
 } judged;
 
-// The elements of |f|, those of no number as 1: whatever the other factor, such a term is none for certain. In *|owned| where
-// there are any, which is freed by the caller. NULL: no memory.
+// The elements of |f|, those of no number as 1: whatever the other factor, such a term is none for
+// certain. In *|owned| where there are any, which is freed by the caller. NULL: no memory.
 static const float *without_nan(const judged *j, const factor *f, float **owned) {
   const int64_t n = kiln_tensor_elems(j->c->p->tensors.data[f->load->u.tensor]);
   int64_t first = 0;

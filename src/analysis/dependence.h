@@ -59,7 +59,8 @@ typedef struct kiln_meeting {
 } kiln_meeting;
 
 // Whether two instances of the pair for which all |conds|, over the pair's variables, hold touch
-// one element. A question that was asked before is answered by what isl said then, within a budget of its own.
+// one element. A question that was asked before is answered by what isl said then, within a budget
+// of its own.
 kiln_verdict kiln_pair_judge(kiln_ctx *cx, const kiln_pair *pair, int n_conds,
                              const kiln_expr *const *conds);
 // The same with a witness, and isl asked again.

@@ -13,9 +13,9 @@ enum {
   USUAL_NODES = 4000,
   MAX_OTHERS = 4 // that are told of
 };
-// Of the solver: parts of usual models take less than 1e6 each. Many kernels of about the same cost,
-// of which lowering refuses some at their price again and again, take hundreds of times as much:
-// this is 1 to 6 s.
+// Of the solver: parts of usual models take less than 1e6 each. Many kernels of about the same
+// cost, of which lowering refuses some at their price again and again, take hundreds of times as
+// much: this is 1 to 6 s.
 static const double USUAL_WORK = 1e8;
 // Of prices: usual models, with all their alternatives, take 4,000 to 30,000; this is up to 8 s.
 static const double USUAL_PRICES = 20000;

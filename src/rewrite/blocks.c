@@ -4,9 +4,10 @@
 // A block is the innermost dims whole, as far as they go, and a part of the next. Products of
 // matrices are left to the kernels of contractions, which sum a chunk at a time.
 //
-// What a reshape made one axis of several (a group's channels and pixels) is summed over the several, as no block of the one
-// need be anything simple where the tensor is stored in another order. Of three and more axes a block has the outermost and
-// the innermost whole: whether the tensor is stored channels first or last, it reads pieces.
+// What a reshape made one axis of several (a group's channels and pixels) is summed over the
+// several, as no block of the one need be anything simple where the tensor is stored in another
+// order. Of three and more axes a block has the outermost and the innermost whole: whether the
+// tensor is stored channels first or last, it reads pieces.
 #include "rewrite/product.h"
 #include "rewrite/rules.h"
 
@@ -105,8 +106,8 @@ static void find_divisor(const kiln_expr *e, void *argument) {
     d->largest = by;
 }
 
-// Cuts dim |at| of |s| in two, the inner one as long as the largest number that divides it in the body. Returns whether there
-// is one.
+// Cuts dim |at| of |s| in two, the inner one as long as the largest number that divides it in the
+// body. Returns whether there is one.
 static bool split_dim(kiln_ctx *cx, kiln_stmt *s, int at) {
   const int n = s->n_space + s->n_reduce;
   divisor d = {.var = s->dims[at].name, .extent = kiln_expr_int_or(s->dims[at].extent, 0)};

@@ -26,8 +26,8 @@ static bool is_contraction(const grouping *g, const kiln_stmt *s) {
                               : kiln_stmt_is_contraction(s, &a, &b);
 }
 
-// Whether |s| is lowered by itself, in the way of scatters: it begins with values of its own, is guarded, or writes
-// elsewhere than its dims say.
+// Whether |s| is lowered by itself, in the way of scatters: it begins with values of its own, is
+// guarded, or writes elsewhere than its dims say.
 static bool stands_alone(const kiln_ctx *cx, const kiln_stmt *s) {
   return s->init || s->guard || !kiln_stmt_is_plain(cx, s);
 }

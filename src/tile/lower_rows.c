@@ -82,8 +82,8 @@ static bool reads_along(rows *r, const kiln_stmt *s, int d) {
   return true;
 }
 
-// Sums of the statement |stmt| for a vector of its results at a time: those of windows in a row, which reduce nothing that lies
-// in a piece.
+// Sums of the statement |stmt| for a vector of its results at a time: those of windows in a row,
+// which reduce nothing that lies in a piece.
 static kiln_status vectorize_results(rows *r, int stmt) {
   kiln_lowering *w = r->w;
   const kiln_stmt *s = w->p->stmts.data[stmt];

@@ -1,5 +1,6 @@
-// How much a suite runs of many cases that are alike: one in six, so that it ends in minutes; all of them where
-// KILN_TEST_SHARE is 1 (make test-all), one in so many where it is another number (four in .ci/run).
+// How much a suite runs of many cases that are alike: one in six, so that it ends in minutes; all
+// of them where KILN_TEST_SHARE is 1 (make test-all), one in so many where it is another number
+// (four in .ci/run).
 #ifndef KILN_TEST_UNIT_SHARE_H
 #define KILN_TEST_UNIT_SHARE_H
 

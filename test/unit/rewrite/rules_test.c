@@ -386,7 +386,8 @@ static const rule_case blocks[] = {
     {"p { in f32 X(5, 65536) in f32 V(65536, 4) out f32 Y(5, 4) Y(i0:5, i1:4 | r0:65536) +=! X(i0, "
      "r0)*V(r0, i1) }",
      0, 1},
-    // axes behind reshapes, summed as they are: all of an image, groups of channels, through two of them
+    // axes behind reshapes, summed as they are: all of an image, groups of channels, through two of
+    // them
     {"p { in f32 X(2, 24, 56, 56) temp f32 V(2, 1, 75264) out f32 Y(2, 1) V(i0:2, i1:1, i2:75264) "
      "= "
      "X(i0, i2/3136, i2/56%56, i2%56) Y(i0:2, i1:1 | r0:75264) +=! V(i0, i1, r0) }",

@@ -74,7 +74,8 @@ static void indices_follow_their_loops_however_these_lie(void **state) {
     }
 }
 
-// Y[t0*i + t1*j + c] = X[that] for i, j: all elements that are touched are copied, or the first that is not there is told.
+// Y[t0*i + t1*j + c] = X[that] for i, j: all elements that are touched are copied, or the first
+// that is not there is told.
 typedef struct walked {
   int64_t extents[2], steps[2], more, elems;
 } walked;
@@ -84,7 +85,8 @@ static int64_t random_of(uint64_t *seed, int64_t from, int64_t to) {
   return from + (int64_t)((*seed >> 33) % (uint64_t)(to - from + 1));
 }
 
-// Subscripts that lie inside, but for one in three, which leaves its buffer at the begin or the end.
+// Subscripts that lie inside, but for one in three, which leaves its buffer at the begin or the
+// end.
 static walked random_walk(uint64_t *seed) {
   walked w = {0};
   int64_t least = 0, most = 0;
