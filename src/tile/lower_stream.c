@@ -5,7 +5,7 @@
 // Rows lie in the lanes: scores and weights of a chunk are stored with the rows innermost, so that
 // maxima, sums and exponentials are of whole vectors, keys are broadcast as they lie, and values are
 // read as they lie; only the block's queries are turned. The result has its values in the lanes where
-// these are whole vectors, else the rows, too.
+// these are whole vectors that lie side by side, in V and in the result, else the rows, too.
 #include "support/integer.h"
 #include "tile/registers.h"
 #include "tile/stream.h"
@@ -57,10 +57,11 @@ static int order_dims(const stream *k, const kiln_stmt *s, const char *part, kil
   return n;
 }
 
-static kiln_status store_rows_inside(stream *k, const kiln_stmt *s, kiln_symbol other,
-                                     kiln_symbol row) {
+// Stores what |s| computes with |inner| innermost, and |outer| around it.
+static kiln_status store_inside(stream *k, const kiln_stmt *s, kiln_symbol outer,
+                                kiln_symbol inner) {
   kiln_stage_axis axes[KILN_MAX_RANK];
-  const int n = order_dims(k, s, "", other, row, NULL, axes);
+  const int n = order_dims(k, s, "", outer, inner, NULL, axes);
   bool same = true;
   for (int i = 0; i < n; i++) same &= axes[i].axis == i;
   return same ? KILN_OK : kiln_transform_layout(&k->w->s, name_of(k, s), n, axes);
@@ -77,6 +78,14 @@ static kiln_symbol root_dim(const stream *k, kiln_symbol mix_dim) {
       if (x->kind == KILN_EXPR_VAR && x->u.sym == y->dims[d].name) return y->dims[d].name;
     }
   return 0;
+}
+
+// Whether the result is stored with the rows innermost.
+static bool stores_rows(const stream *k) {
+  const kiln_stmt *y = k->w->root;
+  int64_t strides[KILN_MAX_RANK];
+  kiln_tensor_strides(k->w->p->tensors.data[y->out], strides);
+  return strides[kiln_stmt_space_dim(y, root_dim(k, k->f.mix_row))] == 1;
 }
 
 static kiln_status split_blocks(stream *k) {
@@ -97,12 +106,13 @@ static kiln_status split_blocks(stream *k) {
   }
   extents[n] = kiln_divide_up(k->f.n_rows, k->block);
   path[n++] = o;
-  path[n] = i;
-  path[n + 1] = value;
+  const bool along_rows = stores_rows(k);
+  path[n] = along_rows ? value : i;
+  path[n + 1] = along_rows ? i : value;
   KILN_TRY(kiln_reorder(&w->s, n + 2, path));
   KILN_TRY(kiln_lowering_parallel(w, n, path, extents, &first, &fused));
   k->at = n > fused ? path[n - 1] : first;
-  return kiln_lowering_vectorize_map(w, value, KILN_F32);
+  return kiln_lowering_vectorize_map(w, along_rows ? i : value, KILN_F32);
 }
 
 // --- the chunks ---
@@ -226,7 +236,7 @@ static kiln_status schedule_scores(stream *k) {
     KILN_TRY(kiln_cache_write(&w->s, name_of(k, f->scores), sums, 0, NULL));
   }
   KILN_TRY(kiln_compute_at(&w->s, name_of(k, k->tile), k->over, KILN_SCOPE_LOCAL));
-  KILN_TRY(store_rows_inside(k, k->tile, f->tile_key, f->tile_row));
+  KILN_TRY(store_inside(k, k->tile, f->tile_key, f->tile_row));
   KILN_TRY(tile_scores(k, sums));
   kiln_stage_axis axes[KILN_MAX_RANK];
   const int n = order_dims(k, f->scores, "", f->score_key, f->score_row, NULL, axes);
@@ -378,9 +388,8 @@ static kiln_status schedule_mix(stream *k) {
   KILN_TRY(kiln_vectorize(&w->s, path[n - 1]));
   for (int init = 0; init < 2; init++) {
     const char *form = init ? "%s.init.%d" : "%s.%d";
-    const kiln_symbol last[] = {named(k, form, acc, n_space),
-                                named(k, form, acc, kiln_stmt_dim(y, row)),
-                                named(k, form, acc, kiln_stmt_dim(y, vec))};
+    const kiln_symbol last[] = {named(k, form, acc, n_space), named(k, form, acc, n_space - 2),
+                                named(k, form, acc, n_space - 1)};
     KILN_TRY(kiln_reorder(&w->s, 3, last));
     KILN_TRY(kiln_unroll(&w->s, last[1]));
     KILN_TRY(kiln_vectorize(&w->s, last[2]));
@@ -435,8 +444,10 @@ static bool describe(stream *k, kiln_lowering *w) {
   *k = (stream){.w = w};
   if (!kiln_stream_is(w->cx, w->p, &k->f)) return false;
   k->tile = k->f.mapped ? k->f.mapped : k->f.scores;
-  k->turned = k->f.n_values % w->lanes != 0;
-  return root_dim(k, k->f.mix_row) && root_dim(k, k->f.mix_value);
+  if (!root_dim(k, k->f.mix_row) || !root_dim(k, k->f.mix_value)) return false;
+  k->turned = k->f.n_values % w->lanes != 0 || stores_rows(k) ||
+              kiln_load_stride(w->cx, w->p, k->f.values, k->f.mix_value) != 1;
+  return true;
 }
 
 static kiln_status lower_stream(kiln_lowering *w, const kiln_tiling *t) {
@@ -453,7 +464,8 @@ static kiln_status lower_stream(kiln_lowering *w, const kiln_tiling *t) {
   KILN_TRY(stage_masks(&k));
   KILN_TRY(vectorize_rows(&k));
   KILN_TRY(sum_weights(&k));
-  if (k.turned) KILN_TRY(store_rows_inside(&k, k.f.mix, k.f.mix_value, k.f.mix_row));
+  KILN_TRY(store_inside(&k, k.f.mix, k.turned ? k.f.mix_value : k.f.mix_row,
+                        k.turned ? k.f.mix_row : k.f.mix_value));
   return schedule_mix(&k);
 }
 

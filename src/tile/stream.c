@@ -215,8 +215,8 @@ bool kiln_stream_find(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *mix,
   return false;
 }
 
-// Whether CPUs can: all of f32, and vectors of what is loaded.
-static bool is_single(kiln_ctx *cx, const kiln_program *p, const kiln_stream_form *f) {
+// Whether CPUs can: all of f32, and queries, keys and values are loaded.
+static bool is_single(const kiln_program *p, const kiln_stream_form *f) {
   const kiln_stmt *const inner[] = {f->scores, f->mapped, f->top, f->weight,
                                     f->sum,    f->ratio,  f->mix};
   const kiln_expr *const loads[] = {f->queries, f->keys, f->values};
@@ -226,13 +226,12 @@ static bool is_single(kiln_ctx *cx, const kiln_program *p, const kiln_stream_for
   for (int i = 0; i < f->n_copies; i++) is &= p->tensors.data[f->copies[i]->out]->dtype == KILN_F32;
   for (size_t i = 0; i < KILN_LEN(loads); i++)
     is &= loads[i]->kind == KILN_EXPR_LOAD && loads[i]->dtype == KILN_F32;
-  return is && axis_of(f->queries, f->score_row) >= 0 &&
-         kiln_load_stride(cx, p, f->values, f->mix_value) == 1;
+  return is && axis_of(f->queries, f->score_row) >= 0;
 }
 
 bool kiln_stream_is(kiln_ctx *cx, const kiln_program *p, kiln_stream_form *out) {
   for (int i = p->stmts.n - 1; i >= 0; i--)
-    if (kiln_stream_find(cx, p, p->stmts.data[i], out) && is_single(cx, p, out)) return true;
+    if (kiln_stream_find(cx, p, p->stmts.data[i], out) && is_single(p, out)) return true;
   return false;
 }
 
@@ -307,9 +306,8 @@ static kiln_stmt *epilogue_of(kiln_ctx *cx, kiln_program *p, const kiln_users *u
 }
 
 // Rows run in the lanes: with few of them most would be idle.
-static bool pays_on_cpu(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m,
-                        const kiln_stream_form *f) {
-  if (!is_single(cx, p, f)) return false;
+static bool pays_on_cpu(const kiln_program *p, const kiln_machine *m, const kiln_stream_form *f) {
+  if (!is_single(p, f)) return false;
   const int64_t lanes = m->vector_bytes / 4;
   return f->n_rows >= lanes && f->n_keys >= lanes && f->n_values <= MAX_VALUES &&
          f->depth <= MAX_DEPTH_OF_KEYS;
@@ -330,7 +328,7 @@ kiln_status kiln_tile_stream(kiln_ctx *cx, kiln_program *p, const kiln_machine *
       continue;
     const statements s = inner_statements(&f);
     kiln_stmt *epilogue = epilogue_of(cx, p, &users, &f);
-    if (is_cpu ? !pays_on_cpu(cx, p, m, &f)
+    if (is_cpu ? !pays_on_cpu(p, m, &f)
                : !epilogue || !kiln_attention_suits(cx, p, &f, epilogue, m))
       continue;
     mix->kernel = ++n_kernels;

@@ -3,8 +3,10 @@
 #include "unit/schedule/kernel.h"
 
 #include "tile/kernel.h"
+#include "tile/polyhedral.h"
 #include "tile/search.h"
 #include "tile/stream.h"
+#include "unit/share.h"
 
 static const kiln_machine machines[] = {
     {.vector_bytes = 64,
@@ -24,7 +26,7 @@ static const kiln_machine machines[] = {
      .n_cores = 2},
 };
 
-enum { CANDIDATES = 6 };
+enum { CANDIDATES = 6, SOME_CANDIDATES = 2 };
 
 // with what the weights are divided by, or multiplied by its reciprocal: P being |p|
 #define SOFTMAX_BY(h, m, n, d, z, w, p)                                                            \
@@ -75,11 +77,40 @@ static const char *const attentions[] = {
               "1f32 / S(i0, i1) * E(i0, i1, i2)"),
 };
 
+// Whether vectors along |v| of what |store| writes, and of what it reads of memory of the kernel's
+// own, are whole: no lane is taken by itself. What is written to a result that has neither rows nor
+// values innermost (|is_apart|) cannot be.
+static bool is_whole(test_kernel *k, const kiln_loops *l, const kiln_loop *store, kiln_symbol v,
+                     bool is_apart) {
+  const kiln_buffer *to = l->buffers.data[store->buffer];
+  const kiln_loads loads = kiln_loads_of(&k->cx, &k->cx.scratch, store->value);
+  if (to->scope == KILN_SCOPE_PARAM)
+    return is_apart || kiln_poly_stride(&k->cx, to, store->index, v) == 1;
+  bool is = kiln_poly_stride(&k->cx, to, store->index, v) == 1;
+  for (int i = 0; i < loads.n; i++) {
+    const kiln_buffer *from = l->buffers.data[loads.data[i]->u.tensor];
+    const int64_t stride = kiln_poly_stride(&k->cx, from, loads.data[i]->args, v);
+    is &= from->scope == KILN_SCOPE_PARAM || stride == 0 || stride == 1;
+  }
+  return is;
+}
+
+static void check_vectors(test_kernel *k, const kiln_loops *l, const kiln_loop *at, kiln_symbol v,
+                          bool is_apart) {
+  for (; at; at = at->next) {
+    if (at->kind == KILN_LOOP_STORE && v && !is_whole(k, l, at, v, is_apart))
+      fail_msg("along %s lanes are apart:\n%s", kiln_symbol_text(&k->cx, v), kernel_text(k, l));
+    const bool is_vector = at->kind == KILN_LOOP_FOR && at->how == KILN_VECTORIZED;
+    check_vectors(k, l, at->body, is_vector ? at->var : v, is_apart);
+  }
+}
+
 // The loops of all candidates that are lowered, in the simulator.
-static void check(const char *text, const kiln_machine *m) {
+static void check(const char *text, const kiln_machine *m, int n_candidates, bool is_apart) {
   test_kernel k;
   kiln_tile_candidates c;
-  const kiln_tile_search_options options = {.machine = m, .n_threads = 2, .n_lowered = CANDIDATES};
+  const kiln_tile_search_options options = {
+      .machine = m, .n_threads = 2, .n_lowered = n_candidates};
   kiln_stream_form form;
   kernel_open(&k, text, 5);
   assert_true(kiln_stream_is(&k.cx, k.prog, &form));
@@ -91,6 +122,7 @@ static void check(const char *text, const kiln_machine *m) {
     if (c.data[i].refused) fail_msg("%s\n%s", c.data[i].refused, text);
     if (!c.data[i].loops) continue;
     kernel_check(&k, c.data[i].loops, c.data[i].script);
+    check_vectors(&k, c.data[i].loops, c.data[i].loops->body, 0, is_apart);
     n++;
   }
   if (n == 0) fail_msg("no candidate was lowered: %s", text);
@@ -100,7 +132,139 @@ static void check(const char *text, const kiln_machine *m) {
 static void streamed_attention_gives_what_the_reference_gives(void **state) {
   (void)state;
   for (size_t i = 0; i < KILN_LEN(attentions); i++)
-    for (size_t m = 0; m < KILN_LEN(machines); m++) check(attentions[i], &machines[m]);
+    for (size_t m = 0; m < KILN_LEN(machines); m++)
+      check(attentions[i], &machines[m], CANDIDATES, false);
+}
+
+// --- random sizes, forms and storage orders ---
+
+enum { ROOM = 2048 };
+
+typedef struct author {
+  uint64_t seed;
+  int extent[128]; // by dim: heads h, rows m, keys n, depth r, values d
+  char text[ROOM];
+  size_t n;
+} author;
+
+static void put(author *a, const char *format, ...) KILN_PRINTF(2, 3);
+static void put(author *a, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  a->n += (size_t)vsnprintf(a->text + a->n, ROOM - a->n, format, args);
+  va_end(args);
+  assert_true(a->n < ROOM);
+}
+
+// NAME(2, 20, 32)
+static void declare(author *a, const char *role, const char *name, const char *dims) {
+  put(a, "%s f32 %s", role, name);
+  for (int i = 0; dims[i]; i++) put(a, "%s%d", i ? ", " : "(", a->extent[(int)dims[i]]);
+  put(a, role[0] == 'c' ? ") = ... " : ") ");
+}
+
+// NAME(h:2, m:20 | n:40)
+static void define(author *a, const char *name, const char *dims, char over) {
+  put(a, "%s", name);
+  for (int i = 0; dims[i]; i++) put(a, "%s%c:%d", i ? ", " : "(", dims[i], a->extent[(int)dims[i]]);
+  if (over) put(a, " | %c:%d", over, a->extent[(int)over]);
+  put(a, ") ");
+}
+
+// NAME(h, m, n)
+static void load(author *a, const char *name, const char *dims) {
+  put(a, "%s", name);
+  for (int i = 0; dims[i]; i++) put(a, "%s%c", i ? ", " : "(", dims[i]);
+  put(a, ")");
+}
+
+// The dims |set| in some order.
+static const char *some_order(author *a, const char *set, char *out) {
+  strcpy(out, set);
+  for (int i = (int)strlen(out) - 1; i > 0; i--) {
+    const int j = kernel_between(&a->seed, 0, i);
+    const char swapped = out[i];
+    out[i] = out[j];
+    out[j] = swapped;
+  }
+  return out;
+}
+
+static void put_scores(author *a, const char *x, const char *bias) {
+  const int form = kernel_between(&a->seed, 0, 5);
+  if (form == 5) put(a, "n > m ? -inff32 : ");
+  load(a, "X", x);
+  if (form == 1) put(a, " * 0.35f32 + B(n) ");
+  if (form == 2) put(a, " + G(m, n) ");
+  if (form < 3) return;
+  put(a, " * 0.25f32 + ");
+  load(a, "C", bias);
+}
+
+// Attention whose tensors are stored, and whose scores and result are computed, in any order of
+// their dims.
+//
+// gives: the innermost dim of the result
+static char write_attention(author *a) {
+  static const int values[] = {2, 3, 5, 8, 12, 16, 17, 20, 32, 48, 64};
+  char q[4], k[4], v[4], x[4], o[4], y[4], bias[4];
+  a->extent['h'] = kernel_between(&a->seed, 2, 3);
+  a->extent['m'] = kernel_between(&a->seed, 16, 52);
+  a->extent['n'] = kernel_between(&a->seed, 0, 3) ? kernel_between(&a->seed, 16, 60)
+                                                  : kernel_between(&a->seed, 321, 390);
+  a->extent['r'] = kernel_between(&a->seed, 2, 12);
+  a->extent['d'] = values[kernel_between(&a->seed, 0, (int)KILN_LEN(values) - 1)];
+  put(a, "p { ");
+  declare(a, "in", "Q", some_order(a, "hmr", q));
+  declare(a, "in", "K", some_order(a, "hnr", k));
+  declare(a, "in", "V", some_order(a, "hnd", v));
+  declare(a, "in", "B", "n");
+  declare(a, "in", "G", "mn");
+  declare(a, kernel_between(&a->seed, 0, 1) ? "in" : "const", "C", some_order(a, "hmn", bias));
+  declare(a, "out", "Y", some_order(a, "hmd", y));
+  declare(a, "temp", "X", some_order(a, "hmn", x));
+  declare(a, "temp", "Z", "hmn");
+  declare(a, "temp", "M", "hm");
+  declare(a, "temp", "E", "hmn");
+  declare(a, "temp", "S", "hm");
+  declare(a, "temp", "P", "hmn");
+  declare(a, "temp", "O", some_order(a, "hmd", o));
+  define(a, "X", x, 'r');
+  put(a, "+=! ");
+  load(a, "Q", q);
+  put(a, " * ");
+  load(a, "K", k);
+  define(a, " Z", "hmn", 0);
+  put(a, "= ");
+  put_scores(a, x, bias);
+  define(a, " M", "hm", 'n');
+  put(a, "max=! Z(h, m, n) ");
+  define(a, "E", "hmn", 0);
+  put(a, "= exp(Z(h, m, n) - M(h, m)) ");
+  define(a, "S", "hm", 'n');
+  put(a, "+=! E(h, m, n) ");
+  define(a, "P", "hmn", 0);
+  put(a, "= E(h, m, n) / S(h, m) ");
+  define(a, "O", o, 'n');
+  put(a, "+=! P(h, m, n) * ");
+  load(a, "V", v);
+  define(a, " Y", y, 0);
+  put(a, "= ");
+  load(a, "O", o);
+  put(a, kernel_between(&a->seed, 0, 1) ? " }" : " * 2f32 }");
+  return y[2];
+}
+
+static void random_attention_in_any_storage_order_is_right_and_of_whole_vectors(void **state) {
+  (void)state;
+  const uint64_t seed = test_asked("KILN_SEED", 1);
+  const int n = (int)test_asked("KILN_CASES", (uint64_t)test_some(24));
+  for (int i = 0; i < n; i++) {
+    author a = {.seed = seed * 1000003 + (uint64_t)i};
+    const bool is_apart = write_attention(&a) == 'h';
+    for (size_t m = 0; m < KILN_LEN(machines); m++)
+      check(a.text, &machines[m], SOME_CANDIDATES, is_apart);
+  }
 }
 
 // What is nearly attention.
@@ -170,6 +334,7 @@ static void a_task_holds_as_much_for_many_keys_as_for_few(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(streamed_attention_gives_what_the_reference_gives),
+      cmocka_unit_test(random_attention_in_any_storage_order_is_right_and_of_whole_vectors),
       cmocka_unit_test(what_is_nearly_attention_is_not_taken_for_it),
       cmocka_unit_test(a_task_holds_as_much_for_many_keys_as_for_few),
   };
