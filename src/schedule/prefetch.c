@@ -18,9 +18,10 @@ static kiln_status find_part(fetch *f) {
   int n = 0;
   for (int i = 0; i < all.n; i++)
     if (!all.data[i].write) all.data[n++] = all.data[i];
-  all.n = n;
-  if (n == 0)
-    return kiln_refuse(&f->e, "loop %s must read the buffer", kiln_edit_text(&f->e, f->at->var));
+  if (n > 0) all.n = n; // else what it writes
+  if (all.n == 0)
+    return kiln_refuse(&f->e, "loop %s must read or write the buffer",
+                       kiln_edit_text(&f->e, f->at->var));
   kiln_box_of(&f->e, f->b, &all, &inner, &f->box);
   for (int k = 0; k < f->b->rank; k++) moves |= kiln_expr_uses(f->box.lo[k], f->at->var);
   if (moves) return KILN_OK;
@@ -125,26 +126,39 @@ static kiln_status count_turns(fetch *f, const kiln_loop *inner, const kiln_expr
                      kiln_edit_text(&f->e, f->at->var));
 }
 
-// The elements of the part, which follow each other in memory.
-static kiln_status count_elements(fetch *f, int64_t *out) {
-  *out = 1;
-  for (int k = f->b->rank - 1; k >= 0; k--) {
-    if (f->box.extent[k] == 1) continue;
-    if (f->b->strides[k] != *out)
-      return kiln_refuse(&f->e, "the part that an iteration of loop %s reads must lie in a piece",
-                         kiln_edit_text(&f->e, f->at->var));
-    *out *= f->box.extent[k];
+// The part as so many pieces of elements that follow each other in memory, as order[axis] and the axes behind it do.
+typedef struct pieces {
+  int order[KILN_MAX_AXES]; // the axes, by descending stride
+  int axis;
+  int64_t n, elements;
+} pieces;
+
+static pieces find_pieces(const fetch *f) {
+  pieces p = {.axis = f->b->rank, .n = 1, .elements = 1};
+  for (int k = 0; k < f->b->rank; k++) {
+    int at = k;
+    for (; at > 0 && f->b->strides[p.order[at - 1]] < f->b->strides[k]; at--)
+      p.order[at] = p.order[at - 1];
+    p.order[at] = k;
   }
-  return KILN_OK;
+  for (; p.axis > 0; p.axis--) {
+    const int k = p.order[p.axis - 1];
+    if (f->box.extent[k] != 1 && f->b->strides[k] != p.elements) break;
+    p.elements *= f->box.extent[k];
+  }
+  for (int i = 0; i < p.axis; i++) p.n *= f->box.extent[p.order[i]];
+  return p;
 }
 
 // So many elements at the end of the part are not in that of the iteration before, as where a window slides; all |elements|
-// where that is not known.
-static int64_t count_new(fetch *f, int64_t elements) {
+// where that is not known, or where they are no piece.
+static int64_t count_new(fetch *f, const pieces *p) {
   kiln_ctx *cx = f->e.cx;
   const kiln_symbol v = f->at->var;
   const kiln_expr *next = kiln_add(cx, kiln_var(cx, v), kiln_int(cx, 1));
+  const int64_t elements = p->elements;
   int64_t all = 0;
+  if (p->n > 1) return elements;
   for (int k = 0; k < f->b->rank; k++) {
     const kiln_expr *lo = f->box.lo[k], *then = kiln_expr_substitute(cx, lo, 1, &v, &next);
     int64_t moved = 0;
@@ -155,18 +169,34 @@ static int64_t count_new(fetch *f, int64_t elements) {
   return all > 0 && all < elements ? all : elements;
 }
 
-// What an iteration asks for: its share of the elements behind the |first|, the first of them at |turn| times the share.
+// Puts piece number |at| into the index, which is that of the first one.
+static void move_to_piece(const fetch *f, const pieces *p, const kiln_expr *at,
+                          const kiln_expr **index) {
+  kiln_ctx *cx = f->e.cx;
+  int64_t inside = p->n;
+  for (int i = 0; i < p->axis; i++) {
+    const int k = p->order[i];
+    const int64_t extent = f->box.extent[k];
+    if (extent == 1) continue;
+    const kiln_expr *above = inside < p->n ? kiln_mod(cx, at, kiln_int(cx, inside)) : at;
+    inside /= extent;
+    index[k] = kiln_add(cx, index[k], kiln_div(cx, above, kiln_int(cx, inside)));
+  }
+}
+
+// What an iteration asks for: its share of |wanted| elements, the last of each piece, the |turn|-th of |turns|.
 static kiln_status make_share(fetch *f, int64_t distance, const kiln_loop *inner,
-                              const kiln_expr *turn, int64_t first, int64_t share,
+                              const kiln_expr *turn, int64_t turns, const pieces *p, int64_t wanted,
                               kiln_loop **out) {
   kiln_ctx *cx = f->e.cx;
   const kiln_symbol v = f->at->var;
   const int64_t step = LINE_BYTES / kiln_dtype_bytes(f->b->dtype),
+                of_piece = kiln_divide_up(wanted, step),
+                share = p->n > 1 ? kiln_divide_up(p->n * of_piece, turns) * step
+                                 : kiln_divide_up(wanted, turns),
                 lines = kiln_divide_up(share, step);
   const kiln_expr *ahead = kiln_add(cx, kiln_var(cx, v), kiln_int(cx, distance)),
-                  *from =
-                      kiln_add(cx, kiln_mul(cx, turn, kiln_int(cx, share)), kiln_int(cx, first)),
-                  *index[KILN_MAX_AXES];
+                  *from = kiln_mul(cx, turn, kiln_int(cx, share)), *index[KILN_MAX_AXES];
   const kiln_symbol line = kiln_symbol_printf(cx, "%s.%s.fetch", kiln_edit_text(&f->e, inner->var),
                                               kiln_edit_text(&f->e, f->b->name));
   if (lines > MAX_LINES)
@@ -175,13 +205,24 @@ static kiln_status make_share(fetch *f, int64_t distance, const kiln_loop *inner
   if (lines > 1) from = kiln_add(cx, from, kiln_mul(cx, kiln_var(cx, line), kiln_int(cx, step)));
   for (int k = 0; k < f->b->rank; k++)
     index[k] = kiln_expr_substitute(cx, f->box.lo[k], 1, &v, &ahead);
-  index[f->b->rank - 1] = kiln_add(cx, index[f->b->rank - 1], from);
+  if (p->n > 1) {
+    const kiln_expr *all = kiln_int(cx, of_piece * step);
+    move_to_piece(f, p, kiln_div(cx, from, all), index);
+    from = kiln_mod(cx, from, all);
+  }
+  from = kiln_add(cx, from, kiln_int(cx, p->elements - wanted));
+  const int last = p->order[f->b->rank - 1];
+  index[last] = kiln_add(cx, index[last], from);
   *out = kiln_prefetch_make(cx, f->b, index);
   (*out)->is_far = true;
-  if (lines <= 1) return KILN_OK;
-  KILN_TRY(kiln_edit_new_loop(&f->e, line));
-  *out = kiln_for_make(cx, line, kiln_int(cx, lines), *out);
-  (*out)->how = KILN_UNROLLED;
+  if (lines > 1) {
+    KILN_TRY(kiln_edit_new_loop(&f->e, line));
+    *out = kiln_for_make(cx, line, kiln_int(cx, lines), *out);
+    (*out)->how = KILN_UNROLLED;
+  }
+  const int64_t busy = kiln_divide_up(p->n * of_piece, lines);
+  if (p->n > 1 && busy < turns) // behind the part others lie
+    *out = kiln_if_make(cx, kiln_binary(cx, KILN_EXPR_LT, turn, kiln_int(cx, busy)), *out);
   return KILN_OK;
 }
 
@@ -190,16 +231,14 @@ kiln_status kiln_prefetch_in_turns(kiln_schedule *s, kiln_symbol buffer, kiln_sy
   fetch f;
   kiln_loop *in = NULL, *nest = NULL;
   const kiln_expr *turn = NULL;
-  int64_t turns = 0, elements = 0;
+  int64_t turns = 0;
   KILN_TRY(begin(&f, s, buffer, loop, distance));
   KILN_TRY(kiln_edit_loop(&f.e, inner, &in));
   if (f.at->how != KILN_PARALLEL) KILN_TRY(must_be_scalar(&f, f.at));
   KILN_TRY(count_turns(&f, in, &turn, &turns));
-  KILN_TRY(count_elements(&f, &elements));
   if (turns < 1) turns = 1;
-  const int64_t wanted = count_new(&f, elements);
-  KILN_TRY(
-      make_share(&f, distance, in, turn, elements - wanted, kiln_divide_up(wanted, turns), &nest));
+  const pieces p = find_pieces(&f);
+  KILN_TRY(make_share(&f, distance, in, turn, turns, &p, count_new(&f, &p), &nest));
   put_first(nest, in);
   return kiln_edit_commit(&f.e, "prefetch %s %s %" PRId64 " %s", kiln_edit_word(&f.e, buffer),
                           kiln_edit_word(&f.e, loop), distance, kiln_edit_word(&f.e, inner));

@@ -2,6 +2,7 @@
 // broadcasting one operand and reading packed panels of the other, then finished while in registers.
 #include "support/integer.h"
 #include "tile/row_panels.h"
+#include "tile/rows_ahead.h"
 
 enum { MAX_CUTS = 4 }; // of a loop that decodes
 
@@ -392,16 +393,23 @@ static kiln_symbol counting_loop(int n, const kiln_symbol *nest, kiln_symbol ste
   return nest[steps && n > 1 ? n - 2 : n - 1];
 }
 
-static kiln_status ask_ahead(contraction *k, kiln_symbol panels, kiln_symbol counting,
+// Loops around the tile whose next iteration's part of an operand may be asked for, 0: none.
+typedef struct ahead {
+  kiln_symbol panels; // over panels
+  kiln_symbol rows;   // over pieces of rows
+  kiln_symbol tiles;  // the innermost
+} ahead;
+
+static kiln_status ask_ahead(contraction *k, const ahead *of, kiln_symbol counting,
                              kiln_symbol steps) {
-  if (panels && kiln_contraction_asks_in_turns(k))
-    KILN_TRY(kiln_prefetch_in_turns(&k->w->s, panels_of(k), panels, 1, counting));
+  if (of->panels && kiln_contraction_asks_in_turns(k))
+    KILN_TRY(kiln_prefetch_in_turns(&k->w->s, panels_of(k), of->panels, 1, counting));
+  if (of->rows) KILN_TRY(kiln_rows_ahead_ask(k, of->rows, of->tiles, counting));
   return fetch_ahead(k, counting, steps);
 }
 
 // A step of the tile becomes one instruction: |n| reduction loops, then those of the tile and of a group.
-// |panels|: the loop over panels, or 0.
-static kiln_status run_as_instr(contraction *k, kiln_symbol panels, int n, kiln_symbol *nest) {
+static kiln_status run_as_instr(contraction *k, const ahead *of, int n, kiln_symbol *nest) {
   kiln_lowering *w = k->w;
   const kiln_symbol last = nest[n - 1], group = kiln_lowering_name(w, "i", last);
   const int64_t groups = kiln_dim_extent(kiln_contraction_stepped(k)) / k->dot->group;
@@ -421,13 +429,12 @@ static kiln_status run_as_instr(contraction *k, kiln_symbol panels, int n, kiln_
   KILN_TRY(kiln_reorder(&w->s, n + n_tile + 1, nest));
   const kiln_symbol counting = counting_loop(n, nest, steps);
   if (steps) KILN_TRY(kiln_unroll(&w->s, steps));
-  KILN_TRY(ask_ahead(k, panels, counting, steps)); // while loops say what they read
+  KILN_TRY(ask_ahead(k, of, counting, steps)); // while loops say what they read
   return kiln_tensorize(&w->s, nest[n], instr);
 }
 
 // The sums of a tile: |n| reduction loops, the innermost one of |extent|, and inside of them rows and the vector.
-// |panels|: the loop over panels, or 0.
-static kiln_status run_steps(contraction *k, int64_t extent, kiln_symbol panels, int n,
+static kiln_status run_steps(contraction *k, int64_t extent, const ahead *of, int n,
                              kiln_symbol *nest) {
   kiln_symbol steps = 0;
   KILN_TRY(split_steps(k, extent, nest, &n, &steps));
@@ -436,19 +443,19 @@ static kiln_status run_steps(contraction *k, int64_t extent, kiln_symbol panels,
   KILN_TRY(kiln_reorder(&k->w->s, n + n_tile, nest));
   if (steps) KILN_TRY(kiln_unroll(&k->w->s, steps));
   KILN_TRY(run_in_registers(k, n_tile, nest + n));
-  return ask_ahead(k, panels, counting, steps);
+  return ask_ahead(k, of, counting, steps);
 }
 
 // In the tile, reductions run outside, rows and the vector inside.
-static kiln_status schedule_tile(contraction *k, kiln_symbol panels, const loop_list *inner) {
+static kiln_status schedule_tile(contraction *k, const ahead *of, const loop_list *inner) {
   kiln_symbol nest[2 * KILN_MAX_RANK + 1];
   int n = 0;
   for (int i = 0; i < k->c->n_reduce; i++)
     nest[n++] = sum_loop(k, "", k->c->dims[k->c->n_space + k->order[i]].name);
-  if (k->dot) KILN_TRY(run_as_instr(k, panels, n, nest));
+  if (k->dot) KILN_TRY(run_as_instr(k, of, n, nest));
   else {
     KILN_TRY(split_streams(k));
-    KILN_TRY(run_steps(k, kiln_dim_extent(kiln_contraction_stepped(k)), panels, n, nest));
+    KILN_TRY(run_steps(k, kiln_dim_extent(kiln_contraction_stepped(k)), of, n, nest));
   }
   const int n_tile = tile_loops(k, "init.", nest);
   KILN_TRY(kiln_reorder(&k->w->s, n_tile, nest));
@@ -470,11 +477,40 @@ static kiln_status place_result(kiln_lowering *w, const kiln_contraction_node *n
                                          : kiln_compute_at(&w->s, result, node->at, node->scope);
 }
 
-// The result's loops: those of tiles around those inside of a tile. |*out_around|: those around the batch's; |*out_outer|:
-// those outside of all that read a block of rows.
-static kiln_status tile_result(contraction *k, loop_list *tiles, loop_list *inner,
-                               kiln_symbol *out_panels, int *out_around, int *out_outer) {
+// Loops of the tiles where something is done besides.
+typedef struct places {
+  int around; // so many run around those of the batch,
+  int outer;  // and so many outside of all that read a block of rows
+  ahead ahead;
+} places;
+
+// The tiles' loop of k->col, the last of |rows|, in two where its rows are long.
+static kiln_status cut_rows_ahead(contraction *k, const loop_list *outer, loop_list *rows,
+                                  places *io) {
+  const int last = rows->n - 1;
+  loop_list block = {0};
+  if (last >= 0 && k->dims[k->col].tile < k->dims[k->col].extent) {
+    const int64_t tiles = rows->extents[last], n = kiln_rows_ahead_tiles(k, tiles);
+    if (n < tiles) {
+      KILN_TRY(cut_loop(k, rows, last, n, &block));
+      push(rows, rows->loops[last], rows->extents[last]);
+      rows->loops[last] = io->ahead.rows = block.loops[0];
+      rows->extents[last] = block.extents[0];
+      return KILN_OK;
+    }
+    io->ahead.rows = last > 0       ? rows->loops[last - 1]
+                     : outer->n > 0 ? outer->loops[outer->n - 1]
+                                    : k->node->at;
+    return KILN_OK;
+  }
+  io->ahead.rows = last >= 0 ? rows->loops[last] : 0;
+  return KILN_OK;
+}
+
+// The result's loops: those of tiles around those inside of a tile.
+static kiln_status tile_result(contraction *k, loop_list *tiles, loop_list *inner, places *out) {
   loop_list outer = {0}, batch = {0}, blocks = {0}, rows = {0}, cols = {0}, path = {0};
+  *out = (places){0};
   for (int d = 0, row = 0; d < k->n_dims; d++) {
     const bool is_batch = kiln_contraction_is_batch(k, d);
     loop_list *to = is_batch ? &batch : row < k->n_around ? &outer : &rows;
@@ -482,13 +518,14 @@ static kiln_status tile_result(contraction *k, loop_list *tiles, loop_list *inne
     if (d == k->col && k->packs_rows) KILN_TRY(split_packed_rows(k, &rows, inner, &blocks));
     else KILN_TRY(split_dim(k, &k->dims[d], KILN_TAIL_SHIFT, to, inner));
   }
-  *out_around = outer.n;
+  out->around = outer.n;
   append(&outer, &batch);
   append(&outer, &blocks);
-  *out_outer = outer.n;
+  out->outer = outer.n;
+  if (kiln_rows_ahead_lie_apart(k)) KILN_TRY(cut_rows_ahead(k, &outer, &rows, out));
   const bool shift = (k->direct && k->v.tile <= k->v.extent) || kiln_contraction_is_narrow(k);
   KILN_TRY(split_dim(k, &k->v, shift ? KILN_TAIL_SHIFT : KILN_TAIL_GUARD, &cols, inner));
-  KILN_TRY(order_tiles(k, &outer, &rows, &cols, tiles, out_panels));
+  KILN_TRY(order_tiles(k, &outer, &rows, &cols, tiles, &out->ahead.panels));
   append(&path, tiles);
   append(&path, inner);
   return kiln_reorder(&k->w->s, path.n, path.loops);
@@ -521,23 +558,12 @@ static kiln_status place_sums(contraction *k, const loop_list *tiles, kiln_symbo
   return kiln_compute_at(&w->s, k->sums, at, KILN_SCOPE_REGISTER);
 }
 
-typedef struct row_ahead {
-  kiln_symbol image, around, innermost;
-} row_ahead;
-
-static kiln_status ask_for_rows(kiln_lowering *w, void *argument) {
-  const row_ahead *a = argument;
-  return kiln_prefetch_in_turns(&w->s, a->image, a->around, 1, a->innermost);
-}
-
-// Where groups follow each other in a piece of the image, the tiles ask for the next piece: each group touches a few
-// lines of each of its pixels, for which a core's own prefetchers find no stream. |around|: loops around the groups'.
+// Where groups follow each other in a piece of the image, the tiles ask for the next piece. |around|: loops around the groups'.
 static kiln_status fetch_rows(contraction *k, const kiln_node_loops *loops, int fused, int around) {
   if (!k->asks_ahead || around == 0 || k->node->at || loops->n < 2 || fused > around)
     return KILN_OK;
-  row_ahead ahead = {k->w->p->tensors.data[k->a->u.tensor]->name,
-                     loops->loops[fused < around ? around - fused : 0], loops->loops[loops->n - 1]};
-  return kiln_lowering_try(k->w, ask_for_rows, &ahead);
+  return kiln_rows_ahead_ask(k, loops->loops[fused < around ? around - fused : 0],
+                             loops->loops[loops->n - 1], 0);
 }
 
 // The innermost of the first |outer| of the tile loops; 0: threads share what is inside of it.
@@ -631,13 +657,14 @@ static kiln_status tile_chunks(contraction *k, kiln_symbol *out_at, kiln_symbol 
 
 // In the tile of partial sums: first zeros, then reductions outside, rows and the vector inside.
 static kiln_status schedule_part(contraction *k, kiln_symbol panels) {
+  const ahead of = {.panels = panels};
   kiln_symbol nest[2 * KILN_MAX_RANK];
   int n = 0;
   for (int i = 0; i < k->c->n_reduce; i++) {
     const kiln_symbol loop = sum_loop(k, "", k->c->dims[k->c->n_space + k->order[i]].name);
     nest[n++] = i + 1 < k->c->n_reduce ? loop : kiln_lowering_name(k->w, "i", loop);
   }
-  KILN_TRY(run_steps(k, k->node->step, panels, n, nest));
+  KILN_TRY(run_steps(k, k->node->step, &of, n, nest));
   n = 0;
   for (int d = 0; d < k->n_dims; d++)
     if (k->dims[d].tile > 1) nest[n++] = part_loop(k, "init.", d);
@@ -715,7 +742,7 @@ static kiln_status lower_decoded(contraction *k) {
   KILN_TRY(tile_decoded(k, &inner, &at, &innermost));
   KILN_TRY(kiln_compute_at(&k->w->s, k->sums, innermost, KILN_SCOPE_REGISTER));
   KILN_TRY(stage_panels(k, k->panel, at));
-  return schedule_tile(k, 0, &inner);
+  return schedule_tile(k, &(ahead){0}, &inner);
 }
 
 kiln_status kiln_lowering_contraction_node(kiln_lowering *w, const kiln_contraction_node *node,
@@ -723,7 +750,7 @@ kiln_status kiln_lowering_contraction_node(kiln_lowering *w, const kiln_contract
   contraction k;
   loop_list inner = {0}, tiles = {0};
   kiln_node_loops loops;
-  kiln_symbol panels = 0;
+  places at;
   KILN_TRY(place_result(w, node));
   KILN_TRY(kiln_contraction_describe(w, node, &k));
   if (node->decoded) return lower_decoded(&k);
@@ -731,13 +758,14 @@ kiln_status kiln_lowering_contraction_node(kiln_lowering *w, const kiln_contract
                             w->p->tensors.data[k.b->u.tensor]->role != KILN_CONST;
   if (!packs_inside) KILN_TRY(stage_panels(&k, k.panel, 0));
   if (node->step) return lower_deep(&k);
-  int around, outer, fused;
-  KILN_TRY(tile_result(&k, &tiles, &inner, &panels, &around, &outer));
-  KILN_TRY(place_sums(&k, &tiles, &panels, &loops, &fused));
-  const kiln_symbol rows_at = k.packs_rows ? loop_of_rows(&k, &loops, fused, outer) : 0;
+  int fused;
+  KILN_TRY(tile_result(&k, &tiles, &inner, &at));
+  KILN_TRY(place_sums(&k, &tiles, &at.ahead.panels, &loops, &fused));
+  const kiln_symbol rows_at = k.packs_rows ? loop_of_rows(&k, &loops, fused, at.outer) : 0;
   if (rows_at) KILN_TRY(kiln_row_panels_stage(&k, rows_at));
   if (packs_inside) KILN_TRY(stage_panels(&k, k.panel, node->pack_at));
   if (out) *out = loops;
-  KILN_TRY(schedule_tile(&k, panels, &inner));
-  return fetch_rows(&k, &loops, fused, around);
+  at.ahead.tiles = loops.n > 0 ? loops.loops[loops.n - 1] : 0;
+  KILN_TRY(schedule_tile(&k, &at.ahead, &inner));
+  return fetch_rows(&k, &loops, fused, at.around);
 }

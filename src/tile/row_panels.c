@@ -102,6 +102,21 @@ bool kiln_row_panels_pay(const kiln_contraction *k) {
   return n_rows == 1 && ends_in_chunks(k, &a);
 }
 
+static kiln_status view_digits(const kiln_contraction *k, const address *a) {
+  for (int i = 0; i + 1 < a->n && a->is_cut; i++)
+    KILN_TRY(kiln_view(&k->w->s, operand(k)->name, i, a->digits[i].coef));
+  return KILN_OK;
+}
+
+kiln_status kiln_row_panels_view(const kiln_contraction *k) {
+  address a;
+  if (!read_address(k, &a))
+    return KILN_FAIL(k->w->cx->diag, KILN_BAD_INPUT, "lowering: contraction",
+                     "the index of %s must count axes",
+                     kiln_symbol_text(k->w->cx, operand(k)->name));
+  return view_digits(k, &a);
+}
+
 kiln_status kiln_row_panels_stage(const kiln_contraction *k, kiln_symbol at) {
   kiln_lowering *w = k->w;
   kiln_stage_axis axes[MAX_DIGITS + 2];
@@ -111,8 +126,7 @@ kiln_status kiln_row_panels_stage(const kiln_contraction *k, kiln_symbol at) {
   const int64_t tile = k->dims[k->col].tile;
   const kiln_symbol name = operand(k)->name,
                     rows = kiln_symbol_printf(w->cx, "%s.rows", kiln_symbol_text(w->cx, name));
-  for (int i = 0; i + 1 < a.n && a.is_cut; i++)
-    KILN_TRY(kiln_view(&w->s, name, i, a.digits[i].coef));
+  KILN_TRY(view_digits(k, &a));
   for (int i = 0; i < a.n; i++)
     if (a.digits[i].kind == DIGIT_OTHER) axes[n++] = (kiln_stage_axis){.axis = i};
     else if (a.digits[i].kind == DIGIT_ROW) row = i;

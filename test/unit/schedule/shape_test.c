@@ -4,6 +4,7 @@
 
 #define X46 "param f32 X[4, 6]:(6, 1) "
 #define Y46 "param f32 Y[4, 6]:(6, 1) "
+#define X3_40 "param f32 X[4, 3, 40]:(120, 40, 1) "
 #define X3_32 "param f32 X[4, 3, 32]:(96, 32, 1) "
 #define S4 "param f32 S[4]:(1) "
 
@@ -277,7 +278,10 @@ static const table_row fetches[] = {
      "schedule: prefetch X: error: the part of the buffer that an iteration reads must move with "
      "loop i, got one that is the same for all or not known"},
     {"kernel k { " X46 S4 "for i:4 { for j:6 { S[i] += X[i, j] } } }", "prefetch S j 1", NULL,
-     "schedule: prefetch S: error: loop j must read the buffer"},
+     "schedule: prefetch S: error: the part of the buffer that an iteration reads must move with "
+     "loop j, got one that is the same for all or not known"},
+    {"kernel k { " X46 S4 "for i:4 { for j:6 { S[i] += X[i, j] } for t:2 { S[i] = 0f32 } } }",
+     "prefetch X t 1", NULL, "schedule: prefetch X: error: loop t must read or write the buffer"},
     {"kernel k { " S4
      "local f32 C[4, 6]:(6, 1) alloc C { for i:4 { for j:6 { S[i] += C[i, j] } } } }",
      "prefetch C i 1",
@@ -320,9 +324,37 @@ static const table_row fetches[] = {
      "prefetch X t 1 i", NULL, "schedule: prefetch X: error: loop i must be inside of loop t"},
     {"kernel k { " X3_32 S4 "for i:4 { for t:3 { for j:32 { S[i] += X[i, t, j] } } } }",
      "prefetch X t 1 t", NULL, "schedule: prefetch X: error: loop t must be inside of loop t"},
+    // pieces of a line: in 3 turns one each; of two lines: 2 a turn, then 1 in the first 6 of 48
     {"kernel k { " X3_32 S4 "for i:4 { for t:3 { for j:16 { S[i] += X[i, t, j] } } } }",
-     "prefetch X i 1 t", NULL,
-     "schedule: prefetch X: error: the part that an iteration of loop i reads must lie in a piece"},
+     "prefetch X i 1 t",
+     "kernel k { " X3_32 S4
+     "for i:4 { for t:3 { prefetch far X[i + 1, t, 0] for j:16 { S[i] += X[i, t, j] } } } }",
+     NULL},
+    {"kernel k { " X3_40 S4 "for i:4 { for t:3 { for j:32 { S[i] += X[i, t, j] } } } }",
+     "prefetch X i 1 t",
+     "kernel k { " X3_40 S4
+     "for i:4 { for t:3 { for t.X.fetch:2 unrolled { prefetch far X[i + 1, t, "
+     "t.X.fetch*16] } for j:32 { S[i] += X[i, t, j] } } } }",
+     NULL},
+    {"kernel k { " X3_40 S4 "for i:4 { for t:3 { for j:32 { S[i] += X[i, t, j] } } } }",
+     "prefetch X i 1 j",
+     "kernel k { " X3_40 S4
+     "for i:4 { for t:3 { for j:32 { if t*32 + j < 6 { prefetch far X[i + 1, t*16 + j/2, "
+     "j%2*16] } S[i] += X[i, t, j] } } } }",
+     NULL},
+    // the axes as they lie
+    {"kernel k { param f32 X[3, 4, 16]:(16, 48, 1) " S4
+     "for i:4 { for t:3 { for j:16 { S[i] += X[t, i, j] } } } }",
+     "prefetch X i 1 t",
+     "kernel k { param f32 X[3, 4, 16]:(16, 48, 1) " S4
+     "for i:4 { for t:3 { prefetch far X[0, i + 1, t*16] for j:16 { S[i] += X[t, i, j] } } } }",
+     NULL},
+    // what is written
+    {"kernel k { param f32 X[4, 32]:(32, 1) for i:4 { for j:32 { X[i, j] = 0f32 } } }",
+     "prefetch X i 1 j",
+     "kernel k { param f32 X[4, 32]:(32, 1) for i:4 { for j:32 { prefetch far X[i + 1, j] "
+     "X[i, j] = 0f32 } } }",
+     NULL},
     {"kernel k { param f32 X[4, 4096]:(4096, 1) " S4
      "for i:4 { for t:2 { for j:2048 { S[i] += X[i, t*2048 + j] } } } }",
      "prefetch X i 1 t", NULL,

@@ -215,6 +215,32 @@ static const struct {
      "X(i0*1024 + i1*128 + r1*128 + i2*16 + r2*16 + i3*4 + r0) * V(i3, i4, r0, r1, r2) "
      "y(i0:2, i1:6, i2:6, i3:4, i4:4) = t0(i0, i1, i2, i3, i4) }",
      NULL, "prefetch X", &machine},
+    {"channels in front: the tiles ask for the next row of each",
+     "p { in f32 X(50176) const f32 V(32, 32) = ... temp f32 t0(2, 28, 28, 32) "
+     "out f32 y(2, 28, 28, 32) t0(i0:2, i1:28, i2:28, i3:32 | r0:32) +=! "
+     "X(i0*25088 + r0*784 + i1*28 + i2) * V(i3, r0) "
+     "y(i0:2, i1:28, i2:28, i3:32) = t0(i0, i1, i2, i3) }",
+     "view X 1 784\nview X 2 28\nprefetch X y.i1 1 y.i3.o", NULL, &machine},
+    {"of rows that are long, for the next part",
+     "p { in f32 X(32, 4096) const f32 V(32, 32) = ... temp f32 t0(4096, 32) "
+     "out f32 y(4096, 32) t0(i1:4096, i2:32 | r0:32) +=! X(r0, i1) * V(i2, r0) "
+     "y(i1:4096, i2:32) = t0(i1, i2) }",
+     "prefetch X y.i1.o.b 1 y.i2.o", NULL, &machine},
+    {"in the steps of the sums where few tiles would ask for much",
+     "p { in f32 X(256, 1024) const f32 V(16, 256) = ... temp f32 t0(1024, 16) "
+     "out f32 y(1024, 16) t0(i1:1024, i2:16 | r0:256) +=! X(r0, i1) * V(i2, r0) "
+     "y(i1:1024, i2:16) = t0(i1, i2) }",
+     "prefetch X y.i1.o.b 1 t0.r0.o", NULL, &machine},
+    {"not of few channels, as many as a core follows",
+     "p { in f32 X(8, 16384) const f32 V(32, 8) = ... temp f32 t0(16384, 32) "
+     "out f32 y(16384, 32) t0(i1:16384, i2:32 | r0:8) +=! X(r0, i1) * V(i2, r0) "
+     "y(i1:16384, i2:32) = t0(i1, i2) }",
+     NULL, "prefetch X", &machine},
+    {"nor of an image that the L2 holds",
+     "p { in f32 X(32, 64) const f32 V(32, 32) = ... temp f32 t0(64, 32) "
+     "out f32 y(64, 32) t0(i1:64, i2:32 | r0:32) +=! X(r0, i1) * V(i2, r0) "
+     "y(i1:64, i2:32) = t0(i1, i2) }",
+     NULL, "prefetch X", &machine},
     {"a constant is packed once",
      "p { in f32 X(9, 512) const f32 V(512, 16) = ... temp f32 t0(9, 16) out f32 y(9, 16) "
      "t0(i0:9, i1:16 | r0:512) +=! X(i0, r0) * V(r0, i1) y(i0:9, i1:16) = t0(i0, i1) }",
