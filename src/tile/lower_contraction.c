@@ -113,6 +113,7 @@ static kiln_status lower_turned(kiln_lowering *w, kiln_contraction_node *node) {
   KILN_TRY(
       kiln_turn_result(w, n, dims, turned, node->pieces[turned], node->is_parallel, &node->at));
   node->is_parallel = false;
+  node->is_turned = true;
   memset(node->pieces, 0, sizeof node->pieces); // they are made
   return kiln_lowering_contraction_node(w, node, NULL);
 }

@@ -405,6 +405,7 @@ static kiln_status ask_ahead(contraction *k, const ahead *of, kiln_symbol counti
   if (of->panels && kiln_contraction_asks_in_turns(k))
     KILN_TRY(kiln_prefetch_in_turns(&k->w->s, panels_of(k), of->panels, 1, counting));
   if (of->rows) KILN_TRY(kiln_rows_ahead_ask(k, of->rows, of->tiles, counting));
+  if (k->node->is_turned) KILN_TRY(kiln_rows_ahead_ask_result(k, of->tiles, counting));
   return fetch_ahead(k, counting, steps);
 }
 
@@ -558,12 +559,12 @@ static kiln_status place_sums(contraction *k, const loop_list *tiles, kiln_symbo
   return kiln_compute_at(&w->s, k->sums, at, KILN_SCOPE_REGISTER);
 }
 
-// Where groups follow each other in a piece of the image, the tiles ask for the next piece. |around|: loops around the groups'.
-static kiln_status fetch_rows(contraction *k, const kiln_node_loops *loops, int fused, int around) {
-  if (!k->asks_ahead || around == 0 || k->node->at || loops->n < 2 || fused > around)
-    return KILN_OK;
-  return kiln_rows_ahead_ask(k, loops->loops[fused < around ? around - fused : 0],
-                             loops->loops[loops->n - 1], 0);
+// Where groups follow each other in a piece of the image, the loop over the pieces, as the tiles ask for the next one, else 0.
+// |around|: loops around the groups'.
+static kiln_symbol loop_of_pieces(const contraction *k, const kiln_node_loops *loops, int fused,
+                                  int around) {
+  if (!k->asks_ahead || around == 0 || k->node->at || loops->n < 2 || fused > around) return 0;
+  return loops->loops[fused < around ? around - fused : 0];
 }
 
 // The innermost of the first |outer| of the tile loops; 0: threads share what is inside of it.
@@ -766,6 +767,6 @@ kiln_status kiln_lowering_contraction_node(kiln_lowering *w, const kiln_contract
   if (packs_inside) KILN_TRY(stage_panels(&k, k.panel, node->pack_at));
   if (out) *out = loops;
   at.ahead.tiles = loops.n > 0 ? loops.loops[loops.n - 1] : 0;
-  KILN_TRY(schedule_tile(&k, &at.ahead, &inner));
-  return fetch_rows(&k, &loops, fused, at.around);
+  if (!at.ahead.rows) at.ahead.rows = loop_of_pieces(&k, &loops, fused, at.around);
+  return schedule_tile(&k, &at.ahead, &inner);
 }

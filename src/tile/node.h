@@ -47,6 +47,7 @@ typedef struct kiln_contraction_node {
   int64_t pieces[KILN_MAX_RANK]; // by dim: what loops that are still to be made leave of it; 0: all
   bool keeps_panels;             // a constant is read in panels that other programs have
   bool is_parallel;              // the outer tile loops run on all threads; |at| is 0
+  bool is_turned; // |at|'s iterations copy the block to where the kernel's result lies
 } kiln_contraction_node;
 
 // The loops around the register tile, from the outside; what |is_parallel| fused counts as one.

@@ -30,6 +30,14 @@ static double streams_of(const kiln_contraction *k) {
   return n;
 }
 
+static const kiln_tensor *result(const kiln_contraction *k) {
+  return k->w->p->tensors.data[k->w->root->out];
+}
+
+static bool is_far(const kiln_contraction *k) {
+  return bytes_of(image(k)) + bytes_of(result(k)) > (double)k->w->m->l2_bytes * L2_USABLE;
+}
+
 bool kiln_rows_ahead_lie_apart(const kiln_contraction *k) {
   const kiln_lowering *w = k->w;
   const kiln_tensor *t = image(k);
@@ -37,9 +45,7 @@ bool kiln_rows_ahead_lie_apart(const kiln_contraction *k) {
       k->packs_rows || k->node->step || k->node->decoded || t->def >= 0 || t->role == KILN_CONST)
     return false;
   return kiln_load_stride(w->cx, w->p, k->a, k->dims[k->col].dim) == 1 &&
-         streams_of(k) >= FEWEST_STREAMS &&
-         bytes_of(t) + bytes_of(w->p->tensors.data[w->root->out]) >
-             (double)w->m->l2_bytes * L2_USABLE;
+         streams_of(k) >= FEWEST_STREAMS && is_far(k);
 }
 
 int64_t kiln_rows_ahead_tiles(const kiln_contraction *k, int64_t tiles) {
@@ -52,7 +58,7 @@ int64_t kiln_rows_ahead_tiles(const kiln_contraction *k, int64_t tiles) {
 
 typedef struct asking {
   const kiln_contraction *k;
-  kiln_symbol around, in;
+  kiln_symbol of, around, in;
   bool views; // an index of one number says nothing of pieces
   bool is_done;
 } asking;
@@ -61,15 +67,27 @@ static kiln_status ask(kiln_lowering *w, void *argument) {
   asking *a = argument;
   if (a->views) KILN_TRY(kiln_row_panels_view(a->k));
   a->views = false;
-  KILN_TRY(kiln_prefetch_in_turns(&w->s, image(a->k)->name, a->around, 1, a->in));
+  KILN_TRY(kiln_prefetch_in_turns(&w->s, a->of, a->around, 1, a->in));
   a->is_done = true;
   return KILN_OK;
 }
 
+static kiln_status ask_somewhere(asking *a, kiln_symbol tiles, kiln_symbol steps) {
+  a->in = tiles;
+  if (tiles && tiles != a->around) KILN_TRY(kiln_lowering_try(a->k->w, ask, a));
+  a->in = steps;
+  return steps && !a->is_done ? kiln_lowering_try(a->k->w, ask, a) : KILN_OK;
+}
+
 kiln_status kiln_rows_ahead_ask(const kiln_contraction *k, kiln_symbol around, kiln_symbol tiles,
                                 kiln_symbol steps) {
-  asking a = {.k = k, .around = around, .in = tiles, .views = kiln_rows_ahead_lie_apart(k)};
-  if (tiles && tiles != around) KILN_TRY(kiln_lowering_try(k->w, ask, &a));
-  a.in = steps;
-  return steps && !a.is_done ? kiln_lowering_try(k->w, ask, &a) : KILN_OK;
+  asking a = {
+      .k = k, .of = image(k)->name, .around = around, .views = kiln_rows_ahead_lie_apart(k)};
+  return ask_somewhere(&a, tiles, steps);
+}
+
+kiln_status kiln_rows_ahead_ask_result(const kiln_contraction *k, kiln_symbol tiles,
+                                       kiln_symbol steps) {
+  asking a = {.k = k, .of = result(k)->name, .around = k->node->at};
+  return is_far(k) ? ask_somewhere(&a, tiles, steps) : KILN_OK;
 }
