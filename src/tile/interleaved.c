@@ -11,7 +11,7 @@ enum { LINE = 64, RUN_BYTES = 256, MAX_STEPS = 2 * KILN_MAX_RANK };
 static const double L2_USABLE = 0.6, L1_USABLE = 0.5;
 // Of the time that weights take into the L1, what is not hidden: they lie as they are read.
 static const double STREAMED = 0.2;
-// How much longer it takes where lines are not asked for (tile/rows_ahead.h), as for the groups' loop around everything.
+// How much longer short runs take that are not asked for (tile/rows_ahead.h), as where the groups' loop runs around everything.
 static const double UNASKED = 4;
 
 // So many elements, each |stride| bytes on.
@@ -173,6 +173,13 @@ static void into_l1(const kiln_contraction *k, int place, double *out_images, do
   *out_weights = a.weights * (a.weights <= l1 * L1_USABLE ? 1 : a.pieces);
 }
 
+// Whether a group's runs are shorter than what comes at once, and the image comes from behind the L2.
+static bool waits(const kiln_contraction *k, bool is_far) {
+  enum { SOME = 4 }; // more than a quarter of what comes is another group's
+  const amounts a = count(k, 0, RUN_BYTES);
+  return is_far && SOME * a.groups * a.one_image > (SOME + 1) * a.image;
+}
+
 bool kiln_interleaved_is(const kiln_contraction *k) {
   const kiln_tensor *b = k->w->p->tensors.data[k->b->u.tensor];
   return k->w->m->kind == KILN_MACHINE_CPU && b->role == KILN_CONST && k->keeps_b &&
@@ -193,7 +200,8 @@ kiln_interleaved kiln_interleaved_place(const kiln_contraction *k) {
   for (int place = 0; place <= rows; place++) {
     double images, weights;
     into_l1(k, place, &images, &weights);
-    const double from_afar = into_l2(k, place), waiting = is_far && place == 0 ? UNASKED : 1,
+    const double from_afar = into_l2(k, place),
+                 waiting = place == 0 && waits(k, is_far) ? UNASKED : 1,
                  ns = waiting * from_afar / far + (images + STREAMED * weights) / near;
     if (ns >= least) continue;
     least = ns;

@@ -55,6 +55,16 @@ static const struct {
      "out f32 y(68, 20) order(1, 0) t0(i0:68, i1:20 | r0:12) +=! X(i0, r0) * V(r0, i1) "
      "y(i0:68, i1:20) = t0(i0, i1) }",
      "reorder y.copy.0.i.o y.copy.1 y.copy.0.i.i", NULL, &machine},
+    {"the lines of the next block are asked for where the L2 does not hold the result",
+     "p { in f32 X(1024, 12) const f32 V(12, 20) = ... temp f32 t0(1024, 20) "
+     "out f32 y(1024, 20) order(1, 0) t0(i0:1024, i1:20 | r0:12) +=! X(i0, r0) * V(r0, i1) "
+     "y(i0:1024, i1:20) = t0(i0, i1) }",
+     "prefetch y y.copy.0.o 1 y.i", NULL, &machine},
+    {"but not where it does",
+     "p { in f32 X(128, 12) const f32 V(12, 20) = ... temp f32 t0(128, 20) "
+     "out f32 y(128, 20) order(1, 0) t0(i0:128, i1:20 | r0:12) +=! X(i0, r0) * V(r0, i1) "
+     "y(i0:128, i1:20) = t0(i0, i1) }",
+     NULL, "prefetch y", &machine},
     {"many rows of one vector leave no registers to several steps",
      "p { in f32 X(42, 12) const f32 V(12, 8) = ... temp f32 t0(42, 8) out f32 y(42, 8) "
      "t0(i0:42, i1:8 | r0:12) +=! X(i0, r0) * V(r0, i1) y(i0:42, i1:8) = t0(i0, i1) }",
@@ -202,6 +212,12 @@ static const struct {
      "out f32 y(2, 12, 12, 16, 8) t0(i0:2, i1:12, i2:12, i3:16, i4:8 | r0:8, r1:3, r2:3) +=! "
      "X(i0*25088 + i1*1792 + r1*1792 + i2*128 + r2*128 + i3*8 + r0) * V(i3, i4, r0, r1, r2) "
      "y(i0:2, i1:12, i2:12, i3:16, i4:8) = t0(i0, i1, i2, i3, i4) }",
+     "prefetch X y.i", "reorder y.i3 y.i0", &machine},
+    {"few groups, too, which would wait for lines that are not asked for",
+     "p { in f32 X(25600) const f32 V(2, 32, 32, 1, 1) = ... temp f32 t0(4, 10, 10, 2, 32) "
+     "out f32 y(4, 10, 10, 2, 32) t0(i0:4, i1:10, i2:10, i3:2, i4:32 | r0:32, r1:1, r2:1) +=! "
+     "X(i0*6400 + i1*640 + r1*640 + i2*64 + r2*64 + i3*32 + r0) * V(i3, i4, r0, r1, r2) "
+     "y(i0:4, i1:10, i2:10, i3:2, i4:32) = t0(i0, i1, i2, i3, i4) }",
      "prefetch X y.i", "reorder y.i3 y.i0", &machine},
     {"not where an image's groups lie apart",
      "p { in f32 X(50176) const f32 V(16, 8, 8, 3, 3) = ... temp f32 t0(2, 16, 12, 12, 8) "
