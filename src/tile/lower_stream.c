@@ -303,6 +303,21 @@ static kiln_status schedule_mask(stream *k, kiln_symbol name, int n) {
   return kiln_parallel(&w->s, path[0]);
 }
 
+// Asks for the rows of constant mask |name| some keys ahead, where they come from behind the L2: they lie
+// too far apart for a core's prefetcher.
+static kiln_status fetch_mask(stream *k, const kiln_tensor *t, kiln_symbol name) {
+  enum { CYCLES = 400 }; // that memory takes
+  const kiln_lowering *w = k->w;
+  const bool is_once = 2 * kiln_tensor_elems(t) > k->f.n_batch * k->f.n_rows * k->f.n_keys,
+             is_long = 2 * kiln_tensor_elems(t) * kiln_dtype_bytes(t->dtype) > w->m->l2_bytes;
+  const int64_t key_cycles = kiln_divide_up(k->block / w->lanes * k->f.depth, 2),
+                ahead = kiln_divide_up(CYCLES, key_cycles), cols = score_tile(k).cols;
+  const kiln_symbol key = tile_loop(k, kiln_stmt_dim(k->tile, k->f.tile_key));
+  if (!is_once && !is_long) return KILN_OK;
+  return kiln_prefetch(&k->w->s, name, kiln_lowering_name(k->w, "i", key),
+                       ahead > cols ? ahead : cols);
+}
+
 // Masks by row and key, rows innermost: once for all heads that share one, and at compile time where it
 // is a constant.
 static kiln_status stage_masks(stream *k) {
@@ -325,6 +340,7 @@ static kiln_status stage_masks(stream *k) {
     KILN_TRY(kiln_stage(&w->s, t->name, 0, KILN_SCOPE_WORKSPACE, n, axes, name));
     if (kiln_loops_find(w->s.loops, named(k, "%s.%d", name, n - 1)))
       KILN_TRY(schedule_mask(k, name, n));
+    else if (kiln_expr_uses(loads.data[i], k->f.tile_key)) KILN_TRY(fetch_mask(k, t, name));
   }
   return KILN_OK;
 }
