@@ -71,7 +71,9 @@ static LLVMValueRef to_float(kiln_emit *e, kiln_dtype to, kiln_dtype from, LLVMV
   const int lanes = kiln_cpu_type_lanes(LLVMTypeOf(v));
   LLVMTypeRef type = kiln_cpu_lanes_of(kiln_cpu_value_type(e->m, to), lanes);
   const bool to_half = kiln_dtype_is_half(to);
-  if (from == KILN_BOOL || kiln_dtype_is_int(from)) {
+  if (from == KILN_BOOL) { // a conversion of bits: LLVM's time is quadratic in how many a block has
+    v = LLVMBuildSelect(e->b, v, kiln_cpu_const_float(type, 1), LLVMConstNull(type), "");
+  } else if (kiln_dtype_is_int(from)) {
     const bool is_signed = kiln_dtype_kind(from) == KILN_KIND_INT;
     // Integers of 32 bits and more go to half types by way of f64, which is exact up to 2^53.
     if (to_half && kiln_dtype_bytes(from) >= 4) type = kiln_cpu_lanes_of(e->m->f64, lanes);
