@@ -76,6 +76,17 @@ static void drop_empty(kiln_build *b) {
   b->n_objects = n;
 }
 
+// Objects of several kernels depend on all of these, and are not kept.
+static bool are_alone(kiln_ctx *cx, const kiln_build *b) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  const int n = b->kernels.kernels.n;
+  kiln_loops **loops = KILN_NEW_ARRAY(&cx->scratch, kiln_loops *, n);
+  for (int i = 0; i < n; i++) loops[i] = b->kernels.kernels.data[i]->loops;
+  const bool answer = kiln_cpu_are_alone(cx, n, loops);
+  kiln_arena_rewind(&cx->scratch, mark);
+  return answer;
+}
+
 static void close_cache(void *cache) { kiln_cache_close(cache); }
 
 static kiln_status make_objects(kiln_ctx *cx, kiln_build *b, const kiln_cpu_options *options) {
@@ -88,8 +99,7 @@ static kiln_status make_objects(kiln_ctx *cx, kiln_build *b, const kiln_cpu_opti
   if (!b->objects)
     return KILN_FAIL(cx->diag, KILN_NO_MEMORY, b->model->path, "objects: no memory left");
   b->n_objects = n;
-  const bool is_kept = n <= KILN_CPU_MANY_KERNELS; // objects of several depend on all of these
-  if (b->model->options.cache && !dumps && is_kept)
+  if (b->model->options.cache && !dumps && are_alone(cx, b))
     c.cache = kiln_cache_open(NULL, KILN_CACHE_LIMIT_BYTES);
   kiln_cleanup_push(cx, close_cache, c.cache);
   find_known(&c);

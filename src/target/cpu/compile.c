@@ -1,6 +1,6 @@
 // Kernels to objects, one each: a kernel has a context and an LLVM module of its own, so that its
 // object depends on nothing but the kernel and the machine, whoever compiles it and when. Of very many kernels some
-// neighbours have these in common, as LLVM takes longer to begin with a module than to compile a small kernel.
+// have these in common (together.c), as LLVM takes longer to begin with a module than to compile a small kernel.
 #include "target/cpu/cpu.h"
 #include "support/reserve.h"
 #include "support/thread.h"
@@ -39,12 +39,10 @@ typedef struct work {
   kiln_loops *const *kernels;
   const char *const *symbols;
   const kiln_cpu_options *options;
-  int n, n_together; // kernels, all and of a module
-  bool *is_quick;    // [n_modules] see quick_passes
-  int n_modules;
-  const int *order; // [n_modules] heavy ones first
+  kiln_cpu_modules modules;
+  const int *order; // [modules.n] heavy ones first
   atomic_int next;  // in |order|
-  compiled *out;    // [n_modules]
+  compiled *out;    // [modules.n]
 } work;
 
 // One module of it, with the target machines of the worker that has it: the one that optimises, and
@@ -92,8 +90,9 @@ static kiln_status make_target_machine(kiln_diag *diag, const kiln_machine *mach
 static void module_init(kiln_ctx *cx, const job *j, kiln_cpu_module *m) {
   m->cx = cx;
   m->machine = j->w->machine;
-  m->tm = j->tms[j->w->is_quick[j->id]];
-  m->has_many = j->w->n_together > 1;
+  m->is_quick = j->w->modules.is_quick[j->id];
+  m->tm = j->tms[m->is_quick];
+  m->has_many = j->w->modules.first[j->id + 1] - j->w->modules.first[j->id] > 1;
   m->llvm = LLVMContextCreate();
   m->module = LLVMModuleCreateWithNameInContext("kiln", m->llvm);
   m->builder = LLVMCreateBuilderInContext(m->llvm);
@@ -168,7 +167,8 @@ static kiln_status dump(kiln_ctx *cx, const kiln_cpu_options *options, kiln_cpu_
 }
 
 static kiln_status emit_kernel(kiln_ctx *cx, const job *j, int kernel, kiln_cpu_module *m) {
-  kiln_loops *loops = kiln_cpu_copy(cx, j->w->from, j->w->kernels[kernel]);
+  const int lanes = m->is_quick ? m->machine->vector_bytes / 4 : 0;
+  kiln_loops *loops = kiln_cpu_copy(cx, j->w->from, j->w->kernels[kernel], lanes);
   int nest = 0;
   for (const kiln_loop *l = loops->body; l; l = l->next, nest++) {
     const char *symbol = kiln_arena_printf(&cx->perm, "%s_%d", j->w->symbols[kernel], nest);
@@ -179,11 +179,11 @@ static kiln_status emit_kernel(kiln_ctx *cx, const job *j, int kernel, kiln_cpu_
 
 static kiln_status compile_module(kiln_ctx *cx, const job *j, kiln_cpu_module *m) {
   compiled *out = &j->w->out[j->id];
-  const int first = j->id * j->w->n_together;
+  const kiln_cpu_modules *all = &j->w->modules;
   module_init(cx, j, m);
-  for (int i = first; i < first + j->w->n_together && i < j->w->n; i++)
-    KILN_TRY(emit_kernel(cx, j, i, m));
-  KILN_TRY(run_passes(cx, m, j->w->is_quick[j->id] ? quick_passes : all_passes));
+  for (int i = all->first[j->id]; i < all->first[j->id + 1]; i++)
+    KILN_TRY(emit_kernel(cx, j, all->kernels[i], m));
+  KILN_TRY(run_passes(cx, m, m->is_quick ? quick_passes : all_passes));
   if (j->w->options) KILN_TRY(dump(cx, j->w->options, m, out));
   return generate(cx, m, m->module, LLVMObjectFile, &out->object);
 }
@@ -199,7 +199,7 @@ static kiln_status compile_job(kiln_ctx *cx, void *argument) {
 
 static kiln_status compile_kernel(job *j, kiln_diag *diag) {
   kiln_ctx cx;
-  const bool is_quick = j->w->is_quick[j->id];
+  const bool is_quick = j->w->modules.is_quick[j->id];
   if (!j->tms[is_quick])
     KILN_TRY(make_target_machine(diag, j->w->machine, is_quick, &j->tms[is_quick]));
   KILN_TRY(kiln_ctx_init(&cx, diag));
@@ -220,7 +220,7 @@ static void *run_worker(void *argument) {
   job j = {.w = w};
   const volatile int *stop = w->options ? w->options->stop : NULL;
   if (kiln_reserve_begin(NULL) != KILN_OK) return NULL;
-  for (int i; (i = atomic_fetch_add(&w->next, 1)) < w->n_modules;) {
+  for (int i; (i = atomic_fetch_add(&w->next, 1)) < w->modules.n;) {
     compiled *out = &w->out[j.id = w->order[i]];
     const bool is_stopped = stop && *stop;
     out->diag = is_stopped ? NULL : kiln_diag_create();
@@ -234,26 +234,18 @@ static void *run_worker(void *argument) {
 
 // --- all of them ---
 
-static const int *order_by_cost(kiln_ctx *cx, int n, int n_together, int n_modules,
+static const int *order_by_cost(kiln_ctx *cx, const kiln_cpu_modules *m,
                                 kiln_loops *const *kernels) {
-  int *order = KILN_NEW_ARRAY(&cx->scratch, int, n_modules);
-  double *costs = KILN_NEW_ARRAY(&cx->scratch, double, n_modules);
-  for (int i = 0; i < n; i++) costs[i / n_together] += kiln_cpu_emit_cost(kernels[i]);
-  for (int i = 0; i < n_modules; i++) {
+  int *order = KILN_NEW_ARRAY(&cx->scratch, int, m->n);
+  double *costs = KILN_NEW_ARRAY(&cx->scratch, double, m->n);
+  for (int i = 0; i < m->n; i++) {
     int at = i;
+    for (int k = m->first[i]; k < m->first[i + 1]; k++)
+      costs[i] += kiln_cpu_emit_cost(kernels[m->kernels[k]]);
     for (; at > 0 && costs[order[at - 1]] < costs[i]; at--) order[at] = order[at - 1];
     order[at] = i;
   }
   return order;
-}
-
-static bool *find_quick(kiln_ctx *cx, int n, int n_together, int n_modules,
-                        kiln_loops *const *kernels) {
-  bool *is_quick = KILN_NEW_ARRAY(&cx->scratch, bool, n_modules);
-  for (int i = 0; i < n_modules; i++) is_quick[i] = n_together > 1;
-  for (int i = 0; i < n && n_together > 1; i++)
-    is_quick[i / n_together] &= kiln_cpu_is_short(kernels[i]->body);
-  return is_quick;
 }
 
 static void run_workers(kiln_ctx *cx, int n_threads, work *w) {
@@ -268,7 +260,7 @@ static void run_workers(kiln_ctx *cx, int n_threads, work *w) {
   run_worker(w);
   for (int j = 1; j < n_threads; j++)
     if (started[j]) pthread_join(threads[j], NULL);
-  for (int i; (i = atomic_fetch_add(&w->next, 1)) < w->n_modules;)
+  for (int i; (i = atomic_fetch_add(&w->next, 1)) < w->modules.n;)
     w->out[w->order[i]].status = KILN_NO_MEMORY;
 }
 
@@ -279,7 +271,7 @@ static void take_text(kiln_text *to, const char *text) {
 // What nobody has taken.
 static void drop(void *object) {
   const work *w = object;
-  for (int i = 0; i < w->n_modules; i++) {
+  for (int i = 0; i < w->modules.n; i++) {
     compiled *c = &w->out[i];
     kiln_diag_destroy(c->diag);
     free(c->llvm_text);
@@ -290,11 +282,11 @@ static void drop(void *object) {
 }
 
 // Messages, dumps and objects, in the order of the kernels: that of a module is its first kernel's.
-static kiln_status collect(kiln_ctx *cx, work *w, int *out_n, kiln_object *out) {
+static kiln_status collect(kiln_ctx *cx, work *w, int n, int *out_n, kiln_object *out) {
   kiln_status status = KILN_OK;
   bool has_message = false;
-  for (int i = 0; i < w->n; i++) out[i] = (kiln_object){0};
-  for (int i = 0; i < w->n_modules; i++) {
+  for (int i = 0; i < n; i++) out[i] = (kiln_object){0};
+  for (int i = 0; i < w->modules.n; i++) {
     compiled *c = &w->out[i];
     has_message |= kiln_diag_count(c->diag) > 0;
     if (c->status != KILN_OK && status == KILN_OK) status = c->status;
@@ -303,11 +295,11 @@ static kiln_status collect(kiln_ctx *cx, work *w, int *out_n, kiln_object *out) 
     take_text(w->options ? w->options->dump_llvm : NULL, c->llvm_text);
     take_text(w->options ? w->options->dump_asm : NULL, c->asm_text);
   }
-  for (int i = 0; i < w->n_modules && status == KILN_OK; i++) {
-    out[i * w->n_together] = w->out[i].object;
+  for (int i = 0; i < w->modules.n && status == KILN_OK; i++) {
+    out[w->modules.kernels[w->modules.first[i]]] = w->out[i].object;
     w->out[i].object = (kiln_object){0};
   }
-  *out_n = status == KILN_OK ? w->n : 0;
+  *out_n = status == KILN_OK ? n : 0;
   if (status != KILN_NO_MEMORY || has_message) return status;
   return KILN_FAIL(cx->diag, KILN_NO_MEMORY, "code", "no memory left");
 }
@@ -319,18 +311,20 @@ kiln_status kiln_cpu_compile(kiln_ctx *cx, const kiln_machine *m, int n, kiln_lo
   KILN_TRY(kiln_cpu_llvm_init(cx->diag));
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   int n_threads = options && options->n_threads > 1 ? options->n_threads : 1;
-  const int n_together = n > KILN_CPU_MANY_KERNELS ? KILN_CPU_TOGETHER : 1,
-            n_modules = (n + n_together - 1) / n_together;
-  if (n_threads > n_modules) n_threads = n_modules > 1 ? n_modules : 1;
-  work w = {cx,         m,
-            kernels,    symbols,
-            options,    n,
-            n_together, find_quick(cx, n, n_together, n_modules, kernels),
-            n_modules,  order_by_cost(cx, n, n_together, n_modules, kernels),
-            0,          KILN_NEW_ARRAY(&cx->scratch, compiled, n_modules)};
+  const kiln_cpu_modules modules = kiln_cpu_modules_of(cx, n, kernels);
+  if (n_threads > modules.n) n_threads = modules.n > 1 ? modules.n : 1;
+  work w = {cx,
+            m,
+            kernels,
+            symbols,
+            options,
+            modules,
+            order_by_cost(cx, &modules, kernels),
+            0,
+            KILN_NEW_ARRAY(&cx->scratch, compiled, modules.n)};
   kiln_cleanup_push(cx, drop, &w);
   run_workers(cx, n_threads, &w);
-  const kiln_status s = collect(cx, &w, out_n, out);
+  const kiln_status s = collect(cx, &w, n, out_n, out);
   kiln_cleanup_pop(cx);
   drop(&w);
 #ifdef __GLIBC__

@@ -10,6 +10,7 @@
 // libm.c      the rare functions, one lane at a time
 // loops.c     loops, guards, allocations; instr.c: matrix instructions
 // turn.c      maps that turn a matrix
+// together.c  which kernels a module has
 // compile.c   modules, passes, objects, threads; jit.c: objects into this process
 //
 // A kernel is emitted by one thread, from a copy of its own in the thread's context: emission
@@ -43,6 +44,7 @@ typedef struct kiln_cpu_module {
   LLVMTypeRef i1, i8, i16, i32, i64, f16, bf16, f32, f64, ptr, none;
   LLVMValueRef zeros; // what guarded loads read instead; made on first use
   bool has_many;      // kernels: functions that a short one computes are the module's, too
+  bool is_quick;      // it is not optimised
   unsigned md_scope, md_noalias;
 } kiln_cpu_module;
 
@@ -270,7 +272,8 @@ bool kiln_cpu_is_short(const kiln_loop *l);
 kiln_status kiln_cpu_emit_instr(kiln_emit *e, const kiln_loop *l);
 
 // copy.c
-// |from|, of another context that nobody changes meanwhile, in |cx|, its expressions simplified.
-kiln_loops *kiln_cpu_copy(kiln_ctx *cx, const kiln_ctx *from_cx, const kiln_loops *from);
+// |from|, of another context that nobody changes meanwhile, in |cx|, its expressions simplified. Vector loops that are many
+// times |lanes| iterations, and reduce nothing, become loops of so many each; 0: they stay.
+kiln_loops *kiln_cpu_copy(kiln_ctx *cx, const kiln_ctx *from_cx, const kiln_loops *from, int lanes);
 
 #endif

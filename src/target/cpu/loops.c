@@ -398,7 +398,7 @@ static void choose_calls(kiln_emit *e, const kiln_loop *nest) {
   kiln_loop alone = *nest;
   counting c = {0};
   alone.next = NULL;
-  const int few = e->m->has_many && kiln_cpu_is_short(&alone) ? 0 : MANY;
+  const int few = (e->m->has_many || e->m->is_quick) && kiln_cpu_is_short(&alone) ? 0 : MANY;
   kiln_map_init(&c.seen, &e->cx->perm);
   kiln_map_init(&e->calls, &e->cx->perm);
   count_functions(e->cx, &alone, &c);

@@ -1,11 +1,27 @@
-// How many kernels an LLVM module of a CPU's has.
+// Which kernels an LLVM module of a CPU's has.
+//
+// Few kernels have a module and an object each. Of more than KILN_CPU_MANY_KERNELS, so many neighbours as are named next
+// have one together: kiln_cpu_compile gives the object for the first of them, and an empty one for the
+// others. Short kernels, which take a few microseconds at most, are translated without optimisation where there are
+// so many of them, or so many operations in them: LLVM's takes milliseconds for each of those, and a fifth of a
+// millisecond for each of these.
 #ifndef KILN_TARGET_CPU_TOGETHER_H
 #define KILN_TARGET_CPU_TOGETHER_H
 
-// Up to so many kernels have a module and an object each. Of more, as many neighbours as are named next have one
-// together: kiln_cpu_compile gives the object for the first of them, and an empty one for the
-// others. If each of them takes a few microseconds at most they are translated without
-// optimisation: LLVM's takes milliseconds for each.
-enum { KILN_CPU_MANY_KERNELS = 256, KILN_CPU_TOGETHER = 32 };
+#include "ir/loop.h"
+
+enum { KILN_CPU_MANY_KERNELS = 256, KILN_CPU_MANY_OPERATIONS = 4096, KILN_CPU_TOGETHER = 32 };
+
+typedef struct kiln_cpu_modules {
+  int n;
+  int *kernels;   // as numbered by the caller, those of a module next to each other
+  int *first;     // [n + 1] in |kernels|
+  bool *is_quick; // [n] not optimised
+} kiln_cpu_modules;
+
+// gives: arrays in cx->scratch
+kiln_cpu_modules kiln_cpu_modules_of(kiln_ctx *cx, int n, kiln_loops *const *kernels);
+// Whether each has a module of its own, and is optimised: its object depends on no other.
+bool kiln_cpu_are_alone(kiln_ctx *cx, int n, kiln_loops *const *kernels);
 
 #endif

@@ -1,5 +1,6 @@
 // Loop programs of all forms, run and compared with loops in C.
 #include "unit/cpu/rig.h"
+#include "target/cpu/together.h"
 
 #include <math.h>
 #include <sys/mman.h>
@@ -424,6 +425,49 @@ static void compiling_in_parallel_is_deterministic(void **state) {
   rig_deinit(&r);
 }
 
+// Of few operations each kernel is optimised, in an object of its own; beside many the short ones are not, and what takes
+// long is, to the same bytes.
+static void only_short_kernels_in_a_crowd_are_quick(void **state) {
+  (void)state;
+  enum { N = 40 };
+  rig r;
+  rig_init(&r, NULL);
+  kiln_loops *kernels[N + 1] = {[N] = rig_crowd(&r)};
+  const char *symbols[N + 1] = {[N] = "crowd"};
+  for (int i = 0; i < N; i++) {
+    const char *text = kiln_arena_printf(
+        &r.cx.perm,
+        "kernel k { param f32 x[512]:(1) param f32 y[512]:(1) for i:%d { for v:64 vectorized {"
+        " y[v] = x[v] + %df32 } } }",
+        i % 4 ? 2 : 1000, i);
+    if (kiln_loops_parse(&r.cx, text, &kernels[i]) != KILN_OK) rig_fail(&r, "parse");
+    symbols[i] = kiln_arena_printf(&r.cx.perm, "f%d", i);
+  }
+  assert_true(kiln_cpu_are_alone(&r.cx, N, kernels));
+  assert_false(kiln_cpu_are_alone(&r.cx, N + 1, kernels));
+  const kiln_cpu_modules m = kiln_cpu_modules_of(&r.cx, N + 1, kernels);
+  int times[N + 1] = {0};
+  for (int i = 0; i < m.n; i++) {
+    assert_true(m.is_quick[i] || m.first[i + 1] == m.first[i] + 1);
+    for (int k = m.first[i]; k < m.first[i + 1]; k++) {
+      assert_true(m.is_quick[i] == (m.kernels[k] % 4 != 0 || m.kernels[k] == N));
+      times[m.kernels[k]]++;
+    }
+  }
+  for (int i = 0; i <= N; i++) assert_int_equal(times[i], 1);
+  kiln_object few[N] = {0}, many[N + 1] = {0};
+  int n = 0;
+  assert_int_equal(kiln_cpu_compile(&r.cx, &r.machine, N, kernels, symbols, NULL, &n, few), 0);
+  assert_int_equal(kiln_cpu_compile(&r.cx, &r.machine, N + 1, kernels, symbols, NULL, &n, many), 0);
+  for (int i = 0; i < N; i += 4) {
+    assert_int_equal(few[i].bytes, many[i].bytes);
+    assert_memory_equal(few[i].data, many[i].data, few[i].bytes);
+  }
+  for (int i = 0; i < N; i++) kiln_object_deinit(&few[i]);
+  for (int i = 0; i <= N; i++) kiln_object_deinit(&many[i]);
+  rig_deinit(&r);
+}
+
 static void the_host_is_described(void **state) {
   (void)state;
   rig r;
@@ -476,6 +520,7 @@ int main(void) {
       cmocka_unit_test(guarded_loads_touch_nothing),
       cmocka_unit_test(a_parallel_nest_runs_the_part_it_is_given),
       cmocka_unit_test(compiling_in_parallel_is_deterministic),
+      cmocka_unit_test(only_short_kernels_in_a_crowd_are_quick),
       cmocka_unit_test(the_host_is_described),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -122,6 +122,17 @@ static void check(rig *r, maker *m, const kiln_buffer *out, uint64_t seed) {
   for (int i = 0; i < n; i++) test_free(args[i]);
 }
 
+static void check_program(const kiln_buffer *make(maker *m), uint64_t seed, const char *machine,
+                          bool is_quick) {
+  rig r;
+  rig_init(&r, machine);
+  r.is_quick = is_quick;
+  maker m = {.cx = &r.cx, .state = seed * 7919};
+  const kiln_buffer *out = make(&m);
+  check(&r, &m, out, seed);
+  rig_deinit(&r);
+}
+
 static void check_programs(const kiln_buffer *make(maker *m)) {
   const char *const machines[] = {NULL, "avx2", "avx512"};
   const char *only = getenv("KILN_TEST_SEED");
@@ -129,12 +140,8 @@ static void check_programs(const kiln_buffer *make(maker *m)) {
     if (only && strtoull(only, NULL, 10) != seed) continue;
     for (size_t k = 0; k < KILN_LEN(machines); k++) {
       if (!rig_runs(machines[k])) continue;
-      rig r;
-      rig_init(&r, machines[k]);
-      maker m = {.cx = &r.cx, .state = seed * 7919};
-      const kiln_buffer *out = make(&m);
-      check(&r, &m, out, seed);
-      rig_deinit(&r);
+      check_program(make, seed, machines[k], false);
+      check_program(make, seed, machines[k], true);
     }
   }
 }
