@@ -119,7 +119,7 @@ double kiln_tile_kept_bytes(const kiln_mem_level *cache) {
 
 // What lies in the last shared cache when the kernel begins, and what it leaves there: the tensors
 // between kernels, unless they are too large for it. Constants come from memory.
-static double cold_bytes(const kiln_tile_graph *g, double shared_bytes, int transaction) {
+static double cold_bytes(kiln_tile_graph *g, double shared_bytes, int transaction) {
   const kiln_tensor *y = g->p->tensors.data[g->nodes[g->n_nodes - 1].stmt->out];
   const double out_bytes = (double)kiln_tensor_elems(y) * kiln_dtype_bytes(y->dtype);
   double bytes = out_bytes > shared_bytes / 2 ? kiln_tile_written(g, transaction) : 0;

@@ -1,9 +1,42 @@
 // The tile graph's nodes and edges, and what its tiles hold and move.
 #include "tile/propagate.h"
 
+#include <string.h>
+
 enum { MAX_TERMS = 32 };
 
 // --- nodes and edges ---
+
+static bool lie_alike(const kiln_tensor *a, const kiln_tensor *b) {
+  int64_t of_a[KILN_MAX_RANK], of_b[KILN_MAX_RANK];
+  if (a->rank != b->rank || a->dtype != b->dtype) return false;
+  kiln_tensor_strides(a, of_a);
+  kiln_tensor_strides(b, of_b);
+  for (int k = 0; k < a->rank; k++)
+    if (a->shape[k] != b->shape[k] || of_a[k] != of_b[k]) return false;
+  return true;
+}
+
+static bool read_alike(const kiln_tile_graph *g, const kiln_tile_edge *a, const kiln_tile_edge *b) {
+  if (a->loads.n != b->loads.n) return false;
+  for (int i = 0; i < a->loads.n; i++) {
+    const kiln_expr *x = a->loads.data[i], *y = b->loads.data[i];
+    if (x->n_args != y->n_args) return false;
+    for (int k = 0; k < x->n_args; k++)
+      if (x->args[k] != y->args[k]) return false;
+  }
+  return lie_alike(g->p->tensors.data[a->tensor], g->p->tensors.data[b->tensor]);
+}
+
+// Sets |like| of the edges from |begin| on, which have one consumer: each is compared to those that are like no other.
+static void find_alike(kiln_tile_graph *g, int begin) {
+  for (int i = g->n_edges - 1; i >= begin; i--) {
+    kiln_tile_edge *e = &g->edges[i];
+    e->like = -1;
+    for (int j = g->n_edges - 1; j > i && e->like < 0; j--)
+      if (g->edges[j].like < 0 && read_alike(g, e, &g->edges[j])) e->like = j;
+  }
+}
 
 static void add_edges(kiln_tile_graph *g, int node, const int *node_of) {
   kiln_ctx *cx = g->cx;
@@ -20,6 +53,17 @@ static void add_edges(kiln_tile_graph *g, int node, const int *node_of) {
                            .tensor = tensor,
                            .stored = g->p->tensors.data[tensor]->role == KILN_OUTPUT};
     KILN_VEC_PUSH(&cx->scratch, &g->edges[at].loads, loads.data[i]);
+  }
+  find_alike(g, begin);
+}
+
+static void link_edges(kiln_tile_graph *g) {
+  g->first_edge = KILN_NEW_ARRAY(&g->cx->scratch, int, g->p->tensors.n);
+  for (int t = 0; t < g->p->tensors.n; t++) g->first_edge[t] = -1;
+  for (int i = g->n_edges - 1; i >= 0; i--) {
+    kiln_tile_edge *e = &g->edges[i];
+    e->next = g->first_edge[e->tensor];
+    g->first_edge[e->tensor] = i;
   }
 }
 
@@ -45,6 +89,7 @@ kiln_tile_graph *kiln_tile_graph_make(kiln_ctx *cx, const kiln_program *p) {
   }
   g->edges = KILN_NEW_ARRAY(&cx->scratch, kiln_tile_edge, n_edges);
   for (int n = 0; n < g->n_nodes; n++) add_edges(g, n, node_of);
+  link_edges(g);
   find_beside(g);
   kiln_tile_propagate(g, g->tile, NULL, NULL);
   return g;
@@ -214,8 +259,8 @@ static double box_bytes(const kiln_tensor *t, const kiln_tile_span *box, const i
   return address_bytes(&a, kiln_dtype_bytes(t->dtype), transaction);
 }
 
-static double edge_bytes(const kiln_tile_graph *g, const kiln_tile_edge *e, int which,
-                         int transaction) {
+static double count_bytes(const kiln_tile_graph *g, const kiln_tile_edge *e, int which,
+                          int transaction) {
   kiln_ctx *cx = g->cx;
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const kiln_tensor *t = g->p->tensors.data[e->tensor];
@@ -230,18 +275,28 @@ static double edge_bytes(const kiln_tile_graph *g, const kiln_tile_edge *e, int 
   return bytes < all ? bytes : all;
 }
 
+static double edge_bytes(kiln_tile_graph *g, kiln_tile_edge *e, int which, int transaction) {
+  kiln_tile_edge *like = e->like >= 0 ? &g->edges[e->like] : NULL;
+  if (e->transaction[which] == transaction) return e->bytes[which];
+  const bool is_same = like && memcmp(like->box[which], e->box[which], sizeof e->box[which]) == 0;
+  e->bytes[which] =
+      is_same ? edge_bytes(g, like, which, transaction) : count_bytes(g, e, which, transaction);
+  e->transaction[which] = transaction;
+  return e->bytes[which];
+}
+
 static bool is_read(const kiln_tile_graph *g, const kiln_tile_edge *e) {
   return g->nodes[e->consumer].inside && (e->producer < 0 || e->level == 0);
 }
 
 // What several nodes of a tile read of one tensor is read once: the largest.
-double kiln_tile_read(const kiln_tile_graph *g, int edge, int transaction) {
-  const kiln_tile_edge *e = &g->edges[edge];
+double kiln_tile_read(kiln_tile_graph *g, int edge, int transaction) {
+  kiln_tile_edge *e = &g->edges[edge];
   if (!is_read(g, e)) return 0;
   const double bytes = edge_bytes(g, e, KILN_TILE_WHOLE, transaction);
-  for (int i = 0; i < g->n_edges; i++) {
-    const kiln_tile_edge *other = &g->edges[i];
-    if (i == edge || other->tensor != e->tensor || !is_read(g, other)) continue;
+  for (int i = g->first_edge[e->tensor]; i >= 0; i = g->edges[i].next) {
+    kiln_tile_edge *other = &g->edges[i];
+    if (i == edge || !is_read(g, other)) continue;
     const double more = edge_bytes(g, other, KILN_TILE_WHOLE, transaction);
     if (more > bytes || (more == bytes && i < edge)) return 0;
   }
@@ -268,14 +323,14 @@ double kiln_tile_written(const kiln_tile_graph *g, int transaction) {
   double bytes = node_bytes(g, &g->nodes[g->n_nodes - 1], KILN_TILE_WHOLE, transaction);
   for (int n = 0; n + 1 < g->n_nodes; n++) {
     bool stored = g->nodes[n].beside;
-    for (int i = 0; i < g->n_edges; i++)
+    for (int i = g->first_edge[g->nodes[n].stmt->out]; i >= 0; i = g->edges[i].next)
       stored |= g->edges[i].producer == n && g->edges[i].stored && g->nodes[n].inside;
     if (stored) bytes += node_bytes(g, &g->nodes[n], KILN_TILE_WHOLE, transaction);
   }
   return bytes;
 }
 
-double kiln_tile_traffic(const kiln_tile_graph *g, int transaction_bytes) {
+double kiln_tile_traffic(kiln_tile_graph *g, int transaction_bytes) {
   double bytes = kiln_tile_written(g, transaction_bytes);
   for (int i = 0; i < g->n_edges; i++) bytes += kiln_tile_read(g, i, transaction_bytes);
   return bytes;
@@ -307,15 +362,15 @@ static double compact_bytes(const kiln_tile_graph *g, const kiln_tile_node *n) {
   return bytes;
 }
 
-static void live_operands(const kiln_tile_graph *g, bool streams, double *at) {
+static void live_operands(kiln_tile_graph *g, bool streams, double *at) {
   for (int i = 0; i < g->n_edges; i++) {
-    const kiln_tile_edge *e = &g->edges[i];
+    kiln_tile_edge *e = &g->edges[i];
     if (!is_read(g, e)) continue;
     int first = e->consumer, last = e->consumer;
     bool again = false; // by an earlier consumer
-    for (int j = 0; j < g->n_edges; j++) {
+    for (int j = g->first_edge[e->tensor]; j >= 0; j = g->edges[j].next) {
       const kiln_tile_edge *other = &g->edges[j];
-      if (other->tensor != e->tensor || !is_read(g, other)) continue;
+      if (!is_read(g, other)) continue;
       again |= j < i;
       if (other->consumer > last) last = other->consumer;
     }
@@ -325,7 +380,7 @@ static void live_operands(const kiln_tile_graph *g, bool streams, double *at) {
   }
 }
 
-double kiln_tile_footprint(const kiln_tile_graph *g, int level) {
+double kiln_tile_footprint(kiln_tile_graph *g, int level) {
   const kiln_mark mark = kiln_arena_mark(&g->cx->scratch);
   double *at = KILN_NEW_ARRAY(&g->cx->scratch, double, g->n_nodes), most = 0;
   bool streams = false;
@@ -333,7 +388,7 @@ double kiln_tile_footprint(const kiln_tile_graph *g, int level) {
   live_operands(g, streams, at);
   for (int n = 0; n < g->n_nodes; n++) {
     int last = n == g->n_nodes - 1 ? n : -1;
-    for (int i = 0; i < g->n_edges; i++)
+    for (int i = g->first_edge[g->nodes[n].stmt->out]; i >= 0; i = g->edges[i].next)
       if (g->edges[i].producer == n && g->edges[i].level == level && g->edges[i].consumer > last &&
           g->nodes[g->edges[i].consumer].inside)
         last = g->edges[i].consumer;

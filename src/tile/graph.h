@@ -51,6 +51,10 @@ typedef struct kiln_tile_edge {
   kiln_loads loads;
   kiln_tile_span box[KILN_N_TILE_BOXES]
                     [KILN_MAX_RANK]; // of the tensor: the hull of all uses, cut to it
+  int next;                          // the next edge that reads |tensor|; -1: none
+  int like; // a later edge of the consumer that reads the same places, of a tensor that lies as |tensor| does; -1: none
+  double bytes[KILN_N_TILE_BOXES];    // that the box as last propagated touches, in transactions of
+  int transaction[KILN_N_TILE_BOXES]; // so many bytes; 0: nobody asked
 } kiln_tile_edge;
 
 typedef struct kiln_tile_graph {
@@ -59,6 +63,7 @@ typedef struct kiln_tile_graph {
   int n_nodes, n_edges;
   kiln_tile_node *nodes;       // [n_nodes] in the order of execution, the last writes the result
   kiln_tile_edge *edges;       // [n_edges] by consumer
+  int *first_edge;             // by tensor: the first that reads it; -1: none
   int64_t tile[KILN_MAX_RANK]; // of the result, as last propagated
 } kiln_tile_graph;
 
@@ -80,11 +85,11 @@ void kiln_tile_propagate(kiln_tile_graph *g, const int64_t *tile,
 // Bytes that lie at |level| at once while a tile is computed: the high-water mark over the order of
 // execution of what connected edges hold there, of what is read, whole or chunk by chunk, and of the
 // result. What a stream carries from chunk to chunk lies there throughout.
-double kiln_tile_footprint(const kiln_tile_graph *g, int level);
+double kiln_tile_footprint(kiln_tile_graph *g, int level);
 // Bytes that one tile moves between memory and the levels in front of it, in whole transactions of
 // |transaction_bytes|: what it reads there and what it stores there. Connected edges cost nothing.
 // source: Welder, section 3.3 (MemTraffic)
-double kiln_tile_traffic(const kiln_tile_graph *g, int transaction_bytes);
+double kiln_tile_traffic(kiln_tile_graph *g, int transaction_bytes);
 
 // What all tiles of the result do together, the partial ones counted as such.
 typedef struct kiln_tile_total {

@@ -10,6 +10,7 @@
 #include "support/integer.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { MIDDLE = 2 }; // the tile in the middle has half of the others before it
 
@@ -219,12 +220,12 @@ static kiln_tile_span span_cut(kiln_ctx *cx, kiln_tile_span a, int64_t size) {
 // The spans of the node's reductions as an edge sees them. Of CHUNK, what is computed inside is needed
 // whole: it cannot be had piece by piece.
 static void set_reductions(kiln_ctx *cx, kiln_tile_node *n, int which, const int64_t *steps,
-                           bool is_inside) {
+                           bool inside) {
   for (int r = 0; r < n->stmt->n_reduce; r++) {
     const int d = n->stmt->n_space + r;
     const int64_t extent = kiln_dim_extent(&n->stmt->dims[d]);
     const bool stepped =
-        n->modes[r] == KILN_REDUCE_STREAM || (n->modes[r] == KILN_REDUCE_CHUNK && !is_inside);
+        n->modes[r] == KILN_REDUCE_STREAM || (n->modes[r] == KILN_REDUCE_CHUNK && !inside);
     n->dims[which][d] = fixed(cx, 0, extent);
     if (which == KILN_TILE_WHOLE || !stepped || !steps || steps[r] <= 0 || steps[r] >= extent)
       continue;
@@ -237,7 +238,15 @@ static void set_reductions(kiln_ctx *cx, kiln_tile_node *n, int which, const int
   }
 }
 
+static bool is_inside(const kiln_tile_edge *e) { return e->producer >= 0 && e->level > 0; }
+
 static void edge_box(const kiln_tile_graph *g, kiln_tile_edge *e, int which) {
+  const kiln_tile_edge *like = e->like >= 0 ? &g->edges[e->like] : NULL;
+  e->transaction[which] = 0;
+  if (like && is_inside(like) == is_inside(e)) {
+    memcpy(e->box[which], like->box[which], sizeof e->box[which]);
+    return;
+  }
   const kiln_tile_node *n = &g->nodes[e->consumer];
   const kiln_tensor *t = g->p->tensors.data[e->tensor];
   for (int k = 0; k < t->rank; k++) {
@@ -273,7 +282,7 @@ static void node_box(kiln_tile_graph *g, int node, int which) {
   for (int d = 0; d < s->n_space; d++)
     n->dims[which][d] = fixed(g->cx, 0, kiln_dim_extent(&s->dims[d]));
   if (n->beside) beside_box(g, n, which);
-  for (int i = 0; i < g->n_edges && plain; i++) {
+  for (int i = plain ? g->first_edge[s->out] : -1; i >= 0; i = g->edges[i].next) {
     const kiln_tile_edge *e = &g->edges[i];
     if (e->producer != node || e->level == 0 || !g->nodes[e->consumer].inside) continue;
     for (int d = 0; d < s->n_space; d++)
@@ -303,8 +312,7 @@ static void mark_inside(kiln_tile_graph *g) {
     g->nodes[n].inside = g->nodes[n].beside || n == g->n_nodes - 1;
   for (int i = g->n_edges - 1; i >= 0; i--) { // by consumer: later ones are known
     const kiln_tile_edge *e = &g->edges[i];
-    if (e->producer >= 0 && e->level > 0 && g->nodes[e->consumer].inside)
-      g->nodes[e->producer].inside = true;
+    if (is_inside(e) && g->nodes[e->consumer].inside) g->nodes[e->producer].inside = true;
   }
 }
 
@@ -332,8 +340,7 @@ void kiln_tile_propagate_part(kiln_tile_graph *g, const int64_t *tile, const int
       else node_box(g, n, which);
       for (; i >= 0 && g->edges[i].consumer == n; i--) {
         kiln_tile_edge *e = &g->edges[i];
-        set_reductions(g->cx, node, which, steps ? steps[n] : NULL,
-                       e->producer >= 0 && e->level > 0);
+        set_reductions(g->cx, node, which, steps ? steps[n] : NULL, is_inside(e));
         edge_box(g, e, which);
       }
       set_reductions(g->cx, node, which, steps ? steps[n] : NULL, false);

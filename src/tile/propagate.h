@@ -26,7 +26,7 @@ void kiln_tile_propagate_part(kiln_tile_graph *g, const int64_t *tile, const int
 
 // Bytes, in whole transactions, that a tile reads through edge |edge| from memory; 0 where another
 // edge reads that already. What it stores there.
-double kiln_tile_read(const kiln_tile_graph *g, int edge, int transaction);
+double kiln_tile_read(kiln_tile_graph *g, int edge, int transaction);
 double kiln_tile_written(const kiln_tile_graph *g, int transaction);
 
 #endif
