@@ -83,21 +83,21 @@ kiln_loop *kiln_prefetch_make(kiln_ctx *cx, const kiln_buffer *b, const kiln_exp
   return l;
 }
 
-static kiln_loop *nest_copy(kiln_ctx *cx, const kiln_loops *program, const kiln_loop *from) {
+static kiln_loop *nest_copy(kiln_arena *arena, const kiln_loops *program, const kiln_loop *from) {
   kiln_loop *first = NULL, **link = &first;
   for (; from; from = from->next) {
-    kiln_loop *l = KILN_NEW(&cx->perm, kiln_loop);
+    kiln_loop *l = KILN_NEW(arena, kiln_loop);
     *l = *from;
     if (from->index) {
       const int rank = program->buffers.data[from->buffer]->rank;
-      l->index = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, rank);
+      l->index = KILN_NEW_ARRAY(arena, const kiln_expr *, rank);
       for (int i = 0; i < rank; i++) l->index[i] = from->index[i];
     }
     if (from->n_operands > 0) {
-      l->operands = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, from->n_operands);
+      l->operands = KILN_NEW_ARRAY(arena, const kiln_expr *, from->n_operands);
       for (int i = 0; i < from->n_operands; i++) l->operands[i] = from->operands[i];
     }
-    l->body = nest_copy(cx, program, from->body);
+    l->body = nest_copy(arena, program, from->body);
     *link = l;
     link = &l->next;
   }
@@ -105,15 +105,17 @@ static kiln_loop *nest_copy(kiln_ctx *cx, const kiln_loops *program, const kiln_
   return first;
 }
 
-kiln_loops *kiln_loops_copy(kiln_ctx *cx, const kiln_loops *l) {
-  kiln_loops *copy = KILN_NEW(&cx->perm, kiln_loops);
+kiln_loops *kiln_loops_copy(kiln_arena *arena, const kiln_loops *l) {
+  const int n = l->buffers.n;
+  kiln_loops *copy = KILN_NEW(arena, kiln_loops);
+  kiln_buffer *buffers = KILN_NEW_ARRAY(arena, kiln_buffer, n);
   copy->name = l->name;
-  for (int i = 0; i < l->buffers.n; i++) {
-    kiln_buffer *b = KILN_NEW(&cx->perm, kiln_buffer);
-    *b = *l->buffers.data[i];
-    KILN_VEC_PUSH(&cx->perm, &copy->buffers, b);
+  KILN_VEC_RESERVE(arena, &copy->buffers, n);
+  for (int i = 0; i < n; i++) {
+    buffers[i] = *l->buffers.data[i];
+    copy->buffers.data[copy->buffers.n++] = &buffers[i];
   }
-  copy->body = nest_copy(cx, l, l->body);
+  copy->body = nest_copy(arena, l, l->body);
   return copy;
 }
 

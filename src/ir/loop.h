@@ -156,7 +156,8 @@ kiln_loop *kiln_store_make(kiln_ctx *cx, const kiln_buffer *b, const kiln_expr *
                            kiln_combiner c, const kiln_expr *value);
 kiln_loop *kiln_alloc_make(kiln_ctx *cx, const kiln_buffer *b, kiln_loop *body);
 kiln_loop *kiln_prefetch_make(kiln_ctx *cx, const kiln_buffer *b, const kiln_expr *const *index);
-kiln_loops *kiln_loops_copy(kiln_ctx *cx, const kiln_loops *l);
+// A deep copy in |arena|, but for notes, which never change.
+kiln_loops *kiln_loops_copy(kiln_arena *arena, const kiln_loops *l);
 // Adds a copy of |from|'s buffers to |to|, their names and those of its loops with |suffix|, which makes them others than
 // |to| has.
 //

@@ -57,7 +57,7 @@ static void move_nodes(appending *a, const kiln_loops *from, kiln_loop *l) {
 kiln_loop *kiln_loops_append(kiln_ctx *cx, kiln_loops *to, const kiln_loops *from,
                              const char *suffix) {
   appending a = {.cx = cx, .suffix = suffix, .first = to->buffers.n};
-  kiln_loops *copy = kiln_loops_copy(cx, from);
+  kiln_loops *copy = kiln_loops_copy(&cx->perm, from);
   kiln_map_init(&a.names, &cx->scratch);
   name_loops(&a, from->body);
   move_nodes(&a, from, copy->body);

@@ -9,7 +9,7 @@
 
 kiln_edit kiln_edit_begin(kiln_schedule *s, const char *primitive, kiln_symbol subject) {
   kiln_ctx *cx = s->cx;
-  kiln_edit e = {.s = s, .cx = cx, .l = kiln_loops_copy(cx, s->loops)};
+  kiln_edit e = {.s = s, .cx = cx, .l = kiln_loops_copy(s->copies, s->loops)};
   e.place = kiln_arena_printf(&cx->perm, "%s: %s %s", s->where ? s->where : "schedule", primitive,
                               kiln_symbol_text(cx, subject));
   kiln_edit_measure(&e);
@@ -143,7 +143,7 @@ static void measure(kiln_edit *e, const kiln_loop *l) {
 }
 
 void kiln_edit_measure(kiln_edit *e) {
-  kiln_ranges_init(&e->ranges, &e->cx->perm);
+  kiln_ranges_init(&e->ranges, &e->cx->scratch);
   measure(e, e->l->body);
 }
 

@@ -17,6 +17,8 @@ typedef struct kiln_schedule {
   kiln_ctx *cx;
   const kiln_program *prog;
   kiln_loops *loops;
+  kiln_arena *
+      copies; // where an edit copies the loops to: |cx|'s perm, or what lives as long as the schedule
   kiln_text script;
   kiln_instr *instrs; // what a script's `tensorize` may name; begin sets none
   int n_instrs;

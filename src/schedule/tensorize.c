@@ -462,7 +462,7 @@ kiln_status kiln_tensorize(kiln_schedule *s, kiln_symbol loop, kiln_instr *instr
     return kiln_refuse(&m.e, "%s: the machine must have %s", instr->name, instr->feature);
   KILN_TRY(kiln_instr_make_loops(m.e.cx, instr));
   if (l->how == KILN_PARALLEL) return kiln_edit_serial(&m.e, l);
-  m.meaning = kiln_loops_copy(m.e.cx, instr->loops);
+  m.meaning = kiln_loops_copy(&m.e.cx->perm, instr->loops);
   KILN_TRY(match(&m, l));
   const int n = m.meaning->buffers.n;
   kiln_loop *after = l->next;

@@ -19,7 +19,7 @@ bool kiln_vars_in(const kiln_vars *v, const kiln_expr *e) {
 
 static void vars_under(kiln_ctx *cx, kiln_vars *v, const kiln_loop *l) {
   for (; l; l = l->next) {
-    if (l->kind == KILN_LOOP_FOR) KILN_VEC_PUSH(&cx->perm, v, l->var);
+    if (l->kind == KILN_LOOP_FOR) KILN_VEC_PUSH(&cx->scratch, v, l->var);
     vars_under(cx, v, l->body);
   }
 }
@@ -32,7 +32,7 @@ kiln_vars kiln_vars_under(kiln_ctx *cx, const kiln_loop *first) {
 
 kiln_vars kiln_vars_of(kiln_ctx *cx, const kiln_loop *nest) {
   kiln_vars v = {0};
-  if (nest->kind == KILN_LOOP_FOR) KILN_VEC_PUSH(&cx->perm, &v, nest->var);
+  if (nest->kind == KILN_LOOP_FOR) KILN_VEC_PUSH(&cx->scratch, &v, nest->var);
   vars_under(cx, &v, nest->body);
   return v;
 }

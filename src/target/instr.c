@@ -102,7 +102,7 @@ static void expand_all(kiln_ctx *cx, kiln_loop **slot, bool keeps_warps) {
 
 static kiln_loops *expand_some(kiln_ctx *cx, kiln_loops *l, bool keeps_warps) {
   if (!has_instr(l->body, keeps_warps)) return l;
-  kiln_loops *copy = kiln_loops_copy(cx, l);
+  kiln_loops *copy = kiln_loops_copy(&cx->perm, l);
   expand_all(cx, &copy->body, keeps_warps);
   return copy;
 }

@@ -56,6 +56,7 @@ static kiln_status lower_one(kiln_lowering *w, kiln_tile_candidate *c) {
   kiln_aside aside;
   KILN_TRY(kiln_aside_begin(w->cx, &aside));
   kiln_status st = kiln_schedule_begin(w->cx, w->p, &w->s);
+  w->s.copies = &w->cx->scratch; // many more than are kept
   if (st == KILN_OK) st = c->family->lower(w, &c->tiling);
   if (st == KILN_OK && w->m->kind == KILN_MACHINE_CPU) st = kiln_lowering_interior(w);
   if (st == KILN_OK && w->m->kind != KILN_MACHINE_CPU) st = kiln_gpu_check(w->cx, w->m, w->s.loops);
@@ -65,7 +66,7 @@ static kiln_status lower_one(kiln_lowering *w, kiln_tile_candidate *c) {
     st = KILN_OK;
   } else if (st != KILN_OK) st = kiln_diag_fail(aside.outer, st, "schedule", "%s", why);
   else {
-    c->loops = w->s.loops;
+    c->loops = kiln_loops_copy(&w->cx->perm, w->s.loops);
     c->script = kiln_schedule_script(&w->s);
   }
   kiln_aside_end(&aside);

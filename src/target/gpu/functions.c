@@ -272,7 +272,7 @@ static void put_function(kiln_emitter *e, const char *name, int number, int n, p
 
 // The nest alone, in a program that may be changed.
 static kiln_loops *program_of(kiln_ctx *cx, const kiln_loops *kernel, int number) {
-  kiln_loops *l = kiln_loops_copy(cx, kernel);
+  kiln_loops *l = kiln_loops_copy(&cx->perm, kernel);
   for (; number > 0; number--) l->body = l->body->next;
   l->body->next = NULL;
   return l;

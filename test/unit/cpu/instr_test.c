@@ -188,7 +188,7 @@ static void all_meanings_have_loops(void **state) {
   kiln_instr *all = kiln_cpu_instrs(&r.cx, &r.machine, &n);
   for (int i = 0; i < n; i++) {
     if (kiln_instr_make_loops(&r.cx, &all[i]) != KILN_OK) rig_fail(&r, all[i].name);
-    kiln_loops *l = kiln_loops_copy(&r.cx, all[i].loops);
+    kiln_loops *l = kiln_loops_copy(&r.cx.perm, all[i].loops);
     if (kiln_loops_verify(&r.cx, l) != KILN_OK) rig_fail(&r, all[i].name);
     assert_int_equal(l->buffers.n, 3);
     const kiln_buffer *d = l->buffers.data[0];

@@ -79,7 +79,7 @@ static void a_copy_shares_nothing_that_changes(void **state) {
   kiln_ctx *cx = &f->cx;
   const kiln_loops *l = loops_parse(cx, kernels[1]);
   const char *before = loops_text(cx, l);
-  kiln_loops *copy = kiln_loops_copy(cx, l);
+  kiln_loops *copy = kiln_loops_copy(&cx->perm, l);
   assert_string_equal(loops_text(cx, copy), before);
   kiln_loop *inner = kiln_loops_find(copy, kiln_symbol_of(cx, "v"));
   assert_non_null(inner);
@@ -99,7 +99,7 @@ static void appended_nests_have_names_of_their_own(void **state) {
   const char *text =
       "kernel k { param f32 X[4]:(1) local f32 T[4]:(1) for i:4 @note=\"1\" { alloc T { "
       "for j:i { T[j] += X[i - j] } if T[i] < 0f32 { X[i] = T[0] } } } }";
-  kiln_loops *to = kiln_loops_copy(cx, loops_parse(cx, text));
+  kiln_loops *to = kiln_loops_copy(&cx->perm, loops_parse(cx, text));
   const kiln_loops *from = loops_parse(cx, text);
   to->body->next = kiln_loops_append(cx, to, from, ".b");
   assert_int_equal(to->buffers.n, 4);
@@ -278,7 +278,7 @@ static void random_kernels_verify_and_read_back_the_same(void **state) {
     if (kiln_loops_verify(m.cx, m.l) != KILN_OK)
       fail_msg("%s\n%s", kiln_diag_message(f->diag, 0), once);
     assert_string_equal(loops_text(m.cx, loops_parse(m.cx, once)), once);
-    assert_string_equal(loops_text(m.cx, kiln_loops_copy(m.cx, m.l)), once);
+    assert_string_equal(loops_text(m.cx, kiln_loops_copy(&m.cx->perm, m.l)), once);
   }
 }
 
@@ -292,7 +292,7 @@ static void the_parser_and_the_verifier_survive_anything(void **state) {
     kiln_loops *l = NULL;
     if (kiln_loops_parse(&f->cx, text, &l) == KILN_OK) {
       good += kiln_loops_verify(&f->cx, l) == KILN_OK;
-      loops_text(&f->cx, kiln_loops_copy(&f->cx, l));
+      loops_text(&f->cx, kiln_loops_copy(&f->cx.perm, l));
     }
     kiln_diag_clear(f->diag);
   }

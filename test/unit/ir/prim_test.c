@@ -354,7 +354,7 @@ static kiln_status everything(kiln_ctx *cx, void *argument) {
       "b[] } } }",
       &l));
   KILN_TRY(kiln_loops_verify(cx, l));
-  kiln_loops_print(cx, kiln_loops_copy(cx, l), &text);
+  kiln_loops_print(cx, kiln_loops_copy(&cx->perm, l), &text);
   kiln_cleanup_pop(cx);
   return KILN_OK;
 }

@@ -174,7 +174,7 @@ static inline void kernel_unbind_threads(kiln_loop *l) {
 static inline const char *kernel_try(test_kernel *k, kiln_loops *l) {
   const char *wrong = kernel_run(k, l);
   if (!wrong || !strstr(wrong, "as it is allocated outside of thread loops")) return wrong;
-  kiln_loops *copy = kiln_loops_copy(&k->cx, l);
+  kiln_loops *copy = kiln_loops_copy(&k->cx.perm, l);
   kernel_unbind_threads(copy->body);
   return kernel_run(k, copy);
 }
