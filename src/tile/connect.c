@@ -12,7 +12,7 @@
 enum {
   MAX_PRODUCERS = 16,
   MAX_ATTEMPTS = 24,
-  MANY_STMTS = 8 // of rows: their loops are made when the kernel has grown, and not at each step
+  MANY_STMTS = 8 // of rows: what more it takes in, it takes in several parts at a time
 };
 
 // Costs are estimates: what is gained must be more than this share of the smallest part's price.
@@ -42,7 +42,8 @@ typedef struct connecting {
   kiln_users users;
   int n;
   part *parts;
-  int *part_of; // by statement; -1: it is not run
+  int *part_of;      // by statement; -1: it is not run
+  kiln_loads *loads; // by statement
   kiln_searches *known;
   unlowered steps;  // of the kernel that grows
   bool lowers_all;  // each step's loops are made
@@ -198,13 +199,12 @@ static const char *closed_reason(connecting *c, const part_set *s, int producer)
 }
 
 // The parts whose results the parts of |s| read, the latest first.
-static part_set producers_of(connecting *c, const part_set *s) {
+static part_set producers_of(const connecting *c, const part_set *s) {
   part_set found = {0};
   for (int i = 0; i < s->n; i++) {
     const kiln_group *g = &c->parts[s->data[i]].out.group;
     for (int j = 0; j < g->n_stmts; j++) {
-      const kiln_loads loads =
-          kiln_stmt_loads(c->cx, &c->cx->scratch, c->p, c->p->stmts.data[g->stmts[j]]);
+      const kiln_loads loads = c->loads[g->stmts[j]];
       for (int k = 0; k < loads.n; k++) {
         const int def = c->p->tensors.data[loads.data[k]->u.tensor]->def,
                   from = def < 0 ? -1 : c->part_of[def];
@@ -253,15 +253,12 @@ static int count_stmts(const connecting *c, const part_set *s) {
 }
 
 // What the statements of |s| read, statement by statement.
-static int count_loads(connecting *c, const part_set *s) {
-  const kiln_mark mark = kiln_arena_mark(&c->cx->scratch);
+static int count_loads(const connecting *c, const part_set *s) {
   int n = 0;
   for (int i = 0; i < s->n; i++) {
     const kiln_group *g = &c->parts[s->data[i]].out.group;
-    for (int j = 0; j < g->n_stmts; j++)
-      n += kiln_stmt_loads(c->cx, &c->cx->scratch, c->p, c->p->stmts.data[g->stmts[j]]).n;
+    for (int j = 0; j < g->n_stmts; j++) n += c->loads[g->stmts[j]].n;
   }
-  kiln_arena_rewind(&c->cx->scratch, mark);
   return n;
 }
 
@@ -332,9 +329,9 @@ static kiln_status weigh(connecting *c, const part_set *s, whole *out, const cha
   return KILN_OK;
 }
 
-// Whether the loops of |g| may be made later: each step's would be as many as the whole kernel's.
+// Whether the loops of |g| may be made when it has grown: each step's would be as many as the whole kernel's.
 static bool may_wait(const connecting *c, const kiln_group *g) {
-  return !c->lowers_all && !is_on_gpu(c) && g->kind == KILN_GROUP_ROWS && g->n_stmts > MANY_STMTS;
+  return !c->lowers_all && !is_on_gpu(c) && g->kind == KILN_GROUP_ROWS;
 }
 
 // The first part of |s| takes the others in.
@@ -470,9 +467,50 @@ static kiln_status take_in(connecting *c, int root, int producer, bool *out_done
   return KILN_OK;
 }
 
+// The first |n| parts that |root| would take in one after the other, with it.
+static part_set next_parts(connecting *c, int root, int n) {
+  part_set s = {1, {root}};
+  for (bool found = true; found && s.n <= n;) {
+    const part_set from = producers_of(c, &s);
+    found = false;
+    for (int i = 0; i < from.n && !found; i++) {
+      const int one = from.data[i];
+      found = !is_fixed(c, &c->parts[one]) && !has_contraction(c, &c->parts[one].out.group) &&
+              !closed_reason(c, &s, one);
+      if (found) s.data[s.n++] = one;
+    }
+  }
+  return s;
+}
+
+// Takes several parts in at once, half as many where those gain nothing, and gives how many; 0: one at a time is left to try.
+static kiln_status take_several_in(connecting *c, int root, int most, int *out_n) {
+  *out_n = 0;
+  for (; most > 1 && *out_n == 0; most /= 2) {
+    const part_set s = next_parts(c, root, most);
+    const char *why = NULL;
+    if (s.n < 3) return KILN_OK;
+    most = s.n - 1;
+    KILN_TRY(unite(c, &s, &why));
+    if (!why) *out_n = most;
+  }
+  return KILN_OK;
+}
+
+// The number of parts that a kernel may take in next: as many as it has, once they are many.
+static int most_at_once(const connecting *c, int root, int left) {
+  const kiln_group *g = &c->parts[root].out.group;
+  if (!may_wait(c, g) || g->n_stmts < MANY_STMTS) return 1;
+  return g->n_stmts < left ? g->n_stmts : left;
+}
+
 static kiln_status take_all_in(connecting *c, int root) {
   bool grown = !is_fixed(c, &c->parts[root]) && !is_waiting(c, &c->parts[root]);
   for (int attempts = 0; grown && attempts < MAX_ATTEMPTS;) {
+    int n = 0;
+    KILN_TRY(take_several_in(c, root, most_at_once(c, root, MAX_ATTEMPTS - attempts), &n));
+    attempts += n;
+    if (n > 0) continue;
     const part_set s = {1, {root}}, from = producers_of(c, &s);
     grown = false;
     for (int i = 0; i < from.n && !grown && attempts < MAX_ATTEMPTS; i++, attempts++)
@@ -617,7 +655,7 @@ static void record(connecting *c, kiln_edge_decisions *out) {
   for (int i = 0; i < c->p->stmts.n; i++) {
     const kiln_stmt *s = c->p->stmts.data[i];
     if (!s || c->part_of[i] < 0) continue;
-    const kiln_loads loads = kiln_stmt_loads(c->cx, &c->cx->scratch, c->p, s);
+    const kiln_loads loads = c->loads[i];
     for (int k = 0; k < loads.n; k++) {
       bool again = c->p->tensors.data[loads.data[k]->u.tensor]->def < 0;
       for (int j = 0; j < k; j++) again |= loads.data[j]->u.tensor == loads.data[k]->u.tensor;
@@ -632,7 +670,12 @@ static kiln_status begin(connecting *c, const kiln_groups *groups) {
   c->n = groups->n;
   c->parts = KILN_NEW_ARRAY(&c->cx->scratch, part, groups->n);
   c->part_of = KILN_NEW_ARRAY(&c->cx->scratch, int, c->p->stmts.n);
-  for (int i = 0; i < c->p->stmts.n; i++) c->part_of[i] = -1;
+  c->loads = KILN_NEW_ARRAY(&c->cx->scratch, kiln_loads, c->p->stmts.n);
+  for (int i = 0; i < c->p->stmts.n; i++) {
+    const kiln_stmt *s = c->p->stmts.data[i];
+    c->part_of[i] = -1;
+    if (s) c->loads[i] = kiln_stmt_loads(c->cx, &c->cx->scratch, c->p, s);
+  }
   for (int i = 0; i < groups->n; i++) {
     c->parts[i] = (part){.out.group = groups->data[i], .into = -1};
     for (int j = 0; j < groups->data[i].n_stmts; j++) c->part_of[groups->data[i].stmts[j]] = i;
