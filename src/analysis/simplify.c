@@ -724,15 +724,50 @@ static const kiln_expr *simplify(simplifier *s, const kiln_expr *e) {
   return result;
 }
 
+// --- what was simplified last ---
+//
+// A nest is tidied after each primitive, which changes few of its expressions.
+
+enum { N_KEPT = 512, MAX_KEPT_VARS = 8, SHORT_TREE = 4 };
+
+struct kiln_simplified {
+  const kiln_expr *of, *is;
+  kiln_interval vars[MAX_KEPT_VARS]; // the ranges of |of|'s
+};
+
+// Where |e| is kept; NULL: of short expressions, or of many variables, none are.
+static struct kiln_simplified *kept_of(kiln_ctx *cx, const kiln_expr *e) {
+  if (e->n_tree <= SHORT_TREE || e->vars->n > MAX_KEPT_VARS) return NULL;
+  if (!cx->simplified) cx->simplified = KILN_NEW_ARRAY(&cx->perm, struct kiln_simplified, N_KEPT);
+  return &cx->simplified[e->id % N_KEPT];
+}
+
+static bool has_ranges(const struct kiln_simplified *k, const kiln_bounds *b) {
+  for (int i = 0; i < k->of->vars->n; i++) {
+    const kiln_interval at = kiln_bounds_of_var(b, k->of->vars->vars[i]);
+    if (at.lo != k->vars[i].lo || at.hi != k->vars[i].hi) return false;
+  }
+  return true;
+}
+
+static void keep(struct kiln_simplified *k, const kiln_bounds *b, const kiln_expr *of,
+                 const kiln_expr *is) {
+  *k = (struct kiln_simplified){.of = of, .is = is};
+  for (int i = 0; i < of->vars->n; i++) k->vars[i] = kiln_bounds_of_var(b, of->vars->vars[i]);
+}
+
 const kiln_expr *kiln_simplify(kiln_ctx *cx, const kiln_expr *e, const kiln_ranges *r) {
   if (e->n_args == 0 && e->kind != KILN_EXPR_VAR) return e;
-  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   budget left = {MAX_BRANCHES, MAX_NEGATIONS};
   simplifier s = {.cx = cx, .budget = &left};
   kiln_bounds_init(&s.bounds, cx, r, NULL);
+  struct kiln_simplified *kept = kept_of(cx, e);
+  if (kept && kept->of == e && has_ranges(kept, &s.bounds)) return kept->is;
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   kiln_map_init(&s.done, &cx->scratch);
   const kiln_expr *result = simplify(&s, e);
   kiln_arena_rewind(&cx->scratch, mark);
+  if (kept) keep(kept, &s.bounds, e, result);
   return result;
 }
 

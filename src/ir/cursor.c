@@ -1,6 +1,7 @@
 // The cursor: white space, punctuation, names, and where in the text a message points.
 #include "ir/cursor.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,8 +23,32 @@ static bool is_start(char c) {
 }
 static bool is_part(char c) { return is_start(c) || (c >= '0' && c <= '9') || c == '.'; }
 
+// The first two characters that reserved words begin with. Most names that are made, as a0, differ there.
+static bool begins[128][128];
+static pthread_once_t begins_once = PTHREAD_ONCE_INIT;
+
+static void note_beginning(const char *word) {
+  begins[(unsigned char)word[0]][(unsigned char)word[1]] = true;
+}
+
+static void note_beginnings(void) {
+  static const char *const prefixes[] = {"inf", "nan", "bitcast_", "stored_"};
+  for (size_t i = 0; i < KILN_LEN(prefixes); i++) note_beginning(prefixes[i]);
+  for (size_t i = 0; i < KILN_LEN(words); i++) note_beginning(words[i]);
+  for (int t = 0; t < KILN_N_DTYPES; t++) note_beginning(kiln_dtype_text((kiln_dtype)t));
+  for (int k = 0; k < KILN_N_EXPRS; k++)
+    if (kiln_expr_kind_is_call((kiln_expr_kind)k)) note_beginning(kiln_expr_kind_text(k));
+}
+
+// Whether |name|, of ASCII letters, digits, _ and dots, begins as a reserved word does.
+static bool may_be_reserved(const char *name) {
+  pthread_once(&begins_once, note_beginnings);
+  return begins[(unsigned char)name[0]][(unsigned char)name[1]];
+}
+
 static bool is_reserved(const char *name) {
   kiln_dtype t;
+  if (!may_be_reserved(name)) return false;
   if (kiln_dtype_parse(name, strlen(name), &t)) return true;
   const bool special = strncmp(name, "inf", 3) == 0 || strncmp(name, "nan", 3) == 0;
   if (special && kiln_dtype_parse(name + 3, strlen(name + 3), &t)) return true;

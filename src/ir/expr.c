@@ -160,10 +160,12 @@ static const kiln_expr *intern(kiln_ctx *cx, const kiln_expr *head, const kiln_e
   kiln_expr *e = kiln_arena_alloc(&cx->perm, sizeof(*e) + (size_t)n * sizeof(e->args[0]));
   *e = *head;
   e->has_load = head->kind == KILN_EXPR_LOAD;
+  e->loaded = e->has_load ? (uint64_t)1 << (head->u.tensor & 63) : 0;
   e->n_tree = 1;
   for (int i = 0; i < n; i++) {
     e->args[i] = args[i];
     e->has_load |= args[i]->has_load;
+    e->loaded |= args[i]->loaded;
     if (__builtin_add_overflow(e->n_tree, args[i]->n_tree, &e->n_tree)) e->n_tree = UINT32_MAX;
   }
   e->vars = vars_of(cx, e);
@@ -643,17 +645,41 @@ static void visit_loads(visitor *v, const kiln_expr *e) {
   if (e->kind == KILN_EXPR_LOAD) v->visit(e, v->argument);
 }
 
+enum { SHORT_TREE = 64 };
+
+// The loads of a short tree, each once.
+typedef struct few_loads {
+  int n;
+  const kiln_expr *data[SHORT_TREE];
+} few_loads;
+
+static void find_loads(const kiln_expr *e, few_loads *out) {
+  if (!e->has_load) return;
+  for (int i = 0; i < e->n_args; i++) find_loads(e->args[i], out);
+  if (e->kind != KILN_EXPR_LOAD) return;
+  for (int i = 0; i < out->n; i++)
+    if (out->data[i] == e) return;
+  out->data[out->n++] = e;
+}
+
 void kiln_expr_visit_loads(kiln_ctx *cx, const kiln_expr *e,
                            void (*visit_one)(const kiln_expr *load, void *argument),
                            void *argument) {
   if (!e || !e->has_load) return;
-  const kiln_mark mark = kiln_arena_mark(&cx->walk);
-  visitor v = {.visit = visit_one, .argument = argument};
-  kiln_map_init(&v.done, &cx->walk);
   struct kiln_replacer *outer = begin_walk(cx, NULL);
-  visit_loads(&v, e);
+  if (e->n_tree <= SHORT_TREE) {
+    few_loads few;
+    few.n = 0;
+    find_loads(e, &few);
+    for (int i = 0; i < few.n; i++) visit_one(few.data[i], argument);
+  } else {
+    const kiln_mark mark = kiln_arena_mark(&cx->walk);
+    visitor v = {.visit = visit_one, .argument = argument};
+    kiln_map_init(&v.done, &cx->walk);
+    visit_loads(&v, e);
+    kiln_arena_rewind(&cx->walk, mark);
+  }
   begin_walk(cx, outer);
-  kiln_arena_rewind(&cx->walk, mark);
 }
 
 typedef struct searcher {
@@ -687,6 +713,16 @@ const kiln_expr *kiln_expr_search(kiln_ctx *cx, const kiln_expr *e,
   begin_walk(cx, outer);
   kiln_arena_rewind(&cx->walk, mark);
   return found;
+}
+
+static kiln_search is_load_of(const kiln_expr *e, void *argument) {
+  const int *tensor = argument;
+  if (!(e->loaded >> (*tensor & 63) & 1)) return KILN_SEARCH_PAST;
+  return e->kind == KILN_EXPR_LOAD && e->u.tensor == *tensor ? KILN_SEARCH_ENDS : KILN_SEARCH_INTO;
+}
+
+bool kiln_expr_loads_from(kiln_ctx *cx, const kiln_expr *e, int tensor) {
+  return e && (e->loaded >> (tensor & 63) & 1) && kiln_expr_search(cx, e, is_load_of, &tensor);
 }
 
 static kiln_search find_tensor(const kiln_expr *e, void *argument) {

@@ -46,6 +46,7 @@ struct kiln_expr {
   // has few nodes and an endless tree: see below.
   uint32_t n_tree;
   const kiln_expr_vars *vars;
+  uint64_t loaded; // bit t % 64 for each tensor t that is loaded here or below
   union {
     int64_t i;       // INT
     double f;        // FLOAT
@@ -131,6 +132,8 @@ void kiln_expr_visit(kiln_ctx *cx, const kiln_expr *e,
 // The same for every distinct load under |e|; NULL has none.
 void kiln_expr_visit_loads(kiln_ctx *cx, const kiln_expr *e,
                            void (*visit)(const kiln_expr *load, void *argument), void *argument);
+// Whether |e| loads from |tensor|; NULL doesn't.
+bool kiln_expr_loads_from(kiln_ctx *cx, const kiln_expr *e, int tensor);
 
 // What a search does at a node.
 typedef enum kiln_search {

@@ -15,7 +15,7 @@ typedef struct collector {
 static void push_access(collector *c, kiln_access a) {
   if (c->buffer >= 0 && a.buffer != c->buffer) return;
   a.node = c->node;
-  KILN_VEC_PUSH(&c->cx->perm, c->out, a);
+  KILN_VEC_PUSH(&c->cx->scratch, c->out, a);
 }
 
 static void collect_load(const kiln_expr *e, void *argument) {
@@ -23,6 +23,7 @@ static void collect_load(const kiln_expr *e, void *argument) {
 }
 
 static void collect_expr(collector *c, const kiln_expr *e) {
+  if (c->buffer >= 0 && !kiln_expr_loads_from(c->cx, e, c->buffer)) return;
   kiln_expr_visit_loads(c->cx, e, collect_load, c);
 }
 
@@ -94,11 +95,53 @@ kiln_status kiln_nest_reduction(const kiln_edit *e, kiln_loop *first, bool sibli
   return KILN_OK;
 }
 
-bool kiln_nest_uses(kiln_ctx *cx, const kiln_loops *l, kiln_loop *node, int buffer, bool writes) {
-  const kiln_accesses a = kiln_accesses_of(cx, l, node, false, buffer);
-  for (int i = 0; i < a.n; i++)
-    if (a.data[i].write == writes) return true;
+typedef struct use {
+  kiln_ctx *cx;
+  const kiln_loops *l;
+  int buffer;
+} use;
+
+static bool is_loaded(const use *u, int n, const kiln_expr *const *exprs) {
+  for (int k = 0; k < n; k++)
+    if (kiln_expr_loads_from(u->cx, exprs[k], u->buffer)) return true;
   return false;
+}
+
+// Whether the node itself, without what is inside of it, reads the buffer.
+static bool node_reads(const use *u, const kiln_loop *n) {
+  switch (n->kind) {
+  case KILN_LOOP_FOR: return is_loaded(u, 1, &n->extent);
+  case KILN_LOOP_IF: return is_loaded(u, 1, &n->cond);
+  case KILN_LOOP_STORE:
+    if (is_loaded(u, 1, &n->value)) return true;
+    return is_loaded(u, u->l->buffers.data[n->buffer]->rank, n->index);
+  case KILN_LOOP_PREFETCH: return is_loaded(u, u->l->buffers.data[n->buffer]->rank, n->index);
+  case KILN_LOOP_ALLOC: break;
+  case KILN_LOOP_INSTR:
+    for (int i = 0; i < n->n_operands; i++)
+      if ((i > 0 && n->operands[i]->u.tensor == u->buffer) ||
+          is_loaded(u, n->operands[i]->n_args, n->operands[i]->args))
+        return true;
+    return is_loaded(u, 1, &n->cond);
+  }
+  return false;
+}
+
+static bool node_writes(const use *u, const kiln_loop *n) {
+  if (n->kind == KILN_LOOP_INSTR) return n->operands[0]->u.tensor == u->buffer;
+  return n->kind == KILN_LOOP_STORE && n->buffer == u->buffer;
+}
+
+static bool nest_uses(const use *u, const kiln_loop *n, bool writes) {
+  if (writes ? node_writes(u, n) : node_reads(u, n)) return true;
+  for (const kiln_loop *b = n->body; b; b = b->next)
+    if (nest_uses(u, b, writes)) return true;
+  return false;
+}
+
+bool kiln_nest_uses(kiln_ctx *cx, const kiln_loops *l, kiln_loop *node, int buffer, bool writes) {
+  const use u = {cx, l, buffer};
+  return nest_uses(&u, node, writes);
 }
 
 // --- places ---

@@ -28,6 +28,8 @@ typedef struct kiln_ctx {
   struct kiln_expr_table *exprs;   // ir/expr.c interns here; made on first use
   struct kiln_replacer *replacing; // whose callback runs; ir/expr.c's
   kiln_map read; // what was read of a text once, in |perm|: by the address of the text, which stays
+  struct kiln_simplified
+      *simplified; // what was simplified last; analysis/simplify.c's, made on first use
   kiln_map judged; // verdicts on pairs of accesses, in |perm|; analysis/dependence.c's
   KILN_VEC(kiln_cleanup)
   cleanups; // run in reverse order when the door is taken; there is room for one more

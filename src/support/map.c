@@ -56,16 +56,31 @@ static void grow(kiln_map *m) {
   for (int i = 0; i < m->n; i++) *slot_of(m, entries[i].key) = i;
 }
 
+static uint64_t *put_new(kiln_map *m, uint64_t key, uint64_t value) {
+  m->entries[m->n] = (kiln_map_entry){key, value};
+  return &m->entries[m->n++].value;
+}
+
+static uint64_t *overwrite(uint64_t *old, uint64_t value) {
+  *old = value;
+  return old;
+}
+
 uint64_t *kiln_map_put(kiln_map *m, uint64_t key, uint64_t value) {
-  uint64_t *old = kiln_map_find(m, key);
-  if (old) {
-    *old = value;
-    return old;
+  if (m->cap <= FEW) {
+    uint64_t *old = kiln_map_find(m, key);
+    if (old) return overwrite(old, value);
+  } else {
+    int32_t *slot = slot_of(m, key);
+    if (*slot >= 0) return overwrite(&m->entries[*slot].value, value);
+    if (m->n < m->cap) {
+      *slot = m->n;
+      return put_new(m, key, value);
+    }
   }
   if (m->n == m->cap || m->n < MOVES) grow(m);
   if (m->slots) *slot_of(m, key) = m->n;
-  m->entries[m->n] = (kiln_map_entry){key, value};
-  return &m->entries[m->n++].value;
+  return put_new(m, key, value);
 }
 
 uint64_t kiln_hash_bytes(const void *bytes, size_t n, uint64_t seed) {
