@@ -79,7 +79,7 @@ static kiln_status make_update(maker *m, const kiln_stmt *s, const kiln_tensor *
 }
 
 kiln_status kiln_schedule_begin(kiln_ctx *cx, const kiln_program *p, kiln_schedule *out) {
-  *out = (kiln_schedule){.cx = cx, .prog = p, .copies = &cx->perm};
+  *out = (kiln_schedule){.cx = cx, .prog = p};
   out->loops = kiln_loops_make(cx, kiln_symbol_text(cx, p->name));
   kiln_text_init(&out->script, &cx->perm);
   maker m = {.e = {.s = out, .cx = cx, .l = out->loops, .place = "schedule"}, .p = p};

@@ -7,9 +7,13 @@
 
 #include <stdarg.h>
 
+kiln_loops *kiln_schedule_copy(kiln_schedule *s, const kiln_loops *l) {
+  return kiln_loops_copy(s->copies ? s->copies : &s->cx->perm, l);
+}
+
 kiln_edit kiln_edit_begin(kiln_schedule *s, const char *primitive, kiln_symbol subject) {
   kiln_ctx *cx = s->cx;
-  kiln_edit e = {.s = s, .cx = cx, .l = kiln_loops_copy(s->copies, s->loops)};
+  kiln_edit e = {.s = s, .cx = cx, .l = kiln_schedule_copy(s, s->loops)};
   e.place = kiln_arena_printf(&cx->perm, "%s: %s %s", s->where ? s->where : "schedule", primitive,
                               kiln_symbol_text(cx, subject));
   kiln_edit_measure(&e);

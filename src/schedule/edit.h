@@ -16,6 +16,8 @@ typedef struct kiln_edit {
   kiln_ranges ranges; // of all loop variables, which are unique in a program
 } kiln_edit;
 
+// A copy of |l| where the schedule has its copies.
+kiln_loops *kiln_schedule_copy(kiln_schedule *s, const kiln_loops *l);
 kiln_edit kiln_edit_begin(kiln_schedule *s, const char *primitive, kiln_symbol subject);
 // Tidies the copy, makes it the schedule's loops and appends a line to the script.
 kiln_status kiln_edit_commit(kiln_edit *e, const char *format, ...) KILN_PRINTF(2, 3);

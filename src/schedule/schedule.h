@@ -17,8 +17,7 @@ typedef struct kiln_schedule {
   kiln_ctx *cx;
   const kiln_program *prog;
   kiln_loops *loops;
-  kiln_arena *
-      copies; // where an edit copies the loops to: |cx|'s perm, or what lives as long as the schedule
+  kiln_arena *copies; // of edits: lives as long as the schedule; NULL: |cx|'s perm
   kiln_text script;
   kiln_instr *instrs; // what a script's `tensorize` may name; begin sets none
   int n_instrs;

@@ -77,7 +77,7 @@ static void rename_stores(const renaming *r, kiln_loop *first) {
 kiln_status kiln_nest_twin(kiln_edit *e, kiln_loop *loop, kiln_loop **out) {
   kiln_ctx *cx = e->cx;
   renaming r = {.e = e, .n_buffers = e->l->buffers.n};
-  kiln_loop *twin = kiln_loops_find(kiln_loops_copy(e->s->copies, e->l), loop->var);
+  kiln_loop *twin = kiln_loops_find(kiln_schedule_copy(e->s, e->l), loop->var);
   twin->next = *out = NULL;
   do {
     if (strlen(r.suffix) + 3 > sizeof r.suffix)
