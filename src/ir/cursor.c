@@ -23,7 +23,8 @@ static bool is_start(char c) {
 }
 static bool is_part(char c) { return is_start(c) || (c >= '0' && c <= '9') || c == '.'; }
 
-// The first two characters that reserved words begin with. Most names that are made, as a0, differ there.
+// The first two characters that reserved words begin with. Most names that are made, as a0, differ
+// there.
 static bool begins[128][128];
 static pthread_once_t begins_once = PTHREAD_ONCE_INIT;
 

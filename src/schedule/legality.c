@@ -111,8 +111,8 @@ typedef struct iterations {
   const kiln_vars *inner;
 } iterations;
 
-// Whether axis |k| alone keeps different iterations of the n loops apart: all accesses lie in windows of one
-// stride that do not overlap.
+// Whether axis |k| alone keeps different iterations of the n loops apart: all accesses lie in
+// windows of one stride that do not overlap.
 static bool axis_separates(kiln_edit *e, int n, const iterations *of, int k) {
   window first = {0};
   int64_t lo = 0, hi = 0;

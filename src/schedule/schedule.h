@@ -184,13 +184,15 @@ kiln_status kiln_pipeline_ahead(kiln_schedule *s, kiln_symbol buffer, kiln_symbo
 // kernel does not write, as in "y.i0 < 3" or "stride[] == 1". Loops of the second are suffixed ".b".
 kiln_status kiln_specialize(kiln_schedule *s, kiln_symbol loop, const char *condition);
 // In each iteration of |loop|, asks for the first lines, at most 16, of the part of |buffer| that the
-// iteration |distance| ahead will read, or write where it reads none. Their loops are LOOP.BUFFER.fetch.K, one for each axis K
-// along which they are many. Primitives that give the buffer another shape drop the hint.
+// iteration |distance| ahead will read, or write where it reads none. Their loops are
+// LOOP.BUFFER.fetch.K, one for each axis K along which they are many. Primitives that give the
+// buffer another shape drop the hint.
 kiln_status kiln_prefetch(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, int64_t distance);
-// The iterations of |inner|, a loop in |loop|, ask in turns for all of that part, piece by piece where it lies in several, and
-// to have it in the L2: for what is not needed until |loop|'s next iterations, while others are computed. Where it is one piece
-// and the parts of |loop|'s iterations overlap, as those of a window do, they ask for the end that the iteration before has
-// not. Their loop is INNER.BUFFER.fetch where an iteration asks for several lines, at most 16.
+// The iterations of |inner|, a loop in |loop|, ask in turns for all of that part, piece by piece
+// where it lies in several, and to have it in the L2: for what is not needed until |loop|'s next
+// iterations, while others are computed. Where it is one piece and the parts of |loop|'s iterations
+// overlap, as those of a window do, they ask for the end that the iteration before has not. Their
+// loop is INNER.BUFFER.fetch where an iteration asks for several lines, at most 16.
 kiln_status kiln_prefetch_in_turns(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop,
                                    int64_t distance, kiln_symbol inner);
 // Lets |blocks| (2, 4 or 8) consecutive iterations of |loop|, which is bound to block.x, run together on devices that

@@ -138,7 +138,7 @@ static bool find_box(const assembly *a, const kiln_expr *load, box *out) {
   }
   const kiln_ranges r = ranges_in(a, out);
   const kiln_expr *moved = kiln_expr_with_args(a->cx, load, index);
-  return kiln_simplify(a->cx, moved, &r) == kiln_simplify(a->cx, a->s->body, &r);
+  return kiln_simplify(a->cx, a->s->body, &r) == kiln_simplify(a->cx, moved, &r);
 }
 
 static void add_box(assembly *a, const box *b) {

@@ -11,7 +11,8 @@ enum { LINE = 64, RUN_BYTES = 256, MAX_STEPS = 2 * KILN_MAX_RANK };
 static const double L2_USABLE = 0.6, L1_USABLE = 0.5;
 // Of the time that weights take into the L1, what is not hidden: they lie as they are read.
 static const double STREAMED = 0.2;
-// How much longer short runs take that are not asked for (tile/rows_ahead.h), as where the groups' loop runs around everything.
+// How much longer short runs take that are not asked for (tile/rows_ahead.h), as where the groups'
+// loop runs around everything.
 static const double UNASKED = 4;
 
 // So many elements, each |stride| bytes on.
@@ -173,7 +174,8 @@ static void into_l1(const kiln_contraction *k, int place, double *out_images, do
   *out_weights = a.weights * (a.weights <= l1 * L1_USABLE ? 1 : a.pieces);
 }
 
-// Whether a group's runs are shorter than what comes at once, and the image comes from behind the L2.
+// Whether a group's runs are shorter than what comes at once, and the image comes from behind the
+// L2.
 static bool waits(const kiln_contraction *k, bool is_far) {
   enum { SOME = 4 }; // more than a quarter of what comes is another group's
   const amounts a = count(k, 0, RUN_BYTES);

@@ -303,8 +303,8 @@ static kiln_status schedule_mask(stream *k, kiln_symbol name, int n) {
   return kiln_parallel(&w->s, path[0]);
 }
 
-// Asks for the rows of constant mask |name| some keys ahead, where they come from behind the L2: they lie
-// too far apart for a core's prefetcher.
+// Asks for the rows of constant mask |name| some keys ahead, where they come from behind the L2:
+// they lie too far apart for a core's prefetcher.
 static kiln_status fetch_mask(stream *k, const kiln_tensor *t, kiln_symbol name) {
   enum { CYCLES = 400 }; // that memory takes
   const kiln_lowering *w = k->w;

@@ -559,8 +559,8 @@ static kiln_status place_sums(contraction *k, const loop_list *tiles, kiln_symbo
   return kiln_compute_at(&w->s, k->sums, at, KILN_SCOPE_REGISTER);
 }
 
-// Where groups follow each other in a piece of the image, the loop over the pieces, as the tiles ask for the next one, else 0.
-// |around|: loops around the groups'.
+// Where groups follow each other in a piece of the image, the loop over the pieces, as the tiles
+// ask for the next one, else 0. |around|: loops around the groups'.
 static kiln_symbol loop_of_pieces(const contraction *k, const kiln_node_loops *loops, int fused,
                                   int around) {
   if (!k->asks_ahead || around == 0 || k->node->at || loops->n < 2 || fused > around) return 0;

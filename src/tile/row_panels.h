@@ -13,7 +13,8 @@ enum { KILN_ROW_CHUNK = 4 };
 // Whether rows can be copied and are read often enough: of an operand that the kernel does not compute and reads nowhere
 // else, in whole chunks along the reduction, with rows along one dim, k->col. The tile is not looked at.
 bool kiln_row_panels_pay(const kiln_contraction *k);
-// Lets the schedule read the operand by axes of its own where its index is one number that counts them all.
+// Lets the schedule read the operand by axes of its own where its index is one number that counts
+// them all.
 //
 // errors: KILN_BAD_INPUT: it is another one
 KILN_MUST_USE kiln_status kiln_row_panels_view(const kiln_contraction *k);

@@ -20,7 +20,8 @@ static double bytes_of(const kiln_tensor *t) {
   return (double)kiln_tensor_elems(t) * kiln_dtype_bytes(t->dtype);
 }
 
-// Pieces of rows that are read for a tile: one for each step along what lies farther apart than a line.
+// Pieces of rows that are read for a tile: one for each step along what lies farther apart than a
+// line.
 static double streams_of(const kiln_contraction *k) {
   const int bytes = kiln_dtype_bytes(image(k)->dtype);
   double n = 1;

@@ -93,7 +93,8 @@ def ends_of_steps(op, evaluator, members, outs):
 
 def places_in(low, high):
     """Both ends of what a value may be, and 0 where it lies between them."""
-    return tuple(np.asarray(a) for a in (low, high, np.clip(np.zeros_like(low), low, high)))  # a scalar stays an array
+    # a scalar stays an array
+    return tuple(np.asarray(a) for a in (low, high, np.clip(np.zeros_like(low), low, high)))
 
 
 def hull(arrays):

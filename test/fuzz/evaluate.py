@@ -32,7 +32,9 @@ UNIT = {F32: 2.0**-24, F64: 2.0**-53, F16: 2.0**-11, BF16: 2.0**-8}  # unit roun
 LEAST = {F32: 2.0**-149, F64: 2.0**-1074, F16: 2.0**-24, BF16: 2.0**-133}  # the least subnormal
 
 
-KEEP_ZERO = set("Sqrt Sin Tan Sinh Tanh Asin Atan Asinh Atanh Erf Softsign Elu Selu Celu Gelu Mish Swish".split())  # whose value at 0 is 0
+# whose value at 0 is 0
+KEEP_ZERO = set("Sqrt Sin Tan Sinh Tanh Asin Atan Asinh Atanh Erf Softsign Elu Selu Celu Gelu Mish "
+                "Swish".split())
 
 
 class Reject(Exception):

@@ -325,8 +325,10 @@ for dtype, most in ((2, 255), (3, 127), (5, 32767), (12, 2**32 - 1), (7, 2**63 -
     for right, got in [(True, [least, most, 0, 3]), *[(False, w) for w in wrongs]]:
         expect(f"Cast to {y.dtype} of what is too large: {got}", verdict(g, y.name, np.array(got, y.dtype), 1), not right)
 scale = np.float32(0.0797)
-g, (y,) = chain(np.log(np.array([28.5, 3], F32) * scale), ("Exp", [], {}), ("QuantizeLinear", [np.array(scale), np.array(0, np.uint8)], {}))
-expect_all("QuantizeLinear of a tie in halves, by a scalar", g, y, [[28, 3], [29, 3]], [[27, 3], [28, 4]], HALVES)
+g, (y,) = chain(np.log(np.array([28.5, 3], F32) * scale), ("Exp", [], {}),
+                ("QuantizeLinear", [np.array(scale), np.array(0, np.uint8)], {}))
+expect_all("QuantizeLinear of a tie in halves, by a scalar", g, y, [[28, 3], [29, 3]],
+           [[27, 3], [28, 4]], HALVES)
 g, (y,) = chain(np.array([0, 4], F32), ("Sqrt", [], {}), ("Cast", [], {"to": 9}))
 expect_all("Sqrt of 0 is 0", g, y, [[0, 1]], [[1, 1], [0, 0]], HALVES)
 x = np.array([[1.75, -0.75, 0.5, 2, -2]], F32)  # the zero point is 127.5, but for the scale's rounding

@@ -366,12 +366,12 @@ class Worker:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def most_seconds(self, job):
-        """Of processor time, until it counts as hanging: sanitizers and the simulator, which interprets, are slow and no hang."""
+        """Of processor time, until it counts as hanging: sanitizers and the simulator are slow."""
         is_simulated = (job["options"].get("target") or "").startswith("sim")
         return self.CPU_SECONDS * (10 if self.sanitizer else 1) * (5 if is_simulated else 1)
 
     def read(self, n, end):
-        """|n| bytes of the result; None: the process ended; raises TimeoutError behind |end|, of its processor time."""
+        """|n| bytes of the result; None: the process ended; TimeoutError behind |end|, its time."""
         data = b""
         deadline = time.monotonic() + self.WALL_SECONDS
         while len(data) < n:

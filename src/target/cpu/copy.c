@@ -62,7 +62,8 @@ static kiln_loop *copy_body(copier *c, kiln_loop *l, const kiln_loop *from) {
   return body;
 }
 
-// Whether iterations of the loop of |var| may be combined in one element, in an order that the lanes decide.
+// Whether iterations of the loop of |var| may be combined in one element, in an order that the
+// lanes decide.
 static bool has_reduction(const copier *c, const kiln_loop *l, kiln_symbol var) {
   for (; l; l = l->next) {
     bool depends = l->kind == KILN_LOOP_STORE && l->combiner == KILN_COMBINE_NONE;
@@ -90,7 +91,8 @@ static void roll(copier *c, kiln_symbol var, const kiln_expr *is) {
   kiln_map_init(&c->exprs, &c->cx->scratch);
 }
 
-// for VAR:n vectorized { .. VAR .. } as for VAR.v:n/lanes { for VAR:lanes vectorized { .. VAR.v*lanes + VAR .. } }
+// for VAR:n vectorized { .. VAR .. } as
+// for VAR.v:n/lanes { for VAR:lanes vectorized { .. VAR.v*lanes + VAR .. } }
 static kiln_loop *copy_rolled(copier *c, const kiln_loop *from) {
   kiln_loop *inner = KILN_NEW(&c->cx->perm, kiln_loop), *outer = KILN_NEW(&c->cx->perm, kiln_loop);
   *inner = *from;

@@ -272,8 +272,9 @@ bool kiln_cpu_is_short(const kiln_loop *l);
 kiln_status kiln_cpu_emit_instr(kiln_emit *e, const kiln_loop *l);
 
 // copy.c
-// |from|, of another context that nobody changes meanwhile, in |cx|, its expressions simplified. Vector loops that are many
-// times |lanes| iterations, and reduce nothing, become loops of so many each; 0: they stay.
+// |from|, of another context that nobody changes meanwhile, in |cx|, its expressions simplified.
+// Vector loops that are many times |lanes| iterations, and reduce nothing, become loops of so many
+// each; 0: they stay.
 kiln_loops *kiln_cpu_copy(kiln_ctx *cx, const kiln_ctx *from_cx, const kiln_loops *from, int lanes);
 
 #endif

@@ -1,10 +1,11 @@
 // Which kernels an LLVM module of a CPU's has.
 //
-// Few kernels have a module and an object each. Of more than KILN_CPU_MANY_KERNELS, so many neighbours as are named next
-// have one together: kiln_cpu_compile gives the object for the first of them, and an empty one for the
-// others. Short kernels, which take a few microseconds at most, are translated without optimisation where there are
-// so many of them, or so many operations in them: LLVM's takes milliseconds for each of those, and a fifth of a
-// millisecond for each of these.
+// Few kernels have a module and an object each. Of more than KILN_CPU_MANY_KERNELS, so many
+// neighbours as are named next have one together: kiln_cpu_compile gives the object for the first
+// of them, and an empty one for the others. Short kernels, which take a few microseconds at most,
+// are translated without optimisation where there are so many of them, or so many operations in
+// them: LLVM's takes milliseconds for each of those, and a fifth of a millisecond for each of
+// these.
 #ifndef KILN_TARGET_CPU_TOGETHER_H
 #define KILN_TARGET_CPU_TOGETHER_H
 

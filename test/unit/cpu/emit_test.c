@@ -425,8 +425,8 @@ static void compiling_in_parallel_is_deterministic(void **state) {
   rig_deinit(&r);
 }
 
-// Of few operations each kernel is optimised, in an object of its own; beside many the short ones are not, and what takes
-// long is, to the same bytes.
+// Of few operations each kernel is optimised, in an object of its own; beside many the short ones
+// are not, and what takes long is, to the same bytes.
 static void only_short_kernels_in_a_crowd_are_quick(void **state) {
   (void)state;
   enum { N = 40 };

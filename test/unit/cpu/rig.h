@@ -70,7 +70,8 @@ static inline bool rig_runs(const char *machine) {
   return false;
 }
 
-// A kernel of so many operations, in a loop that has no iteration, that short ones are not optimised beside it.
+// A kernel of so many operations, in a loop that has no iteration, that short ones are not
+// optimised beside it.
 static inline kiln_loops *rig_crowd(rig *r) {
   kiln_text text;
   kiln_loops *loops = NULL;
