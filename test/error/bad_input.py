@@ -417,7 +417,7 @@ CASES = [
     ("unknown fill", "run {relu.onnx} --fill sevens", 2,
      r"--fill: must be random, zeros, ones or arange, got 'sevens'"),
     ("unknown dump", "compile {relu.onnx} -o {dir}/o.so --dump=soup", 2,
-     r"--dump: must be graph, prim, loop, schedule, plan, c, llvm, asm, cuda, hip or opencl, got 'soup'"),
+     r"--dump: must be graph, prim, loop, schedule, orchestration, plan, c, llvm, asm, cuda, hip or opencl, got 'soup'"),
     ("dimension without value", "run {named.onnx} --dim batch", 2, r"--dim: must be NAME=N, NAME=LEAST\.\.MOST, NAME=LEAST\.\.MOST/STEP or NAME=P\+Q, got 'batch'"),
     ("dimension that is no number", "run {named.onnx} --dim batch=x", 2, r"--dim: must be NAME=N, NAME=LEAST\.\.MOST, NAME=LEAST\.\.MOST/STEP or NAME=P\+Q, got 'batch=x'"),
     ("range without end", "run {named.onnx} --dim batch=1..", 2, r"NAME=LEAST\.\.MOST/STEP or NAME=P\+Q, got 'batch=1\.\.'"),

@@ -1,4 +1,4 @@
-// The parts of the command: options, NumPy's files, comparison, statistics.
+// The parts of the command: NumPy's files, comparison, statistics.
 #include "../../tools/kiln/kiln.h"
 
 #include <setjmp.h>
@@ -217,76 +217,6 @@ static void damaged_and_too_large_entries_are_refused(void **state) {
   unlink(path);
 }
 
-static int run_nothing(const options *o) { return o->args.n; }
-
-static void options_are_parsed_or_refused(void **state) {
-  static const option_row rows[] = {
-      {"-o", OPTION_TEXT, offsetof(options, out), "FILE", ""},
-      {"--seed", OPTION_INT, offsetof(options, seed), "N", ""},
-      {"--rtol", OPTION_REAL, offsetof(options, rtol), "R", ""},
-      {"--threads", OPTION_INT, offsetof(options, threads), "N", ""},
-      {"--dim", OPTION_TEXTS, offsetof(options, dims), "NAME=N", ""},
-      {"--shape", OPTION_TEXTS, offsetof(options, shapes), "NAME=1x2", ""},
-      {"--input", OPTION_TEXTS, offsetof(options, inputs), "NAME=FILE", ""},
-      {"--fill", OPTION_TEXT, offsetof(options, fill), "KIND", ""},
-      {"--dump", OPTION_TEXT, offsetof(options, dump), "LEVELS", ""},
-      {"--profile", OPTION_FLAG, offsetof(options, profile), NULL, ""},
-      {"--orchestrate", OPTION_FLAG, offsetof(options, orchestrate), NULL, ""},
-      {"--orchestration", OPTION_TEXT, offsetof(options, orchestration), "FILE", ""},
-      {"--memory-limit", OPTION_INT, offsetof(options, memory_limit), "BYTES", ""},
-      {"--solver-nodes", OPTION_INT, offsetof(options, solver_nodes), "N", ""},
-      {0}};
-  static const command c = {"test", "MODEL", "", rows, 1, 2, run_nothing, false};
-  static const struct {
-    char *argv[5];
-    bool right;
-  } cases[] = {
-      {{"m"}, true},
-      {{"m", "n"}, true},
-      {{"--profile", "m"}, true},
-      {{"m", "-o", "out", "--seed=3"}, true},
-      {{"m", "--seed", "3", "--rtol=1e-3"}, true},
-      {{"m", "--dim", "a=1", "--dim", "b=2"}, true},
-      {{"m", "--shape", "x=1x3", "--shape=y=[2,4]"}, true},
-      {{"m", "--input", "a=b=c.npy"}, true}, // the name holds a '='
-      {{"m", "--fill", "arange", "--dump=graph,asm"}, true},
-      {{"-", "--threads", "1024"}, true},
-      {{"m", "--orchestrate", "--memory-limit", "5000000000"}, true},
-      {{"m", "--orchestrate", "--solver-nodes=1"}, true},
-      {{"m", "--memory-limit", "5000000000"}, false}, // of what is chosen
-      {{"m", "--solver-nodes=1"}, false},
-      {{"m", "--orchestrate", "--solver-nodes=2147483648"}, false},
-      {{"m", "--orchestrate", "--orchestration=f", "--memory-limit=1"}, false},
-      {{0}, false},
-      {{"m", "n", "o"}, false},
-      {{"m", "--absent"}, false},
-      {{"m", "--seed"}, false},
-      {{"m", "--seed", "-1"}, false},
-      {{"m", "--seed", "1.5"}, false},
-      {{"m", "--seed", "99999999999999999999"}, false},
-      {{"m", "--rtol", "inf?"}, false},
-      {{"m", "--threads", "1025"}, false},
-      {{"m", "--profile=1"}, false},
-      {{"m", "--dim", "a"}, false},
-      {{"m", "--dim", "a=1b"}, false},
-      {{"m", "--dim", "=1"}, false},
-      {{"m", "--shape", "x=1xx2"}, false},
-      {{"m", "--shape", "x=1x2x"}, false},
-      {{"m", "--input", "x="}, false},
-      {{"m", "--fill", "one"}, false},
-      {{"m", "--dump", "graph,"}, false},
-      {{"m", "--dump", "graph,,asm"}, false},
-  };
-  (void)state;
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    options o = {.fill = "random"};
-    char *argv[5];
-    int n = 0;
-    for (; n < 5 && cases[i].argv[n]; n++) argv[n] = cases[i].argv[n];
-    if (options_parse(&c, n, argv, &o) != cases[i].right) fail_msg("row %zu", i);
-  }
-}
-
 static void values_are_found_by_their_whole_name(void **state) {
   const values v = {.n = 3, .at = {"ab=1", "a=2", "a=b=3"}};
   (void)state;
@@ -354,7 +284,6 @@ int main(void) {
       cmocka_unit_test(npz_archives_hold_tensors_by_name),
       cmocka_unit_test(names_of_any_length_are_told_apart_in_archives),
       cmocka_unit_test(damaged_and_too_large_entries_are_refused),
-      cmocka_unit_test(options_are_parsed_or_refused),
       cmocka_unit_test(values_are_found_by_their_whole_name),
       cmocka_unit_test(comparison_follows_both_tolerances),
       cmocka_unit_test(statistics_are_those_of_the_sorted_times),

@@ -21,12 +21,11 @@ static bool run(bench *b, kiln_session *session) {
 }
 
 static kiln_session *open_session(bench *b, bool profile) {
-  const int64_t spin = b->o->spin < INT32_MAX ? b->o->spin : INT32_MAX;
   kiln_session_options so = {.struct_size = sizeof so,
                              .threads = (int32_t)b->o->threads,
                              .profile = profile,
                              .device = (int32_t)b->o->device,
-                             .spin_us = b->o->no_spin ? -1 : (int32_t)spin};
+                             .spin_us = b->o->no_spin ? -1 : (int32_t)b->o->spin};
   kiln_session *session = NULL;
   return kiln_session_create(b->l.module, &so, b->diag, &session) == KILN_OK ? session : NULL;
 }

@@ -8,16 +8,9 @@
 
 // --- options ---
 
-// What a module takes: the rest is said when compiling.
-static bool is_for_modules(const char *option) {
-  static const char *const names[] = {
-      "--threads", "--device",     "--dim",     "--input",      "--inputs", "--fill",
-      "--seed",    "--output-dir", "--outputs", "--expect",     "--rtol",   "--atol",
-      "--bench",   "--iterations", "--warmup",  "--json",       "--spin",   "--no-spin",
-      "--profile", "--trace",      "--verbose", "--reproducer", "-o"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (!strcmp(names[i], option)) return true;
-  return false;
+// What a row says of modules: the rest is said when compiling.
+static bool is_for_modules(const option_row *r) {
+  return has_word(r->commands, ' ', "module", strlen("module"));
 }
 
 static bool complain(const command *c, const char *option, const char *must, const char *got) {
@@ -55,9 +48,9 @@ bool module_options_check(const command *c, const options *o) {
   const bool runs =
       !strcmp(c->name, "run") || !strcmp(c->name, "bench") || !strcmp(c->name, "inspect");
   if (!runs || !o->args.n || !kiln_module_is_file(o->args.at[0])) return true;
-  for (int i = 0; i < o->n_given; i++)
-    if (!is_for_modules(o->given[i]))
-      return complain(c, o->given[i], "must be given with a model", "a module");
+  for (int i = 0; i < N_OPTION_ROWS; i++)
+    if (o->given[i] && !is_for_modules(&option_rows[i]))
+      return complain(c, option_rows[i].name, "must be given with a model", "a module");
   if (!strcmp(c->name, "inspect") && o->dims.n)
     return complain(c, "--dim", "must be given with a model", "a module");
   return !o->dims.n || check_dims(c, o);

@@ -78,7 +78,7 @@ static kiln_verify_options verify_options_make(const options *o, verify_state *s
                                .seed = (uint64_t)o->seed,
                                .rtol = o->rtol,
                                .atol = o->atol,
-                               .reproducer_dir = o->reproducer ? o->reproducer : "kiln-reproducer",
+                               .reproducer_dir = o->reproducer,
                                .on_result = on_result,
                                .user = state,
                                .simulate = simulates(o)};

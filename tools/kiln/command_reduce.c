@@ -172,7 +172,7 @@ static void known_free(known *k) {
 }
 
 int command_reduce(const options *o) {
-  const char *out = o->out ? o->out : "reduced.onnx";
+  const char *out = o->out;
   char trial[4096];
   if ((size_t)snprintf(trial, sizeof trial, "%s.trial.onnx", out) >= sizeof trial) {
     fprintf(stderr, "kiln reduce: error: -o: must be a shorter path\n");

@@ -431,9 +431,10 @@ static int run_test(const char *dir, const options *o, keeping *kept) {
   t->o = o;
   t->kept = kept;
   const test_kind kind = test_kind_of(dir);
-  t->is_judged = o->rtol < 0 && o->atol <= 0;
+  const bool has_rtol = option_is_given(o, offsetof(options, rtol));
+  t->is_judged = !has_rtol && o->atol <= 0;
   t->is_excepted = kind.atol > 0;
-  t->rtol = o->rtol < 0 ? official_rtol : o->rtol;
+  t->rtol = has_rtol ? o->rtol : official_rtol;
   t->atol = o->atol > 0 ? o->atol : kind.atol > 0 ? kind.atol : official_atol;
   snprintf(t->model_path, sizeof t->model_path, "%s/model.onnx", dir);
   int result = read_model(t) ? PASSED : FAILED;

@@ -64,16 +64,21 @@ static bool is_same_file(const char *a, const char *b) {
          x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-static const char *file_of(const char *text) { return text + name_length(text) + 1; }
+// The file that value |i| of an option names; NULL behind the last, and for what is not read.
+static const char *file_read(const options *o, const option_row *r, int i) {
+  const char *text = option_text(o, r, i);
+  if (!text || (r->values.form != FORM_READ && r->values.form != FORM_NAMED_FILE)) return NULL;
+  return r->values.form == FORM_READ ? text : text + name_length(text) + 1;
+}
 
 static bool is_input_of(const options *o, const char *path) {
-  const char *const single[] = {o->inputs_npz, o->schedule, o->orchestration};
   bool is = false;
-  for (size_t i = 0; i < sizeof single / sizeof *single; i++) is |= is_same_file(path, single[i]);
   for (int i = 0; i < o->args.n; i++) is |= is_same_file(path, o->args.at[i]);
-  for (int i = 0; i < o->op_files.n; i++) is |= is_same_file(path, o->op_files.at[i]);
-  for (int i = 0; i < o->inputs.n; i++) is |= is_same_file(path, file_of(o->inputs.at[i]));
-  for (int i = 0; i < o->expects.n; i++) is |= is_same_file(path, file_of(o->expects.at[i]));
+  for (int i = 0; i < N_OPTION_ROWS; i++) {
+    const char *file;
+    for (int k = 0; o->given[i] && (file = file_read(o, &option_rows[i], k)) != NULL; k++)
+      is |= is_same_file(path, file);
+  }
   return is;
 }
 
@@ -83,10 +88,13 @@ bool may_write(const options *o, const kiln_model *model, const char *path) {
   return false;
 }
 
-bool outputs_spare_inputs(const options *o) {
-  const char *const written[] = {o->out, o->json, o->trace, o->outputs_npz};
-  for (size_t i = 0; i < sizeof written / sizeof *written; i++)
-    if (!may_write(o, NULL, written[i])) return false;
+bool outputs_spare_inputs(const command *c, const options *o) {
+  for (int i = 0; i < N_OPTION_ROWS; i++) {
+    const option_row *r = &option_rows[i];
+    if (r->values.form == FORM_WRITTEN && option_is_of(r, c) &&
+        !may_write(o, NULL, option_text(o, r, 0)))
+      return false;
+  }
   return true;
 }
 

@@ -6,66 +6,12 @@
 #define KILN_TOOL_H
 
 #include "kiln/compile.h"
+#include "options.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 
-enum { EXIT_RIGHT = 0, EXIT_WRONG = 1, EXIT_USAGE = 2, MAX_VALUES = 256 };
-
-// Values of a repeated option; pointers into argv.
-typedef struct values {
-  int n;
-  const char *at[MAX_VALUES];
-} values;
-
-// All options of all commands; each command's table says which it takes.
-typedef struct options {
-  values args, overridable, dims, shapes, inputs, expects, op_files, why, without_rules, with_rules;
-  const char *out, *dump, *dump_dir, *inputs_npz, *outputs_npz, *output_dir, *fill, *json, *trace,
-      *glob, *reproducer, *entry, *schedule, *scheduler, *target, *dtype, *emit, *kernel,
-      *tuned_for, *tuned, *orchestration, *backends, *match;
-  int64_t memory_limit, solver_nodes, threads, device, iterations, warmup, seed, jobs, spin, search,
-      tune;
-  char *const *rest; // what stands behind "--", NULL behind the last; NULL: nothing
-  double rtol, atol, weight_growth, tune_seconds;
-  const char *given[64]; // names of the options on the command line
-  int n_given;
-  bool time_passes, bench, profile, verbose, reference, read_only, no_cache, no_winograd,
-      no_connect, no_beside, clamp_indices, orchestrate, measure, show, no_spin, list, clear,
-      in_process, by_category;
-} options;
-
-typedef enum option_kind {
-  OPTION_TEXT,
-  OPTION_TEXTS,
-  OPTION_PAIR, // two values, into a values
-  OPTION_INT,
-  OPTION_REAL,
-  OPTION_FLAG
-} option_kind;
-typedef struct option_row {
-  const char *name; // "--threads"
-  option_kind kind;
-  size_t offset;     // in struct options
-  const char *value; // "N"; NULL for flags
-  const char *help;
-} option_row;
-
-typedef struct command {
-  const char *name, *synopsis, *help;
-  const option_row *options;
-  int min_args, max_args; // positional
-  int (*run)(const options *o);
-  bool takes_rest; // "-- COMMAND..."
-} command;
-
-// Parses and checks argv; prints what is wrong and returns false.
-bool options_parse(const command *c, int argc, char **argv, options *out);
-// The length of NAME in NAME=VALUE (the last '=' counts); 0 when |text| is none.
-size_t name_length(const char *text);
-// NAME=VALUE of |v| with this name: VALUE, or NULL.
-const char *values_find(const values *v, const char *name);
-void command_help(const command *c, FILE *to);
+enum { EXIT_RIGHT = 0, EXIT_WRONG = 1, EXIT_USAGE = 2 };
 
 int command_compile(const options *o);
 int command_run(const options *o);
@@ -83,6 +29,7 @@ int command_device(const options *o);
 int command_test(const options *o);
 int command_operators(const options *o);
 int command_version(const options *o);
+int command_help(const options *o);
 
 // --- loading (load.c)
 
@@ -157,8 +104,8 @@ void output_file_name(const kiln_module *m, size_t i, char out[OUTPUT_NAME_ROOM]
 // Whether |path| is none of the files that the options name, or that |model|, which may be NULL, was read from; false
 // after a message. NULL may be written.
 bool may_write(const options *o, const kiln_model *model, const char *path);
-bool outputs_spare_inputs(
-    const options *o); // the same of all options that name a file to be written
+// The same of all options of the command that name a file to be written.
+bool outputs_spare_inputs(const command *c, const options *o);
 // Writes all of |text|, which is a |what|, to the file, or to stdout if |path| is NULL; false after a message.
 bool write_text(const char *path, const char *what, const char *text);
 // Closes stdout: the exit code of a command whose work ended with |code|.

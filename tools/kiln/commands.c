@@ -1,0 +1,87 @@
+// The tables: every command, and every option of any (options.def).
+#include "kiln.h"
+
+#include <math.h>
+#include <string.h>
+
+// clang-format off
+const command commands[] = {
+    {"compile", "MODEL(.onnx|.tc) -o OUT", "compile a model to a module that libkiln_rt loads",
+     ".onnx|.tc", 1, 1, command_compile, false},
+    {"run", "MODEL(.onnx|.tc) or MODULE", "run a model once",
+     ".onnx|.tc|.so|.kmod", 1, 1, command_run, false},
+    {"tc", "FILE.tc", "compile a definition and run it once",
+     ".tc", 1, 1, command_tc, false},
+    {"bench", "MODEL(.onnx|.tc) or MODULE", "time a model",
+     ".onnx|.tc|.so|.kmod", 1, 1, command_bench, false},
+    {"verify", "MODEL(.onnx|.tc)",
+     "check every kernel against the reference interpreter; of a .tc file every definition",
+     ".onnx|.tc", 1, 1, command_verify, false},
+    {"check", "MODEL(.onnx|.tc)", "list every node that cannot be compiled",
+     ".onnx|.tc", 1, 1, command_check, false},
+    {"inspect", "MODEL(.onnx|.tc) or MODULE", "print what a model or a module is",
+     ".onnx|.tc|.so|.kmod", 1, 1, command_inspect, false},
+    {"explain", "MODEL(.onnx|.tc)", "print how a model's kernels are scheduled, and why",
+     ".onnx|.tc", 1, 1, command_explain, false},
+    {"orchestrate", "MODEL(.onnx|.tc)",
+     "choose a model's kernels by a binary program, and print them",
+     ".onnx|.tc", 1, 1, command_orchestrate, false},
+    {"reduce", "MODEL.onnx -- COMMAND...",
+     "find the smallest model for which COMMAND, with {} for its path, fails as for MODEL",
+     ".onnx", 1, 1, command_reduce, true},
+    {"cache", "", "what compiling and tuning keep on disk",
+     NULL, 0, 0, command_cache, false},
+    {"test", "DIR...", "run tests in the ONNX backend-test layout",
+     "/", 1, MAX_VALUES, command_test, false},
+    {"device", "", "measure this machine for the scheduler, or show its figures",
+     NULL, 0, 0, command_device, false},
+    {"operators", "", "list the operators: domain, name, opsets, file",
+     NULL, 0, 0, command_operators, false},
+    {"version", "", "print the version, the ONNX versions understood and the host",
+     NULL, 0, 0, command_version, false},
+    {"help", "[COMMAND]", "list the commands, or the options of one",
+     NULL, 0, 1, command_help, false},
+    {0}};
+#define ANY                 {FORM_ANY, NULL, 0, 0}
+#define ONE_OF(words)       {FORM_WORD, words, 0, 0}
+#define SOME_OF(words)      {FORM_WORDS, words, 0, 0}
+#define SUCH_AS(words)      {FORM_HINT, words, 0, 0}
+#define SOME_SUCH_AS(words) {FORM_HINTS, words, 0, 0}
+#define FROM(least, most)   {FORM_NUMBER, NULL, least, most}
+#define READS(ends)         {FORM_READ, ends, 0, 0}
+#define WRITES(ends)        {FORM_WRITTEN, ends, 0, 0}
+#define NAMED_FILE(ends)    {FORM_NAMED_FILE, ends, 0, 0}
+#define FOLDER              {FORM_FOLDER, NULL, 0, 0}
+
+const option_row option_rows[N_OPTION_ROWS] = {
+#define GROUP(title) {.kind = OPTION_GROUP, .commands = "", .help = title},
+#define AGAIN(kind, field, ...) {kind, offsetof(options, field), __VA_ARGS__},
+#define TEXT(...) AGAIN(OPTION_TEXT, __VA_ARGS__)
+#define TEXTS(...) AGAIN(OPTION_TEXTS, __VA_ARGS__)
+#define PAIR(...) AGAIN(OPTION_PAIR, __VA_ARGS__)
+#define INT(...) AGAIN(OPTION_INT, __VA_ARGS__)
+#define REAL(...) AGAIN(OPTION_REAL, __VA_ARGS__)
+#define FLAG(...) AGAIN(OPTION_FLAG, __VA_ARGS__)
+#include "options.def"
+};
+// clang-format on
+
+const command *command_find(const char *name) {
+  for (const command *c = commands; c->name; c++)
+    if (!strcmp(c->name, name)) return c;
+  return NULL;
+}
+
+bool has_word(const char *list, char separator, const char *word, size_t length) {
+  while (*list) {
+    const char *end = strchr(list, separator);
+    const size_t n = end ? (size_t)(end - list) : strlen(list);
+    if (n == length && !strncmp(list, word, n)) return true;
+    list += n + (end != NULL);
+  }
+  return false;
+}
+
+bool option_is_of(const option_row *r, const command *c) {
+  return has_word(r->commands, ' ', c->name, strlen(c->name));
+}
