@@ -8,8 +8,9 @@
 #   make fuzz-graphs  RUNS (1000) random valid models against ONNX Runtime and the interpreter, from SEED (1)
 #   make fuzz-notation  RUNS (1000) random definitions under random schedules against the interpreter, from SEED (1)
 #   make bench   Kiln against its peers        make format clang-format on all sources
-#   make docs    docs/operators.md, from a run of ONNX's node tests
-.PHONY: all deps demo test test-long test-all asan tsan fuzz fuzz-graphs fuzz-notation bench docs format clean
+#   make docs    docs/operators.md, from a run of ONNX's node tests, and docs/guide/cli.md
+#   make install what a build made, to PREFIX (/usr/local)
+.PHONY: all deps install demo test test-long test-all asan tsan fuzz fuzz-graphs fuzz-notation bench docs format clean
 VENV := .venv/.done
 NODE_TESTS := /usr/share/libonnx-testdata/data/node
 WEIGHTS := build/models
@@ -77,6 +78,11 @@ docs: all $(VENV)
 	@build/kiln test build/nodes_newest --json build/nodes_newest.json | tail -1
 	@build/kiln test $(NODE_TESTS) --json build/nodes.json | tail -1
 	@.venv/bin/python tools/operators_doc.py build/kiln build/nodes_newest.json build/nodes.json
+	@build/kiln help --format=markdown >docs/guide/cli.md
+
+install: PREFIX ?= /usr/local
+install: all
+	@cmake --install build --prefix $(PREFIX)
 
 format:
 	@git ls-files '*.c' '*.h' | xargs clang-format -i

@@ -82,6 +82,11 @@ if(TARGET kiln_tool)
             --runs 60 --seed 1 --library $<TARGET_FILE:kiln_lib> --out ${CMAKE_BINARY_DIR}/fuzz ${asan_first})
   kiln_test(reduce 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/cli/reduce.py $0" $<TARGET_FILE:kiln_tool>)
   kiln_test(modules 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/cli/modules.py $0" $<TARGET_FILE:kiln_tool>)
+  kiln_test(options 60 ${Python3_EXECUTABLE} test/cli/options.py $<TARGET_FILE:kiln_tool>)
+  if(NOT KILN_SANITIZE) # whose library a program must be linked with
+    kiln_test(install 60 ${Python3_EXECUTABLE} test/cli/install.py ${CMAKE_COMMAND} ${CMAKE_BINARY_DIR}
+              /usr/share/libonnx-testdata/data/node/test_add/model.onnx)
+  endif()
   kiln_test(travel 600 ${Python3_EXECUTABLE} test/cli/travel.py $<TARGET_FILE:kiln_tool>)
   kiln_test(codes_oracle 300 ${Python3_EXECUTABLE} test/oracle/codes.py $<TARGET_FILE:kiln_tool>)
   kiln_test(operators_doc 60 ${Python3_EXECUTABLE} tools/operators_doc.py --check $<TARGET_FILE:kiln_tool>)

@@ -274,14 +274,6 @@ void print_zsh(FILE *to) {
 
 // --- fish ---
 
-static void print_fish_files(const char *ends, FILE *to) {
-  if (ends && !strcmp(ends, "/")) fputs("(__fish_complete_directories)", to);
-  if (!has_ends(ends)) return;
-  fputs("(__fish_complete_suffix ", to);
-  print_list(ends, " ", to);
-  fputc(')', to);
-}
-
 static void print_fish_value(const option_row *r, FILE *to) {
   const char *words = r->values.words;
   switch (r->values.form) {
@@ -328,9 +320,8 @@ static void print_fish_command(const command *c, FILE *to) {
   fprintf(to, "complete -c kiln -n __fish_use_subcommand -a %s", c->name);
   print_fish_text(c->help, to);
   if (!c->files) return;
-  fprintf(to, "complete -c kiln -n '__fish_seen_subcommand_from %s' -k -a '", c->name);
-  print_fish_files(c->files, to);
-  fputs("'\n", to);
+  fprintf(to, "complete -c kiln -n '__fish_seen_subcommand_from %s' %s\n", c->name,
+          strcmp(c->files, "/") ? "-F" : "-a '(__fish_complete_directories)'");
 }
 
 void print_fish(FILE *to) {

@@ -1,6 +1,7 @@
 // The tables as pages: kiln(1) for man, docs/guide/cli.md.
 #include "kiln.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,6 +54,13 @@ static void print_commands(const option_row *r, FILE *to) {
   print_words(names, ' ', "and", to);
 }
 
+// A sentence begins with a capital.
+static void print_capital(const char *text, void (*print)(const char *text, FILE *to), FILE *to) {
+  const char first[] = {(char)toupper((unsigned char)*text), 0};
+  print(first, to);
+  print(text + 1, to);
+}
+
 // --- man ---
 
 // Roff's own characters are written so that they stand for themselves.
@@ -97,8 +105,8 @@ static void print_entries(const entry *e, FILE *to) {
 static void print_roff_commands(FILE *to) {
   for (const command *c = commands; c->name; c++) {
     print_term(c->name, c->synopsis, to);
-    print_roff(c->help, to);
-    if (takes_options(c)) fputs(".\n.br\nOptions:", to);
+    print_capital(c->help, print_roff, to);
+    fputs(takes_options(c) ? ".\n.br\nOptions:" : ".", to);
     for (int i = 0; i < N_OPTION_ROWS; i++) {
       if (!option_is_of(&option_rows[i], c)) continue;
       fputc(' ', to);
@@ -160,7 +168,7 @@ static void print_marked_commands(FILE *to) {
     bool is_first = true;
     fprintf(to, "\n### kiln %s\n\n    kiln %s%s%s%s\n\n", c->name, c->name, *c->synopsis ? " " : "",
             c->synopsis, takes_options(c) ? " [OPTION]..." : "");
-    print_marked(c->help, to);
+    print_capital(c->help, print_marked, to);
     fputs(".\n", to);
     for (int i = 0; i < N_OPTION_ROWS; i++) {
       if (!option_is_of(&option_rows[i], c)) continue;
