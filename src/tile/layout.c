@@ -90,7 +90,7 @@ static bool is_conv(const kiln_program *p, const kiln_stmt *s, const kiln_expr *
 // Whether |s| is a convolution of tokens: images whose channels lie behind pixels that are one axis.
 static bool is_conv_of_tokens(const kiln_program *p, const kiln_stmt *s) {
   const kiln_expr *w = NULL, *x = NULL;
-  if (!is_weighted(p, s, &w, &x)) return false;
+  if (!is_weighted(p, s, &w, &x) || x->n_args == 0) return false;
   for (int d = 0; d < s->n_space; d++)
     if (uses_any(s, d == 1 ? x : w, d, d + 1)) return false;
   const kiln_expr *last = x->args[x->n_args - 1];
