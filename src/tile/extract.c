@@ -842,8 +842,18 @@ static void find_strides(const extraction *x, member *m, const kiln_stmt *c) {
   else (void)kiln_tile_strides_along(x->p->tensors.data[c->out], t, m->strides); // there are some
 }
 
-// A map that reads its contraction through a reshape runs over the contraction's dims instead;
-// returns the new statement.
+// A load of what the statement |argument| computes, with that statement's own dims as its index.
+static const kiln_expr *load_own(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  const kiln_stmt *c = argument;
+  if (e->kind != KILN_EXPR_LOAD || e->u.tensor != c->out) return NULL;
+  const kiln_expr *index[KILN_MAX_RANK];
+  for (int k = 0; k < e->n_args; k++) index[k] = kiln_stmt_var(cx, c, k);
+  return kiln_expr_with_args(cx, e, index);
+}
+
+// A map that reads its contraction through a reshape runs over the contraction's dims instead, and
+// so loads the element that these name: the group has one such load, of the map's own element
+// (`renumbers`), whatever form its index has. Returns the new statement.
 static const kiln_stmt *redomain(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *root,
                                  const kiln_stmt *c) {
   kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, root);
@@ -871,7 +881,8 @@ static const kiln_stmt *redomain(kiln_ctx *cx, const kiln_program *p, const kiln
     *s = *root;
     s->n_space = c->n_space;
     s->dims = c->dims;
-    s->body = kiln_simplify(cx, kiln_expr_substitute(cx, root->body, out->rank, vars, index), &r);
+    const kiln_expr *body = kiln_expr_substitute(cx, root->body, out->rank, vars, index);
+    s->body = kiln_simplify(cx, kiln_expr_replace(cx, body, load_own, (void *)c), &r);
     return s;
   }
   return root;
