@@ -228,19 +228,22 @@ static const kiln_expr *read_held(kiln_ctx *cx, const kiln_expr *e, void *argume
   return NULL;
 }
 
+// The term of a sum that a thread's step takes: the threads' rows are neighbours.
+static const kiln_expr *term_of(making *w) {
+  kiln_ctx *cx = w->cx;
+  const kiln_moment *f = &w->form;
+  const kiln_expr *step = kiln_add(cx, kiln_mul(cx, kiln_var(cx, w->part), kiln_int(cx, f->steps)),
+                                   kiln_var(cx, w->step));
+  return kiln_add(cx, kiln_mul(cx, step, kiln_int(cx, f->rows)), kiln_var(cx, w->row));
+}
+
 // The statements that hold what |e| reads along the sums, for each the first time.
 static void hold(making *w, const kiln_stmt *of, const kiln_expr *e) {
   kiln_ctx *cx = w->cx;
   const kiln_moment *f = &w->form;
   const kiln_symbol names[] = {w->part, w->row, w->step}, r = of->dims[of->n_space].name;
   const int64_t extents[] = {f->parts, f->rows, f->steps};
-  const kiln_expr *at =
-      kiln_add(cx,
-               kiln_mul(cx,
-                        kiln_add(cx, kiln_mul(cx, kiln_var(cx, w->part), kiln_int(cx, f->steps)),
-                                 kiln_var(cx, w->step)),
-                        kiln_int(cx, f->rows)),
-               kiln_var(cx, w->row));
+  const kiln_expr *at = term_of(w);
   const kiln_loads loads = kiln_loads_of(cx, &cx->scratch, e);
   for (int i = 0; i < loads.n; i++) {
     if (!kiln_expr_uses(loads.data[i], r) || read_held(cx, loads.data[i], w)) continue;
@@ -261,12 +264,14 @@ static int add_which(making *w, const kiln_expr *u, int of) {
   return k;
 }
 
-// Numbers what is added up; terms are the same where they are the same expression of what is held.
+// Numbers what is added up; terms are the same where they are the same expression of what is held,
+// and of the term's number, on which a condition may depend.
 static void number_sums(making *w) {
   for (int i = 0; i < w->n; i++) {
     sum *z = &w->sums[i];
     hold(w, z->s, z->u);
-    const kiln_expr *u = kiln_expr_replace(w->cx, z->u, read_held, w);
+    const kiln_expr *at = term_of(w), *held = kiln_expr_replace(w->cx, z->u, read_held, w),
+                    *u = kiln_expr_substitute(w->cx, held, 1, &z->s->dims[z->s->n_space].name, &at);
     z->which = add_which(w, u, -1);
     if (z->around) z->square = add_which(w, u, z->which);
   }
