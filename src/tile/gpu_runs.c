@@ -32,12 +32,9 @@ static kiln_symbol loop_of(runs *n, const kiln_stmt *s, const char *part, int d)
 
 static bool find(kiln_lowering *w, runs *out) {
   *out = (runs){.w = w};
-  if (!kiln_window_is(w->cx, w->p, &out->of) || w->root->n_reduce || out->of.n != 1) return false;
+  if (!kiln_window_is(w->cx, w->p, &out->of) || out->of.n != 1) return false;
   const kiln_stmt *t = out->of.t;
-  if (t->n_space != w->root->n_space || t->n_reduce != 1 || out->of.dims[0].stride != 1)
-    return false;
-  for (int d = 0; d < w->root->n_space; d++)
-    if (t->dims[d].name != w->root->dims[d].name) return false;
+  if (t->n_reduce != 1 || out->of.dims[0].stride != 1) return false;
   out->last = w->root->n_space - 1;
   out->pixel = out->of.dims[0].dim;
   out->taps = kiln_lowering_extent(t, t->n_space);

@@ -15,15 +15,19 @@ typedef struct making {
 
 static int64_t extent_of(const kiln_stmt *s, int d) { return kiln_dim_extent(&s->dims[d]); }
 
+// Whether |s| is a map over the result's dims of the sum |t|.
+static bool finishes(const kiln_stmt *s, const kiln_stmt *t) {
+  if (s->n_reduce || s->guard || s->init || s->n_space != t->n_space) return false;
+  for (int d = 0; d < s->n_space; d++)
+    if (s->dims[d].name != t->dims[d].name) return false;
+  return true;
+}
+
 bool kiln_window_sum(const kiln_program *p, kiln_stmt **out) {
   kiln_stmt *t = p->stmts.data[0];
   if (p->stmts.n < 2 || t->n_reduce == 0 || t->guard || t->init || t->n_space == 0) return false;
-  for (int i = 1; i < p->stmts.n; i++) {
-    const kiln_stmt *s = p->stmts.data[i];
-    if (s->n_reduce || s->guard || s->init || s->n_space != t->n_space) return false;
-    for (int d = 0; d < s->n_space; d++)
-      if (s->dims[d].name != t->dims[d].name) return false;
-  }
+  for (int i = 1; i < p->stmts.n; i++)
+    if (!finishes(p->stmts.data[i], t)) return false;
   *out = t;
   return true;
 }
@@ -267,6 +271,8 @@ bool kiln_window_is(kiln_ctx *cx, const kiln_program *p, kiln_window *out) {
   while (t < p->stmts.n && p->stmts.data[t]->n_reduce == 0) t++;
   if (t == 0 || t > 2 || t + 1 >= p->stmts.n) return false;
   out->t = p->stmts.data[t];
+  for (int i = t + 1; i < p->stmts.n; i++)
+    if (!finishes(p->stmts.data[i], out->t)) return false;
   const kiln_loads loads = kiln_loads_of(cx, &cx->scratch, out->t->body);
   for (int i = 0; i < loads.n; i++) {
     const kiln_stmt *s = written_before(p, loads.data[i], t);

@@ -32,10 +32,7 @@ static kiln_symbol loop_of(windows *n, const kiln_stmt *s, const char *part, int
 
 static bool find(kiln_lowering *w, windows *out) {
   *out = (windows){.w = w, .row = -1};
-  if (!kiln_window_is(w->cx, w->p, &out->of) || w->root->n_reduce) return false;
-  if (out->of.t->n_space != w->root->n_space) return false; // it finishes something else
-  for (int d = 0; d < w->root->n_space; d++)
-    if (out->of.t->dims[d].name != w->root->dims[d].name) return false;
+  if (!kiln_window_is(w->cx, w->p, &out->of)) return false;
   out->last = w->root->n_space - 1;
   out->pixel = out->of.dims[out->of.n - 1].dim;
   if (out->of.n > 1) out->row = out->of.dims[out->of.n - 2].dim;
