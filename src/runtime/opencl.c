@@ -258,7 +258,8 @@ static kiln_status load(kiln_gpu_context *base, const void *code, uint64_t bytes
   *out = NULL;
   void *program = c->f.create_program(c->cl, 1, &source, &length, &e);
   if (e != 0) return check(what, e, diag);
-  e = c->f.build(program, 1, &c->device, "-cl-std=CL2.0", NULL, NULL);
+  // The version that every device compiles: one of OpenCL 3.0 need not know 2.0.
+  e = c->f.build(program, 1, &c->device, "-cl-std=CL1.2", NULL, NULL);
   if (e == 0) {
     *out = program;
     return KILN_OK;
