@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Random valid ONNX graphs, compiled in every way and compared with ONNX Runtime and with the interpreter (docs/correctness.md).
 
-usage: graphs.py [-n RUNS] [--seconds S] [--seed SEED] [--library FILE] [--options NAME,...] [--out DIR] [--graph N] [--sanitizer LIBRARY]
+usage: graphs.py [-n RUNS] [--seconds S] [--seed SEED] [--library FILE] [--options NAME,...] [--emit] [--out DIR] [--graph N] [--sanitizer LIBRARY]
 A graph is made of SEED and its number alone. Exit code 1: something was wrong.
 """
 import argparse
@@ -34,6 +34,7 @@ WAYS = {  # the options of a compilation; of "ranges" the dimension keeps its ra
     "cuda": {"target": "cuda"}, "cuda-f16": {"target": "cuda", "dtype": "f16"}}
 ASKED_FOR = ("default", "cuda", "cuda-f16")  # not taken in turn: the first always is, the others need a GPU
 HALF_WAYS = ("sim-f16", "cuda-f16")
+TEXTS = {"opencl": "opencl", "cuda": "cuda"}  # what a target's kernels are emitted as; elsewhere they are loops
 FLAGS = {"threads": "--threads={}", "orchestrate": "--orchestrate", "no_winograd": "--no-winograd", "no_connect": "--no-connect", "tune": "--tune={}",
          "target": "--target={}", "dtype": "--dtype={}"}
 OPSETS = [9, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23]
@@ -148,8 +149,15 @@ class Fuzzer:
         if part.g.sizes[0] is not None and way != "ranges":
             options["dims"] = {"b": SIZES[0]}
             feeds = feeds[:1]
-        result = self.worker.run({"model": part.model().SerializeToString(), "options": options, "inputs": feeds,
-                                  "reference": way in ("default", "threads1") and part.g.sizes[0] is None})
+        job = {"model": part.model().SerializeToString(), "options": options}
+        if self.a.emit:
+            target = options.get("target", "").removeprefix("sim:").split(":")[0]
+            job["emit"] = TEXTS.get(target, "loop")
+            if target == "cuda":
+                job["options"]["target"] = "cuda:sm_90a"
+        else:
+            job |= {"inputs": feeds, "reference": way in ("default", "threads1") and part.g.sizes[0] is None}
+        result = self.worker.run(job)
         self.count[f"{way} {result['status']}"] += 1
         self.seconds += result.get("seconds", 0)
         status = result["status"]
@@ -163,7 +171,7 @@ class Fuzzer:
         if status != "OK":
             self.refused[f"{way}: {result['step']}: {status}: {refusal(result)}"] += 1
             return None
-        return self.judge(part, way, result, seed)
+        return None if self.a.emit else self.judge(part, way, result, seed)
 
     def judge(self, part, way, result, seed):
         units, map_steps = HALVES if way in HALF_WAYS else UNIT, 6 if way == "opencl" else 3  # OpenCL's own functions are less exact
@@ -284,6 +292,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--library", dest="built", default=str(ROOT / "build" / "libkiln.so"))
     parser.add_argument("--options", default="", help="ways that every graph is compiled in; else default and one other in turn")
+    parser.add_argument("--emit", action="store_true", help="only schedule the graphs and emit their kernels: crashes, hangs and internal errors are found in many times as many")
     parser.add_argument("--out", default=str(ROOT / "build" / "fuzz"))
     parser.add_argument("--graph", type=int)
     parser.add_argument("--first", type=int, default=0)
