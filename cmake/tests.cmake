@@ -68,6 +68,7 @@ if(TARGET kiln_tool)
   kiln_test(expected 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/expected.py $0" $<TARGET_FILE:kiln_tool>)
   kiln_test(empty 600 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/empty.py $0" $<TARGET_FILE:kiln_tool>)
   kiln_test(reach 600 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/reach.py $0" $<TARGET_FILE:kiln_tool>)
+  kiln_test(views 600 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/views.py $0" $<TARGET_FILE:kiln_tool>)
   kiln_test(quantized 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/quantized.py $0" $<TARGET_FILE:kiln_tool>)
   kiln_test(dynamic 600 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/dynamic.py $0" $<TARGET_FILE:kiln_tool>)
   if(KILN_SANITIZE) # what Python keeps is no leak of ours, nor are 77 bytes of what OpenCL opens and closes
