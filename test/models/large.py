@@ -9,6 +9,7 @@ recursion along a graph would fill, one of 1 MiB.
 """
 import pathlib
 import random
+import re
 import resource
 import subprocess
 import sys
@@ -28,6 +29,7 @@ UNARY = {"Neg": numpy.negative, "Abs": numpy.abs, "Relu": lambda x: numpy.maximu
 BINARY = {"Max": numpy.maximum, "Min": numpy.minimum, "Add": numpy.add, "Sub": numpy.subtract, "Mul": numpy.multiply}
 CASES = {}
 KERNELS = {"uneven": 9, "concat": 2}  # different ones, at most: a copy for each shape
+DIVISIONS = {"turned_kinds": 100}  # in lanes, at most: of some 600 that offsets would take
 
 
 class Graph:
@@ -219,6 +221,34 @@ def very_many_kernels(_):
     return g, g.node("Concat", x, numpy.concatenate([g.values[part] for part in x], 1), axis=1)
 
 
+@case
+def turned_kinds(_):
+    """Short kernels of several types that read at offsets of their own in each lane, some of them behind a pad."""
+    g, made, parts = begin((360,)), random.Random(11), []
+    for i in range(300):
+        shape = [made.randrange(1, 8) for _ in range(3)]
+        n, perm, at = numpy.prod(shape), made.sample(range(3), 3), made.randrange(18)
+        ends = [g.constant(numpy.array([k])) for k in (at, at + n, 0, 1)]
+        x = g.node("Slice", ["x0", ends[0], ends[1], ends[2]], g.values["x0"][at:at + n])
+        x = cast(g, x, ("float32", "float64", "int32", "int64", "float16", "bool")[i % 6])
+        x = reshaped(g, x, shape)
+        if i % 4 == 0:
+            x = g.node("Pad", [cast(g, x, "float32"), g.constant(numpy.array([0, 0, 0, 0, 0, i % 3]))],
+                       numpy.pad(g.values[x].astype(F32), ((0, 0), (0, 0), (0, i % 3))))
+        x = g.node("Transpose", [x], g.values[x].transpose(perm), perm=perm)
+        parts.append(g.unary("Neg", cast(g, reshaped(g, x, [-1]), "float32")))
+    return g, g.node("Concat", parts, numpy.concatenate([g.values[x] for x in parts]), axis=0)
+
+
+def cast(g, x, name):
+    to = helper.np_dtype_to_tensor_dtype(numpy.dtype(name))
+    return g.node("Cast", [x], g.values[x].astype(name), to=to)
+
+
+def reshaped(g, x, shape):
+    return g.node("Reshape", [x, g.constant(numpy.array(shape))], g.values[x].reshape(shape))
+
+
 def leaky(n):
     g, parts = begin((4, 8)), []
     for i in range(n):
@@ -305,6 +335,10 @@ def check(kiln, name, folder):
         why = run(kiln, "compile", path, "--dump=schedule", "--dump-dir", folder, "--no-cache", "-o", folder / "m.so")
         kernels = (folder / "schedule.txt").read_text().count("\nkernel ") + 1
         why = why or ("" if kernels <= KERNELS[name] else f"{kernels} kernels, not {KERNELS[name]} at most")
+    if name in DIVISIONS:
+        why = why or run(kiln, "compile", path, "--dump=llvm", "--dump-dir", folder, "--no-cache", "-o", folder / "m.so")
+        divisions = len(re.findall(r"= [us](?:div|rem) <", (folder / "llvm.txt").read_text()))
+        why = why or ("" if divisions <= DIVISIONS[name] else f"{divisions} divisions in lanes, not {DIVISIONS[name]} at most")
     small = name in ("fibonacci", "codes", "sum", "every_way")
     for words in (("explain", path), ("compile", path, "--dump=prim,loop,schedule,c", "--no-cache", "-o", folder / "m.so")) if small else ():
         why = why or run(kiln, *words)

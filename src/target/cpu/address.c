@@ -191,8 +191,8 @@ static LLVMValueRef pointer_step(kiln_emit *e, LLVMTypeRef type, LLVMValueRef fr
 }
 
 // Uniform terms from the outermost frame inwards, then those that must be computed in place.
-static LLVMValueRef pointer_of(kiln_emit *e, LLVMTypeRef type, LLVMValueRef base,
-                               const kiln_split_form *f) {
+LLVMValueRef kiln_cpu_pointer(kiln_emit *e, LLVMTypeRef type, LLVMValueRef base,
+                              const kiln_split_form *f) {
   LLVMValueRef p = base;
   for (int frame = 0; frame < e->frames.n; frame++) {
     for (int i = 0; i < f->uniform.n; i++) {
@@ -222,6 +222,7 @@ static kiln_form *form_of(kiln_emit *e, const void *key, int buffer,
 
 static kiln_lanes index_lanes(kiln_emit *e, const kiln_split_form *f) {
   kiln_lanes sum = {kiln_cpu_lane_ids(e, e->m->i64, e->lanes, 0, f->lane), e->lanes, false};
+  if (kiln_cpu_table(e, f, &sum)) return sum;
   for (int i = 0; i < f->varying.n; i++) {
     const kiln_form_term *t = &f->varying.data[i];
     kiln_lanes v = kiln_cpu_widen(e, kiln_cpu_eval(e, t->atom));
@@ -237,7 +238,8 @@ kiln_address kiln_cpu_address(kiln_emit *e, const void *key, int buffer,
   const kiln_buffer *b = e->loops->buffers.data[buffer];
   LLVMTypeRef type = kiln_cpu_memory_type(e->m, b->dtype);
   const kiln_split_form f = kiln_cpu_form_split(e, form_of(e, key, buffer, index));
-  kiln_address a = {.pointer = pointer_of(e, type, e->base[buffer], &f), .lane_stride = f.lane};
+  kiln_address a = {.pointer = kiln_cpu_pointer(e, type, e->base[buffer], &f),
+                    .lane_stride = f.lane};
   if (f.constant != 0) {
     LLVMValueRef constant = kiln_cpu_const_int(e->m->i64, f.constant);
     a.pointer = LLVMBuildGEP2(e->b, type, a.pointer, &constant, 1, "");

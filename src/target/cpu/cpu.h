@@ -3,8 +3,8 @@
 // machine.c   the machine this process runs on; named.c: other machines; needs.c: what code needs of one
 // copy.c      a kernel into the context of a compile worker
 // emit.c      values, types, scopes of variables
-// address.c   affine addresses, the pointers they need
-// memory.c    loads and stores of scalars and lanes
+// address.c   affine addresses, the pointers they need; table.c: offsets that are constants
+// memory.c    loads and stores of scalars and lanes; gather.c: gathers by an instruction
 // expr.c      expressions; integer.c, cast.c, half.c: their integer operators and conversions
 // math.c      exp, log, tanh, erf in f32 lanes; math_wide.c: those computed in f64 lanes
 // libm.c      the rare functions, one lane at a time
@@ -43,6 +43,7 @@ typedef struct kiln_cpu_module {
   LLVMBuilderRef builder;
   LLVMTypeRef i1, i8, i16, i32, i64, f16, bf16, f32, f64, ptr, none;
   LLVMValueRef zeros; // what guarded loads read instead; made on first use
+  kiln_map tables;    // contents to tables of offsets
   bool has_many;      // kernels: functions that a short one computes are the module's, too
   bool is_quick;      // it is not optimised
   unsigned md_scope, md_noalias;
@@ -171,10 +172,17 @@ typedef struct kiln_split_form {
 } kiln_split_form;
 kiln_split_form kiln_cpu_form_split(kiln_emit *e, const kiln_form *f);
 LLVMValueRef kiln_cpu_form_uniform(kiln_emit *e, const kiln_split_form *f); // i64, without the lane
+// |base| and the uniform terms of |f|, without its constant, in steps of |type|.
+LLVMValueRef kiln_cpu_pointer(kiln_emit *e, LLVMTypeRef type, LLVMValueRef base,
+                              const kiln_split_form *f);
 kiln_address kiln_cpu_address(kiln_emit *e, const void *key, int buffer,
                               const kiln_expr *const *index);
 // Whether every index lies in its extent for all iterations, guards not considered.
 bool kiln_cpu_in_bounds(kiln_emit *e, int buffer, const kiln_expr *const *index);
+
+// table.c
+// The offsets of what varies in |f|, and of its lanes, from a table; false where there is none for them.
+bool kiln_cpu_table(kiln_emit *e, const kiln_split_form *f, kiln_lanes *out);
 
 // memory.c
 kiln_lanes kiln_cpu_load(kiln_emit *e, const kiln_expr *load);
@@ -187,6 +195,11 @@ LLVMValueRef kiln_cpu_tag(kiln_emit *e, int buffer,
                           LLVMValueRef access); // alias metadata; |access|
 LLVMValueRef kiln_cpu_from_memory(kiln_emit *e, kiln_dtype t, LLVMValueRef raw);
 LLVMValueRef kiln_cpu_to_memory(kiln_emit *e, kiln_dtype t, LLVMValueRef value);
+
+// gather.c
+// What lies at offsets of 32 bits, in functions that are not optimised; NULL: there is no instruction for it.
+LLVMValueRef kiln_cpu_gather(kiln_emit *e, LLVMTypeRef scalar, const kiln_address *a,
+                             LLVMValueRef mask);
 
 // expr.c
 kiln_lanes kiln_cpu_eval(kiln_emit *e, const kiln_expr *x);

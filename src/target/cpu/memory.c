@@ -73,7 +73,7 @@ static LLVMValueRef offset_pointer(kiln_emit *e, LLVMTypeRef scalar, LLVMValueRe
 }
 
 static LLVMValueRef lane_pointers(kiln_emit *e, LLVMTypeRef scalar, const kiln_address *a) {
-  LLVMValueRef index = a->index.v ? kiln_cpu_widen(e, a->index).v
+  LLVMValueRef index = a->index.v ? a->index.v // narrow ones count as their extensions
                                   : kiln_cpu_lane_ids(e, e->m->i64, e->lanes, 0, a->lane_stride);
   return LLVMBuildGEP2(e->b, scalar, a->pointer, &index, 1, "");
 }
@@ -81,6 +81,8 @@ static LLVMValueRef lane_pointers(kiln_emit *e, LLVMTypeRef scalar, const kiln_a
 static LLVMValueRef gather(kiln_emit *e, int buffer, LLVMTypeRef scalar, const kiln_address *a,
                            LLVMValueRef mask) {
   LLVMTypeRef type = kiln_cpu_lanes_of(scalar, e->lanes);
+  LLVMValueRef known = kiln_cpu_gather(e, scalar, a, mask);
+  if (known) return known;
   LLVMValueRef p = lane_pointers(e, scalar, a);
   const unsigned align = (unsigned)kiln_dtype_bytes(e->loops->buffers.data[buffer]->dtype);
   if (!mask) mask = kiln_cpu_const_int(kiln_cpu_lanes_of(e->m->i1, e->lanes), 1);
