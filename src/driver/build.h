@@ -36,9 +36,10 @@ typedef struct kiln_build {
   kiln_program *prog; // a copy, changed by rules and the scheduler
   kiln_rewriting rewriting;
   kiln_kernels kernels;
-  const char **symbols;  // [kernels]
-  int *first_function;   // [kernels]: of its nests, in the plan's functions
-  bool may_borrow;       // constants may stay where the model has them
+  const char **symbols;               // [kernels]
+  int *first_function;                // [kernels]: of its nests, in the plan's functions
+  const struct kiln_cpu_nests *nests; // a CPU's: which of the kernels' nests are code; NULL: all
+  bool may_borrow;                    // constants may stay where the model has them
   bool may_be_late;      // constants that are computed are made when the weights are filled
   bool may_stop;         // compiling ends where the options say so, with KILN_NO_BUDGET
   bool wants_candidates; // the kernels' candidates are looked at: they are made, not recalled

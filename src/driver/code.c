@@ -76,20 +76,20 @@ static void drop_empty(kiln_build *b) {
   b->n_objects = n;
 }
 
-// Objects of several kernels depend on all of these, and are not kept.
-static bool are_alone(kiln_ctx *cx, const kiln_build *b) {
+// What nests have code of their own. Where several kernels share some, objects depend on all of these, and are not kept.
+static const kiln_cpu_nests *nests_of(kiln_ctx *cx, const kiln_build *b) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const int n = b->kernels.kernels.n;
   kiln_loops **loops = KILN_NEW_ARRAY(&cx->scratch, kiln_loops *, n);
   for (int i = 0; i < n; i++) loops[i] = b->kernels.kernels.data[i]->loops;
-  const bool answer = kiln_cpu_are_alone(cx, n, loops);
+  const kiln_cpu_nests *nests = kiln_cpu_nests_of(cx, n, loops);
   kiln_arena_rewind(&cx->scratch, mark);
-  return answer;
+  return nests;
 }
 
 static void close_cache(void *cache) { kiln_cache_close(cache); }
 
-static kiln_status make_objects(kiln_ctx *cx, kiln_build *b, const kiln_cpu_options *options) {
+static kiln_status make_objects(kiln_ctx *cx, kiln_build *b, kiln_cpu_options *options) {
   const bool dumps = options->dump_llvm || options->dump_asm; // which come with compilation only
   const int n = b->kernels.kernels.n;
   coding c = {.cx = cx, .b = b};
@@ -99,7 +99,8 @@ static kiln_status make_objects(kiln_ctx *cx, kiln_build *b, const kiln_cpu_opti
   if (!b->objects)
     return KILN_FAIL(cx->diag, KILN_NO_MEMORY, b->model->path, "objects: no memory left");
   b->n_objects = n;
-  if (b->model->options.cache && !dumps && are_alone(cx, b))
+  options->nests = b->nests = nests_of(cx, b);
+  if (b->model->options.cache && !dumps && !b->nests)
     c.cache = kiln_cache_open(NULL, KILN_CACHE_LIMIT_BYTES);
   kiln_cleanup_push(cx, close_cache, c.cache);
   find_known(&c);

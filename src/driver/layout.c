@@ -6,6 +6,7 @@
 #include "driver/planner.h"
 #include "runtime/features.h"
 #include "runtime/gpu_session.h"
+#include "target/cpu/together.h"
 #include "tile/panels.h"
 
 #include <string.h>
@@ -432,6 +433,12 @@ static kiln_status add_launches(layout *y) {
   return KILN_OK;
 }
 
+static const char *function_of(const layout *y, int kernel, int nest) {
+  const kiln_cpu_nests *all = y->b->nests;
+  const kiln_cpu_nest own = {kernel, nest}, is = all ? all->same[all->first[kernel] + nest] : own;
+  return kiln_arena_printf(&y->cx->perm, "%s_%d", y->b->symbols[is.kernel], is.nest);
+}
+
 static void make_functions(layout *y) {
   kiln_plan *p = &y->b->plan;
   const int n = y->b->kernels.kernels.n;
@@ -445,7 +452,7 @@ static void make_functions(layout *y) {
   p->functions = KILN_NEW_ARRAY(&y->cx->perm, const char *, count);
   for (int i = 0, at = 0; i < n; i++)
     for (int j = 0; at < (i + 1 < n ? y->b->first_function[i + 1] : count); j++)
-      p->functions[at++] = kiln_arena_printf(&y->cx->perm, "%s_%d", y->b->symbols[i], j);
+      p->functions[at++] = function_of(y, i, j);
 }
 
 // --- outputs that nobody writes directly ---

@@ -113,6 +113,8 @@ typedef struct kiln_cpu_options {
   int n_threads;        // compile in parallel with that many threads; <= 1: this one only
   kiln_text *dump_llvm; // appended with the optimised LLVM text of all kernels; NULL: no
   kiln_text *dump_asm;
+  const struct kiln_cpu_nests
+      *nests;               // of the kernels: those that are code (cpu/together.h); NULL: all are
   const volatile int *stop; // no further kernel is begun where this is not 0; NULL: all are
 } kiln_cpu_options;
 

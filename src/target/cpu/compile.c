@@ -167,11 +167,20 @@ static kiln_status dump(kiln_ctx *cx, const kiln_cpu_options *options, kiln_cpu_
   return s;
 }
 
+// Whether the nest has code of its own.
+static bool is_first(const kiln_cpu_options *options, int kernel, int nest) {
+  const kiln_cpu_nests *all = options ? options->nests : NULL;
+  if (!all) return true;
+  const kiln_cpu_nest *same = &all->same[all->first[kernel] + nest];
+  return same->kernel == kernel && same->nest == nest;
+}
+
 static kiln_status emit_kernel(kiln_ctx *cx, const job *j, int kernel, kiln_cpu_module *m) {
   const int lanes = m->is_quick ? m->machine->vector_bytes / 4 : 0;
   kiln_loops *loops = kiln_cpu_copy(cx, j->w->from, j->w->kernels[kernel], lanes);
   int nest = 0;
   for (const kiln_loop *l = loops->body; l; l = l->next, nest++) {
+    if (!is_first(j->w->options, kernel, nest)) continue;
     const char *symbol = kiln_arena_printf(&cx->perm, "%s_%d", j->w->symbols[kernel], nest);
     KILN_TRY(kiln_cpu_emit_nest(m, loops, l, symbol));
   }

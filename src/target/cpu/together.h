@@ -5,7 +5,7 @@
 // of them, and an empty one for the others. Short kernels, which take a few microseconds at most,
 // are translated without optimisation where there are so many of them, or so many operations in
 // them: LLVM's takes milliseconds for each of those, and a fifth of a millisecond for each of
-// these.
+// these. Nests of several such kernels that are the same code are compiled once.
 #ifndef KILN_TARGET_CPU_TOGETHER_H
 #define KILN_TARGET_CPU_TOGETHER_H
 
@@ -24,5 +24,20 @@ typedef struct kiln_cpu_modules {
 kiln_cpu_modules kiln_cpu_modules_of(kiln_ctx *cx, int n, kiln_loops *const *kernels);
 // Whether each has a module of its own, and is optimised: its object depends on no other.
 bool kiln_cpu_are_alone(kiln_ctx *cx, int n, kiln_loops *const *kernels);
+
+// Where a nest lies: the kernel, and which of its nests.
+typedef struct kiln_cpu_nest {
+  int kernel, nest;
+} kiln_cpu_nest;
+
+// The nests of all kernels, one kernel after the other: of each the first that is the same code, which may be the nest
+// itself.
+typedef struct kiln_cpu_nests {
+  int *first;          // [kernels] in |same|
+  kiln_cpu_nest *same; // [nests]
+} kiln_cpu_nests;
+
+// gives: arrays in cx->perm; NULL where kernels are alone, and each has code of its own
+const kiln_cpu_nests *kiln_cpu_nests_of(kiln_ctx *cx, int n, kiln_loops *const *kernels);
 
 #endif

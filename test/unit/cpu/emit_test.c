@@ -468,6 +468,69 @@ static void only_short_kernels_in_a_crowd_are_quick(void **state) {
   rig_deinit(&r);
 }
 
+// The nests of a kernel beside another, in a crowd: those that are the other's code have none of their own.
+static void nests_that_are_the_same_code_are_compiled_once(void **state) {
+  (void)state;
+  static const char first[] =
+      "kernel a { param f32 x[4]:(1) param f32 y[8]:(1) for v:4 { y[v] = x[v] }"
+      " for w:8 vectorized { y[w] = x[0] + 1f32 } }";
+  static const struct {
+    const char *second;
+    kiln_cpu_nest is[2];
+  } rows[] = {
+      {"kernel b { param f32 x[4]:(1) param f32 y[8]:(1) for v:4 { y[v] = x[v] }"
+       " for w:8 vectorized { y[w] = x[0] + 1f32 } }",
+       {{0, 0}, {0, 1}}},
+      {"kernel b { param f32 x[4]:(1) param f32 y[8]:(1) param i8 z[2]:(1) for v:4 { y[v] = x[v] }"
+       " for w:8 vectorized { y[w] = x[0] + 2f32 } }",
+       {{0, 0}, {1, 1}}},
+      {"kernel b { param f32 x[4]:(2) param f32 y[8]:(1) for v:4 { y[v] = x[v] }"
+       " for w:8 vectorized { y[w] = x[0] + 1f32 } }",
+       {{1, 0}, {1, 1}}},
+      {"kernel b { param f32 x[4]:(1) param f32 y[8]:(1) for v:3 { y[v] = x[v] }"
+       " for w:8 { y[w] = x[0] + 1f32 } }",
+       {{1, 0}, {1, 1}}},
+      {"kernel b { param i8 z[4]:(1) param f32 x[4]:(1) param f32 y[8]:(1) for v:4 { y[v] = x[v] }"
+       " for w:4 { y[w] = x[w] } }",
+       {{1, 0}, {1, 1}}},
+      {"kernel b { param f32 x[4]:(1) param f32 y[8]:(1) for u:4 { y[u] += x[u] }"
+       " for u:4 { y[u] += x[u] } }",
+       {{1, 0}, {1, 0}}},
+      {"kernel b { param f32 x[4]:(1) param f32 y[8]:(1) for v:4 { y[v] = x[v] }"
+       " for t:5000 { y[0] += x[0] } }",
+       {{1, 0}, {1, 1}}}, // which is not short, and so optimised
+  };
+  for (size_t row = 0; row < KILN_LEN(rows); row++) {
+    rig r;
+    rig_init(&r, NULL);
+    kiln_loops *kernels[] = {NULL, NULL, rig_crowd(&r)};
+    const char *symbols[] = {"f", "g", "crowd"};
+    kiln_object objects[3] = {0};
+    int n = 0;
+    if (kiln_loops_parse(&r.cx, first, &kernels[0]) != KILN_OK ||
+        kiln_loops_parse(&r.cx, rows[row].second, &kernels[1]) != KILN_OK)
+      rig_fail(&r, "parse");
+    assert_null(kiln_cpu_nests_of(&r.cx, 2, kernels));
+    const kiln_cpu_options options = {.nests = kiln_cpu_nests_of(&r.cx, 3, kernels)};
+    assert_int_equal(
+        kiln_cpu_compile(&r.cx, &r.machine, 3, kernels, symbols, &options, &n, objects), 0);
+    assert_int_equal(
+        kiln_jit_create(&r.cx, &r.machine, 1 + (objects[1].data != NULL), objects, &r.jit), 0);
+    for (int j = 0; j < 2; j++) {
+      const kiln_cpu_nest is = options.nests->same[options.nests->first[1] + j];
+      void *found = NULL;
+      assert_int_equal(is.kernel, rows[row].is[j].kernel);
+      assert_int_equal(is.nest, rows[row].is[j].nest);
+      const bool is_own = is.kernel == 1 && is.nest == j;
+      const char *symbol = kiln_arena_printf(&r.cx.perm, "g_%d", j);
+      assert_int_equal(kiln_jit_find(r.jit, symbol, NULL, &found),
+                       is_own ? KILN_OK : KILN_INTERNAL);
+    }
+    for (int i = 0; i < 3; i++) kiln_object_deinit(&objects[i]);
+    rig_deinit(&r);
+  }
+}
+
 static void the_host_is_described(void **state) {
   (void)state;
   rig r;
@@ -521,6 +584,7 @@ int main(void) {
       cmocka_unit_test(a_parallel_nest_runs_the_part_it_is_given),
       cmocka_unit_test(compiling_in_parallel_is_deterministic),
       cmocka_unit_test(only_short_kernels_in_a_crowd_are_quick),
+      cmocka_unit_test(nests_that_are_the_same_code_are_compiled_once),
       cmocka_unit_test(the_host_is_described),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
