@@ -81,7 +81,7 @@ static const kiln_expr *row_below(const unique *u, const kiln_expr *i, const kil
 
 // Bits that keys take; 0: an element does not fit one.
 static int bits_of(kiln_dtype t) {
-  const int bits = 8 * (int)kiln_dtype_bytes(t);
+  const int bits = 8 * kiln_dtype_bytes(t);
   switch (kiln_dtype_kind(t)) {
   case KILN_KIND_FLOAT: return bits <= 32 ? 32 : 0;
   case KILN_KIND_UINT: return bits < 64 ? bits + 8 : 0;

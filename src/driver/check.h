@@ -49,7 +49,7 @@ kiln_status kiln_kernel_check_by(kiln_kernel_check *c, const kiln_loops *l,
                                  const kiln_check_tolerance *tolerance, bool *out_is_right);
 // Runs the nests of |l| on this processor, parallel ones in two parts, and compares the results.
 kiln_status kiln_kernel_check_run(kiln_kernel_check *c, const kiln_loops *l,
-                                  const kiln_kernel_fn *nests,
+                                  const kiln_kernel_fn *functions,
                                   const kiln_check_tolerance *tolerance, bool *out_is_right);
 void kiln_kernel_check_deinit(kiln_kernel_check *c);
 

@@ -17,8 +17,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
-
 static kiln_status no_memory(const kiln_output *out, kiln_diag *diag) {
   return KILN_FAIL(diag, KILN_NO_MEMORY, out->path, "module file: no memory left");
 }

@@ -71,7 +71,7 @@ void kiln_defaults_destroy(kiln_model *m);
 const DLTensor **kiln_defaults_fill_in(kiln_ctx *cx, const kiln_model *m, size_t n,
                                        const DLTensor *const *inputs);
 
-void kiln_core_release(void *core); // one reference; NULL is allowed
+void kiln_core_release(void *object); // a kiln_core: one reference; NULL is allowed
 
 // The interface is filled port by port.
 void kiln_interface_init(kiln_ctx *cx, kiln_interface *face, int n);

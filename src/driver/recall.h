@@ -17,8 +17,8 @@ typedef struct kiln_recall {
 
 // Adds all of a machine that decides how a program is scheduled for it.
 void kiln_recall_add_machine(kiln_digest *d, const kiln_machine *m);
-// kiln_tile_options.recall, |recall| being a kiln_recall.
-const char *kiln_recall_find(void *recall, const char *question);
+// kiln_tile_options.recall, |object| being a kiln_recall.
+const char *kiln_recall_find(void *object, const char *question);
 // Keeps the kernels as the answer, unless it is the one that was found.
 void kiln_recall_keep(kiln_recall *r, const char *label, const kiln_kernels *k);
 void kiln_recall_keep_text(kiln_recall *r, const char *label, const char *answer);

@@ -28,7 +28,7 @@ typedef struct body {
   int depth;
 } body;
 
-static void expand_graph(inliner *in, body *in_body, onnx_graph *graph);
+static void expand_graph(inliner *in, body *within, onnx_graph *graph);
 
 static onnx_bytes bytes_of(const char *text) { return (onnx_bytes){text, strlen(text)}; }
 

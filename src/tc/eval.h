@@ -90,8 +90,8 @@ typedef struct kiln_tc_match {
   } of[KILN_MAX_RANK];
 } kiln_tc_match;
 // needs: the ranks of all packs are known. errors: dimensions that do not fit
-kiln_status kiln_tc_match_access(kiln_tc_eval *ev, const kiln_tc_expr *access,
-                                 const kiln_tc_tensor *t, kiln_tc_match *out);
+kiln_status kiln_tc_match_access(kiln_tc_eval *ev, const kiln_tc_expr *e, const kiln_tc_tensor *t,
+                                 kiln_tc_match *out);
 // Whether each argument meets one declared dimension of its kind.
 bool kiln_tc_is_structured(const kiln_tc_scope *s, const kiln_tc_expr *access,
                            const kiln_tc_tensor *t);

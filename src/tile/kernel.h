@@ -77,9 +77,9 @@ typedef struct kiln_tile_options {
 // each by rules. Changes |p|: dead statements removed, layout statements absorbed.
 kiln_status kiln_tile_program(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
                               const kiln_tile_options *options, kiln_kernels *out);
-// Gives |k| the loops and the script of |c|, one of its candidates that was lowered. What was refused
-// before it becomes comments of the script.
-void kiln_kernel_take(kiln_ctx *cx, kiln_kernel *k, const kiln_tile_candidate *c);
+// Gives |k| the loops and the script of |taken|, one of its candidates that was lowered. What was
+// refused before it becomes comments of the script.
+void kiln_kernel_take(kiln_ctx *cx, kiln_kernel *k, const kiln_tile_candidate *taken);
 // Gives |k| the loops that |script| makes of its program, with |m|'s instructions, and the script as it is
 // printed.
 //

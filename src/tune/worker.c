@@ -18,8 +18,6 @@
 #include <time.h>
 #include <unistd.h>
 
-extern char **environ;
-
 enum { PATH_ROOM = 4096, SLICE_MS = 20, ALIGN = 256, LIMIT_MS = 20000 };
 static const char PLACE[] = "kiln-worker";
 static const char *const places[] = {"kiln-worker", "../libexec/kiln/kiln-worker",

@@ -90,7 +90,7 @@ static LLVMValueRef to_float(kiln_emit *e, kiln_dtype to, kiln_dtype from, LLVMV
 // NaN, so that it becomes the bound that is zero, or is made zero before.
 static LLVMValueRef float_to_short(kiln_emit *e, kiln_dtype to, LLVMValueRef v) {
   LLVMTypeRef from = LLVMTypeOf(v);
-  const int lanes = kiln_cpu_type_lanes(from), bits = 8 * (int)kiln_dtype_bytes(to);
+  const int lanes = kiln_cpu_type_lanes(from), bits = 8 * kiln_dtype_bytes(to);
   const bool is_signed = kiln_dtype_kind(to) == KILN_KIND_INT;
   const double above = ldexp(1, is_signed ? bits - 1 : bits);
   LLVMValueRef least = kiln_cpu_const_float(from, is_signed ? -above : 0),
@@ -112,7 +112,7 @@ static LLVMValueRef float_to_int(kiln_emit *e, kiln_dtype to, LLVMValueRef v) {
   LLVMTypeRef from = LLVMTypeOf(v),
               type = kiln_cpu_lanes_of(kiln_cpu_value_type(e->m, to), kiln_cpu_type_lanes(from));
   const bool is_signed = kiln_dtype_kind(to) == KILN_KIND_INT;
-  const int bits = 8 * (int)kiln_dtype_bytes(to);
+  const int bits = 8 * kiln_dtype_bytes(to);
   LLVMValueRef least = kiln_cpu_const_int(type, is_signed ? INT64_MIN >> (64 - bits) : 0);
   LLVMValueRef below = kiln_cpu_const_float(from, is_signed ? -ldexp(1, bits - 1) : 0),
                above = kiln_cpu_const_float(from, ldexp(1, is_signed ? bits - 1 : bits));

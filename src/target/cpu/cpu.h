@@ -186,7 +186,7 @@ bool kiln_cpu_table(kiln_emit *e, const kiln_split_form *f, kiln_lanes *out);
 
 // memory.c
 kiln_lanes kiln_cpu_load(kiln_emit *e, const kiln_expr *load);
-void kiln_cpu_store(kiln_emit *e, const kiln_loop *store);
+void kiln_cpu_store(kiln_emit *e, const kiln_loop *l);
 // |x| for the lanes |lane| from 0 on, outside of a vector loop.
 kiln_lanes kiln_cpu_eval_chunk(kiln_emit *e, kiln_symbol lane, int lanes, const kiln_expr *x);
 // Whether all lanes of the vector loop around go to one element.
@@ -207,8 +207,8 @@ LLVMValueRef kiln_cpu_eval_scalar(kiln_emit *e,
                                   const kiln_expr *x); // |x| does not depend on the lane
 bool kiln_cpu_is_uniform(kiln_emit *e, const kiln_expr *x);
 void kiln_cpu_memo_clear(kiln_emit *e);
-LLVMValueRef kiln_cpu_combine(kiln_emit *e, kiln_combiner c, kiln_dtype t, LLVMValueRef a,
-                              LLVMValueRef b);
+LLVMValueRef kiln_cpu_combine(kiln_emit *e, kiln_combiner c, kiln_dtype t, LLVMValueRef old,
+                              LLVMValueRef next);
 
 // integer.c
 LLVMValueRef kiln_cpu_int_divide(kiln_emit *e, kiln_expr_kind k, bool is_signed, LLVMValueRef a,
