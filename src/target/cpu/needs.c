@@ -24,6 +24,7 @@ typedef enum space {
   EVEX_5,
   EVEX_6,
 } space;
+enum { N_SPACES = EVEX_6 + 1 };
 
 enum { ANY = 0xff, P0 = 1, P66 = 2, PF3 = 4, PF2 = 8 }; // prefixes as bits
 enum {
@@ -569,13 +570,21 @@ static bool is_single(const instruction *in) {
 typedef struct met {
   bool rows[KILN_LEN(rows)];
   bool has_vl, has_unknown;
+  int first[N_SPACES], end[N_SPACES]; // the table's rows of each space lie in between
 } met;
 
+static void find_spaces(met *m) {
+  for (int i = (int)KILN_LEN(rows) - 1; i >= 0; i--) {
+    const space s = rows[i].space;
+    m->first[s] = i;
+    if (m->end[s] == 0) m->end[s] = i + 1;
+  }
+}
+
 static void meet(met *m, const instruction *in) {
-  int found = -1;
-  for (int i = 0; i < (int)KILN_LEN(rows); i++)
-    if (fits(&rows[i], in)) found = i;
-  if (found < 0) {
+  int found = m->end[in->space] - 1;
+  while (found >= m->first[in->space] && !fits(&rows[found], in)) found--;
+  if (found < m->first[in->space]) {
     m->has_unknown = true;
     return;
   }
@@ -660,6 +669,7 @@ const char *const *kiln_cpu_needs(kiln_ctx *cx, const kiln_machine *m, int n,
                                   const kiln_object *objects, int *out_n) {
   name_list names = {0};
   met what = {.has_unknown = strncmp(m->triple, "x86_64", 6) != 0};
+  find_spaces(&what);
   for (int i = 0; i < n && !what.has_unknown; i++) read_object(&what, &objects[i]);
   if (what.has_unknown) add_features(cx, &names, m);
   else add_met(cx, &names, m, &what);
