@@ -213,7 +213,7 @@ static kiln_status rewrite(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
   const bool is_cpu = m->kind == KILN_MACHINE_CPU;
   if (!is_cpu) kiln_tile_compute_tables(cx, p);
   if (!options->no_absorb) KILN_TRY(kiln_tile_absorb(cx, p, m, &out->n_absorbed));
-  if (!is_cpu) KILN_TRY(kiln_tile_join(cx, p));
+  KILN_TRY(kiln_tile_join(cx, p));
   if (is_cpu) KILN_TRY(kiln_tile_widen(cx, p, m));
   KILN_TRY(kiln_tile_layout(cx, p, m));
   if (is_cpu && !options->no_taps) KILN_TRY(kiln_tile_leave_out_taps(cx, p, &out->n_taps));

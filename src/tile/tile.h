@@ -79,7 +79,7 @@ bool kiln_tile_reads_rows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *
 // On GPUs: places and weights of tables that follow from their index are computed (tables.c).
 void kiln_tile_compute_tables(kiln_ctx *cx, kiln_program *p);
 kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int *io_n);
-// On GPUs: maps whose axes are cut from one axis of what they read, and read as that one, are stored by it.
+// Maps whose axes are cut from one axis of what they read, and read as that one, are stored by it.
 kiln_status kiln_tile_join(kiln_ctx *cx, kiln_program *p);
 // On CPUs: data of products of bytes are stored in 16 bits where that is faster.
 kiln_status kiln_tile_widen(kiln_ctx *cx, kiln_program *p, const kiln_machine *m);

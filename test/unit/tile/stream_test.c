@@ -7,6 +7,7 @@
 #include "tile/search.h"
 #include "tile/stream.h"
 #include "unit/share.h"
+#include "unit/tile/launches.h"
 
 static const kiln_machine machines[] = {
     {.vector_bytes = 64,
@@ -331,8 +332,57 @@ static void a_task_holds_as_much_for_many_keys_as_for_few(void **state) {
   assert_int_equal(bytes[0], bytes[1]);
 }
 
+// Windows of several images, which are seen as images and windows (and heads beside them) only where
+// each window's mask is added to the scores, or where they are scaled, too.
+static void write_windows(author *a, int images, int windows, int heads, bool scales) {
+  const int b = images * windows;
+  put(a,
+      "p { in f32 Q(%d, %d, 18, 8) in f32 K(%d, %d, 18, 8) in f32 V(%d, %d, 18, 12) in f32 W(%d, "
+      "18, 18) ",
+      b, heads, b, heads, b, heads, windows);
+  put(a,
+      "out f32 Y(%d, %d, 18, 12) temp f32 X(%d, %d, 18, 18) temp f32 C(%d, %d, %d, 18, 18) temp "
+      "f32 "
+      "Z(%d, %d, %d, 18, 18) temp f32 R(%d, %d, 18, 18) temp f32 M(%d, %d, 18) temp f32 E(%d, %d, "
+      "18, "
+      "18) temp f32 S(%d, %d, 18) temp f32 P(%d, %d, 18, 18) ",
+      b, heads, b, heads, images, windows, heads, images, windows, heads, b, heads, b, heads, b,
+      heads, b, heads, b, heads);
+  put(a, "X(b:%d, h:%d, m:18, n:18 | r:8) +=! Q(b, h, m, r) * K(b, h, n, r) ", b, heads);
+  put(a, "C(i:%d, w:%d, h:%d, m:18, n:18) = X(i * %d + w, h, m, n) * %s ", images, windows, heads,
+      windows, scales ? "0.35f32" : "1f32");
+  put(a, "Z(i:%d, w:%d, h:%d, m:18, n:18) = C(i, w, h, m, n) + W(w, m, n) ", images, windows,
+      heads);
+  put(a, "R(b:%d, h:%d, m:18, n:18) = Z(b / %d, b %% %d, h, m, n) ", b, heads, windows, windows);
+  put(a, "M(b:%d, h:%d, m:18 | n:18) max=! R(b, h, m, n) ", b, heads);
+  put(a, "E(b:%d, h:%d, m:18, n:18) = exp(R(b, h, m, n) - M(b, h, m)) ", b, heads);
+  put(a, "S(b:%d, h:%d, m:18 | n:18) +=! E(b, h, m, n) ", b, heads);
+  put(a, "P(b:%d, h:%d, m:18, n:18) = E(b, h, m, n) / S(b, h, m) ", b, heads);
+  put(a, "Y(b:%d, h:%d, m:18, d:12 | n:18) +=! P(b, h, m, n) * V(b, h, n, d) }", b, heads);
+}
+
+static void masks_between_two_reshapes_are_streamed_whatever_the_batch(void **state) {
+  (void)state;
+  for (int at = 0; at < 24; at++) {
+    const int images = 1 + at % 3, windows = 2 + at / 3 % 2, heads = 1 + at / 6 % 2;
+    author a = {0};
+    test_kernel k;
+    kiln_kernels kernels;
+    const kiln_tile_options options = {.n_threads = 2};
+    write_windows(&a, images, windows, heads, at >= 12);
+    kernel_open(&k, a.text, 5);
+    assert_int_equal(kiln_tile_program(&k.cx, k.prog, &machines[at % 2], &options, &kernels),
+                     KILN_OK);
+    assert_int_equal(kernels.kernels.n, 1);
+    assert_non_null(strstr(kernels.kernels.data[0]->script, "stream w "));
+    check_launches(&k, &kernels, compare_elements, a.text);
+    kernel_close(&k);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(masks_between_two_reshapes_are_streamed_whatever_the_batch),
       cmocka_unit_test(streamed_attention_gives_what_the_reference_gives),
       cmocka_unit_test(random_attention_in_any_storage_order_is_right_and_of_whole_vectors),
       cmocka_unit_test(what_is_nearly_attention_is_not_taken_for_it),
