@@ -577,6 +577,25 @@ static void merge_all_sums(kiln_ctx *cx, kiln_program *p) {
   }
 }
 
+// A reduction of one term is a map: so is a channel-by-channel convolution with a window of 1x1. What it begins with
+// stays in it, as the sum of 0 and -0 is 0.
+static void drop_single_reductions(kiln_ctx *cx, kiln_program *p) {
+  const kiln_expr *zero = kiln_int(cx, 0);
+  for (int i = 0; i < p->stmts.n; i++) {
+    kiln_stmt *s = p->stmts.data[i];
+    bool is_single = s && is_reduction(s) && !s->guard && !s->init && kiln_stmt_is_plain(cx, s);
+    for (int d = 0; is_single && d < s->n_reduce; d++)
+      is_single = kiln_dim_extent(&s->dims[s->n_space + d]) == 1;
+    if (!is_single) continue;
+    for (int d = s->n_space; d < s->n_space + s->n_reduce; d++)
+      s->body = kiln_expr_substitute(cx, s->body, 1, &s->dims[d].name, &zero);
+    const kiln_expr *first = kiln_combiner_identity(cx, s->combiner, s->body->dtype);
+    s->body = kiln_stmt_simplify(cx, s, kiln_combine(cx, s->combiner, first, s->body));
+    s->combiner = KILN_COMBINE_NONE;
+    s->n_reduce = 0;
+  }
+}
+
 // Statements are substituted into their readers where policy->pays says so.
 //
 // gives: how many are left to no kernel of their own
@@ -623,6 +642,7 @@ static int absorb_all(kiln_ctx *cx, kiln_program *p, const policy *of) {
 // valid
 kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int *io_n) {
   const kiln_mark all = kiln_arena_mark(&cx->scratch);
+  if (m->kind == KILN_MACHINE_CPU) drop_single_reductions(cx, p);
   merge_all_sums(cx, p);
   for (int i = 0; i < p->stmts.n; i++) {
     const kiln_ranges r = kiln_stmt_ranges(&cx->scratch, p->stmts.data[i]);
