@@ -216,6 +216,7 @@ static kiln_status rewrite(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
   KILN_TRY(kiln_tile_join(cx, p));
   if (is_cpu) KILN_TRY(kiln_tile_widen(cx, p, m));
   KILN_TRY(kiln_tile_layout(cx, p, m));
+  if (is_cpu) kiln_tile_join_groups(cx, p, m);
   if (is_cpu && !options->no_taps) KILN_TRY(kiln_tile_leave_out_taps(cx, p, &out->n_taps));
   if (is_cpu && !options->no_winograd)
     KILN_TRY(kiln_tile_winograd(cx, p, m, options->n_threads, options->weight_growth, late,

@@ -84,6 +84,8 @@ kiln_status kiln_tile_join(kiln_ctx *cx, kiln_program *p);
 // On CPUs: data of products of bytes are stored in 16 bits where that is faster.
 kiln_status kiln_tile_widen(kiln_ctx *cx, kiln_program *p, const kiln_machine *m);
 kiln_status kiln_tile_layout(kiln_ctx *cx, kiln_program *p, const kiln_machine *m);
+// On CPUs: groups of one channel and the few that each gives are one axis (join.c).
+void kiln_tile_join_groups(kiln_ctx *cx, kiln_program *p, const kiln_machine *m);
 // On CPUs: taps of windows that read nothing but padding are left out (taps.c). Statements are renumbered where any are.
 kiln_status kiln_tile_leave_out_taps(kiln_ctx *cx, kiln_program *p, int *io_n);
 // On GPUs: what pads or moves elements, or computes them for one product, is read through by its readers.

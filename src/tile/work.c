@@ -173,6 +173,29 @@ static int64_t lane_step(const worker *w, const kiln_buffer *b, const kiln_expr 
   return sum;
 }
 
+static bool is_run(const kiln_expr *e, kiln_symbol var) {
+  int64_t by = 0;
+  if (e->kind == KILN_EXPR_ADD)
+    return kiln_expr_uses(e->args[0], var)
+               ? !kiln_expr_uses(e->args[1], var) && is_run(e->args[0], var)
+               : is_run(e->args[1], var);
+  return e->kind == KILN_EXPR_DIV && e->args[0]->kind == KILN_EXPR_VAR &&
+         e->args[0]->u.sym == var && kiln_expr_is_int(e->args[1], &by) && (by & (by - 1)) == 0;
+}
+
+// Whether runs of lanes read the same element, and the next run the next one: a short vector, whose
+// elements are repeated.
+static bool repeats(const worker *w, const kiln_buffer *b, const kiln_expr *const *index) {
+  const kiln_symbol var = w->around.data[lanes_at(w)].var;
+  bool found = false;
+  for (int k = 0; k < b->rank; k++) {
+    if (!kiln_expr_uses(index[k], var)) continue;
+    if (found || b->strides[k] != 1 || !is_run(index[k], var)) return false;
+    found = true;
+  }
+  return found;
+}
+
 // Counts |n| accesses, or the part of them that wait for lines.
 static void add_misses(const worker *w, frame *f, const kiln_buffer *b, uint64_t vars, double n) {
   if (!w->missed) return;
@@ -201,7 +224,10 @@ static void add_access(const worker *w, frame *f, const kiln_buffer *b,
   }
   const double bytes = w->around.data[lanes].n * kiln_dtype_bytes(b->dtype);
   if (lane_step(w, b, index) == 1) *whole += n * ceil(bytes / w->u->vector_bytes);
-  else if (is_store) f->stores += n * w->around.data[lanes].n;
+  else if (!is_store && repeats(w, b, index)) {
+    f->loads += n * ceil(bytes / w->u->vector_bytes);
+    f->others += n * ceil(bytes / w->u->vector_bytes);
+  } else if (is_store) f->stores += n * w->around.data[lanes].n;
   else f->parts += 2 * n * w->around.data[lanes].n;
 }
 

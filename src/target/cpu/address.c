@@ -233,22 +233,46 @@ static kiln_lanes index_lanes(kiln_emit *e, const kiln_split_form *f) {
   return sum;
 }
 
-kiln_address kiln_cpu_address(kiln_emit *e, const void *key, int buffer,
-                              const kiln_expr *const *index) {
+// How many lanes in a row have the same element, and the next ones the next, where the lane's index
+// is divided by as many and whole vectors hold whole runs of them; else 0.
+static int repeats_of(const kiln_emit *e, const kiln_split_form *f) {
+  const kiln_form_term *t = f->varying.data;
+  int64_t by = 0;
+  if (f->varying.n != 1 || f->lane != 0 || t->coef != 1 || t->atom->kind != KILN_EXPR_DIV ||
+      t->atom->args[0]->kind != KILN_EXPR_VAR || !kiln_expr_is_int(t->atom->args[1], &by))
+    return 0;
+  const kiln_binding *b = kiln_cpu_binding(e, t->atom->args[0]->u.sym);
+  const bool is_whole = by > 1 && by < e->lanes && e->lanes % by == 0 && e->chunk % by == 0;
+  return b && b->kind == KILN_BOUND_LANE && is_whole && e->n_active == e->lanes ? (int)by : 0;
+}
+
+static kiln_address address_of(kiln_emit *e, const void *key, int buffer,
+                               const kiln_expr *const *index, bool may_repeat) {
   const kiln_buffer *b = e->loops->buffers.data[buffer];
   LLVMTypeRef type = kiln_cpu_memory_type(e->m, b->dtype);
-  const kiln_split_form f = kiln_cpu_form_split(e, form_of(e, key, buffer, index));
+  kiln_split_form f = kiln_cpu_form_split(e, form_of(e, key, buffer, index));
   kiln_address a = {.pointer = kiln_cpu_pointer(e, type, e->base[buffer], &f),
                     .lane_stride = f.lane};
+  a.repeats = may_repeat && !e->mask && !e->guard ? repeats_of(e, &f) : 0;
+  if (a.repeats) f.constant += e->chunk / a.repeats;
   if (f.constant != 0) {
     LLVMValueRef constant = kiln_cpu_const_int(e->m->i64, f.constant);
     a.pointer = LLVMBuildGEP2(e->b, type, a.pointer, &constant, 1, "");
   }
-  if (f.varying.n > 0) {
+  if (f.varying.n > 0 && !a.repeats) {
     a.index = index_lanes(e, &f);
     a.lane_stride = 0;
   }
   return a;
+}
+
+kiln_address kiln_cpu_address(kiln_emit *e, const void *key, int buffer,
+                              const kiln_expr *const *index) {
+  return address_of(e, key, buffer, index, false);
+}
+
+kiln_address kiln_cpu_load_address(kiln_emit *e, const kiln_expr *load) {
+  return address_of(e, load, load->u.tensor, load->args, true);
 }
 
 bool kiln_cpu_in_bounds(kiln_emit *e, int buffer, const kiln_expr *const *index) {

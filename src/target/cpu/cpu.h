@@ -162,6 +162,7 @@ typedef struct kiln_address {
   LLVMValueRef pointer; // of lane 0, without the indices
   int64_t lane_stride;  // elements from lane to lane
   kiln_lanes index;     // lanes of further element offsets; v is NULL without
+  int repeats; // how many lanes in a row read each element, one behind the other; 0: see above
 } kiln_address;
 void kiln_cpu_form_add(kiln_emit *e, kiln_form *f, const kiln_expr *x, int64_t coef);
 // A form in which no atom depends on a variable of a known value, nor affinely on the lane
@@ -177,6 +178,8 @@ LLVMValueRef kiln_cpu_pointer(kiln_emit *e, LLVMTypeRef type, LLVMValueRef base,
                               const kiln_split_form *f);
 kiln_address kiln_cpu_address(kiln_emit *e, const void *key, int buffer,
                               const kiln_expr *const *index);
+// The same of what is read, where lanes may repeat elements.
+kiln_address kiln_cpu_load_address(kiln_emit *e, const kiln_expr *load);
 // Whether every index lies in its extent for all iterations, guards not considered.
 bool kiln_cpu_in_bounds(kiln_emit *e, int buffer, const kiln_expr *const *index);
 

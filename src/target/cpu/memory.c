@@ -129,6 +129,16 @@ static LLVMValueRef load_reversed(kiln_emit *e, int buffer, LLVMTypeRef scalar, 
                                 LLVMConstVector(from, (unsigned)e->lanes), "");
 }
 
+// A short vector, each of whose elements is taken by |repeats| lanes.
+static LLVMValueRef load_repeated(kiln_emit *e, int buffer, LLVMTypeRef scalar, LLVMValueRef p,
+                                  int repeats) {
+  LLVMTypeRef type = kiln_cpu_lanes_of(scalar, e->lanes / repeats);
+  LLVMValueRef v = aligned_load(e, buffer, type, p), from[256];
+  for (int k = 0; k < e->lanes; k++) from[k] = LLVMConstInt(e->m->i32, (unsigned)(k / repeats), 0);
+  return LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(type),
+                                LLVMConstVector(from, (unsigned)e->lanes), "");
+}
+
 // Whether lane |k| is on: 1 or 0, -1 when that is known at run time only.
 static int lane_is_on(const kiln_emit *e, int k) {
   if (!e->mask) return 1;
@@ -177,6 +187,7 @@ static LLVMValueRef load_lanes(kiln_emit *e, int buffer, LLVMTypeRef scalar, con
                                bool needs_mask) {
   LLVMTypeRef type = kiln_cpu_lanes_of(scalar, e->lanes);
   const int64_t s = a->lane_stride;
+  if (a->repeats) return load_repeated(e, buffer, scalar, a->pointer, a->repeats);
   if (a->index.v) {
     LLVMValueRef mask = e->mask;
     if (e->guard) mask = kiln_cpu_and(e, mask, kiln_cpu_splat(e, e->guard, e->lanes));
@@ -222,8 +233,8 @@ static bool all_lanes_lie_inside(kiln_emit *e, int buffer, const kiln_expr *cons
 kiln_lanes kiln_cpu_load(kiln_emit *e, const kiln_expr *load) {
   const int buffer = load->u.tensor;
   LLVMTypeRef scalar = kiln_cpu_memory_type(e->m, load->dtype);
-  kiln_address a = kiln_cpu_address(e, load, buffer, load->args);
-  const bool uniform = !a.index.v && a.lane_stride == 0;
+  kiln_address a = kiln_cpu_load_address(e, load);
+  const bool uniform = !a.index.v && !a.repeats && a.lane_stride == 0;
   const bool inside = e->mask && all_lanes_lie_inside(e, buffer, load->args, &a);
   const bool padded = e->lanes > e->n_active && !inside;
   const bool safe = (e->mask || e->guard) && kiln_cpu_in_bounds(e, buffer, load->args);

@@ -564,8 +564,39 @@ static void prefetches_stand_in_vector_loops(void **state) {
   }
 }
 
+// Elements that some lanes in a row read, up to the end of the last page that may be read. Where
+// vectors hold whole runs of them nothing is gathered.
+static void repeated_elements_are_those_of_their_lanes(void **state) {
+  (void)state;
+  enum { MOST = 96, PAGE = 4096 };
+  rig r;
+  char *pages = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  assert_true(pages != MAP_FAILED && mprotect(pages + PAGE, PAGE, PROT_NONE) == 0);
+  FOR_EACH_MACHINE(r) {
+    for (int at = 0; at < 150; at++) {
+      const int by = 2 + at % 7, n = 5 + at / 7 * 4, steps = 1 + at % 3, m = (n - 1) / by + steps;
+      const int whole = r.machine.vector_bytes / 4;
+      float *a = (float *)(pages + PAGE) - m, b[3 * MOST] = {0};
+      assert_true(n <= MOST);
+      fill(a, m);
+      const char *text =
+          kiln_arena_printf(&r.cx.perm,
+                            "kernel k { param f32 a[%d]:(1) param f32 b[%d, %d]:(%d, 1) for o:%d { "
+                            "for v:%d vectorized { b[o, v] = a[v/%d + o] + 1f32 } } }",
+                            m, steps, n, n, steps, n, by);
+      rig_compile(&r, text, true);
+      rig_run(&r, (char *[]){(char *)a, (char *)b}, 1);
+      for (int i = 0; i < steps * n; i++) assert_true(b[i] == a[i % n / by + i / n] + 1);
+      if (n % whole == 0 && whole % by == 0 && by < whole)
+        assert_null(strstr(r.assembly.data, "gather"));
+    }
+  }
+  munmap(pages, 2 * PAGE);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(repeated_elements_are_those_of_their_lanes),
       cmocka_unit_test(prefetches_stand_in_vector_loops),
       cmocka_unit_test(a_vector_loop_of_any_extent_is_elementwise),
       cmocka_unit_test(a_copy_turns_a_matrix),

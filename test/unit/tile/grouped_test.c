@@ -129,6 +129,46 @@ static void random_groups_are_one_kernel_with_vectors_of_their_channels_or_rows(
   }
 }
 
+// Groups of one channel that give some each: where data and results lie channels last, and whole
+// vectors hold whole groups, vectors are of all groups' channels.
+static void groups_of_one_channel_have_vectors_of_all_channels(void **state) {
+  enum { CASES = 24 };
+  static const char *const machines[] = {"avx2", "avx512vnni"};
+  static const int results[] = {2, 4, 3, 8, 2};
+  (void)state;
+  uint64_t seed = test_asked("KILN_SEED", 7);
+  int n_joined = 0;
+  for (int i = 0; i < CASES; i++) {
+    const conv c = {.n = kernel_between(&seed, 1, 3),
+                    .groups = 4 * kernel_between(&seed, 1, 8),
+                    .in = 1,
+                    .out = results[i % (int)KILN_LEN(results)],
+                    .size = kernel_between(&seed, 3, 9),
+                    .stride = kernel_between(&seed, 1, 2),
+                    .has_front = true};
+    char text[TEXT_ROOM];
+    test_kernel k;
+    kiln_machine m;
+    kiln_kernels kernels;
+    kernel_open(&k, conv_text(&c, text), seed);
+    assert_int_equal(kiln_machine_named(&k.cx, machines[i % 2], &m), KILN_OK);
+    const kiln_tile_options options = {.n_threads = 1 + i % 2, .no_connect = i % 3 != 0};
+    if (kiln_tile_program(&k.cx, k.prog, &m, &options, &kernels) != KILN_OK)
+      fail_msg("%s: %s", text, kernel_message(&k));
+    const int lanes = m.vector_bytes / 4, all = c.groups * c.out;
+    const kiln_tensor *t =
+        k.prog->tensors.data[k.prog->stmts.data[launch_of(&k, &kernels, "T")->stmts[0]]->out];
+    const bool is_joined = options.no_connect && t->rank == 4,
+               may_join = c.out < lanes && lanes % c.out == 0 && all % (2 * lanes) == 0;
+    if (options.no_connect && is_joined != may_join)
+      fail_msg("%d groups of %d must%s be joined", c.groups, c.out, may_join ? "" : " not");
+    n_joined += is_joined;
+    check_launches(&k, &kernels, compare_elements, text);
+    kernel_close(&k);
+  }
+  assert_true(n_joined > 0);
+}
+
 static void what_lies_channels_last_is_summed_as_it_lies(void **state) {
   (void)state;
   const char *text =
@@ -157,6 +197,7 @@ static void what_lies_channels_last_is_summed_as_it_lies(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(random_groups_are_one_kernel_with_vectors_of_their_channels_or_rows),
+      cmocka_unit_test(groups_of_one_channel_have_vectors_of_all_channels),
       cmocka_unit_test(what_lies_channels_last_is_summed_as_it_lies)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
