@@ -205,7 +205,7 @@ kiln_status kiln_tile_join(kiln_ctx *cx, kiln_program *p) {
 // Whether tiles of two vectors, the widest of windows, begin with a group each.
 static bool are_whole(const kiln_machine *m, const kiln_stmt *s, const cut_axis *c) {
   const int64_t lanes = m->vector_bytes / kiln_dtype_bytes(s->body->dtype);
-  return c->inner < lanes && lanes % c->inner == 0 &&
+  return c->inner > 1 && c->inner < lanes && lanes % c->inner == 0 &&
          kiln_dim_extent(&s->dims[c->axis]) * c->inner % (2 * lanes) == 0;
 }
 

@@ -169,6 +169,19 @@ static void groups_of_one_channel_have_vectors_of_all_channels(void **state) {
   assert_true(n_joined > 0);
 }
 
+static void axes_of_no_elements_are_no_groups(void **state) {
+  (void)state;
+  const char *text = "p { in f32 X(2, 3, 0) out f32 Y(2, 3, 0) "
+                     "Y(i0:2, i1:3, i2:0) = X(i0, i1, i2) + 1f32 }";
+  test_kernel k;
+  kiln_machine m;
+  kernel_open(&k, text, 5);
+  assert_int_equal(kiln_machine_named(&k.cx, "avx2", &m), KILN_OK);
+  kiln_tile_join_groups(&k.cx, k.prog, &m);
+  assert_int_equal(k.prog->stmts.data[0]->n_space, 3);
+  kernel_close(&k);
+}
+
 static void what_lies_channels_last_is_summed_as_it_lies(void **state) {
   (void)state;
   const char *text =
@@ -198,6 +211,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(random_groups_are_one_kernel_with_vectors_of_their_channels_or_rows),
       cmocka_unit_test(groups_of_one_channel_have_vectors_of_all_channels),
+      cmocka_unit_test(axes_of_no_elements_are_no_groups),
       cmocka_unit_test(what_lies_channels_last_is_summed_as_it_lies)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
