@@ -43,6 +43,15 @@ def changes_of(text):
     return sorted(found)
 
 
+def self_test():
+    """Changes are found where they are, and nowhere else."""
+    text = '#if A < 1\nint f(int *p) { // a < b\n  return *p < 10 && !g("x == 1", -p[1]) ? a - 0x1f : p->q << 2;\n}\n'
+    found = [(text[at:at + len(old)], old, new) for at, old, new in changes_of(text)]
+    assert all(there == old for there, old, _ in found), found
+    want = ["<", "10", "&&", "!", "1", "-", "0x1f", "<<", "2"]
+    assert [old for _, old, _ in found] == want, found
+
+
 def owners(graph, path, names, most):
     """The tests whose programs are run, the quicker ones first."""
     near = graph.unit_tests_near(graph.objects_of([str(path)]))
@@ -102,6 +111,7 @@ def main():
     parser.add_argument("--tests", default="")
     parser.add_argument("--most-tests", type=int, default=6)
     o = parser.parse_args()
+    self_test()
     path = pathlib.Path(o.file).resolve()
     text = path.read_text()
     first, _, last = o.lines.partition("-")
