@@ -4,6 +4,7 @@
 #   make test    the test suite (minutes)      make asan   the same under ASan and UBSan
 #   make test-long  what takes longer, alone   make test-all  every case of every test
 #   make quick   what tests what changed since main (BASE), for a minute at most
+#   make coverage  docs/bench/coverage.md: the share of lines and branches that tests run (clang-19, llvm-19)
 #   make tidy    clang-tidy-19 with the checks of .clang-tidy
 #   make tsan    what threads share, under ThreadSanitizer
 #   make fuzz    RUNS (100000) damaged models, scripts and definitions under ASan and UBSan, from SEED (1)
@@ -12,7 +13,7 @@
 #   make bench   Kiln against its peers        make format clang-format on all sources
 #   make docs    docs/operators.md, from a run of ONNX's node tests, and docs/guide/cli.md
 #   make install what a build made, to PREFIX (/usr/local)
-.PHONY: all deps install demo quick tidy test test-long test-all asan tsan fuzz fuzz-graphs fuzz-notation bench docs format clean
+.PHONY: all deps install demo quick coverage tidy test test-long test-all asan tsan fuzz fuzz-graphs fuzz-notation bench docs format clean
 VENV := .venv/.done
 NODE_TESTS := /usr/share/libonnx-testdata/data/node
 WEIGHTS := build/models
@@ -42,6 +43,11 @@ test: $(VENV) all $(WEIGHTS)/resnet18_b1.onnx $(WEIGHTS)/mobilenet_v2_b1.onnx
 quick: BASE ?= main
 quick: deps
 	@python3 tools/quick.py build $(BASE)
+
+coverage: $(VENV)
+	@cmake --preset coverage >build-coverage.log 2>&1 || { cat build-coverage.log; exit 1; }
+	@cmake --build --preset coverage
+	@python3 tools/coverage.py build-coverage
 
 tidy: deps
 	@tools/tidy.sh

@@ -12,7 +12,7 @@ foreach(kind SHARED STATIC)
   add_library(${rt} ${kind} ${rt_sources})
   set_target_properties(${rt} PROPERTIES OUTPUT_NAME kiln_rt)
   target_include_directories(${rt} PUBLIC ${CMAKE_SOURCE_DIR}/include PRIVATE ${CMAKE_SOURCE_DIR}/src)
-  target_link_libraries(${rt} PUBLIC ${CMAKE_DL_LIBS} pthread)
+  target_link_libraries(${rt} PUBLIC ${CMAKE_DL_LIBS} pthread $<$<BOOL:${KILN_COVERAGE}>:m>) # where rint is a call
 endforeach()
 add_library(kiln_rt ALIAS kiln_rt_shared)
 target_link_options(kiln_rt_shared PRIVATE -Wl,--as-needed)
