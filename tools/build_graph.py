@@ -112,7 +112,7 @@ class Graph:
         """Everything that is made of |files|, and they themselves."""
         found, waiting = set(files), list(files)
         while waiting:
-            for output in self.made_of[waiting.pop()] - found:
+            for output in self.made_of.get(waiting.pop(), set()) - found:
                 found.add(output)
                 waiting.append(output)
         return found

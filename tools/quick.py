@@ -48,8 +48,9 @@ def script_files(test):
 
 
 def names_one(text, files):
-    """Whether |text| has the path of one of |files| (relative to the root), its name or a folder of it, as a word."""
-    words = set(re.findall(r"[\w.-]+(?:/[\w.-]+)*", text))
+    """Whether |text| has the path of one of |files| (relative to the root), its name or a folder of it, as a word; a word of the
+    folders where scripts themselves lie says nothing."""
+    words = set(re.findall(r"[\w.-]+(?:/[\w.-]+)*", text)) - {"test", "tools", "src"}
     for name in files:
         parts = name.split("/")
         if parts[-1] in words or any("/".join(parts[:k]) in words for k in range(1, len(parts) + 1)):
@@ -58,7 +59,9 @@ def names_one(text, files):
 
 
 def is_affected(graph, test, made, unmade):
-    """|made|: everything made of what changed; |unmade|: changed files that nothing is made of."""
+    """|made|: everything made of what changed; |unmade|: changed files that nothing is made of. What is named source_ reads all sources."""
+    if test.name.startswith("source_"):
+        return any(f.endswith((".c", ".h", ".def")) for f in made)
     needed, waiting = set(), list(test.files)
     while waiting:  # what the programs load
         f = waiting.pop()
