@@ -69,11 +69,19 @@ static bool is_unordered(kiln_edit *e, const kiln_stmt *s) {
   return true;
 }
 
+// Whether |b| has more elements than what |s| computes: iterations that were added to a loop write
+// there. Their bodies were simplified for fewer, and need not compute what is defined at their index.
+static bool is_rounded(const kiln_edit *e, const kiln_stmt *s, const kiln_buffer *b) {
+  int64_t elems = 1;
+  for (int k = 0; k < b->rank; k++) elems *= b->extents[k];
+  return elems > kiln_tensor_elems(e->s->prog->tensors.data[s->out]);
+}
+
 // Whether the assignments of |f| may be repeated and reordered. An init and an update that assigns
 // are two functions of the index; an element of a buffer that lives in a loop is used anew.
 static bool assigns_freely(kiln_edit *e, const effect *f) {
   const kiln_stmt *s = definition(e, f->buffer);
-  if (!s || (f->n_assigns > 1 && s->init)) return false;
+  if (!s || (f->n_assigns > 1 && s->init) || is_rounded(e, s, f->buffer)) return false;
   if (!kiln_scope_is_argument(f->buffer->scope)) return false;
   return is_unordered(e, s);
 }

@@ -41,6 +41,28 @@ static void statements_become_naive_nests(void **state) {
   }
 }
 
+// A loop that is rounded twice: its last part runs over elements of the next, for which the value was
+// simplified when it could not. Nothing reads these, but two blocks must not write them both.
+static void iterations_that_rounding_adds_are_no_blocks(void **state) {
+  (void)state;
+  static const char *const steps[] = {"split C.i1 2 round n6 n7", "split C.i0 2 exact m0 m1",
+                                      "reorder n7 m1", "split n7 8 round n8 n9"};
+  test_kernel k;
+  kernel_open(&k,
+              "f { in f64 A(3, 5) in f64 B(4, 2) temp f64 C(4, 5) out f64 D(4, 3) "
+              "C(i0:4, i1:5) = i1 <= i0 ? B(i1 / 2, 0) : B(3 - i0, (i0 + i1) % 2) "
+              "D(i0:4, i1:3) = i1 <= i0 ? C(i1 / 2, i1 / 2) : A(2 - i1, i0) }",
+              5);
+  kiln_schedule s;
+  assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &s), KILN_OK);
+  for (size_t i = 0; i < KILN_LEN(steps); i++)
+    assert_int_equal(kiln_schedule_replay(&s, steps[i]), KILN_OK);
+  kernel_check(&k, s.loops, "");
+  assert_int_not_equal(kiln_schedule_replay(&s, "bind n9 block.x"), KILN_OK);
+  assert_non_null(strstr(kiln_diag_message(k.diag, 0), "loop n9 carries a dependence"));
+  kernel_close(&k);
+}
+
 static const char gemm[] = "mm { in f32 A(45, 8) const f32 B(8, 50) = ... in f32 D(50) temp f32 "
                            "C(45, 50) out f32 Y(45, 50) "
                            "C(i0:45, i1:50 | r0:8) +=! A(i0, r0) * B(r0, i1) "
@@ -172,6 +194,7 @@ static void bad_scripts_are_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(statements_become_naive_nests),
+      cmocka_unit_test(iterations_that_rounding_adds_are_no_blocks),
       cmocka_unit_test(a_matrix_product_becomes_a_register_tile),
       cmocka_unit_test(scatters_stay_serial),
       cmocka_unit_test(bad_scripts_are_refused),
