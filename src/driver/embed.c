@@ -1,4 +1,5 @@
-// Two programs in lock step, statement by statement, at points of the smaller one.
+// The equivalence check of shape buckets: two programs in lock step, statement by statement, at
+// points of the smaller one.
 #include "driver/embed.h"
 
 #include "support/integer.h"

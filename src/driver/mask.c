@@ -1,4 +1,5 @@
-// Values beyond the ends of axes: found where they follow, put where they do not.
+// Neutral-element padding: values beyond the ends of axes, found where they follow, put where they
+// do not.
 #include "driver/mask.h"
 
 #include <math.h>

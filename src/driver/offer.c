@@ -1,4 +1,4 @@
-// Calls of libraries as candidates of kernels.
+// External-codegen (BYOC) candidates: calls of libraries as candidates of kernels.
 #include "driver/offer.h"
 #include "backend/backend.h"
 #include "driver/call.h"

@@ -1,4 +1,5 @@
-// Cutting ranges into parts, binding a graph to values, and comparing the programs that come of it.
+// Cutting ranges into shape buckets, binding a graph to values, and comparing the programs that
+// come of it.
 #include "driver/ranges.h"
 #include "analysis/simplify.h"
 #include "driver/dims.h"

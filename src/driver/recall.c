@@ -1,4 +1,4 @@
-// Schedules from the cache: an equal program on such a machine is not searched again.
+// Cached schedules: an equal program on such a machine is not searched again.
 #include "driver/recall.h"
 #include "support/numbers.h"
 #include "tile/answer.h"

@@ -1,5 +1,6 @@
-// Trimming: an iteration of a loop that stores nothing but elements which no run of these extents needs is left out.
-// The runtime asks for fewer iterations of a parallel loop; of others a kernel reads the dimensions itself.
+// Loop-bound tightening: an iteration of a loop that stores nothing but elements which no run of
+// these extents needs is left out. The runtime asks for fewer iterations of a parallel loop; of
+// others a kernel reads the dimensions itself.
 //
 // What is needed of the model's own tensors is known (ranges.h). A tensor that the passes made has a dim for each of its
 // axes, and needs no more of it than the tensors that its statement reads along that dim. A kernel sees tensors as

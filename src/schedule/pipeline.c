@@ -1,4 +1,5 @@
-// pipeline: a buffer that each iteration fills gets slots, and is filled some iterations ahead.
+// pipeline (software pipelining): a buffer that each iteration fills gets stages, a circular
+// buffer, and is filled some iterations ahead.
 #include "schedule/nest.h"
 
 enum { MAX_DEPTH = 64 };

@@ -1,5 +1,6 @@
-// portion: the iterations of a reduction loop and of the loops around it, tiles of the result, are cut into equal
-// portions of consecutive ones, wherever a tile begins or ends; the portions' sums are parts, which a new nest combines.
+// portion (stream-K): the iterations of a reduction loop and of the loops around it, tiles of the
+// result, are cut into equal portions of consecutive ones, wherever a tile begins or ends; the
+// portions' sums are parts, which a new nest combines.
 //
 // With tiles t, of which each has n iterations of the reduction loop, iteration f = t*n + i is in portion f / q:
 //     for OUTER { alloc KEPT { for INNER { f = OUTER*q + INNER

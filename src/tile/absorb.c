@@ -1,6 +1,7 @@
-// Absorption: a map (layout or elementwise statement) is substituted into the statements that read
-// it, where that saves more memory traffic than it costs arithmetic. Runs from the outputs to the
-// inputs, so that chains collapse into their last statement.
+// Inlining (producer fusion, folding of views): a map (layout or elementwise statement) is
+// substituted into the statements that read it, where that saves more memory traffic than it costs
+// arithmetic. Runs from the outputs to the inputs, so that chains collapse into their last
+// statement.
 #include "tile/tile.h"
 
 #include "analysis/interpret.h"

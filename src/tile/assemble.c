@@ -1,8 +1,8 @@
-// Assembly in place: a tensor that concatenates or pads others is never copied together. Where a
-// part is a whole temporary, that temporary is given storage inside the tensor, so that its
-// producer writes it there; what remains (the frame of a padding, a part that cannot move) becomes
-// small statements of its own, stored inside as well. The statement itself stays in the program as
-// its meaning, marked as assembled.
+// In-place concatenation (buffer aliasing): a tensor that concatenates or pads others is never
+// copied together. Where a part is a whole temporary, that temporary is given storage inside the
+// tensor, so that its producer writes it there; what remains (the frame of a padding, a part that
+// cannot move) becomes small statements of its own, stored inside as well. The statement itself
+// stays in the program as its meaning, marked as assembled.
 //
 // From the outputs to the inputs, so that a concatenation of concatenations nests.
 //

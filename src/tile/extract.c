@@ -1,6 +1,6 @@
-// Extraction: a group of statements becomes a program of its own over strided views of the tensors,
-// in a canonical form: names by position (a0.. read, t0.. inside, z0.. and y written), dims of extent 1
-// dropped, space dims in storage order, tensors that are read flattened to one axis, and
+// Kernel outlining: a fusion group becomes a program of its own over strided views of the tensors,
+// in a canonical form: names by position (a0.. read, t0.. inside, z0.. and y written), dims of
+// extent 1 dropped, space dims in storage order, tensors that are read flattened to one axis, and
 // neighbouring dims merged where every access allows it. Groups with equal form share one kernel,
 // and elementwise kernels end up with one or two long loops.
 #include "target/instr.h"

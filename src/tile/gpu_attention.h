@@ -1,4 +1,4 @@
-// Attention as GPUs with tensor cores run it: the form of its program.
+// Flash attention on tensor cores: the canonical form of its program.
 //
 // Two contractions and the softmax between them (stream.h), with the map that finishes them, become
 //     A(.., m, k) = ..  B(.., n, k) = ..  V(.., n, v) = ..

@@ -1,4 +1,4 @@
-// Loops as a grid of blocks and threads.
+// Grid mapping: loops as a grid of blocks and threads, dealt out blockwise or cyclically.
 #include "tile/gpu.h"
 
 const kiln_mem_level *kiln_gpu_shared(const kiln_device *d) {

@@ -1,4 +1,5 @@
-// Rows whose elements a thread can hold: the form of softmax and of normalizations.
+// Persistent (register-resident) row reductions: the canonical form of softmax and of
+// normalizations whose rows threads can hold.
 //
 // All statements share the dims of the rows. Beside these a map has one more, a sum one reduction dim, of the same
 // extent, and what is a number a row has none. What several statements read along the row becomes a statement of its own,

@@ -1,4 +1,5 @@
-// Two matrix products, the second of what a map makes of the first's results, as GPUs with tensor cores run them in one kernel.
+// Back-to-back GEMM fusion: two matrix products, the second of what a map makes of the first's
+// results, in one kernel on tensor cores.
 //
 // A contraction, maps of its elements, and a contraction of these with its finish (a transformer's MLP: two linear layers and
 // the activation between them) become

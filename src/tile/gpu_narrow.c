@@ -1,5 +1,6 @@
-// Contractions with few columns (gpu_narrow.h) by threads: each computes all columns of some neighbours along a row.
-// What these read of a step along k, whole words, it keeps in registers; the constant lies in shared memory.
+// Skinny GEMM (gpu_narrow.h) by threads: each computes all columns of some neighbours along a row.
+// What these read of a step along k, whole words, it keeps in registers; the constant lies in
+// shared memory.
 #include "tile/gpu_narrow.h"
 
 #include "tile/gpu.h"

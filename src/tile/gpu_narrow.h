@@ -1,5 +1,5 @@
-// Contractions with few columns: what a constant gives to each element is 1 to 4 results, too few for a tile of a matrix
-// product, in the form in which GPUs run them.
+// Skinny GEMM (GEMV): contractions with few columns. What a constant gives to each element is 1 to
+// 4 results, too few for a tile of a matrix product, in the form in which GPUs run them.
 //
 // A convolution to 3 channels, or a product by a narrow constant matrix, with its finish becomes
 //     P(.., r1, w, k) = inside ? X(.., i1 + r1 - 1, w - 1, k) : 0     K(r1, k, r2, c) = W(c, k, r1, r2)     F = f32(K)

@@ -1,4 +1,5 @@
-// Products of rows that are normalized on the way: the form in which GPUs with tensor cores run them in one kernel.
+// Normalization prologue fusion: products of rows that are normalized on the way, in one kernel on
+// tensor cores.
 //
 // Sums and maxima of the rows of a tensor, what follows from these, and a contraction of elements that are computed from both (a
 // softmax or a normalization in front of a product) become

@@ -1,6 +1,7 @@
-// Products of rows that are normalized on the way (gpu_norm.h): a block copies whole rows to shared memory, finds what is to be
-// known of them, and computes the elements of its left operand from both, a step along k at a time. For rows that are short: each
-// tile of the result's columns reads them anew.
+// GEMM with a normalization prologue (gpu_norm.h): a block copies whole rows to shared memory,
+// finds what is to be known of them, and computes the elements of its left operand from both, a
+// step along k at a time. For rows that are short: each tile of the result's columns reads them
+// anew.
 #include "tile/gpu_mma.h"
 
 #include "support/integer.h"

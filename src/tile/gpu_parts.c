@@ -1,5 +1,6 @@
-// Matrix products on tensor cores whose sums are added up in parts, for products with fewer tiles than the machine has
-// multiprocessors, or blocks that would wait for what a few warps can ask for.
+// Split-K and slice-K GEMM: matrix products on tensor cores whose sums are added up in parts, for
+// products with fewer tiles than the machine has multiprocessors, or blocks that would wait for
+// what a few warps can ask for.
 //
 // groups   of a block's warps take a share of every step along k each; their sums meet in shared memory
 // splits   of the reduction are blocks of their own; their sums meet in memory, and a second nest adds them up

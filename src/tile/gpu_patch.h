@@ -1,5 +1,5 @@
-// Convolutions of few channels: products whose windows are read from a patch of the input, in the form in which GPUs run
-// them on tensor cores.
+// Direct convolution of few channels on tensor cores: the windows are read from an input tile with
+// its halo in shared memory.
 //
 // A convolution of C channels by constants, with its finish, becomes
 //     P(.., h, w, c) = w < W && c < C ? X(..) : 0                    channels side by side, their number rounded up

@@ -1,7 +1,8 @@
-// Convolutions of few channels (gpu_patch.h) on tensor cores: a block copies what its windows read to shared memory once,
-// and its weights; each warp takes some rows of 16 results or more, and multiplies step by step along the windows' terms,
-// which its lanes read from the patch in pairs, where the instruction wants them (gpu_fragment.h). A lane's sums are
-// neighbours of the result, so that it stores whole words.
+// Direct convolution (gpu_patch.h) on tensor cores: a block copies what its windows read to shared
+// memory once, and its weights; each warp takes some rows of 16 results or more, and multiplies
+// step by step along the windows' terms, which its lanes read from the patch in pairs, where the
+// instruction wants them (gpu_fragment.h). A lane's sums are neighbours of the result, so that it
+// stores whole words.
 #include "support/integer.h"
 #include "tile/gpu_mma.h"
 #include "tile/gpu_patch.h"

@@ -1,4 +1,5 @@
-// Contractions as matrix products: the form in which GPUs run them, whatever they are called.
+// GEMM and implicit GEMM: contractions as matrix products with an epilogue, the canonical form in
+// which GPUs run them, whatever they are called.
 //
 // A contraction with its finish becomes
 //     A(.., m, k) = ..   B(.., k, n) = ..   T(.., m, n) +=! A(.., m, k)*B(.., k, n)   y(.., m, n) = f(T, ..)

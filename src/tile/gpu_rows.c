@@ -1,7 +1,8 @@
-// Statements that share outer dims: a row a block, or a row a warp where there are many. What a row's statements
-// hand on lies in shared memory; maps deal their elements to the threads, sums are computed by all threads of the
-// row and combined, in two steps where these are many. Rows in the form of gpu_held.h live in registers: of each
-// word of |vector| elements that a thread takes it keeps what the row's statements make of it.
+// Row reductions: statements that share outer dims, a row a block, or a row a warp where there are
+// many. What a row's statements hand on lies in shared memory; maps deal their elements to the
+// threads, sums are computed by all threads of the row and combined, in two steps where these are
+// many. Rows in the form of gpu_held.h live in registers: of each word of |vector| elements that a
+// thread takes it keeps what the row's statements make of it.
 #include "support/integer.h"
 #include "tile/gpu.h"
 #include "tile/gpu_held.h"

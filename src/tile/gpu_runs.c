@@ -1,5 +1,6 @@
-// Long windows along one dim (gpu_window.h): what a block's windows read is computed once, into shared memory, from which
-// a thread takes a run of neighbours into registers for all windows of its own.
+// 1-D depthwise convolution with a long window (gpu_window.h), through shared memory: what a
+// block's windows read is computed once, into shared memory, from which a thread takes a run of
+// neighbours into registers for all windows of its own.
 #include "tile/gpu.h"
 #include "tile/gpu_window.h"
 

@@ -1,6 +1,7 @@
-// The fewest and longest sums: means of images, sums of everything. Parts of each are added up by threads of all
-// blocks into memory, those by one warp's worth of threads a sum, and these by the thread that needs the sum: three
-// nests a sum, between which everything is there.
+// Two-stage grid reductions: the fewest and longest sums, means of images, sums of everything.
+// Parts of each are added up by threads of all blocks into memory, those by one warp's worth of
+// threads a sum, and these by the thread that needs the sum: three nests a sum, between which
+// everything is there.
 #include "tile/gpu.h"
 
 enum {

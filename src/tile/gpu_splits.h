@@ -1,5 +1,6 @@
-// Products whose sums are added up in parts: a loop of the reduction gives each of its iterations sums of its own, and
-// what follows adds these up. Splits are blocks' parts, which meet in memory; a second nest adds them up and finishes.
+// Split-K: products whose sums are added up in parts: a loop of the reduction gives each of its
+// iterations sums of its own, and what follows adds these up. Splits are blocks' parts, which meet
+// in memory; a second nest adds them up and finishes.
 #ifndef KILN_TILE_GPU_SPLITS_H
 #define KILN_TILE_GPU_SPLITS_H
 

@@ -1,6 +1,7 @@
-// Attention on tensor cores: a block computes some rows of the result, a warp 16 or more of them with all they need; keys
-// and values go by a chunk at a time, copied to shared memory ahead. Scores become weights where they lie: sums of a
-// product are the left operand of the next (gpu_fragment.h). Nothing but keys and values leaves the registers.
+// Flash attention on tensor cores: a block computes some rows of the result, a warp 16 or more of
+// them with all they need; keys and values go by a chunk at a time, copied to shared memory ahead.
+// Scores become weights where they lie: sums of a product are the left operand of the next
+// (gpu_fragment.h). Nothing but keys and values leaves the registers.
 // source: Dao, "FlashAttention-2", 2023
 #include "tile/gpu_attention.h"
 #include "tile/gpu_mma.h"

@@ -1,4 +1,5 @@
-// Strips: a matrix product and what is done with whole rows of it, as GPUs with tensor cores run them in one kernel.
+// GEMM with a row-wise epilogue (softmax, LayerNorm): a matrix product and what is done with whole
+// rows of it, in one kernel on tensor cores.
 //
 // A contraction, maps of its elements, and sums and maxima of rows of these (a softmax, a normalization behind a product)
 // become, behind the products of gpu_product.h,

@@ -1,6 +1,7 @@
-// Strips (gpu_strip.h): a block multiplies whole rows of the product, each warp or warp group its own, and does what is done
-// with them where the sums lie, in registers. Of what a row's sums and maxima need, each lane takes its own columns first,
-// and the four of a quad exchange one number. Results go by way of shared memory, in whole words.
+// GEMM with a row-wise epilogue (gpu_strip.h): a block multiplies whole rows of the product, each
+// warp or warp group its own, and does what is done with them where the sums lie, in registers. Of
+// what a row's sums and maxima need, each lane takes its own columns first, and the four of a quad
+// exchange one number. Results go by way of shared memory, in whole words.
 #include "tile/gpu_mma.h"
 
 #include "support/integer.h"

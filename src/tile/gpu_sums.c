@@ -1,6 +1,7 @@
-// Few long sums: products by a vector, and the like. A block computes some elements of the result; several
-// threads add up parts of each in registers, which are combined in shared memory. Neighbouring threads take
-// what lies side by side in memory: terms of a sum, or sums.
+// Block reductions: few long sums, products by a vector, and the like. A block computes some
+// elements of the result; several threads add up parts of each in registers, which are combined in
+// shared memory. Neighbouring threads take what lies side by side in memory: terms of a sum, or
+// sums.
 #include "tile/gpu.h"
 
 #include <math.h>

@@ -1,6 +1,7 @@
-// An element of the result a thread, or a vector of them: maps, and reductions in whose place their readers
-// stand. What an element takes is computed by its thread, in registers. Where a map reads neighbours of one tensor, as an
-// interpolation does, a thread may take a tile of the result, of which it reads once what its elements share.
+// Pointwise kernels: an element of the result a thread, or a vector of them: maps, and reductions
+// in whose place their readers stand. What an element takes is computed by its thread, in
+// registers. Where a map reads neighbours of one tensor, as an interpolation does, a thread may
+// take a tile of the result, of which it reads once what its elements share.
 #include "tile/gpu.h"
 #include "tile/searches.h"
 

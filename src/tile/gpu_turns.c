@@ -1,5 +1,6 @@
-// Maps whose result lies in another order than what they read: a block reads a tile along the rows of the one, keeps it
-// in shared memory, whose rows are an odd number of words against bank conflicts, and writes it along the rows of the other.
+// Tiled transposes: maps whose result lies in another order than what they read: a block reads a
+// tile along the rows of the one, keeps it in shared memory, whose rows are an odd number of words
+// against bank conflicts, and writes it along the rows of the other.
 #include "tile/gpu.h"
 
 enum {

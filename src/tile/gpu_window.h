@@ -1,4 +1,5 @@
-// Windows: reductions whose neighbouring results read some of the same elements, in the form in which GPUs run them.
+// Pooling and depthwise convolutions (sliding windows): reductions whose neighbouring results read
+// some of the same elements, in the canonical form in which GPUs run them.
 //
 // A convolution channel by channel, or a pooling, with its finish becomes
 //     P(.., h, w, c) = inside ? X(.., h - 1, w - 1, c) : 0     K(r0, r1, c) = W(c, r0, r1)

@@ -1,5 +1,5 @@
-// Axes cut apart for nothing: a map that is stored by two axes which are one axis of what it reads,
-// and one again to all that read it, is stored by that one. So a mask is added to the windows of all
+// Axis coalescing: a map that is stored by two axes which are one axis of what it reads, and one
+// again to all that read it, is stored by that one. So a mask is added to the windows of all
 // images, seen as images and windows, between two reshapes; where they go, the scores' batch is one
 // axis all the way.
 //

@@ -1,6 +1,6 @@
-// Streams: attention in one kernel (tile/stream.h). A task computes a block of rows of the result; it
-// runs through the keys a chunk at a time and holds a chunk of scores and weights, whatever the number
-// of keys is.
+// Flash attention on CPUs, in one kernel (tile/stream.h). A task computes a block of rows of the
+// result; it runs through the keys a chunk at a time and holds a chunk of scores and weights,
+// whatever the number of keys is.
 //
 // Rows lie in the lanes: scores and weights of a chunk are stored with the rows innermost, so that
 // maxima, sums and exponentials are of whole vectors, keys are broadcast as they lie, and values are

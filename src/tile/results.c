@@ -1,4 +1,4 @@
-// Kernels with several results: what is reused inside and stored as well is computed in its place in
+// Multi-output kernels: what is reused inside and stored as well is computed in its place in
 // memory, block by block, in the loops of the last result.
 #include "tile/lower.h"
 

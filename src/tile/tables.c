@@ -1,6 +1,6 @@
-// Tables that follow from their index, as those of a resize by a whole factor: a statement that gathers by them computes
-// places, and the weights that go with these, in the place of reading them. Places that are arithmetic also say which
-// elements neighbours share.
+// Index-table elimination: tables that follow from their index, as those of a resize by a whole
+// factor: a statement that gathers by them computes places, and the weights that go with these, in
+// the place of reading them. Places that are arithmetic also say which elements neighbours share.
 #include "tile/tile.h"
 
 #include "analysis/interpret.h"

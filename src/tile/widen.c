@@ -1,4 +1,5 @@
-// Bytes of products as 16 bits, where a processor multiplies these faster and exactly.
+// Operand widening: bytes of products as 16 bits, where a processor multiplies these faster and
+// exactly.
 #include "tile/contraction.h"
 
 typedef struct widening {

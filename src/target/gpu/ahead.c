@@ -1,4 +1,5 @@
-// Loops that fill shared memory some iterations ahead (pipeline), by copies that the threads do not wait for.
+// Software pipelining: loops fill the stages of a circular buffer in shared memory some iterations
+// ahead (`pipeline`), by asynchronous copies (cp.async, TMA).
 //
 //     for f:A { S[f] = .. }  for v { barrier  if (v + A < n) { S[(v + A) % D] = .. }  .. = S[v % D] }
 //

@@ -1,5 +1,6 @@
-// Nests side by side: a function of several, each with blocks of its own, where one alone would leave multiprocessors
-// idle. Blocks of one never wait for those of another, so nests that need something of each other are launched apart.
+// Horizontal fusion: independent nests share a kernel, each with thread blocks of its own, where
+// one alone would leave multiprocessors idle. Blocks of one never wait for those of another, so
+// nests that need something of each other are launched apart.
 //
 // source: "Rammer" (OSDI'20) runs operators side by side in one kernel, too
 #include "target/gpu/nest.h"

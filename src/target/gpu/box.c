@@ -1,6 +1,7 @@
-// Copies of boxes to shared memory by the tensor memory accelerator (sm_90a): R rows of 64 elements, 128 bytes, of a
-// tensor, or of its windows (window.h), to rows that follow each other, swizzled. One thread asks for them; they arrive while the threads go on, at a
-// barrier in shared memory that counts their bytes, where those that use them wait (ahead.c, emit.c).
+// TMA: bulk tensor copies to shared memory by the tensor memory accelerator (sm_90a): R rows of 64
+// elements, 128 bytes, of a tensor, or of its windows (window.h), to rows that follow each other,
+// swizzled. One thread asks for them; they arrive while the threads go on, at a barrier in shared
+// memory that counts their bytes, where those that use them wait (ahead.c, emit.c).
 // source: PTX ISA, "cp.async.bulk.tensor", "mbarrier"
 #include "target/gpu/instr.h"
 

@@ -1,4 +1,5 @@
-// Loops in runs: what portions (schedule/portion.c) are, whose iterations go through one tile after the other.
+// Persistent tile loops, as stream-K needs them (schedule/portion.c): a block's iterations go
+// through one tile after the other.
 //
 //     for v { fills  if (v == 0 || E % n == 0) { first }  product  if (v == q - 1 || E % n == n - 1) { last } }
 //

@@ -1,6 +1,8 @@
-// What convolutions' windows read, as boxes: R rows of 64 channels, each row that of the next window's element, those that lie
-// beside the tensor zero. The tensor memory accelerator walks from window to window itself, along the columns, rows and images
-// of a tensor (tensor maps of kind im2col): it is told where the first window lies, and which of a window's elements is meant.
+// Implicit GEMM by im2col-mode TMA: what convolutions' windows read, as boxes: R rows of 64
+// channels, each row that of the next window's element, those that lie beside the tensor zero. The
+// tensor memory accelerator walks from window to window itself, along the columns, rows and images
+// of a tensor (tensor maps of kind im2col): it is told where the first window lies, and which of a
+// window's elements is meant.
 // source: PTX ISA, "Tensors", "Im2col mode"
 #ifndef KILN_TARGET_GPU_WINDOW_H
 #define KILN_TARGET_GPU_WINDOW_H
