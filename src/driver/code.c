@@ -76,7 +76,8 @@ static void drop_empty(kiln_build *b) {
   b->n_objects = n;
 }
 
-// What nests have code of their own. Where several kernels share some, objects depend on all of these, and are not kept.
+// What nests have code of their own. Where several kernels share some, objects depend on all of
+// these, and are not kept.
 static const kiln_cpu_nests *nests_of(kiln_ctx *cx, const kiln_build *b) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const int n = b->kernels.kernels.n;

@@ -1,5 +1,5 @@
-// Shape buckets (optimization profiles) of a module for ranges of dimensions: every bucket is built
-// as a model of its own, and all share code file and weights.
+// Shape buckets (optimization profiles) of a module for ranges of dimensions: every bucket is
+// built as a model of its own, and all share code file and weights.
 #include "driver/build.h"
 #include "driver/ranges.h"
 

@@ -70,7 +70,8 @@ static bool is_unordered(kiln_edit *e, const kiln_stmt *s) {
 }
 
 // Whether |b| has more elements than what |s| computes: iterations that were added to a loop write
-// there. Their bodies were simplified for fewer, and need not compute what is defined at their index.
+// there. Their bodies were simplified for fewer, and need not compute what is defined at their
+// index.
 static bool is_rounded(const kiln_edit *e, const kiln_stmt *s, const kiln_buffer *b) {
   int64_t elems = 1;
   for (int k = 0; k < b->rank; k++) elems *= b->extents[k];

@@ -185,8 +185,8 @@ static void move_to_piece(const fetch *f, const pieces *p, const kiln_expr *at,
   }
 }
 
-// What an iteration asks for: its share of |wanted| elements, the last of each piece, the |turn|-th
-// of |turns|.
+// What an iteration asks for: its share of |wanted| elements, the last of each piece, the
+// |turn|-th of |turns|.
 static kiln_status make_share(fetch *f, int64_t distance, const kiln_loop *inner,
                               const kiln_expr *turn, int64_t turns, const pieces *p, int64_t wanted,
                               kiln_loop **out) {

@@ -190,9 +190,9 @@ kiln_status kiln_specialize(kiln_schedule *s, kiln_symbol loop, const char *cond
 kiln_status kiln_prefetch(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, int64_t distance);
 // The iterations of |inner|, a loop in |loop|, ask in turns for all of that part, piece by piece
 // where it lies in several, and to have it in the L2: for what is not needed until |loop|'s next
-// iterations, while others are computed. Where it is one piece and the parts of |loop|'s iterations
-// overlap, as those of a window do, they ask for the end that the iteration before has not. Their
-// loop is INNER.BUFFER.fetch where an iteration asks for several lines, at most 16.
+// iterations, while others are computed. Where it is one piece and the parts of |loop|'s
+// iterations overlap, as those of a window do, they ask for the end that the iteration before has
+// not. Their loop is INNER.BUFFER.fetch where an iteration asks for several lines, at most 16.
 kiln_status kiln_prefetch_in_turns(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop,
                                    int64_t distance, kiln_symbol inner);
 // Lets |blocks| (2, 4 or 8) consecutive iterations of |loop|, which is bound to block.x, run together on devices that

@@ -578,8 +578,8 @@ static void merge_all_sums(kiln_ctx *cx, kiln_program *p) {
   }
 }
 
-// A reduction of one term is a map: so is a channel-by-channel convolution with a window of 1x1. What it begins with
-// stays in it, as the sum of 0 and -0 is 0.
+// A reduction of one term is a map: so is a channel-by-channel convolution with a window of 1x1.
+// What it begins with stays in it, as the sum of 0 and -0 is 0.
 static void drop_single_reductions(kiln_ctx *cx, kiln_program *p) {
   const kiln_expr *zero = kiln_int(cx, 0);
   for (int i = 0; i < p->stmts.n; i++) {

@@ -329,8 +329,8 @@ static kiln_status weigh(connecting *c, const part_set *s, whole *out, const cha
   return KILN_OK;
 }
 
-// Whether the loops of |g| may be made when it has grown: each step's would be as many as the whole
-// kernel's.
+// Whether the loops of |g| may be made when it has grown: each step's would be as many as the
+// whole kernel's.
 static bool may_wait(const connecting *c, const kiln_group *g) {
   return !c->lowers_all && !is_on_gpu(c) && g->kind == KILN_GROUP_ROWS;
 }
@@ -484,8 +484,8 @@ static part_set next_parts(connecting *c, int root, int n) {
   return s;
 }
 
-// Takes several parts in at once, half as many where those gain nothing, and gives how many; 0: one
-// at a time is left to try.
+// Takes several parts in at once, half as many where those gain nothing, and gives how many; 0:
+// one at a time is left to try.
 static kiln_status take_several_in(connecting *c, int root, int most, int *out_n) {
   *out_n = 0;
   for (; most > 1 && *out_n == 0; most /= 2) {

@@ -1,7 +1,7 @@
 // SIMT GEMM: matrix products of floats by multiply-adds of threads: a block computes a tile of the
-// result, its threads small tiles in registers, from operands that are copied to shared memory some
-// steps along k ahead. Where there are fewer tiles than multiprocessors, the reduction is split,
-// and groups of a block's threads share its steps (gpu_splits.h).
+// result, its threads small tiles in registers, from operands that are copied to shared memory
+// some steps along k ahead. Where there are fewer tiles than multiprocessors, the reduction is
+// split, and groups of a block's threads share its steps (gpu_splits.h).
 //
 // An operand lies in shared memory as in memory, so that it is copied word by word without waiting: in rows along k, of which a
 // thread reads four neighbours at once for each of its rows, or in rows along m or n, of which it reads four of its own. Either

@@ -1,7 +1,7 @@
 // Back-to-back GEMM fusion (gpu_mlp.h): a block computes whole rows of the result, and has their
 // operand in shared memory; weights of both products go by a chunk of hidden elements at a time,
-// copied ahead. Hidden elements are computed where they lie: sums of a product are the left operand
-// of the next (gpu_fragment.h).
+// copied ahead. Hidden elements are computed where they lie: sums of a product are the left
+// operand of the next (gpu_fragment.h).
 #include "tile/gpu_mma.h"
 
 #include "support/integer.h"

@@ -1,5 +1,5 @@
-// Two-stage Welford reductions: few long sums, and sums of squares around something that they give,
-// in the canonical form in which many blocks share them.
+// Two-stage Welford reductions: few long sums, and sums of squares around something that they
+// give, in the canonical form in which many blocks share them.
 //
 // Terms that lie behind each other, neighbouring sums side by side (an image, channels last), are numbered
 // r = (part*steps + step)*rows + row. What u(r, c) gives a thread, a block and all of them is

@@ -1,6 +1,6 @@
 // Two-stage Welford reductions (gpu_moment.h), in two nests: blocks that add up their parts, a
-// thread some terms of a word of channels in registers, and blocks that compute the result for some
-// of its rows and channels, for which each adds up what the parts gave.
+// thread some terms of a word of channels in registers, and blocks that compute the result for
+// some of its rows and channels, for which each adds up what the parts gave.
 #include "tile/gpu.h"
 #include "tile/gpu_moment.h"
 

@@ -1,6 +1,6 @@
 // The fallback schedule: every statement in nests of its own, its elements shared among all
-// threads: what any program of statements can be run as. Where threads would write one element, one
-// thread runs the nest.
+// threads: what any program of statements can be run as. Where threads would write one element,
+// one thread runs the nest.
 #include "tile/gpu.h"
 
 #include <math.h>

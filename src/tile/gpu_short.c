@@ -1,8 +1,8 @@
-// Small-K GEMM, which memory bounds: matrix products along a short reduction, on tensor cores: what
-// they read and store takes longer than the products do, and what finishes them as long. Blocks are
-// small, so that several of a multiprocessor run at once, some of them computing while others copy;
-// each finishes its sums in registers, rounds them, and stores them by way of shared memory, in
-// whole words.
+// Small-K GEMM, which memory bounds: matrix products along a short reduction, on tensor cores:
+// what they read and store takes longer than the products do, and what finishes them as long.
+// Blocks are small, so that several of a multiprocessor run at once, some of them computing while
+// others copy; each finishes its sums in registers, rounds them, and stores them by way of shared
+// memory, in whole words.
 #include "tile/gpu_mma.h"
 
 #include <math.h>

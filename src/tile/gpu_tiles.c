@@ -1,6 +1,6 @@
 // SIMT GEMM of any element type (gpu_product.h), tile by tile: a block computes a tile of the
-// result, the threads a small tile each in registers; what a step along k reads is copied to shared
-// memory, two steps ahead of its use.
+// result, the threads a small tile each in registers; what a step along k reads is copied to
+// shared memory, two steps ahead of its use.
 #include "tile/gpu_blocks.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 // Pooling and depthwise convolutions (gpu_window.h) in registers: a thread computes some
-// neighbouring elements of the result along the last window dim, and as many side by side in memory
-// as fit into a word. It reads all that these take before it adds up, or, where that is too much
-// for its registers, a step of the first reduction dim at a time.
+// neighbouring elements of the result along the last window dim, and as many side by side in
+// memory as fit into a word. It reads all that these take before it adds up, or, where that is
+// too much for its registers, a step of the first reduction dim at a time.
 #include "tile/gpu.h"
 #include "tile/gpu_window.h"
 

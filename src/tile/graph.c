@@ -28,8 +28,8 @@ static bool read_alike(const kiln_tile_graph *g, const kiln_tile_edge *a, const 
   return lie_alike(g->p->tensors.data[a->tensor], g->p->tensors.data[b->tensor]);
 }
 
-// Sets |like| of the edges from |begin| on, which have one consumer: each is compared to those that
-// are like no other.
+// Sets |like| of the edges from |begin| on, which have one consumer: each is compared to those
+// that are like no other.
 static void find_alike(kiln_tile_graph *g, int begin) {
   for (int i = g->n_edges - 1; i >= begin; i--) {
     kiln_tile_edge *e = &g->edges[i];

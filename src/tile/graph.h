@@ -52,7 +52,8 @@ typedef struct kiln_tile_edge {
   kiln_tile_span box[KILN_N_TILE_BOXES]
                     [KILN_MAX_RANK]; // of the tensor: the hull of all uses, cut to it
   int next;                          // the next edge that reads |tensor|; -1: none
-  // A later edge of the consumer that reads the same places, of a tensor that lies as |tensor|; -1.
+  // A later edge of the consumer that reads the same places, of a tensor that lies as |tensor|;
+  // -1.
   int like;
   double bytes[KILN_N_TILE_BOXES];    // that the box as last propagated touches, in transactions of
   int transaction[KILN_N_TILE_BOXES]; // so many bytes; 0: nobody asked

@@ -1,11 +1,11 @@
 // Axis coalescing: a map that is stored by two axes which are one axis of what it reads, and one
 // again to all that read it, is stored by that one. So a mask is added to the windows of all
-// images, seen as images and windows, between two reshapes; where they go, the scores' batch is one
-// axis all the way.
+// images, seen as images and windows, between two reshapes; where they go, the scores' batch is
+// one axis all the way.
 //
-// On CPUs a convolution in groups of one channel, of which each gives a few, is stored by one axis,
-// too, where its data and what is made of its results lie channels last: its vectors are of channels,
-// as where a group gives one, and data are repeated from lane to lane.
+// On CPUs a convolution in groups of one channel, of which each gives a few, is stored by one
+// axis, too, where its data and what is made of its results lie channels last: its vectors are of
+// channels, as where a group gives one, and data are repeated from lane to lane.
 #include "tile/tile.h"
 
 typedef struct cut_axis {
@@ -87,8 +87,8 @@ static int join_constant(kiln_ctx *cx, kiln_program *p, const kiln_tensor *t, co
   return kiln_tensor_make_const(cx, p, kiln_symbol_text(cx, t->name), &joined)->id;
 }
 
-// Whether |load| reads along the first of the axes alone, at its own place, what lies there side by
-// side.
+// Whether |load| reads along the first of the axes alone, at its own place, what lies there side
+// by side.
 static bool reads_group(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                         const kiln_expr *load, const cut_axis *c) {
   const kiln_expr *group = kiln_stmt_var(cx, s, c->axis);
@@ -104,8 +104,8 @@ static bool reads_group(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
   return n == 1;
 }
 
-// The axis of |load| that with the next one is read by the two of |c|, and nothing else by them; -1:
-// there is none.
+// The axis of |load| that with the next one is read by the two of |c|, and nothing else by them;
+// -1: there is none.
 static int axis_of_both(kiln_ctx *cx, const kiln_stmt *s, const kiln_expr *load,
                         const cut_axis *c) {
   int at = -1, n = 0;

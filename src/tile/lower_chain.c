@@ -1,8 +1,8 @@
 // Fused-layer tiling (producer-consumer block fusion): statements of which one consumes what
-// another computes, a contraction among them. The result is cut into blocks, which run in parallel,
-// and each block computes all that it needs of the others in local memory: the layers of a
-// perceptron over some rows, a depthwise convolution over the rows that a pointwise one expands, a
-// norm in front of a product. What neighbouring blocks both need is computed by both.
+// another computes, a contraction among them. The result is cut into blocks, which run in
+// parallel, and each block computes all that it needs of the others in local memory: the layers
+// of a perceptron over some rows, a depthwise convolution over the rows that a pointwise one
+// expands, a norm in front of a product. What neighbouring blocks both need is computed by both.
 //
 // Inside of a block, each statement runs by its class: contractions and window reductions by tiles in
 // registers, together with the map that finishes them; sums of rows by lanes; maps along the contiguous

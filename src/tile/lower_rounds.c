@@ -1,9 +1,9 @@
-// Loop-carried scatters: a scatter that reads what it has written runs in the order of its dims, as
-// a suppression's rounds do. What may not change places stays a serial loop, and each step of a
-// round becomes a nest of its own: a dim is cut where the statement's expressions go from one case
-// to the next, what a nest asks before all of its iterations is asked once, and the innermost loop
-// of each runs in vectors. The outer dims, which rounds of their own have, are shared among the
-// threads.
+// Loop-carried scatters: a scatter that reads what it has written runs in the order of its dims,
+// as a suppression's rounds do. What may not change places stays a serial loop, and each step of
+// a round becomes a nest of its own: a dim is cut where the statement's expressions go from one
+// case to the next, what a nest asks before all of its iterations is asked once, and the
+// innermost loop of each runs in vectors. The outer dims, which rounds of their own have, are
+// shared among the threads.
 #include "tile/lower.h"
 
 #include <math.h>

@@ -3,8 +3,8 @@
 //
 // A core's own prefetchers follow a few streams. Of an image whose channels lie in front, a tile
 // reads a few pixels of each channel, all of them streams of their own, and of groups of channels
-// that lie side by side a few lines of each pixel: what comes from behind the L2 is waited for line
-// by line.
+// that lie side by side a few lines of each pixel: what comes from behind the L2 is waited for
+// line by line.
 #ifndef KILN_TILE_ROWS_AHEAD_H
 #define KILN_TILE_ROWS_AHEAD_H
 

@@ -1,6 +1,6 @@
-// Flash attention: a contraction, an online softmax of its rows, and another contraction with that,
-// all of which one kernel computes for a block of rows, a chunk of the softmax' dim at a time
-// (DESIGN section 6, STREAM).
+// Flash attention: a contraction, an online softmax of its rows, and another contraction with
+// that, all of which one kernel computes for a block of rows, a chunk of the softmax' dim at a
+// time (DESIGN section 6, STREAM).
 //
 // The form, never a name, tells it, whatever of it is rounded to halves: X = sum of Q*K; Z a map of X (a scale, masks, biases), or X; M = max
 // of Z; E = exp(Z - M); S = sum of E; P = E/S or E*(1/S); Y = sum of P*V.

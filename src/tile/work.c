@@ -183,8 +183,8 @@ static bool is_run(const kiln_expr *e, kiln_symbol var) {
          e->args[0]->u.sym == var && kiln_expr_is_int(e->args[1], &by) && (by & (by - 1)) == 0;
 }
 
-// Whether runs of lanes read the same element, and the next run the next one: a short vector, whose
-// elements are repeated.
+// Whether runs of lanes read the same element, and the next run the next one: a short vector,
+// whose elements are repeated.
 static bool repeats(const worker *w, const kiln_buffer *b, const kiln_expr *const *index) {
   const kiln_symbol var = w->around.data[lanes_at(w)].var;
   bool found = false;

@@ -233,8 +233,8 @@ static kiln_lanes index_lanes(kiln_emit *e, const kiln_split_form *f) {
   return sum;
 }
 
-// How many lanes in a row have the same element, and the next ones the next, where the lane's index
-// is divided by as many and whole vectors hold whole runs of them; else 0.
+// How many lanes in a row have the same element, and the next ones the next, where the lane's
+// index is divided by as many and whole vectors hold whole runs of them; else 0.
 static int repeats_of(const kiln_emit *e, const kiln_split_form *f) {
   const kiln_form_term *t = f->varying.data;
   int64_t by = 0;

@@ -184,7 +184,8 @@ kiln_address kiln_cpu_load_address(kiln_emit *e, const kiln_expr *load);
 bool kiln_cpu_in_bounds(kiln_emit *e, int buffer, const kiln_expr *const *index);
 
 // table.c
-// The offsets of what varies in |f|, and of its lanes, from a table; false where there is none for them.
+// The offsets of what varies in |f|, and of its lanes, from a table; false where there is none
+// for them.
 bool kiln_cpu_table(kiln_emit *e, const kiln_split_form *f, kiln_lanes *out);
 
 // memory.c
@@ -200,7 +201,8 @@ LLVMValueRef kiln_cpu_from_memory(kiln_emit *e, kiln_dtype t, LLVMValueRef raw);
 LLVMValueRef kiln_cpu_to_memory(kiln_emit *e, kiln_dtype t, LLVMValueRef value);
 
 // gather.c
-// What lies at offsets of 32 bits, in functions that are not optimised; NULL: there is no instruction for it.
+// What lies at offsets of 32 bits, in functions that are not optimised; NULL: there is no
+// instruction for it.
 LLVMValueRef kiln_cpu_gather(kiln_emit *e, LLVMTypeRef scalar, const kiln_address *a,
                              LLVMValueRef mask);
 

@@ -1,5 +1,6 @@
-// Gathers by AVX2's instruction: where a processor is thought to be as fast without it, LLVM takes a gather apart into
-// a load and two shuffles for each lane, and its translation of these takes most of the time of a short function.
+// Gathers by AVX2's instruction: where a processor is thought to be as fast without it, LLVM
+// takes a gather apart into a load and two shuffles for each lane, and its translation of these
+// takes most of the time of a short function.
 #include "target/cpu/cpu.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
-// Offsets that take divisions in lanes, in functions that LLVM does not optimise: they are read from a table of
-// constants, with a row of lanes for each iteration of the loops around. To translate such divisions takes LLVM longer
-// than all the rest of a short function.
+// Offsets that take divisions in lanes, in functions that LLVM does not optimise: they are read
+// from a table of constants, with a row of lanes for each iteration of the loops around. To
+// translate such divisions takes LLVM longer than all the rest of a short function.
 #include "target/cpu/cpu.h"
 
 #include "ir/fold.h"
@@ -9,8 +9,8 @@
 
 enum { MOST_VALUES = 1024, MOST_VARS = 8 };
 
-// An iteration of the loops on which offsets depend: the lane's variable, those of loops of a known extent, and those
-// that have one value.
+// An iteration of the loops on which offsets depend: the lane's variable, those of loops of a
+// known extent, and those that have one value.
 typedef struct point {
   int n;
   kiln_symbol vars[MOST_VARS];

@@ -62,7 +62,8 @@ kiln_cpu_modules kiln_cpu_modules_of(kiln_ctx *cx, int n, kiln_loops *const *ker
 
 // --- nests that are the same code ---
 
-// Numbers that say all that the code of a nest depends on: expressions are interned, and named by their numbers.
+// Numbers that say all that the code of a nest depends on: expressions are interned, and named by
+// their numbers.
 typedef struct writing {
   kiln_ctx *cx;
   const kiln_loops *loops;

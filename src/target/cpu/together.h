@@ -30,8 +30,8 @@ typedef struct kiln_cpu_nest {
   int kernel, nest;
 } kiln_cpu_nest;
 
-// The nests of all kernels, one kernel after the other: of each the first that is the same code, which may be the nest
-// itself.
+// The nests of all kernels, one kernel after the other: of each the first that is the same code,
+// which may be the nest itself.
 typedef struct kiln_cpu_nests {
   int *first;          // [kernels] in |same|
   kiln_cpu_nest *same; // [nests]

@@ -2,8 +2,8 @@
 // warp groups compute (sm_90a). It goes through the same loops as the others, waits in front of
 // each box until its slot was used, and so is ahead of them by as many steps as there are slots,
 // also into the block's next tile: that arrives while results are stored. The others wait for
-// boxes, and say of each slot when they have used it (ahead.c); they wait for each other only where
-// they share other memory.
+// boxes, and say of each slot when they have used it (ahead.c); they wait for each other only
+// where they share other memory.
 //
 // Where there are two teams, they take the iterations of the loop over tiles in turns: one stores while the other
 // multiplies. The boxes come in the order of the tiles, so a team begins with its tile's when the other one has begun

@@ -468,7 +468,8 @@ static void only_short_kernels_in_a_crowd_are_quick(void **state) {
   rig_deinit(&r);
 }
 
-// The nests of a kernel beside another, in a crowd: those that are the other's code have none of their own.
+// The nests of a kernel beside another, in a crowd: those that are the other's code have none of
+// their own.
 static void nests_that_are_the_same_code_are_compiled_once(void **state) {
   (void)state;
   static const char first[] =

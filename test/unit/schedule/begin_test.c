@@ -41,8 +41,8 @@ static void statements_become_naive_nests(void **state) {
   }
 }
 
-// A loop that is rounded twice: its last part runs over elements of the next, for which the value was
-// simplified when it could not. Nothing reads these, but two blocks must not write them both.
+// A loop that is rounded twice: its last part runs over elements of the next, for which the value
+// was simplified when it could not. Nothing reads these, but two blocks must not write them both.
 static void iterations_that_rounding_adds_are_no_blocks(void **state) {
   (void)state;
   static const char *const steps[] = {"split C.i1 2 round n6 n7", "split C.i0 2 exact m0 m1",

@@ -87,8 +87,8 @@ static void write_program(const interleaving *v, writer *w) {
   write_text(w, "}");
 }
 
-// Whether the map |s| multiplies what the program is given, rather than moves a phase: it is one, of a
-// single term.
+// Whether the map |s| multiplies what the program is given, rather than moves a phase: it is one,
+// of a single term.
 static bool is_phase(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
   const kiln_loads loads = kiln_loads_of(cx, &cx->scratch, s->body);
   bool is = false;

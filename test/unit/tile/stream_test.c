@@ -332,8 +332,8 @@ static void a_task_holds_as_much_for_many_keys_as_for_few(void **state) {
   assert_int_equal(bytes[0], bytes[1]);
 }
 
-// Windows of several images, which are seen as images and windows (and heads beside them) only where
-// each window's mask is added to the scores, or where they are scaled, too.
+// Windows of several images, which are seen as images and windows (and heads beside them) only
+// where each window's mask is added to the scores, or where they are scaled, too.
 static void write_windows(author *a, int images, int windows, int heads, bool scales) {
   const int b = images * windows;
   put(a,
