@@ -11,7 +11,7 @@
 #   make fuzz-graphs  RUNS (1000) random valid models against ONNX Runtime and the interpreter, from SEED (1)
 #   make fuzz-notation  RUNS (1000) random definitions under random schedules against the interpreter, from SEED (1)
 #   make bench   Kiln against its peers        make format clang-format on all sources
-#   make docs    docs/operators.md, from a run of ONNX's node tests, and docs/guide/cli.md
+#   make docs    docs/ref/operators.md, from a run of ONNX's node tests, and docs/guide/cli.md
 #   make install what a build made, to PREFIX (/usr/local)
 .PHONY: all deps install demo quick coverage tidy test test-long test-all asan tsan fuzz fuzz-graphs fuzz-notation bench docs format clean
 VENV := .venv/.done
@@ -73,7 +73,7 @@ fuzz: deps
 	@cmake --build --preset debug --target fuzz_onnx fuzz_script fuzz_tc
 	@for f in onnx script tc; do build-debug/fuzz_$$f $(RUNS) $(SEED) || exit 1; done
 
-# RUNS (1000) random valid models, from SEED (1), compiled by default and in one other way in turn: docs/correctness.md.
+# RUNS (1000) random valid models, from SEED (1), compiled by default and in one other way in turn: docs/design/correctness.md.
 fuzz-graphs: RUNS ?= 1000
 fuzz-graphs: SEED ?= 1
 fuzz-graphs: all $(VENV)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times kernels that are chosen by solving (docs/orchestration.md) against those of connecting.
+"""Times kernels that are chosen by solving (docs/design/orchestration.md) against those of connecting.
 
 usage: bench/orchestrate.py [--build DIR] [--threads N] [--rounds N] [--ways WAY,...] [--base OPTION] [--processor-time]
                             [--target cuda [--dtype f16]] [--jobs N] [MODEL.onnx...]

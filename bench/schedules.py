@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times schedules of one definition against each other: the steps of docs/schedules.md (examples/ladder/), and Halide's
+"""Times schedules of one definition against each other: the steps of docs/guide/schedules.md (examples/ladder/), and Halide's
 pipelines (examples/halide/) with the naive loops, the hand schedule and Kiln's own. Interleaved blocks, medians, ratios.
 
 usage: bench/schedules.py [--threads N] [--seconds S] [--build DIR] [NAME]...

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes docs/operators.md: the operators Kiln compiles, with the ONNX node tests they pass.
+"""Writes docs/ref/operators.md: the operators Kiln compiles, with the ONNX node tests they pass.
 
-usage: tools/operators_doc.py KILN RESULTS.json...    writes docs/operators.md
+usage: tools/operators_doc.py KILN RESULTS.json...    writes docs/ref/operators.md
        tools/operators_doc.py --check KILN            says whether its list of operators is up to date
 
 RESULTS.json is what `kiln test NODE_TEST_DIR --json RESULTS.json` wrote. The tables are of the first; of the others, the sums are given.

@@ -6,7 +6,7 @@
 // thread within the call: there the locale is "C", and rounding is to nearest.
 //
 // Memory that the system refuses ends a call with KILN_NO_MEMORY: in Kiln, and in LLVM and isl, for which a thread keeps
-// 64 MiB of address space back while it works (docs/architecture.md). All that the call made is freed then, and it can be made
+// 64 MiB of address space back while it works (docs/design/index.md). All that the call made is freed then, and it can be made
 // again. Not promised of what a call loads at run time: CBC (|orchestrate|), NVRTC, drivers of GPUs and the libraries of
 // |backends|, which end the process as they like.
 //
@@ -67,7 +67,7 @@ typedef struct kiln_compile_options {
                      // be compiled
   const char
       *entry; // of a .tc file: the definition to compile, the first of that name; NULL: the last
-  // Text of a schedule file (docs/schedules.md): sections `kernel NAME`, each the script that replaces
+  // Text of a schedule file (docs/guide/schedules.md): sections `kernel NAME`, each the script that replaces
   // Kiln's own for that kernel; or, without sections and for a .tc file, the script of the whole
   // definition as one kernel. NULL: Kiln's own.
   const char *schedule;
@@ -75,8 +75,8 @@ typedef struct kiln_compile_options {
   size_t n_op_files;
   // What to compile for: NULL, "cpu" or "native": this machine; "x86-64-v2", "x86-64-v3", "x86-64-v4", or a processor of
   // x86-64 by LLVM's name ("haswell", "znver4"): such a one, whose vectors, registers and caches kernels are scheduled for
-  // (docs/modules.md); "cuda": this machine's GPU; "cuda:sm_90a" and the like: such a GPU, whether there is one or not;
-  // "opencl": any OpenCL device (docs/gpu-runtime.md). "c": C17 source; "neon": such a processor; "hip:gfx90a" and the
+  // (docs/guide/modules.md); "cuda": this machine's GPU; "cuda:sm_90a" and the like: such a GPU, whether there is one or not;
+  // "opencl": any OpenCL device (docs/guide/gpu-modules.md). "c": C17 source; "neon": such a processor; "hip:gfx90a" and the
   // like: such a GPU: these are for kiln_model_emit and kiln_model_simulate only.
   const char *target;
   // How a .tc file's definition is scheduled: "rules": grouped by rules, a kernel for each group; "max",
@@ -91,10 +91,10 @@ typedef struct kiln_compile_options {
   // one that the cost model likes best. With |cache| or |tuned|, what was measured once is known from then on.
   int32_t tune;
   // 1: 3x3 convolutions of stride 1 are computed as they are, not by Winograd's algorithm where that is
-  // predicted to be faster; it rounds otherwise (docs/schedules.md).
+  // predicted to be faster; it rounds otherwise (docs/guide/schedules.md).
   int32_t no_winograd;
   // 1: kernels stay as the rules group their statements; none takes its neighbours in. What that costs or
-  // gains is the difference (docs/explain.md).
+  // gains is the difference (docs/guide/explain.md).
   int32_t no_connect;
   // "f16" or "bf16": f32 tensors are stored as that, the interface's among them; arithmetic and sums stay
   // f32, as do small results of reductions (means, maxima). Named dimensions must be bound. "tf32", for CUDA
@@ -116,11 +116,11 @@ typedef struct kiln_compile_options {
   // is set or |tuned_for|; else none.
   const char *tuned;
   // 1: which statements share a kernel is chosen by a binary program over all kernels that may pay, which takes
-  // seconds; docs/orchestration.md. 0: by growing kernels along the edges of the program.
+  // seconds; docs/design/orchestration.md. 0: by growing kernels along the edges of the program.
   int32_t orchestrate;
   // The file of an orchestration, as --dump=orchestration prints it, that is taken as it is. NULL: none.
   const char *orchestration;
-  // Rewriting rules that are left out, by name, several in one text separated by ','; docs/orchestration.md.
+  // Rewriting rules that are left out, by name, several in one text separated by ','; docs/design/orchestration.md.
   size_t n_without_rules;
   const char *const *without_rules;
   // The same of rules that do not always pay: they are applied, NAME wherever it fits, NAME@PLACE at places alone. Others
@@ -135,10 +135,10 @@ typedef struct kiln_compile_options {
   int32_t solver_nodes;
   // Libraries whose kernels take part: "openblas,onednn" and the like, "all" that are installed, or "none". A module
   // calls one where it was measured, by |tune| now or before, to be faster than Kiln's own, and then needs the
-  // library where it runs; docs/backends.md. With "always" in the list it is called wherever it can be, to be
+  // library where it runs; docs/guide/libraries.md. With "always" in the list it is called wherever it can be, to be
   // verified. NULL: "none".
   const char *backends;
-  // Named dimensions that keep a range: the module takes any values in them (docs/compiling.md). For CPUs, and for
+  // Named dimensions that keep a range: the module takes any values in them (docs/bench/compile-time.md). For CPUs, and for
   // kiln_model_compile_to alone.
   const kiln_dim_range *ranges;
   size_t n_ranges;
@@ -146,10 +146,10 @@ typedef struct kiln_compile_options {
   const kiln_dim_sum *sums;
   size_t n_sums;
   // 1: on GPUs each kernel is launched by itself. 0: kernels that need nothing of each other and fit the GPU at once are
-  // one launch (docs/gpu.md).
+  // one launch (docs/design/device-loop.md).
   int32_t no_beside;
   // 1: an index out of range is held in range without a word. 0: the run fails, and names the node, the axis and the
-  // index (docs/architecture.md).
+  // index (docs/design/index.md).
   int32_t clamp_indices;
   // Inputs with an initializer that runs may give, by name: from IR version 4 on it is a default, which is otherwise
   // compiled in as a constant, as it is in older models. The module has them as inputs that are optional
@@ -243,7 +243,7 @@ KILN_API kiln_tuning kiln_model_tuning(const kiln_model *model);
 KILN_API kiln_memory kiln_model_memory(const kiln_model *model);
 
 // A report on the kernels of a compilation: what is fused and where it passes, tiles, candidates, the
-// predicted bytes of every level and time, and why neighbours are not fused. docs/explain.md
+// predicted bytes of every level and time, and why neighbours are not fused. docs/guide/explain.md
 typedef struct kiln_explain_options {
   size_t struct_size;
   const char *kernel; // only that one; NULL: all
@@ -292,7 +292,7 @@ KILN_API KILN_MUST_USE kiln_status kiln_model_reference(kiln_model *model, size_
                                                         size_t n_outputs, DLTensor *const *outputs,
                                                         kiln_diag *diag);
 
-// How results compare with the reference's (docs/verdicts.md).
+// How results compare with the reference's (docs/design/verdicts.md).
 typedef struct kiln_judgement {
   int32_t passed;
   double rel_l2, max_abs; // ||got - want|| / ||want||; the largest difference
@@ -341,7 +341,7 @@ typedef struct kiln_verify_result {
 typedef struct kiln_verify_options {
   size_t struct_size;
   uint64_t seed;
-  // 0, both: elements are judged by the errors that right results may have (docs/verdicts.md). Else per element:
+  // 0, both: elements are judged by the errors that right results may have (docs/design/verdicts.md). Else per element:
   // |got - want| <= atol + rtol * |want|; where a kernel rounds to halves on its way, to 4 units in the last place of all in
   // the l2 norm, and no element to more than 16 of their root mean square.
   double rtol, atol;
@@ -425,7 +425,7 @@ KILN_API KILN_MUST_USE kiln_status kiln_model_read_operators(const char *path,
                                                              kiln_operator_fn on_operator,
                                                              void *user, kiln_diag *diag);
 
-// A model made smaller while something that the caller tries with it still fails: docs/correctness.md.
+// A model made smaller while something that the caller tries with it still fails: docs/design/correctness.md.
 typedef struct kiln_reduce_options {
   size_t struct_size;
   const char *trial;            // the file that a trial is written to, for |fails| to look at
@@ -469,7 +469,7 @@ KILN_API const char *kiln_version(void); // "0.1.0"
 // thread's and stands until its next call.
 KILN_API const char *kiln_host(void);
 
-// How fast this machine is, as the scheduler sees it (docs/device.md).
+// How fast this machine is, as the scheduler sees it (docs/guide/machine.md).
 typedef enum kiln_device_action {
   KILN_DEVICE_SHOW,         // measures nothing: reports what a compilation goes by
   KILN_DEVICE_MEASURE_ONCE, // measures unless that has been done on this machine

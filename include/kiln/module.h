@@ -113,7 +113,7 @@ typedef struct kiln_session_options {
   // and behind a run; an idle session uses no processor after them. 0: 2000; -1: it sleeps at once,
   // and every launch on several threads wakes it. Nobody spins when the threads are more than the CPUs.
   int32_t spin_us;
-  // Of modules for a GPU (docs/gpu-runtime.md); threads and spin_us say nothing there.
+  // Of modules for a GPU (docs/guide/gpu-modules.md); threads and spin_us say nothing there.
   int32_t device; // its number, from 0
   int32_t
       is_async; // 1: a run whose tensors all are in the device's memory, and whose outputs' shapes are

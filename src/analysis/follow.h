@@ -4,7 +4,7 @@
 // to a relative error of one unit (half a unit in the last place), functions to some units, and a sum of n terms in any order
 // to n units of the sum of their magnitudes. Two numbers are carried with each value. |worst| bounds the error whatever the
 // roundings do. |typical| is the error's standard deviation where roundings are independent of each other, as in sums of many
-// terms, of which the worst case is beyond anything that happens. docs/verdicts.md says the method. Private to analysis/.
+// terms, of which the worst case is beyond anything that happens. docs/design/verdicts.md says the method. Private to analysis/.
 #ifndef KILN_ANALYSIS_FOLLOW_H
 #define KILN_ANALYSIS_FOLLOW_H
 

@@ -23,7 +23,7 @@ void kiln_interpreter_bind(kiln_interpreter *in, int tensor, const void *data);
 kiln_status kiln_interpreter_compute(kiln_interpreter *in, int tensor, const void **out_data);
 // Convolutions of f32 by constant weights, of stride 1 and with small windows, that are computed
 // tile by tile: transforms of the data and of the weights are multiplied, and what is made of the
-// sums of these products are the outputs (docs/verdicts.md).
+// sums of these products are the outputs (docs/design/verdicts.md).
 typedef struct kiln_transforms {
   int64_t outputs; // of a tile along a dim; 0: nothing is transformed
   double gain
@@ -41,7 +41,7 @@ typedef struct kiln_freedoms {
       narrow_products; // factors of sums of products of f32 are rounded to 10 bits behind the point, as tf32 has them
   kiln_transforms transforms;
 } kiln_freedoms;
-// From now on the errors that right results may have are followed (docs/verdicts.md), of tensors computed from exact ones.
+// From now on the errors that right results may have are followed (docs/design/verdicts.md), of tensors computed from exact ones.
 void kiln_interpreter_track(kiln_interpreter *in, kiln_freedoms may);
 // What there is is exact from now on.
 void kiln_interpreter_settle(kiln_interpreter *in);

@@ -27,7 +27,7 @@ typedef struct kiln_difference {
 // may differ by one.
 void kiln_compare(const kiln_tensor *t, const void *got, const int64_t *strides, const void *want,
                   double rtol, double atol, bool rounded, kiln_difference *out);
-// Compares them by the tolerances that |in| found for them (docs/verdicts.md). All of them together may be off by little more
+// Compares them by the tolerances that |in| found for them (docs/design/verdicts.md). All of them together may be off by little more
 // than what is typical of each: else the first is called wrong.
 void kiln_judge(const kiln_interpreter *in, const kiln_tensor *t, const void *got,
                 const int64_t *strides, const void *want, kiln_difference *out);

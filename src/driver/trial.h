@@ -29,7 +29,7 @@ typedef struct kiln_trial {
 kiln_status kiln_trial_init(kiln_trial *t);
 void kiln_trial_deinit(kiln_trial *t); // what is not zeroed
 // The reference interpreter computes what is wanted, and what right outputs may be off by
-// (docs/verdicts.md).
+// (docs/design/verdicts.md).
 kiln_status kiln_trial_refer(kiln_trial *t);
 DLTensor **kiln_trial_inputs(const kiln_trial *t);
 DLTensor **kiln_trial_outputs(const kiln_trial *t);

@@ -1,5 +1,5 @@
 // Scaled dot-product attention, which several operators are: softmax(map(Q K^T)) V, in the statements that
-// MatMul, Softmax and MatMul have, so that the scheduler sees one form (docs/attention.md); and what
+// MatMul, Softmax and MatMul have, so that the scheduler sees one form (docs/design/attention.md); and what
 // stands around it: heads, caches of keys and values, rotary positions.
 #ifndef KILN_FISSION_ATTENTION_H
 #define KILN_FISSION_ATTENTION_H

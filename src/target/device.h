@@ -45,11 +45,11 @@ typedef struct kiln_device {
 int kiln_device_level(const kiln_device *d, const char *name);
 
 // Derives the figures from |m|'s caches, registers and clock, as they are for most processors of today
-// (docs/device.md): the same for the same machine, nothing is measured. Lives in cx->perm.
+// (docs/guide/machine.md): the same for the same machine, nothing is measured. Lives in cx->perm.
 struct kiln_machine;
 const kiln_device *kiln_device_make_nominal(kiln_ctx *cx, const struct kiln_machine *m);
 
-// --- the file of a measured machine (docs/device.md)
+// --- the file of a measured machine (docs/guide/machine.md)
 
 // Where |m|'s figures are kept: a file in the user's cache directory, named after processor, cores,
 // caches and the version of the format. NULL: there is no such directory.

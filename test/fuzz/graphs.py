@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Random valid ONNX graphs, compiled in every way and compared with ONNX Runtime and with the interpreter (docs/correctness.md).
+"""Random valid ONNX graphs, compiled in every way and compared with ONNX Runtime and with the interpreter (docs/design/correctness.md).
 
 usage: graphs.py [-n RUNS] [--seconds S] [--seed SEED] [--library FILE] [--options NAME,...] [--emit] [--out DIR] [--graph N] [--sanitizer LIBRARY]
 A graph is made of SEED and its number alone. Exit code 1: something was wrong.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Random definitions of the notation under random schedules, on several targets, compared with the interpreter (docs/correctness.md).
+"""Random definitions of the notation under random schedules, on several targets, compared with the interpreter (docs/design/correctness.md).
 
 usage: notation.py [-n RUNS] [--seconds S] [--seed SEED] [--library FILE] [--out DIR] [--definition N]
 Data are small integers, and what grows is cut off, so that all arithmetic is exact and results are compared to the bit. A script grows

@@ -18,7 +18,7 @@ def main():
         print(f"{build}: not built by ninja")
         return 77
     assert build_graph.split_paths("a$ b c$:d $$e") == ["a b", "c:d", "$e"]
-    assert quick.names_one('x = ROOT / "docs"', ["docs/gpu.md"]) and not quick.names_one("docs/gpu.md", ["docs/cpu.md"])
+    assert quick.names_one('x = ROOT / "docs"', ["docs/design/device-loop.md"]) and not quick.names_one("docs/design/device-loop.md", ["docs/cpu.md"])
     graph = build_graph.Graph(build)
     nearest = lambda name: [t.name for _, t in graph.unit_tests_near(graph.objects_of([str(ROOT / name)]))]
     assert nearest("tools/kiln/options.c")[0] in ("options_test", "tool_test")
@@ -30,7 +30,7 @@ def main():
     assert "thin_command" in chosen and "source_format" in chosen
     chosen = [t.name for _, t in quick.choose(graph, ["test/cli/reduce.py"])]
     assert "reduce" in chosen and "bad_input" not in chosen, chosen
-    assert "options" in [t.name for _, t in quick.choose(graph, ["docs/gpu.md"])]
+    assert "options" in [t.name for _, t in quick.choose(graph, ["docs/design/device-loop.md"])]
     print(f"graph: {len(graph.made_of)} files, {len(graph.tests)} tests")
     return 0
 

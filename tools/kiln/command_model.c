@@ -138,7 +138,7 @@ int command_version(const options *o) {
   return EXIT_RIGHT;
 }
 
-// Every operator row, tab-separated, for docs/operators.md.
+// Every operator row, tab-separated, for docs/ref/operators.md.
 int command_operators(const options *o) {
   (void)o;
   kiln_operator_info info;
