@@ -12,8 +12,9 @@
 #   make fuzz-notation  RUNS (1000) random definitions under random schedules against the interpreter, from SEED (1)
 #   make bench   Kiln against its peers        make format clang-format on all sources
 #   make docs    docs/ref/operators.md, from a run of ONNX's node tests, and docs/guide/cli.md
+#   make site    these pages as a site in build/site, by MkDocs (docs/requirements.txt)
 #   make install what a build made, to PREFIX (/usr/local)
-.PHONY: all deps install demo quick coverage tidy test test-long test-all asan tsan fuzz fuzz-graphs fuzz-notation bench docs format clean
+.PHONY: all deps install demo quick coverage tidy test test-long test-all asan tsan fuzz fuzz-graphs fuzz-notation bench docs site format clean
 VENV := .venv/.done
 NODE_TESTS := /usr/share/libonnx-testdata/data/node
 WEIGHTS := build/models
@@ -94,6 +95,15 @@ docs: all $(VENV)
 	@build/kiln test $(NODE_TESTS) --json build/nodes.json | tail -1
 	@.venv/bin/python tools/operators_doc.py build/kiln build/nodes_newest.json build/nodes.json
 	@build/kiln help --format=markdown >docs/guide/cli.md
+
+.venv-site/.done: docs/requirements.txt
+	@python3 -m venv .venv-site
+	@.venv-site/bin/pip install -q --disable-pip-version-check -r docs/requirements.txt
+	@touch $@
+
+# A dead link is an error. REPO_URL: where links to sources lead.
+site: .venv-site/.done
+	@.venv-site/bin/mkdocs build --strict --quiet
 
 install: PREFIX ?= /usr/local
 install: all

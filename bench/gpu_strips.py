@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times products whose rows are finished or normalized in the same kernel (docs/design/device-loop.md) on this machine's GPU (f16), interleaved.
+"""Times products whose rows are finished or normalized in the same kernel (docs/design/gpu-kernels.md) on this machine's GPU (f16), interleaved.
 
 usage: bench/gpu_strips.py [--build DIR] [--target cuda] [--only TEXT] [--option OPTION]... [KIND:MxKxN...]
 

@@ -6,7 +6,7 @@
 // thread within the call: there the locale is "C", and rounding is to nearest.
 //
 // Memory that the system refuses ends a call with KILN_NO_MEMORY: in Kiln, and in LLVM and isl, for which a thread keeps
-// 64 MiB of address space back while it works (docs/design/index.md). All that the call made is freed then, and it can be made
+// 64 MiB of address space back while it works (docs/design/robustness.md). All that the call made is freed then, and it can be made
 // again. Not promised of what a call loads at run time: CBC (|orchestrate|), NVRTC, drivers of GPUs and the libraries of
 // |backends|, which end the process as they like.
 //
@@ -91,7 +91,7 @@ typedef struct kiln_compile_options {
   // one that the cost model likes best. With |cache| or |tuned|, what was measured once is known from then on.
   int32_t tune;
   // 1: 3x3 convolutions of stride 1 are computed as they are, not by Winograd's algorithm where that is
-  // predicted to be faster; it rounds otherwise (docs/guide/schedules.md).
+  // predicted to be faster; it rounds otherwise (docs/design/winograd.md).
   int32_t no_winograd;
   // 1: kernels stay as the rules group their statements; none takes its neighbours in. What that costs or
   // gains is the difference (docs/guide/explain.md).
@@ -120,7 +120,7 @@ typedef struct kiln_compile_options {
   int32_t orchestrate;
   // The file of an orchestration, as --dump=orchestration prints it, that is taken as it is. NULL: none.
   const char *orchestration;
-  // Rewriting rules that are left out, by name, several in one text separated by ','; docs/design/orchestration.md.
+  // Rewriting rules that are left out, by name, several in one text separated by ','; docs/design/rules.md.
   size_t n_without_rules;
   const char *const *without_rules;
   // The same of rules that do not always pay: they are applied, NAME wherever it fits, NAME@PLACE at places alone. Others
@@ -138,7 +138,7 @@ typedef struct kiln_compile_options {
   // library where it runs; docs/guide/libraries.md. With "always" in the list it is called wherever it can be, to be
   // verified. NULL: "none".
   const char *backends;
-  // Named dimensions that keep a range: the module takes any values in them (docs/bench/compile-time.md). For CPUs, and for
+  // Named dimensions that keep a range: the module takes any values in them (docs/guide/dynamic-shapes.md). For CPUs, and for
   // kiln_model_compile_to alone.
   const kiln_dim_range *ranges;
   size_t n_ranges;
