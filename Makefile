@@ -11,7 +11,7 @@
 #   make fuzz-graphs  RUNS (1000) random valid models against ONNX Runtime and the interpreter, from SEED (1)
 #   make fuzz-notation  RUNS (1000) random definitions under random schedules against the interpreter, from SEED (1)
 #   make bench   Kiln against its peers        make format clang-format on all sources
-#   make docs    docs/ref/operators.md, from a run of ONNX's node tests, and docs/guide/cli.md
+#   make docs    docs/ref/operators.md, from a run of ONNX's node tests, docs/guide/cli.md and docs/ref/c-api.md
 #   make site    these pages as a site in build/site, by MkDocs (docs/requirements.txt)
 #   make install what a build made, to PREFIX (/usr/local)
 .PHONY: all deps install demo quick coverage tidy test test-long test-all asan tsan fuzz fuzz-graphs fuzz-notation bench docs site format clean
@@ -95,6 +95,7 @@ docs: all $(VENV)
 	@build/kiln test $(NODE_TESTS) --json build/nodes.json | tail -1
 	@.venv/bin/python tools/operators_doc.py build/kiln build/nodes_newest.json build/nodes.json
 	@build/kiln help --format=markdown >docs/guide/cli.md
+	@python3 tools/c_api.py
 
 .venv-site/.done: docs/requirements.txt
 	@python3 -m venv .venv-site

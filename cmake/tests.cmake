@@ -85,7 +85,10 @@ if(TARGET kiln_tool)
   kiln_test(modules 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/cli/modules.py $0" $<TARGET_FILE:kiln_tool>)
   kiln_test(tools 60 ${Python3_EXECUTABLE} test/tool/graph.py ${CMAKE_BINARY_DIR})
   kiln_test(options 60 ${Python3_EXECUTABLE} test/cli/options.py $<TARGET_FILE:kiln_tool>)
-  kiln_test(pages 60 ${Python3_EXECUTABLE} test/cli/pages.py --links)
+  kiln_test(c_api 60 ${Python3_EXECUTABLE} tools/c_api.py --check)
+  if(NOT KILN_SANITIZE)
+    kiln_test(pages 1200 ${Python3_EXECUTABLE} test/cli/pages.py $<TARGET_FILE:kiln_tool>)
+  endif()
   if(NOT KILN_SANITIZE) # whose library a program must be linked with
     kiln_test(install 60 ${Python3_EXECUTABLE} test/cli/install.py ${CMAKE_COMMAND} ${CMAKE_BINARY_DIR}
               /usr/share/libonnx-testdata/data/node/test_add/model.onnx)

@@ -5,10 +5,11 @@
 // that is compiled, and are as they were when a call returns. Functions that the caller hands in are called on its
 // thread within the call: there the locale is "C", and rounding is to nearest.
 //
-// Memory that the system refuses ends a call with KILN_NO_MEMORY: in Kiln, and in LLVM and isl, for which a thread keeps
-// 64 MiB of address space back while it works (docs/design/robustness.md). All that the call made is freed then, and it can be made
-// again. Not promised of what a call loads at run time: CBC (|orchestrate|), NVRTC, drivers of GPUs and the libraries of
-// |backends|, which end the process as they like.
+// Memory that the system refuses ends a call with KILN_NO_MEMORY: in Kiln, and in LLVM and isl, for
+// which a thread keeps 64 MiB of address space back while it works (docs/design/robustness.md). All
+// that the call made is freed then, and it can be made again. Not promised of what a call loads at
+// run time: CBC (|orchestrate|), NVRTC, drivers of GPUs and the libraries of |backends|, which end
+// the process as they like.
 //
 // A name of a model is given in the form in which it can be shown: what is no printable UTF-8 in it as "\x1b" and the
 // like, different names differently. Names in options may be given in either form.
@@ -73,11 +74,13 @@ typedef struct kiln_compile_options {
   const char *schedule;
   const char *const *op_files; // .tc files whose `onnx` lines bind operators of the user's
   size_t n_op_files;
-  // What to compile for: NULL, "cpu" or "native": this machine; "x86-64-v2", "x86-64-v3", "x86-64-v4", or a processor of
-  // x86-64 by LLVM's name ("haswell", "znver4"): such a one, whose vectors, registers and caches kernels are scheduled for
-  // (docs/guide/modules.md); "cuda": this machine's GPU; "cuda:sm_90a" and the like: such a GPU, whether there is one or not;
-  // "opencl": any OpenCL device (docs/guide/gpu-modules.md). "c": C17 source; "neon": such a processor; "hip:gfx90a" and the
-  // like: such a GPU: these are for kiln_model_emit and kiln_model_simulate only.
+  // What to compile for: NULL, "cpu" or "native": this machine; "x86-64-v2", "x86-64-v3",
+  // "x86-64-v4", or a processor of x86-64 by LLVM's name ("haswell", "znver4"): such a one, whose
+  // vectors, registers and caches kernels are scheduled for (docs/guide/modules.md); "cuda": this
+  // machine's GPU; "cuda:sm_90a" and the like: such a GPU, whether there is one or not; "opencl":
+  // any OpenCL device (docs/guide/gpu-modules.md). "c": C17 source; "neon": such a processor;
+  // "hip:gfx90a" and the like: such a GPU: these are for kiln_model_emit and kiln_model_simulate
+  // only.
   const char *target;
   // How a .tc file's definition is scheduled: "rules": grouped by rules, a kernel for each group; "max",
   // "min" or "preserve3": as one kernel by polyhedral scheduling, fusing all that it can, nothing, or
@@ -138,8 +141,8 @@ typedef struct kiln_compile_options {
   // library where it runs; docs/guide/libraries.md. With "always" in the list it is called wherever it can be, to be
   // verified. NULL: "none".
   const char *backends;
-  // Named dimensions that keep a range: the module takes any values in them (docs/guide/dynamic-shapes.md). For CPUs, and for
-  // kiln_model_compile_to alone.
+  // Named dimensions that keep a range: the module takes any values in them
+  // (docs/guide/dynamic-shapes.md). For CPUs, and for kiln_model_compile_to alone.
   const kiln_dim_range *ranges;
   size_t n_ranges;
   // Named dimensions that follow from others, whether these have a value in |dims| or a range.

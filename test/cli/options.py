@@ -310,11 +310,29 @@ def check_paragraph(place, text, programs):
     check_prose(place, CODE.sub(" ", text), programs)
 
 
+def indent_fenced(text):
+    """|text| with the commands of its fenced blocks as indented lines, and nothing else of these blocks."""
+    lines, language = [], None
+    for line in text.split("\n"):
+        fence = re.match(r"\s*```(\S*)", line)
+        if fence:
+            language = None if language is not None else fence.group(1)
+            lines.append("")
+        elif language == "sh" or language == "text" and line.startswith("kiln "):
+            lines.append("    " + line if line else "")
+        elif language is not None:
+            lines.append("    " + line[2:] if line.startswith("$ ") else "")
+        else:
+            lines.append(line)
+    return "\n".join(lines)
+
+
 def check_documents():
-    pages = [ROOT / "README.md", ROOT / "SECURITY.md"] + sorted((ROOT / "docs").rglob("*.md"))
+    pages = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md"))
     pages += [p for p in sorted((ROOT / "examples").rglob("*")) if p.is_file()]
     for page in pages:
         text, line = page.read_text(), 1
+        text = indent_fenced(text) if page.suffix == ".md" else text
         programs = set(PROGRAM.findall(text))
         for paragraph in re.split(r"(\n\s*\n)", text):
             place = f"{page.relative_to(ROOT)}:{line}"
@@ -331,6 +349,7 @@ def self_test():
     right = ["    kiln run m.onnx --fill zeros   # not --frobnicate", "`-Wl,--wrap`", "a --- b", "`bench/orchestrate.py --ways x`",
              "`cmake --preset release`", "`bench/orchestrate.py` takes `--ways`", "`kiln reduce m -- other --frobnicate`",
              "`kiln compile m -o x --dump=graph,asm`", "    ctest --test-dir build", "`kiln COMMAND --help`", "Kiln is"]
+    assert indent_fenced("a\n```sh\nkiln x\n```\n```console\n$ kiln y\nout --z\n```\nb") == "a\n\n    kiln x\n\n\n    kiln y\n\n\nb"
     for text in wrong:
         check_paragraph("self", text, PROGRAM.findall(text))
         assert failures, text

@@ -7,7 +7,8 @@ usage: pages.py KILN [PAGE...]      all pages, or some
 A block fenced as `sh` is run, and one as `console` too, whose commands stand behind `$ ` and are followed by what they print. Blocks
 of a page are run in order by one shell, in a folder of its own with a link to each file and folder of the repository, and the command
 on the path. Of what is shown numbers may differ, `...` stands for anything, and alone on a line for any lines. A command that shows
-nothing must succeed. `<!-- not run: REASON -->` in front of a block leaves it out.
+nothing must succeed. `<!-- not run: REASON -->` in front of a block leaves it out, `<!-- run if: COMMAND -->` where that fails.
+`<!-- run first: COMMANDS -->` makes what a page's commands take for granted.
 """
 import concurrent.futures
 import os
@@ -21,7 +22,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = [p for p in (ROOT / name for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md")) if p.exists()]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
-SECONDS = 120  # a page may take, on a busy machine
+SECONDS = 600  # a page may take, on a busy machine
 failures = []
 
 
@@ -43,6 +44,14 @@ class Block:
         self.language, self.line, self.reason, self.lines = language, line, reason, []
 
 
+def reason_of(line):
+    """Why the block behind a comment is not run; None: it is."""
+    said = re.match(r"<!-- (not run|run if): (.+) -->$", line)
+    if said and said.group(1) == "run if":
+        return None if subprocess.run(["bash", "-c", said.group(2)], stdout=subprocess.DEVNULL).returncode == 0 else said.group(2)
+    return said.group(2) if said else None
+
+
 def split_page(text):
     """The fenced blocks of a page, and its prose: the same lines, those of blocks empty."""
     blocks, prose, open_block, reason = [], [], None, None
@@ -57,8 +66,7 @@ def split_page(text):
             open_block = Block(fence.group(1), number, reason)
             blocks.append(open_block)
         if not open_block and line.strip():
-            said = re.match(r"<!-- not run: (.+) -->$", line.strip())
-            reason = said.group(1) if said else None
+            reason = reason_of(line.strip())
     return blocks, "\n".join(prose)
 
 
@@ -116,7 +124,7 @@ def check_names(page, prose):
         return
     for number, line in enumerate(prose.split("\n"), 1):
         for name in NAMED.findall(line):
-            if name.isupper() or re.search(r"NAME|name>|/[A-Z]+\b(?!\.)", name):
+            if re.search(r"NAME|FORM|FOLDER", name):
                 continue
             if not (list(ROOT.glob(name)) if "*" in name else (ROOT / name).exists()):
                 fail(f"{name_of(page)}:{number}", f"no such file: {name}")
@@ -131,6 +139,23 @@ def check_sources():
         path, number, name = hit.split(":", 2)
         if not (ROOT / name).exists():
             fail(f"{path}:{number}", f"no such page: {name}")
+
+
+def check_primitives():
+    """The page of schedule primitives has those that scripts may have."""
+    table = "".join(p.read_text() for p in (ROOT / "src/schedule").glob("*.c"))
+    known = set(re.findall(r'\{"(\w+)", "\1(?: [^"]*)?"', table))
+    listed = set(re.findall(r"^\| `(\w+)[ `]", (ROOT / "docs/ref/primitives.md").read_text(), re.M))
+    if known != listed or len(known) < 30:
+        fail("docs/ref/primitives.md", f"must have {sorted(known - listed)}, must not have {sorted(listed - known)}")
+
+
+def check_commits(page):
+    """Commits that a page names, where there is a history."""
+    for name in re.findall(r"`([0-9a-f]{7})`", page.read_text()):
+        has = subprocess.run(["git", "cat-file", "-e", f"{name}^{{commit}}"], cwd=ROOT, stderr=subprocess.DEVNULL).returncode == 0
+        if not has and (ROOT / ".git").exists() and not (ROOT / ".git/shallow").exists():
+            fail(name_of(page), f"no such commit: {name}")
 
 
 def check_site():
@@ -209,19 +234,21 @@ def make_folder(folder):
             (folder / entry.name).symlink_to(entry)
 
 
-def run_page(kiln, page):
+def run_page(kiln, page, cache):
     """The failures of a page's commands, how many there are, and the seconds that they took."""
     blocks, _ = split_page(page.read_text())
+    first = re.findall(r"^<!-- run first: (.+) -->$", page.read_text(), re.M)
     steps = [s for b in blocks if b.language in ("sh", "console") and not b.reason for s in steps_of(b)]
     if not steps:
         return [], 0, 0.0
+    steps = [(1, command, None) for command in first] + steps
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         make_folder(folder)
         build = pathlib.Path(kiln).resolve().parent
         (folder / "build").symlink_to(build)
-        env = dict(os.environ, PATH=f"{build}:{os.environ['PATH']}", HOME=name, KILN_CACHE_DIR=f"{name}/cache", TMPDIR=name)
+        env = dict(os.environ, PATH=f"{build}:{os.environ['PATH']}", HOME=name, KILN_CACHE_DIR=cache, TMPDIR=name)
         try:
             done = subprocess.run(["bash", "--norc", "-c", script_of(steps)], cwd=folder, env=env, timeout=SECONDS,
                                   stdout=subprocess.PIPE, text=True, errors="replace")
@@ -244,8 +271,8 @@ def run_page(kiln, page):
 
 def run_commands(kiln, pages):
     n_steps, slowest = 0, []
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        for page, (wrong, n, seconds) in zip(pages, pool.map(lambda p: run_page(kiln, p), pages)):
+    with tempfile.TemporaryDirectory() as cache, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for page, (wrong, n, seconds) in zip(pages, pool.map(lambda p: run_page(kiln, p, cache), pages)):
             failures.extend(wrong)
             n_steps += n
             slowest.append((seconds, name_of(page)))
@@ -286,6 +313,8 @@ def main():
     if chosen is PAGES:
         check_sources()
         check_site()
+        check_primitives()
+        check_commits(ROOT / "CONTRIBUTING.md")
     n_steps = 0 if "--links" in sys.argv or failures else run_commands(arguments[0], chosen)
     print("\n".join(failures) if failures else f"pages: {len(chosen)} with {n_blocks} blocks, {n_steps} commands run")
     return 1 if failures else 0

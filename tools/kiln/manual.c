@@ -166,7 +166,7 @@ static void print_marked(const char *text, FILE *to) {
 static void print_marked_commands(FILE *to) {
   for (const command *c = commands; c->name; c++) {
     bool is_first = true;
-    fprintf(to, "\n### kiln %s\n\n    kiln %s%s%s%s\n\n", c->name, c->name, *c->synopsis ? " " : "",
+    fprintf(to, "\n### kiln %s\n\n`kiln %s%s%s%s`\n\n", c->name, c->name, *c->synopsis ? " " : "",
             c->synopsis, takes_options(c) ? " [OPTION]..." : "");
     print_capital(c->help, print_marked, to);
     fputs(".\n", to);
