@@ -198,10 +198,10 @@ static kiln_plan_arg weight_arg(const kiln_weight *w) {
   return (kiln_plan_arg){KILN_PLACE_WEIGHTS, 0, w->offset, w->bytes};
 }
 
-// NULL: its data is there.
+// How the elements of |t| are made; NULL: they are there.
 static const kiln_winograd_weights *find_late(const kiln_build *b, const kiln_tensor *t) {
   const kiln_winograd_list *late = &b->kernels.late;
-  for (int i = 0; t->is_late && i < late->n; i++)
+  for (int i = 0; i < late->n; i++)
     if (late->data[i].tensor == t) return &late->data[i];
   return NULL;
 }
@@ -243,7 +243,7 @@ static kiln_status const_arg(layout *y, const kiln_kernel *kernel, const kiln_te
   kiln_weight w = {.tensor = t, .buffer = b, .pack = b->pack};
   const char *name = kiln_symbol_text(y->cx, t->name);
   if (!is_row_major(t)) return broken(y, name, "a constant must be stored row-major");
-  if (b->pack && t->is_late) return broken(y, name, "what is packed must have its data");
+  if (b->pack && find_late(y->b, t)) return broken(y, name, "what is packed must have its data");
   if (b->pack) w.view = kernel->prog->tensors.data[b->pack->source];
   else if (buffer_bytes(b) > t->bytes)
     return broken(y, name, "a buffer must not exceed its tensor");

@@ -18,6 +18,7 @@
 #define KILN_IR_PRIM_H
 
 #include "ir/graph.h"
+#include "support/bits.h"
 
 typedef enum kiln_role { KILN_INPUT, KILN_CONST, KILN_TEMP, KILN_OUTPUT } kiln_role;
 
@@ -38,7 +39,6 @@ typedef struct kiln_tensor {
   uint32_t panels;
   bool
       stays; // TEMP: is computed in every run, though it reads constants alone: these are far smaller
-  bool is_late; // CONST: |data| is NULL, its elements are made when a module's weights are
   const kiln_expr **values; // small integer tensors whose elements are known expressions of named
                             // dimensions; else NULL
   const kiln_quantised *quantised; // what a tensor of a graph was dequantised from; NULL: not known
@@ -176,5 +176,7 @@ kiln_status kiln_program_parse(kiln_ctx *cx, const char *text, kiln_program **ou
 // Checks every invariant above, dtypes of expressions, ranks of loads, and that names are bound.
 // KILN_INTERNAL on a breach.
 kiln_status kiln_program_verify(kiln_ctx *cx, const kiln_program *p);
+// The same without the data of constants |late|, a bit for each tensor, whose elements are made later.
+kiln_status kiln_program_verify_without(kiln_ctx *cx, const kiln_program *p, const kiln_bits *late);
 
 #endif

@@ -7,7 +7,8 @@
 typedef struct verifier {
   kiln_ctx *cx;
   const kiln_program *p;
-  kiln_map named; // the named dimensions: the variables of shapes
+  const kiln_bits *late; // constants whose elements are made later; NULL: none
+  kiln_map named;        // the named dimensions: the variables of shapes
   const char *place;
   int before; // statements that may be read: those before this one
   int own;    // the tensor that a scatter writes, which it may read; -1: none
@@ -70,8 +71,8 @@ static kiln_status check_constant(const verifier *v, const kiln_tensor *t) {
   if (t->role != KILN_CONST) return KILN_OK;
   const int64_t elems = kiln_tensor_elems(t);
   if (elems < 0) return BREACH(v, "a constant must have a static shape, got a symbolic one");
-  if (t->bytes != (size_t)elems * (size_t)kiln_dtype_bytes(t->dtype) ||
-      (!t->data && t->bytes > 0 && !t->is_late))
+  const bool has_data = t->data || t->bytes == 0 || (v->late && kiln_bits_has(v->late, t->id));
+  if (t->bytes != (size_t)elems * (size_t)kiln_dtype_bytes(t->dtype) || !has_data)
     return BREACH(v, "a constant must have its %" PRId64 " elements, got %zu bytes", elems,
                   t->bytes);
   return KILN_OK;
@@ -243,8 +244,13 @@ static kiln_status verify(verifier *v) {
 }
 
 kiln_status kiln_program_verify(kiln_ctx *cx, const kiln_program *p) {
+  return kiln_program_verify_without(cx, p, NULL);
+}
+
+kiln_status kiln_program_verify_without(kiln_ctx *cx, const kiln_program *p,
+                                        const kiln_bits *late) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  verifier v = {.cx = cx, .p = p};
+  verifier v = {.cx = cx, .p = p, .late = late};
   const kiln_status status = verify(&v);
   kiln_arena_rewind(&cx->scratch, mark);
   return status;

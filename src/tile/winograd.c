@@ -364,7 +364,6 @@ static kiln_tensor *make_weights(const convolution *v) {
   const kiln_winograd_weights w = {t, v->weights, v->plan.form, v->plan.panel};
   const int64_t count = kiln_winograd_count(&w);
   t->bytes = (size_t)(n * n * count * v->plan.panel) * sizeof(float);
-  t->is_late = v->late != NULL;
   if (v->late) {
     KILN_VEC_PUSH(&v->cx->perm, v->late, w);
     return t;

@@ -83,7 +83,7 @@ void kiln_winograd_choose(kiln_ctx *cx, const kiln_machine *m, int n_threads, do
 // The transformed weights of a convolution: (points, points, panels, c, panel), the last panel filled with
 // zeros.
 typedef struct kiln_winograd_weights {
-  const kiln_tensor *tensor; // CONST, is_late
+  const kiln_tensor *tensor; // CONST; |data| is NULL where the list says how to make it
   const kiln_tensor *source; // (k, c, kh, kw)
   const kiln_winograd_form *form;
   int64_t panel;
