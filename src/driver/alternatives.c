@@ -158,7 +158,7 @@ static const char *question_of(kiln_ctx *cx, const kiln_build *b) {
   return kiln_arena_printf(
       &cx->perm, "alternatives %x %s %s\n%s", (unsigned)b->model->without_rules,
       kiln_asked_text(cx, b->model->rules, &b->with_rules), kiln_dtype_text(b->model->half),
-      kiln_answer_question(cx, b->model->prog));
+      kiln_answer_question(cx, b->model->prog, NULL));
 }
 
 kiln_status kiln_build_choose_alternatives(kiln_ctx *cx, kiln_build *b) {

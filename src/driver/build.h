@@ -87,8 +87,9 @@ kiln_status kiln_build_kernels(kiln_ctx *cx, kiln_build *b);
 //
 // errors: as kiln_orchestrate; KILN_BAD_INPUT: the file cannot be read
 kiln_status kiln_build_orchestrate(kiln_ctx *cx, void *build, const kiln_program *p,
-                                   const kiln_tile_search_options *search, kiln_searches *known,
-                                   kiln_parts *io, kiln_edge_decisions *io_edges);
+                                   const kiln_facts *facts, const kiln_tile_search_options *search,
+                                   kiln_searches *known, kiln_parts *io,
+                                   kiln_edge_decisions *io_edges);
 // What distinguishes what is solved, for the cache.
 const char *kiln_build_asks_to_solve(kiln_ctx *cx, const kiln_build *b);
 // Notes with the chosen kernels which of them libraries run.

@@ -48,8 +48,9 @@ static void take_reasons(const kiln_edge_decisions *from, kiln_edge_decisions *i
 }
 
 kiln_status kiln_build_orchestrate(kiln_ctx *cx, void *build, const kiln_program *p,
-                                   const kiln_tile_search_options *search, kiln_searches *known,
-                                   kiln_parts *io, kiln_edge_decisions *io_edges) {
+                                   const kiln_facts *facts, const kiln_tile_search_options *search,
+                                   kiln_searches *known, kiln_parts *io,
+                                   kiln_edge_decisions *io_edges) {
   kiln_build *b = build;
   const kiln_orchestrate_options options = {.worth = KILN_USUAL_WORTH,
                                             .nodes = b->model->options.solver_nodes,
@@ -60,7 +61,7 @@ kiln_status kiln_build_orchestrate(kiln_ctx *cx, void *build, const kiln_program
                                             .given = b->given_orchestration};
   const double start = kiln_now_ms();
   b->orchestration = KILN_NEW(&cx->perm, kiln_orchestration);
-  KILN_TRY(kiln_orchestrate(cx, p, search, known, &options, io, io_edges, b->orchestration));
+  KILN_TRY(kiln_orchestrate(cx, p, facts, search, known, &options, io, io_edges, b->orchestration));
   if (b->measured_best) {
     b->orchestration = b->measured_best;
     take_reasons(b->best_edges, io_edges);

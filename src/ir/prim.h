@@ -78,10 +78,6 @@ typedef struct kiln_stmt {
   const kiln_expr *guard; // bool or NULL
   const kiln_expr *init;  // dtype of out, or NULL
   kiln_symbol origin;     // the graph node it came from, for messages and reports
-  bool
-      assembled; // every element is stored through the tensors inside |out|: nothing is left to run
-  bool waits;    // to be assembled, unless a kernel computes it beside its reader
-  int kernel; // statements with one number, not 0, make one kernel, the last of them writing its result
 } kiln_stmt;
 
 // An index, made of data, that a run must find in range: what it computes from others is wrong.

@@ -93,7 +93,8 @@ static kiln_group group_of(const kiln_costing *c, const kiln_bits *prims,
   }
   if (!kiln_bits_has(results, last) || g.n_stmts + n_stored >= KILN_MAX_MEMBERS)
     return (kiln_group){0};
-  g.kind = kiln_tile_kind_of(c->cx, c->p, c->options->machine, g.n_stmts, g.stmts, g.stored);
+  g.kind =
+      kiln_tile_kind_of(c->cx, c->p, c->facts, c->options->machine, g.n_stmts, g.stmts, g.stored);
   return g;
 }
 

@@ -15,6 +15,7 @@ typedef struct kiln_priced {
 typedef struct kiln_costing {
   kiln_ctx *cx;
   const kiln_program *p;
+  const kiln_facts *facts;
   const kiln_prims *prims;
   const kiln_tile_search_options *options;
   kiln_searches *known;

@@ -175,9 +175,9 @@ static kiln_status check_needed(reading *r) {
   return KILN_OK;
 }
 
-kiln_status kiln_orchestration_read(kiln_ctx *cx, const kiln_program *p, const kiln_prims *prims,
-                                    const kiln_machine *m, const char *text,
-                                    kiln_orchestration *out) {
+kiln_status kiln_orchestration_read(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
+                                    const kiln_prims *prims, const kiln_machine *m,
+                                    const char *text, kiln_orchestration *out) {
   reading r = {
       .cx = cx, .p = p, .prims = prims, .m = m, .stored = kiln_bits_make(&cx->scratch, prims->n)};
   for (const char *at = text; *at;) {
@@ -188,7 +188,7 @@ kiln_status kiln_orchestration_read(kiln_ctx *cx, const kiln_program *p, const k
     if (one.group.n_stmts) {
       KILN_TRY(check_group(&r, &one.group));
       one.group.kind =
-          kiln_tile_kind_of(cx, p, m, one.group.n_stmts, one.group.stmts, one.group.stored);
+          kiln_tile_kind_of(cx, p, facts, m, one.group.n_stmts, one.group.stmts, one.group.stored);
       KILN_VEC_PUSH(&cx->perm, &out->kernels, one);
     }
     at = *end ? end + 1 : end;

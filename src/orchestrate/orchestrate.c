@@ -687,7 +687,7 @@ static kiln_status solve_all(orchestrating *o) {
   return KILN_OK;
 }
 
-kiln_status kiln_orchestrate(kiln_ctx *cx, const kiln_program *p,
+kiln_status kiln_orchestrate(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
                              const kiln_tile_search_options *search, kiln_searches *known,
                              const kiln_orchestrate_options *options, kiln_parts *io,
                              kiln_edge_decisions *io_edges, kiln_orchestration *out) {
@@ -699,13 +699,14 @@ kiln_status kiln_orchestrate(kiln_ctx *cx, const kiln_program *p,
                      .p = p,
                      .options = options,
                      .limits = options->limits.prims ? options->limits : kiln_orchestrate_limits(),
-                     .prims = kiln_prims_of(cx, p),
+                     .prims = kiln_prims_of(cx, p, facts),
                      .first = io,
                      .first_sets = KILN_NEW_ARRAY(&cx->scratch, kiln_bits *, io->n),
                      .spent = options->spent ? options->spent : &nothing,
                      .out = out};
   o.costs = (kiln_costing){.cx = cx,
                            .p = p,
+                           .facts = facts,
                            .prims = &o.prims,
                            .options = search,
                            .known = known,
@@ -714,7 +715,7 @@ kiln_status kiln_orchestrate(kiln_ctx *cx, const kiln_program *p,
   kiln_map_init(&o.by_form, &cx->perm);
   for (int i = 0; i < io->n; i++) o.first_sets[i] = prims_of_group(&o, &io->data[i].group);
   out->n_prims = o.prims.n;
-  kiln_status st = options->given ? kiln_orchestration_read(cx, p, &o.prims, search->machine,
+  kiln_status st = options->given ? kiln_orchestration_read(cx, p, facts, &o.prims, search->machine,
                                                             options->given, out)
                                   : solve_all(&o);
   if (st == KILN_OK) count_repeated(&o);

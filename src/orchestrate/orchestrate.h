@@ -77,7 +77,7 @@ typedef struct kiln_orchestration {
 // needs:  |io|, the parts that connecting has found, with |known| its searches
 // gives:  *io, in order of execution; the decisions about edges say what they have become; *out in cx->perm
 // errors: KILN_UNSUPPORTED: no solver; KILN_BAD_INPUT: the given orchestration does not fit, with its line
-kiln_status kiln_orchestrate(kiln_ctx *cx, const kiln_program *p,
+kiln_status kiln_orchestrate(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
                              const kiln_tile_search_options *search, kiln_searches *known,
                              const kiln_orchestrate_options *options, kiln_parts *io,
                              kiln_edge_decisions *io_edges, kiln_orchestration *out);
@@ -92,9 +92,9 @@ void kiln_orchestration_print(kiln_ctx *cx, const kiln_program *p, const kiln_or
 //
 // gives:  *out, the kernels in order of execution, without prices
 // errors: KILN_BAD_INPUT: a line is none, a result that is needed is not there; with the line
-kiln_status kiln_orchestration_read(kiln_ctx *cx, const kiln_program *p, const kiln_prims *prims,
-                                    const kiln_machine *m, const char *text,
-                                    kiln_orchestration *out);
+kiln_status kiln_orchestration_read(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
+                                    const kiln_prims *prims, const kiln_machine *m,
+                                    const char *text, kiln_orchestration *out);
 
 // --- report.c: for people, and as JSON for programs
 

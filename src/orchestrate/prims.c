@@ -1,29 +1,32 @@
 // From statements to prims, and where the graph is narrow.
 #include "orchestrate/prims.h"
 
-static void add_prim(kiln_ctx *cx, const kiln_program *p, kiln_prims *out, int last) {
+static void add_prim(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts, kiln_prims *out,
+                     int last) {
   const kiln_stmt *root = p->stmts.data[last];
   const kiln_tensor *t = p->tensors.data[root->out];
+  const kiln_fact fact = kiln_fact_of(facts, t->id);
   kiln_prim *one = &out->prims[out->n];
-  one->stmts = KILN_NEW_ARRAY(&cx->scratch, int, root->kernel ? last + 1 : 1);
-  for (int i = root->kernel ? 0 : last; i <= last; i++) {
+  one->stmts = KILN_NEW_ARRAY(&cx->scratch, int, fact.kernel ? last + 1 : 1);
+  for (int i = fact.kernel ? 0 : last; i <= last; i++) {
     const kiln_stmt *s = p->stmts.data[i];
-    if (!s || (root->kernel && s->kernel != root->kernel)) continue;
+    if (!s || (fact.kernel && kiln_fact_of(facts, s->out).kernel != fact.kernel)) continue;
     one->stmts[one->n++] = i;
     out->prim_of[i] = out->n;
   }
-  one->is_free = root->assembled;
+  one->is_free = fact.assembled;
   one->is_alone =
-      root->assembled || root->kernel || root->init || root->guard || !kiln_stmt_is_plain(cx, root);
+      fact.assembled || fact.kernel || root->init || root->guard || !kiln_stmt_is_plain(cx, root);
   one->is_pinned = t->inside != NULL;
   one->is_needed = t->role != KILN_TEMP;
   out->n++;
 }
 
-static bool is_last_of_kernel(const kiln_program *p, int i) {
-  const int kernel = p->stmts.data[i]->kernel;
+static bool is_last_of_kernel(const kiln_program *p, const kiln_facts *facts, int i) {
+  const int kernel = kiln_fact_of(facts, p->stmts.data[i]->out).kernel;
   for (int k = i + 1; kernel && k < p->stmts.n; k++)
-    if (p->stmts.data[k] && p->stmts.data[k]->kernel == kernel) return false;
+    if (p->stmts.data[k] && kiln_fact_of(facts, p->stmts.data[k]->out).kernel == kernel)
+      return false;
   return true;
 }
 
@@ -40,12 +43,12 @@ static void add_pieces(kiln_ctx *cx, const kiln_program *p, kiln_prims *io) {
   }
 }
 
-kiln_prims kiln_prims_of(kiln_ctx *cx, const kiln_program *p) {
+kiln_prims kiln_prims_of(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts) {
   kiln_prims out = {.prims = KILN_NEW_ARRAY(&cx->scratch, kiln_prim, p->stmts.n),
                     .prim_of = KILN_NEW_ARRAY(&cx->scratch, int, p->stmts.n)};
   for (int i = 0; i < p->stmts.n; i++) out.prim_of[i] = -1;
   for (int i = 0; i < p->stmts.n; i++)
-    if (p->stmts.data[i] && is_last_of_kernel(p, i)) add_prim(cx, p, &out, i);
+    if (p->stmts.data[i] && is_last_of_kernel(p, facts, i)) add_prim(cx, p, facts, &out, i);
   out.graph = kiln_prim_graph_make(&cx->scratch, out.n);
   for (int i = 0; i < p->stmts.n; i++) {
     if (!p->stmts.data[i]) continue;

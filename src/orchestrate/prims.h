@@ -27,7 +27,7 @@ typedef struct kiln_prims {
 } kiln_prims;
 
 // Lives in the scratch arena.
-kiln_prims kiln_prims_of(kiln_ctx *cx, const kiln_program *p);
+kiln_prims kiln_prims_of(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts);
 // The part of the graph between prims |begin| and |end|, which is numbered from 0: needed is what the
 // program needs, and what later prims read.
 kiln_prim_graph *kiln_prims_part(kiln_ctx *cx, const kiln_prims *prims, int begin, int end);

@@ -9,7 +9,7 @@
 
 static const char head[] = "parts ", settled[] = "settled ";
 
-const char *kiln_answer_question(kiln_ctx *cx, const kiln_program *p) {
+const char *kiln_answer_question(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts) {
   kiln_text t;
   kiln_text_init(&t, &cx->scratch);
   kiln_program_print(cx, p, &t);
@@ -19,13 +19,14 @@ const char *kiln_answer_question(kiln_ctx *cx, const kiln_program *p) {
   }
   for (int i = 0; i < p->stmts.n; i++) {
     const kiln_stmt *s = p->stmts.data[i];
-    if (!s || s->assembled || s->waits || s->kernel)
+    const kiln_fact fact = s ? kiln_fact_of(facts, s->out) : (kiln_fact){0};
+    if (!s || fact.assembled || fact.waits || fact.kernel)
       kiln_text_printf(&t, "%d %s %d\n", i,
-                       !s             ? "gone"
-                       : s->assembled ? "assembled"
-                       : s->waits     ? "waits"
-                                      : "",
-                       s ? s->kernel : 0);
+                       !s               ? "gone"
+                       : fact.assembled ? "assembled"
+                       : fact.waits     ? "waits"
+                                        : "",
+                       fact.kernel);
   }
   return t.data;
 }
@@ -154,7 +155,8 @@ static bool read_group(kiln_ctx *cx, const kiln_program *p, const char **at, kil
   return true;
 }
 
-static bool read_settled(kiln_ctx *cx, kiln_program *p, const char **at, kiln_kernels *io) {
+static bool read_settled(kiln_ctx *cx, kiln_program *p, kiln_facts *facts, const char **at,
+                         kiln_kernels *io) {
   while (!strncmp(*at, settled, sizeof settled - 1)) {
     *at += sizeof settled - 1;
     const long n = read_number(at, 1, p->stmts.n);
@@ -162,10 +164,11 @@ static bool read_settled(kiln_ctx *cx, kiln_program *p, const char **at, kiln_ke
     int *stmts = KILN_NEW_ARRAY(&cx->perm, int, n);
     for (int i = 0; i < n; i++) {
       const long s = read_number(at, i > 0 ? stmts[i - 1] + 1 : 0, p->stmts.n - 1);
-      if (s < 0 || !p->stmts.data[s] || !p->stmts.data[s]->waits) return false;
+      if (s < 0 || !p->stmts.data[s] || !kiln_fact_of(facts, p->stmts.data[s]->out).waits)
+        return false;
       stmts[i] = (int)s;
     }
-    if (kiln_tile_settle(cx, p, (int)n, stmts) != KILN_OK) return false;
+    if (kiln_tile_settle(cx, p, facts, (int)n, stmts) != KILN_OK) return false;
     KILN_VEC_PUSH(&cx->perm, &io->settled, (kiln_settled){(int)n, stmts});
     if (**at != '\n') return false;
     ++*at;
@@ -213,14 +216,15 @@ static bool read_kernels(kiln_ctx *cx, const char **at, const char *end, int mos
   return n >= 0;
 }
 
-bool kiln_answer_read(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, const char *answer,
-                      kiln_kernels *io, kiln_parts *out_parts, kiln_answer_kernel **out_kernels,
-                      int *out_n_kernels) {
+bool kiln_answer_read(kiln_ctx *cx, kiln_program *p, kiln_facts *facts, const kiln_machine *m,
+                      const char *answer, kiln_kernels *io, kiln_parts *out_parts,
+                      kiln_answer_kernel **out_kernels, int *out_n_kernels) {
   kiln_diag *outer = cx->diag;
   const char *end = answer + strlen(answer);
   *out_parts = (kiln_parts){0};
   cx->diag = NULL; // what does not fit is no mistake of anybody
-  const bool right = read_settled(cx, p, &answer, io) && read_parts(cx, p, m, &answer, out_parts) &&
+  const bool right = read_settled(cx, p, facts, &answer, io) &&
+                     read_parts(cx, p, m, &answer, out_parts) &&
                      read_kernels(cx, &answer, end, out_parts->n, out_kernels, out_n_kernels);
   cx->diag = outer;
   return right;

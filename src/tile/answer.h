@@ -7,9 +7,9 @@
 #include "tile/connect.h"
 #include "tile/kernel.h"
 
-// All of the rewritten program |p| that the search depends on; constants count by type and shape, small
-// ones by value. In the scratch arena.
-const char *kiln_answer_question(kiln_ctx *cx, const kiln_program *p);
+// All of the rewritten program |p|, and of what is known of it, that the search depends on;
+// constants count by type and shape, small ones by value. In the scratch arena.
+const char *kiln_answer_question(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts);
 // A kernel of an answer.
 typedef struct kiln_answer_kernel {
   const char *script;
@@ -24,8 +24,8 @@ kiln_loops *kiln_answer_loops(kiln_ctx *cx, const kiln_machine *m, const kiln_an
 // Settles the paddings of |p| that it names, and adds them to |io->settled|, whatever comes behind.
 //
 // gives: false when it is none, or not of this program
-bool kiln_answer_read(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, const char *answer,
-                      kiln_kernels *io, kiln_parts *out_parts, kiln_answer_kernel **out_kernels,
-                      int *out_n_kernels);
+bool kiln_answer_read(kiln_ctx *cx, kiln_program *p, kiln_facts *facts, const kiln_machine *m,
+                      const char *answer, kiln_kernels *io, kiln_parts *out_parts,
+                      kiln_answer_kernel **out_kernels, int *out_n_kernels);
 
 #endif

@@ -41,6 +41,7 @@ typedef struct placed {
 typedef struct assembly {
   kiln_ctx *cx;
   kiln_program *p;
+  kiln_facts *facts;
   kiln_stmt *s;
   kiln_tensor *t; // what |s| writes
   int64_t shape[KILN_MAX_RANK], strides[KILN_MAX_RANK];
@@ -219,7 +220,7 @@ static bool has_order(const kiln_tensor *x, const kiln_tensor *t) {
 
 static bool can_move(const assembly *a, const kiln_tensor *x) {
   return x->role == KILN_TEMP && x->def >= 0 && !x->inside && x != a->t && x->rank == a->t->rank &&
-         !a->p->stmts.data[x->def]->assembled && has_order(x, a->t);
+         !kiln_fact_of(a->facts, x->id).assembled && has_order(x, a->t);
 }
 
 static int compare_parts(const void *a, const void *b) {
@@ -292,6 +293,12 @@ static const kiln_expr *step_to(kiln_ctx *cx, const kiln_expr *var, int64_t step
   return kiln_add(cx, kiln_mul(cx, var, kiln_int(cx, step)), kiln_int(cx, first));
 }
 
+// What computes |x| is in the kernel of |a|'s statement, if that is in one.
+static void keep_kernel(const assembly *a, const kiln_tensor *x) {
+  const int kernel = kiln_fact_of(a->facts, a->t->id).kernel;
+  if (kernel) kiln_fact_at(a->cx, a->facts, x->id)->kernel = kernel;
+}
+
 // The statement that computes |b|'s part of the tensor, or of its elements that lie |step| apart, over a tensor of its own.
 static kiln_stmt *make_piece(const assembly *a, const box *b, const int64_t *step) {
   const int rank = a->t->rank;
@@ -304,6 +311,7 @@ static kiln_stmt *make_piece(const assembly *a, const box *b, const int64_t *ste
   kiln_tensor *x = kiln_tensor_make(a->cx, a->p, kiln_symbol_text(a->cx, a->t->name), a->t->dtype,
                                     KILN_TEMP, rank, extents);
   put_inside(a, x, b, step);
+  keep_kernel(a, x);
   kiln_stmt *s = KILN_NEW(&a->cx->perm, kiln_stmt);
   *s = *a->s;
   s->out = x->id;
@@ -416,7 +424,7 @@ static box phase_box(const assembly *a, const phases *f, int phase) {
 static bool is_summed(const assembly *a, const kiln_tensor *x) {
   if (x->role != KILN_TEMP || x->def < 0) return false;
   const kiln_stmt *made = a->p->stmts.data[x->def];
-  return made->n_reduce > 0 || kiln_winograd_is_result(a->p, made);
+  return made->n_reduce > 0 || kiln_winograd_is_result(a->p, a->facts, made);
 }
 
 // Whether |load| reads each element of its tensor where |s| writes one.
@@ -440,8 +448,8 @@ static bool take_reduction(const assembly *a, kiln_stmt *s, kiln_map *io_taken) 
         kiln_tensor_elems(x) != kiln_stmt_domain(s))
       return false;
     const kiln_stmt *made = a->p->stmts.data[x->def];
-    if (kiln_winograd_is_result(a->p, made) && is_in_step(a, s, loads.data[i]))
-      s->kernel = made->kernel;
+    if (kiln_winograd_is_result(a->p, a->facts, made) && is_in_step(a, s, loads.data[i]))
+      kiln_fact_at(a->cx, a->facts, s->out)->kernel = kiln_fact_of(a->facts, x->id).kernel;
     kiln_map_put(io_taken, (uint64_t)x->id, 1);
   }
   return true;
@@ -503,7 +511,7 @@ static void store_phases(assembly *a, const phases *f, kiln_stmt *const *made, p
     KILN_VEC_PUSH(&a->cx->scratch, out, piece);
   }
   a->s->body = body;
-  a->s->assembled = true;
+  kiln_fact_at(a->cx, a->facts, a->t->id)->assembled = true;
 }
 
 // The axis along which |x| lies contiguously.
@@ -535,6 +543,7 @@ static assembly set_apart(const assembly *a, const kiln_tensor *like) {
   b.s = KILN_NEW(&a->cx->perm, kiln_stmt);
   *b.s = *a->s;
   b.s->out = b.t->id;
+  keep_kernel(a, b.t);
   return b;
 }
 
@@ -561,6 +570,7 @@ static bool cut_phases(assembly *a, pieces *out) {
   kiln_stmt **made = make_phases(&apart, &f);
   if (!made) {
     a->p->tensors.n = n_tensors;
+    kiln_facts_cut(a->facts, n_tensors);
     return false;
   }
   store_phases(&apart, &f, made, out);
@@ -572,9 +582,9 @@ static bool cut_phases(assembly *a, pieces *out) {
 }
 
 // Of outputs on CPUs only.
-static void assemble(kiln_ctx *cx, kiln_program *p, kiln_stmt *s, bool is_cpu, bool copies,
-                     pieces *out) {
-  assembly a = {.cx = cx, .p = p, .s = s, .t = p->tensors.data[s->out]};
+static void assemble(kiln_ctx *cx, kiln_program *p, kiln_facts *facts, kiln_stmt *s, bool is_cpu,
+                     bool copies, pieces *out) {
+  assembly a = {.cx = cx, .p = p, .facts = facts, .s = s, .t = p->tensors.data[s->out]};
   if (a.t->role != KILN_TEMP && !is_cpu) return;
   if (a.t->rank == 0 || !kiln_stmt_is_map(cx, s)) return;
   if (!kiln_tensor_static_shape(a.t, a.shape) || !has_frame(cx, s)) return;
@@ -585,7 +595,7 @@ static void assemble(kiln_ctx *cx, kiln_program *p, kiln_stmt *s, bool is_cpu, b
     put_inside(&a, a.parts.data[i].tensor, &a.parts.data[i].where, NULL);
   for (int i = 0; i < a.n_boxes; i++)
     KILN_VEC_PUSH(&cx->scratch, out, make_piece(&a, &a.boxes[i], NULL));
-  s->assembled = true;
+  kiln_fact_at(cx, facts, s->out)->assembled = true;
 }
 
 // The statements with each assembled one's pieces in front of it, renumbered; dead ones are
@@ -605,10 +615,11 @@ static void insert_pieces(kiln_ctx *cx, kiln_program *p, const pieces *of) {
 }
 
 // Whether |x| is what a contraction computes, or a map makes as many elements of that.
-static bool is_contracted(kiln_ctx *cx, const kiln_program *p, const kiln_tensor *x) {
+static bool is_contracted(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
+                          const kiln_tensor *x) {
   const kiln_expr *a = NULL, *b = NULL;
   const kiln_stmt *s = x->def < 0 ? NULL : p->stmts.data[x->def];
-  if (!s || s->kernel) return false;
+  if (!s || kiln_fact_of(facts, x->id).kernel) return false;
   if (kiln_stmt_is_contraction(s, &a, &b)) return true;
   if (!kiln_stmt_is_map(cx, s)) return false;
   const kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, s);
@@ -642,8 +653,8 @@ static bool pads_input(const kiln_program *p, const kiln_stmt *s, const kiln_exp
 
 // Whether |s| pads the result of a contraction, and a depthwise convolution alone reads it; or an input, which a contraction
 // reads.
-static bool may_wait(kiln_ctx *cx, const kiln_program *p, const kiln_users *users,
-                     const kiln_stmt *s) {
+static bool may_wait(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
+                     const kiln_users *users, const kiln_stmt *s) {
   const int first = users->first[s->out];
   if (!kiln_stmt_is_map(cx, s) || users->first[s->out + 1] - first != 1) return false;
   const kiln_expr *a = NULL, *b = NULL;
@@ -652,7 +663,7 @@ static bool may_wait(kiln_ctx *cx, const kiln_program *p, const kiln_users *user
   if (loads.n != 1) return false;
   if (pads_input(p, s, loads.data[0])) return kiln_stmt_is_contraction(reader, &a, &b);
   return is_depthwise(cx, p, reader, s->out) &&
-         is_contracted(cx, p, p->tensors.data[loads.data[0]->u.tensor]);
+         is_contracted(cx, p, facts, p->tensors.data[loads.data[0]->u.tensor]);
 }
 
 static bool reads_many(kiln_ctx *cx, const kiln_stmt *s) {
@@ -662,7 +673,8 @@ static bool reads_many(kiln_ctx *cx, const kiln_stmt *s) {
 
 // needs: kiln_tile_layout has run
 // gives: statements renumbered
-kiln_status kiln_tile_assemble(kiln_ctx *cx, kiln_program *p, const kiln_machine *m) {
+kiln_status kiln_tile_assemble(kiln_ctx *cx, kiln_program *p, kiln_facts *facts,
+                               const kiln_machine *m) {
   const bool is_cpu = m->kind == KILN_MACHINE_CPU;
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const kiln_users users = kiln_users_make(cx, &cx->scratch, p);
@@ -670,21 +682,22 @@ kiln_status kiln_tile_assemble(kiln_ctx *cx, kiln_program *p, const kiln_machine
   for (int i = p->stmts.n - 1; i >= 0; i--) {
     kiln_stmt *s = p->stmts.data[i];
     if (!s) continue;
-    s->waits = is_cpu && may_wait(cx, p, &users, s);
-    if (!s->waits) assemble(cx, p, s, is_cpu, is_cpu && reads_many(cx, s), &of[i]);
+    if (is_cpu && may_wait(cx, p, facts, &users, s)) kiln_fact_at(cx, facts, s->out)->waits = true;
+    else assemble(cx, p, facts, s, is_cpu, is_cpu && reads_many(cx, s), &of[i]);
   }
   insert_pieces(cx, p, of);
   kiln_arena_rewind(&cx->scratch, mark);
   return KILN_OK;
 }
 
-kiln_status kiln_tile_settle(kiln_ctx *cx, kiln_program *p, int n, const int *stmts) {
+kiln_status kiln_tile_settle(kiln_ctx *cx, kiln_program *p, kiln_facts *facts, int n,
+                             const int *stmts) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   pieces *of = KILN_NEW_ARRAY(&cx->scratch, pieces, p->stmts.n);
   for (int i = n - 1; i >= 0; i--) {
     kiln_stmt *s = p->stmts.data[stmts[i]];
-    s->waits = false;
-    assemble(cx, p, s, true, true, &of[stmts[i]]); // elsewhere than on CPUs none waits
+    kiln_fact_at(cx, facts, s->out)->waits = false;
+    assemble(cx, p, facts, s, true, true, &of[stmts[i]]); // elsewhere than on CPUs none waits
   }
   insert_pieces(cx, p, of);
   kiln_arena_rewind(&cx->scratch, mark);

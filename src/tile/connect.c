@@ -38,6 +38,7 @@ typedef struct unlowered {
 typedef struct connecting {
   kiln_ctx *cx;
   const kiln_program *p;
+  const kiln_facts *facts;
   const kiln_tile_search_options *options;
   kiln_users users;
   int n;
@@ -74,7 +75,7 @@ static bool has_contraction(const connecting *c, const kiln_group *g) {
 // A padding that its reader takes in, or that is assembled.
 static bool is_waiting(const connecting *c, const part *one) {
   const kiln_group *g = &one->out.group;
-  return c->p->stmts.data[g->stmts[g->n_stmts - 1]]->waits;
+  return kiln_fact_of(c->facts, c->p->stmts.data[g->stmts[g->n_stmts - 1]]->out).waits;
 }
 
 // The price of a part as it stands. A padding that nobody takes in is assembled: of its kernel only
@@ -433,7 +434,7 @@ static bool reach_contractions(connecting *c, part_set *s) {
 }
 
 static bool is_fixed(const connecting *c, const part *p) { // a pass has made this kernel
-  return c->p->stmts.data[p->out.group.stmts[0]]->kernel != 0;
+  return kiln_fact_of(c->facts, c->p->stmts.data[p->out.group.stmts[0]]->out).kernel != 0;
 }
 
 // Why the rules of GPUs leave the two apart; NULL: they are a product, and rows of what it computes or reads.
@@ -687,13 +688,14 @@ static kiln_status begin(connecting *c, const kiln_groups *groups) {
   return KILN_OK;
 }
 
-kiln_status kiln_tile_connect_groups(kiln_ctx *cx, const kiln_program *p, kiln_groups *groups,
-                                     const kiln_tile_search_options *options, kiln_searches *known,
-                                     kiln_parts *out) {
+kiln_status kiln_tile_connect_groups(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
+                                     kiln_groups *groups, const kiln_tile_search_options *options,
+                                     kiln_searches *known, kiln_parts *out) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   connecting c = {.known = known,
                   .cx = cx,
                   .p = p,
+                  .facts = facts,
                   .options = options,
                   .users = kiln_users_make(cx, &cx->scratch, p)};
   *out = (kiln_parts){0};

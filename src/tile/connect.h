@@ -29,8 +29,8 @@ typedef struct kiln_parts {
 // gives: *out in cx->perm, in order of execution; |groups|->edges gets a decision an edge between
 //        statements that are run
 // cost:  at most a few attempts a group, each one extraction and one round of proposals
-kiln_status kiln_tile_connect_groups(kiln_ctx *cx, const kiln_program *p, kiln_groups *groups,
-                                     const kiln_tile_search_options *options, kiln_searches *known,
-                                     kiln_parts *out);
+kiln_status kiln_tile_connect_groups(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
+                                     kiln_groups *groups, const kiln_tile_search_options *options,
+                                     kiln_searches *known, kiln_parts *out);
 
 #endif

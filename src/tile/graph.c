@@ -82,7 +82,7 @@ kiln_tile_graph *kiln_tile_graph_make(kiln_ctx *cx, const kiln_program *p) {
       .cx = cx, .p = p, .nodes = KILN_NEW_ARRAY(&cx->scratch, kiln_tile_node, p->stmts.n)};
   for (int i = 0; i < p->stmts.n; i++) {
     const kiln_stmt *s = p->stmts.data[i];
-    if (!s || s->assembled) continue;
+    if (!s) continue;
     node_of[i] = g->n_nodes;
     g->nodes[g->n_nodes++] = (kiln_tile_node){
         .stmt = s, .flops = kiln_expr_cost(cx, s->body) + (s->combiner != KILN_COMBINE_NONE)};

@@ -13,12 +13,17 @@ enum { MAX_ROW_ELEMS = 1 << 16, MIN_OUTER = 2, SMALL_DOMAIN = 1 << 14, MAX_NUMBE
 typedef struct grouping {
   kiln_ctx *cx;
   const kiln_program *p;
+  const kiln_facts *facts;
   kiln_users users;
   bool *taken; // by statement
   int64_t vector_elems;
   int64_t most_panel_bytes; // of what is decoded, and stays in the L2
   bool computes_operands;   // contractions do, as on GPUs
 } grouping;
+
+static int kernel_of(const grouping *g, const kiln_stmt *s) {
+  return kiln_fact_of(g->facts, s->out).kernel;
+}
 
 static bool is_contraction(const grouping *g, const kiln_stmt *s) {
   const kiln_expr *a = NULL, *b = NULL;
@@ -141,7 +146,7 @@ static int find_epilogue_source(grouping *g, const kiln_stmt *root) {
     const kiln_stmt *c = g->p->stmts.data[t->def];
     int reads = 0;
     for (int j = 0; j < loads.n; j++) reads += loads.data[j]->u.tensor == t->id;
-    if (c->kernel || !is_contraction(g, c) || reads != 1 ||
+    if (kernel_of(g, c) || !is_contraction(g, c) || reads != 1 ||
         g->users.first[t->id + 1] - g->users.first[t->id] != 1)
       continue;
     if (!is_bijective(root, loads.data[i], kiln_tensor_elems(t)) &&
@@ -261,7 +266,7 @@ static bool add_member(grouping *g, rows *r, const kiln_stmt *c) {
 static bool may_join(grouping *g, const kiln_tensor *t) {
   if (t->role != KILN_TEMP || t->def < 0 || g->taken[t->def]) return false;
   const kiln_stmt *c = g->p->stmts.data[t->def];
-  if (c->kernel || c->assembled) return false;
+  if (kernel_of(g, c) || kiln_fact_of(g->facts, t->id).assembled) return false;
   if (g->computes_operands && kiln_stmt_is_map(g->cx, c) && find_epilogue_source(g, c) >= 0)
     return false; // it is stored as well by the contraction's kernel, and in fewer bytes than the sums
   return !stands_alone(g->cx, c) && !is_contraction(g, c);
@@ -345,16 +350,18 @@ static void group_numbered(grouping *g, const kiln_stmt *root, kiln_groups *out)
   int n = 0;
   for (int i = 0; i <= root->id && n < MAX_NUMBERED; i++) {
     const kiln_stmt *s = g->p->stmts.data[i];
-    if (!s || s->kernel != root->kernel) continue;
+    if (!s || kernel_of(g, s) != kernel_of(g, root)) continue;
     streams |= kiln_stream_find(g->cx, g->p, s, &form);
     members[n++] = s;
   }
   add_group(g, out, streams ? KILN_GROUP_STREAM : KILN_GROUP_WINOGRAD, n, members);
 }
 
-static grouping grouping_of(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m) {
+static grouping grouping_of(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
+                            const kiln_machine *m) {
   return (grouping){.cx = cx,
                     .p = p,
+                    .facts = facts,
                     .vector_elems = m->vector_bytes / 4,
                     .most_panel_bytes = m->l2_bytes,
                     .computes_operands = m->kind != KILN_MACHINE_CPU};
@@ -374,10 +381,10 @@ static bool is_epilogue(grouping *g, const kiln_stmt *root, const kiln_stmt *c) 
                   may_renumber(g, root, load));
 }
 
-kiln_group_kind kiln_tile_kind_of(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m, int n,
-                                  const int *stmts, uint64_t stored) {
+kiln_group_kind kiln_tile_kind_of(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
+                                  const kiln_machine *m, int n, const int *stmts, uint64_t stored) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  grouping g = grouping_of(cx, p, m);
+  grouping g = grouping_of(cx, p, facts, m);
   const kiln_stmt *root = p->stmts.data[stmts[n - 1]], *first = p->stmts.data[stmts[0]];
   kiln_stream_form form;
   kiln_group_kind kind = kiln_stmt_is_map(cx, root) && n == 1 ? KILN_GROUP_MAP : KILN_GROUP_ROWS;
@@ -391,24 +398,25 @@ kiln_group_kind kiln_tile_kind_of(kiln_ctx *cx, const kiln_program *p, const kil
       (c == root ? decodes : n == 2 + decodes && is_epilogue(&g, root, c)))
     kind = KILN_GROUP_CONTRACTION;
   if (n == 1 && stands_alone(cx, root)) kind = KILN_GROUP_SCATTER;
-  if (root->kernel) kind = KILN_GROUP_WINOGRAD;
-  for (int i = 0; i < n && root->kernel; i++)
+  const bool is_numbered = kernel_of(&g, root) != 0;
+  if (is_numbered) kind = KILN_GROUP_WINOGRAD;
+  for (int i = 0; i < n && is_numbered; i++)
     if (kiln_stream_find(cx, p, p->stmts.data[stmts[i]], &form)) kind = KILN_GROUP_STREAM;
   kiln_arena_rewind(&cx->scratch, mark);
   return kind;
 }
 
-kiln_status kiln_tile_group(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m,
-                            kiln_groups *out) {
+kiln_status kiln_tile_group(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
+                            const kiln_machine *m, kiln_groups *out) {
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  grouping g = grouping_of(cx, p, m);
+  grouping g = grouping_of(cx, p, facts, m);
   g.users = kiln_users_make(cx, &cx->scratch, p);
   g.taken = KILN_NEW_ARRAY(&cx->scratch, bool, p->stmts.n);
   *out = (kiln_groups){0};
   for (int i = p->stmts.n - 1; i >= 0; i--) {
     const kiln_stmt *s = p->stmts.data[i];
-    if (!s || s->assembled || g.taken[i]) continue;
-    if (s->kernel) {
+    if (!s || kiln_fact_of(facts, s->out).assembled || g.taken[i]) continue;
+    if (kernel_of(&g, s)) {
       group_numbered(&g, s, out);
       continue;
     }

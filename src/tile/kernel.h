@@ -42,6 +42,7 @@ typedef struct kiln_kernels {
   KILN_VEC(kiln_launch) launches; // in order of execution
   kiln_edge_decisions edges;      // by consumer, where grouping had a choice
   KILN_VEC(kiln_settled) settled; // by round of connecting, before the next one
+  kiln_facts facts;               // of the program, after all passes
   bool is_recalled;               // by the answer of an earlier search
   int n_absorbed, n_taps,
       n_winograd; // statements that their readers compute; convolutions of fewer taps; and others
@@ -61,8 +62,8 @@ typedef struct kiln_tile_options {
       late_weights; // transformed weights get no data: who lays out the weights makes them (tile/winograd.h)
   // Chooses other parts than connecting has found, of which each tensor is stored by one; NULL: those stay.
   kiln_status (*orchestrate)(kiln_ctx *cx, void *orchestrator, const kiln_program *p,
-                             const kiln_tile_search_options *search, kiln_searches *known,
-                             kiln_parts *io, kiln_edge_decisions *io_edges);
+                             const kiln_facts *facts, const kiln_tile_search_options *search,
+                             kiln_searches *known, kiln_parts *io, kiln_edge_decisions *io_edges);
   void *orchestrator;
   kiln_searches
       *proposed; // of other programs of the same model (tile/searches.h); NULL: there are none

@@ -283,21 +283,26 @@ static bool is_alone(const kiln_users *u, const kiln_stream_form *f) {
   return true;
 }
 
-static bool is_free(const kiln_stream_form *f) {
+static bool is_in_no_kernel(const kiln_facts *facts, const kiln_stmt *s) {
+  const kiln_fact fact = kiln_fact_of(facts, s->out);
+  return fact.kernel == 0 && !fact.assembled;
+}
+
+static bool is_free(const kiln_facts *facts, const kiln_stream_form *f) {
   const statements s = inner_statements(f);
-  bool is_free = f->mix->kernel == 0;
-  for (int i = 0; i < s.n; i++) is_free &= s.data[i]->kernel == 0 && !s.data[i]->assembled;
+  bool is_free = kiln_fact_of(facts, f->mix->out).kernel == 0;
+  for (int i = 0; i < s.n; i++) is_free &= is_in_no_kernel(facts, s.data[i]);
   return is_free;
 }
 
 // The map that alone reads Y, element by element, and may so be computed behind it; NULL if there is none.
-static kiln_stmt *epilogue_of(kiln_ctx *cx, kiln_program *p, const kiln_users *u,
-                              const kiln_stream_form *f) {
+static kiln_stmt *epilogue_of(kiln_ctx *cx, kiln_program *p, const kiln_facts *facts,
+                              const kiln_users *u, const kiln_stream_form *f) {
   const int y = f->mix->out;
   if (u->first[y + 1] - u->first[y] != 1 || p->tensors.data[y]->role != KILN_TEMP) return NULL;
   kiln_stmt *s = p->stmts.data[u->users[u->first[y]]];
   const kiln_expr *load = is_map(cx, s) ? load_from(cx, p, s->body, f->mix) : NULL;
-  if (!load || s->kernel || s->assembled ||
+  if (!load || !is_in_no_kernel(facts, s) ||
       kiln_stmt_domain(s) != kiln_tensor_elems(p->tensors.data[y]))
     return NULL;
   for (int d = 0; d < s->n_space; d++)
@@ -313,27 +318,27 @@ static bool pays_on_cpu(const kiln_program *p, const kiln_machine *m, const kiln
          f->depth <= MAX_DEPTH_OF_KEYS;
 }
 
-kiln_status kiln_tile_stream(kiln_ctx *cx, kiln_program *p, const kiln_machine *m) {
+kiln_status kiln_tile_stream(kiln_ctx *cx, kiln_program *p, kiln_facts *facts,
+                             const kiln_machine *m) {
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const kiln_users users = kiln_users_make(cx, &cx->scratch, p);
   const bool is_cpu = m->kind == KILN_MACHINE_CPU;
   int n_kernels = 0;
-  for (int i = 0; i < p->stmts.n; i++)
-    if (p->stmts.data[i] && p->stmts.data[i]->kernel > n_kernels)
-      n_kernels = p->stmts.data[i]->kernel;
+  for (int i = 0; i < facts->n; i++)
+    if (facts->data[i].kernel > n_kernels) n_kernels = facts->data[i].kernel;
   for (int i = 0; i < p->stmts.n; i++) {
     kiln_stream_form f;
     kiln_stmt *mix = p->stmts.data[i];
-    if (!mix || !kiln_stream_find(cx, p, mix, &f) || !is_free(&f) || !is_alone(&users, &f))
+    if (!mix || !kiln_stream_find(cx, p, mix, &f) || !is_free(facts, &f) || !is_alone(&users, &f))
       continue;
     const statements s = inner_statements(&f);
-    kiln_stmt *epilogue = epilogue_of(cx, p, &users, &f);
+    kiln_stmt *epilogue = epilogue_of(cx, p, facts, &users, &f);
     if (is_cpu ? !pays_on_cpu(p, m, &f)
                : !epilogue || !kiln_attention_suits(cx, p, &f, epilogue, m))
       continue;
-    mix->kernel = ++n_kernels;
-    if (epilogue) epilogue->kernel = mix->kernel;
-    for (int k = 0; k < s.n; k++) p->stmts.data[s.data[k]->id]->kernel = mix->kernel;
+    kiln_fact_at(cx, facts, mix->out)->kernel = ++n_kernels;
+    if (epilogue) kiln_fact_at(cx, facts, epilogue->out)->kernel = n_kernels;
+    for (int k = 0; k < s.n; k++) kiln_fact_at(cx, facts, s.data[k]->out)->kernel = n_kernels;
   }
   kiln_arena_rewind(&cx->scratch, mark);
   return KILN_OK;

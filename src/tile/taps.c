@@ -157,7 +157,7 @@ static bool has_plain_taps(const cut *c) {
 
 static bool find_operands(cut *c) {
   const kiln_expr *loads[2] = {NULL, NULL};
-  if (c->whole.kernel || !kiln_stmt_is_plain(c->cx, &c->whole) ||
+  if (!kiln_stmt_is_plain(c->cx, &c->whole) ||
       !kiln_stmt_is_contraction(&c->whole, &loads[0], &loads[1]))
     return false;
   for (int i = 0; i < 2; i++) {

@@ -183,21 +183,23 @@ static bool recall(kiln_ctx *cx, kiln_program *p, const kiln_tile_options *optio
                    const kiln_tile_search_options *search, kiln_kernels *out) {
   if (!options->recall) return false;
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  const char *answer = options->recall(options->user, kiln_answer_question(cx, p));
+  const char *answer = options->recall(options->user, kiln_answer_question(cx, p, &out->facts));
   kiln_arena_rewind(&cx->scratch, mark);
   kiln_parts parts;
   kiln_answer_kernel *kernels = NULL;
   int n_kernels = 0;
-  if (!answer ||
-      !kiln_answer_read(cx, p, search->machine, answer, out, &parts, &kernels, &n_kernels))
+  if (!answer || !kiln_answer_read(cx, p, &out->facts, search->machine, answer, out, &parts,
+                                   &kernels, &n_kernels))
     return false;
   kiln_diag *outer = cx->diag;
   cx->diag = NULL; // what cannot be replayed is searched for
   const kiln_status st = add_parts(cx, p, &parts, kernels, n_kernels, search, out);
   cx->diag = outer;
   if (st == KILN_OK) return true;
-  kiln_kernels none = {
-      .n_absorbed = out->n_absorbed, .n_taps = out->n_taps, .n_winograd = out->n_winograd};
+  kiln_kernels none = {.facts = out->facts,
+                       .n_absorbed = out->n_absorbed,
+                       .n_taps = out->n_taps,
+                       .n_winograd = out->n_winograd};
   // and the paddings that are assembled now
   none.settled.data = out->settled.data;
   none.settled.n = out->settled.n;
@@ -219,22 +221,23 @@ static kiln_status rewrite(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
   if (is_cpu) kiln_tile_join_groups(cx, p, m);
   if (is_cpu && !options->no_taps) KILN_TRY(kiln_tile_leave_out_taps(cx, p, &out->n_taps));
   if (is_cpu && !options->no_winograd)
-    KILN_TRY(kiln_tile_winograd(cx, p, m, options->n_threads, options->weight_growth, late,
-                                &out->n_winograd));
+    KILN_TRY(kiln_tile_winograd(cx, p, &out->facts, m, options->n_threads, options->weight_growth,
+                                late, &out->n_winograd));
   if (!is_cpu && !options->no_absorb) KILN_TRY(kiln_tile_read_through(cx, p, m, &out->n_absorbed));
-  KILN_TRY(kiln_tile_stream(cx, p, m));
-  KILN_TRY(kiln_tile_assemble(cx, p, m));
+  KILN_TRY(kiln_tile_stream(cx, p, &out->facts, m));
+  KILN_TRY(kiln_tile_assemble(cx, p, &out->facts, m));
   return KILN_OK;
 }
 
 // The paddings that wait and stand alone.
-static kiln_settled find_lone(kiln_ctx *cx, const kiln_program *p, const kiln_parts *parts) {
+static kiln_settled find_lone(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
+                              const kiln_parts *parts) {
   kiln_settled lone = {0, KILN_NEW_ARRAY(&cx->perm, int, parts->n)};
   bool *alone = KILN_NEW_ARRAY(&cx->perm, bool, p->stmts.n);
   for (int i = 0; i < parts->n; i++)
     if (parts->data[i].group.n_stmts == 1) alone[parts->data[i].group.stmts[0]] = true;
   for (int i = 0; i < p->stmts.n; i++)
-    if (alone[i] && p->stmts.data[i]->waits) lone.stmts[lone.n++] = i;
+    if (alone[i] && kiln_fact_of(facts, p->stmts.data[i]->out).waits) lone.stmts[lone.n++] = i;
   return lone;
 }
 
@@ -245,16 +248,16 @@ static kiln_status find_kernels(kiln_ctx *cx, kiln_program *p, const kiln_tile_o
   kiln_groups groups;
   kiln_parts parts;
   for (;;) {
-    KILN_TRY(kiln_tile_group(cx, p, search->machine, &groups));
-    KILN_TRY(kiln_tile_connect_groups(cx, p, &groups, search, known, &parts));
-    const kiln_settled lone = find_lone(cx, p, &parts);
+    KILN_TRY(kiln_tile_group(cx, p, &out->facts, search->machine, &groups));
+    KILN_TRY(kiln_tile_connect_groups(cx, p, &out->facts, &groups, search, known, &parts));
+    const kiln_settled lone = find_lone(cx, p, &out->facts, &parts);
     if (lone.n == 0) break;
-    KILN_TRY(kiln_tile_settle(cx, p, lone.n, lone.stmts));
+    KILN_TRY(kiln_tile_settle(cx, p, &out->facts, lone.n, lone.stmts));
     KILN_VEC_PUSH(&cx->perm, &out->settled, lone);
   }
   if (options->orchestrate)
-    KILN_TRY(
-        options->orchestrate(cx, options->orchestrator, p, search, known, &parts, &groups.edges));
+    KILN_TRY(options->orchestrate(cx, options->orchestrator, p, &out->facts, search, known, &parts,
+                                  &groups.edges));
   out->edges = groups.edges;
   return add_parts(cx, p, &parts, NULL, 0, search, out);
 }

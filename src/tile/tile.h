@@ -20,6 +20,7 @@
 
 #include "analysis/simplify.h"
 #include "target/target.h"
+#include "tile/facts.h"
 
 // Readers of every tensor: users[first[t] .. first[t + 1]) are the statements that load tensor t,
 // ascending, each once.
@@ -90,11 +91,13 @@ void kiln_tile_join_groups(kiln_ctx *cx, kiln_program *p, const kiln_machine *m)
 kiln_status kiln_tile_leave_out_taps(kiln_ctx *cx, kiln_program *p, int *io_n);
 // On GPUs: what pads or moves elements, or computes them for one product, is read through by its readers.
 kiln_status kiln_tile_read_through(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int *io_n);
-kiln_status kiln_tile_assemble(kiln_ctx *cx, kiln_program *p, const kiln_machine *m);
+kiln_status kiln_tile_assemble(kiln_ctx *cx, kiln_program *p, kiln_facts *facts,
+                               const kiln_machine *m);
 // Assembles stmts[0..n), ascending, of those that kiln_tile_assemble has left waiting.
 //
 // gives: statements renumbered
-kiln_status kiln_tile_settle(kiln_ctx *cx, kiln_program *p, int n, const int *stmts);
+kiln_status kiln_tile_settle(kiln_ctx *cx, kiln_program *p, kiln_facts *facts, int n,
+                             const int *stmts);
 
 typedef enum kiln_group_kind {
   KILN_GROUP_MAP,         // one map
@@ -139,11 +142,11 @@ bool kiln_tile_strides_along(const kiln_tensor *t, const kiln_tensor *out, int64
 // reshape), and may run over the axes of |load|'s tensor instead of its own.
 bool kiln_tile_same_elements(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                              const kiln_expr *load);
-kiln_status kiln_tile_group(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m,
-                            kiln_groups *out);
+kiln_status kiln_tile_group(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
+                            const kiln_machine *m, kiln_groups *out);
 // The kind of kernel that stmts[0..n), ascending, are, whoever has put them together.
-kiln_group_kind kiln_tile_kind_of(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m, int n,
-                                  const int *stmts, uint64_t stored);
+kiln_group_kind kiln_tile_kind_of(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
+                                  const kiln_machine *m, int n, const int *stmts, uint64_t stored);
 
 // What a parameter of a kernel is: a tensor of the main program, from element |offset| of its storage on.
 typedef struct kiln_argument {

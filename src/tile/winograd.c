@@ -9,6 +9,8 @@
 typedef struct convolution {
   kiln_ctx *cx;
   kiln_program *p;
+  kiln_facts *facts;
+  int kernel;         // its number
   kiln_stmt *s;       // dims n, k, h, w | c, kh, kw in any order
   const kiln_expr *x; // its data: (n, c, .., ..) at indices of h + kh and of w + kw
   const kiln_tensor *
@@ -221,7 +223,7 @@ static kiln_stmt *make_stmt(const convolution *v, const char *suffix, int64_t fi
       kiln_stmt_make(v->cx, v->p, kiln_arena_printf(&v->cx->scratch, "%s.%s", name, suffix),
                      KILN_F32, DIMS, n_reduce, dims);
   t->origin = v->s->origin;
-  t->kernel = v->s->kernel;
+  kiln_fact_at(v->cx, v->facts, t->out)->kernel = v->kernel;
   return t;
 }
 
@@ -415,7 +417,7 @@ static kiln_stmt *make_guarding(const convolution *v, const char *suffix, kiln_d
   kiln_stmt *s = kiln_stmt_make(cx, v->p, kiln_arena_printf(&cx->scratch, "%s.%s", name, suffix), t,
                                 3, n_reduce, dims);
   s->origin = v->s->origin;
-  s->kernel = v->s->kernel;
+  kiln_fact_at(cx, v->facts, s->out)->kernel = v->kernel;
   return s;
 }
 
@@ -525,7 +527,7 @@ static kiln_stmt *make_direct(const convolution *v) {
   t->combiner = s->combiner;
   t->body = kiln_expr_substitute(cx, s->body, N_DIMS, names, values);
   t->origin = s->origin;
-  t->kernel = s->kernel;
+  kiln_fact_at(cx, v->facts, t->out)->kernel = v->kernel;
   memcpy(v->p->tensors.data[t->out]->order, out->order, sizeof out->order);
   return t;
 }
@@ -551,11 +553,12 @@ static void make_outputs(const convolution *v, const kiln_stmt *columns, const k
                         kiln_tensor_load(cx, v->p->tensors.data[direct->out], at));
 }
 
-bool kiln_winograd_is_result(const kiln_program *p, const kiln_stmt *s) {
-  if (s->kernel == 0 || s->body->kind != KILN_EXPR_SELECT) return false;
+bool kiln_winograd_is_result(const kiln_program *p, const kiln_facts *facts, const kiln_stmt *s) {
+  const int kernel = kiln_fact_of(facts, s->out).kernel;
+  if (kernel == 0 || s->body->kind != KILN_EXPR_SELECT) return false;
   const kiln_expr *fits = s->body->args[0];
-  const int def = fits->kind == KILN_EXPR_LOAD ? p->tensors.data[fits->u.tensor]->def : -1;
-  return def >= 0 && p->stmts.data[def]->kernel == s->kernel;
+  return fits->kind == KILN_EXPR_LOAD && p->tensors.data[fits->u.tensor]->def >= 0 &&
+         kiln_fact_of(facts, fits->u.tensor).kernel == kernel;
 }
 
 double kiln_winograd_flops(kiln_ctx *cx, const kiln_program *p) {
@@ -574,7 +577,8 @@ static kiln_stmt *find_epilogue(const convolution *v, const kiln_users *users) {
   const kiln_tensor *t = v->p->tensors.data[v->s->out];
   if (t->role != KILN_TEMP || users->first[t->id + 1] - users->first[t->id] != 1) return NULL;
   kiln_stmt *e = v->p->stmts.data[users->users[users->first[t->id]]];
-  if (e->kernel || !kiln_stmt_is_map(v->cx, e) || e->n_space != t->rank) return NULL;
+  if (kiln_fact_of(v->facts, e->out).kernel || !kiln_stmt_is_map(v->cx, e) || e->n_space != t->rank)
+    return NULL;
   const kiln_loads loads = kiln_stmt_loads(v->cx, &v->cx->scratch, v->p, e);
   for (int i = 0; i < loads.n; i++)
     for (int k = 0; loads.data[i]->u.tensor == t->id && k < t->rank; k++)
@@ -619,7 +623,7 @@ static void rewrite(convolution *v, kiln_stmt *epilogue, stmt_list *out) {
             *products = make_products(v, inputs), *columns = make_columns(v, products),
             *direct = make_direct(v);
   make_outputs(v, columns, fits, direct);
-  if (epilogue) epilogue->kernel = v->s->kernel;
+  if (epilogue) kiln_fact_at(v->cx, v->facts, epilogue->out)->kernel = v->kernel;
   kiln_stmt *const all[] = {sizes, windows, fits, rows, inputs, products, columns, direct};
   for (size_t i = 0; i < KILN_LEN(all); i++) KILN_VEC_PUSH(&v->cx->scratch, out, all[i]);
 }
@@ -641,10 +645,10 @@ typedef struct convolutions {
   kiln_winograd_offer *offers; // [found]
 } convolutions;
 
-static void find_convolutions(kiln_ctx *cx, kiln_program *p, kiln_winograd_list *late,
-                              convolutions *out) {
+static void find_convolutions(kiln_ctx *cx, kiln_program *p, kiln_facts *facts,
+                              kiln_winograd_list *late, convolutions *out) {
   for (int i = 0; i < p->stmts.n; i++) {
-    convolution v = {.cx = cx, .p = p, .s = p->stmts.data[i], .late = late};
+    convolution v = {.cx = cx, .p = p, .facts = facts, .s = p->stmts.data[i], .late = late};
     if (v.s && match(&v)) KILN_VEC_PUSH(&cx->scratch, &out->found, v);
   }
   out->offers = KILN_NEW_ARRAY(&cx->scratch, kiln_winograd_offer, out->found.n);
@@ -655,15 +659,16 @@ static void find_convolutions(kiln_ctx *cx, kiln_program *p, kiln_winograd_list 
   }
 }
 
-kiln_status kiln_tile_winograd(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int n_threads,
-                               double growth, kiln_winograd_list *late, int *out_n) {
+kiln_status kiln_tile_winograd(kiln_ctx *cx, kiln_program *p, kiln_facts *facts,
+                               const kiln_machine *m, int n_threads, double growth,
+                               kiln_winograd_list *late, int *out_n) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const kiln_users users = kiln_users_make(cx, &cx->scratch, p);
   const int n = p->stmts.n;
   convolutions all = {0};
   stmt_list stmts = {0};
   int n_kernels = 0, at = 0;
-  find_convolutions(cx, p, late, &all);
+  find_convolutions(cx, p, facts, late, &all);
   kiln_winograd_choose(cx, m, n_threads, growth > 0 ? (growth - 1) * constant_bytes(p) : INFINITY,
                        all.found.n, all.offers);
   for (int i = 0; i < n; i++) {
@@ -674,7 +679,8 @@ kiln_status kiln_tile_winograd(kiln_ctx *cx, kiln_program *p, const kiln_machine
       convolution *v = &all.found.data[at];
       v->plan = all.offers[at].plan;
       kiln_stmt *epilogue = find_epilogue(v, &users);
-      s->kernel = ++n_kernels;
+      v->kernel = ++n_kernels;
+      kiln_fact_at(cx, facts, s->out)->kernel = n_kernels;
       rewrite(v, epilogue, &stmts);
     }
     at += is_convolution;

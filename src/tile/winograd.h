@@ -37,7 +37,7 @@ double kiln_winograd_most(const kiln_winograd_form *f, int64_t c, double weight)
 
 // Whether |s| is the last statement of a kernel of this kind, in which a map may follow that reads each of its elements where
 // it writes one.
-bool kiln_winograd_is_result(const kiln_program *p, const kiln_stmt *s);
+bool kiln_winograd_is_result(const kiln_program *p, const kiln_facts *facts, const kiln_stmt *s);
 
 // The flops of one run of |p|, a kernel of this kind, where all tiles fit.
 double kiln_winograd_flops(kiln_ctx *cx, const kiln_program *p);
@@ -104,7 +104,7 @@ void kiln_winograd_transform(const kiln_winograd_weights *w, int64_t begin, int6
                              int64_t plane, float *to);
 
 // Rewrites the convolutions for which it pays: the transformed weights are a constant; the convolution's
-// statement becomes the last of five that make one kernel (kiln_stmt's |kernel|), its epilogue with it. With
+// statement becomes the last of five that make one kernel (kiln_fact's |kernel|), its epilogue with it. With
 // |late| the weights get no data here: the list says how to make it. NULL: they are made at once.
 //
 // |growth|: all weights may take that many times what the program's constants do; 0: what they like.
@@ -113,7 +113,8 @@ void kiln_winograd_transform(const kiln_winograd_weights *w, int64_t begin, int6
 // keeps:  tensors and what they mean
 // gives:  statements renumbered
 // errors: none; f32 only, anything else stays as it is
-kiln_status kiln_tile_winograd(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int n_threads,
-                               double growth, kiln_winograd_list *late, int *out_n);
+kiln_status kiln_tile_winograd(kiln_ctx *cx, kiln_program *p, kiln_facts *facts,
+                               const kiln_machine *m, int n_threads, double growth,
+                               kiln_winograd_list *late, int *out_n);
 
 #endif

@@ -12,13 +12,13 @@ typedef struct asked {
   const char *text; // of |got|
 } asked;
 
-static kiln_status choose(kiln_ctx *cx, void *user, const kiln_program *p,
+static kiln_status choose(kiln_ctx *cx, void *user, const kiln_program *p, const kiln_facts *facts,
                           const kiln_tile_search_options *search, kiln_searches *known,
                           kiln_parts *io, kiln_edge_decisions *io_edges) {
   asked *a = user;
   kiln_text text;
   kiln_text_init(&text, &cx->perm);
-  KILN_TRY(kiln_orchestrate(cx, p, search, known, &a->options, io, io_edges, &a->got));
+  KILN_TRY(kiln_orchestrate(cx, p, facts, search, known, &a->options, io, io_edges, &a->got));
   kiln_orchestration_print(cx, p, &a->got, &text);
   a->text = text.data;
   return KILN_OK;

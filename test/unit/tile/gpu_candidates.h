@@ -48,13 +48,13 @@ static void compare_halves(test_kernel *k, const kiln_tensor *t, const void *got
 
 // Makes one kernel of all parts, whatever it costs: a kiln_tile_options' |orchestrate|.
 static kiln_status unite_all(kiln_ctx *cx, void *user, const kiln_program *p,
-                             const kiln_tile_search_options *search, kiln_searches *known,
-                             kiln_parts *io, kiln_edge_decisions *io_edges) {
+                             const kiln_facts *facts, const kiln_tile_search_options *search,
+                             kiln_searches *known, kiln_parts *io, kiln_edge_decisions *io_edges) {
   kiln_group all = {.kind = KILN_GROUP_CHAIN, .stmts = KILN_NEW_ARRAY(&cx->perm, int, p->stmts.n)};
   kiln_part *one = KILN_NEW(&cx->perm, kiln_part);
   kiln_searched found;
   bool is_new = false;
-  (void)user, (void)io_edges;
+  (void)user, (void)facts, (void)io_edges;
   for (int i = 0; i < p->stmts.n; i++) {
     if (!p->stmts.data[i]) continue;
     const bool is_output = p->tensors.data[p->stmts.data[i]->out]->role == KILN_OUTPUT;

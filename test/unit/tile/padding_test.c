@@ -60,8 +60,8 @@ static void schedule(test_kernel *k, const char *text, int l2_kib, bool no_conne
     fail_msg("%s: %s", text, kernel_message(k));
 }
 
-static bool is_assembled(const test_kernel *k) {
-  return k->prog->stmts.data[k->prog->tensors.data[PADDING]->def]->assembled;
+static bool is_assembled(const kiln_kernels *k) {
+  return kiln_fact_of(&k->facts, PADDING).assembled;
 }
 
 // How many statements run in the launch that computes the padding.
@@ -81,7 +81,7 @@ static void a_block_of_one_image_computes_its_padding(void **state) {
   test_kernel k;
   kiln_kernels kernels;
   schedule(&k, separable(&some, text, sizeof text), 16, false, &kernels);
-  assert_false(is_assembled(&k));
+  assert_false(is_assembled(&kernels));
   assert_true(statements_beside(&k, &kernels) >= 3); // with the window and what follows it
   assert_int_equal(kernels.settled.n, 0);
   kernel_close(&k);
@@ -93,7 +93,7 @@ static void a_padding_that_none_takes_in_is_assembled(void **state) {
   test_kernel k;
   kiln_kernels kernels;
   schedule(&k, separable(&some, text, sizeof text), 16, true, &kernels);
-  assert_true(is_assembled(&k));
+  assert_true(is_assembled(&kernels));
   assert_int_equal(statements_beside(&k, &kernels), 0);
   assert_int_equal(kernels.settled.n, 1);
   kernel_close(&k);
@@ -107,7 +107,7 @@ static void both_give_the_same_results(void **state) {
     test_kernel k;
     kiln_kernels kernels;
     schedule(&k, text, 16, no_connect, &kernels);
-    assert_int_equal(is_assembled(&k), no_connect);
+    assert_int_equal(is_assembled(&kernels), no_connect);
     check_launches(&k, &kernels, compare_elements, text);
     kernel_close(&k);
   }
@@ -136,7 +136,7 @@ static void an_answer_says_what_was_assembled(void **state) {
     assert_int_equal(kiln_tile_program(&again.cx, again.prog, &m, &options, &recalled), KILN_OK);
     assert_int_equal(recalled.kernels.data[0]->candidates.n, 0); // it was not searched for
     assert_int_equal(recalled.launches.n, found.launches.n);
-    assert_int_equal(is_assembled(&again), no_connect);
+    assert_int_equal(is_assembled(&recalled), no_connect);
     check_launches(&again, &recalled, compare_elements, text);
     kernel_close(&again);
     kernel_close(&k);

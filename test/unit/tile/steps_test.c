@@ -86,7 +86,7 @@ static void steps_share_a_kernel(void **state) {
     if (kiln_tile_program(&k.cx, k.prog, &machine, &options, &kernels) != KILN_OK)
       fail_msg("%s: %s", rows[row].name, kernel_message(&k));
     const kiln_tensor *y = k.prog->tensors.data[k.prog->outputs.data[0]];
-    assert_true(k.prog->stmts.data[y->def]->assembled);
+    assert_true(kiln_fact_of(&kernels.facts, y->id).assembled);
     assert_int_equal(kernels.launches.n, rows[row].steps);
     assert_int_equal(kernels.kernels.n, 2); // the first step multiplies nothing
     check_launches(&k, &kernels, compare_elements, text);
