@@ -152,7 +152,7 @@ typedef struct kiln_compile_options {
   // one launch (docs/design/device-loop.md).
   int32_t no_beside;
   // 1: an index out of range is held in range without a word. 0: the run fails, and names the node, the axis and the
-  // index (docs/design/index.md).
+  // index (docs/design/prim.md).
   int32_t clamp_indices;
   // Inputs with an initializer that runs may give, by name: from IR version 4 on it is a default, which is otherwise
   // compiled in as a constant, as it is in older models. The module has them as inputs that are optional
