@@ -379,7 +379,7 @@ static kiln_status rank_kernel(kiln_ctx *cx, bench *b, kiln_kernel *k) {
   kiln_jit *jit = NULL;
   const kiln_tile_search_options options = {
       .machine = &b->build.machine, .n_threads = 1, .n_lowered = MOST};
-  KILN_TRY(kiln_tile_lower(cx, k->prog, &options, &k->candidates));
+  KILN_TRY(kiln_tile_lower(cx, k->prog, &k->facts, &options, &k->candidates));
   int n = lowered(&k->candidates, r);
   if (n > 0) n = add_tiles(cx, b, k, r[0].c, r, n);
   if (n < FEWEST) {

@@ -173,8 +173,9 @@ kiln_status kiln_build_join(kiln_ctx *cx, kiln_build *b);
 // gives: [launches] the number of the launch that each would be a part of then; in cx->perm
 int *kiln_build_beside(kiln_ctx *cx, const kiln_build *b);
 
-// Marks in b->prog's constants the layouts in which parts that were built before have them. (layout.c)
-void kiln_build_mark_panels(kiln_ctx *cx, kiln_build *b);
+// By tensor of b->prog, the layouts in which parts that were built before have its constants, as
+// kiln_tile_options' |panels|. (layout.c)
+const uint32_t *kiln_build_panels(kiln_ctx *cx, const kiln_build *b);
 // The plan, from the kernels: where everything lies. (layout.c)
 kiln_status kiln_layout_make(kiln_ctx *cx, kiln_build *b);
 // The plan for people: what the arena must hold, and each launch with its arguments. (plan_text.c)

@@ -165,17 +165,19 @@ static int64_t panel_of(kiln_ctx *cx, const kiln_weight *w) {
   return 0;
 }
 
-void kiln_build_mark_panels(kiln_ctx *cx, kiln_build *b) {
+const uint32_t *kiln_build_panels(kiln_ctx *cx, const kiln_build *b) {
   const int64_t lanes = b->machine.vector_bytes / 4;
+  uint32_t *panels = KILN_NEW_ARRAY(&cx->perm, uint32_t, b->prog->tensors.n);
   for (int i = 0; i < b->prog->tensors.n; i++) {
-    kiln_tensor *t = b->prog->tensors.data[i];
+    const kiln_tensor *t = b->prog->tensors.data[i];
     for (int k = 0; t && t->role == KILN_CONST && k < b->weights.n; k++) {
       const kiln_weight *w = &b->weights.data[k];
       if (!same_data(w->late ? w->late->source : w->tensor, t)) continue;
-      if (w->late) t->panels |= kiln_panels_bit(w->late->form->outputs, w->late->panel / lanes);
-      else if (w->pack) t->panels |= kiln_panels_bit(0, panel_of(cx, w) / lanes);
+      if (w->late) panels[i] |= kiln_panels_bit(w->late->form->outputs, w->late->panel / lanes);
+      else if (w->pack) panels[i] |= kiln_panels_bit(0, panel_of(cx, w) / lanes);
     }
   }
+  return panels;
 }
 
 // Whether |w|, as it is, is what |v| of another part begins with.

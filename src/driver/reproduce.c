@@ -33,6 +33,7 @@ static void print_kernel(kiln_ctx *cx, const kiln_kernel *k, kiln_text *prim, ki
     print_kernel(cx, k->parts[i], prim, script);
   }
   if (k->n_parts) return;
+  kiln_facts_print(cx, k->prog, &k->facts, "# ", prim);
   kiln_program_print(cx, k->prog, prim);
   kiln_text_add(script, k->script ? k->script : "");
 }

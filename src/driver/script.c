@@ -172,7 +172,7 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
   const bool recalls = asked->cache && asked->tune < 2 && !kiln_model_asks_backends(b->model) &&
                        !b->wants_candidates && !asked->no_connect && !b->is_trial &&
                        !kiln_model_dumps(b->model, "orchestration"); // which has not been kept
-  const kiln_tile_options options = {
+  kiln_tile_options options = {
       .n_threads = asked->threads,
       .n_lowered = asked->tune,
       .no_absorb = kiln_rewriting_omits(&b->rewriting, "absorb"),
@@ -207,7 +207,7 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
   KILN_TRY(kiln_model_halve(cx, b->model, b->prog));
   if (fusion >= 0 && kiln_polyhedral_suits(b->prog))
     return make_polyhedral(cx, b, (kiln_fusion)fusion, promote);
-  kiln_build_mark_panels(cx, b);
+  options.panels = kiln_build_panels(cx, b);
   KILN_TRY(kiln_tile_program(cx, b->prog, &b->machine, &options, &b->kernels));
   kiln_rewriting_count(&b->rewriting, "absorb", b->kernels.n_absorbed);
   kiln_rewriting_count(&b->rewriting, "taps", b->kernels.n_taps);

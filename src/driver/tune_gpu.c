@@ -78,7 +78,7 @@ static kiln_status make_reference(tuning *g, const kiln_program *p, version *out
   kiln_tile_candidates one = {0};
   KILN_VEC_PUSH(&g->cx->perm, &one,
                 (kiln_tile_candidate){.family = &kiln_family_gpu_nests, .cost.ns = INFINITY});
-  KILN_TRY(kiln_tile_lower(g->cx, p, &options, &one));
+  KILN_TRY(kiln_tile_lower(g->cx, p, NULL, &options, &one));
   out->loops = one.data[0].loops;
   out->refused = one.data[0].refused;
   return KILN_OK;

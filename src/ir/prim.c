@@ -42,15 +42,6 @@ kiln_tensor *kiln_tensor_make(kiln_ctx *cx, kiln_program *p, const char *name, k
   return x;
 }
 
-bool kiln_tensor_has_small_data(const kiln_tensor *t) {
-  enum { MOST = 64 };
-  const int8_t *elems = t->data;
-  if (t->dtype != KILN_I8 || !elems) return false;
-  for (size_t i = 0; i < t->bytes; i++)
-    if (elems[i] < -MOST || elems[i] > MOST) return false;
-  return true;
-}
-
 kiln_tensor *kiln_tensor_make_const(kiln_ctx *cx, kiln_program *p, const char *name,
                                     const kiln_const *c) {
   const kiln_expr *shape[KILN_MAX_RANK];
@@ -58,7 +49,6 @@ kiln_tensor *kiln_tensor_make_const(kiln_ctx *cx, kiln_program *p, const char *n
   kiln_tensor *x = kiln_tensor_make(cx, p, name, c->dtype, KILN_CONST, c->rank, shape);
   x->data = c->data;
   x->bytes = c->bytes;
-  x->is_small = kiln_tensor_has_small_data(x);
   return x;
 }
 

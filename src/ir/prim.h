@@ -34,10 +34,6 @@ typedef struct kiln_tensor {
   const void *data;        // CONST: row-major elements at any alignment; else NULL
   size_t bytes;            // CONST: of |data|
   bool
-      is_small; // CONST of i8: no element lies beyond 64 either way, so that two products with u8 fit i16
-  // CONST: how other programs of the module have it already, a bit for each layout (tile/panels.h).
-  uint32_t panels;
-  bool
       stays; // TEMP: is computed in every run, though it reads constants alone: these are far smaller
   const kiln_expr **values; // small integer tensors whose elements are known expressions of named
                             // dimensions; else NULL
@@ -111,7 +107,6 @@ kiln_program *kiln_program_make(kiln_ctx *cx, const char *name);
 // the identity.
 kiln_tensor *kiln_tensor_make(kiln_ctx *cx, kiln_program *p, const char *name, kiln_dtype t,
                               kiln_role role, int rank, const kiln_expr *const *shape);
-bool kiln_tensor_has_small_data(const kiln_tensor *t); // is_small, by what lies there
 kiln_tensor *kiln_tensor_make_const(kiln_ctx *cx, kiln_program *p, const char *name,
                                     const kiln_const *c); // data borrowed
 // Adds a statement that writes a new TEMP tensor of shape extents[0..n_space), with dims named i0..

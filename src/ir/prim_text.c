@@ -65,8 +65,6 @@ static void print_tensor(const kiln_ctx *cx, const kiln_tensor *t, kiln_text *ou
     print_ints(out, "order", t->rank, order);
   }
   if (t->strides) print_ints(out, "strides", t->rank, t->strides);
-  if (t->is_small) kiln_text_add(out, " small");
-  if (t->panels) print_ints(out, "panels", 1, &(int64_t){t->panels});
   if (t->values && kiln_tensor_elems(t) >= 0) {
     kiln_text_add(out, " values ");
     kiln_exprs_print(cx, (int)kiln_tensor_elems(t), t->values, NULL, "(", ")", out);
@@ -260,13 +258,6 @@ static kiln_status parse_tensor(parser *p, kiln_role role) {
     int64_t *strides = KILN_NEW_ARRAY(&c->cx->perm, int64_t, rank);
     KILN_TRY(parse_int_list(c, rank, strides));
     x->strides = strides;
-  }
-  x->is_small = kiln_cursor_accept_word(c, "small");
-  if (kiln_cursor_accept_word(c, "panels")) {
-    int64_t panels = 0;
-    KILN_TRY(parse_int_list(c, 1, &panels));
-    if (panels < 0 || panels > UINT32_MAX) return kiln_cursor_fail(c, "32 bits before this place");
-    x->panels = (uint32_t)panels;
   }
   if (kiln_cursor_accept_word(c, "values")) KILN_TRY(parse_values(p, x));
   return role == KILN_CONST ? parse_data(p, x) : KILN_OK;

@@ -103,8 +103,8 @@ static kiln_status find(kiln_costing *c, kiln_priced *io, bool *out_is_new) {
   kiln_diag *outer = c->cx->diag;
   const int before = kiln_searches_asked(c->known);
   c->cx->diag = NULL;
-  const kiln_status st =
-      kiln_searches_find(c->cx, c->known, c->p, &io->group, c->options, &io->found, out_is_new);
+  const kiln_status st = kiln_searches_find(c->cx, c->known, c->p, c->facts, &io->group, c->options,
+                                            &io->found, out_is_new);
   c->cx->diag = outer;
   if (kiln_searches_asked(c->known) > before) c->work += io->group.n_stmts;
   if (st == KILN_UNSUPPORTED || st == KILN_BAD_INPUT) return KILN_OK;

@@ -213,7 +213,8 @@ static int add_first(orchestrating *o, offers *io, int *out) {
     offered *x = &io->data[at];
     x->stays = x->is_first = true;
     x->priced.group = one->group;
-    x->priced.found = (kiln_searched){one->extract.prog, one->candidates, one->extract.key};
+    x->priced.found =
+        (kiln_searched){one->extract.prog, one->extract.facts, one->candidates, one->extract.key};
     x->priced.measured_ns = kiln_costing_measured(&o->costs, &x->priced.found);
     out[n++] = at;
   }
@@ -423,7 +424,8 @@ static kiln_symbol form_of(orchestrating *o, const kiln_prim_graph *g) {
                                                : ",");
   }
   add_memory(o, &form);
-  kiln_text_add(&form, kiln_symbol_text(o->cx, kiln_group_form(o->cx, o->p, &whole)));
+  kiln_text_add(&form,
+                kiln_symbol_text(o->cx, kiln_group_form(o->cx, o->p, o->costs.facts, &whole)));
   return kiln_symbol_of(o->cx, form.data);
 }
 
@@ -510,7 +512,7 @@ static uint64_t *keys_of(orchestrating *o) {
   for (int i = 0; i < o->prims.n; i++) {
     const kiln_prim *one = &o->prims.prims[i];
     const kiln_group g = {.n_stmts = one->n, .stmts = one->stmts};
-    const char *form = kiln_symbol_text(o->cx, kiln_group_form(o->cx, o->p, &g));
+    const char *form = kiln_symbol_text(o->cx, kiln_group_form(o->cx, o->p, o->costs.facts, &g));
     keys[i] = kiln_hash_bytes(form, strlen(form), 0);
   }
   return keys;
@@ -530,9 +532,10 @@ static kiln_status make_parts(orchestrating *o, kiln_parts *io) {
     kiln_part one = {.group = o->out->kernels.data[i].group};
     kiln_searched found;
     bool is_new;
-    KILN_TRY(kiln_searches_find(o->cx, o->costs.known, o->p, &one.group, o->costs.options, &found,
-                                &is_new));
-    KILN_TRY(kiln_tile_extract(o->cx, o->p, &one.group, o->costs.options->machine, &one.extract));
+    KILN_TRY(kiln_searches_find(o->cx, o->costs.known, o->p, o->costs.facts, &one.group,
+                                o->costs.options, &found, &is_new));
+    KILN_TRY(kiln_tile_extract(o->cx, o->p, o->costs.facts, &one.group, o->costs.options->machine,
+                               &one.extract));
     one.candidates = found.candidates;
     KILN_VEC_PUSH(&o->cx->perm, &parts, one);
     if (o->out->is_given) price_given(o, &found, &o->out->kernels.data[i]);
@@ -662,7 +665,8 @@ static void count_repeated(orchestrating *o) {
 static void find_ratios(orchestrating *o) {
   for (int i = 0; i < o->first->n; i++) {
     const kiln_part *one = &o->first->data[i];
-    const kiln_searched found = {one->extract.prog, one->candidates, one->extract.key};
+    const kiln_searched found = {one->extract.prog, one->extract.facts, one->candidates,
+                                 one->extract.key};
     const double measured = kiln_costing_measured(&o->costs, &found),
                  predicted = kiln_costing_predicted(&o->costs, one->candidates);
     for (int k = kiln_bits_next(o->first_sets[i], 0); k >= 0 && measured > 0 && isfinite(predicted);

@@ -77,7 +77,6 @@ static void make_constant(kiln_program *p, int n, const int *stmts) {
     if (next < n && stmts[next] == i) {
       t->role = KILN_CONST;
       t->def = -1;
-      t->is_small = kiln_tensor_has_small_data(t);
       next++;
       continue;
     }

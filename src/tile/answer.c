@@ -17,17 +17,9 @@ const char *kiln_answer_question(kiln_ctx *cx, const kiln_program *p, const kiln
     const kiln_tensor *x = p->tensors.data[i];
     if (x->inside) kiln_text_printf(&t, "inside %d %d %" PRId64 "\n", i, x->inside->id, x->offset);
   }
-  for (int i = 0; i < p->stmts.n; i++) {
-    const kiln_stmt *s = p->stmts.data[i];
-    const kiln_fact fact = s ? kiln_fact_of(facts, s->out) : (kiln_fact){0};
-    if (!s || fact.assembled || fact.waits || fact.kernel)
-      kiln_text_printf(&t, "%d %s %d\n", i,
-                       !s               ? "gone"
-                       : fact.assembled ? "assembled"
-                       : fact.waits     ? "waits"
-                                        : "",
-                       fact.kernel);
-  }
+  for (int i = 0; i < p->stmts.n; i++)
+    if (!p->stmts.data[i]) kiln_text_printf(&t, "gone %d\n", i);
+  kiln_facts_print(cx, p, facts, "", &t);
   return t.data;
 }
 
@@ -176,8 +168,8 @@ static bool read_settled(kiln_ctx *cx, kiln_program *p, kiln_facts *facts, const
   return true;
 }
 
-static bool read_parts(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m, const char **at,
-                       kiln_parts *out) {
+static bool read_parts(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
+                       const kiln_machine *m, const char **at, kiln_parts *out) {
   if (strncmp(*at, head, sizeof head - 1) != 0) return false;
   *at += sizeof head - 1;
   const long n = read_number(at, 0, p->stmts.n);
@@ -185,7 +177,7 @@ static bool read_parts(kiln_ctx *cx, const kiln_program *p, const kiln_machine *
   for (long i = 0; i < n; i++) {
     kiln_part part = {.kernel = (int)read_number(at, 0, n_kernels)};
     if (part.kernel < 0 || !read_group(cx, p, at, &part.group) ||
-        kiln_tile_extract_keyless(cx, p, &part.group, m, &part.extract) != KILN_OK)
+        kiln_tile_extract_keyless(cx, p, facts, &part.group, m, &part.extract) != KILN_OK)
       return false;
     n_kernels += part.kernel == n_kernels;
     KILN_VEC_PUSH(&cx->perm, out, part);
@@ -224,7 +216,7 @@ bool kiln_answer_read(kiln_ctx *cx, kiln_program *p, kiln_facts *facts, const ki
   *out_parts = (kiln_parts){0};
   cx->diag = NULL; // what does not fit is no mistake of anybody
   const bool right = read_settled(cx, p, facts, &answer, io) &&
-                     read_parts(cx, p, m, &answer, out_parts) &&
+                     read_parts(cx, p, facts, m, &answer, out_parts) &&
                      read_kernels(cx, &answer, end, out_parts->n, out_kernels, out_n_kernels);
   cx->diag = outer;
   return right;

@@ -111,7 +111,7 @@ static void price_together(connecting *c, const part_set *s, const kiln_searched
 static kiln_status search(connecting *c, const kiln_group *g, const part_set *s,
                           kiln_searched *out) {
   bool is_new = false;
-  KILN_TRY(kiln_searches_find(c->cx, c->known, c->p, g, c->options, out, &is_new));
+  KILN_TRY(kiln_searches_find(c->cx, c->known, c->p, c->facts, g, c->options, out, &is_new));
   if (is_new && s && !is_on_gpu(c)) price_together(c, s, out);
   return KILN_OK;
 }
@@ -710,7 +710,7 @@ kiln_status kiln_tile_connect_groups(kiln_ctx *cx, const kiln_program *p, const 
   for (int i = 0; st == KILN_OK && i < c.n; i++) {
     kiln_part *one = &c.parts[i].out;
     if (c.parts[i].into >= 0) continue;
-    st = kiln_tile_extract(cx, p, &one->group, options->machine, &one->extract);
+    st = kiln_tile_extract(cx, p, facts, &one->group, options->machine, &one->extract);
     one->candidates = c.parts[i].found.candidates;
     KILN_VEC_PUSH(&cx->perm, out, *one);
   }

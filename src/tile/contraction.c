@@ -78,13 +78,14 @@ kiln_instr *kiln_contraction_instr(const contraction *k, int64_t rows, int64_t v
 }
 
 // The first of the machine's for operands of these types, |b| being the weights.
-static const kiln_dot *dot_for(kiln_ctx *cx, const kiln_machine *m, kiln_dtype a,
-                               const kiln_tensor *b, kiln_dtype sum, int64_t extent) {
+static const kiln_dot *dot_for(kiln_ctx *cx, const kiln_machine *m, const kiln_facts *facts,
+                               kiln_dtype a, const kiln_tensor *b, kiln_dtype sum, int64_t extent) {
+  const bool is_small = kiln_fact_of(facts, b->id).is_small;
   int n = 0;
   kiln_instr *all = NULL;
   for (size_t i = 0; i < KILN_LEN(dots); i++) {
     const kiln_dot *d = &dots[i];
-    if (d->a != a || d->b != b->dtype || d->sum != sum || (d->wants_small && !b->is_small) ||
+    if (d->a != a || d->b != b->dtype || d->sum != sum || (d->wants_small && !is_small) ||
         d->vector_bytes != m->vector_bytes || extent % d->group != 0)
       continue;
     if (!all) all = kiln_cpu_instrs(cx, m, &n);
@@ -93,12 +94,12 @@ static const kiln_dot *dot_for(kiln_ctx *cx, const kiln_machine *m, kiln_dtype a
   return NULL;
 }
 
-bool kiln_contraction_wants_wide(kiln_ctx *cx, const kiln_machine *m, const kiln_tensor *a,
-                                 const kiln_tensor *b) {
+bool kiln_contraction_wants_wide(kiln_ctx *cx, const kiln_machine *m, const kiln_facts *facts,
+                                 const kiln_tensor *a, const kiln_tensor *b) {
   if (a->dtype != KILN_U8 || b->dtype != KILN_I8 || b->role != KILN_CONST || !m->features)
     return false;
-  const kiln_dot *narrow = dot_for(cx, m, KILN_U8, b, KILN_I32, 0),
-                 *wide = dot_for(cx, m, KILN_I16, b, KILN_I32, 0);
+  const kiln_dot *narrow = dot_for(cx, m, facts, KILN_U8, b, KILN_I32, 0),
+                 *wide = dot_for(cx, m, facts, KILN_I16, b, KILN_I32, 0);
   return narrow && wide && narrow->peak == wide->peak && wide->rate > narrow->rate;
 }
 
@@ -113,7 +114,7 @@ static const kiln_dot *find_dot(const contraction *k) {
     return NULL;
   const kiln_dim *last = kiln_contraction_stepped(k);
   if (!w->m->features || kiln_load_stride(w->cx, w->p, k->a, last->name) != 1) return NULL;
-  return dot_for(w->cx, w->m, a->dtype, b, k->c->body->dtype, kiln_dim_extent(last));
+  return dot_for(w->cx, w->m, w->facts, a->dtype, b, k->c->body->dtype, kiln_dim_extent(last));
 }
 
 // Bytes from an element of the broadcast operand to the next along a dim; 0: not known. A block of a tensor inside
@@ -136,12 +137,12 @@ static int64_t step_bytes(const contraction *k) {
 
 // The vectors of a panel that may be, as kiln_tile_extents has it.
 static uint32_t panels_of(const contraction *k) {
-  return k->node->keeps_panels ? kiln_panels_plain(k->w->p->tensors.data[k->b->u.tensor]->panels)
+  return k->node->keeps_panels ? kiln_panels_plain(kiln_fact_of(k->w->facts, k->b->u.tensor).panels)
                                : 0;
 }
 
 bool kiln_contraction_wants_panels(const contraction *k) {
-  return kiln_panels_lack(k->w->p->tensors.data[k->b->u.tensor], k->panel / k->w->lanes);
+  return kiln_panels_lack(kiln_fact_of(k->w->facts, k->b->u.tensor).panels, k->panel / k->w->lanes);
 }
 
 // One dim of rows, at most as many vectors as there are instructions for.

@@ -24,7 +24,7 @@ typedef struct kiln_dot {
   kiln_peak peak;
   double rate;      // of its products to those that |peak| counts
   int temporaries;  // registers that it takes besides a tile's
-  bool wants_small; // b as prim.h's is_small has it
+  bool wants_small; // b as facts.h's is_small has it
   kiln_step_work work;
 } kiln_dot;
 
@@ -90,8 +90,8 @@ bool kiln_contraction_is_batch(const kiln_contraction *k, int d);
 kiln_instr *kiln_contraction_instr(const kiln_contraction *k, int64_t rows, int64_t vectors, int n,
                                    kiln_instr *all);
 // Whether |a|, bytes, are multiplied faster by |b|, constant weights, as 16 bits.
-bool kiln_contraction_wants_wide(kiln_ctx *cx, const kiln_machine *m, const kiln_tensor *a,
-                                 const kiln_tensor *b);
+bool kiln_contraction_wants_wide(kiln_ctx *cx, const kiln_machine *m, const kiln_facts *facts,
+                                 const kiln_tensor *a, const kiln_tensor *b);
 // Of the stepped dim: the last reduction dim in order.
 const kiln_dim *kiln_contraction_stepped(const kiln_contraction *k);
 // The axis of a constant second operand that a reduction in chunks divides, so that all panels of a chunk can lie together;

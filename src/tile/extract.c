@@ -53,6 +53,7 @@ typedef struct param {
 typedef struct extraction {
   kiln_ctx *cx;
   const kiln_program *p;
+  const kiln_facts *facts; // of |p|
   const kiln_group *g;
   const kiln_machine *machine;
   kiln_program *prog;
@@ -60,6 +61,7 @@ typedef struct extraction {
   member *m;             // [n], the root last
   const kiln_expr *kept; // a contraction's load that is not flattened, of the main program; NULL
   KILN_VEC(param) params;
+  kiln_fact *known; // of the arguments, in order
   const kiln_ranges *ranges;
 } extraction;
 
@@ -173,8 +175,6 @@ static int param_of(extraction *x, int t, bool flat) {
       kiln_tensor_make(x->cx, x->prog, name, from->dtype,
                        from->role == KILN_CONST ? KILN_CONST : KILN_INPUT, rank, extents);
   to->strides = kept;
-  to->is_small = from->is_small;
-  if (!flat) to->panels = kiln_panels_plain(from->panels);
   if (to->role == KILN_INPUT) KILN_VEC_PUSH(&x->cx->perm, &x->prog->inputs, to->id);
   KILN_VEC_PUSH(&x->cx->perm, &x->params, ((param){t, to, flat, 0}));
   return x->params.n - 1;
@@ -998,11 +998,35 @@ static kiln_argument argument_of(const extraction *x, const kiln_tensor *t) {
   return (kiln_argument){-1, 0};
 }
 
+// What is known of |t|, a parameter of the new program: of a flat one no panels, which have axes.
+static kiln_fact fact_of(const extraction *x, const kiln_tensor *t) {
+  for (int k = 0; k < x->params.n; k++) {
+    const param *a = &x->params.data[k];
+    const kiln_fact from = kiln_fact_of(x->facts, a->from);
+    if (a->to == t)
+      return (kiln_fact){.is_small = from.is_small,
+                         .panels = a->flat ? 0 : kiln_panels_plain(from.panels)};
+  }
+  return (kiln_fact){0};
+}
+
 static void list_args(extraction *x, kiln_extract *out) {
   out->args = KILN_NEW_ARRAY(&x->cx->perm, kiln_argument, x->prog->tensors.n);
+  x->known = KILN_NEW_ARRAY(&x->cx->scratch, kiln_fact, x->prog->tensors.n);
   for (int i = 0; i < x->prog->tensors.n; i++) {
     const kiln_tensor *t = x->prog->tensors.data[i];
-    if (t->role != KILN_TEMP) out->args[out->n_args++] = argument_of(x, t);
+    if (t->role == KILN_TEMP) continue;
+    x->known[out->n_args] = fact_of(x, t);
+    out->args[out->n_args++] = argument_of(x, t);
+  }
+}
+
+// The parameters may have got other numbers since they were listed, but are in the same order.
+static void note_facts(const extraction *x, kiln_extract *out) {
+  for (int i = 0, k = 0; i < out->prog->tensors.n && k < out->n_args; i++) {
+    if (out->prog->tensors.data[i]->role == KILN_TEMP) continue;
+    const kiln_fact known = x->known[k++];
+    if (known.is_small || known.panels) *kiln_fact_at(x->cx, &out->facts, i) = known;
   }
 }
 
@@ -1028,7 +1052,8 @@ static void add_work(extraction *x, kiln_extract *out) {
   }
 }
 
-const char *kiln_tile_key(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *extract) {
+const char *kiln_tile_key(kiln_ctx *cx, kiln_group_kind kind, const kiln_extract *x) {
+  const kiln_program *extract = x->prog;
   kiln_text t;
   kiln_text_init(&t, &cx->perm);
   kiln_text_add_int(&t, (int)kind);
@@ -1043,6 +1068,7 @@ const char *kiln_tile_key(kiln_ctx *cx, kiln_group_kind kind, const kiln_program
     }
   }
   kiln_program_print(cx, extract, &t);
+  kiln_facts_print(cx, extract, &x->facts, "", &t);
   return t.data;
 }
 
@@ -1072,26 +1098,33 @@ static void give_form(const extraction *x) {
     kiln_held_make(cx, x->prog);
 }
 
-kiln_status kiln_tile_extract_keyless(kiln_ctx *cx, const kiln_program *p, const kiln_group *g,
-                                      const kiln_machine *m, kiln_extract *out) {
+kiln_status kiln_tile_extract_keyless(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
+                                      const kiln_group *g, const kiln_machine *m,
+                                      kiln_extract *out) {
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  extraction x = {.cx = cx, .p = p, .g = g, .machine = m, .prog = kiln_program_make(cx, "kernel")};
+  extraction x = {.cx = cx,
+                  .p = p,
+                  .facts = facts,
+                  .g = g,
+                  .machine = m,
+                  .prog = kiln_program_make(cx, "kernel")};
   *out = (kiln_extract){0};
   const kiln_status st = extract(&x);
   if (st == KILN_OK) {
     list_args(&x, out);
     out->prog = x.prog;
     if (m->kind != KILN_MACHINE_CPU) give_form(&x);
+    note_facts(&x, out);
     add_work(&x, out);
   }
   kiln_arena_rewind(&cx->scratch, mark);
   return st;
 }
 
-kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_group *g,
-                              const kiln_machine *m, kiln_extract *out) {
-  KILN_TRY(kiln_tile_extract_keyless(cx, p, g, m, out));
-  out->key = kiln_tile_key(cx, g->kind, out->prog);
+kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
+                              const kiln_group *g, const kiln_machine *m, kiln_extract *out) {
+  KILN_TRY(kiln_tile_extract_keyless(cx, p, facts, g, m, out));
+  out->key = kiln_tile_key(cx, g->kind, out);
   return KILN_OK;
 }
 

@@ -14,6 +14,9 @@ typedef struct kiln_fact {
   bool assembled; // every element is stored through the tensors inside of it: there is no kernel
   bool waits;     // to be assembled, unless a kernel computes it beside its reader
   int kernel;     // statements with one number, not 0, make one kernel: the last writes its result
+  // Of a constant:
+  bool is_small;   // of i8, none beyond 64 either way: two products with u8 fit i16
+  uint32_t panels; // how other programs of the module have it, a bit for each layout (panels.h)
 } kiln_fact;
 
 typedef struct kiln_facts {
@@ -27,5 +30,11 @@ kiln_fact kiln_fact_of(const kiln_facts *f, int tensor);
 kiln_fact *kiln_fact_at(kiln_ctx *cx, kiln_facts *io, int tensor);
 // Drops what is known of tensors from |n| on, whose numbers others get.
 void kiln_facts_cut(kiln_facts *io, int n);
+// Notes which constants of |p| are small, by their data, and |panels| by tensor; NULL: there are none.
+void kiln_facts_note_constants(kiln_ctx *cx, const kiln_program *p, const uint32_t *panels,
+                               kiln_facts *io);
+// A line for each fact, with the name of the tensor, behind |margin|.
+void kiln_facts_print(kiln_ctx *cx, const kiln_program *p, const kiln_facts *f, const char *margin,
+                      kiln_text *out);
 
 #endif

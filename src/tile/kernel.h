@@ -13,6 +13,7 @@ typedef struct kiln_kernel {
   const char *key;  // the canonical program: equal keys, the same kernel; NULL: the user's
   kiln_group_kind kind;
   const kiln_program *prog; // the group's statements over views of the tensors
+  kiln_facts facts;         // of its constants
   kiln_loops *loops;
   const char *script;               // the schedule that made |loops| from |prog|
   kiln_tile_candidates candidates;  // cheapest first; the best one's schedule is |script|
@@ -57,7 +58,9 @@ typedef struct kiln_tile_options {
   bool no_taps;         // all taps of windows are computed
   bool no_winograd;     // convolutions stay as they are
   double weight_growth; // all weights take at most that many times the program's; 0: what they like
-  bool no_connect;      // kernels stay as the rules group them
+  // By tensor, how other programs of the module have the constants (tile/panels.h); NULL: they have none.
+  const uint32_t *panels;
+  bool no_connect; // kernels stay as the rules group them
   bool
       late_weights; // transformed weights get no data: who lays out the weights makes them (tile/winograd.h)
   // Chooses other parts than connecting has found, of which each tensor is stored by one; NULL: those stay.

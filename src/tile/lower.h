@@ -48,6 +48,7 @@ typedef struct kiln_tile_candidates {
 typedef struct kiln_lowering {
   kiln_ctx *cx;
   const kiln_program *p;
+  const kiln_facts *facts; // of its constants; NULL: nothing is known of them
   const kiln_machine *m;
   int n_threads;
   kiln_schedule s;

@@ -277,7 +277,7 @@ static uint32_t panels_of(const chain *c, const kiln_stmt *s) {
   const kiln_expr *a = NULL, *b = NULL;
   if (!kiln_stmt_is_contraction(s, &a, &b)) return 0;
   const bool in_a = kiln_expr_uses(a, s->dims[s->n_space - 1].name);
-  return kiln_panels_plain(c->w->p->tensors.data[(in_a ? a : b)->u.tensor]->panels);
+  return kiln_panels_plain(kiln_fact_of(c->w->facts, (in_a ? a : b)->u.tensor).panels);
 }
 
 // What a register tile waits for panels that the L2 does not hold, by what it computes meanwhile.

@@ -10,7 +10,7 @@ uint32_t kiln_panels_bit(int outputs, int64_t vectors) {
 
 uint32_t kiln_panels_plain(uint32_t panels) { return panels & (((uint32_t)1 << A_FORM) - 1); }
 
-bool kiln_panels_lack(const kiln_tensor *t, int64_t vectors) {
-  const uint32_t plain = kiln_panels_plain(t->panels);
+bool kiln_panels_lack(uint32_t panels, int64_t vectors) {
+  const uint32_t plain = kiln_panels_plain(panels);
   return plain && !(plain & kiln_panels_bit(0, vectors));
 }

@@ -1,13 +1,14 @@
 // How the programs of one module share the constants that they pack (driver/parts.c).
 //
 // A constant that is multiplied is packed in panels of some vectors, or transformed for Winograd's algorithm and packed
-// so. The layouts in which other programs have it already are a set of bits of the tensor: a schedule that reads one of
+// so. The layouts in which other programs have it already are a set of bits: a schedule that reads one of
 // them takes no memory, and one that wants another must be that much cheaper. Winograd's must save more, as they take up to
 // four times their constant.
 #ifndef KILN_TILE_PANELS_H
 #define KILN_TILE_PANELS_H
 
-#include "ir/prim.h"
+#include <stdbool.h>
+#include <stdint.h>
 
 static const double KILN_NEW_PANELS = 0.05, KILN_NEW_TRANSFORMS = 0.15;
 // Of the time in which panels come into the L2, what a core's own prefetcher does not hide.
@@ -18,7 +19,7 @@ static const double KILN_MISS_SHARE = 0.25;
 uint32_t kiln_panels_bit(int outputs, int64_t vectors);
 // Those that are not transformed.
 uint32_t kiln_panels_plain(uint32_t panels);
-// Whether |t| is a constant that others have in panels, and none of so many vectors.
-bool kiln_panels_lack(const kiln_tensor *t, int64_t vectors);
+// Whether others have a constant in |panels|, and none of so many vectors.
+bool kiln_panels_lack(uint32_t panels, int64_t vectors);
 
 #endif

@@ -104,10 +104,11 @@ static kiln_status price_by_loops(kiln_lowering *w, kiln_tile_candidates *io) {
   return KILN_OK;
 }
 
-static kiln_lowering begin(kiln_ctx *cx, const kiln_program *p,
+static kiln_lowering begin(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
                            const kiln_tile_search_options *options) {
   return (kiln_lowering){.cx = cx,
                          .p = p,
+                         .facts = facts,
                          .m = options->machine,
                          .n_threads = options->n_threads,
                          .root = p->stmts.data[p->stmts.n - 1],
@@ -119,9 +120,10 @@ static void drop(void *arena) { kiln_arena_deinit(arena); }
 // What the families propose is moved to cx->perm once it is known how much that is: a vector that grows there
 // would leave its former selves behind.
 kiln_status kiln_tile_propose(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,
-                              const kiln_tile_search_options *options, kiln_tile_candidates *out) {
+                              const kiln_facts *facts, const kiln_tile_search_options *options,
+                              kiln_tile_candidates *out) {
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  kiln_lowering w = begin(cx, p, options);
+  kiln_lowering w = begin(cx, p, facts, options);
   kiln_tile_candidates found = {0};
   kiln_status st = KILN_OK;
   kiln_arena own;
@@ -141,10 +143,10 @@ kiln_status kiln_tile_propose(kiln_ctx *cx, kiln_group_kind kind, const kiln_pro
   return st;
 }
 
-kiln_status kiln_tile_lower(kiln_ctx *cx, const kiln_program *p,
+kiln_status kiln_tile_lower(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
                             const kiln_tile_search_options *options, kiln_tile_candidates *io) {
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  kiln_lowering w = begin(cx, p, options);
+  kiln_lowering w = begin(cx, p, facts, options);
   kiln_status st = KILN_OK;
   for (int i = 0, lowered = 0; st == KILN_OK && i < io->n && lowered < options->n_lowered; i++) {
     kiln_tile_candidate *c = &io->data[i];
@@ -156,9 +158,10 @@ kiln_status kiln_tile_lower(kiln_ctx *cx, const kiln_program *p,
 }
 
 kiln_status kiln_tile_search(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,
-                             const kiln_tile_search_options *options, kiln_tile_candidates *out) {
-  KILN_TRY(kiln_tile_propose(cx, kind, p, options, out));
-  return kiln_tile_lower(cx, p, options, out);
+                             const kiln_facts *facts, const kiln_tile_search_options *options,
+                             kiln_tile_candidates *out) {
+  KILN_TRY(kiln_tile_propose(cx, kind, p, facts, options, out));
+  return kiln_tile_lower(cx, p, facts, options, out);
 }
 
 const kiln_tile_candidate *kiln_tile_best(const kiln_tile_candidates *c) {

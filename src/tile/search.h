@@ -16,21 +16,23 @@ typedef struct kiln_tile_search_options {
   bool by_loops;
 } kiln_tile_search_options;
 
-// Proposes candidates for |p| (an extract of kind |kind|), cheapest first. Counts candidates, never
+// Proposes candidates for |p| (an extract of kind |kind|, with |facts|), cheapest first. Counts candidates, never
 // time. Lives in cx->perm.
 kiln_status kiln_tile_propose(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,
-                              const kiln_tile_search_options *options, kiln_tile_candidates *out);
+                              const kiln_facts *facts, const kiln_tile_search_options *options,
+                              kiln_tile_candidates *out);
 // Sorts by cost, of which panels that no other program has are a part; among equals the order stands.
 void kiln_tile_sort(kiln_tile_candidates *c);
 // Lowers the first |n_lowered| of |io| that no primitive refuses, those that are lowered already
 // included.
-kiln_status kiln_tile_lower(kiln_ctx *cx, const kiln_program *p,
+kiln_status kiln_tile_lower(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
                             const kiln_tile_search_options *options, kiln_tile_candidates *io);
 // Both.
 //
 // gives: *out; at least one is lowered
 kiln_status kiln_tile_search(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,
-                             const kiln_tile_search_options *options, kiln_tile_candidates *out);
+                             const kiln_facts *facts, const kiln_tile_search_options *options,
+                             kiln_tile_candidates *out);
 // The first that was lowered.
 const kiln_tile_candidate *kiln_tile_best(const kiln_tile_candidates *c);
 

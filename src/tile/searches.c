@@ -26,6 +26,7 @@ int kiln_searches_asked(const kiln_searches *s) { return (s->proposed ? s->propo
 typedef struct form_maker {
   kiln_ctx *cx;
   const kiln_program *p;
+  const kiln_facts *facts;
 } form_maker;
 
 // --- forms ---
@@ -47,12 +48,13 @@ static const char *numbered_name(const void *program, int tensor) {
 static void name_tensor(form_maker *c, int tensor, naming *names, kiln_text *form) {
   if (kiln_map_find(&names->numbers, (uint64_t)tensor)) return;
   const kiln_tensor *t = c->p->tensors.data[tensor];
+  const kiln_fact fact = kiln_fact_of(c->facts, tensor);
   int64_t strides[KILN_MAX_RANK];
   const char *name = kiln_arena_printf(&c->cx->scratch, "n%d", names->names.n);
   kiln_map_put(&names->numbers, (uint64_t)tensor, (uint64_t)names->names.n);
   KILN_VEC_PUSH(&c->cx->scratch, &names->names, name);
   kiln_text_printf(form, "%s %s %d %d %u", name, kiln_dtype_text(t->dtype), (int)t->role,
-                   t->is_small, t->panels);
+                   fact.is_small, fact.panels);
   kiln_tensor_strides(t, strides);
   for (int k = 0; k < t->rank; k++) {
     int64_t extent = -1;
@@ -83,8 +85,9 @@ static void print_stmt(form_maker *c, const kiln_stmt *s, naming *names, kiln_te
   for (int k = 0; k < out->rank; k++) print_part(c, s->index[k], names, form);
 }
 
-kiln_symbol kiln_group_form(kiln_ctx *cx, const kiln_program *p, const kiln_group *g) {
-  form_maker maker = {cx, p}, *c = &maker;
+kiln_symbol kiln_group_form(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
+                            const kiln_group *g) {
+  form_maker maker = {cx, p, facts}, *c = &maker;
   const kiln_mark mark = kiln_arena_mark(&c->cx->scratch);
   naming names = {0};
   kiln_text form;
@@ -159,18 +162,19 @@ static kiln_status propose(kiln_ctx *cx, kiln_searches *known, const kiln_extrac
     *out = as_proposed(cx, &known->proposed->all.data[*before]);
     return KILN_OK;
   }
-  *out = (kiln_searched){x->prog, KILN_NEW(&cx->perm, kiln_tile_candidates), x->key};
-  KILN_TRY(kiln_tile_propose(cx, kind, x->prog, options, out->candidates));
+  *out = (kiln_searched){x->prog, x->facts, KILN_NEW(&cx->perm, kiln_tile_candidates), x->key};
+  KILN_TRY(kiln_tile_propose(cx, kind, x->prog, &x->facts, options, out->candidates));
   if (known->proposed) keep(cx, known->proposed, key, as_proposed(cx, out));
   return KILN_OK;
 }
 
 // Groups of different forms may become the same program: they read other parts of their tensors.
 static kiln_status find_extract(kiln_ctx *cx, kiln_searches *known, const kiln_program *p,
-                                const kiln_group *g, const kiln_tile_search_options *options,
-                                uint64_t *out_number, bool *out_is_new) {
+                                const kiln_facts *facts, const kiln_group *g,
+                                const kiln_tile_search_options *options, uint64_t *out_number,
+                                bool *out_is_new) {
   kiln_extract x;
-  KILN_TRY(kiln_tile_extract(cx, p, g, options->machine, &x));
+  KILN_TRY(kiln_tile_extract(cx, p, facts, g, options->machine, &x));
   const kiln_symbol key = kiln_symbol_of(cx, x.key);
   const uint64_t *same = kiln_map_find(&known->by_key, key);
   *out_number = same ? *same : (uint64_t)known->all.n;
@@ -183,14 +187,15 @@ static kiln_status find_extract(kiln_ctx *cx, kiln_searches *known, const kiln_p
 }
 
 kiln_status kiln_searches_find(kiln_ctx *cx, kiln_searches *known, const kiln_program *p,
-                               const kiln_group *g, const kiln_tile_search_options *options,
-                               kiln_searched *out, bool *out_is_new) {
-  const kiln_symbol form = kiln_group_form(cx, p, g);
+                               const kiln_facts *facts, const kiln_group *g,
+                               const kiln_tile_search_options *options, kiln_searched *out,
+                               bool *out_is_new) {
+  const kiln_symbol form = kiln_group_form(cx, p, facts, g);
   const uint64_t *found = kiln_map_find(&known->by_form, form);
   *out_is_new = false;
   if (!found) {
     uint64_t number = 0;
-    KILN_TRY(find_extract(cx, known, p, g, options, &number, out_is_new));
+    KILN_TRY(find_extract(cx, known, p, facts, g, options, &number, out_is_new));
     found = kiln_map_put(&known->by_form, form, number);
   }
   *out = known->all.data[*found];
@@ -214,7 +219,7 @@ kiln_status kiln_searched_lower(kiln_ctx *cx, const kiln_tile_search_options *op
   first.n_lowered = 1;
   const kiln_tile_candidate *best = kiln_tile_cheapest(io->candidates);
   while (best && isfinite(best->cost.ns) && !best->loops) {
-    KILN_TRY(kiln_tile_lower(cx, io->prog, &first, io->candidates));
+    KILN_TRY(kiln_tile_lower(cx, io->prog, &io->facts, &first, io->candidates));
     best = kiln_tile_cheapest(io->candidates);
   }
   return KILN_OK;

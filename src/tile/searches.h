@@ -12,6 +12,7 @@ static const double KILN_INNER_LOSS = 1.05, KILN_WINDOW_LOSS = 1.2;
 // A kernel that was searched: its program, and the candidates for it.
 typedef struct kiln_searched {
   const kiln_program *prog;
+  kiln_facts facts; // of the program's constants
   kiln_tile_candidates *candidates;
   const char *key; // of the extract
 } kiln_searched;
@@ -23,12 +24,14 @@ typedef struct kiln_searches kiln_searches;
 kiln_searches *kiln_searches_make(kiln_ctx *cx, kiln_searches *proposed);
 // The candidates for |g| of |p|, proposed if what it is extracted as is new.
 kiln_status kiln_searches_find(kiln_ctx *cx, kiln_searches *known, const kiln_program *p,
-                               const kiln_group *g, const kiln_tile_search_options *options,
-                               kiln_searched *out, bool *out_is_new);
+                               const kiln_facts *facts, const kiln_group *g,
+                               const kiln_tile_search_options *options, kiln_searched *out,
+                               bool *out_is_new);
 // How often families were asked what they propose, by all that share |proposed|.
 int kiln_searches_asked(const kiln_searches *s);
 // A text that equal groups share, whatever their tensors are called.
-kiln_symbol kiln_group_form(kiln_ctx *cx, const kiln_program *p, const kiln_group *g);
+kiln_symbol kiln_group_form(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
+                            const kiln_group *g);
 // Computing does not get faster by being done in one kernel with something else: the candidates take at
 // least |compute_ns| to compute, times what they compute again. Sorts them.
 void kiln_searched_bound(kiln_ctx *cx, const kiln_searched *io, double compute_ns);

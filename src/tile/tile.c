@@ -126,15 +126,16 @@ static kiln_status add_kernel(kiln_ctx *cx, const kiln_part *part, const kiln_an
   kiln_kernel *k = KILN_NEW(&cx->perm, kiln_kernel);
   *k = (kiln_kernel){.id = out->kernels.n,
                      .name = kernel_name(cx, part->group.kind, origin, out->kernels.n),
-                     .key = x->key ? x->key : kiln_tile_key(cx, part->group.kind, x->prog),
+                     .key = x->key ? x->key : kiln_tile_key(cx, part->group.kind, x),
                      .kind = part->group.kind,
                      .prog = x->prog,
+                     .facts = x->facts,
                      .flops = x->flops,
                      .bytes = x->bytes};
   if (known) {
     KILN_TRY(take_known(cx, options->machine, known, k));
   } else {
-    KILN_TRY(kiln_tile_lower(cx, x->prog, options, part->candidates));
+    KILN_TRY(kiln_tile_lower(cx, x->prog, &x->facts, options, part->candidates));
     k->candidates = *part->candidates;
     KILN_TRY(take_best(cx, k));
   }
@@ -216,7 +217,7 @@ static kiln_status rewrite(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
   if (!is_cpu) kiln_tile_compute_tables(cx, p);
   if (!options->no_absorb) KILN_TRY(kiln_tile_absorb(cx, p, m, &out->n_absorbed));
   KILN_TRY(kiln_tile_join(cx, p));
-  if (is_cpu) KILN_TRY(kiln_tile_widen(cx, p, m));
+  if (is_cpu) KILN_TRY(kiln_tile_widen(cx, p, &out->facts, m));
   KILN_TRY(kiln_tile_layout(cx, p, m));
   if (is_cpu) kiln_tile_join_groups(cx, p, m);
   if (is_cpu && !options->no_taps) KILN_TRY(kiln_tile_leave_out_taps(cx, p, &out->n_taps));
@@ -275,6 +276,7 @@ kiln_status kiln_tile_program(kiln_ctx *cx, kiln_program *p, const kiln_machine 
                                            options->no_connect, options->orchestrate != NULL};
   kiln_winograd_list late = {0};
   *out = (kiln_kernels){0};
+  kiln_facts_note_constants(cx, p, options->panels, &out->facts);
   KILN_TRY(rewrite(cx, p, m, options, options->late_weights ? &late : NULL, out));
   const bool is_recalled = recall(cx, p, options, &search, out);
   if (!is_recalled) KILN_TRY(find_kernels(cx, p, options, &search, out));

@@ -83,7 +83,8 @@ kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p, const kiln_machine *
 // Maps whose axes are cut from one axis of what they read, and read as that one, are stored by it.
 kiln_status kiln_tile_join(kiln_ctx *cx, kiln_program *p);
 // On CPUs: data of products of bytes are stored in 16 bits where that is faster.
-kiln_status kiln_tile_widen(kiln_ctx *cx, kiln_program *p, const kiln_machine *m);
+kiln_status kiln_tile_widen(kiln_ctx *cx, kiln_program *p, const kiln_facts *facts,
+                            const kiln_machine *m);
 kiln_status kiln_tile_layout(kiln_ctx *cx, kiln_program *p, const kiln_machine *m);
 // On CPUs: groups of one channel and the few that each gives are one axis (join.c).
 void kiln_tile_join_groups(kiln_ctx *cx, kiln_program *p, const kiln_machine *m);
@@ -160,17 +161,19 @@ typedef struct kiln_argument {
 // first element that is read, so that kernels of other rows of a tensor are equal.
 typedef struct kiln_extract {
   kiln_program *prog;
+  kiln_facts facts; // of its constants
   int n_args;
   kiln_argument *args;
   const char *key; // equal keys: the same kernel
   double flops, bytes;
 } kiln_extract;
-kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_group *g,
-                              const kiln_machine *m, kiln_extract *out);
+kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
+                              const kiln_group *g, const kiln_machine *m, kiln_extract *out);
 // The same without the key, for a group whose kernel is known.
-kiln_status kiln_tile_extract_keyless(kiln_ctx *cx, const kiln_program *p, const kiln_group *g,
-                                      const kiln_machine *m, kiln_extract *out);
-const char *kiln_tile_key(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *extract);
+kiln_status kiln_tile_extract_keyless(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
+                                      const kiln_group *g, const kiln_machine *m,
+                                      kiln_extract *out);
+const char *kiln_tile_key(kiln_ctx *cx, kiln_group_kind kind, const kiln_extract *x);
 // Its program as it was before it got the form in which a GPU runs it: the parameters are the same, in the same order.
 kiln_status kiln_tile_extract_plain(kiln_ctx *cx, const kiln_program *p, const kiln_group *g,
                                     const kiln_machine *m, const kiln_program **out);

@@ -32,7 +32,7 @@ static void mark_loads(widening *w, const kiln_expr *e) {
 }
 
 // What products of bytes read, and what is moved there: a padding or a concatenation is written in place.
-static bool find_wide(widening *w, const kiln_machine *m) {
+static bool find_wide(widening *w, const kiln_facts *facts, const kiln_machine *m) {
   bool any = false;
   w->wide = KILN_NEW_ARRAY(&w->cx->scratch, bool, w->p->tensors.n);
   for (int i = w->p->stmts.n - 1; i >= 0; i--) {
@@ -41,8 +41,8 @@ static bool find_wide(widening *w, const kiln_machine *m) {
     if (!s) continue;
     if (kiln_stmt_is_contraction(s, &a, &b) && s->body->dtype == KILN_I32) {
       const kiln_tensor *x = w->p->tensors.data[a->u.tensor], *y = w->p->tensors.data[b->u.tensor];
-      if (kiln_contraction_wants_wide(w->cx, m, x, y)) mark_loads(w, a);
-      if (kiln_contraction_wants_wide(w->cx, m, y, x)) mark_loads(w, b);
+      if (kiln_contraction_wants_wide(w->cx, m, facts, x, y)) mark_loads(w, a);
+      if (kiln_contraction_wants_wide(w->cx, m, facts, y, x)) mark_loads(w, b);
     } else if (w->wide[s->out] && kiln_stmt_is_map(w->cx, s) && only_moves(w->cx, s->body)) {
       mark_loads(w, s->body);
     }
@@ -77,10 +77,11 @@ static const kiln_expr *stored_wide(kiln_ctx *cx, const kiln_expr *e) {
   return kiln_cast(cx, KILN_I16, e);
 }
 
-kiln_status kiln_tile_widen(kiln_ctx *cx, kiln_program *p, const kiln_machine *m) {
+kiln_status kiln_tile_widen(kiln_ctx *cx, kiln_program *p, const kiln_facts *facts,
+                            const kiln_machine *m) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   widening w = {.cx = cx, .p = p};
-  const bool any = find_wide(&w, m);
+  const bool any = find_wide(&w, facts, m);
   for (int i = 0; any && i < p->tensors.n; i++)
     if (w.wide[i]) p->tensors.data[i]->dtype = KILN_I16;
   for (int i = 0; any && i < p->stmts.n; i++) {

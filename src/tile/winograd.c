@@ -655,7 +655,7 @@ static void find_convolutions(kiln_ctx *cx, kiln_program *p, kiln_facts *facts,
   for (int i = 0; i < out->found.n; i++) {
     out->offers[i].shape = out->found.data[i].shape;
     const convolution *v = &out->found.data[i];
-    out->offers[i].panels = are_whole(v) ? v->weights->panels : 0;
+    out->offers[i].panels = are_whole(v) ? kiln_fact_of(facts, v->weights->id).panels : 0;
   }
 }
 

@@ -34,7 +34,7 @@ static const char *const programs[] = {
     "}\n",
     "conv {\n"
     "  in f32 X(1, 3, h, 8)\n"
-    "  const f32 W(4, 3, 3, 3) panels (6) = ...\n"
+    "  const f32 W(4, 3, 3, 3) = ...\n"
     "  const i8 b(3) = 0x01ff80\n"
     "  out f32 Y(1, 4, h, 8) order (0, 2, 3, 1)\n"
     "  Y(i0:1, i1:4, i2:h, i3:8 | r0:3, r1:3, r2:3) +=! (i2 + r1 >= 1 && i2 + r1 < h + 1 ? X(i0, "

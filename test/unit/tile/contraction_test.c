@@ -4,6 +4,7 @@
 #include "unit/share.h"
 
 #include "tile/contraction.h"
+#include "tile/panels.h"
 
 static const kiln_machine machine = {.vector_bytes = 32,
                                      .n_vector_regs = 16,
@@ -28,12 +29,14 @@ static const kiln_machine small_vectors = {.vector_bytes = 16,
                                            .l2_bytes = 160 << 10,
                                            .n_cores = 2};
 
-static const struct {
+typedef struct contraction_case {
   const char *name, *text;
   const char *step; // a line of a candidate's script that must be there; NULL: any will do
   const char *never;
   const kiln_machine *on;
-} cases[] = {
+} contraction_case;
+
+static const contraction_case cases[] = {
     {"a result that lies across the vectors",
      "p { in f32 X(40, 12) const f32 V(12, 20) = ... const f32 B(20) = ... temp f32 t0(40, 20) "
      "out f32 y(40, 20) order(1, 0) t0(i0:40, i1:20 | r0:12) +=! X(i0, r0) * V(r0, i1) "
@@ -130,14 +133,6 @@ static const struct {
      "p { in f32 X(40, 512) const f32 V(512, 48) = ... temp f32 t0(40, 48) out f32 y(40, 48) "
      "t0(i0:40, i1:48 | r0:512) +=! X(i0, r0) * V(r0, i1) y(i0:40, i1:48) = t0(i0, i1) }",
      NULL, "prefetch V.panels t0.r0.o 8", &machine},
-    {"a constant is read in panels that others have",
-     "p { in f32 X(1, 64) const f32 V(64, 96) panels (4) = ... temp f32 t0(1, 96) out f32 y(1, 96) "
-     "t0(i0:1, i1:96 | r0:64) +=! X(i0, r0) * V(r0, i1) y(i0:1, i1:96) = t0(i0, i1) }",
-     "stage V 0 workspace V.panels 1/16 0 1%16", NULL, &machine},
-    {"and of one's own",
-     "p { in f32 X(1, 64) const f32 V(64, 96) panels (4) = ... temp f32 t0(1, 96) out f32 y(1, 96) "
-     "t0(i0:1, i1:96 | r0:64) +=! X(i0, r0) * V(r0, i1) y(i0:1, i1:96) = t0(i0, i1) }",
-     "stage V 0 workspace V.panels 1/48 0 1%48", NULL, &machine},
     {"a constant's next panel is asked for by the tiles of rows that read this one",
      "p { in f32 X(40, 128) const f32 V(128, 96) = ... temp f32 t0(40, 96) out f32 y(40, 96) "
      "t0(i0:40, i1:96 | r0:128) +=! X(i0, r0) * V(r0, i1) y(i0:40, i1:96) = t0(i0, i1) }",
@@ -263,35 +258,57 @@ static const struct {
      "stage V 0 workspace V.panels", "local V.panels", &machine},
 };
 
+static const contraction_case shared_cases[] = {
+    {"a constant is read in panels that others have",
+     "p { in f32 X(1, 64) const f32 V(64, 96) = ... temp f32 t0(1, 96) out f32 y(1, 96) "
+     "t0(i0:1, i1:96 | r0:64) +=! X(i0, r0) * V(r0, i1) y(i0:1, i1:96) = t0(i0, i1) }",
+     "stage V 0 workspace V.panels 1/16 0 1%16", NULL, &machine},
+    {"and of one's own",
+     "p { in f32 X(1, 64) const f32 V(64, 96) = ... temp f32 t0(1, 96) out f32 y(1, 96) "
+     "t0(i0:1, i1:96 | r0:64) +=! X(i0, r0) * V(r0, i1) y(i0:1, i1:96) = t0(i0, i1) }",
+     "stage V 0 workspace V.panels 1/48 0 1%48", NULL, &machine},
+};
+
 static kiln_tile_candidates propose(test_kernel *k, const kiln_machine *m, const char *text,
-                                    kiln_lowering *out) {
+                                    uint32_t panels, kiln_lowering *out) {
   kiln_tile_candidates all = {0};
   *out = lowering_open(k, m, text);
+  kiln_facts *facts = KILN_NEW(&k->cx.perm, kiln_facts);
+  kiln_fact_at(&k->cx, facts, 1)->panels = panels; // V
+  out->facts = facts;
   lowering_expect_ok(k, out, kiln_family_contraction.propose(out, &all));
   return all;
 }
 
+// |panels|: in which others have V (tile/panels.h).
+static void check_candidates(size_t i, const contraction_case *row, uint32_t panels) {
+  bool is_there = !row->step;
+  int n = 1;
+  for (int c = 0; c < n; c++) {
+    test_kernel k;
+    kiln_lowering w;
+    const kiln_tile_candidates all = propose(&k, row->on, row->text, panels, &w);
+    n = all.n;
+    if (n == 0) fail_msg("%s: no candidate", row->name);
+    lowering_expect_ok(&k, &w, kiln_family_contraction.lower(&w, &all.data[c].tiling));
+    const char *script = kiln_schedule_script(&w.s);
+    if (row->step) is_there |= strstr(script, row->step) != NULL;
+    if (row->never && strstr(script, row->never)) fail_msg("%s: %s", row->name, script);
+    if (test_takes(i << 8 | (unsigned)c)) lowering_expect_right(&k, &w);
+    kernel_close(&k);
+  }
+  if (!is_there) fail_msg("%s: no candidate has %s", row->name, row->step);
+}
+
 static void every_candidate_computes_what_the_program_says(void **state) {
   (void)state;
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    bool is_there = !cases[i].step;
-    int n = 1;
-    for (int c = 0; c < n; c++) {
-      test_kernel k;
-      kiln_lowering w;
-      const kiln_tile_candidates all = propose(&k, cases[i].on, cases[i].text, &w);
-      n = all.n;
-      if (n == 0) fail_msg("%s: no candidate", cases[i].name);
-      lowering_expect_ok(&k, &w, kiln_family_contraction.lower(&w, &all.data[c].tiling));
-      const char *script = kiln_schedule_script(&w.s);
-      if (cases[i].step) is_there |= strstr(script, cases[i].step) != NULL;
-      if (cases[i].never && strstr(script, cases[i].never))
-        fail_msg("%s: %s", cases[i].name, script);
-      if (test_takes(i << 8 | (unsigned)c)) lowering_expect_right(&k, &w);
-      kernel_close(&k);
-    }
-    if (!is_there) fail_msg("%s: no candidate has %s", cases[i].name, cases[i].step);
-  }
+  for (size_t i = 0; i < KILN_LEN(cases); i++) check_candidates(i, &cases[i], 0);
+}
+
+static void constants_are_proposed_in_panels_that_others_have(void **state) {
+  (void)state;
+  for (size_t i = 0; i < KILN_LEN(shared_cases); i++)
+    check_candidates(i, &shared_cases[i], kiln_panels_bit(0, 2));
 }
 
 // The script of the cheapest candidate for |rows| x 3072 by 3072 x |cols|, both given at run time, on a core
@@ -341,6 +358,7 @@ static void panels_that_meet_in_few_sets_are_copied(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_candidate_computes_what_the_program_says),
+      cmocka_unit_test(constants_are_proposed_in_panels_that_others_have),
       cmocka_unit_test(panels_that_meet_in_few_sets_are_copied),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

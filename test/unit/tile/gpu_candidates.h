@@ -54,18 +54,18 @@ static kiln_status unite_all(kiln_ctx *cx, void *user, const kiln_program *p,
   kiln_part *one = KILN_NEW(&cx->perm, kiln_part);
   kiln_searched found;
   bool is_new = false;
-  (void)user, (void)facts, (void)io_edges;
+  (void)user, (void)io_edges;
   for (int i = 0; i < p->stmts.n; i++) {
     if (!p->stmts.data[i]) continue;
     const bool is_output = p->tensors.data[p->stmts.data[i]->out]->role == KILN_OUTPUT;
     if (is_output && i + 1 < p->stmts.n) all.stored |= (uint64_t)1 << all.n_stmts;
     all.stmts[all.n_stmts++] = i;
   }
-  KILN_TRY(kiln_searches_find(cx, known, p, &all, search, &found, &is_new));
+  KILN_TRY(kiln_searches_find(cx, known, p, facts, &all, search, &found, &is_new));
   one->group = all;
   one->candidates = found.candidates;
   *io = (kiln_parts){one, 1, 1};
-  return kiln_tile_extract(cx, p, &one->group, search->machine, &one->extract);
+  return kiln_tile_extract(cx, p, facts, &one->group, search->machine, &one->extract);
 }
 
 // Opens |k| over |text| and gives its one kernel, with as many candidates lowered; |together|: all its parts are made one.

@@ -112,7 +112,7 @@ static int64_t chosen_threads(int m, int n, int k) {
   assert_int_equal(kiln_gpu_machine_named(&t.cx, "cuda:sm_90a", &machine), KILN_OK);
   kiln_product_make(&t.cx, t.prog);
   const kiln_tile_search_options options = {.machine = &machine, .n_threads = 1, .n_lowered = 1};
-  assert_int_equal(kiln_tile_search(&t.cx, KILN_GROUP_CONTRACTION, t.prog, &options, &found),
+  assert_int_equal(kiln_tile_search(&t.cx, KILN_GROUP_CONTRACTION, t.prog, NULL, &options, &found),
                    KILN_OK);
   int64_t threads = 1, most = 1;
   const kiln_loop *l = kiln_tile_best(&found)->loops->body;

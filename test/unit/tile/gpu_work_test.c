@@ -98,7 +98,7 @@ static double price_of(fixture *f, kiln_group_kind kind, const char *family, con
   kiln_tile_candidates found;
   kiln_program *p = NULL;
   if (kiln_program_parse(&f->cx, text, &p) != KILN_OK ||
-      kiln_tile_propose(&f->cx, kind, p, &options, &found) != KILN_OK)
+      kiln_tile_propose(&f->cx, kind, p, NULL, &options, &found) != KILN_OK)
     fail_msg("%s: %s", text, kiln_diag_message(f->diag, 0));
   for (int i = 0; i < found.n && family; i++)
     if (strcmp(found.data[i].family->name, family) == 0)

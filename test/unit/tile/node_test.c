@@ -162,33 +162,36 @@ static void node_multiplies_narrow_types_by_instructions(void **state) {
   static const struct {
     const char *machine, *a, *b, *sum, *cast, *instr; // NULL: none is used
     int depth;
-    const char *mark; // of the constant
+    bool is_small; // of the constant, whatever the test's data
   } rows[] = {
-      {"avx2", "u8", "i8", "i32", "i32", "vpmaddwd.", 24, ""},
-      {"avx2", "u8", "i8", "i32", "i32", "vpmaddubsw.", 24, "small"},
-      {"avx2", "i16", "i8", "i32", "i32", "vpmaddwd.16.", 22, ""},
-      {"avx512vnni", "u8", "i8", "i32", "i32", "vpdpbusd.", 24, "small"},
-      {"avx512vnni", "u8", "i8", "i32", "i32", "vpdpbusd.", 24, ""},
-      {"avxvnni", "u8", "i8", "i32", "i32", "vpdpbusd.vex.", 24, ""},
-      {"avx512vnni", "i16", "i16", "i32", "i32", "vpdpwssd.", 24, ""},
-      {"avx512vnni", "bf16", "bf16", "f32", "f32", "vdpbf16ps.", 24, ""},
-      {"neon", "i8", "i8", "i32", "i32", "sdot.", 24, ""},
-      {"avx512vnni", "i8", "i8", "i32", "i32", NULL, 24, ""}, // wants unsigned ones
-      {"avx512vnni", "u8", "i8", "i32", "i32", NULL, 22, ""}, // not in whole groups
-      {"avx512", "u8", "i8", "i32", "i32", NULL, 24, ""},
+      {"avx2", "u8", "i8", "i32", "i32", "vpmaddwd.", 24, false},
+      {"avx2", "u8", "i8", "i32", "i32", "vpmaddubsw.", 24, true},
+      {"avx2", "i16", "i8", "i32", "i32", "vpmaddwd.16.", 22, false},
+      {"avx512vnni", "u8", "i8", "i32", "i32", "vpdpbusd.", 24, true},
+      {"avx512vnni", "u8", "i8", "i32", "i32", "vpdpbusd.", 24, false},
+      {"avxvnni", "u8", "i8", "i32", "i32", "vpdpbusd.vex.", 24, false},
+      {"avx512vnni", "i16", "i16", "i32", "i32", "vpdpwssd.", 24, false},
+      {"avx512vnni", "bf16", "bf16", "f32", "f32", "vdpbf16ps.", 24, false},
+      {"neon", "i8", "i8", "i32", "i32", "sdot.", 24, false},
+      {"avx512vnni", "i8", "i8", "i32", "i32", NULL, 24, false}, // wants unsigned ones
+      {"avx512vnni", "u8", "i8", "i32", "i32", NULL, 22, false}, // not in whole groups
+      {"avx512", "u8", "i8", "i32", "i32", NULL, 24, false},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     char text[512];
     snprintf(text, sizeof text,
-             "p { in %s X(19, %d) const %s V(%d, 40) %s = ... temp %s t0(19, 40) out %s y(19, 40) "
+             "p { in %s X(19, %d) const %s V(%d, 40) = ... temp %s t0(19, 40) out %s y(19, 40) "
              "t0(i0:19, i1:40 | r0:%d) +=! %s(X(i0, r0)) * %s(V(r0, i1)) "
              "y(i0:19, i1:40) = t0(i0, i1) }",
-             rows[i].a, rows[i].depth, rows[i].b, rows[i].depth, rows[i].mark, rows[i].sum,
-             rows[i].sum, rows[i].depth, rows[i].cast, rows[i].cast);
+             rows[i].a, rows[i].depth, rows[i].b, rows[i].depth, rows[i].sum, rows[i].sum,
+             rows[i].depth, rows[i].cast, rows[i].cast);
     test_kernel k;
     kiln_machine m;
     kiln_lowering w = lowering_open(&k, &machine, text);
     assert_int_equal(kiln_machine_named(&k.cx, rows[i].machine, &m), KILN_OK);
+    kiln_facts facts = {0};
+    kiln_fact_at(&k.cx, &facts, 1)->is_small = rows[i].is_small; // V
+    w.facts = &facts;
     w.m = &m;
     w.lanes = m.vector_bytes / 4;
     const kiln_contraction_node node = {.stmt = k.prog->stmts.data[0], .finish = w.root};

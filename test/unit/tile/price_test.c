@@ -29,7 +29,7 @@ static double price_of(fixture *f, kiln_group_kind kind, const char *text) {
   kiln_tile_candidates found;
   kiln_program *p = NULL;
   if (kiln_program_parse(&f->cx, text, &p) != KILN_OK ||
-      kiln_tile_propose(&f->cx, kind, p, &options, &found) != KILN_OK)
+      kiln_tile_propose(&f->cx, kind, p, NULL, &options, &found) != KILN_OK)
     fail_msg("%s: %s", text, kiln_diag_message(f->diag, 0));
   return kiln_tile_price(&found);
 }

@@ -115,7 +115,7 @@ static void check(const char *text, const kiln_machine *m, int n_candidates, boo
   kiln_stream_form form;
   kernel_open(&k, text, 5);
   assert_true(kiln_stream_is(&k.cx, k.prog, &form));
-  if (kiln_tile_search(&k.cx, KILN_GROUP_STREAM, k.prog, &options, &c) != KILN_OK)
+  if (kiln_tile_search(&k.cx, KILN_GROUP_STREAM, k.prog, NULL, &options, &c) != KILN_OK)
     fail_msg("%s", kernel_message(&k));
   int n = 0;
   for (int i = 0; i < c.n; i++) {
