@@ -43,6 +43,11 @@ if(CMOCKA)
   set_target_properties(shaky_opencl PROPERTIES OUTPUT_NAME OpenCL SUFFIX .so.1 C_VISIBILITY_PRESET default
                         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/shaky_opencl)
   target_link_libraries(shaky_opencl PRIVATE ${CMAKE_DL_LIBS})
+  target_link_libraries(opencl_test PRIVATE ${CMAKE_DL_LIBS})
+  add_dependencies(opencl_test shaky_opencl)
+  add_test(NAME opencl_released COMMAND opencl_test)
+  set_tests_properties(opencl_released PROPERTIES TIMEOUT 3000 SKIP_RETURN_CODE 77
+                       ENVIRONMENT "LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/shaky_opencl;ASAN_OPTIONS=detect_leaks=0")
   if(TARGET driver_tune_test)
     target_compile_definitions(driver_tune_test PRIVATE SHAKY_OPENCL="${CMAKE_BINARY_DIR}/shaky_opencl")
     add_dependencies(driver_tune_test shaky_opencl kiln_worker)

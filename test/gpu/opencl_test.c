@@ -1,7 +1,9 @@
-// Sessions on an OpenCL device, from sources by hand. PoCL makes the CPU one.
+// Sessions on an OpenCL device, from sources by hand. PoCL makes the CPU one. With test/gpu/shaky_opencl.c in front
+// of it what is created and not released is counted after each test.
 #include "gpu/module.h"
 #include "runtime/gpu.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 
@@ -121,13 +123,85 @@ static void tensors_of_other_devices_are_refused(void **state) {
   kiln_diag_destroy(diag);
 }
 
+// --- what is released ---
+
+static int (*n_live)(void); // NULL: no one counts
+static void (*fail_creation)(int n);
+
+static void find_counter(void) {
+  void *library = dlopen("libOpenCL.so.1", RTLD_NOW); // stays open: its counts do
+  void *live = library ? dlsym(library, "shaky_opencl_live") : NULL;
+  void *fail = live ? dlsym(library, "shaky_opencl_fail") : NULL;
+  memcpy(&n_live, &live, sizeof n_live);
+  memcpy(&fail_creation, &fail, sizeof fail_creation);
+}
+
+static int nothing_is_left(void **state) {
+  (void)state;
+  if (!n_live || n_live() == 0) return 0;
+  print_error("%d objects of OpenCL are not released\n", n_live());
+  return 1;
+}
+
+// A session and two runs of it.
+static kiln_status run_session(kiln_module *m, bool profile, gpu_tensors *t) {
+  const kiln_session_options o = {.struct_size = sizeof o, .profile = profile};
+  kiln_session *s = NULL;
+  kiln_status st = kiln_session_create(m, &o, NULL, &s);
+  for (int run = 0; run < 2 && st == KILN_OK; run++) {
+    gpu_tensors_fill(t, (float)run);
+    st = kiln_session_run(s, 1, t->in, 3, t->out, NULL);
+  }
+  kiln_session_destroy(s);
+  return st;
+}
+
+static kiln_status run_module(int n_sessions, gpu_tensors *t) {
+  kiln_module *m = gpu_module_make(KILN_PLAN_OPENCL, "", sources);
+  kiln_status st = KILN_OK;
+  for (int i = 0; i < n_sessions && st == KILN_OK; i++) st = run_session(m, i % 2 == 0, t);
+  kiln_module_release(m);
+  return st;
+}
+
+static void modules_and_sessions_release_all_that_they_create(void **state) {
+  (void)state;
+  if (!n_live) skip();
+  gpu_tensors t = gpu_tensors_make();
+  for (int i = 0; i < 100; i++) {
+    assert_int_equal(run_module(5, &t), KILN_OK);
+    assert_int_equal(n_live(), 0);
+  }
+  gpu_tensors_destroy(&t);
+}
+
+static void what_fails_halfway_releases_what_it_created(void **state) {
+  kiln_status st = KILN_DEVICE_ERROR;
+  int n = 1;
+  (void)state;
+  if (!n_live) skip();
+  gpu_tensors t = gpu_tensors_make();
+  for (; st != KILN_OK; n++) {
+    assert_true(n < 100);
+    fail_creation(n);
+    st = run_module(1, &t);
+    assert_int_equal(n_live(), 0);
+  }
+  assert_true(n > 10); // contexts, queues, programs, kernels, memory and events have failed
+  fail_creation(0);
+  gpu_tensors_destroy(&t);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(runs_give_the_results),
-      cmocka_unit_test(sessions_share_a_module),
-      cmocka_unit_test(what_cannot_be_had_gives_a_message),
-      cmocka_unit_test(tensors_of_other_devices_are_refused),
+      cmocka_unit_test_teardown(runs_give_the_results, nothing_is_left),
+      cmocka_unit_test_teardown(sessions_share_a_module, nothing_is_left),
+      cmocka_unit_test_teardown(what_cannot_be_had_gives_a_message, nothing_is_left),
+      cmocka_unit_test_teardown(tensors_of_other_devices_are_refused, nothing_is_left),
+      cmocka_unit_test(modules_and_sessions_release_all_that_they_create),
+      cmocka_unit_test(what_fails_halfway_releases_what_it_created),
   };
+  find_counter();
   if (!has_device()) {
     puts("skipped: there is no OpenCL device (PoCL: pocl-opencl-icd)");
     return 77;

@@ -3,7 +3,7 @@
 //   crash:N   its launches end the process by a signal
 //   wrong:N   its launches do nothing
 // or crash alone, about all programs, or driver=TEXT: the version that the device says. Every function is forwarded; their arguments are all
-// integers and pointers.
+// integers and pointers. For a test in the same process it counts what was created and is not released, and fails the N-th creation.
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdint.h>
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DRIVER_VERSION = 0x102D, MAX_FAULTS = 16 };
+enum { OUT_OF_RESOURCES = -5, DRIVER_VERSION = 0x102D };
 
 static void *find(const char *name) {
   static void *library;
@@ -95,28 +95,71 @@ static int before_clGetDeviceInfo(intptr_t device, intptr_t what, intptr_t bytes
   return 0;
 }
 
+// --- what is created and released ---
+
+static _Atomic int n_live; // contexts, queues, programs, kernels, memory and events
+static int n_to_fail;      // creations up to the one that fails; 0: none does
+
+int shaky_opencl_live(void);
+int shaky_opencl_live(void) { return n_live; }
+void shaky_opencl_fail(int n);
+void shaky_opencl_fail(int n) { n_to_fail = n; }
+
+static int is_failing(void) { return n_to_fail > 0 && --n_to_fail == 0; }
+
+// |error|: the argument that points to the result, 0 where there is none
+#define CREATE(name, error)                                                                        \
+  intptr_t name(intptr_t a, intptr_t b, intptr_t c, intptr_t d, intptr_t e, intptr_t f);           \
+  intptr_t name(intptr_t a, intptr_t b, intptr_t c, intptr_t d, intptr_t e, intptr_t f) {          \
+    intptr_t (*real)(intptr_t, intptr_t, intptr_t, intptr_t, intptr_t, intptr_t);                  \
+    void *symbol = find(#name);                                                                    \
+    memcpy(&real, &symbol, sizeof real);                                                           \
+    const int fails = is_failing();                                                                \
+    if (fails && (error)) *(int32_t *)(error) = OUT_OF_RESOURCES;                                  \
+    const intptr_t made = fails ? 0 : real(a, b, c, d, e, f);                                      \
+    n_live += made != 0;                                                                           \
+    return made;                                                                                   \
+  }
+#define RELEASE(name, object)                                                                      \
+  static int before_##name(intptr_t a, intptr_t b, intptr_t c, intptr_t d) {                       \
+    n_live -= (object) != 0;                                                                       \
+    return (void)a, (void)b, (void)c, (void)d, 1;                                                  \
+  }                                                                                                \
+  FORWARD(name)
+
+intptr_t clEnqueueMarkerWithWaitList(intptr_t queue, intptr_t n, intptr_t events, intptr_t out);
+intptr_t clEnqueueMarkerWithWaitList(intptr_t queue, intptr_t n, intptr_t events, intptr_t out) {
+  intptr_t (*real)(intptr_t, intptr_t, intptr_t, intptr_t);
+  void *symbol = find("clEnqueueMarkerWithWaitList");
+  memcpy(&real, &symbol, sizeof real);
+  if (is_failing()) return OUT_OF_RESOURCES;
+  const intptr_t result = real(queue, n, events, out);
+  n_live += (int32_t)result == 0;
+  return result;
+}
+
+CREATE(clCreateContext, f)
+CREATE(clCreateCommandQueueWithProperties, d)
+CREATE(clCreateProgramWithSource, e)
+CREATE(clCreateKernel, c)
+CREATE(clSVMAlloc, 0)
+RELEASE(clReleaseContext, a)
+RELEASE(clReleaseCommandQueue, a)
+RELEASE(clReleaseProgram, a)
+RELEASE(clReleaseKernel, a)
+RELEASE(clSVMFree, b)
+RELEASE(clReleaseEvent, a)
+
 FORWARD(clBuildProgram)
 FORWARD(clEnqueueNDRangeKernel)
 FORWARD(clGetDeviceInfo)
 PLAIN(clGetPlatformIDs)
 PLAIN(clGetDeviceIDs)
-PLAIN(clCreateContext)
-PLAIN(clReleaseContext)
-PLAIN(clCreateCommandQueueWithProperties)
-PLAIN(clReleaseCommandQueue)
 PLAIN(clFinish)
-PLAIN(clSVMAlloc)
-PLAIN(clSVMFree)
 PLAIN(clEnqueueSVMMemcpy)
 PLAIN(clEnqueueSVMMap)
 PLAIN(clEnqueueSVMUnmap)
-PLAIN(clCreateProgramWithSource)
 PLAIN(clGetProgramBuildInfo)
-PLAIN(clReleaseProgram)
-PLAIN(clCreateKernel)
-PLAIN(clReleaseKernel)
 PLAIN(clSetKernelArg)
 PLAIN(clSetKernelArgSVMPointer)
-PLAIN(clEnqueueMarkerWithWaitList)
 PLAIN(clGetEventProfilingInfo)
-PLAIN(clReleaseEvent)
