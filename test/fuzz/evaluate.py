@@ -5,11 +5,14 @@ what a sum adds up) is moved at random, by as much as a right implementation may
 says what rounding can do to it (judge.py).
 """
 import math
+import os
 
 import ml_dtypes
 import numpy as np
 import onnx
-import onnxruntime as ort
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # else it keeps a thread that sends reports
+import onnxruntime as ort  # noqa: E402
 from onnx import TensorProto, helper
 
 from recurrent import CELLS, recurrent

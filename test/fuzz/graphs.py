@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Random valid ONNX graphs, compiled in every way and compared with ONNX Runtime and with the interpreter (docs/design/correctness.md).
 
-usage: graphs.py [-n RUNS] [--seconds S] [--seed SEED] [--library FILE] [--options NAME,...] [--emit] [--out DIR] [--graph N] [--sanitizer LIBRARY]
+usage: graphs.py [-n RUNS] [--seconds S] [--seed SEED] [--library FILE] [--options NAME,...] [--device N] [--jobs N] [--emit] [--out DIR]
+                 [--graph N] [--sanitizer LIBRARY]
 A graph is made of SEED and its number alone. Exit code 1: something was wrong.
 """
 import argparse
@@ -37,7 +38,7 @@ ASKED_FOR = ("default", "cuda", "cuda-f16")  # not taken in turn: the first alwa
 HALF_WAYS = ("sim-f16", "cuda-f16")
 TEXTS = {"opencl": "opencl", "cuda": "cuda"}  # what a target's kernels are emitted as; elsewhere they are loops
 FLAGS = {"threads": "--threads={}", "orchestrate": "--orchestrate", "no_winograd": "--no-winograd", "no_connect": "--no-connect", "tune": "--tune={}",
-         "target": "--target={}", "dtype": "--dtype={}"}
+         "target": "--target={}", "dtype": "--dtype={}", "device": "--device={}"}
 OPSETS = [9, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23]
 
 
@@ -122,7 +123,7 @@ class Part:
 
 class Fault:
     def __init__(self, kind, text, log=""):
-        self.kind, self.text, self.log = kind, text, log  # wrong, interpreter, crash, hang, internal, differs
+        self.kind, self.text, self.log = kind, text, log  # wrong, interpreter, crash, hang, internal, differs, device
 
 
 def refusal(result):
@@ -138,15 +139,23 @@ INTERNAL = ["damaged", "a tensor must be computed before", "a buffer must not ex
 
 class Fuzzer:
     def __init__(self, a):
-        self.a, self.worker = a, Worker(a.built, a.sanitizer, is_limited="cuda" not in a.options)
+        is_on_gpu = a.device is not None or "cuda" in a.options or "opencl" in a.options
+        self.a, self.worker = a, Worker(a.built, a.sanitizer, is_limited=not is_on_gpu, most_jobs=a.jobs)
         self.count, self.refused = collections.Counter(), collections.Counter()
         self.operators, self.open = collections.Counter(), [0, 0]
         self.seconds = 0.0
 
+    def options_of(self, way):
+        """The way's options, with the device for those that run on one."""
+        options = dict(WAYS[way])
+        if self.a.device is not None and options.get("target") in TEXTS:
+            options["device"] = self.a.device
+        return options
+
     def verdict(self, part, way, seed):
         """What is wrong with a part compiled that way; None: nothing, or it was refused."""
         feeds = part.feeds()
-        options = dict(WAYS[way])
+        options = self.options_of(way)
         if part.g.sizes[0] is not None and way != "ranges":
             options["dims"] = {"b": SIZES[0]}
             feeds = feeds[:1]
@@ -169,6 +178,8 @@ class Fuzzer:
             return Fault("differs", text)
         if status in ("INTERNAL", "NO_BUDGET") or status != "OK" and any(w in text for w in INTERNAL):
             return Fault("internal", f"{result['step']}: {text}")
+        if status == "DEVICE_ERROR" and self.count[f"{way} OK"]:  # a device that was there before
+            return Fault("device", f"{result['step']}: {text}")
         if status != "OK":
             self.refused[f"{way}: {result['step']}: {status}: {refusal(result)}"] += 1
             return None
@@ -262,7 +273,7 @@ class Fuzzer:
             (data / f"input_{k}.pb").write_bytes(numpy_helper.from_array(v.array, v.name).SerializeToString())
         for k, n in enumerate(part.outputs):
             (data / f"output_{k}.pb").write_bytes(numpy_helper.from_array(part.g.by_name[n].array, n).SerializeToString())
-        flags = [FLAGS[k].format(v) for k, v in WAYS[way].items() if k in FLAGS]
+        flags = [FLAGS[k].format(v) for k, v in self.options_of(way).items() if k in FLAGS]
         if part.g.sizes[0] is not None:
             flags += [f"--dim=b=1..{SIZES[0]}" if way == "ranges" else f"--dim=b={SIZES[0]}"]
         (folder / "command").write_text(f"kiln test {' '.join(flags)} {folder.name}\n# graphs.py --seed {seed} --graph {number} --options {way}\n"
@@ -293,6 +304,8 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--library", dest="built", default=str(ROOT / "build" / "libkiln.so"))
     parser.add_argument("--options", default="", help="ways that every graph is compiled in; else default and one other in turn")
+    parser.add_argument("--device", type=int, help="the number of the GPU, or of OpenCL's device, as of kiln run")
+    parser.add_argument("--jobs", type=int, default=Worker.MOST_JOBS, help="compilations after which Kiln's process is started anew")
     parser.add_argument("--emit", action="store_true", help="only schedule the graphs and emit their kernels: crashes, hangs and internal errors are found in many times as many")
     parser.add_argument("--out", default=str(ROOT / "build" / "fuzz"))
     parser.add_argument("--graph", type=int)
@@ -317,7 +330,8 @@ def main():
                 print(f"{a.seed}:{number}: {traceback.format_exc()}", flush=True)
                 f.count["FAULT of the fuzzer itself"] += 1
             if a.verbose or number % 200 == 199:
-                print(f"... {number + 1}: {sum(v for k, v in f.count.items() if k.startswith('FAULT'))} faults", flush=True)
+                print(f"... {number + 1}: {sum(v for k, v in f.count.items() if k.startswith('FAULT'))} faults; "
+                      + ", ".join(f"{k} {n}" for k, n in sorted(f.count.items())), flush=True)  # is there if the process is not, in the end
             done += 1
     except KeyboardInterrupt:  # or SIGTERM: what was done until then is reported
         pass

@@ -258,6 +258,7 @@ class Run:
     def session(self, inputs, outputs):
         k, so, session = self.k, SessionOptions(), c.c_void_p()
         so.struct_size, so.threads, so.spin_us = c.sizeof(so), self.o.get("threads", 0), -1
+        so.device = self.o.get("device", 0)
         k.call("session", "kiln_session_create", self.module, c.byref(so), k.diag, c.byref(session))
         try:
             ran, n, m = [], c.c_size_t(len(inputs)), c.c_size_t(len(outputs))
@@ -329,13 +330,14 @@ def serve(path):
 class Worker:
     """A process that serves; one that ended is started anew."""
     CPU_SECONDS, WALL_SECONDS, MEMORY = 60, 1800, 6 << 30
+    MOST_JOBS = 500  # what a longer life gathers would hide who took it
 
-    def __init__(self, library, sanitizer=None, is_limited=True):
+    def __init__(self, library, sanitizer=None, is_limited=True, most_jobs=MOST_JOBS):
         self.built, self.sanitizer, self.process = os.path.abspath(library), sanitizer, None
         self.is_limited = is_limited and not sanitizer  # a GPU's driver and sanitizers map more than they use
         self.folder = tempfile.TemporaryDirectory(prefix="kiln-fuzz-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
         self.log = open(os.path.join(self.folder.name, "stderr"), "w+b")
-        self.jobs = 0
+        self.jobs, self.most_jobs = 0, most_jobs
 
     def start(self):
         env = dict(os.environ, KILN_CACHE_DIR=os.path.join(self.folder.name, "cache"))
@@ -391,7 +393,7 @@ class Worker:
 
     def run(self, job):
         """The result of |job|, whose "model" is bytes here."""
-        if not self.process or self.jobs >= 500:  # what a long life gathers would hide who took it
+        if not self.process or self.jobs >= self.most_jobs:
             self.stop()
             self.start()
         self.jobs += 1
