@@ -227,8 +227,9 @@ def script_of(steps):
     return "\n".join(lines + ["set +e", f"printf '\\n{MARK}%d\\n' {len(steps)}", ""])
 
 
-def make_folder(folder):
-    """Links to the files and folders of the repository."""
+def make_folder(folder, build):
+    """Links to the files and folders of the repository, and to the build."""
+    (folder / "build").symlink_to(build)
     for entry in ROOT.iterdir():
         if entry.name not in (".git", "build", "kiln-reproducer") and not entry.name.endswith(".log"):
             (folder / entry.name).symlink_to(entry)
@@ -245,9 +246,8 @@ def run_page(kiln, page, cache):
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        make_folder(folder)
         build = pathlib.Path(kiln).resolve().parent
-        (folder / "build").symlink_to(build)
+        make_folder(folder, build)
         env = dict(os.environ, PATH=f"{build}:{os.environ['PATH']}", HOME=name, KILN_CACHE_DIR=cache, TMPDIR=name)
         try:
             done = subprocess.run(["bash", "--norc", "-c", script_of(steps)], cwd=folder, env=env, timeout=SECONDS,
@@ -269,7 +269,16 @@ def run_page(kiln, page, cache):
     return wrong, len(steps), seconds
 
 
+def make_models(kiln, pages):
+    """Makes the models that pages make, once: pages run at the same time."""
+    names = sorted({name for p in pages for name in re.findall(r"make (build/models/\w+\.onnx)", p.read_text())})
+    with tempfile.TemporaryDirectory() as folder:
+        make_folder(pathlib.Path(folder), pathlib.Path(kiln).resolve().parent)
+        names and subprocess.run(["make", "-s", *names], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+
+
 def run_commands(kiln, pages):
+    make_models(kiln, pages)
     n_steps, slowest = 0, []
     with tempfile.TemporaryDirectory() as cache, concurrent.futures.ThreadPoolExecutor(2) as pool:
         for page, (wrong, n, seconds) in zip(pages, pool.map(lambda p: run_page(kiln, p, cache), pages)):
