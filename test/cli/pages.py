@@ -324,6 +324,7 @@ def main():
         check_site()
         check_primitives()
         check_commits(ROOT / "CONTRIBUTING.md")
+        check_commits(ROOT / "docs/bench/history.md")
     n_steps = 0 if "--links" in sys.argv or failures else run_commands(arguments[0], chosen)
     print("\n".join(failures) if failures else f"pages: {len(chosen)} with {n_blocks} blocks, {n_steps} commands run")
     return 1 if failures else 0
