@@ -42,7 +42,9 @@ void kiln_gpu_bound_deinit(kiln_gpu_context *c, kiln_bound *b) {
 kiln_status kiln_gpu_open_library(const char *place, const char *library, size_t n,
                                   const kiln_gpu_symbol *symbols, void *functions, kiln_diag *diag,
                                   void **out_library) {
-  void *opened = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+  // It stays when it is closed: a loader of OpenCL that is loaded again looks for its drivers
+  // again, and may find others.
+  void *opened = dlopen(library, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   *out_library = NULL;
   if (!opened) {
     const char *why = dlerror();

@@ -124,7 +124,8 @@ typedef struct kiln_gpu_symbol {
   const char *name;
   size_t offset;
 } kiln_gpu_symbol;
-// Opens |library| and puts its |symbols| into |functions|.
+// Opens |library| and puts its |symbols| into |functions|. The process keeps it, so that devices
+// keep their numbers.
 //
 // gives:  *out_library, to be closed by dlclose
 // errors: KILN_DEVICE_ERROR: the library is not there, or has not all of them

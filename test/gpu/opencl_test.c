@@ -123,17 +123,27 @@ static void tensors_of_other_devices_are_refused(void **state) {
   kiln_diag_destroy(diag);
 }
 
+// Else the loader would look for drivers anew for each module, and number the devices of what it finds.
+static void the_driver_stays_when_its_context_is_closed(void **state) {
+  (void)state;
+  assert_true(has_device());
+  void *library = dlopen("libOpenCL.so.1", RTLD_NOW | RTLD_NOLOAD);
+  assert_non_null(library);
+  dlclose(library);
+}
+
 // --- what is released ---
 
 static int (*n_live)(void); // NULL: no one counts
 static void (*fail_creation)(int n);
 
 static void find_counter(void) {
-  void *library = dlopen("libOpenCL.so.1", RTLD_NOW); // stays open: its counts do
+  void *library = dlopen("libOpenCL.so.1", RTLD_NOW);
   void *live = library ? dlsym(library, "shaky_opencl_live") : NULL;
   void *fail = live ? dlsym(library, "shaky_opencl_fail") : NULL;
   memcpy(&n_live, &live, sizeof n_live);
   memcpy(&fail_creation, &fail, sizeof fail_creation);
+  if (library && !live) dlclose(library); // one that counts stays open, as its counts do
 }
 
 static int nothing_is_left(void **state) {
@@ -194,6 +204,7 @@ static void what_fails_halfway_releases_what_it_created(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(the_driver_stays_when_its_context_is_closed),
       cmocka_unit_test_teardown(runs_give_the_results, nothing_is_left),
       cmocka_unit_test_teardown(sessions_share_a_module, nothing_is_left),
       cmocka_unit_test_teardown(what_cannot_be_had_gives_a_message, nothing_is_left),
