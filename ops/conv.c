@@ -13,7 +13,7 @@ static kiln_status lower_conv(kiln_lower *lw) {
   kiln_byte_product bytes;
   int64_t channels = 0;
   KILN_TRY(kiln_lower_extent(lw, weights, 1, &channels));
-  if (kiln_bytes_convolve(x, channels, group) && kiln_bytes_find(x, weights, 0, &bytes)) {
+  if (kiln_bytes_convolve(x, channels, group) && kiln_bytes_find(lw, x, weights, 0, &bytes)) {
     KILN_TRY(kiln_bytes_conv(lw, &bytes, group, &w, &y));
     KILN_TRY(kiln_bytes_scale(lw, x, weights, y, 1, &y));
   } else {

@@ -31,7 +31,7 @@ static kiln_status multiply(kiln_lower *lw, bool trans_a, bool trans_b, kiln_ten
   const kiln_tensor *a = lw->inputs[0], *b = lw->inputs[1];
   kiln_byte_product bytes;
   kiln_byte_factors f;
-  if (b->rank != 2 || !kiln_bytes_find(a, b, trans_b ? 0 : 1, &bytes))
+  if (b->rank != 2 || !kiln_bytes_find(lw, a, b, trans_b ? 0 : 1, &bytes))
     return product(lw, a, trans_a, b, trans_b, kiln_accumulator(a->dtype), out);
   KILN_TRY(kiln_bytes_prepare(lw, &bytes, &f));
   KILN_TRY(product(lw, f.x, trans_a, f.weights, trans_b, KILN_I32, out));

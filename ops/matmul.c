@@ -10,7 +10,7 @@ static kiln_status lower_matmul(kiln_lower *lw) {
   const kiln_dtype t = lw->inputs[0]->dtype;
   kiln_tensor *a = lw->inputs[0], *b = lw->inputs[1];
   kiln_byte_product bytes;
-  if (b->rank == 2 && kiln_bytes_find(a, b, 1, &bytes)) {
+  if (b->rank == 2 && kiln_bytes_find(lw, a, b, 1, &bytes)) {
     KILN_TRY(kiln_bytes_matmul(lw, &bytes, &y));
     return kiln_bytes_scale(lw, a, b, y, y->rank - 1, &lw->outputs[0]);
   }

@@ -374,7 +374,7 @@ static kiln_status cache_length(kiln_lower *lw, const kiln_expr *rows, const kil
   const kiln_tensor *past = kiln_lower_in(lw, PAST_KEY), *total = kiln_lower_in(lw, TOTAL);
   const kiln_expr *old = past ? past->shape[2] : kiln_int(cx, 0);
   *out = kiln_lower_tidy(cx, kiln_add(cx, old, rows));
-  if (total->role == KILN_CONST || total->values) {
+  if (total->role == KILN_CONST || kiln_lower_values(lw, total)) {
     const kiln_expr *all = NULL;
     KILN_TRY(kiln_lower_scalar(lw, total, KILN_I64, "total_sequence_length", &all));
     *out = kiln_lower_tidy(cx, kiln_most(cx, old, all));

@@ -167,8 +167,9 @@ static bool meets_input(const pool *p) {
 static kiln_status lower_max_pool(kiln_lower *lw) {
   pool p;
   KILN_TRY(read_pool(lw, &p));
-  const kiln_quantised *q = p.x->quantised;
-  const bool of_codes = lw->n_outputs == 1 && kiln_quantised_keeps_order(p.x) && meets_input(&p);
+  const kiln_quantised *q = kiln_lower_quantised(lw, p.x);
+  const bool of_codes =
+      lw->n_outputs == 1 && kiln_quantised_keeps_order(lw, p.x) && meets_input(&p);
   if (of_codes) p.x = q->codes;
   kiln_tensor *y = is_separable(&p) ? max_by_axes(&p) : max_of_windows(&p);
   if (of_codes) {

@@ -134,7 +134,7 @@ static kiln_status lower_quantize(kiln_lower *lw) {
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, lw->place,
                      "the output must be i8, u8, i16, u16 or a code of fewer bits, got %s",
                      kiln_dtype_text(t));
-  kiln_tensor *known = kiln_quantised_codes(x, lw->inputs[1], zero_point, t);
+  kiln_tensor *known = kiln_quantised_codes(lw, x, lw->inputs[1], zero_point, t);
   if (known && precision == KILN_F32) {
     lw->outputs[0] = known;
     return KILN_OK;

@@ -18,8 +18,9 @@ static kiln_tensor *known(kiln_lower *lw, int rank, int n, const kiln_expr *cons
         kiln_select(cx, kiln_compare(cx, KILN_EXPR_EQ, kiln_stmt_var(cx, s, 0), kiln_int(cx, i)),
                     values[i], s->body);
   kiln_tensor *t = kiln_lower_tensor(lw, s);
-  t->values = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, n);
-  for (int i = 0; i < n; i++) t->values[i] = values[i];
+  const kiln_expr **kept = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, n);
+  for (int i = 0; i < n; i++) kept[i] = values[i];
+  kiln_lower_note_values(lw, t, kept);
   return t;
 }
 

@@ -125,11 +125,12 @@ kiln_status kiln_lower_const_ints(kiln_lower *lw, int i, int *out_n, const int64
   if (!t) return KILN_OK;
   KILN_TRY(want_integers(lw, i, t));
   const int64_t n = kiln_tensor_elems(t);
-  if (n < 0 || n > INT32_MAX || (!t->data && n > 0 && !t->values)) return not_known(lw, i, t);
+  const kiln_expr *const *known = kiln_lower_values(lw, t);
+  if (n < 0 || n > INT32_MAX || (!t->data && n > 0 && !known)) return not_known(lw, i, t);
   int64_t *values = KILN_NEW_ARRAY(&lw->cx->perm, int64_t, n);
   for (int64_t k = 0; k < n; k++)
     if (t->data) values[k] = kiln_element_get_int(t->dtype, t->data, k);
-    else if (!kiln_expr_is_int(t->values[k], &values[k])) return not_known(lw, i, t);
+    else if (!kiln_expr_is_int(known[k], &values[k])) return not_known(lw, i, t);
   *out_n = (int)n;
   *out = values;
   return KILN_OK;
@@ -157,11 +158,11 @@ kiln_status kiln_lower_shape_values(kiln_lower *lw, int i, int *out_n,
   if (!t) return KILN_OK;
   KILN_TRY(want_integers(lw, i, t));
   const int64_t n = kiln_tensor_elems(t);
-  if (n < 0 || n > INT32_MAX || (!t->data && n > 0 && !t->values)) return not_known(lw, i, t);
+  const kiln_expr *const *known = kiln_lower_values(lw, t);
+  if (n < 0 || n > INT32_MAX || (!t->data && n > 0 && !known)) return not_known(lw, i, t);
   const kiln_expr **values = KILN_NEW_ARRAY(&lw->cx->perm, const kiln_expr *, n);
   for (int64_t k = 0; k < n; k++)
-    values[k] =
-        t->data ? kiln_int(lw->cx, kiln_element_get_int(t->dtype, t->data, k)) : t->values[k];
+    values[k] = t->data ? kiln_int(lw->cx, kiln_element_get_int(t->dtype, t->data, k)) : known[k];
   *out_n = (int)n;
   *out = values;
   return KILN_OK;

@@ -367,7 +367,7 @@ static int64_t block_of(const kiln_quantised *q, int64_t k) {
 }
 
 bool kiln_bits_find(kiln_lower *lw, const kiln_tensor *weights, kiln_bit_weights *out) {
-  const kiln_quantised *q = weights->quantised;
+  const kiln_quantised *q = kiln_lower_quantised(lw, weights);
   int64_t shape[KILN_MAX_RANK], shift = 0;
   *out = (kiln_bit_weights){0};
   if (!q || weights->dtype != KILN_F32 || weights->rank != 2 || !is_known(q->codes) ||

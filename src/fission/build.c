@@ -190,7 +190,7 @@ kiln_tensor *kiln_lower_reshape(kiln_lower *lw, kiln_tensor *t, int rank,
   map_axes(&v, n_from, n_to);
   s->body = kiln_tensor_load(lw->cx, t, v.index);
   kiln_tensor *out = kiln_lower_tensor(lw, s);
-  out->values = t->values; // the same elements in the same order
+  kiln_lower_note_values(lw, out, kiln_lower_values(lw, t)); // the same elements in that order
   return out;
 }
 

@@ -74,12 +74,12 @@ kiln_status kiln_lower_dequantised(kiln_lower *lw, const kiln_quantised *from, k
   *out = kiln_lower_tensor(lw, s);
   kiln_quantised *kept = KILN_NEW(&cx->perm, kiln_quantised);
   *kept = *from;
-  (*out)->quantised = kept;
+  kiln_lower_note_quantised(lw, *out, kept);
   return KILN_OK;
 }
 
-bool kiln_quantised_keeps_order(const kiln_tensor *x) {
-  const kiln_quantised *q = x->quantised;
+bool kiln_quantised_keeps_order(const kiln_lower *lw, const kiln_tensor *x) {
+  const kiln_quantised *q = kiln_lower_quantised(lw, x);
   if (!q || x->dtype != KILN_F32 || !kiln_dtype_is_byte(q->codes->dtype) ||
       q->scale->role != KILN_CONST || q->scale->dtype != KILN_F32 ||
       !kiln_tensor_is_scalar(q->scale) || (q->zero && !kiln_tensor_is_scalar(q->zero)))
@@ -96,10 +96,10 @@ static bool is_same(const kiln_tensor *a, const kiln_tensor *b) {
 }
 
 // (code - zero) * scale / scale is off by less than a half, which rounding takes away.
-kiln_tensor *kiln_quantised_codes(const kiln_tensor *x, const kiln_tensor *scale,
-                                  const kiln_tensor *zero, kiln_dtype t) {
-  const kiln_quantised *q = x->quantised;
-  const bool is_made_so = kiln_quantised_keeps_order(x) && q->codes->dtype == t &&
+kiln_tensor *kiln_quantised_codes(const kiln_lower *lw, const kiln_tensor *x,
+                                  const kiln_tensor *scale, const kiln_tensor *zero, kiln_dtype t) {
+  const kiln_quantised *q = kiln_lower_quantised(lw, x);
+  const bool is_made_so = kiln_quantised_keeps_order(lw, x) && q->codes->dtype == t &&
                           kiln_tensor_is_scalar(scale) && is_same(q->scale, scale) &&
                           is_same(q->zero, zero);
   return is_made_so ? q->codes : NULL;
@@ -150,9 +150,9 @@ static bool lies_along(const kiln_quantised *q, int axis) {
          (q->scale->rank == 1 && q->spread.block == 0 && q->spread.axis == axis);
 }
 
-bool kiln_bytes_find(const kiln_tensor *x, const kiln_tensor *weights, int axis,
-                     kiln_byte_product *out) {
-  const kiln_quantised *a = x->quantised, *b = weights->quantised;
+bool kiln_bytes_find(const kiln_lower *lw, const kiln_tensor *x, const kiln_tensor *weights,
+                     int axis, kiln_byte_product *out) {
+  const kiln_quantised *a = kiln_lower_quantised(lw, x), *b = kiln_lower_quantised(lw, weights);
   if (!a || !b || x->dtype != KILN_F32 || !kiln_dtype_is_byte(a->codes->dtype) ||
       !kiln_dtype_is_byte(b->codes->dtype) || !kiln_tensor_is_scalar(a->scale) ||
       !lies_along(b, axis))
@@ -427,9 +427,11 @@ kiln_status kiln_bytes_scale(kiln_lower *lw, const kiln_tensor *x, const kiln_te
   kiln_ctx *cx = lw->cx;
   const kiln_spread how = {.axis = along};
   const kiln_expr *at[KILN_MAX_RANK], *a = NULL, *b = NULL;
+  const kiln_quantised *from_x = kiln_lower_quantised(lw, x),
+                       *from_weights = kiln_lower_quantised(lw, weights);
   kiln_stmt *s = kiln_lower_like(lw, "scaled", sum, KILN_F32, at);
-  KILN_TRY(kiln_lower_parameter(lw, x->quantised->scale, &how, sum, at, KILN_F32, &a));
-  KILN_TRY(kiln_lower_parameter(lw, weights->quantised->scale, &how, sum, at, KILN_F32, &b));
+  KILN_TRY(kiln_lower_parameter(lw, from_x->scale, &how, sum, at, KILN_F32, &a));
+  KILN_TRY(kiln_lower_parameter(lw, from_weights->scale, &how, sum, at, KILN_F32, &b));
   s->body =
       kiln_mul(cx, kiln_cast(cx, KILN_F32, kiln_tensor_load(cx, sum, at)), kiln_mul(cx, a, b));
   *out = kiln_lower_tensor(lw, s);

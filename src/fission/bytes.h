@@ -36,11 +36,11 @@ kiln_status kiln_lower_parameter(kiln_lower *lw, const kiln_tensor *p, const kil
 kiln_status kiln_lower_dequantised(kiln_lower *lw, const kiln_quantised *from, kiln_dtype t,
                                    kiln_tensor **out);
 // Whether |x| was made of bytes by one constant scale, greater than zero, and one zero point: by order, then.
-bool kiln_quantised_keeps_order(const kiln_tensor *x);
+bool kiln_quantised_keeps_order(const kiln_lower *lw, const kiln_tensor *x);
 // The codes of |t| that |x| was made of by just this scale and zero point (NULL: none): what it is quantised to again; NULL if
 // there are none.
-kiln_tensor *kiln_quantised_codes(const kiln_tensor *x, const kiln_tensor *scale,
-                                  const kiln_tensor *zero, kiln_dtype t);
+kiln_tensor *kiln_quantised_codes(const kiln_lower *lw, const kiln_tensor *x,
+                                  const kiln_tensor *scale, const kiln_tensor *zero, kiln_dtype t);
 
 // Data and weights as the operands of a product, a result's element reading weights of one place of |axis|.
 typedef struct kiln_byte_product {
@@ -52,8 +52,8 @@ typedef struct kiln_byte_product {
 // place of the axis; and whether the data have one zero point.
 bool kiln_bytes_fit(const kiln_byte_product *p);
 // The operands that |x| and |weights| were dequantised from, in f32, if these fit.
-bool kiln_bytes_find(const kiln_tensor *x, const kiln_tensor *weights, int axis,
-                     kiln_byte_product *out);
+bool kiln_bytes_find(const kiln_lower *lw, const kiln_tensor *x, const kiln_tensor *weights,
+                     int axis, kiln_byte_product *out);
 
 // Such operands as they are multiplied.
 typedef struct kiln_byte_factors {

@@ -13,13 +13,14 @@ enum { MAX_STEPS = 4096 };
 
 // --- tensors ---
 
-bool kiln_tensor_known(const kiln_tensor *t, int64_t *out) {
+bool kiln_tensor_known(const kiln_lower *lw, const kiln_tensor *t, int64_t *out) {
   if (kiln_tensor_elems(t) != 1 || kiln_dtype_is_float(t->dtype)) return false;
   if (t->role == KILN_CONST && t->data) {
     *out = kiln_element_get_int(t->dtype, t->data, 0);
     return true;
   }
-  return t->values && kiln_expr_is_int(t->values[0], out);
+  const kiln_expr *const *values = kiln_lower_values(lw, t);
+  return values && kiln_expr_is_int(values[0], out);
 }
 
 static kiln_tensor *scalar(kiln_visit *c, const char *name, kiln_dtype t, int64_t value) {
@@ -151,7 +152,7 @@ static kiln_status lower_if(kiln_visit *c) {
   int64_t known = 0;
   KILN_TRY(kiln_lower_want_inputs(lw, 1, 1));
   kiln_tensor *condition = lw->inputs[0];
-  if (kiln_tensor_known(condition, &known)) return lower_branch(c, known != 0, c->out);
+  if (kiln_tensor_known(c->lw, condition, &known)) return lower_branch(c, known != 0, c->out);
   kiln_held *otherwise = KILN_NEW_ARRAY(&lw->cx->perm, kiln_held, lw->n_outputs);
   KILN_TRY(lower_branch_when(c, true, c->out));
   KILN_TRY(lower_branch_when(c, false, otherwise));
@@ -252,7 +253,7 @@ static kiln_status has_next(loop *l, bool *out) {
   int64_t known = 0;
   *out = false;
   if (l->it.n_done >= l->most) return KILN_OK;
-  if (kiln_tensor_known(l->goes_on, &known)) {
+  if (kiln_tensor_known(l->c->lw, l->goes_on, &known)) {
     *out = known != 0;
   } else if (l->it.n_lists > 0) {
     return KILN_FAIL(l->c->lw->cx->diag, KILN_UNSUPPORTED, l->c->lw->place,
@@ -277,7 +278,7 @@ static kiln_status lower_loop(kiln_visit *c) {
                      "without the condition, got %d inputs, %d outputs and %d of the body",
                      lw->n_inputs, lw->n_outputs, body->n_outputs);
   loop l = {.c = c, .it = iteration_make(c, body, n_states, n_lists, MAX_STEPS), .most = INT64_MAX};
-  if (lw->inputs[0] && !kiln_tensor_known(lw->inputs[0], &l.most))
+  if (lw->inputs[0] && !kiln_tensor_known(lw, lw->inputs[0], &l.most))
     return KILN_FAIL(lw->cx->diag, KILN_UNSUPPORTED, lw->place,
                      "input 0 (the number of iterations): must be known when compiling");
   l.goes_on = lw->inputs[1] ? lw->inputs[1] : scalar(c, "goes_on", KILN_BOOL, 1);

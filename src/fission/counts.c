@@ -426,8 +426,6 @@ kiln_status kiln_counts_resolve(kiln_ctx *cx, kiln_program *p, const kiln_counts
   const int n_stmts = p->stmts.n, n_outputs = p->outputs.n;
   if (counts->all.n == 0) return KILN_OK;
   z.shapes = KILN_NEW_ARRAY(&cx->perm, const kiln_expr **, p->tensors.n);
-  for (int i = 0; i < p->tensors.n; i++)
-    p->tensors.data[i]->values = NULL; // they name the variables
   KILN_TRY(resolve_shapes(&z));
   for (int i = 0; i < n_stmts; i++) {
     z.s = p->stmts.data[i];

@@ -314,6 +314,7 @@ static void lower_node(kiln_walk *f, kiln_scope *sc, const kiln_node *n) {
                    .user_ops = f->user_ops,
                    .counts = &f->counts,
                    .checks = &f->checks,
+                   .notes = &f->notes,
                    .when = f->when,
                    .folds = f->folds,
                    .n_inputs = n->n_inputs,

@@ -5,6 +5,7 @@
 
 #include "analysis/interpret.h"
 #include "fission/checks.h"
+#include "fission/notes.h"
 #include "analysis/simplify.h"
 #include "ir/fold.h"
 
@@ -91,15 +92,20 @@ static kiln_status fold_constants(kiln_lower *lw, int n_stmts, int n_tensors) {
   kiln_const *made = KILN_NEW_ARRAY(&lw->cx->scratch, kiln_const, lw->n_outputs);
   KILN_TRY(compute_outputs(lw, n_tensors, made));
   const char **names = KILN_NEW_ARRAY(&lw->cx->scratch, const char *, lw->n_outputs);
-  for (int i = 0; i < lw->n_outputs; i++)
-    if (lw->outputs[i]) names[i] = kiln_symbol_text(lw->cx, lw->outputs[i]->name);
+  const kiln_quantised **from =
+      KILN_NEW_ARRAY(&lw->cx->scratch, const kiln_quantised *, lw->n_outputs);
+  for (int i = 0; i < lw->n_outputs; i++) {
+    if (!lw->outputs[i]) continue;
+    names[i] = kiln_symbol_text(lw->cx, lw->outputs[i]->name);
+    from[i] = kiln_lower_quantised(lw, lw->outputs[i]);
+  }
   lw->prog->stmts.n = n_stmts;
   lw->prog->tensors.n = n_tensors;
+  kiln_notes_cut(lw->notes, n_tensors);
   for (int i = 0; i < lw->n_outputs; i++) {
     if (!made[i].data) continue;
-    const kiln_quantised *quantised = lw->outputs[i]->quantised;
     lw->outputs[i] = kiln_tensor_make_const(lw->cx, lw->prog, names[i], &made[i]);
-    lw->outputs[i]->quantised = quantised;
+    kiln_lower_note_quantised(lw, lw->outputs[i], from[i]);
   }
   return KILN_OK;
 }
@@ -108,6 +114,7 @@ static kiln_status fold_constants(kiln_lower *lw, int n_stmts, int n_tensors) {
 
 typedef struct symbolic {
   kiln_ctx *cx;
+  const kiln_lower *lw;
   const kiln_program *p;
   const kiln_stmt *s;
   const int64_t *at; // [n_space + n_reduce], where the statement is evaluated
@@ -134,7 +141,8 @@ static const kiln_expr *resolve_load(const symbolic *y, const kiln_expr *e) {
     linear = linear * extent + at;
   }
   if (t->role == KILN_CONST && t->data) return number_of(y->cx, t->dtype, t->data, linear);
-  return t->values ? t->values[linear] : NULL;
+  const kiln_expr *const *values = kiln_lower_values(y->lw, t);
+  return values ? values[linear] : NULL;
 }
 
 static const kiln_expr *resolve_var(const symbolic *y, const kiln_expr *e) {
@@ -233,12 +241,13 @@ static bool small(const kiln_program *p, const kiln_stmt *s, int64_t *extents) {
 
 static void find_values(kiln_lower *lw, const kiln_stmt *s) {
   kiln_ctx *cx = lw->cx;
-  kiln_tensor *t = lw->prog->tensors.data[s->out];
+  const kiln_tensor *t = lw->prog->tensors.data[s->out];
   const int n_dims = s->n_space + s->n_reduce;
   int64_t *extents = KILN_NEW_ARRAY(&cx->scratch, int64_t, n_dims);
-  if (t->values || !kiln_stmt_is_plain(cx, s) || !small(lw->prog, s, extents)) return;
+  if (kiln_lower_values(lw, t) || !kiln_stmt_is_plain(cx, s) || !small(lw->prog, s, extents))
+    return;
   int64_t *at = KILN_NEW_ARRAY(&cx->scratch, int64_t, n_dims);
-  symbolic y = {.cx = cx, .p = lw->prog, .s = s, .at = at};
+  symbolic y = {.cx = cx, .lw = lw, .p = lw->prog, .s = s, .at = at};
   const int64_t n = kiln_tensor_elems(t);
   const kiln_expr **values = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, n);
   for (int64_t i = 0; i < n; i++) {
@@ -250,18 +259,19 @@ static void find_values(kiln_lower *lw, const kiln_stmt *s) {
     values[i] = evaluate(&y, at, extents);
     if (!values[i]) return;
   }
-  t->values = values;
+  kiln_lower_note_values(lw, t, values);
 }
 
 // Known values that are all numbers are a constant.
 static kiln_tensor *constant_of(kiln_lower *lw, kiln_tensor *t) {
-  if (!t || !t->values || t->role == KILN_CONST) return t;
+  const kiln_expr *const *values = t ? kiln_lower_values(lw, t) : NULL;
+  if (!values || t->role == KILN_CONST) return t;
   int64_t shape[KILN_MAX_RANK], value = 0;
   const int64_t n = kiln_tensor_elems(t);
   if (n < 0 || !kiln_tensor_static_shape(t, shape)) return t;
   void *data = kiln_arena_alloc(&lw->cx->scratch, 8 * (size_t)(n + 1));
   for (int64_t i = 0; i < n; i++) {
-    if (!kiln_expr_is_int(t->values[i], &value)) return t;
+    if (!kiln_expr_is_int(values[i], &value)) return t;
     kiln_element_set_int(t->dtype, data, i, value);
   }
   return kiln_lower_make_const(lw, kiln_symbol_text(lw->cx, t->name), t->dtype, t->rank, shape,

@@ -11,6 +11,8 @@
 #include "ir/graph.h"
 #include "ir/prim.h"
 
+typedef struct kiln_quantised kiln_quantised;
+
 typedef struct kiln_lower {
   kiln_ctx *cx;
   kiln_program *prog;
@@ -21,6 +23,7 @@ typedef struct kiln_lower {
   struct kiln_counts *counts; // of the program: extents that only the run knows (fission/counts.h)
   struct kiln_folds *folds;   // NULL: what is worth folding is decided node by node
   struct kiln_checks *checks; // of indices (fission/checks.h); NULL: none are made
+  struct kiln_notes *notes;   // of tensors (fission/notes.h); NULL: none are taken
   const kiln_expr *when;      // the node is one that the run computes; NULL: always
   int n_inputs;               // as written in the node
   kiln_tensor **inputs;       // NULL is an omitted optional input
@@ -86,7 +89,7 @@ bool kiln_lower_wants(const kiln_lower *lw, int output); // whether the node use
 kiln_status kiln_lower_const_ints(kiln_lower *lw, int i, int *out_n, const int64_t **out);
 kiln_status kiln_lower_const_floats(kiln_lower *lw, int i, int *out_n, const double **out);
 // The same, where elements may be expressions of named dimensions (shapes): constants or
-// tensor->values.
+// kiln_lower_values.
 kiln_status kiln_lower_shape_values(kiln_lower *lw, int i, int *out_n,
                                     const kiln_expr *const **out);
 // The extent of an axis as a constant; UNSUPPORTED with a message when symbolic.
@@ -96,6 +99,17 @@ kiln_status kiln_lower_axis(kiln_lower *lw, int64_t axis, int rank, bool allow_e
 kiln_status kiln_lower_want_inputs(kiln_lower *lw, int min,
                                    int max); // counts, and that the first |min| are present
 kiln_status kiln_lower_want_dtype(kiln_lower *lw, int i, bool (*ok)(kiln_dtype), const char *what);
+
+// What is known of a tensor beside type and shape; NULL: nothing. Who makes it notes that.
+//
+// Its elements, of a small integer tensor, as expressions of named dimensions.
+const kiln_expr *const *kiln_lower_values(const kiln_lower *lw, const kiln_tensor *t);
+void kiln_lower_note_values(const kiln_lower *lw, const kiln_tensor *t,
+                            const kiln_expr *const *values);
+// What it was dequantised from (fission/bytes.h).
+const kiln_quantised *kiln_lower_quantised(const kiln_lower *lw, const kiln_tensor *t);
+void kiln_lower_note_quantised(const kiln_lower *lw, const kiln_tensor *t,
+                               const kiln_quantised *from);
 
 // Building. Statements made here carry the node's name as origin.
 kiln_stmt *kiln_lower_stmt(kiln_lower *lw, const char *name, kiln_dtype t, int n_space,

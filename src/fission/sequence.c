@@ -34,7 +34,7 @@ static kiln_status read_position(kiln_visit *v, int i, int64_t n, int64_t end, i
                                  int64_t *out) {
   kiln_tensor *t = kiln_lower_in(v->lw, i);
   *out = otherwise;
-  if (t && !kiln_tensor_known(t, out))
+  if (t && !kiln_tensor_known(v->lw, t, out))
     return KILN_FAIL(v->w->cx->diag, KILN_UNSUPPORTED, v->lw->place,
                      "input %d (the position): must be known when compiling", i);
   if (*out < 0) *out += n;

@@ -98,8 +98,9 @@ kiln_status kiln_lower_scalar(kiln_lower *lw, const kiln_tensor *x, kiln_dtype t
                               const kiln_expr **out) {
   KILN_TRY(want_one_element(lw, x, what));
   kiln_ctx *cx = lw->cx;
-  if (x->values) {
-    *out = kiln_cast(cx, t, x->values[0]);
+  const kiln_expr *const *values = kiln_lower_values(lw, x);
+  if (values) {
+    *out = kiln_cast(cx, t, values[0]);
   } else if (x->role == KILN_CONST && kiln_dtype_is_float(x->dtype)) {
     *out = kiln_cast(cx, t, kiln_float(cx, x->dtype, kiln_element_get(x->dtype, x->data, 0)));
   } else if (x->role == KILN_CONST) {
@@ -185,7 +186,7 @@ static kiln_status index_of(kiln_lower *lw, const indexing *n, const kiln_expr *
   const kiln_expr *i = NULL;
   if (x->role == KILN_CONST && kiln_tensor_elems(x) == n->step)
     i = kiln_int(cx, kiln_element_get_int(x->dtype, x->data, n->first));
-  else if (x->values && x->rank == 0) i = x->values[0];
+  else if (kiln_lower_values(lw, x) && x->rank == 0) i = kiln_lower_values(lw, x)[0];
   else i = kiln_cast(cx, KILN_I64, kiln_tensor_load(cx, x, n->at));
   if (range.lo < 0)
     i = kiln_select(cx, kiln_compare(cx, KILN_EXPR_LT, i, zero), kiln_add(cx, i, extent), i);

@@ -5,6 +5,7 @@
 
 #include "fission/checks.h"
 #include "fission/counts.h"
+#include "fission/notes.h"
 #include "support/bits.h"
 
 // A list of tensors, of a length that is known when compiling.
@@ -35,6 +36,7 @@ typedef struct kiln_walk {
   int64_t n_body_nodes;    // lowered in bodies so far
   kiln_counts counts;
   kiln_checks checks;
+  kiln_notes notes;
   const kiln_expr *when; // the graph at hand is one that the run computes; NULL: always
   kiln_folds *folds;     // NULL: none
 } kiln_walk;
@@ -72,7 +74,7 @@ kiln_visitor kiln_find_sequence(const kiln_lower *lw, const kiln_held *in);
 // Whether the node is that operator; "" is ONNX's own domain.
 bool kiln_lower_is(const kiln_lower *lw, const char *domain, const char *name);
 // The one element of an integer or bool tensor, where it is known now.
-bool kiln_tensor_known(const kiln_tensor *t, int64_t *out);
+bool kiln_tensor_known(const kiln_lower *lw, const kiln_tensor *t, int64_t *out);
 // |n| tensors of one shape, along a new axis.
 kiln_status kiln_lower_stack(kiln_lower *lw, int n, kiln_tensor *const *parts, int64_t along,
                              kiln_tensor **out);

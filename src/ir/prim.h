@@ -22,8 +22,6 @@
 
 typedef enum kiln_role { KILN_INPUT, KILN_CONST, KILN_TEMP, KILN_OUTPUT } kiln_role;
 
-typedef struct kiln_quantised kiln_quantised; // fission/bytes.h
-
 typedef struct kiln_tensor {
   int id;
   kiln_symbol name;
@@ -35,10 +33,7 @@ typedef struct kiln_tensor {
   size_t bytes;            // CONST: of |data|
   bool
       stays; // TEMP: is computed in every run, though it reads constants alone: these are far smaller
-  const kiln_expr **values; // small integer tensors whose elements are known expressions of named
-                            // dimensions; else NULL
-  const kiln_quantised *quantised; // what a tensor of a graph was dequantised from; NULL: not known
-  int def;                         // the statement that writes it; -1 for INPUT and CONST
+  int def;   // the statement that writes it; -1 for INPUT and CONST
   int8_t order[KILN_MAX_RANK]; // storage: order[0] is the axis stored outermost, order[rank-1] the
                                // contiguous one
   const int64_t *strides; // [rank] in elements, where they are not those of |order|; NULL otherwise

@@ -65,10 +65,6 @@ static void print_tensor(const kiln_ctx *cx, const kiln_tensor *t, kiln_text *ou
     print_ints(out, "order", t->rank, order);
   }
   if (t->strides) print_ints(out, "strides", t->rank, t->strides);
-  if (t->values && kiln_tensor_elems(t) >= 0) {
-    kiln_text_add(out, " values ");
-    kiln_exprs_print(cx, (int)kiln_tensor_elems(t), t->values, NULL, "(", ")", out);
-  }
   if (t->role == KILN_CONST && t->data && t->bytes <= SHOWN_BYTES) {
     kiln_text_add(out, " = 0x");
     for (size_t i = 0; i < t->bytes; i++)
@@ -226,18 +222,6 @@ static kiln_status parse_order(parser *p, kiln_tensor *t) {
   return KILN_OK;
 }
 
-static kiln_status parse_values(parser *p, kiln_tensor *t) {
-  enum { MAX_VALUES = 64 };
-  const kiln_expr *values[MAX_VALUES];
-  int n = 0;
-  KILN_TRY(kiln_cursor_exprs(&p->c, NULL, "(", ")", MAX_VALUES, &n, values));
-  if (n != kiln_tensor_elems(t))
-    return kiln_cursor_fail(&p->c, "as many values as elements before this place");
-  t->values = KILN_NEW_ARRAY(&p->c.cx->perm, const kiln_expr *, n);
-  for (int i = 0; i < n; i++) t->values[i] = values[i];
-  return KILN_OK;
-}
-
 static kiln_status parse_tensor(parser *p, kiln_role role) {
   kiln_cursor *c = &p->c;
   kiln_dtype t = KILN_F32;
@@ -259,7 +243,6 @@ static kiln_status parse_tensor(parser *p, kiln_role role) {
     KILN_TRY(parse_int_list(c, rank, strides));
     x->strides = strides;
   }
-  if (kiln_cursor_accept_word(c, "values")) KILN_TRY(parse_values(p, x));
   return role == KILN_CONST ? parse_data(p, x) : KILN_OK;
 }
 

@@ -168,7 +168,7 @@ static void find_guarded(halving *h) {
 }
 
 static bool becomes_half(const halving *h, const kiln_tensor *t) {
-  if (t->dtype != KILN_F32 || t->values) return false;
+  if (t->dtype != KILN_F32) return false;
   if (kiln_tensor_is_output(h->p, t->id) || t->role == KILN_INPUT) return true;
   if (t->role == KILN_CONST) return t->rank > 1 && t->data;
   if (t->def < 0) return true;

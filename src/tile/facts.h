@@ -30,7 +30,7 @@ kiln_fact kiln_fact_of(const kiln_facts *f, int tensor);
 kiln_fact *kiln_fact_at(kiln_ctx *cx, kiln_facts *io, int tensor);
 // Drops what is known of tensors from |n| on, whose numbers others get.
 void kiln_facts_cut(kiln_facts *io, int n);
-// Notes which constants of |p| are small, by their data, and |panels| by tensor; NULL: there are none.
+// Notes which constants of |p| are small, by their data, and |panels| by tensor; NULL: none.
 void kiln_facts_note_constants(kiln_ctx *cx, const kiln_program *p, const uint32_t *panels,
                                kiln_facts *io);
 // A line for each fact, with the name of the tensor, behind |margin|.

@@ -9,7 +9,7 @@ typedef struct widening {
 } widening;
 
 static bool may_widen(const kiln_tensor *t) {
-  return t->role == KILN_TEMP && t->dtype == KILN_U8 && t->def >= 0 && !t->values;
+  return t->role == KILN_TEMP && t->dtype == KILN_U8 && t->def >= 0;
 }
 
 static kiln_search find_computed(const kiln_expr *e, void *argument) {

@@ -45,7 +45,7 @@ static const char *const programs[] = {
     "  in f32 D(16)\n"
     "  in i64 I(4)\n"
     "  in f32 U(4)\n"
-    "  temp i64 s(2) values (n, n*2)\n"
+    "  temp i64 s(2)\n"
     "  temp f32 Y(16) strides (2)\n"
     "  const f32 c() = 0x0000803f\n"
     "  inputs (U, I, D)\n"

@@ -1,0 +1,21 @@
+// What the walk over a graph knows of tensors beside what the program says: a table by tensor, which
+// goes with the walk.
+#ifndef KILN_FISSION_NOTES_H
+#define KILN_FISSION_NOTES_H
+
+#include "fission/bytes.h"
+
+typedef struct kiln_note {
+  const kiln_expr *const *values;  // of a small integer tensor, as expressions of named dimensions
+  const kiln_quantised *quantised; // what the tensor was dequantised from
+} kiln_note;
+
+typedef struct kiln_notes {
+  kiln_note *data; // by tensor; NULLs, as behind the end: nothing is known
+  int n, cap;
+} kiln_notes;
+
+// Drops the notes of tensors from |n| on, whose numbers others get.
+void kiln_notes_cut(kiln_notes *io, int n);
+
+#endif
