@@ -238,7 +238,7 @@ static kiln_tensor *multiply_tiles(const product *p) {
 
 // --- many rows ---
 
-// The weights (K, N), decoded once a run.
+// The weights (K, N), decoded once a run (kiln_stmt_decodes).
 static kiln_tensor *decode(const product *p) {
   kiln_ctx *cx = p->lw->cx;
   const kiln_expr *const extents[] = {kiln_int(cx, p->k), kiln_int(cx, p->n)};
@@ -254,9 +254,7 @@ static kiln_tensor *decode(const product *p) {
   const kiln_expr *q = number_at(p, at, kiln_mod(cx, v[0], per_unit));
   s->body = kiln_mul(cx, kiln_sub(cx, q, zero_at(p, in_block)), scale_at(p, in_block));
   kiln_stmt_tidy(cx, s);
-  kiln_tensor *w = kiln_lower_tensor(p->lw, s);
-  w->stays = true;
-  return w;
+  return kiln_lower_tensor(p->lw, s);
 }
 
 static product product_of(kiln_lower *lw, const kiln_tensor *a, const kiln_bit_weights *w) {

@@ -221,6 +221,25 @@ bool kiln_stmt_reads_itself(kiln_ctx *cx, const kiln_program *p, const kiln_stmt
   return r.found;
 }
 
+static kiln_search find_integer(const kiln_expr *e, void *argument) {
+  (void)argument;
+  if (!e->has_load || e->kind == KILN_EXPR_BITCAST) return KILN_SEARCH_PAST; // bits of floats
+  return e->kind == KILN_EXPR_LOAD ? KILN_SEARCH_ENDS : KILN_SEARCH_INTO;
+}
+
+static kiln_search find_shifted(const kiln_expr *e, void *argument) {
+  kiln_ctx *cx = argument;
+  if (!e->has_load || e->kind == KILN_EXPR_BITCAST) return KILN_SEARCH_PAST;
+  return e->kind == KILN_EXPR_SHR && kiln_expr_search(cx, e->args[0], find_integer, NULL)
+             ? KILN_SEARCH_ENDS
+             : KILN_SEARCH_INTO;
+}
+
+bool kiln_stmt_decodes(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
+  return kiln_dtype_is_float(p->tensors.data[s->out]->dtype) &&
+         kiln_expr_search(cx, s->body, find_shifted, cx) != NULL;
+}
+
 static const kiln_expr *extreme(kiln_ctx *cx, kiln_dtype t, bool highest) {
   switch (kiln_dtype_kind(t)) {
   case KILN_KIND_FLOAT: return kiln_float(cx, t, highest ? (double)INFINITY : -(double)INFINITY);

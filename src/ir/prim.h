@@ -28,12 +28,10 @@ typedef struct kiln_tensor {
   kiln_dtype dtype;
   kiln_role role;
   int rank;
-  const kiln_expr **shape; // [rank]
-  const void *data;        // CONST: row-major elements at any alignment; else NULL
-  size_t bytes;            // CONST: of |data|
-  bool
-      stays; // TEMP: is computed in every run, though it reads constants alone: these are far smaller
-  int def;   // the statement that writes it; -1 for INPUT and CONST
+  const kiln_expr **shape;     // [rank]
+  const void *data;            // CONST: row-major elements at any alignment; else NULL
+  size_t bytes;                // CONST: of |data|
+  int def;                     // the statement that writes it; -1 for INPUT and CONST
   int8_t order[KILN_MAX_RANK]; // storage: order[0] is the axis stored outermost, order[rank-1] the
                                // contiguous one
   const int64_t *strides; // [rank] in elements, where they are not those of |order|; NULL otherwise
@@ -137,6 +135,9 @@ void kiln_stmt_visit_loads(kiln_ctx *cx, const kiln_program *p, const kiln_stmt 
                            void (*visit)(const kiln_expr *load, void *argument), void *argument);
 // Whether |s| reads the tensor that it writes.
 bool kiln_stmt_reads_itself(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s);
+// Whether |s| makes floats of bits of integers that it loads, as weights of few bits are decoded:
+// what it reads is far smaller than what it writes.
+bool kiln_stmt_decodes(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s);
 const kiln_expr *kiln_combiner_identity(kiln_ctx *cx, kiln_combiner c,
                                         kiln_dtype t); // max of floats: -inf; of ints: the lowest
 // The operator that combines two values of |t|; KILN_N_EXPRS for NONE.

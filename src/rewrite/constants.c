@@ -44,7 +44,7 @@ static bool foldable(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                      const bool *constant) {
   reads r = {p, constant, false, true};
   const kiln_tensor *out = p->tensors.data[s->out];
-  if (out->role != KILN_TEMP || out->stays || steps_of(s) > KILN_MAX_FOLDED_STEPS) return false;
+  if (out->role != KILN_TEMP || steps_of(s) > KILN_MAX_FOLDED_STEPS) return false;
   if (s->body->kind == KILN_EXPR_LOAD && s->combiner == KILN_COMBINE_NONE && !s->guard &&
       !is_reshaping(cx, s))
     return false;
@@ -53,7 +53,7 @@ static bool foldable(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
     if (parts[i]) kiln_expr_visit(cx, parts[i], see_load, &r);
   for (int k = 0; k < p->tensors.data[s->out]->rank; k++)
     kiln_expr_visit(cx, s->index[k], see_load, &r);
-  return r.any && r.all;
+  return r.any && r.all && !kiln_stmt_decodes(cx, p, s); // every run does
 }
 
 static kiln_status fold_one(kiln_ctx *cx, kiln_interpreter *in, kiln_tensor *t) {

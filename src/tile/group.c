@@ -168,7 +168,7 @@ static int find_decoder(const grouping *g, const kiln_stmt *c) {
   for (int i = 0; i < 2; i++) {
     const kiln_expr *load = loads[i];
     const kiln_tensor *t = g->p->tensors.data[load->u.tensor];
-    if (!t->stays || t->def < 0 || t->rank != 2 ||
+    if (t->def < 0 || t->rank != 2 || !kiln_stmt_decodes(g->cx, g->p, g->p->stmts.data[t->def]) ||
         !kiln_expr_uses(load->args[0], c->dims[c->n_space].name) ||
         load->args[0]->kind != KILN_EXPR_VAR || load->args[1]->kind != KILN_EXPR_VAR)
       continue;
@@ -391,7 +391,7 @@ kiln_group_kind kiln_tile_kind_of(kiln_ctx *cx, const kiln_program *p, const kil
   for (int i = 0; i < n; i++)
     if (is_contraction(&g, p->stmts.data[stmts[i]])) kind = KILN_GROUP_CHAIN;
   if (kind == KILN_GROUP_CHAIN && n == 1) kind = KILN_GROUP_CONTRACTION;
-  const bool decodes = n > 1 && p->tensors.data[first->out]->stays;
+  const bool decodes = n > 1 && kiln_stmt_decodes(cx, p, first);
   const kiln_stmt *c = p->stmts.data[stmts[decodes]];
   if (decodes) g.users = kiln_users_make(cx, &cx->scratch, p);
   if (!stored && (!decodes || find_decoder(&g, c) == first->id) &&

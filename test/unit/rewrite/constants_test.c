@@ -51,8 +51,28 @@ static void moves_that_join_axes_are_folded(void **state) {
   }
 }
 
+// E takes floats from bits of fewer integers, which every run does; T bits from floats.
+static void what_decodes_bits_of_constants_stays(void **state) {
+  fixture *f = *state;
+  kiln_program *p = NULL;
+  int n = 0;
+  static const char text[] =
+      "p { in f32 X(8) const i32 W(1) = 0x21436587 const f32 V(8) = ... temp f32 E(8) temp f32 "
+      "T(8) "
+      "out f32 Y(8) E(i0:8) = f32(band(shr(W(i0 / 8), i32(i0 % 8 * 4)), 15i32)) "
+      "T(i0:8) = f32(shr(bitcast_u32(V(i0)), 16u32)) Y(i0:8) = X(i0) * E(i0) + T(i0) }";
+  if (kiln_program_parse(&f->cx, text, &p) != KILN_OK)
+    fail_msg("%s", kiln_diag_message(f->diag, 0));
+  assert_true(kiln_stmt_decodes(&f->cx, p, p->stmts.data[0]));
+  for (int i = 1; i < p->stmts.n; i++) assert_false(kiln_stmt_decodes(&f->cx, p, p->stmts.data[i]));
+  assert_int_equal(kiln_program_fold_constants(&f->cx, p, &n), KILN_OK);
+  assert_int_equal(n, 1);
+  assert_int_equal(p->stmts.n, 2);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {FIXTURE_TEST(folded_statements_go_and_the_others_stay),
-                                     FIXTURE_TEST(moves_that_join_axes_are_folded)};
+                                     FIXTURE_TEST(moves_that_join_axes_are_folded),
+                                     FIXTURE_TEST(what_decodes_bits_of_constants_stays)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
