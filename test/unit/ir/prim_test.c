@@ -208,6 +208,20 @@ static void broken_structures_are_found(void **state) {
   assert_int_equal(kiln_program_verify(cx, p), KILN_INTERNAL);
 }
 
+static void constants_lack_data_where_it_is_said(void **state) {
+  fixture *f = *state;
+  kiln_ctx *cx = &f->cx;
+  kiln_program *p = parsed(cx, programs[1]);
+  kiln_bits *late = kiln_bits_make(&cx->perm, p->tensors.n);
+  p->tensors.data[1]->data = NULL;
+  assert_int_equal(kiln_program_verify(cx, p), KILN_INTERNAL);
+  assert_int_equal(kiln_program_verify_without(cx, p, late), KILN_INTERNAL);
+  kiln_bits_set(late, 1);
+  assert_int_equal(kiln_program_verify_without(cx, p, late), KILN_OK);
+  p->tensors.data[1]->bytes--;
+  assert_int_equal(kiln_program_verify_without(cx, p, late), KILN_INTERNAL);
+}
+
 static const struct {
   const char *text, *message;
 } errors[] = {
@@ -399,6 +413,7 @@ int main(void) {
       FIXTURE_TEST(a_made_statement_is_plain_and_writes_a_new_tensor),
       FIXTURE_TEST(identities_leave_every_value_as_it_is),
       FIXTURE_TEST(breaches_are_named),
+      FIXTURE_TEST(constants_lack_data_where_it_is_said),
       FIXTURE_TEST(broken_structures_are_found),
       FIXTURE_TEST(errors_say_where_and_what),
       FIXTURE_TEST(random_programs_verify_and_read_back_the_same),
