@@ -35,7 +35,7 @@ static kiln_status applies(kiln_ctx *cx, const kiln_build *b, int row, bool *out
   kiln_rewriting r = {.rules = b->model->rules,
                       .without = b->model->without_rules,
                       .with = with_row(cx, &b->with_rules, row, NULL),
-                      .on_gpu = b->machine.kind != KILN_MACHINE_CPU};
+                      .on_gpu = b->machine.target->has_grids};
   KILN_TRY(kiln_rewrite(cx, kiln_program_copy(cx, b->model->prog), &r));
   *out = r.counts[row] > 0;
   return KILN_OK;

@@ -117,34 +117,16 @@ static kiln_status verify_kernels(kiln_ctx *cx, const kiln_build *b) {
   return KILN_OK;
 }
 
-static bool is_gpu(const kiln_build *b) { return b->machine.kind != KILN_MACHINE_CPU; }
-
-bool kiln_target_is_host(const char *target) {
-  return !target || strcmp(target, "cpu") == 0 || strcmp(target, "native") == 0;
-}
-
-static kiln_status machine_of(kiln_ctx *cx, const char *target, kiln_machine *out) {
-  if (kiln_target_is_gpu(target)) return kiln_gpu_find_machine(cx, target, out);
-  const bool is_named = !kiln_target_is_host(target) && strcmp(target, "c") != 0;
-  return is_named ? kiln_machine_named(cx, target, out) : kiln_machine_host(cx, out);
-}
-
 kiln_status kiln_build_find_machine(kiln_ctx *cx, const char *path, const char *target,
                                     const char *dtype, kiln_machine *out) {
   enum { CAPABILITY = 80 };
-  KILN_TRY(machine_of(cx, target, out));
+  KILN_TRY(kiln_target_machine(cx, target, out));
   if (!dtype || strcmp(dtype, "tf32") != 0) return KILN_OK;
   if (out->gpu.capability < CAPABILITY)
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path,
                      "dtype: tf32 is for cuda:sm_%d and later, got %s", CAPABILITY, out->processor);
   out->gpu.rounds_to_tf32 = true;
   return KILN_OK;
-}
-
-bool kiln_target_makes_modules(const char *target) {
-  if (kiln_target_is_host(target)) return true;
-  if (kiln_target_is_gpu(target)) return !kiln_target_is_hip(target);
-  return kiln_machine_is_x86(target) && kiln_cpu_knows("x86_64");
 }
 
 // Other candidates than the cost model's, by what was measured.
@@ -183,7 +165,8 @@ static kiln_status join(kiln_ctx *cx, kiln_build *b) {
 static kiln_status check_target(kiln_ctx *cx, const kiln_model *m) {
   kiln_machine machine;
   if (kiln_target_makes_modules(m->options.target)) return KILN_OK;
-  KILN_TRY(machine_of(cx, m->options.target, &machine)); // a name that is none is told as such
+  KILN_TRY(
+      kiln_target_machine(cx, m->options.target, &machine)); // a name that is none is told as such
   return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, m->path,
                    "target: a module must be for this machine, another processor of x86-64 or a "
                    "GPU of CUDA or OpenCL, got \"%s\": ask for its code with --emit or --dump, "
@@ -211,8 +194,16 @@ kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b) {
   return KILN_OK;
 }
 
-// The plan of a GPU says how its code is launched.
-static kiln_status emit_gpu_plan(kiln_ctx *cx, kiln_build *b) {
+static bool dumps_code(const kiln_build *b) {
+  const kiln_target *t = b->machine.target;
+  bool any = false;
+  for (size_t i = 0; i < KILN_LEN(t->code_levels) && t->code_levels[i]; i++)
+    any |= kiln_model_dumps(b->model, t->code_levels[i]);
+  return any;
+}
+
+// The plan says how images are launched.
+static kiln_status emit_image_plan(kiln_ctx *cx, kiln_build *b) {
   KILN_TRY(kiln_build_code(cx, b));
   KILN_TRY(kiln_layout_make(cx, b));
   dump_plan(cx, b);
@@ -226,17 +217,15 @@ static kiln_status emit(kiln_ctx *cx, void *argument) {
   m->times.n = m->n_load_times;
   KILN_TRY(kiln_build_kernels(cx, b));
   KILN_TRY(join(cx, b));
-  if (kiln_model_dumps(m, "plan") && kiln_target_is_hip(m->options.target))
-    return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, m->path, "plan: there are no modules of HIP");
+  if (kiln_model_dumps(m, "plan") && !b->machine.target->has_runtime)
+    return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, m->path, "plan: there are no modules of %s",
+                     b->machine.target->title);
   if (kiln_model_dumps(m, "plan")) {
-    if (is_gpu(b)) return emit_gpu_plan(cx, b);
+    if (b->machine.target->has_images) return emit_image_plan(cx, b);
     KILN_TRY(kiln_layout_make(cx, b));
     dump_plan(cx, b);
   }
-  const bool wants_code = is_gpu(b) ? kiln_model_dumps(m, "cuda") || kiln_model_dumps(m, "hip") ||
-                                          kiln_model_dumps(m, "opencl")
-                                    : kiln_model_dumps(m, "llvm") || kiln_model_dumps(m, "asm");
-  return wants_code ? kiln_build_code(cx, b) : KILN_OK;
+  return dumps_code(b) ? kiln_build_code(cx, b) : KILN_OK;
 }
 
 kiln_status kiln_model_emit(kiln_model *model, kiln_diag *diag) {
@@ -250,7 +239,7 @@ kiln_status kiln_model_emit(kiln_model *model, kiln_diag *diag) {
 // Code for a processor that was named may need what this one has not.
 static kiln_status check_runs_here(kiln_ctx *cx, const kiln_build *b) {
   int n = 0;
-  if (kiln_target_is_host(b->model->options.target)) return KILN_OK;
+  if (b->machine.is_here) return KILN_OK;
   const char *const *needs = kiln_cpu_needs(cx, &b->machine, b->n_objects, b->objects, &n);
   return kiln_cpu_check((uint32_t)n, needs, b->model->path, cx->diag);
 }
@@ -258,7 +247,7 @@ static kiln_status check_runs_here(kiln_ctx *cx, const kiln_build *b) {
 kiln_status kiln_build_jit(kiln_ctx *cx, kiln_build *b, kiln_kernel_fn **out_functions) {
   const double start = kiln_now_ms();
   *out_functions = NULL;
-  if (is_gpu(b)) return KILN_OK;
+  if (b->machine.target->has_images) return KILN_OK;
   KILN_TRY(check_runs_here(cx, b));
   KILN_TRY(kiln_jit_create(cx, &b->machine, b->n_objects, b->objects, &b->jit));
   *out_functions = KILN_NEW_ARRAY(&cx->perm, kiln_kernel_fn, b->plan.n_functions);
@@ -397,8 +386,9 @@ static kiln_status compile_there(kiln_ctx *cx, void *argument) {
   KILN_TRY(kiln_output_open(&c->out, c->out_path, cx->diag));
   KILN_TRY(kiln_build_run(cx, b));
   double start = kiln_now_ms();
-  KILN_TRY(is_gpu(b) ? kiln_output_code(&c->out, b->code, b->plan.code_bytes, cx->diag)
-                     : kiln_output_link(&c->out, b->n_objects, b->objects, cx->diag));
+  KILN_TRY(b->machine.target->has_images
+               ? kiln_output_code(&c->out, b->code, b->plan.code_bytes, cx->diag)
+               : kiln_output_link(&c->out, b->n_objects, b->objects, cx->diag));
   kiln_model_time(b->model, "link", start);
   start = kiln_now_ms();
   KILN_TRY(kiln_output_weights(&c->out, b->plan.weights_bytes, cx->diag));

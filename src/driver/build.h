@@ -109,21 +109,11 @@ kiln_status kiln_build_code(kiln_ctx *cx, kiln_build *b);
 // The same for a GPU, whose code is joined as the plan's images. (gpu_code.c)
 kiln_status kiln_build_gpu_code(kiln_ctx *cx, kiln_build *b);
 kiln_plan_map kiln_gpu_plan_map(const kiln_gpu_map *m); // as a plan has it
-bool kiln_target_is_gpu(const char *target); // "cuda", "cuda:ARCH", "hip:ARCH" or "opencl"
-bool kiln_target_is_hip(const char *target); // "hip:ARCH", whose code is only written
-// This machine: NULL, "cpu" or "native".
-bool kiln_target_is_host(const char *target);
-bool kiln_target_makes_modules(
-    const char *target); // this machine's processor, or a GPU that can run them
 // The machine to compile for, by the options of those names.
 //
-// errors: KILN_BAD_INPUT: there is no such target; as kiln_gpu_find_machine
+// errors: as kiln_target_machine
 kiln_status kiln_build_find_machine(kiln_ctx *cx, const char *path, const char *target,
                                     const char *dtype, kiln_machine *out);
-// Whether kernels of |b| can be measured in runs of its model: for a processor or a GPU, and not for the simulator.
-bool kiln_build_may_run(const kiln_build *b);
-// errors: KILN_BAD_INPUT: there is no such GPU; KILN_DEVICE_ERROR: "cuda", and there is none here
-kiln_status kiln_gpu_find_machine(kiln_ctx *cx, const char *target, kiln_machine *out);
 // Runs one launch of a module for a GPU on device 0: args[i], of bytes[i], are copied there, and back.
 enum { KILN_GPU_TRY_ARGS = 256 };
 kiln_status kiln_gpu_try_launch(kiln_module *m, uint32_t launch, const uint64_t *bytes,

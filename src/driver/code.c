@@ -113,7 +113,7 @@ static kiln_status make_objects(kiln_ctx *cx, kiln_build *b, kiln_cpu_options *o
 }
 
 kiln_status kiln_build_code(kiln_ctx *cx, kiln_build *b) {
-  if (b->machine.kind != KILN_MACHINE_CPU) return kiln_build_gpu_code(cx, b);
+  if (b->machine.target->has_images) return kiln_build_gpu_code(cx, b);
   const double start = kiln_now_ms();
   kiln_text llvm, assembly;
   kiln_text_init(&llvm, &cx->perm);

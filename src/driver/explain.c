@@ -77,7 +77,8 @@ const char *kiln_explain_level(const kiln_build *b, const kiln_kernel *k, int t)
   return level_of_bytes(b, (double)kiln_buffer_elems(at) * kiln_dtype_bytes(at->dtype));
 }
 
-static bool is_cpu(const explaining *x) { return x->b->machine.kind == KILN_MACHINE_CPU; }
+// Whether iterations run one after the other on a core: loops say then what its caches still hold.
+static bool runs_in_order(const explaining *x) { return !x->b->machine.target->has_grids; }
 
 static const char *readers_text(const explaining *x, const kiln_program *p, int tensor) {
   kiln_text t;
@@ -225,7 +226,7 @@ static kiln_tile_cost loops_cost(const explaining *x, const kiln_kernel *k,
   kiln_tile_cost by_loops = taken->cost;
   kiln_diag *outer = x->cx->diag;
   x->cx->diag = NULL;
-  const kiln_status st = x->b->machine.device && is_cpu(x)
+  const kiln_status st = x->b->machine.device && runs_in_order(x)
                              ? kiln_tile_flows(x->cx, &x->b->machine, x->b->model->options.threads,
                                                k->loops, &by_loops)
                              : KILN_BAD_INPUT;
@@ -282,7 +283,7 @@ static void add_traffic(const explaining *x, const kiln_kernel *k, kiln_explaine
   kiln_reuse_flow flows[KILN_SIM_CACHES];
   kiln_diag *outer = x->cx->diag;
   if (k->offer) return; // the library's matter
-  if (!is_cpu(x)) {
+  if (!runs_in_order(x)) {
     add_least_traffic(x, k, out);
     add_read_of_levels(x, k, out);
     return;

@@ -1,5 +1,5 @@
-// Kernels to code of a GPU: sources, and cubins of them where it is CUDA; what the cache has is not
-// compiled again.
+// Kernels to code of a GPU: sources, and images of them where the target has a compiler. What the
+// cache has is not compiled again.
 #include "driver/build.h"
 #include "driver/cache.h"
 #include "runtime/pool.h"
@@ -8,49 +8,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-bool kiln_target_is_gpu(const char *target) {
-  return target && (strcmp(target, "opencl") == 0 || strcmp(target, "cuda") == 0 ||
-                    strncmp(target, "cuda:", 5) == 0 || kiln_target_is_hip(target));
-}
-
-bool kiln_target_is_hip(const char *target) { return target && strncmp(target, "hip:", 4) == 0; }
-
-bool kiln_build_may_run(const kiln_build *b) {
-  const char *target = b->model->options.target;
-  return b->machine.kind == KILN_MACHINE_CPU ||
-         (kiln_target_is_gpu(target) && !kiln_target_is_hip(target));
-}
-
-// --- the machine ---
-
-// Without a message where there is none of that name.
-static bool is_named(kiln_ctx *cx, const char *name, kiln_machine *out) {
-  kiln_diag *diag = cx->diag;
-  cx->diag = NULL;
-  const bool found = kiln_gpu_machine_named(cx, name, out) == KILN_OK;
-  cx->diag = diag;
-  return found;
-}
-
-// The GPU of this machine: its architecture with all that it has, or the newest older one of its
-// generation that there is.
-static kiln_status find_own(kiln_ctx *cx, kiln_machine *out) {
-  char arch[16];
-  KILN_TRY(kiln_gpu_arch(KILN_PLAN_CUDA, 0, cx->diag, arch));
-  const int own = atoi(arch + strlen("sm_"));
-  for (int number = own; number >= own / 10 * 10; number--) {
-    const char *name = kiln_arena_printf(&cx->scratch, "cuda:sm_%d", number);
-    if (number == own && is_named(cx, kiln_arena_printf(&cx->scratch, "%sa", name), out))
-      return KILN_OK;
-    if (is_named(cx, name, out)) return KILN_OK;
-  }
-  return kiln_gpu_machine_named(cx, kiln_arena_printf(&cx->scratch, "cuda:%s", arch), out);
-}
-
-kiln_status kiln_gpu_find_machine(kiln_ctx *cx, const char *target, kiln_machine *out) {
-  return strcmp(target, "cuda") == 0 ? find_own(cx, out) : kiln_gpu_machine_named(cx, target, out);
-}
 
 // --- sources ---
 
@@ -86,11 +43,7 @@ static kiln_status emit_one(kiln_ctx *cx, kiln_build *b, int i, const char **out
   return KILN_OK;
 }
 
-static const char *level_of(const kiln_build *b) {
-  return b->machine.kind == KILN_MACHINE_CUDA  ? "cuda"
-         : b->machine.kind == KILN_MACHINE_HIP ? "hip"
-                                               : "opencl";
-}
+static const char *level_of(const kiln_build *b) { return b->machine.target->code_levels[0]; }
 
 static bool dumps_sources(const kiln_build *b) { return kiln_model_dumps(b->model, level_of(b)); }
 
@@ -247,8 +200,8 @@ static kiln_status compile_missing(coding *c) {
     names[i] = c->b->symbols[c->missing[i]];
   }
   const double start = kiln_now_ms();
-  KILN_TRY(
-      kiln_cuda_compile(c->cx, &c->b->machine, c->n, sources, names, kiln_cpu_cores(), objects));
+  KILN_TRY(c->b->machine.target->compiler->compile(c->cx, &c->b->machine, c->n, sources, names,
+                                                   kiln_cpu_cores(), objects));
   kiln_model_time(c->b->model, "code", start);
   for (int i = 0; i < c->n; i++) {
     c->b->objects[c->missing[i]] = objects[i];
@@ -259,11 +212,11 @@ static kiln_status compile_missing(coding *c) {
 
 static void close_cache(void *cache) { kiln_cache_close(cache); }
 
-static kiln_status make_cubins(kiln_ctx *cx, kiln_build *b, const char **sources) {
+static kiln_status make_images(kiln_ctx *cx, kiln_build *b, const char **sources) {
   const int n = b->kernels.kernels.n;
   coding c = {.cx = cx, .b = b, .sources = sources};
   int version = 0;
-  KILN_TRY(kiln_cuda_version(cx, &version));
+  KILN_TRY(b->machine.target->compiler->version(cx, &version));
   c.keys = KILN_NEW_ARRAY(&cx->perm, kiln_cache_key, n);
   c.missing = KILN_NEW_ARRAY(&cx->perm, int, n);
   if (b->model->options.cache && !dumps_sources(b)) // which come with emission only
@@ -321,8 +274,8 @@ kiln_status kiln_build_gpu_code(kiln_ctx *cx, kiln_build *b) {
   b->objects = calloc((size_t)n + 1, sizeof *b->objects);
   if (!b->objects) return no_memory(cx, b);
   b->n_objects = n;
-  KILN_TRY(b->machine.kind == KILN_MACHINE_CUDA ? make_cubins(cx, b, sources)
-                                                : keep_sources(cx, b, sources));
+  KILN_TRY(b->machine.target->compiler ? make_images(cx, b, sources)
+                                       : keep_sources(cx, b, sources));
   return join(cx, b);
 }
 

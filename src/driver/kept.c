@@ -75,13 +75,13 @@ static bool add_machine(kiln_ctx *cx, const kiln_kept *k, kiln_digest *d) {
   cx->diag = NULL;
   bool found = kiln_build_find_machine(cx, k->path, k->options->target, k->options->dtype,
                                        &machine) == KILN_OK;
-  if (found && machine.kind == KILN_MACHINE_CUDA)
-    found = kiln_cuda_version(cx, &version) == KILN_OK;
+  if (found && machine.target->compiler)
+    found = machine.target->compiler->version(cx, &version) == KILN_OK;
   cx->diag = diag;
   if (!found) return false;
   kiln_recall_add_machine(d, &machine);
-  kiln_digest_add_int(d, machine.kind);
-  kiln_digest_add_text(d, machine.kind == KILN_MACHINE_CPU ? NULL : machine.gpu.arch);
+  kiln_digest_add_text(d, machine.target->name);
+  kiln_digest_add_text(d, machine.gpu.arch);
   kiln_digest_add_int(d, version);
   return true;
 }

@@ -14,7 +14,7 @@ enum { MAX_TRIALS = 8 };
 kiln_status kiln_known_open(kiln_ctx *cx, kiln_build *b) {
   const kiln_compile_options *o = &b->model->options;
   kiln_results_key all;
-  if (!o->orchestrate || !kiln_build_may_run(b)) return KILN_OK;
+  if (!o->orchestrate || !b->machine.target->has_runtime) return KILN_OK;
   if (o->tuned || o->cache) KILN_TRY(kiln_results_open(o->tuned, cx->diag, &b->results));
   kiln_tuner_key(cx, b, NULL, &all);
   const int64_t stamp = kiln_results_stamp(b->results, &all);

@@ -40,12 +40,11 @@ typedef struct layout {
   KILN_VEC(patch) copy_patches;
 } layout;
 
-static bool is_gpu(const layout *y) { return y->b->machine.kind != KILN_MACHINE_CPU; }
+static const kiln_target *target_of(const layout *y) { return y->b->machine.target; }
 
-// What is placed behind as many bytes begins with a line of the caches, or, on a GPU, with two of the L2's: boxes ask for
-// rows of 128 bytes, which else lie in two lines each.
+// What is placed behind as many bytes begins at a multiple of what the target wants.
 static uint64_t placed_bytes(const layout *y, uint64_t bytes) {
-  const uint64_t align = is_gpu(y) ? 256 : KILN_PLAN_ALIGN;
+  const uint64_t align = (uint64_t)target_of(y)->place_bytes;
   return (bytes + align - 1) / align * align;
 }
 
@@ -65,8 +64,8 @@ int64_t kiln_nest_extent(const kiln_loops *l, int j) {
 
 int kiln_build_functions(kiln_ctx *cx, const kiln_build *b, int kernel) {
   const kiln_loops *l = b->kernels.kernels.data[kernel]->loops;
-  return b->machine.kind == KILN_MACHINE_CPU ? kiln_kernel_nests(l)
-                                             : kiln_gpu_launches(cx, &b->machine, l);
+  const kiln_target *t = b->machine.target;
+  return t->launches ? t->launches(cx, &b->machine, l) : kiln_kernel_nests(l);
 }
 
 static kiln_status broken(layout *y, const char *place, const char *what) {
@@ -189,8 +188,8 @@ static bool begins(const kiln_weight *w, const kiln_weight *v) {
 }
 
 static bool can_borrow(const layout *y, const kiln_weight *w) {
-  return y->b->may_borrow && !is_gpu(y) && !w->is_default && !w->pack && !w->late &&
-         w->bytes >= BORROW_BYTES &&
+  return y->b->may_borrow && !target_of(y)->has_own_memory && !w->is_default && !w->pack &&
+         !w->late && w->bytes >= BORROW_BYTES &&
          (uintptr_t)w->tensor->data % (uintptr_t)kiln_dtype_bytes(w->tensor->dtype) == 0;
 }
 
@@ -319,8 +318,11 @@ static kiln_status tensor_arg(layout *y, int launch, const kiln_argument *argume
   }
   case HOME_NONE: break;
   }
-  if (is_gpu(y) && offset % KILN_GPU_ALIGN != 0) // its code moves so much at once
-    return broken(y, name, "a part of another tensor must begin at a multiple of 16 bytes");
+  if (offset % (uint64_t)target_of(y)->param_align_bytes != 0)
+    return broken(y, name,
+                  kiln_arena_printf(&y->cx->perm,
+                                    "a part of another tensor must begin at a multiple of %d bytes",
+                                    target_of(y)->param_align_bytes));
   return KILN_OK;
 }
 
@@ -388,7 +390,8 @@ static void add_nests(layout *y, const kiln_kernel *k, double flops, double byte
   for (int j = 0; j < n; j++) {
     kiln_plan_nest nest = {
         .function = (uint32_t)(y->b->first_function[k->id] + j), .threads = 1, .extent = 1};
-    if (is_gpu(y)) set_grid(y, &y->b->gpu_launches[k->id][j], y->b->gpu_images[k->id], &nest);
+    if (target_of(y)->has_grids)
+      set_grid(y, &y->b->gpu_launches[k->id][j], y->b->gpu_images[k->id], &nest);
     else {
       nest.threads = worth_threads(flops, bytes);
       nest.extent = kiln_nest_extent(k->loops, j);
@@ -403,7 +406,8 @@ static uint32_t find_call(layout *y, const kiln_kernel *k, double bytes) {
   if (!o) return 0;
   for (int i = 0; i < y->calls.n; i++)
     if (y->calls.data[i].text == o->call) return (uint32_t)i + 1;
-  const kiln_plan_call call = {o->backend, o->call, is_gpu(y) ? 1 : worth_threads(k->flops, bytes)};
+  const kiln_plan_call call = {o->backend, o->call,
+                               target_of(y)->has_grids ? 1 : worth_threads(k->flops, bytes)};
   KILN_VEC_PUSH(&y->cx->perm, &y->calls, call);
   return (uint32_t)y->calls.n;
 }
@@ -542,7 +546,7 @@ static void place_defaults(layout *y) {
 static void make_features(layout *y) {
   kiln_plan *p = &y->b->plan;
   int n = 0;
-  if (is_gpu(y)) return;
+  if (target_of(y)->has_images) return; // their driver says what it takes
   const char *const *needs =
       kiln_cpu_needs(y->cx, &y->b->machine, y->b->n_objects, y->b->objects, &n);
   p->features = KILN_NEW_ARRAY(&y->cx->perm, const char *, n + 1);
@@ -553,16 +557,10 @@ static void make_features(layout *y) {
 
 static void make_target(layout *y) {
   kiln_plan *p = &y->b->plan;
-  switch (y->b->machine.kind) {
-  case KILN_MACHINE_CPU: p->kind = KILN_PLAN_CPU; break;
-  case KILN_MACHINE_CUDA: p->kind = KILN_PLAN_CUDA; break;
-  case KILN_MACHINE_HIP: break; // of which there are no modules
-  case KILN_MACHINE_OPENCL: p->kind = KILN_PLAN_OPENCL; break;
-  }
+  if (target_of(y)->has_runtime) p->kind = target_of(y)->runtime;
   p->arch = y->b->machine.gpu.arch;
   p->compiler = KILN_VERSION;
-  p->processor =
-      y->b->machine.kind == KILN_MACHINE_CPU ? y->b->machine.cpu : y->b->machine.processor;
+  p->processor = y->b->machine.cpu;
   p->threads = (uint32_t)y->b->model->options.threads;
   p->n_indices = (uint32_t)y->indices.n;
   p->indices = y->indices.data;

@@ -7,6 +7,7 @@
 #include "fission/checks.h"
 #include "rewrite/rules.h"
 #include "support/printable.h"
+#include "target/target.h"
 #include "onnx/report.h"
 #include "tc/bind.h"
 #include "runtime/types.h"
@@ -17,9 +18,9 @@
 #include <sys/stat.h>
 #include <time.h>
 
+// Those of code are its target's.
 static const char *const levels[] = {"graph",         "prim", "loop", "schedule",
-                                     "orchestration", "plan", "c",    "llvm",
-                                     "asm",           "cuda", "hip",  "opencl"};
+                                     "orchestration", "plan", "c"};
 
 void kiln_core_release(void *object) {
   kiln_core *core = object;
@@ -84,13 +85,23 @@ typedef struct loading {
   const kiln_compile_options *options;
 } loading;
 
+static bool is_text(const char *text, const char *at, size_t n) {
+  return text && strlen(text) == n && strncmp(text, at, n) == 0;
+}
+
+static bool is_level(const char *at, size_t n) {
+  bool known = false;
+  for (size_t i = 0; i < KILN_LEN(levels); i++) known |= is_text(levels[i], at, n);
+  for (int t = 0; kiln_targets[t]; t++)
+    for (size_t i = 0; i < KILN_LEN(kiln_targets[t]->code_levels); i++)
+      known |= is_text(kiln_targets[t]->code_levels[i], at, n);
+  return known;
+}
+
 static kiln_status check_dump(const kiln_compile_options *o, kiln_diag *diag) {
   for (const char *at = o->dump; at && *at; at += *at == ',') {
     const size_t n = strcspn(at, ",");
-    bool known = false;
-    for (size_t i = 0; i < KILN_LEN(levels); i++)
-      known = known || (strlen(levels[i]) == n && strncmp(levels[i], at, n) == 0);
-    if (!known)
+    if (!is_level(at, n))
       return KILN_FAIL(diag, KILN_BAD_INPUT, "dump",
                        "level: must be graph, prim, loop, schedule, plan, c, llvm, asm, cuda, hip "
                        "or opencl, got '%.*s'",

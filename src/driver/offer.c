@@ -247,10 +247,7 @@ static kiln_status offer_by(kiln_ctx *cx, kiln_build *b, const kiln_backend *bac
 
 // Whether modules of |b| may call kernels of |backend|.
 static bool is_for(const kiln_build *b, const kiln_backend *backend) {
-  const char *target = b->model->options.target;
-  if (backend->place == KILN_BACKEND_CUDA)
-    return b->machine.kind == KILN_MACHINE_CUDA && kiln_target_is_gpu(target);
-  return kiln_target_is_host(target);
+  return b->machine.target->libraries >> backend->place & 1;
 }
 
 kiln_status kiln_build_offer(kiln_ctx *cx, kiln_build *b) {

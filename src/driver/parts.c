@@ -175,7 +175,7 @@ static kiln_status link_all(kiln_ctx *cx, compiling *c) {
 
 static kiln_status compile_parts(kiln_ctx *cx, void *argument) {
   compiling *c = argument;
-  if (kiln_target_is_gpu(c->model->options.target))
+  if (!kiln_target_find(c->model->options.target)->has_ranges)
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, c->model->path,
                      "dimension %s: must have one value for a GPU, got a range",
                      c->model->ranges->dims[0].name);

@@ -23,7 +23,7 @@ typedef struct referring {
 kiln_freedoms kiln_model_freedoms(const kiln_model *m) {
   const char *dtype = m->options.dtype;
   kiln_freedoms may = {.narrow_products = dtype && strcmp(dtype, "tf32") == 0};
-  if (!m->options.no_winograd && !kiln_target_is_gpu(m->options.target))
+  if (!m->options.no_winograd && !kiln_target_find(m->options.target)->has_explicit_scopes)
     may.transforms = kiln_winograd_transforms();
   may.transforms.nodes = m->transformed;
   may.transforms.n_nodes = m->n_transformed;

@@ -158,9 +158,9 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
   b->rewriting = (kiln_rewriting){.rules = b->model->rules,
                                   .without = b->model->without_rules,
                                   .with = b->with_rules,
-                                  .on_gpu = b->machine.kind != KILN_MACHINE_CPU};
+                                  .on_gpu = b->machine.target->has_grids};
   if (asked->orchestrate && asked->tune > 0 && !b->given_orchestration && !b->is_trial &&
-      kiln_build_may_run(b))
+      b->machine.target->has_runtime)
     KILN_TRY(kiln_build_measure_orchestrations(cx, b));
   const bool orchestrates = (asked->orchestrate || asked->orchestration) && !b->is_connected;
   kiln_recall past = {.cx = cx,

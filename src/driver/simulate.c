@@ -142,7 +142,7 @@ static kiln_status run_launch(kiln_ctx *cx, simulation *s, const kiln_launch *l)
   kiln_sim_traffic traffic;
   const kiln_kernel *k = s->build.kernels.kernels.data[l->kernel];
   KILN_TRY(make_args(cx, s, l));
-  const int n_levels = s->build.machine.kind == KILN_MACHINE_CPU ? KILN_SIM_CACHES : 0;
+  const int n_levels = s->build.machine.target->has_grids ? 0 : KILN_SIM_CACHES;
   kiln_sim_caches(&s->build.machine, levels);
   KILN_TRY(kiln_sim_measure(cx, k->loops, s->args, n_levels, levels, &traffic));
   kiln_text_printf(&s->report, "kernel %s: %.0f flops, %.0f bytes at least\n",

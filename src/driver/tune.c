@@ -169,7 +169,7 @@ static void take_best(kiln_tuner *t) {
 // threads share caches.
 static const char *driver_text(kiln_ctx *cx, const kiln_build *b) {
   const kiln_machine *m = &b->machine;
-  if (m->kind != KILN_MACHINE_CPU) return "in runs of a model";
+  if (m->target->has_images) return "in runs of a model";
   return kiln_arena_printf(&cx->perm, "%s %s, %d of %d cores", m->cpu, m->features,
                            (int)b->model->options.threads, m->n_cores);
 }
@@ -184,10 +184,11 @@ void kiln_tuner_key(kiln_ctx *cx, const kiln_build *b, const char *kernel, kiln_
 static kiln_status set_compiler(kiln_tuner *t) {
   int version = 0;
   t->compiler = kiln_compiler_text(&t->cx->perm);
-  if (t->b->machine.kind != KILN_MACHINE_CUDA) return KILN_OK;
-  KILN_TRY(kiln_cuda_version(t->cx, &version));
-  t->compiler = kiln_arena_printf(&t->cx->perm, "%s nvrtc %d.%d %s", t->compiler, version / 1000,
-                                  version % 1000 / 10, t->b->machine.gpu.arch);
+  const kiln_gpu_compiler *c = t->b->machine.target->compiler;
+  if (!c) return KILN_OK;
+  KILN_TRY(c->version(t->cx, &version));
+  t->compiler = kiln_arena_printf(&t->cx->perm, "%s %s %d.%d %s", t->compiler, c->name,
+                                  version / 1000, version % 1000 / 10, t->b->machine.gpu.arch);
   return KILN_OK;
 }
 
@@ -206,12 +207,13 @@ static kiln_status open_results(kiln_tuner *t, bool wants) {
 static kiln_status tune(kiln_tuner *t) {
   KILN_TRY(set_compiler(t));
   KILN_TRY(open_results(t, t->b->model->options.cache));
-  if (t->b->machine.kind == KILN_MACHINE_CPU) {
+  if (t->b->machine.target->has_images) KILN_TRY(kiln_tune_on_gpu(t, find_all_rivals));
+  else {
     t->device = t->b->machine.processor;
     t->driver = driver_text(t->cx, t->b);
     KILN_TRY(find_all_rivals(t));
     if (t->b->model->options.tune > 0) KILN_TRY(kiln_tune_on_cpu(t));
-  } else KILN_TRY(kiln_tune_on_gpu(t, find_all_rivals));
+  }
   take_best(t);
   tell_libraries(t);
   return KILN_OK;

@@ -3,7 +3,7 @@
 // run, those of the next are compiled.
 #include "driver/check.h"
 #include "driver/tuning.h"
-#include "target/gpu/nvrtc.h"
+#include "target/gpu/gpu.h"
 #include "tile/gpu.h"
 #include "tile/search.h"
 #include "tune/worker.h"
@@ -35,7 +35,7 @@ typedef struct turn {
   version *versions; // [1 + n], the first of which is the reference
   const char **sources, **names;
   int *job_of; // [1 + n]: which source of the job; -1: none
-  kiln_cuda_job *job;
+  kiln_gpu_job *job;
 } turn;
 
 typedef struct tuning {
@@ -55,14 +55,19 @@ typedef struct tuning {
   size_t done, all; // candidates
 } tuning;
 
-static void end_turn(turn *u) {
-  kiln_cuda_end(u->job);
+// NULL: the device's driver compiles the sources.
+static const kiln_gpu_compiler *compiler_of(const tuning *g) {
+  return g->t->b->machine.target->compiler;
+}
+
+static void end_turn(const tuning *g, turn *u) {
+  if (u->job) compiler_of(g)->end(u->job);
   u->job = NULL;
 }
 
 static void deinit(void *object) {
   tuning *g = object;
-  for (int i = 0; i < g->n_turns; i++) end_turn(&g->turns[i]);
+  for (int i = 0; i < g->n_turns; i++) end_turn(g, &g->turns[i]);
   kiln_worker_destroy(g->worker);
   g->worker = NULL;
   kiln_kernel_check_deinit(&g->check);
@@ -126,9 +131,9 @@ static kiln_status begin_turn(tuning *g, turn *u) {
     u->sources[n] = v->source;
     u->names[n++] = symbol;
   }
-  if (g->t->b->machine.kind != KILN_MACHINE_CUDA) return KILN_OK;
-  return kiln_cuda_start(g->cx, &g->t->b->machine, n, u->sources, u->names, kiln_cpu_cores(),
-                         &u->job);
+  const kiln_gpu_compiler *c = compiler_of(g);
+  return c ? c->start(g->cx, &g->t->b->machine, n, u->sources, u->names, kiln_cpu_cores(), &u->job)
+           : KILN_OK;
 }
 
 // Waits for the code of version |i|.
@@ -144,10 +149,10 @@ static bool take_code(tuning *g, turn *u, int i, const char **out_refused) {
     g->code = (kiln_object){strdup(v->source), strlen(v->source)};
     return true;
   }
-  while (!kiln_cuda_wait(u->job, u->job_of[i], WAIT_MS))
+  while (!compiler_of(g)->wait(u->job, u->job_of[i], WAIT_MS))
     if (kiln_tuner_is_over(g->t)) return false;
   const char *log = NULL;
-  if (!kiln_cuda_take(u->job, u->job_of[i], &g->code, &log)) *out_refused = log;
+  if (!compiler_of(g)->take(u->job, u->job_of[i], &g->code, &log)) *out_refused = log;
   return true;
 }
 
@@ -283,7 +288,7 @@ static kiln_status measure_turn(tuning *g, turn *u) {
     if (found) KILN_TRY(measure_rival(g, u, i));
   }
   kiln_kernel_check_deinit(&g->check);
-  end_turn(u);
+  end_turn(g, u);
   return KILN_OK;
 }
 
@@ -345,9 +350,8 @@ static uint64_t flush_bytes(const kiln_device *d) {
 
 static kiln_status tune(tuning *g, kiln_status (*find)(kiln_tuner *t)) {
   kiln_tuner *t = g->t;
-  const kiln_worker_options options = {
-      .kind = t->b->machine.kind == KILN_MACHINE_CUDA ? KILN_PLAN_CUDA : KILN_PLAN_OPENCL,
-      .stop = t->b->model->options.stop};
+  const kiln_worker_options options = {.kind = t->b->machine.target->runtime,
+                                       .stop = t->b->model->options.stop};
   KILN_TRY(kiln_worker_create(&options, g->cx->diag, &g->worker));
   const kiln_worker_device *d = kiln_worker_device_of(g->worker);
   KILN_TRY(check_arch(g, d));

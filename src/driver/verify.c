@@ -404,7 +404,7 @@ static kiln_status build(kiln_ctx *cx, verifying *v) {
   if (v->options.simulate) return kiln_build_kernels(cx, b);
   KILN_TRY(kiln_build_run(cx, b));
   KILN_TRY(kiln_build_jit(cx, b, &v->functions));
-  return b->machine.kind == KILN_MACHINE_CPU ? KILN_OK : kiln_build_module(cx, b, NULL, &v->module);
+  return b->machine.target->has_images ? kiln_build_module(cx, b, NULL, &v->module) : KILN_OK;
 }
 
 static kiln_status verify(kiln_ctx *cx, void *argument) {

@@ -21,8 +21,8 @@ static double in_run(const kiln_costing *c, double ns) {
 
 static bool is_product(const kiln_costing *c, const kiln_stmt *s) {
   const kiln_expr *a = NULL, *b = NULL;
-  return c->options->machine->kind == KILN_MACHINE_CPU ? kiln_stmt_is_contraction(s, &a, &b)
-                                                       : kiln_stmt_is_product(s, &a, &b);
+  return c->options->machine->target->has_explicit_scopes ? kiln_stmt_is_product(s, &a, &b)
+                                                          : kiln_stmt_is_contraction(s, &a, &b);
 }
 
 static int count_products(const kiln_costing *c, const kiln_bits *prims) {

@@ -1,8 +1,14 @@
-// What the scheduler and the driver know of a target: the machine as data, and its emitter.
+// Targets, and their machines as data.
+//
+// A target (kiln_target) is a constant row: what holds of all machines of a kind. A machine
+// (kiln_machine) is one of them with its figures. Whoever schedules, compiles or runs for a machine
+// asks for a property of its target, `m->target->has_vectors`; which target it is, nothing outside
+// src/target asks (tools/check_targets.py).
 #ifndef KILN_TARGET_TARGET_H
 #define KILN_TARGET_TARGET_H
 
 #include "ir/loop.h"
+#include "runtime/plan.h"
 #include "target/device.h"
 
 // An instruction is a meaning and a spelling. The meaning is a definition in TC notation that
@@ -45,14 +51,7 @@ typedef struct kiln_instr {
       *loops; // the meaning's update nest, buffers by operand; schedule/instr.h makes it
 } kiln_instr;
 
-typedef enum kiln_machine_kind {
-  KILN_MACHINE_CPU,
-  KILN_MACHINE_CUDA,
-  KILN_MACHINE_HIP, // its code is written, not run
-  KILN_MACHINE_OPENCL
-} kiln_machine_kind;
-
-// What code for a GPU must keep to; all zero of a CPU.
+// What code for a grid of threads must keep to; all zero of a CPU.
 typedef struct kiln_gpu {
   char arch[16];        // "sm_90a", "gfx90a"; "" for OpenCL
   int capability;       // CUDA's compute capability: 90; else 0
@@ -61,12 +60,15 @@ typedef struct kiln_gpu {
   int64_t shared_bytes; // of a block, at most
   int64_t registers;    // of a multiprocessor, 32 bits each; 0: nobody knows
   int max_resident;     // threads of a multiprocessor
+  bool has_wgmma;       // warp groups multiply what a unit of its own copies (TMA): sm_90a
   bool rounds_to_tf32;  // products of f32 may run on tensor cores, operands rounded to tf32
 } kiln_gpu;
 
+typedef struct kiln_target kiln_target;
 typedef struct kiln_machine {
-  kiln_machine_kind kind;
+  const kiln_target *target;
   kiln_gpu gpu;
+  bool is_here;             // the processor that this process runs on
   char triple[64], cpu[64]; // by LLVM's names
   char processor[64];       // as the operating system says it; |cpu| where it does not
   char *features;           // LLVM feature string; owned by the ctx that made the machine
@@ -80,6 +82,76 @@ typedef struct kiln_machine {
   double clock_ghz;                     // as the operating system declares it, else 3
   const kiln_device *device;            // how fast it is; set by both functions below
 } kiln_machine;
+
+struct kiln_target {
+  const char *name, *title; // "hip"; in messages: "HIP"
+
+  // --- its machines
+  // Whether |name|, which the user gave ("cuda:sm_90a"; NULL: none), is meant for this target, be
+  // there such a machine or not.
+  bool (*takes)(const char *name);
+  // errors: KILN_BAD_INPUT: there is no machine of that name; KILN_DEVICE_ERROR: this computer's
+  //         own is meant, and it has none
+  kiln_status (*find)(kiln_ctx *cx, const char *name, kiln_machine *out);
+
+  // --- how kernels run
+  // An instruction computes neighbours along a row: loops become vectors of lanes.
+  bool has_vectors;
+  // A launch is a grid of blocks of threads; else it is loops, the outermost run by a thread pool.
+  bool has_grids;
+  // Loops copy what they read again to memory that they name (shared memory), and may compute it on
+  // the way; else caches keep it by themselves.
+  bool has_explicit_scopes;
+  bool has_ranges;       // one module may serve ranges of dimensions
+  int max_params;        // arguments of a kernel
+  int param_align_bytes; // each begins at a multiple of that; 1: anywhere
+  // The instructions that schedules may name, whether |m| has them or not (is_there). Lives in
+  // |cx|.
+  kiln_instr *(*instrs)(kiln_ctx *cx, const kiln_machine *m, int *out_n);
+  // Whether code can be made of a kernel's loops; NULL: of all.
+  //
+  // errors: KILN_BAD_INPUT: it can't; the message names the loop or the buffer
+  kiln_status (*check)(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel);
+
+  // --- what code is, and what runs it
+  const char *code_levels[3]; // dumps of code as text, NULL behind the last: "llvm", "asm"
+  // Code is images that a device's driver loads; else objects that are linked, and whose functions
+  // are called.
+  bool has_images;
+  // How many functions a kernel becomes; NULL: one for each nest.
+  int (*launches)(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *kernel);
+  // Of sources to images (gpu/gpu.h); NULL: images are sources, which the device's driver compiles.
+  const struct kiln_gpu_compiler *compiler;
+  bool has_runtime; // code can be run, by |runtime|
+  kiln_plan_kind runtime;
+  bool has_own_memory; // the device's: weights and arguments are copied there
+  int place_bytes;     // weights and temporaries begin at multiples of that
+  // Whether modules can be written for the machine of that name; NULL: for none.
+  bool (*makes_modules)(const char *name);
+  // A bit for each kiln_backend_place (backend/backend.h): modules may call its libraries' kernels.
+  unsigned libraries;
+
+  // --- of the GPU emitter's targets (gpu/spelling.h)
+  const struct kiln_c_dialect *dialect;
+  kiln_gpu common;                        // what all its machines have
+  const struct kiln_gpu_figures *figures; // its architectures, [n_figures]
+  int n_figures;
+};
+
+// All targets (targets.def), NULL behind the last.
+extern const kiln_target *const kiln_targets[];
+#define KILN_TARGET(name) extern const kiln_target kiln_target_##name;
+#include "target/targets.def"
+#undef KILN_TARGET
+// The target that |name| is meant for. A name that is no machine's is meant for the last one, which
+// says so when it is looked up.
+const kiln_target *kiln_target_find(const char *name);
+// The machine of that name.
+//
+// errors: as kiln_target.find
+kiln_status kiln_target_machine(kiln_ctx *cx, const char *name, kiln_machine *out);
+// Whether modules can be written for the machine of that name.
+bool kiln_target_makes_modules(const char *name);
 
 // The machine this process runs on (LLVM's host detection and the operating system's cache
 // description).

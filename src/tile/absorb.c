@@ -407,8 +407,8 @@ static bool interpolates_anew(kiln_ctx *cx, const kiln_program *p, const kiln_st
   const int loads = count_loads(cx, p, reader, s->out);
   int source = -1;
   const int terms = count_terms(cx, p, s->body, &source);
-  if (of->machine->kind == KILN_MACHINE_CPU || !d || n_readers > 1 || terms < 2 ||
-      terms > MAX_TERMS || loads > MAX_TERMS || !kiln_stmt_is_map(cx, reader))
+  if (!of->machine->target->has_grids || !d || n_readers > 1 || terms < 2 || terms > MAX_TERMS ||
+      loads > MAX_TERMS || !kiln_stmt_is_map(cx, reader))
     return false;
   const bool is_alone = !may_end_contraction(cx, p, reader, of);
   const double elems = (double)kiln_stmt_domain(s), all = (double)kiln_stmt_domain(reader),
@@ -428,7 +428,7 @@ static bool pays(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const 
   if (!layout && n_readers > 1 && cost > CHEAP) return false; // however long the reader is
   const int loads = count_loads(cx, p, reader, s->out);
   if (count_nodes(cx, s->body) * loads + count_nodes(cx, reader->body) > MAX_NODES) return false;
-  if (of->machine->kind != KILN_MACHINE_CPU && narrows(cx, p, s) &&
+  if (of->machine->target->has_grids && narrows(cx, p, s) &&
       (n_readers > 1 || !may_finish(cx, p, s, reader, of)))
     return false;
   if (quantises(s) && contraction_of(cx, p, s->out, of) && !may_finish(cx, p, s, reader, of))
@@ -437,7 +437,7 @@ static bool pays(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const 
     return layout && !bends_rows(cx, p, s, reader);
   if (layout) return true;
   if (n_readers > 1 && quantises(s)) return false;
-  if (of->machine->kind != KILN_MACHINE_CPU &&
+  if (of->machine->target->has_grids &&
       ((joins_tensors(cx, p, s) && only_moves(cx, reader->body)) ||
        (ends_rows(cx, p, s) && !reads_same_elements(cx, p, reader, s->out))))
     return false;
@@ -643,7 +643,7 @@ static int absorb_all(kiln_ctx *cx, kiln_program *p, const policy *of) {
 // valid
 kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int *io_n) {
   const kiln_mark all = kiln_arena_mark(&cx->scratch);
-  if (m->kind == KILN_MACHINE_CPU) drop_single_reductions(cx, p);
+  if (!m->target->has_grids) drop_single_reductions(cx, p);
   merge_all_sums(cx, p);
   for (int i = 0; i < p->stmts.n; i++) {
     const kiln_ranges r = kiln_stmt_ranges(&cx->scratch, p->stmts.data[i]);

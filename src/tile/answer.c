@@ -1,7 +1,6 @@
 // Answers: a line for each round of settling, one for each part with the number of its kernel, then the scripts and loops with their lengths.
 #include "tile/answer.h"
 #include "schedule/instr.h"
-#include "target/gpu/gpu.h"
 #include "target/target.h"
 
 #include <stdlib.h>
@@ -29,8 +28,7 @@ kiln_loops *kiln_answer_loops(kiln_ctx *cx, const kiln_machine *m, const kiln_an
   kiln_instr_table known = {.cx = cx};
   kiln_loops *l = NULL;
   if (!a->loops[0]) return NULL;
-  known.instrs = m->kind == KILN_MACHINE_CPU ? kiln_cpu_instrs(cx, m, &known.n)
-                                             : kiln_gpu_instrs(cx, m, &known.n);
+  known.instrs = m->target->instrs(cx, m, &known.n);
   kiln_diag *outer = cx->diag;
   cx->diag = NULL; // the script is there
   const bool right =

@@ -24,8 +24,7 @@ enum {
   MAX_BOXES = 64, // that are no parts
   MAX_PHASES = 64,
   MANY_PARTS =
-      16, // of more, a vector of the result asks each for its lanes; these are copied instead
-  GPU_ALIGN = 16 // bytes that GPUs' code moves at once (target/gpu/gpu.h)
+      16 // of more, a vector of the result asks each for its lanes; these are copied instead
 };
 
 typedef struct box {
@@ -581,16 +580,22 @@ static bool cut_phases(assembly *a, pieces *out) {
   return true;
 }
 
-// Of outputs on CPUs only.
-static void assemble(kiln_ctx *cx, kiln_program *p, kiln_facts *facts, kiln_stmt *s, bool is_cpu,
-                     bool copies, pieces *out) {
+// What may be put together in place.
+typedef struct placing {
+  bool outputs;    // of the model, too; else temporaries alone
+  bool phases;     // what chooses by remainders, else lane by lane
+  int align_bytes; // of a part
+} placing;
+
+static void assemble(kiln_ctx *cx, kiln_program *p, kiln_facts *facts, kiln_stmt *s,
+                     const placing *may, bool copies, pieces *out) {
   assembly a = {.cx = cx, .p = p, .facts = facts, .s = s, .t = p->tensors.data[s->out]};
-  if (a.t->role != KILN_TEMP && !is_cpu) return;
+  if (a.t->role != KILN_TEMP && !may->outputs) return;
   if (a.t->rank == 0 || !kiln_stmt_is_map(cx, s)) return;
   if (!kiln_tensor_static_shape(a.t, a.shape) || !has_frame(cx, s)) return;
   kiln_tensor_strides(a.t, a.strides);
-  if ((is_cpu && cut_phases(&a, out)) || !find_parts(&a, copies)) return;
-  if (!are_aligned(&a, is_cpu ? 1 : GPU_ALIGN)) return;
+  if ((may->phases && cut_phases(&a, out)) || !find_parts(&a, copies)) return;
+  if (!are_aligned(&a, may->align_bytes)) return;
   for (int i = 0; i < a.parts.n; i++)
     put_inside(&a, a.parts.data[i].tensor, &a.parts.data[i].where, NULL);
   for (int i = 0; i < a.n_boxes; i++)
@@ -675,15 +680,17 @@ static bool reads_many(kiln_ctx *cx, const kiln_stmt *s) {
 // gives: statements renumbered
 kiln_status kiln_tile_assemble(kiln_ctx *cx, kiln_program *p, kiln_facts *facts,
                                const kiln_machine *m) {
-  const bool is_cpu = m->kind == KILN_MACHINE_CPU;
+  const kiln_target *t = m->target;
+  const placing may = {!t->has_grids, t->has_vectors, t->param_align_bytes};
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const kiln_users users = kiln_users_make(cx, &cx->scratch, p);
   pieces *of = KILN_NEW_ARRAY(&cx->scratch, pieces, p->stmts.n);
   for (int i = p->stmts.n - 1; i >= 0; i--) {
     kiln_stmt *s = p->stmts.data[i];
     if (!s) continue;
-    if (is_cpu && may_wait(cx, p, facts, &users, s)) kiln_fact_at(cx, facts, s->out)->waits = true;
-    else assemble(cx, p, facts, s, is_cpu, is_cpu && reads_many(cx, s), &of[i]);
+    if (!t->has_grids && may_wait(cx, p, facts, &users, s))
+      kiln_fact_at(cx, facts, s->out)->waits = true;
+    else assemble(cx, p, facts, s, &may, t->has_vectors && reads_many(cx, s), &of[i]);
   }
   insert_pieces(cx, p, of);
   kiln_arena_rewind(&cx->scratch, mark);
@@ -692,12 +699,13 @@ kiln_status kiln_tile_assemble(kiln_ctx *cx, kiln_program *p, kiln_facts *facts,
 
 kiln_status kiln_tile_settle(kiln_ctx *cx, kiln_program *p, kiln_facts *facts, int n,
                              const int *stmts) {
+  const placing all = {true, true, 1};
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   pieces *of = KILN_NEW_ARRAY(&cx->scratch, pieces, p->stmts.n);
   for (int i = n - 1; i >= 0; i--) {
     kiln_stmt *s = p->stmts.data[stmts[i]];
     kiln_fact_at(cx, facts, s->out)->waits = false;
-    assemble(cx, p, facts, s, true, true, &of[stmts[i]]); // elsewhere than on CPUs none waits
+    assemble(cx, p, facts, s, &all, true, &of[stmts[i]]); // for grids none waits
   }
   insert_pieces(cx, p, of);
   kiln_arena_rewind(&cx->scratch, mark);

@@ -91,7 +91,7 @@ static double price_apart(connecting *c, const part *one) {
   return whole * (double)(all - filled) / (double)all;
 }
 
-static bool is_on_gpu(const connecting *c) { return c->options->machine->kind != KILN_MACHINE_CPU; }
+static bool has_grids(const connecting *c) { return c->options->machine->target->has_grids; }
 
 // Computing in one kernel what the parts |s| do gets slower where blocks are short: more so where windows of
 // products are among them.
@@ -112,7 +112,7 @@ static kiln_status search(connecting *c, const kiln_group *g, const part_set *s,
                           kiln_searched *out) {
   bool is_new = false;
   KILN_TRY(kiln_searches_find(c->cx, c->known, c->p, c->facts, g, c->options, out, &is_new));
-  if (is_new && s && !is_on_gpu(c)) price_together(c, s, out);
+  if (is_new && s && !has_grids(c)) price_together(c, s, out);
   return KILN_OK;
 }
 
@@ -273,7 +273,7 @@ static const char *refused_reason(connecting *c, const kiln_tile_candidates *fou
 
 // What a run hides of the launches that one kernel of |n| parts saves.
 static double hidden_ns(const connecting *c, int n) {
-  return is_on_gpu(c) ? (n - 1) * kiln_gpu_hidden_ns(c->options->machine) : 0;
+  return (n - 1) * kiln_gpu_hidden_ns(c->options->machine);
 }
 
 // What must be gained by making one kernel of |s|, whose parts cost |apart|, the cheapest |least|.
@@ -324,7 +324,7 @@ static kiln_status weigh(connecting *c, const part_set *s, whole *out, const cha
     return KILN_OK;
   }
   KILN_TRY(search(c, &out->group, s, &out->found));
-  if (is_on_gpu(c) && !has_gpu_form(out->found.prog))
+  if (has_grids(c) && !has_gpu_form(out->found.prog))
     *out_why = "no family proposes a kernel of both";
   out->together = kiln_tile_price(out->found.candidates);
   return KILN_OK;
@@ -333,7 +333,7 @@ static kiln_status weigh(connecting *c, const part_set *s, whole *out, const cha
 // Whether the loops of |g| may be made when it has grown: each step's would be as many as the
 // whole kernel's.
 static bool may_wait(const connecting *c, const kiln_group *g) {
-  return !c->lowers_all && !is_on_gpu(c) && g->kind == KILN_GROUP_ROWS;
+  return !c->lowers_all && !has_grids(c) && g->kind == KILN_GROUP_ROWS;
 }
 
 // The first part of |s| takes the others in.
@@ -440,7 +440,7 @@ static bool is_fixed(const connecting *c, const part *p) { // a pass has made th
 // Why the rules of GPUs leave the two apart; NULL: they are a product, and rows of what it computes or reads.
 static const char *ruled_reason(const connecting *c, int root, int producer) {
   const kiln_group_kind a = c->parts[producer].out.group.kind, b = c->parts[root].out.group.kind;
-  if (!is_on_gpu(c) || (a == KILN_GROUP_CONTRACTION && b == KILN_GROUP_ROWS) ||
+  if (!has_grids(c) || (a == KILN_GROUP_CONTRACTION && b == KILN_GROUP_ROWS) ||
       (a == KILN_GROUP_ROWS && b == KILN_GROUP_CONTRACTION))
     return NULL;
   const char *why = refused_why(c, producer, root); // of two products
@@ -458,7 +458,7 @@ static kiln_status take_in(connecting *c, int root, int producer, bool *out_done
     s.data[s.n++] = producer;
     KILN_TRY(unite(c, &s, &why));
     *out_done = !why;
-    if (why && !is_on_gpu(c) && reach_contractions(c, &s)) {
+    if (why && !has_grids(c) && reach_contractions(c, &s)) {
       const char *more = NULL;
       KILN_TRY(unite(c, &s, &more));
       *out_done = !more;
@@ -702,7 +702,7 @@ kiln_status kiln_tile_connect_groups(kiln_ctx *cx, const kiln_program *p, const 
   kiln_map_init(&c.reasons, &cx->scratch);
   kiln_status st = begin(&c, groups);
   const int n_grown = options->no_connect ? 0 : c.n;
-  for (int i = n_grown - 1; st == KILN_OK && is_on_gpu(&c) && i >= 0; i--)
+  for (int i = n_grown - 1; st == KILN_OK && has_grids(&c) && i >= 0; i--)
     st = join_products(&c, i);
   for (int i = n_grown - 1; st == KILN_OK && i >= 0; i--)
     if (c.parts[i].into < 0) st = grow(&c, i);

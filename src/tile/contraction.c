@@ -88,7 +88,7 @@ static const kiln_dot *dot_for(kiln_ctx *cx, const kiln_machine *m, const kiln_f
     if (d->a != a || d->b != b->dtype || d->sum != sum || (d->wants_small && !is_small) ||
         d->vector_bytes != m->vector_bytes || extent % d->group != 0)
       continue;
-    if (!all) all = kiln_cpu_instrs(cx, m, &n);
+    if (!all) all = m->target->instrs(cx, m, &n);
     if (find_instr(cx, d, 1, 1, n, all)) return d;
   }
   return NULL;

@@ -22,12 +22,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum {
-  MAX_MEMBERS = 40,
-  MAX_DIMS = 2 * KILN_MAX_RANK,
-  MAX_PARAMS_GPU = 500, // CUDA's kernels take 4 KiB of arguments
-  MAX_PARAMS_CPU = 1 << 16
-};
+enum { MAX_MEMBERS = 40, MAX_DIMS = 2 * KILN_MAX_RANK };
 
 // One member while it is rewritten; dims carry final names.
 typedef struct member {
@@ -74,7 +69,7 @@ static bool has_one_row(const extraction *x) {
     for (int d = 0; d < s->n_space; d++) elems *= kiln_dim_extent(&s->dims[d]);
     one |= elems == 1;
   }
-  return one && x->g->kind == KILN_GROUP_ROWS && x->machine->kind != KILN_MACHINE_CPU;
+  return one && x->g->kind == KILN_GROUP_ROWS && x->machine->target->has_grids;
 }
 
 // Orders the space dims by the storage of the member's tensor, outermost first, without those of
@@ -146,15 +141,11 @@ static const kiln_expr *with_names(extraction *x, const member *m, const kiln_ex
   return kiln_expr_substitute(x->cx, e, n, vars, values);
 }
 
-static int most_params(const extraction *x) {
-  return x->machine->kind == KILN_MACHINE_CPU ? MAX_PARAMS_CPU : MAX_PARAMS_GPU;
-}
-
 // The parameter for tensor |t| of the main program; what is not flattened has one of its own.
 static int param_of(extraction *x, int t, bool flat) {
   for (int k = 0; k < x->params.n; k++)
     if (x->params.data[k].from == t && x->params.data[k].flat == flat) return k;
-  if (x->params.n >= most_params(x)) return -1;
+  if (x->params.n >= x->machine->target->max_params) return -1;
   const kiln_tensor *from = x->p->tensors.data[t];
   int64_t shape[KILN_MAX_RANK], strides[KILN_MAX_RANK], span = 1;
   (void)kiln_tensor_static_shape(from, shape);
@@ -411,8 +402,7 @@ static bool reads_windows(const extraction *x, const kiln_stmt *s, const kiln_ex
 static void keep_windows(extraction *x, const kiln_stmt *c) {
   enum { LEAST = 64 }; // columns of a product in boxes
   const kiln_expr *factors[2] = {NULL, NULL}, *where = NULL;
-  if (strcmp(x->machine->gpu.arch, "sm_90a") || !kiln_stmt_is_product(c, &factors[0], &factors[1]))
-    return;
+  if (!x->machine->gpu.has_wgmma || !kiln_stmt_is_product(c, &factors[0], &factors[1])) return;
   for (int i = 0; i < 2; i++) {
     int64_t columns = 1;
     for (int d = 0; d < c->n_space; d++)
@@ -457,7 +447,8 @@ static kiln_status rewrite_member(extraction *x, member *m) {
                 : NULL;
   if (lm.failed)
     return KILN_FAIL(x->cx->diag, KILN_UNSUPPORTED, kiln_symbol_text(x->cx, m->s->origin),
-                     "kernel: must read at most %d tensors, got more", most_params(x));
+                     "kernel: must read at most %d tensors, got more",
+                     x->machine->target->max_params);
   return KILN_OK;
 }
 
@@ -668,8 +659,7 @@ static void split_reductions(extraction *x, member *m) {
 
 // Rows become as long as they can: one loop over what lies in a piece.
 static void merge_rows(extraction *x, int64_t *y_strides) {
-  for (int i = 0; i < x->n && x->machine->kind == KILN_MACHINE_CPU; i++)
-    split_reductions(x, &x->m[i]);
+  for (int i = 0; i < x->n && x->machine->target->has_vectors; i++) split_reductions(x, &x->m[i]);
   for (int i = 0; i < x->n; i++) order_reductions(x, &x->m[i]);
   for (int i = 0; i < x->n; i++)
     for (int k = x->m[i].n_reduce - 2; k >= 0; k--) merge_reductions(x, &x->m[i], k);
@@ -919,12 +909,11 @@ static kiln_status extract_group(extraction *x) {
   if (x->g->kind == KILN_GROUP_CONTRACTION) {
     member *c =
         root->s->n_reduce > 0 || x->n == 1 ? root : root - 1; // one that decodes comes before
-    if (x->machine->kind == KILN_MACHINE_CPU) choose_vector_operand(x, c, root);
+    if (x->machine->target->has_vectors) choose_vector_operand(x, c, root);
     else keep_windows(x, c->s);
     if (c != root) follow_root(c, root);
   }
-  const bool is_cpu = x->machine->kind == KILN_MACHINE_CPU;
-  if (x->g->kind == KILN_GROUP_STREAM && is_cpu) keep_queries(x);
+  if (x->g->kind == KILN_GROUP_STREAM && x->machine->target->has_vectors) keep_queries(x);
   for (int k = 0; k < root->n_space; k++) strides[k] = root->strides[root->axis_of[k]];
   make_tensors(x);
   for (int i = 0; i < x->n; i++) KILN_TRY(rewrite_member(x, &x->m[i]));
@@ -940,7 +929,7 @@ static kiln_status extract_group(extraction *x) {
     }
   }
   if (x->g->kind == KILN_GROUP_ROWS) merge_rows(x, strides);
-  if (is_cpu) cut_params(x);
+  if (x->machine->target->param_align_bytes == 1) cut_params(x);
   add_inner(x);
   if (root->n_reduce > 0) {
     make_tensor(x, root, x->n - 1);
@@ -1113,7 +1102,7 @@ kiln_status kiln_tile_extract_keyless(kiln_ctx *cx, const kiln_program *p, const
   if (st == KILN_OK) {
     list_args(&x, out);
     out->prog = x.prog;
-    if (m->kind != KILN_MACHINE_CPU) give_form(&x);
+    if (m->target->has_grids) give_form(&x);
     note_facts(&x, out);
     add_work(&x, out);
   }

@@ -413,9 +413,8 @@ bool kiln_attention_suits(kiln_ctx *cx, kiln_program *p, const kiln_stream_form 
                           const kiln_stmt *finish, const kiln_machine *m) {
   making w = {.cx = cx, .p = p, .f = *f, .y = finish};
   parts of = {0};
-  return m->kind == KILN_MACHINE_CUDA && m->gpu.capability >= CAPABILITY && f->n_rows >= TILE &&
-         f->n_keys >= TILE && f->n_values <= MAX_VALUES && f->depth <= MAX_DEPTH &&
-         find_parts(&w, &of);
+  return m->gpu.capability >= CAPABILITY && f->n_rows >= TILE && f->n_keys >= TILE &&
+         f->n_values <= MAX_VALUES && f->depth <= MAX_DEPTH && find_parts(&w, &of);
 }
 
 bool kiln_attention_is(const kiln_program *p, kiln_attention *out) {

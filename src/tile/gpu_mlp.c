@@ -149,7 +149,7 @@ void kiln_mlp_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   int64_t strides[KILN_MAX_RANK];
   const int n = p->stmts.n;
   int hidden = -1;
-  if (m->kind != KILN_MACHINE_CUDA || m->gpu.capability < CAPABILITY || n < 4) return;
+  if (m->gpu.capability < CAPABILITY || n < 4) return;
   kiln_stmt *t = p->stmts.data[n - 2], *y = p->stmts.data[n - 1], *front[3];
   w.first = p->stmts.data[0];
   if (w.first->n_reduce != 1 || p->tensors.data[w.first->out]->dtype != KILN_F32 ||

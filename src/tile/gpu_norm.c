@@ -169,9 +169,7 @@ void kiln_norm_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   making w = {.r = {.cx = cx, .p = p}};
   int64_t strides[KILN_MAX_RANK];
   const int n = p->stmts.n;
-  if (m->kind != KILN_MACHINE_CUDA || m->gpu.capability < KILN_ROW_CAPABILITY || n < 4 ||
-      n > KILN_ROW_MOST)
-    return;
+  if (m->gpu.capability < KILN_ROW_CAPABILITY || n < 4 || n > KILN_ROW_MOST) return;
   kiln_stmt *t = p->stmts.data[n - 2], *y = p->stmts.data[n - 1];
   if (!kiln_product_finishes(cx, p, t, y) || !find_parts(&w, t)) return;
   kiln_tensor_strides(p->tensors.data[y->out], strides);

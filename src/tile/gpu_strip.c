@@ -161,8 +161,7 @@ static void store_others(making *w) {
 void kiln_strip_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   making w = {.r = {.cx = cx, .p = p}};
   int64_t strides[KILN_MAX_RANK];
-  if (m->kind != KILN_MACHINE_CUDA || m->gpu.capability < KILN_ROW_CAPABILITY || !find_parts(&w))
-    return;
+  if (m->gpu.capability < KILN_ROW_CAPABILITY || !find_parts(&w)) return;
   const part *last = &w.parts[w.n - 1];
   kiln_tensor_strides(p->tensors.data[last->s->out], strides);
   if (!lie_alike(&w, strides) || !kiln_product_number(cx, p, p->stmts.data[0], strides, &w.f) ||

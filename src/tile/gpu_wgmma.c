@@ -669,7 +669,7 @@ static kiln_tiling tiling_of(const kiln_lowering *w, const kiln_product *p, int 
 bool kiln_wgmma_takes(const kiln_lowering *w, const kiln_product *p) {
   enum { MAX_BATCH = 3 }; // dims in front of the sums' layout
   const kiln_dtype t = dtype_of(w, p->a);
-  return strcmp(w->m->gpu.arch, "sm_90a") == 0 && kiln_dtype_is_half(t) && dtype_of(w, p->b) == t &&
+  return w->m->gpu.has_wgmma && kiln_dtype_is_half(t) && dtype_of(w, p->b) == t &&
          dtype_of(w, p->t) == KILN_F32 && p->n_batch <= MAX_BATCH;
 }
 

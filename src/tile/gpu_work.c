@@ -535,5 +535,5 @@ bool kiln_gpu_work(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *l, kil
 
 double kiln_gpu_hidden_ns(const kiln_machine *m) {
   enum { CAPABILITY = 90, HIDDEN_NS = 1600 }; // the time as measured on an H200
-  return m->kind == KILN_MACHINE_CUDA && m->gpu.capability >= CAPABILITY ? HIDDEN_NS : 0;
+  return m->gpu.capability >= CAPABILITY ? HIDDEN_NS : 0;
 }

@@ -18,7 +18,7 @@ typedef struct grouping {
   bool *taken; // by statement
   int64_t vector_elems;
   int64_t most_panel_bytes; // of what is decoded, and stays in the L2
-  bool computes_operands;   // contractions do, as on GPUs
+  bool computes_operands;   // what copies them to memory near a product does, as on GPUs
 } grouping;
 
 static int kernel_of(const grouping *g, const kiln_stmt *s) {
@@ -364,7 +364,7 @@ static grouping grouping_of(kiln_ctx *cx, const kiln_program *p, const kiln_fact
                     .facts = facts,
                     .vector_elems = m->vector_bytes / 4,
                     .most_panel_bytes = m->l2_bytes,
-                    .computes_operands = m->kind != KILN_MACHINE_CPU};
+                    .computes_operands = m->target->has_explicit_scopes};
 }
 
 // Whether the map |root| reads what the contraction |c| computes once, element by element.

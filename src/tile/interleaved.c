@@ -184,8 +184,8 @@ static bool waits(const kiln_contraction *k, bool is_far) {
 
 bool kiln_interleaved_is(const kiln_contraction *k) {
   const kiln_tensor *b = k->w->p->tensors.data[k->b->u.tensor];
-  return k->w->m->kind == KILN_MACHINE_CPU && b->role == KILN_CONST && k->keeps_b &&
-         !k->packs_rows && !k->node->step && !k->node->decoded && groups_of(k) > 1;
+  return b->role == KILN_CONST && k->keeps_b && !k->packs_rows && !k->node->step &&
+         !k->node->decoded && groups_of(k) > 1;
 }
 
 kiln_interleaved kiln_interleaved_place(const kiln_contraction *k) {

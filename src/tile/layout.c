@@ -199,7 +199,7 @@ static void relate(kiln_ctx *cx, layout *l, const kiln_stmt *s) {
 // Channel by channel alone, rows are as good as channels, and those of the model's inputs and outputs lie there already.
 static bool has_channels_last(layout *l, int t, const kiln_machine *m) {
   const int root = find_root(l, t);
-  return l->channels[root] && (m->kind != KILN_MACHINE_CPU || l->sums[root] || !l->borders[root]);
+  return l->channels[root] && (!m->target->has_vectors || l->sums[root] || !l->borders[root]);
 }
 
 static void store_channels_last(kiln_tensor *t) {
@@ -279,7 +279,7 @@ kiln_status kiln_tile_layout(kiln_ctx *cx, kiln_program *p, const kiln_machine *
     l.parent[t] = t;
     l.borders[t] = role == KILN_INPUT || role == KILN_OUTPUT;
   }
-  if (m->kind == KILN_MACHINE_CPU) mark_planar(cx, &l); // GPUs have no vectors along rows to win
+  if (m->target->has_vectors) mark_planar(cx, &l); // along rows
   mark_vectors(cx, &l);
   for (int i = 0; i < p->stmts.n; i++)
     if (p->stmts.data[i]) relate(cx, &l, p->stmts.data[i]);

@@ -416,7 +416,7 @@ static kiln_status run_as_instr(contraction *k, const ahead *of, int n, kiln_sym
   const int64_t groups = kiln_dim_extent(kiln_contraction_stepped(k)) / k->dot->group;
   kiln_symbol steps = 0;
   int n_instrs = 0;
-  kiln_instr *all = kiln_cpu_instrs(w->cx, w->m, &n_instrs);
+  kiln_instr *all = w->m->target->instrs(w->cx, w->m, &n_instrs);
   kiln_instr *instr = kiln_contraction_instr(k, k->col >= 0 ? k->dims[k->col].tile : 1,
                                              tile_vectors(k), n_instrs, all);
   if (!instr)

@@ -35,7 +35,7 @@ static double read_elems(const kiln_lowering *w, int tensor) {
 // All multiprocessors share what is read and stored once, and what is computed; a kernel takes some time to get going,
 // and to end, and threads wait for each other's sums. What small kernels leave in the L2 is there for the next one, but
 // for constants. It does not see which threads do that: between different kernels their loops decide (tile/gpu_work.h).
-static void price_on_gpu(kiln_lowering *w, kiln_tile_cost *out) {
+static void price_grid(kiln_lowering *w, kiln_tile_cost *out) {
   static const double BEGIN_END_NS = 1500, SUM_NS = 1000; // as measured on an H200
   const kiln_device *d = w->m->device;
   kiln_tile_cost c = {.tiles = d->n_units};
@@ -62,8 +62,8 @@ static void price_on_gpu(kiln_lowering *w, kiln_tile_cost *out) {
 // --- on a CPU ---
 
 void kiln_lowering_price(kiln_lowering *w, kiln_tile_cost *out) {
-  if (w->m->kind != KILN_MACHINE_CPU && w->m->device) {
-    price_on_gpu(w, out);
+  if (w->m->target->has_grids && w->m->device) {
+    price_grid(w, out);
     return;
   }
   const int n = w->root->n_space, level = w->m->device ? w->m->device->n_levels - 1 : 1;

@@ -90,10 +90,9 @@ static bool is_read_once(const kiln_contraction *k) {
 bool kiln_row_panels_pay(const kiln_contraction *k) {
   enum { FEWEST_PANELS = 8 }; // of the other operand that pass a copied row
   address a;
-  if (k->w->m->kind != KILN_MACHINE_CPU || k->dot || k->point_by_point || k->node->step ||
-      k->node->decoded || k->keeps_b || k->c->n_reduce != 1 || k->col < 0 || k->row >= 0 ||
-      operand(k)->def >= 0 || operand(k)->role == KILN_CONST ||
-      kiln_dtype_bytes(operand(k)->dtype) != 4)
+  if (k->dot || k->point_by_point || k->node->step || k->node->decoded || k->keeps_b ||
+      k->c->n_reduce != 1 || k->col < 0 || k->row >= 0 || operand(k)->def >= 0 ||
+      operand(k)->role == KILN_CONST || kiln_dtype_bytes(operand(k)->dtype) != 4)
     return false;
   const int64_t vectors = k->v.extent / k->w->lanes;
   if (vectors < FEWEST_PANELS * 2 || !is_read_once(k) || !read_address(k, &a)) return false;

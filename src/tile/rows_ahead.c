@@ -42,8 +42,8 @@ static bool is_far(const kiln_contraction *k) {
 bool kiln_rows_ahead_lie_apart(const kiln_contraction *k) {
   const kiln_lowering *w = k->w;
   const kiln_tensor *t = image(k);
-  if (w->m->kind != KILN_MACHINE_CPU || k->col < 0 || k->point_by_point || !k->keeps_b ||
-      k->packs_rows || k->node->step || k->node->decoded || t->def >= 0 || t->role == KILN_CONST)
+  if (k->col < 0 || k->point_by_point || !k->keeps_b || k->packs_rows || k->node->step ||
+      k->node->decoded || t->def >= 0 || t->role == KILN_CONST)
     return false;
   return kiln_load_stride(w->cx, w->p, k->a, k->dims[k->col].dim) == 1 &&
          streams_of(k) >= FEWEST_STREAMS && is_far(k);

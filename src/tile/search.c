@@ -2,7 +2,6 @@
 // graph's cost are lowered first, and one that a primitive refuses gives way to the next.
 #include "tile/search.h"
 
-#include "target/gpu/gpu.h"
 #include "tile/flows.h"
 #include "tile/gpu.h"
 #include "tile/gpu_work.h"
@@ -21,7 +20,7 @@ static const kiln_family *const families[][KILN_MAX_FAMILIES + 1] = {
     [KILN_GROUP_CHAIN] = {&kiln_family_chain, &kiln_family_plain},
 };
 
-static const kiln_family *const gpu_families[] = {
+static const kiln_family *const grid_families[] = {
     &kiln_family_gpu_stream,  &kiln_family_gpu_strips,
     &kiln_family_gpu_norms,   &kiln_family_gpu_mlps,
     &kiln_family_gpu_patches, &kiln_family_gpu_wgmma,
@@ -35,7 +34,7 @@ static const kiln_family *const gpu_families[] = {
     &kiln_family_gpu_nests,   NULL};
 
 static const kiln_family *const *families_for(const kiln_machine *m, kiln_group_kind kind) {
-  return m->kind == KILN_MACHINE_CPU ? families[kind] : gpu_families;
+  return m->target->has_grids ? grid_families : families[kind];
 }
 
 static double rank_of(const kiln_tile_candidate *c) {
@@ -58,8 +57,9 @@ static kiln_status lower_one(kiln_lowering *w, kiln_tile_candidate *c) {
   kiln_status st = kiln_schedule_begin(w->cx, w->p, &w->s);
   w->s.copies = &w->cx->scratch; // many more than are kept
   if (st == KILN_OK) st = c->family->lower(w, &c->tiling);
-  if (st == KILN_OK && w->m->kind == KILN_MACHINE_CPU) st = kiln_lowering_interior(w);
-  if (st == KILN_OK && w->m->kind != KILN_MACHINE_CPU) st = kiln_gpu_check(w->cx, w->m, w->s.loops);
+  const kiln_target *t = w->m->target;
+  if (st == KILN_OK && t->has_vectors) st = kiln_lowering_interior(w);
+  if (st == KILN_OK && t->check) st = t->check(w->cx, w->m, w->s.loops);
   const char *why = kiln_diag_count(aside.mine) ? kiln_diag_message(aside.mine, 0) : "failed";
   if (st == KILN_BAD_INPUT) {
     c->refused = kiln_arena_printf(&w->cx->perm, "%s", why);
@@ -74,14 +74,14 @@ static kiln_status lower_one(kiln_lowering *w, kiln_tile_candidate *c) {
 }
 
 // The families of maps and sums have one way or two to run a kernel: their loops are made at once, and say what it costs.
-static kiln_status price_on_cpu(kiln_lowering *w, kiln_tile_candidate *c) {
+static kiln_status price_loops(kiln_lowering *w, kiln_tile_candidate *c) {
   KILN_TRY(lower_one(w, c));
   if (!c->loops) return KILN_OK;
   return kiln_tile_flows_streamed(w->cx, w->m, w->n_threads, c->loops, &c->cost);
 }
 
-// On a GPU proposals say rather too little: what costs more than another's loops is not lowered.
-static kiln_status price_on_gpu(kiln_lowering *w, kiln_tile_candidate *c, double *io_least) {
+// For grids proposals say rather too little: what costs more than another's loops is not lowered.
+static kiln_status price_grid(kiln_lowering *w, kiln_tile_candidate *c, double *io_least) {
   if (c->cost.ns >= *io_least) return KILN_OK;
   KILN_TRY(lower_one(w, c));
   if (!c->loops) return KILN_OK;
@@ -91,15 +91,15 @@ static kiln_status price_on_gpu(kiln_lowering *w, kiln_tile_candidate *c, double
 }
 
 static kiln_status price_by_loops(kiln_lowering *w, kiln_tile_candidates *io) {
-  const bool is_cpu = w->m->kind == KILN_MACHINE_CPU;
+  const bool has_grids = w->m->target->has_grids;
   double least = INFINITY;
   for (int i = 0; i < io->n; i++)
     if (!io->data[i].family->by_loops) least = fmin(least, io->data[i].cost.ns);
-  if (!is_cpu) kiln_tile_sort(io);
+  if (has_grids) kiln_tile_sort(io);
   for (int i = 0; i < io->n && w->m->device; i++) {
     kiln_tile_candidate *c = &io->data[i];
     if (!c->family->by_loops || !isfinite(c->cost.ns)) continue;
-    KILN_TRY(is_cpu ? price_on_cpu(w, c) : price_on_gpu(w, c, &least));
+    KILN_TRY(has_grids ? price_grid(w, c, &least) : price_loops(w, c));
   }
   return KILN_OK;
 }

@@ -311,7 +311,7 @@ static kiln_stmt *epilogue_of(kiln_ctx *cx, kiln_program *p, const kiln_facts *f
 }
 
 // Rows run in the lanes: with few of them most would be idle.
-static bool pays_on_cpu(const kiln_program *p, const kiln_machine *m, const kiln_stream_form *f) {
+static bool pays_in_lanes(const kiln_program *p, const kiln_machine *m, const kiln_stream_form *f) {
   if (!is_single(p, f)) return false;
   const int64_t lanes = m->vector_bytes / 4;
   return f->n_rows >= lanes && f->n_keys >= lanes && f->n_values <= MAX_VALUES &&
@@ -322,7 +322,6 @@ kiln_status kiln_tile_stream(kiln_ctx *cx, kiln_program *p, kiln_facts *facts,
                              const kiln_machine *m) {
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const kiln_users users = kiln_users_make(cx, &cx->scratch, p);
-  const bool is_cpu = m->kind == KILN_MACHINE_CPU;
   int n_kernels = 0;
   for (int i = 0; i < facts->n; i++)
     if (facts->data[i].kernel > n_kernels) n_kernels = facts->data[i].kernel;
@@ -333,8 +332,8 @@ kiln_status kiln_tile_stream(kiln_ctx *cx, kiln_program *p, kiln_facts *facts,
       continue;
     const statements s = inner_statements(&f);
     kiln_stmt *epilogue = epilogue_of(cx, p, facts, &users, &f);
-    if (is_cpu ? !pays_on_cpu(p, m, &f)
-               : !epilogue || !kiln_attention_suits(cx, p, &f, epilogue, m))
+    if (m->target->has_vectors ? !pays_in_lanes(p, m, &f)
+                               : !epilogue || !kiln_attention_suits(cx, p, &f, epilogue, m))
       continue;
     kiln_fact_at(cx, facts, mix->out)->kernel = ++n_kernels;
     if (epilogue) kiln_fact_at(cx, facts, epilogue->out)->kernel = n_kernels;

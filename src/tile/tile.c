@@ -100,8 +100,7 @@ kiln_status kiln_kernel_replay(kiln_ctx *cx, const kiln_machine *m, const char *
                                kiln_kernel *k) {
   kiln_schedule s;
   KILN_TRY(kiln_schedule_begin(cx, k->prog, &s));
-  s.instrs = m->kind == KILN_MACHINE_CPU ? kiln_cpu_instrs(cx, m, &s.n_instrs)
-                                         : kiln_gpu_instrs(cx, m, &s.n_instrs);
+  s.instrs = m->target->instrs(cx, m, &s.n_instrs);
   KILN_TRY(kiln_schedule_replay(&s, script));
   k->loops = s.loops;
   k->loops->name = k->name;
@@ -213,7 +212,7 @@ static kiln_status rewrite(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
                            const kiln_tile_options *options, kiln_winograd_list *late,
                            kiln_kernels *out) {
   kiln_outputs_mark(p);
-  const bool is_cpu = m->kind == KILN_MACHINE_CPU;
+  const bool is_cpu = !m->target->has_grids;
   if (!is_cpu) kiln_tile_compute_tables(cx, p);
   if (!options->no_absorb) KILN_TRY(kiln_tile_absorb(cx, p, m, &out->n_absorbed));
   KILN_TRY(kiln_tile_join(cx, p));

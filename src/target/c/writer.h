@@ -3,7 +3,7 @@
 // c.h        the entry; emit.c: files, functions, loops
 // expr.c     expressions, and the constants that name what an expression uses twice
 // prelude.c  the helper functions, as text
-// dialect.c  what C17, CUDA C, HIP and OpenCL C spell differently: target/gpu writes with the same parts
+// dialect.c  how C17 is spelled: target/gpu writes other dialects with the same parts
 #ifndef KILN_TARGET_C_WRITER_H
 #define KILN_TARGET_C_WRITER_H
 
@@ -58,9 +58,24 @@ typedef struct kiln_c_dialect {
   const char *block[3], *thread[3];   // where one is along x, y, z
   const char *global, *shared;        // address spaces
   const char *barrier, *warp_barrier; // NULL: threads do not run in step
-  const char *words[3];               // types of 4, 8 and 16 bytes
+  const char *words[3], *zeros[3];    // types of 4, 8 and 16 bytes, and zero of each
+  // What a kernel's function begins with, its name left out. |neighbours|: blocks that are to run on
+  // a multiprocessor; |cluster|: blocks of a cluster; 1: no matter.
+  void (*put_kernel)(kiln_text *out, const int64_t block[3], int64_t neighbours, int64_t cluster);
+  // What declares the shared memory, in front of its bytes and behind; [1] NULL: the launch says
+  // how many there are.
+  const char *arena[2];
+  // Instructions of warps are written, and swizzled buffers lie so; else what they mean is written.
+  bool has_instructions;
+  // Nests may run side by side in one launch. (PoCL 3.1 forgets conditions behind a barrier that
+  // not all blocks come to.)
+  bool shares_launches;
+  // A barrier at the begin of a condition's body stands in front of the condition: compilers for
+  // processors make loops over threads between barriers, and PoCL's (3.1) never end where two
+  // conditions with a barrier each follow one another.
+  bool waits_before_conditions;
 } kiln_c_dialect;
-extern const kiln_c_dialect kiln_c17, kiln_c_cuda, kiln_c_hip, kiln_c_opencl;
+extern const kiln_c_dialect kiln_c17; // those of GPUs: target/gpu, a folder each
 
 // Helpers met so far, by type.
 typedef struct kiln_c_prelude {

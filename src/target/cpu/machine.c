@@ -183,7 +183,7 @@ static kiln_status name_host(kiln_ctx *cx, kiln_machine *out) {
 }
 
 kiln_status kiln_machine_host(kiln_ctx *cx, kiln_machine *out) {
-  memset(out, 0, sizeof *out);
+  *out = (kiln_machine){.target = &kiln_target_cpu, .is_here = true};
   KILN_TRY(name_host(cx, out));
   kiln_machine_describe(out);
   int first = 0;

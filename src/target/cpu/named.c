@@ -165,7 +165,7 @@ bool kiln_machine_is_x86(const char *name) {
 
 kiln_status kiln_machine_named(kiln_ctx *cx, const char *name, kiln_machine *out) {
   const char *more = NULL, *cpu = cpu_of(name, &more);
-  memset(out, 0, sizeof *out);
+  *out = (kiln_machine){.target = &kiln_target_processor};
   if (!cpu && strcmp(name, "neon") != 0)
     return KILN_FAIL(
         cx->diag, KILN_BAD_INPUT, "machine",

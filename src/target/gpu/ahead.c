@@ -541,7 +541,7 @@ kiln_status kiln_gpu_nest_ahead(kiln_gpu_nest *n) {
   n->groups.n = n->products.n = n->drains.n = n->boxes.n = n->passes.n = n->lates.n = n->runs.n = 0;
   n->crew.fills.n = 0;
   n->is_ahead = KILN_NEW_ARRAY(&n->cx->scratch, uint8_t, n->l->buffers.n);
-  if (n->m->kind != KILN_MACHINE_CUDA || n->m->gpu.capability < CAPABILITY) return KILN_OK;
+  if (n->m->gpu.capability < CAPABILITY) return KILN_OK;
   seeker s = {.n = n, .all = kiln_gpu_touches(n, -1)};
   if (!s.all.too_deep) {
     seek(&s, n->l->body);

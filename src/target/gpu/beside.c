@@ -121,11 +121,10 @@ int64_t kiln_gpu_room(const kiln_machine *m, const kiln_gpu_demand *d) {
 
 // --- which share a launch ---
 
-// Whether |nest| may share the launch of those from |first| on, which ask for |io_all|. OpenCL C is not written so: PoCL 3.1
-// forgets conditions behind a barrier that not all blocks come to.
+// Whether |nest| may share the launch of those from |first| on, which ask for |io_all|.
 static bool joins(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *kernel,
                   const kiln_loop *first, const kiln_loop *nest, kiln_gpu_demand *io_all) {
-  if (m->kind == KILN_MACHINE_OPENCL || nest->kind != KILN_LOOP_FOR ||
+  if (!m->target->dialect->shares_launches || nest->kind != KILN_LOOP_FOR ||
       !kiln_loop_note(cx, nest, KILN_BESIDE_NOTE))
     return false;
   const kiln_gpu_demand d = kiln_gpu_demand_of(cx, kernel, nest);

@@ -31,7 +31,7 @@ static const kiln_instr table[] = {BOTH(64), BOTH(128), BOTH(192), BOTH(256)};
 int kiln_box_instrs(const kiln_machine *m, kiln_instr *out) {
   for (size_t i = 0; out && i < KILN_LEN(table); i++) {
     out[i] = table[i];
-    out[i].is_there = strcmp(m->gpu.arch, "sm_90a") == 0;
+    out[i].is_there = m->gpu.has_wgmma;
   }
   return (int)KILN_LEN(table);
 }

@@ -28,8 +28,7 @@ static const kiln_loop *block_loop(const kiln_loop *l) {
 kiln_status kiln_gpu_nest_cluster(kiln_gpu_nest *n) {
   const kiln_loop *l = block_loop(n->l->body);
   n->cluster = 1;
-  if (!l || n->m->kind != KILN_MACHINE_CUDA || n->m->gpu.capability < FIRST_CAPABILITY)
-    return KILN_OK;
+  if (!l || n->m->gpu.capability < FIRST_CAPABILITY) return KILN_OK;
   const char *blocks = kiln_loop_note(n->cx, l, KILN_CLUSTER_NOTE);
   if (blocks) n->cluster = strtoll(blocks, NULL, 10);
   if (!kiln_cluster_is(n->cluster) || n->grid[0] % n->cluster)

@@ -33,7 +33,7 @@ kiln_status kiln_gpu_nest_crew(kiln_gpu_nest *n) {
   enum { FIRST_CAPABILITY = 90 };
   kiln_crew *c = &n->crew;
   *c = (kiln_crew){0};
-  if (n->m->kind != KILN_MACHINE_CUDA || n->m->gpu.capability < FIRST_CAPABILITY) return KILN_OK;
+  if (n->m->gpu.capability < FIRST_CAPABILITY) return KILN_OK;
   find(n, n->l->body);
   const int64_t most = c->turns ? KILN_MAX_TEAMS : 1;
   const bool has_turns =

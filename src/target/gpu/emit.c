@@ -389,15 +389,14 @@ static void put_copy_ahead(kiln_emitter *e, const kiln_expr *to, const kiln_expr
 static void put_copy(kiln_emitter *e, const kiln_expr *to, const kiln_expr *from,
                      const kiln_expr *cond, int bytes) {
   const kiln_buffer *const *b = (const kiln_buffer *const *)e->n->l->buffers.data;
-  const char *word = e->w.dialect->words[bytes == 4 ? 0 : bytes == 8 ? 1 : 2];
+  const char *zero = e->w.dialect->zeros[bytes == 4 ? 0 : bytes == 8 ? 1 : 2];
   kiln_c_line(&e->w);
   put_word(e, b[to->u.tensor], to->args, bytes, false);
   kiln_text_add(e->w.out, " = ");
   if (cond) kiln_c_expr(&e->w, cond);
   if (cond) kiln_text_add(e->w.out, " ? ");
   put_word(e, b[from->u.tensor], from->args, bytes, true);
-  if (cond)
-    kiln_text_printf(e->w.out, e->n->m->kind == KILN_MACHINE_CUDA ? " : %s{}" : " : (%s)(0)", word);
+  if (cond) kiln_text_printf(e->w.out, " : %s", zero);
   kiln_text_add(e->w.out, ";\n");
 }
 
@@ -449,7 +448,7 @@ const kiln_loop *kiln_emit_first_dependent(kiln_emitter *e, const kiln_loop *l) 
 
 bool kiln_gpu_begins_early(const kiln_machine *m) {
   enum { CAPABILITY = 90 };
-  return m->kind == KILN_MACHINE_CUDA && m->gpu.capability >= CAPABILITY;
+  return m->gpu.capability >= CAPABILITY;
 }
 
 static void put_launches_wait(kiln_emitter *e) {
@@ -894,8 +893,8 @@ static bool is_pair(kiln_emitter *e, const kiln_loop *l, const kiln_expr **out_v
   enum { CAPABILITY = 80 };
   const kiln_loop *s = l->body;
   int64_t extent = 0;
-  if (e->n->m->kind != KILN_MACHINE_CUDA || e->n->m->gpu.capability < CAPABILITY ||
-      l->how != KILN_UNROLLED || !kiln_expr_is_int(l->extent, &extent) || extent != 2 || s->next ||
+  if (e->n->m->gpu.capability < CAPABILITY || l->how != KILN_UNROLLED ||
+      !kiln_expr_is_int(l->extent, &extent) || extent != 2 || s->next ||
       s->kind != KILN_LOOP_STORE || s->combiner != KILN_COMBINE_NONE)
     return false;
   const kiln_dtype t = e->n->l->buffers.data[s->buffer]->dtype;

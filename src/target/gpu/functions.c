@@ -97,33 +97,6 @@ static int64_t neighbours_of(const kiln_gpu_nest *n) {
   return most < by_registers ? most : by_registers;
 }
 
-static void put_head(kiln_emitter *e, const char *name, int64_t neighbours) {
-  const int64_t *b = e->launch->block, threads = b[0] * b[1] * b[2];
-  switch (e->n->m->kind) {
-  case KILN_MACHINE_CPU: break;
-  case KILN_MACHINE_CUDA:
-    kiln_text_printf(e->w.out, "extern \"C\" __global__ void __launch_bounds__(%" PRId64, threads);
-    if (neighbours > 1) kiln_text_printf(e->w.out, ", %" PRId64, neighbours);
-    kiln_text_add(e->w.out, ")");
-    if (e->n->cluster > 1)
-      kiln_text_printf(e->w.out, " __cluster_dims__(%" PRId64 ", 1, 1)", e->n->cluster);
-    break;
-  case KILN_MACHINE_HIP:
-    kiln_text_printf(e->w.out,
-                     "extern \"C\" __attribute__((global, amdgpu_flat_work_group_size(%" PRId64
-                     ", %" PRId64 "))) void",
-                     threads, threads);
-    break;
-  case KILN_MACHINE_OPENCL:
-    kiln_text_printf(e->w.out,
-                     "__kernel __attribute__((reqd_work_group_size(%" PRId64 ", %" PRId64
-                     ", %" PRId64 "))) void",
-                     b[0], b[1], b[2]);
-    break;
-  }
-  kiln_text_printf(e->w.out, " %s(", name);
-}
-
 // Whether threads write operands of warp groups' instructions.
 static bool fills(const kiln_emitter *e, const kiln_loop *l) {
   for (; l; l = l->next)
@@ -196,13 +169,11 @@ static void put_parameters(kiln_emitter *e, int n, part *parts) {
 
 static void put_arena(kiln_emitter *e, int64_t bytes) {
   if (!bytes) return;
-  if (e->n->m->kind == KILN_MACHINE_CUDA) {
-    kiln_emit_line(e, "extern __shared__ __align__(1024) uint8_t kiln_shared[];");
+  const char *const *arena = e->w.dialect->arena;
+  if (arena[1]) kiln_emit_line(e, "%s%" PRId64 "%s", arena[0], bytes, arena[1]);
+  else {
+    kiln_emit_line(e, "%s", arena[0]);
     e->launch->shared_bytes = bytes;
-  } else {
-    const char *shared = e->n->m->kind == KILN_MACHINE_HIP ? "__attribute__((shared))" : "__local";
-    kiln_emit_line(e, "%s uint8_t kiln_shared[%" PRId64 "] __attribute__((aligned(128)));", shared,
-                   bytes);
   }
 }
 
@@ -257,7 +228,8 @@ static void put_function(kiln_emitter *e, const char *name, int number, int n, p
   kiln_text_printf(e->w.out, "\n// %s: nest %d", kiln_symbol_text(e->w.cx, e->n->l->name), number);
   if (n > 1) kiln_text_printf(e->w.out, " to %d, side by side", number + n - 1);
   kiln_text_add(e->w.out, "\n");
-  put_head(e, name, n > 1 ? 1 : neighbours_of(e->n));
+  e->w.dialect->put_kernel(e->w.out, launch->block, n > 1 ? 1 : neighbours_of(e->n), e->n->cluster);
+  kiln_text_printf(e->w.out, " %s(", name);
   put_parameters(e, n, parts);
   e->w.depth = 1;
   put_arena(e, bytes);
@@ -299,7 +271,7 @@ static kiln_status prepare(kiln_ctx *cx, const kiln_machine *m, const kiln_loops
 static kiln_status emit_nests(kiln_emitter *e, const kiln_machine *m, const kiln_loops *kernel,
                               int number, int n, const char *name, kiln_gpu_launch *launch) {
   part *parts = KILN_NEW_ARRAY(&e->w.cx->perm, part, n);
-  e->w.swizzles = m->kind == KILN_MACHINE_CUDA; // elsewhere such buffers lie as others do
+  e->w.swizzles = m->target->dialect->has_instructions; // else such buffers lie as others do
   for (int i = 0; i < n; i++) {
     kiln_gpu_nest *one = &parts[i].n;
     KILN_TRY(prepare(e->w.cx, m, kernel, number + i, one));
@@ -317,8 +289,8 @@ static kiln_status emit_nests(kiln_emitter *e, const kiln_machine *m, const kiln
 }
 
 static const kiln_loops *expanded(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel) {
-  return m->kind == KILN_MACHINE_CUDA ? kiln_instrs_expand_threads(cx, kernel)
-                                      : kiln_instrs_expand(cx, kernel);
+  return m->target->dialect->has_instructions ? kiln_instrs_expand_threads(cx, kernel)
+                                              : kiln_instrs_expand(cx, kernel);
 }
 
 kiln_status kiln_gpu_check(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel) {
@@ -336,9 +308,7 @@ kiln_status kiln_gpu_check(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kern
 kiln_status kiln_gpu_emit(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel,
                           const char *symbol, kiln_text *out, int *out_n,
                           kiln_gpu_launch **out_launches) {
-  const kiln_c_dialect *d = m->kind == KILN_MACHINE_CUDA  ? &kiln_c_cuda
-                            : m->kind == KILN_MACHINE_HIP ? &kiln_c_hip
-                                                          : &kiln_c_opencl;
+  const kiln_c_dialect *d = m->target->dialect;
   kiln_text functions;
   kiln_text_init(&functions, &cx->perm);
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);

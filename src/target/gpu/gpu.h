@@ -1,4 +1,4 @@
-// GPU targets: loop programs as CUDA C or OpenCL C, and the machines they are for.
+// GPU targets: loop programs as CUDA C, HIP or OpenCL C, and the machines they are for.
 //
 // A nest becomes one function of the device. Loops bound to block and thread axes become its grid and its
 // blocks; what stands between them runs once a block, what stands in no thread loop is done by one thread
@@ -6,7 +6,7 @@
 // that are shorter leave threads idle. SHARED buffers lie in one arena a block, which reuses the memory of
 // those that are dead, and barriers stand where a thread needs what another one of its block has written or
 // still reads, and nowhere else (sync.c). The text includes no header: the same emitter writes all dialects
-// by a table of spellings (dialect.c).
+// by a table of spellings; each is a target, and a folder of its own (spelling.h).
 //
 // A LOCAL or REGISTER buffer that is allocated inside of the block loops and outside of the thread loops is
 // distributed (a fragment): its elements, in the order of their offsets, are dealt out in equal parts to the
@@ -73,26 +73,43 @@ kiln_status kiln_gpu_emit(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kerne
 // errors: as kiln_gpu_emit
 kiln_status kiln_gpu_check(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel);
 
-// Compiles |n| CUDA sources to cubins for |m|'s architecture by NVRTC, which is opened here (needs no GPU),
-// on |n_threads| threads.
-//
-// gives:  out[n], an ELF image each; on failure nothing is left to free
-// errors: KILN_DEVICE_ERROR: there is no NVRTC; KILN_INTERNAL: it refuses a source, with its log
-kiln_status kiln_cuda_compile(kiln_ctx *cx, const kiln_machine *m, int n,
-                              const char *const *sources, const char *const *names, int n_threads,
-                              kiln_object *out);
-
-// The version of NVRTC, as in 13000 for 13.0: what it compiles depends on it.
-//
-// errors: KILN_DEVICE_ERROR: there is no NVRTC
-kiln_status kiln_cuda_version(kiln_ctx *cx, int *out);
+// What compiles a target's sources to images; it needs no device.
+typedef struct kiln_gpu_job kiln_gpu_job; // sources under way
+typedef struct kiln_gpu_compiler {
+  const char *name; // "nvrtc"
+  // Its version, as in 13000 for 13.0: what it compiles depends on it.
+  //
+  // errors: KILN_DEVICE_ERROR: it is not installed
+  kiln_status (*version)(kiln_ctx *cx, int *out);
+  // Compiles |n| sources for |m|'s architecture, on |n_threads| threads.
+  //
+  // gives:  out[n], an ELF image each; on failure nothing is left to free
+  // errors: KILN_DEVICE_ERROR: it is not installed; KILN_INTERNAL: it refuses a source, with its
+  //         log
+  kiln_status (*compile)(kiln_ctx *cx, const kiln_machine *m, int n, const char *const *sources,
+                         const char *const *names, int n_threads, kiln_object *out);
+  // The same in the background: sources under way, in their order, on threads of their own.
+  //
+  // needs:  |sources| and |names| to live until |end|
+  // gives:  *out; NULL on failure
+  // errors: KILN_DEVICE_ERROR: it is not installed; KILN_NO_MEMORY
+  kiln_status (*start)(kiln_ctx *cx, const kiln_machine *m, int n, const char *const *sources,
+                       const char *const *names, int n_threads, kiln_gpu_job **out);
+  // Whether source |i| is compiled or refused, after |ms| milliseconds at most.
+  bool (*wait)(kiln_gpu_job *j, int i, int ms);
+  // Gives the caller what became of a source that is waited for, once; false where it was refused,
+  // and then why, owned by |j|.
+  bool (*take)(kiln_gpu_job *j, int i, kiln_object *out, const char **out_log);
+  void (*end)(
+      struct kiln_gpu_job *j); // behind what is being compiled at the moment; NULL is allowed
+} kiln_gpu_compiler;
 
 // The matrix instructions of |m|'s tensor cores, by name: "mma.m16n8k16.f16". Lives in |cx|; none where there
 // are no such cores.
 kiln_instr *kiln_gpu_instrs(kiln_ctx *cx, const kiln_machine *m, int *out_n);
 
-// A GPU by name: "cuda:sm_80", "cuda:sm_90a", ...; "hip:gfx90a", ...; "opencl": what every OpenCL device has. Its
-// device figures are nominal.
+// A GPU by name, "cuda:sm_80", "hip:gfx90a", "opencl", of those of all targets. Its device figures
+// are nominal.
 //
 // errors: KILN_BAD_INPUT: no such architecture; the message lists those there are
 kiln_status kiln_gpu_machine_named(kiln_ctx *cx, const char *name, kiln_machine *out);

@@ -1,6 +1,8 @@
 // Matrix instructions of warps: what each means, which lane holds which elements, and its spelling.
 #include "target/gpu/instr.h"
 
+#include "target/c/writer.h"
+
 #include <string.h>
 
 // Fragments of operands that lie |p| to a register, the |k| of half a step, 4p (tile/gpu_fragment.h).
@@ -278,7 +280,7 @@ kiln_instr *kiln_gpu_instrs(kiln_ctx *cx, const kiln_machine *m, int *out_n) {
   const int n_more = kiln_wgmma_instrs(m, NULL) + kiln_box_instrs(m, NULL);
   kiln_instr *all = KILN_NEW_ARRAY(&cx->perm, kiln_instr, (int)KILN_LEN(table) + n_more);
   *out_n = 0;
-  if (m->kind != KILN_MACHINE_CUDA) return all;
+  if (!m->target->dialect->has_instructions) return all;
   for (size_t i = 0; i < KILN_LEN(table); i++) {
     all[*out_n] = table[i].instr;
     all[(*out_n)++].is_there = m->gpu.capability >= table[i].capability;

@@ -137,7 +137,7 @@ static kiln_gpu_wait judge(syncer *s, const pending *o, const access *b) {
   conds[n] = kiln_binary(cx, KILN_EXPR_NE, x, y);
   if (ask(s, &pair, n + 1, conds) == KILN_NEVER) return KILN_WAIT_NONE;
   const int64_t warp = s->n->m->gpu.warp;
-  if (warp <= 1 || s->n->m->kind != KILN_MACHINE_CUDA) return KILN_WAIT_BLOCK;
+  if (warp <= 1) return KILN_WAIT_BLOCK;
   const kiln_expr *size = kiln_int(cx, warp);
   conds[n] = kiln_binary(cx, KILN_EXPR_NE, kiln_div(cx, x, size), kiln_div(cx, y, size));
   return ask(s, &pair, n + 1, conds) == KILN_NEVER ? KILN_WAIT_WARP : KILN_WAIT_BLOCK;
@@ -357,14 +357,13 @@ static kiln_status walk_for(syncer *s, const kiln_loop *l) {
   return KILN_OK;
 }
 
-// The barrier at the begin of |l|'s body stands in front of |l| in OpenCL C: compilers for CPUs make loops over threads
-// between barriers, and PoCL's (3.1) never end where two conditions with a barrier each follow one another. What it waits
-// for was done before |l|.
+// The barrier at the begin of |l|'s body stands in front of |l| where the dialect wants it so: what
+// it waits for was done before |l|.
 static kiln_status wait_before_condition(syncer *s, const kiln_loop *l, int n_waits,
                                          open_list *before) {
   const bool waits = s->n->waits.n > n_waits && l->body && s->divergence == 0 &&
                      kiln_gpu_wait_of(s->n, l->body) == KILN_WAIT_BLOCK;
-  if (!waits || s->n->m->kind != KILN_MACHINE_OPENCL) return KILN_OK;
+  if (!waits || !s->n->m->target->dialect->waits_before_conditions) return KILN_OK;
   go_back(s, n_waits, before);
   KILN_TRY(add_wait(s, l, KILN_WAIT_BLOCK));
   before->list.n = 0;

@@ -83,7 +83,7 @@ static const row table[] = {BOTH(64, 1), BOTH(128, 2), BOTH(192, 3), BOTH(256, 4
 int kiln_wgmma_instrs(const kiln_machine *m, kiln_instr *out) {
   for (size_t i = 0; out && i < KILN_LEN(table); i++) {
     out[i] = table[i].instr;
-    out[i].is_there = strcmp(m->gpu.arch, "sm_90a") == 0;
+    out[i].is_there = m->gpu.has_wgmma;
   }
   return (int)KILN_LEN(table);
 }

@@ -91,6 +91,7 @@ static void make_world(world *w, bool may_borrow) {
   kiln_ctx *cx = w->cx;
   w->b = (kiln_build){.model = &w->model, .may_borrow = may_borrow};
   w->b.machine.features = (char *)(uintptr_t) "+sse4.2,-avx9000,+made-up";
+  w->b.machine.target = &kiln_target_cpu;
   w->b.prog = kiln_program_make(cx, "p");
   kiln_tensor *x = tensor(w, "x", KILN_INPUT, 4, 6), *c = constant(w, "c", 4, 6, weights);
   kiln_tensor *t = tensor(w, "t", KILN_TEMP, 4, 6), *u = tensor(w, "u", KILN_TEMP, 4, 6);

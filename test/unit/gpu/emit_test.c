@@ -127,7 +127,7 @@ static void compile_for(bench *b, const char *name, int n, const char *const *so
   assert_int_equal(kiln_gpu_machine_named(&b->cx, name, &m), KILN_OK);
   kiln_object *out = calloc((size_t)n + 1, sizeof *out);
   assert_non_null(out);
-  const kiln_status s = kiln_cuda_compile(&b->cx, &m, n, sources, names, 2, out);
+  const kiln_status s = kiln_target_cuda.compiler->compile(&b->cx, &m, n, sources, names, 2, out);
   if (s == KILN_DEVICE_ERROR) {
     print_message("%s\n", last_message(b));
     free(out);

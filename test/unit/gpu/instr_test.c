@@ -41,10 +41,10 @@ static void every_spelling_compiles(void **state) {
     names[i] = all[i].name;
     sources[i] = kiln_arena_printf( // what nobody calls would not be compiled
         &f->cx.perm, "%s\n%s\n%s\nextern \"C\" __global__ void k(void **p) { *p = (void *)%s; }\n",
-        kiln_c_cuda.head, kiln_wgmma_helpers(), kiln_gpu_instr_text(&f->cx, &all[i]),
+        kiln_target_cuda.dialect->head, kiln_wgmma_helpers(), kiln_gpu_instr_text(&f->cx, &all[i]),
         kiln_gpu_instr_function(&f->cx, &all[i]));
   }
-  const kiln_status s = kiln_cuda_compile(&f->cx, &m, n, sources, names, 2, out);
+  const kiln_status s = kiln_target_cuda.compiler->compile(&f->cx, &m, n, sources, names, 2, out);
   if (s == KILN_DEVICE_ERROR) skip();
   if (s != KILN_OK) fail_msg("%s", kiln_diag_message(f->diag, 0));
   for (int i = 0; i < n; i++) kiln_object_deinit(&out[i]);

@@ -324,7 +324,7 @@ static void machines_have_names(void **state) {
   fixture *f = *state;
   kiln_machine m;
   assert_int_equal(kiln_gpu_machine_named(&f->cx, "cuda:sm_90a", &m), KILN_OK);
-  assert_int_equal(m.kind, KILN_MACHINE_CUDA);
+  assert_ptr_equal(m.target, &kiln_target_cuda);
   assert_int_equal(m.gpu.capability, 90);
   assert_int_equal(m.gpu.shared_bytes, 227 * 1024);
   assert_true(m.device && kiln_device_level(m.device, "shared") > 0);
@@ -341,7 +341,7 @@ static void nvrtc_says_what_is_wrong(void **state) {
                                  "__global__ void c() {}"};
   const char *const names[] = {"a", "b", "c"};
   assert_int_equal(kiln_gpu_machine_named(&f->cx, "cuda:sm_90a", &m), KILN_OK);
-  const kiln_status s = kiln_cuda_compile(&f->cx, &m, 3, sources, names, 3, out);
+  const kiln_status s = kiln_target_cuda.compiler->compile(&f->cx, &m, 3, sources, names, 3, out);
   for (int i = 0; i < 3; i++) assert_null(out[i].data);
   const char *message = kiln_diag_message(f->diag, 0);
   if (s == KILN_DEVICE_ERROR) {

@@ -26,7 +26,8 @@ static kiln_status choose(kiln_ctx *cx, void *user, const kiln_program *p, const
 
 static kiln_status schedule(fixture *f, const char *text, asked *io, kiln_kernels *out) {
   kiln_program *p = NULL;
-  kiln_machine m = {.vector_bytes = 64,
+  kiln_machine m = {.target = &kiln_target_cpu,
+                    .vector_bytes = 64,
                     .n_vector_regs = 32,
                     .has_fma = true,
                     .n_cores = 2,

@@ -2,7 +2,8 @@
 // memory, and what comes out is what the reference interpreter computes.
 #include "unit/tile/lowering.h"
 
-static const kiln_machine machine = {.vector_bytes = 32,
+static const kiln_machine machine = {.target = &kiln_target_cpu,
+                                     .vector_bytes = 32,
                                      .n_vector_regs = 16,
                                      .l1_bytes = 32 << 10,
                                      .l2_bytes = 1 << 16,

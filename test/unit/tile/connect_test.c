@@ -5,7 +5,8 @@
 #include "unit/fixture.h"
 
 static kiln_machine machine_of(fixture *f, bool is_known) {
-  kiln_machine m = {.vector_bytes = 64,
+  kiln_machine m = {.target = &kiln_target_cpu,
+                    .vector_bytes = 64,
                     .n_vector_regs = 32,
                     .has_fma = true,
                     .n_cores = 2,

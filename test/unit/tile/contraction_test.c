@@ -6,24 +6,28 @@
 #include "tile/contraction.h"
 #include "tile/panels.h"
 
-static const kiln_machine machine = {.vector_bytes = 32,
+static const kiln_machine machine = {.target = &kiln_target_cpu,
+                                     .vector_bytes = 32,
                                      .n_vector_regs = 16,
                                      .l1_bytes = 32 << 10,
                                      .l2_bytes = 1 << 16,
                                      .n_cores = 2};
-static const kiln_machine vectors_of_64 = {.vector_bytes = 64,
+static const kiln_machine vectors_of_64 = {.target = &kiln_target_cpu,
+                                           .vector_bytes = 64,
                                            .n_vector_regs = 32,
                                            .l1_bytes = 32 << 10,
                                            .l2_bytes = 1 << 18,
                                            .n_cores = 2};
 
-static const kiln_machine small_l1 = {.vector_bytes = 32,
+static const kiln_machine small_l1 = {.target = &kiln_target_cpu,
+                                      .vector_bytes = 32,
                                       .n_vector_regs = 16,
                                       .l1_bytes = 8 << 10,
                                       .l2_bytes = 1 << 17,
                                       .n_cores = 2};
 
-static const kiln_machine small_vectors = {.vector_bytes = 16,
+static const kiln_machine small_vectors = {.target = &kiln_target_cpu,
+                                           .vector_bytes = 16,
                                            .n_vector_regs = 16,
                                            .l1_bytes = 16 << 10,
                                            .l2_bytes = 160 << 10,
@@ -314,7 +318,8 @@ static void constants_are_proposed_in_panels_that_others_have(void **state) {
 // The script of the cheapest candidate for |rows| x 3072 by 3072 x |cols|, both given at run time, on a core
 // with 2 MiB of L2 in sets of 16.
 static const char *cheapest(test_kernel *k, int rows, int cols) {
-  static kiln_machine wide = {.vector_bytes = 64,
+  static kiln_machine wide = {.target = &kiln_target_cpu,
+                              .vector_bytes = 64,
                               .n_vector_regs = 32,
                               .has_fma = true,
                               .l1_bytes = 48 << 10,

@@ -20,9 +20,10 @@ static const kiln_device device = {
     .launch_ns = 2000};
 #define MACHINE(name, version)                                                                     \
   {                                                                                                \
-    .kind = KILN_MACHINE_CUDA,                                                                     \
+    .target = &kiln_target_cuda,                                                                   \
     .gpu = {.arch = name,                                                                          \
             .capability = version,                                                                 \
+            .has_wgmma = version == 90,                                                            \
             .warp = 32,                                                                            \
             .max_threads = 1024,                                                                   \
             .shared_bytes = 160 << 10,                                                             \
@@ -135,7 +136,7 @@ static void check_compiles(const kiln_machine *m, const char *family, const char
     sources[n++] = source.data;
   }
   if (!has_code) fail_msg("must have %s in the code of %s", code, text);
-  const kiln_status s = kiln_cuda_compile(&k.cx, m, n, sources, names, 2, objects);
+  const kiln_status s = kiln_target_cuda.compiler->compile(&k.cx, m, n, sources, names, 2, objects);
   if (s != KILN_OK && s != KILN_DEVICE_ERROR) fail_msg("%s", kernel_message(&k));
   for (int i = 0; i < n && s == KILN_OK; i++) kiln_object_deinit(&objects[i]);
   kernel_close(&k);

@@ -23,7 +23,7 @@ static const kiln_device device = {
     .unit_flops_ns = {400, 4000, 0},
     .all_flops_ns = {1600, 0, 0},
     .launch_ns = 2000};
-static const kiln_machine machine = {.kind = KILN_MACHINE_CUDA,
+static const kiln_machine machine = {.target = &kiln_target_cuda,
                                      .gpu = {.arch = "sm_80",
                                              .capability = 80,
                                              .warp = 32,

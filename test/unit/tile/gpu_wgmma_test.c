@@ -335,7 +335,7 @@ static void compile_some(test_kernel *k, const kiln_machine *m, size_t row, cons
     sources[n] = c->sources[i];
     names[n++] = c->names[i];
   }
-  const kiln_status st = kiln_cuda_compile(&k->cx, m, n, sources, names, 2, out);
+  const kiln_status st = kiln_target_cuda.compiler->compile(&k->cx, m, n, sources, names, 2, out);
   if (st == KILN_DEVICE_ERROR) return; // there is no NVRTC
   if (st != KILN_OK) fail_msg("%s", kernel_message(k));
   for (int i = 0; i < n; i++) free(out[i].data);

@@ -554,7 +554,8 @@ static void blocks_that_fit_a_cache_cross_its_boundary_once(void **state) {
 static void fewer_bytes_and_better_balance_cost_less(void **state) {
   fixture *f = *state;
   const kiln_device d = device_of();
-  const kiln_machine m = {.vector_bytes = 64, .n_vector_regs = 32, .device = &d};
+  const kiln_machine m = {
+      .target = &kiln_target_cpu, .vector_bytes = 64, .n_vector_regs = 32, .device = &d};
   kiln_tile_graph *g =
       graph_of(f, "p { in f32 A(1024, 64) in f32 B(64, 128) temp f32 C(1024, 128) temp f32 S(1024) "
                   "out f32 Y(1024, 128) C(i0:1024, i1:128 | r0:64) +=! A(i0, r0) * B(r0, i1) "
@@ -571,7 +572,8 @@ static void fewer_bytes_and_better_balance_cost_less(void **state) {
   assert_true(few.bytes[0] < many.bytes[0]);
   assert_true(few.ns < many.ns && few.ns < again.ns && slow.ns < tail.ns);
   assert_true(again.flops > 3 * few.flops);
-  kiln_tile_cost_of(g, &(kiln_machine){.vector_bytes = 64}, 4, &plan, &none);
+  kiln_tile_cost_of(g, &(kiln_machine){.target = &kiln_target_cpu, .vector_bytes = 64}, 4, &plan,
+                    &none);
   assert_true(none.ns == 0); // nothing is known of that machine
 }
 

@@ -4,8 +4,12 @@
 
 #include "tile/node.h"
 
-static const kiln_machine machine = {
-    .vector_bytes = 32, .n_vector_regs = 16, .l1_bytes = 32 << 10, .l2_bytes = 4096, .n_cores = 2};
+static const kiln_machine machine = {.target = &kiln_target_cpu,
+                                     .vector_bytes = 32,
+                                     .n_vector_regs = 16,
+                                     .l1_bytes = 32 << 10,
+                                     .l2_bytes = 4096,
+                                     .n_cores = 2};
 
 static kiln_symbol name(test_kernel *k, const char *text) {
   return kiln_symbol_printf(&k->cx, "%s", text);

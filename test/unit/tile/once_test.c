@@ -3,7 +3,8 @@
 
 #include "tile/kernel.h"
 
-static const kiln_machine machine = {.vector_bytes = 32,
+static const kiln_machine machine = {.target = &kiln_target_cpu,
+                                     .vector_bytes = 32,
                                      .n_vector_regs = 16,
                                      .l1_bytes = 8 << 10,
                                      .l2_bytes = 64 << 10,

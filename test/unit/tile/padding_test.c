@@ -39,7 +39,8 @@ enum { TEXT_ROOM = 4096, PADDING = 6 }; // the tensor P
 
 // A machine whose caches hold |l2_kib| and four times that.
 static kiln_machine machine_of(kiln_ctx *cx, int l2_kib) {
-  kiln_machine m = {.vector_bytes = 64,
+  kiln_machine m = {.target = &kiln_target_cpu,
+                    .vector_bytes = 64,
                     .n_vector_regs = 32,
                     .has_fma = true,
                     .n_cores = 2,

@@ -6,8 +6,16 @@
 #include "tile/polyhedral.h"
 
 static const kiln_machine machines[] = {
-    {.vector_bytes = 64, .n_vector_regs = 32, .l1_bytes = 48 << 10, .l2_bytes = 1 << 20},
-    {.vector_bytes = 16, .n_vector_regs = 16, .l1_bytes = 2048, .l2_bytes = 8192},
+    {.target = &kiln_target_cpu,
+     .vector_bytes = 64,
+     .n_vector_regs = 32,
+     .l1_bytes = 48 << 10,
+     .l2_bytes = 1 << 20},
+    {.target = &kiln_target_cpu,
+     .vector_bytes = 16,
+     .n_vector_regs = 16,
+     .l1_bytes = 2048,
+     .l2_bytes = 8192},
 };
 
 #define MAPS                                                                                       \

@@ -16,7 +16,8 @@ static const kiln_device device = {
                {"registers", 2048, 1, 64, 1152, 2304, 0, 0, 0, 1, true}},
     .unit_flops_ns = {[KILN_PEAK_F32] = 192},
     .all_flops_ns = {[KILN_PEAK_F32] = 384}};
-static const kiln_machine machine = {.vector_bytes = 64,
+static const kiln_machine machine = {.target = &kiln_target_cpu,
+                                     .vector_bytes = 64,
                                      .n_vector_regs = 32,
                                      .l1_bytes = 48 << 10,
                                      .l2_bytes = 2 << 20,

@@ -8,8 +8,11 @@
 
 #include <cmocka.h>
 
-static const kiln_machine machine = {
-    .vector_bytes = 64, .n_vector_regs = 32, .l1_bytes = 32768, .l2_bytes = 1048576};
+static const kiln_machine machine = {.target = &kiln_target_cpu,
+                                     .vector_bytes = 64,
+                                     .n_vector_regs = 32,
+                                     .l1_bytes = 32768,
+                                     .l2_bytes = 1048576};
 
 // A 1x1 convolution of 14 x 14 pixels: 14 of them in a tile, but where more than eight would lie in one of
 // the 64 sets of the L1.
@@ -48,8 +51,11 @@ static void a_tile_touches_few_lines_where_each_step_has_its_own(void **state) {
     int64_t width, channels;
     bool in_a_row;
   } rows[] = {{14, 208, true}, {56, 128, true}, {14, 24, false}, {14, 104, false}};
-  const kiln_machine small = {
-      .vector_bytes = 32, .n_vector_regs = 16, .l1_bytes = 32768, .l2_bytes = 512 << 10};
+  const kiln_machine small = {.target = &kiln_target_cpu,
+                              .vector_bytes = 32,
+                              .n_vector_regs = 16,
+                              .l1_bytes = 32768,
+                              .l2_bytes = 512 << 10};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const int64_t w = rows[i].width, c = rows[i].channels;
     const kiln_tile_extents e = {c, w, w, c, 4, 4 * w, 0, false, {0, 0, 0, 0}, 4 * w * w};
@@ -111,8 +117,11 @@ static void vectors_are_those_that_may_be(void **state) {
     uint32_t may;
     int64_t vectors;
   } rows[] = {{768, 0, 6}, {768, 1 << 2, 2}, {768, 1 << 2 | 1 << 3, 3}, {16, 1 << 6, 2}};
-  const kiln_machine narrow = {
-      .vector_bytes = 32, .n_vector_regs = 16, .l1_bytes = 32768, .l2_bytes = 524288};
+  const kiln_machine narrow = {.target = &kiln_target_cpu,
+                               .vector_bytes = 32,
+                               .n_vector_regs = 16,
+                               .l1_bytes = 32768,
+                               .l2_bytes = 524288};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const kiln_tile_extents e = {rows[i].cols, 1, 1, 768, 0, 0, rows[i].may, false,
                                  {0, 0, 0, 0}, 0};
@@ -129,8 +138,11 @@ static void products_of_bytes_take_tiles_by_what_their_steps_do(void **state) {
     kiln_step_work work;
     int64_t tile_rows, vectors;
   } rows[] = {{7, {2, 3, 0, 0}, 7, 1}, {3136, {1, 2, 1, 0}, 5, 2}};
-  const kiln_machine narrow = {
-      .vector_bytes = 32, .n_vector_regs = 14, .l1_bytes = 32768, .l2_bytes = 524288};
+  const kiln_machine narrow = {.target = &kiln_target_cpu,
+                               .vector_bytes = 32,
+                               .n_vector_regs = 14,
+                               .l1_bytes = 32768,
+                               .l2_bytes = 524288};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const kiln_tile_extents e = {32, rows[i].rows, 1, 1152, 512, 0, 0, false, rows[i].work, 0};
     const kiln_register_tile tile = kiln_tile_registers(&narrow, &e);

@@ -2,7 +2,8 @@
 // kernel, and their results are those of the reduction, signs of zeros with them.
 #include "unit/tile/launches.h"
 
-static const kiln_machine machine = {.vector_bytes = 32,
+static const kiln_machine machine = {.target = &kiln_target_cpu,
+                                     .vector_bytes = 32,
                                      .n_vector_regs = 16,
                                      .l1_bytes = 32 << 10,
                                      .l2_bytes = 256 << 10,

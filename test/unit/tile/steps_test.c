@@ -71,7 +71,8 @@ static const char *text_of(const recurrence *r, char *text, size_t room) {
 }
 
 static void steps_share_a_kernel(void **state) {
-  static const kiln_machine machine = {.vector_bytes = 32,
+  static const kiln_machine machine = {.target = &kiln_target_cpu,
+                                       .vector_bytes = 32,
                                        .n_vector_regs = 16,
                                        .l1_bytes = 32 << 10,
                                        .l2_bytes = 512 << 10,

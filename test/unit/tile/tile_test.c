@@ -6,13 +6,20 @@
 #include "tile/tile.h"
 
 static const kiln_machine machines[] = {
-    {.vector_bytes = 64,
+    {.target = &kiln_target_cpu,
+     .vector_bytes = 64,
      .n_vector_regs = 32,
      .l1_bytes = 48 << 10,
      .l2_bytes = 1 << 20,
      .n_cores = 2},
-    {.vector_bytes = 32, .n_vector_regs = 16, .l1_bytes = 32 << 10, .l2_bytes = 2048, .n_cores = 2},
-    {.vector_bytes = 16,
+    {.target = &kiln_target_cpu,
+     .vector_bytes = 32,
+     .n_vector_regs = 16,
+     .l1_bytes = 32 << 10,
+     .l2_bytes = 2048,
+     .n_cores = 2},
+    {.target = &kiln_target_cpu,
+     .vector_bytes = 16,
      .n_vector_regs = 32,
      .l1_bytes = 32 << 10,
      .l2_bytes = 1 << 18,

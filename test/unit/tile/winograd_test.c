@@ -26,7 +26,8 @@ static void compare_norm(test_kernel *k, const kiln_tensor *t, const void *got, 
 }
 
 static const kiln_machine machines[] = {
-    {.vector_bytes = 64,
+    {.target = &kiln_target_cpu,
+     .vector_bytes = 64,
      .n_vector_regs = 32,
      .has_fma = true,
      .l1_bytes = 32 << 10,
@@ -34,7 +35,8 @@ static const kiln_machine machines[] = {
      .l3_bytes = 16 << 20,
      .clock_ghz = 3,
      .n_cores = 2},
-    {.vector_bytes = 32,
+    {.target = &kiln_target_cpu,
+     .vector_bytes = 32,
      .n_vector_regs = 16,
      .has_fma = true,
      .l1_bytes = 16 << 10,

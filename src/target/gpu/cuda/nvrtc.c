@@ -1,6 +1,6 @@
 // CUDA C to cubins by NVRTC, opened when it is first needed. It needs no GPU, and several threads may compile at
 // once.
-#include "target/gpu/nvrtc.h"
+#include "target/gpu/cuda/nvrtc.h"
 #include "support/thread.h"
 
 #include <dlfcn.h>
@@ -90,7 +90,8 @@ static bool compile_one(const nvrtc *v, const char *arch, const char *source, co
 
 enum { MOST_THREADS = 64 };
 
-struct kiln_cuda_job {
+typedef struct kiln_gpu_job job;
+struct kiln_gpu_job {
   nvrtc v;
   char arch[16];
   int n;
@@ -108,7 +109,7 @@ struct kiln_cuda_job {
 };
 
 // The next source to compile; -1: there is none.
-static int take_next(kiln_cuda_job *j) {
+static int take_next(job *j) {
   pthread_mutex_lock(&j->lock);
   const int i = j->is_ended || j->next == j->n ? -1 : j->next++;
   pthread_mutex_unlock(&j->lock);
@@ -116,7 +117,7 @@ static int take_next(kiln_cuda_job *j) {
 }
 
 static void *work(void *argument) {
-  kiln_cuda_job *j = argument;
+  job *j = argument;
   for (int i; (i = take_next(j)) >= 0;) {
     j->is_made[i] =
         compile_one(&j->v, j->arch, j->sources[i], j->names[i], &j->out[i], &j->logs[i]);
@@ -128,70 +129,7 @@ static void *work(void *argument) {
   return NULL;
 }
 
-static kiln_cuda_job *make_job(int n) {
-  kiln_cuda_job *j = calloc(1, sizeof *j);
-  if (!j) return NULL;
-  pthread_condattr_t how;
-  pthread_condattr_init(&how);
-  pthread_condattr_setclock(&how, CLOCK_MONOTONIC);
-  pthread_mutex_init(&j->lock, NULL);
-  pthread_cond_init(&j->changed, &how);
-  pthread_condattr_destroy(&how);
-  const size_t room = (size_t)n + 1;
-  j->out = calloc(room, sizeof *j->out);
-  j->logs = calloc(room, sizeof *j->logs);
-  j->is_made = calloc(room, sizeof *j->is_made);
-  j->is_done = calloc(room, sizeof *j->is_done);
-  if (j->out && j->logs && j->is_made && j->is_done) j->n = n;
-  if (j->n == n) return j;
-  kiln_cuda_end(j);
-  return NULL;
-}
-
-kiln_status kiln_cuda_start(kiln_ctx *cx, const kiln_machine *m, int n, const char *const *sources,
-                            const char *const *names, int n_threads, kiln_cuda_job **out) {
-  nvrtc v;
-  *out = NULL;
-  KILN_TRY(open_nvrtc(cx, &v));
-  kiln_cuda_job *j = make_job(n);
-  if (!j) return KILN_FAIL(cx->diag, KILN_NO_MEMORY, "cuda", "NVRTC: no memory left");
-  j->v = v; // the library stays: it is not made to be closed
-  memcpy(j->arch, m->gpu.arch, sizeof j->arch);
-  j->sources = sources;
-  j->names = names;
-  while (j->n_threads < MOST_THREADS && j->n_threads < n_threads && j->n_threads < n &&
-         kiln_thread_start(&j->threads[j->n_threads], NULL, work, j))
-    j->n_threads++;
-  if (j->n_threads == 0) work(j);
-  *out = j;
-  return KILN_OK;
-}
-
-bool kiln_cuda_wait(kiln_cuda_job *j, int i, int ms) {
-  struct timespec end;
-  clock_gettime(CLOCK_MONOTONIC, &end);
-  end.tv_sec += ms / 1000;
-  end.tv_nsec += ms % 1000 * 1000000L;
-  if (end.tv_nsec >= 1000000000L) {
-    end.tv_sec++;
-    end.tv_nsec -= 1000000000L;
-  }
-  pthread_mutex_lock(&j->lock);
-  int late = 0;
-  while (!j->is_done[i] && !late) late = pthread_cond_timedwait(&j->changed, &j->lock, &end);
-  const bool done = j->is_done[i];
-  pthread_mutex_unlock(&j->lock);
-  return done;
-}
-
-bool kiln_cuda_take(kiln_cuda_job *j, int i, kiln_object *out, const char **out_log) {
-  *out = j->out[i];
-  j->out[i] = (kiln_object){0};
-  *out_log = j->logs[i] ? j->logs[i] : "no memory";
-  return j->is_made[i];
-}
-
-void kiln_cuda_end(kiln_cuda_job *j) {
+static void end_job(job *j) {
   if (!j) return;
   pthread_mutex_lock(&j->lock);
   j->is_ended = true;
@@ -210,13 +148,76 @@ void kiln_cuda_end(kiln_cuda_job *j) {
   free(j);
 }
 
+static job *make_job(int n) {
+  job *j = calloc(1, sizeof *j);
+  if (!j) return NULL;
+  pthread_condattr_t how;
+  pthread_condattr_init(&how);
+  pthread_condattr_setclock(&how, CLOCK_MONOTONIC);
+  pthread_mutex_init(&j->lock, NULL);
+  pthread_cond_init(&j->changed, &how);
+  pthread_condattr_destroy(&how);
+  const size_t room = (size_t)n + 1;
+  j->out = calloc(room, sizeof *j->out);
+  j->logs = calloc(room, sizeof *j->logs);
+  j->is_made = calloc(room, sizeof *j->is_made);
+  j->is_done = calloc(room, sizeof *j->is_done);
+  if (j->out && j->logs && j->is_made && j->is_done) j->n = n;
+  if (j->n == n) return j;
+  end_job(j);
+  return NULL;
+}
+
+static kiln_status start_job(kiln_ctx *cx, const kiln_machine *m, int n, const char *const *sources,
+                             const char *const *names, int n_threads, job **out) {
+  nvrtc v;
+  *out = NULL;
+  KILN_TRY(open_nvrtc(cx, &v));
+  job *j = make_job(n);
+  if (!j) return KILN_FAIL(cx->diag, KILN_NO_MEMORY, "cuda", "NVRTC: no memory left");
+  j->v = v; // the library stays: it is not made to be closed
+  memcpy(j->arch, m->gpu.arch, sizeof j->arch);
+  j->sources = sources;
+  j->names = names;
+  while (j->n_threads < MOST_THREADS && j->n_threads < n_threads && j->n_threads < n &&
+         kiln_thread_start(&j->threads[j->n_threads], NULL, work, j))
+    j->n_threads++;
+  if (j->n_threads == 0) work(j);
+  *out = j;
+  return KILN_OK;
+}
+
+static bool wait_job(job *j, int i, int ms) {
+  struct timespec end;
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  end.tv_sec += ms / 1000;
+  end.tv_nsec += ms % 1000 * 1000000L;
+  if (end.tv_nsec >= 1000000000L) {
+    end.tv_sec++;
+    end.tv_nsec -= 1000000000L;
+  }
+  pthread_mutex_lock(&j->lock);
+  int late = 0;
+  while (!j->is_done[i] && !late) late = pthread_cond_timedwait(&j->changed, &j->lock, &end);
+  const bool done = j->is_done[i];
+  pthread_mutex_unlock(&j->lock);
+  return done;
+}
+
+static bool take_job(job *j, int i, kiln_object *out, const char **out_log) {
+  *out = j->out[i];
+  j->out[i] = (kiln_object){0};
+  *out_log = j->logs[i] ? j->logs[i] : "no memory";
+  return j->is_made[i];
+}
+
 // The first source that failed decides, whatever thread had it.
-static kiln_status take_all(kiln_ctx *cx, kiln_cuda_job *j, kiln_object *out) {
+static kiln_status take_all(kiln_ctx *cx, job *j, kiln_object *out) {
   kiln_status st = KILN_OK;
   for (int i = 0; i < j->n; i++) {
     const char *log;
-    while (!kiln_cuda_wait(j, i, 1000)) continue;
-    if (!kiln_cuda_take(j, i, &out[i], &log) && st == KILN_OK)
+    while (!wait_job(j, i, 1000)) continue;
+    if (!take_job(j, i, &out[i], &log) && st == KILN_OK)
       st = KILN_FAIL(cx->diag, KILN_INTERNAL, j->names[i], "NVRTC must take it for %s, got: %s",
                      j->arch, log);
   }
@@ -227,18 +228,17 @@ static kiln_status take_all(kiln_ctx *cx, kiln_cuda_job *j, kiln_object *out) {
   return st;
 }
 
-kiln_status kiln_cuda_compile(kiln_ctx *cx, const kiln_machine *m, int n,
-                              const char *const *sources, const char *const *names, int n_threads,
-                              kiln_object *out) {
-  kiln_cuda_job *j = NULL;
+static kiln_status compile(kiln_ctx *cx, const kiln_machine *m, int n, const char *const *sources,
+                           const char *const *names, int n_threads, kiln_object *out) {
+  job *j = NULL;
   for (int i = 0; i < n; i++) out[i] = (kiln_object){0};
-  KILN_TRY(kiln_cuda_start(cx, m, n, sources, names, n_threads, &j));
+  KILN_TRY(start_job(cx, m, n, sources, names, n_threads, &j));
   const kiln_status st = take_all(cx, j, out);
-  kiln_cuda_end(j);
+  end_job(j);
   return st;
 }
 
-kiln_status kiln_cuda_version(kiln_ctx *cx, int *out) {
+static kiln_status version(kiln_ctx *cx, int *out) {
   nvrtc v;
   int major = 0, minor = 0;
   *out = 0;
@@ -248,3 +248,11 @@ kiln_status kiln_cuda_version(kiln_ctx *cx, int *out) {
   *out = major * 1000 + minor * 10;
   return KILN_OK;
 }
+
+const kiln_gpu_compiler kiln_nvrtc = {.name = "nvrtc",
+                                      .version = version,
+                                      .compile = compile,
+                                      .start = start_job,
+                                      .wait = wait_job,
+                                      .take = take_job,
+                                      .end = end_job};

@@ -1,0 +1,13 @@
+// What holds of all targets whose kernels run on a processor's cores, at the head of a row.
+#ifndef KILN_TARGET_CPU_ROW_H
+#define KILN_TARGET_CPU_ROW_H
+
+#include "target/target.h"
+
+#define KILN_PROCESSOR_TARGET                                                                      \
+  .has_vectors = true, .has_ranges = true, .max_params = KILN_PROCESSOR_MAX_PARAMS,                \
+  .param_align_bytes = 1, .instrs = kiln_cpu_instrs, .code_levels = {"llvm", "asm"},               \
+  .has_runtime = true, .runtime = KILN_PLAN_CPU, .place_bytes = KILN_PLAN_ALIGN
+enum { KILN_PROCESSOR_MAX_PARAMS = 1 << 16 };
+
+#endif
