@@ -21,6 +21,7 @@ if(KILN_SANITIZE)
 endif()
 
 kiln_test(source_includes 60 ${Python3_EXECUTABLE} tools/check_includes.py)
+kiln_test(source_targets 60 ${Python3_EXECUTABLE} tools/check_targets.py)
 kiln_test(source_numbers 60 ${Python3_EXECUTABLE} tools/check_numbers.py)
 kiln_test(source_format 120 tools/check_format.sh)
 kiln_test(source_headers 120 tools/check_headers.sh ${CMAKE_C_COMPILER} ${CMAKE_CXX_COMPILER})
