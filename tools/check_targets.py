@@ -20,15 +20,19 @@ def blank(text):
 
 
 def questions(rows):
-    """(what asks which target it is, what it does wrong)"""
+    """(what asks which target it is, what it does wrong, an example)"""
     names = "|".join(sorted(rows | {"native"}))
-    return [
-        (re.compile(rf"\bkiln_target_(?:{names})\b(?!\s*\()"), "names a target"),
-        (re.compile(r"\bKILN_MACHINE_[A-Z]"), "compares the machine's kind"),
-        (re.compile(r"\btarget(?:_of\([^()]*\))?\s*[!=]=\s*(?!NULL)[&\w]"), "compares targets"),
-        (re.compile(rf'\bstrn?cmp\s*\([^;"]*"(?:{names})[:"]'), "compares with a target's name"),
-        (re.compile(r"\bstrn?cmp\s*\([^;]*\b(?:target->name|gpu\.arch)\b"), "compares a target's or an architecture's name"),
+    asks = [
+        (rf"\bkiln_target_(?:{names})\b(?!\s*\()", "names a target", "t == &kiln_target_cpu"),
+        (r"\bKILN_MACHINE_[A-Z]", "compares the machine's kind", "m->kind == KILN_MACHINE_CPU"),
+        (r"\btarget(?:_of\([^()]*\))?\s*[!=]=\s*(?!NULL)[&\w]", "compares targets", "a->target != b->target"),
+        (rf'\bstrn?cmp\s*\([^;"]*"(?:{names})[:"]', "compares with a target's name", 'strncmp(target, "cuda:", 5)'),
+        (r"\bstrn?cmp\s*\([^;]*\b(?:target->name|gpu\.arch)\b", "compares a name of a target or an architecture",
+         'strcmp(m->gpu.arch, "sm_80")'),
     ]
+    for pattern, wrong, example in asks:
+        assert re.search(pattern, example), f"{wrong}: must find {example}"
+    return [(re.compile(pattern), wrong) for pattern, wrong, _ in asks]
 
 
 def breaches(root):

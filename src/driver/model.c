@@ -13,6 +13,7 @@
 #include "runtime/types.h"
 #include "runtime/pool.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -85,27 +86,46 @@ typedef struct loading {
   const kiln_compile_options *options;
 } loading;
 
-static bool is_text(const char *text, const char *at, size_t n) {
-  return text && strlen(text) == n && strncmp(text, at, n) == 0;
-}
+enum { MAX_LEVELS = 32 };
 
-static bool is_level(const char *at, size_t n) {
+static bool is_level(int n, const char *const *names, const char *at, size_t length) {
   bool known = false;
-  for (size_t i = 0; i < KILN_LEN(levels); i++) known |= is_text(levels[i], at, n);
-  for (int t = 0; kiln_targets[t]; t++)
-    for (size_t i = 0; i < KILN_LEN(kiln_targets[t]->code_levels); i++)
-      known |= is_text(kiln_targets[t]->code_levels[i], at, n);
+  for (int i = 0; i < n; i++)
+    known |= strlen(names[i]) == length && strncmp(names[i], at, length) == 0;
   return known;
 }
 
+static int all_levels(const char *out[MAX_LEVELS]) {
+  int n = 0;
+  for (size_t i = 0; i < KILN_LEN(levels); i++) out[n++] = levels[i];
+  for (int t = 0; kiln_targets[t]; t++)
+    for (const char *const *l = kiln_targets[t]->code_levels; *l && n < MAX_LEVELS; l++)
+      if (!is_level(n, out, *l, strlen(*l))) out[n++] = *l;
+  return n;
+}
+
+// "graph, prim or loop"
+static void list_levels(int n, const char *const *names, char *out, size_t room) {
+  size_t used = 0;
+  for (int i = 0; i < n && used < room; i++)
+    used += (size_t)snprintf(out + used, room - used, "%s%s",
+                             i == 0       ? ""
+                             : i == n - 1 ? " or "
+                                          : ", ",
+                             names[i]);
+}
+
 static kiln_status check_dump(const kiln_compile_options *o, kiln_diag *diag) {
+  const char *names[MAX_LEVELS];
+  const int n_levels = all_levels(names);
   for (const char *at = o->dump; at && *at; at += *at == ',') {
     const size_t n = strcspn(at, ",");
-    if (!is_level(at, n))
-      return KILN_FAIL(diag, KILN_BAD_INPUT, "dump",
-                       "level: must be graph, prim, loop, schedule, plan, c, llvm, asm, cuda, hip "
-                       "or opencl, got '%.*s'",
-                       (int)n, at);
+    if (!is_level(n_levels, names, at, n)) {
+      char list[256];
+      list_levels(n_levels, names, list, sizeof list);
+      return KILN_FAIL(diag, KILN_BAD_INPUT, "dump", "level: must be %s, got '%.*s'", list, (int)n,
+                       at);
+    }
     at += n;
   }
   return KILN_OK;

@@ -217,8 +217,10 @@ static void the_asked_levels_are_dumped(void **state) {
   kiln_model_destroy(m);
   o.dump = "prim,gra";
   assert_int_equal(kiln_model_load(f.model, &o, diag, &m), KILN_BAD_INPUT);
-  expect(diag, "level: must be graph, prim, loop, schedule, plan, c, llvm, asm, cuda, hip or "
-               "opencl, got 'gra'");
+  expect(
+      diag,
+      "level: must be graph, prim, loop, schedule, orchestration, plan, c, llvm, asm, cuda, hip or "
+      "opencl, got 'gra'");
   assert_null(m);
   kiln_diag_destroy(diag);
   folder_remove(&f);
