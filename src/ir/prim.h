@@ -163,7 +163,7 @@ kiln_status kiln_program_parse(kiln_ctx *cx, const char *text, kiln_program **ou
 // Checks every invariant above, dtypes of expressions, ranks of loads, and that names are bound.
 // KILN_INTERNAL on a breach.
 kiln_status kiln_program_verify(kiln_ctx *cx, const kiln_program *p);
-// The same without the data of constants |late|, a bit for each tensor, whose elements are made later.
+// The same without the data of constants |late|, a bit a tensor, whose elements are made later.
 kiln_status kiln_program_verify_without(kiln_ctx *cx, const kiln_program *p, const kiln_bits *late);
 
 #endif

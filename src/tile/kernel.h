@@ -58,7 +58,7 @@ typedef struct kiln_tile_options {
   bool no_taps;         // all taps of windows are computed
   bool no_winograd;     // convolutions stay as they are
   double weight_growth; // all weights take at most that many times the program's; 0: what they like
-  // By tensor, how other programs of the module have the constants (tile/panels.h); NULL: they have none.
+  // By tensor, how other programs of the module have the constants (tile/panels.h); NULL: none.
   const uint32_t *panels;
   bool no_connect; // kernels stay as the rules group them
   bool

@@ -16,8 +16,8 @@ typedef struct kiln_tile_search_options {
   bool by_loops;
 } kiln_tile_search_options;
 
-// Proposes candidates for |p| (an extract of kind |kind|, with |facts|), cheapest first. Counts candidates, never
-// time. Lives in cx->perm.
+// Proposes candidates for |p|, an extract of kind |kind| with |facts|, cheapest first. Counts
+// candidates, never time. Lives in cx->perm.
 kiln_status kiln_tile_propose(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,
                               const kiln_facts *facts, const kiln_tile_search_options *options,
                               kiln_tile_candidates *out);
