@@ -5,7 +5,7 @@
 // vector operand that changes from run to run is read as it lies, or copied a block at a time, or once. A
 // result that does not lie along the vectors is computed block by block and copied from there.
 #include "support/integer.h"
-#include "tile/contraction.h"
+#include "tile/address.h"
 #include "tile/turned.h"
 
 #include <math.h>
@@ -192,6 +192,12 @@ static bool keeps_digits(const kiln_contraction *k, const kiln_tile_candidate *c
   return roundings(k->depth, k->depth / extent * c->tiling.step[0]) <= MOST_ROUNDINGS;
 }
 
+// Whether an operand that could be read as it lies can be packed: its index says which panel an element belongs to.
+static bool can_pack(const kiln_contraction *k) {
+  kiln_address a;
+  return k->direct && (k->b->n_args > 1 || kiln_address_read(k, k->b, &a));
+}
+
 // Of a long sum only the candidates that keep its digits stay, where there are any.
 static void keep_digits(kiln_lowering *w, const kiln_contraction *k, int64_t extent, int first,
                         kiln_tile_candidates *io) {
@@ -199,7 +205,7 @@ static void keep_digits(kiln_lowering *w, const kiln_contraction *k, int64_t ext
   for (int64_t parts = 2; parts < extent; parts++) { // the fewest that are enough, too
     if (extent % parts != 0 || roundings(k->depth, k->depth / parts) > MOST_ROUNDINGS) continue;
     push_candidate(w, extent / parts, 0, io);
-    if (k->direct) push_candidate(w, extent / parts, PACKS_ONCE, io);
+    if (can_pack(k)) push_candidate(w, extent / parts, PACKS_ONCE, io);
     break;
   }
   for (int i = first; i < io->n; i++)
@@ -220,11 +226,12 @@ static kiln_status propose_contraction(kiln_lowering *w, kiln_tile_candidates *o
   const int64_t extent = kiln_dim_extent(kiln_contraction_stepped(&k));
   if (k.point_by_point) return KILN_OK;
   const bool is_whole = k.v.extent % w->lanes == 0, is_even = is_whole && k.col >= 0;
-  if (k.direct) push_candidate(w, 0, PACKS_ONCE, out);
+  const bool packs = can_pack(&k);
+  if (packs) push_candidate(w, 0, PACKS_ONCE, out);
   if (k.direct && is_whole) push_by_rows(w, &k, extent, out);
   bool has_small = k.direct; // what is packed at run time is read in whole rows
   const int64_t first = k.direct ? kiln_divide_up(extent, PACKED_DEPTH) : 2;
-  for (int64_t n = first, taken = 0; is_even && n < extent; n++) {
+  for (int64_t n = first, taken = 0; is_even && (packs || !k.direct) && n < extent; n++) {
     if (extent % n != 0) continue;
     if (k.depth / n < MIN_DEPTH || (taken >= MAX_STEPS && has_small)) break;
     if (taken++ >= MAX_STEPS && !is_small(&k, n)) continue;

@@ -1,6 +1,7 @@
 // The nest of a contraction: a register tile of rows x vectors, computed over the whole reduction by
 // broadcasting one operand and reading packed panels of the other, then finished while in registers.
 #include "support/integer.h"
+#include "tile/address.h"
 #include "tile/row_panels.h"
 #include "tile/rows_ahead.h"
 
@@ -15,12 +16,23 @@ static const kiln_buffer *buffer_named(const kiln_lowering *w, kiln_symbol name)
   return NULL;
 }
 
+// The axes of the second operand: a view's where it has one that counts several.
+static kiln_status view_axes(contraction *k, kiln_address *out) {
+  const kiln_tensor *t = k->w->p->tensors.data[k->b->u.tensor];
+  if (t->role != KILN_CONST && t->def < 0 && kiln_address_read(k, k->b, out))
+    return kiln_address_view(k, k->b, out);
+  *out = (kiln_address){.n = k->b->n_args};
+  for (int i = 0; i < out->n; i++) out->digits[i] = (kiln_digit){k->b->args[i], 1};
+  return KILN_OK;
+}
+
 // The axis of the panels along which the operand lies in a piece, if that is long enough for
 // vectors; else the last one, the block's.
-static int packing_vector(const contraction *k, const kiln_buffer *panels,
+static int packing_vector(const contraction *k, const kiln_buffer *panels, const kiln_address *from,
                           const kiln_stage_axis *axes) {
-  int64_t strides[KILN_MAX_RANK];
-  kiln_tensor_strides(k->w->p->tensors.data[k->b->u.tensor], strides);
+  int64_t strides[KILN_MAX_DIGITS];
+  if (!from->is_cut) kiln_tensor_strides(k->w->p->tensors.data[k->b->u.tensor], strides);
+  for (int i = 0; from->is_cut && i < from->n; i++) strides[i] = from->digits[i].coef;
   for (int i = 1; i + 1 < panels->rank; i++)
     if (strides[axes[i].axis] == 1 && panels->extents[i] >= k->w->lanes) return i;
   return panels->rank - 1;
@@ -59,10 +71,10 @@ static kiln_status pack_by_rows(contraction *k, int last, kiln_symbol *loops, in
 // Packing at run time reads the operand in the order in which it lies, so that no line is read
 // twice: a transposing copy writes the lanes of its vectors one by one.
 static kiln_status schedule_packing(contraction *k, kiln_symbol name, kiln_symbol at,
-                                    const kiln_stage_axis *axes) {
+                                    const kiln_address *from, const kiln_stage_axis *axes) {
   kiln_lowering *w = k->w;
   const kiln_buffer *panels = buffer_named(w, name);
-  const int last = panels->rank - 1, v = packing_vector(k, panels, axes);
+  const int last = panels->rank - 1, v = packing_vector(k, panels, from, axes);
   kiln_symbol loops[KILN_MAX_RANK + 6], first;
   int64_t extents[KILN_MAX_RANK + 6];
   int fused, n = last;
@@ -144,25 +156,27 @@ static kiln_symbol panels_of(const contraction *k) {
 // stride; made once if it is a constant, else at the loop |around| (0: before everything).
 static kiln_status stage_panels(contraction *k, int64_t block, kiln_symbol around) {
   if (k->direct) return KILN_OK;
-  kiln_stage_axis axes[KILN_MAX_RANK + 3];
+  kiln_stage_axis axes[KILN_MAX_DIGITS + 3];
+  kiln_address b;
   const kiln_tensor *t = k->w->p->tensors.data[k->b->u.tensor];
   int n = 0, v_axis = -1;
-  for (int i = 0; i < k->b->n_args; i++)
-    if (kiln_expr_uses(k->b->args[i], k->v.dim)) v_axis = i;
+  KILN_TRY(view_axes(k, &b));
+  for (int i = 0; i < b.n; i++)
+    if (kiln_expr_uses(b.digits[i].e, k->v.dim)) v_axis = i;
   const int chunk_axis = kiln_contraction_chunk_axis(k);
   if (chunk_axis >= 0)
     axes[n++] = (kiln_stage_axis){.axis = chunk_axis, .block = k->node->step, .outer = true};
   axes[n++] = (kiln_stage_axis){.axis = v_axis, .block = block, .outer = true};
-  bool used[KILN_MAX_RANK] = {false};
+  bool used[KILN_MAX_DIGITS] = {false};
   used[v_axis] = true;
   for (int pass = 0; pass < 2;
        pass++) // axes of the batch first, then those of the reduction in its order
     for (int j = 0; j < (pass ? k->c->n_reduce : 1); j++)
-      for (int i = 0; i < k->b->n_args; i++) {
+      for (int i = 0; i < b.n; i++) {
         if (used[i]) continue;
         bool reduces = false, now = false;
         for (int r = 0; r < k->c->n_reduce; r++) {
-          bool here = kiln_expr_uses(k->b->args[i], k->c->dims[k->c->n_space + r].name);
+          bool here = kiln_expr_uses(b.digits[i].e, k->c->dims[k->c->n_space + r].name);
           reduces |= here;
           now |= here && pass && k->order[j] == r;
         }
@@ -182,7 +196,7 @@ static kiln_status stage_panels(contraction *k, int64_t block, kiln_symbol aroun
   const kiln_scope scope = at ? KILN_SCOPE_LOCAL : KILN_SCOPE_WORKSPACE;
   KILN_TRY(kiln_stage(&k->w->s, t->name, at, scope, n, axes, name));
   if (k->node->decoded) return schedule_decoding(k, name);
-  return t->role == KILN_CONST ? KILN_OK : schedule_packing(k, name, at, axes);
+  return t->role == KILN_CONST ? KILN_OK : schedule_packing(k, name, at, &b, axes);
 }
 
 typedef struct loop_list {

@@ -113,6 +113,19 @@ static const contraction_case cases[] = {
      "p { in f32 X(9, 24) in f32 V(24, 288) temp f32 t0(9, 288) out f32 y(9, 288) "
      "t0(i0:9, i1:288 | r0:24) +=! X(i0, r0) * V(r0, i1) y(i0:9, i1:288) = t0(i0, i1) }",
      "reorder V.panels.0.o V.panels.1 V.panels.0.i V.panels.2", NULL, &machine},
+    {"of one axis that counts channels and pixels, panels of pixels",
+     "p { in f32 X(2700) in f32 V(9, 75) temp f32 t0(9, 36) out f32 y(9, 36) "
+     "t0(i0:9, i1:36 | r0:75) +=! V(i0, r0) * X(r0*36 + i1) y(i0:9, i1:36) = t0(i0, i1) }",
+     "view X 0 36\nstage X 0 workspace X.panels 1/8 0 1%8", NULL, &machine},
+    {"of images, too",
+     "p { in f32 X(5400) in f32 V(9, 75) temp f32 t0(2, 9, 36) out f32 y(2, 9, 36) "
+     "t0(i0:2, i1:9, i2:36 | r0:75) +=! V(i1, r0) * X(i0*2700 + r0*36 + i2) "
+     "y(i0:2, i1:9, i2:36) = t0(i0, i1, i2) }",
+     "view X 0 2700\nview X 1 36\nstage X 0 workspace X.panels 2/8 0 1 2%8", NULL, &machine},
+    {"not where windows overlap: it says of no panel what belongs to it",
+     "p { in f32 X(111) in f32 V(9, 75) temp f32 t0(9, 36) out f32 y(9, 36) "
+     "t0(i0:9, i1:36 | r0:75) +=! V(i0, r0) * X(r0 + i1) y(i0:9, i1:36) = t0(i0, i1) }",
+     NULL, "stage X", &machine},
     {"one row reads a few rows of an operand at a time, to their ends",
      "p { in f32 X(1, 24) in f32 V(24, 96) temp f32 t0(1, 96) out f32 y(1, 96) "
      "t0(i0:1, i1:96 | r0:24) +=! X(i0, r0) * V(r0, i1) y(i0:1, i1:96) = t0(i0, i1) + 1f32 }",
