@@ -682,18 +682,20 @@ static double walking_ns(const contraction *k, const counts *n, double apart) {
 }
 
 // What reading the vector operand costs beyond its bytes, where it is no constant: a line at a time where
-// it lies, and more where the next one is on another page or none stays in the L2 for the next rows; or
-// packing it, for each block of rows or once.
+// it lies, and more the first time where the next one is on another page, or each time where none stays
+// in the L2 for the next rows; or packing it, for each block of rows or once.
 static double operand_ns(const contraction *k, const counts *n, int n_threads, double all_bytes) {
   const kiln_device *d = k->w->m->device;
   const int64_t apart =
       kiln_load_stride(k->w->cx, k->w->p, k->b, kiln_contraction_stepped(k)->name);
   const double bytes = k->b_bytes * n->batch;
   const bool once = k->node->packs == KILN_PACKS_ONCE;
-  const bool is_near = apart < PAGE_BYTES / 4 && kiln_contraction_panel_bytes(k) + k->a_bytes <=
-                                                     (double)k->w->m->l2_bytes * L2_USABLE;
   const bool by_rows = k->node->step > 0; // a few at a time, each from its begin to its end
-  const double line_ns = is_near || by_rows ? 0.15 : 0.7,
+  const bool stays = by_rows || kiln_contraction_panel_bytes(k) + k->a_bytes <=
+                                    (double)k->w->m->l2_bytes * L2_USABLE,
+             is_foreseen = by_rows || apart < PAGE_BYTES / 4; // by a core's prefetchers
+  const double near_ns = 0.15, far_ns = 0.7, again_ns = stays ? near_ns : far_ns,
+               first_ns = stays && is_foreseen ? near_ns : far_ns,
                packed_line_ns = !once           ? 4
                                 : n_threads > 1 ? 20 // the other core has written half of them
                                                 : 7,
@@ -701,7 +703,8 @@ static double operand_ns(const contraction *k, const counts *n, int n_threads, d
   const int l3 = kiln_device_level(d, "L3");
   const int64_t row_bytes = apart == INT64_MAX ? PAGE_BYTES : apart * panel_dtype_bytes(k);
   if (k->direct && !k->point_by_point)
-    return line_ns * lines * n->row_tiles + walking_ns(k, n, (double)row_bytes) / n_threads;
+    return (first_ns + again_ns * (n->row_tiles - 1)) * lines +
+           walking_ns(k, n, (double)row_bytes) / n_threads;
   if (k->node->packs == KILN_PACKS_AS_NEEDED || k->node->decoded) return 0;
   const double l3_bytes = l3 >= 0 ? kiln_tile_kept_bytes(&d->levels[l3]) : 0;
   const kiln_mem_level *from = &d->levels[l3 >= 0 && all_bytes <= l3_bytes ? l3 : 0];

@@ -252,9 +252,29 @@ static int vector_score(const extraction *x, const kiln_stmt *s, const kiln_expr
   return constant ? 2 : 1;
 }
 
-// Cycles per element that a transposing copy takes beyond one that moves whole vectors, and stores
-// lane by lane to lines that the tile does not fill.
-static const double transpose_cycles = 1.5, scatter_cycles = 8;
+// Cycles per element that a transposing copy takes beyond one that moves whole vectors; that results take that are
+// turned block by block; and stores lane by lane to lines that the tile does not fill.
+static const double transpose_cycles = 1.5, turn_cycles = 0.7, scatter_cycles = 8;
+
+// The contraction's dim that is the root's dim |k|; 0: it has none.
+static kiln_symbol dim_at(const member *c, const member *root, int k) {
+  for (int d = 0; d < c->n_space; d++)
+    if (c->names[d] == root->names[k]) return c->s->dims[c->axis_of[d]].name;
+  return 0;
+}
+
+// Whether the root's dim |outer| steps over all of |inner|, in the result as in |load|, so that both become one.
+static bool becomes_one(const extraction *x, const member *c, const member *root, int outer,
+                        int inner, const kiln_expr *load) {
+  const kiln_symbol o = dim_at(c, root, outer), i = dim_at(c, root, inner);
+  const int64_t extent = root->extents[inner];
+  if (!o || !i || root->redomained ||
+      root->strides[root->axis_of[outer]] != extent * root->strides[root->axis_of[inner]])
+    return false;
+  const int64_t stride = kiln_stmt_load_stride(x->cx, x->p, c->s, load, i);
+  return stride > 0 && stride < INT64_MAX / extent &&
+         kiln_stmt_load_stride(x->cx, x->p, c->s, load, o) == extent * stride;
+}
 
 // What the contraction costs when dim |at| of the root is the vector dim and |b| its operand: its
 // arithmetic, packing |b| where it lies otherwise, and storing lane by lane where the result does.
@@ -263,26 +283,36 @@ static double vector_cost(const extraction *x, const member *c, const member *ro
   const kiln_tensor *operand = x->p->tensors.data[b->u.tensor],
                     *out = x->p->tensors.data[root->s->out];
   kiln_tile_extents e = {.v = root->extents[at], .col = 1, .row = 1, .depth = 1};
+  int64_t *const rows[] = {&e.col, &e.row};
   double rest = 1, cost = 0;
-  int n_rows = 0;
+  int n_rows = 0, v_outer = at, row_outer = -1; // what the next dim may become one with
   bool fills_lines = false;
   for (int k = root->n_space - 1; k >= 0; k--) {
-    kiln_symbol name = 0;
-    for (int d = 0; d < c->n_space; d++)
-      if (c->names[d] == root->names[k]) name = c->s->dims[c->axis_of[d]].name;
-    const bool is_row = name && kiln_expr_uses(a, name) && !kiln_expr_uses(b, name);
+    const kiln_symbol name = dim_at(c, root, k);
+    const bool in_a = name && kiln_expr_uses(a, name), in_b = name && kiln_expr_uses(b, name),
+               is_row = in_a && !in_b;
     if (k == at) continue;
     fills_lines |= is_row && n_rows < 2 && root->strides[root->axis_of[k]] == 1;
-    if (is_row && n_rows == 0) e.col = root->extents[k], n_rows++;
-    else if (is_row && n_rows == 1) e.row = root->extents[k], n_rows++;
-    else rest *= (double)root->extents[k];
+    if (in_b && !in_a && k == v_outer - 1 && becomes_one(x, c, root, k, v_outer, b)) {
+      e.v *= root->extents[k];
+      v_outer = k;
+    } else if (is_row && row_outer >= 0 && becomes_one(x, c, root, k, row_outer, a)) {
+      *rows[n_rows - 1] *= root->extents[k];
+      row_outer = k;
+    } else if (is_row && n_rows < 2) {
+      *rows[n_rows++] = root->extents[k];
+      row_outer = k;
+    } else {
+      rest *= (double)root->extents[k];
+      row_outer = -1;
+    }
   }
   for (int k = 0; k < c->s->n_reduce; k++)
     e.depth *= kiln_dim_extent(&c->s->dims[c->s->n_space + k]);
   if (operand->role != KILN_CONST && kiln_stmt_load_stride(x->cx, x->p, c->s, b, v) != 1)
     cost += transpose_cycles * (double)kiln_tensor_elems(operand);
   if (!root->redomained && root->strides[root->axis_of[at]] != 1)
-    cost += (fills_lines ? transpose_cycles : scatter_cycles) * (double)kiln_tensor_elems(out);
+    cost += (fills_lines ? turn_cycles : scatter_cycles) * (double)kiln_tensor_elems(out);
   return cost + rest * kiln_tile_registers(x->machine, &e).cycles;
 }
 
@@ -338,6 +368,7 @@ static void choose_vector_operand(extraction *x, const member *c, member *root) 
     best_cost = cost;
     bool by_dims = true; // what is read by other indices is flat as others are, and not packed
     for (int i = 0; i < operand->n_args; i++) by_dims &= operand->args[i]->kind == KILN_EXPR_VAR;
+    by_dims &= !(k > 0 && becomes_one(x, c, root, k - 1, k, operand)); // nor is it packed by axes
     const bool packed = x->p->tensors.data[operand->u.tensor]->role == KILN_CONST ||
                         kiln_stmt_load_stride(x->cx, x->p, c->s, operand, v) != 1 || by_dims;
     x->kept = packed ? operand : NULL;

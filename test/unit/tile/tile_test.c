@@ -249,8 +249,39 @@ static void interiors_run_apart_from_borders(void **state) {
   }
 }
 
+// A 1x1 convolution of |images| of 7 x 7 pixels and 16 channels to 40: its result's dims, and the extent along which vectors run.
+static void check_pixels(int images, int n_dims, int64_t vector) {
+  char text[512];
+  int launches, n_kernels;
+  test_kernel k;
+  kiln_kernels kernels;
+  kiln_tile_options options = {.n_threads = 1};
+  snprintf(text, sizeof text,
+           "p { in f32 X(%d, 16, 7, 7) const f32 W(40, 16, 1, 1) = ... out f32 Y(%d, 40, 7, 7) "
+           "Y(i0:%d, i1:40, i2:7, i3:7 | r0:16, r1:1, r2:1) +=! X(i0, r0, i2 + r1, i3 + r2) * "
+           "W(i1, r0, r1, r2) }",
+           images, images, images);
+  check(text, &machines[0], 1, &launches, &n_kernels);
+  kernel_open(&k, text, 7);
+  assert_int_equal(kiln_tile_program(&k.cx, k.prog, &machines[0], &options, &kernels), KILN_OK);
+  const kiln_program *p = kernels.kernels.data[0]->prog;
+  const kiln_stmt *s = p->stmts.data[0];
+  assert_int_equal(s->n_space, n_dims);
+  assert_int_equal(kiln_dim_extent(&s->dims[s->n_space - 1]), vector);
+  kernel_close(&k);
+}
+
+static void rows_of_pixels_are_one_dim_of_vectors_whatever_the_batch(void **state) {
+  (void)state;
+  check_pixels(1, 2, 49);
+  check_pixels(2, 3, 49);
+  check_pixels(8, 3, 49);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(launches_compute_what_the_program_says),
-                                     cmocka_unit_test(interiors_run_apart_from_borders)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(launches_compute_what_the_program_says),
+      cmocka_unit_test(rows_of_pixels_are_one_dim_of_vectors_whatever_the_batch),
+      cmocka_unit_test(interiors_run_apart_from_borders)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
