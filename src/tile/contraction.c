@@ -2,6 +2,7 @@
 #include "support/integer.h"
 #include "tile/contraction.h"
 #include "tile/interleaved.h"
+#include "tile/own_rows.h"
 #include "tile/panels.h"
 #include "tile/row_panels.h"
 
@@ -279,6 +280,9 @@ static void choose_rows(contraction *k) {
     if (k->col < 0) k->col = d;
     else k->row = d;
   }
+  if (k->col >= 0) return;
+  k->col = kiln_own_rows_dim(k);
+  k->has_own_rows = k->col >= 0;
 }
 
 // What the nest reads of an operand, at most the whole of it.
@@ -373,7 +377,10 @@ static void choose(contraction *k) {
   if (k->point_by_point) choose_points(k, &vectors);
   else choose_rows(k);
   measure_operands(k);
-  if (!k->point_by_point) {
+  if (k->has_own_rows) {
+    vectors = kiln_own_rows_choose(k, &k->efficiency);
+    k->spread = kiln_own_rows_step(k, k->b);
+  } else if (!k->point_by_point) {
     k->dot = find_dot(k);
     k->packs_rows = has_blocks_of_rows(k) && kiln_row_panels_pay(k);
     if (k->dot) choose_dot_tile(k, &vectors);
@@ -382,8 +389,9 @@ static void choose(contraction *k) {
       k->packs_rows = false;
       choose_tile(k, &vectors);
     }
-    if (!k->dot && kiln_dtype_is_int(k->c->body->dtype)) k->efficiency *= INTEGER_RATE;
   }
+  if (!k->point_by_point && !k->dot && kiln_dtype_is_int(k->c->body->dtype))
+    k->efficiency *= INTEGER_RATE;
   choose_streams(k, &vectors);
   k->v.tile = vectors * k->w->lanes;
   if (kiln_contraction_is_narrow(k)) k->panel = k->v.extent;
@@ -552,7 +560,7 @@ bool kiln_contraction_is(kiln_lowering *w, const kiln_contraction_node *node) {
 kiln_status kiln_contraction_describe(kiln_lowering *w, const kiln_contraction_node *node,
                                       kiln_contraction *k) {
   const kiln_stmt *f = node->finish;
-  *k = (contraction){.w = w, .node = node, .c = node->stmt, .depth = 1};
+  *k = (contraction){.w = w, .node = node, .c = node->stmt, .depth = 1, .spread = 1};
   k->sums = w->p->tensors.data[k->c->out]->name;
   if (!f) k->sums = kiln_symbol_printf(w->cx, "%s.sums", kiln_symbol_text(w->cx, k->sums));
   if (k->c->n_space == 0 || (f && f->n_space != k->c->n_space))

@@ -197,6 +197,28 @@ static kiln_status lower_window_node(chain *c, const kiln_stmt *s, const kiln_st
   return kiln_lowering_window_node(c->w, &node);
 }
 
+typedef struct selection {
+  kiln_symbol along;
+  bool is_there;
+} selection;
+
+static void find_selection(const kiln_expr *e, void *argument) {
+  selection *s = argument;
+  s->is_there |= e->kind == KILN_EXPR_SELECT && kiln_expr_uses(e->args[0], s->along);
+}
+
+// The few vectors of a row are written out where what they take is selected by their lanes, as of a padding: masks are then
+// the same for all rows.
+static kiln_status write_out_masks(chain *c, const kiln_stmt *s, kiln_symbol loop) {
+  enum { FEW = 4 };
+  const kiln_loop *vectors = kiln_loops_find(c->w->s.loops, kiln_lowering_name(c->w, "o", loop));
+  selection of = {.along = s->dims[s->n_space - 1].name};
+  int64_t n = 0;
+  kiln_expr_visit(c->w->cx, s->body, find_selection, &of);
+  if (!of.is_there || !vectors || !kiln_expr_is_int(vectors->extent, &n) || n > FEW) return KILN_OK;
+  return kiln_unroll(&c->w->s, kiln_lowering_name(c->w, "o", loop));
+}
+
 static kiln_status lower_map(chain *c, const kiln_stmt *s) {
   const int last = s->n_space - 1;
   const char *t = kiln_symbol_text(c->w->cx, tensor_of(c, s));
@@ -207,7 +229,8 @@ static kiln_status lower_map(chain *c, const kiln_stmt *s) {
     if (last >= 0) loops[last] = kiln_lowering_loop(c->w, t, "", s->dims[last].name);
   }
   if (last < 0 || !loops[last]) return KILN_OK;
-  return kiln_lowering_vectorize_map(c->w, loops[last], s->body->dtype);
+  KILN_TRY(kiln_lowering_vectorize_map(c->w, loops[last], s->body->dtype));
+  return write_out_masks(c, s, loops[last]);
 }
 
 static kiln_status lower_rows_node(chain *c, const kiln_stmt *s) {

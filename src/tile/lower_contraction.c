@@ -192,10 +192,20 @@ static bool keeps_digits(const kiln_contraction *k, const kiln_tile_candidate *c
   return roundings(k->depth, k->depth / extent * c->tiling.step[0]) <= MOST_ROUNDINGS;
 }
 
-// Whether an operand that could be read as it lies can be packed: its index says which panel an element belongs to.
+static bool moves_in_sums(const kiln_contraction *k, const kiln_expr *at) {
+  for (int r = k->c->n_space; r < k->c->n_space + k->c->n_reduce; r++)
+    if (kiln_expr_uses(at, k->c->dims[r].name)) return true;
+  return false;
+}
+
+// Whether an operand that could be read as it lies can be packed: its index says which panel an element belongs to, which
+// that of a window does not.
 static bool can_pack(const kiln_contraction *k) {
   kiln_address a;
-  return k->direct && (k->b->n_args > 1 || kiln_address_read(k, k->b, &a));
+  if (!k->direct || !kiln_address_read(k, k->b, &a)) return false;
+  for (int i = 0; i < a.n; i++)
+    if (kiln_expr_uses(a.digits[i].e, k->v.dim) && moves_in_sums(k, a.digits[i].e)) return false;
+  return true;
 }
 
 // Of a long sum only the candidates that keep its digits stay, where there are any.

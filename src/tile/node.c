@@ -2,6 +2,7 @@
 // broadcasting one operand and reading packed panels of the other, then finished while in registers.
 #include "support/integer.h"
 #include "tile/address.h"
+#include "tile/own_rows.h"
 #include "tile/row_panels.h"
 #include "tile/rows_ahead.h"
 
@@ -152,10 +153,30 @@ static kiln_symbol panels_of(const contraction *k) {
   return kiln_symbol_printf(k->w->cx, "%s.panels", t);
 }
 
+// The second operand with elements of each |spread|th index along the vectors together, which windows that step over others
+// read with unit stride: [rest][index % spread][index / spread].
+static kiln_status stage_spread(contraction *k, kiln_symbol around) {
+  kiln_stage_axis axes[KILN_MAX_RANK + 1];
+  const kiln_tensor *t = k->w->p->tensors.data[k->b->u.tensor];
+  const kiln_symbol name = panels_of(k);
+  int n = 0, v_axis = -1;
+  for (int i = 0; i < k->b->n_args; i++)
+    if (kiln_expr_uses(k->b->args[i], k->v.dim)) v_axis = i;
+    else axes[n++] = (kiln_stage_axis){.axis = i, .outer = true};
+  axes[n++] = (kiln_stage_axis){.axis = v_axis, .block = k->spread};
+  axes[n++] = (kiln_stage_axis){.axis = v_axis, .block = k->spread, .outer = true};
+  KILN_TRY(kiln_stage(&k->w->s, t->name, around, around ? KILN_SCOPE_LOCAL : KILN_SCOPE_WORKSPACE,
+                      n, axes, name));
+  return kiln_lowering_vectorize_map(
+      k->w, kiln_symbol_printf(k->w->cx, "%s.%d", kiln_symbol_text(k->w->cx, name), n - 1),
+      t->dtype);
+}
+
 // The second operand as panels [vector blocks][rest][block], those of a chunk of the reduction together, read with unit
 // stride; made once if it is a constant, else at the loop |around| (0: before everything).
 static kiln_status stage_panels(contraction *k, int64_t block, kiln_symbol around) {
   if (k->direct) return KILN_OK;
+  if (k->spread > 1) return stage_spread(k, around);
   kiln_stage_axis axes[KILN_MAX_DIGITS + 3];
   kiln_address b;
   const kiln_tensor *t = k->w->p->tensors.data[k->b->u.tensor];
@@ -345,17 +366,30 @@ static kiln_status split_streams(contraction *k) {
                     kiln_lowering_name(k->w, "i", v));
 }
 
-// Unrolls all loops but the last, which is vectorized.
-static kiln_status run_in_registers(contraction *k, int n, const kiln_symbol *loops) {
-  for (int i = 0; i + 1 < n; i++) KILN_TRY(kiln_unroll(&k->w->s, loops[i]));
-  return kiln_vectorize(&k->w->s, loops[n - 1]);
-}
-
 static int64_t tile_rows(const contraction *k) {
   return (k->col >= 0 ? k->dims[k->col].tile : 1) * (k->row >= 0 ? k->dims[k->row].tile : 1);
 }
 
 static int64_t tile_vectors(const contraction *k) { return k->v.tile / k->w->lanes; }
+
+// Writes out the taps of a window, innermost first, as many as the emitter takes; |nest|: |n| reduction loops.
+static kiln_status write_out_taps(contraction *k, int n, const kiln_symbol *nest) {
+  enum { MOST = 500 }; // statements, loops counted
+  int64_t body = 1 + tile_rows(k) * (1 + tile_vectors(k));
+  for (int i = n - 1; i >= 0; i--) {
+    const int64_t extent = kiln_lowering_extent(k->c, k->c->n_space + k->order[i]);
+    if (extent * body > MOST) break;
+    KILN_TRY(kiln_unroll(&k->w->s, nest[i]));
+    body = 1 + extent * body;
+  }
+  return KILN_OK;
+}
+
+// Unrolls all loops but the last, which is vectorized.
+static kiln_status run_in_registers(contraction *k, int n, const kiln_symbol *loops) {
+  for (int i = 0; i + 1 < n; i++) KILN_TRY(kiln_unroll(&k->w->s, loops[i]));
+  return kiln_vectorize(&k->w->s, loops[n - 1]);
+}
 
 // Puts the innermost of the |*n| reduction loops, of |extent|, as two where several steps run at once; |*out_steps|: the one
 // to be unrolled, or 0.
@@ -452,12 +486,13 @@ static kiln_status run_as_instr(contraction *k, const ahead *of, int n, kiln_sym
 static kiln_status run_steps(contraction *k, int64_t extent, const ahead *of, int n,
                              kiln_symbol *nest) {
   kiln_symbol steps = 0;
-  KILN_TRY(split_steps(k, extent, nest, &n, &steps));
+  if (!k->has_own_rows) KILN_TRY(split_steps(k, extent, nest, &n, &steps));
   const int n_tile = tile_loops(k, "", nest + n);
   const kiln_symbol counting = counting_loop(n, nest, steps);
   KILN_TRY(kiln_reorder(&k->w->s, n + n_tile, nest));
   if (steps) KILN_TRY(kiln_unroll(&k->w->s, steps));
   KILN_TRY(run_in_registers(k, n_tile, nest + n));
+  if (k->has_own_rows) return write_out_taps(k, n, nest);
   return ask_ahead(k, of, counting, steps);
 }
 
@@ -538,7 +573,8 @@ static kiln_status tile_result(contraction *k, loop_list *tiles, loop_list *inne
   append(&outer, &blocks);
   out->outer = outer.n;
   if (kiln_rows_ahead_lie_apart(k)) KILN_TRY(cut_rows_ahead(k, &outer, &rows, out));
-  const bool shift = (k->direct && k->v.tile <= k->v.extent) || kiln_contraction_is_narrow(k);
+  const bool shift =
+      ((k->direct || k->spread > 1) && k->v.tile <= k->v.extent) || kiln_contraction_is_narrow(k);
   KILN_TRY(split_dim(k, &k->v, shift ? KILN_TAIL_SHIFT : KILN_TAIL_GUARD, &cols, inner));
   KILN_TRY(order_tiles(k, &outer, &rows, &cols, tiles, &out->ahead.panels));
   append(&path, tiles);

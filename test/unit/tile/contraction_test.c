@@ -126,6 +126,28 @@ static const contraction_case cases[] = {
      "p { in f32 X(111) in f32 V(9, 75) temp f32 t0(9, 36) out f32 y(9, 36) "
      "t0(i0:9, i1:36 | r0:75) +=! V(i0, r0) * X(r0 + i1) y(i0:9, i1:36) = t0(i0, i1) }",
      NULL, "stage X", &machine},
+    {"a window of each channel along rows: several rows at a time, what two of them read loaded "
+     "once",
+     "p { in f32 X(3, 12, 40) const f32 V(3, 3, 3) = ... temp f32 t0(3, 10, 38) "
+     "out f32 y(3, 10, 38) t0(i0:3, i1:10, i2:38 | r0:3, r1:3) +=! "
+     "X(i0, i1 + r0, i2 + r1) * V(i0, r0, r1) y(i0:3, i1:10, i2:38) = t0(i0, i1, i2) }",
+     "reorder t0.r1 t0.r0 t0.i1 t0.i2\nunroll t0.i1\nvectorize t0.i2\nunroll t0.r0", "t0.r0.o",
+     &machine},
+    {"whose taps lie apart",
+     "p { in f32 X(3, 20, 44) const f32 V(3, 5, 2) = ... temp f32 t0(3, 8, 41) "
+     "out f32 y(3, 8, 41) t0(i0:3, i1:8, i2:41 | r0:5, r1:2) +=! "
+     "X(i0, i1 + 3*r0, i2 + 3*r1) * V(i0, r0, r1) y(i0:3, i1:8, i2:41) = t0(i0, i1, i2) }",
+     "unroll t0.i1", NULL, &machine},
+    {"that steps over pixels: those of each phase lie together",
+     "p { in f32 X(3, 21, 80) const f32 V(3, 3, 3) = ... temp f32 t0(3, 10, 39) "
+     "out f32 y(3, 10, 39) t0(i0:3, i1:10, i2:39 | r0:3, r1:3) +=! "
+     "X(i0, 2*i1 + r0, 2*i2 + r1) * V(i0, r0, r1) y(i0:3, i1:10, i2:39) = t0(i0, i1, i2) }",
+     "stage X 0 workspace X.panels 0 1 2%2 2/2", NULL, &machine},
+    {"of three, of an odd row",
+     "p { in f32 X(2, 17, 29) const f32 V(2, 4, 5) = ... temp f32 t0(2, 5, 9) "
+     "out f32 y(2, 5, 9) t0(i0:2, i1:5, i2:9 | r0:4, r1:5) +=! "
+     "X(i0, 3*i1 + r0, 3*i2 + r1) * V(i0, r0, r1) y(i0:2, i1:5, i2:9) = t0(i0, i1, i2) }",
+     "stage X 0 workspace X.panels 0 1 2%3 2/3", NULL, &machine},
     {"one row reads a few rows of an operand at a time, to their ends",
      "p { in f32 X(1, 24) in f32 V(24, 96) temp f32 t0(1, 96) out f32 y(1, 96) "
      "t0(i0:1, i1:96 | r0:24) +=! X(i0, r0) * V(r0, i1) y(i0:1, i1:96) = t0(i0, i1) + 1f32 }",
