@@ -153,6 +153,26 @@ static kiln_symbol panels_of(const contraction *k) {
   return kiln_symbol_printf(k->w->cx, "%s.panels", t);
 }
 
+// Copies rows of |name| by as many lanes as a power of two has of them, the last ones twice, and writes out phases and a few
+// vectors: a vector of other lengths is taken apart.
+static kiln_status copy_in_parts(contraction *k, kiln_symbol name) {
+  enum { FEW = 4 };
+  kiln_lowering *w = k->w;
+  const kiln_buffer *copy = buffer_named(w, name);
+  const char *text = kiln_symbol_text(w->cx, name);
+  const int last = copy->rank - 1;
+  const kiln_symbol row = kiln_symbol_printf(w->cx, "%s.%d", text, last),
+                    o = kiln_lowering_name(w, "o", row), i = kiln_lowering_name(w, "i", row);
+  int64_t part = w->lanes;
+  while (part > copy->extents[last]) part /= 2;
+  if (part == copy->extents[last]) return kiln_vectorize(&w->s, row);
+  KILN_TRY(kiln_split(&w->s, row, part, KILN_TAIL_SHIFT, o, i));
+  KILN_TRY(kiln_vectorize(&w->s, i));
+  if (kiln_divide_up(copy->extents[last], part) > FEW) return KILN_OK;
+  KILN_TRY(kiln_unroll(&w->s, o));
+  return kiln_unroll(&w->s, kiln_symbol_printf(w->cx, "%s.%d", text, last - 1));
+}
+
 // The second operand with elements of each |spread|th index along the vectors together, which windows that step over others
 // read with unit stride: [rest][index % spread][index / spread].
 static kiln_status stage_spread(contraction *k, kiln_symbol around) {
@@ -167,9 +187,7 @@ static kiln_status stage_spread(contraction *k, kiln_symbol around) {
   axes[n++] = (kiln_stage_axis){.axis = v_axis, .block = k->spread, .outer = true};
   KILN_TRY(kiln_stage(&k->w->s, t->name, around, around ? KILN_SCOPE_LOCAL : KILN_SCOPE_WORKSPACE,
                       n, axes, name));
-  return kiln_lowering_vectorize_map(
-      k->w, kiln_symbol_printf(k->w->cx, "%s.%d", kiln_symbol_text(k->w->cx, name), n - 1),
-      t->dtype);
+  return copy_in_parts(k, name);
 }
 
 // The second operand as panels [vector blocks][rest][block], those of a chunk of the reduction together, read with unit
