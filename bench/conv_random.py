@@ -1,17 +1,25 @@
 #!/usr/bin/env python3
 """Times random convolutions (f32, one thread): Kiln against ONNX Runtime, and checks what they compute.
 
-usage: bench/conv_random.py [--seed S] [--count N] [--kind KIND] [--rounds R] [--target T] [--build DIR] [--before DIR] [MODEL.onnx...]
+usage: bench/conv_random.py [--seed S] [--count N] [--kind KIND] [--rounds R] [--target T] [--build DIR] [--before DIR]
+                            [MODEL.onnx...]
 
-Grouped: 1 to 32 channels a group, steps of 1 and 2, images of 5 to 57 pixels, batches of 1, 2, 3 and 8, with and without a
-product in front of them and behind. Dilated: windows of 3 and 5, taps 2 to 36 apart, images of 8 to 65 pixels. Transposed:
-windows of 2 to 5, steps of 1 to 3, 1 to 64 channels, in groups of 1 and more, one channel a group too, batches of 1 and 4, alone and
-between products. Strided: 5x5, step 2, in a few groups of many channels. Pointwise: 1x1, also of channels that fill no vector. Depthwise:
-windows of 3 to 7, steps of 1 and 2, taps 1 to 4 apart. Multiplier: one channel a group, which gives 2 to 4. Dense: 3x3, one group. All but
-the first two only with --kind. MODEL.onnx are timed in place of random ones. --before is the folder of another build: its modules are
-timed in the same rounds, where they are others, and "before" is their time over Kiln's. Ratio: ONNX Runtime's time over Kiln's, by the least time of a run of each, which are taken in
-turns, as others may use the machine; beside it the median over rounds of the ratio of processor time. Ends with the least ratio
-and the geometric mean; exits with 1 where a result is wrong.
+Kinds, the first two where none is named:
+- grouped: 1 to 32 channels a group, steps of 1 and 2, images of 5 to 57 pixels, batches of 1, 2, 3 and 8, with and without
+  a product in front of them and behind;
+- dilated: windows of 3 and 5, taps 2 to 36 apart, images of 8 to 65 pixels;
+- transposed: windows of 2 to 5, steps of 1 to 3, 1 to 64 channels, in groups of 1 and more, one channel a group too,
+  batches of 1 and 4, alone and between products;
+- strided: 5x5, step 2, in a few groups of many channels;
+- pointwise: 1x1, also of channels that fill no vector;
+- depthwise: windows of 3 to 7, steps of 1 and 2, taps 1 to 4 apart;
+- multiplier: one channel a group, which gives 2 to 4;
+- dense: 3x3, one group.
+
+MODEL.onnx are timed in place of random ones. Ratio: ONNX Runtime's time over Kiln's, by the least time of a run of each,
+which are taken in turns, as others may use the machine; beside it the median over rounds of the ratio of processor time.
+--before is the folder of another build: its modules are timed in the same rounds, where they are others, and "before" is
+their time over Kiln's. Ends with the least ratio and the geometric mean; exits with 1 where a result is wrong.
 """
 import argparse
 import math

@@ -1,5 +1,5 @@
-// The index of an operand as digits of a positional number: x(b * 6000 + c * 100 + p), x having one axis, is addressed by
-// b, c and p, of which each counts as much as all that follow can.
+// The index of an operand as digits of a positional number: x(b * 6000 + c * 100 + p), x having one
+// axis, is addressed by b, c and p, of which each counts as much as all that follow can.
 #ifndef KILN_TILE_ADDRESS_H
 #define KILN_TILE_ADDRESS_H
 

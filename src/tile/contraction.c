@@ -689,9 +689,9 @@ static double walking_ns(const contraction *k, const counts *n, double apart) {
   return walks * n->batch * d->levels[l3 >= 0 ? l3 : 0].latency_ns;
 }
 
-// What reading the vector operand costs beyond its bytes, where it is no constant: a line at a time where
-// it lies, and more the first time where the next one is on another page, or each time where none stays
-// in the L2 for the next rows; or packing it, for each block of rows or once.
+// What reading the vector operand costs beyond its bytes, where it is no constant: a line at a time
+// where it lies, and more the first time where the next one is on another page, or each time where
+// none stays in the L2 for the next rows; or packing it, for each block of rows or once.
 static double operand_ns(const contraction *k, const counts *n, int n_threads, double all_bytes) {
   const kiln_device *d = k->w->m->device;
   const int64_t apart =

@@ -43,8 +43,8 @@ typedef struct kiln_contraction {
   bool direct;         // b is read as it lies, with unit stride
   bool point_by_point; // so is a: vectors times vectors
   bool has_own_rows;   // the tile's rows are b's (tile/own_rows.h)
-  int64_t
-      spread; // with them, b is copied so that elements of each |spread|th index lie together; 1: it is not
+  // Where it is not 1, b is copied so that elements of each |spread|th index lie together.
+  int64_t spread;
   const kiln_dot *dot; // its multiplications are those of this instruction; NULL: multiply and add
   int64_t depth;       // product of the reduction's extents
   int order[KILN_MAX_RANK]; // the reduction dims, the one with the smallest stride in a last

@@ -252,8 +252,9 @@ static int vector_score(const extraction *x, const kiln_stmt *s, const kiln_expr
   return constant ? 2 : 1;
 }
 
-// Cycles per element that a transposing copy takes beyond one that moves whole vectors; that results take that are
-// turned block by block; and stores lane by lane to lines that the tile does not fill.
+// Cycles per element that a transposing copy takes beyond one that moves whole vectors; that
+// results take that are turned block by block; and stores lane by lane to lines that the tile does
+// not fill.
 static const double transpose_cycles = 1.5, turn_cycles = 0.7, scatter_cycles = 8;
 
 // The contraction's dim that is the root's dim |k|; 0: it has none.
@@ -263,7 +264,8 @@ static kiln_symbol dim_at(const member *c, const member *root, int k) {
   return 0;
 }
 
-// Whether the root's dim |outer| steps over all of |inner|, in the result as in |load|, so that both become one.
+// Whether the root's dim |outer| steps over all of |inner|, in the result as in |load|, so that
+// both become one.
 static bool becomes_one(const extraction *x, const member *c, const member *root, int outer,
                         int inner, const kiln_expr *load) {
   const kiln_symbol o = dim_at(c, root, outer), i = dim_at(c, root, inner);

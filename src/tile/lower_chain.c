@@ -207,8 +207,8 @@ static void find_selection(const kiln_expr *e, void *argument) {
   s->is_there |= e->kind == KILN_EXPR_SELECT && kiln_expr_uses(e->args[0], s->along);
 }
 
-// The few vectors of a row are written out where what they take is selected by their lanes, as of a padding: masks are then
-// the same for all rows.
+// The few vectors of a row are written out where what they take is selected by their lanes, as of a
+// padding: masks are then the same for all rows.
 static kiln_status write_out_masks(chain *c, const kiln_stmt *s, kiln_symbol loop) {
   enum { FEW = 4 };
   const kiln_loop *vectors = kiln_loops_find(c->w->s.loops, kiln_lowering_name(c->w, "o", loop));

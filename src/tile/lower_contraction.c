@@ -198,8 +198,8 @@ static bool moves_in_sums(const kiln_contraction *k, const kiln_expr *at) {
   return false;
 }
 
-// Whether an operand that could be read as it lies can be packed: its index says which panel an element belongs to, which
-// that of a window does not.
+// Whether an operand that could be read as it lies can be packed: its index says which panel an
+// element belongs to, which that of a window does not.
 static bool can_pack(const kiln_contraction *k) {
   kiln_address a;
   if (!k->direct || !kiln_address_read(k, k->b, &a)) return false;

@@ -153,8 +153,8 @@ static kiln_symbol panels_of(const contraction *k) {
   return kiln_symbol_printf(k->w->cx, "%s.panels", t);
 }
 
-// Copies rows of |name| by as many lanes as a power of two has of them, the last ones twice, and writes out phases and a few
-// vectors: a vector of other lengths is taken apart.
+// Copies rows of |name| by as many lanes as a power of two has of them, the last ones twice, and
+// writes out phases and a few vectors: a vector of other lengths is taken apart.
 static kiln_status copy_in_parts(contraction *k, kiln_symbol name) {
   enum { FEW = 4 };
   kiln_lowering *w = k->w;
@@ -173,8 +173,8 @@ static kiln_status copy_in_parts(contraction *k, kiln_symbol name) {
   return kiln_unroll(&w->s, kiln_symbol_printf(w->cx, "%s.%d", text, last - 1));
 }
 
-// The second operand with elements of each |spread|th index along the vectors together, which windows that step over others
-// read with unit stride: [rest][index % spread][index / spread].
+// The second operand with elements of each |spread|th index along the vectors together, which
+// windows that step over others read with unit stride: [rest][index % spread][index / spread].
 static kiln_status stage_spread(contraction *k, kiln_symbol around) {
   kiln_stage_axis axes[KILN_MAX_RANK + 1];
   const kiln_tensor *t = k->w->p->tensors.data[k->b->u.tensor];
@@ -390,7 +390,8 @@ static int64_t tile_rows(const contraction *k) {
 
 static int64_t tile_vectors(const contraction *k) { return k->v.tile / k->w->lanes; }
 
-// Writes out the taps of a window, innermost first, as many as the emitter takes; |nest|: |n| reduction loops.
+// Writes out the taps of a window, innermost first, as many as the emitter takes; |nest|: |n|
+// reduction loops.
 static kiln_status write_out_taps(contraction *k, int n, const kiln_symbol *nest) {
   enum { MOST = 500 }; // statements, loops counted
   int64_t body = 1 + tile_rows(k) * (1 + tile_vectors(k));

@@ -32,7 +32,8 @@ int kiln_own_rows_dim(const kiln_contraction *k) {
   return -1;
 }
 
-// The reduction's dim along which windows slide goes last, so that what two rows read is loaded in steps behind each other.
+// The reduction's dim along which windows slide goes last, so that what two rows read is loaded in
+// steps behind each other.
 static void put_sliding_last(kiln_contraction *k) {
   int n = 0, sliding = k->order[k->c->n_reduce - 1];
   for (int r = 0; r < k->c->n_reduce; r++)
@@ -42,7 +43,8 @@ static void put_sliding_last(kiln_contraction *k) {
   k->order[n] = sliding;
 }
 
-// Rows that |rows| rows of results read for all steps of the last reduction: i * apart + t * tap, each counted once.
+// Rows that |rows| rows of results read for all steps of the last reduction: i * apart + t * tap,
+// each counted once.
 static int64_t rows_read(const kiln_contraction *k, int64_t rows) {
   const kiln_dim *last = kiln_contraction_stepped(k);
   const int64_t extent = kiln_dim_extent(last),
@@ -60,7 +62,8 @@ static int64_t rows_read(const kiln_contraction *k, int64_t rows) {
   return n;
 }
 
-// Of a tile of so many rows and vectors. A vector that begins anywhere in a line takes two lines as often as it does not end there.
+// Of a tile of so many rows and vectors. A vector that begins anywhere in a line takes two lines as
+// often as it does not end there.
 static double cycles_of(const kiln_contraction *k, int64_t rows, int64_t vectors) {
   const double steps = (double)k->depth,
                around = steps / (double)kiln_dim_extent(kiln_contraction_stepped(k)),

@@ -55,6 +55,22 @@ static const char residual[] =
     "z0(i0:12, j0:16) = t0(i0, j0) + R(i0, j0) t2(i0:12 | r0:16) +=! z0(i0, r0) "
     "y(i0:12, i1:16) = z0(i0, i1) - t2(i0) }";
 
+// A window of each channel along padded rows, of whose pixels every one is taken, or every second.
+static const char by_channel[] =
+    "p { in f32 X(4, 9, 21) const f32 D(4, 3, 5) = ... temp f32 t0(4, 11, 25) temp f32 t1(4, 9, "
+    "21) "
+    "out f32 y(4, 9, 21) t0(i0:4, j0:11, j1:25) = j0 >= 1 && j0 < 10 && j1 >= 2 && j1 < 23 ? "
+    "X(i0, j0 - 1, j1 - 2) : 0f32 "
+    "t1(i0:4, i1:9, i2:21 | r0:3, r1:5) +=! t0(i0, i1 + r0, i2 + r1) * D(i0, r0, r1) "
+    "y(i0:4, i1:9, i2:21) = max(t1(i0, i1, i2), 0f32) }";
+static const char by_phases[] =
+    "p { in f32 X(4, 9, 21) const f32 D(4, 3, 5) = ... temp f32 t0(4, 11, 25) temp f32 t1(4, 5, "
+    "11) "
+    "out f32 y(4, 5, 11) t0(i0:4, j0:11, j1:25) = j0 >= 1 && j0 < 10 && j1 >= 2 && j1 < 23 ? "
+    "X(i0, j0 - 1, j1 - 2) : 0f32 "
+    "t1(i0:4, i1:5, i2:11 | r0:3, r1:5) +=! t0(i0, 2*i1 + r0, 2*i2 + r1) * D(i0, r0, r1) "
+    "y(i0:4, i1:5, i2:11) = max(t1(i0, i1, i2), 0f32) }";
+
 static const struct {
   const char *name, *text;
   int64_t block[3];
@@ -69,6 +85,10 @@ static const struct {
     {"separable, squares", separable, {4, 3}, "t1 t2 t4", "t0 t3 t5"},
     {"norm", norm, {5}, "t0 t1", "t2"},
     {"pooled", pooled, {2}, "t1", "t0 t2"},
+    {"by channel", by_channel, {2}, "t0", "t1"},
+    {"by channel, some rows", by_channel, {1, 4}, "t0", "t1"},
+    {"by phases", by_phases, {2}, "t0", "t1"},
+    {"by phases, some rows", by_phases, {1, 3}, "t0", "t1"},
     {"stored besides being reused", residual, {4}, "t2", "t0"},
 };
 
@@ -108,6 +128,16 @@ static void chain_computes_blocks_through_local_memory(void **state) {
   }
 }
 
+static void masks_of_a_padding_are_the_same_for_all_rows(void **state) {
+  (void)state;
+  test_kernel k;
+  kiln_lowering w = lowering_open(&k, &machine, by_channel);
+  const kiln_tiling t = {.block = {2}};
+  lowering_expect_ok(&k, &w, kiln_family_chain.lower(&w, &t));
+  assert_non_null(strstr(kiln_schedule_script(&w.s), "unroll t0.j1.o"));
+  kernel_close(&k);
+}
+
 static void chain_refuses_a_block_that_is_all(void **state) {
   (void)state;
   test_kernel k;
@@ -121,6 +151,7 @@ static void chain_refuses_a_block_that_is_all(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(chain_computes_blocks_through_local_memory),
+      cmocka_unit_test(masks_of_a_padding_are_the_same_for_all_rows),
       cmocka_unit_test(chain_refuses_a_block_that_is_all),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -249,7 +249,8 @@ static void interiors_run_apart_from_borders(void **state) {
   }
 }
 
-// A 1x1 convolution of |images| of 7 x 7 pixels and 16 channels to 40: its result's dims, and the extent along which vectors run.
+// A 1x1 convolution of |images| of 7 x 7 pixels and 16 channels to 40: its result's dims, and the
+// extent along which vectors run.
 static void check_pixels(int images, int n_dims, int64_t vector) {
   char text[512];
   int launches, n_kernels;
