@@ -288,13 +288,13 @@ static double vector_cost(const extraction *x, const member *c, const member *ro
   int64_t *const rows[] = {&e.col, &e.row};
   double rest = 1, cost = 0;
   int n_rows = 0, v_outer = at, row_outer = -1; // what the next dim may become one with
-  bool fills_lines = false;
+  const int64_t *line = NULL;                   // of the rows along which the result lies
   for (int k = root->n_space - 1; k >= 0; k--) {
     const kiln_symbol name = dim_at(c, root, k);
     const bool in_a = name && kiln_expr_uses(a, name), in_b = name && kiln_expr_uses(b, name),
                is_row = in_a && !in_b;
     if (k == at) continue;
-    fills_lines |= is_row && n_rows < 2 && root->strides[root->axis_of[k]] == 1;
+    if (is_row && n_rows < 2 && root->strides[root->axis_of[k]] == 1) line = rows[n_rows];
     if (in_b && !in_a && k == v_outer - 1 && becomes_one(x, c, root, k, v_outer, b)) {
       e.v *= root->extents[k];
       v_outer = k;
@@ -314,7 +314,10 @@ static double vector_cost(const extraction *x, const member *c, const member *ro
   if (operand->role != KILN_CONST && kiln_stmt_load_stride(x->cx, x->p, c->s, b, v) != 1)
     cost += transpose_cycles * (double)kiln_tensor_elems(operand);
   if (!root->redomained && root->strides[root->axis_of[at]] != 1)
-    cost += (fills_lines ? turn_cycles : scatter_cycles) * (double)kiln_tensor_elems(out);
+    cost += (!line                                                ? scatter_cycles
+             : *line >= 2 * (int64_t)x->machine->vector_bytes / 4 ? turn_cycles
+                                                                  : transpose_cycles) *
+            (double)kiln_tensor_elems(out);
   return cost + rest * kiln_tile_registers(x->machine, &e).cycles;
 }
 
