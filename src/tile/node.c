@@ -661,6 +661,11 @@ static int64_t whole_vectors(const contraction *k) {
   return n * k->w->lanes;
 }
 
+// A last vector that would not be whole begins earlier, and repeats what it shares with the one before.
+static kiln_tail tail_of_vectors(const contraction *k) {
+  return k->v.block % k->w->lanes != 0 ? KILN_TAIL_SHIFT : KILN_TAIL_EXACT;
+}
+
 // Splits the result into blocks, which the threads share, and writes a block as vectors.
 static kiln_status block_result(contraction *k, kiln_symbol *out_at) {
   kiln_lowering *w = k->w;
@@ -687,7 +692,7 @@ static kiln_status block_result(contraction *k, kiln_symbol *out_at) {
   append(&path, &rest);
   KILN_TRY(kiln_reorder(&w->s, path.n, path.loops));
   const kiln_symbol v = rest.loops[rest.n - 1], in = kiln_lowering_name(w, "v", v);
-  KILN_TRY(kiln_split(&w->s, v, whole_vectors(k), KILN_TAIL_EXACT, 0, in));
+  KILN_TRY(kiln_split(&w->s, v, whole_vectors(k), tail_of_vectors(k), 0, in));
   KILN_TRY(kiln_vectorize(&w->s, in));
   int fused = 0;
   kiln_symbol first = 0;
@@ -744,7 +749,7 @@ static kiln_status schedule_part(contraction *k, kiln_symbol panels) {
 
 static kiln_status clear_sums(contraction *k) {
   const kiln_symbol v = sum_loop(k, "init.", k->v.dim), in = kiln_lowering_name(k->w, "i", v);
-  KILN_TRY(kiln_split(&k->w->s, v, whole_vectors(k), KILN_TAIL_EXACT, 0, in));
+  KILN_TRY(kiln_split(&k->w->s, v, whole_vectors(k), tail_of_vectors(k), 0, in));
   return kiln_vectorize(&k->w->s, in);
 }
 

@@ -297,7 +297,7 @@ def define_long_products():
     for dtype in (F32, numpy.float64):
         tenth, error = dtype(0.1), 1000 * float(numpy.finfo(dtype).eps) / 2
         square = numpy.longdouble(tenth) ** 2
-        for m, depth, n, constant in ((1, 1 << 20, 1, []), (1, 200000, 48, []), (4, 65536, 32, [1]), (3, 98304, 40, []), (1, 65536, 256, [1])):
+        for m, depth, n, constant in ((1, 1 << 20, 1, []), (1, 200000, 48, []), (4, 65536, 32, [1]), (3, 98304, 40, []), (3, 65536, 44, []), (1, 65536, 256, [1])):
             if n * depth < 1 << 24 or dtype == F32:
                 case(f"long_product_{m}_{depth}_{n}", "MatMul", [numpy.full((m, depth), tenth), numpy.full((depth, n), tenth)],
                      [numpy.full((m, n), square * depth).astype(dtype)], constant=constant, tolerance=(error, 0))
