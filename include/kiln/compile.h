@@ -123,9 +123,10 @@ typedef struct kiln_compile_options {
   int32_t orchestrate;
   // The file of an orchestration, as --dump=orchestration prints it, that is taken as it is. NULL: none.
   const char *orchestration;
-  // Rewriting rules that are left out, by name, several in one text separated by ','; docs/design/rules.md.
-  size_t n_without_rules;
-  const char *const *without_rules;
+  // Rewriting rules and optional passes that are left out, by name, several in one text separated by ','; an error
+  // names all that there are (docs/design/rules.md).
+  size_t n_without;
+  const char *const *without;
   // The same of rules that do not always pay: they are applied, NAME wherever it fits, NAME@PLACE at places alone. Others
   // of these are left to |orchestrate|, which takes the program that is predicted to be the fastest.
   size_t n_with_rules;
@@ -161,6 +162,12 @@ typedef struct kiln_compile_options {
   // |constant_values|, of any shape that the model takes, which is compiled in in the initializer's place.
   const char *const *overridable;
   size_t n_overridable;
+  // Passes behind which the program is given to |on_dump|, by name, separated by ',': as statements, from the pass that
+  // lowers kernels on as their loops, behind the plan as that. The level is "after-PASS". NULL: none.
+  const char *dump_after;
+  // Optional passes and rules end there, to find the one that makes a program wrong: "N": behind N of their steps;
+  // "PASS": behind that one. The module is right, and slower. NULL: all run.
+  const char *stop_after;
 } kiln_compile_options;
 
 // What |tune| or |tuned_for| did in the last compile.

@@ -161,13 +161,14 @@ static const char *question_of(kiln_ctx *cx, const kiln_build *b) {
       kiln_answer_question(cx, b->model->prog, NULL));
 }
 
-kiln_status kiln_build_choose_alternatives(kiln_ctx *cx, kiln_build *b) {
+kiln_status kiln_build_choose_alternatives(kiln_ctx *cx, kiln_build *b, int *io_n) {
   kiln_recall past = {.cx = cx,
                       .machine = &b->machine,
                       .n_threads = b->model->options.threads,
                       .orchestration = kiln_build_asks_to_solve(cx, b)};
   const bool recalls = b->model->options.cache && !b->wants_candidates;
   uint32_t rows = 0;
+  (void)io_n;
   KILN_TRY(find_alternatives(cx, b, &rows));
   if (!rows) return KILN_OK;
   const char *known = recalls ? kiln_recall_find(&past, question_of(cx, b)) : NULL;

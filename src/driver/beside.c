@@ -245,7 +245,7 @@ static joining begin(kiln_ctx *cx, const kiln_build *b) {
 }
 
 static bool is_asked_for(const kiln_build *b) {
-  return b->machine.target->has_grids && !b->model->options.no_beside;
+  return b->machine.target->has_grids && !kiln_build_omits(b, "beside");
 }
 
 // The next launches that run as one: out[MOST]; 0: there are none left.

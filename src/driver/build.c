@@ -1,7 +1,7 @@
 // The stages of a compilation, and the two kinds of module they end in.
-#include "driver/build.h"
 #include "driver/link.h"
 #include "driver/offer.h"
+#include "driver/pipeline.h"
 #include "runtime/features.h"
 #include "tune/results.h"
 #include "target/c/c.h"
@@ -92,7 +92,8 @@ static void dump_kernels(kiln_ctx *cx, kiln_build *b) {
 
 // --- stages ---
 
-static void make_symbols(kiln_ctx *cx, kiln_build *b) {
+kiln_status kiln_build_name_kernels(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  (void)io_n;
   b->symbols = KILN_NEW_ARRAY(&cx->perm, const char *, b->kernels.kernels.n);
   for (int i = 0; i < b->kernels.kernels.n; i++) // a kernel called exp must not be found as libm's
     b->symbols[i] =
@@ -101,19 +102,6 @@ static void make_symbols(kiln_ctx *cx, kiln_build *b) {
                                 kiln_symbol_text(cx, b->kernels.kernels.data[i]->name), b->part)
             : kiln_arena_printf(&cx->perm, "kiln_k_%s",
                                 kiln_symbol_text(cx, b->kernels.kernels.data[i]->name));
-}
-
-// What the scheduler promised: the code generator asserts no more than this.
-static kiln_status verify_kernels(kiln_ctx *cx, const kiln_build *b) {
-  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  kiln_bits *late = kiln_bits_make(&cx->scratch, b->prog->tensors.n);
-  for (int i = 0; i < b->kernels.late.n; i++)
-    kiln_bits_set(late, b->kernels.late.data[i].tensor->id);
-  const kiln_status st = kiln_program_verify_without(cx, b->prog, late);
-  kiln_arena_rewind(&cx->scratch, mark);
-  KILN_TRY(st);
-  for (int i = 0; i < b->kernels.kernels.n; i++)
-    KILN_TRY(kiln_loops_verify(cx, b->kernels.kernels.data[i]->loops));
   return KILN_OK;
 }
 
@@ -130,9 +118,10 @@ kiln_status kiln_build_find_machine(kiln_ctx *cx, const char *path, const char *
 }
 
 // Other candidates than the cost model's, by what was measured.
-static kiln_status choose_measured(kiln_ctx *cx, kiln_build *b) {
+kiln_status kiln_build_choose_measured(kiln_ctx *cx, kiln_build *b, int *io_n) {
   const kiln_compile_options *asked = &b->model->options;
   bool is_settled = false;
+  (void)io_n;
   KILN_TRY(kiln_build_take_offers(cx, b, &is_settled));
   if (is_settled) return KILN_OK;
   if (asked->tune > 1 || kiln_model_asks_backends(b->model)) return kiln_build_tune(cx, b);
@@ -140,25 +129,20 @@ static kiln_status choose_measured(kiln_ctx *cx, kiln_build *b) {
 }
 
 kiln_status kiln_build_kernels(kiln_ctx *cx, kiln_build *b) {
-  const double start = kiln_now_ms();
   b->prog = kiln_program_copy(cx, b->model->prog);
+  b->without = b->model->without;
+  b->stop = b->model->stop;
   KILN_TRY(kiln_build_find_machine(cx, b->model->path, b->model->options.target,
                                    b->model->options.dtype, &b->machine));
-  KILN_TRY(kiln_build_schedule(cx, b));
-  KILN_TRY(verify_kernels(cx, b));
-  make_symbols(cx, b);
-  kiln_model_time(b->model, "schedule", start);
-  KILN_TRY(choose_measured(cx, b));
-  if (b->ranges) KILN_TRY(kiln_build_trim(cx, b));
+  KILN_TRY(kiln_pipeline_run(cx, b, KILN_PHASE_CHOOSE, KILN_PHASE_KERNELS));
   kiln_build_tell_libraries(b);
   dump_kernels(cx, b);
   return KILN_OK;
 }
 
-// What runs side by side, as kernels of their own.
-static kiln_status join(kiln_ctx *cx, kiln_build *b) {
-  KILN_TRY(kiln_build_join(cx, b));
-  make_symbols(cx, b);
+static kiln_status make_plan(kiln_ctx *cx, kiln_build *b) {
+  KILN_TRY(kiln_pipeline_run(cx, b, KILN_PHASE_PLAN, KILN_PHASE_PLAN));
+  dump_plan(cx, b);
   return KILN_OK;
 }
 
@@ -178,18 +162,15 @@ kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b) {
   kiln_model *m = b->model;
   KILN_TRY(kiln_model_want_program(m, cx->diag));
   KILN_TRY(check_target(cx, m));
-  m->times.n = m->n_load_times;
+  if (!b->ranges) m->times.n = m->n_load_times;
   kiln_model_progress(m, "schedule", 0, N_STEPS);
   KILN_TRY(kiln_build_kernels(cx, b));
-  KILN_TRY(join(cx, b));
+  KILN_TRY(kiln_pipeline_run(cx, b, KILN_PHASE_LAUNCHES, KILN_PHASE_LAUNCHES));
   if (m->core->file) kiln_onnx_file_forget_all(m->core->file); // LLVM needs its room
   kiln_model_progress(m, "code", 1, N_STEPS);
-  KILN_TRY(kiln_build_code(cx, b));
+  KILN_TRY(kiln_pipeline_run(cx, b, KILN_PHASE_CODE, KILN_PHASE_CODE));
   kiln_model_progress(m, "plan", 2, N_STEPS);
-  const double start = kiln_now_ms();
-  KILN_TRY(kiln_layout_make(cx, b));
-  dump_plan(cx, b);
-  kiln_model_time(m, "plan", start);
+  KILN_TRY(make_plan(cx, b));
   kiln_model_progress(m, "module", 3, N_STEPS);
   return KILN_OK;
 }
@@ -202,30 +183,23 @@ static bool dumps_code(const kiln_build *b) {
   return any;
 }
 
-// The plan says how images are launched.
-static kiln_status emit_image_plan(kiln_ctx *cx, kiln_build *b) {
-  KILN_TRY(kiln_build_code(cx, b));
-  KILN_TRY(kiln_layout_make(cx, b));
-  dump_plan(cx, b);
-  return KILN_OK;
-}
-
 static kiln_status emit(kiln_ctx *cx, void *argument) {
   kiln_build *b = argument;
   kiln_model *m = b->model;
   KILN_TRY(kiln_model_want_program(m, cx->diag));
   m->times.n = m->n_load_times;
   KILN_TRY(kiln_build_kernels(cx, b));
-  KILN_TRY(join(cx, b));
-  if (kiln_model_dumps(m, "plan") && !b->machine.target->has_runtime)
+  KILN_TRY(kiln_pipeline_run(cx, b, KILN_PHASE_LAUNCHES, KILN_PHASE_LAUNCHES));
+  const bool wants_plan =
+      kiln_model_dumps(m, "plan") || kiln_list_has(m->options.dump_after, "plan");
+  const bool has_images = b->machine.target->has_images; // then the plan says how they are launched
+  if (wants_plan && !b->machine.target->has_runtime)
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, m->path, "plan: there are no modules of %s",
                      b->machine.target->title);
-  if (kiln_model_dumps(m, "plan")) {
-    if (b->machine.target->has_images) return emit_image_plan(cx, b);
-    KILN_TRY(kiln_layout_make(cx, b));
-    dump_plan(cx, b);
-  }
-  return dumps_code(b) ? kiln_build_code(cx, b) : KILN_OK;
+  if (wants_plan && !has_images) KILN_TRY(make_plan(cx, b));
+  if (dumps_code(b) || (wants_plan && has_images))
+    KILN_TRY(kiln_pipeline_run(cx, b, KILN_PHASE_CODE, KILN_PHASE_CODE));
+  return wants_plan && has_images ? make_plan(cx, b) : KILN_OK;
 }
 
 kiln_status kiln_model_emit(kiln_model *model, kiln_diag *diag) {
@@ -245,7 +219,6 @@ static kiln_status check_runs_here(kiln_ctx *cx, const kiln_build *b) {
 }
 
 kiln_status kiln_build_jit(kiln_ctx *cx, kiln_build *b, kiln_kernel_fn **out_functions) {
-  const double start = kiln_now_ms();
   *out_functions = NULL;
   if (b->machine.target->has_images) return KILN_OK;
   KILN_TRY(check_runs_here(cx, b));
@@ -256,7 +229,6 @@ kiln_status kiln_build_jit(kiln_ctx *cx, kiln_build *b, kiln_kernel_fn **out_fun
     KILN_TRY(kiln_jit_find(b->jit, b->plan.functions[i], cx->diag, &function));
     memcpy(&(*out_functions)[i], &function, sizeof function);
   }
-  kiln_model_time(b->model, "jit", start);
   return KILN_OK;
 }
 
@@ -293,13 +265,6 @@ static kiln_status make_memory(kiln_ctx *cx, kiln_build *b) {
   if (b->memory_bytes >= 2 * HUGE_PAGE) (void)madvise(map, b->memory_bytes, MADV_HUGEPAGE);
   return kiln_weights_fill(cx, b, b->memory, NULL);
 }
-
-typedef struct compiling {
-  kiln_build build;
-  kiln_module *module;  // in memory
-  const char *out_path; // or to a file
-  kiln_output out;
-} compiling;
 
 kiln_status kiln_build_write_plan(kiln_ctx *cx, kiln_build *b) {
   kiln_plan_write(&b->plan, &b->plan_blob, &b->plan_bytes);
@@ -341,61 +306,69 @@ static kiln_status make_module(kiln_ctx *cx, kiln_build *b, const kiln_kernel_fn
 
 kiln_status kiln_build_module(kiln_ctx *cx, kiln_build *b, const kiln_kernel_fn *functions,
                               kiln_module **out) {
-  const double start = kiln_now_ms();
   KILN_TRY(make_memory(cx, b));
   KILN_TRY(kiln_build_write_plan(cx, b));
-  KILN_TRY(make_module(cx, b, functions, out));
-  kiln_model_time(b->model, "weights", start);
-  return KILN_OK;
+  return make_module(cx, b, functions, out);
 }
 
-static kiln_status compile_here(kiln_ctx *cx, void *argument) {
-  compiling *c = argument;
-  kiln_build *b = &c->build;
-  kiln_kernel_fn *functions = NULL;
+kiln_status kiln_build_link(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  (void)io_n;
+  if (!b->out) return kiln_build_jit(cx, b, &b->functions);
+  return b->machine.target->has_images
+             ? kiln_output_code(b->out, b->code, b->plan.code_bytes, cx->diag)
+             : kiln_output_link(b->out, b->n_objects, b->objects, cx->diag);
+}
+
+kiln_status kiln_build_pack_weights(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  (void)io_n;
+  if (!b->out) return kiln_build_module(cx, b, b->functions, &b->module);
+  KILN_TRY(kiln_output_weights(b->out, b->plan.weights_bytes, cx->diag));
+  KILN_TRY(kiln_weights_fill(cx, b, NULL, b->out));
+  KILN_TRY(kiln_build_write_plan(cx, b));
+  return kiln_output_finish(b->out, b->plan_blob, b->plan_bytes, cx->diag);
+}
+
+static kiln_status make_here(kiln_ctx *cx, void *argument) {
+  kiln_build *b = argument;
   b->may_borrow = true;
   b->may_be_late = true;
   KILN_TRY(kiln_build_run(cx, b));
-  KILN_TRY(kiln_build_jit(cx, b, &functions));
-  KILN_TRY(kiln_build_module(cx, b, functions, &c->module));
-  kiln_model_note_transforms(cx, b->model, c->module);
+  KILN_TRY(kiln_pipeline_run(cx, b, KILN_PHASE_MODULE, KILN_PHASE_MODULE));
+  kiln_model_note_transforms(cx, b->model, b->module);
   kiln_model_progress(b->model, "module", N_STEPS, N_STEPS);
   return KILN_OK;
 }
 
 kiln_status kiln_model_compile(kiln_model *model, kiln_diag *diag, kiln_module **out_module) {
-  compiling c = {.build = {.model = model}, .out = {.file.fd = -1}};
+  kiln_build b = {.model = model};
   KILN_TRY(kiln_argument_check(diag, __func__, "out_module", out_module));
   *out_module = NULL;
   KILN_TRY(kiln_argument_check(diag, __func__, "model", model));
-  kiln_status st = kiln_model_enter(model, diag, compile_here, &c);
-  kiln_build_deinit(&c.build);
-  if (st == KILN_OK) *out_module = c.module;
-  else kiln_module_release(c.module); // memory may run out behind it
+  const kiln_status st = kiln_model_enter(model, diag, make_here, &b);
+  kiln_build_deinit(&b);
+  if (st == KILN_OK) *out_module = b.module;
+  else kiln_module_release(b.module); // memory may run out behind it
   return st;
 }
 
 // --- to a file ---
 
-static kiln_status compile_there(kiln_ctx *cx, void *argument) {
-  compiling *c = argument;
-  kiln_build *b = &c->build;
+typedef struct writing {
+  kiln_build build;
+  kiln_output out;
+  const char *path;
+} writing;
+
+static kiln_status make_there(kiln_ctx *cx, void *argument) {
+  writing *w = argument;
+  kiln_build *b = &w->build;
   b->may_be_late = true;
+  b->out = &w->out;
   KILN_TRY(kiln_model_want_program(b->model, cx->diag));
-  KILN_TRY(kiln_model_may_write(b->model, c->out_path, cx->diag));
-  KILN_TRY(kiln_output_open(&c->out, c->out_path, cx->diag));
+  KILN_TRY(kiln_model_may_write(b->model, w->path, cx->diag));
+  KILN_TRY(kiln_output_open(&w->out, w->path, cx->diag));
   KILN_TRY(kiln_build_run(cx, b));
-  double start = kiln_now_ms();
-  KILN_TRY(b->machine.target->has_images
-               ? kiln_output_code(&c->out, b->code, b->plan.code_bytes, cx->diag)
-               : kiln_output_link(&c->out, b->n_objects, b->objects, cx->diag));
-  kiln_model_time(b->model, "link", start);
-  start = kiln_now_ms();
-  KILN_TRY(kiln_output_weights(&c->out, b->plan.weights_bytes, cx->diag));
-  KILN_TRY(kiln_weights_fill(cx, b, NULL, &c->out));
-  KILN_TRY(kiln_build_write_plan(cx, b));
-  KILN_TRY(kiln_output_finish(&c->out, b->plan_blob, b->plan_bytes, cx->diag));
-  kiln_model_time(b->model, "weights", start);
+  KILN_TRY(kiln_pipeline_run(cx, b, KILN_PHASE_MODULE, KILN_PHASE_MODULE));
   kiln_model_progress(b->model, "module", N_STEPS, N_STEPS);
   return KILN_OK;
 }
@@ -404,9 +377,9 @@ kiln_status kiln_model_compile_to(kiln_model *model, const char *out_path, kiln_
   KILN_TRY(kiln_argument_check(diag, __func__, "model", model));
   KILN_TRY(kiln_argument_check(diag, __func__, "out_path", out_path));
   if (model->ranges) return kiln_parts_compile_to(model, out_path, diag);
-  compiling c = {.build = {.model = model}, .out_path = out_path, .out = {.file.fd = -1}};
-  kiln_status st = kiln_model_enter(model, diag, compile_there, &c);
-  kiln_output_discard(&c.out);
-  kiln_build_deinit(&c.build);
+  writing w = {.build = {.model = model}, .out = {.file.fd = -1}, .path = out_path};
+  const kiln_status st = kiln_model_enter(model, diag, make_there, &w);
+  kiln_output_discard(&w.out);
+  kiln_build_deinit(&w.build);
   return st;
 }

@@ -30,11 +30,27 @@ typedef struct kiln_trimmed {
   const kiln_expr *extent; // over VARs of the dimensions
 } kiln_trimmed;
 
+enum { KILN_MAX_PASSES = 64 }; // bits of a mask
+
 typedef struct kiln_build {
-  kiln_model *model;
+  kiln_model *model;                 // NULL: a program is scheduled alone (kiln_pipeline_tile)
+  const kiln_compile_options *asked; // while the model is loaded: with the caller's arrays
   kiln_machine machine;
   kiln_program *prog; // a copy, changed by rules and the scheduler
   kiln_rewriting rewriting;
+  // Of the pipeline's rows (pipeline.h): a bit for each that is left out; how often each did what it is for
+  uint64_t without;
+  int counts[KILN_MAX_PASSES];
+  kiln_stop stop;
+  int n_steps;                  // runs of optional rows, and of rules that changed something
+  const char *last, *last_text; // the rule or row of the last of these
+  bool is_stopped;
+  bool is_scheduled, is_whole; // there are kernels; by the user's script of a whole definition
+  int fusion;                  // of the polyhedral scheduler, which was asked for; -1: the rules
+  bool promotes;               // and copies what a tile reads again
+  kiln_tile_options tile;
+  struct kiln_recall *past; // where the answer of the search is kept; NULL: there was no search
+  kiln_connected connected;
   kiln_kernels kernels;
   const char **symbols;               // [kernels]
   int *first_function;                // [kernels]: of its nests, in the plan's functions
@@ -64,6 +80,9 @@ typedef struct kiln_build {
   kiln_plan plan;                 // in the arena
   kiln_gpu_launch **gpu_launches; // [kernels], a GPU's: of each nest
   int *gpu_images;                // [kernels], a GPU's: its number in the plan's; -1: a library's
+  kiln_output *out;               // the file of the module; NULL: it is in memory
+  kiln_kernel_fn *functions;      // of one in memory
+  kiln_module *module;            // then what was made
   // Not in the arenas:
   struct kiln_results *results; // of |known|; NULL in trials, which use those of the build
   int n_objects;
@@ -82,6 +101,11 @@ void kiln_build_deinit(kiln_build *b);
 //
 // needs: a program without unbound dimensions
 kiln_status kiln_build_kernels(kiln_ctx *cx, kiln_build *b);
+// Whether the pass of that name is left out; and leaves it out. (pipeline_run.c)
+bool kiln_build_omits(const kiln_build *b, const char *pass);
+void kiln_build_omit(kiln_build *b, const char *pass);
+// How often it did what it is for.
+int kiln_build_count(const kiln_build *b, const char *pass);
 // The choice of kernels as kiln_tile_options.orchestrate, |build| being a kiln_build; and what it is given.
 // (orchestrate.c)
 //
@@ -97,7 +121,7 @@ void kiln_build_tell_libraries(kiln_build *b);
 kiln_status kiln_build_find_orchestration(kiln_ctx *cx, kiln_build *b);
 // Tries the alternatives that apply to the model: adds to with_rules those with which the chosen kernels
 // are predicted to take less time, where they are. (alternatives.c)
-kiln_status kiln_build_choose_alternatives(kiln_ctx *cx, kiln_build *b);
+kiln_status kiln_build_choose_alternatives(kiln_ctx *cx, kiln_build *b, int *io_n);
 // Trims the kernels of a part: iterations of their outermost loops whose results no run needs are left out. (trim.c)
 kiln_status kiln_build_trim(kiln_ctx *cx, kiln_build *b);
 // kiln_model_compile_to of a model with ranges. (parts.c)
@@ -152,11 +176,23 @@ kiln_status kiln_build_tune(kiln_ctx *cx, kiln_build *b);
 // errors: KILN_BAD_INPUT: nothing was measured on a device of that name
 kiln_status kiln_build_take_tuned(kiln_ctx *cx, kiln_build *b);
 
-// The kernels of |b->prog| with their schedules: Kiln's own, those of the user's schedule
-// in their place, or its script of a whole definition. (script.c)
+// Passes of the pipeline (script.c): reads the scheduler, the orchestration and the script of a whole definition that
+// the user gave.
 //
+// errors: KILN_BAD_INPUT: a scheduler that is none, a file that cannot be read, a line that is refused
+kiln_status kiln_build_take_given(kiln_ctx *cx, kiln_build *b, int *io_n);
+kiln_status kiln_build_rewrite(kiln_ctx *cx, kiln_build *b, int *io_n);
+kiln_status kiln_build_schedule_polyhedral(kiln_ctx *cx, kiln_build *b, int *io_n);
+kiln_status kiln_build_set_search(kiln_ctx *cx, kiln_build *b, int *io_n);
+kiln_status kiln_build_keep_search(kiln_ctx *cx, kiln_build *b, int *io_n);
 // errors: KILN_BAD_INPUT: a section of no kernel, a line that is refused
-kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b);
+kiln_status kiln_build_replace_kernels(kiln_ctx *cx, kiln_build *b, int *io_n);
+// Passes of the pipeline (build.c).
+kiln_status kiln_build_name_kernels(kiln_ctx *cx, kiln_build *b, int *io_n);
+kiln_status kiln_build_choose_measured(kiln_ctx *cx, kiln_build *b, int *io_n);
+// In a file: links the objects there; in memory: finds their functions.
+kiln_status kiln_build_link(kiln_ctx *cx, kiln_build *b, int *io_n);
+kiln_status kiln_build_pack_weights(kiln_ctx *cx, kiln_build *b, int *io_n);
 
 // Makes one launch of several that need nothing of each other, where the machine is one that can. (beside.c)
 kiln_status kiln_build_join(kiln_ctx *cx, kiln_build *b);

@@ -114,7 +114,6 @@ static kiln_status make_objects(kiln_ctx *cx, kiln_build *b, kiln_cpu_options *o
 
 kiln_status kiln_build_code(kiln_ctx *cx, kiln_build *b) {
   if (b->machine.target->has_images) return kiln_build_gpu_code(cx, b);
-  const double start = kiln_now_ms();
   kiln_text llvm, assembly;
   kiln_text_init(&llvm, &cx->perm);
   kiln_text_init(&assembly, &cx->perm);
@@ -123,7 +122,6 @@ kiln_status kiln_build_code(kiln_ctx *cx, kiln_build *b) {
   if (kiln_model_dumps(b->model, "llvm")) options.dump_llvm = &llvm;
   if (kiln_model_dumps(b->model, "asm")) options.dump_asm = &assembly;
   KILN_TRY(make_objects(cx, b, &options));
-  kiln_model_time(b->model, "code", start);
   if (options.dump_llvm) kiln_model_dump(b->model, "llvm", &llvm);
   if (options.dump_asm) kiln_model_dump(b->model, "asm", &assembly);
   return KILN_OK;

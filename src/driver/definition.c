@@ -88,7 +88,6 @@ static kiln_tc_signature *find_definition(int n, kiln_tc_signature *all, const c
 }
 
 kiln_status kiln_definition_load(kiln_ctx *cx, kiln_model *m, const kiln_compile_options *o) {
-  const double start = kiln_now_ms();
   const char *text = NULL;
   kiln_program *p = NULL;
   kiln_tc_binding *sizes = KILN_NEW_ARRAY(&cx->perm, kiln_tc_binding, o->n_dims);
@@ -110,7 +109,6 @@ kiln_status kiln_definition_load(kiln_ctx *cx, kiln_model *m, const kiln_compile
   make_face(cx, p, p->inputs.n, p->inputs.data, d->n_inputs, d->inputs, &m->inputs);
   make_face(cx, p, p->outputs.n, p->outputs.data, d->n_outputs, d->outputs, &m->outputs);
   if (!o->read_only) m->prog = p;
-  kiln_model_time(m, "tc", start);
   return KILN_OK;
 }
 

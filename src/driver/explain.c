@@ -1,5 +1,6 @@
 // kiln explain: what was decided, from the kernels, their candidates and the record of their edges.
 #include "driver/explain.h"
+#include "driver/pipeline.h"
 
 #include "orchestrate/orchestrate.h"
 #include "analysis/reuse.h"
@@ -394,7 +395,7 @@ static kiln_status explain_all(const explaining *x, const char *only, kiln_expla
                           .is_measured_device = d && d->is_measured,
                           .threads = x->b->model->options.threads,
                           .n_launches = x->b->kernels.launches.n,
-                          .rewriting = &x->b->rewriting};
+                          .build = x->b};
   for (int i = 0; i < x->b->kernels.kernels.n; i++) {
     const kiln_kernel *k = x->b->kernels.kernels.data[i];
     const kiln_mark mark = kiln_arena_mark(&x->cx->scratch);
@@ -412,7 +413,7 @@ static kiln_status explain_all(const explaining *x, const char *only, kiln_expla
 
 static void print_rules(const kiln_build *b, kiln_text *out) {
   kiln_text_add(out, "rules       ");
-  kiln_rewriting_print(&b->rewriting, out);
+  kiln_pipeline_print(b, out);
   kiln_text_add(out, "\n");
   if (b->alternatives) kiln_text_printf(out, "tried       %s\n", b->alternatives);
 }

@@ -66,7 +66,7 @@ typedef struct kiln_explained {
   KILN_VEC(kiln_explained_kernel) kernels;
   int n_launches;
   double predicted_us, measured_us; // of a run
-  const kiln_rewriting *rewriting;
+  const kiln_build *build;
 } kiln_explained;
 
 void kiln_explained_text(kiln_ctx *cx, const kiln_explained *e, kiln_text *out);

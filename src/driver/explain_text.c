@@ -1,5 +1,6 @@
 // The report of kiln explain as text for people and as JSON for programs.
 #include "driver/explain.h"
+#include "driver/pipeline.h"
 
 // --- text ---
 
@@ -85,7 +86,7 @@ void kiln_explained_text(kiln_ctx *cx, const kiln_explained *e, kiln_text *out) 
   if (e->measured_us > 0) kiln_text_printf(out, ", measured %.1f us", e->measured_us);
   kiln_text_add(out, e->predicted_us > 0 || e->measured_us > 0 ? "\n" : "");
   kiln_text_add(out, "rules ");
-  kiln_rewriting_print(e->rewriting, out);
+  kiln_pipeline_print(e->build, out);
   kiln_text_add(out, "\n");
   for (int i = 0; i < e->kernels.n; i++) {
     const kiln_explained_kernel *k = &e->kernels.data[i];
@@ -181,9 +182,12 @@ void kiln_explained_json(const kiln_explained *e, kiln_text *out) {
                    "\"predicted_us\": %.6g, \"measured_us\": %.6g,\n\"rules\": {",
                    e->is_measured_device ? "true" : "false", e->threads, e->n_launches,
                    e->predicted_us, e->measured_us);
-  for (int i = 0; e->rewriting->rules[i].name; i++)
-    kiln_text_printf(out, "%s\"%s\": %d", i ? ", " : "", e->rewriting->rules[i].name,
-                     e->rewriting->counts[i]);
+  const kiln_rewriting *r = &e->build->rewriting;
+  for (int i = 0; r->rules[i].name; i++)
+    kiln_text_printf(out, "%s\"%s\": %d", i ? ", " : "", r->rules[i].name, r->counts[i]);
+  for (int i = 0; kiln_passes[i].name; i++)
+    if (kiln_passes[i].is_optional)
+      kiln_text_printf(out, ", \"%s\": %d", kiln_passes[i].name, e->build->counts[i]);
   kiln_text_add(out, "},\n\"kernels\": [");
   for (int i = 0; i < e->kernels.n; i++) {
     const kiln_explained_kernel *k = &e->kernels.data[i];

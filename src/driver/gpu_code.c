@@ -169,11 +169,9 @@ static void find_known(coding *c, int version) {
 }
 
 static kiln_status emit_missing(coding *c) {
-  const double start = kiln_now_ms();
   for (int i = 0; i < c->n; i++)
     KILN_TRY(emit_one(c->cx, c->b, c->missing[i], &c->sources[c->missing[i]]));
   dump(c->cx, c->b, c->sources);
-  kiln_model_time(c->b->model, "emit", start);
   return KILN_OK;
 }
 
@@ -199,10 +197,8 @@ static kiln_status compile_missing(coding *c) {
     sources[i] = c->sources[c->missing[i]];
     names[i] = c->b->symbols[c->missing[i]];
   }
-  const double start = kiln_now_ms();
   KILN_TRY(c->b->machine.target->compiler->compile(c->cx, &c->b->machine, c->n, sources, names,
                                                    kiln_cpu_cores(), objects));
-  kiln_model_time(c->b->model, "code", start);
   for (int i = 0; i < c->n; i++) {
     c->b->objects[c->missing[i]] = objects[i];
     if (c->cache) keep(c, c->missing[i]);
@@ -231,10 +227,8 @@ static kiln_status make_images(kiln_ctx *cx, kiln_build *b, const char **sources
 
 // The driver of the machine that runs them compiles them.
 static kiln_status keep_sources(kiln_ctx *cx, kiln_build *b, const char **sources) {
-  const double start = kiln_now_ms();
   for (int i = 0; i < b->n_objects; i++) KILN_TRY(emit_one(cx, b, i, &sources[i]));
   dump(cx, b, sources);
-  kiln_model_time(b->model, "emit", start);
   for (int i = 0; i < b->n_objects; i++) {
     b->objects[i] = (kiln_object){strdup(sources[i]), strlen(sources[i])};
     if (!b->objects[i].data) return no_memory(cx, b);

@@ -21,8 +21,8 @@ static bool may_be_kept(const char *path, const kiln_compile_options *o) {
   const bool has_files = o->n_op_files > 0 || o->tuned || o->tuned_for || o->orchestration;
   const bool measures = o->tune || o->tune_seconds > 0 || o->orchestrate ||
                         (o->backends && strcmp(o->backends, "none") != 0);
-  return o->cache && !o->read_only && !o->dump && !o->schedule && !has_files && !measures &&
-         o->n_constants == 0 && o->n_ranges == 0 && o->n_sums == 0 &&
+  return o->cache && !o->read_only && !o->dump && !o->dump_after && !o->schedule && !has_files &&
+         !measures && o->n_constants == 0 && o->n_ranges == 0 && o->n_sums == 0 &&
          !kiln_path_is_definition(path) && kiln_target_makes_modules(o->target);
 }
 
@@ -62,7 +62,8 @@ static void add_options(kiln_digest *d, const kiln_compile_options *o) {
   kiln_digest_add_int(d, o->no_beside);
   kiln_digest_add_int(d, o->clamp_indices);
   add_real(d, o->weight_growth);
-  add_texts(d, o->n_without_rules, o->without_rules);
+  add_texts(d, o->n_without, o->without);
+  kiln_digest_add_text(d, o->stop_after);
   add_texts(d, o->n_with_rules, o->with_rules);
   add_texts(d, o->n_overridable, o->overridable);
 }

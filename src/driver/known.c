@@ -124,7 +124,8 @@ static kiln_status run_trials(kiln_ctx *cx, trials *ts) {
   return KILN_OK;
 }
 
-kiln_status kiln_build_measure_orchestrations(kiln_ctx *cx, kiln_build *b) {
+kiln_status kiln_build_measure_orchestrations(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  (void)io_n;
   kiln_compile_options *asked = &b->model->options;
   const kiln_compile_options before = *asked;
   trials *ts = KILN_NEW(&cx->perm, trials);

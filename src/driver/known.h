@@ -25,6 +25,6 @@ double kiln_known_ns(void *known, const char *key);
 
 // Measures the kernels that connecting makes, those that are chosen by predictions, and then those that are chosen by what
 // is known, until these are all known: sets b->given_orchestration to the fastest, or is_connected. For this machine's CPU or GPU.
-kiln_status kiln_build_measure_orchestrations(kiln_ctx *cx, kiln_build *b);
+kiln_status kiln_build_measure_orchestrations(kiln_ctx *cx, kiln_build *b, int *io_n);
 
 #endif

@@ -1,6 +1,6 @@
 // Models: loaded (ONNX read, fission done), described, freed.
 #include "driver/cache.h"
-#include "driver/dims.h"
+#include "driver/pipeline.h"
 #include "driver/ranges.h"
 
 #include "driver/offer.h"
@@ -48,11 +48,15 @@ double kiln_now_ms(void) {
 
 void kiln_model_time(kiln_model *m, const char *pass, double start_ms) {
   const kiln_pass_time time = {pass, kiln_now_ms() - start_ms};
+  for (int i = m->n_load_times; i < m->times.n; i++) // of another shape bucket
+    if (strcmp(m->times.data[i].name, pass) == 0) {
+      m->times.data[i].ms += time.ms;
+      return;
+    }
   KILN_VEC_PUSH(&m->core->cx.perm, &m->times, time);
 }
 
-// Whether |word| is one of the words of |list|, which are separated by ','.
-static bool has_word(const char *list, const char *word) {
+bool kiln_list_has(const char *list, const char *word) {
   const size_t n = strlen(word);
   for (const char *at = list; at && *at; at += *at == ',') {
     size_t k = strcspn(at, ",");
@@ -63,7 +67,7 @@ static bool has_word(const char *list, const char *word) {
 }
 
 bool kiln_model_dumps(const kiln_model *m, const char *level) {
-  return m->options.on_dump && has_word(m->options.dump, level);
+  return m->options.on_dump && kiln_list_has(m->options.dump, level);
 }
 
 void kiln_model_dump(const kiln_model *m, const char *level, const kiln_text *text) {
@@ -131,66 +135,12 @@ static kiln_status check_dump(const kiln_compile_options *o, kiln_diag *diag) {
   return KILN_OK;
 }
 
-static kiln_status take_constant(kiln_ctx *cx, const char *name, const DLTensor *t,
-                                 kiln_onnx_constant *out) {
-  const char *dtype = t ? kiln_tensor_dtype(t) : NULL;
-  if (!dtype || t->ndim > KILN_MAX_RANK || !kiln_is_row_major(t) ||
-      !kiln_dtype_parse(dtype, strlen(dtype), &out->value.dtype))
-    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, name,
-                     "constant: must be a row-major CPU tensor of rank at most %d", KILN_MAX_RANK);
-  out->input = name;
-  out->value.rank = t->ndim;
-  for (int i = 0; i < t->ndim; i++) out->value.shape[i] = t->shape[i];
-  out->value.bytes = (size_t)kiln_tensor_count(t) * (size_t)kiln_dtype_bytes(out->value.dtype);
-  void *data = kiln_arena_alloc(&cx->perm, out->value.bytes + 1);
-  if (out->value.bytes) kiln_tensor_unpack(t, data);
-  out->value.data = data;
-  return KILN_OK;
-}
-
 const char *kiln_name_shown(kiln_ctx *cx, const char *name) {
   const size_t n = strlen(name);
   if (kiln_text_is_printable(name, n)) return name;
   char *const text = kiln_arena_alloc(&cx->perm, KILN_PRINTABLE_GROWTH * n + 1);
   kiln_name_printable(name, n, text);
   return text;
-}
-
-static const char *const *dim_names_shown(kiln_ctx *cx, const kiln_shape_value *s) {
-  if (!s->dim_names || s->rank < 0) return NULL;
-  const char **names = KILN_NEW_ARRAY(&cx->perm, const char *, s->rank);
-  for (int32_t k = 0; k < s->rank; k++)
-    names[k] = s->dim_names[k] ? kiln_name_shown(cx, s->dim_names[k]) : NULL;
-  return names;
-}
-
-static kiln_status onnx_options(kiln_ctx *cx, const kiln_compile_options *o, const kiln_dims *dims,
-                                kiln_onnx_options *out) {
-  kiln_onnx_shape *shapes = KILN_NEW_ARRAY(&cx->perm, kiln_onnx_shape, o->n_shapes);
-  kiln_onnx_constant *constants = KILN_NEW_ARRAY(&cx->perm, kiln_onnx_constant, o->n_constants);
-  for (size_t i = 0; i < o->n_shapes; i++)
-    shapes[i] = (kiln_onnx_shape){kiln_name_shown(cx, o->shapes[i].name), o->shapes[i].rank,
-                                  o->shapes[i].shape, dim_names_shown(cx, &o->shapes[i])};
-  for (size_t i = 0; i < o->n_constants; i++)
-    KILN_TRY(take_constant(cx, kiln_name_shown(cx, o->constant_names[i]), o->constant_values[i],
-                           &constants[i]));
-  const char **overridable = KILN_NEW_ARRAY(&cx->perm, const char *, o->n_overridable);
-  for (size_t i = 0; i < o->n_overridable; i++)
-    overridable[i] = kiln_name_shown(cx, o->overridable[i]);
-  *out = (kiln_onnx_options){.n_dims = dims->n,
-                             .n_shapes = (int)o->n_shapes,
-                             .n_constants = (int)o->n_constants,
-                             .dims = dims->values,
-                             .shapes = shapes,
-                             .constants = constants,
-                             .n_overridable = (int)o->n_overridable,
-                             .overridable = overridable};
-  if (o->read_only) { // what could be asked for is told
-    static const char *const all[] = {"*"};
-    out->n_overridable = 1;
-    out->overridable = all;
-  }
-  return KILN_OK;
 }
 
 void kiln_interface_set(kiln_ctx *cx, kiln_interface *face, int i, const char *name,
@@ -215,32 +165,6 @@ void kiln_interface_init(kiln_ctx *cx, kiln_interface *face, int n) {
   face->dim_names = KILN_NEW_ARRAY(&cx->perm, const char **, n);
 }
 
-// |names| are of the first |n_names| of the tensors, whose own may have got a suffix.
-static void face_of_program(kiln_ctx *cx, const kiln_model *m, int n, const int *tensors,
-                            int n_names, const kiln_symbol *names, kiln_interface *face) {
-  kiln_interface_init(cx, face, n);
-  for (int i = 0; i < n; i++) {
-    const kiln_tensor *t = m->prog->tensors.data[tensors[i]];
-    const kiln_symbol name = i < n_names ? names[i] : t->name;
-    const kiln_dtype dtype = t->dtype == KILN_F32 ? m->half : t->dtype;
-    kiln_interface_set(cx, face, i, kiln_symbol_text(cx, name), kiln_dtype_text(dtype), t->rank,
-                       t->shape);
-  }
-}
-
-static void face_of_graph(kiln_ctx *cx, const kiln_graph *g, int n, const int *values,
-                          kiln_interface *face) {
-  kiln_interface_init(cx, face, n);
-  for (int i = 0; i < n; i++) {
-    const kiln_value *v = g->values[values[i]];
-    kiln_interface_set(cx, face, i, kiln_symbol_text(cx, v->name),
-                       v->list       ? v->list
-                       : v->has_type ? kiln_dtype_text(v->dtype)
-                                     : "?",
-                       v->has_shape ? v->rank : 0, (const kiln_expr *const *)v->shape);
-  }
-}
-
 static kiln_status dump_front(kiln_ctx *cx, kiln_model *m) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   kiln_text text;
@@ -257,84 +181,6 @@ static kiln_status dump_front(kiln_ctx *cx, kiln_model *m) {
     kiln_model_dump(m, "prim", &text);
   }
   kiln_arena_rewind(&cx->scratch, mark);
-  return KILN_OK;
-}
-
-// The operators of the user's files; NULL without any.
-static kiln_status read_ops(kiln_ctx *cx, const kiln_compile_options *o, const kiln_op **out) {
-  kiln_user_ops ops = {0};
-  *out = NULL;
-  for (size_t i = 0; i < o->n_op_files; i++) {
-    const char *file = kiln_arena_strdup(&cx->perm, o->op_files[i]), *text = NULL;
-    KILN_TRY(kiln_text_read(cx, file, &text));
-    KILN_TRY(kiln_tc_operators(cx, file, text, &ops));
-  }
-  if (ops.n == 0) return KILN_OK;
-  KILN_VEC_PUSH(&cx->perm, &ops, (kiln_op){0});
-  *out = ops.data;
-  return KILN_OK;
-}
-
-// The half type that f32 tensors are to be stored as.
-static kiln_status check_dtype(kiln_ctx *cx, const kiln_compile_options *o, const char *path,
-                               const kiln_program *p, kiln_dtype *out) {
-  kiln_dtype t = KILN_F32;
-  *out = KILN_F32;
-  if (!o->dtype || strcmp(o->dtype, "tf32") == 0) return KILN_OK;
-  if (!kiln_dtype_parse(o->dtype, strlen(o->dtype), &t) || !kiln_dtype_is_half(t))
-    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path, "dtype: must be f16, bf16 or tf32, got %s",
-                     o->dtype);
-  for (int i = 0; i < p->tensors.n; i++)
-    if (kiln_tensor_elems(p->tensors.data[i]) < 0)
-      return KILN_FAIL(
-          cx->diag, KILN_BAD_INPUT, path,
-          "dtype: shapes must be static for %s, got tensor %s: bind the named dimensions", o->dtype,
-          kiln_symbol_text(cx, p->tensors.data[i]->name));
-  *out = t;
-  return KILN_OK;
-}
-
-static kiln_status load_onnx(kiln_ctx *cx, kiln_model *m, const kiln_compile_options *o) {
-  kiln_onnx_options onnx;
-  kiln_dims dims;
-  kiln_program *prog = NULL;
-  const kiln_op *user_ops = NULL;
-  double start = kiln_now_ms();
-  KILN_TRY(read_ops(cx, o, &user_ops));
-  KILN_TRY(kiln_dims_resolve(cx, m->path, o, &dims));
-  KILN_TRY(onnx_options(cx, o, &dims, &onnx));
-  onnx.keeps_lists = o->read_only != 0;
-  KILN_TRY(kiln_onnx_read(cx, m->path, &onnx, &m->core->file, &m->graph));
-  if (dims.n_forms > 0)
-    m->graph = kiln_graph_substitute(cx, m->graph, dims.n_forms, dims.names, dims.forms);
-  kiln_model_time(m, "onnx", start);
-  const kiln_graph *g = m->graph;
-  if (o->read_only) {
-    face_of_graph(cx, g, g->n_inputs, g->inputs, &m->inputs);
-    face_of_graph(cx, g, g->n_outputs, g->outputs, &m->outputs);
-    return KILN_OK;
-  }
-  start = kiln_now_ms();
-  if (o->n_ranges > 0) {
-    KILN_TRY(kiln_ranges_make(cx, m, user_ops, o));
-    KILN_TRY(check_dtype(cx, o, m->path, m->prog, &m->half));
-    kiln_ranges_faces(cx, m);
-    kiln_model_time(m, "fission", start);
-    return KILN_OK;
-  }
-  KILN_TRY(kiln_fission_with(cx, m->graph, user_ops, &prog));
-  if (o->clamp_indices) kiln_checks_drop(cx, prog);
-  KILN_TRY(check_dtype(cx, o, m->path, prog, &m->half));
-  m->prog = prog;
-  kiln_model_time(m, "fission", start);
-  kiln_symbol *inputs = KILN_NEW_ARRAY(&cx->perm, kiln_symbol, g->n_inputs);
-  for (int i = 0; i < g->n_inputs; i++) inputs[i] = g->values[g->inputs[i]]->name;
-  face_of_program(cx, m, prog->inputs.n, prog->inputs.data, g->n_inputs, inputs, &m->inputs);
-  m->found = KILN_NEW_ARRAY(&cx->perm, int64_t *, prog->outputs.n);
-  for (int i = 0; i < prog->shape_of.n; i++)
-    m->found[prog->shape_of.data[i]] = KILN_NEW_ARRAY(&cx->perm, int64_t, KILN_MAX_RANK);
-  face_of_program(cx, m, prog->outputs.n, prog->outputs.data, prog->output_names.n,
-                  prog->output_names.data, &m->outputs);
   return KILN_OK;
 }
 
@@ -382,6 +228,7 @@ static kiln_status load(kiln_ctx *cx, void *argument) {
   const kiln_compile_options *o = l->options;
   m->path = kiln_arena_strdup(&cx->perm, l->path);
   m->options.dump = m->options.dump ? kiln_arena_strdup(&cx->perm, m->options.dump) : NULL;
+  m->options.dump_after = o->dump_after ? kiln_arena_strdup(&cx->perm, o->dump_after) : NULL;
   m->options.dtype = o->dtype ? kiln_arena_strdup(&cx->perm, o->dtype) : NULL;
   m->options.target = o->target ? kiln_arena_strdup(&cx->perm, o->target) : NULL;
   m->options.orchestration =
@@ -391,8 +238,12 @@ static kiln_status load(kiln_ctx *cx, void *argument) {
   m->options.backends = o->backends ? kiln_arena_strdup(&cx->perm, o->backends) : NULL;
   m->options.scheduler = o->scheduler ? kiln_arena_strdup(&cx->perm, o->scheduler) : NULL;
   KILN_TRY(check_dump(&m->options, cx->diag));
-  for (size_t i = 0; i < o->n_without_rules; i++)
-    KILN_TRY(kiln_rules_find(cx, kiln_rules, o->without_rules[i], &m->without_rules));
+  for (size_t i = 0; i < o->n_without; i++)
+    KILN_TRY(kiln_passes_find(cx, kiln_rules, o->without[i], &m->without_rules, &m->without));
+  if (o->no_winograd) KILN_TRY(kiln_passes_find(cx, kiln_rules, "winograd", NULL, &m->without));
+  if (o->no_beside) KILN_TRY(kiln_passes_find(cx, kiln_rules, "beside", NULL, &m->without));
+  KILN_TRY(kiln_passes_check(cx, m->options.dump_after));
+  KILN_TRY(kiln_stop_parse(cx, o->stop_after, &m->stop));
   for (size_t i = 0; i < o->n_with_rules; i++)
     KILN_TRY(kiln_rules_ask(cx, kiln_rules, o->with_rules[i], &m->with_rules));
   KILN_TRY(kiln_backends_check(m->options.backends, cx->diag));
@@ -400,7 +251,8 @@ static kiln_status load(kiln_ctx *cx, void *argument) {
   m->has_schedule = o->schedule != NULL;
   if (o->cache) kiln_cache_warn(cx->diag);
   if (o->schedule) KILN_TRY(kiln_sections_parse(cx, o->schedule, NULL, &m->schedule));
-  KILN_TRY(kiln_path_is_definition(m->path) ? kiln_definition_load(cx, m, o) : load_onnx(cx, m, o));
+  kiln_build b = {.model = m, .asked = o};
+  KILN_TRY(kiln_pipeline_run(cx, &b, KILN_PHASE_LOAD, KILN_PHASE_LOAD));
   if (!o->read_only) KILN_TRY(kiln_defaults_make(cx, m));
   m->n_load_times = m->times.n;
   return dump_front(cx, m);
@@ -450,7 +302,7 @@ kiln_status kiln_options_check(const kiln_compile_options *o, kiln_diag *diag) {
                {"constant_names", "it", o->constant_names, o->n_constants, sizeof(char *)},
                {"constant_values", "it", o->constant_values, o->n_constants, sizeof(void *)},
                {"op_files", "it", o->op_files, o->n_op_files, sizeof(char *)},
-               {"without_rules", "it", o->without_rules, o->n_without_rules, sizeof(char *)},
+               {"without", "it", o->without, o->n_without, sizeof(char *)},
                {"with_rules", "it", o->with_rules, o->n_with_rules, sizeof(char *)},
                {"overridable", "it", o->overridable, o->n_overridable, sizeof(char *)}};
   for (size_t i = 0; i < KILN_LEN(lists); i++)
@@ -496,6 +348,7 @@ kiln_status kiln_model_load_nth(const char *path, const kiln_compile_options *op
   loading l = {m, path, &o};
   m->options = o;
   m->rules = kiln_rules;
+  m->passes = kiln_passes;
   m->nth = nth;
   if (o.threads == 0) m->options.threads = kiln_cpu_cores();
   st = kiln_model_enter(m, diag, load, &l);
@@ -507,8 +360,9 @@ kiln_status kiln_model_load_nth(const char *path, const kiln_compile_options *op
   m->options.constant_values = NULL;
   m->options.entry = NULL;
   m->options.schedule = NULL;
-  m->options.without_rules = NULL;
-  m->options.n_without_rules = 0;
+  m->options.without = NULL;
+  m->options.n_without = 0;
+  m->options.stop_after = NULL;
   m->options.with_rules = NULL;
   m->options.n_with_rules = 0;
   m->options.op_files = NULL;

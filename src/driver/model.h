@@ -31,6 +31,13 @@ typedef struct kiln_interface {
 
 struct kiln_model_ranges;
 
+// Where passes that can be left out end (--stop-after): behind so many steps, or behind one of them.
+typedef struct kiln_stop {
+  bool is_set;
+  int n_steps; // runs of such passes, and of rules that changed something
+  int pass;    // a row of the pipeline; -1: none
+} kiln_stop;
+
 struct kiln_model {
   kiln_core *core;
   const char *path;
@@ -43,9 +50,12 @@ struct kiln_model {
   const kiln_program *prog;       // never changed: compilation works on copies; NULL when read only
   kiln_dtype
       half; // what its f32 tensors are stored as, once it is rewritten: KILN_F16, KILN_BF16, or KILN_F32
-  const kiln_program *halved; // see kiln_model_meaning
-  const kiln_rule *rules;     // kiln_rules
-  uint32_t without_rules;     // of them
+  const kiln_program *halved;     // see kiln_model_meaning
+  const kiln_rule *rules;         // kiln_rules
+  uint32_t without_rules;         // of them
+  const struct kiln_pass *passes; // kiln_passes
+  uint64_t without;               // of the pipeline's passes (pipeline.h)
+  kiln_stop stop;
   kiln_asked with_rules;
   bool has_schedule;              // the user gave one, with or without sections
   kiln_sections schedule;         // of the user
@@ -103,7 +113,10 @@ kiln_status kiln_model_may_write(const kiln_model *model, const char *path, kiln
 kiln_status kiln_model_enter(kiln_model *m, kiln_diag *diag,
                              kiln_status (*body)(kiln_ctx *cx, void *argument), void *argument);
 double kiln_now_ms(void);
-void kiln_model_time(kiln_model *m, const char *pass, double start_ms); // ends a pass
+// Ends a pass; the time of one that has run since the model was loaded is added to.
+void kiln_model_time(kiln_model *m, const char *pass, double start_ms);
+// Whether |word| is one of the words of |list|, which are separated by ','; a NULL list has none.
+bool kiln_list_has(const char *list, const char *word);
 bool kiln_model_dumps(const kiln_model *m, const char *level);
 void kiln_model_dump(const kiln_model *m, const char *level, const kiln_text *text);
 void kiln_model_progress(const kiln_model *m, const char *phase, size_t done, size_t total);

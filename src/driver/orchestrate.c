@@ -59,14 +59,12 @@ kiln_status kiln_build_orchestrate(kiln_ctx *cx, void *build, const kiln_program
                                             .measured = b->known ? kiln_known_ns : NULL,
                                             .user = b->known,
                                             .given = b->given_orchestration};
-  const double start = kiln_now_ms();
   b->orchestration = KILN_NEW(&cx->perm, kiln_orchestration);
   KILN_TRY(kiln_orchestrate(cx, p, facts, search, known, &options, io, io_edges, b->orchestration));
   if (b->measured_best) {
     b->orchestration = b->measured_best;
     take_reasons(b->best_edges, io_edges);
   }
-  kiln_model_time(b->model, "orchestrate", start);
   dump(cx, b, p);
   return KILN_OK;
 }

@@ -28,7 +28,6 @@ static kiln_status build_part(kiln_ctx *cx, compiling *c, int i) {
   m->halved = NULL;
   m->inputs = part->inputs;
   m->outputs = part->outputs;
-  m->n_load_times = m->times.n;
   *b = (kiln_build){.model = m, .may_be_late = true, .ranges = c->model->ranges, .part = i};
   if (c->latest) {
     memcpy(&b->weights, &c->latest->weights, sizeof b->weights);

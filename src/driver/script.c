@@ -1,4 +1,5 @@
-// Schedules of a compilation: Kiln's own, and what the user's schedule file puts in their place.
+// What the user gives decides: passes that read schedules, a scheduler and options, and put scripts in the place of
+// Kiln's own.
 #include "driver/build.h"
 #include "driver/known.h"
 #include "driver/recall.h"
@@ -104,23 +105,6 @@ static kiln_status find_scheduler(kiln_ctx *cx, const kiln_model *m, int *out_fu
                    "scheduler: must be rules for what is not a definition, got \"%s\"", asked);
 }
 
-static kiln_status make_polyhedral(kiln_ctx *cx, kiln_build *b, kiln_fusion fusion, bool promote) {
-  const kiln_polyhedral_options options = {.fusion = fusion, .promote = promote};
-  kiln_kernel *k = whole_kernel(cx, b);
-  KILN_TRY(kiln_polyhedral_schedule(cx, b->prog, &b->machine, b->model->options.threads, &options,
-                                    &k->loops, &k->script));
-  k->loops->name = k->name;
-  return launch_whole(cx, b, k);
-}
-
-static void explain_rules(kiln_ctx *cx, kiln_kernels *k) {
-  for (int i = 0; i < k->kernels.n; i++)
-    k->kernels.data[i]->script = kiln_arena_printf(
-        &cx->perm,
-        "# by the rules: the definition has a contraction, which they tile for registers\n%s",
-        k->kernels.data[i]->script);
-}
-
 // --- kernel by kernel ---
 
 static kiln_status unknown(kiln_ctx *cx, const kiln_kernels *k, const kiln_section *s) {
@@ -148,72 +132,110 @@ static kiln_status replace(kiln_ctx *cx, kiln_build *b, const kiln_section *s) {
   return unknown(cx, &b->kernels, s);
 }
 
-kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
-  const kiln_compile_options *asked = &b->model->options;
-  if (!b->is_trial) b->with_rules = b->model->with_rules;
-  KILN_TRY(kiln_build_find_orchestration(cx, b));
-  if (!b->given_orchestration && !b->is_trial) KILN_TRY(kiln_known_open(cx, b));
-  if (asked->orchestrate && !b->given_orchestration && !b->is_trial)
-    KILN_TRY(kiln_build_choose_alternatives(cx, b));
-  b->rewriting = (kiln_rewriting){.rules = b->model->rules,
-                                  .without = b->model->without_rules,
-                                  .with = b->with_rules,
-                                  .on_gpu = b->machine.target->has_grids};
-  if (asked->orchestrate && asked->tune > 0 && !b->given_orchestration && !b->is_trial &&
-      b->machine.target->has_runtime)
-    KILN_TRY(kiln_build_measure_orchestrations(cx, b));
-  const bool orchestrates = (asked->orchestrate || asked->orchestration) && !b->is_connected;
-  kiln_recall past = {.cx = cx,
-                      .machine = &b->machine,
-                      .n_threads = asked->threads,
-                      .orchestration = orchestrates && (!b->given_orchestration || b->is_solved)
-                                           ? kiln_build_asks_to_solve(cx, b)
-                                           : b->given_orchestration};
-  const bool recalls = asked->cache && asked->tune < 2 && !kiln_model_asks_backends(b->model) &&
-                       !b->wants_candidates && !asked->no_connect && !b->is_trial &&
-                       !kiln_model_dumps(b->model, "orchestration"); // which has not been kept
-  kiln_tile_options options = {
-      .n_threads = asked->threads,
-      .n_lowered = asked->tune,
-      .no_absorb = kiln_rewriting_omits(&b->rewriting, "absorb"),
-      .no_taps = asked->weight_growth > 0 || kiln_rewriting_omits(&b->rewriting, "taps"),
-      .no_winograd = asked->no_winograd || kiln_rewriting_omits(&b->rewriting, "winograd"),
-      .weight_growth = asked->weight_growth,
-      .no_connect = asked->no_connect,
-      .late_weights = b->may_be_late,
-      .orchestrate = orchestrates ? kiln_build_orchestrate : NULL,
-      .orchestrator = b,
-      .proposed = b->proposed,
-      .recall = recalls ? kiln_recall_find : NULL,
-      .user = &past};
+kiln_status kiln_build_replace_kernels(kiln_ctx *cx, kiln_build *b, int *io_n) {
   const kiln_sections *sections = &b->model->schedule;
-  bool is_whole = false;
-  const kiln_section *whole = find_whole(b->model, &is_whole);
-  int fusion = -1;
-  bool promote = false;
-  KILN_TRY(find_scheduler(cx, b->model, &fusion, &promote));
-  if (is_whole && sections->n > 1)
+  for (int i = 0; i < sections->n && !b->is_whole; i++, ++*io_n)
+    KILN_TRY(replace(cx, b, &sections->data[i]));
+  return KILN_OK;
+}
+
+// --- passes ---
+
+static kiln_status schedule_whole(kiln_ctx *cx, kiln_build *b, const kiln_section *whole) {
+  const kiln_sections *sections = &b->model->schedule;
+  if (sections->n > 1)
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, "schedule",
                      "file: the script of a whole definition must be its only one, got %d",
                      sections->n);
-  if (is_whole) {
-    kiln_kernel *k = whole_kernel(cx, b);
-    KILN_TRY(replay(cx, &b->machine, whole, k));
-    return launch_whole(cx, b, k);
-  }
-  KILN_TRY(kiln_rewrite(cx, b->prog, &b->rewriting));
+  kiln_kernel *k = whole_kernel(cx, b);
+  KILN_TRY(replay(cx, &b->machine, whole, k));
+  b->is_scheduled = true;
+  return launch_whole(cx, b, k);
+}
+
+kiln_status kiln_build_take_given(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  const kiln_section *whole = find_whole(b->model, &b->is_whole);
+  (void)io_n;
+  b->rewriting = (kiln_rewriting){.rules = b->model->rules,
+                                  .without = b->model->without_rules,
+                                  .on_gpu = b->machine.target->has_grids};
+  if (!b->is_trial) b->with_rules = b->model->with_rules;
+  KILN_TRY(kiln_build_find_orchestration(cx, b));
+  if (!b->given_orchestration && !b->is_trial) KILN_TRY(kiln_known_open(cx, b));
+  KILN_TRY(find_scheduler(cx, b->model, &b->fusion, &b->promotes));
+  return b->is_whole ? schedule_whole(cx, b, whole) : KILN_OK;
+}
+
+kiln_status kiln_build_rewrite(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  const kiln_compile_options *asked = &b->model->options;
+  kiln_rewriting *r = &b->rewriting;
   const bool is_chosen = asked->orchestrate && !asked->orchestration; // places, beside other rules
-  if (!b->is_trial && !is_chosen) KILN_TRY(kiln_rewriting_check_places(cx, &b->rewriting));
-  KILN_TRY(kiln_model_halve(cx, b->model, b->prog));
-  if (fusion >= 0 && kiln_polyhedral_suits(b->prog))
-    return make_polyhedral(cx, b, (kiln_fusion)fusion, promote);
-  options.panels = kiln_build_panels(cx, b);
-  KILN_TRY(kiln_tile_program(cx, b->prog, &b->machine, &options, &b->kernels));
-  kiln_rewriting_count(&b->rewriting, "absorb", b->kernels.n_absorbed);
-  kiln_rewriting_count(&b->rewriting, "taps", b->kernels.n_taps);
-  kiln_rewriting_count(&b->rewriting, "winograd", b->kernels.n_winograd);
-  kiln_recall_keep(&past, b->model->path, &b->kernels);
-  if (fusion >= 0) explain_rules(cx, &b->kernels);
-  for (int i = 0; i < sections->n; i++) KILN_TRY(replace(cx, b, &sections->data[i]));
+  r->with = b->with_rules;
+  if (b->stop.is_set) r->n_steps = b->stop.n_steps;
+  if (!b->stop.is_set || r->n_steps > 0) KILN_TRY(kiln_rewrite(cx, b->prog, r));
+  b->n_steps += r->n_run;
+  b->last = r->last ? r->last->name : NULL;
+  b->last_text = r->last ? r->last->text : NULL;
+  for (int i = 0; r->rules[i].name; i++) *io_n += r->counts[i];
+  return b->is_trial || is_chosen ? KILN_OK : kiln_rewriting_check_places(cx, r);
+}
+
+kiln_status kiln_build_schedule_polyhedral(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  const kiln_polyhedral_options options = {.fusion = (kiln_fusion)b->fusion,
+                                           .promote = b->promotes};
+  if (b->fusion < 0 || !kiln_polyhedral_suits(b->prog)) return KILN_OK;
+  kiln_kernel *k = whole_kernel(cx, b);
+  ++*io_n;
+  KILN_TRY(kiln_polyhedral_schedule(cx, b->prog, &b->machine, b->model->options.threads, &options,
+                                    &k->loops, &k->script));
+  k->loops->name = k->name;
+  b->is_scheduled = true;
+  return launch_whole(cx, b, k);
+}
+
+kiln_status kiln_build_set_search(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  const kiln_compile_options *asked = &b->model->options;
+  const bool orchestrates = (asked->orchestrate || asked->orchestration) && !b->is_connected;
+  const bool recalls = asked->cache && asked->tune < 2 && !kiln_model_asks_backends(b->model) &&
+                       !b->wants_candidates && !asked->no_connect && !b->is_trial &&
+                       !kiln_model_dumps(b->model, "orchestration"); // which has not been kept
+  (void)io_n;
+  b->past = KILN_NEW(&cx->perm, kiln_recall);
+  *b->past =
+      (kiln_recall){.cx = cx,
+                    .machine = &b->machine,
+                    .n_threads = asked->threads,
+                    .orchestration = orchestrates && (!b->given_orchestration || b->is_solved)
+                                         ? kiln_build_asks_to_solve(cx, b)
+                                         : b->given_orchestration};
+  b->tile = (kiln_tile_options){.search = {.machine = &b->machine,
+                                           .n_threads = asked->threads,
+                                           .n_lowered = asked->tune > 1 ? asked->tune : 1,
+                                           .no_connect = asked->no_connect,
+                                           .by_loops = orchestrates},
+                                .weight_growth = asked->weight_growth,
+                                .late_weights = b->may_be_late,
+                                .orchestrate = orchestrates ? kiln_build_orchestrate : NULL,
+                                .orchestrator = b,
+                                .proposed = b->proposed,
+                                .recall = recalls ? kiln_recall_find : NULL,
+                                .user = b->past};
+  if (asked->weight_growth > 0) kiln_build_omit(b, "taps");
+  return KILN_OK;
+}
+
+static void explain_rules(kiln_ctx *cx, kiln_kernels *k) {
+  for (int i = 0; i < k->kernels.n; i++)
+    k->kernels.data[i]->script = kiln_arena_printf(
+        &cx->perm,
+        "# by the rules: the definition has a contraction, which they tile for registers\n%s",
+        k->kernels.data[i]->script);
+}
+
+kiln_status kiln_build_keep_search(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  (void)io_n;
+  if (!b->past) return KILN_OK; // no search was made
+  kiln_recall_keep(b->past, b->model->path, &b->kernels);
+  if (b->fusion >= 0) explain_rules(cx, &b->kernels);
   return KILN_OK;
 }

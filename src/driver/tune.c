@@ -227,16 +227,12 @@ static kiln_tuner begin(kiln_ctx *cx, kiln_build *b) {
 }
 
 static kiln_status run(kiln_ctx *cx, kiln_build *b, kiln_status (*body)(kiln_tuner *t)) {
-  const double start = kiln_now_ms();
-  const int n_times = b->model->times.n;
   kiln_tuner *t = KILN_NEW(&cx->perm, kiln_tuner);
   *t = begin(cx, b);
   kiln_cleanup_push(cx, close_results, t);
   const kiln_status st = body(t);
   kiln_cleanup_pop(cx);
   close_results(t);
-  b->model->times.n = n_times; // not those of variants
-  kiln_model_time(b->model, "tune", start);
   return st;
 }
 

@@ -5,9 +5,9 @@
 // range, masks are masks), and a wrong result has one culprit. Small models are also run as they
 // were before scheduling, which checks the rewriting of statements.
 #include "analysis/interpret.h"
-#include "driver/build.h"
 #include "driver/compare.h"
 #include "driver/offer.h"
+#include "driver/pipeline.h"
 #include "driver/random.h"
 #include "driver/reproduce.h"
 #include "target/sim/sim.h"
@@ -355,35 +355,41 @@ static kiln_status compare_outputs(kiln_ctx *cx, verifying *v, const kiln_progra
   return KILN_OK;
 }
 
-// Computes the program as the first |r->n_steps| rules leave it.
-static kiln_status try_rules(kiln_ctx *cx, verifying *v, kiln_rewriting *r, kiln_difference *out) {
-  kiln_program *p = kiln_program_copy(cx, v->build.model->prog);
-  KILN_TRY(kiln_rewrite(cx, p, r));
-  KILN_TRY(kiln_model_halve(cx, v->build.model, p));
-  KILN_TRY(start(cx, v, p, &v->rewritten));
+// Computes the program as the first |n| steps of its rules and optional passes leave it.
+static kiln_status try_steps(kiln_ctx *cx, verifying *v, int n, kiln_build *t,
+                             kiln_difference *out) {
+  const kiln_build *b = &v->build;
+  *t = (kiln_build){.model = b->model,
+                    .machine = b->machine,
+                    .prog = kiln_program_copy(cx, b->model->prog),
+                    .with_rules = b->with_rules,
+                    .rewriting = {.rules = b->rewriting.rules,
+                                  .without = b->rewriting.without,
+                                  .on_gpu = b->rewriting.on_gpu},
+                    .without = b->without,
+                    .stop = {.is_set = true, .n_steps = n, .pass = -1},
+                    .is_trial = true,
+                    .fusion = -1};
+  KILN_TRY(kiln_pipeline_run(cx, t, KILN_PHASE_REWRITE, KILN_PHASE_TILE));
+  KILN_TRY(start(cx, v, t->prog, &v->rewritten));
   KILN_TRY(kiln_interpreter_run(v->rewritten));
-  return compare_outputs(cx, v, p, v->rewritten, out);
+  return compare_outputs(cx, v, t->prog, v->rewritten, out);
 }
 
-// Reports the first rule that leaves another program, if it is one of the table.
-static kiln_status find_wrong_rule(kiln_ctx *cx, verifying *v) {
-  const kiln_rewriting *all = &v->build.rewriting;
-  for (int n = 1;; n++) {
-    kiln_rewriting r = {.rules = all->rules,
-                        .without = all->without,
-                        .with = all->with,
-                        .on_gpu = all->on_gpu,
-                        .n_steps = n};
+// Reports the first step that leaves another program.
+static kiln_status find_wrong_step(kiln_ctx *cx, verifying *v) {
+  for (int n = 1; n <= v->build.n_steps; n++) {
+    kiln_build t;
     kiln_difference d;
-    const kiln_status st = try_rules(cx, v, &r, &d);
+    const kiln_status st = try_steps(cx, v, n, &t, &d);
     kiln_interpreter_destroy(v->rewritten);
     v->rewritten = NULL;
     KILN_TRY(st);
-    if (r.n_run < n) return KILN_OK;
     if (d.wrong == 0) continue;
-    report(v, kiln_arena_printf(&cx->perm, "(rule %s)", r.last->name), r.last->text, &d);
+    report(v, kiln_arena_printf(&cx->perm, "(%s, step %d)", t.last, n), t.last_text, &d);
     return KILN_OK;
   }
+  return KILN_OK;
 }
 
 static kiln_status verify_rewrites(kiln_ctx *cx, verifying *v) {
@@ -395,7 +401,7 @@ static kiln_status verify_rewrites(kiln_ctx *cx, verifying *v) {
   KILN_TRY(kiln_interpreter_run(v->pristine));
   KILN_TRY(compare_outputs(cx, v, v->build.prog, v->reference, &d));
   report(v, "(rewrites)", "the program after scheduling against the one before", &d);
-  return d.wrong ? find_wrong_rule(cx, v) : KILN_OK;
+  return d.wrong ? find_wrong_step(cx, v) : KILN_OK;
 }
 
 static kiln_status build(kiln_ctx *cx, verifying *v) {

@@ -77,6 +77,16 @@ void kiln_stmt_append(kiln_ctx *cx, kiln_program *p, kiln_stmt *s) {
   KILN_VEC_PUSH(&cx->perm, &p->stmts, s);
 }
 
+void kiln_stmts_compact(kiln_program *p) {
+  int n = 0;
+  for (int i = 0; i < p->stmts.n; i++)
+    if (p->stmts.data[i]) p->stmts.data[n++] = p->stmts.data[i];
+  p->stmts.n = n;
+  for (int t = 0; t < p->tensors.n; t++)
+    if (p->tensors.data[t]) p->tensors.data[t]->def = -1;
+  kiln_stmts_renumber(p);
+}
+
 void kiln_stmts_renumber(kiln_program *p) {
   for (int i = 0; i < p->stmts.n; i++) {
     p->stmts.data[i]->id = i;

@@ -109,6 +109,8 @@ kiln_stmt *kiln_stmt_make(kiln_ctx *cx, kiln_program *p, const char *name, kiln_
 void kiln_stmt_append(kiln_ctx *cx, kiln_program *p, kiln_stmt *s); // behind the others
 // Statements get the numbers of their places, and their tensors these.
 void kiln_stmts_renumber(kiln_program *p);
+// The same where statements were removed, which are NULL: they leave the list.
+void kiln_stmts_compact(kiln_program *p);
 // Takes the TEMPs out that no statement writes, nor reads; the others get the numbers of their places.
 void kiln_program_drop_unwritten(kiln_ctx *cx, kiln_program *p);
 int kiln_program_n_results(const kiln_program *p); // outputs of the interface, which come first

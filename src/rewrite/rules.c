@@ -22,9 +22,6 @@ const kiln_rule kiln_rules[] = {
     {"defer", "what scales an operand along with the result is applied to that", .apply_at = kiln_rule_defer},
     {"blocks", "sums of very many terms are sums of the sums of blocks", .apply = kiln_rule_blocks, .on_cpus = true},
     {"dots", "products of very many terms with few results are sums of those of blocks", .apply = kiln_rule_dots, .on_gpus = true},
-    {"absorb", "what moves elements, and cheap maps, are computed by their readers", .apply = NULL},
-    {"taps", "taps of windows that read nothing but padding are left out", .apply = NULL},
-    {"winograd", "3x3 convolutions by Winograd's algorithm", .apply = NULL},
     {0}};
 // clang-format on
 
@@ -72,8 +69,7 @@ kiln_status kiln_rewrite(kiln_ctx *cx, kiln_program *p, kiln_rewriting *io) {
   return KILN_OK;
 }
 
-// The row whose name is the |n| bytes at |name|; -1: none.
-static int find_row(const kiln_rule *rules, const char *name, size_t n) {
+int kiln_rules_row(const kiln_rule *rules, const char *name, size_t n) {
   for (int i = 0; rules[i].name; i++)
     if (strlen(rules[i].name) == n && memcmp(rules[i].name, name, n) == 0) return i;
   return -1;
@@ -90,22 +86,10 @@ static const char *names_of(kiln_ctx *cx, const kiln_rule *rules) {
 // The row that the |n| bytes at |name| call by its name.
 static kiln_status read_row(kiln_ctx *cx, const kiln_rule *rules, const char *name, size_t n,
                             int *out) {
-  *out = find_row(rules, name, n);
+  *out = kiln_rules_row(rules, name, n);
   if (*out >= 0) return KILN_OK;
   return KILN_FAIL(cx->diag, KILN_BAD_INPUT, "options", "rule: must be %s, got '%.*s'",
                    names_of(cx, rules), (int)n, name);
-}
-
-kiln_status kiln_rules_find(kiln_ctx *cx, const kiln_rule *rules, const char *list,
-                            uint32_t *io_rows) {
-  for (const char *at = list; at; at = *at == ',' ? at + 1 : NULL) {
-    const size_t n = strcspn(at, ",");
-    int row = -1;
-    KILN_TRY(read_row(cx, rules, at, n, &row));
-    *io_rows |= 1U << row;
-    at += n;
-  }
-  return KILN_OK;
 }
 
 // --- places ---
@@ -197,20 +181,12 @@ kiln_status kiln_rewriting_check_places(kiln_ctx *cx, const kiln_rewriting *r) {
   return KILN_OK;
 }
 
-bool kiln_rewriting_omits(const kiln_rewriting *r, const char *name) {
-  return r->without >> find_row(r->rules, name, strlen(name)) & 1;
-}
-
-void kiln_rewriting_count(kiln_rewriting *r, const char *name, int n) {
-  r->counts[find_row(r->rules, name, strlen(name))] += n;
-}
-
-void kiln_rewriting_print(const kiln_rewriting *r, kiln_text *out) {
+bool kiln_rewriting_print(const kiln_rewriting *r, kiln_text *out) {
   bool any = false;
   for (int i = 0; r->rules[i].name; i++) {
     if (r->counts[i] == 0) continue;
     kiln_text_printf(out, "%s%s %d", any ? ", " : "", r->rules[i].name, r->counts[i]);
     any = true;
   }
-  if (!any) kiln_text_add(out, "none");
+  return any;
 }

@@ -1,10 +1,9 @@
 // The rules by which prim programs are rewritten before they are scheduled: a table, a row for each.
 //
-// A row has a name, which --without-rule takes and reports print, and a function, which applies the rule
+// A row has a name, which --without takes and reports print, and a function, which applies the rule
 // wherever it fits and pays. Rows run in the order of the table, again and again until a round changes
 // nothing; so a rule must find less to do in what it made, and leave a program that kiln_program_verify
-// accepts. Rows without a function are carried out by the scheduler, behind all others, for they ask which
-// machine it is: the table gives them their names, switches and counters.
+// accepts. What asks which machine it is for is a pass behind them (driver/pipeline.c).
 #ifndef KILN_REWRITE_RULES_H
 #define KILN_REWRITE_RULES_H
 
@@ -72,11 +71,8 @@ typedef struct kiln_rewriting {
 // errors: KILN_INTERNAL: a rule left a program that is none; and what a rule fails with
 kiln_status kiln_rewrite(kiln_ctx *cx, kiln_program *p, kiln_rewriting *io);
 
-// Adds to |io_rows| those that |list| names, separated by ','.
-//
-// errors: KILN_BAD_INPUT: a name that no row has
-kiln_status kiln_rules_find(kiln_ctx *cx, const kiln_rule *rules, const char *list,
-                            uint32_t *io_rows);
+// The row whose name is the |n| bytes at |name|; -1: none.
+int kiln_rules_row(const kiln_rule *rules, const char *name, size_t n);
 // Adds to |io| the alternatives that |list| asks for: NAME, or NAME@PLACE for each place.
 //
 // errors: KILN_BAD_INPUT: a name that no row has
@@ -85,11 +81,10 @@ kiln_status kiln_rules_ask(kiln_ctx *cx, const kiln_rule *rules, const char *lis
 const char *kiln_asked_text(kiln_ctx *cx, const kiln_rule *rules, const kiln_asked *asked);
 // errors: KILN_BAD_INPUT: a place that was asked for, where its rule was not applied
 kiln_status kiln_rewriting_check_places(kiln_ctx *cx, const kiln_rewriting *r);
-bool kiln_rewriting_omits(const kiln_rewriting *r, const char *name);
-void kiln_rewriting_count(kiln_rewriting *r, const char *name,
-                          int n); // of a row that the scheduler runs
-// "cse 12, merge 3" of what was applied; "none".
-void kiln_rewriting_print(const kiln_rewriting *r, kiln_text *out);
+// "cse 12, merge 3" of what was applied.
+//
+// gives: whether anything was
+bool kiln_rewriting_print(const kiln_rewriting *r, kiln_text *out);
 
 // --- rows, each in a file of its name
 

@@ -639,8 +639,7 @@ static int absorb_all(kiln_ctx *cx, kiln_program *p, const policy *of) {
 }
 
 // needs: |p| verified, static shapes
-// gives: dead statements are NULL in p->stmts until kiln_tile_layout compacts nothing: ids stay
-// valid
+// gives: statements renumbered, dead ones removed
 kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int *io_n) {
   const kiln_mark all = kiln_arena_mark(&cx->scratch);
   if (!m->target->has_grids) drop_single_reductions(cx, p);
@@ -652,6 +651,7 @@ kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p, const kiln_machine *
   const kiln_users users = kiln_users_make(cx, &cx->scratch, p);
   const policy everywhere = {pays, find_epilogues(cx, p), &users, m};
   *io_n += absorb_all(cx, p, &everywhere);
+  kiln_stmts_compact(p);
   kiln_arena_rewind(&cx->scratch, all);
   return KILN_OK;
 }
@@ -754,8 +754,8 @@ kiln_status kiln_tile_read_through(kiln_ctx *cx, kiln_program *p, const kiln_mac
   const kiln_users users = kiln_users_make(cx, &cx->scratch, p);
   const policy on_gpu = {pays_on_gpu, find_epilogues(cx, p), &users, m};
   *io_n += absorb_all(cx, p, &on_gpu);
-  for (int i = 0; i < p->stmts.n; i++)
-    if (p->stmts.data[i]) widen(cx, p->stmts.data[i]);
+  kiln_stmts_compact(p);
+  for (int i = 0; i < p->stmts.n; i++) widen(cx, p->stmts.data[i]);
   kiln_arena_rewind(&cx->scratch, mark);
   return KILN_OK;
 }

@@ -614,9 +614,7 @@ static void insert_pieces(kiln_ctx *cx, kiln_program *p, const pieces *of) {
     for (int k = 0; k < of[i].n; k++) KILN_VEC_PUSH(&cx->perm, &p->stmts, of[i].data[k]);
     if (old[i]) KILN_VEC_PUSH(&cx->perm, &p->stmts, old[i]);
   }
-  for (int t = 0; t < p->tensors.n; t++)
-    if (p->tensors.data[t]) p->tensors.data[t]->def = -1;
-  kiln_stmts_renumber(p);
+  kiln_stmts_compact(p);
 }
 
 // Whether |x| is what a contraction computes, or a map makes as many elements of that.

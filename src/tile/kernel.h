@@ -45,22 +45,22 @@ typedef struct kiln_kernels {
   KILN_VEC(kiln_settled) settled; // by round of connecting, before the next one
   kiln_facts facts;               // of the program, after all passes
   bool is_recalled;               // by the answer of an earlier search
-  int n_absorbed, n_taps,
-      n_winograd; // statements that their readers compute; convolutions of fewer taps; and others
-  kiln_winograd_list late; // constants without data, with |late_weights|
+  kiln_winograd_list late;        // constants without data, with |late_weights|
 } kiln_kernels;
 int kiln_kernel_launches(const kiln_kernels *k, int kernel); // how many there are of it
 
+// What connecting has found: fused groups, and what became of each edge between statements.
+typedef struct kiln_connected {
+  kiln_searches *known;
+  kiln_parts parts;
+  kiln_edge_decisions edges;
+} kiln_connected;
+
 typedef struct kiln_tile_options {
-  int n_threads;
-  int n_lowered;        // candidates of each kernel to lower; 0: the best one
-  bool no_absorb;       // statements stay apart from their readers
-  bool no_taps;         // all taps of windows are computed
-  bool no_winograd;     // convolutions stay as they are
+  kiln_tile_search_options search;
   double weight_growth; // all weights take at most that many times the program's; 0: what they like
   // By tensor, how other programs of the module have the constants (tile/panels.h); NULL: none.
   const uint32_t *panels;
-  bool no_connect; // kernels stay as the rules group them
   bool
       late_weights; // transformed weights get no data: who lays out the weights makes them (tile/winograd.h)
   // Chooses other parts than connecting has found, of which each tensor is stored by one; NULL: those stay.
@@ -77,10 +77,23 @@ typedef struct kiln_tile_options {
   void *user;
 } kiln_tile_options;
 
-// Chooses storage orders (tensor->order of TEMPs), groups the statements into kernels and schedules
-// each by rules. Changes |p|: dead statements removed, layout statements absorbed.
-kiln_status kiln_tile_program(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
-                              const kiln_tile_options *options, kiln_kernels *out);
+// The kernels as an earlier search has chosen them. Paddings are assembled as they were then.
+//
+// gives: false if there is no such search, or its answer does not replay; |p| may be assembled all the same
+bool kiln_kernels_recall(kiln_ctx *cx, kiln_program *p, const kiln_tile_options *options,
+                         kiln_kernels *out);
+// Groups the statements of |p| and grows the groups along its edges. Connects anew when some paddings had to be
+// assembled: others read and write memory then.
+//
+// gives: *io in cx->perm; statements of |p| renumbered where paddings were assembled, which out->settled notes
+kiln_status kiln_kernels_connect(kiln_ctx *cx, kiln_program *p, const kiln_tile_options *options,
+                                 kiln_connected *io, kiln_kernels *out);
+// A kernel for all parts of equal form, by its best candidate, and a launch for each part.
+//
+// errors: KILN_INTERNAL: no candidate of a kernel is accepted
+kiln_status kiln_kernels_lower(kiln_ctx *cx, const kiln_program *p,
+                               const kiln_tile_options *options, const kiln_connected *connected,
+                               kiln_kernels *out);
 // Gives |k| the loops and the script of |taken|, one of its candidates that was lowered. What was
 // refused before it becomes comments of the script.
 void kiln_kernel_take(kiln_ctx *cx, kiln_kernel *k, const kiln_tile_candidate *taken);

@@ -389,6 +389,7 @@ kiln_status kiln_tile_leave_out_taps(kiln_ctx *cx, kiln_program *p, int *io_n) {
     kiln_stmts_renumber(p);
     for (int i = 0; i < n; i++)
       if (is_cut[i]) drop_unread(cx, p, cuts[i].x->u.tensor);
+    kiln_stmts_compact(p);
   }
   *io_n += n_cut;
   kiln_arena_rewind(&cx->scratch, mark);

@@ -1,14 +1,6 @@
-// The scheduler's private parts: passes over the prim program, then groups, then one schedule a
-// group.
+// The tile graph's private parts: what passes over the prim program share, groups, and one schedule a group. The passes
+// and their order are rows of driver/pipeline.c.
 //
-// tables    gathers compute their places where tables follow from the index
-// absorb    layout and elementwise statements are substituted into their consumers
-// join      axes that are cut apart for nothing become one
-// widen     bytes of products to 16 bits
-// layout    storage orders of temporaries: channels last around convolutions
-// taps      taps of windows that read nothing but padding are left out
-// assemble  concatenated and padded tensors are written by their producers, in place; paddings of
-//           windows wait until it is known whether a kernel computes them (connect)
 // group     statements to kernels: a reduction with its epilogue, rows of a softmax, ...
 // extract   a group as a small program over strided views, names and dims in canonical order
 // registers the register tile of a contraction, and what it costs
@@ -76,7 +68,7 @@ bool kiln_load_bends(kiln_ctx *cx, const kiln_expr *load, kiln_symbol var);
 bool kiln_tile_reads_rows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                           const kiln_expr *load);
 
-// The passes, in the order in which they run.
+// The passes.
 // On GPUs: places and weights of tables that follow from their index are computed (tables.c).
 void kiln_tile_compute_tables(kiln_ctx *cx, kiln_program *p);
 kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int *io_n);

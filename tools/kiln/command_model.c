@@ -10,7 +10,7 @@ static void print_pass_time(const char *name, double ms) { printf("%-12s %9.2f m
 static void print_pass_times(const kiln_compiled *c) {
   const kiln_pass_time *t;
   double total = c->recall_ms;
-  if (c->recall_ms > 0) print_pass_time("recall", c->recall_ms);
+  if (c->recall_ms > 0) print_pass_time("cache", c->recall_ms);
   for (size_t i = 0, n = c->model ? kiln_model_pass_times(c->model, &t) : 0; i < n; i++) {
     print_pass_time(t[i].name, t[i].ms);
     total += t[i].ms;
@@ -25,7 +25,8 @@ static void print_memory(kiln_memory m) {
 }
 
 int command_compile(const options *o) {
-  if (!o->out && o->dump) return emit_model(o, o->args.at[0]) ? EXIT_RIGHT : EXIT_WRONG;
+  if (!o->out && (o->dump || o->dump_after))
+    return emit_model(o, o->args.at[0]) ? EXIT_RIGHT : EXIT_WRONG;
   kiln_diag *diag = kiln_diag_create();
   compile_storage *storage = calloc(1, sizeof *storage);
   kiln_compile_options co;

@@ -185,8 +185,10 @@ bool compile_options_make(const options *o, compile_storage *s, kiln_compile_opt
   out->entry = o->entry;
   out->op_files = o->op_files.at;
   out->n_op_files = (size_t)o->op_files.n;
-  out->without_rules = o->without_rules.at;
-  out->n_without_rules = (size_t)o->without_rules.n;
+  out->without = o->without.at;
+  out->n_without = (size_t)o->without.n;
+  out->dump_after = o->dump_after;
+  out->stop_after = o->stop_after;
   out->with_rules = o->with_rules.at;
   out->n_with_rules = (size_t)o->with_rules.n;
   out->overridable = o->overridable.at;

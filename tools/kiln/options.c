@@ -180,7 +180,7 @@ bool options_read(const command *c, int argc, char **argv, options *o) {
 
 // What says where printed text goes needs one that is printed; and one file takes one text.
 static bool check_emit(const command *c, const options *o) {
-  const bool prints = o->emit || o->dump || prints_code(o);
+  const bool prints = o->emit || o->dump || o->dump_after || prints_code(o);
   if (!strcmp(c->name, "tc") && o->out && !prints && !o->search)
     return options_complain(c, "-o", "must be given with --emit, --search or the --target of code",
                             o->out);

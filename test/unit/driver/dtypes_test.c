@@ -1,5 +1,6 @@
 // Every dtype through scheduled and compiled kernels at ragged extents, on every machine whose code
 // runs here, against the reference interpreter.
+#include "driver/pipeline.h"
 #include "unit/cpu/rig.h"
 #include "unit/share.h"
 
@@ -161,7 +162,7 @@ static void refer(run *u, void **inputs) {
 // Parses, fills and refers; then schedules, and puts the data where the kernels want it.
 static void prepare(run *u, const char *text) {
   void *inputs[MAX_TENSORS] = {0};
-  const kiln_tile_options options = {.n_threads = 2};
+  const kiln_tile_options options = {.search.n_threads = 2};
   u->text = text;
   if (kiln_program_parse(&u->r.cx, text, &u->prog) != KILN_OK ||
       kiln_program_verify(&u->r.cx, u->prog) != KILN_OK)
@@ -175,7 +176,7 @@ static void prepare(run *u, const char *text) {
     x->bytes = bytes_of(x);
   }
   refer(u, inputs);
-  if (kiln_tile_program(&u->r.cx, u->prog, &u->r.machine, &options, &u->kernels) != KILN_OK)
+  if (kiln_pipeline_tile(&u->r.cx, u->prog, &u->r.machine, &options, NULL, &u->kernels) != KILN_OK)
     rig_fail(&u->r, text);
   assert_true(u->prog->tensors.n <= MAX_TENSORS);
   for (int t = 0; t < u->prog->tensors.n; t++) {

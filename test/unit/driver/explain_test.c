@@ -11,10 +11,8 @@ typedef struct asked {
 
 static asked ask_without(const char *rules) {
   asked a = {.f = folder_make(), .diag = kiln_diag_create()};
-  const kiln_compile_options o = {.struct_size = sizeof o,
-                                  .threads = 2,
-                                  .n_without_rules = rules != NULL,
-                                  .without_rules = &rules};
+  const kiln_compile_options o = {
+      .struct_size = sizeof o, .threads = 2, .n_without = rules != NULL, .without = &rules};
   save_pair(a.f.model, "96");
   if (kiln_model_load(a.f.model, &o, a.diag, &a.model) != KILN_OK)
     fail_msg("%s", kiln_diag_message(a.diag, 0));

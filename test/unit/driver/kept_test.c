@@ -140,8 +140,8 @@ static void other_options_are_other_modules(void **state) {
   others[2].no_winograd = 1;
   others[3].dtype = "f16";
   others[4].weight_growth = 3;
-  others[5].without_rules = rules;
-  others[5].n_without_rules = 1;
+  others[5].without = rules;
+  others[5].n_without = 1;
   others[6].shapes = shapes;
   others[6].n_shapes = 1;
   others[7].no_beside = 1;

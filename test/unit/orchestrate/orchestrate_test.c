@@ -1,5 +1,6 @@
 // Whole programs: kernels that cost no more than connecting's, the same every time, layers solved once,
 // orchestrations as text and what is wrong with them.
+#include "driver/pipeline.h"
 #include "orchestrate/orchestrate.h"
 #include "tile/kernel.h"
 #include "unit/fixture.h"
@@ -37,9 +38,9 @@ static kiln_status schedule(fixture *f, const char *text, asked *io, kiln_kernel
                     .clock_ghz = 3};
   m.device = kiln_device_make_nominal(&f->cx, &m);
   const kiln_tile_options options = {
-      .n_threads = 2, .orchestrate = io ? choose : NULL, .orchestrator = io};
+      .search.n_threads = 2, .orchestrate = io ? choose : NULL, .orchestrator = io};
   KILN_TRY(kiln_program_parse(&f->cx, text, &p));
-  return kiln_tile_program(&f->cx, p, &m, &options, out);
+  return kiln_pipeline_tile(&f->cx, p, &m, &options, NULL, out);
 }
 
 static kiln_kernels kernels_of(fixture *f, const char *text, asked *io) {

@@ -1,4 +1,5 @@
 // Which statements share a kernel, and the reasons that are given where they do not.
+#include "driver/pipeline.h"
 #include "tile/kernel.h"
 #include "tile/tile.h"
 
@@ -22,9 +23,9 @@ static kiln_kernels kernels_of(fixture *f, const char *text, bool is_known) {
   kiln_program *p = NULL;
   kiln_kernels k = {0};
   const kiln_machine m = machine_of(f, is_known);
-  const kiln_tile_options options = {.n_threads = 2};
+  const kiln_tile_options options = {.search.n_threads = 2};
   if (kiln_program_parse(&f->cx, text, &p) != KILN_OK ||
-      kiln_tile_program(&f->cx, p, &m, &options, &k) != KILN_OK)
+      kiln_pipeline_tile(&f->cx, p, &m, &options, NULL, &k) != KILN_OK)
     fail_msg("%s: %s", text, kiln_diag_message(f->diag, 0));
   return k;
 }

@@ -2,6 +2,7 @@
 #ifndef KILN_TEST_UNIT_TILE_GPU_CANDIDATES_H
 #define KILN_TEST_UNIT_TILE_GPU_CANDIDATES_H
 
+#include "driver/pipeline.h"
 #include "unit/tile/launches.h"
 #include "unit/share.h"
 
@@ -72,12 +73,12 @@ static kiln_status unite_all(kiln_ctx *cx, void *user, const kiln_program *p,
 // Opens |k| over |text| and gives its one kernel, with as many candidates lowered; |together|: all its parts are made one.
 static kiln_kernel *lowered(test_kernel *k, const kiln_machine *m, const char *text, int n_lowered,
                             bool together, kiln_kernels *out) {
-  const kiln_tile_options options = {.n_threads = 1,
-                                     .n_lowered = n_lowered,
-                                     .no_connect = together,
+  const kiln_tile_options options = {.search.n_threads = 1,
+                                     .search.n_lowered = n_lowered,
+                                     .search.no_connect = together,
                                      .orchestrate = together ? unite_all : NULL};
   kernel_open(k, text, 7);
-  if (kiln_tile_program(&k->cx, k->prog, m, &options, out) != KILN_OK)
+  if (kiln_pipeline_tile(&k->cx, k->prog, m, &options, NULL, out) != KILN_OK)
     fail_msg("%s: %s", text, kernel_message(k));
   if (out->launches.n != 1) fail_msg("must take 1 kernel, got %d: %s", out->launches.n, text);
   return out->kernels.data[0];

@@ -1,5 +1,6 @@
 // Families for GPUs: what they propose is lowered and computes, in the simulator, what the reference
 // interpreter computes.
+#include "driver/pipeline.h"
 #include "unit/tile/launches.h"
 #include "unit/tile/lowering.h"
 #include "unit/share.h"
@@ -558,9 +559,9 @@ static void programs_take_few_kernels(void **state) {
   for (size_t row = 0; row < KILN_LEN(programs); row++) {
     test_kernel k;
     kiln_kernels kernels;
-    const kiln_tile_options options = {.n_threads = 1};
+    const kiln_tile_options options = {.search.n_threads = 1};
     kernel_open(&k, programs[row].text, 7);
-    if (kiln_tile_program(&k.cx, k.prog, &machine, &options, &kernels) != KILN_OK)
+    if (kiln_pipeline_tile(&k.cx, k.prog, &machine, &options, NULL, &kernels) != KILN_OK)
       fail_msg("%s: %s", programs[row].name, kernel_message(&k));
     check_launches(&k, &kernels, compare_elements, programs[row].name);
     if (kernels.launches.n != programs[row].launches)

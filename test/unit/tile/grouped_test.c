@@ -2,6 +2,7 @@
 // channels, however few and however many images there are, or pixels that lie in rows; large images
 // are read piece by piece, for all groups. And sums of what lies channels last, in the order in
 // which it lies.
+#include "driver/pipeline.h"
 #include "unit/tile/launches.h"
 #include "unit/share.h"
 
@@ -98,8 +99,9 @@ static void check(const conv *c, uint64_t seed) {
     m.l1_bytes = 1 << 10;
     m.l2_bytes = 4 << 10;
   }
-  const kiln_tile_options options = {.n_threads = 1 + (int)(seed / 2 % 2), .no_connect = true};
-  if (kiln_tile_program(&k.cx, k.prog, &m, &options, &kernels) != KILN_OK)
+  const kiln_tile_options options = {.search.n_threads = 1 + (int)(seed / 2 % 2),
+                                     .search.no_connect = true};
+  if (kiln_pipeline_tile(&k.cx, k.prog, &m, &options, NULL, &kernels) != KILN_OK)
     fail_msg("%s: %s", text, kernel_message(&k));
   const kiln_launch *sums = launch_of(&k, &kernels, "T");
   if (sums != launch_of(&k, &kernels, "Z")) fail_msg("one kernel must compute T and Z in %s", text);
@@ -152,15 +154,16 @@ static void groups_of_one_channel_have_vectors_of_all_channels(void **state) {
     kiln_kernels kernels;
     kernel_open(&k, conv_text(&c, text), seed);
     assert_int_equal(kiln_machine_named(&k.cx, machines[i % 2], &m), KILN_OK);
-    const kiln_tile_options options = {.n_threads = 1 + i % 2, .no_connect = i % 3 != 0};
-    if (kiln_tile_program(&k.cx, k.prog, &m, &options, &kernels) != KILN_OK)
+    const kiln_tile_options options = {.search.n_threads = 1 + i % 2,
+                                       .search.no_connect = i % 3 != 0};
+    if (kiln_pipeline_tile(&k.cx, k.prog, &m, &options, NULL, &kernels) != KILN_OK)
       fail_msg("%s: %s", text, kernel_message(&k));
     const int lanes = m.vector_bytes / 4, all = c.groups * c.out;
     const kiln_tensor *t =
         k.prog->tensors.data[k.prog->stmts.data[launch_of(&k, &kernels, "T")->stmts[0]]->out];
-    const bool is_joined = options.no_connect && t->rank == 4,
+    const bool is_joined = options.search.no_connect && t->rank == 4,
                may_join = c.out < lanes && lanes % c.out == 0 && all % (2 * lanes) == 0;
-    if (options.no_connect && is_joined != may_join)
+    if (options.search.no_connect && is_joined != may_join)
       fail_msg("%d groups of %d must%s be joined", c.groups, c.out, may_join ? "" : " not");
     n_joined += is_joined;
     check_launches(&k, &kernels, compare_elements, text);
@@ -194,8 +197,8 @@ static void what_lies_channels_last_is_summed_as_it_lies(void **state) {
   kiln_kernels kernels;
   kernel_open(&k, text, 5);
   assert_int_equal(kiln_machine_named(&k.cx, "avx2", &m), KILN_OK);
-  const kiln_tile_options options = {.n_threads = 1};
-  assert_int_equal(kiln_tile_program(&k.cx, k.prog, &m, &options, &kernels), KILN_OK);
+  const kiln_tile_options options = {.search.n_threads = 1};
+  assert_int_equal(kiln_pipeline_tile(&k.cx, k.prog, &m, &options, NULL, &kernels), KILN_OK);
   const kiln_stmt *sum =
       kernels.kernels.data[launch_of(&k, &kernels, "S")->kernel]->prog->stmts.data[0];
   assert_int_equal(sum->n_reduce, 1);

@@ -3,6 +3,7 @@
 #ifndef KILN_TEST_UNIT_TILE_LAUNCHES_H
 #define KILN_TEST_UNIT_TILE_LAUNCHES_H
 
+#include "driver/pipeline.h"
 #include "unit/schedule/kernel.h"
 
 #include "tile/kernel.h"
@@ -59,7 +60,7 @@ static inline void compare_elements(test_kernel *k, const kiln_tensor *t, const 
   }
 }
 
-// Runs the kernels of |k|'s program, which kiln_tile_program has made of |text|, and compares its outputs.
+// Runs the kernels of |k|'s program, which kiln_pipeline_tile has made of |text|, and compares its outputs.
 static void check_launches(test_kernel *k, const kiln_kernels *kernels, compare_fn *compare,
                            const char *text) {
   void *memory[MAX_TENSORS] = {0}, *owned[MAX_TENSORS] = {0};

@@ -1,4 +1,5 @@
 // Norms and softmax: whatever passes over a row they make, main memory sees it once.
+#include "driver/pipeline.h"
 #include "unit/schedule/kernel.h"
 
 #include "tile/kernel.h"
@@ -82,9 +83,9 @@ static void rows_that_fit_a_cache_pass_main_memory_once(void **state) {
     test_kernel k;
     kiln_kernels kernels;
     kiln_sim_traffic t;
-    const kiln_tile_options options = {.n_threads = 1};
+    const kiln_tile_options options = {.search.n_threads = 1};
     kernel_open(&k, cases[row].text, 5);
-    if (kiln_tile_program(&k.cx, k.prog, &machine, &options, &kernels) != KILN_OK)
+    if (kiln_pipeline_tile(&k.cx, k.prog, &machine, &options, NULL, &kernels) != KILN_OK)
       fail_msg("%s: %s", cases[row].name, kernel_message(&k));
     assert_int_equal(kernels.kernels.n, 1);
     if (kiln_sim_trace(&k.cx, kernels.kernels.data[0]->loops, NULL, KILN_LEN(caches), caches, &t) !=

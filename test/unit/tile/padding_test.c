@@ -1,5 +1,6 @@
 // Paddings between products and depthwise convolutions: computed inside of the kernel that reads them, or
 // assembled in place where none takes them in; either way with the same results. And paddings of inputs: rows that are copied.
+#include "driver/pipeline.h"
 #include "unit/tile/launches.h"
 
 #include "tile/answer.h"
@@ -56,8 +57,8 @@ static void schedule(test_kernel *k, const char *text, int l2_kib, bool no_conne
                      kiln_kernels *out) {
   kernel_open(k, text, 7);
   const kiln_machine m = machine_of(&k->cx, l2_kib);
-  const kiln_tile_options options = {.n_threads = 2, .no_connect = no_connect};
-  if (kiln_tile_program(&k->cx, k->prog, &m, &options, out) != KILN_OK)
+  const kiln_tile_options options = {.search.n_threads = 2, .search.no_connect = no_connect};
+  if (kiln_pipeline_tile(&k->cx, k->prog, &m, &options, NULL, out) != KILN_OK)
     fail_msg("%s: %s", text, kernel_message(k));
 }
 
@@ -133,8 +134,9 @@ static void an_answer_says_what_was_assembled(void **state) {
     kernel_open(&again, text, 7);
     const kiln_machine m = machine_of(&again.cx, 16);
     const kiln_tile_options options = {
-        .n_threads = 2, .no_connect = no_connect, .recall = recall, .user = answer};
-    assert_int_equal(kiln_tile_program(&again.cx, again.prog, &m, &options, &recalled), KILN_OK);
+        .search.n_threads = 2, .search.no_connect = no_connect, .recall = recall, .user = answer};
+    assert_int_equal(kiln_pipeline_tile(&again.cx, again.prog, &m, &options, NULL, &recalled),
+                     KILN_OK);
     assert_int_equal(recalled.kernels.data[0]->candidates.n, 0); // it was not searched for
     assert_int_equal(recalled.launches.n, found.launches.n);
     assert_int_equal(is_assembled(&recalled), no_connect);
@@ -170,8 +172,9 @@ static void an_answer_gives_the_loops_it_was_made_of(void **state) {
     kernel_open(&again, text, 7);
     const kiln_machine m = machine_of(&again.cx, 16);
     const kiln_tile_options options = {
-        .n_threads = 2, .no_connect = 1, .recall = recall, .user = answer};
-    assert_int_equal(kiln_tile_program(&again.cx, again.prog, &m, &options, &recalled), KILN_OK);
+        .search.n_threads = 2, .search.no_connect = 1, .recall = recall, .user = answer};
+    assert_int_equal(kiln_pipeline_tile(&again.cx, again.prog, &m, &options, NULL, &recalled),
+                     KILN_OK);
     assert_int_equal(recalled.kernels.data[0]->candidates.n, 0);
     assert_string_equal(loops_text(&again, &recalled), loops_text(&k, &found));
     check_launches(&again, &recalled, compare_elements, text);
@@ -228,8 +231,9 @@ static void rows_of_a_padded_input_are_copied(void **state) {
     kernel_open(&again, text, 7);
     const kiln_machine m = machine_of(&again.cx, 16);
     const kiln_tile_options options = {
-        .n_threads = 2, .no_connect = true, .recall = recall, .user = answer};
-    assert_int_equal(kiln_tile_program(&again.cx, again.prog, &m, &options, &recalled), KILN_OK);
+        .search.n_threads = 2, .search.no_connect = true, .recall = recall, .user = answer};
+    assert_int_equal(kiln_pipeline_tile(&again.cx, again.prog, &m, &options, NULL, &recalled),
+                     KILN_OK);
     assert_int_equal(recalled.kernels.data[0]->candidates.n, 0);
     check_launches(&again, &recalled, compare_elements, text);
     kernel_close(&again);

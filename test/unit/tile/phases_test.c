@@ -1,5 +1,6 @@
 // Maps that choose by remainders of their indices between what reductions have made: each phase is finished by the kernel that
 // sums it, which stores it between the others, and the result is the same.
+#include "driver/pipeline.h"
 #include "unit/tile/launches.h"
 #include "unit/share.h"
 
@@ -120,8 +121,8 @@ static int check(const interleaving *v, uint64_t seed) {
   write_program(v, &w);
   kernel_open(&k, w.text, seed);
   assert_int_equal(kiln_machine_named(&k.cx, machines[seed % KILN_LEN(machines)], &m), KILN_OK);
-  const kiln_tile_options options = {.n_threads = 1 + (int)(seed / 2 % 2), .no_winograd = true};
-  if (kiln_tile_program(&k.cx, k.prog, &m, &options, &kernels) != KILN_OK)
+  const kiln_tile_options options = {.search.n_threads = 1 + (int)(seed / 2 % 2)};
+  if (kiln_pipeline_tile(&k.cx, k.prog, &m, &options, "winograd", &kernels) != KILN_OK)
     fail_msg("%s: %s", w.text, kernel_message(&k));
   check_launches(&k, &kernels, compare_elements, w.text);
   const int n = count_finished(&k.cx, k.prog, &kernels);
@@ -173,8 +174,8 @@ static int axis_of_data(int out, int row) {
       row + 1, row, out, row, out, row, out, 2 * row);
   kernel_open(&k, w.text, 3);
   assert_int_equal(kiln_machine_named(&k.cx, "avx2", &m), KILN_OK);
-  const kiln_tile_options options = {.n_threads = 1, .no_winograd = true};
-  assert_int_equal(kiln_tile_program(&k.cx, k.prog, &m, &options, &kernels), KILN_OK);
+  const kiln_tile_options options = {.search.n_threads = 1};
+  assert_int_equal(kiln_pipeline_tile(&k.cx, k.prog, &m, &options, "winograd", &kernels), KILN_OK);
   check_launches(&k, &kernels, compare_elements, w.text);
   int axis = -1;
   for (int t = 0; t < k.prog->tensors.n; t++) {

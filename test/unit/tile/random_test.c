@@ -3,6 +3,7 @@
 // are read twice or kept. What the launches compute in the simulator is what the interpreter says.
 //
 // KILN_CASES and KILN_SEED in the environment run more, or others.
+#include "driver/pipeline.h"
 #include "orchestrate/orchestrate.h"
 #include "unit/tile/launches.h"
 #include "unit/share.h"
@@ -437,10 +438,10 @@ static int check_text(const char *text, uint64_t seed) {
   kernel_open(&k, text, seed);
   kiln_machine m;
   assert_int_equal(kiln_machine_named(&k.cx, machines[seed % KILN_LEN(machines)], &m), KILN_OK);
-  const kiln_tile_options options = {.n_threads = 1 + (int)(seed / 3 % 2),
+  const kiln_tile_options options = {.search.n_threads = 1 + (int)(seed / 3 % 2),
                                      .orchestrate = seed % 4 == 1 ? choose_others : NULL};
   kiln_kernels kernels;
-  if (kiln_tile_program(&k.cx, k.prog, &m, &options, &kernels) != KILN_OK)
+  if (kiln_pipeline_tile(&k.cx, k.prog, &m, &options, NULL, &kernels) != KILN_OK)
     fail_msg("seed %llu: %s\n%s", (unsigned long long)seed, kernel_message(&k), text);
   check_launches(&k, &kernels, compare_norm, text);
   int n_several = 0;

@@ -1,5 +1,6 @@
 // Reductions of one term are maps: whatever they combine by, their readers compute them, in one
 // kernel, and their results are those of the reduction, signs of zeros with them.
+#include "driver/pipeline.h"
 #include "unit/tile/launches.h"
 
 static const kiln_machine machine = {.target = &kiln_target_cpu,
@@ -22,7 +23,7 @@ static void check_one(const char *combiner, const char *body, const char *dims, 
   char text[1024];
   test_kernel k;
   kiln_kernels kernels;
-  const kiln_tile_options options = {.n_threads = 2};
+  const kiln_tile_options options = {.search.n_threads = 2};
   snprintf(text, sizeof text,
            "p { in f32 X(2, 20, 12, 12) in f32 W(20, 1) out f32 Y(2, 20, %d, 12) temp f32 A(2, 20, "
            "12, 12) "
@@ -31,7 +32,7 @@ static void check_one(const char *combiner, const char *body, const char *dims, 
            "Y(n:2, c:20, h:%d, w:12) = 1f32 / T(n, c, h, w) + X(n, c, h, w) }",
            12 / step, 12 / step, 12 / step, dims, combiner, body, 12 / step);
   kernel_open(&k, text, 5);
-  assert_int_equal(kiln_tile_program(&k.cx, k.prog, &machine, &options, &kernels), KILN_OK);
+  assert_int_equal(kiln_pipeline_tile(&k.cx, k.prog, &machine, &options, NULL, &kernels), KILN_OK);
   if (kernels.kernels.n != 1) fail_msg("%d kernels of %s", kernels.kernels.n, text);
   const kiln_program *p = kernels.kernels.data[0]->prog;
   for (int i = 0; i < p->stmts.n; i++) assert_int_equal(p->stmts.data[i]->n_reduce, 0);

@@ -1,4 +1,5 @@
 // Recurrences: statements that differ in the parts of tensors that they read and write are one kernel.
+#include "driver/pipeline.h"
 #include "unit/tile/launches.h"
 
 typedef struct recurrence {
@@ -82,9 +83,9 @@ static void steps_share_a_kernel(void **state) {
   for (size_t row = 0; row < KILN_LEN(rows); row++) {
     test_kernel k;
     kiln_kernels kernels;
-    const kiln_tile_options options = {.n_threads = 2};
+    const kiln_tile_options options = {.search.n_threads = 2};
     kernel_open(&k, text_of(&rows[row], text, sizeof text), 7);
-    if (kiln_tile_program(&k.cx, k.prog, &machine, &options, &kernels) != KILN_OK)
+    if (kiln_pipeline_tile(&k.cx, k.prog, &machine, &options, NULL, &kernels) != KILN_OK)
       fail_msg("%s: %s", rows[row].name, kernel_message(&k));
     const kiln_tensor *y = k.prog->tensors.data[k.prog->outputs.data[0]];
     assert_true(kiln_fact_of(&kernels.facts, y->id).assembled);

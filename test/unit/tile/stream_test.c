@@ -1,5 +1,6 @@
 // Attention: which programs are recognised, that every way in which it is streamed gives what the
 // reference gives, and that what a task holds does not grow with the number of keys.
+#include "driver/pipeline.h"
 #include "unit/schedule/kernel.h"
 
 #include "tile/kernel.h"
@@ -323,9 +324,10 @@ static void a_task_holds_as_much_for_many_keys_as_for_few(void **state) {
   for (int i = 0; i < 2; i++) {
     test_kernel k;
     kiln_kernels kernels;
-    const kiln_tile_options options = {.n_threads = 2};
+    const kiln_tile_options options = {.search.n_threads = 2};
     kernel_open(&k, texts[i], 5);
-    assert_int_equal(kiln_tile_program(&k.cx, k.prog, &machines[0], &options, &kernels), KILN_OK);
+    assert_int_equal(kiln_pipeline_tile(&k.cx, k.prog, &machines[0], &options, NULL, &kernels),
+                     KILN_OK);
     for (int j = 0; j < kernels.kernels.n; j++)
       if (strstr(kernels.kernels.data[j]->script, "stream w "))
         bytes[i] = local_bytes(kernels.kernels.data[j]->loops);
@@ -371,10 +373,10 @@ static void masks_between_two_reshapes_are_streamed_whatever_the_batch(void **st
     author a = {0};
     test_kernel k;
     kiln_kernels kernels;
-    const kiln_tile_options options = {.n_threads = 2};
+    const kiln_tile_options options = {.search.n_threads = 2};
     write_windows(&a, images, windows, heads, at >= 12);
     kernel_open(&k, a.text, 5);
-    assert_int_equal(kiln_tile_program(&k.cx, k.prog, &machines[at % 2], &options, &kernels),
+    assert_int_equal(kiln_pipeline_tile(&k.cx, k.prog, &machines[at % 2], &options, NULL, &kernels),
                      KILN_OK);
     assert_int_equal(kernels.kernels.n, 1);
     assert_non_null(strstr(kernels.kernels.data[0]->script, "stream w "));

@@ -1,5 +1,6 @@
 // Taps of windows that read nothing but padding: which convolutions are cut into zones of fewer taps, and that they compute
 // the same then.
+#include "driver/pipeline.h"
 #include "unit/tile/launches.h"
 #include "unit/share.h"
 
@@ -42,18 +43,20 @@ static int check(const conv *c, uint64_t seed, bool no_taps, int *out_launches) 
   static const char *const machines[] = {"avx2", "avx512vnni"};
   char text[TEXT_ROOM];
   test_kernel k;
-  kiln_machine m;
-  kiln_kernels kernels;
   kernel_open(&k, conv_text(c, text), seed);
-  assert_int_equal(kiln_machine_named(&k.cx, machines[seed % KILN_LEN(machines)], &m), KILN_OK);
-  const kiln_tile_options options = {
-      .n_threads = 1 + (int)(seed / 2 % 2), .no_taps = no_taps, .no_winograd = true};
-  if (kiln_tile_program(&k.cx, k.prog, &m, &options, &kernels) != KILN_OK)
+  kiln_build b = {
+      .prog = k.prog,
+      .tile.search = {.machine = &b.machine, .n_threads = 1 + (int)(seed / 2 % 2), .n_lowered = 1}};
+  assert_int_equal(kiln_machine_named(&k.cx, machines[seed % KILN_LEN(machines)], &b.machine),
+                   KILN_OK);
+  kiln_build_omit(&b, "winograd");
+  if (no_taps) kiln_build_omit(&b, "taps");
+  if (kiln_pipeline_run(&k.cx, &b, KILN_PHASE_TILE, KILN_PHASE_CONNECT) != KILN_OK)
     fail_msg("%s: %s", text, kernel_message(&k));
-  check_launches(&k, &kernels, compare_elements, text);
-  *out_launches = kernels.launches.n;
+  check_launches(&k, &b.kernels, compare_elements, text);
+  *out_launches = b.kernels.launches.n;
   kernel_close(&k);
-  return kernels.n_taps;
+  return kiln_build_count(&b, "taps");
 }
 
 static const struct {

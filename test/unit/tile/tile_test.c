@@ -1,6 +1,7 @@
 // Programs through the whole rule-based scheduler, for several machines and thread counts: the
 // launches, run in order in the simulator, give what the reference interpreter gives; and the
 // groups are those that a person would make.
+#include "driver/pipeline.h"
 #include "unit/tile/launches.h"
 
 #include "tile/tile.h"
@@ -31,9 +32,9 @@ static void check(const char *text, const kiln_machine *machine, int n_threads, 
                   int *out_kernels) {
   test_kernel k;
   kiln_kernels kernels;
-  kiln_tile_options options = {.n_threads = n_threads};
+  kiln_tile_options options = {.search.n_threads = n_threads};
   kernel_open(&k, text, 7);
-  const kiln_status st = kiln_tile_program(&k.cx, k.prog, machine, &options, &kernels);
+  const kiln_status st = kiln_pipeline_tile(&k.cx, k.prog, machine, &options, NULL, &kernels);
   if (st != KILN_OK) fail_msg("%s: %s", text, kernel_message(&k));
   check_launches(&k, &kernels, compare_elements, text);
   *out_launches = kernels.launches.n;
@@ -224,10 +225,11 @@ static const struct {
 static bool has_line(const char *text, const char *line) {
   test_kernel k;
   kiln_kernels kernels;
-  kiln_tile_options options = {.n_threads = 2};
+  kiln_tile_options options = {.search.n_threads = 2};
   bool found = false;
   kernel_open(&k, text, 7);
-  assert_int_equal(kiln_tile_program(&k.cx, k.prog, &machines[0], &options, &kernels), KILN_OK);
+  assert_int_equal(kiln_pipeline_tile(&k.cx, k.prog, &machines[0], &options, NULL, &kernels),
+                   KILN_OK);
   for (int i = 0; i < kernels.kernels.n; i++)
     found |= strstr(kernels.kernels.data[i]->script, line) != NULL;
   kernel_close(&k);
@@ -256,7 +258,7 @@ static void check_pixels(int images, int n_dims, int64_t vector) {
   int launches, n_kernels;
   test_kernel k;
   kiln_kernels kernels;
-  kiln_tile_options options = {.n_threads = 1};
+  kiln_tile_options options = {.search.n_threads = 1};
   snprintf(text, sizeof text,
            "p { in f32 X(%d, 16, 7, 7) const f32 W(40, 16, 1, 1) = ... out f32 Y(%d, 40, 7, 7) "
            "Y(i0:%d, i1:40, i2:7, i3:7 | r0:16, r1:1, r2:1) +=! X(i0, r0, i2 + r1, i3 + r2) * "
@@ -264,7 +266,8 @@ static void check_pixels(int images, int n_dims, int64_t vector) {
            images, images, images);
   check(text, &machines[0], 1, &launches, &n_kernels);
   kernel_open(&k, text, 7);
-  assert_int_equal(kiln_tile_program(&k.cx, k.prog, &machines[0], &options, &kernels), KILN_OK);
+  assert_int_equal(kiln_pipeline_tile(&k.cx, k.prog, &machines[0], &options, NULL, &kernels),
+                   KILN_OK);
   const kiln_program *p = kernels.kernels.data[0]->prog;
   const kiln_stmt *s = p->stmts.data[0];
   assert_int_equal(s->n_space, n_dims);

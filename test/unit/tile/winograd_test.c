@@ -1,5 +1,6 @@
 // Winograd convolutions through the whole scheduler, beside the reference interpreter's plain sums: ragged
 // sizes, paddings, channels; every way to block them; and when they are left alone.
+#include "driver/pipeline.h"
 #include "unit/tile/launches.h"
 #include "unit/share.h"
 
@@ -99,8 +100,9 @@ static void rig_open_text(rig *r, const char *text, int machine, int n_threads, 
     r->device.all_flops_ns[i] /= slower;
   }
   r->m.device = &r->device;
-  const kiln_tile_options options = {.n_threads = n_threads, .no_winograd = off};
-  if (kiln_tile_program(&r->k.cx, r->k.prog, &r->m, &options, &r->kernels) != KILN_OK)
+  const kiln_tile_options options = {.search.n_threads = n_threads};
+  if (kiln_pipeline_tile(&r->k.cx, r->k.prog, &r->m, &options, off ? "winograd" : NULL,
+                         &r->kernels) != KILN_OK)
     fail_msg("%s: %s", r->source, kernel_message(&r->k));
   for (int i = 0; i < r->kernels.kernels.n; i++) {
     kiln_kernel *one = r->kernels.kernels.data[i];

@@ -1,10 +1,7 @@
-// The scheduler: the passes in order, and one kernel for all parts of equal form.
+// Kernels of a program: fusion groups are connected, and all of equal form share one kernel.
+#include "tile/kernel.h"
 #include "target/gpu/gpu.h"
 #include "tile/answer.h"
-#include "tile/connect.h"
-#include "tile/kernel.h"
-#include "tile/stream.h"
-#include "tile/winograd.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -178,9 +175,8 @@ static kiln_status add_parts(kiln_ctx *cx, const kiln_program *p, const kiln_par
   return KILN_OK;
 }
 
-// Whether an earlier answer was found and gave all kernels.
-static bool recall(kiln_ctx *cx, kiln_program *p, const kiln_tile_options *options,
-                   const kiln_tile_search_options *search, kiln_kernels *out) {
+bool kiln_kernels_recall(kiln_ctx *cx, kiln_program *p, const kiln_tile_options *options,
+                         kiln_kernels *out) {
   if (!options->recall) return false;
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const char *answer = options->recall(options->user, kiln_answer_question(cx, p, &out->facts));
@@ -188,45 +184,22 @@ static bool recall(kiln_ctx *cx, kiln_program *p, const kiln_tile_options *optio
   kiln_parts parts;
   kiln_answer_kernel *kernels = NULL;
   int n_kernels = 0;
-  if (!answer || !kiln_answer_read(cx, p, &out->facts, search->machine, answer, out, &parts,
+  if (!answer || !kiln_answer_read(cx, p, &out->facts, options->search.machine, answer, out, &parts,
                                    &kernels, &n_kernels))
     return false;
   kiln_diag *outer = cx->diag;
   cx->diag = NULL; // what cannot be replayed is searched for
-  const kiln_status st = add_parts(cx, p, &parts, kernels, n_kernels, search, out);
+  const kiln_status st = add_parts(cx, p, &parts, kernels, n_kernels, &options->search, out);
   cx->diag = outer;
-  if (st == KILN_OK) return true;
-  kiln_kernels none = {.facts = out->facts,
-                       .n_absorbed = out->n_absorbed,
-                       .n_taps = out->n_taps,
-                       .n_winograd = out->n_winograd};
+  out->is_recalled = st == KILN_OK;
+  if (out->is_recalled) return true;
+  kiln_kernels none = {.facts = out->facts, .late = out->late};
   // and the paddings that are assembled now
   none.settled.data = out->settled.data;
   none.settled.n = out->settled.n;
   none.settled.cap = out->settled.cap;
   *out = none;
   return false;
-}
-
-static kiln_status rewrite(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
-                           const kiln_tile_options *options, kiln_winograd_list *late,
-                           kiln_kernels *out) {
-  kiln_outputs_mark(p);
-  const bool is_cpu = !m->target->has_grids;
-  if (!is_cpu) kiln_tile_compute_tables(cx, p);
-  if (!options->no_absorb) KILN_TRY(kiln_tile_absorb(cx, p, m, &out->n_absorbed));
-  KILN_TRY(kiln_tile_join(cx, p));
-  if (is_cpu) KILN_TRY(kiln_tile_widen(cx, p, &out->facts, m));
-  KILN_TRY(kiln_tile_layout(cx, p, m));
-  if (is_cpu) kiln_tile_join_groups(cx, p, m);
-  if (is_cpu && !options->no_taps) KILN_TRY(kiln_tile_leave_out_taps(cx, p, &out->n_taps));
-  if (is_cpu && !options->no_winograd)
-    KILN_TRY(kiln_tile_winograd(cx, p, &out->facts, m, options->n_threads, options->weight_growth,
-                                late, &out->n_winograd));
-  if (!is_cpu && !options->no_absorb) KILN_TRY(kiln_tile_read_through(cx, p, m, &out->n_absorbed));
-  KILN_TRY(kiln_tile_stream(cx, p, &out->facts, m));
-  KILN_TRY(kiln_tile_assemble(cx, p, &out->facts, m));
-  return KILN_OK;
 }
 
 // The paddings that wait and stand alone.
@@ -241,45 +214,31 @@ static kiln_settled find_lone(kiln_ctx *cx, const kiln_program *p, const kiln_fa
   return lone;
 }
 
-// Connects anew when some paddings had to be assembled: others read and write memory then.
-static kiln_status find_kernels(kiln_ctx *cx, kiln_program *p, const kiln_tile_options *options,
-                                const kiln_tile_search_options *search, kiln_kernels *out) {
-  kiln_searches *known = kiln_searches_make(cx, options->proposed);
-  kiln_groups groups;
-  kiln_parts parts;
+kiln_status kiln_kernels_connect(kiln_ctx *cx, kiln_program *p, const kiln_tile_options *options,
+                                 kiln_connected *io, kiln_kernels *out) {
+  io->known = kiln_searches_make(cx, options->proposed);
   for (;;) {
-    KILN_TRY(kiln_tile_group(cx, p, &out->facts, search->machine, &groups));
-    KILN_TRY(kiln_tile_connect_groups(cx, p, &out->facts, &groups, search, known, &parts));
-    const kiln_settled lone = find_lone(cx, p, &out->facts, &parts);
-    if (lone.n == 0) break;
+    kiln_groups groups;
+    KILN_TRY(kiln_tile_group(cx, p, &out->facts, options->search.machine, &groups));
+    KILN_TRY(kiln_tile_connect_groups(cx, p, &out->facts, &groups, &options->search, io->known,
+                                      &io->parts));
+    io->edges = groups.edges;
+    const kiln_settled lone = find_lone(cx, p, &out->facts, &io->parts);
+    if (lone.n == 0) return KILN_OK;
     KILN_TRY(kiln_tile_settle(cx, p, &out->facts, lone.n, lone.stmts));
     KILN_VEC_PUSH(&cx->perm, &out->settled, lone);
   }
-  if (options->orchestrate)
-    KILN_TRY(options->orchestrate(cx, options->orchestrator, p, &out->facts, search, known, &parts,
-                                  &groups.edges));
-  out->edges = groups.edges;
-  return add_parts(cx, p, &parts, NULL, 0, search, out);
+}
+
+kiln_status kiln_kernels_lower(kiln_ctx *cx, const kiln_program *p,
+                               const kiln_tile_options *options, const kiln_connected *connected,
+                               kiln_kernels *out) {
+  out->edges = connected->edges;
+  return add_parts(cx, p, &connected->parts, NULL, 0, &options->search, out);
 }
 
 int kiln_kernel_launches(const kiln_kernels *k, int kernel) {
   int n = 0;
   for (int i = 0; i < k->launches.n; i++) n += k->launches.data[i].kernel == kernel;
   return n;
-}
-
-kiln_status kiln_tile_program(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
-                              const kiln_tile_options *options, kiln_kernels *out) {
-  const kiln_tile_search_options search = {m, options->n_threads,
-                                           options->n_lowered > 1 ? options->n_lowered : 1,
-                                           options->no_connect, options->orchestrate != NULL};
-  kiln_winograd_list late = {0};
-  *out = (kiln_kernels){0};
-  kiln_facts_note_constants(cx, p, options->panels, &out->facts);
-  KILN_TRY(rewrite(cx, p, m, options, options->late_weights ? &late : NULL, out));
-  const bool is_recalled = recall(cx, p, options, &search, out);
-  if (!is_recalled) KILN_TRY(find_kernels(cx, p, options, &search, out));
-  out->is_recalled = is_recalled;
-  out->late = late;
-  return KILN_OK;
 }

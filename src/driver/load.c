@@ -1,0 +1,185 @@
+// Loading: a file becomes a graph of operators, and that a program of statements.
+#include "driver/load.h"
+#include "driver/dims.h"
+#include "driver/ranges.h"
+#include "fission/checks.h"
+#include "runtime/types.h"
+#include "tc/bind.h"
+
+#include <string.h>
+
+// --- what the reader is told ---
+
+static kiln_status take_constant(kiln_ctx *cx, const char *name, const DLTensor *t,
+                                 kiln_onnx_constant *out) {
+  const char *dtype = t ? kiln_tensor_dtype(t) : NULL;
+  if (!dtype || t->ndim > KILN_MAX_RANK || !kiln_is_row_major(t) ||
+      !kiln_dtype_parse(dtype, strlen(dtype), &out->value.dtype))
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, name,
+                     "constant: must be a row-major CPU tensor of rank at most %d", KILN_MAX_RANK);
+  out->input = name;
+  out->value.rank = t->ndim;
+  for (int i = 0; i < t->ndim; i++) out->value.shape[i] = t->shape[i];
+  out->value.bytes = (size_t)kiln_tensor_count(t) * (size_t)kiln_dtype_bytes(out->value.dtype);
+  void *data = kiln_arena_alloc(&cx->perm, out->value.bytes + 1);
+  if (out->value.bytes) kiln_tensor_unpack(t, data);
+  out->value.data = data;
+  return KILN_OK;
+}
+
+static const char *const *dim_names_shown(kiln_ctx *cx, const kiln_shape_value *s) {
+  if (!s->dim_names || s->rank < 0) return NULL;
+  const char **names = KILN_NEW_ARRAY(&cx->perm, const char *, s->rank);
+  for (int32_t k = 0; k < s->rank; k++)
+    names[k] = s->dim_names[k] ? kiln_name_shown(cx, s->dim_names[k]) : NULL;
+  return names;
+}
+
+static kiln_status onnx_options(kiln_ctx *cx, const kiln_compile_options *o, const kiln_dims *dims,
+                                kiln_onnx_options *out) {
+  kiln_onnx_shape *shapes = KILN_NEW_ARRAY(&cx->perm, kiln_onnx_shape, o->n_shapes);
+  kiln_onnx_constant *constants = KILN_NEW_ARRAY(&cx->perm, kiln_onnx_constant, o->n_constants);
+  for (size_t i = 0; i < o->n_shapes; i++)
+    shapes[i] = (kiln_onnx_shape){kiln_name_shown(cx, o->shapes[i].name), o->shapes[i].rank,
+                                  o->shapes[i].shape, dim_names_shown(cx, &o->shapes[i])};
+  for (size_t i = 0; i < o->n_constants; i++)
+    KILN_TRY(take_constant(cx, kiln_name_shown(cx, o->constant_names[i]), o->constant_values[i],
+                           &constants[i]));
+  const char **overridable = KILN_NEW_ARRAY(&cx->perm, const char *, o->n_overridable);
+  for (size_t i = 0; i < o->n_overridable; i++)
+    overridable[i] = kiln_name_shown(cx, o->overridable[i]);
+  *out = (kiln_onnx_options){.n_dims = dims->n,
+                             .n_shapes = (int)o->n_shapes,
+                             .n_constants = (int)o->n_constants,
+                             .dims = dims->values,
+                             .shapes = shapes,
+                             .constants = constants,
+                             .n_overridable = (int)o->n_overridable,
+                             .overridable = overridable};
+  if (o->read_only) { // what could be asked for is told
+    static const char *const all[] = {"*"};
+    out->n_overridable = 1;
+    out->overridable = all;
+  }
+  return KILN_OK;
+}
+
+// --- the interface ---
+
+// |names| are of the first |n_names| of the tensors, whose own may have got a suffix.
+static void face_of_program(kiln_ctx *cx, const kiln_model *m, int n, const int *tensors,
+                            int n_names, const kiln_symbol *names, kiln_interface *face) {
+  kiln_interface_init(cx, face, n);
+  for (int i = 0; i < n; i++) {
+    const kiln_tensor *t = m->prog->tensors.data[tensors[i]];
+    const kiln_symbol name = i < n_names ? names[i] : t->name;
+    const kiln_dtype dtype = t->dtype == KILN_F32 ? m->half : t->dtype;
+    kiln_interface_set(cx, face, i, kiln_symbol_text(cx, name), kiln_dtype_text(dtype), t->rank,
+                       t->shape);
+  }
+}
+
+static void face_of_graph(kiln_ctx *cx, const kiln_graph *g, int n, const int *values,
+                          kiln_interface *face) {
+  kiln_interface_init(cx, face, n);
+  for (int i = 0; i < n; i++) {
+    const kiln_value *v = g->values[values[i]];
+    kiln_interface_set(cx, face, i, kiln_symbol_text(cx, v->name),
+                       v->list       ? v->list
+                       : v->has_type ? kiln_dtype_text(v->dtype)
+                                     : "?",
+                       v->has_shape ? v->rank : 0, (const kiln_expr *const *)v->shape);
+  }
+}
+
+// --- passes ---
+
+static kiln_status read_onnx(kiln_ctx *cx, kiln_model *m, const kiln_compile_options *o) {
+  kiln_onnx_options onnx;
+  kiln_dims dims;
+  KILN_TRY(kiln_dims_resolve(cx, m->path, o, &dims));
+  KILN_TRY(onnx_options(cx, o, &dims, &onnx));
+  onnx.keeps_lists = o->read_only != 0;
+  KILN_TRY(kiln_onnx_read(cx, m->path, &onnx, &m->core->file, &m->graph));
+  if (dims.n_forms > 0)
+    m->graph = kiln_graph_substitute(cx, m->graph, dims.n_forms, dims.names, dims.forms);
+  if (!o->read_only) return KILN_OK;
+  face_of_graph(cx, m->graph, m->graph->n_inputs, m->graph->inputs, &m->inputs);
+  face_of_graph(cx, m->graph, m->graph->n_outputs, m->graph->outputs, &m->outputs);
+  return KILN_OK;
+}
+
+kiln_status kiln_load_read(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  kiln_model *m = b->model;
+  (void)io_n;
+  return kiln_path_is_definition(m->path) ? kiln_definition_load(cx, m, b->asked)
+                                          : read_onnx(cx, m, b->asked);
+}
+
+// The operators of the user's files; NULL without any.
+static kiln_status read_ops(kiln_ctx *cx, const kiln_compile_options *o, const kiln_op **out) {
+  kiln_user_ops ops = {0};
+  *out = NULL;
+  for (size_t i = 0; i < o->n_op_files; i++) {
+    const char *file = kiln_arena_strdup(&cx->perm, o->op_files[i]), *text = NULL;
+    KILN_TRY(kiln_text_read(cx, file, &text));
+    KILN_TRY(kiln_tc_operators(cx, file, text, &ops));
+  }
+  if (ops.n == 0) return KILN_OK;
+  KILN_VEC_PUSH(&cx->perm, &ops, (kiln_op){0});
+  *out = ops.data;
+  return KILN_OK;
+}
+
+// The half type that f32 tensors are to be stored as.
+static kiln_status check_dtype(kiln_ctx *cx, const kiln_compile_options *o, const char *path,
+                               const kiln_program *p, kiln_dtype *out) {
+  kiln_dtype t = KILN_F32;
+  *out = KILN_F32;
+  if (!o->dtype || strcmp(o->dtype, "tf32") == 0) return KILN_OK;
+  if (!kiln_dtype_parse(o->dtype, strlen(o->dtype), &t) || !kiln_dtype_is_half(t))
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path, "dtype: must be f16, bf16 or tf32, got %s",
+                     o->dtype);
+  for (int i = 0; i < p->tensors.n; i++)
+    if (kiln_tensor_elems(p->tensors.data[i]) < 0)
+      return KILN_FAIL(
+          cx->diag, KILN_BAD_INPUT, path,
+          "dtype: shapes must be static for %s, got tensor %s: bind the named dimensions", o->dtype,
+          kiln_symbol_text(cx, p->tensors.data[i]->name));
+  *out = t;
+  return KILN_OK;
+}
+
+static void set_faces(kiln_ctx *cx, kiln_model *m) {
+  const kiln_graph *g = m->graph;
+  const kiln_program *p = m->prog;
+  kiln_symbol *inputs = KILN_NEW_ARRAY(&cx->perm, kiln_symbol, g->n_inputs);
+  for (int i = 0; i < g->n_inputs; i++) inputs[i] = g->values[g->inputs[i]]->name;
+  face_of_program(cx, m, p->inputs.n, p->inputs.data, g->n_inputs, inputs, &m->inputs);
+  m->found = KILN_NEW_ARRAY(&cx->perm, int64_t *, p->outputs.n);
+  for (int i = 0; i < p->shape_of.n; i++)
+    m->found[p->shape_of.data[i]] = KILN_NEW_ARRAY(&cx->perm, int64_t, KILN_MAX_RANK);
+  face_of_program(cx, m, p->outputs.n, p->outputs.data, p->output_names.n, p->output_names.data,
+                  &m->outputs);
+}
+
+kiln_status kiln_load_fission(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  const kiln_compile_options *o = b->asked;
+  kiln_model *m = b->model;
+  kiln_program *prog = NULL;
+  const kiln_op *user_ops = NULL;
+  (void)io_n;
+  KILN_TRY(read_ops(cx, o, &user_ops));
+  if (o->n_ranges > 0) {
+    KILN_TRY(kiln_ranges_make(cx, m, user_ops, o));
+    KILN_TRY(check_dtype(cx, o, m->path, m->prog, &m->half));
+    kiln_ranges_faces(cx, m);
+    return KILN_OK;
+  }
+  KILN_TRY(kiln_fission_with(cx, m->graph, user_ops, &prog));
+  if (o->clamp_indices) kiln_checks_drop(cx, prog);
+  KILN_TRY(check_dtype(cx, o, m->path, prog, &m->half));
+  m->prog = prog;
+  set_faces(cx, m);
+  return KILN_OK;
+}

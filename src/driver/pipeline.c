@@ -1,0 +1,249 @@
+#include "driver/pipeline.h"
+#include "driver/known.h"
+#include "driver/load.h"
+#include "driver/recall.h"
+#include "rewrite/half.h"
+#include "tile/stream.h"
+
+// --- where rows run ---
+
+static bool by_vectors(const kiln_build *b) { return !b->machine.target->has_grids; }
+static bool by_grids(const kiln_build *b) { return b->machine.target->has_grids; }
+static bool of_onnx(const kiln_build *b) { return b->model->graph && !b->model->options.read_only; }
+static bool of_ranges(const kiln_build *b) { return b->ranges != NULL; }
+
+// Alternatives and trials look at whole compilations, of which they are no part themselves.
+static bool may_orchestrate(const kiln_build *b) {
+  return b->model->options.orchestrate && !b->given_orchestration && !b->is_trial;
+}
+
+static bool may_try(const kiln_build *b) {
+  return may_orchestrate(b) && b->model->options.tune > 0 && b->machine.target->has_runtime;
+}
+
+static bool is_orchestrated(const kiln_build *b) { return b->tile.orchestrate != NULL; }
+
+// --- passes over statements ---
+
+static kiln_status mark_results(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  (void)cx;
+  (void)io_n;
+  kiln_outputs_mark(b->prog);
+  return KILN_OK;
+}
+
+static kiln_status halve(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  (void)io_n;
+  return kiln_model_halve(cx, b->model, b->prog);
+}
+
+static kiln_status find_panels(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  (void)io_n;
+  b->tile.panels = kiln_build_panels(cx, b);
+  return KILN_OK;
+}
+
+static kiln_status note_constants(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  (void)io_n;
+  kiln_facts_note_constants(cx, b->prog, b->tile.panels, &b->kernels.facts);
+  return KILN_OK;
+}
+
+static kiln_status compute_tables(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  (void)io_n;
+  kiln_tile_compute_tables(cx, b->prog);
+  return KILN_OK;
+}
+
+static kiln_status absorb(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  return kiln_tile_absorb(cx, b->prog, &b->machine, io_n);
+}
+
+static kiln_status join(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  (void)io_n;
+  return kiln_tile_join(cx, b->prog);
+}
+
+static kiln_status widen(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  (void)io_n;
+  return kiln_tile_widen(cx, b->prog, &b->kernels.facts, &b->machine);
+}
+
+static kiln_status lay_out(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  (void)io_n;
+  return kiln_tile_layout(cx, b->prog, &b->machine);
+}
+
+static kiln_status join_groups(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  (void)io_n;
+  kiln_tile_join_groups(cx, b->prog, &b->machine);
+  return KILN_OK;
+}
+
+static kiln_status leave_out_taps(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  return kiln_tile_leave_out_taps(cx, b->prog, io_n);
+}
+
+static kiln_status use_winograd(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  return kiln_tile_winograd(cx, b->prog, &b->kernels.facts, &b->machine, b->tile.search.n_threads,
+                            b->tile.weight_growth, b->tile.late_weights ? &b->kernels.late : NULL,
+                            io_n);
+}
+
+static kiln_status read_through(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  return kiln_tile_read_through(cx, b->prog, &b->machine, io_n);
+}
+
+static kiln_status find_attention(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  (void)io_n;
+  return kiln_tile_stream(cx, b->prog, &b->kernels.facts, &b->machine);
+}
+
+static kiln_status assemble(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  (void)io_n;
+  return kiln_tile_assemble(cx, b->prog, &b->kernels.facts, &b->machine);
+}
+
+// --- from statements to kernels ---
+
+static kiln_status recall(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  (void)io_n;
+  b->is_scheduled = kiln_kernels_recall(cx, b->prog, &b->tile, &b->kernels);
+  return KILN_OK;
+}
+
+static kiln_status connect(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  (void)io_n;
+  return kiln_kernels_connect(cx, b->prog, &b->tile, &b->connected, &b->kernels);
+}
+
+static kiln_status orchestrate(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  kiln_connected *c = &b->connected;
+  (void)io_n;
+  return b->tile.orchestrate(cx, b->tile.orchestrator, b->prog, &b->kernels.facts, &b->tile.search,
+                             c->known, &c->parts, &c->edges);
+}
+
+static kiln_status lower(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  (void)io_n;
+  KILN_TRY(kiln_kernels_lower(cx, b->prog, &b->tile, &b->connected, &b->kernels));
+  b->is_scheduled = true;
+  return KILN_OK;
+}
+
+static kiln_status trim(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  KILN_TRY(kiln_build_trim(cx, b));
+  *io_n += b->trims.n;
+  return KILN_OK;
+}
+
+// --- launches, code, module ---
+
+static kiln_status launch_beside(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  const int before = b->kernels.launches.n;
+  KILN_TRY(kiln_build_join(cx, b));
+  *io_n += before - b->kernels.launches.n;
+  return kiln_build_name_kernels(cx, b, io_n);
+}
+
+static kiln_status generate_code(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  (void)io_n;
+  return kiln_build_code(cx, b);
+}
+
+static kiln_status plan(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  (void)io_n;
+  return kiln_layout_make(cx, b);
+}
+
+// clang-format off
+const kiln_pass kiln_passes[] = {
+    {"read", KILN_PHASE_LOAD, .run = kiln_load_read,
+     .text = "the file becomes a graph of operators, or the definition of a notation's file"},
+    {"fission", KILN_PHASE_LOAD, .run = kiln_load_fission, .when = of_onnx,
+     .text = "operators become statements, each one tensor expression"},
+
+    {"given", KILN_PHASE_CHOOSE, .run = kiln_build_take_given,
+     .text = "schedule, scheduler and orchestration that the user gave are read"},
+    {"alternatives", KILN_PHASE_CHOOSE, .run = kiln_build_choose_alternatives,
+     .when = may_orchestrate,
+     .text = "rules that do not always pay are tried, by predicted time"},
+    {"trials", KILN_PHASE_CHOOSE, .run = kiln_build_measure_orchestrations, .when = may_try,
+     .text = "orchestrations are measured in runs of the model"},
+
+    {"rules", KILN_PHASE_REWRITE, .run = kiln_build_rewrite, .renumbers = true,
+     .text = "algebraic rewriting, rules in turn until none finds anything (rewrite/rules.c)"},
+    {"halve", KILN_PHASE_REWRITE, .run = halve, .renumbers = true,
+     .text = "f32 tensors are stored as the half type that was asked for"},
+    {"polyhedral", KILN_PHASE_REWRITE, .run = kiln_build_schedule_polyhedral,
+     .text = "a definition is scheduled as one kernel by isl, where that was asked for"},
+    {"search", KILN_PHASE_REWRITE, .run = kiln_build_set_search,
+     .text = "what the search for kernels may do, and under which key its answer is kept"},
+    {"panels", KILN_PHASE_REWRITE, .run = find_panels, .when = of_ranges,
+     .text = "constants that other shape buckets have packed are found"},
+
+    {"facts", KILN_PHASE_TILE, .run = note_constants,
+     .text = "what is known of constants, as how small they are, is noted in tables by tensor"},
+    {"results", KILN_PHASE_TILE, .run = mark_results,
+     .text = "tensors that are results of the model are marked"},
+    {"tables", KILN_PHASE_TILE, .run = compute_tables, .when = by_grids, .is_optional = true,
+     .text = "index tables that follow from their index are computed in place"},
+    {"absorb", KILN_PHASE_TILE, .run = absorb, .is_optional = true, .renumbers = true,
+     .text = "what moves elements, and cheap maps, are computed by their readers"},
+    {"join", KILN_PHASE_TILE, .run = join, .is_optional = true,
+     .text = "axes that are cut apart for nothing become one"},
+    {"widen", KILN_PHASE_TILE, .run = widen, .when = by_vectors, .is_optional = true,
+     .text = "bytes that products read are stored in 16 bits where that is faster"},
+    {"layout", KILN_PHASE_TILE, .run = lay_out, .is_optional = true,
+     .text = "storage orders of temporaries: channels last around convolutions, others as read"},
+    {"join-groups", KILN_PHASE_TILE, .run = join_groups, .when = by_vectors, .is_optional = true,
+     .text = "groups of one channel and the few that each gives become one axis"},
+    {"taps", KILN_PHASE_TILE, .run = leave_out_taps, .when = by_vectors, .is_optional = true,
+     .renumbers = true,
+     .text = "taps of windows that read nothing but padding are left out"},
+    {"winograd", KILN_PHASE_TILE, .run = use_winograd, .when = by_vectors, .is_optional = true,
+     .renumbers = true,
+     .text = "3x3 convolutions by Winograd's algorithm"},
+    {"read-through", KILN_PHASE_TILE, .run = read_through, .when = by_grids, .is_optional = true,
+     .renumbers = true,
+     .text = "padding, views and single-use producers are inlined into their consumers"},
+    {"attention", KILN_PHASE_TILE, .run = find_attention, .is_optional = true,
+     .text = "two products with a softmax between them become one kernel (flash attention)"},
+    {"assemble", KILN_PHASE_TILE, .run = assemble, .is_optional = true, .renumbers = true,
+     .text = "producers write into the tensor that concatenates or pads them, in place"},
+
+    {"recall", KILN_PHASE_CONNECT, .run = recall, .renumbers = true,
+     .text = "kernels of an earlier search for the same program are taken"},
+    {"connect", KILN_PHASE_CONNECT, .run = connect, .renumbers = true,
+     .text = "groups of statements grow along edges where one kernel is predicted to be faster"},
+    {"orchestrate", KILN_PHASE_CONNECT, .run = orchestrate, .when = is_orchestrated,
+     .text = "which statements share a kernel is chosen anew by a binary program"},
+    {"lower", KILN_PHASE_CONNECT, .run = lower,
+     .text = "a kernel for all groups of equal form, by the script of its best candidate"},
+
+    {"keep", KILN_PHASE_KERNELS, .run = kiln_build_keep_search,
+     .text = "the answer of the search is kept for the next compilation"},
+    {"scripts", KILN_PHASE_KERNELS, .run = kiln_build_replace_kernels,
+     .text = "kernels are replaced by the user's schedules of them"},
+    {"names", KILN_PHASE_KERNELS, .run = kiln_build_name_kernels,
+     .text = "kernels get the names of their functions"},
+    {"measure", KILN_PHASE_KERNELS, .run = kiln_build_choose_measured,
+     .text = "candidates and libraries that were measured to be faster are taken"},
+    {"trim", KILN_PHASE_KERNELS, .run = trim, .when = of_ranges, .is_optional = true,
+     .text = "iterations that the extents of a run do not need leave the bounds of loops"},
+
+    {"beside", KILN_PHASE_LAUNCHES, .run = launch_beside, .when = by_grids, .is_optional = true,
+     .text = "kernels that need nothing of each other share a launch (horizontal fusion)"},
+
+    {"code", KILN_PHASE_CODE, .run = generate_code,
+     .text = "loops become machine code, or the source of a GPU's"},
+
+    {"plan", KILN_PHASE_PLAN, .run = plan,
+     .text = "launches in order, offsets of buffers in one arena, layout of the weights"},
+
+    {"link", KILN_PHASE_MODULE, .run = kiln_build_link,
+     .text = "objects become a shared object, or functions of this process"},
+    {"weights", KILN_PHASE_MODULE, .run = kiln_build_pack_weights,
+     .text = "constants are packed as kernels read them, and written"},
+    {0}};
+// clang-format on

@@ -1,0 +1,66 @@
+// The pipeline: all passes of a compilation, in the order in which they run, as one table (pipeline.c). Reading the
+// table is reading the compiler.
+//
+// A row says what a pass is for, the phase that it is part of, on which targets it runs, and its function. The runner
+// (pipeline_run.c) alone decides whether a row runs; it verifies what each leaves, times it (--time-passes), prints it
+// (--dump-after), leaves optional rows out (--without) or all of them from some step on (--stop-after).
+#ifndef KILN_DRIVER_PIPELINE_H
+#define KILN_DRIVER_PIPELINE_H
+
+#include "driver/build.h"
+
+// Parts of the table. A caller runs whole phases: kiln_model_load the first, kiln_build_kernels those from
+// KILN_PHASE_CHOOSE to KILN_PHASE_KERNELS, a module of any kind all of them.
+typedef enum kiln_phase {
+  KILN_PHASE_LOAD,     // file -> graph -> statements
+  KILN_PHASE_CHOOSE,   // what the user gave or asks to be tried decides how the rest goes
+  KILN_PHASE_REWRITE,  // statements -> statements, whatever the memory levels are
+  KILN_PHASE_TILE,     // statements -> statements, by the machine's memory levels
+  KILN_PHASE_CONNECT,  // statements -> fused groups -> kernels
+  KILN_PHASE_KERNELS,  // kernels -> kernels: the user's schedules, measured candidates
+  KILN_PHASE_LAUNCHES, // launches -> launches
+  KILN_PHASE_CODE,     // loops -> machine code or a GPU's source
+  KILN_PHASE_PLAN,     // buffers, offsets, weights
+  KILN_PHASE_MODULE    // a module in memory or a file
+} kiln_phase;
+
+typedef struct kiln_pass {
+  const char *name; // as options have it
+  kiln_phase phase;
+  // gives: *io_n plus how often the pass did what it is for, where that can be counted
+  kiln_status (*run)(kiln_ctx *cx, kiln_build *b, int *io_n);
+  bool (*when)(const kiln_build *b); // whether there is anything to do it for; NULL: always
+  bool is_optional;                  // a module without it is right, and slower
+  bool renumbers;                    // statements have other numbers behind it
+  const char *text;                  // what it does, for people
+} kiln_pass;
+
+extern const kiln_pass kiln_passes[]; // ended by a row without a name
+
+// Runs the rows of the phases |first| to |last|. Once kernels are there (b->is_scheduled), no row up to
+// KILN_PHASE_CONNECT runs any more.
+//
+// errors: KILN_INTERNAL: a pass left a program that is none; and what a pass fails with
+kiln_status kiln_pipeline_run(kiln_ctx *cx, kiln_build *b, kiln_phase first, kiln_phase last);
+
+// Schedules |p| for |m|: KILN_PHASE_TILE and KILN_PHASE_CONNECT, without the passes that |without| names, separated by ','; NULL: with
+// all. Changes |p|.
+kiln_status kiln_pipeline_tile(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
+                               const kiln_tile_options *options, const char *without,
+                               kiln_kernels *out);
+
+// Adds to the masks the rules and optional passes that |list| names, separated by ','.
+//
+// errors: KILN_BAD_INPUT: a name that is neither
+kiln_status kiln_passes_find(kiln_ctx *cx, const kiln_rule *rules, const char *list,
+                             uint32_t *io_rules, uint64_t *io_passes);
+// errors: KILN_BAD_INPUT: a word of |list| that no pass is called
+kiln_status kiln_passes_check(kiln_ctx *cx, const char *list);
+// What --stop-after says: a number of steps, or the optional pass that is the last to run.
+//
+// errors: KILN_BAD_INPUT: neither
+kiln_status kiln_stop_parse(kiln_ctx *cx, const char *text, kiln_stop *out);
+// "cse 12, merge 3, absorb 5": how often rules and passes did what they are for; "none".
+void kiln_pipeline_print(const kiln_build *b, kiln_text *out);
+
+#endif
