@@ -19,8 +19,9 @@ if(KILN_LLVM_STATIC)
   kiln_llvm_config(llvm_libs --link-static --libs core orcjit native passes aarch64)
   kiln_llvm_config(llvm_system --link-static --system-libs core orcjit native passes aarch64)
 endif()
+kiln_llvm_config(llvm_shared --link-shared --libs)
 if(NOT llvm_libs)
-  kiln_llvm_config(llvm_libs --libs)
+  set(llvm_libs ${llvm_shared})
   set(llvm_system)
 endif()
 
@@ -39,5 +40,9 @@ if(KILN_LLVM_STATIC AND NOT KILN_SANITIZE AND NOT KILN_TSAN)
   endif()
 endif()
 
+# Executables with the property KILN_SHARED_LLVM take the shared library: some 200 tests with an LLVM of their own each
+# were 70 MB and seconds of linking apiece.
 target_include_directories(kiln_cpu SYSTEM PRIVATE ${llvm_include})
-target_link_libraries(kiln_cpu PUBLIC ${llvm_ldflags} ${llvm_libs} -Wl,--as-needed ${llvm_system} ${cxx_library} pthread)
+set(is_shared "$<BOOL:$<TARGET_PROPERTY:KILN_SHARED_LLVM>>")
+target_link_libraries(kiln_cpu PUBLIC ${llvm_ldflags} "$<IF:${is_shared},${llvm_shared},${llvm_libs}>" -Wl,--as-needed
+                      "$<$<NOT:${is_shared}>:${llvm_system}>" "$<IF:${is_shared},stdc++,${cxx_library}>" pthread)
