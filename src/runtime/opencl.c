@@ -20,6 +20,8 @@ enum {
   DEVICE_NAME = 0x102B,
   DRIVER_VERSION = 0x102D,
   DEVICE_SVM = 0x1053,
+  DEVICE_F32 = 0x101B, // CL_DEVICE_SINGLE_FP_CONFIG
+  F32_DIVIDES_RIGHT = 1 << 7,
   SVM_COARSE = 1,
   SVM_ALIGN = 128, // of the widest vector of the language
   CONTEXT_PLATFORM = 0x1084,
@@ -109,6 +111,7 @@ typedef struct context {
   functions f;
   void *library, *platform, *device, *cl;
   size_t max_threads;
+  bool divides_right; // f32 division and roots can be correctly rounded, as they are asked to be
   pthread_mutex_t arguments; // a kernel has one set of arguments, for all threads
   bool has_mutex;
 } context;
@@ -167,14 +170,16 @@ static kiln_status find_device(context *c, int32_t number, kiln_diag *diag) {
 }
 
 static kiln_status use_device(context *c, kiln_diag *diag) {
-  uint64_t svm = 0;
+  uint64_t svm = 0, f32 = 0;
   result e = c->f.device_info(c->device, DEVICE_NAME, sizeof c->base.name - 1, c->base.name, NULL);
   if (e == 0)
     e = c->f.device_info(c->device, DRIVER_VERSION, sizeof c->base.driver - 1, c->base.driver,
                          NULL);
   if (e == 0)
     e = c->f.device_info(c->device, DEVICE_MAX_GROUP, sizeof c->max_threads, &c->max_threads, NULL);
+  if (e == 0) e = c->f.device_info(c->device, DEVICE_F32, sizeof f32, &f32, NULL);
   if (e != 0) return check("device: its figures", e, diag);
+  c->divides_right = f32 & F32_DIVIDES_RIGHT;
   e = c->f.device_info(c->device, DEVICE_SVM, sizeof svm, &svm, NULL);
   if (e != 0 || !(svm & SVM_COARSE))
     return kiln_diag_fail(diag, KILN_DEVICE_ERROR, "opencl",
@@ -258,8 +263,12 @@ static kiln_status load(kiln_gpu_context *base, const void *code, uint64_t bytes
   *out = NULL;
   void *program = c->f.create_program(c->cl, 1, &source, &length, &e);
   if (e != 0) return check(what, e, diag);
-  // The version that every device compiles: one of OpenCL 3.0 need not know 2.0.
-  e = c->f.build(program, 1, &c->device, "-cl-std=CL1.2", NULL, NULL);
+  // The version that every device compiles: one of OpenCL 3.0 need not know 2.0. Without being asked, a
+  // quotient of f32 may be 2.5 units in the last place off (OpenCL C 1.2, 7.4).
+  e = c->f.build(program, 1, &c->device,
+                 c->divides_right ? "-cl-std=CL1.2 -cl-fp32-correctly-rounded-divide-sqrt"
+                                  : "-cl-std=CL1.2",
+                 NULL, NULL);
   if (e == 0) {
     *out = program;
     return KILN_OK;

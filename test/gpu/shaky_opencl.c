@@ -76,6 +76,7 @@ static fault find_fault(int program) {
 
 static int before_clBuildProgram(intptr_t a, intptr_t b, intptr_t c, intptr_t d) {
   if (!strstr((const char *)d, "-cl-std=CL1.2")) abort(); // a driver of OpenCL 3.0 may know no 2.0
+  if (!strstr((const char *)d, "-cl-fp32-correctly-rounded-divide-sqrt")) abort(); // PoCL can
   of_program = find_fault(count_program());
   return (void)a, (void)b, (void)c, 1;
 }
