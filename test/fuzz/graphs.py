@@ -31,14 +31,15 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SIZES = (5, 1, 3)  # values of the named dimension; the first is the largest
 WAYS = {  # the options of a compilation; of "ranges" the dimension keeps its range
     "default": {}, "threads1": {"threads": 1}, "threads2": {"threads": 2}, "ranges": {"ranges": {"b": (1, SIZES[0])}}, "orchestrate": {"orchestrate": 1},
-    "no-winograd": {"no_winograd": 1}, "no-connect": {"no_connect": 1}, "tune": {"tune": 2}, "sim": {"target": "sim"},
+    "no-winograd": {"no_winograd": 1}, "no-connect": {"no_connect": 1}, "stop0": {"stop_after": "0"}, "stop4": {"stop_after": "4"},
+    "tune": {"tune": 2}, "sim": {"target": "sim"},
     "sim-f16": {"target": "sim:cuda:sm_90a", "dtype": "f16"}, "opencl": {"target": "opencl"}, "v3": {"target": "x86-64-v3"},
     "cuda": {"target": "cuda"}, "cuda-f16": {"target": "cuda", "dtype": "f16"}}
 ASKED_FOR = ("default", "cuda", "cuda-f16")  # not taken in turn: the first always is, the others need a GPU
 HALF_WAYS = ("sim-f16", "cuda-f16")
 TEXTS = {"opencl": "opencl", "cuda": "cuda"}  # what a target's kernels are emitted as; elsewhere they are loops
 FLAGS = {"threads": "--threads={}", "orchestrate": "--orchestrate", "no_winograd": "--no-winograd", "no_connect": "--no-connect", "tune": "--tune={}",
-         "target": "--target={}", "dtype": "--dtype={}", "device": "--device={}"}
+         "stop_after": "--stop-after={}", "target": "--target={}", "dtype": "--dtype={}", "device": "--device={}"}
 OPSETS = [9, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23]
 
 

@@ -42,9 +42,10 @@ class CompileOptions(c.Structure):
                 ("target", c.c_char_p), ("scheduler", c.c_char_p), ("cache", c.c_int32), ("tune", c.c_int32), ("no_winograd", c.c_int32),
                 ("no_connect", c.c_int32), ("dtype", c.c_char_p), ("weight_growth", c.c_double), ("stop", c.c_void_p), ("tune_seconds", c.c_double),
                 ("tuned_for", c.c_char_p), ("tuned", c.c_char_p), ("orchestrate", c.c_int32), ("orchestration", c.c_char_p),
-                ("n_without_rules", c.c_size_t), ("without_rules", c.c_void_p), ("n_with_rules", c.c_size_t), ("with_rules", c.c_void_p),
+                ("n_without", c.c_size_t), ("without", c.c_void_p), ("n_with_rules", c.c_size_t), ("with_rules", c.c_void_p),
                 ("memory_limit", c.c_uint64), ("solver_nodes", c.c_int32), ("backends", c.c_char_p), ("ranges", c.POINTER(DimRange)),
-                ("n_ranges", c.c_size_t), ("sums", c.c_void_p), ("n_sums", c.c_size_t), ("no_beside", c.c_int32)]
+                ("n_ranges", c.c_size_t), ("sums", c.c_void_p), ("n_sums", c.c_size_t), ("no_beside", c.c_int32), ("clamp_indices", c.c_int32),
+                ("overridable", c.c_void_p), ("n_overridable", c.c_size_t), ("dump_after", c.c_char_p), ("stop_after", c.c_char_p)]
 
 
 class Port(c.Structure):
@@ -157,6 +158,7 @@ class Run:
         co.threads = o.get("threads", 0)
         co.schedule = o["schedule"].encode() if o.get("schedule") is not None else None
         co.scheduler = o["scheduler"].encode() if o.get("scheduler") else None
+        co.stop_after = o["stop_after"].encode() if o.get("stop_after") else None
         for name in ("tune", "no_winograd", "no_connect", "orchestrate", "cache"):
             setattr(co, name, int(o.get(name, 0)))
         dims = o.get("dims", {})
