@@ -142,6 +142,7 @@ kiln_status kiln_build_find_machine(kiln_ctx *cx, const char *path, const char *
 enum { KILN_GPU_TRY_ARGS = 256 };
 kiln_status kiln_gpu_try_launch(kiln_module *m, uint32_t launch, const uint64_t *bytes,
                                 char *const *args, kiln_diag *diag);
+enum { KILN_COMPILE_STEPS = 4 }; // of the progress: schedule, code, plan, module
 // Schedules, compiles and plans: everything but the module. Needs model and may_borrow.
 kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b);
 // Links the objects into this process and finds the plan's functions; NULL for a GPU, which has no such.
@@ -187,9 +188,10 @@ kiln_status kiln_build_set_search(kiln_ctx *cx, kiln_build *b, int *io_n);
 kiln_status kiln_build_keep_search(kiln_ctx *cx, kiln_build *b, int *io_n);
 // errors: KILN_BAD_INPUT: a section of no kernel, a line that is refused
 kiln_status kiln_build_replace_kernels(kiln_ctx *cx, kiln_build *b, int *io_n);
+// Other candidates than the cost model's are taken, by what was measured. (tune.c)
+kiln_status kiln_build_choose_measured(kiln_ctx *cx, kiln_build *b, int *io_n);
 // Passes of the pipeline (build.c).
 kiln_status kiln_build_name_kernels(kiln_ctx *cx, kiln_build *b, int *io_n);
-kiln_status kiln_build_choose_measured(kiln_ctx *cx, kiln_build *b, int *io_n);
 // In a file: links the objects there; in memory: finds their functions.
 kiln_status kiln_build_link(kiln_ctx *cx, kiln_build *b, int *io_n);
 kiln_status kiln_build_pack_weights(kiln_ctx *cx, kiln_build *b, int *io_n);

@@ -80,6 +80,8 @@ kiln_status kiln_explain_why(kiln_ctx *cx, const kiln_build *b, const char *from
 // The level where tensor |t| of the kernel's program passes: where its buffer lies, or by how much of
 // it there is.
 const char *kiln_explain_level(const kiln_build *b, const kiln_kernel *k, int t);
+// The buffer of the kernel's loops that holds tensor |tensor|; NULL: there is none.
+const kiln_buffer *kiln_explain_buffer(const kiln_kernel *k, int tensor);
 // launches[stmt]: the launch that computes it, -1 for what no launch does; in the scratch arena.
 int *kiln_explain_launches(kiln_ctx *cx, const kiln_build *b);
 

@@ -11,24 +11,6 @@
 
 // --- sources ---
 
-kiln_plan_map kiln_gpu_plan_map(const kiln_gpu_map *m) {
-  kiln_plan_map map = {.index = (uint32_t)m->arg,
-                       .n_axes = m->steps[0] ? KILN_MAP_AXES : 1,
-                       .box_rows = (uint32_t)m->box_rows,
-                       .box_columns = (uint32_t)m->box_columns,
-                       .columns = (uint64_t)m->columns};
-  for (uint32_t a = 0; a < map.n_axes; a++) {
-    map.rows[a] = (uint64_t)m->rows[a];
-    map.pitches[a] = 2 * (uint64_t)m->pitches[a];
-  }
-  for (int a = 0; a < 2; a++) {
-    map.steps[a] = (uint32_t)m->steps[a];
-    map.lower[a] = (int32_t)m->lower[a];
-    map.upper[a] = (int32_t)m->upper[a];
-  }
-  return map;
-}
-
 static kiln_status emit_one(kiln_ctx *cx, kiln_build *b, int i, const char **out_source) {
   kiln_loops *loops = b->kernels.kernels.data[i]->loops;
   kiln_text source;

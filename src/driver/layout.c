@@ -76,17 +76,6 @@ static uint64_t buffer_bytes(const kiln_buffer *b) {
   return (uint64_t)kiln_buffer_elems(b) * (uint64_t)kiln_dtype_bytes(b->dtype);
 }
 
-uint64_t kiln_storage_bytes(const kiln_tensor *t) {
-  int64_t shape[KILN_MAX_RANK], strides[KILN_MAX_RANK], elems = 1;
-  kiln_tensor_static_shape(t, shape);
-  kiln_tensor_strides(t, strides);
-  for (int k = 0; k < t->rank; k++) {
-    if (shape[k] == 0) return 0;
-    elems += (shape[k] - 1) * strides[k];
-  }
-  return (uint64_t)elems * (uint64_t)kiln_dtype_bytes(t->dtype);
-}
-
 static bool is_dense(int rank, const int64_t *extents, const int64_t *strides) {
   int64_t want = 1;
   for (int k = rank - 1; k >= 0; k--) {
@@ -364,6 +353,24 @@ static uint32_t worth_threads(double flops, double bytes) {
   const double cycles = flops / 16 + bytes / 8;
   const double threads = cycles / 5000;
   return threads < 2 ? 1 : threads > 1024 ? 1024 : (uint32_t)threads;
+}
+
+kiln_plan_map kiln_gpu_plan_map(const kiln_gpu_map *m) {
+  kiln_plan_map map = {.index = (uint32_t)m->arg,
+                       .n_axes = m->steps[0] ? KILN_MAP_AXES : 1,
+                       .box_rows = (uint32_t)m->box_rows,
+                       .box_columns = (uint32_t)m->box_columns,
+                       .columns = (uint64_t)m->columns};
+  for (uint32_t a = 0; a < map.n_axes; a++) {
+    map.rows[a] = (uint64_t)m->rows[a];
+    map.pitches[a] = 2 * (uint64_t)m->pitches[a];
+  }
+  for (int a = 0; a < 2; a++) {
+    map.steps[a] = (uint32_t)m->steps[a];
+    map.lower[a] = (int32_t)m->lower[a];
+    map.upper[a] = (int32_t)m->upper[a];
+  }
+  return map;
 }
 
 // A grid without blocks, of a tensor without elements, has no other size either.

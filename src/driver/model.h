@@ -93,10 +93,10 @@ void kiln_interface_set(kiln_ctx *cx, kiln_interface *face, int i, const char *n
 // errors: KILN_BAD_INPUT: no such file or definition, a size that it has not, text or ranges that are
 //         wrong
 kiln_status kiln_definition_load(kiln_ctx *cx, kiln_model *m, const kiln_compile_options *o);
-// errors: KILN_BAD_INPUT: what the options point to must be there (model.c)
+// errors: KILN_BAD_INPUT: what the options point to must be there (open.c)
 kiln_status kiln_options_check(const kiln_compile_options *o, kiln_diag *diag);
 // kiln_model_load of the |nth| definition of a .tc file, of those without mistakes; the others are not
-// looked at. -1: kiln_model_load. (model.c)
+// looked at. -1: kiln_model_load. (open.c)
 kiln_status kiln_model_load_nth(const char *path, const kiln_compile_options *options, int nth,
                                 kiln_diag *diag, kiln_model **out_model);
 kiln_status kiln_definition_report(kiln_ctx *cx, const kiln_model *m, bool json,

@@ -139,3 +139,14 @@ kiln_status kiln_model_want_program(const kiln_model *m, kiln_diag *diag) {
   kiln_arena_rewind(&cx->scratch, mark);
   return st;
 }
+
+uint64_t kiln_storage_bytes(const kiln_tensor *t) {
+  int64_t shape[KILN_MAX_RANK], strides[KILN_MAX_RANK], elems = 1;
+  kiln_tensor_static_shape(t, shape);
+  kiln_tensor_strides(t, strides);
+  for (int k = 0; k < t->rank; k++) {
+    if (shape[k] == 0) return 0;
+    elems += (shape[k] - 1) * strides[k];
+  }
+  return (uint64_t)elems * (uint64_t)kiln_dtype_bytes(t->dtype);
+}

@@ -11,36 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-bool kiln_tuner_is_over(const kiln_tuner *t) {
-  const volatile int *stop = t->b->model->options.stop;
-  return (stop && *stop) || kiln_now_ms() > t->end_ms;
-}
-
 #define LIBRARY_GAIN 0.95 // of the time of Kiln's own kernel, that a library's must need at most
-
-// Measurements of a library are those of its version.
-static kiln_results_key key_of(const kiln_tuner *t, const kiln_rivals *r, int i) {
-  const kiln_offer *o = r->at[i].candidate->offer;
-  kiln_results_key key = r->key;
-  if (o)
-    key.compiler =
-        kiln_arena_printf(&t->cx->perm, "%s, %s %s", key.compiler, o->backend, o->version);
-  return key;
-}
-
-kiln_status kiln_tuner_keep(kiln_tuner *t, kiln_rivals *r, int i, kiln_verdict verdict, double us) {
-  kiln_rival *one = &r->at[i];
-  kiln_tuning *sum = &t->b->model->tuning;
-  one->result.verdict = verdict;
-  one->result.us = us;
-  one->is_known = true;
-  sum->candidates++;
-  sum->wrong += verdict == KILN_VERDICT_WRONG;
-  sum->lost += verdict == KILN_VERDICT_LOST;
-  const kiln_results_key key = key_of(t, r, i);
-  return kiln_results_put(t->results, &key, kiln_symbol_text(t->cx, r->kernel->name), &one->result,
-                          t->cx->diag);
-}
 
 // The fastest that is right, a library's or Kiln's own, of which the first has an advantage; -1: none.
 static int fastest(const kiln_rivals *r, bool of_library) {
@@ -98,7 +69,7 @@ static void find_rivals(kiln_tuner *t, int number) {
     kiln_rival *one = &r->at[r->n];
     *one = (kiln_rival){.candidate = c,
                         .result = {.script = c->script, .is_first = r->n == 0, .predicted_us = us}};
-    const kiln_results_key key = key_of(t, r, r->n);
+    const kiln_results_key key = kiln_tuner_rival_key(t, r, r->n);
     one->is_known = kiln_results_find(t->results, &key, &one->result);
     r->was_known &= one->is_known;
     if (r->n++ == 0) r->weight = us * r->n_launches;
@@ -275,3 +246,16 @@ static kiln_status take_tuned(kiln_tuner *t) {
 }
 
 kiln_status kiln_build_take_tuned(kiln_ctx *cx, kiln_build *b) { return run(cx, b, take_tuned); }
+
+// --- the pass ---
+
+// Other candidates than the cost model's, by what was measured.
+kiln_status kiln_build_choose_measured(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  const kiln_compile_options *asked = &b->model->options;
+  bool is_settled = false;
+  (void)io_n;
+  KILN_TRY(kiln_build_take_offers(cx, b, &is_settled));
+  if (is_settled) return KILN_OK;
+  if (asked->tune > 1 || kiln_model_asks_backends(b->model)) return kiln_build_tune(cx, b);
+  return asked->tuned_for ? kiln_build_take_tuned(cx, b) : KILN_OK;
+}

@@ -42,6 +42,8 @@ int kiln_rivals_best(const kiln_machine *m, const kiln_rivals *r);
 void kiln_tuner_key(kiln_ctx *cx, const kiln_build *b, const char *kernel, kiln_results_key *out);
 // Whether the user or the time says so.
 bool kiln_tuner_is_over(const kiln_tuner *t);
+// Under which rival |i| is kept: measurements of a library are those of its version.
+kiln_results_key kiln_tuner_rival_key(const kiln_tuner *t, const kiln_rivals *r, int i);
 // Keeps how rival |i| did, which is known from now on.
 kiln_status kiln_tuner_keep(kiln_tuner *t, kiln_rivals *r, int i, kiln_verdict verdict, double us);
 

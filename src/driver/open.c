@@ -1,0 +1,273 @@
+// Loading a model: options are checked, the pipeline's first phase reads it, and what was asked for is printed.
+#include "driver/cache.h"
+#include "driver/offer.h"
+#include "driver/pipeline.h"
+#include "driver/ranges.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Those of code are its target's.
+static const char *const levels[] = {"graph",         "prim", "loop", "schedule",
+                                     "orchestration", "plan", "c"};
+
+// --- loading ---
+
+typedef struct loading {
+  kiln_model *model;
+  const char *path;
+  const kiln_compile_options *options;
+} loading;
+
+enum { MAX_LEVELS = 32 };
+
+static bool is_level(int n, const char *const *names, const char *at, size_t length) {
+  bool known = false;
+  for (int i = 0; i < n; i++)
+    known |= strlen(names[i]) == length && strncmp(names[i], at, length) == 0;
+  return known;
+}
+
+static int all_levels(const char *out[MAX_LEVELS]) {
+  int n = 0;
+  for (size_t i = 0; i < KILN_LEN(levels); i++) out[n++] = levels[i];
+  for (int t = 0; kiln_targets[t]; t++)
+    for (const char *const *l = kiln_targets[t]->code_levels; *l && n < MAX_LEVELS; l++)
+      if (!is_level(n, out, *l, strlen(*l))) out[n++] = *l;
+  return n;
+}
+
+// "graph, prim or loop"
+static void list_levels(int n, const char *const *names, char *out, size_t room) {
+  size_t used = 0;
+  for (int i = 0; i < n && used < room; i++)
+    used += (size_t)snprintf(out + used, room - used, "%s%s",
+                             i == 0       ? ""
+                             : i == n - 1 ? " or "
+                                          : ", ",
+                             names[i]);
+}
+
+static kiln_status check_dump(const kiln_compile_options *o, kiln_diag *diag) {
+  const char *names[MAX_LEVELS];
+  const int n_levels = all_levels(names);
+  for (const char *at = o->dump; at && *at; at += *at == ',') {
+    const size_t n = strcspn(at, ",");
+    if (!is_level(n_levels, names, at, n)) {
+      char list[256];
+      list_levels(n_levels, names, list, sizeof list);
+      return KILN_FAIL(diag, KILN_BAD_INPUT, "dump", "level: must be %s, got '%.*s'", list, (int)n,
+                       at);
+    }
+    at += n;
+  }
+  return KILN_OK;
+}
+
+static kiln_status dump_front(kiln_ctx *cx, kiln_model *m) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  kiln_text text;
+  kiln_text_init(&text, &cx->scratch);
+  if (m->graph && kiln_model_dumps(m, "graph")) {
+    kiln_graph_print(cx, m->graph, &text);
+    kiln_model_dump(m, "graph", &text);
+  }
+  kiln_text_init(&text, &cx->scratch);
+  if (m->prog && kiln_model_dumps(m, "prim")) {
+    const kiln_program *p = NULL;
+    KILN_TRY(kiln_model_meaning(cx, m, &p));
+    kiln_program_print(cx, p, &text);
+    kiln_model_dump(m, "prim", &text);
+  }
+  kiln_arena_rewind(&cx->scratch, mark);
+  return KILN_OK;
+}
+
+// Options that say nothing of what |path| is must not be given.
+static kiln_status check_kind(kiln_ctx *cx, const char *path, const kiln_compile_options *o) {
+  const bool is_definition = kiln_path_is_definition(path);
+  if (!is_definition && o->entry)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path,
+                     "entry: must be given with a .tc file, got %s with a model", o->entry);
+  if (!is_definition) return KILN_OK;
+  if (o->n_ranges > 0)
+    return KILN_FAIL(
+        cx->diag, KILN_BAD_INPUT, path,
+        "range: must be given with an ONNX model; a definition takes sizes, got one of %s",
+        o->ranges[0].name);
+  if (o->dtype && strcmp(o->dtype, "tf32") != 0)
+    return KILN_FAIL(
+        cx->diag, KILN_BAD_INPUT, path,
+        "dtype: must be given with an ONNX model; a definition names its types, got %s", o->dtype);
+  if (o->n_op_files > 0)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path,
+                     "operators: must be given with an ONNX model; a definition calls those before "
+                     "it in its file, got %s",
+                     o->op_files[0]);
+  if (o->n_shapes > 0)
+    return KILN_FAIL(
+        cx->diag, KILN_BAD_INPUT, path,
+        "shape: must be given with an ONNX model; a definition takes sizes, got one of "
+        "%s",
+        o->shapes[0].name);
+  if (o->n_overridable > 0)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path,
+                     "overridable: must be given with an ONNX model; a definition has no "
+                     "initializers, got %s",
+                     o->overridable[0]);
+  if (o->n_constants > 0)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path,
+                     "constant: must be given with an ONNX model, got %s", o->constant_names[0]);
+  return KILN_OK;
+}
+
+static kiln_status load(kiln_ctx *cx, void *argument) {
+  loading *l = argument;
+  kiln_model *m = l->model;
+  const kiln_compile_options *o = l->options;
+  m->path = kiln_arena_strdup(&cx->perm, l->path);
+  m->options.dump = m->options.dump ? kiln_arena_strdup(&cx->perm, m->options.dump) : NULL;
+  m->options.dump_after = o->dump_after ? kiln_arena_strdup(&cx->perm, o->dump_after) : NULL;
+  m->options.dtype = o->dtype ? kiln_arena_strdup(&cx->perm, o->dtype) : NULL;
+  m->options.target = o->target ? kiln_arena_strdup(&cx->perm, o->target) : NULL;
+  m->options.orchestration =
+      o->orchestration ? kiln_arena_strdup(&cx->perm, o->orchestration) : NULL;
+  m->options.tuned = o->tuned ? kiln_arena_strdup(&cx->perm, o->tuned) : NULL;
+  m->options.tuned_for = o->tuned_for ? kiln_arena_strdup(&cx->perm, o->tuned_for) : NULL;
+  m->options.backends = o->backends ? kiln_arena_strdup(&cx->perm, o->backends) : NULL;
+  m->options.scheduler = o->scheduler ? kiln_arena_strdup(&cx->perm, o->scheduler) : NULL;
+  KILN_TRY(check_dump(&m->options, cx->diag));
+  for (size_t i = 0; i < o->n_without; i++)
+    KILN_TRY(kiln_passes_find(cx, kiln_rules, o->without[i], &m->without_rules, &m->without));
+  if (o->no_winograd) KILN_TRY(kiln_passes_find(cx, kiln_rules, "winograd", NULL, &m->without));
+  if (o->no_beside) KILN_TRY(kiln_passes_find(cx, kiln_rules, "beside", NULL, &m->without));
+  KILN_TRY(kiln_passes_check(cx, m->options.dump_after));
+  KILN_TRY(kiln_stop_parse(cx, o->stop_after, &m->stop));
+  for (size_t i = 0; i < o->n_with_rules; i++)
+    KILN_TRY(kiln_rules_ask(cx, kiln_rules, o->with_rules[i], &m->with_rules));
+  KILN_TRY(kiln_backends_check(m->options.backends, cx->diag));
+  KILN_TRY(check_kind(cx, m->path, o));
+  m->has_schedule = o->schedule != NULL;
+  if (o->cache) kiln_cache_warn(cx->diag);
+  if (o->schedule) KILN_TRY(kiln_sections_parse(cx, o->schedule, NULL, &m->schedule));
+  kiln_build b = {.model = m, .asked = o};
+  KILN_TRY(kiln_pipeline_run(cx, &b, KILN_PHASE_LOAD, KILN_PHASE_LOAD));
+  if (!o->read_only) KILN_TRY(kiln_defaults_make(cx, m));
+  m->n_load_times = m->times.n;
+  return dump_front(cx, m);
+}
+
+static kiln_status create(kiln_diag *diag, kiln_model **out) {
+  kiln_model *m = calloc(1, sizeof *m);
+  kiln_core *core = calloc(1, sizeof *core);
+  *out = NULL;
+  if (!m || !core || kiln_ctx_init(&core->cx, diag) != KILN_OK) {
+    free(m);
+    free(core);
+    return KILN_FAIL(diag, KILN_NO_MEMORY, "model", "no memory left");
+  }
+  atomic_init(&core->refs, 1);
+  m->core = core;
+  m->half = KILN_F32;
+  *out = m;
+  return KILN_OK;
+}
+
+// A list of |n| rows of |row_bytes|, each of which begins with a pointer that must not be NULL.
+static kiln_status check_rows(const char *list, const char *what, const void *rows, size_t n,
+                              size_t row_bytes, kiln_diag *diag) {
+  if (n > 0 && !rows)
+    return KILN_FAIL(diag, KILN_BAD_INPUT, "options", "%s: must not be NULL where there are %zu",
+                     list, n);
+  for (size_t i = 0; i < n; i++) {
+    const void *first = NULL;
+    memcpy(&first, (const char *)rows + i * row_bytes, sizeof first);
+    if (!first)
+      return KILN_FAIL(diag, KILN_BAD_INPUT, "options", "%s[%zu]: %s must not be NULL", list, i,
+                       what);
+  }
+  return KILN_OK;
+}
+
+kiln_status kiln_options_check(const kiln_compile_options *o, kiln_diag *diag) {
+  const struct {
+    const char *list, *what;
+    const void *rows;
+    size_t n, row_bytes;
+  } lists[] = {{"dims", "the name", o->dims, o->n_dims, sizeof *o->dims},
+               {"shapes", "the name", o->shapes, o->n_shapes, sizeof *o->shapes},
+               {"ranges", "the name", o->ranges, o->n_ranges, sizeof *o->ranges},
+               {"sums", "the name", o->sums, o->n_sums, sizeof *o->sums},
+               {"constant_names", "it", o->constant_names, o->n_constants, sizeof(char *)},
+               {"constant_values", "it", o->constant_values, o->n_constants, sizeof(void *)},
+               {"op_files", "it", o->op_files, o->n_op_files, sizeof(char *)},
+               {"without", "it", o->without, o->n_without, sizeof(char *)},
+               {"with_rules", "it", o->with_rules, o->n_with_rules, sizeof(char *)},
+               {"overridable", "it", o->overridable, o->n_overridable, sizeof(char *)}};
+  for (size_t i = 0; i < KILN_LEN(lists); i++)
+    KILN_TRY(check_rows(lists[i].list, lists[i].what, lists[i].rows, lists[i].n, lists[i].row_bytes,
+                        diag));
+  for (size_t i = 0; i < o->n_sums; i++)
+    if (!o->sums[i].is)
+      return KILN_FAIL(diag, KILN_BAD_INPUT, "options", "sums[%zu]: the sum must not be NULL", i);
+  for (size_t i = 0; i < o->n_shapes; i++)
+    if (o->shapes[i].rank > 0 && !o->shapes[i].shape)
+      return KILN_FAIL(diag, KILN_BAD_INPUT, "options", "shapes[%zu]: the shape must not be NULL",
+                       i);
+  return KILN_OK;
+}
+
+kiln_status kiln_model_load(const char *path, const kiln_compile_options *options, kiln_diag *diag,
+                            kiln_model **out_model) {
+  return kiln_model_load_nth(path, options, -1, diag, out_model);
+}
+
+kiln_status kiln_model_load_nth(const char *path, const kiln_compile_options *options, int nth,
+                                kiln_diag *diag, kiln_model **out_model) {
+  kiln_compile_options o = {0};
+  kiln_model *m = NULL;
+  KILN_TRY(kiln_argument_check(diag, "kiln_model_load", "out_model", out_model));
+  *out_model = NULL;
+  KILN_TRY(kiln_argument_check(diag, "kiln_model_load", "path", path));
+  if (options)
+    memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
+  KILN_TRY(kiln_options_check(&o, diag));
+  if (o.threads < 0 || o.threads > 1024)
+    return KILN_FAIL(diag, KILN_BAD_INPUT, "options", "threads: must be 0 to 1024, got %d",
+                     o.threads);
+  if (!(o.weight_growth == 0 || o.weight_growth >= 1))
+    return KILN_FAIL(diag, KILN_BAD_INPUT, "options",
+                     "weight growth: must be 0 or at least 1, got %g", o.weight_growth);
+  if (o.tuned_for && o.tune > 1)
+    return KILN_FAIL(diag, KILN_BAD_INPUT, "options",
+                     "tuned for: must be left out where candidates are measured, got \"%s\"",
+                     o.tuned_for);
+  kiln_status st = create(diag, &m);
+  if (st != KILN_OK) return st;
+  loading l = {m, path, &o};
+  m->options = o;
+  m->rules = kiln_rules;
+  m->passes = kiln_passes;
+  m->nth = nth;
+  if (o.threads == 0) m->options.threads = kiln_cpu_cores();
+  st = kiln_model_enter(m, diag, load, &l);
+  m->options.dims = NULL; // borrowed for the call
+  m->options.ranges = NULL;
+  m->options.sums = NULL;
+  m->options.shapes = NULL;
+  m->options.constant_names = NULL;
+  m->options.constant_values = NULL;
+  m->options.entry = NULL;
+  m->options.schedule = NULL;
+  m->options.without = NULL;
+  m->options.n_without = 0;
+  m->options.stop_after = NULL;
+  m->options.with_rules = NULL;
+  m->options.n_with_rules = 0;
+  m->options.op_files = NULL;
+  m->options.overridable = NULL;
+  if (st != KILN_OK) kiln_model_destroy(m);
+  else *out_model = m;
+  return st;
+}
