@@ -1,9 +1,10 @@
-// GEMM f32: Kiln's generated kernel (weights packed at compile time, or both operands given at run time)
-// beside OpenBLAS, oneDNN, the peak of the FMA units and the bandwidth at which the same cores read the
-// same weights, all measured in this run, in interleaved rounds; medians.
+// GEMM f32: Kiln's generated kernel (weights packed at compile time, or both operands given at run
+// time) beside OpenBLAS, oneDNN, the peak of the FMA units and the bandwidth at which the same
+// cores read the same weights, all measured in this run, in interleaved rounds; medians.
 //
-// Of bf16 (x, weights and result) and int8 (u8 times i8, summed in i32) the peer is oneDNN's matmul,
-// with the weights in the order that it asks for; the error is the difference from its result.
+// Of bf16 (x, weights and result) and int8 (u8 times i8, summed in i32) the peer is oneDNN's
+// matmul, with the weights in the order that it asks for; the error is the difference from its
+// result.
 //
 // usage: gemm_bench [--threads N] [--both-given | --type bf16|int8] [M N K]...
 //        (OpenBLAS, which has no such products, stands at 0 then)
@@ -88,7 +89,8 @@ typedef struct share {
   kind type;   // of the peak
 } share;
 
-// Several streams, as the prefetchers of a core follow: one alone does not reach what the cache gives.
+// Several streams, as the prefetchers of a core follow: one alone does not reach what the cache
+// gives.
 #define SUM_STREAMS(name, features, vector, zero, add, load, reduce, lanes)                        \
   __attribute__((target(features))) static float name(const float *v, int64_t n) {                 \
     enum { STREAMS = 4 };                                                                          \

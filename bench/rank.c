@@ -1,14 +1,14 @@
-// How well predicted times order the candidates of a kernel: Spearman's rank correlation with measured
-// times, of the tile graph's cost and of the traffic of the lowered loops (tile/flows.h).
+// How well predicted times order the candidates of a kernel: Spearman's rank correlation with
+// measured times, of the tile graph's cost and of the traffic of the lowered loops (tile/flows.h).
 //
 // usage: rank_bench MODEL.onnx KERNEL...   the kernels whose names begin so
 //        KILN_RANK_VERBOSE=1 prints every candidate, =2 its schedule and loops as well
 //        KILN_RANK_TIMES=FILE keeps measured times: schedules that are in it are not run again
 //
-// All candidates of a kernel that lower, and the best one's schedule with other register tiles and with
-// its two outer loops the other way around, at most 40, are compiled, then run in turns on one thread;
-// times are lower quartiles, as what disturbs them only adds. Data are small numbers. Candidates without
-// a cost, which are tried when all others are refused, are left out.
+// All candidates of a kernel that lower, and the best one's schedule with other register tiles and
+// with its two outer loops the other way around, at most 40, are compiled, then run in turns on one
+// thread; times are lower quartiles, as what disturbs them only adds. Data are small numbers.
+// Candidates without a cost, which are tried when all others are refused, are left out.
 #include "driver/build.h"
 #include "tile/flows.h"
 #include "tile/search.h"
@@ -122,8 +122,8 @@ static double lower_quartile(const double *ns, int n_rounds, int first, int step
   return sorted[n / 4];
 }
 
-// Each turn is at least a millisecond of runs, after one that fills the caches. Kernels that take below ten
-// have more turns.
+// Each turn is at least a millisecond of runs, after one that fills the caches. Kernels that take
+// below ten have more turns.
 static void measure(runner *r, int n) {
   const int rounds = run_once(&r[0]) < 1e7 ? MOST_ROUNDS : ROUNDS;
   for (int round = 0; round < rounds; round++)
@@ -196,8 +196,8 @@ static int lowered(const kiln_tile_candidates *c, runner *out) {
 
 // --- other tiles ---
 
-// The two splits of a contraction's schedule that make its register tile; conditions that count in such
-// tiles rule others out.
+// The two splits of a contraction's schedule that make its register tile; conditions that count in
+// such tiles rule others out.
 typedef struct tiling {
   int row, col; // dims of the result
   int64_t rows, cols;
@@ -258,8 +258,8 @@ typedef struct extents {
   int64_t rows, cols, depth;
 } extents;
 
-// Two FMAs and two loads a cycle; sums are kept twice, so that the four cycles of an FMA are two of a
-// step.
+// Two FMAs and two loads a cycle; sums are kept twice, so that the four cycles of an FMA are two of
+// a step.
 static double cycles_of(extents e, int64_t rows, int64_t vectors, int64_t lanes) {
   const double fma = (double)(rows * vectors) / 2, load = (double)(rows + vectors) / 2;
   const double tiles =
@@ -267,7 +267,8 @@ static double cycles_of(extents e, int64_t rows, int64_t vectors, int64_t lanes)
   return tiles * (fmax(fmax(fma, load), 2) * (double)e.depth + 4 * fma);
 }
 
-// What the best candidate costs with another register tile: its arithmetic as the tile's cycles say.
+// What the best candidate costs with another register tile: its arithmetic as the tile's cycles
+// say.
 static kiln_tile_cost cost_of(const kiln_ctx *cx, const bench *b, const kiln_kernel *k,
                               const tiling *t, const kiln_tile_cost *best, int64_t rows,
                               int64_t cols) {
@@ -365,8 +366,8 @@ static kiln_status predict(kiln_ctx *cx, const bench *b, runner *r) {
   return KILN_OK;
 }
 
-// How well one half of the measurements orders the candidates as the other half does: no prediction can do
-// much better. 1 where times were kept.
+// How well one half of the measurements orders the candidates as the other half does: no prediction
+// can do much better. 1 where times were kept.
 static double repetition(const runner *r, int n) {
   double a[MOST], b[MOST];
   for (int i = 0; i < n; i++) a[i] = r[i].halves[0], b[i] = r[i].halves[1];

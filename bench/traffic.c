@@ -6,8 +6,8 @@
 //        KILN_TRAFFIC_BUFFERS=1 prints what is predicted for each buffer, too
 //        KILN_TRAFFIC_PREDICT=1 prints predictions only
 //
-// A line for each kernel and level: predicted, counted, ratio. The last line is for scripts: how many
-// ratios lie within 15 %, of how many.
+// A line for each kernel and level: predicted, counted, ratio. The last line is for scripts: how
+// many ratios lie within 15 %, of how many.
 #include "analysis/reuse.h"
 #include "driver/build.h"
 #include "target/instr.h"

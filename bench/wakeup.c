@@ -1,6 +1,7 @@
-// What the runtime itself costs: a call of kiln_session_run, a launch in it (of 256 tiny kernels, each
-// split over all threads), and waking the workers after an idle while. The kernels do nothing, so all
-// that is measured is overhead. With threads that spin, as they do, and with threads that sleep at once.
+// What the runtime itself costs: a call of kiln_session_run, a launch in it (of 256 tiny kernels,
+// each split over all threads), and waking the workers after an idle while. The kernels do nothing,
+// so all that is measured is overhead. With threads that spin, as they do, and with threads that
+// sleep at once.
 //
 // usage: wakeup_bench [THREADS...]     default: 1 2
 #include "runtime/features.h"

@@ -2,7 +2,8 @@
 // source: ONNX AffineGrid-20
 #include "fission/terms.h"
 
-// The coordinate of element |i| of |extent|: of its centre, or of the corners where they are aligned.
+// The coordinate of element |i| of |extent|: of its centre, or of the corners where they are
+// aligned.
 static const kiln_expr *coordinate(kiln_ctx *cx, kiln_dtype t, const kiln_expr *i,
                                    const kiln_expr *extent, bool align_corners) {
   const kiln_expr *one = kiln_int(cx, 1), *two = kiln_int(cx, 2);

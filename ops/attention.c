@@ -1,4 +1,5 @@
-// Attention and RotaryEmbedding of the default domain. source: ONNX Attention-23, 24, 25; RotaryEmbedding-23
+// Attention and RotaryEmbedding of the default domain. source: ONNX Attention-23, 24, 25;
+// RotaryEmbedding-23
 #include "fission/attention.h"
 
 enum { Q, K, V, MASK, PAST_KEY, PAST_VALUE, LENGTHS };

@@ -1,5 +1,6 @@
 // Conv of any rank: pads as a statement of their own, the contraction without guards, then the
-// bias. Dequantised operands are multiplied as the bytes that they were. source: ONNX Conv-1, 11, 22
+// bias. Dequantised operands are multiplied as the bytes that they were. source: ONNX Conv-1, 11,
+// 22
 #include "fission/bytes.h"
 
 static kiln_status lower_conv(kiln_lower *lw) {

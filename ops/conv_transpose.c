@@ -1,8 +1,9 @@
 // ConvTranspose by phases: outputs whose position has the same remainder by the stride read the
-// same taps, so every phase is an ordinary convolution with stride 1. Phases that lie together and have as many taps
-// at the same distances (all of them, where the strides divide the kernel) are one convolution with M times as many channels;
-// an index map interleaves them (as DepthToSpace does): no multiplication by inserted zeros, of the input or of
-// the weights, no scatter. So infinity and NaN reach the elements that have a term of them and no other.
+// same taps, so every phase is an ordinary convolution with stride 1. Phases that lie together and
+// have as many taps at the same distances (all of them, where the strides divide the kernel) are
+// one convolution with M times as many channels; an index map interleaves them (as DepthToSpace
+// does): no multiplication by inserted zeros, of the input or of the weights, no scatter. So
+// infinity and NaN reach the elements that have a term of them and no other.
 // source: ONNX ConvTranspose-1, 11, 22
 #include "fission/window.h"
 
@@ -22,12 +23,14 @@ typedef struct transposed {
   int64_t phases;                     // the product of the strides
 } transposed;
 
-// The taps that a phase has along an axis: elements first, first + step, ... of those that lie a stride apart.
+// The taps that a phase has along an axis: elements first, first + step, ... of those that lie a
+// stride apart.
 typedef struct taps {
   int64_t first, step, n;
 } taps;
 
-// Phases [first, first + count), which have the same taps along every axis; n = 0 along one: no taps.
+// Phases [first, first + count), which have the same taps along every axis; n = 0 along one: no
+// taps.
 typedef struct run {
   int64_t first, count;
   taps taps[KILN_MAX_RANK];
@@ -110,7 +113,8 @@ static kiln_status read_pads(transposed *c) {
   return pads_to_shape(c, output_padding, !valid);
 }
 
-// Kernel element k stands at k*dilation of the dilated kernel, and belongs to the phase of that remainder.
+// Kernel element k stands at k*dilation of the dilated kernel, and belongs to the phase of that
+// remainder.
 static taps taps_of(const kiln_window *w, int axis, int64_t remainder) {
   const int64_t stride = w->stride[axis], dilation = w->dilation[axis], kernel = w->kernel[axis];
   const int64_t common = kiln_gcd(stride, dilation);
@@ -155,7 +159,8 @@ static run next_run(const transposed *c, int64_t first) {
   return r;
 }
 
-// W2(e, c, j...): e = (g*count + phase - first)*per_group + m, c inside the group, j counted backwards.
+// W2(e, c, j...): e = (g*count + phase - first)*per_group + m, c inside the group, j counted
+// backwards.
 static kiln_tensor *phase_weights(const transposed *c, const run *r) {
   kiln_ctx *cx = c->lw->cx;
   const kiln_window *w = &c->w;
@@ -205,7 +210,8 @@ static kiln_window phase_window(const transposed *c, const run *r) {
   return w;
 }
 
-// Pads the input once for the windows of all runs, which leave out what is not theirs: their pads become negative.
+// Pads the input once for the windows of all runs, which leave out what is not theirs: their pads
+// become negative.
 static void pad_for_all(transposed *c, int n, kiln_window *windows) {
   kiln_ctx *cx = c->lw->cx;
   kiln_window all = windows[0];
@@ -243,7 +249,8 @@ static kiln_stmt *make_result(const transposed *c) {
                          extents);
 }
 
-// What a phase has alone: its first place along each axis, and its elements, (n, (g, m), q - first...); NULL: zeros.
+// What a phase has alone: its first place along each axis, and its elements, (n, (g, m), q -
+// first...); NULL: zeros.
 typedef struct part {
   const kiln_expr *first[KILN_MAX_RANK];
   const kiln_tensor *elems;

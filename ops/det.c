@@ -1,4 +1,5 @@
-// Det: elimination with the largest pivot of each column, unrolled over the columns, down to two rows.
+// Det: elimination with the largest pivot of each column, unrolled over the columns, down to two
+// rows.
 // source: ONNX Det-11, 22
 #include "fission/terms.h"
 

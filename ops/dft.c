@@ -112,8 +112,8 @@ static int64_t first_factor(int64_t n) {
   return n;
 }
 
-// The first |rows| frequencies of |g|, |parts| of each, times |scale|: (before, rows, behind, parts).
-// The depth of the recursion is the number of factors.
+// The first |rows| frequencies of |g|, |parts| of each, times |scale|: (before, rows, behind,
+// parts). The depth of the recursion is the number of factors.
 static kiln_tensor *transform(const signal *g, int64_t rows, int parts, double scale) {
   kiln_ctx *cx = g->lw->cx;
   const int64_t n1 = first_factor(g->n), n2 = g->n / n1;

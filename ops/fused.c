@@ -1,5 +1,5 @@
-// Operators that ONNX Runtime fused: contractions with an activation, with transposed operands, in channels
-// last. source: ONNX Runtime's FusedMatMul, FusedGemm, FusedConv, NhwcMaxPool
+// Operators that ONNX Runtime fused: contractions with an activation, with transposed operands, in
+// channels last. source: ONNX Runtime's FusedMatMul, FusedGemm, FusedConv, NhwcMaxPool
 #include "fission/terms.h"
 
 #include <string.h>
@@ -108,8 +108,8 @@ static kiln_status lower_fused_conv(kiln_lower *lw) {
 
 // --- FusedMatMul ---
 
-// |t| with its first axis behind the other batch axes, where |batch|, and its last two exchanged, where
-// |rows|.
+// |t| with its first axis behind the other batch axes, where |batch|, and its last two exchanged,
+// where |rows|.
 static kiln_status turned(kiln_lower *lw, kiln_tensor *t, const char *batch, const char *rows,
                           kiln_tensor **out) {
   int64_t turns_batch = 0, turns_rows = 0;

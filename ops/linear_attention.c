@@ -1,5 +1,5 @@
-// LinearAttention, unrolled over the tokens: each updates a state (B, G, D, E), which heads of queries read
-// in groups. source: ONNX LinearAttention-27
+// LinearAttention, unrolled over the tokens: each updates a state (B, G, D, E), which heads of
+// queries read in groups. source: ONNX LinearAttention-27
 #include "fission/attention.h"
 
 #include <math.h>

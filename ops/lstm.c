@@ -252,8 +252,8 @@ static const kiln_tensor *input_product(recurrent *m, int dir) {
   return kiln_lower_tensor(m->lw, biased);
 }
 
-// Y(t, dir, n, h), or (n, t, dir, h) with the batch first. The states have such axes as well, t and dir of extent 1,
-// so that each is stored where Y is, in place.
+// Y(t, dir, n, h), or (n, t, dir, h) with the batch first. The states have such axes as well, t and
+// dir of extent 1, so that each is stored where Y is, in place.
 static void state_axes(const recurrent *m, const kiln_expr *t, const kiln_expr *dir,
                        const kiln_expr *n, const kiln_expr *h, const kiln_expr **out) {
   const kiln_expr *const plain[] = {t, dir, n, h}, *const first[] = {n, t, dir, h};

@@ -1,5 +1,6 @@
-// MatMul with NumPy's batch broadcasting and one-dimensional operands. Dequantised ones are multiplied
-// as the bytes that they were, weights of fewer bits decoded where they are read. source: ONNX MatMul-1, 9, 13
+// MatMul with NumPy's batch broadcasting and one-dimensional operands. Dequantised ones are
+// multiplied as the bytes that they were, weights of fewer bits decoded where they are read.
+// source: ONNX MatMul-1, 9, 13
 #include "fission/bits.h"
 #include "fission/bytes.h"
 

@@ -1,5 +1,5 @@
-// Weights of 2, 4 or 8 bits in blocks that share a scale, packed: MatMulNBits and GatherBlockQuantized. source: ONNX
-// Runtime's MatMulNBits, GatherBlockQuantized
+// Weights of 2, 4 or 8 bits in blocks that share a scale, packed: MatMulNBits and
+// GatherBlockQuantized. source: ONNX Runtime's MatMulNBits, GatherBlockQuantized
 #include "fission/bits.h"
 #include "support/integer.h"
 

@@ -1,5 +1,5 @@
-// MaxRoiPool: the bounds of the bins along each axis, then the maximum over the columns of a bin, then
-// that over its rows. source: ONNX MaxRoiPool-1, 22
+// MaxRoiPool: the bounds of the bins along each axis, then the maximum over the columns of a bin,
+// then that over its rows. source: ONNX MaxRoiPool-1, 22
 #include "fission/terms.h"
 
 typedef struct roi_pool {

@@ -1,6 +1,6 @@
-// Attention as ONNX Runtime's optimizers write it: projected and biased inputs, packed or not, caches, masks
-// that are numbers. source: ONNX Runtime's Attention, QAttention, MultiHeadAttention, GroupQueryAttention,
-// RotaryEmbedding
+// Attention as ONNX Runtime's optimizers write it: projected and biased inputs, packed or not,
+// caches, masks that are numbers. source: ONNX Runtime's Attention, QAttention, MultiHeadAttention,
+// GroupQueryAttention, RotaryEmbedding
 #include "fission/attention.h"
 
 // Inputs and attributes of which Kiln computes the default alone.
@@ -27,8 +27,8 @@ static kiln_status read_heads(kiln_lower *lw, const char *attr, int64_t *out) {
 
 // --- heads of packed inputs ---
 
-// What one of Q, K and V is of |from|: channels first, first + 1, ... of (B, S, C), or part |part| of
-// (B, S, H, parts, D); with the bias of the channels from |bias_first| on.
+// What one of Q, K and V is of |from|: channels first, first + 1, ... of (B, S, C), or part |part|
+// of (B, S, H, parts, D); with the bias of the channels from |bias_first| on.
 typedef struct slice {
   const kiln_tensor *from, *bias; // bias: NULL: none
   int64_t first, part, bias_first, heads, depth;
@@ -84,8 +84,8 @@ static kiln_status depth_of(kiln_lower *lw, const kiln_tensor *x, int64_t heads,
 
 // --- masks that are numbers ---
 
-// The bias of a mask of numbers: |filter| where it is not positive. It is (B, T) or (B, S, T), or tells of
-// each element of the batch where its keys end (B), and where they begin (2 B).
+// The bias of a mask of numbers: |filter| where it is not positive. It is (B, T) or (B, S, T), or
+// tells of each element of the batch where its keys end (B), and where they begin (2 B).
 static kiln_status mask_bias(kiln_lower *lw, const kiln_attention *a, const kiln_tensor *mask,
                              double filter, kiln_tensor **out) {
   kiln_ctx *cx = lw->cx;
@@ -278,8 +278,8 @@ static kiln_status lower_quantised_attention(kiln_lower *lw) {
 
 enum { QUERY, KEY, VALUE, PROJECTION_BIAS, PADDING, SCORE_BIAS, OLD_KEYS, OLD_VALUES };
 
-// Q, K and V with their parts of the bias: each of its own, K and V packed, or all three; or K and V as a
-// cache has them, which get no bias.
+// Q, K and V with their parts of the bias: each of its own, K and V packed, or all three; or K and
+// V as a cache has them, which get no bias.
 static kiln_status read_operands(kiln_lower *lw, int64_t heads, kiln_attention *a) {
   const kiln_tensor *query = lw->inputs[QUERY], *key = kiln_lower_in(lw, KEY),
                     *value = kiln_lower_in(lw, VALUE);
@@ -386,7 +386,8 @@ static kiln_status cache_length(kiln_lower *lw, const kiln_expr *rows, const kil
   return KILN_OK;
 }
 
-// The old cache, then the rows of |x|, for each element of the batch where its own old rows end; then 0.
+// The old cache, then the rows of |x|, for each element of the batch where its own old rows end;
+// then 0.
 static kiln_status update_cache(kiln_lower *lw, int input, const kiln_tensor *lengths,
                                 const kiln_expr *length, kiln_tensor **x) {
   kiln_ctx *cx = lw->cx;
@@ -417,8 +418,8 @@ static kiln_status update_cache(kiln_lower *lw, int input, const kiln_tensor *le
   return KILN_OK;
 }
 
-// How many keys each element of the batch has, the new ones with it: at least S, of which the last may be
-// padding.
+// How many keys each element of the batch has, the new ones with it: at least S, of which the last
+// may be padding.
 static kiln_status key_counts(kiln_lower *lw, const kiln_expr *batch, const kiln_expr *rows,
                               const kiln_tensor **out) {
   kiln_ctx *cx = lw->cx;

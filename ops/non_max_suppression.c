@@ -1,18 +1,19 @@
-// NonMaxSuppression: round by round, the best box that is left is taken in every class of every batch, and what
-// overlaps it leaves.
+// NonMaxSuppression: round by round, the best box that is left is taken in every class of every
+// batch, and what overlaps it leaves.
 //
-// One statement runs the rounds of a class in order, in a row of keys that it reads and writes: the scores of the boxes,
-// as integers of which the least is the best, then the best one of each round, then its box. A round has three steps, each a
-// pass over the boxes: the least key that is left, the first box that has it, and what it suppresses. No box is sorted,
-// and rounds behind the last one that found a box are asked once whether they run, so that the work is that of the boxes
+// One statement runs the rounds of a class in order, in a row of keys that it reads and writes: the
+// scores of the boxes, as integers of which the least is the best, then the best one of each round,
+// then its box. A round has three steps, each a pass over the boxes: the least key that is left,
+// the first box that has it, and what it suppresses. No box is sorted, and rounds behind the last
+// one that found a box are asked once whether they run, so that the work is that of the boxes
 // taken, however many a model allows for. source: ONNX NonMaxSuppression-10, 11
 #include "fission/counts.h"
 #include "fission/terms.h"
 
 #include <math.h>
 
-// A key of none, and that of a box that has been taken or suppressed: steps take the least of what is there and of what
-// they find.
+// A key of none, and that of a box that has been taken or suppressed: steps take the least of what
+// is there and of what they find.
 static const int64_t none = INT32_MAX, gone = INT32_MIN;
 
 typedef struct suppression {
@@ -119,7 +120,8 @@ static kiln_status find_keys(suppression *p) {
 
 // --- the row of a class: its boxes' keys, then the key and then the box of each round ---
 
-// Where round |k| finds the best key, and behind all rounds, its box. Round -1 is the one that lets the first begin.
+// Where round |k| finds the best key, and behind all rounds, its box. Round -1 is the one that lets
+// the first begin.
 static const kiln_expr *best_column(const suppression *p, const kiln_expr *k) {
   kiln_ctx *cx = p->lw->cx;
   return kiln_add(cx, kiln_add(cx, k, kiln_int(cx, 1)), p->n_boxes);

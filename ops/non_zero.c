@@ -1,4 +1,5 @@
-// NonZero and Compress: which elements there are is found by the run; how many there can be is known when compiling.
+// NonZero and Compress: which elements there are is found by the run; how many there can be is
+// known when compiling.
 // source: ONNX NonZero-9, 13; Compress-9, 11
 #include "fission/counts.h"
 #include "fission/terms.h"
@@ -17,7 +18,8 @@ static kiln_tensor *flags_of(kiln_lower *lw, kiln_tensor *x) {
   return kiln_lower_tensor(lw, s);
 }
 
-// Whether all elements are one number, as those of ConstantOfShape: then it says how many are not 0.
+// Whether all elements are one number, as those of ConstantOfShape: then it says how many are not
+// 0.
 static bool is_fill(const kiln_lower *lw, const kiln_tensor *x, bool *out_zero) {
   const kiln_stmt *s = x->def >= 0 ? lw->prog->stmts.data[x->def] : NULL;
   if (!s || s->guard || s->init || s->combiner != KILN_COMBINE_NONE) return false;

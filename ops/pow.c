@@ -1,5 +1,6 @@
-// Pow. The result has the type of the base. Integers are raised as integers, and wrap. A float is raised in single
-// precision, in double where that does not hold the exponent. source: ONNX Pow-1, 7, 12, 13, 15
+// Pow. The result has the type of the base. Integers are raised as integers, and wrap. A float is
+// raised in single precision, in double where that does not hold the exponent. source: ONNX Pow-1,
+// 7, 12, 13, 15
 #include "analysis/interpret.h"
 #include "fission/bytes.h"
 #include "fission/terms.h"
@@ -38,7 +39,8 @@ static const kiln_expr *float_power(kiln_ctx *cx, kiln_dtype t, const kiln_expr 
   return kiln_cast(cx, x->dtype, kiln_power(cx, kiln_cast(cx, t, x), kiln_cast(cx, t, y)));
 }
 
-// Before opset 7 the exponent's axes are those of the base from |axis| on, the last ones by default.
+// Before opset 7 the exponent's axes are those of the base from |axis| on, the last ones by
+// default.
 static kiln_status align_exponent(kiln_lower *lw, kiln_tensor **y) {
   const kiln_tensor *x = lw->inputs[0];
   int64_t given = 0;

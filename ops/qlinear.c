@@ -1,7 +1,8 @@
-// Operators between quantised tensors, which are what the same operators between numbers are, between
-// DequantizeLinear and QuantizeLinear; and products of bytes that give floats. source: ONNX Runtime's
-// QLinearAdd, QLinearMul, QLinearSigmoid, QLinearLeakyRelu, QLinearSoftmax, QLinearAveragePool,
-// QLinearGlobalAveragePool, QLinearConcat, QGemm, DynamicQuantizeMatMul, MatMulIntegerToFloat
+// Operators between quantised tensors, which are what the same operators between numbers are,
+// between DequantizeLinear and QuantizeLinear; and products of bytes that give floats. source: ONNX
+// Runtime's QLinearAdd, QLinearMul, QLinearSigmoid, QLinearLeakyRelu, QLinearSoftmax,
+// QLinearAveragePool, QLinearGlobalAveragePool, QLinearConcat, QGemm, DynamicQuantizeMatMul,
+// MatMulIntegerToFloat
 #include "fission/terms.h"
 
 enum { OPSET = 13 };
@@ -23,8 +24,8 @@ static kiln_status dequantise(kiln_lower *lw, int at, kiln_tensor **out) {
   return call(lw, "DequantizeLinear", 3, all, out);
 }
 
-// |y| by the scale and the zero point of inputs |at| and |at| + 1, which say its type, too, or |otherwise|
-// does.
+// |y| by the scale and the zero point of inputs |at| and |at| + 1, which say its type, too, or
+// |otherwise| does.
 static kiln_status quantise(kiln_lower *lw, kiln_tensor *y, int at, kiln_dtype otherwise) {
   kiln_tensor *scale = kiln_lower_in(lw, at), *zero = kiln_lower_in(lw, at + 1);
   if (!scale)

@@ -1,10 +1,10 @@
 // The quantised operators: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear, MatMulInteger,
-// QLinearMatMul, ConvInteger and QLinearConv. Contractions sum in i32; zero points are taken off the
-// sums where the factors can be u8 and i8, which processors multiply several at once, else in i32
-// before the contraction. Numbers become codes without a zero point of their own: it is added to what is
-// encoded. source: ONNX QuantizeLinear-10, 13, 19, 21, 23, 24;
-// DequantizeLinear-10, 13, 19, 21, 23, 24; DynamicQuantizeLinear-11; MatMulInteger-10; QLinearMatMul-10,
-// 21; ConvInteger-10; QLinearConv-10
+// QLinearMatMul, ConvInteger and QLinearConv. Contractions sum in i32; zero points are taken off
+// the sums where the factors can be u8 and i8, which processors multiply several at once, else in
+// i32 before the contraction. Numbers become codes without a zero point of their own: it is added
+// to what is encoded. source: ONNX QuantizeLinear-10, 13, 19, 21, 23, 24;
+// DequantizeLinear-10, 13, 19, 21, 23, 24; DynamicQuantizeLinear-11; MatMulInteger-10;
+// QLinearMatMul-10, 21; ConvInteger-10; QLinearConv-10
 #include "analysis/simplify.h"
 #include "fission/bytes.h"
 #include "ir/code.h"
@@ -95,7 +95,8 @@ static void note_load(const kiln_expr *e, void *argument) {
   o->n++;
 }
 
-// Whether |x| is made, in f32 and in few steps, of what integers of the run are scaled to: sums, or codes.
+// Whether |x| is made, in f32 and in few steps, of what integers of the run are scaled to: sums, or
+// codes.
 static bool scales_integers(const kiln_lower *lw, const kiln_tensor *x) {
   origins o = {.p = lw->prog, .found = {x}, .n = 1};
   for (int i = 0; i < o.n; i++) {
@@ -108,8 +109,8 @@ static bool scales_integers(const kiln_lower *lw, const kiln_tensor *x) {
   return true;
 }
 
-// x / scale. Scaled integers are multiplied by the inverse of a constant scale, as ONNX Runtime's integer operators do:
-// halves between two codes may round either way.
+// x / scale. Scaled integers are multiplied by the inverse of a constant scale, as ONNX Runtime's
+// integer operators do: halves between two codes may round either way.
 static const kiln_expr *quotient_of(kiln_lower *lw, const kiln_expr *value,
                                     const kiln_expr *scale) {
   kiln_ctx *cx = lw->cx;
@@ -186,8 +187,8 @@ static const kiln_expr *flat_place(kiln_ctx *cx, int rank, const int64_t *shape,
   return flat;
 }
 
-// Whether |s|, which writes |t|, loads each element of |from| once: by its own dims, each at an axis, or in the order in which
-// they lie, by another shape.
+// Whether |s|, which writes |t|, loads each element of |from| once: by its own dims, each at an
+// axis, or in the order in which they lie, by another shape.
 static bool takes_all(kiln_ctx *cx, const kiln_stmt *s, const kiln_tensor *t,
                       const kiln_tensor *from) {
   const kiln_expr *load = s->body, *at[KILN_MAX_RANK];
@@ -208,7 +209,8 @@ static bool takes_all(kiln_ctx *cx, const kiln_stmt *s, const kiln_tensor *t,
   return kiln_expr_is_zero(kiln_stmt_simplify(cx, s, apart));
 }
 
-// A tensor with the elements of |x|, before they were transposed and reshaped: they are looked through as they lie.
+// A tensor with the elements of |x|, before they were transposed and reshaped: they are looked
+// through as they lie.
 static const kiln_tensor *before_moves(const kiln_lower *lw, const kiln_tensor *x) {
   for (;;) {
     const kiln_stmt *s = x->role == KILN_TEMP && x->def >= 0 ? lw->prog->stmts.data[x->def] : NULL;
@@ -236,7 +238,8 @@ static const kiln_tensor *bound(kiln_lower *lw, const kiln_tensor *x, kiln_combi
   return kiln_lower_tensor(lw, with_zero);
 }
 
-// |value| by way of a tensor, so that ties are those of its type, also where the statements are computed in double.
+// |value| by way of a tensor, so that ties are those of its type, also where the statements are
+// computed in double.
 static const kiln_expr *rounded_scalar(kiln_lower *lw, const char *name, const kiln_expr *value) {
   kiln_stmt *s = kiln_lower_stmt(lw, name, value->dtype, 0, 0, NULL);
   s->body = value;

@@ -1,7 +1,7 @@
 // Resize and Upsample. Nearest is one load whose index is o/s or o*s where that is exact, else a
 // table; linear and cubic go axis by axis, each a short sum over taps whose places and weights are
-// tables made here. Coordinates are fractions, compared exactly: the nearest place does not depend on
-// how a tie is rounded.
+// tables made here. Coordinates are fractions, compared exactly: the nearest place does not depend
+// on how a tie is rounded.
 // source: ONNX Resize-10, 11, 13, 18, 19; Upsample-7, 9
 #include "fission/terms.h"
 
@@ -82,8 +82,9 @@ static kiln_status read_modes(resize *r) {
 
 // --- coordinates ---
 
-// A place in the input: twice it is top / bottom - shift. The numbers are integers below 2^50, or such a one times a scale
-// as the model gives it, in single precision: they and their products are exact in double.
+// A place in the input: twice it is top / bottom - shift. The numbers are integers below 2^50, or
+// such a one times a scale as the model gives it, in single precision: they and their products are
+// exact in double.
 typedef struct coordinate {
   double top, bottom, shift;
 } coordinate;
@@ -364,7 +365,8 @@ static taps taps_of(const resize *r, const axis_plan *a) {
   return (taps){.n = (int)(2 - 2 * start), .stretch = stretch, .before = -start};
 }
 
-// Tap |k| takes over half of the greatest weight, and its place: the sum is the same, and reads no element that is no term of it.
+// Tap |k| takes over half of the greatest weight, and its place: the sum is the same, and reads no
+// element that is no term of it.
 static void halve_greatest(int n, int k, int64_t *places, double *weights) {
   int greatest = 0;
   for (int i = 1; i < n; i++)

@@ -1,7 +1,7 @@
 // ScatterND, ScatterElements and Scatter: the scatter form of a statement, which copies the data
 // and then writes the updates in order. Updates whose index only the run can tell to be out of
-// range are left out, and checked. source: ONNX ScatterND-11, 13, 16, 18; ScatterElements-11, 13, 16, 18;
-// Scatter-9; MaxUnpool-1, 9, 11; TensorScatter-24
+// range are left out, and checked. source: ONNX ScatterND-11, 13, 16, 18; ScatterElements-11, 13,
+// 16, 18; Scatter-9; MaxUnpool-1, 9, 11; TensorScatter-24
 #include "fission/window.h"
 
 #include <string.h>
@@ -187,7 +187,8 @@ static kiln_status lower_max_unpool(kiln_lower *lw) {
 
 // --- TensorScatter ---
 
-// Row j of the update goes to row write_indices + j of the cache; circular: modulo the cache's length.
+// Row j of the update goes to row write_indices + j of the cache; circular: modulo the cache's
+// length.
 static kiln_status lower_tensor_scatter(kiln_lower *lw) {
   kiln_ctx *cx = lw->cx;
   KILN_TRY(kiln_lower_want_inputs(lw, 2, 3));

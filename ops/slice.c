@@ -11,7 +11,8 @@ typedef struct bounds {
 static const kiln_expr *clamped(kiln_ctx *cx, const kiln_expr *v, const kiln_expr *extent,
                                 const kiln_expr *lo, const kiln_expr *hi) {
   int64_t n = 0;
-  // Beside an extent that is a name, anything at or beyond 2^31 - 1 is the exporters' way to say "to the end".
+  // Beside an extent that is a name, anything at or beyond 2^31 - 1 is the exporters' way to say
+  // "to the end".
   const bool is_named = kiln_expr_is_int(v, &n) && !kiln_expr_is_int(extent, NULL);
   if (is_named && n >= INT32_MAX) return hi;
   if (is_named && n <= INT32_MIN) return lo;
@@ -20,7 +21,8 @@ static const kiln_expr *clamped(kiln_ctx *cx, const kiln_expr *v, const kiln_exp
   return kiln_most(cx, lo, kiln_least(cx, counted, hi));
 }
 
-// The first element and the number of elements that |b| takes from an axis of |extent|, of which there may be none.
+// The first element and the number of elements that |b| takes from an axis of |extent|, of which
+// there may be none.
 static void resolve(kiln_ctx *cx, const bounds *b, const kiln_expr *extent,
                     const kiln_expr **out_start, const kiln_expr **out_count) {
   const kiln_expr *zero = kiln_int(cx, 0), *last = kiln_sub(cx, extent, kiln_int(cx, 1));

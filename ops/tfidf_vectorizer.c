@@ -1,5 +1,5 @@
-// TfIdfVectorizer over integers: for each length of n-grams one statement counts the places and skips
-// at which each n-gram of the pool stands, one puts the counts where ngram_indexes says.
+// TfIdfVectorizer over integers: for each length of n-grams one statement counts the places and
+// skips at which each n-gram of the pool stands, one puts the counts where ngram_indexes says.
 // source: ONNX TfIdfVectorizer-9
 #include "fission/terms.h"
 

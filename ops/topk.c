@@ -1,7 +1,8 @@
-// TopK. Few of many elements are found in rounds, each the first among those behind the last one found. What is first
-// among others is sorted by counting: the rank of an element is the number of those that come before it, and output k sums the
-// one element of rank k, which is exact, but the work is quadratic. So where they are at most half, the first k are
-// selected before: their last one is found digit by digit, as in a radix sort, and they are listed as they stand.
+// TopK. Few of many elements are found in rounds, each the first among those behind the last one
+// found. What is first among others is sorted by counting: the rank of an element is the number of
+// those that come before it, and output k sums the one element of rank k, which is exact, but the
+// work is quadratic. So where they are at most half, the first k are selected before: their last
+// one is found digit by digit, as in a radix sort, and they are listed as they stand.
 // source: ONNX TopK-1, 10, 11, 24
 #include "fission/scan.h"
 #include "fission/terms.h"
@@ -38,7 +39,8 @@ static kiln_status read_k(kiln_lower *lw, top *p) {
   return KILN_OK;
 }
 
-// NaN is the greatest, as in NumPy, and -0 is 0: keys have one order for all elements, so that each has a rank of its own.
+// NaN is the greatest, as in NumPy, and -0 is 0: keys have one order for all elements, so that each
+// has a rank of its own.
 static void make_keys(top *p) {
   kiln_ctx *cx = p->lw->cx;
   const kiln_expr *at[KILN_MAX_RANK];
@@ -115,7 +117,8 @@ typedef struct found {
   const kiln_tensor *key, *place; // x without the axis; place is of i64
 } found;
 
-// A statement over the shape of x without the axis, reduced over the axis; |at|: the element that it looks at.
+// A statement over the shape of x without the axis, reduced over the axis; |at|: the element that
+// it looks at.
 static kiln_stmt *over_rest(const top *p, const char *name, kiln_dtype t, const kiln_expr **at) {
   const kiln_expr *extents[KILN_MAX_RANK];
   int n = 0;
@@ -205,7 +208,8 @@ typedef struct selection {
   const kiln_tensor *last; // x without the axis: the key of rank k - 1, as far as it is known
 } selection;
 
-// A statement over x without the axis and, innermost, |digits|; |rest|: the index of a tensor without the axis.
+// A statement over x without the axis and, innermost, |digits|; |rest|: the index of a tensor
+// without the axis.
 static kiln_stmt *over_digits(const top *p, const char *name, bool reduces,
                               const kiln_expr *reduced, const kiln_expr **rest) {
   const kiln_expr *extents[KILN_MAX_RANK + 1];
@@ -268,7 +272,8 @@ static const kiln_tensor *flag(const selection *z, const char *name, kiln_expr_k
   return kiln_lower_tensor(z->p->lw, s);
 }
 
-// 1 for each of the first k elements: those in front of the last one, and as many of its equals as there are left.
+// 1 for each of the first k elements: those in front of the last one, and as many of its equals as
+// there are left.
 static const kiln_tensor *flag_first(const selection *z) {
   const top *p = z->p;
   kiln_ctx *cx = p->lw->cx;

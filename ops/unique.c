@@ -1,6 +1,6 @@
-// Unique: slices along the axis, or elements, that are equal have one number. Many single elements are sorted, so that
-// equal ones stand together; all others are compared with all, and the work is quadratic in the axis. NaNs are equal to
-// each other, and the largest. source: ONNX Unique-11
+// Unique: slices along the axis, or elements, that are equal have one number. Many single elements
+// are sorted, so that equal ones stand together; all others are compared with all, and the work is
+// quadratic in the axis. NaNs are equal to each other, and the largest. source: ONNX Unique-11
 #include "fission/counts.h"
 #include "fission/scan.h"
 #include "fission/sort.h"

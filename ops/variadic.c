@@ -19,8 +19,9 @@ static kiln_status combine_some(kiln_lower *lw, kiln_expr_kind k, int n, kiln_te
   return KILN_OK;
 }
 
-// The combination of all inputs, the last of it in one statement; *out_stmt lets the caller go on from there. More than
-// MOST are combined so many at a time, and the results again: no kernel gets thousands of arguments.
+// The combination of all inputs, the last of it in one statement; *out_stmt lets the caller go on
+// from there. More than MOST are combined so many at a time, and the results again: no kernel gets
+// thousands of arguments.
 static kiln_status combine(kiln_lower *lw, kiln_expr_kind k, kiln_stmt **out_stmt) {
   kiln_ctx *cx = lw->cx;
   KILN_TRY(kiln_lower_want_inputs(lw, lw->n_inputs > 0 ? lw->n_inputs : 1, -1));

@@ -7,3 +7,5 @@ if [ "${version:-0}" -lt 14 ]; then
   exit 77
 fi
 git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror
+long=$(git ls-files '*.c' '*.h' '*.cpp' | xargs awk 'length > 100 && /^ *\/\// {print FILENAME ":" FNR ": a comment must keep to 100 columns"}')
+[ -z "$long" ] || { echo "$long"; exit 1; }

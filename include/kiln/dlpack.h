@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What DLPack 1.3 declares, for who has no dlpack.h: names, values and layouts are those of its ABI. A dlpack.h that
-// was included before stays as it is, of any release from 0.8 on, and gets what it lacks of what Kiln uses; one that is
-// included behind finds itself included.
+// What DLPack 1.3 declares, for who has no dlpack.h: names, values and layouts are those of its
+// ABI. A dlpack.h that was included before stays as it is, of any release from 0.8 on, and gets
+// what it lacks of what Kiln uses; one that is included behind finds itself included.
 #ifndef KILN_DLPACK_H
 #define KILN_DLPACK_H
 

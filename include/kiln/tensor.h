@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors at the door are DLPack's structures (ABI of DLPack 1.x). A program may include dlpack.h, too, in front or
-// behind (kiln/dlpack.h).
+// Tensors at the door are DLPack's structures (ABI of DLPack 1.x). A program may include dlpack.h,
+// too, in front or behind (kiln/dlpack.h).
 #ifndef KILN_TENSOR_H
 #define KILN_TENSOR_H
 
@@ -27,8 +27,9 @@ KILN_API int64_t kiln_tensor_count(const DLTensor *tensor); // elements
 // saturated to the type.
 KILN_API double kiln_tensor_element(const DLTensor *tensor, int64_t i);
 KILN_API void kiln_tensor_set_element(DLTensor *tensor, int64_t i, double value);
-// The elements of a row-major CPU tensor, copied. Those of fewer than 8 bits (int4, uint4, int2, uint2, f4e2m1), which
-// lie packed in a tensor, the first in the low bits, are a byte each in |bytes|, in its low bits.
+// The elements of a row-major CPU tensor, copied. Those of fewer than 8 bits (int4, uint4, int2,
+// uint2, f4e2m1), which lie packed in a tensor, the first in the low bits, are a byte each in
+// |bytes|, in its low bits.
 KILN_API void kiln_tensor_unpack(const DLTensor *tensor, void *bytes);
 KILN_API void kiln_tensor_pack(DLTensor *tensor, const void *bytes);
 

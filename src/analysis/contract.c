@@ -312,8 +312,9 @@ static const float *without_nan(const judged *j, const factor *f, float **owned)
   return *owned;
 }
 
-// Squares of the terms that the error of factor |k| makes, times the other factor, added to |io|: errors of different elements
-// are taken to be independent. Of an unknown error times 0 nothing is known either.
+// Squares of the terms that the error of factor |k| makes, times the other factor, added to |io|:
+// errors of different elements are taken to be independent. Of an unknown error times 0 nothing is
+// known either.
 static bool add_squares(const judged *j, int k, double *io) {
   const factor *own = &j->f[k], *other = &j->f[1 - k];
   const kiln_errors *e = &j->tensors[own->load->u.tensor];

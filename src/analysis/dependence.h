@@ -1,10 +1,10 @@
 // Dependences of loop programs: whether two instances of statements touch one element of a buffer.
 //
-// An instance is a statement (a STORE, or the load of a loop's extent or of a condition) with values
-// for the loops around it. What decides whether it runs are those loops' extents, the conditions
-// around it, and the conditions of SELECTs around a load. Questions are conditions on the variables
-// of two instances, answered by isl (analysis/polyhedra.h): exactly where all of it is affine, and
-// otherwise on the safe side.
+// An instance is a statement (a STORE, or the load of a loop's extent or of a condition) with
+// values for the loops around it. What decides whether it runs are those loops' extents, the
+// conditions around it, and the conditions of SELECTs around a load. Questions are conditions on
+// the variables of two instances, answered by isl (analysis/polyhedra.h): exactly where all of it
+// is affine, and otherwise on the safe side.
 //
 // needs: loops without INSTRs (target/instr.h expands them)
 #ifndef KILN_ANALYSIS_DEPENDENCE_H
@@ -35,7 +35,8 @@ kiln_touches kiln_touches_of(kiln_ctx *cx, const kiln_loops *l, int buffer);
 // The number of loops around the touch outside of |loop|; -1 when it is not in it.
 int kiln_touch_depth(const kiln_touch *t, kiln_symbol loop);
 
-// Two touches of one buffer, whose |n_shared| outermost loops are the same and have the same values.
+// Two touches of one buffer, whose |n_shared| outermost loops are the same and have the same
+// values.
 typedef struct kiln_pair {
   const kiln_touch *a, *b;
   int n_shared;

@@ -6,7 +6,8 @@
 #include <float.h>
 #include <math.h>
 
-// Units of rounding of functions, at most: libraries' are right to 4 units in the last place, pow to 16.
+// Units of rounding of functions, at most: libraries' are right to 4 units in the last place, pow
+// to 16.
 enum { DIVISION_UNITS = 2, FUNCTION_UNITS = 8, POWER_UNITS = 32 };
 
 static const kiln_error exact = {0, 0}, unknown = {INFINITY, INFINITY};
@@ -309,8 +310,9 @@ static void run_insn(kiln_follow *b, const kiln_insn *in) {
   }
 }
 
-// A choice at |pc| that could go either way: the other branch's value, which may be had where nothing is read out of range,
-// is as right. Both end in a MOVE to the same register; the first branch ends in a jump behind the second.
+// A choice at |pc| that could go either way: the other branch's value, which may be had where
+// nothing is read out of range, is as right. Both end in a MOVE to the same register; the first
+// branch ends in a jump behind the second.
 static void run_both(kiln_follow *b, int pc) {
   kiln_code *c = b->code;
   const kiln_insn *insns = c->insns.data;
@@ -386,8 +388,8 @@ kiln_error kiln_sum_error_end(const kiln_sum_error *s, kiln_cell value) {
   if (!isfinite(sum)) return unknown;
   if (s->magnitude > greatest(s->dtype == KILN_F64 ? KILN_F64 : KILN_F32))
     return unknown; // in one order a partial sum is infinite, in another it is not
-  // Partial sums of k terms are about sum*k/n beside a walk of their squares; each is rounded. Terms of one sign can be
-  // rounded in one direction all the time.
+  // Partial sums of k terms are about sum*k/n beside a walk of their squares; each is rounded.
+  // Terms of one sign can be rounded in one direction all the time.
   const double walk = n * (sum * sum / 3 + s->squares / 2) / 3;
   const double agree = s->magnitude > 0 ? fabs(sum) / s->magnitude : 0;
   const double drift = n * fabs(sum) / 4 * agree * agree;

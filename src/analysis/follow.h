@@ -1,10 +1,13 @@
-// How far right results may be from the reference: the errors of the interpreter's code, instruction by instruction.
+// How far right results may be from the reference: the errors of the interpreter's code,
+// instruction by instruction.
 //
-// The reference computes in double. What it judges computes in its types, in an order of its own: every operation rounds,
-// to a relative error of one unit (half a unit in the last place), functions to some units, and a sum of n terms in any order
-// to n units of the sum of their magnitudes. Two numbers are carried with each value. |worst| bounds the error whatever the
-// roundings do. |typical| is the error's standard deviation where roundings are independent of each other, as in sums of many
-// terms, of which the worst case is beyond anything that happens. docs/design/verdicts.md says the method. Private to analysis/.
+// The reference computes in double. What it judges computes in its types, in an order of its own:
+// every operation rounds, to a relative error of one unit (half a unit in the last place),
+// functions to some units, and a sum of n terms in any order to n units of the sum of their
+// magnitudes. Two numbers are carried with each value. |worst| bounds the error whatever the
+// roundings do. |typical| is the error's standard deviation where roundings are independent of each
+// other, as in sums of many terms, of which the worst case is beyond anything that happens.
+// docs/design/verdicts.md says the method. Private to analysis/.
 #ifndef KILN_ANALYSIS_FOLLOW_H
 #define KILN_ANALYSIS_FOLLOW_H
 
@@ -32,7 +35,8 @@ typedef struct kiln_follow {
 
 // needs: |code| is complete
 void kiln_follow_init(kiln_follow *b, kiln_code *code, const kiln_errors *tensors);
-// The errors of what kiln_code_run computed from |from| to |to|, for the values that the registers hold.
+// The errors of what kiln_code_run computed from |from| to |to|, for the values that the registers
+// hold.
 void kiln_follow_run(kiln_follow *b, int from, int to);
 
 double kiln_error_unit(

@@ -313,7 +313,8 @@ static void put_error(const frame *f, int64_t i, kiln_cell value, kiln_error e) 
   f->errors.typical[i] = (float)e.typical;
 }
 
-// After run_here: the errors of the same instructions. A guard that may go either way leaves all open.
+// After run_here: the errors of the same instructions. A guard that may go either way leaves all
+// open.
 static kiln_error error_here(frame *f, bool ran) {
   static const kiln_error unknown = {INFINITY, INFINITY};
   if (f->guard >= 0) {
@@ -436,8 +437,8 @@ static int guarded_dims(const frame *f) {
   return n;
 }
 
-// Goes to the last point of the dims from |first| on. Where a guard that does not look at them does not hold, it holds
-// at none of their points: nothing is written there that it could read.
+// Goes to the last point of the dims from |first| on. Where a guard that does not look at them does
+// not hold, it holds at none of their points: nothing is written there that it could read.
 static void skip_dims(frame *f, int first) {
   for (int d = first; d < f->n_dims; d++) {
     kiln_code_step(&f->code, d, f->extents[d] - 1 - f->at[d]);
@@ -445,7 +446,8 @@ static void skip_dims(frame *f, int first) {
   }
 }
 
-// What is added to element |at| by a scatter, with its error. Where the element is not certain, none is any more.
+// What is added to element |at| by a scatter, with its error. Where the element is not certain,
+// none is any more.
 static void scatter_error(frame *f, const void *data, int64_t at, kiln_cell value) {
   const kiln_dtype t = f->out->dtype;
   const kiln_error e = error_here(f, true);

@@ -41,12 +41,13 @@ typedef struct kiln_freedoms {
       narrow_products; // factors of sums of products of f32 are rounded to 10 bits behind the point, as tf32 has them
   kiln_transforms transforms;
 } kiln_freedoms;
-// From now on the errors that right results may have are followed (docs/design/verdicts.md), of tensors computed from exact ones.
+// From now on the errors that right results may have are followed (docs/design/verdicts.md), of
+// tensors computed from exact ones.
 void kiln_interpreter_track(kiln_interpreter *in, kiln_freedoms may);
 // What there is is exact from now on.
 void kiln_interpreter_settle(kiln_interpreter *in);
-// What element |i| of a tensor that was computed may be off by in another's computation, and the deviation that it may have
-// there, both 0: it must be equal, both infinite: it may be anything.
+// What element |i| of a tensor that was computed may be off by in another's computation, and the
+// deviation that it may have there, both 0: it must be equal, both infinite: it may be anything.
 typedef struct kiln_tolerance {
   double most, typical;
 } kiln_tolerance;

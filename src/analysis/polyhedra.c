@@ -13,8 +13,9 @@
 // --- the isl_ctx ---
 
 #ifdef KILN_HAS_GMP
-// isl's numbers are GMP's, which ends the process where memory is out. Its functions are those of the process; these
-// give and take what malloc and free do, so that numbers of others live on when they change.
+// isl's numbers are GMP's, which ends the process where memory is out. Its functions are those of
+// the process; these give and take what malloc and free do, so that numbers of others live on when
+// they change.
 static void *give(size_t bytes) {
   void *block = malloc(bytes);
   if (!block) abort(); // the reserve is used up
@@ -51,7 +52,8 @@ static void change_gmp(int by) {
 static void change_gmp(int by) { (void)by; }
 #endif
 
-// The whole life of an isl_ctx is within the reserve: what isl says when memory is out is not heard everywhere.
+// The whole life of an isl_ctx is within the reserve: what isl says when memory is out is not heard
+// everywhere.
 static void close_isl(void *object) {
   kiln_polyhedra *p = object;
   kiln_polyhedra_reset(p);

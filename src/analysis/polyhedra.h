@@ -33,8 +33,8 @@ enum { KILN_POLYHEDRA_BUDGET = 200000 };
 
 // Makes the isl_ctx with a budget of |max_operations| in all (0: no limit) and registers it at the
 // ctx's door; deinit, which comes in reverse order of init, frees it. All isl objects must be freed
-// before. |out| stays where it is until then. Memory that is out, in isl as well, is known at deinit at the latest, which then
-// takes the door.
+// before. |out| stays where it is until then. Memory that is out, in isl as well, is known at
+// deinit at the latest, which then takes the door.
 void kiln_polyhedra_init(kiln_ctx *cx, uint64_t max_operations, kiln_polyhedra *out);
 void kiln_polyhedra_deinit(kiln_polyhedra *p);
 // Forgets errors, as after a budget that is spent.
@@ -57,15 +57,15 @@ __isl_give isl_space *kiln_poly_space(const kiln_polyhedra *p, const char *tuple
 // depends on data.
 __isl_give isl_pw_aff *kiln_poly_expr(const kiln_polyhedra *p, __isl_keep isl_space *space,
                                       kiln_poly_vars vars, const kiln_expr *e);
-// The points of |space| with 0 <= vars[k] < extents[k] where all |guards| (comparisons, and, or, not) may
-// hold; an extent may use variables. *out_exact becomes false, and is left alone otherwise, when a part of
-// one is not affine: that part then may hold anywhere.
+// The points of |space| with 0 <= vars[k] < extents[k] where all |guards| (comparisons, and, or,
+// not) may hold; an extent may use variables. *out_exact becomes false, and is left alone
+// otherwise, when a part of one is not affine: that part then may hold anywhere.
 __isl_give isl_set *kiln_poly_domain(const kiln_polyhedra *p, __isl_keep isl_space *space,
                                      kiln_poly_vars vars, const kiln_expr *const *extents,
                                      int n_guards, const kiln_expr *const *guards, bool *out_exact);
 // From the points of |domain| to the elements |array|[index] of a buffer that they may touch. An
-// index that is not affine may be anything in [0, extents[k]), or anything at all where |extents| is
-// NULL, and makes *out_exact false.
+// index that is not affine may be anything in [0, extents[k]), or anything at all where |extents|
+// is NULL, and makes *out_exact false.
 __isl_give isl_map *kiln_poly_access(const kiln_polyhedra *p, __isl_keep isl_set *domain,
                                      kiln_poly_vars vars, const char *array, int rank,
                                      const kiln_expr *const *index, const int64_t *extents,

@@ -1,12 +1,13 @@
-// Regions of memory that regular accesses touch: runs of bytes at regular distances, their lines and
-// where these lie in the sets of a cache. The private half of analysis/reuse.h.
+// Regions of memory that regular accesses touch: runs of bytes at regular distances, their lines
+// and where these lie in the sets of a cache. The private half of analysis/reuse.h.
 #ifndef KILN_ANALYSIS_REGION_H
 #define KILN_ANALYSIS_REGION_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-// Every |step| bytes, |n| times; counts are averages, not whole where they differ from place to place.
+// Every |step| bytes, |n| times; counts are averages, not whole where they differ from place to
+// place.
 typedef struct kiln_stride {
   int64_t step;
   double n;
@@ -31,8 +32,8 @@ void kiln_region_move(kiln_region *r, int64_t step, double n, int64_t line_bytes
 void kiln_region_settle(kiln_region *r, int64_t line_bytes);
 // Lines of a settled region, on average over where it may lie.
 double kiln_region_lines(const kiln_region *r, int64_t line_bytes);
-// Grows |a| to the smallest region that holds both; false, and |a| unchanged, where that has more lines than the two
-// have apart.
+// Grows |a| to the smallest region that holds both; false, and |a| unchanged, where that has more
+// lines than the two have apart.
 bool kiln_region_unite(kiln_region *a, const kiln_region *b, int64_t line_bytes);
 // Adds to each[n_sets] the lines of |r| in each set.
 void kiln_region_spread(const kiln_region *r, int64_t line_bytes, int64_t n_sets, double *each);

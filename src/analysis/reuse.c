@@ -6,9 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-// Accesses of one buffer that move alike with all loops outside, and the lines that they fetch while
-// what was looked at so far runs once. There are two of each that is written: one of all accesses, and
-// one of the writes, whose misses are the lines that get dirty.
+// Accesses of one buffer that move alike with all loops outside, and the lines that they fetch
+// while what was looked at so far runs once. There are two of each that is written: one of all
+// accesses, and one of the writes, whose misses are the lines that get dirty.
 typedef struct group group;
 typedef struct stay stay;
 struct stay { // where a group that stands still is touched in an iteration of a loop
@@ -197,7 +197,8 @@ static const touch_loop *still(const group *g, const touch_loop *l) {
   return l;
 }
 
-// What is touched in one pass of |u| over |g|: before its last touch at the end, or behind its first.
+// What is touched in one pass of |u| over |g|: before its last touch at the end, or behind its
+// first.
 static foot *pass(analysis *a, const group *g, const touch_unit *u) {
   if (u->access) return &a->singles[u->access->id];
   if (moves(g, u->loop->depth)) return &a->feet[u->loop->id].whole;
@@ -241,9 +242,10 @@ typedef struct amount {
   double share; // of the times that the group runs, by conditions on loops outside
 } amount;
 
-// What |p|, of the body of |w->over|, has between two neighbouring iterations. Where it is swept once
-// while the group is, that is the rest of the one sweep and the begin of the other; where it is swept
-// again and again while the group moves on, it is all of both, but for the first and the last time.
+// What |p|, of the body of |w->over|, has between two neighbouring iterations. Where it is swept
+// once while the group is, that is the rest of the one sweep and the begin of the other; where it
+// is swept again and again while the group moves on, it is all of both, but for the first and the
+// last time.
 static amount between_iterations(analysis *a, const window *w, part *p) {
   const touch *g = w->g->members.data[0], *x = p->who;
   const int depth = w->over->depth + 1;
@@ -262,8 +264,8 @@ static amount between_iterations(analysis *a, const window *w, part *p) {
   return (amount){1, p, 0, NULL, 1};
 }
 
-// Of all pairs of neighbouring iterations of the loop that decides last on the hole of |g|, those with the hole
-// between them.
+// Of all pairs of neighbouring iterations of the loop that decides last on the hole of |g|, those
+// with the hole between them.
 static double share_around_hole(const group *g) {
   const int last = g->hull.hole_depth - 1;
   const kiln_stride *r = &g->hull.ranges[last], *h = &g->hull.hole[last];
@@ -354,8 +356,8 @@ static void split_window(analysis *a, const window *w, int level, double at, dou
     }
 }
 
-// The chance that a set has room for |load| lines and what |below| says: [n] the chance of n lines at
-// most.
+// The chance that a set has room for |load| lines and what |below| says: [n] the chance of n lines
+// at most.
 static double room_for(int ways, double load, const double *below) {
   const double room = ways - load + 1e-9;
   if (room <= -1) return 0;
@@ -395,8 +397,8 @@ static double kept_on_average(analysis *a, const window *w, int level) {
   return sum / PLACES;
 }
 
-// The part of the group's lines that a level still holds behind the window: those in whose set there is
-// room for all that is touched between.
+// The part of the group's lines that a level still holds behind the window: those in whose set
+// there is room for all that is touched between.
 static double kept(analysis *a, const window *w, int level) {
   const bool has_hole = w->is_next && w->g->hull.hole && w->g->hull.hole_depth == w->depth;
   const double around = has_hole ? share_around_hole(w->g) : 0;
@@ -426,8 +428,8 @@ static void save(analysis *a, const window *w, double lines, int level, double m
   if (lines > 1e-9) reduce_miss(miss, lines * kept(a, w, level));
 }
 
-// How often each of two groups runs, all loops outside of |depth| together; both; and either, taken for
-// all between.
+// How often each of two groups runs, all loops outside of |depth| together; both; and either, taken
+// for all between.
 typedef struct meeting {
   double e, g, both, either;
 } meeting;
@@ -439,8 +441,8 @@ static meeting meet(analysis *a, const group *e, const group *g, int depth) {
                    kiln_touch_meetings(&either, &either, depth)};
 }
 
-// How often both run, where the lines of |g| are touched by one member of |e| at other times than by the rest
-// of it: then that one counts.
+// How often both run, where the lines of |g| are touched by one member of |e| at other times than
+// by the rest of it: then that one counts.
 static double runs_of_both(const group *e, const group *g, int depth, double otherwise) {
   const touch *y = g->members.data[0];
   for (int i = 0; g->members.n == 1 && i < e->members.n; i++) {
@@ -470,8 +472,8 @@ static void add_member(analysis *a, group *g, const touch *x) {
   KILN_VEC_PUSH(a->arena, &g->members, x);
 }
 
-// Adds |g|, of unit |at| of |body|, to |e|, which has touched some of its lines before. Where one runs
-// less often than the other, by conditions, its misses are those of an average run.
+// Adds |g|, of unit |at| of |body|, to |e|, which has touched some of its lines before. Where one
+// runs less often than the other, by conditions, its misses are those of an average run.
 static void join(analysis *a, const touch_unit *body, int at, int depth, group *e, const group *g) {
   const double of_e = e->now->lines, of_g = g->now->lines;
   meeting m = meet(a, e, g, depth);
@@ -564,8 +566,8 @@ static double share_of(const group *g, const part *p, int depth) {
   return all > 0 ? fmin(1, runs / all) : 1;
 }
 
-// Lines of |f|, what |g| touches inside of |depth|, in |n| iterations of the loop outside: those of an
-// average run, where conditions let some touches run less often than others.
+// Lines of |f|, what |g| touches inside of |depth|, in |n| iterations of the loop outside: those of
+// an average run, where conditions let some touches run less often than others.
 static double lines_of_runs(analysis *a, const group *g, const foot *f, int depth, double n) {
   double lines = 0;
   for (int i = 0; i < f->parts.n; i++) {
@@ -576,7 +578,8 @@ static double lines_of_runs(analysis *a, const group *g, const foot *f, int dept
   return lines;
 }
 
-// How many iterations of |l| it takes to come back to a line of |body|: as long as all are new, more.
+// How many iterations of |l| it takes to come back to a line of |body|: as long as all are new,
+// more.
 static double period(analysis *a, const touch_loop *l, const group *g, const foot *body, double one,
                      double n) {
   double k = 2;
@@ -600,8 +603,8 @@ static void push_others(analysis *a, window *w, const touch_unit *body, int begi
     if (i >= begin && i < end) push_foot(w, whole(a, body));
 }
 
-// Between an iteration of |over| and the next one. What stands still lies between the last touch in the one
-// and the first in the other.
+// Between an iteration of |over| and the next one. What stands still lies between the last touch in
+// the one and the first in the other.
 static window next_iteration(analysis *a, const touch_loop *over, const group *g, foot *mine,
                              bool is_moved) {
   window w = {.g = g, .mine = mine, .depth = over->depth + 1, .is_next = true};

@@ -2,16 +2,18 @@
 // hierarchy when its loops run, without running them.
 //
 // An access touches, while some loops run and those outside of them stand still, a region of its
-// buffer: runs of bytes at regular distances, whose lines can be counted. From the inside out each loop
-// adds to the lines that miss: where a line that one iteration touches is touched again by the next, it
-// is still there if what is touched in between leaves room for it in its set; else it is fetched anew.
-// Accesses of one buffer that move alike are counted together.
+// buffer: runs of bytes at regular distances, whose lines can be counted. From the inside out each
+//         loop
+// adds to the lines that miss: where a line that one iteration touches is touched again by the
+// next, it is still there if what is touched in between leaves room for it in its set; else it is
+// fetched anew. Accesses of one buffer that move alike are counted together.
 //
-// Caches are taken for sets of least recently used lines, each level as if it saw all accesses. What a
-// choice or an index takes from data is not known: both branches count, and such an index is a new one
-// each time. Checked against the counts of target/sim.
+// Caches are taken for sets of least recently used lines, each level as if it saw all accesses.
+// What a choice or an index takes from data is not known: both branches count, and such an index is
+// a new one each time. Checked against the counts of target/sim.
 // source: the working sets of Wolf and Lam, "A data locality optimizing algorithm", PLDI'91; the
-// conflicts of regular sections follow Ghosh, Martonosi and Malik, "Cache miss equations", TOPLAS 1999
+// conflicts of regular sections follow Ghosh, Martonosi and Malik, "Cache miss equations", TOPLAS
+// 1999
 #ifndef KILN_ANALYSIS_REUSE_H
 #define KILN_ANALYSIS_REUSE_H
 

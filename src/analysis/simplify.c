@@ -301,7 +301,8 @@ static bool drop_inner_mods(simplifier *s, kiln_sum *rest, int64_t f) {
   return false;
 }
 
-// Drops c*min(x, y) and c*max(x, y) where c*x and c*y both are multiples of f. Returns whether it did.
+// Drops c*min(x, y) and c*max(x, y) where c*x and c*y both are multiples of f. Returns whether it
+// did.
 static bool drop_multiples(simplifier *s, kiln_sum *rest, int64_t f) {
   for (int i = 0; i < rest->terms.n; i++) {
     const kiln_sum_term t = rest->terms.data[i];

@@ -28,8 +28,8 @@ void kiln_ranges_init(kiln_ranges *r, kiln_arena *arena);
 void kiln_ranges_push(kiln_ranges *r, kiln_symbol var, int64_t lo, int64_t hi);
 kiln_ranges kiln_stmt_ranges(kiln_arena *arena, const kiln_stmt *s); // of its dims
 void kiln_ranges_pop(kiln_ranges *r, int n);                         // the n newest
-// Whether |load| finds an element of its tensor at all values in the ranges, and so may stand where no condition around
-// it holds.
+// Whether |load| finds an element of its tensor at all values in the ranges, and so may stand where
+// no condition around it holds.
 bool kiln_load_is_inside(kiln_ctx *cx, const kiln_program *p, const kiln_expr *load,
                          const kiln_ranges *r);
 

@@ -81,7 +81,8 @@ static int64_t constants_in(const kiln_expr *e) {
   return divisor;
 }
 
-// The greatest number that what the loops outside of |depth| add to |e| is a multiple of; 0: nothing.
+// The greatest number that what the loops outside of |depth| add to |e| is a multiple of; 0:
+// nothing.
 static int64_t outer_grain(const touch *a, const kiln_expr *e, int depth) {
   int64_t c;
   if (e->kind == KILN_EXPR_VAR) {
@@ -542,8 +543,8 @@ static bool assume(collector *c, const kiln_expr *e, bool holds) {
 
 // --- the program ---
 
-// The reads of an expression, in their order. What is used more than once is followed as often, with what is known
-// there, for so many nodes; beyond that once, whatever its conditions say.
+// The reads of an expression, in their order. What is used more than once is followed as often,
+// with what is known there, for so many nodes; beyond that once, whatever its conditions say.
 typedef struct reading {
   collector *c;
   touch_unit ***at;

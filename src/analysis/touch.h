@@ -1,5 +1,5 @@
-// The accesses of a loop program with the loops around them, and the regions they touch. The private
-// half of analysis/reuse.h.
+// The accesses of a loop program with the loops around them, and the regions they touch. The
+// private half of analysis/reuse.h.
 #ifndef KILN_ANALYSIS_TOUCH_H
 #define KILN_ANALYSIS_TOUCH_H
 
@@ -64,20 +64,21 @@ kiln_region kiln_touch_region(const touch *a, int depth, int64_t line_bytes);
 kiln_region kiln_touch_runs(const touch *a, int depth, double n, int64_t line_bytes);
 // Whether the address changes with the loop at |depth|.
 bool kiln_touch_moves(const touch *a, int depth);
-// Whether the loops outside of |depth|, which both share, move both by the same, in memory of |size|
-// bytes that begins again at its end.
+// Whether the loops outside of |depth|, which both share, move both by the same, in memory of
+// |size| bytes that begins again at its end.
 bool kiln_touch_is_parallel(const touch *a, const touch *b, int depth, int64_t size);
-// Whether both lie in one buffer, and move alike with the loops outside of |depth|, which they share.
+// Whether both lie in one buffer, and move alike with the loops outside of |depth|, which they
+// share.
 bool kiln_touch_is_alike(const touch *a, const touch *b, int depth);
 
-// In how many iterations of the loops outside of |depth|, which they share, both run; a hole that loops
-// inside decide on does not count.
+// In how many iterations of the loops outside of |depth|, which they share, both run; a hole that
+// loops inside decide on does not count.
 double kiln_touch_meetings(const touch *a, const touch *b, int depth);
 
 // Whether both touch the same at each iteration, of the same loops, in which they both run.
 bool kiln_touch_is_same(const touch *a, const touch *b);
-// One touch for both, where they touch the same at each iteration and together run in one range of each
-// loop; NULL otherwise. Lies in |arena|.
+// One touch for both, where they touch the same at each iteration and together run in one range of
+// each loop; NULL otherwise. Lies in |arena|.
 const touch *kiln_touch_merge(kiln_arena *arena, const touch *a, const touch *b);
 
 #endif

@@ -306,7 +306,8 @@ bool kiln_call_walks_on(int64_t groups, int64_t by_group, int64_t channels, int6
 
 // --- matrices ---
 
-// How far apart the rows of a matrix of |rows| x |columns| with such strides lie; 0: it does not lie in rows.
+// How far apart the rows of a matrix of |rows| x |columns| with such strides lie; 0: it does not
+// lie in rows.
 static int64_t leading(int64_t rows, int64_t columns, int64_t by_row, int64_t by_column) {
   if (columns > 1 && by_column != 1) return 0;
   if (rows == 1) return columns;

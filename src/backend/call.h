@@ -1,15 +1,17 @@
-// A call: what a kernel of a library computes, as plain numbers, so that a plan can hold it as text.
+// A call: what a kernel of a library computes, as plain numbers, so that a plan can hold it as
+// text.
 //
-// The elements of the result c, an axis for each way to walk through it, are sums of products of those of a
-// and b, and what the posts make of these one after the other, in f32 whatever type the elements are stored
-// as, and rounded once. A product has the axes
+// The elements of the result c, an axis for each way to walk through it, are sums of products of
+// those of a and b, and what the posts make of these one after the other, in f32 whatever type the
+// elements are stored as, and rounded once. A product has the axes
 //     batch[0..n_batch)   of c, and of a, b or both (a stride of 0: not of that one)
 //     m                   of a and c
 //     n                   of b and c, side by side in c
 //     k                   of a and b, which is summed over
-// and a convolution batch[0], its images, batch[1], its groups, n, a group's channels of the result (of b and
-// c), k, a group's channels that are read (of a and b), and a window for its height and one for its width.
-// Strides count elements. A call that was parsed has sizes of at least 1 and strides of at least 0.
+// and a convolution batch[0], its images, batch[1], its groups, n, a group's channels of the result
+// (of b and c), k, a group's channels that are read (of a and b), and a window for its height and
+// one for its width. Strides count elements. A call that was parsed has sizes of at least 1 and
+// strides of at least 0.
 #ifndef KILN_BACKEND_CALL_H
 #define KILN_BACKEND_CALL_H
 
@@ -46,8 +48,8 @@ typedef struct kiln_call_axis {
   int64_t extent, a, b, c; // and strides in the tensors
 } kiln_call_axis;
 
-// c's |out| elements read a's from |stride| times their number minus |pad| on, |kernel| of them, each |dilation|
-// behind the one before; zero stands before the first of |in| and behind the last.
+// c's |out| elements read a's from |stride| times their number minus |pad| on, |kernel| of them,
+// each |dilation| behind the one before; zero stands before the first of |in| and behind the last.
 typedef struct kiln_call_window {
   int64_t out, in, kernel, stride, dilation, pad;
   int64_t a, b, c; // strides in the tensors
@@ -86,8 +88,10 @@ typedef struct kiln_call {
 } kiln_call;
 
 // As in
-//     product a 0:0 b 1:0 c 3:0 m 128:3072:0:768 n 768:0:1:1 k 3072:1:768:0 add 2:0:0:0:0:0:0:0:1 clip 0:7f800000
-// with the bits of floats; types other than f32 stand behind the tensors, a.f16, and workspace 4:1048576 last.
+//     product a 0:0 b 1:0 c 3:0 m 128:3072:0:768 n 768:0:1:1 k 3072:1:768:0 add 2:0:0:0:0:0:0:0:1
+//     clip 0:7f800000
+// with the bits of floats; types other than f32 stand behind the tensors, a.f16, and workspace
+// 4:1048576 last.
 //
 // gives: as snprintf, how long the text is
 size_t kiln_call_print(const kiln_call *call, char *text, size_t room);
@@ -101,13 +105,14 @@ bool kiln_call_is_f32(const kiln_call *call);
 
 // How many elements the result has along each axis; 1 along those that the call has not.
 void kiln_call_extents(const kiln_call *call, int64_t extents[KILN_CALL_AXES]);
-// Whether |p| adds neighbours along n, or along the channels of all groups, the same everywhere else.
+// Whether |p| adds neighbours along n, or along the channels of all groups, the same everywhere
+// else.
 bool kiln_call_is_bias(const kiln_call *call, const kiln_call_post *p);
 // Whether the channels of groups lie one behind the other.
 bool kiln_call_walks_on(int64_t groups, int64_t by_group, int64_t channels, int64_t by_channel);
 
-// How a matrix lies in memory: one element behind the other in its rows, or in its columns (is_turned), and
-// these so many elements apart.
+// How a matrix lies in memory: one element behind the other in its rows, or in its columns
+// (is_turned), and these so many elements apart.
 typedef struct kiln_call_matrix {
   bool is_turned;
   int64_t leading;
@@ -116,7 +121,8 @@ typedef struct kiln_call_matrix {
 bool kiln_call_matrices(const kiln_call *call, kiln_call_matrix *out_a, kiln_call_matrix *out_b,
                         kiln_call_matrix *out_c);
 
-// The call in parts that can be computed at the same time: of its longest batch, or else of its rows or columns.
+// The call in parts that can be computed at the same time: of its longest batch, or else of its
+// rows or columns.
 //
 // gives: how many there are, of |most|
 int kiln_call_parts(const kiln_call *call, int most);

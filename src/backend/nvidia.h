@@ -1,5 +1,5 @@
-// What NVIDIA's libraries have in common: a version that is a number, statuses with names, and a handle that all
-// sessions on a device share.
+// What NVIDIA's libraries have in common: a version that is a number, statuses with names, and a
+// handle that all sessions on a device share.
 #ifndef KILN_BACKEND_NVIDIA_H
 #define KILN_BACKEND_NVIDIA_H
 
@@ -7,7 +7,8 @@
 
 #include <pthread.h>
 
-// Begins what a backend keeps of its library. One for each device: sessions may make and run kernels at the same time.
+// Begins what a backend keeps of its library. One for each device: sessions may make and run
+// kernels at the same time.
 typedef struct kiln_nvidia {
   size_t (*version)(void);
   const char *(*status_name)(int status); // 0: it has succeeded
@@ -17,7 +18,8 @@ typedef struct kiln_nvidia {
   void *handle;         // made with the first kernel: it wants the device
 } kiln_nvidia;
 
-// Goes on where kiln_library_create has found the functions: the library must be |oldest| ("cuDNN 9"), which is version
+// Goes on where kiln_library_create has found the functions: the library must be |oldest| ("cuDNN
+// 9"), which is version
 // |least|, or later.
 //
 // errors: KILN_DEVICE_ERROR: it is older; *io has been freed, and is NULL

@@ -1,10 +1,11 @@
-// Rules that do not always pay: which of them are applied, and where, as the kernels that are chosen then are
-// predicted to take less time.
+// Rules that do not always pay: which of them are applied, and where, as the kernels that are
+// chosen then are predicted to take less time.
 //
-// The model is solved without a rule and with it, everywhere. Where kernels of both cover the same statements, in a
-// region (orchestrate/regions.h), the two are compared: the rule is kept at the places in regions whose cost has
-// fallen. Where that is neither all of them nor none, the model is solved with these alone, which may show that more
-// of them do not pay, as storage orders are chosen for the graph as a whole. The cheapest of the programs is taken.
+// The model is solved without a rule and with it, everywhere. Where kernels of both cover the same
+// statements, in a region (orchestrate/regions.h), the two are compared: the rule is kept at the
+// places in regions whose cost has fallen. Where that is neither all of them nor none, the model is
+// solved with these alone, which may show that more of them do not pay, as storage orders are
+// chosen for the graph as a whole. The cheapest of the programs is taken.
 #include "driver/build.h"
 #include "driver/recall.h"
 
@@ -30,7 +31,8 @@ static kiln_asked with_row(kiln_ctx *cx, const kiln_asked *asked, int row,
   return out;
 }
 
-// Whether the rule of |row| changes the model's program, beside the alternatives that are asked for.
+// Whether the rule of |row| changes the model's program, beside the alternatives that are asked
+// for.
 static kiln_status applies(kiln_ctx *cx, const kiln_build *b, int row, bool *out) {
   kiln_rewriting r = {.rules = b->model->rules,
                       .without = b->model->without_rules,

@@ -3,8 +3,9 @@
 // (target/gpu/beside.c). That saves what a launch waits for at its
 // begin and end, and one's blocks run while the other's wait.
 //
-// Launches keep their order, but that some are moved up to one in front of them, where all is there that they need. They
-// join only where all blocks fit the machine at once: then none waits until others are over.
+// Launches keep their order, but that some are moved up to one in front of them, where all is there
+// that they need. They join only where all blocks fit the machine at once: then none waits until
+// others are over.
 #include "driver/build.h"
 
 #include "analysis/uses.h"
@@ -82,7 +83,8 @@ static bool meet(const joining *j, const kiln_launch *a, const kiln_launch *b) {
   return false;
 }
 
-// Whether launch |l| can run as soon as those that are done are over, |first| being the first that is not.
+// Whether launch |l| can run as soon as those that are done are over, |first| being the first that
+// is not.
 static bool is_ready(const joining *j, int first, int l) {
   const kiln_launch *all = j->b->kernels.launches.data;
   for (int i = first; i < l; i++)
@@ -150,7 +152,8 @@ static void order_nests(kiln_ctx *cx, kiln_loops *all, int n, kiln_loop **nests)
   }
 }
 
-// Adds the buffers of |one| to |k|, and its tensors to |prog|, that of |k|, behind those that are there.
+// Adds the buffers of |one| to |k|, and its tensors to |prog|, that of |k|, behind those that are
+// there.
 //
 // gives: its nests over these
 static kiln_loop *add_part(kiln_ctx *cx, kiln_kernel *k, kiln_program *prog, const kiln_kernel *one,

@@ -38,7 +38,8 @@ typedef struct kiln_build {
   kiln_machine machine;
   kiln_program *prog; // a copy, changed by rules and the scheduler
   kiln_rewriting rewriting;
-  // Of the pipeline's rows (pipeline.h): a bit for each that is left out; how often each did what it is for
+  // Of the pipeline's rows (pipeline.h): a bit for each that is left out; how often each did what
+  // it is for
   uint64_t without;
   int counts[KILN_MAX_PASSES];
   kiln_stop stop;
@@ -106,8 +107,8 @@ bool kiln_build_omits(const kiln_build *b, const char *pass);
 void kiln_build_omit(kiln_build *b, const char *pass);
 // How often it did what it is for.
 int kiln_build_count(const kiln_build *b, const char *pass);
-// The choice of kernels as kiln_tile_options.orchestrate, |build| being a kiln_build; and what it is given.
-// (orchestrate.c)
+// The choice of kernels as kiln_tile_options.orchestrate, |build| being a kiln_build; and what it
+// is given. (orchestrate.c)
 //
 // errors: as kiln_orchestrate; KILN_BAD_INPUT: the file cannot be read
 kiln_status kiln_build_orchestrate(kiln_ctx *cx, void *build, const kiln_program *p,
@@ -119,10 +120,11 @@ const char *kiln_build_asks_to_solve(kiln_ctx *cx, const kiln_build *b);
 // Notes with the chosen kernels which of them libraries run.
 void kiln_build_tell_libraries(kiln_build *b);
 kiln_status kiln_build_find_orchestration(kiln_ctx *cx, kiln_build *b);
-// Tries the alternatives that apply to the model: adds to with_rules those with which the chosen kernels
-// are predicted to take less time, where they are. (alternatives.c)
+// Tries the alternatives that apply to the model: adds to with_rules those with which the chosen
+// kernels are predicted to take less time, where they are. (alternatives.c)
 kiln_status kiln_build_choose_alternatives(kiln_ctx *cx, kiln_build *b, int *io_n);
-// Trims the kernels of a part: iterations of their outermost loops whose results no run needs are left out. (trim.c)
+// Trims the kernels of a part: iterations of their outermost loops whose results no run needs are
+// left out. (trim.c)
 kiln_status kiln_build_trim(kiln_ctx *cx, kiln_build *b);
 // kiln_model_compile_to of a model with ranges. (parts.c)
 kiln_status kiln_parts_compile_to(kiln_model *m, const char *out_path, kiln_diag *diag);
@@ -138,14 +140,16 @@ kiln_plan_map kiln_gpu_plan_map(const kiln_gpu_map *m); // as a plan has it
 // errors: as kiln_target_machine
 kiln_status kiln_build_find_machine(kiln_ctx *cx, const char *path, const char *target,
                                     const char *dtype, kiln_machine *out);
-// Runs one launch of a module for a GPU on device 0: args[i], of bytes[i], are copied there, and back.
+// Runs one launch of a module for a GPU on device 0: args[i], of bytes[i], are copied there, and
+// back.
 enum { KILN_GPU_TRY_ARGS = 256 };
 kiln_status kiln_gpu_try_launch(kiln_module *m, uint32_t launch, const uint64_t *bytes,
                                 char *const *args, kiln_diag *diag);
 enum { KILN_COMPILE_STEPS = 4 }; // of the progress: schedule, code, plan, module
 // Schedules, compiles and plans: everything but the module. Needs model and may_borrow.
 kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b);
-// Links the objects into this process and finds the plan's functions; NULL for a GPU, which has no such.
+// Links the objects into this process and finds the plan's functions; NULL for a GPU, which has no
+// such.
 kiln_status kiln_build_jit(kiln_ctx *cx, kiln_build *b, kiln_kernel_fn **out_functions);
 
 // The module of |b| in this process, from its plan and functions: weights are packed. Takes the
@@ -153,7 +157,8 @@ kiln_status kiln_build_jit(kiln_ctx *cx, kiln_build *b, kiln_kernel_fn **out_fun
 kiln_status kiln_build_module(kiln_ctx *cx, kiln_build *b, const kiln_kernel_fn *functions,
                               kiln_module **out);
 
-// Takes the kernels that were chosen for the trial |t| as those that |b| is given; NULL there: connecting's.
+// Takes the kernels that were chosen for the trial |t| as those that |b| is given; NULL there:
+// connecting's.
 void kiln_build_take_orchestration(kiln_ctx *cx, kiln_build *b, const kiln_build *t);
 // A model as it was timed.
 typedef struct kiln_timed {
@@ -162,25 +167,28 @@ typedef struct kiln_timed {
   const double *us; // [kernels] the median of one launch, in the runs of the model
   double run_us;    // of all launches
 } kiln_timed;
-// Compiles the kernels of |b| and times them, in turns with |first| where that is not NULL: its time is the measure of
-// the minutes in which the other ran, and the ratio of the two is what counts. (measure.c)
+// Compiles the kernels of |b| and times them, in turns with |first| where that is not NULL: its
+// time is the measure of the minutes in which the other ran, and the ratio of the two is what
+// counts. (measure.c)
 //
 // gives: out->module, one reference; NULL on failure
 kiln_status kiln_build_time(kiln_ctx *cx, kiln_build *b, const kiln_timed *first, kiln_timed *out);
 // The same of |b| alone.
 kiln_status kiln_build_measure(kiln_ctx *cx, kiln_build *b, const double **out_us);
-// Takes for each kernel the candidate that ran fastest, as it is known or as it turns out now, of those that
-// were lowered. (tune.c)
+// Takes for each kernel the candidate that ran fastest, as it is known or as it turns out now, of
+// those that were lowered. (tune.c)
 kiln_status kiln_build_tune(kiln_ctx *cx, kiln_build *b);
-// Takes for each kernel the fastest candidate that was measured on the device of the options. (tune.c)
+// Takes for each kernel the fastest candidate that was measured on the device of the options.
+// (tune.c)
 //
 // errors: KILN_BAD_INPUT: nothing was measured on a device of that name
 kiln_status kiln_build_take_tuned(kiln_ctx *cx, kiln_build *b);
 
-// Passes of the pipeline (script.c): reads the scheduler, the orchestration and the script of a whole definition that
-// the user gave.
+// Passes of the pipeline (script.c): reads the scheduler, the orchestration and the script of a
+// whole definition that the user gave.
 //
-// errors: KILN_BAD_INPUT: a scheduler that is none, a file that cannot be read, a line that is refused
+// errors: KILN_BAD_INPUT: a scheduler that is none, a file that cannot be read, a line that is
+//         refused
 kiln_status kiln_build_take_given(kiln_ctx *cx, kiln_build *b, int *io_n);
 kiln_status kiln_build_rewrite(kiln_ctx *cx, kiln_build *b, int *io_n);
 kiln_status kiln_build_schedule_polyhedral(kiln_ctx *cx, kiln_build *b, int *io_n);
@@ -196,7 +204,8 @@ kiln_status kiln_build_name_kernels(kiln_ctx *cx, kiln_build *b, int *io_n);
 kiln_status kiln_build_link(kiln_ctx *cx, kiln_build *b, int *io_n);
 kiln_status kiln_build_pack_weights(kiln_ctx *cx, kiln_build *b, int *io_n);
 
-// Makes one launch of several that need nothing of each other, where the machine is one that can. (beside.c)
+// Makes one launch of several that need nothing of each other, where the machine is one that can.
+// (beside.c)
 kiln_status kiln_build_join(kiln_ctx *cx, kiln_build *b);
 // gives: [launches] the number of the launch that each would be a part of then; in cx->perm
 int *kiln_build_beside(kiln_ctx *cx, const kiln_build *b);
@@ -208,7 +217,8 @@ const uint32_t *kiln_build_panels(kiln_ctx *cx, const kiln_build *b);
 kiln_status kiln_layout_make(kiln_ctx *cx, kiln_build *b);
 // The plan for people: what the arena must hold, and each launch with its arguments. (plan_text.c)
 void kiln_plan_print(const kiln_plan *p, kiln_text *out);
-// How many functions the kernel of that number is: one a nest, or of nests that a GPU runs side by side. (layout.c)
+// How many functions the kernel of that number is: one a nest, or of nests that a GPU runs side by
+// side. (layout.c)
 int kiln_build_functions(kiln_ctx *cx, const kiln_build *b, int kernel);
 // The top-level nests of a kernel, and the extent of nest |j|'s parallel loop (1: none).
 int kiln_kernel_nests(const kiln_loops *l);
@@ -219,8 +229,8 @@ uint64_t kiln_storage_bytes(const kiln_tensor *t);
 bool kiln_weight_is_rounded(const kiln_weight *w);
 // Fills the bytes of |w| at |to|, which are zero. (fill.c)
 kiln_status kiln_weight_fill(kiln_ctx *cx, const kiln_weight *w, void *to);
-// Fills the weights of |b| that are not borrowed, by the threads of the options, at |memory|, which is zero,
-// or where that is NULL in |out|. (fill.c)
+// Fills the weights of |b| that are not borrowed, by the threads of the options, at |memory|, which
+// is zero, or where that is NULL in |out|. (fill.c)
 //
 // errors: KILN_BAD_INPUT: the file cannot be written
 kiln_status kiln_weights_fill(kiln_ctx *cx, kiln_build *b, char *memory, const kiln_output *out);

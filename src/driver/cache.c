@@ -305,7 +305,8 @@ kiln_cache *kiln_cache_open(const char *directory, int64_t limit_bytes) {
 
 // --- entries ---
 
-// Of everything in an entry, with the owner's key: a row that was torn, or made by another, is not taken for ours.
+// Of everything in an entry, with the owner's key: a row that was torn, or made by another, is not
+// taken for ours.
 static void digest_entry(const kiln_cache *c, kiln_cache_kind kind, const kiln_cache_key *key,
                          const void *data, size_t bytes, unsigned char out[KILN_DIGEST_BYTES]) {
   kiln_mac m;

@@ -1,11 +1,12 @@
 // The cache on disk: what compiling found out once, by a key of all that it depends on.
 //
-// One SQLite database in the user's cache directory ($KILN_CACHE_DIR, else $XDG_CACHE_HOME/kiln, else
-// ~/.cache/kiln), and beside it a file for each whole module. The directory must be the user's own, with no right for others
-// to write. An entry is authenticated with a key that lies there and only its owner may read: what does not match, a
-// process that was killed, a disk or another user having left it so, is not there. Nothing here fails a compilation: without a directory
-// that can be written there is no cache. Any number of processes and threads may use one directory,
-// each thread its own kiln_cache.
+// One SQLite database in the user's cache directory ($KILN_CACHE_DIR, else $XDG_CACHE_HOME/kiln,
+// else ~/.cache/kiln), and beside it a file for each whole module. The directory must be the user's
+// own, with no right for others to write. An entry is authenticated with a key that lies there and
+// only its owner may read: what does not match, a process that was killed, a disk or another user
+// having left it so, is not there. Nothing here fails a compilation: without a directory that can
+// be written there is no cache. Any number of processes and threads may use one directory, each
+// thread its own kiln_cache.
 #ifndef KILN_DRIVER_CACHE_H
 #define KILN_DRIVER_CACHE_H
 
@@ -32,10 +33,11 @@ typedef struct kiln_cache kiln_cache;
 // Warns of a directory that is there and is not used, as it is another's or others may write to it.
 void kiln_cache_warn(kiln_diag *diag);
 // Opens the database in |directory|, making both; NULL |directory| is the user's.
-// gives: NULL where there is no cache: nothing to open or write, or $KILN_CACHE_DIR is set and empty
+// gives: NULL where there is no cache: nothing to open or write, or $KILN_CACHE_DIR is set and
+//        empty
 kiln_cache *kiln_cache_open(const char *directory, int64_t limit_bytes);
-// Keeps what was put, and drops what was not used for the longest time beyond the limit, of modules beyond
-// KILN_CACHE_FILES_SHARE times the limit.
+// Keeps what was put, and drops what was not used for the longest time beyond the limit, of modules
+// beyond KILN_CACHE_FILES_SHARE times the limit.
 void kiln_cache_close(kiln_cache *c); // NULL is allowed
 
 // gives: the data, malloc'ed, a NUL behind it; NULL when it is not there. |c| may be NULL

@@ -1,9 +1,10 @@
 // Recognising products and convolutions by the strides of what a contraction reads and writes.
 //
-// Every dim of the contraction walks through each of its tensors by a stride. What walks through an operand and the
-// result is a row or a column, what walks through both operands is summed over, what walks through all three is a
-// batch; dims that walk on where others end become one. Of a convolution two dims walk through the same elements of
-// an operand: a window. Where it is padded, the operand is zero but between two bounds of the window's element.
+// Every dim of the contraction walks through each of its tensors by a stride. What walks through an
+// operand and the result is a row or a column, what walks through both operands is summed over,
+// what walks through all three is a batch; dims that walk on where others end become one. Of a
+// convolution two dims walk through the same elements of an operand: a window. Where it is padded,
+// the operand is zero but between two bounds of the window's element.
 #include "driver/call.h"
 #include "driver/build.h"
 #include "support/integer.h"
@@ -25,8 +26,8 @@ typedef struct axes {
   axis at[MAX_AXES];
 } axes;
 
-// Result |i| reads elements stride * i + dilation * r, each |step| behind the one before; those in front of |low| and
-// from |end| on are zeros.
+// Result |i| reads elements stride * i + dilation * r, each |step| behind the one before; those in
+// front of |low| and from |end| on are zeros.
 typedef struct window {
   axis space, sum;
   int64_t step, stride, dilation, low, end;
@@ -230,7 +231,8 @@ static bool add_step(finding *f, const operation *s) {
                   : add_post(f, (kiln_call_post){.kind = s->activation});
 }
 
-// Operations on the way from the result to |e|, the innermost first. loads[i] is what post |i| adds.
+// Operations on the way from the result to |e|, the innermost first. loads[i] is what post |i|
+// adds.
 static bool find_posts(finding *f, const kiln_expr *e, const kiln_expr **loads) {
   enum { DEEP = 2 * KILN_CALL_POSTS };
   operation way[DEEP];
@@ -319,7 +321,8 @@ static void merge(axes *x) {
 
 // --- windows ---
 
-// Whether |sum| and |space| walk through the same elements of a, as rows of a window and of what it slides over do.
+// Whether |sum| and |space| walk through the same elements of a, as rows of a window and of what it
+// slides over do.
 static bool overlap(const axis *space, const axis *sum) {
   return sum->a < space->extent * space->a && space->a <= (sum->extent - 1) * sum->a;
 }
@@ -357,7 +360,8 @@ static bool find_windows(finding *f) {
   return true;
 }
 
-// How many times its elements' number |w| has in a sum of the dims; 0: it is of other dims, or not of that number.
+// How many times its elements' number |w| has in a sum of the dims; 0: it is of other dims, or not
+// of that number.
 static int64_t times_element(const finding *f, const window *w, const int64_t *coef) {
   const kiln_stmt *s = f->product;
   int64_t times = 0;
@@ -491,8 +495,8 @@ static int64_t last_of_image(const kiln_call *c) {
   return last;
 }
 
-// Windows may end in front of the last element of a row, or of the last row: an image is given whole all the same, as
-// far |apart| as it lies from the one beside it.
+// Windows may end in front of the last element of a row, or of the last row: an image is given
+// whole all the same, as far |apart| as it lies from the one beside it.
 static void widen(const finding *f, kiln_call_window *w, int64_t apart) {
   const kiln_call *c = f->call;
   const int64_t in = w->in,

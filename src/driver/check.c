@@ -1,5 +1,5 @@
-// Kernels checked one by one: the extract's tensors as strided memory, constants packed as the loops
-// want them.
+// Kernels checked one by one: the extract's tensors as strided memory, constants packed as the
+// loops want them.
 #include "driver/check.h"
 #include "driver/compare.h"
 #include "driver/pack.h"

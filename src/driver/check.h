@@ -39,8 +39,8 @@ typedef struct kiln_check_tolerance {
 // Whether |p| can be run on random data: it indexes nothing by data.
 bool kiln_kernel_check_suits(const kiln_program *p);
 // Fills the inputs. What is wanted is computed by the reference interpreter, and results are judged
-// by the errors that right ones may have (docs/design/verdicts.md); or for more than |interpreted_flops|
-// operations by the loops that are run first, and compared by a tolerance.
+// by the errors that right ones may have (docs/design/verdicts.md); or for more than
+// |interpreted_flops| operations by the loops that are run first, and compared by a tolerance.
 kiln_status kiln_kernel_check_init(kiln_kernel_check *c, kiln_ctx *cx, const kiln_program *p,
                                    uint64_t seed, double interpreted_flops, kiln_freedoms may);
 // Runs |l| by |runner| and compares the results.

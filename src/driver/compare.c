@@ -45,7 +45,8 @@ static double rms(const kiln_tensor *t, const void *want) {
   return n > 0 ? sqrt(sum / (double)n) : 0;
 }
 
-// Between |value| and the numbers of |t| beside it, which a code may be where something was rounded before.
+// Between |value| and the numbers of |t| beside it, which a code may be where something was rounded
+// before.
 static double step_of(kiln_dtype t, double value) {
   const kiln_code_format *f = kiln_code_format_of(t);
   if (!f) return kiln_dtype_bytes(t) == 1 && t != KILN_BOOL;

@@ -10,8 +10,8 @@ typedef struct kiln_difference {
   double max_abs;
   int64_t wrong;      // elements outside of the tolerance
   int64_t not_finite; // of these, where one of the two is no finite number
-  // Of kiln_judge: the first wrong element; elements that may be anything; squares of (got - want) in typical errors, and of
-  // how many elements.
+  // Of kiln_judge: the first wrong element; elements that may be anything; squares of (got - want)
+  // in typical errors, and of how many elements.
   int64_t first_wrong;
   double got, want, most; // there
   int64_t free;
@@ -27,8 +27,8 @@ typedef struct kiln_difference {
 // may differ by one.
 void kiln_compare(const kiln_tensor *t, const void *got, const int64_t *strides, const void *want,
                   double rtol, double atol, bool rounded, kiln_difference *out);
-// Compares them by the tolerances that |in| found for them (docs/design/verdicts.md). All of them together may be off by little more
-// than what is typical of each: else the first is called wrong.
+// Compares them by the tolerances that |in| found for them (docs/design/verdicts.md). All of them
+// together may be off by little more than what is typical of each: else the first is called wrong.
 void kiln_judge(const kiln_interpreter *in, const kiln_tensor *t, const void *got,
                 const int64_t *strides, const void *want, kiln_difference *out);
 // Copies row-major elements to where the strides put them; and back.
@@ -37,7 +37,8 @@ void kiln_strided_put(const kiln_tensor *t, const void *row_major, const int64_t
 void kiln_strided_take(const kiln_tensor *t, const void *from, const int64_t *strides,
                        void *row_major);
 
-// The elements of a tensor as programs have them: its own memory or, where they lie packed, a byte for each in |arena|.
+// The elements of a tensor as programs have them: its own memory or, where they lie packed, a byte
+// for each in |arena|.
 void *kiln_elements_of(kiln_arena *arena, const DLTensor *t);
 
 #endif

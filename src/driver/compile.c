@@ -1,4 +1,5 @@
-// Compiling: the pipeline's phases one after the other, and the calls that end in text, in memory or in a file.
+// Compiling: the pipeline's phases one after the other, and the calls that end in text, in memory
+// or in a file.
 #include "driver/pipeline.h"
 #include "target/c/c.h"
 

@@ -7,10 +7,12 @@
 
 #include <stdbool.h>
 
-// The digest of the first |bytes| of |from|, of those of its pieces of 256 KiB in order; and copying them to the begin of
+// The digest of the first |bytes| of |from|, of those of its pieces of 256 KiB in order; and
+// copying them to the begin of
 // |to|, with that.
 //
-// gives: false, and errno says why: it could not be read (ENODATA: it is shorter) or written, or memory is out
+// gives: false, and errno says why: it could not be read (ENODATA: it is shorter) or written, or
+//        memory is out
 bool kiln_file_digest(int from, uint64_t bytes, int threads, unsigned char out[KILN_DIGEST_BYTES]);
 bool kiln_file_copy(int from, uint64_t bytes, int to, int threads,
                     unsigned char out[KILN_DIGEST_BYTES]);

@@ -1,4 +1,5 @@
-// Sums of named dimensions become values where all that they are of have one, and forms of the others where not.
+// Sums of named dimensions become values where all that they are of have one, and forms of the
+// others where not.
 #include "driver/dims.h"
 #include "driver/model.h"
 

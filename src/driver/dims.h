@@ -6,7 +6,8 @@
 #include "kiln/compile.h"
 #include "onnx/reader.h"
 
-// What options say of dimensions: those that have a value, and what others are of dimensions that have none.
+// What options say of dimensions: those that have a value, and what others are of dimensions that
+// have none.
 typedef struct kiln_dims {
   int n, n_forms;
   kiln_onnx_dim *values;

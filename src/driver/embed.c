@@ -19,8 +19,8 @@ typedef struct embedder {
   kiln_embedding inner[MAX_INNER];
 } embedder;
 
-// What was found at a point: of the nodes of both sides whether they have a value, and which; of pairs of nodes whether
-// they are the same.
+// What was found at a point: of the nodes of both sides whether they have a value, and which; of
+// pairs of nodes whether they are the same.
 typedef struct found {
   kiln_map all, some, same; // |all|, |some|: to a value, 0: there is none
 } found;

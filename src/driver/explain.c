@@ -181,8 +181,8 @@ static void add_cost(const explaining *x, const kiln_tile_cost *c, kiln_explaine
   if (c->ns > 0 && isfinite(c->ns) && has_parts) find_bound(c, out);
 }
 
-// The cost by the lowered loops; the family's where they cannot be read, and on a GPU, whose blocks do not run one after
-// the other.
+// The cost by the lowered loops; the family's where they cannot be read, and on a GPU, whose blocks
+// do not run one after the other.
 static kiln_tile_cost loops_cost(const explaining *x, const kiln_kernel *k,
                                  const kiln_tile_candidate *taken) {
   kiln_tile_cost by_loops = taken->cost;
@@ -307,7 +307,8 @@ static const char *others_of(const explaining *x, int launch) {
   return text;
 }
 
-// A kernel is explained by its first launch: those of equal layers have other tensors of equal form.
+// A kernel is explained by its first launch: those of equal layers have other tensors of equal
+// form.
 static kiln_explained_kernel explain_kernel(const explaining *x, const kiln_kernel *k) {
   const kiln_kernels *all = &x->b->kernels;
   kiln_explained_kernel e = {

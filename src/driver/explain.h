@@ -77,8 +77,8 @@ void kiln_explained_json(const kiln_explained *e, kiln_text *out);
 // errors: KILN_BAD_INPUT: no such node
 kiln_status kiln_explain_why(kiln_ctx *cx, const kiln_build *b, const char *from, const char *to,
                              kiln_text *out);
-// The level where tensor |t| of the kernel's program passes: where its buffer lies, or by how much of
-// it there is.
+// The level where tensor |t| of the kernel's program passes: where its buffer lies, or by how much
+// of it there is.
 const char *kiln_explain_level(const kiln_build *b, const kiln_kernel *k, int t);
 // The buffer of the kernel's loops that holds tensor |tensor|; NULL: there is none.
 const kiln_buffer *kiln_explain_buffer(const kiln_kernel *k, int tensor);

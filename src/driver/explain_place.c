@@ -1,4 +1,5 @@
-// Where tensors of a kernel lie, and which launch computes a statement: what `kiln explain` tells in several places.
+// Where tensors of a kernel lie, and which launch computes a statement: what `kiln explain` tells
+// in several places.
 #include "driver/explain.h"
 
 int *kiln_explain_launches(kiln_ctx *cx, const kiln_build *b) {

@@ -1,5 +1,5 @@
-// Weights into a module, in pieces that threads take one after the other: straight into memory, or through a
-// buffer that stays in a cache into the file.
+// Weights into a module, in pieces that threads take one after the other: straight into memory, or
+// through a buffer that stays in a cache into the file.
 #include "driver/build.h"
 #include "driver/pack.h"
 
@@ -8,7 +8,8 @@
 
 enum { PIECE_BYTES = 1 << 20, SHARED_BYTES = 8 << 20 };
 
-// A weight as units that are made independently: bytes of a copy, slices of a packing, transforms, halves.
+// A weight as units that are made independently: bytes of a copy, slices of a packing, transforms,
+// halves.
 typedef struct source {
   const kiln_weight *w;
   const kiln_packing *packing; // NULL: no such

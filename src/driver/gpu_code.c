@@ -56,7 +56,8 @@ static kiln_status no_memory(kiln_ctx *cx, const kiln_build *b) {
   return KILN_FAIL(cx->diag, KILN_NO_MEMORY, b->model->path, "objects: no memory left");
 }
 
-// The loops print all that the emitter reads of them, and the architecture's name says all of the machine.
+// The loops print all that the emitter reads of them, and the architecture's name says all of the
+// machine.
 static kiln_cache_key key_of(const coding *c, int kernel, int version) {
   const kiln_mark mark = kiln_arena_mark(&c->cx->scratch);
   kiln_cache_key key;
@@ -218,7 +219,8 @@ static kiln_status keep_sources(kiln_ctx *cx, kiln_build *b, const char **source
   return KILN_OK;
 }
 
-// One behind the other, as modules have them: the plan's images say where each begins. Kernels of libraries have none.
+// One behind the other, as modules have them: the plan's images say where each begins. Kernels of
+// libraries have none.
 static kiln_status join(kiln_ctx *cx, kiln_build *b) {
   kiln_plan *p = &b->plan;
   p->n_images = 0;

@@ -1,5 +1,5 @@
-// A module that is kept is a file beside the cache's database. Its entry says of which external files it was made, by
-// their digests, and the file's own.
+// A module that is kept is a file beside the cache's database. Its entry says of which external
+// files it was made, by their digests, and the file's own.
 #include "driver/kept.h"
 #include "driver/build.h"
 #include "driver/copy.h"
@@ -15,8 +15,8 @@
 
 // --- what a module depends on ---
 
-// Only what is decided by the model, the machine and the texts and numbers of the options: nothing else is read, measured
-// or printed.
+// Only what is decided by the model, the machine and the texts and numbers of the options: nothing
+// else is read, measured or printed.
 static bool may_be_kept(const char *path, const kiln_compile_options *o) {
   const bool has_files = o->n_op_files > 0 || o->tuned || o->tuned_for || o->orchestration;
   const bool measures = o->tune || o->tune_seconds > 0 || o->orchestrate ||

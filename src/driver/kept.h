@@ -1,8 +1,9 @@
 // Whole modules from the cache: a compilation that was done before is copied.
 //
-// What a module is made of is the contents of the model's files, the options, the machine and this very compiler: all of
-// them decide whether a module that was kept is the one that would be made. No more than KILN_KEPT_MOST_BYTES of a
-// model or a module are looked at: beyond, reading the contents takes as long as packing the weights.
+// What a module is made of is the contents of the model's files, the options, the machine and this
+// very compiler: all of them decide whether a module that was kept is the one that would be made.
+// No more than KILN_KEPT_MOST_BYTES of a model or a module are looked at: beyond, reading the
+// contents takes as long as packing the weights.
 #ifndef KILN_DRIVER_KEPT_H
 #define KILN_DRIVER_KEPT_H
 

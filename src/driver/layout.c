@@ -141,7 +141,8 @@ static bool same_layout(const kiln_weight *w, const kiln_weight *v, bool is_shar
   return true;
 }
 
-// Elements of an axis that lie side by side in one of the panels which the outermost axis counts; 0: there are none.
+// Elements of an axis that lie side by side in one of the panels which the outermost axis counts;
+// 0: there are none.
 static int64_t panel_of(kiln_ctx *cx, const kiln_weight *w) {
   const kiln_symbol outer = kiln_symbol_of(cx, "o0");
   for (int k = w->buffer->rank - 1; k > 0; k--) {

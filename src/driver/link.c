@@ -242,8 +242,8 @@ static bool write_table(kiln_output *out) {
 
 // --- weights, plan, trailer ---
 
-// Room on the disk first: a full one is found at once. The weights are written and not stored into a map of the
-// file, which would zero every page and fault on it before.
+// Room on the disk first: a full one is found at once. The weights are written and not stored into
+// a map of the file, which would zero every page and fault on it before.
 kiln_status kiln_output_weights(kiln_output *out, uint64_t bytes, kiln_diag *diag) {
   out->parts.weights_bytes = bytes;
   if (!out->sums && !(out->sums = create_sums())) return no_memory(out, diag);

@@ -1,6 +1,6 @@
-// Writes a module file: the objects linked to a shared object, or a GPU's code, the weights appended
-// tensor by tensor, their checksums, the plan, the trailer. All of it goes to a temporary file, which takes the
-// output's name when it is whole.
+// Writes a module file: the objects linked to a shared object, or a GPU's code, the weights
+// appended tensor by tensor, their checksums, the plan, the trailer. All of it goes to a temporary
+// file, which takes the output's name when it is whole.
 #ifndef KILN_DRIVER_LINK_H
 #define KILN_DRIVER_LINK_H
 
@@ -38,8 +38,8 @@ bool kiln_output_write(const kiln_output *out, uint64_t at, const void *data, si
 // Appends plan and trailer and gives the file its name.
 kiln_status kiln_output_finish(kiln_output *out, const void *plan, size_t plan_bytes,
                                kiln_diag *diag);
-// Instead of all that: a copy of the file |from| and of its permissions, with the digest of kiln_file_copy; and giving
-// it its name, if it is the right one.
+// Instead of all that: a copy of the file |from| and of its permissions, with the digest of
+// kiln_file_copy; and giving it its name, if it is the right one.
 //
 // gives: false, and errno says why
 bool kiln_output_copy(kiln_output *out, int from, uint64_t bytes, int threads,

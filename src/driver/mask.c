@@ -80,8 +80,8 @@ static kiln_search find_end(const kiln_expr *e, void *argument) {
   return e->has_load ? KILN_SEARCH_INTO : KILN_SEARCH_PAST;
 }
 
-// The value of |e|, of which |done| has the arguments'. What is not known is taken to be finite where an infinity
-// stands beside it, as the sums of scores and masks are.
+// The value of |e|, of which |done| has the arguments'. What is not known is taken to be finite
+// where an infinity stands beside it, as the sums of scores and masks are.
 static end value_of(const ends *all, const kiln_map *done, const kiln_expr *e) {
   end a = {0}, b = {0}, out = {0};
   if (e->kind == KILN_EXPR_FLOAT) return (end){.is_known = true, .value = e->u.f};
@@ -146,7 +146,8 @@ static int definition_of(const masker *m, const end *e) {
   return m->p->tensors.data[e->tensor]->def;
 }
 
-// Numbers of |all|'s list by the statements that define the tensors, which come to those that they read first.
+// Numbers of |all|'s list by the statements that define the tensors, which come to those that they
+// read first.
 static int *by_definition(const ends *all) {
   const int n = all->list.n;
   kiln_map_entry *keys = KILN_NEW_ARRAY(&all->m->cx->scratch, kiln_map_entry, n);

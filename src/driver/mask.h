@@ -1,10 +1,10 @@
 // Reductions and scatters over axes that are smaller in some runs: what lies beyond an axis's end
 // must not count.
 //
-// Before a reduction its operands get values that change nothing in it, beyond the end as the dimensions say it when
-// it runs: where they are made if a map makes them, else by a map of their own. So a softmax's scores are -inf there,
-// from which it follows that its exponentials are 0, which need nothing any more. A scatter gets a
-// guard.
+// Before a reduction its operands get values that change nothing in it, beyond the end as the
+// dimensions say it when it runs: where they are made if a map makes them, else by a map of their
+// own. So a softmax's scores are -inf there, from which it follows that its exponentials are 0,
+// which need nothing any more. A scatter gets a guard.
 #ifndef KILN_DRIVER_MASK_H
 #define KILN_DRIVER_MASK_H
 

@@ -1,7 +1,7 @@
 // Times of kernels inside a run of the model: there the caches are as they are in use.
 //
-// A model that is measured beside another one runs in turns with it, and its times are in units of the other's: what
-// the machine does besides slows both down.
+// A model that is measured beside another one runs in turns with it, and its times are in units of
+// the other's: what the machine does besides slows both down.
 #include "driver/build.h"
 #include "driver/trial.h"
 

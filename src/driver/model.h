@@ -1,5 +1,5 @@
-// A model inside the driver: the graph as it was read, and the program that fission made of it; or a
-// definition in TC notation and its program.
+// A model inside the driver: the graph as it was read, and the program that fission made of it; or
+// a definition in TC notation and its program.
 //
 // The core (context and mapped file) is counted, because an in-memory module may borrow constants
 // that lie in either; the model itself has one owner. A model is used by one thread at a time.
@@ -31,7 +31,8 @@ typedef struct kiln_interface {
 
 struct kiln_model_ranges;
 
-// Where passes that can be left out end (--stop-after): behind so many steps, or behind one of them.
+// Where passes that can be left out end (--stop-after): behind so many steps, or behind one of
+// them.
 typedef struct kiln_stop {
   bool is_set;
   int n_steps; // runs of such passes, and of rules that changed something
@@ -60,8 +61,8 @@ struct kiln_model {
   bool has_schedule;              // the user gave one, with or without sections
   kiln_sections schedule;         // of the user
   kiln_interface inputs, outputs; // with those that are shapes of others
-  // [inputs] what each is in a run that does not give it, as a tensor of the port's type; NULL: it must be given. Made
-  // when it is first wanted, and NULL for a model that was only read.
+  // [inputs] what each is in a run that does not give it, as a tensor of the port's type; NULL: it
+  // must be given. Made when it is first wanted, and NULL for a model that was only read.
   DLManagedTensorVersioned **defaults;
   int64_t *
       *found; // [outputs] the shape in the last run where only the run knows it; NULL: the port's
@@ -75,7 +76,8 @@ struct kiln_model {
   KILN_VEC(kiln_pass_time) times;
 };
 
-// defaults.c: of inputs that are optional; and what a run is given, with those where it gives NULL, in the ctx.
+// defaults.c: of inputs that are optional; and what a run is given, with those where it gives NULL,
+// in the ctx.
 kiln_status kiln_defaults_make(kiln_ctx *cx, kiln_model *m);
 void kiln_defaults_destroy(kiln_model *m);
 const DLTensor **kiln_defaults_fill_in(kiln_ctx *cx, const kiln_model *m, size_t n,
@@ -88,15 +90,16 @@ void kiln_interface_init(kiln_ctx *cx, kiln_interface *face, int n);
 void kiln_interface_set(kiln_ctx *cx, kiln_interface *face, int i, const char *name,
                         const char *dtype, int rank, const kiln_expr *const *shape);
 
-// Reads the .tc file at |m->path| and binds its definition |o->entry| to the sizes |o->dims|. (definition.c)
+// Reads the .tc file at |m->path| and binds its definition |o->entry| to the sizes |o->dims|.
+// (definition.c)
 //
-// errors: KILN_BAD_INPUT: no such file or definition, a size that it has not, text or ranges that are
-//         wrong
+// errors: KILN_BAD_INPUT: no such file or definition, a size that it has not, text or ranges that
+//         are wrong
 kiln_status kiln_definition_load(kiln_ctx *cx, kiln_model *m, const kiln_compile_options *o);
 // errors: KILN_BAD_INPUT: what the options point to must be there (open.c)
 kiln_status kiln_options_check(const kiln_compile_options *o, kiln_diag *diag);
-// kiln_model_load of the |nth| definition of a .tc file, of those without mistakes; the others are not
-// looked at. -1: kiln_model_load. (open.c)
+// kiln_model_load of the |nth| definition of a .tc file, of those without mistakes; the others are
+// not looked at. -1: kiln_model_load. (open.c)
 kiln_status kiln_model_load_nth(const char *path, const kiln_compile_options *options, int nth,
                                 kiln_diag *diag, kiln_model **out_model);
 kiln_status kiln_definition_report(kiln_ctx *cx, const kiln_model *m, bool json,
@@ -105,7 +108,8 @@ bool kiln_path_is_definition(const char *path);
 // The text of a file, NUL-terminated, in the ctx.
 kiln_status kiln_text_read(kiln_ctx *cx, const char *path, const char **out);
 
-// A name that is given as the model has it, or as it is shown, as it is shown (support/printable.h).
+// A name that is given as the model has it, or as it is shown, as it is shown
+// (support/printable.h).
 const char *kiln_name_shown(kiln_ctx *cx, const char *name);
 // errors: KILN_BAD_INPUT: |path| is one of the files that the model was read from
 kiln_status kiln_model_may_write(const kiln_model *model, const char *path, kiln_diag *diag);
@@ -121,14 +125,15 @@ bool kiln_model_dumps(const kiln_model *m, const char *level);
 void kiln_model_dump(const kiln_model *m, const char *level, const kiln_text *text);
 void kiln_model_progress(const kiln_model *m, const char *phase, size_t done, size_t total);
 bool kiln_model_asks_backends(const kiln_model *m); // libraries may take part
-// errors: KILN_BAD_INPUT when only read; KILN_UNSUPPORTED listing the dimensions that are not bound, or that have
-//         ranges
+// errors: KILN_BAD_INPUT when only read; KILN_UNSUPPORTED listing the dimensions that are not
+//         bound, or that have ranges
 kiln_status kiln_model_want_program(const kiln_model *m, kiln_diag *diag);
 
-// Stores the f32 tensors of |p|, a copy of the model's program, as the type that was asked for, if any. (program.c)
+// Stores the f32 tensors of |p|, a copy of the model's program, as the type that was asked for, if
+// any. (program.c)
 kiln_status kiln_model_halve(kiln_ctx *cx, const kiln_model *m, kiln_program *p);
-// The program that results are judged by: |m->prog|, its tensors stored as they were asked for, before any
-// rewriting. Made when it is first wanted. (program.c)
+// The program that results are judged by: |m->prog|, its tensors stored as they were asked for,
+// before any rewriting. Made when it is first wanted. (program.c)
 kiln_status kiln_model_meaning(kiln_ctx *cx, kiln_model *m, const kiln_program **out);
 
 // How its results may be computed otherwise than operation by operation. (reference.c)
@@ -137,8 +142,8 @@ kiln_freedoms kiln_model_freedoms(const kiln_model *m);
 void kiln_model_note_transforms(kiln_ctx *cx, kiln_model *m, const kiln_module *module);
 // The same of a launch, whose statements say how they transform.
 kiln_freedoms kiln_launch_freedoms(const kiln_model *m);
-// What kiln_model_reference and kiln_model_simulate are given: bound dimensions, tensors of the ports'
-// types and shapes that do not overlap. (reference.c)
+// What kiln_model_reference and kiln_model_simulate are given: bound dimensions, tensors of the
+// ports' types and shapes that do not overlap. (reference.c)
 kiln_status kiln_model_check_tensors(const kiln_model *m, size_t n_inputs,
                                      const DLTensor *const *inputs, size_t n_outputs,
                                      DLTensor *const *outputs, kiln_diag *diag);

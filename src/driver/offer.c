@@ -79,7 +79,8 @@ typedef struct weight_axis {
 } weight_axis;
 enum { WEIGHT_AXES = 5 };
 
-// In the order in which they should be stored: as those of the image, its channels last or in front of rows.
+// In the order in which they should be stored: as those of the image, its channels last or in front
+// of rows.
 static void order_weights(kiln_call *c, weight_axis out[WEIGHT_AXES]) {
   const bool are_last = (c->k.extent > 1 ? c->k.a : c->batch[1].a) == 1;
   const weight_axis groups = {c->batch[1].extent, &c->batch[1].b}, n = {c->n.extent, &c->n.b},
@@ -114,8 +115,8 @@ static kiln_buffer *store_in_order(kiln_ctx *cx, kiln_loops *l, const kiln_tenso
   return b;
 }
 
-// Whether |t|, argument |arg| of the call on a GPU, is a convolution's constant weights, all of them and nothing else,
-// in another order than they should be.
+// Whether |t|, argument |arg| of the call on a GPU, is a convolution's constant weights, all of
+// them and nothing else, in another order than they should be.
 static bool is_misplaced(const offering *o, const kiln_tensor *t, const kiln_call *c, int64_t arg,
                          const weight_axis *axes) {
   int64_t elems = 1;
@@ -154,8 +155,8 @@ static kiln_loops *bare_loops(const offering *o, const kiln_kernel *k, kiln_call
   return l;
 }
 
-// Whether the library has such a kernel, which it alone knows; on a device it is asked when the kernel is measured,
-// where the device is.
+// Whether the library has such a kernel, which it alone knows; on a device it is asked when the
+// kernel is measured, where the device is.
 static bool can_bind(const offering *o, const kiln_kernel *k, const kiln_call *call) {
   const kiln_mark mark = kiln_arena_mark(&o->cx->scratch);
   char **none = KILN_NEW_ARRAY(&o->cx->scratch, char *, k->prog->tensors.n);
@@ -202,7 +203,8 @@ static void offer(const offering *o, kiln_kernel *k, kiln_call *call) {
   KILN_VEC_PUSH(&cx->perm, &k->candidates, c);
 }
 
-// The kernel's program before it got a GPU's form, from which nothing is recognised any more; NULL: there is none.
+// The kernel's program before it got a GPU's form, from which nothing is recognised any more; NULL:
+// there is none.
 static const kiln_program *plain_program(const offering *o, const kiln_kernel *k) {
   const kiln_program *plain = NULL;
   if (o->library->backend->place == KILN_BACKEND_CPU) return k->prog;

@@ -1,4 +1,5 @@
-// Loading a model: options are checked, the pipeline's first phase reads it, and what was asked for is printed.
+// Loading a model: options are checked, the pipeline's first phase reads it, and what was asked for
+// is printed.
 #include "driver/cache.h"
 #include "driver/offer.h"
 #include "driver/pipeline.h"

@@ -9,7 +9,8 @@
 
 static const char rules_word[] = "rules ";
 
-// The first line of an orchestration says which alternatives made its statements, and at which places.
+// The first line of an orchestration says which alternatives made its statements, and at which
+// places.
 static void print_rules(kiln_ctx *cx, const kiln_build *b, kiln_text *out) {
   if (b->with_rules.rows)
     kiln_text_printf(out, "%s%s\n", rules_word,

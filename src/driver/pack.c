@@ -1,9 +1,9 @@
 // Packing of weights. An affine map becomes strides and, per source axis, an inequality; the loops
 // run over the buffer with the inequalities solved for the innermost axis, so that no element pays
 // for its bounds. The two axes that are contiguous in the buffer and in the source are innermost
-// and blocked. Maps that are not affine are evaluated element by element. Either way the elements of a
-// slice of the buffer's outermost axis depend on nothing else, so that slices may be filled anywhere, by
-// anyone.
+// and blocked. Maps that are not affine are evaluated element by element. Either way the elements
+// of a slice of the buffer's outermost axis depend on nothing else, so that slices may be filled
+// anywhere, by anyone.
 #include "driver/pack.h"
 #include "analysis/simplify.h"
 #include "ir/fold.h"

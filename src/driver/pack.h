@@ -7,8 +7,8 @@
 // How the elements of a buffer are made; immutable.
 typedef struct kiln_packing kiln_packing;
 
-// Prepares filling |b| from the constant |source| through |pack| (over o0..). |strides| of the source in
-// elements; NULL is row-major. Lives in cx->perm, and so must all that is given.
+// Prepares filling |b| from the constant |source| through |pack| (over o0..). |strides| of the
+// source in elements; NULL is row-major. Lives in cx->perm, and so must all that is given.
 //
 // errors: KILN_INTERNAL when the map and the source do not fit
 kiln_status kiln_packing_make(kiln_ctx *cx, const kiln_buffer *b, const kiln_pack *pack,
@@ -20,8 +20,8 @@ int64_t kiln_packing_slices(const kiln_packing *p);
 uint64_t kiln_packing_offset(const kiln_packing *p, int64_t slice);
 // Whether every element of the buffer has one of the source behind it.
 bool kiln_packing_is_whole(const kiln_packing *p);
-// Fills the slices [begin, end); |to| is where the first of them begins, and must be zeroed unless the packing is whole:
-// elements outside the source are not written.
+// Fills the slices [begin, end); |to| is where the first of them begins, and must be zeroed unless
+// the packing is whole: elements outside the source are not written.
 //
 // gives:   false when an index is no integer expression; kiln_packing_wrong says so
 // threads: any

@@ -49,9 +49,9 @@ static kiln_status build_part(kiln_ctx *cx, compiling *c, int i) {
   return kiln_build_write_plan(cx, b);
 }
 
-// The first one has its weights as it likes, and others follow where that costs little (tile/panels.h): one in the
-// middle, as most are like it. Then from the largest values down: what is a constant for the extents of a part begins that of a
-// larger one.
+// The first one has its weights as it likes, and others follow where that costs little
+// (tile/panels.h): one in the middle, as most are like it. Then from the largest values down: what
+// is a constant for the extents of a part begins that of a larger one.
 static kiln_status build_parts(kiln_ctx *cx, compiling *c) {
   const int n = c->model->ranges->n_parts, middle = n / 2;
   KILN_TRY(build_part(cx, c, middle));

@@ -1,16 +1,17 @@
-// The pipeline: all passes of a compilation, in the order in which they run, as one table (pipeline.c). Reading the
-// table is reading the compiler.
+// The pipeline: all passes of a compilation, in the order in which they run, as one table
+// (pipeline.c). Reading the table is reading the compiler.
 //
-// A row says what a pass is for, the phase that it is part of, on which targets it runs, and its function. The runner
-// (pipeline_run.c) alone decides whether a row runs; it verifies what each leaves, times it (--time-passes), prints it
-// (--dump-after), leaves optional rows out (--without) or all of them from some step on (--stop-after).
+// A row says what a pass is for, the phase that it is part of, on which targets it runs, and its
+// function. The runner (pipeline_run.c) alone decides whether a row runs; it verifies what each
+// leaves, times it (--time-passes), prints it (--dump-after), leaves optional rows out (--without)
+// or all of them from some step on (--stop-after).
 #ifndef KILN_DRIVER_PIPELINE_H
 #define KILN_DRIVER_PIPELINE_H
 
 #include "driver/build.h"
 
-// Parts of the table. A caller runs whole phases: kiln_model_load the first, kiln_build_kernels those from
-// KILN_PHASE_CHOOSE to KILN_PHASE_KERNELS, a module of any kind all of them.
+// Parts of the table. A caller runs whole phases: kiln_model_load the first, kiln_build_kernels
+// those from KILN_PHASE_CHOOSE to KILN_PHASE_KERNELS, a module of any kind all of them.
 typedef enum kiln_phase {
   KILN_PHASE_LOAD,     // file -> graph -> statements
   KILN_PHASE_CHOOSE,   // what the user gave or asks to be tried decides how the rest goes
@@ -37,14 +38,14 @@ typedef struct kiln_pass {
 
 extern const kiln_pass kiln_passes[]; // ended by a row without a name
 
-// Runs the rows of the phases |first| to |last|. Once kernels are there (b->is_scheduled), no row up to
-// KILN_PHASE_CONNECT runs any more.
+// Runs the rows of the phases |first| to |last|. Once kernels are there (b->is_scheduled), no row
+// up to KILN_PHASE_CONNECT runs any more.
 //
 // errors: KILN_INTERNAL: a pass left a program that is none; and what a pass fails with
 kiln_status kiln_pipeline_run(kiln_ctx *cx, kiln_build *b, kiln_phase first, kiln_phase last);
 
-// Schedules |p| for |m|: KILN_PHASE_TILE and KILN_PHASE_CONNECT, without the passes that |without| names, separated by ','; NULL: with
-// all. Changes |p|.
+// Schedules |p| for |m|: KILN_PHASE_TILE and KILN_PHASE_CONNECT, without the passes that |without|
+// names, separated by ','; NULL: with all. Changes |p|.
 kiln_status kiln_pipeline_tile(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
                                const kiln_tile_options *options, const char *without,
                                kiln_kernels *out);

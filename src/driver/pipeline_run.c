@@ -1,4 +1,5 @@
-// The runner of the pipeline's passes: which run, and what is checked, timed and printed behind each.
+// The runner of the pipeline's passes: which run, and what is checked, timed and printed behind
+// each.
 #include "driver/pipeline.h"
 
 #include <stdlib.h>

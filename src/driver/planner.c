@@ -1,5 +1,5 @@
-// The memory planner: best fit over lifetimes, in the best of several orders, and a search by birth where
-// none reaches the lower bound.
+// The memory planner: best fit over lifetimes, in the best of several orders, and a search by birth
+// where none reaches the lower bound.
 #include "driver/planner.h"
 
 #include <stdlib.h>
@@ -115,7 +115,8 @@ static void insert(kiln_block *b, int n, kiln_block **placed) {
 
 // Places all blocks in the order at hand and keeps what is better than what is known.
 //
-// gives: whether the bound is reached; *out_top, the place in the order of the block that ends highest
+// gives: whether the bound is reached; *out_top, the place in the order of the block that ends
+//        highest
 static bool place(planner *p, int *out_top) {
   uint64_t bytes = 0;
   *out_top = 0;
@@ -183,8 +184,8 @@ static bool find_place(const kiln_block *b, int n, kiln_block *const *placed, ui
   return false;
 }
 
-// Places all blocks below the bound in the order of their births, and takes back the last ones where the
-// next has no place: what lives shortly is right again after few.
+// Places all blocks below the bound in the order of their births, and takes back the last ones
+// where the next has no place: what lives shortly is right again after few.
 static void search(planner *p, kiln_arena *scratch) {
   int *choice = KILN_NEW_ARRAY(scratch, int, p->n + 1), at = 0;
   for (int k = 0; k < p->n; k++) p->order[k] = &p->blocks[k];

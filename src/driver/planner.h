@@ -16,11 +16,12 @@ typedef struct kiln_block {
 // cost:  O(n log n)
 uint64_t kiln_blocks_bound(kiln_arena *scratch, int n, const kiln_block *blocks);
 
-// Gives offsets such that blocks alive at the same time do not overlap. Each block in turn is put into
-// the smallest gap that takes it between those already placed; several orders are tried (the largest
-// first, the longest alive first, ...), then the best of them is mended: what ends highest is placed
-// earlier. Where all that misses the lower bound, a search with backtracking below it goes by birth. The
-// first that reaches the bound, else the best, wins: same blocks, same offsets. The arena's size is
+// Gives offsets such that blocks alive at the same time do not overlap. Each block in turn is put
+// into the smallest gap that takes it between those already placed; several orders are tried (the
+// largest first, the longest alive first, ...), then the best of them is mended: what ends highest
+// is placed earlier. Where all that misses the lower bound, a search with backtracking below it
+// goes by birth. The first that reaches the bound, else the best, wins: same blocks, same offsets.
+// The arena's size is
 // *out_bytes.
 //
 // cost: O(n^2) an order, a few dozen of them where the bound is not reached, and O(n) a step of the

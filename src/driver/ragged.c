@@ -1,8 +1,8 @@
 // Verification of the definitions of a file, at sizes that are picked here.
 //
-// A choice of sizes is drawn, and kept when the definition binds to it and is cheap to interpret. So
-// what a definition asks of its sizes (H at least KH, H even) need not be known. The draws are the
-// same in every run.
+// A choice of sizes is drawn, and kept when the definition binds to it and is cheap to interpret.
+// So what a definition asks of its sizes (H at least KH, H even) need not be known. The draws are
+// the same in every run.
 #include "driver/model.h"
 #include "tile/tile.h"
 
@@ -132,8 +132,8 @@ static kiln_status check_naive(ragged *r, kiln_diag *diag) {
   return st;
 }
 
-// *out_flops: of a definition that takes these sizes; -1: it does not, and why is in |diag|. It is checked where these are
-// at most |most|.
+// *out_flops: of a definition that takes these sizes; -1: it does not, and why is in |diag|. It is
+// checked where these are at most |most|.
 static kiln_status check_choice(ragged *r, kiln_diag *diag, double most, double *out_flops) {
   kiln_model *m = NULL;
   kiln_status st = load(r, r->options->schedule, diag, &m);

@@ -45,8 +45,9 @@ static void bound_load(const kiln_expr *e, void *argument) {
   }
 }
 
-// Integers that index another tensor keep to its extent. All others are 0 or 1 where they may become
-// indices on the way, which are right everywhere, or masks, or types; and else whatever fits 8 bits.
+// Integers that index another tensor keep to its extent. All others are 0 or 1 where they may
+// become indices on the way, which are right everywhere, or masks, or types; and else whatever fits
+// 8 bits.
 static int64_t bound_of(kiln_ctx *cx, const kiln_program *p, int tensor) {
   bounding b = {.cx = cx, .p = p, .tensor = tensor, .bound = INT64_MAX};
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);

@@ -21,8 +21,8 @@ enum {
       3 // values of a dimension, in a part, at which programs are compared with the one at its most
 };
 
-// Times the work at its least values, what that at a part's largest must be to be worth a cut; and at those of one
-// dimension.
+// Times the work at its least values, what that at a part's largest must be to be worth a cut; and
+// at those of one dimension.
 static const double WASTE = 1.58, WASTE_OF_ONE = 1.1;
 
 // --- the dimensions ---
@@ -88,7 +88,8 @@ typedef struct maker {
   kiln_folds folds; // of the samples of a part, as at its largest values
 } maker;
 
-// Constants that are outputs, like a shape, are copied by statements, which can be written as functions of the dimensions.
+// Constants that are outputs, like a shape, are copied by statements, which can be written as
+// functions of the dimensions.
 static void copy_small_outputs(kiln_ctx *cx, kiln_program *p) {
   for (int i = 0; i < p->outputs.n; i++) {
     const kiln_tensor *t = p->tensors.data[p->outputs.data[i]];
@@ -154,8 +155,9 @@ static bool differ_in_one(const kiln_model_ranges *r, const sample *a, const sam
   return true;
 }
 
-// What is found[i] at sample i as a linear function of the dimensions; NULL: it is none. The first sample is at the
-// largest values, and for each dimension some sample differs from it in that alone.
+// What is found[i] at sample i as a linear function of the dimensions; NULL: it is none. The first
+// sample is at the largest values, and for each dimension some sample differs from it in that
+// alone.
 static const kiln_expr *fit_numbers(kiln_ctx *cx, const kiln_model_ranges *r, const samples *s,
                                     const int64_t *found) {
   const sample *all = &s->data[0];
@@ -358,7 +360,8 @@ static const kiln_expr *make_general(general *g, const kiln_expr *const *e) {
   return kiln_expr_with_args(cx, e[0], args);
 }
 
-// The expressions e[i] of the samples as one, which reads the dimensions where they differ. |e| is kept.
+// The expressions e[i] of the samples as one, which reads the dimensions where they differ. |e| is
+// kept.
 static const kiln_expr *general_expr(general *g, const kiln_expr *const *e) {
   const int n = g->s->n;
   bool same = true, alike = true;
@@ -383,8 +386,8 @@ static const kiln_expr *general_expr(general *g, const kiln_expr *const *e) {
   return made->to;
 }
 
-// An element of table |t| at |index|, whose elements are other numbers in some samples: a choice of functions of the
-// dimensions.
+// An element of table |t| at |index|, whose elements are other numbers in some samples: a choice of
+// functions of the dimensions.
 static const kiln_expr *general_element(general *g, int t, const kiln_expr *const *index) {
   kiln_ctx *cx = g->k->cx;
   const kiln_tensor *all = g->s->data[0].prog->tensors.data[t];
@@ -481,8 +484,9 @@ static const kiln_expr *bound_branch(bounding *b, const kiln_expr *e, int arg) {
   return branch;
 }
 
-// A run computes elements that it does not need, up to the ends of its largest values. There an index that depends on the
-// dimensions may leave its axis (of rows in reverse, the last of a few lie before the first): it stays within.
+// A run computes elements that it does not need, up to the ends of its largest values. There an
+// index that depends on the dimensions may leave its axis (of rows in reverse, the last of a few
+// lie before the first): it stays within.
 static const kiln_expr *bound_indices(bounding *b, const kiln_expr *e) {
   kiln_ctx *cx = b->g->k->cx;
   if (e->n_args == 0 || !e->has_load || !uses_dims(b->g, e)) return e;
@@ -520,8 +524,8 @@ static const kiln_expr *bounded(general *g, const kiln_program *p, const kiln_st
   return e;
 }
 
-// Writes the numbers of statement |id| of |p| as functions of the dimensions; not such as rows of merged axes are
-// counted by, unless |scales|.
+// Writes the numbers of statement |id| of |p| as functions of the dimensions; not such as rows of
+// merged axes are counted by, unless |scales|.
 static bool generalise(maker *k, const samples *s, const kiln_tensor *dims, kiln_program *p, int id,
                        bool scales) {
   general g = {.k = k, .s = s};
@@ -563,8 +567,8 @@ static const char *find_merged(kiln_ctx *cx, const kiln_program *p, const kiln_e
   return NULL;
 }
 
-// Compares the program with that at each sample, once what numbers vary are written as functions of the dimensions.
-// Where that is not enough axes are taken to be merged of others.
+// Compares the program with that at each sample, once what numbers vary are written as functions of
+// the dimensions. Where that is not enough axes are taken to be merged of others.
 static kiln_status embed(maker *k, const samples *s, const kiln_tensor *dims, kiln_program *p,
                          kiln_embedded *out) {
   kiln_bits *tried = kiln_bits_make(&k->cx->perm, p->stmts.n),
@@ -662,7 +666,8 @@ typedef struct cuts {
   int64_t most[MAX_CUTS];
 } cuts;
 
-// The work of the model by the values of one dimension, the others at their largest: known at some, ascending.
+// The work of the model by the values of one dimension, the others at their largest: known at some,
+// ascending.
 typedef struct work {
   int n;
   double at[N_SAMPLES + 1], flops[N_SAMPLES + 1];
@@ -710,8 +715,8 @@ static void begin_cuts(const kiln_dim_range *d, cuts *out) {
   if (d->most > 1) out->most[out->n++] = d->most;
 }
 
-// A value near |middle|, of at least |least| and below |most|, that a high power of two divides: kernels fit such
-// extents best.
+// A value near |middle|, of at least |least| and below |most|, that a high power of two divides:
+// kernels fit such extents best.
 static int64_t round_value(const kiln_dim_range *d, int64_t least, int64_t middle, int64_t most) {
   for (int64_t power = INT64_C(1) << 40; power > 1; power /= 2) {
     const int64_t below = middle / power * power, around[] = {below, below + power};

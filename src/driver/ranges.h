@@ -1,10 +1,14 @@
-// Ranges of named dimensions: the parts they are cut into, and for each the program at its largest extents.
+// Ranges of named dimensions: the parts they are cut into, and for each the program at its largest
+// extents.
 //
-// A module for ranges has a variant for each part (runtime/dynamic.h). A variant's program is the model's with the
-// dimensions bound to the largest values of the part. Smaller values are runs in which a part of every tensor is of no
-// account: what the program computes there is arbitrary, and what it computes elsewhere does not depend on it. That
-// holds because the program at smaller values, which is made too and compared, has the same statements, of which each
-// element depends on the same elements, only of smaller extents; where it does not hold, the range is refused.
+// A module for ranges has a variant for each part (runtime/dynamic.h). A variant's program is the
+// model's with the dimensions bound to the largest values of the part. Smaller values are runs in
+// which a part of every tensor is of no
+// account: what the program computes there is arbitrary, and what it computes elsewhere does not
+//          depend on it. That
+// holds because the program at smaller values, which is made too and compared, has the same
+// statements, of which each element depends on the same elements, only of smaller extents; where it
+// does not hold, the range is refused.
 #ifndef KILN_DRIVER_RANGES_H
 #define KILN_DRIVER_RANGES_H
 
@@ -33,11 +37,12 @@ typedef struct kiln_model_ranges {
   const kiln_expr ***in_shapes, ***out_shapes; // of the model's ports, over VARs of the dimensions
 } kiln_model_ranges;
 
-// Makes m->ranges of the options, and all programs, from m->graph, in which these dimensions are not bound.
+// Makes m->ranges of the options, and all programs, from m->graph, in which these dimensions are
+// not bound.
 //
 // gives:  m->prog, that of the largest values
-// errors: KILN_BAD_INPUT: a range is empty or of no dimension of the inputs; KILN_UNSUPPORTED: the model computes
-//         something else at other values than the same of more elements
+// errors: KILN_BAD_INPUT: a range is empty or of no dimension of the inputs; KILN_UNSUPPORTED: the
+//         model computes something else at other values than the same of more elements
 kiln_status kiln_ranges_make(kiln_ctx *cx, kiln_model *m, const kiln_op *user_ops,
                              const kiln_compile_options *o);
 // The interfaces of model and parts, once it is known what f32 is stored as.

@@ -1,5 +1,5 @@
-// What the user gives decides: passes that read schedules, a scheduler and options, and put scripts in the place of
-// Kiln's own.
+// What the user gives decides: passes that read schedules, a scheduler and options, and put scripts
+// in the place of Kiln's own.
 #include "driver/build.h"
 #include "driver/known.h"
 #include "driver/recall.h"

@@ -1,4 +1,5 @@
-// Modules of one model tried against each other: the same random inputs, results compared, and turns.
+// Modules of one model tried against each other: the same random inputs, results compared, and
+// turns.
 //
 // Only one module at a time has a session: threads that wait for their next run would be in the way
 // of the others'.

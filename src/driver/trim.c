@@ -2,11 +2,13 @@
 // these extents needs is left out. The runtime asks for fewer iterations of a parallel loop; of
 // others a kernel reads the dimensions itself.
 //
-// What is needed of the model's own tensors is known (ranges.h). A tensor that the passes made has a dim for each of its
-// axes, and needs no more of it than the tensors that its statement reads along that dim. A kernel sees tensors as
-// addresses: what lies, modulo the stride of the next outer axis, at or behind extent * stride of an axis is not needed.
-// Of memory of its own it needs what the loops that read it read, once these are trimmed: loops are looked at from the
-// last to the first.
+// What is needed of the model's own tensors is known (ranges.h). A tensor that the passes made has
+// a dim for each of its axes, and needs no more of it than the tensors that its statement reads
+// along that dim. A kernel sees tensors as
+// addresses: what lies, modulo the stride of the next outer axis, at or behind extent * stride of
+//            an axis is not needed.
+// Of memory of its own it needs what the loops that read it read, once these are trimmed: loops are
+// looked at from the last to the first.
 #include "driver/build.h"
 #include "driver/ranges.h"
 #include "analysis/simplify.h"
@@ -43,7 +45,8 @@ static void find_choice(const kiln_expr *e, void *argument) {
   *(bool *)argument |= e->kind == KILN_EXPR_SELECT && e->args[0]->has_load;
 }
 
-// Whether |e| chooses by what it loads, as masks do by the dimensions: beyond an end it may still say something.
+// Whether |e| chooses by what it loads, as masks do by the dimensions: beyond an end it may still
+// say something.
 static bool chooses(kiln_ctx *cx, const kiln_expr *e) {
   bool does = false;
   kiln_expr_visit(cx, e, find_choice, &does);
@@ -89,7 +92,8 @@ static void find_all_live(trimmer *t) {
 
 // --- one loop ---
 
-// Where needed elements end along an axis: addresses modulo |outer|, 0 for none, below |extent| * |stride|, of
+// Where needed elements end along an axis: addresses modulo |outer|, 0 for none, below |extent| *
+// |stride|, of
 // |count| * |stride| in all.
 typedef struct limit {
   const kiln_expr *extent;
@@ -129,8 +133,8 @@ enum {
   MAX_TERMS = 6
 }; // of a buffer; ends whose maximum is asked for
 
-// What is read of a WORKSPACE or of what an ALLOC holds: indices below |ends|, which are over variables of loops around
-// it and of the dimensions.
+// What is read of a WORKSPACE or of what an ALLOC holds: indices below |ends|, which are over
+// variables of loops around it and of the dimensions.
 typedef struct need {
   bool is_known;                   // everything is read behind everything that is stored
   int first_load, last_store;      // places in the kernel's text; -1: none
@@ -182,7 +186,8 @@ static const kiln_expr *without_min(kiln_ctx *cx, const kiln_expr *e, void *argu
   return moves ? e->args[0] : NULL;
 }
 
-// Address |at|, as it is where no tile is moved back: |*out_step| more from one iteration to the next.
+// Address |at|, as it is where no tile is moved back: |*out_step| more from one iteration to the
+// next.
 static bool find_step(trimming *g, const kiln_expr *at, int64_t *out_step) {
   kiln_ctx *cx = g->t->cx;
   const kiln_expr *var = kiln_var(cx, g->var), *next = kiln_add(cx, var, kiln_int(cx, 1));
@@ -194,7 +199,8 @@ static int64_t least_of(trimming *g, const kiln_expr *e) {
   return kiln_expr_interval(g->t->cx, e, &g->ranges).lo;
 }
 
-// The least that |e| is in an iteration: over the variables of loops around where the loops inside only add to it.
+// The least that |e| is in an iteration: over the variables of loops around where the loops inside
+// only add to it.
 static const kiln_expr *floor_of(trimming *g, const kiln_expr *e) {
   kiln_ctx *cx = g->t->cx;
   const kiln_expr *zero = kiln_int(cx, 0), *start = e;
@@ -205,8 +211,9 @@ static const kiln_expr *floor_of(trimming *g, const kiln_expr *e) {
                                 : kiln_int(cx, least_of(g, e));
 }
 
-// The first iteration that stores nothing needed along the axis of |end| at addresses |at|, which are over the loops'
-// variables; NULL: there is none. What a tile that is moved back stores of the needed, those in front of it store too.
+// The first iteration that stores nothing needed along the axis of |end| at addresses |at|, which
+// are over the loops' variables; NULL: there is none. What a tile that is moved back stores of the
+// needed, those in front of it store too.
 static const kiln_expr *first_beyond(trimming *g, const limit *end, const kiln_expr *at) {
   kiln_ctx *cx = g->t->cx;
   const kiln_expr *zero = kiln_int(cx, 0);
@@ -239,7 +246,8 @@ static void note_instr(const kiln_expr *e, void *argument) {
   if (e->kind == KILN_EXPR_LOAD) g->needs[e->u.tensor].is_known = false;
 }
 
-// Finds out of which buffers all is stored before anything is read. A combining store reads what it stores to alone.
+// Finds out of which buffers all is stored before anything is read. A combining store reads what it
+// stores to alone.
 static void note_places(trimming *g, const kiln_loop *list) {
   kiln_ctx *cx = g->t->cx;
   for (const kiln_loop *l = list; l; l = l->next) {

@@ -1,7 +1,7 @@
 // Tuning: which candidates there are, what is known of them, and which is taken.
 //
-// Every candidate that is measured becomes a row of the results at once: what is interrupted goes on where it
-// was, and a larger number of candidates measures those that are new.
+// Every candidate that is measured becomes a row of the results at once: what is interrupted goes
+// on where it was, and a larger number of candidates measures those that are new.
 #include "driver/cache.h"
 #include "driver/check.h"
 #include "driver/offer.h"
@@ -13,7 +13,8 @@
 
 #define LIBRARY_GAIN 0.95 // of the time of Kiln's own kernel, that a library's must need at most
 
-// The fastest that is right, a library's or Kiln's own, of which the first has an advantage; -1: none.
+// The fastest that is right, a library's or Kiln's own, of which the first has an advantage; -1:
+// none.
 static int fastest(const kiln_rivals *r, bool of_library) {
   int best = -1;
   double least = INFINITY;
@@ -136,8 +137,8 @@ static void take_best(kiln_tuner *t) {
 
 // --- the whole ---
 
-// What kernels are compiled for, beside the processor's name: two CPUs of one name may be compiled for differently, and
-// threads share caches.
+// What kernels are compiled for, beside the processor's name: two CPUs of one name may be compiled
+// for differently, and threads share caches.
 static const char *driver_text(kiln_ctx *cx, const kiln_build *b) {
   const kiln_machine *m = &b->machine;
   if (m->target->has_images) return "in runs of a model";

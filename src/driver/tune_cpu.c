@@ -1,8 +1,9 @@
 // Tuning on this processor: candidates run in the model, where the caches are as they are in use.
 //
-// Variant i of the model has candidate i of every kernel. Each variant is compiled, each of its kernels
-// checked alone, and then it runs in turns with variant 0, the profile of every launch being kept: a
-// candidate is judged by the ratio of its time to the first one's in the same minutes.
+// Variant i of the model has candidate i of every kernel. Each variant is compiled, each of its
+// kernels checked alone, and then it runs in turns with variant 0, the profile of every launch
+// being kept: a candidate is judged by the ratio of its time to the first one's in the same
+// minutes.
 #include "driver/check.h"
 #include "driver/offer.h"
 #include "driver/trial.h"
@@ -190,8 +191,8 @@ static double usual_share(const tuning *c, int k) {
   return kiln_median(c->us[1] + k * ROUNDS, ROUNDS) / kiln_median(c->us[0] + k * ROUNDS, ROUNDS);
 }
 
-// The same of a library, which must be faster in the best of circumstances, too, by rounds in which the machine was
-// left to them; 0: there were too few.
+// The same of a library, which must be faster in the best of circumstances, too, by rounds in which
+// the machine was left to them; 0: there were too few.
 static double library_share(const tuning *c, int k) {
   double us[2][ROUNDS];
   int n = 0;
@@ -206,7 +207,8 @@ static double library_share(const tuning *c, int k) {
   return best > usual ? best : usual;
 }
 
-// The first candidate's time, when it is known for the first time, is what all others are measured by.
+// The first candidate's time, when it is known for the first time, is what all others are measured
+// by.
 static kiln_status judge(tuning *c, int i) {
   for (int k = 0; k < c->t->n; k++) {
     kiln_rivals *r = &c->t->of[k];

@@ -1,6 +1,6 @@
-// Tuning on a GPU: every candidate alone, in a process of its own (tune/worker.h), on random data, the L2 being
-// flushed before every run. The kernels that take most of the time come first; while the candidates of one
-// run, those of the next are compiled.
+// Tuning on a GPU: every candidate alone, in a process of its own (tune/worker.h), on random data,
+// the L2 being flushed before every run. The kernels that take most of the time come first; while
+// the candidates of one run, those of the next are compiled.
 #include "driver/check.h"
 #include "driver/tuning.h"
 #include "target/gpu/gpu.h"
@@ -77,7 +77,8 @@ static void deinit(void *object) {
 
 // --- versions ---
 
-// The statements each in a nest of its own, nothing kept near: what a schedule begins with on a GPU.
+// The statements each in a nest of its own, nothing kept near: what a schedule begins with on a
+// GPU.
 static kiln_status make_reference(tuning *g, const kiln_program *p, version *out) {
   const kiln_tile_search_options options = {&g->t->b->machine, 1, 1, true, false};
   kiln_tile_candidates one = {0};

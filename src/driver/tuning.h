@@ -33,12 +33,12 @@ typedef struct kiln_tuner {
   double end_ms; // of the time that the user gives; INFINITY: none
 } kiln_tuner;
 
-// The number of the rival that is taken: Kiln's fastest that is right, unless a library takes at most 95 % of its time; the
-// library's launch on a GPU counting for what a run of the model does not hide of it and of the one behind it, as it does
-// of Kiln's own. 0 where none is right.
+// The number of the rival that is taken: Kiln's fastest that is right, unless a library takes at
+// most 95 % of its time; the library's launch on a GPU counting for what a run of the model does
+// not hide of it and of the one behind it, as it does of Kiln's own. 0 where none is right.
 int kiln_rivals_best(const kiln_machine *m, const kiln_rivals *r);
-// What the results of this processor are found by: of a kernel's key, NULL for all of them; |*out|'s texts lie
-// in the perm arena.
+// What the results of this processor are found by: of a kernel's key, NULL for all of them;
+// |*out|'s texts lie in the perm arena.
 void kiln_tuner_key(kiln_ctx *cx, const kiln_build *b, const char *kernel, kiln_results_key *out);
 // Whether the user or the time says so.
 bool kiln_tuner_is_over(const kiln_tuner *t);
@@ -51,8 +51,8 @@ kiln_status kiln_tuner_keep(kiln_tuner *t, kiln_rivals *r, int i, kiln_verdict v
 kiln_status kiln_tune_on_cpu(kiln_tuner *t);
 // First of all the device is opened: |find| is called, when |t->device| and |t->driver| are known.
 //
-// errors: KILN_DEVICE_ERROR: there is no such device, or it does not start again; its architecture is not the
-//         target's
+// errors: KILN_DEVICE_ERROR: there is no such device, or it does not start again; its architecture
+//         is not the target's
 kiln_status kiln_tune_on_gpu(kiln_tuner *t, kiln_status (*find)(kiln_tuner *t));
 
 #endif

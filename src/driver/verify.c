@@ -151,7 +151,8 @@ static kiln_status make_args(kiln_ctx *cx, verifying *v, const kiln_launch *l, c
 // Whether results are judged by the errors that right ones may have.
 static bool judges(const verifying *v) { return v->options.rtol == 0 && v->options.atol == 0; }
 
-// What the launch reads is exact: what it computes, that others may have computed as well, has errors of its own.
+// What the launch reads is exact: what it computes, that others may have computed as well, has
+// errors of its own.
 static void begin_errors(verifying *v, const kiln_launch *l) {
   kiln_interpreter_settle(v->reference);
   for (int i = 0; i < l->n_stmts; i++)
@@ -203,8 +204,8 @@ static double half_step(kiln_dtype t) {
   return t == KILN_F16 ? 1.0 / 2048 : t == KILN_BF16 ? 1.0 / 256 : 0;
 }
 
-// What is stored as halves on the way is rounded there, which rewriting may leave out: such results differ by that
-// in each of their elements, and are judged as a whole.
+// What is stored as halves on the way is rounded there, which rewriting may leave out: such results
+// differ by that in each of their elements, and are judged as a whole.
 static void judge_halves(const kiln_tensor *t, kiln_difference *d) {
   const double most = 4 * half_step(t->dtype);
   if (d->not_finite == 0 && sqrt(d->square) <= most * sqrt(d->want_square)) d->wrong = 0;
@@ -223,8 +224,8 @@ static void read_half(const kiln_expr *e, void *argument) {
                  (e->kind == KILN_EXPR_LOAD && writes(r->l, r->p->tensors.data[e->u.tensor]));
 }
 
-// Whether the launch reads halves that it computes: these, and what follows from them, are a step of halves off where it adds
-// up in another order than the reference.
+// Whether the launch reads halves that it computes: these, and what follows from them, are a step
+// of halves off where it adds up in another order than the reference.
 static bool rounds_on_its_way(kiln_ctx *cx, const verifying *v, const kiln_launch *l) {
   reading r = {v->build.prog, l, false};
   for (int i = 0; i < l->n_stmts; i++) {
@@ -234,7 +235,8 @@ static bool rounds_on_its_way(kiln_ctx *cx, const verifying *v, const kiln_launc
   return r.rounds;
 }
 
-// Results of such a launch: as a whole, and no element by much more than that, beside what the elements are like.
+// Results of such a launch: as a whole, and no element by much more than that, beside what the
+// elements are like.
 static void judge_rounded(const kiln_tensor *t, kiln_difference *d) {
   const double most = 16 * half_step(t->dtype), n = (double)kiln_tensor_elems(t);
   if (d->max_abs * sqrt(n) <= most * sqrt(d->want_square)) judge_halves(t, d);

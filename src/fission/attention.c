@@ -105,8 +105,8 @@ static const kiln_expr *position(const attention *m, const kiln_expr *const *at)
   return kiln_add(cx, at[2], past);
 }
 
-// Whether the row of |at| = (b, h, i, j) sees the key; NULL: always. |biases|: those that are numbers and
-// forbid keys, by -inf, count, too.
+// Whether the row of |at| = (b, h, i, j) sees the key; NULL: always. |biases|: those that are
+// numbers and forbid keys, by -inf, count, too.
 static const kiln_expr *is_seen(const attention *m, const kiln_expr *const *at, bool biases) {
   kiln_ctx *cx = m->lw->cx;
   const kiln_attention *a = m->a;
@@ -166,7 +166,8 @@ static const kiln_expr *sees_between(const attention *m, const kiln_expr *const 
   return kiln_compare(cx, KILN_EXPR_LT, first, end);
 }
 
-// The extent of axis |axis| of what the biases and bounds say of rows: 1 where it is the same for all.
+// The extent of axis |axis| of what the biases and bounds say of rows: 1 where it is the same for
+// all.
 static const kiln_expr *mask_extent(const attention *m, int axis) {
   kiln_ctx *cx = m->lw->cx;
   const kiln_attention *a = m->a;

@@ -1,6 +1,7 @@
-// Scaled dot-product attention, which several operators are: softmax(map(Q K^T)) V, in the statements that
-// MatMul, Softmax and MatMul have, so that the scheduler sees one form (docs/design/attention.md); and what
-// stands around it: heads, caches of keys and values, rotary positions.
+// Scaled dot-product attention, which several operators are: softmax(map(Q K^T)) V, in the
+// statements that MatMul, Softmax and MatMul have, so that the scheduler sees one form
+// (docs/design/attention.md); and what stands around it: heads, caches of keys and values, rotary
+// positions.
 #ifndef KILN_FISSION_ATTENTION_H
 #define KILN_FISSION_ATTENTION_H
 
@@ -8,7 +9,8 @@
 
 enum { KILN_ATTENTION_BIASES = 2 };
 
-// What an operator can want to see of the scores: the products, capped, with biases and masks, weights.
+// What an operator can want to see of the scores: the products, capped, with biases and masks,
+// weights.
 typedef enum kiln_attention_stage {
   KILN_ATTENTION_SCALED,
   KILN_ATTENTION_CAPPED,
@@ -16,13 +18,13 @@ typedef enum kiln_attention_stage {
   KILN_ATTENTION_WEIGHTS
 } kiln_attention_stage;
 
-// Row i of the queries stands at position p = past + i; key j is seen where p - left <= j <= p + right,
-// j < lengths, and no mask forbids it.
+// Row i of the queries stands at position p = past + i; key j is seen where p - left <= j <= p +
+// right, j < lengths, and no mask forbids it.
 typedef struct kiln_attention {
   kiln_tensor *q, *k, *v; // (B, H, S, D), (B, G, T, D), (B, G, T, E); G divides H
   double scale, softcap;  // softcap * tanh(score / softcap); 0: none
-  // Added to the scores, or bool: false masks; broadcast to (B, H, S, T), the last axis may end before T,
-  // which masks the rest; NULL: none.
+  // Added to the scores, or bool: false masks; broadcast to (B, H, S, T), the last axis may end
+  // before T, which masks the rest; NULL: none.
   kiln_tensor *biases[KILN_ATTENTION_BIASES];
   const kiln_tensor *lengths; // (B), integers; NULL: all keys are there
   const kiln_expr *past;      // of named dimensions; NULL: lengths - S

@@ -97,8 +97,8 @@ static kiln_tensor *words_of(kiln_lower *lw, const kiln_tensor *t) {
   return kiln_lower_tensor(lw, s);
 }
 
-// |t| (N, ..) as (panels, .., rows of a panel): vectors run along the rows, and a panel is read from its begin
-// to its end. Constants are laid so in their bytes.
+// |t| (N, ..) as (panels, .., rows of a panel): vectors run along the rows, and a panel is read
+// from its begin to its end. Constants are laid so in their bytes.
 static kiln_tensor *panels_of(kiln_lower *lw, const product *p, kiln_tensor *t) {
   const int64_t panels = p->n / p->panel;
   const int rank = t->rank + 1;
@@ -286,7 +286,8 @@ kiln_status kiln_bits_multiply(kiln_lower *lw, kiln_tensor *a, const kiln_bit_we
 
 // --- weights that were dequantised ---
 
-// The bits of a type whose numbers can be packed, and what makes them begin at 0; 0: there are none.
+// The bits of a type whose numbers can be packed, and what makes them begin at 0; 0: there are
+// none.
 static int64_t bits_of(kiln_dtype t, int64_t *out_shift) {
   const kiln_code_format *f = kiln_dtype_is_code(t) ? kiln_code_format_of(t) : NULL;
   *out_shift = 0;

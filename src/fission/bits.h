@@ -1,5 +1,6 @@
-// Products with weights of 2, 4 or 8 bits, in blocks that share a scale, which a module holds packed: one row and few
-// rows decode them where the product reads them, many rows a block of columns at a time.
+// Products with weights of 2, 4 or 8 bits, in blocks that share a scale, which a module holds
+// packed: one row and few rows decode them where the product reads them, many rows a block of
+//         columns at a time.
 #ifndef KILN_FISSION_BITS_H
 #define KILN_FISSION_BITS_H
 
@@ -29,8 +30,8 @@ typedef struct kiln_bit_weights {
 // |a| (.., K) times the weights: (.., N), in the type that sums of |a|'s have.
 kiln_status kiln_bits_multiply(kiln_lower *lw, kiln_tensor *a, const kiln_bit_weights *w,
                                kiln_tensor **out);
-// The constants of few bits that |weights| (K, N) were dequantised from, packed, if their scales lie along N, or in
-// blocks along K.
+// The constants of few bits that |weights| (K, N) were dequantised from, packed, if their scales
+// lie along N, or in blocks along K.
 bool kiln_bits_find(kiln_lower *lw, const kiln_tensor *weights, kiln_bit_weights *out);
 
 #endif

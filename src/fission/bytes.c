@@ -260,7 +260,8 @@ static kiln_status rest_at(kiln_lower *lw, const kiln_byte_factors *f, const kil
   return KILN_OK;
 }
 
-// The factors of what the weights' rest adds to the sums: the rest, and the sums of the data without their zero point.
+// The factors of what the weights' rest adds to the sums: the rest, and the sums of the data
+// without their zero point.
 typedef struct rest {
   const kiln_tensor *weights, *data; // weights: NULL: |data| are times the one that there is
 } rest;
@@ -354,7 +355,8 @@ static kiln_tensor *in_whole_groups(kiln_lower *lw, kiln_tensor *x) {
   return kiln_lower_tensor(lw, s);
 }
 
-// Of the data's channels, one for each group: where the windows have one element, at the places of these.
+// Of the data's channels, one for each group: where the windows have one element, at the places of
+// these.
 static kiln_tensor *sum_channels(kiln_lower *lw, const kiln_tensor *x, int64_t channels,
                                  int64_t group, const kiln_window *w, bool at_windows) {
   kiln_ctx *cx = lw->cx;

@@ -1,11 +1,12 @@
 // Quantised tensors, and sums of products of their bytes.
 //
-// Processors multiply u8 by i8, several at once, and add the products up in i32. So data are made u8 and
-// constant weights i8. These are without their zero points where they fit i8 so; where not, they are the codes, those of
-// u8 less 128, and the zero points z are, too. What the products have too much is taken off their sums, which is exact, as i32
-// wraps:
+// Processors multiply u8 by i8, several at once, and add the products up in i32. So data are made
+// u8 and constant weights i8. These are without their zero points where they fit i8 so; where not,
+// they are the codes, those of u8 less 128, and the zero points z are, too. What the products have
+// too much is taken off their sums, which is exact, as i32 wraps:
 //     sum_k (x_k - zx) (w_k - z) = sum_k x_k w_k - zx sum_k w_k - z sum_k (x_k - zx)
-// The sums of the weights are known when compiling; those of the data are few, one for all of a group's output channels.
+// The sums of the weights are known when compiling; those of the data are few, one for all of a
+// group's output channels.
 #ifndef KILN_FISSION_BYTES_H
 #define KILN_FISSION_BYTES_H
 
@@ -35,21 +36,23 @@ kiln_status kiln_lower_parameter(kiln_lower *lw, const kiln_tensor *p, const kil
 // What |from|'s codes, or others in their place, stand for, in dtype |t|.
 kiln_status kiln_lower_dequantised(kiln_lower *lw, const kiln_quantised *from, kiln_dtype t,
                                    kiln_tensor **out);
-// Whether |x| was made of bytes by one constant scale, greater than zero, and one zero point: by order, then.
+// Whether |x| was made of bytes by one constant scale, greater than zero, and one zero point: by
+// order, then.
 bool kiln_quantised_keeps_order(const kiln_lower *lw, const kiln_tensor *x);
-// The codes of |t| that |x| was made of by just this scale and zero point (NULL: none): what it is quantised to again; NULL if
-// there are none.
+// The codes of |t| that |x| was made of by just this scale and zero point (NULL: none): what it is
+// quantised to again; NULL if there are none.
 kiln_tensor *kiln_quantised_codes(const kiln_lower *lw, const kiln_tensor *x,
                                   const kiln_tensor *scale, const kiln_tensor *zero, kiln_dtype t);
 
-// Data and weights as the operands of a product, a result's element reading weights of one place of |axis|.
+// Data and weights as the operands of a product, a result's element reading weights of one place of
+// |axis|.
 typedef struct kiln_byte_product {
   kiln_tensor *x, *zero_x, *weights, *zero_weights; // zeros: NULL: none
   int axis;
 } kiln_byte_product;
 
-// Whether the weights are constants, and their zero points constants that they fit i8 without, or one for all, or one for each
-// place of the axis; and whether the data have one zero point.
+// Whether the weights are constants, and their zero points constants that they fit i8 without, or
+// one for all, or one for each place of the axis; and whether the data have one zero point.
 bool kiln_bytes_fit(const kiln_byte_product *p);
 // The operands that |x| and |weights| were dequantised from, in f32, if these fit.
 bool kiln_bytes_find(const kiln_lower *lw, const kiln_tensor *x, const kiln_tensor *weights,
@@ -67,19 +70,19 @@ typedef struct kiln_byte_factors {
   const kiln_expr *count; // products in a sum
 } kiln_byte_factors;
 kiln_status kiln_bytes_prepare(kiln_lower *lw, const kiln_byte_product *p, kiln_byte_factors *out);
-// The sums of x along |axis|, in whose place the result has a last axis of extent 1; NULL where nothing is to be taken off the
-// weights.
+// The sums of x along |axis|, in whose place the result has a last axis of extent 1; NULL where
+// nothing is to be taken off the weights.
 kiln_tensor *kiln_bytes_sum_data(kiln_lower *lw, const kiln_byte_factors *f, int axis);
-// The sums of products without zero points, from |sum|, those of x * weights, and |data|, those of x where the weights want
-// them; |along|: the weights' axis in |sum|, in |data| that of the groups.
+// The sums of products without zero points, from |sum|, those of x * weights, and |data|, those of
+// x where the weights want them; |along|: the weights' axis in |sum|, in |data| that of the groups.
 kiln_status kiln_bytes_take_off(kiln_lower *lw, const kiln_byte_factors *f, const kiln_tensor *data,
                                 kiln_tensor *sum, int along, kiln_tensor **out);
 // The whole of it, for matrices and convolutions.
 kiln_status kiln_bytes_matmul(kiln_lower *lw, const kiln_byte_product *p, kiln_tensor **out);
 kiln_status kiln_bytes_conv(kiln_lower *lw, const kiln_byte_product *p, int64_t group,
                             const kiln_window *w, kiln_tensor **out);
-// Whether a convolution of |x| with so many channels in a group is one of whole groups of bytes, or is made so by some channels
-// of zeros.
+// Whether a convolution of |x| with so many channels in a group is one of whole groups of bytes, or
+// is made so by some channels of zeros.
 bool kiln_bytes_convolve(const kiln_tensor *x, int64_t channels, int64_t group);
 // |sum| times the scales of |x| and |weights|, in f32.
 kiln_status kiln_bytes_scale(kiln_lower *lw, const kiln_tensor *x, const kiln_tensor *weights,

@@ -1,6 +1,7 @@
-// Indices that only the run knows: each is held in range where it is used, so that nothing foreign is read or written,
-// and a statement beside finds one that is not: a reduction over the indices themselves, once for
-// each and not for each element that they choose. It is a statement like others, for every target.
+// Indices that only the run knows: each is held in range where it is used, so that nothing foreign
+// is read or written, and a statement beside finds one that is not: a reduction over the indices
+// themselves, once for each and not for each element that they choose. It is a statement like
+// others, for every target.
 #ifndef KILN_FISSION_CHECKS_H
 #define KILN_FISSION_CHECKS_H
 
@@ -29,8 +30,8 @@ typedef struct kiln_index_use {
   const kiln_dim *dims; // those that |index| and |when| are over, and maybe more
 } kiln_index_use;
 
-// Adds the check of |u| to |io|, unless it is proved to hold, is there already, or |io| is NULL. One over constants alone
-// is made now.
+// Adds the check of |u| to |io|, unless it is proved to hold, is there already, or |io| is NULL.
+// One over constants alone is made now.
 //
 // errors: KILN_BAD_INPUT: a constant index is out of range; named with its node
 kiln_status kiln_check_index(kiln_ctx *cx, kiln_program *p, kiln_checks *io,

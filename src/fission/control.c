@@ -1,6 +1,7 @@
-// If, Loop and Scan: their bodies become part of the program, once for every iteration; and FlexAttention,
-// whose bodies change scores and weights.
-// source: ONNX If-1, 11, 13, 16; Loop-1, 11, 13, 16; Scan-8, 9, 11, 16; FlexAttention-1 (ai.onnx.preview)
+// If, Loop and Scan: their bodies become part of the program, once for every iteration; and
+// FlexAttention, whose bodies change scores and weights.
+// source: ONNX If-1, 11, 13, 16; Loop-1, 11, 13, 16; Scan-8, 9, 11, 16; FlexAttention-1
+//         (ai.onnx.preview)
 #include "analysis/interpret.h"
 #include "fission/attention.h"
 #include "fission/registry.h"

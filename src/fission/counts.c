@@ -238,7 +238,8 @@ static bool asks(const resolution *z, const kiln_expr *var, const kiln_expr *ext
   return l.found;
 }
 
-// An index that is a dim itself says that two extents are equal: what only the run could check is refused.
+// An index that is a dim itself says that two extents are equal: what only the run could check is
+// refused.
 static void check_dim(resolution *z, const kiln_tensor *t, int axis, int dim) {
   const kiln_expr *extent = z->shapes[t->id][axis], *of_dim = z->extents[dim];
   if (!is_counted(z->counts, extent) && !is_counted(z->counts, of_dim)) return;
@@ -251,7 +252,8 @@ static void check_dim(resolution *z, const kiln_tensor *t, int axis, int dim) {
                         kiln_expr_text(z->cx, extent));
 }
 
-// The dim that reads an axis of |extent|, held in it where the notation leaves open whether that is 1.
+// The dim that reads an axis of |extent|, held in it where the notation leaves open whether that is
+// 1.
 static int dim_that_reads(const resolution *z, const kiln_expr *e, const kiln_expr *extent) {
   const bool is_held = e->kind == KILN_EXPR_MIN && is_counted(z->counts, extent) &&
                        e->args[1] == kiln_sub(z->cx, extent, kiln_int(z->cx, 1));

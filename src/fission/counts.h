@@ -1,10 +1,12 @@
-// Extents that only the run knows: how many elements are not zero, how many are different, how many boxes are left.
+// Extents that only the run knows: how many elements are not zero, how many are different, how many
+// boxes are left.
 //
-// An operator that makes such an extent counts it in a tensor and gets a variable for it. Until the graph is
-// lowered that is a dimension like a named one: shapes, products and Shape's values hold it, and what needs a
-// number refuses it. Then kiln_counts_resolve makes every extent the most that it can be, reads the tensor where
-// the variable was, and leaves out of reductions and scatters what lies behind the counted elements. Elements
-// behind them exist, hold anything, and are looked at by nobody: an output has its shape beside it.
+// An operator that makes such an extent counts it in a tensor and gets a variable for it. Until the
+// graph is lowered that is a dimension like a named one: shapes, products and Shape's values hold
+// it, and what needs a number refuses it. Then kiln_counts_resolve makes every extent the most that
+// it can be, reads the tensor where the variable was, and leaves out of reductions and scatters
+// what lies behind the counted elements. Elements behind them exist, hold anything, and are looked
+// at by nobody: an output has its shape beside it.
 #ifndef KILN_FISSION_COUNTS_H
 #define KILN_FISSION_COUNTS_H
 
@@ -20,16 +22,16 @@ typedef struct kiln_counts {
   KILN_VEC(kiln_count) all;
 } kiln_counts;
 
-// The number in |count|, an i64 tensor of no axes made by this node, as an extent of at most |most|; a constant where
-// all inputs of the node are constants.
+// The number in |count|, an i64 tensor of no axes made by this node, as an extent of at most
+// |most|; a constant where all inputs of the node are constants.
 //
 // errors: KILN_UNSUPPORTED: no bound of |most| is known
 kiln_status kiln_lower_count(kiln_lower *lw, const kiln_tensor *count, const kiln_expr *most,
                              const kiln_expr **out);
 // The most that |e|, of named dimensions and counts, can be; NULL where none is known.
 const kiln_expr *kiln_lower_most(const kiln_lower *lw, const kiln_expr *e);
-// How many of the elements of |flags| (N), 0 or 1 in i64, stand before each (N), and how many there are: the first is
-// an i64 tensor (N), the second one of no axes.
+// How many of the elements of |flags| (N), 0 or 1 in i64, stand before each (N), and how many there
+// are: the first is an i64 tensor (N), the second one of no axes.
 void kiln_lower_places(kiln_lower *lw, const kiln_tensor *flags, kiln_tensor **out_places,
                        kiln_tensor **out_count);
 
@@ -39,11 +41,13 @@ kiln_tensor *kiln_lower_listed(kiln_lower *lw, const kiln_tensor *flags, const k
 // The numbers of those of |flags| that are 1, in order: i64, as many as the run counts.
 kiln_status kiln_lower_rows(kiln_lower *lw, const kiln_tensor *flags, kiln_tensor **out_rows);
 
-// Takes the variables out of the program, and gives every output whose shape has one a further output, its shape.
+// Takes the variables out of the program, and gives every output whose shape has one a further
+// output, its shape.
 //
 // needs:  all outputs in |p|
 // keeps:  ids of statements and tensors; what is new stands behind
-// errors: KILN_UNSUPPORTED, naming the node: no bound is known, or two counts would have to be equal
+// errors: KILN_UNSUPPORTED, naming the node: no bound is known, or two counts would have to be
+//         equal
 kiln_status kiln_counts_resolve(kiln_ctx *cx, kiln_program *p, const kiln_counts *counts);
 
 #endif

@@ -176,7 +176,8 @@ static void refuse_operand(const kiln_expr *e, void *argument) {
                       kiln_expr_kind_text(e->kind), type);
 }
 
-// Codes are moved and cast, whatever an operator would do with numbers; nor is every other type for all.
+// Codes are moved and cast, whatever an operator would do with numbers; nor is every other type for
+// all.
 static kiln_status check_operands(const kiln_lower *lw, int n_stmts) {
   operand_search search = {lw, KILN_OK};
   for (int i = n_stmts; i < lw->prog->stmts.n && search.status == KILN_OK; i++) {
@@ -389,7 +390,8 @@ static void add_output(kiln_walk *f, kiln_tensor *t, kiln_symbol name) {
   KILN_VEC_PUSH(&f->cx->perm, &f->p->output_names, name);
 }
 
-// A sequence is as many outputs as it has tensors, "y[0]", "y[1]", ...; an optional value without one is none.
+// A sequence is as many outputs as it has tensors, "y[0]", "y[1]", ...; an optional value without
+// one is none.
 static void add_outputs(kiln_walk *f, kiln_scope *sc) {
   const kiln_graph *g = sc->graph;
   for (int i = 0; i < g->n_outputs; i++) {

@@ -60,8 +60,8 @@ kiln_status kiln_fission(kiln_ctx *cx, const kiln_graph *g, kiln_program **out);
 // without a name (kiln_tc_operators makes it).
 kiln_status kiln_fission_with(kiln_ctx *cx, const kiln_graph *g, const kiln_op *user_ops,
                               kiln_program **out);
-// Which computations of constants were worth folding, in the order of the nodes: what one walk decided others repeat,
-// so that programs of one graph at other sizes are alike.
+// Which computations of constants were worth folding, in the order of the nodes: what one walk
+// decided others repeat, so that programs of one graph at other sizes are alike.
 typedef struct kiln_folds {
   int at; // the next one
   KILN_VEC(bool) decided;

@@ -1,5 +1,6 @@
-// Scans: see scan.h. Each element reduces those before it in its block, and what the blocks before have reduced; all of
-// them, by a guard on the reduction, where they are few or nobody knows how many.
+// Scans: see scan.h. Each element reduces those before it in its block, and what the blocks before
+// have reduced; all of them, by a guard on the reduction, where they are few or nobody knows how
+// many.
 #include "fission/scan.h"
 
 #include "fission/counts.h"
@@ -29,7 +30,8 @@ static kiln_tensor *scan_few(kiln_lower *lw, const kiln_scan *c, const kiln_tens
   return kiln_lower_tensor(lw, s);
 }
 
-// The element |r| of block |b| where |wanted| (NULL: always) and it is there, else the identity; |index| has the other axes.
+// The element |r| of block |b| where |wanted| (NULL: always) and it is there, else the identity;
+// |index| has the other axes.
 static const kiln_expr *block_element(kiln_lower *lw, const kiln_scan *c, const kiln_tensor *x,
                                       const kiln_expr *b, const kiln_expr *r,
                                       const kiln_expr *wanted, const kiln_expr **index) {

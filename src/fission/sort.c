@@ -1,5 +1,6 @@
-// Sorting by digits, the last first: how many elements have a smaller digit says where those of each begin, and they are
-// put there in the order that the digits before have left. source: Knuth, The Art of Computer Programming, 5.2.5
+// Sorting by digits, the last first: how many elements have a smaller digit says where those of
+// each begin, and they are put there in the order that the digits before have left. source: Knuth,
+// The Art of Computer Programming, 5.2.5
 #include "fission/sort.h"
 
 #include "fission/scan.h"
@@ -39,8 +40,8 @@ static const kiln_tensor *find_begins(const sorting *z) {
   return kiln_lower_scan(z->lw, &before, kiln_lower_tensor(z->lw, s));
 }
 
-// A row holds the next place for each digit, and behind them the elements in order: a step puts one there, the next
-// moves the place on.
+// A row holds the next place for each digit, and behind them the elements in order: a step puts one
+// there, the next moves the place on.
 static kiln_tensor *put_in_order(const sorting *z) {
   kiln_ctx *cx = z->lw->cx;
   const kiln_tensor *begins = find_begins(z);

@@ -4,7 +4,8 @@
 
 #include "fission/lower.h"
 
-// The numbers of a row's elements in ascending order of their keys, those of equal keys in their own: i64 (R, N).
+// The numbers of a row's elements in ascending order of their keys, those of equal keys in their
+// own: i64 (R, N).
 //
 // needs: |keys| i64 (R, N), in [-2^(n_bits - 1), 2^(n_bits - 1)); |n_bits| a multiple of 8
 // cost:  n_bits / 4 passes over the elements, one behind the other in a row

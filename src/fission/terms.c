@@ -64,7 +64,8 @@ kiln_dtype kiln_order_key_type(kiln_dtype t) {
   return kiln_dtype_bytes(t) == 8 || t == KILN_U32 ? KILN_I64 : KILN_I32;
 }
 
-// The bits of a float, as an integer, are in its order, and in the inverse one where the sign is set.
+// The bits of a float, as an integer, are in its order, and in the inverse one where the sign is
+// set.
 static const kiln_expr *float_key(kiln_ctx *cx, const kiln_expr *x, kiln_dtype key) {
   const kiln_dtype t = key == KILN_I64 ? KILN_F64 : KILN_F32;
   const kiln_expr *zero = kiln_int_of(cx, key, 0), *nothing = kiln_float(cx, t, 0),
@@ -141,7 +142,8 @@ kiln_status kiln_lower_want_index(kiln_lower *lw, const kiln_tensor *x, int axis
   return kiln_check_index(lw->cx, lw->prog, lw->checks, &use);
 }
 
-// The least and the greatest of the elements first, first + step, ... of |x|; anything where they are not known now.
+// The least and the greatest of the elements first, first + step, ... of |x|; anything where they
+// are not known now.
 static kiln_interval elements_of(const kiln_tensor *x, int64_t first, int64_t step) {
   kiln_interval range = {INT64_MIN, INT64_MAX};
   const int64_t n = kiln_tensor_elems(x);

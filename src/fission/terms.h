@@ -36,7 +36,8 @@ kiln_dtype kiln_accumulator(kiln_dtype t); // f32 for the half types, else |t|
 bool kiln_dtype_is_index(kiln_dtype t);    // i32 or i64
 bool kiln_dtype_is_number(kiln_dtype t);   // any but bool
 bool kiln_dtype_has_order(kiln_dtype t);   // any but bool and codes
-// The number |x| as an integer of that type that has its order: -0 is 0, and all NaNs are one, greater than infinity.
+// The number |x| as an integer of that type that has its order: -0 is 0, and all NaNs are one,
+// greater than infinity.
 kiln_dtype kiln_order_key_type(kiln_dtype t); // i32, or i64 where that does not hold |t|
 const kiln_expr *kiln_order_key(kiln_ctx *cx, const kiln_expr *x);
 
@@ -46,9 +47,9 @@ const kiln_expr *kiln_order_key(kiln_ctx *cx, const kiln_expr *x);
 // load. BAD_INPUT when it has more elements.
 kiln_status kiln_lower_scalar(kiln_lower *lw, const kiln_tensor *x, kiln_dtype t, const char *what,
                               const kiln_expr **out);
-// The element of the integer tensor |x| at |at| as an i64 index into axis |axis| of |data|: negative
-// values count from the end. What only the run can tell is clamped into the axis, so that nothing
-// is read out of range, and checked; constants out of range are BAD_INPUT.
+// The element of the integer tensor |x| at |at| as an i64 index into axis |axis| of |data|:
+// negative values count from the end. What only the run can tell is clamped into the axis, so that
+// nothing is read out of range, and checked; constants out of range are BAD_INPUT.
 kiln_status kiln_lower_index(kiln_lower *lw, const kiln_tensor *x, const kiln_expr *const *at,
                              const kiln_tensor *data, int axis, const kiln_expr **out);
 // The same for the coordinate |k| of the index tuples that the last axis of |x| holds: only
@@ -57,8 +58,9 @@ kiln_status kiln_lower_coordinate(kiln_lower *lw, const kiln_tensor *x, const ki
                                   int k, const kiln_tensor *data, int axis, const kiln_expr **out);
 // The element of |x|, as an i64, over dims e0, e1, ... of its shape.
 const kiln_expr *kiln_lower_element(kiln_lower *lw, const kiln_tensor *x);
-// Checks that |index| (NULL: the element of |x|), made of elements of |x| as above, lies in [least, end) wherever |when|
-// (NULL: everywhere): the run fails where one does not, and names the node, |x|, the axis and the index.
+// Checks that |index| (NULL: the element of |x|), made of elements of |x| as above, lies in [least,
+// end) wherever |when| (NULL: everywhere): the run fails where one does not, and names the node,
+// |x|, the axis and the index.
 kiln_status kiln_lower_want_index(kiln_lower *lw, const kiln_tensor *x, int axis,
                                   const kiln_expr *index, const kiln_expr *when,
                                   const kiln_expr *least, const kiln_expr *end);
@@ -93,7 +95,8 @@ kiln_status kiln_lower_matmul(kiln_lower *lw, kiln_tensor *a, kiln_tensor *b,
 // is the element of |data|.
 kiln_stmt *kiln_lower_scatter(kiln_lower *lw, const char *name, const kiln_tensor *data, int n_dims,
                               const kiln_expr *const *extents);
-// The same into a tensor of |rank| axes of |shape|, whose init the caller sets as well, in terms of |out_axes|: the first
+// The same into a tensor of |rank| axes of |shape|, whose init the caller sets as well, in terms of
+// |out_axes|: the first
 // |n_space| dims can be shared among threads, the |n_reduce| behind them run in order.
 kiln_stmt *kiln_lower_scatter_new(kiln_lower *lw, const char *name, kiln_dtype t, int rank,
                                   const kiln_expr *const *shape, int n_space, int n_reduce,

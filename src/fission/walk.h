@@ -1,5 +1,5 @@
-// The walk over a graph and its sub-graphs, as control flow sees it: bodies of If, Loop and Scan are
-// lowered into the same program, as often as they run.
+// The walk over a graph and its sub-graphs, as control flow sees it: bodies of If, Loop and Scan
+// are lowered into the same program, as often as they run.
 #ifndef KILN_FISSION_WALK_H
 #define KILN_FISSION_WALK_H
 
@@ -56,19 +56,20 @@ static inline kiln_held kiln_held_tensor(kiln_tensor *t) { return (kiln_held){.t
 // Lowers |body|, a sub-graph of the node, whose inputs are |inputs|.
 //
 // gives:  what its outputs hold
-// errors: BAD_INPUT where their numbers differ; UNSUPPORTED where bodies nest too deep, or unroll to
-//         too many nodes
+// errors: BAD_INPUT where their numbers differ; UNSUPPORTED where bodies nest too deep, or unroll
+//         to too many nodes
 kiln_status kiln_visit_body(kiln_visit *v, const kiln_graph *body, int n_inputs,
                             const kiln_held *inputs, int n_outputs, kiln_held *outputs);
 // The graph that an attribute holds; BAD_INPUT where there is none.
 kiln_status kiln_visit_graph(kiln_visit *v, const char *attr, const kiln_graph **out);
 
 typedef kiln_status (*kiln_visitor)(kiln_visit *v);
-// How If, Loop, Scan and FlexAttention are lowered: what is known when compiling is unrolled; an If whose condition
-// only the run tells computes both branches, and a Loop keeps its state from the iteration on that
-// ends it. NULL for other nodes.
+// How If, Loop, Scan and FlexAttention are lowered: what is known when compiling is unrolled; an If
+// whose condition only the run tells computes both branches, and a Loop keeps its state from the
+// iteration on that ends it. NULL for other nodes.
 kiln_visitor kiln_find_control(const kiln_lower *lw);
-// How operators on sequences and optional values are lowered, and Identity of such; NULL for others.
+// How operators on sequences and optional values are lowered, and Identity of such; NULL for
+// others.
 kiln_visitor kiln_find_sequence(const kiln_lower *lw, const kiln_held *in);
 
 // Whether the node is that operator; "" is ONNX's own domain.

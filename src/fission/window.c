@@ -163,8 +163,8 @@ typedef struct conv {
   int64_t group, out_channels, group_channels;
 } conv;
 
-// body = x(n, c, o*stride + k*dilation) * weights(m..., k_c, k): |o| and |k| are the first dims of the
-// window's outputs and taps, at_w[0..n_m) what stands for m, followed by room.
+// body = x(n, c, o*stride + k*dilation) * weights(m..., k_c, k): |o| and |k| are the first dims of
+// the window's outputs and taps, at_w[0..n_m) what stands for m, followed by room.
 static void set_product(const conv *c, kiln_stmt *s, const kiln_expr *channel,
                         const kiln_expr **at_w, int n_m, const kiln_expr *k_c, int o, int k) {
   kiln_ctx *cx = c->lw->cx;

@@ -31,7 +31,8 @@ static inline int64_t kiln_window_reach(const kiln_window *w, int i) {
 // The extent of spatial axis |i| of weights, at least 1.
 kiln_status kiln_window_kernel(kiln_lower *lw, const kiln_tensor *weights, int i, int64_t *out);
 
-// |x| with |w|'s pads, which hold |outside|, around its spatial axes; |x| itself where there are none.
+// |x| with |w|'s pads, which hold |outside|, around its spatial axes; |x| itself where there are
+// none.
 kiln_tensor *kiln_window_pad(kiln_lower *lw, kiln_tensor *x, const kiln_window *w,
                              const kiln_expr *outside);
 // The convolution of |x| (N, C, ...) with |weights| (M, C/group, kernel...), summed in

@@ -96,9 +96,9 @@ static uint64_t bits_of_power(const source *s, int exponent) {
   return (uint64_t)(exponent + s->bias) << s->fraction;
 }
 
-// Normal numbers: half a unit is added, less one where the last digit that stays is even, and a carry
-// goes into the exponent by itself. Subnormal ones: the sum with the number whose last digit is theirs
-// is rounded by the addition.
+// Normal numbers: half a unit is added, less one where the last digit that stays is even, and a
+// carry goes into the exponent by itself. Subnormal ones: the sum with the number whose last digit
+// is theirs is rounded by the addition.
 static const kiln_expr *nearest(kiln_ctx *cx, const source *s, const kiln_code_format *f) {
   const kiln_expr *m = s->magnitude;
   const uint64_t cut = (uint64_t)(s->fraction - f->fraction);
@@ -142,8 +142,8 @@ static uint64_t bits_of(const source *s, double value) {
   return s->t == KILN_F64 ? wide : narrow;
 }
 
-// The exponent of the magnitude, plus what rounds up. The least power is below the normal numbers of
-// f32: between it and the next one stands a comparison.
+// The exponent of the magnitude, plus what rounds up. The least power is below the normal numbers
+// of f32: between it and the next one stands a comparison.
 static const kiln_expr *encode_power(kiln_ctx *cx, const source *s, const kiln_code_format *f,
                                      kiln_encoding how) {
   const double least = ldexp(1, -f->bias);

@@ -1,5 +1,6 @@
-// Values of code types (kiln_dtype's CODE) as expressions: what a code means and the rounding to it are
-// integer arithmetic on the bits of another type, stated here for the interpreter and all targets.
+// Values of code types (kiln_dtype's CODE) as expressions: what a code means and the rounding to it
+// are integer arithmetic on the bits of another type, stated here for the interpreter and all
+// targets.
 #ifndef KILN_IR_CODE_H
 #define KILN_IR_CODE_H
 
@@ -7,9 +8,10 @@
 
 typedef enum kiln_rounding { KILN_ROUND_NEAREST, KILN_ROUND_UP, KILN_ROUND_DOWN } kiln_rounding;
 
-// How numbers become codes. What lies outside the range of a float or a power becomes its end, or, not
-// saturating, infinity if there is one, else NaN, as does 0 among powers. |rounding| is that of
-// powers: nearest takes ties up. Floats are rounded to nearest even. Integers: the low bits of the number
+// How numbers become codes. What lies outside the range of a float or a power becomes its end, or,
+// not saturating, infinity if there is one, else NaN, as does 0 among powers. |rounding| is that of
+// powers: nearest takes ties up. Floats are rounded to nearest even. Integers: the low bits of the
+//         number
 // that a cast to i32 gives.
 typedef struct kiln_encoding {
   bool saturates;

@@ -1,5 +1,5 @@
-// Reading the text forms of the IR: a cursor over the text, its tokens and its messages. For ir/ and
-// the scripts of schedule/; what prints is in the same files as what parses.
+// Reading the text forms of the IR: a cursor over the text, its tokens and its messages. For ir/
+// and the scripts of schedule/; what prints is in the same files as what parses.
 #ifndef KILN_IR_CURSOR_H
 #define KILN_IR_CURSOR_H
 

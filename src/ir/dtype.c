@@ -1,4 +1,5 @@
-// Element types: the table from ir/dtype.def, what codes mean, and the conversions of the half types.
+// Element types: the table from ir/dtype.def, what codes mean, and the conversions of the half
+// types.
 #include "ir/dtype.h"
 
 #include <math.h>
@@ -164,8 +165,8 @@ static uint16_t small_float_of(double x, int fraction_bits, int lowest, uint16_t
 uint16_t kiln_f16_of_f64(double x) { return small_float_of(x, 10, -14, 0x7c00); }
 uint16_t kiln_bf16_of_f64(double x) { return small_float_of(x, 7, -126, 0x7f80); }
 
-// The same for all finite floats, in integers: a loop of it becomes vector code. Numbers below the normal ones of
-// f16 are rounded by an addition of floats whose last place is theirs.
+// The same for all finite floats, in integers: a loop of it becomes vector code. Numbers below the
+// normal ones of f16 are rounded by an addition of floats whose last place is theirs.
 static inline uint16_t f16_of_bits(uint32_t bits) {
   const uint32_t x = bits & 0x7fffffffu, at_most = x < 0x477fe000u ? x : 0x477fe000u; // 65504
   const uint32_t normal = (at_most + 0xfffu + (at_most >> 13 & 1) - 0x38000000u) >> 13;

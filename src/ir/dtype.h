@@ -11,8 +11,8 @@ typedef enum kiln_dtype {
   KILN_N_DTYPES
 } kiln_dtype;
 
-// CODE: numbers that are stored, moved and cast, and computed with as another type: an element is the
-// code of one of at most 256 values, in the low bits of a byte (ir/code.h).
+// CODE: numbers that are stored, moved and cast, and computed with as another type: an element is
+// the code of one of at most 256 values, in the low bits of a byte (ir/code.h).
 typedef enum kiln_kind {
   KILN_KIND_FLOAT,
   KILN_KIND_INT,
@@ -48,8 +48,9 @@ static inline bool kiln_dtype_is_int(kiln_dtype t) { // signed or unsigned, not 
 }
 static inline bool kiln_dtype_is_code(kiln_dtype t) { return kiln_dtype_kind(t) == KILN_KIND_CODE; }
 
-// What the codes of a type mean. A float has a sign in front of exponent and |fraction| bits; exponent 0
-// is that of subnormal numbers, 1 means 2^(1 - bias). A power is 2^(code - bias). Integers are two's complement.
+// What the codes of a type mean. A float has a sign in front of exponent and |fraction| bits;
+// exponent 0 is that of subnormal numbers, 1 means 2^(1 - bias). A power is 2^(code - bias).
+// Integers are two's complement.
 typedef struct kiln_code_format {
   enum { KILN_CODE_FLOAT, KILN_CODE_POWER, KILN_CODE_INT, KILN_CODE_UINT } kind;
   int fraction, bias;
@@ -64,8 +65,8 @@ const kiln_code_format *kiln_code_format_of(kiln_dtype t); // NULL: |t| is no CO
 double kiln_code_value(kiln_dtype t, uint8_t code);
 uint8_t kiln_code_of(kiln_dtype t, double value);
 
-// |n| codes of |bits| (8 or fewer) as ONNX and DLPack have them, packed into bytes, the first in the low bits:
-// to a byte each, and back. Bits of the last byte that are no code's are 0.
+// |n| codes of |bits| (8 or fewer) as ONNX and DLPack have them, packed into bytes, the first in
+// the low bits: to a byte each, and back. Bits of the last byte that are no code's are 0.
 void kiln_codes_unpack(int bits, int64_t n, const void *packed, void *codes);
 void kiln_codes_pack(int bits, int64_t n, const void *codes, void *packed);
 int64_t kiln_codes_packed_bytes(int bits, int64_t n);
@@ -75,8 +76,9 @@ float kiln_f16_to_f32(uint16_t bits);
 uint16_t kiln_f16_of_f64(double x); // one rounding
 float kiln_bf16_to_f32(uint16_t bits);
 uint16_t kiln_bf16_of_f64(double x);
-// |n| floats as |half|, KILN_F16 or KILN_BF16, each rounded so; finite ones stay finite, the largest number of the
-// type being the most. |from| and |to| may lie at any address and do not overlap.
+// |n| floats as |half|, KILN_F16 or KILN_BF16, each rounded so; finite ones stay finite, the
+// largest number of the type being the most. |from| and |to| may lie at any address and do not
+// overlap.
 //
 // cost: about a nanosecond an element
 void kiln_halves_of_floats(kiln_dtype half, int64_t n, const void *from, void *to);

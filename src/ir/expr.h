@@ -3,11 +3,12 @@
 //
 // Semantics, stated once:
 // - Integers wrap in two's complement at their width. `/` and `%` round down; x/0 = x%0 = 0. Index
-// expressions are i64. A shift by the width or more (amounts are read as unsigned) leaves 0, `>>` of
-// a signed operand its sign, 0 or -1. A negative power is rounded towards zero: 1, -1 or 0.
+// expressions are i64. A shift by the width or more (amounts are read as unsigned) leaves 0, `>>`
+// of a signed operand its sign, 0 or -1. A negative power is rounded towards zero: 1, -1 or 0.
 // - Floats are IEEE; f16 and bf16 are computed in f32 and rounded where they are stored or cast.
-// - Codes (float8e4m3fn, ...) are loaded, selected and stored; an operator takes none of them. A cast from
-// or to a code type is integer arithmetic on bits, made where it is constructed (ir/code.h).
+// - Codes (float8e4m3fn, ...) are loaded, selected and stored; an operator takes none of them. A
+// cast from or to a code type is integer arithmetic on bits, made where it is constructed
+// (ir/code.h).
 // - Arguments of an arithmetic operator have one dtype; comparisons and isnan/isinf give bool;
 // SELECT's condition is bool.
 // - SELECT evaluates the chosen branch only: `h < 0 ? 0 : X(h)` never reads X out of range. All
@@ -42,8 +43,8 @@ struct kiln_expr {
   bool has_load; // here or below
   int n_args;
   uint32_t id; // dense in the context, in order of creation: args have smaller ids
-  // Nodes that it has as a tree, each as often as it is used, at most UINT32_MAX. What is substituted into itself
-  // has few nodes and an endless tree: see below.
+  // Nodes that it has as a tree, each as often as it is used, at most UINT32_MAX. What is
+  // substituted into itself has few nodes and an endless tree: see below.
   uint32_t n_tree;
   const kiln_expr_vars *vars;
   uint64_t loaded; // bit t % 64 for each tensor t that is loaded here or below
@@ -75,8 +76,8 @@ const kiln_expr *kiln_select(kiln_ctx *cx, const kiln_expr *c, const kiln_expr *
                              const kiln_expr *b);
 const kiln_expr *kiln_cast(kiln_ctx *cx, kiln_dtype t,
                            const kiln_expr *a); // |a| itself when it has that dtype
-// The bits of |a| as |t|, which is as wide in memory: integers and codes by way of unsigned integers; of a byte that
-// becomes a code of fewer bits, the low ones. A bool is the number 0 or 1.
+// The bits of |a| as |t|, which is as wide in memory: integers and codes by way of unsigned
+// integers; of a byte that becomes a code of fewer bits, the low ones. A bool is the number 0 or 1.
 const kiln_expr *kiln_bitcast(kiln_ctx *cx, kiln_dtype t, const kiln_expr *a);
 kiln_dtype kiln_bits_type(kiln_dtype t); // the unsigned integer with the bits of |t|
 // Rebuilds |e| with other arguments (folding again).
@@ -108,7 +109,8 @@ bool kiln_expr_has_load(const kiln_expr *e);
 const kiln_expr *kiln_expr_uncast(const kiln_expr *e); // what is cast, however often
 
 // Replaces by |map(argument, node)| every node for which it does not return NULL, children of
-// replaced nodes untouched. Where |map| calls this with itself and its argument, to go on below, that is the same
+// replaced nodes untouched. Where |map| calls this with itself and its argument, to go on below,
+// that is the same
 // walk: it comes to no node again. So what it gives follows from the node.
 typedef const kiln_expr *(*kiln_expr_map)(kiln_ctx *cx, const kiln_expr *e, void *argument);
 const kiln_expr *kiln_expr_replace(kiln_ctx *cx, const kiln_expr *e, kiln_expr_map map,
@@ -119,11 +121,12 @@ const kiln_expr *kiln_expr_replace_one(kiln_ctx *cx, const kiln_expr *e, const k
 // Substitutes n variables at once.
 const kiln_expr *kiln_expr_substitute(kiln_ctx *cx, const kiln_expr *e, int n,
                                       const kiln_symbol *vars, const kiln_expr *const *values);
-// Walks. An expression is a graph whose tree may be exponential, so that whoever looks at all of it uses one of
-// these, which come to a node once, or keeps what is found by node (kiln_map by id). A recursion of one's own is for
-// what is bounded by |n_tree|, or goes down one path.
+// Walks. An expression is a graph whose tree may be exponential, so that whoever looks at all of it
+// uses one of these, which come to a node once, or keeps what is found by node (kiln_map by id). A
+// recursion of one's own is for what is bounded by |n_tree|, or goes down one path.
 
-// Nodes of a tree that is taken as a tree: of longer ones such recursions know nothing, which is right for each of them.
+// Nodes of a tree that is taken as a tree: of longer ones such recursions know nothing, which is
+// right for each of them.
 enum { KILN_LONG_TREE = 1000 };
 
 // Calls |visit| once for every distinct node under |e|, arguments first.
@@ -142,7 +145,8 @@ typedef enum kiln_search {
   KILN_SEARCH_REST, // all but the first, as a SELECT's branches
   KILN_SEARCH_ENDS
 } kiln_search;
-// Calls |enter| once for every distinct node under |e|, NULL has none, before its arguments, from left to right.
+// Calls |enter| once for every distinct node under |e|, NULL has none, before its arguments, from
+// left to right.
 //
 // gives: the node at which it ended; NULL: at none
 const kiln_expr *kiln_expr_search(kiln_ctx *cx, const kiln_expr *e,
@@ -156,9 +160,9 @@ bool kiln_expr_loads(kiln_ctx *cx, const kiln_expr *e, int tensor);
 bool kiln_expr_affine(const kiln_expr *e, int n, const kiln_symbol *vars, int64_t *coef,
                       int64_t *constant);
 
-// Text. Loads print as NAME(i, j) through |name_of| (prim) or NAME[i, j] with |bracket| '['. An expression of more than
-// 1000 nodes as a tree prints as {$0 = e; $1 = e; ... e}, with names for what it uses more than once: its text is no
-// longer than it has nodes.
+// Text. Loads print as NAME(i, j) through |name_of| (prim) or NAME[i, j] with |bracket| '['. An
+// expression of more than 1000 nodes as a tree prints as {$0 = e; $1 = e; ... e}, with names for
+// what it uses more than once: its text is no longer than it has nodes.
 typedef struct kiln_expr_names {
   const char *(*name_of)(const void *program, int tensor);
   int (*find)(const void *program, const char *name, size_t n, kiln_dtype *out_dtype,

@@ -52,8 +52,8 @@ static void print_int(const kiln_expr *e, kiln_text *out) {
   }
 }
 
-// What is printed, and how. An expression whose tree is large prints as {$0 = ...; $1 = ...; ...}, with a name for
-// what is used more than once and for what would be long; NULL |lets|: as its tree.
+// What is printed, and how. An expression whose tree is large prints as {$0 = ...; $1 = ...; ...},
+// with a name for what is used more than once and for what would be long; NULL |lets|: as its tree.
 typedef struct printer {
   const kiln_ctx *cx;
   const kiln_expr_names *names;

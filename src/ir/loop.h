@@ -2,10 +2,10 @@
 //
 // A program is a sequence of top-level nests, run in order with a barrier between them; only the
 // outermost loop of a nest may be PARALLEL. A loop bound to a block or thread axis may run its
-// iterations at once, as a GPU does; elsewhere it is a serial loop. No two nested loops are bound to
-// one axis, and no block loop lies in a thread loop. Loop variables are unique in a program. Expressions are
-// ir/expr.h with LOAD's u.tensor a buffer id, one index per buffer axis. All of it lives in the
-// context's perm arena and is changed only by schedule primitives.
+// iterations at once, as a GPU does; elsewhere it is a serial loop. No two nested loops are bound
+// to one axis, and no block loop lies in a thread loop. Loop variables are unique in a program.
+// Expressions are ir/expr.h with LOAD's u.tensor a buffer id, one index per buffer axis. All of it
+// lives in the context's perm arena and is changed only by schedule primitives.
 #ifndef KILN_IR_LOOP_H
 #define KILN_IR_LOOP_H
 
@@ -48,8 +48,8 @@ typedef struct kiln_buffer {
   int64_t strides[KILN_MAX_RANK + 4]; // in elements
   int tensor;                         // PARAM: the prim tensor it holds; -1 otherwise
   const kiln_pack *pack;              // PARAM of a repacked constant; else NULL
-  // SHARED: of each 8 rows of 128 bytes, from its begin, the 16 bytes at place p of row r lie at place p ^ r. A hint
-  // for targets that have use for it.
+  // SHARED: of each 8 rows of 128 bytes, from its begin, the 16 bytes at place p of row r lie at
+  // place p ^ r. A hint for targets that have use for it.
   bool is_swizzled;
 } kiln_buffer;
 
@@ -83,7 +83,8 @@ typedef struct kiln_note {
   struct kiln_note *next;
 } kiln_note;
 
-// The note by which so many consecutive iterations of a loop of block.x are blocks of a cluster, where there are
+// The note by which so many consecutive iterations of a loop of block.x are blocks of a cluster,
+// where there are
 // clusters: they run together, and may share what they read.
 #define KILN_CLUSTER_NOTE "cluster"
 enum { KILN_MAX_CLUSTER = 8 };
@@ -91,13 +92,14 @@ static inline bool kiln_cluster_is(int64_t blocks) {
   return blocks > 0 && blocks <= KILN_MAX_CLUSTER && (blocks & (blocks - 1)) == 0;
 }
 
-// The note by which a warp of its own asks for the boxes that the loop's blocks copy, or a block copies in the loop; its value
-// says how many teams of threads take the iterations of such a loop in turns.
+// The note by which a warp of its own asks for the boxes that the loop's blocks copy, or a block
+// copies in the loop; its value says how many teams of threads take the iterations of such a loop
+// in turns.
 #define KILN_CREW_NOTE "crew"
 enum { KILN_MAX_TEAMS = 2 };
 
-// The note, on the outermost loop of a nest, by which it may run at the same time as the nest in front of it: neither
-// needs anything of the other, and a GPU launches both at once.
+// The note, on the outermost loop of a nest, by which it may run at the same time as the nest in
+// front of it: neither needs anything of the other, and a GPU launches both at once.
 #define KILN_BESIDE_NOTE "beside"
 
 struct kiln_instr;
@@ -158,7 +160,8 @@ kiln_loop *kiln_alloc_make(kiln_ctx *cx, const kiln_buffer *b, kiln_loop *body);
 kiln_loop *kiln_prefetch_make(kiln_ctx *cx, const kiln_buffer *b, const kiln_expr *const *index);
 // A deep copy in |arena|, but for notes, which never change.
 kiln_loops *kiln_loops_copy(kiln_arena *arena, const kiln_loops *l);
-// Adds a copy of |from|'s buffers to |to|, their names and those of its loops with |suffix|, which makes them others than
+// Adds a copy of |from|'s buffers to |to|, their names and those of its loops with |suffix|, which
+// makes them others than
 // |to| has.
 //
 // gives: a copy of its nests over these, which are not in |to| yet

@@ -8,8 +8,8 @@
 // Space dims come first, then the reduction dims. Ordinarily index is the identity on the space
 // dims (kiln_stmt_is_plain), init is NULL, and combiner NONE means each element is written once. A
 // scatter has loads in its index and an init. init is an expression over the variables
-// o0..o{rank-1}; body, guard and index are over the statement's dim names. Those of a scatter may read T itself
-// (kiln_stmt_reads_itself): what the instances before have left there.
+// o0..o{rank-1}; body, guard and index are over the statement's dim names. Those of a scatter may
+// read T itself (kiln_stmt_reads_itself): what the instances before have left there.
 //
 // Every tensor has at most one statement that writes it; statements are in topological order.
 // Tensors of a program have unique names; so have the dims of one statement. All of it lives in the
@@ -86,11 +86,12 @@ typedef struct kiln_program {
   KILN_VEC(int)
   outputs; // tensor ids, in the interface's order; an output may be an INPUT or CONST tensor
   KILN_VEC(kiln_symbol) output_names; // as the model's user knows them; may be fewer
-  // The next shape_of.n outputs are no part of the interface: each is an i64 tensor with the shape that the run
-  // finds for an output before them, the one of this number, whose own shape is the most that it can be.
+  // The next shape_of.n outputs are no part of the interface: each is an i64 tensor with the shape
+  // that the run finds for an output before them, the one of this number, whose own shape is the
+  // most that it can be.
   KILN_VEC(int) shape_of;
-  // Where there are any, one more output stands behind these, no part of the interface either: an i64 for each check,
-  // KILN_IN_RANGE or an index that the run found out of range.
+  // Where there are any, one more output stands behind these, no part of the interface either: an
+  // i64 for each check, KILN_IN_RANGE or an index that the run found out of range.
   KILN_VEC(kiln_index_check) checks;
   kiln_map names; // private to prim.c: name to the next suffix to try; made on first use
 } kiln_program;
@@ -111,14 +112,16 @@ void kiln_stmt_append(kiln_ctx *cx, kiln_program *p, kiln_stmt *s); // behind th
 void kiln_stmts_renumber(kiln_program *p);
 // The same where statements were removed, which are NULL: they leave the list.
 void kiln_stmts_compact(kiln_program *p);
-// Takes the TEMPs out that no statement writes, nor reads; the others get the numbers of their places.
+// Takes the TEMPs out that no statement writes, nor reads; the others get the numbers of their
+// places.
 void kiln_program_drop_unwritten(kiln_ctx *cx, kiln_program *p);
 int kiln_program_n_results(const kiln_program *p); // outputs of the interface, which come first
 bool kiln_tensor_is_output(const kiln_program *p, int tensor);
 // Whether the memory that holds it is an argument of a kernel that computes |p|.
 bool kiln_tensor_is_param(const kiln_program *p, int tensor);
 void kiln_outputs_mark(kiln_program *p); // those that are TEMP become OUTPUT
-// The number of the dim of that name, of all or of the space dims; of the dim that |e| is the variable of. -1: none.
+// The number of the dim of that name, of all or of the space dims; of the dim that |e| is the
+// variable of. -1: none.
 int kiln_stmt_dim(const kiln_stmt *s, kiln_symbol name);
 int kiln_stmt_space_dim(const kiln_stmt *s, kiln_symbol name);
 int kiln_stmt_dim_of(const kiln_stmt *s, const kiln_expr *e);
@@ -132,7 +135,8 @@ const kiln_expr *kiln_tensor_load(kiln_ctx *cx, const kiln_tensor *t,
 bool kiln_stmt_is_plain(const kiln_ctx *cx,
                         const kiln_stmt *s); // index is the identity on the space dims, no init
 bool kiln_stmt_is_scatter(const kiln_program *p, const kiln_stmt *s); // data say where it writes
-// Calls |visit| for every load of the statement, of its body, guard, init and index: once for each that is distinct there.
+// Calls |visit| for every load of the statement, of its body, guard, init and index: once for each
+// that is distinct there.
 void kiln_stmt_visit_loads(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                            void (*visit)(const kiln_expr *load, void *argument), void *argument);
 // Whether |s| reads the tensor that it writes.

@@ -1,6 +1,7 @@
-// Casts that are there because something is stored in fewer bytes than it is computed in, as f32 programs in half types
-// do. Where nothing is stored they may be left out; what a model itself rounds may not. Such a cast is an expression of
-// its own, not equal to the same cast of a model's; it prints as `stored_f16(x)`.
+// Casts that are there because something is stored in fewer bytes than it is computed in, as f32
+// programs in half types do. Where nothing is stored they may be left out; what a model itself
+// rounds may not. Such a cast is an expression of its own, not equal to the same cast of a model's;
+// it prints as `stored_f16(x)`.
 #ifndef KILN_IR_STORED_H
 #define KILN_IR_STORED_H
 

@@ -53,7 +53,8 @@ void kiln_onnx_value_set_constant(onnx_build *b, const char *where, const kiln_c
 void kiln_onnx_value_set_initial(onnx_build *b, const char *where, const kiln_const *c,
                                  kiln_value *value);
 bool kiln_onnx_is_overridable(const onnx_build *b, const onnx_graph *graph, const char *name);
-// Tells of names of inputs to be replaced that are none, or of whose model initializers are constants.
+// Tells of names of inputs to be replaced that are none, or of whose model initializers are
+// constants.
 void kiln_onnx_check_overridable(onnx_build *b, const onnx_graph *graph);
 
 // sort.c
@@ -76,7 +77,8 @@ bool kiln_onnx_constant_make(onnx_build *b, const char *place, const onnx_node *
                              kiln_const *out);
 
 // lists.c
-// Replaces inputs of |graph| that are sequences or optional values by their tensors, as many as the options say.
+// Replaces inputs of |graph| that are sequences or optional values by their tensors, as many as the
+// options say.
 void kiln_onnx_open_lists(onnx_build *b, onnx_graph *graph);
 bool kiln_onnx_is_list(const onnx_type *type); // a sequence or an optional value
 const char *kiln_onnx_type_text(kiln_ctx *cx, const onnx_type *type); // "optional(sequence(f32))"

@@ -1,4 +1,5 @@
-// Edits of graphs: the new graph shares its messages with the old one; lists that change are made anew in the editor's arena.
+// Edits of graphs: the new graph shares its messages with the old one; lists that change are made
+// anew in the editor's arena.
 #include "onnx/edit.h"
 
 #include "ir/dtype.h"
@@ -8,7 +9,8 @@
 
 // --- which values are used ---
 
-// Calls |visit| with every name that |node| reads, those of its sub-graphs among them. Bounded: as graphs nest.
+// Calls |visit| with every name that |node| reads, those of its sub-graphs among them. Bounded: as
+// graphs nest.
 static void visit_uses(const onnx_node *node, void (*visit)(void *user, onnx_bytes name),
                        void *user) {
   for (size_t i = 0; i < node->inputs.n; i++) visit(user, node->inputs.data[i]);
@@ -45,7 +47,8 @@ static bool makes_any(const name_set *s, const onnx_node *node) {
   return false;
 }
 
-// Leaves out nodes, inputs and initializers that no output needs, and what is declared of values on the way.
+// Leaves out nodes, inputs and initializers that no output needs, and what is declared of values on
+// the way.
 static void drop_unused(onnx_editor *e, onnx_graph *g) {
   name_set used = name_set_make(e);
   bool *keep = KILN_NEW_ARRAY(e->arena, bool, g->nodes.n);
@@ -238,8 +241,8 @@ static bool take_initializers(onnx_editor *e, onnx_graph *g, const onnx_graph *b
   return true;
 }
 
-// The body of an If, or of a Loop without outputs of iterations, once, in place of the node: its inputs are copies of the
-// node's operands, the node's outputs copies of its.
+// The body of an If, or of a Loop without outputs of iterations, once, in place of the node: its
+// inputs are copies of the node's operands, the node's outputs copies of its.
 static bool flatten(onnx_editor *e, onnx_graph *g, size_t at, size_t attr) {
   const onnx_node *node = &g->nodes.data[at];
   const onnx_graph *body = attr < node->attrs.n ? node->attrs.data[attr].g : NULL;

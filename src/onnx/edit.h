@@ -1,4 +1,5 @@
-// Edits of a graph's message that make it smaller, each giving a new graph that shares what it does not change.
+// Edits of a graph's message that make it smaller, each giving a new graph that shares what it does
+// not change.
 #ifndef KILN_ONNX_EDIT_H
 #define KILN_ONNX_EDIT_H
 

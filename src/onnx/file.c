@@ -47,8 +47,9 @@ static void destroy_maps(map *m) {
   }
 }
 
-// Maps what is open as |fd|, and closes it; it has to be the only name of its file where that is |alone|. Gives NULL, or
-// what is wrong with the file, with errno where the system says so and 0 else.
+// Maps what is open as |fd|, and closes it; it has to be the only name of its file where that is
+// |alone|. Gives NULL, or what is wrong with the file, with errno where the system says so and 0
+// else.
 static const char *map_file(map *m, int fd, bool alone) {
   struct stat info;
   if (fd < 0)

@@ -12,11 +12,12 @@ kiln_status kiln_onnx_file_open(kiln_ctx *cx, const char *path, kiln_onnx_file *
 const char *kiln_onnx_file_path(const kiln_onnx_file *file);
 onnx_bytes kiln_onnx_file_model(const kiln_onnx_file *file); // the bytes of the model itself
 
-// Gives all bytes of the external file |location|, relative to the folder of the model. It must be a file of that folder
-// by every name that it has: a hard link could be one to any file of the user's, as a symbolic link could.
+// Gives all bytes of the external file |location|, relative to the folder of the model. It must be
+// a file of that folder by every name that it has: a hard link could be one to any file of the
+// user's, as a symbolic link could.
 //
-// gives: false when |location| is absolute, leads out of the folder, has other names, or cannot be mapped; told once
-//        per location
+// gives: false when |location| is absolute, leads out of the folder, has other names, or cannot be
+//        mapped; told once per location
 bool kiln_onnx_file_external(kiln_onnx_file *file, onnx_problems *problems, const char *place,
                              onnx_bytes location, onnx_bytes *out);
 

@@ -1,5 +1,6 @@
-// Inputs that are sequences or optional values: as many tensors as the caller says, each an input of its own, and a
-// node that makes the list of them. Behind that nothing knows that the file says otherwise.
+// Inputs that are sequences or optional values: as many tensors as the caller says, each an input
+// of its own, and a node that makes the list of them. Behind that nothing knows that the file says
+// otherwise.
 #include "onnx/build.h"
 
 #include <string.h>

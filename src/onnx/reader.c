@@ -163,7 +163,8 @@ typedef struct value_reading {
   kiln_const *out;
 } value_reading;
 
-// The tensors of the one message that a file of |type| is; *out_n is -1 for an optional value without one.
+// The tensors of the one message that a file of |type| is; *out_n is -1 for an optional value
+// without one.
 static kiln_status decode_value(kiln_ctx *cx, const kiln_onnx_file *file, const char *type,
                                 const onnx_tensor **out, int *out_n) {
   onnx_optional_value *o = KILN_NEW(&cx->scratch, onnx_optional_value);

@@ -3,7 +3,8 @@
 // Files are mapped; initializers and external data stay where they lie. Every problem of the file
 // is a message, of which the first 20 are told. What the graph is like, beyond ir/graph.h:
 // - Constant nodes are constants, and the model's own functions are inlined.
-// - An input "x" that is a sequence or an optional value is inputs "x[0]", "x[1]", ..., as many as |dims| says of "x".
+// - An input "x" that is a sequence or an optional value is inputs "x[0]", "x[1]", ..., as many as
+// |dims| says of "x".
 // - A value that a sub-graph takes from around it is a value of the sub-graph, too: of the same
 //   name, type and constant, with producer -1, and not among its inputs.
 // - Replacing a constant extent of an input makes the declared shapes of all other values void.
@@ -52,7 +53,8 @@ void kiln_onnx_close(kiln_onnx_file *file); // NULL is allowed
 // are given back to the system, which reads them again when they are touched. Other memory is left.
 void kiln_onnx_file_forget(const kiln_onnx_file *file, const void *data, size_t n);
 void kiln_onnx_file_forget_all(const kiln_onnx_file *file);
-// The location of external file |i| that was asked for, relative to the folder of the model; NULL past the last.
+// The location of external file |i| that was asked for, relative to the folder of the model; NULL
+// past the last.
 const char *kiln_onnx_file_location(const kiln_onnx_file *file, int i);
 // Whether |info| is of the model's file or of one of its external files.
 struct stat;
@@ -70,8 +72,8 @@ kiln_status kiln_onnx_read_operators(kiln_ctx *cx, const char *path,
 kiln_status kiln_onnx_read_tensor(kiln_ctx *cx, const char *path, kiln_onnx_file **out_file,
                                   kiln_const *out);
 
-// The same of a file that is one value of |type|, as kiln_value.list names it, or NULL for a tensor: at most |max| of its
-// tensors, in order.
+// The same of a file that is one value of |type|, as kiln_value.list names it, or NULL for a
+// tensor: at most |max| of its tensors, in order.
 //
 // gives: *out_n tensors, which may be more than |max|; -1: an optional value without one
 kiln_status kiln_onnx_read_value(kiln_ctx *cx, const char *path, const char *type, int max,

@@ -1,7 +1,8 @@
 // The reducer: edits of a graph, each tried and kept where the model still fails, until none is.
 //
-// Order: outputs first, as most of a model leads to others than the one that fails; then nodes, in runs that get shorter; then
-// branches in place of what chooses or repeats them; then operands, attributes, extents and the data of constants.
+// Order: outputs first, as most of a model leads to others than the one that fails; then nodes, in
+// runs that get shorter; then branches in place of what chooses or repeats them; then operands,
+// attributes, extents and the data of constants.
 #include "onnx/reduce.h"
 
 #include "onnx/edit.h"
@@ -100,8 +101,8 @@ static kiln_status of_initializers(reducer *r, onnx_edit_kind kind, bool *change
   return KILN_OK;
 }
 
-// Extents: each to 1, 2, half of it, one less, wherever inputs and constants have it; with and without the numbers of small
-// constants, which may be shapes.
+// Extents: each to 1, 2, half of it, one less, wherever inputs and constants have it; with and
+// without the numbers of small constants, which may be shapes.
 static kiln_status shrink(reducer *r, bool *changed) {
   int64_t extents[64];
   const size_t n = kiln_onnx_extents(r->model->graph, KILN_LEN(extents), extents);

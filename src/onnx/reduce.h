@@ -1,7 +1,7 @@
 // A model made smaller while something that the caller tries with it still fails.
 //
-// Works on messages: a node is taken out with what only it needed, and what others read of it becomes an input. Deterministic:
-// the same model and the same answers give the same trials.
+// Works on messages: a node is taken out with what only it needed, and what others read of it
+// becomes an input. Deterministic: the same model and the same answers give the same trials.
 #ifndef KILN_ONNX_REDUCE_H
 #define KILN_ONNX_REDUCE_H
 

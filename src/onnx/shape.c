@@ -217,8 +217,8 @@ static bool tells_type(const onnx_type *type) {
          (odd_type(type) != NULL || (type->tensor != NULL && type->tensor->elem_type != 0));
 }
 
-// Whether a value must be a tensor. Sequences and optional values are resolved when compiling; of inputs there are
-// none left where it is known how many tensors they are.
+// Whether a value must be a tensor. Sequences and optional values are resolved when compiling; of
+// inputs there are none left where it is known how many tensors they are.
 static bool wants_tensor(const onnx_build *b, const onnx_type *type, bool is_top, onnx_role role) {
   if (!kiln_onnx_is_list(type)) return role != ONNX_ROLE_INNER;
   return is_top && role == ONNX_ROLE_INPUT && !b->options->keeps_lists;

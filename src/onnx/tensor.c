@@ -1,5 +1,5 @@
-// Constants from TensorProto: checks type, extents and size, then borrows or converts the elements. Codes of
-// fewer than 8 bits are unpacked: packed, they are bytes of |stored|.
+// Constants from TensorProto: checks type, extents and size, then borrows or converts the elements.
+// Codes of fewer than 8 bits are unpacked: packed, they are bytes of |stored|.
 #include "onnx/tensor.h"
 
 #include <string.h>
@@ -226,7 +226,8 @@ static int64_t index_at(const kiln_const *indices, int64_t k) { // which lie at 
   return i;
 }
 
-// The place of value |k| of a dense tensor: its number among the elements, or its index along every axis. -1: none there.
+// The place of value |k| of a dense tensor: its number among the elements, or its index along every
+// axis. -1: none there.
 static int64_t place_of(const kiln_const *indices, int64_t k, const kiln_const *dense) {
   int64_t at = 0;
   if (indices->rank == 1) at = index_at(indices, k);

@@ -1,4 +1,5 @@
-// The table-driven protobuf writer: one walk over a message, done twice where its length comes first, to count and to put.
+// The table-driven protobuf writer: one walk over a message, done twice where its length comes
+// first, to count and to put.
 #include "onnx/write.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
-// Sets of several ends: from every state, those that can be executed next, by one prim more at a time. Sets of one
+// Sets of several ends: from every state, those that can be executed next, by one prim more at a
+// time. Sets of one
 // end: from the end, by one prim more in front.
 #include "orchestrate/candidates.h"
 
@@ -111,8 +112,10 @@ static void leave(finding *f, const kiln_bits *state) {
 
 // --- sets of one end ---
 
-// A convex set of one end is one of the sets of what leads to that end in which nobody stands without his
-// readers: prims are added in front of the first, so that each set is met once, behind those that it contains.
+// A convex set of one end is one of the sets of what leads to that end in which nobody stands
+// without his
+// readers: prims are added in front of the first, so that each set is met once, behind those that
+//          it contains.
 // There may be far fewer of them than states, as branches side by side multiply these.
 typedef struct ending {
   kiln_bits *prims;

@@ -1,8 +1,8 @@
-// Candidate kernels: differences of two execution states, each set of prims once for each set of results
-// that it may store.
+// Candidate kernels: differences of two execution states, each set of prims once for each set of
+// results that it may store.
 //
-// A prim that others read outside of the kernel may be stored besides, or be computed again by them: a
-// candidate is made for either.
+// A prim that others read outside of the kernel may be stored besides, or be computed again by
+// them: a candidate is made for either.
 #ifndef KILN_ORCHESTRATE_CANDIDATES_H
 #define KILN_ORCHESTRATE_CANDIDATES_H
 

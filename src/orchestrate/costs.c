@@ -9,7 +9,8 @@ enum { MAX_PRODUCTS = 4 }; // contractions of a kernel
 // Nests that no family has tiled take that many times what they must take at least.
 static const double UNKNOWN_LOSS = 8;
 
-// Prices and measured times are of launches apart; what a run hides of them leaves at least a share.
+// Prices and measured times are of launches apart; what a run hides of them leaves at least a
+// share.
 static const double LEAST_SHARE = 0.25;
 
 static double in_run(const kiln_costing *c, double ns) {

@@ -34,19 +34,21 @@ typedef struct kiln_prim_cost {
 
 // Prices all prims of their own. Lives in the scratch arena.
 kiln_status kiln_costing_begin(kiln_costing *io);
-// A kernel of the |prims| of the whole graph that stores |results|; infinite cost where there is none.
+// A kernel of the |prims| of the whole graph that stores |results|; infinite cost where there is
+// none.
 kiln_status kiln_costing_price(kiln_costing *c, const kiln_bits *prims, const kiln_bits *results,
                                kiln_priced *out);
 // What such a kernel costs at least, without asking any family.
 double kiln_costing_bound(const kiln_costing *c, const kiln_bits *prims);
 // What kernels of their own cost.
 double kiln_costing_apart(const kiln_costing *c, const kiln_bits *prims);
-// What a run takes longer with a kernel for which families propose |of|, by what they predict; infinite: nobody knows, or
-// NULL.
+// What a run takes longer with a kernel for which families propose |of|, by what they predict;
+// infinite: nobody knows, or NULL.
 double kiln_costing_predicted(const kiln_costing *c, const kiln_tile_candidates *of);
 // The same of a kernel that was measured; 0: it was not.
 double kiln_costing_measured(const kiln_costing *c, const kiln_searched *found);
-// By how much predictions for kernels of |prims| are off, going by the measured kernels that they are in.
+// By how much predictions for kernels of |prims| are off, going by the measured kernels that they
+// are in.
 double kiln_costing_ratio(const kiln_costing *c, const kiln_bits *prims);
 // Whether sets of more than |prims| may be kernels, and whether |prims| may.
 bool kiln_costing_may_grow(const kiln_costing *c, const kiln_bits *prims);

@@ -115,7 +115,8 @@ static kiln_status check_prim(const reading *r, const kiln_group *g, int i) {
   return KILN_OK;
 }
 
-// What the kernel takes must be stored by those before it; what it computes must lead to its last result.
+// What the kernel takes must be stored by those before it; what it computes must lead to its last
+// result.
 static kiln_status check_group(reading *r, const kiln_group *g) {
   kiln_bits *prims = kiln_bits_make(&r->cx->scratch, r->prims->n),
             *takes = kiln_bits_make(&r->cx->scratch, r->prims->n);

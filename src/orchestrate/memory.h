@@ -1,5 +1,6 @@
-// What the results of a part's prims take in memory, as the plan lays them out: inputs, outputs and weights of the
-// model are the caller's, or the module's, and do not count, nor do workspaces that kernels keep for themselves.
+// What the results of a part's prims take in memory, as the plan lays them out: inputs, outputs and
+// weights of the model are the caller's, or the module's, and do not count, nor do workspaces that
+// kernels keep for themselves.
 #ifndef KILN_ORCHESTRATE_MEMORY_H
 #define KILN_ORCHESTRATE_MEMORY_H
 

@@ -402,8 +402,8 @@ static void add_memory(orchestrating *o, kiln_text *out) {
   for (int i = 0; i < m.n_before; i++) kiln_text_printf(out, " %.0f", m.before[i].bytes);
 }
 
-// What distinguishes the part: its statements, what is needed of them, what passes have said of them, and
-// the kernels that connecting has made.
+// What distinguishes the part: its statements, what is needed of them, what passes have said of
+// them, and the kernels that connecting has made.
 static kiln_symbol form_of(orchestrating *o, const kiln_prim_graph *g) {
   kiln_text form;
   kiln_group whole = {.stmts = KILN_NEW_ARRAY(&o->cx->scratch, int, o->p->stmts.n)};
@@ -429,8 +429,8 @@ static kiln_symbol form_of(orchestrating *o, const kiln_prim_graph *g) {
   return kiln_symbol_of(o->cx, form.data);
 }
 
-// Up to MAX_OTHERS candidates that store what chosen kernel |at| stores last, by what they cost more: first such
-// as execute more, then others.
+// Up to MAX_OTHERS candidates that store what chosen kernel |at| stores last, by what they cost
+// more: first such as execute more, then others.
 static kiln_status add_others(orchestrating *o, const solved *answer, int at,
                               kiln_orchestrated_kernel *io) {
   const offered *x = &answer->all[answer->kernels[at]];
@@ -594,7 +594,8 @@ static const char *stmts_text(const orchestrating *o, const kiln_bits *of_part) 
   return t.data;
 }
 
-// Why the kernels of the part in hand do not have prims |from| and |to| in one; NULL: nobody was asked.
+// Why the kernels of the part in hand do not have prims |from| and |to| in one; NULL: nobody was
+// asked.
 static const char *reason_apart(const orchestrating *o, const solved *answer, int from, int to) {
   kiln_arena *a = &o->cx->perm;
   const dropped *least = NULL;

@@ -1,11 +1,12 @@
-// Orchestration: which prims go into which kernel is solved, not guessed (Korch, ASPLOS'24; DESIGN section 7).
+// Orchestration: which prims go into which kernel is solved, not guessed (Korch, ASPLOS'24; DESIGN
+// section 7).
 //
-// The program's graph of prims is cut into parts where it is narrow (prims.h). Of each part the execution
-// states and the candidates between them are listed (states.h, candidates.h), the candidates that may pay
-// are priced by the tile graph's scheduler, each form once (costs.h), and a binary program chooses among
-// them (program.h), beginning with the kernels that connecting has found (tile/connect.h). Parts of equal
-// form are solved once. A chosen kernel that no family lowers after all loses its price, and the part is
-// solved again. Counts candidates, never time.
+// The program's graph of prims is cut into parts where it is narrow (prims.h). Of each part the
+// execution states and the candidates between them are listed (states.h, candidates.h), the
+// candidates that may pay are priced by the tile graph's scheduler, each form once (costs.h), and a
+// binary program chooses among them (program.h), beginning with the kernels that connecting has
+// found (tile/connect.h). Parts of equal form are solved once. A chosen kernel that no family
+// lowers after all loses its price, and the part is solved again. Counts candidates, never time.
 #ifndef KILN_ORCHESTRATE_ORCHESTRATE_H
 #define KILN_ORCHESTRATE_ORCHESTRATE_H
 
@@ -22,8 +23,9 @@ typedef struct kiln_orchestrate_options {
   kiln_candidate_limits limits; // of a part; all zero: those of kiln_orchestrate_limits
   int nodes;                    // of the solver's tree a part, at most; 0: as many as are usual
   double seconds;               // of the solver a part; 0: no limit
-  // Of the solver for the whole program (solver.h); 0: what is usual. Once it is spent, parts that a refusal would
-  // have solved again, and those behind, stay as connecting has made them, where |bytes| asks for no more.
+  // Of the solver for the whole program (solver.h); 0: what is usual. Once it is spent, parts that
+  // a refusal would have solved again, and those behind, stay as connecting has made them, where
+  // |bytes| asks for no more.
   double work;
   // Statements of the kernels whose prices families are asked for; 0: what is usual. Once they are
   // spent, kernels of several prims other than connecting's are no candidates. A part may have a
@@ -32,7 +34,8 @@ typedef struct kiln_orchestrate_options {
   kiln_orchestrate_spent *spent; // what is spent is added there; NULL: nothing was before
   double bytes;                  // of results at once, at most (memory.h); 0: no limit
   double worth; // prices are estimates: other kernels than connecting's count for so much more
-  // The time of the kernel of that key, in nanoseconds; 0: it was not measured. NULL: predictions alone decide.
+  // The time of the kernel of that key, in nanoseconds; 0: it was not measured. NULL: predictions
+  // alone decide.
   double (*measured)(void *user, const char *key);
   void *user; // of |measured|
   const char
@@ -75,8 +78,10 @@ typedef struct kiln_orchestration {
 // Chooses the kernels of |p|.
 //
 // needs:  |io|, the parts that connecting has found, with |known| its searches
-// gives:  *io, in order of execution; the decisions about edges say what they have become; *out in cx->perm
-// errors: KILN_UNSUPPORTED: no solver; KILN_BAD_INPUT: the given orchestration does not fit, with its line
+// gives:  *io, in order of execution; the decisions about edges say what they have become; *out in
+//         cx->perm
+// errors: KILN_UNSUPPORTED: no solver; KILN_BAD_INPUT: the given orchestration does not fit, with
+//         its line
 kiln_status kiln_orchestrate(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
                              const kiln_tile_search_options *search, kiln_searches *known,
                              const kiln_orchestrate_options *options, kiln_parts *io,
@@ -84,8 +89,8 @@ kiln_status kiln_orchestrate(kiln_ctx *cx, const kiln_program *p, const kiln_fac
 
 // --- file.c: an orchestration as text, a line a kernel
 
-// Prints the kernels: a line each, the numbers of its statements, `*` behind those that are stored besides
-// the last; what they are called, and what they cost, as a comment.
+// Prints the kernels: a line each, the numbers of its statements, `*` behind those that are stored
+// besides the last; what they are called, and what they cost, as a comment.
 void kiln_orchestration_print(kiln_ctx *cx, const kiln_program *p, const kiln_orchestration *o,
                               kiln_text *out);
 // Reads such a text.

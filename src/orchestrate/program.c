@@ -1,6 +1,6 @@
-// Rows and columns for the solver, and what is made of its answer. The kernels to begin with are the answer
-// until it finds a cheaper one; they are not handed to it, as CBC 2.10 loses its way in its own names of
-// columns then.
+// Rows and columns for the solver, and what is made of its answer. The kernels to begin with are
+// the answer until it finds a cheaper one; they are not handed to it, as CBC 2.10 loses its way in
+// its own names of columns then.
 #include "orchestrate/program.h"
 
 #include "orchestrate/solver.h"
@@ -107,7 +107,8 @@ static int last_of(const kiln_choice *c, int kernel) { // the prim that says whe
   return last_in(c->kernels[kernel].prims);
 }
 
-// A column for each result, before[] ones behind the prims', and each moment, when the kernels of that last prim run.
+// A column for each result, before[] ones behind the prims', and each moment, when the kernels of
+// that last prim run.
 static int later_of(const choosing *w, int result, int moment) { // taken then, or later
   const kiln_choice *c = w->c;
   return c->n_kernels + c->n_prims + result * c->n_prims + moment;
@@ -226,8 +227,8 @@ int kiln_choice_order(kiln_ctx *cx, const kiln_choice *c, int n, int *io) {
   return done;
 }
 
-// The kernels that wait for each other: of those that cannot run, each that another of them waits for, in
-// turn. What they take no kernel that has run stores.
+// The kernels that wait for each other: of those that cannot run, each that another of them waits
+// for, in turn. What they take no kernel that has run stores.
 static void cut_off(choosing *w, int n_stuck, const int *stuck, const kiln_bits *stored) {
   const kiln_choice *c = w->c;
   kiln_arena *a = &w->cx->scratch;
@@ -343,7 +344,8 @@ static kiln_status check_first(kiln_ctx *cx, const kiln_choice *c) {
       n, c->n_first);
 }
 
-// Takes over what the solver chose, if it can be run and costs less; else cuts off what keeps it from that.
+// Takes over what the solver chose, if it can be run and costs less; else cuts off what keeps it
+// from that.
 //
 // gives: whether it can be run
 static bool take(choosing *w, const double *x, kiln_choice_answer *io) {

@@ -1,5 +1,5 @@
-// The binary program of orchestration: which kernels to run, so that the results that are needed are
-// there at the least cost.
+// The binary program of orchestration: which kernels to run, so that the results that are needed
+// are there at the least cost.
 //
 // A variable u says whether a kernel runs, y how much of a prim's result is there in memory:
 //     minimise  sum of cost * u    with
@@ -7,12 +7,14 @@
 //     y <= sum of u                over the kernels that store the prim's result,
 //     u <= y                       for every result that a kernel takes from memory; of kernels of
 //                                  which one may run, as they store the same, the sum of u,
-//     sum of u >= 1                over the kernels that execute a prim, for every live prim: follows from
-//                                  the others for whole numbers, and makes the bound of fractions tight,
+//     sum of u >= 1                over the kernels that execute a prim, for every live prim:
+//     follows from
+//                                  the others for whole numbers, and makes the bound of fractions
+//                                  tight,
 //     sum of bytes * u <= limit    if there is a limit,
 //     sum of u <= 1                over the kernels that store a prim's result, if only one may.
-// A prim may be executed by several kernels. Kernels of several results could wait for each other; what
-// cannot be put in order is cut off, and the program solved again.
+// A prim may be executed by several kernels. Kernels of several results could wait for each other;
+// what cannot be put in order is cut off, and the program solved again.
 //
 // source: Korch (ASPLOS'24), section 4.2, and the rows for prims and for cycles
 #ifndef KILN_ORCHESTRATE_PROGRAM_H
@@ -26,8 +28,8 @@ typedef struct kiln_choice_kernel {
   const kiln_bits *prims, *takes, *results; // |results| are not empty
 } kiln_choice_kernel;
 
-// What results take in memory: each from the kernel that stores it to the last one that takes it, what is needed
-// to the end.
+// What results take in memory: each from the kernel that stores it to the last one that takes it,
+// what is needed to the end.
 typedef struct kiln_choice_memory {
   double limit;        // of what is there at once; 0: none
   const double *bytes; // [n_prims] of a result
@@ -65,10 +67,10 @@ typedef struct kiln_choice_answer {
 
 // The solver (libCbcSolver) is opened when it is needed.
 //
-// gives:  *out in cx->perm. Where the solver ends before it has proved that there is nothing better: the
-//         best that it has found, with the bound that it has proved
-// errors: KILN_UNSUPPORTED: no solver; KILN_BAD_INPUT: |first| does not give all that is needed, or no choice
-//         that fits the memory was found
+// gives:  *out in cx->perm. Where the solver ends before it has proved that there is nothing
+//         better: the best that it has found, with the bound that it has proved
+// errors: KILN_UNSUPPORTED: no solver; KILN_BAD_INPUT: |first| does not give all that is needed, or
+//         no choice that fits the memory was found
 kiln_status kiln_choice_solve(kiln_ctx *cx, const kiln_choice *c, kiln_choice_answer *out);
 // What is in memory at once, at most, as kernels[0..n) run in that order.
 //
@@ -78,11 +80,13 @@ double kiln_choice_peak(kiln_ctx *cx, const kiln_choice *c, int n, const int *ke
 //
 // gives: how many can; these come first in |io|
 int kiln_choice_order(kiln_ctx *cx, const kiln_choice *c, int n, int *io);
-// What the choice of kernels[0..n) costs more if |other| takes the place of kernels[at], kernels that are needed no
-// more are left out, and what is missing then is stored by the cheapest kernels that can run.
+// What the choice of kernels[0..n) costs more if |other| takes the place of kernels[at], kernels
+// that are needed no more are left out, and what is missing then is stored by the cheapest kernels
+// that can run.
 //
 // needs: |kernels| in an order in which they can run
-// gives: infinite: it takes more than one kernel to store something that is missing, or |other| has no cost
+// gives: infinite: it takes more than one kernel to store something that is missing, or |other| has
+//        no cost
 double kiln_choice_more(kiln_ctx *cx, const kiln_choice *c, int n, const int *kernels, int at,
                         int other);
 

@@ -1,4 +1,5 @@
-// Regions of kernels (orchestrate/regions.h): sets that are united, as statements say that kernels belong together.
+// Regions of kernels (orchestrate/regions.h): sets that are united, as statements say that kernels
+// belong together.
 #include "orchestrate/regions.h"
 
 typedef struct uniting {

@@ -1,9 +1,10 @@
-// Where the kernels of two programs differ that compute the same: regions of kernels of both, which cover the same
-// statements, with what they cost in each.
+// Where the kernels of two programs differ that compute the same: regions of kernels of both, which
+// cover the same statements, with what they cost in each.
 //
-// Statements of the two are the same where their tensors have one name. Kernels that share a statement are of one region;
-// a statement that only one program has is of that of what reads it, kernels or what is assembled in place. So the costs of the regions add up to
-// those of the programs, and what a change to a program costs is seen where it was made.
+// Statements of the two are the same where their tensors have one name. Kernels that share a
+// statement are of one region; a statement that only one program has is of that of what reads it,
+// kernels or what is assembled in place. So the costs of the regions add up to those of the
+// programs, and what a change to a program costs is seen where it was made.
 #ifndef KILN_ORCHESTRATE_REGIONS_H
 #define KILN_ORCHESTRATE_REGIONS_H
 

@@ -149,8 +149,8 @@ static kiln_solved solve(const calls *c, Cbc_Model *m, const kiln_integer_progra
   return is_best ? KILN_SOLVED_BEST : KILN_SOLVED_FOUND;
 }
 
-// The matrices are small: threads of OpenBLAS would yield to each other, and on a busy machine to everybody else, for
-// many times as long as they compute.
+// The matrices are small: threads of OpenBLAS would yield to each other, and on a busy machine to
+// everybody else, for many times as long as they compute.
 static int take_one_thread(const calls *c) {
   const int n = c->get_threads ? c->get_threads() : 1;
   if (n > 1) c->set_threads(1);

@@ -1,5 +1,5 @@
-// CBC, the solver of integer programs, opened when it is needed: what is compiled without it does not load
-// it. Its log goes nowhere, and it leaves signals alone.
+// CBC, the solver of integer programs, opened when it is needed: what is compiled without it does
+// not load it. Its log goes nowhere, and it leaves signals alone.
 #ifndef KILN_ORCHESTRATE_SOLVER_H
 #define KILN_ORCHESTRATE_SOLVER_H
 

@@ -1,6 +1,6 @@
-// Execution states of a graph of prims: the sets of prims that may have been executed, each with all that
-// it needs. A kernel leads from one state to another, and what it executes is their difference: just the
-// convex sets of prims are such differences.
+// Execution states of a graph of prims: the sets of prims that may have been executed, each with
+// all that it needs. A kernel leads from one state to another, and what it executes is their
+// difference: just the convex sets of prims are such differences.
 //
 // source: Korch (ASPLOS'24), section 4.1
 #ifndef KILN_ORCHESTRATE_STATES_H

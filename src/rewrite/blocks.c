@@ -1,5 +1,5 @@
-// Sums of very many terms are sums of the sums of blocks, so that what rounding costs grows with a block and the number of
-// blocks, not with their product:
+// Sums of very many terms are sums of the sums of blocks, so that what rounding costs grows with a
+// block and the number of blocks, not with their product:
 //     Y(s) = sum_r X(s, r)  becomes  P(s, b) = sum_i X(s, b * N + i),  Y(s) = sum_b P(s, b)
 // A block is the innermost dims whole, as far as they go, and a part of the next. Products of
 // matrices are left to the kernels of contractions, which sum a chunk at a time.
@@ -35,7 +35,8 @@ static void see_load(const kiln_expr *load, void *argument) {
   f->by_side |= last && kiln_stmt_reduces_along(f->s, last);
 }
 
-// Which dims of a sum a block has: those behind |dim|, and |part| places of |dim|, of which there are |n_parts|.
+// Which dims of a sum a block has: those behind |dim|, and |part| places of |dim|, of which there
+// are |n_parts|.
 typedef struct blocks {
   int dim;
   int64_t part, n_parts;

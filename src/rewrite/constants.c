@@ -32,8 +32,8 @@ static void see_division(const kiln_expr *e, void *argument) {
   *found |= e->kind == KILN_EXPR_DIV || e->kind == KILN_EXPR_MOD;
 }
 
-// Whether |s| moves a constant whose axes it takes apart, or puts together, as the weights of a transposed convolution are
-// sorted by phase: packing keeps axes.
+// Whether |s| moves a constant whose axes it takes apart, or puts together, as the weights of a
+// transposed convolution are sorted by phase: packing keeps axes.
 static bool is_reshaping(kiln_ctx *cx, const kiln_stmt *s) {
   bool divides = false;
   kiln_expr_visit(cx, s->body, see_division, &divides);

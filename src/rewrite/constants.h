@@ -10,9 +10,10 @@ enum {
 };
 
 // Computes, with the reference interpreter, the statements that read constants only, and makes
-// their tensors constants. Statements that only move one tensor's data stay, unless they divide or join
-// its axes: their readers absorb them, and packing does the rest. So do fills, which are cheaper to
-// compute than to read, and those that decode (kiln_stmt_decodes), whose constants are far smaller.
+// their tensors constants. Statements that only move one tensor's data stay, unless they divide or
+// join its axes: their readers absorb them, and packing does the rest. So do fills, which are
+// cheaper to compute than to read, and those that decode (kiln_stmt_decodes), whose constants are
+// far smaller.
 //
 // needs: |p| verified, shapes static
 // gives: how many were folded; dead statements removed and ids renumbered where any was

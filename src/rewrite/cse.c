@@ -1,8 +1,10 @@
-// Statements that compute what an earlier one does, copies, and constants of equal elements: readers read the first.
+// Statements that compute what an earlier one does, copies, and constants of equal elements:
+// readers read the first.
 //
-// Statements are equal if all but the names of their dims is, after what they read has been made one. What is an
-// output stays, as outputs have storage of their own.
-// cost: a hash of every statement; of a constant, that is compared with those of its shape, a few elements
+// Statements are equal if all but the names of their dims is, after what they read has been made
+// one. What is an output stays, as outputs have storage of their own.
+// cost: a hash of every statement; of a constant, that is compared with those of its shape, a few
+//       elements
 #include "rewrite/dce.h"
 #include "rewrite/rules.h"
 

@@ -1,7 +1,7 @@
 // Factors and divisors of an operand that do not move with the sum are applied to its result:
 //     Y(s) = sum_r X(s, r) / d(s) * B(s, r)  becomes  Y(s) = (sum_r X(s, r) B(s, r)) / d(s)
-// where the result has half the elements of X or less. Not so what divides by the sum of the same X, as a
-// softmax does: kernels of attention and of rows do that on the way.
+// where the result has half the elements of X or less. Not so what divides by the sum of the same
+// X, as a softmax does: kernels of attention and of rows do that on the way.
 // source: Korch, ASPLOS'24, section 4
 #include "rewrite/dce.h"
 #include "rewrite/product.h"

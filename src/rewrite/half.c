@@ -215,8 +215,9 @@ static void find_narrow(halving *h) {
 
 static const kiln_expr *widened(halving *h, const kiln_expr *e);
 
-// Whether two are the same is asked of them as stored: the one may be computed again where it is compared, and not be
-// rounded there, while the other was (the largest of a row, and the elements of the row).
+// Whether two are the same is asked of them as stored: the one may be computed again where it is
+// compared, and not be rounded there, while the other was (the largest of a row, and the elements
+// of the row).
 static const kiln_expr *compare_halves(halving *h, const kiln_expr *e) {
   kiln_ctx *cx = h->cx;
   const kiln_expr *a = kiln_cast(cx, h->half, widened(h, e->args[0])),

@@ -1,7 +1,7 @@
 // Contractions of one operand with several constants become one, with the constants side by side:
 //     Q = X W_q,  K = X W_k   becomes   T = X [W_q W_k],  Q = T(.., n),  K = T(.., n + N_q)
-// Maps that all of them have behind them (a bias, an activation) are merged likewise, so that they stay the
-// contraction's epilogue. What reads a result reads its part of the merged one.
+// Maps that all of them have behind them (a bias, an activation) are merged likewise, so that they
+// stay the contraction's epilogue. What reads a result reads its part of the merged one.
 //
 // source: Korch, ASPLOS'24, section 4 (transformations of the primitive graph)
 #include "rewrite/dce.h"
@@ -33,7 +33,8 @@ typedef struct merge {
   int64_t offsets[MAX_MEMBERS + 1]; // of their parts
   int n_families, n_constants;
   family families[MAX_FAMILIES], constants[MAX_CONSTANTS];
-  // What is being joined: members[use[0..n_used)]; |makes| says whether constants are put side by side, or it is only tried
+  // What is being joined: members[use[0..n_used)]; |makes| says whether constants are put side by
+  // side, or it is only tried
   int n_used, use[MAX_MEMBERS];
   bool makes;
 } merge;
@@ -162,7 +163,8 @@ static const kiln_expr *join(merge *m, const kiln_expr *const *e) {
 
 // --- statements ---
 
-// Whether |a| and |b| run over the same dims but for that of the results, which fits the member |j|.
+// Whether |a| and |b| run over the same dims but for that of the results, which fits the member
+// |j|.
 static bool has_same_dims(const merge *m, const kiln_stmt *a, const kiln_stmt *b, int j) {
   if (a->n_space != b->n_space || a->n_reduce != b->n_reduce || a->combiner != b->combiner ||
       b->guard || !kiln_stmt_is_plain(m->cx, b) || a->n_space <= m->axis ||
@@ -262,7 +264,8 @@ static void merge_map(merge *m, int i) {
 
 // --- contractions ---
 
-// Whether |s| sums a tensor's elements times those of a constant, which alone has one dim of the result.
+// Whether |s| sums a tensor's elements times those of a constant, which alone has one dim of the
+// result.
 static bool is_candidate(merge *m, const kiln_stmt *s, int *out_axis) {
   *out_axis = -1;
   if (s->combiner != KILN_COMBINE_SUM || s->guard || s->n_reduce == 0 ||

@@ -1,8 +1,9 @@
-// Slices of concatenations and paddings read what was put there; concatenations of slices, transposed and
-// reshaped tensors read what these were taken of, where less is to choose then.
+// Slices of concatenations and paddings read what was put there; concatenations of slices,
+// transposed and reshaped tensors read what these were taken of, where less is to choose then.
 //
-// What only moves elements is substituted into a reader if the range of the reader's index decides which branch
-// it takes. What does not get simpler so is left to the scheduler, which absorbs it where that saves traffic.
+// What only moves elements is substituted into a reader if the range of the reader's index decides
+// which branch it takes. What does not get simpler so is left to the scheduler, which absorbs it
+// where that saves traffic.
 #include "analysis/simplify.h"
 #include "rewrite/dce.h"
 #include "rewrite/product.h"

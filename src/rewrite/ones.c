@@ -1,10 +1,13 @@
-// Sums of what a contraction reads and sums over as well are one more column of that contraction, a product with ones:
+// Sums of what a contraction reads and sums over as well are one more column of that contraction, a
+// product with ones:
 //     S(i) = sum_r X(i, r),  Y(i, j) = sum_r X(i, r) W(r, j)
 //     becomes  T = X [W 1],  S(i) = T(i, n),  Y(i, j) = T(i, j)
-// so that X is read once. What scales X between the two and does not move with the sum goes behind it: of a softmax,
-// Y(i, j) = sum_r X(i, r) / S(i) W(r, j) becomes T(i, j) / T(i, n), where Y has no more elements than X.
+// so that X is read once. What scales X between the two and does not move with the sum goes behind
+// it: of a softmax, Y(i, j) = sum_r X(i, r) / S(i) W(r, j) becomes T(i, j) / T(i, n), where Y has
+// no more elements than X.
 //
-// A sum that shares its operand with no contraction stays: a product with ones reads as much and adds as often.
+// A sum that shares its operand with no contraction stays: a product with ones reads as much and
+// adds as often.
 //
 // source: Korch, ASPLOS'24, section 4 (ReduceSum as MatMul)
 #include "rewrite/constants.h"
@@ -70,8 +73,8 @@ static bool find_operand(joining *o) {
              kiln_tensor_elems(o->p->tensors.data[operand]);
 }
 
-// Pairs the dims of both statements that run along the same axes of the operand: all of the sum's have one, sums as
-// sums, and all of the product's but that of its columns.
+// Pairs the dims of both statements that run along the same axes of the operand: all of the sum's
+// have one, sums as sums, and all of the product's but that of its columns.
 static bool pair_dims(joining *o) {
   const kiln_stmt *s = o->sum, *y = o->product.s;
   const int n = y->n_space + y->n_reduce;
@@ -114,7 +117,8 @@ static bool find_axis(joining *o) {
   return o->axis >= 0 && t->shape[o->axis] == column->extent;
 }
 
-// Where the product with one more column stands: at the first of the two statements, if the other factor is there.
+// Where the product with one more column stands: at the first of the two statements, if the other
+// factor is there.
 static int place_of(const joining *o) {
   const int at = o->sum->id < o->product.s->id ? o->sum->id : o->product.s->id;
   const kiln_tensor *w = o->p->tensors.data[o->product.args[!o->i]->u.tensor];

@@ -84,8 +84,8 @@ static const kiln_expr *times(kiln_ctx *cx, const kiln_expr *factor, const kiln_
   return !factor ? e : !e ? NULL : kiln_mul(cx, factor, e);
 }
 
-// One step from |at|'s load, which stands for the expression |e|, towards the load inside; the rest goes into
-// factor and shift. NULL: |e| is not linear in one part.
+// One step from |at|'s load, which stands for the expression |e|, towards the load inside; the rest
+// goes into factor and shift. NULL: |e| is not linear in one part.
 static const kiln_expr *step(kiln_ctx *cx, const kiln_program *p, const kiln_expr *e,
                              kiln_linear *at) {
   if (!kiln_dtype_is_float(e->dtype)) return NULL;

@@ -19,8 +19,8 @@ typedef struct kiln_linear {
   const kiln_expr *factor, *shift, *load;
 } kiln_linear;
 
-// Reads |load| as far as maps that nobody else reads are linear in one load, or move elements: up to the
-// first tensor that is something else.
+// Reads |load| as far as maps that nobody else reads are linear in one load, or move elements: up
+// to the first tensor that is something else.
 //
 // needs: n_readers[tensor], as of kiln_readers_count; the ranges of the variables in |load|
 kiln_linear kiln_linear_of(kiln_ctx *cx, const kiln_program *p, const int *n_readers,
@@ -33,9 +33,11 @@ bool kiln_linear_in(kiln_ctx *cx, const kiln_program *p, const kiln_expr *e, int
 kiln_ranges kiln_stmt_bounds(kiln_ctx *cx, const kiln_stmt *s); // of its dims, in the scratch arena
 bool kiln_reads_constants(kiln_ctx *cx, const kiln_program *p,
                           const kiln_expr *e); // and nothing else
-// Whether |e| is one element of a tensor or a constant; which one may depend on where it goes, not on what is loaded.
+// Whether |e| is one element of a tensor or a constant; which one may depend on where it goes, not
+// on what is loaded.
 bool kiln_only_moves(kiln_ctx *cx, const kiln_expr *e);
-// The statement that writes the temporary |tensor| if that is a map element by element of the result.
+// The statement that writes the temporary |tensor| if that is a map element by element of the
+// result.
 const kiln_stmt *kiln_map_of(kiln_ctx *cx, const kiln_program *p, int tensor);
 int64_t kiln_dims_elems(int n, const kiln_dim *dims); // saturating
 

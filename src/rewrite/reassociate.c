@@ -1,6 +1,7 @@
 // Products of products in the order that takes the fewest multiplications:
 //     Y(s) = sum_r T(i(s, r)) B(s, r)  with  T(t) = sum_q F(t, q) G(t, q)
-// becomes, where F(i(s, r), q) does not move with all of r, with r = (u, v) and u what it moves with,
+// becomes, where F(i(s, r), q) does not move with all of r, with r = (u, v) and u what it moves
+// with,
 //     Y(s) = sum_uq F(i(s, r), q) H(s, u, q)  with  H(s, u, q) = sum_v G(i(s, r), q) B(s, r)
 // as in (Q K) V = Q (K V), two layers without anything between them, and a projection of heads.
 // source: Korch, ASPLOS'24, section 4; Katharopoulos et al., "Transformers are RNNs", ICML'20
@@ -221,7 +222,8 @@ static dim_list whole_space(const kiln_stmt *s) {
   return l;
 }
 
-// The statements of H and of the shift precede |c->outer.s|, which becomes the sum over (u, q), or a map of it.
+// The statements of H and of the shift precede |c->outer.s|, which becomes the sum over (u, q), or
+// a map of it.
 static void rewrite(chain *c, int f) {
   const dim_list space = whole_space(c->outer.s);
   dim_list sums = c->kept, shifted = {0};

@@ -1,4 +1,5 @@
-// Contractions along an axis where a tensor stands several times side by side read it once, times the sum of the
+// Contractions along an axis where a tensor stands several times side by side read it once, times
+// the sum of the
 // weights:  [X; X] W = X (W_1 + W_2).
 #include "analysis/interpret.h"
 #include "analysis/simplify.h"
@@ -29,7 +30,8 @@ static int axis_at(const kiln_expr *load, kiln_symbol var) {
   return axis;
 }
 
-// What the contraction reads of what |mover| moves, |offset| behind each index along the dim, of which |n| are looked at.
+// What the contraction reads of what |mover| moves, |offset| behind each index along the dim, of
+// which |n| are looked at.
 static const kiln_expr *read_at(const repeat *r, const kiln_stmt *mover, int64_t offset,
                                 int64_t n) {
   const kiln_mark mark = kiln_arena_mark(&r->cx->scratch);

@@ -1,10 +1,10 @@
 // Moves contractions over channels that read enlarged tensors to before the enlargement: both are
-// linear, one along the channels, the other along the rest, so they commute, and the contraction is over
-// fewer elements. Where the enlarged tensor is a part of a concatenation along the channels, the
-// contraction is first cut into one for each part:
+// linear, one along the channels, the other along the rest, so they commute, and the contraction is
+// over fewer elements. Where the enlarged tensor is a part of a concatenation along the channels,
+// the contraction is first cut into one for each part:
 //     C = W [up(X); Y]  becomes  C = up(W_x X) + W_y Y
-// Sums are taken in another order: results differ by rounding. Applied where the elements shrink to half
-// or less and nobody else reads what is skipped.
+// Sums are taken in another order: results differ by rounding. Applied where the elements shrink to
+// half or less and nobody else reads what is skipped.
 //
 // source: Korch, ASPLOS'24, section 4 (transformations of the primitive graph)
 #include "rewrite/dce.h"
@@ -81,8 +81,8 @@ static bool takes_source(linear *l, const kiln_expr *e) {
   return true;
 }
 
-// Whether |e| is a sum of loads of one tensor at the channel of the result, with factors that do not
-// depend on the channel.
+// Whether |e| is a sum of loads of one tensor at the channel of the result, with factors that do
+// not depend on the channel.
 static bool is_linear(linear *l, const kiln_expr *e) {
   if (e->n_tree > KILN_LONG_TREE) return false;
   if (e->kind == KILN_EXPR_LOAD) return uses_channel(l, e) && takes_source(l, e);
@@ -107,8 +107,8 @@ static void find_chain(const commute *c, part *m) {
 
 // --- the contraction and its parts ---
 
-// Whether |load| reads its tensor at the dims of |s|, the channels at |channel| + |offset|, elsewhere at 0
-// along dims of extent 1.
+// Whether |load| reads its tensor at the dims of |s|, the channels at |channel| + |offset|,
+// elsewhere at 0 along dims of extent 1.
 static bool is_pointwise(const kiln_stmt *s, const kiln_expr *load, kiln_symbol channel,
                          int64_t *out_offset) {
   if (load->n_args != s->n_space) return false;

@@ -1,9 +1,11 @@
-// The rules by which prim programs are rewritten before they are scheduled: a table, a row for each.
+// The rules by which prim programs are rewritten before they are scheduled: a table, a row for
+// each.
 //
 // A row has a name, which --without takes and reports print, and a function, which applies the rule
-// wherever it fits and pays. Rows run in the order of the table, again and again until a round changes
-// nothing; so a rule must find less to do in what it made, and leave a program that kiln_program_verify
-// accepts. What asks which machine it is for is a pass behind them (driver/pipeline.c).
+// wherever it fits and pays. Rows run in the order of the table, again and again until a round
+// changes nothing; so a rule must find less to do in what it made, and leave a program that
+// kiln_program_verify accepts. What asks which machine it is for is a pass behind them
+// (driver/pipeline.c).
 #ifndef KILN_REWRITE_RULES_H
 #define KILN_REWRITE_RULES_H
 
@@ -20,7 +22,8 @@ typedef struct kiln_rule_place {
 } kiln_rule_place;
 typedef KILN_VEC(kiln_rule_place) kiln_rule_places;
 
-// Alternatives that are asked for: a row with places among these at them alone, others wherever they fit.
+// Alternatives that are asked for: a row with places among these at them alone, others wherever
+// they fit.
 typedef struct kiln_asked {
   uint32_t rows;
   kiln_rule_places places;
@@ -35,8 +38,8 @@ typedef struct kiln_site {
 // Whether the rule may be applied at |s|, which it then must be, if it has not been before.
 bool kiln_site_enter(kiln_ctx *cx, kiln_site *site, const kiln_program *p, const kiln_stmt *s);
 
-// Applies a rule by |one|, which says whether it did anything, until nothing is left to do; statements are renumbered behind each, and
-// dead ones removed. Its scratch memory is given back.
+// Applies a rule by |one|, which says whether it did anything, until nothing is left to do;
+// statements are renumbered behind each, and dead ones removed. Its scratch memory is given back.
 //
 // gives: how often it was done
 int kiln_rewrite_all(kiln_ctx *cx, kiln_program *p, kiln_site *site,

@@ -1,7 +1,7 @@
 // Constant factors around a contraction with constants, folded into these:
 //     Y = f (X W + b) + c  becomes  Y = X (f W) + (f b + c)   and   (f X) W  becomes  X (f W)
-// where f W is no larger than W, and W than what would be multiplied in every run. A batch normalization behind a
-// convolution is such a factor and shift.
+// where f W is no larger than W, and W than what would be multiplied in every run. A batch
+// normalization behind a convolution is such a factor and shift.
 // source: Korch, ASPLOS'24, section 4
 #include "rewrite/constants.h"
 #include "rewrite/product.h"
@@ -123,8 +123,8 @@ static kiln_stmt *sole_map(const scaling *f, int tensor) {
   return NULL;
 }
 
-// The dims of |s| for those of |m|, which reads each element of its result at its own place; false where
-// it reads others.
+// The dims of |s| for those of |m|, which reads each element of its result at its own place; false
+// where it reads others.
 static bool is_own_place(const kiln_stmt *s, const kiln_stmt *m, const kiln_expr *load,
                          kiln_symbol *vars) {
   if (m->n_space != s->n_space) return false;

@@ -1,11 +1,12 @@
 // Maps of what was only moved are computed where it was made, and moved instead:
 //     V(v) = T(i(v)), Y(v) = f(V(v))   becomes   Z(t) = f(T(t)), Y(v) = Z(i(v))
-// so that f ends the kernel that computes T, rather than being computed in front of what reads Y: the GELU between the depthwise
-// convolution and the product of a transformer's MLP, where tokens become an image and tokens again.
+// so that f ends the kernel that computes T, rather than being computed in front of what reads Y:
+// the GELU between the depthwise convolution and the product of a transformer's MLP, where tokens
+// become an image and tokens again.
 //
-// f is one map or several that read V, each other and single constants, element by element; others read one of them, and not V.
-// Applied where T is computed, of floats, as f may be computed for elements that V has not, V alone reads it, and it has no more elements
-// than V.
+// f is one map or several that read V, each other and single constants, element by element; others
+// read one of them, and not V. Applied where T is computed, of floats, as f may be computed for
+// elements that V has not, V alone reads it, and it has no more elements than V.
 #include "rewrite/product.h"
 #include "rewrite/readers.h"
 #include "rewrite/rules.h"
@@ -32,7 +33,8 @@ static int member_of(const views *v, int tensor) {
   return -1;
 }
 
-// Whether |load|, of a member, reads the element that |s| computes; dims of extent 1 may stand as 0.
+// Whether |load|, of a member, reads the element that |s| computes; dims of extent 1 may stand as
+// 0.
 static bool is_own(const views *v, const kiln_expr *load) {
   if (v->s->n_space != v->members[0]->n_space) return false;
   for (int k = 0; k < load->n_args; k++) {
@@ -72,7 +74,8 @@ static bool is_uniform(views *v, const kiln_stmt *s) {
   return true;
 }
 
-// Looks at what |s| reads: it becomes a member, or members that it reads are exits. Gives how many it reads.
+// Looks at what |s| reads: it becomes a member, or members that it reads are exits. Gives how many
+// it reads.
 static int see_reader(views *v, const kiln_stmt *s) {
   v->s = s;
   v->reads = 0;

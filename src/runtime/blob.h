@@ -1,7 +1,8 @@
-// Blobs of the file formats: little-endian fields one after the other, strings as length, bytes, NUL.
+// Blobs of the file formats: little-endian fields one after the other, strings as length, bytes,
+// NUL.
 //
-// A writer remembers that memory ran out, a reader the first wrong byte of what nobody has checked; so both are asked
-// once, at their end.
+// A writer remembers that memory ran out, a reader the first wrong byte of what nobody has checked;
+// so both are asked once, at their end.
 #ifndef KILN_RUNTIME_BLOB_H
 #define KILN_RUNTIME_BLOB_H
 
@@ -39,8 +40,8 @@ uint64_t kiln_get(kiln_reader *r, int n_bytes);
 uint32_t kiln_get_u32(kiln_reader *r);
 double kiln_get_f64(kiln_reader *r);
 const char *kiln_get_text(kiln_reader *r); // inside the blob
-// Zeroed memory for |n| elements, each of which takes at least |min_bytes| of the rest of the blob: so a wrong count
-// cannot ask for more memory than a multiple of the file.
+// Zeroed memory for |n| elements, each of which takes at least |min_bytes| of the rest of the blob:
+// so a wrong count cannot ask for more memory than a multiple of the file.
 void *kiln_get_array(kiln_reader *r, uint32_t n, size_t min_bytes, size_t elem_bytes);
 // errors: KILN_BAD_INPUT with |place| and the byte, KILN_NO_MEMORY
 KILN_MUST_USE kiln_status kiln_reader_end(const kiln_reader *r, const char *what, const char *place,

@@ -12,8 +12,8 @@ typedef struct kiln_ports {
   size_t n;
   kiln_port (*port)(const void *object, size_t i);
   const void *object;
-  // Where tensors may lie beside the CPU's memory: DLPack's type, 0 for nowhere; the device's number;
-  // and what their addresses there must be multiples of.
+  // Where tensors may lie beside the CPU's memory: DLPack's type, 0 for nowhere; the device's
+  // number; and what their addresses there must be multiples of.
   DLDevice device;
   uintptr_t device_align;
 } kiln_ports;

@@ -1,5 +1,5 @@
-// The module file: an ordinary shared object with the weights (page-aligned), their checksums, the plan and a
-// trailer appended, so that dlopen takes it as it is and the weights can be mapped.
+// The module file: an ordinary shared object with the weights (page-aligned), their checksums, the
+// plan and a trailer appended, so that dlopen takes it as it is and the weights can be mapped.
 //
 //     ELF shared object | padding | weights | checksums | plan | trailer
 #ifndef KILN_RUNTIME_CONTAINER_H

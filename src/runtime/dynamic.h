@@ -1,9 +1,10 @@
-// Modules for ranges of named dimensions: a table of variants, each an ordinary plan for the largest extents of its
-// part of the ranges.
+// Modules for ranges of named dimensions: a table of variants, each an ordinary plan for the
+// largest extents of its part of the ranges.
 //
-// A plan of a variant has one input more than the module, the last: i64 of the dimensions' values in the run. Ports of
-// a run are as large as the dimensions say; in a variant they are as large as its largest, and only that part of a
-// temporary is right which the run needs. A trim is a parallel loop that runs fewer iterations.
+// A plan of a variant has one input more than the module, the last: i64 of the dimensions' values
+// in the run. Ports of a run are as large as the dimensions say; in a variant they are as large as
+// its largest, and only that part of a temporary is right which the run needs. A trim is a parallel
+// loop that runs fewer iterations.
 //
 // As a blob it stands where a plan stands in a module, and is checked as one is.
 #ifndef KILN_RUNTIME_DYNAMIC_H

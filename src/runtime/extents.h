@@ -1,5 +1,5 @@
-// What only a run finds: shapes, and indices that are out of range. A module gives it as further outputs, to tensors of
-// the session's.
+// What only a run finds: shapes, and indices that are out of range. A module gives it as further
+// outputs, to tensors of the session's.
 #ifndef KILN_RUNTIME_EXTENTS_H
 #define KILN_RUNTIME_EXTENTS_H
 

@@ -1,10 +1,10 @@
 // GPUs as the runtime sees them: a table of functions for each driver, opened at run time.
 //
-// A context is one device of one driver. Its functions may be called by any thread; what one stream,
-// event, graph or capture is concerned with, by one thread at a time. Addresses are the driver's own
-// for CUDA, so that other libraries' memory can be used in place, and pointers into shared virtual
-// memory for OpenCL: both can be added to. Every function that can fail says why in |diag|, with what
-// the driver says.
+// A context is one device of one driver. Its functions may be called by any thread; what one
+// stream, event, graph or capture is concerned with, by one thread at a time. Addresses are the
+// driver's own for CUDA, so that other libraries' memory can be used in place, and pointers into
+// shared virtual memory for OpenCL: both can be added to. Every function that can fail says why in
+// |diag|, with what the driver says.
 #ifndef KILN_RUNTIME_GPU_H
 #define KILN_RUNTIME_GPU_H
 
@@ -89,7 +89,8 @@ struct kiln_gpu_api {
   KILN_MUST_USE kiln_status (*elapsed)(kiln_gpu_context *c, kiln_gpu_event *from,
                                        kiln_gpu_event *to, kiln_diag *diag, uint64_t *out_ns);
 
-  // Around what libraries do on the device: its context is the thread's meanwhile. NULL, both, where there are no such.
+  // Around what libraries do on the device: its context is the thread's meanwhile. NULL, both,
+  // where there are no such.
   bool (*enter)(kiln_gpu_context *c);
   void (*leave)(kiln_gpu_context *c);
 
@@ -108,7 +109,8 @@ extern const kiln_gpu_api kiln_cuda_api, kiln_opencl_api;
 
 // Begins what a library does on the device, which kiln_gpu_api.leave ends.
 //
-// errors: KILN_UNSUPPORTED: the driver has no libraries; KILN_DEVICE_ERROR: this thread cannot use it
+// errors: KILN_UNSUPPORTED: the driver has no libraries; KILN_DEVICE_ERROR: this thread cannot use
+//         it
 KILN_MUST_USE kiln_status kiln_gpu_enter(kiln_gpu_context *c, kiln_diag *diag);
 // Puts the kernel of |b| into the stream.
 //

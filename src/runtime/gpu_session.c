@@ -34,7 +34,8 @@ struct kiln_gpu_session {
   kiln_gpu_graph *graph;   // of runs with those; NULL: not captured
   kiln_gpu_event **events; // [n_launches + 1] when profiling
   kiln_bound *calls;       // [n_launches], those of launches that call a library
-  // What runs that were not yet waited for found of their indices: [MAX_UNCHECKED][n_checks], page-locked.
+  // What runs that were not yet waited for found of their indices: [MAX_UNCHECKED][n_checks],
+  // page-locked.
   char *checked;
   uint32_t n_unchecked;
 };
@@ -82,7 +83,8 @@ static kiln_status make_events(kiln_gpu_session *s, kiln_diag *diag) {
   return st;
 }
 
-// What may be in the arena and the weights has its address for good; inputs and outputs have none yet.
+// What may be in the arena and the weights has its address for good; inputs and outputs have none
+// yet.
 static kiln_status bind_calls(kiln_gpu_session *s, kiln_diag *diag) {
   const kiln_plan *p = &s->module->plan;
   if (p->n_calls == 0) return KILN_OK;
@@ -105,7 +107,8 @@ static uint64_t check_bytes(const kiln_gpu_session *s) {
   return s->module->plan.n_checks * sizeof(int64_t);
 }
 
-// The last port, where it holds what a run found of its indices: it stays on the device, and what is in it goes to
+// The last port, where it holds what a run found of its indices: it stays on the device, and what
+// is in it goes to
 // |checked|.
 static bool is_checked(const kiln_gpu_session *s, uint32_t i) {
   return s->module->plan.n_checks > 0 && i + 1 == s->n_ports;

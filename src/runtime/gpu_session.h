@@ -1,8 +1,8 @@
 // The part of a session that runs a plan on a device.
 //
-// All of a run is put into one stream: copies of the inputs that lie with the host, the launches, the
-// copies to outputs, results for the host. The second run with the same addresses is captured as a
-// graph, which later ones replay; others' addresses are put into the stream as they are.
+// All of a run is put into one stream: copies of the inputs that lie with the host, the launches,
+// the copies to outputs, results for the host. The second run with the same addresses is captured
+// as a graph, which later ones replay; others' addresses are put into the stream as they are.
 #ifndef KILN_RUNTIME_GPU_SESSION_H
 #define KILN_RUNTIME_GPU_SESSION_H
 

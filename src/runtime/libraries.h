@@ -11,13 +11,13 @@ typedef struct kiln_libraries {
 } kiln_libraries;
 
 // gives:  *out, to be closed, also on failure
-// errors: KILN_UNSUPPORTED: a call is of no backend of this runtime, or of one for something else than the plan's
-//         target; KILN_DEVICE_ERROR: a library is missing; KILN_NO_MEMORY
+// errors: KILN_UNSUPPORTED: a call is of no backend of this runtime, or of one for something else
+//         than the plan's target; KILN_DEVICE_ERROR: a library is missing; KILN_NO_MEMORY
 KILN_MUST_USE kiln_status kiln_libraries_open(const kiln_plan *p, const char *place,
                                               kiln_diag *diag, kiln_libraries *out);
 void kiln_libraries_close(kiln_libraries *l); // zeroed: nothing
-// Makes the kernels of launch |l|, which calls one, for at most |most| parts. args[i] is the address of its argument i
-// where that is a constant.
+// Makes the kernels of launch |l|, which calls one, for at most |most| parts. args[i] is the
+// address of its argument i where that is a constant.
 //
 // errors: as kiln_bound_create
 KILN_MUST_USE kiln_status kiln_libraries_bind(const kiln_libraries *libraries, const kiln_plan *p,

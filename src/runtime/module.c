@@ -130,7 +130,8 @@ static kiln_status fill_static(kiln_module *m, const void *plan, size_t plan_byt
                                        : KILN_OK;
 }
 
-// Of a module for ranges: all its variants' plans say the same of the target and of what inputs are by default.
+// Of a module for ranges: all its variants' plans say the same of the target and of what inputs are
+// by default.
 static const kiln_plan *first_plan(const kiln_module *m) {
   return m->dynamic ? &m->variants[0]->plan : &m->plan;
 }

@@ -263,8 +263,8 @@ static kiln_status load(kiln_gpu_context *base, const void *code, uint64_t bytes
   *out = NULL;
   void *program = c->f.create_program(c->cl, 1, &source, &length, &e);
   if (e != 0) return check(what, e, diag);
-  // The version that every device compiles: one of OpenCL 3.0 need not know 2.0. Without being asked, a
-  // quotient of f32 may be 2.5 units in the last place off (OpenCL C 1.2, 7.4).
+  // The version that every device compiles: one of OpenCL 3.0 need not know 2.0. Without being
+  // asked, a quotient of f32 may be 2.5 units in the last place off (OpenCL C 1.2, 7.4).
   e = c->f.build(program, 1, &c->device,
                  c->divides_right ? "-cl-std=CL1.2 -cl-fp32-correctly-rounded-divide-sqrt"
                                   : "-cl-std=CL1.2",

@@ -1,10 +1,12 @@
-// Tensors whose elements lie packed, several to a byte: modules have a byte for each, in tensors of the session's.
+// Tensors whose elements lie packed, several to a byte: modules have a byte for each, in tensors of
+// the session's.
 #ifndef KILN_RUNTIME_PACKED_H
 #define KILN_RUNTIME_PACKED_H
 
 #include "runtime/plan.h"
 
-// For one session. |inputs| and |outputs| are those of a run, with tensors of the session's in place of packed ones.
+// For one session. |inputs| and |outputs| are those of a run, with tensors of the session's in
+// place of packed ones.
 typedef struct kiln_packed kiln_packed;
 struct kiln_packed {
   const kiln_plan *plan;

@@ -37,8 +37,8 @@ typedef enum kiln_place {
 typedef struct kiln_plan_arg {
   kiln_place where;
   uint32_t index; // INPUT, OUTPUT, EXTERN; else 0
-  // The offset is a multiple of KILN_PLAN_ALIGN for WEIGHTS, any for ARENA, INPUT and OUTPUT (a part of a
-  // tensor, or a tensor inside another), 0 for EXTERN.
+  // The offset is a multiple of KILN_PLAN_ALIGN for WEIGHTS, any for ARENA, INPUT and OUTPUT (a
+  // part of a tensor, or a tensor inside another), 0 for EXTERN.
   uint64_t offset, bytes;
 } kiln_plan_arg;
 
@@ -48,12 +48,13 @@ typedef struct kiln_plan_port {
   int32_t rank;
   int64_t shape[KILN_PORT_MAX_RANK];
   uint64_t bytes; // made by the reader
-  // Of an input: 0: it must be given; else 1 more than the offset in the weights of what it is where it is not.
+  // Of an input: 0: it must be given; else 1 more than the offset in the weights of what it is
+  // where it is not.
   uint64_t initial;
 } kiln_plan_port;
 
-// How a function of CUDA reads an argument by boxes: rows of elements of 2 bytes, of a matrix, which has one axis of them,
-// or of a tensor, along whose columns, rows and images windows lie.
+// How a function of CUDA reads an argument by boxes: rows of elements of 2 bytes, of a matrix,
+// which has one axis of them, or of a tensor, along whose columns, rows and images windows lie.
 enum { KILN_PLAN_MAX_MAPS = 4, KILN_PLAN_MAP_AXES = 3 };
 typedef struct kiln_plan_map {
   uint32_t index;  // among the function's arguments
@@ -61,8 +62,8 @@ typedef struct kiln_plan_map {
   uint32_t box_rows, box_columns;
   uint64_t columns;
   uint64_t rows[KILN_PLAN_MAP_AXES], pitches[KILN_PLAN_MAP_AXES]; // how many, and bytes apart
-  // Of windows along columns and rows: how far apart, where the first lies, and how far behind the tensor's last element
-  // the last one does.
+  // Of windows along columns and rows: how far apart, where the first lies, and how far behind the
+  // tensor's last element the last one does.
   uint32_t steps[2];
   int32_t lower[2], upper[2];
 } kiln_plan_map;
@@ -104,7 +105,8 @@ typedef struct kiln_plan_copy {
   int64_t strides[KILN_PORT_MAX_RANK];
 } kiln_plan_copy;
 
-// An index that a run must find in range: the last output holds, for each, INT64_MIN or the greatest that is not.
+// An index that a run must find in range: the last output holds, for each, INT64_MIN or the
+// greatest that is not.
 typedef struct kiln_plan_check {
   const char *place, *index; // of the node; what it is called there
   int32_t axis;

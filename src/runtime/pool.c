@@ -112,7 +112,8 @@ static void relax(void) {
 #endif
 }
 
-// Waits until |word| is no longer |value|: spinning at first, then asleep, with |asleep| in its place.
+// Waits until |word| is no longer |value|: spinning at first, then asleep, with |asleep| in its
+// place.
 //
 // gives: the word's new value
 static unsigned wait_while(atomic_uint *word, unsigned value, unsigned asleep, int64_t spin_ns) {

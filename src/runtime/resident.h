@@ -1,6 +1,6 @@
-// What a device holds of a module: the driver's context, the loaded images with their functions, the weights, and the
-// libraries that are called. Made when the first session on that device is, shared by all of them, gone with the
-// module.
+// What a device holds of a module: the driver's context, the loaded images with their functions,
+// the weights, and the libraries that are called. Made when the first session on that device is,
+// shared by all of them, gone with the module.
 #ifndef KILN_RUNTIME_RESIDENT_H
 #define KILN_RUNTIME_RESIDENT_H
 
@@ -18,7 +18,8 @@ typedef struct kiln_resident {
   kiln_libraries libraries; // that calls are of
 } kiln_resident;
 
-// errors: KILN_DEVICE_ERROR: no such device, or it is not the one that the code is for; KILN_NO_MEMORY
+// errors: KILN_DEVICE_ERROR: no such device, or it is not the one that the code is for;
+//         KILN_NO_MEMORY
 // gives:  *out, the module's
 // threads: any
 KILN_MUST_USE kiln_status kiln_resident_find(kiln_module *m, int32_t device, kiln_diag *diag,

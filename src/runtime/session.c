@@ -1,8 +1,8 @@
 // Sessions: an arena, a pool, and the plan's arguments as addresses. A run patches the addresses of
 // inputs and outputs and then calls the functions of the launches one after the other.
 //
-// A session of a module for ranges of dimensions has a part for each variant that it has run, which is a session
-// without arena and pool of its own.
+// A session of a module for ranges of dimensions has a part for each variant that it has run, which
+// is a session without arena and pool of its own.
 #include "runtime/check.h"
 #include "runtime/extents.h"
 #include "runtime/gpu_session.h"
@@ -428,7 +428,8 @@ static void set_iterations(kiln_session *part, const kiln_variant *v, const int6
   }
 }
 
-// Gives port |t|, which |from| of the caller's is, room in the arena where it is smaller than the variant's.
+// Gives port |t|, which |from| of the caller's is, room in the arena where it is smaller than the
+// variant's.
 static void stage(staging *g, const kiln_plan_port *port, const DLTensor *from, staged *t) {
   int64_t stride = 1;
   t->tensor = *from;
@@ -571,7 +572,8 @@ static kiln_status fill_in_and_run(kiln_session *session, size_t n_inputs,
   return st;
 }
 
-// Kernels compute in the floating-point environment that they were compiled for, on all threads alike.
+// Kernels compute in the floating-point environment that they were compiled for, on all threads
+// alike.
 kiln_status kiln_session_run(kiln_session *session, size_t n_inputs, const DLTensor *const *inputs,
                              size_t n_outputs, DLTensor *const *outputs, kiln_diag *diag) {
   KILN_TRY(kiln_argument_check(diag, __func__, "session", session));

@@ -1,4 +1,5 @@
-// Pieces of the table are taken by threads as they get to them. What is mapped is read ahead in steps that stay in the
+// Pieces of the table are taken by threads as they get to them. What is mapped is read ahead in
+// steps that stay in the
 // cache: a call for hundreds of pages costs less than their faults.
 #include "runtime/sums.h"
 #include "runtime/pool.h"

@@ -1,4 +1,5 @@
-// The checksums of a module's weights: a table of the pieces that were written, sorted, as the file has it.
+// The checksums of a module's weights: a table of the pieces that were written, sorted, as the file
+// has it.
 #ifndef KILN_RUNTIME_SUMS_H
 #define KILN_RUNTIME_SUMS_H
 
@@ -15,7 +16,8 @@ typedef struct kiln_sum {
 
 void kiln_sum_write(const kiln_sum *s, unsigned char out[KILN_SUM_BYTES]);
 kiln_sum kiln_sum_read(const unsigned char from[KILN_SUM_BYTES]);
-// Compares |n| rows, as they lie in |table|, with the |bytes| of |weights|, on several threads where these are many.
+// Compares |n| rows, as they lie in |table|, with the |bytes| of |weights|, on several threads
+// where these are many.
 //
 // gives: false: a row is not inside, or another than its checksum; |*out_offset|: of the first one
 bool kiln_sums_match(const unsigned char *table, uint64_t n, const char *weights, uint64_t bytes,

@@ -1,5 +1,5 @@
-// Element types at the door: Kiln's names of DLPack's types, from ir/dtype.def, which is all that the runtime takes of
-// the IR.
+// Element types at the door: Kiln's names of DLPack's types, from ir/dtype.def, which is all that
+// the runtime takes of the IR.
 #ifndef KILN_RUNTIME_TYPES_H
 #define KILN_RUNTIME_TYPES_H
 
@@ -16,7 +16,8 @@ typedef struct kiln_type {
 
 const kiln_type *kiln_type_find(const char *text); // NULL: no such type
 const kiln_type *kiln_type_of(DLDataType t);       // NULL: no such type
-// Of an element in a module's memory. Where they lie packed in tensors, elements of fewer bits have a byte each.
+// Of an element in a module's memory. Where they lie packed in tensors, elements of fewer bits have
+// a byte each.
 static inline uint64_t kiln_type_bytes(const kiln_type *t) { return (t->bits + 7u) / 8; }
 static inline bool kiln_type_is_packed(const kiln_type *t) { return t->bits < 8; }
 // Of |n| elements in a tensor.

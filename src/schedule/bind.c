@@ -1,6 +1,7 @@
-// bind: a loop's iterations become blocks or threads. cluster: blocks that run together. beside: nests that do. crew: who
-// asks for boxes, and who uses them. annotate: notes, which change nothing but for those three's, that the emitter checks
-// again.
+// bind: a loop's iterations become blocks or threads. cluster: blocks that run together. beside:
+//       nests that do. crew: who
+// asks for boxes, and who uses them. annotate: notes, which change nothing but for those three's,
+// that the emitter checks again.
 #include "analysis/uses.h"
 #include "schedule/legality.h"
 #include "schedule/nest.h"

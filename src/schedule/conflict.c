@@ -45,8 +45,8 @@ static const kiln_expr *precedes(kiln_ctx *cx, const kiln_pair *p, int n, const 
   return x;
 }
 
-// Whether instance |a| runs before |b| within one run of |loop|: by the loops that they share, then by
-// the text. A statement reads before it writes.
+// Whether instance |a| runs before |b| within one run of |loop|: by the loops that they share, then
+// by the text. A statement reads before it writes.
 static const kiln_expr *runs_before(kiln_ctx *cx, const kiln_pair *p, bool is_earlier) {
   kiln_symbol *vars = KILN_NEW_ARRAY(&cx->perm, kiln_symbol, p->a->n_loops);
   int n = 0;

@@ -1,5 +1,5 @@
-// decompose_reduction: what a reduction begins with is set right before a loop of it, not in a nest of
-// its own.
+// decompose_reduction: what a reduction begins with is set right before a loop of it, not in a nest
+// of its own.
 #include "schedule/index.h"
 
 typedef struct decomposition {

@@ -1,5 +1,5 @@
-// What the primitives share: an edit of a copy of the loops, which replaces them only when it succeeds, and what is
-// checked of the whole program then.
+// What the primitives share: an edit of a copy of the loops, which replaces them only when it
+// succeeds, and what is checked of the whole program then.
 #ifndef KILN_SCHEDULE_EDIT_H
 #define KILN_SCHEDULE_EDIT_H
 
@@ -54,8 +54,9 @@ kiln_status kiln_check_limits(const kiln_edit *e);
 
 // --- bind.c ---
 
-// Checks the whole program: an axis is bound once in a nest, no block loop lies in a thread loop, and
-// no bound loop uses memory of one thread (of one block, for block loops) that it does not hold.
+// Checks the whole program: an axis is bound once in a nest, no block loop lies in a thread loop,
+// and no bound loop uses memory of one thread (of one block, for block loops) that it does not
+// hold.
 kiln_status kiln_check_bound(kiln_edit *e);
 
 // --- tensorize.c ---

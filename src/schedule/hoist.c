@@ -1,4 +1,5 @@
-// hoist: the conditions around the whole body of a loop that are the same in all of its iterations go around the loop.
+// hoist: the conditions around the whole body of a loop that are the same in all of its iterations
+//        go around the loop.
 #include "schedule/legality.h"
 #include "schedule/nest.h"
 

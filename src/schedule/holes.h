@@ -1,9 +1,9 @@
 // Scripts with holes, and files of scripts.
 //
-// A hole `?{16,32,64}` stands for any of its choices, each one word; a named one, `?tile{16,32,64}`,
-// may be used again as `?tile`, and both take the same value. Holes stand anywhere outside of quotes
-// and comments, so also in a part of a word, as in `0/?tile`. A script with holes is a space of
-// scripts.
+// A hole `?{16,32,64}` stands for any of its choices, each one word; a named one,
+// `?tile{16,32,64}`, may be used again as `?tile`, and both take the same value. Holes stand
+// anywhere outside of quotes and comments, so also in a part of a word, as in `0/?tile`. A script
+// with holes is a space of scripts.
 //
 // A schedule file holds scripts of several kernels: `kernel NAME` begins the one of that kernel;
 // what stands before the first such line is the script without a name. Names are bare words, or

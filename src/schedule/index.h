@@ -1,5 +1,5 @@
-// What is known of indices, behind legality and boxes: what loops make an index take, and what part of a
-// buffer they touch.
+// What is known of indices, behind legality and boxes: what loops make an index take, and what part
+// of a buffer they touch.
 #ifndef KILN_SCHEDULE_INDEX_H
 #define KILN_SCHEDULE_INDEX_H
 
@@ -24,15 +24,16 @@ bool kiln_index_determines(kiln_edit *e, int n, const kiln_expr *const *index,
 
 // --- span.c ---
 
-// Whether the loops |inner| make |x| take all of lo, lo + 1, ..., lo + n - 1, and nothing else, with lo
-// free of them.
+// Whether the loops |inner| make |x| take all of lo, lo + 1, ..., lo + n - 1, and nothing else,
+// with lo free of them.
 bool kiln_index_spans(kiln_edit *e, const kiln_expr *x, const kiln_vars *inner,
                       const kiln_expr **out_lo, int64_t *out_n);
-// Whether they make the indices take all of [0, extents), as far as no condition keeps them from it.
+// Whether they make the indices take all of [0, extents), as far as no condition keeps them from
+// it.
 bool kiln_index_covers(kiln_edit *e, int n, const kiln_expr *const *index, const kiln_vars *inner,
                        const int64_t *extents);
-// The axis of which |cond| says that its index is below the extent (`<`), or not below 0 (`>=`), and
-// nothing else, as what splits and merges leave does; -1: it says something else.
+// The axis of which |cond| says that its index is below the extent (`<`), or not below 0 (`>=`),
+// and nothing else, as what splits and merges leave does; -1: it says something else.
 int kiln_index_kept(kiln_edit *e, int n, const kiln_expr *const *index, const int64_t *extents,
                     const kiln_expr *cond);
 

@@ -1,4 +1,5 @@
-// inline: the definition of a buffer that is computed without a reduction moves into every use. prepack: one
+// inline: the definition of a buffer that is computed without a reduction moves into every use.
+//         prepack: one
 // that only moves a constant's elements is carried out when the module is made.
 #include "schedule/nest.h"
 
@@ -123,8 +124,8 @@ kiln_status kiln_inline(kiln_schedule *s, kiln_symbol producer) {
 
 // --- prepack ---
 
-// The constant's element, as an index into each axis: |value| is a load of it, or one that a condition
-// replaces by zero.
+// The constant's element, as an index into each axis: |value| is a load of it, or one that a
+// condition replaces by zero.
 static kiln_status read_source(inlining *w, const kiln_expr **out_load,
                                const kiln_expr **out_valid) {
   const kiln_expr *value = w->store->value;

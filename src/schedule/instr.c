@@ -1,7 +1,9 @@
 // The meanings of instructions as loops.
 //
-// `D(i, j) = C(i, j)  D(i, j) += X` becomes a program of one statement, D = C + X, or of two where X is
-// reduced: S(i, j) +=! x and D = C + S. Either way the loops are those that accumulate X, or x, into D; and so of
+// `D(i, j) = C(i, j)  D(i, j) += X` becomes a program of one statement, D = C + X, or of two where
+// X is
+// reduced: S(i, j) +=! x and D = C + S. Either way the loops are those that accumulate X, or x,
+//          into D; and so of
 // `max=`. `D(i, j) = A(i, j)` is a copy, and its loops are those that store it.
 #include "schedule/instr.h"
 
@@ -41,7 +43,8 @@ static bool loads_of(const kiln_expr *e, int tensor) {
   return e->kind == KILN_EXPR_LOAD && e->u.tensor == tensor;
 }
 
-// What the last statement combines its result's first value with, and how; NULL when it is another statement.
+// What the last statement combines its result's first value with, and how; NULL when it is another
+// statement.
 static const kiln_expr *combined(const reader *r, const kiln_stmt *s, kiln_combiner *out_how) {
   const int first = r->p->inputs.data[r->p->inputs.n - 1];
   *out_how = s->body->kind == KILN_EXPR_MAX ? KILN_COMBINE_MAX : KILN_COMBINE_SUM;
@@ -96,8 +99,8 @@ static kiln_status add_operands(reader *r, int n_inputs) {
   return KILN_OK;
 }
 
-// The load of the only parameter that the only statement is; NULL when it is another statement. Results of the notation
-// are never halves: what widens them to that is no part of the meaning.
+// The load of the only parameter that the only statement is; NULL when it is another statement.
+// Results of the notation are never halves: what widens them to that is no part of the meaning.
 static const kiln_expr *copied(const kiln_program *p) {
   const kiln_stmt *s = p->stmts.n == 1 ? p->stmts.data[0] : NULL;
   if (!s || p->outputs.n != 1 || p->inputs.n != 1 || s->combiner != KILN_COMBINE_NONE || s->guard ||

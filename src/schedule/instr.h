@@ -4,13 +4,14 @@
 
 #include "target/target.h"
 
-// Makes |instr|->loops, once: loops around one STORE that accumulates into buffer 0, its result, or copies the only
-// parameter to it; the other buffers are the definition's parameters.
+// Makes |instr|->loops, once: loops around one STORE that accumulates into buffer 0, its result, or
+// copies the only parameter to it; the other buffers are the definition's parameters.
 //
 // errors: KILN_INTERNAL when the meaning is no such definition, BAD_INPUT when it does not parse
 kiln_status kiln_instr_make_loops(kiln_ctx *cx, kiln_instr *instr);
 
-// For kiln_loops_parse_with: the instruction of that name, with its loops, in a table of a target's.
+// For kiln_loops_parse_with: the instruction of that name, with its loops, in a table of a
+// target's.
 typedef struct kiln_instr_table {
   kiln_ctx *cx;
   int n;

@@ -1,5 +1,5 @@
-// transform_layout, view, storage_align, swizzle: how a buffer lies in memory; and the axes of copies, blocked and
-// permuted.
+// transform_layout, view, storage_align, swizzle: how a buffer lies in memory; and the axes of
+// copies, blocked and permuted.
 #include "schedule/layout.h"
 #include "schedule/nest.h"
 

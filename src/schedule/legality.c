@@ -170,8 +170,8 @@ static bool is_single(kiln_edit *e, kiln_symbol v) {
 
 // --- the checks ---
 
-// Whether each buffer that |loop|'s body writes and does not hold is plainly left alone by the change;
-// isl is asked about the others.
+// Whether each buffer that |loop|'s body writes and does not hold is plainly left alone by the
+// change; isl is asked about the others.
 typedef bool (*shortcut)(kiln_edit *e, const kiln_reordering *c, const kiln_vars *inner,
                          const effect *f);
 

@@ -7,8 +7,8 @@
 // --- legality.c ---
 
 // Each says why not in a message that names two instances of statements and the element that they
-// fight over. Index analysis decides what is easy, isl (conflict.c) the rest: exactly where the loops
-// are affine, and otherwise by refusing.
+// fight over. Index analysis decides what is easy, isl (conflict.c) the rest: exactly where the
+// loops are affine, and otherwise by refusing.
 //
 // The n loops |from|, of one path from the outside, come to stand in the order |to|; |body| is what
 // they run.
@@ -21,9 +21,9 @@ kiln_status kiln_check_register(kiln_edit *e, kiln_loop *alloc);
 kiln_status kiln_check_recompute(kiln_edit *e, kiln_loop *loop); // for KILN_TAIL_SHIFT
 // The loops around |node| whose iterations run at once may still do so, after it was changed.
 kiln_status kiln_check_around(kiln_edit *e, kiln_loop *node);
-// Iteration i of |second| comes to run behind iteration i + shift of |first|, which it ran behind all
-// iterations of. Both are siblings in |e|'s loops, |first| before |second|, as they were before the
-// merge. What stands between them is the caller's matter.
+// Iteration i of |second| comes to run behind iteration i + shift of |first|, which it ran behind
+// all iterations of. Both are siblings in |e|'s loops, |first| before |second|, as they were before
+// the merge. What stands between them is the caller's matter.
 kiln_status kiln_check_merge(kiln_edit *e, kiln_loop *first, kiln_loop *second, int64_t shift);
 
 // |nest| comes to run a part at a time, each with its own copy of the buffers in the nest: refuses

@@ -6,8 +6,8 @@ static kiln_loop *body_if(kiln_ctx *cx, const kiln_expr *cond, kiln_loop *body) 
   return kiln_expr_is_int(cond, NULL) ? body : kiln_if_make(cx, cond, body);
 }
 
-// Whether a statement of |a| and one of |b|, neither of them in the other, touch one buffer of which
-// one writes.
+// Whether a statement of |a| and one of |b|, neither of them in the other, touch one buffer of
+// which one writes.
 static int shared_buffer(kiln_edit *e, kiln_loop *a, kiln_loop *b) {
   const kiln_accesses of_a = kiln_accesses_of(e->cx, e->l, a, false, -1);
   for (int i = 0; i < of_a.n; i++) {
@@ -37,8 +37,8 @@ static bool is_behind(const kiln_loop *l, const kiln_loop *first) {
   return first;
 }
 
-// What would make the loops siblings: where they part, two loops in this order can be merged, but not a
-// condition that a shift has left.
+// What would make the loops siblings: where they part, two loops in this order can be merged, but
+// not a condition that a shift has left.
 static const char *remedy(kiln_edit *e, const kiln_loop *first, const kiln_loop *second) {
   kiln_loop *f[KILN_MAX_DEPTH], *g[KILN_MAX_DEPTH];
   const int n_f = kiln_nest_path(e->l, first, f), n_g = kiln_nest_path(e->l, second, g);

@@ -1,4 +1,5 @@
-// Walks over nests of loops: who uses a buffer, where a node hangs, expressions and loops rewritten, copied and tidied.
+// Walks over nests of loops: who uses a buffer, where a node hangs, expressions and loops
+// rewritten, copied and tidied.
 #ifndef KILN_SCHEDULE_NEST_H
 #define KILN_SCHEDULE_NEST_H
 
@@ -37,7 +38,8 @@ void kiln_nest_map(kiln_ctx *cx, const kiln_loops *l, kiln_loop *first, kiln_exp
                    void *argument); // rewrites all expressions of |first| and its siblings
 void kiln_nest_substitute(kiln_ctx *cx, const kiln_loops *l, kiln_loop *first, int n,
                           const kiln_symbol *vars, const kiln_expr *const *values);
-// The elements of a buffer move: index |index| of |from| becomes |out| of |to|, which has |rank| axes.
+// The elements of a buffer move: index |index| of |from| becomes |out| of |to|, which has |rank|
+// axes.
 typedef struct kiln_reindexing {
   int from, to, rank;
   void (*move)(kiln_ctx *cx, const void *argument, const kiln_expr *const *index,
@@ -63,8 +65,8 @@ void kiln_nest_drop_hints(kiln_loop **list, int buffer); // the prefetches of |b
 // Nests the body in loops over |vars| from 0 to |extents|, the first outermost.
 kiln_loop *kiln_nest_around(kiln_ctx *cx, int n, const kiln_symbol *vars, const int64_t *extents,
                             kiln_loop *body);
-// A copy of the loop and what is in it, without what follows it, not yet hung anywhere. Its loops and
-// buffers are suffixed ".b", or as many of that as makes them new.
+// A copy of the loop and what is in it, without what follows it, not yet hung anywhere. Its loops
+// and buffers are suffixed ".b", or as many of that as makes them new.
 kiln_status kiln_nest_twin(kiln_edit *e, kiln_loop *loop, kiln_loop **out);
 const char *kiln_tail_text(kiln_tail tail); // "guard", ...
 // Simplifies all expressions, drops decided IFs, empty loops and empty bodies.

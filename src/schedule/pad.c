@@ -41,7 +41,8 @@ static kiln_interval interval_in(padding *p, const kiln_expr *x, int64_t from, i
 
 // --- what is known of other accesses ---
 
-// Whether the store assigns every element of |b|: its indices are its loops, over all of the extents.
+// Whether the store assigns every element of |b|: its indices are its loops, over all of the
+// extents.
 static bool assigns_all(padding *p, const kiln_buffer *b, const kiln_access *a) {
   kiln_loop *path[KILN_MAX_DEPTH];
   if (a->opaque || a->combiner != KILN_COMBINE_NONE) return false;
@@ -128,8 +129,8 @@ static const kiln_expr *added(padding *p, const kiln_expr *x) {
   return there;
 }
 
-// Zero in the place of a load, if all that the added iterations read by it is: padding that the buffer's only writer
-// stores.
+// Zero in the place of a load, if all that the added iterations read by it is: padding that the
+// buffer's only writer stores.
 static const kiln_expr *take_zero(kiln_ctx *cx, const kiln_expr *x, void *argument) {
   padding *p = argument;
   const kiln_access *writer = NULL;
@@ -172,8 +173,8 @@ static bool has_data_condition(const kiln_loop *l) {
   return false;
 }
 
-// Memory of an iteration is filled in the added ones, too, if that stays in range and does not depend
-// on data; else it is not.
+// Memory of an iteration is filled in the added ones, too, if that stays in range and does not
+// depend on data; else it is not.
 static void settle_private(padding *p) {
   kiln_loops *l = p->e->l;
   const bool looks = has_data_condition(p->loop->body);

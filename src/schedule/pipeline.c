@@ -44,8 +44,8 @@ static kiln_status take_fills(pipeline *p) {
   return KILN_OK;
 }
 
-// Filling ahead must read what it would have read later, and do nothing else. The fills hang nowhere
-// now, so that what is in the loop is the rest.
+// Filling ahead must read what it would have read later, and do nothing else. The fills hang
+// nowhere now, so that what is in the loop is the rest.
 static kiln_status check_fills(pipeline *p) {
   kiln_edit *e = &p->e;
   const kiln_accesses all = kiln_accesses_of(e->cx, e->l, p->fills, true, -1);

@@ -2,20 +2,23 @@
 // result, are cut into equal portions of consecutive ones, wherever a tile begins or ends; the
 // portions' sums are parts, which a new nest combines.
 //
-// With tiles t, of which each has n iterations of the reduction loop, iteration f = t*n + i is in portion f / q:
+// With tiles t, of which each has n iterations of the reduction loop, iteration f = t*n + i is in
+// portion f / q:
 //     for OUTER { alloc KEPT { for INNER { f = OUTER*q + INNER
 //       if the first of its portion or tile { KEPT = identity }
 //       what the loop ran, combining into KEPT
-//       if the last of its portion or tile { NAME[OUTER, t - the portion's first tile, ..] = KEPT } } } }
+//       if the last of its portion or tile { NAME[OUTER, t - the portion's first tile, ..] = KEPT }
+//       } } }
 //     for all elements, for p { if the tile has a part p { combine that of portion t*n / q + p } }
-// The parts of tile t come from portions t*n / q to ((t + 1)*n - 1) / q, in this order. New loops: KEPT.init.0, ..., KEPT.copy.0,
-// ..., and NAME.0, ..., the last over parts.
+// The parts of tile t come from portions t*n / q to ((t + 1)*n - 1) / q, in this order. New loops:
+// KEPT.init.0, ..., KEPT.copy.0, ..., and NAME.0, ..., the last over parts.
 #include "schedule/index.h"
 #include "schedule/legality.h"
 
 enum { MAX_DIGITS = 32, MAX_RUNS = 1 << 20 }; // the latter of tiles, and of portions
 
-// An index is the sum of loops' values, each weighted by how many values those of less weight make: its digits.
+// An index is the sum of loops' values, each weighted by how many values those of less weight make:
+// its digits.
 typedef struct digit {
   const kiln_loop *loop;
   int axis;
@@ -116,7 +119,8 @@ static const kiln_term *find_term(const kiln_terms *t, int64_t weight) {
   return NULL;
 }
 
-// The digits of axis |k|, the lowest first, those of loops inside of |loop| in front of those of tiles.
+// The digits of axis |k|, the lowest first, those of loops inside of |loop| in front of those of
+// tiles.
 static kiln_status find_digits(portioning *p, int k) {
   kiln_edit *e = &p->e;
   const kiln_terms t = kiln_terms_of(e->cx, kiln_edit_simplify(e, p->store->index[k]));

@@ -101,7 +101,8 @@ kiln_status kiln_prefetch(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop
 
 // --- in turns ---
 
-// The number of the iteration of the loops inside of |f->at| down to |inner|, and how many there are.
+// The number of the iteration of the loops inside of |f->at| down to |inner|, and how many there
+// are.
 static kiln_status count_turns(fetch *f, const kiln_loop *inner, const kiln_expr **out_turn,
                                int64_t *out_turns) {
   kiln_ctx *cx = f->e.cx;
@@ -151,8 +152,8 @@ static pieces find_pieces(const fetch *f) {
   return p;
 }
 
-// So many elements at the end of the part are not in that of the iteration before, as where a window slides; all |elements|
-// where that is not known, or where they are no piece.
+// So many elements at the end of the part are not in that of the iteration before, as where a
+// window slides; all |elements| where that is not known, or where they are no piece.
 static int64_t count_new(fetch *f, const pieces *p) {
   kiln_ctx *cx = f->e.cx;
   const kiln_symbol v = f->at->var;

@@ -1,5 +1,5 @@
-// reverse_compute_at: the nest of a consumer moves behind the body of a loop of its producer, and each
-// iteration computes the elements whose inputs it has completed.
+// reverse_compute_at: the nest of a consumer moves behind the body of a loop of its producer, and
+// each iteration computes the elements whose inputs it has completed.
 #include "schedule/index.h"
 
 // A loop of the consumer runs over an axis of what an iteration completes.

@@ -81,7 +81,8 @@ static bool fills_box(const factoring *f) {
   return elems <= instances;
 }
 
-// Whether |cond| holds where the reductions inside of |top| begin, whatever the loops around are at.
+// Whether |cond| holds where the reductions inside of |top| begin, whatever the loops around are
+// at.
 static bool holds_first(factoring *f, kiln_loop *const *path, int depth, const kiln_expr *cond) {
   kiln_ctx *cx = f->e.cx;
   kiln_symbol vars[KILN_MAX_DEPTH];
@@ -123,9 +124,9 @@ static bool is_padded(const factoring *f) {
   return true;
 }
 
-// The combination reaches the whole box, also what a condition keeps the nest from. That has a value
-// when the nests before gave it one, but not yet where it begins in the loops around, and never where
-// it is padding.
+// The combination reaches the whole box, also what a condition keeps the nest from. That has a
+// value when the nests before gave it one, but not yet where it begins in the loops around, and
+// never where it is padding.
 static kiln_status check_begun(factoring *f) {
   kiln_edit *e = &f->e;
   kiln_loop *path[KILN_MAX_DEPTH];

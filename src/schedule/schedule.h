@@ -63,12 +63,14 @@ kiln_status kiln_unroll(kiln_schedule *s, kiln_symbol loop); // constant extent
 // suffixed by ".b", or ".b.b" and so on where that is taken; guards decided by the narrower ranges
 // disappear. For peeling borders.
 kiln_status kiln_peel(kiln_schedule *s, kiln_symbol loop, int64_t at);
-// Moves what of a condition around the whole body of |loop| is the same in all of its iterations out of it, so that it is
-// asked once. No iteration may write what the condition reads in one behind it.
+// Moves what of a condition around the whole body of |loop| is the same in all of its iterations
+// out of it, so that it is asked once. No iteration may write what the condition reads in one
+// behind it.
 kiln_status kiln_hoist(kiln_schedule *s, kiln_symbol loop);
-// The body of |loop| becomes `if cond { body } else { body }`, |cond| being the first of the conditions of its selections
-// that is the same in all iterations of the loops inside, by what the loop does not write: each body without that
-// selection (loop unswitching). Loops of the second are suffixed ".b".
+// The body of |loop| becomes `if cond { body } else { body }`, |cond| being the first of the
+// conditions of its selections that is the same in all iterations of the loops inside, by what the
+// loop does not write: each body without that selection (loop unswitching). Loops of the second are
+// suffixed ".b".
 kiln_status kiln_unswitch(kiln_schedule *s, kiln_symbol loop);
 enum { KILN_MAX_STACK_BYTES = 1 << 20 }; // of one buffer that lives in a loop
 // Moves the nests that compute WORKSPACE buffer |producer| into the body of |loop| (of its
@@ -81,12 +83,13 @@ kiln_status kiln_compute_at(kiln_schedule *s, kiln_symbol producer, kiln_symbol 
 // Substitutes the definition of |producer| (no reduction) at every use and removes its nest and
 // buffer.
 kiln_status kiln_inline(kiln_schedule *s, kiln_symbol producer);
-// Carries out the nest that computes |buffer| when the module is made: it must move elements of one CONST
-// PARAM, which nothing else reads, or write zero. The PARAM becomes the buffer (kiln_pack).
+// Carries out the nest that computes |buffer| when the module is made: it must move elements of one
+// CONST PARAM, which nothing else reads, or write zero. The PARAM becomes the buffer (kiln_pack).
 kiln_status kiln_prepack(kiln_schedule *s, kiln_symbol buffer);
 // Copies the box of |buffer| that one iteration of |loop| (0: the whole kernel) reads into a new
 // buffer |name| with axes split and permuted: axis k of the copy is source axis axes[k].axis, in
-// blocks: the part `/ block` if axes[k].outer, else the part `% block`; or the whole axis (block 0),
+// blocks: the part `/ block` if axes[k].outer, else the part `% block`; or the whole axis (block
+//         0),
 // which |pad| rounds up to a multiple of |block|. In scripts: 1/32, 1%32, 1, 1^32.
 // Reads in the loop go to the copy; ragged blocks are filled with zeros. At the whole kernel a copy
 // of a CONST PARAM is made at compile time (kiln_pack), any other is a WORKSPACE with its own nest
@@ -104,19 +107,20 @@ kiln_status kiln_stage(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, k
 // is a space loop of the partial nest. The loops that set the partial results are NAME.init.0, ...,
 // those that combine them NAME.0, ..., one for each axis of |name| (the last is |loop|'s).
 kiln_status kiln_rfactor(kiln_schedule *s, kiln_symbol loop, kiln_symbol name);
-// Cuts the iterations of the reduction loop |loop| and of the loops around it, which index the result and hold nothing
-// else, into |portions| equal portions of consecutive ones: loops |outer| and |inner|. Each portion keeps the sums of the
-// tile at which it is in the buffer |kept|, local to |outer|, and stores them in the new buffer |name|, over portions, the
-// tiles of each and the elements of these, when it or the tile ends. A new nest, of loops NAME.0, ... over the result's axes
-// and a tile's parts, combines these in their order.
+// Cuts the iterations of the reduction loop |loop| and of the loops around it, which index the
+// result and hold nothing else, into |portions| equal portions of consecutive ones: loops |outer|
+// and |inner|. Each portion keeps the sums of the tile at which it is in the buffer |kept|, local
+// to |outer|, and stores them in the new buffer |name|, over portions, the tiles of each and the
+// elements of these, when it or the tile ends. A new nest, of loops NAME.0, ... over the result's
+// axes and a tile's parts, combines these in their order.
 kiln_status kiln_portion(kiln_schedule *s, kiln_symbol loop, int64_t portions, kiln_symbol name,
                          kiln_symbol kept, kiln_symbol outer, kiln_symbol inner);
 // Removes the loops of extent 1, which all primitives keep, so that a script may name them whatever
 // the shapes are. Their variables are 0 everywhere already.
 kiln_status kiln_tidy(kiln_schedule *s);
-// The nest of |loop| becomes one |instr|. It must compute what the instruction means, up to the names
-// of loops and buffers and the order of loops, with operands that lie in memory as it wants them.
-// What would let them lie otherwise is refused from then on.
+// The nest of |loop| becomes one |instr|. It must compute what the instruction means, up to the
+// names of loops and buffers and the order of loops, with operands that lie in memory as it wants
+// them. What would let them lie otherwise is refused from then on.
 kiln_status kiln_tensorize(kiln_schedule *s, kiln_symbol loop, kiln_instr *instr);
 
 // Splits two loops of one path and puts them in the order x_outer, y_outer, x_inner, y_inner (other
@@ -136,16 +140,17 @@ kiln_status kiln_compute_root(kiln_schedule *s, kiln_symbol buffer);
 // iterations of the one serial loop between touch overlapping boxes, each computes only what the
 // ones before it have not (sliding window; Halide, PLDI'13, section 4.3). With |fold|, the axis
 // that slides is stored modulo the rows in use (storage folding), the number of them rounded up to
-// a power of two. Chains are stored from the first producer to the last. |loop| 0: the whole kernel.
+// a power of two. Chains are stored from the first producer to the last. |loop| 0: the whole
+// kernel.
 kiln_status kiln_store_at(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, bool fold);
 // Moves the nest that computes |consumer|, a map of what the nest of |loop| computes, into |loop|
 // behind its body: each iteration computes the elements whose inputs it has completed. No condition
 // may stand around |loop| but on the range of what it computes.
 kiln_status kiln_reverse_compute_at(kiln_schedule *s, kiln_symbol consumer, kiln_symbol loop);
 // Moves the nest that initialises |buffer| to just before |loop| of the nest that accumulates into
-// it: each entry initialises the elements that this run of |loop| accumulates into, in copies of the
-// loops from |loop| on that index |buffer|, suffixed ".init". |loop| and all loops inside of it must
-// hold all reduction loops.
+// it: each entry initialises the elements that this run of |loop| accumulates into, in copies of
+// the loops from |loop| on that index |buffer|, suffixed ".init". |loop| and all loops inside of it
+// must hold all reduction loops.
 kiln_status kiln_decompose_reduction(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop);
 // The nests that compute |buffer| compute a new WORKSPACE |name| instead, with its axes blocked and
 // permuted as in kiln_stage (n_axes 0: as they are), and a new nest with loops BUFFER.copy.0, ...
@@ -161,30 +166,34 @@ kiln_status kiln_pad(kiln_schedule *s, kiln_symbol loop, int64_t factor);
 // Stores |buffer|, which is not a PARAM, with its axes blocked and permuted as in kiln_stage.
 kiln_status kiln_transform_layout(kiln_schedule *s, kiln_symbol buffer, int n_axes,
                                   const kiln_stage_axis *axes);
-// Reads and writes |buffer|, a PARAM that is no constant, by two axes in place of |axis|: / block and % block, where
+// Reads and writes |buffer|, a PARAM that is no constant, by two axes in place of |axis|: / block
+// and % block, where
 // |block| divides its extent. What lies where does not change.
 kiln_status kiln_view(kiln_schedule *s, kiln_symbol buffer, int axis, int64_t block);
 // Lengthens the rows of |buffer|, which is not a PARAM, so that the stride of |axis| is |offset|
 // modulo |factor| elements (against bank and cache set conflicts).
 kiln_status kiln_storage_align(kiln_schedule *s, kiln_symbol buffer, int axis, int64_t factor,
                                int64_t offset);
-// Stores the words of |buffer|, which is SHARED, in another order within each 1024 bytes (kiln_buffer): rows of 128
-// bytes can be read and written along either axis at once, and matrix instructions of warp groups take no other.
+// Stores the words of |buffer|, which is SHARED, in another order within each 1024 bytes
+// (kiln_buffer): rows of 128 bytes can be read and written along either axis at once, and matrix
+// instructions of warp groups take no other.
 kiln_status kiln_swizzle(kiln_schedule *s, kiln_symbol buffer);
 // Overlaps the filling of |buffer|, which is copied or computed at the begin of each iteration of
-// the serial loop |loop|, with the use of it: the buffer gets |depth| slots, the first depth - 1 are
-// filled before the loop, and an iteration fills the slot depth - 1 ahead before it uses its own. The
-// loop before is BUFFER.fill, the loops in it are suffixed ".b".
+// the serial loop |loop|, with the use of it: the buffer gets |depth| slots, the first depth - 1
+// are filled before the loop, and an iteration fills the slot depth - 1 ahead before it uses its
+// own. The loop before is BUFFER.fill, the loops in it are suffixed ".b".
 kiln_status kiln_pipeline(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, int depth);
-// The same, filled |ahead| iterations ahead, 1 to depth - 1: the other slots are those of iterations whose use may go on.
+// The same, filled |ahead| iterations ahead, 1 to depth - 1: the other slots are those of
+// iterations whose use may go on.
 kiln_status kiln_pipeline_ahead(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, int depth,
                                 int ahead);
 // The body of |loop| becomes `if cond { body } else { body }` with the first simplified under
 // |condition|, text over loop variables outside of it, |loop|'s own and elements of PARAMs that the
-// kernel does not write, as in "y.i0 < 3" or "stride[] == 1". Loops of the second are suffixed ".b".
+// kernel does not write, as in "y.i0 < 3" or "stride[] == 1". Loops of the second are suffixed
+// ".b".
 kiln_status kiln_specialize(kiln_schedule *s, kiln_symbol loop, const char *condition);
-// In each iteration of |loop|, asks for the first lines, at most 16, of the part of |buffer| that the
-// iteration |distance| ahead will read, or write where it reads none. Their loops are
+// In each iteration of |loop|, asks for the first lines, at most 16, of the part of |buffer| that
+// the iteration |distance| ahead will read, or write where it reads none. Their loops are
 // LOOP.BUFFER.fetch.K, one for each axis K along which they are many. Primitives that give the
 // buffer another shape drop the hint.
 kiln_status kiln_prefetch(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, int64_t distance);
@@ -195,13 +204,16 @@ kiln_status kiln_prefetch(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop
 // not. Their loop is INNER.BUFFER.fetch where an iteration asks for several lines, at most 16.
 kiln_status kiln_prefetch_in_turns(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop,
                                    int64_t distance, kiln_symbol inner);
-// Lets |blocks| (2, 4 or 8) consecutive iterations of |loop|, which is bound to block.x, run together on devices that
-// have clusters, where blocks share what they read alike. They must divide its extent.
+// Lets |blocks| (2, 4 or 8) consecutive iterations of |loop|, which is bound to block.x, run
+// together on devices that have clusters, where blocks share what they read alike. They must divide
+// its extent.
 kiln_status kiln_cluster(kiln_schedule *s, kiln_symbol loop, int64_t blocks);
-// Lets a warp of its own ask for the boxes of |loop| on devices that have them: a loop bound to block.x, or a serial one
-// within it whose iterations do not depend on each other. These may be taken by 2 |teams| of threads in turns.
+// Lets a warp of its own ask for the boxes of |loop| on devices that have them: a loop bound to
+// block.x, or a serial one within it whose iterations do not depend on each other. These may be
+// taken by 2 |teams| of threads in turns.
 kiln_status kiln_crew(kiln_schedule *s, kiln_symbol loop, int64_t teams);
-// Lets the nest of |loop|, its outermost, run at the same time as the nest in front of it, on devices that launch nests.
+// Lets the nest of |loop|, its outermost, run at the same time as the nest in front of it, on
+// devices that launch nests.
 kiln_status kiln_beside(kiln_schedule *s, kiln_symbol loop);
 // Attaches a note to the loop; it replaces one with the same key.
 kiln_status kiln_annotate(kiln_schedule *s, kiln_symbol loop, kiln_symbol key, kiln_symbol value);
@@ -210,26 +222,28 @@ kiln_status kiln_annotate(kiln_schedule *s, kiln_symbol loop, kiln_symbol key, k
 // name, each body guarded where the extents differ. What stands between them must not depend on
 // the order.
 kiln_status kiln_merge(kiln_schedule *s, kiln_symbol first, kiln_symbol second, int64_t shift);
-// Joins n reduction loops that stand in one body (chunks of one axis) into the first, where sums may be
-// weighted by exp(u - M), M being the maximum of u that one of the loops looks for: in each chunk M is
-// updated, what was summed before is multiplied by exp(M before - M), the weights of the chunk are
-// computed into the new buffer |name|, and the sums go on. A sum that is divided or multiplied by
-// another's result gets that behind the loop. Sums are NaN where all u are -inf, as by exp(u - M). New
+// Joins n reduction loops that stand in one body (chunks of one axis) into the first, where sums
+// may be weighted by exp(u - M), M being the maximum of u that one of the loops looks for: in each
+// chunk M is updated, what was summed before is multiplied by exp(M before - M), the weights of the
+// chunk are computed into the new buffer |name|, and the sums go on. A sum that is divided or
+// multiplied by another's result gets that behind the loop. Sums are NaN where all u are -inf, as
+// by exp(u - M). New
 // loops: NAME.K over the chunk, as the loops that look for M; NAME.before.K, NAME.shift.K and
 // NAME.scale.K over M; BUFFER.scale.K and BUFFER.end.K over each sum. With one chunk nothing is
 // multiplied.
 //
-// |flushes|: weights that would be subnormal (below 2^-126 of the largest, 2^-1022 in f64) are 0: many processors take a
-// hundred cycles or more for a product with one. What that changes of a sum is less than so much of
-// its largest term's other factor, for each key.
-// |copy|: not NULL where M has copies along one of its axes, with which u does not move: weights, which have no such axis, are
-// computed by the one that it numbers, text over the loops NAME.K. Others may be in other threads.
+// |flushes|: weights that would be subnormal (below 2^-126 of the largest, 2^-1022 in f64) are 0:
+// many processors take a hundred cycles or more for a product with one. What that changes of a sum
+// is less than so much of its largest term's other factor, for each key.
+// |copy|: not NULL where M has copies along one of its axes, with which u does not move: weights,
+// which have no such axis, are computed by the one that it numbers, text over the loops NAME.K.
+// Others may be in other threads.
 kiln_status kiln_stream(kiln_schedule *s, int n, const kiln_symbol *loops, kiln_symbol name,
                         bool flushes, const char *copy);
 
 // Replays a script on |s|: one primitive a line; `#` begins a comment; names that hold other
-// characters than letters, digits, '_' and '.' are quoted as loop programs print them. Messages name
-// the line. Steps before a line that is refused stay.
+// characters than letters, digits, '_' and '.' are quoted as loop programs print them. Messages
+// name the line. Steps before a line that is refused stay.
 kiln_status kiln_schedule_replay(kiln_schedule *s, const char *script);
 // The same for a script that begins at line |first_line| of |file|: messages begin "FILE:LINE: ".
 kiln_status kiln_schedule_replay_file(kiln_schedule *s, const char *script, const char *file,

@@ -1,5 +1,5 @@
-// store_at: a buffer that is computed at a loop is kept over the iterations of loops around that, and
-// each iteration computes only what those before it have not.
+// store_at: a buffer that is computed at a loop is kept over the iterations of loops around that,
+// and each iteration computes only what those before it have not.
 //
 // The values of the buffer must be a function of the place in the whole, which is shown by writing
 // the nests in coordinates of the whole: the loops between must disappear from them.

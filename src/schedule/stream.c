@@ -1,11 +1,12 @@
-// stream: reductions over one axis share a loop over chunks of it, also those that weigh what they add
+// stream: reductions over one axis share a loop over chunks of it, also those that weigh what they
+//         add
 // by exp(u - M), M being the maximum of u that another of them is still looking for.
 //
 // In each chunk M is updated; what was summed so far under the maximum before is multiplied by
-// exp(M before - M); the weights of the chunk are computed, once for all that use them; and the other
-// sums go on. What a sum is divided or multiplied by, one of the other sums, is left until the loop
-// has ended. So softmax(X)*V needs a chunk of X at a time. Powers of another number than e do as well. Weights that are rounded to a narrower type are rounded
-// under the maximum so far.
+// exp(M before - M); the weights of the chunk are computed, once for all that use them; and the
+// other sums go on. What a sum is divided or multiplied by, one of the other sums, is left until
+// the loop has ended. So softmax(X)*V needs a chunk of X at a time. Powers of another number than e
+// do as well. Weights that are rounded to a narrower type are rounded under the maximum so far.
 // source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018
 #include "schedule/index.h"
 #include "schedule/legality.h"
@@ -85,8 +86,8 @@ static kiln_status find_store(streaming *t, part *p) {
   return KILN_OK;
 }
 
-// The loop of |p| that alone is the index of axis |k| of its result, over all of it; NULL if there is
-// none.
+// The loop of |p| that alone is the index of axis |k| of its result, over all of it; NULL if there
+// is none.
 static const kiln_loop *axis_loop(const part *p, int k) {
   const kiln_expr *x = p->store->index[k];
   for (int j = 0; j < p->to->rank; j++)
@@ -181,8 +182,8 @@ static bool waits(streaming *t, kiln_loop *from, kiln_loop *l) {
   return false;
 }
 
-// What stands between the parts moves before the first where it waits for nothing, as what sets a sum
-// to 0; else it stays behind all of them.
+// What stands between the parts moves before the first where it waits for nothing, as what sets a
+// sum to 0; else it stays behind all of them.
 static kiln_status check_between(streaming *t) {
   kiln_loop *first = t->parts[0].loop, *last = t->parts[t->n - 1].loop, *next = NULL;
   for (kiln_loop *l = first->next; l != last; l = next) {
@@ -206,8 +207,8 @@ static kiln_status check_between(streaming *t) {
   return KILN_OK;
 }
 
-// Memory that is allocated behind the first part is from in front of it, so that what is computed there stands in one
-// body with it.
+// Memory that is allocated behind the first part is from in front of it, so that what is computed
+// there stands in one body with it.
 static void hoist_allocs(streaming *t) {
   kiln_loop *first = t->parts[0].loop;
   kiln_loop **slot = &first->next;
@@ -495,7 +496,8 @@ static kiln_status refuse_begin(streaming *t, part *p) {
                      kiln_edit_text(&t->e, p->loop->var));
 }
 
-// Whether the nest sets the whole buffer to 0, or one number where it is M, and does nothing else with it.
+// Whether the nest sets the whole buffer to 0, or one number where it is M, and does nothing else
+// with it.
 static bool sets_begin(streaming *t, part *p, kiln_loop *nest) {
   kiln_edit *e = &t->e;
   const kiln_accesses a = kiln_accesses_of(e->cx, e->l, nest, false, p->to->id);
@@ -738,8 +740,8 @@ static bool only_weighs(streaming *t) {
   return true;
 }
 
-// An M that passes by what is no number takes an instruction where one that keeps it takes three. The
-// weight of such an x is NaN in either case, and so is all that it weighs.
+// An M that passes by what is no number takes an instruction where one that keeps it takes three.
+// The weight of such an x is NaN in either case, and so is all that it weighs.
 static void pass_by_nan(streaming *t) {
   kiln_ctx *cx = t->e.cx;
   kiln_loop *s = t->top->store;
@@ -829,7 +831,8 @@ static kiln_status analyse_parts(streaming *t) {
 
 // --- copies of the maximum ---
 
-// The loop of the maximum along which all results are the same: what it is the maximum of does not move with it.
+// The loop of the maximum along which all results are the same: what it is the maximum of does not
+// move with it.
 static kiln_status find_copies(streaming *t, const kiln_loop **out) {
   const part *top = t->top;
   *out = NULL;

@@ -1,12 +1,13 @@
 // tensorize: a nest that computes what an instruction means becomes that instruction.
 //
-// Both are perfect nests around one STORE, which accumulates or copies. The meaning's operands are indexed by its
-// loops, one each (A(i, k)); the nest's accesses are affine in its loops. A loop of one is matched to
-// a loop of the other of the same extent such that every operand moves with the same loops. All
-// orders of the loops compute the same sums. What moves an operand along its tile's axes becomes the
-// index of the INSTR's operand; its distance in memory must be one that the spelling supports. A box's copy
-// (target/gpu/box.c) may choose between what it reads and zero, a window's (target/gpu/window.h) also move by any indices:
-// what the hardware can read so is the emitter's to say.
+// Both are perfect nests around one STORE, which accumulates or copies. The meaning's operands are
+// indexed by its loops, one each (A(i, k)); the nest's accesses are affine in its loops. A loop of
+// one is matched to a loop of the other of the same extent such that every operand moves with the
+// same loops. All orders of the loops compute the same sums. What moves an operand along its tile's
+// axes becomes the index of the INSTR's operand; its distance in memory must be one that the
+// spelling supports. A box's copy (target/gpu/box.c) may choose between what it reads and zero, a
+// window's (target/gpu/window.h) also move by any indices: what the hardware can read so is the
+// emitter's to say.
 #include "schedule/instr.h"
 
 #include "schedule/index.h"
@@ -111,8 +112,8 @@ static int count_commuting(const kiln_expr *e) {
   return n;
 }
 
-// Whether |e| is |meant| with loads in the place of operands, the arguments of the sums and products
-// that |*swaps| says being swapped: a bit each, in the order of this walk.
+// Whether |e| is |meant| with loads in the place of operands, the arguments of the sums and
+// products that |*swaps| says being swapped: a bit each, in the order of this walk.
 static bool match_expr(matcher *m, const kiln_expr *meant, const kiln_expr *e, unsigned *swaps) {
   if (meant->kind != e->kind || meant->dtype != e->dtype) return false;
   if (e->kind == KILN_EXPR_LOAD) {
@@ -170,8 +171,8 @@ static const char *loop_name(const matcher *m, int loop) {
   return kiln_edit_text(&m->e, m->found.vars[loop]);
 }
 
-// A term of an index along axis |d| of the buffer: |*atom| becomes the tile's variable where it is one
-// of the nest's loops.
+// A term of an index along axis |d| of the buffer: |*atom| becomes the tile's variable where it is
+// one of the nest's loops.
 static bool match_term(matcher *m, operand *o, int d, int64_t coef, const kiln_expr **atom) {
   kiln_ctx *cx = m->e.cx;
   for (int i = 0; i < m->found.n; i++) {
@@ -234,7 +235,8 @@ static int64_t value_at(matcher *m, const kiln_expr *e, int axis, int64_t at) {
   return kiln_expr_is_int(kiln_edit_simplify(&m->e, x), &value) ? value : -1;
 }
 
-// How far the parts of neighbouring lanes lie apart: the distance of lane 1's first element from lane 0's.
+// How far the parts of neighbouring lanes lie apart: the distance of lane 1's first element from
+// lane 0's.
 static int64_t lane_distance(matcher *m, const operand *o, const kiln_expr *offset,
                              const kiln_expr *lane, const kiln_expr *element) {
   for (int k = 0; k < o->tile->rank; k++)

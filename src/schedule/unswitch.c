@@ -1,4 +1,5 @@
-// unswitch: a selection in a loop that is the same in all iterations of the loops within becomes a branch around them.
+// unswitch: a selection in a loop that is the same in all iterations of the loops within becomes a
+//           branch around them.
 #include "schedule/legality.h"
 #include "schedule/nest.h"
 
@@ -22,7 +23,8 @@ typedef struct reads {
   bool are_fixed;
 } reads;
 
-// What is read must be there, as it is read also where the selection was not reached, and may not change in the loop.
+// What is read must be there, as it is read also where the selection was not reached, and may not
+// change in the loop.
 static void visit_read(const kiln_expr *e, void *argument) {
   reads *r = argument;
   kiln_edit *x = &r->u->e;

@@ -1,5 +1,6 @@
 // Arenas as a list of blocks, newest first. A block is freed when the arena is rewound past it;
-// under AddressSanitizer, memory that is given back inside a block is poisoned, and so is what lies between two allocations.
+// under AddressSanitizer, memory that is given back inside a block is poisoned, and so is what lies
+// between two allocations.
 #include "support/arena.h"
 #include "support/asan.h"
 #include "support/numbers.h"
@@ -54,8 +55,9 @@ void kiln_arena_out_of_memory(kiln_arena *a) {
   longjmp(door->at, 1);
 }
 
-// A large block lies in huge pages where the system has them: it is filled from one end to the other. A library that works
-// on its thread may need the reserve to come to its end: the arenas do not draw upon it.
+// A large block lies in huge pages where the system has them: it is filled from one end to the
+// other. A library that works on its thread may need the reserve to come to its end: the arenas do
+// not draw upon it.
 static void *allocate(size_t bytes) {
   if (kiln_reserve_is_drawn()) return NULL;
   if (bytes < 2 * HUGE_PAGE - 64) return kiln_reserve_pass(bytes);

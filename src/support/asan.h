@@ -1,4 +1,5 @@
-// What AddressSanitizer is told of memory that is there and must not be used; nothing in other builds.
+// What AddressSanitizer is told of memory that is there and must not be used; nothing in other
+// builds.
 #ifndef KILN_SUPPORT_ASAN_H
 #define KILN_SUPPORT_ASAN_H
 

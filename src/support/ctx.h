@@ -39,8 +39,8 @@ typedef struct kiln_ctx {
 KILN_MUST_USE kiln_status kiln_ctx_init(kiln_ctx *cx, kiln_diag *diag);
 void kiln_ctx_deinit(kiln_ctx *cx);
 // Runs |body(argument)| with the door open: an allocation that fails anywhere below makes this
-// return KILN_NO_MEMORY, after the cleanups that |body| registered and did not remove have run. |body| runs in
-// surroundings of Kiln's own (support/surroundings.h).
+// return KILN_NO_MEMORY, after the cleanups that |body| registered and did not remove have run.
+// |body| runs in surroundings of Kiln's own (support/surroundings.h).
 KILN_MUST_USE kiln_status kiln_ctx_enter(kiln_ctx *cx,
                                          kiln_status (*body)(kiln_ctx *cx, void *argument),
                                          void *argument);
@@ -48,8 +48,8 @@ KILN_MUST_USE kiln_status kiln_ctx_enter(kiln_ctx *cx,
 void kiln_cleanup_push(kiln_ctx *cx, void (*run)(void *object), void *object);
 void kiln_cleanup_pop(kiln_ctx *cx); // removes the newest without running it
 
-// Messages go to a list of their own between the two, as those of a step that may be refused; in |mine| until the end.
-// It lies in the caller's frame.
+// Messages go to a list of their own between the two, as those of a step that may be refused; in
+// |mine| until the end. It lies in the caller's frame.
 typedef struct kiln_aside {
   kiln_ctx *cx;
   kiln_diag *outer, *mine;

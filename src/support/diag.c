@@ -1,5 +1,6 @@
-// Diagnostics: a growing list of finished messages. When memory for a message is out it is lost, and the status still
-// reaches the caller; where nothing else is said, one that needs no memory says that.
+// Diagnostics: a growing list of finished messages. When memory for a message is out it is lost,
+// and the status still reaches the caller; where nothing else is said, one that needs no memory
+// says that.
 #include "support/status.h"
 #include "support/numbers.h"
 #include "support/printable.h"

@@ -1,5 +1,5 @@
-// SHA-256 as FIPS 180-4 says it, one block at a time; by the processor's instructions for it where there are
-// such.
+// SHA-256 as FIPS 180-4 says it, one block at a time; by the processor's instructions for it where
+// there are such.
 #include "support/digest.h"
 
 #include <string.h>
@@ -35,7 +35,8 @@ static void schedule(const unsigned char *block, uint32_t *w) {
 }
 
 #ifdef HAS_ROUNDS
-// source: Intel SDM 2, SHA256RNDS2: two rounds of a state that is kept as (a, b, e, f) and (c, d, g, h)
+// source: Intel SDM 2, SHA256RNDS2: two rounds of a state that is kept as (a, b, e, f) and (c, d,
+//         g, h)
 __attribute__((target("sha,sse4.1"))) static void add_by_rounds(uint32_t *state,
                                                                 const unsigned char *block) {
   const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);

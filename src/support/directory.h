@@ -16,7 +16,8 @@ bool kiln_directory_find_cache(char *out, size_t room);
 // Makes |path| and the directories that it lies in; true when it is there. |path| is unchanged.
 bool kiln_directory_make(char *path);
 
-// Whether |path| is a folder of this user's, which no other may write to; else |why| says what it is.
+// Whether |path| is a folder of this user's, which no other may write to; else |why| says what it
+// is.
 bool kiln_directory_is_own(const char *path, char why[KILN_DIRECTORY_WHY]);
 
 #endif

@@ -1,4 +1,5 @@
-// Whole numbers: the lesser of two, quotients rounded up and down, multiples, divisors; sums and products that saturate.
+// Whole numbers: the lesser of two, quotients rounded up and down, multiples, divisors; sums and
+// products that saturate.
 #ifndef KILN_SUPPORT_INTEGER_H
 #define KILN_SUPPORT_INTEGER_H
 
@@ -10,7 +11,8 @@ static inline int64_t kiln_min_i64(int64_t a, int64_t b) { return a < b ? a : b;
 static inline int64_t kiln_divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 static inline int64_t kiln_round_up(int64_t n, int64_t to) { return kiln_divide_up(n, to) * to; }
 
-// Rounded down, as expressions have it (ir/expr.h): division by 0 gives 0, and what overflows wraps.
+// Rounded down, as expressions have it (ir/expr.h): division by 0 gives 0, and what overflows
+// wraps.
 static inline int64_t kiln_floor_div(int64_t a, int64_t b) {
   if (b == 0) return 0;
   if (b == -1) return (int64_t)(0 - (uint64_t)a);

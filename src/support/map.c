@@ -1,6 +1,7 @@
 // The hash map: entries in insertion order, found through open-addressed slots that hold their
-// numbers; the first few, which is all that most maps ever hold, by looking at each. Nothing is ever
-// removed. Under AddressSanitizer each put into a small map moves it, as appending to a vector does.
+// numbers; the first few, which is all that most maps ever hold, by looking at each. Nothing is
+// ever removed. Under AddressSanitizer each put into a small map moves it, as appending to a vector
+// does.
 #include "support/map.h"
 
 #include "support/asan.h"

@@ -1,6 +1,6 @@
-// Numbers as text, whatever the locale and the rounding mode of the calling thread: with a point, digits alone,
-// rounded to nearest. Nothing else in the house turns a floating-point number into text or back
-// (tools/check_numbers.py).
+// Numbers as text, whatever the locale and the rounding mode of the calling thread: with a point,
+// digits alone, rounded to nearest. Nothing else in the house turns a floating-point number into
+// text or back (tools/check_numbers.py).
 #ifndef KILN_SUPPORT_NUMBERS_H
 #define KILN_SUPPORT_NUMBERS_H
 

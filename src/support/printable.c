@@ -18,7 +18,8 @@ static size_t decode(const unsigned char *at, size_t left, uint32_t *out) {
   return *out < least[n] || *out > 0x10ffff || (*out >= 0xd800 && *out < 0xe000) ? 0 : n;
 }
 
-// Controls of C0 and C1, what ends a line, what turns the direction of text, and marks without a width.
+// Controls of C0 and C1, what ends a line, what turns the direction of text, and marks without a
+// width.
 static bool is_control(uint32_t c) {
   return c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x200b && c <= 0x200f) ||
          (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f) || c == 0xfeff ||

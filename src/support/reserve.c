@@ -1,6 +1,7 @@
-// Regions of address space, one for each thread that works in a library. Blocks are of powers of two, cut off a region
-// from its beginning, and used again when they are freed. A region is given back when none of its blocks is in use and no
-// thread holds it: what a library makes once and keeps may lie there, too.
+// Regions of address space, one for each thread that works in a library. Blocks are of powers of
+// two, cut off a region from its beginning, and used again when they are freed. A region is given
+// back when none of its blocks is in use and no thread holds it: what a library makes once and
+// keeps may lie there, too.
 #include "support/reserve.h"
 
 #include <errno.h>
@@ -227,7 +228,8 @@ static void put_back(void) {
   own.region = 0;
 }
 
-// LLVM allocates where the file is loaded, too: this comes first, and nothing comes last but the first call.
+// LLVM allocates where the file is loaded, too: this comes first, and nothing comes last but the
+// first call.
 __attribute__((constructor(101))) static void begin_loading(void) {
   atomic_store(&loading, take_region(KILN_RESERVE_BYTES));
 }

@@ -27,7 +27,8 @@ void kiln_diag_append(kiln_diag *to, const kiln_diag *from);
 KILN_MUST_USE kiln_status kiln_argument_check(kiln_diag *diag, const char *function,
                                               const char *name, bool is_given);
 
-// What it is when a file cannot be read or written, by |error|, an errno: KILN_NO_MEMORY or, in most cases, KILN_BAD_INPUT.
+// What it is when a file cannot be read or written, by |error|, an errno: KILN_NO_MEMORY or, in
+// most cases, KILN_BAD_INPUT.
 kiln_status kiln_status_of_error(int error);
 
 #define KILN_LEN(array) (sizeof(array) / sizeof((array)[0]))

@@ -1,6 +1,7 @@
-// What a thread computes and prints in. A caller may have set another rounding mode, that subnormals are flushed, traps
-// for exceptions, or a locale with a decimal comma; all of it is his. Kiln sets what it needs where its work begins
-// and gives back what was there where that ends: rounding to nearest, subnormals kept, no traps, the locale "C".
+// What a thread computes and prints in. A caller may have set another rounding mode, that
+// subnormals are flushed, traps for exceptions, or a locale with a decimal comma; all of it is his.
+// Kiln sets what it needs where its work begins and gives back what was there where that ends:
+// rounding to nearest, subnormals kept, no traps, the locale "C".
 #ifndef KILN_SUPPORT_SURROUNDINGS_H
 #define KILN_SUPPORT_SURROUNDINGS_H
 
@@ -10,7 +11,8 @@
 #include <immintrin.h>
 #endif
 
-// The floating-point environment alone: some 10 ns, for what is called often. Not by <fenv.h>, which is in libm.
+// The floating-point environment alone: some 10 ns, for what is called often. Not by <fenv.h>,
+// which is in libm.
 typedef struct kiln_floating {
   uint64_t control; // of vectors; on x86-64 with their flags
   uint16_t x87;

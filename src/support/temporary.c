@@ -118,7 +118,8 @@ bool kiln_temporary_open(kiln_temporary *t, const char *path, mode_t mode) {
   return make_named(t, mode);
 }
 
-// Where a rename replaces a file, ext4 starts writing the new one to the disk before it returns; an exchange does not.
+// Where a rename replaces a file, ext4 starts writing the new one to the disk before it returns; an
+// exchange does not.
 static bool replace(kiln_temporary *t) {
   if (renameat2(AT_FDCWD, t->name, AT_FDCWD, t->path, RENAME_EXCHANGE) == 0) (void)unlink(t->name);
   else if (rename(t->name, t->path) != 0) return false;
@@ -143,7 +144,8 @@ static bool name_and_replace(kiln_temporary *t) {
   return replace(t);
 }
 
-// A signal that ends the process comes before or behind the few moments in which there are two names.
+// A signal that ends the process comes before or behind the few moments in which there are two
+// names.
 bool kiln_temporary_take_name(kiln_temporary *t) {
   sigset_t all, before;
   sigfillset(&all);

@@ -1,6 +1,7 @@
-// Files that get their name when they are whole. Until then a file has none, so that whoever is killed leaves nothing
-// behind; no signal is caught for that. Where the file system cannot do so it has one of random letters, ".kiln-....tmp",
-// and a lock: the next who writes to the folder removes those that nobody has locked.
+// Files that get their name when they are whole. Until then a file has none, so that whoever is
+// killed leaves nothing behind; no signal is caught for that. Where the file system cannot do so it
+// has one of random letters, ".kiln-....tmp", and a lock: the next who writes to the folder removes
+// those that nobody has locked.
 #ifndef KILN_SUPPORT_TEMPORARY_H
 #define KILN_SUPPORT_TEMPORARY_H
 

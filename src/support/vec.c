@@ -1,5 +1,6 @@
-// Growth of the typed vector: doubling copies in an arena. Under AddressSanitizer each append to a short one moves it, and
-// what lay there may not be used any more: whoever keeps a pointer into a vector that others append to is found out.
+// Growth of the typed vector: doubling copies in an arena. Under AddressSanitizer each append to a
+// short one moves it, and what lay there may not be used any more: whoever keeps a pointer into a
+// vector that others append to is found out.
 #include "support/vec.h"
 
 #include "support/asan.h"

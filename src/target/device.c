@@ -16,9 +16,9 @@ int kiln_machine_ways(const kiln_machine *m, int level) {
 
 // --- nominal figures ---
 
-// What a core moves in a clock; latency in clocks. Memory's are in nanoseconds: it has a clock of its
-// own. Some kernel's other data, the stack and the operating system want their part of every cache, and
-// a cache of few ways evicts before it is full: hence the usable shares.
+// What a core moves in a clock; latency in clocks. Memory's are in nanoseconds: it has a clock of
+// its own. Some kernel's other data, the stack and the operating system want their part of every
+// cache, and a cache of few ways evicts before it is full: hence the usable shares.
 static const struct {
   const char *name;
   double usable, vectors_clock, latency_clocks; // vectors of at most 32 bytes

@@ -2,8 +2,8 @@
 // (DESIGN section 6).
 //
 // A device is measured once (`kiln device`) and kept in a file a machine; where there is none, the
-// figures are derived from the caches' sizes, so that a compilation never measures and the same input
-// gives the same bytes. Immutable once made; lives in the ctx that made it.
+// figures are derived from the caches' sizes, so that a compilation never measures and the same
+// input gives the same bytes. Immutable once made; lives in the ctx that made it.
 #ifndef KILN_TARGET_DEVICE_H
 #define KILN_TARGET_DEVICE_H
 
@@ -11,8 +11,9 @@
 
 enum { KILN_MAX_LEVELS = 6 };
 
-// One level of memory, or of caches in front of it: what a core gets when it reads there (a loop over
-// an array that lies in this level and in no faster one). Writing is counted as traffic of its own.
+// One level of memory, or of caches in front of it: what a core gets when it reads there (a loop
+// over an array that lies in this level and in no faster one). Writing is counted as traffic of its
+// own.
 typedef struct kiln_mem_level {
   const char *name;          // "memory", "L3", "L2", "L1", "registers"
   int64_t capacity_bytes;    // of one instance; INT64_MAX: memory
@@ -44,8 +45,9 @@ typedef struct kiln_device {
 // The level named |name|, or -1.
 int kiln_device_level(const kiln_device *d, const char *name);
 
-// Derives the figures from |m|'s caches, registers and clock, as they are for most processors of today
-// (docs/guide/machine.md): the same for the same machine, nothing is measured. Lives in cx->perm.
+// Derives the figures from |m|'s caches, registers and clock, as they are for most processors of
+// today (docs/guide/machine.md): the same for the same machine, nothing is measured. Lives in
+// cx->perm.
 struct kiln_machine;
 const kiln_device *kiln_device_make_nominal(kiln_ctx *cx, const struct kiln_machine *m);
 
@@ -54,7 +56,8 @@ const kiln_device *kiln_device_make_nominal(kiln_ctx *cx, const struct kiln_mach
 // Where |m|'s figures are kept: a file in the user's cache directory, named after processor, cores,
 // caches and the version of the format. NULL: there is no such directory.
 const char *kiln_device_path(kiln_ctx *cx, const struct kiln_machine *m);
-// Reads the figures. A file that is damaged or another machine's is not used, and a warning says why.
+// Reads the figures. A file that is damaged or another machine's is not used, and a warning says
+// why.
 //
 // gives: the device, in cx->perm; NULL when there is no file or it is not used
 const kiln_device *kiln_device_read(kiln_ctx *cx, const struct kiln_machine *m, const char *path);

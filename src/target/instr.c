@@ -30,7 +30,8 @@ const kiln_expr *kiln_instr_copied(kiln_ctx *cx, const kiln_expr *value,
   return value;
 }
 
-// |value|, a copy's, where the INSTR's condition holds at the element that |store| writes, else zero.
+// |value|, a copy's, where the INSTR's condition holds at the element that |store| writes, else
+// zero.
 static const kiln_expr *guarded(kiln_ctx *cx, const expansion *x, const kiln_loop *store,
                                 const kiln_expr *value) {
   const int rank = x->meaning->buffers.data[store->buffer]->rank;

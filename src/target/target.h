@@ -18,12 +18,13 @@
 //     D(i, j) += int32(A(i, k)) * int32(B(j, k))
 //   }
 // Operand 0 is the result, read and written; the others are the parameters before C. tensorize
-// matches a nest that accumulates (`max=` as well) against it. Or it copies: `def tile(float16(16, 16) A) -> (D) { D(i, j) =
-// A(i, j) }`.
+// matches a nest that accumulates (`max=` as well) against it. Or it copies: `def tile(float16(16,
+// 16) A) -> (D) { D(i, j) = A(i, j) }`.
 //
-// An instruction of a GPU's warp has its operands dealt out to the lanes, in memory that is distributed
-// (ir/loop.h): fragments say which lane holds element (_0, _1) of an operand's tile, and as which of its own,
-// these lying one behind the other. All threads along x carry it out together.
+// An instruction of a GPU's warp has its operands dealt out to the lanes, in memory that is
+// distributed (ir/loop.h): fragments say which lane holds element (_0, _1) of an operand's tile,
+// and as which of its own, these lying one behind the other. All threads along x carry it out
+// together.
 enum { KILN_MAX_OPERANDS = 4 };
 typedef struct kiln_fragment {
   const char *lane, *element; // expressions over _0, _1; NULL: the operand is no fragment
@@ -35,8 +36,8 @@ typedef struct kiln_instr {
   const char *feature;  // what the processor must have: "avx512vnni"; NULL: nothing
   bool is_there;        // whether the machine has it
   bool passes_nan; // a `max=` that passes by what is no number, as stream writes it: x > D ? x : D
-  // The spelling's register tile: |rows| x |vectors| registers of |lanes| elements of the result, each
-  // element taking |group| products at once.
+  // The spelling's register tile: |rows| x |vectors| registers of |lanes| elements of the result,
+  // each element taking |group| products at once.
   int rows, vectors, lanes, group;
   // The distance in memory, in elements, of neighbours along each axis of each operand; 0: any.
   int64_t strides[KILN_MAX_OPERANDS][KILN_MAX_TILE_RANK];
@@ -156,9 +157,9 @@ bool kiln_target_makes_modules(const char *name);
 // The machine this process runs on (LLVM's host detection and the operating system's cache
 // description).
 kiln_status kiln_machine_host(kiln_ctx *cx, kiln_machine *out);
-// Another machine by name: a level of x86-64 ("x86-64-v3") or a processor, by LLVM's name ("haswell", "znver4"), with
-// the caches that such ones have; "avx2" and "avx512", which are x86-64-v3 and v4, the same with "avxvnni" or
-// "avx512vnni" (and bf16), and "neon" (AArch64).
+// Another machine by name: a level of x86-64 ("x86-64-v3") or a processor, by LLVM's name
+// ("haswell", "znver4"), with the caches that such ones have; "avx2" and "avx512", which are
+// x86-64-v3 and v4, the same with "avxvnni" or "avx512vnni" (and bf16), and "neon" (AArch64).
 //
 // errors: KILN_BAD_INPUT: there is no such one
 kiln_status kiln_machine_named(kiln_ctx *cx, const char *name, kiln_machine *out);
@@ -171,8 +172,8 @@ int kiln_machine_ways(const kiln_machine *m, int level);
 // Whether the instruction set has an extension, by LLVM's name: "avx512bf16", "dotprod".
 bool kiln_machine_has(const kiln_machine *m, const char *feature);
 // The instructions of |m|'s architecture that schedules may name, whether |m| has them or not
-// (is_there): for each family (fma, vpdpbusd, ...; see cpu/instr.c) the register tiles ROWSxVECTORS with rows * vectors + vectors
-// + 1 registers or fewer, as in "fma.6x2". Lives in |cx|.
+// (is_there): for each family (fma, vpdpbusd, ...; see cpu/instr.c) the register tiles ROWSxVECTORS
+// with rows * vectors + vectors + 1 registers or fewer, as in "fma.6x2". Lives in |cx|.
 kiln_instr *kiln_cpu_instrs(kiln_ctx *cx, const kiln_machine *m, int *out_n);
 
 typedef struct kiln_object {
@@ -204,9 +205,9 @@ kiln_status kiln_cpu_compile(kiln_ctx *cx, const kiln_machine *m, int n, kiln_lo
                              const char *const *symbols, const kiln_cpu_options *options,
                              int *out_n, kiln_object *out);
 
-// What the instructions of |objects| need of a processor beyond the first of |m|'s architecture, by LLVM's names of
-// extensions: of x86-64 what they are, in no order; of others, and where code has an instruction that is not known, all
-// that |m| has.
+// What the instructions of |objects| need of a processor beyond the first of |m|'s architecture, by
+// LLVM's names of extensions: of x86-64 what they are, in no order; of others, and where code has
+// an instruction that is not known, all that |m| has.
 //
 // gives: *out_n names in cx->perm
 const char *const *kiln_cpu_needs(kiln_ctx *cx, const kiln_machine *m, int n,

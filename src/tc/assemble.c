@@ -1,6 +1,6 @@
-// Tensors that are written in pieces: Y(2*i) = .., Y(2*i + 1) = .., O(0) = .. become one statement that
-// finds for each element the piece that writes it. The left sides are inverted for it; what is written
-// must be affine and injective, and together the pieces must write every element.
+// Tensors that are written in pieces: Y(2*i) = .., Y(2*i + 1) = .., O(0) = .. become one statement
+// that finds for each element the piece that writes it. The left sides are inverted for it; what is
+// written must be affine and injective, and together the pieces must write every element.
 #include "analysis/simplify.h"
 #include "support/integer.h"
 #include "tc/env.h"
@@ -292,8 +292,8 @@ static void solve_one(const assembler *a, inverse *v, int i, int64_t coef, const
   demand_range(a, v, v->values[i], &v->p->vars[i]);
 }
 
-// Variables i of |of| as digits of e = sum(coef * i), the greatest coefficient first; false when they
-// cannot be told apart.
+// Variables i of |of| as digits of e = sum(coef * i), the greatest coefficient first; false when
+// they cannot be told apart.
 static bool solve_digits(const assembler *a, inverse *v, int n, const int *of, const int64_t *coef,
                          const kiln_expr *e) {
   kiln_ctx *cx = a->cx;

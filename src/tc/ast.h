@@ -28,7 +28,8 @@
 // - A name that is nothing else in scope is an index of its statement; indices that the left side
 //   lacks are reduced. `op=!` starts from the identity of op, `op=` from the tensor's value so far.
 //   Statements run in order; a tensor may be written again; inputs may not.
-// - A left side is affine in the indices and injective; statements may write parts of a tensor, which
+// - A left side is affine in the indices and injective; statements may write parts of a tensor,
+// which
 //   are put together when it is read (tc/assemble.c), and all of it must be written.
 // - A call binds a definition before it, or one of tc/library.c, to tensors and known numbers.
 // - Among indices an expression with packs stands for one for each axis.

@@ -1,5 +1,5 @@
-// Binding a definition to a caller: what its type variables, dimensions and attributes are; then its
-// statements, those that a wanted output needs.
+// Binding a definition to a caller: what its type variables, dimensions and attributes are; then
+// its statements, those that a wanted output needs.
 #include "tc/env.h"
 #include "tc/infer.h"
 
@@ -406,7 +406,8 @@ static kiln_tc_tensor declared(const fit *f, int i) {
   return out;
 }
 
-// Sizes that only outputs declare are the caller's to say; a program of its own may leave them open.
+// Sizes that only outputs declare are the caller's to say; a program of its own may leave them
+// open.
 static void bind_output_sizes(fit *f) {
   kiln_tc_env *env = f->env;
   for (int o = 0; o < env->def->n_outs && env->caller->owns_program; o++)

@@ -1,5 +1,5 @@
-// Calls of definitions: Z = f(X), A, B = g(X, 3). The statements of the definition join the program of
-// the caller, with its tensors for the parameters; nothing is copied.
+// Calls of definitions: Z = f(X), A, B = g(X, 3). The statements of the definition join the program
+// of the caller, with its tensors for the parameters; nothing is copied.
 #include "tc/env.h"
 #include "tc/eval.h"
 #include "tc/lexer.h"

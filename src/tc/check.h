@@ -54,8 +54,8 @@ int kiln_tc_collect_indices(const kiln_tc_scope *s, kiln_tc_indices *out);
 // Whether |e| is known without any index or element: attributes, sizes, given(), constants.
 bool kiln_tc_is_static(const kiln_tc_scope *s, const kiln_tc_expr *e);
 
-// Parses the file |source->text|, which must outlive |*out|, and checks every definition and header.
-// A definition with a mistake is |wrong|; |*out| stands also where there are such.
+// Parses the file |source->text|, which must outlive |*out|, and checks every definition and
+// header. A definition with a mistake is |wrong|; |*out| stands also where there are such.
 //
 // errors: source->status with line and caret, the first mistake of each definition
 kiln_status kiln_tc_read(const kiln_tc_source *source, kiln_tc_file *out);

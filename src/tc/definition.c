@@ -1,5 +1,5 @@
-// Definitions bound to programs of their own: inputs are made from the declared dimensions, with the
-// sizes that were given and names for the others.
+// Definitions bound to programs of their own: inputs are made from the declared dimensions, with
+// the sizes that were given and names for the others.
 #include "tc/definition.h"
 
 #include "fission/checks.h"

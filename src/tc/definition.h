@@ -30,9 +30,10 @@ kiln_status kiln_tc_signatures(kiln_ctx *cx, const char *file, const char *text,
                                int *out_n, kiln_tc_signature **out);
 
 // Binds definition |entry| (the first of that name; NULL: the last one of the file, which may call
-// those before it) to sizes. Parameters become INPUTs with their names, in order; results outputs with theirs. An output
-// C that the definition accumulates into without '!' and without an earlier value (C(m, n) += ...)
-// begins with the input C_in, listed behind the parameters; a warning says so. Dimensions that
+// those before it) to sizes. Parameters become INPUTs with their names, in order; results outputs
+// with theirs. An output C that the definition accumulates into without '!' and without an earlier
+// value (C(m, n) += ...) begins with the input C_in, listed behind the parameters; a warning says
+// so. Dimensions that
 // |bindings| do not name stay symbolic, under their names; such a program is for looking at: what
 // sizes decide (subscripts in range) is checked by the call that binds them all. Packs need their
 // ranks. Type variables are f32, or an example of their class.

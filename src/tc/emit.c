@@ -336,8 +336,8 @@ static const kiln_expr *renamed(emitter *em, const kiln_stmt *s, const kiln_expr
   return kiln_expr_substitute(em->cx, e, n, vars, values);
 }
 
-// What the text calls the indices, for those who schedule by them; 0: nothing that a dim may be called.
-// A node's dims have no names: its model knows them by number.
+// What the text calls the indices, for those who schedule by them; 0: nothing that a dim may be
+// called. A node's dims have no names: its model knows them by number.
 static const kiln_symbol *names_of_ranges(const emitter *em) {
   kiln_symbol *out = KILN_NEW_ARRAY(&em->cx->perm, kiln_symbol, em->n_ranges);
   int at = 0;
@@ -426,8 +426,8 @@ static bool is_declared(const emitter *em) {
   return o >= 0 && em->env->def->outs[o].type.given;
 }
 
-// The first value of a tensor that nothing has written: an input of the program, where the program is
-// the definition's own.
+// The first value of a tensor that nothing has written: an input of the program, where the program
+// is the definition's own.
 static kiln_status accumulate_into_input(emitter *em, kiln_dtype t, bool named) {
   const kiln_tc_source *src = &em->env->file->source;
   const char *name = text_of(em, em->st->out);
@@ -624,7 +624,8 @@ static kiln_status left_side(emitter *em) {
   return KILN_OK;
 }
 
-// What is written lies in the dimensions that the output declares, and what is updated in the tensor.
+// What is written lies in the dimensions that the output declares, and what is updated in the
+// tensor.
 static void bound_left_side(emitter *em, const kiln_tc_tensor *old) {
   kiln_ctx *cx = em->cx;
   int o = kiln_tc_find_out(em->env->def, em->st->out);

@@ -75,8 +75,8 @@ typedef struct kiln_tc_env {
   KILN_VEC(struct kiln_tc_whole *) wholes; // tensors of which pieces are written
 } kiln_tc_env;
 
-// What one statement writes of a tensor that several write, or that is not written in the order of its
-// elements.
+// What one statement writes of a tensor that several write, or that is not written in the order of
+// its elements.
 typedef struct kiln_tc_piece {
   const char *at;
   int n_vars;

@@ -93,8 +93,8 @@ static kiln_status unify(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value 
   return KILN_OK;
 }
 
-// What is compared are the values: beside numbers, sizes and indices a narrow integer is widened, so
-// that these are not cut to its bits. Indices have less than 31.
+// What is compared are the values: beside numbers, sizes and indices a narrow integer is widened,
+// so that these are not cut to its bits. Indices have less than 31.
 static void widen_compared(kiln_ctx *cx, kiln_tc_value *a, kiln_tc_value *b) {
   if (a->weak == b->weak) return;
   const kiln_tc_value *w = a->weak ? a : b;

@@ -22,8 +22,8 @@ typedef struct kiln_tc_axis {
   const kiln_expr *extents[KILN_MAX_RANK]; // of a pack: after broadcasting
 } kiln_tc_axis;
 
-// When an access helps to infer ranges: those of branches of ?: after the others, and what is written
-// last, where all else leaves a range open.
+// When an access helps to infer ranges: those of branches of ?: after the others, and what is
+// written last, where all else leaves a range open.
 typedef enum kiln_tc_turn { KILN_TC_ALWAYS, KILN_TC_IN_BRANCH, KILN_TC_ON_LEFT } kiln_tc_turn;
 
 // One subscript that bounds an index: for inference and for the proof that it is in range.

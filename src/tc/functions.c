@@ -171,8 +171,8 @@ static E mean_sin(kiln_ctx *cx, E a, bool weighted) {
   return s;
 }
 
-// sqrt(2/(pi*a)) * (P cos(x) - Q sin(x)), or with |second| (P sin(x) + Q cos(x)); x = a - (2*order +
-// 1)*pi/4.
+// sqrt(2/(pi*a)) * (P cos(x) - Q sin(x)), or with |second| (P sin(x) + Q cos(x)); x = a - (2*order
+// + 1)*pi/4.
 static E hankel(kiln_ctx *cx, E a, int order, bool second) {
   E r = divide(cx, num(cx, 1), a), power = num(cx, 1), part[2] = {num(cx, 1), num(cx, 0)};
   double c = 1;

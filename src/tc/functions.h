@@ -1,7 +1,7 @@
 // The functions of the notation that are compositions of others: C's and CUDA's float functions.
 //
-// Each is right to 1e-6 relative for float arguments; those with "wide" rows are computed in double.
-// round() rounds half to even; fmin and fmax pass over NaN, min and max do not.
+// Each is right to 1e-6 relative for float arguments; those with "wide" rows are computed in
+// double. round() rounds half to even; fmin and fmax pass over NaN, min and max do not.
 #ifndef KILN_TC_FUNCTIONS_H
 #define KILN_TC_FUNCTIONS_H
 

@@ -1,5 +1,5 @@
-// Proofs that a subscript stays in range: by its extremes, by adding the conditions that guard it, and
-// for numbers, when all else says nothing, by looking at every index.
+// Proofs that a subscript stays in range: by its extremes, by adding the conditions that guard it,
+// and for numbers, when all else says nothing, by looking at every index.
 #include "analysis/simplify.h"
 #include "ir/fold.h"
 #include "tc/infer.h"

@@ -11,8 +11,9 @@
 #include <string.h>
 
 enum {
-  // Of a body after substitution: beyond, a statement is kept apart. A vector of so many operations takes ten times as
-  // long as to store it and read it again, and what the code generator does with a body grows faster than that.
+  // Of a body after substitution: beyond, a statement is kept apart. A vector of so many operations
+  // takes ten times as long as to store it and read it again, and what the code generator does with
+  // a body grows faster than that.
   MAX_NODES = 256,
   // Of an index without data, as a tree. It grows with each move that it leads through, and what
   // looks at indices takes them as trees; computing so much for each element takes longer than to
@@ -128,7 +129,8 @@ static bool is_reduction(const kiln_stmt *s) {
   return s->n_reduce > 0 || s->combiner != KILN_COMBINE_NONE;
 }
 
-// Whether |s| stores the results of a reduction, one by one, in fewer bytes than it adds them up in.
+// Whether |s| stores the results of a reduction, one by one, in fewer bytes than it adds them up
+// in.
 static bool narrows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
   if (s->n_reduce || s->body->kind != KILN_EXPR_CAST || s->body->args[0]->kind != KILN_EXPR_LOAD)
     return false;
@@ -142,8 +144,8 @@ static bool narrows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
          p->stmts.data[t->def] && is_reduction(p->stmts.data[t->def]);
 }
 
-// Whether |s| stores as bytes what it computes as floats: a quantised tensor, which several read sooner than what it was
-// made of, and which a contraction stores sooner than its sums.
+// Whether |s| stores as bytes what it computes as floats: a quantised tensor, which several read
+// sooner than what it was made of, and which a contraction stores sooner than its sums.
 static bool quantises(const kiln_stmt *s) {
   return s->body->kind == KILN_EXPR_CAST && kiln_dtype_bytes(s->body->dtype) == 1 &&
          s->body->dtype != KILN_BOOL && kiln_dtype_is_float(s->body->args[0]->dtype);
@@ -239,7 +241,8 @@ static bool only_moves(kiln_ctx *cx, const kiln_expr *e) {
   return !kiln_expr_search(cx, e, find_computed, NULL);
 }
 
-// Whether |s| puts several tensors side by side; on GPUs these are assembled in place before they are padded.
+// Whether |s| puts several tensors side by side; on GPUs these are assembled in place before they
+// are padded.
 static bool joins(kiln_ctx *cx, const kiln_stmt *s) {
   return only_moves(cx, s->body) && kiln_loads_of(cx, &cx->scratch, s->body).n > 1;
 }
@@ -264,7 +267,8 @@ static bool joins_tensors(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *
   return several && joins(cx, s);
 }
 
-// Whether what the sum |s| adds up lies side by side, in the tensor whose elements it reads in another place.
+// Whether what the sum |s| adds up lies side by side, in the tensor whose elements it reads in
+// another place.
 static bool adds_neighbours(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
   const kiln_expr *load = kiln_stmt_largest_load(cx, p, s);
   while (load) {
@@ -279,8 +283,8 @@ static bool adds_neighbours(kiln_ctx *cx, const kiln_program *p, const kiln_stmt
   return false;
 }
 
-// A walk from a statement to those whose results it reads, directly or through others: each once, and no more than
-// can be near.
+// A walk from a statement to those whose results it reads, directly or through others: each once,
+// and no more than can be near.
 typedef struct upstream {
   int n;
   const kiln_stmt *stmts[64]; // those that were reached
@@ -292,7 +296,8 @@ static void reach(upstream *u, const kiln_stmt *s) {
   if (u->n < (int)KILN_LEN(u->stmts)) u->stmts[u->n++] = s;
 }
 
-// Whether |s| reads what sums over short rows of |all| elements give, or what maps make of it for each row.
+// Whether |s| reads what sums over short rows of |all| elements give, or what maps make of it for
+// each row.
 static bool reads_row_sums(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, int64_t all) {
   enum { SHORT_ROW = 4096 };
   upstream u = {0};
@@ -311,13 +316,15 @@ static bool reads_row_sums(kiln_ctx *cx, const kiln_program *p, const kiln_stmt 
   return false;
 }
 
-// Whether |s| computes each element of rows from what sums over its row give, as a normalization does: one kernel with
-// these reads a row once. Readers that move the elements would part it from its sums.
+// Whether |s| computes each element of rows from what sums over its row give, as a normalization
+// does: one kernel with these reads a row once. Readers that move the elements would part it from
+//       its sums.
 static bool ends_rows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
   return reads_row_sums(cx, p, s, kiln_stmt_domain(s));
 }
 
-// The contraction in whose epilogue |tensor|, which one statement reads, can be computed; NULL if there is none.
+// The contraction in whose epilogue |tensor|, which one statement reads, can be computed; NULL if
+// there is none.
 static const kiln_stmt *contraction_of(kiln_ctx *cx, const kiln_program *p, int tensor,
                                        const policy *of) {
   while (of->epilogue[tensor] && of->users->first[tensor + 1] - of->users->first[tensor] == 1) {
@@ -333,8 +340,8 @@ static const kiln_stmt *contraction_of(kiln_ctx *cx, const kiln_program *p, int 
   return NULL;
 }
 
-// Whether |reader| comes to stand behind the contraction whose results |s| stores: the largest of those that it
-// reads, the first of equals, as grouping chooses.
+// Whether |reader| comes to stand behind the contraction whose results |s| stores: the largest of
+// those that it reads, the first of equals, as grouping chooses.
 static bool may_finish(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                        const kiln_stmt *reader, const policy *of) {
   const kiln_stmt *mine = contraction_of(cx, p, s->out, of);
@@ -352,8 +359,8 @@ static bool may_finish(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
   return true;
 }
 
-// Share of the peak, which counts an FMA as two, that threads reach as they compute elements: words of them, or each by
-// itself.
+// Share of the peak, which counts an FMA as two, that threads reach as they compute elements: words
+// of them, or each by itself.
 static const double OF_WORDS = 0.35, OF_ELEMENTS = 0.04;
 
 enum { MAX_TERMS = 4 }; // of an interpolation along one axis
@@ -365,8 +372,8 @@ static bool reads_data(kiln_ctx *cx, const kiln_program *p, const kiln_expr *e) 
   return false;
 }
 
-// The loads of one tensor in |e| that are weighted by what is known and added up, or more than are asked for; 0 where it is
-// something else.
+// The loads of one tensor in |e| that are weighted by what is known and added up, or more than are
+// asked for; 0 where it is something else.
 static int count_terms(kiln_ctx *cx, const kiln_program *p, const kiln_expr *e, int *io_tensor) {
   if (e->n_tree > KILN_LONG_TREE) return 0;
   while (e->kind == KILN_EXPR_CAST || e->kind == KILN_EXPR_MUL) {
@@ -387,7 +394,8 @@ static int count_terms(kiln_ctx *cx, const kiln_program *p, const kiln_expr *e, 
   return right > 0 ? left + right : 0;
 }
 
-// Whether the map |s| reads what a contraction's kernel may compute element by element, and so may finish it.
+// Whether the map |s| reads what a contraction's kernel may compute element by element, and so may
+// finish it.
 static bool may_end_contraction(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                                 const policy *of) {
   const kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, s);
@@ -397,9 +405,9 @@ static bool may_end_contraction(kiln_ctx *cx, const kiln_program *p, const kiln_
   return false;
 }
 
-// Whether |s| interpolates between neighbours along one axis what the map |reader| does along another, and computing it
-// anew takes a GPU less time than storing it. Of a kernel of its own a thread computes a tile (gpu_threads.c), whose elements
-// share what they read.
+// Whether |s| interpolates between neighbours along one axis what the map |reader| does along
+// another, and computing it anew takes a GPU less time than storing it. Of a kernel of its own a
+// thread computes a tile (gpu_threads.c), whose elements share what they read.
 static bool interpolates_anew(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                               const kiln_stmt *reader, int n_readers, const policy *of) {
   enum { TILE = 4 };
@@ -670,7 +678,8 @@ static bool computes_words(kiln_ctx *cx, const kiln_program *p, const kiln_stmt 
          kiln_stmt_reads_words(cx, p, s, t->order[last], WORD / kiln_dtype_bytes(t->dtype));
 }
 
-// How many elements of the factor |operand| the product |s| computes, anew for each tile of the other factor's columns.
+// How many elements of the factor |operand| the product |s| computes, anew for each tile of the
+// other factor's columns.
 //
 // gives: 0 if there are no columns: windows compute what they read once
 static double computed_elems(const kiln_device *device, const kiln_stmt *s,
@@ -703,9 +712,9 @@ static bool reads_sums(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) 
   return false;
 }
 
-// What moves or pads the elements of one tensor is read through by all. What computes them joins the one
-// product that reads them, where computing them for every tile takes less time than a kernel that stores
-// them; not so what reads sums, which stands in one kernel with these.
+// What moves or pads the elements of one tensor is read through by all. What computes them joins
+// the one product that reads them, where computing them for every tile takes less time than a
+// kernel that stores them; not so what reads sums, which stands in one kernel with these.
 static bool pays_on_gpu(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                         const kiln_stmt *reader, int n_readers, const policy *of) {
   const kiln_expr *a = NULL, *b = NULL;

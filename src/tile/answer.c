@@ -1,4 +1,5 @@
-// Answers: a line for each round of settling, one for each part with the number of its kernel, then the scripts and loops with their lengths.
+// Answers: a line for each round of settling, one for each part with the number of its kernel, then
+// the scripts and loops with their lengths.
 #include "tile/answer.h"
 #include "schedule/instr.h"
 #include "target/target.h"

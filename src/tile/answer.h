@@ -1,6 +1,8 @@
-// The answer of a search as text: which paddings were assembled, which statements make a kernel, and
-// each kernel's script and loops. With it an equal program on an equal machine is scheduled again without
-// searching: the loops are read, or where they do not print as what they are, the script is replayed.
+// The answer of a search as text: which paddings were assembled, which statements make a kernel,
+// and each kernel's script and loops. With it an equal program on an equal machine is scheduled
+// again without
+// searching: the loops are read, or where they do not print as what they are, the script is
+//            replayed.
 #ifndef KILN_TILE_ANSWER_H
 #define KILN_TILE_ANSWER_H
 

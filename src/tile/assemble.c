@@ -6,12 +6,14 @@
 //
 // From the outputs to the inputs, so that a concatenation of concatenations nests.
 //
-// A map that chooses what it reads by remainders of its indices, as one does that puts phases of a transposed convolution
-// between each other, is cut into a statement for each remainder: the kernel that computes a phase finishes it, and stores it
-// where it belongs, its elements as far apart as phases there are.
+// A map that chooses what it reads by remainders of its indices, as one does that puts phases of a
+// transposed convolution between each other, is cut into a statement for each remainder: the kernel
+// that computes a phase finishes it, and stores it where it belongs, its elements as far apart as
+// phases there are.
 //
-// In place, a padded tensor lies in memory: no kernel can hold it beside what reads it. What pads for
-// a depthwise convolution alone, or an input for a contraction, therefore waits until the kernels are known, and is settled
+// In place, a padded tensor lies in memory: no kernel can hold it beside what reads it. What pads
+// for a depthwise convolution alone, or an input for a contraction, therefore waits until the
+// kernels are known, and is settled
 // then: of an input a copy of its rows remains, and the frame.
 #include "support/integer.h"
 #include "tile/tile.h"
@@ -75,7 +77,8 @@ static const kiln_expr *straight(const assembly *a, const kiln_expr *index, int 
   return kiln_simplify(a->cx, index, &r);
 }
 
-// Cuts |b| to where var * coef + constant < 0 along the axis of the variable that |difference| alone has.
+// Cuts |b| to where var * coef + constant < 0 along the axis of the variable that |difference|
+// alone has.
 static void cut_below(const assembly *a, const kiln_expr *difference, box *b) {
   int64_t coef = 0, constant = 0;
   for (int k = 0; k < a->t->rank; k++) {
@@ -117,8 +120,8 @@ static void find_regions(assembly *a, const kiln_expr *e, const box *region) {
   }
 }
 
-// Where |load|'s tensor would lie: it moves by a constant along every axis, or has one element there where the load has one,
-// fits, and is all that the statement stores there.
+// Where |load|'s tensor would lie: it moves by a constant along every axis, or has one element
+// there where the load has one, fits, and is all that the statement stores there.
 static bool find_box(const assembly *a, const kiln_expr *load, box *out) {
   const kiln_tensor *x = a->p->tensors.data[load->u.tensor];
   int64_t shape[KILN_MAX_RANK], coef, constant;
@@ -199,7 +202,8 @@ static void join_boxes(assembly *a) {
     }
 }
 
-// The first axis of |order| from |at| on along which |x| has more than one element; its rank: there is none.
+// The first axis of |order| from |at| on along which |x| has more than one element; its rank: there
+// is none.
 static int next_axis(const kiln_tensor *x, const int8_t *order, int at) {
   int64_t extent = 1;
   for (; at < x->rank; at++)
@@ -229,8 +233,8 @@ static int compare_parts(const void *a, const void *b) {
   return 0;
 }
 
-// Finds the parts that can be stored in place; false when it would not pay. |copies|: one that stays where it is and is
-// copied counts as well.
+// Finds the parts that can be stored in place; false when it would not pay. |copies|: one that
+// stays where it is and is copied counts as well.
 static bool find_parts(assembly *a, bool copies) {
   a->n_boxes = a->regions.n = 0;
   const kiln_loads loads = kiln_loads_of(a->cx, &a->cx->scratch, a->s->body);
@@ -298,7 +302,8 @@ static void keep_kernel(const assembly *a, const kiln_tensor *x) {
   if (kernel) kiln_fact_at(a->cx, a->facts, x->id)->kernel = kernel;
 }
 
-// The statement that computes |b|'s part of the tensor, or of its elements that lie |step| apart, over a tensor of its own.
+// The statement that computes |b|'s part of the tensor, or of its elements that lie |step| apart,
+// over a tensor of its own.
 static kiln_stmt *make_piece(const assembly *a, const box *b, const int64_t *step) {
   const int rank = a->t->rank;
   const kiln_expr *extents[KILN_MAX_RANK] = {0}, *moved[KILN_MAX_RANK];
@@ -346,7 +351,8 @@ static bool are_aligned(const assembly *a, int64_t align) {
 
 // --- phases ---
 
-// A map that chooses by remainders: phase p has the elements lo + p, lo + p + period, ... along each axis of |all|.
+// A map that chooses by remainders: phase p has the elements lo + p, lo + p + period, ... along
+// each axis of |all|.
 typedef struct phases {
   box all;
   int64_t period[KILN_MAX_RANK];
@@ -434,9 +440,9 @@ static bool is_in_step(const assembly *a, const kiln_stmt *s, const kiln_expr *l
   return true;
 }
 
-// Takes the reductions whose results the phase |s| reads into |io_taken|; false where it is not one at most, which no other phase
-// reads and which has an element for each of the phase's. The phase joins a kernel of
-// Winograd's.
+// Takes the reductions whose results the phase |s| reads into |io_taken|; false where it is not one
+// at most, which no other phase reads and which has an element for each of the phase's. The phase
+// joins a kernel of Winograd's.
 static bool take_reduction(const assembly *a, kiln_stmt *s, kiln_map *io_taken) {
   const kiln_loads loads = kiln_loads_of(a->cx, &a->cx->scratch, s->body);
   int n = 0;
@@ -494,7 +500,8 @@ static const kiln_expr *is_in_box(const assembly *a, const box *b) {
   return is;
 }
 
-// Stores the statement through its phases and the boxes around them: its meaning is to read them now, and no longer what they read.
+// Stores the statement through its phases and the boxes around them: its meaning is to read them
+// now, and no longer what they read.
 static void store_phases(assembly *a, const phases *f, kiln_stmt *const *made, pieces *out) {
   const kiln_expr *body = NULL;
   for (int i = 0; i < f->n; i++) {
@@ -520,7 +527,8 @@ static int contiguous_axis(const kiln_tensor *x) {
   return x->order[k];
 }
 
-// A reduction's result that |a|'s statement reads, which lies contiguously along another axis than what it writes; NULL: none.
+// A reduction's result that |a|'s statement reads, which lies contiguously along another axis than
+// what it writes; NULL: none.
 static const kiln_tensor *find_turned(const assembly *a) {
   const kiln_loads loads = kiln_loads_of(a->cx, &a->cx->scratch, a->s->body);
   for (int i = 0; i < loads.n; i++) {
@@ -531,8 +539,8 @@ static const kiln_tensor *find_turned(const assembly *a) {
   return NULL;
 }
 
-// Goes over to a statement that writes a tensor in |like|'s order, which the one so far is to copy: elements of whole vectors
-// would be stored one by one, far from each other.
+// Goes over to a statement that writes a tensor in |like|'s order, which the one so far is to copy:
+// elements of whole vectors would be stored one by one, far from each other.
 static assembly set_apart(const assembly *a, const kiln_tensor *like) {
   assembly b = *a;
   b.t = kiln_tensor_make(a->cx, a->p, kiln_symbol_text(a->cx, a->t->name), a->t->dtype, KILN_TEMP,
@@ -646,16 +654,16 @@ static bool is_depthwise(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s
   return false;
 }
 
-// Whether |s| pads an input of the program, in the order in which that lies: rows are copied, where they would be selected
-// element by element.
+// Whether |s| pads an input of the program, in the order in which that lies: rows are copied, where
+// they would be selected element by element.
 static bool pads_input(const kiln_program *p, const kiln_stmt *s, const kiln_expr *load) {
   const kiln_tensor *x = p->tensors.data[load->u.tensor], *t = p->tensors.data[s->out];
   return x->role == KILN_INPUT && t->role == KILN_TEMP && x->rank == t->rank && has_order(x, t) &&
          s->body->kind == KILN_EXPR_SELECT;
 }
 
-// Whether |s| pads the result of a contraction, and a depthwise convolution alone reads it; or an input, which a contraction
-// reads.
+// Whether |s| pads the result of a contraction, and a depthwise convolution alone reads it; or an
+// input, which a contraction reads.
 static bool may_wait(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
                      const kiln_users *users, const kiln_stmt *s) {
   const int first = users->first[s->out];

@@ -17,8 +17,8 @@ enum {
 
 // Costs are estimates: what is gained must be more than this share of the smallest part's price.
 static const double WORTH = 0.05;
-// What is stored besides being reused saves a load only: estimates of large kernels err by more. So it must
-// gain this share of all parts' prices, the second where several contractions meet.
+// What is stored besides being reused saves a load only: estimates of large kernels err by more. So
+// it must gain this share of all parts' prices, the second where several contractions meet.
 static const double STORED_WORTH = 0.01, STORED_CHAIN_WORTH = 0.06;
 
 typedef struct part {
@@ -93,8 +93,8 @@ static double price_apart(connecting *c, const part *one) {
 
 static bool has_grids(const connecting *c) { return c->options->machine->target->has_grids; }
 
-// Computing in one kernel what the parts |s| do gets slower where blocks are short: more so where windows of
-// products are among them.
+// Computing in one kernel what the parts |s| do gets slower where blocks are short: more so where
+// windows of products are among them.
 static void price_together(connecting *c, const part_set *s, const kiln_searched *whole) {
   double compute_ns = 0, loss = KILN_INNER_LOSS;
   for (int i = 0; i < s->n; i++) {
@@ -166,8 +166,8 @@ static const char *refused_why(const connecting *c, int producer, int consumer) 
 
 // --- what may join ---
 
-// Whether a kernel of |s| stores tensor |t| even if nobody in it does but to read it again: it is an
-// output, or others read it, of which |out_first| is the first statement (-1: none).
+// Whether a kernel of |s| stores tensor |t| even if nobody in it does but to read it again: it is
+// an output, or others read it, of which |out_first| is the first statement (-1: none).
 static bool is_stored(const connecting *c, const part_set *s, int t, int *out_first) {
   *out_first = -1;
   for (int u = c->users.first[t]; u < c->users.first[t + 1] && *out_first < 0; u++) {
@@ -182,7 +182,8 @@ static int last_stmt(const connecting *c, int id) {
   return g->stmts[g->n_stmts - 1];
 }
 
-// Why |producer| may not be computed in the kernel of |s|, whose last statement is that of the first
+// Why |producer| may not be computed in the kernel of |s|, whose last statement is that of the
+// first
 // part: NULL when all readers of its result are in |s|, or come later, so that the result is stored
 // besides.
 static const char *closed_reason(connecting *c, const part_set *s, int producer) {
@@ -354,8 +355,8 @@ static void own_stmts(connecting *c, int id) {
   for (int i = 0; i < g->n_stmts; i++) c->part_of[g->stmts[i]] = id;
 }
 
-// Makes the loops of |root|, which has grown. Where no family can, or only one that costs more than the parts, the
-// steps are taken back.
+// Makes the loops of |root|, which has grown. Where no family can, or only one that costs more than
+// the parts, the steps are taken back.
 //
 // gives: *out_stays, whether they were not
 static kiln_status lower_grown(connecting *c, int root, bool *out_stays) {
@@ -377,8 +378,8 @@ static kiln_status lower_grown(connecting *c, int root, bool *out_stays) {
   return KILN_OK;
 }
 
-// Makes one kernel of |s|, which was weighed as |io|, if it costs less than the parts do apart by more than |lost|, which is
-// below 0 where their prices leave something out.
+// Makes one kernel of |s|, which was weighed as |io|, if it costs less than the parts do apart by
+// more than |lost|, which is below 0 where their prices leave something out.
 //
 // gives: *out_why, the reason why not; NULL: it is done
 static kiln_status settle(connecting *c, const part_set *s, whole *io, double lost,
@@ -437,7 +438,8 @@ static bool is_fixed(const connecting *c, const part *p) { // a pass has made th
   return kiln_fact_of(c->facts, c->p->stmts.data[p->out.group.stmts[0]]->out).kernel != 0;
 }
 
-// Why the rules of GPUs leave the two apart; NULL: they are a product, and rows of what it computes or reads.
+// Why the rules of GPUs leave the two apart; NULL: they are a product, and rows of what it computes
+// or reads.
 static const char *ruled_reason(const connecting *c, int root, int producer) {
   const kiln_group_kind a = c->parts[producer].out.group.kind, b = c->parts[root].out.group.kind;
   if (!has_grids(c) || (a == KILN_GROUP_CONTRACTION && b == KILN_GROUP_ROWS) ||
@@ -577,9 +579,10 @@ static kiln_status gain_behind(connecting *c, int id, double *out) {
   return KILN_OK;
 }
 
-// What storing the results of the product |id| and reading them again takes: prices of products have both hidden behind their
-// instructions, which those of a few hundred terms are too few for. Measured on an H200, six MLPs: 0.32, 0.35, 0.45 and 1.1 us a MB
-// more than priced from 12 MB on, nothing up to 4 MB.
+// What storing the results of the product |id| and reading them again takes: prices of products
+// have both hidden behind their instructions, which those of a few hundred terms are too few for.
+// Measured on an H200, six MLPs: 0.32, 0.35, 0.45 and 1.1 us a MB more than priced from 12 MB on,
+// nothing up to 4 MB.
 static double passing_ns(const connecting *c, int id) {
   const kiln_tensor *t = c->p->tensors.data[result_of(c, &c->parts[id])];
   const kiln_mem_level *memory = c->options->machine->device->levels, *l2 = memory + 1;
@@ -588,7 +591,8 @@ static double passing_ns(const connecting *c, int id) {
   return 2 * bytes / (stays ? l2 : memory)->all_bytes_ns;
 }
 
-// On GPUs: makes one kernel of the product |root| and a product that it reads, if that gains more than both do with rows.
+// On GPUs: makes one kernel of the product |root| and a product that it reads, if that gains more
+// than both do with rows.
 static kiln_status join_products(connecting *c, int root) {
   const part_set one = {1, {root}}, from = producers_of(c, &one);
   if (!is_free(c, root, KILN_GROUP_CONTRACTION)) return KILN_OK;

@@ -1,18 +1,20 @@
 // Connecting: which parts of the program, as the rules have grouped them, share a kernel after all.
 //
-// First connect, then schedule (Welder, section 4.2; DESIGN section 6): from the outputs to the inputs,
-// each part takes in producers when some family proposes a kernel for them together and its cost is
-// below that of the parts kept apart, the round trip of the tensor through memory included. What others
-// read later, or is an output, is reused and stored: the kernel has several results, and its cost the
-// store but not the load. What is not taken in is recorded with the reason. A padding that waits
-// (assemble.c) counts for no more than its frame while it is alone, as it will be assembled then.
+// First connect, then schedule (Welder, section 4.2; DESIGN section 6): from the outputs to the
+// inputs, each part takes in producers when some family proposes a kernel for them together and its
+// cost is below that of the parts kept apart, the round trip of the tensor through memory included.
+// What others read later, or is an output, is reused and stored: the kernel has several results,
+// and its cost the store but not the load. What is not taken in is recorded with the reason. A
+// padding that waits (assemble.c) counts for no more than its frame while it is alone, as it will
+// be assembled then.
 #ifndef KILN_TILE_CONNECT_H
 #define KILN_TILE_CONNECT_H
 
 #include "tile/searches.h"
 
-// One kernel of the program: its statements, their extract, and the candidates for it. Parts of equal
-// key share |candidates|. Those of an answer have no candidates, and in place of the key the number of the kernel.
+// One kernel of the program: its statements, their extract, and the candidates for it. Parts of
+// equal key share |candidates|. Those of an answer have no candidates, and in place of the key the
+// number of the kernel.
 typedef struct kiln_part {
   kiln_group group;
   kiln_extract extract;

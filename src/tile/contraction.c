@@ -118,8 +118,8 @@ static const kiln_dot *find_dot(const contraction *k) {
   return dot_for(w->cx, w->m, w->facts, a->dtype, b, k->c->body->dtype, kiln_dim_extent(last));
 }
 
-// Bytes from an element of the broadcast operand to the next along a dim; 0: not known. A block of a tensor inside
-// of a kernel counts as the whole.
+// Bytes from an element of the broadcast operand to the next along a dim; 0: not known. A block of
+// a tensor inside of a kernel counts as the whole.
 static int64_t apart(const contraction *k, int d) {
   const kiln_tensor *t = k->w->p->tensors.data[k->a->u.tensor];
   if (d < 0) return 0;
@@ -319,7 +319,8 @@ static kiln_status find_axis(contraction *k, int d, axis *out) {
   return KILN_OK;
 }
 
-// Their bytes, for one index of the dims that both have, and whether the other operand stays in the L2.
+// Their bytes, for one index of the dims that both have, and whether the other operand stays in the
+// L2.
 static void measure_operands(contraction *k) {
   k->a_bytes = read_bytes(k, k->a);
   k->b_bytes = read_bytes(k, k->b);
@@ -335,8 +336,8 @@ static void measure_operands(contraction *k) {
 static bool has_blocks_of_rows(const contraction *k) {
   return k->node->at || k->a_bytes > room_of_rows(k);
 }
-// A tile's rows come from the L2 again and again; blocks are whole tiles, and have room there beside a panel of the other
-// operand.
+// A tile's rows come from the L2 again and again; blocks are whole tiles, and have room there
+// beside a panel of the other operand.
 static bool gains_by_rows(const contraction *k, int64_t vectors) {
   const axis *rows = &k->dims[k->col];
   const int64_t tile = 4 * k->depth * rows->tile, panel = 4 * k->depth * vectors * k->w->lanes;
@@ -344,8 +345,9 @@ static bool gains_by_rows(const contraction *k, int64_t vectors) {
          (rows->extent % rows->tile == 0 || k->a_bytes > room_of_rows(k));
 }
 
-// Rows that one tile holds read a constant from behind the L2 once, bound by how many lines are on the way: as several
-// panels at a time, for which a core's prefetchers follow as many streams. A panel is one, two or three vectors.
+// Rows that one tile holds read a constant from behind the L2 once, bound by how many lines are on
+// the way: as several panels at a time, for which a core's prefetchers follow as many streams. A
+// panel is one, two or three vectors.
 static void choose_streams(contraction *k, int64_t *io_vectors) {
   enum { MOST_STREAMS = 4, MOST_VECTORS = 3 };
   const uint32_t allowed = panels_of(k);
@@ -398,8 +400,8 @@ static void choose(contraction *k) {
   k->direct = is_direct(k, k->b) && k->node->packs == KILN_PACKS_AS_NEEDED && !k->node->decoded;
 }
 
-// The multiple of |tile| up to |most| that covers |extent| with the least waste, where each block costs
-// as much as |per_block| more and |threads| share them; the largest of equals.
+// The multiple of |tile| up to |most| that covers |extent| with the least waste, where each block
+// costs as much as |per_block| more and |threads| share them; the largest of equals.
 static int64_t fit_block(int64_t extent, int64_t tile, int64_t most, int64_t per_block,
                          int64_t threads) {
   int64_t best = tile, least = INT64_MAX;
@@ -424,8 +426,8 @@ bool kiln_contraction_is_one_tile(const contraction *k) {
 
 enum { ROWS_OF_READING = 4, ROWS_OF_PACKING = 20 }; // as long as so many rows are multiplied
 
-// A block's part of the broadcast operand takes a third of the L2, its sums a quarter; where the other
-// operand is packed for it, a panel at a time, which all rows read while it is there.
+// A block's part of the broadcast operand takes a third of the L2, its sums a quarter; where the
+// other operand is packed for it, a panel at a time, which all rows read while it is there.
 static void choose_blocks(contraction *k) {
   const int64_t per_block = k->node->packs == KILN_PACKS_STEPS ? ROWS_OF_PACKING : ROWS_OF_READING;
   const int64_t l2 = k->w->m->l2_bytes;
@@ -474,8 +476,8 @@ double kiln_contraction_panel_bytes(const contraction *k) {
   return depth_of_tile(k) * (double)k->v.tile * panel_dtype_bytes(k);
 }
 
-// As many bytes of a cache of |bytes| in sets of |ways| as the panel takes up: rows of an operand that is
-// read as it lies meet in few sets where their distance is a multiple of much.
+// As many bytes of a cache of |bytes| in sets of |ways| as the panel takes up: rows of an operand
+// that is read as it lies meet in few sets where their distance is a multiple of much.
 static double taken_bytes(const contraction *k, int64_t bytes, int ways) {
   enum { LINE = 64 };
   if (!k->direct || k->point_by_point) return kiln_contraction_panel_bytes(k);
@@ -540,9 +542,11 @@ static void choose_room(contraction *k) {
   }
   const double l2 = (double)k->w->m->l2_bytes,
                beside = l2 * L2_USABLE - kiln_contraction_panel_bytes(k);
-  // beside panels that do not fit a block stays as long as it can: they are read anew for each of its tiles
+  // beside panels that do not fit a block stays as long as it can: they are read anew for each of
+  // its tiles
   k->a_room = beside > l2 / 8 && beside < l2 / 2 ? beside : l2 / 2;
-  // a block of fewer rows than a panel has columns reads more of panels than all rows, passing a panel that stays, of themselves
+  // a block of fewer rows than a panel has columns reads more of panels than all rows, passing a
+  // panel that stays, of themselves
   const double rows = count(k).rows;
   if (k->a_room * rows < (double)k->v.tile * k->a_bytes &&
       kiln_contraction_panel_bytes(k) <= l2 / 2)
@@ -624,8 +628,8 @@ bool kiln_contraction_asks_in_turns(const contraction *k) {
          5 * kiln_contraction_panel_bytes(k) <= 2 * (double)k->w->m->l2_bytes;
 }
 
-// What crosses into the L2 and into the L1, |others| beside the operands: a panel stays in the L1 or the L2 between the
-// tiles of a block, or it does not.
+// What crosses into the L2 and into the L1, |others| beside the operands: a panel stays in the L1
+// or the L2 between the tiles of a block, or it does not.
 static void operand_bytes(const contraction *k, const counts *n, double others, double *out_l2,
                           double *out_l1) {
   const kiln_machine *m = k->w->m;
@@ -678,8 +682,8 @@ static int64_t count_tasks(const contraction *k, const counts *n, int n_threads)
   return (int64_t)tasks;
 }
 
-// What finding the pages of panels takes that are read as they lie, where they have more than a core
-// keeps in mind: a walk through the tables, which lie in the L3.
+// What finding the pages of panels takes that are read as they lie, where they have more than a
+// core keeps in mind: a walk through the tables, which lie in the L3.
 static double walking_ns(const contraction *k, const counts *n, double apart) {
   enum { PAGES = 2048 }; // about, of the cores of today
   const kiln_device *d = k->w->m->device;

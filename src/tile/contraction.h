@@ -1,5 +1,5 @@
-// What a contraction is made of and how it is tiled: shared by its lowering (node.c) and by the family
-// that compares tilings (lower_contraction.c).
+// What a contraction is made of and how it is tiled: shared by its lowering (node.c) and by the
+// family that compares tilings (lower_contraction.c).
 #ifndef KILN_TILE_CONTRACTION_H
 #define KILN_TILE_CONTRACTION_H
 
@@ -72,19 +72,21 @@ kiln_tile_cost kiln_contraction_cost(const kiln_contraction *k, int n_threads);
 
 // Whether the panels of |k| are none of those in which other programs have their constant.
 bool kiln_contraction_wants_panels(const kiln_contraction *k);
-// Whether no vector is full, as of a few channels a group: all of them are one that is as long as they are.
+// Whether no vector is full, as of a few channels a group: all of them are one that is as long as
+// they are.
 bool kiln_contraction_is_narrow(const kiln_contraction *k);
 // Extents of the dims of the register tile's rows, and whether one tile has them all.
 int64_t kiln_contraction_rows(const kiln_contraction *k);
 bool kiln_contraction_is_one_tile(const kiln_contraction *k);
-// Whether a step of the register tile has fewer loads than a core does while it multiplies, two each, with as many more as
-// the tile has vectors.
+// Whether a step of the register tile has fewer loads than a core does while it multiplies, two
+// each, with as many more as the tile has vectors.
 bool kiln_contraction_has_loads_to_spare(const kiln_contraction *k, int64_t vectors);
 // Whether a register tile whose steps follow each other leaves registers to what they share: where
 // a window slides along its rows they broadcast some of the same elements, which are kept.
 bool kiln_contraction_has_room_for_steps(const kiln_contraction *k);
 // Of the panel that a register tile reads in its steps.
-// Whether tiles of rows ask for the panel behind theirs while they multiply it: a constant's that comes from afar.
+// Whether tiles of rows ask for the panel behind theirs while they multiply it: a constant's that
+// comes from afar.
 bool kiln_contraction_asks_in_turns(const kiln_contraction *k);
 double kiln_contraction_panel_bytes(const kiln_contraction *k);
 // Whether dim |d| is one of those around everything: both operands move with it.
@@ -97,7 +99,8 @@ bool kiln_contraction_wants_wide(kiln_ctx *cx, const kiln_machine *m, const kiln
                                  const kiln_tensor *a, const kiln_tensor *b);
 // Of the stepped dim: the last reduction dim in order.
 const kiln_dim *kiln_contraction_stepped(const kiln_contraction *k);
-// The axis of a constant second operand that a reduction in chunks divides, so that all panels of a chunk can lie together;
+// The axis of a constant second operand that a reduction in chunks divides, so that all panels of a
+// chunk can lie together;
 // -1: there is none, or panels lie so anyway.
 int kiln_contraction_chunk_axis(const kiln_contraction *k);
 

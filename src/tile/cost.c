@@ -109,8 +109,8 @@ void kiln_tile_cost_finish(const kiln_device *d, int n_threads, kiln_peak peak, 
   c->ns = c->launch_ns + c->tail * most;
 }
 
-// What a kernel leaves in the shared cache is mostly still there for the next one, whatever a measurement
-// finds usable while others use the machine.
+// What a kernel leaves in the shared cache is mostly still there for the next one, whatever a
+// measurement finds usable while others use the machine.
 static const double KEPT = 0.5;
 
 double kiln_tile_kept_bytes(const kiln_mem_level *cache) {

@@ -60,7 +60,8 @@ typedef struct extraction {
   const kiln_ranges *ranges;
 } extraction;
 
-// Whether rows on a GPU have a member of one element: it is the only row, which a dim of extent 1 stands for.
+// Whether rows on a GPU have a member of one element: it is the only row, which a dim of extent 1
+// stands for.
 static bool has_one_row(const extraction *x) {
   bool one = false;
   for (int i = 0; i < x->g->n_stmts; i++) {
@@ -392,8 +393,8 @@ static void choose_vector_operand(extraction *x, const member *c, member *root) 
   root->axis_of[root->n_space - 1] = axis;
 }
 
-// Of a stream's first contraction of tensors that both change from run to run, the operand that lacks a
-// dim of the contraction's own, as attention's queries do: a block of its rows is turned.
+// Of a stream's first contraction of tensors that both change from run to run, the operand that
+// lacks a dim of the contraction's own, as attention's queries do: a block of its rows is turned.
 static void keep_queries(extraction *x) {
   const member *root = &x->m[x->n - 1];
   for (int i = 0; i + 1 < x->n && !x->kept; i++) {
@@ -413,7 +414,8 @@ static void keep_queries(extraction *x) {
   }
 }
 
-// Whether |load| moves along a window of channels that lie side by side, 64 of which are a row of boxes.
+// Whether |load| moves along a window of channels that lie side by side, 64 of which are a row of
+// boxes.
 static bool reads_windows(const extraction *x, const kiln_stmt *s, const kiln_expr *load) {
   enum { LINE = 64 };
   const kiln_tensor *t = x->p->tensors.data[load->u.tensor];
@@ -434,7 +436,8 @@ static bool reads_windows(const extraction *x, const kiln_stmt *s, const kiln_ex
   return is_window && has_lines;
 }
 
-// What a convolution's windows read keeps its axes, along which boxes of them lie (target/gpu/window.h).
+// What a convolution's windows read keeps its axes, along which boxes of them lie
+// (target/gpu/window.h).
 static void keep_windows(extraction *x, const kiln_stmt *c) {
   enum { LEAST = 64 }; // columns of a product in boxes
   const kiln_expr *factors[2] = {NULL, NULL}, *where = NULL;
@@ -623,7 +626,8 @@ static void merge_own_dims(extraction *x, int64_t *y_strides, int k) {
   for (int d = k; d < root->n_space; d++) y_strides[d] = y_strides[d + 1];
 }
 
-// Orders the reduction dims of |m| as what it reads lies, outermost first: those that lie in a piece are neighbours then.
+// Orders the reduction dims of |m| as what it reads lies, outermost first: those that lie in a
+// piece are neighbours then.
 static void order_reductions(extraction *x, member *m) {
   const kiln_loads loads = kiln_loads_of(x->cx, &x->cx->scratch, m->body);
   int64_t strides[MAX_DIMS];
@@ -660,8 +664,8 @@ static void find_divisor(const kiln_expr *e, void *argument) {
     d->largest = by;
 }
 
-// Cuts reduction dim |k| of |m|, the only one that a reshape left of several axes, where it is divided, so that the axes can be
-// summed in the order in which they lie.
+// Cuts reduction dim |k| of |m|, the only one that a reshape left of several axes, where it is
+// divided, so that the axes can be summed in the order in which they lie.
 static bool split_reduction(extraction *x, member *m, int k) {
   const int at = m->n_space + k, n = m->n_space + m->n_reduce;
   divisor d = {.var = m->names[at], .extent = m->extents[at]};
@@ -737,8 +741,8 @@ static const kiln_expr *shift_read(kiln_ctx *cx, const kiln_expr *e, void *argum
   return kiln_expr_with_args(cx, e, index);
 }
 
-// Lets flat parameters begin and end with what is read of them: kernels that read other parts of a tensor are equal
-// then, as the steps of a recurrence are.
+// Lets flat parameters begin and end with what is read of them: kernels that read other parts of a
+// tensor are equal then, as the steps of a recurrence are.
 static void cut_params(extraction *x) {
   reading r = {.x = x, .read = KILN_NEW_ARRAY(&x->cx->scratch, kiln_interval, x->params.n)};
   kiln_ranges dims;
@@ -817,8 +821,8 @@ static kiln_tensor *make_result(extraction *x, const char *name, int rank, const
   return y;
 }
 
-// A reduction as root gets a copy behind it, so that its accumulators can live closer than memory; so
-// does what is stored besides being reused.
+// A reduction as root gets a copy behind it, so that its accumulators can live closer than memory;
+// so does what is stored besides being reused.
 static void add_copy(extraction *x, const member *m, kiln_tensor *t, kiln_tensor *y) {
   const kiln_expr *vars[KILN_MAX_RANK];
   for (int k = 0; k < m->n_space; k++) vars[k] = kiln_var(x->cx, m->names[k]);
@@ -861,7 +865,8 @@ static void add_inner(extraction *x) {
   }
 }
 
-// Where the elements of the member's tensor lie: a map that runs over the dims of |c| stores along these.
+// Where the elements of the member's tensor lie: a map that runs over the dims of |c| stores along
+// these.
 static void find_strides(const extraction *x, member *m, const kiln_stmt *c) {
   const kiln_tensor *t = x->p->tensors.data[m->s->out];
   if (!m->redomained) kiln_tensor_strides(t, m->strides);

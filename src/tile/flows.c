@@ -6,8 +6,8 @@
 
 #include <math.h>
 
-// The caches of |machine| from the fastest to the slowest; out_level[k]: of which boundary of the device the
-// k-th one's flow is.
+// The caches of |machine| from the fastest to the slowest; out_level[k]: of which boundary of the
+// device the k-th one's flow is.
 static int caches_of(const kiln_machine *machine, kiln_reuse_level *out, int *out_level) {
   const kiln_device *d = machine->device;
   int n = 0;

@@ -3,9 +3,9 @@
 //
 // Clusters begin as statements (with their init) and are joined two at a time, in the order of the
 // program, where isl finds outer loops for all of both and the strategy agrees. A statement is
-// scheduled by its space loops alone: the loops of a reduction are not those of its init, so nothing
-// could share them, and isl would skew a band to bring them near. Only loops that the primitives can
-// make are used: one loop of each nest, behind by a constant.
+// scheduled by its space loops alone: the loops of a reduction are not those of its init, so
+// nothing could share them, and isl would skew a band to bring them near. Only loops that the
+// primitives can make are used: one loop of each nest, behind by a constant.
 #include "analysis/polyhedra.h"
 #include "schedule/index.h"
 #include "tile/polyhedral.h"
@@ -227,7 +227,8 @@ static isl_stat keep_relation(isl_constraint *c, void *argument) {
 }
 
 // All that two statements owe each other, widened to one convex relation without the bounds of the
-// loops: what holds for more pairs of instances holds for these. The pieces at borders and the bounds
+// loops: what holds for more pairs of instances holds for these. The pieces at borders and the
+//        bounds
 // would each be rows of isl's integer programs, and a schedule that only they allow has no loop in
 // common that the primitives make.
 static isl_stat widen(isl_map *m, void *argument) {

@@ -4,21 +4,21 @@
 // runs      gpu_runs.c: long windows along one dim, through shared memory
 // narrow    gpu_narrow.c: contractions with 1 to 4 columns, all of some neighbours a thread
 // turns     gpu_turns.c: maps that read along another dim than they write, through shared memory
-// threads   gpu_threads.c: an element of the result, or some, a thread; what it takes is computed by the thread
-// wgmma     gpu_wgmma.c: matrix products on tensor cores, by instructions of warp groups
-// mma       gpu_mma.c: matrix products on tensor cores
+// threads   gpu_threads.c: an element of the result, or some, a thread; what it takes is computed
+// by the thread wgmma     gpu_wgmma.c: matrix products on tensor cores, by instructions of warp
+// groups mma       gpu_mma.c: matrix products on tensor cores
 // stream    gpu_stream.c: attention on tensor cores
 // parts     gpu_parts.c: the same, the sums of several groups of warps or blocks combined
 // patches   gpu_patches.c: convolutions of few channels on tensor cores, from a patch of the input
 // strips    gpu_strips.c: products and what is done with whole rows of them, in registers
 // norms     gpu_norms.c: products of rows that are normalized on the way
 // mlps      gpu_mlps.c: two products, the second of what a map makes of the first's results
-// short     gpu_short.c: many tiles of products along a short reduction, of which what they read and store takes longest
-// fma       gpu_fma.c: matrix products of floats without tensor cores, splits and groups of threads where there are few tiles
-// tiles     gpu_tiles.c: matrix products and convolutions, through shared memory and registers
-// moments   gpu_moments.c: few long sums and squares of neighbours side by side, many blocks each
-// split     gpu_split.c: the fewest and longest sums, many blocks each
-// sums      gpu_sums.c: few long sums, several threads each
+// short     gpu_short.c: many tiles of products along a short reduction, of which what they read
+// and store takes longest fma       gpu_fma.c: matrix products of floats without tensor cores,
+// splits and groups of threads where there are few tiles tiles     gpu_tiles.c: matrix products and
+// convolutions, through shared memory and registers moments   gpu_moments.c: few long sums and
+// squares of neighbours side by side, many blocks each split     gpu_split.c: the fewest and
+// longest sums, many blocks each sums      gpu_sums.c: few long sums, several threads each
 // rows      gpu_rows.c: a row a block; sums across its threads
 // nests     gpu_nests.c: every statement in nests of its own, for what has no better form
 #ifndef KILN_TILE_GPU_H
@@ -35,20 +35,22 @@ extern const kiln_family kiln_family_gpu_turns, kiln_family_gpu_windows, kiln_fa
     kiln_family_gpu_narrow, kiln_family_gpu_nests, kiln_family_gpu_fma, kiln_family_gpu_strips,
     kiln_family_gpu_norms, kiln_family_gpu_mlps;
 
-// Shares the iterations of the n >= 1 perfectly nested loops, the outermost first, among blocks of |threads|
+// Shares the iterations of the n >= 1 perfectly nested loops, the outermost first, among blocks of
+// |threads|
 // threads: they are fused, cut and bound.
 //
 // gives: *out_thread, the loop over the threads of a block
 kiln_status kiln_gpu_spread(kiln_lowering *w, int n, const kiln_symbol *loops, int64_t threads,
                             kiln_symbol *out_thread);
-// The same inside of a block: each of |threads| threads, |width| along x, takes every |threads|-th iteration.
+// The same inside of a block: each of |threads| threads, |width| along x, takes every |threads|-th
+// iteration.
 kiln_status kiln_gpu_deal(kiln_lowering *w, int n, const kiln_symbol *loops, int64_t threads,
                           int64_t width);
 // The n loops, perfectly nested, as one; n == 1: the loop itself.
 kiln_status kiln_gpu_fuse(kiln_lowering *w, int n, const kiln_symbol *loops, kiln_symbol *out,
                           int64_t *out_extent);
-// Cuts the reduction loop |loop| of the sums |of|, whose other loops are outer[0..n_outer), into parts for |n| threads, each
-// added up in registers: NAME.sums beside NAME, which is |of|.|suffix|.
+// Cuts the reduction loop |loop| of the sums |of|, whose other loops are outer[0..n_outer), into
+// parts for |n| threads, each added up in registers: NAME.sums beside NAME, which is |of|.|suffix|.
 kiln_status kiln_gpu_factor(kiln_lowering *w, kiln_symbol loop, int64_t n, kiln_symbol of,
                             const char *suffix, int n_outer, const kiln_symbol *outer,
                             kiln_symbol *out);

@@ -37,7 +37,8 @@ static int64_t padded(int64_t extent) {
 
 // --- substitution ---
 
-// |e| of the plain statement |s| at the element |at| of its result and, where it reduces, the number |reduced|.
+// |e| of the plain statement |s| at the element |at| of its result and, where it reduces, the
+// number |reduced|.
 static const kiln_expr *at_element(making *w, const kiln_stmt *s, const kiln_expr *e,
                                    const kiln_expr *const *at, kiln_symbol reduced) {
   kiln_symbol vars[KILN_MAX_RANK + 1];
@@ -203,8 +204,8 @@ static const kiln_expr *load_copy(making *w, const kiln_stmt *s, const kiln_expr
   return kiln_tensor_load(w->cx, w->p->tensors.data[s->out], index);
 }
 
-// 2^(Z - M), rounded, with the copy of M that |copy| numbers. Masks of bf16 may be as large as f32 has numbers: there it is
-// exp(Z - M).
+// 2^(Z - M), rounded, with the copy of M that |copy| numbers. Masks of bf16 may be as large as f32
+// has numbers: there it is exp(Z - M).
 static const kiln_expr *weight(making *w, const kiln_stmt *z, const kiln_stmt *top,
                                const kiln_expr *copy) {
   const kiln_expr *m = load_copy(w, top, copy);
@@ -233,7 +234,8 @@ static const kiln_expr *times(making *w, const kiln_expr *e, double factor) {
   return kiln_mul(cx, e, kiln_float(cx, KILN_F32, factor));
 }
 
-// The finish over the new dims, where they are the result's; its tensor becomes a view with these axes.
+// The finish over the new dims, where they are the result's; its tensor becomes a view with these
+// axes.
 static kiln_stmt *make_finish(making *w, const kiln_expr *load, const kiln_expr *result) {
   kiln_ctx *cx = w->cx;
   const kiln_symbol names[] = {w->m, w->v};

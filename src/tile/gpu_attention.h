@@ -4,10 +4,12 @@
 //     A(.., m, k) = ..  B(.., n, k) = ..  V(.., n, v) = ..
 //     X(.., m, n) +=! A(.., m, k)*B(.., n, k)        Z(.., m, n) = f(X, ..)
 //     M(.., m, q) max=! Z(.., m, n)                  S(.., m, q) +=! w(M(.., m, q))
-//     T(.., m, v) +=! w(M(.., m, v % 8 / 2))*V(.., n, v)   y(.., m, v) = g(T * (1 / S(.., m, v % 8 / 2)), ..)
-// where w(u) is 2^(Z(.., m, n) - u), rounded to the type of V, Z being scores times log2(e). Maxima and sums are there for each of the four lanes that
-// hold a row of sums (gpu_fragment.h), which so need not ask each other for them. Rows, keys and depth are padded: with
-// zeros, and scores of -inf. What was rounded on the way to the weights is not.
+//     T(.., m, v) +=! w(M(.., m, v % 8 / 2))*V(.., n, v)   y(.., m, v) = g(T * (1 / S(.., m, v % 8
+//     / 2)), ..)
+// where w(u) is 2^(Z(.., m, n) - u), rounded to the type of V, Z being scores times log2(e). Maxima
+// and sums are there for each of the four lanes that hold a row of sums (gpu_fragment.h), which so
+// need not ask each other for them. Rows, keys and depth are padded: with zeros, and scores of
+// -inf. What was rounded on the way to the weights is not.
 #ifndef KILN_TILE_GPU_ATTENTION_H
 #define KILN_TILE_GPU_ATTENTION_H
 
@@ -22,8 +24,8 @@ typedef struct kiln_attention {
       batch; // extents, padded; |batch| the product of those in front
 } kiln_attention;
 
-// Whether the form's program can be made of |f| in |p|, finished by the map |finish|: its types and sizes are those of tensor
-// cores.
+// Whether the form's program can be made of |f| in |p|, finished by the map |finish|: its types and
+// sizes are those of tensor cores.
 bool kiln_attention_suits(kiln_ctx *cx, kiln_program *p, const kiln_stream_form *f,
                           const kiln_stmt *finish, const kiln_machine *m);
 // Brings |p|, an extract of such a stream, into the form, where it is one.

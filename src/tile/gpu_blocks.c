@@ -1,5 +1,5 @@
-// What all ways to run a matrix product by blocks share: the tiles of the result that blocks compute, and the
-// operands that they copy to shared memory.
+// What all ways to run a matrix product by blocks share: the tiles of the result that blocks
+// compute, and the operands that they copy to shared memory.
 #include "tile/gpu_blocks.h"
 
 kiln_symbol kiln_product_loop(kiln_lowering *w, const kiln_stmt *s, const char *part,
@@ -33,7 +33,8 @@ int64_t kiln_product_group(int64_t rows) {
   return 1;
 }
 
-// Tiles in groups of rows: blocks that run at the same time read few rows and few columns, which stay in L2.
+// Tiles in groups of rows: blocks that run at the same time read few rows and few columns, which
+// stay in L2.
 //
 // gives: loops[3], the outermost first; *out_n of them
 static kiln_status group_rows(kiln_lowering *w, kiln_symbol rows, kiln_symbol columns,
@@ -161,7 +162,8 @@ kiln_status kiln_product_blocks_shared(kiln_lowering *w, const kiln_product *p, 
   return kiln_product_sums(w, p, k, block, out);
 }
 
-// The loop, 0 or 1, along which the operand's tile can be copied in words of |vector| elements; -1: none.
+// The loop, 0 or 1, along which the operand's tile can be copied in words of |vector| elements; -1:
+// none.
 static int word_loop(kiln_lowering *w, const kiln_stmt *operand, bool is_packed,
                      const kiln_symbol *loops, int64_t vector) {
   const int first = operand->n_space - 2;
@@ -173,8 +175,9 @@ static int word_loop(kiln_lowering *w, const kiln_stmt *operand, bool is_packed,
   return -1;
 }
 
-// Deals the copies of an operand's tile out to the threads, whole words where it lies so: neighbours copy words that lie side by
-// side, or, where words' elements are apart in the tile, those whose first elements lie side by side there.
+// Deals the copies of an operand's tile out to the threads, whole words where it lies so:
+// neighbours copy words that lie side by side, or, where words' elements are apart in the tile,
+// those whose first elements lie side by side there.
 static kiln_status deal_copies(kiln_lowering *w, const kiln_stmt *operand, bool is_packed,
                                int inside, const kiln_symbol *loops, int64_t threads,
                                int64_t width) {

@@ -3,13 +3,15 @@
 // some steps along k ahead. Where there are fewer tiles than multiprocessors, the reduction is
 // split, and groups of a block's threads share its steps (gpu_splits.h).
 //
-// An operand lies in shared memory as in memory, so that it is copied word by word without waiting: in rows along k, of which a
-// thread reads four neighbours at once for each of its rows, or in rows along m or n, of which it reads four of its own. Either
-// way a load brings 16 bytes for four multiply-adds of each of the other operand's elements.
+// An operand lies in shared memory as in memory, so that it is copied word by word without waiting:
+// in rows along k, of which a thread reads four neighbours at once for each of its rows, or in rows
+// along m or n, of which it reads four of its own. Either way a load brings 16 bytes for four
+// multiply-adds of each of the other operand's elements.
 //
-// Lanes are numbered so that neighbours in pairs read the same words of one operand, and those two apart of the other: the
-// hardware serves 16 lanes at once then. Rows and columns of a thread are as far apart as the tile has slots for them, so that
-// lanes side by side read what lies side by side.
+// Lanes are numbered so that neighbours in pairs read the same words of one operand, and those two
+// apart of the other: the hardware serves 16 lanes at once then. Rows and columns of a thread are
+// as far apart as the tile has slots for them, so that lanes side by side read what lies side by
+// side.
 #include "tile/gpu_fragment.h"
 #include "tile/gpu_splits.h"
 
@@ -116,7 +118,8 @@ static kiln_status cut_digits(work *x, kiln_symbol rows, kiln_symbol columns, di
   return KILN_OK;
 }
 
-// Runs a nest over the elements of the block's tile by the threads that hold their sums; |k|, 0 for none, around a thread's.
+// Runs a nest over the elements of the block's tile by the threads that hold their sums; |k|, 0 for
+// none, around a thread's.
 static kiln_status run_elements(work *x, kiln_symbol group, kiln_symbol rows, kiln_symbol columns,
                                 kiln_symbol k) {
   kiln_schedule *s = &x->w->s;
@@ -146,7 +149,8 @@ static kiln_status run_elements(work *x, kiln_symbol group, kiln_symbol rows, ki
   return k ? kiln_unroll(s, d.column_unit) : kiln_vectorize(s, d.column_unit);
 }
 
-// The sums as threads hold them: what is behind (.., m, n) in front, the last first, then warps, lanes, and a thread's.
+// The sums as threads hold them: what is behind (.., m, n) in front, the last first, then warps,
+// lanes, and a thread's.
 static kiln_status deal_sums(work *x) {
   kiln_stage_axis axes[KILN_MAX_RANK + 4];
   kiln_schedule *s = &x->w->s;
@@ -286,8 +290,9 @@ static kiln_status lower_fma(kiln_lowering *w, const kiln_tiling *t) {
   return x.v.groups * x.v.splits > 1 ? lower_parts(&x) : lower_whole(&x);
 }
 
-// What a step along k takes: its multiply-adds, of which each of a multiprocessor's schedulers begins one a clock while one of its
-// warps has one to begin; what is read of shared memory; or what comes from the L2. Then the groups meet, and results are stored.
+// What a step along k takes: its multiply-adds, of which each of a multiprocessor's schedulers
+// begins one a clock while one of its warps has one to begin; what is read of shared memory; or
+// what comes from the L2. Then the groups meet, and results are stored.
 static double time_of(const kiln_lowering *w, const kiln_product *p, const way *v) {
   static const double L2_SHARE = 0.71, BUSY = 0.95, LOW = 2, ENOUGH = 16, BESIDE = 0.15,
                       STEP_NS = 20, BLOCK_NS = 1500, TURN_NS = 700, MEET_NS = 250,

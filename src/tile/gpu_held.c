@@ -36,8 +36,8 @@ int64_t kiln_held_row(const kiln_program *p) {
   return sums && p->stmts.data[p->stmts.n - 1]->n_space > 0 ? row : 0;
 }
 
-// |load| of |s| with the row's dim named |name|; NULL: it does not run along the row, element by element, or stands behind
-// a condition, as that of a padding, where there is no such element.
+// |load| of |s| with the row's dim named |name|; NULL: it does not run along the row, element by
+// element, or stands behind a condition, as that of a padding, where there is no such element.
 static const kiln_expr *along_row(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                                   const kiln_expr *load, kiln_symbol name) {
   const int own = own_dim(p, s);

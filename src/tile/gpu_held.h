@@ -1,9 +1,10 @@
 // Persistent (register-resident) row reductions: the canonical form of softmax and of
 // normalizations whose rows threads can hold.
 //
-// All statements share the dims of the rows. Beside these a map has one more, a sum one reduction dim, of the same
-// extent, and what is a number a row has none. What several statements read along the row becomes a statement of its own,
-// X(i, j) = x(.., j), so that each element is read from memory once.
+// All statements share the dims of the rows. Beside these a map has one more, a sum one reduction
+// dim, of the same extent, and what is a number a row has none. What several statements read along
+// the row becomes a statement of its own, X(i, j) = x(.., j), so that each element is read from
+// memory once.
 #ifndef KILN_TILE_GPU_HELD_H
 #define KILN_TILE_GPU_HELD_H
 

@@ -19,7 +19,8 @@ static const kiln_stmt *writer_of(const making *w, int tensor) {
 
 // --- what it is ---
 
-// Whether the statements between the contractions are maps that nothing else needs, and |y| reads none of them.
+// Whether the statements between the contractions are maps that nothing else needs, and |y| reads
+// none of them.
 static bool are_between(const making *w, const kiln_stmt *t, const kiln_stmt *y) {
   const kiln_program *p = w->p;
   for (int i = 0; i + 2 < p->stmts.n; i++) {
@@ -52,8 +53,8 @@ static kiln_stmt *expanded(making *w, const kiln_stmt *t) {
   return all;
 }
 
-// The one load of the first contraction in the left factor, at new dims: of row m and the hidden element k, which is the
-// contraction's dim |*out_hidden|.
+// The one load of the first contraction in the left factor, at new dims: of row m and the hidden
+// element k, which is the contraction's dim |*out_hidden|.
 static const kiln_expr *load_of(making *w, int *out_hidden) {
   const kiln_expr *left = kiln_product_renumber(&w->f, w->f.left), *found = NULL;
   const kiln_stmt over = {.n_space = 2,
@@ -77,7 +78,8 @@ static const kiln_expr *load_of(making *w, int *out_hidden) {
 
 // --- the new statements ---
 
-// The first product's operand |factor| over (first, second), at the element that |load| reads of the contraction.
+// The first product's operand |factor| over (first, second), at the element that |load| reads of
+// the contraction.
 static kiln_stmt *operand_of(making *w, const char *name, const kiln_expr *factor,
                              const kiln_expr *load, const kiln_symbol *names,
                              const int64_t *extents) {

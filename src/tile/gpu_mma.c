@@ -1,6 +1,6 @@
-// Matrix products on tensor cores: a block computes a tile of the result, each of its warps a smaller one by
-// instructions of 16 x 8 products (PTX ISA, mma.m16n8k16 and its like). What they read and add up lies in fragments
-// (gpu_fragment.h).
+// Matrix products on tensor cores: a block computes a tile of the result, each of its warps a
+// smaller one by instructions of 16 x 8 products (PTX ISA, mma.m16n8k16 and its like). What they
+// read and add up lies in fragments (gpu_fragment.h).
 #include "tile/gpu_mma.h"
 
 #include "target/gpu/gpu.h"
@@ -123,8 +123,8 @@ static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, con
   return o;
 }
 
-// Fills |buffer| some steps ahead. Its rows begin in other banks than their neighbours: words of 16 bytes of 8 rows,
-// or where words of 4 bytes of 4 rows and 8 columns are read at once, these.
+// Fills |buffer| some steps ahead. Its rows begin in other banks than their neighbours: words of 16
+// bytes of 8 rows, or where words of 4 bytes of 4 rows and 8 columns are read at once, these.
 static kiln_status fill_ahead(mma *m, kiln_symbol buffer, int rank, bool by_columns) {
   const int row = rank - 2 + (m->depth > 1);
   const int ahead = m->depth == m->steps ? m->depth : m->depth - 1;
@@ -210,8 +210,8 @@ void kiln_mma_find(kiln_mma *m) {
   m->load_right = instr_named(m->w, m->type->load_right);
 }
 
-// The result's columns that are padding are left out, where that leaves whole ones of the instruction's: of what is
-// stored nothing is guarded then.
+// The result's columns that are padding are left out, where that leaves whole ones of the
+// instruction's: of what is stored nothing is guarded then.
 static kiln_status leave_padding(mma *m, shape *io) {
   const int64_t columns = kiln_dim_extent(&m->p.y->dims[m->p.n_batch + 1]);
   if (columns >= m->p.n || columns % MMA_N || io->warp_n != m->p.n) return KILN_OK;
@@ -240,9 +240,9 @@ static kiln_status lower_mma(kiln_lowering *w, const kiln_tiling *t) {
 
 // --- candidates ---
 
-// The blocks of a multiprocessor share its way to L2, where each row of a tile costs some bytes more than it has; and
-// take turns at the tensor cores and at shared memory, which is written once and read by each warp, the right operand
-// as if it were twice as large. Measured on an H200.
+// The blocks of a multiprocessor share its way to L2, where each row of a tile costs some bytes
+// more than it has; and take turns at the tensor cores and at shared memory, which is written once
+// and read by each warp, the right operand as if it were twice as large. Measured on an H200.
 static double time_of(const kiln_lowering *w, const kiln_product *p, const shape *s, int per) {
   static const double FLOPS_BYTE = 16, OVERLAP = 0.88, L2_SHARE = 0.71, ROW_BYTES = 24,
                       TILE_NS = 40, STEP_NS = 30, BLOCK_NS = 1500, ELEMENT_NS = 0.225;
@@ -272,8 +272,8 @@ bool kiln_mma_takes(const kiln_lowering *w, const kiln_product *p) {
   return t && t->per == KILN_MMA_HALVES;
 }
 
-// Tiles of few columns are for products that have no more, but where `parts` has such tiles, too: it stores whole words,
-// if none of them is padding. Measured on an H200.
+// Tiles of few columns are for products that have no more, but where `parts` has such tiles, too:
+// it stores whole words, if none of them is padding. Measured on an H200.
 static bool suits(const kiln_product *p, int tile, const shape *s) {
   const bool is_padded = kiln_dim_extent(&p->y->dims[p->n_batch + 1]) < p->n;
   return tile < N_WIDE || (s->n == p->n && (is_padded || s->n != PARTS_N));

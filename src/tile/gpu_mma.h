@@ -1,8 +1,8 @@
 // Matrix products by the instructions mma.m16n8: what the families that use them share.
 //
-// A block computes a tile of the result, its warps smaller ones, in fragments: memory dealt out to the lanes of a warp
-// as the instruction wants it (gpu_fragment.h). Several groups of warps may share the steps along k: each has sums
-// of its own.
+// A block computes a tile of the result, its warps smaller ones, in fragments: memory dealt out to
+// the lanes of a warp as the instruction wants it (gpu_fragment.h). Several groups of warps may
+// share the steps along k: each has sums of its own.
 #ifndef KILN_TILE_GPU_MMA_H
 #define KILN_TILE_GPU_MMA_H
 
@@ -42,10 +42,12 @@ int64_t kiln_mma_threads(const kiln_mma_shape *s);
 bool kiln_mma_takes(const kiln_lowering *w, const kiln_product *p); // as products of halves
 // needs: m->w, m->p
 void kiln_mma_find(kiln_mma *m); // the instructions and the number of threads
-// Copies the operands of a step to shared memory, |depth| - 1 steps ahead, or of all steps in front of the first where these are as many,
-// and multiplies them there: the nest of the loops m->l and m->group.
+// Copies the operands of a step to shared memory, |depth| - 1 steps ahead, or of all steps in front
+// of the first where these are as many, and multiplies them there: the nest of the loops m->l and
+// m->group.
 kiln_status kiln_mma_multiply(kiln_mma *m);
-// Runs a nest over the elements of the block's tile by the lanes that hold their sums; |group| as in kiln_mma.
+// Runs a nest over the elements of the block's tile by the lanes that hold their sums; |group| as
+// in kiln_mma.
 kiln_status kiln_mma_elements(kiln_mma *m, kiln_symbol group, kiln_symbol rows,
                               kiln_symbol columns);
 

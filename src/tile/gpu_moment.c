@@ -138,8 +138,8 @@ static void set_width(kiln_moment *f, int64_t channels, int64_t size) {
     if (channels / f->word % k == 0) f->width = k * f->word;
 }
 
-// Cuts a sum of |terms| into parts; |blocks|: as many blocks as there would be of one part. The best has enough blocks
-// of enough threads of the most steps.
+// Cuts a sum of |terms| into parts; |blocks|: as many blocks as there would be of one part. The
+// best has enough blocks of enough threads of the most steps.
 static bool choose_sizes(making *w, const kiln_machine *m, int64_t terms, double blocks) {
   kiln_moment *f = &w->form;
   const int64_t words = f->width / f->word;

@@ -1,15 +1,18 @@
 // Two-stage Welford reductions: few long sums, and sums of squares around something that they
 // give, in the canonical form in which many blocks share them.
 //
-// Terms that lie behind each other, neighbouring sums side by side (an image, channels last), are numbered
-// r = (part*steps + step)*rows + row. What u(r, c) gives a thread, a block and all of them is
+// Terms that lie behind each other, neighbouring sums side by side (an image, channels last), are
+// numbered r = (part*steps + step)*rows + row. What u(r, c) gives a thread, a block and all of them
+// is
 //     X(part, row, step, c) = u                                         what several sums read
-//     S(part, row, c | step) +=! X     V(.. | step) +=! (X - S/steps)^2       W(part, row, which, c) = S or V
-//     S'(part, c | row) +=! W(0)       V'(.. | row) +=! W(1) + steps*(W(0)/steps - S'/(rows*steps))^2
-//     P(part, which, c) = S' or V'
-//     sum(c | part) +=! P(0)           squares(c | part) +=! P(1) + rows*steps*(P(0)/(rows*steps) - m)^2
+//     S(part, row, c | step) +=! X     V(.. | step) +=! (X - S/steps)^2       W(part, row, which,
+//     c) = S or V S'(part, c | row) +=! W(0)       V'(.. | row) +=! W(1) + steps*(W(0)/steps -
+//     S'/(rows*steps))^2 P(part, which, c) = S' or V'
+//     sum(c | part) +=! P(0)           squares(c | part) +=! P(1) + rows*steps*(P(0)/(rows*steps) -
+//     m)^2
 // for squares of u - m whatever m is: sums around a mean of their own, none of which cancels.
-// source: Chan, Golub, LeVeque: Updating Formulae and a Pairwise Algorithm for Computing Sample Variances, 1979
+// source: Chan, Golub, LeVeque: Updating Formulae and a Pairwise Algorithm for Computing Sample
+//         Variances, 1979
 #ifndef KILN_TILE_GPU_MOMENT_H
 #define KILN_TILE_GPU_MOMENT_H
 
@@ -25,8 +28,8 @@ typedef struct kiln_moment {
   int n_dims;                 // of the sums: images and channels
 } kiln_moment;
 
-// Brings |p|, an extract of such sums, maps of them and a last map, into the form if there are too few sums for |m| to
-// do without.
+// Brings |p|, an extract of such sums, maps of them and a last map, into the form if there are too
+// few sums for |m| to do without.
 //
 // gives: whether it did
 bool kiln_moment_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p);

@@ -120,7 +120,8 @@ static kiln_stmt *make_elements(making *w, const kiln_expr **index) {
   return w->tap >= 0 && kiln_expr_uses(s->body, dim_of(w, w->pixel)) ? NULL : s;
 }
 
-// K, in the order in which a thread takes it: columns innermost, then the taps. |index|: where T reads it.
+// K, in the order in which a thread takes it: columns innermost, then the taps. |index|: where T
+// reads it.
 static kiln_stmt *make_constant(making *w, const kiln_expr **index) {
   kiln_dim dims[KILN_MAX_RANK];
   int n = 0;
@@ -316,8 +317,9 @@ static kiln_status lower_narrow(kiln_lowering *w, const kiln_tiling *t) {
   return lower_constant(&n, block);
 }
 
-// What a thread of so many pixels does: instructions, where a word of the constant serves four products, halves are
-// made floats at half the rate and a read takes as long as some others; and what lies in its registers.
+// What a thread of so many pixels does: instructions, where a word of the constant serves four
+// products, halves are made floats at half the rate and a read takes as long as some others; and
+// what lies in its registers.
 typedef struct effort {
   double instructions;
   int64_t products, registers;

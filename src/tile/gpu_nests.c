@@ -10,8 +10,8 @@ typedef struct nest {
   bool is_init;
 } nest;
 
-// The loops of a nest over elements: those of an initialisation run over the axes of the tensor where these
-// are not the statement's dims.
+// The loops of a nest over elements: those of an initialisation run over the axes of the tensor
+// where these are not the statement's dims.
 static int loops_of(kiln_lowering *w, const nest *n, kiln_symbol *out) {
   const kiln_tensor *t = w->p->tensors.data[n->stmt->out];
   const char *name = kiln_symbol_text(w->cx, t->name);

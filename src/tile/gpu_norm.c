@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-// What a statement in front of the contraction becomes; maps of elements become nothing, but are computed where they are used.
+// What a statement in front of the contraction becomes; maps of elements become nothing, but are
+// computed where they are used.
 typedef struct part {
   const kiln_stmt *s;
   kiln_row_kind kind;
@@ -61,7 +62,8 @@ static const kiln_expr *read_elements(kiln_ctx *cx, const kiln_expr *e, void *ar
 
 // --- the new statements ---
 
-// What loads become: |load|, of x, that of X at |column|; of rows, their copies, or what is shared of these.
+// What loads become: |load|, of x, that of X at |column|; of rows, their copies, or what is shared
+// of these.
 typedef struct reading {
   making *w;
   const kiln_expr *load, *column, *copy;
@@ -92,7 +94,8 @@ static const kiln_expr *renumbered(making *w, const kiln_expr *e, kiln_symbol co
   return kiln_stmt_simplify(cx, &over, kiln_product_renumber(&w->f, e));
 }
 
-// The one tensor that rows are read from, element by element: its load in |e|; NULL: there are others, or none.
+// The one tensor that rows are read from, element by element: its load in |e|; NULL: there are
+// others, or none.
 static const kiln_expr *load_of(making *w, const kiln_expr *e) {
   const kiln_loads loads = kiln_loads_of(w->r.cx, &w->r.cx->scratch, e);
   const kiln_expr *found = NULL;

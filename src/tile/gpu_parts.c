@@ -2,13 +2,15 @@
 // products with fewer tiles than the machine has multiprocessors, or blocks that would wait for
 // what a few warps can ask for.
 //
-// groups   of a block's warps take a share of every step along k each; their sums meet in shared memory
-// splits   of the reduction are blocks of their own; their sums meet in memory, and a second nest adds them up
+// groups   of a block's warps take a share of every step along k each; their sums meet in shared
+// memory splits   of the reduction are blocks of their own; their sums meet in memory, and a second
+// nest adds them up
 //
-//     sums(group, ..) +=! ..  parts(group, ..) = sums(..)  for words { t = 0  t += parts(0..groups, ..)  y = f(t, ..) }
+//     sums(group, ..) +=! ..  parts(group, ..) = sums(..)  for words { t = 0  t += parts(0..groups,
+//     ..)  y = f(t, ..) }
 //
-// What follows the product reads the sums in shared memory, whole words a thread, where the lanes that added them up
-// would store 4 bytes each; so one group and one split may be worth it as well.
+// What follows the product reads the sums in shared memory, whole words a thread, where the lanes
+// that added them up would store 4 bytes each; so one group and one split may be worth it as well.
 #include "tile/gpu_mma.h"
 #include "tile/gpu_splits.h"
 
@@ -124,8 +126,8 @@ static kiln_status lower_parts(kiln_lowering *w, const kiln_tiling *t) {
   return kiln_parts_finish(&x);
 }
 
-// As for gpu_mma.c's, but that groups share what one warp would wait for, and blocks begin while others end; and the
-// second nest, which reads all sums. Measured on an H200.
+// As for gpu_mma.c's, but that groups share what one warp would wait for, and blocks begin while
+// others end; and the second nest, which reads all sums. Measured on an H200.
 static double time_of(const kiln_lowering *w, const kiln_product *p, const way *v) {
   static const double FLOPS_BYTE = 16, OVERLAP = 0.76, L2_SHARE = 1.16, ROW_BYTES = 49,
                       TILE_NS = 50, STEP_NS = 9, BLOCK_NS = 1550, ELEMENT_NS = 0.06;

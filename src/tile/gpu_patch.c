@@ -198,8 +198,8 @@ static int64_t run_of(const making *w) {
   return extent_of(w->t, w->t->n_space - 1) % LONGEST ? COLUMNS : LONGEST;
 }
 
-// Column |n| of the sums as one of the result, and the other way round: those of a lane are neighbours of the result,
-// each pair of the sums' eight columns behind the other.
+// Column |n| of the sums as one of the result, and the other way round: those of a lane are
+// neighbours of the result, each pair of the sums' eight columns behind the other.
 static const kiln_expr *column_of_result(making *w, const kiln_expr *n) {
   const int64_t run = run_of(w), part = run / LANES;
   const kiln_expr *lane = rest(w, quotient(w, n, 2), LANES),

@@ -2,12 +2,14 @@
 // its halo in shared memory.
 //
 // A convolution of C channels by constants, with its finish, becomes
-//     P(.., h, w, c) = w < W && c < C ? X(..) : 0                    channels side by side, their number rounded up
-//     A(.., i, j, k) = P(.., s*i + k / R, t*j + k % R / C', k % R % C')   B(k, n') = K(n, k % R % C', k / R, k % R / C')
-//     T(.., i, j, n' | k) +=! A(.., i, j, k) * B(k, n')              y(.., i, j, n) = f(T(.., i, j, n'), ..)
-// where R, the terms of a window's row, is even, so that each pair of terms lies side by side at a multiple of two:
-// what a lane of mma.m16n8k16 reads at once. What a window's row has too many is multiplied by zeros. Columns of T are
-// numbered so that a lane's sums (gpu_fragment.h) are neighbours of the result.
+//     P(.., h, w, c) = w < W && c < C ? X(..) : 0                    channels side by side, their
+//     number rounded up A(.., i, j, k) = P(.., s*i + k / R, t*j + k % R / C', k % R % C')   B(k,
+//     n') = K(n, k % R % C', k / R, k % R / C') T(.., i, j, n' | k) +=! A(.., i, j, k) * B(k, n')
+//                y(.., i, j, n) = f(T(.., i, j, n'), ..)
+// where R, the terms of a window's row, is even, so that each pair of terms lies side by side at a
+// multiple of two: what a lane of mma.m16n8k16 reads at once. What a window's row has too many is
+// multiplied by zeros. Columns of T are numbered so that a lane's sums (gpu_fragment.h) are
+// neighbours of the result.
 #ifndef KILN_TILE_GPU_PATCH_H
 #define KILN_TILE_GPU_PATCH_H
 
@@ -24,7 +26,8 @@ typedef struct kiln_patch {
   int64_t run; // columns of T whose sums a quad of lanes has, neighbours of the result
 } kiln_patch;
 
-// Brings |p|, an extract of one contraction and its finish, into the form if it is such a convolution.
+// Brings |p|, an extract of one contraction and its finish, into the form if it is such a
+// convolution.
 void kiln_patch_make(kiln_ctx *cx, kiln_program *p);
 bool kiln_patch_is(kiln_ctx *cx, const kiln_program *p, kiln_patch *out);
 

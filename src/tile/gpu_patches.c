@@ -66,7 +66,8 @@ static kiln_status cut_blocks(patches *g) {
   return kiln_gpu_fuse(w, last + 1, order, &g->block, &extent);
 }
 
-// Pixels of the patch that threads take at the same time, and how often before they store what they have asked for.
+// Pixels of the patch that threads take at the same time, and how often before they store what they
+// have asked for.
 typedef struct turns {
   int64_t rows, columns, at_once;
 } turns;
@@ -82,7 +83,8 @@ static turns turns_of(const patches *g, int64_t rows, int64_t columns) {
   return t;
 }
 
-// The patch, by pixels: those of a turn lie side by side, and all turns are whole, so that several are under way.
+// The patch, by pixels: those of a turn lie side by side, and all turns are whole, so that several
+// are under way.
 static kiln_status fill_patch(patches *g) {
   enum { PAIR = 2 };
   kiln_lowering *w = g->w;
@@ -133,8 +135,8 @@ static kiln_status bind_lanes(patches *g, kiln_symbol rows, kiln_symbol columns)
   return kiln_bind(&g->w->s, lane, KILN_THREAD_X);
 }
 
-// A nest over the block's tile, by the lanes that hold its sums: those of |run| columns lie with four lanes, |word| at a
-// time side by side.
+// A nest over the block's tile, by the lanes that hold its sums: those of |run| columns lie with
+// four lanes, |word| at a time side by side.
 static kiln_status by_element(patches *g, kiln_symbol y, kiln_symbol x, kiln_symbol columns,
                               int64_t run, int64_t word) {
   nest r;
@@ -153,8 +155,8 @@ static kiln_status by_element(patches *g, kiln_symbol y, kiln_symbol x, kiln_sym
   return kiln_vectorize(&g->w->s, columns);
 }
 
-// Puts the axis in front of a fragment's, the rows, behind those of its lanes; |n| axes stand between them, |more| behind.
-// Rows of other warps stay in front of them.
+// Puts the axis in front of a fragment's, the rows, behind those of its lanes; |n| axes stand
+// between them, |more| behind. Rows of other warps stay in front of them.
 static kiln_status deal_rows(patches *g, kiln_symbol buffer, int n_lead, int64_t rows, int n,
                              int more) {
   kiln_stage_axis axes[KILN_MAX_RANK + 4];
@@ -288,8 +290,8 @@ static double cycles_of(const patches *g) {
          WARP_BEGINS * warps;
 }
 
-// Blocks that run at the same time share a multiprocessor, which stores what they compute; a warp alone waits for itself.
-// Measured on an H200.
+// Blocks that run at the same time share a multiprocessor, which stores what they compute; a warp
+// alone waits for itself. Measured on an H200.
 static double time_of(const patches *g) {
   static const double CLOCK_GHZ = 1.75, STORED = 1.2, BLOCK_NS = 100, ALONE = 9;
   const kiln_patch *f = &g->f;

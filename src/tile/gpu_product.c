@@ -66,7 +66,8 @@ const kiln_expr *kiln_product_unrounded(kiln_ctx *cx, const kiln_expr *e) {
   return kiln_expr_replace(cx, e, drop_rounding, NULL);
 }
 
-// The first of the dims [first, end) that are numbered as one: one side's, and neighbours in the result.
+// The first of the dims [first, end) that are numbered as one: one side's, and neighbours in the
+// result.
 static int run_of(const making *w, int end, side s) {
   int first = end;
   while (first > 0 && side_of(w, w->t->dims[first - 1].name) == s &&
@@ -152,7 +153,8 @@ static void find_digit(const kiln_expr *e, void *argument) {
   d->weights[at] = unit * divisor;
 }
 
-// The digits in which operands, but for constants, read dim |d| of the contraction; n == 0: as a whole.
+// The digits in which operands, but for constants, read dim |d| of the contraction; n == 0: as a
+// whole.
 static digits digits_of(const making *w, int d) {
   digits all = {.v = w->t->dims[d].name};
   const int64_t extent = extent_of(w, d);
@@ -164,8 +166,9 @@ static digits digits_of(const making *w, int d) {
   return all;
 }
 
-// A dim of the reduction that runs over several axes of what is read becomes a dim each, so that they can be numbered
-// in another order: flattened channels, for one, of what is stored channels last.
+// A dim of the reduction that runs over several axes of what is read becomes a dim each, so that
+// they can be numbered in another order: flattened channels, for one, of what is stored channels
+// last.
 static void take_apart(making *w, int d, const digits *of) {
   kiln_ctx *cx = w->cx;
   const int n = w->t->n_space + w->t->n_reduce;
@@ -214,8 +217,8 @@ static void number_dims(making *w, kiln_symbol number, int64_t extent, int count
   }
 }
 
-// Reduction dims in the order in which what |a| reads lies in memory, so that neighbours along k are neighbours there; where that
-// is constant, and so packed in any order, what |b| reads.
+// Reduction dims in the order in which what |a| reads lies in memory, so that neighbours along k
+// are neighbours there; where that is constant, and so packed in any order, what |b| reads.
 static void order_reduction(const making *w, int *order) {
   int64_t strides[KILN_MAX_RANK];
   const kiln_loads a = kiln_loads_of(w->cx, &w->cx->scratch, w->a),
@@ -405,7 +408,8 @@ static bool is_read_besides(kiln_ctx *cx, const kiln_program *p, const kiln_stmt
   return false;
 }
 
-// The tensor that an operand of |p| reads becomes a view with the operand's axes, if nothing else reads it.
+// The tensor that an operand of |p| reads becomes a view with the operand's axes, if nothing else
+// reads it.
 static void view_operand(kiln_ctx *cx, kiln_program *p, kiln_stmt *s) {
   int64_t *strides = KILN_NEW_ARRAY(&cx->perm, int64_t, s->n_space);
   int tensor = 0;
@@ -528,8 +532,9 @@ bool kiln_product_is(const kiln_program *p, kiln_product *out) {
   return p->stmts.n == 4 && kiln_product_is_of(p->stmts.data, p->stmts.data[3], out);
 }
 
-// Measured on an H100, 262144 x 256 sums of 32 terms with six loads: the tiles of short that suit them take 162 to 205 us, mma 178, those
-// of parts 118 to 125, and 241 to 245 where a block is alone.
+// Measured on an H100, 262144 x 256 sums of 32 terms with six loads: the tiles of short that suit
+// them take 162 to 205 us, mma 178, those of parts 118 to 125, and 241 to 245 where a block is
+// alone.
 double kiln_product_more_loads_ns(const kiln_lowering *w, const kiln_stmt *y, const kiln_stmt *t,
                                   double elems, bool by_words) {
   static const double PAIRS_NS = 0.045, WORDS_NS = 0.007;

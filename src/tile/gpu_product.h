@@ -2,11 +2,13 @@
 // which GPUs run them, whatever they are called.
 //
 // A contraction with its finish becomes
-//     A(.., m, k) = ..   B(.., k, n) = ..   T(.., m, n) +=! A(.., m, k)*B(.., k, n)   y(.., m, n) = f(T, ..)
-// by numbering the dims that only one operand has, and the reduction's, as one each; dims that both have, or
-// that cannot be numbered in the result's storage, stay in front. Few columns are padded with zeros in B and T, whose
-// n is then longer than y's. A convolution is so an implicit product:
-// A holds its windows, and exists a tile at a time, in shared memory. (Chetlur et al., cuDNN, 2014, section 3.)
+//     A(.., m, k) = ..   B(.., k, n) = ..   T(.., m, n) +=! A(.., m, k)*B(.., k, n)   y(.., m, n) =
+//     f(T, ..)
+// by numbering the dims that only one operand has, and the reduction's, as one each; dims that both
+// have, or that cannot be numbered in the result's storage, stay in front. Few columns are padded
+// with zeros in B and T, whose n is then longer than y's. A convolution is so an implicit product:
+// A holds its windows, and exists a tile at a time, in shared memory. (Chetlur et al., cuDNN, 2014,
+// section 3.)
 #ifndef KILN_TILE_GPU_PRODUCT_H
 #define KILN_TILE_GPU_PRODUCT_H
 
@@ -21,7 +23,8 @@ typedef struct kiln_product {
   int64_t m, n, k, batch; // extents; |batch| their product
 } kiln_product;
 
-// How a step of an operand's dims moves what it reads, where that is one element of a tensor each, from its first on;
+// How a step of an operand's dims moves what it reads, where that is one element of a tensor each,
+// from its first on;
 // false: it is something else.
 //
 // gives: *out_tensor; out[n_space], in elements
@@ -58,14 +61,15 @@ typedef struct kiln_product_numbers {
   const kiln_expr *values[2 * KILN_MAX_RANK]; // and what they are in terms of the new ones
 } kiln_product_numbers;
 
-// Numbers the dims of |t|, which has those of the result, whose strides are |strides|; false: it is no such product. Only
-// reductions over several axes of what is read are changed in |t|: taken apart.
+// Numbers the dims of |t|, which has those of the result, whose strides are |strides|; false: it is
+// no such product. Only reductions over several axes of what is read are changed in |t|: taken
+// apart.
 bool kiln_product_number(kiln_ctx *cx, kiln_program *p, kiln_stmt *t, const int64_t *strides,
                          kiln_product_numbers *out);
 // Makes A, B and T; the contraction's tensor gets T's axes.
 void kiln_product_factors(kiln_product_numbers *io);
-// A statement over the batch's dims and |n_more| others, the last |n_reduce| of them reduced, that writes |out| element
-// by element, which gets these axes; without a body.
+// A statement over the batch's dims and |n_more| others, the last |n_reduce| of them reduced, that
+// writes |out| element by element, which gets these axes; without a body.
 kiln_stmt *kiln_product_over(const kiln_product_numbers *f, int n_more, const kiln_symbol *names,
                              const int64_t *extents, int n_reduce, kiln_tensor *out);
 // The same over (.., m, n), for a result that is stored as the strides say.
@@ -76,20 +80,21 @@ const kiln_expr *kiln_product_read(const kiln_product_numbers *f, const kiln_stm
 const kiln_expr *kiln_product_renumber(const kiln_product_numbers *f, const kiln_expr *e);
 // The map |y|, which finishes |f|'s contraction, over the new dims.
 kiln_stmt *kiln_product_finish(kiln_product_numbers *f, const kiln_stmt *y);
-// Makes the program of front[0..n_front), the products and behind[0..n_behind); what only an operand reads becomes a view
-// with its axes.
+// Makes the program of front[0..n_front), the products and behind[0..n_behind); what only an
+// operand reads becomes a view with its axes.
 void kiln_product_list(const kiln_product_numbers *f, int n_front, kiln_stmt *const *front,
                        int n_behind, kiln_stmt *const *behind);
 
-// Brings |p|, an extract of one contraction and its finish, into the form if it has dims for m and n.
+// Brings |p|, an extract of one contraction and its finish, into the form if it has dims for m and
+// n.
 void kiln_product_make(kiln_ctx *cx, kiln_program *p);
 bool kiln_product_is(const kiln_program *p, kiln_product *out);
 // The same of the statements A, B, T in |abt|, whose sums |y| stores in the end.
 bool kiln_product_is_of(kiln_stmt *const *abt, const kiln_stmt *y, kiln_product *out);
 
-// What a multiprocessor takes to load for |elems| results of the map |y| of the sums |t|, beyond the sums, one element each, and what a
-// row or a column shares: families' times are fitted to sums that a residual is added to. By words of 16 bytes, or as pairs that a
-// fragment's lanes hold.
+// What a multiprocessor takes to load for |elems| results of the map |y| of the sums |t|, beyond
+// the sums, one element each, and what a row or a column shares: families' times are fitted to sums
+// that a residual is added to. By words of 16 bytes, or as pairs that a fragment's lanes hold.
 //
 // units: nanoseconds
 double kiln_product_more_loads_ns(const kiln_lowering *w, const kiln_stmt *y, const kiln_stmt *t,

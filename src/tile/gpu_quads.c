@@ -22,7 +22,8 @@ kiln_status kiln_quads_by_element(const kiln_quads *q, kiln_symbol rows, kiln_sy
   return kiln_mma_elements(&m, 0, rows, columns);
 }
 
-// The rows of a nest cut into those of warps or groups, of tiles, or of a group's warps, of halves of these, and in one.
+// The rows of a nest cut into those of warps or groups, of tiles, or of a group's warps, of halves
+// of these, and in one.
 typedef struct row_loops {
   kiln_symbol warp, tile, half, row;
 } row_loops;
@@ -34,7 +35,8 @@ static kiln_status cut_rows(const kiln_quads *q, kiln_symbol rows, row_loops *ou
   return kiln_gpu_cut(q->w, &out->row, 8, "h", "g", &out->half);
 }
 
-// Puts the rows that lie in lanes at the same time in one loop, |l|'s row, in front of all in |inner|; what is left of
+// Puts the rows that lie in lanes at the same time in one loop, |l|'s row, in front of all in
+// |inner|; what is left of
 // |l| around them.
 static kiln_status gather_rows(const kiln_quads *q, row_loops *l, int n_inner,
                                const kiln_symbol *inner) {

@@ -1,5 +1,5 @@
-// Statements that share a product's rows, on GPUs: in front of it, of its left operand's elements (gpu_norm.h), or behind it, of
-// its results (gpu_strip.h).
+// Statements that share a product's rows, on GPUs: in front of it, of its left operand's elements
+// (gpu_norm.h), or behind it, of its results (gpu_strip.h).
 #ifndef KILN_TILE_GPU_ROW_STMT_H
 #define KILN_TILE_GPU_ROW_STMT_H
 
@@ -22,7 +22,8 @@ typedef enum kiln_row_kind {
 
 // The kind of |s|; false: it has none. Sums and maps of rows are f32 or the like, and not stored.
 bool kiln_row_kind_of(const kiln_rows_of *r, const kiln_stmt *s, kiln_row_kind *out);
-// Whether |s| reads what these statements compute at its own rows and columns, which are its first dims.
+// Whether |s| reads what these statements compute at its own rows and columns, which are its first
+// dims.
 bool kiln_row_reads_in_place(const kiln_rows_of *r, const kiln_stmt *s);
 
 // What such statements become.
@@ -39,9 +40,10 @@ enum {
 enum { KILN_QUAD = 4 };                             // copies of what is known of a row
 kiln_row_nest kiln_row_nest_of(const kiln_stmt *s); // of one over rows' copies
 
-// What is known of a row lies with the four lanes of a quad, a copy each (gpu_quads.h), which |q| numbers. A sum or maximum
-// |combiner| of |body| over |extent| columns is that of each lane's own columns, 8*h + 2*q + e, in a statement that is appended
-// to |io|, and then that of the four, which is given.
+// What is known of a row lies with the four lanes of a quad, a copy each (gpu_quads.h), which |q|
+// numbers. A sum or maximum
+// |combiner| of |body| over |extent| columns is that of each lane's own columns, 8*h + 2*q + e, in
+// a statement that is appended to |io|, and then that of the four, which is given.
 enum {
   KILN_ROW_MOST = 16,
   KILN_ROW_MADE = 48

@@ -112,7 +112,8 @@ static int64_t lanes_of(int64_t threads) {
   return lanes;
 }
 
-// The sums of |s| in two steps, each into a buffer of its own; out[0..*out_n), the last written first.
+// The sums of |s| in two steps, each into a buffer of its own; out[0..*out_n), the last written
+// first.
 static kiln_status cut_steps(rows *r, const kiln_stmt *s, kiln_symbol *out, int *out_n) {
   kiln_lowering *w = r->w;
   kiln_symbol loops[KILN_MAX_RANK], all;
@@ -154,7 +155,8 @@ static kiln_status bind_row(rows *r, kiln_symbol loop) {
   return kiln_loops_find(r->w->s.loops, loop) ? kiln_bind(&r->w->s, loop, KILN_THREAD_Y) : KILN_OK;
 }
 
-// Computes |buffer|, parts of the sums of |s|, where the rows are: a thread each along the last axis.
+// Computes |buffer|, parts of the sums of |s|, where the rows are: a thread each along the last
+// axis.
 static kiln_status place_sums(rows *r, const kiln_stmt *s, kiln_symbol buffer) {
   kiln_lowering *w = r->w;
   const char *name = kiln_symbol_text(w->cx, buffer);
@@ -320,8 +322,8 @@ static int64_t vector_of(const rows *r, int64_t row) {
   return vector;
 }
 
-// Threads of a row that wait for none of them: the fewest words each where rows are few, else some, with all threads
-// of a warp at work if that can be.
+// Threads of a row that wait for none of them: the fewest words each where rows are few, else some,
+// with all threads of a warp at work if that can be.
 static int64_t threads_of(const rows *r, int64_t words, double n_rows) {
   const int64_t most = r->w->m->gpu.max_threads;
   const double enough = (double)r->w->m->n_cores * r->w->m->gpu.warp * WARPS_IN_FLIGHT;

@@ -57,8 +57,8 @@ static bool choose_channels(const runs *n, kiln_tiling *t) {
   return t->tile[n->last] > 0;
 }
 
-// A thread's pixels, tile[pixel], and a block's, block[pixel]: what they read beside each other costs as little as can be
-// while there are enough threads.
+// A thread's pixels, tile[pixel], and a block's, block[pixel]: what they read beside each other
+// costs as little as can be while there are enough threads.
 static bool choose_pixels(const runs *n, kiln_tiling *t) {
   const kiln_stmt *y = n->w->root;
   const int64_t length = kiln_lowering_extent(y, n->pixel), more = n->taps - 1;

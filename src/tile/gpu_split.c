@@ -11,8 +11,8 @@ enum {
   MANY = 1 << 16
 }; // a thread's terms; threads that fill a machine
 
-// Adds up the terms of loops[rank] in |n| parts, each by a thread in registers; |loops| is the nest, |name| the
-// buffer of the parts.
+// Adds up the terms of loops[rank] in |n| parts, each by a thread in registers; |loops| is the
+// nest, |name| the buffer of the parts.
 static kiln_status add_parts(kiln_lowering *w, const kiln_gpu_sums *z, kiln_symbol *loops,
                              int64_t n, const char *name) {
   const int rank = z->s->n_space;
@@ -84,7 +84,8 @@ static kiln_status lower_split(kiln_lowering *w, const kiln_tiling *t) {
   return KILN_OK;
 }
 
-// Whether everything is by element, each sum long enough, and a block for some sums would leave multiprocessors idle.
+// Whether everything is by element, each sum long enough, and a block for some sums would leave
+// multiprocessors idle.
 static bool is_worth(const kiln_lowering *w) {
   bool any = false;
   if (kiln_gpu_sums_fill(w)) return false;

@@ -73,7 +73,8 @@ kiln_status kiln_splits_pad(kiln_lowering *w, const kiln_product *p, int64_t m, 
   return KILN_OK;
 }
 
-// Threads of the second nest's blocks: fewer where there would be less than a block for each multiprocessor.
+// Threads of the second nest's blocks: fewer where there would be less than a block for each
+// multiprocessor.
 static int64_t threads_of(const kiln_lowering *w, const kiln_product *p) {
   int64_t threads = KILN_GPU_THREADS;
   while (threads > WIDTH && p->m * p->n * p->batch < WORD * threads * w->m->device->n_units)
@@ -195,7 +196,8 @@ static kiln_status combine_groups(kiln_parts *x, kiln_symbol round) {
                            named(x->w, x->whole, ".init", column + 1), x->sums, round);
 }
 
-// Where the groups' sums meet: a group's behind the other's, rows in other banks than their neighbours.
+// Where the groups' sums meet: a group's behind the other's, rows in other banks than their
+// neighbours.
 static kiln_status place_parts(kiln_parts *x) {
   const int n = x->p.n_batch + 2, more = x->n_more;
   const kiln_symbol buffer = kiln_symbol_of(x->w->cx, x->sums);

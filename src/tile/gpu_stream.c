@@ -19,8 +19,8 @@ enum {
   LINE = KILN_WARPS_LINE
 };
 
-// Rows of a block and of a warp, or of a warp group; keys of a chunk; chunks in shared memory; whether a warp keeps its
-// queries in registers.
+// Rows of a block and of a warp, or of a warp group; keys of a chunk; chunks in shared memory;
+// whether a warp keeps its queries in registers.
 typedef struct shape {
   int64_t rows, warp, chunk;
   int depth;
@@ -401,8 +401,8 @@ static int64_t resident_of(const stream *k, double each) {
   return n < 1 ? 1 : n;
 }
 
-// What a chunk takes of a multiprocessor, in cycles: tensor cores or shared memory, which each warp reads whole, and
-// behind these exponentials and what else a weight takes. Measured on an H200.
+// What a chunk takes of a multiprocessor, in cycles: tensor cores or shared memory, which each warp
+// reads whole, and behind these exponentials and what else a weight takes. Measured on an H200.
 static double work_of(const stream *k) {
   static const double FLOPS_CYCLE = 2650, SHARED_BYTES_CYCLE = 128, WEIGHTS_CYCLE = 8.3;
   const shape *s = &k->s;
@@ -420,8 +420,8 @@ static double work_of_groups(const stream *k) {
   return 2 * elems * both / FLOPS_CYCLE + elems / WEIGHTS_CYCLE + groups * GROUP_CYCLES;
 }
 
-// The blocks of a multiprocessor take turns. One alone waits for itself, and fewer than four warps leave tensor cores idle;
-// warp groups wait the less, the more there are. Measured on an H200.
+// The blocks of a multiprocessor take turns. One alone waits for itself, and fewer than four warps
+// leave tensor cores idle; warp groups wait the less, the more there are. Measured on an H200.
 static double time_of(const stream *k) {
   static const double CHUNK_CYCLES = 500, ALONE_CYCLES = 750, BLOCK_NS = 4000,
                       BLOCK_OF_GROUPS_NS = 3000, CLOCK_GHZ = 1.75;

@@ -68,7 +68,8 @@ static bool lie_alike(const making *w, const int64_t *strides) {
 
 // --- the new statements ---
 
-// What loads of computed tensors become: elements at |column|, what is known of a row from copy |copy|.
+// What loads of computed tensors become: elements at |column|, what is known of a row from copy
+// |copy|.
 typedef struct reading {
   making *w;
   const kiln_expr *column, *copy;

@@ -18,8 +18,8 @@ static kiln_symbol tensor_of(const kiln_lowering *w, const kiln_stmt *s) {
   return w->p->tensors.data[s->out]->name;
 }
 
-// Whether each statement computes for an element of the result what no other element takes, all having the
-// result's dims and no others, or is a map, which may be computed again for each.
+// Whether each statement computes for an element of the result what no other element takes, all
+// having the result's dims and no others, or is a map, which may be computed again for each.
 static bool is_elementwise(const kiln_lowering *w) {
   for (int i = 0; i < w->p->stmts.n; i++) {
     const kiln_stmt *s = w->p->stmts.data[i];
@@ -51,7 +51,8 @@ static bool has_long_sum(const kiln_lowering *w) {
   return false;
 }
 
-// Elements along the contiguous dim that are a word of the smallest, where enough threads are left, else fewer.
+// Elements along the contiguous dim that are a word of the smallest, where enough threads are left,
+// else fewer.
 static int64_t word_of(const kiln_lowering *w) {
   const int last = w->root->n_space - 1;
   const int warps = has_long_sum(w) ? MANY_WARPS : WARPS;
@@ -96,7 +97,8 @@ static kiln_status vectorize(kiln_lowering *w, const kiln_stmt *s) {
   return kiln_vectorize(&w->s, kiln_lowering_loop(w, name, "", dim));
 }
 
-// The nest of a reduction into the result becomes one that copies sums, so that these stay in registers.
+// The nest of a reduction into the result becomes one that copies sums, so that these stay in
+// registers.
 static kiln_status keep_sums(kiln_lowering *w, kiln_symbol *loops) {
   const kiln_symbol y = tensor_of(w, w->root),
                     sums = kiln_symbol_printf(w->cx, "%s.sums", kiln_symbol_text(w->cx, y));
@@ -146,7 +148,8 @@ static kiln_status lower_threads(kiln_lowering *w, const kiln_tiling *t) {
   return KILN_OK;
 }
 
-// The dims along which the root, a map that is all of the kernel, reads several elements of one tensor whose distance
+// The dims along which the root, a map that is all of the kernel, reads several elements of one
+// tensor whose distance
 // moves: neighbours read some of the same.
 //
 // gives: a bit a dim
@@ -170,7 +173,8 @@ static uint32_t find_shared(const kiln_lowering *w) {
   return found;
 }
 
-// Arithmetic that a tile takes over that of its elements one by one: what is the same is computed once.
+// Arithmetic that a tile takes over that of its elements one by one: what is the same is computed
+// once.
 static double share_of(const kiln_lowering *w, const int64_t *tile) {
   const kiln_stmt *s = w->root;
   const kiln_ranges r = kiln_stmt_ranges(&w->cx->scratch, s);
@@ -200,8 +204,8 @@ static double share_of(const kiln_lowering *w, const int64_t *tile) {
 
 static bool is_in(uint32_t dims, int d) { return d >= 0 && dims >> d & 1; }
 
-// Tiles of a thread along the last two of |dims| but the contiguous one, in which neighbours read what they share; along
-// that one, where neighbours share there, a word of elements.
+// Tiles of a thread along the last two of |dims| but the contiguous one, in which neighbours read
+// what they share; along that one, where neighbours share there, a word of elements.
 static void propose_tiles(kiln_lowering *w, const kiln_tile_candidate *plain, uint32_t dims,
                           kiln_tile_candidates *out) {
   const double enough = (double)w->m->n_cores * w->m->gpu.warp * WARPS;

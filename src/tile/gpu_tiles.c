@@ -16,7 +16,8 @@ static const shape shapes[] = {{128, 128, 16, 8, 8}, {128, 64, 16, 8, 4}, {64, 1
 
 enum { PAD = 4 }; // elements, so that rows in shared memory begin in other banks
 
-// Cuts the loops |m| and |n| of a nest over the block's tile into threads and their tiles, and binds these.
+// Cuts the loops |m| and |n| of a nest over the block's tile into threads and their tiles, and
+// binds these.
 static kiln_status cut_threads(kiln_lowering *w, const shape *s, kiln_symbol m, kiln_symbol n,
                                kiln_symbol k) {
   const kiln_symbol mo = kiln_lowering_name(w, "o", m), mi = kiln_lowering_name(w, "i", m),
@@ -73,8 +74,9 @@ static kiln_status lower_tiles(kiln_lowering *w, const kiln_tiling *t) {
   return kiln_bind(&w->s, l.block, KILN_BLOCK_X);
 }
 
-// What a step along k takes: its multiply-adds, or what the threads read of shared memory, where the words of
-// neighbours lie in the same banks once a thread has more than one, or what comes from L2. Measured on an H200.
+// What a step along k takes: its multiply-adds, or what the threads read of shared memory, where
+// the words of neighbours lie in the same banks once a thread has more than one, or what comes from
+// L2. Measured on an H200.
 static double time_of(const kiln_lowering *w, const kiln_product *p, const shape *s) {
   static const double L2_SHARE = 0.71, STEP_NS = 30, BLOCK_NS = 1500;
   enum { WORD = 4 }; // elements

@@ -1,8 +1,10 @@
-// Matrix products on tensor cores by instructions of warp groups, 128 threads (sm_90a): a block computes a tile of the
-// result, each of its groups some rows of it. The operands of a step along k lie in shared memory, swizzled as the
-// instruction wants them, and are filled some steps ahead; the instructions of a step go on while the threads prepare
-// the next one. The last step may reach beyond the reduction's end: boxes bring zeros from there. Results go through shared memory, so that whole words reach their rows. Where there are few tiles, the
-// reduction is split, and each split is a block of its own (gpu_splits.h); or blocks take equal portions of all tiles' steps.
+// Matrix products on tensor cores by instructions of warp groups, 128 threads (sm_90a): a block
+// computes a tile of the result, each of its groups some rows of it. The operands of a step along k
+// lie in shared memory, swizzled as the instruction wants them, and are filled some steps ahead;
+// the instructions of a step go on while the threads prepare the next one. The last step may reach
+// beyond the reduction's end: boxes bring zeros from there. Results go through shared memory, so
+// that whole words reach their rows. Where there are few tiles, the reduction is split, and each
+// split is a block of its own (gpu_splits.h); or blocks take equal portions of all tiles' steps.
 #include "tile/gpu_wgmma.h"
 
 #include "tile/gpu_splits.h"
@@ -25,7 +27,8 @@ enum {
   WORD = 16
 };
 
-// A block's tile and a group's rows; |teams|: a warp of its own asks for boxes (crew). Blocks that stay take tile after tile.
+// A block's tile and a group's rows; |teams|: a warp of its own asks for boxes (crew). Blocks that
+// stay take tile after tile.
 typedef struct shape {
   int64_t m, n, group_m;
   int teams;
@@ -47,8 +50,8 @@ enum {
   N_VARIANTS = N_WHOLE + 2 * N_PLAIN                // with portions, and then with crews, too
 };
 
-// How many steps' operands a block holds, how many steps ahead they are asked for, and how many blocks run at once on a
-// multiprocessor; .depth 0: none does.
+// How many steps' operands a block holds, how many steps ahead they are asked for, and how many
+// blocks run at once on a multiprocessor; .depth 0: none does.
 typedef struct slots {
   int depth, ahead;
   int64_t resident;
@@ -149,8 +152,8 @@ static bool has_k_inside(const kiln_lowering *w, const kiln_product *p, const ki
   return strides[k] == 1;
 }
 
-// Whether a box that reaches beyond the end along dim |k| of an operand's last two reaches beyond its tensor there: in each
-// row, |inside|, or behind the last row.
+// Whether a box that reaches beyond the end along dim |k| of an operand's last two reaches beyond
+// its tensor there: in each row, |inside|, or behind the last row.
 static bool ends_at(const kiln_lowering *w, const kiln_stmt *operand, int k, int inside) {
   const kiln_expr *load = operand->body;
   const kiln_tensor *x = w->p->tensors.data[load->u.tensor];
@@ -163,7 +166,8 @@ static bool ends_at(const kiln_lowering *w, const kiln_stmt *operand, int k, int
   return sizes[k] == kiln_dim_extent(&operand->dims[k]);
 }
 
-// Whether boxes can be copied: rows of neighbours, a multiple of 16 bytes apart, and zeros where the last step is longer.
+// Whether boxes can be copied: rows of neighbours, a multiple of 16 bytes apart, and zeros where
+// the last step is longer.
 static bool comes_in_boxes(const kiln_lowering *w, const kiln_product *p,
                            const kiln_stmt *operand) {
   enum { WORD_ELEMS = 8 };
@@ -183,7 +187,8 @@ static bool comes_in_boxes(const kiln_lowering *w, const kiln_product *p,
          (p->k % STEP == 0 || ends_at(w, operand, operand == p->a ? n - 1 : n - 2, inside));
 }
 
-// Whether an operand comes in boxes of windows: a step's 64 channels of an element of each window, the rows.
+// Whether an operand comes in boxes of windows: a step's 64 channels of an element of each window,
+// the rows.
 static bool comes_in_windows(const kiln_lowering *w, const kiln_stmt *operand) {
   kiln_ctx *cx = w->cx;
   const int n = operand->n_space;
@@ -240,8 +245,8 @@ static product product_of(const kiln_lowering *w, const kiln_product *p) {
   return all;
 }
 
-// Whether an operand comes in boxes, in a block's tiles: those of parts are padded, of which boxes of rows do not know;
-// behind the last window there are none.
+// Whether an operand comes in boxes, in a block's tiles: those of parts are padded, of which boxes
+// of rows do not know; behind the last window there are none.
 static bool a_fits_boxes(const product *all, const variant *v) {
   return all->a_is_windows || (all->a_is_rows && (!has_parts(v) || all->p.m % v->s.m == 0));
 }
@@ -292,8 +297,8 @@ static kiln_status multiply(wgmma *g) {
   return kiln_unroll(s, part);
 }
 
-// Whether so many slots hold all steps, in boxes. Of constants it does not pay: blocks copy these beside the launch before
-// them, if there is room for both.
+// Whether so many slots hold all steps, in boxes. Of constants it does not pay: blocks copy these
+// beside the launch before them, if there is room for both.
 static bool is_whole(const kiln_lowering *w, const product *all, const variant *v,
                      int64_t n_slots) {
   enum { MAX_STEPS = 32 };
@@ -303,8 +308,9 @@ static bool is_whole(const kiln_lowering *w, const product *all, const variant *
          !kiln_product_is_packed(w, p->a) && !kiln_product_is_packed(w, p->b);
 }
 
-// Slots of a crew's blocks. Those that stay keep a place for each team's results; and slots that divide the steps, if there
-// are such, so that the next tile's boxes come while the last ones of this are used.
+// Slots of a crew's blocks. Those that stay keep a place for each team's results; and slots that
+// divide the steps, if there are such, so that the next tile's boxes come while the last ones of
+// this are used.
 static slots slots_of_crew(const kiln_lowering *w, const kiln_product *p, const shape *s,
                            int64_t steps) {
   enum { MAX_DEPTH = 6, FEW = 3, OTHER = 1024, PAD = 16 };
@@ -320,9 +326,10 @@ static slots slots_of_crew(const kiln_lowering *w, const kiln_product *p, const 
   return depth < FEW ? (slots){0} : (slots){(int)depth, 1, 1};
 }
 
-// Where all steps fit all are on their way at once, and nothing is filled again; blocks that are alone on a multiprocessor
-// may take all of its memory for it. A slot is filled again while the next step's instructions go on; in a cluster two steps
-// later, so that no block waits for word of another.
+// Where all steps fit all are on their way at once, and nothing is filled again; blocks that are
+// alone on a multiprocessor may take all of its memory for it. A slot is filled again while the
+// next step's instructions go on; in a cluster two steps later, so that no block waits for word of
+// another.
 static slots slots_of(const kiln_lowering *w, const product *all, const variant *v) {
   enum { MAX_DEPTH = 6, LATE = 2, OTHER_REGISTERS = 64, RESERVED = 1024, FEW = 3 };
   const int64_t late = v->cluster > 1 ? LATE : 0, most = MAX_DEPTH + late;
@@ -408,7 +415,8 @@ static kiln_status lower_splits(wgmma *g) {
   return bind_blocks(g);
 }
 
-// Blocks of portions store the sums of each tile that they worked on as parts, which a second nest adds up.
+// Blocks of portions store the sums of each tile that they worked on as parts, which a second nest
+// adds up.
 static kiln_status lower_portions(wgmma *g) {
   kiln_lowering *w = g->w;
   const kiln_product *p = &g->p;
@@ -482,7 +490,8 @@ kiln_status kiln_wgmma_multiply(kiln_lowering *w, const kiln_product *p, int64_t
 
 // --- candidates ---
 
-// What follows the sums of a tile, but for the few instructions that storing hides. Measured on an H200.
+// What follows the sums of a tile, but for the few instructions that storing hides. Measured on an
+// H200.
 static double finish_of(const kiln_lowering *w, const kiln_product *p, const shape *s) {
   static const double HIDDEN = 6, INSTR_NS = 0.011; // of an element
   const double instrs = kiln_gpu_instrs_of(w->cx, p->y->body) - HIDDEN;
@@ -490,7 +499,8 @@ static double finish_of(const kiln_lowering *w, const kiln_product *p, const sha
          kiln_product_more_loads_ns(w, p->y, p->t, (double)(s->m * s->n), false);
 }
 
-// Blocks that stay begin once; results are finished and stored beside the next tile's steps, as far as those suffice. Measured on an H200.
+// Blocks that stay begin once; results are finished and stored beside the next tile's steps, as far
+// as those suffice. Measured on an H200.
 static double time_of_staying(const kiln_lowering *w, const kiln_product *p, const variant *v,
                               double step) {
   static const double BEGIN_END = 1800, TILE_NS = 250, STORED_BYTES_NS = 20;
@@ -506,8 +516,8 @@ static double time_of_staying(const kiln_lowering *w, const kiln_product *p, con
                              bytes / d->levels[0].all_bytes_ns);
 }
 
-// What parts take: the second nest, and storing those in the midst of a portion, where no instructions go on. A tile has as
-// many as splits, or one more than portions begin in it.
+// What parts take: the second nest, and storing those in the midst of a portion, where no
+// instructions go on. A tile has as many as splits, or one more than portions begin in it.
 static double parts_ns(const kiln_lowering *w, const kiln_product *p, const variant *v) {
   const double tiles = (double)tiles_of(p, &v->s), portions = (double)v->portions,
                ends = ceil((double)steps_of(p, v) / (double)steps_of_tile(p)),
@@ -517,8 +527,9 @@ static double parts_ns(const kiln_lowering *w, const kiln_product *p, const vari
          ends * bytes / w->m->device->levels[1].unit_bytes_ns;
 }
 
-// What all blocks read of the operands, at least: those of portions are each at another step, so that what the L2 does not
-// hold of the operands comes from memory each time. Measured on an H200, from 42 to 71 MB of operands.
+// What all blocks read of the operands, at least: those of portions are each at another step, so
+// that what the L2 does not hold of the operands comes from memory each time. Measured on an H200,
+// from 42 to 71 MB of operands.
 static double portions_read_ns(const kiln_lowering *w, const kiln_product *p, const variant *v) {
   static const double SCATTERED = 0.5; // of the memory's bandwidth
   const kiln_mem_level *memory = &w->m->device->levels[0], *l2 = &w->m->device->levels[1];
@@ -529,9 +540,10 @@ static double portions_read_ns(const kiln_lowering *w, const kiln_product *p, co
   return bytes * (held / l2->all_bytes_ns + (1 - held) / (SCATTERED * memory->all_bytes_ns));
 }
 
-// A multiprocessor's blocks take turns at its tensor cores and at shared memory, which is written once and read by each
-// instruction. Where threads copy the rows, they do it less well, the fewer they are; where boxes do, four groups wait for
-// each other. Results are finished while another block goes on, if there is one. Measured on an H200.
+// A multiprocessor's blocks take turns at its tensor cores and at shared memory, which is written
+// once and read by each instruction. Where threads copy the rows, they do it less well, the fewer
+// they are; where boxes do, four groups wait for each other. Results are finished while another
+// block goes on, if there is one. Measured on an H200.
 static double time_of(const kiln_lowering *w, const product *all, const variant *v) {
   static const double BOXES = 0.78, BOXES_OF_FOUR = 0.70, BOXES_OF_TEAMS = 0.77, MANY = 0.65,
                       FEW = 0.58, STEP_NS = 20;
@@ -574,8 +586,8 @@ static bool may_split(const kiln_lowering *w, const kiln_product *p, const varia
          kiln_splits_fit(w, p, s->m, s->n);
 }
 
-// Whether a crew can ask for all that the blocks copy: more than a tile each if they stay, else no more than a block for each
-// multiprocessor.
+// Whether a crew can ask for all that the blocks copy: more than a tile each if they stay, else no
+// more than a block for each multiprocessor.
 static bool may_have_crew(const kiln_lowering *w, const product *all, const shape *s) {
   return all->a_is_rows && all->b_is_rows &&
          (tiles_of(&all->p, s) > w->m->device->n_units) == s->stays;
@@ -583,7 +595,8 @@ static bool may_have_crew(const kiln_lowering *w, const product *all, const shap
 
 // --- clusters ---
 
-// Blocks of a cluster whose tiles are of the same rows, and share the boxes of |a|; and of the same columns, of |b|.
+// Blocks of a cluster whose tiles are of the same rows, and share the boxes of |a|; and of the same
+// columns, of |b|.
 typedef struct sharers {
   int64_t a, b;
 } sharers;
@@ -605,7 +618,8 @@ static bool may_cluster(const kiln_lowering *w, const product *all, const varian
          kiln_divide_up(all->p.n, v->s.n) % share.a == 0 && blocks_of(&all->p, v) % v->cluster == 0;
 }
 
-// Slots that are filled again wait for all blocks that share them. Measured on an H200, for each turn of blocks.
+// Slots that are filled again wait for all blocks that share them. Measured on an H200, for each
+// turn of blocks.
 static double hand_over_ns(const kiln_lowering *w, const product *all, const variant *v) {
   static const double HAND_OVER_NS = 1500;
   const slots held = slots_of(w, all, v);
@@ -628,7 +642,8 @@ static void count_bytes(const kiln_lowering *w, const kiln_product *p, const var
 
 // --- all of them ---
 
-// Whether portions are no whole tiles, or splits of them, of operands that are rows; a crew asks for all of these.
+// Whether portions are no whole tiles, or splits of them, of operands that are rows; a crew asks
+// for all of these.
 static bool may_have_portions(const kiln_lowering *w, const product *all, const variant *v) {
   enum { LEAST_SLOTS = 3 }; // of a crew
   const int64_t steps = steps_of(&all->p, v), tile = steps_of_tile(&all->p);

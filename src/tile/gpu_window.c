@@ -42,7 +42,8 @@ static bool moves(making *w, const kiln_expr *e) {
   return false;
 }
 
-// What |e| takes along a window: all that is computed of loads that move, with the choice around it.
+// What |e| takes along a window: all that is computed of loads that move, with the choice around
+// it.
 static const kiln_expr *value_in(making *w, const kiln_expr *e) {
   while (e->kind != KILN_EXPR_LOAD && e->kind != KILN_EXPR_SELECT) {
     const kiln_expr *only = NULL;
@@ -65,7 +66,8 @@ static const kiln_expr *load_in(making *w, const kiln_expr *value) {
   return loads.n ? loads.data[0] : NULL;
 }
 
-// What |e| widens: numbers that are read, or such a number and a constant of their type; |e| itself where that is not all.
+// What |e| widens: numbers that are read, or such a number and a constant of their type; |e| itself
+// where that is not all.
 static const kiln_expr *before_widening(kiln_ctx *cx, const kiln_expr *e) {
   const kiln_expr *cast = e->kind == KILN_EXPR_SELECT ? e->args[1] : e;
   if (cast->kind != KILN_EXPR_CAST) return e;
@@ -124,7 +126,8 @@ static int pair_of(const making *w, int dim) {
   return -1;
 }
 
-// P, whose body reads what the windows do; NULL: that depends on more than the element. |index|: where T reads it.
+// P, whose body reads what the windows do; NULL: that depends on more than the element. |index|:
+// where T reads it.
 static kiln_stmt *make_elements(making *w, const kiln_expr **index) {
   kiln_ctx *cx = w->cx;
   kiln_dim dims[KILN_MAX_RANK];
@@ -158,7 +161,8 @@ static kiln_stmt *make_elements(making *w, const kiln_expr **index) {
   return s;
 }
 
-// A constant whose neighbours along the result's last dim lie apart, by the dims that it is read along, the last innermost.
+// A constant whose neighbours along the result's last dim lie apart, by the dims that it is read
+// along, the last innermost.
 static kiln_stmt *make_constant(making *w, const kiln_expr **out_load, const kiln_expr **index) {
   const kiln_loads loads = kiln_loads_of(w->cx, &w->cx->scratch, w->t->body);
   const int last = w->t->n_space - 1, n_dims = w->t->n_space + w->t->n_reduce;

@@ -3,7 +3,8 @@
 //
 // A convolution channel by channel, or a pooling, with its finish becomes
 //     P(.., h, w, c) = inside ? X(.., h - 1, w - 1, c) : 0     K(r0, r1, c) = W(c, r0, r1)
-//     T(.., i1, i2, c | r0, r1) +=! P(.., i1*s + r0, i2*s + r1, c) * K(r0, r1, c)     y(.., i1, i2, c) = f(T, ..)
+//     T(.., i1, i2, c | r0, r1) +=! P(.., i1*s + r0, i2*s + r1, c) * K(r0, r1, c)     y(.., i1, i2,
+//     c) = f(T, ..)
 // so that a thread reads what some neighbours need once, guards it once, and keeps it in registers.
 #ifndef KILN_TILE_GPU_WINDOW_H
 #define KILN_TILE_GPU_WINDOW_H
@@ -25,7 +26,8 @@ typedef struct kiln_window {
   kiln_window_dim dims[KILN_WINDOW_DIMS];
 } kiln_window;
 
-// A plain map over |dims| into a tensor of its own, still without a body and in no list of statements.
+// A plain map over |dims| into a tensor of its own, still without a body and in no list of
+// statements.
 kiln_stmt *kiln_window_stmt(kiln_ctx *cx, kiln_program *p, kiln_symbol origin, const char *name,
                             kiln_dtype t, int n, const kiln_dim *dims);
 // Whether |p| is a reduction and maps of its results over the same dims.

@@ -40,7 +40,8 @@ static bool find(kiln_lowering *w, windows *out) {
   return out->pixel != out->last;
 }
 
-// Elements of P that a thread reads at once for |pixels| neighbours, |whole| or a step of the first reduction dim.
+// Elements of P that a thread reads at once for |pixels| neighbours, |whole| or a step of the first
+// reduction dim.
 static int64_t reads_of(const windows *n, int64_t pixels, bool whole) {
   int64_t reads = 1;
   for (int k = 0; k < n->of.n; k++) {
@@ -133,7 +134,8 @@ static kiln_status lower_elements(windows *n, kiln_symbol at) {
   return kiln_vectorize(&n->w->s, loop_of(n, p, "", p->n_space - 1));
 }
 
-// Cuts the result's loops into the threads' tiles, whose rows that lie above each other are neighbours.
+// Cuts the result's loops into the threads' tiles, whose rows that lie above each other are
+// neighbours.
 static kiln_status cut_result(windows *n, const kiln_tiling *t, kiln_symbol *out_thread) {
   kiln_lowering *w = n->w;
   kiln_symbol outer[KILN_MAX_RANK + 1], order[KILN_MAX_RANK + 3], inner[3];

@@ -20,15 +20,17 @@ enum {
 };
 // Instructions of a warp: of an operator, a function, an access's address, a quotient in it.
 static const double FUNCTION = 10, DIVISION = 8, ADDRESS = 2, QUOTIENT = 5;
-// Clocks of a sum that waits for the one before, in a register; nanoseconds of a barrier, of a nest behind another one, of
-// a kernel's begin and end, of an instruction that is fetched for the first time, of a load of what is in the L1. The last
-// but one is what kernels of much code took longer than all else says, as measured on an H200.
+// Clocks of a sum that waits for the one before, in a register; nanoseconds of a barrier, of a nest
+// behind another one, of a kernel's begin and end, of an instruction that is fetched for the first
+// time, of a load of what is in the L1. The last but one is what kernels of much code took longer
+// than all else says, as measured on an H200.
 static const double SUM_CLOCKS = 4, BARRIER_NS = 20, NEST_NS = 1000, BEGIN_END_NS = 1500,
                     INSTRUCTION_NS = 1.5, L1_NS = 20;
 
 typedef enum around_kind { BLOCK, THREAD, SERIAL, COPIED, LANES } around_kind;
 
-// The code of one iteration of a serial loop, or of a phase: what changes with no loop further inside.
+// The code of one iteration of a serial loop, or of a phase: what changes with no loop further
+// inside.
 typedef struct frame {
   int depth;       // loops around it, its own included
   double wait_ns;  // of the loads of an iteration, all at once
@@ -100,7 +102,8 @@ static double times_of(const worker *w, int f, uint32_t vars) {
   return n;
 }
 
-// How often the code of what changes with |vars| stands there: loops that are not too long are written out.
+// How often the code of what changes with |vars| stands there: loops that are not too long are
+// written out.
 static double copies_of(const worker *w, uint32_t vars) {
   double n = 1;
   for (int d = 0; d < w->n_around; d++)
@@ -130,8 +133,8 @@ static int64_t offset_of(const worker *w, const kiln_buffer *b, const kiln_expr 
 
 static int axis_of(kiln_how how) { return how - KILN_THREAD_X; }
 
-// Puts the loops' variables in the middle, and those of threads where thread |lane| of the first warp is; false: that one
-// is idle.
+// Puts the loops' variables in the middle, and those of threads where thread |lane| of the first
+// warp is; false: that one is idle.
 static bool place_lane(worker *w, int lane) {
   int64_t at[3];
   at[0] = lane % w->nest.shape[0];
@@ -195,7 +198,8 @@ static access access_of(worker *w, const kiln_buffer *b, const kiln_expr *const 
   return (access){most, 0};
 }
 
-// The share of iterations of the loop of frame |f| in which an access meets other sectors than in the one before.
+// The share of iterations of the loop of frame |f| in which an access meets other sectors than in
+// the one before.
 static double new_share(worker *w, int f, const kiln_buffer *b, const kiln_expr *const *index) {
   const int d = w->frames[f].depth - 1;
   if (f == 0 || d < 0 || w->kinds[d] != SERIAL || !place_lane(w, 0)) return 1;
@@ -272,8 +276,8 @@ static void add_instrs(worker *w, int f, uint32_t vars, double n) {
   w->frames[f].chain_ns += n * times / serial / w->m->clock_ghz;
 }
 
-// Whether some thread of the first warp takes the branch of |cond| that |holds| names, in the middle of the loops; data
-// decide either way.
+// Whether some thread of the first warp takes the branch of |cond| that |holds| names, in the
+// middle of the loops; data decide either way.
 static bool is_taken(worker *w, const kiln_expr *cond, bool holds) {
   for (int lane = 0; lane < WARP && !cond->has_load; lane++)
     if (place_lane(w, lane) && (kiln_expr_at(cond, w->n_around, w->vars, w->point) != 0) == holds)
@@ -315,7 +319,8 @@ static kiln_ranges ranges_of(const worker *w) {
   return r;
 }
 
-// Visits what a store writes: copy by copy, where these are few and may share, as a compiler finds what is the same.
+// Visits what a store writes: copy by copy, where these are few and may share, as a compiler finds
+// what is the same.
 static void visit_copies(worker *w, const kiln_expr *value) {
   enum { MAX_COPIES = 32 };
   kiln_symbol vars[MAX_AROUND];

@@ -108,9 +108,9 @@ void kiln_tile_propagate(kiln_tile_graph *g, const int64_t *tile,
 
 // --- what a box touches of a tensor's memory ---
 //
-// An address is a sum of terms, a stride times what moves with one index. Terms whose steps interlock
-// make one axis: 56*i + 56*r runs over the rows of a window. The innermost axis is a run of
-// neighbours; each further one repeats it elsewhere.
+// An address is a sum of terms, a stride times what moves with one index. Terms whose steps
+// interlock make one axis: 56*i + 56*r runs over the rows of a window. The innermost axis is a run
+// of neighbours; each further one repeats it elsewhere.
 
 typedef struct term {
   const kiln_expr *e; // NULL: an axis of the box
@@ -225,8 +225,8 @@ static double address_bytes(const address *a, int elem_bytes, int transaction) {
                      : bytes);
 }
 
-// Bytes, in whole transactions, that the loads of |e| from load |first| on touch which differ from it
-// by a constant; marks them done.
+// Bytes, in whole transactions, that the loads of |e| from load |first| on touch which differ from
+// it by a constant; marks them done.
 static double touch(const kiln_tile_graph *g, const kiln_tile_edge *e, int which, int first,
                     const int64_t *strides, bool *done, int transaction) {
   const kiln_tensor *t = g->p->tensors.data[e->tensor];

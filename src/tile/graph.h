@@ -3,9 +3,9 @@
 // the result.
 //
 // A tile passes through the level that its edge is connected at and never touches the slower ones.
-// Level 0 is memory: two statements connected there are two kernels, or two nests with a barrier, and
-// the producer takes no part in the tiles. Tiles of the result need not divide it: the last ones are
-// then partial. All of it lives in the context's scratch arena, at the mark of its maker.
+// Level 0 is memory: two statements connected there are two kernels, or two nests with a barrier,
+// and the producer takes no part in the tiles. Tiles of the result need not divide it: the last
+// ones are then partial. All of it lives in the context's scratch arena, at the mark of its maker.
 #ifndef KILN_TILE_GRAPH_H
 #define KILN_TILE_GRAPH_H
 
@@ -21,14 +21,15 @@ typedef enum kiln_reduce_mode {
 
 // The values that a dim or an index takes in one tile: origin + [0, extent). The origin is an
 // expression over the tile's indices b0, b1, ... by dim of the result, and c, the chunk's; it is
-// congruent to |rest| modulo |step|, step 0: equal to it. |middle| is the origin in a tile in the middle.
+// congruent to |rest| modulo |step|, step 0: equal to it. |middle| is the origin in a tile in the
+// middle.
 typedef struct kiln_tile_span {
   const kiln_expr *origin;
   int64_t extent, step, rest, middle;
 } kiln_tile_span;
 
-// A box: a span by dim or by axis. |whole|: all that belongs to a tile of the result; |held|: what of
-// it is there at once, less than that where a reduction is stepped.
+// A box: a span by dim or by axis. |whole|: all that belongs to a tile of the result; |held|: what
+// of it is there at once, less than that where a reduction is stepped.
 enum { KILN_TILE_WHOLE, KILN_TILE_HELD, KILN_N_TILE_BOXES };
 
 // One statement: its box has the space dims first.
@@ -76,17 +77,17 @@ kiln_tile_graph *kiln_tile_graph_make(kiln_ctx *cx, const kiln_program *p);
 void kiln_tile_connect_all(kiln_tile_graph *g, int level);
 
 // Propagates a tile of the result, tile[d] of its space dim d, to the boxes of all nodes and edges:
-// index maps are substituted, boxes taken, several uses united, and cut to the tensors. What an index
-// depends on data for is needed whole. modes[node][r] with steps[node][r] says how a reduction is
-// run; NULL rows, or NULL |modes|, mean FULL.
+// index maps are substituted, boxes taken, several uses united, and cut to the tensors. What an
+// index depends on data for is needed whole. modes[node][r] with steps[node][r] says how a
+// reduction is run; NULL rows, or NULL |modes|, mean FULL.
 //
 // shapes: tile[n_space of the last statement]; 0 or more than there is: all
 void kiln_tile_propagate(kiln_tile_graph *g, const int64_t *tile,
                          const kiln_reduce_mode *const *modes, const int64_t *const *steps);
 
 // Bytes that lie at |level| at once while a tile is computed: the high-water mark over the order of
-// execution of what connected edges hold there, of what is read, whole or chunk by chunk, and of the
-// result. What a stream carries from chunk to chunk lies there throughout.
+// execution of what connected edges hold there, of what is read, whole or chunk by chunk, and of
+// the result. What a stream carries from chunk to chunk lies there throughout.
 double kiln_tile_footprint(kiln_tile_graph *g, int level);
 // Bytes that one tile moves between memory and the levels in front of it, in whole transactions of
 // |transaction_bytes|: what it reads there and what it stores there. Connected edges cost nothing.
@@ -120,7 +121,8 @@ typedef struct kiln_tile_cost {
 
 // Fills |c|->ns and the times from its flops, bytes and tiles.
 //
-// needs: flops, bytes[], tiles set; |peak| names the kind of arithmetic, |efficiency| its share that the inner loops reach
+// needs: flops, bytes[], tiles set; |peak| names the kind of arithmetic, |efficiency| its share
+//        that the inner loops reach
 void kiln_tile_cost_finish(const kiln_device *d, int n_threads, kiln_peak peak, double efficiency,
                            kiln_tile_cost *c);
 
@@ -137,17 +139,18 @@ typedef struct kiln_tile_plan {
   int64_t tasks;      // 0: one a tile
 } kiln_tile_plan;
 
-// Bytes that cross the boundary in front of a cache, of which a thread has |usable_bytes|, when tiles
-// run in the order of their indices, the last dim's fastest. Where all tiles of inner dims fit together,
-// a sweep along the next dim outside moves what it touches once: what two neighbours share is kept.
+// Bytes that cross the boundary in front of a cache, of which a thread has |usable_bytes|, when
+// tiles run in the order of their indices, the last dim's fastest. Where all tiles of inner dims
+// fit together, a sweep along the next dim outside moves what it touches once: what two neighbours
+// share is kept.
 double kiln_tile_boundary(kiln_tile_graph *g, const kiln_tile_plan *plan, const int64_t *tile,
                           double usable_bytes, int transaction_bytes);
 
 // Of a shared cache, what a kernel finds there of the one before it, when all of both is no more.
 double kiln_tile_kept_bytes(const kiln_mem_level *cache);
 
-// The cost of |g|, its edges connected, run as |plan| says on the device of |m|. All zero when nothing
-// is known of that.
+// The cost of |g|, its edges connected, run as |plan| says on the device of |m|. All zero when
+// nothing is known of that.
 void kiln_tile_cost_of(kiln_tile_graph *g, const kiln_machine *m, int n_threads,
                        const kiln_tile_plan *plan, kiln_tile_cost *out);
 

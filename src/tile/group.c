@@ -60,8 +60,8 @@ static bool is_bijective(const kiln_stmt *s, const kiln_expr *load, int64_t elem
   return kiln_stmt_domain(s) == elems;
 }
 
-// A piece of a tensor's row-major numbering that lies evenly: numbers [begin, end), |stride| elements of the storage from one
-// multiple of |begin| to the next.
+// A piece of a tensor's row-major numbering that lies evenly: numbers [begin, end), |stride|
+// elements of the storage from one multiple of |begin| to the next.
 typedef struct even_run {
   int64_t begin, end, stride;
 } even_run;
@@ -96,8 +96,8 @@ bool kiln_tile_strides_along(const kiln_tensor *t, const kiln_tensor *out, int64
   return true;
 }
 
-// Whether the map |s| reads with |load| the element of the number of the one that it writes, and may run over the axes of what
-// it reads.
+// Whether the map |s| reads with |load| the element of the number of the one that it writes, and
+// may run over the axes of what it reads.
 static bool renumbers(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                       const kiln_expr *load) {
   const kiln_tensor *t = p->tensors.data[load->u.tensor], *out = p->tensors.data[s->out];
@@ -157,8 +157,9 @@ static int find_epilogue_source(grouping *g, const kiln_stmt *root) {
   return best;
 }
 
-// The map that decodes packed constants for the contraction |c| alone, as a matrix whose rows |c| reduces and whose columns
-// fill vectors; -1: there is none. In one kernel a block of it stays in the caches.
+// The map that decodes packed constants for the contraction |c| alone, as a matrix whose rows |c|
+// reduces and whose columns fill vectors; -1: there is none. In one kernel a block of it stays in
+// the caches.
 static int find_decoder(const grouping *g, const kiln_stmt *c) {
   const kiln_expr *loads[2] = {NULL, NULL};
   if (g->computes_operands || c->n_reduce != 1 ||

@@ -1,9 +1,10 @@
 // The interior step: borders cost where they are, and not everywhere.
 //
-// A read through a boundary map, as a clamped index or a padding's select, is a gather, a masked load
-// or a branch while the tile may touch the border. All but the tiles at the border never do: the step
-// looks for the box of tile loops in which the maps' comparisons are decided, and specializes the
-// innermost of these loops for it. The test stands outside of reductions and register tiles.
+// A read through a boundary map, as a clamped index or a padding's select, is a gather, a masked
+// load or a branch while the tile may touch the border. All but the tiles at the border never do:
+// the step looks for the box of tile loops in which the maps' comparisons are decided, and
+// specializes the innermost of these loops for it. The test stands outside of reductions and
+// register tiles.
 #include "tile/lower.h"
 
 enum {
@@ -154,8 +155,8 @@ static bool in_choice(const interior *n, choice c, const kiln_expr *e) {
 
 static int64_t extent_of(const interior *n, int i) { return n->chain[i]->extent->u.i; }
 
-// Keeps the atoms of the choice that are decided in the middle of the chain, and widens the box from
-// there, the inner loops first. False when the interior is not most of the whole.
+// Keeps the atoms of the choice that are decided in the middle of the chain, and widens the box
+// from there, the inner loops first. False when the interior is not most of the whole.
 static bool find_box(interior *n, choice c) {
   int kept = 0;
   double share = 1;

@@ -1,11 +1,13 @@
-// Counts lines: what a piece of an image takes up in a cache, and how often it is read, by the place of the groups' loop.
+// Counts lines: what a piece of an image takes up in a cache, and how often it is read, by the
+// place of the groups' loop.
 #include "tile/interleaved.h"
 
 #include "support/integer.h"
 
 #include <math.h>
 
-// Bytes that come at once from behind the L2: shorter runs are read from afar a line at a time, each waited for.
+// Bytes that come at once from behind the L2: shorter runs are read from afar a line at a time,
+// each waited for.
 enum { LINE = 64, RUN_BYTES = 256, MAX_STEPS = 2 * KILN_MAX_RANK };
 
 static const double L2_USABLE = 0.6, L1_USABLE = 0.5;
@@ -56,7 +58,8 @@ static double touched(const steps *s, int element_bytes, double unit) {
   return has_gaps ? pieces : fmax(reach, unit);
 }
 
-// Extents of an iteration of the first |place| loops over rows, for all groups or for one; of the result's dims.
+// Extents of an iteration of the first |place| loops over rows, for all groups or for one; of the
+// result's dims.
 static int64_t extent_inside(const kiln_contraction *k, int d, int place, bool all_groups) {
   int row = 0;
   for (int i = 0; i < d; i++) row += !kiln_contraction_is_batch(k, i);
@@ -125,7 +128,8 @@ static double iterations(const kiln_contraction *k, int place) {
   return n;
 }
 
-// Bytes of the image, of the result and of the weights: of a piece, for all groups and for one, and of the whole.
+// Bytes of the image, of the result and of the weights: of a piece, for all groups and for one, and
+// of the whole.
 typedef struct amounts {
   double pieces, groups, image, one_image, result, one_result, weights, whole;
 } amounts;
@@ -165,7 +169,8 @@ static double taken(const kiln_contraction *k, double bytes) {
   return common > line ? bytes * (double)common / (double)line : bytes;
 }
 
-// Groups that share lines follow each other, so that a line comes once if those of one group stay; weights come in streams.
+// Groups that share lines follow each other, so that a line comes once if those of one group stay;
+// weights come in streams.
 static void into_l1(const kiln_contraction *k, int place, double *out_images, double *out_weights) {
   const double l1 = (double)k->w->m->l1_bytes;
   const amounts a = count(k, place, LINE);

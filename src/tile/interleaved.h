@@ -1,9 +1,11 @@
 // Groups whose channels lie side by side: where their loop runs.
 //
-// A grouped convolution's operands both move with the group. Where images lie channels last, a group's part of a row is a few
-// channels of each pixel: an image that is read for one group after the other comes into a cache once for each, in lines of
-// which a group uses a part. So the loop over groups may run inside of some of the loops over the tiles' rows: all groups
-// of a piece of the image then follow each other, while it stays where it is, and their weights are read again for each piece.
+// A grouped convolution's operands both move with the group. Where images lie channels last, a
+// group's part of a row is a few channels of each pixel: an image that is read for one group after
+// the other comes into a cache once for each, in lines of which a group uses a part. So the loop
+// over groups may run inside of some of the loops over the tiles' rows: all groups of a piece of
+// the image then follow each other, while it stays where it is, and their weights are read again
+// for each piece.
 #ifndef KILN_TILE_INTERLEAVED_H
 #define KILN_TILE_INTERLEAVED_H
 
@@ -15,7 +17,8 @@ typedef struct kiln_interleaved {
   double l2, l1; // bytes that cross into them, of all operands and of the result
 } kiln_interleaved;
 
-// Whether groups are a loop of |k| that may run inside: of constant weights, whose panels stay in the L2 for one group.
+// Whether groups are a loop of |k| that may run inside: of constant weights, whose panels stay in
+// the L2 for one group.
 bool kiln_interleaved_is(const kiln_contraction *k);
 // The place at which least is waited for.
 //

@@ -58,7 +58,8 @@ static kiln_symbol group_origin(kiln_ctx *cx, const kiln_program *p, const kiln_
   return origin;
 }
 
-// What reading constants as other programs have them costs, where the cheapest candidate would have them otherwise.
+// What reading constants as other programs have them costs, where the cheapest candidate would have
+// them otherwise.
 static void explain_panels(const kiln_tile_candidates *all, const kiln_tile_candidate *taken,
                            kiln_text *script) {
   double least = taken->cost.ns;
@@ -139,8 +140,8 @@ static kiln_status add_kernel(kiln_ctx *cx, const kiln_part *part, const kiln_an
   return KILN_OK;
 }
 
-// The kernels of the parts that come before |part|, by number in an answer, else by key: its own is among them, or the
-// next one.
+// The kernels of the parts that come before |part|, by number in an answer, else by key: its own is
+// among them, or the next one.
 static int find_kernel(kiln_ctx *cx, kiln_map *by_key, const kiln_part *part, int n) {
   if (!part->extract.key) return part->kernel;
   const uint64_t key = kiln_symbol_of(cx, part->extract.key), *known = kiln_map_find(by_key, key);

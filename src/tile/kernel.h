@@ -63,29 +63,33 @@ typedef struct kiln_tile_options {
   const uint32_t *panels;
   bool
       late_weights; // transformed weights get no data: who lays out the weights makes them (tile/winograd.h)
-  // Chooses other parts than connecting has found, of which each tensor is stored by one; NULL: those stay.
+  // Chooses other parts than connecting has found, of which each tensor is stored by one; NULL:
+  // those stay.
   kiln_status (*orchestrate)(kiln_ctx *cx, void *orchestrator, const kiln_program *p,
                              const kiln_facts *facts, const kiln_tile_search_options *search,
                              kiln_searches *known, kiln_parts *io, kiln_edge_decisions *io_edges);
   void *orchestrator;
   kiln_searches
       *proposed; // of other programs of the same model (tile/searches.h); NULL: there are none
-  // The answer (tile/answer.h) of an earlier search for the program that prints as |question|, on such
-  // a machine with these options; NULL: there is none, or nobody to ask. What is recalled has no
-  // candidates, and no edges are recorded.
+  // The answer (tile/answer.h) of an earlier search for the program that prints as |question|, on
+  // such a machine with these options; NULL: there is none, or nobody to ask. What is recalled has
+  // no candidates, and no edges are recorded.
   const char *(*recall)(void *user, const char *question);
   void *user;
 } kiln_tile_options;
 
 // The kernels as an earlier search has chosen them. Paddings are assembled as they were then.
 //
-// gives: false if there is no such search, or its answer does not replay; |p| may be assembled all the same
+// gives: false if there is no such search, or its answer does not replay; |p| may be assembled all
+//        the same
 bool kiln_kernels_recall(kiln_ctx *cx, kiln_program *p, const kiln_tile_options *options,
                          kiln_kernels *out);
-// Groups the statements of |p| and grows the groups along its edges. Connects anew when some paddings had to be
+// Groups the statements of |p| and grows the groups along its edges. Connects anew when some
+// paddings had to be
 // assembled: others read and write memory then.
 //
-// gives: *io in cx->perm; statements of |p| renumbered where paddings were assembled, which out->settled notes
+// gives: *io in cx->perm; statements of |p| renumbered where paddings were assembled, which
+//        out->settled notes
 kiln_status kiln_kernels_connect(kiln_ctx *cx, kiln_program *p, const kiln_tile_options *options,
                                  kiln_connected *io, kiln_kernels *out);
 // A kernel for all parts of equal form, by its best candidate, and a launch for each part.
@@ -97,8 +101,8 @@ kiln_status kiln_kernels_lower(kiln_ctx *cx, const kiln_program *p,
 // Gives |k| the loops and the script of |taken|, one of its candidates that was lowered. What was
 // refused before it becomes comments of the script.
 void kiln_kernel_take(kiln_ctx *cx, kiln_kernel *k, const kiln_tile_candidate *taken);
-// Gives |k| the loops that |script| makes of its program, with |m|'s instructions, and the script as it is
-// printed.
+// Gives |k| the loops that |script| makes of its program, with |m|'s instructions, and the script
+// as it is printed.
 //
 // errors: KILN_BAD_INPUT: a line is refused, with its number
 kiln_status kiln_kernel_replay(kiln_ctx *cx, const kiln_machine *m, const char *script,

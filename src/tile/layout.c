@@ -87,7 +87,8 @@ static bool is_conv(const kiln_program *p, const kiln_stmt *s, const kiln_expr *
   return is_weighted(p, s, &w, out_x) && is_conv_data(s, *out_x);
 }
 
-// Whether |s| is a convolution of tokens: images whose channels lie behind pixels that are one axis.
+// Whether |s| is a convolution of tokens: images whose channels lie behind pixels that are one
+// axis.
 static bool is_conv_of_tokens(const kiln_program *p, const kiln_stmt *s) {
   const kiln_expr *w = NULL, *x = NULL;
   if (!is_weighted(p, s, &w, &x) || x->n_args == 0) return false;
@@ -98,8 +99,8 @@ static bool is_conv_of_tokens(const kiln_program *p, const kiln_stmt *s) {
          kiln_stmt_reduces_along(s, last);
 }
 
-// Whether the convolution's few output channels are better the rows of a register tile whose vectors
-// are the data's rows.
+// Whether the convolution's few output channels are better the rows of a register tile whose
+// vectors are the data's rows.
 static bool is_planar(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const kiln_expr *x) {
   int64_t channels = 0, row = 0;
   if (x->n_args != s->n_space || s->n_space < 4 || uses_any(s, x->args[1], 1, 2)) return false;
@@ -154,8 +155,8 @@ static bool is_vector_of(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s
   return kiln_stmt_load_stride(cx, p, s, load, s->dims[s->n_space + s->n_reduce - 1].name) == 1;
 }
 
-// Marks what only products by a matrix read, a vector: it is stored once, in the order in which each of the matrix'
-// rows reads it.
+// Marks what only products by a matrix read, a vector: it is stored once, in the order in which
+// each of the matrix' rows reads it.
 static void mark_vectors(kiln_ctx *cx, layout *l) {
   const kiln_program *p = l->p;
   bool *other = KILN_NEW_ARRAY(&cx->scratch, bool, p->tensors.n),
@@ -196,7 +197,8 @@ static void relate(kiln_ctx *cx, layout *l, const kiln_stmt *s) {
       unite(l, s->out, loads.data[i]->u.tensor);
 }
 
-// Channel by channel alone, rows are as good as channels, and those of the model's inputs and outputs lie there already.
+// Channel by channel alone, rows are as good as channels, and those of the model's inputs and
+// outputs lie there already.
 static bool has_channels_last(layout *l, int t, const kiln_machine *m) {
   const int root = find_root(l, t);
   return l->channels[root] && (!m->target->has_vectors || l->sums[root] || !l->borders[root]);

@@ -1,8 +1,8 @@
-// From a kernel's program to its schedule: the families of kernels, the candidates each proposes, and
-// what their lowerings share.
+// From a kernel's program to its schedule: the families of kernels, the candidates each proposes,
+// and what their lowerings share.
 //
-// A candidate is a family and a tiling: the tile extents that the search chose. Its cost comes from the
-// tile graph (tile/graph.h); lowering it is a script of checked primitives.
+// A candidate is a family and a tiling: the tile extents that the search chose. Its cost comes from
+// the tile graph (tile/graph.h); lowering it is a script of checked primitives.
 #ifndef KILN_TILE_LOWER_H
 #define KILN_TILE_LOWER_H
 
@@ -44,7 +44,8 @@ typedef struct kiln_tile_candidates {
   int n, cap;
 } kiln_tile_candidates;
 
-// A lowering at work: the schedule it builds and the kernel's shape in the terms in which it thinks.
+// A lowering at work: the schedule it builds and the kernel's shape in the terms in which it
+// thinks.
 typedef struct kiln_lowering {
   kiln_ctx *cx;
   const kiln_program *p;
@@ -60,8 +61,8 @@ typedef struct kiln_lowering {
 // A way to run kernels of some form.
 typedef struct kiln_family {
   const char *name;
-  // Pushes candidates for |w|'s program, with their costs, in the order of preference among equals; none
-  // if it is not of this form. Lives in cx->perm.
+  // Pushes candidates for |w|'s program, with their costs, in the order of preference among equals;
+  // none if it is not of this form. Lives in cx->perm.
   kiln_status (*propose)(kiln_lowering *w, kiln_tile_candidates *out);
   // Builds the schedule; refused (KILN_BAD_INPUT) where a primitive is.
   kiln_status (*lower)(kiln_lowering *w, const kiln_tiling *t);
@@ -89,50 +90,54 @@ kiln_status kiln_lowering_try(kiln_lowering *w,
 kiln_status kiln_lowering_parallel(kiln_lowering *w, int n, const kiln_symbol *loops,
                                    const int64_t *extents, kiln_symbol *out_first,
                                    int *out_n_fused);
-// Splits the reduction |*io_loop| of |extent| around a register tile of |rows| and |vectors| so that several steps can run
-// one behind the other: a core whose decoders another thread shares has no room left for counting beside a small tile's
-// products.
+// Splits the reduction |*io_loop| of |extent| around a register tile of |rows| and |vectors| so
+// that several steps can run one behind the other: a core whose decoders another thread shares has
+// no room left for counting beside a small tile's products.
 //
-// gives: *io_loop, what counts them, 0 where all run at once; *out_steps, the loop inside to be unrolled, or 0
+// gives: *io_loop, what counts them, 0 where all run at once; *out_steps, the loop inside to be
+//        unrolled, or 0
 kiln_status kiln_lowering_split_steps(kiln_lowering *w, int64_t extent, int64_t rows,
                                       int64_t vectors, kiln_symbol *io_loop,
                                       kiln_symbol *out_steps);
-// A vector factor for a loop of |extent|: the largest of 4, 3, 2 registers of |t| that divides it, else
-// of 4, 2, 1 that fits, or the extent itself below one.
+// A vector factor for a loop of |extent|: the largest of 4, 3, 2 registers of |t| that divides it,
+// else of 4, 2, 1 that fits, or the extent itself below one.
 int64_t kiln_lowering_vector(const kiln_lowering *w, int64_t extent, kiln_dtype t);
-// Vectorizes |loop| of a nest that writes |t|, split with |tail| where it is longer than its vectors.
+// Vectorizes |loop| of a nest that writes |t|, split with |tail| where it is longer than its
+// vectors.
 kiln_status kiln_lowering_vectorize(kiln_lowering *w, kiln_symbol loop, kiln_dtype t,
                                     kiln_tail tail);
 // The same for a map, which may compute elements twice.
 kiln_status kiln_lowering_vectorize_map(kiln_lowering *w, kiln_symbol loop, kiln_dtype t);
-// Vectorizes the reduction |s| along the dim in which it reads memory contiguously, if there is one: by
-// partial results a lane, combined at the end.
+// Vectorizes the reduction |s| along the dim in which it reads memory contiguously, if there is
+// one: by partial results a lane, combined at the end.
 kiln_status kiln_lowering_vectorize_reduction(kiln_lowering *w, const kiln_stmt *s);
-// The cost of |w|'s kernel run tile by tile over the dims that all its statements share: for a family
-// that has one way to run it, of maps and sums. All zero when nothing is known of the device.
+// The cost of |w|'s kernel run tile by tile over the dims that all its statements share: for a
+// family that has one way to run it, of maps and sums. All zero when nothing is known of the
+// device.
 void kiln_lowering_price(kiln_lowering *w, kiln_tile_cost *out);
 // Whether |s| stores a result besides the root, one that others in the kernel may read.
 bool kiln_lowering_stores(const kiln_lowering *w, const kiln_stmt *s);
 bool kiln_lowering_stores_several(const kiln_lowering *w); // any statement does
-// Whether all results have dim |d| of the root: each of its iterations stores its share of all of them.
+// Whether all results have dim |d| of the root: each of its iterations stores its share of all of
+// them.
 bool kiln_lowering_stores_along(const kiln_lowering *w, int d);
 
-// The loops of y around everything, over its dims dims[0..n). sizes[k] > 0: the loop has been split into
-// blocks of that size, which divides the extent.
+// The loops of y around everything, over its dims dims[0..n). sizes[k] > 0: the loop has been split
+// into blocks of that size, which divides the extent.
 typedef struct kiln_blocks {
   int n, dims[KILN_MAX_RANK];
   int64_t sizes[KILN_MAX_RANK];
   kiln_symbol loops[KILN_MAX_RANK];
 } kiln_blocks;
-// Moves the nest of |s|, which stores a result, into these loops; out_inner[d] is what is left of its loop
-// over its dim d, or 0.
+// Moves the nest of |s|, which stores a result, into these loops; out_inner[d] is what is left of
+// its loop over its dim d, or 0.
 //
 // needs: |s| has these dims; the loops are serial, and what reads |s| stands in them
 // gives: io->loops[], the loops that now run both
 kiln_status kiln_lowering_join_result(kiln_lowering *w, const kiln_stmt *s, kiln_blocks *io,
                                       kiln_symbol *out_inner);
-// Specializes the loops around reads through boundary maps for the tiles that touch no border, where
-// these are most; a step behind any lowering.
+// Specializes the loops around reads through boundary maps for the tiles that touch no border,
+// where these are most; a step behind any lowering.
 kiln_status kiln_lowering_interior(kiln_lowering *w);
 
 #endif

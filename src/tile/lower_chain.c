@@ -4,9 +4,9 @@
 // of a perceptron over some rows, a depthwise convolution over the rows that a pointwise one
 // expands, a norm in front of a product. What neighbouring blocks both need is computed by both.
 //
-// Inside of a block, each statement runs by its class: contractions and window reductions by tiles in
-// registers, together with the map that finishes them; sums of rows by lanes; maps along the contiguous
-// dim.
+// Inside of a block, each statement runs by its class: contractions and window reductions by tiles
+// in registers, together with the map that finishes them; sums of rows by lanes; maps along the
+// contiguous dim.
 #include "support/integer.h"
 #include "tile/node.h"
 #include "tile/panels.h"
@@ -26,8 +26,8 @@ enum {
   MAX_OUTER = 16 // iterations of the second dim of a block
 };
 
-// The share of the FMA peak that sums in registers reach beside their register tile's, that windows, and
-// that all else; and the time in which a nest of a block begins and ends.
+// The share of the FMA peak that sums in registers reach beside their register tile's, that
+// windows, and that all else; and the time in which a nest of a block begins and ends.
 static const double CONTRACTION_SHARE = 0.95, WINDOW_SHARE = 0.5, OTHER_SHARE = 0.35, NEST_NS = 40;
 // Cycles in which the lanes of one sum are added; and of an element that no vector holds.
 static const double LANES_CYCLES = 20, SCALAR_CYCLES = 10;
@@ -164,7 +164,8 @@ static bool is_result(const chain *c, const kiln_stmt *s) {
   return s && (s == c->w->root || kiln_lowering_stores(c->w, s));
 }
 
-// The loops of a result inside of a block: what is stored besides the root comes into the blocks now.
+// The loops of a result inside of a block: what is stored besides the root comes into the blocks
+// now.
 static kiln_status enter_result(chain *c, const kiln_stmt *s, kiln_symbol *out_loops) {
   if (s == c->w->root) {
     memcpy(out_loops, c->loops, sizeof c->loops);
@@ -238,8 +239,8 @@ static kiln_status lower_rows_node(chain *c, const kiln_stmt *s) {
   return kiln_lowering_vectorize_reduction(c->w, s);
 }
 
-// Readers are placed before what they read; a reduction with its finish, whose other operands may lie
-// between the two.
+// Readers are placed before what they read; a reduction with its finish, whose other operands may
+// lie between the two.
 static kiln_status lower_chain(kiln_lowering *w, const kiln_tiling *t) {
   chain c;
   classify(&c, w);
@@ -267,7 +268,8 @@ static kiln_status lower_chain(kiln_lowering *w, const kiln_tiling *t) {
 
 // --- candidates ---
 
-// Bytes of the buffers that a block holds, all there at once; more than can be where one is too large.
+// Bytes of the buffers that a block holds, all there at once; more than can be where one is too
+// large.
 static double local_bytes(const chain *c, const kiln_tile_graph *g) {
   double sum = 0;
   for (int i = 0; i < g->n_nodes; i++) {
@@ -295,7 +297,8 @@ static int64_t extent_in(const kiln_tile_node *n, int d) {
   return d < 0 ? 1 : n->dims[KILN_TILE_WHOLE][d].extent;
 }
 
-// The layouts in which other programs have the constant that the contraction |s| reads along its vectors.
+// The layouts in which other programs have the constant that the contraction |s| reads along its
+// vectors.
 static uint32_t panels_of(const chain *c, const kiln_stmt *s) {
   const kiln_expr *a = NULL, *b = NULL;
   if (!kiln_stmt_is_contraction(s, &a, &b)) return 0;
@@ -331,7 +334,8 @@ static double share_of(const proposals *p, int i) {
   return CONTRACTION_SHARE * tile.efficiency / (1 + waiting_of(p->c->w, &tile, e.depth));
 }
 
-// Whether the map |n| moves whole vectors: its rows in a block hold some, and it reads along or across none.
+// Whether the map |n| moves whole vectors: its rows in a block hold some, and it reads along or
+// across none.
 static bool moves_vectors(const chain *c, const kiln_tile_node *n) {
   const kiln_lowering *w = c->w;
   const kiln_stmt *s = n->stmt;

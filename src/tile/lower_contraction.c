@@ -2,8 +2,9 @@
 //
 // Candidates: the whole reduction in registers, or steps of it whose panels stay in the L2 beside a
 // block of the other operand; on all threads, or on one where the fork costs more than it gives. A
-// vector operand that changes from run to run is read as it lies, or copied a block at a time, or once. A
-// result that does not lie along the vectors is computed block by block and copied from there.
+// vector operand that changes from run to run is read as it lies, or copied a block at a time, or
+// once. A result that does not lie along the vectors is computed block by block and copied from
+// there.
 #include "support/integer.h"
 #include "tile/address.h"
 #include "tile/turned.h"
@@ -19,7 +20,8 @@ enum {
   KEEPS_PANELS = 16
 }; // flags of kiln_tiling.variant
 
-// The contraction of a program of two statements, or of three, whose first then decodes an operand; any of another's.
+// The contraction of a program of two statements, or of three, whose first then decodes an operand;
+// any of another's.
 static const kiln_stmt *contraction_of(const kiln_lowering *w) {
   const int n = w->p->stmts.n;
   return w->p->stmts.data[n > 1 ? n - 2 : 0];
@@ -91,7 +93,8 @@ static void choose_blocks(kiln_lowering *w, int turned, kiln_tiling *io) {
   io->block[turned] = best;
 }
 
-// The dims of the blocks, as their loops run: |turned| inside, or so many of the rows around the batch's as |k| has it.
+// The dims of the blocks, as their loops run: |turned| inside, or so many of the rows around the
+// batch's as |k| has it.
 static int order_blocks(const kiln_contraction *k, int turned, int *dims) {
   int n = 0;
   for (int pass = 0; pass < 3; pass++)
@@ -161,8 +164,8 @@ static int64_t few_rows(int64_t extent, int64_t most) {
   return rows > 2 ? rows : 0;
 }
 
-// Candidates that read rows of the vector operand to their ends, as all rows of the other one are in one
-// register tile: more of them at a time where their sums take longer to load and store.
+// Candidates that read rows of the vector operand to their ends, as all rows of the other one are
+// in one register tile: more of them at a time where their sums take longer to load and store.
 static void push_by_rows(kiln_lowering *w, const kiln_contraction *k, int64_t extent,
                          kiln_tile_candidates *out) {
   enum { FEW = 8, MANY = 32 };

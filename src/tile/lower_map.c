@@ -100,8 +100,9 @@ kiln_status kiln_lowering_parallel(kiln_lowering *w, int n, const kiln_symbol *l
 static bool is_small(const kiln_lowering *w) { return kiln_stmt_domain(w->root) < SMALL_WORK; }
 
 // A map that reads its operand across the rows in which that lies runs the n outer loops in the
-// operand's order, as does one that is to be |across|: what one iteration of them reads then stays in the cache for the next. The loop over
-// vectors of the last dim, if it is among them, steps by |vector| elements.
+// operand's order, as does one that is to be |across|: what one iteration of them reads then stays
+// in the cache for the next. The loop over vectors of the last dim, if it is among them, steps by
+// |vector| elements.
 static kiln_status follow_operand(kiln_lowering *w, int n, int64_t vector, bool across,
                                   kiln_symbol *loops, int64_t *extents) {
   const kiln_expr *load = kiln_stmt_largest_load(w->cx, w->p, w->root);
@@ -152,8 +153,9 @@ static void find_joint(const kiln_expr *e, void *argument) {
   j->at[k] = at;
 }
 
-// Whether the outermost loop, in steps of |factor|, can be cut where the map goes from one of several tensors to the next, so
-// that each part reads its own alone: parts are long enough for the threads.
+// Whether the outermost loop, in steps of |factor|, can be cut where the map goes from one of
+// several tensors to the next, so that each part reads its own alone: parts are long enough for the
+// threads.
 static bool find_joints(const kiln_lowering *w, int64_t factor, joints *out) {
   enum { FEWEST = 2 };
   *out = (joints){.dim = w->root->dims[0].name};
@@ -179,8 +181,8 @@ static kiln_status cut_joints(kiln_lowering *w, kiln_symbol loop, int64_t factor
   return w->n_threads > 1 ? kiln_parallel(&w->s, loop) : KILN_OK;
 }
 
-// Whether all that the map reads lies across its short rows, and nearly in a piece along one of the loops around: vectors
-// along that are turned (target/cpu/turn.c).
+// Whether all that the map reads lies across its short rows, and nearly in a piece along one of the
+// loops around: vectors along that are turned (target/cpu/turn.c).
 static bool is_turned(const kiln_lowering *w) {
   enum { MOST_VECTORS = 4, MAX_STEP = 4 };
   const int last = w->root->n_space - 1;

@@ -36,7 +36,8 @@ static kiln_symbol suffixed(kiln_lowering *w, kiln_symbol loop, int n) {
   return loop;
 }
 
-// Cuts |loop|, whose variable is |var| in |e|, into its cases, the last first: what is in them is suffixed.
+// Cuts |loop|, whose variable is |var| in |e|, into its cases, the last first: what is in them is
+// suffixed.
 static kiln_status cut(kiln_lowering *w, kiln_symbol loop, kiln_symbol var, const kiln_expr *e,
                        int *out_n) {
   cases c = {.var = var};

@@ -3,8 +3,8 @@
 // x channels in registers.
 //
 // Where the contiguous dim is one of the shared dims it is vectorized across (channels last);
-// otherwise the statements are vectorized along the row, reductions by partial results a lane. What a
-// row holds may be stored besides being reused (results.c).
+// otherwise the statements are vectorized along the row, reductions by partial results a lane. What
+// a row holds may be stored besides being reused (results.c).
 #include "support/integer.h"
 #include "tile/turned.h"
 #include "tile/window.h"
@@ -135,8 +135,8 @@ static kiln_status vectorize_along(rows *r) {
                                      w->root->body->dtype);
 }
 
-// Moves all other statements into the innermost of |b|'s loops, the last first, so that each finds its
-// readers there.
+// Moves all other statements into the innermost of |b|'s loops, the last first, so that each finds
+// its readers there.
 static kiln_status compute_all_at(rows *r, kiln_blocks *b) {
   kiln_lowering *w = r->w;
   for (int i = r->n - 1; i >= 0; i--) {
@@ -151,8 +151,8 @@ static kiln_status compute_all_at(rows *r, kiln_blocks *b) {
   return KILN_OK;
 }
 
-// Runs y's loops |b| in parallel and all other statements inside of them. What runs in parallel takes no
-// other result in, so that these come first.
+// Runs y's loops |b| in parallel and all other statements inside of them. What runs in parallel
+// takes no other result in, so that these come first.
 static kiln_status run_rows(rows *r, kiln_blocks *b, const int64_t *extents) {
   kiln_lowering *w = r->w;
   kiln_symbol first;
@@ -194,7 +194,8 @@ static bool is_window(const rows *r) {
          r->w->p->stmts.data[0]->n_space == r->w->root->n_space;
 }
 
-// Whether dim |d| of |s| is a longer way in memory than all that |s| reduces: its sums are then done one after the other.
+// Whether dim |d| of |s| is a longer way in memory than all that |s| reduces: its sums are then
+// done one after the other.
 static bool goes_far(rows *r, const kiln_stmt *s, int d) {
   kiln_lowering *w = r->w;
   const kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, s);
@@ -206,7 +207,8 @@ static bool goes_far(rows *r, const kiln_stmt *s, int d) {
   return far;
 }
 
-// The loops of a member inside the tile: own dims that go far, reductions, other own dims, the vector, which is cut out of
+// The loops of a member inside the tile: own dims that go far, reductions, other own dims, the
+// vector, which is cut out of
 // |v|'s loop or all of it. Gives how many.
 static int member_loops(rows *r, int stmt, bool init, kiln_symbol v, bool is_cut,
                         kiln_symbol *nest) {
@@ -227,7 +229,8 @@ static int member_loops(rows *r, int stmt, bool init, kiln_symbol v, bool is_cut
   return n;
 }
 
-// A short innermost reduction over parts of what is loaded once: its steps differ in constants then.
+// A short innermost reduction over parts of what is loaded once: its steps differ in constants
+// then.
 static kiln_status unroll_parts(rows *r, int stmt) {
   enum { MOST_PARTS = 16 };
   kiln_lowering *w = r->w;
@@ -291,8 +294,8 @@ static kiln_status across_channels(rows *r) {
   return factor > 1 ? kiln_vectorize(&w->s, tail[n_tail - 1]) : KILN_OK;
 }
 
-// Whether a member reduces what lies in a piece, while nothing that it reduces lies in a piece along
-// the root's last dim: whole sums of rows.
+// Whether a member reduces what lies in a piece, while nothing that it reduces lies in a piece
+// along the root's last dim: whole sums of rows.
 static bool sums_rows(rows *r) {
   kiln_lowering *w = r->w;
   const kiln_symbol v = w->root->dims[w->root->n_space - 1].name;
@@ -338,8 +341,8 @@ static bool is_long_sum(const kiln_stmt *s) {
   return s->n_reduce > 0 && s->n_space > 0 && kiln_stmt_domain(s) >= LARGE_DOMAIN;
 }
 
-// Whether the kernel is sums over much that lies across their results, of which there are too few for
-// all threads to have a share of them.
+// Whether the kernel is sums over much that lies across their results, of which there are too few
+// for all threads to have a share of them.
 static bool is_tall(const rows *r) {
   kiln_lowering *w = r->w;
   bool found = false;
@@ -400,7 +403,8 @@ static bool shares_rows(rows *r) {
   return tasks >= 2 * w->n_threads;
 }
 
-// What a row would hold of a map, in bytes, where rows are as wide as vectors if they lie side by side.
+// What a row would hold of a map, in bytes, where rows are as wide as vectors if they lie side by
+// side.
 static int64_t held_bytes(const rows *r, const kiln_stmt *s) {
   const kiln_stmt *root = r->w->root;
   const int last = root->n_space - 1;

@@ -3,9 +3,9 @@
 // whatever the number of keys is.
 //
 // Rows lie in the lanes: scores and weights of a chunk are stored with the rows innermost, so that
-// maxima, sums and exponentials are of whole vectors, keys are broadcast as they lie, and values are
-// read as they lie; only the block's queries are turned. The result has its values in the lanes where
-// these are whole vectors that lie side by side, in V and in the result, else the rows, too.
+// maxima, sums and exponentials are of whole vectors, keys are broadcast as they lie, and values
+// are read as they lie; only the block's queries are turned. The result has its values in the lanes
+// where these are whole vectors that lie side by side, in V and in the result, else the rows, too.
 #include "support/integer.h"
 #include "tile/registers.h"
 #include "tile/stream.h"
@@ -13,8 +13,9 @@
 
 enum { MAX_BLOCK = 128 };
 
-// Of a vector of weights: its maximum, exponential and sum; of one of the result that is rescaled; of one
-// that begins, is divided and stored; of a query that is turned. In the cycles of kiln_tile_registers.
+// Of a vector of weights: its maximum, exponential and sum; of one of the result that is rescaled;
+// of one that begins, is divided and stored; of a query that is turned. In the cycles of
+// kiln_tile_registers.
 static const double weight_cycles = 13, rescale_cycles = 1, finish_cycles = 4, turn_cycles = 0.5;
 
 typedef struct stream {
@@ -262,8 +263,8 @@ static kiln_status stage_queries(stream *k) {
   return kiln_vectorize(&w->s, named(k, "%s.%d", name, n - 1));
 }
 
-// The order in which the copy of a mask has its axes: the rows innermost, which one axis alone counts or
-// one flattened with others.
+// The order in which the copy of a mask has its axes: the rows innermost, which one axis alone
+// counts or one flattened with others.
 //
 // gives: how many; 0 where the mask lies well as it is, or the rows cannot be told
 static int mask_axes(const stream *k, const kiln_expr *load, kiln_stage_axis *axes) {
@@ -318,8 +319,8 @@ static kiln_status fetch_mask(stream *k, const kiln_tensor *t, kiln_symbol name)
                        ahead > cols ? ahead : cols);
 }
 
-// Masks by row and key, rows innermost: once for all heads that share one, and at compile time where it
-// is a constant.
+// Masks by row and key, rows innermost: once for all heads that share one, and at compile time
+// where it is a constant.
 static kiln_status stage_masks(stream *k) {
   kiln_lowering *w = k->w;
   if (!k->f.mapped) return KILN_OK;
@@ -347,7 +348,8 @@ static kiln_status stage_masks(stream *k) {
 
 // --- the result of a chunk ---
 
-// Vectorizes a nest NAME.0, NAME.1, ... or NAME.PART.0, ... over the axes of |s|'s result, along |dim|.
+// Vectorizes a nest NAME.0, NAME.1, ... or NAME.PART.0, ... over the axes of |s|'s result, along
+// |dim|.
 static kiln_status vectorize_whole(stream *k, const kiln_stmt *s, const char *part,
                                    kiln_symbol dim) {
   kiln_lowering *w = k->w;
@@ -518,8 +520,8 @@ static traffic traffic_of(const stream *k) {
                    .again = 4 * block * keys + 2 * block * both * keys / (double)k->chunk};
 }
 
-// A task reads keys and values once, from the L2 where they fit beside what it holds; it reads what it
-// holds again in every chunk.
+// A task reads keys and values once, from the L2 where they fit beside what it holds; it reads what
+// it holds again in every chunk.
 static void count_bytes(const stream *k, const kiln_device *d, kiln_tile_cost *c) {
   const traffic b = traffic_of(k);
   for (int l = 0; l + 1 < d->n_levels; l++) {
@@ -533,9 +535,9 @@ static void count_bytes(const stream *k, const kiln_device *d, kiln_tile_cost *c
   }
 }
 
-// What waiting for the L2 costs beside the products: a block reads all keys and values, its tiles of rows the chunk's
-// values again, and scores and weights are written and read eight times, from the L1 or not. Measured on a Zen 3 with
-// chunks of 32 to 256 keys and blocks of 24 to 96 rows.
+// What waiting for the L2 costs beside the products: a block reads all keys and values, its tiles
+// of rows the chunk's values again, and scores and weights are written and read eight times, from
+// the L1 or not. Measured on a Zen 3 with chunks of 32 to 256 keys and blocks of 24 to 96 rows.
 static double waiting_ns(const stream *k, const kiln_device *d, const kiln_tile_cost *c) {
   enum { PASSES = 8 };
   const double line_by_line = 2,

@@ -1,6 +1,6 @@
-// Winograd convolutions (tile/winograd.h): blocks of tiles whose transformed outputs stay in the L2, for some
-// output channels; the transforms run in registers, vectorized over channels; in between are 16 or 36
-// matrix products.
+// Winograd convolutions (tile/winograd.h): blocks of tiles whose transformed outputs stay in the
+// L2, for some output channels; the transforms run in registers, vectorized over channels; in
+// between are 16 or 36 matrix products.
 #include "support/integer.h"
 #include "tile/lower.h"
 #include "tile/panels.h"
@@ -108,7 +108,8 @@ static kiln_status place_columns(winograd *v) {
 
 // --- the products ---
 
-// The weights of the products, transformed, or of the convolution as it is; NULL if the kernel is of another form.
+// The weights of the products, transformed, or of the convolution as it is; NULL if the kernel is
+// of another form.
 static const kiln_tensor *weights_of(const kiln_lowering *w, const kiln_stmt *s) {
   const kiln_expr *a = NULL, *b = NULL;
   if (!kiln_stmt_is_contraction(s, &a, &b)) return NULL;
@@ -126,7 +127,8 @@ static kiln_status clear_sums(winograd *v, int stmt) {
   return run_in_registers(v, 3, loops);
 }
 
-// The weights that come from afar are asked for while the panel before, in loop |panels|, is multiplied by all tiles.
+// The weights that come from afar are asked for while the panel before, in loop |panels|, is
+// multiplied by all tiles.
 static kiln_status accumulate(winograd *v, kiln_symbol panels) {
   const kiln_stmt *s = v->stmts[PRODUCTS];
   kiln_symbol loops[5], counting = loop_of(v, PRODUCTS, "", s->n_space), steps = 0;
@@ -209,7 +211,8 @@ static kiln_symbol out_of(const winograd *v, int stmt) {
   return v->w->p->tensors.data[v->stmts[stmt]->out]->name;
 }
 
-// Which tiles fit is known in front of a block's first, or of all blocks where all inputs are transformed before.
+// Which tiles fit is known in front of a block's first, or of all blocks where all inputs are
+// transformed before.
 static kiln_status place_guard(winograd *v) {
   kiln_lowering *w = v->w;
   kiln_symbol at = v->w_block;
@@ -232,7 +235,8 @@ static kiln_status place_guard(winograd *v) {
   return kiln_lowering_vectorize_reduction(w, v->stmts[SIZES]);
 }
 
-// The weights of the convolution itself: as many channels of the result as a vector has, for all inputs of an element.
+// The weights of the convolution itself: as many channels of the result as a vector has, for all
+// inputs of an element.
 static kiln_status pack_weights(winograd *v) {
   kiln_lowering *w = v->w;
   const kiln_symbol weights = weights_of(w, v->stmts[DIRECT])->name;
@@ -245,8 +249,8 @@ static kiln_status pack_weights(winograd *v) {
                     kiln_lowering_name(w, "panels", weights));
 }
 
-// The convolution itself, for one tile that does not fit and one vector of its channels: two rows at a time, whose sums
-// are in registers.
+// The convolution itself, for one tile that does not fit and one vector of its channels: two rows
+// at a time, whose sums are in registers.
 static kiln_status place_direct(winograd *v) {
   kiln_lowering *w = v->w;
   const kiln_stmt *s = v->stmts[DIRECT];

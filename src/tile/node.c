@@ -1,5 +1,6 @@
-// The nest of a contraction: a register tile of rows x vectors, computed over the whole reduction by
-// broadcasting one operand and reading packed panels of the other, then finished while in registers.
+// The nest of a contraction: a register tile of rows x vectors, computed over the whole reduction
+// by broadcasting one operand and reading packed panels of the other, then finished while in
+// registers.
 #include "support/integer.h"
 #include "tile/address.h"
 #include "tile/own_rows.h"
@@ -39,8 +40,9 @@ static int packing_vector(const contraction *k, const kiln_buffer *panels, const
   return panels->rank - 1;
 }
 
-// Copies row by row, of few panels at a time: a core follows so many streams that it writes. The panels'
-// loop, loops[0] of the |*n| around the vectors, goes inside, and becomes two where they are many.
+// Copies row by row, of few panels at a time: a core follows so many streams that it writes. The
+// panels' loop, loops[0] of the |*n| around the vectors, goes inside, and becomes two where they
+// are many.
 static kiln_status pack_by_rows(contraction *k, int last, kiln_symbol *loops, int64_t *extents,
                                 int *n) {
   enum { MOST_STREAMS = 8 };
@@ -116,8 +118,9 @@ static void find_cut(const kiln_expr *e, void *argument) {
   c->factors[at] = factor;
 }
 
-// The copy computes what it copies. Its loop along the reduction is cut where the definition divides: what a block
-// of numbers shares is read once for the block, and what a word holds is taken from it by constants.
+// The copy computes what it copies. Its loop along the reduction is cut where the definition
+// divides: what a block of numbers shares is read once for the block, and what a word holds is
+//          taken from it by constants.
 static kiln_status schedule_decoding(contraction *k, kiln_symbol name) {
   enum { MOST_COPIES = 16 };
   kiln_lowering *w = k->w;
@@ -190,8 +193,9 @@ static kiln_status stage_spread(contraction *k, kiln_symbol around) {
   return copy_in_parts(k, name);
 }
 
-// The second operand as panels [vector blocks][rest][block], those of a chunk of the reduction together, read with unit
-// stride; made once if it is a constant, else at the loop |around| (0: before everything).
+// The second operand as panels [vector blocks][rest][block], those of a chunk of the reduction
+// together, read with unit stride; made once if it is a constant, else at the loop |around| (0:
+// before everything).
 static kiln_status stage_panels(contraction *k, int64_t block, kiln_symbol around) {
   if (k->direct) return KILN_OK;
   if (k->spread > 1) return stage_spread(k, around);
@@ -249,7 +253,8 @@ static void push(loop_list *l, kiln_symbol loop, int64_t extent) {
   l->extents[l->n++] = extent;
 }
 
-// Splits a dim of the result into tiles; the tile loop goes to |outer|, the loop inside the tile to |inner|.
+// Splits a dim of the result into tiles; the tile loop goes to |outer|, the loop inside the tile to
+// |inner|.
 static kiln_status split_dim(contraction *k, const axis *d, kiln_tail tail, loop_list *outer,
                              loop_list *inner) {
   const kiln_symbol loop = d->loop, o = kiln_lowering_name(k->w, "o", loop),
@@ -319,7 +324,8 @@ static kiln_status split_block(contraction *k, loop_list *rows, loop_list *block
   return KILN_OK;
 }
 
-// The same where rows are copied for a block: blocks are whole tiles, so that a tile's rows are those of one panel.
+// The same where rows are copied for a block: blocks are whole tiles, so that a tile's rows are
+// those of one panel.
 static kiln_status split_packed_rows(contraction *k, loop_list *rows, loop_list *inner,
                                      loop_list *blocks) {
   axis d = k->dims[k->col];
@@ -338,8 +344,8 @@ static void append(loop_list *to, const loop_list *from) {
   for (int i = 0; i < from->n; i++) push(to, from->loops[i], from->extents[i]);
 }
 
-// The tile loops from the outside, so that the operand that is read again stays in the L2. |outer|: those of the batch and
-// of blocks that are cut already.
+// The tile loops from the outside, so that the operand that is read again stays in the L2. |outer|:
+// those of the batch and of blocks that are cut already.
 static kiln_status order_tiles(contraction *k, const loop_list *outer, loop_list *rows,
                                loop_list *cols, loop_list *out, kiln_symbol *out_panels) {
   append(out, outer);
@@ -410,8 +416,8 @@ static kiln_status run_in_registers(contraction *k, int n, const kiln_symbol *lo
   return kiln_vectorize(&k->w->s, loops[n - 1]);
 }
 
-// Puts the innermost of the |*n| reduction loops, of |extent|, as two where several steps run at once; |*out_steps|: the one
-// to be unrolled, or 0.
+// Puts the innermost of the |*n| reduction loops, of |extent|, as two where several steps run at
+// once; |*out_steps|: the one to be unrolled, or 0.
 static kiln_status split_steps(contraction *k, int64_t extent, kiln_symbol *nest, int *n,
                                kiln_symbol *out_steps) {
   *out_steps = 0;
@@ -424,8 +430,9 @@ static kiln_status split_steps(contraction *k, int64_t extent, kiln_symbol *nest
   return KILN_OK;
 }
 
-// Steps of the tile between asking for a panel's row of vectors and reading it. From the L2 few do. From memory it takes
-// three of its latencies, which is what a stream shows beside others, but no more than three eighths of the L1 hold.
+// Steps of the tile between asking for a panel's row of vectors and reading it. From the L2 few do.
+// From memory it takes three of its latencies, which is what a stream shows beside others, but no
+// more than three eighths of the L1 hold.
 static int64_t steps_ahead(const contraction *k, bool is_in_l2) {
   enum { FEW = 32, LATENCIES = 3 };
   const kiln_device *d = k->w->m->device;
@@ -438,10 +445,10 @@ static int64_t steps_ahead(const contraction *k, bool is_in_l2) {
   return steps < FEW ? FEW : steps < (double)most ? (int64_t)steps / 8 * 8 : most;
 }
 
-// Asks for panels ahead of time, in loop |counting|, whose iterations run those of |steps|, or one where that is 0, if loads
-// leave room for it: where panels are a constant's, come from behind the L2 and are read once, as all rows are one tile,
-// for a core's own prefetcher keeps too few lines of one stream on the way; and where each tile of rows reads them from
-// the L2 again.
+// Asks for panels ahead of time, in loop |counting|, whose iterations run those of |steps|, or one
+// where that is 0, if loads leave room for it: where panels are a constant's, come from behind the
+// L2 and are read once, as all rows are one tile, for a core's own prefetcher keeps too few lines
+// of one stream on the way; and where each tile of rows reads them from the L2 again.
 static kiln_status fetch_ahead(contraction *k, kiln_symbol counting, kiln_symbol steps) {
   const bool is_const = k->w->p->tensors.data[k->b->u.tensor]->role == KILN_CONST,
              is_once = kiln_contraction_is_one_tile(k);
@@ -455,7 +462,8 @@ static kiln_status fetch_ahead(contraction *k, kiln_symbol counting, kiln_symbol
   return kiln_prefetch(&k->w->s, panels_of(k), counting, ahead / at_once);
 }
 
-// The loop that counts the steps of the |n| reduction loops, whose last one may be |steps|, which is unrolled.
+// The loop that counts the steps of the |n| reduction loops, whose last one may be |steps|, which
+// is unrolled.
 static kiln_symbol counting_loop(int n, const kiln_symbol *nest, kiln_symbol steps) {
   return nest[steps && n > 1 ? n - 2 : n - 1];
 }
@@ -476,7 +484,8 @@ static kiln_status ask_ahead(contraction *k, const ahead *of, kiln_symbol counti
   return fetch_ahead(k, counting, steps);
 }
 
-// A step of the tile becomes one instruction: |n| reduction loops, then those of the tile and of a group.
+// A step of the tile becomes one instruction: |n| reduction loops, then those of the tile and of a
+// group.
 static kiln_status run_as_instr(contraction *k, const ahead *of, int n, kiln_symbol *nest) {
   kiln_lowering *w = k->w;
   const kiln_symbol last = nest[n - 1], group = kiln_lowering_name(w, "i", last);
@@ -501,7 +510,8 @@ static kiln_status run_as_instr(contraction *k, const ahead *of, int n, kiln_sym
   return kiln_tensorize(&w->s, nest[n], instr);
 }
 
-// The sums of a tile: |n| reduction loops, the innermost one of |extent|, and inside of them rows and the vector.
+// The sums of a tile: |n| reduction loops, the innermost one of |extent|, and inside of them rows
+// and the vector.
 static kiln_status run_steps(contraction *k, int64_t extent, const ahead *of, int n,
                              kiln_symbol *nest) {
   kiln_symbol steps = 0;
@@ -601,8 +611,8 @@ static kiln_status tile_result(contraction *k, loop_list *tiles, loop_list *inne
   return kiln_reorder(&k->w->s, path.n, path.loops);
 }
 
-// A tile of no loops but those in registers is the whole result: it is computed where the result is. |*out_fused|: so many
-// loops have become the first one.
+// A tile of no loops but those in registers is the whole result: it is computed where the result
+// is. |*out_fused|: so many loops have become the first one.
 static kiln_status place_sums(contraction *k, const loop_list *tiles, kiln_symbol *io_panels,
                               kiln_node_loops *out, int *out_fused) {
   kiln_lowering *w = k->w;
@@ -645,8 +655,9 @@ static kiln_symbol loop_of_rows(const contraction *k, const kiln_node_loops *loo
 
 // --- reductions that are too deep for panels in the L2 ---
 //
-// for blocks: sums = 0; for chunks of the reduction: for tiles: part = 0, part += ..., sums += part;
-// result = finish(sums). The sums of a block lie in local memory, the partial ones in registers.
+// for blocks: sums = 0; for chunks of the reduction: for tiles: part = 0, part += ..., sums +=
+// part; result = finish(sums). The sums of a block lie in local memory, the partial ones in
+// registers.
 // source: Goto, van de Geijn, "Anatomy of high-performance matrix multiplication", TOMS 2008
 
 static kiln_symbol part_loop(const contraction *k, const char *part, int at) {
@@ -661,7 +672,8 @@ static int64_t whole_vectors(const contraction *k) {
   return n * k->w->lanes;
 }
 
-// A last vector that would not be whole begins earlier, and repeats what it shares with the one before.
+// A last vector that would not be whole begins earlier, and repeats what it shares with the one
+// before.
 static kiln_tail tail_of_vectors(const contraction *k) {
   return k->v.block % k->w->lanes != 0 ? KILN_TAIL_SHIFT : KILN_TAIL_EXACT;
 }
@@ -778,10 +790,12 @@ static kiln_status lower_deep(contraction *k) {
 
 // --- operands that are decoded ---
 //
-// for blocks of columns: panels = their decoded columns; for tiles of rows: for tiles of the columns: product
+// for blocks of columns: panels = their decoded columns; for tiles of rows: for tiles of the
+// columns: product
 
-// The result's loops, those of blocks outside, which the threads share: |*out_at|, the innermost of them. Where there are
-// too few blocks of columns for the threads, rows are cut as well, and each of their blocks decodes all columns.
+// The result's loops, those of blocks outside, which the threads share: |*out_at|, the innermost of
+// them. Where there are too few blocks of columns for the threads, rows are cut as well, and each
+// of their blocks decodes all columns.
 static kiln_status tile_decoded(contraction *k, loop_list *inner, kiln_symbol *out_at,
                                 kiln_symbol *out_innermost) {
   kiln_lowering *w = k->w;

@@ -1,8 +1,8 @@
 // Clusters of nests as scripts: tile loops around all that stays in memory, temporaries computed at
 // the tile, point loops inside.
 //
-// Of several sizes of tiles the cheapest by work (recomputed halos included) and footprint is taken;
-// each is made by the primitives and looked at, so what is costed is what runs.
+// Of several sizes of tiles the cheapest by work (recomputed halos included) and footprint is
+// taken; each is made by the primitives and looked at, so what is costed is what runs.
 #include "tile/polyhedral.h"
 
 #include "support/integer.h"
@@ -67,7 +67,8 @@ static void restore(maker *k, const snapshot *at) {
   if (k->w.s.script.data) k->w.s.script.data[at->script] = 0;
 }
 
-// Runs |step|; when a primitive is refused, undoes it all and gives why, which lives in the context.
+// Runs |step|; when a primitive is refused, undoes it all and gives why, which lives in the
+// context.
 static kiln_status attempt(maker *k, kiln_status (*step)(maker *k, void *argument), void *argument,
                            const char **out_why) {
   kiln_ctx *cx = k->w.cx;
@@ -123,8 +124,8 @@ static bool is_shifted(const job *j) {
 }
 
 // The band is permutable: its loops are put in the order of the last nest's own, which is that of
-// memory, behind those that may run at once. Where all but one statement is computed at the tile, that
-// statement's space loops may.
+// memory, behind those that may run at once. Where all but one statement is computed at the tile,
+// that statement's space loops may.
 static void order_band(const maker *k, job *j) {
   const kiln_poly_nest *last = j->kept[j->n_kept - 1];
   const int n_space = k->w.p->stmts.data[last->stmt]->n_space;
@@ -307,7 +308,8 @@ int64_t kiln_poly_stride(kiln_ctx *cx, const kiln_buffer *b, const kiln_expr *co
   return stride;
 }
 
-// How the loop lends itself to vectors: of loads and stores, how many are contiguous, fixed, neither.
+// How the loop lends itself to vectors: of loads and stores, how many are contiguous, fixed,
+// neither.
 typedef struct strides {
   int64_t store;
   int contiguous, scattered;
@@ -467,8 +469,8 @@ static double naive_work(maker *k, const job *j) {
   return work;
 }
 
-// Bytes of what stays in memory and is read by several statements of the cluster: a tile that keeps its
-// share in the cache reads it once.
+// Bytes of what stays in memory and is read by several statements of the cluster: a tile that keeps
+// its share in the cache reads it once.
 static double shared_bytes(const maker *k, const job *j) {
   double bytes = 0;
   for (int i = 0; i < k->w.p->tensors.n; i++) {
@@ -532,8 +534,8 @@ static bool reads_again(const maker *k, const kiln_stmt *s) {
   return false;
 }
 
-// Without temporaries there is no halo and nothing to keep: rows of a map, tiles of a reduction and of
-// what is to be promoted.
+// Without temporaries there is no halo and nothing to keep: rows of a map, tiles of a reduction and
+// of what is to be promoted.
 static void propose_alone(const maker *k, const job *j, candidates *c) {
   const kiln_poly_nest *last = j->kept[j->n_kept - 1];
   const int n = j->c->n_band, threads = k->w.n_threads * TASKS_PER_THREAD;

@@ -7,10 +7,12 @@
 //             loops, the one with stride 1 vectorized
 // promote     boxes that a tile reads again and again, copied to a faster scope (`stage`)
 //
-// isl does not skew: no primitive makes a loop over sums of others, and the wavefront of a cluster whose
-// temporaries move into its tiles is not needed, as halos computed again make the tiles independent.
+// isl does not skew: no primitive makes a loop over sums of others, and the wavefront of a cluster
+// whose temporaries move into its tiles is not needed, as halos computed again make the tiles
+// independent.
 //
-// source: Vasilache et al., Tensor Comprehensions (arXiv 1802.04730), section 5; Verdoolaege et al.,
+// source: Vasilache et al., Tensor Comprehensions (arXiv 1802.04730), section 5; Verdoolaege et
+//         al.,
 // Polyhedral parallel code generation for CUDA (TACO 2013); Halide's compute_at for the overlapped
 // tiles.
 #ifndef KILN_TILE_POLYHEDRAL_H
@@ -64,8 +66,8 @@ typedef struct kiln_poly_plan {
   kiln_poly_cluster *clusters;
 } kiln_poly_plan;
 
-// Decides which nests of |s|, naive loops, share loops. What isl finds too hard within the budget, or
-// only with skewed loops, stays apart; |comments| says so, a line each.
+// Decides which nests of |s|, naive loops, share loops. What isl finds too hard within the budget,
+// or only with skewed loops, stays apart; |comments| says so, a line each.
 kiln_status kiln_poly_plan_make(kiln_schedule *s, const kiln_polyhedral_options *options,
                                 kiln_text *comments, kiln_poly_plan *out);
 
@@ -74,11 +76,11 @@ kiln_status kiln_poly_plan_make(kiln_schedule *s, const kiln_polyhedral_options 
 // A box is promoted when the tile loads more elements than the box holds, through one reference or
 // several. TC copies such a box to a GPU's shared memory, and one without reuse that is not read
 // coalesced, too. A CPU's caches keep what is read again by themselves, so that a copy pays by its
-// layout alone: unless all are asked for, a box is promoted only when the loop that becomes a vector
-// moves across its rows, and each element is loaded four times or more; the copy's rows lie along that
-// loop. As in TC, registers take what is subscripted by unrolled loops only: here those of short sums,
-// which are unrolled for it, when asked for. Boxes have half of L2, less the tile's temporaries;
-// scalars in registers half of these.
+// layout alone: unless all are asked for, a box is promoted only when the loop that becomes a
+// vector moves across its rows, and each element is loaded four times or more; the copy's rows lie
+// along that loop. As in TC, registers take what is subscripted by unrolled loops only: here those
+// of short sums, which are unrolled for it, when asked for. Boxes have half of L2, less the tile's
+// temporaries; scalars in registers half of these.
 //
 // source: Tensor Comprehensions (arXiv 1802.04730), memory promotion, and its mapped_scop
 
@@ -97,8 +99,8 @@ typedef struct kiln_promotions {
   int n, cap;
 } kiln_promotions;
 
-// What is worth a copy in |scope|, LOCAL or REGISTER, at the loop |tile|; whether it fits a cache is
-// the caller's matter. What registers can hold is not offered as LOCAL.
+// What is worth a copy in |scope|, LOCAL or REGISTER, at the loop |tile|; whether it fits a cache
+// is the caller's matter. What registers can hold is not offered as LOCAL.
 kiln_promotions kiln_poly_promotions(kiln_lowering *w, kiln_symbol tile, bool asked,
                                      kiln_scope scope);
 // Makes the copy, and unrolls what registers need.
@@ -106,9 +108,9 @@ kiln_status kiln_poly_promote(kiln_lowering *w, const kiln_promotion *p, kiln_sy
 
 // --- polyhedral.c ---
 //
-// What only its cluster reads moves into the tiles, which compute halos again and run in parallel. What
-// stays in memory shares the tile loops where no shift is needed; with a shift it is merged for one
-// thread, and on several its cluster is made statement by statement.
+// What only its cluster reads moves into the tiles, which compute halos again and run in parallel.
+// What stays in memory shares the tile loops where no shift is needed; with a shift it is merged
+// for one thread, and on several its cluster is made statement by statement.
 
 // The distance in memory of neighbours along |v|; INT64_MAX when it is not constant.
 int64_t kiln_poly_stride(kiln_ctx *cx, const kiln_buffer *b, const kiln_expr *const *index,

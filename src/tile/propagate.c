@@ -1,10 +1,11 @@
-// Propagation of tiles: from a tile of the result through the index maps to the boxes of all nodes and
-// edges.
+// Propagation of tiles: from a tile of the result through the index maps to the boxes of all nodes
+// and edges.
 //
-// An index of a tile is taken apart once: each operator maps the spans of its operands to the span of
-// its result. What an origin is congruent to tells whether a quotient or a remainder stays in one piece:
-// of tiles of 16 columns, 64*h + d splits into a whole h and a part of d. Numbers of a model's (steps of slices) may be as
-// large as numbers are: what overflows saturates, and of a congruence that does nothing is known.
+// An index of a tile is taken apart once: each operator maps the spans of its operands to the span
+// of its result. What an origin is congruent to tells whether a quotient or a remainder stays in
+// one piece: of tiles of 16 columns, 64*h + d splits into a whole h and a part of d. Numbers of a
+// model's (steps of slices) may be as large as numbers are: what overflows saturates, and of a
+// congruence that does nothing is known.
 #include "tile/propagate.h"
 
 #include "support/integer.h"
@@ -134,8 +135,8 @@ static int64_t next_factor(const kiln_expr *e, int64_t by, int64_t factor, int64
   return by > factor && by < size && e->kind != KILN_EXPR_INT ? by : size;
 }
 
-// What a table of constants says of an operand's rows: resampling reads through such. Kernels do not
-// know its values: they rise evenly, up to where the next larger term of the index begins.
+// What a table of constants says of an operand's rows: resampling reads through such. Kernels do
+// not know its values: they rise evenly, up to where the next larger term of the index begins.
 static kiln_tile_span span_of_table(kiln_ctx *cx, const kiln_tile_indexing *x, const kiln_expr *e,
                                     bool *out_known) {
   const kiln_tensor *t = x->p->tensors.data[e->u.tensor];
@@ -191,8 +192,8 @@ kiln_tile_span kiln_tile_span_of(kiln_ctx *cx, kiln_tile_indexing x, const kiln_
 
 // --- unions ---
 
-// All of an axis of |size| elements if the distance of the two is not the same in all tiles. What tables give
-// lies as far apart as in the middle.
+// All of an axis of |size| elements if the distance of the two is not the same in all tiles. What
+// tables give lies as far apart as in the middle.
 static kiln_tile_span span_hull(kiln_ctx *cx, kiln_tile_span a, kiln_tile_span b, int64_t size) {
   int64_t distance = 0;
   if (a.origin != b.origin && a.origin->has_load && b.origin->has_load)
@@ -217,7 +218,8 @@ static kiln_tile_span span_cut(kiln_ctx *cx, kiln_tile_span a, int64_t size) {
 
 // --- the sweep ---
 
-// The spans of the node's reductions as an edge sees them. Of CHUNK, what is computed inside is needed
+// The spans of the node's reductions as an edge sees them. Of CHUNK, what is computed inside is
+// needed
 // whole: it cannot be had piece by piece.
 static void set_reductions(kiln_ctx *cx, kiln_tile_node *n, int which, const int64_t *steps,
                            bool inside) {

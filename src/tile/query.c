@@ -222,8 +222,8 @@ int64_t kiln_stmt_load_stride(kiln_ctx *cx, const kiln_program *p, const kiln_st
 
 typedef enum lie { LIE_APART, LIE_IN_WORDS, LIE_AT_ONE } lie;
 
-// How |vector| neighbours along dim |x| of |s|, from each multiple of as many, lie in what |load| reads: side by side
-// from such a multiple on, or as one element.
+// How |vector| neighbours along dim |x| of |s|, from each multiple of as many, lie in what |load|
+// reads: side by side from such a multiple on, or as one element.
 static lie lie_of(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const kiln_expr *load,
                   const kiln_dim *x, int64_t vector) {
   const kiln_expr *offset = kiln_int(cx, 0);

@@ -5,8 +5,8 @@
 
 enum { MAX_VECTORS = 8, MAX_TILE_ROWS = 30, LINE = 64 };
 
-// What rows in a last block of their own cost, where blocks are whole tiles: panels are read for it, too; and vectors that are
-// stored in part.
+// What rows in a last block of their own cost, where blocks are whole tiles: panels are read for
+// it, too; and vectors that are stored in part.
 static const double RAGGED = 1.03;
 
 static const double NONE = 1e300; // cycles of no tile
@@ -91,7 +91,8 @@ static double vector_cycles(const kiln_machine *m, const kiln_tile_extents *e,
          (d->levels[l2].unit_bytes_ns * cycle_ns);
 }
 
-// Cycles of one step of the reduction in a tile of |mr| elements and |nv| vectors; those of the multipliers in them.
+// Cycles of one step of the reduction in a tile of |mr| elements and |nv| vectors; those of the
+// multipliers in them.
 static double step_cycles(const kiln_tile_extents *e, double mr, double nv, double *out_busy) {
   const kiln_step_work *w = &e->work;
   const double products = mr * nv, loads = (mr + nv) / 2;

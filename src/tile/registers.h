@@ -4,7 +4,8 @@
 
 #include "target/target.h"
 
-// Instructions of a step of the reduction where it takes more than an FMA for each vector of the tile's elements; all zero: FMAs.
+// Instructions of a step of the reduction where it takes more than an FMA for each vector of the
+// tile's elements; all zero: FMAs.
 typedef struct kiln_step_work {
   double multiplies,
       all; // for an element and vector: of the multipliers (2 a cycle), and altogether (6 a cycle)
@@ -13,9 +14,9 @@ typedef struct kiln_step_work {
 } kiln_step_work;
 
 // Extents of a contraction that is tiled in |col| and |row| (1: no such dim), dims of the broadcast
-// operand, col being the inner one; |v| is the vector dim, |depth| the length of the reduction. The broadcast
-// operand's next element along col, row and the reduction lies so many bytes on; 0: not known.
-// Where none of |vectors| can be, any may.
+// operand, col being the inner one; |v| is the vector dim, |depth| the length of the reduction. The
+// broadcast operand's next element along col, row and the reduction lies so many bytes on; 0: not
+// known. Where none of |vectors| can be, any may.
 typedef struct kiln_tile_extents {
   int64_t v, col, row, depth;
   int64_t col_bytes, row_bytes;
@@ -33,13 +34,14 @@ typedef struct kiln_register_tile {
 } kiln_register_tile;
 
 // The tile obeys rows*cols*vectors + vectors + 1 <= registers; among those the one with the least
-// estimated cycles: FMAs (2 a cycle) or what is done in their place, loads (2 a cycle), at least 4 cycles a step of the reduction
-// for the latency of an FMA, and a cycle for each element that misses in every step, as more of them lie in one set
-// of the L1 than it holds, or for each line that other vectors read again where those of all steps
-// do not stay there; and no fewer than the L2 takes to give vectors that did not stay there.
+// estimated cycles: FMAs (2 a cycle) or what is done in their place, loads (2 a cycle), at least 4
+// cycles a step of the reduction for the latency of an FMA, and a cycle for each element that
+// misses in every step, as more of them lie in one set of the L1 than it holds, or for each line
+// that other vectors read again where those of all steps do not stay there; and no fewer than the
+// L2 takes to give vectors that did not stay there.
 kiln_register_tile kiln_tile_registers(const kiln_machine *m, const kiln_tile_extents *extents);
-// The same among tiles whose vectors divide |v|, which a register must; those whose elements divide their
-// extents, too, are preferred to others that are little better.
+// The same among tiles whose vectors divide |v|, which a register must; those whose elements divide
+// their extents, too, are preferred to others that are little better.
 kiln_register_tile kiln_tile_registers_even(const kiln_machine *m,
                                             const kiln_tile_extents *extents);
 // The same where the vectors divide |v|, and it is all the same whether the rows are whole tiles.

@@ -1,5 +1,5 @@
-// The search over one kernel's candidates: every family of its kind proposes, the cheapest by the tile
-// graph's cost are lowered first, and one that a primitive refuses gives way to the next.
+// The search over one kernel's candidates: every family of its kind proposes, the cheapest by the
+// tile graph's cost are lowered first, and one that a primitive refuses gives way to the next.
 #include "tile/search.h"
 
 #include "tile/flows.h"
@@ -73,7 +73,8 @@ static kiln_status lower_one(kiln_lowering *w, kiln_tile_candidate *c) {
   return st;
 }
 
-// The families of maps and sums have one way or two to run a kernel: their loops are made at once, and say what it costs.
+// The families of maps and sums have one way or two to run a kernel: their loops are made at once,
+// and say what it costs.
 static kiln_status price_loops(kiln_lowering *w, kiln_tile_candidate *c) {
   KILN_TRY(lower_one(w, c));
   if (!c->loops) return KILN_OK;
@@ -117,8 +118,8 @@ static kiln_lowering begin(kiln_ctx *cx, const kiln_program *p, const kiln_facts
 
 static void drop(void *arena) { kiln_arena_deinit(arena); }
 
-// What the families propose is moved to cx->perm once it is known how much that is: a vector that grows there
-// would leave its former selves behind.
+// What the families propose is moved to cx->perm once it is known how much that is: a vector that
+// grows there would leave its former selves behind.
 kiln_status kiln_tile_propose(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,
                               const kiln_facts *facts, const kiln_tile_search_options *options,
                               kiln_tile_candidates *out) {

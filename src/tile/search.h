@@ -11,8 +11,8 @@ typedef struct kiln_tile_search_options {
   int n_threads;
   int n_lowered;   // how many candidates to lower, the cheapest first: 1 unless they are measured
   bool no_connect; // kernels stay as the rules group them
-  // Maps and sums by row cost what their loops say, which are made for that: nearer to what is measured, at
-  // twice the time and memory of proposing.
+  // Maps and sums by row cost what their loops say, which are made for that: nearer to what is
+  // measured, at twice the time and memory of proposing.
   bool by_loops;
 } kiln_tile_search_options;
 
@@ -21,7 +21,8 @@ typedef struct kiln_tile_search_options {
 kiln_status kiln_tile_propose(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,
                               const kiln_facts *facts, const kiln_tile_search_options *options,
                               kiln_tile_candidates *out);
-// Sorts by cost, of which panels that no other program has are a part; among equals the order stands.
+// Sorts by cost, of which panels that no other program has are a part; among equals the order
+// stands.
 void kiln_tile_sort(kiln_tile_candidates *c);
 // Lowers the first |n_lowered| of |io| that no primitive refuses, those that are lowered already
 // included.

@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-// The share of what two levels do at once that is not hidden behind the slower one. Memory, whose latency
-// is the longest and which all cores share, hides worst.
+// The share of what two levels do at once that is not hidden behind the slower one. Memory, whose
+// latency is the longest and which all cores share, hides worst.
 static const double STALL = 0.2, MEMORY_STALL = 0.5;
 
 struct kiln_searches {

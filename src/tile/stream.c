@@ -295,7 +295,8 @@ static bool is_free(const kiln_facts *facts, const kiln_stream_form *f) {
   return is_free;
 }
 
-// The map that alone reads Y, element by element, and may so be computed behind it; NULL if there is none.
+// The map that alone reads Y, element by element, and may so be computed behind it; NULL if there
+// is none.
 static kiln_stmt *epilogue_of(kiln_ctx *cx, kiln_program *p, const kiln_facts *facts,
                               const kiln_users *u, const kiln_stream_form *f) {
   const int y = f->mix->out;

@@ -1,11 +1,14 @@
-// Taps of a window that read nothing but padding are left out: far apart, as dilations put them, they are many.
+// Taps of a window that read nothing but padding are left out: far apart, as dilations put them,
+// they are many.
 //     Y(i) = sum_r W(r) P(i + d r), P(j) = a <= j < b ? X(j - a) : 0
-// The result is cut along each axis into zones in which the same taps read something. Each zone is a contraction over its taps
-// alone; together they are a concatenation, which is assembled in place. Where all padding is left out so, no
-// zone reads any, and it is not made: a copy of what is inside remains where that lies in another order.
+// The result is cut along each axis into zones in which the same taps read something. Each zone is
+// a contraction over its taps alone; together they are a concatenation, which is assembled in
+// place. Where all padding is left out so, no zone reads any, and it is not made: a copy of what is
+// inside remains where that lies in another order.
 //
-// Applied where a good part of the products goes, rows of a zone that end in the middle of a register tile counting as whole
-// tiles. Terms that are left out are products of 0 and weights, which are constants and finite.
+// Applied where a good part of the products goes, rows of a zone that end in the middle of a
+// register tile counting as whole tiles. Terms that are left out are products of 0 and weights,
+// which are constants and finite.
 #include "tile/tile.h"
 
 #include <math.h>
@@ -75,7 +78,8 @@ static bool find_inside(const cut *c, axis *io) {
 
 // --- axes and their zones ---
 
-// Whether index |k| of the load moves with one space dim and one reduction dim, with which no other index does.
+// Whether index |k| of the load moves with one space dim and one reduction dim, with which no other
+// index does.
 static bool find_axis(const cut *c, int k, axis *out) {
   const kiln_stmt *s = &c->whole;
   const int n = s->n_space + s->n_reduce;
@@ -128,7 +132,8 @@ static bool find_zones(const cut *c, axis *io) {
 
 static int64_t in_tiles(int64_t n, int64_t tile) { return (n + tile - 1) / tile * tile; }
 
-// The share of the products that are left along |a|, by whole tiles where it is the innermost space dim.
+// The share of the products that are left along |a|, by whole tiles where it is the innermost space
+// dim.
 static double share_of(const cut *c, const axis *a) {
   const int64_t tile = a->space == c->whole.n_space - 1 ? TILE : 1;
   double left = 0;
@@ -317,7 +322,8 @@ static const kiln_expr *choose(cut *c, const kiln_stmt *s, const axis *a,
   return kiln_tensor_load(c->cx, parts[first], at);
 }
 
-// The zones of the axes from |at| on, those before being |zones|; the outermost result goes to |root|, if that is not NULL.
+// The zones of the axes from |at| on, those before being |zones|; the outermost result goes to
+// |root|, if that is not NULL.
 static const kiln_tensor *put_together(cut *c, int at, int *zones, kiln_stmt *root) {
   const kiln_tensor *parts[MAX_ZONES];
   const kiln_expr *extents[KILN_MAX_RANK];

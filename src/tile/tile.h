@@ -1,5 +1,5 @@
-// The tile graph's private parts: what passes over the prim program share, groups, and one schedule a group. The passes
-// and their order are rows of driver/pipeline.c.
+// The tile graph's private parts: what passes over the prim program share, groups, and one schedule
+// a group. The passes and their order are rows of driver/pipeline.c.
 //
 // group     statements to kernels: a reduction with its epilogue, rows of a softmax, ...
 // extract   a group as a small program over strided views, names and dims in canonical order
@@ -28,7 +28,8 @@ typedef struct kiln_loads {
   int n, cap;
 } kiln_loads;
 kiln_loads kiln_loads_of(kiln_ctx *cx, kiln_arena *arena, const kiln_expr *e);
-// The loads of all expressions of a statement (body, guard, init, index) from tensors that others write.
+// The loads of all expressions of a statement (body, guard, init, index) from tensors that others
+// write.
 kiln_loads kiln_stmt_loads(kiln_ctx *cx, kiln_arena *arena, const kiln_program *p,
                            const kiln_stmt *s);
 // The load of |s| from the largest tensor, the first of equals; NULL if it has none.
@@ -38,30 +39,30 @@ bool kiln_stmt_is_map(const kiln_ctx *cx, const kiln_stmt *s);    // plain, no r
 bool kiln_stmt_is_layout(const kiln_ctx *cx, const kiln_stmt *s); // a map whose body is one load
 // Sum of products of two loads (casts allowed around them); gives the two loads.
 bool kiln_stmt_is_contraction(const kiln_stmt *s, const kiln_expr **out_a, const kiln_expr **out_b);
-// The same where the factors may be any expressions of loads, as on GPUs, whose products compute their
-// operands on the way; each moves along a space dim that the other does not.
+// The same where the factors may be any expressions of loads, as on GPUs, whose products compute
+// their operands on the way; each moves along a space dim that the other does not.
 bool kiln_stmt_is_product(const kiln_stmt *s, const kiln_expr **out_a, const kiln_expr **out_b);
 // The stride in elements of |load| in its tensor's storage along |var|; INT64_MAX when it is not
 // affine in it.
 int64_t kiln_load_stride(kiln_ctx *cx, const kiln_program *p, const kiln_expr *load,
                          kiln_symbol var);
-// The same along a dim of |s|, whose loads it is, where divisions by axis may cancel in the sum: what
-// reads a reshaped tensor may walk through it all the same.
+// The same along a dim of |s|, whose loads it is, where divisions by axis may cancel in the sum:
+// what reads a reshaped tensor may walk through it all the same.
 int64_t kiln_stmt_load_stride(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                               const kiln_expr *load, kiln_symbol var);
-// Whether |vector| neighbours along dim |d| of |s| are computed from whole words of all that moves with it: as many
-// elements side by side, from a multiple of as many on.
+// Whether |vector| neighbours along dim |d| of |s| are computed from whole words of all that moves
+// with it: as many elements side by side, from a multiple of as many on.
 bool kiln_stmt_reads_words(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, int d,
                            int64_t vector);
 int64_t kiln_stmt_domain(const kiln_stmt *s); // iterations, space and reduction
-// Loads of the statements of one kernel that grows: each may be an argument, and what the code generator knows of
-// arguments, that no two overlap, is quadratic in them.
+// Loads of the statements of one kernel that grows: each may be an argument, and what the code
+// generator knows of arguments, that no two overlap, is quadratic in them.
 enum { KILN_MOST_LOADS = 256 };
 int kiln_expr_cost(kiln_ctx *cx,
                    const kiln_expr *e); // arithmetic per evaluation: 1 simple, 20 transcendental
 double kiln_program_flops(kiln_ctx *cx, const kiln_program *p); // of one run, by kiln_expr_cost
-// Whether an index of |load| that moves with |var| is a boundary map: it repeats an edge, reflects or
-// wraps.
+// Whether an index of |load| that moves with |var| is a boundary map: it repeats an edge, reflects
+// or wraps.
 bool kiln_load_bends(kiln_ctx *cx, const kiln_expr *load, kiln_symbol var);
 // Whether the contraction |s| comes to read vectors along the rows of |load|, as long as that stays
 // row-major; not so a convolution whose data is stored channels last.
@@ -80,9 +81,11 @@ kiln_status kiln_tile_widen(kiln_ctx *cx, kiln_program *p, const kiln_facts *fac
 kiln_status kiln_tile_layout(kiln_ctx *cx, kiln_program *p, const kiln_machine *m);
 // On CPUs: groups of one channel and the few that each gives are one axis (join.c).
 void kiln_tile_join_groups(kiln_ctx *cx, kiln_program *p, const kiln_machine *m);
-// On CPUs: taps of windows that read nothing but padding are left out (taps.c). Statements are renumbered where any are.
+// On CPUs: taps of windows that read nothing but padding are left out (taps.c). Statements are
+// renumbered where any are.
 kiln_status kiln_tile_leave_out_taps(kiln_ctx *cx, kiln_program *p, int *io_n);
-// On GPUs: what pads or moves elements, or computes them for one product, is read through by its readers.
+// On GPUs: what pads or moves elements, or computes them for one product, is read through by its
+// readers.
 kiln_status kiln_tile_read_through(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int *io_n);
 kiln_status kiln_tile_assemble(kiln_ctx *cx, kiln_program *p, kiln_facts *facts,
                                const kiln_machine *m);
@@ -127,12 +130,14 @@ typedef struct kiln_groups {
   int n, cap;
   kiln_edge_decisions edges; // of the choices that there were, by consumer
 } kiln_groups;
-// The strides along the axes of |t| in the storage of |out|, which has as many elements and the same row-major numbering.
+// The strides along the axes of |t| in the storage of |out|, which has as many elements and the
+// same row-major numbering.
 //
-// gives: false if there are none: |out| lies inside another tensor, and an axis of |t| runs across an edge of it
+// gives: false if there are none: |out| lies inside another tensor, and an axis of |t| runs across
+//        an edge of it
 bool kiln_tile_strides_along(const kiln_tensor *t, const kiln_tensor *out, int64_t *out_strides);
-// Whether |s| is a map that reads with |load| just the element that it writes, in row-major numbering (a
-// reshape), and may run over the axes of |load|'s tensor instead of its own.
+// Whether |s| is a map that reads with |load| just the element that it writes, in row-major
+// numbering (a reshape), and may run over the axes of |load|'s tensor instead of its own.
 bool kiln_tile_same_elements(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                              const kiln_expr *load);
 kiln_status kiln_tile_group(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
@@ -141,16 +146,18 @@ kiln_status kiln_tile_group(kiln_ctx *cx, const kiln_program *p, const kiln_fact
 kiln_group_kind kiln_tile_kind_of(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
                                   const kiln_machine *m, int n, const int *stmts, uint64_t stored);
 
-// What a parameter of a kernel is: a tensor of the main program, from element |offset| of its storage on.
+// What a parameter of a kernel is: a tensor of the main program, from element |offset| of its
+// storage on.
 typedef struct kiln_argument {
   int tensor;
   int64_t offset; // 0 for what is written, and for constants
 } kiln_argument;
 
-// A group as a program of its own. Tensors: a0.. (read), t0.. (inside), y (the result), and z0.. where
-// what is reused inside is stored as well: written there at once, of a reduction a copy. args[k] is
-// behind the k-th parameter in the order of tensor ids. On CPUs a tensor that is read flat begins with the
-// first element that is read, so that kernels of other rows of a tensor are equal.
+// A group as a program of its own. Tensors: a0.. (read), t0.. (inside), y (the result), and z0..
+// where what is reused inside is stored as well: written there at once, of a reduction a copy.
+// args[k] is behind the k-th parameter in the order of tensor ids. On CPUs a tensor that is read
+// flat begins with the first element that is read, so that kernels of other rows of a tensor are
+// equal.
 typedef struct kiln_extract {
   kiln_program *prog;
   kiln_facts facts; // of its constants
@@ -166,7 +173,8 @@ kiln_status kiln_tile_extract_keyless(kiln_ctx *cx, const kiln_program *p, const
                                       const kiln_group *g, const kiln_machine *m,
                                       kiln_extract *out);
 const char *kiln_tile_key(kiln_ctx *cx, kiln_group_kind kind, const kiln_extract *x);
-// Its program as it was before it got the form in which a GPU runs it: the parameters are the same, in the same order.
+// Its program as it was before it got the form in which a GPU runs it: the parameters are the same,
+// in the same order.
 kiln_status kiln_tile_extract_plain(kiln_ctx *cx, const kiln_program *p, const kiln_group *g,
                                     const kiln_machine *m, const kiln_program **out);
 

@@ -109,7 +109,8 @@ static bool slides_along(const window *n, int d) {
   return false;
 }
 
-// Two rows read what lies between them once, where a vector of pixels in one would read it for each.
+// Two rows read what lies between them once, where a vector of pixels in one would read it for
+// each.
 static void choose_tile(window *n) {
   const int last = n->c->n_space - 1;
   const int64_t lanes = n->w->lanes, extent = n->extents[last],

@@ -42,7 +42,8 @@ static const kiln_expr *one_on(kiln_ctx *cx, const kiln_expr *e, kiln_symbol var
   return kiln_simplify(cx, kiln_expr_substitute(cx, e, 1, &var, &next), &none);
 }
 
-// Whether |e| depends on the sum of the two alone: a window of stride 1, also through a boundary map.
+// Whether |e| depends on the sum of the two alone: a window of stride 1, also through a boundary
+// map.
 static bool slides(kiln_ctx *cx, const kiln_expr *e, kiln_symbol at, kiln_symbol element) {
   if (e->vars->n != 2 || !kiln_expr_uses(e, at) || !kiln_expr_uses(e, element)) return false;
   return !e->has_load && one_on(cx, e, at) == one_on(cx, e, element);
@@ -144,8 +145,8 @@ static bool match(convolution *v) {
 
 // --- the transforms as expressions ---
 
-// sum(coef[i] * terms[i]) over the i of |parity| (2: all), no multiplication by 0 or 1, the first term
-// positive where one is; NULL if there are none.
+// sum(coef[i] * terms[i]) over the i of |parity| (2: all), no multiplication by 0 or 1, the first
+// term positive where one is; NULL if there are none.
 static const kiln_expr *combine(kiln_ctx *cx, int n, const double *coef,
                                 const kiln_expr *const *terms, int parity) {
   const kiln_expr *sum = NULL;
@@ -234,8 +235,8 @@ static const kiln_expr *load_of(const convolution *v, const kiln_stmt *of, const
   return kiln_tensor_load(v->cx, v->p->tensors.data[of->out], index);
 }
 
-// The data of |image| and |channel| that element (0, 0) of the window of output |at|, (h, w), meets; 0 behind the last
-// window's end, which only what is not stored reads.
+// The data of |image| and |channel| that element (0, 0) of the window of output |at|, (h, w),
+// meets; 0 behind the last window's end, which only what is not stored reads.
 static const kiln_expr *data_at(const convolution *v, const kiln_stmt *t, const kiln_expr *image,
                                 const kiln_expr *channel, const kiln_expr *const at[2]) {
   kiln_ctx *cx = v->cx;
@@ -421,7 +422,8 @@ static kiln_stmt *make_guarding(const convolution *v, const char *suffix, kiln_d
   return s;
 }
 
-// (n, h + kh - 1, w + kw - 1): the sum of the squares of a pixel's channels, those of the padding included.
+// (n, h + kh - 1, w + kw - 1): the sum of the squares of a pixel's channels, those of the padding
+// included.
 static kiln_stmt *make_sizes(const convolution *v) {
   kiln_ctx *cx = v->cx;
   const kiln_winograd_shape *s = &v->shape;
@@ -448,7 +450,8 @@ static kiln_stmt *make_windows(const convolution *v, const kiln_stmt *sizes) {
   return t;
 }
 
-// The window of output |i|, |j| of the tile that |t| is at; of one that goes beyond the image, of the last whole one's.
+// The window of output |i|, |j| of the tile that |t| is at; of one that goes beyond the image, of
+// the last whole one's.
 static const kiln_expr *window_at(const convolution *v, const kiln_stmt *t,
                                   const kiln_stmt *windows, int i, int j) {
   kiln_ctx *cx = v->cx;
@@ -482,7 +485,8 @@ static const kiln_expr *smaller(kiln_ctx *cx, const kiln_expr *a, const kiln_exp
   return kiln_select(cx, kiln_binary(cx, KILN_EXPR_LT, a, b), a, b);
 }
 
-// Whether the |i|-th of the |m| windows along a dim is one of those, as few as there can be, that cover a tile.
+// Whether the |i|-th of the |m| windows along a dim is one of those, as few as there can be, that
+// cover a tile.
 static bool covers(int i, int m, int64_t window) { return i % window == 0 || i == m - 1; }
 
 // (n, tile rows, tile columns): whether the tile's outputs keep the bound (tile/winograd.h).

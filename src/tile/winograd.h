@@ -1,6 +1,7 @@
-// Winograd's minimal filtering for dense 3x3 convolutions of stride 1: F(m x m, 3 x 3) computes a tile of
-// m x m outputs from a tile of (m + 2) x (m + 2) inputs with (m + 2)^2 products a channel instead of 9 m^2.
-// Windows of two elements along a dim are such of three whose last weight is 0, as phases of transposed convolutions have
+// Winograd's minimal filtering for dense 3x3 convolutions of stride 1: F(m x m, 3 x 3) computes a
+// tile of m x m outputs from a tile of (m + 2) x (m + 2) inputs with (m + 2)^2 products a channel
+// instead of 9 m^2. Windows of two elements along a dim are such of three whose last weight is 0,
+// as phases of transposed convolutions have
 // them: the transforms take 0 for the data that this one would meet, so that it is not read.
 //
 // source: Lavin and Gray, "Fast algorithms for convolutional neural networks", CVPR 2016, section 4
@@ -12,15 +13,17 @@
 
 enum { KILN_MAX_WINOGRAD = 6 }; // points of a transform along one dim: m + 2
 
-// The transforms along one dim: outputs = A^T ((G g) * (B^T d)). Rows 2q - 1 and 2q of B^T agree in the
-// even columns and are opposite in the odd ones; columns 2q - 1 and 2q of A^T agree up to the sign.
+// The transforms along one dim: outputs = A^T ((G g) * (B^T d)). Rows 2q - 1 and 2q of B^T agree in
+// the even columns and are opposite in the odd ones; columns 2q - 1 and 2q of A^T agree up to the
+// sign.
 typedef struct kiln_winograd_form {
   int outputs, points;                                 // m, m + 2
   double input[KILN_MAX_WINOGRAD][KILN_MAX_WINOGRAD];  // B^T, (points, points)
   double kernel[KILN_MAX_WINOGRAD][3];                 // G, (points, 3)
   double output[KILN_MAX_WINOGRAD][KILN_MAX_WINOGRAD]; // A^T, (outputs, points)
-  // A tile fits where the sum of the squares of its data, counted once in each corner window, is at most that many times
-  // the least sum of a window: INFINITY where all that an output is made of lies in its window of 3x3.
+  // A tile fits where the sum of the squares of its data, counted once in each corner window, is at
+  // most that many times the least sum of a window: INFINITY where all that an output is made of
+  // lies in its window of 3x3.
   double spread;
 } kiln_winograd_form;
 
@@ -31,24 +34,26 @@ double kiln_winograd_spread(const kiln_winograd_form *f, int64_t kh, int64_t kw)
 // (analysis/interpret.h), by the forms' matrices.
 kiln_transforms kiln_winograd_transforms(void);
 
-// The greatest sum of squares of a tile's data of |c| channels with which no step of |f| overflows, nor the sum itself,
-// the weights being at most |weight| in magnitude; NaN where that is.
+// The greatest sum of squares of a tile's data of |c| channels with which no step of |f| overflows,
+// nor the sum itself, the weights being at most |weight| in magnitude; NaN where that is.
 double kiln_winograd_most(const kiln_winograd_form *f, int64_t c, double weight);
 
-// Whether |s| is the last statement of a kernel of this kind, in which a map may follow that reads each of its elements where
-// it writes one.
+// Whether |s| is the last statement of a kernel of this kind, in which a map may follow that reads
+// each of its elements where it writes one.
 bool kiln_winograd_is_result(const kiln_program *p, const kiln_facts *facts, const kiln_stmt *s);
 
 // The flops of one run of |p|, a kernel of this kind, where all tiles fit.
 double kiln_winograd_flops(kiln_ctx *cx, const kiln_program *p);
 
-// A convolution of that kind: |n| images of |h| x |w| outputs, |c| to |k| channels, by windows of |kh| x |kw|, 2 or 3 each.
+// A convolution of that kind: |n| images of |h| x |w| outputs, |c| to |k| channels, by windows of
+// |kh| x |kw|, 2 or 3 each.
 typedef struct kiln_winograd_shape {
   int64_t n, h, w, c, k, kh, kw;
 } kiln_winograd_shape;
 
-// How its kernel runs. A block is a set of tiles whose transformed outputs stay in the L2, for |block_k| output
-// channels; the transformed inputs of a block stay there too, or those of all blocks are made before.
+// How its kernel runs. A block is a set of tiles whose transformed outputs stay in the L2, for
+// |block_k| output channels; the transformed inputs of a block stay there too, or those of all
+// blocks are made before.
 typedef struct kiln_winograd_plan {
   const kiln_winograd_form *form;
   int64_t panel;            // output channels that lie together in the transformed weights
@@ -60,8 +65,8 @@ typedef struct kiln_winograd_plan {
   double direct_ns;
 } kiln_winograd_plan;
 
-// The cheapest plan by the device's levels, of the forms with at most |points|, 0: of all; and of |panels|
-// (tile/panels.h), 0: of any.
+// The cheapest plan by the device's levels, of the forms with at most |points|, 0: of all; and of
+// |panels| (tile/panels.h), 0: of any.
 //
 // needs: m->device
 // gives: false where no plan is cheaper than the convolution as it is
@@ -75,13 +80,13 @@ typedef struct kiln_winograd_offer {
   kiln_winograd_plan plan;
 } kiln_winograd_offer;
 
-// Chooses plans by which the weights take at most |more_bytes| more than they did (INFINITY: the cheapest ones):
-// what saves the most time for its bytes comes first.
+// Chooses plans by which the weights take at most |more_bytes| more than they did (INFINITY: the
+// cheapest ones): what saves the most time for its bytes comes first.
 void kiln_winograd_choose(kiln_ctx *cx, const kiln_machine *m, int n_threads, double more_bytes,
                           int n, kiln_winograd_offer *io);
 
-// The transformed weights of a convolution: (points, points, panels, c, panel), the last panel filled with
-// zeros.
+// The transformed weights of a convolution: (points, points, panels, c, panel), the last panel
+// filled with zeros.
 typedef struct kiln_winograd_weights {
   const kiln_tensor *tensor; // CONST; |data| is NULL where the list says how to make it
   const kiln_tensor *source; // (k, c, kh, kw)
@@ -95,19 +100,21 @@ typedef struct kiln_winograd_list {
 
 // The transforms are independent: panels x c of them, each of |panel| kernels.
 int64_t kiln_winograd_count(const kiln_winograd_weights *w);
-// Makes those numbered [begin, end) in double precision: one point's lie one behind the other from |to| on, the
-// next point's |plane| elements further. In the whole tensor |to| is element begin * panel of it, and |plane| is
-// count * panel.
+// Makes those numbered [begin, end) in double precision: one point's lie one behind the other from
+// |to| on, the next point's |plane| elements further. In the whole tensor |to| is element begin *
+// panel of it, and |plane| is count * panel.
 //
 // threads: any, where the numbers are different
 void kiln_winograd_transform(const kiln_winograd_weights *w, int64_t begin, int64_t end,
                              int64_t plane, float *to);
 
-// Rewrites the convolutions for which it pays: the transformed weights are a constant; the convolution's
-// statement becomes the last of five that make one kernel (kiln_fact's |kernel|), its epilogue with it. With
+// Rewrites the convolutions for which it pays: the transformed weights are a constant; the
+// convolution's statement becomes the last of five that make one kernel (kiln_fact's |kernel|), its
+// epilogue with it. With
 // |late| the weights get no data here: the list says how to make it. NULL: they are made at once.
 //
-// |growth|: all weights may take that many times what the program's constants do; 0: what they like.
+// |growth|: all weights may take that many times what the program's constants do; 0: what they
+// like.
 //
 // needs:  kiln_tile_layout has run
 // keeps:  tensors and what they mean

@@ -1,5 +1,5 @@
-// Which blocks a Winograd convolution runs in, and whether it pays (tile/winograd.h): all plans of few blocks
-// are priced by the device's levels.
+// Which blocks a Winograd convolution runs in, and whether it pays (tile/winograd.h): all plans of
+// few blocks are priced by the device's levels.
 #include "support/integer.h"
 #include "tile/graph.h"
 #include "tile/panels.h"
@@ -105,11 +105,12 @@ kiln_transforms kiln_winograd_transforms(void) {
 
 enum { MAX_PARTS = 16, MAX_LOCAL_BYTES = 1 << 20 }; // blocks along a dim; a thread's buffer
 
-// Cycles of the transforms, in products of the same time, for an element of a transformed tile: loads and
-// stores count, not the additions.
+// Cycles of the transforms, in products of the same time, for an element of a transformed tile:
+// loads and stores count, not the additions.
 static const double INPUT_FLOPS = 10, OUTPUT_FLOPS = 8;
-// Those of the guard, for an element of the data and for a tile: 23 cycles a pixel of 64 channels and 175 a tile on a
-// core of 32 flops a cycle, by a profile of 64 to 64 channels on 56 x 56 pixels.
+// Those of the guard, for an element of the data and for a tile: 23 cycles a pixel of 64 channels
+// and 175 a tile on a core of 32 flops a cycle, by a profile of 64 to 64 channels on 56 x 56
+// pixels.
 static const double GUARD_FLOPS = 11, GUARD_TILE_FLOPS = 5600;
 static const double PRODUCTS_EFFICIENCY = 0.95, DIRECT_EFFICIENCY = 0.93;
 static const double OVERLAP = 0.75; // the share of the waiting for a level that work hides
@@ -129,7 +130,8 @@ static double usable_bytes(const kiln_device *d, int level) {
   return level < 0 ? 0 : (double)d->levels[level].capacity_bytes * d->levels[level].usable;
 }
 
-// The time of |c|, whose flops, bytes and tiles are set: levels hide behind arithmetic, but not all the way.
+// The time of |c|, whose flops, bytes and tiles are set: levels hide behind arithmetic, but not all
+// the way.
 static double time_of(const kiln_device *d, int n_threads, double efficiency, kiln_tile_cost *c) {
   kiln_tile_cost_finish(d, n_threads, KILN_PEAK_F32, efficiency, c);
   double ns = c->ns;
@@ -154,7 +156,8 @@ static double missing(double bytes, double capacity) {
   return bytes > capacity ? 1 - capacity / bytes : 0;
 }
 
-// What a plan computes and moves, in bytes of the transformed tensors; what the last blocks do in vain counts.
+// What a plan computes and moves, in bytes of the transformed tensors; what the last blocks do in
+// vain counts.
 typedef struct amounts {
   int64_t tasks;                            // that the threads share
   double active, spatial, channel_blocks;   // threads with work; blocks of tiles; of channels
@@ -310,7 +313,8 @@ bool kiln_winograd_plan_make(const kiln_machine *m, int n_threads, const kiln_wi
 
 // --- which of them, when memory is short ---
 
-// What the weights of |o| take more than the kernels they are made of, which stay for tiles that don't fit.
+// What the weights of |o| take more than the kernels they are made of, which stay for tiles that
+// don't fit.
 static double more_bytes_of(const kiln_winograd_offer *o) {
   const kiln_winograd_form *f = o->plan.form;
   const double c = 4 * (double)o->shape.c;

@@ -13,8 +13,8 @@ typedef struct around { // a loop around the statement at hand
   double n;
 } around;
 
-// The straight-line code of one iteration of a serial loop; what is inside of it but does not change
-// there runs here.
+// The straight-line code of one iteration of a serial loop; what is inside of it but does not
+// change there runs here.
 typedef struct frame {
   int depth;    // loops outside of it, its own included
   int n_guards; // conditions around it, which count where its loop does
@@ -363,14 +363,15 @@ static void add_instr(worker *w, const kiln_loop *n) {
 
 // --- loops ---
 
-// Units that work at the same time get in each other's way: little where one has most to do, by a fifth where
-// two have as much.
+// Units that work at the same time get in each other's way: little where one has most to do, by a
+// fifth where two have as much.
 static double together(double a, double b, double c) {
   enum { NORM = 4 };
   return pow(pow(a, NORM) + pow(b, NORM) + pow(c, NORM), 1.0 / NORM);
 }
 
-// The first round of misses hides behind what is in flight; those of innermost loops are prefetched.
+// The first round of misses hides behind what is in flight; those of innermost loops are
+// prefetched.
 static double time_of(const worker *w, const frame *f) {
   const kiln_work_units *u = w->u;
   const double spilled = f->kept > u->n_registers - 2 ? f->kept : 0; // then nearly all of them are
@@ -401,7 +402,8 @@ static void pop_around(worker *w) {
   kiln_ranges_pop(&w->ranges, 1);
 }
 
-// The copies of a loop run each its own iterations. The end of a short one is foreseen, or it is unrolled.
+// The copies of a loop run each its own iterations. The end of a short one is foreseen, or it is
+// unrolled.
 static void visit_serial(worker *w, const kiln_loop *n, double extent) {
   enum { FORESEEN = 16 };
   const double times = copies(w, w->frames.n - 1, ~0ull);

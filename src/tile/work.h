@@ -1,10 +1,11 @@
-// The time that lowered loops keep a core's execution units busy, by counting: what traffic does not
-// see.
+// The time that lowered loops keep a core's execution units busy, by counting: what traffic does
+// not see.
 //
-// Copies of unrolled loops and vectors of vector loops are counted where they differ: an operand that
-// does not change with a loop is loaded once in front of it. Straight-line code takes as long as the
-// unit with the most work, or as the chain of its sums. What stands around loops comes in bursts, whose
-// misses beyond the first few nothing hides; those of the innermost loops are prefetched.
+// Copies of unrolled loops and vectors of vector loops are counted where they differ: an operand
+// that does not change with a loop is loaded once in front of it. Straight-line code takes as long
+// as the unit with the most work, or as the chain of its sums. What stands around loops comes in
+// bursts, whose misses beyond the first few nothing hides; those of the innermost loops are
+// prefetched.
 #ifndef KILN_TILE_WORK_H
 #define KILN_TILE_WORK_H
 
@@ -22,8 +23,8 @@ typedef struct kiln_work_units {
 } kiln_work_units;
 kiln_work_units kiln_work_units_of(const kiln_machine *m);
 
-// The time of |l| on |n_threads|, nest by nest, launches aside. |missed|[buffer]: lines of it that come from
-// behind the cache of a core, all accesses together; NULL: none.
+// The time of |l| on |n_threads|, nest by nest, launches aside. |missed|[buffer]: lines of it that
+// come from behind the cache of a core, all accesses together; NULL: none.
 //
 // units: nanoseconds; threads that have nothing to do at a nest's end wait
 // cost: well below a millisecond

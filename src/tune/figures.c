@@ -4,8 +4,8 @@
 #include <stddef.h>
 #include <string.h>
 
-// How far two measurements may be apart: memory is shared with strangers, and starting threads is up to the
-// operating system.
+// How far two measurements may be apart: memory is shared with strangers, and starting threads is
+// up to the operating system.
 static const double NEAR = 1.1, FAR = 1.3, LOOSE = 2;
 
 typedef struct figure {

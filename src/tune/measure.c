@@ -152,8 +152,8 @@ static kiln_status make_memory(bench *b) {
 
 // --- latency ---
 
-// Links the lines of |bytes| at |base| into one ring that no prefetcher follows: a generator of full
-// period over the lines.
+// Links the lines of |bytes| at |base| into one ring that no prefetcher follows: a generator of
+// full period over the lines.
 static void link_lines(char *base, int64_t n_lines) {
   uint64_t at = 0;
   for (int64_t i = 0; i < n_lines; i++) {
@@ -187,8 +187,9 @@ static double latency_ns(bench *b, int64_t bytes) {
   return best;
 }
 
-// A virtual machine is told of a whole cache and has it together with strangers: the usable share is
-// what answers as the cache does, the border being the geometric mean of its latency and memory's.
+// A virtual machine is told of a whole cache and has it together with strangers: the usable share
+// is what answers as the cache does, the border being the geometric mean of its latency and
+// memory's.
 //
 // gives: *usable, where that is more than it was
 static void find_usable(bench *b, int i, double *usable) {
@@ -284,7 +285,8 @@ static void fill_all(bench *b) { // each part by whom it is for
   kiln_pool_run(b->pool, fill_part, b, (size_t)b->n_threads);
 }
 
-// All that is measured, as if it had not been; the sizes of the arrays stay those of the first pass.
+// All that is measured, as if it had not been; the sizes of the arrays stay those of the first
+// pass.
 static void begin_pass(bench *b) {
   b->d = &b->passes[b->n_passes];
   *b->d = *b->levels;

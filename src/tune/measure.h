@@ -2,8 +2,8 @@
 // what starting work costs.
 //
 // Every figure is the best of several rounds, all of them in turns, so that a moment in which the
-// machine is busy with something else spoils no single one; passes of such rounds are repeated until
-// two agree, and where none do a warning says so. The loops are loop programs compiled by
+// machine is busy with something else spoils no single one; passes of such rounds are repeated
+// until two agree, and where none do a warning says so. The loops are loop programs compiled by
 // Kiln for the machine: what is measured is what generated code gets. Needs some seconds and memory
 // of four times the last cache.
 #ifndef KILN_TUNE_MEASURE_H

@@ -18,7 +18,8 @@ typedef struct kiln_probe {
   kiln_probe_kind kind;
   int64_t bytes; // READ, COPY: how much memory; rounded by kiln_probes_compile
   double work;   // out: bytes or operations of a call; 0: the machine has no such instructions
-  // out: args[0] the memory, args[1] a page for results, args[2] a page of numbers; NULL where work is 0
+  // out: args[0] the memory, args[1] a page for results, args[2] a page of numbers; NULL where work
+  //      is 0
   kiln_kernel_fn run;
 } kiln_probe;
 

@@ -1,8 +1,9 @@
 // What was measured, in a database of its own: a row for each candidate of a kernel on a device.
 //
-// One SQLite file for CPUs and GPUs alike, `tuned.sqlite` in the user's cache directory or where the user
-// says. Unlike the cache it is never emptied by itself, nor replaced: a file that is damaged, somebody
-// else's or of another version is an error. Any number of processes may use one file.
+// One SQLite file for CPUs and GPUs alike, `tuned.sqlite` in the user's cache directory or where
+// the user says. Unlike the cache it is never emptied by itself, nor replaced: a file that is
+// damaged, somebody else's or of another version is an error. Any number of processes may use one
+// file.
 #ifndef KILN_TUNE_RESULTS_H
 #define KILN_TUNE_RESULTS_H
 
@@ -40,8 +41,8 @@ typedef struct kiln_result {
 
 // Opens |path|, or `tuned.sqlite` in the user's cache directory, making it.
 //
-// gives:  *out, to be closed by the caller; NULL on failure, and with KILN_OK where |path| is NULL and there
-//         is no cache directory
+// gives:  *out, to be closed by the caller; NULL on failure, and with KILN_OK where |path| is NULL
+//         and there is no cache directory
 // errors: KILN_BAD_INPUT: the file cannot be had, or is no such database of this version
 KILN_MUST_USE kiln_status kiln_results_open(const char *path, kiln_diag *diag, kiln_results **out);
 void kiln_results_close(kiln_results *r); // NULL is allowed
@@ -53,14 +54,16 @@ bool kiln_results_find(kiln_results *r, const kiln_results_key *key, kiln_result
 KILN_MUST_USE kiln_status kiln_results_put(kiln_results *r, const kiln_results_key *key,
                                            const char *label, const kiln_result *result,
                                            kiln_diag *diag);
-// The script of the right candidate that was fastest, in cx->perm; the first one's unless another is faster by
-// more than what KILN_RESULTS_GAIN says. Of the driver that was measured with last, |key->driver| being NULL.
+// The script of the right candidate that was fastest, in cx->perm; the first one's unless another
+// is faster by more than what KILN_RESULTS_GAIN says. Of the driver that was measured with last,
+// |key->driver| being NULL.
 //
 // gives: NULL where none was measured
 const char *kiln_results_best(kiln_ctx *cx, kiln_results *r, const kiln_results_key *key);
 // The time of a launch of the cost model's own candidate of the program; 0: it was not measured.
 double kiln_results_first_us(kiln_results *r, const kiln_results_key *key);
-// A number that is another one when a row of that device, driver and compiler has been added; 0: there is none.
+// A number that is another one when a row of that device, driver and compiler has been added; 0:
+// there is none.
 int64_t kiln_results_stamp(kiln_results *r, const kiln_results_key *key);
 // The devices that there are rows of, joined by ", "; "none".
 const char *kiln_results_devices(kiln_ctx *cx, kiln_results *r);

@@ -1,9 +1,10 @@
 // Kernels measured on a GPU by a process of their own: what a kernel does to its process and to the
 // driver's state there, a crash, a hang, too much memory, loses that measurement only.
 //
-// The process is the program kiln-worker, found beside the library, or $KILN_WORKER. It is started anew
-// after a loss, never forked: the process that compiles may have threads, and a driver open. Both map one
-// file in memory, in which code and arguments lie; what is said goes through two pipes, in frames.
+// The process is the program kiln-worker, found beside the library, or $KILN_WORKER. It is started
+// anew after a loss, never forked: the process that compiles may have threads, and a driver open.
+// Both map one file in memory, in which code and arguments lie; what is said goes through two
+// pipes, in frames.
 #ifndef KILN_TUNE_WORKER_H
 #define KILN_TUNE_WORKER_H
 
@@ -94,8 +95,9 @@ enum {
   KILN_WORKER_CALL_BYTES = 512
 };
 
-// A frame is this and |bytes| more: an order's are a kiln_worker_order with its kiln_worker_launch[n_nests]
-// behind it, an answer's a kiln_worker_reply. The first answer of a process is to no order.
+// A frame is this and |bytes| more: an order's are a kiln_worker_order with its
+// kiln_worker_launch[n_nests] behind it, an answer's a kiln_worker_reply. The first answer of a
+// process is to no order.
 typedef struct kiln_worker_frame {
   uint32_t magic, bytes;
 } kiln_worker_frame;

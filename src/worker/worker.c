@@ -1,4 +1,5 @@
-// kiln-worker: runs kernels on a GPU and times them, for the process that started it (src/tune/worker.h).
+// kiln-worker: runs kernels on a GPU and times them, for the process that started it
+// (src/tune/worker.h).
 //
 // usage: kiln-worker cuda|opencl DEVICE       with the descriptors that src/tune/worker.h names
 #include "runtime/gpu.h"
@@ -271,8 +272,8 @@ static kiln_status open_device(state *s, int argc, char **argv) {
   return st;
 }
 
-// A CUDA error can be one that every later call gets as well: the process ends behind it, and the next one
-// begins anew.
+// A CUDA error can be one that every later call gets as well: the process ends behind it, and the
+// next one begins anew.
 static int serve(state *s) {
   while (read_order(s)) {
     s->reply = (kiln_worker_reply){0};

@@ -1,10 +1,12 @@
-// ONNX files with fields exchanged, through the reader, its report and, where they are small, fission; as whole
-// messages, so that what is wrong lies deep: dropped, doubled, swapped with others' or nested in themselves, numbers
-// replaced by extreme ones, lengths and bytes that lie. Whatever comes out is read or refused with a message, never
+// ONNX files with fields exchanged, through the reader, its report and, where they are small,
+// fission; as whole messages, so that what is wrong lies deep: dropped, doubled, swapped with
+// others' or nested in themselves, numbers replaced by extreme ones, lengths and bytes that lie.
+// Whatever comes out is read or refused with a message, never
 // more: no crash, no hang, no leak, no memory beyond what a small file may ask for.
 //
-// fuzz_onnx [RUNS [SEED [FIRST]]]: 3000 runs, seed 1 and run 0 by default; build with -DKILN_SANITIZE=ON for more. A run
-// is a function of its number and the seed: one that fails is told and run again with `fuzz_onnx 1 SEED NUMBER`.
+// fuzz_onnx [RUNS [SEED [FIRST]]]: 3000 runs, seed 1 and run 0 by default; build with
+// -DKILN_SANITIZE=ON for more. A run is a function of its number and the seed: one that fails is
+// told and run again with `fuzz_onnx 1 SEED NUMBER`.
 #include "fission/lower.h"
 #include "onnx/reader.h"
 #include "onnx/report.h"
@@ -97,7 +99,8 @@ static const bytes *pick(uint64_t *state) {
 
 // --- fields ---
 
-// A field of a message: its tag, the length if it has one, what it holds, and the message that it is in.
+// A field of a message: its tag, the length if it has one, what it holds, and the message that it
+// is in.
 typedef struct field {
   size_t tag, length, begin, end;
   int parent; // -1: the model
@@ -139,7 +142,8 @@ static bool take_field(const bytes *b, size_t end, size_t *at, field *out) {
   return true;
 }
 
-// The fields of [begin, end), and of what in it looks like messages; false, and none, where it is none itself.
+// The fields of [begin, end), and of what in it looks like messages; false, and none, where it is
+// none itself.
 static bool find_fields(const bytes *b, size_t begin, size_t end, int parent, int depth) {
   const int before = found.n;
   for (size_t at = begin; at < end;) {
@@ -163,7 +167,8 @@ static size_t put_varint(unsigned char *to, uint64_t value) {
   return n;
 }
 
-// The bytes [from, to) replaced by |content|, in place of field |i| and with the lengths of all around it.
+// The bytes [from, to) replaced by |content|, in place of field |i| and with the lengths of all
+// around it.
 static bytes replaced(const bytes *b, int parent, size_t from, size_t to, const bytes *content) {
   bytes part = {must(malloc(content->n + 1)), content->n};
   memcpy(part.data, content->data, content->n);
@@ -324,7 +329,8 @@ static bytes mutated(uint64_t *state) {
     (void)find_fields(&b, 0, b.n, -1, 0);
     const field whole = {0, 0, 0, b.n, -1, 2};
     const field *f = found.n ? &found.at[below(state, (size_t)found.n)] : &whole;
-    // Of many fields the deep ones are the most, and attributes' and shapes' numbers are among them.
+    // Of many fields the deep ones are the most, and attributes' and shapes' numbers are among
+    // them.
     const bytes more = kinds[next(state) % KILN_LEN(kinds)](state, &b, f);
     free(b.data);
     b = more;
@@ -399,7 +405,8 @@ static long mebibytes(void) {
   return usage.ru_maxrss >> 10;
 }
 
-// Ends with the number of a run's fault: 3 wrong, 4 too much memory; a crash or a hang ends it earlier.
+// Ends with the number of a run's fault: 3 wrong, 4 too much memory; a crash or a hang ends it
+// earlier.
 static void work(volatile progress *p, long end, uint64_t seed) {
   for (; p->at < end; p->at++) {
     uint64_t state = seed * UINT64_C(0x2545F4914F6CDD1D) + (uint64_t)p->at;

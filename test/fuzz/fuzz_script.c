@@ -1,11 +1,12 @@
-// Fuzzing of what reads schedules and IR: random changes of real scripts, replayed on small kernels;
-// of the text of the loops that come of it; and of the text of programs.
+// Fuzzing of what reads schedules and IR: random changes of real scripts, replayed on small
+// kernels; of the text of the loops that come of it; and of the text of programs.
 //
 //     fuzz_script [N [SEED]]
 //
 // runs N inputs (20,000 by default, some seconds; the long run is 500,000 in a build with
 // -DKILN_SANITIZE=ON) and fails when accepted loops break an invariant, when a script does not
-// replay to what it made, or when an input takes a second. Crashes and leaks are for the sanitizers.
+// replay to what it made, or when an input takes a second. Crashes and leaks are for the
+// sanitizers.
 #include "schedule/holes.h"
 #include "schedule/schedule.h"
 

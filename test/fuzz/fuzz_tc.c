@@ -1,8 +1,9 @@
-// Texts of the notation with bytes and words exchanged, through parse, check and bind at small sizes;
-// what is accepted is run by the interpreter. Whatever comes out is accepted or refused with a message,
-// never more: no crash, no hang, no read out of range, no leak.
+// Texts of the notation with bytes and words exchanged, through parse, check and bind at small
+// sizes; what is accepted is run by the interpreter. Whatever comes out is accepted or refused with
+// a message, never more: no crash, no hang, no read out of range, no leak.
 //
-// fuzz_tc [INPUTS [SEED]]: 4000 inputs and seed 1 by default; build with -DKILN_SANITIZE=ON for more.
+// fuzz_tc [INPUTS [SEED]]: 4000 inputs and seed 1 by default; build with -DKILN_SANITIZE=ON for
+// more.
 #include "analysis/interpret.h"
 #include "tc/bind.h"
 #include "tc/definition.h"

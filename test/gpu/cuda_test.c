@@ -1,5 +1,5 @@
-// Sessions through CUDA's interface, played by fake_cuda.c: what is captured, replayed, used in place
-// and freed, and every message. That results are right on a GPU is for gpu_test.py.
+// Sessions through CUDA's interface, played by fake_cuda.c: what is captured, replayed, used in
+// place and freed, and every message. That results are right on a GPU is for gpu_test.py.
 #include "gpu/fake_cuda.h"
 #include "gpu/module.h"
 #include "runtime/gpu.h"
@@ -46,7 +46,8 @@ static void the_second_run_is_captured_and_later_ones_replay_it(void **state) {
   kiln_diag_destroy(diag);
 }
 
-// A launch behind a copy is not early, nor one that is timed alone; no driver is asked for what it does not know.
+// A launch behind a copy is not early, nor one that is timed alone; no driver is asked for what it
+// does not know.
 static void launches_behind_others_begin_early(void **state) {
   static const struct {
     int version, profile, early;

@@ -1,7 +1,7 @@
-// A stand-in for cuBLASLt, on the CPU and the stand-in for CUDA's driver: products by plain loops over matrices in
-// columns, put into its streams. It refuses what the library refuses: matrices that overlap, addresses that are not
-// aligned as was said, an algorithm that it did not choose for these layouts, workspace that is missing, partial sums
-// in halves.
+// A stand-in for cuBLASLt, on the CPU and the stand-in for CUDA's driver: products by plain loops
+// over matrices in columns, put into its streams. It refuses what the library refuses: matrices
+// that overlap, addresses that are not aligned as was said, an algorithm that it did not choose for
+// these layouts, workspace that is missing, partial sums in halves.
 #include "fake_library.h"
 
 #include <math.h>

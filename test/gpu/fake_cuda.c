@@ -1,5 +1,6 @@
-// A stand-in for CUDA's driver, on the CPU: images are text, "fake sm_90" and names of functions that
-// this file has; streams run at once unless they are captured. It refuses calls without a context.
+// A stand-in for CUDA's driver, on the CPU: images are text, "fake sm_90" and names of functions
+// that this file has; streams run at once unless they are captured. It refuses calls without a
+// context.
 #include "fake_cuda.h"
 
 #include <signal.h>

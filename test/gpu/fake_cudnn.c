@@ -1,9 +1,10 @@
-// A stand-in for cuDNN, on the CPU and the stand-in for CUDA's driver: graphs of descriptors, convolutions by plain
-// loops, put into its streams. It refuses what the library refuses: attributes of another type, descriptors that are
-// not finalized or changed afterwards, shapes that do not belong together, layouts that are neither channels last nor
-// first, addresses that are not aligned as was said, workspace that is missing; and images and weights of different
-// alignments, of which the library computes what is wrong. Of the engines that it proposes those
-// in front are of no use: they round, or are not always the same, or make no plan; they compute what is wrong.
+// A stand-in for cuDNN, on the CPU and the stand-in for CUDA's driver: graphs of descriptors,
+// convolutions by plain loops, put into its streams. It refuses what the library refuses:
+// attributes of another type, descriptors that are not finalized or changed afterwards, shapes that
+// do not belong together, layouts that are neither channels last nor first, addresses that are not
+// aligned as was said, workspace that is missing; and images and weights of different alignments,
+// of which the library computes what is wrong. Of the engines that it proposes those in front are
+// of no use: they round, or are not always the same, or make no plan; they compute what is wrong.
 #include "fake_library.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-// What the stand-ins for NVIDIA's libraries have in common: their state, the way to the stand-in for the driver, and
-// halves.
+// What the stand-ins for NVIDIA's libraries have in common: their state, the way to the stand-in
+// for the driver, and halves.
 #include "fake_library.h"
 
 #include <dlfcn.h>

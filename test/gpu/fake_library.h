@@ -1,7 +1,8 @@
-// What the stand-ins for NVIDIA's libraries do and count; each has these of its own (fake_library.c).
+// What the stand-ins for NVIDIA's libraries do and count; each has these of its own
+// (fake_library.c).
 //
-// Another process is told by FAKE_LIBRARY_FAILS which function fails, and by FAKE_LIBRARY_LOADS how many milliseconds its
-// first kernel takes besides.
+// Another process is told by FAKE_LIBRARY_FAILS which function fails, and by FAKE_LIBRARY_LOADS how
+// many milliseconds its first kernel takes besides.
 #ifndef KILN_TEST_GPU_FAKE_LIBRARY_H
 #define KILN_TEST_GPU_FAKE_LIBRARY_H
 

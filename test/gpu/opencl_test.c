@@ -1,5 +1,6 @@
-// Sessions on an OpenCL device, from sources by hand. PoCL makes the CPU one. With test/gpu/shaky_opencl.c in front
-// of it what is created and not released is counted after each test.
+// Sessions on an OpenCL device, from sources by hand. PoCL makes the CPU one. With
+// test/gpu/shaky_opencl.c in front of it what is created and not released is counted after each
+// test.
 #include "gpu/module.h"
 #include "runtime/gpu.h"
 
@@ -123,7 +124,8 @@ static void tensors_of_other_devices_are_refused(void **state) {
   kiln_diag_destroy(diag);
 }
 
-// Else the loader would look for drivers anew for each module, and number the devices of what it finds.
+// Else the loader would look for drivers anew for each module, and number the devices of what it
+// finds.
 static void the_driver_stays_when_its_context_is_closed(void **state) {
   (void)state;
   assert_true(has_device());

@@ -1,8 +1,9 @@
-// Kernels of NVIDIA's libraries, of the real ones or of stand-ins: what they compute, beside plain loops, in streams and
-// in graphs; sessions that call them; and messages.
+// Kernels of NVIDIA's libraries, of the real ones or of stand-ins: what they compute, beside plain
+// loops, in streams and in graphs; sessions that call them; and messages.
 //
-// ctest runs such a test twice: on the stand-ins (fake_cuda.c, fake_library.c), which also count what is left behind,
-// and on the GPU and library of this machine, where it skips itself without them.
+// ctest runs such a test twice: on the stand-ins (fake_cuda.c, fake_library.c), which also count
+// what is left behind, and on the GPU and library of this machine, where it skips itself without
+// them.
 #ifndef KILN_TEST_GPU_RIG_H
 #define KILN_TEST_GPU_RIG_H
 
@@ -169,7 +170,8 @@ static inline void check_takings(const char *backend, const char *call, const ta
   }
 }
 
-// --- sessions of a module that is one call: of x, weights, a bias behind them, y, and the workspace ---
+// --- sessions of a module that is one call: of x, weights, a bias behind them, y, and the
+// workspace ---
 
 enum { MODULE_WORKSPACE = 1 << 20 };
 

@@ -1,9 +1,11 @@
-// OpenCL as it is installed, but for what $KILN_TEST_SHAKY asks for: words separated by ',', each WHAT:N, about
-// the N-th program that is built, counted in the file $KILN_TEST_SHAKY_COUNT over all processes:
+// OpenCL as it is installed, but for what $KILN_TEST_SHAKY asks for: words separated by ',', each
+// WHAT:N, about the N-th program that is built, counted in the file $KILN_TEST_SHAKY_COUNT over all
+// processes:
 //   crash:N   its launches end the process by a signal
 //   wrong:N   its launches do nothing
-// or crash alone, about all programs, or driver=TEXT: the version that the device says. Every function is forwarded; their arguments are all
-// integers and pointers. For a test in the same process it counts what was created and is not released, and fails the N-th creation.
+// or crash alone, about all programs, or driver=TEXT: the version that the device says. Every
+// function is forwarded; their arguments are all integers and pointers. For a test in the same
+// process it counts what was created and is not released, and fails the N-th creation.
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-// The measuring process on a stand-in for CUDA's driver: what it gives back, and that a kernel that ends it,
-// or that hangs, or that the driver does not take, costs no more than its own measurement.
+// The measuring process on a stand-in for CUDA's driver: what it gives back, and that a kernel that
+// ends it, or that hangs, or that the driver does not take, costs no more than its own measurement.
 #include "tune/worker.h"
 
 #include <setjmp.h>

@@ -1,5 +1,6 @@
-// What Kiln's table of processors says that they have, against LLVM, which knows them by the same names: a function that
-// needs an extension is inlined into one that is for a processor if, and only if, that has it.
+// What Kiln's table of processors says that they have, against LLVM, which knows them by the same
+// names: a function that needs an extension is inlined into one that is for a processor if, and
+//        only if, that has it.
 #include "target/target.h"
 
 #include <llvm-c/Core.h>

@@ -1,5 +1,5 @@
-// What kiln_cpu_needs says of single instructions: a line of hexadecimal bytes each, in; the names of what they need, out.
-// An instruction that is not known needs "unknown".
+// What kiln_cpu_needs says of single instructions: a line of hexadecimal bytes each, in; the names
+// of what they need, out. An instruction that is not known needs "unknown".
 #include "target/target.h"
 
 #include <elf.h>

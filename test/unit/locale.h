@@ -1,5 +1,5 @@
-// A locale with a decimal comma, made on the spot: of the sources below, by localedef, which is a part of the C library's
-// essential package; none needs to be installed.
+// A locale with a decimal comma, made on the spot: of the sources below, by localedef, which is a
+// part of the C library's essential package; none needs to be installed.
 #ifndef KILN_TEST_UNIT_LOCALE_H
 #define KILN_TEST_UNIT_LOCALE_H
 

@@ -20,7 +20,8 @@ static inline uint64_t test_share(void) {
   return given ? given : 1;
 }
 
-// Whether case |i| is run: the first is, and of the others those that a hash takes, whatever order they have.
+// Whether case |i| is run: the first is, and of the others those that a hash takes, whatever order
+// they have.
 static inline bool test_takes(uint64_t i) {
   uint64_t x = i * UINT64_C(0x9e3779b97f4a7c15);
   x ^= x >> 32;

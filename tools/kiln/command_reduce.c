@@ -59,7 +59,8 @@ static bool contains(FILE *f, const char *text) {
   return matched == n;
 }
 
-// How the command ends on the trial; -1 where it cannot be run or its output lacks what it must have.
+// How the command ends on the trial; -1 where it cannot be run or its output lacks what it must
+// have.
 static int run_command(reducing *r) {
   FILE *output = tmpfile();
   int ended = -1;

@@ -73,8 +73,8 @@ static void find_tests(const char *dir, const char *glob, names *out) {
   closedir(d);
 }
 
-// What ran first in this process, and lives on: a GPU's context goes with the last module that uses it, and making
-// one takes longer than a test.
+// What ran first in this process, and lives on: a GPU's context goes with the last module that uses
+// it, and making one takes longer than a test.
 typedef struct keeping {
   kiln_module *module;
   kiln_session *session;
@@ -196,7 +196,8 @@ static bool read_model(test_case *t) {
   return kiln_model_load(t->model_path, &co, t->diag, &t->read) == KILN_OK;
 }
 
-// The tensors of one value of a data set, behind the |n| of |out|; their number, -1: an optional value without one.
+// The tensors of one value of a data set, behind the |n| of |out|; their number, -1: an optional
+// value without one.
 static bool read_value(test_case *t, const char *path, kiln_port port, size_t n, tensor **out,
                        int32_t *out_n) {
   const char *type = strchr(port.dtype, '(') ? port.dtype : NULL;
@@ -207,7 +208,8 @@ static bool read_value(test_case *t, const char *path, kiln_port port, size_t n,
   return true;
 }
 
-// The name of tensor |n| of the inputs; |part|: its number in a list, whose tensors have shapes of their own; -1: none.
+// The name of tensor |n| of the inputs; |part|: its number in a list, whose tensors have shapes of
+// their own; -1: none.
 static void add_input(test_case *t, const char *name, int32_t part, const tensor *x, size_t n) {
   if (part < 0) {
     snprintf(t->in_names[n], sizeof t->in_names[n], "%.120s", name);
@@ -218,7 +220,8 @@ static void add_input(test_case *t, const char *name, int32_t part, const tensor
       (kiln_shape_value){t->in_names[n], x->dl_tensor.ndim, x->dl_tensor.shape, NULL};
 }
 
-// Files of inputs are numbered by the model's inputs: by those without initializer, where there are no more files.
+// Files of inputs are numbered by the model's inputs: by those without initializer, where there are
+// no more files.
 static bool has_optional_files(const test_case *t, const char *dir, int set) {
   size_t n_needed = 0, n_files = 0;
   for (size_t i = 0, n = kiln_model_input_count(t->read); i < n; i++)

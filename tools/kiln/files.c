@@ -15,7 +15,8 @@ static bool is_plain(unsigned char c, bool is_first) {
   return c > 0x20 && c != 0x7f && !strchr("/\\:*?\"<>|%~", c) && !(is_first && c == '.');
 }
 
-// Bytes of |name| with the others as "%2F": at most |room|, whole characters. |out_whole|: it is all of it.
+// Bytes of |name| with the others as "%2F": at most |room|, whole characters. |out_whole|: it is
+// all of it.
 static size_t encode(const char *name, size_t room, char *out, bool *out_whole) {
   static const char digits[] = "0123456789ABCDEF";
   const unsigned char *at = (const unsigned char *)name;

@@ -37,7 +37,8 @@ typedef struct loaded {
   kiln_model *model;   // NULL for a compiled module
   kiln_module *module; // NULL until compiled
   double compile_ms, load_ms;
-  // Inputs of the model that have an initializer, in whose place what the command line gives was compiled in.
+  // Inputs of the model that have an initializer, in whose place what the command line gives was
+  // compiled in.
   size_t n_constants;
   char **constant_names;
   DLManagedTensorVersioned **constants;
@@ -84,7 +85,8 @@ typedef struct compile_storage {
   char *schedule; // malloc'ed text of the file
 } compile_storage;
 bool compile_options_make(const options *o, compile_storage *storage, kiln_compile_options *out);
-// Writes the dumps that go to files, now that |model| has been read; false after a message, also of an earlier one.
+// Writes the dumps that go to files, now that |model| has been read; false after a message, also of
+// an earlier one.
 bool dumps_write(compile_storage *storage, const kiln_model *model);
 // Reads the file of --schedule into the options; false after a message.
 bool schedule_read(compile_storage *storage, kiln_compile_options *out);
@@ -97,16 +99,18 @@ bool is_definition(const char *path);    // a .tc file
 // --- files that are written (files.c)
 
 enum { OUTPUT_NAME_ROOM = 256 };
-// The name of the file for output |i| of a module: "y.npy", with bytes that file systems or shells take for something else
-// as "%2F" and the like. Different outputs have different names, of at most 255 bytes: behind the begin of a name
-// that is too long, or is given again, stands "~" and the output's number.
+// The name of the file for output |i| of a module: "y.npy", with bytes that file systems or shells
+// take for something else as "%2F" and the like. Different outputs have different names, of at most
+// 255 bytes: behind the begin of a name that is too long, or is given again, stands "~" and the
+// output's number.
 void output_file_name(const kiln_module *m, size_t i, char out[OUTPUT_NAME_ROOM]);
-// Whether |path| is none of the files that the options name, or that |model|, which may be NULL, was read from; false
-// after a message. NULL may be written.
+// Whether |path| is none of the files that the options name, or that |model|, which may be NULL,
+// was read from; false after a message. NULL may be written.
 bool may_write(const options *o, const kiln_model *model, const char *path);
 // The same of all options of the command that name a file to be written.
 bool outputs_spare_inputs(const command *c, const options *o);
-// Writes all of |text|, which is a |what|, to the file, or to stdout if |path| is NULL; false after a message.
+// Writes all of |text|, which is a |what|, to the file, or to stdout if |path| is NULL; false after
+// a message.
 bool write_text(const char *path, const char *what, const char *text);
 // Closes stdout: the exit code of a command whose work ended with |code|.
 int end_output(int code);
@@ -127,18 +131,21 @@ typedef struct tensors {
 bool tensors_alloc(tensors *t, size_t room);
 void tensors_add(tensors *t, KILN_TAKE tensor *added);
 void tensors_free(tensors *t);
-// A tensor for every input of the module: from --input, --inputs, else --fill, in shapes by --dim where the
-// module takes ranges. False after a message.
+// A tensor for every input of the module: from --input, --inputs, else --fill, in shapes by --dim
+// where the module takes ranges. False after a message.
 bool tensors_for_inputs(const options *o, const loaded *l, tensors *out);
-// Of a model that was only read: what the command line gives for initializers that may be replaced. False after a message.
+// Of a model that was only read: what the command line gives for initializers that may be replaced.
+// False after a message.
 bool constants_find(const options *o, const kiln_model *m, loaded *out);
 bool tensors_for_outputs(const kiln_module *m, const tensors *inputs, tensors *out);
 bool tensors_for_results(const kiln_model *m, tensors *out); // the same of a model
-// Tensor |i| becomes the front of it, of |shape|, as outputs of which only the run knows the shape. False after a message.
+// Tensor |i| becomes the front of it, of |shape|, as outputs of which only the run knows the shape.
+// False after a message.
 bool tensors_crop(tensors *t, size_t i, const int64_t *shape);
 // The .npy, .pb or raw file; NULL after a message.
 tensor *tensor_read(const char *path);
-// Unsigned integers that are the bits of |dtype|, which NumPy lacks, become elements of it (bf16 from u16, codes from u8).
+// Unsigned integers that are the bits of |dtype|, which NumPy lacks, become elements of it (bf16
+// from u16, codes from u8).
 void tensor_name_bits(tensor **t, const char *dtype);
 
 typedef struct difference {
@@ -160,8 +167,8 @@ typedef struct npz npz;
 npz *npz_open(const char *path);
 size_t npz_count(npz *z);
 char *npz_name(npz *z, size_t i); // of entry |i|, without ".npy"; malloc'ed, NULL: there is none
-// NULL without a message when absent; *out_failed after one. An entry of more than |most_bytes| of elements is not
-// unpacked.
+// NULL without a message when absent; *out_failed after one. An entry of more than |most_bytes| of
+// elements is not unpacked.
 tensor *npz_find(npz *z, const char *name, uint64_t most_bytes, bool *out_failed);
 void npz_close(npz *z);
 bool npz_write(const char *path, size_t n, const char *const *names, tensor *const *at);

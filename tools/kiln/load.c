@@ -29,8 +29,8 @@ static const char *split_value(const char *text, char name[256]) {
   return text + n + 1;
 }
 
-// "1x3xHxW", "batch,3,max": extents, and names of such as are named, which go to |room|. Where there is a comma, 'x' is a
-// letter like others.
+// "1x3xHxW", "batch,3,max": extents, and names of such as are named, which go to |room|. Where
+// there is a comma, 'x' is a letter like others.
 static bool parse_shape(const char *text, shape_storage *s, int32_t *rank) {
   const char *separators = strchr(text, ',') ? "," : "x";
   size_t used = 0;
@@ -304,7 +304,8 @@ void print_tuning(const options *o, const kiln_model *model) {
   fprintf(stderr, "\n");
 }
 
-// A model's initializers that may be replaced, where files are given: what these hold for them is compiled in.
+// A model's initializers that may be replaced, where files are given: what these hold for them is
+// compiled in.
 static kiln_status find_constants(const options *o, const char *path,
                                   const kiln_compile_options *how, kiln_diag *diag, loaded *out) {
   kiln_compile_options reading = *how;

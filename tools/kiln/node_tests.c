@@ -1,4 +1,5 @@
-// What is known of ONNX's node tests: the kinds of operators, and the tests that need a wider tolerance.
+// What is known of ONNX's node tests: the kinds of operators, and the tests that need a wider
+// tolerance.
 #include "kiln.h"
 
 #include <string.h>
@@ -86,7 +87,8 @@ static bool read_operators(const char *dir, test_kind *out) {
   return kiln_model_read_operators(path, add_operator, out, NULL) == KILN_OK;
 }
 
-// Sequences and control flow come before what they hold; else the first operator that is no constant decides.
+// Sequences and control flow come before what they hold; else the first operator that is no
+// constant decides.
 static const char *category_of(const test_kind *k) {
   static const char *const first[] = {"sequences, optional values", "control flow"};
   for (size_t i = 0; i < k->n_operators; i++)
@@ -102,7 +104,8 @@ static const char *category_of(const test_kind *k) {
   return k->n_operators ? "moving data" : "other";
 }
 
-// Of the tests of functions' bodies, "test_x_expanded" or "test_x_expanded_ver18", the kind is that of "test_x".
+// Of the tests of functions' bodies, "test_x_expanded" or "test_x_expanded_ver18", the kind is that
+// of "test_x".
 static const char *plain_category(const char *dir) {
   char plain[4096];
   snprintf(plain, sizeof plain, "%.4000s", dir);

@@ -1,5 +1,5 @@
-// NumPy's .npz: a zip archive of .npy files, through libzip, which is loaded when it is first needed: it brings
-// a library for ciphers, megabytes that running a model has no use for.
+// NumPy's .npz: a zip archive of .npy files, through libzip, which is loaded when it is first
+// needed: it brings a library for ciphers, megabytes that running a model has no use for.
 #include "kiln.h"
 
 #include <dlfcn.h>
@@ -62,7 +62,8 @@ static char *entry_of(const char *name) {
   return entry;
 }
 
-// All of an entry. libzip compares its checksum when it is asked for more than there is, which must give nothing.
+// All of an entry. libzip compares its checksum when it is asked for more than there is, which must
+// give nothing.
 static bool read_entry(zip_file_t *f, char *data, zip_uint64_t bytes) {
   char more;
   zip_uint64_t n = 0;

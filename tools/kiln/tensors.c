@@ -149,8 +149,8 @@ static bool npz_known(npz *z, const char *path, const loaded *l) {
   return known;
 }
 
-// As many as elements of eight bytes would have, in the largest shape that the module takes: a type that is not the
-// input's is told as such.
+// As many as elements of eight bytes would have, in the largest shape that the module takes: a type
+// that is not the input's is told as such.
 static uint64_t most_bytes(const kiln_module *m, size_t i) {
   int64_t most[KILN_MAX_DIMS], shape[KILN_MAX_PORT_RANK];
   uint64_t bytes = 8;
@@ -193,7 +193,8 @@ static tensor *filled_tensor(const options *o, const kiln_module *m, size_t i, u
   return t;
 }
 
-// One input: from its file, from the archive, or filled; NULL without *out_failed for one that keeps its default.
+// One input: from its file, from the archive, or filled; NULL without *out_failed for one that
+// keeps its default.
 static tensor *input_tensor(const options *o, npz *z, const kiln_module *m, size_t i,
                             uint64_t *state, bool *out_failed) {
   const kiln_port p = kiln_module_input(m, i);
@@ -229,8 +230,8 @@ bool tensors_for_inputs(const options *o, const loaded *l, tensors *out) {
   return right;
 }
 
-// The tensor that --input or --inputs give for a model's input; NULL: none does, or a message was printed. What it may be
-// like is told when the model is loaded with it.
+// The tensor that --input or --inputs give for a model's input; NULL: none does, or a message was
+// printed. What it may be like is told when the model is loaded with it.
 static tensor *given_tensor(const options *o, npz *z, kiln_port p, bool *out_failed) {
   const char *name = p.name;
   uint64_t most = 1 << 20; // bytes of elements of eight each, at least

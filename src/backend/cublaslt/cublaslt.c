@@ -1,11 +1,12 @@
 // cuBLASLt: products of matrices on NVIDIA's GPUs, with what follows them.
 //
-// Its matrices lie in columns, ours in rows: what it is asked for is the transposed product, c' = b' a', in which a row
-// of c is a column, and what is added along n is its bias. Types and numbers are as in NVIDIA's documentation of
-// cuBLASLt 12 and 13; no header of theirs is needed.
+// Its matrices lie in columns, ours in rows: what it is asked for is the transposed product, c' =
+// b' a', in which a row of c is a column, and what is added along n is its bias. Types and numbers
+// are as in NVIDIA's documentation of cuBLASLt 12 and 13; no header of theirs is needed.
 //
-// The algorithm is the first that the library's heuristic names when a kernel is made. Sums are f32, those of the parts
-// of a long one as well, and products of f32 are not rounded to TF32 unless the call says so.
+// The algorithm is the first that the library's heuristic names when a kernel is made. Sums are
+// f32, those of the parts of a long one as well, and products of f32 are not rounded to TF32 unless
+// the call says so.
 #include "backend/nvidia.h"
 
 #include <math.h>
@@ -116,7 +117,8 @@ static bool add_tensor(const kiln_call *c, const kiln_call_post *p, finish *io) 
   return true;
 }
 
-// Its gelu of a bf16 result is up to 1.6 % off, as if of a sum that was rounded before (cuBLASLt 13.1).
+// Its gelu of a bf16 result is up to 1.6 % off, as if of a sum that was rounded before (cuBLASLt
+// 13.1).
 static bool add_activation(const kiln_call *c, const kiln_call_post *p, finish *io) {
   if (io->activation) return false;
   io->activation = p->kind == KILN_POST_GELU_TANH ? EPILOGUE_GELU : EPILOGUE_RELU;
@@ -165,7 +167,8 @@ static bool takes(const kiln_call *c) {
   return kiln_call_matrices(c, &a, &b, &to) && types_fit(c) && batch_fits(c) && find_finish(c, &f);
 }
 
-// For the parts of sums that are shared among multiprocessors, in f32: NVIDIA gives 32 MiB for all of them.
+// For the parts of sums that are shared among multiprocessors, in f32: NVIDIA gives 32 MiB for all
+// of them.
 static int64_t workspace(const kiln_call *c) {
   const int64_t least = 1 << 20, most = 32 << 20, parts = 64;
   const int along = main_batch(c);

@@ -1,12 +1,13 @@
 // cuDNN: convolutions on NVIDIA's GPUs, with what follows them.
 //
-// A call becomes a graph of cuDNN's operations, the convolution and behind it one for each post. Everything that the
-// library is told, it is told by attributes of descriptors; types and numbers are as in NVIDIA's documentation of
-// cuDNN 9; no header of theirs is needed.
+// A call becomes a graph of cuDNN's operations, the convolution and behind it one for each post.
+// Everything that the library is told, it is told by attributes of descriptors; types and numbers
+// are as in NVIDIA's documentation of cuDNN 9; no header of theirs is needed.
 //
-// A kernel is the first execution plan that the library's heuristic proposes, whose workspace there is, and that says
-// of itself that it sums in f32, always gives the same, and does not round f32 to TF32 unless the call says so. What is
-// between the operations is f32. A handle is for one thread at a time, and shared: a lock is held where it is used.
+// A kernel is the first execution plan that the library's heuristic proposes, whose workspace there
+// is, and that says of itself that it sums in f32, always gives the same, and does not round f32 to
+// TF32 unless the call says so. What is between the operations is f32. A handle is for one thread
+// at a time, and shared: a lock is held where it is used.
 #include "backend/nvidia.h"
 
 #include <math.h>
@@ -152,8 +153,8 @@ typedef struct convolution {
   int64_t strides[2], dilations[2], front[2], back[2];
 } convolution;
 
-// Whether the elements of |t| lie one behind the other in that order; axes of one element get the strides that they
-// would have.
+// Whether the elements of |t| lie one behind the other in that order; axes of one element get the
+// strides that they would have.
 static bool lies(tensor *t, layout l) {
   int64_t step = 1;
   for (int i = 0; i < RANK; i++) {
@@ -192,8 +193,8 @@ static int64_t results_of(const kiln_call_window *w, int64_t in) {
   return in > wide ? (in - wide - 1) / w->stride + 1 : 0;
 }
 
-// Zeros behind the last element, as many as in front of the first where that gives as many results: most of the
-// library's kernels know no other.
+// Zeros behind the last element, as many as in front of the first where that gives as many results:
+// most of the library's kernels know no other.
 static bool pad(const kiln_call_window *w, int64_t in, int64_t *front, int64_t *back) {
   const int64_t needed = (w->out - 1) * w->stride + (w->kernel - 1) * w->dilation + 1 - w->pad - in;
   *front = *back = w->pad;
@@ -244,7 +245,8 @@ static bool posts_fit(const kiln_call *c) {
   return true;
 }
 
-// With channels first there is but one pattern: a tensor, a bias, without which there is nothing, and relu at the end.
+// With channels first there is but one pattern: a tensor, a bias, without which there is nothing,
+// and relu at the end.
 static bool is_fixed_pattern(const kiln_call *c) {
   int n_bias = 0, n_added = 0;
   for (int i = 0; i < c->n_posts; i++) {
@@ -378,8 +380,8 @@ static int64_t alignment_of(const kiln_call_tensor *t) {
   return align;
 }
 
-// What is multiplied is said to be aligned alike: kernels that are compiled at run time read wrong weights otherwise (cuDNN
-// 9).
+// What is multiplied is said to be aligned alike: kernels that are compiled at run time read wrong
+// weights otherwise (cuDNN 9).
 static int64_t alignment_in(const kiln_call *c, const kiln_call_tensor *t) {
   const int64_t own = alignment_of(t);
   if (t != &c->a && t != &c->b) return own;

@@ -1,7 +1,8 @@
 // oneDNN: products and convolutions, with what is done to their results on the way.
 //
-// Operands that never change are brought into the form that the library likes when a kernel is made; others are read
-// as they lie. Debian's oneDNN runs on OpenMP, which is told to use the calling thread alone, around every use.
+// Operands that never change are brought into the form that the library likes when a kernel is
+// made; others are read as they lie. Debian's oneDNN runs on OpenMP, which is told to use the
+// calling thread alone, around every use.
 #include "backend/backend.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -143,7 +144,8 @@ static size_t version(void *opened, char *text, size_t room) {
 
 // --- what it takes ---
 
-// What is added as wide as the result. Repeated along some of the axes alone it comes out wrong of some kernels.
+// What is added as wide as the result. Repeated along some of the axes alone it comes out wrong of
+// some kernels.
 static bool is_whole(const kiln_call *c, const kiln_call_post *p) {
   const bool is_product = c->kind == KILN_CALL_PRODUCT;
   const int64_t *s = p->strides, high = is_product ? c->m.extent : c->window[0].out,
@@ -350,8 +352,8 @@ static void describe_operands(making *m) {
   if (t->has_bias) step(m, describe(m->f, &t->bias, &m->bias));
 }
 
-// oneDNN 2.6 on AVX2: what is added to results whose channels lie side by side goes to the wrong ones of some, where
-// it makes a convolution of products.
+// oneDNN 2.6 on AVX2: what is added to results whose channels lie side by side goes to the wrong
+// ones of some, where it makes a convolution of products.
 static bool adds_wrong(const making *m) {
   const kiln_call *c = m->call;
   const char *made_as = "";

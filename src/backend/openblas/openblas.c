@@ -1,6 +1,7 @@
 // OpenBLAS: products of matrices, sgemm by sgemm.
 //
-// A tensor that is added is what sgemm adds to; the posts behind it run over the result, which the caches still have.
+// A tensor that is added is what sgemm adds to; the posts behind it run over the result, which the
+// caches still have.
 #include "backend/backend.h"
 
 #include <stdio.h>

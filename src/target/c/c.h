@@ -2,9 +2,10 @@
 //
 // The text is one file that includes nothing but the standard headers. It has a prelude, the helper
 // functions that the kernels use (rounding to half types, floor division, ...), and one function a
-// nest with the contract of kiln_cpu_compile. It compiles without a warning under gcc -std=c17 -Wall
-// -Wextra and means exactly what the loops mean: kinds of loops are hints (pragmas), an instruction is
-// written as its meaning.
+// nest with the contract of kiln_cpu_compile. It compiles without a warning under gcc -std=c17
+// -Wall
+// -Wextra and means exactly what the loops mean: kinds of loops are hints (pragmas), an instruction
+// is written as its meaning.
 #ifndef KILN_TARGET_C_C_H
 #define KILN_TARGET_C_C_H
 

@@ -61,7 +61,8 @@ static const char *name_of(const kiln_c_writer *w, int buffer) {
 
 // --- statements ---
 
-// How the dialect adds a product, what |l| adds up, with one rounding; NULL: it does not, or it is no product.
+// How the dialect adds a product, what |l| adds up, with one rounding; NULL: it does not, or it is
+// no product.
 static const char *multiply_add(const kiln_c_writer *w, const kiln_loop *l) {
   const kiln_dtype t = w->l->buffers.data[l->buffer]->dtype;
   const bool adds = l->combiner == KILN_COMBINE_SUM && l->value->kind == KILN_EXPR_MUL &&

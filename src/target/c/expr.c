@@ -1,5 +1,5 @@
-// Expressions as C: types as in memory but that half types are float and bool is bool; integers wrap
-// through unsigned types unless their ranges say that they cannot.
+// Expressions as C: types as in memory but that half types are float and bool is bool; integers
+// wrap through unsigned types unless their ranges say that they cannot.
 #include "target/c/writer.h"
 #include "support/numbers.h"
 
@@ -193,7 +193,8 @@ bool kiln_c_may_be_coarse(kiln_c_writer *w, const kiln_expr *e) {
   return !c.is_harmful;
 }
 
-// Whether |e| is 1/(c + e^x), c >= 1, as a sigmoid is: nothing there cancels, and what is divided by is no tiny number.
+// Whether |e| is 1/(c + e^x), c >= 1, as a sigmoid is: nothing there cancels, and what is divided
+// by is no tiny number.
 static bool is_sigmoid(const kiln_expr *e) {
   if (e->kind != KILN_EXPR_DIV || e->dtype != KILN_F32 || e->args[0]->kind != KILN_EXPR_FLOAT ||
       e->args[0]->u.f != 1 || e->args[1]->kind != KILN_EXPR_ADD)

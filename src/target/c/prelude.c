@@ -1,5 +1,5 @@
-// The helper functions of emitted C: a text for each, of which $S begins it, $T is the type, $N its name and $U the
-// unsigned type of its width.
+// The helper functions of emitted C: a text for each, of which $S begins it, $T is the type, $N its
+// name and $U the unsigned type of its width.
 #include "target/c/writer.h"
 
 #include <string.h>

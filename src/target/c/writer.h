@@ -44,10 +44,12 @@ typedef struct kiln_c_dialect {
   const char *unroll; // in front of a loop; NULL: GCC's, which wants the number
   bool is_narrow;     // index arithmetic is int where its ranges allow it
   bool avoids_f64;    // what is of f32 does not go by way of f64
-  // 2^x, x/y and erf x of f32 where a half type is made of them, which has fewer digits; NULL: there are none.
+  // 2^x, x/y and erf x of f32 where a half type is made of them, which has fewer digits; NULL:
+  // there are none.
   const char *coarse_exp2, *coarse_divide, *coarse_erf;
   const char *coarse_reciprocal; // of what is no smaller than 1
-  // a * b + c with one rounding, of f32 and f64: what sums of products may use, and nothing else; NULL: the compiler's matter.
+  // a * b + c with one rounding, of f32 and f64: what sums of products may use, and nothing else;
+  // NULL: the compiler's matter.
   const char *multiply_add[2];
   const char *
       extremes[2]; // kiln_min_f32 and kiln_max_f32, where one instruction does it; NULL: as for all
@@ -59,8 +61,8 @@ typedef struct kiln_c_dialect {
   const char *global, *shared;        // address spaces
   const char *barrier, *warp_barrier; // NULL: threads do not run in step
   const char *words[3], *zeros[3];    // types of 4, 8 and 16 bytes, and zero of each
-  // What a kernel's function begins with, its name left out. |neighbours|: blocks that are to run on
-  // a multiprocessor; |cluster|: blocks of a cluster; 1: no matter.
+  // What a kernel's function begins with, its name left out. |neighbours|: blocks that are to run
+  // on a multiprocessor; |cluster|: blocks of a cluster; 1: no matter.
   void (*put_kernel)(kiln_text *out, const int64_t block[3], int64_t neighbours, int64_t cluster);
   // What declares the shared memory, in front of its bytes and behind; [1] NULL: the launch says
   // how many there are.
@@ -125,7 +127,8 @@ void kiln_c_expr(kiln_c_writer *w, const kiln_expr *e);
 // A CAST to a half type, as the bits that are stored.
 void kiln_c_rounded(kiln_c_writer *w, const kiln_expr *e);
 void kiln_c_rounding(kiln_c_writer *w, const kiln_expr *e); // what is rounded, as a float
-// Whether the value |e| may be computed as exactly only as a half type shows, as |is_coarse| says to.
+// Whether the value |e| may be computed as exactly only as a half type shows, as |is_coarse| says
+// to.
 bool kiln_c_may_be_coarse(kiln_c_writer *w, const kiln_expr *e);
 // Whether a variable or an index expression is an int.
 bool kiln_c_is_narrow(kiln_c_writer *w, const kiln_expr *e);

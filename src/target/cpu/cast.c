@@ -38,8 +38,8 @@ static LLVMValueRef bf16_by_bits(kiln_emit *e, LLVMValueRef x) {
   return LLVMBuildTrunc(e->b, LLVMBuildSelect(e->b, nan, quiet, near, ""), i16, "");
 }
 
-// The instruction rounds as the bits do, but takes subnormal numbers for zero (of their sign). Those are rounded by a sum
-// that has their last bit, and joined.
+// The instruction rounds as the bits do, but takes subnormal numbers for zero (of their sign).
+// Those are rounded by a sum that has their last bit, and joined.
 static LLVMValueRef bf16_by_instruction(kiln_emit *e, LLVMValueRef x, int lanes) {
   LLVMTypeRef i32 = kiln_cpu_lanes_of(e->m->i32, lanes), i16 = kiln_cpu_lanes_of(e->m->i16, lanes);
   LLVMValueRef half = LLVMBuildFPTrunc(e->b, x, kiln_cpu_lanes_of(e->m->bf16, lanes), "");
@@ -86,8 +86,8 @@ static LLVMValueRef to_float(kiln_emit *e, kiln_dtype to, kiln_dtype from, LLVMV
   return v;
 }
 
-// To an integer of at most 16 bits: clamped as a float, which takes an instruction a bound. Comparisons are false of
-// NaN, so that it becomes the bound that is zero, or is made zero before.
+// To an integer of at most 16 bits: clamped as a float, which takes an instruction a bound.
+// Comparisons are false of NaN, so that it becomes the bound that is zero, or is made zero before.
 static LLVMValueRef float_to_short(kiln_emit *e, kiln_dtype to, LLVMValueRef v) {
   LLVMTypeRef from = LLVMTypeOf(v);
   const int lanes = kiln_cpu_type_lanes(from), bits = 8 * kiln_dtype_bytes(to);

@@ -1,4 +1,5 @@
-// Quantised numbers: what is rounded and becomes a byte, and what a byte is at once made a number of again.
+// Quantised numbers: what is rounded and becomes a byte, and what a byte is at once made a number
+// of again.
 #include "target/cpu/cpu.h"
 
 #include <math.h>
@@ -29,7 +30,8 @@ static bool find_code(const kiln_expr *x, code *out) {
   return true;
 }
 
-// The value between the numbers that become the bounds: rounding moves it beyond neither. NaN becomes what is 0.
+// The value between the numbers that become the bounds: rounding moves it beyond neither. NaN
+// becomes what is 0.
 static kiln_lanes clamped(kiln_emit *e, const code *c) {
   const bool is_signed = c->t == KILN_I8;
   kiln_lanes x = kiln_cpu_widen(e, kiln_cpu_eval(e, c->value));
@@ -44,7 +46,8 @@ static kiln_lanes clamped(kiln_emit *e, const code *c) {
   return x;
 }
 
-// Beside 1.5 * 2^23 the neighbours of a float are one apart: what is added there is rounded, to even, and the sum ends in it.
+// Beside 1.5 * 2^23 the neighbours of a float are one apart: what is added there is rounded, to
+// even, and the sum ends in it.
 static const double BESIDE = 12582912;
 
 static kiln_lanes rounded_beside(kiln_emit *e, const code *c) {

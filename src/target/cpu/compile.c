@@ -1,7 +1,7 @@
 // Kernels to objects, one each: a kernel has a context and an LLVM module of its own, so that its
-// object depends on nothing but the kernel and the machine, whoever compiles it and when. Of very many kernels some
-// have these in common (together.c), as LLVM takes longer to begin with a module than to compile a
-// small kernel.
+// object depends on nothing but the kernel and the machine, whoever compiles it and when. Of very
+// many kernels some have these in common (together.c), as LLVM takes longer to begin with a module
+// than to compile a small kernel.
 #include "target/cpu/cpu.h"
 #include "support/reserve.h"
 #include "support/thread.h"

@@ -1,7 +1,7 @@
 // The CPU emitter's private parts: what its files share while one kernel becomes LLVM functions.
 //
-// machine.c   the machine this process runs on; named.c: other machines; needs.c: what code needs of one
-// copy.c      a kernel into the context of a compile worker
+// machine.c   the machine this process runs on; named.c: other machines; needs.c: what code needs
+// of one copy.c      a kernel into the context of a compile worker
 // emit.c      values, types, scopes of variables
 // address.c   affine addresses, the pointers they need; table.c: offsets that are constants
 // memory.c    loads and stores of scalars and lanes; gather.c: gathers by an instruction
@@ -30,7 +30,8 @@
 kiln_status kiln_cpu_llvm_init(kiln_diag *diag);
 kiln_status kiln_cpu_llvm_init_arm(kiln_diag *diag); // AArch64's
 
-// Of a vector, at most: bytes in the widest register that there may be (loops.c, memory.c cut wider ones).
+// Of a vector, at most: bytes in the widest register that there may be (loops.c, memory.c cut wider
+// ones).
 enum { KILN_CPU_MAX_LANES = 256 };
 
 // One LLVM module under construction.

@@ -70,8 +70,9 @@ static void unify(kiln_emit *e, kiln_lanes *a, kiln_lanes *b) {
   *b = kiln_cpu_broadcast(e, *b, lanes);
 }
 
-// A load, still to be made, that its condition protects by itself: it gives zero where it is not made. What is known
-// already was loaded under another condition, or none; rows of registers are read whole.
+// A load, still to be made, that its condition protects by itself: it gives zero where it is not
+// made. What is known already was loaded under another condition, or none; rows of registers are
+// read whole.
 static bool is_guarded_load(kiln_emit *e, const kiln_expr *x) {
   if (is_known(e, x)) return false;
   if (x->kind == KILN_EXPR_CAST && kiln_dtype_is_float(x->dtype))
@@ -402,7 +403,8 @@ static LLVMValueRef is_nan(kiln_emit *e, const kiln_expr *x, LLVMValueRef a) {
   return LLVMBuildFCmp(e->b, LLVMRealUNO, a, a, "");
 }
 
-// The u of max(u, 0) + log1p(exp(-|u|)), which is how operators write softplus; NULL if |x| is none.
+// The u of max(u, 0) + log1p(exp(-|u|)), which is how operators write softplus; NULL if |x| is
+// none.
 static const kiln_expr *softplus_argument(const kiln_expr *x) {
   if (x->kind != KILN_EXPR_ADD || x->dtype != KILN_F32) return NULL;
   const kiln_expr *top = x->args[0], *log = x->args[1];

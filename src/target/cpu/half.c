@@ -1,5 +1,5 @@
-// f16 by integer operations, for processors without an instruction for it: LLVM would call functions of its own runtime,
-// which modules are not linked with.
+// f16 by integer operations, for processors without an instruction for it: LLVM would call
+// functions of its own runtime, which modules are not linked with.
 #include "target/cpu/cpu.h"
 
 #include <math.h>
@@ -42,7 +42,8 @@ LLVMValueRef kiln_cpu_f16_to_bits(kiln_emit *e, LLVMValueRef x) {
   LLVMBuilderRef b = e->b;
   LLVMValueRef bits = LLVMBuildBitCast(b, x, h.i32, "");
   LLVMValueRef size = LLVMBuildAnd(b, bits, number(&h, INT32_MAX), "");
-  // To even: half a unit less one, and one more where the last bit that stays is odd. What overflows becomes infinite.
+  // To even: half a unit less one, and one more where the last bit that stays is odd. What
+  // overflows becomes infinite.
   LLVMValueRef odd =
       LLVMBuildAnd(b, LLVMBuildLShr(b, size, number(&h, SHIFT), ""), number(&h, 1), "");
   LLVMValueRef near = LLVMBuildAdd(b, LLVMBuildAdd(b, size, odd, ""),

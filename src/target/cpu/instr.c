@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-// D(i, j) = C(i, j) + A(i, k) * B(j, k), k counting the |group| products that one instruction adds to an
-// element; without k where that is one. source: Intel SDM 2, Arm ARM C7.2
+// D(i, j) = C(i, j) + A(i, k) * B(j, k), k counting the |group| products that one instruction adds
+// to an element; without k where that is one. source: Intel SDM 2, Arm ARM C7.2
 typedef struct family {
   const char *name;
   const char *arch, *feature; // NULL: any
@@ -166,8 +166,9 @@ static factor factor_of(speller *s, LLVMValueRef x, bool is_signed) {
   return (factor){{LLVMBuildAShr(b, even, byte, ""), LLVMBuildAShr(b, x, byte, "")}};
 }
 
-// Adds so that |d| is what is added to: an empty piece of assembly hides the sum. LLVM would otherwise add up the products
-// of several steps first, for a shorter chain, and put sums to memory for want of registers.
+// Adds so that |d| is what is added to: an empty piece of assembly hides the sum. LLVM would
+// otherwise add up the products of several steps first, for a shorter chain, and put sums to memory
+// for want of registers.
 static LLVMValueRef add_to(speller *s, LLVMValueRef d, LLVMValueRef products) {
   static const char in_place[] = "=x,0";
   LLVMTypeRef type = LLVMFunctionType(s->sum, &s->sum, 1, false);

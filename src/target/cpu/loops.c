@@ -60,8 +60,8 @@ static kiln_status emit_copy(kiln_emit *e, const kiln_loop *l, int64_t value) {
   return s;
 }
 
-// for (var = begin; var < end; var++); |runs| when it is known that begin < end. With |turn|, which takes
-// as many iterations as it has lanes, in steps of that.
+// for (var = begin; var < end; var++); |runs| when it is known that begin < end. With |turn|, which
+// takes as many iterations as it has lanes, in steps of that.
 static kiln_status emit_serial(kiln_emit *e, const kiln_loop *l, LLVMValueRef begin,
                                LLVMValueRef end, bool runs, const kiln_turn *turn) {
   LLVMBasicBlockRef before = LLVMGetInsertBlock(e->b), head = block(e, "loop"),
@@ -233,7 +233,8 @@ static void emit_alloc(kiln_emit *e, const kiln_buffer *b) {
                                    kiln_cpu_alloc_elems(e, b), kiln_symbol_text(e->cx, b->name));
 }
 
-// The line of the first element. In a vector loop: of the first lane's, as the address alone is no vector.
+// The line of the first element. In a vector loop: of the first lane's, as the address alone is no
+// vector.
 static void emit_prefetch(kiln_emit *e, const kiln_loop *l) {
   const kiln_expr *index[KILN_MAX_RANK + 4], *first = kiln_int(e->cx, 0);
   for (int k = 0; k < e->loops->buffers.data[l->buffer]->rank; k++)
@@ -272,8 +273,8 @@ static int64_t register_bytes(const kiln_emit *e, const kiln_loop *l) {
   return bytes;
 }
 
-// What the nest before keeps in vector registers would be kept through the sums of this one, and some of these go to
-// memory in each step: so it is kept in memory here.
+// What the nest before keeps in vector registers would be kept through the sums of this one, and
+// some of these go to memory in each step: so it is kept in memory here.
 static void release_registers(kiln_emit *e, const kiln_loop *l) {
   enum { FEW = 16 };
   static const char clobbers[] =

@@ -86,8 +86,8 @@ static void name_processor(kiln_machine *m) {
   if (f) fclose(f);
 }
 
-// Physical cores that are online; *out_first is the first processor of those. Which of them this process may run on
-// says nothing of the machine: code for it must not depend on that.
+// Physical cores that are online; *out_first is the first processor of those. Which of them this
+// process may run on says nothing of the machine: code for it must not depend on that.
 static int count_cores(kiln_ctx *cx, int *out_first) {
   char list[1024];
   kiln_map seen;

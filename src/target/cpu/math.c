@@ -29,7 +29,8 @@ LLVMValueRef kiln_cpu_clamp(kiln_emit *e, LLVMValueRef x, double lo, double hi) 
   return LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOLT, high, x, ""), high, x, "");
 }
 
-// 2^n of an integer whose low bits, biased by 127, are those of |bits|: the exponent field drops what stands above.
+// 2^n of an integer whose low bits, biased by 127, are those of |bits|: the exponent field drops
+// what stands above.
 static LLVMValueRef power_of_two(kiln_emit *e, LLVMValueRef like, LLVMValueRef bits) {
   LLVMTypeRef type = LLVMTypeOf(bits);
   return LLVMBuildBitCast(e->b, LLVMBuildShl(e->b, bits, kiln_cpu_const_int(type, 23), ""),
@@ -58,8 +59,8 @@ static LLVMValueRef exp_reduced(kiln_emit *e, LLVMValueRef x, int bias, rounded 
   return LLVMBuildFAdd(e->b, kiln_cpu_fma(e, q, square, r), konst(x, 1), "");
 }
 
-// x * 2^n by AVX-512's instruction for it, which rounds once, and 0 in the lanes of |zero| (NULL: none);
-// NULL where there is no such instruction.
+// x * 2^n by AVX-512's instruction for it, which rounds once, and 0 in the lanes of |zero| (NULL:
+// none); NULL where there is no such instruction.
 static LLVMValueRef scale_native(kiln_emit *e, LLVMValueRef x, LLVMValueRef n, LLVMValueRef zero) {
   if (e->m->machine->vector_bytes != 64 || kiln_cpu_type_lanes(LLVMTypeOf(x)) != 16) return NULL;
   LLVMValueRef mask = kiln_cpu_const_int(e->m->i16, -1);
@@ -69,8 +70,8 @@ static LLVMValueRef scale_native(kiln_emit *e, LLVMValueRef x, LLVMValueRef n, L
 }
 
 // The power is applied in two steps, so that a denormal result is rounded once and 2^128 is
-// reached. What rounds to 0, as the weights of masked scores do, is not computed: rounding a product to
-// less than a denormal number costs Intel's processors more than a hundred cycles.
+// reached. What rounds to 0, as the weights of masked scores do, is not computed: rounding a
+// product to less than a denormal number costs Intel's processors more than a hundred cycles.
 LLVMValueRef kiln_cpu_exp(kiln_emit *e, LLVMValueRef x) {
   rounded r = {0};
   LLVMValueRef zero = LLVMBuildFCmp(e->b, LLVMRealOLT, x, konst(x, -104), ""), high = konst(x, 89);
@@ -92,7 +93,8 @@ static LLVMValueRef add_exp_small(kiln_emit *e, LLVMValueRef x, double add) {
   return kiln_cpu_fma(e, p, power_of_two(e, x, r.bits), konst(x, add));
 }
 
-// What is below the last place of 1 need not be told apart. The power is halved, and the rest doubled, so that 2^128 is reached.
+// What is below the last place of 1 need not be told apart. The power is halved, and the rest
+// doubled, so that 2^128 is reached.
 LLVMValueRef kiln_cpu_one_plus_exp(kiln_emit *e, LLVMValueRef x) {
   rounded r = {0};
   x = kiln_cpu_clamp(e, x, -80, 89);
@@ -153,8 +155,8 @@ LLVMValueRef kiln_cpu_tanh(kiln_emit *e, LLVMValueRef x) {
   return kiln_cpu_call2(e, "llvm.copysign", y, x); // of the far part, and of -0
 }
 
-// tanh(log(1 + exp(x))) = n / (n + 2) with n = E^2 + 2 E, E = exp(x); for positive x both divided by
-// E^2, so that nothing overflows.
+// tanh(log(1 + exp(x))) = n / (n + 2) with n = E^2 + 2 E, E = exp(x); for positive x both divided
+// by E^2, so that nothing overflows.
 LLVMValueRef kiln_cpu_tanh_softplus(kiln_emit *e, LLVMValueRef x) {
   LLVMValueRef size = kiln_cpu_call1(e, "llvm.fabs", x);
   LLVMValueRef g = kiln_cpu_exp(e, LLVMBuildFNeg(e->b, size, ""));

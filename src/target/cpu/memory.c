@@ -28,8 +28,8 @@ static LLVMValueRef make_zeros(kiln_cpu_module *m) {
   return g;
 }
 
-// A masked load of no lane does not bring in the page that it is pointed to, and takes a thousand cycles as long as
-// nobody else has: the function reads a byte of it first.
+// A masked load of no lane does not bring in the page that it is pointed to, and takes a thousand
+// cycles as long as nobody else has: the function reads a byte of it first.
 static LLVMValueRef zeros(kiln_emit *e) {
   if (!e->m->zeros) e->m->zeros = make_zeros(e->m);
   if (!e->has_zeros) {
@@ -117,8 +117,9 @@ static LLVMValueRef load_strided(kiln_emit *e, int buffer, LLVMTypeRef scalar, L
   return sum;
 }
 
-// The vector that begins at the last active lane's element, turned round: the lanes behind that one read what lies
-// behind the first lane's element, as they do where lanes go forwards, and repeat the last active lane's.
+// The vector that begins at the last active lane's element, turned round: the lanes behind that one
+// read what lies behind the first lane's element, as they do where lanes go forwards, and repeat
+// the last active lane's.
 static LLVMValueRef load_reversed(kiln_emit *e, int buffer, LLVMTypeRef scalar, LLVMValueRef p) {
   LLVMTypeRef type = kiln_cpu_lanes_of(scalar, e->lanes);
   const int last = e->n_active - 1;
@@ -209,8 +210,9 @@ static LLVMValueRef load_lanes(kiln_emit *e, int buffer, LLVMTypeRef scalar, con
   return load_scalars(e, buffer, scalar, a);
 }
 
-// Whether the elements of all lanes lie in the memory of the buffer, those of lanes that are off and of lanes behind
-// the end of the vector loop, too. The latter go on at the distance of the active ones.
+// Whether the elements of all lanes lie in the memory of the buffer, those of lanes that are off
+// and of lanes behind the end of the vector loop, too. The latter go on at the distance of the
+// active ones.
 static bool all_lanes_lie_inside(kiln_emit *e, int buffer, const kiln_expr *const *index,
                                  const kiln_address *a) {
   const kiln_buffer *b = e->loops->buffers.data[buffer];

@@ -1,5 +1,5 @@
-// Machines by name: levels of x86-64 and processors, as LLVM names and knows them, and AArch64, for tests of its code.
-// A file of its own: who does not ask for AArch64 does not link it.
+// Machines by name: levels of x86-64 and processors, as LLVM names and knows them, and AArch64, for
+// tests of its code. A file of its own: who does not ask for AArch64 does not link it.
 #include "target/cpu/cpu.h"
 
 #include <llvm-c/Target.h>
@@ -7,8 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-// What it has beyond its parent, of what code may use, and the caches of a core (the last one: of all) in KB; 0: its
-// parent's; -1: there is none. The features are LLVM's, to which a test compares them; caches are those of the common models.
+// What it has beyond its parent, of what code may use, and the caches of a core (the last one: of
+// all) in KB; 0: its parent's; -1: there is none. The features are LLVM's, to which a test compares
+// them; caches are those of the common models.
 typedef struct row {
   const char *name, *parent, *more;
   int l1, l2, l3;

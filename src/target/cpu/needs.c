@@ -1,6 +1,7 @@
-// What the instructions of an object need of an x86-64 processor, by their encodings: which opcodes came with which
-// extension is a table, and code is read from its first byte to its last, since LLVM puts no data between
-// instructions. What the tables do not have needs all that the code was compiled for.
+// What the instructions of an object need of an x86-64 processor, by their encodings: which opcodes
+// came with which extension is a table, and code is read from its first byte to its last, since
+// LLVM puts no data between instructions. What the tables do not have needs all that the code was
+// compiled for.
 // source: Intel SDM 2, chapter 2 and appendix A; AMD APM 3 and 4
 #include "target/cpu/cpu.h"
 
@@ -346,7 +347,8 @@ static const row single[] = {
     {EVEX_0F3A,   0x67, 0x67, P66,       0, ""},
 };
 
-// Opcodes with an immediate operand. Those of LEGACY_1 that are not here and have none are in |plain|.
+// Opcodes with an immediate operand. Those of LEGACY_1 that are not here and have none are in
+// |plain|.
 typedef enum immediate { NONE, BYTE, WORD, FULL, MOVE, TEST_8, TEST } immediate;
 typedef struct shape_row {
   unsigned char first, last;
@@ -566,7 +568,8 @@ static bool is_single(const instruction *in) {
   return false;
 }
 
-// What was met in the code: rows of the table, and whether avx512vl, and what the table does not have.
+// What was met in the code: rows of the table, and whether avx512vl, and what the table does not
+// have.
 typedef struct met {
   bool rows[KILN_LEN(rows)];
   bool has_vl, has_unknown;
@@ -639,7 +642,8 @@ static void add_names(kiln_ctx *cx, name_list *names, const char *words) {
   }
 }
 
-// What no code has that did not ask for it by an intrinsic or an atomic operation, of which none is emitted.
+// What no code has that did not ask for it by an intrinsic or an atomic operation, of which none is
+// emitted.
 static bool is_never_met(const char *name, size_t n) {
   static const char *const names[] = {"aes", "sha2", "crc", "lse"};
   for (size_t i = 0; i < KILN_LEN(names); i++)

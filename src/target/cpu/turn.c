@@ -1,6 +1,6 @@
-// Maps that turn a matrix: where the vectors of a map lie across those of what it reads, squares are computed and
-// written in whole vectors, and turned by shuffles between; of rows that are shorter than a vector and follow each other,
-// columns are interleaved.
+// Maps that turn a matrix: where the vectors of a map lie across those of what it reads, squares
+// are computed and written in whole vectors, and turned by shuffles between; of rows that are
+// shorter than a vector and follow each other, columns are interleaved.
 #include "target/cpu/cpu.h"
 
 #include <stdlib.h>
@@ -186,8 +186,8 @@ static void turn_square(kiln_emit *e, const kiln_turn *t, int64_t at) {
   for (int k = 0; k < t->lanes; k++) store_at(e, t, rows[k], p, k * t->step);
 }
 
-// What lane |i| of interleaved vectors takes, at |row| of |column|, when vector |k| comes to those before, which have their
-// lanes already unless they are the first.
+// What lane |i| of interleaved vectors takes, at |row| of |column|, when vector |k| comes to those
+// before, which have their lanes already unless they are the first.
 static LLVMValueRef lane_from(kiln_emit *e, int lanes, int k, int row, int column, int i) {
   if (column > k) return LLVMGetPoison(e->m->i32);
   const int lane = column == k ? lanes + row : k == 1 ? row : i;

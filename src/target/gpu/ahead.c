@@ -1,32 +1,39 @@
 // Software pipelining: loops fill the stages of a circular buffer in shared memory some iterations
 // ahead (`pipeline`), by asynchronous copies (cp.async, TMA).
 //
-//     for f:A { S[f] = .. }  for v { barrier  if (v + A < n) { S[(v + A) % D] = .. }  .. = S[v % D] }
+//     for f:A { S[f] = .. }  for v { barrier  if (v + A < n) { S[(v + A) % D] = .. }  .. = S[v % D]
+//     }
 //
-// Each iteration of both loops closes a group of copies at its begin: what the thread issued since the last. At the
-// begin of iteration v the copies to slot v % D are of the Ath group from the end, so all but the A - 1 latest
-// are waited for, in front of the barrier by which the threads see each other's. Nothing is left open behind the
-// loop, as its last iterations fill nothing. Where A is n, the second loop fills nothing at all. (PTX ISA, cp.async.)
+// Each iteration of both loops closes a group of copies at its begin: what the thread issued since
+// the last. At the begin of iteration v the copies to slot v % D are of the Ath group from the end,
+// so all but the A - 1 latest are waited for, in front of the barrier by which the threads see each
+// other's. Nothing is left open behind the loop, as its last iterations fill nothing. Where A is n,
+// the second loop fills nothing at all. (PTX ISA, cp.async.)
 //
-// Where a buffer is filled by boxes (box.c), these arrive at a barrier of each slot's own, in front of its use. Where there
-// are slots for all iterations none is filled twice, and threads need not wait for each other; where all are filled in front
-// of the loop, several warps ask for them.
+// Where a buffer is filled by boxes (box.c), these arrive at a barrier of each slot's own, in front
+// of its use. Where there are slots for all iterations none is filled twice, and threads need not
+// wait for each other; where all are filled in front of the loop, several warps ask for them.
 //
-// Instructions of warp groups (wgmma.c) that use the slots are a group of their own each iteration. Where A is D - 1 they
-// are waited for in the same iteration, as the next fills that slot. Where it is less, it is filled two iterations later
-// or more: so those of an iteration go on until the end of the next, and the last ones are waited for behind the loop.
+// Instructions of warp groups (wgmma.c) that use the slots are a group of their own each iteration.
+// Where A is D - 1 they are waited for in the same iteration, as the next fills that slot. Where it
+// is less, it is filled two iterations later or more: so those of an iteration go on until the end
+// of the next, and the last ones are waited for behind the loop.
 //
-// Where two groups or more share a block, boxes that come two iterations ahead or more are asked for behind the begin of the
-// instructions, which then do not wait for it; one group, of a block that mostly waits for its boxes, asks first.
+// Where two groups or more share a block, boxes that come two iterations ahead or more are asked
+// for behind the begin of the instructions, which then do not wait for it; one group, of a block
+// that mostly waits for its boxes, asks first.
 //
-// Where threads work between such instructions and all that the loop writes to shared memory comes by boxes, its barrier
-// is one that threads pass: they only say that they did, and the one that asks for boxes waits, for those that are as far
-// as the slot needs that it fills. So the groups of a block get out of step, and one's instructions run behind the work
-// of another. The threads wait for each other in front of the loop and behind it.
+// Where threads work between such instructions and all that the loop writes to shared memory comes
+// by boxes, its barrier is one that threads pass: they only say that they did, and the one that
+// asks for boxes waits, for those that are as far as the slot needs that it fills. So the groups of
+// a block get out of step, and one's instructions run behind the work of another. The threads wait
+// for each other in front of the loop and behind it.
 //
-// Where blocks of a cluster share boxes (cluster.c), threads pass the barriers of all blocks that fill their slots.
+// Where blocks of a cluster share boxes (cluster.c), threads pass the barriers of all blocks that
+// fill their slots.
 //
-// Where a warp of its own asks for boxes (crew.c), it waits for slots, and the other threads for nobody.
+// Where a warp of its own asks for boxes (crew.c), it waits for slots, and the other threads for
+// nobody.
 #include "target/gpu/nest.h"
 
 #include "target/gpu/instr.h"
@@ -125,7 +132,8 @@ bool kiln_gpu_is_product(const kiln_loop *l) {
   return false;
 }
 
-// Whether all memory that |l| reads is filled ahead by |loop|, with slots to spare: |spare| says of which buffers.
+// Whether all memory that |l| reads is filled ahead by |loop|, with slots to spare: |spare| says of
+// which buffers.
 static bool is_spared(const kiln_loop *l, const uint8_t *spare) {
   if (l->kind == KILN_LOOP_INSTR)
     for (int i = 0; i < l->n_operands; i++)
@@ -205,7 +213,8 @@ static bool is_all_threads(const seeker *s, const kiln_loop *l) {
   return n == s->n->n_threads;
 }
 
-// The phases of |loop| from |first| on whose instructions go on until the next ones'; whether there are any.
+// The phases of |loop| from |first| on whose instructions go on until the next ones'; whether there
+// are any.
 static bool let_go_on(seeker *s, const kiln_loop *loop, const kiln_loop *first,
                       const uint8_t *spare) {
   phases all = {0};
@@ -255,7 +264,8 @@ static kiln_status check_phases(kiln_gpu_nest *n, const kiln_loop *l) {
 
 // --- boxes ---
 
-// How many boxes fill a slot of |b| in the loop before |l|, as many as in it, if any do; 0: there are other writes.
+// How many boxes fill a slot of |b| in the loop before |l|, as many as in it, if any do; 0: there
+// are other writes.
 static int64_t boxes_of(const seeker *s, const kiln_buffer *b, const kiln_loop *l) {
   int64_t ahead = 0, before = 0;
   for (int i = 0; i < s->all.n; i++) {
@@ -412,8 +422,8 @@ static bool writes_boxes_alone(const seeker *s, const kiln_loop *l) {
   return true;
 }
 
-// Lets blocks of a cluster share the boxes that fill |l|'s slots, if it runs once; for each block, those that its boxes
-// reach.
+// Lets blocks of a cluster share the boxes that fill |l|'s slots, if it runs once; for each block,
+// those that its boxes reach.
 static uint64_t share_boxes(seeker *s, const kiln_loop *l) {
   uint64_t peers = 0;
   for (int i = 0; i < s->n_around; i++)
@@ -428,8 +438,8 @@ static uint64_t share_boxes(seeker *s, const kiln_loop *l) {
   return peers;
 }
 
-// |lag|: how many iterations before this one the threads must have begun that is waited for. |pays|: also where blocks
-// share nothing.
+// |lag|: how many iterations before this one the threads must have begun that is waited for.
+// |pays|: also where blocks share nothing.
 static void let_pass(seeker *s, const kiln_loop *l, int64_t slots, int64_t lag, int64_t fills,
                      bool pays) {
   if (lag < 0 || !writes_boxes_alone(s, l)) return;

@@ -1,11 +1,12 @@
-// The shared memory of a block. A buffer is alive from its first use to its last; uses in a loop within its
-// ALLOC, of threads too, as long as that loop runs.
+// The shared memory of a block. A buffer is alive from its first use to its last; uses in a loop
+// within its ALLOC, of threads too, as long as that loop runs.
 #include "support/integer.h"
 #include "target/gpu/nest.h"
 
 // What copies of the hardware's want; where the order of swizzled words begins again.
 enum { ALIGNMENT = 128, SWIZZLED = 1024 };
-// A block's that is given away: as many fit into a multiprocessor, and barriers that sharing a place needs are saved.
+// A block's that is given away: as many fit into a multiprocessor, and barriers that sharing a
+// place needs are saved.
 enum { LITTLE = 4096 };
 
 typedef struct span {

@@ -33,7 +33,8 @@ static void see_loops(const kiln_loop *l, bool is_outer, extents *io) {
   }
 }
 
-// Bytes that are alive at once of buffers that are shared, or else of a thread's part of those that are dealt out to
+// Bytes that are alive at once of buffers that are shared, or else of a thread's part of those that
+// are dealt out to
 // |threads|, which share what lies outside of their loops.
 static int64_t alive(const kiln_loops *p, const kiln_loop *l, bool shared, int64_t threads) {
   int64_t most = 0;
@@ -51,7 +52,8 @@ static int64_t alive(const kiln_loops *p, const kiln_loop *l, bool shared, int64
   return most;
 }
 
-// The tensor maps of boxes: one for each tensor and size of box, or for each kind of windows, which have the size of one.
+// The tensor maps of boxes: one for each tensor and size of box, or for each kind of windows, which
+// have the size of one.
 static int count_maps(kiln_ctx *cx, const kiln_loop *l, kiln_map *io_seen) {
   int n = 0;
   for (; l; l = l->next) {

@@ -108,8 +108,9 @@ static const char TEXT[] =
     "}\n";
 const char *kiln_box_text(void) { return TEXT; }
 
-// Parts of boxes that blocks of a cluster share: the rows that the block's number among |peers| says, for all of them, each
-// of which waits for |bytes|, all parts; and barriers of slots that others fill.
+// Parts of boxes that blocks of a cluster share: the rows that the block's number among |peers|
+// says, for all of them, each of which waits for |bytes|, all parts; and barriers of slots that
+// others fill.
 // source: PTX ISA, "cp.async.bulk.tensor" (.multicast::cluster), "mapa", "barrier.cluster"
 static const char SHARED[] =
     "static __device__ __forceinline__ uint32_t kiln_number(void) {\n"

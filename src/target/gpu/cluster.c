@@ -3,8 +3,9 @@
 // the tensor memory accelerator sends to all of them: what they read of L2 is divided by their
 // number. The loops are the same as without; that the boxes are the same is found here.
 //
-// Block f of the grid is number r = f % N of its cluster. Two numbers share a buffer's boxes if these begin at the same
-// place in all clusters: if their indices are the same expressions once f is written as f*N + r.
+// Block f of the grid is number r = f % N of its cluster. Two numbers share a buffer's boxes if
+// these begin at the same place in all clusters: if their indices are the same expressions once f
+// is written as f*N + r.
 #include "target/gpu/nest.h"
 
 #include "target/instr.h"

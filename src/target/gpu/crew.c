@@ -5,10 +5,11 @@
 // boxes, and say of each slot when they have used it (ahead.c); they wait for each other only
 // where they share other memory.
 //
-// Where there are two teams, they take the iterations of the loop over tiles in turns: one stores while the other
-// multiplies. The boxes come in the order of the tiles, so a team begins with its tile's when the other one has begun
-// with its last step: until then what it waits for might be the other's. What a slot's barrier counts is known from how
-// often it was used, the other team's tiles included.
+// Where there are two teams, they take the iterations of the loop over tiles in turns: one stores
+// while the other multiplies. The boxes come in the order of the tiles, so a team begins with its
+// tile's when the other one has begun with its last step: until then what it waits for might be the
+// other's. What a slot's barrier counts is known from how often it was used, the other team's tiles
+// included.
 //
 // The asking warp is the first of a row of threads behind those of the teams.
 #include "target/gpu/nest.h"
@@ -76,7 +77,8 @@ static bool has_stored(const kiln_touch *t) {
   return t->write && !(t->node->kind == KILN_LOOP_STORE && t->node->combiner != KILN_COMBINE_NONE);
 }
 
-// A tensor that is written in the nest and read, or added to, which would have to wait for an earlier tile; NULL: none is.
+// A tensor that is written in the nest and read, or added to, which would have to wait for an
+// earlier tile; NULL: none is.
 static const kiln_buffer *find_carried(const kiln_gpu_nest *n) {
   const kiln_touches all = kiln_gpu_touches(n, -1);
   for (int i = 0; i < all.n; i++)
@@ -100,7 +102,8 @@ static const kiln_buffer *find_kept(const kiln_gpu_nest *n, const kiln_loop *lis
   return NULL;
 }
 
-// Whether the condition around what the loop |turns| runs, if there is one, holds of its first iterations alone.
+// Whether the condition around what the loop |turns| runs, if there is one, holds of its first
+// iterations alone.
 static bool ends_once(const kiln_gpu_nest *n) {
   kiln_ctx *cx = n->cx;
   const kiln_loop *l = n->crew.turns->body;
@@ -192,8 +195,8 @@ kiln_status kiln_crew_check(const kiln_gpu_nest *n) {
 
 // --- text ---
 
-// The begin and the end of a team's steps: the named barriers behind those of the teams are passed by one and waited at by
-// the other, in turns.
+// The begin and the end of a team's steps: the named barriers behind those of the teams are passed
+// by one and waited at by the other, in turns.
 // source: PTX ISA, "bar", "mbarrier"
 static const char TEXT[] =
     "static __device__ __forceinline__ void kiln_used(uint64_t *free, int i, int slots) {\n"

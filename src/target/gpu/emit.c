@@ -1,5 +1,6 @@
-// What stands in a function: its control, phases of threads, and what is copied, asked for and waited for. Threads that are
-// idle in a thread loop skip its body; statements that stand in no thread loop are the first thread's.
+// What stands in a function: its control, phases of threads, and what is copied, asked for and
+// waited for. Threads that are idle in a thread loop skip its body; statements that stand in no
+// thread loop are the first thread's.
 #include "target/gpu/emit.h"
 
 #include "analysis/uses.h"
@@ -125,8 +126,8 @@ static bool holds_warps(const kiln_loop *l) {
   return l && (kiln_instr_is_warps(l) || holds_warps(l->body) || holds_warps(l->next));
 }
 
-// Opens what the threads that run a phase go through, |list| its statements; how many braces there are to close. All along x
-// run instructions of warps.
+// Opens what the threads that run a phase go through, |list| its statements; how many braces there
+// are to close. All along x run instructions of warps.
 static int open_phase(kiln_emitter *e, const kiln_loop *list) {
   e->asks = are_asked_for(e, list);
   kiln_text text;
@@ -171,7 +172,8 @@ static void put_lates(kiln_emitter *e, const kiln_loop *phase) {
   e->n_loops = n_loops;
 }
 
-// kiln_used(..): of the step |lag| before this one, if that is of the same run, or of the last, all instructions are over.
+// kiln_used(..): of the step |lag| before this one, if that is of the same run, or of the last, all
+// instructions are over.
 static void put_used(kiln_emitter *e, int64_t lag) {
   const kiln_crew *c = &e->n->crew;
   const kiln_expr *v = kiln_var(e->w.cx, c->loop->var), *last = kiln_int(e->w.cx, c->steps - 1);
@@ -189,7 +191,8 @@ static void put_used(kiln_emitter *e, int64_t lag) {
   kiln_text_printf(e->w.out, ", %" PRId64 ");\n", c->slots);
 }
 
-// Behind a phase of warp groups' instructions: they are a group, and all but the latest of these are waited for.
+// Behind a phase of warp groups' instructions: they are a group, and all but the latest of these
+// are waited for.
 static void put_products_end(kiln_emitter *e, const kiln_loop *phase) {
   int64_t pending = 0;
   for (int i = 0; i < e->n->products.n; i++)
@@ -289,8 +292,9 @@ static void put_runs(kiln_emitter *e, const kiln_runs *r) {
   kiln_ranges_pop(&e->w.ranges, 1);
 }
 
-// A loop behind which instructions, or the block's threads, are waited for. That of a crew's teams is not written out: the
-// assembler would find sums that are cleared between instructions, and wait (C7517 of `ptxas -v`).
+// A loop behind which instructions, or the block's threads, are waited for. That of a crew's teams
+// is not written out: the assembler would find sums that are cleared between instructions, and wait
+// (C7517 of `ptxas -v`).
 static bool put_drained(kiln_emitter *e, const kiln_loop *l) {
   const bool passes = pass_of(e, l, false) >= 0;
   bool drains = false;
@@ -435,7 +439,8 @@ static bool depends(kiln_emitter *e, const kiln_loop *l) {
   return false;
 }
 
-// The node of |l| and its siblings, or in what is around all phases, in front of which all threads wait for launches.
+// The node of |l| and its siblings, or in what is around all phases, in front of which all threads
+// wait for launches.
 const kiln_loop *kiln_emit_first_dependent(kiln_emitter *e, const kiln_loop *l) {
   while (l->next && !depends(e, l)) l = l->next;
   int64_t extent = 0;
@@ -594,8 +599,8 @@ static void put_crew(kiln_emitter *e) {
   kiln_emit_close(e);
 }
 
-// Statements outside of phases. An ALLOC of memory of threads, which is distributed then, and control
-// that is all threads' are written as in C.
+// Statements outside of phases. An ALLOC of memory of threads, which is distributed then, and
+// control that is all threads' are written as in C.
 static bool put_control(kiln_emitter *e, const kiln_loop *l) {
   const int block = kiln_gpu_block_axis(l), thread = kiln_gpu_thread_axis(l);
   if (block >= 0) put_block_loop(e, l, block);
@@ -679,7 +684,8 @@ static void find_rows(kiln_emitter *e, const kiln_loop *box, kiln_gpu_map *map) 
   }
 }
 
-// The map by which a box, or a block's part of one, is read, among the launch's; a new one where there is none.
+// The map by which a box, or a block's part of one, is read, among the launch's; a new one where
+// there is none.
 static int map_of(kiln_emitter *e, const kiln_loop *box) {
   const kiln_buffer *b = e->n->l->buffers.data[box->operands[1]->u.tensor],
                     *tile = box->instr->loops->buffers.data[1];
@@ -744,7 +750,8 @@ static void put_asker(kiln_emitter *e, const kiln_expr *to, const kiln_expr *slo
   kiln_text_add(e->w.out, ") ");
 }
 
-// Where what a box holds begins in its map: column, row; or of windows channel, column, row, image, right, down.
+// Where what a box holds begins in its map: column, row; or of windows channel, column, row, image,
+// right, down.
 static void put_place(kiln_emitter *e, const kiln_loop *l, const kiln_gpu_map *map) {
   const kiln_gpu_window *w = window_of(e, l);
   const kiln_expr *at[6];
@@ -763,7 +770,8 @@ static void put_place(kiln_emitter *e, const kiln_loop *l, const kiln_gpu_map *m
   }
 }
 
-// kiln_box(&to, &map, .., barrier, bytes), kiln_box_part(.., rows, peers) of what blocks share, or kiln_window.
+// kiln_box(&to, &map, .., barrier, bytes), kiln_box_part(.., rows, peers) of what blocks share, or
+// kiln_window.
 static void put_box(kiln_emitter *e, const kiln_loop *l) {
   const kiln_expr *to = at_begin(e, l->operands[0]);
   const kiln_gpu_map *map = &e->launch->maps[map_of(e, l)];
@@ -844,7 +852,8 @@ static void put_barriers(kiln_emitter *e) {
   e->has_sharers |= has_sharers(e->n);
 }
 
-// NAME(&operand, ..), of the lane's parts; of an operand in memory, its begin and the distance of its rows.
+// NAME(&operand, ..), of the lane's parts; of an operand in memory, its begin and the distance of
+// its rows.
 static void put_instr(kiln_emitter *e, const kiln_loop *l) {
   bool known = false;
   for (int i = 0; i < e->instrs.n; i++) known |= !strcmp(e->instrs.data[i]->name, l->instr->name);
@@ -870,7 +879,8 @@ static const kiln_expr *in_iteration(kiln_emitter *e, const kiln_loop *l, const 
   return kiln_simplify(e->w.cx, kiln_expr_substitute(e->w.cx, x, 1, &l->var, &at), &e->w.ranges);
 }
 
-// Whether the two stores of |l| are of neighbours, the first of which has an even place in memory of the thread.
+// Whether the two stores of |l| are of neighbours, the first of which has an even place in memory
+// of the thread.
 static bool are_neighbours(kiln_emitter *e, const kiln_loop *l) {
   kiln_ctx *cx = e->w.cx;
   const kiln_loop *s = l->body;

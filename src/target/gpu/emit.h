@@ -1,4 +1,5 @@
-// What the emitter knows while it writes a function: functions.c begins one, emit.c writes what stands in it.
+// What the emitter knows while it writes a function: functions.c begins one, emit.c writes what
+// stands in it.
 #ifndef KILN_TARGET_GPU_EMIT_H
 #define KILN_TARGET_GPU_EMIT_H
 
@@ -39,7 +40,8 @@ void kiln_emit_nest(kiln_emitter *e);
 // Adds the maps of the boxes in |l| and its siblings to the launch's.
 void kiln_emit_maps(kiln_emitter *e, const kiln_loop *l);
 int kiln_gpu_count_boxes(const kiln_loop *l);
-// The node of |l| and its siblings, or in what is around all phases, in front of which all threads wait for launches.
+// The node of |l| and its siblings, or in what is around all phases, in front of which all threads
+// wait for launches.
 const kiln_loop *kiln_emit_first_dependent(kiln_emitter *e, const kiln_loop *l);
 // Whether functions may begin while the launch before them ends.
 bool kiln_gpu_begins_early(const kiln_machine *m);

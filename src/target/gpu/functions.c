@@ -21,9 +21,10 @@ static const char SWIZZLED[] =
     "  return at ^ (at >> 3 & places);\n"
     "}\n";
 
-// What launches before this one write is there behind kiln_wait; nothing may be written in front of it. No access may
-// be moved in front of it either, which restricted pointers to constants allow: so they are moved by the 0 that it
-// returns, which only the assembler knows to be one, and for that the wait is followed by an exit that is never taken.
+// What launches before this one write is there behind kiln_wait; nothing may be written in front of
+// it. No access may be moved in front of it either, which restricted pointers to constants allow:
+// so they are moved by the 0 that it returns, which only the assembler knows to be one, and for
+// that the wait is followed by an exit that is never taken.
 // source: PTX ISA, "griddepcontrol"
 static const char WAIT[] =
     "static __device__ __forceinline__ int kiln_wait(void) {\n"
@@ -47,8 +48,8 @@ static const char PAIRS[] =
     "  return y;\n"
     "}\n";
 
-// Registers of a thread for the buffers under |l|: of those in loops, each of which becomes the next, about half are there
-// at a time.
+// Registers of a thread for the buffers under |l|: of those in loops, each of which becomes the
+// next, about half are there at a time.
 static int64_t registers_of(const kiln_gpu_nest *n, const kiln_loop *l, bool in_loop) {
   int64_t sum = 0, extent = 0;
   for (; l; l = l->next) {
@@ -70,7 +71,8 @@ static int64_t launched_threads(const kiln_gpu_nest *n) {
   return block[0] * block[1] * block[2];
 }
 
-// Whether lanes exchange what they know of rows: there the assembler knows better what threads hold at once.
+// Whether lanes exchange what they know of rows: there the assembler knows better what threads hold
+// at once.
 static bool combines_rows(const kiln_loop *l) {
   for (; l; l = l->next)
     if ((l->kind == KILN_LOOP_INSTR && l->instr->combines_rows) || combines_rows(l->body))
@@ -78,8 +80,9 @@ static bool combines_rows(const kiln_loop *l) {
   return false;
 }
 
-// How many blocks are meant to run on a multiprocessor: of warp groups, as many as its shared memory and registers hold;
-// of many threads that hold what they work on, two, if the registers that are left suffice for the work.
+// How many blocks are meant to run on a multiprocessor: of warp groups, as many as its shared
+// memory and registers hold; of many threads that hold what they work on, two, if the registers
+// that are left suffice for the work.
 static int64_t neighbours_of(const kiln_gpu_nest *n) {
   enum { RESERVED = 1024, MANY = 512, WORK = 32, WORK_OF_GROUPS = 16 }; // bytes, threads, registers
   if (combines_rows(n->l->body)) return 1;
@@ -122,7 +125,8 @@ static void enter(kiln_emitter *e, part *p) {
   e->fills = p->n.m->gpu.capability >= 90 && fills(e, p->n.l->body);
 }
 
-// The blocks of all, one part's behind the other's, all along x; and the threads that most of them need.
+// The blocks of all, one part's behind the other's, all along x; and the threads that most of them
+// need.
 static void measure_launch(int n, const part *parts, kiln_gpu_launch *launch) {
   memcpy(launch->grid, parts[0].n.grid, sizeof launch->grid);
   kiln_crew_block(&parts[0].n, launch->block);

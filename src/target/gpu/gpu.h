@@ -1,17 +1,19 @@
 // GPU targets: loop programs as CUDA C, HIP or OpenCL C, and the machines they are for.
 //
-// A nest becomes one function of the device. Loops bound to block and thread axes become its grid and its
-// blocks; what stands between them runs once a block, what stands in no thread loop is done by one thread
-// and waited for. All thread loops of a nest run on blocks of one shape, the largest of each axis; those
-// that are shorter leave threads idle. SHARED buffers lie in one arena a block, which reuses the memory of
-// those that are dead, and barriers stand where a thread needs what another one of its block has written or
-// still reads, and nowhere else (sync.c). The text includes no header: the same emitter writes all dialects
-// by a table of spellings; each is a target, and a folder of its own (spelling.h).
+// A nest becomes one function of the device. Loops bound to block and thread axes become its grid
+// and its blocks; what stands between them runs once a block, what stands in no thread loop is done
+// by one thread and waited for. All thread loops of a nest run on blocks of one shape, the largest
+// of each axis; those that are shorter leave threads idle. SHARED buffers lie in one arena a block,
+// which reuses the memory of those that are dead, and barriers stand where a thread needs what
+// another one of its block has written or still reads, and nowhere else (sync.c). The text includes
+// no header: the same emitter writes all dialects by a table of spellings; each is a target, and a
+// folder of its own (spelling.h).
 //
-// A LOCAL or REGISTER buffer that is allocated inside of the block loops and outside of the thread loops is
-// distributed (a fragment): its elements, in the order of their offsets, are dealt out in equal parts to the
-// threads of the block, x fastest, and a thread touches its own alone. Each thread keeps its part from one
-// thread loop to the next, in registers where indices are constant once unrolled.
+// A LOCAL or REGISTER buffer that is allocated inside of the block loops and outside of the thread
+// loops is distributed (a fragment): its elements, in the order of their offsets, are dealt out in
+// equal parts to the threads of the block, x fastest, and a thread touches its own alone. Each
+// thread keeps its part from one thread loop to the next, in registers where indices are constant
+// once unrolled.
 #ifndef KILN_TARGET_GPU_GPU_H
 #define KILN_TARGET_GPU_GPU_H
 
@@ -19,9 +21,9 @@
 
 enum { KILN_MAP_AXES = 3, KILN_MAX_MAPS = 4 };
 
-// How a nest reads an argument by boxes: rows of elements of 2 bytes. Of a matrix |rows| and |pitches| have one number, how
-// many there are and how far apart, in elements. Of windows (window.h) they are of columns, rows and images, whose
-// channels are the elements.
+// How a nest reads an argument by boxes: rows of elements of 2 bytes. Of a matrix |rows| and
+// |pitches| have one number, how many there are and how far apart, in elements. Of windows
+// (window.h) they are of columns, rows and images, whose channels are the elements.
 typedef struct kiln_gpu_map {
   int64_t arg; // in |args| of the launch
   int64_t box_rows, box_columns, columns, rows[KILN_MAP_AXES], pitches[KILN_MAP_AXES];
@@ -29,8 +31,8 @@ typedef struct kiln_gpu_map {
   int64_t lower[2], upper[2];
 } kiln_gpu_map;
 
-// How a nest of a kernel, or several side by side, are launched: SYMBOL_j takes the addresses of the PARAM and WORKSPACE buffers that
-// it uses, in id order, each a multiple of 16 bytes.
+// How a nest of a kernel, or several side by side, are launched: SYMBOL_j takes the addresses of
+// the PARAM and WORKSPACE buffers that it uses, in id order, each a multiple of 16 bytes.
 typedef struct kiln_gpu_launch {
   int64_t grid[3], block[3];
   int64_t shared_bytes; // dynamic shared memory; always 0 in OpenCL, whose functions declare theirs
@@ -53,17 +55,18 @@ kiln_gpu_demand kiln_gpu_demand_of(kiln_ctx *cx, const kiln_loops *l, const kiln
 void kiln_gpu_demand_add(const kiln_gpu_demand *d, kiln_gpu_demand *io);
 // How many blocks |m| runs at once if each asks for so much.
 int64_t kiln_gpu_room(const kiln_machine *m, const kiln_gpu_demand *d);
-// How many launches the nests of |kernel| are: those with the note KILN_BESIDE_NOTE share that of the one in front of them
-// where they can. (beside.c)
+// How many launches the nests of |kernel| are: those with the note KILN_BESIDE_NOTE share that of
+// the one in front of them where they can. (beside.c)
 int kiln_gpu_launches(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *kernel);
 
-// Appends the source of one kernel, a translation unit of its own with a function SYMBOL_0, SYMBOL_1, ... a
-// launch.
+// Appends the source of one kernel, a translation unit of its own with a function SYMBOL_0,
+// SYMBOL_1, ... a launch.
 //
 // needs:  a verified kernel
 // gives:  *out_launches, an entry a launch, in cx->perm
-// errors: KILN_BAD_INPUT: the loops ask for more threads, shared memory or blocks than |m| has, or a
-//         distributed buffer is not indexed by its thread; the message names the loop or the buffer
+// errors: KILN_BAD_INPUT: the loops ask for more threads, shared memory or blocks than |m| has, or
+//         a distributed buffer is not indexed by its thread; the message names the loop or the
+//         buffer
 kiln_status kiln_gpu_emit(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel,
                           const char *symbol, kiln_text *out, int *out_n,
                           kiln_gpu_launch **out_launches);
@@ -104,8 +107,8 @@ typedef struct kiln_gpu_compiler {
       struct kiln_gpu_job *j); // behind what is being compiled at the moment; NULL is allowed
 } kiln_gpu_compiler;
 
-// The matrix instructions of |m|'s tensor cores, by name: "mma.m16n8k16.f16". Lives in |cx|; none where there
-// are no such cores.
+// The matrix instructions of |m|'s tensor cores, by name: "mma.m16n8k16.f16". Lives in |cx|; none
+// where there are no such cores.
 kiln_instr *kiln_gpu_instrs(kiln_ctx *cx, const kiln_machine *m, int *out_n);
 
 // A GPU by name, "cuda:sm_80", "hip:gfx90a", "opencl", of those of all targets. Its device figures

@@ -5,8 +5,10 @@
 
 #include <string.h>
 
-// Fragments of operands that lie |p| to a register, the |k| of half a step, 4p (tile/gpu_fragment.h).
-// source: PTX ISA, "Matrix Fragments for mma.m16n8k8", "mma.m16n8k16 with floating point type", "mma.m16n8k32"
+// Fragments of operands that lie |p| to a register, the |k| of half a step, 4p
+// (tile/gpu_fragment.h).
+// source: PTX ISA, "Matrix Fragments for mma.m16n8k8", "mma.m16n8k16 with floating point type",
+//         "mma.m16n8k32"
 #define SUMS                                                                                       \
   { "_0 % 8 * 4 + _1 / 2", "_0 / 8 * 2 + _1 % 2" }
 #define LEFT(p, k, both)                                                                           \
@@ -18,7 +20,8 @@
   "  D(i, j) = C(i, j)\n"                                                                          \
   "  D(i, j) += " cast "(A(i, k)) * " cast "(B(k, j))\n"                                           \
   "}\n"
-// |held| makes x[4], y[2], the registers of the operands a, b; |types| are spelled left, right, of the sums.
+// |held| makes x[4], y[2], the registers of the operands a, b; |types| are spelled left, right, of
+// the sums.
 #define SPELLED(name, left, right, sum, of_sum, held, types)                                       \
   "static __device__ __forceinline__ void " name "(" sum " *d, const " left " *a, const " right    \
   " *b) {\n" held "  asm(\"mma.sync.aligned." types " {%0, %1, %2, %3}, \"\n"                      \
@@ -57,8 +60,9 @@
                 AS_THEY_LIE, "m16n8k32.row.col.s32." left "." right ".s32")                        \
   }
 
-// 16 rows of 32 bytes that lie in shared memory, to fragments: the left operand's as they lie; of halves, the right
-// operand's (k, j) of two products side by side, turned; and the same from rows of K(j, k), as they lie.
+// 16 rows of 32 bytes that lie in shared memory, to fragments: the left operand's as they lie; of
+// halves, the right operand's (k, j) of two products side by side, turned; and the same from rows
+// of K(j, k), as they lie.
 // source: PTX ISA, "ldmatrix"
 #define TURNED                                                                                     \
   { "_1 % 8 * 4 + _0 % 8 / 2", "_1 / 8 * 4 + _0 / 8 * 2 + _0 % 2" }
@@ -94,9 +98,9 @@
       LOAD(".rows." label, type, memory, k, ROWS(p, half, both), BY_ROWS, "",                      \
            "kiln_ldmatrix_rows_" label)
 
-// Reductions across lanes; each lane gets the result: over the 32 that have a term each, or over the four of a row of
-// sums (see SUMS, LEFT), each of which has 2 in 8 columns; a warp has eight such rows at a time, the four warps of a group
-// (wgmma.c) 32. source: PTX ISA, "shfl.sync", "max"
+// Reductions across lanes; each lane gets the result: over the 32 that have a term each, or over
+// the four of a row of sums (see SUMS, LEFT), each of which has 2 in 8 columns; a warp has eight
+// such rows at a time, the four warps of a group (wgmma.c) 32. source: PTX ISA, "shfl.sync", "max"
 #define LANE                                                                                       \
   { "_0", "0" }
 #define ACROSS(combine)                                                                            \

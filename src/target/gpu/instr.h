@@ -5,11 +5,12 @@
 #include "target/gpu/gpu.h"
 
 const char *kiln_gpu_instr_function(kiln_ctx *cx, const kiln_instr *instr); // its name
-// Its definition in CUDA C. The arguments are the addresses of the calling lane's part of each fragment; of an operand
-// that is none, the address of its first element and the distance of its rows.
+// Its definition in CUDA C. The arguments are the addresses of the calling lane's part of each
+// fragment; of an operand that is none, the address of its first element and the distance of its
+// rows.
 const char *kiln_gpu_instr_text(kiln_ctx *cx, const kiln_instr *instr);
-// Whether a group of four warps carries it out, 128 threads along x, and its results are there when they have waited
-// (wgmma.c); else a warp does.
+// Whether a group of four warps carries it out, 128 threads along x, and its results are there when
+// they have waited (wgmma.c); else a warp does.
 bool kiln_gpu_instr_is_group(const kiln_instr *instr);
 
 // box.c

@@ -1,5 +1,6 @@
-// Vectorized loops: copies of whole words between memory and a thread's registers, and unrolled arithmetic
-// on these. Where unrolled loops stand around one whose copies may read the same words, each word is read once, in front of all.
+// Vectorized loops: copies of whole words between memory and a thread's registers, and unrolled
+// arithmetic on these. Where unrolled loops stand around one whose copies may read the same words,
+// each word is read once, in front of all.
 #include "target/gpu/nest.h"
 
 enum { MAX_MOVES = 32, MAX_COPIES = 8, WORD = 16 };
@@ -173,7 +174,8 @@ static bool agrees(packer *p, const kiln_expr *cond) {
          kiln_expr_is_zero(kiln_simplify(cx, rest, &p->ranges));
 }
 
-// The load that |value| copies in whole words; where all lanes choose so, zeros in its place. NULL: it is none.
+// The load that |value| copies in whole words; where all lanes choose so, zeros in its place. NULL:
+// it is none.
 static const kiln_expr *copied(packer *p, const kiln_expr *value) {
   const bool chooses = value->kind == KILN_EXPR_SELECT && kiln_expr_is_zero(value->args[2]);
   const kiln_expr *load = chooses ? value->args[1] : value;
@@ -230,7 +232,8 @@ static void see_load(const kiln_expr *load, void *argument) {
   if (s->n < MAX_MOVES) s->buffers[s->n++] = load->u.tensor;
 }
 
-// Whether copies of |s| may read the same elements: it reads several of one buffer, and none that it writes.
+// Whether copies of |s| may read the same elements: it reads several of one buffer, and none that
+// it writes.
 static bool may_share(packer *p, const kiln_loop *s) {
   same found = {.l = p->n->l};
   kiln_expr_visit_loads(p->n->cx, s->value, see_load, &found);
@@ -251,7 +254,8 @@ static void see_gather(const kiln_expr *load, void *argument) {
               !kiln_scope_is_private(g->l->buffers.data[load->u.tensor]->scope);
 }
 
-// Whether lanes of |value| read elements by themselves: not side by side, nor all of them the same one.
+// Whether lanes of |value| read elements by themselves: not side by side, nor all of them the same
+// one.
 static bool gathers(packer *p, const kiln_expr *value) {
   gathering g = {p->n->l, p->loop->var, false};
   kiln_expr_visit_loads(p->n->cx, value, see_gather, &g);
@@ -352,8 +356,8 @@ static const kiln_expr *in_copy(packer *p, const copies *c, int copy, const kiln
   return kiln_simplify(cx, kiln_expr_substitute(cx, e, c->n_loops, c->vars, values), &p->ranges);
 }
 
-// All copies at once: the words that they read, each once, a loop over the lanes with a store a copy, the words that they
-// write.
+// All copies at once: the words that they read, each once, a loop over the lanes with a store a
+// copy, the words that they write.
 //
 // gives: NULL where the result does not lie in words
 static kiln_loop *pack_copies(packer *p, const copies *c) {

@@ -6,8 +6,9 @@
 
 typedef struct kiln_gpu_figures row;
 
-// Shared memory that the blocks of a cluster reach. source: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper
-// GPU Architecture", 2024, section on the network between multiprocessors.
+// Shared memory that the blocks of a cluster reach. source: Luo et al., "Benchmarking and
+// Dissecting the Nvidia Hopper GPU Architecture", 2024, section on the network between
+// multiprocessors.
 enum { CLUSTER_CAPABILITY = 90 };
 static const double CLUSTER_BYTES_CLOCK = 16, CLUSTER_CLOCKS = 180;
 

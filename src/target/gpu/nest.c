@@ -161,7 +161,8 @@ typedef struct toucher {
   int n_loops;
 } toucher;
 
-// What an instruction of a warp reads of memory, in loops over its lanes and the operand's tile; a box is one thread's.
+// What an instruction of a warp reads of memory, in loops over its lanes and the operand's tile; a
+// box is one thread's.
 static void touch_operand(toucher *t, const kiln_loop *instr, int operand) {
   const int lanes = !instr->instr->is_box;
   kiln_ctx *cx = t->n->cx;
@@ -253,7 +254,8 @@ static void mark_list(distributor *d, const kiln_loop *l) {
   }
 }
 
-// Whether a loop around the buffer's ALLOC is bound to the axis: its threads have buffers of their own.
+// Whether a loop around the buffer's ALLOC is bound to the axis: its threads have buffers of their
+// own.
 static bool is_outside(const distributor *d, const kiln_buffer *b, int axis) {
   for (int i = 0; i < d->depth[b->id] && i < d->n_loops; i++)
     if (kiln_gpu_thread_axis(d->loops[i]) == axis) return true;
@@ -382,8 +384,8 @@ const kiln_expr *kiln_gpu_place(const kiln_gpu_nest *n, const kiln_expr *element
   return at;
 }
 
-// Whether the box whose first element is |first| lies within lines of as many elements as it has columns, its rows |row|
-// apart, a multiple of them.
+// Whether the box whose first element is |first| lies within lines of as many elements as it has
+// columns, its rows |row| apart, a multiple of them.
 static bool lies_in_lines(distributor *d, const kiln_loop *instr, const kiln_expr *first,
                           int64_t row) {
   kiln_ctx *cx = d->n->cx;
@@ -392,7 +394,8 @@ static bool lies_in_lines(distributor *d, const kiln_loop *instr, const kiln_exp
   return row > 0 && row % line == 0 && kiln_expr_is_zero(kiln_simplify(cx, at, &d->ranges));
 }
 
-// Whether the tensor's map ends where axis |k| of what a box is copied from does: there the rows end, or all of them.
+// Whether the tensor's map ends where axis |k| of what a box is copied from does: there the rows
+// end, or all of them.
 static bool ends_at(distributor *d, const kiln_expr *from, int k) {
   const kiln_buffer *b = d->n->l->buffers.data[from->u.tensor];
   const kiln_symbol across = kiln_tile_var(d->n->cx, 1);
@@ -402,7 +405,8 @@ static bool ends_at(distributor *d, const kiln_expr *from, int k) {
   return kiln_expr_uses(from->args[k], kiln_tile_var(d->n->cx, 0));
 }
 
-// Whether |cond| says no more than that elements lie inside of the tensor's map; beside it the hardware gives zeros.
+// Whether |cond| says no more than that elements lie inside of the tensor's map; beside it the
+// hardware gives zeros.
 static bool is_bound(distributor *d, const kiln_expr *from, const kiln_expr *cond) {
   kiln_ctx *cx = d->n->cx;
   const kiln_buffer *b = d->n->l->buffers.data[from->u.tensor];
@@ -432,8 +436,8 @@ static void check_bound(distributor *d, const kiln_loop *instr, const kiln_expr 
         instr->instr->name, kiln_symbol_text(cx, d->n->l->buffers.data[from->u.tensor]->name));
 }
 
-// What a box is copied from must be a matrix: rows some distance apart, of which all other axes step over whole ones; or
-// lines of such rows.
+// What a box is copied from must be a matrix: rows some distance apart, of which all other axes
+// step over whole ones; or lines of such rows.
 static void check_box(distributor *d, const kiln_loop *instr, const kiln_expr *from,
                       const kiln_expr *first) {
   enum { WORD = 8 }; // elements, 16 bytes

@@ -29,8 +29,9 @@ typedef struct kiln_sharers {
       of; // 8 bits a block, the first one's lowest: those that share its boxes, itself among them
 } kiln_sharers;
 
-// A block of which one warp does nothing but ask for boxes, those of |loop|'s steps, tile after tile; its other threads are
-// teams of as many as the nest says, which take tiles in turns and never wait for the one that asks.
+// A block of which one warp does nothing but ask for boxes, those of |loop|'s steps, tile after
+// tile; its other threads are teams of as many as the nest says, which take tiles in turns and
+// never wait for the one that asks.
 typedef struct kiln_crew {
   int64_t teams;          // 0: threads ask themselves
   const kiln_loop *turns; // the loop over the block's tiles; NULL: it has one
@@ -39,7 +40,8 @@ typedef struct kiln_crew {
   int64_t steps, slots;   // slots of each buffer that boxes fill
   int64_t slot_bytes;     // of all buffers
   int64_t full, used;     // the slots' barriers in the arena, 8 bytes each
-  // Nodes that ask for a slot's boxes; in front of those that lead, which are the first to, it must be free.
+  // Nodes that ask for a slot's boxes; in front of those that lead, which are the first to, it must
+  // be free.
   KILN_VEC(struct {
     const kiln_loop *node;
     const kiln_loop *around;
@@ -50,8 +52,8 @@ typedef struct kiln_crew {
   fills;
 } kiln_crew;
 
-// A serial loop of which some consecutive iterations are a run: |first| is what its first one does before all else but
-// fills, and |last| what its last one does after all else.
+// A serial loop of which some consecutive iterations are a run: |first| is what its first one does
+// before all else but fills, and |last| what its last one does after all else.
 typedef struct kiln_runs {
   const kiln_loop *loop, *first, *last;
 } kiln_runs;
@@ -78,13 +80,15 @@ typedef struct kiln_gpu_nest {
   })
   waits;
   uint8_t *is_ahead; // [buffers] whether copies to it are not waited for until they are used
-  // Statements in front of which a thread closes a group of such copies, and waits for all but |pending| groups.
+  // Statements in front of which a thread closes a group of such copies, and waits for all but
+  // |pending| groups.
   KILN_VEC(struct {
     const kiln_loop *node;
     int64_t pending; // INT32_MAX: for none
   })
   groups;
-  // Phases of warp groups' instructions: how many iterations' of them, this one's included, may go on behind it.
+  // Phases of warp groups' instructions: how many iterations' of them, this one's included, may go
+  // on behind it.
   KILN_VEC(struct {
     const kiln_loop *node;
     int64_t pending;
@@ -104,8 +108,8 @@ typedef struct kiln_gpu_nest {
     kiln_sharers sharers;
   })
   boxes;
-  // Loops at whose begin threads pass |slots| barriers in turns, and only the one that asks for boxes waits: until all
-  // have begun |lag| iterations before.
+  // Loops at whose begin threads pass |slots| barriers in turns, and only the one that asks for
+  // boxes waits: until all have begun |lag| iterations before.
   KILN_VEC(struct {
     const kiln_loop *loop;
     int64_t slots;
@@ -121,7 +125,8 @@ typedef struct kiln_gpu_nest {
     kiln_gpu_window window;
   })
   windows;
-  // What fills slots by boxes may be asked for behind the instructions of the phase |behind|, while these go on.
+  // What fills slots by boxes may be asked for behind the instructions of the phase |behind|, while
+  // these go on.
   KILN_VEC(struct {
     const kiln_loop *fill;
     const kiln_loop *behind;
@@ -147,11 +152,12 @@ bool kiln_gpu_loads_private(const kiln_gpu_nest *n, const kiln_expr *e); // what
 // Whether all threads of a block agree on what |e| is, |loops| around it.
 bool kiln_gpu_is_uniform(const kiln_gpu_nest *n, const kiln_expr *e, int n_loops,
                          const kiln_loop *const *loops);
-// The accesses to |buffer| (-1: to any), those of warps' instructions to memory included: each of a warp's lanes
-// may read all that the warp reads.
+// The accesses to |buffer| (-1: to any), those of warps' instructions to memory included: each of a
+// warp's lanes may read all that the warp reads.
 kiln_touches kiln_gpu_touches(const kiln_gpu_nest *n, int buffer);
 const kiln_expr *kiln_gpu_place(const kiln_gpu_nest *n, const kiln_expr *element); // in its buffer
-// Whether what a box is copied from is a matrix by its axes: columns along one, whole rows along the others.
+// Whether what a box is copied from is a matrix by its axes: columns along one, whole rows along
+// the others.
 bool kiln_gpu_is_matrix(const kiln_gpu_nest *n, const kiln_expr *from);
 // Finds grid and block; a PARALLEL loop becomes one of blocks where there is none.
 //
@@ -200,9 +206,9 @@ const kiln_runs *kiln_gpu_runs_of(const kiln_gpu_nest *n, const kiln_loop *loop)
 bool kiln_gpu_is_edge(const kiln_gpu_nest *n, const kiln_loop *node); // a run's first or last
 
 // lanes.c
-// Replaces vectorized loops: those that are left VECTORIZED hold one copy of elements that lie side by side
-// on both sides, 4, 8 or 16 bytes at an address that is a multiple of as many; or of zeros in their place, by a
-// SELECT that does not depend on the lane's number. All others are unrolled.
+// Replaces vectorized loops: those that are left VECTORIZED hold one copy of elements that lie side
+// by side on both sides, 4, 8 or 16 bytes at an address that is a multiple of as many; or of zeros
+// in their place, by a SELECT that does not depend on the lane's number. All others are unrolled.
 void kiln_gpu_nest_pack(kiln_gpu_nest *n);
 
 // beside.c
@@ -221,13 +227,15 @@ kiln_status kiln_gpu_nest_place(kiln_gpu_nest *n);
 // Finds where threads have to wait.
 //
 // needs:  the places of SHARED buffers
-// errors: KILN_BAD_INPUT: threads would have to wait where not all of them come, or blocks for each other
+// errors: KILN_BAD_INPUT: threads would have to wait where not all of them come, or blocks for each
+//         other
 kiln_status kiln_gpu_nest_sync(kiln_gpu_nest *n);
 kiln_gpu_wait kiln_gpu_wait_of(const kiln_gpu_nest *n, const kiln_loop *node);
 
 // ahead.c
-// Finds buffers whose copies need not be waited for where they are issued: is_ahead and groups; and instructions of
-// warp groups that need not: products, drains and runs; boxes, and the barriers in front of their fills: passes.
+// Finds buffers whose copies need not be waited for where they are issued: is_ahead and groups; and
+// instructions of warp groups that need not: products, drains and runs; boxes, and the barriers in
+// front of their fills: passes.
 //
 // needs:  barriers
 // errors: KILN_BAD_INPUT: a phase has such instructions and statements

@@ -1,12 +1,14 @@
 // Persistent tile loops, as stream-K needs them (schedule/portion.c): a block's iterations go
 // through one tile after the other.
 //
-//     for v { fills  if (v == 0 || E % n == 0) { first }  product  if (v == q - 1 || E % n == n - 1) { last } }
+//     for v { fills  if (v == 0 || E % n == 0) { first }  product  if (v == q - 1 || E % n == n -
+//     1) { last } }
 //
-// with E growing by one from iteration to iteration: the first of them follows the last, and the loop's own. Written as it
-// stands, the assembler would wait for the instructions of each iteration, whose sums |first| and |last| touch in some (C7517
-// of `ptxas -v`). As two loops, the inner one over a run, with |first| in front of it and |last| behind it, instructions go
-// on from one iteration of a run to the next.
+// with E growing by one from iteration to iteration: the first of them follows the last, and the
+// loop's own. Written as it stands, the assembler would wait for the instructions of each
+// iteration, whose sums |first| and |last| touch in some (C7517 of `ptxas -v`). As two loops, the
+// inner one over a run, with |first| in front of it and |last| behind it, instructions go on from
+// one iteration of a run to the next.
 #include "target/gpu/nest.h"
 
 // Whether |e| says that |*out_x| is |*out_value|.
@@ -31,7 +33,8 @@ static bool is_either(const kiln_expr *cond, const kiln_expr *v, int64_t value,
   return x[at] == v && is[at] == value;
 }
 
-// Whether iterations of |l| where |first| holds are those behind the ones where |last| does, and the first.
+// Whether iterations of |l| where |first| holds are those behind the ones where |last| does, and
+// the first.
 static bool follow(const kiln_gpu_nest *n, const kiln_loop *l, const kiln_expr *first,
                    const kiln_expr *last) {
   kiln_ctx *cx = n->cx;

@@ -12,7 +12,8 @@
     "  const uint32_t bits = " as_uint "(x);\n" \
     "  if (x != x) return (uint16_t)(bits >> 16 | 0x40);\n" \
     "  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);\n"
-// Rounds towards zero and marks what is not exact in the last bit, so that the next rounding is the only one.
+// Rounds towards zero and marks what is not exact in the last bit, so that the next rounding is the
+// only one.
 #define KILN_TO_WIDE(name, narrow, as_uint, as_float) \
     "$S uint16_t kiln_to_wide_" name "(double x) {\n" \
     "  const float f = " narrow "(x);\n" \

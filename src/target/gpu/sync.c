@@ -1,16 +1,16 @@
 // Barriers: where threads of a block have to wait for each other, and nowhere else.
 //
-// The threads of a block run the nest in phases: a thread loop with no other in it, and each statement
-// outside of thread loops, which one thread does. All else is control, which all threads go through. The
-// walk goes along the phases in the order in which they run and keeps the accesses since the last barrier
-// that are still open; where an access of a phase may meet an open one of another thread, one of them a
-// write, a barrier stands in front of the phase. Accesses meet as isl says (analysis/dependence.h), those of
-// two buffers where these share a place in the arena.
+// The threads of a block run the nest in phases: a thread loop with no other in it, and each
+// statement outside of thread loops, which one thread does. All else is control, which all threads
+// go through. The walk goes along the phases in the order in which they run and keeps the accesses
+// since the last barrier that are still open; where an access of a phase may meet an open one of
+// another thread, one of them a write, a barrier stands in front of the phase. Accesses meet as isl
+// says (analysis/dependence.h), those of two buffers where these share a place in the arena.
 //
-// What is open at the end of a serial loop's body is so at the begin of the next iteration. Either barriers
-// are added until nothing is missing, or one is put in front of the whole body: what needs fewer is taken. A
-// buffer that is filled ahead (pipeline) then needs one barrier an iteration. What was done before the loop is waited
-// for in front of it.
+// What is open at the end of a serial loop's body is so at the begin of the next iteration. Either
+// barriers are added until nothing is missing, or one is put in front of the whole body: what needs
+// fewer is taken. A buffer that is filled ahead (pipeline) then needs one barrier an iteration.
+// What was done before the loop is waited for in front of it.
 //
 // Boxes arrive at barriers of their own, where those that read them wait (ahead.c).
 #include "target/gpu/nest.h"
@@ -288,8 +288,8 @@ static void go_back(syncer *s, int n_waits, const open_list *open) {
   s->open = copy_of(s, open);
 }
 
-// One barrier in front of the loop in the place of those that stand deeper in its body, where no other is needed then:
-// what they wait for was done before it.
+// One barrier in front of the loop in the place of those that stand deeper in its body, where no
+// other is needed then: what they wait for was done before it.
 static kiln_status wait_in_front(syncer *s, const kiln_loop *l, int n_waits,
                                  const open_list *before) {
   const int n = s->n->waits.n;
@@ -399,7 +399,8 @@ static kiln_status walk(syncer *s, const kiln_loop *list) {
 
 // --- blocks ---
 
-// Whether blocks that differ may touch one element, where loops or statements lie outside of block loops.
+// Whether blocks that differ may touch one element, where loops or statements lie outside of block
+// loops.
 static kiln_status check_blocks(syncer *s) {
   kiln_ctx *cx = s->n->cx;
   if (s->n->is_spine) return KILN_OK;

@@ -1,6 +1,7 @@
-// Matrix instructions of warp groups, 128 threads (sm_90a): D(64, n) += A(64, 16) B(16, n), both operands in shared
-// memory, or A in the registers of the threads, where the sums of another product lie as it has to (lanes). They run while the threads go on; emit.c writes what keeps their order, ahead.c finds out where it may be
-// loose.
+// Matrix instructions of warp groups, 128 threads (sm_90a): D(64, n) += A(64, 16) B(16, n), both
+// operands in shared memory, or A in the registers of the threads, where the sums of another
+// product lie as it has to (lanes). They run while the threads go on; emit.c writes what keeps
+// their order, ahead.c finds out where it may be loose.
 //
 // An operand lies in rows of 64 elements, 128 bytes, along its contiguous dim, swizzled:
 //     row.  A(m, k), k contiguous, as (k / 64, m, k % 64)      col.  as (m / 64, k, m % 64)
@@ -103,10 +104,10 @@ const char *kiln_wgmma_function(kiln_ctx *cx, const kiln_instr *instr) {
   return name;
 }
 
-// Rows of 128 bytes, 8 of them one behind the other; and blocks of them where an operand has more than one. And what is
-// done with sums once they were waited for behind a loop: minus zero, which the assembler does not know to be that, is
-// added. Else it takes conversions of the sums for a part of the loop, and lets the instructions run one by one (its
-// advice C7514).
+// Rows of 128 bytes, 8 of them one behind the other; and blocks of them where an operand has more
+// than one. And what is done with sums once they were waited for behind a loop: minus zero, which
+// the assembler does not know to be that, is added. Else it takes conversions of the sums for a
+// part of the loop, and lets the instructions run one by one (its advice C7514).
 static const char HELPERS[] =
     "static __device__ __forceinline__ uint64_t kiln_matrix(const uint16_t *at, int block) {\n"
     "  const uint32_t place = (uint32_t)__cvta_generic_to_shared(at);\n"
@@ -131,7 +132,8 @@ static void put_registers(kiln_text *t, int n, bool are_operands) {
   }
 }
 
-// The instruction behind the sums: the operands' places among the registers, the scales, the orders.
+// The instruction behind the sums: the operands' places among the registers, the scales, the
+// orders.
 static void put_memory(kiln_text *t, const row *r, int n) {
   kiln_text_printf(t, "}, %%%d, %%%d, 1, 1, 1, %d, %d;\"\n      : ", n, n + 1, r->left_col,
                    r->right_row);

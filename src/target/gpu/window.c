@@ -1,5 +1,6 @@
-// Whether what a box is filled with is what windows read. The indices' terms tell where the first window lies from which of its
-// elements is meant; whether the walk from there reads the same as the loops is then a question to isl.
+// Whether what a box is filled with is what windows read. The indices' terms tell where the first
+// window lies from which of its elements is meant; whether the walk from there reads the same as
+// the loops is then a question to isl.
 #include "target/gpu/window.h"
 
 #include "analysis/point.h"
@@ -151,8 +152,8 @@ static int64_t step_of(finder *f, int a) {
   return step;
 }
 
-// Corners and offsets, within what the hardware takes. The upper corner is how far behind the tensor's last element the
-// last window begins.
+// Corners and offsets, within what the hardware takes. The upper corner is how far behind the
+// tensor's last element the last window begins.
 static bool find_corners(finder *f, kiln_gpu_window *w) {
   for (int a = 0; a < 2; a++) {
     const kiln_interval within = kiln_expr_interval(f->cx, simple(f, f->within[a]), &f->ranges),

@@ -26,8 +26,9 @@ typedef struct kiln_gpu_window_read {
   const kiln_expr *where; // elsewhere zeros are meant; NULL: everywhere
 } kiln_gpu_window_read;
 
-// The same as windows: number |first| and those behind it, whose places are the digits of their numbers, counts[] of them
-// along columns and rows, steps[] apart, the first at lower[]; and of each the element at |offsets|.
+// The same as windows: number |first| and those behind it, whose places are the digits of their
+// numbers, counts[] of them along columns and rows, steps[] apart, the first at lower[]; and of
+// each the element at |offsets|.
 typedef struct kiln_gpu_window {
   int64_t channels, sizes[KILN_WINDOW_AXES], strides[KILN_WINDOW_AXES];
   int64_t counts[2], steps[2], lower[2], upper[2];

@@ -1,13 +1,13 @@
 // Element accesses of the simulator: bounds, what is written before it is read, races, traffic.
 //
 // A race is between two iterations of one execution of a concurrent loop (parallel, or bound to an
-// axis). Each execution takes a range of stamps that is its own, one an iteration; an element keeps,
-// for each concurrent loop around its accesses, the stamp of its last writer and of its reader. Stamps
-// of other executions are no conflict: what is behind a loop waits for all of it.
+// axis). Each execution takes a range of stamps that is its own, one an iteration; an element
+// keeps, for each concurrent loop around its accesses, the stamp of its last writer and of its
+// reader. Stamps of other executions are no conflict: what is behind a loop waits for all of it.
 //
 // Lanes run in lock step, so two accesses of an element by two lanes come in the order of the
-// statements; run one by one, in the order of the lanes. An element keeps the last lane that wrote it
-// and that read it: where an access meets one of a later lane, the orders differ.
+// statements; run one by one, in the order of the lanes. An element keeps the last lane that wrote
+// it and that read it: where an access meets one of a later lane, the orders differ.
 #include "target/sim/eval.h"
 
 #include "support/integer.h"
@@ -38,8 +38,8 @@ static void check_place(sim *m, const sim_cell *c) {
   }
 }
 
-// A buffer that is distributed is dealt out to the threads that no loop around its ALLOC tells apart, in
-// equal parts.
+// A buffer that is distributed is dealt out to the threads that no loop around its ALLOC tells
+// apart, in equal parts.
 typedef struct dealing {
   int64_t n; // threads
   int64_t

@@ -1,4 +1,5 @@
-// The simulator's meter: bytes by buffer and scope, and caches of lines with exact least recent use.
+// The simulator's meter: bytes by buffer and scope, and caches of lines with exact least recent
+// use.
 #include "support/integer.h"
 #include "target/sim/eval.h"
 

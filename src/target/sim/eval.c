@@ -84,7 +84,8 @@ static kiln_constant eval(sim *m, const kiln_expr *e) {
 
 static bool is_plain(kiln_dtype t) { return t == KILN_I64 || t == KILN_BOOL; }
 
-// Operators of subscripts and bounds, without the detour over constants of any dtype; false: |k| is none.
+// Operators of subscripts and bounds, without the detour over constants of any dtype; false: |k| is
+// none.
 static bool eval_plain(kiln_expr_kind k, int64_t a, int64_t b, int64_t *out) {
   const uint64_t ua = (uint64_t)a, ub = (uint64_t)b;
   const bool is_floor = b > 0 && a % b < 0;
@@ -129,7 +130,8 @@ static int level_of(const sim *m, const kiln_expr *e) {
   return level;
 }
 
-// Subscripts, bounds and conditions are most of what is computed. Lanes change their variable within a turn.
+// Subscripts, bounds and conditions are most of what is computed. Lanes change their variable
+// within a turn.
 static int64_t index_of(sim *m, const kiln_expr *e) {
   if (e->kind == KILN_EXPR_INT) return e->u.i;
   if (e->kind == KILN_EXPR_VAR) return eval_var(m, e).i;

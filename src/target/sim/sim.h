@@ -5,23 +5,24 @@
 // written before they are read; iterations of a concurrent loop (parallel, or bound to a block or
 // thread axis, nested or not) do not read what another one of the same run of the loop writes, nor
 // write one element with different values; SHARED memory is allocated outside of thread loops and
-// inside of block loops, LOCAL and REGISTER inside of both, where they are used in one, or outside of
-// thread loops and dealt out: each thread touches its own part alone (target/gpu/gpu.h). What stands
-// behind a concurrent loop waits for all its iterations. An instruction runs as its meaning.
+// inside of block loops, LOCAL and REGISTER inside of both, where they are used in one, or outside
+// of thread loops and dealt out: each thread touches its own part alone (target/gpu/gpu.h). What
+// stands behind a concurrent loop waits for all its iterations. An instruction runs as its meaning.
 //
 // Iterations of a VECTORIZED loop are lanes that run at once, statement by statement, as target/cpu
 // emits them: all lanes that are on read before one of them writes, then come those of the next
 // statement; loops and conditions inside switch lanes off; memory allocated inside is each lane's
-// own; a vectorized loop inside is a serial one. As compiled code cuts lanes into vectors as wide as
-// the machine's, or runs them one by one, the order must not matter: of two accesses of an element,
-// one of them a write that changes it, that of the earlier lane comes first. Only the stores of all
-// lanes into one element, whose index is the same for all, by one combiner, come in any order: they
-// are a reduction.
+// own; a vectorized loop inside is a serial one. As compiled code cuts lanes into vectors as wide
+// as the machine's, or runs them one by one, the order must not matter: of two accesses of an
+// element, one of them a write that changes it, that of the earlier lane comes first. Only the
+// stores of all lanes into one element, whose index is the same for all, by one combiner, come in
+// any order: they are a reduction.
 //
 // Other loops run serially, whatever they are marked.
 //
 // A store of nothing but an element that nobody wrote is no breach: copies move the padding of
-// layouts along, and what they store there counts as unwritten. It is a read and a write in all else.
+// layouts along, and what they store there counts as unwritten. It is a read and a write in all
+// else.
 //
 // It also measures: how many bytes the statements read and write, and how many of them move between
 // the levels of a memory hierarchy.
@@ -60,8 +61,8 @@ typedef struct kiln_sim_traffic {
 
 // Runs |l| as kiln_sim_run does, and counts. PARAM and WORKSPACE accesses go through |levels|, the
 // fastest first, which are empty before and written back at the end; the buffers lie one behind the
-// other, each at a multiple of 4096 bytes. So do LOCAL and SHARED ones, which lie on a stack behind all
-// others, each at a multiple of 64 bytes of its own. Registers pass no cache.
+// other, each at a multiple of 4096 bytes. So do LOCAL and SHARED ones, which lie on a stack behind
+// all others, each at a multiple of 64 bytes of its own. Registers pass no cache.
 // All iterations pass through one cache of each level, in the order in which they are run here.
 //
 // gives:  |*out|, in |cx|
@@ -70,9 +71,9 @@ KILN_MUST_USE kiln_status kiln_sim_measure(kiln_ctx *cx, kiln_loops *l, void *co
                                            int n_levels, const kiln_sim_level *levels,
                                            kiln_sim_traffic *out);
 // Counts as kiln_sim_measure does, but computes nothing and checks nothing: large kernels too are
-// counted in seconds. |args| may be NULL unless an index depends on data; integer PARAMs that the kernel
-// does not write are read. Where a choice within an expression depends on what is computed, the reads
-// of both branches count.
+// counted in seconds. |args| may be NULL unless an index depends on data; integer PARAMs that the
+// kernel does not write are read. Where a choice within an expression depends on what is computed,
+// the reads of both branches count.
 //
 // gives:  |*out|, in |cx|
 // errors: KILN_INTERNAL: an index, an extent or a condition around statements depends on other data

@@ -1,6 +1,7 @@
 // Counting without computing: the accesses of a loop program in the order of the simulator, their
-// addresses alone. Where lanes, or iterations of a loop around one statement, stay in the lines of the
-// one before, nothing moves and nothing changes its place in a cache: they are counted and passed over.
+// addresses alone. Where lanes, or iterations of a loop around one statement, stay in the lines of
+// the one before, nothing moves and nothing changes its place in a cache: they are counted and
+// passed over.
 #include "target/sim/eval.h"
 #include "target/instr.h"
 
@@ -140,8 +141,8 @@ static void add_read(const kiln_expr *load, void *argument) {
     add_access(r->t, r->t->m.l->buffers.data[load->u.tensor], load->args, false, r->out);
 }
 
-// The reads of |e| in the order of evaluation; where its tree is long, each once, whatever is chosen, but for those at
-// places that are read themselves.
+// The reads of |e| in the order of evaluation; where its tree is long, each once, whatever is
+// chosen, but for those at places that are read themselves.
 static void add_reads(tracer *t, const kiln_expr *e, items *out) {
   if (!e->has_load) return;
   if (e->n_tree > KILN_LONG_TREE) {

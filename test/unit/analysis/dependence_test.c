@@ -1,4 +1,5 @@
-// Dependences: what two statements touch, the smallest instances that meet, and what is not decided.
+// Dependences: what two statements touch, the smallest instances that meet, and what is not
+// decided.
 #include "analysis/dependence.h"
 
 #include "unit/loops.h"

@@ -56,8 +56,8 @@ static const struct {
     {"kernel k { param f32 X[64, 64]:(64, 1) param f32 Y[1]:(1) for i:64 { for j:4 { "
      "Y[0] += X[i, j*16] } } }",
      257, 1},
-    // eight lines of one set of four: each row misses again for every column, as does the one sum that
-    // lies in their set
+    // eight lines of one set of four: each row misses again for every column, as does the one sum
+    // that lies in their set
     {"kernel k { param f32 X[8, 4096]:(4096, 1) param f32 Y[8, 16]:(16, 1) for j:16 { for i:8 { "
      "Y[i, j] += X[i, j] } } }",
      8 * 16 + 7 + 16, 7 + 16},
@@ -83,7 +83,8 @@ static const struct {
      "if i >= 1 && i < 3 && j >= 1 && j < 7 { for k:64 { Y[0] += A[k] } } "
      "if i < 1 || i >= 3 || j < 1 || j >= 7 { for l:512 { Y[0] += B[l] } } } } }",
      37, 1},
-    // 32 lines of T are gone where they are read, behind 48 of Z, but stay until they are written anew
+    // 32 lines of T are gone where they are read, behind 48 of Z, but stay until they are written
+    // anew
     {"kernel k { workspace f32 T[512]:(1) param f32 Z[768]:(1) param f32 Y[1]:(1) for r:10 { "
      "for i:512 { T[i] = 1f32 } for j:768 { Y[0] += Z[j] } for k:512 { Y[0] += T[k] } } }",
      10 * 48 + 32 + 10 * 32 + 1, 10 * 32 + 1},
@@ -113,7 +114,8 @@ static void traffic_that_is_known_is_predicted(void **state) {
   }
 }
 
-// Elements that data choose, inside of a loop and behind it: at least a line of each tensor is read.
+// Elements that data choose, inside of a loop and behind it: at least a line of each tensor is
+// read.
 static void accesses_beside_a_loop_stand_still_in_it(void **state) {
   (void)state;
   bench b;

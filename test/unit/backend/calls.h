@@ -94,8 +94,8 @@ static inline void add_posts(uint64_t *s, kiln_call *c) {
     c->posts[c->n_posts] = random_post(s, c);
 }
 
-// Matrices as they lie or transposed, rows further apart than they must be, of a batch that one of the operands may
-// share.
+// Matrices as they lie or transposed, rows further apart than they must be, of a batch that one of
+// the operands may share.
 static inline kiln_call random_product(uint64_t *s) {
   const int64_t m = 1 + below(s, 40), n = 1 + below(s, 40), k = 1 + below(s, 20);
   const bool ta = below(s, 2), tb = below(s, 2);
@@ -171,7 +171,8 @@ static inline kiln_call random_typed_product(uint64_t *s) {
   return c;
 }
 
-// Of elements of one type, the weights mostly stored as the image is, and what is added mostly as the result.
+// Of elements of one type, the weights mostly stored as the image is, and what is added mostly as
+// the result.
 static inline kiln_call random_typed_convolution(uint64_t *s) {
   kiln_call c = random_convolution(s);
   c.a.type = c.b.type = (kiln_call_type)below(s, KILN_N_CALL_TYPES);

@@ -65,8 +65,8 @@ static void a_copy_turns_a_matrix(void **state) {
   }
 }
 
-// Every other element of two images, one behind the other, in a border of zeros, which is as wide as it may be or wider;
-// with |channels| of them, fewer or more than a vector has lanes.
+// Every other element of two images, one behind the other, in a border of zeros, which is as wide
+// as it may be or wider; with |channels| of them, fewer or more than a vector has lanes.
 static void must_turn(rig *r, int channels, int border) {
   enum { H = 3, W = 61, MOST = 10, MOST_CHANNELS = 20, LINE = 2 * W };
   const int width = W + 2 * border, plane = H * LINE, first = channels / 2;
@@ -251,8 +251,8 @@ static void halves_round_once(void **state) {
   }
 }
 
-// Every subnormal number that bf16 tells apart, ties and what lies beside them, of both signs; also beside the instruction,
-// which takes them for zero.
+// Every subnormal number that bf16 tells apart, ties and what lies beside them, of both signs; also
+// beside the instruction, which takes them for zero.
 static void subnormal_halves_are_kept(void **state) {
   (void)state;
   static const char text[] =
@@ -544,7 +544,8 @@ static void the_host_is_described(void **state) {
   rig_deinit(&r);
 }
 
-// The place is no linear function of the lane, so that each lane has an address of its own; the first one's is asked for.
+// The place is no linear function of the lane, so that each lane has an address of its own; the
+// first one's is asked for.
 static void prefetches_stand_in_vector_loops(void **state) {
   (void)state;
   rig r;

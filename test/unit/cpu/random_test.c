@@ -7,8 +7,8 @@
 
 enum { N_PROGRAMS = 120 };
 
-// Under a loop a temporary row, filled forwards and read at one distance of lanes, at times only where the row has
-// elements.
+// Under a loop a temporary row, filled forwards and read at one distance of lanes, at times only
+// where the row has elements.
 static const kiln_buffer *make_row_program(maker *m) {
   static const int64_t distances[] = {-1, -1, -1, 1, 2, 3, 4, -2};
   make_inputs(m);
@@ -42,7 +42,8 @@ static const kiln_buffer *make_row_program(maker *m) {
   return out;
 }
 
-// One of |pool|, or of two of them, or a choice between two: what is loaded once is used under several conditions.
+// One of |pool|, or of two of them, or a choice between two: what is loaded once is used under
+// several conditions.
 static const kiln_expr *mix(maker *m, int n, const kiln_expr *const *pool) {
   static const kiln_expr_kind kinds[] = {KILN_EXPR_ADD, KILN_EXPR_MIN, KILN_EXPR_MAX};
   const kiln_expr *a = pool[pick(m, n)], *b = pool[pick(m, n)];
@@ -58,8 +59,8 @@ static const kiln_expr *mix(maker *m, int n, const kiln_expr *const *pool) {
   return kiln_select(m->cx, cond, a, b);
 }
 
-// Branches within branches that share what they load, at places that depend on parts of the loop around; inside of a
-// border, so that the loads lie in their buffers under that condition alone.
+// Branches within branches that share what they load, at places that depend on parts of the loop
+// around; inside of a border, so that the loads lie in their buffers under that condition alone.
 static const kiln_buffer *make_branch_program(maker *m) {
   enum { LOADS = 3, STEPS = 9 };
   static const char *const names[LOADS] = {"a", "b", "c"};
@@ -151,7 +152,8 @@ static void random_programs_agree_with_the_simulator(void **state) {
   check_programs(make_program);
 }
 
-// Lanes that are off must not reach beside the memory of a row, not even where that is the thread's own.
+// Lanes that are off must not reach beside the memory of a row, not even where that is the thread's
+// own.
 static void rows_read_at_any_distance_agree_with_the_simulator(void **state) {
   (void)state;
   check_programs(make_row_program);

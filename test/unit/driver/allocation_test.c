@@ -1,7 +1,9 @@
-// Allocations that are refused: whichever it is, a call ends with a status, leaks nothing, leaves no file, and can be made
-// again. Each is tried in a child of this process, so that an abort is one that is refused, too.
+// Allocations that are refused: whichever it is, a call ends with a status, leaks nothing, leaves
+// no file, and can be made again. Each is tried in a child of this process, so that an abort is one
+// that is refused, too.
 //
-//   driver_allocation_test [STEP [SCENE]]   STEP 1: every allocation of every scene (or of the one that is named), which
+//   driver_allocation_test [STEP [SCENE]]   STEP 1: every allocation of every scene (or of the one
+//   that is named), which
 //                                           takes hours; left out: some of each
 #include "unit/driver/models.h"
 #include "unit/driver/refuse.h"

@@ -1,5 +1,6 @@
-// Kernels of libraries in compiled models. The libraries here are doubles: one that is fast where it has run before,
-// and one that fails as it is told. They stand in place of the build's table of backends.
+// Kernels of libraries in compiled models. The libraries here are doubles: one that is fast where
+// it has run before, and one that fails as it is told. They stand in place of the build's table of
+// backends.
 #include "unit/backend/calls.h"
 #include "unit/driver/models.h"
 
@@ -54,7 +55,8 @@ static void destroy(void *kernel) {
   free(d);
 }
 
-// A result that was computed once is copied from then on: its inputs are the same throughout a measurement.
+// A result that was computed once is copied from then on: its inputs are the same throughout a
+// measurement.
 static bool run(void *kernel, char *const *args, void *stream, kiln_diag *diag) {
   (void)stream, (void)diag;
   doubled *d = kernel;

@@ -41,7 +41,8 @@ static const struct {
      2, 2},
 };
 
-// What a library computes is waited for as all else is: its kernel has no loops that say what it stores.
+// What a library computes is waited for as all else is: its kernel has no loops that say what it
+// stores.
 static const char library_between[] =
     "def d(float(64, 96) X, float(96, 96) V, float(80, 300) U) -> (M, Y, Z) {\n"
     "  M(n) max=! U(n, r)\n"

@@ -138,7 +138,8 @@ static void a_file_that_is_no_database_gives_way(void **state) {
   }
 }
 
-// Pages overwritten in the middle: whatever is found is right, and in the end entries are kept again.
+// Pages overwritten in the middle: whatever is found is right, and in the end entries are kept
+// again.
 static void damaged_pages_give_nothing_wrong(void **state) {
   folder f = folder_make();
   char path[96];

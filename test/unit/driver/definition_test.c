@@ -235,8 +235,8 @@ static void all_definitions_are_verified_at_sizes_that_fit(void **state) {
   scene_end(&s);
 }
 
-// Sums of many halves that the kernel itself rounds, and subtracts from each other: in another order some are a step off, which
-// is more than their differences are known by.
+// Sums of many halves that the kernel itself rounds, and subtracts from each other: in another
+// order some are a step off, which is more than their differences are known by.
 static void halves_on_the_way_are_judged_beside_the_others(void **state) {
   static const kiln_dim_value large[] = {{"M", 200}, {"K", 256}, {"N", 64}};
   scene s =

@@ -1,4 +1,5 @@
-// kiln explain on a small model: everything the report promises is in it, and the questions are answered.
+// kiln explain on a small model: everything the report promises is in it, and the questions are
+// answered.
 #include "unit/driver/models.h"
 
 #include <jansson.h>

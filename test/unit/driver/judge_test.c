@@ -1,4 +1,5 @@
-// The errors that right results may have: what f32 and halves give in any order is within them, and planted faults are not.
+// The errors that right results may have: what f32 and halves give in any order is within them, and
+// planted faults are not.
 #include "analysis/interpret.h"
 #include "driver/check.h"
 #include "driver/compare.h"
@@ -177,7 +178,8 @@ static void two_units_a_term_are_wrong(void **state) {
     }
 }
 
-// Faults of single elements: as many units of the result as it has terms, twice; a term left out, or taken twice.
+// Faults of single elements: as many units of the result as it has terms, twice; a term left out,
+// or taken twice.
 static void single_elements_that_are_wrong_are_found(void **state) {
   fixture *f = *state;
   float got[ROWS * COLUMNS];
@@ -220,7 +222,8 @@ static const struct {
                  " C(i:20, j:20) = (A(i, j) - S(i) / 20f32) / sqrt(V(i) / 20f32 + 0.001f32) }"},
 };
 
-// The reference's own results are right, and so are their neighbours; two units of rounding more than may be are not.
+// The reference's own results are right, and so are their neighbours; two units of rounding more
+// than may be are not.
 static void statements_have_tolerances_of_their_operations(void **state) {
   fixture *f = *state;
   for (size_t i = 0; i < KILN_LEN(programs); i++) {

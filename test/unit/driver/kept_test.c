@@ -1,4 +1,5 @@
-// Whole modules from the cache: when one is copied, that it is the one that compiling makes, and when it must not be.
+// Whole modules from the cache: when one is copied, that it is the one that compiling makes, and
+// when it must not be.
 #include "driver/cache.h"
 #include "unit/driver/models.h"
 

@@ -92,7 +92,8 @@ static inline void save_mlp(const char *path, const char *batch) {
   fixture_deinit(&t);
 }
 
-// y = softmax(relu(x w + b) v), of x(rows, WIDE); |rows|: "96", the number that others take, or a name
+// y = softmax(relu(x w + b) v), of x(rows, WIDE); |rows|: "96", the number that others take, or a
+// name
 enum { ROWS = 96, WIDE = 256, NARROW = 40 };
 static inline void save_pair(const char *path, const char *rows) {
   fixture t;

@@ -1,5 +1,6 @@
-// Every public function that is given NULL where it needs a pointer: a status with a message, or nothing, never a crash.
-// The last test reads the headers: a function that is not called here fails it.
+// Every public function that is given NULL where it needs a pointer: a status with a message, or
+// nothing, never a crash. The last test reads the headers: a function that is not called here fails
+// it.
 #include "unit/driver/models.h"
 
 #include <dirent.h>

@@ -1,5 +1,5 @@
-// Orchestration from outside: the file that is written, edited and given back, every chosen kernel against the
-// reference, what is refused.
+// Orchestration from outside: the file that is written, edited and given back, every chosen kernel
+// against the reference, what is refused.
 #include "unit/driver/models.h"
 
 #include <jansson.h>

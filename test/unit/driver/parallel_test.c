@@ -1,5 +1,6 @@
-// Threads that compile, tune and run at once, as ThreadSanitizer sees them (make tsan): models of their own, one cache, one
-// module, one session that goes from hand to hand. Each must get what a lone thread gets, bit by bit.
+// Threads that compile, tune and run at once, as ThreadSanitizer sees them (make tsan): models of
+// their own, one cache, one module, one session that goes from hand to hand. Each must get what a
+// lone thread gets, bit by bit.
 #include "unit/driver/models.h"
 
 #include <pthread.h>

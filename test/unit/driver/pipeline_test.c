@@ -1,10 +1,11 @@
-// The pipeline's table and its runner: names, leaving passes out, stopping, dumps; and that a program without any one of
-// the optional passes computes the same.
+// The pipeline's table and its runner: names, leaving passes out, stopping, dumps; and that a
+// program without any one of the optional passes computes the same.
 #include "driver/pipeline.h"
 #include "unit/fixture.h"
 #include "unit/tile/launches.h"
 
-// A convolution behind a padding, one in groups of one channel, a concatenation, means of rows, a softmax between products.
+// A convolution behind a padding, one in groups of one channel, a concatenation, means of rows, a
+// softmax between products.
 static const char program[] =
     "p { in f32 X(1, 8, 9, 9) const f32 W(8, 8, 3, 3) = ... const f32 G(16, 3, 3) = ... "
     "const f32 B(81, 24) = ... temp f32 P(1, 8, 11, 11) temp f32 C(1, 8, 9, 9) "
@@ -30,7 +31,8 @@ static const char program[] =
     "O(i0:24, i1:81 | r0:24) +=! A(i0, r0) * V(r0, i1) "
     "Y(i0:24 | r0:24) +=! A(i0, r0) * S(r0, i0) }";
 
-// Schedules the program for a processor without |without| and compares its kernels' results with the interpreter's.
+// Schedules the program for a processor without |without| and compares its kernels' results with
+// the interpreter's.
 static kiln_build check(const char *without, kiln_stop stop) {
   test_kernel k;
   kernel_open(&k, program, 11);

@@ -58,14 +58,15 @@ static void the_bound_is_the_most_alive_during_a_launch(void **state) {
 
 static void an_order_that_reaches_the_bound_is_found(void **state) {
   (void)state;
-  // The largest first leaves the long-lived one behind on top of both: 64 * 8. By birth it lies below.
+  // The largest first leaves the long-lived one behind on top of both: 64 * 8. By birth it lies
+  // below.
   kiln_block blocks[] = {
       {64 * 2, 0, 3, 0}, {64 * 3, 2, 5, 0}, {64 * 2, 4, 7, 0}, {64 * 3, 6, 9, 0}, {64, 0, 9, 0}};
   assert_int_equal(place(5, blocks), bound(5, blocks));
 }
 
-// The layers of a transformer whose norms are computed with the sums in front of them: no order by size
-// or by birth puts the hidden layer now below and now above what lives beside it.
+// The layers of a transformer whose norms are computed with the sums in front of them: no order by
+// size or by birth puts the hidden layer now below and now above what lives beside it.
 static void layers_that_must_alternate_reach_the_bound(void **state) {
   enum { LAYERS = 24, UNIT = 640 };
   (void)state;

@@ -1,4 +1,5 @@
-// Modules for ranges of dimensions: what their variants share, and that a run of few rows reads nothing that is not there.
+// Modules for ranges of dimensions: what their variants share, and that a run of few rows reads
+// nothing that is not there.
 //
 // KILN_CASES and KILN_SEED in the environment run more random models, or others.
 #include "analysis/interpret.h"
@@ -68,7 +69,8 @@ static kiln_text along_rows(author *a) {
   return axis;
 }
 
-// Makes the next result by |op| of what |inputs| says, in which '#' is the step's number; |more|: an attribute, or empty.
+// Makes the next result by |op| of what |inputs| says, in which '#' is the step's number; |more|:
+// an attribute, or empty.
 static void add(author *a, const char *op, const char *inputs, kiln_text more) {
   char names[96], output[16];
   size_t n = 0;
@@ -166,8 +168,8 @@ static void write_model(author *a, const char *path) {
   fixture_deinit(&a->t);
 }
 
-// Runs |part| as its kernels do, to the ends of its largest values, at |rows| rows: the interpreter finds an index that
-// leaves its axis.
+// Runs |part| as its kernels do, to the ends of its largest values, at |rows| rows: the interpreter
+// finds an index that leaves its axis.
 static void check_part(kiln_model *m, const kiln_range_part *part, int64_t rows, uint64_t seed) {
   kiln_ctx *cx = &m->core->cx;
   const kiln_program *p = part->prog;

@@ -1,5 +1,6 @@
-// The C library's allocator with a fault in it: the n-th allocation from now, or every one from there on, is refused, in
-// whichever thread and library it is asked for. Whoever includes this defines malloc and the like for the whole process.
+// The C library's allocator with a fault in it: the n-th allocation from now, or every one from
+// there on, is refused, in whichever thread and library it is asked for. Whoever includes this
+// defines malloc and the like for the whole process.
 #ifndef KILN_TEST_DRIVER_REFUSE_H
 #define KILN_TEST_DRIVER_REFUSE_H
 

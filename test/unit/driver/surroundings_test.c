@@ -1,5 +1,5 @@
-// What a caller has set for itself: its locale, rounding mode, traps, umask, signals and streams. Nothing that is
-// compiled or computed depends on it, and it is left as it was.
+// What a caller has set for itself: its locale, rounding mode, traps, umask, signals and streams.
+// Nothing that is compiled or computed depends on it, and it is left as it was.
 #include "support/numbers.h"
 #include "unit/driver/models.h"
 #include "unit/locale.h"
@@ -111,7 +111,8 @@ static void must_be_as(const setting *before) {
 
 // --- what is made ---
 
-// y of functions whose constants stand in Kiln's own texts, and of a constant that is computed when compiling
+// y of functions whose constants stand in Kiln's own texts, and of a constant that is computed when
+// compiling
 static void save_functions(const char *path) {
   static const char *const ops[] = {"Erf",  "HardSwish", "Elu",      "Softplus", "Sigmoid",
                                     "Selu", "LeakyRelu", "Softsign", "Tanh",     "HardSigmoid"};

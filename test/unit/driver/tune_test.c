@@ -1,6 +1,6 @@
-// Tuning on an OpenCL device, PoCL's where there is no other: what is kept and found again, and what becomes of
-// candidates that fail. An OpenCL that fails as it is told (test/gpu/shaky_opencl.c) is given to the measuring
-// process alone.
+// Tuning on an OpenCL device, PoCL's where there is no other: what is kept and found again, and
+// what becomes of candidates that fail. An OpenCL that fails as it is told
+// (test/gpu/shaky_opencl.c) is given to the measuring process alone.
 #include "unit/driver/models.h"
 
 #include "driver/tuning.h"

@@ -1,5 +1,5 @@
-// The attention operators: what they refuse. What they compute is compared with ONNX's node tests and ONNX
-// Runtime (test/models/contrib.py).
+// The attention operators: what they refuse. What they compute is compared with ONNX's node tests
+// and ONNX Runtime (test/models/contrib.py).
 #include "graph.h"
 
 enum { MAX_INPUTS = 8 };

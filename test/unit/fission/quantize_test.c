@@ -1,5 +1,5 @@
-// Integer convolutions and products whose factors become u8 and i8: every pair of byte types, with zero
-// points that the weights are i8 without, and others, gives what the standard's formula gives.
+// Integer convolutions and products whose factors become u8 and i8: every pair of byte types, with
+// zero points that the weights are i8 without, and others, gives what the standard's formula gives.
 #include "graph.h"
 
 #include "tile/tile.h"
@@ -251,8 +251,8 @@ static void convolutions_of_three_channels_multiply_bytes(void **state) {
   each(check_three_channels);
 }
 
-// Dequantised, pooled and quantised by the same scale: the greatest of the codes themselves, or of the numbers where another
-// scale stands behind them.
+// Dequantised, pooled and quantised by the same scale: the greatest of the codes themselves, or of
+// the numbers where another scale stands behind them.
 static void check_pool(fixture *f, double scale_behind, bool of_codes) {
   static const int64_t kernel[] = {2, 2}, pads[] = {1, 1, 0, 0};
   const double scale = 0.037, zero = 200;
@@ -301,7 +301,8 @@ static void pooling_is_quantised_by_another_scale(void **state) {
   check_pool(*state, 0.061, false);
 }
 
-// Transposed and reshaped data of 2 x 3 x 4 elements, quantised: what its bounds are looked for in is what was moved.
+// Transposed and reshaped data of 2 x 3 x 4 elements, quantised: what its bounds are looked for in
+// is what was moved.
 static void bounds_are_those_of_what_was_moved(void **state) {
   enum { N = 24 };
   static const int64_t perm[] = {1, 0, 2};

@@ -1,5 +1,5 @@
-// Test support: emitted OpenCL C run on an OpenCL device of this machine (PoCL in CI), and emitted CUDA C
-// compiled by NVRTC where there is one. Include before cmocka.h.
+// Test support: emitted OpenCL C run on an OpenCL device of this machine (PoCL in CI), and emitted
+// CUDA C compiled by NVRTC where there is one. Include before cmocka.h.
 #ifndef KILN_TEST_UNIT_GPU_DEVICE_H
 #define KILN_TEST_UNIT_GPU_DEVICE_H
 

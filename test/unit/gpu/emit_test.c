@@ -1,5 +1,5 @@
-// Loops as GPU code: emitted OpenCL C on a device against the simulator, emitted CUDA C through NVRTC, emitted HIP
-// through clang, and the text where it says what other tests cannot see.
+// Loops as GPU code: emitted OpenCL C on a device against the simulator, emitted CUDA C through
+// NVRTC, emitted HIP through clang, and the text where it says what other tests cannot see.
 #include "unit/cpu/programs.h"
 
 #include "target/sim/sim.h"
@@ -189,7 +189,8 @@ static void compile_sources(bench *b) {
 
 // --- programs by hand ---
 
-// Nests side by side: blocks of 4 x |y| threads, of 32, and of 8 that need what the first ones store.
+// Nests side by side: blocks of 4 x |y| threads, of 32, and of 8 that need what the first ones
+// store.
 #define BESIDE(y, axis)                                                                            \
   "kernel beside { param f32 X[24]:(1) param f32 Y[24]:(1) param f32 Z[6, 32]:(32, 1) "            \
   "param f32 W[24]:(1) shared f32 S[32]:(1) shared f32 T[" y ", 4]:(4, 1) "                        \
@@ -217,7 +218,8 @@ static const char *const by_hand[] = {
     "block.x { alloc T { for t:4 thread.x { T[t] = X[t] + f32(b) } for u:3 thread.x { Y[b*4 + u] = "
     "T[3 "
     "- u] } Z[b] = T[0] + T[1] Y[b*4 + 3] = Z[b] } } }",
-    // a buffer that is swizzled where the device's instructions want that, and lies as others do elsewhere
+    // a buffer that is swizzled where the device's instructions want that, and lies as others do
+    // elsewhere
     "kernel swizzled { param f16 X[8, 64]:(64, 1) param f16 Y[8, 64]:(64, 1) shared f16 T[8, "
     "64]:(64, 1) "
     "swizzled for b:1 block.x { alloc T { for t:64 thread.x { for i:8 { T[i, t] = X[i, t] } } for "
@@ -277,7 +279,8 @@ static const char *const by_hand[] = {
     "for c1:4 thread.x { for v1:4 vectorized { Y[16*bj + r1, 16*bi + 4*c1 + v1] = S[4*c1 + v1, r1] "
     "} } "
     "} } } } }",
-    // copies of a vectorized loop that read some of the same words, and lanes that read some of the same elements
+    // copies of a vectorized loop that read some of the same words, and lanes that read some of the
+    // same elements
     "kernel shared { param f16 X[10, 8]:(8, 1) param f16 Y[16, 8]:(8, 1) for t:4 thread.x { for "
     "c:4 "
     "unrolled { for v:8 vectorized { Y[4*t + c, v] = f16(0.5f32*f32(X[2*t + (c + 1)/2, v]) + "
@@ -359,7 +362,8 @@ static bool has_cast(kiln_dtype from, kiln_dtype to) {
   return other == KILN_F32 || other == KILN_BF16 || other == KILN_I64;
 }
 
-// Every operator on every type that takes it, and every cast, as test/unit/c has them: in few kernels.
+// Every operator on every type that takes it, and every cast, as test/unit/c has them: in few
+// kernels.
 static void operators_agree_with_the_simulator(void **state) {
   bench *b = *state;
   for (int t = 0; t < KILN_N_DTYPES; t++) {
@@ -446,7 +450,8 @@ static void random_programs_agree_with_the_simulator(void **state) {
   compile_sources(b);
 }
 
-// Where a half is made of a value, CUDA C has instructions of few digits; not in front of what jumps, and not in f32.
+// Where a half is made of a value, CUDA C has instructions of few digits; not in front of what
+// jumps, and not in f32.
 static void what_halves_are_made_of_is_coarse(void **state) {
   static const struct {
     const char *type, *value, *text;

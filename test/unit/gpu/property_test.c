@@ -1,6 +1,6 @@
-// Random programs times random schedules with many binds, as GPU code: what the emitter takes computes on an
-// OpenCL device what the simulator computes, and that is what the reference interpreter says. What it refuses
-// is counted.
+// Random programs times random schedules with many binds, as GPU code: what the emitter takes
+// computes on an OpenCL device what the simulator computes, and that is what the reference
+// interpreter says. What it refuses is counted.
 #include "unit/schedule/cases.h"
 
 #include "unit/gpu/device.h"
@@ -33,7 +33,8 @@ static const char *last_loop(const walker *w) {
   return name;
 }
 
-// What the last nest reads is computed in its blocks, in shared memory; threads share the loops inside.
+// What the last nest reads is computed in its blocks, in shared memory; threads share the loops
+// inside.
 static void share_and_bind(walker *w, test_case *c) {
   static const char *const axes[] = {"thread.x", "thread.x", "thread.y", "block.y"};
   const kiln_program *p = w->k->prog;

@@ -19,8 +19,8 @@ static const char *emitted(fixture *f, const char *machine, const char *text,
   return kiln_diag_message(f->diag, kiln_diag_count(f->diag) - 1);
 }
 
-// The statements of the function in order, in short: what it stores to (A, ...), B for a barrier, W for one of
-// a warp, { } for a serial loop.
+// The statements of the function in order, in short: what it stores to (A, ...), B for a barrier, W
+// for one of a warp, { } for a serial loop.
 static const char *outline(fixture *f, const char *source) {
   kiln_text t;
   const char *at = strstr(source, "__global__");
@@ -126,8 +126,9 @@ static void barriers_stand_where_threads_meet_and_nowhere_else(void **state) {
   }
 }
 
-// Two halves of a block, each of which reads what other threads have written: in OpenCL C one barrier in front of both
-// conditions (PoCL's loops over threads do not end where each has its own), in CUDA's one in the half that is run.
+// Two halves of a block, each of which reads what other threads have written: in OpenCL C one
+// barrier in front of both conditions (PoCL's loops over threads do not end where each has its
+// own), in CUDA's one in the half that is run.
 static void barriers_of_conditions_stand_in_front_of_them(void **state) {
   static const char *const loops = KERNEL(
       "shared f32 S[64]:(1)", "alloc S { for t:64 thread.x { S[t] = X[b, t] } "

@@ -1,5 +1,5 @@
-// Codes: their values by the definitions of the formats, and decoding and encoding as expressions, for all
-// codes and all that lies between two of them, against rounding by search.
+// Codes: their values by the definitions of the formats, and decoding and encoding as expressions,
+// for all codes and all that lies between two of them, against rounding by search.
 #include "ir/code.h"
 #include "unit/fixture.h"
 

@@ -524,7 +524,8 @@ static void external_data_may_lie_beyond_two_gibibytes(void **state) {
   rmdir(folder);
 }
 
-// Any bytes make a name; inside, and wherever it is shown, those that no terminal should get are written out.
+// Any bytes make a name; inside, and wherever it is shown, those that no terminal should get are
+// written out.
 static void names_are_any_bytes(void **state) {
   static const struct {
     const char *name, *shown, *json;

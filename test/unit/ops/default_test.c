@@ -1,4 +1,5 @@
-// What an attribute is when it is not given: the same program as with the number that the standard says, an f32, given.
+// What an attribute is when it is not given: the same program as with the number that the standard
+// says, an f32, given.
 #include "unit/ops/rows.h"
 
 static const struct {

@@ -111,8 +111,8 @@ static void determinants_survive_their_pivots(void **state) {
   rows_hold(determinants, KILN_LEN(determinants));
 }
 
-// Lengths that are split, once and twice, and a prime: element k of the transform of an impulse at 5
-// is the root 5k.
+// Lengths that are split, once and twice, and a prime: element k of the transform of an impulse at
+// 5 is the root 5k.
 static void a_long_transform_of_an_impulse_is_a_row_of_roots(void **state) {
   (void)state;
   static const int lengths[] = {66, 67, 128, 130};

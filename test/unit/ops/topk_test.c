@@ -1,4 +1,5 @@
-// TopK in rounds, by counting and by selection: the same answer, that of a plain sort that keeps the order of equals.
+// TopK in rounds, by counting and by selection: the same answer, that of a plain sort that keeps
+// the order of equals.
 #include "unit/ops/rows.h"
 
 enum { ROWS = 2, COLS = 2, ROOM = 1 << 13 };

@@ -17,9 +17,9 @@ static inline kiln_prim_graph *graph_of(kiln_arena *a, int n, int n_edges, const
   return g;
 }
 
-// Attention of queries, keys and values that are slices of one tensor: 0 makes it, 1, 2 and 3 are the slices,
-// 4 turns the values; 5 multiplies; 6 and 7 are the sum and the quotient of the softmax; 8 multiplies; 9, 10
-// and 11 move the result. Of the products each is a kernel of its own.
+// Attention of queries, keys and values that are slices of one tensor: 0 makes it, 1, 2 and 3 are
+// the slices, 4 turns the values; 5 multiplies; 6 and 7 are the sum and the quotient of the
+// softmax; 8 multiplies; 9, 10 and 11 move the result. Of the products each is a kernel of its own.
 enum { ATTENTION_PRIMS = 12, FIRST_PRODUCT = 5, SECOND_PRODUCT = 8 };
 static inline kiln_prim_graph *attention_graph(kiln_arena *a) {
   static const edge edges[] = {{0, 1}, {0, 2}, {0, 3}, {3, 4}, {1, 5}, {2, 5},  {5, 6},

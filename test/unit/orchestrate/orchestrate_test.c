@@ -1,5 +1,5 @@
-// Whole programs: kernels that cost no more than connecting's, the same every time, layers solved once,
-// orchestrations as text and what is wrong with them.
+// Whole programs: kernels that cost no more than connecting's, the same every time, layers solved
+// once, orchestrations as text and what is wrong with them.
 #include "driver/pipeline.h"
 #include "orchestrate/orchestrate.h"
 #include "tile/kernel.h"
@@ -111,8 +111,9 @@ static void repeated_layers_are_solved_once(void **state) {
   assert_true(many.got.n_solved < many.got.n_parts);
 }
 
-// The solver's work is the same every time. Once it is spent nothing is solved, and the parts that are left have
-// connecting's kernels; limits between almost nothing and all of it end at several places.
+// The solver's work is the same every time. Once it is spent nothing is solved, and the parts that
+// are left have connecting's kernels; limits between almost nothing and all of it end at several
+// places.
 static void work_that_is_spent_leaves_connecting_s_kernels(void **state) {
   fixture *f = *state;
   const char *text = layers_of(f, 12);

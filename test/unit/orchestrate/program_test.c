@@ -1,5 +1,5 @@
-// The binary program: optima against brute force, prims that run more than once, kernels that would wait for
-// each other, limits.
+// The binary program: optima against brute force, prims that run more than once, kernels that would
+// wait for each other, limits.
 #include "orchestrate/candidates.h"
 #include "orchestrate/program.h"
 #include "unit/fixture.h"
@@ -305,8 +305,8 @@ static void another_kernel_costs_what_it_replaces_less_and_what_is_missing_more(
   }
 }
 
-// Sets of three and four of |n| prims in a row that need nothing from each other, at prices that a solver must
-// branch for. To begin with, each prim is alone.
+// Sets of three and four of |n| prims in a row that need nothing from each other, at prices that a
+// solver must branch for. To begin with, each prim is alone.
 static void make_hard(fixture *f, problem *p, const kiln_prim_graph *g, uint64_t *seed) {
   begin(p, g);
   for (int i = 0; i < g->n; i++) {
@@ -380,8 +380,8 @@ static void work_that_is_left_ends_a_solution(void **state) {
   assert_true(n_limited > 0);
 }
 
-// What is known to begin with is the answer where a limit keeps the solver from a better one, and what costs more is
-// not looked for.
+// What is known to begin with is the answer where a limit keeps the solver from a better one, and
+// what costs more is not looked for.
 static void the_solver_begins_with_what_is_known(void **state) {
   fixture *f = *state;
   uint64_t seed = 3;

@@ -4,7 +4,8 @@
 
 #include "unit/rewrite/rules.h"
 
-// Q is (12, 2), K (2, 12), V (12, 3): (Q K) V takes 12*12*(2 + 3) multiplications, Q (K V) 12*2*3*2.
+// Q is (12, 2), K (2, 12), V (12, 3): (Q K) V takes 12*12*(2 + 3) multiplications, Q (K V)
+// 12*2*3*2.
 static const rule_case reassociate[] = {
     {"p { in f32 Q(12, 2) in f32 K(2, 12) in f32 V(12, 3) temp f32 T(12, 12) out f32 Y(12, 3)\n"
      "T(i0:12, i1:12 | r0:2) +=! Q(i0, r0)*K(r0, i1)\n"
@@ -63,15 +64,16 @@ static const rule_case reassociate[] = {
      "P(i0:10, i1:8) = i0 >= 1 && i0 < 9 ? T(i0 - 1, i1) : 0f32\n"
      "Y(i0:8, i1:2 | r0:8, r1:3) +=! P(i0 + r1, r0)*U(r0, i1, r1) }",
      0, 3},
-    // Two layers: X is (9, 3), widened to 8, narrowed to 2; what is made of weights alone is left to
-    // `constants`.
+    // Two layers: X is (9, 3), widened to 8, narrowed to 2; what is made of weights alone is left
+    // to `constants`.
     {"p { in f32 X(9, 3) const f32 W(3, 8) = ... const f32 B(8) = ... const f32 U(8, 2) = ... "
      "const f32 F(8) = ... temp f32 T(9, 8) temp f32 A(9, 8) out f32 Y(9, 2)\n"
      "T(i0:9, i1:8 | r0:3) +=! X(i0, r0)*W(r0, i1)\n"
      "A(i0:9, i1:8) = 2f32 - (T(i0, i1) + B(i1))*F(i1)\n"
      "Y(i0:9, i1:2 | r0:8) +=! A(i0, r0)*U(r0, i1) }",
      1, 4},
-    // two layers of one row: what is made of weights alone stays so, though a run that made it would be longer
+    // two layers of one row: what is made of weights alone stays so, though a run that made it
+    // would be longer
     {"p { in f32 X(1, 16) const f32 W(16, 12) = ... const f32 V(12, 8) = ... temp f32 T(1, 12) "
      "out f32 Y(1, 8)\n"
      "T(i0:1, i1:12 | r0:16) +=! X(i0, r0)*W(r0, i1)\n"
@@ -102,7 +104,8 @@ static const rule_case reassociate[] = {
 };
 
 static const rule_case ones[] = {
-    // a mean and a contraction with weights, in front of it and behind it; what only moves is left to `absorb`
+    // a mean and a contraction with weights, in front of it and behind it; what only moves is left
+    // to `absorb`
     {"p { in f32 X(4, 6) const f32 W(6, 5) = ... temp f32 S(4) temp f32 P(4, 5) temp f32 M(4) "
      "out f32 Y(4, 5)\n"
      "S(i0:4 | r0:6) +=! X(i0, r0) M(i0:4) = S(i0)/6f32\n"

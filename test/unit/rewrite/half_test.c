@@ -72,7 +72,8 @@ static void an_epsilon_is_not_rounded_to_zero(void **state) {
   expect_lines(*state, text, KILN_LEN(lines), lines);
 }
 
-// The largest stays f32, the elements may be stored as halves or not at all: asked of both as halves, one is always it.
+// The largest stays f32, the elements may be stored as halves or not at all: asked of both as
+// halves, one is always it.
 static void what_is_compared_is_compared_as_stored(void **state) {
   static const char text[] = "p { in f32 X(2, 64) temp f32 T(2, 64) temp f32 M(2) out i64 Y(2)"
                              " T(i:2, k:64) = X(i, k) * 3f32 M(i:2 | k:64) max=! T(i, k)"

@@ -174,7 +174,8 @@ static const rule_case cse[] = {
      "A(i:3) at (K(i)) +=! X(i) init (f32(o0)) B(j:3) at (K(j)) +=! X(j) init (f32(o0))\n"
      "C(j:3) at (K(j)) +=! X(j) Y(i:2) = A(i) + 2f32*B(i) + 3f32*C(i) }",
      1, 3},
-    // copies, of a result, of an input, along an axis of one element; not what is a result or turned round
+    // copies, of a result, of an input, along an axis of one element; not what is a result or
+    // turned round
     {"p { in f32 X(1, 3) temp f32 A(1, 3) temp f32 B(1, 3) temp f32 C(1, 3) temp f32 D(1, 3) out "
      "f32 Y(1, 3) out f32 Z(1, 3)\n"
      "A(i:1, j:3) = X(0, j) B(i:1, j:3) = exp(A(i, j)) C(i:1, j:3) = B(i, j) D(i:1, j:3) = C(i, 2 "
@@ -228,7 +229,8 @@ static const rule_case moves[] = {
      "B(i0, i1 - 1)\n"
      "Y(i0:3, i1:8) = exp(C(i0, i1)) Z(i0:8, i1:3) = exp(D(i0, i1)) }",
      1, 6},
-    // slices that reach into both parts, a window of a padding, slices in another order, a computed part
+    // slices that reach into both parts, a window of a padding, slices in another order, a computed
+    // part
     {"p { in f32 X(3, 4) in f32 Z(3, 4) temp f32 C(3, 8) temp f32 P(5, 4) temp f32 E(3, 8) temp "
      "f32 S(3, 4) temp f32 T(3, 4) temp f32 V(3, 4)\n"
      "temp f32 W(3, 4) out f32 Y(3, 4) out f32 Q(3, 8)\n"
@@ -243,7 +245,8 @@ static const rule_case moves[] = {
 };
 
 static const rule_case views[] = {
-    // a transposed product, behind it four maps, one of which is read; and one along a dim of extent 1
+    // a transposed product, behind it four maps, one of which is read; and one along a dim of
+    // extent 1
     {"p { in f32 X(2, 3) in f32 W(3, 4) const f32 F() = ... temp f32 S(2, 4) temp f32 V(1, 4, 2) "
      "temp f32 D(1, 4, 2) temp f32 E(1, 4, 2)\n"
      "temp f32 G(1, 4, 2) temp f32 H(1, 4, 2) out f32 Y(4, 2)\n"
@@ -260,8 +263,8 @@ static const rule_case views[] = {
      "= exp(V(i0))\n"
      "Y(i0:6, i1:2) = E(2*i0 + i1) }",
      2, 5},
-    // others read the moved tensor, two maps, what is moved; a factor of its own for each column; a map of the neighbour; a slice;
-    // what was given, or put together
+    // others read the moved tensor, two maps, what is moved; a factor of its own for each column; a
+    // map of the neighbour; a slice; what was given, or put together
     {"p { in f32 X(2, 4) in f32 Z(2, 4) const f32 F(4) = ... temp f32 S(2, 4) temp f32 A(4, 2) "
      "temp f32 B(4, 2) temp f32 C(4, 2) temp f32 D(4, 2)\n"
      "temp f32 S1(2, 4) temp f32 A1(4, 2) temp f32 B1(4, 2) temp f32 C1(4, 2) temp f32 S2(2, 4) "
@@ -303,7 +306,8 @@ static const rule_case repeat[] = {
      "C(i0:4, i1:6) = i1 < 3 ? X(i0, i1) : X(i0, i1 - 3) Z(i0:4, i1:6) = C(i0, i1) + 1f32\n"
      "Y(i0:4, i1:5 | r0:6) +=! W(r0, i1)*C(i0, r0) }",
      1, 3},
-    // two tensors, other elements of one, weights that are computed, along another axis than the sum
+    // two tensors, other elements of one, weights that are computed, along another axis than the
+    // sum
     {"p { in f32 X(4, 3) in f32 Z(4, 3) in f32 V(6, 5) const f32 W(6, 5) = ... const f32 U(4) = "
      "... temp f32 C(4, 6) temp f32 D(4, 6)\n"
      "temp f32 E(4, 6) out f32 Y(4, 5) out f32 Q(4, 5) out f32 R(4, 5) out f32 T(6)\n"
@@ -348,7 +352,8 @@ static const rule_case merge[] = {
      "Q(i0:1, i1:4, i2:3 | r0:2, r1:3) +=! X(i0, r0, i2 + r1)*B(i1, r0, r1)\n"
      "Y(i0:1, i1:7, i2:3) = i1 < 4 ? Q(i0, i1, i2) : P(i0, i1 - 4, i2) }",
      1, 2},
-    // another operand, other extents, an output, a constant with another reader, both operands along one axis
+    // another operand, other extents, an output, a constant with another reader, both operands
+    // along one axis
     {"p { in f32 X(4, 6) in f32 V(4, 6) in f32 U(4, 5) const f32 A(6, 5) = ... const f32 B(6, 5) = "
      "... const f32 C(5, 5) = ...\n"
      "const f32 D(6, 5) = ... const f32 E(6, 5) = ... const f32 F(4, 6) = ... temp f32 P(4, 5) "

@@ -1,4 +1,5 @@
-// Tables of variants: what is written is read back, no damaged one crashes, and values find their variant.
+// Tables of variants: what is written is read back, no damaged one crashes, and values find their
+// variant.
 #include "runtime/dynamic.h"
 
 #include <setjmp.h>
@@ -16,7 +17,8 @@ typedef struct table {
   kiln_dynamic d;
 } table;
 
-// x (batch, width), y (batch, width / 2); variants for batch 1 and for 2 to 8; of the latter ceil(batch / 2) iterations.
+// x (batch, width), y (batch, width / 2); variants for batch 1 and for 2 to 8; of the latter
+// ceil(batch / 2) iterations.
 static void make(table *t) {
   const kiln_type *f32 = kiln_type_find("f32");
   memset(t, 0, sizeof *t);

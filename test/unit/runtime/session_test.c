@@ -434,7 +434,8 @@ static bool others_sleep(void) {
   return all;
 }
 
-// A fork; gcc's AddressSanitizer does not care for its own locks at one, so there no other thread may be at work.
+// A fork; gcc's AddressSanitizer does not care for its own locks at one, so there no other thread
+// may be at work.
 static pid_t fork_process(void) {
 #ifdef __SANITIZE_ADDRESS__
   while (!others_sleep()) usleep(100);

@@ -1,5 +1,5 @@
-// compute_at and its kin on whole kernels: what a script keeps of a buffer is no more than is needed,
-// and the result is the interpreter's.
+// compute_at and its kin on whole kernels: what a script keeps of a buffer is no more than is
+// needed, and the result is the interpreter's.
 #include "unit/schedule/table.h"
 
 typedef struct row {

@@ -1,6 +1,6 @@
-// The random cases of property_test.c through compiled code: the CPU's, in this process, and emitted C
-// as the C compiler takes it. What they compute is what the reference interpreter does, also where
-// lanes are vectors and threads take parts of a parallel loop.
+// The random cases of property_test.c through compiled code: the CPU's, in this process, and
+// emitted C as the C compiler takes it. What they compute is what the reference interpreter does,
+// also where lanes are vectors and threads take parts of a parallel loop.
 //
 // KILN_TEST_SEED is the first case, KILN_TEST_CASES how many.
 #include "unit/c/library.h"

@@ -168,9 +168,9 @@ static inline void kernel_unbind_threads(kiln_loop *l) {
   }
 }
 
-// Runs the loops in the simulator on fresh memory and compares all outputs. NULL when they are right;
-// else what is wrong. Memory outside of thread loops need not be dealt out to the threads before the last
-// loop is bound: where it is not, the loops must be right without threads.
+// Runs the loops in the simulator on fresh memory and compares all outputs. NULL when they are
+// right; else what is wrong. Memory outside of thread loops need not be dealt out to the threads
+// before the last loop is bound: where it is not, the loops must be right without threads.
 static inline const char *kernel_try(test_kernel *k, kiln_loops *l) {
   const char *wrong = kernel_run(k, l);
   if (!wrong || !strstr(wrong, "as it is allocated outside of thread loops")) return wrong;

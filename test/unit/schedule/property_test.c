@@ -1,6 +1,6 @@
 // Random programs times random sequences of all primitives: whatever is accepted computes what the
-// reference interpreter does, verifies, and replays to the identical text. A failure is shrunk to the
-// fewest lines that still fail.
+// reference interpreter does, verifies, and replays to the identical text. A failure is shrunk to
+// the fewest lines that still fail.
 #include "unit/schedule/cases.h"
 
 #ifdef __SANITIZE_ADDRESS__

@@ -1,5 +1,5 @@
-// annotate, bind, pad, transform_layout, storage_align, prefetch, specialize, pipeline: the shape of
-// loops and storage.
+// annotate, bind, pad, transform_layout, storage_align, prefetch, specialize, pipeline: the shape
+// of loops and storage.
 #include "unit/schedule/table.h"
 
 #define X46 "param f32 X[4, 6]:(6, 1) "
@@ -301,7 +301,8 @@ static const table_row fetches[] = {
      "kernel k { param f32 X[64]:(1) " S4
      "for i:4 { for t:4 { prefetch far X[i*8 + t*2 + 24] for j:24 { S[i] += X[i*8 + j] } } } }",
      NULL},
-    // in turns: 3 * 32 elements by the 6 iterations inside, 16 each; by the 3, 32 each; by 48, 2 each
+    // in turns: 3 * 32 elements by the 6 iterations inside, 16 each; by the 3, 32 each; by 48, 2
+    // each
     {"kernel k { " X3_32 S4
      "for i:4 parallel { for u:2 { for t:3 { for j:32 { S[i] += X[i, t, j] } } } } }",
      "prefetch X i 1 t",

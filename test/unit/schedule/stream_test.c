@@ -1,4 +1,5 @@
-// stream: sums weighted by exp(x - M) share a loop with the maximum M; what they give where x is -inf,
+// stream: sums weighted by exp(x - M) share a loop with the maximum M; what they give where x is
+//         -inf,
 // infinite, large or no number; and what is refused.
 #include "unit/schedule/table.h"
 
@@ -150,8 +151,8 @@ static void stream_makes_the_loops_or_says_why_not(void **state) {
   for (size_t i = 0; i < KILN_LEN(rows); i++) table_run(&rows[i]);
 }
 
-// Scores that are masked, large, infinite or no number, by row: the streamed sums are the reference's
-// wherever those are finite, and NaN where they are.
+// Scores that are masked, large, infinite or no number, by row: the streamed sums are the
+// reference's wherever those are finite, and NaN where they are.
 #define ATTENTION(score)                                                                           \
   "attention { in f32 X(9, 12) in f32 V(12, 5) temp f32 Z(9, 12) temp f32 M(9) temp f32 E(9, 12) " \
   "temp f32 S(9) temp f32 P(9, 12) temp f32 Y(9, 5) out f32 O(9, 5) "                              \

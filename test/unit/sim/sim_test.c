@@ -42,7 +42,8 @@ static void loops_compute(void **state) {
   close(&b);
 }
 
-// The same indices in loops that lie otherwise: the other one around, one more around, lanes, and one lane.
+// The same indices in loops that lie otherwise: the other one around, one more around, lanes, and
+// one lane.
 static void indices_follow_their_loops_however_these_lie(void **state) {
   enum { N = 12 };
   static const char *const nests[] = {

@@ -59,7 +59,8 @@ static void checksums_are_those_of_xxh64(void **state) {
     assert_int_equal(kiln_checksum(rows[i].text, strlen(rows[i].text)), rows[i].sum);
 }
 
-// source: RFC 4231, section 4.2 (whose key of 20 bytes is one of 32 with zeros behind it), and a key of 0, 1, ... 31
+// source: RFC 4231, section 4.2 (whose key of 20 bytes is one of 32 with zeros behind it), and a
+//         key of 0, 1, ... 31
 static void codes_are_those_of_hmac_sha256(void **state) {
   static const unsigned char want[2][8] = {{0xb0, 0x34, 0x4c, 0x61, 0xd8, 0xdb, 0x38, 0x53},
                                            {0x27, 0x86, 0x39, 0xec, 0x02, 0x30, 0x9d, 0x3a}};

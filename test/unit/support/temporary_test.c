@@ -1,4 +1,5 @@
-// Files that get their name when they are whole: what a folder holds before, behind, and after a process that was killed.
+// Files that get their name when they are whole: what a folder holds before, behind, and after a
+// process that was killed.
 #include "support/temporary.h"
 #include "unit/fixture.h"
 

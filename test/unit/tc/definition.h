@@ -60,8 +60,8 @@ static inline const char *definition_messages(definition *d) {
   return t.data;
 }
 
-// The elements of all outputs, ';' between outputs, after binding the inputs to the numbers of |data|
-// (';' between inputs): a run of small numbers as text.
+// The elements of all outputs, ';' between outputs, after binding the inputs to the numbers of
+// |data| (';' between inputs): a run of small numbers as text.
 static inline const char *definition_run(definition *d, const char *data) {
   kiln_interpreter *in = NULL;
   kiln_text t;

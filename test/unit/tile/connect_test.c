@@ -45,8 +45,8 @@ static void expect_reason(const kiln_kernels *k, int tensor, const char *part) {
   if (!strstr(d->reason, part)) fail_msg("\"%s\" must say \"%s\"", d->reason, part);
 }
 
-// |layers| layers, each a product and a maximum, over |rows| of |width|: of each row with a matrix, or
-// |across| all rows, so that a row of the result needs all of the layer before.
+// |layers| layers, each a product and a maximum, over |rows| of |width|: of each row with a matrix,
+// or |across| all rows, so that a row of the result needs all of the layer before.
 static const char *perceptron(fixture *f, int rows, int width, int layers, bool across) {
   const int depth = across ? rows : width, height = across ? rows : width;
   kiln_text t;

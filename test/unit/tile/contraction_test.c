@@ -1,5 +1,5 @@
-// The family of contractions: every candidate that it proposes computes what the reference interpreter
-// computes, and what a row says must be among them is there.
+// The family of contractions: every candidate that it proposes computes what the reference
+// interpreter computes, and what a row says must be among them is there.
 #include "unit/tile/lowering.h"
 #include "unit/share.h"
 
@@ -350,8 +350,8 @@ static void constants_are_proposed_in_panels_that_others_have(void **state) {
     check_candidates(i, &shared_cases[i], kiln_panels_bit(0, 2));
 }
 
-// The script of the cheapest candidate for |rows| x 3072 by 3072 x |cols|, both given at run time, on a core
-// with 2 MiB of L2 in sets of 16.
+// The script of the cheapest candidate for |rows| x 3072 by 3072 x |cols|, both given at run time,
+// on a core with 2 MiB of L2 in sets of 16.
 static const char *cheapest(test_kernel *k, int rows, int cols) {
   static kiln_machine wide = {.target = &kiln_target_cpu,
                               .vector_bytes = 64,
@@ -381,9 +381,9 @@ static const char *cheapest(test_kernel *k, int rows, int cols) {
   return kiln_schedule_script(&w.s);
 }
 
-// Rows of 3072 bytes lie in 384 of the 2048 sets: a panel of them does not stay in the L2 from one tile to
-// the next, however small it is, and is copied. Where all rows of the other operand are one tile, nothing is
-// copied, as nothing is read twice, and rows are read to their ends.
+// Rows of 3072 bytes lie in 384 of the 2048 sets: a panel of them does not stay in the L2 from one
+// tile to the next, however small it is, and is copied. Where all rows of the other operand are one
+// tile, nothing is copied, as nothing is read twice, and rows are read to their ends.
 static void panels_that_meet_in_few_sets_are_copied(void **state) {
   (void)state;
   test_kernel k;

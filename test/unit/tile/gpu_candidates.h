@@ -1,4 +1,5 @@
-// Candidates of one family for GPUs with tensor cores, on a small machine: each is run by the simulator, beside the reference.
+// Candidates of one family for GPUs with tensor cores, on a small machine: each is run by the
+// simulator, beside the reference.
 #ifndef KILN_TEST_UNIT_TILE_GPU_CANDIDATES_H
 #define KILN_TEST_UNIT_TILE_GPU_CANDIDATES_H
 
@@ -70,7 +71,8 @@ static kiln_status unite_all(kiln_ctx *cx, void *user, const kiln_program *p,
   return kiln_tile_extract(cx, p, facts, &one->group, search->machine, &one->extract);
 }
 
-// Opens |k| over |text| and gives its one kernel, with as many candidates lowered; |together|: all its parts are made one.
+// Opens |k| over |text| and gives its one kernel, with as many candidates lowered; |together|: all
+// its parts are made one.
 static kiln_kernel *lowered(test_kernel *k, const kiln_machine *m, const char *text, int n_lowered,
                             bool together, kiln_kernels *out) {
   const kiln_tile_options options = {.search.n_threads = 1,
@@ -84,7 +86,8 @@ static kiln_kernel *lowered(test_kernel *k, const kiln_machine *m, const char *t
   return out->kernels.data[0];
 }
 
-// Runs |family|'s candidates for |text| whose scripts have |form|, among the |n| cheapest of all; how many there are.
+// Runs |family|'s candidates for |text| whose scripts have |form|, among the |n| cheapest of all;
+// how many there are.
 static int check_all(const kiln_machine *m, const char *family, const char *text, const char *form,
                      int n_lowered) {
   test_kernel k;
@@ -113,7 +116,8 @@ static void check_each(const kiln_machine *m, const char *family, size_t n_texts
       fail_msg("%s must propose a kernel by %s: %s", family, form, texts[i]);
 }
 
-// Compiles what |family| proposes for |text|, as far as its script has |form|; one's code must have |code|.
+// Compiles what |family| proposes for |text|, as far as its script has |form|; one's code must have
+// |code|.
 static void check_compiles(const kiln_machine *m, const char *family, const char *text,
                            const char *form, const char *code) {
   enum { MOST = 3 };

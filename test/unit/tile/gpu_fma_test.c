@@ -1,5 +1,6 @@
-// Products of floats by multiply-adds of threads: what the family proposes computes, in the simulator, what the reference
-// interpreter computes; and what is chosen keeps a machine's multiprocessors at work.
+// Products of floats by multiply-adds of threads: what the family proposes computes, in the
+// simulator, what the reference interpreter computes; and what is chosen keeps a machine's
+// multiprocessors at work.
 #include "unit/tile/gpu_lowering.h"
 #include "unit/share.h"
 
@@ -128,7 +129,8 @@ static int64_t chosen_threads(int m, int n, int k) {
   return most;
 }
 
-// Four warps of nearly each of 132 multiprocessors, or more, where there are fewer tiles of 64 x 64 than multiprocessors.
+// Four warps of nearly each of 132 multiprocessors, or more, where there are fewer tiles of 64 x 64
+// than multiprocessors.
 static void few_tiles_keep_all_multiprocessors_at_work(void **state) {
   (void)state;
   enum { UNITS = 128, WARPS = 4, WARP = 32 };

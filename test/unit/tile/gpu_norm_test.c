@@ -1,5 +1,5 @@
-// Products of rows that are normalized on the way are one kernel on tensor cores, whose cheapest candidates compute, in the simulator,
-// what the reference computes.
+// Products of rows that are normalized on the way are one kernel on tensor cores, whose cheapest
+// candidates compute, in the simulator, what the reference computes.
 #include "unit/tile/gpu_candidates.h"
 #include "unit/tile/gpu_connected.h"
 
@@ -64,7 +64,8 @@ static void connecting_leaves_norms_in_front_of_many_columns(void **state) {
   assert_int_equal(count_kernels(NORM("f16", 50176, 192, 576), false), 2);
 }
 
-// What is none has no form: rows that no step fits, what two products read, elements of two tensors.
+// What is none has no form: rows that no step fits, what two products read, elements of two
+// tensors.
 static void others_are_left_apart(void **state) {
   static const char *const others[] = {
       NORM("f16", 64, 24, 32),

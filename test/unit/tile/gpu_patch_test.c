@@ -1,5 +1,5 @@
-// Convolutions of few channels on tensor cores: what the family proposes computes, in the simulator, what the reference
-// interpreter computes; and which convolutions are of that form.
+// Convolutions of few channels on tensor cores: what the family proposes computes, in the
+// simulator, what the reference interpreter computes; and which convolutions are of that form.
 #include "unit/tile/lowering.h"
 
 #include "target/gpu/gpu.h"

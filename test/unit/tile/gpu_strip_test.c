@@ -1,5 +1,5 @@
-// Strips: a product and what is done with whole rows of it are one kernel on tensor cores, whose cheapest candidates compute, in
-// the simulator, what the reference computes.
+// Strips: a product and what is done with whole rows of it are one kernel on tensor cores, whose
+// cheapest candidates compute, in the simulator, what the reference computes.
 #include "unit/tile/gpu_candidates.h"
 #include "unit/tile/gpu_connected.h"
 
@@ -57,7 +57,8 @@ static void candidates_compute_strips_in_one_kernel(void **state) {
   check_each(&machine, "strips", KILN_LEN(strips), strips, "mma.m16n8k16", 14);
 }
 
-// By warp groups: steps that boxes fill; a last step that is longer than what is left of k; a single one.
+// By warp groups: steps that boxes fill; a last step that is longer than what is left of k; a
+// single one.
 static void warp_groups_compute_strips(void **state) {
   static const char *const of_groups[] = {
       SOFTMAX("f16", 128, 192, 64),
@@ -89,7 +90,8 @@ static bool is_strip(const kiln_program *p) {
   return kiln_strip_is(p, &strip);
 }
 
-// What is none has no form: columns that no tile fits, rows that are too long, sums of columns, rows that others read.
+// What is none has no form: columns that no tile fits, rows that are too long, sums of columns,
+// rows that others read.
 static void others_are_left_apart(void **state) {
   static const char *const others[] = {
       SOFTMAX("f16", 64, 32, 24),

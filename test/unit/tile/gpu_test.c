@@ -1,5 +1,5 @@
-// Families for GPUs: what they propose is lowered and computes, in the simulator, what the reference
-// interpreter computes.
+// Families for GPUs: what they propose is lowered and computes, in the simulator, what the
+// reference interpreter computes.
 #include "driver/pipeline.h"
 #include "unit/tile/launches.h"
 #include "unit/tile/lowering.h"

@@ -1,5 +1,5 @@
-// Products by instructions of warp groups: what the family proposes computes, in the simulator, what the reference
-// interpreter computes; and where its code waits.
+// Products by instructions of warp groups: what the family proposes computes, in the simulator,
+// what the reference interpreter computes; and where its code waits.
 #include "unit/tile/gpu_lowering.h"
 #include "unit/share.h"
 
@@ -170,8 +170,8 @@ static bool has_cluster(const kiln_tile_candidate *c) {
   return strstr(c->tiling.form, ", clusters of ") != NULL;
 }
 
-// Launches before are waited for in front of all that is read, but for boxes of constants; results of one nest go
-// through shared memory.
+// Launches before are waited for in front of all that is read, but for boxes of constants; results
+// of one nest go through shared memory.
 static void check_order(const char *code, int n, const kiln_gpu_launch *launches,
                         bool has_constants, const char *name) {
   const char *body = strstr(code, "__global__"), *asker = strstr(body, "kiln_asked"),
@@ -670,8 +670,8 @@ static const struct {
   ") t0(i0:" #m ", i1:" #n " | r0:" #k ") +=! f32(X(i0, r0)) * f32(W(r0, i1)) y(i0:" #m ", i1:" #n \
   ") = f16(t0(i0, i1)) }"
 
-// What clusters of two cost more than the same without, in the order in which it was measured; percent between which it must
-// lie. What takes all steps at once costs nothing more.
+// What clusters of two cost more than the same without, in the order in which it was measured;
+// percent between which it must lie. What takes all steps at once costs nothing more.
 static const struct {
   const char *text;
   double least, most;
@@ -697,7 +697,8 @@ static const kiln_tile_candidate *cheapest_cluster(const kiln_tile_candidates *f
   return best;
 }
 
-// The candidate that differs from |c| in that its blocks are in clusters of |blocks|, or (1) in none.
+// The candidate that differs from |c| in that its blocks are in clusters of |blocks|, or (1) in
+// none.
 static const kiln_tile_candidate *twin(test_kernel *k, const kiln_tile_candidates *found,
                                        const kiln_tile_candidate *c, int blocks) {
   const int n = (int)(strstr(c->tiling.form, ", clusters of ") - c->tiling.form);

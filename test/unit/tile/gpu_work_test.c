@@ -1,4 +1,5 @@
-// What loops take on a GPU: each way to waste one costs what it does, and kernels that were measured come out near that.
+// What loops take on a GPU: each way to waste one costs what it does, and kernels that were
+// measured come out near that.
 #include "tile/gpu_work.h"
 
 #include "target/gpu/gpu.h"
@@ -158,7 +159,8 @@ static void measured_kernels_come_out_near_their_times(void **state) {
   }
 }
 
-// A block for each of 16 channels computes the product for the whole image, waits, and adds up windows.
+// A block for each of 16 channels computes the product for the whole image, waits, and adds up
+// windows.
 static void products_in_front_of_windows_are_dear_where_channels_are_blocks(void **state) {
   fixture *f = *state;
   const double together = price_of(

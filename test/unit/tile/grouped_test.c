@@ -1,7 +1,7 @@
-// Convolutions of several channels a group, channels last: the map behind one is computed by its kernel, and vectors are a group's
-// channels, however few and however many images there are, or pixels that lie in rows; large images
-// are read piece by piece, for all groups. And sums of what lies channels last, in the order in
-// which it lies.
+// Convolutions of several channels a group, channels last: the map behind one is computed by its
+// kernel, and vectors are a group's channels, however few and however many images there are, or
+// pixels that lie in rows; large images are read piece by piece, for all groups. And sums of what
+// lies channels last, in the order in which it lies.
 #include "driver/pipeline.h"
 #include "unit/tile/launches.h"
 #include "unit/share.h"
@@ -61,7 +61,8 @@ static const kiln_launch *launch_of(const test_kernel *k, const kiln_kernels *ke
   return NULL;
 }
 
-// Whether the vectorized loops of the kernel run over whole groups, or over their channels in whole vectors.
+// Whether the vectorized loops of the kernel run over whole groups, or over their channels in whole
+// vectors.
 static int widest_vector(const kiln_loop *l) {
   int widest = 0;
   for (; l; l = l->next) {

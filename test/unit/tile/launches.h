@@ -1,5 +1,5 @@
-// A program through the whole scheduler: its launches, run in order in the simulator, beside the reference
-// interpreter.
+// A program through the whole scheduler: its launches, run in order in the simulator, beside the
+// reference interpreter.
 #ifndef KILN_TEST_UNIT_TILE_LAUNCHES_H
 #define KILN_TEST_UNIT_TILE_LAUNCHES_H
 
@@ -60,7 +60,8 @@ static inline void compare_elements(test_kernel *k, const kiln_tensor *t, const 
   }
 }
 
-// Runs the kernels of |k|'s program, which kiln_pipeline_tile has made of |text|, and compares its outputs.
+// Runs the kernels of |k|'s program, which kiln_pipeline_tile has made of |text|, and compares its
+// outputs.
 static void check_launches(test_kernel *k, const kiln_kernels *kernels, compare_fn *compare,
                            const char *text) {
   void *memory[MAX_TENSORS] = {0}, *owned[MAX_TENSORS] = {0};

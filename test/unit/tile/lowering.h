@@ -43,7 +43,8 @@ static void lowering_expect_same(const kiln_buffer *b, const void *got, const vo
   }
 }
 
-// Runs the schedule in the simulator and compares every output, exactly: the data are small integers.
+// Runs the schedule in the simulator and compares every output, exactly: the data are small
+// integers.
 static void lowering_expect_right(test_kernel *k, const kiln_lowering *w) {
   void *args[2 * KERNEL_MAX_TENSORS] = {0};
   kiln_loops *l = w->s.loops;

@@ -1,5 +1,5 @@
-// Contractions placed inside other nests by kiln_lowering_contraction_node: what they compute in the
-// simulator is what the reference interpreter computes, with the sums in registers.
+// Contractions placed inside other nests by kiln_lowering_contraction_node: what they compute in
+// the simulator is what the reference interpreter computes, with the sums in registers.
 #include "unit/tile/lowering.h"
 
 #include "tile/node.h"
@@ -103,8 +103,8 @@ static void node_takes_the_register_tile_it_is_given(void **state) {
   kernel_close(&k);
 }
 
-// Packed numbers of 4 bits, 8 in a word, of two blocks of 16: a block of decoded columns in local memory, read by all
-// rows, and parts of the word by constants.
+// Packed numbers of 4 bits, 8 in a word, of two blocks of 16: a block of decoded columns in local
+// memory, read by all rows, and parts of the word by constants.
 static void node_decodes_columns_for_all_rows(void **state) {
   (void)state;
   test_kernel k;
@@ -128,7 +128,8 @@ static void node_decodes_columns_for_all_rows(void **state) {
   kernel_close(&k);
 }
 
-// A reduction of 96 in steps of 32 over ragged rows, and a convolution in steps of half its channels.
+// A reduction of 96 in steps of 32 over ragged rows, and a convolution in steps of half its
+// channels.
 static void node_sums_a_deep_reduction_in_steps(void **state) {
   (void)state;
   static const struct {

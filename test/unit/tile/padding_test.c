@@ -1,5 +1,6 @@
-// Paddings between products and depthwise convolutions: computed inside of the kernel that reads them, or
-// assembled in place where none takes them in; either way with the same results. And paddings of inputs: rows that are copied.
+// Paddings between products and depthwise convolutions: computed inside of the kernel that reads
+// them, or assembled in place where none takes them in; either way with the same results. And
+// paddings of inputs: rows that are copied.
 #include "driver/pipeline.h"
 #include "unit/tile/launches.h"
 
@@ -183,7 +184,8 @@ static void an_answer_gives_the_loops_it_was_made_of(void **state) {
   }
 }
 
-// A grouped convolution of a padded input, of which at least half are elements: groups of 3 channels, windows of 3 x 3.
+// A grouped convolution of a padded input, of which at least half are elements: groups of 3
+// channels, windows of 3 x 3.
 static const char *conv_of_input(uint64_t *seed, char *text, size_t room) {
   int of[8]; // images, groups, rows, columns; zeros above, below, left, right
   for (int i = 0; i < 8; i++)

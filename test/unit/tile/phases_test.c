@@ -1,5 +1,6 @@
-// Maps that choose by remainders of their indices between what reductions have made: each phase is finished by the kernel that
-// sums it, which stores it between the others, and the result is the same.
+// Maps that choose by remainders of their indices between what reductions have made: each phase is
+// finished by the kernel that sums it, which stores it between the others, and the result is the
+// same.
 #include "driver/pipeline.h"
 #include "unit/tile/launches.h"
 #include "unit/share.h"
@@ -111,7 +112,8 @@ static int count_finished(kiln_ctx *cx, const kiln_program *p, const kiln_kernel
   return n;
 }
 
-// Through the scheduler, and against the interpreter; gives how many phases are finished where they are summed.
+// Through the scheduler, and against the interpreter; gives how many phases are finished where they
+// are summed.
 static int check(const interleaving *v, uint64_t seed) {
   static const char *const machines[] = {"avx2", "avx512vnni"};
   writer w;

@@ -1,5 +1,5 @@
-// Polyhedral schedules: what is fused, how it is made, and that the result is right in the simulator
-// and compiled, for every strategy, machine and number of threads.
+// Polyhedral schedules: what is fused, how it is made, and that the result is right in the
+// simulator and compiled, for every strategy, machine and number of threads.
 #include "unit/cpu/rig.h"
 #include "unit/schedule/kernel.h"
 
@@ -326,8 +326,8 @@ static int64_t bytes_from_params(test_kernel *k, kiln_loops *l, const char *scri
   return t.scopes[KILN_SCOPE_PARAM].read_bytes;
 }
 
-// The first of these loads 25 elements for each result and accumulates into it 25 times; the copy takes
-// fewer than two of them.
+// The first of these loads 25 elements for each result and accumulates into it 25 times; the copy
+// takes fewer than two of them.
 static void promotion_reads_less_from_memory(void **state) {
   (void)state;
   static const char *const texts[] = {STENCIL, CROSS, FILTER};

@@ -1,4 +1,5 @@
-// Prices of kernels that are run in one way: what their loops do decides, not how often they are said to do it.
+// Prices of kernels that are run in one way: what their loops do decides, not how often they are
+// said to do it.
 #include "tile/searches.h"
 
 #include "unit/fixture.h"

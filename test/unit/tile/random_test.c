@@ -459,8 +459,8 @@ static int check_case(uint64_t seed) {
   return n_several;
 }
 
-// A product's rows or columns seen as two dims, made something of, with others in front or behind along one dim: tokens
-// behind one of their class.
+// A product's rows or columns seen as two dims, made something of, with others in front or behind
+// along one dim: tokens behind one of their class.
 static void check_view(uint64_t seed) {
   enum { DEPTH = 16 };
   author a = {.seed = seed * 7919 + 1, .type = "f32"};

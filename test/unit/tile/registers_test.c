@@ -14,8 +14,8 @@ static const kiln_machine machine = {.target = &kiln_target_cpu,
                                      .l1_bytes = 32768,
                                      .l2_bytes = 1048576};
 
-// A 1x1 convolution of 14 x 14 pixels: 14 of them in a tile, but where more than eight would lie in one of
-// the 64 sets of the L1.
+// A 1x1 convolution of 14 x 14 pixels: 14 of them in a tile, but where more than eight would lie in
+// one of the 64 sets of the L1.
 static const struct {
   int64_t col_bytes, row_bytes;
   int64_t most; // elements of the tile in a set
@@ -97,7 +97,8 @@ static void a_set_holds_as_many_lines_as_the_machine_says(void **state) {
   assert_true(kiln_tile_given(&machine, &e, &tile).efficiency < 0.75);
 }
 
-// Five rows of four vectors are a little better than eight of two or four, but leave a block of few rows.
+// Five rows of four vectors are a little better than eight of two or four, but leave a block of few
+// rows.
 static void rows_of_whole_blocks_divide_them(void **state) {
   (void)state;
   kiln_machine wide = machine;
@@ -109,7 +110,8 @@ static void rows_of_whole_blocks_divide_them(void **state) {
   assert_true(kiln_tile_registers(&wide, &e).cycles <= tile.cycles);
 }
 
-// One row is summed fastest six vectors at a time, or so many as may be; where none that may be fits, any are.
+// One row is summed fastest six vectors at a time, or so many as may be; where none that may be
+// fits, any are.
 static void vectors_are_those_that_may_be(void **state) {
   (void)state;
   static const struct {
@@ -129,8 +131,8 @@ static void vectors_are_those_that_may_be(void **state) {
   }
 }
 
-// Where two instructions multiply for each vector, seven rows keep them busy with one vector, and no row is computed twice; where
-// bytes are widened with each vector, more rows share it.
+// Where two instructions multiply for each vector, seven rows keep them busy with one vector, and
+// no row is computed twice; where bytes are widened with each vector, more rows share it.
 static void products_of_bytes_take_tiles_by_what_their_steps_do(void **state) {
   (void)state;
   static const struct {

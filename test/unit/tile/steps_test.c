@@ -1,4 +1,5 @@
-// Recurrences: statements that differ in the parts of tensors that they read and write are one kernel.
+// Recurrences: statements that differ in the parts of tensors that they read and write are one
+// kernel.
 #include "driver/pipeline.h"
 #include "unit/tile/launches.h"
 
@@ -36,7 +37,8 @@ static int put_tensors(const recurrence *r, char *text, size_t room) {
                          axes(r, steps, row, at), r->width);
 }
 
-// h(t) = h(t - 1) times W, from the second on, and the difference of two parts of X(t), cut off beyond 3.
+// h(t) = h(t - 1) times W, from the second on, and the difference of two parts of X(t), cut off
+// beyond 3.
 static const char *text_of(const recurrence *r, char *text, size_t room) {
   const int b = r->batch, w = r->width;
   const char *row = r->batch_first ? "i0" : "i1";

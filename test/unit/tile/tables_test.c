@@ -32,7 +32,8 @@ static double place_of(const row *r, int64_t i) {
 
 static int64_t clamp(int64_t i, int64_t extent) { return i < 0 ? 0 : i < extent ? i : extent - 1; }
 
-// Places and weights of the two neighbours of each element; |mixed|: the places of two of them are exchanged.
+// Places and weights of the two neighbours of each element; |mixed|: the places of two of them are
+// exchanged.
 static void fill(test_kernel *k, const row *r, bool mixed) {
   int64_t *places = k->data[0];
   for (int64_t i = 0; i < r->out; i++) {

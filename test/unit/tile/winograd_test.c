@@ -1,5 +1,5 @@
-// Winograd convolutions through the whole scheduler, beside the reference interpreter's plain sums: ragged
-// sizes, paddings, channels; every way to block them; and when they are left alone.
+// Winograd convolutions through the whole scheduler, beside the reference interpreter's plain sums:
+// ragged sizes, paddings, channels; every way to block them; and when they are left alone.
 #include "driver/pipeline.h"
 #include "unit/tile/launches.h"
 #include "unit/share.h"
@@ -7,8 +7,8 @@
 #include "tile/panels.h"
 #include "tile/winograd.h"
 
-// Of the whole, and of an element beside the largest: transforms of 4 x 4 outputs multiply by up to 8 * 8
-// before they cancel.
+// Of the whole, and of an element beside the largest: transforms of 4 x 4 outputs multiply by up to
+// 8 * 8 before they cancel.
 static const double NORM_TOLERANCE = 3e-6, ELEMENT_TOLERANCE = 2e-5;
 
 static void compare_norm(test_kernel *k, const kiln_tensor *t, const void *got, const char *text) {
@@ -58,7 +58,8 @@ static const shape shapes[] = {
     {1, 17, 64, 7, 7, 1, 1, 1, 1},   // fewer channels than two vectors
 };
 
-// A convolution with a kernel of |size| elements, bias and activation, behind a map that pads and before a
+// A convolution with a kernel of |size| elements, bias and activation, behind a map that pads and
+// before a
 // pool: what it reads and writes is stored between kernels.
 static void text_of(const shape *s, const char *dtype, int size, size_t room, char *out) {
   const int ph = s->h + s->top + s->bottom, pw = s->w + s->left + s->right, h = ph - size + 1,
@@ -147,7 +148,8 @@ static bool is_reached(int64_t element) {
          column + outlier.kw > outlier.column;
 }
 
-// What an outlier cannot reach is as right as without it, and what it can reach is what plain sums give.
+// What an outlier cannot reach is as right as without it, and what it can reach is what plain sums
+// give.
 static void compare_outside(test_kernel *k, const kiln_tensor *t, const void *got,
                             const char *text) {
   const void *want = kiln_interpreter_data(k->reference, t->id);
@@ -162,7 +164,8 @@ static void compare_outside(test_kernel *k, const kiln_tensor *t, const void *go
   }
 }
 
-// One element of the data, at a corner, an edge or within a tile. The weights lie as they are used, or backwards and apart.
+// One element of the data, at a corner, an edge or within a tile. The weights lie as they are used,
+// or backwards and apart.
 static void write_outlying(int kh, int kw, bool backwards, const char *value, size_t room,
                            char *out) {
   const int rows = PADDED_ROWS - kh + 1, columns = PADDED_COLUMNS - kw + 1;
@@ -310,8 +313,8 @@ static void others_stay_as_they_are(void **state) {
   }
 }
 
-// A layer of many pixels and one of many weights; what they may take more, in megabytes, and the points of the forms
-// that are chosen.
+// A layer of many pixels and one of many weights; what they may take more, in megabytes, and the
+// points of the forms that are chosen.
 static const struct {
   double more_mb;
   int first, second;

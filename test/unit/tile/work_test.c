@@ -1,5 +1,5 @@
-// The time of execution units, of loops that can be counted by hand: the fourth root of what arithmetic, loads and
-// stores take, each to the fourth.
+// The time of execution units, of loops that can be counted by hand: the fourth root of what
+// arithmetic, loads and stores take, each to the fourth.
 #include "tile/work.h"
 #include "unit/loops.h"
 
@@ -60,8 +60,8 @@ static const struct {
      "for k:10 { if k < 5 { for q:30 { for r:100 { for j:16 vectorized { "
      "Y[k*48000 + q*1600 + r*16 + j] = X[k*48000 + q*1600 + r*16 + j] } } } } } }",
      1, 30457},
-    // sums that do not fit the registers are loaded and stored in each step, all of them: 40 of each, and five
-    // vectors and eight elements more
+    // sums that do not fit the registers are loaded and stored in each step, all of them: 40 of
+    // each, and five vectors and eight elements more
     {"kernel k { param f32 A[8000]:(1) param f32 B[80000]:(1) register f32 T[8, 80]:(80, 1) "
      "alloc T { for k:1000 { for i:8 unrolled { for j:80 vectorized { "
      "T[i, j] += A[k*8 + i]*B[k*80 + j] } } } } }",

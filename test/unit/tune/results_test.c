@@ -1,4 +1,5 @@
-// The database of measurements: what is kept, what is found again and what is best; files that are none.
+// The database of measurements: what is kept, what is found again and what is best; files that are
+// none.
 #include "tune/results.h"
 #include "unit/fixture.h"
 

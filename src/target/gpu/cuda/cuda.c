@@ -35,7 +35,8 @@ static void put_kernel(kiln_text *out, const int64_t block[3], int64_t neighbour
 
 static const char *const words[] = {KILN_CPP_WORDS};
 
-// 1 - 2^P(|x|), below 2^-6 the first term of the series: 2^-13 of erf x, and 2^-12 of 1 - |erf x| down to 2^-23.
+// 1 - 2^P(|x|), below 2^-6 the first term of the series: 2^-13 of erf x, and 2^-12 of 1 - |erf x|
+// down to 2^-23.
 #define COARSE_ERF                                                                                                      \
   "static __device__ __forceinline__ float kiln_erf(float x) {\n"                                                      \
   "  const float t = fabsf(x);\n"                                                                                      \
@@ -100,7 +101,8 @@ static const kiln_c_dialect dialect = {
 };
 
 static const struct kiln_gpu_figures figures[] = {
-  // arch              clock  shared           L2              resident memory  f32  half  int8 wgmma
+  // arch              clock  shared           L2              resident memory  f32  half  int8
+  // wgmma
   {"sm_75",   75,   40, 1.59,  64 * KILN_KIB,   4 * KILN_MIB, 1024,  320, 128,  1024,  2048, false},
   {"sm_80",   80,  108, 1.41, 163 * KILN_KIB,  40 * KILN_MIB, 2048, 1555, 128,  2048,  4096, false},
   {"sm_86",   86,   72, 1.69,  99 * KILN_KIB,   6 * KILN_MIB, 1536,  600, 256,  1024,  2048, false},

@@ -1,5 +1,5 @@
-// CUDA C to cubins by NVRTC, opened when it is first needed. It needs no GPU, and several threads may compile at
-// once.
+// CUDA C to cubins by NVRTC, opened when it is first needed. It needs no GPU, and several threads
+// may compile at once.
 #include "target/gpu/cuda/nvrtc.h"
 #include "support/thread.h"
 

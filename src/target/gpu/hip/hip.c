@@ -18,7 +18,8 @@ static const char *const words[] = {KILN_CPP_WORDS};
 
 // clang-format off
 
-// Clang's HIP without headers, by what the compiler has built in; mathematics are the device library's.
+// Clang's HIP without headers, by what the compiler has built in; mathematics are the device
+// library's.
 static const kiln_c_dialect dialect = {
   .head =
     "#pragma clang fp contract(off)\n"
