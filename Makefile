@@ -96,6 +96,7 @@ docs: all $(VENV)
 	@.venv/bin/python tools/operators_doc.py build/kiln build/nodes_newest.json build/nodes.json
 	@build/kiln help --format=markdown >docs/guide/cli.md
 	@python3 tools/c_api.py
+	@python3 tools/pipeline_page.py
 
 .venv-site/.done: docs/requirements.txt
 	@python3 -m venv .venv-site
