@@ -274,9 +274,9 @@ int *kiln_build_beside(kiln_ctx *cx, const kiln_build *b) {
   return of;
 }
 
-kiln_status kiln_build_join(kiln_ctx *cx, kiln_build *b) {
+void kiln_build_join(kiln_ctx *cx, kiln_build *b) {
   int launches[MOST];
-  if (!is_asked_for(b)) return KILN_OK;
+  if (!is_asked_for(b)) return;
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   joining j = begin(cx, b);
   for (int n; (n = next(&j, launches));) {
@@ -286,7 +286,4 @@ kiln_status kiln_build_join(kiln_ctx *cx, kiln_build *b) {
   b->kernels.kernels = j.joined.kernels;
   b->kernels.launches = j.joined.launches;
   kiln_arena_rewind(&cx->scratch, mark);
-  for (int i = 0; i < b->kernels.kernels.n; i++)
-    KILN_TRY(kiln_loops_verify(cx, b->kernels.kernels.data[i]->loops));
-  return KILN_OK;
 }

@@ -206,7 +206,7 @@ kiln_status kiln_build_pack_weights(kiln_ctx *cx, kiln_build *b, int *io_n);
 
 // Makes one launch of several that need nothing of each other, where the machine is one that can.
 // (beside.c)
-kiln_status kiln_build_join(kiln_ctx *cx, kiln_build *b);
+void kiln_build_join(kiln_ctx *cx, kiln_build *b);
 // gives: [launches] the number of the launch that each would be a part of then; in cx->perm
 int *kiln_build_beside(kiln_ctx *cx, const kiln_build *b);
 

@@ -141,7 +141,7 @@ static kiln_status trim(kiln_ctx *cx, kiln_build *b, int *io_n) {
 
 static kiln_status launch_beside(kiln_ctx *cx, kiln_build *b, int *io_n) {
   const int before = b->kernels.launches.n;
-  KILN_TRY(kiln_build_join(cx, b));
+  kiln_build_join(cx, b);
   *io_n += before - b->kernels.launches.n;
   return kiln_build_name_kernels(cx, b, io_n);
 }
