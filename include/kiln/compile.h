@@ -49,6 +49,13 @@ typedef struct kiln_shape_value {
   const char *const *dim_names;
 } kiln_shape_value;
 
+// A file that lies in the caller's memory.
+typedef struct kiln_memory_file {
+  const char *name;
+  const void *data;
+  size_t n_bytes;
+} kiln_memory_file;
+
 // |shapes|, constants and |op_files| are of ONNX models alone, |entry| and |scheduler| of .tc
 // files.
 typedef struct kiln_compile_options {
@@ -183,6 +190,13 @@ typedef struct kiln_compile_options {
   // Optional passes and rules end there, to find the one that makes a program wrong: "N": behind N
   // of their steps; "PASS": behind that one. The module is right, and slower. NULL: all run.
   const char *stop_after;
+  // Files in memory: the model by the name that is given as its path (which says its kind, and
+  // stands in messages), its external data by their locations. No file of such a name is opened,
+  // and nothing of it is copied: the bytes are borrowed until the model is destroyed and the
+  // modules that kiln_model_compile made of it are released. For kiln_model_load and
+  // kiln_compile_file.
+  const kiln_memory_file *files;
+  size_t n_files;
 } kiln_compile_options;
 
 // What |tune| or |tuned_for| did in the last compile.

@@ -44,6 +44,9 @@ KILN_API size_t kiln_diag_count(const kiln_diag *diag);
 // gives: message |i| as "place: error: subject: what must hold, got what was found"; owned by
 // |diag|; NULL past the end
 KILN_API const char *kiln_diag_message(const kiln_diag *diag, size_t i);
+// gives: the place that message |i| begins with: 'm.onnx: node 17 "layer1.conv2"', or a file and
+//        "LINE:COLUMN" of a definition; owned by |diag|; NULL: it has none
+KILN_API const char *kiln_diag_place(const kiln_diag *diag, size_t i);
 KILN_API void kiln_diag_clear(kiln_diag *diag);
 // Appends a message; |place| may be NULL. Returns |status|, so that a failing call can return it at
 // once.

@@ -41,6 +41,26 @@ kiln_status kiln_text_read(kiln_ctx *cx, const char *path, const char **out) {
   return KILN_OK;
 }
 
+static const kiln_memory_file *find_in_memory(const kiln_compile_options *o, const char *path) {
+  for (size_t i = 0; i < o->n_files; i++)
+    if (strcmp(o->files[i].name, path) == 0) return &o->files[i];
+  return NULL;
+}
+
+kiln_status kiln_text_take(kiln_ctx *cx, const kiln_compile_options *o, const char *path,
+                           const char **out) {
+  const kiln_memory_file *f = find_in_memory(o, path);
+  if (!f) return kiln_text_read(cx, path, out);
+  *out = NULL;
+  if (f->n_bytes > MAX_TEXT_BYTES)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path, "file: must be a text of at most %d MB",
+                     MAX_TEXT_BYTES >> 20);
+  if (f->n_bytes > 0 && memchr(f->data, 0, f->n_bytes))
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path, "file: must be text, got a zero byte");
+  *out = kiln_arena_strndup(&cx->perm, f->n_bytes > 0 ? f->data : "", f->n_bytes);
+  return KILN_OK;
+}
+
 // --- sizes ---
 
 static kiln_status take_sizes(kiln_ctx *cx, const char *path, const kiln_compile_options *o,
@@ -92,7 +112,7 @@ kiln_status kiln_definition_load(kiln_ctx *cx, kiln_model *m, const kiln_compile
   kiln_program *p = NULL;
   kiln_tc_binding *sizes = KILN_NEW_ARRAY(&cx->perm, kiln_tc_binding, o->n_dims);
   KILN_TRY(take_sizes(cx, m->path, o, sizes));
-  KILN_TRY(kiln_text_read(cx, m->path, &text));
+  KILN_TRY(kiln_text_take(cx, o, m->path, &text));
   const int n_sizes = (int)o->n_dims;
   const bool whole = m->nth < 0; // the file must be right
   KILN_TRY(whole ? kiln_tc_program(cx, m->path, text, o->entry, n_sizes, sizes, &p)

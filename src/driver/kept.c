@@ -23,7 +23,7 @@ static bool may_be_kept(const char *path, const kiln_compile_options *o) {
                         (o->backends && strcmp(o->backends, "none") != 0);
   return o->cache && !o->read_only && !o->dump && !o->dump_after && !o->schedule && !has_files &&
          !measures && o->n_constants == 0 && o->n_ranges == 0 && o->n_sums == 0 &&
-         !kiln_path_is_definition(path) && kiln_target_makes_modules(o->target);
+         o->n_files == 0 && !kiln_path_is_definition(path) && kiln_target_makes_modules(o->target);
 }
 
 static void add_real(kiln_digest *d, double value) {

@@ -48,6 +48,9 @@ static kiln_status onnx_options(kiln_ctx *cx, const kiln_compile_options *o, con
   const char **overridable = KILN_NEW_ARRAY(&cx->perm, const char *, o->n_overridable);
   for (size_t i = 0; i < o->n_overridable; i++)
     overridable[i] = kiln_name_shown(cx, o->overridable[i]);
+  kiln_onnx_memory *memory = KILN_NEW_ARRAY(&cx->perm, kiln_onnx_memory, o->n_files);
+  for (size_t i = 0; i < o->n_files; i++)
+    memory[i] = (kiln_onnx_memory){o->files[i].name, o->files[i].data, o->files[i].n_bytes};
   *out = (kiln_onnx_options){.n_dims = dims->n,
                              .n_shapes = (int)o->n_shapes,
                              .n_constants = (int)o->n_constants,
@@ -55,7 +58,9 @@ static kiln_status onnx_options(kiln_ctx *cx, const kiln_compile_options *o, con
                              .shapes = shapes,
                              .constants = constants,
                              .n_overridable = (int)o->n_overridable,
-                             .overridable = overridable};
+                             .overridable = overridable,
+                             .n_memory = (int)o->n_files,
+                             .memory = memory};
   if (o->read_only) { // what could be asked for is told
     static const char *const all[] = {"*"};
     out->n_overridable = 1;
@@ -122,7 +127,7 @@ static kiln_status read_ops(kiln_ctx *cx, const kiln_compile_options *o, const k
   *out = NULL;
   for (size_t i = 0; i < o->n_op_files; i++) {
     const char *file = kiln_arena_strdup(&cx->perm, o->op_files[i]), *text = NULL;
-    KILN_TRY(kiln_text_read(cx, file, &text));
+    KILN_TRY(kiln_text_take(cx, o, file, &text));
     KILN_TRY(kiln_tc_operators(cx, file, text, &ops));
   }
   if (ops.n == 0) return KILN_OK;

@@ -107,6 +107,9 @@ kiln_status kiln_definition_report(kiln_ctx *cx, const kiln_model *m, bool json,
 bool kiln_path_is_definition(const char *path);
 // The text of a file, NUL-terminated, in the ctx.
 kiln_status kiln_text_read(kiln_ctx *cx, const char *path, const char **out);
+// The same of a file that may be one of |o->files|.
+kiln_status kiln_text_take(kiln_ctx *cx, const kiln_compile_options *o, const char *path,
+                           const char **out);
 
 // A name that is given as the model has it, or as it is shown, as it is shown
 // (support/printable.h).

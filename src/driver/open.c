@@ -205,13 +205,17 @@ kiln_status kiln_options_check(const kiln_compile_options *o, kiln_diag *diag) {
                {"op_files", "it", o->op_files, o->n_op_files, sizeof(char *)},
                {"without", "it", o->without, o->n_without, sizeof(char *)},
                {"with_rules", "it", o->with_rules, o->n_with_rules, sizeof(char *)},
-               {"overridable", "it", o->overridable, o->n_overridable, sizeof(char *)}};
+               {"overridable", "it", o->overridable, o->n_overridable, sizeof(char *)},
+               {"files", "the name", o->files, o->n_files, sizeof *o->files}};
   for (size_t i = 0; i < KILN_LEN(lists); i++)
     KILN_TRY(check_rows(lists[i].list, lists[i].what, lists[i].rows, lists[i].n, lists[i].row_bytes,
                         diag));
   for (size_t i = 0; i < o->n_sums; i++)
     if (!o->sums[i].is)
       return KILN_FAIL(diag, KILN_BAD_INPUT, "options", "sums[%zu]: the sum must not be NULL", i);
+  for (size_t i = 0; i < o->n_files; i++)
+    if (o->files[i].n_bytes > 0 && !o->files[i].data)
+      return KILN_FAIL(diag, KILN_BAD_INPUT, "options", "files[%zu]: the data must not be NULL", i);
   for (size_t i = 0; i < o->n_shapes; i++)
     if (o->shapes[i].rank > 0 && !o->shapes[i].shape)
       return KILN_FAIL(diag, KILN_BAD_INPUT, "options", "shapes[%zu]: the shape must not be NULL",
@@ -268,6 +272,7 @@ kiln_status kiln_model_load_nth(const char *path, const kiln_compile_options *op
   m->options.n_with_rules = 0;
   m->options.op_files = NULL;
   m->options.overridable = NULL;
+  m->options.files = NULL;
   if (st != KILN_OK) kiln_model_destroy(m);
   else *out_model = m;
   return st;

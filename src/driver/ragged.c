@@ -214,7 +214,7 @@ static kiln_status check_file(kiln_ctx *cx, void *argument) {
   kiln_tc_signature *all = NULL;
   bool found = false;
   r->cx = cx;
-  KILN_TRY(kiln_text_read(cx, r->path, &text));
+  KILN_TRY(kiln_text_take(cx, r->options, r->path, &text));
   kiln_status worst = kiln_tc_signatures(cx, r->path, text, false, &n, &all);
   for (int i = 0; i < n; i++) {
     if (r->options->entry && strcmp(all[i].name, r->options->entry) != 0) continue;

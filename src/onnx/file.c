@@ -14,6 +14,7 @@ typedef struct map map;
 struct map {
   map *next;
   onnx_bytes bytes; // data NULL: could not be mapped, and that was told
+  bool is_memory;   // the caller's, in place of a file
   dev_t device;     // and the number of the file there
   ino_t number;
   char path[];
@@ -23,6 +24,8 @@ struct kiln_onnx_file {
   int folder; // of the model, open; -1: not yet
   map *model;
   map *external; // newest first
+  int n_memory;
+  const kiln_onnx_memory *memory; // until all is read
 };
 
 // Bytes of the path of the model's folder, with the '/' behind it.
@@ -41,7 +44,7 @@ static map *create_map(const char *path) {
 static void destroy_maps(map *m) {
   while (m != NULL) {
     map *next = m->next;
-    if (m->bytes.n > 0) munmap((void *)(uintptr_t)m->bytes.data, m->bytes.n);
+    if (m->bytes.n > 0 && !m->is_memory) munmap((void *)(uintptr_t)m->bytes.data, m->bytes.n);
     free(m);
     m = next;
   }
@@ -80,16 +83,32 @@ static const char *map_file(map *m, int fd, bool alone) {
   return wrong;
 }
 
-kiln_status kiln_onnx_file_open(kiln_ctx *cx, const char *path, kiln_onnx_file **out_file) {
+// Whether |m| is the file |name| of the caller's memory.
+static bool takes_memory(const kiln_onnx_file *file, const char *name, map *m) {
+  for (int i = 0; i < file->n_memory && !m->is_memory; i++) {
+    if (strcmp(file->memory[i].name, name) != 0) continue;
+    const char *data = file->memory[i].data;
+    m->bytes = (onnx_bytes){data ? data : "", file->memory[i].n};
+    m->is_memory = true;
+  }
+  return m->is_memory;
+}
+
+kiln_status kiln_onnx_file_open(kiln_ctx *cx, const char *path, int n_memory,
+                                const kiln_onnx_memory *memory, kiln_onnx_file **out_file) {
   *out_file = NULL;
   kiln_onnx_file *file = calloc(1, sizeof(*file));
-  if (file != NULL) file->folder = -1;
-  if (file != NULL) file->model = create_map(path);
+  if (file != NULL) {
+    *file = (kiln_onnx_file){.folder = -1, .n_memory = n_memory, .memory = memory};
+    file->model = create_map(path);
+  }
   if (file == NULL || file->model == NULL) {
     free(file);
     return KILN_FAIL(cx->diag, KILN_NO_MEMORY, path, "no memory left");
   }
-  const char *wrong = map_file(file->model, open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), false);
+  const char *wrong = NULL;
+  if (!takes_memory(file, path, file->model))
+    wrong = map_file(file->model, open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), false);
   if (wrong == NULL && file->model->bytes.n == 0) wrong = "an empty file";
   if (wrong != NULL) {
     const kiln_status status = KILN_FAIL(cx->diag, kiln_status_of_error(errno), path,
@@ -99,6 +118,11 @@ kiln_status kiln_onnx_file_open(kiln_ctx *cx, const char *path, kiln_onnx_file *
   }
   *out_file = file;
   return KILN_OK;
+}
+
+void kiln_onnx_file_is_read(kiln_onnx_file *file) {
+  file->n_memory = 0;
+  file->memory = NULL;
 }
 
 void kiln_onnx_close(kiln_onnx_file *file) {
@@ -111,15 +135,15 @@ void kiln_onnx_close(kiln_onnx_file *file) {
 
 static bool holds(const map *m, uintptr_t begin, size_t n) {
   const uintptr_t base = (uintptr_t)m->bytes.data;
-  return begin >= base && begin - base <= m->bytes.n && n <= m->bytes.n - (begin - base);
+  return m->bytes.n > 0 && !m->is_memory && begin >= base && begin - base <= m->bytes.n &&
+         n <= m->bytes.n - (begin - base);
 }
 
 void kiln_onnx_file_forget(const kiln_onnx_file *file, const void *data, size_t n) {
   const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)data;
   const uintptr_t begin = (at + page - 1) / page * page, end = (at + n) / page * page;
-  bool mapped = file->model->bytes.n > 0 && holds(file->model, at, n);
-  for (const map *m = file->external; m != NULL && !mapped; m = m->next)
-    mapped = m->bytes.n > 0 && holds(m, at, n);
+  bool mapped = holds(file->model, at, n);
+  for (const map *m = file->external; m != NULL && !mapped; m = m->next) mapped = holds(m, at, n);
   if (mapped && begin < end) (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
@@ -138,7 +162,7 @@ const char *kiln_onnx_file_location(const kiln_onnx_file *file, int i) {
 }
 
 static bool is_of(const map *m, const struct stat *info) {
-  return m->device == info->st_dev && m->number == info->st_ino;
+  return !m->is_memory && m->device == info->st_dev && m->number == info->st_ino;
 }
 
 bool kiln_onnx_file_is_of(const kiln_onnx_file *file, const struct stat *info) {
@@ -165,6 +189,19 @@ static int open_external(kiln_ctx *cx, kiln_onnx_file *file, const char *name) {
   return file->folder < 0 ? -1 : kiln_open_beneath(file->folder, name);
 }
 
+// The external file of |name| as it was asked for before; NULL: it was not.
+static const map *find_external(const kiln_onnx_file *file, const char *path) {
+  const map *m = file->external;
+  while (m != NULL && strcmp(m->path, path) != 0) m = m->next;
+  return m;
+}
+
+static bool has_memory(const kiln_onnx_file *file, const char *name) {
+  for (int i = 0; i < file->n_memory; i++)
+    if (strcmp(file->memory[i].name, name) == 0) return true;
+  return false;
+}
+
 bool kiln_onnx_file_external(kiln_onnx_file *file, onnx_problems *problems, const char *place,
                              onnx_bytes location, onnx_bytes *out) {
   kiln_ctx *cx = problems->cx;
@@ -174,7 +211,7 @@ bool kiln_onnx_file_external(kiln_onnx_file *file, onnx_problems *problems, cons
     return false;
   }
   const char *name = kiln_arena_strndup(&cx->scratch, location.data, location.n);
-  if (name[0] == '/' || climbs_out(name)) {
+  if (!has_memory(file, name) && (name[0] == '/' || climbs_out(name))) {
     kiln_onnx_problem(problems, KILN_BAD_INPUT, place,
                       "external data: location must be a relative path without \"..\", got \"%s\"",
                       name);
@@ -182,11 +219,11 @@ bool kiln_onnx_file_external(kiln_onnx_file *file, onnx_problems *problems, cons
   }
   const char *path =
       kiln_arena_printf(&cx->scratch, "%.*s%s", (int)folder_length(file), file->model->path, name);
-  for (const map *m = file->external; m != NULL; m = m->next)
-    if (strcmp(m->path, path) == 0) {
-      *out = m->bytes;
-      return m->bytes.data != NULL;
-    }
+  const map *known = find_external(file, path);
+  if (known != NULL) {
+    *out = known->bytes;
+    return known->bytes.data != NULL;
+  }
   map *m = create_map(path);
   if (m == NULL) {
     kiln_onnx_problem(problems, KILN_NO_MEMORY, place, "external data: no memory left");
@@ -194,7 +231,8 @@ bool kiln_onnx_file_external(kiln_onnx_file *file, onnx_problems *problems, cons
   }
   m->next = file->external;
   file->external = m;
-  const char *wrong = map_file(m, open_external(cx, file, name), true);
+  const char *wrong = NULL;
+  if (!takes_memory(file, name, m)) wrong = map_file(m, open_external(cx, file, name), true);
   if (wrong != NULL)
     kiln_onnx_problem(problems, kiln_status_of_error(errno), place,
                       "external data: file \"%s\" must be readable, got: %s", path, wrong);

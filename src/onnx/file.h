@@ -6,9 +6,12 @@
 #include "onnx/reader.h"
 #include "onnx/proto.h"
 
-// Maps |path|, the model itself.
+// Maps |path|, the model itself. It and its external files are taken from |memory|, [n_memory],
+// where that has their names; the rows are borrowed until kiln_onnx_file_is_read.
 // errors: KILN_BAD_INPUT when it cannot be read, is no regular file or is empty
-kiln_status kiln_onnx_file_open(kiln_ctx *cx, const char *path, kiln_onnx_file **out_file);
+kiln_status kiln_onnx_file_open(kiln_ctx *cx, const char *path, int n_memory,
+                                const kiln_onnx_memory *memory, kiln_onnx_file **out_file);
+void kiln_onnx_file_is_read(kiln_onnx_file *file); // no more external files are asked for
 const char *kiln_onnx_file_path(const kiln_onnx_file *file);
 onnx_bytes kiln_onnx_file_model(const kiln_onnx_file *file); // the bytes of the model itself
 

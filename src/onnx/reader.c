@@ -118,12 +118,14 @@ kiln_status kiln_onnx_read(kiln_ctx *cx, const char *path, const kiln_onnx_optio
   kiln_onnx_file *file = NULL;
   *out_file = NULL;
   *out_graph = NULL;
-  KILN_TRY(kiln_onnx_file_open(cx, path, &file));
+  if (!options) options = &none;
+  KILN_TRY(kiln_onnx_file_open(cx, path, options->n_memory, options->memory, &file));
   kiln_cleanup_push(cx, close_file, file);
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  const kiln_status status = read_model(cx, file, options ? options : &none, out_graph);
+  const kiln_status status = read_model(cx, file, options, out_graph);
   kiln_arena_rewind(&cx->scratch, mark);
   kiln_cleanup_pop(cx);
+  kiln_onnx_file_is_read(file);
   if (status == KILN_OK) *out_file = file;
   else kiln_onnx_close(file);
   return status;
@@ -147,7 +149,7 @@ kiln_status kiln_onnx_read_operators(kiln_ctx *cx, const char *path,
                                      void (*visit)(void *user, const char *domain, const char *op),
                                      void *user) {
   kiln_onnx_file *file = NULL;
-  KILN_TRY(kiln_onnx_file_open(cx, path, &file));
+  KILN_TRY(kiln_onnx_file_open(cx, path, 0, NULL, &file));
   kiln_cleanup_push(cx, close_file, file);
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const kiln_status status = tell_operators(cx, file, visit, user);
@@ -202,7 +204,7 @@ kiln_status kiln_onnx_read_value(kiln_ctx *cx, const char *path, const char *typ
   value_reading r = {type, max, 0, out};
   *out_file = NULL;
   memset(out, 0, (size_t)max * sizeof *out);
-  KILN_TRY(kiln_onnx_file_open(cx, path, &file));
+  KILN_TRY(kiln_onnx_file_open(cx, path, 0, NULL, &file));
   kiln_cleanup_push(cx, close_file, file);
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const kiln_status status = read_value(cx, file, &r);

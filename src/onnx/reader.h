@@ -29,6 +29,11 @@ typedef struct kiln_onnx_constant {
   const char *input; // becomes an initializer
   kiln_const value;
 } kiln_onnx_constant;
+typedef struct kiln_onnx_memory { // a file of that name, or external data of that location
+  const char *name;
+  const char *data; // borrowed as long as the kiln_onnx_file lives
+  size_t n;
+} kiln_onnx_memory;
 typedef struct kiln_onnx_options {
   int n_dims, n_shapes, n_constants;
   const kiln_onnx_dim
@@ -39,6 +44,8 @@ typedef struct kiln_onnx_options {
   const char *const *overridable;
   bool
       keeps_lists; // inputs that are sequences or optional values are only told of, which no node can use then
+  int n_memory; // files that are not opened
+  const kiln_onnx_memory *memory;
 } kiln_onnx_options;
 
 typedef struct kiln_onnx_file

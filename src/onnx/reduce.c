@@ -160,7 +160,7 @@ static bool take_in(kiln_onnx_file *file, onnx_problems *problems, onnx_graph *g
 
 static kiln_status read_model(kiln_ctx *cx, const char *path, kiln_onnx_file **out_file,
                               onnx_model *out) {
-  KILN_TRY(kiln_onnx_file_open(cx, path, out_file));
+  KILN_TRY(kiln_onnx_file_open(cx, path, 0, NULL, out_file));
   kiln_cleanup_push(cx, close_file, *out_file);
   const onnx_bytes all = kiln_onnx_file_model(*out_file);
   KILN_TRY(kiln_onnx_decode(cx, &cx->perm, path, all.data, all, &kiln_onnx_model_schema, out));

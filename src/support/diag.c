@@ -11,10 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+typedef struct message {
+  char *text, *place; // malloc'ed; |place| is NULL where there is none, or no memory for it
+} message;
+
 struct kiln_diag {
   size_t n, cap;
-  char **messages; // [n], each malloc'ed
-  bool has_lost;   // some
+  message *messages; // [n]
+  bool has_lost;     // some
 };
 
 static const char lost[] = "error: no memory left";
@@ -23,7 +27,10 @@ kiln_diag *kiln_diag_create(void) { return calloc(1, sizeof(kiln_diag)); }
 
 void kiln_diag_clear(kiln_diag *diag) {
   if (!diag) return;
-  for (size_t i = 0; i < diag->n; i++) free(diag->messages[i]);
+  for (size_t i = 0; i < diag->n; i++) {
+    free(diag->messages[i].text);
+    free(diag->messages[i].place);
+  }
   diag->n = 0;
   diag->has_lost = false;
 }
@@ -41,35 +48,40 @@ size_t kiln_diag_count(const kiln_diag *diag) {
 
 const char *kiln_diag_message(const kiln_diag *diag, size_t i) {
   if (!diag || i >= kiln_diag_count(diag)) return NULL;
-  return i < diag->n ? diag->messages[i] : lost;
+  return i < diag->n ? diag->messages[i].text : lost;
+}
+
+const char *kiln_diag_place(const kiln_diag *diag, size_t i) {
+  return diag && i < diag->n ? diag->messages[i].place : NULL;
 }
 
 static bool has_room(kiln_diag *diag) {
   if (diag->n < diag->cap) return true;
   const size_t cap = diag->cap ? diag->cap * 2 : 8;
-  char **grown = realloc(diag->messages, cap * sizeof(*grown));
+  message *grown = realloc(diag->messages, cap * sizeof(*grown));
   if (!grown) return false;
   diag->messages = grown;
   diag->cap = cap;
   return true;
 }
 
-// Without memory the message is lost.
-static void make_printable(char **io_message) {
-  const size_t n = strlen(*io_message);
+// gives: |text| in printable form, malloc'ed; NULL without memory
+static char *printable_copy(const char *text) {
+  const size_t n = strlen(text);
   char *printable = malloc(KILN_PRINTABLE_GROWTH * n + 1);
-  if (printable) kiln_message_printable(*io_message, n, printable);
-  free(*io_message);
-  *io_message = printable;
+  if (printable) kiln_message_printable(text, n, printable);
+  return printable;
 }
 
-static void take(kiln_diag *diag, char *message) {
-  if (message && has_room(diag)) {
-    diag->messages[diag->n++] = message;
+// Without memory the message is lost.
+static void take(kiln_diag *diag, char *text, char *place) {
+  if (text && has_room(diag)) {
+    diag->messages[diag->n++] = (message){text, place};
     return;
   }
   diag->has_lost = true;
-  free(message);
+  free(text);
+  free(place);
 }
 
 // Appends "place: word: message".
@@ -80,14 +92,16 @@ static void append(kiln_diag *diag, const char *place, const char *word, const c
   va_copy(again, args);
   const int head = snprintf(NULL, 0, "%s%s%s: ", place ? place : "", place ? ": " : "", word);
   const int tail = kiln_number_vformat(NULL, 0, format, args);
-  char *message = head < 0 || tail < 0 ? NULL : malloc((size_t)head + (size_t)tail + 1);
-  if (message) {
-    snprintf(message, (size_t)head + 1, "%s%s%s: ", place ? place : "", place ? ": " : "", word);
-    kiln_number_vformat(message + head, (size_t)tail + 1, format, again);
-    make_printable(&message);
+  char *printable = NULL,
+       *raw = head < 0 || tail < 0 ? NULL : malloc((size_t)head + (size_t)tail + 1);
+  if (raw) {
+    snprintf(raw, (size_t)head + 1, "%s%s%s: ", place ? place : "", place ? ": " : "", word);
+    kiln_number_vformat(raw + head, (size_t)tail + 1, format, again);
+    printable = printable_copy(raw);
+    free(raw);
   }
   va_end(again);
-  take(diag, message);
+  take(diag, printable, place ? printable_copy(place) : NULL);
 }
 
 kiln_status kiln_status_of_error(int error) {
@@ -118,7 +132,8 @@ void kiln_diag_warn(kiln_diag *diag, const char *place, const char *format, ...)
 
 void kiln_diag_append(kiln_diag *to, const kiln_diag *from) {
   for (size_t i = 0; to && i < kiln_diag_count(from); i++)
-    take(to, strdup(kiln_diag_message(from, i)));
+    take(to, strdup(kiln_diag_message(from, i)),
+         kiln_diag_place(from, i) ? strdup(kiln_diag_place(from, i)) : NULL);
 }
 
 const char *kiln_status_name(kiln_status status) {
