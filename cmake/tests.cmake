@@ -59,6 +59,10 @@ if(TARGET kiln_tool)
   set_tests_properties(onnx_nodes_newest PROPERTIES LABELS long)
   kiln_test(contrib 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/contrib.py $0" $<TARGET_FILE:kiln_tool>)
   kiln_test(counted 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/counted.py $0" $<TARGET_FILE:kiln_tool>)
+  if(NOT KILN_SANITIZE) # whose library a program must be linked with
+    kiln_test(python 60 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python -m pytest -q python/tests")
+    set_property(TEST python APPEND PROPERTY ENVIRONMENT KILN_LIBRARY=${CMAKE_BINARY_DIR} PYTHONDONTWRITEBYTECODE=1)
+  endif()
   if(NOT KILN_SANITIZE) # its limits of memory leave a sanitizer no room
     kiln_test(large 1800 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/large.py $0" $<TARGET_FILE:kiln_tool>)
   endif()

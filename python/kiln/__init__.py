@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kiln: compiles ONNX models and tensor-comprehension definitions, and runs what it made.
+
+    module = kiln.compile("resnet50.onnx", dims={"N": 1})
+    y = module(x)                       # NumPy, PyTorch, CuPy, JAX: where the tensors lie
+"""
+from ._compile import compile
+from .errors import (
+    BadInput,
+    DeviceError,
+    Error,
+    InternalError,
+    KilnWarning,
+    Message,
+    NoBudget,
+    NoMemory,
+    Unsupported,
+)
+from .module import About, DimRange, Launch, Module, Port, Verdict, from_bytes, load
+
+__version__ = "0.1.0"
+__all__ = [
+    "About", "BadInput", "DeviceError", "DimRange", "Error", "InternalError", "KilnWarning", "Launch", "Message",
+    "Module", "NoBudget", "NoMemory", "Port", "Unsupported", "Verdict", "compile", "from_bytes", "host", "load",
+    "tc",
+]  # fmt: skip
+
+
+def host() -> str:
+    """The processor, its vectors and features, as the compiler uses them."""
+    from . import _library
+
+    return _library.compiler().kiln_host().decode()
+
+
+def __getattr__(name):
+    if name == "tc":
+        import importlib
+
+        return importlib.import_module("._tc", __name__).tc
+    raise AttributeError(f"module 'kiln' has no attribute {name!r}")
