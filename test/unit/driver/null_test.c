@@ -137,6 +137,7 @@ static void messages_need_no_diag(void **state) {
   kiln_diag_destroy(NULL);
   assert_int_equal(kiln_diag_count(NULL), 0);
   assert_null(kiln_diag_message(NULL, 0));
+  assert_null(kiln_diag_place(NULL, 0));
   (void)kiln_diag_fail(m->diag, KILN_BAD_INPUT, NULL, "no place");
   assert_string_equal(kiln_diag_message(m->diag, 0), "error: no place");
   kiln_diag_clear(m->diag);
@@ -208,6 +209,7 @@ static void options_that_point_to_nothing_are_refused(void **state) {
   static const kiln_dim_range range = {NULL, 1, 2, 1};
   static const kiln_dim_sum sums[] = {{NULL, "a"}, {"a", NULL}};
   static const char *const names[] = {"x"};
+  static const kiln_memory_file file = {NULL, "", 0};
   const kiln_compile_options rows[] = {
       {.n_dims = 1},
       {.n_dims = 1, .dims = &dim},
@@ -230,7 +232,9 @@ static void options_that_point_to_nothing_are_refused(void **state) {
       {.n_with_rules = 1},
       {.n_with_rules = 1, .with_rules = texts},
       {.n_overridable = 1},
-      {.n_overridable = 1, .overridable = texts}};
+      {.n_overridable = 1, .overridable = texts},
+      {.n_files = 1},
+      {.n_files = 1, .files = &file}};
   for (size_t i = 0; i < KILN_LEN(rows); i++) {
     kiln_compile_options o = rows[i];
     kiln_model *model = NULL;
