@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Definitions in the notation of tensor comprehensions, called with tensors."""
+from __future__ import annotations
+
+from typing import Any, Optional, Union
+
+from . import errors, gradient
+from ._compile import Options, PLAIN, load_model, make
+from .module import Module, _text
+
+
+class Definition:
+    """A definition: sizes are those of the tensors that it is called with; a module for each is kept."""
+
+    def __init__(self, text: str, entry: Optional[str], grad: Union[str, bool, None], options: dict):
+        self.text, self._entry, self._options = text, entry, options
+        self._grad, self._gradient = grad, None
+        self._modules: dict[Any, Module] = {}
+        o = self._make_options()
+        o.struct.read_only = 1
+        model = load_model("definition.tc", o)
+        lib, p = model.library, model.pointer
+        self.inputs = [_text(lib.kiln_model_input(p, i).name) for i in range(lib.kiln_model_input_count(p))]
+        self.outputs = [_text(lib.kiln_model_output(p, i).name) for i in range(lib.kiln_model_output_count(p))]
+        self._dims = []  # of each input: the size that each axis is
+        for i in range(len(self.inputs)):
+            rank = lib.kiln_model_input(p, i).rank
+            self._dims.append([lib.kiln_model_input_dim_name(p, i, k) for k in range(rank)])
+
+    def _make_options(self) -> Options:
+        o = Options()
+        options = dict(self._options)
+        o.struct.threads = options.pop("threads", 0)
+        o.struct.cache = int(options.pop("cache", True))
+        for key, value in options.items():
+            if key not in PLAIN and key not in ("target", "dtype"):
+                raise TypeError(f"kiln.tc: no option {key}")
+            o.set(key, int(value) if isinstance(value, bool) else value)
+        if self._entry:
+            o.set("entry", self._entry)
+        o.files({"definition.tc": self.text.encode()})
+        return o
+
+    def compile(self, **sizes: int) -> Module:
+        """The module for given sizes."""
+        key = tuple(sorted(sizes.items()))
+        if key not in self._modules:
+            o = self._make_options()
+            o.dims(sizes)
+            self._modules[key] = make("definition.tc", o, threads=self._options.get("threads", 0))
+        return self._modules[key]
+
+    def _sizes(self, tensors) -> dict:
+        sizes: dict[str, int] = {}
+        for name, dims, tensor in zip(self.inputs, self._dims, tensors):
+            shape = tensor.shape if hasattr(tensor, "shape") else ()
+            if len(shape) != len(dims):
+                raise errors.BadInput(f"{name}: must have {len(dims)} axes, got {len(shape)}")
+            for dim, n in zip(dims, shape):
+                if dim is None:
+                    continue
+                dim = dim.decode()
+                if sizes.setdefault(dim, int(n)) != n:
+                    raise errors.BadInput(f"{name}: {dim} must be {sizes[dim]} as before, got {n}")
+        return sizes
+
+    def module_for(self, *tensors: Any) -> Module:
+        key = tuple([getattr(t, "shape", ()) for t in tensors])
+        found = self._modules.get(key)
+        if found is None:
+            if len(tensors) != len(self.inputs):
+                raise errors.BadInput(f"inputs: must be {', '.join(self.inputs)}, got {len(tensors)}")
+            found = self._modules[key] = self.compile(**self._sizes(tensors))
+        return found
+
+    def __call__(self, *tensors: Any, out: Any = None, **named: Any) -> Any:
+        if named:
+            missing = [n for n in self.inputs[len(tensors) :] if n not in named]
+            if missing or set(named) - set(self.inputs):
+                raise errors.BadInput(f"inputs: must be {', '.join(self.inputs)}, got {', '.join(named)}")
+            tensors = (*tensors, *[named[n] for n in self.inputs[len(tensors) :]])
+        if self._grad and out is None and any(getattr(t, "requires_grad", False) for t in tensors):
+            return _apply(self, tensors)
+        return self.module_for(*tensors)(*tensors, out=out)
+
+    @property
+    def gradient(self) -> "Definition":
+        """The definition that computes the gradients: that given as grad=, or derived.
+
+        It takes the inputs and a gradient of each output, and gives one of each float input.
+        """
+        if self._gradient is None:
+            text = self._grad if isinstance(self._grad, str) else gradient.derive(self.text, self._entry)
+            entry = None if isinstance(self._grad, str) or not self._entry else self._entry + "_gradient"
+            self._gradient = Definition(text, entry, None, self._options)
+        return self._gradient
+
+
+def _apply(definition: Definition, tensors):
+    import torch
+
+    backward = definition.gradient  # what cannot be derived is told before anything runs
+    module = definition.module_for(*tensors)
+
+    class Apply(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *inputs):
+            ctx.save_for_backward(*inputs)
+            return module(*[t.contiguous() for t in inputs])
+
+        @staticmethod
+        def backward(ctx, *grads):
+            inputs = ctx.saved_tensors
+            grads = [
+                torch.zeros(p.shape, dtype=torch.float32) if g is None else g.contiguous()
+                for g, p in zip(grads, module.outputs)
+            ]
+            found = backward.module_for(*inputs, *grads).run(*[t.contiguous() for t in inputs], *grads)
+            results = iter(found)
+            return tuple(next(results) if t.is_floating_point() else None for t in inputs)
+
+    return Apply.apply(*tensors)
+
+
+def tc(text: str, *, entry: Optional[str] = None, grad: Union[str, bool, None] = True, **options: Any) -> Definition:
+    """Compiles a definition in TC notation, to be called with tensors.
+
+    entry: the definition, where the text has several; else the last. grad: the text of a definition of
+    its gradient, which takes the inputs and then a gradient of each output, and gives one of each float
+    input; True: it is derived when it is first wanted; None: there is none. Other options are those of
+    `kiln.compile`.
+    """
+    return Definition(text, entry, grad, options)
+
+
