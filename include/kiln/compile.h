@@ -253,6 +253,21 @@ KILN_API KILN_MUST_USE kiln_status kiln_model_compile(kiln_model *model, kiln_di
                                                       KILN_GIVE kiln_module **out_module);
 KILN_API KILN_MUST_USE kiln_status kiln_model_compile_to(kiln_model *model, const char *out_path,
                                                          kiln_diag *diag);
+typedef struct kiln_archive_options {
+  size_t struct_size;  // sizeof(kiln_archive_options); new fields go at the end
+  const char *header;  // NULL: |out_path| with .h for its ending
+  const char *weights; // a file that gets the weights, which the function then takes in memory;
+                       // NULL: they are in the archive
+  const char *prefix;  // of all names, an identifier of C; NULL: the name of the file
+} kiln_archive_options;
+// Compiles to a static library (docs/guide/static-libraries.md): an archive of objects for a
+// processor, with a plain C function that runs the model on the caller's thread without a runtime,
+// and its header.
+//
+// errors: as kiln_model_compile_to; KILN_UNSUPPORTED: a target that is no processor, a dimension
+//         with a range, a kernel of a library
+KILN_API KILN_MUST_USE kiln_status kiln_model_compile_to_archive(
+    kiln_model *model, const char *out_path, const kiln_archive_options *options, kiln_diag *diag);
 // A module as kiln_compile_file made it.
 typedef struct kiln_compiled {
   kiln_model *model;  // to be destroyed by the caller; NULL where it was recalled

@@ -33,14 +33,14 @@ void kiln_build_deinit(kiln_build *b) {
 
 kiln_status kiln_build_name_kernels(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
+  const char *prefix = b->prefix ? b->prefix : "kiln";
   b->symbols = KILN_NEW_ARRAY(&cx->perm, const char *, b->kernels.kernels.n);
-  for (int i = 0; i < b->kernels.kernels.n; i++) // a kernel called exp must not be found as libm's
-    b->symbols[i] =
-        b->ranges
-            ? kiln_arena_printf(&cx->perm, "kiln_k_%s_part%d",
-                                kiln_symbol_text(cx, b->kernels.kernels.data[i]->name), b->part)
-            : kiln_arena_printf(&cx->perm, "kiln_k_%s",
-                                kiln_symbol_text(cx, b->kernels.kernels.data[i]->name));
+  for (int i = 0; i < b->kernels.kernels.n;
+       i++) { // a kernel called exp must not be found as libm's
+    const char *name = kiln_symbol_text(cx, b->kernels.kernels.data[i]->name);
+    b->symbols[i] = b->ranges ? kiln_arena_printf(&cx->perm, "kiln_k_%s_part%d", name, b->part)
+                              : kiln_arena_printf(&cx->perm, "%s_k_%s", prefix, name);
+  }
   return KILN_OK;
 }
 

@@ -53,6 +53,7 @@ typedef struct kiln_build {
   struct kiln_recall *past; // where the answer of the search is kept; NULL: there was no search
   kiln_connected connected;
   kiln_kernels kernels;
+  const char *prefix;                 // of a static library's symbols; NULL: a module
   const char **symbols;               // [kernels]
   int *first_function;                // [kernels]: of its nests, in the plan's functions
   const struct kiln_cpu_nests *nests; // a CPU's: which of the kernels' nests are code; NULL: all

@@ -81,11 +81,18 @@ static kiln_status make_plan(kiln_ctx *cx, kiln_build *b) {
   return KILN_OK;
 }
 
-static kiln_status check_target(kiln_ctx *cx, const kiln_model *m) {
+static kiln_status check_target(kiln_ctx *cx, const kiln_build *b) {
+  const kiln_model *m = b->model;
+  const kiln_target *t = kiln_target_find(m->options.target);
   kiln_machine machine;
-  if (kiln_target_makes_modules(m->options.target)) return KILN_OK;
+  if (b->prefix ? t->has_runtime && !t->has_images : kiln_target_makes_modules(m->options.target))
+    return KILN_OK;
   KILN_TRY(
       kiln_target_machine(cx, m->options.target, &machine)); // a name that is none is told as such
+  if (b->prefix)
+    return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, m->path,
+                     "target: a static library must be for a processor, got \"%s\"",
+                     m->options.target);
   return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, m->path,
                    "target: a module must be for this machine, another processor of x86-64 or a "
                    "GPU of CUDA or OpenCL, got \"%s\": ask for its code with --emit or --dump, "
@@ -96,7 +103,7 @@ static kiln_status check_target(kiln_ctx *cx, const kiln_model *m) {
 kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b) {
   kiln_model *m = b->model;
   KILN_TRY(kiln_model_want_program(m, cx->diag));
-  KILN_TRY(check_target(cx, m));
+  KILN_TRY(check_target(cx, b));
   if (!b->ranges) m->times.n = m->n_load_times;
   kiln_model_progress(m, "schedule", 0, KILN_COMPILE_STEPS);
   KILN_TRY(kiln_build_kernels(cx, b));

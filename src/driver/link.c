@@ -257,6 +257,14 @@ bool kiln_output_write(const kiln_output *out, uint64_t at, const void *data, si
   return kiln_write_all(out->file.fd, data, bytes, (int64_t)(out->parts.weights_offset + at));
 }
 
+uint64_t kiln_output_weights_sum(const kiln_output *out) {
+  size_t bytes = 0;
+  unsigned char *table = out->sums ? table_of(out->sums, &bytes) : NULL;
+  const uint64_t sum = table ? kiln_wire_sum(table, bytes) : 0;
+  free(table);
+  return sum;
+}
+
 bool kiln_output_take_name(kiln_output *out) { return kiln_temporary_take_name(&out->file); }
 
 kiln_status kiln_output_finish(kiln_output *out, const void *plan, size_t plan_bytes,

@@ -35,6 +35,8 @@ kiln_status kiln_output_weights(kiln_output *out, uint64_t bytes, kiln_diag *dia
 // gives:   false, and errno says why
 // threads: any, for different bytes
 bool kiln_output_write(const kiln_output *out, uint64_t at, const void *data, size_t bytes);
+// A checksum of all that was written of the weights; 0: no memory.
+uint64_t kiln_output_weights_sum(const kiln_output *out);
 // Appends plan and trailer and gives the file its name.
 kiln_status kiln_output_finish(kiln_output *out, const void *plan, size_t plan_bytes,
                                kiln_diag *diag);

@@ -205,6 +205,31 @@ kiln_status kiln_cpu_compile(kiln_ctx *cx, const kiln_machine *m, int n, kiln_lo
                              const char *const *symbols, const kiln_cpu_options *options,
                              int *out_n, kiln_object *out);
 
+// A plan as one C function of a static library, which calls the functions of its nests one after
+// the other on the caller's thread:
+//     int SYMBOL(const void *input..., void *output..., int64_t *shape..., void *workspace
+//                [, const void *weights])
+// with a |shape| for each output whose shape only a run finds. An input that has a default may be
+// NULL. It gives 0; n: an index was out of range, of check n - 1 of the plan; or one of these.
+enum {
+  KILN_ENTRY_BAD_WORKSPACE = -1, // not aligned to KILN_PLAN_ALIGN
+  KILN_ENTRY_BAD_WEIGHTS = -2    // the same, or of another library
+};
+typedef struct kiln_cpu_entry {
+  const char *symbol;
+  const char *weights; // symbol of the memory that has them; NULL: the last parameter
+  // What that parameter's memory begins with, in front of the weights: magic number, id, size.
+  uint64_t weights_id;
+  const kiln_plan *plan; // of a CPU, without calls and externs
+} kiln_cpu_entry;
+// Weights as a file: a head, then the weights of the plan.
+enum { KILN_WEIGHTS_HEAD_BYTES = 64 };
+#define KILN_WEIGHTS_MAGIC UINT64_C(0x0a5447574e4c494b)   // "KILNWGT\n"
+uint64_t kiln_cpu_entry_workspace(const kiln_plan *plan); // bytes
+// gives: *out, an object
+kiln_status kiln_cpu_compile_entry(kiln_ctx *cx, const kiln_machine *m, const kiln_cpu_entry *entry,
+                                   kiln_object *out);
+
 // What the instructions of |objects| need of a processor beyond the first of |m|'s architecture, by
 // LLVM's names of extensions: of x86-64 what they are, in no order; of others, and where code has
 // an instruction that is not known, all that |m| has.

@@ -24,6 +24,34 @@ static void print_memory(kiln_memory m) {
          (double)m.arena_bytes / 1e6, (double)m.arena_lower_bound_bytes / 1e6);
 }
 
+static bool has_ending(const char *path, const char *ending) {
+  const size_t n = strlen(path), m = strlen(ending);
+  return n > m && strcmp(path + n - m, ending) == 0;
+}
+
+static bool is_archive(const options *o) { return o->out && has_ending(o->out, ".a"); }
+
+// A static library runs on one thread, whatever machine it is for.
+static bool check_archive(const options *o) {
+  const command *c = command_find("compile");
+  if (o->weights && !is_archive(o))
+    return options_complain(c, "--weights", "must come with -o OUT.a", o->out ? o->out : "nothing");
+  if (is_archive(o) && o->threads > 1)
+    return options_complain(c, "--threads", "must be 1 for a static library", "more");
+  return true;
+}
+
+static kiln_status compile_archive(const options *o, const kiln_compile_options *how,
+                                   kiln_diag *diag, kiln_compiled *out) {
+  const kiln_archive_options archive = {.struct_size = sizeof archive, .weights = o->weights};
+  kiln_compile_options one = *how;
+  one.threads = 1;
+  kiln_status st = kiln_model_load(o->args.at[0], &one, diag, &out->model);
+  if (st == KILN_OK) st = kiln_model_compile_to_archive(out->model, o->out, &archive, diag);
+  if (st == KILN_OK) out->memory = kiln_model_memory(out->model);
+  return st;
+}
+
 int command_compile(const options *o) {
   if (!o->out && (o->dump || o->dump_after))
     return emit_model(o, o->args.at[0]) ? EXIT_RIGHT : EXIT_WRONG;
@@ -34,7 +62,7 @@ int command_compile(const options *o) {
   kiln_status st = KILN_BAD_INPUT;
   int code = EXIT_WRONG;
   if (!diag || !storage || refuse_module(o->args.at[0], "compile")) goto done;
-  if (!o->out || !compile_options_make(o, storage, &co)) {
+  if (!o->out || !check_archive(o) || !compile_options_make(o, storage, &co)) {
     if (!o->out)
       fprintf(stderr, "kiln compile: error: -o: must name the module to write, got nothing\n");
     code = EXIT_USAGE;
@@ -42,7 +70,8 @@ int command_compile(const options *o) {
   }
   if (o->dump_dir) mkdir(o->dump_dir, 0777);
   if (schedule_read(storage, &co))
-    st = kiln_compile_file(o->args.at[0], &co, o->out, diag, &compiled);
+    st = is_archive(o) ? compile_archive(o, &co, diag, &compiled)
+                       : kiln_compile_file(o->args.at[0], &co, o->out, diag, &compiled);
   if (compiled.model) print_tuning(o, compiled.model);
   if (st == KILN_OK) print_memory(compiled.memory);
   if (st == KILN_OK && o->time_passes) print_pass_times(&compiled);

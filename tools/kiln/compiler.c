@@ -89,6 +89,11 @@ kiln_status kiln_model_compile(kiln_model *model, kiln_diag *diag, kiln_module *
   return COMPILER(kiln_model_compile)(model, diag, out_module);
 }
 
+kiln_status kiln_model_compile_to_archive(kiln_model *model, const char *out_path,
+                                          const kiln_archive_options *how, kiln_diag *diag) {
+  return COMPILER(kiln_model_compile_to_archive)(model, out_path, how, diag);
+}
+
 kiln_status kiln_compile_file(const char *path, const kiln_compile_options *how,
                               const char *out_path, kiln_diag *diag, kiln_compiled *out) {
   return COMPILER(kiln_compile_file)(path, how, out_path, diag, out);
@@ -104,6 +109,10 @@ size_t kiln_model_pass_times(const kiln_model *model, const kiln_pass_time **out
 
 kiln_tuning kiln_model_tuning(const kiln_model *model) {
   return COMPILER(kiln_model_tuning)(model);
+}
+
+kiln_memory kiln_model_memory(const kiln_model *model) {
+  return COMPILER(kiln_model_memory)(model);
 }
 
 kiln_status kiln_model_explain(kiln_model *model, const kiln_explain_options *how, kiln_diag *diag,

@@ -61,7 +61,7 @@ void kiln_object_deinit(kiln_object *o) {
 
 // --- one module ---
 
-static void module_deinit(void *object) {
+void kiln_cpu_module_deinit(void *object) {
   kiln_cpu_module *m = object;
   if (m->builder) LLVMDisposeBuilder(m->builder);
   if (m->module) LLVMDisposeModule(m->module);
@@ -76,8 +76,8 @@ static kiln_status fail_llvm(kiln_diag *diag, const char *what, char *message) {
   return s;
 }
 
-static kiln_status make_target_machine(kiln_diag *diag, const kiln_machine *machine, bool is_quick,
-                                       LLVMTargetMachineRef *out) {
+kiln_status kiln_cpu_target_machine(kiln_diag *diag, const kiln_machine *machine, bool is_quick,
+                                    LLVMTargetMachineRef *out) {
   LLVMTargetRef target = NULL;
   char *message = NULL;
   if (LLVMGetTargetFromTriple(machine->triple, &target, &message))
@@ -88,12 +88,11 @@ static kiln_status make_target_machine(kiln_diag *diag, const kiln_machine *mach
   return KILN_OK;
 }
 
-static void module_init(kiln_ctx *cx, const job *j, kiln_cpu_module *m) {
+void kiln_cpu_module_init(kiln_ctx *cx, const kiln_machine *machine, LLVMTargetMachineRef tm,
+                          kiln_cpu_module *m) {
   m->cx = cx;
-  m->machine = j->w->machine;
-  m->is_quick = j->w->modules.is_quick[j->id];
-  m->tm = j->tms[m->is_quick];
-  m->has_many = j->w->modules.first[j->id + 1] - j->w->modules.first[j->id] > 1;
+  m->machine = machine;
+  m->tm = tm;
   m->llvm = LLVMContextCreate();
   m->module = LLVMModuleCreateWithNameInContext("kiln", m->llvm);
   m->builder = LLVMCreateBuilderInContext(m->llvm);
@@ -117,7 +116,7 @@ static void module_init(kiln_ctx *cx, const job *j, kiln_cpu_module *m) {
   m->md_noalias = LLVMGetMDKindIDInContext(c, "noalias", strlen("noalias"));
 }
 
-static kiln_status run_passes(kiln_ctx *cx, kiln_cpu_module *m, const char *passes) {
+kiln_status kiln_cpu_run_passes(kiln_ctx *cx, kiln_cpu_module *m, const char *passes) {
   char *message = NULL;
   if (LLVMVerifyModule(m->module, LLVMReturnStatusAction, &message))
     return fail_llvm(cx->diag, "module must verify", message);
@@ -132,9 +131,8 @@ static kiln_status run_passes(kiln_ctx *cx, kiln_cpu_module *m, const char *pass
   return s;
 }
 
-// Code of the kind asked for, malloc'ed; a NUL follows it.
-static kiln_status generate(kiln_ctx *cx, kiln_cpu_module *m, LLVMModuleRef module,
-                            LLVMCodeGenFileType kind, kiln_object *out) {
+kiln_status kiln_cpu_generate(kiln_ctx *cx, kiln_cpu_module *m, LLVMModuleRef module,
+                              LLVMCodeGenFileType kind, kiln_object *out) {
   LLVMMemoryBufferRef buffer = NULL;
   char *message = NULL;
   if (LLVMTargetMachineEmitToMemoryBuffer(m->tm, module, kind, &message, &buffer))
@@ -161,7 +159,7 @@ static kiln_status dump(kiln_ctx *cx, const kiln_cpu_options *options, kiln_cpu_
   if (!options->dump_asm) return KILN_OK;
   kiln_object text = {0};
   LLVMModuleRef copy = LLVMCloneModule(m->module); // code generation changes the module
-  const kiln_status s = generate(cx, m, copy, LLVMAssemblyFile, &text);
+  const kiln_status s = kiln_cpu_generate(cx, m, copy, LLVMAssemblyFile, &text);
   LLVMDisposeModule(copy);
   out->asm_text = text.data;
   return s;
@@ -190,20 +188,22 @@ static kiln_status emit_kernel(kiln_ctx *cx, const job *j, int kernel, kiln_cpu_
 static kiln_status compile_module(kiln_ctx *cx, const job *j, kiln_cpu_module *m) {
   compiled *out = &j->w->out[j->id];
   const kiln_cpu_modules *all = &j->w->modules;
-  module_init(cx, j, m);
+  m->is_quick = all->is_quick[j->id];
+  m->has_many = all->first[j->id + 1] - all->first[j->id] > 1;
+  kiln_cpu_module_init(cx, j->w->machine, j->tms[m->is_quick], m);
   for (int i = all->first[j->id]; i < all->first[j->id + 1]; i++)
     KILN_TRY(emit_kernel(cx, j, all->kernels[i], m));
-  KILN_TRY(run_passes(cx, m, m->is_quick ? quick_passes : all_passes));
+  KILN_TRY(kiln_cpu_run_passes(cx, m, m->is_quick ? quick_passes : all_passes));
   if (j->w->options) KILN_TRY(dump(cx, j->w->options, m, out));
-  return generate(cx, m, m->module, LLVMObjectFile, &out->object);
+  return kiln_cpu_generate(cx, m, m->module, LLVMObjectFile, &out->object);
 }
 
 static kiln_status compile_job(kiln_ctx *cx, void *argument) {
   kiln_cpu_module m = {0};
-  kiln_cleanup_push(cx, module_deinit, &m);
+  kiln_cleanup_push(cx, kiln_cpu_module_deinit, &m);
   const kiln_status s = compile_module(cx, argument, &m);
   kiln_cleanup_pop(cx);
-  module_deinit(&m);
+  kiln_cpu_module_deinit(&m);
   return s;
 }
 
@@ -211,7 +211,7 @@ static kiln_status compile_kernel(job *j, kiln_diag *diag) {
   kiln_ctx cx;
   const bool is_quick = j->w->modules.is_quick[j->id];
   if (!j->tms[is_quick])
-    KILN_TRY(make_target_machine(diag, j->w->machine, is_quick, &j->tms[is_quick]));
+    KILN_TRY(kiln_cpu_target_machine(diag, j->w->machine, is_quick, &j->tms[is_quick]));
   KILN_TRY(kiln_ctx_init(&cx, diag));
   const kiln_status s = kiln_ctx_enter(&cx, compile_job, j);
   kiln_ctx_deinit(&cx);

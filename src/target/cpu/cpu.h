@@ -12,6 +12,7 @@
 // turn.c      maps that turn a matrix
 // together.c  which kernels a module has
 // compile.c   modules, passes, objects, threads; jit.c: objects into this process
+// entry.c     a plan as one C function, of static libraries
 //
 // A kernel is emitted by one thread, from a copy of its own in the thread's context: emission
 // simplifies expressions, and the tables in which they are interned are not shared.
@@ -49,6 +50,17 @@ typedef struct kiln_cpu_module {
   bool is_quick;      // it is not optimised
   unsigned md_scope, md_noalias;
 } kiln_cpu_module;
+
+// compile.c: from the module's begin to its code
+void kiln_cpu_module_init(kiln_ctx *cx, const kiln_machine *machine, LLVMTargetMachineRef tm,
+                          kiln_cpu_module *m);
+void kiln_cpu_module_deinit(void *module);
+kiln_status kiln_cpu_target_machine(kiln_diag *diag, const kiln_machine *machine, bool is_quick,
+                                    LLVMTargetMachineRef *out);
+kiln_status kiln_cpu_run_passes(kiln_ctx *cx, kiln_cpu_module *m, const char *passes);
+// Code of the kind asked for, malloc'ed; a NUL follows it.
+kiln_status kiln_cpu_generate(kiln_ctx *cx, kiln_cpu_module *m, LLVMModuleRef module,
+                              LLVMCodeGenFileType kind, kiln_object *out);
 
 // A computed value: a scalar when lanes is 0. i64 values may be held in lanes of i32 (narrow) when
 // their ranges allow it. f16 and bf16 are f32, bool is i1.

@@ -75,6 +75,8 @@ static void fallible_functions_say_what_is_missing(void **state) {
   refused(m, kiln_model_compile(m->model, d, NULL), "out_module");
   refused(m, kiln_model_compile_to(NULL, "x.so", d), "model");
   refused(m, kiln_model_compile_to(m->model, NULL, d), "out_path");
+  refused(m, kiln_model_compile_to_archive(NULL, "x.a", NULL, d), "model");
+  refused(m, kiln_model_compile_to_archive(m->model, NULL, NULL, d), "out_path");
   refused(m, kiln_compile_file(NULL, NULL, "x.so", d, &compiled), "path");
   refused(m, kiln_compile_file(path, NULL, NULL, d, &compiled), "out_path");
   refused(m, kiln_compile_file(path, NULL, "x.so", d, NULL), "out");
