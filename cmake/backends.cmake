@@ -1,7 +1,7 @@
 # The backends: every folder NAME of src/backend exports `const kiln_backend kiln_backend_NAME`. The table of them is made
 # here, so that adding a backend is adding a folder. One whose library's headers are missing is left out.
-file(GLOB backend_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/*.c)
-file(GLOB backend_folders CONFIGURE_DEPENDS LIST_DIRECTORIES true ${CMAKE_SOURCE_DIR}/src/backend/*)
+file(GLOB backend_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/*.c)
+file(GLOB backend_folders CONFIGURE_DEPENDS LIST_DIRECTORIES true ${PROJECT_SOURCE_DIR}/src/backend/*)
 set(backend_declared "")
 set(backend_listed "")
 foreach(folder ${backend_folders})
@@ -15,12 +15,12 @@ foreach(folder ${backend_folders})
     string(APPEND backend_listed "  &kiln_backend_${name},\n")
   endif()
 endforeach()
-set(backend_table ${CMAKE_BINARY_DIR}/backends_made.c)
+set(backend_table ${PROJECT_BINARY_DIR}/backends_made.c)
 file(CONFIGURE OUTPUT ${backend_table} CONTENT "#include \"backend/backend.h\"
 ${backend_declared}const kiln_backend *const kiln_backends[] = {
 ${backend_listed}  0};
 " @ONLY)
 list(APPEND backend_sources ${backend_table})
 add_library(kiln_backend STATIC ${backend_sources})
-target_include_directories(kiln_backend PUBLIC ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
+target_include_directories(kiln_backend PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(kiln_backend PUBLIC ${CMAKE_DL_LIBS})

@@ -1,20 +1,43 @@
-# What --tune runs kernels in: a process of its own.
-add_executable(kiln_worker ${CMAKE_SOURCE_DIR}/src/worker/worker.c)
+# What --tune runs kernels in: a process of its own, which the library looks for from where it is installed.
+file(RELATIVE_PATH kiln_worker_from_lib ${CMAKE_INSTALL_FULL_LIBDIR} ${CMAKE_INSTALL_FULL_LIBEXECDIR}/kiln/kiln-worker)
+set_source_files_properties(${PROJECT_SOURCE_DIR}/src/tune/worker.c PROPERTIES
+                            COMPILE_DEFINITIONS KILN_WORKER_FROM_HERE="${kiln_worker_from_lib}")
+add_executable(kiln_worker ${PROJECT_SOURCE_DIR}/src/worker/worker.c)
 set_target_properties(kiln_worker PROPERTIES OUTPUT_NAME kiln-worker)
-target_include_directories(kiln_worker PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
+target_include_directories(kiln_worker PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(kiln_worker PRIVATE kiln_rt_static)
 
 # libkiln: the compiler and the runtime in one shared library, for the bindings.
-if(TARGET kiln_driver)
-  file(GLOB driver_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/driver/*.c)
-  set(kiln_below ${kiln_floor_libs})
-  list(REMOVE_ITEM kiln_below kiln_driver kiln_runtime)
-  add_library(kiln_lib SHARED ${driver_sources} ${runtime_sources})
-  set_target_properties(kiln_lib PROPERTIES OUTPUT_NAME kiln)
-  add_dependencies(kiln_lib kiln_worker)
-  target_include_directories(kiln_lib PUBLIC ${CMAKE_SOURCE_DIR}/include PRIVATE ${CMAKE_SOURCE_DIR}/src)
-  target_link_libraries(kiln_lib PRIVATE -Wl,--start-group ${kiln_below} -Wl,--end-group
-                        ${SQLITE} ${CMAKE_DL_LIBS} pthread m)
-  target_link_options(kiln_lib PRIVATE -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/libkiln.map -Wl,--gc-sections
-                      -Wl,-z,pack-relative-relocs) # LLVM's take 44 KB so, and 3.7 MB as a table: all of it is read at the start
-endif()
+set(kiln_floors driver tune orchestrate tile schedule ops fission tc rewrite onnx sim gpu c cpu target runtime backend analysis ir support)
+set(kiln_floor_libs)
+foreach(floor ${kiln_floors})
+  if(TARGET kiln_${floor})
+    list(APPEND kiln_floor_libs kiln_${floor})
+  endif()
+endforeach()
+file(GLOB driver_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/driver/*.c)
+set(kiln_below ${kiln_floor_libs})
+list(REMOVE_ITEM kiln_below kiln_driver kiln_runtime)
+add_library(kiln_lib SHARED ${driver_sources} ${runtime_sources})
+set_target_properties(kiln_lib PROPERTIES OUTPUT_NAME kiln EXPORT_NAME kiln VERSION ${KILN_ABI} SOVERSION ${KILN_ABI})
+add_library(kiln::kiln ALIAS kiln_lib)
+add_dependencies(kiln_lib kiln_worker)
+target_include_directories(kiln_lib PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
+                           PRIVATE ${PROJECT_SOURCE_DIR}/src)
+target_link_libraries(kiln_lib PRIVATE -Wl,--start-group ${kiln_below} -Wl,--end-group
+                      ${SQLITE} ${CMAKE_DL_LIBS} pthread m)
+target_link_options(kiln_lib PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/exports.map -Wl,--gc-sections
+                    -Wl,-z,pack-relative-relocs) # LLVM's take 44 KB so, and 3.7 MB as a table: all of it is read at the start
+
+# The command sees include/kiln only. It is linked with the runtime; the compiler is loaded from libkiln.so beside it.
+file(GLOB tool_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tools/kiln/*.c)
+add_executable(kiln_tool ${tool_sources})
+set_target_properties(kiln_tool PROPERTIES OUTPUT_NAME kiln EXPORT_NAME command)
+target_include_directories(kiln_tool PRIVATE ${PROJECT_SOURCE_DIR}/include)
+target_compile_definitions(kiln_tool PRIVATE KILN_VERSION="${PROJECT_VERSION}")
+file(RELATIVE_PATH kiln_lib_from_bin ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+set_source_files_properties(${PROJECT_SOURCE_DIR}/tools/kiln/compiler.c PROPERTIES COMPILE_DEFINITIONS
+                            "KILN_SONAME=\"libkiln.so.${KILN_ABI}\";KILN_LIBRARY_FROM_HERE=\"${kiln_lib_from_bin}\"")
+target_link_libraries(kiln_tool PRIVATE kiln_rt_static jansson ${CMAKE_DL_LIBS} m)
+add_dependencies(kiln_tool kiln_lib)
+add_executable(kiln::command ALIAS kiln_tool)

@@ -1,27 +1,19 @@
 # Tests: one executable a file of test/unit/FLOOR/NAME_test.c, linked with the whole compiler.
 enable_testing()
-set(kiln_floors driver tune orchestrate tile schedule ops fission tc rewrite onnx sim gpu c cpu target runtime backend analysis ir support)
-set(kiln_floor_libs)
-foreach(floor ${kiln_floors})
-  if(TARGET kiln_${floor})
-    list(APPEND kiln_floor_libs kiln_${floor})
-  endif()
-endforeach()
-
 find_library(CMOCKA cmocka)
 if(CMOCKA)
-  file(GLOB_RECURSE unit_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/test/unit/*_test.c)
+  file(GLOB_RECURSE unit_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/test/unit/*_test.c)
   if(KILN_SANITIZE OR KILN_TSAN) # which are allocators themselves
     list(FILTER unit_tests EXCLUDE REGEX "/allocation_test\\.c$")
   endif()
   foreach(source ${unit_tests})
-    file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR}/test/unit ${source})
+    file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR}/test/unit ${source})
     string(REPLACE "/" "_" name ${name})
     string(REPLACE ".c" "" name ${name})
     add_executable(${name} ${source})
-    target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/test ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
+    target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/test ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
     target_link_libraries(${name} PRIVATE -Wl,--start-group ${kiln_floor_libs} -Wl,--end-group ${CMOCKA} m)
-    target_compile_definitions(${name} PRIVATE KILN_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+    target_compile_definitions(${name} PRIVATE KILN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
     if(NOT name MATCHES "allocation_test$") # which counts LLVM's allocations too
       set_target_properties(${name} PROPERTIES KILN_SHARED_LLVM ON)
     endif()
@@ -34,7 +26,7 @@ if(CMOCKA)
         string(APPEND asan ":detect_leaks=0")
       endif()
       set_tests_properties(${name} PROPERTIES ENVIRONMENT
-        "ASAN_OPTIONS=${asan};LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/test/leaks.txt:print_suppressions=0")
+        "ASAN_OPTIONS=${asan};LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/test/leaks.txt:print_suppressions=0")
     endif()
   endforeach()
 endif()
@@ -45,69 +37,61 @@ set(tsan_tests driver_cache_test driver_concurrent_test driver_parallel_test run
 if(KILN_TSAN AND CMOCKA)
   add_custom_target(tsan_tests DEPENDS ${tsan_tests})
   set_tests_properties(${tsan_tests} PROPERTIES LABELS tsan TIMEOUT 1200
-                       ENVIRONMENT "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/test/tsan.txt:halt_on_error=1")
+                       ENVIRONMENT "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/test/tsan.txt:halt_on_error=1")
 endif()
 
 # That test takes the C library's place as an allocator, and makes each allocation in an arena one.
 if(TARGET driver_allocation_test)
-  target_sources(driver_allocation_test PRIVATE ${CMAKE_SOURCE_DIR}/src/support/arena.c)
+  target_sources(driver_allocation_test PRIVATE ${PROJECT_SOURCE_DIR}/src/support/arena.c)
   target_compile_definitions(driver_allocation_test PRIVATE KILN_ARENA_FIRST_BLOCK=64 KILN_ARENA_LARGEST_BLOCK=64)
 endif()
 
 # Fuzzers with a budget of some seconds; how to run them long, each says at its head.
-file(GLOB fuzzers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/test/fuzz/*.c)
+file(GLOB fuzzers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/test/fuzz/*.c)
 foreach(source ${fuzzers})
   get_filename_component(name ${source} NAME_WE)
   add_executable(${name} ${source})
-  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(${name} PRIVATE -Wl,--start-group ${kiln_floor_libs} -Wl,--end-group m)
-  target_compile_definitions(${name} PRIVATE KILN_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  target_compile_definitions(${name} PRIVATE KILN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT 3000)
 endforeach()
 
-# The command sees include/kiln only. It is linked with the runtime; the compiler is loaded from libkiln.so beside it.
-if(TARGET kiln_driver)
-  file(GLOB tool_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/kiln/*.c)
-  add_executable(kiln_tool ${tool_sources})
-  set_target_properties(kiln_tool PROPERTIES OUTPUT_NAME kiln)
-  target_include_directories(kiln_tool PRIVATE ${CMAKE_SOURCE_DIR}/include)
-  target_compile_definitions(kiln_tool PRIVATE KILN_VERSION="${PROJECT_VERSION}")
-  target_link_libraries(kiln_tool PRIVATE kiln_rt_static jansson ${CMAKE_DL_LIBS} m)
-  add_dependencies(kiln_tool kiln_lib)
-  add_test(NAME thin_command COMMAND ${CMAKE_SOURCE_DIR}/test/cli/thin.sh $<TARGET_FILE:kiln_tool>
+if(TARGET kiln_tool)
+  add_test(NAME thin_command COMMAND ${PROJECT_SOURCE_DIR}/test/cli/thin.sh $<TARGET_FILE:kiln_tool>
            /usr/share/libonnx-testdata/data/node/test_add/model.onnx)
   set_tests_properties(thin_command PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 60)
   if(NOT KILN_SANITIZE)
-    set(weighted ${CMAKE_SOURCE_DIR}/build/models) # where the Makefile makes them
-    add_test(NAME memory COMMAND ${CMAKE_SOURCE_DIR}/test/cli/memory.py $<TARGET_FILE:kiln_tool>
+    set(weighted ${PROJECT_SOURCE_DIR}/build/models) # where the Makefile makes them
+    add_test(NAME memory COMMAND ${PROJECT_SOURCE_DIR}/test/cli/memory.py $<TARGET_FILE:kiln_tool>
              ${weighted}/resnet18_b1.onnx ${weighted}/mobilenet_v2_b1.onnx)
     set_tests_properties(memory PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 3000)
   endif()
 endif()
 
-include(${CMAKE_SOURCE_DIR}/test/oracle/CMakeLists.txt)
+include(${PROJECT_SOURCE_DIR}/test/oracle/CMakeLists.txt)
 
 # GEMM beside OpenBLAS and oneDNN.
 find_library(OPENBLAS openblas PATH_SUFFIXES openblas-pthread)
 find_library(DNNL dnnl)
 if(TARGET kiln_driver AND OPENBLAS AND DNNL AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64")
   add_executable(gemm_bench bench/gemm.c)
-  target_include_directories(gemm_bench PRIVATE ${CMAKE_SOURCE_DIR}/include /usr/include/x86_64-linux-gnu/openblas-pthread)
+  target_include_directories(gemm_bench PRIVATE ${PROJECT_SOURCE_DIR}/include /usr/include/x86_64-linux-gnu/openblas-pthread)
   target_link_libraries(gemm_bench PRIVATE -Wl,--start-group kiln_driver ${kiln_floor_libs} -Wl,--end-group ${OPENBLAS} ${DNNL} m)
 endif()
 
 # Predicted traffic beside counted.
 if(TARGET kiln_driver)
   add_executable(traffic_bench bench/traffic.c)
-  target_include_directories(traffic_bench PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
+  target_include_directories(traffic_bench PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(traffic_bench PRIVATE -Wl,--start-group kiln_driver ${kiln_floor_libs} -Wl,--end-group m)
   add_executable(rank_bench bench/rank.c)
-  target_include_directories(rank_bench PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
+  target_include_directories(rank_bench PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(rank_bench PRIVATE -Wl,--start-group kiln_driver ${kiln_floor_libs} -Wl,--end-group m)
 endif()
 
 # What the runtime itself costs.
 add_executable(wakeup_bench bench/wakeup.c)
-target_include_directories(wakeup_bench PRIVATE ${CMAKE_SOURCE_DIR}/src)
+target_include_directories(wakeup_bench PRIVATE ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(wakeup_bench PRIVATE kiln_rt_static)

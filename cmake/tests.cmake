@@ -6,7 +6,7 @@ enable_testing()
 # |seconds|: more than it takes on an idle machine of two cores. Limits are there to end what hangs: ten times that, since
 # no test may fail because the machine is busy.
 function(kiln_test name seconds)
-  add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   math(EXPR limit "10 * ${seconds}")
   set_tests_properties(${name} PROPERTIES TIMEOUT ${limit} SKIP_RETURN_CODE 77
                        ENVIRONMENT KILN_CACHE_DIR=) # what is tested is compiled
@@ -46,22 +46,22 @@ if(TARGET kiln_tool)
   if(IS_DIRECTORY ${node_tests})
     set(nodes ${Python3_EXECUTABLE} test/models/nodes.py $<TARGET_FILE:kiln_tool> ${node_tests})
     # How many must pass: what does, or just below; raised when more does. The last takes minutes.
-    kiln_test(onnx_nodes 600 ${nodes} ${CMAKE_BINARY_DIR}/nodes.json 904)
-    kiln_test(onnx_nodes_simulator 600 ${nodes} ${CMAKE_BINARY_DIR}/nodes_simulator.json 904 --target=sim:cuda:sm_90a)
-    kiln_test(onnx_nodes_simulator_f16 600 ${nodes} ${CMAKE_BINARY_DIR}/nodes_simulator_f16.json 873 --target=sim:cuda:sm_90a
+    kiln_test(onnx_nodes 600 ${nodes} ${PROJECT_BINARY_DIR}/nodes.json 904)
+    kiln_test(onnx_nodes_simulator 600 ${nodes} ${PROJECT_BINARY_DIR}/nodes_simulator.json 904 --target=sim:cuda:sm_90a)
+    kiln_test(onnx_nodes_simulator_f16 600 ${nodes} ${PROJECT_BINARY_DIR}/nodes_simulator_f16.json 873 --target=sim:cuda:sm_90a
               --dtype=f16 --rtol=1e-2 --atol=1e-2) # numbers that halves do not hold are wrong
-    kiln_test(onnx_nodes_opencl 300 ${nodes} ${CMAKE_BINARY_DIR}/nodes_opencl.json 200
+    kiln_test(onnx_nodes_opencl 300 ${nodes} ${PROJECT_BINARY_DIR}/nodes_opencl.json 200
               --target=opencl -k "test_[b-g]*")
-    kiln_test(onnx_nodes_opencl_all 1500 ${nodes} ${CMAKE_BINARY_DIR}/nodes_opencl_all.json 904 --target=opencl)
+    kiln_test(onnx_nodes_opencl_all 1500 ${nodes} ${PROJECT_BINARY_DIR}/nodes_opencl_all.json 904 --target=opencl)
     set_tests_properties(onnx_nodes_opencl_all PROPERTIES LABELS long)
   endif()
-  kiln_test(onnx_nodes_newest 900 test/models/newest_nodes.sh $<TARGET_FILE:kiln_tool> ${CMAKE_BINARY_DIR} 1837)
+  kiln_test(onnx_nodes_newest 900 test/models/newest_nodes.sh $<TARGET_FILE:kiln_tool> ${PROJECT_BINARY_DIR} 1837)
   set_tests_properties(onnx_nodes_newest PROPERTIES LABELS long)
   kiln_test(contrib 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/contrib.py $0" $<TARGET_FILE:kiln_tool>)
   kiln_test(counted 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/counted.py $0" $<TARGET_FILE:kiln_tool>)
   if(NOT KILN_SANITIZE) # whose library a program must be linked with
     kiln_test(python 60 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python -m pytest -q python/tests")
-    set_property(TEST python APPEND PROPERTY ENVIRONMENT KILN_LIBRARY=${CMAKE_BINARY_DIR} PYTHONDONTWRITEBYTECODE=1)
+    set_property(TEST python APPEND PROPERTY ENVIRONMENT KILN_LIBRARY=${PROJECT_BINARY_DIR} PYTHONDONTWRITEBYTECODE=1)
   endif()
   if(NOT KILN_SANITIZE) # its limits of memory leave a sanitizer no room
     kiln_test(large 1800 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/large.py $0" $<TARGET_FILE:kiln_tool>)
@@ -83,40 +83,44 @@ if(TARGET kiln_tool)
   kiln_test(fuzz_judge 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/fuzz/judge_test.py")
   set_tests_properties(fuzz_judge PROPERTIES LABELS long)
   kiln_test(fuzz_graphs 600 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/fuzz/graphs.py $*" sh
-            --runs 20 --seed 13 --options default --library $<TARGET_FILE:kiln_lib> --out ${CMAKE_BINARY_DIR}/fuzz ${asan_first})
+            --runs 20 --seed 13 --options default --library $<TARGET_FILE:kiln_lib> --out ${PROJECT_BINARY_DIR}/fuzz ${asan_first})
   kiln_test(fuzz_notation 600 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/fuzz/notation.py $*" sh
-            --runs 60 --seed 1 --library $<TARGET_FILE:kiln_lib> --out ${CMAKE_BINARY_DIR}/fuzz ${asan_first})
+            --runs 60 --seed 1 --library $<TARGET_FILE:kiln_lib> --out ${PROJECT_BINARY_DIR}/fuzz ${asan_first})
   kiln_test(reduce 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/cli/reduce.py $0" $<TARGET_FILE:kiln_tool>)
   if(NOT KILN_SANITIZE) # what Python's run of the compilers does is no matter of ours
     kiln_test(static_library 120 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/cli/static_library.py $0" $<TARGET_FILE:kiln_tool>)
     set_property(TEST static_library APPEND PROPERTY ENVIRONMENT CC=${CMAKE_C_COMPILER} CXX=${CMAKE_CXX_COMPILER})
   endif()
   kiln_test(modules 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/cli/modules.py $0" $<TARGET_FILE:kiln_tool>)
-  kiln_test(tools 60 ${Python3_EXECUTABLE} test/tool/graph.py ${CMAKE_BINARY_DIR})
+  kiln_test(tools 60 ${Python3_EXECUTABLE} test/tool/graph.py ${PROJECT_BINARY_DIR})
   kiln_test(options 60 ${Python3_EXECUTABLE} test/cli/options.py $<TARGET_FILE:kiln_tool>)
   kiln_test(c_api 60 ${Python3_EXECUTABLE} tools/c_api.py --check)
+  if(NOT KILN_SANITIZE AND NOT KILN_COVERAGE) # which export functions of their own
+    kiln_test(abi 60 ${Python3_EXECUTABLE} tools/abi.py ${PROJECT_BINARY_DIR})
+  endif()
+  kiln_test(abi_tool 60 ${Python3_EXECUTABLE} test/tool/abi.py ${PROJECT_BINARY_DIR}/abi)
   kiln_test(pipeline_page 60 ${Python3_EXECUTABLE} tools/pipeline_page.py --check)
   if(NOT KILN_SANITIZE)
     kiln_test(pages 1200 ${Python3_EXECUTABLE} test/cli/pages.py $<TARGET_FILE:kiln_tool>)
   endif()
   if(NOT KILN_SANITIZE) # whose library a program must be linked with
-    kiln_test(install 60 ${Python3_EXECUTABLE} test/cli/install.py ${CMAKE_COMMAND} ${CMAKE_BINARY_DIR}
-              /usr/share/libonnx-testdata/data/node/test_add/model.onnx)
+    kiln_test(install 120 ${Python3_EXECUTABLE} test/cli/install.py ${CMAKE_COMMAND} ${PROJECT_BINARY_DIR})
+    set_property(TEST install APPEND PROPERTY ENVIRONMENT CC=${CMAKE_C_COMPILER} CXX=${CMAKE_CXX_COMPILER})
   endif()
   kiln_test(travel 600 ${Python3_EXECUTABLE} test/cli/travel.py $<TARGET_FILE:kiln_tool>)
   kiln_test(codes_oracle 300 ${Python3_EXECUTABLE} test/oracle/codes.py $<TARGET_FILE:kiln_tool>)
   kiln_test(operators_doc 60 ${Python3_EXECUTABLE} tools/operators_doc.py --check $<TARGET_FILE:kiln_tool>)
   if(NOT KILN_SANITIZE)
-    file(GLOB graphs CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/models/*.onnx)
+    file(GLOB graphs CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/models/*.onnx)
     list(FILTER graphs EXCLUDE REGEX "_dyn\\.onnx$")
     kiln_test(arenas 600 ${Python3_EXECUTABLE} bench/memory.py --plan --kiln $<TARGET_FILE:kiln_tool> ${graphs})
     set_tests_properties(arenas PROPERTIES LABELS long)
-    set(weighted ${CMAKE_SOURCE_DIR}/build/models) # where the Makefile makes them
+    set(weighted ${PROJECT_SOURCE_DIR}/build/models) # where the Makefile makes them
     kiln_test(same_bytes 300 ${Python3_EXECUTABLE} test/cli/same.py $<TARGET_FILE:kiln_tool> ${weighted}/mobilenet_v2_b1.onnx
               ${weighted}/resnet18_b1.onnx ${weighted}/nerf_b1.onnx)
-    kiln_test(models 900 test/models/models.sh ${CMAKE_BINARY_DIR})
+    kiln_test(models 900 test/models/models.sh ${PROJECT_BINARY_DIR})
     kiln_test(ranges 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/ranges.py $0 $1"
-              $<TARGET_FILE:kiln_tool> ${CMAKE_BINARY_DIR}/models)
+              $<TARGET_FILE:kiln_tool> ${PROJECT_BINARY_DIR}/models)
   endif()
 endif()
 
@@ -125,8 +129,8 @@ if(CMOCKA AND TARGET kiln_tool)
   set(tool_parts ${tool_sources})
   list(FILTER tool_parts EXCLUDE REGEX "/main\\.c$")
   foreach(name tool_test options_test)
-    add_executable(${name} ${CMAKE_SOURCE_DIR}/test/tool/${name}.c ${tool_parts})
-    target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/include)
+    add_executable(${name} ${PROJECT_SOURCE_DIR}/test/tool/${name}.c ${tool_parts})
+    target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/include)
     target_compile_definitions(${name} PRIVATE KILN_VERSION="${PROJECT_VERSION}")
     target_link_libraries(${name} PRIVATE kiln_rt_static jansson ${CMAKE_DL_LIBS} ${CMOCKA} m)
     add_dependencies(${name} kiln_lib)

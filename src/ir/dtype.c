@@ -78,9 +78,16 @@ static bool is_preferred(kiln_dtype t, int code) {
   return formats[t].kind == KILN_CODE_POWER || code % 2 == 0;
 }
 
+// rint, which is in libm where the compiler makes a call of it: adding 2^52 leaves no bits behind
+// the point, and rounds to even on the way.
+static double nearest(double x) {
+  const double most = copysign(0x1p52, x);
+  return fabs(x) < fabs(most) ? copysign(x + most - most, x) : x;
+}
+
 static uint8_t code_of_int(kiln_dtype t, double value) {
   const int most = formats[t].most, least = formats[t].kind == KILN_CODE_INT ? -most - 1 : 0;
-  const double rounded = isnan(value) ? 0 : rint(value);
+  const double rounded = isnan(value) ? 0 : nearest(value);
   const int number = rounded < least ? least : rounded > most ? most : (int)rounded;
   return (uint8_t)(number & ((1 << kiln_dtypes[t].bits) - 1));
 }
@@ -157,7 +164,7 @@ static uint16_t small_float_of(double x, int fraction_bits, int lowest, uint16_t
   int exponent;
   frexp(x, &exponent);
   exponent = exponent - 1 > lowest && x != 0 ? exponent - 1 : lowest;
-  const double units = rint(ldexp(fabs(x), fraction_bits - exponent));
+  const double units = nearest(ldexp(fabs(x), fraction_bits - exponent));
   const double bits = ldexp(exponent - lowest, fraction_bits) + units;
   return (uint16_t)(sign | (bits >= infinity ? infinity : (uint16_t)bits));
 }

@@ -20,7 +20,8 @@
 
 enum { PATH_ROOM = 4096, SLICE_MS = 20, ALIGN = 256, LIMIT_MS = 20000 };
 static const char PLACE[] = "kiln-worker";
-static const char *const places[] = {"kiln-worker", "../libexec/kiln/kiln-worker",
+static const char *const places[] = {"kiln-worker", KILN_WORKER_FROM_HERE,
+                                     "../libexec/kiln/kiln-worker",
                                      "../bin/kiln-worker"}; // from this library
 
 struct kiln_worker {

@@ -12,4 +12,4 @@ cp "$kiln" "$folder/kiln"
 "$kiln" run "$folder/m.so" | cmp - "$folder/alone"
 code=0
 "$folder/kiln" compile "$model" -o "$folder/n.so" 2>"$folder/message" || code=$?
-[ "$code" = 1 ] && [ ! -e "$folder/n.so" ] && grep -q 'error: compiler: libkiln.so must be beside' "$folder/message"
+[ "$code" = 1 ] && [ ! -e "$folder/n.so" ] && grep -q 'error: compiler: libkiln.so.1 must be beside' "$folder/message"

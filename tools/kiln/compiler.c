@@ -14,7 +14,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const places[] = {"libkiln.so", "../lib/libkiln.so"}; // from the executable
+// From the executable: in a build, where it is installed, moved there with its folders.
+static const char *const places[] = {KILN_SONAME, (KILN_LIBRARY_FROM_HERE "/" KILN_SONAME),
+                                     ("../lib/" KILN_SONAME), "libkiln.so"};
 
 static void *open_beside(const char *place) {
   char path[PATH_MAX + 32];
@@ -46,7 +48,7 @@ static void *open_compiler(void) {
     library = open_beside(places[i]);
   if (!library) {
     const char *why = dlerror();
-    stop("libkiln.so must be beside the command", why ? why : "no such file");
+    stop(KILN_SONAME " must be beside the command", why ? why : "no such file");
   }
   __typeof__(&kiln_version) version = (__typeof__(&kiln_version))find(library, "kiln_version");
   const char *got = version ? version() : "none";
