@@ -318,7 +318,8 @@ static int add_tiles(kiln_ctx *cx, const bench *b, const kiln_kernel *k,
     const int64_t r = rows[i / 2 % KILN_LEN(rows)], v = vectors[i / 2 / KILN_LEN(rows)];
     kiln_tile_candidate *c = KILN_NEW(&cx->perm, kiln_tile_candidate);
     if (n == MOST || r * v + v + 1 > b->build.machine.n_vector_regs) continue;
-    *c = (kiln_tile_candidate){.family = best->family,
+    *c = (kiln_tile_candidate){.from = best->from,
+                               .form = best->form,
                                .tiling = {.tile = {r, v * lanes}, .variant = (int)(i % 2)}};
     c->cost = cost_of(cx, b, k, &t, &best->cost, r, v * lanes);
     if (replay(cx, k, retiled(cx, &t, r, v * lanes, i % 2), c)) out[n++] = (runner){.c = c};
@@ -351,7 +352,7 @@ static kiln_status predict(kiln_ctx *cx, const bench *b, runner *r) {
   if (getenv("KILN_RANK_VERBOSE")) {
     printf("    %-12s tile %3d %3d %3d block %5d %5d variant %d: %10.0f ns, cost %10.0f, flows "
            "%10.0f: compute %.0f",
-           r->c->family->name, (int)r->c->tiling.tile[0], (int)r->c->tiling.tile[1],
+           r->c->from->name, (int)r->c->tiling.tile[0], (int)r->c->tiling.tile[1],
            (int)r->c->tiling.tile[2], (int)r->c->tiling.block[0], (int)r->c->tiling.block[1],
            r->c->tiling.variant, r->time, r->predicted[0], r->predicted[1], cost.compute_ns);
     for (int l = 0; l < 5; l++) printf(" %.0f", cost.level_ns[l]);
@@ -380,7 +381,7 @@ static kiln_status rank_kernel(kiln_ctx *cx, bench *b, kiln_kernel *k) {
   kiln_jit *jit = NULL;
   const kiln_tile_search_options options = {
       .machine = &b->build.machine, .n_threads = 1, .n_lowered = MOST};
-  KILN_TRY(kiln_tile_lower(cx, k->prog, &k->facts, &options, &k->candidates));
+  KILN_TRY(kiln_tile_lower(cx, &options, &k->candidates));
   int n = lowered(&k->candidates, r);
   if (n > 0) n = add_tiles(cx, b, k, r[0].c, r, n);
   if (n < FEWEST) {

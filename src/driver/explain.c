@@ -151,7 +151,7 @@ static const char *tiles_text(const explaining *x, const kiln_program *p, const 
 
 static kiln_explained_candidate explain_candidate(const explaining *x, const kiln_program *p,
                                                   const kiln_tile_candidate *c) {
-  return (kiln_explained_candidate){c->family->name,
+  return (kiln_explained_candidate){c->from->name,
                                     c->offer ? c->offer->call : tiles_text(x, p, &c->tiling),
                                     isfinite(c->cost.ns) ? c->cost.ns / 1e3 : 0, c->refused};
 }

@@ -151,7 +151,4 @@ kiln_status kiln_model_check_tensors(const kiln_model *m, size_t n_inputs,
                                      const DLTensor *const *inputs, size_t n_outputs,
                                      DLTensor *const *outputs, kiln_diag *diag);
 
-// A copy that may be changed: statements and tensors are new, expressions and data are shared.
-kiln_program *kiln_program_copy(kiln_ctx *cx, const kiln_program *p);
-
 #endif

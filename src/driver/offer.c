@@ -56,7 +56,7 @@ typedef struct offering {
   kiln_ctx *cx;
   kiln_build *b;
   const kiln_library *library;
-  const kiln_family *family; // that bears its name
+  const kiln_template *row; // that bears its name
   const char *version;
 } offering;
 
@@ -190,7 +190,7 @@ static void add_workspace(const offering *o, const kiln_kernel *k, kiln_loops *l
 static void offer(const offering *o, kiln_kernel *k, kiln_call *call) {
   kiln_ctx *cx = o->cx;
   kiln_offer *made = KILN_NEW(&cx->perm, kiln_offer);
-  kiln_tile_candidate c = {.family = o->family, .cost = {.ns = INFINITY}, .offer = made};
+  kiln_tile_candidate c = {.from = o->row, .cost = {.ns = INFINITY}, .offer = made};
   char text[TEXT_ROOM];
   c.loops = bare_loops(o, k, call);
   if (!can_bind(o, k, call)) return;
@@ -203,28 +203,14 @@ static void offer(const offering *o, kiln_kernel *k, kiln_call *call) {
   KILN_VEC_PUSH(&cx->perm, &k->candidates, c);
 }
 
-// The kernel's program before it got a GPU's form, from which nothing is recognised any more; NULL:
-// there is none.
-static const kiln_program *plain_program(const offering *o, const kiln_kernel *k) {
-  const kiln_program *plain = NULL;
-  if (o->library->backend->place == KILN_BACKEND_CPU) return k->prog;
-  for (int i = 0; i < o->b->kernels.launches.n; i++) {
-    const kiln_launch *l = &o->b->kernels.launches.data[i];
-    const kiln_group g = {k->kind, l->n_stmts, l->stmts, l->stored};
-    if (l->kernel != k->id) continue;
-    return kiln_tile_extract_plain(o->cx, o->b->prog, &g, &o->b->machine, &plain) == KILN_OK ? plain
-                                                                                             : NULL;
-  }
-  return NULL;
-}
-
 static void offer_all(const offering *o) {
   kiln_kernels *k = &o->b->kernels;
   for (int i = 0; i < k->kernels.n; i++) {
     kiln_kernel *one = k->kernels.data[i];
-    const kiln_program *plain = one->key && one->candidates.n > 0 ? plain_program(o, one) : NULL;
-    kiln_call call;
-    if (plain && kiln_call_find(o->cx, &o->b->machine, plain, &call)) offer(o, one, &call);
+    kiln_call call; // of the program as it was outlined: in a form nothing is recognised any more
+    if (one->key && one->candidates.n > 0 &&
+        kiln_call_find(o->cx, &o->b->machine, one->outlined, &call))
+      offer(o, one, &call);
   }
 }
 
@@ -239,9 +225,9 @@ static kiln_status offer_by(kiln_ctx *cx, kiln_build *b, const kiln_backend *bac
   kiln_library library;
   const kiln_status st = kiln_library_open(backend, is_named ? cx->diag : NULL, &library);
   if (st != KILN_OK) return is_named ? st : KILN_OK;
-  kiln_family *family = KILN_NEW(&cx->perm, kiln_family);
-  family->name = backend->name;
-  const offering o = {cx, b, &library, family, version_of(cx, &library)};
+  kiln_template *row = KILN_NEW(&cx->perm, kiln_template);
+  row->name = backend->name;
+  const offering o = {cx, b, &library, row, version_of(cx, &library)};
   offer_all(&o);
   kiln_library_close(&library);
   return KILN_OK;

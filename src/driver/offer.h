@@ -10,7 +10,7 @@
 // errors: KILN_BAD_INPUT: a name is no backend's
 kiln_status kiln_backends_check(const char *list, kiln_diag *diag);
 // Adds to the candidates of |b|'s kernels those of libraries that the options ask for, behind the
-// families': none costs anything yet, and none is taken unless it was measured.
+// templates': none costs anything yet, and none is taken unless it was measured.
 //
 // errors: KILN_DEVICE_ERROR: a library that was asked for by name is missing
 kiln_status kiln_build_offer(kiln_ctx *cx, kiln_build *b);

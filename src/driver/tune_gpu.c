@@ -81,10 +81,11 @@ static void deinit(void *object) {
 // GPU.
 static kiln_status make_reference(tuning *g, const kiln_program *p, version *out) {
   const kiln_tile_search_options options = {&g->t->b->machine, 1, 1, true, false};
+  const kiln_form form = {.prog = p};
   kiln_tile_candidates one = {0};
   KILN_VEC_PUSH(&g->cx->perm, &one,
-                (kiln_tile_candidate){.family = &kiln_family_gpu_nests, .cost.ns = INFINITY});
-  KILN_TRY(kiln_tile_lower(g->cx, p, NULL, &options, &one));
+                (kiln_tile_candidate){.from = &kiln_template_gpu_nests, .form = &form});
+  KILN_TRY(kiln_tile_lower(g->cx, &options, &one));
   out->loops = one.data[0].loops;
   out->refused = one.data[0].refused;
   return KILN_OK;

@@ -97,6 +97,8 @@ typedef struct kiln_program {
 } kiln_program;
 
 kiln_program *kiln_program_make(kiln_ctx *cx, const char *name);
+// A copy that may be changed: statements and tensors are new, expressions and data are shared.
+kiln_program *kiln_program_copy(kiln_ctx *cx, const kiln_program *p);
 // Adds a tensor; |name| is made unique by a suffix when taken. |shape| is copied; order starts as
 // the identity.
 kiln_tensor *kiln_tensor_make(kiln_ctx *cx, kiln_program *p, const char *name, kiln_dtype t,

@@ -6,7 +6,7 @@
 
 enum { MAX_PRODUCTS = 4 }; // contractions of a kernel
 
-// Nests that no family has tiled take that many times what they must take at least.
+// Nests that no template has tiled take that many times what they must take at least.
 static const double UNKNOWN_LOSS = 8;
 
 // Prices and measured times are of launches apart; what a run hides of them leaves at least a
@@ -43,7 +43,7 @@ static double compute_ns_of(const kiln_costing *c, const kiln_bits *prims) {
   double ns = 0, loss = KILN_INNER_LOSS;
   for (int i = kiln_bits_next(prims, 0); i >= 0; i = kiln_bits_next(prims, i + 1)) {
     ns += c->own[i].compute_ns;
-    if (c->own[i].is_window) loss = KILN_WINDOW_LOSS;
+    loss = fmax(loss, c->own[i].inner_loss);
   }
   return loss * ns;
 }
@@ -177,7 +177,7 @@ static kiln_status price_alone(kiln_costing *c, int i) {
   if (!priced.found.candidates) return KILN_OK;
   const kiln_tile_candidate *best = kiln_tile_cheapest(priced.found.candidates);
   if (own->is_known && best) own->compute_ns = best->cost.compute_ns;
-  own->is_window = best && best->family == &kiln_family_rows && count_products(c, prims) > 0;
+  if (best && count_products(c, prims) > 0) own->inner_loss = best->from->inner_loss;
   return KILN_OK;
 }
 

@@ -7,7 +7,7 @@
 
 typedef struct kiln_priced {
   kiln_group group;
-  kiln_searched found; // what the families propose for it
+  kiln_searched found; // what the templates propose for it
   double measured_ns;  // by what was given; 0: it was not
   double ns;           // infinite: nobody makes such a kernel, or nobody knows what it costs
 } kiln_priced;
@@ -23,13 +23,14 @@ typedef struct kiln_costing {
   void *user;
   struct kiln_prim_cost *own; // [prims]
   int n_forms;                // that were new
-  double work; // statements of the kernels that families were asked about, which time follows
+  double work; // statements of the kernels that templates were asked about, which time follows
 } kiln_costing;
 // What a prim costs in a kernel of its own.
 typedef struct kiln_prim_cost {
   double ratio; // of measured time to predicted, in a kernel that was measured; 0: there is none
   double ns, compute_ns; // where nobody knows, from what it must do at least
-  bool is_known, is_window;
+  bool is_known;
+  double inner_loss; // of the template that runs a product so (tile/template.h)
 } kiln_prim_cost;
 
 // Prices all prims of their own. Lives in the scratch arena.
@@ -38,11 +39,11 @@ kiln_status kiln_costing_begin(kiln_costing *io);
 // none.
 kiln_status kiln_costing_price(kiln_costing *c, const kiln_bits *prims, const kiln_bits *results,
                                kiln_priced *out);
-// What such a kernel costs at least, without asking any family.
+// What such a kernel costs at least, without asking any template.
 double kiln_costing_bound(const kiln_costing *c, const kiln_bits *prims);
 // What kernels of their own cost.
 double kiln_costing_apart(const kiln_costing *c, const kiln_bits *prims);
-// What a run takes longer with a kernel for which families propose |of|, by what they predict;
+// What a run takes longer with a kernel for which templates propose |of|, by what they predict;
 // infinite: nobody knows, or NULL.
 double kiln_costing_predicted(const kiln_costing *c, const kiln_tile_candidates *of);
 // The same of a kernel that was measured; 0: it was not.

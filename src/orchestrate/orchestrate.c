@@ -9,7 +9,7 @@
 enum {
   MIN_PART = 8, // prims of a part
   MAX_PART = 28,
-  MAX_ROUNDS = 24, // solutions of a part, while families refuse what was chosen
+  MAX_ROUNDS = 24, // solutions of a part, while templates refuse what was chosen
   USUAL_NODES = 4000,
   MAX_OTHERS = 4 // that are told of
 };
@@ -32,7 +32,7 @@ typedef KILN_VEC(offered) offers;
 
 typedef struct dropped { // a candidate that was priced in vain
   const kiln_bits *prims;
-  double ns, apart_ns; // infinite: no family runs it; of its prims
+  double ns, apart_ns; // infinite: no template runs it; of its prims
 } dropped;
 typedef KILN_VEC(dropped) drops;
 
@@ -616,7 +616,7 @@ static const char *reason_apart(const orchestrating *o, const solved *answer, in
     return kiln_arena_printf(
         a, "the kernel of %s is predicted to take %.2f us, its statements apart %.2f us",
         stmts_text(o, least->prims), least->ns * 1e-3, least->apart_ns * 1e-3);
-  if (n > 0) return kiln_arena_printf(a, "no family runs any of %d kernels of both", n);
+  if (n > 0) return kiln_arena_printf(a, "no template runs any of %d kernels of both", n);
   return NULL;
 }
 

@@ -5,7 +5,7 @@
 // execution states and the candidates between them are listed (states.h, candidates.h), the
 // candidates that may pay are priced by the tile graph's scheduler, each form once (costs.h), and a
 // binary program chooses among them (program.h), beginning with the kernels that connecting has
-// found (tile/connect.h). Parts of equal form are solved once. A chosen kernel that no family
+// found (tile/connect.h). Parts of equal form are solved once. A chosen kernel that no template
 // lowers after all loses its price, and the part is solved again. Counts candidates, never time.
 #ifndef KILN_ORCHESTRATE_ORCHESTRATE_H
 #define KILN_ORCHESTRATE_ORCHESTRATE_H
@@ -27,7 +27,7 @@ typedef struct kiln_orchestrate_options {
   // a refusal would have solved again, and those behind, stay as connecting has made them, where
   // |bytes| asks for no more.
   double work;
-  // Statements of the kernels whose prices families are asked for; 0: what is usual. Once they are
+  // Statements of the kernels whose prices templates are asked for; 0: what is usual. Once they are
   // spent, kernels of several prims other than connecting's are no candidates. A part may have a
   // multiple of its share of what is left.
   double prices;
@@ -60,7 +60,7 @@ typedef struct kiln_orchestration {
   int64_t n_states, n_differences, n_candidates;
   int64_t n_bounded; // sets that a bound ruled out before anybody was asked for their price
   int64_t n_impossible,
-      n_dearer; // candidates that no family runs; that cost more than their prims apart
+      n_dearer; // candidates that no template runs; that cost more than their prims apart
   int n_forms;  // that were searched
   int n_uncounted,
       n_capped;  // parts with more states than are counted; with more candidates than are priced

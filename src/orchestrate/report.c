@@ -44,7 +44,7 @@ static void print_search(const kiln_orchestration *o, kiln_text *out) {
     kiln_text_printf(out, "; %d parts have more, which are not counted", o->n_uncounted);
   kiln_text_printf(out, "\nsets        %" PRId64 " that end in one prim\n", o->n_differences);
   kiln_text_printf(out,
-                   "pruned      %" PRId64 " by bounds, %" PRId64 " that no family runs, %" PRId64
+                   "pruned      %" PRId64 " by bounds, %" PRId64 " that no template runs, %" PRId64
                    " dearer than their prims apart\n",
                    o->n_bounded, o->n_impossible, o->n_dearer);
   kiln_text_printf(out, "candidates  %" PRId64 ", of %d new forms\n", o->n_candidates, o->n_forms);

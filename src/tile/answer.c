@@ -1,5 +1,5 @@
 // Answers: a line for each round of settling, one for each part with the number of its kernel, then
-// the scripts and loops with their lengths.
+// the templates, scripts and loops with their lengths.
 #include "tile/answer.h"
 #include "schedule/instr.h"
 #include "target/target.h"
@@ -84,6 +84,8 @@ static void print_scripts(kiln_ctx *cx, reading *r, const kiln_kernels *k, kiln_
   kiln_text_printf(t, "scripts %d\n", k->kernels.n);
   for (int i = 0; i < k->kernels.n; i++) {
     const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+    const kiln_template *from = k->kernels.data[i]->from;
+    print_text(t, from ? from->name : "");
     print_text(t, k->kernels.data[i]->script);
     print_text(t, print_loops(cx, r, k->kernels.data[i]->loops));
     kiln_arena_rewind(&cx->scratch, mark);
@@ -202,7 +204,9 @@ static bool read_kernels(kiln_ctx *cx, const char **at, const char *end, int mos
   *out = KILN_NEW_ARRAY(&cx->perm, kiln_answer_kernel, n);
   for (*out_n = 0; *out_n < n; ++*out_n) {
     kiln_answer_kernel *k = &(*out)[*out_n];
-    if (!(k->script = read_text(cx, at, end)) || !(k->loops = read_text(cx, at, end))) return false;
+    if (!(k->from = read_text(cx, at, end)) || !(k->script = read_text(cx, at, end)) ||
+        !(k->loops = read_text(cx, at, end)))
+      return false;
   }
   return n >= 0;
 }

@@ -14,6 +14,7 @@
 const char *kiln_answer_question(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts);
 // A kernel of an answer.
 typedef struct kiln_answer_kernel {
+  const char *from; // the name of its template
   const char *script;
   const char *loops; // as text; "": none, they are what the script makes
 } kiln_answer_kernel;

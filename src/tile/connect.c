@@ -1,9 +1,6 @@
 // Growth of kernels over the program's edges, by the cost of what they become.
 #include "tile/connect.h"
 
-#include "tile/gpu_mlp.h"
-#include "tile/gpu_norm.h"
-#include "tile/gpu_strip.h"
 #include "tile/gpu_work.h"
 
 #include <math.h>
@@ -99,10 +96,9 @@ static void price_together(connecting *c, const part_set *s, const kiln_searched
   double compute_ns = 0, loss = KILN_INNER_LOSS;
   for (int i = 0; i < s->n; i++) {
     const part *one = &c->parts[s->data[i]];
-    const bool is_window = has_contraction(c, &one->out.group) &&
-                           kiln_tile_cheapest(one->found.candidates)->family == &kiln_family_rows;
     compute_ns += one->compute_ns;
-    if (is_window) loss = KILN_WINDOW_LOSS;
+    if (has_contraction(c, &one->out.group))
+      loss = fmax(loss, kiln_tile_cheapest(one->found.candidates)->from->inner_loss);
   }
   kiln_searched_bound(c->cx, whole, loss * compute_ns);
 }
@@ -267,9 +263,9 @@ static int count_loads(const connecting *c, const part_set *s) {
 static const char *refused_reason(connecting *c, const kiln_tile_candidates *found) {
   for (int i = 0; i < found->n; i++)
     if (found->data[i].refused)
-      return kiln_arena_printf(&c->cx->perm, "%s refuses: %s", found->data[i].family->name,
+      return kiln_arena_printf(&c->cx->perm, "%s refuses: %s", found->data[i].from->name,
                                found->data[i].refused);
-  return "no family proposes a kernel of both";
+  return "no template proposes a kernel of both";
 }
 
 // What a run hides of the launches that one kernel of |n| parts saves.
@@ -286,12 +282,11 @@ static double margin_of(const connecting *c, const part_set *s, bool stores, dou
   return fmax(WORTH * least, stores ? share * apart : 0);
 }
 
-// Whether a GPU's program is of a product and rows of it, or of two products.
-static bool has_gpu_form(const kiln_program *p) {
-  kiln_strip strip;
-  kiln_norm norm;
-  kiln_mlp mlp;
-  return kiln_strip_is(p, &strip) || kiln_norm_is(p, &norm) || kiln_mlp_is(p, &mlp);
+// Whether a template runs as one kernel what others run as several.
+static bool unites(const kiln_tile_candidates *found) {
+  for (int i = 0; i < found->n; i++)
+    if (found->data[i].from->unites) return true;
+  return false;
 }
 
 // What one kernel of parts would be.
@@ -325,8 +320,8 @@ static kiln_status weigh(connecting *c, const part_set *s, whole *out, const cha
     return KILN_OK;
   }
   KILN_TRY(search(c, &out->group, s, &out->found));
-  if (has_grids(c) && !has_gpu_form(out->found.prog))
-    *out_why = "no family proposes a kernel of both";
+  if (has_grids(c) && !unites(out->found.candidates))
+    *out_why = "no template proposes a kernel of both";
   out->together = kiln_tile_price(out->found.candidates);
   return KILN_OK;
 }
@@ -355,8 +350,8 @@ static void own_stmts(connecting *c, int id) {
   for (int i = 0; i < g->n_stmts; i++) c->part_of[g->stmts[i]] = id;
 }
 
-// Makes the loops of |root|, which has grown. Where no family can, or only one that costs more than
-// the parts, the steps are taken back.
+// Makes the loops of |root|, which has grown. Where no template can, or only one that costs more
+// than the parts, the steps are taken back.
 //
 // gives: *out_stays, whether they were not
 static kiln_status lower_grown(connecting *c, int root, bool *out_stays) {

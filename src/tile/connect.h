@@ -1,7 +1,7 @@
 // Connecting: which parts of the program, as the rules have grouped them, share a kernel after all.
 //
 // First connect, then schedule (Welder, section 4.2; DESIGN section 6): from the outputs to the
-// inputs, each part takes in producers when some family proposes a kernel for them together and its
+// inputs, each part takes in producers when some template proposes a kernel for them together whose
 // cost is below that of the parts kept apart, the round trip of the tensor through memory included.
 // What others read later, or is an output, is reused and stored: the kernel has several results,
 // and its cost the store but not the load. What is not taken in is recorded with the reason. A

@@ -1,5 +1,5 @@
 // What a contraction is made of and how it is tiled: shared by its lowering (node.c) and by the
-// family that compares tilings (lower_contraction.c).
+// template that compares tilings (lower_contraction.c).
 #ifndef KILN_TILE_CONTRACTION_H
 #define KILN_TILE_CONTRACTION_H
 

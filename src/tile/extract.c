@@ -4,20 +4,9 @@
 // neighbouring dims merged where every access allows it. Groups with equal form share one kernel,
 // and elementwise kernels end up with one or two long loops.
 #include "target/instr.h"
-#include "tile/gpu_attention.h"
-#include "tile/gpu_held.h"
-#include "tile/gpu_mlp.h"
-#include "tile/gpu_moment.h"
-#include "tile/gpu_patch.h"
-#include "tile/gpu_narrow.h"
-#include "tile/gpu_norm.h"
-#include "tile/gpu_product.h"
-#include "tile/gpu_strip.h"
-#include "tile/gpu_window.h"
 #include "tile/panels.h"
 #include "tile/registers.h"
 #include "tile/tile.h"
-#include "tile/winograd.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -56,7 +45,6 @@ typedef struct extraction {
   member *m;             // [n], the root last
   const kiln_expr *kept; // a contraction's load that is not flattened, of the main program; NULL
   KILN_VEC(param) params;
-  kiln_fact *known; // of the arguments, in order
   const kiln_ranges *ranges;
 } extraction;
 
@@ -1042,48 +1030,17 @@ static kiln_fact fact_of(const extraction *x, const kiln_tensor *t) {
 
 static void list_args(extraction *x, kiln_extract *out) {
   out->args = KILN_NEW_ARRAY(&x->cx->perm, kiln_argument, x->prog->tensors.n);
-  x->known = KILN_NEW_ARRAY(&x->cx->scratch, kiln_fact, x->prog->tensors.n);
   for (int i = 0; i < x->prog->tensors.n; i++) {
     const kiln_tensor *t = x->prog->tensors.data[i];
     if (t->role == KILN_TEMP) continue;
-    x->known[out->n_args] = fact_of(x, t);
+    const kiln_fact known = fact_of(x, t);
+    if (known.is_small || known.panels) *kiln_fact_at(x->cx, &out->facts, i) = known;
     out->args[out->n_args++] = argument_of(x, t);
   }
 }
 
-// The parameters may have got other numbers since they were listed, but are in the same order.
-static void note_facts(const extraction *x, kiln_extract *out) {
-  for (int i = 0, k = 0; i < out->prog->tensors.n && k < out->n_args; i++) {
-    if (out->prog->tensors.data[i]->role == KILN_TEMP) continue;
-    const kiln_fact known = x->known[k++];
-    if (known.is_small || known.panels) *kiln_fact_at(x->cx, &out->facts, i) = known;
-  }
-}
-
-// How many elements of the tensor behind an argument the program touches.
-static int64_t elems_of(const extraction *x, const kiln_argument *argument) {
-  int64_t elems = kiln_tensor_elems(x->p->tensors.data[argument->tensor]);
-  for (int k = 0; k < x->params.n; k++) {
-    const param *a = &x->params.data[k];
-    const int64_t cut = kiln_tensor_elems(a->to);
-    if (a->from == argument->tensor && a->flat && cut < elems) elems = cut;
-  }
-  return elems;
-}
-
-static void add_work(extraction *x, kiln_extract *out) {
-  out->flops = x->g->kind == KILN_GROUP_WINOGRAD ? kiln_winograd_flops(x->cx, x->prog)
-                                                 : kiln_program_flops(x->cx, x->prog);
-  for (int k = 0; k < out->n_args; k++) {
-    const kiln_tensor *t = x->p->tensors.data[out->args[k].tensor];
-    bool again = false;
-    for (int j = 0; j < k; j++) again |= out->args[j].tensor == out->args[k].tensor;
-    if (!again) out->bytes += (double)elems_of(x, &out->args[k]) * kiln_dtype_bytes(t->dtype);
-  }
-}
-
-const char *kiln_tile_key(kiln_ctx *cx, kiln_group_kind kind, const kiln_extract *x) {
-  const kiln_program *extract = x->prog;
+const char *kiln_tile_key(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *extract,
+                          const kiln_facts *facts) {
   kiln_text t;
   kiln_text_init(&t, &cx->perm);
   kiln_text_add_int(&t, (int)kind);
@@ -1098,34 +1055,12 @@ const char *kiln_tile_key(kiln_ctx *cx, kiln_group_kind kind, const kiln_extract
     }
   }
   kiln_program_print(cx, extract, &t);
-  kiln_facts_print(cx, extract, &x->facts, "", &t);
+  kiln_facts_print(cx, extract, facts, "", &t);
   return t.data;
 }
 
 static kiln_status extract(extraction *x) {
   return x->g->kind == KILN_GROUP_SCATTER ? extract_scatter(x) : extract_group(x);
-}
-
-// Brings a GPU's program into the form in which the GPU runs it.
-static void give_form(const extraction *x) {
-  enum {
-    TENSOR_CORES = 80
-  }; // the compute capability from which on instructions take such products
-  kiln_ctx *cx = x->cx;
-  if (x->g->kind == KILN_GROUP_CONTRACTION) {
-    if (x->machine->gpu.capability >= TENSOR_CORES) kiln_patch_make(cx, x->prog);
-    kiln_product_make(cx, x->prog);
-    kiln_narrow_make(cx, x->prog);
-  }
-  if (x->g->kind == KILN_GROUP_STREAM) kiln_attention_make(cx, x->prog);
-  if (x->g->kind == KILN_GROUP_CHAIN) {
-    kiln_strip_make(cx, x->machine, x->prog);
-    kiln_norm_make(cx, x->machine, x->prog);
-    kiln_mlp_make(cx, x->machine, x->prog);
-  }
-  kiln_window_make(cx, x->prog);
-  if (x->g->kind != KILN_GROUP_ROWS || !kiln_moment_make(cx, x->machine, x->prog))
-    kiln_held_make(cx, x->prog);
 }
 
 kiln_status kiln_tile_extract_keyless(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
@@ -1143,9 +1078,6 @@ kiln_status kiln_tile_extract_keyless(kiln_ctx *cx, const kiln_program *p, const
   if (st == KILN_OK) {
     list_args(&x, out);
     out->prog = x.prog;
-    if (m->target->has_grids) give_form(&x);
-    note_facts(&x, out);
-    add_work(&x, out);
   }
   kiln_arena_rewind(&cx->scratch, mark);
   return st;
@@ -1154,16 +1086,6 @@ kiln_status kiln_tile_extract_keyless(kiln_ctx *cx, const kiln_program *p, const
 kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
                               const kiln_group *g, const kiln_machine *m, kiln_extract *out) {
   KILN_TRY(kiln_tile_extract_keyless(cx, p, facts, g, m, out));
-  out->key = kiln_tile_key(cx, g->kind, out);
+  out->key = kiln_tile_key(cx, g->kind, out->prog, &out->facts);
   return KILN_OK;
-}
-
-kiln_status kiln_tile_extract_plain(kiln_ctx *cx, const kiln_program *p, const kiln_group *g,
-                                    const kiln_machine *m, const kiln_program **out) {
-  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  extraction x = {.cx = cx, .p = p, .g = g, .machine = m, .prog = kiln_program_make(cx, "kernel")};
-  const kiln_status st = extract(&x);
-  *out = x.prog;
-  kiln_arena_rewind(&cx->scratch, mark);
-  return st;
 }

@@ -1,4 +1,4 @@
-// What the families for GPUs share: work as a grid of blocks and their threads.
+// What the templates for GPUs share: work as a grid of blocks and their threads.
 //
 // windows   gpu_windows.c: convolutions channel by channel and poolings, some neighbours a thread
 // runs      gpu_runs.c: long windows along one dim, through shared memory
@@ -27,13 +27,6 @@
 #include "tile/lower.h"
 
 enum { KILN_GPU_THREADS = 256 }; // of a block, where nothing else is said
-
-extern const kiln_family kiln_family_gpu_turns, kiln_family_gpu_windows, kiln_family_gpu_threads,
-    kiln_family_gpu_rows, kiln_family_gpu_tiles, kiln_family_gpu_stream, kiln_family_gpu_mma,
-    kiln_family_gpu_wgmma, kiln_family_gpu_parts, kiln_family_gpu_short, kiln_family_gpu_patches,
-    kiln_family_gpu_sums, kiln_family_gpu_split, kiln_family_gpu_moments, kiln_family_gpu_runs,
-    kiln_family_gpu_narrow, kiln_family_gpu_nests, kiln_family_gpu_fma, kiln_family_gpu_strips,
-    kiln_family_gpu_norms, kiln_family_gpu_mlps;
 
 // Shares the iterations of the n >= 1 perfectly nested loops, the outermost first, among blocks of
 // |threads|
@@ -65,7 +58,7 @@ typedef struct kiln_gpu_sums {
 bool kiln_gpu_is_by_element(const kiln_lowering *w, const kiln_stmt *s);
 // Whether |s| is such a reduction; *out only then.
 bool kiln_gpu_sums_of(const kiln_lowering *w, const kiln_stmt *s, kiln_gpu_sums *out);
-// Whether family `sums` runs all of |w|, and gives each multiprocessor a block.
+// Whether template `sums` runs all of |w|, and gives each multiprocessor a block.
 bool kiln_gpu_sums_fill(const kiln_lowering *w);
 // Bytes of all that the kernel reads and stores, each once.
 double kiln_gpu_param_bytes(const kiln_lowering *w);

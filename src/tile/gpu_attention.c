@@ -400,13 +400,16 @@ static bool find_parts(making *w, parts *out) {
   return out->load && find_dims(w, out->load) && find_factors(w, out);
 }
 
-void kiln_attention_make(kiln_ctx *cx, kiln_program *p) {
+bool kiln_attention_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
+  (void)m;
   making w = {.cx = cx, .p = p, .y = p->stmts.data[p->stmts.n - 1]};
   parts of = {0};
   bool found = false;
   for (int i = 0; i + 1 < p->stmts.n && !found; i++)
     found = kiln_stream_find(cx, p, p->stmts.data[i], &w.f);
-  if (found && find_parts(&w, &of)) make_all(&w, &of);
+  if (!found || !find_parts(&w, &of)) return false;
+  make_all(&w, &of);
+  return true;
 }
 
 // --- what is one ---

@@ -28,8 +28,8 @@ typedef struct kiln_attention {
 // sizes are those of tensor cores.
 bool kiln_attention_suits(kiln_ctx *cx, kiln_program *p, const kiln_stream_form *f,
                           const kiln_stmt *finish, const kiln_machine *m);
-// Brings |p|, an extract of such a stream, into the form, where it is one.
-void kiln_attention_make(kiln_ctx *cx, kiln_program *p);
+// Brings |p|, the program of such a stream, into the form (kiln_match).
+bool kiln_attention_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p);
 bool kiln_attention_is(const kiln_program *p, kiln_attention *out);
 
 #endif

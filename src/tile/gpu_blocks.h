@@ -1,4 +1,4 @@
-// Matrix products by blocks: what their families share. gpu_product.h says what a product is.
+// Matrix products by blocks: what their templates share. gpu_product.h says what a product is.
 #ifndef KILN_TILE_GPU_BLOCKS_H
 #define KILN_TILE_GPU_BLOCKS_H
 

@@ -368,11 +368,16 @@ static kiln_status propose_fma(kiln_lowering *w, kiln_tile_candidates *out) {
   }
   for (int i = 0; i < N_VARIANTS; i++) {
     if (!isfinite(ns[i]) || ns[i] > NEAR * least) continue;
-    kiln_tile_candidate one = {.family = &kiln_family_gpu_fma, .tiling.variant = i};
+    kiln_tile_candidate one = {.tiling.variant = i};
     one.cost.ns = ns[i];
     KILN_VEC_PUSH(w->proposed, out, one);
   }
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_fma = {"fma", propose_fma, lower_fma, .by_loops = false};
+const kiln_template kiln_template_gpu_fma = {.name = "fma",
+                                             .has_grids = true,
+                                             .kinds = 1u << KILN_GROUP_CONTRACTION,
+                                             .match = kiln_product_make,
+                                             .propose = propose_fma,
+                                             .lower = lower_fma};

@@ -113,11 +113,12 @@ static const kiln_expr *read_copy(kiln_ctx *cx, const kiln_expr *e, void *argume
   return NULL;
 }
 
-void kiln_held_make(kiln_ctx *cx, kiln_program *p) {
+bool kiln_held_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
+  (void)m;
   held h = {.p = p, .name = kiln_symbol_of(cx, "x")};
   const int64_t row = kiln_held_row(p);
   const int n = p->stmts.n;
-  if (!row) return;
+  if (!row) return true;
   count_loads(cx, &h);
   for (int i = 0; i < h.n; i++)
     if (h.n_users[i] > 1) h.made[i] = make_copy(cx, p, h.loads[i], h.name, row);
@@ -134,4 +135,5 @@ void kiln_held_make(kiln_ctx *cx, kiln_program *p) {
     old[i]->body = bodies[i];
     kiln_stmt_append(cx, p, old[i]);
   }
+  return true;
 }

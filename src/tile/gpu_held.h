@@ -12,7 +12,7 @@
 
 // The length of |p|'s rows if it has the form, else 0.
 int64_t kiln_held_row(const kiln_program *p);
-// Adds these statements to |p|, an extract in the form.
-void kiln_held_make(kiln_ctx *cx, kiln_program *p);
+// Adds these statements to |p| where it has such rows; a match of every kernel (kiln_match).
+bool kiln_held_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p);
 
 #endif

@@ -146,25 +146,25 @@ static bool are_units(const kiln_product_numbers *f) {
          f->n_padded == f->n_extent && f->k_padded == f->k_extent;
 }
 
-void kiln_mlp_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
+bool kiln_mlp_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   making w = {.cx = cx, .p = p};
   int64_t strides[KILN_MAX_RANK];
   const int n = p->stmts.n;
   int hidden = -1;
-  if (m->gpu.capability < CAPABILITY || n < 4) return;
+  if (m->gpu.capability < CAPABILITY || n < 4) return false;
   kiln_stmt *t = p->stmts.data[n - 2], *y = p->stmts.data[n - 1], *front[3];
   w.first = p->stmts.data[0];
   if (w.first->n_reduce != 1 || p->tensors.data[w.first->out]->dtype != KILN_F32 ||
       t->n_reduce != 1 || !kiln_product_finishes(cx, p, t, y) || !are_between(&w, t, y))
-    return;
+    return false;
   kiln_tensor_strides(p->tensors.data[y->out], strides);
   if (!kiln_product_number(cx, p, expanded(&w, t), strides, &w.f) || w.f.n_batch ||
       w.f.n_columns != 1 || !kiln_dtype_is_half(w.f.left->dtype) ||
       w.f.right->dtype != w.f.left->dtype || p->tensors.data[t->out]->dtype != KILN_F32 ||
       kiln_expr_loads(cx, w.f.right, w.first->out))
-    return;
+    return false;
   const kiln_expr *load = load_of(&w, &hidden);
-  if (!load || !are_units(&w.f) || !make_first(&w, load, hidden, front)) return;
+  if (!load || !are_units(&w.f) || !make_first(&w, load, hidden, front)) return false;
   kiln_product_factors(&w.f);
   const kiln_expr *element =
       kiln_product_unrounded(cx, kiln_expr_replace(cx, w.f.a->body, read_first, &w));
@@ -172,6 +172,7 @@ void kiln_mlp_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   y = kiln_product_finish(&w.f, y);
   kiln_product_list(&w.f, 3, front, 1, &y);
   kiln_program_drop_unwritten(cx, p);
+  return true;
 }
 
 // --- what is one ---

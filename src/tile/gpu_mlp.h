@@ -26,9 +26,9 @@ typedef struct kiln_mlp {
   int64_t depth;              // of its sums
 } kiln_mlp;
 
-// Brings |p|, an extract of statements between two contractions and the second one's finish, into
-// the form, where it is one for |m|.
-void kiln_mlp_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p);
+// Brings |p|, statements between two contractions and the second one's finish, into the form
+// (kiln_match).
+bool kiln_mlp_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p);
 bool kiln_mlp_is(const kiln_program *p, kiln_mlp *out);
 
 #endif

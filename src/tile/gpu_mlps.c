@@ -239,7 +239,6 @@ static kiln_status propose_mlps(kiln_lowering *w, kiln_tile_candidates *out) {
   for (int i = 0; i < (int)KILN_LEN(shapes); i++) {
     if (!describe(&x, w, i)) continue;
     kiln_tile_candidate one = {
-        .family = &kiln_family_gpu_mlps,
         .tiling = {.variant = i,
                    .block = {x.q.rows, x.f.p.n},
                    .form = kiln_arena_printf(&w->cx->perm, "%s of %d rows, chunks of %d",
@@ -251,4 +250,10 @@ static kiln_status propose_mlps(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_mlps = {"mlps", propose_mlps, lower_mlps, .by_loops = false};
+const kiln_template kiln_template_gpu_mlps = {.name = "mlps",
+                                              .has_grids = true,
+                                              .kinds = 1u << KILN_GROUP_CHAIN,
+                                              .match = kiln_mlp_make,
+                                              .unites = true,
+                                              .propose = propose_mlps,
+                                              .lower = lower_mlps};

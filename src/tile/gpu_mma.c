@@ -288,11 +288,16 @@ static kiln_status propose_mma(kiln_lowering *w, kiln_tile_candidates *out) {
     if (s.m > p.m || s.n > p.n || p.k % s.k || s.k % (8 * t->per) ||
         !suits(&p, i / (int)KILN_LEN(k_steps), &s) || occupancy_of(w, &p, &s, t->per).depth < 1)
       continue;
-    kiln_tile_candidate one = {.family = &kiln_family_gpu_mma, .tiling.variant = i};
+    kiln_tile_candidate one = {.tiling.variant = i};
     one.cost.ns = time_of(w, &p, &s, t->per);
     KILN_VEC_PUSH(w->proposed, out, one);
   }
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_mma = {"mma", propose_mma, lower_mma, .by_loops = false};
+const kiln_template kiln_template_gpu_mma = {.name = "mma",
+                                             .has_grids = true,
+                                             .kinds = 1u << KILN_GROUP_CONTRACTION,
+                                             .match = kiln_product_make,
+                                             .propose = propose_mma,
+                                             .lower = lower_mma};

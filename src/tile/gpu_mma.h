@@ -1,4 +1,4 @@
-// Matrix products by the instructions mma.m16n8: what the families that use them share.
+// Matrix products by the instructions mma.m16n8: what the templates that use them share.
 //
 // A block computes a tile of the result, its warps smaller ones, in fragments: memory dealt out to
 // the lanes of a warp as the instruction wants it (gpu_fragment.h). Several groups of warps may

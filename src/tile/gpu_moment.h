@@ -28,10 +28,8 @@ typedef struct kiln_moment {
   int n_dims;                 // of the sums: images and channels
 } kiln_moment;
 
-// Brings |p|, an extract of such sums, maps of them and a last map, into the form if there are too
-// few sums for |m| to do without.
-//
-// gives: whether it did
+// Brings |p|, such sums, maps of them and a last map, into the form if there are too few sums for
+// |m| to do without (kiln_match).
 bool kiln_moment_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p);
 bool kiln_moment_is(kiln_ctx *cx, const kiln_program *p, kiln_moment *out);
 

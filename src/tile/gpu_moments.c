@@ -228,7 +228,7 @@ static int64_t word_of(const moments *n) {
 
 static kiln_status propose_moments(kiln_lowering *w, kiln_tile_candidates *out) {
   moments n;
-  kiln_tile_candidate one = {.family = &kiln_family_gpu_moments};
+  kiln_tile_candidate one = {0};
   if (!find(w, &n)) return KILN_OK;
   const int64_t channels = kiln_lowering_extent(w->root, w->root->n_space - 1);
   const bool has_rows = w->root->n_space > n.of.n_dims;
@@ -251,5 +251,10 @@ static kiln_status propose_moments(kiln_lowering *w, kiln_tile_candidates *out) 
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_moments = {"moments", propose_moments, lower_moments,
-                                             .by_loops = true};
+const kiln_template kiln_template_gpu_moments = {.name = "moments",
+                                                 .has_grids = true,
+                                                 .kinds = 1u << KILN_GROUP_ROWS,
+                                                 .match = kiln_moment_make,
+                                                 .propose = propose_moments,
+                                                 .lower = lower_moments,
+                                                 .by_loops = true};

@@ -141,16 +141,17 @@ static const kiln_expr *widened(making *w, const kiln_expr *e) {
   return e->dtype == KILN_F32 ? e : kiln_cast(w->cx, KILN_F32, e);
 }
 
-void kiln_narrow_make(kiln_ctx *cx, kiln_program *p) {
+bool kiln_narrow_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
+  (void)m;
   making w = {.cx = cx, .p = p};
   const kiln_expr *at_p[KILN_MAX_RANK], *at_k[KILN_MAX_RANK];
-  if (!find_factors(&w) || !find_space(&w) || !find_reduction(&w)) return;
+  if (!find_factors(&w) || !find_space(&w) || !find_reduction(&w)) return false;
   int64_t constants = 4;
   for (int d = 0; d < n_dims(&w); d++)
     if (kiln_expr_uses(w.constant, dim_of(&w, d))) constants *= extent_of(&w, d);
-  if (constants > MAX_CONSTANT) return;
+  if (constants > MAX_CONSTANT) return false;
   kiln_stmt *elements = make_elements(&w, at_p);
-  if (!elements) return;
+  if (!elements) return false;
   kiln_stmt *constant = make_constant(&w, at_k),
             *factor = kiln_window_stmt(w.cx, w.p, w.t->origin, "F", KILN_F32, constant->n_space,
                                        constant->dims);
@@ -165,9 +166,10 @@ void kiln_narrow_make(kiln_ctx *cx, kiln_program *p) {
   kiln_stmt_append(w.cx, w.p, constant);
   kiln_stmt_append(w.cx, w.p, factor);
   for (int i = 0; i < n; i++) kiln_stmt_append(w.cx, w.p, old[i]);
+  return true;
 }
 
-// --- the family ---
+// --- the template ---
 
 typedef struct narrow {
   kiln_lowering *w;
@@ -372,12 +374,16 @@ static kiln_status propose_narrow(kiln_lowering *w, kiln_tile_candidates *out) {
         (pixels > 1 && (e.products > MAX_PRODUCTS || e.registers > BUDGET)) ||
         (n.tap < 0 && pixels > (along ? 2 : 1))) // neighbours' rows are read by neighbours
       continue;
-    kiln_tile_candidate one = {.family = &kiln_family_gpu_narrow, .tiling.vectors = pixels};
+    kiln_tile_candidate one = {.tiling.vectors = pixels};
     one.cost.ns = time_of(&n, rows / (double)pixels, &e);
     KILN_VEC_PUSH(w->proposed, out, one);
   }
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_narrow = {"narrow", propose_narrow, lower_narrow,
-                                            .by_loops = false};
+const kiln_template kiln_template_gpu_narrow = {.name = "narrow",
+                                                .has_grids = true,
+                                                .kinds = 1u << KILN_GROUP_CONTRACTION,
+                                                .match = kiln_narrow_make,
+                                                .propose = propose_narrow,
+                                                .lower = lower_narrow};

@@ -11,7 +11,7 @@
 
 #include "tile/tile.h"
 
-// Brings |p|, an extract of one such contraction and maps of its results, into the form.
-void kiln_narrow_make(kiln_ctx *cx, kiln_program *p);
+// Brings |p|, one such contraction and maps of its results, into the form (kiln_match).
+bool kiln_narrow_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p);
 
 #endif

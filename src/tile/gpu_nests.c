@@ -41,9 +41,9 @@ static kiln_status lower_nests(kiln_lowering *w, const kiln_tiling *t) {
 }
 
 static kiln_status propose_nests(kiln_lowering *w, kiln_tile_candidates *out) {
-  KILN_VEC_PUSH(w->proposed, out,
-                (kiln_tile_candidate){.family = &kiln_family_gpu_nests, .cost.ns = INFINITY});
+  KILN_VEC_PUSH(w->proposed, out, (kiln_tile_candidate){.cost.ns = INFINITY});
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_nests = {"nests", propose_nests, lower_nests, .by_loops = false};
+const kiln_template kiln_template_gpu_nests = {
+    .name = "nests", .has_grids = true, .propose = propose_nests, .lower = lower_nests};

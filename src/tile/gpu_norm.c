@@ -168,23 +168,24 @@ static kiln_stmt *expanded(making *w, const kiln_stmt *t) {
   return all;
 }
 
-void kiln_norm_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
+bool kiln_norm_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   making w = {.r = {.cx = cx, .p = p}};
   int64_t strides[KILN_MAX_RANK];
   const int n = p->stmts.n;
-  if (m->gpu.capability < KILN_ROW_CAPABILITY || n < 4 || n > KILN_ROW_MOST) return;
+  if (m->gpu.capability < KILN_ROW_CAPABILITY || n < 4 || n > KILN_ROW_MOST) return false;
   kiln_stmt *t = p->stmts.data[n - 2], *y = p->stmts.data[n - 1];
-  if (!kiln_product_finishes(cx, p, t, y) || !find_parts(&w, t)) return;
+  if (!kiln_product_finishes(cx, p, t, y) || !find_parts(&w, t)) return false;
   kiln_tensor_strides(p->tensors.data[y->out], strides);
   if (!kiln_product_number(cx, p, expanded(&w, t), strides, &w.f) || w.f.n_batch ||
       w.f.n_columns != 1 || w.f.old->n_reduce != 1 || !kiln_dtype_is_half(w.f.left->dtype))
-    return;
+    return false;
   const kiln_expr *load = load_of(&w, renumbered(&w, w.f.left, 0));
   kiln_ranges ranges;
   kiln_ranges_init(&ranges, &cx->scratch);
   kiln_ranges_push(&ranges, w.f.m, 0, w.f.m_extent - 1);
   kiln_ranges_push(&ranges, w.f.k, 0, w.r.columns - 1);
-  if (!load || !kiln_load_is_inside(cx, w.f.p, load, &ranges) || !read_alike(&w, load)) return;
+  if (!load || !kiln_load_is_inside(cx, w.f.p, load, &ranges) || !read_alike(&w, load))
+    return false;
   kiln_product_factors(&w.f);
   add_x(&w, load);
   for (int i = 0; i < w.n; i++) make_part(&w, &w.parts[i], load);
@@ -197,6 +198,7 @@ void kiln_norm_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   memcpy(front + 1, w.made.stmts, (size_t)w.made.n * sizeof *front);
   kiln_product_list(&w.f, 1 + w.made.n, front, 1, &y);
   kiln_program_drop_unwritten(cx, p);
+  return true;
 }
 
 // --- what is one ---

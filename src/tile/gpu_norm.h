@@ -27,9 +27,8 @@ typedef struct kiln_norm {
   kiln_row_nest nests[KILN_ROW_MADE];
 } kiln_norm;
 
-// Brings |p|, an extract of statements with a contraction and its finish at the end, into the form,
-// where it is one for |m|.
-void kiln_norm_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p);
+// Brings |p|, statements with a contraction and its finish at the end, into the form (kiln_match).
+bool kiln_norm_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p);
 bool kiln_norm_is(const kiln_program *p, kiln_norm *out);
 
 #endif

@@ -122,12 +122,17 @@ static kiln_status propose_norms(kiln_lowering *w, kiln_tile_candidates *out) {
   if (!kiln_norm_is(w->p, &x.f) || !kiln_mma_takes(w, &x.f.p)) return KILN_OK;
   for (int i = 0; i < N_VARIANTS; i++) {
     if (!describe(&x, w, i)) continue;
-    kiln_tile_candidate one = {.family = &kiln_family_gpu_norms,
-                               .tiling = {.variant = i, .block = {x.s.m, x.s.n}}};
+    kiln_tile_candidate one = {.tiling = {.variant = i, .block = {x.s.m, x.s.n}}};
     one.cost.ns = time_of(&x);
     KILN_VEC_PUSH(w->proposed, out, one);
   }
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_norms = {"norms", propose_norms, lower_norms, .by_loops = false};
+const kiln_template kiln_template_gpu_norms = {.name = "norms",
+                                               .has_grids = true,
+                                               .kinds = 1u << KILN_GROUP_CHAIN,
+                                               .match = kiln_norm_make,
+                                               .unites = true,
+                                               .propose = propose_norms,
+                                               .lower = lower_norms};

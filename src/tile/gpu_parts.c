@@ -179,11 +179,16 @@ static kiln_status propose_parts(kiln_lowering *w, kiln_tile_candidates *out) {
   for (int i = 0; i < N_TILES * N_STEPS * N_GROUPS * N_SPLITS; i++) {
     const way v = way_of(i);
     if (!may_run(w, &p, &v)) continue;
-    kiln_tile_candidate one = {.family = &kiln_family_gpu_parts, .tiling.variant = i};
+    kiln_tile_candidate one = {.tiling.variant = i};
     one.cost.ns = time_of(w, &p, &v);
     KILN_VEC_PUSH(w->proposed, out, one);
   }
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_parts = {"parts", propose_parts, lower_parts, .by_loops = false};
+const kiln_template kiln_template_gpu_parts = {.name = "parts",
+                                               .has_grids = true,
+                                               .kinds = 1u << KILN_GROUP_CONTRACTION,
+                                               .match = kiln_product_make,
+                                               .propose = propose_parts,
+                                               .lower = lower_parts};

@@ -3,6 +3,7 @@
 #include "support/integer.h"
 
 enum {
+  CAPABILITY = 80, // from which on instructions take such products
   MAX_CHANNELS = 8,
   MAX_STRIDE = 8,
   MAX_TERMS = 512, // of a window, whose weights a block has at hand
@@ -276,17 +277,17 @@ static const kiln_expr *read_sum(kiln_ctx *cx, const kiln_expr *e, void *argumen
   return kiln_tensor_load(cx, w->p->tensors.data[w->t->out], index);
 }
 
-void kiln_patch_make(kiln_ctx *cx, kiln_program *p) {
+bool kiln_patch_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   making w = {.cx = cx, .p = p};
   w.name_h = kiln_symbol_of(cx, "h");
   w.name_w = kiln_symbol_of(cx, "w");
   w.name_c = kiln_symbol_of(cx, "c");
   w.name_k = kiln_symbol_of(cx, "k");
-  if (!find(&w)) return;
+  if (m->gpu.capability < CAPABILITY || !find(&w)) return false;
   w.stored = kiln_round_up(w.channels, w.columns.stride % 2 ? 2 : 1);
   w.run_k = kiln_round_up(w.columns.taps * w.stored, 2);
   w.k = kiln_round_up(w.rows.taps * w.run_k, KILN_PRODUCT_STEP);
-  if (w.k > MAX_TERMS) return;
+  if (w.k > MAX_TERMS) return false;
   kiln_stmt *patch = make_patch(&w), *a = make_terms(&w, patch), *b = make_weights(&w);
   make_sum(&w, a, b);
   w.y->body = kiln_product_unrounded(cx, kiln_expr_replace(cx, w.y->body, read_sum, &w));
@@ -296,6 +297,7 @@ void kiln_patch_make(kiln_ctx *cx, kiln_program *p) {
   kiln_stmt_append(w.cx, w.p, b);
   kiln_stmt_append(w.cx, w.p, w.t);
   kiln_stmt_append(w.cx, w.p, w.y);
+  return true;
 }
 
 // --- reading it back ---

@@ -26,9 +26,9 @@ typedef struct kiln_patch {
   int64_t run; // columns of T whose sums a quad of lanes has, neighbours of the result
 } kiln_patch;
 
-// Brings |p|, an extract of one contraction and its finish, into the form if it is such a
-// convolution.
-void kiln_patch_make(kiln_ctx *cx, kiln_program *p);
+// Brings |p|, one contraction and its finish, into the form if it is such a convolution
+// (kiln_match).
+bool kiln_patch_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p);
 bool kiln_patch_is(kiln_ctx *cx, const kiln_program *p, kiln_patch *out);
 
 #endif

@@ -334,7 +334,6 @@ static kiln_status propose_patches(kiln_lowering *w, kiln_tile_candidates *out) 
     g.threads = threads_of(&g.s);
     if (!may_run(&g)) continue;
     kiln_tile_candidate one = {
-        .family = &kiln_family_gpu_patches,
         .tiling = {.block = {g.s.y, g.s.x, g.s.n}, .tile = {g.s.warp_y, g.s.warp_x}}};
     one.cost.ns = time_of(&g);
     KILN_VEC_PUSH(w->proposed, out, one);
@@ -342,5 +341,9 @@ static kiln_status propose_patches(kiln_lowering *w, kiln_tile_candidates *out) 
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_patches = {"patches", propose_patches, lower_patches,
-                                             .by_loops = false};
+const kiln_template kiln_template_gpu_patches = {.name = "patches",
+                                                 .has_grids = true,
+                                                 .kinds = 1u << KILN_GROUP_CONTRACTION,
+                                                 .match = kiln_patch_make,
+                                                 .propose = propose_patches,
+                                                 .lower = lower_patches};

@@ -492,17 +492,19 @@ kiln_stmt *kiln_product_finish(kiln_product_numbers *f, const kiln_stmt *y) {
   return s;
 }
 
-void kiln_product_make(kiln_ctx *cx, kiln_program *p) {
+bool kiln_product_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
+  (void)m;
   kiln_product_numbers f;
   int64_t strides[KILN_MAX_RANK];
-  if (p->stmts.n != 2) return;
+  if (p->stmts.n != 2) return false;
   kiln_stmt *t = p->stmts.data[0], *y = p->stmts.data[1];
-  if (!kiln_product_finishes(cx, p, t, y)) return;
+  if (!kiln_product_finishes(cx, p, t, y)) return false;
   kiln_tensor_strides(p->tensors.data[y->out], strides);
-  if (!kiln_product_number(cx, p, t, strides, &f)) return;
+  if (!kiln_product_number(cx, p, t, strides, &f)) return false;
   kiln_product_factors(&f);
   y = kiln_product_finish(&f, y);
   kiln_product_list(&f, 0, NULL, 1, &y);
+  return true;
 }
 
 // Whether |load| is of an operand at its own dims; a window (gpu_window.h) is read at others.

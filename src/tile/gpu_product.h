@@ -85,16 +85,16 @@ kiln_stmt *kiln_product_finish(kiln_product_numbers *f, const kiln_stmt *y);
 void kiln_product_list(const kiln_product_numbers *f, int n_front, kiln_stmt *const *front,
                        int n_behind, kiln_stmt *const *behind);
 
-// Brings |p|, an extract of one contraction and its finish, into the form if it has dims for m and
-// n.
-void kiln_product_make(kiln_ctx *cx, kiln_program *p);
+// Brings |p|, one contraction and its finish, into the form if it has dims for m and n
+// (kiln_match).
+bool kiln_product_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p);
 bool kiln_product_is(const kiln_program *p, kiln_product *out);
 // The same of the statements A, B, T in |abt|, whose sums |y| stores in the end.
 bool kiln_product_is_of(kiln_stmt *const *abt, const kiln_stmt *y, kiln_product *out);
 
 // What a multiprocessor takes to load for |elems| results of the map |y| of the sums |t|, beyond
-// the sums, one element each, and what a row or a column shares: families' times are fitted to sums
-// that a residual is added to. By words of 16 bytes, or as pairs that a fragment's lanes hold.
+// the sums, one element each, and what a row or a column shares: templates' times are fitted to
+// sums that a residual is added to. By words of 16 bytes, or as pairs that a fragment's lanes hold.
 //
 // units: nanoseconds
 double kiln_product_more_loads_ns(const kiln_lowering *w, const kiln_stmt *y, const kiln_stmt *t,

@@ -375,7 +375,7 @@ static bool fills_registers(const rows *r, int64_t row) {
 // Rows in registers.
 static void propose_held(const rows *r, kiln_tile_candidates *out) {
   const int64_t row = kiln_held_row(r->w->p);
-  kiln_tile_candidate one = {.family = &kiln_family_gpu_rows};
+  kiln_tile_candidate one = {0};
   double n_rows = 1;
   one.tiling.vectors = row ? vector_of(r, row) : 1;
   if (row < SHORT_ROW && (one.tiling.vectors < SHORT_WORD || row == one.tiling.vectors)) return;
@@ -400,7 +400,7 @@ static kiln_status propose_rows(kiln_lowering *w, kiln_tile_candidates *out) {
   for (int d = 0; d < w->root->n_space; d++) any |= r.shared[d];
   if (!any || w->root->n_reduce) return KILN_OK;
   const int64_t row = row_of(&r);
-  kiln_tile_candidate one = {.family = &kiln_family_gpu_rows};
+  kiln_tile_candidate one = {0};
   propose_held(&r, out);
   kiln_lowering_price(w, &one.cost);
   if (row >= SHORT_ROW && suit_warps(&r, row)) {
@@ -417,4 +417,9 @@ static kiln_status propose_rows(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_rows = {"rows", propose_rows, lower_rows, .by_loops = true};
+const kiln_template kiln_template_gpu_rows = {.name = "rows",
+                                              .has_grids = true,
+                                              .match = kiln_held_make,
+                                              .propose = propose_rows,
+                                              .lower = lower_rows,
+                                              .by_loops = true};

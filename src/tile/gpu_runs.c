@@ -175,7 +175,7 @@ static kiln_status lower_runs(kiln_lowering *w, const kiln_tiling *t) {
 
 static kiln_status propose_runs(kiln_lowering *w, kiln_tile_candidates *out) {
   runs n;
-  kiln_tile_candidate one = {.family = &kiln_family_gpu_runs};
+  kiln_tile_candidate one = {0};
   if (!find(w, &n) || !choose_channels(&n, &one.tiling) || !choose_pixels(&n, &one.tiling))
     return KILN_OK;
   kiln_lowering_price(w, &one.cost);
@@ -183,4 +183,9 @@ static kiln_status propose_runs(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_runs = {"runs", propose_runs, lower_runs, .by_loops = true};
+const kiln_template kiln_template_gpu_runs = {.name = "runs",
+                                              .has_grids = true,
+                                              .match = kiln_window_make,
+                                              .propose = propose_runs,
+                                              .lower = lower_runs,
+                                              .by_loops = true};

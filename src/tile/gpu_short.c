@@ -104,11 +104,16 @@ static kiln_status propose_short(kiln_lowering *w, kiln_tile_candidates *out) {
     if (s.m > p.m || s.n > p.n || p.k % s.k) continue;
     const occupancy o = occupancy_of(w, &p, &s);
     if (o.resident < 1 || o.each < MANY) continue;
-    kiln_tile_candidate one = {.family = &kiln_family_gpu_short, .tiling.variant = i};
+    kiln_tile_candidate one = {.tiling.variant = i};
     one.cost.ns = time_of(w, &p, &s, &o);
     KILN_VEC_PUSH(w->proposed, out, one);
   }
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_short = {"short", propose_short, lower_short, .by_loops = false};
+const kiln_template kiln_template_gpu_short = {.name = "short",
+                                               .has_grids = true,
+                                               .kinds = 1u << KILN_GROUP_CONTRACTION,
+                                               .match = kiln_product_make,
+                                               .propose = propose_short,
+                                               .lower = lower_short};

@@ -102,11 +102,15 @@ static bool is_worth(const kiln_lowering *w) {
 }
 
 static kiln_status propose_split(kiln_lowering *w, kiln_tile_candidates *out) {
-  kiln_tile_candidate one = {.family = &kiln_family_gpu_split};
+  kiln_tile_candidate one = {0};
   if (!is_worth(w)) return KILN_OK;
   kiln_lowering_price(w, &one.cost);
   KILN_VEC_PUSH(w->proposed, out, one);
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_split = {"split", propose_split, lower_split, .by_loops = true};
+const kiln_template kiln_template_gpu_split = {.name = "split",
+                                               .has_grids = true,
+                                               .propose = propose_split,
+                                               .lower = lower_split,
+                                               .by_loops = true};

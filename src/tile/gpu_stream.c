@@ -448,12 +448,16 @@ static kiln_status propose_stream(kiln_lowering *w, kiln_tile_candidates *out) {
   if (!kiln_attention_is(w->p, &k.f)) return KILN_OK;
   for (int i = 0; i < (int)KILN_LEN(shapes); i++) {
     if (!describe(&k, w, i)) continue;
-    kiln_tile_candidate one = {.family = &kiln_family_gpu_stream, .tiling.variant = i};
+    kiln_tile_candidate one = {.tiling.variant = i};
     one.cost.ns = time_of(&k);
     KILN_VEC_PUSH(w->proposed, out, one);
   }
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_stream = {"stream", propose_stream, lower_stream,
-                                            .by_loops = false};
+const kiln_template kiln_template_gpu_stream = {.name = "stream",
+                                                .has_grids = true,
+                                                .kinds = 1u << KILN_GROUP_STREAM,
+                                                .match = kiln_attention_make,
+                                                .propose = propose_stream,
+                                                .lower = lower_stream};

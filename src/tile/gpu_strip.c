@@ -159,15 +159,15 @@ static void store_others(making *w) {
   }
 }
 
-void kiln_strip_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
+bool kiln_strip_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   making w = {.r = {.cx = cx, .p = p}};
   int64_t strides[KILN_MAX_RANK];
-  if (m->gpu.capability < KILN_ROW_CAPABILITY || !find_parts(&w)) return;
+  if (m->gpu.capability < KILN_ROW_CAPABILITY || !find_parts(&w)) return false;
   const part *last = &w.parts[w.n - 1];
   kiln_tensor_strides(p->tensors.data[last->s->out], strides);
   if (!lie_alike(&w, strides) || !kiln_product_number(cx, p, p->stmts.data[0], strides, &w.f) ||
       w.f.n_columns != 1)
-    return;
+    return false;
   kiln_product_factors(&w.f);
   w.parts[0].made = w.f.t;
   for (int i = 1; i + 1 < w.n; i++) make_part(&w, &w.parts[i]);
@@ -175,6 +175,7 @@ void kiln_strip_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   add_result(&w, last->s, element_of(&w, last->s));
   kiln_product_list(&w.f, 0, NULL, w.made.n, w.made.stmts);
   kiln_program_drop_unwritten(cx, p);
+  return true;
 }
 
 // --- what is one ---

@@ -27,9 +27,8 @@ typedef struct kiln_strip {
   kiln_row_nest nests[KILN_ROW_MADE];
 } kiln_strip;
 
-// Brings |p|, an extract of statements with a contraction in front, into the form, where it is one
-// for |m|.
-void kiln_strip_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p);
+// Brings |p|, statements with a contraction in front, into the form (kiln_match).
+bool kiln_strip_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p);
 bool kiln_strip_is(const kiln_program *p, kiln_strip *out);
 
 #endif

@@ -218,12 +218,17 @@ static kiln_status propose_strips(kiln_lowering *w, kiln_tile_candidates *out) {
   for (int i = 0; i < N_VARIANTS; i++) {
     if (!describe(&x, w, i)) continue;
     const occupancy o = occupancy_of(&x);
-    kiln_tile_candidate one = {.family = &kiln_family_gpu_strips, .tiling = tiling_of(&x, i)};
+    kiln_tile_candidate one = {.tiling = tiling_of(&x, i)};
     one.cost.ns = time_of(&x, &o);
     KILN_VEC_PUSH(w->proposed, out, one);
   }
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_strips = {"strips", propose_strips, lower_strips,
-                                            .by_loops = false};
+const kiln_template kiln_template_gpu_strips = {.name = "strips",
+                                                .has_grids = true,
+                                                .kinds = 1u << KILN_GROUP_CHAIN,
+                                                .match = kiln_strip_make,
+                                                .unites = true,
+                                                .propose = propose_strips,
+                                                .lower = lower_strips};

@@ -126,7 +126,7 @@ static kiln_status propose_sums(kiln_lowering *w, kiln_tile_candidates *out) {
   kiln_gpu_sums z;
   const double few = (double)w->m->n_cores * w->m->gpu.max_resident / 4;
   if (!find_sums(w, &z) || z.terms < LONG_SUM || (double)z.elems > few) return KILN_OK;
-  kiln_tile_candidate one = {.family = &kiln_family_gpu_sums};
+  kiln_tile_candidate one = {0};
   one.tiling.tile[0] = z.along ? ROWS : LANES;
   one.tiling.step[0] = z.along ? LANES : PARTS;
   kiln_lowering_price(w, &one.cost);
@@ -134,4 +134,8 @@ static kiln_status propose_sums(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_sums = {"sums", propose_sums, lower_sums, .by_loops = true};
+const kiln_template kiln_template_gpu_sums = {.name = "sums",
+                                              .has_grids = true,
+                                              .propose = propose_sums,
+                                              .lower = lower_sums,
+                                              .by_loops = true};

@@ -235,7 +235,7 @@ static void propose_tiles(kiln_lowering *w, const kiln_tile_candidate *plain, ui
 }
 
 static kiln_status propose_threads(kiln_lowering *w, kiln_tile_candidates *out) {
-  kiln_tile_candidate one = {.family = &kiln_family_gpu_threads};
+  kiln_tile_candidate one = {0};
   if (!is_elementwise(w)) return KILN_OK;
   one.tiling.vectors = vector_of(w);
   kiln_lowering_price(w, &one.cost);
@@ -245,5 +245,8 @@ static kiln_status propose_threads(kiln_lowering *w, kiln_tile_candidates *out) 
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_threads = {"threads", propose_threads, lower_threads,
-                                             .by_loops = true};
+const kiln_template kiln_template_gpu_threads = {.name = "threads",
+                                                 .has_grids = true,
+                                                 .propose = propose_threads,
+                                                 .lower = lower_threads,
+                                                 .by_loops = true};

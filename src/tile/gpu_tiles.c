@@ -99,11 +99,16 @@ static kiln_status propose_tiles(kiln_lowering *w, kiln_tile_candidates *out) {
   if (!kiln_product_is(w->p, &p)) return KILN_OK;
   for (int i = 0; i < (int)KILN_LEN(shapes); i++) {
     if (shapes[i].m > p.m || shapes[i].n > p.n) continue;
-    kiln_tile_candidate one = {.family = &kiln_family_gpu_tiles, .tiling.variant = i};
+    kiln_tile_candidate one = {.tiling.variant = i};
     one.cost.ns = time_of(w, &p, &shapes[i]);
     KILN_VEC_PUSH(w->proposed, out, one);
   }
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_tiles = {"tiles", propose_tiles, lower_tiles, .by_loops = false};
+const kiln_template kiln_template_gpu_tiles = {.name = "tiles",
+                                               .has_grids = true,
+                                               .kinds = 1u << KILN_GROUP_CONTRACTION,
+                                               .match = kiln_product_make,
+                                               .propose = propose_tiles,
+                                               .lower = lower_tiles};

@@ -114,7 +114,7 @@ static kiln_status lower_turns(kiln_lowering *w, const kiln_tiling *sizes) {
 
 static kiln_status propose_turns(kiln_lowering *w, kiln_tile_candidates *out) {
   turn t;
-  kiln_tile_candidate one = {.family = &kiln_family_gpu_turns};
+  kiln_tile_candidate one = {0};
   if (!find(w, &t) || extent_of(&t, t.from) * extent_of(&t, t.to) < AREA / 4) return KILN_OK;
   const int64_t width = extent_of(&t, t.to), height = extent_of(&t, t.from);
   int64_t *to = &one.tiling.tile[t.to], *from = &one.tiling.tile[t.from];
@@ -125,4 +125,8 @@ static kiln_status propose_turns(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_turns = {"turns", propose_turns, lower_turns, .by_loops = true};
+const kiln_template kiln_template_gpu_turns = {.name = "turns",
+                                               .has_grids = true,
+                                               .propose = propose_turns,
+                                               .lower = lower_turns,
+                                               .by_loops = true};

@@ -464,7 +464,7 @@ static kiln_status lower_wgmma(kiln_lowering *w, const kiln_tiling *t) {
   return g.v.portions ? lower_portions(&g) : g.v.splits > 1 ? lower_splits(&g) : lower_whole(&g);
 }
 
-// --- tiles that other families finish ---
+// --- tiles that other templates finish ---
 
 static variant tile_variant(int64_t m, int64_t n) {
   return (variant){.s = {m, n, ROWS, 0, false}, .splits = 1, .cluster = 1};
@@ -695,7 +695,7 @@ static kiln_status propose_wgmma(kiln_lowering *w, kiln_tile_candidates *out) {
   for (int i = 0; i < N_VARIANTS; i++) {
     const variant v = variant_of(w, &p, i);
     if (!may_be(w, &all, &v)) continue;
-    kiln_tile_candidate one = {.family = &kiln_family_gpu_wgmma, .tiling = tiling_of(w, &p, i)};
+    kiln_tile_candidate one = {.tiling = tiling_of(w, &p, i)};
     one.cost.ns = time_of(w, &all, &v) + hand_over_ns(w, &all, &v);
     count_bytes(w, &p, &v, &one.cost);
     KILN_VEC_PUSH(w->proposed, out, one);
@@ -703,4 +703,9 @@ static kiln_status propose_wgmma(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_wgmma = {"wgmma", propose_wgmma, lower_wgmma, .by_loops = false};
+const kiln_template kiln_template_gpu_wgmma = {.name = "wgmma",
+                                               .has_grids = true,
+                                               .kinds = 1u << KILN_GROUP_CONTRACTION,
+                                               .match = kiln_product_make,
+                                               .propose = propose_wgmma,
+                                               .lower = lower_wgmma};

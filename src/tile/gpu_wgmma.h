@@ -1,4 +1,4 @@
-// Matrix products by instructions of warp groups (sm_90a), as far as families share them.
+// Matrix products by instructions of warp groups (sm_90a), as far as templates share them.
 #ifndef KILN_TILE_GPU_WGMMA_H
 #define KILN_TILE_GPU_WGMMA_H
 

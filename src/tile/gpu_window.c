@@ -225,13 +225,14 @@ static bool find_windows(making *w) {
   return w->n > 0 && overlaps(w) && runs_along_last(w);
 }
 
-void kiln_window_make(kiln_ctx *cx, kiln_program *p) {
+bool kiln_window_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
+  (void)m;
   making w = {.cx = cx, .p = p};
   const kiln_expr *at_p[KILN_MAX_RANK], *at_k[KILN_MAX_RANK];
   reading r = {0};
-  if (!find_windows(&w)) return;
+  if (!find_windows(&w)) return false;
   kiln_stmt *elements = make_elements(&w, at_p);
-  if (!elements) return;
+  if (!elements) return false;
   kiln_stmt *constant = make_constant(&w, &r.from[1], at_k);
   const int n = p->stmts.n;
   kiln_stmt **old = KILN_NEW_ARRAY(&cx->scratch, kiln_stmt *, n);
@@ -245,6 +246,7 @@ void kiln_window_make(kiln_ctx *cx, kiln_program *p) {
   kiln_stmt_append(w.cx, w.p, elements);
   if (constant) kiln_stmt_append(w.cx, w.p, constant);
   for (int i = 0; i < n; i++) kiln_stmt_append(w.cx, w.p, old[i]);
+  return true;
 }
 
 // The statement before |t| that writes what |load| reads; NULL: none does.

@@ -32,8 +32,8 @@ kiln_stmt *kiln_window_stmt(kiln_ctx *cx, kiln_program *p, kiln_symbol origin, c
                             kiln_dtype t, int n, const kiln_dim *dims);
 // Whether |p| is a reduction and maps of its results over the same dims.
 bool kiln_window_sum(const kiln_program *p, kiln_stmt **out);
-// Brings |p|, an extract of one such reduction and maps of its results, into the form.
-void kiln_window_make(kiln_ctx *cx, kiln_program *p);
+// Brings |p|, one such reduction and maps of its results, into the form (kiln_match).
+bool kiln_window_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p);
 bool kiln_window_is(kiln_ctx *cx, const kiln_program *p, kiln_window *out);
 
 #endif

@@ -179,7 +179,7 @@ static kiln_status lower_windows(kiln_lowering *w, const kiln_tiling *t) {
 
 static kiln_status propose_windows(kiln_lowering *w, kiln_tile_candidates *out) {
   windows n;
-  kiln_tile_candidate one = {.family = &kiln_family_gpu_windows};
+  kiln_tile_candidate one = {0};
   if (!find(w, &n)) return KILN_OK;
   choose_tile(&n, &one.tiling);
   kiln_lowering_price(w, &one.cost);
@@ -187,5 +187,9 @@ static kiln_status propose_windows(kiln_lowering *w, kiln_tile_candidates *out) 
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_windows = {"windows", propose_windows, lower_windows,
-                                             .by_loops = true};
+const kiln_template kiln_template_gpu_windows = {.name = "windows",
+                                                 .has_grids = true,
+                                                 .match = kiln_window_make,
+                                                 .propose = propose_windows,
+                                                 .lower = lower_windows,
+                                                 .by_loops = true};

@@ -126,7 +126,7 @@ typedef struct kiln_tile_cost {
 void kiln_tile_cost_finish(const kiln_device *d, int n_threads, kiln_peak peak, double efficiency,
                            kiln_tile_cost *c);
 
-// How a family runs a kernel, as far as its cost goes.
+// How a template runs a kernel, as far as its cost goes.
 typedef struct kiln_tile_plan {
   const int64_t *tile;  // of a task, by space dim of the result
   const int64_t *inner; // of what is in registers at once; NULL: no more than vectors

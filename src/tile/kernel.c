@@ -1,6 +1,5 @@
 // Kernels of a program: fusion groups are connected, and all of equal form share one kernel.
 #include "tile/kernel.h"
-#include "target/gpu/gpu.h"
 #include "tile/answer.h"
 
 #include <ctype.h>
@@ -72,13 +71,20 @@ static void explain_panels(const kiln_tile_candidates *all, const kiln_tile_cand
                    least / taken->cost.ns);
 }
 
+static void run_form(kiln_kernel *k, const kiln_template *from, const kiln_form *form) {
+  k->from = from;
+  k->prog = form->prog;
+  k->facts = form->facts;
+}
+
 void kiln_kernel_take(kiln_ctx *cx, kiln_kernel *k, const kiln_tile_candidate *taken) {
   kiln_text script;
   kiln_text_init(&script, &cx->perm);
   for (const kiln_tile_candidate *c = k->candidates.data; c < taken; c++)
-    if (c->refused) kiln_text_printf(&script, "# %s refused: %s\n", c->family->name, c->refused);
+    if (c->refused) kiln_text_printf(&script, "# %s refused: %s\n", c->from->name, c->refused);
   explain_panels(&k->candidates, taken, &script);
   kiln_text_add(&script, taken->script);
+  if (taken->form) run_form(k, taken->from, taken->form);
   k->script = script.data;
   k->loops = taken->loops;
   k->offer = taken->offer;
@@ -106,8 +112,21 @@ kiln_status kiln_kernel_replay(kiln_ctx *cx, const kiln_machine *m, const char *
   return KILN_OK;
 }
 
+// |k|'s program, as it was outlined, in the form of the template |from|.
+static kiln_status take_form(kiln_ctx *cx, const kiln_machine *m, const char *from,
+                             kiln_kernel *k) {
+  const kiln_template *t = kiln_template_find(m, from);
+  const kiln_form outlined = {.prog = k->prog, .facts = k->facts},
+                  *form = t ? kiln_template_match(cx, t, m, &outlined) : NULL;
+  if (!form)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, NULL, "answer: must name the kernel's template");
+  run_form(k, t, form);
+  return KILN_OK;
+}
+
 static kiln_status take_known(kiln_ctx *cx, const kiln_machine *m, const kiln_answer_kernel *known,
                               kiln_kernel *k) {
+  KILN_TRY(take_form(cx, m, known->from, k));
   k->loops = kiln_answer_loops(cx, m, known);
   if (k->loops) k->loops->name = k->name;
   else KILN_TRY(kiln_kernel_replay(cx, m, known->script, k));
@@ -115,37 +134,82 @@ static kiln_status take_known(kiln_ctx *cx, const kiln_machine *m, const kiln_an
   return KILN_OK;
 }
 
+// How many elements of the tensor behind argument |a| the kernel touches at most: its parameters
+// may be views of a part.
+static int64_t elems_of(const kiln_program *p, const kiln_extract *x, const kiln_program *form,
+                        int a) {
+  int64_t elems = kiln_tensor_elems(p->tensors.data[x->args[a].tensor]);
+  for (int i = 0, k = 0; i < form->tensors.n; i++) {
+    const kiln_tensor *t = form->tensors.data[i];
+    if (t->role == KILN_TEMP) continue;
+    if (x->args[k++].tensor == x->args[a].tensor && kiln_tensor_elems(t) < elems)
+      elems = kiln_tensor_elems(t);
+  }
+  return elems;
+}
+
+// What a launch does, by the form that is run: what that pads is computed, too.
+static void count_work(kiln_ctx *cx, const kiln_program *p, const kiln_extract *x, kiln_kernel *k) {
+  k->flops = k->kind == KILN_GROUP_WINOGRAD ? kiln_winograd_flops(cx, k->prog)
+                                            : kiln_program_flops(cx, k->prog);
+  for (int a = 0; a < x->n_args; a++) {
+    const kiln_tensor *t = p->tensors.data[x->args[a].tensor];
+    bool again = false;
+    for (int j = 0; j < a; j++) again |= x->args[j].tensor == x->args[a].tensor;
+    if (!again) k->bytes += (double)elems_of(p, x, k->prog, a) * kiln_dtype_bytes(t->dtype);
+  }
+}
+
 // The kernel of |part|: as it is |known|, or NULL: by its best candidate.
-static kiln_status add_kernel(kiln_ctx *cx, const kiln_part *part, const kiln_answer_kernel *known,
+static kiln_status add_kernel(kiln_ctx *cx, const kiln_program *p, const kiln_part *part,
+                              const kiln_answer_kernel *known,
                               const kiln_tile_search_options *options, kiln_kernels *out,
                               kiln_symbol origin) {
   const kiln_extract *x = &part->extract;
   kiln_kernel *k = KILN_NEW(&cx->perm, kiln_kernel);
   *k = (kiln_kernel){.id = out->kernels.n,
                      .name = kernel_name(cx, part->group.kind, origin, out->kernels.n),
-                     .key = x->key ? x->key : kiln_tile_key(cx, part->group.kind, x),
+                     .key =
+                         x->key ? x->key : kiln_tile_key(cx, part->group.kind, x->prog, &x->facts),
                      .kind = part->group.kind,
+                     .outlined = x->prog,
                      .prog = x->prog,
-                     .facts = x->facts,
-                     .flops = x->flops,
-                     .bytes = x->bytes};
+                     .facts = x->facts};
   if (known) {
     KILN_TRY(take_known(cx, options->machine, known, k));
   } else {
-    KILN_TRY(kiln_tile_lower(cx, x->prog, &x->facts, options, part->candidates));
     k->candidates = *part->candidates;
     KILN_TRY(take_best(cx, k));
   }
+  count_work(cx, p, x, k);
   KILN_VEC_PUSH(&cx->perm, &out->kernels, k);
   return KILN_OK;
 }
 
-// The kernels of the parts that come before |part|, by number in an answer, else by key: its own is
-// among them, or the next one.
-static int find_kernel(kiln_ctx *cx, kiln_map *by_key, const kiln_part *part, int n) {
-  if (!part->extract.key) return part->kernel;
-  const uint64_t key = kiln_symbol_of(cx, part->extract.key), *known = kiln_map_find(by_key, key);
-  return known ? (int)*known : (int)*kiln_map_put(by_key, key, (uint64_t)n);
+static int number_of(kiln_ctx *cx, kiln_map *io, const char *key, int otherwise) {
+  const uint64_t symbol = kiln_symbol_of(cx, key), *known = kiln_map_find(io, symbol);
+  return known ? (int)*known : (int)*kiln_map_put(io, symbol, (uint64_t)otherwise);
+}
+
+// The number of |part|'s kernel: one that was made, or the |next|. |io| has those that were made,
+// by the keys of programs as outlined and of their forms: different programs may have one form.
+//
+// gives: part->candidates lowered
+static kiln_status find_kernel(kiln_ctx *cx, kiln_map *io, const kiln_part *part,
+                               const kiln_tile_search_options *options, int next, int *out) {
+  const uint64_t symbol = kiln_symbol_of(cx, part->extract.key), *known = kiln_map_find(io, symbol);
+  if (known) {
+    *out = (int)*known;
+    return KILN_OK;
+  }
+  KILN_TRY(kiln_tile_lower(cx, options, part->candidates));
+  const kiln_tile_candidate *best = kiln_tile_best(part->candidates);
+  *out = next;
+  if (best && best->form->match)
+    *out = number_of(
+        cx, io, kiln_tile_key(cx, part->group.kind, best->form->prog, &best->form->facts), next);
+  kiln_map_put(io, symbol, (uint64_t)*out);
+  return KILN_OK;
 }
 
 // A kernel for all parts of equal form; answered[kernel], or NULL.
@@ -157,12 +221,13 @@ static kiln_status add_parts(kiln_ctx *cx, const kiln_program *p, const kiln_par
   for (int i = 0; i < parts->n; i++) {
     const kiln_part *part = &parts->data[i];
     const kiln_symbol origin = group_origin(cx, p, &part->group);
-    const int kernel = find_kernel(cx, &by_key, part, out->kernels.n);
+    int kernel = part->kernel;
+    if (!answered) KILN_TRY(find_kernel(cx, &by_key, part, search, out->kernels.n, &kernel));
     if (kernel == out->kernels.n) {
       if (answered && out->kernels.n >= n_answered)
         return KILN_FAIL(cx->diag, KILN_BAD_INPUT, NULL, "answer: must have a script a kernel");
-      KILN_TRY(
-          add_kernel(cx, part, answered ? &answered[out->kernels.n] : NULL, search, out, origin));
+      KILN_TRY(add_kernel(cx, p, part, answered ? &answered[out->kernels.n] : NULL, search, out,
+                          origin));
     }
     KILN_VEC_PUSH(&cx->perm, &out->launches,
                   (kiln_launch){.kernel = kernel,

@@ -12,8 +12,10 @@ typedef struct kiln_kernel {
   kiln_symbol name; // "conv_relu_7": a C identifier, unique in the module
   const char *key;  // the canonical program: equal keys, the same kernel; NULL: the user's
   kiln_group_kind kind;
-  const kiln_program *prog; // the group's statements over views of the tensors
-  kiln_facts facts;         // of its constants
+  const kiln_template *from;    // that runs it; NULL: the user's script does
+  const kiln_program *outlined; // the group's statements over views of the tensors
+  const kiln_program *prog;     // the same in the form that is run, of the same parameters
+  kiln_facts facts;             // of its constants
   kiln_loops *loops;
   const char *script;               // the schedule that made |loops| from |prog|
   kiln_tile_candidates candidates;  // cheapest first; the best one's schedule is |script|

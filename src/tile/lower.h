@@ -1,78 +1,9 @@
-// From a kernel's program to its schedule: the families of kernels, the candidates each proposes,
-// and what their lowerings share.
-//
-// A candidate is a family and a tiling: the tile extents that the search chose. Its cost comes from
-// the tile graph (tile/graph.h); lowering it is a script of checked primitives.
+// What lowerings of kernel templates share: loops by name, vectors, parallel loops, results side by
+// side.
 #ifndef KILN_TILE_LOWER_H
 #define KILN_TILE_LOWER_H
 
-#include "schedule/schedule.h"
-#include "tile/graph.h"
-
-enum { KILN_MAX_MEMBERS = 40 }; // statements of a kernel
-
-// Tile extents, 0 where a family has no use for one or takes all.
-typedef struct kiln_tiling {
-  int64_t block[KILN_MAX_RANK];   // by space dim of the last statement: what a task keeps in the L2
-  int64_t tile[KILN_MAX_RANK];    // the same: in registers
-  int64_t step[KILN_MAX_MEMBERS]; // by statement: of its reduction, computed at a time; 0: all
-  int64_t vectors;                // of a register tile, along the contiguous dim
-  int variant;                    // what else a family distinguishes: an order of loops, packing
-  const char *form;               // the same for readers; NULL: nothing
-} kiln_tiling;
-
-// A kernel of a library, which is called in place of loops (backend/backend.h).
-typedef struct kiln_offer {
-  const char *backend, *call; // its name, and what it is to compute
-  const char *version;        // of the library that was there
-} kiln_offer;
-
-struct kiln_family;
-typedef struct kiln_tile_candidate {
-  const struct kiln_family *family;
-  kiln_tiling tiling;
-  kiln_tile_cost cost;
-  bool
-      wants_panels; // a constant is packed as no other program of the module has it (tile/panels.h)
-  const char *refused; // why a primitive refused it; NULL: it was lowered, or not tried
-  kiln_loops *loops;   // of a lowered one, with its script
-  const char *script;
-  const kiln_offer *offer; // then |loops| have PARAMs alone; NULL: the kernel is Kiln's own
-} kiln_tile_candidate;
-typedef struct kiln_tile_candidates {
-  kiln_tile_candidate *data;
-  int n, cap;
-} kiln_tile_candidates;
-
-// A lowering at work: the schedule it builds and the kernel's shape in the terms in which it
-// thinks.
-typedef struct kiln_lowering {
-  kiln_ctx *cx;
-  const kiln_program *p;
-  const kiln_facts *facts; // of its constants; NULL: nothing is known of them
-  const kiln_machine *m;
-  int n_threads;
-  kiln_schedule s;
-  const kiln_stmt *root; // the last statement; it writes y
-  int lanes;             // f32 elements of a vector register
-  kiln_arena *proposed;  // where candidates lie while they are proposed
-} kiln_lowering;
-
-// A way to run kernels of some form.
-typedef struct kiln_family {
-  const char *name;
-  // Pushes candidates for |w|'s program, with their costs, in the order of preference among equals;
-  // none if it is not of this form. Lives in cx->perm.
-  kiln_status (*propose)(kiln_lowering *w, kiln_tile_candidates *out);
-  // Builds the schedule; refused (KILN_BAD_INPUT) where a primitive is.
-  kiln_status (*lower)(kiln_lowering *w, const kiln_tiling *t);
-  bool by_loops; // its loops say better what a candidate costs than its proposal does
-} kiln_family;
-extern const kiln_family kiln_family_contraction, kiln_family_rows, kiln_family_map,
-    kiln_family_chain, kiln_family_winograd, kiln_family_stream, kiln_family_rounds,
-    kiln_family_plain;
-
-// --- what lowerings share ---
+#include "tile/template.h"
 
 kiln_symbol kiln_lowering_loop(kiln_lowering *w, const char *tensor, const char *part,
                                kiln_symbol dim); // "t0" "init." i0
@@ -112,7 +43,7 @@ kiln_status kiln_lowering_vectorize_map(kiln_lowering *w, kiln_symbol loop, kiln
 // one: by partial results a lane, combined at the end.
 kiln_status kiln_lowering_vectorize_reduction(kiln_lowering *w, const kiln_stmt *s);
 // The cost of |w|'s kernel run tile by tile over the dims that all its statements share: for a
-// family that has one way to run it, of maps and sums. All zero when nothing is known of the
+// template that has one way to run it, of maps and sums. All zero when nothing is known of the
 // device.
 void kiln_lowering_price(kiln_lowering *w, kiln_tile_cost *out);
 // Whether |s| stores a result besides the root, one that others in the kernel may read.

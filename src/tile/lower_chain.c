@@ -432,8 +432,7 @@ static bool has_panels(const chain *c) {
 // With the panels that are there, where some are, or such as it likes.
 static void push_candidate(proposals *p, const int64_t *block, int level, bool keeps_panels) {
   kiln_lowering *w = p->c->w;
-  kiln_tile_candidate one = {.family = &kiln_family_chain,
-                             .tiling.variant = keeps_panels ? KEEPS_PANELS : 0,
+  kiln_tile_candidate one = {.tiling.variant = keeps_panels ? KEEPS_PANELS : 0,
                              .wants_panels = !keeps_panels && has_panels(p->c)};
   double flops;
   memcpy(one.tiling.block, block, sizeof one.tiling.block);
@@ -500,4 +499,7 @@ static kiln_status propose_chain(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_family kiln_family_chain = {"chain", propose_chain, lower_chain, .by_loops = false};
+const kiln_template kiln_template_chain = {.name = "chain",
+                                           .kinds = 1u << KILN_GROUP_CHAIN,
+                                           .propose = propose_chain,
+                                           .lower = lower_chain};

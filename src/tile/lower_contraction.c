@@ -132,8 +132,7 @@ static kiln_status lower_contraction(kiln_lowering *w, const kiln_tiling *t) {
 
 // gives: false where it reads a constant in panels that no other program has
 static bool push_one(kiln_lowering *w, int64_t step, int variant, kiln_tile_candidates *out) {
-  kiln_tile_candidate one = {
-      .family = &kiln_family_contraction, .tiling.step[0] = step, .tiling.variant = variant};
+  kiln_tile_candidate one = {.tiling.step[0] = step, .tiling.variant = variant};
   if (variant & TURNS) choose_blocks(w, kiln_turned_dim(w, contraction_of(w)), &one.tiling);
   const kiln_contraction_node node = node_of(w, &one.tiling);
   kiln_contraction k;
@@ -257,5 +256,7 @@ static kiln_status propose_contraction(kiln_lowering *w, kiln_tile_candidates *o
   return KILN_OK;
 }
 
-const kiln_family kiln_family_contraction = {"contraction", propose_contraction, lower_contraction,
-                                             .by_loops = false};
+const kiln_template kiln_template_contraction = {.name = "contraction",
+                                                 .kinds = 1u << KILN_GROUP_CONTRACTION,
+                                                 .propose = propose_contraction,
+                                                 .lower = lower_contraction};

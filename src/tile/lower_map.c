@@ -260,17 +260,21 @@ static kiln_status lower_plain(kiln_lowering *w, const kiln_tiling *t) {
 }
 
 static kiln_status propose_map(kiln_lowering *w, kiln_tile_candidates *out) {
-  kiln_tile_candidate one = {.family = &kiln_family_map};
+  kiln_tile_candidate one = {0};
   kiln_lowering_price(w, &one.cost);
   KILN_VEC_PUSH(w->proposed, out, one);
   return KILN_OK;
 }
 
 static kiln_status propose_plain(kiln_lowering *w, kiln_tile_candidates *out) {
-  KILN_VEC_PUSH(w->proposed, out,
-                (kiln_tile_candidate){.family = &kiln_family_plain, .cost.ns = INFINITY});
+  KILN_VEC_PUSH(w->proposed, out, (kiln_tile_candidate){.cost.ns = INFINITY});
   return KILN_OK;
 }
 
-const kiln_family kiln_family_map = {"map", propose_map, lower_map, .by_loops = true};
-const kiln_family kiln_family_plain = {"plain", propose_plain, lower_plain, .by_loops = false};
+const kiln_template kiln_template_map = {.name = "map",
+                                         .kinds = 1u << KILN_GROUP_MAP,
+                                         .propose = propose_map,
+                                         .lower = lower_map,
+                                         .by_loops = true};
+const kiln_template kiln_template_plain = {
+    .name = "plain", .propose = propose_plain, .lower = lower_plain};

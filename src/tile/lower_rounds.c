@@ -139,9 +139,11 @@ static kiln_status lower_rounds(kiln_lowering *w, const kiln_tiling *t) {
 
 static kiln_status propose_rounds(kiln_lowering *w, kiln_tile_candidates *out) {
   if (!kiln_stmt_reads_itself(w->cx, w->p, w->root)) return KILN_OK;
-  KILN_VEC_PUSH(w->proposed, out,
-                (kiln_tile_candidate){.family = &kiln_family_rounds, .cost.ns = INFINITY});
+  KILN_VEC_PUSH(w->proposed, out, (kiln_tile_candidate){.cost.ns = INFINITY});
   return KILN_OK;
 }
 
-const kiln_family kiln_family_rounds = {"rounds", propose_rounds, lower_rounds, .by_loops = false};
+const kiln_template kiln_template_rounds = {.name = "rounds",
+                                            .kinds = 1u << KILN_GROUP_SCATTER,
+                                            .propose = propose_rounds,
+                                            .lower = lower_rounds};

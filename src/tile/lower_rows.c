@@ -332,7 +332,7 @@ static kiln_status lead_by_root(rows *r, const kiln_tiling *t) {
           w, kiln_lowering_loop(w, tensor_name(r, i), "", s->dims[s->n_space - 1].name),
           s->body->dtype));
   }
-  return kiln_family_map.lower(w, t);
+  return kiln_template_map.lower(w, t);
 }
 
 // --- few results of much ---
@@ -461,7 +461,7 @@ static kiln_status lower_rows(kiln_lowering *w, const kiln_tiling *t) {
 }
 
 static kiln_status propose_rows(kiln_lowering *w, kiln_tile_candidates *out) {
-  kiln_tile_candidate one = {.family = &kiln_family_rows};
+  kiln_tile_candidate one = {0};
   rows r = {.w = w, .n = w->p->stmts.n - 1};
   const kiln_expr *a = NULL, *b = NULL;
   if (kiln_lowering_stores_several(w) && !shares_rows(&r)) return KILN_OK;
@@ -472,4 +472,10 @@ static kiln_status propose_rows(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_family kiln_family_rows = {"rows", propose_rows, lower_rows, .by_loops = true};
+const kiln_template kiln_template_rows = {.name = "rows",
+                                          .kinds =
+                                              1u << KILN_GROUP_CONTRACTION | 1u << KILN_GROUP_ROWS,
+                                          .inner_loss = 1.2, // of windows of products
+                                          .propose = propose_rows,
+                                          .lower = lower_rows,
+                                          .by_loops = true};

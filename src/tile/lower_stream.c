@@ -557,7 +557,7 @@ static double waiting_ns(const stream *k, const kiln_device *d, const kiln_tile_
 
 static kiln_status propose_one(stream *k, kiln_tile_candidates *out) {
   kiln_lowering *w = k->w;
-  kiln_tile_candidate c = {.family = &kiln_family_stream};
+  kiln_tile_candidate c = {0};
   c.tiling.block[0] = k->block;
   c.tiling.step[0] = k->chunk;
   c.cost.tiles = k->f.n_batch * kiln_divide_up(k->f.n_rows, k->block);
@@ -587,4 +587,7 @@ static kiln_status propose_stream(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_family kiln_family_stream = {"stream", propose_stream, lower_stream, .by_loops = false};
+const kiln_template kiln_template_stream = {.name = "stream",
+                                            .kinds = 1u << KILN_GROUP_STREAM,
+                                            .propose = propose_stream,
+                                            .lower = lower_stream};

@@ -272,7 +272,7 @@ static kiln_status place_direct(winograd *v) {
   return run_in_registers(v, 3, loops + 3);
 }
 
-// --- the family ---
+// --- the template ---
 
 static bool describe(winograd *v, kiln_lowering *w, const kiln_tiling *t) {
   *v = (winograd){.w = w, .t = t};
@@ -307,7 +307,7 @@ static kiln_status propose_winograd(kiln_lowering *w, kiln_tile_candidates *out)
   (void)kiln_winograd_plan_make(w->m, w->n_threads, &shape, 0,
                                 kiln_panels_bit((int)points - 2, v.panel / w->lanes), &plan);
   if (!plan.form) return KILN_OK;
-  kiln_tile_candidate c = {.family = &kiln_family_winograd, .cost = {.ns = plan.ns}};
+  kiln_tile_candidate c = {.cost = {.ns = plan.ns}};
   c.tiling = (kiln_tiling){.block = {plan.block_h, plan.block_w, plan.block_k},
                            .tile = {points - 2, plan.tile_h, plan.tile_w},
                            .variant = plan.whole_input};
@@ -332,5 +332,7 @@ static kiln_status lower_winograd(kiln_lowering *w, const kiln_tiling *t) {
   return place_inputs(&v);
 }
 
-const kiln_family kiln_family_winograd = {"winograd", propose_winograd, lower_winograd,
-                                          .by_loops = false};
+const kiln_template kiln_template_winograd = {.name = "winograd",
+                                              .kinds = 1u << KILN_GROUP_WINOGRAD,
+                                              .propose = propose_winograd,
+                                              .lower = lower_winograd};

@@ -1,4 +1,4 @@
-// A contraction inside a kernel: what every family that computes one somewhere shares.
+// A contraction inside a kernel: what every template that computes one somewhere shares.
 //
 // The statement is computed at some loop into local memory, or in a nest of its own, and its nest
 // there is tiled for registers: the tile's accumulators stay in registers over the whole reduction,
@@ -19,7 +19,7 @@ typedef enum kiln_packing {
   KILN_PACKS_ONCE, // as a whole, before everything, though it lies with unit stride
 } kiln_packing;
 
-// What a family says of one contraction of its kernel.
+// What a template says of one contraction of its kernel.
 typedef struct kiln_contraction_node {
   // The contraction; it writes T and is still where kiln_schedule_begin put it.
   const kiln_stmt *stmt;
@@ -27,11 +27,11 @@ typedef struct kiln_contraction_node {
   // and that is computed in its place, T being in registers then; NULL: T itself is the result.
   const kiln_stmt *finish;
   // The loop at which the result is computed, into memory of |scope|, by compute_at. With scope
-  // PARAM the result stays where begin, or the family, has put it: |at| is the innermost loop
+  // PARAM the result stays where begin, or the template, has put it: |at| is the innermost loop
   // around it that is not one of |loops|, 0 where there is none.
   kiln_symbol at;
   kiln_scope scope;
-  // The loop of the result over each of its dims, where the family has split that; 0: as begin
+  // The loop of the result over each of its dims, where the template has split that; 0: as begin
   // named it.
   kiln_symbol loops[KILN_MAX_RANK];
   // The loop, around the result's, at which panels of the vector operand are copied, where they are

@@ -1,4 +1,4 @@
-// What kernels cost whose family proposes one way to run them.
+// What kernels cost whose template proposes one way to run them.
 #include "tile/lower.h"
 
 #include <math.h>

@@ -1,10 +1,8 @@
-// The search over one kernel's candidates.
+// The search over one kernel's candidates, which all templates that match it propose.
 #ifndef KILN_TILE_SEARCH_H
 #define KILN_TILE_SEARCH_H
 
-#include "tile/lower.h"
-
-enum { KILN_MAX_FAMILIES = 20 }; // of a kind
+#include "tile/template.h"
 
 typedef struct kiln_tile_search_options {
   const kiln_machine *machine;
@@ -16,7 +14,8 @@ typedef struct kiln_tile_search_options {
   bool by_loops;
 } kiln_tile_search_options;
 
-// Proposes candidates for |p|, an extract of kind |kind| with |facts|, cheapest first. Counts
+// Proposes candidates for |p|, an extract of kind |kind| with |facts|, cheapest first, each in its
+// form. Counts
 // candidates, never time. Lives in cx->perm.
 kiln_status kiln_tile_propose(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,
                               const kiln_facts *facts, const kiln_tile_search_options *options,
@@ -26,8 +25,8 @@ kiln_status kiln_tile_propose(kiln_ctx *cx, kiln_group_kind kind, const kiln_pro
 void kiln_tile_sort(kiln_tile_candidates *c);
 // Lowers the first |n_lowered| of |io| that no primitive refuses, those that are lowered already
 // included.
-kiln_status kiln_tile_lower(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
-                            const kiln_tile_search_options *options, kiln_tile_candidates *io);
+kiln_status kiln_tile_lower(kiln_ctx *cx, const kiln_tile_search_options *options,
+                            kiln_tile_candidates *io);
 // Both.
 //
 // gives: *out; at least one is lowered

@@ -121,7 +121,7 @@ double kiln_tile_price_of(const kiln_tile_cost *c) {
   const double memory = c->level_ns[0] < busiest ? c->level_ns[0] : 0;
   if (c->level_ns[0] >= busiest) rest += busiest;
   if (!(c->ns > 0)) return INFINITY;                    // nobody knows
-  if (!(busiest > 0) || !isfinite(c->ns)) return c->ns; // the family knows no more
+  if (!(busiest > 0) || !isfinite(c->ns)) return c->ns; // the template knows no more
   const double stall = c->streams ? 1 : STALL;
   return c->launch_ns + c->tail * (busiest + stall * rest + MEMORY_STALL * memory);
 }
@@ -219,7 +219,7 @@ kiln_status kiln_searched_lower(kiln_ctx *cx, const kiln_tile_search_options *op
   first.n_lowered = 1;
   const kiln_tile_candidate *best = kiln_tile_cheapest(io->candidates);
   while (best && isfinite(best->cost.ns) && !best->loops) {
-    KILN_TRY(kiln_tile_lower(cx, io->prog, &io->facts, &first, io->candidates));
+    KILN_TRY(kiln_tile_lower(cx, &first, io->candidates));
     best = kiln_tile_cheapest(io->candidates);
   }
   return KILN_OK;

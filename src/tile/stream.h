@@ -43,8 +43,8 @@ bool kiln_stream_is(kiln_ctx *cx, const kiln_program *p, kiln_stream_form *out);
 // gives: how many, at least 1; out[KILN_MAX_STREAM_CHUNKS]
 int kiln_stream_chunks(int64_t n_keys, int64_t *out);
 // Puts the statements of every such form whose temporaries nobody else reads into one kernel
-// (kiln_fact's |kernel|), where kiln_family_stream or, on GPUs, kiln_family_gpu_stream can run it
-// well.
+// (kiln_fact's |kernel|), where kiln_template_stream or, on GPUs, kiln_template_gpu_stream can run
+// it well.
 //
 // needs: kiln_tile_layout has run, on GPUs kiln_tile_read_through, too
 kiln_status kiln_tile_stream(kiln_ctx *cx, kiln_program *p, kiln_facts *facts,

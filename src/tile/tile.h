@@ -164,7 +164,6 @@ typedef struct kiln_extract {
   int n_args;
   kiln_argument *args;
   const char *key; // equal keys: the same kernel
-  double flops, bytes;
 } kiln_extract;
 kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
                               const kiln_group *g, const kiln_machine *m, kiln_extract *out);
@@ -172,10 +171,7 @@ kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_fa
 kiln_status kiln_tile_extract_keyless(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
                                       const kiln_group *g, const kiln_machine *m,
                                       kiln_extract *out);
-const char *kiln_tile_key(kiln_ctx *cx, kiln_group_kind kind, const kiln_extract *x);
-// Its program as it was before it got the form in which a GPU runs it: the parameters are the same,
-// in the same order.
-kiln_status kiln_tile_extract_plain(kiln_ctx *cx, const kiln_program *p, const kiln_group *g,
-                                    const kiln_machine *m, const kiln_program **out);
+const char *kiln_tile_key(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *extract,
+                          const kiln_facts *facts);
 
 #endif

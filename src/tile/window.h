@@ -1,4 +1,4 @@
-// A window reduction inside a kernel (pooling, a depthwise convolution): what every family that
+// A window reduction inside a kernel (pooling, a depthwise convolution): what every template that
 // computes one somewhere shares.
 //
 // The statement's tile of pixels x channels stays in registers over the whole window; channels are
@@ -8,7 +8,7 @@
 
 #include "tile/lower.h"
 
-// What a family says of one window reduction of its kernel.
+// What a template says of one window reduction of its kernel.
 typedef struct kiln_window_node {
   const kiln_stmt *stmt; // it writes T and is still where kiln_schedule_begin put it
   // The map that reads T element by element over dims of the same names and that is computed in its
@@ -17,10 +17,10 @@ typedef struct kiln_window_node {
   // The loop at which the result is computed into LOCAL memory; 0: the result stays where it is,
   // and its outer tile loops run on all threads.
   kiln_symbol at;
-  // The innermost loop around a result that stays where the family has put it: nothing runs in
+  // The innermost loop around a result that stays where the template has put it: nothing runs in
   // parallel inside; 0: it is at the top.
   kiln_symbol around;
-  // The loop of the result over each of its dims, where the family has split that; 0: as begin
+  // The loop of the result over each of its dims, where the template has split that; 0: as begin
   // named it.
   kiln_symbol loops[KILN_MAX_RANK];
 } kiln_window_node;

@@ -83,8 +83,8 @@ static void layers_that_mix_rows_stay_apart(void **state) {
   fixture *f = *state;
   const kiln_kernels k = kernels_of(f, perceptron(f, 512, 512, 2, true), true);
   assert_int_equal(k.launches.n, 2);
-  assert_int_equal(k.kernels.n, 1);                   // of one form
-  expect_reason(&k, PER_LAYER, "no family proposes"); // a block would need all rows
+  assert_int_equal(k.kernels.n, 1);                     // of one form
+  expect_reason(&k, PER_LAYER, "no template proposes"); // a block would need all rows
   const kiln_edge_decision *inside = decision_of(&k, PER_LAYER - 1);
   assert_true(inside->level > 0 && !inside->reason); // a product meets its maximum in registers
 }

@@ -1,4 +1,4 @@
-// The family of contractions: every candidate that it proposes computes what the reference
+// The template of contractions: every candidate that it proposes computes what the reference
 // interpreter computes, and what a row says must be among them is there.
 #include "unit/tile/lowering.h"
 #include "unit/share.h"
@@ -315,7 +315,7 @@ static kiln_tile_candidates propose(test_kernel *k, const kiln_machine *m, const
   kiln_facts *facts = KILN_NEW(&k->cx.perm, kiln_facts);
   kiln_fact_at(&k->cx, facts, 1)->panels = panels; // V
   out->facts = facts;
-  lowering_expect_ok(k, out, kiln_family_contraction.propose(out, &all));
+  lowering_expect_ok(k, out, kiln_template_contraction.propose(out, &all));
   return all;
 }
 
@@ -329,7 +329,7 @@ static void check_candidates(size_t i, const contraction_case *row, uint32_t pan
     const kiln_tile_candidates all = propose(&k, row->on, row->text, panels, &w);
     n = all.n;
     if (n == 0) fail_msg("%s: no candidate", row->name);
-    lowering_expect_ok(&k, &w, kiln_family_contraction.lower(&w, &all.data[c].tiling));
+    lowering_expect_ok(&k, &w, kiln_template_contraction.lower(&w, &all.data[c].tiling));
     const char *script = kiln_schedule_script(&w.s);
     if (row->step) is_there |= strstr(script, row->step) != NULL;
     if (row->never && strstr(script, row->never)) fail_msg("%s: %s", row->name, script);
@@ -374,10 +374,10 @@ static const char *cheapest(test_kernel *k, int rows, int cols) {
   w = lowering_open(k, &wide, text);
   wide.device = kiln_device_make_nominal(&k->cx, &wide);
   w.n_threads = 1;
-  lowering_expect_ok(k, &w, kiln_family_contraction.propose(&w, &all));
+  lowering_expect_ok(k, &w, kiln_template_contraction.propose(&w, &all));
   for (int i = 1; i < all.n; i++)
     if (all.data[i].cost.ns < all.data[best].cost.ns) best = i;
-  lowering_expect_ok(k, &w, kiln_family_contraction.lower(&w, &all.data[best].tiling));
+  lowering_expect_ok(k, &w, kiln_template_contraction.lower(&w, &all.data[best].tiling));
   return kiln_schedule_script(&w.s);
 }
 

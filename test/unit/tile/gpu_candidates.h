@@ -1,4 +1,4 @@
-// Candidates of one family for GPUs with tensor cores, on a small machine: each is run by the
+// Candidates of one template for GPUs with tensor cores, on a small machine: each is run by the
 // simulator, beside the reference.
 #ifndef KILN_TEST_UNIT_TILE_GPU_CANDIDATES_H
 #define KILN_TEST_UNIT_TILE_GPU_CANDIDATES_H
@@ -96,7 +96,7 @@ static int check_all(const kiln_machine *m, const char *family, const char *text
   int n = 0;
   for (int i = 0; i < kernel->candidates.n; i++) {
     const kiln_tile_candidate *c = &kernel->candidates.data[i];
-    if (strcmp(c->family->name, family) != 0) continue;
+    if (strcmp(c->from->name, family) != 0) continue;
     if (c->refused) fail_msg("%s: %s", text, c->refused);
     if (!c->loops) continue;
     if (!strstr(c->script, form)) continue;
@@ -132,7 +132,7 @@ static void check_compiles(const kiln_machine *m, const char *family, const char
   for (int i = 0; i < kernel->candidates.n && n < MOST; i++) {
     kiln_text source;
     const kiln_tile_candidate *c = &kernel->candidates.data[i];
-    if (strcmp(c->family->name, family) != 0 || !c->loops || !strstr(c->script, form)) continue;
+    if (strcmp(c->from->name, family) != 0 || !c->loops || !strstr(c->script, form)) continue;
     kiln_text_init(&source, &k.cx.perm);
     if (kiln_gpu_emit(&k.cx, m, c->loops, "k", &source, &n_nests, &launches) != KILN_OK)
       fail_msg("%s", kernel_message(&k));

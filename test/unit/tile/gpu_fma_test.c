@@ -1,4 +1,4 @@
-// Products of floats by multiply-adds of threads: what the family proposes computes, in the
+// Products of floats by multiply-adds of threads: what the template proposes computes, in the
 // simulator, what the reference interpreter computes; and what is chosen keeps a machine's
 // multiprocessors at work.
 #include "unit/tile/gpu_lowering.h"
@@ -63,13 +63,13 @@ static void multiply_adds_compute_what_is_asked(void **state) {
     kiln_tile_candidates found = {0};
     kiln_device few;
     kiln_lowering w =
-        lowering_propose(&k, &m, &few, FEW_UNITS, cases[row].text, &kiln_family_gpu_fma, &found);
+        lowering_propose(&k, &m, &few, FEW_UNITS, cases[row].text, &kiln_template_gpu_fma, &found);
     if (found.n < cases[row].n)
       fail_msg("%s: must have %d candidates, got %d", cases[row].name, cases[row].n, found.n);
     for (int i = 0; i < found.n; i++) {
       if (!test_takes(row << 8 | (unsigned)i)) continue;
       assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &w.s), KILN_OK);
-      lowering_expect_ok(&k, &w, kiln_family_gpu_fma.lower(&w, &found.data[i].tiling));
+      lowering_expect_ok(&k, &w, kiln_template_gpu_fma.lower(&w, &found.data[i].tiling));
       kernel_check_replay(&k, &w.s);
       lowering_expect_ok(&k, &w, kiln_gpu_check(&k.cx, &m, w.s.loops));
       lowering_expect_right(&k, &w);
@@ -91,7 +91,8 @@ static void columns_of_constants_are_whole_words(void **state) {
              "t0(i0:33, i1:67 | r0:32) +=! X(i0, r0) * W(r0, i1) y(i0:33, i1:67) = t0(i0, i1) }",
              roles[i], data[i]);
     kernel_open(&k, text, 11);
-    kiln_product_make(&k.cx, k.prog);
+    const kiln_machine m = {0};
+    assert_true(kiln_product_make(&k.cx, &m, k.prog));
     assert_true(kiln_product_is(k.prog, &p));
     assert_int_equal(p.n, i ? 67 : 68);
     kernel_close(&k);
@@ -111,7 +112,6 @@ static int64_t chosen_threads(int m, int n, int k) {
            m, k, k, n, m, n, m, n, m, n, k, m, n);
   kernel_open(&t, text, 11);
   assert_int_equal(kiln_gpu_machine_named(&t.cx, "cuda:sm_90a", &machine), KILN_OK);
-  kiln_product_make(&t.cx, t.prog);
   const kiln_tile_search_options options = {.machine = &machine, .n_threads = 1, .n_lowered = 1};
   assert_int_equal(kiln_tile_search(&t.cx, KILN_GROUP_CONTRACTION, t.prog, NULL, &options, &found),
                    KILN_OK);

@@ -1,4 +1,4 @@
-// Convolutions of few channels on tensor cores: what the family proposes computes, in the
+// Convolutions of few channels on tensor cores: what the template proposes computes, in the
 // simulator, what the reference interpreter computes; and which convolutions are of that form.
 #include "unit/tile/lowering.h"
 
@@ -84,12 +84,12 @@ static void run_candidates(test_kernel *k, kiln_lowering *w, const kiln_machine 
                            const char *name) {
   enum { STEP = 15 };
   kiln_tile_candidates found = {0};
-  assert_int_equal(kiln_family_gpu_patches.propose(w, &found), KILN_OK);
+  assert_int_equal(kiln_template_gpu_patches.propose(w, &found), KILN_OK);
   if (found.n == 0) fail_msg("%s: must have candidates", name);
   for (int i = 0; i < found.n; i += STEP) {
     assert_int_equal(kiln_schedule_begin(&k->cx, k->prog, &w->s), KILN_OK);
     w->s.instrs = kiln_gpu_instrs(&k->cx, m, &w->s.n_instrs);
-    lowering_expect_ok(k, w, kiln_family_gpu_patches.lower(w, &found.data[i].tiling));
+    lowering_expect_ok(k, w, kiln_template_gpu_patches.lower(w, &found.data[i].tiling));
     kernel_check_replay(k, &w->s);
     lowering_expect_right(k, w);
     assert_int_equal(kiln_gpu_check(&k->cx, m, w->s.loops), KILN_OK);
@@ -104,7 +104,7 @@ static void patches_compute_what_is_asked(void **state) {
     kiln_patch f;
     kiln_lowering w = lowering_open(&k, &m, cases[row].text);
     assert_int_equal(kiln_gpu_machine_named(&k.cx, "cuda:sm_90a", &m), KILN_OK);
-    kiln_patch_make(&k.cx, k.prog);
+    kiln_patch_make(&k.cx, &m, k.prog);
     assert_int_equal(kiln_program_verify(&k.cx, k.prog), KILN_OK);
     w.root = k.prog->stmts.data[k.prog->stmts.n - 1];
     if (kiln_patch_is(&k.cx, k.prog, &f) != (cases[row].k > 0))
@@ -125,10 +125,11 @@ static void results_are_rounded_once(void **state) {
   kiln_machine m = {0};
   kiln_text before, after;
   (void)lowering_open(&k, &m, cases[0].text);
+  assert_int_equal(kiln_gpu_machine_named(&k.cx, "cuda:sm_90a", &m), KILN_OK);
   kiln_text_init(&before, &k.cx.perm);
   kiln_text_init(&after, &k.cx.perm);
   kiln_program_print(&k.cx, k.prog, &before);
-  kiln_patch_make(&k.cx, k.prog);
+  assert_true(kiln_patch_make(&k.cx, &m, k.prog));
   kiln_program_print(&k.cx, k.prog, &after);
   assert_non_null(strstr(before.data, "f32(f16("));
   assert_null(strstr(after.data, "f32(f16("));

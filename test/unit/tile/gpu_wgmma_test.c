@@ -1,4 +1,4 @@
-// Products by instructions of warp groups: what the family proposes computes, in the simulator,
+// Products by instructions of warp groups: what the template proposes computes, in the simulator,
 // what the reference interpreter computes; and where its code waits.
 #include "unit/tile/gpu_lowering.h"
 #include "unit/share.h"
@@ -217,16 +217,16 @@ static void products_of_warp_groups_compute_what_is_asked(void **state) {
     kiln_tile_candidates found = {0};
     kiln_lowering w = lowering_open(&k, &m, cases[row].text);
     assert_int_equal(kiln_gpu_machine_named(&k.cx, "cuda:sm_90a", &m), KILN_OK);
-    kiln_product_make(&k.cx, k.prog);
+    kiln_product_make(&k.cx, &m, k.prog);
     w.root = k.prog->stmts.data[k.prog->stmts.n - 1];
-    assert_int_equal(kiln_family_gpu_wgmma.propose(&w, &found), KILN_OK);
+    assert_int_equal(kiln_template_gpu_wgmma.propose(&w, &found), KILN_OK);
     if (found.n < cases[row].n)
       fail_msg("%s: must have %d candidates, got %d", cases[row].name, cases[row].n, found.n);
     for (int i = 0; i < found.n; i++) {
       if (has_cluster(&found.data[i]) || !test_takes(row << 8 | (unsigned)i)) continue;
       assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &w.s), KILN_OK);
       w.s.instrs = kiln_gpu_instrs(&k.cx, &m, &w.s.n_instrs);
-      lowering_expect_ok(&k, &w, kiln_family_gpu_wgmma.lower(&w, &found.data[i].tiling));
+      lowering_expect_ok(&k, &w, kiln_template_gpu_wgmma.lower(&w, &found.data[i].tiling));
       kernel_check_replay(&k, &w.s);
       lowering_expect_right(&k, &w);
       check_code(&k, &m, w.s.loops, strstr(cases[row].text, " const ") != NULL, cases[row].name,
@@ -296,13 +296,13 @@ static void take_clusters(test_kernel *k, kiln_machine *m, kiln_lowering *w, siz
   const int64_t blocks = clusters[row].blocks;
   const char *head = kiln_arena_printf(&k->cx.perm, "__cluster_dims__(%d, 1, 1)", (int)blocks);
   kiln_tile_candidates found = {0};
-  assert_int_equal(kiln_family_gpu_wgmma.propose(w, &found), KILN_OK);
+  assert_int_equal(kiln_template_gpu_wgmma.propose(w, &found), KILN_OK);
   for (int i = 0; i < found.n && out->n < (int)KILN_LEN(out->sources); i++) {
     int64_t extent = 0;
     if (has_cluster(&found.data[i])) continue;
     assert_int_equal(kiln_schedule_begin(&k->cx, k->prog, &w->s), KILN_OK);
     w->s.instrs = kiln_gpu_instrs(&k->cx, m, &w->s.n_instrs);
-    lowering_expect_ok(k, w, kiln_family_gpu_wgmma.lower(w, &found.data[i].tiling));
+    lowering_expect_ok(k, w, kiln_template_gpu_wgmma.lower(w, &found.data[i].tiling));
     const kiln_loop *l = blocks_in(w->s.loops->body);
     if (has_crew(&k->cx, l)) continue;
     if (!kiln_expr_is_int(l->extent, &extent) || extent % blocks) continue;
@@ -349,7 +349,7 @@ static void blocks_of_clusters_share_what_they_read(void **state) {
     clustered c = {0};
     kiln_lowering w = lowering_open(&k, &m, clusters[row].text);
     assert_int_equal(kiln_gpu_machine_named(&k.cx, "cuda:sm_90a", &m), KILN_OK);
-    kiln_product_make(&k.cx, k.prog);
+    kiln_product_make(&k.cx, &m, k.prog);
     w.root = k.prog->stmts.data[k.prog->stmts.n - 1];
     take_clusters(&k, &m, &w, row, &c);
     if (!c.n || !c.has || (c.refilled > 0) != clusters[row].refills ||
@@ -372,16 +372,16 @@ static void clusters_that_are_proposed_share_boxes(void **state) {
     clustered c = {0};
     kiln_lowering w = lowering_open(&k, &m, clusters[row].text);
     assert_int_equal(kiln_gpu_machine_named(&k.cx, "cuda:sm_90a", &m), KILN_OK);
-    kiln_product_make(&k.cx, k.prog);
+    kiln_product_make(&k.cx, &m, k.prog);
     w.root = k.prog->stmts.data[k.prog->stmts.n - 1];
-    assert_int_equal(kiln_family_gpu_wgmma.propose(&w, &found), KILN_OK);
+    assert_int_equal(kiln_template_gpu_wgmma.propose(&w, &found), KILN_OK);
     for (int i = 0; i < found.n; i++) {
       kiln_gpu_launch *launches = NULL;
       int n = 0;
       if (!has_cluster(&found.data[i]) || c.n == (int)KILN_LEN(c.sources)) continue;
       assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &w.s), KILN_OK);
       w.s.instrs = kiln_gpu_instrs(&k.cx, &m, &w.s.n_instrs);
-      lowering_expect_ok(&k, &w, kiln_family_gpu_wgmma.lower(&w, &found.data[i].tiling));
+      lowering_expect_ok(&k, &w, kiln_template_gpu_wgmma.lower(&w, &found.data[i].tiling));
       kernel_check_replay(&k, &w.s);
       if (c.n == 0 && test_takes(row)) lowering_expect_right(&k, &w);
       c.names[c.n] = "cluster";
@@ -435,13 +435,13 @@ static void crews_compute_what_is_asked(void **state) {
     kiln_machine m = {0};
     kiln_tile_candidates found = {0};
     kiln_device few;
-    kiln_lowering w =
-        lowering_propose(&k, &m, &few, FEW_UNITS, crews[row].text, &kiln_family_gpu_wgmma, &found);
+    kiln_lowering w = lowering_propose(&k, &m, &few, FEW_UNITS, crews[row].text,
+                                       &kiln_template_gpu_wgmma, &found);
     clustered all = {0};
     for (int i = 0; i < found.n; i++) {
       assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &w.s), KILN_OK);
       w.s.instrs = kiln_gpu_instrs(&k.cx, &m, &w.s.n_instrs);
-      lowering_expect_ok(&k, &w, kiln_family_gpu_wgmma.lower(&w, &found.data[i].tiling));
+      lowering_expect_ok(&k, &w, kiln_template_gpu_wgmma.lower(&w, &found.data[i].tiling));
       if (!has_crew(&k.cx, w.s.loops->body) || strstr(found.data[i].tiling.form, " portions"))
         continue;
       kernel_check_replay(&k, &w.s);
@@ -504,7 +504,7 @@ static void portions_compute_what_is_asked(void **state) {
     kiln_tile_candidates found = {0};
     kiln_device few;
     kiln_lowering w = lowering_propose(&k, &m, &few, portions[row].units, portions[row].text,
-                                       &kiln_family_gpu_wgmma, &found);
+                                       &kiln_template_gpu_wgmma, &found);
     clustered all = {0};
     int n_found = 0, n_crews = 0;
     for (int i = 0; i < found.n; i++) {
@@ -513,7 +513,7 @@ static void portions_compute_what_is_asked(void **state) {
       if (!strstr(found.data[i].tiling.form, " portions")) continue;
       assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &w.s), KILN_OK);
       w.s.instrs = kiln_gpu_instrs(&k.cx, &m, &w.s.n_instrs);
-      lowering_expect_ok(&k, &w, kiln_family_gpu_wgmma.lower(&w, &found.data[i].tiling));
+      lowering_expect_ok(&k, &w, kiln_template_gpu_wgmma.lower(&w, &found.data[i].tiling));
       kernel_check_replay(&k, &w.s);
       if (test_takes(row)) lowering_expect_right(&k, &w);
       const char *code = code_of(&k, &m, w.s.loops, &n, &launches);
@@ -543,14 +543,14 @@ static void runs_are_found_where_tiles_follow_each_other(void **state) {
   kiln_tile_candidates found = {0};
   kiln_device few;
   kiln_lowering w = lowering_propose(&k, &m, &few, portions[0].units, portions[0].text,
-                                     &kiln_family_gpu_wgmma, &found);
+                                     &kiln_template_gpu_wgmma, &found);
   for (int i = 0; i < found.n; i++) {
     kiln_gpu_launch *launches = NULL;
     int n = 0;
     if (!strstr(found.data[i].tiling.form, " portions")) continue;
     assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &w.s), KILN_OK);
     w.s.instrs = kiln_gpu_instrs(&k.cx, &m, &w.s.n_instrs);
-    lowering_expect_ok(&k, &w, kiln_family_gpu_wgmma.lower(&w, &found.data[i].tiling));
+    lowering_expect_ok(&k, &w, kiln_template_gpu_wgmma.lower(&w, &found.data[i].tiling));
     const kiln_loop *steps = kiln_loops_find(w.s.loops, kiln_symbol_of(&k.cx, "step.k"));
     kiln_loop *first = steps->body, *last = steps->body;
     while (last->next) last = last->next;
@@ -579,14 +579,14 @@ static void crews_that_cannot_be_are_refused(void **state) {
   kiln_tile_candidates found = {0};
   kiln_lowering w = lowering_open(&k, &m, text);
   assert_int_equal(kiln_gpu_machine_named(&k.cx, "cuda:sm_90a", &m), KILN_OK);
-  kiln_product_make(&k.cx, k.prog);
+  kiln_product_make(&k.cx, &m, k.prog);
   w.root = k.prog->stmts.data[k.prog->stmts.n - 1];
-  assert_int_equal(kiln_family_gpu_wgmma.propose(&w, &found), KILN_OK);
+  assert_int_equal(kiln_template_gpu_wgmma.propose(&w, &found), KILN_OK);
   int n_refused = 0;
   for (int i = 0; i < found.n; i++) {
     assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &w.s), KILN_OK);
     w.s.instrs = kiln_gpu_instrs(&k.cx, &m, &w.s.n_instrs);
-    lowering_expect_ok(&k, &w, kiln_family_gpu_wgmma.lower(&w, &found.data[i].tiling));
+    lowering_expect_ok(&k, &w, kiln_template_gpu_wgmma.lower(&w, &found.data[i].tiling));
     kiln_loop *l = (kiln_loop *)blocks_in(w.s.loops->body);
     int64_t extent = 0;
     if (!kiln_expr_is_int(l->extent, &extent) || extent % 2 || has_crew(&k.cx, l)) continue;
@@ -627,14 +627,14 @@ static void boxes_copy_zeros_where_tensors_end_alone(void **state) {
   kiln_tile_candidates found = {0};
   kiln_lowering w = lowering_open(&k, &m, text);
   assert_int_equal(kiln_gpu_machine_named(&k.cx, "cuda:sm_90a", &m), KILN_OK);
-  kiln_product_make(&k.cx, k.prog);
+  kiln_product_make(&k.cx, &m, k.prog);
   w.root = k.prog->stmts.data[k.prog->stmts.n - 1];
-  assert_int_equal(kiln_family_gpu_wgmma.propose(&w, &found), KILN_OK);
+  assert_int_equal(kiln_template_gpu_wgmma.propose(&w, &found), KILN_OK);
   assert_true(found.n > 0);
   for (size_t i = 0; i < KILN_LEN(ends); i++) {
     assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &w.s), KILN_OK);
     w.s.instrs = kiln_gpu_instrs(&k.cx, &m, &w.s.n_instrs);
-    lowering_expect_ok(&k, &w, kiln_family_gpu_wgmma.lower(&w, &found.data[0].tiling));
+    lowering_expect_ok(&k, &w, kiln_template_gpu_wgmma.lower(&w, &found.data[0].tiling));
     kiln_loop *box = bounded_box_in(w.s.loops->body);
     const kiln_expr *from = box->operands[1];
     const kiln_symbol x = kiln_symbol_of(&k.cx, "X");
@@ -720,10 +720,10 @@ static void clusters_cost_what_handing_slots_over_does(void **state) {
     assert_int_equal(kiln_ctx_init(&k.cx, k.diag), KILN_OK);
     assert_int_equal(kiln_program_parse(&k.cx, handed_over[row].text, &k.prog), KILN_OK);
     assert_int_equal(kiln_gpu_machine_named(&k.cx, "cuda:sm_90a", &m), KILN_OK);
-    kiln_product_make(&k.cx, k.prog);
+    kiln_product_make(&k.cx, &m, k.prog);
     kiln_lowering w = {.cx = &k.cx, .p = k.prog, .m = &m, .proposed = &k.cx.perm};
     w.root = k.prog->stmts.data[k.prog->stmts.n - 1];
-    assert_int_equal(kiln_family_gpu_wgmma.propose(&w, &found), KILN_OK);
+    assert_int_equal(kiln_template_gpu_wgmma.propose(&w, &found), KILN_OK);
     const int l2 = kiln_device_level(m.device, "L2"),
               level = kiln_device_level(m.device, "cluster");
     const kiln_tile_candidate *two = cheapest_cluster(&found, 2), *none = twin(&k, &found, two, 1),
@@ -740,7 +740,7 @@ static void clusters_cost_what_handing_slots_over_does(void **state) {
   }
 }
 
-static double cheapest(kiln_lowering *w, const kiln_family *family) {
+static double cheapest(kiln_lowering *w, const kiln_template *family) {
   kiln_tile_candidates found = {0};
   double least = INFINITY;
   assert_int_equal(family->propose(w, &found), KILN_OK);
@@ -756,10 +756,10 @@ static void prices_know_padded_steps_and_what_follows(void **state) {
     assert_int_equal(kiln_ctx_init(&k.cx, k.diag), KILN_OK);
     assert_int_equal(kiln_gpu_machine_named(&k.cx, "cuda:sm_90a", &m), KILN_OK);
     assert_int_equal(kiln_program_parse(&k.cx, priced[row].text, &k.prog), KILN_OK);
-    kiln_product_make(&k.cx, k.prog);
+    kiln_product_make(&k.cx, &m, k.prog);
     kiln_lowering w = {.cx = &k.cx, .p = k.prog, .m = &m, .proposed = &k.cx.perm};
-    const double few = cheapest(&w, &kiln_family_gpu_short),
-                 groups = cheapest(&w, &kiln_family_gpu_wgmma);
+    const double few = cheapest(&w, &kiln_template_gpu_short),
+                 groups = cheapest(&w, &kiln_template_gpu_wgmma);
     if (isinf(groups) || (few < groups) != priced[row].is_short)
       fail_msg("%s: short %.0f ns, wgmma %.0f ns", priced[row].text, few, groups);
     kiln_ctx_deinit(&k.cx);

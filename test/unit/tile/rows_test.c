@@ -99,7 +99,7 @@ static void rows_are_scheduled_by_their_form(void **state) {
     test_kernel k;
     kiln_lowering w = lowering_open(&k, &machine, cases[row].text);
     const kiln_tiling none = {0};
-    lowering_expect_ok(&k, &w, kiln_family_rows.lower(&w, &none));
+    lowering_expect_ok(&k, &w, kiln_template_rows.lower(&w, &none));
     for (size_t i = 0; i < KILN_LEN(cases[row].lines); i++)
       if (!strstr(kiln_schedule_script(&w.s), cases[row].lines[i]))
         fail_msg("%s: must have %s, got\n%s", cases[row].name, cases[row].lines[i],

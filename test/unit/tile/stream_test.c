@@ -123,7 +123,7 @@ static void check(const char *text, const kiln_machine *m, int n_candidates, boo
     fail_msg("%s", kernel_message(&k));
   int n = 0;
   for (int i = 0; i < c.n; i++) {
-    if (c.data[i].family != &kiln_family_stream) continue;
+    if (c.data[i].from != &kiln_template_stream) continue;
     if (c.data[i].refused) fail_msg("%s\n%s", c.data[i].refused, text);
     if (!c.data[i].loops) continue;
     kernel_check(&k, c.data[i].loops, c.data[i].script);

@@ -4,6 +4,7 @@
 #include "unit/tile/launches.h"
 #include "unit/share.h"
 
+#include "tile/lower.h"
 #include "tile/panels.h"
 #include "tile/winograd.h"
 
@@ -87,7 +88,7 @@ typedef struct rig {
   kiln_device device;
   const char *source;
   kiln_kernels kernels;
-  kiln_kernel *winograd; // the kernel of that family; NULL: there is none
+  kiln_kernel *winograd; // the kernel of that template; NULL: there is none
 } rig;
 
 // Arithmetic takes |slower| times as long as on the machine.
@@ -270,7 +271,7 @@ static void every_blocking_computes_the_same(void **state) {
     kiln_tiling t = tilings[row];
     t.tile[0] = kiln_lowering_extent(p->stmts.data[4], 0) - 2;
     assert_int_equal(kiln_schedule_begin(&r.k.cx, p, &w.s), KILN_OK);
-    if (kiln_family_winograd.lower(&w, &t) != KILN_OK)
+    if (kiln_template_winograd.lower(&w, &t) != KILN_OK)
       fail_msg("row %zu: %s", row, kernel_message(&r.k));
     r.winograd->loops = w.s.loops;
     check_launches(&r.k, &r.kernels, compare_norm, r.source);
