@@ -468,6 +468,10 @@ typedef struct kiln_cache_entry {
 KILN_API KILN_MUST_USE kiln_status kiln_cache_list(
     kiln_diag *diag, void (*on_entry)(void *user, const kiln_cache_entry *entry), void *user);
 KILN_API KILN_MUST_USE kiln_status kiln_cache_clear(kiln_diag *diag);
+// Writes the path of its folder, whether that is there or not.
+//
+// gives: 1; 0: there is none, as $KILN_CACHE_DIR is empty, or |room| bytes do not hold it
+KILN_API int32_t kiln_cache_folder(char *out, size_t room);
 
 // Operators Kiln can compile, for tables: row |i|; NULL name past the end.
 typedef struct kiln_operator_info {

@@ -562,3 +562,8 @@ kiln_status kiln_cache_clear(kiln_diag *diag) {
                  : kiln_diag_fail(diag, KILN_BAD_INPUT, folder,
                                   "cache: must be a directory that can be written");
 }
+
+int32_t kiln_cache_folder(char *out, size_t room) {
+  if (out && room) *out = 0;
+  return out && room && find_directory(NULL, out, room);
+}

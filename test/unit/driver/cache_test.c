@@ -180,6 +180,12 @@ static void without_a_place_there_is_no_cache(void **state) {
   setenv("KILN_CACHE_DIR", "", 1);
   assert_null(kiln_cache_open(NULL, 1 << 20));
   assert_int_equal(kiln_cache_clear(NULL), KILN_BAD_INPUT);
+  assert_int_equal(kiln_cache_folder(path, sizeof path), 0);
+  setenv("KILN_CACHE_DIR", f.path, 1);
+  assert_int_equal(kiln_cache_folder(path, strlen(f.path)), 0); // no room for the end
+  assert_int_equal(kiln_cache_folder(path, sizeof path), 1);
+  assert_string_equal(path, f.path);
+  setenv("KILN_CACHE_DIR", "", 1);
   folder_remove(&f);
 }
 

@@ -95,6 +95,7 @@ static void fallible_functions_say_what_is_missing(void **state) {
   refused(m, kiln_definitions_verify(path, NULL, NULL, d, NULL), "out_failed");
   refused(m, kiln_schedule_search(NULL, NULL, NULL, d), "path");
   refused(m, kiln_cache_list(d, NULL, NULL), "on_entry");
+  assert_int_equal(kiln_cache_folder(NULL, 0), 0);
   kiln_reduced reduced;
   const kiln_reduce_options reducing = {.struct_size = sizeof reducing};
   refused(m, kiln_model_reduce(NULL, path, &reducing, d, &reduced), "path");
