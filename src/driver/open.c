@@ -58,8 +58,8 @@ static kiln_status check_dump(const kiln_compile_options *o, kiln_diag *diag) {
     if (!is_level(n_levels, names, at, n)) {
       char list[256];
       list_levels(n_levels, names, list, sizeof list);
-      return KILN_FAIL(diag, KILN_BAD_INPUT, "dump", "level: must be %s, got '%.*s'", list, (int)n,
-                       at);
+      return KILN_FAIL(diag, KILN_BAD_INPUT, "options", "dump: level must be %s, got '%.*s'", list,
+                       (int)n, at);
     }
     at += n;
   }
@@ -82,6 +82,27 @@ static kiln_status dump_front(kiln_ctx *cx, kiln_model *m) {
     kiln_model_dump(m, "prim", &text);
   }
   kiln_arena_rewind(&cx->scratch, mark);
+  return KILN_OK;
+}
+
+// Which is looked at where it is needed.
+static bool is_this_machine(const char *target) {
+  static const char *const names[] = {"cpu", "native", "cuda"};
+  bool is = target == NULL;
+  for (size_t i = 0; !is && i < KILN_LEN(names); i++) is = strcmp(target, names[i]) == 0;
+  return is;
+}
+
+// The names of a machine and of a type, before the model is read.
+static kiln_status check_names(kiln_ctx *cx, const kiln_compile_options *o) {
+  kiln_machine machine;
+  kiln_dtype t = KILN_F32;
+  if (!o->read_only && !is_this_machine(o->target))
+    KILN_TRY(kiln_target_machine(cx, o->target, &machine));
+  if (o->dtype && strcmp(o->dtype, "tf32") != 0 &&
+      (!kiln_dtype_parse(o->dtype, strlen(o->dtype), &t) || !kiln_dtype_is_half(t)))
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, "options",
+                     "dtype: must be f16, bf16 or tf32, got %s", o->dtype);
   return KILN_OK;
 }
 
@@ -139,6 +160,7 @@ static kiln_status load(kiln_ctx *cx, void *argument) {
   m->options.backends = o->backends ? kiln_arena_strdup(&cx->perm, o->backends) : NULL;
   m->options.scheduler = o->scheduler ? kiln_arena_strdup(&cx->perm, o->scheduler) : NULL;
   KILN_TRY(check_dump(&m->options, cx->diag));
+  KILN_TRY(check_names(cx, &m->options));
   for (size_t i = 0; i < o->n_without; i++)
     KILN_TRY(kiln_passes_find(cx, kiln_rules, o->without[i], &m->without_rules, &m->without));
   if (o->no_winograd) KILN_TRY(kiln_passes_find(cx, kiln_rules, "winograd", NULL, &m->without));

@@ -169,8 +169,8 @@ kiln_status kiln_machine_named(kiln_ctx *cx, const char *name, kiln_machine *out
   *out = (kiln_machine){.target = &kiln_target_processor};
   if (!cpu && strcmp(name, "neon") != 0)
     return KILN_FAIL(
-        cx->diag, KILN_BAD_INPUT, "machine",
-        "name must be x86-64-v2, x86-64-v3, x86-64-v4, a processor of x86-64 by LLVM's "
+        cx->diag, KILN_BAD_INPUT, "options",
+        "target: name must be x86-64-v2, x86-64-v3, x86-64-v4, a processor of x86-64 by LLVM's "
         "name (haswell, znver4), avx2, avxvnni, avx512, avx512vnni or neon, got %s",
         name);
   KILN_TRY(cpu ? make_x86(cx, cpu, more, out) : make_neon(cx, out));

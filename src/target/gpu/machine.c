@@ -119,5 +119,6 @@ kiln_status kiln_gpu_machine_named(kiln_ctx *cx, const char *name, kiln_machine 
   put_names(cx, true, &all);
   kiln_text_add(&all, " or one of ");
   put_names(cx, false, &all);
-  return KILN_FAIL(cx->diag, KILN_BAD_INPUT, "target", "a GPU must be %s, got %s", all.data, name);
+  return KILN_FAIL(cx->diag, KILN_BAD_INPUT, "options", "target: a GPU must be %s, got %s",
+                   all.data, name);
 }

@@ -219,7 +219,7 @@ static void the_asked_levels_are_dumped(void **state) {
   assert_int_equal(kiln_model_load(f.model, &o, diag, &m), KILN_BAD_INPUT);
   expect(
       diag,
-      "level: must be graph, prim, loop, schedule, orchestration, plan, c, llvm, asm, cuda, hip or "
+      "level must be graph, prim, loop, schedule, orchestration, plan, c, llvm, asm, cuda, hip or "
       "opencl, got 'gra'");
   assert_null(m);
   kiln_diag_destroy(diag);
