@@ -93,6 +93,8 @@ if(TARGET kiln_tool)
   endif()
   kiln_test(modules 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/cli/modules.py $0" $<TARGET_FILE:kiln_tool>)
   kiln_test(tools 60 ${Python3_EXECUTABLE} test/tool/graph.py ${PROJECT_BINARY_DIR})
+  kiln_test(tools 60 ${Python3_EXECUTABLE} test/tool/graph.py ${CMAKE_BINARY_DIR})
+  kiln_test(command 300 ${Python3_EXECUTABLE} test/cli/command.py $<TARGET_FILE:kiln_tool>)
   kiln_test(options 60 ${Python3_EXECUTABLE} test/cli/options.py $<TARGET_FILE:kiln_tool>)
   kiln_test(c_api 60 ${Python3_EXECUTABLE} tools/c_api.py --check)
   if(NOT KILN_SANITIZE AND NOT KILN_COVERAGE) # which export functions of their own

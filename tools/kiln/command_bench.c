@@ -1,5 +1,5 @@
 // kiln bench: times of compiling, loading and running; a table of kernels; a Chrome trace.
-#include "kiln.h"
+#include "timing.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -11,8 +11,8 @@ typedef struct bench {
   loaded l;
   tensors inputs, outputs;
   kiln_diag *diag;
-  double first_ms;
-  stats s;
+  timed times;
+  stats s; // of all timed runs
 } bench;
 
 static bool run(bench *b, kiln_session *session) {
@@ -20,37 +20,54 @@ static bool run(bench *b, kiln_session *session) {
                           b->outputs.n, b->outputs.views, b->diag) == KILN_OK;
 }
 
-static kiln_session *open_session(bench *b, bool profile) {
-  kiln_session_options so = {.struct_size = sizeof so,
-                             .threads = (int32_t)b->o->threads,
-                             .profile = profile,
-                             .device = (int32_t)b->o->device,
-                             .spin_us = b->o->no_spin ? -1 : (int32_t)b->o->spin};
+static size_t sessions_of(const options *o) {
+  return o->concurrency > 1 ? (size_t)o->concurrency : 1;
+}
+
+// Of every session: sessions at the same time share the threads that the module is for.
+static int32_t threads_of(const bench *b) {
+  const size_t n = sessions_of(b->o);
+  if (b->o->threads || n == 1) return (int32_t)b->o->threads;
+  const int32_t all = kiln_module_about(b->l.module).threads;
+  return (size_t)all > n ? all / (int32_t)n : 1;
+}
+
+static kiln_session_options session_options_make(const bench *b, bool profile) {
+  return (kiln_session_options){.struct_size = sizeof(kiln_session_options),
+                                .threads = threads_of(b),
+                                .profile = profile,
+                                .device = (int32_t)b->o->device,
+                                .spin_us = b->o->no_spin ? -1 : (int32_t)b->o->spin};
+}
+
+static kiln_session *open_session(bench *b) {
+  const kiln_session_options so = session_options_make(b, true);
   kiln_session *session = NULL;
   return kiln_session_create(b->l.module, &so, b->diag, &session) == KILN_OK ? session : NULL;
 }
 
-// The load time is that of the module (when it is one) and of the session.
-static bool time_runs(bench *b) {
-  double start = now_ms();
-  kiln_session *session = open_session(b, false);
-  b->l.load_ms += now_ms() - start;
-  size_t n = b->o->iterations > 0 ? (size_t)b->o->iterations : 1;
-  double *ms = malloc(n * sizeof *ms);
-  start = now_ms();
-  bool right = session && ms && run(b, session);
-  b->first_ms = now_ms() - start;
-  for (int64_t i = 0; right && i < b->o->warmup; i++) right = run(b, session);
-  for (size_t i = 0; right && i < n; i++) {
-    start = now_ms();
-    right = run(b, session);
-    ms[i] = now_ms() - start;
-    if (ms[i] > 50) print_progress("run", i + 1, n); // never beside runs that it could disturb
-  }
-  if (right) b->s = stats_of(ms, n);
+// A duration alone stands in place of the number of runs.
+static bool time_module(bench *b) {
+  const options *o = b->o;
+  const bool counts = !(o->duration > 0) || option_is_given(o, offsetof(options, iterations));
+  const timing_options how = {.module = b->l.module,
+                              .inputs = &b->inputs,
+                              .session = session_options_make(b, false),
+                              .sessions = sessions_of(o),
+                              .warmup = o->warmup,
+                              .iterations = counts && o->iterations > 1 ? (size_t)o->iterations : 1,
+                              .duration_ms = o->duration * 1e3};
+  if (!time_runs(&how, &b->times)) return false;
+  double *ms = malloc((b->times.n + 1) * sizeof *ms);
+  for (size_t i = 0; ms && i < b->times.n; i++) ms[i] = b->times.runs[i].ms;
+  if (ms) b->s = stats_of(ms, b->times.n);
   free(ms);
-  kiln_session_destroy(session);
-  return right;
+  b->l.load_ms += b->times.open_ms; // of the module, where it is one, and of the session
+  return ms != NULL;
+}
+
+static double runs_per_s(const bench *b) {
+  return b->times.wall_ms > 0 ? 1e3 * (double)b->times.n / b->times.wall_ms : 0;
 }
 
 static double peak_bytes(void) {
@@ -63,10 +80,12 @@ static void print_figures(const bench *b) {
   const kiln_module *m = b->l.module;
   if (b->l.model) printf("compile     %.1f ms\n", b->l.compile_ms);
   printf("load        %.2f ms\n", b->l.load_ms);
-  printf("first run   %.3f ms\n", b->first_ms);
+  printf("first run   %.3f ms\n", b->times.first_ms);
+  if (sessions_of(b->o) > 1) printf("sessions    %zu at the same time\n", sessions_of(b->o));
   printf("latency     min %.3f  median %.3f  mean %.3f  p90 %.3f  p99 %.3f ms\n", b->s.min,
          b->s.median, b->s.mean, b->s.p90, b->s.p99);
-  printf("throughput  %.1f runs/s\n", 1e3 / b->s.mean);
+  printf("throughput  %.1f runs/s (%zu runs in %.2f s)\n", runs_per_s(b), b->times.n,
+         b->times.wall_ms / 1e3);
   printf("memory      weights %.1f MB  arena %.1f MB  peak %.1f MB\n",
          (double)kiln_module_weight_bytes(m) / 1e6, (double)kiln_module_arena_bytes(m) / 1e6,
          peak_bytes() / 1e6);
@@ -170,21 +189,38 @@ static bool write_figures(const bench *b) {
   const kiln_module *m = b->l.module;
   return write_json(
       b,
-      json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I}",
-                "model", b->o->args.at[0], "threads", (json_int_t)b->o->threads, "compile_ms",
-                b->l.compile_ms, "load_ms", b->l.load_ms, "first_ms", b->first_ms, "min_ms",
-                b->s.min, "median_ms", b->s.median, "mean_ms", b->s.mean, "p90_ms", b->s.p90,
-                "p99_ms", b->s.p99, "runs_per_s", 1e3 / b->s.mean, "weight_bytes",
-                (json_int_t)kiln_module_weight_bytes(m), "arena_bytes",
-                (json_int_t)kiln_module_arena_bytes(m), "arena_lower_bound_bytes",
+      json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, "
+                "s:I, s:I}",
+                "model", b->o->args.at[0], "threads", (json_int_t)b->o->threads, "sessions",
+                (json_int_t)sessions_of(b->o), "runs", (json_int_t)b->times.n, "wall_ms",
+                b->times.wall_ms, "compile_ms", b->l.compile_ms, "load_ms", b->l.load_ms,
+                "first_ms", b->times.first_ms, "min_ms", b->s.min, "median_ms", b->s.median,
+                "mean_ms", b->s.mean, "p90_ms", b->s.p90, "p99_ms", b->s.p99, "runs_per_s",
+                runs_per_s(b), "weight_bytes", (json_int_t)kiln_module_weight_bytes(m),
+                "arena_bytes", (json_int_t)kiln_module_arena_bytes(m), "arena_lower_bound_bytes",
                 (json_int_t)kiln_module_arena_lower_bound_bytes(m), "peak_bytes",
                 (json_int_t)peak_bytes()),
       b->o->json);
 }
 
+// Every timed run.
+static bool write_times(const bench *b) {
+  json_t *runs = json_array();
+  for (size_t i = 0; i < b->times.n; i++) {
+    const timed_run *r = &b->times.runs[i];
+    json_array_append_new(runs, json_pack("{s:I, s:f, s:f}", "session", (json_int_t)r->session,
+                                          "start_ms", r->start_ms, "ms", r->ms));
+  }
+  return write_json(b,
+                    json_pack("{s:s, s:I, s:f, s:o}", "model", b->o->args.at[0], "sessions",
+                              (json_int_t)sessions_of(b->o), "wall_ms", b->times.wall_ms, "runs",
+                              runs),
+                    b->o->export_times);
+}
+
 static bool profile(bench *b) {
   if (!b->o->profile && !b->o->trace) return true;
-  kiln_session *session = open_session(b, true);
+  kiln_session *session = open_session(b);
   bool right = session && run(b, session);
   if (right && b->o->profile) right = print_profile(b, session);
   if (right && b->o->trace) right = write_trace(b, session);
@@ -197,17 +233,20 @@ int command_bench(const options *o) {
   if (!b) return EXIT_WRONG;
   b->o = o;
   bool right = load_model(o, o->args.at[0], true, &b->l);
+  const int failed = right ? EXIT_WRONG : b->l.code;
   b->diag = kiln_diag_create();
   right = right && b->diag && tensors_for_inputs(o, &b->l, &b->inputs) &&
           tensors_for_outputs(b->l.module, &b->inputs, &b->outputs);
-  right = right && time_runs(b);
+  right = right && time_module(b);
   if (right) print_figures(b);
-  right = right && profile(b) && (!o->json || write_figures(b));
+  right =
+      right && profile(b) && (!o->json || write_figures(b)) && (!o->export_times || write_times(b));
   if (b->diag) print_messages(b->diag);
   tensors_free(&b->inputs);
   tensors_free(&b->outputs);
+  timed_free(&b->times);
   kiln_diag_destroy(b->diag);
   loaded_free(&b->l);
   free(b);
-  return right ? EXIT_RIGHT : EXIT_WRONG;
+  return right ? EXIT_RIGHT : failed;
 }

@@ -251,7 +251,7 @@ int command_inspect(const options *o) {
   options reading = *o;
   reading.read_only = true; // what cannot be compiled can be looked at
   if (kiln_module_is_file(o->args.at[0])) return inspect_module(o);
-  if (!load_model(&reading, o->args.at[0], false, &l)) return EXIT_WRONG;
+  if (!load_model(&reading, o->args.at[0], false, &l)) return l.code;
   const bool right = may_write(o, l.model, o->json) &&
                      write_text(o->json, "output", kiln_model_report(l.model, o->json != NULL));
   loaded_free(&l);

@@ -52,31 +52,46 @@ static kiln_status compile_archive(const options *o, const kiln_compile_options 
   return st;
 }
 
+// What was made: where, for what, how large and how fast.
+static void print_made(const options *o, const kiln_compiled *c, double ms) {
+  kiln_module *module = NULL;
+  struct stat info = {.st_size = 0};
+  (void)stat(o->out, &info);
+  const double mb = (double)info.st_size / 1e6;
+  if (!is_archive(o) && kiln_module_describe(o->out, NULL, &module) != KILN_OK) module = NULL;
+  if (!o->quiet) {
+    if (module) print_module_summary(o->out, module);
+    else printf("%s: static library", o->out);
+    printf(", %.2f MB, %s in %.2f s\n", mb, c->recalled ? "from the cache" : "made", ms / 1e3);
+    print_memory(c->memory);
+  }
+  print_details(o, c->model, module);
+  kiln_module_release(module);
+}
+
 int command_compile(const options *o) {
-  if (!o->out && (o->dump || o->dump_after))
-    return emit_model(o, o->args.at[0]) ? EXIT_RIGHT : EXIT_WRONG;
+  if (!o->out && (o->dump || o->dump_after)) return emit_model(o, o->args.at[0]);
+  if (!o->out)
+    return fprintf(stderr, "kiln compile: error: -o: must name the module to write, got nothing\n"),
+           EXIT_USAGE;
+  if (!check_archive(o)) return EXIT_USAGE;
   kiln_diag *diag = kiln_diag_create();
   compile_storage *storage = calloc(1, sizeof *storage);
   kiln_compile_options co;
   kiln_compiled compiled = {0};
   kiln_status st = KILN_BAD_INPUT;
-  int code = EXIT_WRONG;
-  if (!diag || !storage || refuse_module(o->args.at[0], "compile")) goto done;
-  if (!o->out || !check_archive(o) || !compile_options_make(o, storage, &co)) {
-    if (!o->out)
-      fprintf(stderr, "kiln compile: error: -o: must name the module to write, got nothing\n");
-    code = EXIT_USAGE;
-    goto done;
-  }
-  if (o->dump_dir) mkdir(o->dump_dir, 0777);
-  if (schedule_read(storage, &co))
+  const double start = now_ms();
+  bool right = diag && storage && !refuse_module(o->args.at[0], "compile");
+  right = right && compile_options_make(o, storage, &co);
+  if (right && o->dump_dir) mkdir(o->dump_dir, 0777);
+  if (right && schedule_read(storage, &co))
     st = is_archive(o) ? compile_archive(o, &co, diag, &compiled)
                        : kiln_compile_file(o->args.at[0], &co, o->out, diag, &compiled);
   if (compiled.model) print_tuning(o, compiled.model);
-  if (st == KILN_OK) print_memory(compiled.memory);
+  if (st == KILN_OK) print_made(o, &compiled, now_ms() - start);
   if (st == KILN_OK && o->time_passes) print_pass_times(&compiled);
-  code = dumps_write(storage, compiled.model) && st == KILN_OK ? EXIT_RIGHT : EXIT_WRONG;
-done:
+  int code = st == KILN_OK ? EXIT_RIGHT : exit_code_of(diag);
+  if (storage && !dumps_write(storage, compiled.model)) code = EXIT_WRONG;
   if (diag) print_messages(diag);
   kiln_model_destroy(compiled.model);
   kiln_diag_destroy(diag);
@@ -136,8 +151,8 @@ static int verify_definitions(const options *o) {
 int command_verify(const options *o) {
   loaded l;
   if (is_definition(o->args.at[0])) return verify_definitions(o);
-  if (refuse_module(o->args.at[0], "verify") || !load_model(o, o->args.at[0], !simulates(o), &l))
-    return EXIT_WRONG;
+  if (refuse_module(o->args.at[0], "verify")) return EXIT_WRONG;
+  if (!load_model(o, o->args.at[0], !simulates(o), &l)) return l.code;
   kiln_diag *diag = kiln_diag_create();
   verify_state state = {.o = o, .total = l.module ? kiln_module_launch_count(l.module) : 0};
   const kiln_verify_options vo = verify_options_make(o, &state);
@@ -152,8 +167,8 @@ int command_verify(const options *o) {
 
 int command_check(const options *o) {
   loaded l;
-  if (refuse_module(o->args.at[0], "check") || !load_model(o, o->args.at[0], false, &l))
-    return EXIT_WRONG;
+  if (refuse_module(o->args.at[0], "check")) return EXIT_WRONG;
+  if (!load_model(o, o->args.at[0], false, &l)) return l.code;
   printf("%s: every node can be compiled\n", o->args.at[0]);
   loaded_free(&l);
   return EXIT_RIGHT;

@@ -86,6 +86,7 @@ static void on_progress(void *user, size_t tries, size_t nodes) {
   reducing *r = user;
   if (nodes == r->nodes) return;
   r->nodes = nodes;
+  if (r->o->quiet) return;
   fprintf(stderr, "reduce: %zu nodes after %zu runs\n", nodes, tries);
 }
 

@@ -157,7 +157,7 @@ static bool simulate_once(const loaded *l, const tensors *inputs, tensors *outpu
 int command_run(const options *o) {
   loaded l;
   tensors inputs = {0}, outputs = {0};
-  if (!load_model(o, o->args.at[0], true, &l)) return EXIT_WRONG;
+  if (!load_model(o, o->args.at[0], true, &l)) return l.code;
   kiln_diag *diag = kiln_diag_create();
   bool right = diag && tensors_for_inputs(o, &l, &inputs) &&
                tensors_for_outputs(l.module, &inputs, &outputs);

@@ -19,6 +19,6 @@ int command_tc(const options *o) {
   if (o->search > 0) return command_search(o);
   options emitting = *o;
   emitting.emit = levels_of(o);
-  if (emitting.emit) return emit_model(&emitting, path) ? EXIT_RIGHT : EXIT_WRONG;
+  if (emitting.emit) return emit_model(&emitting, path);
   return o->bench ? command_bench(o) : command_run(o);
 }

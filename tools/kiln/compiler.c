@@ -130,6 +130,8 @@ kiln_status kiln_cache_list(kiln_diag *diag,
 
 kiln_status kiln_cache_clear(kiln_diag *diag) { return COMPILER(kiln_cache_clear)(diag); }
 
+int32_t kiln_cache_folder(char *out, size_t room) { return COMPILER(kiln_cache_folder)(out, room); }
+
 size_t kiln_model_input_count(const kiln_model *model) {
   return COMPILER(kiln_model_input_count)(model);
 }

@@ -34,9 +34,13 @@ char *option_help(const option_row *r) {
 }
 
 void print_usage(FILE *to) {
-  fprintf(to, "usage: kiln COMMAND ...\n\n");
-  for (const command *c = commands; c->name; c++)
+  const char *group = "";
+  fprintf(to, "usage: kiln COMMAND ...\n");
+  for (const command *c = commands; c->name; c++) {
+    if (strcmp(c->group, group)) fprintf(to, "\n%s\n", c->group);
+    group = c->group;
     fprintf(to, "  kiln %-11s %-27s %s\n", c->name, c->synopsis, c->help);
+  }
   fprintf(to, "\n`kiln COMMAND --help` lists a command's options.\n");
 }
 

@@ -70,9 +70,9 @@ void print_json(FILE *to) {
   json_object_set_new(all, "commands", names);
   json_object_set_new(all, "options", rows);
   for (const command *c = commands; c->name; c++)
-    json_array_append_new(names, json_pack("{s:s, s:s, s:s, s:o}", "name", c->name, "synopsis",
-                                           c->synopsis, "help", c->help, "files",
-                                           words_of(c->files, '|')));
+    json_array_append_new(names, json_pack("{s:s, s:s, s:s, s:s, s:o}", "group", c->group, "name",
+                                           c->name, "synopsis", c->synopsis, "help", c->help,
+                                           "files", words_of(c->files, '|')));
   for (int i = 0; i < N_OPTION_ROWS; i++)
     if (option_rows[i].kind != OPTION_GROUP)
       json_array_append_new(rows, option_of(&option_rows[i]));

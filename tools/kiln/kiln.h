@@ -1,7 +1,8 @@
 // The `kiln` command: its parts. Sees only the public interface.
 //
 // Results go to stdout, diagnostics and progress to stderr. Exit codes: 0 right, 1 mismatch or
-// unsupported or bad input, 2 usage.
+// unsupported or bad input, 2 usage: of the command line, or an option that asks for what there is
+// not.
 #ifndef KILN_TOOL_H
 #define KILN_TOOL_H
 
@@ -37,6 +38,7 @@ typedef struct loaded {
   kiln_model *model;   // NULL for a compiled module
   kiln_module *module; // NULL until compiled
   double compile_ms, load_ms;
+  int code; // of a failure: EXIT_USAGE where an option is wrong
   // Inputs of the model that have an initializer, in whose place what the command line gives was
   // compiled in.
   size_t n_constants;
@@ -46,19 +48,15 @@ typedef struct loaded {
 // Reads an .onnx (and compiles it if |compile|) or loads a module; prints what is wrong. False on
 // failure.
 bool load_model(const options *o, const char *path, bool compile, loaded *out);
-// Reads a model and prints what --emit asks of its compilation.
-bool emit_model(const options *o, const char *path);
+// Reads a model and prints what --emit asks of its compilation; the exit code.
+int emit_model(const options *o, const char *path);
 // Prints what --tune did, on stderr.
 void print_tuning(const options *o, const kiln_model *model);
 // Whether the options say something of the module; false after a message.
 bool module_options_check(const command *c, const options *o);
 // Prints that |what| needs a model, when |path| is a module.
 bool refuse_module(const char *path, const char *what);
-// A line of progress that the next one overwrites, when stderr is a terminal; the last one (|done|
-// == |total|) clears it.
-void print_progress(const char *what, size_t done, size_t total);
 void loaded_free(loaded *l);
-void print_messages(const kiln_diag *diag);
 double now_ms(void);
 // The compile options that the command line says; strings point into |o|, |storage| holds the
 // arrays.
@@ -95,6 +93,21 @@ bool simulates(const options *o);                    // --target sim, sim:TARGET
 bool prints_code(const options *o);      // --target of kiln tc whose code is printed, not run
 const char *target_of(const options *o); // what it is compiled for; NULL: this machine
 bool is_definition(const char *path);    // a .tc file
+
+// --- what is said beside the results (messages.c)
+
+void messages_quiet(bool quiet); // neither progress nor warnings from now on
+void print_messages(const kiln_diag *diag);
+// Of a call that failed: EXIT_USAGE where the first message is of an option, "options: error: ...".
+int exit_code_of(const kiln_diag *diag);
+bool shows_progress(void); // stderr is a terminal, and not to be quiet
+// A line of progress that the next one overwrites, where it is shown; the last one (|done| ==
+// |total|) clears it.
+void print_progress(const char *what, size_t done, size_t total);
+// On stderr: what -v and -vv ask for, passes and launches. Either may be NULL.
+void print_details(const options *o, const kiln_model *model, const kiln_module *module);
+// On stdout, without an end of line: path, target, processor and threads.
+void print_module_summary(const char *path, const kiln_module *module);
 
 // --- files that are written (files.c)
 

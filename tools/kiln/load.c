@@ -7,17 +7,11 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 double now_ms(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
-void print_messages(const kiln_diag *diag) {
-  for (size_t i = 0; i < kiln_diag_count(diag); i++)
-    fprintf(stderr, "%s\n", kiln_diag_message(diag, i));
 }
 
 // NAME=REST: copies NAME; NULL when there is no '='.
@@ -83,12 +77,6 @@ bool dumps_write(compile_storage *s, const kiln_model *model) {
     s->dump_failed |= !may_write(s->o, model, path) || !write_text(path, "dump", s->dumps[i].text);
   }
   return !s->dump_failed;
-}
-
-void print_progress(const char *what, size_t done, size_t total) {
-  if (!isatty(2)) return;
-  fprintf(stderr, "\r\033[K%s %zu/%zu", what, done, total);
-  if (done >= total) fprintf(stderr, "\r\033[K");
 }
 
 enum { TUNED = 16 }; // candidates of a kernel, where only a time is given
@@ -193,7 +181,7 @@ bool compile_options_make(const options *o, compile_storage *s, kiln_compile_opt
   out->n_with_rules = (size_t)o->with_rules.n;
   out->overridable = o->overridable.at;
   out->n_overridable = (size_t)o->overridable.n;
-  if (isatty(2)) out->on_progress = on_progress;
+  if (shows_progress()) out->on_progress = on_progress;
   for (int i = 0; i < o->dims.n; i++) {
     const char *value = split_value(o->dims.at[i], s->names[i]);
     kiln_dim_range range = {.name = s->names[i]};
@@ -279,6 +267,7 @@ bool refuse_module(const char *path, const char *what) {
 static void print_libraries(const options *o, const kiln_tuning *t) {
   if (!o->backends || !strcmp(o->backends, "none")) return;
   size_t n = 0;
+  if (o->quiet) return;
   for (const char *at = t->won; at && *at; at++) n += *at == '\n';
   fprintf(stderr, "libraries: %zu of %zu kernels, %zu that they have kernels for\n%s", n,
           t->kernels, t->offered, t->won ? t->won : "");
@@ -289,6 +278,7 @@ void print_tuning(const options *o, const kiln_model *model) {
   print_libraries(o, &t);
   if (!o->tune && !(o->tune_seconds > 0) && !o->tuned_for) return;
   signal(SIGINT, SIG_DFL);
+  if (o->quiet) return;
   if (o->tuned_for) {
     fprintf(stderr, "tuned for %s: %zu kernels, %zu known, %zu changed\n", o->tuned_for, t.kernels,
             t.known, t.changed);
@@ -355,13 +345,16 @@ bool load_model(const options *o, const char *path, bool compile, loaded *out) {
   if (st == KILN_OK && compile) print_tuning(o, out->model);
 done:
   if (diag) print_messages(diag);
+  const int code = st == KILN_OK ? EXIT_RIGHT : exit_code_of(diag);
   kiln_diag_destroy(diag);
   compile_storage_free(storage);
   if (st != KILN_OK) loaded_free(out);
+  else print_details(o, out->model, out->module);
+  out->code = code;
   return st == KILN_OK;
 }
 
-bool emit_model(const options *o, const char *path) {
+int emit_model(const options *o, const char *path) {
   kiln_diag *diag = kiln_diag_create();
   compile_storage *storage = calloc(1, sizeof *storage);
   kiln_compile_options co;
@@ -372,11 +365,12 @@ bool emit_model(const options *o, const char *path) {
     st = kiln_model_load(path, &co, diag, &model);
   if (st == KILN_OK) st = kiln_model_emit(model, diag);
   if (diag) print_messages(diag);
-  const bool right = st == KILN_OK && dumps_write(storage, model);
+  int code = st == KILN_OK ? EXIT_RIGHT : exit_code_of(diag);
+  if (code == EXIT_RIGHT && !dumps_write(storage, model)) code = EXIT_WRONG;
   kiln_model_destroy(model);
   kiln_diag_destroy(diag);
   compile_storage_free(storage);
-  return right;
+  return code;
 }
 
 void loaded_free(loaded *l) {

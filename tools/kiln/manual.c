@@ -21,7 +21,9 @@ typedef struct entry {
 static const entry exits[] = {
     {"0", "right"},
     {"1", "a mismatch, something unsupported, or a bad input or output"},
-    {"2", "usage: the command line is wrong in itself, whatever the model"},
+    {"2",
+     "usage: the command line is wrong in itself, or asks for a target, a type, a rule or a value "
+     "that there is not"},
     {0}};
 static const entry variables[] = {
     {"KILN_CACHE_DIR", "the folder of what is kept: compilations, measurements, the machine's "
@@ -103,7 +105,10 @@ static void print_entries(const entry *e, FILE *to) {
 }
 
 static void print_roff_commands(FILE *to) {
+  const char *group = "";
   for (const command *c = commands; c->name; c++) {
+    if (strcmp(c->group, group)) fprintf(to, ".SS %s\n", c->group);
+    group = c->group;
     print_term(c->name, c->synopsis, to);
     print_capital(c->help, print_roff, to);
     fputs(takes_options(c) ? ".\n.br\nOptions:" : ".", to);
@@ -164,9 +169,12 @@ static void print_marked(const char *text, FILE *to) {
 }
 
 static void print_marked_commands(FILE *to) {
+  const char *group = "";
   for (const command *c = commands; c->name; c++) {
     bool is_first = true;
-    fprintf(to, "\n### kiln %s\n\n`kiln %s%s%s%s`\n\n", c->name, c->name, *c->synopsis ? " " : "",
+    if (strcmp(c->group, group)) fprintf(to, "\n### %s\n", c->group);
+    group = c->group;
+    fprintf(to, "\n#### kiln %s\n\n`kiln %s%s%s%s`\n\n", c->name, c->name, *c->synopsis ? " " : "",
             c->synopsis, takes_options(c) ? " [OPTION]..." : "");
     print_capital(c->help, print_marked, to);
     fputs(".\n", to);

@@ -211,6 +211,10 @@ static bool check_together(const command *c, const options *o) {
 
 bool options_parse(const command *c, int argc, char **argv, options *o) {
   if (!options_read(c, argc, argv, o)) return false;
+  o->verbose |= o->very_verbose;
+  if (o->quiet && o->verbose)
+    return options_complain(c, "--quiet", "must be left out with --verbose", "both");
+  messages_quiet(o->quiet);
   if (o->args.n < c->min_args || (c->takes_rest && (!o->rest || !o->rest[0]))) {
     print_command_help(c, stderr);
     return false;

@@ -86,6 +86,7 @@ typedef struct option_row {
 extern const option_row option_rows[N_OPTION_ROWS];
 
 typedef struct command {
+  const char *group; // whose title stands in front of its first command
   const char *name, *synopsis, *help;
   const char *files;      // the ends of names that its arguments have, with '|'; "/": folders
   int min_args, max_args; // positional
