@@ -98,7 +98,7 @@ bool is_definition(const char *path);    // a .tc file
 
 void messages_quiet(bool quiet); // neither progress nor warnings from now on
 void print_messages(const kiln_diag *diag);
-// Of a call that failed: EXIT_USAGE where the first message is of an option, "options: error: ...".
+// Of a call that failed: EXIT_USAGE where a message is of an option, "options: error: ...".
 int exit_code_of(const kiln_diag *diag);
 bool shows_progress(void); // stderr is a terminal, and not to be quiet
 // A line of progress that the next one overwrites, where it is shown; the last one (|done| ==

@@ -16,8 +16,11 @@ void print_messages(const kiln_diag *diag) {
 }
 
 int exit_code_of(const kiln_diag *diag) {
-  const char *place = diag ? kiln_diag_place(diag, 0) : NULL;
-  return place && !strcmp(place, "options") ? EXIT_USAGE : EXIT_WRONG;
+  for (size_t i = 0; diag && i < kiln_diag_count(diag); i++) {
+    const char *place = kiln_diag_place(diag, i);
+    if (place && !strcmp(place, "options")) return EXIT_USAGE;
+  }
+  return EXIT_WRONG;
 }
 
 bool shows_progress(void) { return !is_quiet && isatty(2); }
