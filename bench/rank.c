@@ -9,7 +9,7 @@
 // with its two outer loops the other way around, at most 40, are compiled, then run in turns on one
 // thread; times are lower quartiles, as what disturbs them only adds. Data are small numbers.
 // Candidates without a cost, which are tried when all others are refused, are left out.
-#include "driver/build.h"
+#include "driver/stages.h"
 #include "tile/flows.h"
 #include "tile/search.h"
 

@@ -9,7 +9,7 @@
 // A line for each kernel and level: predicted, counted, ratio. The last line is for scripts: how
 // many ratios lie within 15 %, of how many.
 #include "analysis/reuse.h"
-#include "driver/build.h"
+#include "driver/stages.h"
 #include "target/instr.h"
 #include "target/sim/sim.h"
 

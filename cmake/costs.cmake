@@ -3,7 +3,7 @@
 set(kiln_test_costs
     tile_gpu_wgmma_test=50 tile_gpu_stream_test=31 ranges=29 onnx_nodes=26 tile_gpu_strip_test=25
     tile_winograd_test=23 tile_gpu_test=23 onnx_nodes_opencl=23 gpu_emit_test=22
-    driver_tune_test=21 models=20 tile_gpu_mlp_test=17 travel=17 naive=15
+    tune_tune_test=21 models=20 tile_gpu_mlp_test=17 travel=17 naive=15
     schedule_compiled_test=15 tile_stream_test=15 driver_allocation_test=14
     schedule_property_test=14 tile_gpu_norm_test=13 driver_dtypes_test=13 exact=12 trust=12
     needs_oracle=12 quantized=12 large=12 rewrite_rules_test=12 tile_gpu_fma_test=12

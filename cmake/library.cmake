@@ -8,16 +8,21 @@ target_include_directories(kiln_worker PRIVATE ${PROJECT_SOURCE_DIR}/include ${P
 target_link_libraries(kiln_worker PRIVATE kiln_rt_static)
 
 # libkiln: the compiler and the runtime in one shared library, for the bindings.
-set(kiln_floors driver tune orchestrate tile schedule ops fission tc rewrite onnx sim gpu c cpu target runtime backend analysis ir support)
+set(kiln_floors driver explain tune verify dynamic module model orchestrate tile schedule ops fission tc rewrite onnx sim gpu c cpu target runtime backend analysis ir support)
 set(kiln_floor_libs)
 foreach(floor ${kiln_floors})
   if(TARGET kiln_${floor})
     list(APPEND kiln_floor_libs kiln_${floor})
   endif()
 endforeach()
-file(GLOB driver_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/driver/*.c)
+set(driver_sources)
 set(kiln_below ${kiln_floor_libs})
-list(REMOVE_ITEM kiln_below kiln_driver kiln_runtime)
+list(REMOVE_ITEM kiln_below kiln_runtime)
+foreach(room driver explain tune verify dynamic module model) # which have functions of the interface
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${room}/*.c)
+  list(APPEND driver_sources ${sources})
+  list(REMOVE_ITEM kiln_below kiln_${room})
+endforeach()
 add_library(kiln_lib SHARED ${driver_sources} ${runtime_sources})
 set_target_properties(kiln_lib PROPERTIES OUTPUT_NAME kiln EXPORT_NAME kiln VERSION ${KILN_ABI} SOVERSION ${KILN_ABI})
 add_library(kiln::kiln ALIAS kiln_lib)
@@ -25,7 +30,7 @@ add_dependencies(kiln_lib kiln_worker)
 target_include_directories(kiln_lib PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
                            PRIVATE ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(kiln_lib PRIVATE -Wl,--start-group ${kiln_below} -Wl,--end-group
-                      ${SQLITE} ${CMAKE_DL_LIBS} pthread m)
+                      ${HWLOC} ${SQLITE} ${CMAKE_DL_LIBS} pthread m)
 target_link_options(kiln_lib PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/exports.map -Wl,--gc-sections
                     -Wl,-z,pack-relative-relocs) # LLVM's take 44 KB so, and 3.7 MB as a table: all of it is read at the start
 

@@ -8,7 +8,7 @@ file(GLOB runtime_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/runtime/*.
 set(rt_sources ${runtime_sources} ${backend_sources} ${PROJECT_SOURCE_DIR}/src/support/diag.c
     ${PROJECT_SOURCE_DIR}/src/support/numbers.c ${PROJECT_SOURCE_DIR}/src/support/thread.c
     ${PROJECT_SOURCE_DIR}/src/support/printable.c ${PROJECT_SOURCE_DIR}/src/support/checksum.c ${PROJECT_SOURCE_DIR}/src/ir/dtype.c
-    ${PROJECT_SOURCE_DIR}/src/analysis/element.c ${PROJECT_SOURCE_DIR}/src/driver/element.c)
+    ${PROJECT_SOURCE_DIR}/src/analysis/element.c ${PROJECT_SOURCE_DIR}/src/model/element.c)
 foreach(kind SHARED STATIC)
   string(TOLOWER kiln_rt_${kind} rt)
   add_library(${rt} ${kind} ${rt_sources})

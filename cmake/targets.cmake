@@ -22,7 +22,7 @@ if(CMOCKA)
     if(KILN_SANITIZE) # a refused allocation is a message of ours, not the end; all takes some seven times as long
       set_tests_properties(${name} PROPERTIES TIMEOUT 6000)
       set(asan allocator_may_return_null=1)
-      if(name MATCHES "^driver_(beside|gpu|tune)_test$") # PoCL keeps what it allocated for its kernels
+      if(name MATCHES "^(module_beside|driver_gpu|tune_tune)_test$") # PoCL keeps what it allocated for its kernels
         string(APPEND asan ":detect_leaks=0")
       endif()
       set_tests_properties(${name} PROPERTIES ENVIRONMENT
@@ -32,7 +32,7 @@ if(CMOCKA)
 endif()
 
 # What threads share, under ThreadSanitizer (make tsan): pool, sessions, tuning and compilation in parallel.
-set(tsan_tests driver_cache_test driver_concurrent_test driver_parallel_test runtime_dynamic_test runtime_session_test
+set(tsan_tests module_cache_test driver_concurrent_test driver_parallel_test runtime_dynamic_test runtime_session_test
     tune_measure_test tune_results_test)
 if(KILN_TSAN AND CMOCKA)
   add_custom_target(tsan_tests DEPENDS ${tsan_tests})

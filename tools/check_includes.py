@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that every folder includes only what cmake/includes.txt allows.
+"""Checks that every folder includes only what cmake/includes.txt allows, and that what it allows has no circle.
 
 usage: check_includes.py [SOURCE_DIR]      prints each breach as file:line, exit 1 if there is one
 """
@@ -41,9 +41,23 @@ def breaches(root, floors):
                 yield f"{relative}:{number}: {floor} may not include {name} (cmake/includes.txt)"
 
 
+def circles(floors):
+    """Folders that may include each other, on whatever way."""
+    rest = dict(floors)
+    ends = True
+    while ends:  # what stands at the bottom of the rest, or at its top, is in no circle
+        below_others = {folder for below in rest.values() for folder in below}
+        ends = [folder for folder, below in rest.items() if not below & set(rest) or folder not in below_others]
+        for folder in ends:
+            del rest[folder]
+    if rest:
+        yield f"cmake/includes.txt: {' '.join(rest)}: must not include each other, nor what does"
+
+
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
-    found = list(breaches(root, read_floors(root / "cmake" / "includes.txt")))
+    floors = read_floors(root / "cmake" / "includes.txt")
+    found = list(circles(floors)) + list(breaches(root, floors))
     print("\n".join(found) if found else "includes: every folder keeps to its floor")
     return 1 if found else 0
 

@@ -32,6 +32,10 @@ statements, or loops; and that statements keep their numbers where the row does 
 - `--stop-after=N` runs the first N steps of rules and optional passes, `--stop-after=NAME` none behind that pass.
   `kiln verify` bisects so itself, and names the step behind which the program computes something else.
 
+Some passes, and calls of the interface, compile models anew: trials of orchestrations, shape buckets, verification that
+bisects, explanation. They ask a table of functions for it (`src/module/compiler.h`), which a model carries from whoever
+loaded it; so `src/dynamic/`, `src/verify/`, `src/tune/` and `src/explain/` stand below the driver, and call nothing of it.
+
 Where a user's script schedules a whole definition, or the polyhedral scheduler does, kernels are there at once, and
 what stands between is not run.
 """

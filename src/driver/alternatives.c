@@ -6,8 +6,9 @@
 // places in regions whose cost has fallen. Where that is neither all of them nor none, the model is
 // solved with these alone, which may show that more of them do not pay, as storage orders are
 // chosen for the graph as a whole. The cheapest of the programs is taken.
-#include "driver/build.h"
-#include "driver/recall.h"
+#include "driver/stages.h"
+#include "module/recall.h"
+#include "tune/known.h"
 
 #include "orchestrate/regions.h"
 #include "tile/answer.h"

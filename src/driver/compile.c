@@ -2,6 +2,7 @@
 // or in a file.
 #include "driver/pipeline.h"
 #include "target/c/c.h"
+#include "verify/reference.h"
 
 #include <string.h>
 
@@ -176,3 +177,17 @@ kiln_status kiln_model_compile(kiln_model *model, kiln_diag *diag, kiln_module *
   else kiln_module_release(b.module); // memory may run out behind it
   return st;
 }
+
+// --- for the folders below ---
+
+static kiln_status rewrite(kiln_ctx *cx, kiln_build *b) {
+  return kiln_pipeline_run(cx, b, KILN_PHASE_REWRITE, KILN_PHASE_TILE);
+}
+
+const kiln_compiler kiln_compiler_here = {.load = kiln_model_load_nth,
+                                          .compile = kiln_model_compile,
+                                          .rewrite = rewrite,
+                                          .kernels = kiln_build_kernels,
+                                          .run = kiln_build_run,
+                                          .counts = kiln_pipeline_counts,
+                                          .omits = kiln_build_omits};

@@ -1,5 +1,6 @@
-// Compiling to a file: a module for one shape, or for ranges of extents (parts.c).
+// Compiling to a file: a module for one shape, or for ranges of extents (dynamic/buckets.h).
 #include "driver/pipeline.h"
+#include "dynamic/buckets.h"
 
 typedef struct writing {
   kiln_build build;

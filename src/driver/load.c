@@ -1,10 +1,10 @@
 // Loading: a file becomes a graph of operators, and that a program of statements.
 #include "driver/load.h"
-#include "driver/dims.h"
-#include "driver/ranges.h"
-#include "fission/checks.h"
+#include "dynamic/dims.h"
+#include "dynamic/ranges.h"
+#include "rewrite/checks.h"
 #include "runtime/types.h"
-#include "tc/bind.h"
+#include "fission/notation.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 #ifndef KILN_DRIVER_LOAD_H
 #define KILN_DRIVER_LOAD_H
 
-#include "driver/build.h"
+#include "module/build.h"
 
 // The file of b->model as a graph; a definition also as a program, bound to its sizes.
 //

@@ -1,6 +1,6 @@
 // The choice of kernels, as the options ask for it, and what it has come to.
-#include "driver/build.h"
-#include "driver/known.h"
+#include "driver/stages.h"
+#include "tune/known.h"
 
 #include "orchestrate/orchestrate.h"
 
@@ -81,16 +81,6 @@ kiln_status kiln_build_find_orchestration(kiln_ctx *cx, kiln_build *b) {
   if (!asked->orchestration) return KILN_OK;
   KILN_TRY(kiln_text_read(cx, asked->orchestration, &b->given_orchestration));
   return take_rules(cx, b);
-}
-
-void kiln_build_take_orchestration(kiln_ctx *cx, kiln_build *b, const kiln_build *t) {
-  kiln_text text;
-  b->measured_best = t->orchestration;
-  b->best_edges = &t->kernels.edges;
-  if (!t->orchestration) return;
-  kiln_text_init(&text, &cx->perm);
-  kiln_orchestration_print(cx, t->prog, t->orchestration, &text);
-  b->given_orchestration = text.data;
 }
 
 static bool is_same(const kiln_launch *l, const kiln_group *g) {

@@ -1,7 +1,9 @@
 #include "driver/pipeline.h"
-#include "driver/known.h"
+#include "dynamic/buckets.h"
+#include "tune/known.h"
+#include "tune/tuning.h"
 #include "driver/load.h"
-#include "driver/recall.h"
+#include "module/recall.h"
 #include "rewrite/half.h"
 #include "tile/stream.h"
 

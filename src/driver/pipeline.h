@@ -8,7 +8,7 @@
 #ifndef KILN_DRIVER_PIPELINE_H
 #define KILN_DRIVER_PIPELINE_H
 
-#include "driver/build.h"
+#include "driver/stages.h"
 
 // Parts of the table. A caller runs whole phases: kiln_model_load the first, kiln_build_kernels
 // those from KILN_PHASE_CHOOSE to KILN_PHASE_KERNELS, a module of any kind all of them.
@@ -61,7 +61,7 @@ kiln_status kiln_passes_check(kiln_ctx *cx, const char *list);
 //
 // errors: KILN_BAD_INPUT: neither
 kiln_status kiln_stop_parse(kiln_ctx *cx, const char *text, kiln_stop *out);
-// "cse 12, merge 3, absorb 5": how often rules and passes did what they are for; "none".
-void kiln_pipeline_print(const kiln_build *b, kiln_text *out);
+// kiln_compiler.counts.
+const kiln_pass_count *kiln_pipeline_counts(kiln_ctx *cx, const kiln_build *b);
 
 #endif

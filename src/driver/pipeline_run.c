@@ -82,14 +82,20 @@ int kiln_build_count(const kiln_build *b, const char *pass) {
   return b->counts[find_pass(pass, strlen(pass))];
 }
 
-void kiln_pipeline_print(const kiln_build *b, kiln_text *out) {
-  bool any = kiln_rewriting_print(&b->rewriting, out);
-  for (int i = 0; kiln_passes[i].name; i++) {
-    if (b->counts[i] == 0) continue;
-    kiln_text_printf(out, "%s%s %d", any ? ", " : "", kiln_passes[i].name, b->counts[i]);
-    any = true;
+const kiln_pass_count *kiln_pipeline_counts(kiln_ctx *cx, const kiln_build *b) {
+  KILN_VEC(kiln_pass_count) all = {0};
+  const kiln_rewriting *r = &b->rewriting;
+  for (int i = 0; r->rules[i].name; i++) {
+    const kiln_pass_count one = {r->rules[i].name, r->counts[i], true};
+    KILN_VEC_PUSH(&cx->perm, &all, one);
   }
-  if (!any) kiln_text_add(out, "none");
+  for (int i = 0; kiln_passes[i].name; i++) {
+    const kiln_pass_count one = {kiln_passes[i].name, b->counts[i], kiln_passes[i].is_optional};
+    KILN_VEC_PUSH(&cx->perm, &all, one);
+  }
+  const kiln_pass_count end = {0};
+  KILN_VEC_PUSH(&cx->perm, &all, end);
+  return all.data;
 }
 
 // --- what is checked ---

@@ -1,8 +1,8 @@
 // What the user gives decides: passes that read schedules, a scheduler and options, and put scripts
 // in the place of Kiln's own.
-#include "driver/build.h"
-#include "driver/known.h"
-#include "driver/recall.h"
+#include "driver/stages.h"
+#include "tune/known.h"
+#include "module/recall.h"
 #include "schedule/nearest.h"
 #include "tile/polyhedral.h"
 

@@ -1,10 +1,9 @@
 // Compiling to a static library: the objects of the kernels, the plan as a C function, and the
 // weights, in an archive or as a file beside it; and the function's header.
-#include "driver/archive.h"
-#include "driver/c_header.h"
-#include "driver/copy.h"
+#include "module/archive.h"
+#include "module/c_header.h"
+#include "module/copy.h"
 #include "driver/pipeline.h"
-#include "driver/ranges.h"
 #include "runtime/wire.h"
 
 #include <errno.h>
@@ -181,7 +180,7 @@ kiln_status kiln_model_compile_to_archive(kiln_model *model, const char *out_pat
   if (model->ranges)
     return KILN_FAIL(diag, KILN_UNSUPPORTED, model->path,
                      "dimension %s: must have one value in a static library, got a range",
-                     model->ranges->dims[0].name);
+                     model->ranged);
   w.build.model = model;
   w.archive.file.fd = w.header.file.fd = w.weights.file.fd = -1;
   const kiln_status st = kiln_model_enter(model, diag, make_library, &w);

@@ -7,7 +7,7 @@
 #include "fission/walk.h"
 #include "rewrite/dce.h"
 #include "rewrite/empty.h"
-#include "tc/bind.h"
+#include "fission/notation.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #include "fission/registry.h"
 
 #include "analysis/interpret.h"
-#include "fission/checks.h"
+#include "rewrite/checks.h"
 #include "fission/notes.h"
 #include "analysis/simplify.h"
 #include "ir/fold.h"

@@ -22,7 +22,7 @@ typedef struct kiln_lower {
   const struct kiln_op *user_ops; // rows that come before the table's; NULL: none
   struct kiln_counts *counts; // of the program: extents that only the run knows (fission/counts.h)
   struct kiln_folds *folds;   // NULL: what is worth folding is decided node by node
-  struct kiln_checks *checks; // of indices (fission/checks.h); NULL: none are made
+  struct kiln_checks *checks; // of indices (rewrite/checks.h); NULL: none are made
   struct kiln_notes *notes;   // of tensors (fission/notes.h); NULL: none are taken
   const kiln_expr *when;      // the node is one that the run computes; NULL: always
   int n_inputs;               // as written in the node
@@ -37,7 +37,7 @@ typedef struct kiln_op {
   const char *name;                     // "Conv"
   int since, until;                     // opset range, inclusive; until 0 means newest
   kiln_status (*lower)(kiln_lower *lw); // NULL when |tc| says it, or the walk (fission/walk.h) does
-  const char *tc;   // TC text: header and definitions (see tc/bind.h); NULL for C operators
+  const char *tc; // TC text: header and definitions (see fission/notation.h); NULL for C operators
   const char *file; // "ops/softmax.tc", for messages
 } kiln_op;
 

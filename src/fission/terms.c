@@ -9,12 +9,6 @@ bool kiln_expr_is(const kiln_expr *e, int64_t value) {
   return kiln_expr_is_int(e, &v) && v == value;
 }
 
-const kiln_expr *kiln_both(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) {
-  if (!a) return b;
-  if (!b) return a;
-  return kiln_binary(cx, KILN_EXPR_AND, a, b);
-}
-
 const kiln_expr *kiln_ceil_div(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) {
   return kiln_div(cx, kiln_add(cx, a, kiln_sub(cx, b, kiln_int(cx, 1))), b);
 }

@@ -3,7 +3,7 @@
 #ifndef KILN_FISSION_TERMS_H
 #define KILN_FISSION_TERMS_H
 
-#include "fission/checks.h"
+#include "rewrite/checks.h"
 #include "fission/lower.h"
 
 // --- terms ---
@@ -19,8 +19,6 @@ static inline const kiln_expr *kiln_compare(kiln_ctx *cx, kiln_expr_kind k, cons
   return kiln_binary(cx, k, a, b);
 }
 bool kiln_expr_is(const kiln_expr *e, int64_t value); // the constant |value|
-// Both conditions; NULL stands for true.
-const kiln_expr *kiln_both(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b);
 const kiln_expr *kiln_ceil_div(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b);
 const kiln_expr *kiln_product(kiln_ctx *cx, int n, const kiln_expr *const *factors);
 // |e|, an expression of named dimensions, simplified: they are not negative.

@@ -3,7 +3,7 @@
 #ifndef KILN_FISSION_WALK_H
 #define KILN_FISSION_WALK_H
 
-#include "fission/checks.h"
+#include "rewrite/checks.h"
 #include "fission/counts.h"
 #include "fission/notes.h"
 #include "support/bits.h"

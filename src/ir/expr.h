@@ -72,6 +72,8 @@ const kiln_expr *kiln_binary(kiln_ctx *cx, kiln_expr_kind k, const kiln_expr *a,
                              const kiln_expr *b);
 // The float |x| to the power |y|; of some constants cheaper than POW, and exact where that is not.
 const kiln_expr *kiln_power(kiln_ctx *cx, const kiln_expr *x, const kiln_expr *y);
+// Both conditions; NULL stands for true.
+const kiln_expr *kiln_both(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b);
 const kiln_expr *kiln_select(kiln_ctx *cx, const kiln_expr *c, const kiln_expr *a,
                              const kiln_expr *b);
 const kiln_expr *kiln_cast(kiln_ctx *cx, kiln_dtype t,

@@ -2,7 +2,7 @@
 // the sizes that were given and names for the others.
 #include "tc/definition.h"
 
-#include "fission/checks.h"
+#include "rewrite/checks.h"
 #include "tc/env.h"
 #include "tc/lexer.h"
 

@@ -1,7 +1,7 @@
 // One statement of the notation to one statement of the program (or two, where a half is summed or
 // a tensor is updated): packs get their ranks and extents, indices their ranges, and the body is
 // renamed to the statement's dims.
-#include "fission/checks.h"
+#include "rewrite/checks.h"
 #include "tc/eval.h"
 #include "tc/lexer.h"
 

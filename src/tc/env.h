@@ -56,7 +56,7 @@ typedef struct kiln_tc_caller {
   int n_outputs;
   const char *const *outputs; // names of their tensors; NULL: not wanted
   const char *prefix;         // of the names of temporaries; NULL: none
-  struct kiln_checks *checks; // of indices (fission/checks.h); NULL: none are made
+  struct kiln_checks *checks; // of indices (rewrite/checks.h); NULL: none are made
   const kiln_expr *when;      // the run computes what is made; NULL: always
   const char *node_place;     // of checks; NULL: where the definition's text has the subscript
 } kiln_tc_caller;

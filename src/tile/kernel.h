@@ -20,7 +20,7 @@ typedef struct kiln_kernel {
   const char *script;               // the schedule that made |loops| from |prog|
   kiln_tile_candidates candidates;  // cheapest first; the best one's schedule is |script|
   const kiln_offer *offer;          // that was taken in place of |loops|; NULL: none
-  int n_parts;                      // kernels that run side by side in this one (driver/beside.c),
+  int n_parts;                      // kernels that run side by side in this one (module/beside.c),
   const struct kiln_kernel **parts; // of whose tensors |prog| is a list; 0: there are none
   double flops, bytes;              // of one launch: arithmetic, and compulsory memory traffic
 } kiln_kernel;

@@ -1,4 +1,4 @@
-// How the programs of one module share the constants that they pack (driver/parts.c).
+// How the programs of one module share the constants that they pack (dynamic/buckets.c).
 //
 // A constant that is multiplied is packed in panels of some vectors, or transformed for Winograd's
 // algorithm and packed so. The layouts in which other programs have it already are a set of bits: a

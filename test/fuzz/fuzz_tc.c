@@ -5,7 +5,7 @@
 // fuzz_tc [INPUTS [SEED]]: 4000 inputs and seed 1 by default; build with -DKILN_SANITIZE=ON for
 // more.
 #include "analysis/interpret.h"
-#include "tc/bind.h"
+#include "fission/notation.h"
 #include "tc/definition.h"
 
 #include <dirent.h>

@@ -3,7 +3,7 @@
 #include "unit/driver/models.h"
 
 #include "driver/pipeline.h"
-#include "driver/model.h"
+#include "model/model.h"
 
 #include <sched.h>
 

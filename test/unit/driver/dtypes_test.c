@@ -5,8 +5,8 @@
 #include "unit/share.h"
 
 #include "analysis/interpret.h"
-#include "driver/build.h"
-#include "driver/compare.h"
+#include "module/build.h"
+#include "verify/compare.h"
 
 enum { MAX_TENSORS = 32, MAX_ARGS = 64, TEXT_BYTES = 4096 };
 

@@ -3,7 +3,7 @@
 #define KILN_TEST_TC_HARNESS_H
 
 #include "support/ctx.h"
-#include "tc/bind.h"
+#include "fission/notation.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 // Every operator file of the folder parses, checks, and binds to inputs made up for it.
 #include "support/ctx.h"
-#include "tc/bind.h"
+#include "fission/notation.h"
 
 #include <dirent.h>
 #include <setjmp.h>

@@ -1,0 +1,866 @@
+// Cutting ranges into shape buckets, binding a graph to values, and comparing the programs that
+// come of it.
+#include "dynamic/ranges.h"
+#include "analysis/simplify.h"
+#include "dynamic/dims.h"
+#include "dynamic/embed.h"
+#include "dynamic/mask.h"
+#include "rewrite/checks.h"
+#include "support/bits.h"
+#include "support/integer.h"
+#include "tile/tile.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+  MAX_PARTS = 32,
+  MOST_IN_TABLE = 64,
+  MAX_CUTS = MAX_PARTS + 1,
+  N_SAMPLES =
+      3 // values of a dimension, in a part, at which programs are compared with the one at its most
+};
+
+// Times the work at its least values, what that at a part's largest must be to be worth a cut; and
+// at those of one dimension.
+static const double WASTE = 1.58, WASTE_OF_ONE = 1.1;
+
+// --- the dimensions ---
+
+static kiln_status wrong_range(kiln_ctx *cx, const kiln_model *m, const kiln_dim_range *r,
+                               const char *what) {
+  return KILN_FAIL(cx->diag, KILN_BAD_INPUT, m->path,
+                   "dimension \"%s\": %s, got %" PRId64 " to %" PRId64 " in steps of %" PRId64,
+                   r->name, what, r->least, r->most, r->step);
+}
+
+static bool is_input_extent(const kiln_graph *g, kiln_symbol name) {
+  for (int i = 0; i < g->n_inputs; i++) {
+    const kiln_value *v = g->values[g->inputs[i]];
+    for (int k = 0; v->has_shape && k < v->rank; k++)
+      if (v->shape[k]->kind == KILN_EXPR_VAR && v->shape[k]->u.sym == name) return true;
+  }
+  return false;
+}
+
+static kiln_status take_ranges(kiln_ctx *cx, kiln_model *m, size_t n,
+                               const kiln_dim_range *ranges) {
+  kiln_model_ranges *r = m->ranges;
+  if (n > KILN_MAX_DIMS)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, m->path, "ranges: must be %d or fewer, got %zu",
+                     KILN_MAX_DIMS, n);
+  for (size_t i = 0; i < n; i++) {
+    kiln_dim_range d = ranges[i];
+    if (d.step == 0) d.step = 1;
+    if (d.least < 1 || d.most < d.least || d.step < 1 || (d.most - d.least) % d.step != 0)
+      return wrong_range(cx, m, &d, "must go from 1 or more upwards in whole steps");
+    d.name = kiln_arena_strdup(&cx->perm, d.name);
+    r->symbols[i] = kiln_symbol_of(cx, d.name);
+    if (!is_input_extent(m->graph, r->symbols[i]))
+      return wrong_range(cx, m, &d, "must be the extent of an axis of an input");
+    r->dims[i] = d;
+  }
+  r->n_dims = (int)n;
+  return KILN_OK;
+}
+
+// --- programs at values ---
+
+// A few integers, which may be functions of the dimensions.
+static bool is_table(const kiln_tensor *t) {
+  const bool is_whole = t->dtype == KILN_I64 || t->dtype == KILN_I32 || t->dtype == KILN_BOOL;
+  const int64_t n = kiln_tensor_elems(t);
+  return is_whole && t->role == KILN_CONST && t->data && n > 0 && n <= MOST_IN_TABLE;
+}
+
+static kiln_graph *bind_graph(kiln_ctx *cx, const kiln_graph *g, const kiln_model_ranges *r,
+                              const int64_t *values) {
+  const kiln_expr *numbers[KILN_MAX_DIMS];
+  for (int d = 0; d < r->n_dims; d++) numbers[d] = kiln_int(cx, values[d]);
+  return kiln_graph_substitute(cx, g, r->n_dims, r->symbols, numbers);
+}
+
+typedef struct maker {
+  kiln_ctx *cx;
+  kiln_model *m;
+  kiln_model_ranges *r;
+  const kiln_op *user_ops;
+  kiln_folds folds; // of the samples of a part, as at its largest values
+} maker;
+
+// Constants that are outputs, like a shape, are copied by statements, which can be written as
+// functions of the dimensions.
+static void copy_small_outputs(kiln_ctx *cx, kiln_program *p) {
+  for (int i = 0; i < p->outputs.n; i++) {
+    const kiln_tensor *t = p->tensors.data[p->outputs.data[i]];
+    const kiln_expr *index[KILN_MAX_RANK];
+    if (!is_table(t)) continue;
+    kiln_stmt *s =
+        kiln_stmt_make(cx, p, kiln_symbol_text(cx, t->name), t->dtype, t->rank, 0, t->shape);
+    for (int a = 0; a < t->rank; a++) index[a] = kiln_stmt_var(cx, s, a);
+    s->body = kiln_tensor_load(cx, t, index);
+    s->origin = t->name;
+    p->outputs.data[i] = s->out;
+  }
+  kiln_outputs_mark(p);
+}
+
+static kiln_status make_program(maker *k, const int64_t *values, kiln_program **out) {
+  k->folds.at = 0;
+  KILN_TRY(kiln_fission_like(k->cx, bind_graph(k->cx, k->m->graph, k->r, values), k->user_ops,
+                             &k->folds, out));
+  if (k->m->options.clamp_indices) kiln_checks_drop(k->cx, *out);
+  copy_small_outputs(k->cx, *out);
+  return KILN_OK;
+}
+
+// --- extents over the dimensions ---
+
+// Values of the dimensions, and what is found there.
+typedef struct sample {
+  int64_t values[KILN_MAX_DIMS];
+  const kiln_program *prog;
+} sample;
+
+typedef KILN_VEC(sample) samples;
+
+// An axis of a tensor or of an output, or a dim of a statement.
+typedef struct extent {
+  enum { EXTENT_TENSOR, EXTENT_OUTPUT, EXTENT_STMT } of;
+  int id, axis;
+} extent;
+
+static int64_t extent_at(const sample *s, extent x) {
+  const kiln_program *p = s->prog;
+  int64_t value = -1;
+  switch (x.of) {
+  case EXTENT_TENSOR: kiln_expr_is_int(p->tensors.data[x.id]->shape[x.axis], &value); break;
+  case EXTENT_OUTPUT:
+    kiln_expr_is_int(p->tensors.data[p->outputs.data[x.id]]->shape[x.axis], &value);
+    break;
+  case EXTENT_STMT: kiln_expr_is_int(p->stmts.data[x.id]->dims[x.axis].extent, &value); break;
+  }
+  return value;
+}
+
+static bool varies(const samples *s, extent x) {
+  bool does = false;
+  for (int i = 1; i < s->n; i++) does |= extent_at(&s->data[i], x) != extent_at(&s->data[0], x);
+  return does;
+}
+
+static bool differ_in_one(const kiln_model_ranges *r, const sample *a, const sample *b, int d) {
+  for (int x = 0; x < r->n_dims; x++)
+    if ((a->values[x] != b->values[x]) != (x == d)) return false;
+  return true;
+}
+
+// What is found[i] at sample i as a linear function of the dimensions; NULL: it is none. The first
+// sample is at the largest values, and for each dimension some sample differs from it in that
+// alone.
+static const kiln_expr *fit_numbers(kiln_ctx *cx, const kiln_model_ranges *r, const samples *s,
+                                    const int64_t *found) {
+  const sample *all = &s->data[0];
+  const int64_t most = found[0];
+  const kiln_expr *e = kiln_int(cx, most);
+  for (int d = 0; d < r->n_dims; d++) {
+    int at = 0;
+    for (int i = 1; i < s->n && !at; i++)
+      if (differ_in_one(r, all, &s->data[i], d)) at = i;
+    if (!at) continue;
+    const int64_t rise = most - found[at], run = all->values[d] - s->data[at].values[d],
+                  common = kiln_gcd(rise, run);
+    if (rise == 0) continue;
+    const kiln_expr *less = kiln_sub(cx, kiln_var(cx, r->symbols[d]), kiln_int(cx, all->values[d]));
+    less = kiln_mul(cx, less, kiln_int(cx, rise / common));
+    e = kiln_add(cx, e, kiln_div(cx, less, kiln_int(cx, run / common)));
+  }
+  for (int i = 0; i < s->n; i++) {
+    const kiln_expr *numbers[KILN_MAX_DIMS];
+    int64_t value = 0;
+    for (int d = 0; d < r->n_dims; d++) numbers[d] = kiln_int(cx, s->data[i].values[d]);
+    if (!kiln_expr_is_int(kiln_expr_substitute(cx, e, r->n_dims, r->symbols, numbers), &value) ||
+        value != found[i])
+      return NULL;
+  }
+  return kiln_simplify(cx, e, NULL);
+}
+
+static const kiln_expr *fit(kiln_ctx *cx, const kiln_model_ranges *r, const samples *s, extent x) {
+  int64_t *found = KILN_NEW_ARRAY(&cx->perm, int64_t, s->n);
+  for (int i = 0; i < s->n; i++) found[i] = extent_at(&s->data[i], x);
+  return fit_numbers(cx, r, s, found);
+}
+
+static kiln_status not_linear(const maker *k, const char *name) {
+  return KILN_FAIL(k->cx->diag, KILN_UNSUPPORTED, k->m->path,
+                   "ranges: extents must be linear in the dimensions, got another one of %s: bind "
+                   "its dimensions to one value each",
+                   name);
+}
+
+// Extents of tensors; all of an axis that lies otherwise than index by index counts.
+static kiln_status find_live(maker *k, const samples *s, const kiln_embedded *embedded,
+                             kiln_range_part *part) {
+  const kiln_program *p = s->data[0].prog;
+  for (int i = 0; i < p->tensors.n; i++) {
+    const kiln_tensor *t = p->tensors.data[i];
+    kiln_live live = {.tensor = t->name, .id = i, .rank = t->rank, .most = t->shape};
+    bool any = false;
+    for (int a = 0; a < t->rank; a++) any |= varies(s, (extent){EXTENT_TENSOR, i, a});
+    if (!any) continue;
+    live.extents = KILN_NEW_ARRAY(&k->cx->perm, const kiln_expr *, t->rank);
+    for (int a = 0; a < t->rank; a++) {
+      bool is_merged = false;
+      for (int x = 1; x < s->n; x++) is_merged |= embedded[x].axes[i][a].inner != 0;
+      live.extents[a] =
+          is_merged ? t->shape[a] : fit(k->cx, k->r, s, (extent){EXTENT_TENSOR, i, a});
+      if (!live.extents[a]) return not_linear(k, kiln_symbol_text(k->cx, t->name));
+    }
+    KILN_VEC_PUSH(&k->cx->perm, &part->live, live);
+  }
+  return KILN_OK;
+}
+
+// --- a part ---
+
+static kiln_status add_sample(maker *k, samples *s, const int64_t *values) {
+  sample added = {.prog = NULL};
+  kiln_program *p = NULL;
+  for (int i = 0; i < s->n; i++)
+    if (memcmp(s->data[i].values, values, sizeof added.values) == 0) return KILN_OK;
+  memcpy(added.values, values, sizeof added.values);
+  KILN_TRY(make_program(k, values, &p));
+  added.prog = p;
+  KILN_VEC_PUSH(&k->cx->perm, s, added);
+  return KILN_OK;
+}
+
+// Values from the largest ones down to the least, all together and one dimension at a time.
+static kiln_status add_samples(maker *k, const int64_t *least, const int64_t *most, samples *s) {
+  int64_t values[KILN_MAX_DIMS] = {0};
+  memcpy(values, most, (size_t)k->r->n_dims * sizeof *most);
+  KILN_TRY(add_sample(k, s, values));
+  for (int i = 0; i < N_SAMPLES; i++) {
+    for (int d = 0; d <= k->r->n_dims; d++) {
+      for (int x = 0; x < k->r->n_dims; x++) {
+        const int64_t steps = (most[x] - least[x]) / k->r->dims[x].step;
+        const bool moves = d == x || d == k->r->n_dims;
+        values[x] = most[x] - (moves ? steps * (i + 1) / N_SAMPLES * k->r->dims[x].step : 0);
+      }
+      KILN_TRY(add_sample(k, s, values));
+    }
+  }
+  return KILN_OK;
+}
+
+static kiln_status differs(const maker *k, const sample *at, const char *name, const char *what) {
+  kiln_text text;
+  kiln_text_init(&text, &k->cx->scratch);
+  for (int d = 0; d < k->r->n_dims; d++)
+    kiln_text_printf(&text, "%s%s = %" PRId64, d ? ", " : "", k->r->dims[d].name, at->values[d]);
+  return KILN_FAIL(k->cx->diag, KILN_UNSUPPORTED, k->m->path,
+                   "ranges: the model must compute the same at all values, got %s of %s that "
+                   "differs at %s: bind its dimensions to one value each",
+                   what, name, text.data);
+}
+
+static kiln_dtype stored(const kiln_model *m, const kiln_tensor *t) {
+  return t->dtype == KILN_F32 ? m->half : t->dtype;
+}
+
+static void set_faces(kiln_ctx *cx, const kiln_model *m, const kiln_program *p,
+                      kiln_range_part *part) {
+  const kiln_graph *g = m->graph;
+  kiln_interface_init(cx, &part->inputs, p->inputs.n);
+  kiln_interface_init(cx, &part->outputs, p->outputs.n);
+  for (int i = 0; i < p->inputs.n; i++) {
+    const kiln_tensor *t = p->tensors.data[p->inputs.data[i]];
+    const kiln_symbol name = i < g->n_inputs ? g->values[g->inputs[i]]->name : t->name;
+    kiln_interface_set(cx, &part->inputs, i, kiln_symbol_text(cx, name),
+                       kiln_dtype_text(stored(m, t)), t->rank, t->shape);
+  }
+  for (int i = 0; i < p->outputs.n; i++) {
+    const kiln_tensor *t = p->tensors.data[p->outputs.data[i]];
+    const kiln_symbol name = i < g->n_outputs ? g->values[g->outputs[i]]->name : t->name;
+    kiln_interface_set(cx, &part->outputs, i, kiln_symbol_text(cx, name),
+                       kiln_dtype_text(stored(m, t)), t->rank, t->shape);
+  }
+}
+
+// The dimensions' values as the program reads them.
+static const kiln_expr *read_dims(maker *k, const kiln_tensor *dims, const kiln_symbol *names,
+                                  const kiln_expr *e) {
+  const kiln_expr *loads[KILN_MAX_DIMS];
+  for (int d = 0; d < k->r->n_dims; d++) {
+    const kiln_expr *at = kiln_int(k->cx, d);
+    loads[d] = kiln_tensor_load(k->cx, dims, &at);
+  }
+  return kiln_expr_substitute(k->cx, e, k->r->n_dims, names, loads);
+}
+
+// --- numbers that depend on the dimensions ---
+
+typedef struct general {
+  maker *k;
+  const samples *s;
+  kiln_symbol names
+      [KILN_MAX_DIMS]; // of the dimensions while a statement is written: no dim of it has such a name
+  bool wrong;          // some are not linear
+  bool scales;         // some multiply or divide an index
+  kiln_map known;      // by the ids of the samples' expressions, as a digest: a general_known
+} general;
+
+// What became of expressions of the samples; |from| has one of each.
+typedef struct general_known {
+  const kiln_expr *const *from;
+  const kiln_expr *to;
+} general_known;
+
+// One number that varies: an integer, a float that is one, or the reciprocal of one.
+static const kiln_expr *general_number(general *g, const kiln_expr *const *e) {
+  kiln_ctx *cx = g->k->cx;
+  int64_t *found = KILN_NEW_ARRAY(&cx->perm, int64_t, g->s->n);
+  const kiln_dtype t = e[0]->dtype;
+  const bool is_int = e[0]->kind == KILN_EXPR_INT;
+  const bool is_inverse = !is_int && fabs(e[0]->u.f) < 1;
+  for (int i = 0; i < g->s->n; i++)
+    found[i] = is_int ? e[i]->u.i : llround(is_inverse ? 1 / e[i]->u.f : e[i]->u.f);
+  const kiln_expr *linear = fit_numbers(cx, g->k->r, g->s, found);
+  const kiln_expr *dims[KILN_MAX_DIMS];
+  g->wrong |= !linear;
+  if (!linear) return e[0];
+  for (int d = 0; d < g->k->r->n_dims; d++) dims[d] = kiln_var(cx, g->names[d]);
+  linear = kiln_expr_substitute(cx, linear, g->k->r->n_dims, g->k->r->symbols, dims);
+  const kiln_expr *value = kiln_cast(cx, t, linear);
+  return is_inverse ? kiln_div(cx, kiln_float(cx, t, 1), value) : value;
+}
+
+static bool is_scaling(const kiln_expr *e) {
+  return e->dtype == KILN_I64 &&
+         (e->kind == KILN_EXPR_MUL || e->kind == KILN_EXPR_DIV || e->kind == KILN_EXPR_MOD);
+}
+
+static const kiln_expr *general_expr(general *g, const kiln_expr *const *e);
+
+// Of expressions that differ.
+static const kiln_expr *make_general(general *g, const kiln_expr *const *e) {
+  kiln_ctx *cx = g->k->cx;
+  const int n = g->s->n;
+  const kiln_expr **args = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, e[0]->n_args);
+  for (int a = 0; a < e[0]->n_args; a++) {
+    const kiln_expr **arg = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, n);
+    for (int i = 0; i < n; i++) {
+      g->wrong |= e[i]->kind == KILN_EXPR_LOAD && e[i]->u.tensor != e[0]->u.tensor;
+      arg[i] = e[i]->args[a];
+    }
+    args[a] = general_expr(g, arg);
+    g->scales |= args[a] != e[0]->args[a] && arg[0]->kind == KILN_EXPR_INT && is_scaling(e[0]);
+  }
+  return kiln_expr_with_args(cx, e[0], args);
+}
+
+// The expressions e[i] of the samples as one, which reads the dimensions where they differ. |e| is
+// kept.
+static const kiln_expr *general_expr(general *g, const kiln_expr *const *e) {
+  const int n = g->s->n;
+  bool same = true, alike = true;
+  for (int i = 1; i < n; i++) {
+    same &= e[i] == e[0];
+    alike &= e[i] && e[0] && e[i]->kind == e[0]->kind && e[i]->dtype == e[0]->dtype &&
+             e[i]->n_args == e[0]->n_args;
+  }
+  if (same) return e[0];
+  if (!alike || e[0]->kind == KILN_EXPR_VAR) {
+    g->wrong = true;
+    return e[0];
+  }
+  if (e[0]->kind == KILN_EXPR_INT || e[0]->kind == KILN_EXPR_FLOAT) return general_number(g, e);
+  const uint64_t key = kiln_hash_bytes(e, (size_t)n * sizeof *e, 0),
+                 *known = kiln_map_find(&g->known, key);
+  const general_known *found = known ? (const general_known *)(uintptr_t)*known : NULL;
+  if (found && memcmp(found->from, e, (size_t)n * sizeof *e) == 0) return found->to;
+  general_known *made = KILN_NEW(g->known.arena, general_known);
+  *made = (general_known){e, make_general(g, e)};
+  kiln_map_put(&g->known, key, (uint64_t)(uintptr_t)made);
+  return made->to;
+}
+
+// An element of table |t| at |index|, whose elements are other numbers in some samples: a choice of
+// functions of the dimensions.
+static const kiln_expr *general_element(general *g, int t, const kiln_expr *const *index) {
+  kiln_ctx *cx = g->k->cx;
+  const kiln_tensor *all = g->s->data[0].prog->tensors.data[t];
+  const int64_t n = kiln_tensor_elems(all);
+  const kiln_expr **numbers = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, g->s->n),
+                  *at = kiln_int(cx, 0), *out = NULL;
+  for (int a = 0; a < all->rank; a++) at = kiln_add(cx, kiln_mul(cx, at, all->shape[a]), index[a]);
+  for (int64_t k = n - 1; k >= 0; k--) {
+    for (int i = 0; i < g->s->n; i++) {
+      const kiln_tensor *one = g->s->data[i].prog->tensors.data[t];
+      g->wrong |= !is_table(one) || kiln_tensor_elems(one) != n;
+      if (g->wrong) return kiln_cast(cx, all->dtype, kiln_int(cx, 0));
+      numbers[i] = kiln_int(cx, (int64_t)kiln_element_get(one->dtype, one->data, k));
+    }
+    const kiln_expr *x = kiln_cast(cx, all->dtype, general_number(g, numbers));
+    out = out ? kiln_select(cx, kiln_binary(cx, KILN_EXPR_EQ, at, kiln_int(cx, k)), x, out) : x;
+  }
+  return out;
+}
+
+static bool has_other_elements(const general *g, int t) {
+  const kiln_tensor *all = g->s->data[0].prog->tensors.data[t];
+  bool has = false;
+  for (int i = 1; i < g->s->n && is_table(all); i++) {
+    const kiln_tensor *one = g->s->data[i].prog->tensors.data[t];
+    has |= one->data && one->bytes == all->bytes && memcmp(one->data, all->data, all->bytes) != 0;
+  }
+  return has;
+}
+
+static const kiln_expr *replace_table(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  general *g = argument;
+  if (e->kind != KILN_EXPR_LOAD || !has_other_elements(g, e->u.tensor)) return NULL;
+  const kiln_expr *index[KILN_MAX_RANK];
+  for (int a = 0; a < e->n_args; a++)
+    index[a] = kiln_expr_replace(cx, e->args[a], replace_table, argument);
+  return general_element(g, e->u.tensor, index);
+}
+
+// --- indices that depend on the dimensions ---
+
+// An expression of a statement, with the conditions under which a part of it is computed.
+typedef struct bounding {
+  general *g;
+  const kiln_program *p;
+  kiln_ranges ranges; // of the statement's dims and of the dimensions
+  KILN_VEC(const kiln_expr *) holds;
+  bool is_long;   // the tree: no conditions are looked at, so that a node has one form
+  kiln_map known; // the form of a node; where |is_long|
+} bounding;
+
+static bool uses_dims(const general *g, const kiln_expr *e) {
+  bool uses = false;
+  for (int d = 0; d < g->k->r->n_dims; d++) uses |= kiln_expr_uses(e, g->names[d]);
+  return uses;
+}
+
+static void add_conditions(bounding *b, const kiln_expr *c) {
+  if (c->kind == KILN_EXPR_AND) {
+    add_conditions(b, c->args[0]);
+    add_conditions(b, c->args[1]);
+  } else KILN_VEC_PUSH(&b->g->k->cx->scratch, &b->holds, c);
+}
+
+// Whether the comparison of |x| and |y| is known to hold in all that a run may compute.
+static bool is_known(bounding *b, kiln_expr_kind k, const kiln_expr *x, const kiln_expr *y) {
+  kiln_ctx *cx = b->g->k->cx;
+  const kiln_expr *c = kiln_simplify(cx, kiln_binary(cx, k, x, y), &b->ranges);
+  bool known = kiln_expr_int_or(c, 0) != 0;
+  for (int i = 0; i < b->holds.n; i++) known |= b->holds.data[i] == c;
+  return known;
+}
+
+// |index|, of an axis of |n| elements, within it.
+static const kiln_expr *within(bounding *b, const kiln_expr *index, const kiln_expr *n) {
+  kiln_ctx *cx = b->g->k->cx;
+  const kiln_expr *zero = kiln_int(cx, 0), *last = kiln_sub(cx, n, kiln_int(cx, 1));
+  if (!uses_dims(b->g, index)) return index;
+  const bool is_least = is_known(b, KILN_EXPR_GE, index, zero),
+             is_most = is_known(b, KILN_EXPR_LE, index, last);
+  if (!is_most) index = kiln_binary(cx, KILN_EXPR_MIN, index, last);
+  return is_least ? index : kiln_binary(cx, KILN_EXPR_MAX, index, zero);
+}
+
+static const kiln_expr *bound_indices(bounding *b, const kiln_expr *e);
+
+static const kiln_expr *bound_branch(bounding *b, const kiln_expr *e, int arg) {
+  kiln_ctx *cx = b->g->k->cx;
+  const int n = b->holds.n;
+  const kiln_expr *c = arg == 1 ? e->args[0] : kiln_unary(cx, KILN_EXPR_NOT, e->args[0]);
+  if (!b->is_long) add_conditions(b, kiln_simplify(cx, c, &b->ranges));
+  const kiln_expr *branch = bound_indices(b, e->args[arg]);
+  b->holds.n = n;
+  return branch;
+}
+
+// A run computes elements that it does not need, up to the ends of its largest values. There an
+// index that depends on the dimensions may leave its axis (of rows in reverse, the last of a few
+// lie before the first): it stays within.
+static const kiln_expr *bound_indices(bounding *b, const kiln_expr *e) {
+  kiln_ctx *cx = b->g->k->cx;
+  if (e->n_args == 0 || !e->has_load || !uses_dims(b->g, e)) return e;
+  const uint64_t *known = b->is_long ? kiln_map_find(&b->known, e->id) : NULL;
+  if (known) return (const kiln_expr *)(uintptr_t)*known;
+  const kiln_expr **args = KILN_NEW_ARRAY(&cx->scratch, const kiln_expr *, e->n_args);
+  for (int i = 0; i < e->n_args; i++) {
+    const bool is_branch = e->kind == KILN_EXPR_SELECT && i > 0;
+    args[i] = is_branch ? bound_branch(b, e, i) : bound_indices(b, e->args[i]);
+    if (e->kind == KILN_EXPR_LOAD)
+      args[i] = within(b, args[i], b->p->tensors.data[e->u.tensor]->shape[i]);
+  }
+  const kiln_expr *made = kiln_expr_with_args(cx, e, args);
+  if (b->is_long) kiln_map_put(&b->known, e->id, (uint64_t)(uintptr_t)made);
+  return made;
+}
+
+static const kiln_expr *bounded(general *g, const kiln_program *p, const kiln_stmt *x,
+                                const kiln_expr *e) {
+  kiln_ctx *cx = g->k->cx;
+  const sample *most = &g->s->data[0];
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  bounding b = {.g = g,
+                .p = p,
+                .ranges = kiln_stmt_ranges(&cx->scratch, x),
+                .is_long = e->n_tree > KILN_LONG_TREE};
+  kiln_map_init(&b.known, &cx->scratch);
+  for (int d = 0; d < g->k->r->n_dims; d++) {
+    int64_t least = most->values[d];
+    for (int i = 1; i < g->s->n; i++) least = kiln_min_i64(least, g->s->data[i].values[d]);
+    kiln_ranges_push(&b.ranges, g->names[d], least, most->values[d]);
+  }
+  e = bound_indices(&b, e);
+  kiln_arena_rewind(&cx->scratch, mark);
+  return e;
+}
+
+// Writes the numbers of statement |id| of |p| as functions of the dimensions; not such as rows of
+// merged axes are counted by, unless |scales|.
+static bool generalise(maker *k, const samples *s, const kiln_tensor *dims, kiln_program *p, int id,
+                       bool scales) {
+  general g = {.k = k, .s = s};
+  kiln_stmt *x = p->stmts.data[id];
+  const kiln_expr **e = KILN_NEW_ARRAY(&k->cx->perm, const kiln_expr *, s->n),
+                  **of_guard = KILN_NEW_ARRAY(&k->cx->perm, const kiln_expr *, s->n);
+  kiln_map_init(&g.known, &k->cx->perm);
+  for (int d = 0; d < k->r->n_dims; d++) g.names[d] = kiln_symbol_printf(k->cx, "dims(%d)", d);
+  for (int i = 0; i < s->n; i++) e[i] = s->data[i].prog->stmts.data[id]->body;
+  const kiln_expr *body = general_expr(&g, e);
+  for (int i = 0; i < s->n; i++) of_guard[i] = s->data[i].prog->stmts.data[id]->guard;
+  const kiln_expr *guard = general_expr(&g, of_guard);
+  body = kiln_expr_replace(k->cx, body, replace_table, &g);
+  if (guard) guard = kiln_expr_replace(k->cx, guard, replace_table, &g);
+  if (g.wrong || (g.scales && !scales)) return false;
+  body = read_dims(k, dims, g.names, bounded(&g, p, x, body));
+  if (guard) guard = read_dims(k, dims, g.names, bounded(&g, p, x, guard));
+  if (body == x->body && guard == x->guard) return false;
+  x->body = body;
+  x->guard = guard;
+  return true;
+}
+
+static bool have_as_many(const samples *s) {
+  bool have = true;
+  for (int i = 1; i < s->n; i++) have &= s->data[i].prog->stmts.n == s->data[0].prog->stmts.n;
+  return have;
+}
+
+// Outputs must lie index by index.
+static const char *find_merged(kiln_ctx *cx, const kiln_program *p, const kiln_embedded *e,
+                               const char **out_name) {
+  for (int k = 0; k < p->outputs.n; k++) {
+    const kiln_tensor *t = p->tensors.data[p->outputs.data[k]];
+    *out_name = kiln_symbol_text(cx, t->name);
+    for (int a = 0; a < t->rank; a++)
+      if (e->axes[t->id][a].inner) return "the order of the elements";
+  }
+  return NULL;
+}
+
+// Compares the program with that at each sample, once what numbers vary are written as functions of
+// the dimensions. Where that is not enough axes are taken to be merged of others.
+static kiln_status embed(maker *k, const samples *s, const kiln_tensor *dims, kiln_program *p,
+                         kiln_embedded *out) {
+  kiln_bits *tried = kiln_bits_make(&k->cx->perm, p->stmts.n),
+            *merged = kiln_bits_make(&k->cx->perm, p->stmts.n);
+  for (int id = 0; have_as_many(s) && id < p->stmts.n; id++)
+    (void)generalise(k, s, dims, p, id, false);
+  for (int i = 1; i < s->n;) {
+    const char *name = NULL;
+    out[i] = kiln_embed(k->cx, p, s->data[i].prog, s->data[i].values, merged);
+    const int id = out[i].stmt;
+    if (!out[i].what) {
+      const char *what = find_merged(k->cx, p, &out[i], &name);
+      if (what) return differs(k, &s->data[i], name, what);
+      i++;
+      continue;
+    }
+    if (id < 0 || kiln_bits_has(tried, id))
+      return differs(k, &s->data[i], out[i].name, out[i].what);
+    if (kiln_bits_has(merged, id)) {
+      if (!generalise(k, s, dims, p, id, true))
+        return differs(k, &s->data[i], out[i].name, out[i].what);
+      kiln_bits_set(tried, id);
+    }
+    kiln_bits_set(merged, id);
+    i = 1;
+  }
+  return KILN_OK;
+}
+
+// --- reductions and scatters ---
+
+// Reductions over extents that vary end there, and so do all loops of a scatter, as data say where
+// it writes. Other statements write beyond the end what nobody reads there.
+static kiln_status mask(maker *k, const samples *s, const kiln_tensor *dims, kiln_program *p,
+                        kiln_range_part *part) {
+  KILN_VEC(kiln_reach) reaches = {0};
+  kiln_masked masked;
+  for (int i = 0; i < p->stmts.n; i++) {
+    const kiln_stmt *x = p->stmts.data[i];
+    const int first = kiln_stmt_is_scatter(p, x) ? 0 : x->n_space;
+    for (int d = first; d < x->n_space + x->n_reduce; d++) {
+      const extent e = {EXTENT_STMT, i, d};
+      if (!varies(s, e)) continue;
+      const kiln_expr *end = fit(k->cx, k->r, s, e);
+      if (!end) return not_linear(k, kiln_symbol_text(k->cx, x->origin));
+      KILN_VEC_PUSH(&k->cx->perm, &reaches,
+                    (kiln_reach){i, d, read_dims(k, dims, k->r->symbols, end)});
+    }
+  }
+  kiln_program_mask(k->cx, p, reaches.n, reaches.data, &masked);
+  for (int i = 0; i < part->live.n; i++) {
+    kiln_live *l = &part->live.data[i];
+    for (int a = 0; a < l->rank; a++)
+      if (masked.axes[l->id] >> a & 1) l->extents[a] = l->most[a];
+  }
+  return KILN_OK;
+}
+
+// Where the samples have other extents only the run knows them.
+static void generalise_checks(const samples *s, kiln_program *p) {
+  for (int i = 0; i < p->checks.n; i++) {
+    kiln_index_check *c = &p->checks.data[i];
+    for (int x = 1; x < s->n; x++) {
+      const kiln_program *other = s->data[x].prog;
+      if (i >= other->checks.n || other->checks.data[i].least != c->least ||
+          other->checks.data[i].end != c->end)
+        c->least = c->end = 0;
+    }
+  }
+}
+
+static kiln_status make_part(maker *k, kiln_range_part *part) {
+  kiln_ctx *cx = k->cx;
+  samples s = {0};
+  k->folds = (kiln_folds){0};
+  KILN_TRY(add_samples(k, part->least, part->most, &s));
+  kiln_embedded *embedded = KILN_NEW_ARRAY(&cx->perm, kiln_embedded, s.n);
+  kiln_program *p = kiln_program_copy(cx, s.data[0].prog);
+  const kiln_expr *n = kiln_int(cx, k->r->n_dims);
+  const kiln_tensor *dims = kiln_tensor_make(cx, p, "dims", KILN_I64, KILN_INPUT, 1, &n);
+  KILN_VEC_PUSH(&cx->perm, &p->inputs, dims->id);
+  KILN_TRY(embed(k, &s, dims, p, embedded));
+  KILN_TRY(find_live(k, &s, embedded, part));
+  KILN_TRY(mask(k, &s, dims, p, part));
+  generalise_checks(&s, p);
+  part->prog = p;
+  return kiln_program_verify(cx, p);
+}
+
+// --- parts ---
+
+// A range in parts: the largest value of each, ascending.
+typedef struct cuts {
+  int n;
+  int64_t most[MAX_CUTS];
+} cuts;
+
+// The work of the model by the values of one dimension, the others at their largest: known at some,
+// ascending.
+typedef struct work {
+  int n;
+  double at[N_SAMPLES + 1], flops[N_SAMPLES + 1];
+} work;
+
+static work find_work(kiln_ctx *cx, const kiln_model_ranges *r, const samples *s, int d) {
+  work w = {0};
+  for (int i = s->n - 1; i >= 0; i--) {
+    const sample *x = &s->data[i];
+    if ((i > 0 && !differ_in_one(r, &s->data[0], x, d)) || w.n > N_SAMPLES) continue;
+    w.at[w.n] = (double)x->values[d];
+    w.flops[w.n++] = fmax(1, kiln_program_flops(cx, x->prog));
+  }
+  return w;
+}
+
+static double work_at(const work *w, int64_t value) {
+  int i = 1;
+  while (i + 1 < w->n && w->at[i] < (double)value) i++;
+  if (i >= w->n) return w->flops[0];
+  const double share = ((double)value - w->at[i - 1]) / (w->at[i] - w->at[i - 1]);
+  return w->flops[i - 1] + share * (w->flops[i] - w->flops[i - 1]);
+}
+
+static int64_t least_of(const kiln_dim_range *d, const cuts *c, int i) {
+  return i ? c->most[i - 1] + d->step : d->least;
+}
+
+// The part of which the work at the largest value is the most times that at the least.
+static double widest(const kiln_dim_range *d, const work *w, const cuts *c, int *out) {
+  double most = 1;
+  for (int i = 0; i < c->n; i++) {
+    const double ratio = work_at(w, c->most[i]) / work_at(w, least_of(d, c, i));
+    if (ratio <= most) continue;
+    most = ratio;
+    *out = i;
+  }
+  return most;
+}
+
+// One stands alone, as models treat an extent of 1 otherwise.
+static void begin_cuts(const kiln_dim_range *d, cuts *out) {
+  *out = (cuts){.n = 0};
+  if (d->least == 1) out->most[out->n++] = 1;
+  if (d->most > 1) out->most[out->n++] = d->most;
+}
+
+// A value near |middle|, of at least |least| and below |most|, that a high power of two divides:
+// kernels fit such extents best.
+static int64_t round_value(const kiln_dim_range *d, int64_t least, int64_t middle, int64_t most) {
+  for (int64_t power = INT64_C(1) << 40; power > 1; power /= 2) {
+    const int64_t below = middle / power * power, around[] = {below, below + power};
+    for (int i = 0; i < 2; i++) {
+      const int64_t value = around[i], far = value < middle ? middle - value : value - middle;
+      const bool is_value = value >= least && value < most && (value - d->least) % d->step == 0;
+      if (is_value && 8 * far <= middle) return value;
+    }
+  }
+  return middle;
+}
+
+// Cuts part |i| where both halves waste about the same.
+static void cut(const kiln_dim_range *d, const work *w, cuts *c, int i) {
+  const int64_t least = least_of(d, c, i);
+  int64_t low = 0, high = (c->most[i] - least) / d->step - 1;
+  while (low < high) {
+    const int64_t steps = low + (high - low) / 2, m = least + steps * d->step;
+    if (work_at(w, m) / work_at(w, least) < work_at(w, c->most[i]) / work_at(w, m + d->step))
+      low = steps + 1;
+    else high = steps;
+  }
+  const int64_t middle = round_value(d, least, least + low * d->step, c->most[i]);
+  for (int k = c->n++; k > i; k--) c->most[k] = c->most[k - 1];
+  c->most[i] = middle;
+}
+
+// Cuts where a run may waste the most, until none wastes much or there are as many parts as may be.
+static void make_cuts(const kiln_model_ranges *r, const work *w, cuts *all) {
+  int n = 1;
+  for (int d = 0; d < r->n_dims; d++) {
+    begin_cuts(&r->dims[d], &all[d]);
+    n *= all[d].n;
+  }
+  for (;;) {
+    int best = -1, part = 0;
+    double most = WASTE_OF_ONE, together = 1;
+    for (int d = 0; d < r->n_dims; d++) {
+      int at = 0;
+      const double ratio = widest(&r->dims[d], &w[d], &all[d], &at);
+      together *= ratio;
+      if (ratio <= most || n / all[d].n * (all[d].n + 1) > MAX_PARTS) continue;
+      most = ratio;
+      best = d;
+      part = at;
+    }
+    if (best < 0 || together <= WASTE) return;
+    n = n / all[best].n * (all[best].n + 1);
+    cut(&r->dims[best], &w[best], &all[best], part);
+  }
+}
+
+// needs: |s|: programs at the largest values of all, and at smaller ones of each
+static void make_parts(kiln_ctx *cx, kiln_model_ranges *r, const samples *s) {
+  cuts all[KILN_MAX_DIMS];
+  work works[KILN_MAX_DIMS];
+  for (int d = 0; d < r->n_dims; d++) works[d] = find_work(cx, r, s, d);
+  make_cuts(r, works, all);
+  r->n_parts = 1;
+  for (int d = 0; d < r->n_dims; d++) r->n_parts *= all[d].n;
+  r->parts = KILN_NEW_ARRAY(&cx->perm, kiln_range_part, r->n_parts);
+  for (int i = 0; i < r->n_parts; i++) {
+    int rest = i;
+    for (int d = r->n_dims - 1; d >= 0; d--) {
+      const int k = rest % all[d].n;
+      rest /= all[d].n;
+      r->parts[i].most[d] = all[d].most[k];
+      r->parts[i].least[d] = least_of(&r->dims[d], &all[d], k);
+    }
+  }
+}
+
+// --- the model ---
+
+static kiln_status add_samples_of_all(maker *k, samples *s) {
+  int64_t least[KILN_MAX_DIMS], most[KILN_MAX_DIMS];
+  for (int d = 0; d < k->r->n_dims; d++) {
+    least[d] = k->r->dims[d].least;
+    most[d] = k->r->dims[d].most;
+  }
+  return add_samples(k, least, most, s);
+}
+
+static kiln_status make_shapes(maker *k, const samples *s) {
+  kiln_ctx *cx = k->cx;
+  const kiln_graph *g = k->m->graph;
+  const kiln_program *p = s->data[0].prog;
+  k->r->in_shapes = KILN_NEW_ARRAY(&cx->perm, const kiln_expr **, g->n_inputs);
+  k->r->out_shapes = KILN_NEW_ARRAY(&cx->perm, const kiln_expr **, g->n_outputs);
+  for (int i = 0; i < g->n_inputs; i++) k->r->in_shapes[i] = g->values[g->inputs[i]]->shape;
+  for (int i = 0; i < g->n_outputs; i++) {
+    const kiln_tensor *t = p->tensors.data[p->outputs.data[i]];
+    k->r->out_shapes[i] = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, t->rank);
+    for (int a = 0; a < t->rank; a++) {
+      k->r->out_shapes[i][a] = fit(cx, k->r, s, (extent){EXTENT_OUTPUT, i, a});
+      if (!k->r->out_shapes[i][a]) return not_linear(k, kiln_symbol_text(cx, t->name));
+    }
+  }
+  k->m->prog = p;
+  return KILN_OK;
+}
+
+static kiln_status check_ports(const maker *k, const kiln_program *p) {
+  if (p->shape_of.n > 0)
+    return KILN_FAIL(k->cx->diag, KILN_UNSUPPORTED, k->m->path,
+                     "ranges: extents of outputs must be known before a run, got one that the run "
+                     "counts");
+  for (int i = 0; i < p->tensors.n; i++) {
+    const kiln_tensor *t = p->tensors.data[i];
+    if ((t->role == KILN_INPUT || t->role == KILN_OUTPUT) && kiln_dtype_bits(t->dtype) < 8 &&
+        t->dtype != KILN_BOOL)
+      return KILN_FAIL(k->cx->diag, KILN_UNSUPPORTED, k->m->path,
+                       "ranges: inputs and outputs must have whole bytes, got %s of %s",
+                       kiln_symbol_text(k->cx, t->name), kiln_dtype_text(t->dtype));
+  }
+  return KILN_OK;
+}
+
+kiln_status kiln_ranges_make(kiln_ctx *cx, kiln_model *m, const kiln_op *user_ops,
+                             const kiln_compile_options *o) {
+  m->ranges = KILN_NEW(&cx->perm, kiln_model_ranges);
+  maker k = {.cx = cx, .m = m, .r = m->ranges, .user_ops = user_ops};
+  samples all = {0};
+  KILN_TRY(take_ranges(cx, m, o->n_ranges, o->ranges));
+  m->ranged = m->ranges->dims[0].name;
+  KILN_TRY(add_samples_of_all(&k, &all));
+  KILN_TRY(make_shapes(&k, &all));
+  KILN_TRY(check_ports(&k, m->prog));
+  make_parts(cx, m->ranges, &all);
+  for (int i = 0; i < m->ranges->n_parts; i++) KILN_TRY(make_part(&k, &m->ranges->parts[i]));
+  return KILN_OK;
+}
+
+void kiln_ranges_faces(kiln_ctx *cx, kiln_model *m) {
+  for (int i = 0; i < m->ranges->n_parts; i++)
+    set_faces(cx, m, m->ranges->parts[i].prog, &m->ranges->parts[i]);
+  kiln_interface_init(cx, &m->inputs, m->graph->n_inputs);
+  kiln_interface_init(cx, &m->outputs, m->graph->n_outputs);
+  for (int i = 0; i < m->inputs.n; i++) {
+    const kiln_port *p = &m->ranges->parts[0].inputs.ports[i];
+    kiln_interface_set(cx, &m->inputs, i, p->name, p->dtype, p->rank, m->ranges->in_shapes[i]);
+  }
+  for (int i = 0; i < m->outputs.n; i++) {
+    const kiln_port *p = &m->ranges->parts[0].outputs.ports[i];
+    kiln_interface_set(cx, &m->outputs, i, p->name, p->dtype, p->rank, m->ranges->out_shapes[i]);
+  }
+}

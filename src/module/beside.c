@@ -1,0 +1,289 @@
+// Horizontal fusion of launches: kernels that need nothing of each other, and would each leave
+// multiprocessors idle, become one launch, in which each has blocks of its own
+// (target/gpu/beside.c). That saves what a launch waits for at its
+// begin and end, and one's blocks run while the other's wait.
+//
+// Launches keep their order, but that some are moved up to one in front of them, where all is there
+// that they need. They join only where all blocks fit the machine at once: then none waits until
+// others are over.
+#include "module/compiler.h"
+
+#include "analysis/uses.h"
+#include "support/bits.h"
+
+#include <string.h>
+
+enum {
+  MOST = 6,        // kernels of a launch
+  MOST_ARGS = 128, // of all
+  AHEAD = 64       // launches that are looked at behind one
+};
+
+// A kernel in its nests; a library's has none.
+typedef struct needs {
+  int n_nests, n_args;
+  kiln_gpu_demand *nests;
+  uint8_t *writes; // [PARAMs]
+} needs;
+
+// The kernels that a kernel is made of.
+typedef struct parts {
+  int n, kernels[MOST];
+} parts;
+
+typedef struct joining {
+  kiln_ctx *cx;
+  const kiln_build *b;
+  needs *of;            // [kernels]
+  kiln_bits *is_done;   // [launches] those in front
+  kiln_kernels joined;  // kernels and launches as they become
+  KILN_VEC(parts) made; // [joined.kernels]
+} joining;
+
+// --- what kernels ask for ---
+
+static needs needs_of(joining *j, const kiln_kernel *k) {
+  const kiln_loops *l = k->loops;
+  needs out = {.n_nests = kiln_kernel_nests(l)};
+  int n = 0;
+  out.nests = KILN_NEW_ARRAY(&j->cx->scratch, kiln_gpu_demand, out.n_nests);
+  out.writes = KILN_NEW_ARRAY(&j->cx->scratch, uint8_t, l->buffers.n);
+  for (const kiln_loop *nest = l->body; nest; nest = nest->next) {
+    const uint8_t *uses = kiln_uses_of(j->cx, l, nest);
+    out.nests[n++] = kiln_gpu_demand_of(j->cx, l, nest);
+    for (int i = 0, param = 0; i < l->buffers.n; i++)
+      if (l->buffers.data[i]->scope == KILN_SCOPE_PARAM)
+        out.writes[param++] |= uses[i] & KILN_USES_WRITES;
+  }
+  for (int i = 0; i < l->buffers.n; i++) {
+    out.n_args += kiln_scope_is_argument(l->buffers.data[i]->scope);
+    if (k->offer) out.writes[i] = 1; // a library's kernel has no loops to say it
+  }
+  return out;
+}
+
+// --- who needs whom ---
+
+static bool lies_in(const kiln_tensor *t, const kiln_tensor *in) {
+  while (t && t != in) t = t->inside;
+  return t != NULL;
+}
+
+// Whether one of the two launches writes what the other touches.
+static bool meet(const joining *j, const kiln_launch *a, const kiln_launch *b) {
+  const kiln_program *p = j->b->prog;
+  for (int i = 0; i < a->n_args; i++)
+    for (int k = 0; k < b->n_args; k++) {
+      const kiln_tensor *x = p->tensors.data[a->args[i].tensor],
+                        *y = p->tensors.data[b->args[k].tensor];
+      if ((j->of[a->kernel].writes[i] || j->of[b->kernel].writes[k]) &&
+          (lies_in(x, y) || lies_in(y, x)))
+        return true;
+    }
+  return false;
+}
+
+// Whether launch |l| can run as soon as those that are done are over, |first| being the first that
+// is not.
+static bool is_ready(const joining *j, int first, int l) {
+  const kiln_launch *all = j->b->kernels.launches.data;
+  for (int i = first; i < l; i++)
+    if (!kiln_bits_has(j->is_done, i) && meet(j, &all[i], &all[l])) return false;
+  return true;
+}
+
+// --- which fit ---
+
+// Whether the blocks of all |n| launches fit at once, nest by nest.
+static bool fit(const joining *j, int n, const int *launches) {
+  const needs *all[MOST];
+  int n_args = 0, n_nests = 0;
+  for (int i = 0; i < n; i++) {
+    all[i] = &j->of[j->b->kernels.launches.data[launches[i]].kernel];
+    n_args += all[i]->n_args;
+    if (all[i]->n_nests == 0) return false;
+    if (all[i]->n_nests > n_nests) n_nests = all[i]->n_nests;
+  }
+  for (int nest = 0; nest < n_nests; nest++) {
+    kiln_gpu_demand sum = {.can_share = true, .threads = 1, .registers = 1};
+    for (int i = 0; i < n; i++)
+      if (nest < all[i]->n_nests) kiln_gpu_demand_add(&all[i]->nests[nest], &sum);
+    if (!sum.can_share || sum.n_maps > KILN_MAX_MAPS ||
+        sum.blocks > kiln_gpu_room(&j->b->machine, &sum))
+      return false;
+  }
+  return n_args <= MOST_ARGS;
+}
+
+// The launches that run with |first|, which is the first of them: out[MOST].
+static int choose(const joining *j, int first, int *out) {
+  const int n_launches = j->b->kernels.launches.n;
+  int n = 0;
+  out[n++] = first;
+  for (int l = first + 1; l < n_launches && l <= first + AHEAD && n < MOST; l++) {
+    if (kiln_bits_has(j->is_done, l)) continue;
+    out[n] = l;
+    if (fit(j, n + 1, out) && is_ready(j, first, l)) n++;
+  }
+  return n;
+}
+
+// --- their kernel ---
+
+static const char *suffix_of(kiln_ctx *cx, int part) {
+  return kiln_arena_printf(&cx->scratch, ".%c", 'a' + part);
+}
+
+// The first nests of all, side by side, then the second ones, and so on.
+static void order_nests(kiln_ctx *cx, kiln_loops *all, int n, kiln_loop **nests) {
+  kiln_loop **end = &all->body;
+  for (bool any = true; any;) {
+    any = false;
+    for (int i = 0; i < n; i++) {
+      kiln_loop *nest = nests[i];
+      if (!nest) continue;
+      nests[i] = nest->next;
+      nest->next = NULL;
+      if (any) kiln_loop_annotate(cx, nest, KILN_BESIDE_NOTE, "1");
+      any = true;
+      *end = nest;
+      end = &nest->next;
+    }
+  }
+}
+
+// Adds the buffers of |one| to |k|, and its tensors to |prog|, that of |k|, behind those that are
+// there.
+//
+// gives: its nests over these
+static kiln_loop *add_part(kiln_ctx *cx, kiln_kernel *k, kiln_program *prog, const kiln_kernel *one,
+                           const char *suffix) {
+  const int first_buffer = k->loops->buffers.n, first_tensor = prog->tensors.n;
+  kiln_loop *nests = kiln_loops_append(cx, k->loops, one->loops, suffix);
+  for (int t = 0; t < one->prog->tensors.n; t++)
+    KILN_VEC_PUSH(&cx->perm, &prog->tensors, one->prog->tensors.data[t]);
+  for (int b = first_buffer; b < k->loops->buffers.n; b++) {
+    kiln_buffer *buffer = k->loops->buffers.data[b];
+    if (buffer->tensor >= 0) buffer->tensor += first_tensor;
+    if (!buffer->pack) continue;
+    kiln_pack *pack = KILN_NEW(&cx->perm, kiln_pack);
+    *pack = *buffer->pack;
+    pack->source += first_tensor;
+    buffer->pack = pack;
+  }
+  k->flops += one->flops;
+  k->bytes += one->bytes;
+  return nests;
+}
+
+// A kernel of several. Its program is no more than the tensors that its buffers are called after.
+static kiln_kernel *join_kernels(joining *j, const parts *p) {
+  kiln_ctx *cx = j->cx;
+  kiln_kernel *k = KILN_NEW(&cx->perm, kiln_kernel);
+  kiln_program *prog = KILN_NEW(&cx->perm, kiln_program);
+  kiln_loop *nests[MOST];
+  const char *name = "";
+  *k = (kiln_kernel){.prog = prog,
+                     .loops = kiln_loops_make(cx, name),
+                     .n_parts = p->n,
+                     .parts = KILN_NEW_ARRAY(&cx->perm, const kiln_kernel *, p->n)};
+  for (int i = 0; i < p->n; i++) {
+    k->parts[i] = j->b->kernels.kernels.data[p->kernels[i]];
+    nests[i] = add_part(cx, k, prog, k->parts[i], suffix_of(cx, i));
+    name = kiln_arena_printf(&cx->scratch, "%s%s%s", name, i ? "_with_" : "",
+                             kiln_symbol_text(cx, k->parts[i]->name));
+  }
+  k->name = k->loops->name = kiln_symbol_of(cx, name);
+  order_nests(cx, k->loops, p->n, nests);
+  return k;
+}
+
+// The number of the kernel that is made of |p|, a new one where there is none.
+static int kernel_of(joining *j, const parts *p) {
+  kiln_kernel *k = NULL;
+  for (int i = 0; i < j->made.n; i++)
+    if (j->made.data[i].n == p->n &&
+        memcmp(j->made.data[i].kernels, p->kernels, (size_t)p->n * sizeof *p->kernels) == 0)
+      return i;
+  if (p->n > 1) k = join_kernels(j, p);
+  else {
+    k = KILN_NEW(&j->cx->perm, kiln_kernel);
+    *k = *j->b->kernels.kernels.data[p->kernels[0]];
+  }
+  k->id = j->joined.kernels.n;
+  KILN_VEC_PUSH(&j->cx->perm, &j->joined.kernels, k);
+  KILN_VEC_PUSH(&j->cx->scratch, &j->made, *p);
+  return k->id;
+}
+
+static kiln_launch join_launches(joining *j, int n, const int *launches) {
+  kiln_ctx *cx = j->cx;
+  kiln_launch out = j->b->kernels.launches.data[launches[0]];
+  parts p = {.n = n};
+  if (n > 1) out.stored = 0; // which nobody asks any more
+  for (int i = 1; i < n; i++) {
+    const kiln_launch *one = &j->b->kernels.launches.data[launches[i]];
+    kiln_argument *args = KILN_NEW_ARRAY(&cx->perm, kiln_argument, out.n_args + one->n_args);
+    int *stmts = KILN_NEW_ARRAY(&cx->perm, int, out.n_stmts + one->n_stmts);
+    for (int k = 0; k < out.n_args; k++) args[k] = out.args[k];
+    for (int k = 0; k < one->n_args; k++) args[out.n_args++] = one->args[k];
+    for (int k = 0; k < out.n_stmts; k++) stmts[k] = out.stmts[k];
+    for (int k = 0; k < one->n_stmts; k++) stmts[out.n_stmts++] = one->stmts[k];
+    out.args = args;
+    out.stmts = stmts;
+    out.origin = kiln_symbol_printf(cx, "%s | %s", kiln_symbol_text(cx, out.origin),
+                                    kiln_symbol_text(cx, one->origin));
+  }
+  for (int i = 0; i < n; i++) p.kernels[i] = j->b->kernels.launches.data[launches[i]].kernel;
+  out.kernel = kernel_of(j, &p);
+  return out;
+}
+
+static joining begin(kiln_ctx *cx, const kiln_build *b) {
+  joining j = {.cx = cx, .b = b};
+  j.of = KILN_NEW_ARRAY(&cx->scratch, needs, b->kernels.kernels.n);
+  j.is_done = kiln_bits_make(&cx->scratch, b->kernels.launches.n);
+  for (int i = 0; i < b->kernels.kernels.n; i++) j.of[i] = needs_of(&j, b->kernels.kernels.data[i]);
+  return j;
+}
+
+static bool is_asked_for(const kiln_build *b) {
+  return b->machine.target->has_grids && !b->model->compiler->omits(b, "beside");
+}
+
+// The next launches that run as one: out[MOST]; 0: there are none left.
+static int next(joining *j, int *out) {
+  int first = 0, n = 0;
+  while (first < j->b->kernels.launches.n && kiln_bits_has(j->is_done, first)) first++;
+  if (first == j->b->kernels.launches.n) return 0;
+  n = choose(j, first, out);
+  for (int i = 0; i < n; i++) kiln_bits_set(j->is_done, out[i]);
+  return n;
+}
+
+int *kiln_build_beside(kiln_ctx *cx, const kiln_build *b) {
+  int *of = KILN_NEW_ARRAY(&cx->perm, int, b->kernels.launches.n), launches[MOST];
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  for (int i = 0; i < b->kernels.launches.n; i++) of[i] = i;
+  if (is_asked_for(b)) {
+    joining j = begin(cx, b);
+    for (int n, number = 0; (n = next(&j, launches)); number++)
+      for (int i = 0; i < n; i++) of[launches[i]] = number;
+  }
+  kiln_arena_rewind(&cx->scratch, mark);
+  return of;
+}
+
+void kiln_build_join(kiln_ctx *cx, kiln_build *b) {
+  int launches[MOST];
+  if (!is_asked_for(b)) return;
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  joining j = begin(cx, b);
+  for (int n; (n = next(&j, launches));) {
+    const kiln_launch one = join_launches(&j, n, launches);
+    KILN_VEC_PUSH(&cx->perm, &j.joined.launches, one);
+  }
+  b->kernels.kernels = j.joined.kernels;
+  b->kernels.launches = j.joined.launches;
+  kiln_arena_rewind(&cx->scratch, mark);
+}

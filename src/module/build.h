@@ -1,0 +1,163 @@
+// One compilation under way: what the stages hand to each other.
+//
+// The structure lies in the frame of the public call, outside of the context's door, so that what
+// it holds beside the arenas is freed by kiln_build_deinit on every way out.
+#ifndef KILN_MODULE_BUILD_H
+#define KILN_MODULE_BUILD_H
+
+#include "module/link.h"
+#include "model/model.h"
+#include "runtime/module.h"
+#include "runtime/pool.h"
+#include "target/gpu/gpu.h"
+#include "tile/kernel.h"
+
+// A constant as a kernel wants it.
+typedef struct kiln_weight {
+  const kiln_tensor *tensor;         // CONST, with its data
+  const kiln_buffer *buffer;         // the PARAM, for its layout; NULL: of an output
+  const kiln_pack *pack;             // NULL: row-major as it is
+  const kiln_tensor *view;           // what |pack| maps to: a strided view of |tensor|
+  const kiln_winograd_weights *late; // how to make |tensor|, which has no data; NULL: it has
+  uint64_t offset, bytes;            // in the weights
+  bool is_default;                   // of an input that need not be given: never borrowed
+  int borrowed;                      // number of the extern; -1: it lies in the weights
+} kiln_weight;
+
+// A parallel loop that runs fewer iterations where dimensions are smaller.
+typedef struct kiln_trimmed {
+  int kernel, nest;        // the latter among the kernel's
+  const kiln_expr *extent; // over VARs of the dimensions
+} kiln_trimmed;
+
+enum { KILN_MAX_PASSES = 64 }; // bits of a mask
+
+typedef struct kiln_build {
+  kiln_model *model;                 // NULL: a program is scheduled alone (kiln_pipeline_tile)
+  const kiln_compile_options *asked; // while the model is loaded: with the caller's arrays
+  kiln_machine machine;
+  kiln_program *prog; // a copy, changed by rules and the scheduler
+  kiln_rewriting rewriting;
+  // Of the pipeline's rows (pipeline.h): a bit for each that is left out; how often each did what
+  // it is for
+  uint64_t without;
+  int counts[KILN_MAX_PASSES];
+  kiln_stop stop;
+  int n_steps;                  // runs of optional rows, and of rules that changed something
+  const char *last, *last_text; // the rule or row of the last of these
+  bool is_stopped;
+  bool is_scheduled, is_whole; // there are kernels; by the user's script of a whole definition
+  int fusion;                  // of the polyhedral scheduler, which was asked for; -1: the rules
+  bool promotes;               // and copies what a tile reads again
+  kiln_tile_options tile;
+  struct kiln_recall *past; // where the answer of the search is kept; NULL: there was no search
+  kiln_connected connected;
+  kiln_kernels kernels;
+  const char *prefix;                 // of a static library's symbols; NULL: a module
+  const char **symbols;               // [kernels]
+  int *first_function;                // [kernels]: of its nests, in the plan's functions
+  const struct kiln_cpu_nests *nests; // a CPU's: which of the kernels' nests are code; NULL: all
+  bool may_borrow;                    // constants may stay where the model has them
+  bool may_be_late;      // constants that are computed are made when the weights are filled
+  bool may_stop;         // compiling ends where the options say so, with KILN_NO_BUDGET
+  bool wants_candidates; // the kernels' candidates are looked at: they are made, not recalled
+  const char *given_orchestration;          // the text of the file that was asked for; NULL: none
+  struct kiln_orchestration *orchestration; // what was chosen; NULL: not, or recalled
+  struct kiln_orchestration *measured_best; // what was the best of trials, which is then given
+  const kiln_edge_decisions *best_edges;    // and what it says of edges
+  bool is_solved;                           // that was without measuring: what solving gives
+  kiln_asked with_rules;                    // alternatives that are applied, and where
+  struct kiln_searches *proposed;           // for trials, and in them; NULL: there are none
+  struct kiln_orchestrate_spent *spent;     // by them together
+  const char *alternatives;                 // what became of those that were tried; NULL: none
+  struct kiln_known *known;    // what was measured of kernels (known.h); NULL: nothing is looked at
+  bool is_trial, is_connected; // a trial; or the kernels stay as they are connected
+  const struct kiln_model_ranges
+      *ranges; // of which this is the part numbered |part|; NULL: shapes are fixed
+  int part;
+  KILN_VEC(kiln_trimmed) trims; // of the plan's nests
+  int n_shared_weights;         // that parts which were built before it have
+  KILN_VEC(kiln_weight) weights;
+  KILN_VEC(const void *) externs;
+  kiln_plan plan;                 // in the arena
+  kiln_gpu_launch **gpu_launches; // [kernels], a GPU's: of each nest
+  int *gpu_images;                // [kernels], a GPU's: its number in the plan's; -1: a library's
+  kiln_output *out;               // the file of the module; NULL: it is in memory
+  kiln_kernel_fn *functions;      // of one in memory
+  kiln_module *module;            // then what was made
+  // Not in the arenas:
+  kiln_cleanup tuning; // ends what |known| holds; not in trials, which use that of the build
+  int n_objects;
+  kiln_object *objects; // by kernel
+  kiln_jit *jit;
+  char *code;   // a GPU's: [plan.code_bytes] the objects, joined
+  char *memory; // of the weights of an in-memory module
+  size_t memory_bytes;
+  kiln_pool *pool; // for large weights; NULL: none
+  void *plan_blob;
+  size_t plan_bytes;
+} kiln_build;
+
+void kiln_build_deinit(kiln_build *b);
+// b->plan as a blob.
+kiln_status kiln_build_write_plan(kiln_ctx *cx, kiln_build *b);
+// The kernels' objects, from the cache if they are there and the options allow it. (code.c)
+kiln_status kiln_build_code(kiln_ctx *cx, kiln_build *b);
+// The same for a GPU, whose code is joined as the plan's images. (gpu_code.c)
+kiln_status kiln_build_gpu_code(kiln_ctx *cx, kiln_build *b);
+kiln_plan_map kiln_gpu_plan_map(const kiln_gpu_map *m); // as a plan has it
+// The machine to compile for, by the options of those names.
+//
+// errors: as kiln_target_machine
+kiln_status kiln_build_find_machine(kiln_ctx *cx, const char *path, const char *target,
+                                    const char *dtype, kiln_machine *out);
+// Runs one launch of a module for a GPU on device 0: args[i], of bytes[i], are copied there, and
+// back.
+enum { KILN_GPU_TRY_ARGS = 256 };
+kiln_status kiln_gpu_try_launch(kiln_module *m, uint32_t launch, const uint64_t *bytes,
+                                char *const *args, kiln_diag *diag);
+// Links the objects into this process and finds the plan's functions; NULL for a GPU, which has no
+// such.
+kiln_status kiln_build_jit(kiln_ctx *cx, kiln_build *b, kiln_kernel_fn **out_functions);
+
+// The module of |b| in this process, from its plan and functions: weights are packed. Takes the
+// objects' code and the weights' memory out of |b|.
+kiln_status kiln_build_module(kiln_ctx *cx, kiln_build *b, const kiln_kernel_fn *functions,
+                              kiln_module **out);
+
+// Passes of the pipeline (build.c).
+kiln_status kiln_build_name_kernels(kiln_ctx *cx, kiln_build *b, int *io_n);
+// In a file: links the objects there; in memory: finds their functions.
+kiln_status kiln_build_link(kiln_ctx *cx, kiln_build *b, int *io_n);
+kiln_status kiln_build_pack_weights(kiln_ctx *cx, kiln_build *b, int *io_n);
+
+// Makes one launch of several that need nothing of each other, where the machine is one that can.
+// (beside.c)
+void kiln_build_join(kiln_ctx *cx, kiln_build *b);
+// gives: [launches] the number of the launch that each would be a part of then; in cx->perm
+int *kiln_build_beside(kiln_ctx *cx, const kiln_build *b);
+
+// By tensor of b->prog, the layouts in which parts that were built before have its constants, as
+// kiln_tile_options' |panels|. (layout.c)
+const uint32_t *kiln_build_panels(kiln_ctx *cx, const kiln_build *b);
+// The plan, from the kernels: where everything lies. (layout.c)
+kiln_status kiln_layout_make(kiln_ctx *cx, kiln_build *b);
+// The plan for people: what the arena must hold, and each launch with its arguments. (plan_text.c)
+void kiln_plan_print(const kiln_plan *p, kiln_text *out);
+// How many functions the kernel of that number is: one a nest, or of nests that a GPU runs side by
+// side. (layout.c)
+int kiln_build_functions(kiln_ctx *cx, const kiln_build *b, int kernel);
+// The top-level nests of a kernel, and the extent of nest |j|'s parallel loop (1: none).
+int kiln_kernel_nests(const kiln_loops *l);
+int64_t kiln_nest_extent(const kiln_loops *l, int j);
+// Whether the kernel wants halves of a tensor of f32, as libraries do.
+bool kiln_weight_is_rounded(const kiln_weight *w);
+// Fills the bytes of |w| at |to|, which are zero. (fill.c)
+kiln_status kiln_weight_fill(kiln_ctx *cx, const kiln_weight *w, void *to);
+// Fills the weights of |b| that are not borrowed, by the threads of the options, at |memory|, which
+// is zero, or where that is NULL in |out|. (fill.c)
+//
+// errors: KILN_BAD_INPUT: the file cannot be written
+kiln_status kiln_weights_fill(kiln_ctx *cx, kiln_build *b, char *memory, const kiln_output *out);
+
+#endif

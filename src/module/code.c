@@ -1,0 +1,128 @@
+// Kernels to object code: what the cache has is not compiled again.
+#include "module/build.h"
+#include "module/cache.h"
+#include "target/cpu/together.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct coding {
+  kiln_ctx *cx;
+  kiln_build *b;
+  kiln_cache *cache; // NULL: none
+  kiln_cache_key *keys;
+  int n; // kernels that the cache has not
+  int *missing;
+} coding;
+
+// The loops print all that code generation reads of them, and the machine's strings say all of it.
+static kiln_cache_key key_of(const coding *c, int kernel) {
+  const kiln_machine *m = &c->b->machine;
+  kiln_cache_key key;
+  kiln_digest d;
+  kiln_text text;
+  kiln_text_init(&text, &c->cx->scratch);
+  kiln_loops_print(c->cx, c->b->kernels.kernels.data[kernel]->loops, &text);
+  kiln_cache_key_begin(&d);
+  kiln_digest_add_text(&d, m->triple);
+  kiln_digest_add_text(&d, m->cpu);
+  kiln_digest_add_text(&d, m->features);
+  kiln_digest_add_int(&d, m->vector_bytes);
+  kiln_digest_add_int(&d, m->n_vector_regs);
+  kiln_digest_add_text(&d, c->b->symbols[kernel]);
+  kiln_digest_add_text(&d, text.data);
+  kiln_digest_end(&d, key.bytes);
+  return key;
+}
+
+static void find_known(coding *c) {
+  for (int i = 0; i < c->b->kernels.kernels.n; i++) {
+    kiln_object *o = &c->b->objects[i];
+    const kiln_mark mark = kiln_arena_mark(&c->cx->scratch);
+    if (c->cache) {
+      c->keys[i] = key_of(c, i);
+      o->data = kiln_cache_find(c->cache, KILN_CACHE_OBJECT, &c->keys[i], &o->bytes);
+    }
+    kiln_arena_rewind(&c->cx->scratch, mark);
+    if (!o->data) c->missing[c->n++] = i;
+  }
+}
+
+static kiln_status compile_missing(coding *c, const kiln_cpu_options *options) {
+  kiln_loops **loops = KILN_NEW_ARRAY(&c->cx->perm, kiln_loops *, c->n);
+  const char **symbols = KILN_NEW_ARRAY(&c->cx->perm, const char *, c->n);
+  kiln_object *objects = KILN_NEW_ARRAY(&c->cx->perm, kiln_object, c->n);
+  int n = 0;
+  for (int i = 0; i < c->n; i++) {
+    loops[i] = c->b->kernels.kernels.data[c->missing[i]]->loops;
+    symbols[i] = c->b->symbols[c->missing[i]];
+  }
+  KILN_TRY(kiln_cpu_compile(c->cx, &c->b->machine, c->n, loops, symbols, options, &n, objects));
+  for (int i = 0; i < n; i++) {
+    const int k = c->missing[i];
+    c->b->objects[k] = objects[i];
+    kiln_cache_put(c->cache, KILN_CACHE_OBJECT, &c->keys[k], symbols[i], objects[i].data,
+                   objects[i].bytes);
+  }
+  return KILN_OK;
+}
+
+// Modules of several kernels have an object each.
+static void drop_empty(kiln_build *b) {
+  int n = 0;
+  for (int i = 0; i < b->n_objects; i++)
+    if (b->objects[i].data) b->objects[n++] = b->objects[i];
+  for (int i = n; i < b->n_objects; i++) b->objects[i] = (kiln_object){0};
+  b->n_objects = n;
+}
+
+// What nests have code of their own. Where several kernels share some, objects depend on all of
+// these, and are not kept.
+static const kiln_cpu_nests *nests_of(kiln_ctx *cx, const kiln_build *b) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  const int n = b->kernels.kernels.n;
+  kiln_loops **loops = KILN_NEW_ARRAY(&cx->scratch, kiln_loops *, n);
+  for (int i = 0; i < n; i++) loops[i] = b->kernels.kernels.data[i]->loops;
+  const kiln_cpu_nests *nests = kiln_cpu_nests_of(cx, n, loops);
+  kiln_arena_rewind(&cx->scratch, mark);
+  return nests;
+}
+
+static void close_cache(void *cache) { kiln_cache_close(cache); }
+
+static kiln_status make_objects(kiln_ctx *cx, kiln_build *b, kiln_cpu_options *options) {
+  const bool dumps = options->dump_llvm || options->dump_asm; // which come with compilation only
+  const int n = b->kernels.kernels.n;
+  coding c = {.cx = cx, .b = b};
+  c.keys = KILN_NEW_ARRAY(&cx->perm, kiln_cache_key, n);
+  c.missing = KILN_NEW_ARRAY(&cx->perm, int, n);
+  b->objects = calloc((size_t)n + 1, sizeof *b->objects);
+  if (!b->objects)
+    return KILN_FAIL(cx->diag, KILN_NO_MEMORY, b->model->path, "objects: no memory left");
+  b->n_objects = n;
+  options->nests = b->nests = nests_of(cx, b);
+  if (b->model->options.cache && !dumps && !b->nests)
+    c.cache = kiln_cache_open(NULL, KILN_CACHE_LIMIT_BYTES);
+  kiln_cleanup_push(cx, close_cache, c.cache);
+  find_known(&c);
+  const kiln_status st = compile_missing(&c, options);
+  if (st == KILN_OK) drop_empty(b);
+  kiln_cleanup_pop(cx);
+  kiln_cache_close(c.cache);
+  return st;
+}
+
+kiln_status kiln_build_code(kiln_ctx *cx, kiln_build *b) {
+  if (b->machine.target->has_images) return kiln_build_gpu_code(cx, b);
+  kiln_text llvm, assembly;
+  kiln_text_init(&llvm, &cx->perm);
+  kiln_text_init(&assembly, &cx->perm);
+  kiln_cpu_options options = {.n_threads = kiln_cpu_cores()};
+  if (b->may_stop) options.stop = b->model->options.stop;
+  if (kiln_model_dumps(b->model, "llvm")) options.dump_llvm = &llvm;
+  if (kiln_model_dumps(b->model, "asm")) options.dump_asm = &assembly;
+  KILN_TRY(make_objects(cx, b, &options));
+  if (options.dump_llvm) kiln_model_dump(b->model, "llvm", &llvm);
+  if (options.dump_asm) kiln_model_dump(b->model, "asm", &assembly);
+  return KILN_OK;
+}

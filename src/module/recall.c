@@ -1,0 +1,86 @@
+// Cached schedules: an equal program on such a machine is not searched again.
+#include "module/recall.h"
+#include "support/numbers.h"
+#include "tile/answer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void add_level(kiln_digest *d, const kiln_mem_level *l) {
+  char text[256];
+  kiln_number_format(text, sizeof text, "%.17g %.17g %.17g %.17g %.17g %.17g", l->usable,
+                     l->unit_bytes_ns, l->all_bytes_ns, l->copy_unit_bytes_ns, l->copy_all_bytes_ns,
+                     l->latency_ns);
+  kiln_digest_add_text(d, l->name);
+  kiln_digest_add_text(d, text);
+  kiln_digest_add_int(d, l->capacity_bytes);
+  kiln_digest_add_int(d, l->transaction_bytes);
+  kiln_digest_add_int(d, l->n_sharing);
+  kiln_digest_add_int(d, l->is_explicit);
+}
+
+static void add_device(kiln_digest *d, const kiln_device *device) {
+  char text[256];
+  if (!device) return;
+  for (int i = 0; i < device->n_levels; i++) add_level(d, &device->levels[i]);
+  for (int i = 0; i < KILN_N_PEAKS; i++) {
+    kiln_number_format(text, sizeof text, "%.17g %.17g", device->unit_flops_ns[i],
+                       device->all_flops_ns[i]);
+    kiln_digest_add_text(d, text);
+  }
+  kiln_number_format(text, sizeof text, "%d %.17g %.17g", device->n_units, device->launch_ns,
+                     device->fork_ns);
+  kiln_digest_add_text(d, text);
+}
+
+void kiln_recall_add_machine(kiln_digest *d, const kiln_machine *m) {
+  kiln_digest_add_text(d, m->triple);
+  kiln_digest_add_text(d, m->cpu);
+  kiln_digest_add_text(d, m->features);
+  kiln_digest_add_int(d, m->n_cores);
+  kiln_digest_add_int(d, m->l1_bytes);
+  kiln_digest_add_int(d, m->l2_bytes);
+  kiln_digest_add_int(d, m->l3_bytes);
+  for (int level = 1; level <= 3; level++) kiln_digest_add_int(d, kiln_machine_ways(m, level));
+  kiln_digest_add_int(d, m->gpu.rounds_to_tf32);
+  add_device(d, m->device);
+}
+
+static kiln_cache_key key_of(const kiln_recall *r, const char *question) {
+  kiln_cache_key key;
+  kiln_digest d;
+  kiln_cache_key_begin(&d);
+  kiln_digest_add_text(&d, "schedule");
+  kiln_recall_add_machine(&d, r->machine);
+  kiln_digest_add_int(&d, r->n_threads);
+  if (r->orchestration) kiln_digest_add_text(&d, r->orchestration);
+  kiln_digest_add_text(&d, question);
+  kiln_digest_end(&d, key.bytes);
+  return key;
+}
+
+const char *kiln_recall_find(void *object, const char *question) {
+  kiln_recall *r = object;
+  size_t bytes = 0;
+  r->key = key_of(r, question);
+  r->is_asked = true;
+  kiln_cache *c = kiln_cache_open(NULL, KILN_CACHE_LIMIT_BYTES);
+  char *found = kiln_cache_find(c, KILN_CACHE_SCHEDULE, &r->key, &bytes);
+  kiln_cache_close(c);
+  r->answer = found ? kiln_arena_strdup(&r->cx->perm, found) : NULL;
+  free(found);
+  return r->answer;
+}
+
+void kiln_recall_keep_text(kiln_recall *r, const char *label, const char *answer) {
+  if (r->answer && strcmp(r->answer, answer) == 0) return;
+  kiln_cache *c = kiln_cache_open(NULL, KILN_CACHE_LIMIT_BYTES);
+  kiln_cache_put(c, KILN_CACHE_SCHEDULE, &r->key, label, answer, strlen(answer));
+  kiln_cache_close(c);
+}
+
+void kiln_recall_keep(kiln_recall *r, const char *label, const kiln_kernels *k) {
+  if (r->is_asked && !k->is_recalled)
+    kiln_recall_keep_text(r, label, kiln_answer_print(r->cx, r->machine, k));
+}

@@ -1,0 +1,158 @@
+// Choices of kernels measured, and what was measured kept.
+#include "tune/known.h"
+
+#include "module/compiler.h"
+#include "tune/kernel_times.h"
+#include "tune/tuning.h"
+#include "orchestrate/orchestrate.h"
+#include "tile/searches.h"
+
+#include <math.h>
+
+enum { MAX_TRIALS = 8 };
+
+// --- what is known ---
+
+static void close_results(void *results) { kiln_results_close(results); }
+
+kiln_status kiln_known_open(kiln_ctx *cx, kiln_build *b) {
+  const kiln_compile_options *o = &b->model->options;
+  kiln_results_key all;
+  if (!o->orchestrate || !b->machine.target->has_runtime) return KILN_OK;
+  kiln_results *results = NULL;
+  if (o->tuned || o->cache) KILN_TRY(kiln_results_open(o->tuned, cx->diag, &results));
+  b->tuning = (kiln_cleanup){close_results, results};
+  kiln_tuner_key(cx, b, NULL, &all);
+  const int64_t stamp = kiln_results_stamp(results, &all);
+  if (stamp == 0 && o->tune == 0) return KILN_OK;
+  b->known = KILN_NEW(&cx->perm, kiln_known);
+  *b->known = (kiln_known){.cx = cx, .b = b, .results = results, .stamp = stamp};
+  kiln_map_init(&b->known->ns, &cx->perm);
+  return KILN_OK;
+}
+
+double kiln_known_ns(void *known, const char *key) {
+  kiln_known *k = known;
+  const kiln_symbol name = kiln_symbol_of(k->cx, key);
+  const uint64_t *ns = kiln_map_find(&k->ns, name);
+  if (!ns) {
+    kiln_results_key of;
+    kiln_tuner_key(k->cx, k->b, key, &of);
+    ns = kiln_map_put(&k->ns, name, (uint64_t)(kiln_results_first_us(k->results, &of) * 1e3));
+  }
+  return (double)*ns;
+}
+
+// --- trials ---
+
+void kiln_build_take_orchestration(kiln_ctx *cx, kiln_build *b, const kiln_build *t) {
+  kiln_text text;
+  b->measured_best = t->orchestration;
+  b->best_edges = &t->kernels.edges;
+  if (!t->orchestration) return;
+  kiln_text_init(&text, &cx->perm);
+  kiln_orchestration_print(cx, t->prog, t->orchestration, &text);
+  b->given_orchestration = text.data;
+}
+
+static double predicted_us(const kiln_kernel *k) {
+  const double ns = kiln_tile_price(&k->candidates);
+  return isfinite(ns) ? ns / 1e3 : 0;
+}
+
+// Keeps what is new of a trial.
+//
+// gives: *out_new, how many were not known
+static kiln_status keep(kiln_known *known, const kiln_timed *timed, int *out_new) {
+  *out_new = 0;
+  for (int i = 0; i < timed->kernels->kernels.n; i++) {
+    const kiln_kernel *k = timed->kernels->kernels.data[i];
+    if (kiln_known_ns(known, k->key) > 0) continue;
+    const double us = fmax(timed->us[i], 1e-3);
+    const kiln_result one = {.script = k->script,
+                             .is_first = true,
+                             .verdict = KILN_VERDICT_RIGHT,
+                             .us = us,
+                             .predicted_us = predicted_us(k)};
+    kiln_results_key key;
+    kiln_tuner_key(known->cx, known->b, k->key, &key);
+    kiln_map_put(&known->ns, kiln_symbol_of(known->cx, k->key), (uint64_t)(us * 1e3));
+    ++*out_new;
+    if (k->offer) continue; // a library's time, which there is only with it
+    KILN_TRY(kiln_results_put(known->results, &key, kiln_symbol_text(known->cx, k->name), &one,
+                              known->cx->diag));
+  }
+  return KILN_OK;
+}
+
+typedef enum trial_kind {
+  BY_CONNECTING,
+  BY_PREDICTION, // as without any measurement
+  BY_TIMES       // that are known until then
+} trial_kind;
+
+typedef struct trials {
+  kiln_build *b;
+  kiln_build *trial; // under way
+  kiln_timed first;  // connecting's kernels, which all others run in turns with
+  double least_us;
+} trials;
+
+static void deinit(void *object) {
+  trials *t = object;
+  if (t->trial) kiln_build_deinit(t->trial);
+  t->trial = NULL;
+  kiln_module_release(t->first.module);
+  t->first.module = NULL;
+}
+
+// Schedules and measures the model.
+static kiln_status run_trial(kiln_ctx *cx, trials *ts, trial_kind kind, int *out_new) {
+  const bool is_connected = kind == BY_CONNECTING;
+  kiln_build *t = ts->trial = KILN_NEW(&cx->perm, kiln_build);
+  kiln_timed timed = {0};
+  *t = (kiln_build){.model = ts->b->model,
+                    .is_trial = true,
+                    .is_connected = is_connected,
+                    .with_rules = ts->b->with_rules,
+                    .wants_candidates = true,
+                    .known = kind == BY_PREDICTION ? NULL : ts->b->known};
+  KILN_TRY(t->model->compiler->kernels(cx, t));
+  KILN_TRY(kiln_build_time(cx, t, is_connected ? NULL : &ts->first, &timed));
+  if (is_connected) ts->first = timed; // has the reference
+  else kiln_module_release(timed.module);
+  kiln_build_deinit(t);
+  ts->trial = NULL;
+  KILN_TRY(keep(ts->b->known, &timed, out_new));
+  if (timed.run_us >= ts->least_us) return KILN_OK;
+  ts->least_us = timed.run_us;
+  ts->b->is_connected = is_connected;
+  kiln_build_take_orchestration(cx, ts->b, t);
+  return KILN_OK;
+}
+
+static kiln_status run_trials(kiln_ctx *cx, trials *ts) {
+  int n_new = 0;
+  KILN_TRY(run_trial(cx, ts, BY_CONNECTING, &n_new));
+  KILN_TRY(run_trial(cx, ts, BY_PREDICTION, &n_new));
+  n_new = 1;
+  for (int i = 2; i < MAX_TRIALS && n_new > 0; i++) KILN_TRY(run_trial(cx, ts, BY_TIMES, &n_new));
+  return KILN_OK;
+}
+
+kiln_status kiln_build_measure_orchestrations(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  (void)io_n;
+  kiln_compile_options *asked = &b->model->options;
+  const kiln_compile_options before = *asked;
+  trials *ts = KILN_NEW(&cx->perm, trials);
+  *ts = (trials){.b = b, .least_us = INFINITY};
+  asked->tune = kiln_model_asks_backends(b->model); // what libraries do is measured, too
+  asked->dump = NULL;
+  kiln_cleanup_push(cx, deinit, ts);
+  const kiln_status st = run_trials(cx, ts);
+  kiln_cleanup_pop(cx);
+  deinit(ts);
+  asked->tune = before.tune;
+  asked->dump = before.dump;
+  return st;
+}

@@ -1,0 +1,262 @@
+// Tuning: which candidates there are, what is known of them, and which is taken.
+//
+// Every candidate that is measured becomes a row of the results at once: what is interrupted goes
+// on where it was, and a larger number of candidates measures those that are new.
+#include "module/cache.h"
+#include "verify/check.h"
+#include "module/offer.h"
+#include "tune/tuning.h"
+#include "tile/gpu_work.h"
+
+#include <math.h>
+#include <string.h>
+
+#define LIBRARY_GAIN 0.95 // of the time of Kiln's own kernel, that a library's must need at most
+
+// The fastest that is right, a library's or Kiln's own, of which the first has an advantage; -1:
+// none.
+static int fastest(const kiln_rivals *r, bool of_library) {
+  int best = -1;
+  double least = INFINITY;
+  for (int i = 0; i < r->n; i++) {
+    const kiln_rival *one = &r->at[i];
+    if (!one->is_known || one->result.verdict != KILN_VERDICT_RIGHT ||
+        (one->candidate->offer != NULL) != of_library)
+      continue;
+    const double us = one->result.us * (i == 0 ? KILN_RESULTS_GAIN : 1);
+    if (us >= least) continue;
+    least = us;
+    best = i;
+  }
+  return best;
+}
+
+int kiln_rivals_best(const kiln_machine *m, const kiln_rivals *r) {
+  const int own = fastest(r, false), library = fastest(r, true);
+  if (own < 0 || library < 0) return own >= 0 ? own : library >= 0 ? library : 0;
+  const double us = r->at[library].result.us + 2 * kiln_gpu_hidden_ns(m) / 1e3;
+  return us <= LIBRARY_GAIN * r->at[own].result.us ? library : own;
+}
+
+// --- what there is ---
+
+static void digest_key(const char *kernel, kiln_results_key *out) {
+  kiln_digest d;
+  kiln_digest_init(&d);
+  if (kernel) kiln_digest_add_text(&d, kernel);
+  kiln_digest_end(&d, out->program);
+}
+
+static void set_key(kiln_tuner *t, kiln_rivals *r) {
+  digest_key(r->kernel->key, &r->key);
+  r->key.device = t->device;
+  r->key.driver = t->driver;
+  r->key.compiler = t->compiler;
+}
+
+// A kernel that was recalled, or is the user's, has no candidates.
+static void find_rivals(kiln_tuner *t, int number) {
+  kiln_rivals *r = &t->of[number];
+  const kiln_kernel *k = t->b->kernels.kernels.data[number];
+  *r = (kiln_rivals){.kernel = k, .n_launches = kiln_kernel_launches(&t->b->kernels, number)};
+  if (!k->key || !kiln_kernel_check_suits(k->prog)) return;
+  set_key(t, r);
+  r->at = KILN_NEW_ARRAY(&t->cx->perm, kiln_rival, k->candidates.n);
+  r->was_known = true;
+  for (int i = 0; i < k->candidates.n; i++) {
+    const kiln_tile_candidate *c = &k->candidates.data[i];
+    if (!c->loops) continue;
+    const double us = isfinite(c->cost.ns) ? c->cost.ns / 1e3 : 0;
+    kiln_rival *one = &r->at[r->n];
+    *one = (kiln_rival){.candidate = c,
+                        .result = {.script = c->script, .is_first = r->n == 0, .predicted_us = us}};
+    const kiln_results_key key = kiln_tuner_rival_key(t, r, r->n);
+    one->is_known = kiln_results_find(t->results, &key, &one->result);
+    r->was_known &= one->is_known;
+    if (r->n++ == 0) r->weight = us * r->n_launches;
+  }
+}
+
+static kiln_status find_all_rivals(kiln_tuner *t) {
+  t->n = t->b->kernels.kernels.n;
+  t->of = KILN_NEW_ARRAY(&t->cx->perm, kiln_rivals, t->n);
+  for (int i = 0; i < t->n; i++) find_rivals(t, i);
+  return KILN_OK;
+}
+
+// --- what is taken ---
+
+static bool has_offer(const kiln_rivals *r) {
+  for (int i = 0; i < r->n; i++)
+    if (r->at[i].candidate->offer) return true;
+  return false;
+}
+
+// The least time of Kiln's own.
+static double own_us(const kiln_rivals *r) {
+  double least = INFINITY;
+  for (int i = 0; i < r->n; i++)
+    if (!r->at[i].candidate->offer && r->at[i].is_known &&
+        r->at[i].result.verdict == KILN_VERDICT_RIGHT)
+      least = fmin(least, r->at[i].result.us);
+  return least;
+}
+
+static void tell_libraries(kiln_tuner *t) {
+  kiln_tuning *sum = &t->b->model->tuning;
+  kiln_text won;
+  kiln_text_init(&won, &t->cx->perm);
+  for (int k = 0; k < t->n; k++) {
+    const kiln_rivals *r = &t->of[k];
+    const kiln_rival *best = r->n ? &r->at[kiln_rivals_best(&t->b->machine, r)] : NULL;
+    sum->offered += has_offer(r);
+    if (!best || !best->candidate->offer) continue;
+    const double own = own_us(r);
+    kiln_text_printf(&won, "%s  by %s: %.2f us, ", kiln_symbol_text(t->cx, r->kernel->name),
+                     best->candidate->offer->backend, best->result.us);
+    if (isfinite(own)) kiln_text_printf(&won, "Kiln's own %.2f us\n", own);
+    else kiln_text_add(&won, "Kiln's own not right here\n");
+  }
+  sum->won = won.data ? won.data : "";
+}
+
+static void take_best(kiln_tuner *t) {
+  kiln_tuning *sum = &t->b->model->tuning;
+  for (int k = 0; k < t->n; k++) {
+    const kiln_rivals *r = &t->of[k];
+    const int best = kiln_rivals_best(&t->b->machine, r);
+    sum->kernels++;
+    sum->known += r->n < 2 || r->was_known;
+    if (r->n < 2) continue;
+    kiln_kernel_take(t->cx, t->b->kernels.kernels.data[k], r->at[best].candidate);
+    sum->changed += best > 0;
+    sum->before_ms += r->at[0].result.us * r->n_launches / 1e3;
+    sum->after_ms += r->at[best].result.us * r->n_launches / 1e3;
+  }
+}
+
+// --- the whole ---
+
+// What kernels are compiled for, beside the processor's name: two CPUs of one name may be compiled
+// for differently, and threads share caches.
+static const char *driver_text(kiln_ctx *cx, const kiln_build *b) {
+  const kiln_machine *m = &b->machine;
+  if (m->target->has_images) return "in runs of a model";
+  return kiln_arena_printf(&cx->perm, "%s %s, %d of %d cores", m->cpu, m->features,
+                           (int)b->model->options.threads, m->n_cores);
+}
+
+void kiln_tuner_key(kiln_ctx *cx, const kiln_build *b, const char *kernel, kiln_results_key *out) {
+  digest_key(kernel, out);
+  out->device = b->machine.processor;
+  out->driver = driver_text(cx, b);
+  out->compiler = kiln_compiler_text(&cx->perm);
+}
+
+static kiln_status set_compiler(kiln_tuner *t) {
+  int version = 0;
+  t->compiler = kiln_compiler_text(&t->cx->perm);
+  const kiln_gpu_compiler *c = t->b->machine.target->compiler;
+  if (!c) return KILN_OK;
+  KILN_TRY(c->version(t->cx, &version));
+  t->compiler = kiln_arena_printf(&t->cx->perm, "%s %s %d.%d %s", t->compiler, c->name,
+                                  version / 1000, version % 1000 / 10, t->b->machine.gpu.arch);
+  return KILN_OK;
+}
+
+static void close_results(void *tuner) {
+  kiln_tuner *t = tuner;
+  kiln_results_close(t->results);
+  t->results = NULL;
+}
+
+static kiln_status open_results(kiln_tuner *t, bool wants) {
+  const kiln_compile_options *o = &t->b->model->options;
+  if (!o->tuned && !wants) return KILN_OK;
+  return kiln_results_open(o->tuned, t->cx->diag, &t->results);
+}
+
+static kiln_status tune(kiln_tuner *t) {
+  KILN_TRY(set_compiler(t));
+  KILN_TRY(open_results(t, t->b->model->options.cache));
+  if (t->b->machine.target->has_images) KILN_TRY(kiln_tune_on_gpu(t, find_all_rivals));
+  else {
+    t->device = t->b->machine.processor;
+    t->driver = driver_text(t->cx, t->b);
+    KILN_TRY(find_all_rivals(t));
+    if (t->b->model->options.tune > 0) KILN_TRY(kiln_tune_on_cpu(t));
+  }
+  take_best(t);
+  tell_libraries(t);
+  return KILN_OK;
+}
+
+static kiln_tuner begin(kiln_ctx *cx, kiln_build *b) {
+  const double seconds = b->model->options.tune_seconds;
+  b->model->tuning = (kiln_tuning){0};
+  return (kiln_tuner){
+      .cx = cx, .b = b, .end_ms = seconds > 0 ? kiln_now_ms() + seconds * 1e3 : INFINITY};
+}
+
+static kiln_status run(kiln_ctx *cx, kiln_build *b, kiln_status (*body)(kiln_tuner *t)) {
+  kiln_tuner *t = KILN_NEW(&cx->perm, kiln_tuner);
+  *t = begin(cx, b);
+  kiln_cleanup_push(cx, close_results, t);
+  const kiln_status st = body(t);
+  kiln_cleanup_pop(cx);
+  close_results(t);
+  return st;
+}
+
+// Takes for each kernel the candidate that ran fastest, as it is known or as it turns out now, of
+// those that were lowered.
+static kiln_status tune_build(kiln_ctx *cx, kiln_build *b) {
+  KILN_TRY(kiln_build_offer(cx, b));
+  return run(cx, b, tune);
+}
+
+// --- without a device ---
+
+static bool take_script(kiln_tuner *t, kiln_kernel *k, const char *script) {
+  kiln_diag *outer = t->cx->diag;
+  t->cx->diag = NULL; // what cannot be replayed stays as it is
+  const bool taken = kiln_kernel_replay(t->cx, &t->b->machine, script, k) == KILN_OK;
+  t->cx->diag = outer;
+  return taken;
+}
+
+// Takes for each kernel the fastest candidate that was measured on the device of the options.
+static kiln_status take_tuned(kiln_tuner *t) {
+  kiln_tuning *sum = &t->b->model->tuning;
+  t->device = t->b->model->options.tuned_for;
+  KILN_TRY(set_compiler(t));
+  KILN_TRY(open_results(t, true));
+  for (int i = 0; i < t->b->kernels.kernels.n; i++) {
+    kiln_kernel *k = t->b->kernels.kernels.data[i];
+    kiln_rivals r = {.kernel = k};
+    if (k->key) set_key(t, &r);
+    const char *script = k->key ? kiln_results_best(t->cx, t->results, &r.key) : NULL;
+    sum->kernels++;
+    sum->known += script != NULL;
+    if (script && (!k->script || strcmp(script, k->script) != 0))
+      sum->changed += take_script(t, k, script);
+  }
+  if (sum->known > 0) return KILN_OK;
+  return KILN_FAIL(
+      t->cx->diag, KILN_BAD_INPUT, t->b->model->path,
+      "tuned for: must be a device that kernels of this model were measured on by this "
+      "compiler, got \"%s\"; measured were kernels on: %s",
+      t->device, kiln_results_devices(t->cx, t->results));
+}
+
+// --- the pass ---
+
+kiln_status kiln_build_choose_measured(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  const kiln_compile_options *asked = &b->model->options;
+  bool is_settled = false;
+  (void)io_n;
+  KILN_TRY(kiln_build_take_offers(cx, b, &is_settled));
+  if (is_settled) return KILN_OK;
+  if (asked->tune > 1 || kiln_model_asks_backends(b->model)) return tune_build(cx, b);
+  return asked->tuned_for ? run(cx, b, take_tuned) : KILN_OK;
+}

@@ -1,0 +1,56 @@
+// A kernel alone on random data: whether loops compute what its program says.
+#ifndef KILN_VERIFY_CHECK_H
+#define KILN_VERIFY_CHECK_H
+
+#include "analysis/interpret.h"
+#include "module/build.h"
+
+typedef struct kiln_kernel_check {
+  kiln_ctx *cx;
+  const kiln_program *p;
+  bool has_wanted;
+  kiln_interpreter *
+      judge; // that computed what is wanted, and what right results may be off by; NULL: too much for it
+  void **data;   // [tensors] row-major, malloc'ed: random inputs, wanted results; NULL: of no use
+  void **memory; // arguments of the loops at hand, malloc'ed
+  int n_memory;
+} kiln_kernel_check;
+
+// An argument of a kernel; results are all ones before it runs, workspace as well.
+typedef struct kiln_check_arg {
+  char *data;
+  uint64_t bytes;
+  bool is_result;
+} kiln_check_arg;
+// Runs the kernel somewhere. False: it has no results to be compared.
+typedef struct kiln_check_runner {
+  kiln_status (*run)(void *user, int n, const kiln_check_arg *args, bool *out_ran);
+  void *user;
+} kiln_check_runner;
+// What is judged by the loops that were run first, which are off as well: a result is right when
+// its elements are (kiln_compare) and the relative error of all of them together, in the l2 norm,
+// is at most |l2|; 0: that may be any. So is, with
+// |is_wanted|, what a library computed, which rounds what the program does not: a bias to halves.
+typedef struct kiln_check_tolerance {
+  double rtol, atol, l2;
+  bool is_wanted; // also where the interpreter says what is right
+} kiln_check_tolerance;
+
+// Whether |p| can be run on random data: it indexes nothing by data.
+bool kiln_kernel_check_suits(const kiln_program *p);
+// Fills the inputs. What is wanted is computed by the reference interpreter, and results are judged
+// by the errors that right ones may have (docs/design/verdicts.md); or for more than
+// |interpreted_flops| operations by the loops that are run first, and compared by a tolerance.
+kiln_status kiln_kernel_check_init(kiln_kernel_check *c, kiln_ctx *cx, const kiln_program *p,
+                                   uint64_t seed, double interpreted_flops, kiln_freedoms may);
+// Runs |l| by |runner| and compares the results.
+kiln_status kiln_kernel_check_by(kiln_kernel_check *c, const kiln_loops *l,
+                                 const kiln_check_runner *runner,
+                                 const kiln_check_tolerance *tolerance, bool *out_is_right);
+// Runs the nests of |l| on this processor, parallel ones in two parts, and compares the results.
+kiln_status kiln_kernel_check_run(kiln_kernel_check *c, const kiln_loops *l,
+                                  const kiln_kernel_fn *functions,
+                                  const kiln_check_tolerance *tolerance, bool *out_is_right);
+void kiln_kernel_check_deinit(kiln_kernel_check *c);
+
+#endif

@@ -1,0 +1,19 @@
+// What verification, tuning and the simulator know of the reference's results.
+#ifndef KILN_VERIFY_REFERENCE_H
+#define KILN_VERIFY_REFERENCE_H
+
+#include "model/model.h"
+
+// How its results may be computed otherwise than operation by operation.
+kiln_freedoms kiln_model_freedoms(const kiln_model *m);
+// Which of them the kernels of |module| are.
+void kiln_model_note_transforms(kiln_ctx *cx, kiln_model *m, const kiln_module *module);
+// The same of a launch, whose statements say how they transform.
+kiln_freedoms kiln_launch_freedoms(const kiln_model *m);
+// What kiln_model_reference and kiln_model_simulate are given: bound dimensions, tensors of the
+// ports' types and shapes that do not overlap.
+kiln_status kiln_model_check_tensors(const kiln_model *m, size_t n_inputs,
+                                     const DLTensor *const *inputs, size_t n_outputs,
+                                     DLTensor *const *outputs, kiln_diag *diag);
+
+#endif

@@ -1,0 +1,21 @@
+// Writes what is needed to look at one wrong kernel: its prims, loops, script and data.
+#ifndef KILN_VERIFY_REPRODUCE_H
+#define KILN_VERIFY_REPRODUCE_H
+
+#include "analysis/interpret.h"
+#include "tile/kernel.h"
+
+typedef struct kiln_reproducer {
+  const char *dir; // made when it is not there
+  const kiln_program *prog;
+  const kiln_kernel *kernel;
+  const kiln_launch *launch;
+  char *const *args; // as the kernel got them, results written
+  kiln_interpreter *reference;
+} kiln_reproducer;
+
+// Files: KERNEL.prim, .loop, .schedule, .args (a table), .argN.raw, .wantN.raw.
+// errors: KILN_BAD_INPUT when the folder is not writable
+kiln_status kiln_reproducer_write(kiln_ctx *cx, const kiln_reproducer *r);
+
+#endif
