@@ -105,6 +105,7 @@ if(TARGET kiln_tool)
     kiln_test(pages 1200 ${Python3_EXECUTABLE} test/cli/pages.py $<TARGET_FILE:kiln_tool>)
   endif()
   if(NOT KILN_SANITIZE) # whose library a program must be linked with
+    kiln_test(amalgamation 60 ${Python3_EXECUTABLE} test/cli/amalgamation.py $<TARGET_FILE:kiln_tool>)
     kiln_test(install 120 ${Python3_EXECUTABLE} test/cli/install.py ${CMAKE_COMMAND} ${PROJECT_BINARY_DIR})
     set_property(TEST install APPEND PROPERTY ENVIRONMENT CC=${CMAKE_C_COMPILER} CXX=${CMAKE_CXX_COMPILER})
   endif()
