@@ -14,6 +14,7 @@ kiln_pkg_config(kiln_rt)
 
 if(KILN_COMPILER)
   install(TARGETS kiln_tool kiln_lib EXPORT kilnTargets)
+  install(TARGETS kiln_ort LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(TARGETS kiln_worker RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/kiln)
   kiln_pkg_config(kiln)
 

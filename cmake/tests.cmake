@@ -80,6 +80,10 @@ if(TARGET kiln_tool)
     set_property(TEST rounding views APPEND PROPERTY ENVIRONMENT ASAN_OPTIONS=detect_leaks=0)
     set_property(TEST dynamic APPEND PROPERTY ENVIRONMENT LD_PRELOAD=${asan_library} ASAN_OPTIONS=detect_leaks=0)
   endif()
+  if(NOT KILN_SANITIZE) # which must come first in a process
+    kiln_test(ort_provider 30 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/ort/provider.py")
+    set_property(TEST ort_provider APPEND PROPERTY ENVIRONMENT KILN_ORT=$<TARGET_FILE:kiln_ort>)
+  endif()
   kiln_test(fuzz_judge 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/fuzz/judge_test.py")
   set_tests_properties(fuzz_judge PROPERTIES LABELS long)
   kiln_test(fuzz_graphs 600 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/fuzz/graphs.py $*" sh

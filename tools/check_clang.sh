@@ -12,4 +12,4 @@ flags="-std=gnu17 -D_GNU_SOURCE -DKILN_BUILDING -DKILN_VERSION=\"0\" -DKILN_SOUR
 -Wall -Wextra -Wpedantic -Wshadow -Werror -Werror=switch-enum"
 flags="$flags -isystem $(llvm-config-19 --includedir)"
 # shellcheck disable=SC2086
-git ls-files 'src/*.c' 'ops/*.c' 'tools/*.c' 'test/unit/*.c' | xargs -P "$(nproc)" -n 8 clang $flags -fsyntax-only
+git ls-files 'src/*.c' 'ops/*.c' 'ort/*.c' 'tools/*.c' 'test/unit/*.c' | xargs -P "$(nproc)" -n 8 clang $flags -fsyntax-only

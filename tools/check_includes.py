@@ -25,7 +25,7 @@ def floor_of(path):
 
 
 def breaches(root, floors):
-    files = [p for top in ("src", "ops", "tools", "include") for p in sorted((root / top).rglob("*.[ch]"))]
+    files = [p for top in ("src", "ops", "ort", "tools", "include") for p in sorted((root / top).rglob("*.[ch]"))]
     for file in files:
         relative = file.relative_to(root)
         floor = floor_of(relative)
@@ -34,7 +34,7 @@ def breaches(root, floors):
             if not found:
                 continue
             name = found.group(1)
-            if (file.parent / name).exists() and floor in ("tools", "ops"):
+            if (file.parent / name).exists() and floor in ("tools", "ops", "ort"):
                 continue  # a neighbour
             target = "public" if name.startswith("kiln/") else name.split("/")[0]
             if target != floor and target not in floors.get(floor, set()) | {"public"}:

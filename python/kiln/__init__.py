@@ -22,7 +22,7 @@ __version__ = "0.1.0"
 __all__ = [
     "About", "BadInput", "DeviceError", "DimRange", "Error", "InternalError", "KilnWarning", "Launch", "Message",
     "Module", "NoBudget", "NoMemory", "Port", "Unsupported", "Verdict", "compile", "from_bytes", "host", "load",
-    "tc",
+    "ort_library", "tc",
 ]  # fmt: skip
 
 
@@ -31,6 +31,13 @@ def host() -> str:
     from . import _library
 
     return _library.compiler().kiln_host().decode()
+
+
+def ort_library() -> str:
+    """The path of Kiln's execution provider, for onnxruntime.register_execution_provider_library."""
+    from . import _library
+
+    return str(_library.find("libkiln_ort.so"))
 
 
 def __getattr__(name):

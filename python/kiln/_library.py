@@ -273,7 +273,7 @@ def _candidates(name: str):
     yield HERE.parent.parent / "build" / name
 
 
-def _open(name: str, functions: dict) -> ctypes.CDLL:
+def find(name: str) -> pathlib.Path:
     tried = list(_candidates(name))
     found = next((p for p in tried if p.is_file()), None)
     if found is None:
@@ -282,6 +282,11 @@ def _open(name: str, functions: dict) -> ctypes.CDLL:
             "distribution, or set KILN_LIBRARY to the directory of a build",
             name="kiln",
         )
+    return found
+
+
+def _open(name: str, functions: dict) -> ctypes.CDLL:
+    found = find(name)
     library = ctypes.CDLL(str(found))
     library.path = found
     for function, (result, arguments) in functions.items():

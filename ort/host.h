@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// ONNX Runtime as the provider sees it: its tables, statuses and logs.
+#ifndef KILN_ORT_HOST_H
+#define KILN_ORT_HOST_H
+
+#include "abi.h"
+#include "kiln/status.h"
+#include "memory.h"
+
+typedef struct ep_host {
+  const ort_api *api;
+  const ort_ep_api *ep;
+  const ort_editor_api *editor;
+  bool tells_shape; // whether a type has a shape; without it a rank of 0 may be an unknown one
+} ep_host;
+
+// gives: false where this ONNX Runtime is older than 1.23
+bool ep_host_find(const ort_api_base *base, ep_host *out);
+
+// Hands the status of a call that failed on to the caller.
+#define EP_TRY(call)                                                                               \
+  do {                                                                                             \
+    ort_status *const ep_status_ = (call);                                                         \
+    if (ep_status_) return ep_status_;                                                             \
+  } while (0)
+
+ort_status *ep_fail(const ep_host *h, ort_error code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+ort_status *ep_no_memory(const ep_host *h);
+// All messages of |diag|, behind |what|. Python's sessions go on without the provider where it was
+// not the caller's fault.
+ort_status *ep_fail_with(const ep_host *h, kiln_status status, const char *what,
+                         const kiln_diag *diag);
+void ep_log(const ep_host *h, const ort_logger *logger, ort_severity severity, const char *format,
+            ...) __attribute__((format(printf, 4, 5)));
+
+#endif
