@@ -261,7 +261,10 @@ def _candidates(name: str):
     given = os.environ.get("KILN_LIBRARY")
     if given:
         path = pathlib.Path(given)
-        yield path / name if path.is_dir() else path
+        if path.is_dir():
+            yield path / name
+        else:  # libkiln itself, and the provider beside it
+            yield path.with_name(name) if name == "libkiln_ort.so" else path
         return
     yield HERE / "lib" / name
     try:
