@@ -116,6 +116,28 @@ static ort_status *read_contexts(const ep_host *h, const ort_session_options *fr
   return NULL;
 }
 
+// Kiln judges a target where it loads something; what ONNX Runtime is told later it only logs.
+static ort_status *check_target(const ep_host *h, const ep_options *o) {
+  static const char text[] = "def same(float(N) X) -> (Y) { Y(n) = X(n) }";
+  const kiln_memory_file file = {"same.tc", text, sizeof text - 1};
+  const kiln_dim_value dim = {"N", 1};
+  const kiln_compile_options options = {.struct_size = sizeof options,
+                                        .dims = &dim,
+                                        .n_dims = 1,
+                                        .target = o->target,
+                                        .files = &file,
+                                        .n_files = 1};
+  kiln_model *model = NULL;
+  kiln_diag *diag = kiln_diag_create();
+  if (!diag) return ep_no_memory(h);
+  const kiln_status loaded = kiln_model_load(file.name, &options, diag, &model);
+  ort_status *status =
+      loaded == KILN_OK ? NULL : ep_fail_with(h, KILN_BAD_INPUT, "option target", diag);
+  kiln_model_destroy(model);
+  kiln_diag_destroy(diag);
+  return status;
+}
+
 ort_status *ep_options_read(const ep_host *h, const ort_session_options *from, ep_options *o) {
   ep_arena *arena = &o->arena;
   const char *target = NULL;
@@ -129,6 +151,7 @@ ort_status *ep_options_read(const ep_host *h, const ort_session_options *from, e
   EP_TRY(get_bool(h, from, arena, "load_contexts", &o->loads_contexts));
   EP_TRY(get_own(h, from, arena, "target", &target));
   if (target && *target) o->target = target;
+  if (o->target) EP_TRY(check_target(h, o));
   EP_TRY(read_dims(h, from, o));
   return read_contexts(h, from, o);
 }

@@ -78,16 +78,11 @@ static ort_status *ask(taking *t, const ep_part *part, ep_arena *arena, ep_sourc
   EP_TRY(ep_question_make(&t->p->options, &t->graph, part, source, arena, &question));
   kiln_diag *diag = kiln_diag_create();
   if (!diag) return ep_no_memory(&t->p->host);
-  ort_status *status = NULL;
-  const kiln_status loaded = kiln_model_load(EP_MODEL_NAME, &question.options, diag, &model);
-  const char *place = kiln_diag_place(diag, 0);
-  if (loaded != KILN_OK && place && strcmp(place, "options") == 0)
-    status = ep_fail_with(&t->p->host, loaded, "options of the provider", diag);
-  else if (loaded != KILN_OK)
+  if (kiln_model_load(EP_MODEL_NAME, &question.options, diag, &model) != KILN_OK)
     take_refusals(t, part, diag);
   kiln_model_destroy(model);
   kiln_diag_destroy(diag);
-  return status;
+  return NULL;
 }
 
 static ort_status *check_part(taking *t, const ep_part *part) {
