@@ -3,8 +3,6 @@
 // infinite makes the whole interval unknown.
 #include "analysis/interval.h"
 
-#include "analysis/sum.h"
-
 __extension__ typedef __int128 wide;
 
 void kiln_ranges_init(kiln_ranges *r, kiln_arena *arena) { *r = (kiln_ranges){.arena = arena}; }
@@ -247,19 +245,4 @@ void kiln_bounds_init(kiln_bounds *b, kiln_ctx *cx, const kiln_ranges *ranges,
                       const kiln_assumption *assumed) {
   *b = (kiln_bounds){.cx = cx, .ranges = ranges, .assumed = assumed};
   kiln_map_init(&b->known, &cx->scratch);
-}
-
-kiln_interval kiln_expr_interval(kiln_ctx *cx, const kiln_expr *e, const kiln_ranges *r) {
-  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  kiln_bounds b;
-  kiln_bounds_init(&b, cx, r, NULL);
-  kiln_interval i = kiln_bounds_of(&b, e);
-  if (e->dtype == KILN_I64 && (e->kind == KILN_EXPR_ADD || e->kind == KILN_EXPR_SUB)) {
-    const kiln_sum sum = kiln_sum_of(cx, e); // there equal terms cancel
-    const kiln_interval whole = kiln_sum_interval(&b, &sum);
-    if (whole.lo > i.lo) i.lo = whole.lo;
-    if (whole.hi < i.hi) i.hi = whole.hi;
-  }
-  kiln_arena_rewind(&cx->scratch, mark);
-  return i;
 }

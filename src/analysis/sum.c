@@ -211,3 +211,18 @@ int64_t kiln_sum_gcd(const kiln_sum *s) {
   }
   return g > INT64_MAX ? 1 : (int64_t)g;
 }
+
+kiln_interval kiln_expr_interval(kiln_ctx *cx, const kiln_expr *e, const kiln_ranges *r) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  kiln_bounds b;
+  kiln_bounds_init(&b, cx, r, NULL);
+  kiln_interval i = kiln_bounds_of(&b, e);
+  if (e->dtype == KILN_I64 && (e->kind == KILN_EXPR_ADD || e->kind == KILN_EXPR_SUB)) {
+    const kiln_sum sum = kiln_sum_of(cx, e); // there equal terms cancel
+    const kiln_interval whole = kiln_sum_interval(&b, &sum);
+    if (whole.lo > i.lo) i.lo = whole.lo;
+    if (whole.hi < i.hi) i.hi = whole.hi;
+  }
+  kiln_arena_rewind(&cx->scratch, mark);
+  return i;
+}

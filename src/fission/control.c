@@ -24,6 +24,15 @@ bool kiln_tensor_known(const kiln_lower *lw, const kiln_tensor *t, int64_t *out)
   return values && kiln_expr_is_int(values[0], out);
 }
 
+kiln_status kiln_visit_graph(kiln_visit *v, const char *attr, const kiln_graph **out) {
+  const kiln_attr *a = kiln_lower_attr(v->lw, attr);
+  *out = NULL;
+  if (!a || a->kind != KILN_ATTR_GRAPH)
+    return KILN_FAIL(v->w->cx->diag, KILN_BAD_INPUT, v->lw->place, "%s: must be a graph", attr);
+  *out = a->u.graph;
+  return KILN_OK;
+}
+
 static kiln_tensor *scalar(kiln_visit *c, const char *name, kiln_dtype t, int64_t value) {
   int64_t data = 0;
   kiln_element_set_int(t, &data, 0, value);

@@ -6,81 +6,10 @@
 #include "fission/scan.h"
 #include "fission/terms.h"
 
-// --- the most that an extent can be ---
-
-typedef struct bounding {
-  kiln_ctx *cx;
-  const kiln_counts *counts;
-} bounding;
-
-static const kiln_count *find_count(const kiln_counts *counts, const kiln_expr *e) {
-  if (e->kind != KILN_EXPR_VAR) return NULL;
-  for (int i = 0; counts && i < counts->all.n; i++)
-    if (counts->all.data[i].var == e->u.sym) return &counts->all.data[i];
-  return NULL;
-}
-
-// The most (or the least) that |e| can be, of named dimensions alone; NULL: not known.
-static const kiln_expr *bound(const bounding *b, const kiln_expr *e, bool most);
-
-static bool never_negative(const bounding *b, const kiln_expr *e) {
-  int64_t value = 0;
-  const kiln_expr *least = bound(b, e, false);
-  if (least) least = kiln_lower_tidy(b->cx, least);
-  if (!least) return false;
-  return kiln_expr_is_int(least, &value) ? value >= 0 : least->kind == KILN_EXPR_VAR;
-}
-
-static const kiln_expr *bound_product(const bounding *b, const kiln_expr *e, bool most) {
-  if (!never_negative(b, e->args[0]) || !never_negative(b, e->args[1])) return NULL;
-  const kiln_expr *x = bound(b, e->args[0], most), *y = bound(b, e->args[1], most);
-  return x && y ? kiln_mul(b->cx, x, y) : NULL;
-}
-
-static const kiln_expr *bound_quotient(const bounding *b, const kiln_expr *e, bool most) {
-  int64_t divisor = 0;
-  if (!never_negative(b, e->args[0]) || !never_negative(b, e->args[1])) return NULL;
-  if (!kiln_expr_is_int(e->args[1], &divisor))
-    return most ? bound(b, e->args[0], true) : kiln_int(b->cx, 0);
-  const kiln_expr *x = bound(b, e->args[0], most);
-  return x ? kiln_div(b->cx, x, e->args[1]) : NULL;
-}
-
-static const kiln_expr *bound_select(const bounding *b, const kiln_expr *e, bool most) {
-  const kiln_expr *x = bound(b, e->args[1], most), *y = bound(b, e->args[2], most);
-  return x && y ? kiln_binary(b->cx, most ? KILN_EXPR_MAX : KILN_EXPR_MIN, x, y) : NULL;
-}
-
-static const kiln_expr *bound(const bounding *b, const kiln_expr *e, bool most) {
-  const kiln_count *count = find_count(b->counts, e);
-  const kiln_expr *x = NULL, *y = NULL;
-  if (count) return most ? count->most : kiln_int(b->cx, 0);
-  if (e->kind == KILN_EXPR_INT || e->kind == KILN_EXPR_VAR) return e;
-  if (e->kind == KILN_EXPR_MUL) return bound_product(b, e, most);
-  if (e->kind == KILN_EXPR_DIV) return bound_quotient(b, e, most);
-  if (e->kind == KILN_EXPR_SELECT) return bound_select(b, e, most);
-  if (e->kind != KILN_EXPR_ADD && e->kind != KILN_EXPR_SUB && e->kind != KILN_EXPR_MIN &&
-      e->kind != KILN_EXPR_MAX)
-    return NULL;
-  x = bound(b, e->args[0], most);
-  y = bound(b, e->args[1], e->kind == KILN_EXPR_SUB ? !most : most);
-  return x && y ? kiln_binary(b->cx, e->kind, x, y) : NULL;
-}
-
 static bool is_counted(const kiln_counts *counts, const kiln_expr *e) {
   for (int i = 0; i < counts->all.n; i++)
     if (kiln_expr_uses(e, counts->all.data[i].var)) return true;
   return false;
-}
-
-static const kiln_expr *most_of(kiln_ctx *cx, const kiln_counts *counts, const kiln_expr *e) {
-  const bounding b = {cx, counts};
-  const kiln_expr *most = bound(&b, e, true);
-  return most ? kiln_lower_tidy(cx, most) : NULL;
-}
-
-const kiln_expr *kiln_lower_most(const kiln_lower *lw, const kiln_expr *e) {
-  return most_of(lw->cx, lw->counts, e);
 }
 
 // --- counting ---
@@ -186,7 +115,7 @@ typedef struct resolution {
 
 static const kiln_expr *load_count(kiln_ctx *cx, const kiln_expr *e, void *argument) {
   const resolution *z = argument;
-  const kiln_count *count = find_count(z->counts, e);
+  const kiln_count *count = kiln_counts_find(z->counts, e);
   return count ? kiln_tensor_load(cx, z->p->tensors.data[count->tensor], NULL) : NULL;
 }
 
@@ -366,7 +295,7 @@ static kiln_status resolve_stmt(resolution *z) {
   if (!any_counted(z)) return KILN_OK;
   for (int d = 0; d < n; d++) {
     if (!is_counted(z->counts, z->extents[d])) continue;
-    s->dims[d].extent = most_of(cx, z->counts, z->extents[d]);
+    s->dims[d].extent = kiln_counts_most(cx, z->counts, z->extents[d]);
     if (!s->dims[d].extent) return no_bound(z, s->origin, z->extents[d]);
   }
   s->body = resolved(z, s->body);
@@ -393,7 +322,7 @@ static kiln_status resolve_shapes(resolution *z) {
     for (int a = 0; a < t->rank; a++) {
       t->shape[a] = z->shapes[i][a];
       if (!is_counted(z->counts, t->shape[a])) continue;
-      t->shape[a] = most_of(cx, z->counts, z->shapes[i][a]);
+      t->shape[a] = kiln_counts_most(cx, z->counts, z->shapes[i][a]);
       if (!t->shape[a]) return no_bound(z, t->name, z->shapes[i][a]);
     }
   }

@@ -30,6 +30,9 @@ kiln_status kiln_lower_count(kiln_lower *lw, const kiln_tensor *count, const kil
                              const kiln_expr **out);
 // The most that |e|, of named dimensions and counts, can be; NULL where none is known.
 const kiln_expr *kiln_lower_most(const kiln_lower *lw, const kiln_expr *e);
+const kiln_expr *kiln_counts_most(kiln_ctx *cx, const kiln_counts *counts, const kiln_expr *e);
+// The count that the variable |e| is; NULL: it is none.
+const kiln_count *kiln_counts_find(const kiln_counts *counts, const kiln_expr *e);
 // How many of the elements of |flags| (N), 0 or 1 in i64, stand before each (N), and how many there
 // are: the first is an i64 tensor (N), the second one of no axes.
 void kiln_lower_places(kiln_lower *lw, const kiln_tensor *flags, kiln_tensor **out_places,

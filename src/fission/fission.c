@@ -200,38 +200,6 @@ static const kiln_op *find_operator(const kiln_lower *lw) {
   return op ? op : kiln_op_find(domain, name, lw->node->opset);
 }
 
-kiln_status kiln_lower_call(kiln_lower *lw, const kiln_lower_callee *c, int n_outputs,
-                            kiln_tensor **outputs) {
-  kiln_arena *arena = &lw->cx->perm;
-  const kiln_op *op = kiln_op_find(c->domain, c->op, c->opset);
-  KILN_ASSERT(op);
-  kiln_node *n = KILN_NEW(arena, kiln_node);
-  *n = (kiln_node){.id = lw->node->id,
-                   .name = lw->node->name,
-                   .op = kiln_symbol_of(lw->cx, c->op),
-                   .domain = kiln_symbol_of(lw->cx, c->domain),
-                   .opset = c->opset,
-                   .n_inputs = c->n_inputs,
-                   .n_outputs = n_outputs,
-                   .outputs = KILN_NEW_ARRAY(arena, int, n_outputs),
-                   .n_attrs = c->n_attrs,
-                   .attrs = KILN_NEW_ARRAY(arena, kiln_attr, c->n_attrs)};
-  int named = 0; // what is made on the way carries the name of the node's first output
-  while (named + 1 < lw->node->n_outputs && lw->node->outputs[named] < 0) named++;
-  for (int i = 0; i < n_outputs; i++) n->outputs[i] = lw->node->outputs[named];
-  for (int i = 0; i < c->n_attrs; i++) n->attrs[i] = c->attrs[i];
-  kiln_lower inner = *lw;
-  inner.node = n;
-  inner.n_inputs = c->n_inputs;
-  inner.inputs = KILN_NEW_ARRAY(arena, kiln_tensor *, c->n_inputs);
-  for (int i = 0; i < c->n_inputs; i++) inner.inputs[i] = c->inputs[i];
-  inner.n_outputs = n_outputs;
-  inner.outputs = KILN_NEW_ARRAY(arena, kiln_tensor *, n_outputs);
-  KILN_TRY(op->lower ? op->lower(&inner) : kiln_tc_lower(&inner, op));
-  for (int i = 0; i < n_outputs; i++) outputs[i] = inner.outputs[i];
-  return KILN_OK;
-}
-
 static kiln_status lower_operator(kiln_lower *lw) {
   const kiln_op *op = find_operator(lw);
   if (!op) return unknown(lw);
@@ -245,8 +213,8 @@ static kiln_status lower_operator(kiln_lower *lw) {
 
 static kiln_status lower_graph(kiln_walk *f, kiln_scope *sc);
 
-kiln_status kiln_visit_body(kiln_visit *v, const kiln_graph *body, int n_inputs,
-                            const kiln_held *inputs, int n_outputs, kiln_held *outputs) {
+static kiln_status lower_body(kiln_visit *v, const kiln_graph *body, int n_inputs,
+                              const kiln_held *inputs, int n_outputs, kiln_held *outputs) {
   kiln_walk *f = v->w;
   if (body->n_inputs != n_inputs || body->n_outputs != n_outputs)
     return KILN_FAIL(f->cx->diag, KILN_BAD_INPUT, v->lw->place,
@@ -268,21 +236,6 @@ kiln_status kiln_visit_body(kiln_visit *v, const kiln_graph *body, int n_inputs,
                        "sub-graph: output %s must be made by a node",
                        value_name(f, &inner, body->outputs[i]));
   }
-  return KILN_OK;
-}
-
-bool kiln_lower_is(const kiln_lower *lw, const char *domain, const char *name) {
-  const char *have = kiln_symbol_text(lw->cx, lw->node->domain);
-  return strcmp(strcmp(have, "ai.onnx") == 0 ? "" : have, domain) == 0 &&
-         strcmp(kiln_symbol_text(lw->cx, lw->node->op), name) == 0;
-}
-
-kiln_status kiln_visit_graph(kiln_visit *v, const char *attr, const kiln_graph **out) {
-  const kiln_attr *a = kiln_lower_attr(v->lw, attr);
-  *out = NULL;
-  if (!a || a->kind != KILN_ATTR_GRAPH)
-    return KILN_FAIL(v->w->cx->diag, KILN_BAD_INPUT, v->lw->place, "%s: must be a graph", attr);
-  *out = a->u.graph;
   return KILN_OK;
 }
 
@@ -469,6 +422,7 @@ kiln_status kiln_fission_like(kiln_ctx *cx, const kiln_graph *g, const kiln_op *
                               kiln_folds *folds, kiln_program **out) {
   *out = NULL;
   kiln_walk f = {.cx = cx,
+                 .lower_body = lower_body,
                  .p = kiln_program_make(cx, kiln_symbol_text(cx, g->name)),
                  .user_ops = user_ops,
                  .folds = folds};

@@ -28,6 +28,8 @@ typedef struct kiln_scope {
   int depth;
 } kiln_scope;
 
+struct kiln_visit;
+
 typedef struct kiln_walk {
   kiln_ctx *cx;
   kiln_program *p;
@@ -39,6 +41,9 @@ typedef struct kiln_walk {
   kiln_notes notes;
   const kiln_expr *when; // the graph at hand is one that the run computes; NULL: always
   kiln_folds *folds;     // NULL: none
+  // What kiln_visit_body does.
+  kiln_status (*lower_body)(struct kiln_visit *v, const kiln_graph *body, int n_inputs,
+                            const kiln_held *inputs, int n_outputs, kiln_held *outputs);
 } kiln_walk;
 
 // A node with sub-graphs or sequences. |lw| has its tensors, NULL for what is a sequence.
@@ -58,8 +63,11 @@ static inline kiln_held kiln_held_tensor(kiln_tensor *t) { return (kiln_held){.t
 // gives:  what its outputs hold
 // errors: BAD_INPUT where their numbers differ; UNSUPPORTED where bodies nest too deep, or unroll
 //         to too many nodes
-kiln_status kiln_visit_body(kiln_visit *v, const kiln_graph *body, int n_inputs,
-                            const kiln_held *inputs, int n_outputs, kiln_held *outputs);
+static inline kiln_status kiln_visit_body(kiln_visit *v, const kiln_graph *body, int n_inputs,
+                                          const kiln_held *inputs, int n_outputs,
+                                          kiln_held *outputs) {
+  return v->w->lower_body(v, body, n_inputs, inputs, n_outputs, outputs);
+}
 // The graph that an attribute holds; BAD_INPUT where there is none.
 kiln_status kiln_visit_graph(kiln_visit *v, const char *attr, const kiln_graph **out);
 

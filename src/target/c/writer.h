@@ -112,9 +112,12 @@ struct kiln_c_writer {
   KILN_VEC(uint64_t) live; // their ids, those of inner blocks last
 };
 
+// writer.c
 void kiln_c_line(kiln_c_writer *w); // indentation
 // An identifier for |name| that the function has not used.
 kiln_symbol kiln_c_identifier(kiln_c_writer *w, const char *name);
+
+// emit.c
 void kiln_c_list(kiln_c_writer *w, const kiln_loop *l); // statements
 void kiln_c_function_begin(kiln_c_writer *w);           // forgets the names of the one before
 

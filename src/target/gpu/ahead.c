@@ -125,13 +125,6 @@ static void add_group(seeker *s, const kiln_loop *node, int64_t pending) {
 
 // --- instructions of warp groups ---
 
-bool kiln_gpu_is_product(const kiln_loop *l) {
-  if (l->kind == KILN_LOOP_INSTR) return kiln_gpu_instr_is_group(l->instr);
-  for (l = l->body; l; l = l->next)
-    if (kiln_gpu_is_product(l)) return true;
-  return false;
-}
-
 // Whether all memory that |l| reads is filled ahead by |loop|, with slots to spare: |spare| says of
 // which buffers.
 static bool is_spared(const kiln_loop *l, const uint8_t *spare) {

@@ -31,6 +31,13 @@ bool kiln_gpu_has_threads(const kiln_loop *l) {
   return false;
 }
 
+bool kiln_gpu_is_product(const kiln_loop *l) {
+  if (l->kind == KILN_LOOP_INSTR) return kiln_gpu_instr_is_group(l->instr);
+  for (l = l->body; l; l = l->next)
+    if (kiln_gpu_is_product(l)) return true;
+  return false;
+}
+
 bool kiln_gpu_has_blocks(const kiln_loop *l) {
   for (; l; l = l->next)
     if (kiln_gpu_block_axis(l) >= 0 || kiln_gpu_has_blocks(l->body)) return true;

@@ -1,0 +1,72 @@
+// The most that a counted extent can be: see counts.h.
+#include "fission/counts.h"
+#include "fission/terms.h"
+
+typedef struct bounding {
+  kiln_ctx *cx;
+  const kiln_counts *counts;
+} bounding;
+
+const kiln_count *kiln_counts_find(const kiln_counts *counts, const kiln_expr *e) {
+  if (e->kind != KILN_EXPR_VAR) return NULL;
+  for (int i = 0; counts && i < counts->all.n; i++)
+    if (counts->all.data[i].var == e->u.sym) return &counts->all.data[i];
+  return NULL;
+}
+
+// The most (or the least) that |e| can be, of named dimensions alone; NULL: not known.
+static const kiln_expr *bound(const bounding *b, const kiln_expr *e, bool most);
+
+static bool never_negative(const bounding *b, const kiln_expr *e) {
+  int64_t value = 0;
+  const kiln_expr *least = bound(b, e, false);
+  if (least) least = kiln_lower_tidy(b->cx, least);
+  if (!least) return false;
+  return kiln_expr_is_int(least, &value) ? value >= 0 : least->kind == KILN_EXPR_VAR;
+}
+
+static const kiln_expr *bound_product(const bounding *b, const kiln_expr *e, bool most) {
+  if (!never_negative(b, e->args[0]) || !never_negative(b, e->args[1])) return NULL;
+  const kiln_expr *x = bound(b, e->args[0], most), *y = bound(b, e->args[1], most);
+  return x && y ? kiln_mul(b->cx, x, y) : NULL;
+}
+
+static const kiln_expr *bound_quotient(const bounding *b, const kiln_expr *e, bool most) {
+  int64_t divisor = 0;
+  if (!never_negative(b, e->args[0]) || !never_negative(b, e->args[1])) return NULL;
+  if (!kiln_expr_is_int(e->args[1], &divisor))
+    return most ? bound(b, e->args[0], true) : kiln_int(b->cx, 0);
+  const kiln_expr *x = bound(b, e->args[0], most);
+  return x ? kiln_div(b->cx, x, e->args[1]) : NULL;
+}
+
+static const kiln_expr *bound_select(const bounding *b, const kiln_expr *e, bool most) {
+  const kiln_expr *x = bound(b, e->args[1], most), *y = bound(b, e->args[2], most);
+  return x && y ? kiln_binary(b->cx, most ? KILN_EXPR_MAX : KILN_EXPR_MIN, x, y) : NULL;
+}
+
+static const kiln_expr *bound(const bounding *b, const kiln_expr *e, bool most) {
+  const kiln_count *count = kiln_counts_find(b->counts, e);
+  const kiln_expr *x = NULL, *y = NULL;
+  if (count) return most ? count->most : kiln_int(b->cx, 0);
+  if (e->kind == KILN_EXPR_INT || e->kind == KILN_EXPR_VAR) return e;
+  if (e->kind == KILN_EXPR_MUL) return bound_product(b, e, most);
+  if (e->kind == KILN_EXPR_DIV) return bound_quotient(b, e, most);
+  if (e->kind == KILN_EXPR_SELECT) return bound_select(b, e, most);
+  if (e->kind != KILN_EXPR_ADD && e->kind != KILN_EXPR_SUB && e->kind != KILN_EXPR_MIN &&
+      e->kind != KILN_EXPR_MAX)
+    return NULL;
+  x = bound(b, e->args[0], most);
+  y = bound(b, e->args[1], e->kind == KILN_EXPR_SUB ? !most : most);
+  return x && y ? kiln_binary(b->cx, e->kind, x, y) : NULL;
+}
+
+const kiln_expr *kiln_counts_most(kiln_ctx *cx, const kiln_counts *counts, const kiln_expr *e) {
+  const bounding b = {cx, counts};
+  const kiln_expr *most = bound(&b, e, true);
+  return most ? kiln_lower_tidy(cx, most) : NULL;
+}
+
+const kiln_expr *kiln_lower_most(const kiln_lower *lw, const kiln_expr *e) {
+  return kiln_counts_most(lw->cx, lw->counts, e);
+}
