@@ -64,7 +64,9 @@ if(TARGET kiln_tool)
   kiln_test(counted 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/counted.py $0" $<TARGET_FILE:kiln_tool>)
   if(NOT KILN_SANITIZE) # whose library a program must be linked with
     kiln_test(python 60 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python -m pytest -q python/tests")
-    set_property(TEST python APPEND PROPERTY ENVIRONMENT KILN_LIBRARY=${PROJECT_BINARY_DIR} PYTHONDONTWRITEBYTECODE=1)
+    kiln_test(onnx_suite 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python python/tests/onnx_suite.py --at-least 1830")
+    set_tests_properties(onnx_suite PROPERTIES LABELS long)
+    set_property(TEST python onnx_suite APPEND PROPERTY ENVIRONMENT KILN_LIBRARY=${PROJECT_BINARY_DIR} PYTHONDONTWRITEBYTECODE=1)
   endif()
   if(NOT KILN_SANITIZE) # its limits of memory leave a sanitizer no room
     kiln_test(large 1800 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/large.py $0" $<TARGET_FILE:kiln_tool>)
