@@ -3,6 +3,7 @@
 #   make demo    compiles ResNet-50 for this machine, checks and times it
 #   make test    the test suite (minutes)      make asan   the same under ASan and UBSan
 #   make test-long  what takes longer, alone   make test-all  every case of every test
+#   make test-torch  the Python package with PyTorch      make bench-torch  SAMPLE (60) random models of it, from SEED (1)
 #   make quick   what tests what changed since main (BASE), for a minute at most
 #   make coverage  docs/bench/coverage.md: the share of lines and branches that tests run (clang-19, llvm-19)
 #   make tidy    clang-tidy-19 with the checks of .clang-tidy
@@ -14,7 +15,7 @@
 #   make docs    docs/ref/operators.md, from a run of ONNX's node tests, docs/guide/cli.md and docs/ref/c-api.md
 #   make site    these pages as a site in build/site, by MkDocs (docs/requirements.txt)
 #   make install what a build made, to PREFIX (/usr/local)
-.PHONY: all deps install demo quick coverage tidy test test-long test-all asan tsan fuzz fuzz-graphs fuzz-notation bench docs site format clean
+.PHONY: all deps install demo quick coverage tidy test test-torch bench-torch test-long test-all asan tsan fuzz fuzz-graphs fuzz-notation bench docs site format clean
 VENV := .venv/.done
 NODE_TESTS := /usr/share/libonnx-testdata/data/node
 WEIGHTS := build/models
@@ -85,6 +86,20 @@ fuzz-notation: RUNS ?= 1000
 fuzz-notation: SEED ?= 1
 fuzz-notation: all $(VENV)
 	@.venv/bin/python test/fuzz/notation.py --runs $(RUNS) --seed $(SEED)
+
+# PyTorch's own environment: the package's tests with it, and random models (docs/guide/python.md).
+.venv-torch/.done: python/tests/requirements-torch.txt | deps
+	@python3 -m venv .venv-torch
+	@.venv-torch/bin/pip install -q --disable-pip-version-check -r python/tests/requirements-torch.txt
+	@touch $@
+
+test-torch: all .venv-torch/.done
+	@KILN_LIBRARY=build KILN_CACHE_DIR= .venv-torch/bin/python -m pytest -q python/tests
+
+bench-torch: SAMPLE ?= 60
+bench-torch: SEED ?= 1
+bench-torch: all .venv-torch/.done
+	@KILN_LIBRARY=build .venv-torch/bin/python bench/torch_random.py --sample $(SAMPLE) --seed $(SEED)
 
 bench: all $(VENV)
 	@tools/bench.sh

@@ -15,6 +15,7 @@ import os
 import threading
 import time
 import warnings
+import weakref
 from typing import Any, Callable, Optional, Sequence
 
 import torch
@@ -30,7 +31,7 @@ from .. import errors
 from .._compile import Options, PLAIN, make
 from . import lower
 
-__all__ = ["backend", "report", "reset", "GraphReport"]
+__all__ = ["backend", "modules", "report", "reset", "GraphReport"]
 
 MOST_SPECIAL = 16  # variants of a graph for other weights or sizes; beyond, PyTorch runs it
 _FOLDED_BYTES = 64 << 20  # constants that are computed beforehand, at most
@@ -55,6 +56,7 @@ class GraphReport:
 
 
 _reports: list[GraphReport] = []
+_modules: list = []  # weak references
 _lock = threading.Lock()
 
 
@@ -63,8 +65,14 @@ def report() -> list[GraphReport]:
     return list(_reports)
 
 
+def modules() -> list:
+    """The modules of these graphs."""
+    return [m for m in (w() for w in _modules) if m is not None]
+
+
 def reset() -> None:
     _reports.clear()
+    _modules.clear()
 
 
 # --- partitions ---
@@ -267,6 +275,8 @@ class _Graph:
             g.model.output(y, lower.KINDS[value.dtype], shape)
             gives.append(None if order is None else _inverse(order))
         module = self.run_kiln(g, inner, by_name)
+        if module is not None:
+            _modules.append(weakref.ref(module))
         return module and _Kernel(module, takes, gives, is_single)
 
     def run_kiln(self, g, inner, by_name):

@@ -565,7 +565,23 @@ def unfold(g, node, a):
 
 @op("aten.as_strided")
 def as_strided(g, node, a):
-    raise Refused("as_strided")
+    """Of a dense tensor: its elements as they lie in memory, and of these those at the index's places."""
+    have = g.fake(a.self)
+    order = sorted(range(have.dim()), key=lambda k: (-have.stride(k), k))
+    if not have.permute(order).is_contiguous() or have.storage_offset() != 0:
+        raise Refused("as_strided of what is not dense")
+    x = g.value(a.self)
+    if order != list(range(len(order))):
+        x = g.node("Transpose", x, perm=order)
+    offset = a.storage_offset or 0
+    places = torch.full(a.size, offset, dtype=torch.int64)
+    for k, (n, stride) in enumerate(zip(a.size, a.stride)):
+        places += (torch.arange(n) * stride).reshape([n if i == k else 1 for i in range(len(a.size))])
+    if places.numel() == have.numel() and torch.equal(places.reshape(-1), torch.arange(places.numel())):
+        return g.reshape(x, a.size)
+    if places.numel() > 1 << 20:
+        raise Refused("as_strided of many elements")
+    return g.node("Gather", g.reshape(x, [-1]), g.constant(places), axis=0)
 
 
 # --- indexing ---
@@ -630,9 +646,9 @@ def index_put(g, node, a):
             raise Refused("a mask with several values")
         m = g.reshape(g.value(mask), g.shape(mask) + [1] * (g.rank(a.self) - g.rank(mask)))
         return g.node("Where", m, g.reshape(g.as_type(a.values, t), [1] * g.rank(a.self)), g.value(a.self))
-    axes = [k for k, _ in given]
-    if axes != list(range(len(axes))) or any(g.dtype(i) == torch.bool for _, i in given):
-        raise Refused("indices of other axes than the first")
+    if any(g.dtype(i) == torch.bool for _, i in given):
+        raise Refused("a mask among several indices")
+    axes, n = [k for k, _ in given], g.rank(a.self)
     common = list(torch.broadcast_shapes(*[g.shape(i) for _, i in given]))
     parts = []
     for k, i in given:
@@ -640,12 +656,24 @@ def index_put(g, node, a):
         if g.shape(i) != common:
             v = g.node("Expand", v, g.model.ints(common))
         parts.append(g.reshape(v, [*common, 1]))
-    want = common + g.shape(a.self)[len(axes) :]
+    # The axes that are indexed are at the front for ScatterND; of the values theirs are where PyTorch's
+    # rules have them: at the first of these axes where they are neighbours, else in front.
+    rest = [k for k in range(n) if k not in axes]
+    first = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
+    sizes = [g.shape(a.self)[k] for k in rest]
+    want = sizes[:first] + common + sizes[first:]
     v = g.as_type(a.values, t)
     if g.shape(a.values) != want:
         v = g.node("Expand", v, g.model.ints(want))
+    x, order = g.value(a.self), axes + rest
+    if first:
+        m = len(common)
+        v = g.node("Transpose", v, perm=[*range(first, first + m), *range(first), *range(first + m, len(want))])
+    if order != list(range(n)):
+        x = g.node("Transpose", x, perm=order)
     reduction = "add" if a.accumulate else None
-    return g.node("ScatterND", g.value(a.self), g.node("Concat", *parts, axis=len(common)), v, reduction=reduction)
+    y = g.node("ScatterND", x, g.node("Concat", *parts, axis=len(common)), v, reduction=reduction)
+    return y if order == list(range(n)) else g.node("Transpose", y, perm=[order.index(k) for k in range(n)])
 
 
 @op("aten.scatter", "aten.scatter_add", "aten.scatter_reduce")
@@ -964,6 +992,22 @@ def batch_norm(g, node, a):
     return [g.node("BatchNormalization", *given, epsilon=float(a.eps))] + [None] * 4
 
 
+@op("aten._native_batch_norm_legit")
+def instance_norm(g, node, a):
+    """With the statistics of what is given: over all axes but that of the channels."""
+    if not a.training or getattr(a, "running_mean", None) is not None:
+        raise Refused("running statistics")
+    t, rank, c = g.dtype(a.input), g.rank(a.input), g.shape(a.input)[1]
+    axes = [k for k in range(rank) if k != 1]
+    v, mean = _moments(g, a.input, axes, 0, True, t)
+    root = g.node("Reciprocal", g.node("Sqrt", g.node("Add", v, g.scalar(a.eps, t))))
+    y = g.node("Mul", g.node("Sub", g.value(a.input), mean), root)
+    for kind, x in (("Mul", a.weight), ("Add", a.bias)):
+        if x is not None:
+            y = g.node(kind, y, g.reshape(g.as_type(x, t), [c] + [1] * (rank - 2)))
+    return [y, g.reshape(mean, [c]), g.reshape(root, [c])]
+
+
 # --- pooling and resizing ---
 
 
@@ -981,10 +1025,10 @@ def _batched(g, x, n):
     return g.value(x) if g.rank(x) == n + 2 else g.reshape(g.value(x), [1] + g.shape(x))
 
 
-@op("aten.max_pool1d", "aten.max_pool2d", "aten.max_pool3d", "aten.max_pool2d_with_indices", "aten.max_pool3d_with_indices", "aten._low_memory_max_pool2d_with_offsets")
+@op("aten.max_pool1d", "aten.max_pool2d", "aten.max_pool3d", "aten.max_pool2d_with_indices", "aten.max_pool3d_with_indices")
 def max_pool(g, node, a):
     name = name_of(node.target)
-    n = int(name[name.index("d") - 1] if False else name.split("pool")[1][0])
+    n = int(name.split("pool")[1][0])
     kernel, stride, padding = _pool(g, a.self, a, n)
     dilation = list(a.dilation) * n if len(a.dilation) == 1 else list(a.dilation)
     out = g.fake(node)
