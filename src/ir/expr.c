@@ -217,7 +217,7 @@ static const kiln_expr *unary_identity(kiln_ctx *cx, kiln_expr_kind k, const kil
 }
 
 const kiln_expr *kiln_unary(kiln_ctx *cx, kiln_expr_kind k, const kiln_expr *a) {
-  KILN_ASSERT(kinds[k].n_args == 1 && k != KILN_EXPR_CAST && k != KILN_EXPR_BITCAST);
+  KILN_ASSERT(kiln_expr_kind_args(k) == 1 && k != KILN_EXPR_CAST && k != KILN_EXPR_BITCAST);
   kiln_constant x, result;
   if (kiln_constant_of(a, &x) && kiln_fold_unary(k, x, &result)) return constant(cx, result);
   const kiln_expr *same_as = unary_identity(cx, k, a);
@@ -287,7 +287,7 @@ static const kiln_expr *binary_identity(kiln_ctx *cx, kiln_expr_kind k, const ki
 
 const kiln_expr *kiln_binary(kiln_ctx *cx, kiln_expr_kind k, const kiln_expr *a,
                              const kiln_expr *b) {
-  KILN_ASSERT(kinds[k].n_args == 2);
+  KILN_ASSERT(kiln_expr_kind_args(k) == 2);
   KILN_ASSERT(a->dtype == b->dtype);
   kiln_constant x, y, result;
   if (kiln_constant_of(a, &x) && kiln_constant_of(b, &y) && kiln_fold_binary(k, x, y, &result))
