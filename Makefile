@@ -14,8 +14,9 @@
 #   make bench   Kiln against its peers        make format clang-format on all sources
 #   make docs    docs/ref/operators.md, from a run of ONNX's node tests, docs/guide/cli.md and docs/ref/c-api.md
 #   make site    these pages as a site in build/site, by MkDocs (docs/requirements.txt)
+#   make deb     Debian packages in build-deb    make deb-try  tries them in a fresh Debian 12, as root
 #   make install what a build made, to PREFIX (/usr/local)
-.PHONY: all deps install demo quick coverage tidy test test-torch bench-torch test-long test-all asan tsan fuzz fuzz-graphs fuzz-notation bench docs site format clean
+.PHONY: all deps install deb deb-try demo quick coverage tidy test test-torch bench-torch test-long test-all asan tsan fuzz fuzz-graphs fuzz-notation bench docs site format clean
 VENV := .venv/.done
 NODE_TESTS := /usr/share/libonnx-testdata/data/node
 WEIGHTS := build/models
@@ -126,8 +127,15 @@ install: PREFIX ?= /usr/local
 install: all
 	@cmake --install build --prefix $(PREFIX)
 
+# Needs what `apt-get build-dep .` installs, and lintian; deb-try debootstrap too.
+deb:
+	@tools/debian.sh build
+
+deb-try: deb $(WEIGHTS)/resnet18_b1.onnx
+	@tools/debian.sh try
+
 format:
 	@git ls-files '*.c' '*.h' | xargs clang-format -i
 
 clean:
-	@rm -rf build build-debug build-tsan build-coverage build.log build-debug.log build-tsan.log build-coverage.log
+	@rm -rf build build-deb build-debug build-tsan build-coverage build.log build-debug.log build-tsan.log build-coverage.log
