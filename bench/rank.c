@@ -272,7 +272,7 @@ static double cycles_of(extents e, int64_t rows, int64_t vectors, int64_t lanes)
 static kiln_tile_cost cost_of(const kiln_ctx *cx, const bench *b, const kiln_kernel *k,
                               const tiling *t, const kiln_tile_cost *best, int64_t rows,
                               int64_t cols) {
-  const kiln_machine *m = &b->build.machine;
+  const kiln_machine *m = &b->build.request.machine;
   const kiln_stmt *root = k->prog->stmts.data[k->prog->stmts.n - 1], *sum = k->prog->stmts.data[0];
   const int64_t lanes = m->vector_bytes / 4;
   double others = 1, most = 0;
@@ -311,13 +311,13 @@ static bool replay(kiln_ctx *cx, const kiln_kernel *k, const char *script, kiln_
 static int add_tiles(kiln_ctx *cx, const bench *b, const kiln_kernel *k,
                      const kiln_tile_candidate *best, runner *out, int n) {
   static const int64_t rows[] = {2, 4, 6, 8, 12, 14}, vectors[] = {1, 2, 3, 4};
-  const int64_t lanes = b->build.machine.vector_bytes / 4;
+  const int64_t lanes = b->build.request.machine.vector_bytes / 4;
   tiling t;
   if (!find_tiling(best->script, &t)) return n;
   for (size_t i = 0; i < KILN_LEN(rows) * KILN_LEN(vectors) * 2; i++) {
     const int64_t r = rows[i / 2 % KILN_LEN(rows)], v = vectors[i / 2 / KILN_LEN(rows)];
     kiln_tile_candidate *c = KILN_NEW(&cx->perm, kiln_tile_candidate);
-    if (n == MOST || r * v + v + 1 > b->build.machine.n_vector_regs) continue;
+    if (n == MOST || r * v + v + 1 > b->build.request.machine.n_vector_regs) continue;
     *c = (kiln_tile_candidate){.from = best->from,
                                .form = best->form,
                                .tiling = {.tile = {r, v * lanes}, .variant = (int)(i % 2)}};
@@ -337,9 +337,9 @@ static kiln_status compile(kiln_ctx *cx, bench *b, runner *r, int n, kiln_jit **
     loops[i] = r[i].c->loops;
     symbols[i] = kiln_arena_printf(&cx->perm, "c%d", i);
   }
-  KILN_TRY(
-      kiln_cpu_compile(cx, &b->build.machine, n, loops, symbols, &options, &n_objects, &object));
-  const kiln_status st = kiln_jit_create(cx, &b->build.machine, n_objects, &object, out);
+  KILN_TRY(kiln_cpu_compile(cx, &b->build.request.machine, n, loops, symbols, &options, &n_objects,
+                            &object));
+  const kiln_status st = kiln_jit_create(cx, &b->build.request.machine, n_objects, &object, out);
   kiln_object_deinit(&object);
   return st;
 }
@@ -347,7 +347,7 @@ static kiln_status compile(kiln_ctx *cx, bench *b, runner *r, int n, kiln_jit **
 static kiln_status predict(kiln_ctx *cx, const bench *b, runner *r) {
   kiln_tile_cost cost = r->c->cost;
   r->predicted[0] = cost.ns;
-  KILN_TRY(kiln_tile_flows(cx, &b->build.machine, 1, r->c->loops, &cost));
+  KILN_TRY(kiln_tile_flows(cx, &b->build.request.machine, 1, r->c->loops, &cost));
   r->predicted[1] = cost.ns;
   if (getenv("KILN_RANK_VERBOSE")) {
     printf("    %-12s tile %3d %3d %3d block %5d %5d variant %d: %10.0f ns, cost %10.0f, flows "
@@ -380,7 +380,7 @@ static kiln_status rank_kernel(kiln_ctx *cx, bench *b, kiln_kernel *k) {
   double times[MOST], predicted[MOST], rho[N_MODELS];
   kiln_jit *jit = NULL;
   const kiln_tile_search_options options = {
-      .machine = &b->build.machine, .n_threads = 1, .n_lowered = MOST};
+      .machine = &b->build.request.machine, .n_threads = 1, .n_lowered = MOST};
   KILN_TRY(kiln_tile_lower(cx, &options, &k->candidates));
   int n = lowered(&k->candidates, r);
   if (n > 0) n = add_tiles(cx, b, k, r[0].c, r, n);
@@ -422,7 +422,7 @@ static kiln_status rank_kernel(kiln_ctx *cx, bench *b, kiln_kernel *k) {
 static kiln_status run(kiln_ctx *cx, void *argument) {
   bench *b = argument;
   KILN_TRY(kiln_build_kernels(cx, &b->build));
-  const kiln_kernels *k = &b->build.kernels;
+  const kiln_kernels *k = &b->build.choices.kernels;
   for (int i = 0; i < k->kernels.n; i++)
     for (int j = 0; j < b->n_names; j++)
       if (strncmp(b->names[j], kiln_symbol_text(cx, k->kernels.data[i]->name),
@@ -439,13 +439,13 @@ int main(int n, char **args) {
   kiln_diag *diag = kiln_diag_create();
   const kiln_compile_options options = {.struct_size = sizeof options, .threads = 1};
   bench b = {.model = args[1], .n_names = n - 2, .names = args + 2};
-  kiln_status st = kiln_model_load(args[1], &options, diag, &b.build.model);
-  if (st == KILN_OK) st = kiln_model_enter(b.build.model, diag, run, &b);
+  kiln_status st = kiln_model_load(args[1], &options, diag, &b.build.request.model);
+  if (st == KILN_OK) st = kiln_model_enter(b.build.request.model, diag, run, &b);
   for (size_t i = 0; st != KILN_OK && i < kiln_diag_count(diag); i++)
     fprintf(stderr, "%s\n", kiln_diag_message(diag, i));
   if (b.n) printf("mean of %d: cost %.2f, flows %.2f\n", b.n, b.sum[0] / b.n, b.sum[1] / b.n);
   kiln_build_deinit(&b.build);
-  kiln_model_destroy(b.build.model);
+  kiln_model_destroy(b.build.request.model);
   kiln_diag_destroy(diag);
   return st == KILN_OK ? 0 : 1;
 }

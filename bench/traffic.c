@@ -81,7 +81,7 @@ static kiln_status compare(kiln_ctx *cx, bench *b, const kiln_kernel *k) {
   kiln_sim_traffic counted;
   const char *name = kiln_symbol_text(cx, k->name);
   kiln_loops *l = kiln_instrs_expand(cx, k->loops);
-  kiln_sim_caches(&b->build.machine, caches);
+  kiln_sim_caches(&b->build.request.machine, caches);
   levels_of(caches, levels);
   double predict_ms = INFINITY;
   for (int i = 0; i < REPEATS; i++) {
@@ -116,7 +116,7 @@ static kiln_status compare(kiln_ctx *cx, bench *b, const kiln_kernel *k) {
 static kiln_status run(kiln_ctx *cx, void *argument) {
   bench *b = argument;
   KILN_TRY(kiln_build_kernels(cx, &b->build));
-  const kiln_kernels *k = &b->build.kernels;
+  const kiln_kernels *k = &b->build.choices.kernels;
   for (int i = 0; i < k->kernels.n; i++)
     if (is_asked(b, kiln_symbol_text(cx, k->kernels.data[i]->name)))
       KILN_TRY(compare(cx, b, k->kernels.data[i]));
@@ -131,13 +131,13 @@ int main(int n, char **args) {
   kiln_diag *diag = kiln_diag_create();
   const kiln_compile_options options = {.struct_size = sizeof options, .threads = THREADS};
   bench b = {.n_names = n - 2, .names = args + 2};
-  kiln_status st = kiln_model_load(args[1], &options, diag, &b.build.model);
-  if (st == KILN_OK) st = kiln_model_enter(b.build.model, diag, run, &b);
+  kiln_status st = kiln_model_load(args[1], &options, diag, &b.build.request.model);
+  if (st == KILN_OK) st = kiln_model_enter(b.build.request.model, diag, run, &b);
   for (size_t i = 0; st != KILN_OK && i < kiln_diag_count(diag); i++)
     fprintf(stderr, "%s\n", kiln_diag_message(diag, i));
   printf("within 15 %%: %d of %d\n", b.n_within, b.n_all);
   kiln_build_deinit(&b.build);
-  kiln_model_destroy(b.build.model);
+  kiln_model_destroy(b.build.request.model);
   kiln_diag_destroy(diag);
   return st == KILN_OK ? 0 : 1;
 }

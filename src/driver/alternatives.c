@@ -35,11 +35,11 @@ static kiln_asked with_row(kiln_ctx *cx, const kiln_asked *asked, int row,
 // Whether the rule of |row| changes the model's program, beside the alternatives that are asked
 // for.
 static kiln_status applies(kiln_ctx *cx, const kiln_build *b, int row, bool *out) {
-  kiln_rewriting r = {.rules = b->model->rules,
-                      .without = b->model->without_rules,
-                      .with = with_row(cx, &b->with_rules, row, NULL),
-                      .on_gpu = b->machine.target->has_grids};
-  KILN_TRY(kiln_rewrite(cx, kiln_program_copy(cx, b->model->prog), &r));
+  kiln_rewriting r = {.rules = b->request.model->rules,
+                      .without = b->request.model->without_rules,
+                      .with = with_row(cx, &b->choices.with_rules, row, NULL),
+                      .on_gpu = b->request.machine.target->has_grids};
+  KILN_TRY(kiln_rewrite(cx, kiln_program_copy(cx, b->request.model->prog), &r));
   *out = r.counts[row] > 0;
   return KILN_OK;
 }
@@ -49,13 +49,13 @@ static void deinit_trial(void *build) { kiln_build_deinit(build); }
 static kiln_status solve_with(kiln_ctx *cx, const kiln_build *b, kiln_asked with,
                               kiln_build **out) {
   kiln_build *t = *out = KILN_NEW(&cx->perm, kiln_build);
-  *t = (kiln_build){.model = b->model,
-                    .is_trial = true,
-                    .wants_candidates = true,
-                    .with_rules = with,
-                    .proposed = b->proposed,
-                    .spent = b->spent,
-                    .known = b->known};
+  *t = (kiln_build){.request.model = b->request.model,
+                    .request.is_trial = true,
+                    .request.wants_candidates = true,
+                    .choices.with_rules = with,
+                    .choices.proposed = b->choices.proposed,
+                    .choices.spent = b->choices.spent,
+                    .choices.known = b->choices.known};
   kiln_cleanup_push(cx, deinit_trial, t);
   const kiln_status st = kiln_build_kernels(cx, t);
   kiln_cleanup_pop(cx);
@@ -63,21 +63,21 @@ static kiln_status solve_with(kiln_ctx *cx, const kiln_build *b, kiln_asked with
   return st;
 }
 
-static double cost_of(const kiln_build *t) { return t->orchestration->chosen_ns; }
+static double cost_of(const kiln_build *t) { return t->choices.orchestration->chosen_ns; }
 
 static kiln_rule_places places_of(kiln_ctx *cx, const kiln_build *t, int row) {
   kiln_rule_places out = {0};
-  for (int i = 0; i < t->rewriting.taken.n; i++)
-    if (t->rewriting.taken.data[i].row == row)
-      KILN_VEC_PUSH(&cx->perm, &out, t->rewriting.taken.data[i]);
+  for (int i = 0; i < t->choices.rewriting.taken.n; i++)
+    if (t->choices.rewriting.taken.data[i].row == row)
+      KILN_VEC_PUSH(&cx->perm, &out, t->choices.rewriting.taken.data[i]);
   return out;
 }
 
 // The places of the rule of |row| in regions that cost less with it.
 static kiln_rule_places gains_of(kiln_ctx *cx, const kiln_build *without, const kiln_build *with,
                                  int row) {
-  const kiln_orchestrated two[] = {{without->prog, without->orchestration},
-                                   {with->prog, with->orchestration}};
+  const kiln_orchestrated two[] = {{without->choices.prog, without->choices.orchestration},
+                                   {with->choices.prog, with->choices.orchestration}};
   const kiln_regions regions = kiln_regions_make(cx, two);
   const kiln_rule_places all = places_of(cx, with, row);
   kiln_rule_places out = {0};
@@ -95,22 +95,22 @@ static kiln_status try_row(kiln_ctx *cx, kiln_build *b, int row, kiln_build **io
                            kiln_text *io_text) {
   const kiln_build *before = *io_best;
   kiln_build *all = NULL, *least = NULL, *last = NULL;
-  KILN_TRY(solve_with(cx, b, with_row(cx, &b->with_rules, row, NULL), &all));
+  KILN_TRY(solve_with(cx, b, with_row(cx, &b->choices.with_rules, row, NULL), &all));
   least = last = all;
   for (int i = 0; i < MAX_CHOICES; i++) {
     const kiln_rule_places gains = gains_of(cx, before, last, row);
     if (gains.n == 0 || gains.n == places_of(cx, last, row).n) break;
-    KILN_TRY(solve_with(cx, b, with_row(cx, &b->with_rules, row, &gains), &last));
+    KILN_TRY(solve_with(cx, b, with_row(cx, &b->choices.with_rules, row, &gains), &last));
     if (cost_of(last) < cost_of(least)) least = last;
   }
   const kiln_rule_places kept = places_of(cx, least, row);
   const bool is_taken = is_cheaper(cost_of(least), cost_of(before));
   kiln_text_printf(io_text, "%s%s at %d of %d places: %.1f us in place of %.1f, %s",
-                   io_text->n ? "; " : "", b->model->rules[row].name, kept.n,
+                   io_text->n ? "; " : "", b->request.model->rules[row].name, kept.n,
                    places_of(cx, all, row).n, cost_of(least) * 1e-3, cost_of(before) * 1e-3,
                    is_taken ? "taken" : "not taken");
   if (!is_taken) return KILN_OK;
-  b->with_rules = with_row(cx, &b->with_rules, row, least == all ? NULL : &kept);
+  b->choices.with_rules = with_row(cx, &b->choices.with_rules, row, least == all ? NULL : &kept);
   *io_best = least;
   return KILN_OK;
 }
@@ -121,10 +121,10 @@ static kiln_status try_alternatives(kiln_ctx *cx, kiln_build *b, uint32_t rows,
   kiln_build *best = NULL;
   kiln_text text;
   kiln_text_init(&text, &cx->perm);
-  KILN_TRY(solve_with(cx, b, b->with_rules, &best));
-  for (int i = 0; b->model->rules[i].name; i++)
+  KILN_TRY(solve_with(cx, b, b->choices.with_rules, &best));
+  for (int i = 0; b->request.model->rules[i].name; i++)
     if (rows >> i & 1) KILN_TRY(try_row(cx, b, i, &best, &text));
-  b->alternatives = text.data;
+  b->choices.alternatives = text.data;
   *out = best;
   return KILN_OK;
 }
@@ -132,7 +132,7 @@ static kiln_status try_alternatives(kiln_ctx *cx, kiln_build *b, uint32_t rows,
 // Without measuring, and without dumps of what is tried.
 static kiln_status try_silently(kiln_ctx *cx, kiln_build *b, uint32_t rows,
                                 const kiln_build **out) {
-  kiln_compile_options *asked = &b->model->options;
+  kiln_compile_options *asked = &b->request.model->options;
   const kiln_compile_options before = *asked;
   asked->tune = 0;
   asked->tuned_for = NULL;
@@ -147,9 +147,10 @@ static kiln_status try_silently(kiln_ctx *cx, kiln_build *b, uint32_t rows,
 // The alternatives that are left to choose of and apply.
 static kiln_status find_alternatives(kiln_ctx *cx, const kiln_build *b, uint32_t *out_rows) {
   *out_rows = 0;
-  for (int i = 0; b->model->rules[i].name; i++) {
+  for (int i = 0; b->request.model->rules[i].name; i++) {
     bool does_apply = false;
-    if (!b->model->rules[i].apply_at || (b->model->without_rules | b->with_rules.rows) >> i & 1)
+    if (!b->request.model->rules[i].apply_at ||
+        (b->request.model->without_rules | b->choices.with_rules.rows) >> i & 1)
       continue;
     KILN_TRY(applies(cx, b, i, &does_apply));
     if (does_apply) *out_rows |= 1U << i;
@@ -158,18 +159,19 @@ static kiln_status find_alternatives(kiln_ctx *cx, const kiln_build *b, uint32_t
 }
 
 static const char *question_of(kiln_ctx *cx, const kiln_build *b) {
-  return kiln_arena_printf(
-      &cx->perm, "alternatives %x %s %s\n%s", (unsigned)b->model->without_rules,
-      kiln_asked_text(cx, b->model->rules, &b->with_rules), kiln_dtype_text(b->model->half),
-      kiln_answer_question(cx, b->model->prog, NULL));
+  return kiln_arena_printf(&cx->perm, "alternatives %x %s %s\n%s",
+                           (unsigned)b->request.model->without_rules,
+                           kiln_asked_text(cx, b->request.model->rules, &b->choices.with_rules),
+                           kiln_dtype_text(b->request.model->half),
+                           kiln_answer_question(cx, b->request.model->prog, NULL));
 }
 
 kiln_status kiln_build_choose_alternatives(kiln_ctx *cx, kiln_build *b, int *io_n) {
   kiln_recall past = {.cx = cx,
-                      .machine = &b->machine,
-                      .n_threads = b->model->options.threads,
+                      .machine = &b->request.machine,
+                      .n_threads = b->request.model->options.threads,
                       .orchestration = kiln_build_asks_to_solve(cx, b)};
-  const bool recalls = b->model->options.cache && !b->wants_candidates;
+  const bool recalls = b->request.model->options.cache && !b->request.wants_candidates;
   uint32_t rows = 0;
   (void)io_n;
   KILN_TRY(find_alternatives(cx, b, &rows));
@@ -177,17 +179,17 @@ kiln_status kiln_build_choose_alternatives(kiln_ctx *cx, kiln_build *b, int *io_
   const char *known = recalls ? kiln_recall_find(&past, question_of(cx, b)) : NULL;
   if (known && strcmp(known, none) == 0) return KILN_OK;
   if (known) {
-    b->with_rules = (kiln_asked){0};
-    return kiln_rules_ask(cx, b->model->rules, known, &b->with_rules);
+    b->choices.with_rules = (kiln_asked){0};
+    return kiln_rules_ask(cx, b->request.model->rules, known, &b->choices.with_rules);
   }
   const kiln_build *best = NULL;
-  b->proposed = kiln_searches_make(cx, NULL);
-  b->spent = KILN_NEW(&cx->perm, kiln_orchestrate_spent);
+  b->choices.proposed = kiln_searches_make(cx, NULL);
+  b->choices.spent = KILN_NEW(&cx->perm, kiln_orchestrate_spent);
   KILN_TRY(try_silently(cx, b, rows, &best));
-  const char *taken = kiln_asked_text(cx, b->model->rules, &b->with_rules);
-  if (recalls) kiln_recall_keep_text(&past, b->model->path, *taken ? taken : none);
-  if (b->model->options.tune > 0) return KILN_OK; // what is chosen with them is measured
-  b->is_solved = true;
+  const char *taken = kiln_asked_text(cx, b->request.model->rules, &b->choices.with_rules);
+  if (recalls) kiln_recall_keep_text(&past, b->request.model->path, *taken ? taken : none);
+  if (b->request.model->options.tune > 0) return KILN_OK; // what is chosen with them is measured
+  b->choices.is_solved = true;
   kiln_build_take_orchestration(cx, b, best);
   return KILN_OK;
 }

@@ -11,65 +11,65 @@
 static void dump_loops(kiln_ctx *cx, kiln_build *b) {
   kiln_text text;
   kiln_text_init(&text, &cx->scratch);
-  for (int i = 0; i < b->kernels.kernels.n; i++) {
-    kiln_loops_print(cx, b->kernels.kernels.data[i]->loops, &text);
+  for (int i = 0; i < b->choices.kernels.kernels.n; i++) {
+    kiln_loops_print(cx, b->choices.kernels.kernels.data[i]->loops, &text);
     kiln_text_add(&text, "\n");
   }
-  kiln_model_dump(b->model, "loop", &text);
+  kiln_model_dump(b->request.model, "loop", &text);
 }
 
 static void dump_schedules(kiln_ctx *cx, kiln_build *b) {
   kiln_text text;
   kiln_text_init(&text, &cx->scratch);
-  for (int i = 0; i < b->kernels.kernels.n; i++) {
-    const kiln_kernel *k = b->kernels.kernels.data[i];
+  for (int i = 0; i < b->choices.kernels.kernels.n; i++) {
+    const kiln_kernel *k = b->choices.kernels.kernels.data[i];
     kiln_text_printf(&text, "kernel %s\n# %d launches, %.0f flops, %.0f bytes\n%s\n",
-                     kiln_symbol_text(cx, k->name), kiln_kernel_launches(&b->kernels, i), k->flops,
-                     k->bytes, k->script ? k->script : "");
+                     kiln_symbol_text(cx, k->name), kiln_kernel_launches(&b->choices.kernels, i),
+                     k->flops, k->bytes, k->script ? k->script : "");
   }
-  kiln_model_dump(b->model, "schedule", &text);
+  kiln_model_dump(b->request.model, "schedule", &text);
 }
 
 static kiln_loops **all_loops(kiln_ctx *cx, const kiln_build *b) {
-  const int n = b->kernels.kernels.n;
+  const int n = b->choices.kernels.kernels.n;
   kiln_loops **loops = KILN_NEW_ARRAY(&cx->perm, kiln_loops *, n);
-  for (int i = 0; i < n; i++) loops[i] = b->kernels.kernels.data[i]->loops;
+  for (int i = 0; i < n; i++) loops[i] = b->choices.kernels.kernels.data[i]->loops;
   return loops;
 }
 
 static void dump_c(kiln_ctx *cx, kiln_build *b) {
   kiln_text text;
   kiln_text_init(&text, &cx->scratch);
-  kiln_c_emit(cx, b->kernels.kernels.n, all_loops(cx, b), b->symbols, &text);
-  kiln_model_dump(b->model, "c", &text);
+  kiln_c_emit(cx, b->choices.kernels.kernels.n, all_loops(cx, b), b->product.symbols, &text);
+  kiln_model_dump(b->request.model, "c", &text);
 }
 
 static void dump_plan(kiln_ctx *cx, kiln_build *b) {
-  if (!kiln_model_dumps(b->model, "plan")) return;
+  if (!kiln_model_dumps(b->request.model, "plan")) return;
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   kiln_text text;
   kiln_text_init(&text, &cx->scratch);
-  kiln_plan_print(&b->plan, &text);
-  kiln_model_dump(b->model, "plan", &text);
+  kiln_plan_print(&b->product.plan, &text);
+  kiln_model_dump(b->request.model, "plan", &text);
   kiln_arena_rewind(&cx->scratch, mark);
 }
 
 static void dump_kernels(kiln_ctx *cx, kiln_build *b) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  if (kiln_model_dumps(b->model, "loop")) dump_loops(cx, b);
-  if (kiln_model_dumps(b->model, "schedule")) dump_schedules(cx, b);
-  if (kiln_model_dumps(b->model, "c")) dump_c(cx, b);
+  if (kiln_model_dumps(b->request.model, "loop")) dump_loops(cx, b);
+  if (kiln_model_dumps(b->request.model, "schedule")) dump_schedules(cx, b);
+  if (kiln_model_dumps(b->request.model, "c")) dump_c(cx, b);
   kiln_arena_rewind(&cx->scratch, mark);
 }
 
 // --- phases ---
 
 kiln_status kiln_build_kernels(kiln_ctx *cx, kiln_build *b) {
-  b->prog = kiln_program_copy(cx, b->model->prog);
-  b->without = b->model->without;
-  b->stop = b->model->stop;
-  KILN_TRY(kiln_build_find_machine(cx, b->model->path, b->model->options.target,
-                                   b->model->options.dtype, &b->machine));
+  b->choices.prog = kiln_program_copy(cx, b->request.model->prog);
+  b->request.without = b->request.model->without;
+  b->request.stop = b->request.model->stop;
+  KILN_TRY(kiln_build_find_machine(cx, b->request.model->path, b->request.model->options.target,
+                                   b->request.model->options.dtype, &b->request.machine));
   KILN_TRY(kiln_pipeline_run(cx, b, KILN_PHASE_CHOOSE, KILN_PHASE_KERNELS));
   kiln_build_tell_libraries(b);
   dump_kernels(cx, b);
@@ -83,14 +83,15 @@ static kiln_status make_plan(kiln_ctx *cx, kiln_build *b) {
 }
 
 static kiln_status check_target(kiln_ctx *cx, const kiln_build *b) {
-  const kiln_model *m = b->model;
+  const kiln_model *m = b->request.model;
   const kiln_target *t = kiln_target_find(m->options.target);
   kiln_machine machine;
-  if (b->prefix ? t->has_runtime && !t->has_images : kiln_target_makes_modules(m->options.target))
+  if (b->request.prefix ? t->has_runtime && !t->has_images
+                        : kiln_target_makes_modules(m->options.target))
     return KILN_OK;
   KILN_TRY(
       kiln_target_machine(cx, m->options.target, &machine)); // a name that is none is told as such
-  if (b->prefix)
+  if (b->request.prefix)
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, m->path,
                      "target: a static library must be for a processor, got \"%s\"",
                      m->options.target);
@@ -102,10 +103,10 @@ static kiln_status check_target(kiln_ctx *cx, const kiln_build *b) {
 }
 
 kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b) {
-  kiln_model *m = b->model;
+  kiln_model *m = b->request.model;
   KILN_TRY(kiln_model_want_program(m, cx->diag));
   KILN_TRY(check_target(cx, b));
-  if (!b->ranges) m->times.n = m->n_load_times;
+  if (!b->request.ranges) m->times.n = m->n_load_times;
   kiln_model_progress(m, "schedule", 0, KILN_COMPILE_STEPS);
   KILN_TRY(kiln_build_kernels(cx, b));
   KILN_TRY(kiln_pipeline_run(cx, b, KILN_PHASE_LAUNCHES, KILN_PHASE_LAUNCHES));
@@ -119,26 +120,27 @@ kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b) {
 }
 
 static bool dumps_code(const kiln_build *b) {
-  const kiln_target *t = b->machine.target;
+  const kiln_target *t = b->request.machine.target;
   bool any = false;
   for (size_t i = 0; i < KILN_LEN(t->code_levels) && t->code_levels[i]; i++)
-    any |= kiln_model_dumps(b->model, t->code_levels[i]);
+    any |= kiln_model_dumps(b->request.model, t->code_levels[i]);
   return any;
 }
 
 static kiln_status emit(kiln_ctx *cx, void *argument) {
   kiln_build *b = argument;
-  kiln_model *m = b->model;
+  kiln_model *m = b->request.model;
   KILN_TRY(kiln_model_want_program(m, cx->diag));
   m->times.n = m->n_load_times;
   KILN_TRY(kiln_build_kernels(cx, b));
   KILN_TRY(kiln_pipeline_run(cx, b, KILN_PHASE_LAUNCHES, KILN_PHASE_LAUNCHES));
   const bool wants_plan =
       kiln_model_dumps(m, "plan") || kiln_list_has(m->options.dump_after, "plan");
-  const bool has_images = b->machine.target->has_images; // then the plan says how they are launched
-  if (wants_plan && !b->machine.target->has_runtime)
+  const bool has_images =
+      b->request.machine.target->has_images; // then the plan says how they are launched
+  if (wants_plan && !b->request.machine.target->has_runtime)
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, m->path, "plan: there are no modules of %s",
-                     b->machine.target->title);
+                     b->request.machine.target->title);
   if (wants_plan && !has_images) KILN_TRY(make_plan(cx, b));
   if (dumps_code(b) || (wants_plan && has_images))
     KILN_TRY(kiln_pipeline_run(cx, b, KILN_PHASE_CODE, KILN_PHASE_CODE));
@@ -146,7 +148,7 @@ static kiln_status emit(kiln_ctx *cx, void *argument) {
 }
 
 kiln_status kiln_model_emit(kiln_model *model, kiln_diag *diag) {
-  kiln_build b = {.model = model};
+  kiln_build b = {.request.model = model};
   KILN_TRY(kiln_argument_check(diag, __func__, "model", model));
   const kiln_status st = kiln_model_enter(model, diag, emit, &b);
   kiln_build_deinit(&b);
@@ -157,24 +159,24 @@ kiln_status kiln_model_emit(kiln_model *model, kiln_diag *diag) {
 
 static kiln_status make_here(kiln_ctx *cx, void *argument) {
   kiln_build *b = argument;
-  b->may_borrow = true;
-  b->may_be_late = true;
+  b->request.may_borrow = true;
+  b->request.may_be_late = true;
   KILN_TRY(kiln_build_run(cx, b));
   KILN_TRY(kiln_pipeline_run(cx, b, KILN_PHASE_MODULE, KILN_PHASE_MODULE));
-  kiln_model_note_transforms(cx, b->model, b->module);
-  kiln_model_progress(b->model, "module", KILN_COMPILE_STEPS, KILN_COMPILE_STEPS);
+  kiln_model_note_transforms(cx, b->request.model, b->product.module);
+  kiln_model_progress(b->request.model, "module", KILN_COMPILE_STEPS, KILN_COMPILE_STEPS);
   return KILN_OK;
 }
 
 kiln_status kiln_model_compile(kiln_model *model, kiln_diag *diag, kiln_module **out_module) {
-  kiln_build b = {.model = model};
+  kiln_build b = {.request.model = model};
   KILN_TRY(kiln_argument_check(diag, __func__, "out_module", out_module));
   *out_module = NULL;
   KILN_TRY(kiln_argument_check(diag, __func__, "model", model));
   const kiln_status st = kiln_model_enter(model, diag, make_here, &b);
   kiln_build_deinit(&b);
-  if (st == KILN_OK) *out_module = b.module;
-  else kiln_module_release(b.module); // memory may run out behind it
+  if (st == KILN_OK) *out_module = b.product.module;
+  else kiln_module_release(b.product.module); // memory may run out behind it
   return st;
 }
 

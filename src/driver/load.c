@@ -115,10 +115,10 @@ static kiln_status read_onnx(kiln_ctx *cx, kiln_model *m, const kiln_compile_opt
 }
 
 kiln_status kiln_load_read(kiln_ctx *cx, kiln_build *b, int *io_n) {
-  kiln_model *m = b->model;
+  kiln_model *m = b->request.model;
   (void)io_n;
-  return kiln_path_is_definition(m->path) ? kiln_definition_load(cx, m, b->asked)
-                                          : read_onnx(cx, m, b->asked);
+  return kiln_path_is_definition(m->path) ? kiln_definition_load(cx, m, b->request.asked)
+                                          : read_onnx(cx, m, b->request.asked);
 }
 
 // The operators of the user's files; NULL without any.
@@ -167,8 +167,8 @@ static void set_faces(kiln_ctx *cx, kiln_model *m) {
 }
 
 kiln_status kiln_load_fission(kiln_ctx *cx, kiln_build *b, int *io_n) {
-  const kiln_compile_options *o = b->asked;
-  kiln_model *m = b->model;
+  const kiln_compile_options *o = b->request.asked;
+  kiln_model *m = b->request.model;
   kiln_program *prog = NULL;
   const kiln_op *user_ops = NULL;
   (void)io_n;

@@ -4,7 +4,7 @@
 
 #include "module/build.h"
 
-// The file of b->model as a graph; a definition also as a program, bound to its sizes.
+// The file of b->request.model as a graph; a definition also as a program, bound to its sizes.
 //
 // errors: KILN_BAD_INPUT, KILN_UNSUPPORTED: as kiln_onnx_read, kiln_definition_load
 kiln_status kiln_load_read(kiln_ctx *cx, kiln_build *b, int *io_n);

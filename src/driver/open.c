@@ -174,7 +174,7 @@ static kiln_status load(kiln_ctx *cx, void *argument) {
   m->has_schedule = o->schedule != NULL;
   if (o->cache) kiln_cache_warn(cx->diag);
   if (o->schedule) KILN_TRY(kiln_sections_parse(cx, o->schedule, NULL, &m->schedule));
-  kiln_build b = {.model = m, .asked = o};
+  kiln_build b = {.request.model = m, .request.asked = o};
   KILN_TRY(kiln_pipeline_run(cx, &b, KILN_PHASE_LOAD, KILN_PHASE_LOAD));
   if (!o->read_only) KILN_TRY(kiln_defaults_make(cx, m));
   m->n_load_times = m->times.n;

@@ -12,30 +12,30 @@ static const char rules_word[] = "rules ";
 // The first line of an orchestration says which alternatives made its statements, and at which
 // places.
 static void print_rules(kiln_ctx *cx, const kiln_build *b, kiln_text *out) {
-  if (b->with_rules.rows)
+  if (b->choices.with_rules.rows)
     kiln_text_printf(out, "%s%s\n", rules_word,
-                     kiln_asked_text(cx, b->model->rules, &b->with_rules));
+                     kiln_asked_text(cx, b->request.model->rules, &b->choices.with_rules));
 }
 
 // Reads that line, which becomes a comment.
 static kiln_status take_rules(kiln_ctx *cx, kiln_build *b) {
-  const char *given = b->given_orchestration;
+  const char *given = b->request.given_orchestration;
   const size_t n = strlen(rules_word);
   if (strncmp(given, rules_word, n) != 0) return KILN_OK;
   const char *names = kiln_arena_strndup(&cx->perm, given + n, strcspn(given + n, "\n"));
   char *rest = kiln_arena_strdup(&cx->perm, given);
   rest[0] = '#';
-  b->given_orchestration = rest;
-  return kiln_rules_ask(cx, b->model->rules, names, &b->with_rules);
+  b->request.given_orchestration = rest;
+  return kiln_rules_ask(cx, b->request.model->rules, names, &b->choices.with_rules);
 }
 
 static void dump(kiln_ctx *cx, const kiln_build *b, const kiln_program *p) {
   kiln_text text;
-  if (!kiln_model_dumps(b->model, "orchestration")) return;
+  if (!kiln_model_dumps(b->request.model, "orchestration")) return;
   kiln_text_init(&text, &cx->scratch);
   print_rules(cx, b, &text);
-  kiln_orchestration_print(cx, p, b->orchestration, &text);
-  kiln_model_dump(b->model, "orchestration", &text);
+  kiln_orchestration_print(cx, p, b->choices.orchestration, &text);
+  kiln_model_dump(b->request.model, "orchestration", &text);
 }
 
 // What was found as the choice was made says more than that it was given.
@@ -54,17 +54,18 @@ kiln_status kiln_build_orchestrate(kiln_ctx *cx, void *build, const kiln_program
                                    kiln_edge_decisions *io_edges) {
   kiln_build *b = build;
   const kiln_orchestrate_options options = {.worth = KILN_USUAL_WORTH,
-                                            .nodes = b->model->options.solver_nodes,
-                                            .spent = b->spent,
-                                            .bytes = (double)b->model->options.memory_limit,
-                                            .measured = b->known ? kiln_known_ns : NULL,
-                                            .user = b->known,
-                                            .given = b->given_orchestration};
-  b->orchestration = KILN_NEW(&cx->perm, kiln_orchestration);
-  KILN_TRY(kiln_orchestrate(cx, p, facts, search, known, &options, io, io_edges, b->orchestration));
-  if (b->measured_best) {
-    b->orchestration = b->measured_best;
-    take_reasons(b->best_edges, io_edges);
+                                            .nodes = b->request.model->options.solver_nodes,
+                                            .spent = b->choices.spent,
+                                            .bytes = (double)b->request.model->options.memory_limit,
+                                            .measured = b->choices.known ? kiln_known_ns : NULL,
+                                            .user = b->choices.known,
+                                            .given = b->request.given_orchestration};
+  b->choices.orchestration = KILN_NEW(&cx->perm, kiln_orchestration);
+  KILN_TRY(kiln_orchestrate(cx, p, facts, search, known, &options, io, io_edges,
+                            b->choices.orchestration));
+  if (b->choices.measured_best) {
+    b->choices.orchestration = b->choices.measured_best;
+    take_reasons(b->choices.best_edges, io_edges);
   }
   dump(cx, b, p);
   return KILN_OK;
@@ -72,14 +73,15 @@ kiln_status kiln_build_orchestrate(kiln_ctx *cx, void *build, const kiln_program
 
 const char *kiln_build_asks_to_solve(kiln_ctx *cx, const kiln_build *b) {
   return kiln_arena_printf(&cx->perm, "solved, %d nodes, %" PRIu64 " bytes, results %" PRId64,
-                           b->model->options.solver_nodes, b->model->options.memory_limit,
-                           b->known ? b->known->stamp : 0);
+                           b->request.model->options.solver_nodes,
+                           b->request.model->options.memory_limit,
+                           b->choices.known ? b->choices.known->stamp : 0);
 }
 
 kiln_status kiln_build_find_orchestration(kiln_ctx *cx, kiln_build *b) {
-  const kiln_compile_options *asked = &b->model->options;
+  const kiln_compile_options *asked = &b->request.model->options;
   if (!asked->orchestration) return KILN_OK;
-  KILN_TRY(kiln_text_read(cx, asked->orchestration, &b->given_orchestration));
+  KILN_TRY(kiln_text_read(cx, asked->orchestration, &b->request.given_orchestration));
   return take_rules(cx, b);
 }
 
@@ -90,9 +92,9 @@ static bool is_same(const kiln_launch *l, const kiln_group *g) {
 }
 
 void kiln_build_tell_libraries(kiln_build *b) {
-  const kiln_kernels *k = &b->kernels;
-  for (int i = 0; b->orchestration && i < b->orchestration->kernels.n; i++) {
-    kiln_orchestrated_kernel *one = &b->orchestration->kernels.data[i];
+  const kiln_kernels *k = &b->choices.kernels;
+  for (int i = 0; b->choices.orchestration && i < b->choices.orchestration->kernels.n; i++) {
+    kiln_orchestrated_kernel *one = &b->choices.orchestration->kernels.data[i];
     for (int j = 0; j < k->launches.n; j++) {
       const kiln_offer *o = k->kernels.data[k->launches.data[j].kernel]->offer;
       if (o && is_same(&k->launches.data[j], &one->group)) one->backend = o->backend;

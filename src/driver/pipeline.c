@@ -9,142 +9,150 @@
 
 // --- where rows run ---
 
-static bool by_vectors(const kiln_build *b) { return !b->machine.target->has_grids; }
-static bool by_grids(const kiln_build *b) { return b->machine.target->has_grids; }
-static bool of_onnx(const kiln_build *b) { return b->model->graph && !b->model->options.read_only; }
-static bool of_ranges(const kiln_build *b) { return b->ranges != NULL; }
+static bool by_vectors(const kiln_build *b) { return !b->request.machine.target->has_grids; }
+static bool by_grids(const kiln_build *b) { return b->request.machine.target->has_grids; }
+static bool of_onnx(const kiln_build *b) {
+  return b->request.model->graph && !b->request.model->options.read_only;
+}
+static bool of_ranges(const kiln_build *b) { return b->request.ranges != NULL; }
 
 // Alternatives and trials look at whole compilations, of which they are no part themselves.
 static bool may_orchestrate(const kiln_build *b) {
-  return b->model->options.orchestrate && !b->given_orchestration && !b->is_trial;
+  return b->request.model->options.orchestrate && !b->request.given_orchestration &&
+         !b->request.is_trial;
 }
 
 static bool may_try(const kiln_build *b) {
-  return may_orchestrate(b) && b->model->options.tune > 0 && b->machine.target->has_runtime;
+  return may_orchestrate(b) && b->request.model->options.tune > 0 &&
+         b->request.machine.target->has_runtime;
 }
 
-static bool is_orchestrated(const kiln_build *b) { return b->tile.orchestrate != NULL; }
+static bool is_orchestrated(const kiln_build *b) { return b->choices.tile.orchestrate != NULL; }
 
 // --- passes over statements ---
 
 static kiln_status mark_results(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)cx;
   (void)io_n;
-  kiln_outputs_mark(b->prog);
+  kiln_outputs_mark(b->choices.prog);
   return KILN_OK;
 }
 
 static kiln_status halve(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
-  return kiln_model_halve(cx, b->model, b->prog);
+  return kiln_model_halve(cx, b->request.model, b->choices.prog);
 }
 
 static kiln_status find_panels(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
-  b->tile.panels = kiln_build_panels(cx, b);
+  b->choices.tile.panels = kiln_build_panels(cx, b);
   return KILN_OK;
 }
 
 static kiln_status note_constants(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
-  kiln_facts_note_constants(cx, b->prog, b->tile.panels, &b->kernels.facts);
+  kiln_facts_note_constants(cx, b->choices.prog, b->choices.tile.panels, &b->choices.kernels.facts);
   return KILN_OK;
 }
 
 static kiln_status compute_tables(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
-  kiln_tile_compute_tables(cx, b->prog);
+  kiln_tile_compute_tables(cx, b->choices.prog);
   return KILN_OK;
 }
 
 static kiln_status absorb(kiln_ctx *cx, kiln_build *b, int *io_n) {
-  return kiln_tile_absorb(cx, b->prog, &b->machine, io_n);
+  return kiln_tile_absorb(cx, b->choices.prog, &b->request.machine, io_n);
 }
 
 static kiln_status join(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
-  return kiln_tile_join(cx, b->prog);
+  return kiln_tile_join(cx, b->choices.prog);
 }
 
 static kiln_status widen(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
-  return kiln_tile_widen(cx, b->prog, &b->kernels.facts, &b->machine);
+  return kiln_tile_widen(cx, b->choices.prog, &b->choices.kernels.facts, &b->request.machine);
 }
 
 static kiln_status lay_out(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
-  return kiln_tile_layout(cx, b->prog, &b->machine);
+  return kiln_tile_layout(cx, b->choices.prog, &b->request.machine);
 }
 
 static kiln_status join_groups(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
-  kiln_tile_join_groups(cx, b->prog, &b->machine);
+  kiln_tile_join_groups(cx, b->choices.prog, &b->request.machine);
   return KILN_OK;
 }
 
 static kiln_status leave_out_taps(kiln_ctx *cx, kiln_build *b, int *io_n) {
-  return kiln_tile_leave_out_taps(cx, b->prog, io_n);
+  return kiln_tile_leave_out_taps(cx, b->choices.prog, io_n);
 }
 
 static kiln_status use_winograd(kiln_ctx *cx, kiln_build *b, int *io_n) {
-  return kiln_tile_winograd(cx, b->prog, &b->kernels.facts, &b->machine, b->tile.search.n_threads,
-                            b->tile.weight_growth, b->tile.late_weights ? &b->kernels.late : NULL,
-                            io_n);
+  return kiln_tile_winograd(cx, b->choices.prog, &b->choices.kernels.facts, &b->request.machine,
+                            b->choices.tile.search.n_threads, b->choices.tile.weight_growth,
+                            b->choices.tile.late_weights ? &b->choices.kernels.late : NULL, io_n);
 }
 
 static kiln_status read_through(kiln_ctx *cx, kiln_build *b, int *io_n) {
-  return kiln_tile_read_through(cx, b->prog, &b->machine, io_n);
+  return kiln_tile_read_through(cx, b->choices.prog, &b->request.machine, io_n);
 }
 
 static kiln_status find_attention(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
-  return kiln_tile_stream(cx, b->prog, &b->kernels.facts, &b->machine);
+  return kiln_tile_stream(cx, b->choices.prog, &b->choices.kernels.facts, &b->request.machine);
 }
 
 static kiln_status assemble(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
-  return kiln_tile_assemble(cx, b->prog, &b->kernels.facts, &b->machine);
+  return kiln_tile_assemble(cx, b->choices.prog, &b->choices.kernels.facts, &b->request.machine);
 }
 
 // --- from statements to kernels ---
 
 static kiln_status recall(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
-  b->is_scheduled = kiln_kernels_recall(cx, b->prog, &b->tile, &b->kernels);
+  b->choices.is_scheduled =
+      kiln_kernels_recall(cx, b->choices.prog, &b->choices.tile, &b->choices.kernels);
   return KILN_OK;
 }
 
 static kiln_status connect(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
-  return kiln_kernels_connect(cx, b->prog, &b->tile, &b->connected, &b->kernels);
+  return kiln_kernels_connect(cx, b->choices.prog, &b->choices.tile, &b->choices.connected,
+                              &b->choices.kernels);
 }
 
 static kiln_status orchestrate(kiln_ctx *cx, kiln_build *b, int *io_n) {
-  kiln_connected *c = &b->connected;
+  kiln_connected *c = &b->choices.connected;
   (void)io_n;
-  return b->tile.orchestrate(cx, b->tile.orchestrator, b->prog, &b->kernels.facts, &b->tile.search,
-                             c->known, &c->parts, &c->edges);
+  return b->choices.tile.orchestrate(cx, b->choices.tile.orchestrator, b->choices.prog,
+                                     &b->choices.kernels.facts, &b->choices.tile.search, c->known,
+                                     &c->parts, &c->edges);
 }
 
 static kiln_status lower(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
-  KILN_TRY(kiln_kernels_lower(cx, b->prog, &b->tile, &b->connected, &b->kernels));
-  b->is_scheduled = true;
+  KILN_TRY(kiln_kernels_lower(cx, b->choices.prog, &b->choices.tile, &b->choices.connected,
+                              &b->choices.kernels));
+  b->choices.is_scheduled = true;
   return KILN_OK;
 }
 
 static kiln_status trim(kiln_ctx *cx, kiln_build *b, int *io_n) {
   KILN_TRY(kiln_build_trim(cx, b));
-  *io_n += b->trims.n;
+  *io_n += b->choices.trims.n;
   return KILN_OK;
 }
 
 // --- launches, code, module ---
 
 static kiln_status launch_beside(kiln_ctx *cx, kiln_build *b, int *io_n) {
-  const int before = b->kernels.launches.n;
+  const int before = b->choices.kernels.launches.n;
   kiln_build_join(cx, b);
-  *io_n += before - b->kernels.launches.n;
+  *io_n += before - b->choices.kernels.launches.n;
   return kiln_build_name_kernels(cx, b, io_n);
 }
 

@@ -71,11 +71,11 @@ kiln_status kiln_stop_parse(kiln_ctx *cx, const char *text, kiln_stop *out) {
 }
 
 bool kiln_build_omits(const kiln_build *b, const char *pass) {
-  return b->without >> find_pass(pass, strlen(pass)) & 1;
+  return b->request.without >> find_pass(pass, strlen(pass)) & 1;
 }
 
 void kiln_build_omit(kiln_build *b, const char *pass) {
-  b->without |= UINT64_C(1) << find_pass(pass, strlen(pass));
+  b->request.without |= UINT64_C(1) << find_pass(pass, strlen(pass));
 }
 
 int kiln_build_count(const kiln_build *b, const char *pass) {
@@ -84,7 +84,7 @@ int kiln_build_count(const kiln_build *b, const char *pass) {
 
 const kiln_pass_count *kiln_pipeline_counts(kiln_ctx *cx, const kiln_build *b) {
   KILN_VEC(kiln_pass_count) all = {0};
-  const kiln_rewriting *r = &b->rewriting;
+  const kiln_rewriting *r = &b->choices.rewriting;
   for (int i = 0; r->rules[i].name; i++) {
     const kiln_pass_count one = {r->rules[i].name, r->counts[i], true};
     KILN_VEC_PUSH(&cx->perm, &all, one);
@@ -101,7 +101,7 @@ const kiln_pass_count *kiln_pipeline_counts(kiln_ctx *cx, const kiln_build *b) {
 // --- what is checked ---
 
 static bool is_of_statements(const kiln_build *b, const kiln_pass *pass) {
-  return pass->phase <= KILN_PHASE_CONNECT && b->prog;
+  return pass->phase <= KILN_PHASE_CONNECT && b->choices.prog;
 }
 
 // The statements before a pass, to see that they keep their numbers.
@@ -113,26 +113,26 @@ typedef struct numbering {
 static numbering number(kiln_ctx *cx, const kiln_build *b, const kiln_pass *pass) {
   numbering out = {0};
   if (!is_of_statements(b, pass) || pass->renumbers) return out;
-  out.n = b->prog->stmts.n;
+  out.n = b->choices.prog->stmts.n;
   out.stmts = KILN_NEW_ARRAY(&cx->scratch, kiln_stmt *, out.n);
-  for (int i = 0; i < out.n; i++) out.stmts[i] = b->prog->stmts.data[i];
+  for (int i = 0; i < out.n; i++) out.stmts[i] = b->choices.prog->stmts.data[i];
   return out;
 }
 
 static bool keeps_numbers(const kiln_build *b, const numbering *before) {
   for (int i = 0; i < before->n; i++) {
-    const kiln_stmt *s = i < b->prog->stmts.n ? b->prog->stmts.data[i] : NULL;
+    const kiln_stmt *s = i < b->choices.prog->stmts.n ? b->choices.prog->stmts.data[i] : NULL;
     if (s && s != before->stmts[i]) return false;
   }
-  return before->n == 0 || before->n == b->prog->stmts.n;
+  return before->n == 0 || before->n == b->choices.prog->stmts.n;
 }
 
 // Weights that Winograd's algorithm transforms may get their elements later.
 static kiln_status verify_program(kiln_ctx *cx, const kiln_build *b) {
-  kiln_bits *late = kiln_bits_make(&cx->scratch, b->prog->tensors.n);
-  for (int i = 0; i < b->kernels.late.n; i++)
-    kiln_bits_set(late, b->kernels.late.data[i].tensor->id);
-  return kiln_program_verify_without(cx, b->prog, late);
+  kiln_bits *late = kiln_bits_make(&cx->scratch, b->choices.prog->tensors.n);
+  for (int i = 0; i < b->choices.kernels.late.n; i++)
+    kiln_bits_set(late, b->choices.kernels.late.data[i].tensor->id);
+  return kiln_program_verify_without(cx, b->choices.prog, late);
 }
 
 static kiln_status verify(kiln_ctx *cx, const kiln_build *b, const kiln_pass *pass,
@@ -145,32 +145,33 @@ static kiln_status verify(kiln_ctx *cx, const kiln_build *b, const kiln_pass *pa
       return KILN_FAIL(cx->diag, KILN_INTERNAL, pass->name,
                        "pass: must leave statements their numbers");
   }
-  if (pass->phase < KILN_PHASE_KERNELS ? !b->is_scheduled : pass->phase > KILN_PHASE_LAUNCHES)
+  if (pass->phase < KILN_PHASE_KERNELS ? !b->choices.is_scheduled
+                                       : pass->phase > KILN_PHASE_LAUNCHES)
     return KILN_OK;
-  for (int i = 0; i < b->kernels.kernels.n; i++)
-    KILN_TRY(kiln_loops_verify(cx, b->kernels.kernels.data[i]->loops));
+  for (int i = 0; i < b->choices.kernels.kernels.n; i++)
+    KILN_TRY(kiln_loops_verify(cx, b->choices.kernels.kernels.data[i]->loops));
   return KILN_OK;
 }
 
 // --- what is printed ---
 
 static void print_kernels(kiln_ctx *cx, const kiln_build *b, kiln_text *out) {
-  for (int i = 0; i < b->kernels.kernels.n; i++) {
-    kiln_loops_print(cx, b->kernels.kernels.data[i]->loops, out);
+  for (int i = 0; i < b->choices.kernels.kernels.n; i++) {
+    kiln_loops_print(cx, b->choices.kernels.kernels.data[i]->loops, out);
     kiln_text_add(out, "\n");
   }
 }
 
 static void dump(kiln_ctx *cx, const kiln_build *b, const kiln_pass *pass) {
-  const kiln_model *m = b->model;
+  const kiln_model *m = b->request.model;
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   kiln_text text;
   if (!m->options.on_dump || !kiln_list_has(m->options.dump_after, pass->name)) return;
   kiln_text_init(&text, &cx->scratch);
   if (pass->phase == KILN_PHASE_PLAN || pass->phase == KILN_PHASE_MODULE)
-    kiln_plan_print(&b->plan, &text);
-  else if (b->is_scheduled) print_kernels(cx, b, &text);
-  else if (b->prog) kiln_program_print(cx, b->prog, &text);
+    kiln_plan_print(&b->product.plan, &text);
+  else if (b->choices.is_scheduled) print_kernels(cx, b, &text);
+  else if (b->choices.prog) kiln_program_print(cx, b->choices.prog, &text);
   else if (m->prog) kiln_program_print(cx, m->prog, &text);
   else if (m->graph) kiln_graph_print(cx, m->graph, &text);
   kiln_model_dump(m, kiln_arena_printf(&cx->scratch, "after-%s", pass->name), &text);
@@ -181,17 +182,17 @@ static void dump(kiln_ctx *cx, const kiln_build *b, const kiln_pass *pass) {
 
 // Whether the steps that --stop-after allows are done.
 static bool is_over(const kiln_build *b) {
-  return b->stop.is_set && (b->is_stopped || b->n_steps >= b->stop.n_steps);
+  return b->request.stop.is_set && (b->is_stopped || b->n_steps >= b->request.stop.n_steps);
 }
 
 static const kiln_pass *passes_of(const kiln_build *b) {
-  return b->model ? b->model->passes : kiln_passes;
+  return b->request.model ? b->request.model->passes : kiln_passes;
 }
 
 static bool does_run(const kiln_build *b, int row) {
   const kiln_pass *pass = &passes_of(b)[row];
-  if (b->is_scheduled && pass->phase <= KILN_PHASE_CONNECT) return false;
-  if (pass->is_optional && (is_over(b) || b->without >> row & 1)) return false;
+  if (b->choices.is_scheduled && pass->phase <= KILN_PHASE_CONNECT) return false;
+  if (pass->is_optional && (is_over(b) || b->request.without >> row & 1)) return false;
   return !pass->when || pass->when(b);
 }
 
@@ -207,10 +208,10 @@ static kiln_status run_row(kiln_ctx *cx, kiln_build *b, int row) {
     b->n_steps++;
     b->last = pass->name;
     b->last_text = pass->text;
-    b->is_stopped |= b->stop.is_set && row == b->stop.pass;
+    b->is_stopped |= b->request.stop.is_set && row == b->request.stop.pass;
   }
-  if (!b->model || b->is_trial) return KILN_OK;
-  kiln_model_time(b->model, pass->name, start);
+  if (!b->request.model || b->request.is_trial) return KILN_OK;
+  kiln_model_time(b->request.model, pass->name, start);
   dump(cx, b, pass);
   return KILN_OK;
 }
@@ -229,12 +230,12 @@ kiln_status kiln_pipeline_tile(kiln_ctx *cx, kiln_program *p, const kiln_machine
   static const kiln_rule none[] = {{0}};
   kiln_build *b = KILN_NEW(&cx->perm, kiln_build);
   uint32_t rules = 0;
-  *b = (kiln_build){.prog = p, .machine = *m, .tile = *options};
-  b->tile.search.machine = &b->machine;
-  b->tile.search.by_loops = options->orchestrate != NULL;
-  if (b->tile.search.n_lowered < 1) b->tile.search.n_lowered = 1;
-  if (without) KILN_TRY(kiln_passes_find(cx, none, without, &rules, &b->without));
+  *b = (kiln_build){.choices.prog = p, .request.machine = *m, .choices.tile = *options};
+  b->choices.tile.search.machine = &b->request.machine;
+  b->choices.tile.search.by_loops = options->orchestrate != NULL;
+  if (b->choices.tile.search.n_lowered < 1) b->choices.tile.search.n_lowered = 1;
+  if (without) KILN_TRY(kiln_passes_find(cx, none, without, &rules, &b->request.without));
   KILN_TRY(kiln_pipeline_run(cx, b, KILN_PHASE_TILE, KILN_PHASE_CONNECT));
-  *out = b->kernels;
+  *out = b->choices.kernels;
   return KILN_OK;
 }

@@ -44,16 +44,16 @@ static double params_bytes(const kiln_program *p) {
 // Results are marked, as the rules do: what is one is a PARAM.
 static kiln_kernel *whole_kernel(kiln_ctx *cx, kiln_build *b) {
   kiln_kernel *k = KILN_NEW(&cx->perm, kiln_kernel);
-  kiln_outputs_mark(b->prog);
-  *k = (kiln_kernel){.name = b->prog->name, .prog = b->prog};
-  k->flops = kiln_program_flops(cx, b->prog);
-  k->bytes = params_bytes(b->prog);
+  kiln_outputs_mark(b->choices.prog);
+  *k = (kiln_kernel){.name = b->choices.prog->name, .prog = b->choices.prog};
+  k->flops = kiln_program_flops(cx, b->choices.prog);
+  k->bytes = params_bytes(b->choices.prog);
   return k;
 }
 
 // The plan of a kernel that computes all of the definition.
 static kiln_status launch_whole(kiln_ctx *cx, kiln_build *b, kiln_kernel *k) {
-  const kiln_program *p = b->prog;
+  const kiln_program *p = b->choices.prog;
   kiln_launch l = {.origin = p->name};
   l.args = KILN_NEW_ARRAY(&cx->perm, kiln_argument, p->tensors.n);
   l.stmts = KILN_NEW_ARRAY(&cx->perm, int, p->stmts.n);
@@ -62,8 +62,8 @@ static kiln_status launch_whole(kiln_ctx *cx, kiln_build *b, kiln_kernel *k) {
     if (buffer && buffer->scope == KILN_SCOPE_PARAM) l.args[l.n_args++].tensor = buffer->tensor;
   }
   for (int i = 0; i < p->stmts.n; i++) l.stmts[l.n_stmts++] = i;
-  KILN_VEC_PUSH(&cx->perm, &b->kernels.kernels, k);
-  KILN_VEC_PUSH(&cx->perm, &b->kernels.launches, l);
+  KILN_VEC_PUSH(&cx->perm, &b->choices.kernels.kernels, k);
+  KILN_VEC_PUSH(&cx->perm, &b->choices.kernels.launches, l);
   return KILN_OK;
 }
 
@@ -122,19 +122,19 @@ static kiln_status replace(kiln_ctx *cx, kiln_build *b, const kiln_section *s) {
   if (!s->kernel)
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, "schedule: line 1",
                      "section: must begin with a line `kernel NAME`, got none");
-  for (int i = 0; i < b->kernels.kernels.n; i++)
-    if (b->kernels.kernels.data[i]->name == s->kernel) {
-      kiln_kernel *k = b->kernels.kernels.data[i];
+  for (int i = 0; i < b->choices.kernels.kernels.n; i++)
+    if (b->choices.kernels.kernels.data[i]->name == s->kernel) {
+      kiln_kernel *k = b->choices.kernels.kernels.data[i];
       k->key = NULL; // the user's now
       k->candidates.n = 0;
-      return replay(cx, &b->machine, s, k);
+      return replay(cx, &b->request.machine, s, k);
     }
-  return unknown(cx, &b->kernels, s);
+  return unknown(cx, &b->choices.kernels, s);
 }
 
 kiln_status kiln_build_replace_kernels(kiln_ctx *cx, kiln_build *b, int *io_n) {
-  const kiln_sections *sections = &b->model->schedule;
-  for (int i = 0; i < sections->n && !b->is_whole; i++, ++*io_n)
+  const kiln_sections *sections = &b->request.model->schedule;
+  for (int i = 0; i < sections->n && !b->choices.is_whole; i++, ++*io_n)
     KILN_TRY(replace(cx, b, &sections->data[i]));
   return KILN_OK;
 }
@@ -142,84 +142,87 @@ kiln_status kiln_build_replace_kernels(kiln_ctx *cx, kiln_build *b, int *io_n) {
 // --- passes ---
 
 static kiln_status schedule_whole(kiln_ctx *cx, kiln_build *b, const kiln_section *whole) {
-  const kiln_sections *sections = &b->model->schedule;
+  const kiln_sections *sections = &b->request.model->schedule;
   if (sections->n > 1)
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, "schedule",
                      "file: the script of a whole definition must be its only one, got %d",
                      sections->n);
   kiln_kernel *k = whole_kernel(cx, b);
-  KILN_TRY(replay(cx, &b->machine, whole, k));
-  b->is_scheduled = true;
+  KILN_TRY(replay(cx, &b->request.machine, whole, k));
+  b->choices.is_scheduled = true;
   return launch_whole(cx, b, k);
 }
 
 kiln_status kiln_build_take_given(kiln_ctx *cx, kiln_build *b, int *io_n) {
-  const kiln_section *whole = find_whole(b->model, &b->is_whole);
+  const kiln_section *whole = find_whole(b->request.model, &b->choices.is_whole);
   (void)io_n;
-  b->rewriting = (kiln_rewriting){.rules = b->model->rules,
-                                  .without = b->model->without_rules,
-                                  .on_gpu = b->machine.target->has_grids};
-  if (!b->is_trial) b->with_rules = b->model->with_rules;
+  b->choices.rewriting = (kiln_rewriting){.rules = b->request.model->rules,
+                                          .without = b->request.model->without_rules,
+                                          .on_gpu = b->request.machine.target->has_grids};
+  if (!b->request.is_trial) b->choices.with_rules = b->request.model->with_rules;
   KILN_TRY(kiln_build_find_orchestration(cx, b));
-  if (!b->given_orchestration && !b->is_trial) KILN_TRY(kiln_known_open(cx, b));
-  KILN_TRY(find_scheduler(cx, b->model, &b->fusion, &b->promotes));
-  return b->is_whole ? schedule_whole(cx, b, whole) : KILN_OK;
+  if (!b->request.given_orchestration && !b->request.is_trial) KILN_TRY(kiln_known_open(cx, b));
+  KILN_TRY(find_scheduler(cx, b->request.model, &b->choices.fusion, &b->choices.promotes));
+  return b->choices.is_whole ? schedule_whole(cx, b, whole) : KILN_OK;
 }
 
 kiln_status kiln_build_rewrite(kiln_ctx *cx, kiln_build *b, int *io_n) {
-  const kiln_compile_options *asked = &b->model->options;
-  kiln_rewriting *r = &b->rewriting;
+  const kiln_compile_options *asked = &b->request.model->options;
+  kiln_rewriting *r = &b->choices.rewriting;
   const bool is_chosen = asked->orchestrate && !asked->orchestration; // places, beside other rules
-  r->with = b->with_rules;
-  if (b->stop.is_set) r->n_steps = b->stop.n_steps;
-  if (!b->stop.is_set || r->n_steps > 0) KILN_TRY(kiln_rewrite(cx, b->prog, r));
+  r->with = b->choices.with_rules;
+  if (b->request.stop.is_set) r->n_steps = b->request.stop.n_steps;
+  if (!b->request.stop.is_set || r->n_steps > 0) KILN_TRY(kiln_rewrite(cx, b->choices.prog, r));
   b->n_steps += r->n_run;
   b->last = r->last ? r->last->name : NULL;
   b->last_text = r->last ? r->last->text : NULL;
   for (int i = 0; r->rules[i].name; i++) *io_n += r->counts[i];
-  return b->is_trial || is_chosen ? KILN_OK : kiln_rewriting_check_places(cx, r);
+  return b->request.is_trial || is_chosen ? KILN_OK : kiln_rewriting_check_places(cx, r);
 }
 
 kiln_status kiln_build_schedule_polyhedral(kiln_ctx *cx, kiln_build *b, int *io_n) {
-  const kiln_polyhedral_options options = {.fusion = (kiln_fusion)b->fusion,
-                                           .promote = b->promotes};
-  if (b->fusion < 0 || !kiln_polyhedral_suits(b->prog)) return KILN_OK;
+  const kiln_polyhedral_options options = {.fusion = (kiln_fusion)b->choices.fusion,
+                                           .promote = b->choices.promotes};
+  if (b->choices.fusion < 0 || !kiln_polyhedral_suits(b->choices.prog)) return KILN_OK;
   kiln_kernel *k = whole_kernel(cx, b);
   ++*io_n;
-  KILN_TRY(kiln_polyhedral_schedule(cx, b->prog, &b->machine, b->model->options.threads, &options,
-                                    &k->loops, &k->script));
+  KILN_TRY(kiln_polyhedral_schedule(cx, b->choices.prog, &b->request.machine,
+                                    b->request.model->options.threads, &options, &k->loops,
+                                    &k->script));
   k->loops->name = k->name;
-  b->is_scheduled = true;
+  b->choices.is_scheduled = true;
   return launch_whole(cx, b, k);
 }
 
 kiln_status kiln_build_set_search(kiln_ctx *cx, kiln_build *b, int *io_n) {
-  const kiln_compile_options *asked = &b->model->options;
-  const bool orchestrates = (asked->orchestrate || asked->orchestration) && !b->is_connected;
-  const bool recalls = asked->cache && asked->tune < 2 && !kiln_model_asks_backends(b->model) &&
-                       !b->wants_candidates && !asked->no_connect && !b->is_trial &&
-                       !kiln_model_dumps(b->model, "orchestration"); // which has not been kept
+  const kiln_compile_options *asked = &b->request.model->options;
+  const bool orchestrates =
+      (asked->orchestrate || asked->orchestration) && !b->request.is_connected;
+  const bool recalls =
+      asked->cache && asked->tune < 2 && !kiln_model_asks_backends(b->request.model) &&
+      !b->request.wants_candidates && !asked->no_connect && !b->request.is_trial &&
+      !kiln_model_dumps(b->request.model, "orchestration"); // which has not been kept
   (void)io_n;
-  b->past = KILN_NEW(&cx->perm, kiln_recall);
-  *b->past =
-      (kiln_recall){.cx = cx,
-                    .machine = &b->machine,
-                    .n_threads = asked->threads,
-                    .orchestration = orchestrates && (!b->given_orchestration || b->is_solved)
-                                         ? kiln_build_asks_to_solve(cx, b)
-                                         : b->given_orchestration};
-  b->tile = (kiln_tile_options){.search = {.machine = &b->machine,
-                                           .n_threads = asked->threads,
-                                           .n_lowered = asked->tune > 1 ? asked->tune : 1,
-                                           .no_connect = asked->no_connect,
-                                           .by_loops = orchestrates},
-                                .weight_growth = asked->weight_growth,
-                                .late_weights = b->may_be_late,
-                                .orchestrate = orchestrates ? kiln_build_orchestrate : NULL,
-                                .orchestrator = b,
-                                .proposed = b->proposed,
-                                .recall = recalls ? kiln_recall_find : NULL,
-                                .user = b->past};
+  b->choices.past = KILN_NEW(&cx->perm, kiln_recall);
+  *b->choices.past = (kiln_recall){
+      .cx = cx,
+      .machine = &b->request.machine,
+      .n_threads = asked->threads,
+      .orchestration = orchestrates && (!b->request.given_orchestration || b->choices.is_solved)
+                           ? kiln_build_asks_to_solve(cx, b)
+                           : b->request.given_orchestration};
+  b->choices.tile = (kiln_tile_options){.search = {.machine = &b->request.machine,
+                                                   .n_threads = asked->threads,
+                                                   .n_lowered = asked->tune > 1 ? asked->tune : 1,
+                                                   .no_connect = asked->no_connect,
+                                                   .by_loops = orchestrates},
+                                        .weight_growth = asked->weight_growth,
+                                        .late_weights = b->request.may_be_late,
+                                        .orchestrate = orchestrates ? kiln_build_orchestrate : NULL,
+                                        .orchestrator = b,
+                                        .proposed = b->choices.proposed,
+                                        .recall = recalls ? kiln_recall_find : NULL,
+                                        .user = b->choices.past};
   if (asked->weight_growth > 0) kiln_build_omit(b, "taps");
   return KILN_OK;
 }
@@ -234,8 +237,8 @@ static void explain_rules(kiln_ctx *cx, kiln_kernels *k) {
 
 kiln_status kiln_build_keep_search(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
-  if (!b->past) return KILN_OK; // no search was made
-  kiln_recall_keep(b->past, b->model->path, &b->kernels);
-  if (b->fusion >= 0) explain_rules(cx, &b->kernels);
+  if (!b->choices.past) return KILN_OK; // no search was made
+  kiln_recall_keep(b->choices.past, b->request.model->path, &b->choices.kernels);
+  if (b->choices.fusion >= 0) explain_rules(cx, &b->choices.kernels);
   return KILN_OK;
 }

@@ -29,7 +29,7 @@ static const char *with_ending(kiln_ctx *cx, const char *path, const char *endin
 }
 
 static kiln_status open_output(kiln_ctx *cx, const writing *w, const char *path, kiln_output *out) {
-  KILN_TRY(kiln_model_may_write(w->build.model, path, cx->diag));
+  KILN_TRY(kiln_model_may_write(w->build.request.model, path, cx->diag));
   return kiln_output_open(out, path, cx->diag);
 }
 
@@ -46,7 +46,7 @@ static kiln_status open_all(kiln_ctx *cx, writing *w) {
 }
 
 static kiln_status check_plan(kiln_ctx *cx, const writing *w) {
-  const kiln_plan *p = &w->build.plan;
+  const kiln_plan *p = &w->build.product.plan;
   if (p->n_calls > 0)
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, w->path,
                      "backends: a static library must have Kiln's kernels alone, got one of %s",
@@ -67,12 +67,12 @@ static kiln_status cannot_write(kiln_ctx *cx, const kiln_output *out) {
 static kiln_status write_weights_file(kiln_ctx *cx, writing *w) {
   unsigned char head[KILN_WEIGHTS_HEAD_BYTES] = {0};
   w->weights.parts.weights_offset = KILN_WEIGHTS_HEAD_BYTES;
-  KILN_TRY(kiln_output_weights(&w->weights, w->build.plan.weights_bytes, cx->diag));
+  KILN_TRY(kiln_output_weights(&w->weights, w->build.product.plan.weights_bytes, cx->diag));
   KILN_TRY(kiln_weights_fill(cx, &w->build, NULL, &w->weights));
   w->weights_id = kiln_output_weights_sum(&w->weights);
   kiln_wire_put(head, KILN_WEIGHTS_MAGIC, 8);
   kiln_wire_put(head + 8, w->weights_id, 8);
-  kiln_wire_put(head + 16, w->build.plan.weights_bytes, 8);
+  kiln_wire_put(head + 16, w->build.product.plan.weights_bytes, 8);
   return kiln_write_all(w->weights.file.fd, head, sizeof head, 0) ? KILN_OK
                                                                   : cannot_write(cx, &w->weights);
 }
@@ -81,26 +81,29 @@ static kiln_status write_weights_file(kiln_ctx *cx, writing *w) {
 static kiln_status add_entry(kiln_ctx *cx, writing *w) {
   kiln_build *b = &w->build;
   const kiln_cpu_entry entry = {w->entry, w->options.weights ? NULL : w->weights_symbol,
-                                w->weights_id, &b->plan};
-  kiln_object *more = realloc(b->objects, ((size_t)b->n_objects + 1) * sizeof *more);
-  if (!more) return KILN_FAIL(cx->diag, KILN_NO_MEMORY, b->model->path, "objects: no memory left");
-  b->objects = more;
-  b->objects[b->n_objects] = (kiln_object){0};
-  return kiln_cpu_compile_entry(cx, &b->machine, &entry, &b->objects[b->n_objects++]);
+                                w->weights_id, &b->product.plan};
+  kiln_object *more =
+      realloc(b->product.objects, ((size_t)b->product.n_objects + 1) * sizeof *more);
+  if (!more)
+    return KILN_FAIL(cx->diag, KILN_NO_MEMORY, b->request.model->path, "objects: no memory left");
+  b->product.objects = more;
+  b->product.objects[b->product.n_objects] = (kiln_object){0};
+  return kiln_cpu_compile_entry(cx, &b->request.machine, &entry,
+                                &b->product.objects[b->product.n_objects++]);
 }
 
 static kiln_status write_archive(kiln_ctx *cx, writing *w) {
   kiln_build *b = &w->build;
-  const bool has_weights = !w->options.weights && b->plan.weights_bytes > 0;
-  const kiln_archive archive = {.n_objects = b->n_objects,
-                                .objects = b->objects,
+  const bool has_weights = !w->options.weights && b->product.plan.weights_bytes > 0;
+  const kiln_archive archive = {.n_objects = b->product.n_objects,
+                                .objects = b->product.objects,
                                 .visible = w->entry,
                                 .weights = has_weights ? w->weights_symbol : NULL,
-                                .weights_bytes = b->plan.weights_bytes,
-                                .is_arm = strncmp(b->machine.triple, "aarch64", 7) == 0};
+                                .weights_bytes = b->product.plan.weights_bytes,
+                                .is_arm = strncmp(b->request.machine.triple, "aarch64", 7) == 0};
   KILN_TRY(kiln_archive_write(cx, &archive, &w->archive));
   if (!has_weights) return KILN_OK;
-  KILN_TRY(kiln_output_weights(&w->archive, b->plan.weights_bytes, cx->diag));
+  KILN_TRY(kiln_output_weights(&w->archive, b->product.plan.weights_bytes, cx->diag));
   return kiln_weights_fill(cx, b, NULL, &w->archive);
 }
 
@@ -111,14 +114,15 @@ static const char *file_name(const char *path) {
 
 static kiln_status write_header(kiln_ctx *cx, writing *w) {
   const kiln_build *b = &w->build;
-  kiln_c_header h = {.prefix = b->prefix,
-                     .model = file_name(b->model->path),
-                     .machine = &b->machine,
-                     .plan = &b->plan,
-                     .has_weights_file = w->options.weights && b->plan.weights_bytes > 0};
+  kiln_c_header h = {.prefix = b->request.prefix,
+                     .model = file_name(b->request.model->path),
+                     .machine = &b->request.machine,
+                     .plan = &b->product.plan,
+                     .has_weights_file = w->options.weights && b->product.plan.weights_bytes > 0};
   int n_needs = 0;
-  const char **needs = kiln_archive_needs(cx, b->n_objects, b->objects, &n_needs);
-  h.features = kiln_cpu_needs(cx, &b->machine, b->n_objects, b->objects, &h.n_features);
+  const char **needs = kiln_archive_needs(cx, b->product.n_objects, b->product.objects, &n_needs);
+  h.features = kiln_cpu_needs(cx, &b->request.machine, b->product.n_objects, b->product.objects,
+                              &h.n_features);
   h.needs = needs;
   for (int i = 0; i < n_needs; i++) // the weights are inside
     if (strcmp(needs[i], w->weights_symbol) != 0) needs[h.n_needs++] = needs[i];
@@ -140,12 +144,12 @@ static kiln_status take_names(kiln_ctx *cx, writing *w) {
 static kiln_status make_library(kiln_ctx *cx, void *argument) {
   writing *w = argument;
   kiln_build *b = &w->build;
-  b->may_be_late = true;
-  b->prefix = w->options.prefix ? w->options.prefix : kiln_c_name(&cx->perm, w->path);
+  b->request.may_be_late = true;
+  b->request.prefix = w->options.prefix ? w->options.prefix : kiln_c_name(&cx->perm, w->path);
   w->header_path = w->options.header ? w->options.header : with_ending(cx, w->path, ".h");
-  w->entry = kiln_arena_printf(&cx->perm, "%s_run", b->prefix);
-  w->weights_symbol = kiln_arena_printf(&cx->perm, "%s_weights", b->prefix);
-  KILN_TRY(kiln_model_want_program(b->model, cx->diag));
+  w->entry = kiln_arena_printf(&cx->perm, "%s_run", b->request.prefix);
+  w->weights_symbol = kiln_arena_printf(&cx->perm, "%s_weights", b->request.prefix);
+  KILN_TRY(kiln_model_want_program(b->request.model, cx->diag));
   KILN_TRY(open_all(cx, w));
   KILN_TRY(kiln_build_run(cx, b));
   KILN_TRY(check_plan(cx, w));
@@ -154,7 +158,7 @@ static kiln_status make_library(kiln_ctx *cx, void *argument) {
   KILN_TRY(write_archive(cx, w));
   KILN_TRY(write_header(cx, w));
   KILN_TRY(take_names(cx, w));
-  kiln_model_progress(b->model, "library", KILN_COMPILE_STEPS, KILN_COMPILE_STEPS);
+  kiln_model_progress(b->request.model, "library", KILN_COMPILE_STEPS, KILN_COMPILE_STEPS);
   return KILN_OK;
 }
 
@@ -181,7 +185,7 @@ kiln_status kiln_model_compile_to_archive(kiln_model *model, const char *out_pat
     return KILN_FAIL(diag, KILN_UNSUPPORTED, model->path,
                      "dimension %s: must have one value in a static library, got a range",
                      model->ranged);
-  w.build.model = model;
+  w.build.request.model = model;
   w.archive.file.fd = w.header.file.fd = w.weights.file.fd = -1;
   const kiln_status st = kiln_model_enter(model, diag, make_library, &w);
   kiln_output_discard(&w.archive);

@@ -29,12 +29,15 @@ static kiln_status build_part(kiln_ctx *cx, compiling *c, int i) {
   m->halved = NULL;
   m->inputs = part->inputs;
   m->outputs = part->outputs;
-  *b = (kiln_build){.model = m, .may_be_late = true, .ranges = c->model->ranges, .part = i};
+  *b = (kiln_build){.request.model = m,
+                    .request.may_be_late = true,
+                    .request.ranges = c->model->ranges,
+                    .request.part = i};
   if (c->latest) {
-    memcpy(&b->weights, &c->latest->weights, sizeof b->weights);
-    b->weights.cap = b->weights.n; // what it adds is not the last one's
-    b->n_shared_weights = b->weights.n;
-    b->plan.weights_bytes = c->latest->plan.weights_bytes;
+    memcpy(&b->product.weights, &c->latest->product.weights, sizeof b->product.weights);
+    b->product.weights.cap = b->product.weights.n; // what it adds is not the last one's
+    b->product.n_shared_weights = b->product.weights.n;
+    b->product.plan.weights_bytes = c->latest->product.plan.weights_bytes;
   }
   c->latest = b;
   kiln_model_progress(c->model, "part", (size_t)c->n_done++, (size_t)c->model->ranges->n_parts);
@@ -122,13 +125,13 @@ static kiln_status make_ports(kiln_ctx *cx, const kiln_model_ranges *r, const ki
 // Every launch of a trimmed kernel.
 static kiln_status make_trims(kiln_ctx *cx, const kiln_build *b, kiln_variant *v) {
   KILN_VEC(kiln_trim) trims = {0};
-  for (int i = 0; i < b->trims.n; i++) {
-    const kiln_trimmed *t = &b->trims.data[i];
+  for (int i = 0; i < b->choices.trims.n; i++) {
+    const kiln_trimmed *t = &b->choices.trims.data[i];
     kiln_trim trim = {0};
-    KILN_TRY(make_formula(cx, b->ranges, t->extent, &trim.extent));
-    for (int l = 0; l < b->kernels.launches.n; l++) {
-      if (b->kernels.launches.data[l].kernel != t->kernel) continue;
-      trim.nest = b->plan.launches[l].first_nest + (uint32_t)t->nest;
+    KILN_TRY(make_formula(cx, b->request.ranges, t->extent, &trim.extent));
+    for (int l = 0; l < b->choices.kernels.launches.n; l++) {
+      if (b->choices.kernels.launches.data[l].kernel != t->kernel) continue;
+      trim.nest = b->product.plan.launches[l].first_nest + (uint32_t)t->nest;
       KILN_VEC_PUSH(&cx->perm, &trims, trim);
     }
   }
@@ -151,8 +154,8 @@ static kiln_status write_table(kiln_ctx *cx, compiling *c) {
     kiln_variant *v = &d.variants[i];
     memcpy(v->least, r->parts[i].least, sizeof v->least);
     memcpy(v->most, r->parts[i].most, sizeof v->most);
-    v->plan = c->builds[i].plan_blob;
-    v->plan_bytes = c->builds[i].plan_bytes;
+    v->plan = c->builds[i].product.plan_blob;
+    v->plan_bytes = c->builds[i].product.plan_bytes;
     KILN_TRY(make_trims(cx, &c->builds[i], v));
   }
   kiln_dynamic_write(&d, &c->blob, &c->blob_bytes);
@@ -166,8 +169,8 @@ static kiln_status link_all(kiln_ctx *cx, compiling *c) {
   KILN_VEC(kiln_object) objects = {0};
   const double start = kiln_now_ms();
   for (int i = 0; i < c->model->ranges->n_parts; i++)
-    for (int k = 0; k < c->builds[i].n_objects; k++)
-      KILN_VEC_PUSH(&cx->perm, &objects, c->builds[i].objects[k]);
+    for (int k = 0; k < c->builds[i].product.n_objects; k++)
+      KILN_VEC_PUSH(&cx->perm, &objects, c->builds[i].product.objects[k]);
   KILN_TRY(kiln_output_link(&c->out, objects.n, objects.data, cx->diag));
   kiln_model_time(c->model, "link", start);
   return KILN_OK;
@@ -191,7 +194,7 @@ static kiln_status compile_parts(kiln_ctx *cx, void *argument) {
   KILN_TRY(build_parts(cx, c));
   KILN_TRY(link_all(cx, c));
   const double start = kiln_now_ms();
-  KILN_TRY(kiln_output_weights(&c->out, c->latest->plan.weights_bytes, cx->diag));
+  KILN_TRY(kiln_output_weights(&c->out, c->latest->product.plan.weights_bytes, cx->diag));
   KILN_TRY(kiln_weights_fill(cx, c->latest, NULL, &c->out));
   KILN_TRY(write_table(cx, c));
   KILN_TRY(kiln_output_finish(&c->out, c->blob, c->blob_bytes, cx->diag));

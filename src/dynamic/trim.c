@@ -58,7 +58,7 @@ static void bound_dims(const kiln_expr *e, void *argument) {
   bounding *b = argument;
   const kiln_expr **live = e->kind == KILN_EXPR_LOAD ? b->t->live[e->u.tensor] : NULL;
   if (!live) return;
-  const kiln_tensor *x = b->t->b->prog->tensors.data[e->u.tensor];
+  const kiln_tensor *x = b->t->b->choices.prog->tensors.data[e->u.tensor];
   for (int k = 0; k < e->n_args; k++)
     for (int d = 0; d < b->s->n_space; d++)
       if (e->args[k]->kind == KILN_EXPR_VAR && e->args[k]->u.sym == b->s->dims[d].name &&
@@ -67,7 +67,7 @@ static void bound_dims(const kiln_expr *e, void *argument) {
 }
 
 static void infer_live(trimmer *t, const kiln_stmt *s) {
-  const kiln_tensor *x = t->b->prog->tensors.data[s->out];
+  const kiln_tensor *x = t->b->choices.prog->tensors.data[s->out];
   if (t->live[x->id] || find_live(t, x) || !kiln_stmt_is_plain(t->cx, s) || s->guard ||
       chooses(t->cx, s->body))
     return;
@@ -79,7 +79,7 @@ static void infer_live(trimmer *t, const kiln_stmt *s) {
 }
 
 static void find_all_live(trimmer *t) {
-  const kiln_program *p = t->b->prog;
+  const kiln_program *p = t->b->choices.prog;
   t->live = KILN_NEW_ARRAY(&t->cx->perm, const kiln_expr **, p->tensors.n);
   for (int i = 0; i < p->tensors.n; i++) {
     const kiln_tensor *x = p->tensors.data[i];
@@ -397,7 +397,7 @@ static bool same_limits(const limits *a, const limits *b) {
 
 // What the tensors of all launches of a kernel have in common, by buffer.
 static const limits *limits_of(trimmer *t, int kernel) {
-  const kiln_kernels *all = &t->b->kernels;
+  const kiln_kernels *all = &t->b->choices.kernels;
   const kiln_loops *l = all->kernels.data[kernel]->loops;
   limits *found = KILN_NEW_ARRAY(&t->cx->scratch, limits, l->buffers.n);
   bool first = true;
@@ -407,7 +407,8 @@ static const limits *limits_of(trimmer *t, int kernel) {
     for (int k = 0, n = 0; k < l->buffers.n; k++) {
       const kiln_buffer *b = l->buffers.data[k];
       if (!b || b->scope != KILN_SCOPE_PARAM) continue;
-      const limits one = limits_of_tensor(t, t->b->prog->tensors.data[launch->args[n++].tensor]);
+      const limits one =
+          limits_of_tensor(t, t->b->choices.prog->tensors.data[launch->args[n++].tensor]);
       if (first) found[k] = one;
       else if (!same_limits(&found[k], &one)) found[k] = (limits){0};
     }
@@ -419,9 +420,9 @@ static const limits *limits_of(trimmer *t, int kernel) {
 // The parameter by which a kernel reads the dimensions.
 static int dims_buffer(trimmer *t, int kernel) {
   kiln_ctx *cx = t->cx;
-  kiln_kernels *all = &t->b->kernels;
+  kiln_kernels *all = &t->b->choices.kernels;
   kiln_loops *l = all->kernels.data[kernel]->loops;
-  const kiln_program *p = t->b->prog;
+  const kiln_program *p = t->b->choices.prog;
   const kiln_symbol name = kiln_symbol_of(cx, "dims");
   const int64_t n = t->r->n_dims;
   for (int i = 0; i < l->buffers.n; i++)
@@ -463,7 +464,7 @@ static void trim_loop(trimming *g, kiln_loop *l) {
   g->lasts.data[g->lasts.n - 1] = kiln_sub(cx, n, kiln_int(cx, 1));
   if (l->how == KILN_PARALLEL) {
     const kiln_trimmed trimmed = {g->kernel, g->nest, g->first};
-    KILN_VEC_PUSH(&cx->perm, &g->t->b->trims, trimmed);
+    KILN_VEC_PUSH(&cx->perm, &g->t->b->choices.trims, trimmed);
   } else l->extent = read_dims(g, n);
 }
 
@@ -498,7 +499,7 @@ static void trim_list(trimming *g, kiln_loop *list) {
 
 static void trim_kernel(trimmer *t, int kernel) {
   kiln_ctx *cx = t->cx;
-  kiln_loops *l = t->b->kernels.kernels.data[kernel]->loops;
+  kiln_loops *l = t->b->choices.kernels.kernels.data[kernel]->loops;
   const int n = l->buffers.n;
   trimming g = {.t = t, .kernel = kernel, .l = l, .limits = limits_of(t, kernel)};
   g.needs = KILN_NEW_ARRAY(&cx->scratch, need, n);
@@ -520,9 +521,10 @@ static void trim_kernel(trimmer *t, int kernel) {
 
 kiln_status kiln_build_trim(kiln_ctx *cx, kiln_build *b) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  trimmer t = {.cx = cx, .b = b, .r = b->ranges, .part = &b->ranges->parts[b->part]};
+  trimmer t = {
+      .cx = cx, .b = b, .r = b->request.ranges, .part = &b->request.ranges->parts[b->request.part]};
   find_all_live(&t);
-  for (int i = 0; i < b->kernels.kernels.n; i++) trim_kernel(&t, i);
+  for (int i = 0; i < b->choices.kernels.kernels.n; i++) trim_kernel(&t, i);
   kiln_arena_rewind(&cx->scratch, mark);
   return KILN_OK;
 }

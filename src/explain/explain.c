@@ -41,7 +41,7 @@ static const char *shape_text(kiln_ctx *cx, const kiln_tensor *t) {
 // --- edges ---
 
 // Whether iterations run one after the other on a core: loops say then what its caches still hold.
-static bool runs_in_order(const explaining *x) { return !x->b->machine.target->has_grids; }
+static bool runs_in_order(const explaining *x) { return !x->b->request.machine.target->has_grids; }
 
 static const char *readers_text(const explaining *x, const kiln_program *p, int tensor) {
   kiln_text t;
@@ -108,7 +108,8 @@ static void add_edges(const explaining *x, const kiln_kernel *k, const kiln_laun
   for (int i = 0; i < p->tensors.n; i++) {
     const kiln_tensor *t = p->tensors.data[i], *main = t;
     const bool is_inside = t->role == KILN_TEMP;
-    if (!is_inside && param < l->n_args) main = x->b->prog->tensors.data[l->args[param++].tensor];
+    if (!is_inside && param < l->n_args)
+      main = x->b->choices.prog->tensors.data[l->args[param++].tensor];
     kiln_explained_edge e = {.tensor = kiln_symbol_text(x->cx, main->name),
                              .dtype = kiln_dtype_text(main->dtype),
                              .shape = shape_text(x->cx, main),
@@ -169,7 +170,7 @@ static void find_bound(const kiln_tile_cost *c, kiln_explained_kernel *out) {
 }
 
 static void add_cost(const explaining *x, const kiln_tile_cost *c, kiln_explained_kernel *out) {
-  const kiln_device *d = x->b->machine.device;
+  const kiln_device *d = x->b->request.machine.device;
   out->compute_us = c->compute_ns / 1e3;
   out->launch_us = c->launch_ns / 1e3;
   out->tail = c->tail;
@@ -189,10 +190,11 @@ static kiln_tile_cost loops_cost(const explaining *x, const kiln_kernel *k,
   kiln_tile_cost by_loops = taken->cost;
   kiln_diag *outer = x->cx->diag;
   x->cx->diag = NULL;
-  const kiln_status st = x->b->machine.device && runs_in_order(x)
-                             ? kiln_tile_flows(x->cx, &x->b->machine, x->b->model->options.threads,
-                                               k->loops, &by_loops)
-                             : KILN_BAD_INPUT;
+  const kiln_status st =
+      x->b->request.machine.device && runs_in_order(x)
+          ? kiln_tile_flows(x->cx, &x->b->request.machine, x->b->request.model->options.threads,
+                            k->loops, &by_loops)
+          : KILN_BAD_INPUT;
   x->cx->diag = outer;
   return st == KILN_OK ? by_loops : taken->cost;
 }
@@ -231,7 +233,7 @@ static void add_least_traffic(const explaining *x, const kiln_kernel *k,
 static void add_read_of_levels(const explaining *x, const kiln_kernel *k,
                                kiln_explained_kernel *out) {
   const kiln_tile_candidate *taken = taken_candidate(k);
-  const kiln_device *d = x->b->machine.device;
+  const kiln_device *d = x->b->request.machine.device;
   for (int l = 1; taken && d && l < d->n_levels; l++) {
     const kiln_explained_traffic one = {d->levels[l].name, taken->cost.bytes[l], 0};
     if (one.read_bytes > 0 && !(taken->cost.level_ns[l] > 0))
@@ -251,7 +253,7 @@ static void add_traffic(const explaining *x, const kiln_kernel *k, kiln_explaine
     add_read_of_levels(x, k, out);
     return;
   }
-  kiln_sim_caches(&x->b->machine, caches);
+  kiln_sim_caches(&x->b->request.machine, caches);
   for (int i = 0; i < KILN_SIM_CACHES; i++)
     levels[i] = (kiln_reuse_level){(double)caches[i].capacity_bytes, (int)caches[i].line_bytes,
                                    caches[i].stores_fetch, caches[i].ways};
@@ -269,14 +271,14 @@ static void add_traffic(const explaining *x, const kiln_kernel *k, kiln_explaine
 // --- neighbours ---
 
 static void add_neighbours(const explaining *x, int launch, kiln_explained_kernel *out) {
-  const kiln_kernels *all = &x->b->kernels;
+  const kiln_kernels *all = &x->b->choices.kernels;
   for (int i = 0; i < all->edges.n; i++) {
     const kiln_edge_decision *d = &all->edges.data[i];
     const int from = x->launch_of[d->producer], to = x->launch_of[d->consumer];
     if (from == to || (from != launch && to != launch)) continue;
     const int other = from == launch ? to : from;
     kiln_explained_neighbour n = {.is_before = to == launch,
-                                  .tensor = name_of(x, x->b->prog, d->tensor),
+                                  .tensor = name_of(x, x->b->choices.prog, d->tensor),
                                   .reason = d->reason ? d->reason : "not tried"};
     if (other >= 0) {
       const kiln_launch *l = &all->launches.data[other];
@@ -298,7 +300,7 @@ static const char *stmt_text(const explaining *x, const kiln_program *p, const k
 }
 
 static const char *others_of(const explaining *x, int launch) {
-  const kiln_kernels *all = &x->b->kernels;
+  const kiln_kernels *all = &x->b->choices.kernels;
   const char *text = "";
   for (int i = 0; i < all->launches.n; i++)
     if (i != launch && x->beside[i] == x->beside[launch])
@@ -311,7 +313,7 @@ static const char *others_of(const explaining *x, int launch) {
 // A kernel is explained by its first launch: those of equal layers have other tensors of equal
 // form.
 static kiln_explained_kernel explain_kernel(const explaining *x, const kiln_kernel *k) {
-  const kiln_kernels *all = &x->b->kernels;
+  const kiln_kernels *all = &x->b->choices.kernels;
   kiln_explained_kernel e = {
       .name = kiln_symbol_text(x->cx, k->name), .beside = "", .flops = k->flops};
   int first = -1;
@@ -335,23 +337,23 @@ static kiln_explained_kernel explain_kernel(const explaining *x, const kiln_kern
 }
 
 static kiln_status unknown_kernel(kiln_ctx *cx, const kiln_build *b, const char *asked) {
-  const kiln_kernels *all = &b->kernels;
-  return KILN_FAIL(cx->diag, KILN_BAD_INPUT, b->model->path,
+  const kiln_kernels *all = &b->choices.kernels;
+  return KILN_FAIL(cx->diag, KILN_BAD_INPUT, b->request.model->path,
                    "kernel: must be one of the model's %d, such as %s, got \"%s\"", all->kernels.n,
                    all->kernels.n ? kiln_symbol_text(cx, all->kernels.data[0]->name) : "none",
                    asked);
 }
 
 static kiln_status explain_all(const explaining *x, const char *only, kiln_explained *out) {
-  const kiln_device *d = x->b->machine.device;
-  *out = (kiln_explained){.model = x->b->model->path,
+  const kiln_device *d = x->b->request.machine.device;
+  *out = (kiln_explained){.model = x->b->request.model->path,
                           .device = d ? d->name : "unknown",
                           .is_measured_device = d && d->is_measured,
-                          .threads = x->b->model->options.threads,
-                          .n_launches = x->b->kernels.launches.n,
+                          .threads = x->b->request.model->options.threads,
+                          .n_launches = x->b->choices.kernels.launches.n,
                           .build = x->b};
-  for (int i = 0; i < x->b->kernels.kernels.n; i++) {
-    const kiln_kernel *k = x->b->kernels.kernels.data[i];
+  for (int i = 0; i < x->b->choices.kernels.kernels.n; i++) {
+    const kiln_kernel *k = x->b->choices.kernels.kernels.data[i];
     const kiln_mark mark = kiln_arena_mark(&x->cx->scratch);
     const kiln_explained_kernel e = explain_kernel(x, k);
     kiln_arena_rewind(&x->cx->scratch, mark);
@@ -369,7 +371,7 @@ static void print_rules(kiln_ctx *cx, const kiln_build *b, kiln_text *out) {
   kiln_text_add(out, "rules       ");
   kiln_explain_passes(cx, b, out);
   kiln_text_add(out, "\n");
-  if (b->alternatives) kiln_text_printf(out, "tried       %s\n", b->alternatives);
+  if (b->choices.alternatives) kiln_text_printf(out, "tried       %s\n", b->choices.alternatives);
 }
 
 typedef struct call {
@@ -385,14 +387,14 @@ static kiln_status explain(kiln_ctx *cx, void *argument) {
   kiln_explained e;
   explaining x = {.cx = cx, .b = b};
   kiln_text_init(&text, &cx->perm);
-  KILN_TRY(kiln_model_want_program(b->model, cx->diag));
-  b->model->times.n = b->model->n_load_times;
-  KILN_TRY(b->model->compiler->kernels(cx, b));
+  KILN_TRY(kiln_model_want_program(b->request.model, cx->diag));
+  b->request.model->times.n = b->request.model->n_load_times;
+  KILN_TRY(b->request.model->compiler->kernels(cx, b));
   if (c->options.orchestration && !c->options.json) print_rules(cx, b, &text);
-  if (c->options.orchestration && b->orchestration && c->options.json)
-    kiln_orchestration_json(cx, b->prog, b->orchestration, &text);
-  else if (c->options.orchestration && b->orchestration)
-    kiln_orchestration_report(cx, b->prog, b->orchestration, &text);
+  if (c->options.orchestration && b->choices.orchestration && c->options.json)
+    kiln_orchestration_json(cx, b->choices.prog, b->choices.orchestration, &text);
+  else if (c->options.orchestration && b->choices.orchestration)
+    kiln_orchestration_report(cx, b->choices.prog, b->choices.orchestration, &text);
   else if (c->options.orchestration)
     kiln_text_add(&text, c->options.json ? "{\"connected\": true}\n"
                                          : "kernels     as they are connected: of the choices that "
@@ -408,9 +410,10 @@ static kiln_status explain(kiln_ctx *cx, void *argument) {
     KILN_TRY(explain_all(&x, c->options.kernel, &e));
     if (c->options.json) kiln_explained_json(cx, &e, &text);
     else kiln_explained_text(cx, &e, &text);
-    if (b->orchestration && !c->options.json && !c->options.kernel) { // and what else was to choose
+    if (b->choices.orchestration && !c->options.json &&
+        !c->options.kernel) { // and what else was to choose
       kiln_text_add(&text, "\n");
-      kiln_orchestration_report(cx, b->prog, b->orchestration, &text);
+      kiln_orchestration_report(cx, b->choices.prog, b->choices.orchestration, &text);
     }
   }
   c->text = text.data ? text.data : "";
@@ -419,7 +422,7 @@ static kiln_status explain(kiln_ctx *cx, void *argument) {
 
 kiln_status kiln_model_explain(kiln_model *model, const kiln_explain_options *options,
                                kiln_diag *diag, const char **out_text) {
-  call c = {.build = {.model = model, .wants_candidates = true}};
+  call c = {.build = {.request.model = model, .request.wants_candidates = true}};
   KILN_TRY(kiln_argument_check(diag, __func__, "out_text", out_text));
   *out_text = NULL;
   KILN_TRY(kiln_argument_check(diag, __func__, "model", model));

@@ -3,11 +3,11 @@
 #include "explain/explain.h"
 
 int *kiln_explain_launches(kiln_ctx *cx, const kiln_build *b) {
-  int *of = KILN_NEW_ARRAY(&cx->scratch, int, b->prog->stmts.n);
-  for (int i = 0; i < b->prog->stmts.n; i++) of[i] = -1;
-  for (int i = 0; i < b->kernels.launches.n; i++)
-    for (int k = 0; k < b->kernels.launches.data[i].n_stmts; k++)
-      of[b->kernels.launches.data[i].stmts[k]] = i;
+  int *of = KILN_NEW_ARRAY(&cx->scratch, int, b->choices.prog->stmts.n);
+  for (int i = 0; i < b->choices.prog->stmts.n; i++) of[i] = -1;
+  for (int i = 0; i < b->choices.kernels.launches.n; i++)
+    for (int k = 0; k < b->choices.kernels.launches.data[i].n_stmts; k++)
+      of[b->choices.kernels.launches.data[i].stmts[k]] = i;
   return of;
 }
 
@@ -29,7 +29,7 @@ static bool is_shared_by_blocks(const kiln_mem_level *l) {
 
 // The fastest cache of which |bytes| take no more than what may be counted on.
 static const char *level_of_bytes(const kiln_build *b, double bytes) {
-  const kiln_machine *m = &b->machine;
+  const kiln_machine *m = &b->request.machine;
   const kiln_device *d = m->device;
   if (!d)
     return bytes <= (double)m->l1_bytes / 2   ? "L1"

@@ -79,7 +79,7 @@ static void print_neighbours(const kiln_explained_kernel *k, kiln_text *out) {
 
 void kiln_explain_passes(kiln_ctx *cx, const kiln_build *b, kiln_text *out) {
   bool any = false;
-  for (const kiln_pass_count *c = b->model->compiler->counts(cx, b); c->name; c++) {
+  for (const kiln_pass_count *c = b->request.model->compiler->counts(cx, b); c->name; c++) {
     if (c->n == 0) continue;
     kiln_text_printf(out, "%s%s %d", any ? ", " : "", c->name, c->n);
     any = true;
@@ -193,7 +193,8 @@ void kiln_explained_json(kiln_ctx *cx, const kiln_explained *e, kiln_text *out) 
                    e->is_measured_device ? "true" : "false", e->threads, e->n_launches,
                    e->predicted_us, e->measured_us);
   bool any = false;
-  for (const kiln_pass_count *c = e->build->model->compiler->counts(cx, e->build); c->name; c++) {
+  for (const kiln_pass_count *c = e->build->request.model->compiler->counts(cx, e->build); c->name;
+       c++) {
     if (!c->is_optional) continue;
     kiln_text_printf(out, "%s\"%s\": %d", any ? ", " : "", c->name, c->n);
     any = true;

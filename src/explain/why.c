@@ -32,7 +32,7 @@ static bool has_node(const char *origin, const char *asked) {
 }
 
 static void find_stmts(asking *q, int side) {
-  const kiln_program *p = q->b->prog, *before = q->b->model->prog;
+  const kiln_program *p = q->b->choices.prog, *before = q->b->request.model->prog;
   const char *asked = q->names[side];
   q->of[side] = KILN_NEW_ARRAY(&q->cx->scratch, bool, p->stmts.n);
   for (int i = 0; i < p->stmts.n; i++) {
@@ -48,19 +48,20 @@ static void find_stmts(asking *q, int side) {
 }
 
 static kiln_status unknown(const asking *q, const char *asked) {
-  return KILN_FAIL(q->cx->diag, KILN_BAD_INPUT, q->b->model->path,
+  return KILN_FAIL(q->cx->diag, KILN_BAD_INPUT, q->b->request.model->path,
                    "why: must name graph nodes (kiln inspect lists them) or #STATEMENT, got \"%s\"",
                    asked);
 }
 
 static const kiln_kernel *kernel_of(const asking *q, int stmt) {
   const int l = q->launch_of[stmt];
-  return l < 0 ? NULL : q->b->kernels.kernels.data[q->b->kernels.launches.data[l].kernel];
+  return l < 0 ? NULL
+               : q->b->choices.kernels.kernels.data[q->b->choices.kernels.launches.data[l].kernel];
 }
 
 // A statement of the main program is one of its kernel's: they are in the same order.
 static int tensor_in_kernel(const asking *q, int stmt) {
-  const kiln_launch *l = &q->b->kernels.launches.data[q->launch_of[stmt]];
+  const kiln_launch *l = &q->b->choices.kernels.launches.data[q->launch_of[stmt]];
   const kiln_kernel *k = kernel_of(q, stmt);
   for (int i = 0; i < l->n_stmts && i < k->prog->stmts.n; i++)
     if (l->stmts[i] == stmt) return k->prog->stmts.data[i]->out;
@@ -71,7 +72,7 @@ static const char *text_of(const asking *q, kiln_symbol s) { return kiln_symbol_
 
 static void say_edge(asking *q, const kiln_edge_decision *d) {
   const kiln_kernel *from = kernel_of(q, d->producer), *to = kernel_of(q, d->consumer);
-  const char *tensor = text_of(q, q->b->prog->tensors.data[d->tensor]->name);
+  const char *tensor = text_of(q, q->b->choices.prog->tensors.data[d->tensor]->name);
   q->n_said++;
   if (from && q->launch_of[d->producer] == q->launch_of[d->consumer]) {
     const int t = tensor_in_kernel(q, d->producer);
@@ -86,7 +87,7 @@ static void say_edge(asking *q, const kiln_edge_decision *d) {
 }
 
 static void say_shared(asking *q) {
-  for (int i = 0; i < q->b->prog->stmts.n; i++) {
+  for (int i = 0; i < q->b->choices.prog->stmts.n; i++) {
     const kiln_kernel *k = q->of[0][i] && q->of[1][i] ? kernel_of(q, i) : NULL;
     if (!k) continue;
     q->n_said++;
@@ -98,7 +99,7 @@ static void say_shared(asking *q) {
 }
 
 static bool has_any(const asking *q, int side) {
-  for (int i = 0; i < q->b->prog->stmts.n; i++)
+  for (int i = 0; i < q->b->choices.prog->stmts.n; i++)
     if (q->of[side][i]) return true;
   return false;
 }
@@ -107,7 +108,7 @@ kiln_status kiln_explain_why(kiln_ctx *cx, const kiln_build *b, const char *from
                              kiln_text *out) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   asking q = {.cx = cx, .b = b, .names = {from, to}, .out = out};
-  const kiln_edge_decisions *edges = &b->kernels.edges;
+  const kiln_edge_decisions *edges = &b->choices.kernels.edges;
   q.launch_of = kiln_explain_launches(cx, b);
   for (int side = 0; side < 2; side++) {
     find_stmts(&q, side);

@@ -71,7 +71,7 @@ static bool lies_in(const kiln_tensor *t, const kiln_tensor *in) {
 
 // Whether one of the two launches writes what the other touches.
 static bool meet(const joining *j, const kiln_launch *a, const kiln_launch *b) {
-  const kiln_program *p = j->b->prog;
+  const kiln_program *p = j->b->choices.prog;
   for (int i = 0; i < a->n_args; i++)
     for (int k = 0; k < b->n_args; k++) {
       const kiln_tensor *x = p->tensors.data[a->args[i].tensor],
@@ -86,7 +86,7 @@ static bool meet(const joining *j, const kiln_launch *a, const kiln_launch *b) {
 // Whether launch |l| can run as soon as those that are done are over, |first| being the first that
 // is not.
 static bool is_ready(const joining *j, int first, int l) {
-  const kiln_launch *all = j->b->kernels.launches.data;
+  const kiln_launch *all = j->b->choices.kernels.launches.data;
   for (int i = first; i < l; i++)
     if (!kiln_bits_has(j->is_done, i) && meet(j, &all[i], &all[l])) return false;
   return true;
@@ -99,7 +99,7 @@ static bool fit(const joining *j, int n, const int *launches) {
   const needs *all[MOST];
   int n_args = 0, n_nests = 0;
   for (int i = 0; i < n; i++) {
-    all[i] = &j->of[j->b->kernels.launches.data[launches[i]].kernel];
+    all[i] = &j->of[j->b->choices.kernels.launches.data[launches[i]].kernel];
     n_args += all[i]->n_args;
     if (all[i]->n_nests == 0) return false;
     if (all[i]->n_nests > n_nests) n_nests = all[i]->n_nests;
@@ -109,7 +109,7 @@ static bool fit(const joining *j, int n, const int *launches) {
     for (int i = 0; i < n; i++)
       if (nest < all[i]->n_nests) kiln_gpu_demand_add(&all[i]->nests[nest], &sum);
     if (!sum.can_share || sum.n_maps > KILN_MAX_MAPS ||
-        sum.blocks > kiln_gpu_room(&j->b->machine, &sum))
+        sum.blocks > kiln_gpu_room(&j->b->request.machine, &sum))
       return false;
   }
   return n_args <= MOST_ARGS;
@@ -117,7 +117,7 @@ static bool fit(const joining *j, int n, const int *launches) {
 
 // The launches that run with |first|, which is the first of them: out[MOST].
 static int choose(const joining *j, int first, int *out) {
-  const int n_launches = j->b->kernels.launches.n;
+  const int n_launches = j->b->choices.kernels.launches.n;
   int n = 0;
   out[n++] = first;
   for (int l = first + 1; l < n_launches && l <= first + AHEAD && n < MOST; l++) {
@@ -188,7 +188,7 @@ static kiln_kernel *join_kernels(joining *j, const parts *p) {
                      .n_parts = p->n,
                      .parts = KILN_NEW_ARRAY(&cx->perm, const kiln_kernel *, p->n)};
   for (int i = 0; i < p->n; i++) {
-    k->parts[i] = j->b->kernels.kernels.data[p->kernels[i]];
+    k->parts[i] = j->b->choices.kernels.kernels.data[p->kernels[i]];
     nests[i] = add_part(cx, k, prog, k->parts[i], suffix_of(cx, i));
     name = kiln_arena_printf(&cx->scratch, "%s%s%s", name, i ? "_with_" : "",
                              kiln_symbol_text(cx, k->parts[i]->name));
@@ -208,7 +208,7 @@ static int kernel_of(joining *j, const parts *p) {
   if (p->n > 1) k = join_kernels(j, p);
   else {
     k = KILN_NEW(&j->cx->perm, kiln_kernel);
-    *k = *j->b->kernels.kernels.data[p->kernels[0]];
+    *k = *j->b->choices.kernels.kernels.data[p->kernels[0]];
   }
   k->id = j->joined.kernels.n;
   KILN_VEC_PUSH(&j->cx->perm, &j->joined.kernels, k);
@@ -218,11 +218,11 @@ static int kernel_of(joining *j, const parts *p) {
 
 static kiln_launch join_launches(joining *j, int n, const int *launches) {
   kiln_ctx *cx = j->cx;
-  kiln_launch out = j->b->kernels.launches.data[launches[0]];
+  kiln_launch out = j->b->choices.kernels.launches.data[launches[0]];
   parts p = {.n = n};
   if (n > 1) out.stored = 0; // which nobody asks any more
   for (int i = 1; i < n; i++) {
-    const kiln_launch *one = &j->b->kernels.launches.data[launches[i]];
+    const kiln_launch *one = &j->b->choices.kernels.launches.data[launches[i]];
     kiln_argument *args = KILN_NEW_ARRAY(&cx->perm, kiln_argument, out.n_args + one->n_args);
     int *stmts = KILN_NEW_ARRAY(&cx->perm, int, out.n_stmts + one->n_stmts);
     for (int k = 0; k < out.n_args; k++) args[k] = out.args[k];
@@ -234,37 +234,39 @@ static kiln_launch join_launches(joining *j, int n, const int *launches) {
     out.origin = kiln_symbol_printf(cx, "%s | %s", kiln_symbol_text(cx, out.origin),
                                     kiln_symbol_text(cx, one->origin));
   }
-  for (int i = 0; i < n; i++) p.kernels[i] = j->b->kernels.launches.data[launches[i]].kernel;
+  for (int i = 0; i < n; i++)
+    p.kernels[i] = j->b->choices.kernels.launches.data[launches[i]].kernel;
   out.kernel = kernel_of(j, &p);
   return out;
 }
 
 static joining begin(kiln_ctx *cx, const kiln_build *b) {
   joining j = {.cx = cx, .b = b};
-  j.of = KILN_NEW_ARRAY(&cx->scratch, needs, b->kernels.kernels.n);
-  j.is_done = kiln_bits_make(&cx->scratch, b->kernels.launches.n);
-  for (int i = 0; i < b->kernels.kernels.n; i++) j.of[i] = needs_of(&j, b->kernels.kernels.data[i]);
+  j.of = KILN_NEW_ARRAY(&cx->scratch, needs, b->choices.kernels.kernels.n);
+  j.is_done = kiln_bits_make(&cx->scratch, b->choices.kernels.launches.n);
+  for (int i = 0; i < b->choices.kernels.kernels.n; i++)
+    j.of[i] = needs_of(&j, b->choices.kernels.kernels.data[i]);
   return j;
 }
 
 static bool is_asked_for(const kiln_build *b) {
-  return b->machine.target->has_grids && !b->model->compiler->omits(b, "beside");
+  return b->request.machine.target->has_grids && !b->request.model->compiler->omits(b, "beside");
 }
 
 // The next launches that run as one: out[MOST]; 0: there are none left.
 static int next(joining *j, int *out) {
   int first = 0, n = 0;
-  while (first < j->b->kernels.launches.n && kiln_bits_has(j->is_done, first)) first++;
-  if (first == j->b->kernels.launches.n) return 0;
+  while (first < j->b->choices.kernels.launches.n && kiln_bits_has(j->is_done, first)) first++;
+  if (first == j->b->choices.kernels.launches.n) return 0;
   n = choose(j, first, out);
   for (int i = 0; i < n; i++) kiln_bits_set(j->is_done, out[i]);
   return n;
 }
 
 int *kiln_build_beside(kiln_ctx *cx, const kiln_build *b) {
-  int *of = KILN_NEW_ARRAY(&cx->perm, int, b->kernels.launches.n), launches[MOST];
+  int *of = KILN_NEW_ARRAY(&cx->perm, int, b->choices.kernels.launches.n), launches[MOST];
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  for (int i = 0; i < b->kernels.launches.n; i++) of[i] = i;
+  for (int i = 0; i < b->choices.kernels.launches.n; i++) of[i] = i;
   if (is_asked_for(b)) {
     joining j = begin(cx, b);
     for (int n, number = 0; (n = next(&j, launches)); number++)
@@ -283,7 +285,7 @@ void kiln_build_join(kiln_ctx *cx, kiln_build *b) {
     const kiln_launch one = join_launches(&j, n, launches);
     KILN_VEC_PUSH(&cx->perm, &j.joined.launches, one);
   }
-  b->kernels.kernels = j.joined.kernels;
-  b->kernels.launches = j.joined.launches;
+  b->choices.kernels.kernels = j.joined.kernels;
+  b->choices.kernels.launches = j.joined.launches;
   kiln_arena_rewind(&cx->scratch, mark);
 }

@@ -1,4 +1,4 @@
-// One compilation under way: what the stages hand to each other.
+// One compilation under way: a request, choices and a product, which the passes hand to each other.
 //
 // The structure lies in the frame of the public call, outside of the context's door, so that what
 // it holds beside the arenas is freed by kiln_build_deinit on every way out.
@@ -30,22 +30,32 @@ typedef struct kiln_trimmed {
   const kiln_expr *extent; // over VARs of the dimensions
 } kiln_trimmed;
 
-enum { KILN_MAX_PASSES = 64 }; // bits of a mask
-
-typedef struct kiln_build {
+// What is asked for: a model on a machine, and in which way.
+typedef struct kiln_build_request {
   kiln_model *model;                 // NULL: a program is scheduled alone (kiln_pipeline_tile)
   const kiln_compile_options *asked; // while the model is loaded: with the caller's arrays
   kiln_machine machine;
+  uint64_t without;      // of the pipeline's rows (pipeline.h): a bit for each that is left out
+  kiln_stop stop;        // and where they end
+  bool may_borrow;       // constants may stay where the model has them
+  bool may_be_late;      // constants that are computed are made when the weights are filled
+  bool may_stop;         // compiling ends where the options say so, with KILN_NO_BUDGET
+  bool wants_candidates; // the kernels' candidates are looked at: they are made, not recalled
+  bool is_trial;         // what it comes to is looked at, and something else made
+  bool is_connected;     // the kernels stay as they are connected
+  const char *given_orchestration;        // the text of the file that was asked for; NULL: none
+  const struct kiln_model_ranges *ranges; // of which this is |part|; NULL: shapes are fixed
+  int part;
+  const char *prefix; // of a static library's symbols; NULL: a module
+  kiln_output *out;   // the file of the module; NULL: it is in memory
+} kiln_build_request;
+
+// What is chosen on the way: statements, kernels and launches, and why.
+typedef struct kiln_build_choices {
   kiln_program *prog; // a copy, changed by rules and the scheduler
   kiln_rewriting rewriting;
-  // Of the pipeline's rows (pipeline.h): a bit for each that is left out; how often each did what
-  // it is for
-  uint64_t without;
-  int counts[KILN_MAX_PASSES];
-  kiln_stop stop;
-  int n_steps;                  // runs of optional rows, and of rules that changed something
-  const char *last, *last_text; // the rule or row of the last of these
-  bool is_stopped;
+  kiln_asked with_rules;       // alternatives that are applied, and where
+  const char *alternatives;    // what became of those that were tried; NULL: none
   bool is_scheduled, is_whole; // there are kernels; by the user's script of a whole definition
   int fusion;                  // of the polyhedral scheduler, which was asked for; -1: the rules
   bool promotes;               // and copies what a tile reads again
@@ -53,40 +63,32 @@ typedef struct kiln_build {
   struct kiln_recall *past; // where the answer of the search is kept; NULL: there was no search
   kiln_connected connected;
   kiln_kernels kernels;
-  const char *prefix;                 // of a static library's symbols; NULL: a module
-  const char **symbols;               // [kernels]
-  int *first_function;                // [kernels]: of its nests, in the plan's functions
-  const struct kiln_cpu_nests *nests; // a CPU's: which of the kernels' nests are code; NULL: all
-  bool may_borrow;                    // constants may stay where the model has them
-  bool may_be_late;      // constants that are computed are made when the weights are filled
-  bool may_stop;         // compiling ends where the options say so, with KILN_NO_BUDGET
-  bool wants_candidates; // the kernels' candidates are looked at: they are made, not recalled
-  const char *given_orchestration;          // the text of the file that was asked for; NULL: none
   struct kiln_orchestration *orchestration; // what was chosen; NULL: not, or recalled
   struct kiln_orchestration *measured_best; // what was the best of trials, which is then given
   const kiln_edge_decisions *best_edges;    // and what it says of edges
   bool is_solved;                           // that was without measuring: what solving gives
-  kiln_asked with_rules;                    // alternatives that are applied, and where
   struct kiln_searches *proposed;           // for trials, and in them; NULL: there are none
   struct kiln_orchestrate_spent *spent;     // by them together
-  const char *alternatives;                 // what became of those that were tried; NULL: none
-  struct kiln_known *known;    // what was measured of kernels (known.h); NULL: nothing is looked at
-  bool is_trial, is_connected; // a trial; or the kernels stay as they are connected
-  const struct kiln_model_ranges
-      *ranges; // of which this is the part numbered |part|; NULL: shapes are fixed
-  int part;
+  struct kiln_known
+      *known;          // what was measured of kernels (tune/known.h); NULL: nothing is looked at
+  kiln_cleanup tuning; // ends what |known| holds; not in trials, which use that of the build
   KILN_VEC(kiln_trimmed) trims; // of the plan's nests
-  int n_shared_weights;         // that parts which were built before it have
+} kiln_build_choices;
+
+// What is made of it: code, plan, weights, module.
+typedef struct kiln_build_product {
+  const char **symbols;               // [kernels]
+  int *first_function;                // [kernels]: of its nests, in the plan's functions
+  const struct kiln_cpu_nests *nests; // a CPU's: which of the kernels' nests are code; NULL: all
+  int n_shared_weights;               // that buckets which were built before it have
   KILN_VEC(kiln_weight) weights;
   KILN_VEC(const void *) externs;
   kiln_plan plan;                 // in the arena
   kiln_gpu_launch **gpu_launches; // [kernels], a GPU's: of each nest
   int *gpu_images;                // [kernels], a GPU's: its number in the plan's; -1: a library's
-  kiln_output *out;               // the file of the module; NULL: it is in memory
-  kiln_kernel_fn *functions;      // of one in memory
+  kiln_kernel_fn *functions;      // of a module in memory
   kiln_module *module;            // then what was made
   // Not in the arenas:
-  kiln_cleanup tuning; // ends what |known| holds; not in trials, which use that of the build
   int n_objects;
   kiln_object *objects; // by kernel
   kiln_jit *jit;
@@ -96,10 +98,23 @@ typedef struct kiln_build {
   kiln_pool *pool; // for large weights; NULL: none
   void *plan_blob;
   size_t plan_bytes;
+} kiln_build_product;
+
+enum { KILN_MAX_PASSES = 64 }; // bits of a mask
+
+typedef struct kiln_build {
+  kiln_build_request request;
+  kiln_build_choices choices;
+  kiln_build_product product;
+  // Of the pipeline's rows: how often each did what it is for.
+  int counts[KILN_MAX_PASSES];
+  int n_steps;                  // runs of optional rows, and of rules that changed something
+  const char *last, *last_text; // the rule or row of the last of these
+  bool is_stopped;
 } kiln_build;
 
 void kiln_build_deinit(kiln_build *b);
-// b->plan as a blob.
+// The plan as a blob.
 kiln_status kiln_build_write_plan(kiln_ctx *cx, kiln_build *b);
 // The kernels' objects, from the cache if they are there and the options allow it. (code.c)
 kiln_status kiln_build_code(kiln_ctx *cx, kiln_build *b);
@@ -137,8 +152,8 @@ void kiln_build_join(kiln_ctx *cx, kiln_build *b);
 // gives: [launches] the number of the launch that each would be a part of then; in cx->perm
 int *kiln_build_beside(kiln_ctx *cx, const kiln_build *b);
 
-// By tensor of b->prog, the layouts in which parts that were built before have its constants, as
-// kiln_tile_options' |panels|. (layout.c)
+// By tensor of the program, the layouts in which buckets that were built before have its constants,
+// as kiln_tile_options' |panels|. (layout.c)
 const uint32_t *kiln_build_panels(kiln_ctx *cx, const kiln_build *b);
 // The plan, from the kernels: where everything lies. (layout.c)
 kiln_status kiln_layout_make(kiln_ctx *cx, kiln_build *b);

@@ -97,12 +97,12 @@ typedef struct filling {
 
 static kiln_status list_sources(kiln_ctx *cx, filling *f) {
   const kiln_build *b = f->b;
-  f->sources = KILN_NEW_ARRAY(&cx->scratch, source, b->weights.n);
-  f->left = KILN_NEW_ARRAY(&cx->scratch, atomic_llong, b->weights.n);
-  for (int i = 0; i < b->weights.n; i++) {
-    if (b->weights.data[i].borrowed >= 0) continue;
+  f->sources = KILN_NEW_ARRAY(&cx->scratch, source, b->product.weights.n);
+  f->left = KILN_NEW_ARRAY(&cx->scratch, atomic_llong, b->product.weights.n);
+  for (int i = 0; i < b->product.weights.n; i++) {
+    if (b->product.weights.data[i].borrowed >= 0) continue;
     source *s = &f->sources[f->n_sources];
-    KILN_TRY(make_source(cx, &b->weights.data[i], s));
+    KILN_TRY(make_source(cx, &b->product.weights.data[i], s));
     atomic_init(&f->left[f->n_sources++], s->n);
   }
   return KILN_OK;
@@ -162,8 +162,8 @@ static void forget(filling *f, const piece *p) {
   const kiln_weight *w = f->sources[p->source].w;
   const kiln_tensor *t = w->late ? w->late->source : w->tensor;
   const int64_t n = p->end - p->begin;
-  if (atomic_fetch_sub(&f->left[p->source], n) == n && f->b->model->core->file)
-    kiln_onnx_file_forget(f->b->model->core->file, t->data, t->bytes);
+  if (atomic_fetch_sub(&f->left[p->source], n) == n && f->b->request.model->core->file)
+    kiln_onnx_file_forget(f->b->request.model->core->file, t->data, t->bytes);
 }
 
 static void fill_piece(filling *f, const piece *p, char *buffer) {
@@ -186,16 +186,17 @@ static void work(void *argument, size_t thread) {
 }
 
 static kiln_status run(kiln_ctx *cx, filling *f, kiln_build *b) {
-  const int threads = b->plan.weights_bytes < SHARED_BYTES ? 1 : b->model->options.threads;
+  const int threads =
+      b->product.plan.weights_bytes < SHARED_BYTES ? 1 : b->request.model->options.threads;
   f->piece_bytes = (f->piece_bytes + 63) / 64 * 64;
   if (!f->memory) f->buffers = kiln_arena_alloc(&cx->scratch, f->piece_bytes * (uint64_t)threads);
   if (threads == 1) {
     work(f, 0);
     return KILN_OK;
   }
-  KILN_TRY(kiln_pool_create(threads, 0, KILN_POOL_SPIN_NS, cx->diag, &b->pool));
-  kiln_pool_begin(b->pool);
-  kiln_pool_run(b->pool, work, f, (size_t)threads);
+  KILN_TRY(kiln_pool_create(threads, 0, KILN_POOL_SPIN_NS, cx->diag, &b->product.pool));
+  kiln_pool_begin(b->product.pool);
+  kiln_pool_run(b->product.pool, work, f, (size_t)threads);
   return KILN_OK;
 }
 

@@ -12,31 +12,35 @@
 // --- sources ---
 
 static kiln_status emit_one(kiln_ctx *cx, kiln_build *b, int i, const char **out_source) {
-  kiln_loops *loops = b->kernels.kernels.data[i]->loops;
+  kiln_loops *loops = b->choices.kernels.kernels.data[i]->loops;
   kiln_text source;
   int n_launches = 0;
   kiln_text_init(&source, &cx->perm);
-  KILN_TRY(kiln_gpu_emit(cx, &b->machine, loops, b->symbols[i], &source, &n_launches,
-                         &b->gpu_launches[i]));
+  KILN_TRY(kiln_gpu_emit(cx, &b->request.machine, loops, b->product.symbols[i], &source,
+                         &n_launches, &b->product.gpu_launches[i]));
   if (n_launches != kiln_build_functions(cx, b, i))
-    return KILN_FAIL(cx->diag, KILN_INTERNAL, b->symbols[i],
+    return KILN_FAIL(cx->diag, KILN_INTERNAL, b->product.symbols[i],
                      "functions: must be as many as launches");
   *out_source = source.data;
   return KILN_OK;
 }
 
-static const char *level_of(const kiln_build *b) { return b->machine.target->code_levels[0]; }
+static const char *level_of(const kiln_build *b) {
+  return b->request.machine.target->code_levels[0];
+}
 
-static bool dumps_sources(const kiln_build *b) { return kiln_model_dumps(b->model, level_of(b)); }
+static bool dumps_sources(const kiln_build *b) {
+  return kiln_model_dumps(b->request.model, level_of(b));
+}
 
 static void dump(kiln_ctx *cx, kiln_build *b, const char *const *sources) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   kiln_text text;
   if (!dumps_sources(b)) return;
   kiln_text_init(&text, &cx->scratch);
-  for (int i = 0; i < b->kernels.kernels.n; i++)
+  for (int i = 0; i < b->choices.kernels.kernels.n; i++)
     if (sources[i]) kiln_text_printf(&text, "%s\n", sources[i]);
-  kiln_model_dump(b->model, level_of(b), &text);
+  kiln_model_dump(b->request.model, level_of(b), &text);
   kiln_arena_rewind(&cx->scratch, mark);
 }
 
@@ -53,7 +57,7 @@ typedef struct coding {
 } coding;
 
 static kiln_status no_memory(kiln_ctx *cx, const kiln_build *b) {
-  return KILN_FAIL(cx->diag, KILN_NO_MEMORY, b->model->path, "objects: no memory left");
+  return KILN_FAIL(cx->diag, KILN_NO_MEMORY, b->request.model->path, "objects: no memory left");
 }
 
 // The loops print all that the emitter reads of them, and the architecture's name says all of the
@@ -64,12 +68,12 @@ static kiln_cache_key key_of(const coding *c, int kernel, int version) {
   kiln_digest d;
   kiln_text text;
   kiln_text_init(&text, &c->cx->scratch);
-  kiln_loops_print(c->cx, c->b->kernels.kernels.data[kernel]->loops, &text);
+  kiln_loops_print(c->cx, c->b->choices.kernels.kernels.data[kernel]->loops, &text);
   kiln_cache_key_begin(&d);
   kiln_digest_add_text(&d, "cubin");
-  kiln_digest_add_text(&d, c->b->machine.gpu.arch);
+  kiln_digest_add_text(&d, c->b->request.machine.gpu.arch);
   kiln_digest_add_int(&d, version);
-  kiln_digest_add_text(&d, c->b->symbols[kernel]);
+  kiln_digest_add_text(&d, c->b->product.symbols[kernel]);
   kiln_digest_add_text(&d, text.data);
   kiln_digest_end(&d, key.bytes);
   kiln_arena_rewind(&c->cx->scratch, mark);
@@ -84,7 +88,7 @@ static void add(kiln_text *out, const void *bytes, size_t n) {
 static void put_launches(const coding *c, int kernel, kiln_text *out) {
   const int n = kiln_build_functions(c->cx, c->b, kernel);
   for (int j = 0; j < n; j++) {
-    const kiln_gpu_launch *l = &c->b->gpu_launches[kernel][j];
+    const kiln_gpu_launch *l = &c->b->product.gpu_launches[kernel][j];
     add(out, l->grid, sizeof l->grid);
     add(out, l->block, sizeof l->block);
     add(out, &l->shared_bytes, sizeof l->shared_bytes);
@@ -123,12 +127,12 @@ static bool take_launches(const coding *c, int kernel, const char **at, size_t *
     l->maps = KILN_NEW_ARRAY(&c->cx->perm, kiln_gpu_map, l->n_maps);
     if (!take(at, left, l->maps, (size_t)l->n_maps * sizeof *l->maps)) return false;
   }
-  c->b->gpu_launches[kernel] = launches;
+  c->b->product.gpu_launches[kernel] = launches;
   return true;
 }
 
 static bool take_entry(const coding *c, int kernel, const void *entry, size_t bytes) {
-  kiln_object *o = &c->b->objects[kernel];
+  kiln_object *o = &c->b->product.objects[kernel];
   const char *at = entry;
   if (!take_launches(c, kernel, &at, &bytes) || bytes == 0 || !(o->data = malloc(bytes)))
     return false;
@@ -138,10 +142,11 @@ static bool take_entry(const coding *c, int kernel, const void *entry, size_t by
 }
 
 static void find_known(coding *c, int version) {
-  for (int i = 0; i < c->b->kernels.kernels.n; i++) {
+  for (int i = 0; i < c->b->choices.kernels.kernels.n; i++) {
     size_t bytes = 0;
     void *entry = NULL;
-    if (c->b->kernels.kernels.data[i]->offer) continue; // a library's, of which there is no code
+    if (c->b->choices.kernels.kernels.data[i]->offer)
+      continue; // a library's, of which there is no code
     if (c->cache) {
       c->keys[i] = key_of(c, i, version);
       entry = kiln_cache_find(c->cache, KILN_CACHE_OBJECT, &c->keys[i], &bytes);
@@ -159,14 +164,14 @@ static kiln_status emit_missing(coding *c) {
 }
 
 static void keep(const coding *c, int kernel) {
-  const kiln_object *o = &c->b->objects[kernel];
+  const kiln_object *o = &c->b->product.objects[kernel];
   const kiln_mark mark = kiln_arena_mark(&c->cx->scratch);
   kiln_text entry;
   kiln_text_init(&entry, &c->cx->scratch);
   put_launches(c, kernel, &entry);
   add(&entry, o->data, o->bytes);
-  kiln_cache_put(c->cache, KILN_CACHE_OBJECT, &c->keys[kernel], c->b->symbols[kernel], entry.data,
-                 (size_t)entry.n);
+  kiln_cache_put(c->cache, KILN_CACHE_OBJECT, &c->keys[kernel], c->b->product.symbols[kernel],
+                 entry.data, (size_t)entry.n);
   kiln_arena_rewind(&c->cx->scratch, mark);
 }
 
@@ -178,12 +183,12 @@ static kiln_status compile_missing(coding *c) {
   if (c->n == 0) return KILN_OK;
   for (int i = 0; i < c->n; i++) {
     sources[i] = c->sources[c->missing[i]];
-    names[i] = c->b->symbols[c->missing[i]];
+    names[i] = c->b->product.symbols[c->missing[i]];
   }
-  KILN_TRY(c->b->machine.target->compiler->compile(c->cx, &c->b->machine, c->n, sources, names,
-                                                   kiln_cpu_cores(), objects));
+  KILN_TRY(c->b->request.machine.target->compiler->compile(
+      c->cx, &c->b->request.machine, c->n, sources, names, kiln_cpu_cores(), objects));
   for (int i = 0; i < c->n; i++) {
-    c->b->objects[c->missing[i]] = objects[i];
+    c->b->product.objects[c->missing[i]] = objects[i];
     if (c->cache) keep(c, c->missing[i]);
   }
   return KILN_OK;
@@ -192,13 +197,13 @@ static kiln_status compile_missing(coding *c) {
 static void close_cache(void *cache) { kiln_cache_close(cache); }
 
 static kiln_status make_images(kiln_ctx *cx, kiln_build *b, const char **sources) {
-  const int n = b->kernels.kernels.n;
+  const int n = b->choices.kernels.kernels.n;
   coding c = {.cx = cx, .b = b, .sources = sources};
   int version = 0;
-  KILN_TRY(b->machine.target->compiler->version(cx, &version));
+  KILN_TRY(b->request.machine.target->compiler->version(cx, &version));
   c.keys = KILN_NEW_ARRAY(&cx->perm, kiln_cache_key, n);
   c.missing = KILN_NEW_ARRAY(&cx->perm, int, n);
-  if (b->model->options.cache && !dumps_sources(b)) // which come with emission only
+  if (b->request.model->options.cache && !dumps_sources(b)) // which come with emission only
     c.cache = kiln_cache_open(NULL, KILN_CACHE_LIMIT_BYTES);
   kiln_cleanup_push(cx, close_cache, c.cache);
   find_known(&c, version);
@@ -210,11 +215,11 @@ static kiln_status make_images(kiln_ctx *cx, kiln_build *b, const char **sources
 
 // The driver of the machine that runs them compiles them.
 static kiln_status keep_sources(kiln_ctx *cx, kiln_build *b, const char **sources) {
-  for (int i = 0; i < b->n_objects; i++) KILN_TRY(emit_one(cx, b, i, &sources[i]));
+  for (int i = 0; i < b->product.n_objects; i++) KILN_TRY(emit_one(cx, b, i, &sources[i]));
   dump(cx, b, sources);
-  for (int i = 0; i < b->n_objects; i++) {
-    b->objects[i] = (kiln_object){strdup(sources[i]), strlen(sources[i])};
-    if (!b->objects[i].data) return no_memory(cx, b);
+  for (int i = 0; i < b->product.n_objects; i++) {
+    b->product.objects[i] = (kiln_object){strdup(sources[i]), strlen(sources[i])};
+    if (!b->product.objects[i].data) return no_memory(cx, b);
   }
   return KILN_OK;
 }
@@ -222,38 +227,39 @@ static kiln_status keep_sources(kiln_ctx *cx, kiln_build *b, const char **source
 // One behind the other, as modules have them: the plan's images say where each begins. Kernels of
 // libraries have none.
 static kiln_status join(kiln_ctx *cx, kiln_build *b) {
-  kiln_plan *p = &b->plan;
+  kiln_plan *p = &b->product.plan;
   p->n_images = 0;
-  p->images = KILN_NEW_ARRAY(&cx->perm, kiln_plan_image, b->n_objects);
-  b->gpu_images = KILN_NEW_ARRAY(&cx->perm, int, b->n_objects);
+  p->images = KILN_NEW_ARRAY(&cx->perm, kiln_plan_image, b->product.n_objects);
+  b->product.gpu_images = KILN_NEW_ARRAY(&cx->perm, int, b->product.n_objects);
   p->code_bytes = 0;
-  for (int i = 0; i < b->n_objects; i++) {
-    b->gpu_images[i] = -1;
-    if (b->objects[i].bytes == 0) continue;
-    b->gpu_images[i] = (int)p->n_images;
-    p->images[p->n_images++] = (kiln_plan_image){p->code_bytes, b->objects[i].bytes};
+  for (int i = 0; i < b->product.n_objects; i++) {
+    b->product.gpu_images[i] = -1;
+    if (b->product.objects[i].bytes == 0) continue;
+    b->product.gpu_images[i] = (int)p->n_images;
+    p->images[p->n_images++] = (kiln_plan_image){p->code_bytes, b->product.objects[i].bytes};
     p->code_bytes +=
-        (b->objects[i].bytes + KILN_PLAN_ALIGN - 1) / KILN_PLAN_ALIGN * KILN_PLAN_ALIGN;
+        (b->product.objects[i].bytes + KILN_PLAN_ALIGN - 1) / KILN_PLAN_ALIGN * KILN_PLAN_ALIGN;
   }
-  free(b->code);
-  b->code = aligned_alloc(KILN_PLAN_ALIGN, p->code_bytes + KILN_PLAN_ALIGN);
-  if (!b->code) return no_memory(cx, b);
-  memset(b->code, 0, p->code_bytes);
-  for (int i = 0; i < b->n_objects; i++)
-    if (b->gpu_images[i] >= 0)
-      memcpy(b->code + p->images[b->gpu_images[i]].offset, b->objects[i].data, b->objects[i].bytes);
+  free(b->product.code);
+  b->product.code = aligned_alloc(KILN_PLAN_ALIGN, p->code_bytes + KILN_PLAN_ALIGN);
+  if (!b->product.code) return no_memory(cx, b);
+  memset(b->product.code, 0, p->code_bytes);
+  for (int i = 0; i < b->product.n_objects; i++)
+    if (b->product.gpu_images[i] >= 0)
+      memcpy(b->product.code + p->images[b->product.gpu_images[i]].offset,
+             b->product.objects[i].data, b->product.objects[i].bytes);
   return KILN_OK;
 }
 
 kiln_status kiln_build_gpu_code(kiln_ctx *cx, kiln_build *b) {
-  const int n = b->kernels.kernels.n;
+  const int n = b->choices.kernels.kernels.n;
   const char **sources = KILN_NEW_ARRAY(&cx->perm, const char *, n);
-  b->gpu_launches = KILN_NEW_ARRAY(&cx->perm, kiln_gpu_launch *, n);
-  b->objects = calloc((size_t)n + 1, sizeof *b->objects);
-  if (!b->objects) return no_memory(cx, b);
-  b->n_objects = n;
-  KILN_TRY(b->machine.target->compiler ? make_images(cx, b, sources)
-                                       : keep_sources(cx, b, sources));
+  b->product.gpu_launches = KILN_NEW_ARRAY(&cx->perm, kiln_gpu_launch *, n);
+  b->product.objects = calloc((size_t)n + 1, sizeof *b->product.objects);
+  if (!b->product.objects) return no_memory(cx, b);
+  b->product.n_objects = n;
+  KILN_TRY(b->request.machine.target->compiler ? make_images(cx, b, sources)
+                                               : keep_sources(cx, b, sources));
   return join(cx, b);
 }
 

@@ -40,7 +40,7 @@ typedef struct layout {
   KILN_VEC(patch) copy_patches;
 } layout;
 
-static const kiln_target *target_of(const layout *y) { return y->b->machine.target; }
+static const kiln_target *target_of(const layout *y) { return y->b->request.machine.target; }
 
 // What is placed behind as many bytes begins at a multiple of what the target wants.
 static uint64_t placed_bytes(const layout *y, uint64_t bytes) {
@@ -63,9 +63,9 @@ int64_t kiln_nest_extent(const kiln_loops *l, int j) {
 }
 
 int kiln_build_functions(kiln_ctx *cx, const kiln_build *b, int kernel) {
-  const kiln_loops *l = b->kernels.kernels.data[kernel]->loops;
-  const kiln_target *t = b->machine.target;
-  return t->launches ? t->launches(cx, &b->machine, l) : kiln_kernel_nests(l);
+  const kiln_loops *l = b->choices.kernels.kernels.data[kernel]->loops;
+  const kiln_target *t = b->request.machine.target;
+  return t->launches ? t->launches(cx, &b->request.machine, l) : kiln_kernel_nests(l);
 }
 
 static kiln_status broken(layout *y, const char *place, const char *what) {
@@ -155,12 +155,12 @@ static int64_t panel_of(kiln_ctx *cx, const kiln_weight *w) {
 }
 
 const uint32_t *kiln_build_panels(kiln_ctx *cx, const kiln_build *b) {
-  const int64_t lanes = b->machine.vector_bytes / 4;
-  uint32_t *panels = KILN_NEW_ARRAY(&cx->perm, uint32_t, b->prog->tensors.n);
-  for (int i = 0; i < b->prog->tensors.n; i++) {
-    const kiln_tensor *t = b->prog->tensors.data[i];
-    for (int k = 0; t && t->role == KILN_CONST && k < b->weights.n; k++) {
-      const kiln_weight *w = &b->weights.data[k];
+  const int64_t lanes = b->request.machine.vector_bytes / 4;
+  uint32_t *panels = KILN_NEW_ARRAY(&cx->perm, uint32_t, b->choices.prog->tensors.n);
+  for (int i = 0; i < b->choices.prog->tensors.n; i++) {
+    const kiln_tensor *t = b->choices.prog->tensors.data[i];
+    for (int k = 0; t && t->role == KILN_CONST && k < b->product.weights.n; k++) {
+      const kiln_weight *w = &b->product.weights.data[k];
       if (!same_data(w->late ? w->late->source : w->tensor, t)) continue;
       if (w->late) panels[i] |= kiln_panels_bit(w->late->form->outputs, w->late->panel / lanes);
       else if (w->pack) panels[i] |= kiln_panels_bit(0, panel_of(cx, w) / lanes);
@@ -178,7 +178,7 @@ static bool begins(const kiln_weight *w, const kiln_weight *v) {
 }
 
 static bool can_borrow(const layout *y, const kiln_weight *w) {
-  return y->b->may_borrow && !target_of(y)->has_own_memory && !w->is_default && !w->pack &&
+  return y->b->request.may_borrow && !target_of(y)->has_own_memory && !w->is_default && !w->pack &&
          !w->late && w->bytes >= BORROW_BYTES &&
          (uintptr_t)w->tensor->data % (uintptr_t)kiln_dtype_bytes(w->tensor->dtype) == 0;
 }
@@ -191,7 +191,7 @@ static kiln_plan_arg weight_arg(const kiln_weight *w) {
 
 // How the elements of |t| are made; NULL: they are there.
 static const kiln_winograd_weights *find_late(const kiln_build *b, const kiln_tensor *t) {
-  const kiln_winograd_list *late = &b->kernels.late;
+  const kiln_winograd_list *late = &b->choices.kernels.late;
   for (int i = 0; i < late->n; i++)
     if (late->data[i].tensor == t) return &late->data[i];
   return NULL;
@@ -199,8 +199,8 @@ static const kiln_winograd_weights *find_late(const kiln_build *b, const kiln_te
 
 // A tensor may be there in several layouts.
 static uint64_t new_model_bytes(const kiln_build *b, const kiln_weight *w) {
-  for (int i = 0; i < b->weights.n; i++)
-    if (same_source(&b->weights.data[i], w, i < b->n_shared_weights)) return 0;
+  for (int i = 0; i < b->product.weights.n; i++)
+    if (same_source(&b->product.weights.data[i], w, i < b->product.n_shared_weights)) return 0;
   return w->late ? w->late->source->bytes : w->tensor->bytes;
 }
 
@@ -208,23 +208,23 @@ static void find_weight(layout *y, kiln_weight w, kiln_plan_arg *out) {
   kiln_build *build = y->b;
   w.late = find_late(build, w.tensor);
   w.bytes = w.pack || kiln_weight_is_rounded(&w) ? buffer_bytes(w.buffer) : w.tensor->bytes;
-  for (int i = 0; i < build->weights.n; i++) {
-    const kiln_weight *v = &build->weights.data[i];
-    const bool is_shared = i < build->n_shared_weights;
+  for (int i = 0; i < build->product.weights.n; i++) {
+    const kiln_weight *v = &build->product.weights.data[i];
+    const bool is_shared = i < build->product.n_shared_weights;
     if (!same_layout(v, &w, is_shared) && !(is_shared && begins(&w, v))) continue;
     *out = weight_arg(v);
     out->bytes = w.bytes;
     return;
   }
-  w.offset = build->plan.weights_bytes;
+  w.offset = build->product.plan.weights_bytes;
   w.borrowed = -1;
-  build->model->memory.model_weight_bytes += new_model_bytes(build, &w);
-  build->model->memory.weight_bytes += w.bytes;
+  build->request.model->memory.model_weight_bytes += new_model_bytes(build, &w);
+  build->request.model->memory.weight_bytes += w.bytes;
   if (can_borrow(y, &w)) {
-    w.borrowed = build->externs.n;
-    KILN_VEC_PUSH(&y->cx->perm, &build->externs, w.tensor->data);
-  } else build->plan.weights_bytes += placed_bytes(y, w.bytes);
-  KILN_VEC_PUSH(&y->cx->perm, &build->weights, w);
+    w.borrowed = build->product.externs.n;
+    KILN_VEC_PUSH(&y->cx->perm, &build->product.externs, w.tensor->data);
+  } else build->product.plan.weights_bytes += placed_bytes(y, w.bytes);
+  KILN_VEC_PUSH(&y->cx->perm, &build->product.weights, w);
   *out = weight_arg(&w);
 }
 
@@ -255,7 +255,7 @@ static int add_block(layout *y, uint64_t bytes, int launch) {
 // Outputs take the caller's memory when they are row-major; an output that is asked for twice is
 // copied to the second.
 static void find_homes(layout *y) {
-  const kiln_program *p = y->b->prog;
+  const kiln_program *p = y->b->choices.prog;
   y->at = KILN_NEW_ARRAY(&y->cx->scratch, residence, p->tensors.n);
   for (int i = 0; i < p->inputs.n; i++) y->at[p->inputs.data[i]] = (residence){HOME_INPUT, i};
   for (int i = 0; i < p->outputs.n; i++) {
@@ -276,7 +276,7 @@ static bool computes(const kiln_launch *l, int stmt) {
 // and lasts until its last reader.
 static kiln_status tensor_arg(layout *y, int launch, const kiln_argument *argument, uint64_t bytes,
                               kiln_plan_arg *out) {
-  const kiln_tensor *t = y->b->prog->tensors.data[argument->tensor];
+  const kiln_tensor *t = y->b->choices.prog->tensors.data[argument->tensor];
   const kiln_tensor *own = t; // whose storage it is
   const char *name = kiln_symbol_text(y->cx, t->name);
   const uint64_t elem = (uint64_t)kiln_dtype_bytes(t->dtype),
@@ -289,7 +289,7 @@ static kiln_status tensor_arg(layout *y, int launch, const kiln_argument *argume
   residence *at = &y->at[own->id];
   *out = (kiln_plan_arg){KILN_PLACE_ARENA, 0, 0, bytes};
   if (at->home == HOME_NONE) {
-    if (!computes(&y->b->kernels.launches.data[launch], t->def))
+    if (!computes(&y->b->choices.kernels.launches.data[launch], t->def))
       return broken(y, name, "a tensor must be computed before it is read");
     *at = (residence){HOME_ARENA, add_block(y, kiln_storage_bytes(own), launch)};
   }
@@ -325,8 +325,8 @@ static kiln_plan_arg workspace_arg(layout *y, int launch, uint64_t bytes) {
 // --- launches ---
 
 static kiln_status add_args(layout *y, int launch) {
-  const kiln_launch *l = &y->b->kernels.launches.data[launch];
-  const kiln_kernel *kernel = y->b->kernels.kernels.data[l->kernel];
+  const kiln_launch *l = &y->b->choices.kernels.launches.data[launch];
+  const kiln_kernel *kernel = y->b->choices.kernels.kernels.data[l->kernel];
   const kiln_loops *loops = kernel->loops;
   int n = 0;
   for (int i = 0; i < loops->buffers.n; i++) {
@@ -338,7 +338,7 @@ static kiln_status add_args(layout *y, int launch) {
       if (n >= l->n_args)
         return broken(y, kiln_symbol_text(y->cx, loops->name), "a launch must bind every PARAM");
       const kiln_argument *a = &l->args[n++];
-      const kiln_tensor *t = y->b->prog->tensors.data[a->tensor];
+      const kiln_tensor *t = y->b->choices.prog->tensors.data[a->tensor];
       if (t->role == KILN_CONST) KILN_TRY(const_arg(y, kernel, t, b, &arg));
       else KILN_TRY(tensor_arg(y, launch, a, buffer_bytes(b), &arg));
     }
@@ -397,9 +397,9 @@ static void add_nests(layout *y, const kiln_kernel *k, double flops, double byte
   const int n = kiln_build_functions(y->cx, y->b, k->id);
   for (int j = 0; j < n; j++) {
     kiln_plan_nest nest = {
-        .function = (uint32_t)(y->b->first_function[k->id] + j), .threads = 1, .extent = 1};
+        .function = (uint32_t)(y->b->product.first_function[k->id] + j), .threads = 1, .extent = 1};
     if (target_of(y)->has_grids)
-      set_grid(y, &y->b->gpu_launches[k->id][j], y->b->gpu_images[k->id], &nest);
+      set_grid(y, &y->b->product.gpu_launches[k->id][j], y->b->product.gpu_images[k->id], &nest);
     else {
       nest.threads = worth_threads(flops, bytes);
       nest.extent = kiln_nest_extent(k->loops, j);
@@ -421,8 +421,8 @@ static uint32_t find_call(layout *y, const kiln_kernel *k, double bytes) {
 }
 
 static kiln_status add_launches(layout *y) {
-  kiln_plan *p = &y->b->plan;
-  const kiln_kernels *k = &y->b->kernels;
+  kiln_plan *p = &y->b->product.plan;
+  const kiln_kernels *k = &y->b->choices.kernels;
   p->n_launches = (uint32_t)k->launches.n;
   p->launches = KILN_NEW_ARRAY(&y->cx->perm, kiln_plan_launch, k->launches.n);
   for (int i = 0; i < k->launches.n; i++) {
@@ -448,31 +448,31 @@ static kiln_status add_launches(layout *y) {
 }
 
 static const char *function_of(const layout *y, int kernel, int nest) {
-  const kiln_cpu_nests *all = y->b->nests;
+  const kiln_cpu_nests *all = y->b->product.nests;
   const kiln_cpu_nest own = {kernel, nest}, is = all ? all->same[all->first[kernel] + nest] : own;
-  return kiln_arena_printf(&y->cx->perm, "%s_%d", y->b->symbols[is.kernel], is.nest);
+  return kiln_arena_printf(&y->cx->perm, "%s_%d", y->b->product.symbols[is.kernel], is.nest);
 }
 
 static void make_functions(layout *y) {
-  kiln_plan *p = &y->b->plan;
-  const int n = y->b->kernels.kernels.n;
+  kiln_plan *p = &y->b->product.plan;
+  const int n = y->b->choices.kernels.kernels.n;
   int count = 0;
-  y->b->first_function = KILN_NEW_ARRAY(&y->cx->perm, int, n);
+  y->b->product.first_function = KILN_NEW_ARRAY(&y->cx->perm, int, n);
   for (int i = 0; i < n; i++) {
-    y->b->first_function[i] = count;
+    y->b->product.first_function[i] = count;
     count += kiln_build_functions(y->cx, y->b, i);
   }
   p->n_functions = (uint32_t)count;
   p->functions = KILN_NEW_ARRAY(&y->cx->perm, const char *, count);
   for (int i = 0, at = 0; i < n; i++)
-    for (int j = 0; at < (i + 1 < n ? y->b->first_function[i + 1] : count); j++)
+    for (int j = 0; at < (i + 1 < n ? y->b->product.first_function[i + 1] : count); j++)
       p->functions[at++] = function_of(y, i, j);
 }
 
 // --- outputs that nobody writes directly ---
 
 static kiln_status add_copy(layout *y, int output) {
-  const kiln_tensor *t = y->b->prog->tensors.data[y->b->prog->outputs.data[output]];
+  const kiln_tensor *t = y->b->choices.prog->tensors.data[y->b->choices.prog->outputs.data[output]];
   const residence *at = &y->at[t->id];
   kiln_plan_copy copy = {.output = (uint32_t)output};
   kiln_tensor_strides(t, copy.strides);
@@ -482,7 +482,7 @@ static kiln_status add_copy(layout *y, int output) {
   else if (at->home == HOME_ARENA) {
     const patch p = {y->copies.n, at->index, 0};
     copy.from = (kiln_plan_arg){KILN_PLACE_ARENA, 0, 0, kiln_storage_bytes(t)};
-    y->blocks.data[at->index].last = y->b->kernels.launches.n;
+    y->blocks.data[at->index].last = y->b->choices.kernels.launches.n;
     KILN_VEC_PUSH(&y->cx->scratch, &y->copy_patches, p);
   } else {
     const kiln_place where = at->home == HOME_INPUT ? KILN_PLACE_INPUT : KILN_PLACE_OUTPUT;
@@ -493,7 +493,7 @@ static kiln_status add_copy(layout *y, int output) {
 }
 
 static kiln_status add_copies(layout *y) {
-  const kiln_program *p = y->b->prog;
+  const kiln_program *p = y->b->choices.prog;
   for (int i = 0; i < p->outputs.n; i++) {
     const residence *at = &y->at[p->outputs.data[i]];
     if (at->home != HOME_OUTPUT || at->index != i) KILN_TRY(add_copy(y, i));
@@ -512,10 +512,11 @@ static void place_blocks(layout *y) {
   for (int i = 0; i < y->copy_patches.n; i++)
     y->copies.data[y->copy_patches.data[i].arg].from.offset =
         y->blocks.data[y->copy_patches.data[i].block].offset;
-  y->b->plan.arena_bytes = bytes;
-  y->b->plan.arena_bound_bytes = kiln_blocks_bound(&y->cx->scratch, y->blocks.n, y->blocks.data);
-  y->b->model->memory.arena_bytes = bytes;
-  y->b->model->memory.arena_lower_bound_bytes = y->b->plan.arena_bound_bytes;
+  y->b->product.plan.arena_bytes = bytes;
+  y->b->product.plan.arena_bound_bytes =
+      kiln_blocks_bound(&y->cx->scratch, y->blocks.n, y->blocks.data);
+  y->b->request.model->memory.arena_bytes = bytes;
+  y->b->request.model->memory.arena_lower_bound_bytes = y->b->product.plan.arena_bound_bytes;
 }
 
 static kiln_plan_port *make_ports(layout *y, const kiln_interface *face, uint32_t *out_n) {
@@ -532,7 +533,7 @@ static kiln_plan_port *make_ports(layout *y, const kiln_interface *face, uint32_
 
 // Values of inputs that need not be given lie in the weights, as tensors have them: bytes.
 static void place_defaults(layout *y) {
-  const kiln_model *m = y->b->model;
+  const kiln_model *m = y->b->request.model;
   for (int i = 0; m->defaults && i < m->inputs.n; i++) {
     if (!m->defaults[i]) continue;
     const DLTensor *from = &m->defaults[i]->dl_tensor;
@@ -546,17 +547,17 @@ static void place_defaults(layout *y) {
     t->data = from->data;
     kiln_plan_arg at;
     find_weight(y, (kiln_weight){.tensor = t, .is_default = true}, &at);
-    y->b->plan.inputs[i].initial = at.offset + 1;
+    y->b->product.plan.inputs[i].initial = at.offset + 1;
   }
 }
 
 // What the code uses, of that what a runtime can ask a machine for.
 static void make_features(layout *y) {
-  kiln_plan *p = &y->b->plan;
+  kiln_plan *p = &y->b->product.plan;
   int n = 0;
   if (target_of(y)->has_images) return; // their driver says what it takes
-  const char *const *needs =
-      kiln_cpu_needs(y->cx, &y->b->machine, y->b->n_objects, y->b->objects, &n);
+  const char *const *needs = kiln_cpu_needs(y->cx, &y->b->request.machine, y->b->product.n_objects,
+                                            y->b->product.objects, &n);
   p->features = KILN_NEW_ARRAY(&y->cx->perm, const char *, n + 1);
   p->features[p->n_features++] = kiln_cpu_architecture();
   for (int i = 0; i < n; i++)
@@ -564,12 +565,12 @@ static void make_features(layout *y) {
 }
 
 static void make_target(layout *y) {
-  kiln_plan *p = &y->b->plan;
+  kiln_plan *p = &y->b->product.plan;
   if (target_of(y)->has_runtime) p->kind = target_of(y)->runtime;
-  p->arch = y->b->machine.gpu.arch;
+  p->arch = y->b->request.machine.gpu.arch;
   p->compiler = kiln_version();
-  p->processor = y->b->machine.cpu;
-  p->threads = (uint32_t)y->b->model->options.threads;
+  p->processor = y->b->request.machine.cpu;
+  p->threads = (uint32_t)y->b->request.model->options.threads;
   p->n_indices = (uint32_t)y->indices.n;
   p->indices = y->indices.data;
 }
@@ -577,21 +578,22 @@ static void make_target(layout *y) {
 kiln_status kiln_layout_make(kiln_ctx *cx, kiln_build *b) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   layout y = {.cx = cx, .b = b};
-  kiln_plan *p = &b->plan;
-  b->model->memory = (kiln_memory){0};
+  kiln_plan *p = &b->product.plan;
+  b->request.model->memory = (kiln_memory){0};
   find_homes(&y);
   make_functions(&y);
   KILN_TRY(add_launches(&y));
   KILN_TRY(add_copies(&y));
   place_blocks(&y);
-  p->inputs = make_ports(&y, &b->model->inputs, &p->n_inputs);
-  p->outputs = make_ports(&y, &b->model->outputs, &p->n_outputs);
+  p->inputs = make_ports(&y, &b->request.model->inputs, &p->n_inputs);
+  p->outputs = make_ports(&y, &b->request.model->outputs, &p->n_outputs);
   place_defaults(&y);
-  p->n_shapes = (uint32_t)b->prog->shape_of.n;
+  p->n_shapes = (uint32_t)b->choices.prog->shape_of.n;
   p->shape_of = KILN_NEW_ARRAY(&cx->perm, uint32_t, p->n_shapes);
-  for (uint32_t i = 0; i < p->n_shapes; i++) p->shape_of[i] = (uint32_t)b->prog->shape_of.data[i];
-  p->n_checks = (uint32_t)b->prog->checks.n;
-  p->checks = kiln_plan_checks_of(cx, b->prog);
+  for (uint32_t i = 0; i < p->n_shapes; i++)
+    p->shape_of[i] = (uint32_t)b->choices.prog->shape_of.data[i];
+  p->n_checks = (uint32_t)b->choices.prog->checks.n;
+  p->checks = kiln_plan_checks_of(cx, b->choices.prog);
   make_features(&y);
   make_target(&y);
   p->n_args = (uint32_t)y.args.n;
@@ -602,7 +604,7 @@ kiln_status kiln_layout_make(kiln_ctx *cx, kiln_build *b) {
   p->copies = y.copies.data;
   p->n_calls = (uint32_t)y.calls.n;
   p->calls = y.calls.data;
-  p->n_externs = (uint32_t)b->externs.n;
+  p->n_externs = (uint32_t)b->product.externs.n;
   kiln_arena_rewind(&cx->scratch, mark);
   return KILN_OK;
 }

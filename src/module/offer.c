@@ -163,8 +163,8 @@ static bool can_bind(const offering *o, const kiln_kernel *k, const kiln_call *c
   kiln_bound bound;
   if (o->library->backend->place != KILN_BACKEND_CPU) return o->library->backend->takes(call);
   const bool can = o->library->backend->takes(call) &&
-                   kiln_bound_create(o->library, call, o->b->model->options.threads, none, NULL,
-                                     &bound) == KILN_OK;
+                   kiln_bound_create(o->library, call, o->b->request.model->options.threads, none,
+                                     NULL, &bound) == KILN_OK;
   if (can) kiln_bound_deinit(&bound);
   kiln_arena_rewind(&o->cx->scratch, mark);
   return can;
@@ -204,12 +204,12 @@ static void offer(const offering *o, kiln_kernel *k, kiln_call *call) {
 }
 
 static void offer_all(const offering *o) {
-  kiln_kernels *k = &o->b->kernels;
+  kiln_kernels *k = &o->b->choices.kernels;
   for (int i = 0; i < k->kernels.n; i++) {
     kiln_kernel *one = k->kernels.data[i];
     kiln_call call; // of the program as it was outlined: in a form nothing is recognised any more
     if (one->key && one->candidates.n > 0 &&
-        kiln_call_find(o->cx, &o->b->machine, one->outlined, &call))
+        kiln_call_find(o->cx, &o->b->request.machine, one->outlined, &call))
       offer(o, one, &call);
   }
 }
@@ -235,11 +235,11 @@ static kiln_status offer_by(kiln_ctx *cx, kiln_build *b, const kiln_backend *bac
 
 // Whether modules of |b| may call kernels of |backend|.
 static bool is_for(const kiln_build *b, const kiln_backend *backend) {
-  return b->machine.target->libraries >> backend->place & 1;
+  return b->request.machine.target->libraries >> backend->place & 1;
 }
 
 kiln_status kiln_build_offer(kiln_ctx *cx, kiln_build *b) {
-  const char *list = b->model->options.backends;
+  const char *list = b->request.model->options.backends;
   for (int i = 0; list && kiln_backends[i]; i++) {
     const bool is_named = has_name(list, kiln_backends[i]->name);
     if (is_for(b, kiln_backends[i]) && (is_named || has_name(list, "all")))
@@ -249,10 +249,10 @@ kiln_status kiln_build_offer(kiln_ctx *cx, kiln_build *b) {
 }
 
 kiln_status kiln_build_take_offers(kiln_ctx *cx, kiln_build *b, bool *out_taken) {
-  const kiln_kernels *k = &b->kernels;
-  *out_taken = has_name(b->model->options.backends, always);
+  const kiln_kernels *k = &b->choices.kernels;
+  *out_taken = has_name(b->request.model->options.backends, always);
   if (!*out_taken) return KILN_OK;
-  kiln_tuning *sum = &b->model->tuning;
+  kiln_tuning *sum = &b->request.model->tuning;
   kiln_text won;
   kiln_text_init(&won, &cx->perm);
   *sum = (kiln_tuning){0};

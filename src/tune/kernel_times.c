@@ -44,7 +44,7 @@ static kiln_status run_turn(measuring *m, kiln_module *module, const kiln_kernel
 
 static kiln_status run_rounds(kiln_build *b, measuring *m, const kiln_timed *first,
                               kiln_timed *out) {
-  const kiln_kernels *k = &b->kernels;
+  const kiln_kernels *k = &b->choices.kernels;
   const int n_first = first ? first->kernels->launches.n : 0;
   double *turn = KILN_NEW_ARRAY(&m->cx->perm, double, k->launches.n + n_first + 1);
   double *at = KILN_NEW_ARRAY(&m->cx->perm, double, k->launches.n *ROUNDS + 1);
@@ -52,7 +52,7 @@ static kiln_status run_rounds(kiln_build *b, measuring *m, const kiln_timed *fir
   int *n = KILN_NEW_ARRAY(&m->cx->perm, int, k->kernels.n + 1), n_rounds = ROUNDS;
   for (int r = 0; r < n_rounds; r++) {
     double slower = 1; // than when the first was measured
-    kiln_model_progress(b->model, "measure", (size_t)r, (size_t)n_rounds);
+    kiln_model_progress(b->request.model, "measure", (size_t)r, (size_t)n_rounds);
     if (first) {
       KILN_TRY(run_turn(m, first->module, first->kernels, turn, &slower));
       slower /= first->run_us;
@@ -62,7 +62,7 @@ static kiln_status run_rounds(kiln_build *b, measuring *m, const kiln_timed *fir
     for (int i = 0; i < k->launches.n; i++) at[i * ROUNDS + r] = turn[i] / slower;
     runs[r] /= slower;
   }
-  kiln_model_progress(b->model, "measure", (size_t)n_rounds, (size_t)n_rounds);
+  kiln_model_progress(b->request.model, "measure", (size_t)n_rounds, (size_t)n_rounds);
   for (int i = 0; i < k->launches.n; i++) {
     us[k->launches.data[i].kernel] += kiln_median(at + i * ROUNDS, n_rounds);
     n[k->launches.data[i].kernel]++;
@@ -76,7 +76,7 @@ static kiln_status run_rounds(kiln_build *b, measuring *m, const kiln_timed *fir
 
 static kiln_status measure(kiln_build *b, measuring *m, const kiln_timed *first, kiln_timed *out) {
   kiln_kernel_fn *functions = NULL;
-  b->may_borrow = true;
+  b->request.may_borrow = true;
   KILN_TRY(kiln_build_code(m->cx, b));
   KILN_TRY(kiln_layout_make(m->cx, b));
   KILN_TRY(kiln_build_jit(m->cx, b, &functions));
@@ -87,11 +87,12 @@ static kiln_status measure(kiln_build *b, measuring *m, const kiln_timed *first,
 
 kiln_status kiln_build_time(kiln_ctx *cx, kiln_build *b, const kiln_timed *first, kiln_timed *out) {
   measuring *m = KILN_NEW(&cx->perm, measuring);
-  *out = (kiln_timed){.kernels = &b->kernels};
-  *m = (measuring){
-      .cx = cx,
-      .trial = {
-          .cx = cx, .model = b->model, .diag = cx->diag, .threads = b->model->options.threads}};
+  *out = (kiln_timed){.kernels = &b->choices.kernels};
+  *m = (measuring){.cx = cx,
+                   .trial = {.cx = cx,
+                             .model = b->request.model,
+                             .diag = cx->diag,
+                             .threads = b->request.model->options.threads}};
   kiln_cleanup_push(cx, deinit, m);
   const kiln_status st = measure(b, m, first, out);
   kiln_cleanup_pop(cx);

@@ -16,18 +16,18 @@ enum { MAX_TRIALS = 8 };
 static void close_results(void *results) { kiln_results_close(results); }
 
 kiln_status kiln_known_open(kiln_ctx *cx, kiln_build *b) {
-  const kiln_compile_options *o = &b->model->options;
+  const kiln_compile_options *o = &b->request.model->options;
   kiln_results_key all;
-  if (!o->orchestrate || !b->machine.target->has_runtime) return KILN_OK;
+  if (!o->orchestrate || !b->request.machine.target->has_runtime) return KILN_OK;
   kiln_results *results = NULL;
   if (o->tuned || o->cache) KILN_TRY(kiln_results_open(o->tuned, cx->diag, &results));
-  b->tuning = (kiln_cleanup){close_results, results};
+  b->choices.tuning = (kiln_cleanup){close_results, results};
   kiln_tuner_key(cx, b, NULL, &all);
   const int64_t stamp = kiln_results_stamp(results, &all);
   if (stamp == 0 && o->tune == 0) return KILN_OK;
-  b->known = KILN_NEW(&cx->perm, kiln_known);
-  *b->known = (kiln_known){.cx = cx, .b = b, .results = results, .stamp = stamp};
-  kiln_map_init(&b->known->ns, &cx->perm);
+  b->choices.known = KILN_NEW(&cx->perm, kiln_known);
+  *b->choices.known = (kiln_known){.cx = cx, .b = b, .results = results, .stamp = stamp};
+  kiln_map_init(&b->choices.known->ns, &cx->perm);
   return KILN_OK;
 }
 
@@ -47,12 +47,12 @@ double kiln_known_ns(void *known, const char *key) {
 
 void kiln_build_take_orchestration(kiln_ctx *cx, kiln_build *b, const kiln_build *t) {
   kiln_text text;
-  b->measured_best = t->orchestration;
-  b->best_edges = &t->kernels.edges;
-  if (!t->orchestration) return;
+  b->choices.measured_best = t->choices.orchestration;
+  b->choices.best_edges = &t->choices.kernels.edges;
+  if (!t->choices.orchestration) return;
   kiln_text_init(&text, &cx->perm);
-  kiln_orchestration_print(cx, t->prog, t->orchestration, &text);
-  b->given_orchestration = text.data;
+  kiln_orchestration_print(cx, t->choices.prog, t->choices.orchestration, &text);
+  b->request.given_orchestration = text.data;
 }
 
 static double predicted_us(const kiln_kernel *k) {
@@ -111,22 +111,22 @@ static kiln_status run_trial(kiln_ctx *cx, trials *ts, trial_kind kind, int *out
   const bool is_connected = kind == BY_CONNECTING;
   kiln_build *t = ts->trial = KILN_NEW(&cx->perm, kiln_build);
   kiln_timed timed = {0};
-  *t = (kiln_build){.model = ts->b->model,
-                    .is_trial = true,
-                    .is_connected = is_connected,
-                    .with_rules = ts->b->with_rules,
-                    .wants_candidates = true,
-                    .known = kind == BY_PREDICTION ? NULL : ts->b->known};
-  KILN_TRY(t->model->compiler->kernels(cx, t));
+  *t = (kiln_build){.request.model = ts->b->request.model,
+                    .request.is_trial = true,
+                    .request.is_connected = is_connected,
+                    .choices.with_rules = ts->b->choices.with_rules,
+                    .request.wants_candidates = true,
+                    .choices.known = kind == BY_PREDICTION ? NULL : ts->b->choices.known};
+  KILN_TRY(t->request.model->compiler->kernels(cx, t));
   KILN_TRY(kiln_build_time(cx, t, is_connected ? NULL : &ts->first, &timed));
   if (is_connected) ts->first = timed; // has the reference
   else kiln_module_release(timed.module);
   kiln_build_deinit(t);
   ts->trial = NULL;
-  KILN_TRY(keep(ts->b->known, &timed, out_new));
+  KILN_TRY(keep(ts->b->choices.known, &timed, out_new));
   if (timed.run_us >= ts->least_us) return KILN_OK;
   ts->least_us = timed.run_us;
-  ts->b->is_connected = is_connected;
+  ts->b->request.is_connected = is_connected;
   kiln_build_take_orchestration(cx, ts->b, t);
   return KILN_OK;
 }
@@ -142,11 +142,11 @@ static kiln_status run_trials(kiln_ctx *cx, trials *ts) {
 
 kiln_status kiln_build_measure_orchestrations(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
-  kiln_compile_options *asked = &b->model->options;
+  kiln_compile_options *asked = &b->request.model->options;
   const kiln_compile_options before = *asked;
   trials *ts = KILN_NEW(&cx->perm, trials);
   *ts = (trials){.b = b, .least_us = INFINITY};
-  asked->tune = kiln_model_asks_backends(b->model); // what libraries do is measured, too
+  asked->tune = kiln_model_asks_backends(b->request.model); // what libraries do is measured, too
   asked->dump = NULL;
   kiln_cleanup_push(cx, deinit, ts);
   const kiln_status st = run_trials(cx, ts);

@@ -15,7 +15,7 @@ typedef struct kiln_known {
   int64_t stamp;         // of the results when they were opened
 } kiln_known;
 
-// Opens the results for |b->known|, where kernels are to be chosen for this processor. There is
+// Opens the results for choices.known, where kernels are to be chosen for this processor. There is
 // none when nothing was measured and nothing will be.
 //
 // errors: KILN_BAD_INPUT: the database cannot be had, or is no such
@@ -24,8 +24,8 @@ kiln_status kiln_known_open(kiln_ctx *cx, kiln_build *b);
 double kiln_known_ns(void *known, const char *key);
 
 // Measures the kernels that connecting makes, those that are chosen by predictions, and then those
-// that are chosen by what is known, until these are all known: sets b->given_orchestration to the
-// fastest, or is_connected. For this machine's CPU or GPU.
+// that are chosen by what is known, until these are all known: sets request.given_orchestration to
+// the fastest, or is_connected. For this machine's CPU or GPU.
 kiln_status kiln_build_measure_orchestrations(kiln_ctx *cx, kiln_build *b, int *io_n);
 // Takes the kernels that were chosen for the trial |t| as those that |b| is given; NULL there:
 // connecting's.

@@ -51,21 +51,22 @@ static int choice(const kiln_rivals *r, int i) { return is_wanted(r, i) ? i : 0;
 
 static void choose_kernels(const tuning *c, int i, kiln_build *v) {
   const kiln_build *b = c->t->b;
-  const kiln_kernels *from = &b->kernels;
-  *v = (kiln_build){.model = b->model,
-                    .machine = b->machine,
-                    .prog = b->prog,
-                    .kernels = *from,
-                    .symbols = b->symbols,
-                    .may_borrow = true,
-                    .may_stop = i > 0}; // variant 0 is the module, where nothing is measured
-  v->kernels.kernels.data = KILN_NEW_ARRAY(&c->cx->perm, kiln_kernel *, from->kernels.n);
+  const kiln_kernels *from = &b->choices.kernels;
+  *v =
+      (kiln_build){.request.model = b->request.model,
+                   .request.machine = b->request.machine,
+                   .choices.prog = b->choices.prog,
+                   .choices.kernels = *from,
+                   .product.symbols = b->product.symbols,
+                   .request.may_borrow = true,
+                   .request.may_stop = i > 0}; // variant 0 is the module, where nothing is measured
+  v->choices.kernels.kernels.data = KILN_NEW_ARRAY(&c->cx->perm, kiln_kernel *, from->kernels.n);
   for (int k = 0; k < from->kernels.n; k++) {
     const kiln_rivals *r = &c->t->of[k];
     kiln_kernel *copy = KILN_NEW(&c->cx->perm, kiln_kernel);
     *copy = *from->kernels.data[k];
     if (r->n > 1) kiln_kernel_take(c->cx, copy, r->at[choice(r, i)].candidate);
-    v->kernels.kernels.data[k] = copy;
+    v->choices.kernels.kernels.data[k] = copy;
   }
 }
 
@@ -96,14 +97,16 @@ static kiln_status check_other(tuning *c, const kiln_rivals *r, int i,
 // The candidate of variant |i| of kernel |k| beside the first one. Where the first differs from the
 // interpreter, random data says nothing of this kernel, and it stays as it is.
 static kiln_status check_kernel(tuning *c, int i, int k, const kiln_kernel_fn *functions) {
-  const kiln_loops *first = c->first.kernels.kernels.data[k]->loops;
+  const kiln_loops *first = c->first.choices.kernels.kernels.data[k]->loops;
   kiln_rivals *r = &c->t->of[k];
   bool is_right = false;
-  const kiln_freedoms may = kiln_launch_freedoms(c->t->b->model);
+  const kiln_freedoms may = kiln_launch_freedoms(c->t->b->request.model);
   KILN_TRY(kiln_kernel_check_init(&c->check, c->cx, r->kernel->prog, 1, INTERPRETED_FLOPS, may));
-  KILN_TRY(kiln_kernel_check_run(&c->check, first, c->functions + c->first.first_function[k],
-                                 &beside_first, &is_right));
-  if (is_right) KILN_TRY(check_other(c, r, i, functions + c->variant.first_function[k], &is_right));
+  KILN_TRY(kiln_kernel_check_run(&c->check, first,
+                                 c->functions + c->first.product.first_function[k], &beside_first,
+                                 &is_right));
+  if (is_right)
+    KILN_TRY(check_other(c, r, i, functions + c->variant.product.first_function[k], &is_right));
   kiln_kernel_check_deinit(&c->check);
   return is_right ? KILN_OK : kiln_tuner_keep(c->t, r, i, KILN_VERDICT_WRONG, 0);
 }
@@ -162,7 +165,7 @@ static long interruptions(void) {
 
 // The mean of some runs, after one that warms up: us[kernel * ROUNDS + round] of a launch.
 static kiln_status time_turn(tuning *c, int side, int round) {
-  const kiln_kernels *k = &c->t->b->kernels;
+  const kiln_kernels *k = &c->t->b->choices.kernels;
   double *us = c->us[side];
   KILN_TRY(kiln_trial_turn(&c->trial, c->modules[side], true));
   KILN_TRY(kiln_trial_run(&c->trial, kiln_trial_outputs(&c->trial)));
@@ -225,7 +228,7 @@ static kiln_status judge(tuning *c, int i) {
 }
 
 static kiln_status measure(tuning *c) {
-  const kiln_model *m = c->t->b->model;
+  const kiln_model *m = c->t->b->request.model;
   for (int side = 0; side < 2; side++)
     c->us[side] = KILN_NEW_ARRAY(&c->cx->perm, double, c->t->n *ROUNDS);
   KILN_TRY(kiln_trial_init(&c->trial));
@@ -238,14 +241,14 @@ static kiln_status measure(tuning *c) {
     }
     if (i > 0 && !kiln_tuner_is_over(c->t)) KILN_TRY(judge(c, i));
   }
-  c->t->b->model->tuning.stopped = kiln_tuner_is_over(c->t);
+  c->t->b->request.model->tuning.stopped = kiln_tuner_is_over(c->t);
   kiln_model_progress(m, "tune", (size_t)c->n_variants, (size_t)c->n_variants);
   return KILN_OK;
 }
 
 kiln_status kiln_tune_on_cpu(kiln_tuner *t) {
   tuning *c = KILN_NEW(&t->cx->perm, tuning);
-  kiln_model *m = t->b->model;
+  kiln_model *m = t->b->request.model;
   *c = (tuning){
       .cx = t->cx,
       .t = t,

@@ -58,7 +58,7 @@ typedef struct tuning {
 
 // NULL: the device's driver compiles the sources.
 static const kiln_gpu_compiler *compiler_of(const tuning *g) {
-  return g->t->b->machine.target->compiler;
+  return g->t->b->request.machine.target->compiler;
 }
 
 static void end_turn(const tuning *g, turn *u) {
@@ -81,7 +81,7 @@ static void deinit(void *object) {
 // The statements each in a nest of its own, nothing kept near: what a schedule begins with on a
 // GPU.
 static kiln_status make_reference(tuning *g, const kiln_program *p, version *out) {
-  const kiln_tile_search_options options = {&g->t->b->machine, 1, 1, true, false};
+  const kiln_tile_search_options options = {&g->t->b->request.machine, 1, 1, true, false};
   const kiln_form form = {.prog = p};
   kiln_tile_candidates one = {0};
   KILN_VEC_PUSH(&g->cx->perm, &one,
@@ -98,8 +98,8 @@ static kiln_status emit(tuning *g, const char *symbol, version *v) {
   kiln_text_init(&source, &g->cx->perm);
   KILN_TRY(kiln_aside_begin(g->cx, &aside));
   kiln_loops *loops = (kiln_loops *)(uintptr_t)v->loops; // which stays as it is
-  const kiln_status st =
-      kiln_gpu_emit(g->cx, &g->t->b->machine, loops, symbol, &source, &v->n_launches, &v->launches);
+  const kiln_status st = kiln_gpu_emit(g->cx, &g->t->b->request.machine, loops, symbol, &source,
+                                       &v->n_launches, &v->launches);
   if (st == KILN_OK) v->source = source.data;
   else
     v->refused = kiln_arena_strdup(&g->cx->perm, kiln_diag_count(aside.mine)
@@ -110,7 +110,7 @@ static kiln_status emit(tuning *g, const char *symbol, version *v) {
 }
 
 static const char *symbol_of(const tuning *g, const turn *u) {
-  return g->t->b->symbols[u->of->kernel->id];
+  return g->t->b->product.symbols[u->of->kernel->id];
 }
 
 // Sources of a turn, which from now on are compiled.
@@ -135,7 +135,8 @@ static kiln_status begin_turn(tuning *g, turn *u) {
     u->names[n++] = symbol;
   }
   const kiln_gpu_compiler *c = compiler_of(g);
-  return c ? c->start(g->cx, &g->t->b->machine, n, u->sources, u->names, kiln_cpu_cores(), &u->job)
+  return c ? c->start(g->cx, &g->t->b->request.machine, n, u->sources, u->names, kiln_cpu_cores(),
+                      &u->job)
            : KILN_OK;
 }
 
@@ -264,7 +265,7 @@ static kiln_status measure_rival(tuning *g, turn *u, int i) {
 static kiln_status find_wanted(tuning *g, turn *u, bool *out_found) {
   const char *refused = NULL;
   bool is_right = false;
-  const kiln_freedoms may = kiln_launch_freedoms(g->t->b->model);
+  const kiln_freedoms may = kiln_launch_freedoms(g->t->b->request.model);
   KILN_TRY(
       kiln_kernel_check_init(&g->check, g->cx, u->of->kernel->prog, 1, INTERPRETED_FLOPS, may));
   if (!g->check.has_wanted && u->versions[0].loops && take_code(g, u, 0, &refused) && !refused)
@@ -287,7 +288,7 @@ static kiln_status measure_turn(tuning *g, turn *u) {
   }
   KILN_TRY(find_wanted(g, u, &found));
   for (int i = 1; i < 1 + u->n && !kiln_tuner_is_over(g->t); i++) {
-    kiln_model_progress(g->t->b->model, "tune", g->done++, g->all);
+    kiln_model_progress(g->t->b->request.model, "tune", g->done++, g->all);
     if (found) KILN_TRY(measure_rival(g, u, i));
   }
   kiln_kernel_check_deinit(&g->check);
@@ -326,14 +327,14 @@ static kiln_status measure(tuning *g) {
       KILN_TRY(begin_turn(g, &g->turns[begun]));
     KILN_TRY(measure_turn(g, &g->turns[i]));
   }
-  g->t->b->model->tuning.stopped = kiln_tuner_is_over(g->t);
-  kiln_model_progress(g->t->b->model, "tune", g->all, g->all);
+  g->t->b->request.model->tuning.stopped = kiln_tuner_is_over(g->t);
+  kiln_model_progress(g->t->b->request.model, "tune", g->all, g->all);
   return KILN_OK;
 }
 
 // The digits of sm_90a and of sm_90 are the same.
 static kiln_status check_arch(const tuning *g, const kiln_worker_device *d) {
-  const char *wanted = g->t->b->machine.gpu.arch;
+  const char *wanted = g->t->b->request.machine.gpu.arch;
   if (strtol(wanted + strcspn(wanted, "0123456789"), NULL, 10) ==
       strtol(d->arch + strcspn(d->arch, "0123456789"), NULL, 10))
     return KILN_OK;
@@ -353,16 +354,17 @@ static uint64_t flush_bytes(const kiln_device *d) {
 
 static kiln_status tune(tuning *g, kiln_status (*find)(kiln_tuner *t)) {
   kiln_tuner *t = g->t;
-  const kiln_worker_options options = {.kind = t->b->machine.target->runtime,
-                                       .stop = t->b->model->options.stop};
+  const kiln_worker_options options = {.kind = t->b->request.machine.target->runtime,
+                                       .stop = t->b->request.model->options.stop};
   KILN_TRY(kiln_worker_create(&options, g->cx->diag, &g->worker));
   const kiln_worker_device *d = kiln_worker_device_of(g->worker);
   KILN_TRY(check_arch(g, d));
   t->device = kiln_arena_strdup(&g->cx->perm, d->name);
   t->driver = kiln_arena_strdup(&g->cx->perm, d->driver);
-  g->flush_bytes = flush_bytes(t->b->machine.device);
+  g->flush_bytes = flush_bytes(t->b->request.machine.device);
   KILN_TRY(find(t));
-  if (t->b->model->options.tune == 0) return KILN_OK; // what is known of libraries is asked for
+  if (t->b->request.model->options.tune == 0)
+    return KILN_OK; // what is known of libraries is asked for
   make_turns(g);
   return measure(g);
 }

@@ -57,8 +57,9 @@ static void set_key(kiln_tuner *t, kiln_rivals *r) {
 // A kernel that was recalled, or is the user's, has no candidates.
 static void find_rivals(kiln_tuner *t, int number) {
   kiln_rivals *r = &t->of[number];
-  const kiln_kernel *k = t->b->kernels.kernels.data[number];
-  *r = (kiln_rivals){.kernel = k, .n_launches = kiln_kernel_launches(&t->b->kernels, number)};
+  const kiln_kernel *k = t->b->choices.kernels.kernels.data[number];
+  *r = (kiln_rivals){.kernel = k,
+                     .n_launches = kiln_kernel_launches(&t->b->choices.kernels, number)};
   if (!k->key || !kiln_kernel_check_suits(k->prog)) return;
   set_key(t, r);
   r->at = KILN_NEW_ARRAY(&t->cx->perm, kiln_rival, k->candidates.n);
@@ -78,7 +79,7 @@ static void find_rivals(kiln_tuner *t, int number) {
 }
 
 static kiln_status find_all_rivals(kiln_tuner *t) {
-  t->n = t->b->kernels.kernels.n;
+  t->n = t->b->choices.kernels.kernels.n;
   t->of = KILN_NEW_ARRAY(&t->cx->perm, kiln_rivals, t->n);
   for (int i = 0; i < t->n; i++) find_rivals(t, i);
   return KILN_OK;
@@ -103,12 +104,12 @@ static double own_us(const kiln_rivals *r) {
 }
 
 static void tell_libraries(kiln_tuner *t) {
-  kiln_tuning *sum = &t->b->model->tuning;
+  kiln_tuning *sum = &t->b->request.model->tuning;
   kiln_text won;
   kiln_text_init(&won, &t->cx->perm);
   for (int k = 0; k < t->n; k++) {
     const kiln_rivals *r = &t->of[k];
-    const kiln_rival *best = r->n ? &r->at[kiln_rivals_best(&t->b->machine, r)] : NULL;
+    const kiln_rival *best = r->n ? &r->at[kiln_rivals_best(&t->b->request.machine, r)] : NULL;
     sum->offered += has_offer(r);
     if (!best || !best->candidate->offer) continue;
     const double own = own_us(r);
@@ -121,14 +122,14 @@ static void tell_libraries(kiln_tuner *t) {
 }
 
 static void take_best(kiln_tuner *t) {
-  kiln_tuning *sum = &t->b->model->tuning;
+  kiln_tuning *sum = &t->b->request.model->tuning;
   for (int k = 0; k < t->n; k++) {
     const kiln_rivals *r = &t->of[k];
-    const int best = kiln_rivals_best(&t->b->machine, r);
+    const int best = kiln_rivals_best(&t->b->request.machine, r);
     sum->kernels++;
     sum->known += r->n < 2 || r->was_known;
     if (r->n < 2) continue;
-    kiln_kernel_take(t->cx, t->b->kernels.kernels.data[k], r->at[best].candidate);
+    kiln_kernel_take(t->cx, t->b->choices.kernels.kernels.data[k], r->at[best].candidate);
     sum->changed += best > 0;
     sum->before_ms += r->at[0].result.us * r->n_launches / 1e3;
     sum->after_ms += r->at[best].result.us * r->n_launches / 1e3;
@@ -140,15 +141,15 @@ static void take_best(kiln_tuner *t) {
 // What kernels are compiled for, beside the processor's name: two CPUs of one name may be compiled
 // for differently, and threads share caches.
 static const char *driver_text(kiln_ctx *cx, const kiln_build *b) {
-  const kiln_machine *m = &b->machine;
+  const kiln_machine *m = &b->request.machine;
   if (m->target->has_images) return "in runs of a model";
   return kiln_arena_printf(&cx->perm, "%s %s, %d of %d cores", m->cpu, m->features,
-                           (int)b->model->options.threads, m->n_cores);
+                           (int)b->request.model->options.threads, m->n_cores);
 }
 
 void kiln_tuner_key(kiln_ctx *cx, const kiln_build *b, const char *kernel, kiln_results_key *out) {
   digest_key(kernel, out);
-  out->device = b->machine.processor;
+  out->device = b->request.machine.processor;
   out->driver = driver_text(cx, b);
   out->compiler = kiln_compiler_text(&cx->perm);
 }
@@ -156,11 +157,12 @@ void kiln_tuner_key(kiln_ctx *cx, const kiln_build *b, const char *kernel, kiln_
 static kiln_status set_compiler(kiln_tuner *t) {
   int version = 0;
   t->compiler = kiln_compiler_text(&t->cx->perm);
-  const kiln_gpu_compiler *c = t->b->machine.target->compiler;
+  const kiln_gpu_compiler *c = t->b->request.machine.target->compiler;
   if (!c) return KILN_OK;
   KILN_TRY(c->version(t->cx, &version));
-  t->compiler = kiln_arena_printf(&t->cx->perm, "%s %s %d.%d %s", t->compiler, c->name,
-                                  version / 1000, version % 1000 / 10, t->b->machine.gpu.arch);
+  t->compiler =
+      kiln_arena_printf(&t->cx->perm, "%s %s %d.%d %s", t->compiler, c->name, version / 1000,
+                        version % 1000 / 10, t->b->request.machine.gpu.arch);
   return KILN_OK;
 }
 
@@ -171,20 +173,20 @@ static void close_results(void *tuner) {
 }
 
 static kiln_status open_results(kiln_tuner *t, bool wants) {
-  const kiln_compile_options *o = &t->b->model->options;
+  const kiln_compile_options *o = &t->b->request.model->options;
   if (!o->tuned && !wants) return KILN_OK;
   return kiln_results_open(o->tuned, t->cx->diag, &t->results);
 }
 
 static kiln_status tune(kiln_tuner *t) {
   KILN_TRY(set_compiler(t));
-  KILN_TRY(open_results(t, t->b->model->options.cache));
-  if (t->b->machine.target->has_images) KILN_TRY(kiln_tune_on_gpu(t, find_all_rivals));
+  KILN_TRY(open_results(t, t->b->request.model->options.cache));
+  if (t->b->request.machine.target->has_images) KILN_TRY(kiln_tune_on_gpu(t, find_all_rivals));
   else {
-    t->device = t->b->machine.processor;
+    t->device = t->b->request.machine.processor;
     t->driver = driver_text(t->cx, t->b);
     KILN_TRY(find_all_rivals(t));
-    if (t->b->model->options.tune > 0) KILN_TRY(kiln_tune_on_cpu(t));
+    if (t->b->request.model->options.tune > 0) KILN_TRY(kiln_tune_on_cpu(t));
   }
   take_best(t);
   tell_libraries(t);
@@ -192,8 +194,8 @@ static kiln_status tune(kiln_tuner *t) {
 }
 
 static kiln_tuner begin(kiln_ctx *cx, kiln_build *b) {
-  const double seconds = b->model->options.tune_seconds;
-  b->model->tuning = (kiln_tuning){0};
+  const double seconds = b->request.model->options.tune_seconds;
+  b->request.model->tuning = (kiln_tuning){0};
   return (kiln_tuner){
       .cx = cx, .b = b, .end_ms = seconds > 0 ? kiln_now_ms() + seconds * 1e3 : INFINITY};
 }
@@ -220,19 +222,19 @@ static kiln_status tune_build(kiln_ctx *cx, kiln_build *b) {
 static bool take_script(kiln_tuner *t, kiln_kernel *k, const char *script) {
   kiln_diag *outer = t->cx->diag;
   t->cx->diag = NULL; // what cannot be replayed stays as it is
-  const bool taken = kiln_kernel_replay(t->cx, &t->b->machine, script, k) == KILN_OK;
+  const bool taken = kiln_kernel_replay(t->cx, &t->b->request.machine, script, k) == KILN_OK;
   t->cx->diag = outer;
   return taken;
 }
 
 // Takes for each kernel the fastest candidate that was measured on the device of the options.
 static kiln_status take_tuned(kiln_tuner *t) {
-  kiln_tuning *sum = &t->b->model->tuning;
-  t->device = t->b->model->options.tuned_for;
+  kiln_tuning *sum = &t->b->request.model->tuning;
+  t->device = t->b->request.model->options.tuned_for;
   KILN_TRY(set_compiler(t));
   KILN_TRY(open_results(t, true));
-  for (int i = 0; i < t->b->kernels.kernels.n; i++) {
-    kiln_kernel *k = t->b->kernels.kernels.data[i];
+  for (int i = 0; i < t->b->choices.kernels.kernels.n; i++) {
+    kiln_kernel *k = t->b->choices.kernels.kernels.data[i];
     kiln_rivals r = {.kernel = k};
     if (k->key) set_key(t, &r);
     const char *script = k->key ? kiln_results_best(t->cx, t->results, &r.key) : NULL;
@@ -243,7 +245,7 @@ static kiln_status take_tuned(kiln_tuner *t) {
   }
   if (sum->known > 0) return KILN_OK;
   return KILN_FAIL(
-      t->cx->diag, KILN_BAD_INPUT, t->b->model->path,
+      t->cx->diag, KILN_BAD_INPUT, t->b->request.model->path,
       "tuned for: must be a device that kernels of this model were measured on by this "
       "compiler, got \"%s\"; measured were kernels on: %s",
       t->device, kiln_results_devices(t->cx, t->results));
@@ -252,11 +254,11 @@ static kiln_status take_tuned(kiln_tuner *t) {
 // --- the pass ---
 
 kiln_status kiln_build_choose_measured(kiln_ctx *cx, kiln_build *b, int *io_n) {
-  const kiln_compile_options *asked = &b->model->options;
+  const kiln_compile_options *asked = &b->request.model->options;
   bool is_settled = false;
   (void)io_n;
   KILN_TRY(kiln_build_take_offers(cx, b, &is_settled));
   if (is_settled) return KILN_OK;
-  if (asked->tune > 1 || kiln_model_asks_backends(b->model)) return tune_build(cx, b);
+  if (asked->tune > 1 || kiln_model_asks_backends(b->request.model)) return tune_build(cx, b);
   return asked->tuned_for ? run(cx, b, take_tuned) : KILN_OK;
 }

@@ -2,7 +2,7 @@
 #include "tune/tuning.h"
 
 bool kiln_tuner_is_over(const kiln_tuner *t) {
-  const volatile int *stop = t->b->model->options.stop;
+  const volatile int *stop = t->b->request.model->options.stop;
   return (stop && *stop) || kiln_now_ms() > t->end_ms;
 }
 
@@ -17,7 +17,7 @@ kiln_results_key kiln_tuner_rival_key(const kiln_tuner *t, const kiln_rivals *r,
 
 kiln_status kiln_tuner_keep(kiln_tuner *t, kiln_rivals *r, int i, kiln_verdict verdict, double us) {
   kiln_rival *one = &r->at[i];
-  kiln_tuning *sum = &t->b->model->tuning;
+  kiln_tuning *sum = &t->b->request.model->tuning;
   one->result.verdict = verdict;
   one->result.us = us;
   one->is_known = true;

@@ -38,14 +38,15 @@ static void deinit(simulation *s) {
 static void *allocate(kiln_ctx *cx, const simulation *s, uint64_t bytes) {
   void *data = aligned_alloc(64, (bytes + 127) / 64 * 64);
   if (data) memset(data, 0, bytes);
-  else KILN_FAIL(cx->diag, KILN_NO_MEMORY, s->build.model->path, "simulation: no memory left");
+  else
+    KILN_FAIL(cx->diag, KILN_NO_MEMORY, s->build.request.model->path, "simulation: no memory left");
   return data;
 }
 
 // --- tensors ---
 
 static kiln_status make_tensors(kiln_ctx *cx, simulation *s) {
-  const kiln_program *p = s->build.prog;
+  const kiln_program *p = s->build.choices.prog;
   int64_t strides[KILN_MAX_RANK];
   s->tensors = KILN_NEW_ARRAY(&cx->perm, void *, p->tensors.n);
   s->n_tensors = p->tensors.n;
@@ -72,7 +73,7 @@ static char *address(const simulation *s, const kiln_tensor *t) {
 }
 
 static void take_output(const simulation *s, size_t i, void *elements) {
-  const kiln_program *p = s->build.prog;
+  const kiln_program *p = s->build.choices.prog;
   const kiln_tensor *t = p->tensors.data[p->outputs.data[i]];
   int64_t strides[KILN_MAX_RANK];
   kiln_tensor_strides(t, strides);
@@ -80,9 +81,9 @@ static void take_output(const simulation *s, size_t i, void *elements) {
 }
 
 static kiln_status give_outputs(kiln_ctx *cx, simulation *s) {
-  const kiln_program *p = s->build.prog;
+  const kiln_program *p = s->build.choices.prog;
   for (int k = 0; k < p->shape_of.n; k++)
-    take_output(s, s->n_outputs + (size_t)k, s->build.model->found[p->shape_of.data[k]]);
+    take_output(s, s->n_outputs + (size_t)k, s->build.request.model->found[p->shape_of.data[k]]);
   for (size_t i = 0; i < s->n_outputs; i++) {
     void *elements = kiln_elements_of(&cx->perm, s->outputs[i]);
     take_output(s, i, elements);
@@ -106,7 +107,7 @@ static kiln_status add_own(kiln_ctx *cx, simulation *s, uint64_t bytes) {
 
 static kiln_status add_param(kiln_ctx *cx, simulation *s, const kiln_kernel *k,
                              const kiln_argument *a, const kiln_buffer *b) {
-  const kiln_tensor *t = s->build.prog->tensors.data[a->tensor];
+  const kiln_tensor *t = s->build.choices.prog->tensors.data[a->tensor];
   if (t->role != KILN_CONST) {
     s->is_own[s->n_args] = false;
     s->args[s->n_args++] = address(s, t) + a->offset * kiln_dtype_bytes(t->dtype);
@@ -122,7 +123,7 @@ static kiln_status add_param(kiln_ctx *cx, simulation *s, const kiln_kernel *k,
 }
 
 static kiln_status make_args(kiln_ctx *cx, simulation *s, const kiln_launch *l) {
-  const kiln_kernel *k = s->build.kernels.kernels.data[l->kernel];
+  const kiln_kernel *k = s->build.choices.kernels.kernels.data[l->kernel];
   const kiln_loops *loops = k->loops;
   int param = 0;
   free_args(s);
@@ -141,10 +142,10 @@ static kiln_status make_args(kiln_ctx *cx, simulation *s, const kiln_launch *l) 
 static kiln_status run_launch(kiln_ctx *cx, simulation *s, const kiln_launch *l) {
   kiln_sim_level levels[KILN_SIM_CACHES];
   kiln_sim_traffic traffic;
-  const kiln_kernel *k = s->build.kernels.kernels.data[l->kernel];
+  const kiln_kernel *k = s->build.choices.kernels.kernels.data[l->kernel];
   KILN_TRY(make_args(cx, s, l));
-  const int n_levels = s->build.machine.target->has_grids ? 0 : KILN_SIM_CACHES;
-  kiln_sim_caches(&s->build.machine, levels);
+  const int n_levels = s->build.request.machine.target->has_grids ? 0 : KILN_SIM_CACHES;
+  kiln_sim_caches(&s->build.request.machine, levels);
   KILN_TRY(kiln_sim_measure(cx, k->loops, s->args, n_levels, levels, &traffic));
   kiln_text_printf(&s->report, "kernel %s: %.0f flops, %.0f bytes at least\n",
                    kiln_symbol_text(cx, k->name), k->flops, k->bytes);
@@ -154,14 +155,14 @@ static kiln_status run_launch(kiln_ctx *cx, simulation *s, const kiln_launch *l)
 
 static kiln_status simulate(kiln_ctx *cx, void *argument) {
   simulation *s = argument;
-  const kiln_model *m = s->build.model;
+  const kiln_model *m = s->build.request.model;
   s->inputs = kiln_defaults_fill_in(cx, m, s->n_inputs, s->inputs);
   KILN_TRY(kiln_model_check_tensors(m, s->n_inputs, s->inputs, s->n_outputs, s->outputs, cx->diag));
   kiln_text_init(&s->report, &cx->perm);
   kiln_text_add(&s->report, "");
-  KILN_TRY(s->build.model->compiler->kernels(cx, &s->build));
+  KILN_TRY(s->build.request.model->compiler->kernels(cx, &s->build));
   KILN_TRY(make_tensors(cx, s));
-  const kiln_kernels *k = &s->build.kernels;
+  const kiln_kernels *k = &s->build.choices.kernels;
   for (int i = 0; i < k->launches.n; i++) {
     kiln_model_progress(m, "simulate", (size_t)i, (size_t)k->launches.n);
     KILN_TRY(run_launch(cx, s, &k->launches.data[i]));
@@ -175,7 +176,7 @@ kiln_status kiln_model_simulate(kiln_model *model, size_t n_inputs, const DLTens
                                 size_t n_outputs, DLTensor *const *outputs, kiln_diag *diag,
                                 const char **out_report) {
   // Loops that are recalled only name their instructions, whose meanings run here.
-  simulation s = {.build = {.model = model, .wants_candidates = true},
+  simulation s = {.build = {.request.model = model, .request.wants_candidates = true},
                   .n_inputs = n_inputs,
                   .n_outputs = n_outputs,
                   .inputs = inputs,

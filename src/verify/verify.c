@@ -63,7 +63,7 @@ static kiln_status no_memory(kiln_ctx *cx) {
 // --- random inputs ---
 
 static kiln_status fill_inputs(kiln_ctx *cx, verifying *v) {
-  const kiln_program *p = v->build.prog;
+  const kiln_program *p = v->build.choices.prog;
   v->inputs = calloc((size_t)p->inputs.n + 1, sizeof *v->inputs);
   if (!v->inputs) return no_memory(cx);
   for (int i = 0; i < p->inputs.n; i++) {
@@ -120,7 +120,7 @@ static kiln_status tensor_memory(kiln_ctx *cx, verifying *v, const kiln_launch *
 
 static kiln_status argument_memory(kiln_ctx *cx, verifying *v, const kiln_launch *l,
                                    const kiln_tensor *t, const kiln_buffer *b, char **out) {
-  const kiln_kernel *k = v->build.kernels.kernels.data[l->kernel];
+  const kiln_kernel *k = v->build.choices.kernels.kernels.data[l->kernel];
   const uint64_t bytes = (uint64_t)kiln_buffer_elems(b) * (uint64_t)kiln_dtype_bytes(b->dtype);
   if (!t) return add_memory(cx, v, bytes, 0xff, out);
   if (t->role != KILN_CONST) return tensor_memory(cx, v, l, t, out);
@@ -132,7 +132,7 @@ static kiln_status argument_memory(kiln_ctx *cx, verifying *v, const kiln_launch
 }
 
 static kiln_status make_args(kiln_ctx *cx, verifying *v, const kiln_launch *l, char **args) {
-  const kiln_loops *loops = v->build.kernels.kernels.data[l->kernel]->loops;
+  const kiln_loops *loops = v->build.choices.kernels.kernels.data[l->kernel]->loops;
   int n = 0, param = 0;
   v->memory = calloc((size_t)loops->buffers.n + 1, sizeof *v->memory);
   v->memory_bytes = calloc((size_t)loops->buffers.n + 1, sizeof *v->memory_bytes);
@@ -141,7 +141,7 @@ static kiln_status make_args(kiln_ctx *cx, verifying *v, const kiln_launch *l, c
     const kiln_buffer *b = loops->buffers.data[i];
     if (!b || !kiln_scope_is_argument(b->scope)) continue;
     const kiln_argument *a = b->scope == KILN_SCOPE_PARAM ? &l->args[param++] : NULL;
-    const kiln_tensor *t = a ? v->build.prog->tensors.data[a->tensor] : NULL;
+    const kiln_tensor *t = a ? v->build.choices.prog->tensors.data[a->tensor] : NULL;
     KILN_TRY(argument_memory(cx, v, l, t, b, &args[n]));
     if (a) args[n] += a->offset * kiln_dtype_bytes(t->dtype);
     n++;
@@ -157,22 +157,22 @@ static bool judges(const verifying *v) { return v->options.rtol == 0 && v->optio
 static void begin_errors(verifying *v, const kiln_launch *l) {
   kiln_interpreter_settle(v->reference);
   for (int i = 0; i < l->n_stmts; i++)
-    kiln_interpreter_bind(v->reference, v->build.prog->stmts.data[l->stmts[i]]->out, NULL);
+    kiln_interpreter_bind(v->reference, v->build.choices.prog->stmts.data[l->stmts[i]]->out, NULL);
 }
 
 // Parallel loops are run in two parts, as two threads would.
 static kiln_status run_nests(kiln_ctx *cx, verifying *v, const kiln_launch *l, char *const *args) {
   if (v->module) { // of a device
-    const uint32_t launch = (uint32_t)(l - v->build.kernels.launches.data);
+    const uint32_t launch = (uint32_t)(l - v->build.choices.kernels.launches.data);
     return kiln_gpu_try_launch(v->module, launch, v->memory_bytes, args, cx->diag);
   }
-  const kiln_kernel *k = v->build.kernels.kernels.data[l->kernel];
+  const kiln_kernel *k = v->build.choices.kernels.kernels.data[l->kernel];
   const kiln_loops *loops = k->loops;
   const int n = kiln_kernel_nests(loops);
   if (v->options.simulate) return kiln_sim_run(cx, k->loops, (void *const *)args);
   if (k->offer) return kiln_offer_run(cx, k->offer, k->prog, args);
   for (int j = 0; j < n; j++) {
-    const kiln_kernel_fn run = v->functions[v->build.first_function[l->kernel] + j];
+    const kiln_kernel_fn run = v->functions[v->build.product.first_function[l->kernel] + j];
     const int64_t extent = kiln_nest_extent(loops, j);
     if (extent > 1) run(args, 0, extent / 2);
     run(args, extent > 1 ? extent / 2 : 0, extent);
@@ -182,7 +182,7 @@ static kiln_status run_nests(kiln_ctx *cx, verifying *v, const kiln_launch *l, c
 
 static bool reads_floats(const verifying *v, const kiln_launch *l) {
   for (int i = 0; i < l->n_args; i++) {
-    const kiln_tensor *t = v->build.prog->tensors.data[l->args[i].tensor];
+    const kiln_tensor *t = v->build.choices.prog->tensors.data[l->args[i].tensor];
     if (!writes(l, t) && kiln_dtype_is_float(t->dtype)) return true;
   }
   return false;
@@ -228,7 +228,7 @@ static void read_half(const kiln_expr *e, void *argument) {
 // Whether the launch reads halves that it computes: these, and what follows from them, are a step
 // of halves off where it adds up in another order than the reference.
 static bool rounds_on_its_way(kiln_ctx *cx, const verifying *v, const kiln_launch *l) {
-  reading r = {v->build.prog, l, false};
+  reading r = {v->build.choices.prog, l, false};
   for (int i = 0; i < l->n_stmts; i++) {
     const kiln_expr *body = r.p->stmts.data[l->stmts[i]]->body;
     for (int k = 0; k < body->n_args; k++) kiln_expr_visit(cx, body->args[k], read_half, &r);
@@ -254,7 +254,7 @@ static void add_difference(kiln_difference *sum, const kiln_difference *d) {
 
 static kiln_status compare_launch(kiln_ctx *cx, verifying *v, const kiln_launch *l,
                                   char *const *args) {
-  const kiln_kernel *k = v->build.kernels.kernels.data[l->kernel];
+  const kiln_kernel *k = v->build.choices.kernels.kernels.data[l->kernel];
   const bool rounded = reads_floats(v, l), on_its_way = rounds_on_its_way(cx, v, l);
   kiln_difference d = {0};
   int param = 0, n = 0;
@@ -263,7 +263,7 @@ static kiln_status compare_launch(kiln_ctx *cx, verifying *v, const kiln_launch 
     if (!b || !kiln_scope_is_argument(b->scope)) continue;
     const char *got = args[n++];
     if (b->scope != KILN_SCOPE_PARAM) continue;
-    const kiln_tensor *t = v->build.prog->tensors.data[l->args[param++].tensor];
+    const kiln_tensor *t = v->build.choices.prog->tensors.data[l->args[param++].tensor];
     int64_t strides[KILN_MAX_RANK];
     const void *want = NULL;
     if (t->role == KILN_CONST || !writes(l, t)) continue;
@@ -278,12 +278,13 @@ static kiln_status compare_launch(kiln_ctx *cx, verifying *v, const kiln_launch 
   report(v, kiln_symbol_text(cx, k->name), kiln_symbol_text(cx, l->origin), &d);
   if (d.wrong == 0 || !v->options.reproducer_dir || v->reproduced[l->kernel]) return KILN_OK;
   v->reproduced[l->kernel] = true;
-  const kiln_reproducer r = {v->options.reproducer_dir, v->build.prog, k, l, args, v->reference};
+  const kiln_reproducer r = {
+      v->options.reproducer_dir, v->build.choices.prog, k, l, args, v->reference};
   return kiln_reproducer_write(cx, &r);
 }
 
 static kiln_status verify_launch(kiln_ctx *cx, verifying *v, const kiln_launch *l) {
-  const kiln_loops *loops = v->build.kernels.kernels.data[l->kernel]->loops;
+  const kiln_loops *loops = v->build.choices.kernels.kernels.data[l->kernel]->loops;
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   char **args = KILN_NEW_ARRAY(&cx->scratch, char *, loops->buffers.n);
   KILN_TRY(make_args(cx, v, l, args));
@@ -307,8 +308,8 @@ static void use_load(const kiln_expr *e, void *argument) {
 }
 
 static void find_last_uses(kiln_ctx *cx, verifying *v) {
-  const kiln_program *p = v->build.prog;
-  const kiln_kernels *k = &v->build.kernels;
+  const kiln_program *p = v->build.choices.prog;
+  const kiln_kernels *k = &v->build.choices.kernels;
   v->last_use = KILN_NEW_ARRAY(&cx->perm, int, p->tensors.n);
   for (int i = 0; i < k->launches.n; i++) {
     const kiln_launch *l = &k->launches.data[i];
@@ -325,7 +326,7 @@ static void find_last_uses(kiln_ctx *cx, verifying *v) {
 
 // Frees what no later launch needs. (Were it needed after all, it would be computed again.)
 static void drop_tensors(verifying *v, int launch) {
-  const kiln_program *p = v->build.prog;
+  const kiln_program *p = v->build.choices.prog;
   for (int t = 0; t < p->tensors.n; t++)
     if (v->last_use[t] == launch && p->tensors.data[t]->def >= 0)
       kiln_interpreter_bind(v->reference, t, NULL);
@@ -336,7 +337,7 @@ static kiln_status compare_outputs(kiln_ctx *cx, verifying *v, const kiln_progra
                                    kiln_interpreter *in, kiln_difference *out) {
   const kiln_program *before = NULL;
   *out = (kiln_difference){0};
-  KILN_TRY(kiln_model_meaning(cx, v->build.model, &before));
+  KILN_TRY(kiln_model_meaning(cx, v->build.request.model, &before));
   for (int i = 0; i < before->outputs.n; i++) {
     const kiln_tensor *t = before->tensors.data[before->outputs.data[i]];
     const kiln_tensor *dense = kiln_tensor_make(cx, kiln_program_make(cx, "dense"), "t", t->dtype,
@@ -362,21 +363,21 @@ static kiln_status compare_outputs(kiln_ctx *cx, verifying *v, const kiln_progra
 static kiln_status try_steps(kiln_ctx *cx, verifying *v, int n, kiln_build *t,
                              kiln_difference *out) {
   const kiln_build *b = &v->build;
-  *t = (kiln_build){.model = b->model,
-                    .machine = b->machine,
-                    .prog = kiln_program_copy(cx, b->model->prog),
-                    .with_rules = b->with_rules,
-                    .rewriting = {.rules = b->rewriting.rules,
-                                  .without = b->rewriting.without,
-                                  .on_gpu = b->rewriting.on_gpu},
-                    .without = b->without,
-                    .stop = {.is_set = true, .n_steps = n, .pass = -1},
-                    .is_trial = true,
-                    .fusion = -1};
-  KILN_TRY(t->model->compiler->rewrite(cx, t));
-  KILN_TRY(start(cx, v, t->prog, &v->rewritten));
+  *t = (kiln_build){.request.model = b->request.model,
+                    .request.machine = b->request.machine,
+                    .choices.prog = kiln_program_copy(cx, b->request.model->prog),
+                    .choices.with_rules = b->choices.with_rules,
+                    .choices.rewriting = {.rules = b->choices.rewriting.rules,
+                                          .without = b->choices.rewriting.without,
+                                          .on_gpu = b->choices.rewriting.on_gpu},
+                    .request.without = b->request.without,
+                    .request.stop = {.is_set = true, .n_steps = n, .pass = -1},
+                    .request.is_trial = true,
+                    .choices.fusion = -1};
+  KILN_TRY(t->request.model->compiler->rewrite(cx, t));
+  KILN_TRY(start(cx, v, t->choices.prog, &v->rewritten));
   KILN_TRY(kiln_interpreter_run(v->rewritten));
-  return compare_outputs(cx, v, t->prog, v->rewritten, out);
+  return compare_outputs(cx, v, t->choices.prog, v->rewritten, out);
 }
 
 // Reports the first step that leaves another program.
@@ -398,22 +399,23 @@ static kiln_status find_wrong_step(kiln_ctx *cx, verifying *v) {
 static kiln_status verify_rewrites(kiln_ctx *cx, verifying *v) {
   const kiln_program *before = NULL;
   kiln_difference d;
-  KILN_TRY(kiln_model_meaning(cx, v->build.model, &before));
+  KILN_TRY(kiln_model_meaning(cx, v->build.request.model, &before));
   KILN_TRY(start(cx, v, before, &v->pristine));
-  if (judges(v)) kiln_interpreter_track(v->pristine, kiln_launch_freedoms(v->build.model));
+  if (judges(v)) kiln_interpreter_track(v->pristine, kiln_launch_freedoms(v->build.request.model));
   KILN_TRY(kiln_interpreter_run(v->pristine));
-  KILN_TRY(compare_outputs(cx, v, v->build.prog, v->reference, &d));
+  KILN_TRY(compare_outputs(cx, v, v->build.choices.prog, v->reference, &d));
   report(v, "(rewrites)", "the program after scheduling against the one before", &d);
   return d.wrong ? find_wrong_step(cx, v) : KILN_OK;
 }
 
 static kiln_status build(kiln_ctx *cx, verifying *v) {
   kiln_build *b = &v->build;
-  b->wants_candidates = v->options.simulate; // recalled loops only name their instructions
-  if (v->options.simulate) return b->model->compiler->kernels(cx, b);
-  KILN_TRY(b->model->compiler->run(cx, b));
+  b->request.wants_candidates = v->options.simulate; // recalled loops only name their instructions
+  if (v->options.simulate) return b->request.model->compiler->kernels(cx, b);
+  KILN_TRY(b->request.model->compiler->run(cx, b));
   KILN_TRY(kiln_build_jit(cx, b, &v->functions));
-  return b->machine.target->has_images ? kiln_build_module(cx, b, NULL, &v->module) : KILN_OK;
+  return b->request.machine.target->has_images ? kiln_build_module(cx, b, NULL, &v->module)
+                                               : KILN_OK;
 }
 
 static kiln_status verify(kiln_ctx *cx, void *argument) {
@@ -421,26 +423,26 @@ static kiln_status verify(kiln_ctx *cx, void *argument) {
   kiln_build *b = &v->build;
   double flops = 0;
   KILN_TRY(build(cx, v));
-  v->reproduced = KILN_NEW_ARRAY(&cx->perm, bool, b->kernels.kernels.n);
+  v->reproduced = KILN_NEW_ARRAY(&cx->perm, bool, b->choices.kernels.kernels.n);
   KILN_TRY(fill_inputs(cx, v));
-  KILN_TRY(start(cx, v, b->prog, &v->reference));
-  if (judges(v)) kiln_interpreter_track(v->reference, kiln_launch_freedoms(b->model));
+  KILN_TRY(start(cx, v, b->choices.prog, &v->reference));
+  if (judges(v)) kiln_interpreter_track(v->reference, kiln_launch_freedoms(b->request.model));
   find_last_uses(cx, v);
-  const size_t n = (size_t)b->kernels.launches.n;
+  const size_t n = (size_t)b->choices.kernels.launches.n;
   for (size_t i = 0; i < n; i++) {
-    const kiln_launch *l = &b->kernels.launches.data[i];
-    flops += b->kernels.kernels.data[l->kernel]->flops;
-    kiln_model_progress(b->model, "verify", i, n);
+    const kiln_launch *l = &b->choices.kernels.launches.data[i];
+    flops += b->choices.kernels.kernels.data[l->kernel]->flops;
+    kiln_model_progress(b->request.model, "verify", i, n);
     KILN_TRY(verify_launch(cx, v, l));
     drop_tensors(v, (int)i);
   }
-  kiln_model_progress(b->model, "verify", n, n);
+  kiln_model_progress(b->request.model, "verify", n, n);
   return flops <= WHOLE_FLOPS ? verify_rewrites(cx, v) : KILN_OK;
 }
 
 kiln_status kiln_model_verify(kiln_model *model, const kiln_verify_options *options,
                               kiln_diag *diag, size_t *out_failed) {
-  verifying v = {.build = {.model = model}};
+  verifying v = {.build = {.request.model = model}};
   KILN_TRY(kiln_argument_check(diag, __func__, "out_failed", out_failed));
   *out_failed = 0;
   KILN_TRY(kiln_argument_check(diag, __func__, "model", model));

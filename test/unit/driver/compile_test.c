@@ -235,8 +235,8 @@ static void a_wrong_rule_is_found_and_named(void **state) {
 
 // A pass that negates all that maps compute.
 static kiln_status negate_maps(kiln_ctx *cx, kiln_build *b, int *io_n) {
-  for (int i = 0; i < b->prog->stmts.n; i++) {
-    kiln_stmt *s = b->prog->stmts.data[i];
+  for (int i = 0; i < b->choices.prog->stmts.n; i++) {
+    kiln_stmt *s = b->choices.prog->stmts.data[i];
     if (s->combiner == KILN_COMBINE_NONE)
       s->body = kiln_sub(cx, s->body, kiln_add(cx, s->body, s->body));
   }

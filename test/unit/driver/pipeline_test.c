@@ -36,15 +36,16 @@ static const char program[] =
 static kiln_build check(const char *without, kiln_stop stop) {
   test_kernel k;
   kernel_open(&k, program, 11);
-  kiln_build b = {.prog = k.prog,
-                  .stop = stop,
-                  .tile.search = {.machine = &b.machine, .n_threads = 2, .n_lowered = 1}};
-  assert_int_equal(kiln_machine_named(&k.cx, "avx2", &b.machine), KILN_OK);
+  kiln_build b = {
+      .choices.prog = k.prog,
+      .request.stop = stop,
+      .choices.tile.search = {.machine = &b.request.machine, .n_threads = 2, .n_lowered = 1}};
+  assert_int_equal(kiln_machine_named(&k.cx, "avx2", &b.request.machine), KILN_OK);
   if (without) kiln_build_omit(&b, without);
   if (kiln_pipeline_run(&k.cx, &b, KILN_PHASE_TILE, KILN_PHASE_CONNECT) != KILN_OK)
     fail_msg("without %s: %s", without ? without : "none", kernel_message(&k));
-  assert_true(b.is_scheduled);
-  check_launches(&k, &b.kernels, compare_elements, without ? without : program);
+  assert_true(b.choices.is_scheduled);
+  check_launches(&k, &b.choices.kernels, compare_elements, without ? without : program);
   kernel_close(&k);
   return b;
 }

@@ -20,14 +20,14 @@ typedef struct world {
 
 static kiln_tensor *tensor(world *w, const char *name, kiln_role role, int64_t rows, int64_t cols) {
   const kiln_expr *shape[] = {kiln_int(w->cx, rows), kiln_int(w->cx, cols)};
-  return kiln_tensor_make(w->cx, w->b.prog, name, KILN_F32, role, 2, shape);
+  return kiln_tensor_make(w->cx, w->b.choices.prog, name, KILN_F32, role, 2, shape);
 }
 
 static kiln_tensor *constant(world *w, const char *name, int64_t rows, int64_t cols,
                              const void *data) {
   kiln_const c = {.dtype = KILN_F32, .rank = 2, .shape = {rows, cols}, .data = data};
   c.bytes = (size_t)(4 * rows * cols);
-  return kiln_tensor_make_const(w->cx, w->b.prog, name, &c);
+  return kiln_tensor_make_const(w->cx, w->b.choices.prog, name, &c);
 }
 
 static kiln_buffer *param(world *w, kiln_loops *l, const char *name, kiln_scope scope, int64_t rows,
@@ -56,13 +56,13 @@ static void add_nests(world *w, kiln_loops *l, const kiln_buffer *to, int nests)
 
 static kiln_kernel *kernel(world *w, const char *name, kiln_loops *loops, double flops) {
   kiln_kernel *k = KILN_NEW(&w->cx->perm, kiln_kernel);
-  *k = (kiln_kernel){.id = w->b.kernels.kernels.n,
+  *k = (kiln_kernel){.id = w->b.choices.kernels.kernels.n,
                      .name = kiln_symbol_of(w->cx, name),
-                     .prog = w->b.prog,
+                     .prog = w->b.choices.prog,
                      .loops = loops,
                      .flops = flops,
                      .bytes = 100};
-  KILN_VEC_PUSH(&w->cx->perm, &w->b.kernels.kernels, k);
+  KILN_VEC_PUSH(&w->cx->perm, &w->b.choices.kernels.kernels, k);
   return k;
 }
 
@@ -72,13 +72,13 @@ static void launch(world *w, int k, const kiln_tensor *out, int n, const kiln_te
   l.stmts = KILN_NEW_ARRAY(&w->cx->perm, int, 1);
   for (int i = 0; i < n; i++) l.args[i].tensor = args[i]->id;
   l.stmts[0] = out->def;
-  KILN_VEC_PUSH(&w->cx->perm, &w->b.kernels.launches, l);
+  KILN_VEC_PUSH(&w->cx->perm, &w->b.choices.kernels.launches, l);
 }
 
 static kiln_interface face(world *w, int n, const int *tensors) {
   kiln_interface f = {.n = n, .ports = KILN_NEW_ARRAY(&w->cx->perm, kiln_port, n)};
   for (int i = 0; i < n; i++) {
-    const kiln_tensor *t = w->b.prog->tensors.data[tensors[i]];
+    const kiln_tensor *t = w->b.choices.prog->tensors.data[tensors[i]];
     int64_t *shape = KILN_NEW_ARRAY(&w->cx->perm, int64_t, t->rank);
     kiln_tensor_static_shape(t, shape);
     f.ports[i] = (kiln_port){kiln_symbol_text(w->cx, t->name), "f32", t->rank, shape};
@@ -89,10 +89,10 @@ static kiln_interface face(world *w, int n, const int *tensors) {
 // mul: t = x W (W packed), u = t W, y = u; outputs y, x, W, y again, t (stored column-major)
 static void make_world(world *w, bool may_borrow) {
   kiln_ctx *cx = w->cx;
-  w->b = (kiln_build){.model = &w->model, .may_borrow = may_borrow};
-  w->b.machine.features = (char *)(uintptr_t) "+sse4.2,-avx9000,+made-up";
-  w->b.machine.target = &kiln_target_cpu;
-  w->b.prog = kiln_program_make(cx, "p");
+  w->b = (kiln_build){.request.model = &w->model, .request.may_borrow = may_borrow};
+  w->b.request.machine.features = (char *)(uintptr_t) "+sse4.2,-avx9000,+made-up";
+  w->b.request.machine.target = &kiln_target_cpu;
+  w->b.choices.prog = kiln_program_make(cx, "p");
   kiln_tensor *x = tensor(w, "x", KILN_INPUT, 4, 6), *c = constant(w, "c", 4, 6, weights);
   kiln_tensor *t = tensor(w, "t", KILN_TEMP, 4, 6), *u = tensor(w, "u", KILN_TEMP, 4, 6);
   kiln_tensor *y = tensor(w, "y", KILN_OUTPUT, 4, 6), *b = constant(w, "b", 1, 2048, large);
@@ -123,21 +123,21 @@ static void make_world(world *w, bool may_borrow) {
   launch(w, 0, t, 3, (const kiln_tensor *[]){x, c, t});
   launch(w, 0, u, 3, (const kiln_tensor *[]){t, c, u});
   launch(w, 1, y, 3, (const kiln_tensor *[]){u, b, y});
-  KILN_VEC_PUSH(&cx->perm, &w->b.prog->inputs, x->id);
+  KILN_VEC_PUSH(&cx->perm, &w->b.choices.prog->inputs, x->id);
   const int outputs[] = {y->id, x->id, c->id, y->id, t->id};
-  for (int i = 0; i < 5; i++) KILN_VEC_PUSH(&cx->perm, &w->b.prog->outputs, outputs[i]);
-  w->model.inputs = face(w, 1, w->b.prog->inputs.data);
-  w->model.outputs = face(w, 5, w->b.prog->outputs.data);
-  w->b.symbols = KILN_NEW_ARRAY(&cx->perm, const char *, 2);
-  w->b.symbols[0] = "kiln_k_mul";
-  w->b.symbols[1] = "kiln_k_add";
+  for (int i = 0; i < 5; i++) KILN_VEC_PUSH(&cx->perm, &w->b.choices.prog->outputs, outputs[i]);
+  w->model.inputs = face(w, 1, w->b.choices.prog->inputs.data);
+  w->model.outputs = face(w, 5, w->b.choices.prog->outputs.data);
+  w->b.product.symbols = KILN_NEW_ARRAY(&cx->perm, const char *, 2);
+  w->b.product.symbols[0] = "kiln_k_mul";
+  w->b.product.symbols[1] = "kiln_k_add";
 }
 
 // The plan as the runtime sees it.
 static void read_plan(world *w, kiln_plan *out) {
   void *blob = NULL;
   size_t bytes = 0;
-  kiln_plan_write(&w->b.plan, &blob, &bytes);
+  kiln_plan_write(&w->b.product.plan, &blob, &bytes);
   assert_int_equal(kiln_plan_read(blob, bytes, "plan", w->cx->diag, out), KILN_OK);
   free(blob);
 }
@@ -194,7 +194,7 @@ static kiln_status weights_are_filled(kiln_ctx *cx, void *argument) {
   (void)argument;
   make_world(&w, false);
   KILN_TRY(kiln_layout_make(cx, &w.b));
-  KILN_TRY(kiln_weight_fill(cx, &w.b.weights.data[0], to));
+  KILN_TRY(kiln_weight_fill(cx, &w.b.product.weights.data[0], to));
   for (int i = 0; i < 6; i++)
     for (int k = 0; k < 16; k++) assert_true(to[i * 16 + k] == (k < 4 ? weights[k * 6 + i] : 0));
   return KILN_OK;
@@ -226,13 +226,13 @@ static void packed_weights_hold_the_constant(void **state) {
 }
 
 // What a wrong scheduler could hand over.
-static void unbound(world *w) { w->b.kernels.launches.data[0].n_args = 2; }
-static void overbound(world *w) { w->b.kernels.kernels.data[0]->loops->buffers.n = 3; }
-static void early(world *w) { w->b.kernels.launches.data[0].stmts[0] = 1; }
+static void unbound(world *w) { w->b.choices.kernels.launches.data[0].n_args = 2; }
+static void overbound(world *w) { w->b.choices.kernels.kernels.data[0]->loops->buffers.n = 3; }
+static void early(world *w) { w->b.choices.kernels.launches.data[0].stmts[0] = 1; }
 static void oversized(world *w) {
-  w->b.kernels.kernels.data[1]->loops->buffers.data[0]->extents[0] = 5;
+  w->b.choices.kernels.kernels.data[1]->loops->buffers.data[0]->extents[0] = 5;
 }
-static void uncomputed(world *w) { w->b.kernels.launches.n = 0; }
+static void uncomputed(world *w) { w->b.choices.kernels.launches.n = 0; }
 
 static const struct {
   void (*poke)(world *w);

@@ -44,17 +44,18 @@ static int check(const conv *c, uint64_t seed, bool no_taps, int *out_launches) 
   char text[TEXT_ROOM];
   test_kernel k;
   kernel_open(&k, conv_text(c, text), seed);
-  kiln_build b = {
-      .prog = k.prog,
-      .tile.search = {.machine = &b.machine, .n_threads = 1 + (int)(seed / 2 % 2), .n_lowered = 1}};
-  assert_int_equal(kiln_machine_named(&k.cx, machines[seed % KILN_LEN(machines)], &b.machine),
-                   KILN_OK);
+  kiln_build b = {.choices.prog = k.prog,
+                  .choices.tile.search = {.machine = &b.request.machine,
+                                          .n_threads = 1 + (int)(seed / 2 % 2),
+                                          .n_lowered = 1}};
+  assert_int_equal(
+      kiln_machine_named(&k.cx, machines[seed % KILN_LEN(machines)], &b.request.machine), KILN_OK);
   kiln_build_omit(&b, "winograd");
   if (no_taps) kiln_build_omit(&b, "taps");
   if (kiln_pipeline_run(&k.cx, &b, KILN_PHASE_TILE, KILN_PHASE_CONNECT) != KILN_OK)
     fail_msg("%s: %s", text, kernel_message(&k));
-  check_launches(&k, &b.kernels, compare_elements, text);
-  *out_launches = b.kernels.launches.n;
+  check_launches(&k, &b.choices.kernels, compare_elements, text);
+  *out_launches = b.choices.kernels.launches.n;
   kernel_close(&k);
   return kiln_build_count(&b, "taps");
 }
