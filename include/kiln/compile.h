@@ -197,6 +197,12 @@ typedef struct kiln_compile_options {
   // kiln_compile_file.
   const kiln_memory_file *files;
   size_t n_files;
+  // Values that nodes of an ONNX model's graph compute, by name, which the module has as outputs
+  // behind the model's own, in this order; "*": all that are tensors, in the order of the nodes.
+  // Kernels are as they are chosen where these values are wanted: a value that would not have left
+  // its kernel does.
+  const char *const *marks;
+  size_t n_marks;
 } kiln_compile_options;
 
 // What |tune| or |tuned_for| did in the last compile.

@@ -218,6 +218,7 @@ def compile(
     shapes: Optional[Mapping[str, Any]] = None,
     constants: Optional[Mapping[str, Any]] = None,
     overridable: Any = (),
+    marks: Any = (),
     threads: int = 0,
     cache: bool = True,
     op_files: Any = (),
@@ -236,6 +237,7 @@ def compile(
 
     dims: named dimensions: a number, a range (least, most[, step]) that the module keeps, or a sum of
     others ("past + t"). shapes: replaces declared shapes of inputs. constants: inputs that are bound.
+    marks: values that nodes compute which become outputs, too; "*": all.
     files: external data in memory, by location: tensors or bytes, which are used where they lie.
     name: what messages call a model of bytes. output: writes the module file as well. progress: True
     for a bar, or a function of (phase, done, total). Other options are those of the C API, by name.
@@ -254,6 +256,7 @@ def compile(
     o.shapes(shapes or {})
     o.constants(constants or {})
     o.texts("overridable", overridable)
+    o.texts("marks", marks)
     o.texts("op_files", op_files)
     o.texts("without", without)
     o.texts("with_rules", with_rules)

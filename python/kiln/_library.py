@@ -121,6 +121,8 @@ class CompileOptions(Structure):
         ("stop_after", c_char_p),
         ("files", POINTER(MemoryFile)),
         ("n_files", c_size_t),
+        ("marks", POINTER(c_char_p)),
+        ("n_marks", c_size_t),
     ]
 
 

@@ -1,5 +1,6 @@
 // Loading: a file becomes a graph of operators, and that a program of statements.
 #include "driver/load.h"
+#include "driver/marks.h"
 #include "dynamic/dims.h"
 #include "dynamic/ranges.h"
 #include "rewrite/checks.h"
@@ -108,6 +109,7 @@ static kiln_status read_onnx(kiln_ctx *cx, kiln_model *m, const kiln_compile_opt
   KILN_TRY(kiln_onnx_read(cx, m->path, &onnx, &m->core->file, &m->graph));
   if (dims.n_forms > 0)
     m->graph = kiln_graph_substitute(cx, m->graph, dims.n_forms, dims.names, dims.forms);
+  KILN_TRY(kiln_marks_add(cx, m->graph, o->n_marks, o->marks));
   if (!o->read_only) return KILN_OK;
   face_of_graph(cx, m->graph, m->graph->n_inputs, m->graph->inputs, &m->inputs);
   face_of_graph(cx, m->graph, m->graph->n_outputs, m->graph->outputs, &m->outputs);

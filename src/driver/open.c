@@ -138,6 +138,11 @@ static kiln_status check_kind(kiln_ctx *cx, const char *path, const kiln_compile
                      "overridable: must be given with an ONNX model; a definition has no "
                      "initializers, got %s",
                      o->overridable[0]);
+  if (o->n_marks > 0)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path,
+                     "mark: must be given with an ONNX model; a definition gives what it names as "
+                     "its results, got %s",
+                     o->marks[0]);
   if (o->n_constants > 0)
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path,
                      "constant: must be given with an ONNX model, got %s", o->constant_names[0]);
@@ -247,6 +252,7 @@ kiln_status kiln_model_load_nth(const char *path, const kiln_compile_options *op
   m->options.n_with_rules = 0;
   m->options.op_files = NULL;
   m->options.overridable = NULL;
+  m->options.marks = NULL;
   m->options.files = NULL;
   if (st != KILN_OK) kiln_model_destroy(m);
   else *out_model = m;

@@ -66,6 +66,7 @@ static void add_options(kiln_digest *d, const kiln_compile_options *o) {
   kiln_digest_add_text(d, o->stop_after);
   add_texts(d, o->n_with_rules, o->with_rules);
   add_texts(d, o->n_overridable, o->overridable);
+  add_texts(d, o->n_marks, o->marks);
 }
 
 // Whoever compiles says what is wrong; here it is nothing that can be kept.

@@ -181,6 +181,8 @@ bool compile_options_make(const options *o, compile_storage *s, kiln_compile_opt
   out->n_with_rules = (size_t)o->with_rules.n;
   out->overridable = o->overridable.at;
   out->n_overridable = (size_t)o->overridable.n;
+  out->marks = o->marks.at;
+  out->n_marks = (size_t)o->marks.n;
   if (shows_progress()) out->on_progress = on_progress;
   for (int i = 0; i < o->dims.n; i++) {
     const char *value = split_value(o->dims.at[i], s->names[i]);

@@ -236,6 +236,8 @@ static void options_that_point_to_nothing_are_refused(void **state) {
       {.n_with_rules = 1, .with_rules = texts},
       {.n_overridable = 1},
       {.n_overridable = 1, .overridable = texts},
+      {.n_marks = 1},
+      {.n_marks = 1, .marks = texts},
       {.n_files = 1},
       {.n_files = 1, .files = &file}};
   for (size_t i = 0; i < KILN_LEN(rows); i++) {

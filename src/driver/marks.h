@@ -1,0 +1,13 @@
+// Values of a graph that are wanted as outputs.
+#ifndef KILN_DRIVER_MARKS_H
+#define KILN_DRIVER_MARKS_H
+
+#include "ir/graph.h"
+
+// Appends the values of these names to the outputs of |g|; "*": all that nodes compute. Those that
+// are outputs stay where they are.
+//
+// errors: KILN_BAD_INPUT: there is no such value, with the nearest name; it is no tensor
+kiln_status kiln_marks_add(kiln_ctx *cx, kiln_graph *g, size_t n, const char *const *names);
+
+#endif
