@@ -20,13 +20,16 @@ static const char *name_of(const sim *m, const sim_cell *c) {
 
 static bool is_own(const sim *m, const sim_cell *c) { return c->lanes == m->lanes; }
 
+int64_t kiln_sim_own_copy(const sim *m, const sim_cell *c) {
+  return is_own(m, c) ? m->lanes->at * c->elems : 0;
+}
+
 // The number of the element in its copy.
 static int64_t shown(const sim_cell *c, int64_t element) {
   return c->elems ? element % c->elems : element;
 }
 
-// Memory of a thread or a block lies inside of the block loops in which it is used.
-static void check_place(sim *m, const sim_cell *c) {
+void kiln_sim_check_place(sim *m, const sim_cell *c) {
   const kiln_scope s = c->buffer->scope;
   if (kiln_scope_is_argument(s)) return;
   for (int d = c->depth; d < m->depth; d++) {
@@ -66,7 +69,8 @@ static dealing dealing_of(const sim *m, const sim_cell *c) {
   return d;
 }
 
-static void check_owner(sim *m, const sim_cell *c, int64_t element) {
+void kiln_sim_check_owner(sim *m, const sim_cell *c, int64_t at) {
+  const int64_t element = shown(c, at);
   const dealing d = dealing_of(m, c);
   if (c->elems % d.n != 0) {
     kiln_sim_fail(m,
@@ -81,82 +85,6 @@ static void check_owner(sim *m, const sim_cell *c, int64_t element) {
                   "buffer %s: thread %" PRId64 " must touch its own part only, got element %" PRId64
                   " of thread %" PRId64 ", as it is allocated outside of thread loops",
                   name_of(m, c), d.thread, element, owner);
-}
-
-// The number of the element at |index|, checked against the extents.
-static int64_t computed(sim *m, const sim_cell *c, const kiln_expr *const *index) {
-  const kiln_buffer *b = c->buffer;
-  int64_t element = is_own(m, c) ? m->lanes->at * c->elems : 0;
-  for (int k = 0; k < b->rank && m->status == KILN_OK; k++) {
-    const int64_t i = kiln_sim_eval_index(m, index[k]);
-    if (i < 0 || i >= b->extents[k])
-      kiln_sim_fail(m, "buffer %s: index %d must lie in [0, %" PRId64 "), got %" PRId64,
-                    name_of(m, c), k, b->extents[k], i);
-    else element += i * b->strides[k];
-  }
-  return element;
-}
-
-// --- walks ---
-
-// Whether |e| grows by the same |*out| with each step of |var|, all else fixed.
-static bool step_of(const kiln_expr *e, kiln_symbol var, int64_t *out) {
-  int64_t a = 0, b = 0, factor = 0;
-  *out = 0;
-  if (e->has_load || e->dtype != KILN_I64 || e->n_tree > KILN_LONG_TREE) return false;
-  if (!kiln_expr_uses(e, var)) return true;
-  if (e->kind == KILN_EXPR_VAR) return *out = 1, true;
-  if (e->kind != KILN_EXPR_ADD && e->kind != KILN_EXPR_SUB && e->kind != KILN_EXPR_MUL)
-    return false;
-  const kiln_expr *x = e->args[0], *y = e->args[1];
-  if (e->kind == KILN_EXPR_MUL) {
-    const bool is_left = kiln_expr_is_int(x, &factor);
-    if (!is_left && !kiln_expr_is_int(y, &factor)) return false;
-    if (!step_of(is_left ? y : x, var, &a)) return false;
-    return !__builtin_mul_overflow(a, factor, out);
-  }
-  if (!step_of(x, var, &a) || !step_of(y, var, &b)) return false;
-  return e->kind == KILN_EXPR_ADD ? !__builtin_add_overflow(a, b, out)
-                                  : !__builtin_sub_overflow(a, b, out);
-}
-
-static sim_walk walk_of(sim *m, const sim_cell *c, const kiln_expr *const *index) {
-  const kiln_buffer *b = c->buffer;
-  const kiln_symbol var = m->inner[m->level];
-  const int64_t last = m->extents[m->level] - 1, at = m->vars[var];
-  sim_walk w = {index, c, var, m->level, m->turns[m->level - 1], false, 0, 0};
-  for (int k = 0; k < b->rank; k++) {
-    int64_t step = 0;
-    if (!step_of(index[k], var, &step)) return w;
-    const int64_t i = kiln_sim_eval_index(m, index[k]),
-                  from = kiln_sub_sat(i, kiln_mul_sat(step, at)),
-                  to = kiln_add_sat(from, kiln_mul_sat(step, last));
-    if (kiln_min_i64(from, to) < 0 || from >= b->extents[k] || to >= b->extents[k]) return w;
-    w.first += from * b->strides[k];
-    w.step += step * b->strides[k];
-  }
-  w.is_even = m->status == KILN_OK;
-  return w;
-}
-
-static int64_t walked(sim *m, const sim_cell *c, const kiln_expr *const *index) {
-  const uintptr_t hash = (uintptr_t)index / sizeof *index;
-  sim_walk *w = &m->walks[(hash ^ hash >> 10) % SIM_WALKS];
-  const kiln_symbol var = m->inner[m->level];
-  if (w->index != index || w->cell != c || w->var != var || w->level != m->level ||
-      w->turn != m->turns[m->level - 1])
-    *w = walk_of(m, c, index);
-  return w->is_even ? w->first + w->step * m->vars[var] : computed(m, c, index);
-}
-
-int64_t kiln_sim_element(sim *m, const sim_cell *c, const kiln_expr *const *index) {
-  enum { SHORT = 3 }; // iterations, for which it does not pay
-  check_place(m, c);
-  if (!c->alive) kiln_sim_fail(m, "buffer %s must be used inside of its alloc", name_of(m, c));
-  const bool walks = m->walks && m->lanes->n == 1 && m->level > 0 && m->extents[m->level] > SHORT;
-  const int64_t element = walks ? walked(m, c, index) : computed(m, c, index);
-  if (c->is_spread && m->status == KILN_OK) check_owner(m, c, shown(c, element));
-  return m->status == KILN_OK ? element : -1;
 }
 
 static kiln_constant element_of(const sim_cell *c, int64_t element) {

@@ -1,39 +1,15 @@
-// Scalar expressions of the simulator.
+// Scalar expressions of the simulator, and the elements that indices choose.
 #include "target/sim/eval.h"
 
-#include <stdarg.h>
-#include <stdio.h>
+#include "support/integer.h"
+
 #include <string.h>
 
 enum { SIM_VALUES = 4096 };
 
-void kiln_sim_fail(sim *m, const char *format, ...) {
-  if (m->status != KILN_OK) return;
-  char text[512];
-  va_list args;
-  va_start(args, format);
-  vsnprintf(text, sizeof text, format, args);
-  va_end(args);
-  m->status = KILN_FAIL(m->cx->diag, KILN_INTERNAL, m->place, "%s", text);
-}
-
 static kiln_constant wide(kiln_constant v) {
   if (kiln_dtype_is_half(v.dtype)) v.dtype = KILN_F32;
   return v;
-}
-
-static kiln_constant no_value(sim *m, kiln_expr_kind k, kiln_dtype t) {
-  kiln_sim_fail(m, "operator %s must have a value", kiln_expr_kind_text(k));
-  return (kiln_constant){.dtype = t};
-}
-
-static kiln_constant binary(sim *m, kiln_expr_kind k, kiln_constant a, kiln_constant b) {
-  kiln_constant out = {.dtype = a.dtype};
-  return kiln_fold_binary(k, a, b, &out) ? out : no_value(m, k, a.dtype);
-}
-
-kiln_constant kiln_sim_combine(sim *m, kiln_combiner how, kiln_constant a, kiln_constant b) {
-  return binary(m, kiln_combiner_kind(how, a.dtype), a, b);
 }
 
 static kiln_constant convert(kiln_dtype t, kiln_constant a) {
@@ -77,9 +53,9 @@ static kiln_constant eval(sim *m, const kiln_expr *e) {
   const kiln_constant a = kiln_sim_eval(m, e->args[0]);
   if (e->kind == KILN_EXPR_CAST) return convert(e->dtype, a);
   if (e->kind == KILN_EXPR_BITCAST) return bits(e, a);
-  if (e->n_args == 2) return binary(m, e->kind, a, kiln_sim_eval(m, e->args[1]));
+  if (e->n_args == 2) return kiln_sim_binary(m, e->kind, a, kiln_sim_eval(m, e->args[1]));
   out = (kiln_constant){.dtype = wide(out).dtype};
-  return kiln_fold_unary(e->kind, a, &out) ? out : no_value(m, e->kind, out.dtype);
+  return kiln_fold_unary(e->kind, a, &out) ? out : kiln_sim_no_value(m, e->kind, out.dtype);
 }
 
 static bool is_plain(kiln_dtype t) { return t == KILN_I64 || t == KILN_BOOL; }
@@ -119,7 +95,7 @@ static int64_t compute_index(sim *m, const kiln_expr *e) {
   int64_t value;
   if (eval_plain(e->kind, a, b, &value)) return value;
   const kiln_constant x = {.dtype = t, .i = a}, y = {.dtype = t, .i = b};
-  return binary(m, e->kind, x, y).i;
+  return kiln_sim_binary(m, e->kind, x, y).i;
 }
 
 // The loops around the innermost one whose variable |e| has, that one included.
@@ -185,6 +161,88 @@ int64_t kiln_sim_eval_index(sim *m, const kiln_expr *e) {
 kiln_constant kiln_sim_eval(sim *m, const kiln_expr *e) {
   return is_shared(m, e) ? eval_once(m, e) : value_of(m, e);
 }
+
+// --- elements ---
+
+// The number of the element at |index|, checked against the extents.
+static int64_t computed(sim *m, const sim_cell *c, const kiln_expr *const *index) {
+  const kiln_buffer *b = c->buffer;
+  int64_t element = kiln_sim_own_copy(m, c);
+  for (int k = 0; k < b->rank && m->status == KILN_OK; k++) {
+    const int64_t i = kiln_sim_eval_index(m, index[k]);
+    if (i < 0 || i >= b->extents[k])
+      kiln_sim_fail(m, "buffer %s: index %d must lie in [0, %" PRId64 "), got %" PRId64,
+                    kiln_symbol_text(m->cx, b->name), k, b->extents[k], i);
+    else element += i * b->strides[k];
+  }
+  return element;
+}
+
+// --- elements along a loop ---
+
+// Whether |e| grows by the same |*out| with each step of |var|, all else fixed.
+static bool step_of(const kiln_expr *e, kiln_symbol var, int64_t *out) {
+  int64_t a = 0, b = 0, factor = 0;
+  *out = 0;
+  if (e->has_load || e->dtype != KILN_I64 || e->n_tree > KILN_LONG_TREE) return false;
+  if (!kiln_expr_uses(e, var)) return true;
+  if (e->kind == KILN_EXPR_VAR) return *out = 1, true;
+  if (e->kind != KILN_EXPR_ADD && e->kind != KILN_EXPR_SUB && e->kind != KILN_EXPR_MUL)
+    return false;
+  const kiln_expr *x = e->args[0], *y = e->args[1];
+  if (e->kind == KILN_EXPR_MUL) {
+    const bool is_left = kiln_expr_is_int(x, &factor);
+    if (!is_left && !kiln_expr_is_int(y, &factor)) return false;
+    if (!step_of(is_left ? y : x, var, &a)) return false;
+    return !__builtin_mul_overflow(a, factor, out);
+  }
+  if (!step_of(x, var, &a) || !step_of(y, var, &b)) return false;
+  return e->kind == KILN_EXPR_ADD ? !__builtin_add_overflow(a, b, out)
+                                  : !__builtin_sub_overflow(a, b, out);
+}
+
+static sim_walk walk_of(sim *m, const sim_cell *c, const kiln_expr *const *index) {
+  const kiln_buffer *b = c->buffer;
+  const kiln_symbol var = m->inner[m->level];
+  const int64_t last = m->extents[m->level] - 1, at = m->vars[var];
+  sim_walk w = {index, c, var, m->level, m->turns[m->level - 1], false, 0, 0};
+  for (int k = 0; k < b->rank; k++) {
+    int64_t step = 0;
+    if (!step_of(index[k], var, &step)) return w;
+    const int64_t i = kiln_sim_eval_index(m, index[k]),
+                  from = kiln_sub_sat(i, kiln_mul_sat(step, at)),
+                  to = kiln_add_sat(from, kiln_mul_sat(step, last));
+    if (kiln_min_i64(from, to) < 0 || from >= b->extents[k] || to >= b->extents[k]) return w;
+    w.first += from * b->strides[k];
+    w.step += step * b->strides[k];
+  }
+  w.is_even = m->status == KILN_OK;
+  return w;
+}
+
+static int64_t walked(sim *m, const sim_cell *c, const kiln_expr *const *index) {
+  const uintptr_t hash = (uintptr_t)index / sizeof *index;
+  sim_walk *w = &m->walks[(hash ^ hash >> 10) % SIM_WALKS];
+  const kiln_symbol var = m->inner[m->level];
+  if (w->index != index || w->cell != c || w->var != var || w->level != m->level ||
+      w->turn != m->turns[m->level - 1])
+    *w = walk_of(m, c, index);
+  return w->is_even ? w->first + w->step * m->vars[var] : computed(m, c, index);
+}
+
+int64_t kiln_sim_element(sim *m, const sim_cell *c, const kiln_expr *const *index) {
+  enum { SHORT = 3 }; // iterations, for which it does not pay
+  kiln_sim_check_place(m, c);
+  if (!c->alive)
+    kiln_sim_fail(m, "buffer %s must be used inside of its alloc",
+                  kiln_symbol_text(m->cx, c->buffer->name));
+  const bool walks = m->walks && m->lanes->n == 1 && m->level > 0 && m->extents[m->level] > SHORT;
+  const int64_t element = walks ? walked(m, c, index) : computed(m, c, index);
+  if (c->is_spread && m->status == KILN_OK) kiln_sim_check_owner(m, c, element);
+  return m->status == KILN_OK ? element : -1;
+}
+
+// --- values that are kept ---
 
 static uint32_t max_var(const kiln_loop *first, uint32_t max) {
   for (; first; first = first->next) {

@@ -101,6 +101,7 @@ kiln_constant kiln_sim_eval(sim *m, const kiln_expr *e);
 int64_t kiln_sim_eval_index(sim *m, const kiln_expr *e);
 // The element of |c| at |index|, checked; -1 after a breach.
 int64_t kiln_sim_element(sim *m, const sim_cell *c, const kiln_expr *const *index);
+// access.c
 kiln_constant kiln_sim_read(sim *m, sim_cell *c, int64_t element);
 void kiln_sim_write(sim *m, sim_cell *c, int64_t element, kiln_constant value);
 // Combines |value| into an element that all lanes combine into.
@@ -108,7 +109,17 @@ void kiln_sim_reduce(sim *m, sim_cell *c, int64_t element, kiln_combiner how, ki
 // Copies an element that nobody wrote: |to| counts as unwritten.
 void kiln_sim_move_nothing(sim *m, sim_cell *to, int64_t element);
 void kiln_sim_note_read(sim *m, sim_cell *c, int64_t element);
+// Checks that memory of a thread or a block lies inside of the block loops in which it is used.
+void kiln_sim_check_place(sim *m, const sim_cell *c);
+// Checks that the element of a distributed buffer is of the thread that runs.
+void kiln_sim_check_owner(sim *m, const sim_cell *c, int64_t element);
+// The first element of the copy that the lane which runs has; 0: there is one copy.
+int64_t kiln_sim_own_copy(const sim *m, const sim_cell *c);
+
+// values.c
 kiln_constant kiln_sim_combine(sim *m, kiln_combiner how, kiln_constant a, kiln_constant b);
+kiln_constant kiln_sim_binary(sim *m, kiln_expr_kind k, kiln_constant a, kiln_constant b);
+kiln_constant kiln_sim_no_value(sim *m, kiln_expr_kind k, kiln_dtype t); // fails
 // cache.c: the meter lies in the scratch arena, the counts of |out| in the perm arena.
 sim_meter *kiln_sim_meter_make(kiln_ctx *cx, const kiln_loops *l, int n_levels,
                                const kiln_sim_level *levels, kiln_sim_traffic *out);
