@@ -108,6 +108,7 @@ struct kiln_loop {
   kiln_loop_kind kind;
   kiln_loop *next; // following sibling
   kiln_loop *body; // first child: FOR, IF, ALLOC
+  int line; // in the text of the kernel that it is in, or was copied from (ir/lines.h); 0: not said
   // FOR
   kiln_symbol var;
   const kiln_expr *extent; // i64, over outer variables; ordinarily a constant

@@ -87,6 +87,13 @@ static void mark_warp(kiln_ctx *cx, const kiln_loop *instr, kiln_loop *loop) {
   loop->notes = note;
 }
 
+static void say_line(kiln_loop *l, int line) {
+  for (; l; l = l->next) {
+    l->line = line;
+    say_line(l->body, line);
+  }
+}
+
 static void expand_all(kiln_ctx *cx, kiln_loop **slot, bool keeps_warps) {
   for (; *slot; slot = &(*slot)->next) {
     kiln_loop *l = *slot;
@@ -96,6 +103,7 @@ static void expand_all(kiln_ctx *cx, kiln_loop **slot, bool keeps_warps) {
     const expansion x = {l, l->instr->loops};
     *slot = expand_list(cx, &x, l->instr->loops->body);
     mark_warp(cx, l, *slot);
+    say_line(*slot, l->line);
     while ((*slot)->next) slot = &(*slot)->next;
     (*slot)->next = l->next;
   }
