@@ -186,6 +186,7 @@ typedef struct kiln_cpu_options {
   int n_threads;        // compile in parallel with that many threads; <= 1: this one only
   kiln_text *dump_llvm; // appended with the optimised LLVM text of all kernels; NULL: no
   kiln_text *dump_asm;
+  bool has_lines; // code says by debug information which lines of the kernels it is of (ir/lines.h)
   const struct kiln_cpu_nests
       *nests;               // of the kernels: those that are code (cpu/together.h); NULL: all are
   const volatile int *stop; // no further kernel is begun where this is not 0; NULL: all are
@@ -229,6 +230,17 @@ uint64_t kiln_cpu_entry_workspace(const kiln_plan *plan); // bytes
 // gives: *out, an object
 kiln_status kiln_cpu_compile_entry(kiln_ctx *cx, const kiln_machine *m, const kiln_cpu_entry *entry,
                                    kiln_object *out);
+
+// The code of a kernel for people: LLVM's text and the assembly, without what is said to the
+// assembler alone, each with the lines of |loops| that it is of.
+//
+// needs:  numbered loops (ir/lines.h)
+// gives:  appended to |out_llvm| and |out_asm|, in cx->perm
+// errors: as kiln_cpu_compile
+struct kiln_lined;
+kiln_status kiln_cpu_show(kiln_ctx *cx, const kiln_machine *m, kiln_loops *loops,
+                          const char *symbol, struct kiln_lined *out_llvm,
+                          struct kiln_lined *out_asm);
 
 // What the instructions of |objects| need of a processor beyond the first of |m|'s architecture, by
 // LLVM's names of extensions: of x86-64 what they are, in no order; of others, and where code has

@@ -204,7 +204,7 @@ static void put_alloc(kiln_c_writer *w, const kiln_loop *l) {
   kiln_text_add(w->out, "}\n");
 }
 
-static void put_one(kiln_c_writer *w, const kiln_loop *l) {
+static void put_node(kiln_c_writer *w, const kiln_loop *l) {
   if (w->put_other && w->put_other(w, l)) return;
   switch (l->kind) {
   case KILN_LOOP_FOR: put_for(w, l, false); return;
@@ -214,6 +214,20 @@ static void put_one(kiln_c_writer *w, const kiln_loop *l) {
   case KILN_LOOP_PREFETCH: put_prefetch(w, l); return;
   case KILN_LOOP_INSTR: return; // expanded
   }
+}
+
+static void mark_line(const kiln_c_writer *w) {
+  if (!w->marks) return;
+  KILN_VEC_PUSH(&w->cx->perm, w->marks, (kiln_line_mark){w->out->n, w->line});
+}
+
+static void put_one(kiln_c_writer *w, const kiln_loop *l) {
+  const int outer = w->line;
+  if (l->line) w->line = l->line;
+  mark_line(w);
+  put_node(w, l);
+  w->line = outer;
+  mark_line(w);
 }
 
 void kiln_c_list(kiln_c_writer *w, const kiln_loop *l) {

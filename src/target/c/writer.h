@@ -8,6 +8,7 @@
 #define KILN_TARGET_C_WRITER_H
 
 #include "analysis/simplify.h"
+#include "ir/lines.h"
 #include "target/c/c.h"
 
 typedef enum kiln_c_helper {
@@ -110,6 +111,8 @@ struct kiln_c_writer {
   // Named constants of the statement at hand: expression id to identifier.
   kiln_map temps;
   KILN_VEC(uint64_t) live; // their ids, those of inner blocks last
+  kiln_line_marks *marks;  // of |out|: which lines of the kernel it is made of; NULL: nobody asks
+  int line;                // of the statement at hand
 };
 
 // writer.c

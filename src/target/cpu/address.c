@@ -130,6 +130,7 @@ static int frame_of(const kiln_emit *e, const kiln_expr *atom) {
 static LLVMBasicBlockRef enter_frame(kiln_emit *e, int frame) {
   LLVMBasicBlockRef at = LLVMGetInsertBlock(e->b);
   LLVMPositionBuilderBefore(e->b, LLVMGetBasicBlockTerminator(e->frames.data[frame].head));
+  kiln_cpu_say_line(e);
   return at;
 }
 

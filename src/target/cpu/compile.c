@@ -63,6 +63,7 @@ void kiln_object_deinit(kiln_object *o) {
 
 void kiln_cpu_module_deinit(void *object) {
   kiln_cpu_module *m = object;
+  kiln_cpu_lines_deinit(m);
   if (m->builder) LLVMDisposeBuilder(m->builder);
   if (m->module) LLVMDisposeModule(m->module);
   if (m->llvm) LLVMContextDispose(m->llvm);
@@ -114,6 +115,7 @@ void kiln_cpu_module_init(kiln_ctx *cx, const kiln_machine *machine, LLVMTargetM
   m->none = LLVMVoidTypeInContext(c);
   m->md_scope = LLVMGetMDKindIDInContext(c, "alias.scope", strlen("alias.scope"));
   m->md_noalias = LLVMGetMDKindIDInContext(c, "noalias", strlen("noalias"));
+  if (j->w->options && j->w->options->has_lines) kiln_cpu_lines_init(m);
 }
 
 kiln_status kiln_cpu_run_passes(kiln_ctx *cx, kiln_cpu_module *m, const char *passes) {

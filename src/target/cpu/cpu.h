@@ -11,6 +11,7 @@
 // loops.c     loops, guards, allocations; instr.c: matrix instructions
 // turn.c      maps that turn a matrix
 // together.c  which kernels a module has
+// lines.c     lines of the kernel that code is of, as debug information and read from texts
 // compile.c   modules, passes, objects, threads; jit.c: objects into this process
 // entry.c     a plan as one C function, of static libraries
 //
@@ -23,6 +24,7 @@
 #include "target/target.h"
 
 #include <llvm-c/Core.h>
+#include <llvm-c/DebugInfo.h>
 #include <llvm-c/TargetMachine.h>
 
 // Makes this machine's code generator known to LLVM, once.
@@ -49,6 +51,8 @@ typedef struct kiln_cpu_module {
   bool has_many;      // kernels: functions that a short one computes are the module's, too
   bool is_quick;      // it is not optimised
   unsigned md_scope, md_noalias;
+  LLVMDIBuilderRef lines; // NULL: code says no lines
+  LLVMMetadataRef file;   // of them
 } kiln_cpu_module;
 
 // compile.c: from the module's begin to its code
@@ -143,6 +147,8 @@ typedef struct kiln_emit {
   bool memo_masked;
   kiln_map
       calls; // functions that the nest computes at many places: a function of the module each, by kind
+  LLVMMetadataRef scope; // of the function's lines; NULL: code says no lines
+  int line;              // of the statement at hand
 } kiln_emit;
 
 // emit.c: types and values
@@ -289,6 +295,15 @@ bool kiln_cpu_turn_find(kiln_emit *e, const kiln_loop *l, kiln_turn *out);
 void kiln_cpu_turn(kiln_emit *e, const kiln_turn *t);
 
 // loops.c
+
+// lines.c: which line of the kernel an instruction is of, as LLVM's debug information says it; none
+// of it where the module does not ask.
+void kiln_cpu_lines_init(kiln_cpu_module *m);
+void kiln_cpu_lines_deinit(kiln_cpu_module *m);
+void kiln_cpu_lines_begin(kiln_emit *e, const char *symbol, int line); // of a function
+void kiln_cpu_lines_end(kiln_emit *e);
+void kiln_cpu_say_line(kiln_emit *e); // what is built from here on is of the statement at hand
+
 kiln_status kiln_cpu_emit_nest(kiln_cpu_module *m, kiln_loops *loops, const kiln_loop *nest,
                                const char *symbol);
 void kiln_cpu_function_attributes(kiln_cpu_module *m, LLVMValueRef fn);

@@ -115,6 +115,7 @@ LLVMValueRef kiln_cpu_alloca(kiln_emit *e, LLVMTypeRef type, int64_t count, cons
   LLVMValueRef a = LLVMBuildAlloca(e->b, LLVMArrayType2(type, (uint64_t)count), name);
   LLVMSetAlignment(a, 64);
   LLVMPositionBuilderAtEnd(e->b, at);
+  kiln_cpu_say_line(e);
   return a;
 }
 

@@ -247,7 +247,7 @@ static void emit_prefetch(kiln_emit *e, const kiln_loop *l) {
   (void)kiln_cpu_call(e, "llvm.prefetch", 1, &e->m->ptr, 4, args);
 }
 
-static kiln_status emit_one(kiln_emit *e, const kiln_loop *l) {
+static kiln_status emit_node(kiln_emit *e, const kiln_loop *l) {
   switch (l->kind) {
   case KILN_LOOP_FOR: return emit_for(e, l);
   case KILN_LOOP_IF: return emit_if(e, l);
@@ -259,6 +259,16 @@ static kiln_status emit_one(kiln_emit *e, const kiln_loop *l) {
   case KILN_LOOP_PREFETCH: emit_prefetch(e, l); return KILN_OK;
   }
   return KILN_OK;
+}
+
+static kiln_status emit_one(kiln_emit *e, const kiln_loop *l) {
+  const int outer = e->line;
+  if (l->line) e->line = l->line;
+  kiln_cpu_say_line(e);
+  const kiln_status s = emit_node(e, l);
+  e->line = outer;
+  kiln_cpu_say_line(e);
+  return s;
 }
 
 // Bytes of the buffers that live in registers under |l|.
@@ -438,6 +448,7 @@ kiln_status kiln_cpu_emit_nest(kiln_cpu_module *m, kiln_loops *loops, const kiln
   kiln_emit e = {.m = m, .cx = m->cx, .b = m->builder, .loops = loops, .epoch = 1};
   e.fn = LLVMAddFunction(m->module, symbol, LLVMFunctionType(m->none, params, 3, 0));
   kiln_cpu_function_attributes(m, e.fn);
+  kiln_cpu_lines_begin(&e, symbol, nest->line);
   kiln_map_init(&e.forms, &m->cx->perm);
   kiln_ranges_init(&e.ranges, &m->cx->perm);
   e.base = KILN_NEW_ARRAY(&m->cx->perm, LLVMValueRef, loops->buffers.n);
@@ -457,5 +468,6 @@ kiln_status kiln_cpu_emit_nest(kiln_cpu_module *m, kiln_loops *loops, const kiln
   KILN_VEC_PUSH(&m->cx->perm, &e.frames, (kiln_frame){.head = e.entry});
   const kiln_status s = emit_top(&e, nest);
   LLVMBuildRetVoid(e.b);
+  kiln_cpu_lines_end(&e);
   return s;
 }

@@ -37,6 +37,7 @@ static LLVMValueRef zeros(kiln_emit *e) {
     LLVMPositionBuilderBefore(e->b, LLVMGetBasicBlockTerminator(e->entry));
     LLVMSetVolatile(LLVMBuildLoad2(e->b, e->m->i8, e->m->zeros, ""), 1);
     LLVMPositionBuilderAtEnd(e->b, here);
+    kiln_cpu_say_line(e);
     e->has_zeros = true;
   }
   return e->m->zeros;

@@ -26,6 +26,7 @@ typedef struct kiln_emitter {
   const uint8_t *uses; // [buffers] what the nest does with them
   const kiln_loop *
       waits; // the first node that touches what may have been written by launches; NULL: it is not asked
+  kiln_lined *device; // where the nests' loops are printed; NULL: nowhere
 } kiln_emitter;
 
 // emit.c

@@ -279,6 +279,7 @@ static kiln_status emit_nests(kiln_emitter *e, const kiln_machine *m, const kiln
   for (int i = 0; i < n; i++) {
     kiln_gpu_nest *one = &parts[i].n;
     KILN_TRY(prepare(e->w.cx, m, kernel, number + i, one));
+    if (e->device) kiln_loops_print_lined(e->w.cx, one->l, e->device);
     parts[i].uses = kiln_uses_of(e->w.cx, one->l, one->l->body);
     parts[i].blocks = one->grid[0] * one->grid[1] * one->grid[2];
     parts[i].threads = launched_threads(one);
@@ -309,50 +310,87 @@ kiln_status kiln_gpu_check(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kern
   return st;
 }
 
-kiln_status kiln_gpu_emit(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel,
-                          const char *symbol, kiln_text *out, int *out_n,
-                          kiln_gpu_launch **out_launches) {
-  const kiln_c_dialect *d = m->target->dialect;
-  kiln_text functions;
-  kiln_text_init(&functions, &cx->perm);
-  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  kiln_c_prelude prelude = {.dialect = d};
-  kiln_emitter e = {.w = {.cx = cx,
-                          .dialect = d,
-                          .put_other = kiln_emit_node,
-                          .prelude = &prelude,
-                          .out = &functions}};
-  const kiln_loops *l = expanded(cx, m, kernel);
+// All functions of a kernel into |e|'s text.
+static kiln_status emit_functions(kiln_emitter *e, const kiln_machine *m, const kiln_loops *l,
+                                  const char *symbol, int n, kiln_gpu_launch *launches) {
+  kiln_ctx *cx = e->w.cx;
   const kiln_loop *nest = l->body;
-  const int n = kiln_gpu_launches(cx, m, l);
-  *out_n = 0;
-  *out_launches = NULL;
-  kiln_gpu_launch *launches = KILN_NEW_ARRAY(&cx->perm, kiln_gpu_launch, n);
   for (int i = 0, number = 0; i < n; i++) {
     const int many = kiln_gpu_beside(cx, m, l, nest);
-    KILN_TRY(emit_nests(&e, m, l, number, many, kiln_arena_printf(&cx->scratch, "%s_%d", symbol, i),
+    KILN_TRY(emit_nests(e, m, l, number, many, kiln_arena_printf(&cx->scratch, "%s_%d", symbol, i),
                         &launches[i]));
     number += many;
     for (int k = 0; k < many; k++) nest = nest->next;
   }
-  kiln_arena_rewind(&cx->scratch, mark); // before |out| grows, which may lie there
-  kiln_text_printf(out, "// Kernel %s: made by Kiln.\n", kiln_symbol_text(cx, l->name));
-  kiln_text_add(out, d->head);
-  kiln_c_prelude_print(&prelude, out);
+  return KILN_OK;
+}
+
+// What stands in front of the functions: the helpers that they use.
+static void put_head(const kiln_emitter *e, const kiln_machine *m, kiln_text *out) {
+  kiln_ctx *cx = e->w.cx;
   bool has_groups = false;
-  for (int i = 0; i < e.instrs.n; i++) has_groups |= kiln_gpu_instr_is_group(e.instrs.data[i]);
+  kiln_text_add(out, m->target->dialect->head);
+  kiln_c_prelude_print(e->w.prelude, out);
+  for (int i = 0; i < e->instrs.n; i++) has_groups |= kiln_gpu_instr_is_group(e->instrs.data[i]);
   if (has_groups) kiln_text_printf(out, "\n%s", kiln_wgmma_helpers());
-  for (int i = 0; i < e.instrs.n; i++)
-    kiln_text_printf(out, "\n%s", kiln_gpu_instr_text(cx, e.instrs.data[i]));
-  if (e.has_boxes) kiln_text_printf(out, "\n%s", kiln_box_text());
-  if (e.has_sharers) kiln_text_printf(out, "\n%s", kiln_cluster_text());
-  if (e.has_crew) kiln_text_printf(out, "\n%s", kiln_crew_text());
+  for (int i = 0; i < e->instrs.n; i++)
+    kiln_text_printf(out, "\n%s", kiln_gpu_instr_text(cx, e->instrs.data[i]));
+  if (e->has_boxes) kiln_text_printf(out, "\n%s", kiln_box_text());
+  if (e->has_sharers) kiln_text_printf(out, "\n%s", kiln_cluster_text());
+  if (e->has_crew) kiln_text_printf(out, "\n%s", kiln_crew_text());
   if (kiln_gpu_begins_early(m)) kiln_text_printf(out, "\n%s", WAIT);
-  if (e.copies_ahead) kiln_text_printf(out, "\n%s", COPY_AHEAD);
-  if (e.has_pairs) kiln_text_printf(out, "\n%s", PAIRS);
-  if (e.swizzles) kiln_text_printf(out, "\n%s", SWIZZLED);
-  if (functions.data) kiln_text_add(out, functions.data);
+  if (e->copies_ahead) kiln_text_printf(out, "\n%s", COPY_AHEAD);
+  if (e->has_pairs) kiln_text_printf(out, "\n%s", PAIRS);
+  if (e->swizzles) kiln_text_printf(out, "\n%s", SWIZZLED);
+}
+
+// Writes the functions of |kernel| to |functions|, and gives their launches.
+static kiln_status write_kernel(kiln_emitter *e, const kiln_machine *m, kiln_loops *kernel,
+                                const char *symbol, kiln_text *functions, int *out_n,
+                                kiln_gpu_launch **out_launches) {
+  kiln_ctx *cx = e->w.cx;
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  const kiln_loops *l = expanded(cx, m, kernel);
+  const int n = kiln_gpu_launches(cx, m, l);
+  *out_n = 0;
+  *out_launches = NULL;
+  kiln_text_init(functions, &cx->perm);
+  e->w.dialect = m->target->dialect;
+  e->w.put_other = kiln_emit_node;
+  e->w.out = functions;
+  kiln_gpu_launch *launches = KILN_NEW_ARRAY(&cx->perm, kiln_gpu_launch, n);
+  KILN_TRY(emit_functions(e, m, l, symbol, n, launches));
+  kiln_arena_rewind(&cx->scratch, mark);
   *out_n = n;
   *out_launches = launches;
+  return KILN_OK;
+}
+
+kiln_status kiln_gpu_emit(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel,
+                          const char *symbol, kiln_text *out, int *out_n,
+                          kiln_gpu_launch **out_launches) {
+  kiln_text functions;
+  kiln_c_prelude prelude = {.dialect = m->target->dialect};
+  kiln_emitter e = {.w = {.cx = cx, .prelude = &prelude}};
+  KILN_TRY(write_kernel(&e, m, kernel, symbol, &functions, out_n, out_launches));
+  kiln_text_printf(out, "// Kernel %s: made by Kiln.\n", kiln_symbol_text(cx, kernel->name));
+  put_head(&e, m, out);
+  if (functions.data) kiln_text_add(out, functions.data);
+  return KILN_OK;
+}
+
+kiln_status kiln_gpu_show(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel,
+                          const char *symbol, kiln_lined *out_device, kiln_lined *out_source) {
+  kiln_text functions, head;
+  kiln_line_marks marks = {0};
+  kiln_gpu_launch *launches = NULL;
+  int n = 0;
+  kiln_c_prelude prelude = {.dialect = m->target->dialect};
+  kiln_emitter e = {.w = {.cx = cx, .prelude = &prelude, .marks = &marks}, .device = out_device};
+  KILN_TRY(write_kernel(&e, m, kernel, symbol, &functions, &n, &launches));
+  kiln_text_init(&head, &cx->perm);
+  put_head(&e, m, &head);
+  kiln_lined_add(out_source, head.data, 0);
+  if (functions.data) kiln_lined_add_marked(out_source, functions.data, &marks);
   return KILN_OK;
 }

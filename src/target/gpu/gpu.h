@@ -17,6 +17,7 @@
 #ifndef KILN_TARGET_GPU_GPU_H
 #define KILN_TARGET_GPU_GPU_H
 
+#include "ir/lines.h"
 #include "target/target.h"
 
 enum { KILN_MAP_AXES = 3, KILN_MAX_MAPS = 4 };
@@ -71,6 +72,15 @@ kiln_status kiln_gpu_emit(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kerne
                           const char *symbol, kiln_text *out, int *out_n,
                           kiln_gpu_launch **out_launches);
 
+// The same for people, with the lines of |kernel| that each line is of: the device's loops that are
+// written, and their source.
+//
+// needs:  numbered loops (ir/lines.h)
+// gives:  appended to |out_device| and |out_source|, in cx->perm
+// errors: as kiln_gpu_emit
+kiln_status kiln_gpu_show(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel,
+                          const char *symbol, kiln_lined *out_device, kiln_lined *out_source);
+
 // Whether kiln_gpu_emit accepts a kernel, without its text.
 //
 // errors: as kiln_gpu_emit
@@ -91,6 +101,13 @@ typedef struct kiln_gpu_compiler {
   //         log
   kiln_status (*compile)(kiln_ctx *cx, const kiln_machine *m, int n, const char *const *sources,
                          const char *const *names, int n_threads, kiln_object *out);
+  // The assembly of one source, without what is said to the assembler alone, with the lines of
+  // |source|'s lines; NULL: there is no such text.
+  //
+  // gives:  appended to |out|, in cx->perm
+  // errors: as |compile|
+  kiln_status (*show)(kiln_ctx *cx, const kiln_machine *m, const kiln_lined *source,
+                      const char *name, kiln_lined *out);
   // The same in the background: sources under way, in their order, on threads of their own.
   //
   // needs:  |sources| and |names| to live until |end|

@@ -21,6 +21,8 @@ typedef struct nvrtc {
   int (*log)(program, char *);
   int (*cubin_size)(program, size_t *);
   int (*cubin)(program, char *);
+  int (*ptx_size)(program, size_t *);
+  int (*ptx)(program, char *);
   int (*version)(int *major, int *minor);
 } nvrtc;
 
@@ -45,6 +47,7 @@ static kiln_status open_nvrtc(kiln_ctx *cx, nvrtc *v) {
                    FIND(compile, "nvrtcCompileProgram") &&
                    FIND(log_size, "nvrtcGetProgramLogSize") && FIND(log, "nvrtcGetProgramLog") &&
                    FIND(cubin_size, "nvrtcGetCUBINSize") && FIND(cubin, "nvrtcGetCUBIN") &&
+                   FIND(ptx_size, "nvrtcGetPTXSize") && FIND(ptx, "nvrtcGetPTX") &&
                    FIND(version, "nvrtcVersion");
 #undef FIND
   if (all) return KILN_OK;
@@ -249,9 +252,79 @@ static kiln_status version(kiln_ctx *cx, int *out) {
   return KILN_OK;
 }
 
+// --- for people ---
+
+static size_t line_bytes(const char *text) {
+  const size_t n = strcspn(text, "\n");
+  return n + (text[n] == '\n');
+}
+
+// The line of the source that "\t.loc\t1 45 3" names, or that "..., inlined_at 1 90 7" is called in;
+// other lines -1.
+static int source_line(const char *at, size_t n) {
+  static const char loc[] = "\t.loc\t", inlined[] = "inlined_at ";
+  const char *from = strncmp(at, loc, sizeof loc - 1) ? NULL : at + sizeof loc - 1;
+  char *end = NULL;
+  if (!from) return -1;
+  for (size_t i = 0; i + sizeof inlined < n; i++)
+    if (strncmp(at + i, inlined, sizeof inlined - 1) == 0) from = at + i + sizeof inlined - 1;
+  (void)strtol(from, &end, 10);
+  return (int)strtol(end, NULL, 10);
+}
+
+static bool is_shown(const char *at) {
+  static const char *const hidden[] = {"\t.loc", "\t.file", "$L__tmp", "$L__func", "\n", "//"};
+  for (size_t i = 0; i < KILN_LEN(hidden); i++)
+    if (strncmp(at, hidden[i], strlen(hidden[i])) == 0) return false;
+  return true;
+}
+
+static void read_ptx(kiln_ctx *cx, const char *at, const kiln_lined *source, kiln_lined *out) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  int line = 0;
+  for (size_t n; (n = line_bytes(at)) > 0 && strncmp(at, "\t.section", 9) != 0; at += n) {
+    const int said = source_line(at, n);
+    if (said > 0) line = said <= source->lines.n ? source->lines.data[said - 1] : 0;
+    if (is_shown(at))
+      kiln_lined_add(out, kiln_arena_printf(&cx->scratch, "%.*s", (int)n, at), line);
+    kiln_arena_rewind(&cx->scratch, mark);
+  }
+}
+
+static kiln_status show_ptx(kiln_ctx *cx, const nvrtc *v, program p, const kiln_lined *source,
+                            kiln_lined *out) {
+  size_t n = 0;
+  if (v->ptx_size(p, &n) || n == 0)
+    return KILN_FAIL(cx->diag, KILN_INTERNAL, "cuda", "NVRTC must give PTX");
+  char *text = kiln_arena_zalloc(&cx->perm, n + 1);
+  if (v->ptx(p, text)) return KILN_FAIL(cx->diag, KILN_INTERNAL, "cuda", "NVRTC must give PTX");
+  read_ptx(cx, text, source, out);
+  return KILN_OK;
+}
+
+// PTX is of a virtual architecture: "sm_90a" is made of "compute_90a".
+static kiln_status show(kiln_ctx *cx, const kiln_machine *m, const kiln_lined *source,
+                        const char *name, kiln_lined *out) {
+  nvrtc v;
+  program p = NULL;
+  KILN_TRY(open_nvrtc(cx, &v));
+  const char *number = strchr(m->gpu.arch, '_');
+  const char *const options[] = {
+      kiln_arena_printf(&cx->perm, "--gpu-architecture=compute%s", number ? number : ""),
+      "--std=c++17", "--fmad=false", "-lineinfo"};
+  if (v.create(&p, source->text.data, name, 0, NULL, NULL))
+    return KILN_FAIL(cx->diag, KILN_INTERNAL, name, "NVRTC must take it");
+  const kiln_status st = v.compile(p, (int)KILN_LEN(options), options)
+                             ? KILN_FAIL(cx->diag, KILN_INTERNAL, name, "NVRTC must take it")
+                             : show_ptx(cx, &v, p, source, out);
+  v.destroy(&p);
+  return st;
+}
+
 const kiln_gpu_compiler kiln_nvrtc = {.name = "nvrtc",
                                       .version = version,
                                       .compile = compile,
+                                      .show = show,
                                       .start = start_job,
                                       .wait = wait_job,
                                       .take = take_job,

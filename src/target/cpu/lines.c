@@ -1,0 +1,167 @@
+// Lines of the kernel that code is of: written as debug information, and read back from LLVM's text
+// and the assembly.
+#include "ir/lines.h"
+#include "target/cpu/cpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// --- writing
+
+static void set_flag(kiln_cpu_module *m, const char *name, unsigned value) {
+  LLVMMetadataRef v = LLVMValueAsMetadata(LLVMConstInt(m->i32, value, 0));
+  LLVMAddModuleFlag(m->module, LLVMModuleFlagBehaviorWarning, name, strlen(name), v);
+}
+
+void kiln_cpu_lines_init(kiln_cpu_module *m) {
+  static const char name[] = "kernel", by[] = "kiln";
+  m->lines = LLVMCreateDIBuilder(m->module);
+  m->file = LLVMDIBuilderCreateFile(m->lines, name, sizeof name - 1, ".", 1);
+  (void)LLVMDIBuilderCreateCompileUnit(m->lines, LLVMDWARFSourceLanguageC99, m->file, by,
+                                       sizeof by - 1, 1, "", 0, 0, "", 0,
+                                       LLVMDWARFEmissionLineTablesOnly, 0, 0, 0, "", 0, "", 0);
+  set_flag(m, "Debug Info Version", LLVMDebugMetadataVersion());
+}
+
+void kiln_cpu_lines_deinit(kiln_cpu_module *m) {
+  if (m->lines) LLVMDisposeDIBuilder(m->lines);
+  m->lines = NULL;
+}
+
+void kiln_cpu_say_line(kiln_emit *e) {
+  if (!e->scope) return;
+  LLVMSetCurrentDebugLocation2(
+      e->b, LLVMDIBuilderCreateDebugLocation(e->m->llvm, (unsigned)e->line, 0, e->scope, NULL));
+}
+
+void kiln_cpu_lines_begin(kiln_emit *e, const char *symbol, int line) {
+  LLVMDIBuilderRef d = e->m->lines;
+  if (!d) return;
+  LLVMMetadataRef type = LLVMDIBuilderCreateSubroutineType(d, e->m->file, NULL, 0, LLVMDIFlagZero);
+  e->scope =
+      LLVMDIBuilderCreateFunction(d, e->m->file, symbol, strlen(symbol), "", 0, e->m->file,
+                                  (unsigned)line, type, 0, 1, (unsigned)line, LLVMDIFlagZero, 1);
+  LLVMSetSubprogram(e->fn, e->scope);
+  e->line = line;
+  kiln_cpu_say_line(e);
+}
+
+void kiln_cpu_lines_end(kiln_emit *e) {
+  if (!e->scope) return;
+  LLVMSetCurrentDebugLocation2(e->b, NULL);
+  LLVMDIBuilderFinalizeSubprogram(e->m->lines, e->scope);
+}
+
+// --- reading
+
+static bool begins(const char *text, const char *with) {
+  return strncmp(text, with, strlen(with)) == 0;
+}
+
+static size_t line_bytes(const char *text) {
+  const size_t n = strcspn(text, "\n");
+  return n + (text[n] == '\n');
+}
+
+// "\t.loc\t1 45 0": 45; other lines -1.
+static int line_of_loc(const char *at) {
+  if (!begins(at, "\t.loc\t")) return -1;
+  char *end = NULL;
+  (void)strtol(at + 6, &end, 10);
+  return (int)strtol(end, NULL, 10);
+}
+
+// What is said to the assembler, or marks places of debug information.
+static bool is_said_to_assembler(const char *at) {
+  static const char *const marks[] = {"\t.", ".Ltmp", ".Lfunc_", ".Lsec_", "\t#DEBUG"};
+  for (size_t i = 0; i < KILN_LEN(marks); i++)
+    if (begins(at, marks[i])) return true;
+  return *at == '\n';
+}
+
+static bool names_section(const char *at, bool *io_is_code) {
+  const bool is_text = begins(at, "\t.text"), is_other = begins(at, "\t.section\t");
+  if (is_text || is_other) *io_is_code = is_text || begins(at, "\t.section\t.text");
+  return is_text || is_other;
+}
+
+static void add(kiln_ctx *cx, kiln_lined *out, const char *at, size_t n, int line) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  kiln_lined_add(out, kiln_arena_printf(&cx->scratch, "%.*s", (int)n, at), line);
+  kiln_arena_rewind(&cx->scratch, mark);
+}
+
+static void read_assembly(kiln_ctx *cx, const char *at, kiln_lined *out) {
+  bool is_code = true;
+  int line = 0;
+  for (size_t n; (n = line_bytes(at)) > 0; at += n) {
+    const int said = line_of_loc(at);
+    if (said >= 0) line = said;
+    if (names_section(at, &is_code) || !is_code || is_said_to_assembler(at)) continue;
+    add(cx, out, at, n, line);
+  }
+}
+
+// By number of a node, the line of the location that it is.
+static void find_locations(const char *at, kiln_map *out) {
+  static const char location[] = " = !DILocation(line: ";
+  for (size_t n; (n = line_bytes(at)) > 0; at += n) {
+    char *end = NULL;
+    if (*at != '!' || at[1] < '0' || at[1] > '9') continue;
+    const unsigned long node = strtoul(at + 1, &end, 10);
+    if (begins(end, location))
+      kiln_map_put(out, node, strtoul(end + sizeof location - 1, NULL, 10));
+  }
+}
+
+// Behind an instruction ", !NAME !N" and the like are said of it; the first of these, or the end.
+static size_t instruction_bytes(const char *at, size_t n) {
+  for (size_t i = 0; i + 3 < n; i++)
+    if (begins(at + i, ", !")) return i;
+  return n > 0 && at[n - 1] == '\n' ? n - 1 : n;
+}
+
+static int location_of(const char *at, size_t n, const kiln_map *locations) {
+  static const char mark[] = "!dbg !";
+  for (size_t i = 0; i + sizeof mark <= n; i++) {
+    const uint64_t *line =
+        begins(at + i, mark) ? kiln_map_find(locations, strtoul(at + i + sizeof mark - 1, NULL, 10))
+                             : NULL;
+    if (line) return (int)*line;
+  }
+  return 0;
+}
+
+// Functions alone, without what LLVM is told of their instructions.
+static void read_llvm(kiln_ctx *cx, const char *text, kiln_lined *out) {
+  bool is_inside = false;
+  kiln_map locations;
+  kiln_map_init(&locations, &cx->perm);
+  find_locations(text, &locations);
+  for (size_t n; (n = line_bytes(text)) > 0; text += n) {
+    const bool is_head = begins(text, "define");
+    is_inside |= is_head;
+    if (!is_inside) continue;
+    const size_t shown = is_head ? n - 1 : instruction_bytes(text, n);
+    add(cx, out, kiln_arena_printf(&cx->scratch, "%.*s\n", (int)shown, text), shown + 1,
+        location_of(text, n, &locations));
+    is_inside = *text != '}';
+  }
+}
+
+kiln_status kiln_cpu_show(kiln_ctx *cx, const kiln_machine *m, kiln_loops *loops,
+                          const char *symbol, kiln_lined *out_llvm, kiln_lined *out_asm) {
+  kiln_text llvm, assembly;
+  kiln_object object = {0};
+  int n = 0;
+  kiln_text_init(&llvm, &cx->perm);
+  kiln_text_init(&assembly, &cx->perm);
+  const kiln_cpu_options options = {.dump_llvm = &llvm, .dump_asm = &assembly, .has_lines = true};
+  KILN_TRY(kiln_cpu_compile(cx, m, 1, &loops, &symbol, &options, &n, &object));
+  kiln_object_deinit(&object);
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  if (llvm.data) read_llvm(cx, llvm.data, out_llvm);
+  kiln_arena_rewind(&cx->scratch, mark);
+  if (assembly.data) read_assembly(cx, assembly.data, out_asm);
+  return KILN_OK;
+}
