@@ -318,6 +318,11 @@ typedef struct kiln_explain_options {
   int32_t
       orchestration; // 1: instead, how the kernels were chosen, and what others would cost; needs
                      // |orchestrate| of the compilation
+  // 1, with |json|: every candidate of each kernel, and further members (docs/guide/report.md): the
+  // machine's levels and peaks; the launches in order, and what flows between them through memory,
+  // with its bytes and why both ends are not one kernel; each kernel's script, loops and code, each
+  // line with the line of the loops that it is of.
+  int32_t detail;
 } kiln_explain_options;
 // gives:  *out_text, owned by the model until the next call; NULL on failure
 // errors: as kiln_model_compile; KILN_BAD_INPUT: no such kernel, node or statement

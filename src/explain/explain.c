@@ -1,5 +1,6 @@
 // kiln explain: what was decided, from the kernels, their candidates and the record of their edges.
 #include "explain/explain.h"
+#include "explain/detail.h"
 #include "module/compiler.h"
 #include "tune/kernel_times.h"
 
@@ -9,6 +10,7 @@
 #include "target/sim/sim.h"
 #include "tile/flows.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -18,7 +20,15 @@ typedef struct explaining {
   const int *launch_of;      // [stmts]
   const int *beside;         // [launches] the number of what each is launched with
   const double *measured_us; // [kernels] of a launch; NULL: not measured
+  int n_rivals;              // that are told of each kernel
 } explaining;
+
+// What the loops of a kernel move, by analysis.
+typedef struct flows {
+  bool is_known; // false: the analysis cannot read the loops, or they do not run in order
+  kiln_sim_level caches[KILN_SIM_CACHES];
+  kiln_reuse_flow all[KILN_SIM_CACHES], *by_buffer; // [buffers][KILN_SIM_CACHES]
+} flows;
 
 static const char *name_of(const explaining *x, const kiln_program *p, int tensor) {
   return kiln_symbol_text(x->cx, p->tensors.data[tensor]->name);
@@ -100,8 +110,29 @@ static const char *result_text(const explaining *x, const kiln_program *p, int t
   return kiln_arena_printf(&x->cx->perm, "%s, memory: reused and stored", readers);
 }
 
+// The level whose boundary to the caches in front of it is number |i|, the fastest first.
+static const char *behind(const flows *f, int i) {
+  return i + 1 < KILN_SIM_CACHES ? f->caches[i + 1].name : "memory";
+}
+
+static void add_moved(const explaining *x, const kiln_kernel *k, const flows *f, int tensor,
+                      kiln_explained_edge *out) {
+  const kiln_buffer *b = f->is_known ? kiln_explain_buffer(k, tensor) : NULL;
+  for (int i = KILN_SIM_CACHES - 1; b && i >= 0; i--) {
+    const kiln_reuse_flow *one = &f->by_buffer[b->id * KILN_SIM_CACHES + i];
+    if (one->read_bytes + one->written_bytes <= 0) continue;
+    KILN_VEC_PUSH(&x->cx->perm, &out->moved,
+                  (kiln_explained_traffic){behind(f, i), one->read_bytes, one->written_bytes});
+  }
+}
+
+static double bytes_of(const kiln_tensor *t) {
+  const int64_t n = kiln_tensor_elems(t);
+  return n < 0 ? 0 : (double)n * kiln_dtype_bytes(t->dtype);
+}
+
 static void add_edges(const explaining *x, const kiln_kernel *k, const kiln_launch *l,
-                      kiln_explained_kernel *out) {
+                      const flows *f, kiln_explained_kernel *out) {
   const kiln_program *p = k->prog;
   const kiln_tile_graph *g = make_graph(x, k);
   int param = 0;
@@ -113,10 +144,12 @@ static void add_edges(const explaining *x, const kiln_kernel *k, const kiln_laun
     kiln_explained_edge e = {.tensor = kiln_symbol_text(x->cx, main->name),
                              .dtype = kiln_dtype_text(main->dtype),
                              .shape = shape_text(x->cx, main),
+                             .bytes = bytes_of(main),
                              .level = kiln_explain_level(x->b, k, i)};
     e.from = t->def >= 0 ? name_of(x, p, i) : main->role == KILN_CONST ? "constant" : "memory";
     e.to = t->def >= 0 && !is_inside ? result_text(x, p, i) : readers_text(x, p, i);
     e.box = is_inside ? buffer_box(x, k, i) : t->def >= 0 ? NULL : read_box(x, g, i);
+    add_moved(x, k, f, i, &e);
     KILN_VEC_PUSH(&x->cx->perm, &out->edges, e);
   }
 }
@@ -207,7 +240,7 @@ static void add_candidates(const explaining *x, const kiln_kernel *k, kiln_expla
   const kiln_tile_cost cost = loops_cost(x, k, taken);
   if (!k->offer) add_cost(x, &cost, out);
   out->predicted_us = isfinite(cost.ns) && !k->offer ? cost.ns / 1e3 : 0;
-  for (int i = 0; i < k->candidates.n && out->rivals.n < KILN_EXPLAINED_RIVALS; i++) {
+  for (int i = 0; i < k->candidates.n && out->rivals.n < x->n_rivals; i++) {
     const kiln_tile_candidate *c = &k->candidates.data[i];
     if (c != taken) KILN_VEC_PUSH(&x->cx->perm, &out->rivals, explain_candidate(x, k->prog, c));
   }
@@ -241,31 +274,39 @@ static void add_read_of_levels(const explaining *x, const kiln_kernel *k,
   }
 }
 
-// What the loops move, by analysis. Loops that it cannot read have none.
-static void add_traffic(const explaining *x, const kiln_kernel *k, kiln_explained_kernel *out) {
-  kiln_sim_level caches[KILN_SIM_CACHES];
+static void find_flows(const explaining *x, const kiln_kernel *k, flows *out) {
   kiln_reuse_level levels[KILN_SIM_CACHES];
-  kiln_reuse_flow flows[KILN_SIM_CACHES];
   kiln_diag *outer = x->cx->diag;
+  *out = (flows){0};
+  if (k->offer || !runs_in_order(x)) return;
+  kiln_sim_caches(&x->b->request.machine, out->caches);
+  for (int i = 0; i < KILN_SIM_CACHES; i++) {
+    const kiln_sim_level *c = &out->caches[i];
+    levels[i] =
+        (kiln_reuse_level){(double)c->capacity_bytes, (int)c->line_bytes, c->stores_fetch, c->ways};
+  }
+  const kiln_loops *l = kiln_instrs_expand(x->cx, k->loops);
+  out->by_buffer =
+      KILN_NEW_ARRAY(&x->cx->perm, kiln_reuse_flow, l->buffers.n * KILN_SIM_CACHES + 1);
+  x->cx->diag = NULL;
+  out->is_known =
+      kiln_reuse_predict(x->cx, l, KILN_SIM_CACHES, levels, out->all, out->by_buffer) == KILN_OK;
+  x->cx->diag = outer;
+}
+
+// Loops that the analysis cannot read have none.
+static void add_traffic(const explaining *x, const kiln_kernel *k, const flows *f,
+                        kiln_explained_kernel *out) {
   if (k->offer) return; // the library's matter
   if (!runs_in_order(x)) {
     add_least_traffic(x, k, out);
     add_read_of_levels(x, k, out);
     return;
   }
-  kiln_sim_caches(&x->b->request.machine, caches);
-  for (int i = 0; i < KILN_SIM_CACHES; i++)
-    levels[i] = (kiln_reuse_level){(double)caches[i].capacity_bytes, (int)caches[i].line_bytes,
-                                   caches[i].stores_fetch, caches[i].ways};
-  x->cx->diag = NULL;
-  const kiln_status st = kiln_reuse_predict(x->cx, kiln_instrs_expand(x->cx, k->loops),
-                                            KILN_SIM_CACHES, levels, flows, NULL);
-  x->cx->diag = outer;
-  for (int i = KILN_SIM_CACHES - 1; i >= 0 && st == KILN_OK; i--) {
-    const kiln_explained_traffic one = {i + 1 < KILN_SIM_CACHES ? caches[i + 1].name : "memory",
-                                        flows[i].read_bytes, flows[i].written_bytes};
-    KILN_VEC_PUSH(&x->cx->perm, &out->traffic, one);
-  }
+  for (int i = KILN_SIM_CACHES - 1; i >= 0 && f->is_known; i--)
+    KILN_VEC_PUSH(
+        &x->cx->perm, &out->traffic,
+        (kiln_explained_traffic){behind(f, i), f->all[i].read_bytes, f->all[i].written_bytes});
 }
 
 // --- neighbours ---
@@ -315,7 +356,8 @@ static const char *others_of(const explaining *x, int launch) {
 static kiln_explained_kernel explain_kernel(const explaining *x, const kiln_kernel *k) {
   const kiln_kernels *all = &x->b->choices.kernels;
   kiln_explained_kernel e = {
-      .name = kiln_symbol_text(x->cx, k->name), .beside = "", .flops = k->flops};
+      .name = kiln_symbol_text(x->cx, k->name), .beside = "", .flops = k->flops, .bytes = k->bytes};
+  flows f;
   int first = -1;
   for (int i = all->launches.n - 1; i >= 0; i--)
     if (all->launches.data[i].kernel == k->id) {
@@ -326,12 +368,13 @@ static kiln_explained_kernel explain_kernel(const explaining *x, const kiln_kern
     if (k->prog->stmts.data[i])
       KILN_VEC_PUSH(&x->cx->perm, &e.stmts, stmt_text(x, k->prog, k->prog->stmts.data[i]));
   if (x->measured_us) e.measured_us = x->measured_us[k->id];
+  find_flows(x, k, &f);
   add_candidates(x, k, &e);
-  add_traffic(x, k, &e);
+  add_traffic(x, k, &f, &e);
   if (first < 0) return e;
   e.nodes = kiln_symbol_text(x->cx, all->launches.data[first].origin);
   e.beside = others_of(x, first);
-  add_edges(x, k, &all->launches.data[first], &e);
+  add_edges(x, k, &all->launches.data[first], &f, &e);
   add_neighbours(x, first, &e);
   return e;
 }
@@ -383,10 +426,12 @@ typedef struct call {
 static kiln_status explain(kiln_ctx *cx, void *argument) {
   call *c = argument;
   kiln_build *b = &c->build;
-  kiln_text text;
+  kiln_text text, detail;
   kiln_explained e;
-  explaining x = {.cx = cx, .b = b};
+  explaining x = {.cx = cx, .b = b, .n_rivals = KILN_EXPLAINED_RIVALS};
+  if (c->options.detail) x.n_rivals = INT_MAX;
   kiln_text_init(&text, &cx->perm);
+  kiln_text_init(&detail, &cx->perm);
   KILN_TRY(kiln_model_want_program(b->request.model, cx->diag));
   b->request.model->times.n = b->request.model->n_load_times;
   KILN_TRY(b->request.model->compiler->kernels(cx, b));
@@ -408,7 +453,8 @@ static kiln_status explain(kiln_ctx *cx, void *argument) {
     x.beside = kiln_build_beside(cx, b);
     if (c->options.measure) KILN_TRY(kiln_build_measure(cx, b, &x.measured_us));
     KILN_TRY(explain_all(&x, c->options.kernel, &e));
-    if (c->options.json) kiln_explained_json(cx, &e, &text);
+    if (c->options.detail) KILN_TRY(kiln_explain_detail(cx, b, c->options.kernel, &detail));
+    if (c->options.json) kiln_explained_json(cx, &e, detail.data, &text);
     else kiln_explained_text(cx, &e, &text);
     if (b->choices.orchestration && !c->options.json &&
         !c->options.kernel) { // and what else was to choose

@@ -6,6 +6,12 @@
 
 enum { KILN_EXPLAINED_RIVALS = 3 };
 
+// Bytes between a level and the caches in front of it, as the loops move them by analysis/reuse.h.
+typedef struct kiln_explained_traffic {
+  const char *level;
+  double read_bytes, written_bytes;
+} kiln_explained_traffic;
+
 // A tensor on its way between statements, or between memory and a statement.
 typedef struct kiln_explained_edge {
   const char *tensor, *dtype,
@@ -13,6 +19,8 @@ typedef struct kiln_explained_edge {
   const char *from, *to; // statements' results, "memory", "constant"
   const char *level;     // where it passes
   const char *box;       // of it, that is there for one tile; NULL: not known
+  double bytes;          // of all its elements
+  KILN_VEC(kiln_explained_traffic) moved; // of it, by level; none where it is not known
 } kiln_explained_edge;
 
 typedef struct kiln_explained_candidate {
@@ -26,12 +34,6 @@ typedef struct kiln_explained_level {
   const char *level;
   double bytes, us;
 } kiln_explained_level;
-
-// Bytes between a level and the caches in front of it, as the loops move them by analysis/reuse.h.
-typedef struct kiln_explained_traffic {
-  const char *level;
-  double read_bytes, written_bytes;
-} kiln_explained_traffic;
 
 // A neighbour in another kernel, and why.
 typedef struct kiln_explained_neighbour {
@@ -51,7 +53,8 @@ typedef struct kiln_explained_kernel {
   int n_candidates;
   KILN_VEC(kiln_explained_traffic) traffic;
   KILN_VEC(kiln_explained_level) costed;
-  double flops, compute_us, launch_us, tail;
+  double flops, bytes; // arithmetic, and what a launch must move of memory at least
+  double compute_us, launch_us, tail;
   int64_t tiles;
   const char *bound;   // "compute", "L2", "launch"
   double predicted_us; // of one launch, by its loops (tile/flows.h); 0: the device is not known
@@ -70,7 +73,8 @@ typedef struct kiln_explained {
 } kiln_explained;
 
 void kiln_explained_text(kiln_ctx *cx, const kiln_explained *e, kiln_text *out);
-void kiln_explained_json(kiln_ctx *cx, const kiln_explained *e, kiln_text *out);
+// |detail|: further members of the object (detail.h); NULL: none.
+void kiln_explained_json(kiln_ctx *cx, const kiln_explained *e, const char *detail, kiln_text *out);
 // "cse 12, merge 3, absorb 5": how often rules and passes did what they are for; "none".
 void kiln_explain_passes(kiln_ctx *cx, const kiln_build *b, kiln_text *out);
 

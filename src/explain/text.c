@@ -134,6 +134,17 @@ static void json_candidate(kiln_text *out, const kiln_explained_candidate *c) {
   kiln_text_printf(out, ", \"predicted_us\": %.6g}", c->predicted_us);
 }
 
+static void json_traffic(kiln_text *out, const char *key, int n, const kiln_explained_traffic *t) {
+  kiln_text_printf(out, ", \"%s\": [", key);
+  for (int i = 0; i < n; i++) {
+    kiln_text_add(out, i ? ", {" : "{");
+    json_text(out, "level", t[i].level);
+    kiln_text_printf(out, ", \"read_bytes\": %.0f, \"written_bytes\": %.0f}", t[i].read_bytes,
+                     t[i].written_bytes);
+  }
+  kiln_text_add(out, "]");
+}
+
 static void json_lists(kiln_text *out, const kiln_explained_kernel *k) {
   kiln_text_add(out, ", \"prims\": [");
   for (int i = 0; i < k->stmts.n; i++) {
@@ -149,17 +160,13 @@ static void json_lists(kiln_text *out, const kiln_explained_kernel *k) {
                                  "level",  e->level,  "box",   e->box};
     kiln_text_add(out, i ? ", {" : "{");
     json_texts(out, 7, pairs);
+    kiln_text_printf(out, ", \"bytes\": %.0f", e->bytes);
+    json_traffic(out, "moved", e->moved.n, e->moved.data);
     kiln_text_add(out, "}");
   }
-  kiln_text_add(out, "], \"traffic\": [");
-  for (int i = 0; i < k->traffic.n; i++) {
-    const kiln_explained_traffic *t = &k->traffic.data[i];
-    kiln_text_add(out, i ? ", {" : "{");
-    json_text(out, "level", t->level);
-    kiln_text_printf(out, ", \"read_bytes\": %.0f, \"written_bytes\": %.0f}", t->read_bytes,
-                     t->written_bytes);
-  }
-  kiln_text_add(out, "], \"costed\": [");
+  kiln_text_add(out, "]");
+  json_traffic(out, "traffic", k->traffic.n, k->traffic.data);
+  kiln_text_add(out, ", \"costed\": [");
   for (int i = 0; i < k->costed.n; i++) {
     kiln_text_add(out, i ? ", {" : "{");
     json_text(out, "level", k->costed.data[i].level);
@@ -183,7 +190,8 @@ static void json_lists(kiln_text *out, const kiln_explained_kernel *k) {
   kiln_text_add(out, "]");
 }
 
-void kiln_explained_json(kiln_ctx *cx, const kiln_explained *e, kiln_text *out) {
+void kiln_explained_json(kiln_ctx *cx, const kiln_explained *e, const char *detail,
+                         kiln_text *out) {
   const char *const head[] = {"model", e->model, "device", e->device};
   kiln_text_add(out, "{");
   json_texts(out, 2, head);
@@ -207,15 +215,15 @@ void kiln_explained_json(kiln_ctx *cx, const kiln_explained *e, kiln_text *out) 
     kiln_text_add(out, i ? ",\n {" : "\n {");
     json_texts(out, 4, pairs);
     kiln_text_printf(out,
-                     ", \"launches\": %d, \"flops\": %.0f, \"compute_us\": %.6g, "
+                     ", \"launches\": %d, \"flops\": %.0f, \"bytes\": %.0f, \"compute_us\": %.6g, "
                      "\"launch_us\": %.6g, \"tail\": %.6g, \"tiles\": %" PRId64
                      ", \"predicted_us\": %.6g, \"measured_us\": %.6g, \"candidates\": %d, "
                      "\"taken\": ",
-                     k->n_launches, k->flops, k->compute_us, k->launch_us, k->tail, k->tiles,
-                     k->predicted_us, k->measured_us, k->n_candidates);
+                     k->n_launches, k->flops, k->bytes, k->compute_us, k->launch_us, k->tail,
+                     k->tiles, k->predicted_us, k->measured_us, k->n_candidates);
     json_candidate(out, &k->taken);
     json_lists(out, k);
     kiln_text_add(out, "}");
   }
-  kiln_text_add(out, "\n]}\n");
+  kiln_text_printf(out, "\n]%s%s}\n", detail ? ",\n" : "", detail ? detail : "");
 }

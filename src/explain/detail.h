@@ -1,0 +1,17 @@
+// What `kiln report` shows beside the kernels' explanations: the machine, the launches and what
+// flows between them, and each kernel's script, loops and code, line beside line.
+#ifndef KILN_EXPLAIN_DETAIL_H
+#define KILN_EXPLAIN_DETAIL_H
+
+#include "module/build.h"
+
+// Appends `"machine": ..., "launch_list": ..., "flows": ..., "code": ...`, members of a JSON object.
+// |only| is the kernel of that name alone in "code"; NULL: all.
+//
+// needs:  the kernels of |b|, named
+// errors: as kiln_cpu_compile and kiln_gpu_show
+kiln_status kiln_explain_detail(kiln_ctx *cx, kiln_build *b, const char *only, kiln_text *out);
+// The members "launch_list" and "flows". (flows.c)
+void kiln_explain_flows(kiln_ctx *cx, const kiln_build *b, kiln_text *out);
+
+#endif
