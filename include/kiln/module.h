@@ -108,7 +108,7 @@ KILN_API kiln_launch_info kiln_module_launch(const kiln_module *module, size_t i
 typedef struct kiln_session_options {
   size_t struct_size; // sizeof(kiln_session_options); new fields go at the end
   int32_t threads;    // exactly that many, the caller's included; 0: all physical cores
-  int32_t profile;    // 1: record the time of every launch
+  int32_t profile;    // 1: record the time of every launch; 2: of every thread in it, too
   // Microseconds for which a thread that waits for work spins before it sleeps, from launch to
   // launch and behind a run; an idle session uses no processor after them. 0: 2000; -1: it sleeps
   // at once, and every launch on several threads wakes it. Nobody spins when the threads are more
@@ -160,6 +160,17 @@ KILN_API KILN_MUST_USE kiln_status kiln_session_wait(kiln_session *session, kiln
 // Start and duration of launch |i| in the last run, when profile was asked; 0 otherwise.
 KILN_API uint64_t kiln_session_launch_start_ns(const kiln_session *session, size_t i);
 KILN_API uint64_t kiln_session_launch_ns(const kiln_session *session, size_t i);
+// What a thread did without a break in the last run of a session with |profile| 2: its part of a
+// nest of loops. On the clock of kiln_session_launch_start_ns.
+typedef struct kiln_span {
+  uint32_t launch; // as kiln_module_launch numbers them
+  int32_t nest;    // in the launch
+  int32_t thread;  // 0: the caller's
+  uint64_t start_ns, ns;
+} kiln_span;
+// gives: *out_spans in the order in which they were begun by the caller, owned by the session until
+//        its next run; how many. None of a GPU, whose stream runs launch after launch
+KILN_API size_t kiln_session_spans(const kiln_session *session, const kiln_span **out_spans);
 
 #ifdef __cplusplus
 }

@@ -35,12 +35,17 @@ struct kiln_session {
   char **args;          // [n_args]; those in inputs and outputs change from run to run
   kiln_bound *calls;    // [n_launches], those of launches that call a library
   uint64_t *start, *ns; // [n_launches] when profiling; NULL otherwise
-  int64_t *iterations;  // [n_nests] of a part: of the parallel loops in the run; NULL: the plan's
+  kiln_span *spans;     // of the last run, where threads are profiled; NULL otherwise
+  size_t n_spans;
+  uint32_t launch;       // at hand
+  uint32_t first_launch; // of a part, among those of the module
+  int64_t *iterations;   // [n_nests] of a part: of the parallel loops in the run; NULL: the plan's
   // For ranges of dimensions:
   kiln_session **parts;                  // [n_variants], NULL until it is run; NULL otherwise
   int64_t (*shapes)[KILN_PORT_MAX_RANK]; // [n_outputs] in the last run
   const char *address;                   // of a part: the arena that its arguments were made for
-  bool profiles;
+  const kiln_session *last;              // the part that ran last
+  int32_t profiles;
 };
 
 enum { HUGE_PAGE = 2 << 20, MAX_THREADS = 1024, MAX_SLOTS = 1 << 20 };
@@ -77,11 +82,21 @@ static char *address(const kiln_session *s, const kiln_plan_arg *a) {
   return NULL;
 }
 
-static kiln_status make_times(kiln_session *s, kiln_diag *diag) {
+// A span for each thread of each nest and call.
+static kiln_status make_spans(kiln_session *s, kiln_diag *diag) {
+  const kiln_plan *p = &s->module->plan;
+  const size_t n = ((size_t)p->n_nests + p->n_launches) * (size_t)s->threads;
+  s->spans = calloc(n + 1, sizeof *s->spans);
+  return s->spans ? KILN_OK : no_memory(diag, "spans", n * sizeof *s->spans);
+}
+
+static kiln_status make_times(kiln_session *s, int32_t profiles, kiln_diag *diag) {
   const uint32_t n = s->module->plan.n_launches;
+  if (!profiles) return KILN_OK;
   s->start = calloc((size_t)n + 1, sizeof *s->start);
   s->ns = calloc((size_t)n + 1, sizeof *s->ns);
-  return s->start && s->ns ? KILN_OK : no_memory(diag, "profile", n);
+  if (!s->start || !s->ns) return no_memory(diag, "profile", n);
+  return profiles > 1 && s->module->plan.kind == KILN_PLAN_CPU ? make_spans(s, diag) : KILN_OK;
 }
 
 static void set_args(kiln_session *s) {
@@ -135,7 +150,7 @@ static kiln_status make_pool(kiln_session *s, const kiln_session_options *option
 }
 
 static kiln_status fill(kiln_session *s, const kiln_session_options *options, kiln_diag *diag) {
-  kiln_status st = options->profile ? make_times(s, diag) : KILN_OK;
+  kiln_status st = make_times(s, options->profile, diag);
   if (st == KILN_OK) st = kiln_packed_create(&s->module->plan, diag, &s->packed);
   if (st == KILN_OK) st = kiln_extents_create(&s->module->plan, diag, &s->extents);
   if (st != KILN_OK) return st;
@@ -192,6 +207,7 @@ static void deinit_plan(kiln_session *s) {
   free(s->args);
   free(s->start);
   free(s->ns);
+  free(s->spans);
   free(s->iterations);
 }
 
@@ -222,59 +238,79 @@ void kiln_session_destroy(kiln_session *s) {
 
 // --- running ---
 
-typedef struct nest_job {
-  kiln_kernel_fn function;
-  char *const *args;
-  int64_t extent;
-  int64_t n; // parts
-} nest_job;
-
-static void run_part(void *argument, size_t i) {
-  const nest_job *job = argument;
-  int64_t part = job->extent / job->n, rest = job->extent % job->n, k = (int64_t)i;
-  int64_t begin = k * part + (k < rest ? k : rest);
-  job->function(job->args, begin, begin + part + (k < rest));
-}
-
-static void run_nest(kiln_session *s, uint32_t i, char *const *args) {
-  const kiln_plan_nest *nest = &s->module->plan.nests[i];
-  const int64_t extent = s->iterations ? s->iterations[i] : nest->extent;
-  nest_job job = {s->module->functions[nest->function], args, extent, s->threads};
-  if (job.n > nest->threads) job.n = nest->threads;
-  if (job.n > extent) job.n = extent;
-  if (job.n <= 1) job.function(args, 0, extent);
-  else kiln_pool_run(s->pool, run_part, &job, (size_t)job.n);
-}
-
-typedef struct call_job {
-  const kiln_bound *call;
-  char *const *args;
-  atomic_bool failed;
-} call_job;
-
-static void run_call_part(void *argument, size_t i) {
-  call_job *job = argument;
-  if (!kiln_bound_run(job->call, (int)i, job->args, NULL, NULL)) atomic_store(&job->failed, true);
-}
-
-static bool run_call(kiln_session *s, const kiln_bound *call, char *const *args) {
-  call_job job = {.call = call, .args = args};
-  atomic_init(&job.failed, false);
-  if (call->n == 1) run_call_part(&job, 0);
-  else kiln_pool_run(s->pool, run_call_part, &job, (size_t)call->n);
-  return !atomic_load(&job.failed);
-}
-
 static uint64_t now_ns(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+typedef struct nest_job {
+  kiln_kernel_fn function;
+  char *const *args;
+  int64_t extent;
+  int64_t n;        // parts
+  kiln_span *spans; // [n]; NULL: nobody asks
+} nest_job;
+
+static void run_part(void *argument, size_t i) {
+  const nest_job *job = argument;
+  int64_t part = job->extent / job->n, rest = job->extent % job->n, k = (int64_t)i;
+  int64_t begin = k * part + (k < rest ? k : rest);
+  if (job->spans) job->spans[i].start_ns = now_ns();
+  job->function(job->args, begin, begin + part + (k < rest));
+  if (job->spans) job->spans[i].ns = now_ns() - job->spans[i].start_ns;
+}
+
+// The spans of |n| threads, to be filled in by these; NULL: nobody asks.
+static kiln_span *take_spans(kiln_session *s, int32_t nest, int64_t n) {
+  if (!s->spans) return NULL;
+  kiln_span *first = &s->spans[s->n_spans];
+  for (int64_t i = 0; i < n; i++)
+    s->spans[s->n_spans++] =
+        (kiln_span){.launch = s->first_launch + s->launch, .nest = nest, .thread = (int32_t)i};
+  return first;
+}
+
+static void run_nest(kiln_session *s, uint32_t i, char *const *args) {
+  const kiln_plan_nest *nest = &s->module->plan.nests[i];
+  const int64_t extent = s->iterations ? s->iterations[i] : nest->extent;
+  nest_job job = {s->module->functions[nest->function], args, extent, s->threads, NULL};
+  if (job.n > nest->threads) job.n = nest->threads;
+  if (job.n > extent) job.n = extent;
+  if (job.n < 1) job.n = 1;
+  job.spans = take_spans(s, (int32_t)(i - s->module->plan.launches[s->launch].first_nest), job.n);
+  if (job.n == 1) run_part(&job, 0);
+  else kiln_pool_run(s->pool, run_part, &job, (size_t)job.n);
+}
+
+typedef struct call_job {
+  const kiln_bound *call;
+  char *const *args;
+  kiln_span *spans; // as a nest's
+  atomic_bool failed;
+} call_job;
+
+static void run_call_part(void *argument, size_t i) {
+  call_job *job = argument;
+  if (job->spans) job->spans[i].start_ns = now_ns();
+  if (!kiln_bound_run(job->call, (int)i, job->args, NULL, NULL)) atomic_store(&job->failed, true);
+  if (job->spans) job->spans[i].ns = now_ns() - job->spans[i].start_ns;
+}
+
+static bool run_call(kiln_session *s, const kiln_bound *call, char *const *args) {
+  call_job job = {.call = call, .args = args, .spans = take_spans(s, 0, call->n)};
+  atomic_init(&job.failed, false);
+  if (call->n == 1) run_call_part(&job, 0);
+  else kiln_pool_run(s->pool, run_call_part, &job, (size_t)call->n);
+  return !atomic_load(&job.failed);
+}
+
 static kiln_status run_launches(kiln_session *s, kiln_diag *diag) {
   const kiln_plan *p = &s->module->plan;
+  s->n_spans = 0;
   for (uint32_t i = 0; i < p->n_launches; i++) {
     const kiln_plan_launch *l = &p->launches[i];
+    s->launch = i;
     uint64_t start = s->ns ? now_ns() : 0;
     if (l->call && !run_call(s, &s->calls[i], s->args + l->first_arg))
       return kiln_call_failed(p, l, diag);
@@ -406,8 +442,10 @@ static kiln_status make_part(kiln_session *s, uint32_t variant, kiln_diag *diag)
   part->module = s->module->variants[variant];
   part->threads = s->threads;
   part->pool = s->pool;
+  for (uint32_t v = 0; v < variant; v++)
+    part->first_launch += s->module->variants[v]->plan.n_launches;
   part->iterations = calloc((size_t)part->module->plan.n_nests + 1, sizeof *part->iterations);
-  kiln_status st = s->profiles ? make_times(part, diag) : KILN_OK;
+  kiln_status st = make_times(part, s->profiles, diag);
   if (st == KILN_OK) st = make_args(part, diag);
   if (st == KILN_OK) st = bind_calls(part, diag);
   if (st == KILN_OK) st = kiln_extents_create(&part->module->plan, diag, &part->extents);
@@ -532,6 +570,7 @@ static kiln_status run_dynamic(kiln_session *s, const int64_t *values,
   g.ports = calloc(n_ports, sizeof *g.ports);
   g.inputs = calloc(p->n_inputs, sizeof *g.inputs);
   g.outputs = calloc((size_t)p->n_outputs + 1, sizeof *g.outputs);
+  s->last = g.part;
   st = g.ports && g.inputs && g.outputs ? run_staged(&g, inputs, outputs, diag)
                                         : no_memory(diag, "ports", n_ports);
   free(g.ports);
@@ -614,4 +653,10 @@ uint64_t kiln_session_launch_start_ns(const kiln_session *session, size_t i) {
 uint64_t kiln_session_launch_ns(const kiln_session *session, size_t i) {
   const kiln_session *s = session ? part_at(session, &i) : NULL;
   return s && s->ns && i < s->module->plan.n_launches ? s->ns[i] : 0;
+}
+
+size_t kiln_session_spans(const kiln_session *session, const kiln_span **out_spans) {
+  const kiln_session *s = session && session->parts ? session->last : session;
+  *out_spans = s ? s->spans : NULL;
+  return s && s->spans ? s->n_spans : 0;
 }

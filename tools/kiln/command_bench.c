@@ -1,4 +1,4 @@
-// kiln bench: times of compiling, loading and running; a table of kernels; a Chrome trace.
+// kiln bench: times of compiling, loading and running; a table of kernels.
 #include "timing.h"
 
 #include <jansson.h>
@@ -32,7 +32,7 @@ static int32_t threads_of(const bench *b) {
   return (size_t)all > n ? all / (int32_t)n : 1;
 }
 
-static kiln_session_options session_options_make(const bench *b, bool profile) {
+static kiln_session_options session_options_make(const bench *b, int32_t profile) {
   return (kiln_session_options){.struct_size = sizeof(kiln_session_options),
                                 .threads = threads_of(b),
                                 .profile = profile,
@@ -41,7 +41,7 @@ static kiln_session_options session_options_make(const bench *b, bool profile) {
 }
 
 static kiln_session *open_session(bench *b) {
-  const kiln_session_options so = session_options_make(b, true);
+  const kiln_session_options so = session_options_make(b, b->o->trace ? 2 : 1);
   kiln_session *session = NULL;
   return kiln_session_create(b->l.module, &so, b->diag, &session) == KILN_OK ? session : NULL;
 }
@@ -52,7 +52,7 @@ static bool time_module(bench *b) {
   const bool counts = !(o->duration > 0) || option_is_given(o, offsetof(options, iterations));
   const timing_options how = {.module = b->l.module,
                               .inputs = &b->inputs,
-                              .session = session_options_make(b, false),
+                              .session = session_options_make(b, 0),
                               .sessions = sessions_of(o),
                               .warmup = o->warmup,
                               .iterations = counts && o->iterations > 1 ? (size_t)o->iterations : 1,
@@ -164,25 +164,12 @@ static bool write_json(const bench *b, json_t *root, const char *path) {
   return right;
 }
 
-// Trace events as chrome://tracing and Perfetto read them: complete events, microseconds.
 static bool write_trace(bench *b, kiln_session *session) {
-  if (!run(b, session)) return false;
-  json_t *events = json_array();
-  uint64_t zero =
-      kiln_module_launch_count(b->l.module) ? kiln_session_launch_start_ns(session, 0) : 0;
-  for (size_t i = 0; i < kiln_module_launch_count(b->l.module); i++) {
-    kiln_launch_info info = kiln_module_launch(b->l.module, i);
-    double us = (double)kiln_session_launch_ns(session, i) / 1e3;
-    json_array_append_new(
-        events,
-        json_pack("{s:s, s:s, s:s, s:i, s:i, s:f, s:f, s:{s:s, s:f, s:f}}", "name", info.kernel,
-                  "cat", "kernel", "ph", "X", "pid", 1, "tid", 1, "ts",
-                  (double)(kiln_session_launch_start_ns(session, i) - zero) / 1e3, "dur", us,
-                  "args", "nodes", info.nodes, "gflop_per_s", us > 0 ? info.flops / us * 1e-3 : 0.0,
-                  "gb_per_s", us > 0 ? info.bytes / us * 1e-3 : 0.0));
-  }
-  return write_json(b, json_pack("{s:o, s:s}", "traceEvents", events, "displayTimeUnit", "ms"),
-                    b->o->trace);
+  char *text = run(b, session) ? trace_text(b->l.module, session) : NULL;
+  const bool right = text && may_write(b->o, b->l.model, b->o->trace) &&
+                     write_text(b->o->trace, "output", text);
+  free(text);
+  return right;
 }
 
 static bool write_figures(const bench *b) {

@@ -23,6 +23,7 @@ int command_verify(const options *o);
 int command_check(const options *o);
 int command_inspect(const options *o);
 int command_explain(const options *o);
+int command_report(const options *o);
 int command_orchestrate(const options *o);
 int command_reduce(const options *o);
 int command_cache(const options *o);
@@ -199,6 +200,19 @@ typedef struct test_kind {
 test_kind test_kind_of(const char *dir);
 // The tests that need more than the official tolerance, from 0: why; NULL behind the last.
 const char *test_exception(size_t i, const char **out_name, double *out_atol);
+
+// --- traces (trace.c)
+
+// The last run of a session with |profile| 2 as a Chrome trace; malloc'ed, NULL when memory is out.
+char *trace_text(const kiln_module *m, const kiln_session *s);
+
+// --- counters of the processor (counters.c)
+
+// Misses of the last level of caches in this process and the threads that it begins from then on;
+// -1: there is no such counter, and *out_why says why.
+int misses_open(const char **out_why);
+void misses_begin(int counter); // from 0
+double misses_end(int counter);
 
 // --- statistics (stats.c)
 typedef struct stats {
