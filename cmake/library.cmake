@@ -36,7 +36,13 @@ target_link_options(kiln_lib PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/
 
 # The command sees include/kiln only. It is linked with the runtime; the compiler is loaded from libkiln.so beside it.
 file(GLOB tool_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tools/kiln/*.c)
-add_executable(kiln_tool ${tool_sources})
+# The page of `kiln report`: an array of bytes for each of its files.
+file(GLOB page CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tools/kiln/report/report.*)
+set(page_made ${PROJECT_BINARY_DIR}/report_page_made.c)
+add_executable(embed ${PROJECT_SOURCE_DIR}/cmake/embed.c)
+add_custom_command(OUTPUT ${page_made} COMMAND embed ${page_made} ${page} DEPENDS embed ${page}
+                   COMMENT "Embedding the page of reports" VERBATIM)
+add_executable(kiln_tool ${tool_sources} ${page_made})
 set_target_properties(kiln_tool PROPERTIES OUTPUT_NAME kiln EXPORT_NAME command)
 target_include_directories(kiln_tool PRIVATE ${PROJECT_SOURCE_DIR}/include)
 target_compile_definitions(kiln_tool PRIVATE KILN_VERSION="${PROJECT_VERSION}")
