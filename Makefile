@@ -6,6 +6,7 @@
 #   make test-torch  the Python package with PyTorch      make bench-torch  SAMPLE (60) random models of it, from SEED (1)
 #   make quick   what tests what changed since main (BASE), for a minute at most
 #   make coverage  docs/bench/coverage.md: the share of lines and branches that tests run (clang-19, llvm-19)
+#   make test-report  reports of models opened in headless Chromium (which it installs), pictures in build/report
 #   make tidy    clang-tidy-19 with the checks of .clang-tidy
 #   make tsan    what threads share, under ThreadSanitizer
 #   make fuzz    RUNS (100000) damaged models, scripts and definitions under ASan and UBSan, from SEED (1)
@@ -16,7 +17,7 @@
 #   make site    these pages as a site in build/site, by MkDocs (docs/requirements.txt)
 #   make deb     Debian packages in build-deb    make deb-try  tries them in a fresh Debian 12, as root
 #   make install what a build made, to PREFIX (/usr/local)
-.PHONY: all deps install deb deb-try demo quick coverage tidy test test-torch bench-torch test-long test-all asan tsan fuzz fuzz-graphs fuzz-notation bench docs site format clean
+.PHONY: all deps install deb deb-try demo quick test-report coverage tidy test test-torch bench-torch test-long test-all asan tsan fuzz fuzz-graphs fuzz-notation bench docs site format clean
 VENV := .venv/.done
 NODE_TESTS := /usr/share/libonnx-testdata/data/node
 WEIGHTS := build/models
@@ -57,6 +58,11 @@ tidy: deps
 
 test-long test-all: $(VENV) all $(WEIGHTS)/resnet18_b1.onnx $(WEIGHTS)/mobilenet_v2_b1.onnx
 	@tools/test.sh build $(@:test-%=%)
+
+REPORTED := resnet50_b1 bert_b1 segformer_b0_b1 yolov4_b1
+test-report: all $(REPORTED:%=$(WEIGHTS)/%.onnx)
+	@tools/deps.sh chromium
+	@python3 test/report/browser.py build/kiln build/report $(REPORTED:%=$(WEIGHTS)/%.onnx)
 
 asan: $(VENV)
 	@cmake --preset debug >build-debug.log 2>&1 || { cat build-debug.log; exit 1; }

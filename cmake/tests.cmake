@@ -41,6 +41,7 @@ if(TARGET kiln_tool)
   kiln_test(stream_example 60 $<TARGET_FILE:kiln_tool> tc examples/stream/attention.tc --size H=3 --size M=100
             --size N=192 --size D=64 --size E=32 --schedule examples/stream/attention.schedule --reference)
   kiln_test(bad_input 600 ${Python3_EXECUTABLE} test/error/bad_input.py $<TARGET_FILE:kiln_tool>)
+  kiln_test(report 120 ${Python3_EXECUTABLE} test/cli/report.py $<TARGET_FILE:kiln_tool>)
   kiln_test(trust 600 ${Python3_EXECUTABLE} test/cli/trust.py $<TARGET_FILE:kiln_tool>)
   if(NOT KILN_SANITIZE) # whose shadow takes more address space than any of these limits
     kiln_test(limits 600 ${Python3_EXECUTABLE} test/cli/limits.py $<TARGET_FILE:kiln_tool>)

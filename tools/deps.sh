@@ -2,11 +2,14 @@
 # Installs the packages that Kiln is built and tested with (Debian 12), or says what is missing elsewhere.
 #   tools/deps.sh            installs what is missing
 #   tools/deps.sh --check    only says what is missing; exit 1 if anything is
+#   tools/deps.sh chromium   installs that, too, which only `make test-report` needs (300 MB)
 set -eu
 
 packages="gcc g++ cmake ninja-build pkg-config binutils llvm-19-dev libzstd-dev zlib1g-dev libisl-dev coinor-libcbc-dev libhwloc-dev
 libjansson-dev libsqlite3-dev libzip-dev libcmocka-dev libprotobuf-c-dev protobuf-c-compiler libonnx-testdata
 libdnnl-dev libopenblas-dev pocl-opencl-icd qemu-user clang-format python3 python3-venv python3-numpy"
+
+[ "${1:-}" != chromium ] || packages="$packages chromium fonts-dejavu-core"
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
   # shellcheck disable=SC2086

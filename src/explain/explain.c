@@ -454,7 +454,7 @@ static kiln_status explain(kiln_ctx *cx, void *argument) {
     if (c->options.measure) KILN_TRY(kiln_build_measure(cx, b, &x.measured_us));
     KILN_TRY(explain_all(&x, c->options.kernel, &e));
     if (c->options.detail) KILN_TRY(kiln_explain_detail(cx, b, c->options.kernel, &detail));
-    if (c->options.json) kiln_explained_json(cx, &e, detail.data, &text);
+    if (c->options.json) kiln_explained_json(cx, &e, c->options.detail ? detail.data : NULL, &text);
     else kiln_explained_text(cx, &e, &text);
     if (b->choices.orchestration && !c->options.json &&
         !c->options.kernel) { // and what else was to choose

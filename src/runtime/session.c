@@ -657,6 +657,6 @@ uint64_t kiln_session_launch_ns(const kiln_session *session, size_t i) {
 
 size_t kiln_session_spans(const kiln_session *session, const kiln_span **out_spans) {
   const kiln_session *s = session && session->parts ? session->last : session;
-  *out_spans = s ? s->spans : NULL;
+  if (out_spans) *out_spans = s ? s->spans : NULL;
   return s && s->spans ? s->n_spans : 0;
 }

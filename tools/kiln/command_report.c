@@ -67,7 +67,7 @@ static bool time_runs(report *r, json_t *to) {
   return true;
 }
 
-// One run as it was recorded: [launch, start, time] and [launch, thread, start, time], microseconds.
+// One run as it was recorded, in microseconds: [launch, start, time], [launch, thread, start, time].
 typedef struct recording {
   json_t *launches, *spans;
   double us;

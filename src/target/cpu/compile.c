@@ -115,7 +115,6 @@ void kiln_cpu_module_init(kiln_ctx *cx, const kiln_machine *machine, LLVMTargetM
   m->none = LLVMVoidTypeInContext(c);
   m->md_scope = LLVMGetMDKindIDInContext(c, "alias.scope", strlen("alias.scope"));
   m->md_noalias = LLVMGetMDKindIDInContext(c, "noalias", strlen("noalias"));
-  if (j->w->options && j->w->options->has_lines) kiln_cpu_lines_init(m);
 }
 
 kiln_status kiln_cpu_run_passes(kiln_ctx *cx, kiln_cpu_module *m, const char *passes) {
@@ -193,6 +192,7 @@ static kiln_status compile_module(kiln_ctx *cx, const job *j, kiln_cpu_module *m
   m->is_quick = all->is_quick[j->id];
   m->has_many = all->first[j->id + 1] - all->first[j->id] > 1;
   kiln_cpu_module_init(cx, j->w->machine, j->tms[m->is_quick], m);
+  if (j->w->options && j->w->options->has_lines) kiln_cpu_lines_init(m);
   for (int i = all->first[j->id]; i < all->first[j->id + 1]; i++)
     KILN_TRY(emit_kernel(cx, j, all->kernels[i], m));
   KILN_TRY(kiln_cpu_run_passes(cx, m, m->is_quick ? quick_passes : all_passes));

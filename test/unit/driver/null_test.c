@@ -187,6 +187,7 @@ static void others_give_nothing(void **state) {
   kiln_session_destroy(NULL);
   assert_null(kiln_session_output_shape(NULL, 0));
   assert_int_equal(kiln_session_launch_start_ns(NULL, 0) + kiln_session_launch_ns(NULL, 0), 0);
+  assert_int_equal(kiln_session_spans(NULL, NULL), 0);
   assert_null(kiln_tensor_create(NULL, 0, NULL, NULL));
   assert_null(kiln_tensor_create("f32", 2, NULL, NULL));
   kiln_tensor_destroy(NULL);

@@ -153,6 +153,36 @@ static void any_number_of_threads_gives_the_same_result(void **state) {
   assert_int_equal(o.released, 1);
 }
 
+static void spans_lie_in_their_launches_and_have_each_thread_once(void **state) {
+  (void)state;
+  owner o = {0};
+  kiln_module *m = make_module(&o, NULL);
+  tensors t = make_tensors();
+  for (int threads = 1; threads <= 3; threads++) {
+    const kiln_session_options options = {
+        .struct_size = sizeof options, .threads = threads, .profile = 2};
+    const kiln_span *spans = NULL;
+    kiln_session *s = NULL;
+    assert_int_equal(kiln_session_create(m, &options, NULL, &s), KILN_OK);
+    assert_int_equal(kiln_session_spans(s, &spans), 0);
+    for (int i = 0; i < 3; i++) run_and_check(s, &t, (float)i);
+    const size_t n = kiln_session_spans(s, &spans);
+    assert_true(n >= kiln_module_launch_count(m));
+    for (size_t i = 0; i < n; i++) {
+      const uint64_t start = kiln_session_launch_start_ns(s, spans[i].launch),
+                     end = start + kiln_session_launch_ns(s, spans[i].launch);
+      assert_true(spans[i].start_ns >= start && spans[i].start_ns + spans[i].ns <= end);
+      assert_in_range(spans[i].thread, 0, threads - 1);
+      for (size_t k = 0; k < i; k++)
+        assert_false(spans[k].launch == spans[i].launch && spans[k].nest == spans[i].nest &&
+                     spans[k].thread == spans[i].thread);
+    }
+    kiln_session_destroy(s);
+  }
+  destroy_tensors(&t);
+  kiln_module_release(m);
+}
+
 static void a_session_keeps_its_module(void **state) {
   (void)state;
   owner o = {0};
@@ -513,6 +543,7 @@ int main(void) {
       cmocka_unit_test(a_forked_child_runs_the_sessions_of_its_parent),
       cmocka_unit_test(a_forked_child_ends_a_session_that_it_did_not_run),
       cmocka_unit_test(any_number_of_threads_gives_the_same_result),
+      cmocka_unit_test(spans_lie_in_their_launches_and_have_each_thread_once),
       cmocka_unit_test(a_session_keeps_its_module),
       cmocka_unit_test(a_module_describes_itself),
       cmocka_unit_test(concurrent_sessions_of_one_module_do_not_disturb_each_other),

@@ -259,8 +259,8 @@ static size_t line_bytes(const char *text) {
   return n + (text[n] == '\n');
 }
 
-// The line of the source that "\t.loc\t1 45 3" names, or that "..., inlined_at 1 90 7" is called in;
-// other lines -1.
+// The line of the source that "\t.loc\t1 45 3" names, or where what "..., inlined_at 1 90 7" names
+// is called; other lines -1.
 static int source_line(const char *at, size_t n) {
   static const char loc[] = "\t.loc\t", inlined[] = "inlined_at ";
   const char *from = strncmp(at, loc, sizeof loc - 1) ? NULL : at + sizeof loc - 1;
