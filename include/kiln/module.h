@@ -168,8 +168,8 @@ typedef struct kiln_span {
   int32_t thread;  // 0: the caller's
   uint64_t start_ns, ns;
 } kiln_span;
-// gives: *out_spans, unless that is NULL, in the order in which they were begun by the caller, owned by the session until
-//        its next run; how many. None of a GPU, whose stream runs launch after launch
+// gives: *out_spans, unless that is NULL, in the order in which the caller began them, owned by the
+//        session until its next run; how many. None of a GPU, whose stream runs launch by launch
 KILN_API size_t kiln_session_spans(const kiln_session *session, const kiln_span **out_spans);
 
 #ifdef __cplusplus

@@ -115,6 +115,7 @@ def lost_output_is_an_error(folder):
         assert closed.returncode == 1, (command, closed.returncode)
     for command in (["run", m, "--outputs", "/dev/full"], ["inspect", m, "--json", "/dev/full"],
                     ["bench", m, "--iterations", "1", "--trace", "/dev/full"], ["explain", m, "--json", "/dev/full"],
+                    ["report", m, "-o", "/dev/full"],
                     ["tc", tc, *sizes, "--emit=c", "-o", "/dev/full"]):
         wrong("/dev/full: error: .*must be writable", *command, env=environment)
 

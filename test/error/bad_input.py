@@ -387,6 +387,8 @@ CASES = [
      r"/dev/full: error: output: must be writable"),
     ("trace into a missing folder", "bench {relu.onnx} --iterations 1 --trace {dir}/absent/o.json", 1,
      r"o\.json: error: output: must be writable"),
+    ("page into a missing folder", "report {relu.onnx} -o {dir}/absent/o.html", 1,
+     r"o\.html: error: report: must be writable"),
     ("report into a missing folder", "inspect {relu.onnx} --json {dir}/absent/o.json", 1,
      r"o\.json: error: output: must be writable"),
     ("results into a missing folder", "test {dir} --json {dir}/absent/o.json", 1,

@@ -67,7 +67,8 @@ static bool time_runs(report *r, json_t *to) {
   return true;
 }
 
-// One run as it was recorded, in microseconds: [launch, start, time], [launch, thread, start, time].
+// One run as it was recorded, in microseconds: [launch, start, time] of each launch, and [launch,
+// thread, start, time] of each span.
 typedef struct recording {
   json_t *launches, *spans;
   double us;
