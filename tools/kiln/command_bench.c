@@ -166,8 +166,8 @@ static bool write_json(const bench *b, json_t *root, const char *path) {
 
 static bool write_trace(bench *b, kiln_session *session) {
   char *text = run(b, session) ? trace_text(b->l.module, session) : NULL;
-  const bool right = text && may_write(b->o, b->l.model, b->o->trace) &&
-                     write_text(b->o->trace, "output", text);
+  const bool right =
+      text && may_write(b->o, b->l.model, b->o->trace) && write_text(b->o->trace, "output", text);
   free(text);
   return right;
 }

@@ -279,7 +279,8 @@ function fact(value, of) {
 
 function facts() {
   const out = [fact(timeText(total), isMeasured ? "measured, sum of kernels" : "predicted a run")];
-  if (isMeasured) out.push(fact(timeText(sum(kernels, (k) => k.predicted_us * k.launches)), "predicted"));
+  const predicted = sum(kernels, (k) => k.predicted_us * k.launches);
+  if (isMeasured && predicted) out.push(fact(timeText(predicted), "predicted"));
   if (D.measured) out.push(fact(`${D.measured.median_ms.toFixed(2)} ms`, `median of ${D.measured.runs} runs, the least ${D.measured.least_ms.toFixed(2)} ms`));
   out.push(fact(String(D.launches), `launches of ${kernels.length} kernels`));
   const flops = sum(kernels, (k) => k.flops * k.launches);
@@ -300,12 +301,12 @@ function edgeWords(e) {
 function edgeCard(e) {
   if (!e) return null;
   return el("div", { class: "card", id: "slowest-edge" },
-    el("div", { class: "what" }, "Slowest edge between kernels"),
+    el("div", { class: "what" }, e.kind === "between" ? "Slowest edge between kernels" : "Slowest edge"),
     el("div", { class: "big" }, kernelLink(e.from), " → ", kernelLink(e.to)),
     el("div", {}, el("span", { class: "hot" }, `${timeText(e.us)}, ${percent(e.us / total)} of a run`), " · ",
       edgeWords(e), " · ", chip(e.level), " · ", el("span", { class: "mono" }, tail(e.tensor, 44), " ", e.dtype, e.shape)),
     e.reason ? el("div", {}, el("b", {}, "Not fused: "), e.reason)
-      : el("div", { class: "soft" }, "No fusion of its ends was tried."),
+      : e.kind === "between" ? el("div", { class: "soft" }, "No fusion of its ends was tried.") : null,
     el("a", { href: edgeHash(e) }, "show it in the graph"));
 }
 
@@ -315,7 +316,7 @@ function kernelCard(k) {
     el("div", { class: "big" }, kernelLink(k.name)),
     el("div", {}, el("span", { class: "hot" }, `${timeText(k.total)}, ${percent(k.total / total)} of a run`), " · ",
       k.launches > 1 ? `${k.launches} launches of ${timeText(k.us)} · ` : "", k.bound ? `bound by ${k.bound} · ` : "",
-      rate(k.flops, k.us)),
+      k.flops > 0 ? rate(k.flops, k.us) : ""),
     el("div", { class: "soft" }, tail(k.nodes || "", 150)),
     k.measured && k.predicted_us ? el("div", {}, `${(k.measured / k.predicted_us).toFixed(2)} times what was predicted`) : null);
 }
@@ -347,11 +348,12 @@ function edgeTable(kind) {
 function edgeSection() {
   const host = el("div", {});
   const kinds = [["between", "between kernels"], ["weights", "weights"], ["inside", "inside of kernels"], ["all", "all"]];
-  const buttons = kinds.map(([kind, text]) => el("button", { "aria-pressed": kind === "between", onclick: (event) => {
+  const first = edges.some((e) => e.kind === "between") ? "between" : "all";
+  const buttons = kinds.map(([kind, text]) => el("button", { "aria-pressed": kind === first, onclick: (event) => {
     for (const b of buttons) b.setAttribute("aria-pressed", b === event.currentTarget);
     fill(host, edgeTable(kind));
   } }, text));
-  fill(host, edgeTable(edges.some((e) => e.kind === "between") ? "between" : "all"));
+  fill(host, edgeTable(first));
   return el("div", {}, el("h2", {}, "Edges by time"), el("div", { class: "toggles" }, buttons), host,
     el("p", { class: "soft" }, "Time: the bytes by the bandwidth of the level that they pass, written and read. " +
       "Between kernels that is the fastest cache shared by all that can hold the tensor."));
@@ -398,7 +400,11 @@ function makeGraph() {
     b: f.to >= 0 ? f.to : port(`out ${f.tensor}`, `output ${f.tensor}`) }));
   const ins = nodes.map(() => []), outs = nodes.map(() => []);
   for (const e of graph.edges) { ins[e.b].push(e); outs[e.a].push(e); }
-  Object.assign(graph, { nodes, ins, outs });
+  Object.assign(graph, { nodes, ins, outs, weightsOf: new Map() });
+  D.flows.forEach((f, i) => {
+    f.number = i;
+    if (f.from === -2) graph.weightsOf.set(f.to, (graph.weightsOf.get(f.to) || 0) + f.bytes);
+  });
   for (const e of [...graph.edges].sort((x, y) => y.flow.us - x.flow.us).slice(0, 12)) e.flow.isSlow = true; // labelled from afar, too
   for (const n of nodes) if (!n.launch && n.text.startsWith("input")) n.layer = 0;
   for (const n of nodes) if (n.launch) n.layer = Math.max(0, ...ins[n.id].map((e) => nodes[e.a].layer + 1));
@@ -513,7 +519,7 @@ function paintEdge(e, seen, labels) {
   const x0 = Math.min(a.x, b.x) - 70, x1 = Math.max(a.x + a.w, b.x + b.w) + 70;
   const y0 = Math.min(a.y, b.y), y1 = Math.max(a.y + a.h, b.y + b.h);
   if (x1 < seen.x0 || x0 > seen.x1 || y1 < seen.y0 || y0 > seen.y1) return [];
-  const p = edgePath(a, b), chosen = graph.chosen, number = D.flows.indexOf(f);
+  const p = edgePath(a, b), chosen = graph.chosen, number = f.number;
   const faint = graph.edge >= 0 ? graph.edge !== number : chosen >= 0 && e.a !== chosen && e.b !== chosen;
   const width = clamp(1 + 1.6 * Math.log10(Math.max(1, f.bytes / 1e4)), 1, 8);
   const over = { onmousemove: (event) => edgeTip(event, f), onmouseleave: hideTip, onclick: () => go(`#graph/${number}`) };
@@ -556,7 +562,7 @@ function nodeTip(event, n) {
 function paintNode(n, detail) {
   const k = n.launch && n.launch.k, share = k ? n.launch.us / total : 0;
   const most = graph.most || 1, heat = k ? Math.sqrt(n.launch.us / most) : 0;
-  const weights = k ? sum(D.flows.filter((f) => f.from === -2 && f.to === n.id), (f) => f.bytes) : 0;
+  const weights = graph.weightsOf.get(n.id) || 0;
   const g = el("g", { class: `node${k ? "" : " io"}${graph.chosen === n.id ? " chosen" : ""}`, tabindex: 0, role: "button",
     "data-node": n.id, "aria-label": k ? `${k.name}, ${timeText(n.launch.us)}, ${percent(share)}` : n.text,
     "aria-expanded": k ? graph.open.has(n.id) : null,
@@ -587,25 +593,44 @@ function paintNode(n, detail) {
   return g;
 }
 
+// Nodes are made for what is seen and as much around it; while these are enough, and texts would not
+// be of other sizes, moving and zooming only moves them.
+const detailOf = (s) => Math.round(4 * Math.log2(s));
 function paintGraph() {
+  graph.world = null;
+  movePainted();
+}
+function movePainted() {
   const box = $("graph").getBoundingClientRect(), { x, y, s } = graph.view;
-  const seen = { x0: -x / s - 20, y0: -y / s - 20, x1: (box.width - x) / s + 20, y1: (box.height - y) / s + 20 };
-  const inside = (n) => n.x + n.w >= seen.x0 && n.x <= seen.x1 && n.y + n.h >= seen.y0 && n.y <= seen.y1;
-  const world = el("g", { transform: `translate(${x} ${y}) scale(${s})` });
+  const seen = { x0: -x / s, y0: -y / s, x1: (box.width - x) / s, y1: (box.height - y) / s };
+  const p = graph.painted;
+  const isEnough = graph.world && Math.abs(detailOf(s) - p.detail) <= (s > 0.7 === p.s > 0.7 ? 1 : 0) &&
+    (p.isAll || (seen.x0 >= p.x0 && seen.y0 >= p.y0 && seen.x1 <= p.x1 && seen.y1 <= p.y1));
+  if (!isEnough) makePainted(seen, s);
+  graph.world.setAttribute("transform", `translate(${x} ${y}) scale(${s})`);
+}
+
+function makePainted(seen, s) {
+  const w = seen.x1 - seen.x0, h = seen.y1 - seen.y0;
+  const around = { x0: seen.x0 - w / 2, y0: seen.y0 - h / 2, x1: seen.x1 + w / 2, y1: seen.y1 + h / 2, detail: detailOf(s), s };
+  around.isAll = around.x0 < -100 && around.y0 < -100 && around.x1 > graph.size.w + 100 && around.y1 > graph.size.h + 100;
+  const inside = (n) => n.x + n.w >= around.x0 && n.x <= around.x1 && n.y + n.h >= around.y0 && n.y <= around.y1;
+  const world = el("g", {});
   const nodes = graph.nodes.filter(inside).map((n) => paintNode(n, s > 0.7));
   const drawn = [...graph.edges].sort((a, b) => isSlowest(a.flow) - isSlowest(b.flow))
-    .flatMap((e) => paintEdge(e, seen, s > 0.7)).filter(Boolean);
+    .flatMap((e) => paintEdge(e, around, s > 0.7)).filter(Boolean);
   world.append(...drawn.filter((e) => e.classList.contains("edge")), ...drawn.filter((e) => e.classList.contains("hit")),
     ...nodes, ...drawn.filter((e) => e.classList.contains("edge-label")));
   const focused = document.activeElement && document.activeElement.dataset && document.activeElement.dataset.node;
   graph.svg.replaceChildren(world);
   if (focused !== undefined) graph.svg.querySelector(`[data-node="${focused}"]`)?.focus({ preventScroll: true });
+  Object.assign(graph, { world, painted: around });
 }
 let paintAsked = false;
 function askPaint() {
   if (paintAsked) return;
   paintAsked = true;
-  requestAnimationFrame(() => { paintAsked = false; paintGraph(); });
+  requestAnimationFrame(() => { paintAsked = false; movePainted(); });
 }
 
 function toggleNode(id) {
@@ -636,7 +661,7 @@ function centreOn(n, s) {
 }
 
 function chooseEdge(number) {
-  const e = graph.edges.find((g) => D.flows.indexOf(g.flow) === number);
+  const e = graph.edges.find((g) => g.flow.number === number);
   graph.edge = e ? number : -1;
   graph.chosen = -1;
   if (!e) { // weights: their reader
@@ -1318,15 +1343,18 @@ function show() {
 
 function setTheme(theme) {
   document.documentElement.dataset.theme = theme;
-  try { localStorage.setItem("kiln-theme", theme); } catch { /* a file may have no storage */ }
   if (current.id === "timeline" && line.canvas) paintLine();
 }
 function firstTheme() {
   let kept = null;
-  try { kept = localStorage.getItem("kiln-theme"); } catch { /* as above */ }
+  try { kept = localStorage.getItem("kiln-theme"); } catch { /* a file may have no storage */ }
   return kept || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 }
-const switchTheme = () => setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
+function switchTheme() {
+  const theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+  try { localStorage.setItem("kiln-theme", theme); } catch { /* as above */ }
+  setTheme(theme);
+}
 
 const keys = [
   ["1 – 7", "the views"], ["/", "search"], ["?", "these keys"], ["t", "dark or light"], ["j, k", "the next kernel by time, the one before"],
@@ -1348,7 +1376,7 @@ function graphKey(key) {
 document.addEventListener("keydown", (e) => {
   if (e.ctrlKey || e.metaKey || e.altKey || e.target.matches("input, select, textarea") || document.querySelector("dialog[open]")) return;
   const acts = { "/": openSearch, "?": () => $("help").showModal(), t: switchTheme, j: () => stepKernel(1), k: () => stepKernel(-1),
-    s: () => { if (slowestEdge) go(edgeHash(slowestEdge)); }, Escape: () => { if (graph.drawn) { clearChoice(); askPaint(); } } };
+    s: () => { if (slowestEdge) go(edgeHash(slowestEdge)); }, Escape: () => { if (graph.drawn) { clearChoice(); paintGraph(); } } };
   const view = views[Number(e.key) - 1];
   if (view) go(`#${view.id}`);
   else if (acts[e.key]) { e.preventDefault(); acts[e.key](); }
