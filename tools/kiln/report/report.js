@@ -1345,14 +1345,19 @@ function setTheme(theme) {
   document.documentElement.dataset.theme = theme;
   if (current.id === "timeline" && line.canvas) paintLine();
 }
+const systemTheme = () => (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 function firstTheme() {
   let kept = null;
   try { kept = localStorage.getItem("kiln-theme"); } catch { /* a file may have no storage */ }
-  return kept || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  return kept || systemTheme();
 }
+// What is not as the system has it is remembered.
 function switchTheme() {
   const theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-  try { localStorage.setItem("kiln-theme", theme); } catch { /* as above */ }
+  try {
+    if (theme === systemTheme()) localStorage.removeItem("kiln-theme");
+    else localStorage.setItem("kiln-theme", theme);
+  } catch { /* as above */ }
   setTheme(theme);
 }
 
