@@ -4,6 +4,7 @@
 #   make test    the test suite (minutes)      make asan   the same under ASan and UBSan
 #   make test-long  what takes longer, alone   make test-all  every case of every test
 #   make test-torch  the Python package with PyTorch      make bench-torch  SAMPLE (60) random models of it, from SEED (1)
+#   make wheels  build/wheels/kiln_runtime-*.whl and kiln_compiler-*.whl
 #   make quick   what tests what changed since main (BASE), for a minute at most
 #   make coverage  docs/bench/coverage.md: the share of lines and branches that tests run (clang-19, llvm-19)
 #   make test-report  reports of models opened in headless Chromium (which it installs), pictures in build/report
@@ -17,7 +18,7 @@
 #   make site    these pages as a site in build/site, by MkDocs (docs/requirements.txt)
 #   make deb     Debian packages in build-deb    make deb-try  tries them in a fresh Debian 12, as root
 #   make install what a build made, to PREFIX (/usr/local)
-.PHONY: all deps install deb deb-try demo quick test-report coverage tidy test test-torch bench-torch test-long test-all asan tsan fuzz fuzz-graphs fuzz-notation bench docs site format clean
+.PHONY: all deps install deb deb-try demo quick test-report coverage tidy test test-torch bench-torch wheels test-long test-all asan tsan fuzz fuzz-graphs fuzz-notation bench docs site format clean
 VENV := .venv/.done
 NODE_TESTS := /usr/share/libonnx-testdata/data/node
 WEIGHTS := build/models
@@ -102,6 +103,15 @@ fuzz-notation: all $(VENV)
 
 test-torch: all .venv-torch/.done
 	@KILN_LIBRARY=build KILN_CACHE_DIR= .venv-torch/bin/python -m pytest -q python/tests
+
+# Both distributions, for systems from glibc 2.28 on; tools/try_wheels.sh installs them and runs what the README shows.
+build/.venv-wheels/.done: python/requirements-wheels.txt | all
+	@python3 -m venv build/.venv-wheels
+	@build/.venv-wheels/bin/pip install -q --disable-pip-version-check -r python/requirements-wheels.txt
+	@touch $@
+
+wheels: all build/.venv-wheels/.done
+	@build/.venv-wheels/bin/python tools/wheels.py build
 
 bench-torch: SAMPLE ?= 60
 bench-torch: SEED ?= 1
