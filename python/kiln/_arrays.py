@@ -6,6 +6,7 @@ capsule is what the C API takes. Nothing is copied, and nothing is built per ten
 """
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
 from ctypes import c_int64, c_void_p
@@ -153,6 +154,19 @@ class Adapter:
         return tensor
 
 
+@contextlib.contextmanager
+def relaxed_capture():
+    """While a thread captures a stream, it may allocate and load in here: the capture does not notice."""
+    relaxed = 2
+    mode = ctypes.c_int(relaxed)
+    exchange = ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
+    exchange(ctypes.byref(mode))
+    try:
+        yield
+    finally:
+        exchange(ctypes.byref(mode))
+
+
 class NumPy(Adapter):
     def __init__(self):
         import numpy as np
@@ -233,7 +247,7 @@ class Torch(Adapter):
         return self.torch.cuda.current_stream(device[1]).cuda_stream or 1
 
     def is_capturing(self):
-        return self.torch.cuda.is_available() and self.torch.cuda.is_current_stream_capturing()
+        return self.torch.cuda.is_current_stream_capturing()
 
     def straight(self, tensor):
         return tensor.contiguous()

@@ -143,6 +143,7 @@ class Module:
         self.threads, self.dumps = threads, {}
         self._idle: list[_Runner] = []
         self._streams: dict[tuple, list[_Runner]] = {}
+        self._captured: list[_Runner] = []  # of graphs, as long as the module
         self._run = library.kiln_session_run
         self._describe()
 
@@ -173,6 +174,7 @@ class Module:
         if getattr(self, "_pointer", None):
             self._idle.clear()
             self._streams.clear()
+            self._captured.clear()
             self._library.kiln_module_release(self._pointer)
             self._pointer = None
 
@@ -295,6 +297,8 @@ class Module:
             device = (first.device_type, first.device_id)
             if device[0] == KDL_CUDA:
                 is_async, stream = 1, adapter.stream(device)
+        if is_async and adapter.is_capturing():
+            return self._capture(adapter, tensors, given, out, device, stream)
         key = (device[1], is_async, stream)
         idle = self._streams.setdefault(key, []) if is_async else self._idle
         try:
@@ -306,6 +310,13 @@ class Module:
             return self._run_with(adapter, runner, tensors, given, out, device)
         finally:
             idle.append(runner)
+
+    def _capture(self, adapter, tensors, given, out, device, stream):
+        """A run into a CUDA graph of the caller's: with a session of its own, whose memory the graph uses."""
+        with _arrays.relaxed_capture():  # sessions allocate
+            runner = self._make_runner(device=device[1], is_async=1, stream=stream)
+            self._captured.append(runner)
+            return self._run_with(adapter, runner, tensors, given, out, device)
 
     @staticmethod
     def _on_device(given) -> bool:
