@@ -3,6 +3,7 @@
 
 usage: compare.py KILN      runs in .venv, which `make test` makes
 """
+import json
 import os
 import pathlib
 import re
@@ -103,7 +104,69 @@ def a_value_that_there_is_not_is_an_error_of_usage(room):
     want(room.run("run", room.path / "m.so", "--mark", "product", code=2), "--mark: must be given with a model, got a module")
 
 
-TESTS = [a_marked_value_is_an_output, all_values_can_be_marked, marks_go_with_ranges_and_with_outputs, the_cache_knows_marks,
+# --- two beside each other
+
+
+def the_same_model_is_the_same(room):
+    room.run("compile", room.model, "-o", room.path / "m.so")
+    for a, b, judge in ((room.model, room.path / "m.so", "the reference interpreter"), (room.path / "m.so", room.path / "m.so", "a tolerance")):
+        text = room.run("compare", a, b, "--iterations", 3, "--warmup", 1, "--json", room.path / "c.json")
+        want(text, rf"^y: same: relative L2 difference [\d.e-]+, largest [\d.e-]+\n1 of 1 outputs are the same, judged by {judge}$")
+        want(text, r"^A  min [\d.]+  median [\d.]+  p90 [\d.]+ ms  .*\nB  min .*\nB takes [\d.]+ times as long as A$")
+        report = json.loads((room.path / "c.json").read_text())
+        assert report["outputs"][0]["same"] and report["b"]["median_ms"] > 0 and report["ratio"] > 0, report
+    want(room.run("compare", room.model, room.path / "m.so", "--rtol", "1e-4", "--iterations", 1), "judged by a tolerance")
+
+
+def a_difference_is_named(room):
+    w = room.w.copy()
+    w[0, 0] += 1e-3
+    other = room.save("other.onnx", w)
+    text = room.run("compare", room.model, other, "--iterations", 1, code=1)
+    want(text, r"^y: DIFFERS: .*; B is wrong: element \d+ must be within \S+ of \S+, got \S+ \(\d+ elements\)$")
+    text = room.run("compare", room.model, other, "--all-layers", code=1)
+    want(text, r"^product: DIFFERS")
+    assert " times as long" not in text
+    wrong = room.save("wrong.onnx", w, 3)
+    room.run("compare", room.model, wrong, code=1)
+    room.run("compile", wrong, "-o", room.path / "w.so")
+    room.run("compare", room.model, room.path / "w.so", code=1)
+
+
+def all_layers_are_compared(room):
+    text = room.run("compare", room.model, room.model, "--all-layers", "--no-connect")
+    want(text, r"^y: same.*\nproduct: same.*\npositive: same.*\n3 of 3 outputs are the same")
+
+
+def onnx_runtime_is_the_other(room):
+    room.run("compile", room.model, "--mark", "*", "-o", room.path / "marked.so")
+    python = ("--python", sys.executable, "--iterations", 2)
+    for a, b in ((room.model, "onnxruntime"), ("onnxruntime", room.model), (room.path / "marked.so", f"onnxruntime:{room.model}")):
+        text = room.run("compare", a, b, *python)
+        want(text, r"^y: same: ")
+        want(text, r"onnxruntime(:\S+)? \(\d+\.\d+\S*\)$")
+        assert ("product: same" in text) == ("marked" in str(a)), text
+    want(room.run("compare", room.model, "onnxruntime", "--all-layers", *python), "3 of 3 outputs are the same, judged by the reference")
+    assert not list(pathlib.Path(tempfile.gettempdir()).glob("kiln-compare-*")) or os.environ.get("CTEST_PARALLEL_LEVEL")
+
+
+def who_is_missing_is_said(room):
+    want(room.run("compare", room.model, "onnxruntime", "--python", "no-such-python", code=1),
+         r"^onnxruntime: error: must run the model in no-such-python \(--python names another\), got: ")
+    fake = room.path / "python"
+    fake.write_text("#!/bin/sh\necho error there is no \x1b[1m runtime\n")
+    fake.chmod(0o755)
+    want(room.run("compare", room.model, "onnxruntime", "--python", fake, code=1), r"got: there is no \\x1b\[1m runtime$")
+    for a, b in (("onnxruntime", "onnxruntime"), (room.path / "m.so", "onnxruntime"), (room.model, "onnxruntime:x.so")):
+        room.run("compile", room.model, "-o", room.path / "m.so")
+        want(room.run("compare", a, b, code=2), "^kiln compare: error: onnxruntime: must be ")
+    want(room.run("compare", room.path / "m.so", room.path / "m.so", "--all-layers", code=2), "--all-layers: must be given with a model")
+    room.run("compare", room.model, code=2)
+    room.run("compare", room.model, "none.onnx", code=1)
+
+
+TESTS = [the_same_model_is_the_same, a_difference_is_named, all_layers_are_compared, onnx_runtime_is_the_other, who_is_missing_is_said,
+         a_marked_value_is_an_output, all_values_can_be_marked, marks_go_with_ranges_and_with_outputs, the_cache_knows_marks,
          a_value_that_there_is_not_is_an_error_of_usage]
 
 

@@ -47,7 +47,9 @@ static bool check_dims(const command *c, const options *o) {
 bool module_options_check(const command *c, const options *o) {
   const bool runs =
       !strcmp(c->name, "run") || !strcmp(c->name, "bench") || !strcmp(c->name, "inspect");
-  if (!runs || !o->args.n || !kiln_module_is_file(o->args.at[0])) return true;
+  const bool compares = !strcmp(c->name, "compare") && o->args.n == 2 &&
+                        kiln_module_is_file(o->args.at[1]); // else it is said of the model
+  if (!(runs || compares) || !o->args.n || !kiln_module_is_file(o->args.at[0])) return true;
   for (int i = 0; i < N_OPTION_ROWS; i++)
     if (o->given[i] && !is_for_modules(&option_rows[i]))
       return complain(c, option_rows[i].name, "must be given with a model", "a module");

@@ -21,6 +21,7 @@ int command_search(const options *o); // kiln tc --search
 int command_bench(const options *o);
 int command_verify(const options *o);
 int command_check(const options *o);
+int command_compare(const options *o);
 int command_inspect(const options *o);
 int command_explain(const options *o);
 int command_report(const options *o);
