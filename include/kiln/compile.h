@@ -323,6 +323,10 @@ typedef struct kiln_explain_options {
   // with its bytes and why both ends are not one kernel; each kernel's script, loops and code, each
   // line with the line of the loops that it is of.
   int32_t detail;
+  // 1: bytes between levels are counted, too, by running each kernel's accesses through caches in
+  // the simulator: of CPUs, and of kernels whose indices and conditions do not depend on data
+  // beside integers, which are taken as 0.
+  int32_t count;
 } kiln_explain_options;
 // gives:  *out_text, owned by the model until the next call; NULL on failure
 // errors: as kiln_model_compile; KILN_BAD_INPUT: no such kernel, node or statement

@@ -21,6 +21,7 @@ typedef struct explaining {
   const int *beside;         // [launches] the number of what each is launched with
   const double *measured_us; // [kernels] of a launch; NULL: not measured
   int n_rivals;              // that are told of each kernel
+  bool counts;               // bytes, in the simulator
 } explaining;
 
 // What the loops of a kernel move, by analysis.
@@ -309,6 +310,44 @@ static void add_traffic(const explaining *x, const kiln_kernel *k, const flows *
         (kiln_explained_traffic){behind(f, i), f->all[i].read_bytes, f->all[i].written_bytes});
 }
 
+// Memory for the arguments that indices may depend on; the simulator asks for no others.
+static void **make_integers(const explaining *x, const kiln_loops *l) {
+  enum { ALIGN = 64 };
+  void **args = KILN_NEW_ARRAY(&x->cx->scratch, void *, l->buffers.n);
+  int n = 0;
+  for (int i = 0; i < l->buffers.n; i++) {
+    const kiln_buffer *b = l->buffers.data[i];
+    if (!kiln_scope_is_argument(b->scope)) continue;
+    const size_t bytes = (size_t)kiln_buffer_elems(b) * (size_t)kiln_dtype_bytes(b->dtype);
+    if (!kiln_dtype_is_float(b->dtype)) {
+      char *at = kiln_arena_zalloc(&x->cx->scratch, bytes + ALIGN);
+      args[n] = at + (-(uintptr_t)at & (ALIGN - 1));
+    }
+    n++;
+  }
+  return args;
+}
+
+static void add_counted(const explaining *x, const kiln_kernel *k, kiln_explained_kernel *out) {
+  kiln_sim_level caches[KILN_SIM_CACHES];
+  kiln_sim_traffic counted;
+  kiln_diag *outer = x->cx->diag;
+  if (!x->counts || k->offer || !runs_in_order(x)) return;
+  kiln_sim_caches(&x->b->request.machine, caches);
+  kiln_loops *l = kiln_instrs_expand(x->cx, k->loops);
+  x->cx->diag = NULL;
+  const kiln_status st =
+      kiln_sim_trace(x->cx, l, make_integers(x, l), KILN_SIM_CACHES, caches, &counted);
+  x->cx->diag = outer;
+  for (int i = KILN_SIM_CACHES - 1; i >= 0 && st == KILN_OK; i--) {
+    const kiln_sim_flow *one = &counted.levels[i];
+    const char *level = i + 1 < KILN_SIM_CACHES ? caches[i + 1].name : "memory";
+    KILN_VEC_PUSH(
+        &x->cx->perm, &out->counted,
+        (kiln_explained_traffic){level, (double)one->read_bytes, (double)one->written_bytes});
+  }
+}
+
 // --- neighbours ---
 
 static void add_neighbours(const explaining *x, int launch, kiln_explained_kernel *out) {
@@ -371,6 +410,7 @@ static kiln_explained_kernel explain_kernel(const explaining *x, const kiln_kern
   find_flows(x, k, &f);
   add_candidates(x, k, &e);
   add_traffic(x, k, &f, &e);
+  add_counted(x, k, &e);
   if (first < 0) return e;
   e.nodes = kiln_symbol_text(x->cx, all->launches.data[first].origin);
   e.beside = others_of(x, first);
@@ -398,6 +438,9 @@ static kiln_status explain_all(const explaining *x, const char *only, kiln_expla
   for (int i = 0; i < x->b->choices.kernels.kernels.n; i++) {
     const kiln_kernel *k = x->b->choices.kernels.kernels.data[i];
     const kiln_mark mark = kiln_arena_mark(&x->cx->scratch);
+    if (x->counts)
+      kiln_model_progress(x->b->request.model, "count", (size_t)i,
+                          (size_t)x->b->choices.kernels.kernels.n);
     const kiln_explained_kernel e = explain_kernel(x, k);
     kiln_arena_rewind(&x->cx->scratch, mark);
     out->predicted_us += e.n_launches * e.predicted_us;
@@ -430,6 +473,7 @@ static kiln_status explain(kiln_ctx *cx, void *argument) {
   kiln_explained e;
   explaining x = {.cx = cx, .b = b, .n_rivals = KILN_EXPLAINED_RIVALS};
   if (c->options.detail) x.n_rivals = INT_MAX;
+  x.counts = c->options.count;
   kiln_text_init(&text, &cx->perm);
   kiln_text_init(&detail, &cx->perm);
   KILN_TRY(kiln_model_want_program(b->request.model, cx->diag));

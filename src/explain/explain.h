@@ -52,6 +52,7 @@ typedef struct kiln_explained_kernel {
   KILN_VEC(kiln_explained_candidate) rivals;
   int n_candidates;
   KILN_VEC(kiln_explained_traffic) traffic;
+  KILN_VEC(kiln_explained_traffic) counted; // by the simulator; none where that was not asked for
   KILN_VEC(kiln_explained_level) costed;
   double flops, bytes; // arithmetic, and what a launch must move of memory at least
   double compute_us, launch_us, tail;

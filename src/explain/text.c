@@ -42,14 +42,18 @@ static void print_schedule(const kiln_explained_kernel *k, kiln_text *out) {
     kiln_text_printf(out, "    and of %d more\n", k->n_candidates - 1 - k->rivals.n);
 }
 
+static void print_traffic(kiln_ctx *cx, const char *title, int n, const kiln_explained_traffic *t,
+                          kiln_text *out) {
+  if (n > 0) kiln_text_printf(out, "  %s", title);
+  for (int i = 0; i < n; i++)
+    kiln_text_printf(out, "%s %s: %s read, %s written", i ? ";" : "", t[i].level,
+                     bytes_text(cx, t[i].read_bytes), bytes_text(cx, t[i].written_bytes));
+  if (n > 0) kiln_text_add(out, "\n");
+}
+
 static void print_times(kiln_ctx *cx, const kiln_explained_kernel *k, kiln_text *out) {
-  if (k->traffic.n > 0) kiln_text_add(out, "  bytes    ");
-  for (int i = 0; i < k->traffic.n; i++) {
-    const kiln_explained_traffic *t = &k->traffic.data[i];
-    kiln_text_printf(out, "%s %s: %s read, %s written", i ? ";" : "", t->level,
-                     bytes_text(cx, t->read_bytes), bytes_text(cx, t->written_bytes));
-  }
-  if (k->traffic.n > 0) kiln_text_add(out, "\n");
+  print_traffic(cx, "bytes    ", k->traffic.n, k->traffic.data, out);
+  print_traffic(cx, "counted  ", k->counted.n, k->counted.data, out);
   if (k->bound)
     kiln_text_printf(out,
                      "  predicted %.1f us a launch, bound by %s: compute %.1f us, launch %.1f us",
@@ -166,6 +170,7 @@ static void json_lists(kiln_text *out, const kiln_explained_kernel *k) {
   }
   kiln_text_add(out, "]");
   json_traffic(out, "traffic", k->traffic.n, k->traffic.data);
+  if (k->counted.n > 0) json_traffic(out, "counted", k->counted.n, k->counted.data);
   kiln_text_add(out, ", \"costed\": [");
   for (int i = 0; i < k->costed.n; i++) {
     kiln_text_add(out, i ? ", {" : "{");

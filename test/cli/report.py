@@ -145,6 +145,13 @@ def main():
     sizes = ["--size", "M=64", "--size", "N=48", "--size", "K=32", "--threads", "2"]
     data = check_report("definition", cpu, TC, "--entry", "matmul", *sizes)
     check("definition: its text", "def matmul" in data["definition"])
+    data = check_report("counted", cpu, TC, "--entry", "matmul", *sizes, "--count")
+    for k in data["kernels"]:
+        by = {t["level"]: t for t in k["traffic"]}
+        check(f"counted: {k['name']} by level", [t["level"] for t in k["counted"]] == list(by))
+        for t in k["counted"]:
+            both = t["read_bytes"], by[t["level"]]["read_bytes"]
+            check(f"counted: {k['name']} {t['level']}: counted and predicted read bytes {both} are of a size", max(both) <= 1.5 * min(both))
     check_report("schedule", cpu, "examples/halide/blur.tc", "--size", "H=130", "--size", "W=258", "--schedule", "examples/halide/blur.schedule")
     check_report("opencl", ["script", "loops", "device loops", "opencl"], TC, "--entry", "matmul", *sizes, "--target", "opencl")
     if pathlib.Path(ONNX).exists():

@@ -13,6 +13,7 @@ int command_explain(const options *o) {
                                    .kernel = o->kernel,
                                    .why = {o->why.at[0], o->why.at[1]},
                                    .measure = o->measure,
+                                   .count = o->count,
                                    .json = o->json != NULL};
   const kiln_status st = diag ? kiln_model_explain(l.model, &eo, diag, &text) : KILN_NO_MEMORY;
   if (diag) print_messages(diag);

@@ -170,7 +170,8 @@ static char *read_text(const char *path) {
 }
 
 static bool explain(report *r) {
-  const kiln_explain_options eo = {.struct_size = sizeof eo, .json = 1, .detail = 1};
+  const kiln_explain_options eo = {
+      .struct_size = sizeof eo, .json = 1, .detail = 1, .count = r->o->count};
   const char *text = NULL;
   if (kiln_model_explain(r->l.model, &eo, r->diag, &text) != KILN_OK) return false;
   print_tuning(r->o, r->l.model);

@@ -132,6 +132,13 @@ static int location_of(const char *at, size_t n, const kiln_map *locations) {
   return 0;
 }
 
+// A function's first line without its attributes; else what is an instruction.
+static const char *shown(kiln_ctx *cx, const char *at, size_t n) {
+  const char *attributes = begins(at, "define") ? memmem(at, n, ") #", 3) : NULL;
+  return attributes ? kiln_arena_printf(&cx->scratch, "%.*s {\n", (int)(attributes + 1 - at), at)
+                    : kiln_arena_printf(&cx->scratch, "%.*s\n", (int)instruction_bytes(at, n), at);
+}
+
 // Functions alone, without what LLVM is told of their instructions.
 static void read_llvm(kiln_ctx *cx, const char *text, kiln_lined *out) {
   bool is_inside = false;
@@ -139,12 +146,9 @@ static void read_llvm(kiln_ctx *cx, const char *text, kiln_lined *out) {
   kiln_map_init(&locations, &cx->perm);
   find_locations(text, &locations);
   for (size_t n; (n = line_bytes(text)) > 0; text += n) {
-    const bool is_head = begins(text, "define");
-    is_inside |= is_head;
+    is_inside |= begins(text, "define");
     if (!is_inside) continue;
-    const size_t shown = is_head ? n - 1 : instruction_bytes(text, n);
-    add(cx, out, kiln_arena_printf(&cx->scratch, "%.*s\n", (int)shown, text), shown + 1,
-        location_of(text, n, &locations));
+    kiln_lined_add(out, shown(cx, text, n), location_of(text, n, &locations));
     is_inside = *text != '}';
   }
 }

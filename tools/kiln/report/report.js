@@ -1143,9 +1143,12 @@ function trafficRows() {
   return rows;
 }
 
+// What the simulator counted of the kernels that it could follow, and what was predicted of these.
+const hasCounted = kernels.some((k) => k.counted);
 function counted(level) {
-  const c = D.counted && D.counted.find((x) => x.level === level);
-  return c ? c.read_bytes + c.written_bytes : 0;
+  const of = (list) => sum(list.filter((t) => t.level === level), (t) => t.read_bytes + t.written_bytes);
+  const some = kernels.filter((k) => k.counted);
+  return { bytes: sum(some, (k) => of(k.counted) * k.launches), predicted: sum(some, (k) => of(k.traffic) * k.launches), n: some.length };
 }
 
 function drawTraffic() {
@@ -1157,21 +1160,22 @@ function drawTraffic() {
     row("memory, at least", least, "var(--soft)", "what kernels read and write, once each"),
     rows.flatMap((r) => [row(el("span", {}, chip(r.name), " predicted"), r.read + r.written, colourOf(r.name),
       `${bytesText(r.read)} read, ${bytesText(r.written)} written; ${timeText((r.read + r.written) / bandwidth(r.level) / 1e3)} at ${bandwidth(r.level).toFixed(0)} GB/s`),
-    counted(r.name) ? row(el("span", {}, chip(r.name), " counted"), counted(r.name), colourOf(r.name),
-      `by the simulator, ${(counted(r.name) / Math.max(1, r.read + r.written)).toFixed(2)} times what was predicted`) : null,
+    hasCounted ? row(el("span", {}, chip(r.name), " counted"), counted(r.name).bytes, colourOf(r.name),
+      `by the simulator, in ${counted(r.name).n} of ${kernels.length} kernels; ${(counted(r.name).bytes / Math.max(1, counted(r.name).predicted)).toFixed(2)} times what was predicted of these`) : null,
     r.name === (LEVELS[0] || {}).name && m && m.missed_bytes ? row(el("span", {}, chip(r.name), " measured"), m.missed_bytes, colourOf(r.name),
       `misses of the last cache, a line each; ${(m.missed_bytes / Math.max(1, r.read + r.written)).toFixed(2)} times what was predicted`) : null])));
   const notes = [];
-  if (!D.counted) notes.push("Counted: not asked for; --count runs every kernel in the simulator.");
+  if (!hasCounted && !isGpu) notes.push("Counted: not asked for; --count runs every kernel in the simulator.");
   if (!m) notes.push("Measured: not asked for; --measure runs the model.");
   else if (m.no_counters) notes.push(`Measured: there is no count of misses: ${m.no_counters}.`);
   const names = rows.map((r) => r.name);
   const sorted = kernels.filter((k) => k.traffic.length).sort((a, b) => sum(b.traffic, (t) => t.read_bytes + t.written_bytes) * b.launches - sum(a.traffic, (t) => t.read_bytes + t.written_bytes) * a.launches);
   const largest = new Map(names.map((n) => [n, Math.max(...kernels.map((k) => movedAt(k, n) * k.launches), 1)]));
-  const table = el("table", {}, el("thead", {}, el("tr", {}, ["kernel", "at least", ...names.flatMap((n) => [n, ""]), "memory / least"].map((t, i) => el("th", { class: i > 0 && t ? "n" : "" }, t)))),
+  const table = el("table", {}, el("thead", {}, el("tr", {}, ["kernel", "at least", ...names.flatMap((n) => [n, ""]), ...(hasCounted ? ["counted / predicted"] : []), "memory / least"].map((t, i) => el("th", { class: i > 0 && t ? "n" : "" }, t)))),
     el("tbody", {}, sorted.slice(0, 200).map((k) => el("tr", leads(`#kernels/${encodeURIComponent(k.name)}`), el("td", {}, k.launches > 1 ? el("span", { class: "soft" }, `${k.launches}× `) : null, k.name), el("td", { class: "n" }, bytesText(k.bytes * k.launches)),
       names.flatMap((n) => [el("td", { class: "n" }, bytesText(movedAt(k, n) * k.launches)), el("td", { style: "width:11%" },
         el("div", { class: "track" }, el("i", { style: `width:${(100 * movedAt(k, n) * k.launches) / largest.get(n)}%;background:${colourOf(n)}` })))]),
+      hasCounted ? el("td", { class: "n" }, k.counted && movedAt(k, names[0]) ? (sum(k.counted.filter((t) => t.level === names[0]), (t) => t.read_bytes + t.written_bytes) / movedAt(k, names[0])).toFixed(2) : "–") : null,
       el("td", { class: "n" }, k.bytes ? el("span", { class: movedAt(k, names[0]) / k.bytes > 2 ? "hot" : "" }, (movedAt(k, names[0]) / k.bytes).toFixed(2)) : "–")))));
   fill("traffic", el("h2", {}, "Traffic by level"), summary, notes.map((n) => el("p", { class: "soft", style: "margin:4px 0" }, n)), el("h2", { style: "margin-top:16px" }, "By kernel"), table);
 }
