@@ -3,15 +3,19 @@
 
 usage: command.py KILN
 """
+import contextlib
 import json
 import os
 import pathlib
 import pty
 import re
 import select
+import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 
 SOURCE = """
 def product(float(M, K) A, float(K, N) B) -> (C) { C(m, n) +=! A(m, k) * B(k, n) }
@@ -158,6 +162,52 @@ def the_cache_is_shown(folder):
     want(run("cache", cache=cache)[0], "^0 entries")
 
 
+# --- tuning that is interrupted
+
+
+def rows_of(database):
+    """How many measurements it has; 0 while there is none."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as db:
+            tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            return max((db.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables), default=0)
+    except sqlite3.Error:
+        return 0
+
+
+def tune_until(folder, number, known=1):
+    """Tunes until more than |known| was measured, then sends the signal: exit code, stderr, and how many rows there were before it."""
+    source, database, module = folder / "t.tc", folder / "tuned.sqlite", folder / "t.so"
+    source.write_text(SOURCE)
+    sizes = ["--size", "M=512", "--size", "N=768", "--size", "K=512"]
+    command = [kiln, "compile", source, *sizes, "--threads", "1", "--tune", "256", "--tuned", database, "-o", module]
+    p = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                         env={**os.environ, "KILN_CACHE_DIR": ""})
+    end = time.monotonic() + 200
+    while p.poll() is None and rows_of(database) <= known and time.monotonic() < end:
+        time.sleep(0.02)
+    assert p.poll() is None, f"tuning must take longer, got code {p.returncode}: {p.stderr.read()}"
+    n = rows_of(database)
+    p.send_signal(number)
+    return p.wait(200), p.stderr.read(), n, database, module
+
+
+def an_interrupt_ends_tuning_with_the_best_until_then(folder):
+    code, said, n, database, module = tune_until(folder, signal.SIGINT)
+    assert code == 0 and n >= 2, (code, said)
+    want(said, r"^interrupted tuning: 1 kernels, 0 known, \d+ candidates measured")
+    assert rows_of(database) >= n
+    run("run", module)
+
+
+def what_was_measured_is_kept_when_tuning_is_killed(folder):
+    code, _, n, database, module = tune_until(folder, signal.SIGKILL)
+    assert code == -signal.SIGKILL and not module.exists()
+    assert rows_of(database) >= n >= 2
+    code, said, n_more, _, _ = tune_until(folder, signal.SIGINT, rows_of(database))  # it goes on where it was
+    assert code == 0 and n_more > n, (code, said)
+
+
 # --- what is wrong
 
 
@@ -175,7 +225,8 @@ def a_wrong_option_is_an_error_of_usage(folder):
 
 TESTS = [a_duration_stands_in_place_of_the_number_of_runs, sessions_run_at_the_same_time, sessions_share_the_threads_of_the_module,
          a_session_on_opencl_has_a_stream_of_its_own, a_compilation_says_what_it_made, more_is_said_when_asked,
-         progress_is_shown_on_terminals_alone, commands_stand_in_groups, the_cache_is_shown, a_wrong_option_is_an_error_of_usage]
+         progress_is_shown_on_terminals_alone, commands_stand_in_groups, the_cache_is_shown, an_interrupt_ends_tuning_with_the_best_until_then,
+         what_was_measured_is_kept_when_tuning_is_killed, a_wrong_option_is_an_error_of_usage]
 
 
 def main():
