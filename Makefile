@@ -143,8 +143,7 @@ install: PREFIX ?= /usr/local
 install: all
 	@cmake --install build --prefix $(PREFIX)
 
-# Needs what `apt-get build-dep .` installs, and lintian; deb-try debootstrap too.
-deb:
+deb: deps
 	@tools/debian.sh build
 
 deb-try: deb $(WEIGHTS)/resnet18_b1.onnx

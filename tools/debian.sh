@@ -3,20 +3,30 @@
 #   tools/debian.sh build    build-deb/*.deb, by dpkg-buildpackage from what git has, and what lintian says of them
 #   tools/debian.sh try      in build-deb/root, made by debootstrap: the README's quick start, and programs against the libraries;
 #                            as root, and where /proc can be mounted
-# What it needs (apt-get, all of Debian 12's main): what `apt-get build-dep .` installs, dpkg-dev, lintian, debootstrap.
+# Installs what it needs besides tools/deps.sh, all of it from Debian 12's main.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$PWD/build-deb root=$PWD/build-deb/root
 consumers=test/consumers
 
+need() {
+  local missing=()
+  for p in "$@"; do
+    dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
+  done
+  [ ${#missing[@]} = 0 ] && return
+  local sudo=""
+  [ "$(id -u)" = 0 ] || sudo=sudo
+  $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
 build() {
+  need debhelper dpkg-dev lintian
   rm -rf "$out/kiln" "$out"/*.deb
   mkdir -p "$out/kiln"
   git ls-files -z | tar -c --null -T - | tar -x -C "$out/kiln"
   (cd "$out/kiln" && dpkg-buildpackage -us -uc -b) >"$out/build.log" 2>&1 || { tail -30 "$out/build.log" && exit 1; }
-  if command -v lintian >/dev/null; then
-    lintian --allow-root --fail-on error,warning "$out"/kiln_*.changes
-  fi
+  lintian --allow-root --fail-on error,warning "$out"/kiln_*.changes
 }
 
 leave() {
@@ -46,14 +56,14 @@ END
 }
 
 try_quick_start() {
-  inside apt-get install -y -qq --no-install-recommends /debs/libkiln1_*.deb /debs/libkiln-rt1_*.deb /debs/kiln_*.deb
+  inside sh -euc 'apt-get install -y -qq --no-install-recommends /debs/libkiln1_*.deb /debs/libkiln-rt1_*.deb /debs/kiln_*.deb'
   inside kiln version
   make_command
   TMPDIR=$root/tmp python3 test/cli/pages.py "$out/bin/kiln" README.md
 }
 
 try_libraries() {
-  inside apt-get install -y -qq --no-install-recommends /debs/libkiln-dev_*.deb cmake g++ ninja-build pkg-config
+  inside sh -euc 'apt-get install -y -qq --no-install-recommends /debs/libkiln-dev_*.deb cmake g++ ninja-build pkg-config'
   cp -r $consumers "$root/consumers"
   inside sh -euc 'cd /consumers && kiln compile scale.tc --size N=4 -o m.so
     cc run.c $(pkg-config --cflags --libs kiln_rt) -o run && ./run m.so
@@ -65,6 +75,11 @@ try_libraries() {
 case ${1:-} in
 build) build ;;
 try)
+  if [ "$(id -u)" != 0 ] || ! unshare --mount true; then
+    echo "debian: not tried: a root of its own needs root, and mounts"
+    exit 0
+  fi
+  need debootstrap
   make_root
   mkdir -p "$root/debs"
   cp "$out"/*.deb "$root/debs"

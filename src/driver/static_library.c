@@ -118,7 +118,7 @@ static kiln_status write_header(kiln_ctx *cx, writing *w) {
                      .model = file_name(b->request.model->path),
                      .machine = &b->request.machine,
                      .plan = &b->product.plan,
-                     .has_weights_file = w->options.weights && b->product.plan.weights_bytes > 0};
+                     .has_weights_file = w->options.weights != NULL};
   int n_needs = 0;
   const char **needs = kiln_archive_needs(cx, b->product.n_objects, b->product.objects, &n_needs);
   h.features = kiln_cpu_needs(cx, &b->request.machine, b->product.n_objects, b->product.objects,
