@@ -1,5 +1,5 @@
 // How well predicted times order the candidates of a kernel: Spearman's rank correlation with
-// measured times, of the tile graph's cost and of the traffic of the lowered loops (tile/flows.h).
+// measured times, of the tile graph's cost and of the traffic of the lowered loops (price/flows.h).
 //
 // usage: rank_bench MODEL.onnx KERNEL...   the kernels whose names begin so
 //        KILN_RANK_VERBOSE=1 prints every candidate, =2 its schedule and loops as well
@@ -10,8 +10,8 @@
 // thread; times are lower quartiles, as what disturbs them only adds. Data are small numbers.
 // Candidates without a cost, which are tried when all others are refused, are left out.
 #include "driver/stages.h"
-#include "tile/flows.h"
-#include "tile/search.h"
+#include "price/flows.h"
+#include "template/search.h"
 
 #include <math.h>
 #include <stdio.h>

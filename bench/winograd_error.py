@@ -5,7 +5,7 @@ usage: winograd_error.py [--kiln build/kiln] [--seed S] [--tiles N]
 
 An error is counted in units of u * sum(|w| |x|) over the terms of the output, u = 2^-24: the largest over the outputs of
 each kind of data. The first table emulates F(4x4, 3x3) of one tile in f32, without a guard, by how many times the sum of
-the squares of the tile's data exceeds the least of its windows: `spread` in src/tile/winograd_plan.c was chosen by it.
+the squares of the tile's data exceeds the least of its windows: `spread` in src/template/cpu/winograd_plan.c was chosen by it.
 The second runs convolutions with Kiln, which computes the tiles that exceed it by plain sums, beside --no-winograd.
 Needs numpy and onnx.
 """

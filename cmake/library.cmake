@@ -8,7 +8,7 @@ target_include_directories(kiln_worker PRIVATE ${PROJECT_SOURCE_DIR}/include ${P
 target_link_libraries(kiln_worker PRIVATE kiln_rt_static)
 
 # libkiln: the compiler and the runtime in one shared library, for the bindings.
-set(kiln_floors driver explain tune verify dynamic module model orchestrate tile schedule ops fission tc rewrite onnx sim gpu c cpu target runtime backend analysis ir support)
+set(kiln_floors driver explain tune verify dynamic module model orchestrate polyhedral fuse transform template price tile schedule ops fission tc rewrite onnx sim gpu c cpu target runtime backend analysis ir support)
 set(kiln_floor_libs)
 foreach(floor ${kiln_floors})
   if(TARGET kiln_${floor})

@@ -1,7 +1,7 @@
 // Concat: one statement; the body chooses the input by nested comparisons, halving the list so that
 // its depth is the logarithm of the number of inputs. Many inputs are put together so many at a
 // time, and these pieces again: no kernel chooses among thousands, and pieces are written in place
-// (tile/assemble.c).
+// (transform/assemble.c).
 // source: ONNX Concat-1, 4, 11, 13
 #include "fission/terms.h"
 

@@ -11,7 +11,7 @@
 #include "tune/known.h"
 
 #include "orchestrate/regions.h"
-#include "tile/answer.h"
+#include "fuse/answer.h"
 
 #include <string.h>
 

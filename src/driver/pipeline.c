@@ -5,7 +5,8 @@
 #include "driver/load.h"
 #include "module/recall.h"
 #include "rewrite/half.h"
-#include "tile/stream.h"
+#include "template/form/stream.h"
+#include "transform/transform.h"
 
 // --- where rows run ---
 

@@ -4,7 +4,7 @@
 #include "tune/known.h"
 #include "module/recall.h"
 #include "schedule/nearest.h"
-#include "tile/polyhedral.h"
+#include "polyhedral/polyhedral.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
 #include "rewrite/checks.h"
 #include "support/bits.h"
 #include "support/integer.h"
-#include "tile/tile.h"
+#include "tile/query.h"
 
 #include <math.h>
 #include <string.h>

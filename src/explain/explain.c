@@ -8,7 +8,7 @@
 #include "analysis/reuse.h"
 #include "target/instr.h"
 #include "target/sim/sim.h"
-#include "tile/flows.h"
+#include "price/flows.h"
 
 #include <limits.h>
 #include <math.h>

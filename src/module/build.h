@@ -10,7 +10,7 @@
 #include "runtime/module.h"
 #include "runtime/pool.h"
 #include "target/gpu/gpu.h"
-#include "tile/kernel.h"
+#include "fuse/kernel.h"
 
 // A constant as a kernel wants it.
 typedef struct kiln_weight {

@@ -8,8 +8,8 @@
 #include "module/call.h"
 #include "module/build.h"
 #include "support/integer.h"
-#include "tile/gpu_product.h"
-#include "tile/tile.h"
+#include "template/form/product.h"
+#include "tile/query.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 // Cached schedules: an equal program on such a machine is not searched again.
 #include "module/recall.h"
 #include "support/numbers.h"
-#include "tile/answer.h"
+#include "fuse/answer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #define KILN_MODULE_RECALL_H
 
 #include "module/cache.h"
-#include "tile/kernel.h"
+#include "fuse/kernel.h"
 
 typedef struct kiln_recall {
   kiln_ctx *cx;

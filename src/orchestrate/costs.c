@@ -1,6 +1,6 @@
 // Prices of sets of prims.
 #include "orchestrate/costs.h"
-#include "tile/gpu_work.h"
+#include "price/gpu_work.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
 #define KILN_ORCHESTRATE_COSTS_H
 
 #include "orchestrate/prims.h"
-#include "tile/connect.h"
+#include "fuse/connect.h"
 
 typedef struct kiln_priced {
   kiln_group group;
@@ -30,7 +30,7 @@ typedef struct kiln_prim_cost {
   double ratio; // of measured time to predicted, in a kernel that was measured; 0: there is none
   double ns, compute_ns; // where nobody knows, from what it must do at least
   bool is_known;
-  double inner_loss; // of the template that runs a product so (tile/template.h)
+  double inner_loss; // of the template that runs a product so (template/template.h)
 } kiln_prim_cost;
 
 // Prices all prims of their own. Lives in the scratch arena.

@@ -5,7 +5,7 @@
 // execution states and the candidates between them are listed (states.h, candidates.h), the
 // candidates that may pay are priced by the tile graph's scheduler, each form once (costs.h), and a
 // binary program chooses among them (program.h), beginning with the kernels that connecting has
-// found (tile/connect.h). Parts of equal form are solved once. A chosen kernel that no template
+// found (fuse/connect.h). Parts of equal form are solved once. A chosen kernel that no template
 // lowers after all loses its price, and the part is solved again. Counts candidates, never time.
 #ifndef KILN_ORCHESTRATE_ORCHESTRATE_H
 #define KILN_ORCHESTRATE_ORCHESTRATE_H

@@ -4,7 +4,8 @@
 #define KILN_ORCHESTRATE_PRIMS_H
 
 #include "orchestrate/states.h"
-#include "tile/tile.h"
+#include "tile/facts.h"
+#include "tile/query.h"
 
 typedef struct kiln_prim {
   int n, *stmts; // ascending; the last one's result is the prim's

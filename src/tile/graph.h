@@ -10,7 +10,7 @@
 #define KILN_TILE_GRAPH_H
 
 #include "target/target.h"
-#include "tile/tile.h"
+#include "tile/query.h"
 
 typedef enum kiln_reduce_mode {
   KILN_REDUCE_FULL,  // the whole reduction at once: operands in the tile are whole along it

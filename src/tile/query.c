@@ -1,5 +1,5 @@
 // Questions about statements that several passes of the scheduler ask.
-#include "tile/tile.h"
+#include "tile/query.h"
 
 typedef struct load_visit {
   kiln_arena *arena;

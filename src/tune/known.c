@@ -5,7 +5,7 @@
 #include "tune/kernel_times.h"
 #include "tune/tuning.h"
 #include "orchestrate/orchestrate.h"
-#include "tile/searches.h"
+#include "fuse/searches.h"
 
 #include <math.h>
 

@@ -5,8 +5,8 @@
 #include "verify/reference.h"
 #include "tune/tuning.h"
 #include "target/gpu/gpu.h"
-#include "tile/gpu.h"
-#include "tile/search.h"
+#include "template/gpu/grid.h"
+#include "template/search.h"
 #include "tune/worker.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
 // beside them slows all of them alike.
 #include "tune/search.h"
 #include "tune/trial.h"
-#include "tile/tile.h"
+#include "tile/query.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "verify/check.h"
 #include "module/offer.h"
 #include "tune/tuning.h"
-#include "tile/gpu_work.h"
+#include "price/gpu_work.h"
 
 #include <math.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 // So what a definition asks of its sizes (H at least KH, H even) need not be known. The draws are
 // the same in every run.
 #include "verify/ragged.h"
-#include "tile/tile.h"
+#include "tile/query.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 // Random inputs of a program that it can be run on.
 #include "verify/random.h"
 #include "analysis/interpret.h"
-#include "tile/tile.h"
+#include "tile/query.h"
 
 // What the integers of an input may be: every index that they stand in stays in range.
 typedef struct bounding {

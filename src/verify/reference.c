@@ -7,7 +7,7 @@
 #include "model/model.h"
 #include "runtime/check.h"
 #include "runtime/strided.h"
-#include "tile/winograd.h"
+#include "transform/winograd.h"
 
 #include <math.h>
 #include <string.h>

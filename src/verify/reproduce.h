@@ -3,7 +3,7 @@
 #define KILN_VERIFY_REPRODUCE_H
 
 #include "analysis/interpret.h"
-#include "tile/kernel.h"
+#include "fuse/kernel.h"
 
 typedef struct kiln_reproducer {
   const char *dir; // made when it is not there

@@ -6,7 +6,7 @@
 #include <string.h>
 
 // Fragments of operands that lie |p| to a register, the |k| of half a step, 4p
-// (tile/gpu_fragment.h).
+// (template/gpu/fragment.h).
 // source: PTX ISA, "Matrix Fragments for mma.m16n8k8", "mma.m16n8k16 with floating point type",
 //         "mma.m16n8k32"
 #define SUMS                                                                                       \

@@ -1,5 +1,5 @@
-// Persistent tile loops, as stream-K needs them (schedule/portion.c): a block's iterations go
-// through one tile after the other.
+// Persistent tile loops, as stream-K needs them (schedule/primitive/portion.c): a block's
+// iterations go through one tile after the other.
 //
 //     for v { fills  if (v == 0 || E % n == 0) { first }  product  if (v == q - 1 || E % n == n -
 //     1) { last } }

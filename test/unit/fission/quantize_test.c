@@ -2,7 +2,7 @@
 // zero points that the weights are i8 without, and others, gives what the standard's formula gives.
 #include "graph.h"
 
-#include "tile/tile.h"
+#include "tile/query.h"
 
 #include <math.h>
 

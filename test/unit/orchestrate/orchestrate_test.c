@@ -2,7 +2,7 @@
 // once, orchestrations as text and what is wrong with them.
 #include "driver/pipeline.h"
 #include "orchestrate/orchestrate.h"
-#include "tile/kernel.h"
+#include "fuse/kernel.h"
 #include "unit/fixture.h"
 
 #include <math.h>

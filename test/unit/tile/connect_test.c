@@ -1,7 +1,7 @@
 // Which statements share a kernel, and the reasons that are given where they do not.
 #include "driver/pipeline.h"
-#include "tile/kernel.h"
-#include "tile/tile.h"
+#include "fuse/kernel.h"
+#include "tile/query.h"
 
 #include "unit/fixture.h"
 

@@ -3,7 +3,7 @@
 #include "unit/tile/lowering.h"
 #include "unit/share.h"
 
-#include "tile/contraction.h"
+#include "template/cpu/contraction.h"
 #include "tile/panels.h"
 
 static const kiln_machine machine = {.target = &kiln_target_cpu,

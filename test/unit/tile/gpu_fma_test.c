@@ -5,9 +5,9 @@
 #include "unit/share.h"
 
 #include "target/gpu/gpu.h"
-#include "tile/gpu.h"
-#include "tile/gpu_product.h"
-#include "tile/search.h"
+#include "template/gpu/grid.h"
+#include "template/form/product.h"
+#include "template/search.h"
 
 enum { FEW_UNITS = 4 }; // multiprocessors, so that some candidates are neither split nor in groups
 

@@ -5,8 +5,8 @@
 #include "unit/tile/lowering.h"
 
 #include "target/gpu/gpu.h"
-#include "tile/gpu.h"
-#include "tile/gpu_product.h"
+#include "template/gpu/grid.h"
+#include "template/form/product.h"
 
 // Opens |k| over |text|; |m| and |few| are the machine's storage.
 static kiln_lowering lowering_propose(test_kernel *k, kiln_machine *m, kiln_device *few, int units,

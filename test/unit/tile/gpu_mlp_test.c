@@ -3,7 +3,7 @@
 #include "unit/tile/gpu_candidates.h"
 #include "unit/tile/gpu_connected.h"
 
-#include "tile/gpu_mlp.h"
+#include "template/form/mlp.h"
 
 // Rows of X by a matrix of k x h, an activation, and by one of h x n.
 #define TENSORS(half, m, k, h, n)                                                                  \

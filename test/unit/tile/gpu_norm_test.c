@@ -3,7 +3,7 @@
 #include "unit/tile/gpu_candidates.h"
 #include "unit/tile/gpu_connected.h"
 
-#include "tile/gpu_norm.h"
+#include "template/form/norm.h"
 
 #define TENSORS(half, m, k, n)                                                                     \
   "p { in " half " X(" #m ", " #k ") in " half " B(" #k ", " #n ") in f32 G(" #k ") in f32 C(" #n  \

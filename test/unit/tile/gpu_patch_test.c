@@ -3,8 +3,8 @@
 #include "unit/tile/lowering.h"
 
 #include "target/gpu/gpu.h"
-#include "tile/gpu.h"
-#include "tile/gpu_patch.h"
+#include "template/gpu/grid.h"
+#include "template/form/patch.h"
 
 #include <string.h>
 

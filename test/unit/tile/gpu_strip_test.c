@@ -3,7 +3,7 @@
 #include "unit/tile/gpu_candidates.h"
 #include "unit/tile/gpu_connected.h"
 
-#include "tile/gpu_strip.h"
+#include "template/form/strip.h"
 
 #define PRODUCT(half, m, k, n)                                                                     \
   "p { in " half " A(" #m ", " #k ") in " half " B(" #k ", " #n ") in " half " R(" #m ", " #n      \

@@ -6,12 +6,12 @@
 #include "unit/share.h"
 
 #include "target/gpu/gpu.h"
-#include "tile/gpu.h"
-#include "tile/gpu_held.h"
-#include "tile/gpu_moment.h"
-#include "tile/gpu_narrow.h"
-#include "tile/gpu_product.h"
-#include "tile/gpu_window.h"
+#include "template/gpu/grid.h"
+#include "template/form/held.h"
+#include "template/form/moment.h"
+#include "template/form/product.h"
+#include "template/form/window.h"
+#include "transform/transform.h"
 
 static const kiln_device device = {
     .name = "test",

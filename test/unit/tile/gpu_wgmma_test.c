@@ -4,8 +4,8 @@
 #include "unit/share.h"
 
 #include "target/gpu/gpu.h"
-#include "tile/gpu.h"
-#include "tile/gpu_product.h"
+#include "template/gpu/grid.h"
+#include "template/form/product.h"
 
 #include <math.h>
 #include <string.h>

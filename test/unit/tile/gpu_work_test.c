@@ -1,9 +1,9 @@
 // What loops take on a GPU: each way to waste one costs what it does, and kernels that were
 // measured come out near that.
-#include "tile/gpu_work.h"
+#include "price/gpu_work.h"
 
 #include "target/gpu/gpu.h"
-#include "tile/searches.h"
+#include "fuse/searches.h"
 
 #include "unit/fixture.h"
 

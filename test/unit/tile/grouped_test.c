@@ -6,7 +6,8 @@
 #include "unit/tile/launches.h"
 #include "unit/share.h"
 
-#include "tile/tile.h"
+#include "tile/query.h"
+#include "transform/transform.h"
 
 typedef struct conv {
   int n, groups, in, out, size, stride; // images; channels of a group; rows and columns

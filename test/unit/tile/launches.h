@@ -6,7 +6,7 @@
 #include "driver/pipeline.h"
 #include "unit/schedule/kernel.h"
 
-#include "tile/kernel.h"
+#include "fuse/kernel.h"
 
 enum { MAX_TENSORS = 192 };
 

@@ -4,7 +4,7 @@
 
 #include "unit/schedule/kernel.h"
 
-#include "tile/lower.h"
+#include "template/lower.h"
 
 // Opens |k| over |text|, with the naive loops.
 static kiln_lowering lowering_open(test_kernel *k, const kiln_machine *m, const char *text) {

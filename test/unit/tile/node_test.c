@@ -2,7 +2,7 @@
 // the simulator is what the reference interpreter computes, with the sums in registers.
 #include "unit/tile/lowering.h"
 
-#include "tile/node.h"
+#include "template/cpu/node.h"
 
 static const kiln_machine machine = {.target = &kiln_target_cpu,
                                      .vector_bytes = 32,

@@ -2,7 +2,7 @@
 #include "driver/pipeline.h"
 #include "unit/schedule/kernel.h"
 
-#include "tile/kernel.h"
+#include "fuse/kernel.h"
 
 static const kiln_machine machine = {.target = &kiln_target_cpu,
                                      .vector_bytes = 32,

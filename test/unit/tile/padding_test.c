@@ -4,7 +4,7 @@
 #include "driver/pipeline.h"
 #include "unit/tile/launches.h"
 
-#include "tile/answer.h"
+#include "fuse/answer.h"
 
 typedef struct layer {
   int n, size, in, mid, out; // images, rows and columns of each, channels

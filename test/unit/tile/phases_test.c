@@ -5,7 +5,7 @@
 #include "unit/tile/launches.h"
 #include "unit/share.h"
 
-#include "tile/tile.h"
+#include "tile/query.h"
 
 typedef struct interleaving {
   int n, in, out, rows, columns; // images, channels, the result's rows and columns

@@ -3,7 +3,7 @@
 #include "unit/cpu/rig.h"
 #include "unit/schedule/kernel.h"
 
-#include "tile/polyhedral.h"
+#include "polyhedral/polyhedral.h"
 
 static const kiln_machine machines[] = {
     {.target = &kiln_target_cpu,

@@ -1,6 +1,6 @@
 // Prices of kernels that are run in one way: what their loops do decides, not how often they are
 // said to do it.
-#include "tile/searches.h"
+#include "fuse/searches.h"
 
 #include "unit/fixture.h"
 

@@ -1,5 +1,5 @@
 // The choice of register tiles.
-#include "tile/registers.h"
+#include "price/registers.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

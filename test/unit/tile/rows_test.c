@@ -2,6 +2,8 @@
 // reference interpreter computes.
 #include "unit/tile/lowering.h"
 
+#include "transform/transform.h"
+
 static const kiln_machine machine = {.target = &kiln_target_cpu,
                                      .vector_bytes = 32,
                                      .n_vector_regs = 16,

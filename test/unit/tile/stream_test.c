@@ -3,10 +3,10 @@
 #include "driver/pipeline.h"
 #include "unit/schedule/kernel.h"
 
-#include "tile/kernel.h"
-#include "tile/polyhedral.h"
-#include "tile/search.h"
-#include "tile/stream.h"
+#include "fuse/kernel.h"
+#include "polyhedral/polyhedral.h"
+#include "template/search.h"
+#include "template/form/stream.h"
 #include "unit/share.h"
 #include "unit/tile/launches.h"
 

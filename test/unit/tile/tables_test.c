@@ -1,7 +1,8 @@
 // Tables that follow from their index: what reads them computes them, to the bit, and others stay.
 #include "unit/schedule/kernel.h"
 
-#include "tile/tile.h"
+#include "tile/query.h"
+#include "transform/transform.h"
 
 typedef struct row {
   const char *name;

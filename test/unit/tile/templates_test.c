@@ -1,7 +1,7 @@
 // The table of kernel templates: what it says of each row holds for all.
 #include "unit/schedule/kernel.h"
 
-#include "tile/template.h"
+#include "template/template.h"
 
 static const kiln_machine processor = {.target = &kiln_target_cpu, .vector_bytes = 32},
                           card = {.target = &kiln_target_cuda,

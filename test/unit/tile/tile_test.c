@@ -4,7 +4,7 @@
 #include "driver/pipeline.h"
 #include "unit/tile/launches.h"
 
-#include "tile/tile.h"
+#include "tile/query.h"
 
 static const kiln_machine machines[] = {
     {.target = &kiln_target_cpu,

@@ -1,7 +1,8 @@
 // Which data of products of bytes become 16 bits, and that programs stay right then.
 #include "unit/schedule/kernel.h"
 
-#include "tile/tile.h"
+#include "tile/query.h"
+#include "transform/transform.h"
 
 // Quantised data, padded; weights of bytes.
 #define PADDED                                                                                     \

@@ -4,9 +4,9 @@
 #include "unit/tile/launches.h"
 #include "unit/share.h"
 
-#include "tile/lower.h"
+#include "template/lower.h"
 #include "tile/panels.h"
-#include "tile/winograd.h"
+#include "transform/winograd.h"
 
 // Of the whole, and of an element beside the largest: transforms of 4 x 4 outputs multiply by up to
 // 8 * 8 before they cancel.

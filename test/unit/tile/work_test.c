@@ -1,6 +1,6 @@
 // The time of execution units, of loops that can be counted by hand: the fourth root of what
 // arithmetic, loads and stores take, each to the fourth.
-#include "tile/work.h"
+#include "price/work.h"
 #include "unit/loops.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
 #include "verify/check.h"
 #include "verify/compare.h"
 #include "schedule/schedule.h"
-#include "tile/winograd.h"
+#include "transform/winograd.h"
 #include "unit/fixture.h"
 
 #include <math.h>

@@ -1,0 +1,113 @@
+// Kernels: the prims of a program grouped, each group with its loop program. What the scheduler
+// gives to the targets.
+#ifndef KILN_FUSE_KERNEL_H
+#define KILN_FUSE_KERNEL_H
+
+#include "fuse/connect.h"
+#include "transform/winograd.h"
+
+// One loop program; several launches of the plan may share it (repeated layers).
+typedef struct kiln_kernel {
+  int id;
+  kiln_symbol name; // "conv_relu_7": a C identifier, unique in the module
+  const char *key;  // the canonical program: equal keys, the same kernel; NULL: the user's
+  kiln_group_kind kind;
+  const kiln_template *from;    // that runs it; NULL: the user's script does
+  const kiln_program *outlined; // the group's statements over views of the tensors
+  const kiln_program *prog;     // the same in the form that is run, of the same parameters
+  kiln_facts facts;             // of its constants
+  kiln_loops *loops;
+  const char *script;               // the schedule that made |loops| from |prog|
+  kiln_tile_candidates candidates;  // cheapest first; the best one's schedule is |script|
+  const kiln_offer *offer;          // that was taken in place of |loops|; NULL: none
+  int n_parts;                      // kernels that run side by side in this one (module/beside.c),
+  const struct kiln_kernel **parts; // of whose tensors |prog| is a list; 0: there are none
+  double flops, bytes;              // of one launch: arithmetic, and compulsory memory traffic
+} kiln_kernel;
+
+typedef struct kiln_launch {
+  int kernel;         // id
+  kiln_symbol origin; // the graph nodes computed here, "conv1+relu1"
+  int n_args;         // one per PARAM of the kernel's loops, in id order; WORKSPACEs are not listed
+  kiln_argument *args;
+  int n_stmts;
+  int *stmts;      // statement ids of the main program computed here, the last writes the result
+  uint64_t stored; // by position in |stmts|: those whose tensors are results, too
+} kiln_launch;
+
+// Paddings that no kernel computed and that were assembled (kiln_tile_settle).
+typedef struct kiln_settled {
+  int n, *stmts;
+} kiln_settled;
+
+typedef struct kiln_kernels {
+  KILN_VEC(kiln_kernel *) kernels;
+  KILN_VEC(kiln_launch) launches; // in order of execution
+  kiln_edge_decisions edges;      // by consumer, where grouping had a choice
+  KILN_VEC(kiln_settled) settled; // by round of connecting, before the next one
+  kiln_facts facts;               // of the program, after all passes
+  bool is_recalled;               // by the answer of an earlier search
+  kiln_winograd_list late;        // constants without data, with |late_weights|
+} kiln_kernels;
+int kiln_kernel_launches(const kiln_kernels *k, int kernel); // how many there are of it
+
+// What connecting has found: fused groups, and what became of each edge between statements.
+typedef struct kiln_connected {
+  kiln_searches *known;
+  kiln_parts parts;
+  kiln_edge_decisions edges;
+} kiln_connected;
+
+typedef struct kiln_tile_options {
+  kiln_tile_search_options search;
+  double weight_growth; // all weights take at most that many times the program's; 0: what they like
+  // By tensor, how other programs of the module have the constants (tile/panels.h); NULL: none.
+  const uint32_t *panels;
+  bool
+      late_weights; // transformed weights get no data: who lays out the weights makes them (transform/winograd.h)
+  // Chooses other parts than connecting has found, of which each tensor is stored by one; NULL:
+  // those stay.
+  kiln_status (*orchestrate)(kiln_ctx *cx, void *orchestrator, const kiln_program *p,
+                             const kiln_facts *facts, const kiln_tile_search_options *search,
+                             kiln_searches *known, kiln_parts *io, kiln_edge_decisions *io_edges);
+  void *orchestrator;
+  kiln_searches
+      *proposed; // of other programs of the same model (fuse/searches.h); NULL: there are none
+  // The answer (fuse/answer.h) of an earlier search for the program that prints as |question|, on
+  // such a machine with these options; NULL: there is none, or nobody to ask. What is recalled has
+  // no candidates, and no edges are recorded.
+  const char *(*recall)(void *user, const char *question);
+  void *user;
+} kiln_tile_options;
+
+// The kernels as an earlier search has chosen them. Paddings are assembled as they were then.
+//
+// gives: false if there is no such search, or its answer does not replay; |p| may be assembled all
+//        the same
+bool kiln_kernels_recall(kiln_ctx *cx, kiln_program *p, const kiln_tile_options *options,
+                         kiln_kernels *out);
+// Groups the statements of |p| and grows the groups along its edges. Connects anew when some
+// paddings had to be
+// assembled: others read and write memory then.
+//
+// gives: *io in cx->perm; statements of |p| renumbered where paddings were assembled, which
+//        out->settled notes
+kiln_status kiln_kernels_connect(kiln_ctx *cx, kiln_program *p, const kiln_tile_options *options,
+                                 kiln_connected *io, kiln_kernels *out);
+// A kernel for all parts of equal form, by its best candidate, and a launch for each part.
+//
+// errors: KILN_INTERNAL: no candidate of a kernel is accepted
+kiln_status kiln_kernels_lower(kiln_ctx *cx, const kiln_program *p,
+                               const kiln_tile_options *options, const kiln_connected *connected,
+                               kiln_kernels *out);
+// Gives |k| the loops and the script of |taken|, one of its candidates that was lowered. What was
+// refused before it becomes comments of the script.
+void kiln_kernel_take(kiln_ctx *cx, kiln_kernel *k, const kiln_tile_candidate *taken);
+// Gives |k| the loops that |script| makes of its program, with |m|'s instructions, and the script
+// as it is printed.
+//
+// errors: KILN_BAD_INPUT: a line is refused, with its number
+kiln_status kiln_kernel_replay(kiln_ctx *cx, const kiln_machine *m, const char *script,
+                               kiln_kernel *k);
+
+#endif

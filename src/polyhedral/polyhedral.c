@@ -1,0 +1,771 @@
+// Clusters of nests as scripts: tile loops around all that stays in memory, temporaries computed at
+// the tile, point loops inside.
+//
+// Of several sizes of tiles the cheapest by work (recomputed halos included) and footprint is
+// taken; each is made by the primitives and looked at, so what is costed is what runs.
+#include "polyhedral/polyhedral.h"
+
+#include "support/integer.h"
+
+enum {
+  TASKS_PER_THREAD = 4,
+  SMALL_WORK = 8192,
+  SMALL_CONTRACTION = 1 << 16,
+  ROW_COST = 8,   // of entering an innermost loop, in vector operations
+  TILE_COST = 64, // of entering a tile
+  MAX_RECOMPUTED = 2,
+  MANY_TEMPS = 6,
+  DEFAULT_TILE = 32,
+  WASTE = 8, // a part of a loop in this many may be lost to whole vectors
+  MAX_CANDIDATES = 24
+};
+
+typedef struct maker {
+  kiln_lowering w;
+  const kiln_polyhedral_options *o;
+  kiln_text *comments;
+  kiln_poly_plan plan;
+  kiln_users users;
+  int n_fused; // names given to fused loops
+  int n_tiles;
+  kiln_symbol tiles[KILN_MAX_NESTS]; // the innermost tile loops of the clusters that have some
+} maker;
+
+typedef struct tiling {
+  int64_t size[KILN_MAX_BAND]; // 0: the loop stays inside of the tile
+} tiling;
+
+// A cluster under way.
+typedef struct job {
+  const kiln_poly_cluster *c;
+  int n_kept, n_temps;
+  const kiln_poly_nest *kept[KILN_MAX_NESTS];
+  int temps[KILN_MAX_NESTS]; // tensors, in the order of their statements
+  int band[KILN_MAX_BAND];   // the cluster's loops, from the outside
+  bool free[KILN_MAX_BAND];  // iterations may run at once
+  int n_tile_loops;
+  kiln_symbol tile_loops[KILN_MAX_BAND]; // of the first kept nest
+  int64_t trips[KILN_MAX_BAND];
+  bool coincident[KILN_MAX_BAND];
+} job;
+
+// --- attempts: a refusal is an answer here, not a message ---
+
+typedef struct snapshot {
+  kiln_loops loops;
+  int script, n_fused;
+} snapshot;
+
+static snapshot take(const maker *k) {
+  return (snapshot){*k->w.s.loops, k->w.s.script.n, k->n_fused};
+}
+
+static void restore(maker *k, const snapshot *at) {
+  *k->w.s.loops = at->loops;
+  k->n_fused = at->n_fused;
+  k->w.s.script.n = at->script;
+  if (k->w.s.script.data) k->w.s.script.data[at->script] = 0;
+}
+
+// Runs |step|; when a primitive is refused, undoes it all and gives why, which lives in the
+// context.
+static kiln_status attempt(maker *k, kiln_status (*step)(maker *k, void *argument), void *argument,
+                           const char **out_why) {
+  kiln_ctx *cx = k->w.cx;
+  const snapshot before = take(k);
+  kiln_aside aside;
+  KILN_TRY(kiln_aside_begin(cx, &aside));
+  const kiln_status st = step(k, argument);
+  const char *why = kiln_diag_count(aside.mine) ? kiln_diag_message(aside.mine, 0) : "failed";
+  *out_why = st == KILN_OK ? NULL : kiln_arena_strdup(&cx->perm, why);
+  if (st != KILN_OK && st != KILN_BAD_INPUT) kiln_diag_fail(aside.outer, st, "schedule", "%s", why);
+  kiln_aside_end(&aside);
+  if (st != KILN_OK) restore(k, &before);
+  return st == KILN_BAD_INPUT ? KILN_OK : st;
+}
+
+// --- the cluster ---
+
+static bool has_stmt(const maker *k, const kiln_poly_cluster *c, int stmt) {
+  for (int i = 0; i < c->n; i++)
+    if (k->plan.nests[c->members[i]].stmt == stmt) return true;
+  return false;
+}
+
+// Whether the tensor is a temporary that nothing outside of the cluster reads.
+static bool is_inside(const maker *k, const kiln_poly_cluster *c, const kiln_tensor *t) {
+  const int begin = k->users.first[t->id], end = k->users.first[t->id + 1];
+  bool inside = begin < end && !kiln_tensor_is_param(k->w.p, t->id);
+  for (int i = begin; i < end; i++) inside &= has_stmt(k, c, k->users.users[i]);
+  return inside;
+}
+
+static int nest_loop(const job *j, const kiln_poly_nest *n, int b) {
+  return n->order[b < j->c->n_band ? j->band[b] : b];
+}
+static kiln_symbol band_loop(const job *j, const kiln_poly_nest *n, int b) {
+  return n->loops[nest_loop(j, n, b)];
+}
+static int64_t band_extent(const job *j, const kiln_poly_nest *n, int b) {
+  return n->extents[nest_loop(j, n, b)];
+}
+
+static bool is_one_stmt(const job *j) {
+  for (int i = 1; i < j->n_kept; i++)
+    if (j->kept[i]->stmt != j->kept[0]->stmt) return false;
+  return j->n_kept > 0;
+}
+
+static bool is_shifted(const job *j) {
+  for (int i = 1; i < j->n_kept; i++)
+    for (int b = 0; b < j->c->n_band; b++)
+      if (j->kept[i]->shift[b] != j->kept[0]->shift[b]) return true;
+  return false;
+}
+
+// The band is permutable: its loops are put in the order of the last nest's own, which is that of
+// memory, behind those that may run at once. Where all but one statement is computed at the tile,
+// that statement's space loops may.
+static void order_band(const maker *k, job *j) {
+  const kiln_poly_nest *last = j->kept[j->n_kept - 1];
+  const int n_space = k->w.p->stmts.data[last->stmt]->n_space;
+  int key[KILN_MAX_BAND];
+  for (int b = 0; b < j->c->n_band; b++) {
+    const int dim = last->order[b];
+    const bool is_free = is_one_stmt(j) ? dim < n_space : j->c->coincident[b] || is_shifted(j);
+    int at = b;
+    for (; at > 0 && key[at - 1] > dim + (is_free ? 0 : KILN_MAX_BAND); at--) {
+      key[at] = key[at - 1];
+      j->band[at] = j->band[at - 1];
+      j->free[at] = j->free[at - 1];
+    }
+    key[at] = dim + (is_free ? 0 : KILN_MAX_BAND);
+    j->band[at] = b;
+    j->free[at] = is_free;
+  }
+}
+
+static job job_of(const maker *k, const kiln_poly_cluster *c) {
+  job j = {.c = c};
+  for (int i = 0; i < c->n; i++) {
+    const kiln_poly_nest *n = &k->plan.nests[c->members[i]];
+    const kiln_tensor *t = k->w.p->tensors.data[k->w.p->stmts.data[n->stmt]->out];
+    // behind what stays in memory a temporary stands in the way of merging, and is merged, too
+    if (!is_inside(k, c, t) || j.n_kept > 0) j.kept[j.n_kept++] = n;
+    else if (j.n_temps == 0 || j.temps[j.n_temps - 1] != t->id) j.temps[j.n_temps++] = t->id;
+  }
+  if (j.n_kept > 0) order_band(k, &j);
+  return j;
+}
+
+// --- tile loops ---
+
+// Splits and reorders one nest: its tile loops, then what is inside of the tile in the nest's own
+// order, which is that of memory.
+static kiln_status tile_nest(maker *k, const job *j, const kiln_poly_nest *n, const tiling *t,
+                             kiln_symbol *tiles) {
+  kiln_symbol path[2 * KILN_MAX_BAND], points[KILN_MAX_BAND] = {0}; // of each dim; 0: none
+  int n_path = 0;
+  const kiln_tail tail = j->n_kept > 1 ? KILN_TAIL_GUARD : KILN_TAIL_SHIFT;
+  for (int b = 0; b < n->n; b++) {
+    kiln_symbol loop = band_loop(j, n, b), *point = &points[nest_loop(j, n, b)];
+    const int64_t extent = band_extent(j, n, b), size = b < j->c->n_band ? t->size[b] : 0;
+    if (size <= 0) {
+      *point = loop;
+      continue;
+    }
+    if (size > 1) {
+      const kiln_symbol outer = kiln_lowering_name(&k->w, "o", loop);
+      *point = kiln_lowering_name(&k->w, "i", loop);
+      KILN_TRY(
+          kiln_split(&k->w.s, loop, size, size < extent ? tail : KILN_TAIL_GUARD, outer, *point));
+      loop = outer;
+    }
+    tiles[n_path] = loop;
+    path[n_path++] = loop;
+  }
+  for (int d = 0; d < n->n; d++)
+    if (points[d]) path[n_path++] = points[d];
+  return n_path > 1 ? kiln_reorder(&k->w.s, n_path, path) : KILN_OK;
+}
+
+static kiln_status tile_kept(maker *k, job *j, const tiling *t) {
+  j->n_tile_loops = 0;
+  for (int b = 0; b < j->c->n_band; b++) {
+    if (t->size[b] <= 0) continue;
+    int64_t trips = 0;
+    for (int i = 0; i < j->n_kept; i++) {
+      const int64_t own = kiln_divide_up(band_extent(j, j->kept[i], b), t->size[b]);
+      if (own > trips) trips = own;
+    }
+    j->trips[j->n_tile_loops] = trips;
+    j->coincident[j->n_tile_loops++] = j->free[b];
+  }
+  KILN_TRY(tile_nest(k, j, j->kept[0], t, j->tile_loops));
+  for (int i = 1; i < j->n_kept; i++) {
+    kiln_symbol tiles[KILN_MAX_BAND];
+    KILN_TRY(tile_nest(k, j, j->kept[i], t, tiles));
+    for (int l = 0; l < j->n_tile_loops; l++)
+      KILN_TRY(kiln_merge(&k->w.s, j->tile_loops[l], tiles[l], 0));
+  }
+  return KILN_OK;
+}
+
+typedef struct pair {
+  kiln_symbol outer, inner, fused;
+} pair;
+
+static kiln_status fuse_step(maker *k, void *argument) {
+  const pair *p = argument;
+  return kiln_fuse(&k->w.s, p->outer, p->inner, p->fused);
+}
+
+static kiln_status parallel_step(maker *k, void *argument) {
+  return kiln_parallel(&k->w.s, *(const kiln_symbol *)argument);
+}
+
+// Shares the outer tile loops among the threads, fused while there are too few iterations.
+static kiln_status run_parallel(maker *k, job *j) {
+  const int threads = k->w.n_threads;
+  const char *why = NULL;
+  int n = 1;
+  if (threads < 2 || j->n_tile_loops == 0 || !j->coincident[0]) return KILN_OK;
+  kiln_symbol first = j->tile_loops[0];
+  int64_t tasks = j->trips[0];
+  for (; n < j->n_tile_loops && j->coincident[n]; n++) {
+    if (tasks >= (int64_t)threads * TASKS_PER_THREAD || tasks % threads == 0) break;
+    pair p = {first, j->tile_loops[n], kiln_symbol_printf(k->w.cx, "tiles%d", k->n_fused)};
+    KILN_TRY(attempt(k, fuse_step, &p, &why));
+    if (why) break;
+    k->n_fused++;
+    first = p.fused;
+    tasks *= j->trips[n];
+  }
+  for (int l = 0; l < n; l++) j->tile_loops[l] = first;
+  return tasks > 1 ? attempt(k, parallel_step, &first, &why) : KILN_OK;
+}
+
+static kiln_status place_temps(maker *k, const job *j) {
+  for (int i = j->n_temps - 1; i >= 0; i--)
+    KILN_TRY(kiln_compute_at(&k->w.s, k->w.p->tensors.data[j->temps[i]]->name,
+                             j->tile_loops[j->n_tile_loops - 1], KILN_SCOPE_LOCAL));
+  return KILN_OK;
+}
+
+// --- point loops ---
+
+// A statement with the loops that hold nothing else, from the outside.
+typedef struct chain {
+  kiln_symbol loops[KILN_MAX_DEPTH];
+  int64_t extents[KILN_MAX_DEPTH];
+  int n;
+  const kiln_loop *store;
+} chain;
+typedef struct chains {
+  chain *data;
+  int n, cap;
+} chains;
+
+static void find_chains(maker *k, const kiln_loop *l, const chain *above, chains *out) {
+  const bool alone = l && !l->next;
+  for (; l; l = l->next) {
+    chain c = {0};
+    if (alone) c = *above;
+    switch (l->kind) {
+    case KILN_LOOP_FOR:
+      c.loops[c.n] = l->var;
+      c.extents[c.n] = 0;
+      (void)kiln_expr_is_int(l->extent, &c.extents[c.n]);
+      if (l->how != KILN_SERIAL) c.n = -1; // what is shared or placed stays as it is
+      c.n++;
+      find_chains(k, l->body, &c, out);
+      break;
+    case KILN_LOOP_IF: find_chains(k, l->body, &c, out); break;
+    case KILN_LOOP_ALLOC: find_chains(k, l->body, &(chain){0}, out); break;
+    case KILN_LOOP_STORE:
+      c.store = l;
+      KILN_VEC_PUSH(&k->w.cx->scratch, out, c);
+      break;
+    case KILN_LOOP_INSTR:
+    case KILN_LOOP_PREFETCH: break;
+    }
+  }
+}
+
+int64_t kiln_poly_stride(kiln_ctx *cx, const kiln_buffer *b, const kiln_expr *const *index,
+                         kiln_symbol v) {
+  int64_t stride = 0;
+  for (int a = 0; a < b->rank; a++) {
+    if (!kiln_expr_uses(index[a], v)) continue;
+    const kiln_terms t = kiln_terms_of(cx, index[a]);
+    for (int i = 0; i < t.n; i++) {
+      const kiln_expr *atom = t.data[i].atom;
+      if (!kiln_expr_uses(atom, v)) continue;
+      if (atom->kind != KILN_EXPR_VAR) return INT64_MAX;
+      stride += t.data[i].coef * b->strides[a];
+    }
+  }
+  return stride;
+}
+
+// How the loop lends itself to vectors: of loads and stores, how many are contiguous, fixed,
+// neither.
+typedef struct strides {
+  int64_t store;
+  int contiguous, scattered;
+} strides;
+
+static strides strides_along(maker *k, const kiln_loop *store, kiln_symbol v) {
+  const kiln_loops *l = k->w.s.loops;
+  const kiln_loads loads = kiln_loads_of(k->w.cx, &k->w.cx->scratch, store->value);
+  strides s = {.store = kiln_poly_stride(k->w.cx, l->buffers.data[store->buffer], store->index, v)};
+  for (int i = 0; i < loads.n; i++) {
+    const kiln_expr *x = loads.data[i];
+    const int64_t stride = kiln_poly_stride(k->w.cx, l->buffers.data[x->u.tensor], x->args, v);
+    s.contiguous += stride == 1;
+    s.scattered += stride != 0 && stride != 1;
+  }
+  return s;
+}
+
+typedef struct vector_job {
+  const chain *c;
+  int at; // in the chain
+  int64_t factor;
+  bool partial; // lanes of partial results
+} vector_job;
+
+// Brings the loop, or the vector split off it, to the inside and runs it in vectors.
+static kiln_status vector_step(maker *k, void *argument) {
+  const vector_job *v = argument;
+  kiln_symbol path[KILN_MAX_DEPTH + 1], loop = v->c->loops[v->at];
+  int n = 0;
+  for (int i = 0; i < v->c->n; i++)
+    if (i != v->at) path[n++] = v->c->loops[i];
+    else if (v->factor < v->c->extents[i]) path[n++] = kiln_lowering_name(&k->w, "o", loop);
+  if (v->factor < v->c->extents[v->at]) {
+    const kiln_symbol inner = kiln_lowering_name(&k->w, "i", loop);
+    const bool sums = v->c->store->combiner != KILN_COMBINE_NONE;
+    KILN_TRY(kiln_split(&k->w.s, loop, v->factor, sums ? KILN_TAIL_GUARD : KILN_TAIL_SHIFT,
+                        kiln_lowering_name(&k->w, "o", loop), inner));
+    loop = inner;
+  }
+  path[n++] = loop;
+  if (n > 1) KILN_TRY(kiln_reorder(&k->w.s, n, path));
+  return kiln_vectorize(&k->w.s, loop);
+}
+
+static kiln_status partial_step(maker *k, void *argument) {
+  const vector_job *v = argument;
+  const kiln_buffer *b = k->w.s.loops->buffers.data[v->c->store->buffer];
+  const char *name =
+      kiln_arena_printf(&k->w.cx->perm, "%s.lanes", kiln_symbol_text(k->w.cx, b->name));
+  kiln_symbol loop = v->c->loops[v->at];
+  if (v->factor < v->c->extents[v->at]) {
+    const kiln_symbol inner = kiln_lowering_name(&k->w, "i", loop);
+    KILN_TRY(kiln_split(&k->w.s, loop, v->factor, KILN_TAIL_GUARD,
+                        kiln_lowering_name(&k->w, "o", loop), inner));
+    loop = inner;
+  }
+  KILN_TRY(kiln_rfactor(&k->w.s, loop, kiln_symbol_of(k->w.cx, name)));
+  KILN_TRY(kiln_vectorize(&k->w.s, loop));
+  KILN_TRY(kiln_vectorize(&k->w.s, kiln_symbol_printf(k->w.cx, "%s.init.%d", name, b->rank)));
+  return kiln_vectorize(&k->w.s, kiln_symbol_printf(k->w.cx, "%s.%d", name, b->rank));
+}
+
+// The vectors of a loop: registers for as many elements as fit, fewer where the last would mostly
+// repeat or idle.
+static int64_t vector_factor(const maker *k, int64_t extent, kiln_dtype t) {
+  int64_t factor = kiln_lowering_vector(&k->w, extent, t);
+  const int64_t lanes = k->w.m->vector_bytes / (kiln_dtype_bytes(t) > 4 ? 8 : 4);
+  while (factor > lanes && factor % 2 == 0 &&
+         kiln_round_up(extent, factor) - extent > extent / WASTE)
+    factor /= 2;
+  return factor;
+}
+
+// The lanes of partial results: a divisor of the extent where there is one, so that no condition
+// stands around the sums.
+static int64_t partial_factor(const maker *k, int64_t extent, kiln_dtype t) {
+  const int64_t lanes = k->w.m->vector_bytes / (kiln_dtype_bytes(t) > 4 ? 8 : 4);
+  for (int64_t f = extent < 4 * lanes ? extent : 4 * lanes; f >= lanes; f--)
+    if (extent % f == 0) return f;
+  return kiln_lowering_vector(&k->w, extent, t);
+}
+
+static kiln_status vectorize_chain(maker *k, const chain *c) {
+  vector_job v = {.c = c, .at = -1};
+  int best = 0;
+  for (int i = 0; i < c->n; i++) {
+    if (c->extents[i] < 2) continue;
+    const strides s = strides_along(k, c->store, c->loops[i]);
+    const bool sums = s.store == 0 && c->store->combiner != KILN_COMBINE_NONE;
+    const int score = s.store == 1                           ? (s.scattered ? 1 : 3)
+                      : sums && s.contiguous && !s.scattered ? 2
+                                                             : 0;
+    if (score == 0 || score < best) continue;
+    best = score;
+    v.at = i;
+    v.partial = sums;
+  }
+  if (v.at < 0) return KILN_OK;
+  const kiln_dtype t = c->store->value->dtype;
+  v.factor =
+      v.partial ? partial_factor(k, c->extents[v.at], t) : vector_factor(k, c->extents[v.at], t);
+  const char *why = NULL;
+  return v.factor < 2 ? KILN_OK : attempt(k, v.partial ? partial_step : vector_step, &v, &why);
+}
+
+// Vectorizes the statements of the nests from |first| on, as many as there were when it began.
+static kiln_status vectorize_points(maker *k, const kiln_loop *first) {
+  chains all = {0};
+  find_chains(k, first, &(chain){0}, &all);
+  for (int i = 0; i < all.n; i++) KILN_TRY(vectorize_chain(k, &all.data[i]));
+  return KILN_OK;
+}
+
+// --- costs ---
+
+typedef struct cost {
+  double work, rows, bytes; // operations; entries of innermost loops; of temporaries
+} cost;
+
+int64_t kiln_poly_extent(const kiln_loop *l) { return kiln_expr_int_or(l->extent, 1); }
+
+static bool is_innermost(const kiln_loop *l) {
+  return l->kind == KILN_LOOP_FOR && l->body && l->body->kind == KILN_LOOP_STORE && !l->body->next;
+}
+
+// An innermost loop runs in whole vectors.
+static double times_of(const maker *k, const kiln_loop *l) {
+  const int64_t n = kiln_poly_extent(l), lanes = k->w.lanes;
+  return (double)(is_innermost(l) ? kiln_round_up(n, lanes) : n);
+}
+
+static void add_cost(maker *k, const kiln_loop *l, double times, cost *out) {
+  for (; l; l = l->next) {
+    if (l->kind == KILN_LOOP_STORE) out->work += times * (1 + kiln_expr_cost(k->w.cx, l->value));
+    if (l->kind == KILN_LOOP_ALLOC) {
+      const kiln_buffer *b = k->w.s.loops->buffers.data[l->buffer];
+      out->bytes += (double)kiln_buffer_elems(b) * kiln_dtype_bytes(b->dtype);
+    }
+    if (is_innermost(l)) out->rows += times;
+    add_cost(k, l->body, l->kind == KILN_LOOP_FOR ? times * times_of(k, l) : times, out);
+  }
+}
+
+static cost cost_of(maker *k, const kiln_loop *nest) {
+  cost c = {0};
+  kiln_loop alone = *nest;
+  alone.next = NULL;
+  add_cost(k, &alone, 1, &c);
+  return c;
+}
+
+// Of the cluster before anything is done to it.
+static double naive_work(maker *k, const job *j) {
+  double work = 0;
+  for (int i = 0; i < j->c->n; i++) work += cost_of(k, k->plan.nests[j->c->members[i]].top).work;
+  return work;
+}
+
+// Bytes of what stays in memory and is read by several statements of the cluster: a tile that keeps
+// its share in the cache reads it once.
+static double shared_bytes(const maker *k, const job *j) {
+  double bytes = 0;
+  for (int i = 0; i < k->w.p->tensors.n; i++) {
+    const kiln_tensor *t = k->w.p->tensors.data[i];
+    int readers = 0;
+    for (int u = k->users.first[i]; u < k->users.first[i + 1]; u++)
+      readers += has_stmt(k, j->c, k->users.users[u]);
+    if (readers > 1 && !is_inside(k, j->c, t))
+      bytes += (double)kiln_tensor_elems(t) * kiln_dtype_bytes(t->dtype);
+  }
+  return bytes;
+}
+
+// Operations of the tiled cluster, weighted by where what it reads again lies and by idle threads.
+static double price(maker *k, const job *j, double *out_work) {
+  double tiles = 1, tasks = 1, idle = 1;
+  const cost c = cost_of(k, kiln_loops_find(k->w.s.loops, j->tile_loops[0]));
+  for (int l = 0; l < j->n_tile_loops; l++) {
+    tiles *= (double)j->trips[l];
+    if (j->coincident[l]) tasks *= (double)j->trips[l];
+  }
+  const double held = c.bytes + shared_bytes(k, j) / tiles;
+  const double slow = held > (double)k->w.m->l2_bytes / 2   ? 3
+                      : held > (double)k->w.m->l1_bytes / 2 ? 1.3
+                                                            : 1;
+  if (tasks < k->w.n_threads) idle = k->w.n_threads / tasks;
+  *out_work = c.work;
+  const double entries = (c.rows * ROW_COST + tiles * TILE_COST) * k->w.lanes;
+  return (c.work * slow + entries) * idle;
+}
+
+// --- sizes ---
+
+typedef struct candidates {
+  int n;
+  tiling data[MAX_CANDIDATES];
+} candidates;
+
+static void propose(const job *j, candidates *c, int depth, int64_t size) {
+  tiling t = {0};
+  for (int b = 0; b < depth; b++) {
+    int64_t extent = 0;
+    for (int i = 0; i < j->n_kept; i++)
+      if (band_extent(j, j->kept[i], b) > extent) extent = band_extent(j, j->kept[i], b);
+    t.size[b] = size < extent ? size : extent;
+  }
+  if (c->n < MAX_CANDIDATES) c->data[c->n++] = t;
+}
+
+static int64_t domain(const kiln_poly_nest *n) {
+  int64_t elems = 1;
+  for (int i = 0; i < n->n; i++) elems *= n->extents[i];
+  return elems;
+}
+
+static bool reads_again(const maker *k, const kiln_stmt *s) {
+  const kiln_loads loads = kiln_loads_of(k->w.cx, &k->w.cx->scratch, s->body);
+  for (int i = 0; i < loads.n; i++)
+    for (int b = 0; b < i; b++)
+      if (loads.data[i]->u.tensor == loads.data[b]->u.tensor) return true;
+  return false;
+}
+
+// Without temporaries there is no halo and nothing to keep: rows of a map, tiles of a reduction and
+// of what is to be promoted.
+static void propose_alone(const maker *k, const job *j, candidates *c) {
+  const kiln_poly_nest *last = j->kept[j->n_kept - 1];
+  const int n = j->c->n_band, threads = k->w.n_threads * TASKS_PER_THREAD;
+  if (domain(last) < SMALL_WORK && j->n_kept == 1) return;
+  const kiln_stmt *s = k->w.p->stmts.data[last->stmt];
+  const bool sums = s->n_reduce > 0;
+  if (n == 1 && sums && j->n_kept <= 2) propose(j, c, 1, 1);
+  else if (n == 1) propose(j, c, 1, kiln_divide_up(band_extent(j, last, 0), threads));
+  else if (sums || (k->o->promote && reads_again(k, s))) propose(j, c, n, DEFAULT_TILE);
+  else propose(j, c, n - 1, 1);
+}
+
+static candidates sizes_of(const maker *k, const job *j) {
+  static const int64_t rows[] = {1, 4, 8, 16, 32, 64, 128}, boxes[] = {1, 8, 16, 32, 64, 128};
+  candidates c = {0};
+  if (j->c->n_band == 0 || j->n_kept == 0) return c;
+  if (k->o->n_tiles > 0) {
+    tiling t = {0};
+    for (int b = 0; b < j->c->n_band && b < k->o->n_tiles; b++) {
+      const int64_t extent = band_extent(j, j->kept[0], b), size = k->o->tiles[b];
+      t.size[b] = size < extent ? size : extent;
+    }
+    c.data[c.n++] = t;
+    return c;
+  }
+  if (j->n_temps == 0) {
+    propose_alone(k, j, &c);
+    return c;
+  }
+  for (size_t i = 0; i < KILN_LEN(rows); i++) propose(j, &c, 1, rows[i]);
+  for (size_t i = 0; j->c->n_band > 1 && i < KILN_LEN(boxes); i++) propose(j, &c, 2, boxes[i]);
+  if (j->c->n_band > 2)
+    for (size_t i = 0; i < KILN_LEN(boxes); i++) propose(j, &c, j->c->n_band, boxes[i]);
+  return c;
+}
+
+// --- the cluster's script ---
+
+typedef struct tile_job {
+  job *j;
+  const tiling *t;
+} tile_job;
+
+static kiln_status tile_step(maker *k, void *argument) {
+  tile_job *t = argument;
+  KILN_TRY(tile_kept(k, t->j, t->t));
+  if (t->j->n_tile_loops == 0) return KILN_OK;
+  KILN_TRY(run_parallel(k, t->j));
+  return place_temps(k, t->j);
+}
+
+// One loop for nests that run shifted against each other; nothing else of them changes.
+static kiln_status merge_step(maker *k, void *argument) {
+  const job *j = argument;
+  const int outer = j->band[0];
+  const int64_t from = j->kept[0]->shift[outer];
+  for (int i = 0; i < j->n_kept; i++) {
+    const tiling none = {{1}};
+    kiln_symbol tiles[KILN_MAX_BAND];
+    KILN_TRY(tile_nest(k, j, j->kept[i], &none, tiles));
+    if (i > 0)
+      KILN_TRY(kiln_merge(&k->w.s, band_loop(j, j->kept[0], 0), tiles[0],
+                          j->kept[i]->shift[outer] - from));
+  }
+  return KILN_OK;
+}
+
+typedef struct copy_job {
+  const kiln_promotion *p;
+  kiln_symbol name;
+} copy_job;
+
+static kiln_status promote_step(maker *k, void *argument) {
+  const copy_job *c = argument;
+  return kiln_poly_promote(&k->w, c->p, c->name);
+}
+
+// Copies what the tile reads again, as far as |room| bytes go.
+static kiln_status promote(maker *k, int tile, kiln_scope scope, double room) {
+  const kiln_promotions all = kiln_poly_promotions(&k->w, k->tiles[tile], k->o->promote, scope);
+  const char *why = NULL;
+  for (int i = 0; i < all.n; i++) {
+    const kiln_promotion *p = &all.data[i];
+    const char *buffer = kiln_symbol_text(k->w.cx, p->buffer);
+    if ((double)p->bytes > room) continue;
+    copy_job c = {p, kiln_symbol_printf(k->w.cx, "%s.tile%d", buffer, tile)};
+    KILN_TRY(attempt(k, promote_step, &c, &why));
+    if (why) continue;
+    room -= (double)p->bytes;
+    kiln_text_printf(k->comments,
+                     "# %s: copied at %s, which loads %.0f times from %" PRId64 " elements%s\n",
+                     buffer, kiln_symbol_text(k->w.cx, p->tile), p->loads, p->elems,
+                     p->is_turned ? ", across their rows" : "");
+  }
+  return KILN_OK;
+}
+
+// Behind the tile's temporaries, in the half of the cache that prices count on.
+static kiln_status promote_cluster(maker *k, const job *j) {
+  if (j->n_tile_loops == 0 || k->n_tiles == KILN_MAX_NESTS) return KILN_OK;
+  const double held = cost_of(k, kiln_loops_find(k->w.s.loops, j->tile_loops[0])).bytes;
+  k->tiles[k->n_tiles++] = j->tile_loops[j->n_tile_loops - 1];
+  return promote(k, k->n_tiles - 1, KILN_SCOPE_LOCAL, (double)k->w.m->l2_bytes / 2 - held);
+}
+
+static void comment(maker *k, const job *j, const char *what, const char *why) {
+  kiln_text_add(k->comments, "#");
+  for (int i = 0; i < j->c->n; i++) {
+    const kiln_poly_nest *n = &k->plan.nests[j->c->members[i]];
+    if (n->is_init) continue;
+    const kiln_tensor *t = k->w.p->tensors.data[k->w.p->stmts.data[n->stmt]->out];
+    kiln_text_printf(k->comments, " %s", kiln_symbol_text(k->w.cx, t->name));
+  }
+  kiln_text_printf(k->comments, ": %s%s\n", what, why ? why : "");
+}
+
+// Tries the candidates and leaves the cheapest in place; *out_done tells whether one was legal and
+// worth it: halos are computed again, but not more than all was in the first place.
+static kiln_status tile_cluster(maker *k, job *j, bool *out_done) {
+  const candidates c = sizes_of(k, j);
+  const snapshot before = take(k);
+  const double naive = j->n_temps > 0 ? naive_work(k, j) : 0;
+  const char *why = NULL, *first_why = NULL;
+  double best_price = 0;
+  int best = -1;
+  // many temporaries make an attempt dear: every other size, every third, ... is tried then
+  const int stride = 1 + j->n_temps / MANY_TEMPS;
+  for (int i = c.n > stride / 2 ? stride / 2 : 0; i < c.n; i += stride) {
+    tile_job t = {j, &c.data[i]};
+    KILN_TRY(attempt(k, tile_step, &t, &why));
+    if (!why && j->n_tile_loops > 0 && j->n_temps > 0) {
+      double work = 0;
+      const double now = price(k, j, &work);
+      if (work > MAX_RECOMPUTED * naive) why = "most would be computed again in every tile";
+      else if (best < 0 || now < best_price) best = i, best_price = now;
+    } else if (!why && best < 0) {
+      best = i;
+    }
+    if (why && !first_why) first_why = why;
+    restore(k, &before);
+  }
+  *out_done = best >= 0;
+  if (best >= 0) {
+    tile_job t = {j, &c.data[best]};
+    KILN_TRY(attempt(k, tile_step, &t, &why));
+    return promote_cluster(k, j);
+  }
+  if (first_why) comment(k, j, "not in one tile: ", first_why);
+  return KILN_OK;
+}
+
+static kiln_status schedule_cluster(maker *k, const kiln_poly_cluster *c);
+
+// Every statement of a cluster that cannot be made is a cluster of its own.
+static kiln_status schedule_apart(maker *k, const kiln_poly_cluster *c) {
+  for (int i = 0; i < c->n;) {
+    kiln_poly_cluster one = {.n_band = 0};
+    const int stmt = k->plan.nests[c->members[i]].stmt;
+    while (i < c->n && k->plan.nests[c->members[i]].stmt == stmt)
+      one.members[one.n++] = c->members[i++];
+    for (int m = 0; m < one.n; m++) { // the order and shifts were those of the whole cluster
+      kiln_poly_nest *n = &k->plan.nests[one.members[m]];
+      for (int b = 0; b < n->n; b++) n->order[b] = b, n->shift[b] = 0;
+    }
+    const kiln_stmt *s = k->w.p->stmts.data[stmt];
+    one.n_band = kiln_stmt_is_plain(k->w.cx, s) ? s->n_space : 0;
+    for (int b = 0; b < one.n_band; b++) one.coincident[b] = true;
+    KILN_TRY(schedule_cluster(k, &one));
+  }
+  return KILN_OK;
+}
+
+static bool is_statement(const maker *k, const kiln_poly_cluster *c) {
+  for (int i = 1; i < c->n; i++)
+    if (k->plan.nests[c->members[i]].stmt != k->plan.nests[c->members[0]].stmt) return false;
+  return true;
+}
+
+static kiln_status schedule_cluster(maker *k, const kiln_poly_cluster *c) {
+  job j = job_of(k, c);
+  bool done = false;
+  const char *why = NULL;
+  if (j.n_kept > 0 && is_shifted(&j)) {
+    if (k->w.n_threads > 1) why = "its nests would run behind each other, and on one thread";
+    else KILN_TRY(attempt(k, merge_step, &j, &why));
+    if (why) comment(k, &j, "not merged: ", why);
+    done = !why;
+  } else {
+    KILN_TRY(tile_cluster(k, &j, &done));
+  }
+  if (!done && !is_statement(k, c)) return schedule_apart(k, c);
+  return KILN_OK;
+}
+
+bool kiln_polyhedral_suits(const kiln_program *p) {
+  const kiln_expr *a = NULL, *b = NULL;
+  for (int i = 0; i < p->stmts.n; i++)
+    if (kiln_stmt_is_contraction(p->stmts.data[i], &a, &b) &&
+        kiln_stmt_domain(p->stmts.data[i]) >= SMALL_CONTRACTION)
+      return false;
+  return true;
+}
+
+static kiln_status interior_step(maker *k, void *argument) {
+  (void)argument;
+  return kiln_lowering_interior(&k->w);
+}
+
+kiln_status kiln_polyhedral_schedule(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m,
+                                     int n_threads, const kiln_polyhedral_options *options,
+                                     kiln_loops **out_loops, const char **out_script) {
+  kiln_text script;
+  kiln_text_init(&script, &cx->perm);
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  const char *why = NULL;
+  maker k = {.w = {.cx = cx, .p = p, .m = m, .n_threads = n_threads, .lanes = m->vector_bytes / 4},
+             .o = options,
+             .comments = &script,
+             .users = kiln_users_make(cx, &cx->scratch, p)};
+  KILN_TRY(kiln_schedule_begin(cx, p, &k.w.s));
+  KILN_TRY(kiln_poly_plan_make(&k.w.s, options, &script, &k.plan));
+  for (int i = 0; i < k.plan.n_clusters; i++) KILN_TRY(schedule_cluster(&k, &k.plan.clusters[i]));
+  KILN_TRY(vectorize_points(&k, k.w.s.loops->body));
+  const double registers = (double)m->n_vector_regs / 2 * m->vector_bytes;
+  for (int i = 0; i < k.n_tiles; i++) KILN_TRY(promote(&k, i, KILN_SCOPE_REGISTER, registers));
+  KILN_TRY(attempt(&k, interior_step, NULL, &why));
+  if (why) kiln_text_printf(&script, "# the interior is not apart: %s\n", why);
+  kiln_text_add(&script, kiln_schedule_script(&k.w.s));
+  *out_loops = k.w.s.loops;
+  *out_script = script.data;
+  kiln_arena_rewind(&cx->scratch, mark);
+  return KILN_OK;
+}

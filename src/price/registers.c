@@ -1,0 +1,172 @@
+// The choice of register tiles, by counting cycles.
+#include "price/registers.h"
+
+#include "support/integer.h"
+
+enum { MAX_VECTORS = 8, MAX_TILE_ROWS = 30, LINE = 64 };
+
+// What rows in a last block of their own cost, where blocks are whole tiles: panels are read for
+// it, too; and vectors that are stored in part.
+static const double RAGGED = 1.03;
+
+static const double NONE = 1e300; // cycles of no tile
+
+// Lines of the tile's elements that lie in sets of the L1 with more of them than it has ways.
+static int64_t meeting_lines(const kiln_machine *m, const kiln_tile_extents *e, int64_t rows,
+                             int64_t cols) {
+  const int ways = kiln_machine_ways(m, 1);
+  const int64_t sets = m->l1_bytes / ways / LINE;
+  int64_t lines[MAX_TILE_ROWS], meeting = 0;
+  int n = 0;
+  for (int64_t i = 0; sets > 0 && i < rows * cols; i++) {
+    const int64_t line = (i / cols * e->row_bytes + i % cols * e->col_bytes) / LINE;
+    int at = 0;
+    while (at < n && lines[at] != line) at++;
+    if (at == n) lines[n++] = line;
+  }
+  for (int i = 0; i < n; i++) {
+    int together = 0;
+    for (int k = 0; k < n; k++) together += (lines[k] - lines[i]) % sets == 0;
+    meeting += together > ways;
+  }
+  return meeting;
+}
+
+static double most(double a, double b) { return a > b ? a : b; }
+
+// Lines that a step touches, wherever in a line the tile begins.
+static double lines_of_step(const kiln_tile_extents *e, int64_t rows, int64_t cols) {
+  enum { ELEMENT = 4, PLACES = LINE / ELEMENT };
+  int64_t lines = 0;
+  for (int64_t place = 0; place < PLACES; place++)
+    for (int64_t i = 0, last = -1; i < rows * cols; i++) {
+      const int64_t line =
+          (place * ELEMENT + i / cols * e->row_bytes + i % cols * e->col_bytes) / LINE;
+      lines += line != last;
+      last = line;
+    }
+  return (double)lines / PLACES;
+}
+
+// The share of what the L1 is read that misses, where it would have to hold so many times what it
+// holds.
+static double missing(double times) {
+  const double all = 1.25; // others than the least recently used go, too
+  return times <= 1 ? 0 : times >= all ? 1 : (times - 1) / (all - 1);
+}
+
+static double vectors_bytes(const kiln_machine *m, const kiln_register_tile *t) {
+  return (double)(t->vectors * m->vector_bytes);
+}
+
+// The share of what a tile reads that the next one does not find in the L1: the vectors of all
+// steps, and the lines of the elements, which may lie in a few of its sets.
+static double missing_in_l1(const kiln_machine *m, const kiln_tile_extents *e,
+                            const kiln_register_tile *t, double lines) {
+  const int64_t way_bytes = m->l1_bytes / kiln_machine_ways(m, 1);
+  if (way_bytes < LINE) return 0;
+  const int64_t common = kiln_gcd(e->step_bytes, way_bytes); // to the next step's set
+  const double a_step = e->in_panels || e->step_bytes < LINE ? 4.0 * (double)(t->rows * t->cols)
+                                                             : lines * most((double)common, LINE);
+  return missing((double)e->depth * (a_step + vectors_bytes(m, t)) / (double)m->l1_bytes);
+}
+
+// Lines that miss in a step, where each step has lines of its own, which one vector after the other
+// reads.
+static double lines_read_again(const kiln_machine *m, const kiln_tile_extents *e,
+                               const kiln_register_tile *t) {
+  if (e->in_panels || e->step_bytes < LINE || e->v <= t->vectors * (m->vector_bytes / 4)) return 0;
+  const double lines = lines_of_step(e, t->rows, t->cols);
+  return lines * missing_in_l1(m, e, t, lines);
+}
+
+// Cycles in which the L2 gives the vectors of a step that the L1 has lost since the tile before.
+static double vector_cycles(const kiln_machine *m, const kiln_tile_extents *e,
+                            const kiln_register_tile *t) {
+  const kiln_device *d = m->device;
+  const int l2 = d ? kiln_device_level(d, "L2") : -1;
+  if (l2 < 0 || e->work.multiplies != 0) return 0;
+  const double cycle_ns = (double)m->vector_bytes / d->unit_flops_ns[KILN_PEAK_F32];
+  return missing_in_l1(m, e, t, lines_of_step(e, t->rows, t->cols)) * vectors_bytes(m, t) /
+         (d->levels[l2].unit_bytes_ns * cycle_ns);
+}
+
+// Cycles of one step of the reduction in a tile of |mr| elements and |nv| vectors; those of the
+// multipliers in them.
+static double step_cycles(const kiln_tile_extents *e, double mr, double nv, double *out_busy) {
+  const kiln_step_work *w = &e->work;
+  const double products = mr * nv, loads = (mr + nv) / 2;
+  const bool is_fma = w->multiplies == 0;
+  *out_busy = (is_fma ? 1 : w->multiplies) * products / 2;
+  double step = most(*out_busy, loads);
+  // an FMA's sum waits for the one before, sums of integers for nothing to speak of
+  if (is_fma) step = most(step, 4);
+  else step = most(step, (w->all * products + (1 + w->element) * mr + (1 + w->vector) * nv) / 6);
+  // loads are not free beside FMAs, and panels come from the L2; of one stream many fall on a line
+  return step + 0.1 * ((e->in_panels ? 0.5 : 1) * mr + 2 * nv);
+}
+
+kiln_register_tile kiln_tile_given(const kiln_machine *m, const kiln_tile_extents *e,
+                                   const kiln_register_tile *tile) {
+  const int64_t lanes = m->vector_bytes / 4;
+  const double mr = (double)(tile->rows * tile->cols), nv = (double)tile->vectors;
+  double busy;
+  const double misses = e->in_panels ? 0
+                                     : (double)meeting_lines(m, e, tile->rows, tile->cols) +
+                                           lines_read_again(m, e, tile),
+               step = (most(step_cycles(e, mr, nv, &busy), vector_cycles(m, e, tile)) + misses) *
+                      (double)e->depth,
+               tiles = (double)(kiln_divide_up(e->v, tile->vectors * lanes) *
+                                kiln_divide_up(e->col, tile->cols) *
+                                kiln_divide_up(e->row, tile->rows));
+  const double cycles = step + mr * nv * 2; // and the epilogue's stores
+  return (kiln_register_tile){tile->rows, tile->cols, tile->vectors, tiles * cycles,
+                              busy * (double)e->depth / cycles};
+}
+
+// |ragged|: what a last tile of rows that is not whole costs.
+static kiln_register_tile choose_of(const kiln_machine *m, const kiln_tile_extents *e,
+                                    uint32_t vectors, bool is_even, double ragged) {
+  const int64_t lanes = m->vector_bytes / 4;
+  kiln_register_tile best = {1, 1, 1, NONE, 1};
+  double least = NONE;
+  for (int64_t nv = 1; nv <= MAX_VECTORS; nv++) {
+    if (!(vectors >> nv & 1)) continue;
+    if ((nv - 1) * lanes >= e->v || (nv & (nv - 1) && nv != 3 && nv != 6)) continue;
+    if (is_even && e->v % (nv * lanes) != 0) continue;
+    for (int64_t r = 1; r <= e->row && r <= MAX_TILE_ROWS; r++)
+      for (int64_t c = 1; c <= e->col && r * c <= MAX_TILE_ROWS; c++) {
+        if (r * c * nv + nv + 1 > m->n_vector_regs) break;
+        const kiln_register_tile one =
+            kiln_tile_given(m, e, &(kiln_register_tile){.rows = r, .cols = c, .vectors = nv});
+        const bool is_ragged = (is_even || e->in_panels) &&
+                               (e->row % r != 0 || e->col % c != 0 || e->v % (nv * lanes) != 0);
+        const double price = one.cycles * (is_ragged ? ragged : 1);
+        if (price >= least * 0.999) continue;
+        least = price;
+        best = one;
+      }
+  }
+  return best;
+}
+
+static kiln_register_tile choose(const kiln_machine *m, const kiln_tile_extents *e, bool is_even,
+                                 double ragged) {
+  if (e->vectors) {
+    const kiln_register_tile one = choose_of(m, e, e->vectors, is_even, ragged);
+    if (one.cycles < NONE) return one;
+  }
+  return choose_of(m, e, UINT32_MAX, is_even, ragged);
+}
+
+kiln_register_tile kiln_tile_registers(const kiln_machine *m, const kiln_tile_extents *e) {
+  return choose(m, e, false, e->in_panels ? RAGGED : 1);
+}
+
+kiln_register_tile kiln_tile_registers_even(const kiln_machine *m, const kiln_tile_extents *e) {
+  return choose(m, e, true, RAGGED);
+}
+
+kiln_register_tile kiln_tile_registers_exact(const kiln_machine *m, const kiln_tile_extents *e) {
+  return choose(m, e, true, 1);
+}

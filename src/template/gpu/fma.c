@@ -1,0 +1,383 @@
+// SIMT GEMM: matrix products of floats by multiply-adds of threads: a block computes a tile of the
+// result, its threads small tiles in registers, from operands that are copied to shared memory
+// some steps along k ahead. Where there are fewer tiles than multiprocessors, the reduction is
+// split, and groups of a block's threads share its steps (splits.h).
+//
+// An operand lies in shared memory as in memory, so that it is copied word by word without waiting:
+// in rows along k, of which a thread reads four neighbours at once for each of its rows, or in rows
+// along m or n, of which it reads four of its own. Either way a load brings 16 bytes for four
+// multiply-adds of each of the other operand's elements.
+//
+// Lanes are numbered so that neighbours in pairs read the same words of one operand, and those two
+// apart of the other: the hardware serves 16 lanes at once then. Rows and columns of a thread are
+// as far apart as the tile has slots for them, so that lanes side by side read what lies side by
+// side.
+#include "template/gpu/fragment.h"
+#include "template/gpu/splits.h"
+
+#include <math.h>
+
+enum { WARP = 32, WORD = 4, PAD = 4, MAX_WARPS = 16, MAX_DEPTH = 5, RESERVED = 1024 };
+
+// A block's tile, a thread's, and the lanes of a warp along m.
+typedef struct tile {
+  int64_t m, n, thread_m, thread_n, lanes_m;
+} tile;
+
+static const tile tiles[] = {{128, 128, 8, 8, 4}, {128, 64, 8, 8, 4}, {64, 128, 8, 8, 4},
+                             {96, 96, 8, 4, 4},   {64, 64, 8, 8, 4},  {64, 64, 8, 4, 4},
+                             {64, 64, 4, 4, 4},   {64, 32, 8, 4, 4},  {32, 64, 8, 8, 4},
+                             {32, 64, 4, 8, 8},   {32, 64, 4, 4, 4},  {32, 32, 4, 4, 4},
+                             {48, 48, 6, 4, 8},   {16, 32, 4, 4, 4}};
+static const int64_t k_steps[] = {32, 16, 64}, group_counts[] = {1, 2, 4, 8},
+                     split_counts[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256};
+enum {
+  N_STEPS = (int)KILN_LEN(k_steps),
+  N_GROUPS = (int)KILN_LEN(group_counts),
+  N_SPLITS = (int)KILN_LEN(split_counts),
+  N_VARIANTS = (int)KILN_LEN(tiles) * N_STEPS * N_GROUPS * N_SPLITS
+};
+
+typedef struct way {
+  tile t;
+  int64_t k, groups, splits;
+} way;
+
+static way way_of(int variant) {
+  return (way){.t = tiles[variant / (N_STEPS * N_GROUPS * N_SPLITS)],
+               .k = k_steps[variant / (N_GROUPS * N_SPLITS) % N_STEPS],
+               .groups = group_counts[variant / N_SPLITS % N_GROUPS],
+               .splits = split_counts[variant % N_SPLITS]};
+}
+
+static int64_t lanes_n(const tile *t) { return WARP / t->lanes_m; }
+static int64_t slots_m(const tile *t) { return t->m / t->thread_m; }
+static int64_t slots_n(const tile *t) { return t->n / t->thread_n; }
+static int64_t warps_of(const way *v) { return slots_m(&v->t) * slots_n(&v->t) / WARP * v->groups; }
+static int64_t threads_of(const way *v) { return warps_of(v) * WARP; }
+
+// A product at work.
+typedef struct work {
+  kiln_lowering *w;
+  kiln_product p;
+  kiln_product_loops l;
+  way v;
+  int depth;        // steps whose operands are in shared memory or under way
+  int64_t unit_m,   // neighbouring rows of a thread, and
+      unit_n;       // columns: those of a word where the operand lies along m or n
+  kiln_symbol sums; // (.., m, n) and |n_more| axes
+  int n_more;
+  kiln_symbol group; // the loop over groups, around l.m; 0: there is one
+} work;
+
+// Whether an operand's tile lies in rows along k.
+static bool lies_along_k(const kiln_lowering *w, const kiln_product *p, const kiln_stmt *operand) {
+  const bool is_a = operand == p->a;
+  const int side = operand->n_space - (is_a ? 2 : 1), k = operand->n_space - (is_a ? 1 : 2);
+  if (kiln_product_is_packed(w, operand)) return is_a;
+  if (kiln_stmt_reads_words(w->cx, w->p, operand, k, WORD)) return true;
+  return is_a && !kiln_stmt_reads_words(w->cx, w->p, operand, side, WORD);
+}
+
+// Neighbours of a thread along m or n: those of a word where the operand lies so.
+static int64_t unit_of(const kiln_lowering *w, const kiln_product *p, const kiln_stmt *operand) {
+  return lies_along_k(w, p, operand) ? 1 : WORD;
+}
+
+// --- lowering ---
+
+// The loops of a nest over the elements of a tile, behind the warps and lanes they are for.
+typedef struct digits {
+  kiln_symbol warp_m, warp_n, lanes[3], // the lanes' digits, the highest first
+      row, row_unit, column, column_unit;
+} digits;
+
+static kiln_status cut(work *x, kiln_symbol *loop, int64_t factor, const char *outer,
+                       const char *inner, kiln_symbol *out_outer) {
+  return kiln_gpu_cut(x->w, loop, factor, outer, inner, out_outer);
+}
+
+static kiln_status cut_digits(work *x, kiln_symbol rows, kiln_symbol columns, digits *d) {
+  const tile *t = &x->v.t;
+  KILN_TRY(cut(x, &rows, slots_m(t) * x->unit_m, "o", "s", &d->row));
+  KILN_TRY(cut(x, &columns, slots_n(t) * x->unit_n, "o", "s", &d->column));
+  d->row_unit = d->column_unit = 0;
+  if (x->unit_m > 1) {
+    d->row_unit = rows;
+    KILN_TRY(cut(x, &d->row_unit, x->unit_m, "q", "v", &rows));
+  }
+  if (x->unit_n > 1) {
+    d->column_unit = columns;
+    KILN_TRY(cut(x, &d->column_unit, x->unit_n, "q", "v", &columns));
+  }
+  KILN_TRY(cut(x, &rows, t->lanes_m, "w", "l", &d->warp_m));
+  KILN_TRY(cut(x, &columns, lanes_n(t), "w", "l", &d->warp_n));
+  KILN_TRY(cut(x, &columns, 2, "h", "l", &d->lanes[0]));
+  d->lanes[1] = rows;
+  d->lanes[2] = columns;
+  return KILN_OK;
+}
+
+// Runs a nest over the elements of the block's tile by the threads that hold their sums; |k|, 0 for
+// none, around a thread's.
+static kiln_status run_elements(work *x, kiln_symbol group, kiln_symbol rows, kiln_symbol columns,
+                                kiln_symbol k) {
+  kiln_schedule *s = &x->w->s;
+  const kiln_symbol warp = kiln_lowering_name(x->w, "warp", rows),
+                    both = kiln_lowering_name(x->w, "group", rows),
+                    half = kiln_lowering_name(x->w, "half", rows),
+                    lane = kiln_lowering_name(x->w, "lane", rows);
+  digits d;
+  int n = 0;
+  KILN_TRY(cut_digits(x, rows, columns, &d));
+  const kiln_symbol all[] = {group, d.warp_m, d.warp_n,   d.lanes[0], d.lanes[1],   d.lanes[2],
+                             k,     d.row,    d.row_unit, d.column,   d.column_unit};
+  kiln_symbol order[KILN_LEN(all)];
+  for (int i = 0; i < (int)KILN_LEN(all); i++)
+    if (all[i]) order[n++] = all[i];
+  KILN_TRY(kiln_reorder(s, n, order));
+  if (group) KILN_TRY(kiln_fuse(s, group, d.warp_m, both));
+  KILN_TRY(kiln_fuse(s, group ? both : d.warp_m, d.warp_n, warp));
+  KILN_TRY(kiln_fuse(s, d.lanes[0], d.lanes[1], half));
+  KILN_TRY(kiln_fuse(s, half, d.lanes[2], lane));
+  KILN_TRY(kiln_bind(s, warp, KILN_THREAD_Y));
+  KILN_TRY(kiln_bind(s, lane, KILN_THREAD_X));
+  const kiln_symbol unrolled[] = {k, d.row, d.row_unit, d.column};
+  for (int i = 0; i < (int)KILN_LEN(unrolled); i++)
+    if (unrolled[i]) KILN_TRY(kiln_unroll(s, unrolled[i]));
+  if (!d.column_unit) return KILN_OK;
+  return k ? kiln_unroll(s, d.column_unit) : kiln_vectorize(s, d.column_unit);
+}
+
+// The sums as threads hold them: what is behind (.., m, n) in front, the last first, then warps,
+// lanes, and a thread's.
+static kiln_status deal_sums(work *x) {
+  kiln_stage_axis axes[KILN_MAX_RANK + 4];
+  kiln_schedule *s = &x->w->s;
+  const tile *t = &x->v.t;
+  const int rank = x->p.n_batch + 2, b = rank - 2 + x->n_more;
+  const bool has_u = x->unit_m > 1, has_v = x->unit_n > 1;
+  for (int d = 0; d < x->n_more; d++) axes[d] = kiln_axis_whole(rank + x->n_more - 1 - d);
+  for (int d = 0; d < rank; d++) axes[x->n_more + d] = kiln_axis_whole(d);
+  if (x->n_more) KILN_TRY(kiln_transform_layout(s, x->sums, rank + x->n_more, axes));
+  (void)kiln_axes_lead(axes, b);
+  axes[b] = kiln_axis_low(b, slots_m(t) * x->unit_m);
+  axes[b + 1] = kiln_axis_low(b + 1, slots_n(t) * x->unit_n);
+  axes[b + 2] = kiln_axis_high(b, slots_m(t) * x->unit_m);
+  axes[b + 3] = kiln_axis_high(b + 1, slots_n(t) * x->unit_n);
+  KILN_TRY(kiln_transform_layout(s, x->sums, b + 4, axes));
+  int n = b + 2; // slots; what is a thread's
+  axes[b] = has_u ? kiln_axis_high(b, x->unit_m) : kiln_axis_whole(b);
+  axes[b + 1] = has_v ? kiln_axis_high(b + 1, x->unit_n) : kiln_axis_whole(b + 1);
+  axes[n++] = kiln_axis_whole(b + 2);
+  if (has_u) axes[n++] = kiln_axis_low(b, x->unit_m);
+  axes[n++] = kiln_axis_whole(b + 3);
+  if (has_v) axes[n++] = kiln_axis_low(b + 1, x->unit_n);
+  if (has_u || has_v) KILN_TRY(kiln_transform_layout(s, x->sums, n, axes));
+  const int own = n - b - 2;
+  axes[b] = kiln_axis_high(b, t->lanes_m), axes[b + 1] = kiln_axis_high(b + 1, lanes_n(t));
+  axes[b + 2] = kiln_axis_low(b, t->lanes_m), axes[b + 3] = kiln_axis_low(b + 1, lanes_n(t));
+  for (int d = 0; d < own; d++) axes[b + 4 + d] = kiln_axis_whole(b + 2 + d);
+  KILN_TRY(kiln_transform_layout(s, x->sums, b + 4 + own, axes));
+  axes[b] = kiln_axis_whole(b), axes[b + 1] = kiln_axis_whole(b + 1);
+  axes[b + 2] = kiln_axis_high(b + 3, 2), axes[b + 3] = kiln_axis_whole(b + 2);
+  axes[b + 4] = kiln_axis_low(b + 3, 2);
+  for (int d = 0; d < own; d++) axes[b + 5 + d] = kiln_axis_whole(b + 4 + d);
+  return kiln_transform_layout(s, x->sums, b + 5 + own, axes);
+}
+
+// Copies an operand's step to shared memory, some steps ahead of its use.
+static kiln_status stage(work *x, const kiln_stmt *operand) {
+  const bool along_k = lies_along_k(x->w, &x->p, operand), is_a = operand == x->p.a;
+  kiln_symbol buffer;
+  KILN_TRY(kiln_product_stage(x->w, operand, along_k != is_a, 0, x->l.step, threads_of(&x->v), WARP,
+                              &buffer));
+  if (x->depth > 1) KILN_TRY(kiln_pipeline(&x->w->s, buffer, x->l.step, x->depth));
+  const int row = operand->n_space - 2 + (x->depth > 1);
+  return along_k ? kiln_storage_align(&x->w->s, buffer, row, 2 * PAD, PAD) : KILN_OK;
+}
+
+static kiln_status multiply(work *x) {
+  KILN_TRY(stage(x, x->p.b));
+  KILN_TRY(stage(x, x->p.a));
+  KILN_TRY(run_elements(x, x->group, x->l.m, x->l.n, x->l.k));
+  return deal_sums(x);
+}
+
+static kiln_status lower_whole(work *x) {
+  kiln_lowering *w = x->w;
+  x->sums = kiln_product_tensor(w, x->p.t);
+  KILN_TRY(kiln_product_blocks(w, &x->p, x->v.t.m, x->v.t.n, x->v.k, &x->l));
+  KILN_TRY(kiln_reorder(&w->s, 4, (const kiln_symbol[]){x->l.step, x->l.m, x->l.n, x->l.k}));
+  KILN_TRY(multiply(x));
+  KILN_TRY(run_elements(x, 0, kiln_product_loop(w, x->p.t, "init.", "m"),
+                        kiln_product_loop(w, x->p.t, "init.", "n"), 0));
+  KILN_TRY(run_elements(x, 0, x->l.y_m, x->l.y_n, 0));
+  return kiln_bind(&w->s, x->l.block, KILN_BLOCK_X);
+}
+
+// Sums of splits and groups; where there is one group, its threads store what they hold.
+static kiln_status lower_parts(work *x) {
+  kiln_parts parts = {.w = x->w,
+                      .p = x->p,
+                      .m = x->v.t.m,
+                      .n = x->v.t.n,
+                      .k = x->v.k,
+                      .groups = x->v.groups,
+                      .splits = x->v.splits,
+                      .threads = threads_of(&x->v),
+                      .word = WORD};
+  if (x->v.groups == 1) KILN_TRY(kiln_parts_begin_held(&parts));
+  else KILN_TRY(kiln_parts_begin(&parts));
+  x->l = parts.l;
+  x->sums = parts.kept;
+  x->n_more = parts.n_more;
+  x->group = parts.group;
+  KILN_TRY(multiply(x));
+  const kiln_parts_nest clears = kiln_parts_clears(&parts), copies = kiln_parts_copies(&parts);
+  KILN_TRY(run_elements(x, clears.group, clears.rows, clears.columns, 0));
+  KILN_TRY(run_elements(x, copies.group, copies.rows, copies.columns, 0));
+  return kiln_parts_finish(&parts);
+}
+
+// --- candidates ---
+
+// How the blocks of a product share the multiprocessors.
+typedef struct occupancy {
+  double blocks, each; // all of them, and of the multiprocessor that has most
+  int64_t resident;    // of one that run at the same time
+  int depth; // steps along k whose operands are in shared memory or under way; 0: none fits
+} occupancy;
+
+static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, const way *v) {
+  enum {
+    OTHER_REGISTERS = 24,
+    ASYNC = 80
+  }; // the capability from which on copies are not waited for
+  const tile *t = &v->t;
+  const kiln_gpu *g = &w->m->gpu;
+  const int64_t threads = threads_of(v), steps = p->k / v->splits / v->k,
+                bytes = 4 * (t->m * (v->k + PAD) + t->n * (v->k + PAD)),
+                meet = v->groups > 1 ? 4 * v->groups * t->m * (t->n + 2 * PAD) : 0,
+                held = t->thread_m * t->thread_n + WORD * t->thread_m + t->thread_n;
+  occupancy o = {.blocks = ceil((double)p->m / (double)t->m) * ceil((double)p->n / (double)t->n) *
+                           (double)(p->batch * v->splits),
+                 .resident = g->max_resident / threads};
+  o.each = ceil(o.blocks / w->m->device->n_units);
+  if (g->registers && o.resident > g->registers / (threads * (held + OTHER_REGISTERS)))
+    o.resident = g->registers / (threads * (held + OTHER_REGISTERS));
+  if ((double)o.resident > o.each) o.resident = (int64_t)o.each;
+  if (o.resident < 1) o.resident = 1;
+  while (o.resident > 1 && (g->shared_bytes / o.resident < 3 * bytes ||
+                            g->shared_bytes / o.resident - RESERVED < meet))
+    o.resident--;
+  const int64_t room = g->shared_bytes / o.resident - RESERVED, fit = room / bytes,
+                ahead =
+                    steps > 2 ? steps - 1 : steps, // a slot is used again: see target/gpu/ahead.c
+      most = g->capability < ASYNC ? 1
+             : ahead < MAX_DEPTH   ? ahead
+                                   : MAX_DEPTH;
+  if (room >= meet) o.depth = (int)(fit < most ? fit : most);
+  return o;
+}
+
+static kiln_status lower_fma(kiln_lowering *w, const kiln_tiling *t) {
+  work x = {.w = w, .v = way_of(t->variant)};
+  if (!kiln_product_is(w->p, &x.p)) return KILN_INTERNAL;
+  x.depth = occupancy_of(w, &x.p, &x.v).depth;
+  x.unit_m = unit_of(w, &x.p, x.p.a);
+  x.unit_n = unit_of(w, &x.p, x.p.b);
+  return x.v.groups * x.v.splits > 1 ? lower_parts(&x) : lower_whole(&x);
+}
+
+// What a step along k takes: its multiply-adds, of which each of a multiprocessor's schedulers
+// begins one a clock while one of its warps has one to begin; what is read of shared memory; or
+// what comes from the L2. Then the groups meet, and results are stored.
+static double time_of(const kiln_lowering *w, const kiln_product *p, const way *v) {
+  static const double L2_SHARE = 0.71, BUSY = 0.95, LOW = 2, ENOUGH = 16, BESIDE = 0.15,
+                      STEP_NS = 20, BLOCK_NS = 1500, TURN_NS = 700, MEET_NS = 250,
+                      HALF = 2; // rounds of a load through the banks
+  const tile *t = &v->t;
+  const kiln_device *d = w->m->device;
+  const occupancy o = occupancy_of(w, p, v);
+  const double tm = (double)t->thread_m, tn = (double)t->thread_n, warps = (double)warps_of(v),
+               resident = (double)o.resident, shared = kiln_gpu_shared(d)->unit_bytes_ns,
+               l2 = L2_SHARE * d->levels[1].unit_bytes_ns,
+               steps = (double)p->k / (double)(v->splits * v->k), elems = (double)(t->m * t->n),
+               k = (double)v->k, copied = 4 * (double)(t->m + t->n) * k,
+               loads = (tm + tn) / WORD * warps * k / (double)v->groups;
+  const double begun = 1 + (tm + tn) / (WORD * tm * tn),
+               fma_ns = 2 * elems * k / d->unit_flops_ns[KILN_PEAK_F32] * begun / BUSY *
+                        (1 + LOW / fmin(warps * resident, ENOUGH)),
+               shared_ns = (loads * HALF * 4 * WARP + copied) / shared, moved_ns = copied / l2;
+  const bool waits = steps > 1 && o.depth < 3; // for what it has just asked for
+  const double busy = fmax(fmax(fma_ns + BESIDE * (shared_ns + moved_ns), shared_ns), moved_ns),
+               step = busy + (STEP_NS + (waits ? d->levels[0].latency_ns : 0)) / resident,
+               meet = v->groups > 1 ? MEET_NS + 8 * elems * (double)v->groups / shared : 0,
+               store = 4 * elems / l2;
+  return d->launch_ns + BLOCK_NS + TURN_NS * (o.each / resident - 1) +
+         o.each * (steps * step + store) + o.each / resident * meet +
+         (v->splits > 1 ? kiln_splits_finish_ns(w, p, v->splits) : 0);
+}
+
+static bool are_floats(const kiln_lowering *w, const kiln_product *p) {
+  const kiln_stmt *const all[] = {p->a, p->b, p->t};
+  for (int i = 0; i < (int)KILN_LEN(all); i++)
+    if (w->p->tensors.data[all[i]->out]->dtype != KILN_F32) return false;
+  return p->t->combiner == KILN_COMBINE_SUM;
+}
+
+// Axes of the sums as deal_sums has them.
+static int axes_of(const kiln_product *p, const way *v, int64_t unit_m, int64_t unit_n) {
+  enum { WARPS_AND_LANES = 5, SLOTS = 2 };
+  return p->n_batch + (v->groups > 1) + (v->splits > 1) + WARPS_AND_LANES + SLOTS + (unit_m > 1) +
+         (unit_n > 1);
+}
+
+static bool may_run(const kiln_lowering *w, const kiln_product *p, const way *v) {
+  enum { FEW = 2, MOST = 4 }; // blocks of a multiprocessor: tiles, with splits
+  const tile *t = &v->t;
+  const int64_t slice = v->k / v->groups;
+  if (t->m > p->m || t->n > p->n || p->k % (v->splits * v->k) || slice < WORD || slice > 16 ||
+      warps_of(v) > MAX_WARPS || threads_of(v) > w->m->gpu.max_threads)
+    return false;
+  const occupancy o = occupancy_of(w, p, v);
+  const double units = w->m->device->n_units;
+  if (o.depth == 0) return false;
+  if (v->groups == 1 && v->splits == 1) return true;
+  if (o.blocks > FEW * units * (double)v->splits ||
+      (v->groups > 1 && t->m * t->n % (WORD * threads_of(v))))
+    return false;
+  return v->splits == 1 || (o.blocks <= MOST * units && kiln_splits_fit(w, p, t->m, t->n));
+}
+
+// Of the many, those that may be the fastest.
+static kiln_status propose_fma(kiln_lowering *w, kiln_tile_candidates *out) {
+  enum { MAX_AXES = KILN_MAX_RANK + 3 }; // of a layout
+  static const double NEAR = 1.5;
+  kiln_product p;
+  double ns[N_VARIANTS], least = INFINITY;
+  if (!kiln_product_is(w->p, &p) || !are_floats(w, &p)) return KILN_OK;
+  const int64_t unit_m = unit_of(w, &p, p.a), unit_n = unit_of(w, &p, p.b);
+  for (int i = 0; i < N_VARIANTS; i++) {
+    const way v = way_of(i);
+    const bool may = v.t.thread_m % unit_m == 0 && v.t.thread_n % unit_n == 0 &&
+                     axes_of(&p, &v, unit_m, unit_n) <= MAX_AXES && may_run(w, &p, &v);
+    ns[i] = may ? time_of(w, &p, &v) : INFINITY;
+    least = fmin(least, ns[i]);
+  }
+  for (int i = 0; i < N_VARIANTS; i++) {
+    if (!isfinite(ns[i]) || ns[i] > NEAR * least) continue;
+    kiln_tile_candidate one = {.tiling.variant = i};
+    one.cost.ns = ns[i];
+    KILN_VEC_PUSH(w->proposed, out, one);
+  }
+  return KILN_OK;
+}
+
+const kiln_template kiln_template_gpu_fma = {.name = "fma",
+                                             .has_grids = true,
+                                             .kinds = 1u << KILN_GROUP_CONTRACTION,
+                                             .match = kiln_product_make,
+                                             .propose = propose_fma,
+                                             .lower = lower_fma};

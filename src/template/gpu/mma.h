@@ -1,0 +1,54 @@
+// Matrix products by the instructions mma.m16n8: what the templates that use them share.
+//
+// A block computes a tile of the result, its warps smaller ones, in fragments: memory dealt out to
+// the lanes of a warp as the instruction wants it (fragment.h). Several groups of warps may
+// share the steps along k: each has sums of its own.
+#ifndef KILN_TEMPLATE_GPU_MMA_H
+#define KILN_TEMPLATE_GPU_MMA_H
+
+#include "template/gpu/blocks.h"
+#include "template/gpu/fragment.h"
+
+// A block's tile, the step along k, a warp's tile, and the groups of warps that share a step.
+typedef struct kiln_mma_shape {
+  int64_t m, n, k, warp_m, warp_n, groups;
+} kiln_mma_shape;
+
+// What the operands of an instruction are, |per| to a register.
+typedef struct kiln_mma_type {
+  kiln_dtype left, right, sum;
+  int per;
+  const char *product, *load_left, *load_right; // instructions
+  bool turns;                                   // the right operand lies in rows along k
+} kiln_mma_type;
+
+// A product at work.
+typedef struct kiln_mma {
+  kiln_lowering *w;
+  const kiln_mma_type *type;
+  kiln_product p;
+  kiln_product_loops l;
+  const kiln_mma_shape *s;
+  int64_t threads;   // of a block
+  int64_t steps;     // along k, of a block
+  int depth;         // of them whose operands are in shared memory or under way
+  kiln_symbol sums;  // the buffer in which the warps add up: (.., m, n) and |n_more| axes
+  int n_more;        // the last of them is that of the groups where there are several
+  kiln_symbol group; // the loop over groups of warps, around l.m; 0: there is one group
+  kiln_instr *instr, *load_left, *load_right;
+} kiln_mma;
+
+int64_t kiln_mma_threads(const kiln_mma_shape *s);
+bool kiln_mma_takes(const kiln_lowering *w, const kiln_product *p); // as products of halves
+// needs: m->w, m->p
+void kiln_mma_find(kiln_mma *m); // the instructions and the number of threads
+// Copies the operands of a step to shared memory, |depth| - 1 steps ahead, or of all steps in front
+// of the first where these are as many, and multiplies them there: the nest of the loops m->l and
+// m->group.
+kiln_status kiln_mma_multiply(kiln_mma *m);
+// Runs a nest over the elements of the block's tile by the lanes that hold their sums; |group| as
+// in kiln_mma.
+kiln_status kiln_mma_elements(kiln_mma *m, kiln_symbol group, kiln_symbol rows,
+                              kiln_symbol columns);
+
+#endif

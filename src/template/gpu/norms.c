@@ -1,0 +1,138 @@
+// GEMM with a normalization prologue (norm.h): a block copies whole rows to shared memory,
+// finds what is to be known of them, and computes the elements of its left operand from both, a
+// step along k at a time. For rows that are short: each tile of the result's columns reads them
+// anew.
+#include "template/gpu/mma.h"
+
+#include "support/integer.h"
+#include "template/form/norm.h"
+#include "template/gpu/quads.h"
+
+#include <math.h>
+
+enum { WARP = KILN_MMA_WARP, RESERVED = 1024, OTHER_REGISTERS = 84, MAX_DEPTH = 3 };
+
+// Of as many warps that each has 16 or 32 of the rows to itself.
+static const struct {
+  int64_t m, n, warp_m, warp_n;
+} tiles[] = {{128, 256, 64, 64}, {128, 192, 64, 48}, {128, 128, 64, 32}, {128, 96, 64, 48},
+             {128, 64, 64, 32},  {64, 256, 32, 128}, {64, 192, 32, 96},  {64, 144, 16, 144},
+             {64, 128, 32, 64},  {64, 96, 32, 48},   {64, 64, 32, 32},   {64, 32, 16, 32},
+             {32, 128, 16, 128}, {32, 64, 16, 64},   {32, 32, 16, 32}};
+static const int64_t k_steps[] = {96, 64, 48, 32, 16};
+enum { N_STEPS = (int)KILN_LEN(k_steps), N_VARIANTS = (int)KILN_LEN(tiles) * N_STEPS };
+
+typedef struct norms {
+  kiln_lowering *w;
+  kiln_norm f;
+  kiln_mma_shape s;
+  kiln_quads q;
+  int depth;        // steps whose operands are in shared memory or under way
+  int64_t resident; // blocks of a multiprocessor that run at the same time
+} norms;
+
+static int64_t bytes_of(const norms *x) {
+  const kiln_mma_shape *s = &x->s;
+  const int64_t bytes = kiln_dtype_bytes(x->w->p->tensors.data[x->f.x->out]->dtype),
+                row = (x->f.p.k + KILN_MMA_PAD) * bytes + 4 * KILN_QUAD * x->f.n_shared,
+                step = 2 * (s->m * (s->k + KILN_MMA_PAD) + s->k * (s->n + KILN_MMA_PAD)),
+                result =
+                    s->m *
+                    (s->n * kiln_dtype_bytes(x->w->p->tensors.data[x->f.p.y->out]->dtype) + 16),
+                all = s->m * row + x->depth * step;
+  return (all > result ? all : result) + RESERVED;
+}
+
+static bool describe(norms *x, kiln_lowering *w, int variant) {
+  const int tile = variant / N_STEPS;
+  const kiln_gpu *g = &w->m->gpu;
+  x->w = w;
+  x->s = (kiln_mma_shape){.m = tiles[tile].m,
+                          .n = tiles[tile].n,
+                          .k = k_steps[variant % N_STEPS],
+                          .warp_m = tiles[tile].warp_m,
+                          .warp_n = tiles[tile].warp_n,
+                          .groups = 1};
+  const int64_t threads = kiln_mma_threads(&x->s), steps = x->f.p.k / x->s.k,
+                registers = x->s.warp_m * x->s.warp_n / WARP + OTHER_REGISTERS;
+  x->q = (kiln_quads){w, 0, x->s.m, x->s.m * WARP / threads, false};
+  x->depth = (int)kiln_min_i64(steps > 2 ? steps - 1 : steps,
+                               MAX_DEPTH); // a slot is used again: see ahead.c
+  x->resident = kiln_min_i64(g->registers / (threads * registers), g->max_resident / threads);
+  x->resident = kiln_min_i64(x->resident, (g->shared_bytes + RESERVED) / bytes_of(x));
+  return x->s.m <= x->f.p.m && x->s.n <= x->f.p.n && x->f.p.k % x->s.k == 0 && x->resident > 0;
+}
+
+// Computes what is known of the rows where the block is, and what it is computed from.
+static kiln_status place(norms *x, kiln_symbol block, int64_t threads) {
+  kiln_symbol buffer;
+  for (int i = x->f.n - 1; i >= 0; i--) {
+    const bool is_shared = i >= x->f.n - x->f.n_shared;
+    const kiln_symbol rows = kiln_product_tensor(x->w, x->f.stmts[i]);
+    KILN_TRY(
+        kiln_compute_at(&x->w->s, rows, block, is_shared ? KILN_SCOPE_SHARED : KILN_SCOPE_LOCAL));
+    if (!is_shared) KILN_TRY(kiln_quads_deal_rows(&x->q, rows));
+  }
+  return kiln_product_stage(x->w, x->f.x, false, KILN_MMA_PAD, block, threads, WARP, &buffer);
+}
+
+static kiln_status lower_norms(kiln_lowering *w, const kiln_tiling *t) {
+  norms x = {.w = w};
+  if (!kiln_norm_is(w->p, &x.f) || !describe(&x, w, t->variant)) return KILN_INTERNAL;
+  kiln_mma m = {.w = w, .s = &x.s, .p = x.f.p, .sums = kiln_product_tensor(w, x.f.p.t)};
+  kiln_mma_find(&m);
+  m.steps = m.p.k / x.s.k;
+  m.depth = x.depth;
+  KILN_TRY(kiln_product_blocks_shared(w, &m.p, x.s.m, x.s.n, x.s.k, m.threads, WARP, &m.l));
+  KILN_TRY(kiln_mma_multiply(&m));
+  KILN_TRY(place(&x, m.l.block, m.threads));
+  for (int i = 0; i < x.f.n; i++) KILN_TRY(kiln_quads_run(&x.q, x.f.nests[i], x.f.stmts[i], 0));
+  KILN_TRY(kiln_mma_elements(&m, 0, kiln_product_loop(w, m.p.t, "init.", "m"),
+                             kiln_product_loop(w, m.p.t, "init.", "n")));
+  KILN_TRY(kiln_mma_elements(&m, 0, m.l.y_m, m.l.y_n));
+  return kiln_bind(&w->s, m.l.block, KILN_BLOCK_X);
+}
+
+// --- candidates ---
+
+// As of strips: a block alone takes its time, and several take turns.
+static double time_of(const norms *x) {
+  static const double BEGIN_END_NS = 4000, STEP_NS = 400, HELD_NS = 9, ELEMENT_NS = 0.03,
+                      AGAIN = 0.3, FLOPS_SHARE = 0.28, FINISH = 2;
+  const kiln_device *d = x->w->m->device;
+  const kiln_mma_shape *s = &x->s;
+  double passes = 2; // copied, and the operand's elements
+  for (int i = 0; i < x->f.n; i++) passes += x->f.nests[i] == KILN_NEST_PARTS;
+  const double k = (double)x->f.p.k, elems = (double)s->m * (passes * k + FINISH * (double)s->n),
+               multiply =
+                   2 * (double)(s->m * s->n) * k / (FLOPS_SHARE * d->unit_flops_ns[KILN_PEAK_BF16]),
+               blocks =
+                   ceil((double)x->f.p.m / (double)s->m) * ceil((double)x->f.p.n / (double)s->n),
+               each = ceil(blocks / d->n_units),
+               alone = BEGIN_END_NS + k / (double)s->k * STEP_NS + multiply +
+                       HELD_NS * elems / (double)kiln_mma_threads(s),
+               rounds = fmax(1, each / (double)x->resident),
+               shared = fmax(kiln_gpu_param_bytes(x->w) / d->levels[0].all_bytes_ns,
+                             (each - 1) * (ELEMENT_NS * elems + multiply));
+  return d->launch_ns + alone * (1 + AGAIN * (rounds - 1)) + shared;
+}
+
+static kiln_status propose_norms(kiln_lowering *w, kiln_tile_candidates *out) {
+  norms x = {.w = w};
+  if (!kiln_norm_is(w->p, &x.f) || !kiln_mma_takes(w, &x.f.p)) return KILN_OK;
+  for (int i = 0; i < N_VARIANTS; i++) {
+    if (!describe(&x, w, i)) continue;
+    kiln_tile_candidate one = {.tiling = {.variant = i, .block = {x.s.m, x.s.n}}};
+    one.cost.ns = time_of(&x);
+    KILN_VEC_PUSH(w->proposed, out, one);
+  }
+  return KILN_OK;
+}
+
+const kiln_template kiln_template_gpu_norms = {.name = "norms",
+                                               .has_grids = true,
+                                               .kinds = 1u << KILN_GROUP_CHAIN,
+                                               .match = kiln_norm_make,
+                                               .unites = true,
+                                               .propose = propose_norms,
+                                               .lower = lower_norms};

@@ -1,0 +1,194 @@
+// Split-K and slice-K GEMM: matrix products on tensor cores whose sums are added up in parts, for
+// products with fewer tiles than the machine has multiprocessors, or blocks that would wait for
+// what a few warps can ask for.
+//
+// groups   of a block's warps take a share of every step along k each; their sums meet in shared
+// memory splits   of the reduction are blocks of their own; their sums meet in memory, and a second
+// nest adds them up
+//
+//     sums(group, ..) +=! ..  parts(group, ..) = sums(..)  for words { t = 0  t += parts(0..groups,
+//     ..)  y = f(t, ..) }
+//
+// What follows the product reads the sums in shared memory, whole words a thread, where the lanes
+// that added them up would store 4 bytes each; so one group and one split may be worth it as well.
+#include "template/gpu/mma.h"
+#include "template/gpu/splits.h"
+
+#include <math.h>
+
+enum { MAX_WARPS = 16, MAX_DEPTH = 8, RESERVED = 1024 };
+
+static const struct {
+  int64_t m, n, warp_m, warp_n;
+} tiles[] = {{128, 256, 64, 64}, {256, 128, 64, 64}, {128, 128, 64, 32}, {128, 64, 32, 32},
+             {64, 128, 32, 32},  {64, 64, 32, 32},   {32, 64, 16, 32},   {64, 32, 32, 16},
+             {32, 32, 16, 16},   {16, 64, 16, 16},   {16, 32, 16, 16},   {16, 16, 16, 16}};
+static const int64_t k_steps[] = {128, 64, 32, 16}, group_counts[] = {4, 2, 1},
+                     split_counts[] = {1, 2, 4, 8, 16, 32};
+enum {
+  N_TILES = (int)KILN_LEN(tiles),
+  N_STEPS = (int)KILN_LEN(k_steps),
+  N_GROUPS = (int)KILN_LEN(group_counts),
+  N_SPLITS = (int)KILN_LEN(split_counts)
+};
+
+typedef struct way {
+  kiln_mma_shape s;
+  int64_t splits;
+} way;
+
+static way way_of(int variant) {
+  const int tile = variant / (N_STEPS * N_GROUPS * N_SPLITS);
+  return (way){.s = {.m = tiles[tile].m,
+                     .n = tiles[tile].n,
+                     .k = k_steps[variant / (N_GROUPS * N_SPLITS) % N_STEPS],
+                     .warp_m = tiles[tile].warp_m,
+                     .warp_n = tiles[tile].warp_n,
+                     .groups = group_counts[variant / N_SPLITS % N_GROUPS]},
+               .splits = split_counts[variant % N_SPLITS]};
+}
+
+// --- candidates ---
+
+static int64_t bytes_of_step(const kiln_mma_shape *s) {
+  return 2 * (s->m * (s->k + KILN_MMA_PAD) + s->k * (s->n + KILN_MMA_PAD));
+}
+static int64_t bytes_of_parts(const kiln_mma_shape *s) {
+  return 4 * s->groups * s->m * (s->n + KILN_MMA_PAD);
+}
+
+// How the blocks of a product share the multiprocessors.
+typedef struct occupancy {
+  double blocks, each; // all of them, and of the multiprocessor that has most
+  int64_t resident;    // of one that run at the same time
+  int depth; // steps along k whose operands are in shared memory or under way; 0: none fits
+} occupancy;
+
+static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, const way *v) {
+  enum { OTHER_REGISTERS = 72 };
+  const kiln_mma_shape *s = &v->s;
+  const kiln_gpu *g = &w->m->gpu;
+  const int64_t threads = kiln_mma_threads(s), steps = p->k / v->splits / s->k,
+                bytes = bytes_of_step(s),
+                registers = s->warp_m * s->warp_n / KILN_MMA_WARP + OTHER_REGISTERS;
+  occupancy o = {.blocks = ceil((double)p->m / (double)s->m) * ceil((double)p->n / (double)s->n) *
+                           (double)(p->batch * v->splits),
+                 .resident = g->registers / (threads * registers)};
+  o.each = ceil(o.blocks / w->m->device->n_units);
+  if (o.resident > g->max_resident / threads) o.resident = g->max_resident / threads;
+  if ((double)o.resident > o.each) o.resident = (int64_t)o.each;
+  if (o.resident < 1) o.resident = 1;
+  while (o.resident > 1 && (g->shared_bytes / o.resident < 3 * bytes ||
+                            g->shared_bytes / o.resident - RESERVED < bytes_of_parts(s)))
+    o.resident--;
+  const int64_t room = g->shared_bytes / o.resident - RESERVED, fit = room / bytes,
+                ahead =
+                    steps > 2 ? steps - 1 : steps, // a slot is used again: see target/gpu/ahead.c
+      most = ahead < MAX_DEPTH ? ahead : MAX_DEPTH;
+  if (room >= bytes_of_parts(s)) o.depth = (int)(fit < most ? fit : most);
+  return o;
+}
+
+// Elements of a word of the finish: as many as a thread may have of its share of the tile.
+static int64_t word_of(const kiln_mma_shape *s) {
+  const int64_t each = s->m * s->n / kiln_mma_threads(s);
+  int64_t word = 8;
+  while (word > 1 && each % word) word /= 2;
+  return word;
+}
+
+static kiln_status lower_parts(kiln_lowering *w, const kiln_tiling *t) {
+  const way v = way_of(t->variant);
+  const kiln_mma_shape *s = &v.s;
+  kiln_mma m = {.w = w, .s = s};
+  if (!kiln_product_is(w->p, &m.p)) return KILN_INTERNAL;
+  kiln_mma_find(&m);
+  m.steps = m.p.k / v.splits / s->k;
+  m.depth = occupancy_of(w, &m.p, &v).depth;
+  kiln_parts x = {.w = w,
+                  .p = m.p,
+                  .m = s->m,
+                  .n = s->n,
+                  .k = s->k,
+                  .groups = s->groups,
+                  .splits = v.splits,
+                  .threads = m.threads,
+                  .word = word_of(s)};
+  KILN_TRY(kiln_parts_begin(&x));
+  m.l = x.l;
+  m.sums = x.kept;
+  m.n_more = x.n_more;
+  m.group = x.group;
+  KILN_TRY(kiln_mma_multiply(&m));
+  const kiln_parts_nest clears = kiln_parts_clears(&x), copies = kiln_parts_copies(&x);
+  KILN_TRY(kiln_mma_elements(&m, clears.group, clears.rows, clears.columns));
+  KILN_TRY(kiln_mma_elements(&m, copies.group, copies.rows, copies.columns));
+  return kiln_parts_finish(&x);
+}
+
+// As for mma.c's, but that groups share what one warp would wait for, and blocks begin while
+// others end; and the second nest, which reads all sums. Measured on an H200.
+static double time_of(const kiln_lowering *w, const kiln_product *p, const way *v) {
+  static const double FLOPS_BYTE = 16, OVERLAP = 0.76, L2_SHARE = 1.16, ROW_BYTES = 49,
+                      TILE_NS = 50, STEP_NS = 9, BLOCK_NS = 1550, ELEMENT_NS = 0.06;
+  const kiln_mma_shape *s = &v->s;
+  const kiln_device *d = w->m->device;
+  const occupancy o = occupancy_of(w, p, v);
+  const double shared = kiln_gpu_shared(d)->unit_bytes_ns, resident = (double)o.resident,
+               steps = (double)p->k / (double)(v->splits * s->k),
+               warps = (double)kiln_mma_threads(s) / KILN_MMA_WARP,
+               copied = 2.0 * (double)((s->m + s->n) * s->k),
+               read =
+                   warps * 2.0 * (double)((s->warp_m + 2 * s->warp_n) * s->k) / (double)s->groups,
+               flops = 2.0 * (double)(s->m * s->n * s->k);
+  const double one = flops / fmin(d->unit_flops_ns[KILN_PEAK_BF16], FLOPS_BYTE * shared) +
+                     (copied + read) / shared,
+               all = o.resident > 1 ? OVERLAP * resident * one : one,
+               moved = resident * (copied + ROW_BYTES * (double)(s->m + s->k)) /
+                       (L2_SHARE * d->levels[1].unit_bytes_ns),
+               alone = TILE_NS * (double)s->k / (double)(KILN_MMA_K * s->groups);
+  const bool waits = steps > 1 && o.depth < 3; // for what it has just asked for
+  const double step =
+                   fmax(fmax(all, moved), alone) + STEP_NS + (waits ? d->levels[0].latency_ns : 0),
+               block = steps * step + BLOCK_NS,
+               finish =
+                   ELEMENT_NS * (o.each - 1) * (double)(s->m * s->n); // the first is of BLOCK_NS
+  const bool by_words = o.resident > 1; // a block alone waits for them as long as for pairs
+  const double more =
+      kiln_product_more_loads_ns(w, p->y, p->t, o.each * (double)(s->m * s->n), by_words);
+  return d->launch_ns + o.each / resident * block + finish +
+         (v->splits > 1 ? kiln_splits_finish_ns(w, p, v->splits) : more);
+}
+
+static bool may_run(const kiln_lowering *w, const kiln_product *p, const way *v) {
+  enum { MANY = 4, SHORT = 512 };
+  const kiln_mma_shape *s = &v->s;
+  if (s->m > p->m || s->n > p->n || p->k % (v->splits * s->k) || s->k % (s->groups * KILN_MMA_K) ||
+      kiln_mma_threads(s) > MAX_WARPS * KILN_MMA_WARP)
+    return false;
+  const occupancy o = occupancy_of(w, p, v);
+  if (o.blocks > MANY * w->m->device->n_units && p->k > SHORT) return false; // others do as well
+  if (v->splits > 1 && (o.blocks > 2 * w->m->device->n_units || !kiln_splits_fit(w, p, s->m, s->n)))
+    return false;
+  return o.depth > 0;
+}
+
+static kiln_status propose_parts(kiln_lowering *w, kiln_tile_candidates *out) {
+  kiln_product p;
+  if (!kiln_product_is(w->p, &p) || !kiln_mma_takes(w, &p)) return KILN_OK;
+  for (int i = 0; i < N_TILES * N_STEPS * N_GROUPS * N_SPLITS; i++) {
+    const way v = way_of(i);
+    if (!may_run(w, &p, &v)) continue;
+    kiln_tile_candidate one = {.tiling.variant = i};
+    one.cost.ns = time_of(w, &p, &v);
+    KILN_VEC_PUSH(w->proposed, out, one);
+  }
+  return KILN_OK;
+}
+
+const kiln_template kiln_template_gpu_parts = {.name = "parts",
+                                               .has_grids = true,
+                                               .kinds = 1u << KILN_GROUP_CONTRACTION,
+                                               .match = kiln_product_make,
+                                               .propose = propose_parts,
+                                               .lower = lower_parts};

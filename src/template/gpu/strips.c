@@ -1,0 +1,234 @@
+// GEMM with a row-wise epilogue (strip.h): a block multiplies whole rows of the product, each
+// warp or warp group its own, and does what is done with them where the sums lie, in registers. Of
+// what a row's sums and maxima need, each lane takes its own columns first, and the four of a quad
+// exchange one number. Results go by way of shared memory, in whole words.
+#include "template/gpu/mma.h"
+
+#include "support/integer.h"
+#include "template/gpu/quads.h"
+#include "template/form/strip.h"
+#include "template/gpu/warps.h"
+#include "template/gpu/wgmma.h"
+
+#include <math.h>
+
+enum {
+  WARP = KILN_MMA_WARP,
+  RESERVED = 1024,      // bytes of a block's shared memory
+  OTHER_REGISTERS = 84, // of a thread, beside its sums,
+  OF_GROUPS = 40,       // and of one of a warp group
+  MAX_SUMS = 128,       // registers of a thread
+  MAX_DEPTH = 4,        // steps whose operands are in shared memory or under way
+  MAX_BATCH = 3         // dims in front of the layout of sums
+};
+
+static const struct {
+  int64_t m, warp_m;
+} tiles[] = {{128, 32}, {128, 16}, {64, 32}, {64, 16}, {32, 16}};
+static const int64_t k_steps[] = {96, 64, 48, 32, 16}, group_rows[] = {128, 64};
+enum {
+  N_STEPS = (int)KILN_LEN(k_steps),
+  BY_GROUPS = (int)KILN_LEN(tiles) * N_STEPS, // the first variant by warp groups
+  N_VARIANTS = BY_GROUPS + (int)KILN_LEN(group_rows)
+};
+
+static kiln_mma_shape shape_of(const kiln_strip *f, int variant) {
+  const int tile = variant / N_STEPS;
+  if (variant >= BY_GROUPS)
+    return (kiln_mma_shape){.m = group_rows[variant - BY_GROUPS],
+                            .n = f->p.n,
+                            .k = KILN_WGMMA_STEP,
+                            .warp_m = KILN_WARPS_ROWS,
+                            .warp_n = f->p.n,
+                            .groups = 1};
+  return (kiln_mma_shape){.m = tiles[tile].m,
+                          .n = f->p.n,
+                          .k = k_steps[variant % N_STEPS],
+                          .warp_m = tiles[tile].warp_m,
+                          .warp_n = f->p.n,
+                          .groups = 1};
+}
+
+typedef struct strips {
+  kiln_lowering *w;
+  kiln_strip f;
+  kiln_mma_shape s; // a warp group is a warp to it
+  kiln_quads q;
+} strips;
+
+static int64_t width_of(const strips *x) { return x->q.by_groups ? KILN_WARPS : WARP; }
+static int64_t threads_of(const strips *x) { return x->s.m / x->s.warp_m * width_of(x); }
+
+// --- blocks ---
+
+static bool is_result(const strips *x, const kiln_stmt *s) {
+  return x->w->p->tensors.data[s->out]->role == KILN_OUTPUT;
+}
+
+// All results in one loop over blocks, which compute a strip each.
+static kiln_status cut_results(strips *x, kiln_symbol *out_block) {
+  *out_block = 0;
+  for (int i = 0; i < x->f.n; i++) {
+    kiln_symbol block;
+    if (!is_result(x, x->f.stmts[i])) continue;
+    KILN_TRY(kiln_product_result(x->w, &x->f.p, x->f.stmts[i], x->s.m, x->s.n, threads_of(x),
+                                 width_of(x), &block));
+    if (*out_block) KILN_TRY(kiln_merge(&x->w->s, *out_block, block, 0));
+    else *out_block = block;
+  }
+  return KILN_OK;
+}
+
+// Computes what lies between the sums and the results in the block's registers.
+static kiln_status place(strips *x, kiln_symbol block) {
+  for (int i = x->f.n - 1; i >= 0; i--) {
+    const kiln_stmt *s = x->f.stmts[i];
+    const kiln_symbol buffer = kiln_product_tensor(x->w, s);
+    if (is_result(x, s)) continue;
+    KILN_TRY(kiln_compute_at(&x->w->s, buffer, block, KILN_SCOPE_LOCAL));
+    KILN_TRY(x->f.nests[i] == KILN_NEST_ELEMENTS ? kiln_quads_deal_sums(&x->q, buffer, x->s.n)
+                                                 : kiln_quads_deal_rows(&x->q, buffer));
+  }
+  return KILN_OK;
+}
+
+// --- candidates ---
+
+// How the blocks share the multiprocessors.
+typedef struct occupancy {
+  double each;      // blocks of the multiprocessor that has most
+  int64_t resident; // of one that run at the same time
+  int depth;        // steps along k whose operands are in shared memory or under way
+} occupancy;
+
+static int64_t bytes_of_results(const strips *x) {
+  int64_t most = 0;
+  for (int i = 0; i < x->f.n; i++) {
+    const kiln_stmt *s = x->f.stmts[i];
+    const int64_t bytes =
+        x->s.m * (x->s.n * kiln_dtype_bytes(x->w->p->tensors.data[s->out]->dtype) + 16);
+    if (is_result(x, s) && bytes > most) most = bytes;
+  }
+  return most;
+}
+
+static occupancy occupancy_of(const strips *x) {
+  const kiln_gpu *g = &x->w->m->gpu;
+  const kiln_mma_shape *s = &x->s;
+  const int64_t threads = threads_of(x), steps = x->f.p.k / s->k,
+                registers = s->warp_m * s->warp_n / width_of(x) +
+                            (x->q.by_groups ? OF_GROUPS : OTHER_REGISTERS),
+                step = 2 * (s->m * (s->k + KILN_MMA_PAD) + s->k * (s->n + KILN_MMA_PAD)),
+                ahead = steps > 2 ? steps - 1 : steps, // a slot is used again: see ahead.c
+      depth = kiln_min_i64(ahead, MAX_DEPTH), operands = depth * step,
+                results = bytes_of_results(x),
+                bytes = (operands > results ? operands : results) + RESERVED;
+  const double blocks = ceil((double)x->f.p.m / (double)s->m) * (double)x->f.p.batch;
+  occupancy o = {.each = ceil(blocks / x->w->m->device->n_units),
+                 .resident =
+                     kiln_min_i64(g->registers / (threads * registers), g->max_resident / threads),
+                 .depth = (int)depth};
+  o.resident =
+      kiln_min_i64(o.resident, x->q.by_groups ? kiln_wgmma_resident(x->w, &x->f.p, s->m, s->n)
+                                              : (g->shared_bytes + RESERVED) / bytes);
+  return o;
+}
+
+static bool describe(strips *x, kiln_lowering *w, int variant) {
+  x->w = w;
+  x->s = shape_of(&x->f, variant);
+  x->q = (kiln_quads){w, x->f.p.n_batch, x->s.m, x->s.warp_m, variant >= BY_GROUPS};
+  if (x->s.m > x->f.p.m || x->f.p.n_batch > MAX_BATCH ||
+      x->s.warp_m * x->s.warp_n / width_of(x) > MAX_SUMS)
+    return false;
+  if (x->q.by_groups && (!kiln_wgmma_takes(w, &x->f.p) || x->s.n % KILN_WARPS_LINE)) return false;
+  return (x->q.by_groups || x->f.p.k % x->s.k == 0) && occupancy_of(x).resident > 0;
+}
+
+// The sums, in fragments of warps or of warp groups.
+static kiln_status multiply(strips *x, kiln_symbol block) {
+  kiln_mma m = {.w = x->w, .s = &x->s, .p = x->f.p, .sums = kiln_product_tensor(x->w, x->f.p.t)};
+  if (x->q.by_groups) return kiln_wgmma_multiply(x->w, &x->f.p, x->s.m, x->s.n, block, &m.l);
+  kiln_mma_find(&m);
+  m.steps = m.p.k / x->s.k;
+  m.depth = occupancy_of(x).depth;
+  KILN_TRY(kiln_product_sums(x->w, &x->f.p, x->s.k, block, &m.l));
+  return kiln_mma_multiply(&m);
+}
+
+static kiln_status lower_strips(kiln_lowering *w, const kiln_tiling *t) {
+  strips x = {.w = w};
+  kiln_symbol block;
+  if (!kiln_strip_is(w->p, &x.f) || !describe(&x, w, t->variant)) return KILN_INTERNAL;
+  if (x.q.by_groups) KILN_TRY(kiln_product_pad(w, &x.f.p, KILN_WGMMA_STEP));
+  KILN_TRY(kiln_product_pack(w, &x.f.p));
+  KILN_TRY(cut_results(&x, &block));
+  KILN_TRY(place(&x, block));
+  KILN_TRY(multiply(&x, block));
+  KILN_TRY(kiln_quads_by_element(&x.q, kiln_product_loop(w, x.f.p.t, "init.", "m"),
+                                 kiln_product_loop(w, x.f.p.t, "init.", "n"), x.s.n));
+  for (int i = 0; i < x.f.n; i++) KILN_TRY(kiln_quads_run(&x.q, x.f.nests[i], x.f.stmts[i], x.s.n));
+  return kiln_bind(&w->s, block, KILN_BLOCK_X);
+}
+
+// Statements that run over all elements of a strip.
+static double passes_of(const strips *x) {
+  double n = 0;
+  for (int i = 0; i < x->f.n; i++)
+    n += x->f.nests[i] == KILN_NEST_ELEMENTS || x->f.nests[i] == KILN_NEST_PARTS;
+  return n;
+}
+
+// A block alone takes its time: its operands come, its steps follow each other, its threads pass
+// over what they hold. Where a multiprocessor has several, they take turns at what it computes, or
+// at memory. Measured on an H200, within 25 %, most within 12.
+static double time_of(const strips *x, const occupancy *o) {
+  static const double BEGIN_END_NS = 1200, STEP_NS[] = {300, 100},
+                      FLOPS_SHARE[] = {0.28, 0.78}, // warps, groups
+      HELD_NS[] = {9, 6}, ELEMENT_NS = 0.03, AGAIN = 0.3;
+  const kiln_device *d = x->w->m->device;
+  const kiln_mma_shape *s = &x->s;
+  const double k = (double)x->f.p.k, elems = (double)(s->m * s->n) * passes_of(x),
+               share = FLOPS_SHARE[x->q.by_groups],
+               multiply =
+                   2 * (double)(s->m * s->n) * k / (share * d->unit_flops_ns[KILN_PEAK_BF16]),
+               steps = ceil(k / (double)s->k) * STEP_NS[x->q.by_groups],
+               alone = BEGIN_END_NS + steps + multiply +
+                       HELD_NS[x->q.by_groups] * elems / (double)threads_of(x),
+               copied = 2 * (double)(s->m + s->n) * k / d->levels[1].unit_bytes_ns,
+               rounds = fmax(1, o->each / (double)o->resident),
+               shared = fmax(kiln_gpu_param_bytes(x->w) / d->levels[0].all_bytes_ns,
+                             (o->each - 1) * fmax(ELEMENT_NS * elems, multiply + copied));
+  return d->launch_ns + alone * (1 + AGAIN * (rounds - 1)) + shared;
+}
+
+// What |kiln explain| says of a candidate.
+static kiln_tiling tiling_of(const strips *x, int variant) {
+  kiln_tiling t = {.variant = variant};
+  for (int d = 0; d < x->f.p.n_batch; d++) t.block[d] = 1;
+  t.block[x->f.p.n_batch] = x->s.m, t.block[x->f.p.n_batch + 1] = x->s.n;
+  t.form = kiln_arena_printf(&x->w->cx->perm, "%s of %" PRId64 " rows",
+                             x->q.by_groups ? "groups" : "warps", x->s.warp_m);
+  return t;
+}
+
+static kiln_status propose_strips(kiln_lowering *w, kiln_tile_candidates *out) {
+  strips x = {.w = w};
+  if (!kiln_strip_is(w->p, &x.f) || !kiln_mma_takes(w, &x.f.p)) return KILN_OK;
+  for (int i = 0; i < N_VARIANTS; i++) {
+    if (!describe(&x, w, i)) continue;
+    const occupancy o = occupancy_of(&x);
+    kiln_tile_candidate one = {.tiling = tiling_of(&x, i)};
+    one.cost.ns = time_of(&x, &o);
+    KILN_VEC_PUSH(w->proposed, out, one);
+  }
+  return KILN_OK;
+}
+
+const kiln_template kiln_template_gpu_strips = {.name = "strips",
+                                                .has_grids = true,
+                                                .kinds = 1u << KILN_GROUP_CHAIN,
+                                                .match = kiln_strip_make,
+                                                .unites = true,
+                                                .propose = propose_strips,
+                                                .lower = lower_strips};

@@ -1,0 +1,137 @@
+// Buffers and nests for instructions of warp groups.
+#include "template/gpu/warps.h"
+
+#include "target/gpu/gpu.h"
+#include "template/gpu/blocks.h"
+
+#include <string.h>
+
+enum { GROUP = KILN_WARPS, ROWS = KILN_WARPS_ROWS, LINE = KILN_WARPS_LINE };
+
+// --- layouts ---
+
+kiln_status kiln_warps_sums(kiln_lowering *w, kiln_symbol sums, int n_lead, int64_t rows) {
+  kiln_stage_axis axes[KILN_MAX_RANK + 6];
+  const int b = kiln_axes_lead(axes, n_lead);
+  axes[b] = kiln_axis_high(b, rows), axes[b + 1] = kiln_axis_low(b, rows);
+  axes[b + 2] = kiln_axis_high(b + 1, 8), axes[b + 3] = kiln_axis_low(b + 1, 8);
+  KILN_TRY(kiln_transform_layout(&w->s, sums, b + 4, axes));
+  axes[b] = kiln_axis_whole(b), axes[b + 1] = kiln_axis_high(b + 1, ROWS),
+  axes[b + 2] = kiln_axis_low(b + 1, ROWS);
+  axes[b + 3] = kiln_axis_whole(b + 2), axes[b + 4] = kiln_axis_whole(b + 3);
+  KILN_TRY(kiln_transform_layout(&w->s, sums, b + 5, axes));
+  axes[b + 1] = kiln_axis_whole(b + 1), axes[b + 2] = kiln_axis_high(b + 2, 8),
+           axes[b + 3] = kiln_axis_low(b + 2, 8);
+  axes[b + 4] = kiln_axis_whole(b + 3), axes[b + 5] = kiln_axis_high(b + 4, 2),
+           axes[b + 6] = kiln_axis_low(b + 4, 2);
+  KILN_TRY(kiln_transform_layout(&w->s, sums, b + 7, axes));
+  axes[b + 1] = kiln_axis_high(b + 2, 2), axes[b + 2] = kiln_axis_whole(b + 3),
+           axes[b + 3] = kiln_axis_whole(b + 5);
+  axes[b + 4] = kiln_axis_whole(b + 1), axes[b + 5] = kiln_axis_whole(b + 4),
+           axes[b + 6] = kiln_axis_low(b + 2, 2);
+  axes[b + 7] = kiln_axis_whole(b + 6);
+  return kiln_transform_layout(&w->s, sums, b + 8, axes);
+}
+
+kiln_status kiln_warps_rows(kiln_lowering *w, kiln_symbol f, int n_lead) {
+  kiln_stage_axis axes[KILN_MAX_RANK + 5];
+  const int b = kiln_axes_lead(axes, n_lead);
+  axes[b] = kiln_axis_high(b, ROWS), axes[b + 1] = kiln_axis_low(b, ROWS),
+  axes[b + 2] = kiln_axis_whole(b + 1);
+  KILN_TRY(kiln_transform_layout(&w->s, f, b + 3, axes));
+  axes[b] = kiln_axis_whole(b), axes[b + 1] = kiln_axis_high(b + 1, 16),
+  axes[b + 2] = kiln_axis_low(b + 1, 16), axes[b + 3] = kiln_axis_whole(b + 2);
+  KILN_TRY(kiln_transform_layout(&w->s, f, b + 4, axes));
+  axes[b + 1] = kiln_axis_whole(b + 1), axes[b + 2] = kiln_axis_low(b + 2, 8),
+           axes[b + 3] = kiln_axis_whole(b + 3), axes[b + 4] = kiln_axis_high(b + 2, 8);
+  return kiln_transform_layout(&w->s, f, b + 5, axes);
+}
+
+// An operand (x, y) as (axis / 64, the other axis, axis % 64).
+static kiln_status deal_lines(kiln_lowering *w, const kiln_warps_tile *t) {
+  kiln_stage_axis axes[KILN_MAX_RANK + 2];
+  const int b = kiln_axes_lead(axes, t->s->n_space - 2);
+  axes[b] = kiln_axis_high(b + t->inside, LINE), axes[b + 1] = kiln_axis_whole(b + 1 - t->inside),
+  axes[b + 2] = kiln_axis_low(b + t->inside, LINE);
+  return kiln_transform_layout(&w->s, t->buffer, b + 3, axes);
+}
+
+// --- nests ---
+
+kiln_status kiln_warps_elements(kiln_lowering *w, int64_t m, kiln_symbol rows,
+                                kiln_symbol columns) {
+  kiln_schedule *s = &w->s;
+  kiln_symbol group, tile, warp, half, eight, pair, both = kiln_lowering_name(w, "both", rows),
+                                                    thread = kiln_lowering_name(w, "thread", rows);
+  KILN_TRY(kiln_gpu_cut(w, &rows, m, "g", "i", &group));
+  KILN_TRY(kiln_gpu_cut(w, &rows, ROWS, "t", "r", &tile));
+  KILN_TRY(kiln_gpu_cut(w, &rows, 16, "w", "i", &warp));
+  KILN_TRY(kiln_gpu_cut(w, &rows, 8, "h", "i", &half));
+  KILN_TRY(kiln_gpu_cut(w, &columns, 8, "o", "c", &eight));
+  KILN_TRY(kiln_gpu_cut(w, &columns, 2, "q", "e", &pair));
+  KILN_TRY(kiln_reorder(
+      s, 8, (const kiln_symbol[]){group, warp, rows, pair, tile, half, eight, columns}));
+  KILN_TRY(kiln_fuse(s, warp, rows, both));
+  KILN_TRY(kiln_fuse(s, both, pair, thread));
+  KILN_TRY(kiln_bind(s, group, KILN_THREAD_Y));
+  KILN_TRY(kiln_bind(s, thread, KILN_THREAD_X));
+  KILN_TRY(kiln_unroll(s, tile));
+  KILN_TRY(kiln_unroll(s, half));
+  KILN_TRY(kiln_unroll(s, eight));
+  return kiln_vectorize(s, columns);
+}
+
+kiln_instr *kiln_warps_instr(kiln_lowering *w, const char *name) {
+  int n = 0;
+  kiln_instr *all = kiln_gpu_instrs(w->cx, w->m, &n);
+  for (int i = 0; i < n; i++)
+    if (all[i].is_there && strcmp(all[i].name, name) == 0) return &all[i];
+  return NULL;
+}
+
+// --- operands ---
+
+bool kiln_warps_are_lines(const kiln_lowering *w, const kiln_stmt *operand) {
+  int64_t strides[KILN_MAX_RANK], first = 0;
+  int tensor = 0;
+  const int n = operand->n_space;
+  if (!kiln_product_reads_from(w->cx, w->p, operand, &tensor, strides, &first)) return false;
+  bool are_lines = strides[n - 1] == 1 && strides[n - 2] > 0 && first % LINE == 0;
+  for (int d = 0; d + 1 < n; d++) are_lines &= strides[d] % LINE == 0;
+  return are_lines;
+}
+
+kiln_status kiln_warps_stage(kiln_lowering *w, kiln_warps_tile *t, kiln_symbol at,
+                             int64_t threads) {
+  kiln_symbol loops[2];
+  if (!t->in_boxes) {
+    KILN_TRY(kiln_product_stage_words(w, t->s, t->inside, at, threads, GROUP, &t->buffer));
+    return deal_lines(w, t);
+  }
+  KILN_TRY(kiln_product_stage_whole(w, t->s, at, &t->buffer, loops));
+  KILN_TRY(kiln_gpu_cut(w, &loops[t->inside], LINE, "l", "c", &t->lines));
+  t->rows = loops[1 - t->inside];
+  t->columns = loops[t->inside];
+  KILN_TRY(kiln_reorder(&w->s, 3, (const kiln_symbol[]){t->lines, t->rows, t->columns}));
+  return deal_lines(w, t);
+}
+
+kiln_status kiln_warps_fill(kiln_lowering *w, const kiln_warps_tile *t, kiln_symbol step, int depth,
+                            int ahead) {
+  kiln_symbol rows[2]; // loops that copy: in |step|, and in front of it
+  int n = 0;
+  if (depth > 1) KILN_TRY(kiln_pipeline_ahead(&w->s, t->buffer, step, depth, ahead));
+  KILN_TRY(kiln_swizzle(&w->s, t->buffer));
+  if (!t->in_boxes) return KILN_OK;
+  if (depth == 1 || ahead < depth) rows[n++] = t->rows;
+  if (depth > 1) rows[n++] = kiln_symbol_printf(w->cx, "%s.b", kiln_symbol_text(w->cx, t->rows));
+  const char *half = w->p->tensors.data[t->s->out]->dtype == KILN_F16 ? "f16" : "bf16",
+             *name = kiln_arena_printf(&w->cx->scratch, "%s.%" PRId64 "x64.%s",
+                                       t->is_window ? "window" : "box", kiln_gpu_extent(w, rows[0]),
+                                       half);
+  kiln_instr *box = kiln_warps_instr(w, name);
+  if (!box)
+    return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, "boxes", "there must be an instruction %s", name);
+  for (int i = 0; i < n; i++) KILN_TRY(kiln_tensorize(&w->s, rows[i], box));
+  return KILN_OK;
+}

@@ -1,0 +1,711 @@
+// Matrix products on tensor cores by instructions of warp groups, 128 threads (sm_90a): a block
+// computes a tile of the result, each of its groups some rows of it. The operands of a step along k
+// lie in shared memory, swizzled as the instruction wants them, and are filled some steps ahead;
+// the instructions of a step go on while the threads prepare the next one. The last step may reach
+// beyond the reduction's end: boxes bring zeros from there. Results go through shared memory, so
+// that whole words reach their rows. Where there are few tiles, the reduction is split, and each
+// split is a block of its own (splits.h); or blocks take equal portions of all tiles' steps.
+#include "template/gpu/wgmma.h"
+
+#include "template/gpu/splits.h"
+#include "template/gpu/warps.h"
+#include "price/gpu_work.h"
+
+#include "support/integer.h"
+#include "target/gpu/window.h"
+#include "target/instr.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+  GROUP = KILN_WARPS,
+  ROWS = KILN_WARPS_ROWS,
+  STEP = KILN_WGMMA_STEP,
+  INSTR_K = 16,
+  LINE = KILN_WARPS_LINE,
+  WORD = 16
+};
+
+// A block's tile and a group's rows; |teams|: a warp of its own asks for boxes (crew). Blocks that
+// stay take tile after tile.
+typedef struct shape {
+  int64_t m, n, group_m;
+  int teams;
+  bool stays;
+} shape;
+
+static const shape shapes[] = {
+    {256, 128, 64, 0, false}, {128, 256, 64, 0, false}, {256, 128, 128, 0, false},
+    {128, 192, 64, 0, false}, {128, 128, 64, 0, false}, {64, 256, 64, 0, false},
+    {64, 192, 64, 0, false},  {128, 64, 64, 0, false},  {64, 128, 64, 0, false},
+    {64, 64, 64, 0, false},   {128, 128, 128, 2, true}, {64, 64, 64, 1, false}};
+
+static const int64_t split_counts[] = {1, 2, 3, 4, 6, 8}, cluster_sizes[] = {1, 2, 4};
+enum {
+  N_SHAPES = (int)KILN_LEN(shapes),
+  N_PLAIN = N_SHAPES - 2,                           // those without crews
+  N_ALONE = N_SHAPES * (int)KILN_LEN(split_counts), // variants without clusters
+  N_WHOLE = N_ALONE * (int)KILN_LEN(cluster_sizes), // and those whose tiles, or splits, are blocks
+  N_VARIANTS = N_WHOLE + 2 * N_PLAIN                // with portions, and then with crews, too
+};
+
+// How many steps' operands a block holds, how many steps ahead they are asked for, and how many
+// blocks run at once on a multiprocessor; .depth 0: none does.
+typedef struct slots {
+  int depth, ahead;
+  int64_t resident;
+} slots;
+
+// How operands lie: in rows that boxes take, as windows (target/gpu/window.h), or otherwise.
+typedef struct product {
+  kiln_product p;
+  bool a_is_rows, a_is_windows, b_is_rows;
+} product;
+
+// A way to run a product.
+typedef struct variant {
+  shape s;
+  int64_t splits, cluster;
+  int64_t
+      portions; // blocks, of which each takes as many of the steps of all tiles; 0: each has its own tile, or a split of it
+} variant;
+
+typedef struct wgmma {
+  kiln_lowering *w;
+  kiln_product p;
+  product all;
+  kiln_product_loops l;
+  variant v;
+  kiln_symbol sums; // (.., m, n), or, of a split, (.., m, n, 1)
+  int64_t threads;
+  slots slots;
+} wgmma;
+
+static int64_t threads_of(const shape *s) { return s->m / s->group_m * GROUP; }
+
+static int64_t tiles_of(const kiln_product *p, const shape *s) {
+  return kiln_divide_up(p->m, s->m) * kiln_divide_up(p->n, s->n) * p->batch;
+}
+
+static int64_t steps_of_tile(const kiln_product *p) { return kiln_divide_up(p->k, STEP); }
+
+// As many blocks as divide the steps of all tiles, but no more than there are multiprocessors.
+static int64_t portions_of(const kiln_lowering *w, const kiln_product *p, const shape *s) {
+  const int64_t steps = tiles_of(p, s) * steps_of_tile(p);
+  int64_t n = w->m->device->n_units;
+  while (steps % n) n--;
+  return n;
+}
+
+static variant variant_of(const kiln_lowering *w, const kiln_product *p, int i) {
+  if (i < N_WHOLE)
+    return (variant){.s = shapes[i % N_SHAPES],
+                     .splits = split_counts[i % N_ALONE / N_SHAPES],
+                     .cluster = cluster_sizes[i / N_ALONE]};
+  variant v = {.s = shapes[(i - N_WHOLE) % N_PLAIN], .splits = 1, .cluster = 1};
+  v.s.teams = (i - N_WHOLE) / N_PLAIN;
+  v.portions = portions_of(w, p, &v.s);
+  return v;
+}
+
+// Whether blocks store sums that a second nest adds up.
+static bool has_parts(const variant *v) { return v->splits > 1 || v->portions; }
+
+static int64_t blocks_of(const kiln_product *p, const variant *v) {
+  return v->portions ? v->portions : tiles_of(p, &v->s) * v->splits;
+}
+
+// Steps of a block.
+static int64_t steps_of(const kiln_product *p, const variant *v) {
+  return tiles_of(p, &v->s) * steps_of_tile(p) / blocks_of(p, v);
+}
+
+static kiln_dtype dtype_of(const kiln_lowering *w, const kiln_stmt *s) {
+  return w->p->tensors.data[s->out]->dtype;
+}
+
+// The sums as (part, .., m, n), where a split has parts of its own, and then as groups hold them.
+static kiln_status deal_sums(wgmma *g) {
+  kiln_stage_axis axes[KILN_MAX_RANK + 3];
+  const bool is_part = g->v.splits > 1;
+  const int n = g->p.n_batch;
+  (void)kiln_axes_lead(axes, n);
+  if (is_part) {
+    axes[n] = kiln_axis_whole(n + 2), axes[n + 1] = kiln_axis_whole(n);
+    axes[n + 2] = kiln_axis_whole(n + 1);
+    KILN_TRY(kiln_transform_layout(&g->w->s, g->sums, n + 3, axes));
+  }
+  return kiln_warps_sums(g->w, g->sums, n + is_part, g->v.s.group_m);
+}
+
+// --- operands ---
+
+// Whether neighbours along k lie side by side.
+static bool has_k_inside(const kiln_lowering *w, const kiln_product *p, const kiln_stmt *operand) {
+  int64_t strides[KILN_MAX_RANK];
+  int tensor = 0;
+  const int k = operand->n_space - (operand == p->a ? 1 : 2);
+  if (kiln_product_is_packed(w, operand)) return operand == p->a;
+  if (!kiln_product_reads(w->cx, w->p, operand, &tensor, strides))
+    return operand == p->a || kiln_stmt_reads_words(w->cx, w->p, operand, k, WORD / 2);
+  return strides[k] == 1;
+}
+
+// Whether a box that reaches beyond the end along dim |k| of an operand's last two reaches beyond
+// its tensor there: in each row, |inside|, or behind the last row.
+static bool ends_at(const kiln_lowering *w, const kiln_stmt *operand, int k, int inside) {
+  const kiln_expr *load = operand->body;
+  const kiln_tensor *x = w->p->tensors.data[load->u.tensor];
+  int64_t sizes[KILN_MAX_RANK];
+  if (load->n_args != operand->n_space || !kiln_tensor_static_shape(x, sizes)) return false;
+  for (int d = 0; d < operand->n_space; d++) {
+    if (load->args[d] != kiln_var(w->cx, operand->dims[d].name)) return false;
+    if (d < operand->n_space - 2 && k != inside && sizes[d] > 1) return false;
+  }
+  return sizes[k] == kiln_dim_extent(&operand->dims[k]);
+}
+
+// Whether boxes can be copied: rows of neighbours, a multiple of 16 bytes apart, and zeros where
+// the last step is longer.
+static bool comes_in_boxes(const kiln_lowering *w, const kiln_product *p,
+                           const kiln_stmt *operand) {
+  enum { WORD_ELEMS = 8 };
+  int64_t strides[KILN_MAX_RANK];
+  int tensor = 0;
+  const int n = operand->n_space;
+  if (kiln_product_is_packed(w, operand))
+    return kiln_dim_extent(&operand->dims[n - 1]) % WORD_ELEMS == 0;
+  if (!kiln_product_reads(w->cx, w->p, operand, &tensor, strides)) return false;
+  const int inside = strides[n - 1] == 1 ? n - 1 : n - 2;
+  const int64_t pitch = strides[inside == n - 1 ? n - 2 : n - 1];
+  bool are_rows = strides[inside] == 1 && pitch % WORD_ELEMS == 0 &&
+                  pitch >= kiln_dim_extent(&operand->dims[inside]);
+  for (int d = 0; d + 2 < n; d++)
+    are_rows &= strides[d] % pitch == 0 || kiln_dim_extent(&operand->dims[d]) == 1;
+  return are_rows &&
+         (p->k % STEP == 0 || ends_at(w, operand, operand == p->a ? n - 1 : n - 2, inside));
+}
+
+// Whether an operand comes in boxes of windows: a step's 64 channels of an element of each window,
+// the rows.
+static bool comes_in_windows(const kiln_lowering *w, const kiln_stmt *operand) {
+  kiln_ctx *cx = w->cx;
+  const int n = operand->n_space;
+  kiln_gpu_window window;
+  int64_t extents[KILN_MAX_RANK + 1], sizes[KILN_MAX_RANK], strides[KILN_MAX_RANK];
+  kiln_symbol vars[KILN_MAX_RANK + 1];
+  bool steps[KILN_MAX_RANK + 1] = {0};
+  const kiln_expr *where = NULL, *load = kiln_instr_copied(cx, operand->body, &where),
+                  *index[KILN_MAX_RANK];
+  if (kiln_dim_extent(&operand->dims[n - 1]) % STEP) return false;
+  if (load->kind != KILN_EXPR_LOAD || operand->guard || operand->init ||
+      (where && kiln_expr_has_load(where)))
+    return false;
+  const kiln_tensor *x = w->p->tensors.data[load->u.tensor];
+  if (x->role != KILN_INPUT || !kiln_tensor_static_shape(x, sizes)) return false;
+  kiln_tensor_strides(x, strides);
+  for (int d = 0; d < n; d++) {
+    vars[d] = operand->dims[d].name;
+    extents[d] = kiln_dim_extent(&operand->dims[d]);
+  }
+  // k = 64 * step + channel
+  const kiln_symbol k = vars[n - 1], step = kiln_symbol_of(cx, "window.step"),
+                    channel = kiln_symbol_of(cx, "window.channel");
+  const kiln_expr *at =
+      kiln_add(cx, kiln_mul(cx, kiln_var(cx, step), kiln_int(cx, STEP)), kiln_var(cx, channel));
+  vars[n - 1] = step, vars[n] = channel;
+  extents[n] = STEP, extents[n - 1] /= STEP;
+  steps[n - 1] = true;
+  kiln_ranges r;
+  kiln_ranges_init(&r, &cx->scratch);
+  for (int d = 0; d <= n; d++) kiln_ranges_push(&r, vars[d], 0, extents[d] - 1);
+  for (int i = 0; i < load->n_args; i++)
+    index[i] = kiln_simplify(cx, kiln_expr_substitute(cx, load->args[i], 1, &k, &at), &r);
+  if (where) where = kiln_simplify(cx, kiln_expr_substitute(cx, where, 1, &k, &at), &r);
+  const kiln_gpu_window_read read = {.n_vars = n + 1,
+                                     .vars = vars,
+                                     .extents = extents,
+                                     .steps = steps,
+                                     .row = vars[n - 2],
+                                     .channel = channel,
+                                     .rank = load->n_args,
+                                     .sizes = sizes,
+                                     .strides = strides,
+                                     .index = index,
+                                     .where = where};
+  return kiln_gpu_window_find(cx, &read, &window);
+}
+
+static product product_of(const kiln_lowering *w, const kiln_product *p) {
+  product all = {.p = *p}, *out = &all;
+  out->a_is_rows = comes_in_boxes(w, &out->p, out->p.a);
+  out->b_is_rows = comes_in_boxes(w, &out->p, out->p.b);
+  out->a_is_windows = !out->a_is_rows && comes_in_windows(w, out->p.a);
+  return all;
+}
+
+// Whether an operand comes in boxes, in a block's tiles: those of parts are padded, of which boxes
+// of rows do not know; behind the last window there are none.
+static bool a_fits_boxes(const product *all, const variant *v) {
+  return all->a_is_windows || (all->a_is_rows && (!has_parts(v) || all->p.m % v->s.m == 0));
+}
+static bool b_fits_boxes(const product *all, const variant *v) {
+  return all->b_is_rows && (!has_parts(v) || all->p.n % v->s.n == 0);
+}
+
+static const char *type_of(const wgmma *g) {
+  return dtype_of(g->w, g->p.a) == KILN_F16 ? "f16" : "bf16";
+}
+
+// How an operand comes to shared memory.
+static kiln_warps_tile tile_of(const wgmma *g, const kiln_stmt *s) {
+  const bool is_a = s == g->p.a;
+  return (kiln_warps_tile){.s = s,
+                           .inside = has_k_inside(g->w, &g->p, s) == is_a,
+                           .in_boxes =
+                               is_a ? a_fits_boxes(&g->all, &g->v) : b_fits_boxes(&g->all, &g->v),
+                           .is_window = is_a && g->all.a_is_windows};
+}
+
+static kiln_status multiply(wgmma *g) {
+  kiln_schedule *s = &g->w->s;
+  kiln_symbol row = g->l.m, column = g->l.n, k = g->l.k, group, part, lines = 0, sixteen;
+  kiln_warps_tile a = tile_of(g, g->p.a), b = tile_of(g, g->p.b);
+  const bool a_has_k = a.inside == 1, b_has_k = b.inside == 0;
+  const char *name =
+      kiln_arena_printf(&g->w->cx->scratch, "wgmma.m64n%" PRId64 "k16.%s.%s.%s", g->v.s.n,
+                        type_of(g), a_has_k ? "row" : "col", b_has_k ? "col" : "row");
+  // constants first, which come before launches in front are waited for
+  const bool a_comes_first = kiln_product_is_packed(g->w, g->p.a);
+  kiln_warps_tile *const tiles[] = {a_comes_first ? &a : &b, a_comes_first ? &b : &a};
+  for (size_t i = 0; i < KILN_LEN(tiles); i++)
+    KILN_TRY(kiln_warps_stage(g->w, tiles[i], g->l.step, g->threads));
+  KILN_TRY(kiln_gpu_cut(g->w, &row, g->v.s.group_m, "g", "i", &group));
+  KILN_TRY(kiln_gpu_cut(g->w, &row, ROWS, "t", "r", &part));
+  if (!b_has_k) KILN_TRY(kiln_gpu_cut(g->w, &column, LINE, "l", "c", &lines));
+  KILN_TRY(kiln_gpu_cut(g->w, &k, INSTR_K, "t", "k", &sixteen));
+  const kiln_symbol order[] = {
+      group, sixteen, part, row, b_has_k ? column : lines, b_has_k ? k : column, k};
+  KILN_TRY(kiln_reorder(s, b_has_k ? 6 : 7, order));
+  KILN_TRY(deal_sums(g));
+  for (size_t i = 0; i < KILN_LEN(tiles); i++)
+    KILN_TRY(kiln_warps_fill(g->w, tiles[i], g->l.step, g->slots.depth, g->slots.ahead));
+  KILN_TRY(kiln_tensorize(s, row, kiln_warps_instr(g->w, name)));
+  KILN_TRY(kiln_bind(s, group, KILN_THREAD_Y));
+  KILN_TRY(kiln_unroll(s, sixteen));
+  return kiln_unroll(s, part);
+}
+
+// Whether so many slots hold all steps, in boxes. Of constants it does not pay: blocks copy these
+// beside the launch before them, if there is room for both.
+static bool is_whole(const kiln_lowering *w, const product *all, const variant *v,
+                     int64_t n_slots) {
+  enum { MAX_STEPS = 32 };
+  const kiln_product *p = &all->p;
+  const int64_t steps = steps_of(p, v);
+  return n_slots >= steps && steps <= MAX_STEPS && a_fits_boxes(all, v) && b_fits_boxes(all, v) &&
+         !kiln_product_is_packed(w, p->a) && !kiln_product_is_packed(w, p->b);
+}
+
+// Slots of a crew's blocks. Those that stay keep a place for each team's results; and slots that
+// divide the steps, if there are such, so that the next tile's boxes come while the last ones of
+// this are used.
+static slots slots_of_crew(const kiln_lowering *w, const kiln_product *p, const shape *s,
+                           int64_t steps) {
+  enum { MAX_DEPTH = 6, FEW = 3, OTHER = 1024, PAD = 16 };
+  const int64_t bytes = 2 * STEP * (s->m + s->n),
+                row = s->n * kiln_dtype_bytes(dtype_of(w, p->y)) + PAD,
+                kept = s->stays ? s->teams * s->m * row : 0,
+                most = (w->m->gpu.shared_bytes - kept - OTHER) / bytes;
+  const int64_t fit = most < MAX_DEPTH ? most : MAX_DEPTH;
+  if (fit >= steps) return (slots){(int)steps, 1, 1};
+  int64_t depth = fit;
+  while (s->stays && depth >= FEW && steps % depth) depth--;
+  if (depth < FEW) depth = fit;
+  return depth < FEW ? (slots){0} : (slots){(int)depth, 1, 1};
+}
+
+// Where all steps fit all are on their way at once, and nothing is filled again; blocks that are
+// alone on a multiprocessor may take all of its memory for it. A slot is filled again while the
+// next step's instructions go on; in a cluster two steps later, so that no block waits for word of
+// another.
+static slots slots_of(const kiln_lowering *w, const product *all, const variant *v) {
+  enum { MAX_DEPTH = 6, LATE = 2, OTHER_REGISTERS = 64, RESERVED = 1024, FEW = 3 };
+  const int64_t late = v->cluster > 1 ? LATE : 0, most = MAX_DEPTH + late;
+  const kiln_gpu *g = &w->m->gpu;
+  const kiln_product *p = &all->p;
+  const shape *s = &v->s;
+  const int64_t bytes = 2 * STEP * (s->m + s->n), threads = threads_of(s), steps = steps_of(p, v),
+                registers = s->group_m * s->n / GROUP + OTHER_REGISTERS;
+  const bool is_alone = blocks_of(p, v) <= w->m->device->n_units;
+  if (s->teams) return slots_of_crew(w, p, s, steps);
+  int64_t resident = g->registers / (threads * registers);
+  if (resident > 2) resident = 2;
+  if ((v->portions || (late && is_alone)) && resident > 1) resident = 1;
+  while (resident > 1 && (g->shared_bytes - RESERVED) / resident / bytes < FEW) resident--;
+  if (resident < 1) return (slots){0};
+  int64_t depth = ((g->shared_bytes + RESERVED) / resident - RESERVED) / bytes;
+  if (is_whole(w, all, v, is_alone ? g->shared_bytes / bytes : depth))
+    return (slots){(int)steps, (int)steps, is_alone ? 1 : resident};
+  if (depth > most) depth = most;
+  if (depth > steps + 1) depth = steps + 1;
+  const int64_t ahead = depth - 2 - late;
+  return (slots){(int)depth, ahead > 1 ? (int)ahead : 1, resident};
+}
+
+// The blocks that there are multiprocessors for take the tiles in turns.
+static kiln_status stay(wgmma *g) {
+  kiln_schedule *s = &g->w->s;
+  const kiln_symbol tiles = g->l.block, turn = kiln_symbol_of(g->w->cx, "block.turn");
+  g->l.block = kiln_symbol_of(g->w->cx, "block");
+  KILN_TRY(kiln_split(s, tiles, g->w->m->device->n_units, KILN_TAIL_GUARD, turn, g->l.block));
+  KILN_TRY(kiln_reorder(s, 2, (const kiln_symbol[]){g->l.block, turn}));
+  return kiln_crew(s, turn, g->v.s.teams);
+}
+
+static kiln_status bind_blocks(wgmma *g) {
+  if (g->v.s.stays) KILN_TRY(stay(g));
+  KILN_TRY(kiln_bind(&g->w->s, g->l.block, KILN_BLOCK_X));
+  if (g->v.cluster > 1) KILN_TRY(kiln_cluster(&g->w->s, g->l.block, g->v.cluster));
+  return g->v.s.teams && !g->v.s.stays ? kiln_crew(&g->w->s, g->l.block, g->v.s.teams) : KILN_OK;
+}
+
+static kiln_status lower_whole(wgmma *g) {
+  kiln_lowering *w = g->w;
+  g->sums = kiln_product_tensor(w, g->p.t);
+  KILN_TRY(kiln_product_pad(w, &g->p, STEP));
+  KILN_TRY(
+      kiln_product_blocks_shared(w, &g->p, g->v.s.m, g->v.s.n, STEP, g->threads, GROUP, &g->l));
+  KILN_TRY(multiply(g));
+  KILN_TRY(kiln_warps_elements(w, g->v.s.group_m, kiln_product_loop(w, g->p.t, "init.", "m"),
+                               kiln_product_loop(w, g->p.t, "init.", "n")));
+  KILN_TRY(kiln_warps_elements(w, g->v.s.group_m, g->l.y_m, g->l.y_n));
+  return bind_blocks(g);
+}
+
+// Blocks of splits store the sums of their part, which a second nest adds up.
+static kiln_status lower_splits(wgmma *g) {
+  kiln_lowering *w = g->w;
+  const kiln_product *p = &g->p;
+  const int n = p->n_batch;
+  const char *name = kiln_symbol_text(w->cx, kiln_product_tensor(w, p->t)),
+             *whole = kiln_arena_printf(&w->cx->scratch, "%s.all", name);
+  const kiln_symbol all = kiln_symbol_of(w->cx, whole);
+  kiln_symbol k = kiln_product_loop(w, p->t, "", "k"), split, loops[KILN_MAX_RANK + 1];
+  g->sums = kiln_symbol_printf(w->cx, "%s.block", name);
+  KILN_TRY(kiln_product_pad(w, p, STEP));
+  KILN_TRY(kiln_product_begin(w, p, &g->l));
+  KILN_TRY(kiln_splits_pad(w, p, g->v.s.m, g->v.s.n));
+  KILN_TRY(kiln_gpu_cut(g->w, &k, STEP * steps_of(p, &g->v), "split", "part", &split));
+  KILN_TRY(kiln_sums_factor(w, p, split, 0, k, all));
+  KILN_TRY(kiln_cache_write(&w->s, all, g->sums, 0, NULL));
+  KILN_TRY(kiln_split(&w->s, k, STEP, KILN_TAIL_EXACT, g->l.step, g->l.k));
+  for (int d = 0; d < n + 3; d++)
+    loops[d] = kiln_symbol_printf(w->cx, "%s.copy.%d", whole, d ? d - 1 : n + 2);
+  KILN_TRY(kiln_reorder(&w->s, n + 3, loops));
+  KILN_TRY(kiln_product_tile(w, "block", n + 1, loops, g->v.s.m, g->v.s.n, &g->l));
+  KILN_TRY(kiln_compute_at(&w->s, g->sums, g->l.block, KILN_SCOPE_LOCAL));
+  KILN_TRY(kiln_reorder(&w->s, 4, (const kiln_symbol[]){g->l.step, g->l.m, g->l.n, g->l.k}));
+  KILN_TRY(multiply(g));
+  KILN_TRY(kiln_warps_elements(w, g->v.s.group_m, kiln_symbol_printf(w->cx, "%s.init.%d", whole, n),
+                               kiln_symbol_printf(w->cx, "%s.init.%d", whole, n + 1)));
+  KILN_TRY(kiln_warps_elements(w, g->v.s.group_m, g->l.y_m, g->l.y_n));
+  KILN_TRY(kiln_splits_finish(w, p, all));
+  return bind_blocks(g);
+}
+
+// Blocks of portions store the sums of each tile that they worked on as parts, which a second nest
+// adds up.
+static kiln_status lower_portions(wgmma *g) {
+  kiln_lowering *w = g->w;
+  const kiln_product *p = &g->p;
+  const int n = p->n_batch;
+  const char *name = kiln_symbol_text(w->cx, kiln_product_tensor(w, p->t)),
+             *kept = kiln_arena_printf(&w->cx->scratch, "%s.block", name);
+  const kiln_symbol all = kiln_symbol_printf(w->cx, "%s.all", name),
+                    k = kiln_product_loop(w, p->t, "", "k"), step = kiln_symbol_of(w->cx, "tile.k");
+  g->sums = kiln_symbol_of(w->cx, kept);
+  KILN_TRY(kiln_product_pad(w, p, STEP));
+  KILN_TRY(kiln_product_begin(w, p, &g->l));
+  KILN_TRY(kiln_splits_pad(w, p, g->v.s.m, g->v.s.n));
+  KILN_TRY(kiln_split(&w->s, k, STEP, KILN_TAIL_EXACT, step, g->l.k));
+  KILN_TRY(kiln_tile(&w->s, g->l.m, g->l.n, g->v.s.m, g->v.s.n, KILN_TAIL_EXACT,
+                     kiln_symbol_of(w->cx, "tile.m"), kiln_symbol_of(w->cx, "tile.n"), g->l.y_m,
+                     g->l.y_n));
+  g->l.m = g->l.y_m, g->l.n = g->l.y_n;
+  KILN_TRY(kiln_reorder(&w->s, 4, (const kiln_symbol[]){step, g->l.m, g->l.n, g->l.k}));
+  g->l.block = kiln_symbol_of(w->cx, "block");
+  KILN_TRY(kiln_portion(&w->s, step, g->v.portions, all, g->sums, g->l.block, g->l.step));
+  KILN_TRY(multiply(g));
+  KILN_TRY(kiln_warps_elements(w, g->v.s.group_m, kiln_symbol_printf(w->cx, "%s.init.%d", kept, n),
+                               kiln_symbol_printf(w->cx, "%s.init.%d", kept, n + 1)));
+  KILN_TRY(kiln_warps_elements(w, g->v.s.group_m, kiln_symbol_printf(w->cx, "%s.copy.%d", kept, n),
+                               kiln_symbol_printf(w->cx, "%s.copy.%d", kept, n + 1)));
+  KILN_TRY(kiln_parts_add(w, p, all));
+  return bind_blocks(g);
+}
+
+static wgmma wgmma_of(kiln_lowering *w, const product *all, const variant *v) {
+  return (wgmma){.w = w,
+                 .p = all->p,
+                 .all = *all,
+                 .v = *v,
+                 .threads = threads_of(&v->s),
+                 .slots = slots_of(w, all, v)};
+}
+
+static kiln_status lower_wgmma(kiln_lowering *w, const kiln_tiling *t) {
+  kiln_product p;
+  if (!kiln_product_is(w->p, &p)) return KILN_INTERNAL;
+  const product all = product_of(w, &p);
+  const variant v = variant_of(w, &p, t->variant);
+  wgmma g = wgmma_of(w, &all, &v);
+  return g.v.portions ? lower_portions(&g) : g.v.splits > 1 ? lower_splits(&g) : lower_whole(&g);
+}
+
+// --- tiles that other templates finish ---
+
+static variant tile_variant(int64_t m, int64_t n) {
+  return (variant){.s = {m, n, ROWS, 0, false}, .splits = 1, .cluster = 1};
+}
+
+int64_t kiln_wgmma_resident(const kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n) {
+  const product all = product_of(w, p);
+  const variant v = tile_variant(m, n);
+  const slots held = slots_of(w, &all, &v);
+  return held.depth < 2 && steps_of(p, &v) > 1 ? 0 : held.resident;
+}
+
+kiln_status kiln_wgmma_multiply(kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n,
+                                kiln_symbol block, kiln_product_loops *out) {
+  const product all = product_of(w, p);
+  const variant v = tile_variant(m, n);
+  wgmma g = wgmma_of(w, &all, &v);
+  KILN_TRY(kiln_product_sums(w, p, STEP, block, &g.l));
+  g.sums = kiln_product_tensor(w, p->t);
+  *out = g.l;
+  return multiply(&g);
+}
+
+// --- candidates ---
+
+// What follows the sums of a tile, but for the few instructions that storing hides. Measured on an
+// H200.
+static double finish_of(const kiln_lowering *w, const kiln_product *p, const shape *s) {
+  static const double HIDDEN = 6, INSTR_NS = 0.011; // of an element
+  const double instrs = kiln_gpu_instrs_of(w->cx, p->y->body) - HIDDEN;
+  return INSTR_NS * fmax(instrs, 0) * (double)(s->m * s->n) +
+         kiln_product_more_loads_ns(w, p->y, p->t, (double)(s->m * s->n), false);
+}
+
+// Blocks that stay begin once; results are finished and stored beside the next tile's steps, as far
+// as those suffice. Measured on an H200.
+static double time_of_staying(const kiln_lowering *w, const kiln_product *p, const variant *v,
+                              double step) {
+  static const double BEGIN_END = 1800, TILE_NS = 250, STORED_BYTES_NS = 20;
+  const kiln_device *d = w->m->device;
+  const shape *s = &v->s;
+  const double result = kiln_dtype_bytes(dtype_of(w, p->y)),
+               stored = (double)(s->m * s->n) * result / STORED_BYTES_NS,
+               tile =
+                   fmax((double)steps_of(p, v) * step + TILE_NS, fmax(stored, finish_of(w, p, s))),
+               bytes = (double)p->batch * (2.0 * (double)(p->m + p->n) * (double)p->k +
+                                           result * (double)p->m * (double)p->n);
+  return d->launch_ns + fmax(ceil((double)blocks_of(p, v) / d->n_units) * tile + BEGIN_END,
+                             bytes / d->levels[0].all_bytes_ns);
+}
+
+// What parts take: the second nest, and storing those in the midst of a portion, where no
+// instructions go on. A tile has as many as splits, or one more than portions begin in it.
+static double parts_ns(const kiln_lowering *w, const kiln_product *p, const variant *v) {
+  const double tiles = (double)tiles_of(p, &v->s), portions = (double)v->portions,
+               ends = ceil((double)steps_of(p, v) / (double)steps_of_tile(p)),
+               bytes = 4 * (double)(v->s.m * v->s.n);
+  if (!v->portions) return kiln_splits_finish_ns(w, p, (double)v->splits);
+  return kiln_splits_finish_ns(w, p, (tiles + portions) / tiles) +
+         ends * bytes / w->m->device->levels[1].unit_bytes_ns;
+}
+
+// What all blocks read of the operands, at least: those of portions are each at another step, so
+// that what the L2 does not hold of the operands comes from memory each time. Measured on an H200,
+// from 42 to 71 MB of operands.
+static double portions_read_ns(const kiln_lowering *w, const kiln_product *p, const variant *v) {
+  static const double SCATTERED = 0.5; // of the memory's bandwidth
+  const kiln_mem_level *memory = &w->m->device->levels[0], *l2 = &w->m->device->levels[1];
+  const double operands = 2.0 * (double)(p->batch * (p->m + p->n) * p->k),
+               held = fmin(1, (double)l2->capacity_bytes / operands),
+               bytes = 2.0 * (double)(v->s.m + v->s.n) * STEP *
+                       (double)(steps_of(p, v) * blocks_of(p, v));
+  return bytes * (held / l2->all_bytes_ns + (1 - held) / (SCATTERED * memory->all_bytes_ns));
+}
+
+// A multiprocessor's blocks take turns at its tensor cores and at shared memory, which is written
+// once and read by each instruction. Where threads copy the rows, they do it less well, the fewer
+// they are; where boxes do, four groups wait for each other. Results are finished while another
+// block goes on, if there is one. Measured on an H200.
+static double time_of(const kiln_lowering *w, const product *all, const variant *v) {
+  static const double BOXES = 0.78, BOXES_OF_FOUR = 0.70, BOXES_OF_TEAMS = 0.77, MANY = 0.65,
+                      FEW = 0.58, STEP_NS = 20;
+  const shape *s = &v->s;
+  const bool are_many = threads_of(s) > 2 * GROUP;
+  const kiln_product *p = &all->p;
+  const bool in_boxes = v->portions ? a_fits_boxes(all, v) : all->a_is_rows || all->a_is_windows;
+  const double share = s->stays   ? BOXES_OF_TEAMS
+                       : in_boxes ? (are_many ? BOXES_OF_FOUR : BOXES)
+                       : are_many ? MANY
+                                  : FEW;
+  const kiln_device *d = w->m->device;
+  const slots held = slots_of(w, all, v);
+  const double blocks = (double)blocks_of(p, v),
+               begin_end = held.resident > 1          ? 3200 // ns of a block, or of two at once
+                           : s->teams                 ? 2600 // of one that does not ask
+                           : held.ahead == held.depth ? 2400 // of one that waits once
+                                                      : 3600,
+               each = ceil(blocks / d->n_units), steps = (double)steps_of(p, v),
+               copied = 2.0 * (double)(s->m + s->n) * STEP,
+               read = 2.0 * STEP * (double)s->m / ROWS * (double)(ROWS + s->n),
+               flops = 2.0 * (double)(s->m * s->n) * STEP;
+  const double step = fmax(flops / (share * d->unit_flops_ns[KILN_PEAK_BF16]),
+                           (copied + read) / kiln_gpu_shared(d)->unit_bytes_ns);
+  if (s->stays) return time_of_staying(w, p, v, step + STEP_NS);
+  const double finish = has_parts(v) ? parts_ns(w, p, v)
+                                     : (each - 1) * finish_of(w, p, s) /
+                                           (double)held.resident; // the first is begin_end's
+  const double all_steps = each * steps * (step + STEP_NS),
+               read_ns = v->portions ? portions_read_ns(w, p, v) : 0;
+  return d->launch_ns + fmax(all_steps, read_ns) + ceil(each / (double)held.resident) * begin_end +
+         finish;
+}
+
+static bool may_split(const kiln_lowering *w, const kiln_product *p, const variant *v) {
+  enum { MAX_BATCH = 2 };
+  const shape *s = &v->s;
+  return p->n_batch <= MAX_BATCH && s->m < 2 * p->m && steps_of_tile(p) % v->splits == 0 &&
+         steps_of(p, v) >= 2 && tiles_of(p, s) < 2 * w->m->device->n_units &&
+         kiln_splits_fit(w, p, s->m, s->n);
+}
+
+// Whether a crew can ask for all that the blocks copy: more than a tile each if they stay, else no
+// more than a block for each multiprocessor.
+static bool may_have_crew(const kiln_lowering *w, const product *all, const shape *s) {
+  return all->a_is_rows && all->b_is_rows &&
+         (tiles_of(&all->p, s) > w->m->device->n_units) == s->stays;
+}
+
+// --- clusters ---
+
+// Blocks of a cluster whose tiles are of the same rows, and share the boxes of |a|; and of the same
+// columns, of |b|.
+typedef struct sharers {
+  int64_t a, b;
+} sharers;
+
+static sharers sharers_of(const kiln_product *p, const variant *v) {
+  const int64_t group = kiln_product_group(kiln_divide_up(p->m, v->s.m)),
+                b = v->cluster < group ? v->cluster : group;
+  return (sharers){v->cluster / b, b};
+}
+
+// Whether all blocks can be in clusters whose blocks share boxes.
+static bool may_cluster(const kiln_lowering *w, const product *all, const variant *v) {
+  const kiln_device *d = w->m->device;
+  const int level = kiln_device_level(d, "cluster");
+  const sharers share = sharers_of(&all->p, v);
+  if (v->cluster == 1) return true;
+  return level >= 0 && v->cluster <= d->levels[level].n_sharing && !v->s.teams &&
+         !all->a_is_windows && a_fits_boxes(all, v) && b_fits_boxes(all, v) &&
+         kiln_divide_up(all->p.n, v->s.n) % share.a == 0 && blocks_of(&all->p, v) % v->cluster == 0;
+}
+
+// Slots that are filled again wait for all blocks that share them. Measured on an H200, for each
+// turn of blocks.
+static double hand_over_ns(const kiln_lowering *w, const product *all, const variant *v) {
+  static const double HAND_OVER_NS = 1500;
+  const slots held = slots_of(w, all, v);
+  const double at_once = (double)w->m->device->n_units * (double)held.resident;
+  if (v->cluster == 1 || held.depth >= steps_of(&all->p, v)) return 0;
+  return HAND_OVER_NS * log2((double)v->cluster) * ceil((double)blocks_of(&all->p, v) / at_once);
+}
+
+// What all blocks read of L2, and, of a cluster's memory, what it sends to them.
+static void count_bytes(const kiln_lowering *w, const kiln_product *p, const variant *v,
+                        kiln_tile_cost *io) {
+  const shape *s = &v->s;
+  const double rows = 2.0 * STEP * (double)steps_of(p, v) * (double)blocks_of(p, v);
+  const sharers share = sharers_of(p, v);
+  io->bytes[kiln_device_level(w->m->device, "L2")] =
+      rows * ((double)s->m / (double)share.a + (double)s->n / (double)share.b);
+  if (v->cluster > 1)
+    io->bytes[kiln_device_level(w->m->device, "cluster")] = rows * (double)(s->m + s->n);
+}
+
+// --- all of them ---
+
+// Whether portions are no whole tiles, or splits of them, of operands that are rows; a crew asks
+// for all of these.
+static bool may_have_portions(const kiln_lowering *w, const product *all, const variant *v) {
+  enum { LEAST_SLOTS = 3 }; // of a crew
+  const int64_t steps = steps_of(&all->p, v), tile = steps_of_tile(&all->p);
+  return steps % tile && tile % steps && may_split(w, &all->p, v) && all->a_is_rows &&
+         all->b_is_rows &&
+         (!v->s.teams || (a_fits_boxes(all, v) && b_fits_boxes(all, v) &&
+                          slots_of(w, all, v).depth >= LEAST_SLOTS));
+}
+
+static bool may_be(const kiln_lowering *w, const product *all, const variant *v) {
+  const kiln_product *p = &all->p;
+  const shape *s = &v->s;
+  return s->n <= p->n &&
+         (v->portions     ? may_have_portions(w, all, v)
+          : v->splits > 1 ? may_split(w, p, v)
+                          : s->m <= p->m) &&
+         (!s->teams || v->portions || (v->splits == 1 && may_have_crew(w, all, s))) &&
+         slots_of(w, all, v).depth >= 2 && may_cluster(w, all, v);
+}
+
+// What |kiln explain| says of a candidate.
+static kiln_tiling tiling_of(const kiln_lowering *w, const kiln_product *p, int i) {
+  const variant v = variant_of(w, p, i);
+  kiln_tiling t = {.variant = i};
+  kiln_text form;
+  kiln_text_init(&form, &w->cx->perm);
+  for (int d = 0; d < p->n_batch; d++) t.block[d] = 1;
+  t.block[p->n_batch] = v.s.m, t.block[p->n_batch + 1] = v.s.n;
+  kiln_text_printf(&form, "groups of %" PRId64 " rows", v.s.group_m);
+  if (v.splits > 1) kiln_text_printf(&form, ", %" PRId64 " splits", v.splits);
+  if (v.portions) kiln_text_printf(&form, ", %" PRId64 " portions", v.portions);
+  if (v.s.teams) kiln_text_printf(&form, ", a crew of %d", v.s.teams);
+  if (v.cluster > 1) kiln_text_printf(&form, ", clusters of %" PRId64, v.cluster);
+  t.form = form.data;
+  return t;
+}
+
+bool kiln_wgmma_takes(const kiln_lowering *w, const kiln_product *p) {
+  enum { MAX_BATCH = 3 }; // dims in front of the sums' layout
+  const kiln_dtype t = dtype_of(w, p->a);
+  return w->m->gpu.has_wgmma && kiln_dtype_is_half(t) && dtype_of(w, p->b) == t &&
+         dtype_of(w, p->t) == KILN_F32 && p->n_batch <= MAX_BATCH;
+}
+
+static kiln_status propose_wgmma(kiln_lowering *w, kiln_tile_candidates *out) {
+  kiln_product p;
+  if (!kiln_product_is(w->p, &p) || !kiln_wgmma_takes(w, &p) || p.k <= STEP) return KILN_OK;
+  const product all = product_of(w, &p);
+  for (int i = 0; i < N_VARIANTS; i++) {
+    const variant v = variant_of(w, &p, i);
+    if (!may_be(w, &all, &v)) continue;
+    kiln_tile_candidate one = {.tiling = tiling_of(w, &p, i)};
+    one.cost.ns = time_of(w, &all, &v) + hand_over_ns(w, &all, &v);
+    count_bytes(w, &p, &v, &one.cost);
+    KILN_VEC_PUSH(w->proposed, out, one);
+  }
+  return KILN_OK;
+}
+
+const kiln_template kiln_template_gpu_wgmma = {.name = "wgmma",
+                                               .has_grids = true,
+                                               .kinds = 1u << KILN_GROUP_CONTRACTION,
+                                               .match = kiln_product_make,
+                                               .propose = propose_wgmma,
+                                               .lower = lower_wgmma};

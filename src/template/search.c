@@ -1,0 +1,195 @@
+// The search over one kernel's candidates: every template that matches proposes, the cheapest by
+// the tile graph's cost are lowered first, and one that a primitive refuses gives way to the next.
+#include "template/search.h"
+
+#include "price/flows.h"
+#include "price/gpu_work.h"
+#include "template/lower.h"
+#include "tile/panels.h"
+
+#include <math.h>
+#include <string.h>
+
+static double rank_of(const kiln_tile_candidate *c) {
+  return c->cost.ns * (c->wants_panels ? 1 + KILN_NEW_PANELS : 1);
+}
+
+void kiln_tile_sort(kiln_tile_candidates *c) {
+  for (int i = 1; i < c->n; i++) {
+    const kiln_tile_candidate one = c->data[i];
+    int at = i;
+    for (; at > 0 && rank_of(&c->data[at - 1]) > rank_of(&one); at--) c->data[at] = c->data[at - 1];
+    c->data[at] = one;
+  }
+}
+
+typedef struct searching {
+  kiln_ctx *cx;
+  const kiln_tile_search_options *options;
+  kiln_arena *proposed; // where candidates lie while they are proposed
+} searching;
+
+static kiln_lowering begin(const searching *s, const kiln_form *form) {
+  const kiln_program *p = form->prog;
+  return (kiln_lowering){.cx = s->cx,
+                         .p = p,
+                         .facts = &form->facts,
+                         .m = s->options->machine,
+                         .n_threads = s->options->n_threads,
+                         .root = p->stmts.data[p->stmts.n - 1],
+                         .lanes = s->options->machine->vector_bytes / 4,
+                         .proposed = s->proposed};
+}
+
+// One attempt on fresh loops. A refusal is an answer, not an error.
+static kiln_status lower_one(const searching *s, kiln_tile_candidate *c) {
+  kiln_aside aside;
+  KILN_TRY(kiln_aside_begin(s->cx, &aside));
+  kiln_lowering w = begin(s, c->form);
+  kiln_status st = kiln_schedule_begin(w.cx, w.p, &w.s);
+  w.s.copies = &w.cx->scratch; // many more than are kept
+  if (st == KILN_OK) st = c->from->lower(&w, &c->tiling);
+  const kiln_target *t = w.m->target;
+  if (st == KILN_OK && t->has_vectors) st = kiln_lowering_interior(&w);
+  if (st == KILN_OK && t->check) st = t->check(w.cx, w.m, w.s.loops);
+  const char *why = kiln_diag_count(aside.mine) ? kiln_diag_message(aside.mine, 0) : "failed";
+  if (st == KILN_BAD_INPUT) {
+    c->refused = kiln_arena_printf(&w.cx->perm, "%s", why);
+    st = KILN_OK;
+  } else if (st != KILN_OK) st = kiln_diag_fail(aside.outer, st, "schedule", "%s", why);
+  else {
+    c->loops = kiln_loops_copy(&w.cx->perm, w.s.loops);
+    c->script = kiln_schedule_script(&w.s);
+  }
+  kiln_aside_end(&aside);
+  return st;
+}
+
+// The templates of maps and sums have one way or two to run a kernel: their loops are made at once,
+// and say what it costs.
+static kiln_status price_loops(const searching *s, kiln_tile_candidate *c) {
+  KILN_TRY(lower_one(s, c));
+  if (!c->loops) return KILN_OK;
+  return kiln_tile_flows_streamed(s->cx, s->options->machine, s->options->n_threads, c->loops,
+                                  &c->cost);
+}
+
+// For grids proposals say rather too little: what costs more than another's loops is not lowered.
+static kiln_status price_grid(const searching *s, kiln_tile_candidate *c, double *io_least) {
+  if (c->cost.ns >= *io_least) return KILN_OK;
+  KILN_TRY(lower_one(s, c));
+  if (!c->loops) return KILN_OK;
+  (void)kiln_gpu_work(s->cx, s->options->machine, c->loops, &c->cost);
+  *io_least = fmin(*io_least, c->cost.ns);
+  return KILN_OK;
+}
+
+static kiln_status price_by_loops(const searching *s, kiln_tile_candidates *io) {
+  const bool has_grids = s->options->machine->target->has_grids;
+  double least = INFINITY;
+  for (int i = 0; i < io->n; i++)
+    if (!io->data[i].from->by_loops) least = fmin(least, io->data[i].cost.ns);
+  if (has_grids) kiln_tile_sort(io);
+  for (int i = 0; i < io->n && s->options->machine->device; i++) {
+    kiln_tile_candidate *c = &io->data[i];
+    if (!c->from->by_loops || !isfinite(c->cost.ns)) continue;
+    KILN_TRY(has_grids ? price_grid(s, c, &least) : price_loops(s, c));
+  }
+  return KILN_OK;
+}
+
+static void drop(void *arena) { kiln_arena_deinit(arena); }
+
+// Asks |t| what it proposes for |form|.
+static kiln_status ask(const searching *s, const kiln_template *t, const kiln_form *form,
+                       kiln_tile_candidates *io) {
+  const int before = io->n;
+  kiln_lowering w = begin(s, form);
+  KILN_TRY(t->propose(&w, io));
+  for (int i = before; i < io->n; i++) {
+    io->data[i].from = t;
+    io->data[i].form = form;
+  }
+  return KILN_OK;
+}
+
+// The first form that a template of |kind| wants and |outlined| has. Others would be cheaper by
+// price where they are not by the clock: `short` is priced 4 to 16 % below `patches` for first
+// layers, whose products were measured to take 1.6 to 4.7 times as long (docs/bench/gpu.md).
+static const kiln_form *form_of(const searching *s, kiln_group_kind kind,
+                                const kiln_form *outlined) {
+  const kiln_machine *m = s->options->machine;
+  const kiln_form *form = NULL;
+  const kiln_template *last = NULL;
+  for (int i = 0; kiln_templates[i] && !form; i++) {
+    const kiln_template *t = kiln_templates[i];
+    if (!t->match || (last && last->match == t->match) || !kiln_template_takes(t, m, kind))
+      continue;
+    form = kiln_template_match(s->cx, t, m, outlined);
+    last = t;
+  }
+  return form ? form : outlined;
+}
+
+static kiln_status ask_all(const searching *s, kiln_group_kind kind, const kiln_form *outlined,
+                           kiln_tile_candidates *out) {
+  const kiln_form *form = form_of(s, kind, outlined);
+  for (int i = 0; kiln_templates[i]; i++) {
+    const kiln_template *t = kiln_templates[i];
+    if (kiln_template_takes(t, s->options->machine, kind) && (!t->match || t->match == form->match))
+      KILN_TRY(ask(s, t, form, out));
+  }
+  return KILN_OK;
+}
+
+// What the templates propose is moved to cx->perm once it is known how much that is: a vector that
+// grows there would leave its former selves behind.
+kiln_status kiln_tile_propose(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,
+                              const kiln_facts *facts, const kiln_tile_search_options *options,
+                              kiln_tile_candidates *out) {
+  kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  kiln_form *outlined = KILN_NEW(&cx->perm, kiln_form);
+  *outlined = (kiln_form){.prog = p, .facts = facts ? *facts : (kiln_facts){0}};
+  kiln_tile_candidates found = {0};
+  kiln_arena own;
+  const searching s = {cx, options, &own};
+  kiln_arena_init(&own, cx->perm.door);
+  kiln_cleanup_push(cx, drop, &own);
+  kiln_status st = ask_all(&s, kind, outlined, &found);
+  if (st == KILN_OK && options->by_loops) st = price_by_loops(&s, &found);
+  kiln_tile_sort(&found);
+  *out = (kiln_tile_candidates){KILN_NEW_ARRAY(&cx->perm, kiln_tile_candidate, found.n), found.n,
+                                found.n};
+  if (found.n > 0) memcpy(out->data, found.data, (size_t)found.n * sizeof *out->data);
+  kiln_cleanup_pop(cx);
+  drop(&own);
+  kiln_arena_rewind(&cx->scratch, mark);
+  return st;
+}
+
+kiln_status kiln_tile_lower(kiln_ctx *cx, const kiln_tile_search_options *options,
+                            kiln_tile_candidates *io) {
+  kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  const searching s = {.cx = cx, .options = options};
+  kiln_status st = KILN_OK;
+  for (int i = 0, lowered = 0; st == KILN_OK && i < io->n && lowered < options->n_lowered; i++) {
+    kiln_tile_candidate *c = &io->data[i];
+    if (!c->loops && !c->refused) st = lower_one(&s, c);
+    lowered += c->loops != NULL;
+  }
+  kiln_arena_rewind(&cx->scratch, mark);
+  return st;
+}
+
+kiln_status kiln_tile_search(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,
+                             const kiln_facts *facts, const kiln_tile_search_options *options,
+                             kiln_tile_candidates *out) {
+  KILN_TRY(kiln_tile_propose(cx, kind, p, facts, options, out));
+  return kiln_tile_lower(cx, options, out);
+}
+
+const kiln_tile_candidate *kiln_tile_best(const kiln_tile_candidates *c) {
+  for (int i = 0; i < c->n; i++)
+    if (c->data[i].loops) return &c->data[i];
+  return NULL;
+}

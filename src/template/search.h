@@ -1,0 +1,39 @@
+// The search over one kernel's candidates, which all templates that match it propose.
+#ifndef KILN_TEMPLATE_SEARCH_H
+#define KILN_TEMPLATE_SEARCH_H
+
+#include "template/template.h"
+
+typedef struct kiln_tile_search_options {
+  const kiln_machine *machine;
+  int n_threads;
+  int n_lowered;   // how many candidates to lower, the cheapest first: 1 unless they are measured
+  bool no_connect; // kernels stay as the rules group them
+  // Maps and sums by row cost what their loops say, which are made for that: nearer to what is
+  // measured, at twice the time and memory of proposing.
+  bool by_loops;
+} kiln_tile_search_options;
+
+// Proposes candidates for |p|, an extract of kind |kind| with |facts|, cheapest first, each in its
+// form. Counts
+// candidates, never time. Lives in cx->perm.
+kiln_status kiln_tile_propose(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,
+                              const kiln_facts *facts, const kiln_tile_search_options *options,
+                              kiln_tile_candidates *out);
+// Sorts by cost, of which panels that no other program has are a part; among equals the order
+// stands.
+void kiln_tile_sort(kiln_tile_candidates *c);
+// Lowers the first |n_lowered| of |io| that no primitive refuses, those that are lowered already
+// included.
+kiln_status kiln_tile_lower(kiln_ctx *cx, const kiln_tile_search_options *options,
+                            kiln_tile_candidates *io);
+// Both.
+//
+// gives: *out; at least one is lowered
+kiln_status kiln_tile_search(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,
+                             const kiln_facts *facts, const kiln_tile_search_options *options,
+                             kiln_tile_candidates *out);
+// The first that was lowered.
+const kiln_tile_candidate *kiln_tile_best(const kiln_tile_candidates *c);
+
+#endif

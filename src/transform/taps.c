@@ -1,0 +1,403 @@
+// Taps of a window that read nothing but padding are left out: far apart, as dilations put them,
+// they are many.
+//     Y(i) = sum_r W(r) P(i + d r), P(j) = a <= j < b ? X(j - a) : 0
+// The result is cut along each axis into zones in which the same taps read something. Each zone is
+// a contraction over its taps alone; together they are a concatenation, which is assembled in
+// place. Where all padding is left out so, no zone reads any, and it is not made: a copy of what is
+// inside remains where that lies in another order.
+//
+// Applied where a good part of the products goes, rows of a zone that end in the middle of a
+// register tile counting as whole tiles. Terms that are left out are products of 0 and weights,
+// which are constants and finite.
+#include "transform/transform.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MAX_AXES = 3, MAX_ZONES = 5, MAX_EXTENT = 1 << 12, TILE = 4, FEWEST_PRODUCTS = 1 << 15 };
+
+// What the zones' products may be at most, of all.
+static const double WORTH = 0.85;
+
+// Results [begin, end) along a space dim, which taps [first, last] read.
+typedef struct zone {
+  int64_t begin, end, first, last;
+} zone;
+
+// A space dim along which windows slide, and the reduction dim of its taps.
+typedef struct axis {
+  int at, space, reduce, n_zones;   // |at|: of what is padded
+  int64_t stride, dilation, offset; // the index is a sum of these
+  int64_t lo, hi;                   // what is no padding
+  zone zones[MAX_ZONES];
+} axis;
+
+typedef struct cut {
+  kiln_ctx *cx;
+  kiln_program *p;
+  kiln_stmt whole;            // the contraction
+  const kiln_expr *x, *w;     // its loads, of what is padded and of weights
+  const kiln_stmt *pads;      // writes what is padded
+  const kiln_tensor *cropped; // what is inside of the padding; NULL: |pads|' tensor is read
+  int n_axes;
+  axis axes[MAX_AXES];
+} cut;
+
+// --- what is padding ---
+
+static bool is_finite_constant(const kiln_tensor *t) {
+  if (t->role != KILN_CONST || !t->data || t->dtype != KILN_F32) return false;
+  for (size_t at = 0; at < t->bytes; at += sizeof(float)) {
+    float f;
+    memcpy(&f, (const char *)t->data + at, sizeof f);
+    if (!isfinite(f)) return false;
+  }
+  return true;
+}
+
+// Whether all that |pads| writes at |value| along axis |k| is 0.
+static bool is_padding(const cut *c, int k, int64_t value) {
+  const kiln_mark mark = kiln_arena_mark(&c->cx->scratch);
+  const kiln_ranges r = kiln_stmt_ranges(&c->cx->scratch, c->pads);
+  const kiln_expr *at = kiln_int(c->cx, value);
+  const kiln_expr *there =
+      kiln_expr_substitute(c->cx, c->pads->body, 1, &c->pads->dims[k].name, &at);
+  const bool is_zero = kiln_expr_is_zero(kiln_simplify(c->cx, there, &r));
+  kiln_arena_rewind(&c->cx->scratch, mark);
+  return is_zero;
+}
+
+// Finds the interval that is no padding along axis |io|->at; false: there is none, or all is.
+static bool find_inside(const cut *c, axis *io) {
+  const int64_t length = kiln_dim_extent(&c->pads->dims[io->at]);
+  if (length > MAX_EXTENT) return false;
+  for (io->lo = 0; io->lo < length && is_padding(c, io->at, io->lo);) io->lo++;
+  for (io->hi = length; io->hi > io->lo && is_padding(c, io->at, io->hi - 1);) io->hi--;
+  return io->lo < io->hi && io->hi - io->lo < length;
+}
+
+// --- axes and their zones ---
+
+// Whether index |k| of the load moves with one space dim and one reduction dim, with which no other
+// index does.
+static bool find_axis(const cut *c, int k, axis *out) {
+  const kiln_stmt *s = &c->whole;
+  const int n = s->n_space + s->n_reduce;
+  kiln_symbol vars[2 * KILN_MAX_RANK];
+  int64_t coefs[2 * KILN_MAX_RANK];
+  for (int d = 0; d < n; d++) vars[d] = s->dims[d].name;
+  *out = (axis){.at = k, .space = -1, .reduce = -1};
+  if (!kiln_expr_affine(c->x->args[k], n, vars, coefs, &out->offset)) return false;
+  for (int d = 0; d < n; d++) {
+    if (coefs[d] == 0) continue;
+    int *which = d < s->n_space ? &out->space : &out->reduce;
+    if (*which >= 0 || coefs[d] < 0) return false;
+    *which = d;
+    for (int other = 0; other < c->x->n_args; other++)
+      if (other != k && kiln_expr_uses(c->x->args[other], vars[d])) return false;
+  }
+  if (out->space < 0 || out->reduce < 0) return false;
+  out->stride = coefs[out->space];
+  out->dilation = coefs[out->reduce];
+  return true;
+}
+
+// The taps of result |i| that read more than padding; |last| is below |first| where there are none.
+static zone taps_of(const axis *a, int64_t i, int64_t taps) {
+  zone z = {i, i + 1, 0, taps - 1};
+  const int64_t at = i * a->stride + a->offset;
+  while (z.first < taps && at + z.first * a->dilation < a->lo) z.first++;
+  while (z.last >= z.first && at + z.last * a->dilation >= a->hi) z.last--;
+  return z;
+}
+
+static int64_t taps_in(const zone *z) { return z->last - z->first + 1; }
+
+// Fills the zones of |io|; whether they are few, and not all of them have all taps.
+static bool find_zones(const cut *c, axis *io) {
+  const int64_t extent = kiln_dim_extent(&c->whole.dims[io->space]),
+                taps = kiln_dim_extent(&c->whole.dims[io->reduce]);
+  bool any = false;
+  for (int64_t i = 0; i < extent; i++) {
+    const zone z = taps_of(io, i, taps);
+    zone *before = io->n_zones ? &io->zones[io->n_zones - 1] : NULL;
+    if (taps_in(&z) < 1) return false;
+    any |= taps_in(&z) < taps;
+    if (before && before->first == z.first && before->last == z.last) before->end = z.end;
+    else if (io->n_zones == MAX_ZONES) return false;
+    else io->zones[io->n_zones++] = z;
+  }
+  return any;
+}
+
+static int64_t in_tiles(int64_t n, int64_t tile) { return (n + tile - 1) / tile * tile; }
+
+// The share of the products that are left along |a|, by whole tiles where it is the innermost space
+// dim.
+static double share_of(const cut *c, const axis *a) {
+  const int64_t tile = a->space == c->whole.n_space - 1 ? TILE : 1;
+  double left = 0;
+  for (int i = 0; i < a->n_zones; i++)
+    left += (double)(in_tiles(a->zones[i].end - a->zones[i].begin, tile) * taps_in(&a->zones[i]));
+  return left / (double)(in_tiles(kiln_dim_extent(&c->whole.dims[a->space]), tile) *
+                         kiln_dim_extent(&c->whole.dims[a->reduce]));
+}
+
+static bool is_padded(const kiln_ctx *cx, const kiln_program *p, const kiln_expr *load) {
+  const kiln_tensor *t = p->tensors.data[load->u.tensor];
+  const kiln_stmt *s = t->def < 0 ? NULL : p->stmts.data[t->def];
+  return s && t->role == KILN_TEMP && kiln_stmt_is_map(cx, s) &&
+         s->body->kind == KILN_EXPR_SELECT && !kiln_expr_has_load(s->body->args[0]);
+}
+
+// Whether every index that moves with the reduction dim of an axis is that dim.
+static bool has_plain_taps(const cut *c) {
+  for (int i = 0; i < c->n_axes; i++) {
+    const kiln_symbol tap = c->whole.dims[c->axes[i].reduce].name;
+    for (int k = 0; k < c->w->n_args; k++)
+      if (kiln_expr_uses(c->w->args[k], tap) && c->w->args[k] != kiln_var(c->cx, tap)) return false;
+  }
+  return true;
+}
+
+static bool find_operands(cut *c) {
+  const kiln_expr *loads[2] = {NULL, NULL};
+  if (!kiln_stmt_is_plain(c->cx, &c->whole) ||
+      !kiln_stmt_is_contraction(&c->whole, &loads[0], &loads[1]))
+    return false;
+  for (int i = 0; i < 2; i++) {
+    c->x = loads[i];
+    c->w = loads[!i];
+    if (!is_padded(c->cx, c->p, c->x) || !is_finite_constant(c->p->tensors.data[c->w->u.tensor]))
+      continue;
+    c->pads = c->p->stmts.data[c->p->tensors.data[c->x->u.tensor]->def];
+    return true;
+  }
+  return false;
+}
+
+static bool pays(cut *c, bool *out_all) {
+  double left = 1, zones = 1;
+  *out_all = true;
+  for (int k = 0; k < c->x->n_args; k++) {
+    axis a = {.at = k};
+    if (!find_inside(c, &a)) continue;
+    const int64_t lo = a.lo, hi = a.hi;
+    const bool moves = c->n_axes < MAX_AXES && find_axis(c, k, &a);
+    a.lo = lo;
+    a.hi = hi;
+    if (!moves || !find_zones(c, &a)) {
+      *out_all = false;
+      continue;
+    }
+    left *= share_of(c, &a);
+    zones *= a.n_zones;
+    c->axes[c->n_axes++] = a;
+  }
+  return c->n_axes > 0 && left <= WORTH && has_plain_taps(c) &&
+         (1 - left) * (double)kiln_stmt_domain(&c->whole) >= FEWEST_PRODUCTS * zones;
+}
+
+// --- the new statements ---
+
+static kiln_stmt *make_like(cut *c, const kiln_stmt *of, int n_reduce,
+                            const kiln_expr *const *extents) {
+  const kiln_tensor *y = c->p->tensors.data[of->out];
+  kiln_stmt *s = kiln_stmt_make(c->cx, c->p, kiln_symbol_text(c->cx, y->name), y->dtype,
+                                of->n_space, n_reduce, extents);
+  memcpy(c->p->tensors.data[s->out]->order, y->order, sizeof y->order);
+  s->origin = of->origin;
+  return s;
+}
+
+// What is inside of the padding, in its order: a map of its own, or what this would copy.
+static const kiln_tensor *crop(cut *c) {
+  const kiln_stmt *pads = c->pads;
+  const kiln_expr *extents[KILN_MAX_RANK], *values[KILN_MAX_RANK];
+  kiln_symbol vars[KILN_MAX_RANK];
+  int64_t lo[KILN_MAX_RANK] = {0};
+  for (int d = 0; d < pads->n_space; d++) extents[d] = pads->dims[d].extent;
+  for (int i = 0; i < c->n_axes; i++) {
+    const axis *a = &c->axes[i];
+    lo[a->at] = a->lo;
+    extents[a->at] = kiln_int(c->cx, a->hi - a->lo);
+  }
+  kiln_stmt *s = make_like(c, pads, 0, extents);
+  for (int d = 0; d < pads->n_space; d++) {
+    vars[d] = pads->dims[d].name;
+    values[d] = kiln_add(c->cx, kiln_stmt_var(c->cx, s, d), kiln_int(c->cx, lo[d]));
+  }
+  const kiln_ranges r = kiln_stmt_ranges(&c->cx->scratch, s);
+  s->body = kiln_simplify(c->cx,
+                          kiln_expr_substitute(c->cx, pads->body, pads->n_space, vars, values), &r);
+  const kiln_tensor *t = c->p->tensors.data[s->out];
+  if (s->body->kind != KILN_EXPR_LOAD) return t;
+  const kiln_tensor *from = c->p->tensors.data[s->body->u.tensor];
+  bool is_copy = from->rank == t->rank && !memcmp(from->order, t->order, sizeof t->order);
+  for (int d = 0; d < t->rank && is_copy; d++)
+    is_copy = s->body->args[d] == kiln_stmt_var(c->cx, s, d) && from->shape[d] == t->shape[d];
+  if (is_copy) c->p->stmts.n--; // nobody reads it
+  return is_copy ? from : t;
+}
+
+// The weights of the taps of |zones|, cut out so that they lie in a piece.
+static const kiln_tensor *slice_weights(cut *c, const int *zones) {
+  const kiln_tensor *t = c->p->tensors.data[c->w->u.tensor];
+  int64_t shape[KILN_MAX_RANK], extents[KILN_MAX_RANK], first[KILN_MAX_RANK] = {0}, elems = 1;
+  (void)kiln_tensor_static_shape(t, shape);
+  memcpy(extents, shape, sizeof extents);
+  for (int i = 0; i < c->n_axes; i++)
+    for (int k = 0; k < t->rank; k++) {
+      const axis *a = &c->axes[i];
+      if (!kiln_expr_uses(c->w->args[k], c->whole.dims[a->reduce].name)) continue;
+      first[k] = a->zones[zones[i]].first;
+      extents[k] = taps_in(&a->zones[zones[i]]);
+    }
+  for (int k = 0; k < t->rank; k++) elems *= extents[k];
+  float *data = kiln_arena_alloc(&c->cx->perm, (size_t)elems * sizeof *data);
+  for (int64_t i = 0; i < elems; i++) {
+    int64_t rest = i, from = 0, stride = 1;
+    for (int k = t->rank - 1; k >= 0; k--) {
+      from += (rest % extents[k] + first[k]) * stride;
+      rest /= extents[k];
+      stride *= shape[k];
+    }
+    memcpy(&data[i], (const char *)t->data + (size_t)from * sizeof *data, sizeof *data);
+  }
+  kiln_const cut_out = {
+      .dtype = t->dtype, .rank = t->rank, .data = data, .bytes = (size_t)elems * sizeof *data};
+  memcpy(cut_out.shape, extents, (size_t)t->rank * sizeof *extents);
+  return kiln_tensor_make_const(c->cx, c->p, kiln_symbol_text(c->cx, t->name), &cut_out);
+}
+
+// The contraction for a zone of each axis, over these zones' taps.
+static kiln_stmt *contract(cut *c, const int *zones) {
+  const kiln_stmt *s = &c->whole;
+  const int n = s->n_space + s->n_reduce;
+  const kiln_tensor *w = slice_weights(c, zones),
+                    *x = c->cropped ? c->cropped : c->p->tensors.data[c->x->u.tensor];
+  const kiln_expr *extents[2 * KILN_MAX_RANK], *values[2 * KILN_MAX_RANK], *at_x[KILN_MAX_RANK],
+      *at_w[KILN_MAX_RANK];
+  kiln_symbol vars[2 * KILN_MAX_RANK];
+  for (int d = 0; d < n; d++) extents[d] = s->dims[d].extent;
+  for (int i = 0; i < c->n_axes; i++) {
+    const zone *z = &c->axes[i].zones[zones[i]];
+    extents[c->axes[i].space] = kiln_int(c->cx, z->end - z->begin);
+    extents[c->axes[i].reduce] = kiln_int(c->cx, taps_in(z));
+  }
+  kiln_stmt *out = make_like(c, s, s->n_reduce, extents);
+  for (int d = 0; d < n; d++) {
+    vars[d] = s->dims[d].name;
+    values[d] = kiln_stmt_var(c->cx, out, d);
+  }
+  for (int k = 0; k < c->w->n_args; k++)
+    at_w[k] = kiln_expr_substitute(c->cx, c->w->args[k], n, vars, values);
+  for (int k = 0; k < c->x->n_args; k++)
+    at_x[k] = kiln_expr_substitute(c->cx, c->x->args[k], n, vars, values);
+  for (int i = 0; i < c->n_axes; i++) {
+    const axis *a = &c->axes[i];
+    const zone *z = &a->zones[zones[i]];
+    const int64_t moved = z->begin * a->stride + z->first * a->dilation - (c->cropped ? a->lo : 0);
+    at_x[a->at] = kiln_add(c->cx, at_x[a->at], kiln_int(c->cx, moved));
+  }
+  const kiln_expr *load_x = kiln_cast(c->cx, s->body->dtype, kiln_tensor_load(c->cx, x, at_x)),
+                  *load_w = kiln_cast(c->cx, s->body->dtype, kiln_tensor_load(c->cx, w, at_w));
+  out->combiner = s->combiner;
+  out->body = kiln_mul(c->cx, load_x, load_w);
+  return out;
+}
+
+// The element of |s| in zones [first, end) of axis |a|, whose parts are there.
+static const kiln_expr *choose(cut *c, const kiln_stmt *s, const axis *a,
+                               const kiln_tensor *const *parts, int first, int end) {
+  const kiln_expr *at[KILN_MAX_RANK];
+  for (int d = 0; d < s->n_space; d++) at[d] = kiln_stmt_var(c->cx, s, d);
+  if (end - first > 1) {
+    const int middle = (first + end) / 2;
+    const kiln_expr *begin = kiln_int(c->cx, a->zones[middle].begin);
+    return kiln_select(c->cx, kiln_binary(c->cx, KILN_EXPR_LT, at[a->space], begin),
+                       choose(c, s, a, parts, first, middle), choose(c, s, a, parts, middle, end));
+  }
+  at[a->space] = kiln_sub(c->cx, at[a->space], kiln_int(c->cx, a->zones[first].begin));
+  return kiln_tensor_load(c->cx, parts[first], at);
+}
+
+// The zones of the axes from |at| on, those before being |zones|; the outermost result goes to
+// |root|, if that is not NULL.
+static const kiln_tensor *put_together(cut *c, int at, int *zones, kiln_stmt *root) {
+  const kiln_tensor *parts[MAX_ZONES];
+  const kiln_expr *extents[KILN_MAX_RANK];
+  if (at >= c->n_axes || at >= MAX_AXES) {
+    const kiln_stmt *one = contract(c, zones);
+    return c->p->tensors.data[one->out];
+  }
+  const axis *a = &c->axes[at];
+  for (zones[at] = 0; zones[at] < a->n_zones; zones[at]++)
+    parts[zones[at]] = put_together(c, at + 1, zones, NULL);
+  if (a->n_zones == 1 && !root) return parts[0];
+  for (int d = 0; d < c->whole.n_space; d++) extents[d] = c->whole.dims[d].extent;
+  for (int i = 0; i < at; i++) {
+    const zone *z = &c->axes[i].zones[zones[i]];
+    extents[c->axes[i].space] = kiln_int(c->cx, z->end - z->begin);
+  }
+  kiln_stmt *s = root ? root : make_like(c, &c->whole, 0, extents);
+  s->n_reduce = 0;
+  s->combiner = KILN_COMBINE_NONE;
+  s->body = choose(c, s, a, parts, 0, a->n_zones);
+  return c->p->tensors.data[s->out];
+}
+
+// One zone alone is the contraction itself, over fewer taps.
+static void replace(cut *c, kiln_stmt *s, bool reads_no_padding) {
+  int zones[MAX_AXES] = {0};
+  bool is_one = true;
+  for (int i = 0; i < c->n_axes; i++) is_one &= c->axes[i].n_zones == 1;
+  c->cropped = reads_no_padding ? crop(c) : NULL;
+  if (!is_one) {
+    (void)put_together(c, 0, zones, s);
+    return;
+  }
+  const kiln_stmt *one = contract(c, zones);
+  c->p->stmts.n--;
+  s->dims = one->dims;
+  s->index = one->index;
+  s->body = one->body;
+}
+
+static void drop_unread(kiln_ctx *cx, kiln_program *p, int tensor) {
+  const kiln_users users = kiln_users_make(cx, &cx->scratch, p);
+  if (users.first[tensor] == users.first[tensor + 1])
+    p->stmts.data[p->tensors.data[tensor]->def] = NULL;
+}
+
+kiln_status kiln_tile_leave_out_taps(kiln_ctx *cx, kiln_program *p, int *io_n) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  const int n = p->stmts.n;
+  kiln_stmt **old = KILN_NEW_ARRAY(&cx->scratch, kiln_stmt *, n);
+  cut *cuts = KILN_NEW_ARRAY(&cx->scratch, cut, n);
+  bool *is_cut = KILN_NEW_ARRAY(&cx->scratch, bool, n),
+       *all = KILN_NEW_ARRAY(&cx->scratch, bool, n);
+  int n_cut = 0;
+  for (int i = 0; i < n; i++) {
+    old[i] = p->stmts.data[i];
+    if (!old[i]) continue;
+    cuts[i] = (cut){.cx = cx, .p = p, .whole = *old[i]};
+    is_cut[i] = find_operands(&cuts[i]) && pays(&cuts[i], &all[i]);
+    n_cut += is_cut[i];
+  }
+  if (n_cut > 0) {
+    p->stmts.n = 0;
+    for (int i = 0; i < n; i++) {
+      if (!old[i]) continue;
+      if (is_cut[i]) replace(&cuts[i], old[i], all[i]);
+      KILN_VEC_PUSH(&cx->perm, &p->stmts, old[i]);
+    }
+    kiln_stmts_renumber(p);
+    for (int i = 0; i < n; i++)
+      if (is_cut[i]) drop_unread(cx, p, cuts[i].x->u.tensor);
+    kiln_stmts_compact(p);
+  }
+  *io_n += n_cut;
+  kiln_arena_rewind(&cx->scratch, mark);
+  return KILN_OK;
+}
