@@ -21,7 +21,7 @@ typedef struct kiln_tile_extents {
   int64_t v, col, row, depth;
   int64_t col_bytes, row_bytes;
   uint32_t vectors; // bit n: tiles of n vectors may be; 0: all
-  bool in_panels; // the broadcast operand's elements of a step lie side by side
+  bool in_panels;   // the broadcast operand's elements of a step lie side by side
   kiln_step_work work;
   int64_t step_bytes;
 } kiln_tile_extents;

@@ -54,7 +54,7 @@ typedef struct kiln_contraction {
       a_room; // bytes of the broadcast operand that stay in the L2 while the panels of the other pass
   bool keeps_b;    // the other operand stays there as a whole
   bool packs_rows; // the broadcast operand is copied, a block at a time (template/cpu/row_panels.h)
-  int n_around; // loops over rows that run around those of the batch (interleaved.h), and
+  int n_around;    // loops over rows that run around those of the batch (interleaved.h), and
   bool asks_ahead; // whether their iterations ask for the next one's rows
 } kiln_contraction;
 
