@@ -106,14 +106,15 @@ static bool takes_beta(const char *name) {
   return !strcmp(name, "Affine") || !strcmp(name, "ScaledTanh") || !strcmp(name, "HardSigmoid");
 }
 
-// alpha and beta are listed for the functions that take them only.
+// alpha and beta are listed for the functions that take them only. Names may be those of two
+// directions, whatever runs: RNN's default in the standard is.
 static kiln_status read_activations(recurrent *m, const char *const *defaults) {
   kiln_lower *lw = m->lw;
   const kiln_attr *names = kiln_lower_attr(lw, "activations");
   const kiln_attr *alphas = kiln_lower_attr(lw, "activation_alpha");
   const kiln_attr *betas = kiln_lower_attr(lw, "activation_beta");
-  const int n = (int)m->n_dirs * m->n_activations;
-  if ((names && (names->kind != KILN_ATTR_STRINGS || names->n != n)) ||
+  const int n = (int)m->n_dirs * m->n_activations, most = 2 * m->n_activations;
+  if ((names && (names->kind != KILN_ATTR_STRINGS || (names->n != n && names->n != most))) ||
       (alphas && alphas->kind != KILN_ATTR_FLOATS) || (betas && betas->kind != KILN_ATTR_FLOATS))
     return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
                      "activations: must be %d names, with lists of floats for alpha and beta", n);

@@ -116,7 +116,20 @@ static inline void row_pieces(bench *b, const char *text, void (*each)(bench *, 
     each(b, w + strspn(w, " "));
 }
 
+static inline const char *row_names(bench *b, kiln_attr *a, const char *text) {
+  kiln_symbol *names = KILN_NEW_ARRAY(&b->cx.perm, kiln_symbol, ROW_ELEMS);
+  for (; *text == '"'; text += strspn(text, ", ")) {
+    const size_t n = strcspn(text + 1, "\"");
+    names[a->n++] = kiln_symbol_of_bytes(&b->cx, text + 1, n);
+    text += n + 2;
+  }
+  a->kind = KILN_ATTR_STRINGS;
+  a->u.strings = names;
+  return text + 1;
+}
+
 static inline const char *row_list(bench *b, kiln_attr *a, const char *text) {
+  if (*text == '"') return row_names(b, a, text);
   int64_t *ints = KILN_NEW_ARRAY(&b->cx.perm, int64_t, ROW_ELEMS);
   float *floats = KILN_NEW_ARRAY(&b->cx.perm, float, ROW_ELEMS);
   const bool is_float = memchr(text, '.', strcspn(text, "]")) != NULL;
