@@ -47,7 +47,7 @@ static bool has_cuda(void) {
 }
 
 static bool is_gpu(const ep_host *h, const ort_hardware *hardware) {
-  return h->api->hardware_type(hardware) == ORT_GPU && h->api->hardware_vendor(hardware) == NVIDIA;
+  return h->api->hardware_vendor(hardware) == NVIDIA && h->api->hardware_type(hardware) == ORT_GPU;
 }
 
 // A GPU's provider gets tensors in the processor's memory, as it registers no other.

@@ -2,16 +2,25 @@
 """Kiln as an execution provider of ONNX Runtime: what is taken, compiled ahead or for the shapes of runs, kept as
 EPContext, run by threads, and refused.
 
-usage: KILN_ORT=build/libkiln_ort.so provider.py [TEST...]
+usage: KILN_ORT=build/libkiln_ort.so [ORT_SPY=build/libort_spy.so] provider.py [TEST...]
+
+With the spy, all tests together must call each entry of ONNX Runtime's table that ort/abi.h declares, and no other: a
+wrong place of an entry shows.
 """
+import gc
 import os
 import pathlib
+import re
 import sys
 import tempfile
 import threading
-import time
 import unittest
 
+SPY = os.environ.get("ORT_SPY")
+if SPY:
+    os.environ["ORT_SPY_LIBRARY"] = os.path.abspath(os.environ["KILN_ORT"])
+    os.environ["ORT_SPY_CALLS"] = tempfile.NamedTemporaryFile(delete=False).name
+    os.environ["KILN_ORT"] = SPY
 sys.path.insert(0, os.path.dirname(__file__))
 import numpy as np
 import onnx
@@ -128,6 +137,31 @@ class Partition(unittest.TestCase):
         self.assertEqual(taken(log.text), (5, 7, 3))
         x = floats(3, 3, seed=5)
         np.testing.assert_allclose(s.run(None, {"x": x})[0], plain(m, {"x": x})[0], rtol=1e-3, atol=1e-4)
+
+
+class Attributes(unittest.TestCase):
+    def check(self, m, *names):
+        feeds = {name: floats(*shape, seed=i) for i, (name, shape) in enumerate(names)}
+        with Logs() as log:
+            s = session(m, severity=1)
+        self.assertEqual(taken(log.text)[0], taken(log.text)[1])
+        np.testing.assert_allclose(s.run(None, feeds)[0], plain(m, feeds)[0], rtol=1e-5, atol=1e-6)
+
+    def test_tensors(self):
+        value = H.make_tensor("v", F32, [1], [3.5])
+        nodes = [H.make_node("Shape", ["x"], ["s"]), H.make_node("ConstantOfShape", ["s"], ["c"], value=value),
+                 H.make_node("Add", ["x", "c"], ["y"])]
+        self.check(model(nodes, {"x": (F32, ["n", 3])}, {"y": (F32, ["n", 3])}), ("x", (2, 3)))
+
+    def test_texts_and_numbers(self):
+        nodes = [H.make_node("RNN", ["x", "w", "r"], ["y"], hidden_size=2, activations=["LeakyRelu"], activation_alpha=[0.25], direction="reverse"),
+                 H.make_node("LeakyRelu", ["y"], ["z"], alpha=0.125)]
+        m = model(nodes, {"x": (F32, [4, 1, 3])}, {"z": (F32, [4, 1, 1, 2])}, {"w": floats(1, 2, 3), "r": floats(1, 2, 2)})
+        self.check(m, ("x", (4, 1, 3)))
+
+    def test_lists_of_numbers(self):
+        nodes = [H.make_node("Conv", ["x", "w"], ["c"], strides=[2, 1], pads=[1, 0, 1, 0]), H.make_node("Transpose", ["c"], ["y"], perm=[0, 2, 3, 1])]
+        self.check(model(nodes, {"x": (F32, [1, 2, 6, 5])}, {"y": (F32, [1, 3, 3, 4])}, {"w": floats(4, 2, 3, 3)}), ("x", (1, 2, 6, 5)))
 
 
 class Shapes(unittest.TestCase):
@@ -322,6 +356,34 @@ class Runs(unittest.TestCase):
         self.assertLess(peak_kb() - before, 4000)  # a weight is 1 MB
 
 
+def declared():
+    """The entries of ort/abi.h's ort_api by their places in the table."""
+    text = (pathlib.Path(__file__).resolve().parents[2] / "ort" / "abi.h").read_text()
+    body = re.search(r"typedef struct ort_api \{(.*?)\n\} ort_api;", text, re.S).group(1)
+    places, at = {}, 0
+    for gap, n, name in re.findall(r"ort_gap gap_(\d+)(?:\[(\d+)\])?;|\(\*(\w+)\)\(", body):
+        if gap:
+            assert int(gap) == at, f"gap_{gap} lies at {at}"
+            at += int(n or 1)
+        else:
+            places[at] = name
+            at += 1
+    return places
+
+
+def main():
+    spied = unittest.main(verbosity=1, exit=False)
+    if not SPY or len(sys.argv) > 1 or not spied.result.wasSuccessful():
+        return not spied.result.wasSuccessful()
+    gc.collect()
+    ort.unregister_execution_provider_library("kiln")
+    with open(os.environ["ORT_SPY_CALLS"]) as f:
+        called = set(map(int, f.read().split()))
+    places = {place: name for place, name in declared().items() if name != "release_attribute"}  # after failures only
+    idle = [name for place, name in places.items() if place not in called]
+    print(f"{len(called)} of ONNX Runtime's functions are called; declared, and not called: {idle}")
+    return bool(idle) or not called <= set(places)
+
+
 if __name__ == "__main__":
-    start = time.time()
-    unittest.main(verbosity=1)
+    sys.exit(main())

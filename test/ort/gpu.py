@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Kiln's provider on an NVIDIA GPU: results beside ONNX Runtime's on the processor, shapes of runs, EPContext, threads.
+
+usage: KILN_ORT=build/libkiln_ort.so gpu.py [MODEL.onnx...]      models are timed, too
+
+Skipped (77) where there is no driver. The device is ONNX Runtime's, where it finds the GPU, else the option target=cuda.
+"""
+import ctypes
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(__file__))
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+import provider
+from kiln_ort import LIBRARY, PROVIDER, devices, floats, plain
+
+
+def gpu_options(config=None, **named):
+    devices()
+    found = [d for d in ort.get_ep_devices() if d.ep_name == PROVIDER and d.ep_metadata["kiln_target"] == "cuda"]
+    so = ort.SessionOptions()
+    so.log_severity_level = 2
+    for key, value in (config or {}).items():
+        so.add_session_config_entry(key, value)
+    so.add_provider_for_devices((found or devices())[:1], {**({} if found else {"target": "cuda"}), **named})
+    return so, bool(found)
+
+
+def session(model, config=None, **named):
+    data = model if isinstance(model, str) else model.SerializeToString()
+    s = ort.InferenceSession(data, gpu_options(config, **named)[0])
+    s.disable_fallback()
+    return s
+
+
+def close(got, want, what):
+    error = np.linalg.norm((got - want).ravel()) / max(np.linalg.norm(want.ravel()), 1e-30)
+    print(f"  {what}: relative L2 error {error:.2e}")
+    assert error < 1e-3, what
+
+
+def check_small():
+    m = provider.mlp()
+    x = floats(4, 8)
+    close(session(m).run(None, {"x": x})[0], plain(m, {"x": x})[0], "fixed shapes")
+    m = provider.mlp("batch")
+    s = session(m)
+    for batch in (1, 3, 1):
+        x = floats(batch, 8, seed=batch)
+        close(s.run(None, {"x": x})[0], plain(m, {"x": x})[0], f"the shapes of a run, batch {batch}")
+    x = floats(4, 4)
+    close(session(provider.with_inverse()).run(None, {"x": x})[0], plain(provider.with_inverse(), {"x": x})[0], "around a foreign node")
+
+
+def check_contexts():
+    x = floats(4, 8)
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = os.path.join(folder, "m.onnx"), os.path.join(folder, "m_ctx.onnx")
+        onnx.save(provider.mlp(), source)
+        session(source, {"ep.context_enable": "1", "ep.context_file_path": target})
+        start = time.perf_counter()
+        s = session(target, load_contexts="1")
+        print(f"  EPContext loaded in {1e3 * (time.perf_counter() - start):.1f} ms")
+        close(s.run(None, {"x": x})[0], plain(provider.mlp(), {"x": x})[0], "EPContext")
+
+
+def check_threads():
+    m = provider.mlp()
+    s, x = session(m), floats(4, 8)
+    want, wrong = plain(m, {"x": x})[0], []
+
+    def work():
+        for _ in range(50):
+            if not np.allclose(s.run(None, {"x": x})[0], want, rtol=1e-3, atol=1e-4):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    print("  threads: 200 runs,", len(wrong), "wrong")
+    assert not wrong
+
+
+def check_model(path):
+    types = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(bool)": np.bool_}
+    s = session(path)
+    feeds = {}
+    for i in s.get_inputs():
+        values = floats(*i.shape) if i.type == "tensor(float)" else np.zeros(i.shape)
+        feeds[i.name] = values.astype(types[i.type])
+    got, want = s.run(None, feeds), plain(path, feeds)
+    for i, (g, w) in enumerate(zip(got, want)):
+        close(g, w, f"{os.path.basename(path)} output {i}")
+    times = []
+    for _ in range(50):
+        start = time.perf_counter()
+        s.run(None, feeds)
+        times.append(1e3 * (time.perf_counter() - start))
+    print(f"  {os.path.basename(path)}: {statistics.median(times):.3f} ms a run, copies included")
+
+
+def main():
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        print("skipped: there is no libcuda.so.1")
+        return 77
+    print(f"{LIBRARY}: ONNX Runtime {ort.__version__} {'finds' if gpu_options()[1] else 'does not find'} the GPU")
+    check_small()
+    check_contexts()
+    check_threads()
+    for path in sys.argv[1:]:
+        check_model(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
