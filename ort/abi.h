@@ -3,8 +3,8 @@
 // version 23 (ONNX Runtime 1.23) on.
 //
 // The tables are versioned: an entry keeps its place in all later releases, and new ones are added
-// behind. An entry that is not used here is a gap. test/ort/provider.py calls every other one in the
-// installed library: at a wrong place it would give something else.
+// behind. An entry that is not used here is a gap. test/ort/provider.py calls every other one in
+// the installed library: at a wrong place it would give something else.
 #ifndef KILN_ORT_ABI_H
 #define KILN_ORT_ABI_H
 

@@ -4,6 +4,7 @@
 usage: KILN_ORT=build/libkiln_ort.so gpu.py [MODEL.onnx...]      models are timed, too
 
 Skipped (77) where there is no driver. The device is ONNX Runtime's, where it finds the GPU, else the option target=cuda.
+KILN_ORT_TARGET=opencl takes an OpenCL device in the GPU's place.
 """
 import ctypes
 import os
@@ -22,14 +23,17 @@ import provider
 from kiln_ort import LIBRARY, PROVIDER, devices, floats, plain
 
 
+TARGET = os.environ.get("KILN_ORT_TARGET", "cuda")
+
+
 def gpu_options(config=None, **named):
     devices()
-    found = [d for d in ort.get_ep_devices() if d.ep_name == PROVIDER and d.ep_metadata["kiln_target"] == "cuda"]
+    found = [d for d in ort.get_ep_devices() if d.ep_name == PROVIDER and d.ep_metadata["kiln_target"] == TARGET]
     so = ort.SessionOptions()
     so.log_severity_level = 2
     for key, value in (config or {}).items():
         so.add_session_config_entry(key, value)
-    so.add_provider_for_devices((found or devices())[:1], {**({} if found else {"target": "cuda"}), **named})
+    so.add_provider_for_devices((found or devices())[:1], {**({} if found else {"target": TARGET}), **named})
     return so, bool(found)
 
 
@@ -109,12 +113,13 @@ def check_model(path):
 
 
 def main():
+    driver = {"cuda": "libcuda.so.1", "opencl": "libOpenCL.so.1"}[TARGET]
     try:
-        ctypes.CDLL("libcuda.so.1")
+        ctypes.CDLL(driver)
     except OSError:
-        print("skipped: there is no libcuda.so.1")
+        print(f"skipped: there is no {driver}")
         return 77
-    print(f"{LIBRARY}: ONNX Runtime {ort.__version__} {'finds' if gpu_options()[1] else 'does not find'} the GPU")
+    print(f"{LIBRARY}: ONNX Runtime {ort.__version__} {'offers' if gpu_options()[1] else 'does not offer'} a device for {TARGET}")
     check_small()
     check_contexts()
     check_threads()

@@ -1,6 +1,6 @@
-// A provider's library that stands between ONNX Runtime and Kiln's, and writes down which entries of
-// the table of functions Kiln calls: their numbers, a line each, to $ORT_SPY_CALLS when the library
-// is unregistered. Kiln's is $ORT_SPY_LIBRARY.
+// A provider's library that stands between ONNX Runtime and Kiln's, $ORT_SPY_LIBRARY. When it is
+// unregistered, it writes down which entries of the table of functions Kiln called: their numbers,
+// a line each, to $ORT_SPY_CALLS.
 #include "../../ort/abi.h"
 
 #include <dlfcn.h>

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Times models through ONNX Runtime with Kiln as provider beside the module that `kiln compile` makes, in one process.
+
+usage: bench/ort_ep.py [--threads N] [--seconds S] [--json FILE] [--level L] [--most R] MODEL.onnx...
+
+Runs come in blocks, in turns, with a pause between them so that the threads of one sleep when the other runs; the medians
+of all runs and their ratio are printed, how many nodes Kiln took, and how long it took to make the session: anew, and from
+an EPContext model. --level: ONNX Runtime's own optimizations: disable, basic, extended, all. --most: exit 1 where a ratio is
+greater. The models' named dimensions must be bound.
+"""
+import argparse
+import json
+import math
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build"
+PYTHON = ROOT / ".venv" / "bin" / "python"
+if pathlib.Path(sys.prefix) != ROOT / ".venv" and PYTHON.exists() and os.environ.get("KILN_BENCH_VENV") is None:
+    os.environ["KILN_BENCH_VENV"] = "1"
+    os.execv(PYTHON, [str(PYTHON), *sys.argv])
+import numpy as np  # noqa: E402
+import onnxruntime as ort  # noqa: E402
+
+import kiln_rt  # noqa: E402
+
+PROVIDER = "KilnExecutionProvider"
+PAUSE_S = 0.004  # twice what a thread of Kiln's spins
+CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
+
+
+def make_feeds(session):
+    names = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(bool)": np.bool_,
+             "tensor(float16)": np.float16, "tensor(uint8)": np.uint8, "tensor(double)": np.float64}
+    draw, feeds = np.random.default_rng(0), {}
+    for i in session.get_inputs():
+        dtype = np.dtype(names[i.type])
+        values = draw.standard_normal(i.shape) if dtype.kind == "f" else np.zeros(i.shape)
+        feeds[i.name] = np.ascontiguousarray(values.astype(dtype))
+    return feeds
+
+
+class Plain:
+    """The module, run as a C program would."""
+
+    def __init__(self, model, threads, feeds, folder):
+        path = folder / "plain.so"
+        subprocess.run([BUILD / "kiln", "compile", model, "--threads", str(threads), "-o", path], check=True, capture_output=True)
+        self.session = kiln_rt.Session(BUILD, path, threads=threads)
+        ins = [feeds[p.name.decode()] for p in self.session.inputs]
+        dtypes = {"f32": np.float32, "i64": np.int64, "i32": np.int32, "bool": np.bool_, "f16": np.float16, "u8": np.uint8}
+        self.outputs = [np.empty(p.shape[: p.rank], dtypes[p.dtype.decode()]) for p in self.session.output_ports]
+        self.session.outputs = self.outputs
+        self.session.bind_tensors([self.tensor(a) for a in ins], [self.tensor(a) for a in self.outputs], ins)
+
+    @staticmethod
+    def tensor(a):
+        return kiln_rt.dl_tensor(a.ctypes.data, (1, 0), a.shape, CODES[a.dtype.kind], a.dtype.itemsize * 8)
+
+    def run(self):
+        self.session.run()
+
+
+class Provided:
+    """A session of ONNX Runtime's, with inputs and outputs bound."""
+
+    def __init__(self, path, device, options, config, level):
+        so = ort.SessionOptions()
+        so.log_severity_level = 1
+        so.graph_optimization_level = level
+        for key, value in config.items():
+            so.add_session_config_entry(key, value)
+        so.add_provider_for_devices([device], options)
+        log = os.memfd_create("log")
+        saved = os.dup(2)
+        os.dup2(log, 2)
+        try:
+            start = time.perf_counter()
+            self.session = ort.InferenceSession(str(path), so)
+            self.make_ms = 1e3 * (time.perf_counter() - start)
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+        os.lseek(log, 0, 0)
+        with os.fdopen(log, "rb") as f:
+            taken = re.findall(r"Kiln takes (\d+) of (\d+) nodes, in (\d+) parts", f.read().decode(errors="replace"))
+        self.taken = tuple(map(int, taken[-1])) if taken else None
+
+    def bind(self, feeds):
+        self.binding = self.session.io_binding()
+        for name, array in feeds.items():
+            self.binding.bind_cpu_input(name, array)
+        first = self.session.run(None, feeds)
+        self.kept = first
+        for port, array in zip(self.session.get_outputs(), first):
+            self.binding.bind_ortvalue_output(port.name, ort.OrtValue.ortvalue_from_numpy(array))
+
+    def run(self):
+        self.session.run_with_iobinding(self.binding)
+
+
+def block(what, n):
+    times = []
+    for _ in range(n):
+        start = time.perf_counter()
+        what.run()
+        times.append(1e3 * (time.perf_counter() - start))
+    time.sleep(PAUSE_S)
+    return times
+
+
+def measure(both, seconds):
+    for what in both:
+        block(what, 2)
+    one = max(block(both[0], 1)[0], 0.01)
+    n = max(1, int(30 / one))  # blocks of 30 ms
+    times, end = ([], []), time.perf_counter() + seconds
+    while time.perf_counter() < end or len(times[1]) < 6:
+        for what, to in zip(both, times):
+            to += block(what, n)
+    return [statistics.median(t) for t in times]
+
+
+def one(model, device, args):
+    options = {"threads": str(args.threads), "cache": "0", "load_contexts": "1"}
+    level = getattr(ort.GraphOptimizationLevel, f"ORT_{'DISABLE_ALL' if args.level == 'disable' else 'ENABLE_' + args.level.upper()}")
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        provided = Provided(model, device, options, {}, level)
+        feeds = make_feeds(provided.session)
+        provided.bind(feeds)
+        plain = Plain(model, args.threads, feeds, folder)
+        plain_ms, provided_ms = measure((plain, provided), args.seconds)
+        error = max((np.linalg.norm((a.astype(float) - b).ravel()) / max(np.linalg.norm(b.astype(float).ravel()), 1e-30)
+                     for a, b in zip(provided.kept, plain.outputs)), default=0)
+        kept = folder / "ctx.onnx"
+        Provided(model, device, options, {"ep.context_enable": "1", "ep.context_file_path": str(kept)}, level)
+        again = Provided(kept, device, options, {}, level)
+        plain.session.close()
+    taken, nodes, parts = provided.taken
+    return {"model": pathlib.Path(model).stem, "kiln_ms": plain_ms, "provider_ms": provided_ms, "ratio": provided_ms / plain_ms,
+            "taken": taken, "nodes": nodes, "parts": parts, "make_ms": provided.make_ms, "context_ms": again.make_ms, "rel_l2": float(error)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--json")
+    parser.add_argument("--level", default="all", choices=["disable", "basic", "extended", "all"])
+    parser.add_argument("--most", type=float, default=math.inf)
+    args = parser.parse_args()
+    ort.register_execution_provider_library("kiln", str(BUILD / "libkiln_ort.so"))
+    device = next(d for d in ort.get_ep_devices() if d.ep_name == PROVIDER and d.ep_metadata["kiln_target"] == "cpu")
+    rows = []
+    print(f"{'model':28} {'kiln':>10} {'provider':>10} {'ratio':>6}  {'nodes':>9} {'parts':>5} {'make':>9} {'context':>8} {'rel l2':>8}")
+    for model in args.models:
+        r = one(model, device, args)
+        rows.append(r)
+        print(f"{r['model']:28} {r['kiln_ms']:7.3f} ms {r['provider_ms']:7.3f} ms {r['ratio']:6.3f}  {r['taken']:4}/{r['nodes']:<4} "
+              f"{r['parts']:5} {r['make_ms']:6.0f} ms {r['context_ms']:5.1f} ms {r['rel_l2']:8.1e}", flush=True)
+        if args.json:
+            pathlib.Path(args.json).write_text(json.dumps(rows, indent=1))
+    mean = math.exp(sum(math.log(r["ratio"]) for r in rows) / len(rows))
+    print(f"geometric mean of the ratio {mean:.3f}, greatest {max(r['ratio'] for r in rows):.3f}")
+    return int(any(r["ratio"] > args.most for r in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
