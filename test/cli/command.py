@@ -85,6 +85,11 @@ def sessions_run_at_the_same_time(folder):
         assert len(runs) == 20
         for a, b in zip(runs, runs[1:]):  # one behind the other
             assert a["ms"] > 0 and a["start_ms"] + a["ms"] <= b["start_ms"] + 1e-6, (a, b)
+    out, _ = run("bench", module, "--iterations", 7, "--percentiles", "0,50,99.9", "--json", folder / "f.json")
+    least = re.search(r"^percentiles 0: ([\d.]+) 50: ([\d.]+) 99\.9: ([\d.]+) ms$", out, re.M)
+    assert least and abs(float(least[1]) - json.loads((folder / "f.json").read_text())["min_ms"]) <= 6e-4, out
+    for value in ("101", "", "5,", "x", "nan"):
+        want(run("bench", module, "--percentiles", value, code=2)[1], "--percentiles: must be numbers from 0 to 100")
     last = max(r["start_ms"] + r["ms"] for r in times["runs"])
     assert abs(last - times["wall_ms"]) < 1e-3 * last
     for value in ("0", "1025", "x"):

@@ -12,7 +12,8 @@ typedef struct bench {
   tensors inputs, outputs;
   kiln_diag *diag;
   timed times;
-  stats s; // of all timed runs
+  double *ms; // of all timed runs, sorted; malloc'ed
+  stats s;    // of them
 } bench;
 
 static bool run(bench *b, kiln_session *session) {
@@ -58,12 +59,11 @@ static bool time_module(bench *b) {
                               .iterations = counts && o->iterations > 1 ? (size_t)o->iterations : 1,
                               .duration_ms = o->duration * 1e3};
   if (!time_runs(&how, &b->times)) return false;
-  double *ms = malloc((b->times.n + 1) * sizeof *ms);
-  for (size_t i = 0; ms && i < b->times.n; i++) ms[i] = b->times.runs[i].ms;
-  if (ms) b->s = stats_of(ms, b->times.n);
-  free(ms);
+  b->ms = malloc((b->times.n + 1) * sizeof *b->ms);
+  for (size_t i = 0; b->ms && i < b->times.n; i++) b->ms[i] = b->times.runs[i].ms;
+  if (b->ms) b->s = stats_of(b->ms, b->times.n);
   b->l.load_ms += b->times.open_ms; // of the module, where it is one, and of the session
-  return ms != NULL;
+  return b->ms != NULL;
 }
 
 static double runs_per_s(const bench *b) {
@@ -76,6 +76,18 @@ static double peak_bytes(void) {
   return (double)u.ru_maxrss * 1024;
 }
 
+// Those that --percentiles lists, which are numbers.
+static void print_percentiles(const bench *b) {
+  if (!b->o->percentiles) return;
+  printf("percentiles");
+  for (const char *at = b->o->percentiles; at; at = strchr(at, ',')) {
+    at += at != b->o->percentiles; // the comma
+    printf(" %.*s: %.3f", (int)strcspn(at, ","), at,
+           percentile(b->ms, b->times.n, strtod(at, NULL)));
+  }
+  printf(" ms\n");
+}
+
 static void print_figures(const bench *b) {
   const kiln_module *m = b->l.module;
   if (b->l.model) printf("compile     %.1f ms\n", b->l.compile_ms);
@@ -84,6 +96,7 @@ static void print_figures(const bench *b) {
   if (sessions_of(b->o) > 1) printf("sessions    %zu at the same time\n", sessions_of(b->o));
   printf("latency     min %.3f  median %.3f  mean %.3f  p90 %.3f  p99 %.3f ms\n", b->s.min,
          b->s.median, b->s.mean, b->s.p90, b->s.p99);
+  print_percentiles(b);
   printf("throughput  %.1f runs/s (%zu runs in %.2f s)\n", runs_per_s(b), b->times.n,
          b->times.wall_ms / 1e3);
   printf("memory      weights %.1f MB  arena %.1f MB  peak %.1f MB\n",
@@ -232,6 +245,7 @@ int command_bench(const options *o) {
   tensors_free(&b->inputs);
   tensors_free(&b->outputs);
   timed_free(&b->times);
+  free(b->ms);
   kiln_diag_destroy(b->diag);
   loaded_free(&b->l);
   free(b);

@@ -220,5 +220,7 @@ typedef struct stats {
   double min, median, mean, p90, p99;
 } stats;
 stats stats_of(double *ms, size_t n); // sorts |ms|
+// Of sorted values, |percent| from 0 to 100; 0 without any.
+double percentile(const double *sorted, size_t n, double percent);
 
 #endif

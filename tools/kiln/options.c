@@ -191,6 +191,19 @@ static bool check_emit(const command *c, const options *o) {
   return true;
 }
 
+// Numbers from 0 to 100, with commas.
+static bool check_percentiles(const command *c, const options *o) {
+  for (const char *at = o->percentiles; at;) {
+    char *end = NULL;
+    const double p = strtod(at, &end);
+    if (end == at || !(p >= 0 && p <= 100) || (*end && *end != ','))
+      return options_complain(c, "--percentiles", "must be numbers from 0 to 100, as in 50,95,99.9",
+                              o->percentiles);
+    at = *end ? end + 1 : NULL;
+  }
+  return true;
+}
+
 // What is wrong in itself, whatever the model: usage.
 static bool check_together(const command *c, const options *o) {
   const bool solves = o->orchestrate || !strcmp(c->name, "orchestrate");
@@ -201,7 +214,7 @@ static bool check_together(const command *c, const options *o) {
                             "must be given with --orchestrate", "it alone");
   if (o->tuned_for && (o->tune > 0 || o->tune_seconds > 0))
     return options_complain(c, "--tuned-for", "must be left out with --tune", o->tuned_for);
-  if (!check_emit(c, o)) return false;
+  if (!check_emit(c, o) || !check_percentiles(c, o)) return false;
   compile_storage *storage = calloc(1, sizeof *storage);
   kiln_compile_options compile;
   bool right = storage && compile_options_make(o, storage, &compile);
