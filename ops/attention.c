@@ -9,7 +9,7 @@ static kiln_status want_float(kiln_lower *lw, int i) {
 }
 
 // Q, K and V as (B, H, S, D), and the caches behind them.
-static kiln_status read_operands(kiln_lower *lw, kiln_attention *a) {
+static kiln_status read_operands(kiln_lower *lw, kiln_attention_call *a) {
   kiln_tensor **const to[] = {&a->q, &a->k, &a->v};
   int64_t heads[3];
   KILN_TRY(kiln_lower_int(lw, "q_num_heads", 0, &heads[Q]));
@@ -33,7 +33,7 @@ static kiln_status want_cache(kiln_lower *lw, const kiln_tensor *past, const kil
   return KILN_OK;
 }
 
-static kiln_status read_caches(kiln_lower *lw, kiln_attention *a) {
+static kiln_status read_caches(kiln_lower *lw, kiln_attention_call *a) {
   kiln_ctx *cx = lw->cx;
   kiln_tensor *keys = kiln_lower_in(lw, PAST_KEY), *values = kiln_lower_in(lw, PAST_VALUE);
   a->lengths = kiln_lower_in(lw, LENGTHS);
@@ -49,7 +49,7 @@ static kiln_status read_caches(kiln_lower *lw, kiln_attention *a) {
   return kiln_lower_append(lw, values, a->v, 2, &a->v);
 }
 
-static kiln_status read_mask(kiln_lower *lw, kiln_attention *a) {
+static kiln_status read_mask(kiln_lower *lw, kiln_attention_call *a) {
   const kiln_tensor *mask = kiln_lower_in(lw, MASK);
   if (mask && mask->dtype != KILN_BOOL && !kiln_dtype_is_float(mask->dtype))
     return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
@@ -59,7 +59,7 @@ static kiln_status read_mask(kiln_lower *lw, kiln_attention *a) {
   return KILN_OK;
 }
 
-static kiln_status read_bounds(kiln_lower *lw, kiln_attention *a) {
+static kiln_status read_bounds(kiln_lower *lw, kiln_attention_call *a) {
   int64_t is_causal = 0;
   KILN_TRY(kiln_lower_int(lw, "is_causal", 0, &is_causal));
   KILN_TRY(kiln_lower_int(lw, "left_window_size", -1, &a->left));
@@ -74,7 +74,7 @@ static kiln_status read_bounds(kiln_lower *lw, kiln_attention *a) {
 
 static kiln_status lower_attention(kiln_lower *lw) {
   KILN_TRY(kiln_lower_want_inputs(lw, 3, 7));
-  kiln_attention a = {.zero_rows = true};
+  kiln_attention_call a = {.zero_rows = true};
   int64_t mode = 0;
   KILN_TRY(read_operands(lw, &a));
   KILN_TRY(read_caches(lw, &a));

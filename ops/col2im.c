@@ -31,9 +31,9 @@ static kiln_status read_blocks(kiln_lower *lw, blocks *b) {
     return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
                      "image_shape and block_shape: must both have 1 to %d extents, got %d and %d",
                      KILN_MAX_RANK - 2, b->n, n_block);
-  KILN_TRY(kiln_window_list(lw, "strides", b->n, 1, 1, b->stride));
-  KILN_TRY(kiln_window_list(lw, "dilations", b->n, 1, 1, b->dilation));
-  KILN_TRY(kiln_window_list(lw, "pads", 2 * b->n, 0, 0, b->pads));
+  KILN_TRY(kiln_conv_window_list(lw, "strides", b->n, 1, 1, b->stride));
+  KILN_TRY(kiln_conv_window_list(lw, "dilations", b->n, 1, 1, b->dilation));
+  KILN_TRY(kiln_conv_window_list(lw, "pads", 2 * b->n, 0, 0, b->pads));
   return read_steps(lw, b);
 }
 

@@ -8,9 +8,9 @@ static kiln_status lower_conv(kiln_lower *lw) {
   KILN_TRY(kiln_lower_want_dtype(lw, 0, kiln_dtype_is_float, "a float"));
   kiln_tensor *x = lw->inputs[0], *weights = lw->inputs[1], *y = NULL;
   int64_t group = 1;
-  kiln_window w;
+  kiln_conv_window w;
   KILN_TRY(kiln_lower_int(lw, "group", 1, &group));
-  KILN_TRY(kiln_window_read(lw, x, weights, &w));
+  KILN_TRY(kiln_conv_window_read(lw, x, weights, &w));
   kiln_byte_product bytes;
   int64_t channels = 0;
   KILN_TRY(kiln_lower_extent(lw, weights, 1, &channels));

@@ -18,7 +18,7 @@ typedef struct transposed {
   kiln_lower *lw;
   kiln_tensor *x;             // (N, C, in...)
   const kiln_tensor *weights; // (C, M/group, kernel...)
-  kiln_window w;
+  kiln_conv_window w;
   int64_t group, channels, per_group; // per_group: output channels of a group
   int64_t phases;                     // the product of the strides
 } transposed;
@@ -38,13 +38,13 @@ typedef struct run {
 
 static kiln_status read_geometry(transposed *c) {
   kiln_lower *lw = c->lw;
-  kiln_window *w = &c->w;
-  *w = (kiln_window){.n = c->x->rank - 2};
-  KILN_TRY(kiln_window_list(lw, "strides", w->n, 1, 1, w->stride));
-  KILN_TRY(kiln_window_list(lw, "dilations", w->n, 1, 1, w->dilation));
+  kiln_conv_window *w = &c->w;
+  *w = (kiln_conv_window){.n = c->x->rank - 2};
+  KILN_TRY(kiln_conv_window_list(lw, "strides", w->n, 1, 1, w->stride));
+  KILN_TRY(kiln_conv_window_list(lw, "dilations", w->n, 1, 1, w->dilation));
   c->phases = 1;
   for (int i = 0; i < w->n; i++) {
-    KILN_TRY(kiln_window_kernel(lw, c->weights, i, &w->kernel[i]));
+    KILN_TRY(kiln_conv_window_kernel(lw, c->weights, i, &w->kernel[i]));
     w->in[i] = c->x->shape[2 + i];
     c->phases *= w->stride[i];
     if (c->phases > MAX_PHASES)
@@ -59,16 +59,16 @@ static kiln_status read_geometry(transposed *c) {
 static kiln_status shape_to_pads(transposed *c, const int64_t *output_padding, bool same,
                                  bool upper) {
   kiln_ctx *cx = c->lw->cx;
-  kiln_window *w = &c->w;
+  kiln_conv_window *w = &c->w;
   int64_t wanted[KILN_MAX_RANK];
   const bool given = kiln_lower_attr(c->lw, "output_shape") != NULL;
-  KILN_TRY(kiln_window_list(c->lw, "output_shape", w->n, 1, 1, wanted));
+  KILN_TRY(kiln_conv_window_list(c->lw, "output_shape", w->n, 1, 1, wanted));
   for (int i = 0; i < w->n; i++) {
     const kiln_expr *stride = kiln_int(cx, w->stride[i]), *one = kiln_int(cx, 1);
     w->out[i] =
         given ? kiln_int(cx, wanted[i]) : kiln_lower_tidy(cx, kiln_mul(cx, w->in[i], stride));
     const kiln_expr *full = kiln_mul(cx, kiln_sub(cx, w->in[i], one), stride);
-    full = kiln_add(cx, full, kiln_int(cx, output_padding[i] + kiln_window_reach(w, i)));
+    full = kiln_add(cx, full, kiln_int(cx, output_padding[i] + kiln_conv_window_reach(w, i)));
     const kiln_expr *total = kiln_most(cx, kiln_sub(cx, full, w->out[i]), kiln_int(cx, 0));
     const kiln_expr *half = kiln_div(cx, total, kiln_int(cx, 2));
     const bool small_first = same && upper;
@@ -79,12 +79,12 @@ static kiln_status shape_to_pads(transposed *c, const int64_t *output_padding, b
 
 static kiln_status pads_to_shape(transposed *c, const int64_t *output_padding, bool use) {
   kiln_ctx *cx = c->lw->cx;
-  kiln_window *w = &c->w;
+  kiln_conv_window *w = &c->w;
   int64_t pads[2 * KILN_MAX_RANK];
-  KILN_TRY(kiln_window_list(c->lw, "pads", 2 * w->n, 0, 0, pads));
+  KILN_TRY(kiln_conv_window_list(c->lw, "pads", 2 * w->n, 0, 0, pads));
   for (int i = 0; i < w->n; i++) {
     const int64_t begin = use ? pads[i] : 0, end = use ? pads[w->n + i] : 0;
-    const int64_t more = kiln_window_reach(w, i) + output_padding[i] - begin - end;
+    const int64_t more = kiln_conv_window_reach(w, i) + output_padding[i] - begin - end;
     const kiln_expr *steps = kiln_sub(cx, w->in[i], kiln_int(cx, 1));
     const kiln_expr *full = kiln_mul(cx, steps, kiln_int(cx, w->stride[i]));
     w->begin[i] = kiln_int(cx, begin);
@@ -101,7 +101,7 @@ static kiln_status read_pads(transposed *c) {
   kiln_lower *lw = c->lw;
   const char *mode = NULL;
   int64_t output_padding[KILN_MAX_RANK];
-  KILN_TRY(kiln_window_list(lw, "output_padding", c->w.n, 0, 0, output_padding));
+  KILN_TRY(kiln_conv_window_list(lw, "output_padding", c->w.n, 0, 0, output_padding));
   KILN_TRY(kiln_lower_string(lw, "auto_pad", "NOTSET", &mode));
   const bool upper = !strcmp(mode, "SAME_UPPER"), lower = !strcmp(mode, "SAME_LOWER");
   const bool valid = !strcmp(mode, "VALID");
@@ -115,7 +115,7 @@ static kiln_status read_pads(transposed *c) {
 
 // Kernel element k stands at k*dilation of the dilated kernel, and belongs to the phase of that
 // remainder.
-static taps taps_of(const kiln_window *w, int axis, int64_t remainder) {
+static taps taps_of(const kiln_conv_window *w, int axis, int64_t remainder) {
   const int64_t stride = w->stride[axis], dilation = w->dilation[axis], kernel = w->kernel[axis];
   const int64_t common = kiln_gcd(stride, dilation);
   int64_t k = 0;
@@ -126,20 +126,20 @@ static taps taps_of(const kiln_window *w, int axis, int64_t remainder) {
                 .n = kiln_divide_up(kernel - k, stride / common)};
 }
 
-static run phase_of(const kiln_window *w, int64_t phase) {
+static run phase_of(const kiln_conv_window *w, int64_t phase) {
   run r = {.first = phase, .count = 1};
   for (int i = w->n - 1; i >= 0; phase /= w->stride[i--])
     r.taps[i] = taps_of(w, i, phase % w->stride[i]);
   return r;
 }
 
-static bool is_empty(const kiln_window *w, const run *r) {
+static bool is_empty(const kiln_conv_window *w, const run *r) {
   for (int i = 0; i < w->n; i++)
     if (r->taps[i].n == 0) return true;
   return false;
 }
 
-static bool are_alike(const kiln_window *w, const run *a, const run *b) {
+static bool are_alike(const kiln_conv_window *w, const run *a, const run *b) {
   if (is_empty(w, a) || is_empty(w, b)) return is_empty(w, a) && is_empty(w, b);
   bool same = true;
   for (int i = 0; i < w->n; i++) {
@@ -163,7 +163,7 @@ static run next_run(const transposed *c, int64_t first) {
 // backwards.
 static kiln_tensor *phase_weights(const transposed *c, const run *r) {
   kiln_ctx *cx = c->lw->cx;
-  const kiln_window *w = &c->w;
+  const kiln_conv_window *w = &c->w;
   const int64_t group_in = c->channels / c->group, all = c->group * c->per_group;
   const kiln_expr *extents[KILN_MAX_RANK] = {kiln_int(cx, all * r->count), kiln_int(cx, group_in)};
   for (int i = 0; i < w->n; i++) extents[2 + i] = kiln_int(cx, r->taps[i].n);
@@ -191,9 +191,9 @@ static kiln_tensor *phase_weights(const transposed *c, const run *r) {
 }
 
 // The window of the convolution of a run: q = (o + begin) / stride runs over its outputs.
-static kiln_window phase_window(const transposed *c, const run *r) {
+static kiln_conv_window phase_window(const transposed *c, const run *r) {
   kiln_ctx *cx = c->lw->cx;
-  kiln_window w = {.n = c->w.n};
+  kiln_conv_window w = {.n = c->w.n};
   for (int i = 0; i < w.n; i++) {
     const taps *t = &r->taps[i];
     const kiln_expr *last = kiln_add(cx, c->w.out[i], c->w.begin[i]);
@@ -212,15 +212,15 @@ static kiln_window phase_window(const transposed *c, const run *r) {
 
 // Pads the input once for the windows of all runs, which leave out what is not theirs: their pads
 // become negative.
-static void pad_for_all(transposed *c, int n, kiln_window *windows) {
+static void pad_for_all(transposed *c, int n, kiln_conv_window *windows) {
   kiln_ctx *cx = c->lw->cx;
-  kiln_window all = windows[0];
+  kiln_conv_window all = windows[0];
   for (int k = 0; k < n; k++)
     for (int i = 0; i < all.n; i++) {
       all.begin[i] = kiln_lower_tidy(cx, kiln_most(cx, all.begin[i], windows[k].begin[i]));
       all.end[i] = kiln_lower_tidy(cx, kiln_most(cx, all.end[i], windows[k].end[i]));
     }
-  c->x = kiln_window_pad(c->lw, c->x, &all, kiln_number(cx, c->x->dtype, 0));
+  c->x = kiln_conv_window_pad(c->lw, c->x, &all, kiln_number(cx, c->x->dtype, 0));
   for (int k = 0; k < n; k++)
     for (int i = 0; i < all.n; i++) {
       windows[k].in[i] = c->x->shape[2 + i];
@@ -230,7 +230,7 @@ static void pad_for_all(transposed *c, int n, kiln_window *windows) {
 }
 
 // The phases of a run: (n, (g, phase - first, m), q...).
-static kiln_status lower_phases(const transposed *c, const run *r, const kiln_window *w,
+static kiln_status lower_phases(const transposed *c, const run *r, const kiln_conv_window *w,
                                 kiln_tensor **out) {
   return kiln_lower_conv(c->lw, c->x, phase_weights(c, r), c->group, w,
                          kiln_accumulator(c->x->dtype), out);
@@ -260,7 +260,7 @@ typedef struct part {
 static const kiln_expr *choose(const transposed *c, const kiln_stmt *s, const part *parts, int axis,
                                int64_t phase) {
   kiln_ctx *cx = c->lw->cx;
-  const kiln_window *w = &c->w;
+  const kiln_conv_window *w = &c->w;
   if (axis == w->n) {
     const part *p = &parts[phase];
     const kiln_expr *at[KILN_MAX_RANK] = {kiln_stmt_var(cx, s, 0), kiln_stmt_var(cx, s, 1)};
@@ -284,9 +284,9 @@ static const kiln_expr *choose(const transposed *c, const kiln_stmt *s, const pa
 }
 
 // The window of one phase, whose q runs over the elements that the output has of it and no others.
-static kiln_window window_alone(const transposed *c, const run *r, part *out) {
+static kiln_conv_window window_alone(const transposed *c, const run *r, part *out) {
   kiln_ctx *cx = c->lw->cx;
-  kiln_window w = phase_window(c, r);
+  kiln_conv_window w = phase_window(c, r);
   int64_t phase = r->first;
   for (int i = w.n - 1; i >= 0; phase /= c->w.stride[i--]) {
     const kiln_expr *stride = kiln_int(cx, c->w.stride[i]),
@@ -301,7 +301,7 @@ static kiln_window window_alone(const transposed *c, const run *r, part *out) {
   return w;
 }
 
-static bool has_no_elements(const kiln_window *w) {
+static bool has_no_elements(const kiln_conv_window *w) {
   for (int i = 0; i < w->n; i++)
     if (kiln_expr_is(w->out[i], 0)) return true;
   return false;
@@ -312,7 +312,7 @@ static kiln_status lower_apart(transposed *c, kiln_tensor **out) {
   kiln_ctx *cx = c->lw->cx;
   run *runs = KILN_NEW_ARRAY(&cx->perm, run, c->phases);
   part *parts = KILN_NEW_ARRAY(&cx->perm, part, c->phases);
-  kiln_window *windows = KILN_NEW_ARRAY(&cx->perm, kiln_window, c->phases);
+  kiln_conv_window *windows = KILN_NEW_ARRAY(&cx->perm, kiln_conv_window, c->phases);
   int64_t *phases = KILN_NEW_ARRAY(&cx->perm, int64_t, c->phases);
   int n = 0;
   for (int64_t phase = 0; phase < c->phases; phase++) {
@@ -337,7 +337,7 @@ static kiln_status lower_apart(transposed *c, kiln_tensor **out) {
 // Y(n, g*per_group + m, o...) = Q(n, (g*phases + phase(o))*per_group + m, (o + begin) / stride...).
 static kiln_tensor *interleave(const transposed *c, const kiln_tensor *q) {
   kiln_ctx *cx = c->lw->cx;
-  const kiln_window *w = &c->w;
+  const kiln_conv_window *w = &c->w;
   kiln_stmt *s = make_result(c);
   const kiln_expr *at[KILN_MAX_RANK] = {kiln_stmt_var(cx, s, 0)};
   const kiln_expr *channel = kiln_stmt_var(cx, s, 1), *per_group = kiln_int(cx, c->per_group);
@@ -355,7 +355,7 @@ static kiln_tensor *interleave(const transposed *c, const kiln_tensor *q) {
 
 // Phases that have the same taps are one convolution.
 static kiln_status lower_together(const transposed *c, const run *all, kiln_tensor **out) {
-  const kiln_window w = phase_window(c, all);
+  const kiln_conv_window w = phase_window(c, all);
   KILN_TRY(lower_phases(c, all, &w, out));
   *out = interleave(c, *out);
   return KILN_OK;

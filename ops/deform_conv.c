@@ -8,7 +8,7 @@ typedef struct deformed {
   kiln_tensor *x, *weights; // (N, C, in...), (M, C / group, kernel...)
   const kiln_tensor *offset,
       *mask; // (N, groups * kernel * n, out...), (N, groups * kernel, out...)
-  kiln_window w;
+  kiln_conv_window w;
   int64_t group, offset_groups, channels, filters, taps; // taps: of the kernel
   kiln_dtype t;
 } deformed;
@@ -52,7 +52,7 @@ static kiln_status read_node(kiln_lower *lw, deformed *d) {
                      " filters, got %" PRId64 " and %" PRId64,
                      d->channels, d->filters, d->group, d->offset_groups);
   KILN_TRY(kiln_lower_want_extent(lw, d->weights, 1, kiln_int(lw->cx, d->channels / d->group)));
-  KILN_TRY(kiln_window_read(lw, d->x, d->weights, &d->w));
+  KILN_TRY(kiln_conv_window_read(lw, d->x, d->weights, &d->w));
   for (int i = 0; i < d->w.n; i++) d->taps *= d->w.kernel[i];
   return check_offsets(d);
 }
@@ -60,7 +60,7 @@ static kiln_status read_node(kiln_lower *lw, deformed *d) {
 // S(n, c, k, out...): the input at the place of tap |k|, which counts through the kernel.
 static const kiln_tensor *samples(const deformed *d) {
   kiln_ctx *cx = d->lw->cx;
-  const kiln_window *w = &d->w;
+  const kiln_conv_window *w = &d->w;
   const kiln_expr *extents[KILN_MAX_RANK] = {d->x->shape[0], kiln_int(cx, d->channels),
                                              kiln_int(cx, d->taps)};
   const kiln_expr *v[KILN_MAX_RANK], *at[KILN_MAX_RANK], *places[KILN_MAX_RANK];

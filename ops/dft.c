@@ -238,8 +238,8 @@ static kiln_status lower_dft(kiln_lower *lw) {
   const int64_t rows = d.onesided && !g->inverse ? g->n / 2 + 1 : g->n;
   const kiln_expr *shape[KILN_MAX_RANK];
   for (int i = 0; i < x->rank; i++) shape[i] = x->shape[i];
-  const kiln_expr *flat[] = {kiln_product(cx, d.axis, shape), shape[d.axis],
-                             kiln_product(cx, x->rank - d.axis - 2, shape + d.axis + 1),
+  const kiln_expr *flat[] = {kiln_multiply_all(cx, d.axis, shape), shape[d.axis],
+                             kiln_multiply_all(cx, x->rank - d.axis - 2, shape + d.axis + 1),
                              shape[x->rank - 1]};
   int64_t have = 0;
   KILN_TRY(kiln_lower_extent(lw, x, d.axis, &have));

@@ -119,7 +119,7 @@ static kiln_status reduce(const loss *l, const kiln_tensor *log_probabilities) {
   const kiln_expr *at[KILN_MAX_RANK];
   kiln_stmt *s = kiln_lower_like(lw, "loss_mean", sum, l->scores->dtype, at);
   const kiln_expr *value = kiln_tensor_load(cx, sum, at);
-  const kiln_expr *count = kiln_product(cx, l->target->rank, l->target->shape);
+  const kiln_expr *count = kiln_multiply_all(cx, l->target->rank, l->target->shape);
   if (weighted) value = kiln_div(cx, value, kiln_tensor_load(cx, divisor, at));
   else if (mean) value = kiln_div(cx, value, kiln_cast(cx, l->sum, count));
   s->body = kiln_cast(cx, l->scores->dtype, value);

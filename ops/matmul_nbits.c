@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static kiln_status read_packing(kiln_lower *lw, kiln_packing *out) {
+static kiln_status read_packing(kiln_lower *lw, kiln_bit_packing *out) {
   KILN_TRY(kiln_lower_int(lw, "bits", 4, &out->bits));
   KILN_TRY(kiln_lower_int(lw, "block_size", 128, &out->block));
   if (out->bits != 2 && out->bits != 4 && out->bits != 8)
@@ -97,7 +97,7 @@ static kiln_status lower_matmul_nbits(kiln_lower *lw) {
 static kiln_status lower_gather(kiln_lower *lw) {
   enum { DATA, INDICES, SCALES, ZEROS };
   kiln_ctx *cx = lw->cx;
-  kiln_packing pack;
+  kiln_bit_packing pack;
   int64_t gathered = 0, quantised = 1, width = 0;
   int along = 0;
   KILN_TRY(kiln_lower_want_inputs(lw, 3, 4));

@@ -86,7 +86,7 @@ static kiln_status depth_of(kiln_lower *lw, const kiln_tensor *x, int64_t heads,
 
 // The bias of a mask of numbers: |filter| where it is not positive. It is (B, T) or (B, S, T), or
 // tells of each element of the batch where its keys end (B), and where they begin (2 B).
-static kiln_status mask_bias(kiln_lower *lw, const kiln_attention *a, const kiln_tensor *mask,
+static kiln_status mask_bias(kiln_lower *lw, const kiln_attention_call *a, const kiln_tensor *mask,
                              double filter, kiln_tensor **out) {
   kiln_ctx *cx = lw->cx;
   KILN_TRY(kiln_lower_want_rank(lw, mask, 1, 3));
@@ -122,7 +122,7 @@ static kiln_status mask_bias(kiln_lower *lw, const kiln_attention *a, const kiln
 }
 
 // The scale, the mask of input |mask|, the bias of input |bias|, and which keys a row may see.
-static kiln_status read_masks(kiln_lower *lw, kiln_attention *a, int mask, int bias) {
+static kiln_status read_masks(kiln_lower *lw, kiln_attention_call *a, int mask, int bias) {
   int64_t is_causal = 0;
   double filter = -10000;
   KILN_TRY(kiln_lower_int(lw, "unidirectional", 0, &is_causal));
@@ -138,7 +138,7 @@ static kiln_status read_masks(kiln_lower *lw, kiln_attention *a, int mask, int b
   return mask_bias(lw, a, lw->inputs[mask], filter, &a->biases[0]);
 }
 
-static kiln_status attend(kiln_lower *lw, const kiln_attention *a) {
+static kiln_status attend(kiln_lower *lw, const kiln_attention_call *a) {
   kiln_tensor *y = NULL;
   KILN_TRY(kiln_lower_attention(lw, a, &y, KILN_ATTENTION_WEIGHTS, NULL));
   lw->outputs[0] = kiln_lower_merge_heads(lw, y);
@@ -213,7 +213,7 @@ static kiln_status project(kiln_lower *lw, kiln_tensor **out) {
 static kiln_status attend_projected(kiln_lower *lw, const kiln_tensor *all, int mask, int bias,
                                     int past_input) {
   int64_t heads = 0, widths[3];
-  kiln_attention a = {.past = kiln_int(lw->cx, 0)};
+  kiln_attention_call a = {.past = kiln_int(lw->cx, 0)};
   KILN_TRY(want_default(lw, "past_present_share_buffer", 0));
   KILN_TRY(want_default(lw, "do_rotary", 0));
   KILN_TRY(read_heads(lw, "num_heads", &heads));
@@ -280,7 +280,7 @@ enum { QUERY, KEY, VALUE, PROJECTION_BIAS, PADDING, SCORE_BIAS, OLD_KEYS, OLD_VA
 
 // Q, K and V with their parts of the bias: each of its own, K and V packed, or all three; or K and
 // V as a cache has them, which get no bias.
-static kiln_status read_operands(kiln_lower *lw, int64_t heads, kiln_attention *a) {
+static kiln_status read_operands(kiln_lower *lw, int64_t heads, kiln_attention_call *a) {
   const kiln_tensor *query = lw->inputs[QUERY], *key = kiln_lower_in(lw, KEY),
                     *value = kiln_lower_in(lw, VALUE);
   slice q = {.from = query, .bias = kiln_lower_in(lw, PROJECTION_BIAS), .heads = heads};
@@ -338,7 +338,7 @@ static kiln_status lower_multi_head_attention(kiln_lower *lw) {
   KILN_TRY(want_none(lw, 9, "cache_indirection"));
   int64_t heads = 0;
   const kiln_tensor *past = kiln_lower_in(lw, OLD_KEYS);
-  kiln_attention a = {.past = past && past->rank == 4 ? past->shape[2] : kiln_int(lw->cx, 0)};
+  kiln_attention_call a = {.past = past && past->rank == 4 ? past->shape[2] : kiln_int(lw->cx, 0)};
   KILN_TRY(read_heads(lw, "num_heads", &heads));
   KILN_TRY(read_operands(lw, heads, &a));
   KILN_TRY(append_past(lw, OLD_KEYS, &a.k));
@@ -451,7 +451,7 @@ static kiln_status row_positions(kiln_lower *lw, const kiln_tensor *lengths, con
   return KILN_OK;
 }
 
-static kiln_status rotate(kiln_lower *lw, kiln_attention *a) {
+static kiln_status rotate(kiln_lower *lw, kiln_attention_call *a) {
   int64_t is_rotary = 0, interleaved = 0, half = 0;
   KILN_TRY(kiln_lower_int(lw, "do_rotary", 0, &is_rotary));
   KILN_TRY(kiln_lower_int(lw, "rotary_interleaved", 0, &interleaved));
@@ -488,7 +488,7 @@ static kiln_status normalize(kiln_lower *lw, int input, const char *attr, kiln_t
   return kiln_lower_call(lw, &norm, 1, x);
 }
 
-static kiln_status read_groups(kiln_lower *lw, kiln_attention *a) {
+static kiln_status read_groups(kiln_lower *lw, kiln_attention_call *a) {
   int64_t heads = 0, groups = 0;
   KILN_TRY(read_heads(lw, "num_heads", &heads));
   KILN_TRY(read_heads(lw, "kv_num_heads", &groups));
@@ -512,7 +512,7 @@ static kiln_status read_groups(kiln_lower *lw, kiln_attention *a) {
   return heads_of(lw, &v, &a->v);
 }
 
-static kiln_status read_sight(kiln_lower *lw, kiln_attention *a) {
+static kiln_status read_sight(kiln_lower *lw, kiln_attention_call *a) {
   int64_t is_causal = 1, window = -1, is_smooth = 0;
   KILN_TRY(kiln_lower_int(lw, "causal", 1, &is_causal));
   KILN_TRY(kiln_lower_int(lw, "local_window_size", -1, &window));
@@ -544,7 +544,7 @@ static kiln_status lower_group_query_attention(kiln_lower *lw) {
   KILN_TRY(want_none(lw, QUERY_LENGTHS, "query_seqlens"));
   KILN_TRY(want_default(lw, "sliding_window_cache", 0));
   KILN_TRY(want_default(lw, "kv_cache_bit_width", 0));
-  kiln_attention a = {0};
+  kiln_attention_call a = {0};
   const kiln_expr *length = NULL;
   KILN_TRY(read_groups(lw, &a));
   KILN_TRY(key_counts(lw, a.q->shape[0], a.q->shape[2], &a.lengths));

@@ -234,7 +234,7 @@ static kiln_tensor *count_taken(const suppression *p) {
   s->combiner = KILN_COMBINE_SUM;
   s->body = kiln_select(cx, kiln_compare(cx, KILN_EXPR_LT, best, key(p, none)), kiln_int(cx, 1),
                         kiln_int(cx, 0));
-  const kiln_expr *n = kiln_lower_tidy(cx, kiln_product(cx, 2, extents));
+  const kiln_expr *n = kiln_lower_tidy(cx, kiln_multiply_all(cx, 2, extents));
   return kiln_lower_reshape(p->lw, kiln_lower_tensor(p->lw, s), 1, &n);
 }
 
@@ -243,7 +243,7 @@ static kiln_status list_rounds(const suppression *p, const kiln_tensor **out) {
   kiln_ctx *cx = p->lw->cx;
   kiln_tensor *taken = count_taken(p), *places = NULL, *count = NULL;
   const kiln_expr *extents[] = {taken->shape[0], p->n_rounds}, *n = NULL, *v[2], *o[1];
-  const kiln_expr *most = kiln_lower_tidy(cx, kiln_product(cx, 2, extents));
+  const kiln_expr *most = kiln_lower_tidy(cx, kiln_multiply_all(cx, 2, extents));
   kiln_lower_places(p->lw, taken, &places, &count);
   KILN_TRY(kiln_lower_count(p->lw, count, most, &n));
   kiln_stmt *s = kiln_lower_scatter_new(p->lw, "listed", KILN_I64, 1, &n, 2, 0, extents, o);

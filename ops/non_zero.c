@@ -8,7 +8,7 @@
 static kiln_tensor *flags_of(kiln_lower *lw, kiln_tensor *x) {
   kiln_ctx *cx = lw->cx;
   const kiln_expr *n =
-      kiln_lower_tidy(cx, kiln_product(cx, x->rank, (const kiln_expr *const *)x->shape));
+      kiln_lower_tidy(cx, kiln_multiply_all(cx, x->rank, (const kiln_expr *const *)x->shape));
   const kiln_tensor *flat = kiln_lower_reshape(lw, x, 1, &n);
   kiln_stmt *s = kiln_lower_stmt(lw, "flags", KILN_I64, 1, 0, &n);
   const kiln_expr *i = kiln_stmt_var(cx, s, 0), *e = kiln_tensor_load(cx, flat, &i);
@@ -32,8 +32,8 @@ static kiln_status find_rows(kiln_lower *lw, kiln_tensor *x, kiln_tensor **out_r
   kiln_ctx *cx = lw->cx;
   bool is_zero = false;
   if (!is_fill(lw, x, &is_zero)) return kiln_lower_rows(lw, flags_of(lw, x), out_rows);
-  const kiln_expr *n =
-      is_zero ? kiln_int(cx, 0) : kiln_product(cx, x->rank, (const kiln_expr *const *)x->shape);
+  const kiln_expr *n = is_zero ? kiln_int(cx, 0)
+                               : kiln_multiply_all(cx, x->rank, (const kiln_expr *const *)x->shape);
   n = kiln_lower_tidy(cx, n);
   kiln_stmt *s = kiln_lower_stmt(lw, "rows", KILN_I64, 1, 0, &n);
   s->body = kiln_stmt_var(cx, s, 0);
@@ -88,7 +88,7 @@ static kiln_status lower_compress(kiln_lower *lw) {
   if (kiln_lower_attr(lw, "axis")) KILN_TRY(kiln_lower_axis(lw, given, x->rank, false, &axis));
   else {
     const kiln_expr *n =
-        kiln_lower_tidy(cx, kiln_product(cx, x->rank, (const kiln_expr *const *)x->shape));
+        kiln_lower_tidy(cx, kiln_multiply_all(cx, x->rank, (const kiln_expr *const *)x->shape));
     x = kiln_lower_reshape(lw, x, 1, &n);
   }
   KILN_TRY(check_condition(lw, lw->inputs[1], x->shape[axis]));

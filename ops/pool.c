@@ -6,7 +6,7 @@
 typedef struct pool {
   kiln_lower *lw;
   const kiln_tensor *x;
-  kiln_window w;
+  kiln_conv_window w;
 } pool;
 
 static kiln_stmt *pool_stmt(const pool *p, const char *name, kiln_dtype t) {
@@ -22,7 +22,7 @@ static kiln_stmt *pool_stmt(const pool *p, const char *name, kiln_dtype t) {
 // Whether a window of axis |i| may end behind the input.
 static bool may_pass_end(const pool *p, int i) {
   kiln_ctx *cx = p->lw->cx;
-  const kiln_window *w = &p->w;
+  const kiln_conv_window *w = &p->w;
   const kiln_expr *last =
       kiln_mul(cx, kiln_sub(cx, w->out[i], kiln_int(cx, 1)), kiln_int(cx, w->stride[i]));
   last = kiln_add(cx, last, kiln_int(cx, (w->kernel[i] - 1) * w->dilation[i]));
@@ -38,7 +38,7 @@ static bool may_pass_end(const pool *p, int i) {
 // The place in x of the window's element, and (NULL for always) when it is inside.
 static const kiln_expr *place(const pool *p, const kiln_stmt *s, const kiln_expr **at) {
   kiln_ctx *cx = p->lw->cx;
-  const kiln_window *w = &p->w;
+  const kiln_conv_window *w = &p->w;
   const kiln_expr *inside = NULL;
   at[0] = kiln_stmt_var(cx, s, 0);
   at[1] = kiln_stmt_var(cx, s, 1);
@@ -67,7 +67,7 @@ static void reduce(const pool *p, kiln_stmt *s, kiln_combiner combiner, const ki
 static kiln_status read_pool(kiln_lower *lw, pool *out) {
   KILN_TRY(kiln_lower_want_inputs(lw, 1, 1));
   *out = (pool){.lw = lw, .x = lw->inputs[0]};
-  return kiln_window_read(lw, out->x, NULL, &out->w);
+  return kiln_conv_window_read(lw, out->x, NULL, &out->w);
 }
 
 // --- MaxPool ---
@@ -75,7 +75,8 @@ static kiln_status read_pool(kiln_lower *lw, pool *out) {
 // Row-major place |flat| in a tensor of x's shape, as the column-major place of the spatial axes.
 static const kiln_expr *column_major(const pool *p, const kiln_expr *flat) {
   kiln_ctx *cx = p->lw->cx;
-  const kiln_expr *plane = kiln_product(cx, p->w.n, p->w.in), *rest = kiln_mod(cx, flat, plane);
+  const kiln_expr *plane = kiln_multiply_all(cx, p->w.n, p->w.in),
+                  *rest = kiln_mod(cx, flat, plane);
   const kiln_expr *at[KILN_MAX_RANK], *column = kiln_int(cx, 0);
   for (int i = p->w.n - 1; i >= 0; i--) {
     at[i] = kiln_mod(cx, rest, p->w.in[i]);
@@ -186,7 +187,7 @@ static kiln_status lower_max_pool(kiln_lower *lw) {
 // How many taps of axis |i| count: those in [0, in), or in the padded axis when pads count.
 static const kiln_expr *taps_inside(const pool *p, const kiln_stmt *s, int i, bool pads_count) {
   kiln_ctx *cx = p->lw->cx;
-  const kiln_window *w = &p->w;
+  const kiln_conv_window *w = &p->w;
   const kiln_expr *all = kiln_int(cx, w->kernel[i]), *one = kiln_int(cx, 1);
   const kiln_expr *dilation = kiln_int(cx, w->dilation[i]), *zero = kiln_int(cx, 0);
   const bool starts_inside = pads_count || kiln_expr_is(w->begin[i], 0);

@@ -362,9 +362,9 @@ static kiln_status lower_qlinear_matmul(kiln_lower *lw) {
 static kiln_status integer_conv(kiln_lower *lw, kiln_tensor *x, kiln_tensor *zero_x,
                                 kiln_tensor *weights, kiln_tensor *zero_w, kiln_tensor **out) {
   int64_t group = 1;
-  kiln_window w;
+  kiln_conv_window w;
   KILN_TRY(kiln_lower_int(lw, "group", 1, &group));
-  KILN_TRY(kiln_window_read(lw, x, weights, &w));
+  KILN_TRY(kiln_conv_window_read(lw, x, weights, &w));
   int64_t channels = 0;
   KILN_TRY(kiln_lower_extent(lw, weights, 1, &channels));
   const kiln_byte_product p = {x, zero_x, weights, zero_w, .axis = 0};

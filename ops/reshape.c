@@ -5,8 +5,8 @@
 static kiln_status check_elements(kiln_lower *lw, const kiln_tensor *x, int rank,
                                   const kiln_expr *const *shape) {
   int64_t have = 0, want = 0;
-  if (kiln_expr_is_int(kiln_product(lw->cx, x->rank, x->shape), &have) &&
-      kiln_expr_is_int(kiln_product(lw->cx, rank, shape), &want) && have != want)
+  if (kiln_expr_is_int(kiln_multiply_all(lw->cx, x->rank, x->shape), &have) &&
+      kiln_expr_is_int(kiln_multiply_all(lw->cx, rank, shape), &want) && have != want)
     return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
                      "the new shape must have the %" PRId64 " elements of the input, got %" PRId64,
                      have, want);
@@ -80,8 +80,8 @@ static kiln_status lower_flatten(kiln_lower *lw) {
   KILN_TRY(kiln_lower_int(lw, "axis", 1, &given));
   KILN_TRY(kiln_lower_axis(lw, given, x->rank, true, &axis));
   const kiln_expr *shape[] = {
-      kiln_lower_tidy(lw->cx, kiln_product(lw->cx, axis, x->shape)),
-      kiln_lower_tidy(lw->cx, kiln_product(lw->cx, x->rank - axis, x->shape + axis))};
+      kiln_lower_tidy(lw->cx, kiln_multiply_all(lw->cx, axis, x->shape)),
+      kiln_lower_tidy(lw->cx, kiln_multiply_all(lw->cx, x->rank - axis, x->shape + axis))};
   lw->outputs[0] = kiln_lower_reshape(lw, x, 2, shape);
   return KILN_OK;
 }

@@ -133,9 +133,9 @@ static kiln_status unpooled_shape(kiln_lower *lw, const kiln_tensor *x, const ki
   kiln_ctx *cx = lw->cx;
   const int n = x->rank - 2;
   int64_t kernel[KILN_MAX_RANK], stride[KILN_MAX_RANK], pads[2 * KILN_MAX_RANK];
-  KILN_TRY(kiln_window_list(lw, "kernel_shape", n, 1, 1, kernel));
-  KILN_TRY(kiln_window_list(lw, "strides", n, 1, 1, stride));
-  KILN_TRY(kiln_window_list(lw, "pads", 2 * n, 0, 0, pads));
+  KILN_TRY(kiln_conv_window_list(lw, "kernel_shape", n, 1, 1, kernel));
+  KILN_TRY(kiln_conv_window_list(lw, "strides", n, 1, 1, stride));
+  KILN_TRY(kiln_conv_window_list(lw, "pads", 2 * n, 0, 0, pads));
   for (int i = 0; i < x->rank; i++) out[i] = x->shape[i];
   for (int i = 0; i < n; i++) {
     const kiln_expr *steps = kiln_sub(cx, x->shape[2 + i], kiln_int(cx, 1));
@@ -179,7 +179,7 @@ static kiln_status lower_max_unpool(kiln_lower *lw) {
   const kiln_expr *positive = kiln_compare(cx, KILN_EXPR_GE, s->index[0], kiln_int(cx, 0));
   s->guard = kiln_both(cx, s->guard, positive);
   KILN_TRY(kiln_lower_want_index(lw, indices, 0, NULL, NULL, kiln_int(cx, 0),
-                                 kiln_product(cx, x->rank, inner)));
+                                 kiln_multiply_all(cx, x->rank, inner)));
   s->body = kiln_tensor_load(cx, x, at);
   lw->outputs[0] = kiln_lower_tensor(lw, s);
   return KILN_OK;

@@ -44,7 +44,7 @@ static kiln_status lower_shape(kiln_lower *lw) {
 static kiln_status lower_size(kiln_lower *lw) {
   KILN_TRY(kiln_lower_want_inputs(lw, 1, 1));
   const kiln_tensor *x = lw->inputs[0];
-  const kiln_expr *size = kiln_product(lw->cx, x->rank, x->shape);
+  const kiln_expr *size = kiln_multiply_all(lw->cx, x->rank, x->shape);
   lw->outputs[0] = known(lw, 0, 1, &size);
   return KILN_OK;
 }

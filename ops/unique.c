@@ -224,7 +224,7 @@ static kiln_tensor *count_equal(const unique *u, const kiln_tensor *numbers,
 // (N, M) of |x|, slices along |axis| as rows; all elements where it is -1.
 static void make_rows(unique *u, kiln_tensor *x, int axis) {
   kiln_ctx *cx = u->lw->cx;
-  const kiln_expr *all = kiln_product(cx, x->rank, (const kiln_expr *const *)x->shape);
+  const kiln_expr *all = kiln_multiply_all(cx, x->rank, (const kiln_expr *const *)x->shape);
   const kiln_expr *shape[] = {kiln_lower_tidy(cx, all), kiln_int(cx, 1)};
   if (axis >= 0) {
     int perm[KILN_MAX_RANK] = {axis};
@@ -232,8 +232,8 @@ static void make_rows(unique *u, kiln_tensor *x, int axis) {
       if (a != axis) perm[a < axis ? a + 1 : a] = a;
     x = kiln_lower_transpose(u->lw, x, perm);
     shape[0] = x->shape[0];
-    shape[1] =
-        kiln_lower_tidy(cx, kiln_product(cx, x->rank - 1, (const kiln_expr *const *)x->shape + 1));
+    shape[1] = kiln_lower_tidy(
+        cx, kiln_multiply_all(cx, x->rank - 1, (const kiln_expr *const *)x->shape + 1));
   }
   u->x = kiln_lower_reshape(u->lw, x, 2, shape);
 }

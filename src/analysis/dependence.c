@@ -212,7 +212,7 @@ static void witness(const kiln_polyhedra *p, const question *q, isl_point *at, k
 }
 
 // What |s|, the instances that meet, says.
-static kiln_verdict verdict_of(const kiln_polyhedra *p, isl_set *s, bool exact) {
+static kiln_dependence_verdict verdict_of(const kiln_polyhedra *p, isl_set *s, bool exact) {
   const isl_bool is_empty = isl_set_is_empty(s);
   if (is_empty == isl_bool_error || kiln_polyhedra_failed(p)) return KILN_UNDECIDED;
   return is_empty == isl_bool_true ? KILN_NEVER : exact ? KILN_MEETS : KILN_MAY_MEET;
@@ -225,7 +225,7 @@ typedef struct judged {
   const struct judged *next; // of the same hash
   int n;
   const uint64_t *words; // [n] the question
-  kiln_verdict verdict;
+  kiln_dependence_verdict verdict;
 } judged;
 
 static const uint64_t *words_of(kiln_ctx *cx, const question *q, int *out_n) {
@@ -239,19 +239,19 @@ static const uint64_t *words_of(kiln_ctx *cx, const question *q, int *out_n) {
   return words;
 }
 
-static kiln_verdict judge(kiln_ctx *cx, const question *q) {
+static kiln_dependence_verdict judge(kiln_ctx *cx, const question *q) {
   kiln_polyhedra p;
   bool exact = true;
   kiln_polyhedra_init(cx, KILN_POLYHEDRA_BUDGET, &p);
   isl_set *s = ask(&p, q, &exact);
-  const kiln_verdict verdict = verdict_of(&p, s, exact);
+  const kiln_dependence_verdict verdict = verdict_of(&p, s, exact);
   isl_set_free(s);
   kiln_polyhedra_deinit(&p);
   return verdict;
 }
 
-kiln_verdict kiln_pair_judge(kiln_ctx *cx, const kiln_pair *pair, int n_conds,
-                             const kiln_expr *const *conds) {
+kiln_dependence_verdict kiln_pair_judge(kiln_ctx *cx, const kiln_pair *pair, int n_conds,
+                                        const kiln_expr *const *conds) {
   const question q = question_of(cx, pair, n_conds, conds);
   int n = 0;
   const uint64_t *words = words_of(cx, &q, &n), bytes = (uint64_t)n * sizeof *words,

@@ -45,15 +45,15 @@ typedef struct kiln_pair {
 // loops that are not shared get another name.
 const kiln_expr *kiln_pair_second(kiln_ctx *cx, const kiln_pair *p, const kiln_expr *e);
 
-typedef enum kiln_verdict {
+typedef enum kiln_dependence_verdict {
   KILN_NEVER,
   KILN_MEETS,    // the witness is the smallest: first the shared loops, then those of |a|, then |b|
   KILN_MAY_MEET, // something is not affine; the witness is what the rest allows
   KILN_UNDECIDED // isl's budget is spent
-} kiln_verdict;
+} kiln_dependence_verdict;
 enum { KILN_MAX_WITNESS = 64 };
 typedef struct kiln_meeting {
-  kiln_verdict verdict;
+  kiln_dependence_verdict verdict;
   int64_t a[KILN_MAX_WITNESS], b[KILN_MAX_WITNESS]; // values of the loops around the two
   int64_t element[KILN_MAX_RANK + 4];
   bool is_known[KILN_MAX_RANK + 4]; // whether the axis is affine
@@ -62,8 +62,8 @@ typedef struct kiln_meeting {
 // Whether two instances of the pair for which all |conds|, over the pair's variables, hold touch
 // one element. A question that was asked before is answered by what isl said then, within a budget
 // of its own.
-kiln_verdict kiln_pair_judge(kiln_ctx *cx, const kiln_pair *pair, int n_conds,
-                             const kiln_expr *const *conds);
+kiln_dependence_verdict kiln_pair_judge(kiln_ctx *cx, const kiln_pair *pair, int n_conds,
+                                        const kiln_expr *const *conds);
 // The same with a witness, and isl asked again.
 //
 // cost: that of the smallest point, which is many times the verdict's

@@ -82,7 +82,7 @@ static kiln_rule_places gains_of(kiln_ctx *cx, const kiln_build *without, const 
   const kiln_rule_places all = places_of(cx, with, row);
   kiln_rule_places out = {0};
   for (int i = 0; i < all.n; i++) {
-    const kiln_region *r = kiln_regions_find(&regions, all.data[i].tensor);
+    const kiln_cost_region *r = kiln_regions_find(&regions, all.data[i].tensor);
     if (r && is_cheaper(r->ns[1], r->ns[0])) KILN_VEC_PUSH(&cx->perm, &out, all.data[i]);
   }
   return out;

@@ -69,7 +69,7 @@ kiln_status kiln_lower_softmax_precision(kiln_lower *lw, const kiln_tensor *q, k
 
 typedef struct attention {
   kiln_lower *lw;
-  const kiln_attention *a;
+  const kiln_attention_call *a;
   const kiln_expr *batch, *heads, *rows, *keys; // B, H, S, T
   kiln_dtype sum;                               // of the products
 } attention;
@@ -109,7 +109,7 @@ static const kiln_expr *position(const attention *m, const kiln_expr *const *at)
 // numbers and forbid keys, by -inf, count, too.
 static const kiln_expr *is_seen(const attention *m, const kiln_expr *const *at, bool biases) {
   kiln_ctx *cx = m->lw->cx;
-  const kiln_attention *a = m->a;
+  const kiln_attention_call *a = m->a;
   const kiln_expr *seen = NULL, *p = NULL;
   if (a->left >= 0 || a->right >= 0) p = position(m, at);
   if (a->left >= 0) {
@@ -139,7 +139,7 @@ static const kiln_expr *is_seen(const attention *m, const kiln_expr *const *at, 
   return seen;
 }
 
-static bool has_bias(const kiln_attention *a) {
+static bool has_bias(const kiln_attention_call *a) {
   bool has = false;
   for (int i = 0; i < KILN_ATTENTION_BIASES; i++) has |= a->biases[i] != NULL;
   return has;
@@ -147,7 +147,7 @@ static bool has_bias(const kiln_attention *a) {
 
 // Whether every row has a key between its bounds, whatever the masks say.
 static bool always_sees(const attention *m) {
-  const kiln_attention *a = m->a;
+  const kiln_attention_call *a = m->a;
   int64_t rows = 0, keys = 0, past = 0;
   if (has_bias(a) || a->lengths) return false;
   if (a->left < 0) return true;
@@ -158,7 +158,7 @@ static bool always_sees(const attention *m) {
 // Whether there is a key between the bounds of a row.
 static const kiln_expr *sees_between(const attention *m, const kiln_expr *const *at) {
   kiln_ctx *cx = m->lw->cx;
-  const kiln_attention *a = m->a;
+  const kiln_attention_call *a = m->a;
   const kiln_expr *first = kiln_int(cx, 0), *end = m->keys, *p = position(m, at);
   if (a->left >= 0) first = kiln_most(cx, first, kiln_sub(cx, p, kiln_int(cx, a->left)));
   if (a->right >= 0) end = kiln_least(cx, end, kiln_add(cx, p, kiln_int(cx, a->right + 1)));
@@ -170,7 +170,7 @@ static const kiln_expr *sees_between(const attention *m, const kiln_expr *const 
 // all.
 static const kiln_expr *mask_extent(const attention *m, int axis) {
   kiln_ctx *cx = m->lw->cx;
-  const kiln_attention *a = m->a;
+  const kiln_attention_call *a = m->a;
   const kiln_expr *const full[] = {m->batch, m->heads, m->rows};
   bool varies = (axis == 0 && a->lengths) || (axis == 2 && (a->left >= 0 || a->right >= 0));
   for (int i = 0; i < KILN_ATTENTION_BIASES; i++) {
@@ -210,7 +210,7 @@ static const kiln_tensor *seen_rows(const attention *m) {
 
 static kiln_status check_shapes(const attention *m) {
   kiln_lower *lw = m->lw;
-  const kiln_attention *a = m->a;
+  const kiln_attention_call *a = m->a;
   const kiln_tensor *const all[] = {a->q, a->k, a->v};
   for (size_t i = 0; i < KILN_LEN(all); i++) {
     KILN_TRY(kiln_lower_want_rank(lw, all[i], 4, 4));
@@ -264,7 +264,7 @@ static kiln_status heads_of(const attention *m, kiln_tensor *x, bool turned, kil
 static const kiln_expr *score(const attention *m, const kiln_tensor *products,
                               kiln_attention_stage stage, const kiln_expr *const *at) {
   kiln_ctx *cx = m->lw->cx;
-  const kiln_attention *a = m->a;
+  const kiln_attention_call *a = m->a;
   const kiln_expr *e =
       kiln_mul(cx, kiln_tensor_load(cx, products, at), kiln_float(cx, m->sum, a->scale));
   if (stage == KILN_ATTENTION_SCALED) return e;
@@ -327,7 +327,7 @@ static kiln_status weights_of(const attention *m, kiln_tensor *x, kiln_tensor **
   return KILN_OK;
 }
 
-kiln_status kiln_lower_attention(kiln_lower *lw, const kiln_attention *a, kiln_tensor **out,
+kiln_status kiln_lower_attention(kiln_lower *lw, const kiln_attention_call *a, kiln_tensor **out,
                                  kiln_attention_stage stage, kiln_tensor **out_stage) {
   const kiln_dtype t = a->q->dtype;
   KILN_TRY(kiln_lower_want_rank(lw, a->q, 4, 4));

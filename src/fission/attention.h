@@ -20,7 +20,7 @@ typedef enum kiln_attention_stage {
 
 // Row i of the queries stands at position p = past + i; key j is seen where p - left <= j <= p +
 // right, j < lengths, and no mask forbids it.
-typedef struct kiln_attention {
+typedef struct kiln_attention_call {
   kiln_tensor *q, *k, *v; // (B, H, S, D), (B, G, T, D), (B, G, T, E); G divides H
   double scale, softcap;  // softcap * tanh(score / softcap); 0: none
   // Added to the scores, or bool: false masks; broadcast to (B, H, S, T), the last axis may end
@@ -36,12 +36,12 @@ typedef struct kiln_attention {
   // What changes the scores (KILN_ATTENTION_MASKED) and the weights, of that dtype; NULL: nothing.
   kiln_status (*modify)(void *modifier, kiln_attention_stage stage, kiln_tensor **x);
   void *modifier;
-} kiln_attention;
+} kiln_attention_call;
 
 // Checks shapes, too. *out is (B, H, S, E), of the dtype of q.
 //
 // gives: *out_stage, what there is at |stage|, unless |out_stage| is NULL
-kiln_status kiln_lower_attention(kiln_lower *lw, const kiln_attention *a, kiln_tensor **out,
+kiln_status kiln_lower_attention(kiln_lower *lw, const kiln_attention_call *a, kiln_tensor **out,
                                  kiln_attention_stage stage, kiln_tensor **out_stage);
 // 1 / sqrt(D) of q (.., D), unless the attribute scale says otherwise, as 0 does not.
 kiln_status kiln_lower_attention_scale(kiln_lower *lw, const kiln_tensor *q, double *out);

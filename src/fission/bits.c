@@ -9,11 +9,11 @@
 
 enum { BYTE = 8, WORD = 4, PANEL = 32 }; // panels are half a line of a cache wide
 
-static bool holds_several(const kiln_packing *p, kiln_dtype t) {
+static bool holds_several(const kiln_bit_packing *p, kiln_dtype t) {
   return kiln_dtype_bytes(t) * BYTE > p->bits;
 }
 
-const kiln_expr *kiln_bits_number(kiln_ctx *cx, const kiln_packing *p, const kiln_expr *e,
+const kiln_expr *kiln_bits_number(kiln_ctx *cx, const kiln_bit_packing *p, const kiln_expr *e,
                                   const kiln_expr *part) {
   if (!holds_several(p, e->dtype)) return e;
   const kiln_expr *shift = kiln_cast(cx, e->dtype, kiln_mul(cx, part, kiln_int(cx, p->bits)));
@@ -21,8 +21,8 @@ const kiln_expr *kiln_bits_number(kiln_ctx *cx, const kiln_packing *p, const kil
                      kiln_int_of(cx, e->dtype, (1 << p->bits) - 1));
 }
 
-kiln_tensor *kiln_bits_unpack(kiln_lower *lw, const kiln_packing *p, const kiln_tensor *t, int axis,
-                              const kiln_expr *extent) {
+kiln_tensor *kiln_bits_unpack(kiln_lower *lw, const kiln_bit_packing *p, const kiln_tensor *t,
+                              int axis, const kiln_expr *extent) {
   kiln_ctx *cx = lw->cx;
   const kiln_expr *extents[KILN_MAX_RANK], *at[KILN_MAX_RANK];
   for (int i = 0; i < t->rank; i++) extents[i] = i == axis ? extent : t->shape[i];
@@ -39,7 +39,7 @@ kiln_tensor *kiln_bits_unpack(kiln_lower *lw, const kiln_packing *p, const kiln_
 // The product of A (.., K) and the weights (N, K).
 typedef struct product {
   kiln_lower *lw;
-  kiln_packing pack;
+  kiln_bit_packing pack;
   int64_t n, k, blocks;
   int64_t units, per_unit;           // bytes of a block, or words, and the numbers in one
   int64_t panel;                     // rows of the weights that lie together

@@ -7,20 +7,20 @@
 #include "fission/terms.h"
 
 // Numbers of |bits| bits, |per_byte| of them in a byte, the first in its low bits.
-typedef struct kiln_packing {
+typedef struct kiln_bit_packing {
   int64_t bits, per_byte, block; // |block|: numbers that share a scale
-} kiln_packing;
+} kiln_bit_packing;
 
 // Number |part| of the byte or word |e|, in its type.
-const kiln_expr *kiln_bits_number(kiln_ctx *cx, const kiln_packing *p, const kiln_expr *e,
+const kiln_expr *kiln_bits_number(kiln_ctx *cx, const kiln_bit_packing *p, const kiln_expr *e,
                                   const kiln_expr *part);
 // What |t| packs along |axis|, |extent| numbers, not packed.
-kiln_tensor *kiln_bits_unpack(kiln_lower *lw, const kiln_packing *p, const kiln_tensor *t, int axis,
-                              const kiln_expr *extent);
+kiln_tensor *kiln_bits_unpack(kiln_lower *lw, const kiln_bit_packing *p, const kiln_tensor *t,
+                              int axis, const kiln_expr *extent);
 
 // Weights (N, K), each row of them in blocks, the last one filled up.
 typedef struct kiln_bit_weights {
-  kiln_packing pack;
+  kiln_bit_packing pack;
   int64_t n, k;
   kiln_tensor *codes;  // u8 (N, blocks, bytes)
   kiln_tensor *scales; // (N, blocks)

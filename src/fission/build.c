@@ -41,10 +41,10 @@ kiln_tensor *kiln_lower_make_const(kiln_lower *lw, const char *name, kiln_dtype 
 static bool same_extent(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) {
   if (a == b) return true;
   if (kiln_expr_is_int(a, NULL) && kiln_expr_is_int(b, NULL)) return false;
-  kiln_product pa = kiln_product_one(), pb = kiln_product_one();
-  kiln_product_mul(&pa, a);
-  kiln_product_mul(&pb, b);
-  if (kiln_product_equal(&pa, &pb)) return true;
+  kiln_factors pa = kiln_factors_one(), pb = kiln_factors_one();
+  kiln_factors_mul(&pa, a);
+  kiln_factors_mul(&pb, b);
+  if (kiln_factors_equal(&pa, &pb)) return true;
   kiln_ranges none;
   kiln_ranges_init(&none, &cx->scratch);
   return kiln_expr_is_zero(kiln_simplify(cx, kiln_sub(cx, a, b), &none));
@@ -147,15 +147,15 @@ static void map_group(view *v, int f0, int f1, int t0, int t1) {
 static void map_axes(view *v, int n_from, int n_to) {
   int f0 = 0, t0 = 0;
   while (f0 < n_from && t0 < n_to) {
-    kiln_product from = kiln_product_one();
+    kiln_factors from = kiln_factors_one();
     int f1 = f0, t1 = t0;
     bool found = false;
     while (!found && f1 < n_from) {
-      kiln_product_mul(&from, v->from->shape[v->from_axes[f1++]]);
-      kiln_product to = kiln_product_one();
+      kiln_factors_mul(&from, v->from->shape[v->from_axes[f1++]]);
+      kiln_factors to = kiln_factors_one();
       for (t1 = t0; !found && t1 < n_to;) {
-        kiln_product_mul(&to, v->to->dims[v->to_axes[t1++]].extent);
-        found = kiln_product_equal(&from, &to);
+        kiln_factors_mul(&to, v->to->dims[v->to_axes[t1++]].extent);
+        found = kiln_factors_equal(&from, &to);
       }
     }
     if (!found) f1 = n_from, t1 = n_to;
@@ -221,19 +221,19 @@ kiln_status kiln_lower_infer_extent(kiln_lower *lw, int n_total, const kiln_expr
                                     int n_known, const kiln_expr *const *known,
                                     const kiln_expr **out) {
   *out = NULL;
-  kiln_product all = kiln_product_one(), part = kiln_product_one();
-  for (int i = 0; i < n_total; i++) kiln_product_mul(&all, total[i]);
-  for (int i = 0; i < n_known; i++) kiln_product_mul(&part, known[i]);
-  kiln_product rest = all;
-  if (kiln_product_divide(&rest, &part)) {
-    *out = kiln_product_expr(lw->cx, &rest);
+  kiln_factors all = kiln_factors_one(), part = kiln_factors_one();
+  for (int i = 0; i < n_total; i++) kiln_factors_mul(&all, total[i]);
+  for (int i = 0; i < n_known; i++) kiln_factors_mul(&part, known[i]);
+  kiln_factors rest = all;
+  if (kiln_factors_divide(&rest, &part)) {
+    *out = kiln_factors_expr(lw->cx, &rest);
     return KILN_OK;
   }
   if (part.constant == 0 || (all.n == 0 && part.n == 0))
     return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
                      "-1: the %s elements must be a multiple of %s",
-                     kiln_expr_text(lw->cx, kiln_product_expr(lw->cx, &all)),
-                     kiln_expr_text(lw->cx, kiln_product_expr(lw->cx, &part)));
-  *out = kiln_div(lw->cx, kiln_product_expr(lw->cx, &all), kiln_product_expr(lw->cx, &part));
+                     kiln_expr_text(lw->cx, kiln_factors_expr(lw->cx, &all)),
+                     kiln_expr_text(lw->cx, kiln_factors_expr(lw->cx, &part)));
+  *out = kiln_div(lw->cx, kiln_factors_expr(lw->cx, &all), kiln_factors_expr(lw->cx, &part));
   return KILN_OK;
 }

@@ -204,7 +204,7 @@ kiln_status kiln_bytes_prepare(kiln_lower *lw, const kiln_byte_product *p, kiln_
   if (out->has_rest) {
     const kiln_expr *extents[KILN_MAX_RANK];
     for (int i = 0; i < w->rank; i++) extents[i] = i == p->axis ? kiln_int(lw->cx, 1) : w->shape[i];
-    out->count = kiln_product(lw->cx, w->rank, extents);
+    out->count = kiln_multiply_all(lw->cx, w->rank, extents);
     out->zero_weights = p->zero_weights;
     out->shift = w->dtype == KILN_U8 ? HALF_BYTE : 0;
   }
@@ -358,7 +358,7 @@ static kiln_tensor *in_whole_groups(kiln_lower *lw, kiln_tensor *x) {
 // Of the data's channels, one for each group: where the windows have one element, at the places of
 // these.
 static kiln_tensor *sum_channels(kiln_lower *lw, const kiln_tensor *x, int64_t channels,
-                                 int64_t group, const kiln_window *w, bool at_windows) {
+                                 int64_t group, const kiln_conv_window *w, bool at_windows) {
   kiln_ctx *cx = lw->cx;
   const kiln_expr *extents[KILN_MAX_RANK + 1] = {x->shape[0], kiln_int(cx, group)},
                                            *at[KILN_MAX_RANK];
@@ -376,7 +376,7 @@ static kiln_tensor *sum_channels(kiln_lower *lw, const kiln_tensor *x, int64_t c
 
 // Sums of channels have few elements: these are added up again for each window that they lie in.
 static kiln_tensor *sum_windows(kiln_lower *lw, const kiln_tensor *x, int64_t channels,
-                                int64_t group, const kiln_window *w) {
+                                int64_t group, const kiln_conv_window *w) {
   kiln_ctx *cx = lw->cx;
   bool is_point = true;
   for (int i = 0; i < w->n; i++) is_point &= w->kernel[i] == 1;
@@ -402,11 +402,11 @@ static kiln_tensor *sum_windows(kiln_lower *lw, const kiln_tensor *x, int64_t ch
 
 // The padding is the zero point itself: what is taken off the sums is the same at the borders.
 kiln_status kiln_bytes_conv(kiln_lower *lw, const kiln_byte_product *p, int64_t group,
-                            const kiln_window *w, kiln_tensor **out) {
+                            const kiln_conv_window *w, kiln_tensor **out) {
   kiln_ctx *cx = lw->cx;
   kiln_byte_factors f;
   kiln_tensor *sum = NULL;
-  kiln_window padded = *w;
+  kiln_conv_window padded = *w;
   int64_t channels = 0;
   KILN_TRY(kiln_lower_extent(lw, p->weights, 1, &channels));
   KILN_TRY(kiln_bytes_prepare(lw, p, &f));
@@ -414,7 +414,7 @@ kiln_status kiln_bytes_conv(kiln_lower *lw, const kiln_byte_product *p, int64_t 
     f.x = in_whole_groups(lw, f.x);
     f.weights = in_whole_groups(lw, f.weights);
   }
-  f.x = kiln_window_pad(lw, f.x, w, kiln_cast(cx, KILN_U8, f.zero));
+  f.x = kiln_conv_window_pad(lw, f.x, w, kiln_cast(cx, KILN_U8, f.zero));
   for (int i = 0; i < w->n; i++) {
     padded.in[i] = f.x->shape[2 + i];
     padded.begin[i] = padded.end[i] = kiln_int(cx, 0);

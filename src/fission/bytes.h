@@ -80,7 +80,7 @@ kiln_status kiln_bytes_take_off(kiln_lower *lw, const kiln_byte_factors *f, cons
 // The whole of it, for matrices and convolutions.
 kiln_status kiln_bytes_matmul(kiln_lower *lw, const kiln_byte_product *p, kiln_tensor **out);
 kiln_status kiln_bytes_conv(kiln_lower *lw, const kiln_byte_product *p, int64_t group,
-                            const kiln_window *w, kiln_tensor **out);
+                            const kiln_conv_window *w, kiln_tensor **out);
 // Whether a convolution of |x| with so many channels in a group is one of whole groups of bytes, or
 // is made so by some channels of zeros.
 bool kiln_bytes_convolve(const kiln_tensor *x, int64_t channels, int64_t group);

@@ -449,14 +449,14 @@ static kiln_status lower_flex_attention(kiln_visit *c) {
   for (int i = 0; i < 3; i++)
     KILN_TRY(kiln_lower_want_dtype(lw, i, kiln_dtype_is_float, "a float"));
   KILN_TRY(kiln_lower_want_rank(lw, lw->inputs[0], 4, 4));
-  kiln_attention a = {.q = lw->inputs[0],
-                      .k = lw->inputs[1],
-                      .v = lw->inputs[2],
-                      .past = kiln_int(lw->cx, 0),
-                      .left = -1,
-                      .right = -1,
-                      .modify = modify,
-                      .modifier = c};
+  kiln_attention_call a = {.q = lw->inputs[0],
+                           .k = lw->inputs[1],
+                           .v = lw->inputs[2],
+                           .past = kiln_int(lw->cx, 0),
+                           .left = -1,
+                           .right = -1,
+                           .modify = modify,
+                           .modifier = c};
   KILN_TRY(kiln_lower_softmax_precision(lw, a.q, &a.softmax));
   KILN_TRY(kiln_lower_attention_scale(lw, a.q, &a.scale));
   return kiln_lower_attention(lw, &a, &c->out[0].tensor, KILN_ATTENTION_WEIGHTS, NULL);

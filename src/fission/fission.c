@@ -17,25 +17,27 @@ static void note(kiln_walk *f, kiln_status status) {
   if (f->status == KILN_OK) f->status = status;
 }
 
-static const char *value_name(const kiln_walk *f, const kiln_scope *sc, int value) {
+static const char *value_name(const kiln_walk *f, const kiln_graph_scope *sc, int value) {
   return kiln_symbol_text(f->cx, sc->graph->values[value]->name);
 }
 
-static kiln_scope scope_make(kiln_walk *f, const kiln_graph *g, const kiln_scope *outer) {
-  return (kiln_scope){.graph = g,
-                      .values = KILN_NEW_ARRAY(&f->cx->perm, kiln_held, g->n_values),
-                      .failed = kiln_bits_make(&f->cx->perm, g->n_values),
-                      .outer = outer,
-                      .depth = outer ? outer->depth + 1 : 0};
+static kiln_graph_scope scope_make(kiln_walk *f, const kiln_graph *g,
+                                   const kiln_graph_scope *outer) {
+  return (kiln_graph_scope){.graph = g,
+                            .values = KILN_NEW_ARRAY(&f->cx->perm, kiln_held, g->n_values),
+                            .failed = kiln_bits_make(&f->cx->perm, g->n_values),
+                            .outer = outer,
+                            .depth = outer ? outer->depth + 1 : 0};
 }
 
 // --- values ---
 
 // A value of an enclosing graph with that name; *out_failed when it is one that cannot be had.
-static kiln_held find_outer(kiln_walk *f, const kiln_scope *sc, kiln_symbol name, bool *out_failed);
+static kiln_held find_outer(kiln_walk *f, const kiln_graph_scope *sc, kiln_symbol name,
+                            bool *out_failed);
 
 // What a value holds; a constant gets its tensor on first use.
-static kiln_held find_value(kiln_walk *f, const kiln_scope *sc, int value, bool *out_failed) {
+static kiln_held find_value(kiln_walk *f, const kiln_graph_scope *sc, int value, bool *out_failed) {
   const kiln_value *v = sc->graph->values[value];
   kiln_held *held = &sc->values[value];
   *out_failed = kiln_bits_has(sc->failed, value);
@@ -46,9 +48,9 @@ static kiln_held find_value(kiln_walk *f, const kiln_scope *sc, int value, bool 
   return *held;
 }
 
-static kiln_held find_outer(kiln_walk *f, const kiln_scope *sc, kiln_symbol name,
+static kiln_held find_outer(kiln_walk *f, const kiln_graph_scope *sc, kiln_symbol name,
                             bool *out_failed) {
-  for (const kiln_scope *up = sc->outer; up; up = up->outer)
+  for (const kiln_graph_scope *up = sc->outer; up; up = up->outer)
     for (int i = 0; i < up->graph->n_values; i++)
       if (up->graph->values[i]->name == name &&
           (kiln_holds(&up->values[i]) || up->graph->values[i]->constant ||
@@ -57,7 +59,7 @@ static kiln_held find_outer(kiln_walk *f, const kiln_scope *sc, kiln_symbol name
   return (kiln_held){0};
 }
 
-static void add_inputs(kiln_walk *f, kiln_scope *sc) {
+static void add_inputs(kiln_walk *f, kiln_graph_scope *sc) {
   const kiln_graph *g = sc->graph;
   for (int i = 0; i < g->n_inputs; i++) {
     const kiln_value *v = g->values[g->inputs[i]];
@@ -96,7 +98,7 @@ static const char *node_place(kiln_walk *f, const kiln_lower *lw) {
 }
 
 // False when an input cannot be had because of an earlier failure.
-static bool gather_inputs(kiln_walk *f, const kiln_scope *sc, kiln_lower *lw, kiln_held *in) {
+static bool gather_inputs(kiln_walk *f, const kiln_graph_scope *sc, kiln_lower *lw, kiln_held *in) {
   const kiln_node *n = lw->node;
   bool all = true;
   for (int i = 0; i < n->n_inputs; i++) {
@@ -211,7 +213,7 @@ static kiln_status lower_operator(kiln_lower *lw) {
   return kiln_fission_fold(lw, n_stmts, n_tensors);
 }
 
-static kiln_status lower_graph(kiln_walk *f, kiln_scope *sc);
+static kiln_status lower_graph(kiln_walk *f, kiln_graph_scope *sc);
 
 static kiln_status lower_body(kiln_visit *v, const kiln_graph *body, int n_inputs,
                               const kiln_held *inputs, int n_outputs, kiln_held *outputs) {
@@ -225,7 +227,7 @@ static kiln_status lower_body(kiln_visit *v, const kiln_graph *body, int n_input
     return KILN_FAIL(f->cx->diag, KILN_UNSUPPORTED, v->lw->place,
                      "sub-graphs: must nest at most %d deep and unroll to at most %d nodes",
                      MAX_NESTING, MAX_BODY_NODES);
-  kiln_scope inner = scope_make(f, body, v->sc);
+  kiln_graph_scope inner = scope_make(f, body, v->sc);
   for (int i = 0; i < n_inputs; i++) inner.values[body->inputs[i]] = inputs[i];
   KILN_TRY(lower_graph(f, &inner));
   for (int i = 0; i < n_outputs; i++) {
@@ -257,7 +259,7 @@ static kiln_status visit_tensors(kiln_visit *v) {
   return KILN_OK;
 }
 
-static void lower_node(kiln_walk *f, kiln_scope *sc, const kiln_node *n) {
+static void lower_node(kiln_walk *f, kiln_graph_scope *sc, const kiln_node *n) {
   kiln_ctx *cx = f->cx;
   kiln_held *in = KILN_NEW_ARRAY(&cx->scratch, kiln_held, n->n_inputs);
   kiln_held *out = KILN_NEW_ARRAY(&cx->scratch, kiln_held, n->n_outputs + 1); // never none
@@ -301,7 +303,7 @@ static void lower_node(kiln_walk *f, kiln_scope *sc, const kiln_node *n) {
 }
 
 // Fails only when a node did; the messages are written then.
-static kiln_status lower_graph(kiln_walk *f, kiln_scope *sc) {
+static kiln_status lower_graph(kiln_walk *f, kiln_graph_scope *sc) {
   const kiln_status before = f->status;
   f->status = KILN_OK;
   for (int i = 0; i < sc->graph->n_nodes; i++) {
@@ -345,7 +347,7 @@ static void add_output(kiln_walk *f, kiln_tensor *t, kiln_symbol name) {
 
 // A sequence is as many outputs as it has tensors, "y[0]", "y[1]", ...; an optional value without
 // one is none.
-static void add_outputs(kiln_walk *f, kiln_scope *sc) {
+static void add_outputs(kiln_walk *f, kiln_graph_scope *sc) {
   const kiln_graph *g = sc->graph;
   for (int i = 0; i < g->n_outputs; i++) {
     const kiln_value *v = g->values[g->outputs[i]];
@@ -390,7 +392,7 @@ static void name_tensor(naming *n, kiln_tensor *t, kiln_symbol name) {
   kiln_bits_set(n->named, t->id);
 }
 
-static void name_values(kiln_walk *f, const kiln_scope *sc) {
+static void name_values(kiln_walk *f, const kiln_graph_scope *sc) {
   kiln_ctx *cx = f->cx;
   const kiln_mark m = kiln_arena_mark(&cx->scratch);
   naming n = {.f = f, .named = kiln_bits_make(&cx->scratch, f->p->tensors.n)};
@@ -426,7 +428,7 @@ kiln_status kiln_fission_like(kiln_ctx *cx, const kiln_graph *g, const kiln_op *
                  .p = kiln_program_make(cx, kiln_symbol_text(cx, g->name)),
                  .user_ops = user_ops,
                  .folds = folds};
-  kiln_scope sc = scope_make(&f, g, NULL);
+  kiln_graph_scope sc = scope_make(&f, g, NULL);
   add_inputs(&f, &sc);
   const kiln_status nodes = lower_graph(&f, &sc);
   if (nodes != KILN_OK) note(&f, nodes);

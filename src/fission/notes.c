@@ -1,14 +1,14 @@
 // The table of notes: as long as the last tensor of which something was noted.
 #include "fission/notes.h"
 
-static kiln_note note_of(const kiln_lower *lw, const kiln_tensor *t) {
+static kiln_tensor_note note_of(const kiln_lower *lw, const kiln_tensor *t) {
   const kiln_notes *notes = lw->notes;
-  return notes && t->id < notes->n ? notes->data[t->id] : (kiln_note){0};
+  return notes && t->id < notes->n ? notes->data[t->id] : (kiln_tensor_note){0};
 }
 
-static kiln_note *note_at(const kiln_lower *lw, const kiln_tensor *t) {
+static kiln_tensor_note *note_at(const kiln_lower *lw, const kiln_tensor *t) {
   kiln_notes *io = lw->notes;
-  while (io->n <= t->id) KILN_VEC_PUSH(&lw->cx->perm, io, (kiln_note){0});
+  while (io->n <= t->id) KILN_VEC_PUSH(&lw->cx->perm, io, (kiln_tensor_note){0});
   return &io->data[t->id];
 }
 

@@ -5,13 +5,13 @@
 
 #include "fission/bytes.h"
 
-typedef struct kiln_note {
+typedef struct kiln_tensor_note {
   const kiln_expr *const *values;  // of a small integer tensor, as expressions of named dimensions
   const kiln_quantised *quantised; // what the tensor was dequantised from
-} kiln_note;
+} kiln_tensor_note;
 
 typedef struct kiln_notes {
-  kiln_note *data; // by tensor; NULLs, as behind the end: nothing is known
+  kiln_tensor_note *data; // by tensor; NULLs, as behind the end: nothing is known
   int n, cap;
 } kiln_notes;
 

@@ -7,18 +7,18 @@
 
 enum { KILN_PRODUCT_MAX = 32 };
 
-typedef struct kiln_product {
+typedef struct kiln_factors {
   int64_t constant;
   int n;
   const kiln_expr *factors[KILN_PRODUCT_MAX]; // ascending by id
-} kiln_product;
+} kiln_factors;
 
-kiln_product kiln_product_one(void);
-void kiln_product_mul(kiln_product *p,
+kiln_factors kiln_factors_one(void);
+void kiln_factors_mul(kiln_factors *p,
                       const kiln_expr *e); // multiplications in |e| are taken apart
-bool kiln_product_equal(const kiln_product *a, const kiln_product *b);
+bool kiln_factors_equal(const kiln_factors *a, const kiln_factors *b);
 // p /= by; false (and |p| undefined) when |by| does not divide it factor by factor.
-bool kiln_product_divide(kiln_product *p, const kiln_product *by);
-const kiln_expr *kiln_product_expr(kiln_ctx *cx, const kiln_product *p);
+bool kiln_factors_divide(kiln_factors *p, const kiln_factors *by);
+const kiln_expr *kiln_factors_expr(kiln_ctx *cx, const kiln_factors *p);
 
 #endif

@@ -13,7 +13,7 @@ const kiln_expr *kiln_ceil_div(kiln_ctx *cx, const kiln_expr *a, const kiln_expr
   return kiln_div(cx, kiln_add(cx, a, kiln_sub(cx, b, kiln_int(cx, 1))), b);
 }
 
-const kiln_expr *kiln_product(kiln_ctx *cx, int n, const kiln_expr *const *factors) {
+const kiln_expr *kiln_multiply_all(kiln_ctx *cx, int n, const kiln_expr *const *factors) {
   const kiln_expr *p = kiln_int(cx, 1);
   for (int i = 0; i < n; i++) p = kiln_mul(cx, p, factors[i]);
   return p;

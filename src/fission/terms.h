@@ -20,7 +20,7 @@ static inline const kiln_expr *kiln_compare(kiln_ctx *cx, kiln_expr_kind k, cons
 }
 bool kiln_expr_is(const kiln_expr *e, int64_t value); // the constant |value|
 const kiln_expr *kiln_ceil_div(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b);
-const kiln_expr *kiln_product(kiln_ctx *cx, int n, const kiln_expr *const *factors);
+const kiln_expr *kiln_multiply_all(kiln_ctx *cx, int n, const kiln_expr *const *factors);
 // |e|, an expression of named dimensions, simplified: they are not negative.
 const kiln_expr *kiln_lower_tidy(kiln_ctx *cx, const kiln_expr *e);
 // The body of |s| simplified by the extents of its dims.

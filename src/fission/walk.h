@@ -20,13 +20,13 @@ typedef struct kiln_held {
   const kiln_sequence *sequence;
 } kiln_held;
 
-typedef struct kiln_scope {
+typedef struct kiln_graph_scope {
   const kiln_graph *graph;
-  kiln_held *values;              // [n_values], empty where not (yet) known
-  kiln_bits *failed;              // values that cannot be had; their message is written
-  const struct kiln_scope *outer; // of a sub-graph
+  kiln_held *values;                    // [n_values], empty where not (yet) known
+  kiln_bits *failed;                    // values that cannot be had; their message is written
+  const struct kiln_graph_scope *outer; // of a sub-graph
   int depth;
-} kiln_scope;
+} kiln_graph_scope;
 
 struct kiln_visit;
 
@@ -49,7 +49,7 @@ typedef struct kiln_walk {
 // A node with sub-graphs or sequences. |lw| has its tensors, NULL for what is a sequence.
 typedef struct kiln_visit {
   kiln_walk *w;
-  const kiln_scope *sc;
+  const kiln_graph_scope *sc;
   kiln_lower *lw;
   const kiln_held *in; // [n_inputs]
   kiln_held *out;      // [n_outputs], to be set

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-kiln_status kiln_window_list(kiln_lower *lw, const char *attr, int n, int64_t otherwise,
-                             int64_t min, int64_t *out) {
+kiln_status kiln_conv_window_list(kiln_lower *lw, const char *attr, int n, int64_t otherwise,
+                                  int64_t min, int64_t *out) {
   int count = -1;
   const int64_t *list = NULL;
   KILN_TRY(kiln_lower_ints(lw, attr, &count, &list));
@@ -20,7 +20,8 @@ kiln_status kiln_window_list(kiln_lower *lw, const char *attr, int n, int64_t ot
   return KILN_OK;
 }
 
-kiln_status kiln_window_kernel(kiln_lower *lw, const kiln_tensor *weights, int i, int64_t *out) {
+kiln_status kiln_conv_window_kernel(kiln_lower *lw, const kiln_tensor *weights, int i,
+                                    int64_t *out) {
   KILN_TRY(kiln_lower_extent(lw, weights, 2 + i, out));
   if (*out >= 1 && *out <= INT32_MAX) return KILN_OK;
   return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
@@ -28,16 +29,16 @@ kiln_status kiln_window_kernel(kiln_lower *lw, const kiln_tensor *weights, int i
                    kiln_symbol_text(lw->cx, weights->name), 2 + i, *out);
 }
 
-static kiln_status read_kernel(kiln_lower *lw, const kiln_tensor *weights, kiln_window *w) {
+static kiln_status read_kernel(kiln_lower *lw, const kiln_tensor *weights, kiln_conv_window *w) {
   if (!weights) {
     if (!kiln_lower_attr(lw, "kernel_shape"))
       return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place, "kernel_shape: must be given");
-    return kiln_window_list(lw, "kernel_shape", w->n, 1, 1, w->kernel);
+    return kiln_conv_window_list(lw, "kernel_shape", w->n, 1, 1, w->kernel);
   }
   int64_t named[KILN_MAX_RANK];
-  KILN_TRY(kiln_window_list(lw, "kernel_shape", w->n, 1, 1, named));
+  KILN_TRY(kiln_conv_window_list(lw, "kernel_shape", w->n, 1, 1, named));
   for (int i = 0; i < w->n; i++) {
-    KILN_TRY(kiln_window_kernel(lw, weights, i, &w->kernel[i]));
+    KILN_TRY(kiln_conv_window_kernel(lw, weights, i, &w->kernel[i]));
     if (kiln_lower_attr(lw, "kernel_shape") && named[i] != w->kernel[i])
       return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
                        "kernel_shape: must be that of the weights, %" PRId64 ", got %" PRId64,
@@ -47,12 +48,12 @@ static kiln_status read_kernel(kiln_lower *lw, const kiln_tensor *weights, kiln_
 }
 
 // SAME_UPPER and SAME_LOWER: out = ceil(in / stride), the odd zero at the end or at the start.
-static void same_pads(kiln_ctx *cx, kiln_window *w, bool upper) {
+static void same_pads(kiln_ctx *cx, kiln_conv_window *w, bool upper) {
   for (int i = 0; i < w->n; i++) {
     const kiln_expr *stride = kiln_int(cx, w->stride[i]), *zero = kiln_int(cx, 0);
     w->out[i] = kiln_lower_tidy(cx, kiln_ceil_div(cx, w->in[i], stride));
     const kiln_expr *span = kiln_mul(cx, kiln_sub(cx, w->out[i], kiln_int(cx, 1)), stride);
-    const kiln_expr *wanted = kiln_add(cx, span, kiln_int(cx, kiln_window_reach(w, i)));
+    const kiln_expr *wanted = kiln_add(cx, span, kiln_int(cx, kiln_conv_window_reach(w, i)));
     const kiln_expr *total =
         kiln_lower_tidy(cx, kiln_most(cx, kiln_sub(cx, wanted, w->in[i]), zero));
     const kiln_expr *half = kiln_div(cx, total, kiln_int(cx, 2));
@@ -62,9 +63,9 @@ static void same_pads(kiln_ctx *cx, kiln_window *w, bool upper) {
   }
 }
 
-static kiln_status given_pads(kiln_lower *lw, kiln_window *w, bool use) {
+static kiln_status given_pads(kiln_lower *lw, kiln_conv_window *w, bool use) {
   int64_t pads[2 * KILN_MAX_RANK];
-  KILN_TRY(kiln_window_list(lw, "pads", 2 * w->n, 0, INT32_MIN, pads));
+  KILN_TRY(kiln_conv_window_list(lw, "pads", 2 * w->n, 0, INT32_MIN, pads));
   for (int i = 0; i < w->n; i++) {
     w->begin[i] = kiln_int(lw->cx, use ? pads[i] : 0);
     w->end[i] = kiln_int(lw->cx, use ? pads[w->n + i] : 0);
@@ -74,20 +75,20 @@ static kiln_status given_pads(kiln_lower *lw, kiln_window *w, bool use) {
 
 // out = (in + pads - reach) / stride + 1, rounded up with ceil_mode, where the last window must
 // begin inside the input or its leading pad.
-static kiln_status count_windows(kiln_lower *lw, kiln_window *w, bool ceil_mode) {
+static kiln_status count_windows(kiln_lower *lw, kiln_conv_window *w, bool ceil_mode) {
   kiln_ctx *cx = lw->cx;
   for (int i = 0; i < w->n; i++) {
     const kiln_expr *stride = kiln_int(cx, w->stride[i]), *one = kiln_int(cx, 1);
     const kiln_expr *padded = kiln_add(cx, kiln_add(cx, w->in[i], w->begin[i]), w->end[i]);
     const kiln_expr *room =
-        kiln_lower_tidy(cx, kiln_sub(cx, padded, kiln_int(cx, kiln_window_reach(w, i))));
+        kiln_lower_tidy(cx, kiln_sub(cx, padded, kiln_int(cx, kiln_conv_window_reach(w, i))));
     int64_t v = 0;
     const int64_t short_by = ceil_mode ? 2 * w->stride[i] - 1 : w->stride[i]; // no window will do
     if (kiln_expr_is_int(room, &v) && v < -short_by)
       return KILN_FAIL(cx->diag, KILN_BAD_INPUT, lw->place,
                        "axis %d: the window of %" PRId64
                        " must fit into the padded input, which is %" PRId64 " too short",
-                       2 + i, kiln_window_reach(w, i), -v);
+                       2 + i, kiln_conv_window_reach(w, i), -v);
     if (ceil_mode) {
       const kiln_expr *all = kiln_add(cx, kiln_ceil_div(cx, room, stride), one);
       const kiln_expr *inside = kiln_sub(cx, kiln_add(cx, w->in[i], w->begin[i]), one);
@@ -100,15 +101,15 @@ static kiln_status count_windows(kiln_lower *lw, kiln_window *w, bool ceil_mode)
   return KILN_OK;
 }
 
-kiln_status kiln_window_read(kiln_lower *lw, const kiln_tensor *x, const kiln_tensor *weights,
-                             kiln_window *out) {
+kiln_status kiln_conv_window_read(kiln_lower *lw, const kiln_tensor *x, const kiln_tensor *weights,
+                                  kiln_conv_window *out) {
   KILN_TRY(kiln_lower_want_rank(lw, x, 3, KILN_MAX_RANK));
   if (weights) KILN_TRY(kiln_lower_want_rank(lw, weights, x->rank, x->rank));
-  *out = (kiln_window){.n = x->rank - 2};
+  *out = (kiln_conv_window){.n = x->rank - 2};
   for (int i = 0; i < out->n; i++) out->in[i] = x->shape[2 + i];
   KILN_TRY(read_kernel(lw, weights, out));
-  KILN_TRY(kiln_window_list(lw, "strides", out->n, 1, 1, out->stride));
-  KILN_TRY(kiln_window_list(lw, "dilations", out->n, 1, 1, out->dilation));
+  KILN_TRY(kiln_conv_window_list(lw, "strides", out->n, 1, 1, out->stride));
+  KILN_TRY(kiln_conv_window_list(lw, "dilations", out->n, 1, 1, out->dilation));
   const char *mode = NULL;
   KILN_TRY(kiln_lower_string(lw, "auto_pad", "NOTSET", &mode));
   int64_t ceil_mode = 0;
@@ -125,8 +126,8 @@ kiln_status kiln_window_read(kiln_lower *lw, const kiln_tensor *x, const kiln_te
   return count_windows(lw, out, ceil_mode != 0);
 }
 
-kiln_tensor *kiln_window_pad(kiln_lower *lw, kiln_tensor *x, const kiln_window *w,
-                             const kiln_expr *outside) {
+kiln_tensor *kiln_conv_window_pad(kiln_lower *lw, kiln_tensor *x, const kiln_conv_window *w,
+                                  const kiln_expr *outside) {
   kiln_ctx *cx = lw->cx;
   const kiln_expr *extents[KILN_MAX_RANK] = {x->shape[0], x->shape[1]};
   bool padded = false;
@@ -158,7 +159,7 @@ typedef struct conv {
   kiln_lower *lw;
   const kiln_tensor *x; // (N, C, padded...)
   kiln_tensor *weights; // (M, C/group, kernel...)
-  const kiln_window *w;
+  const kiln_conv_window *w;
   kiln_dtype accumulator;
   int64_t group, out_channels, group_channels;
 } conv;
@@ -253,13 +254,13 @@ static kiln_status check_groups(const conv *c) {
 }
 
 kiln_status kiln_lower_conv(kiln_lower *lw, kiln_tensor *x, kiln_tensor *weights, int64_t group,
-                            const kiln_window *w, kiln_dtype accumulator, kiln_tensor **out) {
+                            const kiln_conv_window *w, kiln_dtype accumulator, kiln_tensor **out) {
   conv c = {
       .lw = lw, .x = x, .weights = weights, .w = w, .accumulator = accumulator, .group = group};
   KILN_TRY(kiln_lower_extent(lw, weights, 0, &c.out_channels));
   KILN_TRY(kiln_lower_extent(lw, weights, 1, &c.group_channels));
   KILN_TRY(check_groups(&c));
-  c.x = kiln_window_pad(lw, x, w, kiln_number(lw->cx, x->dtype, 0));
+  c.x = kiln_conv_window_pad(lw, x, w, kiln_number(lw->cx, x->dtype, 0));
   const bool depthwise = group > 1 && c.group_channels == 1 && c.out_channels == group;
   *out = group == 1 || depthwise ? plain_conv(&c, depthwise) : grouped_conv(&c);
   return KILN_OK;

@@ -181,7 +181,7 @@ kiln_status kiln_output_link(kiln_output *out, int n, const kiln_object *objects
 // In the order in which threads wrote, until they are sorted.
 typedef struct kiln_output_sums {
   pthread_mutex_t lock;
-  kiln_sum *rows; // malloc'ed
+  kiln_piece_sum *rows; // malloc'ed
   size_t n, cap;
 } sums;
 
@@ -199,11 +199,11 @@ static void destroy_sums(sums *s) {
   free(s);
 }
 
-static bool add_sum(sums *s, const kiln_sum *row) {
+static bool add_sum(sums *s, const kiln_piece_sum *row) {
   pthread_mutex_lock(&s->lock);
   if (s->n == s->cap) {
     const size_t cap = s->cap ? 2 * s->cap : 256;
-    kiln_sum *more = realloc(s->rows, cap * sizeof *more);
+    kiln_piece_sum *more = realloc(s->rows, cap * sizeof *more);
     if (more) s->rows = more, s->cap = cap;
   }
   const bool has_room = s->n < s->cap;
@@ -213,7 +213,7 @@ static bool add_sum(sums *s, const kiln_sum *row) {
 }
 
 static int by_offset(const void *a, const void *b) {
-  const kiln_sum *x = a, *y = b;
+  const kiln_piece_sum *x = a, *y = b;
   return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
@@ -252,7 +252,7 @@ kiln_status kiln_output_weights(kiln_output *out, uint64_t bytes, kiln_diag *dia
 }
 
 bool kiln_output_write(const kiln_output *out, uint64_t at, const void *data, size_t bytes) {
-  const kiln_sum s = {at, bytes, kiln_checksum(data, bytes)};
+  const kiln_piece_sum s = {at, bytes, kiln_checksum(data, bytes)};
   if (!add_sum(out->sums, &s)) return errno = ENOMEM, false;
   return kiln_write_all(out->file.fd, data, bytes, (int64_t)(out->parts.weights_offset + at));
 }

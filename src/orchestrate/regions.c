@@ -68,7 +68,7 @@ kiln_regions kiln_regions_make(kiln_ctx *cx, const kiln_orchestrated *two) {
             n = n_first + two[1].chosen->kernels.n + two[1].p->stmts.n;
   uniting u = {
       .cx = cx, .two = two, .first = {0, n_first}, .above = KILN_NEW_ARRAY(&cx->perm, int, n + 1)};
-  kiln_regions out = {.n = n, .all = KILN_NEW_ARRAY(&cx->perm, kiln_region, n + 1)};
+  kiln_regions out = {.n = n, .all = KILN_NEW_ARRAY(&cx->perm, kiln_cost_region, n + 1)};
   kiln_map_init(&out.of, &cx->perm);
   for (int i = 0; i < n; i++) u.above[i] = i;
   for (int side = 0; side < 2; side++) kiln_map_init(&u.by[side], &cx->perm);
@@ -86,7 +86,7 @@ kiln_regions kiln_regions_make(kiln_ctx *cx, const kiln_orchestrated *two) {
   return out;
 }
 
-const kiln_region *kiln_regions_find(const kiln_regions *r, kiln_symbol tensor) {
+const kiln_cost_region *kiln_regions_find(const kiln_regions *r, kiln_symbol tensor) {
   const uint64_t *region = kiln_map_find(&r->of, tensor);
   return region ? &r->all[*region] : NULL;
 }

@@ -15,19 +15,19 @@ typedef struct kiln_orchestrated {
   const kiln_orchestration *chosen;
 } kiln_orchestrated;
 
-typedef struct kiln_region {
+typedef struct kiln_cost_region {
   double ns[2]; // predicted of its kernels, in each program
-} kiln_region;
+} kiln_cost_region;
 
 typedef struct kiln_regions {
-  kiln_map of;      // the name of a tensor to the number of a region
-  int n;            // some of which are empty
-  kiln_region *all; // [n]
+  kiln_map of;           // the name of a tensor to the number of a region
+  int n;                 // some of which are empty
+  kiln_cost_region *all; // [n]
 } kiln_regions;
 
 // gives: in cx->perm
 kiln_regions kiln_regions_make(kiln_ctx *cx, const kiln_orchestrated *two);
 // The region where |tensor| is made; NULL: no kernel of either makes it.
-const kiln_region *kiln_regions_find(const kiln_regions *r, kiln_symbol tensor);
+const kiln_cost_region *kiln_regions_find(const kiln_regions *r, kiln_symbol tensor);
 
 #endif

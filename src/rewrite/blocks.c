@@ -45,7 +45,7 @@ typedef struct blocks {
 
 // A sum of products with few results, or of a matrix, whose kernels read it as it lies, by a
 // vector.
-static bool has_few_results(const kiln_stmt *s, const kiln_product *product) {
+static bool has_few_results(const kiln_stmt *s, const kiln_bilinear *product) {
   const int64_t n = kiln_dims_elems(s->n_space, s->dims);
   if (n <= FEW_RESULTS) return true;
   for (int k = 0; k < 2; k++) {
@@ -56,13 +56,13 @@ static bool has_few_results(const kiln_stmt *s, const kiln_product *product) {
   return false;
 }
 
-static bool is_product(kiln_ctx *cx, kiln_stmt *s, kiln_product *out) {
-  return kiln_product_of(cx, s, out) && out->args[0] != out->args[1];
+static bool is_product(kiln_ctx *cx, kiln_stmt *s, kiln_bilinear *out) {
+  return kiln_bilinear_of(cx, s, out) && out->args[0] != out->args[1];
 }
 
 // |only_products|: what kernels of GPUs would leave to few threads.
 static bool is_long_sum(kiln_ctx *cx, kiln_stmt *s, bool only_products) {
-  kiln_product product;
+  kiln_bilinear product;
   const bool is_wide = s->body->dtype == KILN_F32 || s->body->dtype == KILN_F64;
   if (s->combiner != KILN_COMBINE_SUM || !is_wide || s->guard || s->init ||
       !kiln_stmt_is_plain(cx, s))
@@ -132,7 +132,7 @@ static bool split_dim(kiln_ctx *cx, kiln_stmt *s, int at) {
 // Sums over the axes behind reshapes, where each is one of them then.
 static void find_axes(kiln_ctx *cx, const kiln_program *p, kiln_stmt *s) {
   kiln_stmt to = *s;
-  kiln_product product;
+  kiln_bilinear product;
   if (is_product(cx, s, &product)) return; // the other operand is laid out for it
   to.body = kiln_expr_replace(cx, s->body, see_through, (void *)p);
   if (to.body == s->body) return;
@@ -145,7 +145,7 @@ static void find_axes(kiln_ctx *cx, const kiln_program *p, kiln_stmt *s) {
 
 // Puts the outermost of three and more axes in front of the innermost. Returns whether there are.
 static bool order_axes(kiln_ctx *cx, kiln_stmt *s) {
-  kiln_product product;
+  kiln_bilinear product;
   if (s->n_reduce < 3 || is_product(cx, s, &product)) return false;
   const int n = s->n_space + s->n_reduce;
   kiln_dim *dims = KILN_NEW_ARRAY(&cx->perm, kiln_dim, n);

@@ -15,7 +15,7 @@ typedef struct deferring {
   kiln_program *p;
   kiln_site *site;
   const int *n_readers;
-  kiln_product product;
+  kiln_bilinear product;
   kiln_ranges ranges;
   const kiln_expr *factor, *rest; // of the operand: rest * factor or rest / factor
   kiln_expr_kind kind;
@@ -114,7 +114,7 @@ static void rewrite(deferring *f, int i) {
 }
 
 static bool defer(deferring *f, kiln_stmt *y) {
-  if (!kiln_product_of(f->cx, y, &f->product)) return false;
+  if (!kiln_bilinear_of(f->cx, y, &f->product)) return false;
   f->ranges = kiln_stmt_bounds(f->cx, y);
   const int64_t results = kiln_dims_elems(y->n_space, y->dims);
   for (int i = 0; i < 2; i++)

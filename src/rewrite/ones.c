@@ -21,7 +21,7 @@ typedef struct joining {
   const int *n_readers;
   kiln_stmt *sum;
   const kiln_expr *summed; // its load, dims of extent 1 as 0
-  kiln_product product;    // that may take it in
+  kiln_bilinear product;   // that may take it in
   int i;                   // its factor that is the sum's operand, or scaled from it
   const kiln_expr
       *scaled; // that factor: |load|, times or divided by what does not move with the sum
@@ -129,7 +129,7 @@ static int place_of(const joining *o) {
 
 static bool fits(joining *o, kiln_stmt *y) {
   const kiln_program *p = o->p;
-  if (y == o->sum || !kiln_product_of(o->cx, y, &o->product) ||
+  if (y == o->sum || !kiln_bilinear_of(o->cx, y, &o->product) ||
       y->body->dtype != o->summed->dtype ||
       p->tensors.data[y->out]->dtype != p->tensors.data[o->sum->out]->dtype)
     return false;

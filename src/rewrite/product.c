@@ -22,11 +22,11 @@ static bool is_operand(const kiln_expr *e) {
   return e->kind == KILN_EXPR_LOAD && (e->dtype == KILN_F32 || e->dtype == KILN_F64);
 }
 
-bool kiln_product_of(kiln_ctx *cx, kiln_stmt *s, kiln_product *out) {
+bool kiln_bilinear_of(kiln_ctx *cx, kiln_stmt *s, kiln_bilinear *out) {
   if (s->combiner != KILN_COMBINE_SUM || s->n_reduce == 0 || s->guard ||
       !kiln_stmt_is_plain(cx, s) || s->body->kind != KILN_EXPR_MUL)
     return false;
-  *out = (kiln_product){s, {s->body->args[0], s->body->args[1]}};
+  *out = (kiln_bilinear){s, {s->body->args[0], s->body->args[1]}};
   const kiln_expr *zero = kiln_int(cx, 0);
   for (int i = 0; i < 2; i++) {
     if (!is_operand(out->args[i])) return false;

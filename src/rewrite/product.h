@@ -8,11 +8,11 @@
 #include "ir/prim.h"
 
 // |s| sums args[0] * args[1] over its reduction dims; dims of extent 1 stand as 0 in both loads.
-typedef struct kiln_product {
+typedef struct kiln_bilinear {
   kiln_stmt *s;
   const kiln_expr *args[2];
-} kiln_product;
-bool kiln_product_of(kiln_ctx *cx, kiln_stmt *s, kiln_product *out);
+} kiln_bilinear;
+bool kiln_bilinear_of(kiln_ctx *cx, kiln_stmt *s, kiln_bilinear *out);
 
 // factor * load + shift; a NULL |factor| is 1, a NULL |shift| 0. Both read constants only.
 typedef struct kiln_linear {

@@ -21,7 +21,7 @@ typedef struct chain {
   kiln_ctx *cx;
   kiln_program *p;
   const int *n_readers;
-  kiln_product outer;            // Y
+  kiln_bilinear outer;           // Y
   const kiln_expr *b;            // B
   kiln_linear through;           // what Y reads of T
   const kiln_expr *factors[2];   // of T at i(s, r): F and G
@@ -111,9 +111,9 @@ static bool take(chain *c, int i) {
   c->b = c->outer.args[!i];
   c->through = kiln_linear_of(c->cx, c->p, c->n_readers, &ranges, c->outer.args[i]);
   const kiln_tensor *t = c->p->tensors.data[c->through.load->u.tensor];
-  kiln_product inner;
+  kiln_bilinear inner;
   if (t->def < 0 || c->n_readers[t->id] != 1 || kiln_tensor_is_output(c->p, t->id) ||
-      !kiln_product_of(c->cx, c->p->stmts.data[t->def], &inner))
+      !kiln_bilinear_of(c->cx, c->p->stmts.data[t->def], &inner))
     return false;
   while (cut_sums(c)) {}
   kiln_symbol vars[2 * KILN_MAX_RANK];
@@ -253,7 +253,7 @@ static void rewrite(chain *c, int f) {
 }
 
 static bool improve(chain *c, kiln_stmt *s) {
-  if (!kiln_product_of(c->cx, s, &c->outer)) return false;
+  if (!kiln_bilinear_of(c->cx, s, &c->outer)) return false;
   for (int i = 0; i < 2; i++) {
     if (!take(c, i) || !shift_is_folded(c)) continue;
     for (int f = 0; f < 2; f++)

@@ -13,7 +13,7 @@ typedef struct scaling {
   kiln_program *p;
   kiln_site *site;
   const int *n_readers;
-  kiln_product product;
+  kiln_bilinear product;
 } scaling;
 
 // --- constants ---
@@ -200,7 +200,7 @@ static bool scale_one(kiln_ctx *cx, kiln_program *p, kiln_site *site) {
   const int n = p->stmts.n;
   scaling f = {.cx = cx, .p = p, .site = site, .n_readers = kiln_readers_count(cx, p)};
   for (int i = 0; i < n; i++) {
-    if (!kiln_product_of(cx, p->stmts.data[i], &f.product) ||
+    if (!kiln_bilinear_of(cx, p->stmts.data[i], &f.product) ||
         (!scale_behind(&f) && !scale_in_front(&f)))
       continue;
     const int made = p->stmts.n - n;

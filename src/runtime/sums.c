@@ -13,15 +13,15 @@
 
 enum { SHARED_BYTES = 16 << 20, MOST_THREADS = 8, ROWS = 16, STEP_BYTES = 1 << 20 };
 
-void kiln_sum_write(const kiln_sum *s, unsigned char out[KILN_SUM_BYTES]) {
+void kiln_sum_write(const kiln_piece_sum *s, unsigned char out[KILN_SUM_BYTES]) {
   kiln_wire_put(out, s->offset, 8);
   kiln_wire_put(out + 8, s->bytes, 8);
   kiln_wire_put(out + 16, s->sum, 8);
 }
 
-kiln_sum kiln_sum_read(const unsigned char from[KILN_SUM_BYTES]) {
-  return (kiln_sum){kiln_wire_get(from, 8), kiln_wire_get(from + 8, 8),
-                    kiln_wire_get(from + 16, 8)};
+kiln_piece_sum kiln_sum_read(const unsigned char from[KILN_SUM_BYTES]) {
+  return (kiln_piece_sum){kiln_wire_get(from, 8), kiln_wire_get(from + 8, 8),
+                          kiln_wire_get(from + 16, 8)};
 }
 
 typedef struct matching {
@@ -40,7 +40,7 @@ static void read_ahead(const char *from, uint64_t bytes) {
 #endif
 }
 
-static bool matches(const matching *m, const kiln_sum *s) {
+static bool matches(const matching *m, const kiln_piece_sum *s) {
   if (s->offset > m->bytes || s->bytes > m->bytes - s->offset) return false;
   if (s->bytes >= STEP_BYTES / 4) read_ahead(m->weights + s->offset, s->bytes);
   return kiln_checksum(m->weights + s->offset, (size_t)s->bytes) == s->sum;
@@ -50,7 +50,7 @@ static void *match(void *argument) {
   matching *m = argument;
   for (uint64_t i; (i = atomic_fetch_add(&m->next, ROWS)) < m->n;)
     for (uint64_t k = i; k < m->n && k < i + ROWS; k++) {
-      const kiln_sum s = kiln_sum_read(m->table + k * KILN_SUM_BYTES);
+      const kiln_piece_sum s = kiln_sum_read(m->table + k * KILN_SUM_BYTES);
       if (matches(m, &s)) continue;
       const uint64_t at = s.offset < UINT64_MAX ? s.offset : UINT64_MAX - 1; // which is none
       unsigned long long first = atomic_load(&m->wrong);

@@ -9,13 +9,13 @@
 
 enum { KILN_SUM_BYTES = 24 }; // of a row in the file
 
-typedef struct kiln_sum {
+typedef struct kiln_piece_sum {
   uint64_t offset, bytes; // in the weights
   uint64_t sum;           // kiln_checksum
-} kiln_sum;
+} kiln_piece_sum;
 
-void kiln_sum_write(const kiln_sum *s, unsigned char out[KILN_SUM_BYTES]);
-kiln_sum kiln_sum_read(const unsigned char from[KILN_SUM_BYTES]);
+void kiln_sum_write(const kiln_piece_sum *s, unsigned char out[KILN_SUM_BYTES]);
+kiln_piece_sum kiln_sum_read(const unsigned char from[KILN_SUM_BYTES]);
 // Compares |n| rows, as they lie in |table|, with the |bytes| of |weights|, on several threads
 // where these are many.
 //

@@ -5,7 +5,7 @@
 // Pointer steps are not marked inbounds: with padding, a partial sum may lie outside of the buffer.
 #include "target/cpu/cpu.h"
 
-static void form_merge(kiln_emit *e, kiln_form *f, const kiln_expr *atom, int64_t coef) {
+static void form_merge(kiln_emit *e, kiln_linear_form *f, const kiln_expr *atom, int64_t coef) {
   for (int i = 0; i < f->terms.n; i++) {
     if (f->terms.data[i].atom != atom) continue;
     f->terms.data[i].coef += coef;
@@ -14,7 +14,7 @@ static void form_merge(kiln_emit *e, kiln_form *f, const kiln_expr *atom, int64_
   KILN_VEC_PUSH(&e->cx->perm, &f->terms, (kiln_form_term){atom, coef});
 }
 
-void kiln_cpu_form_add(kiln_emit *e, kiln_form *f, const kiln_expr *x, int64_t coef) {
+void kiln_cpu_form_add(kiln_emit *e, kiln_linear_form *f, const kiln_expr *x, int64_t coef) {
   int64_t by = 0;
   if (kiln_expr_is_int(x, &by)) {
     f->constant += coef * by;
@@ -73,7 +73,7 @@ static void split_term(kiln_emit *e, kiln_split_form *out, kiln_form_term t, boo
       split_atom(e, out, x, t.coef);
       return;
     }
-    kiln_form f = {0};
+    kiln_linear_form f = {0};
     kiln_cpu_form_add(e, &f, x, t.coef);
     out->constant += f.constant;
     // What resolve has left that depends on the lane is counted from the chunk, and evaluation
@@ -100,7 +100,7 @@ static void split_term(kiln_emit *e, kiln_split_form *out, kiln_form_term t, boo
   }
 }
 
-kiln_split_form kiln_cpu_form_split(kiln_emit *e, const kiln_form *f) {
+kiln_split_form kiln_cpu_form_split(kiln_emit *e, const kiln_linear_form *f) {
   kiln_split_form out = {.constant = f->constant};
   for (int i = 0; i < f->terms.n; i++) split_term(e, &out, f->terms.data[i], false);
   return out;
@@ -208,13 +208,13 @@ LLVMValueRef kiln_cpu_pointer(kiln_emit *e, LLVMTypeRef type, LLVMValueRef base,
   return p;
 }
 
-static kiln_form *form_of(kiln_emit *e, const void *key, int buffer,
-                          const kiln_expr *const *index) {
+static kiln_linear_form *form_of(kiln_emit *e, const void *key, int buffer,
+                                 const kiln_expr *const *index) {
   const uint64_t *known = kiln_map_find(&e->forms, (uintptr_t)key);
-  if (known) return (kiln_form *)(uintptr_t)*known;
+  if (known) return (kiln_linear_form *)(uintptr_t)*known;
   const kiln_buffer *b = e->loops->buffers.data[buffer];
   const int64_t scale = e->is_private[buffer] ? e->lane_extent : 1;
-  kiln_form *f = KILN_NEW(&e->cx->perm, kiln_form);
+  kiln_linear_form *f = KILN_NEW(&e->cx->perm, kiln_linear_form);
   for (int i = 0; i < b->rank; i++) kiln_cpu_form_add(e, f, index[i], b->strides[i] * scale);
   if (e->is_private[buffer]) form_merge(e, f, kiln_var(e->cx, e->lane_var), 1);
   kiln_map_put(&e->forms, (uintptr_t)key, (uintptr_t)f);
@@ -247,13 +247,13 @@ static int repeats_of(const kiln_emit *e, const kiln_split_form *f) {
   return b && b->kind == KILN_BOUND_LANE && is_whole && e->n_active == e->lanes ? (int)by : 0;
 }
 
-static kiln_address address_of(kiln_emit *e, const void *key, int buffer,
-                               const kiln_expr *const *index, bool may_repeat) {
+static kiln_cpu_place address_of(kiln_emit *e, const void *key, int buffer,
+                                 const kiln_expr *const *index, bool may_repeat) {
   const kiln_buffer *b = e->loops->buffers.data[buffer];
   LLVMTypeRef type = kiln_cpu_memory_type(e->m, b->dtype);
   kiln_split_form f = kiln_cpu_form_split(e, form_of(e, key, buffer, index));
-  kiln_address a = {.pointer = kiln_cpu_pointer(e, type, e->base[buffer], &f),
-                    .lane_stride = f.lane};
+  kiln_cpu_place a = {.pointer = kiln_cpu_pointer(e, type, e->base[buffer], &f),
+                      .lane_stride = f.lane};
   a.repeats = may_repeat && !e->mask && !e->guard ? repeats_of(e, &f) : 0;
   if (a.repeats) f.constant += e->chunk / a.repeats;
   if (f.constant != 0) {
@@ -267,12 +267,12 @@ static kiln_address address_of(kiln_emit *e, const void *key, int buffer,
   return a;
 }
 
-kiln_address kiln_cpu_address(kiln_emit *e, const void *key, int buffer,
-                              const kiln_expr *const *index) {
+kiln_cpu_place kiln_cpu_address(kiln_emit *e, const void *key, int buffer,
+                                const kiln_expr *const *index) {
   return address_of(e, key, buffer, index, false);
 }
 
-kiln_address kiln_cpu_load_address(kiln_emit *e, const kiln_expr *load) {
+kiln_cpu_place kiln_cpu_load_address(kiln_emit *e, const kiln_expr *load) {
   return address_of(e, load, load->u.tensor, load->args, true);
 }
 

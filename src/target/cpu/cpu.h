@@ -79,10 +79,10 @@ typedef struct kiln_form_term {
   const kiln_expr *atom;
   int64_t coef;
 } kiln_form_term;
-typedef struct kiln_form {
+typedef struct kiln_linear_form {
   int64_t constant;
   KILN_VEC(kiln_form_term) terms;
-} kiln_form;
+} kiln_linear_form;
 
 // Something computed once at the head of a loop's body.
 typedef struct kiln_hoisted {
@@ -128,7 +128,7 @@ typedef struct kiln_emit {
   KILN_VEC(kiln_binding) vars;
   KILN_VEC(kiln_frame) frames;
   kiln_ranges ranges;
-  kiln_map forms; // LOAD and STORE nodes to the kiln_form of their address
+  kiln_map forms; // LOAD and STORE nodes to the kiln_linear_form of their address
   // The vector loop around, if any: V iterations, of which lanes [chunk, chunk + n_active) are
   // being emitted as |lanes| lanes.
   kiln_symbol lane_var;
@@ -177,28 +177,28 @@ LLVMValueRef kiln_cpu_and(kiln_emit *e, LLVMValueRef a, LLVMValueRef b);   // ei
 LLVMValueRef kiln_cpu_any(kiln_emit *e, LLVMValueRef mask);
 
 // address.c
-typedef struct kiln_address {
+typedef struct kiln_cpu_place {
   LLVMValueRef pointer; // of lane 0, without the indices
   int64_t lane_stride;  // elements from lane to lane
   kiln_lanes index;     // lanes of further element offsets; v is NULL without
   int repeats; // how many lanes in a row read each element, one behind the other; 0: see above
-} kiln_address;
-void kiln_cpu_form_add(kiln_emit *e, kiln_form *f, const kiln_expr *x, int64_t coef);
+} kiln_cpu_place;
+void kiln_cpu_form_add(kiln_emit *e, kiln_linear_form *f, const kiln_expr *x, int64_t coef);
 // A form in which no atom depends on a variable of a known value, nor affinely on the lane
 // but by the returned coefficient; the rest is split into what is uniform and what is not.
 typedef struct kiln_split_form {
   int64_t constant, lane;
   KILN_VEC(kiln_form_term) uniform, varying;
 } kiln_split_form;
-kiln_split_form kiln_cpu_form_split(kiln_emit *e, const kiln_form *f);
+kiln_split_form kiln_cpu_form_split(kiln_emit *e, const kiln_linear_form *f);
 LLVMValueRef kiln_cpu_form_uniform(kiln_emit *e, const kiln_split_form *f); // i64, without the lane
 // |base| and the uniform terms of |f|, without its constant, in steps of |type|.
 LLVMValueRef kiln_cpu_pointer(kiln_emit *e, LLVMTypeRef type, LLVMValueRef base,
                               const kiln_split_form *f);
-kiln_address kiln_cpu_address(kiln_emit *e, const void *key, int buffer,
-                              const kiln_expr *const *index);
+kiln_cpu_place kiln_cpu_address(kiln_emit *e, const void *key, int buffer,
+                                const kiln_expr *const *index);
 // The same of what is read, where lanes may repeat elements.
-kiln_address kiln_cpu_load_address(kiln_emit *e, const kiln_expr *load);
+kiln_cpu_place kiln_cpu_load_address(kiln_emit *e, const kiln_expr *load);
 // Whether every index lies in its extent for all iterations, guards not considered.
 bool kiln_cpu_in_bounds(kiln_emit *e, int buffer, const kiln_expr *const *index);
 
@@ -222,7 +222,7 @@ LLVMValueRef kiln_cpu_to_memory(kiln_emit *e, kiln_dtype t, LLVMValueRef value);
 // gather.c
 // What lies at offsets of 32 bits, in functions that are not optimised; NULL: there is no
 // instruction for it.
-LLVMValueRef kiln_cpu_gather(kiln_emit *e, LLVMTypeRef scalar, const kiln_address *a,
+LLVMValueRef kiln_cpu_gather(kiln_emit *e, LLVMTypeRef scalar, const kiln_cpu_place *a,
                              LLVMValueRef mask);
 
 // expr.c

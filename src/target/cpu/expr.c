@@ -108,7 +108,7 @@ static bool fits_i32(kiln_emit *e, const kiln_expr *x) {
 
 // An affine index in lanes; v is NULL when it is not affine.
 static kiln_lanes eval_affine(kiln_emit *e, const kiln_expr *x) {
-  kiln_form f = {0};
+  kiln_linear_form f = {0};
   kiln_cpu_form_add(e, &f, x, 1);
   const kiln_split_form s = kiln_cpu_form_split(e, &f);
   if (s.varying.n > 0) return (kiln_lanes){0};
@@ -142,7 +142,7 @@ static LLVMRealPredicate real_predicate(kiln_expr_kind k) {
 // lane*c + uniform KIND 0 as lane*c KIND -uniform: one scalar, clamped to what lanes of i32 can
 // tell apart, and one comparison with constants. v is NULL when the difference is not affine.
 static kiln_lanes compare_affine(kiln_emit *e, const kiln_expr *x) {
-  kiln_form f = {0};
+  kiln_linear_form f = {0};
   kiln_cpu_form_add(e, &f, x->args[0], 1);
   kiln_cpu_form_add(e, &f, x->args[1], -1);
   const kiln_split_form s = kiln_cpu_form_split(e, &f);

@@ -32,7 +32,7 @@ static LLVMValueRef mask_of(kiln_emit *e, LLVMTypeRef floats, int bytes, LLVMVal
   return LLVMBuildBitCast(e->b, LLVMBuildSExt(e->b, mask, whole, ""), floats, "");
 }
 
-LLVMValueRef kiln_cpu_gather(kiln_emit *e, LLVMTypeRef scalar, const kiln_address *a,
+LLVMValueRef kiln_cpu_gather(kiln_emit *e, LLVMTypeRef scalar, const kiln_cpu_place *a,
                              LLVMValueRef mask) {
   const bool is_wide = scalar == e->m->f64 || scalar == e->m->i64;
   const bool is_single = scalar == e->m->f32 || scalar == e->m->i32;

@@ -240,7 +240,7 @@ static void emit_prefetch(kiln_emit *e, const kiln_loop *l) {
   for (int k = 0; k < e->loops->buffers.data[l->buffer]->rank; k++)
     index[k] = e->lane_var ? kiln_expr_substitute(e->cx, l->index[k], 1, &e->lane_var, &first)
                            : l->index[k];
-  const kiln_address at = kiln_cpu_address(e, l, l->buffer, index);
+  const kiln_cpu_place at = kiln_cpu_address(e, l, l->buffer, index);
   LLVMValueRef args[] = {at.pointer, kiln_cpu_const_int(e->m->i32, 0),
                          kiln_cpu_const_int(e->m->i32, l->is_far ? 2 : 3),
                          kiln_cpu_const_int(e->m->i32, 1)};

@@ -73,13 +73,13 @@ static LLVMValueRef offset_pointer(kiln_emit *e, LLVMTypeRef scalar, LLVMValueRe
   return LLVMBuildGEP2(e->b, scalar, p, &index, 1, "");
 }
 
-static LLVMValueRef lane_pointers(kiln_emit *e, LLVMTypeRef scalar, const kiln_address *a) {
+static LLVMValueRef lane_pointers(kiln_emit *e, LLVMTypeRef scalar, const kiln_cpu_place *a) {
   LLVMValueRef index = a->index.v ? a->index.v // narrow ones count as their extensions
                                   : kiln_cpu_lane_ids(e, e->m->i64, e->lanes, 0, a->lane_stride);
   return LLVMBuildGEP2(e->b, scalar, a->pointer, &index, 1, "");
 }
 
-static LLVMValueRef gather(kiln_emit *e, int buffer, LLVMTypeRef scalar, const kiln_address *a,
+static LLVMValueRef gather(kiln_emit *e, int buffer, LLVMTypeRef scalar, const kiln_cpu_place *a,
                            LLVMValueRef mask) {
   LLVMTypeRef type = kiln_cpu_lanes_of(scalar, e->lanes);
   LLVMValueRef known = kiln_cpu_gather(e, scalar, a, mask);
@@ -163,7 +163,7 @@ static bool lanes_are_off(const kiln_emit *e) {
 }
 
 static LLVMValueRef load_scalars(kiln_emit *e, int buffer, LLVMTypeRef scalar,
-                                 const kiln_address *a) {
+                                 const kiln_cpu_place *a) {
   LLVMValueRef v = LLVMConstNull(kiln_cpu_lanes_of(scalar, e->lanes));
   for (int k = 0; k < e->lanes; k++) {
     if (lane_is_on(e, k) == 0) continue;
@@ -176,7 +176,7 @@ static LLVMValueRef load_scalars(kiln_emit *e, int buffer, LLVMTypeRef scalar,
 
 // A scalar condition chooses between the address and zeros; all that may be read from it must lie
 // within them.
-static LLVMValueRef guarded_pointer(kiln_emit *e, const kiln_address *a, LLVMTypeRef scalar,
+static LLVMValueRef guarded_pointer(kiln_emit *e, const kiln_cpu_place *a, LLVMTypeRef scalar,
                                     LLVMValueRef guard) {
   const int64_t s = a->lane_stride;
   const int64_t bytes = 8 * (llabs(s) * (e->lanes > 0 ? e->lanes - 1 : 0) + 1);
@@ -185,8 +185,8 @@ static LLVMValueRef guarded_pointer(kiln_emit *e, const kiln_address *a, LLVMTyp
   return LLVMBuildSelect(e->b, guard, a->pointer, zero, "");
 }
 
-static LLVMValueRef load_lanes(kiln_emit *e, int buffer, LLVMTypeRef scalar, const kiln_address *a,
-                               bool needs_mask) {
+static LLVMValueRef load_lanes(kiln_emit *e, int buffer, LLVMTypeRef scalar,
+                               const kiln_cpu_place *a, bool needs_mask) {
   LLVMTypeRef type = kiln_cpu_lanes_of(scalar, e->lanes);
   const int64_t s = a->lane_stride;
   if (a->repeats) return load_repeated(e, buffer, scalar, a->pointer, a->repeats);
@@ -215,7 +215,7 @@ static LLVMValueRef load_lanes(kiln_emit *e, int buffer, LLVMTypeRef scalar, con
 // and of lanes behind the end of the vector loop, too. The latter go on at the distance of the
 // active ones.
 static bool all_lanes_lie_inside(kiln_emit *e, int buffer, const kiln_expr *const *index,
-                                 const kiln_address *a) {
+                                 const kiln_cpu_place *a) {
   const kiln_buffer *b = e->loops->buffers.data[buffer];
   const int64_t copies = e->is_private[buffer] ? e->lane_extent : 1;
   int64_t lo = 0, hi = 0;
@@ -236,7 +236,7 @@ static bool all_lanes_lie_inside(kiln_emit *e, int buffer, const kiln_expr *cons
 kiln_lanes kiln_cpu_load(kiln_emit *e, const kiln_expr *load) {
   const int buffer = load->u.tensor;
   LLVMTypeRef scalar = kiln_cpu_memory_type(e->m, load->dtype);
-  kiln_address a = kiln_cpu_load_address(e, load);
+  kiln_cpu_place a = kiln_cpu_load_address(e, load);
   const bool uniform = !a.index.v && !a.repeats && a.lane_stride == 0;
   const bool inside = e->mask && all_lanes_lie_inside(e, buffer, load->args, &a);
   const bool padded = e->lanes > e->n_active && !inside;
@@ -300,7 +300,7 @@ static void masked_store(kiln_emit *e, int buffer, LLVMValueRef v, LLVMValueRef 
 }
 
 static void scatter(kiln_emit *e, int buffer, LLVMTypeRef scalar, LLVMValueRef v,
-                    const kiln_address *a) {
+                    const kiln_cpu_place *a) {
   LLVMValueRef p = lane_pointers(e, scalar, a);
   const unsigned align = (unsigned)kiln_dtype_bytes(e->loops->buffers.data[buffer]->dtype);
   LLVMValueRef mask =
@@ -311,7 +311,7 @@ static void scatter(kiln_emit *e, int buffer, LLVMTypeRef scalar, LLVMValueRef v
 }
 
 static void store_scalars(kiln_emit *e, int buffer, LLVMTypeRef scalar, LLVMValueRef v,
-                          const kiln_address *a) {
+                          const kiln_cpu_place *a) {
   for (int k = 0; k < e->lanes; k++) {
     if (lane_is_on(e, k) == 0) continue;
     LLVMValueRef x = LLVMBuildExtractElement(e->b, v, LLVMConstInt(e->m->i32, (unsigned)k, 0), "");
@@ -328,7 +328,7 @@ static bool is_padded_row(const kiln_emit *e, int buffer) {
 
 // Memory of the thread may be written beside the mask with what it held: its allocation has room
 // for the lanes behind its end.
-static void store_lanes(kiln_emit *e, const kiln_loop *l, LLVMValueRef v, const kiln_address *a) {
+static void store_lanes(kiln_emit *e, const kiln_loop *l, LLVMValueRef v, const kiln_cpu_place *a) {
   const int buffer = l->buffer;
   LLVMTypeRef scalar = kiln_cpu_scalar_of(LLVMTypeOf(v));
   const bool contiguous = !a->index.v && a->lane_stride == 1;
@@ -349,7 +349,7 @@ static void store_lanes(kiln_emit *e, const kiln_loop *l, LLVMValueRef v, const 
 }
 
 // What memory holds where a combining store goes.
-static LLVMValueRef load_old(kiln_emit *e, const kiln_loop *l, const kiln_address *a) {
+static LLVMValueRef load_old(kiln_emit *e, const kiln_loop *l, const kiln_cpu_place *a) {
   const kiln_buffer *b = e->loops->buffers.data[l->buffer];
   LLVMTypeRef scalar = kiln_cpu_memory_type(e->m, b->dtype);
   const bool masked = e->mask && (!is_thread_private(e, l->buffer) ||
@@ -549,7 +549,7 @@ static const kiln_expr *stored_value(const kiln_loop *l) {
 
 static void store_chunk(kiln_emit *e, const kiln_loop *l) {
   const kiln_dtype t = e->loops->buffers.data[l->buffer]->dtype;
-  const kiln_address a = kiln_cpu_address(e, l, l->buffer, l->index);
+  const kiln_cpu_place a = kiln_cpu_address(e, l, l->buffer, l->index);
   LLVMValueRef v;
   if (l->combiner == KILN_COMBINE_NONE)
     v = kiln_cpu_widen(e, kiln_cpu_broadcast(e, kiln_cpu_eval(e, stored_value(l)), e->lanes)).v;
@@ -561,7 +561,7 @@ static void store_scalar(kiln_emit *e, const kiln_loop *l) {
   const kiln_buffer *b = e->loops->buffers.data[l->buffer];
   LLVMTypeRef type = kiln_cpu_memory_type(e->m, b->dtype);
   kiln_cpu_memo_clear(e);
-  const kiln_address a = kiln_cpu_address(e, l, l->buffer, l->index);
+  const kiln_cpu_place a = kiln_cpu_address(e, l, l->buffer, l->index);
   LLVMValueRef v;
   if (l->combiner == KILN_COMBINE_NONE) {
     v = kiln_cpu_widen(e, kiln_cpu_eval(e, stored_value(l))).v;
@@ -591,7 +591,7 @@ static void store_reduced(kiln_emit *e, const kiln_loop *l, chunking c) {
   }
   LLVMValueRef part = reduce_lanes(e, l, sum);
   scalar = scalar ? kiln_cpu_combine(e, l->combiner, b->dtype, scalar, part) : part;
-  const kiln_address a = kiln_cpu_address(e, l, l->buffer, l->index);
+  const kiln_cpu_place a = kiln_cpu_address(e, l, l->buffer, l->index);
   LLVMTypeRef type = kiln_cpu_memory_type(e->m, b->dtype);
   LLVMValueRef old = kiln_cpu_from_memory(e, b->dtype, aligned_load(e, l->buffer, type, a.pointer));
   LLVMValueRef v = kiln_cpu_combine(e, l->combiner, b->dtype, old, scalar);

@@ -95,7 +95,8 @@ static const kiln_expr *block_of(const syncer *s, const kiln_touch *t, int axis)
   return kiln_int(s->n->cx, 0);
 }
 
-static kiln_verdict ask(syncer *s, const kiln_pair *pair, int n, const kiln_expr *const *conds) {
+static kiln_dependence_verdict ask(syncer *s, const kiln_pair *pair, int n,
+                                   const kiln_expr *const *conds) {
   return kiln_pair_judge(s->n->cx, pair, n, conds);
 }
 

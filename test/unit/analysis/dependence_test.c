@@ -35,7 +35,7 @@ typedef struct row {
   const char *loops;
   int a, b, n_shared;
   const char *order;
-  kiln_verdict verdict;
+  kiln_dependence_verdict verdict;
   int64_t at_a[2], at_b[2], element; // of the witness, in the loops around
 } row;
 

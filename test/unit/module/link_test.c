@@ -234,7 +234,7 @@ static void damaged_weights_are_found(void **state) {
   assert_int_equal(kiln_trailer_read(good + bytes - KILN_TRAILER_BYTES, bytes, "m", NULL, &parts),
                    KILN_OK);
   assert_int_equal(parts.sums_bytes % KILN_SUM_BYTES, 0);
-  const kiln_sum row = kiln_sum_read(good + parts.sums_offset);
+  const kiln_piece_sum row = kiln_sum_read(good + parts.sums_offset);
   assert_true(row.bytes > 0);
   for (uint64_t i = 0; i < row.bytes; i++) {
     unsigned char *at = good + parts.weights_offset + row.offset + i, was = *at;
@@ -266,7 +266,7 @@ static void wrong_tables_of_checksums_are_refused(void **state) {
   (void)state;
   for (uint64_t i = 0; i < BYTES; i += 4099) weights[i] = (char)i;
   for (uint64_t i = 0; i < PIECES; i++) {
-    const kiln_sum s = {i * ROW, ROW, kiln_checksum(weights + i * ROW, ROW)};
+    const kiln_piece_sum s = {i * ROW, ROW, kiln_checksum(weights + i * ROW, ROW)};
     kiln_sum_write(&s, table + i * KILN_SUM_BYTES);
   }
   assert_true(kiln_sums_match(table, PIECES, weights, BYTES, &offset));
@@ -277,7 +277,7 @@ static void wrong_tables_of_checksums_are_refused(void **state) {
   assert_int_equal(offset, 7 * ROW);
   weights[7 * ROW + 5] ^= 1;
   weights[33 * ROW] ^= 1;
-  static const kiln_sum beyond[] = {
+  static const kiln_piece_sum beyond[] = {
       {BYTES - 1, 2, 0}, {BYTES + 1, 0, 0}, {UINT64_MAX, 2, 0}, {8, UINT64_MAX, 0}};
   for (size_t i = 0; i < KILN_LEN(beyond); i++) {
     kiln_sum_write(&beyond[i], table + PIECES * KILN_SUM_BYTES);

@@ -27,11 +27,11 @@ static void add(fixture *f, kiln_orchestration *o, int first, int last, double n
   KILN_VEC_PUSH(&f->cx.perm, &o->kernels, k);
 }
 
-static const kiln_region *find(fixture *f, const kiln_regions *r, const char *tensor) {
+static const kiln_cost_region *find(fixture *f, const kiln_regions *r, const char *tensor) {
   return kiln_regions_find(r, kiln_symbol_of(&f->cx, tensor));
 }
 
-static void expect(const kiln_region *r, double first, double second) {
+static void expect(const kiln_cost_region *r, double first, double second) {
   assert_non_null(r);
   assert_float_equal(r->ns[0], first, 0);
   assert_float_equal(r->ns[1], second, 0);
@@ -53,7 +53,7 @@ static void kernels_of_the_same_statements_are_compared(void **state) {
   add(f, &chosen[1], 3, 3, 70);
   const kiln_orchestrated two[] = {{p[0], &chosen[0]}, {p[1], &chosen[1]}};
   const kiln_regions regions = kiln_regions_make(&f->cx, two);
-  const kiln_region *products = find(f, &regions, "P");
+  const kiln_cost_region *products = find(f, &regions, "P");
   expect(products, 35, 31);
   assert_ptr_equal(find(f, &regions, "Q"), products);
   assert_ptr_equal(find(f, &regions, "T"), products);
