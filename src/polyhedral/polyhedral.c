@@ -751,7 +751,12 @@ kiln_status kiln_polyhedral_schedule(kiln_ctx *cx, const kiln_program *p, const 
   kiln_text_init(&script, &cx->perm);
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const char *why = NULL;
-  maker k = {.w = {.cx = cx, .p = p, .m = m, .n_threads = n_threads, .lanes = m->vector_bytes / 4},
+  maker k = {.w = {.cx = cx,
+                   .p = p,
+                   .m = m,
+                   .n_threads = n_threads,
+                   .lanes = m->vector_bytes / 4,
+                   .most_vectors = kiln_lowering_most_vectors(cx, p)},
              .o = options,
              .comments = &script,
              .users = kiln_users_make(cx, &cx->scratch, p)};

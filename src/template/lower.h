@@ -30,8 +30,12 @@ kiln_status kiln_lowering_parallel(kiln_lowering *w, int n, const kiln_symbol *l
 kiln_status kiln_lowering_split_steps(kiln_lowering *w, int64_t extent, int64_t rows,
                                       int64_t vectors, kiln_symbol *io_loop,
                                       kiln_symbol *out_steps);
-// A vector factor for a loop of |extent|: the largest of 4, 3, 2 registers of |t| that divides it,
-// else of 4, 2, 1 that fits, or the extent itself below one.
+// How many registers at once a vector of a loop takes at most, 1 to 4: fewer where a statement of
+// the kernel reads much.
+int64_t kiln_lowering_most_vectors(kiln_ctx *cx, const kiln_program *p);
+// A vector factor for a loop of |extent|: the largest of w->most_vectors down to 2 registers of |t|
+// that divides it, else of w->most_vectors, its half, ... 1 that fits, or the extent itself below
+// one.
 int64_t kiln_lowering_vector(const kiln_lowering *w, int64_t extent, kiln_dtype t);
 // Vectorizes |loop| of a nest that writes |t|, split with |tail| where it is longer than its
 // vectors.

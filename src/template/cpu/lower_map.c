@@ -17,11 +17,25 @@ kiln_symbol kiln_lowering_name(kiln_lowering *w, const char *suffix, kiln_symbol
 
 int64_t kiln_lowering_extent(const kiln_stmt *s, int dim) { return kiln_dim_extent(&s->dims[dim]); }
 
+// What a vector of several registers reads takes as many registers each, and LLVM, which sees them
+// all at once, three times as long for four times as many: maps are as fast with fewer
+// (bench/vectors.py).
+int64_t kiln_lowering_most_vectors(kiln_ctx *cx, const kiln_program *p) {
+  enum { MOST_VECTORS_OF_LOOP = 4, MOST_LOADS = 24 };
+  int n_loads = 1;
+  for (int i = 0; i < p->stmts.n; i++) {
+    const int n = kiln_stmt_loads(cx, &cx->scratch, p, p->stmts.data[i]).n;
+    if (n > n_loads) n_loads = n;
+  }
+  const int64_t n = MOST_LOADS / n_loads;
+  return n < 1 ? 1 : n > MOST_VECTORS_OF_LOOP ? MOST_VECTORS_OF_LOOP : n;
+}
+
 int64_t kiln_lowering_vector(const kiln_lowering *w, int64_t extent, kiln_dtype t) {
   int64_t lanes = w->m->vector_bytes / (kiln_dtype_bytes(t) > 4 ? 8 : 4);
-  for (int64_t n = 4; n > 1; n--) // without a rest
+  for (int64_t n = w->most_vectors; n > 1; n--) // without a rest
     if (extent % (n * lanes) == 0) return n * lanes;
-  for (int64_t n = 4; n >= 1; n /= 2)
+  for (int64_t n = w->most_vectors; n >= 1; n /= 2)
     if (extent >= n * lanes) return n * lanes;
   return extent;
 }
