@@ -111,6 +111,27 @@ static void rows_are_scheduled_by_their_form(void **state) {
   }
 }
 
+// Registers at once by what a map reads.
+static void maps_that_read_much_take_fewer_registers(void **state) {
+  (void)state;
+  static const struct {
+    int reads, vectors;
+  } rows[] = {{1, 4}, {6, 4}, {7, 3}, {8, 3}, {9, 2}, {12, 2}, {13, 1}, {40, 1}};
+  for (size_t row = 0; row < KILN_LEN(rows); row++) {
+    char params[2048], sum[1024], text[4096];
+    int at = 0, end = 0;
+    for (int i = 0; i < rows[row].reads; i++) {
+      at += snprintf(params + at, sizeof params - (size_t)at, "in f32 a%d(1536) ", i);
+      end += snprintf(sum + end, sizeof sum - (size_t)end, "%sa%d(i)", i ? " + " : "", i);
+    }
+    snprintf(text, sizeof text, "p { %s out f32 y(1536) y(i:1536) = %s }", params, sum);
+    test_kernel k;
+    const kiln_lowering w = lowering_open(&k, &machine, text);
+    assert_int_equal(kiln_lowering_vector(&w, 1536, KILN_F32), rows[row].vectors * w.lanes);
+    kernel_close(&k);
+  }
+}
+
 // By statements that are left when sums of sums are merged.
 static const struct {
   const char *text;
@@ -152,6 +173,7 @@ static void sums_of_sums_are_one_sum(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(rows_are_scheduled_by_their_form),
+      cmocka_unit_test(maps_that_read_much_take_fewer_registers),
       cmocka_unit_test(sums_of_sums_are_one_sum),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
