@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that every folder includes only what cmake/includes.txt allows, and that what it allows has no circle.
+"""Checks that every folder includes only what cmake/includes.txt allows, that what it allows has no circle, and that no
+folder of src/ has more than 40 files.
 
 usage: check_includes.py [SOURCE_DIR]      prints each breach as file:line, exit 1 if there is one
 """
@@ -7,6 +8,7 @@ import pathlib
 import re
 import sys
 
+MOST_FILES = 40
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 
 
@@ -54,10 +56,17 @@ def circles(floors):
         yield f"cmake/includes.txt: {' '.join(rest)}: must not include each other, nor what does"
 
 
+def crowds(root):
+    for folder in sorted(p for p in (root / "src").rglob("*") if p.is_dir()):
+        n = sum(1 for p in folder.iterdir() if p.is_file())
+        if n > MOST_FILES:
+            yield f"{folder.relative_to(root)}: must have at most {MOST_FILES} files, got {n}"
+
+
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
     floors = read_floors(root / "cmake" / "includes.txt")
-    found = list(circles(floors)) + list(breaches(root, floors))
+    found = list(circles(floors)) + list(breaches(root, floors)) + list(crowds(root))
     print("\n".join(found) if found else "includes: every folder keeps to its floor")
     return 1 if found else 0
 

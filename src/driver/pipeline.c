@@ -5,7 +5,7 @@
 #include "driver/load.h"
 #include "module/recall.h"
 #include "rewrite/half.h"
-#include "template/form/stream.h"
+#include "template/form/attention.h"
 #include "transform/transform.h"
 
 // --- where rows run ---
@@ -103,7 +103,8 @@ static kiln_status read_through(kiln_ctx *cx, kiln_build *b, int *io_n) {
 
 static kiln_status find_attention(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
-  return kiln_tile_stream(cx, b->choices.prog, &b->choices.kernels.facts, &b->request.machine);
+  return kiln_tile_stream(cx, b->choices.prog, &b->choices.kernels.facts, &b->request.machine,
+                          kiln_attention_suits);
 }
 
 static kiln_status assemble(kiln_ctx *cx, kiln_build *b, int *io_n) {

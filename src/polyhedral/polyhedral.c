@@ -292,22 +292,6 @@ static void find_chains(maker *k, const kiln_loop *l, const chain *above, chains
   }
 }
 
-int64_t kiln_poly_stride(kiln_ctx *cx, const kiln_buffer *b, const kiln_expr *const *index,
-                         kiln_symbol v) {
-  int64_t stride = 0;
-  for (int a = 0; a < b->rank; a++) {
-    if (!kiln_expr_uses(index[a], v)) continue;
-    const kiln_terms t = kiln_terms_of(cx, index[a]);
-    for (int i = 0; i < t.n; i++) {
-      const kiln_expr *atom = t.data[i].atom;
-      if (!kiln_expr_uses(atom, v)) continue;
-      if (atom->kind != KILN_EXPR_VAR) return INT64_MAX;
-      stride += t.data[i].coef * b->strides[a];
-    }
-  }
-  return stride;
-}
-
 // How the loop lends itself to vectors: of loads and stores, how many are contiguous, fixed,
 // neither.
 typedef struct strides {
@@ -429,8 +413,6 @@ static kiln_status vectorize_points(maker *k, const kiln_loop *first) {
 typedef struct cost {
   double work, rows, bytes; // operations; entries of innermost loops; of temporaries
 } cost;
-
-int64_t kiln_poly_extent(const kiln_loop *l) { return kiln_expr_int_or(l->extent, 1); }
 
 static bool is_innermost(const kiln_loop *l) {
   return l->kind == KILN_LOOP_FOR && l->body && l->body->kind == KILN_LOOP_STORE && !l->body->next;

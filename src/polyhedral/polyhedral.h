@@ -72,6 +72,10 @@ kiln_status kiln_poly_plan_make(kiln_schedule *s, const kiln_polyhedral_options 
                                 kiln_text *comments, kiln_poly_plan *out);
 
 // --- promote.c ---
+
+// The distance in memory of neighbours along |v|; INT64_MAX when it is not constant.
+int64_t kiln_poly_stride(kiln_ctx *cx, const kiln_buffer *b, const kiln_expr *const *index,
+                         kiln_symbol v);
 //
 // A box is promoted when the tile loads more elements than the box holds, through one reference or
 // several. TC copies such a box to a GPU's shared memory, and one without reuse that is not read
@@ -112,11 +116,9 @@ kiln_status kiln_poly_promote(kiln_lowering *w, const kiln_promotion *p, kiln_sy
 // What stays in memory shares the tile loops where no shift is needed; with a shift it is merged
 // for one thread, and on several its cluster is made statement by statement.
 
-// The distance in memory of neighbours along |v|; INT64_MAX when it is not constant.
-int64_t kiln_poly_stride(kiln_ctx *cx, const kiln_buffer *b, const kiln_expr *const *index,
-                         kiln_symbol v);
-
-int64_t kiln_poly_extent(const kiln_loop *l); // 1 when it is not constant
+static inline int64_t kiln_poly_extent(const kiln_loop *l) { // 1 when it is not constant
+  return kiln_expr_int_or(l->extent, 1);
+}
 
 // Whether |p| is better fused than left to the rules: it has no contraction large enough for their
 // register tiles, which fused nests do not have.

@@ -23,6 +23,22 @@ typedef struct search {
   kiln_loop *tile;
 } search;
 
+int64_t kiln_poly_stride(kiln_ctx *cx, const kiln_buffer *b, const kiln_expr *const *index,
+                         kiln_symbol v) {
+  int64_t stride = 0;
+  for (int a = 0; a < b->rank; a++) {
+    if (!kiln_expr_uses(index[a], v)) continue;
+    const kiln_terms t = kiln_terms_of(cx, index[a]);
+    for (int i = 0; i < t.n; i++) {
+      const kiln_expr *atom = t.data[i].atom;
+      if (!kiln_expr_uses(atom, v)) continue;
+      if (atom->kind != KILN_EXPR_VAR) return INT64_MAX;
+      stride += t.data[i].coef * b->strides[a];
+    }
+  }
+  return stride;
+}
+
 // The axis along which neighbours of the statement's contiguous loop |v| lie apart.
 static int apart_along(search *g, const kiln_buffer *b, const kiln_access *a, kiln_symbol v) {
   const int64_t stride = kiln_poly_stride(g->w->cx, b, a->index, v);

@@ -9,7 +9,9 @@ kiln_symbol kiln_lowering_loop(kiln_lowering *w, const char *tensor, const char 
                                kiln_symbol dim); // "t0" "init." i0
 kiln_symbol kiln_lowering_name(kiln_lowering *w, const char *suffix,
                                kiln_symbol dim); // i0 -> "i0.o"
-int64_t kiln_lowering_extent(const kiln_stmt *s, int dim);
+static inline int64_t kiln_lowering_extent(const kiln_stmt *s, int dim) {
+  return kiln_dim_extent(&s->dims[dim]);
+}
 // Runs |step| on |w|; a refusal (KILN_BAD_INPUT) is no failure, what was done before it stays.
 kiln_status kiln_lowering_try(kiln_lowering *w,
                               kiln_status (*step)(kiln_lowering *w, void *argument),

@@ -11,7 +11,8 @@
 // loops.c     loops, guards, allocations; instr.c: matrix instructions
 // turn.c      maps that turn a matrix
 // together.c  which kernels a module has
-// lines.c     lines of the kernel that code is of, as debug information and read from texts
+// lines.c     lines of the kernel that code is of, as debug information
+// show.c      code beside these lines, read from texts
 // compile.c   modules, passes, objects, threads; jit.c: objects into this process
 // entry.c     a plan as one C function, of static libraries
 //

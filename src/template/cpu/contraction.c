@@ -454,14 +454,6 @@ static void choose_blocks(contraction *k) {
                    : fit_block(k->v.extent, k->v.tile, sums < part ? sums : part, 0, 1);
 }
 
-bool kiln_contraction_is_batch(const contraction *k, int d) {
-  return kiln_expr_uses(k->b, k->dims[d].dim) && d != k->col;
-}
-
-const kiln_dim *kiln_contraction_stepped(const contraction *k) {
-  return &k->c->dims[k->c->n_space + k->order[k->c->n_reduce - 1]];
-}
-
 static double depth_of_tile(const contraction *k) {
   const int64_t step = k->node->step;
   const double all = (double)kiln_dim_extent(kiln_contraction_stepped(k));

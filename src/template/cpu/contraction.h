@@ -90,7 +90,9 @@ bool kiln_contraction_has_room_for_steps(const kiln_contraction *k);
 bool kiln_contraction_asks_in_turns(const kiln_contraction *k);
 double kiln_contraction_panel_bytes(const kiln_contraction *k);
 // Whether dim |d| is one of those around everything: both operands move with it.
-bool kiln_contraction_is_batch(const kiln_contraction *k, int d);
+static inline bool kiln_contraction_is_batch(const kiln_contraction *k, int d) {
+  return kiln_expr_uses(k->b, k->dims[d].dim) && d != k->col;
+}
 // The instruction of |k|'s kind for a register tile, of all[n]; NULL: there is none.
 kiln_instr *kiln_contraction_instr(const kiln_contraction *k, int64_t rows, int64_t vectors, int n,
                                    kiln_instr *all);
@@ -98,7 +100,9 @@ kiln_instr *kiln_contraction_instr(const kiln_contraction *k, int64_t rows, int6
 bool kiln_contraction_wants_wide(kiln_ctx *cx, const kiln_machine *m, const kiln_facts *facts,
                                  const kiln_tensor *a, const kiln_tensor *b);
 // Of the stepped dim: the last reduction dim in order.
-const kiln_dim *kiln_contraction_stepped(const kiln_contraction *k);
+static inline const kiln_dim *kiln_contraction_stepped(const kiln_contraction *k) {
+  return &k->c->dims[k->c->n_space + k->order[k->c->n_reduce - 1]];
+}
 // The axis of a constant second operand that a reduction in chunks divides, so that all panels of a
 // chunk can lie together;
 // -1: there is none, or panels lie so anyway.

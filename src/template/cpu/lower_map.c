@@ -15,8 +15,6 @@ kiln_symbol kiln_lowering_name(kiln_lowering *w, const char *suffix, kiln_symbol
   return kiln_symbol_printf(w->cx, "%s.%s", kiln_symbol_text(w->cx, dim), suffix);
 }
 
-int64_t kiln_lowering_extent(const kiln_stmt *s, int dim) { return kiln_dim_extent(&s->dims[dim]); }
-
 // What a vector of several registers reads takes as many registers each, and LLVM, which sees them
 // all at once, three times as long for four times as many: maps are as fast with fewer
 // (bench/vectors.py).

@@ -2,7 +2,6 @@
 #include "template/form/stream.h"
 
 #include "support/integer.h"
-#include "template/form/attention.h"
 
 enum { MAX_VALUES = 256, MAX_DEPTH_OF_KEYS = 512, WHOLE_CHUNK = 320 };
 
@@ -320,7 +319,7 @@ static bool pays_in_lanes(const kiln_program *p, const kiln_machine *m, const ki
 }
 
 kiln_status kiln_tile_stream(kiln_ctx *cx, kiln_program *p, kiln_facts *facts,
-                             const kiln_machine *m) {
+                             const kiln_machine *m, kiln_stream_suits *suits) {
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const kiln_users users = kiln_users_make(cx, &cx->scratch, p);
   int n_kernels = 0;
@@ -334,7 +333,7 @@ kiln_status kiln_tile_stream(kiln_ctx *cx, kiln_program *p, kiln_facts *facts,
     const statements s = inner_statements(&f);
     kiln_stmt *epilogue = epilogue_of(cx, p, facts, &users, &f);
     if (m->target->has_vectors ? !pays_in_lanes(p, m, &f)
-                               : !epilogue || !kiln_attention_suits(cx, p, &f, epilogue, m))
+                               : !epilogue || !suits(cx, p, &f, epilogue, m))
       continue;
     kiln_fact_at(cx, facts, mix->out)->kernel = ++n_kernels;
     if (epilogue) kiln_fact_at(cx, facts, epilogue->out)->kernel = n_kernels;

@@ -43,12 +43,15 @@ bool kiln_stream_is(kiln_ctx *cx, const kiln_program *p, kiln_stream_form *out);
 //
 // gives: how many, at least 1; out[KILN_MAX_STREAM_CHUNKS]
 int kiln_stream_chunks(int64_t n_keys, int64_t *out);
+// Whether a GPU has a template for the form, finished by the map |finish|.
+typedef bool kiln_stream_suits(kiln_ctx *cx, kiln_program *p, const kiln_stream_form *f,
+                               const kiln_stmt *finish, const kiln_machine *m);
 // Puts the statements of every such form whose temporaries nobody else reads into one kernel
 // (kiln_fact's |kernel|), where kiln_template_stream or, on GPUs, kiln_template_gpu_stream can run
-// it well.
+// it well: |suits| says of the latter whether it can.
 //
 // needs: kiln_tile_layout has run, on GPUs kiln_tile_read_through, too
 kiln_status kiln_tile_stream(kiln_ctx *cx, kiln_program *p, kiln_facts *facts,
-                             const kiln_machine *m);
+                             const kiln_machine *m, kiln_stream_suits *suits);
 
 #endif
