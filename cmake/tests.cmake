@@ -108,10 +108,8 @@ if(TARGET kiln_tool)
   kiln_test(fuzz_notation 600 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/fuzz/notation.py $*" sh
             --runs 60 --seed 1 --library $<TARGET_FILE:kiln_lib> --out ${PROJECT_BINARY_DIR}/fuzz ${asan_first})
   kiln_test(reduce 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/cli/reduce.py $0" $<TARGET_FILE:kiln_tool>)
-  if(NOT KILN_SANITIZE) # what Python's run of the compilers does is no matter of ours
-    kiln_test(static_library 120 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/cli/static_library.py $0" $<TARGET_FILE:kiln_tool>)
-    set_property(TEST static_library APPEND PROPERTY ENVIRONMENT CC=${CMAKE_C_COMPILER} CXX=${CMAKE_CXX_COMPILER})
-  endif()
+  kiln_test(static_library 120 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/cli/static_library.py $0" $<TARGET_FILE:kiln_tool>)
+  set_property(TEST static_library APPEND PROPERTY ENVIRONMENT CC=${CMAKE_C_COMPILER} CXX=${CMAKE_CXX_COMPILER})
   kiln_test(modules 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/cli/modules.py $0" $<TARGET_FILE:kiln_tool>)
   kiln_test(compare 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/cli/compare.py $0" $<TARGET_FILE:kiln_tool>)
   kiln_test(tools 60 ${Python3_EXECUTABLE} test/tool/graph.py ${PROJECT_BINARY_DIR})

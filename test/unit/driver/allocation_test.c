@@ -134,6 +134,34 @@ static kiln_status ranges(scene *s) {
   return to_file(s, &o);
 }
 
+static void add_file(scene *s, const char *path) {
+  char bytes[4096];
+  FILE *f = fopen(path, "rb");
+  for (size_t n = 1; f && (n = fread(bytes, 1, sizeof bytes, f)) > 0;) add_to_sum(s, bytes, n);
+  if (f) fclose(f);
+}
+
+// Its header and its weights lie beside the archive, which has the module's name.
+static kiln_status static_library(scene *s) {
+  char header[112], weights[112];
+  snprintf(header, sizeof header, "%s/m.h", s->f.path);
+  snprintf(weights, sizeof weights, "%s/m.weights", s->f.path);
+  const kiln_compile_options o = fixed();
+  const kiln_archive_options archive = {
+      .struct_size = sizeof archive, .weights = weights, .prefix = "m"};
+  kiln_model *m = NULL;
+  kiln_status st = kiln_model_load(s->f.model, &o, s->diag, &m);
+  if (st == KILN_OK) st = kiln_model_compile_to_archive(m, s->f.module, &archive, s->diag);
+  kiln_model_destroy(m);
+  if (st != KILN_OK) return st;
+  add_file(s, s->f.module);
+  add_file(s, header);
+  add_file(s, weights);
+  (void)unlink(header);
+  (void)unlink(weights);
+  return st;
+}
+
 static void on_dump(void *user, const char *level, const char *text) {
   (void)level;
   add_to_sum(user, text, strlen(text));
@@ -226,17 +254,12 @@ static kiln_status tuned(scene *s) {
   return st;
 }
 
-static const way ways[] = {{"in_memory", in_memory},
-                           {"through_a_file", through_a_file},
-                           {"ranges", ranges},
-                           {"opencl_text", opencl_text},
-                           {"cuda_loops", cuda_loops},
-                           {"c_text", c_text},
-                           {"assembly", assembly},
-                           {"simulated", simulated},
-                           {"polyhedral", polyhedral},
-                           {"cached", cached},
-                           {"tuned", tuned}};
+static const way ways[] = {{"in_memory", in_memory},   {"through_a_file", through_a_file},
+                           {"ranges", ranges},         {"opencl_text", opencl_text},
+                           {"cuda_loops", cuda_loops}, {"c_text", c_text},
+                           {"assembly", assembly},     {"static_library", static_library},
+                           {"simulated", simulated},   {"polyhedral", polyhedral},
+                           {"cached", cached},         {"tuned", tuned}};
 
 // --- refusing ---
 
