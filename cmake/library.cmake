@@ -36,12 +36,16 @@ target_link_options(kiln_lib PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/
 
 # The command sees include/kiln only. It is linked with the runtime; the compiler is loaded from libkiln.so beside it.
 file(GLOB tool_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tools/kiln/*.c)
-# The page of `kiln report`: an array of bytes for each of its files.
-file(GLOB page CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tools/kiln/report/report.*)
+# The page of `kiln report`, as arrays of bytes: its frame, its style, and its scripts as one.
+set(page_folder ${PROJECT_SOURCE_DIR}/tools/kiln/report)
+set(page_scripts data parts overview graph kernels roofline timeline traffic statements search main)
+list(TRANSFORM page_scripts PREPEND ${page_folder}/)
+list(TRANSFORM page_scripts APPEND .js)
+set(page ${page_folder}/report.html ${page_folder}/report.css)
 set(page_made ${PROJECT_BINARY_DIR}/report_page_made.c)
 add_executable(embed ${PROJECT_SOURCE_DIR}/cmake/embed.c)
-add_custom_command(OUTPUT ${page_made} COMMAND embed ${page_made} ${page} DEPENDS embed ${page}
-                   COMMENT "Embedding the page of reports" VERBATIM)
+add_custom_command(OUTPUT ${page_made} COMMAND embed ${page_made} ${page} --join report_js ${page_scripts}
+                   DEPENDS embed ${page} ${page_scripts} COMMENT "Embedding the page of reports" VERBATIM)
 list(APPEND tool_sources ${page_made})
 add_executable(kiln_tool ${tool_sources})
 set_target_properties(kiln_tool PROPERTIES OUTPUT_NAME kiln EXPORT_NAME command)
