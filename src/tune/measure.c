@@ -65,7 +65,7 @@ static kiln_device *begin_device(kiln_ctx *cx, const kiln_machine *m, const kiln
   kiln_device *d = KILN_NEW(&cx->perm, kiln_device);
   *d = *kiln_device_make_nominal(cx, m);
   for (int i = 0; i < t->n_caches; i++) {
-    const kiln_cache *c = &t->caches[i];
+    const kiln_hardware_cache *c = &t->caches[i];
     char name[8] = {'L', (char)('0' + c->level % 10), 0};
     kiln_mem_level *l = level_named(d, name);
     if (!l) continue;

@@ -19,11 +19,12 @@ static void find_caches(hwloc_topology_t t, kiln_topology *out) {
   for (; at && out->n_caches < KILN_MAX_CACHES; at = at->parent) {
     if (!hwloc_obj_type_is_dcache(at->type) || at->attr->cache.size == 0) continue;
     const struct hwloc_cache_attr_s *c = &at->attr->cache;
-    out->caches[out->n_caches++] = (kiln_cache){.level = (int)c->depth,
-                                                .bytes = (int64_t)c->size,
-                                                .line_bytes = c->linesize ? (int)c->linesize : 64,
-                                                .n_sharing = cores_within(t, at),
-                                                .n_ways = c->associativity};
+    out->caches[out->n_caches++] =
+        (kiln_hardware_cache){.level = (int)c->depth,
+                              .bytes = (int64_t)c->size,
+                              .line_bytes = c->linesize ? (int)c->linesize : 64,
+                              .n_sharing = cores_within(t, at),
+                              .n_ways = c->associativity};
   }
 }
 

@@ -6,19 +6,19 @@
 
 enum { KILN_MAX_CACHES = 4 };
 
-typedef struct kiln_cache {
+typedef struct kiln_hardware_cache {
   int level; // 1: the fastest
   int64_t bytes;
   int line_bytes;
   int n_sharing; // cores
   int n_ways;    // 0: unknown; -1: fully associative
-} kiln_cache;
+} kiln_hardware_cache;
 
 typedef struct kiln_topology {
   int n_packages, n_nodes, n_cores, n_threads; // nodes of memory; hardware threads
   int64_t memory_bytes;
   int n_caches; // data caches of a core, the fastest first
-  kiln_cache caches[KILN_MAX_CACHES];
+  kiln_hardware_cache caches[KILN_MAX_CACHES];
 } kiln_topology;
 
 // Looks at the whole machine, whatever part of it this process may run on.

@@ -11,13 +11,13 @@
 #include "price/registers.h"
 
 // Where a vector operand that is no constant is copied into panels.
-typedef enum kiln_packing {
+typedef enum kiln_pack_way {
   KILN_PACKS_AS_NEEDED, // at pack_at, unless it lies with unit stride
   // With |step|: each step of a block copies its part, though it lies with unit stride; rows that
   // lie far apart miss the translation buffers, and alias in the caches.
   KILN_PACKS_STEPS,
   KILN_PACKS_ONCE, // as a whole, before everything, though it lies with unit stride
-} kiln_packing;
+} kiln_pack_way;
 
 // What a template says of one contraction of its kernel.
 typedef struct kiln_contraction_node {
@@ -42,7 +42,7 @@ typedef struct kiln_contraction_node {
       step; // of the reduction along its contiguous dim: that much is summed in registers, then added
             // to sums in local memory; must divide it, as the tile's vectors the contiguous dim.
             // 0: all at once
-  kiln_packing packs;
+  kiln_pack_way packs;
   // The map that computes the vector operand from packed constants, for this statement alone: a
   // block of columns at a time goes to panels, which all rows read while they stay in the L2. NULL:
   // none.

@@ -218,26 +218,27 @@ static kiln_status lower_whole(work *x) {
 
 // Sums of splits and groups; where there is one group, its threads store what they hold.
 static kiln_status lower_parts(work *x) {
-  kiln_parts parts = {.w = x->w,
-                      .p = x->p,
-                      .m = x->v.t.m,
-                      .n = x->v.t.n,
-                      .k = x->v.k,
-                      .groups = x->v.groups,
-                      .splits = x->v.splits,
-                      .threads = threads_of(&x->v),
-                      .word = WORD};
-  if (x->v.groups == 1) KILN_TRY(kiln_parts_begin_held(&parts));
-  else KILN_TRY(kiln_parts_begin(&parts));
+  kiln_parallel_k parts = {.w = x->w,
+                           .p = x->p,
+                           .m = x->v.t.m,
+                           .n = x->v.t.n,
+                           .k = x->v.k,
+                           .groups = x->v.groups,
+                           .splits = x->v.splits,
+                           .threads = threads_of(&x->v),
+                           .word = WORD};
+  if (x->v.groups == 1) KILN_TRY(kiln_parallel_k_begin_held(&parts));
+  else KILN_TRY(kiln_parallel_k_begin(&parts));
   x->l = parts.l;
   x->sums = parts.kept;
   x->n_more = parts.n_more;
   x->group = parts.group;
   KILN_TRY(multiply(x));
-  const kiln_parts_nest clears = kiln_parts_clears(&parts), copies = kiln_parts_copies(&parts);
+  const kiln_parallel_k_nest clears = kiln_parallel_k_clears(&parts),
+                             copies = kiln_parallel_k_copies(&parts);
   KILN_TRY(run_elements(x, clears.group, clears.rows, clears.columns, 0));
   KILN_TRY(run_elements(x, copies.group, copies.rows, copies.columns, 0));
-  return kiln_parts_finish(&parts);
+  return kiln_parallel_k_finish(&parts);
 }
 
 // --- candidates ---

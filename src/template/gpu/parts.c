@@ -105,25 +105,26 @@ static kiln_status lower_parts(kiln_lowering *w, const kiln_tiling *t) {
   kiln_mma_find(&m);
   m.steps = m.p.k / v.splits / s->k;
   m.depth = occupancy_of(w, &m.p, &v).depth;
-  kiln_parts x = {.w = w,
-                  .p = m.p,
-                  .m = s->m,
-                  .n = s->n,
-                  .k = s->k,
-                  .groups = s->groups,
-                  .splits = v.splits,
-                  .threads = m.threads,
-                  .word = word_of(s)};
-  KILN_TRY(kiln_parts_begin(&x));
+  kiln_parallel_k x = {.w = w,
+                       .p = m.p,
+                       .m = s->m,
+                       .n = s->n,
+                       .k = s->k,
+                       .groups = s->groups,
+                       .splits = v.splits,
+                       .threads = m.threads,
+                       .word = word_of(s)};
+  KILN_TRY(kiln_parallel_k_begin(&x));
   m.l = x.l;
   m.sums = x.kept;
   m.n_more = x.n_more;
   m.group = x.group;
   KILN_TRY(kiln_mma_multiply(&m));
-  const kiln_parts_nest clears = kiln_parts_clears(&x), copies = kiln_parts_copies(&x);
+  const kiln_parallel_k_nest clears = kiln_parallel_k_clears(&x),
+                             copies = kiln_parallel_k_copies(&x);
   KILN_TRY(kiln_mma_elements(&m, clears.group, clears.rows, clears.columns));
   KILN_TRY(kiln_mma_elements(&m, copies.group, copies.rows, copies.columns));
-  return kiln_parts_finish(&x);
+  return kiln_parallel_k_finish(&x);
 }
 
 // As for mma.c's, but that groups share what one warp would wait for, and blocks begin while

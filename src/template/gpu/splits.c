@@ -86,10 +86,10 @@ kiln_status kiln_splits_finish(kiln_lowering *w, const kiln_product *p, kiln_sym
   kiln_stage_axis axes[KILN_MAX_RANK + 1] = {{.axis = p->n_batch + 2}};
   for (int d = 0; d < p->n_batch + 2; d++) axes[1 + d] = (kiln_stage_axis){.axis = d};
   KILN_TRY(kiln_transform_layout(&w->s, all, p->n_batch + 3, axes));
-  return kiln_parts_add(w, p, all);
+  return kiln_parallel_k_add(w, p, all);
 }
 
-kiln_status kiln_parts_add(kiln_lowering *w, const kiln_product *p, kiln_symbol all) {
+kiln_status kiln_parallel_k_add(kiln_lowering *w, const kiln_product *p, kiln_symbol all) {
   const int n = p->n_batch;
   kiln_symbol loops[KILN_MAX_RANK], lane, thread;
   for (int d = 0; d < n + 2; d++) loops[d] = kiln_lowering_loop(w, "y", "", w->root->dims[d].name);
@@ -115,7 +115,7 @@ double kiln_splits_finish_ns(const kiln_lowering *w, const kiln_product *p, doub
 // --- groups of a block's threads ---
 
 // The reduction in splits and steps, and each step in groups: their sums become parts.
-static kiln_status split_sums(kiln_parts *x) {
+static kiln_status split_sums(kiln_parallel_k *x) {
   kiln_lowering *w = x->w;
   kiln_schedule *s = &w->s;
   const kiln_symbol t = kiln_product_tensor(w, x->p.t);
@@ -149,7 +149,7 @@ static kiln_status split_sums(kiln_parts *x) {
 }
 
 // Cuts what reads the sums into the blocks' tiles: the result, or the sums of splits.
-static kiln_status cut_tiles(kiln_parts *x) {
+static kiln_status cut_tiles(kiln_parallel_k *x) {
   kiln_lowering *w = x->w;
   const int n = x->p.n_batch;
   kiln_symbol loops[KILN_MAX_RANK + 3];
@@ -167,7 +167,7 @@ static kiln_status cut_tiles(kiln_parts *x) {
 // The tiles' nest by words of a tile in order, dealt out to the threads.
 //
 // gives: *out_round, the loop over the words of a thread; *out_lane, over a word's elements
-static kiln_status deal_words(kiln_parts *x, kiln_symbol *out_round, kiln_symbol *out_lane) {
+static kiln_status deal_words(kiln_parallel_k *x, kiln_symbol *out_round, kiln_symbol *out_lane) {
   kiln_lowering *w = x->w;
   kiln_schedule *s = &w->s;
   const kiln_symbol words = kiln_lowering_name(w, "w", x->l.y_n),
@@ -186,7 +186,7 @@ static kiln_status deal_words(kiln_parts *x, kiln_symbol *out_round, kiln_symbol
   return kiln_bind(s, column, KILN_THREAD_X);
 }
 
-static kiln_status combine_groups(kiln_parts *x, kiln_symbol round) {
+static kiln_status combine_groups(kiln_parallel_k *x, kiln_symbol round) {
   kiln_lowering *w = x->w;
   const int column = x->p.n_batch + 1;
   if (!x->block)
@@ -198,7 +198,7 @@ static kiln_status combine_groups(kiln_parts *x, kiln_symbol round) {
 
 // Where the groups' sums meet: a group's behind the other's, rows in other banks than their
 // neighbours.
-static kiln_status place_parts(kiln_parts *x) {
+static kiln_status place_parts(kiln_parallel_k *x) {
   const int n = x->p.n_batch + 2, more = x->n_more;
   const kiln_symbol buffer = kiln_symbol_of(x->w->cx, x->sums);
   kiln_stage_axis axes[KILN_MAX_RANK + 2];
@@ -208,7 +208,7 @@ static kiln_status place_parts(kiln_parts *x) {
   return kiln_storage_align(&x->w->s, buffer, n - 2 + more, BANKS, PAD);
 }
 
-kiln_status kiln_parts_begin_held(kiln_parts *x) {
+kiln_status kiln_parallel_k_begin_held(kiln_parallel_k *x) {
   kiln_lowering *w = x->w;
   const char *name = kiln_symbol_text(w->cx, kiln_product_tensor(w, x->p.t));
   const kiln_symbol all = kiln_symbol_printf(w->cx, "%s.all", name);
@@ -227,7 +227,7 @@ kiln_status kiln_parts_begin_held(kiln_parts *x) {
   return kiln_reorder(&w->s, 4, (const kiln_symbol[]){x->l.step, x->l.m, x->l.n, x->l.k});
 }
 
-kiln_status kiln_parts_begin(kiln_parts *x) {
+kiln_status kiln_parallel_k_begin(kiln_parallel_k *x) {
   kiln_schedule *s = &x->w->s;
   kiln_symbol round, lane;
   KILN_TRY(kiln_product_begin(x->w, &x->p, &x->l));
@@ -243,28 +243,28 @@ kiln_status kiln_parts_begin(kiln_parts *x) {
   return place_parts(x);
 }
 
-kiln_parts_nest kiln_parts_clears(const kiln_parts *x) {
+kiln_parallel_k_nest kiln_parallel_k_clears(const kiln_parallel_k *x) {
   const int row = x->p.n_batch;
   if (x->group)
-    return (kiln_parts_nest){named(x->w, x->sums, ".init", row + 1 + x->n_more),
-                             named(x->w, x->sums, ".init", row),
-                             named(x->w, x->sums, ".init", row + 1)};
+    return (kiln_parallel_k_nest){named(x->w, x->sums, ".init", row + 1 + x->n_more),
+                                  named(x->w, x->sums, ".init", row),
+                                  named(x->w, x->sums, ".init", row + 1)};
   if (x->splits > 1) // the sums are those of the whole
-    return (kiln_parts_nest){0, named(x->w, x->whole, ".init", row),
-                             named(x->w, x->whole, ".init", row + 1)};
-  return (kiln_parts_nest){0, kiln_product_loop(x->w, x->p.t, "init.", "m"),
-                           kiln_product_loop(x->w, x->p.t, "init.", "n")};
+    return (kiln_parallel_k_nest){0, named(x->w, x->whole, ".init", row),
+                                  named(x->w, x->whole, ".init", row + 1)};
+  return (kiln_parallel_k_nest){0, kiln_product_loop(x->w, x->p.t, "init.", "m"),
+                                kiln_product_loop(x->w, x->p.t, "init.", "n")};
 }
 
-kiln_parts_nest kiln_parts_copies(const kiln_parts *x) {
+kiln_parallel_k_nest kiln_parallel_k_copies(const kiln_parallel_k *x) {
   const int row = x->p.n_batch;
-  if (x->splits > 1 && !x->block) return (kiln_parts_nest){0, x->l.y_m, x->l.y_n};
-  return (kiln_parts_nest){x->group ? named(x->w, x->sums, ".copy", row + 1 + x->n_more) : 0,
-                           named(x->w, x->sums, ".copy", row),
-                           named(x->w, x->sums, ".copy", row + 1)};
+  if (x->splits > 1 && !x->block) return (kiln_parallel_k_nest){0, x->l.y_m, x->l.y_n};
+  return (kiln_parallel_k_nest){x->group ? named(x->w, x->sums, ".copy", row + 1 + x->n_more) : 0,
+                                named(x->w, x->sums, ".copy", row),
+                                named(x->w, x->sums, ".copy", row + 1)};
 }
 
-kiln_status kiln_parts_finish(kiln_parts *x) {
+kiln_status kiln_parallel_k_finish(kiln_parallel_k *x) {
   if (x->splits > 1) KILN_TRY(kiln_splits_finish(x->w, &x->p, kiln_symbol_of(x->w->cx, x->whole)));
   return kiln_bind(&x->w->s, x->l.block, KILN_BLOCK_X);
 }

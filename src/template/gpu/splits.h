@@ -28,13 +28,13 @@ kiln_status kiln_splits_pad(kiln_lowering *w, const kiln_product *p, int64_t m, 
 // thread: the second nest.
 kiln_status kiln_splits_finish(kiln_lowering *w, const kiln_product *p, kiln_symbol all);
 // The second nest alone, of parts that are combined by a nest over all.0, .., the last over parts.
-kiln_status kiln_parts_add(kiln_lowering *w, const kiln_product *p, kiln_symbol all);
+kiln_status kiln_parallel_k_add(kiln_lowering *w, const kiln_product *p, kiln_symbol all);
 // What the second nest takes, in ns, of so many parts of each element.
 double kiln_splits_finish_ns(const kiln_lowering *w, const kiln_product *p, double parts);
 
 // A product in splits, in whose blocks groups of threads take a share of each step along k, and
 // meet in shared memory. What follows reads the sums there, whole words a thread.
-typedef struct kiln_parts {
+typedef struct kiln_parallel_k {
   kiln_lowering *w;
   kiln_product p;
   int64_t m, n, k, groups, splits; // a block's tile and step; there may be one group and one split
@@ -48,17 +48,19 @@ typedef struct kiln_parts {
   const char *whole, // names of buffers: what the tiles' nest writes where it is no result,
       *sums;         // and that in which the groups' sums meet
   kiln_symbol block; // what a split's block adds up; 0: there is one split
-} kiln_parts;
+} kiln_parallel_k;
 // The loops of a nest over the elements of a block's tile; |group| 0: there is one group.
-typedef struct kiln_parts_nest {
+typedef struct kiln_parallel_k_nest {
   kiln_symbol group, rows, columns;
-} kiln_parts_nest;
+} kiln_parallel_k_nest;
 // Everything but the products.
-kiln_status kiln_parts_begin(kiln_parts *x);
+kiln_status kiln_parallel_k_begin(kiln_parallel_k *x);
 // The same for several splits of one group each, whose threads store what they hold.
-kiln_status kiln_parts_begin_held(kiln_parts *x);
-kiln_parts_nest kiln_parts_clears(const kiln_parts *x); // what clears the groups' sums,
-kiln_parts_nest kiln_parts_copies(const kiln_parts *x); // and what brings them to where they meet
-kiln_status kiln_parts_finish(kiln_parts *x);           // binds the blocks; splits' second nest
+kiln_status kiln_parallel_k_begin_held(kiln_parallel_k *x);
+kiln_parallel_k_nest
+kiln_parallel_k_clears(const kiln_parallel_k *x); // what clears the groups' sums,
+kiln_parallel_k_nest
+kiln_parallel_k_copies(const kiln_parallel_k *x);       // and what brings them to where they meet
+kiln_status kiln_parallel_k_finish(kiln_parallel_k *x); // binds the blocks; splits' second nest
 
 #endif

@@ -442,7 +442,7 @@ static kiln_status lower_portions(wgmma *g) {
                                kiln_symbol_printf(w->cx, "%s.init.%d", kept, n + 1)));
   KILN_TRY(kiln_warps_elements(w, g->v.s.group_m, kiln_symbol_printf(w->cx, "%s.copy.%d", kept, n),
                                kiln_symbol_printf(w->cx, "%s.copy.%d", kept, n + 1)));
-  KILN_TRY(kiln_parts_add(w, p, all));
+  KILN_TRY(kiln_parallel_k_add(w, p, all));
   return bind_blocks(g);
 }
 
