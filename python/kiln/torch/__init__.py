@@ -407,6 +407,16 @@ def _with_sizes(gm: fx.GraphModule, args: Sequence) -> fx.GraphModule:
     return copied
 
 
+_version = operator.attrgetter("_version")
+
+
+def _picker(places: list) -> Callable:
+    """A function of all arguments that gives those at |places|, as a tuple."""
+    if len(places) > 1:
+        return operator.itemgetter(*places)
+    return lambda args: tuple([args[i] for i in places])
+
+
 class _Compiled:
     """A graph of AOTAutograd's as it is called: with the weights that it was compiled with, or others."""
 
@@ -416,9 +426,14 @@ class _Compiled:
         self.places = sorted(weights)
         self.variants: dict = {}
         self.n_made = 0
-        self.weights = [weights[i] for i in self.places]
-        self.versions = [w._version for w in self.weights]
+        self.pick = _picker(self.places)
+        self.watch([weights[i] for i in self.places])
         self.fixed = None if self.is_dynamic else self.make(weights, None)
+
+    def watch(self, weights: list) -> None:
+        self.weights = weights
+        self.watched = [w for w in weights if not w.is_inference()]  # others have no version, and are not written
+        self.versions = list(map(_version, self.watched))
 
     def make(self, weights: dict, args) -> Callable:
         start = time.perf_counter()
@@ -432,10 +447,9 @@ class _Compiled:
         return run
 
     def __call__(self, *args):
-        for i, w in zip(self.places, self.weights):
-            if args[i] is not w:
-                return self.other(args)
-        if [w._version for w in self.weights] != self.versions:
+        if not all(map(operator.is_, self.pick(args), self.weights)):
+            return self.other(args)
+        if list(map(_version, self.watched)) != self.versions:
             return self.other(args)
         if self.fixed is not None:
             return self.fixed(*args)
@@ -453,8 +467,7 @@ class _Compiled:
         if self.n_made > MOST_SPECIAL:
             self.told.eager = "weights change from run to run"
             return self.gm(*args)
-        self.weights = [args[i] for i in self.places]
-        self.versions = [w._version for w in self.weights]
+        self.watch([args[i] for i in self.places])
         self.variants = {}
         if not self.is_dynamic:
             self.fixed = self.make(dict(zip(self.places, self.weights)), None)
