@@ -282,3 +282,38 @@ def test_the_table_is_of_operators_that_there_are():
         assert space in ("aten", "prims")
         if operator not in ("relu6",):
             assert hasattr(getattr(torch.ops, space), operator) or "_for_mps" in operator, name
+
+
+def test_a_dimension_with_a_range_is_one_module():
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm = torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8)
+            self.qkv = torch.nn.Linear(8, 24)
+            self.head = torch.nn.Linear(8, 4)
+
+        def forward(self, x):
+            y = torch.relu(self.norm(self.conv(x)))
+            y = y.flatten(2).transpose(1, 2)
+            q, k = y[:, 1:].split([7, 56], 1)
+            y = y + q.mean(1, keepdim=True).expand(x.shape[0], 64, 8) + k.reshape(x.shape[0], -1).sum(1)[:, None, None]
+            q, k, v = self.qkv(y).reshape(x.shape[0], 64, 3, 2, 4).permute(2, 0, 3, 1, 4)
+            a = torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+            return self.head(a.mean(1)), y.reshape(x.shape[0] * 2, -1)
+
+    model = Model().eval()
+    run = compiled(model)
+    with torch.no_grad():
+        for n in (3, 7, 2, 8):
+            x = torch.randn(n, 3, 8, 8)
+            torch._dynamo.mark_dynamic(x, 0, min=2, max=8)
+            for got, want in zip(run(x), model(x)):
+                torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+    (report,), (module,) = kiln.torch.report(), kiln.torch.modules()
+    assert [(d.least, d.most) for d in module.dims] == [(2, 8)] and report.specialized == 0 and report.fallback == 0
+
+
+def test_weights_made_in_inference_mode():
+    with torch.inference_mode():
+        model, x = mlp(), torch.randn(3, 16)
+        torch.testing.assert_close(compiled(model)(x), model(x))

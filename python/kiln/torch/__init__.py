@@ -34,6 +34,7 @@ from . import lower
 __all__ = ["backend", "modules", "report", "reset", "GraphReport"]
 
 MOST_SPECIAL = 16  # variants of a graph for other weights or sizes; beyond, PyTorch runs it
+MOST_EXTENT = 1 << 16  # of a dimension that one module takes any size of
 _FOLDED_BYTES = 64 << 20  # constants that are computed beforehand, at most
 
 
@@ -91,7 +92,6 @@ def _strides_order(t: torch.Tensor) -> Optional[list[int]]:
     if t.dim() < 2 or t.is_contiguous():
         return None
     order = sorted(range(t.dim()), key=lambda k: (-t.stride(k), k))
-    order.sort(key=lambda k: -t.stride(k) if t.shape[k] != 1 else -t.stride(k))
     return order if t.permute(order).is_contiguous() else None
 
 
@@ -132,6 +132,22 @@ class _Kernel(torch.nn.Module):
         return tuple(results)
 
 
+class _NoRange(Exception):
+    """A graph is not for a range of sizes."""
+
+
+def _range_of(symbol, env) -> tuple:
+    """The least and the most of a dimension, where its owner said them (torch._dynamo.mark_dynamic)."""
+    found = env.var_to_range[symbol]
+    try:
+        least, most = int(found.lower), int(found.upper)
+    except (AttributeError, TypeError, ValueError, OverflowError):  # sympy has several infinities
+        raise _NoRange from None
+    if most > MOST_EXTENT:
+        raise _NoRange
+    return max(least, 1), most
+
+
 class _Graph:
     """An ATen graph with known weights, and sizes, on its way to a callable."""
 
@@ -139,6 +155,7 @@ class _Graph:
         self.gm, self.options, self.told = gm, options, told
         self.constants: dict[fx.Node, torch.Tensor] = constants  # weights, and what is folded
         self.refused: dict[str, str] = {}  # node name: why
+        self.is_dynamic = _is_dynamic(gm)
 
     def make(self) -> Callable:
         self.fold()
@@ -182,6 +199,8 @@ class _Graph:
                 continue
             if n.target._schema.is_mutable or torch.Tag.nondeterministic_seeded in n.target.tags:
                 continue
+            if any(lower.number(k) is None for k in value.shape) or any(i.op != "get_attr" and not lower.is_tensor(i.meta.get("val")) for i in inputs):
+                continue
             bytes_ = value.numel() * value.element_size()
             if inputs and lower.name_of(n.target) in views and bytes_ > lower.INLINE_BYTES:
                 continue
@@ -189,7 +208,7 @@ class _Graph:
                 continue
             args, kwargs = torch.fx.node.map_arg((n.args, n.kwargs), lambda i: self.constants[i])
             with torch.no_grad():
-                self.constants[n] = n.target(*lower_args(args), **lower_args(kwargs))
+                self.constants[n] = n.target(*args, **kwargs)
             spent += bytes_
 
     def try_once(self) -> Optional[Callable]:
@@ -230,7 +249,7 @@ class _Graph:
 
     def compile(self, inner: fx.GraphModule, call: fx.Node, constants: dict, by_name: dict) -> Optional[_Kernel]:
         g = lower.Graph("torch")
-        takes, node = [], None
+        takes, node, ranges = [], None, {}
         try:
             for i, (node, given) in enumerate(zip([n for n in inner.graph.nodes if n.op == "placeholder"], call.args)):
                 node.meta["val"] = by_name[given.name].meta["val"] if given.name in by_name else node.meta["val"]
@@ -245,6 +264,14 @@ class _Graph:
                 g.values[node] = name = f"x{i}"
                 order = _strides_order(value)
                 shape = g.shape(node) if order is None else [g.shape(node)[k] for k in order]
+                for axis, n in enumerate(shape):
+                    if not isinstance(n, lower.Size):
+                        continue
+                    if not n.expr.is_Symbol:
+                        raise _NoRange
+                    ranges[str(n.expr)] = _range_of(n.expr, _env(value))
+                    g.places.setdefault(n.expr, (name, axis))
+                    shape[axis] = str(n.expr)
                 g.model.input(name, lower.KINDS[value.dtype], shape)
                 if order is not None:
                     g.place = name
@@ -257,6 +284,8 @@ class _Graph:
         except (lower.Refused, KeyError, AttributeError, TypeError, ValueError, StopIteration) as e:
             if node is None or node.name not in by_name or by_name[node.name].op != "call_function":
                 raise
+            if self.is_dynamic:
+                raise _NoRange from e
             self.refuse(by_name[node.name], f"{e}" if isinstance(e, lower.Refused) else repr(e))
             return None
         (results,) = next(n for n in inner.graph.nodes if n.op == "output").args
@@ -272,14 +301,17 @@ class _Graph:
             if order is not None:
                 y, shape = g.node("Transpose", y, perm=order), [shape[i] for i in order]
             y = g.node("Identity", y)
+            named = [str(n.expr) if n.expr.is_Symbol else None for n in shape if isinstance(n, lower.Size)]
+            rest = iter(named)
+            shape = [next(rest) if isinstance(n, lower.Size) else n for n in shape]
             g.model.output(y, lower.KINDS[value.dtype], shape)
             gives.append(None if order is None else _inverse(order))
-        module = self.run_kiln(g, inner, by_name)
+        module = self.run_kiln(g, inner, by_name, ranges)
         if module is not None:
             _modules.append(weakref.ref(module))
         return module and _Kernel(module, takes, gives, is_single)
 
-    def run_kiln(self, g, inner, by_name):
+    def run_kiln(self, g, inner, by_name, ranges):
         device = next((n.meta["val"].device for n in inner.graph.nodes if lower.is_tensor(n.meta.get("val"))), None)
         o = Options()
         options = dict(self.options)
@@ -293,12 +325,15 @@ class _Graph:
         if os.environ.get("KILN_TORCH_DUMP"):
             with open(os.environ["KILN_TORCH_DUMP"], "wb") as f:
                 f.write(model)
+        o.dims(ranges)
         o.files({"graph.onnx": model, **{n: t.cpu() for n, t in g.files.items()}})
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", errors.KilnWarning)
                 module = make("graph.onnx", o, threads=threads, device=device.index or 0 if device else 0)
         except errors.Error as e:
+            if self.is_dynamic:
+                raise _NoRange from e
             named = [n for n in e.nodes if n in by_name and n not in self.refused]
             for n in named:
                 said = next(m.text for m in e.messages if m.node == n)
@@ -361,11 +396,6 @@ class _Graph:
         return pick
 
 
-def lower_args(args):
-    """Arguments of an operator that is run now: nodes that are numbers are not among them."""
-    return args
-
-
 def _has_tensors(node: fx.Node) -> bool:
     value = node.meta.get("val")
     values = value if isinstance(value, (tuple, list)) else (value,)
@@ -373,6 +403,10 @@ def _has_tensors(node: fx.Node) -> bool:
 
 
 # --- graphs ---
+
+
+def _env(value: torch.Tensor):
+    return next(n for n in value.shape if lower.number(n) is None).node.shape_env
 
 
 def _is_dynamic(gm: fx.GraphModule) -> bool:
@@ -428,12 +462,19 @@ class _Compiled:
         self.n_made = 0
         self.pick = _picker(self.places)
         self.watch([weights[i] for i in self.places])
-        self.fixed = None if self.is_dynamic else self.make(weights, None)
+        self.fixed = self.make_fixed(weights)
 
     def watch(self, weights: list) -> None:
         self.weights = weights
         self.watched = [w for w in weights if not w.is_inference()]  # others have no version, and are not written
         self.versions = list(map(_version, self.watched))
+
+    def make_fixed(self, weights: dict) -> Optional[Callable]:
+        """What takes every size that the graph is for; None: each size wants its own."""
+        try:
+            return self.make(weights, None)
+        except _NoRange:
+            return None
 
     def make(self, weights: dict, args) -> Callable:
         start = time.perf_counter()
@@ -469,8 +510,7 @@ class _Compiled:
             return self.gm(*args)
         self.watch([args[i] for i in self.places])
         self.variants = {}
-        if not self.is_dynamic:
-            self.fixed = self.make(dict(zip(self.places, self.weights)), None)
+        self.fixed = self.make_fixed(dict(zip(self.places, self.weights)))
         return self(*args)
 
 
@@ -484,11 +524,6 @@ def _decompositions():
 
 # Written whole only where nothing decomposes them: their decompositions say no more.
 _DECOMPOSED = {"aten.empty_like", "aten.new_empty", "aten.split", "aten.chunk", "aten.contiguous", "aten.stack"}
-
-
-def _compile_aten(gm: fx.GraphModule, weights: dict, options: dict, told: GraphReport) -> Callable:
-    compiled = _Compiled(gm, weights, options, told)
-    return compiled
 
 
 def _options_of(kwargs: dict) -> dict:
@@ -523,7 +558,7 @@ def backend(gm: fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any) ->
         n = sum(node.op == "placeholder" for node in aten.graph.nodes)
         # AOTAutograd passes arguments on as they are, but for those that alias each other.
         known = weights if n == len(example_inputs) else {}
-        return _compile_aten(aten, known, options, told)
+        return _Compiled(aten, known, options, told)
 
     return aot_module_simplified(
         gm, list(example_inputs), fw_compiler=compile_aten, inference_compiler=compile_aten,

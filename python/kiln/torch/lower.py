@@ -39,6 +39,66 @@ class Refused(Exception):
     """An operator, or a form of it, that is not written."""
 
 
+class Size:
+    """An extent that only a run knows, as an expression of Dynamo's symbols. It is no number: who needs one is refused."""
+
+    def __init__(self, expr, places: dict):
+        self.expr, self.places = expr, places  # of a symbol: (input, axis)
+
+    def __index__(self):
+        raise Refused(f"the size {self.expr} is not known")
+
+    __int__ = __float__ = __bool__ = __index__
+
+    def __hash__(self):
+        return hash(self.expr)
+
+    def __eq__(self, other):
+        return self.expr == getattr(other, "expr", other)
+
+    def _with(self, expr):
+        return int(expr) if expr.is_Integer else Size(expr, self.places)
+
+    def __add__(self, other):
+        return self._with(self.expr + getattr(other, "expr", other))
+
+    def __sub__(self, other):
+        return self._with(self.expr - getattr(other, "expr", other))
+
+    def __mul__(self, other):
+        return self._with(self.expr * getattr(other, "expr", other))
+
+    def __rsub__(self, other):
+        return self._with(other - self.expr)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __lt__(self, other):
+        raise Refused(f"the size {self.expr} is compared")
+
+    __gt__ = __le__ = __ge__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __neg__ = __lt__
+
+    def write(self, model: onnx.Model) -> str:
+        """The value of the expression, as a list of one."""
+        return self._write(model, self.expr)
+
+    def _write(self, model, e) -> str:
+        if e.is_Integer:
+            return model.ints([int(e)])
+        if e.is_Symbol:
+            source, axis = self.places[e]
+            return model.node("Gather", [model.node("Shape", [source], "sizes"), model.ints([axis])], "sizes", axis=0)
+        if e.is_Add or e.is_Mul:
+            parts = [self._write(model, x) for x in e.args]
+            out = parts[0]
+            for p in parts[1:]:
+                out = model.node("Add" if e.is_Add else "Mul", [out, p], "sizes")
+            return out
+        if e.func.__name__ in ("FloorDiv", "CleanDiv", "IntTrueDiv"):
+            return model.node("Div", [self._write(model, x) for x in e.args], "sizes")
+        raise Refused(f"the size {e} is not written")
+
+
 def op(*names: str):
     def add(function):
         for name in names:
@@ -66,6 +126,7 @@ class Graph:
         self.model = onnx.Model(name)
         self.values: dict[fx.Node, Any] = {}
         self.files: dict[str, torch.Tensor] = {}  # external data
+        self.places: dict = {}  # of symbols of sizes that only a run knows: (input, axis)
         self.place = ""
 
     # --- values ---
@@ -73,8 +134,22 @@ class Graph:
     def fake(self, x: fx.Node) -> torch.Tensor:
         return x.meta["val"]
 
-    def shape(self, x: fx.Node) -> list[int]:
-        return [int(n) for n in self.fake(x).shape]
+    def size(self, n) -> Any:
+        known = number(n)
+        return Size(n.node.expr, self.places) if known is None else known
+
+    def shape(self, x: fx.Node) -> list:
+        return [self.size(n) for n in self.fake(x).shape]
+
+    def resolve(self, value):
+        """Arguments as they stand, with numbers, and sizes, in place of nodes that are these."""
+        if isinstance(value, (list, tuple)):
+            return [self.resolve(v) for v in value]
+        if isinstance(value, fx.Node) and not is_tensor(value.meta.get("val")):
+            inner = value.meta.get("val")
+            is_number = isinstance(inner, torch.SymInt) or number(inner) is not None
+            return self.size(inner) if is_number else value
+        return self.size(value) if isinstance(value, torch.SymInt) else value
 
     def dtype(self, x) -> torch.dtype:
         return self.fake(x).dtype
@@ -427,12 +502,12 @@ def slice_(g, node, a):
     axis = g.axis(a.self, a.dim)
     n = g.shape(a.self)[axis]
     start = 0 if a.start is None else a.start
-    start = max(start + n, 0) if start < 0 else min(start, n)
     if g.shape(node) == g.shape(a.self):
         return g.value(a.self)
+    start = max(start + n, 0) if start < 0 else min(start, n)
     end = start + g.shape(node)[axis] * a.step
     ints = g.model.ints
-    return g.node("Slice", g.value(a.self), ints([start]), ints([min(end, n)]), ints([axis]), ints([a.step]))
+    return g.node("Slice", g.value(a.self), ints([start]), ints([end]), ints([axis]), ints([a.step]))
 
 
 @op("aten.select")
@@ -466,13 +541,14 @@ def split(g, node, a):
     if name_of(node.target) == "aten.unbind":
         sizes = [1] * len(outs)
     else:
-        sizes = [int(o.shape[axis]) for o in outs]
+        sizes = [o.shape[axis] for o in outs]
+    sizes = [g.size(n) for n in sizes]
     if len(sizes) == 1:
         parts = [g.value(a.self)]
     else:
         parts = g.node("Split", g.value(a.self), g.model.ints(sizes), n=len(sizes), axis=axis)
     if name_of(node.target) == "aten.unbind":
-        parts = [g.reshape(p, [int(n) for n in o.shape]) for p, o in zip(parts, outs)]
+        parts = [g.reshape(p, [g.size(n) for n in o.shape]) for p, o in zip(parts, outs)]
     return parts
 
 
@@ -1041,7 +1117,7 @@ def max_pool(g, node, a):
         "MaxPool", _batched(g, a.self, n), kernel_shape=kernel, strides=stride, pads=padding * 2, dilations=dilation,
         ceil_mode=int(a.ceil_mode),
     )  # fmt: skip
-    shape = [int(m) for m in (out[0] if several else out).shape]
+    shape = [g.size(m) for m in (out[0] if several else out).shape]
     if g.rank(a.self) != n + 2:
         y = g.reshape(y, shape)
     return [y, None] if several else y
@@ -1067,7 +1143,7 @@ def adaptive_pool(g, node, a):
     kind = "Max" if "max" in name else "Average"
     out = g.fake(node)
     several = isinstance(out, (tuple, list))
-    to = [int(m) for m in (out[0] if several else out).shape][-n:]
+    to = [g.size(m) for m in (out[0] if several else out).shape][-n:]
     x, have = _batched(g, a.self, n), g.shape(a.self)[-n:]
     ints = g.model.ints
     if to == [1] * n:
@@ -1078,7 +1154,7 @@ def adaptive_pool(g, node, a):
         y = g.node(kind + "Pool", x, kernel_shape=sizes, strides=sizes)
     else:
         y = _uneven(g, x, have, to, n, kind)
-    shape = [int(m) for m in (out[0] if several else out).shape]
+    shape = [g.size(m) for m in (out[0] if several else out).shape]
     if g.rank(a.self) != n + 2:
         y = g.reshape(y, shape)
     return [y, None] if several else y
@@ -1169,16 +1245,6 @@ def number(value) -> Optional[Any]:
     return None
 
 
-def resolve(value):
-    """Arguments as they stand, with numbers in place of nodes that are numbers."""
-    if isinstance(value, (list, tuple)):
-        return [resolve(v) for v in value]
-    if isinstance(value, fx.Node) and not is_tensor(value.meta.get("val")):
-        known = number(value.meta.get("val"))
-        return value if known is None else known
-    return value if isinstance(value, fx.Node) or number(value) is None else number(value)
-
-
 def types_refused(node: fx.Node) -> Optional[str]:
     values = [node.meta.get("val")] + [n.meta.get("val") for n in node.all_input_nodes]
     for value in values:
@@ -1212,4 +1278,4 @@ def write(g: Graph, node: fx.Node) -> None:
             part = ""
         g.values[node] = part
         return
-    g.values[node] = TABLE[name_of(node.target)](g, node, arguments(node, resolve))
+    g.values[node] = TABLE[name_of(node.target)](g, node, arguments(node, g.resolve))

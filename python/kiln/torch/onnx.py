@@ -2,6 +2,7 @@
 """Writes ONNX models as bytes, without the onnx package: the few messages of a graph, field by field."""
 from __future__ import annotations
 
+import operator
 import struct
 from typing import Any, Optional, Sequence
 
@@ -11,7 +12,7 @@ OPSET, IR_VERSION = 21, 10
 
 
 def _varint(n: int) -> bytes:
-    n &= (1 << 64) - 1
+    n = operator.index(n) & (1 << 64) - 1
     out = bytearray()
     while n >= 0x80:
         out.append(n & 0x7F | 0x80)
@@ -50,7 +51,7 @@ def _attribute(name: str, value: Any) -> bytes:
 
 
 def _value_info(name: str, kind: int, shape: Sequence) -> bytes:
-    dims = b"".join(_bytes(1, _text(2, d) if isinstance(d, str) else _int(1, d)) for d in shape)
+    dims = b"".join(_bytes(1, b"" if d is None else _text(2, d) if isinstance(d, str) else _int(1, d)) for d in shape)
     return _text(1, name) + _bytes(2, _bytes(1, _int(1, kind) + _bytes(2, dims)))
 
 
@@ -100,6 +101,8 @@ class Model:
         self.parts.append(_bytes(5, dims + _int(2, kind) + _text(8, name) + where))
 
     def ints(self, values: Sequence[int]) -> str:
+        if any(hasattr(v, "write") for v in values):  # sizes that only a run knows
+            return self.node("Concat", [v.write(self) if hasattr(v, "write") else self.ints([v]) for v in values], "sizes", axis=0)
         return self.tensor(INT64, [len(values)], struct.pack(f"<{len(values)}q", *values))
 
     def finish(self) -> bytes:
