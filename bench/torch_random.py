@@ -155,14 +155,10 @@ def clock(f, torch, seconds=1.5):
 def bench(module, threads):
     kiln = os.environ.get("KILN", str(ROOT / "build/kiln"))
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "m.so")
+        path, figures = os.path.join(folder, "m.so"), os.path.join(folder, "figures.json")
         module.save(path)
-        told = os.path.join(folder, "m.json")
-        subprocess.run([kiln, "bench", path, "--json", told, "--threads", str(threads)], capture_output=True)
-        try:
-            return json.loads(pathlib.Path(told).read_text())["median_ms"]
-        except (OSError, ValueError, KeyError):
-            return None
+        subprocess.run([kiln, "bench", path, "--json", figures, "--threads", str(threads)], capture_output=True, check=True)
+        return json.loads(pathlib.Path(figures).read_text())["median_ms"]
 
 
 def run_one(args):
