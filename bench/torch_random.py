@@ -14,6 +14,7 @@ Weights are random, nothing is downloaded. Each model runs in a process of its o
   ms       median times of a call: eager, Inductor, Kiln; of the module in it, called from Python; and of `kiln bench` of the
            module, where one is all there is
 """
+
 import argparse
 import json
 import os
@@ -275,7 +276,10 @@ def main():
         rng.shuffle(one)
     found, wrong, at = [], [], 0
     wanted = 1 if args.only else args.sample
-    print("model, right, error, breaks, left, first: Kiln, Inductor; ms: eager, Inductor, Kiln, its module, kiln bench", flush=True)
+    print(
+        "model, right, error, breaks, left, first: Kiln, Inductor; ms: eager, Inductor, Kiln, its module, kiln bench",
+        flush=True,
+    )
     while len(found) + len(wrong) < wanted and any(lists):
         one = lists[at % len(lists)]
         at += 1

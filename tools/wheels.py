@@ -7,6 +7,7 @@ The libraries and the command of the build are linked anew: against the symbols 
 for every version, and with static archives in place of isl, GMP, hwloc, SQLite, jansson and zstd, so that a wheel needs the C
 library alone. auditwheel checks that, and names the wheels. Needs what python/requirements-wheels.txt lists.
 """
+
 import os
 import pathlib
 import re
@@ -80,7 +81,17 @@ def relink(build, target, out, folder, compat):
             command.append(word)
     system = [str(folder / n) for n in ("libm.so.6", "libpthread.so.0", "libdl.so.2", "libc.so.6", "libc_nonshared.a")]
     is_program = "-shared" not in words
-    tail = ["-Wl,--start-group", *archives, str(compat), *system, "-lgcc", "-lgcc_s", "-Wl,--end-group", "-Wl,--as-needed", "-s"]
+    tail = [
+        "-Wl,--start-group",
+        *archives,
+        str(compat),
+        *system,
+        "-lgcc",
+        "-lgcc_s",
+        "-Wl,--end-group",
+        "-Wl,--as-needed",
+        "-s",
+    ]
     tail += ["-Wl,-rpath,$ORIGIN"] if is_program else []
     run([*command, "-nodefaultlibs", *tail], cwd=build)
 
@@ -90,7 +101,9 @@ def missing(path):
     said = run(["objdump", "-T", str(path)], capture_output=True).stdout
     rows = [line.split() for line in said.splitlines() if "*UND*" in line]
     given = {"__tls_get_addr"}  # of the loader
-    return [r[-1] for r in rows if not re.search(r"\((GLIBC|GCC|CXXABI)_", " ".join(r)) and "w" not in r[1] and r[-1] not in given]
+    return [
+        r[-1] for r in rows if not re.search(r"\((GLIBC|GCC|CXXABI)_", " ".join(r)) and "w" not in r[1] and r[-1] not in given
+    ]
 
 
 def needs(path):

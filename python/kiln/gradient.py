@@ -9,6 +9,7 @@ is an index of the statement; the rest is summed over. So the derivative of
     O(n, m, h) +=! I(n, c, h + k) * K(m, c, k)      by I is
     d_I(n, c, p) +=! 0 <= p - k && p - k < d_O.d2 ? d_O(n, m, p - k) * K(m, c, k) : 0
 """
+
 from __future__ import annotations
 
 import re
@@ -101,7 +102,7 @@ class Reader:
         while at < len(text):
             found = _TOKEN.match(text, at)
             if not found:
-                refuse(f"cannot read {text[at:at + 10]!r}")
+                refuse(f"cannot read {text[at : at + 10]!r}")
             if found.lastgroup:
                 self.tokens.append(found.group())
             at = found.end()
@@ -417,7 +418,9 @@ class Gradient:
                 visit(c)
 
         visit(s.body)
-        free = {n for n in names(s.body) if n not in out and n not in known and n not in self.tensors and n not in ("inf", "nan")}
+        free = {
+            n for n in names(s.body) if n not in out and n not in known and n not in self.tensors and n not in ("inf", "nan")
+        }
         if free:
             refuse(f"the range of {min(free)} is not said by `where` or by a subscript of it alone")
         return out
@@ -476,9 +479,7 @@ class Gradient:
             is_it = Bin("==", s.body, own)
             count = f"n_{s.target}"
             where = [(v, *variables[v]) for v in variables]
-            self.lines.append(
-                show_stmt(count, [i.id for i in s.index], "+=!", Sel(is_it, Num("1.0"), Num("0.0")), where)
-            )
+            self.lines.append(show_stmt(count, [i.id for i in s.index], "+=!", Sel(is_it, Num("1.0"), Num("0.0")), where))
             up = Bin("/", out, Call(count, s.index) if s.index else Name(count))
             guards = (is_it,)
         self.loads(s.body, up, guards, lambda *a: self.emit(s, variables, *a))
@@ -578,9 +579,7 @@ class Gradient:
             sizes = ", ".join(f"G{d.outs.index(o)}_{k}" for k in range(self.rank(o)))
             takes.append(f"float({sizes}) d_{o}" if sizes else f"float d_{o}")
         gives = [f"{p.type}({', '.join(p.dims)}) d_{p.name}" if p.dims else f"{p.type} d_{p.name}" for p in wanted]
-        forward = [
-            show_stmt(s.target, [i.id for i in s.index], s.op, s.body, s.where) for s in d.stmts if self.is_needed(s)
-        ]
+        forward = [show_stmt(s.target, [i.id for i in s.index], s.op, s.body, s.where) for s in d.stmts if self.is_needed(s)]
         body = "\n".join(forward + self.lines + ends)
         return f"def {d.name}_gradient({', '.join(takes)}) -> ({', '.join(gives)}) {{\n{body}\n}}\n"
 

@@ -7,6 +7,7 @@ they lie. `kiln.torch.report()` tells of each graph what was compiled, what was 
 
     torch.compile(model, backend="kiln", options={"threads": 2})   # options: those of kiln.compile
 """
+
 from __future__ import annotations
 
 import dataclasses
@@ -29,7 +30,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import errors
 from .._compile import Options, PLAIN, make
-from . import lower
+from . import elementwise, indices, lower, sums, windows  # noqa: F401  (these fill lower.TABLE)
 
 __all__ = ["backend", "modules", "report", "reset", "GraphReport"]
 
@@ -199,7 +200,9 @@ class _Graph:
                 continue
             if n.target._schema.is_mutable or torch.Tag.nondeterministic_seeded in n.target.tags:
                 continue
-            if any(lower.number(k) is None for k in value.shape) or any(i.op != "get_attr" and not lower.is_tensor(i.meta.get("val")) for i in inputs):
+            if any(lower.number(k) is None for k in value.shape) or any(
+                i.op != "get_attr" and not lower.is_tensor(i.meta.get("val")) for i in inputs
+            ):
                 continue
             bytes_ = value.numel() * value.element_size()
             if inputs and lower.name_of(n.target) in views and bytes_ > lower.INLINE_BYTES:
@@ -292,7 +295,7 @@ class _Graph:
         is_single = isinstance(results, fx.Node)
         results = [results] if is_single else list(results)
         gives = []
-        for k, r in enumerate(results):
+        for r in results:
             value = r.meta["val"]
             order = _strides_order(value)
             y = g.values[r]
@@ -564,5 +567,3 @@ def backend(gm: fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any) ->
         gm, list(example_inputs), fw_compiler=compile_aten, inference_compiler=compile_aten,
         decompositions=_decompositions(),
     )  # fmt: skip
-
-

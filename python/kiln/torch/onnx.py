@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes ONNX models as bytes, without the onnx package: the few messages of a graph, field by field."""
+
 from __future__ import annotations
 
 import operator
@@ -102,7 +103,9 @@ class Model:
 
     def ints(self, values: Sequence[int]) -> str:
         if any(hasattr(v, "write") for v in values):  # sizes that only a run knows
-            return self.node("Concat", [v.write(self) if hasattr(v, "write") else self.ints([v]) for v in values], "sizes", axis=0)
+            return self.node(
+                "Concat", [v.write(self) if hasattr(v, "write") else self.ints([v]) for v in values], "sizes", axis=0
+            )
         return self.tensor(INT64, [len(values)], struct.pack(f"<{len(values)}q", *values))
 
     def finish(self) -> bytes:
