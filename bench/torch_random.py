@@ -205,7 +205,8 @@ def run_one(args):
             graphs=len(reports), nodes=sum(r.nodes for r in reports), left=sum(r.fallback for r in reports),
             partitions=sum(r.partitions for r in reports), kiln_seconds=sum(r.seconds for r in reports),
             trace_seconds=sum(r.trace_seconds for r in reports),
-            why=sorted({f"{o}: {w[:60]}" for r in reports for o, w in r.refused.values()} | {r.eager for r in reports if r.eager}),
+            why=sorted({f"{o}: {w[:60]}" for r in reports for o, w in r.refused.values()})
+            + [r.eager for r in reports if r.eager],
         )  # fmt: skip
         told["error"], told["eager_error"] = error(got, exact, torch), error(want, exact, torch)
         told["right"] = told["error"] <= max(10 * told["eager_error"], 1e-4) and len(got) == len(want)
@@ -242,8 +243,9 @@ def show(t):
 
     return (
         f"{t['name'][:44]:<44} {'yes' if t['right'] else 'NO'} {t['error']:.0e} {t['graphs'] - 1:>2} "
-        f"{100 * t['left'] / max(t['nodes'], 1):4.1f}% of {t['nodes']:<4} {t['first']:5.1f} {number('inductor_first', '5.1f')}  "
-        f"{number('eager_ms', '.1f')} {number('inductor_ms', '.1f')} {number('ms', '.2f')} {number('module_ms', '.2f')} {number('bench_ms', '.2f')}"
+        f"{100 * t['left'] / max(t['nodes'], 1):4.1f}% of {t['nodes']:<4} "
+        f"{t['first']:5.1f} {number('inductor_first', '5.1f')}  {number('eager_ms', '.1f')} {number('inductor_ms', '.1f')} "
+        f"{number('ms', '.2f')} {number('module_ms', '.2f')} {number('bench_ms', '.2f')}"
         + (f"  {t['why'][0][:60]}" if t["why"] else "")
     )
 
@@ -316,7 +318,8 @@ def main():
     eager = [t["eager_ms"] / t["ms"] for t in found if t.get("eager_ms")]
     inductor = [t["inductor_ms"] / t["ms"] for t in found if t.get("inductor_ms")]
     print(
-        f"{len(found) + len(wrong)} models: {sum(t['right'] for t in found)} right, {len(good)} of these with at most 5 % left, "
+        f"{len(found) + len(wrong)} models: {sum(t['right'] for t in found)} right, "
+        f"{len(good)} of these with at most 5 % left, "
         f"{sum(t['graphs'] > 1 for t in found)} with breaks; first result in {mean(ratios):.2f} of Inductor's time "
         f"({sum(r < 1 / 3 for r in ratios)} of {len(ratios)} below a third); {mean(over):.3f} of kiln bench's time "
         f"({sum(r < 1.03 for r in over)} of {len(over)} within 3 %), its module {mean(module):.3f} "
