@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Times models through ONNX Runtime with Kiln as provider beside the module that `kiln compile` makes, in one process.
 
-usage: bench/ort_ep.py [--threads N] [--seconds S] [--json FILE] [--level L] [--most R] [--least] MODEL.onnx...
+usage: bench/ort_ep.py [--threads N] [--seconds S] [--json FILE] [--level L] [--most R] [--cpu] MODEL.onnx...
 
-Runs come in blocks, in turns, with a pause between them so that the threads of one sleep when the other runs; the medians
-of all runs and their ratio are printed, how many nodes Kiln took, and how long it took to make the session: anew, and from
-an EPContext model. --level: ONNX Runtime's own optimizations: disable, basic, extended, all. --most: exit 1 where a ratio is
-greater. --least takes the least time of each in place of medians, where others use the machine. The models' named dimensions
-must be bound.
+Runs come in blocks, in turns, with a pause between them so that the threads of one sleep when the other runs. Printed are
+the medians, the median of the ratios of neighbouring blocks, how many nodes Kiln took, and how long it took to make the
+session: anew, and from an EPContext model. --level: ONNX Runtime's own optimizations: disable, basic, extended, all. --most:
+exit 1 where a ratio is greater. --cpu times the processor instead of the clock, of one thread, where others use the machine.
+The models' named dimensions must be bound.
 """
 import argparse
 import json
@@ -107,26 +107,25 @@ class Provided:
         self.session.run_with_iobinding(self.binding)
 
 
-def block(what, n):
+def block(what, n, clock, pause):
     times = []
     for _ in range(n):
-        start = time.perf_counter()
+        start = clock()
         what.run()
-        times.append(1e3 * (time.perf_counter() - start))
-    time.sleep(PAUSE_S)
-    return times
+        times.append((clock() - start) / 1e6)
+    time.sleep(pause)
+    return statistics.median(times)
 
 
-def measure(both, seconds, middle):
-    for what in both:
-        block(what, 2)
-    one = max(block(both[0], 1)[0], 0.01)
-    n = max(1, int(30 / one))  # blocks of 30 ms
-    times, end = ([], []), time.perf_counter() + seconds
-    while time.perf_counter() < end or len(times[1]) < 6:
-        for what, to in zip(both, times):
-            to += block(what, n)
-    return [middle(t) for t in times]
+def measure(both, seconds, clock, pause):
+    """Medians of each, and of the ratios of blocks that follow each other, which see the machine alike."""
+    first = [block(what, 2, clock, pause) for what in both]
+    n = max(1, int(20 / max(first[0], 0.01)))  # blocks of 20 ms
+    pairs, end = [], time.perf_counter() + seconds
+    while time.perf_counter() < end or len(pairs) < 5:
+        times = [block(what, n, clock, pause) for what in (both if len(pairs) % 2 else both[::-1])]
+        pairs.append(times if len(pairs) % 2 else times[::-1])
+    return [statistics.median(column) for column in zip(*pairs)], statistics.median(b / a for a, b in pairs)
 
 
 def one(model, device, args):
@@ -138,7 +137,8 @@ def one(model, device, args):
         feeds = make_feeds(provided.session)
         provided.bind(feeds)
         plain = Plain(model, args.threads, feeds, folder)
-        plain_ms, provided_ms = measure((plain, provided), args.seconds, min if args.least else statistics.median)
+        clock = time.thread_time_ns if args.cpu else time.perf_counter_ns
+        (plain_ms, provided_ms), ratio = measure((plain, provided), args.seconds, clock, PAUSE_S if args.threads != 1 else 0)
         error = max((np.linalg.norm((a.astype(float) - b).ravel()) / max(np.linalg.norm(b.astype(float).ravel()), 1e-30)
                      for a, b in zip(provided.kept, plain.outputs)), default=0)
         kept = folder / "ctx.onnx"
@@ -146,7 +146,7 @@ def one(model, device, args):
         again = Provided(kept, device, options, {}, level)
         plain.session.close()
     taken, nodes, parts = provided.taken
-    return {"model": pathlib.Path(model).stem, "kiln_ms": plain_ms, "provider_ms": provided_ms, "ratio": provided_ms / plain_ms,
+    return {"model": pathlib.Path(model).stem, "kiln_ms": plain_ms, "provider_ms": provided_ms, "ratio": ratio,
             "taken": taken, "nodes": nodes, "parts": parts, "make_ms": provided.make_ms, "context_ms": again.make_ms, "rel_l2": float(error)}
 
 
@@ -156,10 +156,12 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--json")
-    parser.add_argument("--least", action="store_true")
+    parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--level", default="all", choices=["disable", "basic", "extended", "all"])
     parser.add_argument("--most", type=float, default=math.inf)
     args = parser.parse_args()
+    if args.cpu and args.threads != 1:
+        parser.error("--cpu is of one thread: --threads 1")
     ort.register_execution_provider_library("kiln", str(BUILD / "libkiln_ort.so"))
     device = next(d for d in ort.get_ep_devices() if d.ep_name == PROVIDER and d.ep_metadata["kiln_target"] == "cpu")
     rows = []
