@@ -142,7 +142,8 @@ typedef struct ort_api {
   ort_gap gap_327[3];
   ort_status *(*info_is_output)(const ort_value_info *, bool *out);
   ort_status *(*info_is_constant)(const ort_value_info *, bool *out);
-  ort_gap gap_332[2];
+  ort_gap gap_332;
+  ort_status *(*graph_name)(const ort_graph *, const char **out);
   ort_status *(*graph_path)(const ort_graph *, const char **out);
   ort_status *(*graph_ir_version)(const ort_graph *, int64_t *out);
   ort_status *(*n_opsets)(const ort_graph *, size_t *out);

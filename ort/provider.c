@@ -187,5 +187,6 @@ ort_status *ep_provider_create(const ep_host *host, const ort_session_options *o
 void ep_provider_destroy(ep_provider *p) {
   if (!p) return;
   ep_options_deinit(&p->options);
+  free(p->graph);
   free(p);
 }

@@ -14,6 +14,7 @@ typedef struct ep_provider {
   const ort_logger *logger;
   ep_options options;
   int n_contexts; // that were made
+  char *graph;    // the name of the first of which it took nodes, malloc'ed; see take.c
 } ep_provider;
 
 ort_status *ep_provider_create(const ep_host *host, const ort_session_options *options,

@@ -173,11 +173,23 @@ static ort_status *take(taking *t, ort_support *out) {
   return status;
 }
 
+// ONNX Runtime 1.23 does not tell sub-graphs, and names what is taken of two graphs alike, which
+// then fails. There nodes of one graph are taken.
+static ort_status *may_take(ep_provider *p, const ort_graph *graph, bool *out) {
+  const ort_node *parent = NULL;
+  const char *name = NULL;
+  EP_TRY(p->host.api->graph_parent(graph, &parent));
+  EP_TRY(p->host.api->graph_name(graph, &name));
+  if (!p->graph) p->graph = parent ? NULL : strdup(name);
+  *out = !parent && p->graph && (p->host.tells_shape || strcmp(p->graph, name) == 0);
+  return NULL;
+}
+
 ort_status *ep_take(ep_provider *p, const ort_graph *graph, ort_support *support_out) {
   taking t = {.p = p};
-  const ort_node *parent = NULL;
-  EP_TRY(p->host.api->graph_parent(graph, &parent));
-  if (parent) return NULL; // a node is taken with its sub-graphs, or not
+  bool may = false;
+  EP_TRY(may_take(p, graph, &may));
+  if (!may) return NULL; // a node is taken with its sub-graphs, or not
   ort_status *status = ep_graph_read(&t.graph, &p->host, graph);
   if (!status) status = take(&t, support_out);
   ep_graph_deinit(&t.graph);
