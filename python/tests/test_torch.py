@@ -313,6 +313,15 @@ def test_a_dimension_with_a_range_is_one_module():
     assert [(d.least, d.most) for d in module.dims] == [(2, 8)] and report.specialized == 0 and report.fallback == 0
 
 
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_layers_that_pytorch_has_one_operator_for(norm_first):
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, norm_first=norm_first, activation="gelu").eval()
+    check(layer, torch.randn(2, 5, 16))
+    attention = torch.nn.MultiheadAttention(16, 2, batch_first=True).eval()
+    x = torch.randn(2, 5, 16)
+    check(lambda x: attention(x, x, x, need_weights=False)[0], x)
+
+
 def test_weights_made_in_inference_mode():
     with torch.inference_mode():
         model, x = mlp(), torch.randn(3, 16)

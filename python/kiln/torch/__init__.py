@@ -30,7 +30,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import errors
 from .._compile import Options, PLAIN, make
-from . import elementwise, indices, lower, sums, windows  # noqa: F401  (these fill lower.TABLE)
+from . import decompose, elementwise, indices, lower, sums, windows  # noqa: F401  (these fill lower.TABLE)
 
 __all__ = ["backend", "modules", "report", "reset", "GraphReport"]
 
@@ -522,6 +522,7 @@ def _decompositions():
     for overload in list(table):
         if lower.name_of(overload) in lower.TABLE and lower.name_of(overload) not in _DECOMPOSED:
             del table[overload]
+    table.update(decompose.TABLE)
     return table
 
 
