@@ -360,7 +360,7 @@ static kiln_status partial_step(maker *k, void *argument) {
 // The vectors of a loop: registers for as many elements as fit, fewer where the last would mostly
 // repeat or idle.
 static int64_t vector_factor(const maker *k, int64_t extent, kiln_dtype t) {
-  int64_t factor = kiln_lowering_vector(&k->w, extent, t);
+  int64_t factor = kiln_lowering_vector(&k->w, extent, t, KILN_MOST_VECTORS);
   const int64_t lanes = k->w.m->vector_bytes / (kiln_dtype_bytes(t) > 4 ? 8 : 4);
   while (factor > lanes && factor % 2 == 0 &&
          kiln_round_up(extent, factor) - extent > extent / WASTE)
@@ -374,7 +374,7 @@ static int64_t partial_factor(const maker *k, int64_t extent, kiln_dtype t) {
   const int64_t lanes = k->w.m->vector_bytes / (kiln_dtype_bytes(t) > 4 ? 8 : 4);
   for (int64_t f = extent < 4 * lanes ? extent : 4 * lanes; f >= lanes; f--)
     if (extent % f == 0) return f;
-  return kiln_lowering_vector(&k->w, extent, t);
+  return kiln_lowering_vector(&k->w, extent, t, KILN_MOST_VECTORS);
 }
 
 static kiln_status vectorize_chain(maker *k, const chain *c) {
@@ -733,12 +733,7 @@ kiln_status kiln_polyhedral_schedule(kiln_ctx *cx, const kiln_program *p, const 
   kiln_text_init(&script, &cx->perm);
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const char *why = NULL;
-  maker k = {.w = {.cx = cx,
-                   .p = p,
-                   .m = m,
-                   .n_threads = n_threads,
-                   .lanes = m->vector_bytes / 4,
-                   .most_vectors = kiln_lowering_most_vectors(cx, p)},
+  maker k = {.w = {.cx = cx, .p = p, .m = m, .n_threads = n_threads, .lanes = m->vector_bytes / 4},
              .o = options,
              .comments = &script,
              .users = kiln_users_make(cx, &cx->scratch, p)};

@@ -32,13 +32,13 @@ kiln_status kiln_lowering_parallel(kiln_lowering *w, int n, const kiln_symbol *l
 kiln_status kiln_lowering_split_steps(kiln_lowering *w, int64_t extent, int64_t rows,
                                       int64_t vectors, kiln_symbol *io_loop,
                                       kiln_symbol *out_steps);
-// How many registers at once a vector of a loop takes at most, 1 to 4: fewer where a statement of
-// the kernel reads much.
-int64_t kiln_lowering_most_vectors(kiln_ctx *cx, const kiln_program *p);
-// A vector factor for a loop of |extent|: the largest of w->most_vectors down to 2 registers of |t|
-// that divides it, else of w->most_vectors, its half, ... 1 that fits, or the extent itself below
-// one.
-int64_t kiln_lowering_vector(const kiln_lowering *w, int64_t extent, kiln_dtype t);
+// Registers that a vector of a loop takes at once, at most.
+enum { KILN_MOST_VECTORS = 4 };
+// Of a loop around the map |s|: fewer where it reads much.
+int64_t kiln_lowering_most_vectors(const kiln_lowering *w, const kiln_stmt *s);
+// A vector factor for a loop of |extent|: the largest of |most| down to 2 registers of |t| that
+// divides it, else of |most|, its half, ... 1 that fits, or the extent itself below one.
+int64_t kiln_lowering_vector(const kiln_lowering *w, int64_t extent, kiln_dtype t, int64_t most);
 // Vectorizes |loop| of a nest that writes |t|, split with |tail| where it is longer than its
 // vectors.
 kiln_status kiln_lowering_vectorize(kiln_lowering *w, kiln_symbol loop, kiln_dtype t,

@@ -38,7 +38,6 @@ static kiln_lowering begin(const searching *s, const kiln_form *form) {
                          .n_threads = s->options->n_threads,
                          .root = p->stmts.data[p->stmts.n - 1],
                          .lanes = s->options->machine->vector_bytes / 4,
-                         .most_vectors = kiln_lowering_most_vectors(s->cx, p),
                          .proposed = s->proposed};
 }
 

@@ -85,7 +85,6 @@ typedef struct kiln_lowering {
   kiln_schedule s;
   const kiln_stmt *root; // the last statement; it writes y
   int lanes;             // f32 elements of a vector register
-  int64_t most_vectors;  // registers of a loop's vector (kiln_lowering_most_vectors)
   kiln_arena *proposed;  // where candidates lie while they are proposed
 } kiln_lowering;
 

@@ -18,22 +18,32 @@ kiln_symbol kiln_lowering_name(kiln_lowering *w, const char *suffix, kiln_symbol
 // What a vector of several registers reads takes as many registers each, and LLVM, which sees them
 // all at once, three times as long for four times as many: maps are as fast with fewer
 // (bench/vectors.py).
-int64_t kiln_lowering_most_vectors(kiln_ctx *cx, const kiln_program *p) {
-  enum { MOST_VECTORS_OF_LOOP = 4, MOST_LOADS = 24 };
-  int n_loads = 1;
-  for (int i = 0; i < p->stmts.n; i++) {
-    const int n = kiln_stmt_loads(cx, &cx->scratch, p, p->stmts.data[i]).n;
-    if (n > n_loads) n_loads = n;
-  }
-  const int64_t n = MOST_LOADS / n_loads;
-  return n < 1 ? 1 : n > MOST_VECTORS_OF_LOOP ? MOST_VECTORS_OF_LOOP : n;
+static int64_t most_vectors_of(int n_loads) {
+  enum { MOST_LOADS = 24 };
+  const int64_t n = n_loads > 0 ? MOST_LOADS / n_loads : KILN_MOST_VECTORS;
+  return n < 1 ? 1 : n > KILN_MOST_VECTORS ? KILN_MOST_VECTORS : n;
 }
 
-int64_t kiln_lowering_vector(const kiln_lowering *w, int64_t extent, kiln_dtype t) {
+int64_t kiln_lowering_most_vectors(const kiln_lowering *w, const kiln_stmt *s) {
+  return most_vectors_of(kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, s).n);
+}
+
+// The most loads of an assignment under |l|.
+static int loads_under(const kiln_lowering *w, const kiln_loop *l) {
+  int most = 0;
+  for (const kiln_loop *c = l->body; c; c = c->next) {
+    const bool is_map = c->kind == KILN_LOOP_STORE && c->combiner == KILN_COMBINE_NONE;
+    const int n = is_map ? kiln_loads_of(w->cx, &w->cx->scratch, c->value).n : loads_under(w, c);
+    if (n > most) most = n;
+  }
+  return most;
+}
+
+int64_t kiln_lowering_vector(const kiln_lowering *w, int64_t extent, kiln_dtype t, int64_t most) {
   int64_t lanes = w->m->vector_bytes / (kiln_dtype_bytes(t) > 4 ? 8 : 4);
-  for (int64_t n = w->most_vectors; n > 1; n--) // without a rest
+  for (int64_t n = most; n > 1; n--) // without a rest
     if (extent % (n * lanes) == 0) return n * lanes;
-  for (int64_t n = w->most_vectors; n >= 1; n /= 2)
+  for (int64_t n = most; n >= 1; n /= 2)
     if (extent >= n * lanes) return n * lanes;
   return extent;
 }
@@ -43,7 +53,7 @@ kiln_status kiln_lowering_vectorize(kiln_lowering *w, kiln_symbol loop, kiln_dty
   const kiln_loop *l = kiln_loops_find(w->s.loops, loop);
   int64_t extent = 0;
   if (!l || !kiln_expr_is_int(l->extent, &extent)) return KILN_OK;
-  const int64_t factor = kiln_lowering_vector(w, extent, t);
+  const int64_t factor = kiln_lowering_vector(w, extent, t, most_vectors_of(loads_under(w, l)));
   if (factor < 2) return KILN_OK;
   if (factor == extent) return kiln_vectorize(&w->s, loop);
   const kiln_symbol inner = kiln_lowering_name(w, "i", loop);
@@ -227,7 +237,9 @@ static kiln_status lower_map(kiln_lowering *w, const kiln_tiling *t) {
   }
   const bool across = is_turned(w);
   int64_t extent = extents[n - 1],
-          factor = across ? extent : kiln_lowering_vector(w, extent, w->root->body->dtype);
+          factor = across ? extent
+                          : kiln_lowering_vector(w, extent, w->root->body->dtype,
+                                                 kiln_lowering_most_vectors(w, w->root));
   kiln_symbol last = loops[n - 1], outer = kiln_lowering_name(w, "o", last),
               inner = kiln_lowering_name(w, "i", last);
   if (factor < extent) {

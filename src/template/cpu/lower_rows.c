@@ -51,7 +51,7 @@ kiln_status kiln_lowering_vectorize_reduction(kiln_lowering *w, const kiln_stmt 
   if (d < 0) return KILN_OK;
   const char *t = kiln_symbol_text(w->cx, w->p->tensors.data[s->out]->name);
   int64_t extent = kiln_lowering_extent(s, d),
-          factor = kiln_lowering_vector(w, extent, s->body->dtype);
+          factor = kiln_lowering_vector(w, extent, s->body->dtype, KILN_MOST_VECTORS);
   kiln_symbol loop = kiln_lowering_loop(w, t, "", s->dims[d].name);
   if (factor < 2) return KILN_OK;
   if (factor == extent) return kiln_vectorize(&w->s, loop);
@@ -91,7 +91,7 @@ static kiln_status vectorize_results(rows *r, int stmt) {
   if (d < 0 || !is_own(r, s, d) || !reads_along(r, s, d)) return KILN_OK;
   const char *t = tensor_name(r, stmt);
   const int64_t extent = kiln_lowering_extent(s, d),
-                factor = kiln_lowering_vector(w, extent, s->body->dtype);
+                factor = kiln_lowering_vector(w, extent, s->body->dtype, KILN_MOST_VECTORS);
   if (factor < 2 || extent % factor != 0) return KILN_OK;
   const kiln_symbol loop = kiln_lowering_loop(w, t, "", s->dims[d].name);
   kiln_symbol nest[2 * KILN_MAX_RANK + 2];
@@ -257,6 +257,17 @@ static kiln_status order_member(rows *r, int stmt, kiln_symbol v, bool is_cut, i
   return unroll_parts(r, stmt);
 }
 
+// Registers at once of a vector along the rows, of all their statements.
+static int64_t most_vectors(const rows *r) {
+  int64_t most = KILN_MOST_VECTORS;
+  for (int i = 0; i < r->w->p->stmts.n; i++) {
+    const kiln_stmt *s = r->w->p->stmts.data[i];
+    const int64_t n = s->n_reduce ? most : kiln_lowering_most_vectors(r->w, s);
+    if (n < most) most = n;
+  }
+  return most;
+}
+
 static kiln_status across_channels(rows *r) {
   kiln_lowering *w = r->w;
   int last = w->root->n_space - 1, n_tail = 0;
@@ -265,7 +276,7 @@ static kiln_status across_channels(rows *r) {
               tail[KILN_MAX_RANK + 2];
   int64_t extents[2 * KILN_MAX_RANK],
       extent = kiln_lowering_extent(w->root, last),
-      factor = kiln_lowering_vector(w, extent, w->root->body->dtype);
+      factor = kiln_lowering_vector(w, extent, w->root->body->dtype, most_vectors(r));
   if (last == 0 && factor == extent && extent > w->lanes) factor = w->lanes;
   for (int d = 0; d < last; d++) {
     kiln_symbol y = kiln_lowering_loop(w, "y", "", w->root->dims[d].name);
@@ -413,7 +424,7 @@ static int64_t held_bytes(const rows *r, const kiln_stmt *s) {
     const int64_t extent = kiln_lowering_extent(s, d);
     if (is_own(r, s, d)) bytes *= extent;
     else if (kiln_stmt_space_dim(root, s->dims[d].name) == last)
-      bytes *= kiln_lowering_vector(r->w, extent, root->body->dtype);
+      bytes *= kiln_lowering_vector(r->w, extent, root->body->dtype, most_vectors(r));
   }
   return bytes;
 }

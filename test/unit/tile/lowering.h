@@ -15,7 +15,6 @@ static kiln_lowering lowering_open(test_kernel *k, const kiln_machine *m, const 
                      .n_threads = 2,
                      .root = k->prog->stmts.data[k->prog->stmts.n - 1],
                      .lanes = m->vector_bytes / 4,
-                     .most_vectors = kiln_lowering_most_vectors(&k->cx, k->prog),
                      .proposed = &k->cx.perm};
   assert_int_equal(kiln_schedule_begin(&k->cx, k->prog, &w.s), KILN_OK);
   return w;

@@ -267,8 +267,7 @@ static void every_blocking_computes_the_same(void **state) {
                        .m = &r.m,
                        .n_threads = 2,
                        .root = p->stmts.data[p->stmts.n - 1],
-                       .lanes = r.m.vector_bytes / 4,
-                       .most_vectors = kiln_lowering_most_vectors(&r.k.cx, p)};
+                       .lanes = r.m.vector_bytes / 4};
     kiln_tiling t = tilings[row];
     t.tile[0] = kiln_lowering_extent(p->stmts.data[4], 0) - 2;
     assert_int_equal(kiln_schedule_begin(&r.k.cx, p, &w.s), KILN_OK);
