@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What libraries of a newer system take from its C library and glibc 2.28 lacks: tools/wheels.py links
-// it into the libraries of the wheels.
+// Functions that libraries of a newer system take from its C library and glibc 2.28 lacks:
+// tools/wheels.py links them into the libraries of the wheels.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <malloc.h>
@@ -23,8 +23,8 @@ struct mallinfo2 mallinfo2(void) {
   return (struct mallinfo2){0};
 }
 
-// Archives that were not made for shared libraries reach these by their distance, which a library may
-// only with variables of its own: tools/wheels.py gives them these names there.
+// Archives that were not made for shared libraries reach these by their distance, which a library
+// may only with variables of its own: tools/wheels.py gives them these names there.
 FILE *own_stdin, *own_stdout, *own_stderr;
 char *own_program_invocation_name;
 __attribute__((constructor)) static void take_streams(void) {
