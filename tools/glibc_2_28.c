@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions that libraries of a newer system take from its C library and glibc 2.28 lacks:
-// tools/wheels.py links them into the libraries of the wheels.
-#define _GNU_SOURCE
+// tools/wheels.py links them into the libraries of the wheels. Needs _GNU_SOURCE.
 #include <errno.h>
 #include <malloc.h>
 #include <stdint.h>

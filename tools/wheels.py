@@ -118,7 +118,7 @@ def main():
     out = work / "lib"
     out.mkdir(parents=True, exist_ok=True)
     folder, compat = stubs(work), work / "glibc.o"
-    run(["cc", "-O2", "-fPIC", "-c", str(ROOT / "tools/glibc_2_28.c"), "-o", str(compat)])
+    run(["cc", "-O2", "-fPIC", "-D_GNU_SOURCE", "-c", str(ROOT / "tools/glibc_2_28.c"), "-o", str(compat)])
     for target in TARGETS:
         relink(build, target, out, folder, compat)
         newest = needs(out / target)
