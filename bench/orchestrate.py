@@ -11,7 +11,7 @@ connecting by that with the other: above 1 is faster, 1.000 if the module is the
 predicted: --orchestrate, by predictions alone: it gets an empty cache directory of its own, while what --tune measures is kept in the user's
 measured:  --orchestrate --tune 1
 libraries: --backends all --tune 1, and how many kernels libraries run
-default:   no option: with --base=--no-beside, what kernels side by side are worth on a GPU
+default:   no option: with --base=--no-horizontal-fusion, what kernels side by side are worth on a GPU
 
 --base is an option more for connecting's kernels, that the others are compared with.
 

@@ -4,7 +4,7 @@
 usage: bench/subgraphs.py [--build DIR] [--threads N] [--rounds N]
 
 EfficientViT's linear attention, Segformer's attention and Candy's normalization + ReLU + padding are cut out of the models and
-compiled four ways: a kernel for each node that computes (--no-connect, --without=absorb), with the rules' kernels (--no-connect),
+compiled four ways: a kernel for each node that computes (--no-connect, --without=inline), with the rules' kernels (--no-connect),
 with connecting's, and with those that --orchestrate chooses. The modules run in turns, ONNX Runtime among them, on random inputs. Prints for
 each way how many kernels it launches, and the median over the rounds of the first way's time by its: above 1 is faster.
 """
@@ -32,7 +32,7 @@ SUBGRAPHS = (
      ATTENTION + "o_proj/Add_output_0", "1.50x"),
     ("Candy norm + ReLU + pad", "candy_b1", "/d.1/c/Conv_output_0", "/d.2/pad/Pad_output_0", "1.32x"),
 )
-WAYS = (("nodes", ["--no-connect", "--without", "absorb,read-through"]), ("rules", ["--no-connect"]), ("connected", []), ("chosen", ["--orchestrate"]))
+WAYS = (("nodes", ["--no-connect", "--without", "inline,fold-views"]), ("rules", ["--no-connect"]), ("connected", []), ("chosen", ["--orchestrate"]))
 
 
 def random_inputs(session):

@@ -22,7 +22,7 @@ if(CMOCKA)
     if(KILN_SANITIZE) # a refused allocation is a message of ours, not the end; all takes some seven times as long
       set_tests_properties(${name} PROPERTIES TIMEOUT 6000)
       set(asan allocator_may_return_null=1)
-      if(name MATCHES "^(module_beside|driver_gpu|tune_tune)_test$") # PoCL keeps what it allocated for its kernels
+      if(name MATCHES "^(module_horizontal_fusion|driver_gpu|tune_tune)_test$") # PoCL keeps what it allocated for its kernels
         string(APPEND asan ":detect_leaks=0")
       endif()
       set_tests_properties(${name} PROPERTIES ENVIRONMENT

@@ -169,7 +169,8 @@ static kiln_status load(kiln_ctx *cx, void *argument) {
   for (size_t i = 0; i < o->n_without; i++)
     KILN_TRY(kiln_passes_find(cx, kiln_rules, o->without[i], &m->without_rules, &m->without));
   if (o->no_winograd) KILN_TRY(kiln_passes_find(cx, kiln_rules, "winograd", NULL, &m->without));
-  if (o->no_beside) KILN_TRY(kiln_passes_find(cx, kiln_rules, "beside", NULL, &m->without));
+  if (o->no_beside)
+    KILN_TRY(kiln_passes_find(cx, kiln_rules, "horizontal-fusion", NULL, &m->without));
   KILN_TRY(kiln_passes_check(cx, m->options.dump_after));
   KILN_TRY(kiln_stop_parse(cx, o->stop_after, &m->stop));
   for (size_t i = 0; i < o->n_with_rules; i++)

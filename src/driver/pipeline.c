@@ -56,24 +56,25 @@ static kiln_status note_constants(kiln_ctx *cx, kiln_build *b, int *io_n) {
   return KILN_OK;
 }
 
-static kiln_status compute_tables(kiln_ctx *cx, kiln_build *b, int *io_n) {
+static kiln_status compute_index_tables(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
-  kiln_tile_compute_tables(cx, b->choices.prog);
+  kiln_tile_compute_index_tables(cx, b->choices.prog);
   return KILN_OK;
 }
 
-static kiln_status absorb(kiln_ctx *cx, kiln_build *b, int *io_n) {
-  return kiln_tile_absorb(cx, b->choices.prog, &b->request.machine, io_n);
+static kiln_status inline_producers(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  return kiln_tile_inline(cx, b->choices.prog, &b->request.machine, io_n);
 }
 
-static kiln_status join(kiln_ctx *cx, kiln_build *b, int *io_n) {
+static kiln_status coalesce(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
-  return kiln_tile_join(cx, b->choices.prog);
+  return kiln_tile_coalesce(cx, b->choices.prog);
 }
 
-static kiln_status widen(kiln_ctx *cx, kiln_build *b, int *io_n) {
+static kiln_status widen_operands(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
-  return kiln_tile_widen(cx, b->choices.prog, &b->choices.kernels.facts, &b->request.machine);
+  return kiln_tile_widen_operands(cx, b->choices.prog, &b->choices.kernels.facts,
+                                  &b->request.machine);
 }
 
 static kiln_status lay_out(kiln_ctx *cx, kiln_build *b, int *io_n) {
@@ -81,9 +82,9 @@ static kiln_status lay_out(kiln_ctx *cx, kiln_build *b, int *io_n) {
   return kiln_tile_layout(cx, b->choices.prog, &b->request.machine);
 }
 
-static kiln_status join_groups(kiln_ctx *cx, kiln_build *b, int *io_n) {
+static kiln_status coalesce_groups(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
-  kiln_tile_join_groups(cx, b->choices.prog, &b->request.machine);
+  kiln_tile_coalesce_groups(cx, b->choices.prog, &b->request.machine);
   return KILN_OK;
 }
 
@@ -97,8 +98,8 @@ static kiln_status use_winograd(kiln_ctx *cx, kiln_build *b, int *io_n) {
                             b->choices.tile.late_weights ? &b->choices.kernels.late : NULL, io_n);
 }
 
-static kiln_status read_through(kiln_ctx *cx, kiln_build *b, int *io_n) {
-  return kiln_tile_read_through(cx, b->choices.prog, &b->request.machine, io_n);
+static kiln_status fold_views(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  return kiln_tile_fold_views(cx, b->choices.prog, &b->request.machine, io_n);
 }
 
 static kiln_status find_attention(kiln_ctx *cx, kiln_build *b, int *io_n) {
@@ -107,14 +108,15 @@ static kiln_status find_attention(kiln_ctx *cx, kiln_build *b, int *io_n) {
                           kiln_attention_suits);
 }
 
-static kiln_status assemble(kiln_ctx *cx, kiln_build *b, int *io_n) {
+static kiln_status concat_in_place(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
-  return kiln_tile_assemble(cx, b->choices.prog, &b->choices.kernels.facts, &b->request.machine);
+  return kiln_tile_concat_in_place(cx, b->choices.prog, &b->choices.kernels.facts,
+                                   &b->request.machine);
 }
 
 // --- from statements to kernels ---
 
-static kiln_status recall(kiln_ctx *cx, kiln_build *b, int *io_n) {
+static kiln_status look_up(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
   b->choices.is_scheduled =
       kiln_kernels_recall(cx, b->choices.prog, &b->choices.tile, &b->choices.kernels);
@@ -143,7 +145,7 @@ static kiln_status lower(kiln_ctx *cx, kiln_build *b, int *io_n) {
   return KILN_OK;
 }
 
-static kiln_status trim(kiln_ctx *cx, kiln_build *b, int *io_n) {
+static kiln_status tighten_bounds(kiln_ctx *cx, kiln_build *b, int *io_n) {
   KILN_TRY(kiln_build_trim(cx, b));
   *io_n += b->choices.trims.n;
   return KILN_OK;
@@ -151,7 +153,7 @@ static kiln_status trim(kiln_ctx *cx, kiln_build *b, int *io_n) {
 
 // --- launches, code, module ---
 
-static kiln_status launch_beside(kiln_ctx *cx, kiln_build *b, int *io_n) {
+static kiln_status fuse_horizontally(kiln_ctx *cx, kiln_build *b, int *io_n) {
   const int before = b->choices.kernels.launches.n;
   kiln_build_join(cx, b);
   *io_n += before - b->choices.kernels.launches.n;
@@ -190,7 +192,7 @@ const kiln_pass kiln_passes[] = {
     {"polyhedral", KILN_PHASE_REWRITE, .run = kiln_build_schedule_polyhedral,
      .text = "a definition is scheduled as one kernel by isl, where that was asked for"},
     {"search", KILN_PHASE_REWRITE, .run = kiln_build_set_search,
-     .text = "what the search for kernels may do, and under which key its answer is kept"},
+     .text = "what the search for kernels may do, and under which key its schedule is cached"},
     {"panels", KILN_PHASE_REWRITE, .run = find_panels, .when = of_ranges,
      .text = "constants that other shape buckets have packed are found"},
 
@@ -198,17 +200,21 @@ const kiln_pass kiln_passes[] = {
      .text = "what is known of constants, as how small they are, is noted in tables by tensor"},
     {"results", KILN_PHASE_TILE, .run = mark_results,
      .text = "tensors that are results of the model are marked"},
-    {"tables", KILN_PHASE_TILE, .run = compute_tables, .when = by_grids, .is_optional = true,
+    {"index-tables", KILN_PHASE_TILE, .was = "tables", .run = compute_index_tables,
+     .when = by_grids, .is_optional = true,
      .text = "index tables that follow from their index are computed in place"},
-    {"absorb", KILN_PHASE_TILE, .run = absorb, .is_optional = true, .renumbers = true,
+    {"inline", KILN_PHASE_TILE, .was = "absorb", .run = inline_producers, .is_optional = true,
+     .renumbers = true,
      .text = "what moves elements, and cheap maps, are computed by their readers"},
-    {"join", KILN_PHASE_TILE, .run = join, .is_optional = true,
-     .text = "axes that are cut apart for nothing become one"},
-    {"widen", KILN_PHASE_TILE, .run = widen, .when = by_vectors, .is_optional = true,
+    {"coalesce", KILN_PHASE_TILE, .was = "join", .run = coalesce, .is_optional = true,
+     .text = "neighbouring axes that lie one behind the other become one"},
+    {"widen-operands", KILN_PHASE_TILE, .was = "widen", .run = widen_operands, .when = by_vectors,
+     .is_optional = true,
      .text = "bytes that products read are stored in 16 bits where that is faster"},
     {"layout", KILN_PHASE_TILE, .run = lay_out, .is_optional = true,
      .text = "storage orders of temporaries: channels last around convolutions, others as read"},
-    {"join-groups", KILN_PHASE_TILE, .run = join_groups, .when = by_vectors, .is_optional = true,
+    {"coalesce-groups", KILN_PHASE_TILE, .was = "join-groups", .run = coalesce_groups,
+     .when = by_vectors, .is_optional = true,
      .text = "groups of one channel and the few that each gives become one axis"},
     {"taps", KILN_PHASE_TILE, .run = leave_out_taps, .when = by_vectors, .is_optional = true,
      .renumbers = true,
@@ -216,16 +222,18 @@ const kiln_pass kiln_passes[] = {
     {"winograd", KILN_PHASE_TILE, .run = use_winograd, .when = by_vectors, .is_optional = true,
      .renumbers = true,
      .text = "3x3 convolutions by Winograd's algorithm"},
-    {"read-through", KILN_PHASE_TILE, .run = read_through, .when = by_grids, .is_optional = true,
+    {"fold-views", KILN_PHASE_TILE, .was = "read-through", .run = fold_views, .when = by_grids,
+     .is_optional = true,
      .renumbers = true,
      .text = "padding, views and single-use producers are inlined into their consumers"},
     {"attention", KILN_PHASE_TILE, .run = find_attention, .is_optional = true,
      .text = "two products with a softmax between them become one kernel (flash attention)"},
-    {"assemble", KILN_PHASE_TILE, .run = assemble, .is_optional = true, .renumbers = true,
+    {"concat-in-place", KILN_PHASE_TILE, .was = "assemble", .run = concat_in_place,
+     .is_optional = true, .renumbers = true,
      .text = "producers write into the tensor that concatenates or pads them, in place"},
 
-    {"recall", KILN_PHASE_CONNECT, .run = recall, .renumbers = true,
-     .text = "kernels of an earlier search for the same program are taken"},
+    {"lookup", KILN_PHASE_CONNECT, .was = "recall", .run = look_up, .renumbers = true,
+     .text = "the schedule that an earlier search cached for the same program is taken"},
     {"connect", KILN_PHASE_CONNECT, .run = connect, .renumbers = true,
      .text = "groups of statements grow along edges where one kernel is predicted to be faster"},
     {"orchestrate", KILN_PHASE_CONNECT, .run = orchestrate, .when = is_orchestrated,
@@ -233,18 +241,20 @@ const kiln_pass kiln_passes[] = {
     {"lower", KILN_PHASE_CONNECT, .run = lower,
      .text = "a kernel for all groups of equal form, by the script of its best candidate"},
 
-    {"keep", KILN_PHASE_KERNELS, .run = kiln_build_keep_search,
-     .text = "the answer of the search is kept for the next compilation"},
+    {"store", KILN_PHASE_KERNELS, .was = "keep", .run = kiln_build_keep_search,
+     .text = "the schedule that the search found is cached for the next compilation"},
     {"scripts", KILN_PHASE_KERNELS, .run = kiln_build_replace_kernels,
      .text = "kernels are replaced by the user's schedules of them"},
     {"names", KILN_PHASE_KERNELS, .run = kiln_build_name_kernels,
      .text = "kernels get the names of their functions"},
     {"measure", KILN_PHASE_KERNELS, .run = kiln_build_choose_measured,
      .text = "candidates and libraries that were measured to be faster are taken"},
-    {"trim", KILN_PHASE_KERNELS, .run = trim, .when = of_ranges, .is_optional = true,
-     .text = "iterations that the extents of a run do not need leave the bounds of loops"},
+    {"tighten-bounds", KILN_PHASE_KERNELS, .was = "trim", .run = tighten_bounds,
+     .when = of_ranges, .is_optional = true,
+     .text = "bounds of loops are tightened to the iterations that the extents of a run need"},
 
-    {"beside", KILN_PHASE_LAUNCHES, .run = launch_beside, .when = by_grids, .is_optional = true,
+    {"horizontal-fusion", KILN_PHASE_LAUNCHES, .was = "beside", .run = fuse_horizontally,
+     .when = by_grids, .is_optional = true,
      .text = "kernels that need nothing of each other share a launch (horizontal fusion)"},
 
     {"code", KILN_PHASE_CODE, .run = generate_code,

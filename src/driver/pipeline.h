@@ -34,6 +34,7 @@ typedef struct kiln_pass {
   bool is_optional;                  // a module without it is right, and slower
   bool renumbers;                    // statements have other numbers behind it
   const char *text;                  // what it does, for people
+  const char *was;                   // its earlier name, which options accept, too; NULL: none
 } kiln_pass;
 
 extern const kiln_pass kiln_passes[]; // ended by a row without a name

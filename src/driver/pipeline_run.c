@@ -7,9 +7,14 @@
 
 // --- names ---
 
-static int find_pass(const char *name, size_t n) {
+static bool is_word(const char *word, const char *text, size_t n) {
+  return word && strlen(word) == n && memcmp(word, text, n) == 0;
+}
+
+// The row of the pass that has, or had, the name text[0..n); -1: none.
+static int find_pass(const char *text, size_t n) {
   for (int i = 0; kiln_passes[i].name; i++)
-    if (strlen(kiln_passes[i].name) == n && memcmp(kiln_passes[i].name, name, n) == 0) return i;
+    if (is_word(kiln_passes[i].name, text, n) || is_word(kiln_passes[i].was, text, n)) return i;
   return -1;
 }
 

@@ -494,7 +494,7 @@ static kiln_status explain(kiln_ctx *cx, void *argument) {
   else {
     const int *launch_of = kiln_explain_launches(cx, b);
     x.launch_of = launch_of;
-    x.beside = kiln_build_beside(cx, b);
+    x.beside = kiln_build_horizontally_fused(cx, b);
     if (c->options.measure) KILN_TRY(kiln_build_measure(cx, b, &x.measured_us));
     KILN_TRY(explain_all(&x, c->options.kernel, &e));
     if (c->options.detail) KILN_TRY(kiln_explain_detail(cx, b, c->options.kernel, &detail));

@@ -133,7 +133,7 @@ static void put_outputs(flowing *f) {
 
 static void put_launches(flowing *f) {
   const kiln_kernels *all = &f->b->choices.kernels;
-  const int *beside = kiln_build_beside(f->cx, f->b);
+  const int *beside = kiln_build_horizontally_fused(f->cx, f->b);
   kiln_text_add(f->out, "\"launch_list\": [");
   for (int i = 0; i < all->launches.n; i++) {
     const kiln_launch *l = &all->launches.data[i];

@@ -162,7 +162,7 @@ static bool read_settled(kiln_ctx *cx, kiln_program *p, kiln_facts *facts, const
         return false;
       stmts[i] = (int)s;
     }
-    if (kiln_tile_settle(cx, p, facts, (int)n, stmts) != KILN_OK) return false;
+    if (kiln_tile_materialize(cx, p, facts, (int)n, stmts) != KILN_OK) return false;
     KILN_VEC_PUSH(&cx->perm, &io->settled, (kiln_settled){(int)n, stmts});
     if (**at != '\n') return false;
     ++*at;

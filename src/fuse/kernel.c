@@ -292,7 +292,7 @@ kiln_status kiln_kernels_connect(kiln_ctx *cx, kiln_program *p, const kiln_tile_
     io->edges = groups.edges;
     const kiln_settled lone = find_lone(cx, p, &out->facts, &io->parts);
     if (lone.n == 0) return KILN_OK;
-    KILN_TRY(kiln_tile_settle(cx, p, &out->facts, lone.n, lone.stmts));
+    KILN_TRY(kiln_tile_materialize(cx, p, &out->facts, lone.n, lone.stmts));
     KILN_VEC_PUSH(&cx->perm, &out->settled, lone);
   }
 }

@@ -100,7 +100,7 @@ enum { KILN_MAX_TEAMS = 2 };
 
 // The note, on the outermost loop of a nest, by which it may run at the same time as the nest in
 // front of it: neither needs anything of the other, and a GPU launches both at once.
-#define KILN_BESIDE_NOTE "beside"
+#define KILN_HORIZONTAL_FUSION_NOTE "beside"
 
 struct kiln_instr;
 typedef struct kiln_loop kiln_loop;

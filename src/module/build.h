@@ -147,10 +147,10 @@ kiln_status kiln_build_link(kiln_ctx *cx, kiln_build *b, int *io_n);
 kiln_status kiln_build_pack_weights(kiln_ctx *cx, kiln_build *b, int *io_n);
 
 // Makes one launch of several that need nothing of each other, where the machine is one that can.
-// (beside.c)
+// (horizontal_fusion.c)
 void kiln_build_join(kiln_ctx *cx, kiln_build *b);
 // gives: [launches] the number of the launch that each would be a part of then; in cx->perm
-int *kiln_build_beside(kiln_ctx *cx, const kiln_build *b);
+int *kiln_build_horizontally_fused(kiln_ctx *cx, const kiln_build *b);
 
 // By tensor of the program, the layouts in which buckets that were built before have its constants,
 // as kiln_tile_options' |panels|. (layout.c)

@@ -113,8 +113,8 @@ kiln_status kiln_rfactor(kiln_schedule *s, kiln_symbol loop, kiln_symbol name);
 // to |outer|, and stores them in the new buffer |name|, over portions, the tiles of each and the
 // elements of these, when it or the tile ends. A new nest, of loops NAME.0, ... over the result's
 // axes and a tile's parts, combines these in their order.
-kiln_status kiln_portion(kiln_schedule *s, kiln_symbol loop, int64_t portions, kiln_symbol name,
-                         kiln_symbol kept, kiln_symbol outer, kiln_symbol inner);
+kiln_status kiln_stream_k(kiln_schedule *s, kiln_symbol loop, int64_t portions, kiln_symbol name,
+                          kiln_symbol kept, kiln_symbol outer, kiln_symbol inner);
 // Removes the loops of extent 1, which all primitives keep, so that a script may name them whatever
 // the shapes are. Their variables are 0 everywhere already.
 kiln_status kiln_tidy(kiln_schedule *s);
@@ -214,7 +214,7 @@ kiln_status kiln_cluster(kiln_schedule *s, kiln_symbol loop, int64_t blocks);
 kiln_status kiln_crew(kiln_schedule *s, kiln_symbol loop, int64_t teams);
 // Lets the nest of |loop|, its outermost, run at the same time as the nest in front of it, on
 // devices that launch nests.
-kiln_status kiln_beside(kiln_schedule *s, kiln_symbol loop);
+kiln_status kiln_fuse_horizontally(kiln_schedule *s, kiln_symbol loop);
 // Attaches a note to the loop; it replaces one with the same key.
 kiln_status kiln_annotate(kiln_schedule *s, kiln_symbol loop, kiln_symbol key, kiln_symbol value);
 // Joins two sibling nests, |second| running |shift| >= 0 iterations behind |first| (Halide's

@@ -121,10 +121,10 @@ static kiln_status run_inline(const line *w) { return kiln_inline(w->s, name(w, 
 static kiln_status run_prepack(const line *w) { return kiln_prepack(w->s, name(w, 1)); }
 static kiln_status run_rfactor(const line *w) { return kiln_rfactor(w->s, name(w, 1), name(w, 2)); }
 
-static kiln_status run_portion(const line *w) {
+static kiln_status run_stream_k(const line *w) {
   int64_t portions = 0;
   KILN_TRY(number(w, w->words[2], &portions));
-  return kiln_portion(w->s, name(w, 1), portions, name(w, 3), name(w, 4), name(w, 5), name(w, 6));
+  return kiln_stream_k(w->s, name(w, 1), portions, name(w, 3), name(w, 4), name(w, 5), name(w, 6));
 }
 
 static kiln_status run_tidy(const line *w) { return kiln_tidy(w->s); }
@@ -159,7 +159,9 @@ static kiln_status run_crew(const line *w) {
   return kiln_crew(w->s, name(w, 1), teams);
 }
 
-static kiln_status run_beside(const line *w) { return kiln_beside(w->s, name(w, 1)); }
+static kiln_status run_fuse_horizontally(const line *w) {
+  return kiln_fuse_horizontally(w->s, name(w, 1));
+}
 
 static kiln_status run_pad(const line *w) {
   int64_t factor = 0;
@@ -310,7 +312,7 @@ static const struct {
     {"bind", "bind LOOP block.x|...|thread.z", 3, 3, run_bind},
     {"cluster", "cluster LOOP BLOCKS", 3, 3, run_cluster},
     {"crew", "crew LOOP TEAMS", 3, 3, run_crew},
-    {"beside", "beside LOOP", 2, 2, run_beside},
+    {"fuse_horizontally", "fuse_horizontally LOOP", 2, 2, run_fuse_horizontally},
     {"pad", "pad LOOP FACTOR", 3, 3, run_pad},
     {"peel", "peel LOOP AT", 3, 3, run_peel},
     {"hoist", "hoist LOOP", 2, 2, run_hoist},
@@ -333,10 +335,21 @@ static const struct {
     {"specialize", "specialize LOOP CONDITION", 3, INT32_MAX, run_specialize},
     {"pipeline", "pipeline BUFFER LOOP DEPTH [AHEAD]", 4, 5, run_pipeline},
     {"rfactor", "rfactor LOOP NAME", 3, 3, run_rfactor},
-    {"portion", "portion LOOP PORTIONS NAME KEPT OUTER INNER", 7, 7, run_portion},
+    {"stream_k", "stream_k LOOP PORTIONS NAME KEPT OUTER INNER", 7, 7, run_stream_k},
     {"tidy", "tidy", 1, 1, run_tidy},
     {"tensorize", "tensorize LOOP INSTRUCTION", 3, 3, run_tensorize},
 };
+
+// Earlier names of primitives, which scripts may still use.
+static const struct {
+  const char *was, *word;
+} renamed[] = {{"beside", "fuse_horizontally"}, {"portion", "stream_k"}};
+
+static const char *name_now(const char *word) {
+  for (size_t i = 0; i < KILN_LEN(renamed); i++)
+    if (!strcmp(renamed[i].was, word)) return renamed[i].word;
+  return word;
+}
 
 static kiln_status unknown_primitive(const line *w) {
   kiln_nearest near = {.word = w->words[0]};
@@ -347,6 +360,7 @@ static kiln_status unknown_primitive(const line *w) {
 }
 
 static kiln_status run_line(line *w) {
+  w->words[0] = name_now(w->words[0]);
   for (size_t i = 0; i < KILN_LEN(primitives); i++) {
     if (strcmp(primitives[i].word, w->words[0]) != 0) continue;
     if (w->n < primitives[i].min || w->n > primitives[i].max)

@@ -266,7 +266,7 @@ static void follow_product(kiln_ctx *cx, const kiln_program *p, const kiln_stmt 
   if (best != last) order_by(t, key);
 }
 
-// needs: kiln_tile_absorb has run
+// needs: kiln_tile_inline has run
 kiln_status kiln_tile_layout(kiln_ctx *cx, kiln_program *p, const kiln_machine *m) {
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
   layout l = {p,

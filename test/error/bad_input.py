@@ -316,7 +316,7 @@ CASES = [
     ("unknown rule", "compile {relu.onnx} -o {dir}/o.so --without-rule=constants,soup", 2,
      r"without: must be a rule or a pass that can be left out \(constants, .* winograd, .*\), got 'soup'"),
     ("a pass that must run", "compile {relu.onnx} -o {dir}/o.so --without=lower", 2, r"that can be left out \(.*\), got 'lower'"),
-    ("unknown pass to print", "compile {relu.onnx} --dump-after=absorb,soup", 2, r"dump after: must be a pass \(read, .* weights\), got 'soup'"),
+    ("unknown pass to print", "compile {relu.onnx} --dump-after=inline,soup", 2, r"dump after: must be a pass \(read, .* weights\), got 'soup'"),
     ("unknown place to stop", "compile {relu.onnx} -o {dir}/o.so --stop-after=lower", 2, r"stop after: must be a number of steps.*got 'lower'"),
     ("unknown scheduler", f"tc {MM} --scheduler soup", 1, r'scheduler: must be rules, max, min or preserve3, the last three with \+promote or without, got "soup"'),
     ("promotion by the rules", f"tc {MM} --scheduler rules+promote", 1, r'scheduler: must be .*\+promote.* got "rules\+promote"'),

@@ -158,7 +158,7 @@ bool compile_options_make(const options *o, compile_storage *s, kiln_compile_opt
                                 .weight_growth = o->weight_growth,
                                 .stop = &stop_tuning,
                                 .no_connect = o->no_connect,
-                                .no_beside = o->no_beside,
+                                .no_beside = o->no_horizontal_fusion,
                                 .clamp_indices = o->clamp_indices,
                                 .orchestrate = o->orchestrate,
                                 .orchestration = o->orchestration,

@@ -148,8 +148,8 @@ static const kiln_loop *before(const kiln_loops *p, const kiln_loop *nest) {
   return l;
 }
 
-kiln_status kiln_beside(kiln_schedule *s, kiln_symbol loop) {
-  kiln_edit e = kiln_edit_begin(s, "beside", loop);
+kiln_status kiln_fuse_horizontally(kiln_schedule *s, kiln_symbol loop) {
+  kiln_edit e = kiln_edit_begin(s, "fuse_horizontally", loop);
   kiln_loop *l = NULL;
   KILN_TRY(kiln_edit_loop(&e, loop, &l));
   const kiln_loop *first = before(e.l, l);
@@ -160,6 +160,6 @@ kiln_status kiln_beside(kiln_schedule *s, kiln_symbol loop) {
                        "nests must need nothing of each other, got buffer %s, which both touch and "
                        "one writes",
                        kiln_edit_text(&e, met->name));
-  kiln_loop_annotate(e.cx, l, KILN_BESIDE_NOTE, "1");
-  return kiln_edit_commit(&e, "beside %s", kiln_edit_word(&e, loop));
+  kiln_loop_annotate(e.cx, l, KILN_HORIZONTAL_FUSION_NOTE, "1");
+  return kiln_edit_commit(&e, "fuse_horizontally %s", kiln_edit_word(&e, loop));
 }

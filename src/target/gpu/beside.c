@@ -127,7 +127,7 @@ int64_t kiln_gpu_room(const kiln_machine *m, const kiln_gpu_demand *d) {
 static bool joins(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *kernel,
                   const kiln_loop *first, const kiln_loop *nest, kiln_gpu_demand *io_all) {
   if (!m->target->dialect->shares_launches || nest->kind != KILN_LOOP_FOR ||
-      !kiln_loop_note(cx, nest, KILN_BESIDE_NOTE))
+      !kiln_loop_note(cx, nest, KILN_HORIZONTAL_FUSION_NOTE))
     return false;
   const kiln_gpu_demand d = kiln_gpu_demand_of(cx, kernel, nest);
   kiln_gpu_demand_add(&d, io_all);

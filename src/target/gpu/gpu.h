@@ -56,8 +56,8 @@ kiln_gpu_demand kiln_gpu_demand_of(kiln_ctx *cx, const kiln_loops *l, const kiln
 void kiln_gpu_demand_add(const kiln_gpu_demand *d, kiln_gpu_demand *io);
 // How many blocks |m| runs at once if each asks for so much.
 int64_t kiln_gpu_room(const kiln_machine *m, const kiln_gpu_demand *d);
-// How many launches the nests of |kernel| are: those with the note KILN_BESIDE_NOTE share that of
-// the one in front of them where they can. (beside.c)
+// How many launches the nests of |kernel| are: those with the note KILN_HORIZONTAL_FUSION_NOTE
+// share that of the one in front of them where they can. (beside.c)
 int kiln_gpu_launches(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *kernel);
 
 // Appends the source of one kernel, a translation unit of its own with a function SYMBOL_0,

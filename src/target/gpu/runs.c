@@ -1,4 +1,4 @@
-// Persistent tile loops, as stream-K needs them (schedule/primitive/portion.c): a block's
+// Persistent tile loops, as stream-K needs them (schedule/primitive/stream_k.c): a block's
 // iterations go through one tile after the other.
 //
 //     for v { fills  if (v == 0 || E % n == 0) { first }  product  if (v == q - 1 || E % n == n -

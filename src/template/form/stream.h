@@ -50,7 +50,7 @@ typedef bool kiln_stream_suits(kiln_ctx *cx, kiln_program *p, const kiln_stream_
 // (kiln_fact's |kernel|), where kiln_template_stream or, on GPUs, kiln_template_gpu_stream can run
 // it well: |suits| says of the latter whether it can.
 //
-// needs: kiln_tile_layout has run, on GPUs kiln_tile_read_through, too
+// needs: kiln_tile_layout has run, on GPUs kiln_tile_fold_views, too
 kiln_status kiln_tile_stream(kiln_ctx *cx, kiln_program *p, kiln_facts *facts,
                              const kiln_machine *m, kiln_stream_suits *suits);
 

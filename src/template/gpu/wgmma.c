@@ -436,7 +436,7 @@ static kiln_status lower_portions(wgmma *g) {
   g->l.m = g->l.y_m, g->l.n = g->l.y_n;
   KILN_TRY(kiln_reorder(&w->s, 4, (const kiln_symbol[]){step, g->l.m, g->l.n, g->l.k}));
   g->l.block = kiln_symbol_of(w->cx, "block");
-  KILN_TRY(kiln_portion(&w->s, step, g->v.portions, all, g->sums, g->l.block, g->l.step));
+  KILN_TRY(kiln_stream_k(&w->s, step, g->v.portions, all, g->sums, g->l.block, g->l.step));
   KILN_TRY(multiply(g));
   KILN_TRY(kiln_warps_elements(w, g->v.s.group_m, kiln_symbol_printf(w->cx, "%s.init.%d", kept, n),
                                kiln_symbol_printf(w->cx, "%s.init.%d", kept, n + 1)));

@@ -483,11 +483,11 @@ static void step_rfactor(walker *w) {
   kiln_text_printf(&w->line, "rfactor %s %s\n", loop, new_name(w));
 }
 
-static void step_portion(walker *w) {
+static void step_stream_k(walker *w) {
   static const int counts[] = {1, 2, 3, 4, 6};
   const char *loop = some_loop(w), *names[4];
   for (size_t i = 0; i < KILN_LEN(names); i++) names[i] = new_name(w);
-  kiln_text_printf(&w->line, "portion %s %d %s %s %s %s\n", loop,
+  kiln_text_printf(&w->line, "stream_k %s %d %s %s %s %s\n", loop,
                    counts[pick(w, (int)KILN_LEN(counts))], names[0], names[1], names[2], names[3]);
 }
 
@@ -602,7 +602,9 @@ static void step_crew(walker *w) {
   kiln_text_printf(&w->line, "crew %s %d\n", loop, 1 + pick(w, 2));
 }
 
-static void step_beside(walker *w) { kiln_text_printf(&w->line, "beside %s\n", some_loop(w)); }
+static void step_fuse_horizontally(walker *w) {
+  kiln_text_printf(&w->line, "fuse_horizontally %s\n", some_loop(w));
+}
 
 static void step_tidy(walker *w) { kiln_text_add(&w->line, "tidy\n"); }
 
@@ -665,10 +667,10 @@ static const step steps[N_STEPS] = {
     {"swizzle", step_swizzle, 1, 30, 0},
     {"cluster", step_cluster, 1, 30, 0},
     {"crew", step_crew, 1, 30, 0},
-    {"beside", step_beside, 1, 30, 10},
+    {"fuse_horizontally", step_fuse_horizontally, 1, 30, 10},
     {"stream", step_stream, 2, 30, 20},
     {"rfactor", step_rfactor, 3, 100, 0},
-    {"portion", step_portion, 3, 100, 0},
+    {"stream_k", step_stream_k, 3, 100, 0},
     {"tidy", step_tidy, 1, 100, 0},
     {"tensorize", step_tensorize, 4, 30, 0},
 };

@@ -122,7 +122,7 @@ static const table_row rows[] = {
      NULL},
     {"kernel s { param f32 X[6, 5]:(5, 1) param f32 Y[6]:(1) for i:6 { for r:5 { Y[i] += X[i, r] } "
      "} }",
-     "portion r 6 P S b u",
+     "stream_k r 6 P S b u",
      "kernel s { param f32 X[6, 5]:(5, 1) param f32 Y[6]:(1) workspace f32 P[6, 1, 1]:(1, 1, 1) "
      "local f32 S[1]:(1) for b:6 { alloc S { for u:5 { if u == 0 { for S.init.0:1 { S[0] = 0f32 } "
      "} S[0] += X[b, u] if u == 4 { for S.copy.0:1 { P[b, 0, 0] = S[0] } } } } } for P.0:6 { for "
@@ -140,47 +140,47 @@ static const table_row rows[] = {
      NULL},
     {"kernel s { param f32 X[6, 5]:(5, 1) param f32 Y[6]:(1) for i:6 { for r:5 { Y[i] += X[i, r] } "
      "} }",
-     "portion r 4 P S b u", NULL,
-     "schedule: portion r: error: portions must divide the 30 iterations, got 4"},
+     "stream_k r 4 P S b u", NULL,
+     "schedule: stream_k r: error: portions must divide the 30 iterations, got 4"},
     {"kernel s { param f32 X[2097152, 2]:(2, 1) param f32 Y[2097152]:(1) for i:2097152 { for r:2 { "
      "Y[i] += X[i, r] } } }",
-     "portion r 4 P S b u", NULL,
-     "schedule: portion r: error: tiles and portions must be at most 1048576, got 2097152 and 4"},
+     "stream_k r 4 P S b u", NULL,
+     "schedule: stream_k r: error: tiles and portions must be at most 1048576, got 2097152 and 4"},
     {"kernel s { param f32 X[6, 5]:(5, 1) param f32 Y[6]:(1) for i:6 { for r:5 { Y[i] += X[i, r] } "
      "} }",
-     "portion r 5 P P b u", NULL,
-     "schedule: portion r: error: new buffers, and new loops, must have two names"},
+     "stream_k r 5 P P b u", NULL,
+     "schedule: stream_k r: error: new buffers, and new loops, must have two names"},
     {"kernel s { param f32 X[6, 5]:(5, 1) param f32 Y[6]:(1) for i:6 { for r:5 { Y[i] += X[i, r] } "
      "} }",
-     "portion i 5 P S b u", NULL,
-     "schedule: portion i: error: axis 0 of buffer Y must be reached element by element, by loops "
+     "stream_k i 5 P S b u", NULL,
+     "schedule: stream_k i: error: axis 0 of buffer Y must be reached element by element, by loops "
      "within the loop and those around it: tile its loops exactly"},
     {"kernel s { param f32 X[6, 6]:(6, 1) param f32 Y[6]:(1) for ro:2 { for i:6 { for r:3 { Y[i] "
      "+= X[i, ro*3 + r] } } } }",
-     "portion r 4 P S b u", NULL,
-     "schedule: portion r: error: the loops around must index buffer Y, got loop ro"},
+     "stream_k r 4 P S b u", NULL,
+     "schedule: stream_k r: error: the loops around must index buffer Y, got loop ro"},
     {"kernel s { param f32 X[6, 5]:(5, 1) param f32 Y[6]:(1) for io:2 { for r:5 { for ii:4 { if "
      "io*4 + ii < 6 { Y[io*4 + ii] += X[io*4 + ii, r] } } } } }",
-     "portion r 2 P S b u", NULL,
-     "schedule: portion r: error: axis 0 of buffer Y must be reached element by element, by loops "
+     "stream_k r 2 P S b u", NULL,
+     "schedule: stream_k r: error: axis 0 of buffer Y must be reached element by element, by loops "
      "within the loop and those around it: tile its loops exactly"},
     {"kernel s { param f32 X[6, 5]:(5, 1) param f32 Y[6]:(1) for i:6 { for r:5 { if i < r { Y[i] "
      "+= X[i, r] } } } }",
-     "portion r 2 P S b u", NULL,
-     "schedule: portion r: error: conditions in the loop must be the same for all elements of "
+     "stream_k r 2 P S b u", NULL,
+     "schedule: stream_k r: error: conditions in the loop must be the same for all elements of "
      "buffer Y"},
     {"kernel s { param f32 X[6, 5]:(5, 1) param f32 Y[6]:(1) param f32 Z[6]:(1) for i:6 { Z[i] = "
      "0f32 for r:5 { Y[i] += X[i, r] } } }",
-     "portion r 2 P S b u", NULL,
-     "schedule: portion r: error: the loops around must hold nothing but it"},
+     "stream_k r 2 P S b u", NULL,
+     "schedule: stream_k r: error: the loops around must hold nothing but it"},
     {"kernel s { param f32 X[6, 5]:(5, 1) param f32 Y[6]:(1) for i:6 { for r:5 { Y[i] += X[i, "
      "r]*Y[0] } } }",
-     "portion r 2 P S b u", NULL,
-     "schedule: portion r: error: buffer Y must not be read in the loop"},
+     "stream_k r 2 P S b u", NULL,
+     "schedule: stream_k r: error: buffer Y must not be read in the loop"},
     {"kernel s { param f32 X[6, 5]:(5, 1) param f32 Y[6]:(1) for i:6 parallel { for r:5 { Y[i] += "
      "X[i, r] } } }",
-     "portion r 2 P S b u", NULL,
-     "schedule: portion r: error: loop i must be serial, got parallel: do this before"},
+     "stream_k r 2 P S b u", NULL,
+     "schedule: stream_k r: error: loop i must be serial, got parallel: do this before"},
 };
 
 static void rows_hold(void **state) {

@@ -590,7 +590,7 @@ static void rows_keep_their_maps(void **state) {
     test_kernel k;
     int left = 0, n_absorbed = 0;
     kernel_open(&k, absorbed[row].text, 5);
-    assert_int_equal(kiln_tile_absorb(&k.cx, k.prog, &machine, &n_absorbed), KILN_OK);
+    assert_int_equal(kiln_tile_inline(&k.cx, k.prog, &machine, &n_absorbed), KILN_OK);
     for (int i = 0; i < k.prog->stmts.n; i++) left += k.prog->stmts.data[i] != NULL;
     if (left != absorbed[row].left)
       fail_msg("%s: %d statements are left", absorbed[row].name, left);

@@ -182,7 +182,7 @@ static void axes_of_no_elements_are_no_groups(void **state) {
   kiln_machine m;
   kernel_open(&k, text, 5);
   assert_int_equal(kiln_machine_named(&k.cx, "avx2", &m), KILN_OK);
-  kiln_tile_join_groups(&k.cx, k.prog, &m);
+  kiln_tile_coalesce_groups(&k.cx, k.prog, &m);
   assert_int_equal(k.prog->stmts.data[0]->n_space, 3);
   kernel_close(&k);
 }

@@ -158,7 +158,7 @@ static void sums_of_sums_are_one_sum(void **state) {
     test_kernel k;
     int left = 0, n_absorbed = 0;
     kernel_open(&k, sums[row].text, 5);
-    assert_int_equal(kiln_tile_absorb(&k.cx, k.prog, &machine, &n_absorbed), KILN_OK);
+    assert_int_equal(kiln_tile_inline(&k.cx, k.prog, &machine, &n_absorbed), KILN_OK);
     for (int i = 0; i < k.prog->stmts.n; i++) {
       const kiln_stmt *s = k.prog->stmts.data[i];
       left += s != NULL;

@@ -74,7 +74,7 @@ static const char *body_of(test_kernel *k, const row *r, bool mixed) {
   kernel_open(k, text, 7);
   fill(k, r, mixed);
   run(k, r->out, before);
-  kiln_tile_compute_tables(&k->cx, k->prog);
+  kiln_tile_compute_index_tables(&k->cx, k->prog);
   assert_int_equal(kiln_program_verify(&k->cx, k->prog), KILN_OK);
   run(k, r->out, after);
   for (int64_t i = 0; i < r->out; i++)

@@ -186,8 +186,8 @@ static bool may_join(kiln_ctx *cx, const kiln_program *p, const kiln_users *user
          all_read_whole(cx, p, users, c);
 }
 
-// needs: kiln_tile_absorb has run, orders are those of the axes
-kiln_status kiln_tile_join(kiln_ctx *cx, kiln_program *p) {
+// needs: kiln_tile_inline has run, orders are those of the axes
+kiln_status kiln_tile_coalesce(kiln_ctx *cx, kiln_program *p) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const kiln_users users = kiln_users_make(cx, &cx->scratch, p);
   for (int i = 0; i < p->stmts.n; i++) {
@@ -236,7 +236,7 @@ static void join_groups(kiln_ctx *cx, kiln_program *p, const kiln_users *users, 
 }
 
 // needs: kiln_tile_layout has run
-void kiln_tile_join_groups(kiln_ctx *cx, kiln_program *p, const kiln_machine *m) {
+void kiln_tile_coalesce_groups(kiln_ctx *cx, kiln_program *p, const kiln_machine *m) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const kiln_users users = kiln_users_make(cx, &cx->scratch, p);
   for (int i = 0; i < p->stmts.n; i++) {

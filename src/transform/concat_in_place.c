@@ -595,8 +595,8 @@ typedef struct placing {
   int align_bytes; // of a part
 } placing;
 
-static void assemble(kiln_ctx *cx, kiln_program *p, kiln_facts *facts, kiln_stmt *s,
-                     const placing *may, bool copies, pieces *out) {
+static void concat_in_place(kiln_ctx *cx, kiln_program *p, kiln_facts *facts, kiln_stmt *s,
+                            const placing *may, bool copies, pieces *out) {
   assembly a = {.cx = cx, .p = p, .facts = facts, .s = s, .t = p->tensors.data[s->out]};
   if (a.t->role != KILN_TEMP && !may->outputs) return;
   if (a.t->rank == 0 || !kiln_stmt_is_map(cx, s)) return;
@@ -684,8 +684,8 @@ static bool reads_many(kiln_ctx *cx, const kiln_stmt *s) {
 
 // needs: kiln_tile_layout has run
 // gives: statements renumbered
-kiln_status kiln_tile_assemble(kiln_ctx *cx, kiln_program *p, kiln_facts *facts,
-                               const kiln_machine *m) {
+kiln_status kiln_tile_concat_in_place(kiln_ctx *cx, kiln_program *p, kiln_facts *facts,
+                                      const kiln_machine *m) {
   const kiln_target *t = m->target;
   const placing may = {!t->has_grids, t->has_vectors, t->param_align_bytes};
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
@@ -696,22 +696,22 @@ kiln_status kiln_tile_assemble(kiln_ctx *cx, kiln_program *p, kiln_facts *facts,
     if (!s) continue;
     if (!t->has_grids && may_wait(cx, p, facts, &users, s))
       kiln_fact_at(cx, facts, s->out)->waits = true;
-    else assemble(cx, p, facts, s, &may, t->has_vectors && reads_many(cx, s), &of[i]);
+    else concat_in_place(cx, p, facts, s, &may, t->has_vectors && reads_many(cx, s), &of[i]);
   }
   insert_pieces(cx, p, of);
   kiln_arena_rewind(&cx->scratch, mark);
   return KILN_OK;
 }
 
-kiln_status kiln_tile_settle(kiln_ctx *cx, kiln_program *p, kiln_facts *facts, int n,
-                             const int *stmts) {
+kiln_status kiln_tile_materialize(kiln_ctx *cx, kiln_program *p, kiln_facts *facts, int n,
+                                  const int *stmts) {
   const placing all = {true, true, 1};
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   pieces *of = KILN_NEW_ARRAY(&cx->scratch, pieces, p->stmts.n);
   for (int i = n - 1; i >= 0; i--) {
     kiln_stmt *s = p->stmts.data[stmts[i]];
     kiln_fact_at(cx, facts, s->out)->waits = false;
-    assemble(cx, p, facts, s, &all, true, &of[stmts[i]]); // for grids none waits
+    concat_in_place(cx, p, facts, s, &all, true, &of[stmts[i]]); // for grids none waits
   }
   insert_pieces(cx, p, of);
   kiln_arena_rewind(&cx->scratch, mark);

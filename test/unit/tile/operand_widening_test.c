@@ -50,7 +50,7 @@ static void data_are_widened_where_that_is_faster(void **state) {
     kernel_open(&k, rows[i].text, 3);
     kiln_fact_at(&k.cx, &facts, find_tensor(k.prog, &k.cx, "W")->id)->is_small = rows[i].is_small;
     assert_int_equal(kiln_machine_named(&k.cx, rows[i].machine, &m), KILN_OK);
-    assert_int_equal(kiln_tile_widen(&k.cx, k.prog, &facts, &m), KILN_OK);
+    assert_int_equal(kiln_tile_widen_operands(&k.cx, k.prog, &facts, &m), KILN_OK);
     assert_int_equal(kiln_program_verify(&k.cx, k.prog), KILN_OK);
     assert_int_equal(find_tensor(k.prog, &k.cx, "P")->dtype, rows[i].data);
     // what is padded is written in place

@@ -211,7 +211,7 @@ static const kiln_expr *weight_of(kiln_ctx *cx, const kiln_expr *e, void *argume
 
 // needs: constants with their data
 // keeps: statements and what they compute, bit by bit
-void kiln_tile_compute_tables(kiln_ctx *cx, kiln_program *p) {
+void kiln_tile_compute_index_tables(kiln_ctx *cx, kiln_program *p) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   for (int i = 0; i < p->stmts.n; i++) {
     kiln_stmt *s = p->stmts.data[i];

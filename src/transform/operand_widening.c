@@ -79,8 +79,8 @@ static const kiln_expr *stored_wide(kiln_ctx *cx, const kiln_expr *e) {
   return kiln_cast(cx, KILN_I16, e);
 }
 
-kiln_status kiln_tile_widen(kiln_ctx *cx, kiln_program *p, const kiln_facts *facts,
-                            const kiln_machine *m) {
+kiln_status kiln_tile_widen_operands(kiln_ctx *cx, kiln_program *p, const kiln_facts *facts,
+                                     const kiln_machine *m) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   widening w = {.cx = cx, .p = p};
   const bool any = find_wide(&w, facts, m);

@@ -24,14 +24,14 @@ enum {
       2 // distinct loads of one tensor in one reader, for which arithmetic may be repeated
 };
 
-typedef struct absorb {
+typedef struct inlining {
   const kiln_stmt *producer;
   int rank;
-} absorb;
+} inlining;
 
 // A load of the producer's tensor becomes its body at that index.
 static const kiln_expr *expand(kiln_ctx *cx, const kiln_expr *e, void *argument) {
-  absorb *a = argument;
+  inlining *a = argument;
   if (e->kind != KILN_EXPR_LOAD || e->u.tensor != a->producer->out) return NULL;
   kiln_symbol vars[KILN_MAX_RANK];
   const kiln_expr *index[KILN_MAX_RANK];
@@ -43,7 +43,7 @@ static const kiln_expr *expand(kiln_ctx *cx, const kiln_expr *e, void *argument)
   return kiln_expr_substitute(cx, a->producer->body, a->rank, vars, index);
 }
 
-static const kiln_expr *expand_in(kiln_ctx *cx, absorb *a, const kiln_expr *e,
+static const kiln_expr *expand_in(kiln_ctx *cx, inlining *a, const kiln_expr *e,
                                   const kiln_ranges *r) {
   return e ? kiln_simplify(cx, kiln_expr_replace(cx, e, expand, a), r) : NULL;
 }
@@ -101,7 +101,7 @@ static uint64_t longest_index(kiln_ctx *cx, const kiln_expr *e, int tensor) {
 
 // What is substituted is as long as the product at most; only what may be too long is made, and
 // simplified.
-static bool lengthens(kiln_ctx *cx, absorb *a, const kiln_expr *e, const kiln_ranges *r) {
+static bool lengthens(kiln_ctx *cx, inlining *a, const kiln_expr *e, const kiln_ranges *r) {
   const uint64_t mine = longest_index(cx, e, a->producer->out);
   if (mine * longest_index(cx, a->producer->body, -1) <= LONG_INDEX &&
       !kiln_expr_search(cx, e, find_indirect, NULL))
@@ -113,7 +113,7 @@ static bool lengthens(kiln_ctx *cx, absorb *a, const kiln_expr *e, const kiln_ra
 // Whether |reader| would read, or write, at places that are long to say once |s| is computed in it.
 static bool makes_long_index(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                              const kiln_stmt *reader) {
-  absorb a = {s, p->tensors.data[s->out]->rank};
+  inlining a = {s, p->tensors.data[s->out]->rank};
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const kiln_ranges r = kiln_stmt_ranges(&cx->scratch, reader);
   bool does = lengthens(cx, &a, reader->body, &r) || lengthens(cx, &a, reader->guard, &r) ||
@@ -273,7 +273,7 @@ static bool adds_neighbours(kiln_ctx *cx, const kiln_program *p, const kiln_stmt
   const kiln_expr *load = kiln_stmt_largest_load(cx, p, s);
   while (load) {
     const kiln_tensor *t = p->tensors.data[load->u.tensor];
-    absorb a = {t->def < 0 ? NULL : p->stmts.data[t->def], t->rank};
+    inlining a = {t->def < 0 ? NULL : p->stmts.data[t->def], t->rank};
     if (!a.producer || !kiln_stmt_is_layout(cx, a.producer)) break;
     load = kiln_stmt_simplify(cx, s, expand(cx, load, &a));
     if (load->n_tree > KILN_LONG_TREE) break;
@@ -478,9 +478,9 @@ static void fold_scalars(kiln_ctx *cx, kiln_program *p, kiln_stmt *s, const kiln
   if (s->guard) s->guard = kiln_simplify(cx, kiln_expr_replace(cx, s->guard, scalar_const, p), r);
 }
 
-static void absorb_into(kiln_ctx *cx, kiln_program *p, const kiln_stmt *producer,
+static void inline_into(kiln_ctx *cx, kiln_program *p, const kiln_stmt *producer,
                         kiln_stmt *reader) {
-  absorb a = {producer, p->tensors.data[producer->out]->rank};
+  inlining a = {producer, p->tensors.data[producer->out]->rank};
   kiln_ranges r = kiln_stmt_ranges(&cx->scratch, reader);
   reader->body = expand_in(cx, &a, reader->body, &r);
   reader->guard = expand_in(cx, &a, reader->guard, &r);
@@ -608,9 +608,9 @@ static void drop_single_reductions(kiln_ctx *cx, kiln_program *p) {
 // Statements are substituted into their readers where policy->pays says so.
 //
 // gives: how many are left to no kernel of their own
-static int absorb_all(kiln_ctx *cx, kiln_program *p, const policy *of) {
+static int inline_all(kiln_ctx *cx, kiln_program *p, const policy *of) {
   int_list *readers = KILN_NEW_ARRAY(&cx->scratch, int_list, p->tensors.n);
-  int n_absorbed = 0;
+  int n_inlined = 0;
   for (int i = 0; i < p->stmts.n; i++) {
     const kiln_stmt *s = p->stmts.data[i];
     if (!s) continue;
@@ -635,20 +635,20 @@ static int absorb_all(kiln_ctx *cx, kiln_program *p, const policy *of) {
         mine->data[kept++] = mine->data[k];
         continue;
       }
-      absorb_into(cx, p, s, reader);
+      inline_into(cx, p, s, reader);
       for (int j = 0; j < loads.n; j++)
         add_reader(cx, &readers[loads.data[j]->u.tensor], reader->id);
     }
     mine->n = kept;
     if (all_gone) p->stmts.data[i] = NULL;
-    n_absorbed += all_gone;
+    n_inlined += all_gone;
   }
-  return n_absorbed;
+  return n_inlined;
 }
 
 // needs: |p| verified, static shapes
 // gives: statements renumbered, dead ones removed
-kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int *io_n) {
+kiln_status kiln_tile_inline(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int *io_n) {
   const kiln_mark all = kiln_arena_mark(&cx->scratch);
   if (!m->target->has_grids) drop_single_reductions(cx, p);
   merge_all_sums(cx, p);
@@ -658,7 +658,7 @@ kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p, const kiln_machine *
   }
   const kiln_users users = kiln_users_make(cx, &cx->scratch, p);
   const policy everywhere = {pays, find_epilogues(cx, p), &users, m};
-  *io_n += absorb_all(cx, p, &everywhere);
+  *io_n += inline_all(cx, p, &everywhere);
   kiln_stmts_compact(p);
   kiln_arena_rewind(&cx->scratch, all);
   return KILN_OK;
@@ -757,12 +757,11 @@ static void widen(kiln_ctx *cx, kiln_stmt *s) {
 }
 
 // needs: kiln_tile_layout has run
-kiln_status kiln_tile_read_through(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
-                                   int *io_n) {
+kiln_status kiln_tile_fold_views(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int *io_n) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const kiln_users users = kiln_users_make(cx, &cx->scratch, p);
   const policy on_gpu = {pays_on_gpu, find_epilogues(cx, p), &users, m};
-  *io_n += absorb_all(cx, p, &on_gpu);
+  *io_n += inline_all(cx, p, &on_gpu);
   kiln_stmts_compact(p);
   for (int i = 0; i < p->stmts.n; i++) widen(cx, p->stmts.data[i]);
   kiln_arena_rewind(&cx->scratch, mark);

@@ -31,18 +31,18 @@ typedef struct parts {
   int n, kernels[MOST];
 } parts;
 
-typedef struct joining {
+typedef struct fusing {
   kiln_ctx *cx;
   const kiln_build *b;
   needs *of;            // [kernels]
   kiln_bits *is_done;   // [launches] those in front
-  kiln_kernels joined;  // kernels and launches as they become
+  kiln_kernels fused;   // kernels and launches as they become
   KILN_VEC(parts) made; // [joined.kernels]
-} joining;
+} fusing;
 
 // --- what kernels ask for ---
 
-static needs needs_of(joining *j, const kiln_kernel *k) {
+static needs needs_of(fusing *j, const kiln_kernel *k) {
   const kiln_loops *l = k->loops;
   needs out = {.n_nests = kiln_kernel_nests(l)};
   int n = 0;
@@ -70,7 +70,7 @@ static bool lies_in(const kiln_tensor *t, const kiln_tensor *in) {
 }
 
 // Whether one of the two launches writes what the other touches.
-static bool meet(const joining *j, const kiln_launch *a, const kiln_launch *b) {
+static bool meet(const fusing *j, const kiln_launch *a, const kiln_launch *b) {
   const kiln_program *p = j->b->choices.prog;
   for (int i = 0; i < a->n_args; i++)
     for (int k = 0; k < b->n_args; k++) {
@@ -85,7 +85,7 @@ static bool meet(const joining *j, const kiln_launch *a, const kiln_launch *b) {
 
 // Whether launch |l| can run as soon as those that are done are over, |first| being the first that
 // is not.
-static bool is_ready(const joining *j, int first, int l) {
+static bool is_ready(const fusing *j, int first, int l) {
   const kiln_launch *all = j->b->choices.kernels.launches.data;
   for (int i = first; i < l; i++)
     if (!kiln_bits_has(j->is_done, i) && meet(j, &all[i], &all[l])) return false;
@@ -95,7 +95,7 @@ static bool is_ready(const joining *j, int first, int l) {
 // --- which fit ---
 
 // Whether the blocks of all |n| launches fit at once, nest by nest.
-static bool fit(const joining *j, int n, const int *launches) {
+static bool fit(const fusing *j, int n, const int *launches) {
   const needs *all[MOST];
   int n_args = 0, n_nests = 0;
   for (int i = 0; i < n; i++) {
@@ -116,7 +116,7 @@ static bool fit(const joining *j, int n, const int *launches) {
 }
 
 // The launches that run with |first|, which is the first of them: out[MOST].
-static int choose(const joining *j, int first, int *out) {
+static int choose(const fusing *j, int first, int *out) {
   const int n_launches = j->b->choices.kernels.launches.n;
   int n = 0;
   out[n++] = first;
@@ -144,7 +144,7 @@ static void order_nests(kiln_ctx *cx, kiln_loops *all, int n, kiln_loop **nests)
       if (!nest) continue;
       nests[i] = nest->next;
       nest->next = NULL;
-      if (any) kiln_loop_annotate(cx, nest, KILN_BESIDE_NOTE, "1");
+      if (any) kiln_loop_annotate(cx, nest, KILN_HORIZONTAL_FUSION_NOTE, "1");
       any = true;
       *end = nest;
       end = &nest->next;
@@ -177,7 +177,7 @@ static kiln_loop *add_part(kiln_ctx *cx, kiln_kernel *k, kiln_program *prog, con
 }
 
 // A kernel of several. Its program is no more than the tensors that its buffers are called after.
-static kiln_kernel *join_kernels(joining *j, const parts *p) {
+static kiln_kernel *join_kernels(fusing *j, const parts *p) {
   kiln_ctx *cx = j->cx;
   kiln_kernel *k = KILN_NEW(&cx->perm, kiln_kernel);
   kiln_program *prog = KILN_NEW(&cx->perm, kiln_program);
@@ -199,7 +199,7 @@ static kiln_kernel *join_kernels(joining *j, const parts *p) {
 }
 
 // The number of the kernel that is made of |p|, a new one where there is none.
-static int kernel_of(joining *j, const parts *p) {
+static int kernel_of(fusing *j, const parts *p) {
   kiln_kernel *k = NULL;
   for (int i = 0; i < j->made.n; i++)
     if (j->made.data[i].n == p->n &&
@@ -210,13 +210,13 @@ static int kernel_of(joining *j, const parts *p) {
     k = KILN_NEW(&j->cx->perm, kiln_kernel);
     *k = *j->b->choices.kernels.kernels.data[p->kernels[0]];
   }
-  k->id = j->joined.kernels.n;
-  KILN_VEC_PUSH(&j->cx->perm, &j->joined.kernels, k);
+  k->id = j->fused.kernels.n;
+  KILN_VEC_PUSH(&j->cx->perm, &j->fused.kernels, k);
   KILN_VEC_PUSH(&j->cx->scratch, &j->made, *p);
   return k->id;
 }
 
-static kiln_launch join_launches(joining *j, int n, const int *launches) {
+static kiln_launch join_launches(fusing *j, int n, const int *launches) {
   kiln_ctx *cx = j->cx;
   kiln_launch out = j->b->choices.kernels.launches.data[launches[0]];
   parts p = {.n = n};
@@ -240,8 +240,8 @@ static kiln_launch join_launches(joining *j, int n, const int *launches) {
   return out;
 }
 
-static joining begin(kiln_ctx *cx, const kiln_build *b) {
-  joining j = {.cx = cx, .b = b};
+static fusing begin(kiln_ctx *cx, const kiln_build *b) {
+  fusing j = {.cx = cx, .b = b};
   j.of = KILN_NEW_ARRAY(&cx->scratch, needs, b->choices.kernels.kernels.n);
   j.is_done = kiln_bits_make(&cx->scratch, b->choices.kernels.launches.n);
   for (int i = 0; i < b->choices.kernels.kernels.n; i++)
@@ -250,11 +250,12 @@ static joining begin(kiln_ctx *cx, const kiln_build *b) {
 }
 
 static bool is_asked_for(const kiln_build *b) {
-  return b->request.machine.target->has_grids && !b->request.model->compiler->omits(b, "beside");
+  return b->request.machine.target->has_grids &&
+         !b->request.model->compiler->omits(b, "horizontal-fusion");
 }
 
 // The next launches that run as one: out[MOST]; 0: there are none left.
-static int next(joining *j, int *out) {
+static int next(fusing *j, int *out) {
   int first = 0, n = 0;
   while (first < j->b->choices.kernels.launches.n && kiln_bits_has(j->is_done, first)) first++;
   if (first == j->b->choices.kernels.launches.n) return 0;
@@ -263,12 +264,12 @@ static int next(joining *j, int *out) {
   return n;
 }
 
-int *kiln_build_beside(kiln_ctx *cx, const kiln_build *b) {
+int *kiln_build_horizontally_fused(kiln_ctx *cx, const kiln_build *b) {
   int *of = KILN_NEW_ARRAY(&cx->perm, int, b->choices.kernels.launches.n), launches[MOST];
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   for (int i = 0; i < b->choices.kernels.launches.n; i++) of[i] = i;
   if (is_asked_for(b)) {
-    joining j = begin(cx, b);
+    fusing j = begin(cx, b);
     for (int n, number = 0; (n = next(&j, launches)); number++)
       for (int i = 0; i < n; i++) of[launches[i]] = number;
   }
@@ -280,12 +281,12 @@ void kiln_build_join(kiln_ctx *cx, kiln_build *b) {
   int launches[MOST];
   if (!is_asked_for(b)) return;
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  joining j = begin(cx, b);
+  fusing j = begin(cx, b);
   for (int n; (n = next(&j, launches));) {
     const kiln_launch one = join_launches(&j, n, launches);
-    KILN_VEC_PUSH(&cx->perm, &j.joined.launches, one);
+    KILN_VEC_PUSH(&cx->perm, &j.fused.launches, one);
   }
-  b->choices.kernels.kernels = j.joined.kernels;
-  b->choices.kernels.launches = j.joined.launches;
+  b->choices.kernels.kernels = j.fused.kernels;
+  b->choices.kernels.launches = j.fused.launches;
   kiln_arena_rewind(&cx->scratch, mark);
 }

@@ -1,4 +1,4 @@
-// portion (stream-K): the iterations of a reduction loop and of the loops around it, tiles of the
+// stream_k: the iterations of a reduction loop and of the loops around it, tiles of the
 // result, are cut into equal portions of consecutive ones, wherever a tile begins or ends; the
 // portions' sums are parts, which a new nest combines.
 //
@@ -25,7 +25,7 @@ typedef struct digit {
   int64_t weight, extent;
 } digit;
 
-typedef struct portioning {
+typedef struct stream_k {
   kiln_edit e;
   kiln_loop *loop, *store;
   kiln_loop *path[KILN_MAX_DEPTH]; // from the outermost tile loop to |loop|
@@ -39,18 +39,18 @@ typedef struct portioning {
   int64_t portions;
   int64_t most, reached; // parts of a tile, and tiles of a portion, at most
   kiln_symbol outer, inner;
-} portioning;
+} stream_k;
 
 // --- what must hold ---
 
-static bool is_tile_loop(const portioning *p, const kiln_loop *l) {
+static bool is_tile_loop(const stream_k *p, const kiln_loop *l) {
   for (int i = 0; i < p->n_tiles; i++)
     if (p->path[i] == l) return true;
   return false;
 }
 
 // The loops around |loop|, which hold nothing else and stand in no other.
-static kiln_status find_tiles(portioning *p) {
+static kiln_status find_tiles(stream_k *p) {
   kiln_edit *e = &p->e;
   p->n_tiles = kiln_nest_path(e->l, p->loop, p->path) - 1;
   p->tiles = 1;
@@ -67,7 +67,7 @@ static kiln_status find_tiles(portioning *p) {
   return KILN_OK;
 }
 
-static kiln_status find_store(portioning *p) {
+static kiln_status find_store(stream_k *p) {
   kiln_edit *e = &p->e;
   KILN_TRY(kiln_nest_reduction(e, p->loop, false, &p->store));
   p->to = e->l->buffers.data[p->store->buffer];
@@ -80,7 +80,7 @@ static kiln_status find_store(portioning *p) {
 }
 
 // Conditions may leave summands out, but the same of all elements.
-static kiln_status check_inside(portioning *p) {
+static kiln_status check_inside(stream_k *p) {
   kiln_edit *e = &p->e;
   kiln_loop *path[KILN_MAX_DEPTH];
   const int depth = kiln_nest_path(e->l, p->store, path);
@@ -99,14 +99,14 @@ static kiln_status check_inside(portioning *p) {
 
 // --- digits ---
 
-static kiln_status refuse_axis(const portioning *p, int axis) {
+static kiln_status refuse_axis(const stream_k *p, int axis) {
   return kiln_refuse(&p->e,
                      "axis %d of buffer %s must be reached element by element, by loops within the "
                      "loop and those around it: tile its loops exactly",
                      axis, kiln_edit_text(&p->e, p->to->name));
 }
 
-static bool is_used(const portioning *p, const kiln_loop *l) {
+static bool is_used(const stream_k *p, const kiln_loop *l) {
   for (int i = 0; i < p->n_digits; i++)
     if (p->digits[i].loop == l) return true;
   return false;
@@ -121,7 +121,7 @@ static const kiln_term *find_term(const kiln_terms *t, int64_t weight) {
 
 // The digits of axis |k|, the lowest first, those of loops inside of |loop| in front of those of
 // tiles.
-static kiln_status find_digits(portioning *p, int k) {
+static kiln_status find_digits(stream_k *p, int k) {
   kiln_edit *e = &p->e;
   const kiln_terms t = kiln_terms_of(e->cx, kiln_edit_simplify(e, p->store->index[k]));
   int64_t weight = 1;
@@ -143,7 +143,7 @@ static kiln_status find_digits(portioning *p, int k) {
   return t.constant || weight != p->to->extents[k] ? refuse_axis(p, k) : KILN_OK;
 }
 
-static kiln_status find_all_digits(portioning *p) {
+static kiln_status find_all_digits(stream_k *p) {
   for (int k = 0; k < p->to->rank; k++) KILN_TRY(find_digits(p, k));
   for (int i = 0; i < p->n_tiles; i++)
     if (!kiln_loop_is_unit(p->path[i]) && !is_used(p, p->path[i]))
@@ -165,7 +165,7 @@ static int64_t most_met(int64_t n, int64_t each, int64_t other) {
   return most;
 }
 
-static kiln_status cut(portioning *p) {
+static kiln_status cut(stream_k *p) {
   kiln_edit *e = &p->e;
   int64_t all = 0;
   KILN_TRY(kiln_edit_extent(e, p->loop, &p->steps));
@@ -183,30 +183,30 @@ static kiln_status cut(portioning *p) {
   return KILN_OK;
 }
 
-static const kiln_expr *flat(const portioning *p) {
+static const kiln_expr *flat(const stream_k *p) {
   kiln_ctx *cx = p->e.cx;
   return kiln_add(cx, kiln_mul(cx, kiln_var(cx, p->outer), kiln_int(cx, p->each)),
                   kiln_var(cx, p->inner));
 }
 
-static const kiln_expr *step_of(const portioning *p) {
+static const kiln_expr *step_of(const stream_k *p) {
   return kiln_mod(p->e.cx, flat(p), kiln_int(p->e.cx, p->steps));
 }
 
 // The portion in which |tile| begins.
-static const kiln_expr *first_of(const portioning *p, const kiln_expr *tile) {
+static const kiln_expr *first_of(const stream_k *p, const kiln_expr *tile) {
   kiln_ctx *cx = p->e.cx;
   return kiln_div(cx, kiln_mul(cx, tile, kiln_int(cx, p->steps)), kiln_int(cx, p->each));
 }
 
 // The tile in which |portion| begins.
-static const kiln_expr *begin_of(const portioning *p, const kiln_expr *portion) {
+static const kiln_expr *begin_of(const stream_k *p, const kiln_expr *portion) {
   kiln_ctx *cx = p->e.cx;
   return kiln_div(cx, kiln_mul(cx, portion, kiln_int(cx, p->each)), kiln_int(cx, p->steps));
 }
 
 // The value that the tile loop |i| had.
-static const kiln_expr *tile_digit(const portioning *p, int i) {
+static const kiln_expr *tile_digit(const stream_k *p, int i) {
   kiln_ctx *cx = p->e.cx;
   int64_t weight = p->steps, extent = 0;
   for (int k = i + 1; k < p->n_tiles; k++) {
@@ -218,7 +218,7 @@ static const kiln_expr *tile_digit(const portioning *p, int i) {
 }
 
 // The number of the tile that holds the element |at|.
-static const kiln_expr *tile_of(const portioning *p, const kiln_expr *const *at) {
+static const kiln_expr *tile_of(const stream_k *p, const kiln_expr *const *at) {
   kiln_ctx *cx = p->e.cx;
   const kiln_expr *tile = kiln_int(cx, 0);
   for (int i = 0; i < p->n_tiles; i++) {
@@ -236,7 +236,7 @@ static const kiln_expr *tile_of(const portioning *p, const kiln_expr *const *at)
 // --- the change ---
 
 // The place on axis |k| within a tile.
-static const kiln_expr *place_of(const portioning *p, int k) {
+static const kiln_expr *place_of(const stream_k *p, int k) {
   kiln_ctx *cx = p->e.cx;
   const kiln_expr *sum = kiln_int(cx, 0);
   for (int i = 0; i < p->n_digits; i++) {
@@ -247,7 +247,7 @@ static const kiln_expr *place_of(const portioning *p, int k) {
   return sum;
 }
 
-static kiln_status new_loops(portioning *p, kiln_symbol buffer, int n, const char *part,
+static kiln_status new_loops(stream_k *p, kiln_symbol buffer, int n, const char *part,
                              kiln_symbol *out) {
   kiln_edit *e = &p->e;
   for (int k = 0; k < n; k++) {
@@ -268,7 +268,7 @@ static const kiln_expr *either(kiln_ctx *cx, kiln_symbol v, int64_t at, const ki
                      kiln_binary(cx, KILN_EXPR_EQ, step, kiln_int(cx, step_at)));
 }
 
-static kiln_status make_init(portioning *p, kiln_loop **out) {
+static kiln_status make_init(stream_k *p, kiln_loop **out) {
   kiln_ctx *cx = p->e.cx;
   kiln_symbol vars[KILN_MAX_AXES];
   const kiln_expr *at[KILN_MAX_AXES];
@@ -281,7 +281,7 @@ static kiln_status make_init(portioning *p, kiln_loop **out) {
   return KILN_OK;
 }
 
-static kiln_status make_copy(portioning *p, kiln_loop **out) {
+static kiln_status make_copy(stream_k *p, kiln_loop **out) {
   kiln_ctx *cx = p->e.cx;
   kiln_symbol vars[KILN_MAX_AXES];
   const kiln_expr *to[KILN_MAX_AXES], **at = &to[2];
@@ -297,7 +297,7 @@ static kiln_status make_copy(portioning *p, kiln_loop **out) {
 }
 
 // Where the element |at| lies in the part of |tile| that |portion| computed.
-static const kiln_expr *load_part(const portioning *p, const kiln_expr *portion,
+static const kiln_expr *load_part(const stream_k *p, const kiln_expr *portion,
                                   const kiln_expr *tile, const kiln_expr *const *at) {
   kiln_ctx *cx = p->e.cx;
   const kiln_expr *from[KILN_MAX_AXES] = {portion, kiln_sub(cx, tile, begin_of(p, portion))};
@@ -305,7 +305,7 @@ static const kiln_expr *load_part(const portioning *p, const kiln_expr *portion,
   return kiln_load(cx, p->parts->id, p->parts->dtype, p->parts->rank, from);
 }
 
-static kiln_status make_combination(portioning *p, kiln_loop **out) {
+static kiln_status make_combination(stream_k *p, kiln_loop **out) {
   kiln_ctx *cx = p->e.cx;
   const int rank = p->to->rank;
   kiln_symbol vars[KILN_MAX_AXES];
@@ -326,7 +326,7 @@ static kiln_status make_combination(portioning *p, kiln_loop **out) {
   return KILN_OK;
 }
 
-static kiln_status make_buffers(portioning *p, kiln_symbol name, kiln_symbol kept) {
+static kiln_status make_buffers(stream_k *p, kiln_symbol name, kiln_symbol kept) {
   kiln_edit *e = &p->e;
   int64_t extents[KILN_MAX_AXES];
   const int rank = p->to->rank;
@@ -341,7 +341,7 @@ static kiln_status make_buffers(portioning *p, kiln_symbol name, kiln_symbol kep
 }
 
 // The loops in the place of |loop| and those around it, with |init| and |copy| in them.
-static kiln_loop *make_loops(portioning *p, kiln_loop *init, kiln_loop *copy) {
+static kiln_loop *make_loops(stream_k *p, kiln_loop *init, kiln_loop *copy) {
   kiln_ctx *cx = p->e.cx;
   kiln_loop *body = p->loop->body;
   init->next = body;
@@ -357,7 +357,7 @@ static kiln_loop *make_loops(portioning *p, kiln_loop *init, kiln_loop *copy) {
                        kiln_alloc_make(cx, p->kept, inner));
 }
 
-static kiln_status build(portioning *p) {
+static kiln_status build(stream_k *p) {
   kiln_edit *e = &p->e;
   kiln_loop *init = NULL, *copy = NULL, *combination = NULL;
   KILN_TRY(make_init(p, &init));
@@ -375,12 +375,12 @@ static kiln_status build(portioning *p) {
   return KILN_OK;
 }
 
-kiln_status kiln_portion(kiln_schedule *s, kiln_symbol loop, int64_t portions, kiln_symbol name,
-                         kiln_symbol kept, kiln_symbol outer, kiln_symbol inner) {
-  portioning p = {.e = kiln_edit_begin(s, "portion", loop),
-                  .portions = portions,
-                  .outer = outer,
-                  .inner = inner};
+kiln_status kiln_stream_k(kiln_schedule *s, kiln_symbol loop, int64_t portions, kiln_symbol name,
+                          kiln_symbol kept, kiln_symbol outer, kiln_symbol inner) {
+  stream_k p = {.e = kiln_edit_begin(s, "stream_k", loop),
+                .portions = portions,
+                .outer = outer,
+                .inner = inner};
   kiln_edit *e = &p.e;
   KILN_TRY(kiln_edit_loop(e, loop, &p.loop));
   KILN_TRY(kiln_edit_new_buffer(e, name));
@@ -396,7 +396,7 @@ kiln_status kiln_portion(kiln_schedule *s, kiln_symbol loop, int64_t portions, k
   KILN_TRY(cut(&p));
   KILN_TRY(make_buffers(&p, name, kept));
   KILN_TRY(build(&p));
-  return kiln_edit_commit(e, "portion %s %" PRId64 " %s %s %s %s", kiln_edit_word(e, loop),
+  return kiln_edit_commit(e, "stream_k %s %" PRId64 " %s %s %s %s", kiln_edit_word(e, loop),
                           portions, kiln_edit_word(e, name), kiln_edit_word(e, kept),
                           kiln_edit_word(e, outer), kiln_edit_word(e, inner));
 }
