@@ -78,7 +78,7 @@ def small_config(config):
     for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
         if isinstance(getattr(config, name, None), int) and getattr(config, name) >= getattr(config, "vocab_size", 1 << 30):
             setattr(config, name, 0)
-    if hasattr(config, "layer_types") and config.layer_types:
+    if getattr(config, "layer_types", None) and hasattr(config, "num_hidden_layers"):
         config.layer_types = config.layer_types[: config.num_hidden_layers]
     return config
 
