@@ -90,6 +90,7 @@ typedef struct kiln_lowering {
 
 typedef struct kiln_template {
   const char *name;
+  const char *was;   // an older name, which cached schedules may have; NULL: there is none
   bool has_grids;    // for targets that run grids of blocks; else for those that do not
   unsigned kinds;    // of groups whose kernels it may run: bits 1u << KILN_GROUP_MAP, ..; 0: all
   kiln_match *match; // NULL: it runs kernels as they are outlined
@@ -111,7 +112,7 @@ extern const kiln_template *const kiln_templates[];
 #include "template/templates.def"
 #undef KILN_TEMPLATE
 
-// The template |name| for |m|; NULL: there is none.
+// The template of |m|'s kind with that name, present or older; NULL: there is none.
 const kiln_template *kiln_template_find(const kiln_machine *m, const char *name);
 // Whether |t| may run kernels of |kind| on |m|.
 bool kiln_template_takes(const kiln_template *t, const kiln_machine *m, kiln_group_kind kind);

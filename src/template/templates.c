@@ -9,10 +9,13 @@ const kiln_template *const kiln_templates[] = {
 #undef KILN_TEMPLATE
     NULL};
 
+static bool is_named(const kiln_template *t, const char *name) {
+  return strcmp(t->name, name) == 0 || (t->was && strcmp(t->was, name) == 0);
+}
+
 const kiln_template *kiln_template_find(const kiln_machine *m, const char *name) {
   for (int i = 0; kiln_templates[i]; i++)
-    if (kiln_templates[i]->has_grids == m->target->has_grids &&
-        strcmp(kiln_templates[i]->name, name) == 0)
+    if (kiln_templates[i]->has_grids == m->target->has_grids && is_named(kiln_templates[i], name))
       return kiln_templates[i];
   return NULL;
 }

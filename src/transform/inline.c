@@ -407,7 +407,7 @@ static bool may_end_contraction(kiln_ctx *cx, const kiln_program *p, const kiln_
 
 // Whether |s| interpolates between neighbours along one axis what the map |reader| does along
 // another, and computing it anew takes a GPU less time than storing it. Of a kernel of its own a
-// thread computes a tile (threads.c), whose elements share what they read.
+// thread computes a tile (pointwise.c), whose elements share what they read.
 static bool interpolates_anew(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                               const kiln_stmt *reader, int n_readers, const policy *of) {
   enum { TILE = 4 };

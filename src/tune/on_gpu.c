@@ -85,7 +85,7 @@ static kiln_status make_reference(tuning *g, const kiln_program *p, version *out
   const kiln_form form = {.prog = p};
   kiln_tile_candidates one = {0};
   KILN_VEC_PUSH(&g->cx->perm, &one,
-                (kiln_tile_candidate){.from = &kiln_template_gpu_nests, .form = &form});
+                (kiln_tile_candidate){.from = &kiln_template_gpu_fallback, .form = &form});
   KILN_TRY(kiln_tile_lower(g->cx, &options, &one));
   out->loops = one.data[0].loops;
   out->refused = one.data[0].refused;

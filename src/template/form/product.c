@@ -6,7 +6,7 @@
 
 enum {
   MIN_SIDE = 16,    // of m: below, a tile would be mostly empty
-  MIN_COLUMNS = 5,  // of n: fewer are for narrow.c
+  MIN_COLUMNS = 5,  // of n: fewer are for gemv.c
   MANY_ROWS = 1024, // for which less than MIN_SIDE columns are worth a tile's
   PACKED_WORD = 4,  // floats of 16 bytes
   NARROW = 64 // up to which columns are padded to a multiple of MIN_SIDE; tiles overlap in more

@@ -40,7 +40,7 @@ enum {
 enum { KILN_QUAD = 4 };                             // copies of what is known of a row
 kiln_row_nest kiln_row_nest_of(const kiln_stmt *s); // of one over rows' copies
 
-// What is known of a row lies with the four lanes of a quad, a copy each (quads.h), which |q|
+// What is known of a row lies with the four lanes of a quad, a copy each (quad_reduce.h), which |q|
 // numbers. A sum or maximum
 // |combiner| of |body| over |extent| columns is that of each lane's own columns, 8*h + 2*q + e, in
 // a statement that is appended to |io|, and then that of the four, which is given.

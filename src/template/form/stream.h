@@ -47,8 +47,8 @@ int kiln_stream_chunks(int64_t n_keys, int64_t *out);
 typedef bool kiln_stream_suits(kiln_ctx *cx, kiln_program *p, const kiln_stream_form *f,
                                const kiln_stmt *finish, const kiln_machine *m);
 // Puts the statements of every such form whose temporaries nobody else reads into one kernel
-// (kiln_fact's |kernel|), where kiln_template_stream or, on GPUs, kiln_template_gpu_stream can run
-// it well: |suits| says of the latter whether it can.
+// (kiln_fact's |kernel|), where kiln_template_stream or, on GPUs, kiln_template_gpu_flash_attention
+// can run it well: |suits| says of the latter whether it can.
 //
 // needs: kiln_tile_layout has run, on GPUs kiln_tile_fold_views, too
 kiln_status kiln_tile_stream(kiln_ctx *cx, kiln_program *p, kiln_facts *facts,

@@ -10,8 +10,8 @@
 //     rows: by parts, R(.., m, q) = f(R(.., m, q), ..)
 //     and what follows from these,
 // the last of which is y(.., m, n), and other results are copies in front of it. The four lanes of
-// a quad have the sums of a row (quads.h): q numbers them, and what is known of a row, of which
-// each has a copy. Elements stay f32 inside.
+// a quad have the sums of a row (quad_reduce.h): q numbers them, and what is known of a row, of
+// which each has a copy. Elements stay f32 inside.
 #ifndef KILN_TEMPLATE_FORM_STRIP_H
 #define KILN_TEMPLATE_FORM_STRIP_H
 

@@ -1,26 +1,30 @@
-// What the templates for GPUs share: work as a grid of blocks and their threads.
+// Grid mapping, which all templates for GPUs share: loops as a grid of blocks and their threads.
+// The templates, each in a file of its name:
 //
-// windows   windows.c: convolutions channel by channel and poolings, some neighbours a thread
-// runs      runs.c: long windows along one dim, through shared memory
-// narrow    narrow.c: contractions with 1 to 4 columns, all of some neighbours a thread
-// turns     turns.c: maps that read along another dim than they write, through shared memory
-// threads   threads.c: an element of the result, or some, a thread; what it takes is computed
-// by the thread wgmma     wgmma.c: matrix products on tensor cores, by instructions of warp
-// groups mma       mma.c: matrix products on tensor cores
-// stream    stream.c: attention on tensor cores
-// parts     parts.c: the same, the sums of several groups of warps or blocks combined
-// patches   patches.c: convolutions of few channels on tensor cores, from a patch of the input
-// strips    strips.c: products and what is done with whole rows of them, in registers
-// norms     norms.c: products of rows that are normalized on the way
-// mlps      mlps.c: two products, the second of what a map makes of the first's results
-// short     short.c: many tiles of products along a short reduction, of which what they read
-// and store takes longest fma       fma.c: matrix products of floats without tensor cores,
-// splits and groups of threads where there are few tiles tiles     tiles.c: matrix products and
-// convolutions, through shared memory and registers moments   moments.c: few long sums and
-// squares of neighbours side by side, many blocks each split     split.c: the fewest and
-// longest sums, many blocks each sums      sums.c: few long sums, several threads each
-// rows      rows.c: a row a block; sums across its threads
-// nests     nests.c: every statement in nests of its own, for what has no better form
+// Attention and matrix products (fused kernels first):
+//   flash_attention    attention on tensor cores
+//   row_epilogue       a GEMM and what is done with whole rows of its result (softmax, LayerNorm)
+//   norm_prologue      a GEMM of rows that are normalized as they are read
+//   b2b_gemm           two GEMMs back to back: the second multiplies a map of the first's results
+//   direct_conv        convolutions of few channels, from an input tile with halo
+//   wgmma              GEMM by instructions of warp groups (sm_90a), warp specialization, stream-K
+//   mma                GEMM by instructions of warps
+//   parallel_k         the same with slice-K (warps) and split-K (blocks)
+//   small_k            GEMM with a short reduction, bound by memory
+//   simt_fma           f32 GEMM by multiply-adds of threads
+//   simt               GEMM and convolution of any type, the same
+//   gemv               skinny GEMM: 1 to 4 columns, all of some neighbours a thread
+// Reductions:
+//   welford            two-stage reduction of sums and squares (means and variances)
+//   grid_reduce        two-stage reduction: the fewest and longest sums, many blocks each
+//   block_reduce       few long sums, several threads each
+//   row_reduce         rows (softmax, normalization), a block or a warp each
+//   sliding_window_1d  long windows along one dim, tiled through shared memory
+//   sliding_window     depthwise convolution and pooling, some neighbours a thread
+// Maps:
+//   transpose          tiled transpose through shared memory
+//   pointwise          an element of the result, or a vector of them, a thread
+//   fallback           each statement in nests of its own
 #ifndef KILN_TEMPLATE_GPU_GRID_H
 #define KILN_TEMPLATE_GPU_GRID_H
 
@@ -59,7 +63,7 @@ typedef struct kiln_gpu_sums {
 bool kiln_gpu_is_by_element(const kiln_lowering *w, const kiln_stmt *s);
 // Whether |s| is such a reduction; *out only then.
 bool kiln_gpu_sums_of(const kiln_lowering *w, const kiln_stmt *s, kiln_gpu_sums *out);
-// Whether template `sums` runs all of |w|, and gives each multiprocessor a block.
+// Whether template `block_reduce` runs all of |w|, and gives each multiprocessor a block.
 bool kiln_gpu_sums_fill(const kiln_lowering *w);
 // Bytes of all that the kernel reads and stores, each once.
 double kiln_gpu_param_bytes(const kiln_lowering *w);

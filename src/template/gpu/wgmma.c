@@ -4,11 +4,11 @@
 // the instructions of a step go on while the threads prepare the next one. The last step may reach
 // beyond the reduction's end: boxes bring zeros from there. Results go through shared memory, so
 // that whole words reach their rows. Where there are few tiles, the reduction is split, and each
-// split is a block of its own (splits.h); or blocks take equal portions of all tiles' steps.
+// split is a block of its own (split_k.h); or blocks take equal portions of all tiles' steps.
 #include "template/gpu/wgmma.h"
 
-#include "template/gpu/splits.h"
-#include "template/gpu/warps.h"
+#include "template/gpu/split_k.h"
+#include "template/gpu/warpgroup.h"
 #include "price/gpu_work.h"
 
 #include "support/integer.h"

@@ -46,117 +46,117 @@ static const struct {
     {"a map of vectors",
      "p { in f32 X(37, 40) in f32 B(40) out f32 y(37, 40) y(i0:37, i1:40) = max(X(i0, i1) + B(i1), "
      "0f32) }",
-     &kiln_template_gpu_threads, 1},
+     &kiln_template_gpu_pointwise, 1},
     {"a map that transposes",
      "p { in f32 X(40, 33) out f32 y(33, 40) y(i0:33, i1:40) = X(i1, i0) }",
-     &kiln_template_gpu_threads, 1},
+     &kiln_template_gpu_pointwise, 1},
     {"a map that reads along another dim than it writes",
      "p { in f16 X(2, 200, 72) in f16 B(200) out f16 y(2, 72, 200) y(i0:2, i1:72, i2:200) = X(i0, "
      "i2, i1) + B(i2) }",
-     &kiln_template_gpu_turns, 1},
+     &kiln_template_gpu_transpose, 1},
     {"the same, of no whole number of tiles",
      "p { in f32 X(131, 70) out f32 y(70, 131) y(i0:70, i1:131) = X(i1, i0) }",
-     &kiln_template_gpu_turns, 1},
+     &kiln_template_gpu_transpose, 1},
     {"the same, from three tensors to three numbers",
      "p { in f16 X(3, 1000) out f16 y(1000, 3) y(i0:1000, i1:3) = X(i1, i0) }",
-     &kiln_template_gpu_turns, 1},
+     &kiln_template_gpu_transpose, 1},
     {"an interpolation, tiles of a thread",
      "p { in f16 X(20, 24, 16) out f16 y(40, 48, 16) y(i0:40, i1:48, i2:16) = "
      "f16((i1%2 == 0 ? 0.25f32 : 0.75f32) * (0.5f32 * f32(X(max((i0 + 1)/2 - 1, 0), max((i1 + 1)/2 "
      "- 1, 0), i2)) + 0.5f32 * f32(X(min((i0 + 1)/2, 19), max((i1 + 1)/2 - 1, 0), i2))) + "
      "(i1%2 == 0 ? 0.75f32 : 0.25f32) * (0.5f32 * f32(X(max((i0 + 1)/2 - 1, 0), min((i1 + 1)/2, "
      "23), i2)) + 0.5f32 * f32(X(min((i0 + 1)/2, 19), min((i1 + 1)/2, 23), i2)))) }",
-     &kiln_template_gpu_threads, 7},
+     &kiln_template_gpu_pointwise, 7},
     {"the same along the contiguous dim",
      "p { in f16 X(64, 24) out f16 y(128, 48) y(i0:128, i1:48) = "
      "f16((i1%2 == 0 ? 0.25f32 : 0.75f32) * (0.5f32 * f32(X(max((i0 + 1)/2 - 1, 0), max((i1 + 1)/2 "
      "- 1, 0))) + 0.5f32 * f32(X(min((i0 + 1)/2, 63), max((i1 + 1)/2 - 1, 0)))) + "
      "(i1%2 == 0 ? 0.75f32 : 0.25f32) * (0.5f32 * f32(X(max((i0 + 1)/2 - 1, 0), min((i1 + 1)/2, "
      "23))) + 0.5f32 * f32(X(min((i0 + 1)/2, 63), min((i1 + 1)/2, 23))))) }",
-     &kiln_template_gpu_threads, 2},
+     &kiln_template_gpu_pointwise, 2},
     {"neighbours of which no tile shares more",
      "p { in f32 X(41, 40) out f32 y(40, 40) y(i0:40, i1:40) = X(i0, i1) + X(i0 + 1, i1) }",
-     &kiln_template_gpu_threads, 1},
+     &kiln_template_gpu_pointwise, 1},
     {"a map of one that has fewer dims",
      "p { in f32 X(37, 40) in f32 B(40) temp f32 t0(40) out f32 y(37, 40) t0(i1:40) = exp(B(i1)) "
      "y(i0:37, i1:40) = X(i0, i1) * t0(i1) }",
-     &kiln_template_gpu_threads, 1},
+     &kiln_template_gpu_pointwise, 1},
     {"a window and its finish",
      "p { in f32 X(10, 16, 20) in f32 W(3, 3, 20) temp f32 t0(8, 14, 20) out f32 y(8, 14, 20) "
      "t0(i0:8, i1:14, i2:20 | r0:3, r1:3) +=! X(i0 + r0, i1 + r1, i2) * W(r0, r1, i2) "
      "y(i0:8, i1:14, i2:20) = max(t0(i0, i1, i2), 0f32) }",
-     &kiln_template_gpu_threads, 1},
+     &kiln_template_gpu_pointwise, 1},
     {"softmax: rows of a block",
      "p { in f32 X(5, 300) temp f32 t0(5) temp f32 t1(5, 300) temp f32 t2(5) out f32 y(5, 300) "
      "t0(i0:5 | r0:300) max=! X(i0, r0) t1(i0:5, j0:300) = X(i0, j0) - t0(i0) "
      "t2(i0:5 | r0:300) +=! t1(i0, r0) y(i0:5, i1:300) = t1(i0, i1) + t2(i0) }",
-     &kiln_template_gpu_rows, 1},
+     &kiln_template_gpu_row_reduce, 1},
     {"softmax: a row a warp",
      "p { in f32 X(3, 60, 70) temp f32 t0(3, 60) temp f32 t1(3, 60, 70) temp f32 t2(3, 60) out f32 "
      "y(3, 60, 70) "
      "t0(i0:3, i1:60 | r0:70) max=! X(i0, i1, r0) t1(i0:3, i1:60, j0:70) = X(i0, i1, j0) - t0(i0, "
      "i1) t2(i0:3, i1:60 | r0:70) +=! t1(i0, i1, r0) y(i0:3, i1:60, i2:70) = t1(i0, i1, i2) + "
      "t2(i0, i1) }",
-     &kiln_template_gpu_rows, 2},
+     &kiln_template_gpu_row_reduce, 2},
     {"rows of halves in registers, some a block",
      "p { in f16 X(12, 96) in f16 W(96) temp f32 t0(12) temp f32 t1(12) out f16 y(12, 96) "
      "t0(i0:12 | r0:96) +=! f32(X(i0, r0)) t1(i0:12) = t0(i0) * 0.01f32 "
      "y(i0:12, i1:96) = f16((f32(X(i0, i1)) - t1(i0)) * f32(W(i1))) }",
-     &kiln_template_gpu_rows, 2},
+     &kiln_template_gpu_row_reduce, 2},
     {"the same of many words, the last ones of fewer threads",
      "p { in f16 X(3, 1352) temp f32 t0(3) temp f32 t1(3, 1352) temp f32 t2(3) out f16 y(3, 1352) "
      "t0(i0:3 | r0:1352) max=! f32(X(i0, r0)) t1(i0:3, j0:1352) = exp(f32(X(i0, j0)) - t0(i0)) "
      "t2(i0:3 | r0:1352) +=! t1(i0, r0) y(i0:3, i1:1352) = f16(t1(i0, i1) / t2(i0)) }",
-     &kiln_template_gpu_rows, 2},
+     &kiln_template_gpu_row_reduce, 2},
     {"rows so long that what is computed of them is computed again",
      "p { in f16 X(2, 32768) temp f32 t0(2) temp f32 t1(2, 32768) temp f32 t2(2) out f32 y(2, "
      "32768) t0(i0:2 | r0:32768) max=! f32(X(i0, r0)) t1(i0:2, j0:32768) = f32(X(i0, j0)) - t0(i0) "
      "t2(i0:2 | r0:32768) +=! t1(i0, r0) y(i0:2, i1:32768) = t1(i0, i1) + t2(i0) }",
-     &kiln_template_gpu_rows, 2},
+     &kiln_template_gpu_row_reduce, 2},
     {"rows of an odd length, their mean stored",
      "p { in f16 X(2, 7, 49) temp f32 t0(2, 7) out f16 y(2, 7) "
      "t0(i0:2, i1:7 | r0:49) +=! f32(X(i0, i1, r0)) y(i0:2, i1:7) = f16(t0(i0, i1) / 49f32) }",
-     &kiln_template_gpu_rows, 2},
+     &kiln_template_gpu_row_reduce, 2},
     {"rows of a thread",
      "p { in f32 X(500, 7) temp f32 t0(500) out f32 y(500, 7) t0(i0:500 | r0:7) +=! X(i0, r0) "
      "y(i0:500, i1:7) = X(i0, i1) - t0(i0) }",
-     &kiln_template_gpu_rows, 1},
+     &kiln_template_gpu_row_reduce, 1},
     {"sums of two dims across rows",
      "p { in f32 X(3, 40, 36) temp f32 t0(3) out f32 y(3, 40, 36) t0(i0:3 | r0:40, r1:36) +=! "
      "X(i0, r0, r1) "
      "y(i0:3, i1:40, i2:36) = X(i0, i1, i2) - t0(i0) }",
-     &kiln_template_gpu_rows, 1},
+     &kiln_template_gpu_row_reduce, 1},
     {"windows channel by channel, their padding guarded",
      "p { in f16 X(2, 9, 8, 24) const f16 W(24, 3, 3) = ... temp f32 t0(2, 9, 8, 24) out f16 "
      "y(2, 9, 8, 24) "
      "t0(i0:2, i1:9, i2:8, i3:24 | r0:3, r1:3) +=! f32(i1 + r0 >= 1 && i1 + r0 < 10 && i2 + r1 >= "
      "1 && i2 + r1 < 9 ? X(i0, i1 + r0 - 1, i2 + r1 - 1, i3) : 0f16) * f32(W(i3, r0, r1)) "
      "y(i0:2, i1:9, i2:8, i3:24) = f16(max(t0(i0, i1, i2, i3), 0f32)) }",
-     &kiln_template_gpu_windows, 1},
+     &kiln_template_gpu_sliding_window, 1},
     {"windows of 5 x 5, two apart, channels that fill no word",
      "p { in f16 X(16, 21, 14) const f16 W(14, 5, 5) = ... temp f32 t0(6, 9, 14) temp f16 t1(6, 9, "
      "14) out f16 y(6, 9, 14) "
      "t0(i0:6, i1:9, i2:14 | r0:5, r1:5) +=! f32(X(i0 * 2 + r0, i1 * 2 + r1, i2)) * f32(W(i2, r0, "
      "r1)) t1(i0:6, i1:9, i2:14) = f16(t0(i0, i1, i2)) "
      "y(i0:6, i1:9, i2:14) = t1(i0, i1, i2) * 2f16 }",
-     &kiln_template_gpu_windows, 1},
+     &kiln_template_gpu_sliding_window, 1},
     {"the largest of windows that reach over the edge",
      "p { in f16 X(10, 12, 32) temp f16 t0(5, 6, 32) out f16 y(5, 6, 32) "
      "t0(i0:5, i1:6, i2:32 | r0:3, r1:3) max=! i0 * 2 + r0 >= 1 && i1 * 2 + r1 >= 1 ? X(i0 * 2 + "
      "r0 - 1, i1 * 2 + r1 - 1, i2) : -inff16 "
      "y(i0:5, i1:6, i2:32) = t0(i0, i1, i2) }",
-     &kiln_template_gpu_windows, 1},
+     &kiln_template_gpu_sliding_window, 1},
     {"the largest of widened numbers, which stay narrow until they are compared",
      "p { in f16 X(10, 12, 32) temp f32 t0(5, 6, 32) out f16 y(5, 6, 32) "
      "t0(i0:5, i1:6, i2:32 | r0:3, r1:3) max=! i0 * 2 + r0 >= 1 && i1 * 2 + r1 >= 1 ? f32(X(i0 * 2 "
      "+ r0 - 1, i1 * 2 + r1 - 1, i2)) : -inff32 "
      "y(i0:5, i1:6, i2:32) = f16(t0(i0, i1, i2)) }",
-     &kiln_template_gpu_windows, 1},
+     &kiln_template_gpu_sliding_window, 1},
     {"windows along one dim",
      "p { in f32 X(40, 20) const f32 W(7, 20) = ... temp f32 t0(34, 20) out f32 y(34, 20) "
      "t0(i0:34, i1:20 | r0:7) +=! X(i0 + r0, i1) * W(r0, i1) "
      "y(i0:34, i1:20) = t0(i0, i1) + 1f32 }",
-     &kiln_template_gpu_windows, 1},
+     &kiln_template_gpu_sliding_window, 1},
     {"long windows along one dim, their padding guarded, of what two halves give",
      "p { in f16 X(2, 24, 64) const f16 W(32, 11) = ... in f16 B(32) temp f32 t0(2, 24, 32) "
      "temp f16 t1(2, 24, 32) out f16 y(2, 24, 32) "
@@ -164,23 +164,23 @@ static const struct {
      "i2) * X(i0, i1 + r0 - 5, i2 + 32) : 0f16) * f32(W(i2, r0)) "
      "t1(i0:2, i1:24, i2:32) = f16(t0(i0, i1, i2)) "
      "y(i0:2, i1:24, i2:32) = t1(i0, i1, i2) + B(i2) }",
-     &kiln_template_gpu_runs, 1},
+     &kiln_template_gpu_sliding_window_1d, 1},
     {"the largest of long windows, of floats, inside",
      "p { in f32 X(60, 24) temp f32 t0(50, 24) out f32 y(50, 24) "
      "t0(i0:50, i1:24 | r0:11) max=! X(i0 + r0, i1) y(i0:50, i1:24) = t0(i0, i1) * 2f32 }",
-     &kiln_template_gpu_runs, 1},
+     &kiln_template_gpu_sliding_window_1d, 1},
     {"windows of what two halves of the channels give",
      "p { in f16 X(30, 32) const f16 W(16, 5) = ... temp f32 t0(30, 16) out f16 y(30, 16) "
      "t0(i0:30, i1:16 | r0:5) +=! f32(i0 + r0 >= 2 && i0 + r0 < 32 ? X(i0 + r0 - 2, i1) * X(i0 + "
      "r0 - 2, i1 + 16) : 0f16) * f32(W(i1, r0)) y(i0:30, i1:16) = f16(t0(i0, i1)) }",
-     &kiln_template_gpu_windows, 1},
+     &kiln_template_gpu_sliding_window, 1},
     {"an image's mean and squares around it, shared by blocks, and what they finish",
      "p { in f16 X(512, 32) in f16 R(512, 32) temp f32 t0(32) temp f32 t1(32) temp f32 t2(32) "
      "out f32 y(512, 32) "
      "t0(i1:32 | r0:512) +=! f32(X(r0, i1)) t1(i1:32) = min(max(t0(i1), -1f32), 1f32) "
      "t2(i1:32 | r0:512) +=! (f32(X(r0, i1)) - t1(i1)) * (f32(X(r0, i1)) - t1(i1)) "
      "y(i0:512, i1:32) = f32(X(i0, i1)) * t1(i1) + t2(i1) + f32(R(i0, i1)) }",
-     &kiln_template_gpu_moments, 1},
+     &kiln_template_gpu_welford, 1},
     {"the same of some images, stored by image alone, squares rounded on the way",
      "p { in f16 X(2, 16, 32, 24) temp f32 t0(2, 24) temp f32 t1(2, 24) temp f32 t2(2, 24) "
      "temp f32 t3(2, 24) out f32 y(2, 24) "
@@ -190,52 +190,52 @@ static const struct {
      "* f32(f16(f32(X(i0, r0 / 32, r0 % 32, i1)) - t1(i0, i1))))) "
      "t3(i0:2, i1:24 | r0:512) +=! f32(X(i0, r0 / 32, r0 % 32, i1)) "
      "y(i0:2, i1:24) = t2(i0, i1) + t3(i0, i1) }",
-     &kiln_template_gpu_moments, 1},
+     &kiln_template_gpu_welford, 1},
     {"sums of images of an odd number of rows, finished with two dims",
      "p { in f32 X(2, 441, 24) temp f32 t0(2, 24) out f32 y(2, 3, 7, 24) "
      "t0(i0:2, i3:24 | r0:441) +=! abs(X(i0, r0, i3)) "
      "y(i0:2, i1:3, i2:7, i3:24) = t0(i0, i3) + X(i0, i1 * 7 + i2, i3) }",
-     &kiln_template_gpu_moments, 1},
+     &kiln_template_gpu_welford, 1},
     {"few sums whose terms lie side by side",
      "p { in f32 X(300) in f32 W(4, 37, 300) temp f32 t0(4, 37) out f32 y(4, 37) "
      "t0(i0:4, i1:37 | r0:300) +=! X(r0) * W(i0, i1, r0) "
      "y(i0:4, i1:37) = max(t0(i0, i1), 0f32) }",
-     &kiln_template_gpu_sums, 1},
+     &kiln_template_gpu_block_reduce, 1},
     {"few sums that lie side by side",
      "p { in f32 X(300) in f32 W(15, 20, 37) temp f32 t0(37) out f32 y(37) "
      "t0(i0:37 | r0:15, r1:20) +=! X(r0 * 20 + r1) * W(r0, r1, i0) "
      "y(i0:37) = max(t0(i0), 0f32) }",
-     &kiln_template_gpu_sums, 1},
+     &kiln_template_gpu_block_reduce, 1},
     {"very few and very long sums that lie side by side",
      "p { in f32 X(90, 50, 3) temp f32 t0(3) out f32 y(3) t0(i0:3 | r0:90, r1:50) +=! X(r0, r1, "
      "i0) "
      "y(i0:3) = t0(i0) * 0.001f32 }",
-     &kiln_template_gpu_split, 1},
+     &kiln_template_gpu_grid_reduce, 1},
     {"long sums of what another long sum gives",
      "p { in f32 X(4200, 5) temp f32 t0(5) temp f32 t1(5) temp f32 t2(5) out f32 y(5) "
      "t0(i0:5 | r0:4200) +=! X(r0, i0) t1(i0:5) = min(max(t0(i0), -3f32), 3f32) "
      "t2(i0:5 | r0:4200) +=! (X(r0, i0) - t1(i0)) * (X(r0, i0) - t1(i0)) "
      "y(i0:5) = t2(i0) + t1(i0) }",
-     &kiln_template_gpu_split, 1},
+     &kiln_template_gpu_grid_reduce, 1},
     {"the sum of everything, its terms side by side",
      "p { in f32 X(1, 5000) temp f32 t0(1) out f32 y(1) t0(i0:1 | r0:5000) +=! X(i0, r0) "
      "y(i0:1) = sqrt(abs(t0(i0))) }",
-     &kiln_template_gpu_split, 1},
+     &kiln_template_gpu_grid_reduce, 1},
     {"nests of their own",
      "p { in f32 X(30, 20) temp f32 t0(30) out f32 y(30, 20) t0(i0:30 | r0:20) +=! X(i0, r0) "
      "y(i0:30, i1:20) = X(i0, i1) - t0(29 - i0) }",
-     &kiln_template_gpu_nests, 1},
+     &kiln_template_gpu_fallback, 1},
     {"a product by constants",
      "p { in f32 X(4000) const f32 W(40, 64) = ... in f32 B(64) temp f32 t0(100, 64) out f32 "
      "y(100, 64) "
      "t0(i0:100, i1:64 | r0:40) +=! X(i0*40 + r0) * W(r0, i1) y(i0:100, i1:64) = t0(i0, i1) + "
      "B(i1) }",
-     &kiln_template_gpu_tiles, 6},
+     &kiln_template_gpu_simt, 6},
     {"a batch of products, k ragged",
      "p { in f32 X(2, 40, 19) in f32 Z(2, 19, 36) temp f32 t0(2, 40, 36) out f32 y(2, 40, 36) "
      "t0(i0:2, i1:40, i2:36 | r0:19) +=! X(i0, i1, r0) * Z(i0, r0, i2) "
      "y(i0:2, i1:40, i2:36) = t0(i0, i1, i2) * 2f32 }",
-     &kiln_template_gpu_tiles, 3},
+     &kiln_template_gpu_simt, 3},
     {"a convolution, channels last",
      "p { in f32 X(2, 10, 10, 5) const f32 W(24, 5, 3, 3) = ... temp f32 t0(2, 8, 8, 24) out f32 "
      "y(2, 8, "
@@ -243,7 +243,7 @@ static const struct {
      "t0(i0:2, i1:8, i2:8, i3:24 | r0:5, r1:3, r2:3) +=! X(i0, i1 + r1, i2 + r2, r0) * W(i3, r0, "
      "r1, r2) "
      "y(i0:2, i1:8, i2:8, i3:24) = max(t0(i0, i1, i2, i3), 0f32) }",
-     &kiln_template_gpu_tiles, 1},
+     &kiln_template_gpu_simt, 1},
     {"a convolution, channels first: columns are pixels",
      "p { in f32 X(2, 5, 10, 10) const f32 W(24, 5, 3, 3) = ... temp f32 t0(2, 24, 8, 8) out f32 "
      "y(2, "
@@ -251,7 +251,7 @@ static const struct {
      "t0(i0:2, i1:24, i2:8, i3:8 | r0:5, r1:3, r2:3) +=! X(i0, r0, i2 + r1, i3 + r2) * W(i1, r0, "
      "r1, r2) "
      "y(i0:2, i1:24, i2:8, i3:8) = max(t0(i0, i1, i2, i3), 0f32) }",
-     &kiln_template_gpu_tiles, 2},
+     &kiln_template_gpu_simt, 2},
     {"tensor cores: a batch of products of halves",
      "p { in f16 X(2, 64, 64) in f16 Z(2, 64, 32) temp f32 t0(2, 64, 32) out f16 y(2, 64, 32) "
      "t0(i0:2, i1:64, i2:32 | r0:64) +=! f32(X(i0, i1, r0)) * f32(Z(i0, r0, i2)) "
@@ -291,21 +291,21 @@ static const struct {
      "out f16 y(2, 40, 32) "
      "t0(i0:2, i1:40, i2:32 | r0:64) +=! f32(X(i0, i1, r0)) * f32(Z(i0, r0, i2)) "
      "y(i0:2, i1:40, i2:32) = f16(t0(i0, i1, i2)) + R(i0, i1, i2) }",
-     &kiln_template_gpu_parts, 12},
+     &kiln_template_gpu_parallel_k, 12},
     {"sums in parts: a convolution by constants",
      "p { in f16 X(1, 8, 8, 32) const f16 W(24, 32, 3, 3) = ... temp f32 t0(1, 6, 6, 24) out f16 "
      "y(1, 6, 6, 24) "
      "t0(i0:1, i1:6, i2:6, i3:24 | r0:32, r1:3, r2:3) +=! f32(X(i0, i1 + r1, i2 + r2, r0)) * "
      "f32(W(i3, r0, r1, r2)) "
      "y(i0:1, i1:6, i2:6, i3:24) = f16(t0(i0, i1, i2, i3)) }",
-     &kiln_template_gpu_parts, 2},
+     &kiln_template_gpu_parallel_k, 2},
     {"sums in parts: a convolution with borders, ragged rows",
      "p { in f16 X(1, 5, 5, 32) const f16 W(32, 32, 2) = ... in f16 R(1, 5, 5, 32) "
      "temp f32 t0(1, 5, 5, 32) out f16 y(1, 5, 5, 32) "
      "t0(i0:1, i1:5, i2:5, i3:32 | r0:32, r1:2) +=! f32(i1 + r1 >= 1 ? "
      "X(i0, i1 + r1 - 1, i2, r0) : 0f16) * f32(W(i3, r0, r1)) "
      "y(i0:1, i1:5, i2:5, i3:32) = f16(t0(i0, i1, i2, i3)) + R(i0, i1, i2, i3) }",
-     &kiln_template_gpu_parts, 3},
+     &kiln_template_gpu_parallel_k, 3},
     {"columns that are no multiple of a tile's",
      "p { in f16 X(66, 24) const f16 W(24, 24) = ... in f16 B(24) temp f32 t0(66, 24) out f16 "
      "y(66, 24) t0(i0:66, i1:24 | r0:24) +=! f32(X(i0, r0)) * f32(W(r0, i1)) "
@@ -320,7 +320,7 @@ static const struct {
      "p { in f16 X(2, 64, 40) temp f32 t0(2, 16, 17) out f16 y(2, 16, 17) "
      "t0(i0:2, i1:16, i2:17 | r0:64) +=! f32(max(X(i0, r0, i1), 0f16)) * f32(i2 < 16 ? "
      "X(i0, r0, i2 + 16) : 1f16) y(i0:2, i1:16, i2:17) = f16(t0(i0, i1, i2)) }",
-     &kiln_template_gpu_parts, 3},
+     &kiln_template_gpu_parallel_k, 3},
     {"a convolution to three channels",
      "p { in f16 X(32, 34, 8) const f16 W(3, 8, 3, 3) = ... in f32 B(3) temp f32 t0(3, 32, 34) "
      "temp f32 t1(3, 32, 34) out f16 y(3, 32, 34) "
@@ -328,29 +328,29 @@ static const struct {
      ">= 1 && i2 + r2 < 35 ? X(i1 + r1 - 1, i2 + r2 - 1, r0) : 0f16) * f32(W(i0, r0, r1, r2)) "
      "t1(i0:3, i1:32, i2:34) = t0(i0, i1, i2) + B(i0) "
      "y(i0:3, i1:32, i2:34) = f16(max(t1(i0, i1, i2), 0f32)) }",
-     &kiln_template_gpu_narrow, 2},
+     &kiln_template_gpu_gemv, 2},
     {"a convolution with strides to one channel",
      "p { in f32 X(66, 68, 4) const f32 W(4, 3, 3) = ... temp f32 t0(32, 33) out f32 y(32, 33) "
      "t0(i1:32, i2:33 | r0:4, r1:3, r2:3) +=! X(i1 * 2 + r1, i2 * 2 + r2, r0) * W(r0, r1, r2) "
      "y(i1:32, i2:33) = max(t0(i1, i2), 0f32) }",
-     &kiln_template_gpu_narrow, 1},
+     &kiln_template_gpu_gemv, 1},
     {"a product by a narrow matrix",
      "p { in f16 X(1030, 24) const f16 W(24, 3) = ... temp f32 t0(1030, 3) out f16 y(1030, 3) "
      "t0(i0:1030, i1:3 | r0:24) +=! f32(X(i0, r0)) * f32(W(r0, i1)) "
      "y(i0:1030, i1:3) = f16(t0(i0, i1)) }",
-     &kiln_template_gpu_narrow, 1},
+     &kiln_template_gpu_gemv, 1},
     {"a short reduction: a batch of products, with a residual, ragged tiles",
      "p { in f16 X(4, 130, 32) in f16 Z(4, 32, 40) in f16 R(4, 130, 40) temp f32 t0(4, 130, 40) "
      "out f16 y(4, 130, 40) "
      "t0(i0:4, i1:130, i2:40 | r0:32) +=! f32(X(i0, i1, r0)) * f32(Z(i0, r0, i2)) "
      "y(i0:4, i1:130, i2:40) = f16(t0(i0, i1, i2) + f32(R(i0, i1, i2))) }",
-     &kiln_template_gpu_short, 2},
+     &kiln_template_gpu_small_k, 2},
     {"a short reduction: by constants, a bias",
      "p { in f16 X(512, 32) const f16 W(32, 96) = ... in f32 B(96) temp f32 t0(512, 96) "
      "out f16 y(512, 96) "
      "t0(i0:512, i1:96 | r0:32) +=! f32(X(i0, r0)) * f32(W(r0, i1)) "
      "y(i0:512, i1:96) = f16(max(t0(i0, i1) + B(i1), 0f32)) }",
-     &kiln_template_gpu_short, 3},
+     &kiln_template_gpu_small_k, 3},
 };
 
 static void check_case(size_t row) {
@@ -390,7 +390,7 @@ static int count_splits(int n) {
            n, n, n, n, n);
   kiln_lowering w = lowering_open(&k, &machine, text);
   w.root = k.prog->stmts.data[k.prog->stmts.n - 1];
-  assert_int_equal(kiln_template_gpu_split.propose(&w, &found), KILN_OK);
+  assert_int_equal(kiln_template_gpu_grid_reduce.propose(&w, &found), KILN_OK);
   kernel_close(&k);
   return found.n;
 }
@@ -430,7 +430,7 @@ static void what_finishes_products_is_read_by_words_where_it_is_much(void **stat
   static const char more[] =
       "f32(R(i0, i1)) + f32(H(i0 / 2, i1)) + f32(H(8191 - i0 / 2, i1)) + f32(R(16383 - i0, i1))";
   static const char rows[] = "f32(R(i0, i1)) + f32(R(i0, 3)) + f32(R(7, i1)) + f32(H(i0 / 2, 5))";
-  const kiln_template *pairs = &kiln_template_gpu_short, *words = &kiln_template_gpu_parts;
+  const kiln_template *pairs = &kiln_template_gpu_small_k, *words = &kiln_template_gpu_parallel_k;
   (void)state;
   assert_true(cheapest_ns(pairs, residual) < cheapest_ns(words, residual));
   assert_true(cheapest_ns(pairs, more) > cheapest_ns(words, more));

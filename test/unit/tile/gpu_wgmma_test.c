@@ -758,7 +758,7 @@ static void prices_know_padded_steps_and_what_follows(void **state) {
     assert_int_equal(kiln_program_parse(&k.cx, priced[row].text, &k.prog), KILN_OK);
     kiln_product_make(&k.cx, &m, k.prog);
     kiln_lowering w = {.cx = &k.cx, .p = k.prog, .m = &m, .proposed = &k.cx.perm};
-    const double few = cheapest(&w, &kiln_template_gpu_short),
+    const double few = cheapest(&w, &kiln_template_gpu_small_k),
                  groups = cheapest(&w, &kiln_template_gpu_wgmma);
     if (isinf(groups) || (few < groups) != priced[row].is_short)
       fail_msg("%s: short %.0f ns, wgmma %.0f ns", priced[row].text, few, groups);

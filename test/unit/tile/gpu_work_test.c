@@ -114,12 +114,12 @@ static const struct {
   double us; // as measured on an H200 between events
   const char *text;
 } measured[] = {
-    {KILN_GROUP_CONTRACTION, "threads",
+    {KILN_GROUP_CONTRACTION, "pointwise",
      12.66, // sums of 64 terms, a thread each: three blocks that read across rows
      "p { temp f32 t0(676) in f16 a0(43264) const f16 a1(64) = ... out f16 y(676) "
      "t0(i0:676 | r0:64) +=! f32(a0(i0*64 + r0))*f32(a1(r0)) "
      "y(i0:676) = f16(1f32/(1f32 + exp(neg(t0(i0) + 0.02277248f32)))) }"},
-    {KILN_GROUP_MAP, "threads",
+    {KILN_GROUP_MAP, "pointwise",
      7.43, // an image with the channels apart, read for one with the channels side by side
      "p { in f16 a0(519168) out f16 y(210, 210, 12) y(i0:210, i1:210, i2:12) = i0 >= 1 && i0 < 209 "
      "&& i1 >= 1 && "
@@ -128,14 +128,14 @@ static const struct {
      "i1*2 - 519586))) : i2 < 9 ? f32(a0(i2*173056 + i0*832 + i1*2 - 1039169)) : f32(a0(i2*173056 "
      "+ i0*832 + i1*2 - "
      "1557921))) : 0f16 }"},
-    {KILN_GROUP_ROWS, "windows", 4.45, // a depthwise convolution
+    {KILN_GROUP_ROWS, "sliding_window", 4.45, // a depthwise convolution
      "p { temp f32 t0(13, 13, 64) in f16 a0(10816) const f16 a1(576) = ... const f32 a2(64) = ... "
      "out f16 y(13, 13, 64) t0(i0:13, i1:13, i2:64 | r0:3, r1:3) +=! "
      "f32(i0 + r0 >= 1 && i0 + r0 < 14 && i1 + r1 >= 1 && i1 + r1 < 14 "
      "? a0(i0*832 + r0*832 + i1*64 + r1*64 + i2 - 896) : 0f16)*f32(a1(i2*9 + r0*3 + r1)) "
      "y(i0:13, i1:13, i2:64) = f16((t0(i0, i1, i2) + a2(i2))*(1f32/(1f32 + exp(neg(t0(i0, i1, i2) "
      "+ a2(i2)))))) }"},
-    {KILN_GROUP_ROWS, "rows", 5.15, // rows of 32, across
+    {KILN_GROUP_ROWS, "row_reduce", 5.15, // rows of 32, across
      "p { temp f32 t0(256) temp f32 t1(256) temp f32 t2(256) temp f32 t3(256) in f16 a0(8192) "
      "const f32 a1(32) = ... "
      "const f32 a2(32) = ... out f16 y(32, 256) t0(i1:256 | r0:32) +=! f32(a0(r0*256 + i1)) "

@@ -15,6 +15,7 @@ static void every_template_can_be_asked_and_found_by_its_name(void **state) {
     assert_non_null(t->propose);
     assert_non_null(t->lower);
     assert_ptr_equal(kiln_template_find(t->has_grids ? &card : &processor, t->name), t);
+    if (t->was) assert_ptr_equal(kiln_template_find(t->has_grids ? &card : &processor, t->was), t);
   }
   assert_null(kiln_template_find(&card, "winograd"));
 }
@@ -39,11 +40,11 @@ static const struct {
     {"p { in f16 X(64, 32) in f16 W(32, 64) temp f32 t0(64, 64) out f16 y(64, 64) "
      "t0(i0:64, i1:64 | r0:32) +=! f32(X(i0, r0)) * f32(W(r0, i1)) "
      "y(i0:64, i1:64) = f16(t0(i0, i1)) }",
-     {"mma", "tiles"}},
+     {"mma", "simt"}},
     {"p { in f32 X(8, 66, 32) temp f32 t0(8, 64, 32) out f32 y(8, 64, 32) "
      "t0(i0:8, i1:64, i2:32 | r0:3) max=! X(i0, i1 + r0, i2) "
      "y(i0:8, i1:64, i2:32) = t0(i0, i1, i2) }",
-     {"windows", "runs"}},
+     {"sliding_window", "sliding_window_1d"}},
     {"p { in f32 X(8, 64) out f32 y(8, 64) y(i0:8, i1:64) = X(i0, i1) * 2f32 }", {0}},
 };
 

@@ -62,14 +62,14 @@ static void multiply_adds_compute_what_is_asked(void **state) {
     kiln_machine m = {0};
     kiln_tile_candidates found = {0};
     kiln_device few;
-    kiln_lowering w =
-        lowering_propose(&k, &m, &few, FEW_UNITS, cases[row].text, &kiln_template_gpu_fma, &found);
+    kiln_lowering w = lowering_propose(&k, &m, &few, FEW_UNITS, cases[row].text,
+                                       &kiln_template_gpu_simt_fma, &found);
     if (found.n < cases[row].n)
       fail_msg("%s: must have %d candidates, got %d", cases[row].name, cases[row].n, found.n);
     for (int i = 0; i < found.n; i++) {
       if (!test_takes(row << 8 | (unsigned)i)) continue;
       assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &w.s), KILN_OK);
-      lowering_expect_ok(&k, &w, kiln_template_gpu_fma.lower(&w, &found.data[i].tiling));
+      lowering_expect_ok(&k, &w, kiln_template_gpu_simt_fma.lower(&w, &found.data[i].tiling));
       kernel_check_replay(&k, &w.s);
       lowering_expect_ok(&k, &w, kiln_gpu_check(&k.cx, &m, w.s.loops));
       lowering_expect_right(&k, &w);

@@ -161,7 +161,7 @@ static kiln_status cut_result(windows *n, const kiln_tiling *t, kiln_symbol *out
   return kiln_gpu_spread(w, n_outer, outer, THREADS, out_thread);
 }
 
-static kiln_status lower_windows(kiln_lowering *w, const kiln_tiling *t) {
+static kiln_status lower_sliding_window(kiln_lowering *w, const kiln_tiling *t) {
   windows n;
   kiln_symbol thread;
   if (!find(w, &n)) return KILN_INTERNAL;
@@ -177,7 +177,7 @@ static kiln_status lower_windows(kiln_lowering *w, const kiln_tiling *t) {
   return lower_elements(&n, t->variant == 1 ? thread : loop_of(&n, n.of.t, "", n.of.t->n_space));
 }
 
-static kiln_status propose_windows(kiln_lowering *w, kiln_tile_candidates *out) {
+static kiln_status propose_sliding_window(kiln_lowering *w, kiln_tile_candidates *out) {
   windows n;
   kiln_tile_candidate one = {0};
   if (!find(w, &n)) return KILN_OK;
@@ -187,9 +187,10 @@ static kiln_status propose_windows(kiln_lowering *w, kiln_tile_candidates *out) 
   return KILN_OK;
 }
 
-const kiln_template kiln_template_gpu_windows = {.name = "windows",
-                                                 .has_grids = true,
-                                                 .match = kiln_window_make,
-                                                 .propose = propose_windows,
-                                                 .lower = lower_windows,
-                                                 .by_loops = true};
+const kiln_template kiln_template_gpu_sliding_window = {.name = "sliding_window",
+                                                        .was = "windows",
+                                                        .has_grids = true,
+                                                        .match = kiln_window_make,
+                                                        .propose = propose_sliding_window,
+                                                        .lower = lower_sliding_window,
+                                                        .by_loops = true};

@@ -74,7 +74,7 @@ static kiln_status lower_map(kiln_lowering *w, const kiln_stmt *s) {
   return KILN_OK;
 }
 
-static kiln_status lower_split(kiln_lowering *w, const kiln_tiling *t) {
+static kiln_status lower_grid_reduce(kiln_lowering *w, const kiln_tiling *t) {
   (void)t;
   kiln_gpu_sums z;
   for (int i = 0; i < w->p->stmts.n; i++)
@@ -101,7 +101,7 @@ static bool is_worth(const kiln_lowering *w) {
   return any && w->root->n_space > 0 && w->root->n_reduce == 0;
 }
 
-static kiln_status propose_split(kiln_lowering *w, kiln_tile_candidates *out) {
+static kiln_status propose_grid_reduce(kiln_lowering *w, kiln_tile_candidates *out) {
   kiln_tile_candidate one = {0};
   if (!is_worth(w)) return KILN_OK;
   kiln_lowering_price(w, &one.cost);
@@ -109,8 +109,9 @@ static kiln_status propose_split(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_template kiln_template_gpu_split = {.name = "split",
-                                               .has_grids = true,
-                                               .propose = propose_split,
-                                               .lower = lower_split,
-                                               .by_loops = true};
+const kiln_template kiln_template_gpu_grid_reduce = {.name = "grid_reduce",
+                                                     .was = "split",
+                                                     .has_grids = true,
+                                                     .propose = propose_grid_reduce,
+                                                     .lower = lower_grid_reduce,
+                                                     .by_loops = true};

@@ -1,4 +1,4 @@
-#include "template/gpu/splits.h"
+#include "template/gpu/split_k.h"
 
 #include "template/gpu/fragment.h"
 

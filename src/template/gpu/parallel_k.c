@@ -12,7 +12,7 @@
 // What follows the product reads the sums in shared memory, whole words a thread, where the lanes
 // that added them up would store 4 bytes each; so one group and one split may be worth it as well.
 #include "template/gpu/mma.h"
-#include "template/gpu/splits.h"
+#include "template/gpu/split_k.h"
 
 #include <math.h>
 
@@ -97,7 +97,7 @@ static int64_t word_of(const kiln_mma_shape *s) {
   return word;
 }
 
-static kiln_status lower_parts(kiln_lowering *w, const kiln_tiling *t) {
+static kiln_status lower_parallel_k(kiln_lowering *w, const kiln_tiling *t) {
   const way v = way_of(t->variant);
   const kiln_mma_shape *s = &v.s;
   kiln_mma m = {.w = w, .s = s};
@@ -174,7 +174,7 @@ static bool may_run(const kiln_lowering *w, const kiln_product *p, const way *v)
   return o.depth > 0;
 }
 
-static kiln_status propose_parts(kiln_lowering *w, kiln_tile_candidates *out) {
+static kiln_status propose_parallel_k(kiln_lowering *w, kiln_tile_candidates *out) {
   kiln_product p;
   if (!kiln_product_is(w->p, &p) || !kiln_mma_takes(w, &p)) return KILN_OK;
   for (int i = 0; i < N_TILES * N_STEPS * N_GROUPS * N_SPLITS; i++) {
@@ -187,9 +187,10 @@ static kiln_status propose_parts(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_template kiln_template_gpu_parts = {.name = "parts",
-                                               .has_grids = true,
-                                               .kinds = 1u << KILN_GROUP_CONTRACTION,
-                                               .match = kiln_product_make,
-                                               .propose = propose_parts,
-                                               .lower = lower_parts};
+const kiln_template kiln_template_gpu_parallel_k = {.name = "parallel_k",
+                                                    .was = "parts",
+                                                    .has_grids = true,
+                                                    .kinds = 1u << KILN_GROUP_CONTRACTION,
+                                                    .match = kiln_product_make,
+                                                    .propose = propose_parallel_k,
+                                                    .lower = lower_parallel_k};

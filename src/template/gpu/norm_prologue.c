@@ -6,7 +6,7 @@
 
 #include "support/integer.h"
 #include "template/form/norm.h"
-#include "template/gpu/quads.h"
+#include "template/gpu/quad_reduce.h"
 
 #include <math.h>
 
@@ -76,7 +76,7 @@ static kiln_status place(norms *x, kiln_symbol block, int64_t threads) {
   return kiln_product_stage(x->w, x->f.x, false, KILN_MMA_PAD, block, threads, WARP, &buffer);
 }
 
-static kiln_status lower_norms(kiln_lowering *w, const kiln_tiling *t) {
+static kiln_status lower_norm_prologue(kiln_lowering *w, const kiln_tiling *t) {
   norms x = {.w = w};
   if (!kiln_norm_is(w->p, &x.f) || !describe(&x, w, t->variant)) return KILN_INTERNAL;
   kiln_mma m = {.w = w, .s = &x.s, .p = x.f.p, .sums = kiln_product_tensor(w, x.f.p.t)};
@@ -117,7 +117,7 @@ static double time_of(const norms *x) {
   return d->launch_ns + alone * (1 + AGAIN * (rounds - 1)) + shared;
 }
 
-static kiln_status propose_norms(kiln_lowering *w, kiln_tile_candidates *out) {
+static kiln_status propose_norm_prologue(kiln_lowering *w, kiln_tile_candidates *out) {
   norms x = {.w = w};
   if (!kiln_norm_is(w->p, &x.f) || !kiln_mma_takes(w, &x.f.p)) return KILN_OK;
   for (int i = 0; i < N_VARIANTS; i++) {
@@ -129,10 +129,11 @@ static kiln_status propose_norms(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_template kiln_template_gpu_norms = {.name = "norms",
-                                               .has_grids = true,
-                                               .kinds = 1u << KILN_GROUP_CHAIN,
-                                               .match = kiln_norm_make,
-                                               .unites = true,
-                                               .propose = propose_norms,
-                                               .lower = lower_norms};
+const kiln_template kiln_template_gpu_norm_prologue = {.name = "norm_prologue",
+                                                       .was = "norms",
+                                                       .has_grids = true,
+                                                       .kinds = 1u << KILN_GROUP_CHAIN,
+                                                       .match = kiln_norm_make,
+                                                       .unites = true,
+                                                       .propose = propose_norm_prologue,
+                                                       .lower = lower_norm_prologue};

@@ -6,8 +6,8 @@
 #include "template/form/attention.h"
 #include "template/gpu/mma.h"
 #include "template/form/product.h"
-#include "template/gpu/quads.h"
-#include "template/gpu/warps.h"
+#include "template/gpu/quad_reduce.h"
+#include "template/gpu/warpgroup.h"
 
 #include <math.h>
 #include <string.h>
@@ -376,7 +376,7 @@ static bool describe(stream *k, kiln_lowering *w, int variant) {
          bytes_of(k) + RESERVED <= w->m->gpu.shared_bytes;
 }
 
-static kiln_status lower_stream(kiln_lowering *w, const kiln_tiling *t) {
+static kiln_status lower_flash_attention(kiln_lowering *w, const kiln_tiling *t) {
   stream k = {.w = w};
   if (!kiln_attention_is(w->p, &k.f) || !describe(&k, w, t->variant)) return KILN_INTERNAL;
   KILN_TRY(cut_blocks(&k));
@@ -443,7 +443,7 @@ static double time_of(const stream *k) {
   return d->launch_ns + each / resident * (chunks * step / CLOCK_GHZ + begin_end);
 }
 
-static kiln_status propose_stream(kiln_lowering *w, kiln_tile_candidates *out) {
+static kiln_status propose_flash_attention(kiln_lowering *w, kiln_tile_candidates *out) {
   stream k = {.w = w};
   if (!kiln_attention_is(w->p, &k.f)) return KILN_OK;
   for (int i = 0; i < (int)KILN_LEN(shapes); i++) {
@@ -455,9 +455,10 @@ static kiln_status propose_stream(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_template kiln_template_gpu_stream = {.name = "stream",
-                                                .has_grids = true,
-                                                .kinds = 1u << KILN_GROUP_STREAM,
-                                                .match = kiln_attention_make,
-                                                .propose = propose_stream,
-                                                .lower = lower_stream};
+const kiln_template kiln_template_gpu_flash_attention = {.name = "flash_attention",
+                                                         .was = "stream",
+                                                         .has_grids = true,
+                                                         .kinds = 1u << KILN_GROUP_STREAM,
+                                                         .match = kiln_attention_make,
+                                                         .propose = propose_flash_attention,
+                                                         .lower = lower_flash_attention};

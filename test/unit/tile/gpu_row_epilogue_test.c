@@ -54,7 +54,7 @@ static const char *const strips[] = {
 
 static void candidates_compute_strips_in_one_kernel(void **state) {
   (void)state;
-  check_each(&machine, "strips", KILN_LEN(strips), strips, "mma.m16n8k16", 14);
+  check_each(&machine, "row_epilogue", KILN_LEN(strips), strips, "mma.m16n8k16", 14);
 }
 
 // By warp groups: steps that boxes fill; a last step that is longer than what is left of k; a
@@ -66,14 +66,14 @@ static void warp_groups_compute_strips(void **state) {
       NORM("bf16", "temp", 64, 64, 64),
   };
   (void)state;
-  check_each(&hopper, "strips", KILN_LEN(of_groups), of_groups, "wgmma", 14);
+  check_each(&hopper, "row_epilogue", KILN_LEN(of_groups), of_groups, "wgmma", 14);
 }
 
 static void strips_compile(void **state) {
   (void)state;
-  check_compiles(&machine, "strips", strips[0], "mma.m16n8k16", "kiln_quad_max(");
-  check_compiles(&machine, "strips", strips[4], "mma.m16n8k16", "kiln_quad_sum(");
-  check_compiles(&hopper, "strips", strips[3], "wgmma", "kiln_group_sum(");
+  check_compiles(&machine, "row_epilogue", strips[0], "mma.m16n8k16", "kiln_quad_max(");
+  check_compiles(&machine, "row_epilogue", strips[4], "mma.m16n8k16", "kiln_quad_sum(");
+  check_compiles(&hopper, "row_epilogue", strips[3], "wgmma", "kiln_group_sum(");
 }
 
 // Of many rows one kernel costs less than two, of few rows of many columns and terms more.

@@ -89,7 +89,7 @@ static int64_t vector_of(const turn *t, int64_t bytes, int64_t side, int64_t ext
   return vector;
 }
 
-static kiln_status lower_turns(kiln_lowering *w, const kiln_tiling *sizes) {
+static kiln_status lower_transpose(kiln_lowering *w, const kiln_tiling *sizes) {
   turn t;
   if (!find(w, &t)) return KILN_INTERNAL;
   const int64_t height = sizes->tile[t.from], width = sizes->tile[t.to];
@@ -112,7 +112,7 @@ static kiln_status lower_turns(kiln_lowering *w, const kiln_tiling *sizes) {
               vector_of(&t, BANK, width, extent_of(&t, t.to)));
 }
 
-static kiln_status propose_turns(kiln_lowering *w, kiln_tile_candidates *out) {
+static kiln_status propose_transpose(kiln_lowering *w, kiln_tile_candidates *out) {
   turn t;
   kiln_tile_candidate one = {0};
   if (!find(w, &t) || extent_of(&t, t.from) * extent_of(&t, t.to) < AREA / 4) return KILN_OK;
@@ -125,8 +125,9 @@ static kiln_status propose_turns(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_template kiln_template_gpu_turns = {.name = "turns",
-                                               .has_grids = true,
-                                               .propose = propose_turns,
-                                               .lower = lower_turns,
-                                               .by_loops = true};
+const kiln_template kiln_template_gpu_transpose = {.name = "transpose",
+                                                   .was = "turns",
+                                                   .has_grids = true,
+                                                   .propose = propose_transpose,
+                                                   .lower = lower_transpose,
+                                                   .by_loops = true};

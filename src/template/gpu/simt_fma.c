@@ -1,7 +1,7 @@
 // SIMT GEMM: matrix products of floats by multiply-adds of threads: a block computes a tile of the
 // result, its threads small tiles in registers, from operands that are copied to shared memory
 // some steps along k ahead. Where there are fewer tiles than multiprocessors, the reduction is
-// split, and groups of a block's threads share its steps (splits.h).
+// split, and groups of a block's threads share its steps (split_k.h).
 //
 // An operand lies in shared memory as in memory, so that it is copied word by word without waiting:
 // in rows along k, of which a thread reads four neighbours at once for each of its rows, or in rows
@@ -13,7 +13,7 @@
 // as far apart as the tile has slots for them, so that lanes side by side read what lies side by
 // side.
 #include "template/gpu/fragment.h"
-#include "template/gpu/splits.h"
+#include "template/gpu/split_k.h"
 
 #include <math.h>
 
@@ -217,7 +217,7 @@ static kiln_status lower_whole(work *x) {
 }
 
 // Sums of splits and groups; where there is one group, its threads store what they hold.
-static kiln_status lower_parts(work *x) {
+static kiln_status lower_parallel_k(work *x) {
   kiln_parallel_k parts = {.w = x->w,
                            .p = x->p,
                            .m = x->v.t.m,
@@ -282,13 +282,13 @@ static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, con
   return o;
 }
 
-static kiln_status lower_fma(kiln_lowering *w, const kiln_tiling *t) {
+static kiln_status lower_simt_fma(kiln_lowering *w, const kiln_tiling *t) {
   work x = {.w = w, .v = way_of(t->variant)};
   if (!kiln_product_is(w->p, &x.p)) return KILN_INTERNAL;
   x.depth = occupancy_of(w, &x.p, &x.v).depth;
   x.unit_m = unit_of(w, &x.p, x.p.a);
   x.unit_n = unit_of(w, &x.p, x.p.b);
-  return x.v.groups * x.v.splits > 1 ? lower_parts(&x) : lower_whole(&x);
+  return x.v.groups * x.v.splits > 1 ? lower_parallel_k(&x) : lower_whole(&x);
 }
 
 // What a step along k takes: its multiply-adds, of which each of a multiprocessor's schedulers
@@ -353,7 +353,7 @@ static bool may_run(const kiln_lowering *w, const kiln_product *p, const way *v)
 }
 
 // Of the many, those that may be the fastest.
-static kiln_status propose_fma(kiln_lowering *w, kiln_tile_candidates *out) {
+static kiln_status propose_simt_fma(kiln_lowering *w, kiln_tile_candidates *out) {
   enum { MAX_AXES = KILN_MAX_RANK + 3 }; // of a layout
   static const double NEAR = 1.5;
   kiln_product p;
@@ -376,9 +376,10 @@ static kiln_status propose_fma(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_template kiln_template_gpu_fma = {.name = "fma",
-                                             .has_grids = true,
-                                             .kinds = 1u << KILN_GROUP_CONTRACTION,
-                                             .match = kiln_product_make,
-                                             .propose = propose_fma,
-                                             .lower = lower_fma};
+const kiln_template kiln_template_gpu_simt_fma = {.name = "simt_fma",
+                                                  .was = "fma",
+                                                  .has_grids = true,
+                                                  .kinds = 1u << KILN_GROUP_CONTRACTION,
+                                                  .match = kiln_product_make,
+                                                  .propose = propose_simt_fma,
+                                                  .lower = lower_simt_fma};

@@ -46,7 +46,7 @@ static kiln_status fill_ahead(kiln_lowering *w, const kiln_product *p, const sha
   return pad ? kiln_storage_align(&w->s, buffer, row + fills, 2 * pad, pad) : KILN_OK;
 }
 
-static kiln_status lower_tiles(kiln_lowering *w, const kiln_tiling *t) {
+static kiln_status lower_simt(kiln_lowering *w, const kiln_tiling *t) {
   kiln_product p;
   kiln_product_loops l;
   kiln_symbol a, b;
@@ -94,7 +94,7 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const shape
          kiln_product_more_loads_ns(w, p->y, p->t, each * (double)(s->m * s->n), false);
 }
 
-static kiln_status propose_tiles(kiln_lowering *w, kiln_tile_candidates *out) {
+static kiln_status propose_simt(kiln_lowering *w, kiln_tile_candidates *out) {
   kiln_product p;
   if (!kiln_product_is(w->p, &p)) return KILN_OK;
   for (int i = 0; i < (int)KILN_LEN(shapes); i++) {
@@ -106,9 +106,10 @@ static kiln_status propose_tiles(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_template kiln_template_gpu_tiles = {.name = "tiles",
-                                               .has_grids = true,
-                                               .kinds = 1u << KILN_GROUP_CONTRACTION,
-                                               .match = kiln_product_make,
-                                               .propose = propose_tiles,
-                                               .lower = lower_tiles};
+const kiln_template kiln_template_gpu_simt = {.name = "simt",
+                                              .was = "tiles",
+                                              .has_grids = true,
+                                              .kinds = 1u << KILN_GROUP_CONTRACTION,
+                                              .match = kiln_product_make,
+                                              .propose = propose_simt,
+                                              .lower = lower_simt};

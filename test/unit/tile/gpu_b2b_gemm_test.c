@@ -40,19 +40,19 @@ static const char *const mlps[] = {
 
 static void candidates_multiply_twice_in_one_kernel(void **state) {
   (void)state;
-  check_each(&machine, "mlps", KILN_LEN(mlps), mlps, "mma.m16n8k16", 30);
+  check_each(&machine, "b2b_gemm", KILN_LEN(mlps), mlps, "mma.m16n8k16", 30);
 }
 
 static void groups_multiply_twice_in_one_kernel(void **state) {
   (void)state;
   const char *const large = MLP("f16", 128, 64, 256, 64);
-  check_each(&hopper, "mlps", 1, &large, "wgmma.m64n64k16.f16.lanes.row", 30);
+  check_each(&hopper, "b2b_gemm", 1, &large, "wgmma.m64n64k16.f16.lanes.row", 30);
 }
 
 static void mlps_compile(void **state) {
   (void)state;
-  check_compiles(&machine, "mlps", mlps[0], "mma.m16n8k16", "mma.sync.aligned");
-  check_compiles(&hopper, "mlps", MLP("f16", 128, 64, 256, 64), "wgmma", "wgmma.mma_async");
+  check_compiles(&machine, "b2b_gemm", mlps[0], "mma.m16n8k16", "mma.sync.aligned");
+  check_compiles(&hopper, "b2b_gemm", MLP("f16", 128, 64, 256, 64), "wgmma", "wgmma.mma_async");
 }
 
 // Of many rows one kernel costs less than two, of few rows more.

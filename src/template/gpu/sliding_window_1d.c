@@ -157,7 +157,7 @@ static kiln_status cut_result(runs *n, const kiln_tiling *t, kiln_symbol *out_bl
   return kiln_bind(&w->s, *out_block, KILN_BLOCK_X);
 }
 
-static kiln_status lower_runs(kiln_lowering *w, const kiln_tiling *t) {
+static kiln_status lower_sliding_window_1d(kiln_lowering *w, const kiln_tiling *t) {
   runs n;
   kiln_symbol block, thread;
   if (!find(w, &n)) return KILN_INTERNAL;
@@ -173,7 +173,7 @@ static kiln_status lower_runs(kiln_lowering *w, const kiln_tiling *t) {
   return lower_elements(&n, t, block, thread);
 }
 
-static kiln_status propose_runs(kiln_lowering *w, kiln_tile_candidates *out) {
+static kiln_status propose_sliding_window_1d(kiln_lowering *w, kiln_tile_candidates *out) {
   runs n;
   kiln_tile_candidate one = {0};
   if (!find(w, &n) || !choose_channels(&n, &one.tiling) || !choose_pixels(&n, &one.tiling))
@@ -183,9 +183,10 @@ static kiln_status propose_runs(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_template kiln_template_gpu_runs = {.name = "runs",
-                                              .has_grids = true,
-                                              .match = kiln_window_make,
-                                              .propose = propose_runs,
-                                              .lower = lower_runs,
-                                              .by_loops = true};
+const kiln_template kiln_template_gpu_sliding_window_1d = {.name = "sliding_window_1d",
+                                                           .was = "runs",
+                                                           .has_grids = true,
+                                                           .match = kiln_window_make,
+                                                           .propose = propose_sliding_window_1d,
+                                                           .lower = lower_sliding_window_1d,
+                                                           .by_loops = true};

@@ -132,7 +132,7 @@ static kiln_status cut_result(kiln_lowering *w, const kiln_tiling *t, int n, kil
   return KILN_OK;
 }
 
-static kiln_status lower_threads(kiln_lowering *w, const kiln_tiling *t) {
+static kiln_status lower_pointwise(kiln_lowering *w, const kiln_tiling *t) {
   kiln_symbol loops[KILN_MAX_RANK], thread;
   const int last = w->root->n_space - 1;
   for (int d = 0; d <= last; d++) loops[d] = kiln_lowering_loop(w, "y", "", w->root->dims[d].name);
@@ -234,7 +234,7 @@ static void propose_tiles(kiln_lowering *w, const kiln_tile_candidate *plain, ui
     }
 }
 
-static kiln_status propose_threads(kiln_lowering *w, kiln_tile_candidates *out) {
+static kiln_status propose_pointwise(kiln_lowering *w, kiln_tile_candidates *out) {
   kiln_tile_candidate one = {0};
   if (!is_elementwise(w)) return KILN_OK;
   one.tiling.vectors = vector_of(w);
@@ -245,8 +245,9 @@ static kiln_status propose_threads(kiln_lowering *w, kiln_tile_candidates *out) 
   return KILN_OK;
 }
 
-const kiln_template kiln_template_gpu_threads = {.name = "threads",
-                                                 .has_grids = true,
-                                                 .propose = propose_threads,
-                                                 .lower = lower_threads,
-                                                 .by_loops = true};
+const kiln_template kiln_template_gpu_pointwise = {.name = "pointwise",
+                                                   .was = "threads",
+                                                   .has_grids = true,
+                                                   .propose = propose_pointwise,
+                                                   .lower = lower_pointwise,
+                                                   .by_loops = true};

@@ -62,7 +62,7 @@ static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p,
   return o;
 }
 
-static kiln_status lower_short(kiln_lowering *w, const kiln_tiling *t) {
+static kiln_status lower_small_k(kiln_lowering *w, const kiln_tiling *t) {
   const kiln_mma_shape s = shape_of(t->variant);
   kiln_mma m = {.w = w, .s = &s};
   if (!kiln_product_is(w->p, &m.p)) return KILN_INTERNAL;
@@ -96,7 +96,7 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const kiln_
          kiln_product_more_loads_ns(w, p->y, p->t, o->each * (double)(s->m * s->n), false);
 }
 
-static kiln_status propose_short(kiln_lowering *w, kiln_tile_candidates *out) {
+static kiln_status propose_small_k(kiln_lowering *w, kiln_tile_candidates *out) {
   kiln_product p;
   if (!kiln_product_is(w->p, &p) || !kiln_mma_takes(w, &p) || p.k > MAX_K) return KILN_OK;
   for (int i = 0; i < (int)(KILN_LEN(tiles) * KILN_LEN(k_steps)); i++) {
@@ -111,9 +111,10 @@ static kiln_status propose_short(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_template kiln_template_gpu_short = {.name = "short",
-                                               .has_grids = true,
-                                               .kinds = 1u << KILN_GROUP_CONTRACTION,
-                                               .match = kiln_product_make,
-                                               .propose = propose_short,
-                                               .lower = lower_short};
+const kiln_template kiln_template_gpu_small_k = {.name = "small_k",
+                                                 .was = "short",
+                                                 .has_grids = true,
+                                                 .kinds = 1u << KILN_GROUP_CONTRACTION,
+                                                 .match = kiln_product_make,
+                                                 .propose = propose_small_k,
+                                                 .lower = lower_small_k};

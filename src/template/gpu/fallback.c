@@ -30,7 +30,7 @@ static kiln_status spread_nest(kiln_lowering *w, void *argument) {
   return kiln_gpu_spread(w, n, loops, KILN_GPU_THREADS, &thread);
 }
 
-static kiln_status lower_nests(kiln_lowering *w, const kiln_tiling *t) {
+static kiln_status lower_fallback(kiln_lowering *w, const kiln_tiling *t) {
   (void)t;
   for (int i = 0; i < w->p->stmts.n; i++)
     for (int init = 0; init <= 1; init++) {
@@ -40,10 +40,13 @@ static kiln_status lower_nests(kiln_lowering *w, const kiln_tiling *t) {
   return KILN_OK;
 }
 
-static kiln_status propose_nests(kiln_lowering *w, kiln_tile_candidates *out) {
+static kiln_status propose_fallback(kiln_lowering *w, kiln_tile_candidates *out) {
   KILN_VEC_PUSH(w->proposed, out, (kiln_tile_candidate){.cost.ns = INFINITY});
   return KILN_OK;
 }
 
-const kiln_template kiln_template_gpu_nests = {
-    .name = "nests", .has_grids = true, .propose = propose_nests, .lower = lower_nests};
+const kiln_template kiln_template_gpu_fallback = {.name = "fallback",
+                                                  .was = "nests",
+                                                  .has_grids = true,
+                                                  .propose = propose_fallback,
+                                                  .lower = lower_fallback};

@@ -1,8 +1,8 @@
 // Split-K: products whose sums are added up in parts: a loop of the reduction gives each of its
 // iterations sums of its own, and what follows adds these up. Splits are blocks' parts, which meet
 // in memory; a second nest adds them up and finishes.
-#ifndef KILN_TEMPLATE_GPU_SPLITS_H
-#define KILN_TEMPLATE_GPU_SPLITS_H
+#ifndef KILN_TEMPLATE_GPU_SPLIT_K_H
+#define KILN_TEMPLATE_GPU_SPLIT_K_H
 
 #include "template/gpu/blocks.h"
 

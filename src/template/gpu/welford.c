@@ -47,7 +47,7 @@ static kiln_status write_out(moments *n, const kiln_stmt *s) {
 }
 
 // What each thread of a block gives: a row and a word of channels.
-static kiln_status lower_threads(moments *n) {
+static kiln_status lower_pointwise(moments *n) {
   kiln_lowering *w = n->w;
   const kiln_stmt *s = n->of.w;
   const int last = s->n_space - 1;
@@ -100,7 +100,7 @@ static kiln_status lower_blocks(moments *n) {
     KILN_TRY(kiln_compute_at(&w->s, tensor_of(n, from), of_block, KILN_SCOPE_LOCAL));
     KILN_TRY(kiln_unroll(&w->s, loop_of(n, from, "", from->n_space)));
   }
-  return lower_threads(n);
+  return lower_pointwise(n);
 }
 
 // --- the result ---
@@ -209,7 +209,7 @@ static kiln_status lower_result(moments *n, const kiln_tiling *t) {
   return KILN_OK;
 }
 
-static kiln_status lower_moments(kiln_lowering *w, const kiln_tiling *t) {
+static kiln_status lower_welford(kiln_lowering *w, const kiln_tiling *t) {
   moments n;
   if (!find(w, &n)) return KILN_INTERNAL;
   KILN_TRY(lower_result(&n, t));
@@ -226,7 +226,7 @@ static int64_t word_of(const moments *n) {
   return word;
 }
 
-static kiln_status propose_moments(kiln_lowering *w, kiln_tile_candidates *out) {
+static kiln_status propose_welford(kiln_lowering *w, kiln_tile_candidates *out) {
   moments n;
   kiln_tile_candidate one = {0};
   if (!find(w, &n)) return KILN_OK;
@@ -251,10 +251,11 @@ static kiln_status propose_moments(kiln_lowering *w, kiln_tile_candidates *out) 
   return KILN_OK;
 }
 
-const kiln_template kiln_template_gpu_moments = {.name = "moments",
+const kiln_template kiln_template_gpu_welford = {.name = "welford",
+                                                 .was = "moments",
                                                  .has_grids = true,
                                                  .kinds = 1u << KILN_GROUP_ROWS,
                                                  .match = kiln_moment_make,
-                                                 .propose = propose_moments,
-                                                 .lower = lower_moments,
+                                                 .propose = propose_welford,
+                                                 .lower = lower_welford,
                                                  .by_loops = true};

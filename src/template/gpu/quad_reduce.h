@@ -1,8 +1,8 @@
 // What the lanes of a block hold of rows: sums of matrix instructions, of which the four lanes of a
-// quad have a row's (fragment.h, warps.h), and what is known of each row, a copy for each
+// quad have a row's (fragment.h, warpgroup.h), and what is known of each row, a copy for each
 // of the four.
-#ifndef KILN_TEMPLATE_GPU_QUADS_H
-#define KILN_TEMPLATE_GPU_QUADS_H
+#ifndef KILN_TEMPLATE_GPU_QUAD_REDUCE_H
+#define KILN_TEMPLATE_GPU_QUAD_REDUCE_H
 
 #include "template/form/row_stmt.h"
 #include "template/lower.h"

@@ -84,12 +84,12 @@ static void run_candidates(test_kernel *k, kiln_lowering *w, const kiln_machine 
                            const char *name) {
   enum { STEP = 15 };
   kiln_tile_candidates found = {0};
-  assert_int_equal(kiln_template_gpu_patches.propose(w, &found), KILN_OK);
+  assert_int_equal(kiln_template_gpu_direct_conv.propose(w, &found), KILN_OK);
   if (found.n == 0) fail_msg("%s: must have candidates", name);
   for (int i = 0; i < found.n; i += STEP) {
     assert_int_equal(kiln_schedule_begin(&k->cx, k->prog, &w->s), KILN_OK);
     w->s.instrs = kiln_gpu_instrs(&k->cx, m, &w->s.n_instrs);
-    lowering_expect_ok(k, w, kiln_template_gpu_patches.lower(w, &found.data[i].tiling));
+    lowering_expect_ok(k, w, kiln_template_gpu_direct_conv.lower(w, &found.data[i].tiling));
     kernel_check_replay(k, &w->s);
     lowering_expect_right(k, w);
     assert_int_equal(kiln_gpu_check(&k->cx, m, w->s.loops), KILN_OK);

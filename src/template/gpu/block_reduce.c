@@ -92,7 +92,7 @@ static kiln_status cut_sums(kiln_lowering *w, const kiln_gpu_sums *z, int64_t pa
   return vector > 1 ? kiln_vectorize(&w->s, lane) : KILN_OK;
 }
 
-static kiln_status lower_sums(kiln_lowering *w, const kiln_tiling *t) {
+static kiln_status lower_block_reduce(kiln_lowering *w, const kiln_tiling *t) {
   kiln_gpu_sums z;
   kiln_symbol block, element;
   if (!find_sums(w, &z)) return KILN_INTERNAL;
@@ -122,7 +122,7 @@ bool kiln_gpu_sums_fill(const kiln_lowering *w) {
 }
 
 // Worth its while where an element a thread leaves most of the machine idle.
-static kiln_status propose_sums(kiln_lowering *w, kiln_tile_candidates *out) {
+static kiln_status propose_block_reduce(kiln_lowering *w, kiln_tile_candidates *out) {
   kiln_gpu_sums z;
   const double few = (double)w->m->n_cores * w->m->gpu.max_resident / 4;
   if (!find_sums(w, &z) || z.terms < LONG_SUM || (double)z.elems > few) return KILN_OK;
@@ -134,8 +134,9 @@ static kiln_status propose_sums(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_template kiln_template_gpu_sums = {.name = "sums",
-                                              .has_grids = true,
-                                              .propose = propose_sums,
-                                              .lower = lower_sums,
-                                              .by_loops = true};
+const kiln_template kiln_template_gpu_block_reduce = {.name = "block_reduce",
+                                                      .was = "sums",
+                                                      .has_grids = true,
+                                                      .propose = propose_block_reduce,
+                                                      .lower = lower_block_reduce,
+                                                      .by_loops = true};

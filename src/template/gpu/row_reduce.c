@@ -284,7 +284,7 @@ static bool suit_warps(const rows *r, int64_t row) {
   return row <= WARP_ROW && last % WARPS == 0 && n >= 2.0 * WARPS * r->w->m->n_cores;
 }
 
-static kiln_status lower_rows(kiln_lowering *w, const kiln_tiling *t) {
+static kiln_status lower_row_reduce(kiln_lowering *w, const kiln_tiling *t) {
   rows r = {.w = w,
             .threads = t->block[0],
             .n_across = t->block[1],
@@ -393,7 +393,7 @@ static void propose_held(const rows *r, kiln_tile_candidates *out) {
   KILN_VEC_PUSH(r->w->proposed, out, one);
 }
 
-static kiln_status propose_rows(kiln_lowering *w, kiln_tile_candidates *out) {
+static kiln_status propose_row_reduce(kiln_lowering *w, kiln_tile_candidates *out) {
   rows r = {.w = w};
   bool any = false;
   find_shared(&r);
@@ -417,9 +417,10 @@ static kiln_status propose_rows(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_template kiln_template_gpu_rows = {.name = "rows",
-                                              .has_grids = true,
-                                              .match = kiln_held_make,
-                                              .propose = propose_rows,
-                                              .lower = lower_rows,
-                                              .by_loops = true};
+const kiln_template kiln_template_gpu_row_reduce = {.name = "row_reduce",
+                                                    .was = "rows",
+                                                    .has_grids = true,
+                                                    .match = kiln_held_make,
+                                                    .propose = propose_row_reduce,
+                                                    .lower = lower_row_reduce,
+                                                    .by_loops = true};

@@ -6,8 +6,8 @@
 
 #include "support/integer.h"
 #include "template/form/mlp.h"
-#include "template/gpu/quads.h"
-#include "template/gpu/warps.h"
+#include "template/gpu/quad_reduce.h"
+#include "template/gpu/warpgroup.h"
 
 #include <math.h>
 
@@ -181,7 +181,7 @@ static bool describe(mlps *x, kiln_lowering *w, int variant) {
          bytes_of(x) <= g->shared_bytes;
 }
 
-static kiln_status lower_mlps(kiln_lowering *w, const kiln_tiling *t) {
+static kiln_status lower_b2b_gemm(kiln_lowering *w, const kiln_tiling *t) {
   mlps x = {.w = w};
   kiln_product_loops l;
   kiln_symbol block;
@@ -233,7 +233,7 @@ static double time_of(const mlps *x) {
   return d->launch_ns + alone + fmax(memory, (each - 1) * turn) + more;
 }
 
-static kiln_status propose_mlps(kiln_lowering *w, kiln_tile_candidates *out) {
+static kiln_status propose_b2b_gemm(kiln_lowering *w, kiln_tile_candidates *out) {
   mlps x = {.w = w};
   if (!kiln_mlp_is(w->p, &x.f)) return KILN_OK;
   for (int i = 0; i < (int)KILN_LEN(shapes); i++) {
@@ -250,10 +250,11 @@ static kiln_status propose_mlps(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_template kiln_template_gpu_mlps = {.name = "mlps",
-                                              .has_grids = true,
-                                              .kinds = 1u << KILN_GROUP_CHAIN,
-                                              .match = kiln_mlp_make,
-                                              .unites = true,
-                                              .propose = propose_mlps,
-                                              .lower = lower_mlps};
+const kiln_template kiln_template_gpu_b2b_gemm = {.name = "b2b_gemm",
+                                                  .was = "mlps",
+                                                  .has_grids = true,
+                                                  .kinds = 1u << KILN_GROUP_CHAIN,
+                                                  .match = kiln_mlp_make,
+                                                  .unites = true,
+                                                  .propose = propose_b2b_gemm,
+                                                  .lower = lower_b2b_gemm};

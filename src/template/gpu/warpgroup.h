@@ -1,8 +1,8 @@
 // What instructions of warp groups (target/gpu/wgmma.c) want of buffers and nests: sums dealt out
 // to the 128 threads of a group along x, the groups one behind the other along y; operands in
 // shared memory, swizzled, in lines of 64 elements.
-#ifndef KILN_TEMPLATE_GPU_WARPS_H
-#define KILN_TEMPLATE_GPU_WARPS_H
+#ifndef KILN_TEMPLATE_GPU_WARPGROUP_H
+#define KILN_TEMPLATE_GPU_WARPGROUP_H
 
 #include "template/gpu/fragment.h"
 

@@ -73,12 +73,12 @@ static const char *const of_groups[] = {
 
 static void every_shape_computes_attention_in_one_kernel(void **state) {
   (void)state;
-  check_each(&machine, "stream", KILN_LEN(attentions), attentions, "mma.m16n8k16", 30);
+  check_each(&machine, "flash_attention", KILN_LEN(attentions), attentions, "mma.m16n8k16", 30);
 }
 
 static void warp_groups_compute_attention(void **state) {
   (void)state;
-  check_each(&hopper, "stream", KILN_LEN(of_groups), of_groups, "wgmma", 30);
+  check_each(&hopper, "flash_attention", KILN_LEN(of_groups), of_groups, "wgmma", 30);
 }
 
 // What a kernel holds in memory does not grow with the number of keys: there is no workspace.
@@ -97,11 +97,11 @@ static void nothing_but_the_result_is_stored(void **state) {
 static void attention_compiles(void **state) {
   enum { ROW = 3 };
   (void)state;
-  check_compiles(&machine, "stream", attentions[ROW], "mma.m16n8k16", "kiln_mma_f16(");
+  check_compiles(&machine, "flash_attention", attentions[ROW], "mma.m16n8k16", "kiln_mma_f16(");
   // several groups pass the barrier of a chunk; the heads of one tensor are columns of its boxes
-  check_compiles(&hopper, "stream", of_groups[0], "wgmma",
+  check_compiles(&hopper, "flash_attention", of_groups[0], "wgmma",
                  "  kiln_boxes_pass((uint64_t *)(kiln_shared");
-  check_compiles(&hopper, "stream", of_groups[3], "wgmma",
+  check_compiles(&hopper, "flash_attention", of_groups[3], "wgmma",
                  "&kiln_map_0, block_m_f * 64 + 128, 0, ");
 }
 

@@ -1,5 +1,5 @@
 // Buffers and nests for instructions of warp groups.
-#include "template/gpu/warps.h"
+#include "template/gpu/warpgroup.h"
 
 #include "target/gpu/gpu.h"
 #include "template/gpu/blocks.h"

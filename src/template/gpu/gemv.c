@@ -310,7 +310,7 @@ static kiln_status cut_result(narrow *n, int64_t pixels, kiln_symbol *out_block,
   return kiln_bind(&w->s, *out_thread, KILN_THREAD_X);
 }
 
-static kiln_status lower_narrow(kiln_lowering *w, const kiln_tiling *t) {
+static kiln_status lower_gemv(kiln_lowering *w, const kiln_tiling *t) {
   narrow n;
   kiln_symbol block, thread, step;
   if (!find(w, &n)) return KILN_INTERNAL;
@@ -366,7 +366,7 @@ static double time_of(const narrow *n, double threads, const effort *e) {
   return d->launch_ns + fmax(each * e->instructions / rate, bytes / d->levels[0].all_bytes_ns);
 }
 
-static kiln_status propose_narrow(kiln_lowering *w, kiln_tile_candidates *out) {
+static kiln_status propose_gemv(kiln_lowering *w, kiln_tile_candidates *out) {
   static const int64_t counts[] = {8, 4, 2, 1};
   narrow n;
   double rows = 1;
@@ -388,9 +388,10 @@ static kiln_status propose_narrow(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_template kiln_template_gpu_narrow = {.name = "narrow",
-                                                .has_grids = true,
-                                                .kinds = 1u << KILN_GROUP_CONTRACTION,
-                                                .match = make_narrow,
-                                                .propose = propose_narrow,
-                                                .lower = lower_narrow};
+const kiln_template kiln_template_gpu_gemv = {.name = "gemv",
+                                              .was = "narrow",
+                                              .has_grids = true,
+                                              .kinds = 1u << KILN_GROUP_CONTRACTION,
+                                              .match = make_narrow,
+                                              .propose = propose_gemv,
+                                              .lower = lower_gemv};

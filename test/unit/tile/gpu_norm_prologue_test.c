@@ -45,12 +45,12 @@ static const char *const norms[] = {
 
 static void candidates_normalize_in_one_kernel(void **state) {
   (void)state;
-  check_each(&machine, "norms", KILN_LEN(norms), norms, "mma.m16n8k16", 10);
+  check_each(&machine, "norm_prologue", KILN_LEN(norms), norms, "mma.m16n8k16", 10);
 }
 
 static void norms_compile(void **state) {
   (void)state;
-  check_compiles(&machine, "norms", norms[0], "mma.m16n8k16", "kiln_quad_sum(");
+  check_compiles(&machine, "norm_prologue", norms[0], "mma.m16n8k16", "kiln_quad_sum(");
 }
 
 static bool is_norm(const kiln_program *p) {

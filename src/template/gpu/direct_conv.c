@@ -214,7 +214,7 @@ static kiln_status multiply(patches *g) {
   return unroll(g, 4, (const kiln_symbol[]){step, r.y, r.tile, tile_n});
 }
 
-static kiln_status lower_patches(kiln_lowering *w, const kiln_tiling *t) {
+static kiln_status lower_direct_conv(kiln_lowering *w, const kiln_tiling *t) {
   enum { WORD = 8 };
   patches g = {.w = w, .s = {t->block[0], t->block[1], t->block[2], t->tile[0], t->tile[1]}};
   if (!kiln_patch_is(w->cx, w->p, &g.f)) return KILN_INTERNAL;
@@ -318,7 +318,7 @@ static bool may_run(patches *g) {
          warps <= MAX_WARPS && registers_of(g) <= MAX_REGISTERS && resident_of(g, 1) > 0;
 }
 
-static kiln_status propose_patches(kiln_lowering *w, kiln_tile_candidates *out) {
+static kiln_status propose_direct_conv(kiln_lowering *w, kiln_tile_candidates *out) {
   static const int64_t columns[] = {64, 32, 16}, counts[] = {1, 2, 4, 7, 8}, parts[] = {1, 2, 4};
   patches g = {.w = w};
   if (!kiln_patch_is(w->cx, w->p, &g.f) || !kiln_mma_takes(w, &g.f.of)) return KILN_OK;
@@ -341,9 +341,10 @@ static kiln_status propose_patches(kiln_lowering *w, kiln_tile_candidates *out) 
   return KILN_OK;
 }
 
-const kiln_template kiln_template_gpu_patches = {.name = "patches",
-                                                 .has_grids = true,
-                                                 .kinds = 1u << KILN_GROUP_CONTRACTION,
-                                                 .match = kiln_patch_make,
-                                                 .propose = propose_patches,
-                                                 .lower = lower_patches};
+const kiln_template kiln_template_gpu_direct_conv = {.name = "direct_conv",
+                                                     .was = "patches",
+                                                     .has_grids = true,
+                                                     .kinds = 1u << KILN_GROUP_CONTRACTION,
+                                                     .match = kiln_patch_make,
+                                                     .propose = propose_direct_conv,
+                                                     .lower = lower_direct_conv};

@@ -5,9 +5,9 @@
 #include "template/gpu/mma.h"
 
 #include "support/integer.h"
-#include "template/gpu/quads.h"
+#include "template/gpu/quad_reduce.h"
 #include "template/form/strip.h"
-#include "template/gpu/warps.h"
+#include "template/gpu/warpgroup.h"
 #include "template/gpu/wgmma.h"
 
 #include <math.h>
@@ -156,7 +156,7 @@ static kiln_status multiply(strips *x, kiln_symbol block) {
   return kiln_mma_multiply(&m);
 }
 
-static kiln_status lower_strips(kiln_lowering *w, const kiln_tiling *t) {
+static kiln_status lower_row_epilogue(kiln_lowering *w, const kiln_tiling *t) {
   strips x = {.w = w};
   kiln_symbol block;
   if (!kiln_strip_is(w->p, &x.f) || !describe(&x, w, t->variant)) return KILN_INTERNAL;
@@ -212,7 +212,7 @@ static kiln_tiling tiling_of(const strips *x, int variant) {
   return t;
 }
 
-static kiln_status propose_strips(kiln_lowering *w, kiln_tile_candidates *out) {
+static kiln_status propose_row_epilogue(kiln_lowering *w, kiln_tile_candidates *out) {
   strips x = {.w = w};
   if (!kiln_strip_is(w->p, &x.f) || !kiln_mma_takes(w, &x.f.p)) return KILN_OK;
   for (int i = 0; i < N_VARIANTS; i++) {
@@ -225,10 +225,11 @@ static kiln_status propose_strips(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_template kiln_template_gpu_strips = {.name = "strips",
-                                                .has_grids = true,
-                                                .kinds = 1u << KILN_GROUP_CHAIN,
-                                                .match = kiln_strip_make,
-                                                .unites = true,
-                                                .propose = propose_strips,
-                                                .lower = lower_strips};
+const kiln_template kiln_template_gpu_row_epilogue = {.name = "row_epilogue",
+                                                      .was = "strips",
+                                                      .has_grids = true,
+                                                      .kinds = 1u << KILN_GROUP_CHAIN,
+                                                      .match = kiln_strip_make,
+                                                      .unites = true,
+                                                      .propose = propose_row_epilogue,
+                                                      .lower = lower_row_epilogue};

@@ -1,8 +1,8 @@
 // Nests over what lanes hold of rows.
-#include "template/gpu/quads.h"
+#include "template/gpu/quad_reduce.h"
 
 #include "template/gpu/mma.h"
-#include "template/gpu/warps.h"
+#include "template/gpu/warpgroup.h"
 
 kiln_status kiln_quads_deal_sums(const kiln_quads *q, kiln_symbol sums, int64_t columns) {
   return q->by_groups ? kiln_warps_sums(q->w, sums, q->n_lead, q->warp)
