@@ -7,11 +7,11 @@
 // solved with these alone, which may show that more of them do not pay, as storage orders are
 // chosen for the graph as a whole. The cheapest of the programs is taken.
 #include "driver/stages.h"
-#include "module/recall.h"
-#include "tune/known.h"
+#include "module/schedule_lookup.h"
+#include "tune/measurement_cache.h"
 
 #include "orchestrate/regions.h"
-#include "fuse/answer.h"
+#include "fuse/cached_schedule.h"
 
 #include <string.h>
 
@@ -55,7 +55,7 @@ static kiln_status solve_with(kiln_ctx *cx, const kiln_build *b, kiln_asked with
                     .choices.with_rules = with,
                     .choices.proposed = b->choices.proposed,
                     .choices.spent = b->choices.spent,
-                    .choices.known = b->choices.known};
+                    .choices.measured = b->choices.measured};
   kiln_cleanup_push(cx, deinit_trial, t);
   const kiln_status st = kiln_build_kernels(cx, t);
   kiln_cleanup_pop(cx);
@@ -159,24 +159,23 @@ static kiln_status find_alternatives(kiln_ctx *cx, const kiln_build *b, uint32_t
 }
 
 static const char *question_of(kiln_ctx *cx, const kiln_build *b) {
-  return kiln_arena_printf(&cx->perm, "alternatives %x %s %s\n%s",
-                           (unsigned)b->request.model->without_rules,
-                           kiln_asked_text(cx, b->request.model->rules, &b->choices.with_rules),
-                           kiln_dtype_text(b->request.model->half),
-                           kiln_answer_question(cx, b->request.model->prog, NULL));
+  return kiln_arena_printf(
+      &cx->perm, "alternatives %x %s %s\n%s", (unsigned)b->request.model->without_rules,
+      kiln_asked_text(cx, b->request.model->rules, &b->choices.with_rules),
+      kiln_dtype_text(b->request.model->half), kiln_schedule_key(cx, b->request.model->prog, NULL));
 }
 
 kiln_status kiln_build_choose_alternatives(kiln_ctx *cx, kiln_build *b, int *io_n) {
-  kiln_recall past = {.cx = cx,
-                      .machine = &b->request.machine,
-                      .n_threads = b->request.model->options.threads,
-                      .orchestration = kiln_build_asks_to_solve(cx, b)};
+  kiln_schedule_lookup past = {.cx = cx,
+                               .machine = &b->request.machine,
+                               .n_threads = b->request.model->options.threads,
+                               .orchestration = kiln_build_asks_to_solve(cx, b)};
   const bool recalls = b->request.model->options.cache && !b->request.wants_candidates;
   uint32_t rows = 0;
   (void)io_n;
   KILN_TRY(find_alternatives(cx, b, &rows));
   if (!rows) return KILN_OK;
-  const char *known = recalls ? kiln_recall_find(&past, question_of(cx, b)) : NULL;
+  const char *known = recalls ? kiln_schedule_lookup_find(&past, question_of(cx, b)) : NULL;
   if (known && strcmp(known, none) == 0) return KILN_OK;
   if (known) {
     b->choices.with_rules = (kiln_asked){0};
@@ -187,7 +186,8 @@ kiln_status kiln_build_choose_alternatives(kiln_ctx *cx, kiln_build *b, int *io_
   b->choices.spent = KILN_NEW(&cx->perm, kiln_orchestrate_spent);
   KILN_TRY(try_silently(cx, b, rows, &best));
   const char *taken = kiln_asked_text(cx, b->request.model->rules, &b->choices.with_rules);
-  if (recalls) kiln_recall_keep_text(&past, b->request.model->path, *taken ? taken : none);
+  if (recalls)
+    kiln_schedule_lookup_store_text(&past, b->request.model->path, *taken ? taken : none);
   if (b->request.model->options.tune > 0) return KILN_OK; // what is chosen with them is measured
   b->choices.is_solved = true;
   kiln_build_take_orchestration(cx, b, best);

@@ -1,7 +1,7 @@
 // Calls of the interface on files, without a model of the caller's: compiling with the cache of
 // whole modules, verifying definitions, searching in a space of schedules.
 #include "driver/stages.h"
-#include "module/kept.h"
+#include "module/module_cache.h"
 #include "tune/search.h"
 #include "verify/ragged.h"
 
@@ -19,16 +19,16 @@ static kiln_status compile(kiln_ctx *cx, void *argument) {
   filing *f = argument;
   const double start = kiln_now_ms();
   kiln_diag *const diag = cx->diag;
-  kiln_kept k;
-  kiln_kept_begin(cx, f->path, f->options, &k);
-  f->out->recalled = kiln_kept_find(&k, f->out_path, &f->out->memory);
+  kiln_module_cache k;
+  kiln_module_cache_begin(cx, f->path, f->options, &k);
+  f->out->recalled = kiln_module_cache_find(&k, f->out_path, &f->out->memory);
   f->out->recall_ms = kiln_now_ms() - start;
   if (f->out->recalled) return KILN_OK;
   KILN_TRY(kiln_model_load(f->path, f->options, diag, &f->out->model));
   KILN_TRY(kiln_model_compile_to(f->out->model, f->out_path, diag));
   f->out->memory = kiln_model_memory(f->out->model);
   if (kiln_diag_count(diag) == 0) // a copy would not warn
-    kiln_kept_put(&k, f->out->model, f->out_path);
+    kiln_module_cache_put(&k, f->out->model, f->out_path);
   return KILN_OK;
 }
 

@@ -1,6 +1,6 @@
 // The choice of kernels, as the options ask for it, and what it has come to.
 #include "driver/stages.h"
-#include "tune/known.h"
+#include "tune/measurement_cache.h"
 
 #include "orchestrate/orchestrate.h"
 
@@ -53,13 +53,14 @@ kiln_status kiln_build_orchestrate(kiln_ctx *cx, void *build, const kiln_program
                                    kiln_searches *known, kiln_parts *io,
                                    kiln_edge_decisions *io_edges) {
   kiln_build *b = build;
-  const kiln_orchestrate_options options = {.worth = KILN_USUAL_WORTH,
-                                            .nodes = b->request.model->options.solver_nodes,
-                                            .spent = b->choices.spent,
-                                            .bytes = (double)b->request.model->options.memory_limit,
-                                            .measured = b->choices.known ? kiln_known_ns : NULL,
-                                            .user = b->choices.known,
-                                            .given = b->request.given_orchestration};
+  const kiln_orchestrate_options options = {
+      .worth = KILN_USUAL_WORTH,
+      .nodes = b->request.model->options.solver_nodes,
+      .spent = b->choices.spent,
+      .bytes = (double)b->request.model->options.memory_limit,
+      .measured = b->choices.measured ? kiln_measurement_cache_ns : NULL,
+      .user = b->choices.measured,
+      .given = b->request.given_orchestration};
   b->choices.orchestration = KILN_NEW(&cx->perm, kiln_orchestration);
   KILN_TRY(kiln_orchestrate(cx, p, facts, search, known, &options, io, io_edges,
                             b->choices.orchestration));
@@ -75,7 +76,7 @@ const char *kiln_build_asks_to_solve(kiln_ctx *cx, const kiln_build *b) {
   return kiln_arena_printf(&cx->perm, "solved, %d nodes, %" PRIu64 " bytes, results %" PRId64,
                            b->request.model->options.solver_nodes,
                            b->request.model->options.memory_limit,
-                           b->choices.known ? b->choices.known->stamp : 0);
+                           b->choices.measured ? b->choices.measured->stamp : 0);
 }
 
 kiln_status kiln_build_find_orchestration(kiln_ctx *cx, kiln_build *b) {

@@ -1,9 +1,9 @@
 #include "driver/pipeline.h"
 #include "dynamic/buckets.h"
-#include "tune/known.h"
+#include "tune/measurement_cache.h"
 #include "tune/tuning.h"
 #include "driver/load.h"
-#include "module/recall.h"
+#include "module/schedule_lookup.h"
 #include "rewrite/half.h"
 #include "template/form/attention.h"
 #include "transform/transform.h"
@@ -119,7 +119,7 @@ static kiln_status concat_in_place(kiln_ctx *cx, kiln_build *b, int *io_n) {
 static kiln_status look_up(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
   b->choices.is_scheduled =
-      kiln_kernels_recall(cx, b->choices.prog, &b->choices.tile, &b->choices.kernels);
+      kiln_kernels_look_up(cx, b->choices.prog, &b->choices.tile, &b->choices.kernels);
   return KILN_OK;
 }
 

@@ -1,8 +1,8 @@
 // What the user gives decides: passes that read schedules, a scheduler and options, and put scripts
 // in the place of Kiln's own.
 #include "driver/stages.h"
-#include "tune/known.h"
-#include "module/recall.h"
+#include "tune/measurement_cache.h"
+#include "module/schedule_lookup.h"
 #include "schedule/nearest.h"
 #include "polyhedral/polyhedral.h"
 
@@ -161,7 +161,8 @@ kiln_status kiln_build_take_given(kiln_ctx *cx, kiln_build *b, int *io_n) {
                                           .on_gpu = b->request.machine.target->has_grids};
   if (!b->request.is_trial) b->choices.with_rules = b->request.model->with_rules;
   KILN_TRY(kiln_build_find_orchestration(cx, b));
-  if (!b->request.given_orchestration && !b->request.is_trial) KILN_TRY(kiln_known_open(cx, b));
+  if (!b->request.given_orchestration && !b->request.is_trial)
+    KILN_TRY(kiln_measurement_cache_open(cx, b));
   KILN_TRY(find_scheduler(cx, b->request.model, &b->choices.fusion, &b->choices.promotes));
   return b->choices.is_whole ? schedule_whole(cx, b, whole) : KILN_OK;
 }
@@ -203,8 +204,8 @@ kiln_status kiln_build_set_search(kiln_ctx *cx, kiln_build *b, int *io_n) {
       !b->request.wants_candidates && !asked->no_connect && !b->request.is_trial &&
       !kiln_model_dumps(b->request.model, "orchestration"); // which has not been kept
   (void)io_n;
-  b->choices.past = KILN_NEW(&cx->perm, kiln_recall);
-  *b->choices.past = (kiln_recall){
+  b->choices.past = KILN_NEW(&cx->perm, kiln_schedule_lookup);
+  *b->choices.past = (kiln_schedule_lookup){
       .cx = cx,
       .machine = &b->request.machine,
       .n_threads = asked->threads,
@@ -221,7 +222,7 @@ kiln_status kiln_build_set_search(kiln_ctx *cx, kiln_build *b, int *io_n) {
                                         .orchestrate = orchestrates ? kiln_build_orchestrate : NULL,
                                         .orchestrator = b,
                                         .proposed = b->choices.proposed,
-                                        .recall = recalls ? kiln_recall_find : NULL,
+                                        .look_up = recalls ? kiln_schedule_lookup_find : NULL,
                                         .user = b->choices.past};
   if (asked->weight_growth > 0) kiln_build_omit(b, "taps");
   return KILN_OK;
@@ -238,7 +239,7 @@ static void explain_rules(kiln_ctx *cx, kiln_kernels *k) {
 kiln_status kiln_build_keep_search(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
   if (!b->choices.past) return KILN_OK; // no search was made
-  kiln_recall_keep(b->choices.past, b->request.model->path, &b->choices.kernels);
+  kiln_schedule_lookup_store(b->choices.past, b->request.model->path, &b->choices.kernels);
   if (b->choices.fusion >= 0) explain_rules(cx, &b->choices.kernels);
   return KILN_OK;
 }

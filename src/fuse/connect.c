@@ -709,7 +709,7 @@ kiln_status kiln_tile_connect_groups(kiln_ctx *cx, const kiln_program *p, const 
   for (int i = 0; st == KILN_OK && i < c.n; i++) {
     kiln_part *one = &c.parts[i].out;
     if (c.parts[i].into >= 0) continue;
-    st = kiln_tile_extract(cx, p, facts, &one->group, options->machine, &one->extract);
+    st = kiln_tile_outline(cx, p, facts, &one->group, options->machine, &one->outline);
     one->candidates = c.parts[i].found.candidates;
     KILN_VEC_PUSH(&cx->perm, out, *one);
   }

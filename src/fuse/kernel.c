@@ -1,6 +1,6 @@
 // Kernels of a program: fusion groups are connected, and all of equal form share one kernel.
 #include "fuse/kernel.h"
-#include "fuse/answer.h"
+#include "fuse/cached_schedule.h"
 #include "transform/transform.h"
 
 #include <ctype.h>
@@ -120,15 +120,16 @@ static kiln_status take_form(kiln_ctx *cx, const kiln_machine *m, const char *fr
   const kiln_form outlined = {.prog = k->prog, .facts = k->facts},
                   *form = t ? kiln_template_match(cx, t, m, &outlined) : NULL;
   if (!form)
-    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, NULL, "answer: must name the kernel's template");
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, NULL,
+                     "cached schedule: must name the kernel's template");
   run_form(k, t, form);
   return KILN_OK;
 }
 
-static kiln_status take_known(kiln_ctx *cx, const kiln_machine *m, const kiln_answer_kernel *known,
+static kiln_status take_known(kiln_ctx *cx, const kiln_machine *m, const kiln_cached_kernel *known,
                               kiln_kernel *k) {
   KILN_TRY(take_form(cx, m, known->from, k));
-  k->loops = kiln_answer_loops(cx, m, known);
+  k->loops = kiln_cached_kernel_loops(cx, m, known);
   if (k->loops) k->loops->name = k->name;
   else KILN_TRY(kiln_kernel_replay(cx, m, known->script, k));
   k->script = known->script; // with the comments on what was refused
@@ -137,7 +138,7 @@ static kiln_status take_known(kiln_ctx *cx, const kiln_machine *m, const kiln_an
 
 // How many elements of the tensor behind argument |a| the kernel touches at most: its parameters
 // may be views of a part.
-static int64_t elems_of(const kiln_program *p, const kiln_extract *x, const kiln_program *form,
+static int64_t elems_of(const kiln_program *p, const kiln_outline *x, const kiln_program *form,
                         int a) {
   int64_t elems = kiln_tensor_elems(p->tensors.data[x->args[a].tensor]);
   for (int i = 0, k = 0; i < form->tensors.n; i++) {
@@ -150,7 +151,7 @@ static int64_t elems_of(const kiln_program *p, const kiln_extract *x, const kiln
 }
 
 // What a launch does, by the form that is run: what that pads is computed, too.
-static void count_work(kiln_ctx *cx, const kiln_program *p, const kiln_extract *x, kiln_kernel *k) {
+static void count_work(kiln_ctx *cx, const kiln_program *p, const kiln_outline *x, kiln_kernel *k) {
   k->flops = k->kind == KILN_GROUP_WINOGRAD ? kiln_winograd_flops(cx, k->prog)
                                             : kiln_program_flops(cx, k->prog);
   for (int a = 0; a < x->n_args; a++) {
@@ -163,10 +164,10 @@ static void count_work(kiln_ctx *cx, const kiln_program *p, const kiln_extract *
 
 // The kernel of |part|: as it is |known|, or NULL: by its best candidate.
 static kiln_status add_kernel(kiln_ctx *cx, const kiln_program *p, const kiln_part *part,
-                              const kiln_answer_kernel *known,
+                              const kiln_cached_kernel *known,
                               const kiln_tile_search_options *options, kiln_kernels *out,
                               kiln_symbol origin) {
-  const kiln_extract *x = &part->extract;
+  const kiln_outline *x = &part->outline;
   kiln_kernel *k = KILN_NEW(&cx->perm, kiln_kernel);
   *k = (kiln_kernel){.id = out->kernels.n,
                      .name = kernel_name(cx, part->group.kind, origin, out->kernels.n),
@@ -198,7 +199,7 @@ static int number_of(kiln_ctx *cx, kiln_map *io, const char *key, int otherwise)
 // gives: part->candidates lowered
 static kiln_status find_kernel(kiln_ctx *cx, kiln_map *io, const kiln_part *part,
                                const kiln_tile_search_options *options, int next, int *out) {
-  const uint64_t symbol = kiln_symbol_of(cx, part->extract.key), *known = kiln_map_find(io, symbol);
+  const uint64_t symbol = kiln_symbol_of(cx, part->outline.key), *known = kiln_map_find(io, symbol);
   if (known) {
     *out = (int)*known;
     return KILN_OK;
@@ -215,7 +216,7 @@ static kiln_status find_kernel(kiln_ctx *cx, kiln_map *io, const kiln_part *part
 
 // A kernel for all parts of equal form; answered[kernel], or NULL.
 static kiln_status add_parts(kiln_ctx *cx, const kiln_program *p, const kiln_parts *parts,
-                             const kiln_answer_kernel *answered, int n_answered,
+                             const kiln_cached_kernel *answered, int n_answered,
                              const kiln_tile_search_options *search, kiln_kernels *out) {
   kiln_map by_key;
   kiln_map_init(&by_key, &cx->perm);
@@ -226,15 +227,16 @@ static kiln_status add_parts(kiln_ctx *cx, const kiln_program *p, const kiln_par
     if (!answered) KILN_TRY(find_kernel(cx, &by_key, part, search, out->kernels.n, &kernel));
     if (kernel == out->kernels.n) {
       if (answered && out->kernels.n >= n_answered)
-        return KILN_FAIL(cx->diag, KILN_BAD_INPUT, NULL, "answer: must have a script a kernel");
+        return KILN_FAIL(cx->diag, KILN_BAD_INPUT, NULL,
+                         "cached schedule: must have a script a kernel");
       KILN_TRY(add_kernel(cx, p, part, answered ? &answered[out->kernels.n] : NULL, search, out,
                           origin));
     }
     KILN_VEC_PUSH(&cx->perm, &out->launches,
                   (kiln_launch){.kernel = kernel,
                                 .origin = origin,
-                                .n_args = part->extract.n_args,
-                                .args = part->extract.args,
+                                .n_args = part->outline.n_args,
+                                .args = part->outline.args,
                                 .n_stmts = part->group.n_stmts,
                                 .stmts = part->group.stmts,
                                 .stored = part->group.stored});
@@ -242,37 +244,37 @@ static kiln_status add_parts(kiln_ctx *cx, const kiln_program *p, const kiln_par
   return KILN_OK;
 }
 
-bool kiln_kernels_recall(kiln_ctx *cx, kiln_program *p, const kiln_tile_options *options,
-                         kiln_kernels *out) {
-  if (!options->recall) return false;
+bool kiln_kernels_look_up(kiln_ctx *cx, kiln_program *p, const kiln_tile_options *options,
+                          kiln_kernels *out) {
+  if (!options->look_up) return false;
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  const char *answer = options->recall(options->user, kiln_answer_question(cx, p, &out->facts));
+  const char *schedule = options->look_up(options->user, kiln_schedule_key(cx, p, &out->facts));
   kiln_arena_rewind(&cx->scratch, mark);
   kiln_parts parts;
-  kiln_answer_kernel *kernels = NULL;
+  kiln_cached_kernel *kernels = NULL;
   int n_kernels = 0;
-  if (!answer || !kiln_answer_read(cx, p, &out->facts, options->search.machine, answer, out, &parts,
-                                   &kernels, &n_kernels))
+  if (!schedule || !kiln_cached_schedule_read(cx, p, &out->facts, options->search.machine, schedule,
+                                              out, &parts, &kernels, &n_kernels))
     return false;
   kiln_diag *outer = cx->diag;
   cx->diag = NULL; // what cannot be replayed is searched for
   const kiln_status st = add_parts(cx, p, &parts, kernels, n_kernels, &options->search, out);
   cx->diag = outer;
-  out->is_recalled = st == KILN_OK;
-  if (out->is_recalled) return true;
+  out->is_cached = st == KILN_OK;
+  if (out->is_cached) return true;
   kiln_kernels none = {.facts = out->facts, .late = out->late};
   // and the paddings that are assembled now
-  none.settled.data = out->settled.data;
-  none.settled.n = out->settled.n;
-  none.settled.cap = out->settled.cap;
+  none.materialized.data = out->materialized.data;
+  none.materialized.n = out->materialized.n;
+  none.materialized.cap = out->materialized.cap;
   *out = none;
   return false;
 }
 
 // The paddings that wait and stand alone.
-static kiln_settled find_lone(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
-                              const kiln_parts *parts) {
-  kiln_settled lone = {0, KILN_NEW_ARRAY(&cx->perm, int, parts->n)};
+static kiln_materialized find_lone(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
+                                   const kiln_parts *parts) {
+  kiln_materialized lone = {0, KILN_NEW_ARRAY(&cx->perm, int, parts->n)};
   bool *alone = KILN_NEW_ARRAY(&cx->perm, bool, p->stmts.n);
   for (int i = 0; i < parts->n; i++)
     if (parts->data[i].group.n_stmts == 1) alone[parts->data[i].group.stmts[0]] = true;
@@ -290,10 +292,10 @@ kiln_status kiln_kernels_connect(kiln_ctx *cx, kiln_program *p, const kiln_tile_
     KILN_TRY(kiln_tile_connect_groups(cx, p, &out->facts, &groups, &options->search, io->known,
                                       &io->parts));
     io->edges = groups.edges;
-    const kiln_settled lone = find_lone(cx, p, &out->facts, &io->parts);
+    const kiln_materialized lone = find_lone(cx, p, &out->facts, &io->parts);
     if (lone.n == 0) return KILN_OK;
     KILN_TRY(kiln_tile_materialize(cx, p, &out->facts, lone.n, lone.stmts));
-    KILN_VEC_PUSH(&cx->perm, &out->settled, lone);
+    KILN_VEC_PUSH(&cx->perm, &out->materialized, lone);
   }
 }
 

@@ -36,22 +36,23 @@ typedef struct kiln_launch {
 } kiln_launch;
 
 // Paddings that no kernel computed and that were assembled (kiln_tile_materialize).
-typedef struct kiln_settled {
+typedef struct kiln_materialized {
   int n, *stmts;
-} kiln_settled;
+} kiln_materialized;
 
 typedef struct kiln_kernels {
   KILN_VEC(kiln_kernel *) kernels;
-  KILN_VEC(kiln_launch) launches; // in order of execution
-  kiln_edge_decisions edges;      // by consumer, where grouping had a choice
-  KILN_VEC(kiln_settled) settled; // by round of connecting, before the next one
-  kiln_facts facts;               // of the program, after all passes
-  bool is_recalled;               // by the answer of an earlier search
-  kiln_winograd_list late;        // constants without data, with |late_weights|
+  KILN_VEC(kiln_launch) launches;           // in order of execution
+  kiln_edge_decisions edges;                // by consumer, where grouping had a choice
+  KILN_VEC(kiln_materialized) materialized; // by round of connecting, before the next one
+  kiln_facts facts;                         // of the program, after all passes
+  bool is_cached;                           // scheduled from the cache
+  kiln_winograd_list late;                  // constants without data, with |late_weights|
 } kiln_kernels;
 int kiln_kernel_launches(const kiln_kernels *k, int kernel); // how many there are of it
 
-// What connecting has found: fused groups, and what became of each edge between statements.
+// The result of cost-driven fusion: the fused groups, and whether each edge between statements was
+// fused, or why not.
 typedef struct kiln_connected {
   kiln_searches *known;
   kiln_parts parts;
@@ -73,28 +74,28 @@ typedef struct kiln_tile_options {
   void *orchestrator;
   kiln_searches
       *proposed; // of other programs of the same model (fuse/searches.h); NULL: there are none
-  // The answer (fuse/answer.h) of an earlier search for the program that prints as |question|, on
-  // such a machine with these options; NULL: there is none, or nobody to ask. What is recalled has
-  // no candidates, and no edges are recorded.
-  const char *(*recall)(void *user, const char *question);
+  // Looks up the cached schedule (fuse/cached_schedule.h) of the program whose key is |key|, for
+  // this machine and these options; gives NULL on a miss. Kernels from the cache have no
+  // candidates, and edges are not recorded. NULL: no cache.
+  const char *(*look_up)(void *user, const char *key);
   void *user;
 } kiln_tile_options;
 
-// The kernels as an earlier search has chosen them. Paddings are assembled as they were then.
+// Schedules |p| from the cache. Paddings are written in place as the cached schedule lists them.
 //
-// gives: false if there is no such search, or its answer does not replay; |p| may be assembled all
-//        the same
-bool kiln_kernels_recall(kiln_ctx *cx, kiln_program *p, const kiln_tile_options *options,
-                         kiln_kernels *out);
-// Groups the statements of |p| and grows the groups along its edges. Connects anew when some
-// paddings had to be
-// assembled: others read and write memory then.
+// gives: false on a miss, or if the cached schedule does not replay; paddings of |p| may be in
+//        place then all the same
+bool kiln_kernels_look_up(kiln_ctx *cx, kiln_program *p, const kiln_tile_options *options,
+                          kiln_kernels *out);
+// Makes fusion groups of the statements of |p|, and merges them along edges. Starts again after
+// paddings were put in place, because their producers and consumers then access other memory.
 //
-// gives: *io in cx->perm; statements of |p| renumbered where paddings were assembled, which
-//        out->settled notes
+// gives: *io in cx->perm; statements of |p| renumbered where paddings were put in place, which
+//        out->materialized lists
 kiln_status kiln_kernels_connect(kiln_ctx *cx, kiln_program *p, const kiln_tile_options *options,
                                  kiln_connected *io, kiln_kernels *out);
-// A kernel for all parts of equal form, by its best candidate, and a launch for each part.
+// Lowers the best candidate of each distinct fused group to a kernel, and makes a launch for each
+// group: equal layers share a kernel.
 //
 // errors: KILN_INTERNAL: no candidate of a kernel is accepted
 kiln_status kiln_kernels_lower(kiln_ctx *cx, const kiln_program *p,

@@ -131,7 +131,7 @@ static kiln_searched as_proposed(kiln_ctx *cx, const kiln_searched *of) {
 }
 
 // The candidates for |x|, of kind |kind|, which |known| does not have.
-static kiln_status propose(kiln_ctx *cx, kiln_searches *known, const kiln_extract *x,
+static kiln_status propose(kiln_ctx *cx, kiln_searches *known, const kiln_outline *x,
                            kiln_group_kind kind, const kiln_tile_search_options *options,
                            kiln_searched *out) {
   const kiln_symbol key = kiln_symbol_of(cx, x->key);
@@ -147,12 +147,12 @@ static kiln_status propose(kiln_ctx *cx, kiln_searches *known, const kiln_extrac
 }
 
 // Groups of different forms may become the same program: they read other parts of their tensors.
-static kiln_status find_extract(kiln_ctx *cx, kiln_searches *known, const kiln_program *p,
+static kiln_status find_outline(kiln_ctx *cx, kiln_searches *known, const kiln_program *p,
                                 const kiln_facts *facts, const kiln_group *g,
                                 const kiln_tile_search_options *options, uint64_t *out_number,
                                 bool *out_is_new) {
-  kiln_extract x;
-  KILN_TRY(kiln_tile_extract(cx, p, facts, g, options->machine, &x));
+  kiln_outline x;
+  KILN_TRY(kiln_tile_outline(cx, p, facts, g, options->machine, &x));
   const kiln_symbol key = kiln_symbol_of(cx, x.key);
   const uint64_t *same = kiln_map_find(&known->by_key, key);
   *out_number = same ? *same : (uint64_t)known->all.n;
@@ -173,7 +173,7 @@ kiln_status kiln_searches_find(kiln_ctx *cx, kiln_searches *known, const kiln_pr
   *out_is_new = false;
   if (!found) {
     uint64_t number = 0;
-    KILN_TRY(find_extract(cx, known, p, facts, g, options, &number, out_is_new));
+    KILN_TRY(find_outline(cx, known, p, facts, g, options, &number, out_is_new));
     found = kiln_map_put(&known->by_form, form, number);
   }
   *out = known->all.data[*found];

@@ -3,7 +3,7 @@
 #ifndef KILN_FUSE_SEARCHES_H
 #define KILN_FUSE_SEARCHES_H
 
-#include "fuse/extract.h"
+#include "fuse/outline.h"
 #include "price/price.h"
 #include "template/search.h"
 

@@ -60,7 +60,8 @@ typedef struct kiln_build_choices {
   int fusion;                  // of the polyhedral scheduler, which was asked for; -1: the rules
   bool promotes;               // and copies what a tile reads again
   kiln_tile_options tile;
-  struct kiln_recall *past; // where the answer of the search is kept; NULL: there was no search
+  struct kiln_schedule_lookup
+      *past; // where the answer of the search is kept; NULL: there was no search
   kiln_connected connected;
   kiln_kernels kernels;
   struct kiln_orchestration *orchestration; // what was chosen; NULL: not, or recalled
@@ -69,8 +70,8 @@ typedef struct kiln_build_choices {
   bool is_solved;                           // that was without measuring: what solving gives
   struct kiln_searches *proposed;           // for trials, and in them; NULL: there are none
   struct kiln_orchestrate_spent *spent;     // by them together
-  struct kiln_known
-      *known;          // what was measured of kernels (tune/known.h); NULL: nothing is looked at
+  struct kiln_measurement_cache *
+      measured; // what was measured of kernels (tune/measurement_cache.h); NULL: nothing is looked at
   kiln_cleanup tuning; // ends what |known| holds; not in trials, which use that of the build
   KILN_VEC(kiln_trimmed) trims; // of the plan's nests
 } kiln_build_choices;

@@ -22,7 +22,7 @@ enum { KILN_CACHE_FILES_SHARE = 2, KILN_CACHE_PATH_ROOM = 4096 };
 typedef enum kiln_cache_kind {
   KILN_CACHE_OBJECT,   // a kernel's object code
   KILN_CACHE_SCHEDULE, // a program's kernels and their scripts
-  KILN_CACHE_MODULE,   // what a whole module was made of (kept.h); it is a file of its own
+  KILN_CACHE_MODULE,   // what a whole module was made of (module_cache.h); it is a file of its own
   KILN_CACHE_KINDS
 } kiln_cache_kind;
 typedef struct kiln_cache_key {

@@ -6,7 +6,7 @@
 #include "backend/call.h"
 #include "target/target.h"
 
-// The call for |p|, a plain extract for |m| (fuse/extract.h): a product of matrices or a
+// The call for |p|, a plain extract for |m| (fuse/outline.h): a product of matrices or a
 // convolution, and what a map makes of it. Its arguments are the PARAMs of |p|'s loops; of a
 // constant of f32 that is added to what is stored as halves it wants halves, and results that are
 // halves are rounded once, as the products on GPUs do.

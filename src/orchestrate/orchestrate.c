@@ -60,9 +60,9 @@ typedef struct orchestrating {
   int begin, end; // of the part in hand
   int n_left;     // parts, it among them
   kiln_map by_form;
-  KILN_VEC(solved) answers; // by number in |by_form|
+  KILN_VEC(solved) solutions; // by number in |by_form|
   kiln_cuts cuts;
-  int *answer_of; // [parts]
+  int *solution_of; // [parts]
 } orchestrating;
 
 static double seconds(void) {
@@ -214,7 +214,7 @@ static int add_first(orchestrating *o, offers *io, int *out) {
     x->stays = x->is_first = true;
     x->priced.group = one->group;
     x->priced.found =
-        (kiln_searched){one->extract.prog, one->extract.facts, one->candidates, one->extract.key};
+        (kiln_searched){one->outline.prog, one->outline.facts, one->candidates, one->outline.key};
     x->priced.measured_ns = kiln_costing_measured(&o->costs, &x->priced.found);
     out[n++] = at;
   }
@@ -253,7 +253,7 @@ static double work_left(const orchestrating *o) {
 }
 
 static kiln_status choose(orchestrating *o, const kiln_prim_graph *g, const offers *all,
-                          int n_first, int *first, kiln_choice_answer *out) {
+                          int n_first, int *first, kiln_choice_solution *out) {
   kiln_choice_kernel *kernels = KILN_NEW_ARRAY(&o->cx->scratch, kiln_choice_kernel, all->n);
   int *numbers = KILN_NEW_ARRAY(&o->cx->scratch, int, all->n),
       *back = KILN_NEW_ARRAY(&o->cx->scratch, int, all->n),
@@ -298,7 +298,7 @@ static kiln_status choose(orchestrating *o, const kiln_prim_graph *g, const offe
 // Lowers what was chosen.
 //
 // gives: whether each was accepted at its price
-static kiln_status lower(orchestrating *o, const offers *all, const kiln_choice_answer *chosen,
+static kiln_status lower(orchestrating *o, const offers *all, const kiln_choice_solution *chosen,
                          bool *out_accepted) {
   *out_accepted = true;
   for (int i = 0; i < chosen->n; i++) {
@@ -353,7 +353,7 @@ static kiln_status solve_part(orchestrating *o, solved *out) {
   o->out->n_candidates += found.all.n;
   o->out->n_uncounted += found.states_capped;
   o->out->n_capped += found.candidates_capped || !is_whole;
-  kiln_choice_answer chosen = {0};
+  kiln_choice_solution chosen = {0};
   bool accepted = false, is_limited = false;
   for (int round = 0; !accepted; round++) {
     if (round == MAX_ROUNDS && o->options->bytes > 0)
@@ -431,26 +431,27 @@ static kiln_symbol form_of(orchestrating *o, const kiln_prim_graph *g) {
 
 // Up to MAX_OTHERS candidates that store what chosen kernel |at| stores last, by what they cost
 // more: first such as execute more, then others.
-static kiln_status add_others(orchestrating *o, const solved *answer, int at,
+static kiln_status add_others(orchestrating *o, const solved *solution, int at,
                               kiln_orchestrated_kernel *io) {
-  const offered *x = &answer->all[answer->kernels[at]];
-  double *more = KILN_NEW_ARRAY(&o->cx->scratch, double, answer->n_all);
-  for (int i = 0; i < answer->n_all; i++) {
-    const kiln_kernel_set *y = &answer->all[i].set;
+  const offered *x = &solution->all[solution->kernels[at]];
+  double *more = KILN_NEW_ARRAY(&o->cx->scratch, double, solution->n_all);
+  for (int i = 0; i < solution->n_all; i++) {
+    const kiln_kernel_set *y = &solution->all[i].set;
     const bool is_other =
         kiln_bits_has(y->results, x->last) && !kiln_bits_equal(y->prims, x->set.prims);
-    more[i] = is_other ? kiln_choice_more(o->cx, &answer->choice, answer->n, answer->kernels, at, i)
-                       : INFINITY;
+    more[i] =
+        is_other ? kiln_choice_more(o->cx, &solution->choice, solution->n, solution->kernels, at, i)
+                 : INFINITY;
   }
   for (int pass = 0; pass < 2; pass++)
     for (int n = 0; n < MAX_OTHERS / 2; n++) {
       int best = -1;
-      for (int i = 0; i < answer->n_all; i++)
+      for (int i = 0; i < solution->n_all; i++)
         if (isfinite(more[i]) && (best < 0 || more[i] < more[best]) &&
-            kiln_bits_is_subset(x->set.prims, answer->all[i].set.prims) == (pass == 0))
+            kiln_bits_is_subset(x->set.prims, solution->all[i].set.prims) == (pass == 0))
           best = i;
       if (best < 0) break;
-      const offered *y = &answer->all[best];
+      const offered *y = &solution->all[best];
       kiln_priced priced;
       KILN_TRY(kiln_costing_price(&o->costs, in_graph(o, y->set.prims), in_graph(o, y->set.results),
                                   &priced));
@@ -463,19 +464,19 @@ static kiln_status add_others(orchestrating *o, const solved *answer, int at,
 }
 
 // The chosen kernels as those of the part in hand, which has the form of the one that was solved.
-static kiln_status add_kernels(orchestrating *o, const solved *answer) {
+static kiln_status add_kernels(orchestrating *o, const solved *solution) {
   const kiln_choice_memory memory =
       kiln_prims_memory(o->cx, o->p, &o->prims, o->begin, o->end, o->options->bytes);
-  kiln_choice c = answer->choice;
+  kiln_choice c = solution->choice;
   c.memory = &memory;
   o->out->peak_bytes =
-      fmax(o->out->peak_bytes, kiln_choice_peak(o->cx, &c, answer->n, answer->kernels));
-  o->out->first_ns += answer->first;
-  o->out->chosen_ns += answer->cost;
-  o->out->weight_ns += answer->weight;
-  o->out->bound_ns += fmin(answer->bound, answer->weight);
-  for (int i = 0; i < answer->n; i++) {
-    const offered *x = &answer->all[answer->kernels[i]];
+      fmax(o->out->peak_bytes, kiln_choice_peak(o->cx, &c, solution->n, solution->kernels));
+  o->out->first_ns += solution->first;
+  o->out->chosen_ns += solution->cost;
+  o->out->weight_ns += solution->weight;
+  o->out->bound_ns += fmin(solution->bound, solution->weight);
+  for (int i = 0; i < solution->n; i++) {
+    const offered *x = &solution->all[solution->kernels[i]];
     const kiln_bits *prims = in_graph(o, x->set.prims), *results = in_graph(o, x->set.results);
     kiln_orchestrated_kernel k = {.ns = cost_of(o, x)};
     if (is_free(o, x->set.prims)) continue;
@@ -484,7 +485,7 @@ static kiln_status add_kernels(orchestrating *o, const solved *answer) {
     k.group = priced.group;
     k.is_measured = x->priced.measured_ns > 0;
     k.is_known = isfinite(kiln_tile_price(x->priced.found.candidates));
-    KILN_TRY(add_others(o, answer, i, &k));
+    KILN_TRY(add_others(o, solution, i, &k));
     KILN_VEC_PUSH(&o->cx->perm, &o->out->kernels, k);
   }
   return KILN_OK;
@@ -497,12 +498,12 @@ static kiln_status orchestrate_part(orchestrating *o, int part) {
   if (!known) {
     solved one;
     KILN_TRY(solve_part(o, &one));
-    known = kiln_map_put(&o->by_form, form, (uint64_t)o->answers.n);
-    KILN_VEC_PUSH(&o->cx->perm, &o->answers, one);
+    known = kiln_map_put(&o->by_form, form, (uint64_t)o->solutions.n);
+    KILN_VEC_PUSH(&o->cx->perm, &o->solutions, one);
     o->out->n_solved++;
   }
-  o->answer_of[part] = (int)*known;
-  return add_kernels(o, &o->answers.data[*known]);
+  o->solution_of[part] = (int)*known;
+  return add_kernels(o, &o->solutions.data[*known]);
 }
 
 // --- the whole ---
@@ -534,8 +535,8 @@ static kiln_status make_parts(orchestrating *o, kiln_parts *io) {
     bool is_new;
     KILN_TRY(kiln_searches_find(o->cx, o->costs.known, o->p, o->costs.facts, &one.group,
                                 o->costs.options, &found, &is_new));
-    KILN_TRY(kiln_tile_extract(o->cx, o->p, o->costs.facts, &one.group, o->costs.options->machine,
-                               &one.extract));
+    KILN_TRY(kiln_tile_outline(o->cx, o->p, o->costs.facts, &one.group, o->costs.options->machine,
+                               &one.outline));
     one.candidates = found.candidates;
     KILN_VEC_PUSH(&o->cx->perm, &parts, one);
     if (o->out->is_given) price_given(o, &found, &o->out->kernels.data[i]);
@@ -569,15 +570,17 @@ static bool has_both(const kiln_bits *prims, int one, int other) {
 // The least that it costs more to have prims |from| and |to| of the part in one kernel.
 //
 // gives: *out, that kernel; -1: there is none
-static double least_more(const orchestrating *o, const solved *answer, int from, int to, int *out) {
+static double least_more(const orchestrating *o, const solved *solution, int from, int to,
+                         int *out) {
   double least = INFINITY;
   int at = -1;
   *out = -1;
-  for (int i = 0; i < answer->n && at < 0; i++)
-    if (kiln_bits_has(answer->all[answer->kernels[i]].set.prims, to)) at = i;
-  for (int i = 0; at >= 0 && i < answer->n_all; i++) {
-    if (!has_both(answer->all[i].set.prims, from, to)) continue;
-    const double more = kiln_choice_more(o->cx, &answer->choice, answer->n, answer->kernels, at, i);
+  for (int i = 0; i < solution->n && at < 0; i++)
+    if (kiln_bits_has(solution->all[solution->kernels[i]].set.prims, to)) at = i;
+  for (int i = 0; at >= 0 && i < solution->n_all; i++) {
+    if (!has_both(solution->all[i].set.prims, from, to)) continue;
+    const double more =
+        kiln_choice_more(o->cx, &solution->choice, solution->n, solution->kernels, at, i);
     if (more >= least) continue;
     least = more;
     *out = i;
@@ -596,18 +599,18 @@ static const char *stmts_text(const orchestrating *o, const kiln_bits *of_part) 
 
 // Why the kernels of the part in hand do not have prims |from| and |to| in one; NULL: nobody was
 // asked.
-static const char *reason_apart(const orchestrating *o, const solved *answer, int from, int to) {
+static const char *reason_apart(const orchestrating *o, const solved *solution, int from, int to) {
   kiln_arena *a = &o->cx->perm;
   const dropped *least = NULL;
   int best, n = 0;
-  const double more = least_more(o, answer, from, to, &best);
+  const double more = least_more(o, solution, from, to, &best);
   if (best >= 0)
     return kiln_arena_printf(
         a, "with the kernel of %s, %.2f us, the run is predicted to take %.2f us %s",
-        stmts_text(o, answer->all[best].set.prims), cost_of(o, &answer->all[best]) * 1e-3,
+        stmts_text(o, solution->all[best].set.prims), cost_of(o, &solution->all[best]) * 1e-3,
         fabs(more) * 1e-3, more >= 0 ? "longer" : "less, which is too little to be trusted");
-  for (int i = 0; i < answer->dropped.n; i++) {
-    const dropped *d = &answer->dropped.data[i];
+  for (int i = 0; i < solution->dropped.n; i++) {
+    const dropped *d = &solution->dropped.data[i];
     if (!has_both(d->prims, from, to)) continue;
     n++;
     if (isfinite(d->ns) && (!least || d->ns - d->apart_ns < least->ns - least->apart_ns)) least = d;
@@ -627,7 +630,7 @@ static const char *find_reason(orchestrating *o, const kiln_edge_decision *e) {
     o->end = o->cuts.cuts[i + 1];
     if (to < o->begin || to >= o->end) continue;
     if (from >= o->begin)
-      return reason_apart(o, &o->answers.data[o->answer_of[i]], from - o->begin, to - o->begin);
+      return reason_apart(o, &o->solutions.data[o->solution_of[i]], from - o->begin, to - o->begin);
     return e->reason ? NULL
                      : "the program is cut between them into parts that are solved one by one";
   }
@@ -666,8 +669,8 @@ static void count_repeated(orchestrating *o) {
 static void find_ratios(orchestrating *o) {
   for (int i = 0; i < o->first->n; i++) {
     const kiln_part *one = &o->first->data[i];
-    const kiln_searched found = {one->extract.prog, one->extract.facts, one->candidates,
-                                 one->extract.key};
+    const kiln_searched found = {one->outline.prog, one->outline.facts, one->candidates,
+                                 one->outline.key};
     const double measured = kiln_costing_measured(&o->costs, &found),
                  predicted = kiln_costing_predicted(&o->costs, one->candidates);
     for (int k = kiln_bits_next(o->first_sets[i], 0); k >= 0 && measured > 0 && isfinite(predicted);
@@ -681,7 +684,7 @@ static kiln_status solve_all(orchestrating *o) {
   if (o->costs.measured) find_ratios(o);
   o->cuts = kiln_prims_cut(o->cx, &o->prims, keys_of(o), o->first->n,
                            (const kiln_bits *const *)o->first_sets, MIN_PART, MAX_PART);
-  o->answer_of = KILN_NEW_ARRAY(&o->cx->scratch, int, o->cuts.n);
+  o->solution_of = KILN_NEW_ARRAY(&o->cx->scratch, int, o->cuts.n);
   o->out->n_parts = o->cuts.n;
   for (int i = 0; i < o->cuts.n; i++) {
     o->begin = o->cuts.cuts[i];

@@ -1,6 +1,6 @@
-// Rows and columns for the solver, and what is made of its answer. The kernels to begin with are
-// the answer until it finds a cheaper one; they are not handed to it, as CBC 2.10 loses its way in
-// its own names of columns then.
+// Rows and columns for the solver, and what is made of its solution. The kernels to begin with are
+// the solution until it finds a cheaper one; they are not handed to it, as CBC 2.10 loses its way
+// in its own names of columns then.
 #include "orchestrate/program.h"
 
 #include "orchestrate/solver.h"
@@ -289,7 +289,7 @@ static double *ones(kiln_arena *a, int n) {
   return all;
 }
 
-static kiln_solved run(choosing *w, const kiln_choice_answer *known, double *out_x,
+static kiln_solved run(choosing *w, const kiln_choice_solution *known, double *out_x,
                        double *out_bound, double *out_work) {
   const kiln_choice *c = w->c;
   kiln_arena *a = &w->cx->scratch;
@@ -348,7 +348,7 @@ static kiln_status check_first(kiln_ctx *cx, const kiln_choice *c) {
 // from that.
 //
 // gives: whether it can be run
-static bool take(choosing *w, const double *x, kiln_choice_answer *io) {
+static bool take(choosing *w, const double *x, kiln_choice_solution *io) {
   const kiln_choice *c = w->c;
   int n = 0, *chosen = KILN_NEW_ARRAY(&w->cx->scratch, int, c->n_kernels);
   kiln_bits *stored;
@@ -373,8 +373,8 @@ static bool take(choosing *w, const double *x, kiln_choice_answer *io) {
   return done == n && does_fit;
 }
 
-static void begin(kiln_ctx *cx, const kiln_choice *c, kiln_choice_answer *out) {
-  *out = (kiln_choice_answer){
+static void begin(kiln_ctx *cx, const kiln_choice *c, kiln_choice_solution *out) {
+  *out = (kiln_choice_solution){
       .n = c->n_first, .kernels = KILN_NEW_ARRAY(&cx->perm, int, c->n_first), .is_first = true};
   memcpy(out->kernels, c->first, sizeof(int) * (size_t)c->n_first);
   sort_by_last(c, out->n, out->kernels);
@@ -382,7 +382,7 @@ static void begin(kiln_ctx *cx, const kiln_choice *c, kiln_choice_answer *out) {
   out->cost = fits(cx, c, out->n, out->kernels) ? cost_of(c, out->n, out->kernels) : INFINITY;
 }
 
-kiln_status kiln_choice_solve(kiln_ctx *cx, const kiln_choice *c, kiln_choice_answer *out) {
+kiln_status kiln_choice_solve(kiln_ctx *cx, const kiln_choice *c, kiln_choice_solution *out) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   choosing w = {.cx = cx, .c = c, .n_columns = count_columns(c)};
   double *x = KILN_NEW_ARRAY(&cx->scratch, double, w.n_columns);

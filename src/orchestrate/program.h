@@ -51,19 +51,19 @@ typedef struct kiln_choice {
       *memory;       // NULL: nobody asks; with a limit, kernels run in order of their last prims
   const char *place; // for messages; NULL: none
   bool stores_once;  // no result is stored by two kernels
-  int nodes;         // of the solver's tree, at most; a limit by which the answer stays the same
+  int nodes;         // of the solver's tree, at most; a limit by which the solution stays the same
   double seconds;    // of each solution, at most; 0: as long as it takes
   double work;       // of the solver, after which nothing is solved again; 0: no limit
 } kiln_choice;
 
-typedef struct kiln_choice_answer {
+typedef struct kiln_choice_solution {
   int n, *kernels;    // in an order in which they can run
   double cost, bound; // of them; no choice costs less than |bound|
   int n_cycles;       // that were cut off
   double work;        // of the solver (solver.h)
   bool is_limited;    // the solver ended before it had proved that there is nothing better
   bool is_first;      // nothing better than |first| was found
-} kiln_choice_answer;
+} kiln_choice_solution;
 
 // The solver (libCbcSolver) is opened when it is needed.
 //
@@ -71,7 +71,7 @@ typedef struct kiln_choice_answer {
 //         better: the best that it has found, with the bound that it has proved
 // errors: KILN_UNSUPPORTED: no solver; KILN_BAD_INPUT: |first| does not give all that is needed, or
 //         no choice that fits the memory was found
-kiln_status kiln_choice_solve(kiln_ctx *cx, const kiln_choice *c, kiln_choice_answer *out);
+kiln_status kiln_choice_solve(kiln_ctx *cx, const kiln_choice *c, kiln_choice_solution *out);
 // What is in memory at once, at most, as kernels[0..n) run in that order.
 //
 // needs: c->memory

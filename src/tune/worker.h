@@ -96,8 +96,8 @@ enum {
 };
 
 // A frame is this and |bytes| more: an order's are a kiln_worker_order with its
-// kiln_worker_launch[n_nests] behind it, an answer's a kiln_worker_reply. The first answer of a
-// process is to no order.
+// kiln_worker_launch[n_nests] behind it, a cached schedule's a kiln_worker_reply. The first answer
+// of a process is to no order.
 typedef struct kiln_worker_frame {
   uint32_t magic, bytes;
 } kiln_worker_frame;

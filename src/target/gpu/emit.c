@@ -241,10 +241,10 @@ static void put_phase(kiln_emitter *e, const kiln_loop *l) {
 }
 
 // The results of warp groups' instructions, each once; those that live on.
-static void put_settled(kiln_emitter *e, const kiln_loop *l, uint8_t *settled) {
+static void put_materialized(kiln_emitter *e, const kiln_loop *l, uint8_t *settled) {
   for (; l; l = l->next) {
     if (l->kind == KILN_LOOP_ALLOC) settled[l->buffer] = 1;
-    put_settled(e, l->body, settled);
+    put_materialized(e, l->body, settled);
     if (l->kind != KILN_LOOP_INSTR || !kiln_gpu_instr_is_group(l->instr)) continue;
     const kiln_buffer *b = e->n->l->buffers.data[l->operands[0]->u.tensor];
     if (!settled[b->id])
@@ -267,7 +267,7 @@ static void put_drain(kiln_emitter *e, const kiln_loop *l) {
   kiln_emit_line(e, "asm volatile(\"wgmma.wait_group.sync.aligned 0;\" ::: \"memory\");");
   if (l == e->n->crew.loop) put_used(e, -1);
   uint8_t *settled = KILN_NEW_ARRAY(&e->w.cx->scratch, uint8_t, e->n->l->buffers.n);
-  put_settled(e, l->body, settled);
+  put_materialized(e, l->body, settled);
 }
 
 // for (v; ..; v++) { first  for (;; v++) { ..  if (it is the last of its run) break; }  last }

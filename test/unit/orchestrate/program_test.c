@@ -49,15 +49,15 @@ static void add(fixture *f, problem *p, const kiln_prim_graph *g, const kiln_bit
       .cost = cost, .prims = prims, .results = results, .takes = taken_by(f, g, prims)};
 }
 
-static kiln_choice_answer solve(fixture *f, const kiln_prim_graph *g, problem *p) {
-  kiln_choice_answer a;
+static kiln_choice_solution solve(fixture *f, const kiln_prim_graph *g, problem *p) {
+  kiln_choice_solution a;
   p->c.live = kiln_prim_graph_live(&f->cx.perm, g);
   if (kiln_choice_solve(&f->cx, &p->c, &a) != KILN_OK)
     fail_msg("%s", kiln_diag_message(f->diag, 0));
   return a;
 }
 
-static int count_runs(const problem *p, const kiln_choice_answer *a, int prim) {
+static int count_runs(const problem *p, const kiln_choice_solution *a, int prim) {
   int n = 0;
   for (int i = 0; i < a->n; i++) n += kiln_bits_has(p->kernels[a->kernels[i]].prims, prim);
   return n;
@@ -80,7 +80,7 @@ static void cheap_slices_run_what_they_cut_three_times(void **state) {
     add(f, &p, g, k->prims, k->results, 5 + work);
     if (kiln_bits_count(k->prims) == 1) p.first[p.c.n_first++] = i;
   }
-  const kiln_choice_answer a = solve(f, g, &p);
+  const kiln_choice_solution a = solve(f, g, &p);
   assert_int_equal(count_runs(&p, &a, 0), 3);
   assert_false(a.is_first);
   assert_true(a.bound > a.cost * (1 - 1e-9));
@@ -102,7 +102,7 @@ static void kernels_that_wait_for_each_other_are_refused(void **state) {
   }
   add(f, &p, g, set_of(f, 4, 9), set_of(f, 4, 9), 1); // 0 and 3, which takes 2
   add(f, &p, g, set_of(f, 4, 6), set_of(f, 4, 6), 1); // 1, which takes 0, and 2
-  const kiln_choice_answer a = solve(f, g, &p);
+  const kiln_choice_solution a = solve(f, g, &p);
   assert_true(a.n_cycles > 0);
   assert_int_equal(a.n, 3); // 2 alone, so that 0 and 3 can run, and then 1 with 2 once more
   assert_true(fabs(a.cost - 5) < 1e-9);
@@ -154,7 +154,7 @@ static void a_limit_of_memory_is_kept(void **state) {
   p.memory.limit = 1;
   assert_true(fabs(solve(f, g, &p).cost - 10) < 1e-9);
   p.memory.limit = 0.5;
-  kiln_choice_answer a;
+  kiln_choice_solution a;
   assert_int_equal(kiln_choice_solve(&f->cx, &p.c, &a), KILN_BAD_INPUT);
   assert_non_null(strstr(kiln_diag_message(f->diag, 0), "memory limit: kernels must keep at most"));
 }
@@ -164,7 +164,7 @@ static void what_is_first_must_give_the_results(void **state) {
   static const edge edges[] = {{0, 1}};
   const kiln_prim_graph *g = graph_of(&f->cx.perm, 2, 1, edges);
   problem p;
-  kiln_choice_answer a;
+  kiln_choice_solution a;
   begin(&p, g);
   add(f, &p, g, set_of(f, 2, 2), set_of(f, 2, 2), 1);
   p.c.n_first = 1;
@@ -205,7 +205,7 @@ static void random_limits_of_memory_are_kept_as_by_brute_force(void **state) {
     const kiln_mark mark = kiln_arena_mark(&f->cx.scratch);
     kiln_prim_graph *g = kiln_prim_graph_make(&f->cx.perm, 4 + random_below(&seed, 3));
     problem p;
-    kiln_choice_answer a;
+    kiln_choice_solution a;
     begin(&p, g);
     for (int i = 0; i < g->n; i++)
       for (int j = i + 1; j < g->n; j++)
@@ -263,7 +263,7 @@ static void random_problems_are_solved_as_by_brute_force(void **state) {
       add(f, &p, g, k->prims, k->results, 3 + random_below(&seed, 12));
     }
     const double least = brute_force(f, &p);
-    const kiln_choice_answer a = solve(f, g, &p);
+    const kiln_choice_solution a = solve(f, g, &p);
     if (fabs(a.cost - least) > 1e-9) fail_msg("round %d: %g, must be %g", round, a.cost, least);
     if (a.bound > least + 1e-6) fail_msg("round %d: bound %g of %g", round, a.bound, least);
     for (int at = 0; at < a.n; at++)
@@ -322,7 +322,7 @@ static void make_hard(fixture *f, problem *p, const kiln_prim_graph *g, uint64_t
   }
 }
 
-static void check_limited(const kiln_choice_answer *limited, double best) {
+static void check_limited(const kiln_choice_solution *limited, double best) {
   if (limited->cost < best - 1e-6 || limited->cost > 50 * 20 || limited->bound > best + 1e-6)
     fail_msg("cost %g, bound %g, must be on both sides of %g", limited->cost, limited->bound, best);
 }
@@ -335,18 +335,18 @@ static void a_limit_leaves_the_best_so_far_with_a_gap(void **state) {
     kiln_prim_graph *g = kiln_prim_graph_make(&f->cx.perm, 20);
     problem p;
     make_hard(f, &p, g, &seed);
-    const kiln_choice_answer best = solve(f, g, &p);
+    const kiln_choice_solution best = solve(f, g, &p);
     assert_false(best.is_limited);
     assert_true(best.bound > best.cost * (1 - 1e-6));
     p.c.nodes = 1;
-    const kiln_choice_answer few = solve(f, g, &p);
+    const kiln_choice_solution few = solve(f, g, &p);
     check_limited(&few, best.cost);
     n_limited += few.is_limited && few.bound < few.cost - 1e-6;
     p.c.nodes = 100000;
     for (double seconds = 1e-6; seconds < 0.1;
          seconds *= 1.5) { // it ends in each part of the solver
       p.c.seconds = seconds;
-      const kiln_choice_answer timed = solve(f, g, &p);
+      const kiln_choice_solution timed = solve(f, g, &p);
       check_limited(&timed, best.cost);
       n_timed += timed.is_limited;
       assert_int_equal(kiln_choice_order(&f->cx, &p.c, timed.n, timed.kernels), timed.n);
@@ -365,12 +365,12 @@ static void work_that_is_left_ends_a_solution(void **state) {
     kiln_prim_graph *g = kiln_prim_graph_make(&f->cx.perm, 20);
     problem p;
     make_hard(f, &p, g, &seed);
-    const kiln_choice_answer best = solve(f, g, &p);
+    const kiln_choice_solution best = solve(f, g, &p);
     p.c.nodes = 1;
-    const kiln_choice_answer one = solve(f, g, &p);
+    const kiln_choice_solution one = solve(f, g, &p);
     p.c.nodes = 100000;
     p.c.work = 1;
-    const kiln_choice_answer little = solve(f, g, &p);
+    const kiln_choice_solution little = solve(f, g, &p);
     check_limited(&little, best.cost);
     assert_true(little.work == one.work && little.cost == one.cost);
     n_limited += little.is_limited && little.work < best.work;
@@ -389,12 +389,12 @@ static void the_solver_begins_with_what_is_known(void **state) {
     kiln_prim_graph *g = kiln_prim_graph_make(&f->cx.perm, 20);
     problem p;
     make_hard(f, &p, g, &seed);
-    const kiln_choice_answer best = solve(f, g, &p);
+    const kiln_choice_solution best = solve(f, g, &p);
     memcpy(p.first, best.kernels, sizeof(int) * (size_t)best.n);
     p.c.n_first = best.n;
     p.c.nodes = 1;
     p.c.seconds = 1e-6;
-    const kiln_choice_answer again = solve(f, g, &p);
+    const kiln_choice_solution again = solve(f, g, &p);
     assert_true(again.is_first && fabs(again.cost - best.cost) < 1e-6);
   }
 }
@@ -412,7 +412,7 @@ static void answers_are_the_same_every_time(void **state) {
         2 + kiln_bits_count(c.all.data[i].prims) % 2);
     if (i < g->n) p.first[p.c.n_first++] = i;
   }
-  const kiln_choice_answer a = solve(f, g, &p), b = solve(f, g, &p);
+  const kiln_choice_solution a = solve(f, g, &p), b = solve(f, g, &p);
   assert_int_equal(a.n, b.n);
   for (int i = 0; i < a.n; i++) assert_int_equal(a.kernels[i], b.kernels[i]);
 }

@@ -68,7 +68,7 @@ static kiln_status unite_all(kiln_ctx *cx, void *user, const kiln_program *p,
   one->group = all;
   one->candidates = found.candidates;
   *io = (kiln_parts){one, 1, 1};
-  return kiln_tile_extract(cx, p, facts, &one->group, search->machine, &one->extract);
+  return kiln_tile_outline(cx, p, facts, &one->group, search->machine, &one->outline);
 }
 
 // Opens |k| over |text| and gives its one kernel, with as many candidates lowered; |together|: all

@@ -4,7 +4,7 @@
 #include "driver/pipeline.h"
 #include "unit/tile/launches.h"
 
-#include "fuse/answer.h"
+#include "fuse/cached_schedule.h"
 
 typedef struct layer {
   int n, size, in, mid, out; // images, rows and columns of each, channels
@@ -86,7 +86,7 @@ static void a_block_of_one_image_computes_its_padding(void **state) {
   schedule(&k, separable(&some, text, sizeof text), 16, false, &kernels);
   assert_false(is_assembled(&kernels));
   assert_true(statements_beside(&k, &kernels) >= 3); // with the window and what follows it
-  assert_int_equal(kernels.settled.n, 0);
+  assert_int_equal(kernels.materialized.n, 0);
   kernel_close(&k);
 }
 
@@ -98,7 +98,7 @@ static void a_padding_that_none_takes_in_is_assembled(void **state) {
   schedule(&k, separable(&some, text, sizeof text), 16, true, &kernels);
   assert_true(is_assembled(&kernels));
   assert_int_equal(statements_beside(&k, &kernels), 0);
-  assert_int_equal(kernels.settled.n, 1);
+  assert_int_equal(kernels.materialized.n, 1);
   kernel_close(&k);
 }
 
@@ -130,12 +130,12 @@ static void an_answer_says_what_was_assembled(void **state) {
     kiln_kernels found, recalled;
     schedule(&k, text, 16, no_connect, &found);
     const kiln_machine answered = machine_of(&k.cx, 16);
-    char *answer = (char *)kiln_answer_print(&k.cx, &answered, &found);
-    assert_int_equal(!strncmp(answer, "settled 1 ", 10), no_connect);
+    char *answer = (char *)kiln_cached_schedule_print(&k.cx, &answered, &found);
+    assert_int_equal(!strncmp(answer, "materialized 1 ", 15), no_connect);
     kernel_open(&again, text, 7);
     const kiln_machine m = machine_of(&again.cx, 16);
     const kiln_tile_options options = {
-        .search.n_threads = 2, .search.no_connect = no_connect, .recall = recall, .user = answer};
+        .search.n_threads = 2, .search.no_connect = no_connect, .look_up = recall, .user = answer};
     assert_int_equal(kiln_pipeline_tile(&again.cx, again.prog, &m, &options, NULL, &recalled),
                      KILN_OK);
     assert_int_equal(recalled.kernels.data[0]->candidates.n, 0); // it was not searched for
@@ -166,14 +166,14 @@ static void an_answer_gives_the_loops_it_was_made_of(void **state) {
     kiln_kernels found, recalled;
     schedule(&k, text, 16, 1, &found);
     const kiln_machine answered = machine_of(&k.cx, 16);
-    char *answer = (char *)kiln_answer_print(&k.cx, &answered, &found);
+    char *answer = (char *)kiln_cached_schedule_print(&k.cx, &answered, &found);
     char *mark = strstr(answer, marks[row]);
     assert_non_null(mark);
     if (row > 0) memset(mark + strlen(marks[row]) - 2, '?', 1);
     kernel_open(&again, text, 7);
     const kiln_machine m = machine_of(&again.cx, 16);
     const kiln_tile_options options = {
-        .search.n_threads = 2, .search.no_connect = 1, .recall = recall, .user = answer};
+        .search.n_threads = 2, .search.no_connect = 1, .look_up = recall, .user = answer};
     assert_int_equal(kiln_pipeline_tile(&again.cx, again.prog, &m, &options, NULL, &recalled),
                      KILN_OK);
     assert_int_equal(recalled.kernels.data[0]->candidates.n, 0);
@@ -229,11 +229,11 @@ static void rows_of_a_padded_input_are_copied(void **state) {
     if (selects(&found)) fail_msg("no kernel must choose between elements and zeros in %s", text);
     check_launches(&k, &found, compare_elements, text);
     const kiln_machine answered = machine_of(&k.cx, 16);
-    char *answer = (char *)kiln_answer_print(&k.cx, &answered, &found);
+    char *answer = (char *)kiln_cached_schedule_print(&k.cx, &answered, &found);
     kernel_open(&again, text, 7);
     const kiln_machine m = machine_of(&again.cx, 16);
     const kiln_tile_options options = {
-        .search.n_threads = 2, .search.no_connect = true, .recall = recall, .user = answer};
+        .search.n_threads = 2, .search.no_connect = true, .look_up = recall, .user = answer};
     assert_int_equal(kiln_pipeline_tile(&again.cx, again.prog, &m, &options, NULL, &recalled),
                      KILN_OK);
     assert_int_equal(recalled.kernels.data[0]->candidates.n, 0);

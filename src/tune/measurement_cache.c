@@ -1,5 +1,5 @@
 // Choices of kernels measured, and what was measured kept.
-#include "tune/known.h"
+#include "tune/measurement_cache.h"
 
 #include "module/compiler.h"
 #include "tune/kernel_times.h"
@@ -15,7 +15,7 @@ enum { MAX_TRIALS = 8 };
 
 static void close_results(void *results) { kiln_results_close(results); }
 
-kiln_status kiln_known_open(kiln_ctx *cx, kiln_build *b) {
+kiln_status kiln_measurement_cache_open(kiln_ctx *cx, kiln_build *b) {
   const kiln_compile_options *o = &b->request.model->options;
   kiln_results_key all;
   if (!o->orchestrate || !b->request.machine.target->has_runtime) return KILN_OK;
@@ -25,14 +25,15 @@ kiln_status kiln_known_open(kiln_ctx *cx, kiln_build *b) {
   kiln_tuner_key(cx, b, NULL, &all);
   const int64_t stamp = kiln_results_stamp(results, &all);
   if (stamp == 0 && o->tune == 0) return KILN_OK;
-  b->choices.known = KILN_NEW(&cx->perm, kiln_known);
-  *b->choices.known = (kiln_known){.cx = cx, .b = b, .results = results, .stamp = stamp};
-  kiln_map_init(&b->choices.known->ns, &cx->perm);
+  b->choices.measured = KILN_NEW(&cx->perm, kiln_measurement_cache);
+  *b->choices.measured =
+      (kiln_measurement_cache){.cx = cx, .b = b, .results = results, .stamp = stamp};
+  kiln_map_init(&b->choices.measured->ns, &cx->perm);
   return KILN_OK;
 }
 
-double kiln_known_ns(void *known, const char *key) {
-  kiln_known *k = known;
+double kiln_measurement_cache_ns(void *known, const char *key) {
+  kiln_measurement_cache *k = known;
   const kiln_symbol name = kiln_symbol_of(k->cx, key);
   const uint64_t *ns = kiln_map_find(&k->ns, name);
   if (!ns) {
@@ -63,11 +64,11 @@ static double predicted_us(const kiln_kernel *k) {
 // Keeps what is new of a trial.
 //
 // gives: *out_new, how many were not known
-static kiln_status keep(kiln_known *known, const kiln_timed *timed, int *out_new) {
+static kiln_status keep(kiln_measurement_cache *known, const kiln_timed *timed, int *out_new) {
   *out_new = 0;
   for (int i = 0; i < timed->kernels->kernels.n; i++) {
     const kiln_kernel *k = timed->kernels->kernels.data[i];
-    if (kiln_known_ns(known, k->key) > 0) continue;
+    if (kiln_measurement_cache_ns(known, k->key) > 0) continue;
     const double us = fmax(timed->us[i], 1e-3);
     const kiln_result one = {.script = k->script,
                              .is_first = true,
@@ -116,14 +117,14 @@ static kiln_status run_trial(kiln_ctx *cx, trials *ts, trial_kind kind, int *out
                     .request.is_connected = is_connected,
                     .choices.with_rules = ts->b->choices.with_rules,
                     .request.wants_candidates = true,
-                    .choices.known = kind == BY_PREDICTION ? NULL : ts->b->choices.known};
+                    .choices.measured = kind == BY_PREDICTION ? NULL : ts->b->choices.measured};
   KILN_TRY(t->request.model->compiler->kernels(cx, t));
   KILN_TRY(kiln_build_time(cx, t, is_connected ? NULL : &ts->first, &timed));
   if (is_connected) ts->first = timed; // has the reference
   else kiln_module_release(timed.module);
   kiln_build_deinit(t);
   ts->trial = NULL;
-  KILN_TRY(keep(ts->b->choices.known, &timed, out_new));
+  KILN_TRY(keep(ts->b->choices.measured, &timed, out_new));
   if (timed.run_us >= ts->least_us) return KILN_OK;
   ts->least_us = timed.run_us;
   ts->b->request.is_connected = is_connected;

@@ -6,7 +6,7 @@
 #include "target/instr.h"
 #include "tile/panels.h"
 #include "price/registers.h"
-#include "fuse/extract.h"
+#include "fuse/outline.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -34,7 +34,7 @@ typedef struct param {
   int64_t offset; // of its first element in the storage of that tensor
 } param;
 
-typedef struct extraction {
+typedef struct outlining {
   kiln_ctx *cx;
   const kiln_program *p;
   const kiln_facts *facts; // of |p|
@@ -46,11 +46,11 @@ typedef struct extraction {
   const kiln_expr *kept; // a contraction's load that is not flattened, of the main program; NULL
   KILN_VEC(param) params;
   const kiln_ranges *ranges;
-} extraction;
+} outlining;
 
 // Whether rows on a GPU have a member of one element: it is the only row, which a dim of extent 1
 // stands for.
-static bool has_one_row(const extraction *x) {
+static bool has_one_row(const outlining *x) {
   bool one = false;
   for (int i = 0; i < x->g->n_stmts; i++) {
     const kiln_stmt *s = x->p->stmts.data[x->g->stmts[i]];
@@ -63,7 +63,7 @@ static bool has_one_row(const extraction *x) {
 
 // Orders the space dims by the storage of the member's tensor, outermost first, without those of
 // extent 1; |keeps_row|: the outermost stays.
-static void order_dims(extraction *x, member *m, bool keeps_row) {
+static void order_dims(outlining *x, member *m, bool keeps_row) {
   const kiln_tensor *t = x->p->tensors.data[m->s->out];
   for (int k = 0; k < m->s->n_space; k++) {
     const int axis = m->redomained ? k : t->order[k];
@@ -85,7 +85,7 @@ static int dim_of(const member *m, const kiln_expr *argument) {
 
 // Names the dims of a producer after the dims of its readers where all its loads agree; its own
 // dims become j0...
-static void name_dims(extraction *x, member *m, int *n_own) {
+static void name_dims(outlining *x, member *m, int *n_own) {
   for (int k = 0; k < m->n_space; k++) {
     kiln_symbol name = 0;
     bool agree = true;
@@ -106,7 +106,7 @@ static void name_dims(extraction *x, member *m, int *n_own) {
   }
 }
 
-static void name_reductions(extraction *x, member *m) {
+static void name_reductions(outlining *x, member *m) {
   for (int k = 0; k < m->s->n_reduce; k++) {
     const kiln_dim *d = &m->s->dims[m->s->n_space + k];
     if (kiln_dim_extent(d) == 1) continue;
@@ -115,7 +115,7 @@ static void name_reductions(extraction *x, member *m) {
   }
 }
 
-static const kiln_expr *with_names(extraction *x, const member *m, const kiln_expr *e) {
+static const kiln_expr *with_names(outlining *x, const member *m, const kiln_expr *e) {
   if (!e) return NULL;
   kiln_symbol vars[MAX_DIMS];
   const kiln_expr *values[MAX_DIMS];
@@ -131,7 +131,7 @@ static const kiln_expr *with_names(extraction *x, const member *m, const kiln_ex
 }
 
 // The parameter for tensor |t| of the main program; what is not flattened has one of its own.
-static int param_of(extraction *x, int t, bool flat) {
+static int param_of(outlining *x, int t, bool flat) {
   for (int k = 0; k < x->params.n; k++)
     if (x->params.data[k].from == t && x->params.data[k].flat == flat) return k;
   if (x->params.n >= x->machine->target->max_params) return -1;
@@ -171,29 +171,29 @@ static const kiln_expr *flat_index(kiln_ctx *cx, const kiln_tensor *t,
 }
 
 // Whether the root reads |tensor|, which it writes.
-static bool is_own(const extraction *x, int tensor) { return x->m[x->n - 1].s->out == tensor; }
+static bool is_own(const outlining *x, int tensor) { return x->m[x->n - 1].s->out == tensor; }
 
-static const member *inside(const extraction *x, int tensor) {
+static const member *inside(const outlining *x, int tensor) {
   for (int i = 0; i + 1 < x->n; i++)
     if (x->m[i].s->out == tensor) return &x->m[i];
   return NULL;
 }
 
 // Constants of a chain keep their axes: any of its contractions may want panels of them.
-static bool keeps_axes(const extraction *x, const kiln_expr *load) {
+static bool keeps_axes(const outlining *x, const kiln_expr *load) {
   return (x->g->kind == KILN_GROUP_CHAIN || x->g->kind == KILN_GROUP_WINOGRAD) &&
          x->p->tensors.data[load->u.tensor]->role == KILN_CONST;
 }
 
 typedef struct load_map {
-  extraction *x;
+  outlining *x;
   const kiln_expr *kept; // renamed form of x->kept
   bool failed;
 } load_map;
 
 static const kiln_expr *map_load(kiln_ctx *cx, const kiln_expr *e, void *argument) {
   load_map *lm = argument;
-  extraction *x = lm->x;
+  outlining *x = lm->x;
   if (e->kind != KILN_EXPR_LOAD) return NULL;
   const kiln_expr *index[KILN_MAX_RANK];
   for (int k = 0; k < e->n_args; k++)
@@ -228,7 +228,7 @@ static const kiln_expr *map_load(kiln_ctx *cx, const kiln_expr *e, void *argumen
 
 // How well |load| serves as the vector operand along |v|: 0 not at all, 1 packed at run time, 2 as
 // it lies or packed once.
-static int vector_score(const extraction *x, const kiln_stmt *s, const kiln_expr *load,
+static int vector_score(const outlining *x, const kiln_stmt *s, const kiln_expr *load,
                         const kiln_expr *other, kiln_symbol v) {
   if (!kiln_expr_uses(load, v) || inside(x, other->u.tensor)) return 0;
   bool constant = x->p->tensors.data[load->u.tensor]->role == KILN_CONST;
@@ -255,7 +255,7 @@ static kiln_symbol dim_at(const member *c, const member *root, int k) {
 
 // Whether the root's dim |outer| steps over all of |inner|, in the result as in |load|, so that
 // both become one.
-static bool becomes_one(const extraction *x, const member *c, const member *root, int outer,
+static bool becomes_one(const outlining *x, const member *c, const member *root, int outer,
                         int inner, const kiln_expr *load) {
   const kiln_symbol o = dim_at(c, root, outer), i = dim_at(c, root, inner);
   const int64_t extent = root->extents[inner];
@@ -269,7 +269,7 @@ static bool becomes_one(const extraction *x, const member *c, const member *root
 
 // What the contraction costs when dim |at| of the root is the vector dim and |b| its operand: its
 // arithmetic, packing |b| where it lies otherwise, and storing lane by lane where the result does.
-static double vector_cost(const extraction *x, const member *c, const member *root, int at,
+static double vector_cost(const outlining *x, const member *c, const member *root, int at,
                           const kiln_expr *a, const kiln_expr *b, kiln_symbol v) {
   const kiln_tensor *operand = x->p->tensors.data[b->u.tensor],
                     *out = x->p->tensors.data[root->s->out];
@@ -311,7 +311,7 @@ static double vector_cost(const extraction *x, const member *c, const member *ro
 }
 
 // Whether both operands, which change from run to run, lie in a piece along the root's last dim.
-static bool is_point_by_point(const extraction *x, const member *c, const member *root,
+static bool is_point_by_point(const outlining *x, const member *c, const member *root,
                               const kiln_expr *a, const kiln_expr *b) {
   for (int d = 0; d < c->n_space; d++) {
     const kiln_symbol v = c->s->dims[c->axis_of[d]].name;
@@ -326,7 +326,7 @@ static bool is_point_by_point(const extraction *x, const member *c, const member
 
 // Whether |load| is read in a piece along |v|, which stands for channels if both operands move with
 // it.
-static bool lies_along(const extraction *x, const kiln_stmt *s, const kiln_expr *load,
+static bool lies_along(const outlining *x, const kiln_stmt *s, const kiln_expr *load,
                        kiln_symbol v) {
   return x->p->tensors.data[load->u.tensor]->role != KILN_CONST &&
          kiln_stmt_load_stride(x->cx, x->p, s, load, v) == 1;
@@ -335,7 +335,7 @@ static bool lies_along(const extraction *x, const kiln_stmt *s, const kiln_expr 
 // A contraction's vector dim and operand. Among operands that change from run to run, what costs
 // least; else by score, and what costs least among equals, the root's contiguous dim if others are
 // little better. The dim becomes the root's last.
-static void choose_vector_operand(extraction *x, const member *c, member *root) {
+static void choose_vector_operand(outlining *x, const member *c, member *root) {
   const kiln_expr *a = NULL, *b = NULL;
   if (root->n_space == 0 || !kiln_stmt_is_contraction(c->s, &a, &b)) return;
   if (is_point_by_point(x, c, root, a, b)) return; // vectors of both
@@ -383,7 +383,7 @@ static void choose_vector_operand(extraction *x, const member *c, member *root) 
 
 // Of a stream's first contraction of tensors that both change from run to run, the operand that
 // lacks a dim of the contraction's own, as attention's queries do: a block of its rows is turned.
-static void keep_queries(extraction *x) {
+static void keep_queries(outlining *x) {
   const member *root = &x->m[x->n - 1];
   for (int i = 0; i + 1 < x->n && !x->kept; i++) {
     const member *c = &x->m[i];
@@ -404,7 +404,7 @@ static void keep_queries(extraction *x) {
 
 // Whether |load| moves along a window of channels that lie side by side, 64 of which are a row of
 // boxes.
-static bool reads_windows(const extraction *x, const kiln_stmt *s, const kiln_expr *load) {
+static bool reads_windows(const outlining *x, const kiln_stmt *s, const kiln_expr *load) {
   enum { LINE = 64 };
   const kiln_tensor *t = x->p->tensors.data[load->u.tensor];
   int64_t shape[KILN_MAX_RANK], strides[KILN_MAX_RANK];
@@ -426,7 +426,7 @@ static bool reads_windows(const extraction *x, const kiln_stmt *s, const kiln_ex
 
 // What a convolution's windows read keeps its axes, along which boxes of them lie
 // (target/gpu/window.h).
-static void keep_windows(extraction *x, const kiln_stmt *c) {
+static void keep_windows(outlining *x, const kiln_stmt *c) {
   enum { LEAST = 64 }; // columns of a product in boxes
   const kiln_expr *factors[2] = {NULL, NULL}, *where = NULL;
   if (!x->machine->gpu.has_wgmma || !kiln_stmt_is_product(c, &factors[0], &factors[1])) return;
@@ -461,7 +461,7 @@ static void set_ranges(kiln_ctx *cx, const member *m, kiln_ranges *r) {
     kiln_ranges_push(r, m->names[k], 0, m->extents[k] - 1);
 }
 
-static kiln_status rewrite_member(extraction *x, member *m) {
+static kiln_status rewrite_member(outlining *x, member *m) {
   kiln_ranges r;
   set_ranges(x->cx, m, &r);
   load_map lm = {x, x->kept ? with_names(x, m, x->kept) : NULL, false};
@@ -490,9 +490,9 @@ static int count_divs(kiln_ctx *cx, const kiln_expr *e) {
   return n;
 }
 
-static const kiln_expr *merged(extraction *x, const member *m, const kiln_expr *e,
-                               kiln_symbol outer, kiln_symbol inner, int64_t inner_extent,
-                               kiln_symbol fused, int64_t fused_extent) {
+static const kiln_expr *merged(outlining *x, const member *m, const kiln_expr *e, kiln_symbol outer,
+                               kiln_symbol inner, int64_t inner_extent, kiln_symbol fused,
+                               int64_t fused_extent) {
   if (!e) return NULL;
   kiln_ranges r;
   set_ranges(x->cx, m, &r);
@@ -507,7 +507,7 @@ static const kiln_expr *merged(extraction *x, const member *m, const kiln_expr *
 
 // Merges dims k and k+1 of the root (and of the contraction it reads element by element) if no
 // access gets harder.
-static bool merge_dims(extraction *x, int64_t *y_strides, int k) {
+static bool merge_dims(outlining *x, int64_t *y_strides, int k) {
   member *root = &x->m[x->n - 1];
   kiln_symbol outer = root->names[k], inner = root->names[k + 1];
   int64_t e = root->extents[k + 1], fused = root->extents[k] * e;
@@ -548,7 +548,7 @@ static bool merge_dims(extraction *x, int64_t *y_strides, int k) {
 
 // After merging, a load of an inside tensor is by the plain dims again.
 static const kiln_expr *plain_inside(kiln_ctx *cx, const kiln_expr *e, void *argument) {
-  extraction *x = argument;
+  outlining *x = argument;
   if (e->kind != KILN_EXPR_LOAD) return NULL;
   for (int i = 0; i + 1 < x->n; i++) {
     const member *m = &x->m[i];
@@ -560,7 +560,7 @@ static const kiln_expr *plain_inside(kiln_ctx *cx, const kiln_expr *e, void *arg
   return NULL;
 }
 
-static void merge_all(extraction *x, int64_t *y_strides) {
+static void merge_all(outlining *x, int64_t *y_strides) {
   member *root = &x->m[x->n - 1];
   bool any = false;
   for (int k = root->n_space - 2; k >= 0; k--) any |= merge_dims(x, y_strides, k);
@@ -569,7 +569,7 @@ static void merge_all(extraction *x, int64_t *y_strides) {
 
 // Merges reduction dims k and k+1 of a member, both numbered behind its space dims, if no access
 // gets harder.
-static bool merge_reductions(extraction *x, member *m, int k) {
+static bool merge_reductions(outlining *x, member *m, int k) {
   const int at = m->n_space + k;
   const kiln_symbol outer = m->names[at], inner = m->names[at + 1];
   const int64_t e = m->extents[at + 1], fused = m->extents[at] * e;
@@ -586,7 +586,7 @@ static bool merge_reductions(extraction *x, member *m, int k) {
 
 // Whether |m| has the root's dim |name|, or the root reads |m|'s tensor, which keeps its axes, with
 // it.
-static bool uses_dim(const extraction *x, const member *m, kiln_symbol name) {
+static bool uses_dim(const outlining *x, const member *m, kiln_symbol name) {
   for (int k = 0; k < m->n_space; k++)
     if (m->names[k] == name) return true;
   kiln_loads loads = kiln_loads_of(x->cx, &x->cx->scratch, x->m[x->n - 1].body);
@@ -597,7 +597,7 @@ static bool uses_dim(const extraction *x, const member *m, kiln_symbol name) {
 
 // Merges dims k and k+1 of the root of rows, where they are the root's alone, if no access gets
 // harder.
-static void merge_own_dims(extraction *x, int64_t *y_strides, int k) {
+static void merge_own_dims(outlining *x, int64_t *y_strides, int k) {
   member *root = &x->m[x->n - 1];
   const kiln_symbol outer = root->names[k], inner = root->names[k + 1];
   const int64_t e = root->extents[k + 1], fused = root->extents[k] * e;
@@ -616,7 +616,7 @@ static void merge_own_dims(extraction *x, int64_t *y_strides, int k) {
 
 // Orders the reduction dims of |m| as what it reads lies, outermost first: those that lie in a
 // piece are neighbours then.
-static void order_reductions(extraction *x, member *m) {
+static void order_reductions(outlining *x, member *m) {
   const kiln_loads loads = kiln_loads_of(x->cx, &x->cx->scratch, m->body);
   int64_t strides[MAX_DIMS];
   if (loads.n == 0 || m->guard || m->init) return;
@@ -654,7 +654,7 @@ static void find_divisor(const kiln_expr *e, void *argument) {
 
 // Cuts reduction dim |k| of |m|, the only one that a reshape left of several axes, where it is
 // divided, so that the axes can be summed in the order in which they lie.
-static bool split_reduction(extraction *x, member *m, int k) {
+static bool split_reduction(outlining *x, member *m, int k) {
   const int at = m->n_space + k, n = m->n_space + m->n_reduce;
   divisor d = {.var = m->names[at], .extent = m->extents[at]};
   kiln_expr_visit(x->cx, m->body, find_divisor, &d);
@@ -680,13 +680,13 @@ static bool split_reduction(extraction *x, member *m, int k) {
   return true;
 }
 
-static void split_reductions(extraction *x, member *m) {
+static void split_reductions(outlining *x, member *m) {
   for (int k = 0; k < m->n_reduce; k++)
     while (split_reduction(x, m, k)) continue;
 }
 
 // Rows become as long as they can: one loop over what lies in a piece.
-static void merge_rows(extraction *x, int64_t *y_strides) {
+static void merge_rows(outlining *x, int64_t *y_strides) {
   for (int i = 0; i < x->n && x->machine->target->has_vectors; i++) split_reductions(x, &x->m[i]);
   for (int i = 0; i < x->n; i++) order_reductions(x, &x->m[i]);
   for (int i = 0; i < x->n; i++)
@@ -698,7 +698,7 @@ static void merge_rows(extraction *x, int64_t *y_strides) {
 
 // The elements [begin, end) of a parameter that a program reads.
 typedef struct reading {
-  extraction *x;
+  outlining *x;
   const kiln_ranges *ranges; // of the member's dims
   kiln_interval *read;       // by parameter
 } reading;
@@ -731,7 +731,7 @@ static const kiln_expr *shift_read(kiln_ctx *cx, const kiln_expr *e, void *argum
 
 // Lets flat parameters begin and end with what is read of them: kernels that read other parts of a
 // tensor are equal then, as the steps of a recurrence are.
-static void cut_params(extraction *x) {
+static void cut_params(outlining *x) {
   reading r = {.x = x, .read = KILN_NEW_ARRAY(&x->cx->scratch, kiln_interval, x->params.n)};
   kiln_ranges dims;
   bool any = false;
@@ -765,7 +765,7 @@ static void cut_params(extraction *x) {
 }
 
 // The dims and the tensor of an inside member; its shape follows the final dims.
-static void make_tensor(extraction *x, member *m, int id) {
+static void make_tensor(outlining *x, member *m, int id) {
   const kiln_expr *extents[KILN_MAX_RANK] = {0};
   char name[16];
   for (int k = 0; k < m->n_space; k++) extents[k] = kiln_int(x->cx, m->extents[k]);
@@ -774,7 +774,7 @@ static void make_tensor(extraction *x, member *m, int id) {
                             m->n_space, extents);
 }
 
-static kiln_stmt *add_stmt(extraction *x, const member *m, kiln_tensor *out) {
+static kiln_stmt *add_stmt(outlining *x, const member *m, kiln_tensor *out) {
   kiln_stmt *s = KILN_NEW(&x->cx->perm, kiln_stmt);
   *s = (kiln_stmt){.out = out->id,
                    .n_space = m->n_space,
@@ -792,12 +792,12 @@ static kiln_stmt *add_stmt(extraction *x, const member *m, kiln_tensor *out) {
   return s;
 }
 
-static bool is_stored(const extraction *x, const member *m) {
+static bool is_stored(const outlining *x, const member *m) {
   const int i = (int)(m - x->m);
   return i + 1 < x->n && x->g->stored >> i & 1;
 }
 
-static kiln_tensor *make_result(extraction *x, const char *name, int rank, const int64_t *extents,
+static kiln_tensor *make_result(outlining *x, const char *name, int rank, const int64_t *extents,
                                 const int64_t *strides, kiln_dtype t) {
   const kiln_expr *shape[KILN_MAX_RANK] = {0};
   for (int k = 0; k < rank; k++) shape[k] = kiln_int(x->cx, extents[k]);
@@ -811,7 +811,7 @@ static kiln_tensor *make_result(extraction *x, const char *name, int rank, const
 
 // A reduction as root gets a copy behind it, so that its accumulators can live closer than memory;
 // so does what is stored besides being reused.
-static void add_copy(extraction *x, const member *m, kiln_tensor *t, kiln_tensor *y) {
+static void add_copy(outlining *x, const member *m, kiln_tensor *t, kiln_tensor *y) {
   const kiln_expr *vars[KILN_MAX_RANK];
   for (int k = 0; k < m->n_space; k++) vars[k] = kiln_var(x->cx, m->names[k]);
   member copy = *m;
@@ -825,7 +825,7 @@ static void add_copy(extraction *x, const member *m, kiln_tensor *t, kiln_tensor
 }
 
 // A result beside the last, stored as the member's tensor is.
-static kiln_tensor *make_stored(extraction *x, const member *m) {
+static kiln_tensor *make_stored(outlining *x, const member *m) {
   const kiln_tensor *t = x->p->tensors.data[m->s->out];
   int64_t strides[KILN_MAX_RANK];
   char name[16];
@@ -835,7 +835,7 @@ static kiln_tensor *make_stored(extraction *x, const member *m) {
 }
 
 // What is reused and stored is written to its place at once; of a reduction a copy is.
-static void make_tensors(extraction *x) {
+static void make_tensors(outlining *x) {
   for (int i = 0; i + 1 < x->n; i++) {
     member *m = &x->m[i];
     if (!is_stored(x, m) || m->n_reduce) make_tensor(x, m, i);
@@ -843,7 +843,7 @@ static void make_tensors(extraction *x) {
   }
 }
 
-static void add_inner(extraction *x) {
+static void add_inner(outlining *x) {
   for (int i = 0; i + 1 < x->n; i++) {
     member *m = &x->m[i];
     add_stmt(x, m, m->out);
@@ -855,7 +855,7 @@ static void add_inner(extraction *x) {
 
 // Where the elements of the member's tensor lie: a map that runs over the dims of |c| stores along
 // these.
-static void find_strides(const extraction *x, member *m, const kiln_stmt *c) {
+static void find_strides(const outlining *x, member *m, const kiln_stmt *c) {
   const kiln_tensor *t = x->p->tensors.data[m->s->out];
   if (!m->redomained) kiln_tensor_strides(t, m->strides);
   else (void)kiln_tile_strides_along(x->p->tensors.data[c->out], t, m->strides); // there are some
@@ -907,7 +907,7 @@ static const kiln_stmt *redomain(kiln_ctx *cx, const kiln_program *p, const kiln
   return root;
 }
 
-static void collect_members(extraction *x) {
+static void collect_members(outlining *x) {
   const bool keeps_row = has_one_row(x);
   x->n = x->g->n_stmts;
   x->m = KILN_NEW_ARRAY(&x->cx->scratch, member, x->n);
@@ -930,7 +930,7 @@ static void collect_members(extraction *x) {
   for (int i = 0; i < x->n; i++) name_reductions(x, &x->m[i]);
 }
 
-static kiln_status extract_group(extraction *x) {
+static kiln_status outline_group(outlining *x) {
   collect_members(x);
   member *root = &x->m[x->n - 1];
   const kiln_tensor *out = x->p->tensors.data[root->s->out];
@@ -972,7 +972,7 @@ static kiln_status extract_group(extraction *x) {
 }
 
 // A scatter keeps its dims, its tensor's axes and its order of iteration.
-static kiln_status extract_scatter(extraction *x) {
+static kiln_status outline_scatter(outlining *x) {
   x->n = 1;
   x->m = KILN_NEW_ARRAY(&x->cx->scratch, member, 1);
   member *m = &x->m[0];
@@ -1006,7 +1006,7 @@ static kiln_status extract_scatter(extraction *x) {
 }
 
 // What is behind |t|, a parameter of the new program.
-static kiln_argument argument_of(const extraction *x, const kiln_tensor *t) {
+static kiln_argument argument_of(const outlining *x, const kiln_tensor *t) {
   for (int k = 0; k < x->params.n; k++) {
     const param *a = &x->params.data[k];
     if (a->to == t) return (kiln_argument){a->from, a->offset};
@@ -1017,7 +1017,7 @@ static kiln_argument argument_of(const extraction *x, const kiln_tensor *t) {
 }
 
 // What is known of |t|, a parameter of the new program: of a flat one no panels, which have axes.
-static kiln_fact fact_of(const extraction *x, const kiln_tensor *t) {
+static kiln_fact fact_of(const outlining *x, const kiln_tensor *t) {
   for (int k = 0; k < x->params.n; k++) {
     const param *a = &x->params.data[k];
     const kiln_fact from = kiln_fact_of(x->facts, a->from);
@@ -1028,7 +1028,7 @@ static kiln_fact fact_of(const extraction *x, const kiln_tensor *t) {
   return (kiln_fact){0};
 }
 
-static void list_args(extraction *x, kiln_extract *out) {
+static void list_args(outlining *x, kiln_outline *out) {
   out->args = KILN_NEW_ARRAY(&x->cx->perm, kiln_argument, x->prog->tensors.n);
   for (int i = 0; i < x->prog->tensors.n; i++) {
     const kiln_tensor *t = x->prog->tensors.data[i];
@@ -1039,14 +1039,14 @@ static void list_args(extraction *x, kiln_extract *out) {
   }
 }
 
-const char *kiln_tile_key(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *extract,
+const char *kiln_tile_key(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *outlined,
                           const kiln_facts *facts) {
   kiln_text t;
   kiln_text_init(&t, &cx->perm);
   kiln_text_add_int(&t, (int)kind);
   kiln_text_add(&t, " ");
-  for (int i = 0; i < extract->tensors.n; i++) {
-    const kiln_tensor *a = extract->tensors.data[i];
+  for (int i = 0; i < outlined->tensors.n; i++) {
+    const kiln_tensor *a = outlined->tensors.data[i];
     kiln_text_add_int(&t, (int)a->role);
     kiln_text_add(&t, ":");
     for (int k = 0; a->strides && k < a->rank; k++) {
@@ -1054,27 +1054,27 @@ const char *kiln_tile_key(kiln_ctx *cx, kiln_group_kind kind, const kiln_program
       kiln_text_add(&t, ",");
     }
   }
-  kiln_program_print(cx, extract, &t);
-  kiln_facts_print(cx, extract, facts, "", &t);
+  kiln_program_print(cx, outlined, &t);
+  kiln_facts_print(cx, outlined, facts, "", &t);
   return t.data;
 }
 
-static kiln_status extract(extraction *x) {
-  return x->g->kind == KILN_GROUP_SCATTER ? extract_scatter(x) : extract_group(x);
+static kiln_status outline(outlining *x) {
+  return x->g->kind == KILN_GROUP_SCATTER ? outline_scatter(x) : outline_group(x);
 }
 
-kiln_status kiln_tile_extract_keyless(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
+kiln_status kiln_tile_outline_keyless(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
                                       const kiln_group *g, const kiln_machine *m,
-                                      kiln_extract *out) {
+                                      kiln_outline *out) {
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  extraction x = {.cx = cx,
-                  .p = p,
-                  .facts = facts,
-                  .g = g,
-                  .machine = m,
-                  .prog = kiln_program_make(cx, "kernel")};
-  *out = (kiln_extract){0};
-  const kiln_status st = extract(&x);
+  outlining x = {.cx = cx,
+                 .p = p,
+                 .facts = facts,
+                 .g = g,
+                 .machine = m,
+                 .prog = kiln_program_make(cx, "kernel")};
+  *out = (kiln_outline){0};
+  const kiln_status st = outline(&x);
   if (st == KILN_OK) {
     list_args(&x, out);
     out->prog = x.prog;
@@ -1083,9 +1083,9 @@ kiln_status kiln_tile_extract_keyless(kiln_ctx *cx, const kiln_program *p, const
   return st;
 }
 
-kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
-                              const kiln_group *g, const kiln_machine *m, kiln_extract *out) {
-  KILN_TRY(kiln_tile_extract_keyless(cx, p, facts, g, m, out));
+kiln_status kiln_tile_outline(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
+                              const kiln_group *g, const kiln_machine *m, kiln_outline *out) {
+  KILN_TRY(kiln_tile_outline_keyless(cx, p, facts, g, m, out));
   out->key = kiln_tile_key(cx, g->kind, out->prog, &out->facts);
   return KILN_OK;
 }

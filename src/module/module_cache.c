@@ -1,9 +1,9 @@
 // A module that is kept is a file beside the cache's database. Its entry says of which external
 // files it was made, by their digests, and the file's own.
-#include "module/kept.h"
+#include "module/module_cache.h"
 #include "module/build.h"
 #include "module/copy.h"
-#include "module/recall.h"
+#include "module/schedule_lookup.h"
 #include "support/numbers.h"
 
 #include <fcntl.h>
@@ -70,7 +70,7 @@ static void add_options(kiln_digest *d, const kiln_compile_options *o) {
 }
 
 // Whoever compiles says what is wrong; here it is nothing that can be kept.
-static bool add_machine(kiln_ctx *cx, const kiln_kept *k, kiln_digest *d) {
+static bool add_machine(kiln_ctx *cx, const kiln_module_cache *k, kiln_digest *d) {
   kiln_machine machine;
   kiln_diag *const diag = cx->diag;
   int version = 0;
@@ -81,7 +81,7 @@ static bool add_machine(kiln_ctx *cx, const kiln_kept *k, kiln_digest *d) {
     found = machine.target->compiler->version(cx, &version) == KILN_OK;
   cx->diag = diag;
   if (!found) return false;
-  kiln_recall_add_machine(d, &machine);
+  kiln_schedule_key_add_machine(d, &machine);
   kiln_digest_add_text(d, machine.target->name);
   kiln_digest_add_text(d, machine.gpu.arch);
   kiln_digest_add_int(d, version);
@@ -98,11 +98,11 @@ typedef struct content {
 } content;
 
 // Of a file that is neither larger than those that are kept nor was changed since |k| began.
-static bool read_content(const kiln_kept *k, const char *path, content *out) {
+static bool read_content(const kiln_module_cache *k, const char *path, content *out) {
   struct stat info;
   const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   bool right = fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
-               info.st_size <= KILN_KEPT_MOST_BYTES && is_before(info.st_mtim, k->start);
+               info.st_size <= KILN_MODULE_CACHE_MOST_BYTES && is_before(info.st_mtim, k->start);
   if (right) {
     out->bytes = (uint64_t)info.st_size;
     right = kiln_file_digest(fd, out->bytes, k->threads, out->digest);
@@ -111,11 +111,12 @@ static bool read_content(const kiln_kept *k, const char *path, content *out) {
   return right;
 }
 
-void kiln_kept_begin(kiln_ctx *cx, const char *path, const kiln_compile_options *options,
-                     kiln_kept *out) {
+void kiln_module_cache_begin(kiln_ctx *cx, const char *path, const kiln_compile_options *options,
+                             kiln_module_cache *out) {
   content model;
   kiln_digest d;
-  *out = (kiln_kept){.cx = cx, .path = path, .options = options, .threads = options->threads};
+  *out =
+      (kiln_module_cache){.cx = cx, .path = path, .options = options, .threads = options->threads};
   if (out->threads == 0) out->threads = kiln_cpu_cores();
   clock_gettime(CLOCK_REALTIME_COARSE, &out->start); // which files' times are taken from
   if (!may_be_kept(path, options) || !read_content(out, path, &model)) return;
@@ -146,7 +147,7 @@ static bool take(const char **at, size_t *left, void *out, size_t bytes) {
   return true;
 }
 
-static const char *beside(const kiln_kept *k, const char *location) {
+static const char *beside(const kiln_module_cache *k, const char *location) {
   const char *slash = strrchr(k->path, '/');
   return kiln_arena_printf(&k->cx->scratch, "%.*s%s", slash ? (int)(slash - k->path) + 1 : 0,
                            k->path, location);
@@ -162,8 +163,8 @@ static bool is_same_file(const char *a, const char *b) {
   return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-static bool has_same_files(const kiln_kept *k, const char *out_path, uint32_t n, const char *at,
-                           size_t left) {
+static bool has_same_files(const kiln_module_cache *k, const char *out_path, uint32_t n,
+                           const char *at, size_t left) {
   if (is_same_file(k->path, out_path)) return false;
   for (uint32_t i = 0; i < n; i++) {
     content then, now;
@@ -188,7 +189,8 @@ static bool copy(int from, const entry_head *head, const char *path, int threads
   return copied;
 }
 
-bool kiln_kept_find(const kiln_kept *k, const char *out_path, kiln_memory *out_memory) {
+bool kiln_module_cache_find(const kiln_module_cache *k, const char *out_path,
+                            kiln_memory *out_memory) {
   char path[KILN_CACHE_PATH_ROOM];
   entry_head head;
   size_t left = 0;
@@ -212,7 +214,7 @@ bool kiln_kept_find(const kiln_kept *k, const char *out_path, kiln_memory *out_m
 // --- keeping ---
 
 // |head| says all of the module but its files.
-static bool describe(const kiln_kept *k, const kiln_model *m, const entry_head *head,
+static bool describe(const kiln_module_cache *k, const kiln_model *m, const entry_head *head,
                      kiln_text *out) {
   kiln_text_add_bytes(out, (const char *)head, sizeof *head);
   for (uint32_t i = 0; i < head->n_files; i++) {
@@ -230,7 +232,8 @@ static const char *name_of(const char *path) {
   return slash ? slash + 1 : path;
 }
 
-void kiln_kept_put(const kiln_kept *k, const kiln_model *model, const char *out_path) {
+void kiln_module_cache_put(const kiln_module_cache *k, const kiln_model *model,
+                           const char *out_path) {
   char path[KILN_CACHE_PATH_ROOM];
   struct stat info;
   entry_head head;
@@ -244,7 +247,7 @@ void kiln_kept_put(const kiln_kept *k, const kiln_model *model, const char *out_
   memset(&head, 0, sizeof head); // its padding as well
   head.memory = kiln_model_memory(model);
   while (kiln_onnx_file_location(model->core->file, (int)head.n_files)) head.n_files++;
-  if (fd >= 0 && fstat(fd, &info) == 0 && info.st_size <= KILN_KEPT_MOST_BYTES) {
+  if (fd >= 0 && fstat(fd, &info) == 0 && info.st_size <= KILN_MODULE_CACHE_MOST_BYTES) {
     head.module_bytes = (uint64_t)info.st_size;
     if (kiln_output_open(&out, path, NULL) == KILN_OK &&
         kiln_output_copy(&out, fd, head.module_bytes, k->threads, head.module_digest) &&

@@ -1,7 +1,7 @@
 // Cached schedules: an equal program on such a machine is not searched again.
-#include "module/recall.h"
+#include "module/schedule_lookup.h"
 #include "support/numbers.h"
-#include "fuse/answer.h"
+#include "fuse/cached_schedule.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static void add_device(kiln_digest *d, const kiln_device *device) {
   kiln_digest_add_text(d, text);
 }
 
-void kiln_recall_add_machine(kiln_digest *d, const kiln_machine *m) {
+void kiln_schedule_key_add_machine(kiln_digest *d, const kiln_machine *m) {
   kiln_digest_add_text(d, m->triple);
   kiln_digest_add_text(d, m->cpu);
   kiln_digest_add_text(d, m->features);
@@ -47,40 +47,41 @@ void kiln_recall_add_machine(kiln_digest *d, const kiln_machine *m) {
   add_device(d, m->device);
 }
 
-static kiln_cache_key key_of(const kiln_recall *r, const char *question) {
+static kiln_cache_key key_of(const kiln_schedule_lookup *r, const char *program) {
   kiln_cache_key key;
   kiln_digest d;
   kiln_cache_key_begin(&d);
   kiln_digest_add_text(&d, "schedule");
-  kiln_recall_add_machine(&d, r->machine);
+  kiln_schedule_key_add_machine(&d, r->machine);
   kiln_digest_add_int(&d, r->n_threads);
   if (r->orchestration) kiln_digest_add_text(&d, r->orchestration);
-  kiln_digest_add_text(&d, question);
+  kiln_digest_add_text(&d, program);
   kiln_digest_end(&d, key.bytes);
   return key;
 }
 
-const char *kiln_recall_find(void *object, const char *question) {
-  kiln_recall *r = object;
+const char *kiln_schedule_lookup_find(void *object, const char *program) {
+  kiln_schedule_lookup *r = object;
   size_t bytes = 0;
-  r->key = key_of(r, question);
+  r->key = key_of(r, program);
   r->is_asked = true;
   kiln_cache *c = kiln_cache_open(NULL, KILN_CACHE_LIMIT_BYTES);
   char *found = kiln_cache_find(c, KILN_CACHE_SCHEDULE, &r->key, &bytes);
   kiln_cache_close(c);
-  r->answer = found ? kiln_arena_strdup(&r->cx->perm, found) : NULL;
+  r->schedule = found ? kiln_arena_strdup(&r->cx->perm, found) : NULL;
   free(found);
-  return r->answer;
+  return r->schedule;
 }
 
-void kiln_recall_keep_text(kiln_recall *r, const char *label, const char *answer) {
-  if (r->answer && strcmp(r->answer, answer) == 0) return;
+void kiln_schedule_lookup_store_text(kiln_schedule_lookup *r, const char *label,
+                                     const char *schedule) {
+  if (r->schedule && strcmp(r->schedule, schedule) == 0) return;
   kiln_cache *c = kiln_cache_open(NULL, KILN_CACHE_LIMIT_BYTES);
-  kiln_cache_put(c, KILN_CACHE_SCHEDULE, &r->key, label, answer, strlen(answer));
+  kiln_cache_put(c, KILN_CACHE_SCHEDULE, &r->key, label, schedule, strlen(schedule));
   kiln_cache_close(c);
 }
 
-void kiln_recall_keep(kiln_recall *r, const char *label, const kiln_kernels *k) {
-  if (r->is_asked && !k->is_recalled)
-    kiln_recall_keep_text(r, label, kiln_answer_print(r->cx, r->machine, k));
+void kiln_schedule_lookup_store(kiln_schedule_lookup *r, const char *label, const kiln_kernels *k) {
+  if (r->is_asked && !k->is_cached)
+    kiln_schedule_lookup_store_text(r, label, kiln_cached_schedule_print(r->cx, r->machine, k));
 }

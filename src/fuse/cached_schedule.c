@@ -1,6 +1,6 @@
 // Answers: a line for each round of settling, one for each part with the number of its kernel, then
 // the templates, scripts and loops with their lengths.
-#include "fuse/answer.h"
+#include "fuse/cached_schedule.h"
 #include "schedule/instr.h"
 #include "target/target.h"
 #include "transform/transform.h"
@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char head[] = "parts ", settled[] = "settled ";
+static const char head[] = "parts ", materialized[] = "materialized ";
 
-const char *kiln_answer_question(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts) {
+const char *kiln_schedule_key(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts) {
   kiln_text t;
   kiln_text_init(&t, &cx->scratch);
   kiln_program_print(cx, p, &t);
@@ -26,7 +26,8 @@ const char *kiln_answer_question(kiln_ctx *cx, const kiln_program *p, const kiln
 
 // --- loops ---
 
-kiln_loops *kiln_answer_loops(kiln_ctx *cx, const kiln_machine *m, const kiln_answer_kernel *a) {
+kiln_loops *kiln_cached_kernel_loops(kiln_ctx *cx, const kiln_machine *m,
+                                     const kiln_cached_kernel *a) {
   kiln_instr_table known = {.cx = cx};
   kiln_loops *l = NULL;
   if (!a->loops[0]) return NULL;
@@ -58,8 +59,8 @@ typedef struct reading {
 static kiln_status read_back(kiln_ctx *cx, void *argument) {
   reading *r = argument;
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  const kiln_answer_kernel a = {.loops = r->text};
-  const kiln_loops *l = kiln_answer_loops(cx, r->m, &a);
+  const kiln_cached_kernel a = {.loops = r->text};
+  const kiln_loops *l = kiln_cached_kernel_loops(cx, r->m, &a);
   r->prints_alike = l && strcmp(loops_text(cx, l), r->text) == 0;
   kiln_arena_rewind(&cx->scratch, mark);
   return KILN_OK;
@@ -95,13 +96,13 @@ static void print_scripts(kiln_ctx *cx, reading *r, const kiln_kernels *k, kiln_
 
 static void deinit_ctx(void *cx) { kiln_ctx_deinit(cx); }
 
-const char *kiln_answer_print(kiln_ctx *cx, const kiln_machine *m, const kiln_kernels *k) {
+const char *kiln_cached_schedule_print(kiln_ctx *cx, const kiln_machine *m, const kiln_kernels *k) {
   kiln_text t;
   kiln_text_init(&t, &cx->perm);
-  for (int i = 0; i < k->settled.n; i++) {
-    kiln_text_printf(&t, "%s%d", settled, k->settled.data[i].n);
-    for (int s = 0; s < k->settled.data[i].n; s++)
-      kiln_text_printf(&t, " %d", k->settled.data[i].stmts[s]);
+  for (int i = 0; i < k->materialized.n; i++) {
+    kiln_text_printf(&t, "%s%d", materialized, k->materialized.data[i].n);
+    for (int s = 0; s < k->materialized.data[i].n; s++)
+      kiln_text_printf(&t, " %d", k->materialized.data[i].stmts[s]);
     kiln_text_add(&t, "\n");
   }
   kiln_text_printf(&t, "%s%d\n", head, k->launches.n);
@@ -149,10 +150,10 @@ static bool read_group(kiln_ctx *cx, const kiln_program *p, const char **at, kil
   return true;
 }
 
-static bool read_settled(kiln_ctx *cx, kiln_program *p, kiln_facts *facts, const char **at,
-                         kiln_kernels *io) {
-  while (!strncmp(*at, settled, sizeof settled - 1)) {
-    *at += sizeof settled - 1;
+static bool read_materialized(kiln_ctx *cx, kiln_program *p, kiln_facts *facts, const char **at,
+                              kiln_kernels *io) {
+  while (!strncmp(*at, materialized, sizeof materialized - 1)) {
+    *at += sizeof materialized - 1;
     const long n = read_number(at, 1, p->stmts.n);
     if (n < 0) return false;
     int *stmts = KILN_NEW_ARRAY(&cx->perm, int, n);
@@ -163,7 +164,7 @@ static bool read_settled(kiln_ctx *cx, kiln_program *p, kiln_facts *facts, const
       stmts[i] = (int)s;
     }
     if (kiln_tile_materialize(cx, p, facts, (int)n, stmts) != KILN_OK) return false;
-    KILN_VEC_PUSH(&cx->perm, &io->settled, (kiln_settled){(int)n, stmts});
+    KILN_VEC_PUSH(&cx->perm, &io->materialized, (kiln_materialized){(int)n, stmts});
     if (**at != '\n') return false;
     ++*at;
   }
@@ -179,7 +180,7 @@ static bool read_parts(kiln_ctx *cx, const kiln_program *p, const kiln_facts *fa
   for (long i = 0; i < n; i++) {
     kiln_part part = {.kernel = (int)read_number(at, 0, n_kernels)};
     if (part.kernel < 0 || !read_group(cx, p, at, &part.group) ||
-        kiln_tile_extract_keyless(cx, p, facts, &part.group, m, &part.extract) != KILN_OK)
+        kiln_tile_outline_keyless(cx, p, facts, &part.group, m, &part.outline) != KILN_OK)
       return false;
     n_kernels += part.kernel == n_kernels;
     KILN_VEC_PUSH(&cx->perm, out, part);
@@ -197,14 +198,14 @@ static const char *read_text(kiln_ctx *cx, const char **at, const char *end) {
 }
 
 static bool read_kernels(kiln_ctx *cx, const char **at, const char *end, int most,
-                         kiln_answer_kernel **out, int *out_n) {
+                         kiln_cached_kernel **out, int *out_n) {
   static const char word[] = "\nscripts ";
   if (strncmp(*at, word, sizeof word - 1) != 0) return false;
   *at += sizeof word - 1;
   const long n = read_number(at, 0, most);
-  *out = KILN_NEW_ARRAY(&cx->perm, kiln_answer_kernel, n);
+  *out = KILN_NEW_ARRAY(&cx->perm, kiln_cached_kernel, n);
   for (*out_n = 0; *out_n < n; ++*out_n) {
-    kiln_answer_kernel *k = &(*out)[*out_n];
+    kiln_cached_kernel *k = &(*out)[*out_n];
     if (!(k->from = read_text(cx, at, end)) || !(k->script = read_text(cx, at, end)) ||
         !(k->loops = read_text(cx, at, end)))
       return false;
@@ -212,16 +213,17 @@ static bool read_kernels(kiln_ctx *cx, const char **at, const char *end, int mos
   return n >= 0;
 }
 
-bool kiln_answer_read(kiln_ctx *cx, kiln_program *p, kiln_facts *facts, const kiln_machine *m,
-                      const char *answer, kiln_kernels *io, kiln_parts *out_parts,
-                      kiln_answer_kernel **out_kernels, int *out_n_kernels) {
+bool kiln_cached_schedule_read(kiln_ctx *cx, kiln_program *p, kiln_facts *facts,
+                               const kiln_machine *m, const char *text, kiln_kernels *io,
+                               kiln_parts *out_parts, kiln_cached_kernel **out_kernels,
+                               int *out_n_kernels) {
   kiln_diag *outer = cx->diag;
-  const char *end = answer + strlen(answer);
+  const char *end = text + strlen(text);
   *out_parts = (kiln_parts){0};
   cx->diag = NULL; // what does not fit is no mistake of anybody
-  const bool right = read_settled(cx, p, facts, &answer, io) &&
-                     read_parts(cx, p, facts, m, &answer, out_parts) &&
-                     read_kernels(cx, &answer, end, out_parts->n, out_kernels, out_n_kernels);
+  const bool right = read_materialized(cx, p, facts, &text, io) &&
+                     read_parts(cx, p, facts, m, &text, out_parts) &&
+                     read_kernels(cx, &text, end, out_parts->n, out_kernels, out_n_kernels);
   cx->diag = outer;
   return right;
 }

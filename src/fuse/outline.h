@@ -1,6 +1,6 @@
 // Outlining: a group as a small program of its own in canonical form, over strided views.
-#ifndef KILN_FUSE_EXTRACT_H
-#define KILN_FUSE_EXTRACT_H
+#ifndef KILN_FUSE_OUTLINE_H
+#define KILN_FUSE_OUTLINE_H
 
 #include "fuse/group.h"
 
@@ -16,20 +16,20 @@ typedef struct kiln_argument {
 // args[k] is behind the k-th parameter in the order of tensor ids. On CPUs a tensor that is read
 // flat begins with the first element that is read, so that kernels of other rows of a tensor are
 // equal.
-typedef struct kiln_extract {
+typedef struct kiln_outline {
   kiln_program *prog;
   kiln_facts facts; // of its constants
   int n_args;
   kiln_argument *args;
   const char *key; // equal keys: the same kernel
-} kiln_extract;
-kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
-                              const kiln_group *g, const kiln_machine *m, kiln_extract *out);
+} kiln_outline;
+kiln_status kiln_tile_outline(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
+                              const kiln_group *g, const kiln_machine *m, kiln_outline *out);
 // The same without the key, for a group whose kernel is known.
-kiln_status kiln_tile_extract_keyless(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
+kiln_status kiln_tile_outline_keyless(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
                                       const kiln_group *g, const kiln_machine *m,
-                                      kiln_extract *out);
-const char *kiln_tile_key(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *extract,
+                                      kiln_outline *out);
+const char *kiln_tile_key(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *outlined,
                           const kiln_facts *facts);
 
 #endif
