@@ -26,10 +26,10 @@ bool kiln_gpu_is_by_element(const kiln_lowering *w, const kiln_stmt *s) {
   return true;
 }
 
-bool kiln_gpu_sums_of(const kiln_lowering *w, const kiln_stmt *s, kiln_gpu_sums *out) {
+bool kiln_gpu_reduction_of(const kiln_lowering *w, const kiln_stmt *s, kiln_gpu_reduction *out) {
   const kiln_expr *largest = kiln_stmt_largest_load(w->cx, w->p, s);
   if (s->n_reduce == 0 || !largest || !kiln_gpu_is_by_element(w, s)) return false;
-  *out = (kiln_gpu_sums){.s = s, .along = runs_along(w, s, largest), .elems = 1, .terms = 1};
+  *out = (kiln_gpu_reduction){.s = s, .along = runs_along(w, s, largest), .elems = 1, .terms = 1};
   for (int d = 0; d < s->n_space; d++) out->elems *= kiln_lowering_extent(s, d);
   for (int d = s->n_space; d < s->n_space + s->n_reduce; d++)
     out->terms *= kiln_lowering_extent(s, d);
@@ -37,9 +37,9 @@ bool kiln_gpu_sums_of(const kiln_lowering *w, const kiln_stmt *s, kiln_gpu_sums 
 }
 
 // A reduction and a map of its results, element by element.
-static bool find_sums(const kiln_lowering *w, kiln_gpu_sums *out) {
+static bool find_sums(const kiln_lowering *w, kiln_gpu_reduction *out) {
   return w->p->stmts.n == 2 && w->root->n_space > 0 && w->root->n_reduce == 0 &&
-         kiln_gpu_is_by_element(w, w->root) && kiln_gpu_sums_of(w, w->p->stmts.data[0], out);
+         kiln_gpu_is_by_element(w, w->root) && kiln_gpu_reduction_of(w, w->p->stmts.data[0], out);
 }
 
 // The tile of the result's contiguous dim that a block computes; |f|: the block.
@@ -57,7 +57,7 @@ static kiln_status cut_result(kiln_lowering *w, int64_t tile, kiln_symbol *out_b
 }
 
 // Terms that lie side by side and fill a word of what there is most of; 1: they do not.
-static int64_t vector_of(const kiln_lowering *w, const kiln_gpu_sums *z) {
+static int64_t vector_of(const kiln_lowering *w, const kiln_gpu_reduction *z) {
   const kiln_stmt *s = z->s;
   const kiln_expr *largest = kiln_stmt_largest_load(w->cx, w->p, s);
   const int64_t n = WORD / kiln_dtype_bytes(w->p->tensors.data[largest->u.tensor]->dtype);
@@ -68,7 +68,7 @@ static int64_t vector_of(const kiln_lowering *w, const kiln_gpu_sums *z) {
 }
 
 // Splits the sums into |parts|, which are added up in nests of their own.
-static kiln_status cut_sums(kiln_lowering *w, const kiln_gpu_sums *z, int64_t parts,
+static kiln_status cut_sums(kiln_lowering *w, const kiln_gpu_reduction *z, int64_t parts,
                             kiln_symbol partial, kiln_symbol kept) {
   const char *name = name_of(w, z->s);
   const int rank = z->s->n_space;
@@ -93,7 +93,7 @@ static kiln_status cut_sums(kiln_lowering *w, const kiln_gpu_sums *z, int64_t pa
 }
 
 static kiln_status lower_block_reduce(kiln_lowering *w, const kiln_tiling *t) {
-  kiln_gpu_sums z;
+  kiln_gpu_reduction z;
   kiln_symbol block, element;
   if (!find_sums(w, &z)) return KILN_INTERNAL;
   const int last = w->root->n_space - 1;
@@ -116,14 +116,14 @@ static kiln_status lower_block_reduce(kiln_lowering *w, const kiln_tiling *t) {
   return kiln_bind(&w->s, block, KILN_BLOCK_X);
 }
 
-bool kiln_gpu_sums_fill(const kiln_lowering *w) {
-  kiln_gpu_sums z;
+bool kiln_gpu_block_reduce_fills(const kiln_lowering *w) {
+  kiln_gpu_reduction z;
   return find_sums(w, &z) && z.elems >= (int64_t)w->m->n_cores * (z.along ? ROWS : LANES);
 }
 
 // Worth its while where an element a thread leaves most of the machine idle.
 static kiln_status propose_block_reduce(kiln_lowering *w, kiln_tile_candidates *out) {
-  kiln_gpu_sums z;
+  kiln_gpu_reduction z;
   const double few = (double)w->m->n_cores * w->m->gpu.max_resident / 4;
   if (!find_sums(w, &z) || z.terms < LONG_SUM || (double)z.elems > few) return KILN_OK;
   kiln_tile_candidate one = {0};

@@ -103,11 +103,11 @@ static kiln_status copy_result(kiln_lowering *w, const kiln_stmt *result, int64_
                                int64_t width, kiln_symbol rows, kiln_symbol columns) {
   const int64_t word = WORD / kiln_dtype_bytes(w->p->tensors.data[result->out]->dtype);
   if (kiln_gpu_extent(w, columns) % word)
-    return kiln_gpu_deal(w, 2, (const kiln_symbol[]){rows, columns}, threads, width);
+    return kiln_gpu_distribute_cyclic(w, 2, (const kiln_symbol[]){rows, columns}, threads, width);
   const kiln_symbol words = kiln_lowering_name(w, "w", columns),
                     lane = kiln_lowering_name(w, "v", columns);
   KILN_TRY(kiln_split(&w->s, columns, word, KILN_TAIL_EXACT, words, lane));
-  KILN_TRY(kiln_gpu_deal(w, 2, (const kiln_symbol[]){rows, words}, threads, width));
+  KILN_TRY(kiln_gpu_distribute_cyclic(w, 2, (const kiln_symbol[]){rows, words}, threads, width));
   return kiln_vectorize(&w->s, lane);
 }
 
@@ -178,12 +178,12 @@ static int word_loop(kiln_lowering *w, const kiln_stmt *operand, bool is_packed,
 // Deals the copies of an operand's tile out to the threads, whole words where it lies so:
 // neighbours copy words that lie side by side, or, where words' elements are apart in the tile,
 // those whose first elements lie side by side there.
-static kiln_status deal_copies(kiln_lowering *w, const kiln_stmt *operand, bool is_packed,
-                               int inside, const kiln_symbol *loops, int64_t threads,
-                               int64_t width) {
+static kiln_status distribute_copies(kiln_lowering *w, const kiln_stmt *operand, bool is_packed,
+                                     int inside, const kiln_symbol *loops, int64_t threads,
+                                     int64_t width) {
   const int64_t vector = WORD / kiln_dtype_bytes(w->p->tensors.data[operand->out]->dtype);
   const int at = word_loop(w, operand, is_packed, loops, vector);
-  if (at < 0) return kiln_gpu_deal(w, 2, loops, threads, width);
+  if (at < 0) return kiln_gpu_distribute_cyclic(w, 2, loops, threads, width);
   const kiln_symbol words = kiln_lowering_name(w, "w", loops[at]),
                     lane = kiln_lowering_name(w, "v", loops[at]);
   KILN_TRY(kiln_split(&w->s, loops[at], vector, KILN_TAIL_EXACT, words, lane));
@@ -191,7 +191,7 @@ static kiln_status deal_copies(kiln_lowering *w, const kiln_stmt *operand, bool 
   const kiln_symbol other = loops[1 - at],
                     rest[] = {is_last ? other : words, is_last ? words : other, lane};
   KILN_TRY(kiln_reorder(&w->s, 3, rest));
-  KILN_TRY(kiln_gpu_deal(w, 2, rest, threads, width));
+  KILN_TRY(kiln_gpu_distribute_cyclic(w, 2, rest, threads, width));
   return kiln_vectorize(&w->s, lane);
 }
 
@@ -225,18 +225,18 @@ kiln_status kiln_product_stage_words(kiln_lowering *w, const kiln_stmt *operand,
                                      kiln_symbol *out_buffer) {
   kiln_symbol loops[2];
   KILN_TRY(kiln_product_stage_whole(w, operand, at, out_buffer, loops));
-  return deal_copies(w, operand, *out_buffer != kiln_product_tensor(w, operand), inside, loops,
-                     threads, width);
+  return distribute_copies(w, operand, *out_buffer != kiln_product_tensor(w, operand), inside,
+                           loops, threads, width);
 }
 
-kiln_status kiln_product_stage(kiln_lowering *w, const kiln_stmt *operand, bool turns,
+kiln_status kiln_product_stage(kiln_lowering *w, const kiln_stmt *operand, bool transpose,
                                int64_t align, kiln_symbol at, int64_t threads, int64_t width,
                                kiln_symbol *out_buffer) {
   const int rank = operand->n_space, first = rank - 2;
   kiln_stage_axis axes[KILN_MAX_RANK] = {0};
   for (int d = 0; d < rank; d++) axes[d].axis = d;
   KILN_TRY(kiln_product_stage_words(w, operand, 1, at, threads, width, out_buffer));
-  if (turns) {
+  if (transpose) {
     axes[first].axis = first + 1;
     axes[first + 1].axis = first;
     KILN_TRY(kiln_transform_layout(&w->s, *out_buffer, rank, axes));

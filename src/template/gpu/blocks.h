@@ -61,11 +61,11 @@ kiln_status kiln_product_stage_whole(kiln_lowering *w, const kiln_stmt *operand,
 kiln_status kiln_product_stage_words(kiln_lowering *w, const kiln_stmt *operand, int inside,
                                      kiln_symbol at, int64_t threads, int64_t width,
                                      kiln_symbol *out_buffer);
-// The same, of the last axis. |turns|: its last two axes change places. |align|: rows lie |align|
-// elements off a multiple of twice as much, against bank conflicts; 0: one behind the other.
+// The same, of the last axis. |transpose|: its last two axes change places. |align|: padding against
+// bank conflicts: rows begin |align| elements off a multiple of 2 |align|; 0: no padding.
 //
 // gives: *out_buffer, which the product reads now
-kiln_status kiln_product_stage(kiln_lowering *w, const kiln_stmt *operand, bool turns,
+kiln_status kiln_product_stage(kiln_lowering *w, const kiln_stmt *operand, bool transpose,
                                int64_t align, kiln_symbol at, int64_t threads, int64_t width,
                                kiln_symbol *out_buffer);
 

@@ -16,37 +16,37 @@ typedef struct shape {
   int64_t y, x, n, warp_y, warp_x;
 } shape;
 
-typedef struct patches {
+typedef struct conv {
   kiln_lowering *w;
   kiln_patch f;
   shape s;
   kiln_mma m; // its instructions
   int64_t threads;
   kiln_symbol block;
-} patches;
+} conv;
 
 static int64_t threads_of(const shape *s) { return s->y / s->warp_y * (s->x / s->warp_x) * WARP; }
 
-static kiln_symbol tensor_of(const patches *g, const kiln_stmt *s) {
+static kiln_symbol tensor_of(const conv *g, const kiln_stmt *s) {
   return kiln_product_tensor(g->w, s);
 }
 // The loop over dim |d| of |s|, from its last: 0 the columns, 1 the length, 2 the rows.
-static kiln_symbol loop_of(const patches *g, const kiln_stmt *s, const char *part, int from_last) {
+static kiln_symbol loop_of(const conv *g, const kiln_stmt *s, const char *part, int from_last) {
   return kiln_lowering_loop(g->w, kiln_symbol_text(g->w->cx, tensor_of(g, s)), part,
                             s->dims[s->n_space - 1 - from_last].name);
 }
-static kiln_status cut(patches *g, kiln_symbol *loop, int64_t factor, const char *outer,
+static kiln_status cut(conv *g, kiln_symbol *loop, int64_t factor, const char *outer,
                        const char *inner, kiln_symbol *out_outer) {
   return kiln_gpu_cut(g->w, loop, factor, outer, inner, out_outer);
 }
-static kiln_status unroll(patches *g, int n, const kiln_symbol *loops) {
+static kiln_status unroll(conv *g, int n, const kiln_symbol *loops) {
   for (int i = 0; i < n; i++) KILN_TRY(kiln_unroll(&g->w->s, loops[i]));
   return KILN_OK;
 }
 
 // --- blocks, and what they read ---
 
-static kiln_status cut_blocks(patches *g) {
+static kiln_status cut_blocks(conv *g) {
   kiln_lowering *w = g->w;
   kiln_schedule *s = &w->s;
   const kiln_stmt *y = g->f.of.y;
@@ -68,13 +68,13 @@ static kiln_status cut_blocks(patches *g) {
 
 // Pixels of the patch that threads take at the same time, and how often before they store what they
 // have asked for.
-typedef struct turns {
+typedef struct rounds {
   int64_t rows, columns, at_once;
-} turns;
+} rounds;
 
-static turns turns_of(const patches *g, int64_t rows, int64_t columns) {
+static rounds rounds_of(const conv *g, int64_t rows, int64_t columns) {
   enum { MAX_AT_ONCE = 16 };
-  turns t = {.columns = columns};
+  rounds t = {.columns = columns};
   while (t.columns > g->threads) t.columns = (t.columns + 1) / 2;
   t.rows = g->threads / t.columns;
   if (t.rows > rows) t.rows = rows;
@@ -85,14 +85,14 @@ static turns turns_of(const patches *g, int64_t rows, int64_t columns) {
 
 // The patch, by pixels: those of a turn lie side by side, and all turns are whole, so that several
 // are under way.
-static kiln_status fill_patch(patches *g) {
+static kiln_status fill_patch(conv *g) {
   enum { PAIR = 2 };
   kiln_lowering *w = g->w;
   kiln_schedule *s = &w->s;
   const kiln_stmt *p = g->f.p;
   const kiln_symbol rows = loop_of(g, p, "", 2), columns = loop_of(g, p, "", 1);
   KILN_TRY(kiln_compute_at(s, tensor_of(g, p), g->block, KILN_SCOPE_SHARED));
-  const turns t = turns_of(g, kiln_gpu_extent(w, rows), kiln_gpu_extent(w, columns));
+  const rounds t = rounds_of(g, kiln_gpu_extent(w, rows), kiln_gpu_extent(w, columns));
   const kiln_symbol turn = kiln_lowering_name(w, "o", rows),
                     in_turn = kiln_lowering_name(w, "i", rows),
                     some = kiln_lowering_name(w, "s", turn), one = kiln_lowering_name(w, "r", turn),
@@ -103,7 +103,8 @@ static kiln_status fill_patch(patches *g) {
   KILN_TRY(kiln_split(s, turn, t.at_once, KILN_TAIL_EXACT, some, one));
   KILN_TRY(kiln_split(s, columns, t.columns, KILN_TAIL_GUARD, part, column));
   KILN_TRY(kiln_reorder(s, 5, (const kiln_symbol[]){in_turn, column, part, some, one}));
-  KILN_TRY(kiln_gpu_deal(w, 2, (const kiln_symbol[]){in_turn, column}, g->threads, WARP));
+  KILN_TRY(
+      kiln_gpu_distribute_cyclic(w, 2, (const kiln_symbol[]){in_turn, column}, g->threads, WARP));
   KILN_TRY(kiln_unroll(s, one));
   KILN_TRY(kiln_vectorize(s, loop_of(g, p, "", 0)));
   return kiln_storage_align(s, tensor_of(g, p), p->n_space - 3, PAIR, 0);
@@ -116,20 +117,20 @@ typedef struct nest {
   kiln_symbol warp_y, warp_x, y, tile, x;
 } nest;
 
-static kiln_status cut_rows(patches *g, kiln_symbol y, kiln_symbol x, nest *out) {
+static kiln_status cut_rows(conv *g, kiln_symbol y, kiln_symbol x, nest *out) {
   *out = (nest){.y = y, .x = x};
   KILN_TRY(cut(g, &out->y, g->s.warp_y, "w", "i", &out->warp_y));
   KILN_TRY(cut(g, &out->x, g->s.warp_x, "w", "i", &out->warp_x));
   return cut(g, &out->x, KILN_MMA_M, "t", "m", &out->tile);
 }
 
-static kiln_status bind_warps(patches *g, const nest *x) {
+static kiln_status bind_warps(conv *g, const nest *x) {
   const kiln_symbol warp = kiln_lowering_name(g->w, "warp", x->warp_y);
   KILN_TRY(kiln_fuse(&g->w->s, x->warp_y, x->warp_x, warp));
   return kiln_bind(&g->w->s, warp, KILN_THREAD_Y);
 }
 
-static kiln_status bind_lanes(patches *g, kiln_symbol rows, kiln_symbol columns) {
+static kiln_status bind_lanes(conv *g, kiln_symbol rows, kiln_symbol columns) {
   const kiln_symbol lane = kiln_lowering_name(g->w, "lane", rows);
   KILN_TRY(kiln_fuse(&g->w->s, rows, columns, lane));
   return kiln_bind(&g->w->s, lane, KILN_THREAD_X);
@@ -137,7 +138,7 @@ static kiln_status bind_lanes(patches *g, kiln_symbol rows, kiln_symbol columns)
 
 // A nest over the block's tile, by the lanes that hold its sums: those of |run| columns lie with
 // four lanes, |word| at a time side by side.
-static kiln_status by_element(patches *g, kiln_symbol y, kiln_symbol x, kiln_symbol columns,
+static kiln_status by_element(conv *g, kiln_symbol y, kiln_symbol x, kiln_symbol columns,
                               int64_t run, int64_t word) {
   nest r;
   kiln_symbol runs, quad, words, half;
@@ -157,8 +158,8 @@ static kiln_status by_element(patches *g, kiln_symbol y, kiln_symbol x, kiln_sym
 
 // Puts the axis in front of a fragment's, the rows, behind those of its lanes; |n| axes stand
 // between them, |more| behind. Rows of other warps stay in front of them.
-static kiln_status deal_rows(patches *g, kiln_symbol buffer, int n_lead, int64_t rows, int n,
-                             int more) {
+static kiln_status layout_rows(conv *g, kiln_symbol buffer, int n_lead, int64_t rows, int n,
+                               int more) {
   kiln_stage_axis axes[KILN_MAX_RANK + 4];
   int at = kiln_axes_lead(axes, n_lead);
   axes[at++] = kiln_axis_high(n_lead, rows);
@@ -169,7 +170,7 @@ static kiln_status deal_rows(patches *g, kiln_symbol buffer, int n_lead, int64_t
 }
 
 // The terms that a step of a warp takes, read from the patch by its lanes.
-static kiln_status lower_terms(patches *g, kiln_symbol step) {
+static kiln_status lower_terms(conv *g, kiln_symbol step) {
   const kiln_stmt *a = g->f.of.a;
   const kiln_symbol buffer = tensor_of(g, a);
   const int n_lead = a->n_space - 3;
@@ -185,11 +186,11 @@ static kiln_status lower_terms(patches *g, kiln_symbol step) {
   KILN_TRY(bind_lanes(g, length, quad));
   KILN_TRY(unroll(g, 4, (const kiln_symbol[]){rows, tile, eight, half}));
   KILN_TRY(kiln_vectorize(&g->w->s, k));
-  KILN_TRY(kiln_deal_left(g->w, buffer, n_lead + 1, KILN_MMA_HALVES));
-  return deal_rows(g, buffer, n_lead, g->s.warp_y, 2, 4);
+  KILN_TRY(kiln_fragment_layout_left(g->w, buffer, n_lead + 1, KILN_MMA_HALVES));
+  return layout_rows(g, buffer, n_lead, g->s.warp_y, 2, 4);
 }
 
-static kiln_status multiply(patches *g) {
+static kiln_status multiply(conv *g) {
   const kiln_product *p = &g->f.of;
   const kiln_stmt *t = p->t;
   const int n_lead = t->n_space - 3;
@@ -205,9 +206,9 @@ static kiln_status multiply(patches *g) {
   KILN_TRY(kiln_load_fragment(g->w, b, p->b->n_space, step, 1, &right, &right_tile));
   KILN_TRY(lower_terms(g, step));
   KILN_TRY(fill_patch(g));
-  KILN_TRY(kiln_deal_right(g->w, right, 0, KILN_MMA_HALVES));
-  KILN_TRY(kiln_deal_sums(g->w, tensor_of(g, t), n_lead + 1, g->s.warp_x, g->s.n));
-  KILN_TRY(deal_rows(g, tensor_of(g, t), n_lead, g->s.warp_y, 4, 4));
+  KILN_TRY(kiln_fragment_layout_right(g->w, right, 0, KILN_MMA_HALVES));
+  KILN_TRY(kiln_fragment_layout_sums(g->w, tensor_of(g, t), n_lead + 1, g->s.warp_x, g->s.n));
+  KILN_TRY(layout_rows(g, tensor_of(g, t), n_lead, g->s.warp_y, 4, 4));
   KILN_TRY(kiln_tensorize(&g->w->s, right_tile, g->m.load_right));
   KILN_TRY(kiln_tensorize(&g->w->s, r.x, g->m.instr));
   KILN_TRY(bind_warps(g, &r));
@@ -216,10 +217,10 @@ static kiln_status multiply(patches *g) {
 
 static kiln_status lower_direct_conv(kiln_lowering *w, const kiln_tiling *t) {
   enum { WORD = 8 };
-  patches g = {.w = w, .s = {t->block[0], t->block[1], t->block[2], t->tile[0], t->tile[1]}};
+  conv g = {.w = w, .s = {t->block[0], t->block[1], t->block[2], t->tile[0], t->tile[1]}};
   if (!kiln_patch_is(w->cx, w->p, &g.f)) return KILN_INTERNAL;
   const kiln_mma_shape s = {
-      .m = g.s.x, .n = g.s.n, .warp_m = g.s.warp_x, .warp_n = g.s.n, .groups = 1};
+      .m = g.s.x, .n = g.s.n, .warp_m = g.s.warp_x, .warp_n = g.s.n, .slice_k = 1};
   g.m = (kiln_mma){.w = w, .p = g.f.of, .s = &s};
   kiln_mma_find(&g.m);
   g.threads = threads_of(&g.s);
@@ -241,25 +242,23 @@ static kiln_status lower_direct_conv(kiln_lowering *w, const kiln_tiling *t) {
 // --- candidates ---
 
 // Of the patch: its rows and columns, in elements of P.
-static int64_t rows_of(const patches *g) { return g->f.stride[0] * (g->s.y - 1) + g->f.window[0]; }
-static int64_t columns_of(const patches *g) {
-  return g->f.stride[1] * (g->s.x - 1) + g->f.window[1];
-}
+static int64_t rows_of(const conv *g) { return g->f.stride[0] * (g->s.y - 1) + g->f.window[0]; }
+static int64_t columns_of(const conv *g) { return g->f.stride[1] * (g->s.x - 1) + g->f.window[1]; }
 
-static int64_t bytes_of(const patches *g) { // of shared memory
-  const turns t = turns_of(g, rows_of(g), columns_of(g));
+static int64_t bytes_of(const conv *g) { // of shared memory
+  const rounds t = rounds_of(g, rows_of(g), columns_of(g));
   const int64_t unit = t.rows * t.at_once, rows = kiln_round_up(rows_of(g), unit);
   return 2 * (rows * (columns_of(g) * g->f.channels + 1) + g->f.of.k * (g->s.n + KILN_MMA_PAD));
 }
 
-static int64_t registers_of(const patches *g) { // sums, the operands of a step, and others
+static int64_t registers_of(const conv *g) { // sums, the operands of a step, and others
   enum { OTHERS = 14, UNIT = 8 };
   const int64_t rows = g->s.warp_y * g->s.warp_x,
                 n = rows * g->s.n / WARP + (rows + g->s.n) / 4 + OTHERS;
   return kiln_round_up(n, UNIT);
 }
 
-static int64_t resident_of(const patches *g, double each) {
+static int64_t resident_of(const conv *g, double each) {
   enum { RESERVED = 1024 };
   const kiln_gpu *u = &g->w->m->gpu;
   const int64_t most[] = {u->registers / (g->threads * registers_of(g)),
@@ -272,13 +271,13 @@ static int64_t resident_of(const patches *g, double each) {
 }
 
 // Cycles of a multiprocessor's four schedulers for a block, all its warps at work.
-static double cycles_of(const patches *g) {
+static double cycles_of(const conv *g) {
   static const double PRODUCT = 7, READ = 0.36, ELEMENT = 3.5, TURN = 10, WARP_BEGINS = 27;
   enum { SCHEDULERS = 4, WORD = 8, MMA = KILN_MMA_M * KILN_MMA_N * KILN_MMA_K };
   const kiln_patch *f = &g->f;
   const shape *s = &g->s;
   const int64_t rows = rows_of(g), columns = columns_of(g);
-  const turns t = turns_of(g, rows, columns);
+  const rounds t = rounds_of(g, rows, columns);
   const double warps = (double)g->threads / WARP, elems = (double)(s->y * s->x * s->n),
                part = (double)(s->warp_y * s->warp_x), k = (double)f->of.k,
                times = ceil((double)rows / (double)t.rows) *
@@ -292,7 +291,7 @@ static double cycles_of(const patches *g) {
 
 // Blocks that run at the same time share a multiprocessor, which stores what they compute; a warp
 // alone waits for itself. Measured on an H200.
-static double time_of(const patches *g) {
+static double time_of(const conv *g) {
   static const double CLOCK_GHZ = 1.75, STORED = 1.2, BLOCK_NS = 100, ALONE = 9;
   const kiln_patch *f = &g->f;
   const shape *s = &g->s;
@@ -308,19 +307,19 @@ static double time_of(const patches *g) {
   return d->launch_ns + each * (fmax(work, stores) + (BLOCK_NS + ALONE * work / warps) / resident);
 }
 
-static bool may_run(patches *g) {
+static bool may_run(conv *g) {
   enum { MAX_REGISTERS = 176 };
   const kiln_patch *f = &g->f;
   const int64_t warps = g->threads / WARP;
   // Where a map says what is read, isl does not decide whether threads of several rows meet.
-  if (f->bends && turns_of(g, rows_of(g), columns_of(g)).rows > 1) return false;
+  if (f->bends && rounds_of(g, rows_of(g), columns_of(g)).rows > 1) return false;
   return g->s.y <= f->rows && g->s.x <= f->of.m && f->of.n % g->s.n == 0 && g->s.n % f->run == 0 &&
          warps <= MAX_WARPS && registers_of(g) <= MAX_REGISTERS && resident_of(g, 1) > 0;
 }
 
 static kiln_status propose_direct_conv(kiln_lowering *w, kiln_tile_candidates *out) {
   static const int64_t columns[] = {64, 32, 16}, counts[] = {1, 2, 4, 7, 8}, parts[] = {1, 2, 4};
-  patches g = {.w = w};
+  conv g = {.w = w};
   if (!kiln_patch_is(w->cx, w->p, &g.f) || !kiln_mma_takes(w, &g.f.of)) return KILN_OK;
   const int n_counts = (int)KILN_LEN(counts), n_parts = (int)KILN_LEN(parts);
   for (int i = 0; i < (int)KILN_LEN(columns) * n_counts * n_counts * n_parts * n_parts; i++) {

@@ -27,7 +27,7 @@ static kiln_status spread_nest(kiln_lowering *w, void *argument) {
   kiln_symbol loops[KILN_MAX_RANK], thread;
   const int n = loops_of(w, argument, loops);
   if (n == 0 || !kiln_loops_find(w->s.loops, loops[0])) return KILN_OK;
-  return kiln_gpu_spread(w, n, loops, KILN_GPU_THREADS, &thread);
+  return kiln_gpu_map_grid(w, n, loops, KILN_GPU_THREADS, &thread);
 }
 
 static kiln_status lower_fallback(kiln_lowering *w, const kiln_tiling *t) {

@@ -15,8 +15,8 @@
 enum {
   WARP = KILN_MMA_WARP,
   PAD = KILN_MMA_PAD,
-  GROUP_ROWS = KILN_WARPS_ROWS,
-  LINE = KILN_WARPS_LINE
+  GROUP_ROWS = KILN_WARPGROUP_ROWS,
+  LINE = KILN_WARPGROUP_LINE
 };
 
 // Rows of a block and of a warp, or of a warp group; keys of a chunk; chunks in shared memory;
@@ -24,7 +24,7 @@ enum {
 typedef struct shape {
   int64_t rows, warp, chunk;
   int depth;
-  bool keeps_queries, by_groups;
+  bool keeps_queries, by_warpgroups;
 } shape;
 
 static const struct {
@@ -34,47 +34,48 @@ static const struct {
               {32, 16, 32},  {16, 16, 64},   {16, 16, 32},  {16, 16, 16},  {128, 64, 128},
               {128, 64, 64}, {64, 64, 128},  {64, 64, 64}};
 
-typedef struct stream {
+typedef struct attention {
   kiln_lowering *w;
   kiln_attention f;
   shape s;
-  kiln_quads q;
+  kiln_quad_tile q;
   int64_t threads;
   kiln_symbol block, over; // loops over blocks, and over chunks in one
   kiln_instr *mma, *load_left, *load_keys, *load_values, *max, *sum;
   kiln_instr *scores, *mix; // of warp groups, in the place of mma
-} stream;
+} attention;
 
-static const char *name_of(const stream *k, const kiln_stmt *s) {
+static const char *name_of(const attention *k, const kiln_stmt *s) {
   return kiln_symbol_text(k->w->cx, kiln_product_tensor(k->w, s));
 }
 
-static kiln_symbol loop_of(const stream *k, const kiln_stmt *s, const char *part, const char *dim) {
+static kiln_symbol loop_of(const attention *k, const kiln_stmt *s, const char *part,
+                           const char *dim) {
   return kiln_product_loop(k->w, s, part, dim);
 }
 
-static kiln_symbol numbered(const stream *k, const char *name, int number) {
+static kiln_symbol numbered(const attention *k, const char *name, int number) {
   return kiln_symbol_printf(k->w->cx, "%s.%d", name, number);
 }
 
-static kiln_symbol symbol(const stream *k, const char *text) {
+static kiln_symbol symbol(const attention *k, const char *text) {
   return kiln_symbol_of(k->w->cx, text);
 }
 
 // --- loops over what lanes hold ---
 
 // Maxima or sums of a chunk's rows, the nest of |s|, by |instr|.
-static kiln_status reduce_rows(stream *k, const kiln_stmt *s, kiln_instr *instr) {
+static kiln_status reduce_rows(attention *k, const kiln_stmt *s, kiln_instr *instr) {
   kiln_symbol keys = kiln_lowering_name(k->w, "i", loop_of(k, s, "", "n")), high, pair;
   KILN_TRY(kiln_gpu_cut(k->w, &keys, 8, "o", "c", &high));
   KILN_TRY(kiln_gpu_cut(k->w, &keys, 2, "q", "e", &pair));
-  return kiln_quads_combine(&k->q, loop_of(k, s, "", "m"), 4,
-                            (const kiln_symbol[]){loop_of(k, s, "", "q"), high, pair, keys}, instr);
+  return kiln_quad_reduce(&k->q, loop_of(k, s, "", "m"), 4,
+                          (const kiln_symbol[]){loop_of(k, s, "", "q"), high, pair, keys}, instr);
 }
 
 // --- blocks and chunks ---
 
-static kiln_status cut_blocks(stream *k) {
+static kiln_status cut_blocks(attention *k) {
   kiln_lowering *w = k->w;
   const kiln_stmt *y = k->f.y;
   kiln_symbol loops[KILN_MAX_RANK + 1];
@@ -88,7 +89,7 @@ static kiln_status cut_blocks(stream *k) {
 }
 
 // The chunks of a reduction's keys in front; the rest in the order batch, m, keys, last.
-static kiln_status cut_keys(stream *k, const kiln_stmt *s, const char *last, kiln_symbol *out) {
+static kiln_status cut_keys(attention *k, const kiln_stmt *s, const char *last, kiln_symbol *out) {
   kiln_lowering *w = k->w;
   const kiln_symbol keys = loop_of(k, s, "", "n"), inner = kiln_lowering_name(w, "i", keys);
   kiln_symbol loops[KILN_MAX_RANK + 3];
@@ -104,7 +105,7 @@ static kiln_status cut_keys(stream *k, const kiln_stmt *s, const char *last, kil
   return kiln_reorder(&w->s, n, loops);
 }
 
-static kiln_status make_stream(stream *k) {
+static kiln_status make_stream(attention *k) {
   kiln_lowering *w = k->w;
   const kiln_attention *f = &k->f;
   const kiln_stmt *const parts[] = {f->sum, f->mix, f->top};
@@ -124,11 +125,11 @@ static kiln_status make_stream(stream *k) {
 // --- operands ---
 
 // Axes of an operand's buffer that is filled ahead.
-static int rank_of(const stream *k, const kiln_stmt *operand) {
+static int rank_of(const attention *k, const kiln_stmt *operand) {
   return operand->n_space + (k->s.depth > 1);
 }
 
-static kiln_status fill_ahead(stream *k, const kiln_stmt *operand) {
+static kiln_status fill_ahead(attention *k, const kiln_stmt *operand) {
   const kiln_symbol buffer = kiln_product_tensor(k->w, operand);
   const int row = rank_of(k, operand) - 2;
   if (k->s.depth > 1) KILN_TRY(kiln_pipeline(&k->w->s, buffer, k->over, k->s.depth));
@@ -136,25 +137,26 @@ static kiln_status fill_ahead(stream *k, const kiln_stmt *operand) {
 }
 
 // The same for warp groups.
-static kiln_status stage_for_groups(stream *k) {
+static kiln_status stage_for_groups(attention *k) {
   const kiln_attention *f = &k->f;
   const kiln_symbol at = k->s.depth > 1 ? k->over : k->block;
   const kiln_stmt *const chunks[] = {f->b, f->v};
-  kiln_warps_tile tiles[] = {{.s = f->b, .inside = 1}, {.s = f->v, .inside = 1}},
-                  queries = {.s = f->a, .inside = 1, .in_boxes = kiln_warps_are_lines(k->w, f->a)};
+  kiln_warpgroup_tile tiles[] = {{.s = f->b, .inside = 1}, {.s = f->v, .inside = 1}},
+                      queries = {
+                          .s = f->a, .inside = 1, .by_tma = kiln_warpgroup_has_lines(k->w, f->a)};
   for (size_t i = 0; i < KILN_LEN(tiles); i++) {
-    tiles[i].in_boxes = kiln_warps_are_lines(k->w, chunks[i]);
-    KILN_TRY(kiln_warps_stage(k->w, &tiles[i], at, k->threads));
+    tiles[i].by_tma = kiln_warpgroup_has_lines(k->w, chunks[i]);
+    KILN_TRY(kiln_warpgroup_stage(k->w, &tiles[i], at, k->threads));
   }
   for (size_t i = 0; i < KILN_LEN(tiles); i++)
-    KILN_TRY(kiln_warps_fill(k->w, &tiles[i], at, k->s.depth, 1));
-  KILN_TRY(kiln_warps_stage(k->w, &queries, k->block, k->threads));
-  return kiln_warps_fill(k->w, &queries, k->block, 1, 0);
+    KILN_TRY(kiln_warpgroup_fill(k->w, &tiles[i], at, k->s.depth, 1));
+  KILN_TRY(kiln_warpgroup_stage(k->w, &queries, k->block, k->threads));
+  return kiln_warpgroup_fill(k->w, &queries, k->block, 1, 0);
 }
 
 // The first keys and values are under way when queries are read.
-static kiln_status stage_operands(stream *k) {
-  if (k->s.by_groups) return stage_for_groups(k);
+static kiln_status stage_operands(attention *k) {
+  if (k->s.by_warpgroups) return stage_for_groups(k);
   const kiln_attention *f = &k->f;
   kiln_symbol buffer;
   KILN_TRY(kiln_product_stage(k->w, f->b, false, 0, k->over, k->threads, WARP, &buffer));
@@ -165,7 +167,7 @@ static kiln_status stage_operands(stream *k) {
 }
 
 // The block's queries in the lanes' registers: (.., warp, and as a left fragment).
-static kiln_status keep_queries(stream *k, kiln_symbol *out) {
+static kiln_status keep_queries(attention *k, kiln_symbol *out) {
   kiln_lowering *w = k->w;
   const kiln_stmt *a = k->f.a;
   const int rank = a->n_space;
@@ -185,7 +187,7 @@ static kiln_status keep_queries(stream *k, kiln_symbol *out) {
   axes[rank - 1] = (kiln_stage_axis){.axis = rank - 2, .block = k->s.warp};
   axes[rank] = (kiln_stage_axis){.axis = rank - 1};
   KILN_TRY(kiln_transform_layout(&w->s, *out, rank + 1, axes));
-  KILN_TRY(kiln_deal_left(w, *out, rank - 1, KILN_MMA_HALVES));
+  KILN_TRY(kiln_fragment_layout_left(w, *out, rank - 1, KILN_MMA_HALVES));
   KILN_TRY(kiln_tensorize(&w->s, rows, k->load_left));
   KILN_TRY(kiln_bind(&w->s, warp, KILN_THREAD_Y));
   KILN_TRY(kiln_unroll(&w->s, tile_m));
@@ -194,134 +196,134 @@ static kiln_status keep_queries(stream *k, kiln_symbol *out) {
 
 // --- the two products ---
 
-static kiln_status lower_scores_of_groups(stream *k) {
+static kiln_status lower_scores_of_groups(attention *k) {
   const kiln_stmt *x = k->f.x;
-  KILN_TRY(kiln_quads_deal_sums(&k->q, kiln_product_tensor(k->w, x), k->s.chunk));
-  KILN_TRY(kiln_quads_run_groups(&k->q, loop_of(k, x, "", "m"), loop_of(k, x, "", "n"),
-                                 loop_of(k, x, "", "k"), 0, k->scores));
-  return kiln_quads_by_element(&k->q, loop_of(k, x, "init.", "m"), loop_of(k, x, "init.", "n"),
-                               k->s.chunk);
+  KILN_TRY(kiln_quad_layout_sums(&k->q, kiln_product_tensor(k->w, x), k->s.chunk));
+  KILN_TRY(kiln_quad_run_warpgroups(&k->q, loop_of(k, x, "", "m"), loop_of(k, x, "", "n"),
+                                    loop_of(k, x, "", "k"), 0, k->scores));
+  return kiln_quad_run_elements(&k->q, loop_of(k, x, "init.", "m"), loop_of(k, x, "init.", "n"),
+                                k->s.chunk);
 }
 
-static kiln_status lower_mix_of_groups(stream *k) {
+static kiln_status lower_mix_of_groups(attention *k) {
   const kiln_stmt *mix = k->f.mix;
   kiln_symbol column = loop_of(k, mix, "", "v"), lines;
-  KILN_TRY(kiln_quads_deal_sums(&k->q, kiln_product_tensor(k->w, mix), k->f.values));
+  KILN_TRY(kiln_quad_layout_sums(&k->q, kiln_product_tensor(k->w, mix), k->f.values));
   KILN_TRY(kiln_gpu_cut(k->w, &column, LINE, "l", "c", &lines));
-  return kiln_quads_run_groups(&k->q, loop_of(k, mix, "", "m"), column,
-                               kiln_lowering_name(k->w, "i", loop_of(k, mix, "", "n")), lines,
-                               k->mix);
+  return kiln_quad_run_warpgroups(&k->q, loop_of(k, mix, "", "m"), column,
+                                  kiln_lowering_name(k->w, "i", loop_of(k, mix, "", "n")), lines,
+                                  k->mix);
 }
 
-static kiln_status lower_scores(stream *k) {
-  if (k->s.by_groups) return lower_scores_of_groups(k);
+static kiln_status lower_scores(attention *k) {
+  if (k->s.by_warpgroups) return lower_scores_of_groups(k);
   kiln_lowering *w = k->w;
   const kiln_attention *f = &k->f;
   const kiln_symbol keys = kiln_product_tensor(w, f->b);
   kiln_symbol lanes, tile, left, left_tile;
-  kiln_quads_product p;
-  KILN_TRY(kiln_quads_cut_product(&k->q, loop_of(k, f->x, "", "m"), loop_of(k, f->x, "", "n"),
-                                  loop_of(k, f->x, "", "k"), &p));
+  kiln_quad_product p;
+  KILN_TRY(kiln_quad_split_product(&k->q, loop_of(k, f->x, "", "m"), loop_of(k, f->x, "", "n"),
+                                   loop_of(k, f->x, "", "k"), &p));
   KILN_TRY(kiln_load_fragment(w, keys, rank_of(k, f->b), p.step, 0, &lanes, &tile));
-  KILN_TRY(kiln_deal_turned(w, lanes, rank_of(k, f->b) - 2, KILN_MMA_HALVES));
+  KILN_TRY(kiln_fragment_layout_transposed(w, lanes, rank_of(k, f->b) - 2, KILN_MMA_HALVES));
   if (k->s.keeps_queries) KILN_TRY(keep_queries(k, &left));
   else {
     KILN_TRY(kiln_load_fragment(w, kiln_product_tensor(w, f->a), f->a->n_space, p.step, 0, &left,
                                 &left_tile));
-    KILN_TRY(kiln_deal_left(w, left, f->a->n_space - 2, KILN_MMA_HALVES));
+    KILN_TRY(kiln_fragment_layout_left(w, left, f->a->n_space - 2, KILN_MMA_HALVES));
   }
-  KILN_TRY(kiln_quads_deal_sums(&k->q, kiln_product_tensor(w, f->x), k->s.chunk));
+  KILN_TRY(kiln_quad_layout_sums(&k->q, kiln_product_tensor(w, f->x), k->s.chunk));
   KILN_TRY(kiln_tensorize(&w->s, tile, k->load_keys));
   if (!k->s.keeps_queries) KILN_TRY(kiln_tensorize(&w->s, left_tile, k->load_left));
-  KILN_TRY(kiln_quads_run_product(&k->q, &p, k->mma));
-  return kiln_quads_by_element(&k->q, loop_of(k, f->x, "init.", "m"),
-                               loop_of(k, f->x, "init.", "n"), k->s.chunk);
+  KILN_TRY(kiln_quad_run_product(&k->q, &p, k->mma));
+  return kiln_quad_run_elements(&k->q, loop_of(k, f->x, "init.", "m"),
+                                loop_of(k, f->x, "init.", "n"), k->s.chunk);
 }
 
-static kiln_status lower_mix(stream *k) {
-  if (k->s.by_groups) return lower_mix_of_groups(k);
+static kiln_status lower_mix(attention *k) {
+  if (k->s.by_warpgroups) return lower_mix_of_groups(k);
   kiln_lowering *w = k->w;
   const kiln_attention *f = &k->f;
   kiln_symbol lanes, tile;
-  kiln_quads_product p;
-  KILN_TRY(kiln_quads_cut_product(&k->q, loop_of(k, f->mix, "", "m"), loop_of(k, f->mix, "", "v"),
-                                  kiln_lowering_name(w, "i", loop_of(k, f->mix, "", "n")), &p));
+  kiln_quad_product p;
+  KILN_TRY(kiln_quad_split_product(&k->q, loop_of(k, f->mix, "", "m"), loop_of(k, f->mix, "", "v"),
+                                   kiln_lowering_name(w, "i", loop_of(k, f->mix, "", "n")), &p));
   KILN_TRY(kiln_load_fragment(w, kiln_product_tensor(w, f->v), rank_of(k, f->v), p.step, 1, &lanes,
                               &tile));
-  KILN_TRY(kiln_deal_right(w, lanes, rank_of(k, f->v) - 2, KILN_MMA_HALVES));
-  KILN_TRY(kiln_quads_deal_sums(&k->q, kiln_product_tensor(w, f->mix), f->values));
+  KILN_TRY(kiln_fragment_layout_right(w, lanes, rank_of(k, f->v) - 2, KILN_MMA_HALVES));
+  KILN_TRY(kiln_quad_layout_sums(&k->q, kiln_product_tensor(w, f->mix), f->values));
   KILN_TRY(kiln_tensorize(&w->s, tile, k->load_values));
-  return kiln_quads_run_product(&k->q, &p, k->mma);
+  return kiln_quad_run_product(&k->q, &p, k->mma);
 }
 
 // --- what stands between them ---
 
-static kiln_status lower_weights(stream *k) {
+static kiln_status lower_weights(attention *k) {
   kiln_lowering *w = k->w;
   const kiln_attention *f = &k->f;
   const int b = f->n_batch;
   static const char *const of_rows[] = {"w.before", "w.shift", "w.scale"};
-  KILN_TRY(kiln_quads_deal_sums(&k->q, kiln_product_tensor(w, f->z), k->s.chunk));
-  KILN_TRY(kiln_quads_deal_sums(&k->q, symbol(k, "w"), k->s.chunk));
-  KILN_TRY(kiln_quads_deal_rows(&k->q, kiln_product_tensor(w, f->top)));
-  KILN_TRY(kiln_quads_deal_rows(&k->q, kiln_product_tensor(w, f->sum)));
-  KILN_TRY(kiln_quads_by_element(&k->q, loop_of(k, f->z, "", "m"), loop_of(k, f->z, "", "n"),
-                                 k->s.chunk));
+  KILN_TRY(kiln_quad_layout_sums(&k->q, kiln_product_tensor(w, f->z), k->s.chunk));
+  KILN_TRY(kiln_quad_layout_sums(&k->q, symbol(k, "w"), k->s.chunk));
+  KILN_TRY(kiln_quad_layout_rows(&k->q, kiln_product_tensor(w, f->top)));
+  KILN_TRY(kiln_quad_layout_rows(&k->q, kiln_product_tensor(w, f->sum)));
+  KILN_TRY(kiln_quad_run_elements(&k->q, loop_of(k, f->z, "", "m"), loop_of(k, f->z, "", "n"),
+                                  k->s.chunk));
   KILN_TRY(reduce_rows(k, f->top, k->max));
-  KILN_TRY(kiln_quads_by_element(&k->q, numbered(k, "w", b), numbered(k, "w", b + 1), k->s.chunk));
+  KILN_TRY(kiln_quad_run_elements(&k->q, numbered(k, "w", b), numbered(k, "w", b + 1), k->s.chunk));
   KILN_TRY(reduce_rows(k, f->sum, k->sum));
   for (size_t i = 0; i < KILN_LEN(of_rows); i++) {
     if (!kiln_loops_find(w->s.loops, numbered(k, of_rows[i], b))) continue;
-    KILN_TRY(kiln_quads_deal_rows(&k->q, symbol(k, of_rows[i])));
-    KILN_TRY(kiln_quads_by_row(&k->q, numbered(k, of_rows[i], b), numbered(k, of_rows[i], b + 1)));
+    KILN_TRY(kiln_quad_layout_rows(&k->q, symbol(k, of_rows[i])));
+    KILN_TRY(kiln_quad_run_rows(&k->q, numbered(k, of_rows[i], b), numbered(k, of_rows[i], b + 1)));
   }
   return KILN_OK;
 }
 
 // What begins, rescales and ends the sums.
-static kiln_status lower_rest(stream *k) {
+static kiln_status lower_rest(attention *k) {
   const kiln_attention *f = &k->f;
   const kiln_stmt *const rows[] = {f->top, f->sum};
   static const char *const parts[] = {".scale", ".end"};
   const int b = f->n_batch;
   for (size_t i = 0; i < KILN_LEN(rows); i++)
-    KILN_TRY(kiln_quads_by_row(&k->q, loop_of(k, rows[i], "init.", "m"),
-                               loop_of(k, rows[i], "init.", "q")));
-  KILN_TRY(kiln_quads_by_element(&k->q, loop_of(k, f->mix, "init.", "m"),
-                                 loop_of(k, f->mix, "init.", "v"), f->values));
+    KILN_TRY(kiln_quad_run_rows(&k->q, loop_of(k, rows[i], "init.", "m"),
+                                loop_of(k, rows[i], "init.", "q")));
+  KILN_TRY(kiln_quad_run_elements(&k->q, loop_of(k, f->mix, "init.", "m"),
+                                  loop_of(k, f->mix, "init.", "v"), f->values));
   for (size_t i = 0; i < KILN_LEN(parts); i++) {
     const char *of_sum =
                    kiln_arena_printf(&k->w->cx->scratch, "%s%s", name_of(k, f->sum), parts[i]),
                *of_mix =
                    kiln_arena_printf(&k->w->cx->scratch, "%s%s", name_of(k, f->mix), parts[i]);
-    KILN_TRY(kiln_quads_by_row(&k->q, numbered(k, of_sum, b), numbered(k, of_sum, b + 1)));
+    KILN_TRY(kiln_quad_run_rows(&k->q, numbered(k, of_sum, b), numbered(k, of_sum, b + 1)));
     if (kiln_loops_find(k->w->s.loops, numbered(k, of_mix, b)))
-      KILN_TRY(kiln_quads_by_element(&k->q, numbered(k, of_mix, b), numbered(k, of_mix, b + 1),
-                                     f->values));
+      KILN_TRY(kiln_quad_run_elements(&k->q, numbered(k, of_mix, b), numbered(k, of_mix, b + 1),
+                                      f->values));
   }
-  return kiln_quads_by_element(&k->q, symbol(k, "y.mi"), loop_of(k, f->y, "", "v"), f->values);
+  return kiln_quad_run_elements(&k->q, symbol(k, "y.mi"), loop_of(k, f->y, "", "v"), f->values);
 }
 
 // --- candidates ---
 
-static kiln_dtype half_of(const stream *k) { return k->w->p->tensors.data[k->f.v->out]->dtype; }
+static kiln_dtype half_of(const attention *k) { return k->w->p->tensors.data[k->f.v->out]->dtype; }
 
-static kiln_instr *named(const stream *k, const char *format, ...) KILN_PRINTF(2, 3);
-static kiln_instr *named(const stream *k, const char *format, ...) {
+static kiln_instr *named(const attention *k, const char *format, ...) KILN_PRINTF(2, 3);
+static kiln_instr *named(const attention *k, const char *format, ...) {
   va_list args;
   va_start(args, format);
   const char *name = kiln_arena_vprintf(&k->w->cx->scratch, format, args);
   va_end(args);
-  return kiln_warps_instr(k->w, name);
+  return kiln_warpgroup_instr(k->w, name);
 }
 
-static bool find_instrs(stream *k) {
+static bool find_instrs(attention *k) {
   const char *half = half_of(k) == KILN_F16 ? "f16" : "bf16",
-             *who = k->s.by_groups ? "group" : "quad";
+             *who = k->s.by_warpgroups ? "group" : "quad";
   const int tiles = (int)(k->s.chunk / KILN_MMA_N), chunk = (int)k->s.chunk;
   k->max = named(k, "%s.max.%d", who, tiles);
   k->sum = named(k, "%s.sum.%d.%s", who, tiles, half);
-  if (k->s.by_groups) {
+  if (k->s.by_warpgroups) {
     k->scores = named(k, "wgmma.m64n%dk16.%s.row.col", chunk, half);
     k->mix = named(k, "wgmma.m64n%dk16.%s.lanes.row", (int)k->f.values, half);
     return k->max && k->sum && k->scores && k->mix;
@@ -334,30 +336,30 @@ static bool find_instrs(stream *k) {
 }
 
 // Sums, queries and what else a thread has.
-static int64_t registers_of(const stream *k) {
+static int64_t registers_of(const attention *k) {
   enum { OTHERS = 44, OTHERS_OF_GROUPS = 28 };
   const shape *s = &k->s;
-  if (s->by_groups) return (s->chunk + k->f.values) / 2 + OTHERS_OF_GROUPS;
+  if (s->by_warpgroups) return (s->chunk + k->f.values) / 2 + OTHERS_OF_GROUPS;
   return s->warp * (s->chunk + k->f.values) / WARP +
          (s->keeps_queries ? s->warp * k->f.depth / (2 * WARP) : s->warp / 2) + OTHERS;
 }
 
-static int64_t bytes_of(const stream *k) {
+static int64_t bytes_of(const attention *k) {
   const shape *s = &k->s;
-  if (s->by_groups)
+  if (s->by_warpgroups)
     return 2 * (s->rows * k->f.depth + s->depth * s->chunk * (k->f.depth + k->f.values));
   return 2 * (s->rows * (k->f.depth + PAD) +
               s->depth * s->chunk * (k->f.depth + k->f.values + 2 * PAD));
 }
 
 // Whether warp groups can compute it: operands in whole lines.
-static bool suits_groups(const stream *k) {
+static bool suits_groups(const attention *k) {
   enum { MAX_BATCH = 3 }; // dims in front of the sums' layout
   return k->f.depth % LINE == 0 && k->f.values % LINE == 0 && k->f.n_batch <= MAX_BATCH;
 }
 
 // The shape of a variant; false where the device or the sizes do not allow it.
-static bool describe(stream *k, kiln_lowering *w, int variant) {
+static bool describe(attention *k, kiln_lowering *w, int variant) {
   enum { MAX_REGISTERS = 255, RESERVED = 1024 };
   k->w = w;
   k->s = (shape){shapes[variant].rows,
@@ -367,9 +369,9 @@ static bool describe(stream *k, kiln_lowering *w, int variant) {
                  true,
                  shapes[variant].warp == GROUP_ROWS};
   if (k->f.rows % k->s.rows || k->f.keys % k->s.chunk || !find_instrs(k)) return false;
-  if (k->s.by_groups && !suits_groups(k)) return false;
-  k->q = (kiln_quads){w, k->f.n_batch, k->s.rows, k->s.warp, k->s.by_groups};
-  k->threads = k->s.rows / k->s.warp * (k->s.by_groups ? KILN_WARPS : WARP);
+  if (k->s.by_warpgroups && !suits_groups(k)) return false;
+  k->q = (kiln_quad_tile){w, k->f.n_batch, k->s.rows, k->s.warp, k->s.by_warpgroups};
+  k->threads = k->s.rows / k->s.warp * (k->s.by_warpgroups ? KILN_WARPGROUP : WARP);
   if (k->s.chunk == k->f.keys) k->s.depth = 1;
   if (registers_of(k) > MAX_REGISTERS) k->s.keeps_queries = false;
   return registers_of(k) <= MAX_REGISTERS && registers_of(k) * k->threads <= w->m->gpu.registers &&
@@ -377,7 +379,7 @@ static bool describe(stream *k, kiln_lowering *w, int variant) {
 }
 
 static kiln_status lower_flash_attention(kiln_lowering *w, const kiln_tiling *t) {
-  stream k = {.w = w};
+  attention k = {.w = w};
   if (!kiln_attention_is(w->p, &k.f) || !describe(&k, w, t->variant)) return KILN_INTERNAL;
   KILN_TRY(cut_blocks(&k));
   KILN_TRY(make_stream(&k));
@@ -390,7 +392,7 @@ static kiln_status lower_flash_attention(kiln_lowering *w, const kiln_tiling *t)
 }
 
 // Blocks of a multiprocessor that run at the same time, of |each| that it has.
-static int64_t resident_of(const stream *k, double each) {
+static int64_t resident_of(const attention *k, double each) {
   enum { RESERVED = 1024 };
   const kiln_gpu *g = &k->w->m->gpu;
   const int64_t most[] = {g->registers / (k->threads * registers_of(k)),
@@ -403,7 +405,7 @@ static int64_t resident_of(const stream *k, double each) {
 
 // What a chunk takes of a multiprocessor, in cycles: tensor cores or shared memory, which each warp
 // reads whole, and behind these exponentials and what else a weight takes. Measured on an H200.
-static double work_of(const stream *k) {
+static double work_of(const attention *k) {
   static const double FLOPS_CYCLE = 2650, SHARED_BYTES_CYCLE = 128, WEIGHTS_CYCLE = 8.3;
   const shape *s = &k->s;
   const double both = (double)(k->f.depth + k->f.values), elems = (double)(s->rows * s->chunk),
@@ -413,7 +415,7 @@ static double work_of(const stream *k) {
 }
 
 // The same by warp groups, each of which has some loops, barriers and sums to scale besides.
-static double work_of_groups(const stream *k) {
+static double work_of_groups(const attention *k) {
   static const double FLOPS_CYCLE = 4096, WEIGHTS_CYCLE = 13.2, GROUP_CYCLES = 140;
   const double both = (double)(k->f.depth + k->f.values), elems = (double)(k->s.rows * k->s.chunk),
                groups = (double)(k->s.rows / k->s.warp);
@@ -422,7 +424,7 @@ static double work_of_groups(const stream *k) {
 
 // The blocks of a multiprocessor take turns. One alone waits for itself, and fewer than four warps
 // leave tensor cores idle; warp groups wait the less, the more there are. Measured on an H200.
-static double time_of(const stream *k) {
+static double time_of(const attention *k) {
   static const double CHUNK_CYCLES = 500, ALONE_CYCLES = 750, BLOCK_NS = 4000,
                       BLOCK_OF_GROUPS_NS = 3000, CLOCK_GHZ = 1.75;
   const kiln_device *d = k->w->m->device;
@@ -431,7 +433,7 @@ static double time_of(const stream *k) {
                blocks = (double)(k->f.batch * (k->f.rows / s->rows)),
                each = ceil(blocks / d->n_units), resident = (double)resident_of(k, each);
   double step, begin_end;
-  if (s->by_groups) {
+  if (s->by_warpgroups) {
     step = resident * work_of_groups(k) + ALONE_CYCLES / (resident * warps);
     begin_end = BLOCK_OF_GROUPS_NS;
   } else {
@@ -444,7 +446,7 @@ static double time_of(const stream *k) {
 }
 
 static kiln_status propose_flash_attention(kiln_lowering *w, kiln_tile_candidates *out) {
-  stream k = {.w = w};
+  attention k = {.w = w};
   if (!kiln_attention_is(w->p, &k.f)) return KILN_OK;
   for (int i = 0; i < (int)KILN_LEN(shapes); i++) {
     if (!describe(&k, w, i)) continue;

@@ -16,8 +16,8 @@ int kiln_axes_lead(kiln_stage_axis *axes, int n) {
   return n;
 }
 
-kiln_status kiln_deal_sums(kiln_lowering *w, kiln_symbol sums, int n_lead, int64_t warp_m,
-                           int64_t warp_n) {
+kiln_status kiln_fragment_layout_sums(kiln_lowering *w, kiln_symbol sums, int n_lead,
+                                      int64_t warp_m, int64_t warp_n) {
   kiln_stage_axis axes[KILN_MAX_RANK + 5];
   const int b = kiln_axes_lead(axes, n_lead);
   axes[b] = kiln_axis_high(b, warp_m), axes[b + 1] = kiln_axis_high(b + 1, warp_n);
@@ -39,7 +39,7 @@ static void cut_k(kiln_stage_axis *axes, int b, int at, int per) {
   axes[at + 1] = kiln_axis_low(b, per);
 }
 
-kiln_status kiln_deal_left(kiln_lowering *w, kiln_symbol f, int n_lead, int per) {
+kiln_status kiln_fragment_layout_left(kiln_lowering *w, kiln_symbol f, int n_lead, int per) {
   kiln_stage_axis axes[KILN_MAX_RANK + 4];
   const int b = kiln_axes_lead(axes, n_lead), half = 4 * per;
   axes[b] = kiln_axis_high(b, KILN_MMA_M), axes[b + 1] = kiln_axis_low(b, KILN_MMA_M);
@@ -57,7 +57,7 @@ kiln_status kiln_deal_left(kiln_lowering *w, kiln_symbol f, int n_lead, int per)
   return kiln_transform_layout(&w->s, f, b + 6, axes);
 }
 
-kiln_status kiln_deal_right(kiln_lowering *w, kiln_symbol f, int n_lead, int per) {
+kiln_status kiln_fragment_layout_right(kiln_lowering *w, kiln_symbol f, int n_lead, int per) {
   kiln_stage_axis axes[KILN_MAX_RANK + 4];
   const int b = kiln_axes_lead(axes, n_lead), half = 4 * per;
   axes[b] = kiln_axis_high(b, half), axes[b + 1] = kiln_axis_low(b, half);
@@ -73,15 +73,15 @@ kiln_status kiln_deal_right(kiln_lowering *w, kiln_symbol f, int n_lead, int per
   return kiln_transform_layout(&w->s, f, b + 5, axes);
 }
 
-kiln_status kiln_deal_turned(kiln_lowering *w, kiln_symbol f, int n_lead, int per) {
+kiln_status kiln_fragment_layout_transposed(kiln_lowering *w, kiln_symbol f, int n_lead, int per) {
   kiln_stage_axis axes[KILN_MAX_RANK + 4];
   const int b = kiln_axes_lead(axes, n_lead);
   axes[b] = kiln_axis_whole(b + 1), axes[b + 1] = kiln_axis_whole(b);
   KILN_TRY(kiln_transform_layout(&w->s, f, b + 2, axes));
-  return kiln_deal_right(w, f, n_lead, per);
+  return kiln_fragment_layout_right(w, f, n_lead, per);
 }
 
-kiln_status kiln_deal_rows(kiln_lowering *w, kiln_symbol f, int n_lead, int64_t warp_m) {
+kiln_status kiln_fragment_layout_rows(kiln_lowering *w, kiln_symbol f, int n_lead, int64_t warp_m) {
   kiln_stage_axis axes[KILN_MAX_RANK + 4];
   const int b = kiln_axes_lead(axes, n_lead);
   axes[b] = kiln_axis_high(b, warp_m), axes[b + 1] = kiln_axis_low(b, warp_m),

@@ -148,7 +148,7 @@ static const kiln_expr *widened(making *w, const kiln_expr *e) {
   return e->dtype == KILN_F32 ? e : kiln_cast(w->cx, KILN_F32, e);
 }
 
-static bool make_narrow(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
+static bool make_gemv(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   (void)m;
   making w = {.cx = cx, .p = p};
   const kiln_expr *at_p[KILN_MAX_RANK], *at_k[KILN_MAX_RANK];
@@ -178,26 +178,26 @@ static bool make_narrow(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
 
 // --- the template ---
 
-typedef struct narrow {
+typedef struct gemv {
   kiln_lowering *w;
   const kiln_stmt *p, *k, *f, *t;
   int pixel, channel, tap; // dims of t; tap -1: there is none
   int64_t word, columns;
-} narrow;
+} gemv;
 
-static const char *name_of(const narrow *n, const kiln_stmt *s) {
+static const char *name_of(const gemv *n, const kiln_stmt *s) {
   return kiln_symbol_text(n->w->cx, n->w->p->tensors.data[s->out]->name);
 }
 
-static kiln_symbol buffer_of(const narrow *n, const kiln_stmt *s) {
+static kiln_symbol buffer_of(const gemv *n, const kiln_stmt *s) {
   return n->w->p->tensors.data[s->out]->name;
 }
 
-static kiln_symbol loop_of(narrow *n, const kiln_stmt *s, const char *part, int d) {
+static kiln_symbol loop_of(gemv *n, const kiln_stmt *s, const char *part, int d) {
   return kiln_lowering_loop(n->w, name_of(n, s), part, s->dims[d].name);
 }
 
-static const kiln_expr *load_of(const narrow *n, const kiln_stmt *s) {
+static const kiln_expr *load_of(const gemv *n, const kiln_stmt *s) {
   const kiln_loads loads = kiln_loads_of(n->w->cx, &n->w->cx->scratch, n->t->body);
   for (int i = 0; i < loads.n; i++)
     if (loads.data[i]->u.tensor == s->out) return loads.data[i];
@@ -205,13 +205,13 @@ static const kiln_expr *load_of(const narrow *n, const kiln_stmt *s) {
 }
 
 // Whether each element of the result's rows is read of F alone.
-static bool is_column(const narrow *n, int d) {
+static bool is_column(const gemv *n, int d) {
   return kiln_expr_uses(load_of(n, n->f), n->t->dims[d].name);
 }
 
-static bool find(kiln_lowering *w, narrow *out) {
+static bool find(kiln_lowering *w, gemv *out) {
   kiln_stmt *const *s = w->p->stmts.data;
-  *out = (narrow){.w = w, .pixel = -1, .channel = -1, .tap = -1, .columns = 1, .word = WORD};
+  *out = (gemv){.w = w, .pixel = -1, .channel = -1, .tap = -1, .columns = 1, .word = WORD};
   if (w->p->stmts.n < 5 || s[0]->n_reduce || s[1]->n_reduce || s[2]->n_reduce || !s[3]->n_reduce)
     return false;
   out->p = s[0], out->k = s[1], out->f = s[2], out->t = s[3];
@@ -231,7 +231,7 @@ static bool find(kiln_lowering *w, narrow *out) {
 }
 
 // Writes out the columns and the |pixels| of a nest of a thread.
-static kiln_status write_out(narrow *n, const kiln_stmt *s, const char *part) {
+static kiln_status write_out(gemv *n, const kiln_stmt *s, const char *part) {
   for (int d = 0; d < n->t->n_space; d++)
     if (d == n->pixel || is_column(n, d)) {
       const kiln_symbol loop = loop_of(n, s, part, d);
@@ -242,7 +242,7 @@ static kiln_status write_out(narrow *n, const kiln_stmt *s, const char *part) {
 }
 
 // The sum: reduction loops around the elements, of k and the taps written out.
-static kiln_status lower_sum(narrow *n, kiln_symbol *out_step) {
+static kiln_status lower_sum(gemv *n, kiln_symbol *out_step) {
   const kiln_stmt *t = n->t;
   kiln_schedule *s = &n->w->s;
   kiln_symbol loops[2 * KILN_MAX_RANK + 1], k = loop_of(n, t, "", n->channel);
@@ -263,22 +263,22 @@ static kiln_status lower_sum(narrow *n, kiln_symbol *out_step) {
   return write_out(n, t, "");
 }
 
-static kiln_status lower_elements(narrow *n, kiln_symbol at) {
+static kiln_status lower_elements(gemv *n, kiln_symbol at) {
   const kiln_stmt *p = n->p;
   KILN_TRY(kiln_compute_at(&n->w->s, buffer_of(n, p), at, KILN_SCOPE_LOCAL));
   KILN_TRY(kiln_unroll(&n->w->s, loop_of(n, p, "", p->n_space - 2)));
   return kiln_vectorize(&n->w->s, loop_of(n, p, "", p->n_space - 1));
 }
 
-static kiln_status lower_constant(narrow *n, kiln_symbol block) {
+static kiln_status lower_constant(gemv *n, kiln_symbol block) {
   kiln_symbol loops[KILN_MAX_RANK];
   for (int d = 0; d < n->f->n_space; d++) loops[d] = loop_of(n, n->f, "", d);
   KILN_TRY(kiln_compute_at(&n->w->s, buffer_of(n, n->f), block, KILN_SCOPE_SHARED));
-  return kiln_gpu_deal(n->w, n->f->n_space, loops, THREADS, THREADS);
+  return kiln_gpu_distribute_cyclic(n->w, n->f->n_space, loops, THREADS, THREADS);
 }
 
 // Cuts the result's rows into the threads' |pixels| and the blocks' threads.
-static kiln_status cut_result(narrow *n, int64_t pixels, kiln_symbol *out_block,
+static kiln_status cut_result(gemv *n, int64_t pixels, kiln_symbol *out_block,
                               kiln_symbol *out_thread) {
   kiln_lowering *w = n->w;
   kiln_symbol rows[KILN_MAX_RANK], order[KILN_MAX_RANK + 1], inner = 0, all;
@@ -311,7 +311,7 @@ static kiln_status cut_result(narrow *n, int64_t pixels, kiln_symbol *out_block,
 }
 
 static kiln_status lower_gemv(kiln_lowering *w, const kiln_tiling *t) {
-  narrow n;
+  gemv n;
   kiln_symbol block, thread, step;
   if (!find(w, &n)) return KILN_INTERNAL;
   KILN_TRY(kiln_prepack(&w->s, buffer_of(&n, n.k)));
@@ -334,7 +334,7 @@ typedef struct effort {
   int64_t products, registers;
 } effort;
 
-static effort effort_of(const narrow *n, int64_t pixels) {
+static effort effort_of(const gemv *n, int64_t pixels) {
   static const double CONVERSION = 2, READ = 8, LOOP = 20;
   const kiln_stmt *t = n->t;
   const int64_t taps = n->tap < 0 ? 1 : kiln_lowering_extent(t, n->tap),
@@ -352,7 +352,7 @@ static effort effort_of(const narrow *n, int64_t pixels) {
   return e;
 }
 
-static double time_of(const narrow *n, double threads, const effort *e) {
+static double time_of(const gemv *n, double threads, const effort *e) {
   static const double FEW_WARPS = 6; // of a multiprocessor: fewer wait for themselves
   const kiln_device *d = n->w->m->device;
   const kiln_program *p = n->w->p;
@@ -368,7 +368,7 @@ static double time_of(const narrow *n, double threads, const effort *e) {
 
 static kiln_status propose_gemv(kiln_lowering *w, kiln_tile_candidates *out) {
   static const int64_t counts[] = {8, 4, 2, 1};
-  narrow n;
+  gemv n;
   double rows = 1;
   if (!w->m->device || !find(w, &n)) return KILN_OK;
   for (int d = 0; d < n.t->n_space; d++)
@@ -392,6 +392,6 @@ const kiln_template kiln_template_gpu_gemv = {.name = "gemv",
                                               .was = "narrow",
                                               .has_grids = true,
                                               .kinds = 1u << KILN_GROUP_CONTRACTION,
-                                              .match = make_narrow,
+                                              .match = make_gemv,
                                               .propose = propose_gemv,
                                               .lower = lower_gemv};

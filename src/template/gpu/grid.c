@@ -30,8 +30,8 @@ kiln_status kiln_gpu_fuse(kiln_lowering *w, int n, const kiln_symbol *loops, kil
   return KILN_OK;
 }
 
-kiln_status kiln_gpu_spread(kiln_lowering *w, int n, const kiln_symbol *loops, int64_t threads,
-                            kiln_symbol *out_thread) {
+kiln_status kiln_gpu_map_grid(kiln_lowering *w, int n, const kiln_symbol *loops, int64_t threads,
+                              kiln_symbol *out_thread) {
   int64_t extent;
   KILN_TRY(kiln_gpu_fuse(w, n, loops, out_thread, &extent));
   if (extent > threads) {
@@ -44,8 +44,8 @@ kiln_status kiln_gpu_spread(kiln_lowering *w, int n, const kiln_symbol *loops, i
   return kiln_bind(&w->s, *out_thread, KILN_THREAD_X);
 }
 
-kiln_status kiln_gpu_deal(kiln_lowering *w, int n, const kiln_symbol *loops, int64_t threads,
-                          int64_t width) {
+kiln_status kiln_gpu_distribute_cyclic(kiln_lowering *w, int n, const kiln_symbol *loops,
+                                       int64_t threads, int64_t width) {
   kiln_symbol all;
   int64_t extent;
   KILN_TRY(kiln_gpu_fuse(w, n, loops, &all, &extent));

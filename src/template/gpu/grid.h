@@ -38,12 +38,12 @@ enum { KILN_GPU_THREADS = 256 }; // of a block, where nothing else is said
 // threads: they are fused, cut and bound.
 //
 // gives: *out_thread, the loop over the threads of a block
-kiln_status kiln_gpu_spread(kiln_lowering *w, int n, const kiln_symbol *loops, int64_t threads,
-                            kiln_symbol *out_thread);
+kiln_status kiln_gpu_map_grid(kiln_lowering *w, int n, const kiln_symbol *loops, int64_t threads,
+                              kiln_symbol *out_thread);
 // The same inside of a block: each of |threads| threads, |width| along x, takes every |threads|-th
 // iteration.
-kiln_status kiln_gpu_deal(kiln_lowering *w, int n, const kiln_symbol *loops, int64_t threads,
-                          int64_t width);
+kiln_status kiln_gpu_distribute_cyclic(kiln_lowering *w, int n, const kiln_symbol *loops,
+                                       int64_t threads, int64_t width);
 // The n loops, perfectly nested, as one; n == 1: the loop itself.
 kiln_status kiln_gpu_fuse(kiln_lowering *w, int n, const kiln_symbol *loops, kiln_symbol *out,
                           int64_t *out_extent);
@@ -53,18 +53,18 @@ kiln_status kiln_gpu_factor(kiln_lowering *w, kiln_symbol loop, int64_t n, kiln_
                             const char *suffix, int n_outer, const kiln_symbol *outer,
                             kiln_symbol *out);
 // A reduction whose results are one a element of the kernel's result.
-typedef struct kiln_gpu_sums {
+typedef struct kiln_gpu_reduction {
   const kiln_stmt *s;
-  bool
-      along; // neighbouring threads take terms of a sum, which lie side by side; else neighbouring sums
+  // Neighbouring threads take terms of one sum, which are contiguous; else neighbouring sums.
+  bool along;
   int64_t elems, terms;
-} kiln_gpu_sums;
+} kiln_gpu_reduction;
 // Whether |s| computes an element for each element of |w|'s result, unconditionally.
 bool kiln_gpu_is_by_element(const kiln_lowering *w, const kiln_stmt *s);
 // Whether |s| is such a reduction; *out only then.
-bool kiln_gpu_sums_of(const kiln_lowering *w, const kiln_stmt *s, kiln_gpu_sums *out);
+bool kiln_gpu_reduction_of(const kiln_lowering *w, const kiln_stmt *s, kiln_gpu_reduction *out);
 // Whether template `block_reduce` runs all of |w|, and gives each multiprocessor a block.
-bool kiln_gpu_sums_fill(const kiln_lowering *w);
+bool kiln_gpu_block_reduce_fills(const kiln_lowering *w);
 // Bytes of all that the kernel reads and stores, each once.
 double kiln_gpu_param_bytes(const kiln_lowering *w);
 // The extent of |loop|, which is there and constant.

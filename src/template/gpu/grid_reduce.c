@@ -13,7 +13,7 @@ enum {
 
 // Adds up the terms of loops[rank] in |n| parts, each by a thread in registers; |loops| is the
 // nest, |name| the buffer of the parts.
-static kiln_status add_parts(kiln_lowering *w, const kiln_gpu_sums *z, kiln_symbol *loops,
+static kiln_status add_parts(kiln_lowering *w, const kiln_gpu_reduction *z, kiln_symbol *loops,
                              int64_t n, const char *name) {
   const int rank = z->s->n_space;
   const kiln_symbol whole = loops[rank], part = kiln_lowering_name(w, "t", whole),
@@ -29,18 +29,18 @@ static kiln_status add_parts(kiln_lowering *w, const kiln_gpu_sums *z, kiln_symb
   for (int k = 0; k <= rank; k++)
     loops[z->along ? k : (k + 1) % (rank + 1)] = kiln_symbol_printf(w->cx, "%s.copy.%d", name, k);
   if (!z->along) KILN_TRY(kiln_reorder(&w->s, rank + 1, loops));
-  KILN_TRY(kiln_gpu_spread(w, rank + 1, loops, KILN_GPU_THREADS, &thread));
+  KILN_TRY(kiln_gpu_map_grid(w, rank + 1, loops, KILN_GPU_THREADS, &thread));
   return kiln_compute_at(&w->s, kept, thread, KILN_SCOPE_LOCAL);
 }
 
-static int64_t parts_of(const kiln_gpu_sums *z) {
+static int64_t parts_of(const kiln_gpu_reduction *z) {
   int64_t parts = 2 * LANES;
   while (2 * parts * TERMS <= z->terms && 2 * parts * z->elems <= MANY) parts *= 2;
   return parts;
 }
 
 // What is left of the reduction adds up a number for each lane.
-static kiln_status split_sums(kiln_lowering *w, const kiln_gpu_sums *z) {
+static kiln_status split_sums(kiln_lowering *w, const kiln_gpu_reduction *z) {
   const int rank = z->s->n_space;
   const char *name = kiln_symbol_text(w->cx, w->p->tensors.data[z->s->out]->name);
   const kiln_symbol parts = kiln_symbol_printf(w->cx, "%s.parts", name),
@@ -63,7 +63,7 @@ static kiln_status lower_map(kiln_lowering *w, const kiln_stmt *s) {
   const char *name = kiln_symbol_text(w->cx, p->tensors.data[s->out]->name);
   kiln_symbol loops[KILN_MAX_RANK], thread;
   for (int d = 0; d < s->n_space; d++) loops[d] = kiln_lowering_loop(w, name, "", s->dims[d].name);
-  KILN_TRY(kiln_gpu_spread(w, s->n_space, loops, KILN_GPU_THREADS, &thread));
+  KILN_TRY(kiln_gpu_map_grid(w, s->n_space, loops, KILN_GPU_THREADS, &thread));
   for (int i = p->stmts.n - 1; i >= 0; i--) {
     const kiln_stmt *from = p->stmts.data[i];
     bool reads = false;
@@ -76,9 +76,9 @@ static kiln_status lower_map(kiln_lowering *w, const kiln_stmt *s) {
 
 static kiln_status lower_grid_reduce(kiln_lowering *w, const kiln_tiling *t) {
   (void)t;
-  kiln_gpu_sums z;
+  kiln_gpu_reduction z;
   for (int i = 0; i < w->p->stmts.n; i++)
-    if (kiln_gpu_sums_of(w, w->p->stmts.data[i], &z)) KILN_TRY(split_sums(w, &z));
+    if (kiln_gpu_reduction_of(w, w->p->stmts.data[i], &z)) KILN_TRY(split_sums(w, &z));
   for (int i = 0; i < w->p->stmts.n; i++)
     if (w->p->stmts.data[i]->n_reduce == 0) KILN_TRY(lower_map(w, w->p->stmts.data[i]));
   return KILN_OK;
@@ -88,13 +88,13 @@ static kiln_status lower_grid_reduce(kiln_lowering *w, const kiln_tiling *t) {
 // multiprocessors idle.
 static bool is_worth(const kiln_lowering *w) {
   bool any = false;
-  if (kiln_gpu_sums_fill(w)) return false;
+  if (kiln_gpu_block_reduce_fills(w)) return false;
   for (int i = 0; i < w->p->stmts.n; i++) {
-    kiln_gpu_sums z;
+    kiln_gpu_reduction z;
     const kiln_stmt *s = w->p->stmts.data[i];
     if (!kiln_gpu_is_by_element(w, s)) return false;
     if (s->n_reduce == 0) continue;
-    if (!kiln_gpu_sums_of(w, s, &z) || z.terms < LONG_SUM || z.elems * 2 * LANES > MANY)
+    if (!kiln_gpu_reduction_of(w, s, &z) || z.terms < LONG_SUM || z.elems * 2 * LANES > MANY)
       return false;
     any = true;
   }

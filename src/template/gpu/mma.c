@@ -30,11 +30,11 @@ static shape shape_of(int variant) {
                  .k = k_steps[variant % (int)KILN_LEN(k_steps)],
                  .warp_m = tiles[tile].warp_m,
                  .warp_n = tiles[tile].warp_n,
-                 .groups = 1};
+                 .slice_k = 1};
 }
 
 int64_t kiln_mma_threads(const kiln_mma_shape *s) {
-  return s->m / s->warp_m * (s->n / s->warp_n) * s->groups * WARP;
+  return s->m / s->warp_m * (s->n / s->warp_n) * s->slice_k * WARP;
 }
 
 static kiln_symbol part(mma *m, const char *suffix, kiln_symbol loop) {
@@ -47,13 +47,13 @@ static kiln_status cut(mma *m, kiln_symbol *loop, int64_t factor, const char *ou
 }
 
 // Sums (.., m, n) as fragments; with more axes, those in front, the last first.
-static kiln_status deal_sums(mma *m) {
+static kiln_status layout_sums(mma *m) {
   kiln_stage_axis axes[KILN_MAX_RANK + 2];
   const int n = m->p.n_batch + 2, more = m->n_more;
   for (int d = 0; d < more; d++) axes[d] = (kiln_stage_axis){.axis = n + more - 1 - d};
   for (int d = 0; d < n; d++) axes[more + d] = (kiln_stage_axis){.axis = d};
   if (more) KILN_TRY(kiln_transform_layout(&m->w->s, m->sums, n + more, axes));
-  return kiln_deal_sums(m->w, m->sums, n - 2 + more, m->s->warp_m, m->s->warp_n);
+  return kiln_fragment_layout_sums(m->w, m->sums, n - 2 + more, m->s->warp_m, m->s->warp_n);
 }
 
 // --- the nests ---
@@ -138,7 +138,7 @@ kiln_status kiln_mma_multiply(kiln_mma *m) {
   kiln_symbol row = m->l.m, column = m->l.n, k = m->l.k, a, b, warp_m, warp_n, tile_m, tile_n, step,
               left, right, left_tile, right_tile;
   const kiln_mma_type *type = m->type;
-  KILN_TRY(kiln_product_stage(m->w, m->p.b, type->turns, 0, m->l.step, m->threads, WARP, &b));
+  KILN_TRY(kiln_product_stage(m->w, m->p.b, type->transpose_b, 0, m->l.step, m->threads, WARP, &b));
   KILN_TRY(kiln_product_stage(m->w, m->p.a, false, 0, m->l.step, m->threads, WARP, &a));
   KILN_TRY(cut(m, &row, m->s->warp_m, "w", "i", &warp_m));
   KILN_TRY(cut(m, &column, m->s->warp_n, "w", "i", &warp_n));
@@ -148,12 +148,12 @@ kiln_status kiln_mma_multiply(kiln_mma *m) {
   KILN_TRY(order(m, m->group, 8,
                  (const kiln_symbol[]){warp_m, warp_n, step, tile_m, tile_n, row, column, k}));
   KILN_TRY(kiln_load_fragment(m->w, a, m->p.a->n_space, step, 0, &left, &left_tile));
-  KILN_TRY(
-      kiln_load_fragment(m->w, b, m->p.b->n_space, step, type->turns ? 0 : 1, &right, &right_tile));
-  KILN_TRY(kiln_deal_left(m->w, left, m->p.a->n_space - 2, type->per));
-  KILN_TRY((type->turns ? kiln_deal_turned : kiln_deal_right)(m->w, right, m->p.b->n_space - 2,
-                                                              type->per));
-  KILN_TRY(deal_sums(m));
+  KILN_TRY(kiln_load_fragment(m->w, b, m->p.b->n_space, step, type->transpose_b ? 0 : 1, &right,
+                              &right_tile));
+  KILN_TRY(kiln_fragment_layout_left(m->w, left, m->p.a->n_space - 2, type->per));
+  KILN_TRY((type->transpose_b ? kiln_fragment_layout_transposed : kiln_fragment_layout_right)(
+      m->w, right, m->p.b->n_space - 2, type->per));
+  KILN_TRY(layout_sums(m));
   KILN_TRY(fill_ahead(m, b, m->p.b->n_space, type->per == 1));
   KILN_TRY(fill_ahead(m, a, m->p.a->n_space, false));
   KILN_TRY(kiln_tensorize(s, left_tile, m->load_left));

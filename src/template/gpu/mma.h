@@ -11,7 +11,7 @@
 
 // A block's tile, the step along k, a warp's tile, and the groups of warps that share a step.
 typedef struct kiln_mma_shape {
-  int64_t m, n, k, warp_m, warp_n, groups;
+  int64_t m, n, k, warp_m, warp_n, slice_k;
 } kiln_mma_shape;
 
 // What the operands of an instruction are, |per| to a register.
@@ -19,7 +19,7 @@ typedef struct kiln_mma_type {
   kiln_dtype left, right, sum;
   int per;
   const char *product, *load_left, *load_right; // instructions
-  bool turns;                                   // the right operand lies in rows along k
+  bool transpose_b;                             // the right operand lies in rows along k
 } kiln_mma_type;
 
 // A product at work.

@@ -22,16 +22,16 @@ static const struct {
 static const int64_t k_steps[] = {96, 64, 48, 32, 16};
 enum { N_STEPS = (int)KILN_LEN(k_steps), N_VARIANTS = (int)KILN_LEN(tiles) * N_STEPS };
 
-typedef struct norms {
+typedef struct prologue {
   kiln_lowering *w;
   kiln_norm f;
   kiln_mma_shape s;
-  kiln_quads q;
+  kiln_quad_tile q;
   int depth;        // steps whose operands are in shared memory or under way
   int64_t resident; // blocks of a multiprocessor that run at the same time
-} norms;
+} prologue;
 
-static int64_t bytes_of(const norms *x) {
+static int64_t bytes_of(const prologue *x) {
   const kiln_mma_shape *s = &x->s;
   const int64_t bytes = kiln_dtype_bytes(x->w->p->tensors.data[x->f.x->out]->dtype),
                 row = (x->f.p.k + KILN_MMA_PAD) * bytes + 4 * KILN_QUAD * x->f.n_shared,
@@ -43,7 +43,7 @@ static int64_t bytes_of(const norms *x) {
   return (all > result ? all : result) + RESERVED;
 }
 
-static bool describe(norms *x, kiln_lowering *w, int variant) {
+static bool describe(prologue *x, kiln_lowering *w, int variant) {
   const int tile = variant / N_STEPS;
   const kiln_gpu *g = &w->m->gpu;
   x->w = w;
@@ -52,10 +52,10 @@ static bool describe(norms *x, kiln_lowering *w, int variant) {
                           .k = k_steps[variant % N_STEPS],
                           .warp_m = tiles[tile].warp_m,
                           .warp_n = tiles[tile].warp_n,
-                          .groups = 1};
+                          .slice_k = 1};
   const int64_t threads = kiln_mma_threads(&x->s), steps = x->f.p.k / x->s.k,
                 registers = x->s.warp_m * x->s.warp_n / WARP + OTHER_REGISTERS;
-  x->q = (kiln_quads){w, 0, x->s.m, x->s.m * WARP / threads, false};
+  x->q = (kiln_quad_tile){w, 0, x->s.m, x->s.m * WARP / threads, false};
   x->depth = (int)kiln_min_i64(steps > 2 ? steps - 1 : steps,
                                MAX_DEPTH); // a slot is used again: see ahead.c
   x->resident = kiln_min_i64(g->registers / (threads * registers), g->max_resident / threads);
@@ -64,20 +64,20 @@ static bool describe(norms *x, kiln_lowering *w, int variant) {
 }
 
 // Computes what is known of the rows where the block is, and what it is computed from.
-static kiln_status place(norms *x, kiln_symbol block, int64_t threads) {
+static kiln_status place(prologue *x, kiln_symbol block, int64_t threads) {
   kiln_symbol buffer;
   for (int i = x->f.n - 1; i >= 0; i--) {
     const bool is_shared = i >= x->f.n - x->f.n_shared;
     const kiln_symbol rows = kiln_product_tensor(x->w, x->f.stmts[i]);
     KILN_TRY(
         kiln_compute_at(&x->w->s, rows, block, is_shared ? KILN_SCOPE_SHARED : KILN_SCOPE_LOCAL));
-    if (!is_shared) KILN_TRY(kiln_quads_deal_rows(&x->q, rows));
+    if (!is_shared) KILN_TRY(kiln_quad_layout_rows(&x->q, rows));
   }
   return kiln_product_stage(x->w, x->f.x, false, KILN_MMA_PAD, block, threads, WARP, &buffer);
 }
 
 static kiln_status lower_norm_prologue(kiln_lowering *w, const kiln_tiling *t) {
-  norms x = {.w = w};
+  prologue x = {.w = w};
   if (!kiln_norm_is(w->p, &x.f) || !describe(&x, w, t->variant)) return KILN_INTERNAL;
   kiln_mma m = {.w = w, .s = &x.s, .p = x.f.p, .sums = kiln_product_tensor(w, x.f.p.t)};
   kiln_mma_find(&m);
@@ -86,7 +86,7 @@ static kiln_status lower_norm_prologue(kiln_lowering *w, const kiln_tiling *t) {
   KILN_TRY(kiln_product_blocks_shared(w, &m.p, x.s.m, x.s.n, x.s.k, m.threads, WARP, &m.l));
   KILN_TRY(kiln_mma_multiply(&m));
   KILN_TRY(place(&x, m.l.block, m.threads));
-  for (int i = 0; i < x.f.n; i++) KILN_TRY(kiln_quads_run(&x.q, x.f.nests[i], x.f.stmts[i], 0));
+  for (int i = 0; i < x.f.n; i++) KILN_TRY(kiln_quad_run(&x.q, x.f.nests[i], x.f.stmts[i], 0));
   KILN_TRY(kiln_mma_elements(&m, 0, kiln_product_loop(w, m.p.t, "init.", "m"),
                              kiln_product_loop(w, m.p.t, "init.", "n")));
   KILN_TRY(kiln_mma_elements(&m, 0, m.l.y_m, m.l.y_n));
@@ -96,7 +96,7 @@ static kiln_status lower_norm_prologue(kiln_lowering *w, const kiln_tiling *t) {
 // --- candidates ---
 
 // As of strips: a block alone takes its time, and several take turns.
-static double time_of(const norms *x) {
+static double time_of(const prologue *x) {
   static const double BEGIN_END_NS = 4000, STEP_NS = 400, HELD_NS = 9, ELEMENT_NS = 0.03,
                       AGAIN = 0.3, FLOPS_SHARE = 0.28, FINISH = 2;
   const kiln_device *d = x->w->m->device;
@@ -118,7 +118,7 @@ static double time_of(const norms *x) {
 }
 
 static kiln_status propose_norm_prologue(kiln_lowering *w, kiln_tile_candidates *out) {
-  norms x = {.w = w};
+  prologue x = {.w = w};
   if (!kiln_norm_is(w->p, &x.f) || !kiln_mma_takes(w, &x.f.p)) return KILN_OK;
   for (int i = 0; i < N_VARIANTS; i++) {
     if (!describe(&x, w, i)) continue;

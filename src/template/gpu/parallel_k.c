@@ -23,29 +23,29 @@ static const struct {
 } tiles[] = {{128, 256, 64, 64}, {256, 128, 64, 64}, {128, 128, 64, 32}, {128, 64, 32, 32},
              {64, 128, 32, 32},  {64, 64, 32, 32},   {32, 64, 16, 32},   {64, 32, 32, 16},
              {32, 32, 16, 16},   {16, 64, 16, 16},   {16, 32, 16, 16},   {16, 16, 16, 16}};
-static const int64_t k_steps[] = {128, 64, 32, 16}, group_counts[] = {4, 2, 1},
+static const int64_t k_steps[] = {128, 64, 32, 16}, slice_counts[] = {4, 2, 1},
                      split_counts[] = {1, 2, 4, 8, 16, 32};
 enum {
   N_TILES = (int)KILN_LEN(tiles),
   N_STEPS = (int)KILN_LEN(k_steps),
-  N_GROUPS = (int)KILN_LEN(group_counts),
+  N_SLICES = (int)KILN_LEN(slice_counts),
   N_SPLITS = (int)KILN_LEN(split_counts)
 };
 
 typedef struct way {
   kiln_mma_shape s;
-  int64_t splits;
+  int64_t split_k;
 } way;
 
 static way way_of(int variant) {
-  const int tile = variant / (N_STEPS * N_GROUPS * N_SPLITS);
+  const int tile = variant / (N_STEPS * N_SLICES * N_SPLITS);
   return (way){.s = {.m = tiles[tile].m,
                      .n = tiles[tile].n,
-                     .k = k_steps[variant / (N_GROUPS * N_SPLITS) % N_STEPS],
+                     .k = k_steps[variant / (N_SLICES * N_SPLITS) % N_STEPS],
                      .warp_m = tiles[tile].warp_m,
                      .warp_n = tiles[tile].warp_n,
-                     .groups = group_counts[variant / N_SPLITS % N_GROUPS]},
-               .splits = split_counts[variant % N_SPLITS]};
+                     .slice_k = slice_counts[variant / N_SPLITS % N_SLICES]},
+               .split_k = split_counts[variant % N_SPLITS]};
 }
 
 // --- candidates ---
@@ -54,7 +54,7 @@ static int64_t bytes_of_step(const kiln_mma_shape *s) {
   return 2 * (s->m * (s->k + KILN_MMA_PAD) + s->k * (s->n + KILN_MMA_PAD));
 }
 static int64_t bytes_of_parts(const kiln_mma_shape *s) {
-  return 4 * s->groups * s->m * (s->n + KILN_MMA_PAD);
+  return 4 * s->slice_k * s->m * (s->n + KILN_MMA_PAD);
 }
 
 // How the blocks of a product share the multiprocessors.
@@ -68,11 +68,11 @@ static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, con
   enum { OTHER_REGISTERS = 72 };
   const kiln_mma_shape *s = &v->s;
   const kiln_gpu *g = &w->m->gpu;
-  const int64_t threads = kiln_mma_threads(s), steps = p->k / v->splits / s->k,
+  const int64_t threads = kiln_mma_threads(s), steps = p->k / v->split_k / s->k,
                 bytes = bytes_of_step(s),
                 registers = s->warp_m * s->warp_n / KILN_MMA_WARP + OTHER_REGISTERS;
   occupancy o = {.blocks = ceil((double)p->m / (double)s->m) * ceil((double)p->n / (double)s->n) *
-                           (double)(p->batch * v->splits),
+                           (double)(p->batch * v->split_k),
                  .resident = g->registers / (threads * registers)};
   o.each = ceil(o.blocks / w->m->device->n_units);
   if (o.resident > g->max_resident / threads) o.resident = g->max_resident / threads;
@@ -103,15 +103,15 @@ static kiln_status lower_parallel_k(kiln_lowering *w, const kiln_tiling *t) {
   kiln_mma m = {.w = w, .s = s};
   if (!kiln_product_is(w->p, &m.p)) return KILN_INTERNAL;
   kiln_mma_find(&m);
-  m.steps = m.p.k / v.splits / s->k;
+  m.steps = m.p.k / v.split_k / s->k;
   m.depth = occupancy_of(w, &m.p, &v).depth;
   kiln_parallel_k x = {.w = w,
                        .p = m.p,
                        .m = s->m,
                        .n = s->n,
                        .k = s->k,
-                       .groups = s->groups,
-                       .splits = v.splits,
+                       .slice_k = s->slice_k,
+                       .split_k = v.split_k,
                        .threads = m.threads,
                        .word = word_of(s)};
   KILN_TRY(kiln_parallel_k_begin(&x));
@@ -136,18 +136,18 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const way *
   const kiln_device *d = w->m->device;
   const occupancy o = occupancy_of(w, p, v);
   const double shared = kiln_gpu_shared(d)->unit_bytes_ns, resident = (double)o.resident,
-               steps = (double)p->k / (double)(v->splits * s->k),
+               steps = (double)p->k / (double)(v->split_k * s->k),
                warps = (double)kiln_mma_threads(s) / KILN_MMA_WARP,
                copied = 2.0 * (double)((s->m + s->n) * s->k),
                read =
-                   warps * 2.0 * (double)((s->warp_m + 2 * s->warp_n) * s->k) / (double)s->groups,
+                   warps * 2.0 * (double)((s->warp_m + 2 * s->warp_n) * s->k) / (double)s->slice_k,
                flops = 2.0 * (double)(s->m * s->n * s->k);
   const double one = flops / fmin(d->unit_flops_ns[KILN_PEAK_BF16], FLOPS_BYTE * shared) +
                      (copied + read) / shared,
                all = o.resident > 1 ? OVERLAP * resident * one : one,
                moved = resident * (copied + ROW_BYTES * (double)(s->m + s->k)) /
                        (L2_SHARE * d->levels[1].unit_bytes_ns),
-               alone = TILE_NS * (double)s->k / (double)(KILN_MMA_K * s->groups);
+               alone = TILE_NS * (double)s->k / (double)(KILN_MMA_K * s->slice_k);
   const bool waits = steps > 1 && o.depth < 3; // for what it has just asked for
   const double step =
                    fmax(fmax(all, moved), alone) + STEP_NS + (waits ? d->levels[0].latency_ns : 0),
@@ -158,18 +158,19 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const way *
   const double more =
       kiln_product_more_loads_ns(w, p->y, p->t, o.each * (double)(s->m * s->n), by_words);
   return d->launch_ns + o.each / resident * block + finish +
-         (v->splits > 1 ? kiln_splits_finish_ns(w, p, v->splits) : more);
+         (v->split_k > 1 ? kiln_split_k_finish_ns(w, p, v->split_k) : more);
 }
 
 static bool may_run(const kiln_lowering *w, const kiln_product *p, const way *v) {
   enum { MANY = 4, SHORT = 512 };
   const kiln_mma_shape *s = &v->s;
-  if (s->m > p->m || s->n > p->n || p->k % (v->splits * s->k) || s->k % (s->groups * KILN_MMA_K) ||
-      kiln_mma_threads(s) > MAX_WARPS * KILN_MMA_WARP)
+  if (s->m > p->m || s->n > p->n || p->k % (v->split_k * s->k) ||
+      s->k % (s->slice_k * KILN_MMA_K) || kiln_mma_threads(s) > MAX_WARPS * KILN_MMA_WARP)
     return false;
   const occupancy o = occupancy_of(w, p, v);
   if (o.blocks > MANY * w->m->device->n_units && p->k > SHORT) return false; // others do as well
-  if (v->splits > 1 && (o.blocks > 2 * w->m->device->n_units || !kiln_splits_fit(w, p, s->m, s->n)))
+  if (v->split_k > 1 &&
+      (o.blocks > 2 * w->m->device->n_units || !kiln_split_k_fits(w, p, s->m, s->n)))
     return false;
   return o.depth > 0;
 }
@@ -177,7 +178,7 @@ static bool may_run(const kiln_lowering *w, const kiln_product *p, const way *v)
 static kiln_status propose_parallel_k(kiln_lowering *w, kiln_tile_candidates *out) {
   kiln_product p;
   if (!kiln_product_is(w->p, &p) || !kiln_mma_takes(w, &p)) return KILN_OK;
-  for (int i = 0; i < N_TILES * N_STEPS * N_GROUPS * N_SPLITS; i++) {
+  for (int i = 0; i < N_TILES * N_STEPS * N_SLICES * N_SPLITS; i++) {
     const way v = way_of(i);
     if (!may_run(w, &p, &v)) continue;
     kiln_tile_candidate one = {.tiling.variant = i};

@@ -138,7 +138,7 @@ static kiln_status lower_pointwise(kiln_lowering *w, const kiln_tiling *t) {
   for (int d = 0; d <= last; d++) loops[d] = kiln_lowering_loop(w, "y", "", w->root->dims[d].name);
   if (w->root->n_reduce) KILN_TRY(keep_sums(w, loops));
   KILN_TRY(cut_result(w, t, last + 1, loops));
-  KILN_TRY(kiln_gpu_spread(w, last + 1, loops, KILN_GPU_THREADS, &thread));
+  KILN_TRY(kiln_gpu_map_grid(w, last + 1, loops, KILN_GPU_THREADS, &thread));
   if (w->root->n_reduce)
     KILN_TRY(kiln_compute_at(&w->s, kiln_symbol_of(w->cx, "y.sums"), thread, KILN_SCOPE_LOCAL));
   for (int i = w->p->stmts.n - 2; i >= 0; i--) {

@@ -38,35 +38,35 @@ static kiln_mma_shape shape_of(const kiln_strip *f, int variant) {
     return (kiln_mma_shape){.m = group_rows[variant - BY_GROUPS],
                             .n = f->p.n,
                             .k = KILN_WGMMA_STEP,
-                            .warp_m = KILN_WARPS_ROWS,
+                            .warp_m = KILN_WARPGROUP_ROWS,
                             .warp_n = f->p.n,
-                            .groups = 1};
+                            .slice_k = 1};
   return (kiln_mma_shape){.m = tiles[tile].m,
                           .n = f->p.n,
                           .k = k_steps[variant % N_STEPS],
                           .warp_m = tiles[tile].warp_m,
                           .warp_n = f->p.n,
-                          .groups = 1};
+                          .slice_k = 1};
 }
 
-typedef struct strips {
+typedef struct epilogue {
   kiln_lowering *w;
   kiln_strip f;
   kiln_mma_shape s; // a warp group is a warp to it
-  kiln_quads q;
-} strips;
+  kiln_quad_tile q;
+} epilogue;
 
-static int64_t width_of(const strips *x) { return x->q.by_groups ? KILN_WARPS : WARP; }
-static int64_t threads_of(const strips *x) { return x->s.m / x->s.warp_m * width_of(x); }
+static int64_t width_of(const epilogue *x) { return x->q.by_warpgroups ? KILN_WARPGROUP : WARP; }
+static int64_t threads_of(const epilogue *x) { return x->s.m / x->s.warp_m * width_of(x); }
 
 // --- blocks ---
 
-static bool is_result(const strips *x, const kiln_stmt *s) {
+static bool is_result(const epilogue *x, const kiln_stmt *s) {
   return x->w->p->tensors.data[s->out]->role == KILN_OUTPUT;
 }
 
 // All results in one loop over blocks, which compute a strip each.
-static kiln_status cut_results(strips *x, kiln_symbol *out_block) {
+static kiln_status cut_results(epilogue *x, kiln_symbol *out_block) {
   *out_block = 0;
   for (int i = 0; i < x->f.n; i++) {
     kiln_symbol block;
@@ -80,14 +80,14 @@ static kiln_status cut_results(strips *x, kiln_symbol *out_block) {
 }
 
 // Computes what lies between the sums and the results in the block's registers.
-static kiln_status place(strips *x, kiln_symbol block) {
+static kiln_status place(epilogue *x, kiln_symbol block) {
   for (int i = x->f.n - 1; i >= 0; i--) {
     const kiln_stmt *s = x->f.stmts[i];
     const kiln_symbol buffer = kiln_product_tensor(x->w, s);
     if (is_result(x, s)) continue;
     KILN_TRY(kiln_compute_at(&x->w->s, buffer, block, KILN_SCOPE_LOCAL));
-    KILN_TRY(x->f.nests[i] == KILN_NEST_ELEMENTS ? kiln_quads_deal_sums(&x->q, buffer, x->s.n)
-                                                 : kiln_quads_deal_rows(&x->q, buffer));
+    KILN_TRY(x->f.nests[i] == KILN_NEST_ELEMENTS ? kiln_quad_layout_sums(&x->q, buffer, x->s.n)
+                                                 : kiln_quad_layout_rows(&x->q, buffer));
   }
   return KILN_OK;
 }
@@ -101,7 +101,7 @@ typedef struct occupancy {
   int depth;        // steps along k whose operands are in shared memory or under way
 } occupancy;
 
-static int64_t bytes_of_results(const strips *x) {
+static int64_t bytes_of_results(const epilogue *x) {
   int64_t most = 0;
   for (int i = 0; i < x->f.n; i++) {
     const kiln_stmt *s = x->f.stmts[i];
@@ -112,12 +112,12 @@ static int64_t bytes_of_results(const strips *x) {
   return most;
 }
 
-static occupancy occupancy_of(const strips *x) {
+static occupancy occupancy_of(const epilogue *x) {
   const kiln_gpu *g = &x->w->m->gpu;
   const kiln_mma_shape *s = &x->s;
   const int64_t threads = threads_of(x), steps = x->f.p.k / s->k,
                 registers = s->warp_m * s->warp_n / width_of(x) +
-                            (x->q.by_groups ? OF_GROUPS : OTHER_REGISTERS),
+                            (x->q.by_warpgroups ? OF_GROUPS : OTHER_REGISTERS),
                 step = 2 * (s->m * (s->k + KILN_MMA_PAD) + s->k * (s->n + KILN_MMA_PAD)),
                 ahead = steps > 2 ? steps - 1 : steps, // a slot is used again: see ahead.c
       depth = kiln_min_i64(ahead, MAX_DEPTH), operands = depth * step,
@@ -129,26 +129,27 @@ static occupancy occupancy_of(const strips *x) {
                      kiln_min_i64(g->registers / (threads * registers), g->max_resident / threads),
                  .depth = (int)depth};
   o.resident =
-      kiln_min_i64(o.resident, x->q.by_groups ? kiln_wgmma_resident(x->w, &x->f.p, s->m, s->n)
-                                              : (g->shared_bytes + RESERVED) / bytes);
+      kiln_min_i64(o.resident, x->q.by_warpgroups ? kiln_wgmma_resident(x->w, &x->f.p, s->m, s->n)
+                                                  : (g->shared_bytes + RESERVED) / bytes);
   return o;
 }
 
-static bool describe(strips *x, kiln_lowering *w, int variant) {
+static bool describe(epilogue *x, kiln_lowering *w, int variant) {
   x->w = w;
   x->s = shape_of(&x->f, variant);
-  x->q = (kiln_quads){w, x->f.p.n_batch, x->s.m, x->s.warp_m, variant >= BY_GROUPS};
+  x->q = (kiln_quad_tile){w, x->f.p.n_batch, x->s.m, x->s.warp_m, variant >= BY_GROUPS};
   if (x->s.m > x->f.p.m || x->f.p.n_batch > MAX_BATCH ||
       x->s.warp_m * x->s.warp_n / width_of(x) > MAX_SUMS)
     return false;
-  if (x->q.by_groups && (!kiln_wgmma_takes(w, &x->f.p) || x->s.n % KILN_WARPS_LINE)) return false;
-  return (x->q.by_groups || x->f.p.k % x->s.k == 0) && occupancy_of(x).resident > 0;
+  if (x->q.by_warpgroups && (!kiln_wgmma_takes(w, &x->f.p) || x->s.n % KILN_WARPGROUP_LINE))
+    return false;
+  return (x->q.by_warpgroups || x->f.p.k % x->s.k == 0) && occupancy_of(x).resident > 0;
 }
 
 // The sums, in fragments of warps or of warp groups.
-static kiln_status multiply(strips *x, kiln_symbol block) {
+static kiln_status multiply(epilogue *x, kiln_symbol block) {
   kiln_mma m = {.w = x->w, .s = &x->s, .p = x->f.p, .sums = kiln_product_tensor(x->w, x->f.p.t)};
-  if (x->q.by_groups) return kiln_wgmma_multiply(x->w, &x->f.p, x->s.m, x->s.n, block, &m.l);
+  if (x->q.by_warpgroups) return kiln_wgmma_multiply(x->w, &x->f.p, x->s.m, x->s.n, block, &m.l);
   kiln_mma_find(&m);
   m.steps = m.p.k / x->s.k;
   m.depth = occupancy_of(x).depth;
@@ -157,22 +158,22 @@ static kiln_status multiply(strips *x, kiln_symbol block) {
 }
 
 static kiln_status lower_row_epilogue(kiln_lowering *w, const kiln_tiling *t) {
-  strips x = {.w = w};
+  epilogue x = {.w = w};
   kiln_symbol block;
   if (!kiln_strip_is(w->p, &x.f) || !describe(&x, w, t->variant)) return KILN_INTERNAL;
-  if (x.q.by_groups) KILN_TRY(kiln_product_pad(w, &x.f.p, KILN_WGMMA_STEP));
+  if (x.q.by_warpgroups) KILN_TRY(kiln_product_pad(w, &x.f.p, KILN_WGMMA_STEP));
   KILN_TRY(kiln_product_pack(w, &x.f.p));
   KILN_TRY(cut_results(&x, &block));
   KILN_TRY(place(&x, block));
   KILN_TRY(multiply(&x, block));
-  KILN_TRY(kiln_quads_by_element(&x.q, kiln_product_loop(w, x.f.p.t, "init.", "m"),
-                                 kiln_product_loop(w, x.f.p.t, "init.", "n"), x.s.n));
-  for (int i = 0; i < x.f.n; i++) KILN_TRY(kiln_quads_run(&x.q, x.f.nests[i], x.f.stmts[i], x.s.n));
+  KILN_TRY(kiln_quad_run_elements(&x.q, kiln_product_loop(w, x.f.p.t, "init.", "m"),
+                                  kiln_product_loop(w, x.f.p.t, "init.", "n"), x.s.n));
+  for (int i = 0; i < x.f.n; i++) KILN_TRY(kiln_quad_run(&x.q, x.f.nests[i], x.f.stmts[i], x.s.n));
   return kiln_bind(&w->s, block, KILN_BLOCK_X);
 }
 
 // Statements that run over all elements of a strip.
-static double passes_of(const strips *x) {
+static double passes_of(const epilogue *x) {
   double n = 0;
   for (int i = 0; i < x->f.n; i++)
     n += x->f.nests[i] == KILN_NEST_ELEMENTS || x->f.nests[i] == KILN_NEST_PARTS;
@@ -182,19 +183,19 @@ static double passes_of(const strips *x) {
 // A block alone takes its time: its operands come, its steps follow each other, its threads pass
 // over what they hold. Where a multiprocessor has several, they take turns at what it computes, or
 // at memory. Measured on an H200, within 25 %, most within 12.
-static double time_of(const strips *x, const occupancy *o) {
+static double time_of(const epilogue *x, const occupancy *o) {
   static const double BEGIN_END_NS = 1200, STEP_NS[] = {300, 100},
                       FLOPS_SHARE[] = {0.28, 0.78}, // warps, groups
       HELD_NS[] = {9, 6}, ELEMENT_NS = 0.03, AGAIN = 0.3;
   const kiln_device *d = x->w->m->device;
   const kiln_mma_shape *s = &x->s;
   const double k = (double)x->f.p.k, elems = (double)(s->m * s->n) * passes_of(x),
-               share = FLOPS_SHARE[x->q.by_groups],
+               share = FLOPS_SHARE[x->q.by_warpgroups],
                multiply =
                    2 * (double)(s->m * s->n) * k / (share * d->unit_flops_ns[KILN_PEAK_BF16]),
-               steps = ceil(k / (double)s->k) * STEP_NS[x->q.by_groups],
+               steps = ceil(k / (double)s->k) * STEP_NS[x->q.by_warpgroups],
                alone = BEGIN_END_NS + steps + multiply +
-                       HELD_NS[x->q.by_groups] * elems / (double)threads_of(x),
+                       HELD_NS[x->q.by_warpgroups] * elems / (double)threads_of(x),
                copied = 2 * (double)(s->m + s->n) * k / d->levels[1].unit_bytes_ns,
                rounds = fmax(1, o->each / (double)o->resident),
                shared = fmax(kiln_gpu_param_bytes(x->w) / d->levels[0].all_bytes_ns,
@@ -203,17 +204,17 @@ static double time_of(const strips *x, const occupancy *o) {
 }
 
 // What |kiln explain| says of a candidate.
-static kiln_tiling tiling_of(const strips *x, int variant) {
+static kiln_tiling tiling_of(const epilogue *x, int variant) {
   kiln_tiling t = {.variant = variant};
   for (int d = 0; d < x->f.p.n_batch; d++) t.block[d] = 1;
   t.block[x->f.p.n_batch] = x->s.m, t.block[x->f.p.n_batch + 1] = x->s.n;
   t.form = kiln_arena_printf(&x->w->cx->perm, "%s of %" PRId64 " rows",
-                             x->q.by_groups ? "groups" : "warps", x->s.warp_m);
+                             x->q.by_warpgroups ? "groups" : "warps", x->s.warp_m);
   return t;
 }
 
 static kiln_status propose_row_epilogue(kiln_lowering *w, kiln_tile_candidates *out) {
-  strips x = {.w = w};
+  epilogue x = {.w = w};
   if (!kiln_strip_is(w->p, &x.f) || !kiln_mma_takes(w, &x.f.p)) return KILN_OK;
   for (int i = 0; i < N_VARIANTS; i++) {
     if (!describe(&x, w, i)) continue;

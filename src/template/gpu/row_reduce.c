@@ -191,12 +191,13 @@ static kiln_status lower_statement(rows *r, const kiln_stmt *s) {
   if (n == 0) return KILN_OK; // one thread computes one element
   if (r->vector) {
     KILN_TRY(cut_words(r, &loops[0]));
-    KILN_TRY(kiln_gpu_deal(r->w, 1, loops, r->threads, r->threads));
+    KILN_TRY(kiln_gpu_distribute_cyclic(r->w, 1, loops, r->threads, r->threads));
     return write_out_words(r, loops[0]);
   }
-  KILN_TRY(kiln_gpu_deal(r->w, n, loops, r->threads, r->threads));
+  KILN_TRY(kiln_gpu_distribute_cyclic(r->w, n, loops, r->threads, r->threads));
   if (!s->n_reduce) return KILN_OK;
-  return kiln_gpu_deal(r->w, own_loops(r, s, "init.", loops), loops, r->threads, r->threads);
+  return kiln_gpu_distribute_cyclic(r->w, own_loops(r, s, "init.", loops), loops, r->threads,
+                                    r->threads);
 }
 
 // Brings the loops of the rows to the front and fuses them, but those of a block's rows.
@@ -300,7 +301,7 @@ static kiln_status lower_row_reduce(kiln_lowering *w, const kiln_tiling *t) {
     if (is_shared_sum(&r, w->p->stmts.data[i])) KILN_TRY(cut_sum(&r, w->p->stmts.data[i], &c[i]));
   KILN_TRY(gather_rows(&r));
   if (r.threads == 1) { // a row a thread
-    KILN_TRY(kiln_gpu_spread(w, 1, &r.at, KILN_GPU_THREADS, &r.at));
+    KILN_TRY(kiln_gpu_map_grid(w, 1, &r.at, KILN_GPU_THREADS, &r.at));
     return place(&r, r.at, KILN_SCOPE_LOCAL);
   }
   KILN_TRY(kiln_bind(&w->s, r.at, KILN_BLOCK_X));

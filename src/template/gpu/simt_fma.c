@@ -29,31 +29,33 @@ static const tile tiles[] = {{128, 128, 8, 8, 4}, {128, 64, 8, 8, 4}, {64, 128, 
                              {64, 64, 4, 4, 4},   {64, 32, 8, 4, 4},  {32, 64, 8, 8, 4},
                              {32, 64, 4, 8, 8},   {32, 64, 4, 4, 4},  {32, 32, 4, 4, 4},
                              {48, 48, 6, 4, 8},   {16, 32, 4, 4, 4}};
-static const int64_t k_steps[] = {32, 16, 64}, group_counts[] = {1, 2, 4, 8},
+static const int64_t k_steps[] = {32, 16, 64}, slice_counts[] = {1, 2, 4, 8},
                      split_counts[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256};
 enum {
   N_STEPS = (int)KILN_LEN(k_steps),
-  N_GROUPS = (int)KILN_LEN(group_counts),
+  N_SLICES = (int)KILN_LEN(slice_counts),
   N_SPLITS = (int)KILN_LEN(split_counts),
-  N_VARIANTS = (int)KILN_LEN(tiles) * N_STEPS * N_GROUPS * N_SPLITS
+  N_VARIANTS = (int)KILN_LEN(tiles) * N_STEPS * N_SLICES * N_SPLITS
 };
 
 typedef struct way {
   tile t;
-  int64_t k, groups, splits;
+  int64_t k, slice_k, split_k;
 } way;
 
 static way way_of(int variant) {
-  return (way){.t = tiles[variant / (N_STEPS * N_GROUPS * N_SPLITS)],
-               .k = k_steps[variant / (N_GROUPS * N_SPLITS) % N_STEPS],
-               .groups = group_counts[variant / N_SPLITS % N_GROUPS],
-               .splits = split_counts[variant % N_SPLITS]};
+  return (way){.t = tiles[variant / (N_STEPS * N_SLICES * N_SPLITS)],
+               .k = k_steps[variant / (N_SLICES * N_SPLITS) % N_STEPS],
+               .slice_k = slice_counts[variant / N_SPLITS % N_SLICES],
+               .split_k = split_counts[variant % N_SPLITS]};
 }
 
 static int64_t lanes_n(const tile *t) { return WARP / t->lanes_m; }
 static int64_t slots_m(const tile *t) { return t->m / t->thread_m; }
 static int64_t slots_n(const tile *t) { return t->n / t->thread_n; }
-static int64_t warps_of(const way *v) { return slots_m(&v->t) * slots_n(&v->t) / WARP * v->groups; }
+static int64_t warps_of(const way *v) {
+  return slots_m(&v->t) * slots_n(&v->t) / WARP * v->slice_k;
+}
 static int64_t threads_of(const way *v) { return warps_of(v) * WARP; }
 
 // A product at work.
@@ -151,7 +153,7 @@ static kiln_status run_elements(work *x, kiln_symbol group, kiln_symbol rows, ki
 
 // The sums as threads hold them: what is behind (.., m, n) in front, the last first, then warps,
 // lanes, and a thread's.
-static kiln_status deal_sums(work *x) {
+static kiln_status layout_sums(work *x) {
   kiln_stage_axis axes[KILN_MAX_RANK + 4];
   kiln_schedule *s = &x->w->s;
   const tile *t = &x->v.t;
@@ -201,7 +203,7 @@ static kiln_status multiply(work *x) {
   KILN_TRY(stage(x, x->p.b));
   KILN_TRY(stage(x, x->p.a));
   KILN_TRY(run_elements(x, x->group, x->l.m, x->l.n, x->l.k));
-  return deal_sums(x);
+  return layout_sums(x);
 }
 
 static kiln_status lower_whole(work *x) {
@@ -223,11 +225,11 @@ static kiln_status lower_parallel_k(work *x) {
                            .m = x->v.t.m,
                            .n = x->v.t.n,
                            .k = x->v.k,
-                           .groups = x->v.groups,
-                           .splits = x->v.splits,
+                           .slice_k = x->v.slice_k,
+                           .split_k = x->v.split_k,
                            .threads = threads_of(&x->v),
                            .word = WORD};
-  if (x->v.groups == 1) KILN_TRY(kiln_parallel_k_begin_held(&parts));
+  if (x->v.slice_k == 1) KILN_TRY(kiln_parallel_k_begin_in_registers(&parts));
   else KILN_TRY(kiln_parallel_k_begin(&parts));
   x->l = parts.l;
   x->sums = parts.kept;
@@ -257,12 +259,12 @@ static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, con
   }; // the capability from which on copies are not waited for
   const tile *t = &v->t;
   const kiln_gpu *g = &w->m->gpu;
-  const int64_t threads = threads_of(v), steps = p->k / v->splits / v->k,
+  const int64_t threads = threads_of(v), steps = p->k / v->split_k / v->k,
                 bytes = 4 * (t->m * (v->k + PAD) + t->n * (v->k + PAD)),
-                meet = v->groups > 1 ? 4 * v->groups * t->m * (t->n + 2 * PAD) : 0,
+                meet = v->slice_k > 1 ? 4 * v->slice_k * t->m * (t->n + 2 * PAD) : 0,
                 held = t->thread_m * t->thread_n + WORD * t->thread_m + t->thread_n;
   occupancy o = {.blocks = ceil((double)p->m / (double)t->m) * ceil((double)p->n / (double)t->n) *
-                           (double)(p->batch * v->splits),
+                           (double)(p->batch * v->split_k),
                  .resident = g->max_resident / threads};
   o.each = ceil(o.blocks / w->m->device->n_units);
   if (g->registers && o.resident > g->registers / (threads * (held + OTHER_REGISTERS)))
@@ -288,7 +290,7 @@ static kiln_status lower_simt_fma(kiln_lowering *w, const kiln_tiling *t) {
   x.depth = occupancy_of(w, &x.p, &x.v).depth;
   x.unit_m = unit_of(w, &x.p, x.p.a);
   x.unit_n = unit_of(w, &x.p, x.p.b);
-  return x.v.groups * x.v.splits > 1 ? lower_parallel_k(&x) : lower_whole(&x);
+  return x.v.slice_k * x.v.split_k > 1 ? lower_parallel_k(&x) : lower_whole(&x);
 }
 
 // What a step along k takes: its multiply-adds, of which each of a multiprocessor's schedulers
@@ -304,9 +306,9 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const way *
   const double tm = (double)t->thread_m, tn = (double)t->thread_n, warps = (double)warps_of(v),
                resident = (double)o.resident, shared = kiln_gpu_shared(d)->unit_bytes_ns,
                l2 = L2_SHARE * d->levels[1].unit_bytes_ns,
-               steps = (double)p->k / (double)(v->splits * v->k), elems = (double)(t->m * t->n),
+               steps = (double)p->k / (double)(v->split_k * v->k), elems = (double)(t->m * t->n),
                k = (double)v->k, copied = 4 * (double)(t->m + t->n) * k,
-               loads = (tm + tn) / WORD * warps * k / (double)v->groups;
+               loads = (tm + tn) / WORD * warps * k / (double)v->slice_k;
   const double begun = 1 + (tm + tn) / (WORD * tm * tn),
                fma_ns = 2 * elems * k / d->unit_flops_ns[KILN_PEAK_F32] * begun / BUSY *
                         (1 + LOW / fmin(warps * resident, ENOUGH)),
@@ -314,11 +316,11 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const way *
   const bool waits = steps > 1 && o.depth < 3; // for what it has just asked for
   const double busy = fmax(fmax(fma_ns + BESIDE * (shared_ns + moved_ns), shared_ns), moved_ns),
                step = busy + (STEP_NS + (waits ? d->levels[0].latency_ns : 0)) / resident,
-               meet = v->groups > 1 ? MEET_NS + 8 * elems * (double)v->groups / shared : 0,
+               meet = v->slice_k > 1 ? MEET_NS + 8 * elems * (double)v->slice_k / shared : 0,
                store = 4 * elems / l2;
   return d->launch_ns + BLOCK_NS + TURN_NS * (o.each / resident - 1) +
          o.each * (steps * step + store) + o.each / resident * meet +
-         (v->splits > 1 ? kiln_splits_finish_ns(w, p, v->splits) : 0);
+         (v->split_k > 1 ? kiln_split_k_finish_ns(w, p, v->split_k) : 0);
 }
 
 static bool are_floats(const kiln_lowering *w, const kiln_product *p) {
@@ -331,25 +333,25 @@ static bool are_floats(const kiln_lowering *w, const kiln_product *p) {
 // Axes of the sums as deal_sums has them.
 static int axes_of(const kiln_product *p, const way *v, int64_t unit_m, int64_t unit_n) {
   enum { WARPS_AND_LANES = 5, SLOTS = 2 };
-  return p->n_batch + (v->groups > 1) + (v->splits > 1) + WARPS_AND_LANES + SLOTS + (unit_m > 1) +
+  return p->n_batch + (v->slice_k > 1) + (v->split_k > 1) + WARPS_AND_LANES + SLOTS + (unit_m > 1) +
          (unit_n > 1);
 }
 
 static bool may_run(const kiln_lowering *w, const kiln_product *p, const way *v) {
   enum { FEW = 2, MOST = 4 }; // blocks of a multiprocessor: tiles, with splits
   const tile *t = &v->t;
-  const int64_t slice = v->k / v->groups;
-  if (t->m > p->m || t->n > p->n || p->k % (v->splits * v->k) || slice < WORD || slice > 16 ||
+  const int64_t slice = v->k / v->slice_k;
+  if (t->m > p->m || t->n > p->n || p->k % (v->split_k * v->k) || slice < WORD || slice > 16 ||
       warps_of(v) > MAX_WARPS || threads_of(v) > w->m->gpu.max_threads)
     return false;
   const occupancy o = occupancy_of(w, p, v);
   const double units = w->m->device->n_units;
   if (o.depth == 0) return false;
-  if (v->groups == 1 && v->splits == 1) return true;
-  if (o.blocks > FEW * units * (double)v->splits ||
-      (v->groups > 1 && t->m * t->n % (WORD * threads_of(v))))
+  if (v->slice_k == 1 && v->split_k == 1) return true;
+  if (o.blocks > FEW * units * (double)v->split_k ||
+      (v->slice_k > 1 && t->m * t->n % (WORD * threads_of(v))))
     return false;
-  return v->splits == 1 || (o.blocks <= MOST * units && kiln_splits_fit(w, p, t->m, t->n));
+  return v->split_k == 1 || (o.blocks <= MOST * units && kiln_split_k_fits(w, p, t->m, t->n));
 }
 
 // Of the many, those that may be the fastest.

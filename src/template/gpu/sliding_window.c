@@ -17,22 +17,22 @@ enum {
 
 static const double STEPS_COST = 1.15; // as measured on an H200, as the sizes above
 
-typedef struct windows {
+typedef struct pooling {
   kiln_lowering *w;
   kiln_window of;
   int last, pixel, row; // dims of the result; row -1: there is none
-} windows;
+} pooling;
 
-static const char *name_of(const windows *n, const kiln_stmt *s) {
+static const char *name_of(const pooling *n, const kiln_stmt *s) {
   return kiln_symbol_text(n->w->cx, n->w->p->tensors.data[s->out]->name);
 }
 
-static kiln_symbol loop_of(windows *n, const kiln_stmt *s, const char *part, int d) {
+static kiln_symbol loop_of(pooling *n, const kiln_stmt *s, const char *part, int d) {
   return kiln_lowering_loop(n->w, name_of(n, s), part, s->dims[d].name);
 }
 
-static bool find(kiln_lowering *w, windows *out) {
-  *out = (windows){.w = w, .row = -1};
+static bool find(kiln_lowering *w, pooling *out) {
+  *out = (pooling){.w = w, .row = -1};
   if (!kiln_window_is(w->cx, w->p, &out->of)) return false;
   out->last = w->root->n_space - 1;
   out->pixel = out->of.dims[out->of.n - 1].dim;
@@ -42,7 +42,7 @@ static bool find(kiln_lowering *w, windows *out) {
 
 // Elements of P that a thread reads at once for |pixels| neighbours, |whole| or a step of the first
 // reduction dim.
-static int64_t reads_of(const windows *n, int64_t pixels, bool whole) {
+static int64_t reads_of(const pooling *n, int64_t pixels, bool whole) {
   int64_t reads = 1;
   for (int k = 0; k < n->of.n; k++) {
     const kiln_window_dim *x = &n->of.dims[k];
@@ -53,12 +53,12 @@ static int64_t reads_of(const windows *n, int64_t pixels, bool whole) {
   return reads;
 }
 
-static int64_t registers_of(const windows *n, int64_t pixels, int64_t vector, bool whole) {
+static int64_t registers_of(const pooling *n, int64_t pixels, int64_t vector, bool whole) {
   const int64_t size = kiln_dtype_bytes(n->w->p->tensors.data[n->of.p->out]->dtype);
   return pixels * vector + (reads_of(n, pixels, whole) * vector * size + 3) / 4;
 }
 
-static bool fits_whole(const windows *n, int64_t pixels, int64_t vector) {
+static bool fits_whole(const pooling *n, int64_t pixels, int64_t vector) {
   int64_t taps = 1;
   for (int d = n->of.t->n_space; d < n->of.t->n_space + n->of.t->n_reduce; d++)
     taps *= kiln_lowering_extent(n->of.t, d);
@@ -66,11 +66,11 @@ static bool fits_whole(const windows *n, int64_t pixels, int64_t vector) {
 }
 
 // Whether the elements of a step of the first reduction dim are read for several of its others.
-static bool has_steps(const windows *n) {
+static bool has_steps(const pooling *n) {
   return n->of.dims[n->of.n - 1].reduction != n->of.t->n_space;
 }
 
-static double elems_of(const windows *n) {
+static double elems_of(const pooling *n) {
   double elems = 1;
   for (int d = 0; d < n->w->root->n_space; d++)
     elems *= (double)kiln_lowering_extent(n->w->root, d);
@@ -78,7 +78,7 @@ static double elems_of(const windows *n) {
 }
 
 // The tile of a thread that reads least for each element, of those that leave enough threads.
-static void choose_tile(const windows *n, kiln_tiling *t) {
+static void choose_tile(const pooling *n, kiln_tiling *t) {
   const kiln_stmt *y = n->w->root;
   const int64_t width = kiln_lowering_extent(y, n->last),
                 length = kiln_lowering_extent(y, n->pixel),
@@ -109,14 +109,14 @@ static void choose_tile(const windows *n, kiln_tiling *t) {
 }
 
 // The loops of |s| inside of the thread's: pixels written out, the last one as words.
-static kiln_status write_out(windows *n, const kiln_stmt *s, const char *part) {
+static kiln_status write_out(pooling *n, const kiln_stmt *s, const char *part) {
   for (int k = 0; k < n->of.n; k++)
     KILN_TRY(kiln_unroll(&n->w->s, loop_of(n, s, part, n->of.dims[k].dim)));
   return kiln_vectorize(&n->w->s, loop_of(n, s, part, n->last));
 }
 
 // The sum: its reduction loops around the elements.
-static kiln_status lower_sum(windows *n, bool whole) {
+static kiln_status lower_sum(pooling *n, bool whole) {
   const kiln_stmt *t = n->of.t;
   kiln_symbol loops[2 * KILN_MAX_RANK];
   for (int d = 0; d < t->n_reduce; d++) loops[d] = loop_of(n, t, "", t->n_space + d);
@@ -127,7 +127,7 @@ static kiln_status lower_sum(windows *n, bool whole) {
   return write_out(n, t, "");
 }
 
-static kiln_status lower_elements(windows *n, kiln_symbol at) {
+static kiln_status lower_elements(pooling *n, kiln_symbol at) {
   const kiln_stmt *p = n->of.p;
   KILN_TRY(kiln_compute_at(&n->w->s, n->w->p->tensors.data[p->out]->name, at, KILN_SCOPE_LOCAL));
   for (int d = 0; d + 1 < p->n_space; d++) KILN_TRY(kiln_unroll(&n->w->s, loop_of(n, p, "", d)));
@@ -136,7 +136,7 @@ static kiln_status lower_elements(windows *n, kiln_symbol at) {
 
 // Cuts the result's loops into the threads' tiles, whose rows that lie above each other are
 // neighbours.
-static kiln_status cut_result(windows *n, const kiln_tiling *t, kiln_symbol *out_thread) {
+static kiln_status cut_result(pooling *n, const kiln_tiling *t, kiln_symbol *out_thread) {
   kiln_lowering *w = n->w;
   kiln_symbol outer[KILN_MAX_RANK + 1], order[KILN_MAX_RANK + 3], inner[3];
   int n_outer = 0, n_inner = 0;
@@ -158,11 +158,11 @@ static kiln_status cut_result(windows *n, const kiln_tiling *t, kiln_symbol *out
   KILN_TRY(kiln_reorder(&w->s, n_outer + n_inner, order));
   KILN_TRY(kiln_unroll(&w->s, inner[0]));
   KILN_TRY(kiln_vectorize(&w->s, inner[1]));
-  return kiln_gpu_spread(w, n_outer, outer, THREADS, out_thread);
+  return kiln_gpu_map_grid(w, n_outer, outer, THREADS, out_thread);
 }
 
 static kiln_status lower_sliding_window(kiln_lowering *w, const kiln_tiling *t) {
-  windows n;
+  pooling n;
   kiln_symbol thread;
   if (!find(w, &n)) return KILN_INTERNAL;
   if (n.of.k) KILN_TRY(kiln_prepack(&w->s, w->p->tensors.data[n.of.k->out]->name));
@@ -178,7 +178,7 @@ static kiln_status lower_sliding_window(kiln_lowering *w, const kiln_tiling *t) 
 }
 
 static kiln_status propose_sliding_window(kiln_lowering *w, kiln_tile_candidates *out) {
-  windows n;
+  pooling n;
   kiln_tile_candidate one = {0};
   if (!find(w, &n)) return KILN_OK;
   choose_tile(&n, &one.tiling);

@@ -16,23 +16,23 @@ enum {
   THREADS = 256        // of a multiprocessor, below which threads are rather made smaller
 };
 
-typedef struct runs {
+typedef struct window_1d {
   kiln_lowering *w;
   kiln_window of;
   int last, pixel; // dims of the result
   int64_t taps;
-} runs;
+} window_1d;
 
-static const char *name_of(const runs *n, const kiln_stmt *s) {
+static const char *name_of(const window_1d *n, const kiln_stmt *s) {
   return kiln_symbol_text(n->w->cx, n->w->p->tensors.data[s->out]->name);
 }
 
-static kiln_symbol loop_of(runs *n, const kiln_stmt *s, const char *part, int d) {
+static kiln_symbol loop_of(window_1d *n, const kiln_stmt *s, const char *part, int d) {
   return kiln_lowering_loop(n->w, name_of(n, s), part, s->dims[d].name);
 }
 
-static bool find(kiln_lowering *w, runs *out) {
-  *out = (runs){.w = w};
+static bool find(kiln_lowering *w, window_1d *out) {
+  *out = (window_1d){.w = w};
   if (!kiln_window_is(w->cx, w->p, &out->of) || out->of.n != 1) return false;
   const kiln_stmt *t = out->of.t;
   if (t->n_reduce != 1 || out->of.dims[0].stride != 1) return false;
@@ -42,12 +42,12 @@ static bool find(kiln_lowering *w, runs *out) {
   return out->pixel + 1 == out->last && out->of.p->n_space == t->n_space && out->taps >= LONG;
 }
 
-static int64_t size_of(const runs *n) {
+static int64_t size_of(const window_1d *n) {
   return kiln_dtype_bytes(n->w->p->tensors.data[n->of.p->out]->dtype);
 }
 
 // Neighbouring threads along the channels: tile[last] channels in all.
-static bool choose_channels(const runs *n, kiln_tiling *t) {
+static bool choose_channels(const window_1d *n, kiln_tiling *t) {
   const int64_t width = kiln_lowering_extent(n->w->root, n->last);
   t->vectors = WORD / size_of(n);
   t->tile[n->last] = 0;
@@ -59,7 +59,7 @@ static bool choose_channels(const runs *n, kiln_tiling *t) {
 
 // A thread's pixels, tile[pixel], and a block's, block[pixel]: what they read beside each other
 // costs as little as can be while there are enough threads.
-static bool choose_pixels(const runs *n, kiln_tiling *t) {
+static bool choose_pixels(const window_1d *n, kiln_tiling *t) {
   const kiln_stmt *y = n->w->root;
   const int64_t length = kiln_lowering_extent(y, n->pixel), more = n->taps - 1;
   double elems = 1, best = 0;
@@ -81,12 +81,12 @@ static bool choose_pixels(const runs *n, kiln_tiling *t) {
 }
 
 // Pixels written out, channels as words.
-static kiln_status write_out(runs *n, const kiln_stmt *s, const char *part) {
+static kiln_status write_out(window_1d *n, const kiln_stmt *s, const char *part) {
   KILN_TRY(kiln_unroll(&n->w->s, loop_of(n, s, part, n->pixel)));
   return kiln_vectorize(&n->w->s, loop_of(n, s, part, n->last));
 }
 
-static kiln_status lower_sum(runs *n) {
+static kiln_status lower_sum(window_1d *n) {
   const kiln_stmt *t = n->of.t;
   const kiln_symbol order[] = {loop_of(n, t, "", t->n_space), loop_of(n, t, "", n->pixel),
                                loop_of(n, t, "", n->last)};
@@ -97,7 +97,7 @@ static kiln_status lower_sum(runs *n) {
 }
 
 // Computes what the block at |block| reads, in words, and gives each thread at |thread| its run.
-static kiln_status lower_elements(runs *n, const kiln_tiling *t, kiln_symbol block,
+static kiln_status lower_elements(window_1d *n, const kiln_tiling *t, kiln_symbol block,
                                   kiln_symbol thread) {
   kiln_lowering *w = n->w;
   const kiln_stmt *p = n->of.p;
@@ -118,7 +118,7 @@ static kiln_status lower_elements(runs *n, const kiln_tiling *t, kiln_symbol blo
     KILN_TRY(d + 1 < p->n_space ? kiln_unroll(&w->s, loop) : kiln_vectorize(&w->s, loop));
   }
   KILN_TRY(kiln_split(&w->s, channel, words, KILN_TAIL_EXACT, word, lane));
-  KILN_TRY(kiln_gpu_deal(w, 2, (const kiln_symbol[]){row, word}, lanes * rows, lanes));
+  KILN_TRY(kiln_gpu_distribute_cyclic(w, 2, (const kiln_symbol[]){row, word}, lanes * rows, lanes));
   const kiln_symbol round = kiln_lowering_name(w, "o", kiln_lowering_name(w, "f", word));
   if (kiln_loops_find(w->s.loops, round) && kiln_gpu_extent(w, round) <= MAX_ROUNDS)
     KILN_TRY(kiln_unroll(&w->s, round));
@@ -126,7 +126,7 @@ static kiln_status lower_elements(runs *n, const kiln_tiling *t, kiln_symbol blo
 }
 
 // gives: *out_block, *out_thread: the loops over blocks and, inside, the threads along the channels
-static kiln_status cut_result(runs *n, const kiln_tiling *t, kiln_symbol *out_block,
+static kiln_status cut_result(window_1d *n, const kiln_tiling *t, kiln_symbol *out_block,
                               kiln_symbol *out_thread) {
   kiln_lowering *w = n->w;
   kiln_symbol order[KILN_MAX_RANK + 4];
@@ -158,7 +158,7 @@ static kiln_status cut_result(runs *n, const kiln_tiling *t, kiln_symbol *out_bl
 }
 
 static kiln_status lower_sliding_window_1d(kiln_lowering *w, const kiln_tiling *t) {
-  runs n;
+  window_1d n;
   kiln_symbol block, thread;
   if (!find(w, &n)) return KILN_INTERNAL;
   if (n.of.k) KILN_TRY(kiln_prepack(&w->s, w->p->tensors.data[n.of.k->out]->name));
@@ -174,7 +174,7 @@ static kiln_status lower_sliding_window_1d(kiln_lowering *w, const kiln_tiling *
 }
 
 static kiln_status propose_sliding_window_1d(kiln_lowering *w, kiln_tile_candidates *out) {
-  runs n;
+  window_1d n;
   kiln_tile_candidate one = {0};
   if (!find(w, &n) || !choose_channels(&n, &one.tiling) || !choose_pixels(&n, &one.tiling))
     return KILN_OK;

@@ -24,7 +24,7 @@ static kiln_mma_shape shape_of(int variant) {
                           .k = k_steps[variant % (int)KILN_LEN(k_steps)],
                           .warp_m = tiles[tile].warp_m,
                           .warp_n = tiles[tile].warp_n,
-                          .groups = 1};
+                          .slice_k = 1};
 }
 
 // How the blocks of a product share the multiprocessors.

@@ -15,8 +15,8 @@ static kiln_symbol named(const kiln_lowering *w, const char *buffer, const char 
   return kiln_symbol_printf(w->cx, "%s%s.%d", buffer, part, axis);
 }
 
-kiln_status kiln_sums_factor(kiln_lowering *w, const kiln_product *p, kiln_symbol loop,
-                             kiln_symbol outer, kiln_symbol inner, kiln_symbol name) {
+kiln_status kiln_split_k_factor(kiln_lowering *w, const kiln_product *p, kiln_symbol loop,
+                                kiln_symbol outer, kiln_symbol inner, kiln_symbol name) {
   const char *sums = kiln_symbol_text(w->cx, kiln_product_tensor(w, p->t));
   kiln_symbol order[KILN_MAX_RANK + 4] = {loop, outer};
   int n = outer ? 2 : 1;
@@ -34,9 +34,9 @@ static kiln_status ask_once(kiln_lowering *w, kiln_symbol loop) {
                                                                          : KILN_OK;
 }
 
-kiln_status kiln_sums_combine(kiln_lowering *w, const kiln_product *p, kiln_symbol sum,
-                              kiln_symbol clear_column, kiln_symbol unit, const char *from,
-                              kiln_symbol at) {
+kiln_status kiln_split_k_combine(kiln_lowering *w, const kiln_product *p, kiln_symbol sum,
+                                 kiln_symbol clear_column, kiln_symbol unit, const char *from,
+                                 kiln_symbol at) {
   kiln_schedule *s = &w->s;
   const int column = p->n_batch + 1;
   const bool has_unit = unit != 0;
@@ -52,12 +52,12 @@ kiln_status kiln_sums_combine(kiln_lowering *w, const kiln_product *p, kiln_symb
 }
 
 // A packed operand has no loops to pad.
-bool kiln_splits_fit(const kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n) {
+bool kiln_split_k_fits(const kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n) {
   return p->n % WORD == 0 && (p->m % m == 0 || !kiln_product_is_packed(w, p->a)) &&
          (p->n % n == 0 || !kiln_product_is_packed(w, p->b));
 }
 
-kiln_status kiln_splits_pad(kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n) {
+kiln_status kiln_split_k_pad(kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n) {
   const struct {
     const char *dim;
     const kiln_stmt *operand;
@@ -82,7 +82,7 @@ static int64_t threads_of(const kiln_lowering *w, const kiln_product *p) {
   return threads;
 }
 
-kiln_status kiln_splits_finish(kiln_lowering *w, const kiln_product *p, kiln_symbol all) {
+kiln_status kiln_split_k_finish(kiln_lowering *w, const kiln_product *p, kiln_symbol all) {
   kiln_stage_axis axes[KILN_MAX_RANK + 1] = {{.axis = p->n_batch + 2}};
   for (int d = 0; d < p->n_batch + 2; d++) axes[1 + d] = (kiln_stage_axis){.axis = d};
   KILN_TRY(kiln_transform_layout(&w->s, all, p->n_batch + 3, axes));
@@ -97,14 +97,14 @@ kiln_status kiln_parallel_k_add(kiln_lowering *w, const kiln_product *p, kiln_sy
   const kiln_symbol words = kiln_lowering_name(w, "w", loops[n + 1]);
   KILN_TRY(kiln_split(&w->s, loops[n + 1], WORD, KILN_TAIL_EXACT, words, lane));
   loops[n + 1] = words;
-  KILN_TRY(kiln_gpu_spread(w, n + 2, loops, threads_of(w, p), &thread));
-  KILN_TRY(kiln_sums_combine(w, p, kiln_product_tensor(w, p->t),
-                             kiln_product_loop(w, p->t, "init.", "n"), 0,
-                             kiln_symbol_text(w->cx, all), thread));
+  KILN_TRY(kiln_gpu_map_grid(w, n + 2, loops, threads_of(w, p), &thread));
+  KILN_TRY(kiln_split_k_combine(w, p, kiln_product_tensor(w, p->t),
+                                kiln_product_loop(w, p->t, "init.", "n"), 0,
+                                kiln_symbol_text(w->cx, all), thread));
   return kiln_vectorize(&w->s, lane);
 }
 
-double kiln_splits_finish_ns(const kiln_lowering *w, const kiln_product *p, double parts) {
+double kiln_split_k_finish_ns(const kiln_lowering *w, const kiln_product *p, double parts) {
   static const double BEGIN_NS = 1000, TIMES = 4; // what is stored is read as well
   const kiln_mem_level *l2 = &w->m->device->levels[1];
   const double elems = (double)(p->m * p->n * p->batch), stored = 4 * elems * parts,
@@ -122,25 +122,25 @@ static kiln_status split_sums(kiln_parallel_k *x) {
   const char *name = kiln_symbol_text(w->cx, t);
   kiln_symbol k = kiln_product_loop(w, x->p.t, "", "k"), split = 0;
   x->whole = x->sums = name;
-  if (x->splits > 1) {
-    KILN_TRY(kiln_splits_pad(w, &x->p, x->m, x->n));
+  if (x->split_k > 1) {
+    KILN_TRY(kiln_split_k_pad(w, &x->p, x->m, x->n));
     const kiln_symbol all = kiln_symbol_printf(w->cx, "%s.all", name);
     x->block = kiln_symbol_printf(w->cx, "%s.block", name);
-    KILN_TRY(kiln_gpu_cut(w, &k, x->p.k / x->splits, "split", "part", &split));
-    KILN_TRY(kiln_sums_factor(w, &x->p, split, 0, k, all));
+    KILN_TRY(kiln_gpu_cut(w, &k, x->p.k / x->split_k, "split", "part", &split));
+    KILN_TRY(kiln_split_k_factor(w, &x->p, split, 0, k, all));
     x->n_more++;
     KILN_TRY(kiln_cache_write(s, all, x->block, 0, NULL));
     x->whole = kiln_symbol_text(w->cx, all);
     x->sums = kiln_symbol_text(w->cx, x->block);
   }
   KILN_TRY(kiln_split(s, k, x->k, KILN_TAIL_EXACT, x->l.step, x->l.k));
-  if (x->groups > 1) {
+  if (x->slice_k > 1) {
     const kiln_symbol meet = kiln_symbol_printf(w->cx, "%s.parts", name), step = x->l.k;
     x->group = kiln_symbol_of(w->cx, "group");
     x->l.k = kiln_symbol_of(w->cx, "group.ki");
-    KILN_TRY(kiln_split(s, step, x->k / x->groups, KILN_TAIL_EXACT, x->group, x->l.k));
+    KILN_TRY(kiln_split(s, step, x->k / x->slice_k, KILN_TAIL_EXACT, x->group, x->l.k));
     KILN_TRY(kiln_reorder(s, 2, (const kiln_symbol[]){x->group, x->l.step}));
-    KILN_TRY(kiln_sums_factor(w, &x->p, x->group, split, x->l.step, meet));
+    KILN_TRY(kiln_split_k_factor(w, &x->p, x->group, split, x->l.step, meet));
     x->n_more++;
     x->sums = kiln_symbol_text(w->cx, meet);
   }
@@ -153,7 +153,7 @@ static kiln_status cut_tiles(kiln_parallel_k *x) {
   kiln_lowering *w = x->w;
   const int n = x->p.n_batch;
   kiln_symbol loops[KILN_MAX_RANK + 3];
-  if (x->splits == 1) {
+  if (x->split_k == 1) {
     for (int d = 0; d < n + 2; d++)
       loops[d] = kiln_lowering_loop(w, "y", "", w->root->dims[d].name);
     return kiln_product_tile(w, "block", n, loops, x->m, x->n, &x->l);
@@ -167,7 +167,8 @@ static kiln_status cut_tiles(kiln_parallel_k *x) {
 // The tiles' nest by words of a tile in order, dealt out to the threads.
 //
 // gives: *out_round, the loop over the words of a thread; *out_lane, over a word's elements
-static kiln_status deal_words(kiln_parallel_k *x, kiln_symbol *out_round, kiln_symbol *out_lane) {
+static kiln_status distribute_words(kiln_parallel_k *x, kiln_symbol *out_round,
+                                    kiln_symbol *out_lane) {
   kiln_lowering *w = x->w;
   kiln_schedule *s = &w->s;
   const kiln_symbol words = kiln_lowering_name(w, "w", x->l.y_n),
@@ -190,10 +191,10 @@ static kiln_status combine_groups(kiln_parallel_k *x, kiln_symbol round) {
   kiln_lowering *w = x->w;
   const int column = x->p.n_batch + 1;
   if (!x->block)
-    return kiln_sums_combine(w, &x->p, kiln_product_tensor(w, x->p.t),
-                             kiln_product_loop(w, x->p.t, "init.", "n"), 0, x->sums, round);
-  return kiln_sums_combine(w, &x->p, x->block, named(x->w, x->whole, ".init", column),
-                           named(x->w, x->whole, ".init", column + 1), x->sums, round);
+    return kiln_split_k_combine(w, &x->p, kiln_product_tensor(w, x->p.t),
+                                kiln_product_loop(w, x->p.t, "init.", "n"), 0, x->sums, round);
+  return kiln_split_k_combine(w, &x->p, x->block, named(x->w, x->whole, ".init", column),
+                              named(x->w, x->whole, ".init", column + 1), x->sums, round);
 }
 
 // Where the groups' sums meet: a group's behind the other's, rows in other banks than their
@@ -208,7 +209,7 @@ static kiln_status place_parts(kiln_parallel_k *x) {
   return kiln_storage_align(&x->w->s, buffer, n - 2 + more, BANKS, PAD);
 }
 
-kiln_status kiln_parallel_k_begin_held(kiln_parallel_k *x) {
+kiln_status kiln_parallel_k_begin_in_registers(kiln_parallel_k *x) {
   kiln_lowering *w = x->w;
   const char *name = kiln_symbol_text(w->cx, kiln_product_tensor(w, x->p.t));
   const kiln_symbol all = kiln_symbol_printf(w->cx, "%s.all", name);
@@ -217,9 +218,9 @@ kiln_status kiln_parallel_k_begin_held(kiln_parallel_k *x) {
   x->kept = kiln_symbol_printf(w->cx, "%s.block", name);
   x->n_more = 1;
   KILN_TRY(kiln_product_begin(w, &x->p, &x->l));
-  KILN_TRY(kiln_splits_pad(w, &x->p, x->m, x->n));
-  KILN_TRY(kiln_gpu_cut(w, &k, x->p.k / x->splits, "split", "part", &split));
-  KILN_TRY(kiln_sums_factor(w, &x->p, split, 0, k, all));
+  KILN_TRY(kiln_split_k_pad(w, &x->p, x->m, x->n));
+  KILN_TRY(kiln_gpu_cut(w, &k, x->p.k / x->split_k, "split", "part", &split));
+  KILN_TRY(kiln_split_k_factor(w, &x->p, split, 0, k, all));
   KILN_TRY(kiln_cache_write(&w->s, all, x->kept, 0, NULL));
   KILN_TRY(kiln_split(&w->s, k, x->k, KILN_TAIL_EXACT, x->l.step, x->l.k));
   KILN_TRY(cut_tiles(x));
@@ -233,7 +234,7 @@ kiln_status kiln_parallel_k_begin(kiln_parallel_k *x) {
   KILN_TRY(kiln_product_begin(x->w, &x->p, &x->l));
   KILN_TRY(split_sums(x));
   KILN_TRY(cut_tiles(x));
-  KILN_TRY(deal_words(x, &round, &lane));
+  KILN_TRY(distribute_words(x, &round, &lane));
   if (x->group) KILN_TRY(combine_groups(x, round));
   KILN_TRY(kiln_vectorize(s, lane));
   KILN_TRY(kiln_compute_at(s, kiln_symbol_of(x->w->cx, x->sums), x->l.block, KILN_SCOPE_SHARED));
@@ -249,7 +250,7 @@ kiln_parallel_k_nest kiln_parallel_k_clears(const kiln_parallel_k *x) {
     return (kiln_parallel_k_nest){named(x->w, x->sums, ".init", row + 1 + x->n_more),
                                   named(x->w, x->sums, ".init", row),
                                   named(x->w, x->sums, ".init", row + 1)};
-  if (x->splits > 1) // the sums are those of the whole
+  if (x->split_k > 1) // the sums are those of the whole
     return (kiln_parallel_k_nest){0, named(x->w, x->whole, ".init", row),
                                   named(x->w, x->whole, ".init", row + 1)};
   return (kiln_parallel_k_nest){0, kiln_product_loop(x->w, x->p.t, "init.", "m"),
@@ -258,13 +259,14 @@ kiln_parallel_k_nest kiln_parallel_k_clears(const kiln_parallel_k *x) {
 
 kiln_parallel_k_nest kiln_parallel_k_copies(const kiln_parallel_k *x) {
   const int row = x->p.n_batch;
-  if (x->splits > 1 && !x->block) return (kiln_parallel_k_nest){0, x->l.y_m, x->l.y_n};
+  if (x->split_k > 1 && !x->block) return (kiln_parallel_k_nest){0, x->l.y_m, x->l.y_n};
   return (kiln_parallel_k_nest){x->group ? named(x->w, x->sums, ".copy", row + 1 + x->n_more) : 0,
                                 named(x->w, x->sums, ".copy", row),
                                 named(x->w, x->sums, ".copy", row + 1)};
 }
 
 kiln_status kiln_parallel_k_finish(kiln_parallel_k *x) {
-  if (x->splits > 1) KILN_TRY(kiln_splits_finish(x->w, &x->p, kiln_symbol_of(x->w->cx, x->whole)));
+  if (x->split_k > 1)
+    KILN_TRY(kiln_split_k_finish(x->w, &x->p, kiln_symbol_of(x->w->cx, x->whole)));
   return kiln_bind(&x->w->s, x->l.block, KILN_BLOCK_X);
 }

@@ -10,20 +10,22 @@ enum {
   AREA = 64 * 64 // and its elements, also where one side is shorter
 };
 
-typedef struct turn {
+typedef struct transpose {
   kiln_lowering *w;
   int from, to; // the dims along which memory is read and written
-} turn;
+} transpose;
 
-static int64_t extent_of(const turn *t, int d) { return kiln_lowering_extent(t->w->root, d); }
+static int64_t extent_of(const transpose *t, int d) { return kiln_lowering_extent(t->w->root, d); }
 
-static kiln_dtype dtype_of(const turn *t) { return t->w->p->tensors.data[t->w->root->out]->dtype; }
+static kiln_dtype dtype_of(const transpose *t) {
+  return t->w->p->tensors.data[t->w->root->out]->dtype;
+}
 
-static bool find(kiln_lowering *w, turn *out) {
+static bool find(kiln_lowering *w, transpose *out) {
   const kiln_stmt *s = w->root;
   const kiln_expr *load = kiln_stmt_largest_load(w->cx, w->p, s);
   int64_t strides[KILN_MAX_RANK];
-  *out = (turn){w, -1, s->n_space - 1};
+  *out = (transpose){w, -1, s->n_space - 1};
   if (w->p->stmts.n != 1 || !kiln_gpu_is_by_element(w, s) || s->n_reduce || s->n_space < 2 || !load)
     return false;
   kiln_tensor_strides(w->p->tensors.data[s->out], strides);
@@ -43,12 +45,12 @@ static int64_t side_of(int64_t extent, int64_t most) {
   return most;
 }
 
-static kiln_symbol copy_loop(const turn *t, int d) {
+static kiln_symbol copy_loop(const transpose *t, int d) {
   return kiln_symbol_printf(t->w->cx, "y.copy.%d", d);
 }
 
 // The loops of a tile, one behind the other, by all threads of the block.
-static kiln_status deal(turn *t, kiln_symbol outer, kiln_symbol inner, int64_t vector) {
+static kiln_status distribute(transpose *t, kiln_symbol outer, kiln_symbol inner, int64_t vector) {
   kiln_lowering *w = t->w;
   kiln_symbol loops[] = {outer, kiln_lowering_name(w, "w", inner)}, all;
   const kiln_symbol lane = kiln_lowering_name(w, "v", inner);
@@ -56,13 +58,13 @@ static kiln_status deal(turn *t, kiln_symbol outer, kiln_symbol inner, int64_t v
   KILN_TRY(kiln_split(&w->s, inner, vector, KILN_TAIL_EXACT, loops[1], lane));
   KILN_TRY(kiln_vectorize(&w->s, lane));
   KILN_TRY(kiln_gpu_fuse(w, 2, loops, &all, &extent));
-  KILN_TRY(kiln_gpu_deal(w, 1, &all, KILN_GPU_THREADS, KILN_GPU_THREADS));
+  KILN_TRY(kiln_gpu_distribute_cyclic(w, 1, &all, KILN_GPU_THREADS, KILN_GPU_THREADS));
   const kiln_symbol round = kiln_lowering_name(w, "o", all);
   return kiln_loops_find(w->s.loops, round) ? kiln_unroll(&w->s, round) : KILN_OK;
 }
 
 // gives: *out, the loop over the tiles
-static kiln_status cut_result(turn *t, const kiln_tiling *sizes, kiln_symbol *out) {
+static kiln_status cut_result(transpose *t, const kiln_tiling *sizes, kiln_symbol *out) {
   kiln_lowering *w = t->w;
   kiln_symbol loops[KILN_MAX_RANK + 2];
   int n = 0;
@@ -82,7 +84,7 @@ static kiln_status cut_result(turn *t, const kiln_tiling *sizes, kiln_symbol *ou
   return kiln_bind(&w->s, *out, KILN_BLOCK_X);
 }
 
-static int64_t vector_of(const turn *t, int64_t bytes, int64_t side, int64_t extent) {
+static int64_t vector_of(const transpose *t, int64_t bytes, int64_t side, int64_t extent) {
   int64_t vector = bytes / kiln_dtype_bytes(dtype_of(t));
   if (vector < 1) vector = 1;
   while (side % vector || extent % vector) vector /= 2;
@@ -90,7 +92,7 @@ static int64_t vector_of(const turn *t, int64_t bytes, int64_t side, int64_t ext
 }
 
 static kiln_status lower_transpose(kiln_lowering *w, const kiln_tiling *sizes) {
-  turn t;
+  transpose t;
   if (!find(w, &t)) return KILN_INTERNAL;
   const int64_t height = sizes->tile[t.from], width = sizes->tile[t.to];
   const kiln_symbol y = kiln_symbol_of(w->cx, "y"), tile = kiln_symbol_of(w->cx, "y.tile");
@@ -106,14 +108,15 @@ static kiln_status lower_transpose(kiln_lowering *w, const kiln_tiling *sizes) {
     if (d != t.from) loops[n++] = kiln_lowering_loop(w, "y", "", w->root->dims[d].name);
   loops[n] = kiln_lowering_loop(w, "y", "", w->root->dims[t.from].name);
   KILN_TRY(kiln_reorder(&w->s, n + 1, loops));
-  KILN_TRY(deal(&t, loops[n - 1], loops[n], vector_of(&t, WORD, height, extent_of(&t, t.from))));
-  return deal(&t, kiln_lowering_name(w, "i", copy_loop(&t, t.from)),
-              kiln_lowering_name(w, "i", copy_loop(&t, t.to)),
-              vector_of(&t, BANK, width, extent_of(&t, t.to)));
+  KILN_TRY(
+      distribute(&t, loops[n - 1], loops[n], vector_of(&t, WORD, height, extent_of(&t, t.from))));
+  return distribute(&t, kiln_lowering_name(w, "i", copy_loop(&t, t.from)),
+                    kiln_lowering_name(w, "i", copy_loop(&t, t.to)),
+                    vector_of(&t, BANK, width, extent_of(&t, t.to)));
 }
 
 static kiln_status propose_transpose(kiln_lowering *w, kiln_tile_candidates *out) {
-  turn t;
+  transpose t;
   kiln_tile_candidate one = {0};
   if (!find(w, &t) || extent_of(&t, t.from) * extent_of(&t, t.to) < AREA / 4) return KILN_OK;
   const int64_t width = extent_of(&t, t.to), height = extent_of(&t, t.from);

@@ -6,11 +6,12 @@
 
 #include <string.h>
 
-enum { GROUP = KILN_WARPS, ROWS = KILN_WARPS_ROWS, LINE = KILN_WARPS_LINE };
+enum { GROUP = KILN_WARPGROUP, ROWS = KILN_WARPGROUP_ROWS, LINE = KILN_WARPGROUP_LINE };
 
 // --- layouts ---
 
-kiln_status kiln_warps_sums(kiln_lowering *w, kiln_symbol sums, int n_lead, int64_t rows) {
+kiln_status kiln_warpgroup_layout_sums(kiln_lowering *w, kiln_symbol sums, int n_lead,
+                                       int64_t rows) {
   kiln_stage_axis axes[KILN_MAX_RANK + 6];
   const int b = kiln_axes_lead(axes, n_lead);
   axes[b] = kiln_axis_high(b, rows), axes[b + 1] = kiln_axis_low(b, rows);
@@ -33,7 +34,7 @@ kiln_status kiln_warps_sums(kiln_lowering *w, kiln_symbol sums, int n_lead, int6
   return kiln_transform_layout(&w->s, sums, b + 8, axes);
 }
 
-kiln_status kiln_warps_rows(kiln_lowering *w, kiln_symbol f, int n_lead) {
+kiln_status kiln_warpgroup_layout_rows(kiln_lowering *w, kiln_symbol f, int n_lead) {
   kiln_stage_axis axes[KILN_MAX_RANK + 5];
   const int b = kiln_axes_lead(axes, n_lead);
   axes[b] = kiln_axis_high(b, ROWS), axes[b + 1] = kiln_axis_low(b, ROWS),
@@ -48,7 +49,7 @@ kiln_status kiln_warps_rows(kiln_lowering *w, kiln_symbol f, int n_lead) {
 }
 
 // An operand (x, y) as (axis / 64, the other axis, axis % 64).
-static kiln_status deal_lines(kiln_lowering *w, const kiln_warps_tile *t) {
+static kiln_status distribute_lines(kiln_lowering *w, const kiln_warpgroup_tile *t) {
   kiln_stage_axis axes[KILN_MAX_RANK + 2];
   const int b = kiln_axes_lead(axes, t->s->n_space - 2);
   axes[b] = kiln_axis_high(b + t->inside, LINE), axes[b + 1] = kiln_axis_whole(b + 1 - t->inside),
@@ -58,8 +59,8 @@ static kiln_status deal_lines(kiln_lowering *w, const kiln_warps_tile *t) {
 
 // --- nests ---
 
-kiln_status kiln_warps_elements(kiln_lowering *w, int64_t m, kiln_symbol rows,
-                                kiln_symbol columns) {
+kiln_status kiln_warpgroup_run_elements(kiln_lowering *w, int64_t m, kiln_symbol rows,
+                                        kiln_symbol columns) {
   kiln_schedule *s = &w->s;
   kiln_symbol group, tile, warp, half, eight, pair, both = kiln_lowering_name(w, "both", rows),
                                                     thread = kiln_lowering_name(w, "thread", rows);
@@ -81,7 +82,7 @@ kiln_status kiln_warps_elements(kiln_lowering *w, int64_t m, kiln_symbol rows,
   return kiln_vectorize(s, columns);
 }
 
-kiln_instr *kiln_warps_instr(kiln_lowering *w, const char *name) {
+kiln_instr *kiln_warpgroup_instr(kiln_lowering *w, const char *name) {
   int n = 0;
   kiln_instr *all = kiln_gpu_instrs(w->cx, w->m, &n);
   for (int i = 0; i < n; i++)
@@ -91,7 +92,7 @@ kiln_instr *kiln_warps_instr(kiln_lowering *w, const char *name) {
 
 // --- operands ---
 
-bool kiln_warps_are_lines(const kiln_lowering *w, const kiln_stmt *operand) {
+bool kiln_warpgroup_has_lines(const kiln_lowering *w, const kiln_stmt *operand) {
   int64_t strides[KILN_MAX_RANK], first = 0;
   int tensor = 0;
   const int n = operand->n_space;
@@ -101,35 +102,35 @@ bool kiln_warps_are_lines(const kiln_lowering *w, const kiln_stmt *operand) {
   return are_lines;
 }
 
-kiln_status kiln_warps_stage(kiln_lowering *w, kiln_warps_tile *t, kiln_symbol at,
-                             int64_t threads) {
+kiln_status kiln_warpgroup_stage(kiln_lowering *w, kiln_warpgroup_tile *t, kiln_symbol at,
+                                 int64_t threads) {
   kiln_symbol loops[2];
-  if (!t->in_boxes) {
+  if (!t->by_tma) {
     KILN_TRY(kiln_product_stage_words(w, t->s, t->inside, at, threads, GROUP, &t->buffer));
-    return deal_lines(w, t);
+    return distribute_lines(w, t);
   }
   KILN_TRY(kiln_product_stage_whole(w, t->s, at, &t->buffer, loops));
   KILN_TRY(kiln_gpu_cut(w, &loops[t->inside], LINE, "l", "c", &t->lines));
   t->rows = loops[1 - t->inside];
   t->columns = loops[t->inside];
   KILN_TRY(kiln_reorder(&w->s, 3, (const kiln_symbol[]){t->lines, t->rows, t->columns}));
-  return deal_lines(w, t);
+  return distribute_lines(w, t);
 }
 
-kiln_status kiln_warps_fill(kiln_lowering *w, const kiln_warps_tile *t, kiln_symbol step, int depth,
-                            int ahead) {
+kiln_status kiln_warpgroup_fill(kiln_lowering *w, const kiln_warpgroup_tile *t, kiln_symbol step,
+                                int depth, int ahead) {
   kiln_symbol rows[2]; // loops that copy: in |step|, and in front of it
   int n = 0;
   if (depth > 1) KILN_TRY(kiln_pipeline_ahead(&w->s, t->buffer, step, depth, ahead));
   KILN_TRY(kiln_swizzle(&w->s, t->buffer));
-  if (!t->in_boxes) return KILN_OK;
+  if (!t->by_tma) return KILN_OK;
   if (depth == 1 || ahead < depth) rows[n++] = t->rows;
   if (depth > 1) rows[n++] = kiln_symbol_printf(w->cx, "%s.b", kiln_symbol_text(w->cx, t->rows));
   const char *half = w->p->tensors.data[t->s->out]->dtype == KILN_F16 ? "f16" : "bf16",
              *name = kiln_arena_printf(&w->cx->scratch, "%s.%" PRId64 "x64.%s",
                                        t->is_window ? "window" : "box", kiln_gpu_extent(w, rows[0]),
                                        half);
-  kiln_instr *box = kiln_warps_instr(w, name);
+  kiln_instr *box = kiln_warpgroup_instr(w, name);
   if (!box)
     return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, "boxes", "there must be an instruction %s", name);
   for (int i = 0; i < n; i++) KILN_TRY(kiln_tensorize(&w->s, rows[i], box));

@@ -6,41 +6,44 @@
 
 #include "template/gpu/fragment.h"
 
-enum { KILN_WARPS = 128, KILN_WARPS_ROWS = 64, KILN_WARPS_LINE = 64 };
+enum { KILN_WARPGROUP = 128, KILN_WARPGROUP_ROWS = 64, KILN_WARPGROUP_LINE = 64 };
 
 // The layouts of buffers behind their first |n_lead| axes.
 //
 // Sums (m, n) of groups' tiles of |rows| rows: group, i / 16, i % 8, j % 8 / 2, m / 64, n / 8, i %
 // 16 / 8, j % 2.
-kiln_status kiln_warps_sums(kiln_lowering *w, kiln_symbol sums, int n_lead, int64_t rows);
+kiln_status kiln_warpgroup_layout_sums(kiln_lowering *w, kiln_symbol sums, int n_lead,
+                                       int64_t rows);
 // What is known of the 64 rows of each group, (m, copies for the four lanes of a row): group, i /
 // 16, i % 8, copy, i % 16 / 8.
-kiln_status kiln_warps_rows(kiln_lowering *w, kiln_symbol f, int n_lead);
+kiln_status kiln_warpgroup_layout_rows(kiln_lowering *w, kiln_symbol f, int n_lead);
 
 // A nest over the elements of groups' tiles of |m| rows, by the threads that hold their sums.
-kiln_status kiln_warps_elements(kiln_lowering *w, int64_t m, kiln_symbol rows, kiln_symbol columns);
+kiln_status kiln_warpgroup_run_elements(kiln_lowering *w, int64_t m, kiln_symbol rows,
+                                        kiln_symbol columns);
 
 // The instruction |name|; NULL: there is none.
-kiln_instr *kiln_warps_instr(kiln_lowering *w, const char *name);
+kiln_instr *kiln_warpgroup_instr(kiln_lowering *w, const char *name);
 
 // An operand's tile on its way to shared memory.
-typedef struct kiln_warps_tile {
+typedef struct kiln_warpgroup_tile {
   const kiln_stmt *s;
-  int inside; // the axis of the last two, 0 or 1, in which neighbours lie side by side
-  bool in_boxes, is_window; // the latter are boxes of what a convolution's windows read
+  int inside;             // the axis of the last two, 0 or 1, in which neighbours lie side by side
+  bool by_tma, is_window; // the latter are boxes of what a convolution's windows read
   kiln_symbol buffer, lines, rows, columns; // loops that copy boxes: over them, and their elements
-} kiln_warps_tile;
+} kiln_warpgroup_tile;
 
 // Whether boxes can bring an operand: lines of 64 elements that lie so in rows of whole lines.
-bool kiln_warps_are_lines(const kiln_lowering *w, const kiln_stmt *operand);
+bool kiln_warpgroup_has_lines(const kiln_lowering *w, const kiln_stmt *operand);
 // Copies what an iteration of |at| reads of an operand to shared memory: by boxes, or dealt out to
 // |threads| threads.
 //
 // needs: s, inside, in_boxes
-kiln_status kiln_warps_stage(kiln_lowering *w, kiln_warps_tile *t, kiln_symbol at, int64_t threads);
+kiln_status kiln_warpgroup_stage(kiln_lowering *w, kiln_warpgroup_tile *t, kiln_symbol at,
+                                 int64_t threads);
 // Swizzles the tile, which is filled |ahead| iterations of |step| ahead in |depth| slots; |depth|
 // 1: at the begin of each, which in boxes must be the only one.
-kiln_status kiln_warps_fill(kiln_lowering *w, const kiln_warps_tile *t, kiln_symbol step, int depth,
-                            int ahead);
+kiln_status kiln_warpgroup_fill(kiln_lowering *w, const kiln_warpgroup_tile *t, kiln_symbol step,
+                                int depth, int ahead);
 
 #endif

@@ -6,33 +6,33 @@
 
 enum { CHANNELS = 32, FEW_CHANNELS = 8, WORD = 16, ROUNDS = 4, UNROLLED = 32 };
 
-typedef struct moments {
+typedef struct welford {
   kiln_lowering *w;
   kiln_moment of;
   kiln_symbol at; // the loop over the blocks of the nest at hand
-} moments;
+} welford;
 
-static const char *name_of(const moments *n, const kiln_stmt *s) {
+static const char *name_of(const welford *n, const kiln_stmt *s) {
   return kiln_symbol_text(n->w->cx, n->w->p->tensors.data[s->out]->name);
 }
 
-static kiln_symbol tensor_of(const moments *n, const kiln_stmt *s) {
+static kiln_symbol tensor_of(const welford *n, const kiln_stmt *s) {
   return n->w->p->tensors.data[s->out]->name;
 }
 
-static kiln_symbol loop_of(const moments *n, const kiln_stmt *s, const char *part, int d) {
+static kiln_symbol loop_of(const welford *n, const kiln_stmt *s, const char *part, int d) {
   return kiln_lowering_loop(n->w, name_of(n, s), part, s->dims[d].name);
 }
 
-static bool find(kiln_lowering *w, moments *out) {
-  *out = (moments){.w = w};
+static bool find(kiln_lowering *w, welford *out) {
+  *out = (welford){.w = w};
   return kiln_moment_is(w->cx, w->p, &out->of);
 }
 
 // --- what blocks give ---
 
 // A thread's elements: what it reads as words, its sums with their reduction outside.
-static kiln_status write_out(moments *n, const kiln_stmt *s) {
+static kiln_status write_out(welford *n, const kiln_stmt *s) {
   kiln_lowering *w = n->w;
   const int last = s->n_space - 1;
   if (!s->n_reduce) {
@@ -47,7 +47,7 @@ static kiln_status write_out(moments *n, const kiln_stmt *s) {
 }
 
 // What each thread of a block gives: a row and a word of channels.
-static kiln_status lower_pointwise(moments *n) {
+static kiln_status lower_pointwise(welford *n) {
   kiln_lowering *w = n->w;
   const kiln_stmt *s = n->of.w;
   const int last = s->n_space - 1;
@@ -69,7 +69,7 @@ static kiln_status lower_pointwise(moments *n) {
   return KILN_OK;
 }
 
-static kiln_status lower_blocks(moments *n) {
+static kiln_status lower_blocks(welford *n) {
   kiln_lowering *w = n->w;
   const kiln_stmt *s = n->of.p;
   const int last = s->n_space - 1;
@@ -105,7 +105,7 @@ static kiln_status lower_blocks(moments *n) {
 
 // --- the result ---
 
-static bool is_of_sums(const moments *n, kiln_symbol dim) {
+static bool is_of_sums(const welford *n, kiln_symbol dim) {
   const kiln_stmt *s = n->of.w;
   for (int d = 0; d < n->of.n_dims; d++)
     if (s->dims[d + 1 < n->of.n_dims ? d : s->n_space - 1].name == dim) return true;
@@ -113,7 +113,7 @@ static bool is_of_sums(const moments *n, kiln_symbol dim) {
 }
 
 // Cuts the sum |s| into those of |threads|; out: their buffer.
-static kiln_status cut_sum(moments *n, const kiln_stmt *s, int64_t threads, kiln_symbol *out) {
+static kiln_status cut_sum(welford *n, const kiln_stmt *s, int64_t threads, kiln_symbol *out) {
   kiln_symbol loops[KILN_MAX_RANK];
   for (int d = 0; d < s->n_space; d++) loops[d] = loop_of(n, s, "", d);
   KILN_TRY(kiln_gpu_factor(n->w, loop_of(n, s, "", s->n_space), threads, tensor_of(n, s), "partial",
@@ -122,7 +122,7 @@ static kiln_status cut_sum(moments *n, const kiln_stmt *s, int64_t threads, kiln
                           kiln_lowering_name(n->w, "whole", tensor_of(n, s)), 0, NULL);
 }
 
-static kiln_status place_sum(moments *n, const kiln_stmt *s, kiln_symbol partial) {
+static kiln_status place_sum(welford *n, const kiln_stmt *s, kiln_symbol partial) {
   kiln_lowering *w = n->w;
   const char *name = kiln_symbol_text(w->cx, partial);
   const int last = s->n_space - 1;
@@ -148,7 +148,7 @@ static kiln_status place_sum(moments *n, const kiln_stmt *s, kiln_symbol partial
 
 // Cuts the result into blocks of |rows| rows and |channels|, and these into words, dealt out to the
 // threads.
-static kiln_status cut_result(moments *n, int64_t channels, int64_t rows, int64_t word) {
+static kiln_status cut_result(welford *n, int64_t channels, int64_t rows, int64_t word) {
   kiln_lowering *w = n->w;
   const kiln_stmt *y = w->root;
   const int last = y->n_space - 1;
@@ -181,7 +181,7 @@ static kiln_status cut_result(moments *n, int64_t channels, int64_t rows, int64_
   KILN_TRY(kiln_reorder(&w->s, n_outer + n_inner, order));
   KILN_TRY(kiln_gpu_fuse(w, n_outer, order, &n->at, &extent));
   KILN_TRY(kiln_bind(&w->s, n->at, KILN_BLOCK_X));
-  KILN_TRY(kiln_gpu_deal(w, n_inner, inner, KILN_GPU_THREADS, channels));
+  KILN_TRY(kiln_gpu_distribute_cyclic(w, n_inner, inner, KILN_GPU_THREADS, channels));
   kiln_symbol round = inner[0];
   for (int k = 1; k < n_inner; k++) round = kiln_lowering_name(w, "f", inner[k]);
   round = kiln_lowering_name(w, "o", round);
@@ -189,7 +189,7 @@ static kiln_status cut_result(moments *n, int64_t channels, int64_t rows, int64_
   return word > 1 ? kiln_vectorize(&w->s, inner[n_inner]) : KILN_OK;
 }
 
-static kiln_status lower_result(moments *n, const kiln_tiling *t) {
+static kiln_status lower_result(welford *n, const kiln_tiling *t) {
   kiln_lowering *w = n->w;
   const kiln_program *p = w->p;
   kiln_symbol *partial = KILN_NEW_ARRAY(&w->cx->scratch, kiln_symbol, p->stmts.n);
@@ -210,14 +210,14 @@ static kiln_status lower_result(moments *n, const kiln_tiling *t) {
 }
 
 static kiln_status lower_welford(kiln_lowering *w, const kiln_tiling *t) {
-  moments n;
+  welford n;
   if (!find(w, &n)) return KILN_INTERNAL;
   KILN_TRY(lower_result(&n, t));
   return lower_blocks(&n);
 }
 
 // Elements of the result that are a word of the narrowest number that it reads or writes.
-static int64_t word_of(const moments *n) {
+static int64_t word_of(const welford *n) {
   int64_t word = 4;
   for (int i = 0; i < n->w->p->tensors.n; i++) {
     const kiln_tensor *t = n->w->p->tensors.data[i];
@@ -227,7 +227,7 @@ static int64_t word_of(const moments *n) {
 }
 
 static kiln_status propose_welford(kiln_lowering *w, kiln_tile_candidates *out) {
-  moments n;
+  welford n;
   kiln_tile_candidate one = {0};
   if (!find(w, &n)) return KILN_OK;
   const int64_t channels = kiln_lowering_extent(w->root, w->root->n_space - 1);

@@ -19,11 +19,11 @@
 #include <string.h>
 
 enum {
-  GROUP = KILN_WARPS,
-  ROWS = KILN_WARPS_ROWS,
+  GROUP = KILN_WARPGROUP,
+  ROWS = KILN_WARPGROUP_ROWS,
   STEP = KILN_WGMMA_STEP,
   INSTR_K = 16,
-  LINE = KILN_WARPS_LINE,
+  LINE = KILN_WARPGROUP_LINE,
   WORD = 16
 };
 
@@ -31,8 +31,8 @@ enum {
 // stay take tile after tile.
 typedef struct shape {
   int64_t m, n, group_m;
-  int teams;
-  bool stays;
+  int consumers;
+  bool is_persistent;
 } shape;
 
 static const shape shapes[] = {
@@ -52,23 +52,24 @@ enum {
 
 // How many steps' operands a block holds, how many steps ahead they are asked for, and how many
 // blocks run at once on a multiprocessor; .depth 0: none does.
-typedef struct slots {
+typedef struct stages {
   int depth, ahead;
   int64_t resident;
-} slots;
+} stages;
 
 // How operands lie: in rows that boxes take, as windows (target/gpu/window.h), or otherwise.
 typedef struct product {
   kiln_product p;
-  bool a_is_rows, a_is_windows, b_is_rows;
+  bool a_is_rows, a_is_im2col, b_is_rows;
 } product;
 
 // A way to run a product.
 typedef struct variant {
   shape s;
-  int64_t splits, cluster;
-  int64_t
-      portions; // blocks, of which each takes as many of the steps of all tiles; 0: each has its own tile, or a split of it
+  int64_t split_k, cluster;
+  // Blocks of stream-K: each takes as many consecutive steps of all tiles as any other; 0: a block
+  // has its own tile, or a split of it.
+  int64_t stream_k;
 } variant;
 
 typedef struct wgmma {
@@ -79,7 +80,7 @@ typedef struct wgmma {
   variant v;
   kiln_symbol sums; // (.., m, n), or, of a split, (.., m, n, 1)
   int64_t threads;
-  slots slots;
+  stages stages;
 } wgmma;
 
 static int64_t threads_of(const shape *s) { return s->m / s->group_m * GROUP; }
@@ -91,7 +92,7 @@ static int64_t tiles_of(const kiln_product *p, const shape *s) {
 static int64_t steps_of_tile(const kiln_product *p) { return kiln_divide_up(p->k, STEP); }
 
 // As many blocks as divide the steps of all tiles, but no more than there are multiprocessors.
-static int64_t portions_of(const kiln_lowering *w, const kiln_product *p, const shape *s) {
+static int64_t stream_k_blocks(const kiln_lowering *w, const kiln_product *p, const shape *s) {
   const int64_t steps = tiles_of(p, s) * steps_of_tile(p);
   int64_t n = w->m->device->n_units;
   while (steps % n) n--;
@@ -101,19 +102,19 @@ static int64_t portions_of(const kiln_lowering *w, const kiln_product *p, const 
 static variant variant_of(const kiln_lowering *w, const kiln_product *p, int i) {
   if (i < N_WHOLE)
     return (variant){.s = shapes[i % N_SHAPES],
-                     .splits = split_counts[i % N_ALONE / N_SHAPES],
+                     .split_k = split_counts[i % N_ALONE / N_SHAPES],
                      .cluster = cluster_sizes[i / N_ALONE]};
-  variant v = {.s = shapes[(i - N_WHOLE) % N_PLAIN], .splits = 1, .cluster = 1};
-  v.s.teams = (i - N_WHOLE) / N_PLAIN;
-  v.portions = portions_of(w, p, &v.s);
+  variant v = {.s = shapes[(i - N_WHOLE) % N_PLAIN], .split_k = 1, .cluster = 1};
+  v.s.consumers = (i - N_WHOLE) / N_PLAIN;
+  v.stream_k = stream_k_blocks(w, p, &v.s);
   return v;
 }
 
 // Whether blocks store sums that a second nest adds up.
-static bool has_parts(const variant *v) { return v->splits > 1 || v->portions; }
+static bool has_partial_sums(const variant *v) { return v->split_k > 1 || v->stream_k; }
 
 static int64_t blocks_of(const kiln_product *p, const variant *v) {
-  return v->portions ? v->portions : tiles_of(p, &v->s) * v->splits;
+  return v->stream_k ? v->stream_k : tiles_of(p, &v->s) * v->split_k;
 }
 
 // Steps of a block.
@@ -126,9 +127,9 @@ static kiln_dtype dtype_of(const kiln_lowering *w, const kiln_stmt *s) {
 }
 
 // The sums as (part, .., m, n), where a split has parts of its own, and then as groups hold them.
-static kiln_status deal_sums(wgmma *g) {
+static kiln_status layout_sums(wgmma *g) {
   kiln_stage_axis axes[KILN_MAX_RANK + 3];
-  const bool is_part = g->v.splits > 1;
+  const bool is_part = g->v.split_k > 1;
   const int n = g->p.n_batch;
   (void)kiln_axes_lead(axes, n);
   if (is_part) {
@@ -136,7 +137,7 @@ static kiln_status deal_sums(wgmma *g) {
     axes[n + 2] = kiln_axis_whole(n + 1);
     KILN_TRY(kiln_transform_layout(&g->w->s, g->sums, n + 3, axes));
   }
-  return kiln_warps_sums(g->w, g->sums, n + is_part, g->v.s.group_m);
+  return kiln_warpgroup_layout_sums(g->w, g->sums, n + is_part, g->v.s.group_m);
 }
 
 // --- operands ---
@@ -168,8 +169,7 @@ static bool ends_at(const kiln_lowering *w, const kiln_stmt *operand, int k, int
 
 // Whether boxes can be copied: rows of neighbours, a multiple of 16 bytes apart, and zeros where
 // the last step is longer.
-static bool comes_in_boxes(const kiln_lowering *w, const kiln_product *p,
-                           const kiln_stmt *operand) {
+static bool can_tma(const kiln_lowering *w, const kiln_product *p, const kiln_stmt *operand) {
   enum { WORD_ELEMS = 8 };
   int64_t strides[KILN_MAX_RANK];
   int tensor = 0;
@@ -189,7 +189,7 @@ static bool comes_in_boxes(const kiln_lowering *w, const kiln_product *p,
 
 // Whether an operand comes in boxes of windows: a step's 64 channels of an element of each window,
 // the rows.
-static bool comes_in_windows(const kiln_lowering *w, const kiln_stmt *operand) {
+static bool can_im2col(const kiln_lowering *w, const kiln_stmt *operand) {
   kiln_ctx *cx = w->cx;
   const int n = operand->n_space;
   kiln_gpu_window window;
@@ -239,19 +239,19 @@ static bool comes_in_windows(const kiln_lowering *w, const kiln_stmt *operand) {
 
 static product product_of(const kiln_lowering *w, const kiln_product *p) {
   product all = {.p = *p}, *out = &all;
-  out->a_is_rows = comes_in_boxes(w, &out->p, out->p.a);
-  out->b_is_rows = comes_in_boxes(w, &out->p, out->p.b);
-  out->a_is_windows = !out->a_is_rows && comes_in_windows(w, out->p.a);
+  out->a_is_rows = can_tma(w, &out->p, out->p.a);
+  out->b_is_rows = can_tma(w, &out->p, out->p.b);
+  out->a_is_im2col = !out->a_is_rows && can_im2col(w, out->p.a);
   return all;
 }
 
 // Whether an operand comes in boxes, in a block's tiles: those of parts are padded, of which boxes
 // of rows do not know; behind the last window there are none.
-static bool a_fits_boxes(const product *all, const variant *v) {
-  return all->a_is_windows || (all->a_is_rows && (!has_parts(v) || all->p.m % v->s.m == 0));
+static bool a_fits_tma(const product *all, const variant *v) {
+  return all->a_is_im2col || (all->a_is_rows && (!has_partial_sums(v) || all->p.m % v->s.m == 0));
 }
-static bool b_fits_boxes(const product *all, const variant *v) {
-  return all->b_is_rows && (!has_parts(v) || all->p.n % v->s.n == 0);
+static bool b_fits_tma(const product *all, const variant *v) {
+  return all->b_is_rows && (!has_partial_sums(v) || all->p.n % v->s.n == 0);
 }
 
 static const char *type_of(const wgmma *g) {
@@ -259,28 +259,28 @@ static const char *type_of(const wgmma *g) {
 }
 
 // How an operand comes to shared memory.
-static kiln_warps_tile tile_of(const wgmma *g, const kiln_stmt *s) {
+static kiln_warpgroup_tile tile_of(const wgmma *g, const kiln_stmt *s) {
   const bool is_a = s == g->p.a;
-  return (kiln_warps_tile){.s = s,
-                           .inside = has_k_inside(g->w, &g->p, s) == is_a,
-                           .in_boxes =
-                               is_a ? a_fits_boxes(&g->all, &g->v) : b_fits_boxes(&g->all, &g->v),
-                           .is_window = is_a && g->all.a_is_windows};
+  return (kiln_warpgroup_tile){.s = s,
+                               .inside = has_k_inside(g->w, &g->p, s) == is_a,
+                               .by_tma =
+                                   is_a ? a_fits_tma(&g->all, &g->v) : b_fits_tma(&g->all, &g->v),
+                               .is_window = is_a && g->all.a_is_im2col};
 }
 
 static kiln_status multiply(wgmma *g) {
   kiln_schedule *s = &g->w->s;
   kiln_symbol row = g->l.m, column = g->l.n, k = g->l.k, group, part, lines = 0, sixteen;
-  kiln_warps_tile a = tile_of(g, g->p.a), b = tile_of(g, g->p.b);
+  kiln_warpgroup_tile a = tile_of(g, g->p.a), b = tile_of(g, g->p.b);
   const bool a_has_k = a.inside == 1, b_has_k = b.inside == 0;
   const char *name =
       kiln_arena_printf(&g->w->cx->scratch, "wgmma.m64n%" PRId64 "k16.%s.%s.%s", g->v.s.n,
                         type_of(g), a_has_k ? "row" : "col", b_has_k ? "col" : "row");
   // constants first, which come before launches in front are waited for
   const bool a_comes_first = kiln_product_is_packed(g->w, g->p.a);
-  kiln_warps_tile *const tiles[] = {a_comes_first ? &a : &b, a_comes_first ? &b : &a};
+  kiln_warpgroup_tile *const tiles[] = {a_comes_first ? &a : &b, a_comes_first ? &b : &a};
   for (size_t i = 0; i < KILN_LEN(tiles); i++)
-    KILN_TRY(kiln_warps_stage(g->w, tiles[i], g->l.step, g->threads));
+    KILN_TRY(kiln_warpgroup_stage(g->w, tiles[i], g->l.step, g->threads));
   KILN_TRY(kiln_gpu_cut(g->w, &row, g->v.s.group_m, "g", "i", &group));
   KILN_TRY(kiln_gpu_cut(g->w, &row, ROWS, "t", "r", &part));
   if (!b_has_k) KILN_TRY(kiln_gpu_cut(g->w, &column, LINE, "l", "c", &lines));
@@ -288,10 +288,10 @@ static kiln_status multiply(wgmma *g) {
   const kiln_symbol order[] = {
       group, sixteen, part, row, b_has_k ? column : lines, b_has_k ? k : column, k};
   KILN_TRY(kiln_reorder(s, b_has_k ? 6 : 7, order));
-  KILN_TRY(deal_sums(g));
+  KILN_TRY(layout_sums(g));
   for (size_t i = 0; i < KILN_LEN(tiles); i++)
-    KILN_TRY(kiln_warps_fill(g->w, tiles[i], g->l.step, g->slots.depth, g->slots.ahead));
-  KILN_TRY(kiln_tensorize(s, row, kiln_warps_instr(g->w, name)));
+    KILN_TRY(kiln_warpgroup_fill(g->w, tiles[i], g->l.step, g->stages.depth, g->stages.ahead));
+  KILN_TRY(kiln_tensorize(s, row, kiln_warpgroup_instr(g->w, name)));
   KILN_TRY(kiln_bind(s, group, KILN_THREAD_Y));
   KILN_TRY(kiln_unroll(s, sixteen));
   return kiln_unroll(s, part);
@@ -300,37 +300,37 @@ static kiln_status multiply(wgmma *g) {
 // Whether so many slots hold all steps, in boxes. Of constants it does not pay: blocks copy these
 // beside the launch before them, if there is room for both.
 static bool is_whole(const kiln_lowering *w, const product *all, const variant *v,
-                     int64_t n_slots) {
+                     int64_t n_stages) {
   enum { MAX_STEPS = 32 };
   const kiln_product *p = &all->p;
   const int64_t steps = steps_of(p, v);
-  return n_slots >= steps && steps <= MAX_STEPS && a_fits_boxes(all, v) && b_fits_boxes(all, v) &&
+  return n_stages >= steps && steps <= MAX_STEPS && a_fits_tma(all, v) && b_fits_tma(all, v) &&
          !kiln_product_is_packed(w, p->a) && !kiln_product_is_packed(w, p->b);
 }
 
 // Slots of a crew's blocks. Those that stay keep a place for each team's results; and slots that
 // divide the steps, if there are such, so that the next tile's boxes come while the last ones of
 // this are used.
-static slots slots_of_crew(const kiln_lowering *w, const kiln_product *p, const shape *s,
-                           int64_t steps) {
+static stages specialized_stages(const kiln_lowering *w, const kiln_product *p, const shape *s,
+                                 int64_t steps) {
   enum { MAX_DEPTH = 6, FEW = 3, OTHER = 1024, PAD = 16 };
   const int64_t bytes = 2 * STEP * (s->m + s->n),
                 row = s->n * kiln_dtype_bytes(dtype_of(w, p->y)) + PAD,
-                kept = s->stays ? s->teams * s->m * row : 0,
+                kept = s->is_persistent ? s->consumers * s->m * row : 0,
                 most = (w->m->gpu.shared_bytes - kept - OTHER) / bytes;
   const int64_t fit = most < MAX_DEPTH ? most : MAX_DEPTH;
-  if (fit >= steps) return (slots){(int)steps, 1, 1};
+  if (fit >= steps) return (stages){(int)steps, 1, 1};
   int64_t depth = fit;
-  while (s->stays && depth >= FEW && steps % depth) depth--;
+  while (s->is_persistent && depth >= FEW && steps % depth) depth--;
   if (depth < FEW) depth = fit;
-  return depth < FEW ? (slots){0} : (slots){(int)depth, 1, 1};
+  return depth < FEW ? (stages){0} : (stages){(int)depth, 1, 1};
 }
 
 // Where all steps fit all are on their way at once, and nothing is filled again; blocks that are
 // alone on a multiprocessor may take all of its memory for it. A slot is filled again while the
 // next step's instructions go on; in a cluster two steps later, so that no block waits for word of
 // another.
-static slots slots_of(const kiln_lowering *w, const product *all, const variant *v) {
+static stages stages_of(const kiln_lowering *w, const product *all, const variant *v) {
   enum { MAX_DEPTH = 6, LATE = 2, OTHER_REGISTERS = 64, RESERVED = 1024, FEW = 3 };
   const int64_t late = v->cluster > 1 ? LATE : 0, most = MAX_DEPTH + late;
   const kiln_gpu *g = &w->m->gpu;
@@ -339,36 +339,38 @@ static slots slots_of(const kiln_lowering *w, const product *all, const variant 
   const int64_t bytes = 2 * STEP * (s->m + s->n), threads = threads_of(s), steps = steps_of(p, v),
                 registers = s->group_m * s->n / GROUP + OTHER_REGISTERS;
   const bool is_alone = blocks_of(p, v) <= w->m->device->n_units;
-  if (s->teams) return slots_of_crew(w, p, s, steps);
+  if (s->consumers) return specialized_stages(w, p, s, steps);
   int64_t resident = g->registers / (threads * registers);
   if (resident > 2) resident = 2;
-  if ((v->portions || (late && is_alone)) && resident > 1) resident = 1;
+  if ((v->stream_k || (late && is_alone)) && resident > 1) resident = 1;
   while (resident > 1 && (g->shared_bytes - RESERVED) / resident / bytes < FEW) resident--;
-  if (resident < 1) return (slots){0};
+  if (resident < 1) return (stages){0};
   int64_t depth = ((g->shared_bytes + RESERVED) / resident - RESERVED) / bytes;
   if (is_whole(w, all, v, is_alone ? g->shared_bytes / bytes : depth))
-    return (slots){(int)steps, (int)steps, is_alone ? 1 : resident};
+    return (stages){(int)steps, (int)steps, is_alone ? 1 : resident};
   if (depth > most) depth = most;
   if (depth > steps + 1) depth = steps + 1;
   const int64_t ahead = depth - 2 - late;
-  return (slots){(int)depth, ahead > 1 ? (int)ahead : 1, resident};
+  return (stages){(int)depth, ahead > 1 ? (int)ahead : 1, resident};
 }
 
 // The blocks that there are multiprocessors for take the tiles in turns.
-static kiln_status stay(wgmma *g) {
+static kiln_status make_persistent(wgmma *g) {
   kiln_schedule *s = &g->w->s;
   const kiln_symbol tiles = g->l.block, turn = kiln_symbol_of(g->w->cx, "block.turn");
   g->l.block = kiln_symbol_of(g->w->cx, "block");
   KILN_TRY(kiln_split(s, tiles, g->w->m->device->n_units, KILN_TAIL_GUARD, turn, g->l.block));
   KILN_TRY(kiln_reorder(s, 2, (const kiln_symbol[]){g->l.block, turn}));
-  return kiln_crew(s, turn, g->v.s.teams);
+  return kiln_crew(s, turn, g->v.s.consumers);
 }
 
 static kiln_status bind_blocks(wgmma *g) {
-  if (g->v.s.stays) KILN_TRY(stay(g));
+  if (g->v.s.is_persistent) KILN_TRY(make_persistent(g));
   KILN_TRY(kiln_bind(&g->w->s, g->l.block, KILN_BLOCK_X));
   if (g->v.cluster > 1) KILN_TRY(kiln_cluster(&g->w->s, g->l.block, g->v.cluster));
-  return g->v.s.teams && !g->v.s.stays ? kiln_crew(&g->w->s, g->l.block, g->v.s.teams) : KILN_OK;
+  return g->v.s.consumers && !g->v.s.is_persistent
+             ? kiln_crew(&g->w->s, g->l.block, g->v.s.consumers)
+             : KILN_OK;
 }
 
 static kiln_status lower_whole(wgmma *g) {
@@ -378,14 +380,15 @@ static kiln_status lower_whole(wgmma *g) {
   KILN_TRY(
       kiln_product_blocks_shared(w, &g->p, g->v.s.m, g->v.s.n, STEP, g->threads, GROUP, &g->l));
   KILN_TRY(multiply(g));
-  KILN_TRY(kiln_warps_elements(w, g->v.s.group_m, kiln_product_loop(w, g->p.t, "init.", "m"),
-                               kiln_product_loop(w, g->p.t, "init.", "n")));
-  KILN_TRY(kiln_warps_elements(w, g->v.s.group_m, g->l.y_m, g->l.y_n));
+  KILN_TRY(kiln_warpgroup_run_elements(w, g->v.s.group_m,
+                                       kiln_product_loop(w, g->p.t, "init.", "m"),
+                                       kiln_product_loop(w, g->p.t, "init.", "n")));
+  KILN_TRY(kiln_warpgroup_run_elements(w, g->v.s.group_m, g->l.y_m, g->l.y_n));
   return bind_blocks(g);
 }
 
 // Blocks of splits store the sums of their part, which a second nest adds up.
-static kiln_status lower_splits(wgmma *g) {
+static kiln_status lower_split_k(wgmma *g) {
   kiln_lowering *w = g->w;
   const kiln_product *p = &g->p;
   const int n = p->n_batch;
@@ -396,9 +399,9 @@ static kiln_status lower_splits(wgmma *g) {
   g->sums = kiln_symbol_printf(w->cx, "%s.block", name);
   KILN_TRY(kiln_product_pad(w, p, STEP));
   KILN_TRY(kiln_product_begin(w, p, &g->l));
-  KILN_TRY(kiln_splits_pad(w, p, g->v.s.m, g->v.s.n));
+  KILN_TRY(kiln_split_k_pad(w, p, g->v.s.m, g->v.s.n));
   KILN_TRY(kiln_gpu_cut(g->w, &k, STEP * steps_of(p, &g->v), "split", "part", &split));
-  KILN_TRY(kiln_sums_factor(w, p, split, 0, k, all));
+  KILN_TRY(kiln_split_k_factor(w, p, split, 0, k, all));
   KILN_TRY(kiln_cache_write(&w->s, all, g->sums, 0, NULL));
   KILN_TRY(kiln_split(&w->s, k, STEP, KILN_TAIL_EXACT, g->l.step, g->l.k));
   for (int d = 0; d < n + 3; d++)
@@ -408,16 +411,17 @@ static kiln_status lower_splits(wgmma *g) {
   KILN_TRY(kiln_compute_at(&w->s, g->sums, g->l.block, KILN_SCOPE_LOCAL));
   KILN_TRY(kiln_reorder(&w->s, 4, (const kiln_symbol[]){g->l.step, g->l.m, g->l.n, g->l.k}));
   KILN_TRY(multiply(g));
-  KILN_TRY(kiln_warps_elements(w, g->v.s.group_m, kiln_symbol_printf(w->cx, "%s.init.%d", whole, n),
-                               kiln_symbol_printf(w->cx, "%s.init.%d", whole, n + 1)));
-  KILN_TRY(kiln_warps_elements(w, g->v.s.group_m, g->l.y_m, g->l.y_n));
-  KILN_TRY(kiln_splits_finish(w, p, all));
+  KILN_TRY(kiln_warpgroup_run_elements(w, g->v.s.group_m,
+                                       kiln_symbol_printf(w->cx, "%s.init.%d", whole, n),
+                                       kiln_symbol_printf(w->cx, "%s.init.%d", whole, n + 1)));
+  KILN_TRY(kiln_warpgroup_run_elements(w, g->v.s.group_m, g->l.y_m, g->l.y_n));
+  KILN_TRY(kiln_split_k_finish(w, p, all));
   return bind_blocks(g);
 }
 
 // Blocks of portions store the sums of each tile that they worked on as parts, which a second nest
 // adds up.
-static kiln_status lower_portions(wgmma *g) {
+static kiln_status lower_stream_k(wgmma *g) {
   kiln_lowering *w = g->w;
   const kiln_product *p = &g->p;
   const int n = p->n_batch;
@@ -428,7 +432,7 @@ static kiln_status lower_portions(wgmma *g) {
   g->sums = kiln_symbol_of(w->cx, kept);
   KILN_TRY(kiln_product_pad(w, p, STEP));
   KILN_TRY(kiln_product_begin(w, p, &g->l));
-  KILN_TRY(kiln_splits_pad(w, p, g->v.s.m, g->v.s.n));
+  KILN_TRY(kiln_split_k_pad(w, p, g->v.s.m, g->v.s.n));
   KILN_TRY(kiln_split(&w->s, k, STEP, KILN_TAIL_EXACT, step, g->l.k));
   KILN_TRY(kiln_tile(&w->s, g->l.m, g->l.n, g->v.s.m, g->v.s.n, KILN_TAIL_EXACT,
                      kiln_symbol_of(w->cx, "tile.m"), kiln_symbol_of(w->cx, "tile.n"), g->l.y_m,
@@ -436,12 +440,14 @@ static kiln_status lower_portions(wgmma *g) {
   g->l.m = g->l.y_m, g->l.n = g->l.y_n;
   KILN_TRY(kiln_reorder(&w->s, 4, (const kiln_symbol[]){step, g->l.m, g->l.n, g->l.k}));
   g->l.block = kiln_symbol_of(w->cx, "block");
-  KILN_TRY(kiln_stream_k(&w->s, step, g->v.portions, all, g->sums, g->l.block, g->l.step));
+  KILN_TRY(kiln_stream_k(&w->s, step, g->v.stream_k, all, g->sums, g->l.block, g->l.step));
   KILN_TRY(multiply(g));
-  KILN_TRY(kiln_warps_elements(w, g->v.s.group_m, kiln_symbol_printf(w->cx, "%s.init.%d", kept, n),
-                               kiln_symbol_printf(w->cx, "%s.init.%d", kept, n + 1)));
-  KILN_TRY(kiln_warps_elements(w, g->v.s.group_m, kiln_symbol_printf(w->cx, "%s.copy.%d", kept, n),
-                               kiln_symbol_printf(w->cx, "%s.copy.%d", kept, n + 1)));
+  KILN_TRY(kiln_warpgroup_run_elements(w, g->v.s.group_m,
+                                       kiln_symbol_printf(w->cx, "%s.init.%d", kept, n),
+                                       kiln_symbol_printf(w->cx, "%s.init.%d", kept, n + 1)));
+  KILN_TRY(kiln_warpgroup_run_elements(w, g->v.s.group_m,
+                                       kiln_symbol_printf(w->cx, "%s.copy.%d", kept, n),
+                                       kiln_symbol_printf(w->cx, "%s.copy.%d", kept, n + 1)));
   KILN_TRY(kiln_parallel_k_add(w, p, all));
   return bind_blocks(g);
 }
@@ -452,7 +458,7 @@ static wgmma wgmma_of(kiln_lowering *w, const product *all, const variant *v) {
                  .all = *all,
                  .v = *v,
                  .threads = threads_of(&v->s),
-                 .slots = slots_of(w, all, v)};
+                 .stages = stages_of(w, all, v)};
 }
 
 static kiln_status lower_wgmma(kiln_lowering *w, const kiln_tiling *t) {
@@ -461,19 +467,19 @@ static kiln_status lower_wgmma(kiln_lowering *w, const kiln_tiling *t) {
   const product all = product_of(w, &p);
   const variant v = variant_of(w, &p, t->variant);
   wgmma g = wgmma_of(w, &all, &v);
-  return g.v.portions ? lower_portions(&g) : g.v.splits > 1 ? lower_splits(&g) : lower_whole(&g);
+  return g.v.stream_k ? lower_stream_k(&g) : g.v.split_k > 1 ? lower_split_k(&g) : lower_whole(&g);
 }
 
 // --- tiles that other templates finish ---
 
 static variant tile_variant(int64_t m, int64_t n) {
-  return (variant){.s = {m, n, ROWS, 0, false}, .splits = 1, .cluster = 1};
+  return (variant){.s = {m, n, ROWS, 0, false}, .split_k = 1, .cluster = 1};
 }
 
 int64_t kiln_wgmma_resident(const kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n) {
   const product all = product_of(w, p);
   const variant v = tile_variant(m, n);
-  const slots held = slots_of(w, &all, &v);
+  const stages held = stages_of(w, &all, &v);
   return held.depth < 2 && steps_of(p, &v) > 1 ? 0 : held.resident;
 }
 
@@ -501,8 +507,8 @@ static double finish_of(const kiln_lowering *w, const kiln_product *p, const sha
 
 // Blocks that stay begin once; results are finished and stored beside the next tile's steps, as far
 // as those suffice. Measured on an H200.
-static double time_of_staying(const kiln_lowering *w, const kiln_product *p, const variant *v,
-                              double step) {
+static double persistent_ns(const kiln_lowering *w, const kiln_product *p, const variant *v,
+                            double step) {
   static const double BEGIN_END = 1800, TILE_NS = 250, STORED_BYTES_NS = 20;
   const kiln_device *d = w->m->device;
   const shape *s = &v->s;
@@ -518,19 +524,19 @@ static double time_of_staying(const kiln_lowering *w, const kiln_product *p, con
 
 // What parts take: the second nest, and storing those in the midst of a portion, where no
 // instructions go on. A tile has as many as splits, or one more than portions begin in it.
-static double parts_ns(const kiln_lowering *w, const kiln_product *p, const variant *v) {
-  const double tiles = (double)tiles_of(p, &v->s), portions = (double)v->portions,
+static double partial_sums_ns(const kiln_lowering *w, const kiln_product *p, const variant *v) {
+  const double tiles = (double)tiles_of(p, &v->s), stream_k = (double)v->stream_k,
                ends = ceil((double)steps_of(p, v) / (double)steps_of_tile(p)),
                bytes = 4 * (double)(v->s.m * v->s.n);
-  if (!v->portions) return kiln_splits_finish_ns(w, p, (double)v->splits);
-  return kiln_splits_finish_ns(w, p, (tiles + portions) / tiles) +
+  if (!v->stream_k) return kiln_split_k_finish_ns(w, p, (double)v->split_k);
+  return kiln_split_k_finish_ns(w, p, (tiles + stream_k) / tiles) +
          ends * bytes / w->m->device->levels[1].unit_bytes_ns;
 }
 
 // What all blocks read of the operands, at least: those of portions are each at another step, so
 // that what the L2 does not hold of the operands comes from memory each time. Measured on an H200,
 // from 42 to 71 MB of operands.
-static double portions_read_ns(const kiln_lowering *w, const kiln_product *p, const variant *v) {
+static double stream_k_read_ns(const kiln_lowering *w, const kiln_product *p, const variant *v) {
   static const double SCATTERED = 0.5; // of the memory's bandwidth
   const kiln_mem_level *memory = &w->m->device->levels[0], *l2 = &w->m->device->levels[1];
   const double operands = 2.0 * (double)(p->batch * (p->m + p->n) * p->k),
@@ -545,21 +551,21 @@ static double portions_read_ns(const kiln_lowering *w, const kiln_product *p, co
 // they are; where boxes do, four groups wait for each other. Results are finished while another
 // block goes on, if there is one. Measured on an H200.
 static double time_of(const kiln_lowering *w, const product *all, const variant *v) {
-  static const double BOXES = 0.78, BOXES_OF_FOUR = 0.70, BOXES_OF_TEAMS = 0.77, MANY = 0.65,
+  static const double TMA = 0.78, TMA_OF_FOUR = 0.70, TMA_OF_CONSUMERS = 0.77, MANY = 0.65,
                       FEW = 0.58, STEP_NS = 20;
   const shape *s = &v->s;
   const bool are_many = threads_of(s) > 2 * GROUP;
   const kiln_product *p = &all->p;
-  const bool in_boxes = v->portions ? a_fits_boxes(all, v) : all->a_is_rows || all->a_is_windows;
-  const double share = s->stays   ? BOXES_OF_TEAMS
-                       : in_boxes ? (are_many ? BOXES_OF_FOUR : BOXES)
-                       : are_many ? MANY
-                                  : FEW;
+  const bool by_tma = v->stream_k ? a_fits_tma(all, v) : all->a_is_rows || all->a_is_im2col;
+  const double share = s->is_persistent ? TMA_OF_CONSUMERS
+                       : by_tma         ? (are_many ? TMA_OF_FOUR : TMA)
+                       : are_many       ? MANY
+                                        : FEW;
   const kiln_device *d = w->m->device;
-  const slots held = slots_of(w, all, v);
+  const stages held = stages_of(w, all, v);
   const double blocks = (double)blocks_of(p, v),
                begin_end = held.resident > 1          ? 3200 // ns of a block, or of two at once
-                           : s->teams                 ? 2600 // of one that does not ask
+                           : s->consumers             ? 2600 // of one that does not ask
                            : held.ahead == held.depth ? 2400 // of one that waits once
                                                       : 3600,
                each = ceil(blocks / d->n_units), steps = (double)steps_of(p, v),
@@ -568,53 +574,53 @@ static double time_of(const kiln_lowering *w, const product *all, const variant 
                flops = 2.0 * (double)(s->m * s->n) * STEP;
   const double step = fmax(flops / (share * d->unit_flops_ns[KILN_PEAK_BF16]),
                            (copied + read) / kiln_gpu_shared(d)->unit_bytes_ns);
-  if (s->stays) return time_of_staying(w, p, v, step + STEP_NS);
-  const double finish = has_parts(v) ? parts_ns(w, p, v)
-                                     : (each - 1) * finish_of(w, p, s) /
-                                           (double)held.resident; // the first is begin_end's
+  if (s->is_persistent) return persistent_ns(w, p, v, step + STEP_NS);
+  const double finish = has_partial_sums(v) ? partial_sums_ns(w, p, v)
+                                            : (each - 1) * finish_of(w, p, s) /
+                                                  (double)held.resident; // the first is begin_end's
   const double all_steps = each * steps * (step + STEP_NS),
-               read_ns = v->portions ? portions_read_ns(w, p, v) : 0;
+               read_ns = v->stream_k ? stream_k_read_ns(w, p, v) : 0;
   return d->launch_ns + fmax(all_steps, read_ns) + ceil(each / (double)held.resident) * begin_end +
          finish;
 }
 
-static bool may_split(const kiln_lowering *w, const kiln_product *p, const variant *v) {
+static bool can_split_k(const kiln_lowering *w, const kiln_product *p, const variant *v) {
   enum { MAX_BATCH = 2 };
   const shape *s = &v->s;
-  return p->n_batch <= MAX_BATCH && s->m < 2 * p->m && steps_of_tile(p) % v->splits == 0 &&
+  return p->n_batch <= MAX_BATCH && s->m < 2 * p->m && steps_of_tile(p) % v->split_k == 0 &&
          steps_of(p, v) >= 2 && tiles_of(p, s) < 2 * w->m->device->n_units &&
-         kiln_splits_fit(w, p, s->m, s->n);
+         kiln_split_k_fits(w, p, s->m, s->n);
 }
 
 // Whether a crew can ask for all that the blocks copy: more than a tile each if they stay, else no
 // more than a block for each multiprocessor.
-static bool may_have_crew(const kiln_lowering *w, const product *all, const shape *s) {
+static bool can_specialize(const kiln_lowering *w, const product *all, const shape *s) {
   return all->a_is_rows && all->b_is_rows &&
-         (tiles_of(&all->p, s) > w->m->device->n_units) == s->stays;
+         (tiles_of(&all->p, s) > w->m->device->n_units) == s->is_persistent;
 }
 
 // --- clusters ---
 
 // Blocks of a cluster whose tiles are of the same rows, and share the boxes of |a|; and of the same
 // columns, of |b|.
-typedef struct sharers {
+typedef struct multicast {
   int64_t a, b;
-} sharers;
+} multicast;
 
-static sharers sharers_of(const kiln_product *p, const variant *v) {
+static multicast multicast_of(const kiln_product *p, const variant *v) {
   const int64_t group = kiln_product_group(kiln_divide_up(p->m, v->s.m)),
                 b = v->cluster < group ? v->cluster : group;
-  return (sharers){v->cluster / b, b};
+  return (multicast){v->cluster / b, b};
 }
 
 // Whether all blocks can be in clusters whose blocks share boxes.
-static bool may_cluster(const kiln_lowering *w, const product *all, const variant *v) {
+static bool can_cluster(const kiln_lowering *w, const product *all, const variant *v) {
   const kiln_device *d = w->m->device;
   const int level = kiln_device_level(d, "cluster");
-  const sharers share = sharers_of(&all->p, v);
+  const multicast share = multicast_of(&all->p, v);
   if (v->cluster == 1) return true;
-  return level >= 0 && v->cluster <= d->levels[level].n_sharing && !v->s.teams &&
-         !all->a_is_windows && a_fits_boxes(all, v) && b_fits_boxes(all, v) &&
+  return level >= 0 && v->cluster <= d->levels[level].n_sharing && !v->s.consumers &&
+         !all->a_is_im2col && a_fits_tma(all, v) && b_fits_tma(all, v) &&
          kiln_divide_up(all->p.n, v->s.n) % share.a == 0 && blocks_of(&all->p, v) % v->cluster == 0;
 }
 
@@ -622,7 +628,7 @@ static bool may_cluster(const kiln_lowering *w, const product *all, const varian
 // turn of blocks.
 static double hand_over_ns(const kiln_lowering *w, const product *all, const variant *v) {
   static const double HAND_OVER_NS = 1500;
-  const slots held = slots_of(w, all, v);
+  const stages held = stages_of(w, all, v);
   const double at_once = (double)w->m->device->n_units * (double)held.resident;
   if (v->cluster == 1 || held.depth >= steps_of(&all->p, v)) return 0;
   return HAND_OVER_NS * log2((double)v->cluster) * ceil((double)blocks_of(&all->p, v) / at_once);
@@ -633,7 +639,7 @@ static void count_bytes(const kiln_lowering *w, const kiln_product *p, const var
                         kiln_tile_cost *io) {
   const shape *s = &v->s;
   const double rows = 2.0 * STEP * (double)steps_of(p, v) * (double)blocks_of(p, v);
-  const sharers share = sharers_of(p, v);
+  const multicast share = multicast_of(p, v);
   io->bytes[kiln_device_level(w->m->device, "L2")] =
       rows * ((double)s->m / (double)share.a + (double)s->n / (double)share.b);
   if (v->cluster > 1)
@@ -644,24 +650,24 @@ static void count_bytes(const kiln_lowering *w, const kiln_product *p, const var
 
 // Whether portions are no whole tiles, or splits of them, of operands that are rows; a crew asks
 // for all of these.
-static bool may_have_portions(const kiln_lowering *w, const product *all, const variant *v) {
-  enum { LEAST_SLOTS = 3 }; // of a crew
+static bool can_stream_k(const kiln_lowering *w, const product *all, const variant *v) {
+  enum { LEAST_STAGES = 3 }; // of a crew
   const int64_t steps = steps_of(&all->p, v), tile = steps_of_tile(&all->p);
-  return steps % tile && tile % steps && may_split(w, &all->p, v) && all->a_is_rows &&
+  return steps % tile && tile % steps && can_split_k(w, &all->p, v) && all->a_is_rows &&
          all->b_is_rows &&
-         (!v->s.teams || (a_fits_boxes(all, v) && b_fits_boxes(all, v) &&
-                          slots_of(w, all, v).depth >= LEAST_SLOTS));
+         (!v->s.consumers ||
+          (a_fits_tma(all, v) && b_fits_tma(all, v) && stages_of(w, all, v).depth >= LEAST_STAGES));
 }
 
 static bool may_be(const kiln_lowering *w, const product *all, const variant *v) {
   const kiln_product *p = &all->p;
   const shape *s = &v->s;
   return s->n <= p->n &&
-         (v->portions     ? may_have_portions(w, all, v)
-          : v->splits > 1 ? may_split(w, p, v)
-                          : s->m <= p->m) &&
-         (!s->teams || v->portions || (v->splits == 1 && may_have_crew(w, all, s))) &&
-         slots_of(w, all, v).depth >= 2 && may_cluster(w, all, v);
+         (v->stream_k      ? can_stream_k(w, all, v)
+          : v->split_k > 1 ? can_split_k(w, p, v)
+                           : s->m <= p->m) &&
+         (!s->consumers || v->stream_k || (v->split_k == 1 && can_specialize(w, all, s))) &&
+         stages_of(w, all, v).depth >= 2 && can_cluster(w, all, v);
 }
 
 // What |kiln explain| says of a candidate.
@@ -673,9 +679,9 @@ static kiln_tiling tiling_of(const kiln_lowering *w, const kiln_product *p, int 
   for (int d = 0; d < p->n_batch; d++) t.block[d] = 1;
   t.block[p->n_batch] = v.s.m, t.block[p->n_batch + 1] = v.s.n;
   kiln_text_printf(&form, "groups of %" PRId64 " rows", v.s.group_m);
-  if (v.splits > 1) kiln_text_printf(&form, ", %" PRId64 " splits", v.splits);
-  if (v.portions) kiln_text_printf(&form, ", %" PRId64 " portions", v.portions);
-  if (v.s.teams) kiln_text_printf(&form, ", a crew of %d", v.s.teams);
+  if (v.split_k > 1) kiln_text_printf(&form, ", split-K %" PRId64, v.split_k);
+  if (v.stream_k) kiln_text_printf(&form, ", stream-K of %" PRId64 " blocks", v.stream_k);
+  if (v.s.consumers) kiln_text_printf(&form, ", %d consumers", v.s.consumers);
   if (v.cluster > 1) kiln_text_printf(&form, ", clusters of %" PRId64, v.cluster);
   t.form = form.data;
   return t;

@@ -442,7 +442,7 @@ static void crews_compute_what_is_asked(void **state) {
       assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &w.s), KILN_OK);
       w.s.instrs = kiln_gpu_instrs(&k.cx, &m, &w.s.n_instrs);
       lowering_expect_ok(&k, &w, kiln_template_gpu_wgmma.lower(&w, &found.data[i].tiling));
-      if (!has_crew(&k.cx, w.s.loops->body) || strstr(found.data[i].tiling.form, " portions"))
+      if (!has_crew(&k.cx, w.s.loops->body) || strstr(found.data[i].tiling.form, " stream-K "))
         continue;
       kernel_check_replay(&k, &w.s);
       if (test_takes(row)) lowering_expect_right(&k, &w);
@@ -510,7 +510,7 @@ static void portions_compute_what_is_asked(void **state) {
     for (int i = 0; i < found.n; i++) {
       kiln_gpu_launch *launches = NULL;
       int n = 0;
-      if (!strstr(found.data[i].tiling.form, " portions")) continue;
+      if (!strstr(found.data[i].tiling.form, " stream-K ")) continue;
       assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &w.s), KILN_OK);
       w.s.instrs = kiln_gpu_instrs(&k.cx, &m, &w.s.n_instrs);
       lowering_expect_ok(&k, &w, kiln_template_gpu_wgmma.lower(&w, &found.data[i].tiling));
@@ -520,7 +520,7 @@ static void portions_compute_what_is_asked(void **state) {
       n_found++;
       n_crews += has_crew(&k.cx, w.s.loops->body);
       if (all.n < (int)KILN_LEN(all.sources))
-        all.names[all.n] = "portions", all.sources[all.n++] = code;
+        all.names[all.n] = "stream-K", all.sources[all.n++] = code;
       assert_int_equal(n, 2);
       assert_true(launches[0].grid[0] <= portions[row].units);
       if (has_crew(&k.cx, w.s.loops->body)) assert_non_null(strstr(code, " < kiln_begin ? -1 : "));
@@ -547,7 +547,7 @@ static void runs_are_found_where_tiles_follow_each_other(void **state) {
   for (int i = 0; i < found.n; i++) {
     kiln_gpu_launch *launches = NULL;
     int n = 0;
-    if (!strstr(found.data[i].tiling.form, " portions")) continue;
+    if (!strstr(found.data[i].tiling.form, " stream-K ")) continue;
     assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &w.s), KILN_OK);
     w.s.instrs = kiln_gpu_instrs(&k.cx, &m, &w.s.n_instrs);
     lowering_expect_ok(&k, &w, kiln_template_gpu_wgmma.lower(&w, &found.data[i].tiling));
