@@ -1,5 +1,5 @@
 // Operators on sub-graphs, sequences and optional values: the walk over the graph lowers them
-// itself (src/fission/walk.h); these rows say which there are.
+// itself (src/fission/traversal.h); these rows say which there are.
 #include "fission/lower.h"
 
 #define CONTROL "src/fission/control.c"

@@ -7,7 +7,7 @@
 // the first box that has it, and what it suppresses. No box is sorted, and rounds behind the last
 // one that found a box are asked once whether they run, so that the work is that of the boxes
 // taken, however many a model allows for. source: ONNX NonMaxSuppression-10, 11
-#include "fission/counts.h"
+#include "fission/data_dependent.h"
 #include "fission/terms.h"
 
 #include <math.h>
@@ -245,7 +245,7 @@ static kiln_status list_rounds(const suppression *p, const kiln_tensor **out) {
   const kiln_expr *extents[] = {taken->shape[0], p->n_rounds}, *n = NULL, *v[2], *o[1];
   const kiln_expr *most = kiln_lower_tidy(cx, kiln_multiply_all(cx, 2, extents));
   kiln_lower_places(p->lw, taken, &places, &count);
-  KILN_TRY(kiln_lower_count(p->lw, count, most, &n));
+  KILN_TRY(kiln_lower_data_dependent_extent(p->lw, count, most, &n));
   kiln_stmt *s = kiln_lower_scatter_new(p->lw, "listed", KILN_I64, 1, &n, 2, 0, extents, o);
   kiln_stmt_vars(cx, s, 0, 2, v);
   s->init = kiln_int(cx, 0);

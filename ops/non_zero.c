@@ -1,7 +1,7 @@
 // NonZero and Compress: which elements there are is found by the run; how many there can be is
 // known when compiling.
 // source: ONNX NonZero-9, 13; Compress-9, 11
-#include "fission/counts.h"
+#include "fission/data_dependent.h"
 #include "fission/terms.h"
 
 // 1 where an element is not 0, else 0: i64, of one axis.

@@ -1,7 +1,7 @@
 // Unique: slices along the axis, or elements, that are equal have one number. Many single elements
 // are sorted, so that equal ones stand together; all others are compared with all, and the work is
 // quadratic in the axis. NaNs are equal to each other, and the largest. source: ONNX Unique-11
-#include "fission/counts.h"
+#include "fission/data_dependent.h"
 #include "fission/scan.h"
 #include "fission/sort.h"
 #include "fission/terms.h"
@@ -252,7 +252,7 @@ static kiln_status lower_unique(kiln_lower *lw) {
   make_rows(&u, x, axis);
   find_first(&u);
   kiln_lower_places(lw, u.flags, &places, &count);
-  KILN_TRY(kiln_lower_count(lw, count, u.x->shape[0], &n));
+  KILN_TRY(kiln_lower_data_dependent_extent(lw, count, u.x->shape[0], &n));
   kiln_tensor *numbers = number_rows(&u, places, sorted != 0);
   kiln_tensor *rows = kiln_lower_listed(lw, u.flags, numbers, n);
   const kiln_tensor *from = axis < 0 ? u.x : x;

@@ -503,7 +503,7 @@ static kiln_status run_stmt(kiln_interpreter *in, const kiln_stmt *s) {
     const int64_t n = kiln_tensor_elems(f.out);
     const size_t bytes = (size_t)(n > 0 ? n : 1) * (size_t)kiln_dtype_bytes(f.out->dtype);
     void *data = malloc(bytes);
-    in->data[s->out] = data; // at once, so that destroy frees it when the door is taken
+    in->data[s->out] = data; // at once, so that destroy frees it when memory runs out
     in->owned[s->out] = data != NULL;
     if (s->out < in->first_owned) in->first_owned = s->out;
     if (!data)

@@ -7,7 +7,8 @@
 // __isl_keep stays the owner's.
 //
 // isl objects are not in an arena. Who allocates from the ctx while holding some loses them when
-// memory is out (the door frees the isl_ctx only), so gather what lives in arenas before.
+// memory is out (the out-of-memory handler frees the isl_ctx only), so gather what lives in arenas
+// before.
 //
 // i64 arithmetic over variables is taken not to overflow, as in analysis/simplify.h.
 #ifndef KILN_ANALYSIS_POLYHEDRA_H
@@ -25,16 +26,16 @@
 typedef struct kiln_polyhedra {
   kiln_ctx *cx;
   isl_ctx *isl;
-  bool is_out_of_memory; // deinit takes the door then
+  bool is_out_of_memory; // deinit calls the out-of-memory handler then
 } kiln_polyhedra;
 
 // Operations of isl that one question may cost: some tens of milliseconds.
 enum { KILN_POLYHEDRA_BUDGET = 200000 };
 
 // Makes the isl_ctx with a budget of |max_operations| in all (0: no limit) and registers it at the
-// ctx's door; deinit, which comes in reverse order of init, frees it. All isl objects must be freed
-// before. |out| stays where it is until then. Memory that is out, in isl as well, is known at
-// deinit at the latest, which then takes the door.
+// ctx's out-of-memory handler; deinit, which comes in reverse order of init, frees it. All isl
+// objects must be freed before. |out| stays where it is until then. Memory that is out, in isl as
+// well, is known at deinit at the latest, which then calls the handler.
 void kiln_polyhedra_init(kiln_ctx *cx, uint64_t max_operations, kiln_polyhedra *out);
 void kiln_polyhedra_deinit(kiln_polyhedra *p);
 // Forgets errors, as after a budget that is spent.

@@ -25,7 +25,7 @@ static kiln_status make_there(kiln_ctx *cx, void *argument) {
 kiln_status kiln_model_compile_to(kiln_model *model, const char *out_path, kiln_diag *diag) {
   KILN_TRY(kiln_argument_check(diag, __func__, "model", model));
   KILN_TRY(kiln_argument_check(diag, __func__, "out_path", out_path));
-  if (model->ranges) return kiln_parts_compile_to(model, out_path, diag);
+  if (model->ranges) return kiln_buckets_compile_to(model, out_path, diag);
   writing w = {.build = {.request.model = model}, .out = {.file.fd = -1}, .path = out_path};
   const kiln_status st = kiln_model_enter(model, diag, make_there, &w);
   kiln_output_discard(&w.out);

@@ -73,8 +73,8 @@ static kiln_status onnx_options(kiln_ctx *cx, const kiln_compile_options *o, con
 // --- the interface ---
 
 // |names| are of the first |n_names| of the tensors, whose own may have got a suffix.
-static void face_of_program(kiln_ctx *cx, const kiln_model *m, int n, const int *tensors,
-                            int n_names, const kiln_symbol *names, kiln_interface *face) {
+static void signature_of_program(kiln_ctx *cx, const kiln_model *m, int n, const int *tensors,
+                                 int n_names, const kiln_symbol *names, kiln_interface *face) {
   kiln_interface_init(cx, face, n);
   for (int i = 0; i < n; i++) {
     const kiln_tensor *t = m->prog->tensors.data[tensors[i]];
@@ -85,8 +85,8 @@ static void face_of_program(kiln_ctx *cx, const kiln_model *m, int n, const int 
   }
 }
 
-static void face_of_graph(kiln_ctx *cx, const kiln_graph *g, int n, const int *values,
-                          kiln_interface *face) {
+static void signature_of_graph(kiln_ctx *cx, const kiln_graph *g, int n, const int *values,
+                               kiln_interface *face) {
   kiln_interface_init(cx, face, n);
   for (int i = 0; i < n; i++) {
     const kiln_value *v = g->values[values[i]];
@@ -111,8 +111,8 @@ static kiln_status read_onnx(kiln_ctx *cx, kiln_model *m, const kiln_compile_opt
     m->graph = kiln_graph_substitute(cx, m->graph, dims.n_forms, dims.names, dims.forms);
   KILN_TRY(kiln_marks_add(cx, m->graph, o->n_marks, o->marks));
   if (!o->read_only) return KILN_OK;
-  face_of_graph(cx, m->graph, m->graph->n_inputs, m->graph->inputs, &m->inputs);
-  face_of_graph(cx, m->graph, m->graph->n_outputs, m->graph->outputs, &m->outputs);
+  signature_of_graph(cx, m->graph, m->graph->n_inputs, m->graph->inputs, &m->inputs);
+  signature_of_graph(cx, m->graph, m->graph->n_outputs, m->graph->outputs, &m->outputs);
   return KILN_OK;
 }
 
@@ -155,17 +155,17 @@ static kiln_status check_dtype(kiln_ctx *cx, const kiln_compile_options *o, cons
   return KILN_OK;
 }
 
-static void set_faces(kiln_ctx *cx, kiln_model *m) {
+static void set_signatures(kiln_ctx *cx, kiln_model *m) {
   const kiln_graph *g = m->graph;
   const kiln_program *p = m->prog;
   kiln_symbol *inputs = KILN_NEW_ARRAY(&cx->perm, kiln_symbol, g->n_inputs);
   for (int i = 0; i < g->n_inputs; i++) inputs[i] = g->values[g->inputs[i]]->name;
-  face_of_program(cx, m, p->inputs.n, p->inputs.data, g->n_inputs, inputs, &m->inputs);
+  signature_of_program(cx, m, p->inputs.n, p->inputs.data, g->n_inputs, inputs, &m->inputs);
   m->found = KILN_NEW_ARRAY(&cx->perm, int64_t *, p->outputs.n);
   for (int i = 0; i < p->shape_of.n; i++)
     m->found[p->shape_of.data[i]] = KILN_NEW_ARRAY(&cx->perm, int64_t, KILN_MAX_RANK);
-  face_of_program(cx, m, p->outputs.n, p->outputs.data, p->output_names.n, p->output_names.data,
-                  &m->outputs);
+  signature_of_program(cx, m, p->outputs.n, p->outputs.data, p->output_names.n,
+                       p->output_names.data, &m->outputs);
 }
 
 kiln_status kiln_load_fission(kiln_ctx *cx, kiln_build *b, int *io_n) {
@@ -178,13 +178,13 @@ kiln_status kiln_load_fission(kiln_ctx *cx, kiln_build *b, int *io_n) {
   if (o->n_ranges > 0) {
     KILN_TRY(kiln_ranges_make(cx, m, user_ops, o));
     KILN_TRY(check_dtype(cx, o, m->path, m->prog, &m->half));
-    kiln_ranges_faces(cx, m);
+    kiln_ranges_signatures(cx, m);
     return KILN_OK;
   }
   KILN_TRY(kiln_fission_with(cx, m->graph, user_ops, &prog));
   if (o->clamp_indices) kiln_checks_drop(cx, prog);
   KILN_TRY(check_dtype(cx, o, m->path, prog, &m->half));
   m->prog = prog;
-  set_faces(cx, m);
+  set_signatures(cx, m);
   return KILN_OK;
 }

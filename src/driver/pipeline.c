@@ -146,8 +146,8 @@ static kiln_status lower(kiln_ctx *cx, kiln_build *b, int *io_n) {
 }
 
 static kiln_status tighten_bounds(kiln_ctx *cx, kiln_build *b, int *io_n) {
-  KILN_TRY(kiln_build_trim(cx, b));
-  *io_n += b->choices.trims.n;
+  KILN_TRY(kiln_build_tighten_bounds(cx, b));
+  *io_n += b->choices.tightened.n;
   return KILN_OK;
 }
 

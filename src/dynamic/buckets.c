@@ -9,7 +9,7 @@
 
 typedef struct compiling {
   kiln_model *model;
-  kiln_build *builds; // [n_parts]
+  kiln_build *builds; // [n_buckets]
   kiln_model *models; // of the builds
   kiln_build *latest; // of those that are done; it has the weights of all. NULL: none is
   int n_done;
@@ -22,7 +22,7 @@ typedef struct compiling {
 static kiln_status build_part(kiln_ctx *cx, compiling *c, int i) {
   kiln_build *b = &c->builds[i];
   kiln_model *m = &c->models[i];
-  const kiln_range_part *part = &c->model->ranges->parts[i];
+  const kiln_bucket *part = &c->model->ranges->buckets[i];
   *m = *c->model;
   m->ranges = NULL;
   m->prog = part->prog;
@@ -40,7 +40,7 @@ static kiln_status build_part(kiln_ctx *cx, compiling *c, int i) {
     b->product.plan.weights_bytes = c->latest->product.plan.weights_bytes;
   }
   c->latest = b;
-  kiln_model_progress(c->model, "part", (size_t)c->n_done++, (size_t)c->model->ranges->n_parts);
+  kiln_model_progress(c->model, "part", (size_t)c->n_done++, (size_t)c->model->ranges->n_buckets);
   const kiln_status st = m->compiler->run(cx, b);
   memcpy(&c->model->times, &m->times, sizeof m->times);
   if (st != KILN_OK) return st;
@@ -57,7 +57,7 @@ static kiln_status build_part(kiln_ctx *cx, compiling *c, int i) {
 // (tile/panels.h): one in the middle, as most are like it. Then from the largest values down: what
 // is a constant for the extents of a part begins that of a larger one.
 static kiln_status build_parts(kiln_ctx *cx, compiling *c) {
-  const int n = c->model->ranges->n_parts, middle = n / 2;
+  const int n = c->model->ranges->n_buckets, middle = n / 2;
   KILN_TRY(build_part(cx, c, middle));
   for (int i = n - 1; i >= 0; i--)
     if (i != middle) KILN_TRY(build_part(cx, c, i));
@@ -125,8 +125,8 @@ static kiln_status make_ports(kiln_ctx *cx, const kiln_model_ranges *r, const ki
 // Every launch of a trimmed kernel.
 static kiln_status make_trims(kiln_ctx *cx, const kiln_build *b, kiln_variant *v) {
   KILN_VEC(kiln_trim) trims = {0};
-  for (int i = 0; i < b->choices.trims.n; i++) {
-    const kiln_trimmed *t = &b->choices.trims.data[i];
+  for (int i = 0; i < b->choices.tightened.n; i++) {
+    const kiln_tightened_bound *t = &b->choices.tightened.data[i];
     kiln_trim trim = {0};
     KILN_TRY(make_formula(cx, b->request.ranges, t->extent, &trim.extent));
     for (int l = 0; l < b->choices.kernels.launches.n; l++) {
@@ -145,15 +145,15 @@ static kiln_status write_table(kiln_ctx *cx, compiling *c) {
   kiln_dynamic d = {.n_dims = (uint32_t)r->n_dims,
                     .n_inputs = (uint32_t)c->model->inputs.n,
                     .n_outputs = (uint32_t)c->model->outputs.n,
-                    .n_variants = (uint32_t)r->n_parts,
+                    .n_variants = (uint32_t)r->n_buckets,
                     .dims = c->model->ranges->dims};
   KILN_TRY(make_ports(cx, r, &c->model->inputs, r->in_shapes, &d.inputs));
   KILN_TRY(make_ports(cx, r, &c->model->outputs, r->out_shapes, &d.outputs));
-  d.variants = KILN_NEW_ARRAY(&cx->perm, kiln_variant, r->n_parts);
-  for (int i = 0; i < r->n_parts; i++) {
+  d.variants = KILN_NEW_ARRAY(&cx->perm, kiln_variant, r->n_buckets);
+  for (int i = 0; i < r->n_buckets; i++) {
     kiln_variant *v = &d.variants[i];
-    memcpy(v->least, r->parts[i].least, sizeof v->least);
-    memcpy(v->most, r->parts[i].most, sizeof v->most);
+    memcpy(v->least, r->buckets[i].least, sizeof v->least);
+    memcpy(v->most, r->buckets[i].most, sizeof v->most);
     v->plan = c->builds[i].product.plan_blob;
     v->plan_bytes = c->builds[i].product.plan_bytes;
     KILN_TRY(make_trims(cx, &c->builds[i], v));
@@ -168,7 +168,7 @@ static kiln_status write_table(kiln_ctx *cx, compiling *c) {
 static kiln_status link_all(kiln_ctx *cx, compiling *c) {
   KILN_VEC(kiln_object) objects = {0};
   const double start = kiln_now_ms();
-  for (int i = 0; i < c->model->ranges->n_parts; i++)
+  for (int i = 0; i < c->model->ranges->n_buckets; i++)
     for (int k = 0; k < c->builds[i].product.n_objects; k++)
       KILN_VEC_PUSH(&cx->perm, &objects, c->builds[i].product.objects[k]);
   KILN_TRY(kiln_output_link(&c->out, objects.n, objects.data, cx->diag));
@@ -202,8 +202,8 @@ static kiln_status compile_parts(kiln_ctx *cx, void *argument) {
   return KILN_OK;
 }
 
-kiln_status kiln_parts_compile_to(kiln_model *m, const char *out_path, kiln_diag *diag) {
-  const int n = m->ranges->n_parts;
+kiln_status kiln_buckets_compile_to(kiln_model *m, const char *out_path, kiln_diag *diag) {
+  const int n = m->ranges->n_buckets;
   compiling c = {.model = m, .out_path = out_path, .out = {.file.fd = -1}};
   c.builds = calloc((size_t)n, sizeof *c.builds);
   c.models = calloc((size_t)n, sizeof *c.models);

@@ -3,8 +3,8 @@
 #include "dynamic/ranges.h"
 #include "analysis/simplify.h"
 #include "dynamic/dims.h"
-#include "dynamic/embed.h"
-#include "dynamic/mask.h"
+#include "dynamic/equivalence.h"
+#include "dynamic/neutral_padding.h"
 #include "rewrite/checks.h"
 #include "support/bits.h"
 #include "support/integer.h"
@@ -21,8 +21,8 @@ enum {
       3 // values of a dimension, in a part, at which programs are compared with the one at its most
 };
 
-// Times the work at its least values, what that at a part's largest must be to be worth a cut; and
-// at those of one dimension.
+// A bucket is split when the work at its largest extents exceeds this many times the work at its
+// smallest; WASTE_OF_ONE: when only one dimension is at its smallest.
 static const double WASTE = 1.58, WASTE_OF_ONE = 1.1;
 
 // --- the dimensions ---
@@ -200,8 +200,8 @@ static kiln_status not_linear(const maker *k, const char *name) {
 }
 
 // Extents of tensors; all of an axis that lies otherwise than index by index counts.
-static kiln_status find_live(maker *k, const samples *s, const kiln_embedded *embedded,
-                             kiln_range_part *part) {
+static kiln_status find_live(maker *k, const samples *s, const kiln_equivalence *embedded,
+                             kiln_bucket *part) {
   const kiln_program *p = s->data[0].prog;
   for (int i = 0; i < p->tensors.n; i++) {
     const kiln_tensor *t = p->tensors.data[i];
@@ -269,8 +269,8 @@ static kiln_dtype stored(const kiln_model *m, const kiln_tensor *t) {
   return t->dtype == KILN_F32 ? m->half : t->dtype;
 }
 
-static void set_faces(kiln_ctx *cx, const kiln_model *m, const kiln_program *p,
-                      kiln_range_part *part) {
+static void set_signatures(kiln_ctx *cx, const kiln_model *m, const kiln_program *p,
+                           kiln_bucket *part) {
   const kiln_graph *g = m->graph;
   kiln_interface_init(cx, &part->inputs, p->inputs.n);
   kiln_interface_init(cx, &part->outputs, p->outputs.n);
@@ -556,7 +556,7 @@ static bool have_as_many(const samples *s) {
 }
 
 // Outputs must lie index by index.
-static const char *find_merged(kiln_ctx *cx, const kiln_program *p, const kiln_embedded *e,
+static const char *find_merged(kiln_ctx *cx, const kiln_program *p, const kiln_equivalence *e,
                                const char **out_name) {
   for (int k = 0; k < p->outputs.n; k++) {
     const kiln_tensor *t = p->tensors.data[p->outputs.data[k]];
@@ -570,14 +570,14 @@ static const char *find_merged(kiln_ctx *cx, const kiln_program *p, const kiln_e
 // Compares the program with that at each sample, once what numbers vary are written as functions of
 // the dimensions. Where that is not enough axes are taken to be merged of others.
 static kiln_status embed(maker *k, const samples *s, const kiln_tensor *dims, kiln_program *p,
-                         kiln_embedded *out) {
+                         kiln_equivalence *out) {
   kiln_bits *tried = kiln_bits_make(&k->cx->perm, p->stmts.n),
             *merged = kiln_bits_make(&k->cx->perm, p->stmts.n);
   for (int id = 0; have_as_many(s) && id < p->stmts.n; id++)
     (void)generalise(k, s, dims, p, id, false);
   for (int i = 1; i < s->n;) {
     const char *name = NULL;
-    out[i] = kiln_embed(k->cx, p, s->data[i].prog, s->data[i].values, merged);
+    out[i] = kiln_check_equivalence(k->cx, p, s->data[i].prog, s->data[i].values, merged);
     const int id = out[i].stmt;
     if (!out[i].what) {
       const char *what = find_merged(k->cx, p, &out[i], &name);
@@ -603,9 +603,9 @@ static kiln_status embed(maker *k, const samples *s, const kiln_tensor *dims, ki
 // Reductions over extents that vary end there, and so do all loops of a scatter, as data say where
 // it writes. Other statements write beyond the end what nobody reads there.
 static kiln_status mask(maker *k, const samples *s, const kiln_tensor *dims, kiln_program *p,
-                        kiln_range_part *part) {
+                        kiln_bucket *part) {
   KILN_VEC(kiln_reach) reaches = {0};
-  kiln_masked masked;
+  kiln_neutrally_padded masked;
   for (int i = 0; i < p->stmts.n; i++) {
     const kiln_stmt *x = p->stmts.data[i];
     const int first = kiln_stmt_is_scatter(p, x) ? 0 : x->n_space;
@@ -618,7 +618,7 @@ static kiln_status mask(maker *k, const samples *s, const kiln_tensor *dims, kil
                     (kiln_reach){i, d, read_dims(k, dims, k->r->symbols, end)});
     }
   }
-  kiln_program_mask(k->cx, p, reaches.n, reaches.data, &masked);
+  kiln_program_pad_neutrally(k->cx, p, reaches.n, reaches.data, &masked);
   for (int i = 0; i < part->live.n; i++) {
     kiln_live *l = &part->live.data[i];
     for (int a = 0; a < l->rank; a++)
@@ -640,12 +640,12 @@ static void generalise_checks(const samples *s, kiln_program *p) {
   }
 }
 
-static kiln_status make_part(maker *k, kiln_range_part *part) {
+static kiln_status make_bucket(maker *k, kiln_bucket *part) {
   kiln_ctx *cx = k->cx;
   samples s = {0};
   k->folds = (kiln_folds){0};
   KILN_TRY(add_samples(k, part->least, part->most, &s));
-  kiln_embedded *embedded = KILN_NEW_ARRAY(&cx->perm, kiln_embedded, s.n);
+  kiln_equivalence *embedded = KILN_NEW_ARRAY(&cx->perm, kiln_equivalence, s.n);
   kiln_program *p = kiln_program_copy(cx, s.data[0].prog);
   const kiln_expr *n = kiln_int(cx, k->r->n_dims);
   const kiln_tensor *dims = kiln_tensor_make(cx, p, "dims", KILN_I64, KILN_INPUT, 1, &n);
@@ -775,16 +775,16 @@ static void make_parts(kiln_ctx *cx, kiln_model_ranges *r, const samples *s) {
   work works[KILN_MAX_DIMS];
   for (int d = 0; d < r->n_dims; d++) works[d] = find_work(cx, r, s, d);
   make_cuts(r, works, all);
-  r->n_parts = 1;
-  for (int d = 0; d < r->n_dims; d++) r->n_parts *= all[d].n;
-  r->parts = KILN_NEW_ARRAY(&cx->perm, kiln_range_part, r->n_parts);
-  for (int i = 0; i < r->n_parts; i++) {
+  r->n_buckets = 1;
+  for (int d = 0; d < r->n_dims; d++) r->n_buckets *= all[d].n;
+  r->buckets = KILN_NEW_ARRAY(&cx->perm, kiln_bucket, r->n_buckets);
+  for (int i = 0; i < r->n_buckets; i++) {
     int rest = i;
     for (int d = r->n_dims - 1; d >= 0; d--) {
       const int k = rest % all[d].n;
       rest /= all[d].n;
-      r->parts[i].most[d] = all[d].most[k];
-      r->parts[i].least[d] = least_of(&r->dims[d], &all[d], k);
+      r->buckets[i].most[d] = all[d].most[k];
+      r->buckets[i].least[d] = least_of(&r->dims[d], &all[d], k);
     }
   }
 }
@@ -846,21 +846,21 @@ kiln_status kiln_ranges_make(kiln_ctx *cx, kiln_model *m, const kiln_op *user_op
   KILN_TRY(make_shapes(&k, &all));
   KILN_TRY(check_ports(&k, m->prog));
   make_parts(cx, m->ranges, &all);
-  for (int i = 0; i < m->ranges->n_parts; i++) KILN_TRY(make_part(&k, &m->ranges->parts[i]));
+  for (int i = 0; i < m->ranges->n_buckets; i++) KILN_TRY(make_bucket(&k, &m->ranges->buckets[i]));
   return KILN_OK;
 }
 
-void kiln_ranges_faces(kiln_ctx *cx, kiln_model *m) {
-  for (int i = 0; i < m->ranges->n_parts; i++)
-    set_faces(cx, m, m->ranges->parts[i].prog, &m->ranges->parts[i]);
+void kiln_ranges_signatures(kiln_ctx *cx, kiln_model *m) {
+  for (int i = 0; i < m->ranges->n_buckets; i++)
+    set_signatures(cx, m, m->ranges->buckets[i].prog, &m->ranges->buckets[i]);
   kiln_interface_init(cx, &m->inputs, m->graph->n_inputs);
   kiln_interface_init(cx, &m->outputs, m->graph->n_outputs);
   for (int i = 0; i < m->inputs.n; i++) {
-    const kiln_port *p = &m->ranges->parts[0].inputs.ports[i];
+    const kiln_port *p = &m->ranges->buckets[0].inputs.ports[i];
     kiln_interface_set(cx, &m->inputs, i, p->name, p->dtype, p->rank, m->ranges->in_shapes[i]);
   }
   for (int i = 0; i < m->outputs.n; i++) {
-    const kiln_port *p = &m->ranges->parts[0].outputs.ports[i];
+    const kiln_port *p = &m->ranges->buckets[0].outputs.ports[i];
     kiln_interface_set(cx, &m->outputs, i, p->name, p->dtype, p->rank, m->ranges->out_shapes[i]);
   }
 }

@@ -1,14 +1,10 @@
-// Ranges of named dimensions: the parts they are cut into, and for each the program at its largest
-// extents.
+// Ranges of named dimensions: the shape buckets they are cut into, and the program of each.
 //
-// A module for ranges has a variant for each part (runtime/dynamic.h). A variant's program is the
-// model's with the dimensions bound to the largest values of the part. Smaller values are runs in
-// which a part of every tensor is of no
-// account: what the program computes there is arbitrary, and what it computes elsewhere does not
-//          depend on it. That
-// holds because the program at smaller values, which is made too and compared, has the same
-// statements, of which each element depends on the same elements, only of smaller extents; where it
-// does not hold, the range is refused.
+// A module for ranges has a variant for each bucket (runtime/dynamic.h): the model with its
+// dimensions bound to the largest values of the bucket. A run at smaller values computes arbitrary
+// elements beyond the ends of its tensors, on which no element within them depends. To prove that,
+// the program at smaller values is made, too, and compared (equivalence.h); a range where it does
+// not hold is refused.
 #ifndef KILN_DYNAMIC_RANGES_H
 #define KILN_DYNAMIC_RANGES_H
 
@@ -22,18 +18,18 @@ typedef struct kiln_live {
   const kiln_expr **extents, **most; // [rank]; the latter are those of the variant's program
 } kiln_live;
 
-typedef struct kiln_range_part {
+typedef struct kiln_bucket {
   int64_t least[KILN_MAX_DIMS], most[KILN_MAX_DIMS];
   const kiln_program *prog; // with the dimensions' values as its last input
   kiln_interface inputs, outputs;
   KILN_VEC(kiln_live) live; // tensors that are smaller in some runs
-} kiln_range_part;
+} kiln_bucket;
 
 typedef struct kiln_model_ranges {
-  int n_dims, n_parts;
+  int n_dims, n_buckets;
   kiln_dim_range dims[KILN_MAX_DIMS];
   kiln_symbol symbols[KILN_MAX_DIMS];
-  kiln_range_part *parts;
+  kiln_bucket *buckets;
   const kiln_expr ***in_shapes, ***out_shapes; // of the model's ports, over VARs of the dimensions
 } kiln_model_ranges;
 
@@ -45,7 +41,8 @@ typedef struct kiln_model_ranges {
 //         model computes something else at other values than the same of more elements
 kiln_status kiln_ranges_make(kiln_ctx *cx, kiln_model *m, const kiln_op *user_ops,
                              const kiln_compile_options *o);
-// The interfaces of model and parts, once it is known what f32 is stored as.
-void kiln_ranges_faces(kiln_ctx *cx, kiln_model *m);
+// Sets the signatures (ports with types and shapes) of the model and its buckets, once the storage
+// type of f32 is chosen.
+void kiln_ranges_signatures(kiln_ctx *cx, kiln_model *m);
 
 #endif

@@ -1,6 +1,6 @@
 // Operators called by others: what one lowers by another one's row.
 #include "fission/notation.h"
-#include "fission/walk.h"
+#include "fission/traversal.h"
 
 #include <string.h>
 

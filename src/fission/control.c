@@ -6,7 +6,7 @@
 #include "fission/attention.h"
 #include "fission/registry.h"
 #include "fission/terms.h"
-#include "fission/walk.h"
+#include "fission/traversal.h"
 
 #include <string.h>
 

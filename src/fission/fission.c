@@ -4,7 +4,7 @@
 #include "fission/lower.h"
 
 #include "fission/registry.h"
-#include "fission/walk.h"
+#include "fission/traversal.h"
 #include "rewrite/dce.h"
 #include "rewrite/empty.h"
 #include "fission/notation.h"
@@ -13,15 +13,16 @@
 
 enum { MAX_NESTING = 16, MAX_BODY_NODES = 1 << 17 }; // of sub-graphs
 
-static void note(kiln_walk *f, kiln_status status) {
+static void note(kiln_graph_traversal *f, kiln_status status) {
   if (f->status == KILN_OK) f->status = status;
 }
 
-static const char *value_name(const kiln_walk *f, const kiln_graph_scope *sc, int value) {
+static const char *value_name(const kiln_graph_traversal *f, const kiln_graph_scope *sc,
+                              int value) {
   return kiln_symbol_text(f->cx, sc->graph->values[value]->name);
 }
 
-static kiln_graph_scope scope_make(kiln_walk *f, const kiln_graph *g,
+static kiln_graph_scope scope_make(kiln_graph_traversal *f, const kiln_graph *g,
                                    const kiln_graph_scope *outer) {
   return (kiln_graph_scope){.graph = g,
                             .values = KILN_NEW_ARRAY(&f->cx->perm, kiln_held, g->n_values),
@@ -33,11 +34,12 @@ static kiln_graph_scope scope_make(kiln_walk *f, const kiln_graph *g,
 // --- values ---
 
 // A value of an enclosing graph with that name; *out_failed when it is one that cannot be had.
-static kiln_held find_outer(kiln_walk *f, const kiln_graph_scope *sc, kiln_symbol name,
+static kiln_held find_outer(kiln_graph_traversal *f, const kiln_graph_scope *sc, kiln_symbol name,
                             bool *out_failed);
 
 // What a value holds; a constant gets its tensor on first use.
-static kiln_held find_value(kiln_walk *f, const kiln_graph_scope *sc, int value, bool *out_failed) {
+static kiln_held find_value(kiln_graph_traversal *f, const kiln_graph_scope *sc, int value,
+                            bool *out_failed) {
   const kiln_value *v = sc->graph->values[value];
   kiln_held *held = &sc->values[value];
   *out_failed = kiln_bits_has(sc->failed, value);
@@ -48,7 +50,7 @@ static kiln_held find_value(kiln_walk *f, const kiln_graph_scope *sc, int value,
   return *held;
 }
 
-static kiln_held find_outer(kiln_walk *f, const kiln_graph_scope *sc, kiln_symbol name,
+static kiln_held find_outer(kiln_graph_traversal *f, const kiln_graph_scope *sc, kiln_symbol name,
                             bool *out_failed) {
   for (const kiln_graph_scope *up = sc->outer; up; up = up->outer)
     for (int i = 0; i < up->graph->n_values; i++)
@@ -59,7 +61,7 @@ static kiln_held find_outer(kiln_walk *f, const kiln_graph_scope *sc, kiln_symbo
   return (kiln_held){0};
 }
 
-static void add_inputs(kiln_walk *f, kiln_graph_scope *sc) {
+static void add_inputs(kiln_graph_traversal *f, kiln_graph_scope *sc) {
   const kiln_graph *g = sc->graph;
   for (int i = 0; i < g->n_inputs; i++) {
     const kiln_value *v = g->values[g->inputs[i]];
@@ -80,7 +82,7 @@ static void add_inputs(kiln_walk *f, kiln_graph_scope *sc) {
 // --- nodes ---
 
 // "MODEL: node 3 "x" (Conv) opset 13 [f32, ?, -]": ? was to come from a node that failed
-static const char *node_place(kiln_walk *f, const kiln_lower *lw) {
+static const char *node_place(kiln_graph_traversal *f, const kiln_lower *lw) {
   kiln_text text;
   kiln_text_init(&text, &f->cx->perm);
   kiln_text_add(&text, kiln_node_place(f->cx, lw->graph, lw->node));
@@ -98,7 +100,8 @@ static const char *node_place(kiln_walk *f, const kiln_lower *lw) {
 }
 
 // False when an input cannot be had because of an earlier failure.
-static bool gather_inputs(kiln_walk *f, const kiln_graph_scope *sc, kiln_lower *lw, kiln_held *in) {
+static bool gather_inputs(kiln_graph_traversal *f, const kiln_graph_scope *sc, kiln_lower *lw,
+                          kiln_held *in) {
   const kiln_node *n = lw->node;
   bool all = true;
   for (int i = 0; i < n->n_inputs; i++) {
@@ -213,11 +216,11 @@ static kiln_status lower_operator(kiln_lower *lw) {
   return kiln_fission_fold(lw, n_stmts, n_tensors);
 }
 
-static kiln_status lower_graph(kiln_walk *f, kiln_graph_scope *sc);
+static kiln_status lower_graph(kiln_graph_traversal *f, kiln_graph_scope *sc);
 
 static kiln_status lower_body(kiln_visit *v, const kiln_graph *body, int n_inputs,
                               const kiln_held *inputs, int n_outputs, kiln_held *outputs) {
-  kiln_walk *f = v->w;
+  kiln_graph_traversal *f = v->w;
   if (body->n_inputs != n_inputs || body->n_outputs != n_outputs)
     return KILN_FAIL(f->cx->diag, KILN_BAD_INPUT, v->lw->place,
                      "sub-graph: must have %d inputs and %d outputs, got %d and %d", n_inputs,
@@ -259,7 +262,7 @@ static kiln_status visit_tensors(kiln_visit *v) {
   return KILN_OK;
 }
 
-static void lower_node(kiln_walk *f, kiln_graph_scope *sc, const kiln_node *n) {
+static void lower_node(kiln_graph_traversal *f, kiln_graph_scope *sc, const kiln_node *n) {
   kiln_ctx *cx = f->cx;
   kiln_held *in = KILN_NEW_ARRAY(&cx->scratch, kiln_held, n->n_inputs);
   kiln_held *out = KILN_NEW_ARRAY(&cx->scratch, kiln_held, n->n_outputs + 1); // never none
@@ -303,7 +306,7 @@ static void lower_node(kiln_walk *f, kiln_graph_scope *sc, const kiln_node *n) {
 }
 
 // Fails only when a node did; the messages are written then.
-static kiln_status lower_graph(kiln_walk *f, kiln_graph_scope *sc) {
+static kiln_status lower_graph(kiln_graph_traversal *f, kiln_graph_scope *sc) {
   const kiln_status before = f->status;
   f->status = KILN_OK;
   for (int i = 0; i < sc->graph->n_nodes; i++) {
@@ -318,7 +321,7 @@ static kiln_status lower_graph(kiln_walk *f, kiln_graph_scope *sc) {
 
 // --- outputs ---
 
-static void check_declared(kiln_walk *f, const kiln_value *v, const kiln_tensor *t) {
+static void check_declared(kiln_graph_traversal *f, const kiln_value *v, const kiln_tensor *t) {
   const char *name = kiln_symbol_text(f->cx, v->name);
   if (v->has_type && v->dtype != t->dtype)
     kiln_diag_warn(f->cx->diag, name, "output: declared as %s, but is %s",
@@ -339,7 +342,7 @@ static void check_declared(kiln_walk *f, const kiln_value *v, const kiln_tensor 
   }
 }
 
-static void add_output(kiln_walk *f, kiln_tensor *t, kiln_symbol name) {
+static void add_output(kiln_graph_traversal *f, kiln_tensor *t, kiln_symbol name) {
   if (t->role == KILN_TEMP) t->role = KILN_OUTPUT;
   KILN_VEC_PUSH(&f->cx->perm, &f->p->outputs, t->id);
   KILN_VEC_PUSH(&f->cx->perm, &f->p->output_names, name);
@@ -347,7 +350,7 @@ static void add_output(kiln_walk *f, kiln_tensor *t, kiln_symbol name) {
 
 // A sequence is as many outputs as it has tensors, "y[0]", "y[1]", ...; an optional value without
 // one is none.
-static void add_outputs(kiln_walk *f, kiln_graph_scope *sc) {
+static void add_outputs(kiln_graph_traversal *f, kiln_graph_scope *sc) {
   const kiln_graph *g = sc->graph;
   for (int i = 0; i < g->n_outputs; i++) {
     const kiln_value *v = g->values[g->outputs[i]];
@@ -370,7 +373,7 @@ static void add_outputs(kiln_walk *f, kiln_graph_scope *sc) {
 // --- names ---
 
 typedef struct naming {
-  kiln_walk *f;
+  kiln_graph_traversal *f;
   kiln_map holders; // symbol -> tensor id
   kiln_bits *named; // tensors whose name is final
 } naming;
@@ -392,7 +395,7 @@ static void name_tensor(naming *n, kiln_tensor *t, kiln_symbol name) {
   kiln_bits_set(n->named, t->id);
 }
 
-static void name_values(kiln_walk *f, const kiln_graph_scope *sc) {
+static void name_values(kiln_graph_traversal *f, const kiln_graph_scope *sc) {
   kiln_ctx *cx = f->cx;
   const kiln_mark m = kiln_arena_mark(&cx->scratch);
   naming n = {.f = f, .named = kiln_bits_make(&cx->scratch, f->p->tensors.n)};
@@ -423,11 +426,11 @@ kiln_status kiln_fission_with(kiln_ctx *cx, const kiln_graph *g, const kiln_op *
 kiln_status kiln_fission_like(kiln_ctx *cx, const kiln_graph *g, const kiln_op *user_ops,
                               kiln_folds *folds, kiln_program **out) {
   *out = NULL;
-  kiln_walk f = {.cx = cx,
-                 .lower_body = lower_body,
-                 .p = kiln_program_make(cx, kiln_symbol_text(cx, g->name)),
-                 .user_ops = user_ops,
-                 .folds = folds};
+  kiln_graph_traversal f = {.cx = cx,
+                            .lower_body = lower_body,
+                            .p = kiln_program_make(cx, kiln_symbol_text(cx, g->name)),
+                            .user_ops = user_ops,
+                            .folds = folds};
   kiln_graph_scope sc = scope_make(&f, g, NULL);
   add_inputs(&f, &sc);
   const kiln_status nodes = lower_graph(&f, &sc);
@@ -435,7 +438,7 @@ kiln_status kiln_fission_like(kiln_ctx *cx, const kiln_graph *g, const kiln_op *
   add_outputs(&f, &sc);
   if (f.status != KILN_OK) return f.status;
   name_values(&f, &sc);
-  KILN_TRY(kiln_counts_resolve(cx, f.p, &f.counts));
+  KILN_TRY(kiln_data_dependent_resolve(cx, f.p, &f.counts));
   kiln_checks_finish(cx, f.p, &f.checks);
   kiln_program_settle_empty(cx, f.p);
   kiln_program_dce(cx, f.p);

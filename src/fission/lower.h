@@ -20,7 +20,8 @@ typedef struct kiln_lower {
   const kiln_node *node;
   const char *place;              // for messages
   const struct kiln_op *user_ops; // rows that come before the table's; NULL: none
-  struct kiln_counts *counts; // of the program: extents that only the run knows (fission/counts.h)
+  struct kiln_data_dependent_extents
+      *counts; // of the program: extents that only the run knows (fission/data_dependent.h)
   struct kiln_folds *folds;   // NULL: what is worth folding is decided node by node
   struct kiln_checks *checks; // of indices (rewrite/checks.h); NULL: none are made
   struct kiln_notes *notes;   // of tensors (fission/notes.h); NULL: none are taken
@@ -33,10 +34,11 @@ typedef struct kiln_lower {
 } kiln_lower;
 
 typedef struct kiln_op {
-  const char *domain;                   // "" is ai.onnx
-  const char *name;                     // "Conv"
-  int since, until;                     // opset range, inclusive; until 0 means newest
-  kiln_status (*lower)(kiln_lower *lw); // NULL when |tc| says it, or the walk (fission/walk.h) does
+  const char *domain; // "" is ai.onnx
+  const char *name;   // "Conv"
+  int since, until;   // opset range, inclusive; until 0 means newest
+  kiln_status (*lower)(
+      kiln_lower *lw); // NULL when |tc| says it, or the walk (fission/traversal.h) does
   const char *tc; // TC text: header and definitions (see fission/notation.h); NULL for C operators
   const char *file; // "ops/softmax.tc", for messages
 } kiln_op;

@@ -1,13 +1,14 @@
-// The most that a counted extent can be: see counts.h.
-#include "fission/counts.h"
+// The most that a counted extent can be: see data_dependent.h.
+#include "fission/data_dependent.h"
 #include "fission/terms.h"
 
 typedef struct bounding {
   kiln_ctx *cx;
-  const kiln_counts *counts;
+  const kiln_data_dependent_extents *counts;
 } bounding;
 
-const kiln_count *kiln_counts_find(const kiln_counts *counts, const kiln_expr *e) {
+const kiln_data_dependent_extent *
+kiln_data_dependent_find(const kiln_data_dependent_extents *counts, const kiln_expr *e) {
   if (e->kind != KILN_EXPR_VAR) return NULL;
   for (int i = 0; counts && i < counts->all.n; i++)
     if (counts->all.data[i].var == e->u.sym) return &counts->all.data[i];
@@ -46,7 +47,7 @@ static const kiln_expr *bound_select(const bounding *b, const kiln_expr *e, bool
 }
 
 static const kiln_expr *bound(const bounding *b, const kiln_expr *e, bool most) {
-  const kiln_count *count = kiln_counts_find(b->counts, e);
+  const kiln_data_dependent_extent *count = kiln_data_dependent_find(b->counts, e);
   const kiln_expr *x = NULL, *y = NULL;
   if (count) return most ? count->most : kiln_int(b->cx, 0);
   if (e->kind == KILN_EXPR_INT || e->kind == KILN_EXPR_VAR) return e;
@@ -61,12 +62,13 @@ static const kiln_expr *bound(const bounding *b, const kiln_expr *e, bool most) 
   return x && y ? kiln_binary(b->cx, e->kind, x, y) : NULL;
 }
 
-const kiln_expr *kiln_counts_most(kiln_ctx *cx, const kiln_counts *counts, const kiln_expr *e) {
+const kiln_expr *kiln_data_dependent_most(kiln_ctx *cx, const kiln_data_dependent_extents *counts,
+                                          const kiln_expr *e) {
   const bounding b = {cx, counts};
   const kiln_expr *most = bound(&b, e, true);
   return most ? kiln_lower_tidy(cx, most) : NULL;
 }
 
 const kiln_expr *kiln_lower_most(const kiln_lower *lw, const kiln_expr *e) {
-  return kiln_counts_most(lw->cx, lw->counts, e);
+  return kiln_data_dependent_most(lw->cx, lw->counts, e);
 }

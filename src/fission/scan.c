@@ -3,7 +3,7 @@
 // many.
 #include "fission/scan.h"
 
-#include "fission/counts.h"
+#include "fission/data_dependent.h"
 #include "fission/terms.h"
 
 enum { BLOCK = 16 };

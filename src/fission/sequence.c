@@ -2,7 +2,7 @@
 // program. source: ONNX SequenceAt-11, SequenceConstruct-11, SequenceEmpty-11, SequenceErase-11,
 // SequenceInsert-11, SequenceLength-11, SequenceMap-17, SplitToSequence-11, 24,
 // ConcatFromSequence-11, Optional-15, OptionalGetElement-15, 18, OptionalHasElement-15, 18
-#include "fission/walk.h"
+#include "fission/traversal.h"
 #include "support/integer.h"
 
 enum { MAX_LENGTH = 1 << 16 };

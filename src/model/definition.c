@@ -90,8 +90,8 @@ static kiln_status check_bytes(kiln_ctx *cx, const char *path, const kiln_progra
 
 // --- the interface ---
 
-static void make_face(kiln_ctx *cx, const kiln_program *p, int n, const int *tensors, int n_named,
-                      const char *const *names, kiln_interface *face) {
+static void make_signature(kiln_ctx *cx, const kiln_program *p, int n, const int *tensors,
+                           int n_named, const char *const *names, kiln_interface *face) {
   kiln_interface_init(cx, face, n);
   for (int i = 0; i < n; i++) {
     const kiln_tensor *t = p->tensors.data[tensors[i]];
@@ -126,8 +126,8 @@ kiln_status kiln_definition_load(kiln_ctx *cx, kiln_model *m, const kiln_compile
   const kiln_tc_signature *d =
       whole ? find_definition(m->n_definitions, m->definitions, o->entry) : &m->definitions[m->nth];
   m->definition = d;
-  make_face(cx, p, p->inputs.n, p->inputs.data, d->n_inputs, d->inputs, &m->inputs);
-  make_face(cx, p, p->outputs.n, p->outputs.data, d->n_outputs, d->outputs, &m->outputs);
+  make_signature(cx, p, p->inputs.n, p->inputs.data, d->n_inputs, d->inputs, &m->inputs);
+  make_signature(cx, p, p->outputs.n, p->outputs.data, d->n_outputs, d->outputs, &m->outputs);
   if (!o->read_only) m->prog = p;
   return KILN_OK;
 }

@@ -1,6 +1,6 @@
 // One compilation under way: a request, choices and a product, which the passes hand to each other.
 //
-// The structure lies in the frame of the public call, outside of the context's door, so that what
+// The structure lies in the frame of the public call, outside of kiln_ctx_enter, so that what
 // it holds beside the arenas is freed by kiln_build_deinit on every way out.
 #ifndef KILN_MODULE_BUILD_H
 #define KILN_MODULE_BUILD_H
@@ -25,10 +25,10 @@ typedef struct kiln_weight {
 } kiln_weight;
 
 // A parallel loop that runs fewer iterations where dimensions are smaller.
-typedef struct kiln_trimmed {
+typedef struct kiln_tightened_bound {
   int kernel, nest;        // the latter among the kernel's
   const kiln_expr *extent; // over VARs of the dimensions
-} kiln_trimmed;
+} kiln_tightened_bound;
 
 // What is asked for: a model on a machine, and in which way.
 typedef struct kiln_build_request {
@@ -73,7 +73,7 @@ typedef struct kiln_build_choices {
   struct kiln_measurement_cache *
       measured; // what was measured of kernels (tune/measurement_cache.h); NULL: nothing is looked at
   kiln_cleanup tuning; // ends what |known| holds; not in trials, which use that of the build
-  KILN_VEC(kiln_trimmed) trims; // of the plan's nests
+  KILN_VEC(kiln_tightened_bound) tightened; // of the plan's nests
 } kiln_build_choices;
 
 // What is made of it: code, plan, weights, module.

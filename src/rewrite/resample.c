@@ -260,7 +260,7 @@ static const kiln_tensor *resample(commute *c, const kiln_stmt *of, int source,
 }
 
 // What the part contributes to the result.
-static const kiln_tensor *make_part(commute *c, const part *m) {
+static const kiln_tensor *make_bucket(commute *c, const part *m) {
   const kiln_tensor *t = contract(c, m, m->n_chain ? m->source : m->tensor);
   int source = m->source->id;
   for (int i = m->n_chain - 1; i >= 0; i--) {
@@ -276,7 +276,7 @@ static void rewrite(commute *c) {
   const kiln_expr *index[KILN_MAX_RANK], *sum = NULL;
   for (int k = 0; k < s->n_space; k++) index[k] = kiln_stmt_var(c->cx, s, k);
   for (int i = 0; i < c->n_parts; i++) {
-    const kiln_expr *one = kiln_tensor_load(c->cx, make_part(c, &c->parts[i]), index);
+    const kiln_expr *one = kiln_tensor_load(c->cx, make_bucket(c, &c->parts[i]), index);
     sum = sum ? kiln_add(c->cx, sum, one) : one;
   }
   s->n_reduce = 0;

@@ -1,4 +1,5 @@
-// Checks of the tensors at the door. Messages name the port, what must hold and what was given.
+// Checks of the tensors that a caller passes. Messages name the port, what must hold and what was
+// given.
 #include "runtime/check.h"
 #include "runtime/types.h"
 

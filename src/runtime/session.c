@@ -436,7 +436,7 @@ typedef struct staging {
   int64_t values[KILN_MAX_DIMS], n_values;
 } staging;
 
-static kiln_status make_part(kiln_session *s, uint32_t variant, kiln_diag *diag) {
+static kiln_status make_bucket(kiln_session *s, uint32_t variant, kiln_diag *diag) {
   kiln_session *part = calloc(1, sizeof *part);
   if (!part) return no_memory(diag, "variant", sizeof *part);
   part->module = s->module->variants[variant];
@@ -559,7 +559,7 @@ static kiln_status run_dynamic(kiln_session *s, const int64_t *values,
   if (variant < 0)
     return kiln_diag_fail(diag, KILN_BAD_INPUT, "run",
                           "damaged module: a variant must take every value of its ranges");
-  kiln_status st = s->parts[variant] ? KILN_OK : make_part(s, (uint32_t)variant, diag);
+  kiln_status st = s->parts[variant] ? KILN_OK : make_bucket(s, (uint32_t)variant, diag);
   if (st != KILN_OK) return st;
   staging g = {.session = s, .part = s->parts[variant], .n_values = d->n_dims};
   const kiln_plan *p = &g.part->module->plan;

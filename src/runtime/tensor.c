@@ -1,4 +1,5 @@
-// Tensors at the door: DLPack tensors made, described and freed, and the table of element types.
+// Tensors of the interface: DLPack tensors made, described and freed, and the table of element
+// types.
 #include "runtime/types.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
-// Element types at the door: Kiln's names of DLPack's types, from ir/dtype.def, which is all that
-// the runtime takes of the IR.
+// Element types of the interface: Kiln's names of DLPack's types, from ir/dtype.def, which is all
+// that the runtime takes of the IR.
 #ifndef KILN_RUNTIME_TYPES_H
 #define KILN_RUNTIME_TYPES_H
 

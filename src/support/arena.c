@@ -32,7 +32,9 @@ struct kiln_arena_block {
   _Alignas(16) char data[];
 };
 
-void kiln_arena_init(kiln_arena *a, kiln_door *door) { *a = (kiln_arena){.door = door}; }
+void kiln_arena_init(kiln_arena *a, kiln_oom_handler *on_oom) {
+  *a = (kiln_arena){.on_oom = on_oom};
+}
 
 static void block_free(kiln_arena_block *b) {
   KILN_UNPOISON(b->data, b->bytes);
@@ -45,14 +47,14 @@ void kiln_arena_deinit(kiln_arena *a) {
     block_free(a->block);
     a->block = older;
   }
-  *a = (kiln_arena){.door = a->door};
+  *a = (kiln_arena){.on_oom = a->on_oom};
 }
 
 void kiln_arena_out_of_memory(kiln_arena *a) {
-  kiln_door *const door = a->door; // |a| may be gone then
-  if (!door) abort();
-  door->leave(door->object);
-  longjmp(door->at, 1);
+  kiln_oom_handler *const on_oom = a->on_oom; // |a| may be gone then
+  if (!on_oom) abort();
+  on_oom->leave(on_oom->object);
+  longjmp(on_oom->at, 1);
 }
 
 // A large block lies in huge pages where the system has them: it is filled from one end to the

@@ -1,5 +1,6 @@
 // Arenas: memory that is freed all at once. Allocation never returns NULL: when memory is out it
-// leaves through the door that the driver set (kiln_ctx_enter), which runs the registered cleanups.
+// calls the handler that kiln_ctx_enter set, which runs the registered cleanups and does a longjmp
+// out.
 #ifndef KILN_SUPPORT_ARENA_H
 #define KILN_SUPPORT_ARENA_H
 
@@ -9,19 +10,19 @@
 #include <stdarg.h>
 
 typedef struct kiln_arena_block kiln_arena_block;
-// Where to go when memory is out.
-typedef struct kiln_door {
+// The out-of-memory handler: |leave| cleans up, then control goes to |at|.
+typedef struct kiln_oom_handler {
   jmp_buf at;
   void (*leave)(void *object); // first, while all that stood on the way still stands
   void *object;
-} kiln_door;
+} kiln_oom_handler;
 
 typedef struct kiln_arena {
-  kiln_arena_block *block; // newest first; owned
-  char *at, *end;          // free part of the newest block
-  kiln_door *door;         // NULL aborts
-  size_t used_bytes;       // sum of live allocations, for reports
-  int64_t fail_in;         // for tests: the n-th allocation from now fails; 0 never
+  kiln_arena_block *block;  // newest first; owned
+  char *at, *end;           // free part of the newest block
+  kiln_oom_handler *on_oom; // NULL aborts
+  size_t used_bytes;        // sum of live allocations, for reports
+  int64_t fail_in;          // for tests: the n-th allocation from now fails; 0 never
 } kiln_arena;
 
 typedef struct kiln_mark {
@@ -30,7 +31,7 @@ typedef struct kiln_mark {
   size_t used_bytes;
 } kiln_mark;
 
-void kiln_arena_init(kiln_arena *a, kiln_door *door);
+void kiln_arena_init(kiln_arena *a, kiln_oom_handler *on_oom);
 void kiln_arena_deinit(kiln_arena *a);
 void *kiln_arena_alloc(kiln_arena *a, size_t bytes); // 16-byte aligned, uninitialised, never NULL
 _Noreturn void kiln_arena_out_of_memory(kiln_arena *a); // as an allocation that is refused

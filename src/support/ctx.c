@@ -1,4 +1,4 @@
-// The context: its arenas, the door for memory that is out, and the table of symbols.
+// The context: its arenas, the out-of-memory handler, and the table of symbols.
 #include "support/ctx.h"
 #include "support/numbers.h"
 #include "support/reserve.h"
@@ -51,14 +51,14 @@ void kiln_ctx_deinit(kiln_ctx *cx) {
   *cx = (kiln_ctx){0};
 }
 
-static void set_door(kiln_ctx *cx, kiln_door *door) {
-  cx->perm.door = cx->scratch.door = cx->walk.door = door;
+static void set_oom_handler(kiln_ctx *cx, kiln_oom_handler *handler) {
+  cx->perm.on_oom = cx->scratch.on_oom = cx->walk.on_oom = handler;
 }
 
-// What stood before, and is again when the door was taken.
+// What the context restores when memory runs out: the outer handler and the state at entry.
 typedef struct entry {
   kiln_ctx *cx;
-  kiln_door *outer;
+  kiln_oom_handler *outer;
   kiln_diag *diag;
   struct kiln_replacer *replacing;
   int n_cleanups;
@@ -66,7 +66,7 @@ typedef struct entry {
 
 static void leave(void *object) {
   const entry *e = object;
-  set_door(e->cx, e->outer); // a cleanup may not come here again
+  set_oom_handler(e->cx, e->outer); // a cleanup may not come here again
   while (e->cx->cleanups.n > e->n_cleanups) {
     const kiln_cleanup c = e->cx->cleanups.data[--e->cx->cleanups.n];
     c.run(c.object);
@@ -77,15 +77,15 @@ static void leave(void *object) {
 
 kiln_status kiln_ctx_enter(kiln_ctx *cx, kiln_status (*body)(kiln_ctx *cx, void *argument),
                            void *argument) {
-  entry before = {cx, cx->perm.door, cx->diag, cx->replacing, cx->cleanups.n};
-  kiln_door door = {.leave = leave, .object = &before};
+  entry before = {cx, cx->perm.on_oom, cx->diag, cx->replacing, cx->cleanups.n};
+  kiln_oom_handler on_oom = {.leave = leave, .object = &before};
   const kiln_mark walk = kiln_arena_mark(&cx->walk), scratch = kiln_arena_mark(&cx->scratch);
   const kiln_surroundings surroundings = kiln_surroundings_begin();
   kiln_reserve_hold();
-  if (setjmp(door.at) == 0) {
-    set_door(cx, &door);
+  if (setjmp(on_oom.at) == 0) {
+    set_oom_handler(cx, &on_oom);
     const kiln_status status = body(cx, argument);
-    set_door(cx, before.outer);
+    set_oom_handler(cx, before.outer);
     kiln_reserve_release();
     kiln_surroundings_end(surroundings);
     return status;

@@ -32,15 +32,15 @@ typedef struct kiln_ctx {
       *simplified; // what was simplified last; analysis/simplify.c's, made on first use
   kiln_map judged; // verdicts on pairs of accesses, in |perm|; analysis/dependence.c's
   KILN_VEC(kiln_cleanup)
-  cleanups; // run in reverse order when the door is taken; there is room for one more
+  cleanups; // run in reverse order when memory runs out; there is room for one more
 } kiln_ctx;
 
 // Prepares |cx|. Both return KILN_NO_MEMORY when memory is out.
 KILN_MUST_USE kiln_status kiln_ctx_init(kiln_ctx *cx, kiln_diag *diag);
 void kiln_ctx_deinit(kiln_ctx *cx);
-// Runs |body(argument)| with the door open: an allocation that fails anywhere below makes this
-// return KILN_NO_MEMORY, after the cleanups that |body| registered and did not remove have run.
-// |body| runs in surroundings of Kiln's own (support/surroundings.h).
+// Runs |body(argument)| with an out-of-memory handler: an allocation that fails anywhere below
+// makes this return KILN_NO_MEMORY, after the cleanups that |body| registered and did not remove
+// have run. |body| runs in surroundings of Kiln's own (support/surroundings.h).
 KILN_MUST_USE kiln_status kiln_ctx_enter(kiln_ctx *cx,
                                          kiln_status (*body)(kiln_ctx *cx, void *argument),
                                          void *argument);

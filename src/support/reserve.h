@@ -1,8 +1,8 @@
 // Memory kept back for libraries that cannot say that theirs is out: LLVM ends the process. While a
 // thread works in one, it holds a reserve, and an allocation of the library that the system refuses
 // is taken from there. The library comes to its end, and the caller then learns that the reserve
-// was drawn upon and gives up with KILN_NO_MEMORY. The arenas take their door at the next block
-// instead, as they do without a reserve.
+// was drawn upon and gives up with KILN_NO_MEMORY. The arenas call their out-of-memory handler at
+// the next block instead, as they do without a reserve.
 //
 // The reserve is of address space alone: pages of it that nobody asked for take no memory. It
 // reaches the allocations of what is linked into the same file statically (cmake/llvm.cmake wraps
@@ -21,8 +21,8 @@
 void kiln_reserve_hold(void);
 void kiln_reserve_release(void);
 
-// What this thread allocates between the two may be taken from its reserve; they nest. No door is
-// taken between them but one that a cleanup ends.
+// Between the two, this thread's allocations may draw upon its reserve; the calls nest. A context
+// whose memory runs out between them must end the reserve in a cleanup.
 //
 // errors: KILN_NO_MEMORY: the system does not give one
 KILN_MUST_USE kiln_status kiln_reserve_begin(kiln_diag *diag);

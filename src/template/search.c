@@ -153,7 +153,7 @@ kiln_status kiln_tile_propose(kiln_ctx *cx, kiln_group_kind kind, const kiln_pro
   kiln_tile_candidates found = {0};
   kiln_arena own;
   const searching s = {cx, options, &own};
-  kiln_arena_init(&own, cx->perm.door);
+  kiln_arena_init(&own, cx->perm.on_oom);
   kiln_cleanup_push(cx, drop, &own);
   kiln_status st = ask_all(&s, kind, outlined, &found);
   if (st == KILN_OK && options->by_loops) st = price_by_loops(&s, &found);

@@ -14,7 +14,7 @@
 // Appends the source of |n| kernels, of which kernels[i] has the symbol symbols[i], to |out|.
 //
 // needs:  verified kernels
-// errors: none but KILN_NO_MEMORY by the door
+// errors: none but KILN_NO_MEMORY of the out-of-memory handler
 void kiln_c_emit(kiln_ctx *cx, int n, kiln_loops *const *kernels, const char *const *symbols,
                  kiln_text *out);
 

@@ -287,7 +287,7 @@ static kiln_status compile_job(kiln_ctx *cx, void *argument) {
   return st;
 }
 
-// A context of its own: no door is taken while the reserve is held.
+// A context of its own: its memory does not run out while the reserve is held.
 static kiln_status compile_within_reserve(job *j, kiln_diag *diag) {
   kiln_ctx cx;
   KILN_TRY(kiln_ctx_init(&cx, diag));

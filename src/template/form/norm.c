@@ -126,7 +126,7 @@ static const kiln_expr *body_of(making *w, const kiln_stmt *s, const kiln_expr *
   return kiln_row_unrounded(cx, body);
 }
 
-static void make_part(making *w, part *one, const kiln_expr *load) {
+static void make_bucket(making *w, part *one, const kiln_expr *load) {
   if (one->kind == KILN_ROW_SUM)
     one->made =
         kiln_row_reduce(&w->f, &w->made, one->s->combiner, w->r.columns, body_of(w, one->s, load));
@@ -188,7 +188,7 @@ bool kiln_norm_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
     return false;
   kiln_product_factors(&w.f);
   add_x(&w, load);
-  for (int i = 0; i < w.n; i++) make_part(&w, &w.parts[i], load);
+  for (int i = 0; i < w.n; i++) make_bucket(&w, &w.parts[i], load);
   share(&w, w.f.a->body);
   const kiln_expr *k = kiln_var(cx, w.f.k);
   reading r = {&w, load, k, kiln_row_copy_of(cx, k), true};

@@ -133,7 +133,7 @@ static kiln_stmt *add_elements(making *w, const kiln_stmt *s) {
   return kiln_row_add(&w->f, &w->made, made, KILN_COMBINE_NONE, body);
 }
 
-static void make_part(making *w, part *one) {
+static void make_bucket(making *w, part *one) {
   const kiln_stmt *s = one->s;
   const kiln_expr *copy = kiln_row_copy(w->r.cx);
   switch (one->kind) {
@@ -170,7 +170,7 @@ bool kiln_strip_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
     return false;
   kiln_product_factors(&w.f);
   w.parts[0].made = w.f.t;
-  for (int i = 1; i + 1 < w.n; i++) make_part(&w, &w.parts[i]);
+  for (int i = 1; i + 1 < w.n; i++) make_bucket(&w, &w.parts[i]);
   store_others(&w);
   add_result(&w, last->s, element_of(&w, last->s));
   kiln_product_list(&w.f, 0, NULL, w.made.n, w.made.stmts);

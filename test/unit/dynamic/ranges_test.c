@@ -170,7 +170,7 @@ static void write_model(author *a, const char *path) {
 
 // Runs |part| as its kernels do, to the ends of its largest values, at |rows| rows: the interpreter
 // finds an index that leaves its axis.
-static void check_part(kiln_model *m, const kiln_range_part *part, int64_t rows, uint64_t seed) {
+static void check_part(kiln_model *m, const kiln_bucket *part, int64_t rows, uint64_t seed) {
   kiln_ctx *cx = &m->core->cx;
   const kiln_program *p = part->prog;
   const kiln_tensor *x = p->tensors.data[p->inputs.data[0]];
@@ -199,8 +199,8 @@ static bool check_model(const char *path, uint64_t seed) {
   const kiln_status st = kiln_model_load(path, &o, diag, &m);
   if (st != KILN_OK && st != KILN_UNSUPPORTED)
     fail_msg("seed %llu: %s", (unsigned long long)seed, kiln_diag_message(diag, 0));
-  for (int i = 0; st == KILN_OK && i < m->ranges->n_parts; i++) {
-    const kiln_range_part *part = &m->ranges->parts[i];
+  for (int i = 0; st == KILN_OK && i < m->ranges->n_buckets; i++) {
+    const kiln_bucket *part = &m->ranges->buckets[i];
     for (int64_t rows = part->least[0]; rows <= part->most[0]; rows++)
       check_part(m, part, rows, seed);
   }

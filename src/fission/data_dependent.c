@@ -1,12 +1,12 @@
-// Counted extents: see counts.h.
-#include "fission/counts.h"
+// Counted extents: see data_dependent.h.
+#include "fission/data_dependent.h"
 
 #include "analysis/interpret.h"
 #include "analysis/simplify.h"
 #include "fission/scan.h"
 #include "fission/terms.h"
 
-static bool is_counted(const kiln_counts *counts, const kiln_expr *e) {
+static bool is_counted(const kiln_data_dependent_extents *counts, const kiln_expr *e) {
   for (int i = 0; i < counts->all.n; i++)
     if (kiln_expr_uses(e, counts->all.data[i].var)) return true;
   return false;
@@ -50,15 +50,15 @@ static kiln_symbol name_count(const kiln_lower *lw) {
   }
 }
 
-kiln_status kiln_lower_count(kiln_lower *lw, const kiln_tensor *count, const kiln_expr *most,
-                             const kiln_expr **out) {
+kiln_status kiln_lower_data_dependent_extent(kiln_lower *lw, const kiln_tensor *count,
+                                             const kiln_expr *most, const kiln_expr **out) {
   kiln_ctx *cx = lw->cx;
   if (all_constant(lw)) return compute_now(lw, count, out);
   const kiln_expr *fixed = kiln_lower_most(lw, most);
   if (!fixed)
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, lw->place,
                      "extents: the most that may be counted must be known when compiling");
-  const kiln_count made = {name_count(lw), count->id, fixed};
+  const kiln_data_dependent_extent made = {name_count(lw), count->id, fixed};
   KILN_VEC_PUSH(&cx->perm, &lw->counts->all, made);
   *out = kiln_var(cx, made.var);
   return KILN_OK;
@@ -94,7 +94,7 @@ kiln_status kiln_lower_rows(kiln_lower *lw, const kiln_tensor *flags, kiln_tenso
   kiln_tensor *places = NULL, *count = NULL;
   const kiln_expr *extent = NULL;
   kiln_lower_places(lw, flags, &places, &count);
-  KILN_TRY(kiln_lower_count(lw, count, flags->shape[0], &extent));
+  KILN_TRY(kiln_lower_data_dependent_extent(lw, count, flags->shape[0], &extent));
   *out_rows = kiln_lower_listed(lw, flags, places, extent);
   return KILN_OK;
 }
@@ -104,7 +104,7 @@ kiln_status kiln_lower_rows(kiln_lower *lw, const kiln_tensor *flags, kiln_tenso
 typedef struct resolution {
   kiln_ctx *cx;
   kiln_program *p;
-  const kiln_counts *counts;
+  const kiln_data_dependent_extents *counts;
   const kiln_expr ***shapes; // [tensors] as they were
   // Of the statement at hand.
   kiln_stmt *s;
@@ -115,7 +115,7 @@ typedef struct resolution {
 
 static const kiln_expr *load_count(kiln_ctx *cx, const kiln_expr *e, void *argument) {
   const resolution *z = argument;
-  const kiln_count *count = kiln_counts_find(z->counts, e);
+  const kiln_data_dependent_extent *count = kiln_data_dependent_find(z->counts, e);
   return count ? kiln_tensor_load(cx, z->p->tensors.data[count->tensor], NULL) : NULL;
 }
 
@@ -295,7 +295,7 @@ static kiln_status resolve_stmt(resolution *z) {
   if (!any_counted(z)) return KILN_OK;
   for (int d = 0; d < n; d++) {
     if (!is_counted(z->counts, z->extents[d])) continue;
-    s->dims[d].extent = kiln_counts_most(cx, z->counts, z->extents[d]);
+    s->dims[d].extent = kiln_data_dependent_most(cx, z->counts, z->extents[d]);
     if (!s->dims[d].extent) return no_bound(z, s->origin, z->extents[d]);
   }
   s->body = resolved(z, s->body);
@@ -322,7 +322,7 @@ static kiln_status resolve_shapes(resolution *z) {
     for (int a = 0; a < t->rank; a++) {
       t->shape[a] = z->shapes[i][a];
       if (!is_counted(z->counts, t->shape[a])) continue;
-      t->shape[a] = kiln_counts_most(cx, z->counts, z->shapes[i][a]);
+      t->shape[a] = kiln_data_dependent_most(cx, z->counts, z->shapes[i][a]);
       if (!t->shape[a]) return no_bound(z, t->name, z->shapes[i][a]);
     }
   }
@@ -352,7 +352,8 @@ static bool shape_is_counted(const resolution *z, const kiln_tensor *t) {
   return false;
 }
 
-kiln_status kiln_counts_resolve(kiln_ctx *cx, kiln_program *p, const kiln_counts *counts) {
+kiln_status kiln_data_dependent_resolve(kiln_ctx *cx, kiln_program *p,
+                                        const kiln_data_dependent_extents *counts) {
   resolution z = {.cx = cx, .p = p, .counts = counts};
   const int n_stmts = p->stmts.n, n_outputs = p->outputs.n;
   if (counts->all.n == 0) return KILN_OK;

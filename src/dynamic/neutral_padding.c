@@ -1,19 +1,19 @@
 // Neutral-element padding: values beyond the ends of axes, found where they follow, put where they
 // do not.
-#include "dynamic/mask.h"
+#include "dynamic/neutral_padding.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-typedef struct masker {
+typedef struct padder {
   kiln_ctx *cx;
   kiln_program *p;
   KILN_VEC(uint8_t) read; // by tensor: axes beyond whose end somebody reads
   KILN_VEC(uint8_t) set;  // those that were given |value| there
   KILN_VEC(double) value;
-} masker;
+} padder;
 
-static void grow(masker *m) {
+static void grow(padder *m) {
   while (m->read.n < m->p->tensors.n) {
     KILN_VEC_PUSH(&m->cx->perm, &m->read, 0);
     KILN_VEC_PUSH(&m->cx->perm, &m->set, 0);
@@ -32,7 +32,7 @@ static int axis_of(const kiln_expr *load, kiln_symbol var) {
   return axis;
 }
 
-static kiln_stmt *map_of(const masker *m, int tensor) {
+static kiln_stmt *map_of(const padder *m, int tensor) {
   const kiln_tensor *t = m->p->tensors.data[tensor];
   kiln_stmt *s = t->def >= 0 && t->role != KILN_CONST ? m->p->stmts.data[t->def] : NULL;
   const bool is = s && s->n_reduce == 0 && s->combiner == KILN_COMBINE_NONE && !s->guard &&
@@ -51,7 +51,7 @@ typedef struct end {
 
 // The ends that one follows from, each once.
 typedef struct ends {
-  masker *m;
+  padder *m;
   kiln_symbol var;  // along which the statement is read that is looked at
   kiln_map numbers; // in |list|, by tensor and axis
   KILN_VEC(end) list;
@@ -61,7 +61,7 @@ static uint64_t key_of(int tensor, int axis) {
   return (uint64_t)tensor * KILN_MAX_RANK + (uint64_t)axis;
 }
 
-static bool is_set(const masker *m, int tensor, int axis) {
+static bool is_set(const padder *m, int tensor, int axis) {
   return m->set.data[tensor] >> axis & 1;
 }
 
@@ -142,7 +142,7 @@ static int by_key(const void *a, const void *b) {
   return (x->key > y->key) - (x->key < y->key);
 }
 
-static int definition_of(const masker *m, const end *e) {
+static int definition_of(const padder *m, const end *e) {
   return m->p->tensors.data[e->tensor]->def;
 }
 
@@ -161,7 +161,7 @@ static int *by_definition(const ends *all) {
 }
 
 // What |load| has where |var| is beyond the end: of maps it follows from what they read.
-static bool known(masker *m, const kiln_expr *load, kiln_symbol var, double *out) {
+static bool known(padder *m, const kiln_expr *load, kiln_symbol var, double *out) {
   const kiln_mark mark = kiln_arena_mark(&m->cx->scratch);
   ends all = {.m = m};
   kiln_map_init(&all.numbers, &m->cx->scratch);
@@ -194,7 +194,7 @@ static bool known(masker *m, const kiln_expr *load, kiln_symbol var, double *out
 }
 
 // What |known| looked at is there beyond the end from now on.
-static void note_read(masker *m, const kiln_expr *load, kiln_symbol var) {
+static void note_read(padder *m, const kiln_expr *load, kiln_symbol var) {
   const kiln_mark mark = kiln_arena_mark(&m->cx->scratch);
   ends all = {.m = m, .var = var};
   kiln_map_init(&all.numbers, &m->cx->scratch);
@@ -221,7 +221,7 @@ static const kiln_expr *within(kiln_ctx *cx, const kiln_expr *i, const kiln_expr
 }
 
 // A map of |load|'s tensor in front of |s|, which numbers the statements from |s| on anew.
-static kiln_stmt *insert_map(masker *m, int before, const kiln_expr *load) {
+static kiln_stmt *insert_map(padder *m, int before, const kiln_expr *load) {
   kiln_ctx *cx = m->cx;
   kiln_program *p = m->p;
   const kiln_tensor *t = p->tensors.data[load->u.tensor];
@@ -250,7 +250,7 @@ static const kiln_expr *redirect(kiln_ctx *cx, const kiln_expr *e, void *argumen
 }
 
 // Gives what |load|, an operand of *s, reads beyond the end of |dim| the value |beyond|.
-static bool put(masker *m, kiln_stmt *s, int dim, const kiln_expr *load, const kiln_expr *extent,
+static bool put(padder *m, kiln_stmt *s, int dim, const kiln_expr *load, const kiln_expr *extent,
                 double beyond) {
   kiln_ctx *cx = m->cx;
   const kiln_symbol var = s->dims[dim].name;
@@ -271,7 +271,7 @@ static bool put(masker *m, kiln_stmt *s, int dim, const kiln_expr *load, const k
 }
 
 // Whether |load| reads |want| beyond the end, or, with |any|, any number.
-static bool is_there(masker *m, const kiln_expr *load, kiln_symbol var, double want, bool any) {
+static bool is_there(padder *m, const kiln_expr *load, kiln_symbol var, double want, bool any) {
   double value = 0;
   if (!known(m, load, var, &value) || !(any ? isfinite(value) : value == want)) return false;
   note_read(m, load, var);
@@ -282,7 +282,7 @@ static bool is_load(const kiln_expr *e) {
   return e->kind == KILN_EXPR_LOAD && kiln_dtype_is_float(e->dtype);
 }
 
-static bool mask_operands(masker *m, kiln_stmt *s, int dim, const kiln_expr *extent) {
+static bool pad_operands(padder *m, kiln_stmt *s, int dim, const kiln_expr *extent) {
   const kiln_symbol var = s->dims[dim].name;
   const kiln_expr *e = s->body;
   if (s->combiner == KILN_COMBINE_MAX && is_load(e))
@@ -299,9 +299,9 @@ static bool mask_operands(masker *m, kiln_stmt *s, int dim, const kiln_expr *ext
   return put(m, s, dim, s->body->args[0], extent, 0);
 }
 
-void kiln_program_mask(kiln_ctx *cx, kiln_program *p, int n, const kiln_reach *reaches,
-                       kiln_masked *out) {
-  masker m = {.cx = cx, .p = p};
+void kiln_program_pad_neutrally(kiln_ctx *cx, kiln_program *p, int n, const kiln_reach *reaches,
+                                kiln_neutrally_padded *out) {
+  padder m = {.cx = cx, .p = p};
   kiln_stmt **stmts = KILN_NEW_ARRAY(&cx->scratch, kiln_stmt *, n); // whose numbers change
   grow(&m);
   for (int i = 0; i < n; i++) stmts[i] = p->stmts.data[reaches[i].stmt];
@@ -309,10 +309,10 @@ void kiln_program_mask(kiln_ctx *cx, kiln_program *p, int n, const kiln_reach *r
     kiln_stmt *s = stmts[i];
     const kiln_reach *r = &reaches[i];
     // what is beyond the end says where a scatter writes: no value is harmless there
-    if (!kiln_stmt_is_scatter(p, s) && mask_operands(&m, s, r->dim, r->extent)) continue;
+    if (!kiln_stmt_is_scatter(p, s) && pad_operands(&m, s, r->dim, r->extent)) continue;
     const kiln_expr *inside =
         kiln_binary(cx, KILN_EXPR_LT, kiln_stmt_var(cx, s, r->dim), r->extent);
     s->guard = s->guard ? kiln_binary(cx, KILN_EXPR_AND, s->guard, inside) : inside;
   }
-  *out = (kiln_masked){m.read.n, m.read.data};
+  *out = (kiln_neutrally_padded){m.read.n, m.read.data};
 }

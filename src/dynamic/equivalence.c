@@ -1,6 +1,6 @@
 // The equivalence check of shape buckets: two programs in lock step, statement by statement, at
 // points of the smaller one.
-#include "dynamic/embed.h"
+#include "dynamic/equivalence.h"
 
 #include "support/integer.h"
 
@@ -8,16 +8,16 @@
 
 enum { N_CORNERS = 64, N_POINTS = 512, N_EDGES = 4, MAX_INNER = 16, MAX_DIMS = 2 * KILN_MAX_RANK };
 
-typedef struct embedder {
+typedef struct equivalence_check {
   kiln_ctx *cx;
   const kiln_program *all, *some;
   const int64_t *values; // what the last tensor of |all| has
   const kiln_bits *merged;
-  kiln_embedding (*axes)[KILN_MAX_RANK];
+  kiln_axis_map (*axes)[KILN_MAX_RANK];
   bool *is_table; // by tensor: constants that differ where both have elements
   int n_inner;    // rows that merged axes may be made of: extents that differ
-  kiln_embedding inner[MAX_INNER];
-} embedder;
+  kiln_axis_map inner[MAX_INNER];
+} equivalence_check;
 
 // What was found at a point: of the nodes of both sides whether they have a value, and which; of
 // pairs of nodes whether they are the same.
@@ -27,13 +27,13 @@ typedef struct found {
 
 // A point of a statement of both programs.
 typedef struct point {
-  const embedder *m;
+  const equivalence_check *m;
   const kiln_stmt *all, *some;
   int64_t at_all[MAX_DIMS], at_some[MAX_DIMS];
   found *known; // NULL where all trees are short
 } point;
 
-static int64_t place(kiln_embedding e, int64_t i) {
+static int64_t place(kiln_axis_map e, int64_t i) {
   return e.inner ? i / e.inner * e.most + i % e.inner : i;
 }
 
@@ -154,7 +154,7 @@ static bool both(const point *p, const kiln_expr *a, const kiln_expr *b, int64_t
 
 static bool same(const point *p, const kiln_expr *a, const kiln_expr *b);
 
-static bool same_index(const point *p, kiln_embedding e, const kiln_expr *a, const kiln_expr *b) {
+static bool same_index(const point *p, kiln_axis_map e, const kiln_expr *a, const kiln_expr *b) {
   int64_t all = 0, some = 0;
   if (both(p, a, b, &all, &some)) return all == place(e, some);
   return !e.inner && same(p, a, b);
@@ -238,7 +238,7 @@ static int64_t choose(int64_t extent, int k, int d, uint64_t *state) {
   return how < N_EDGES && edges[how] >= 0 && edges[how] < extent ? edges[how] : inside;
 }
 
-static void set_point(point *p, int n, const kiln_embedding *dims, int k, uint64_t *state) {
+static void set_point(point *p, int n, const kiln_axis_map *dims, int k, uint64_t *state) {
   for (int d = 0; d < n; d++) {
     int64_t extent = 1;
     kiln_expr_is_int(p->some->dims[d].extent, &extent);
@@ -247,7 +247,7 @@ static void set_point(point *p, int n, const kiln_embedding *dims, int k, uint64
   }
 }
 
-static bool is_long(const embedder *m, const kiln_stmt *s) {
+static bool is_long(const equivalence_check *m, const kiln_stmt *s) {
   bool is = s->body->n_tree > KILN_LONG_TREE || (s->guard && s->guard->n_tree > KILN_LONG_TREE);
   for (int k = 0; k < m->all->tensors.data[s->out]->rank; k++)
     is |= s->index[k]->n_tree > KILN_LONG_TREE;
@@ -279,8 +279,8 @@ static bool holds_at_long(point *p) {
   return does;
 }
 
-static bool holds(const embedder *m, const kiln_stmt *a, const kiln_stmt *b,
-                  const kiln_embedding *dims) {
+static bool holds(const equivalence_check *m, const kiln_stmt *a, const kiln_stmt *b,
+                  const kiln_axis_map *dims) {
   const int n = a->n_space + a->n_reduce;
   const bool is_long_tree = is_long(m, a) || is_long(m, b);
   point p = {.m = m, .all = a, .some = b};
@@ -304,7 +304,7 @@ static bool holds(const embedder *m, const kiln_stmt *a, const kiln_stmt *b,
 static bool differ(const kiln_dim *a, const kiln_dim *b) { return a->extent != b->extent; }
 
 static void visit_load(const kiln_expr *e, void *argument) {
-  const embedder *m = ((void **)argument)[0];
+  const equivalence_check *m = ((void **)argument)[0];
   bool *plain = ((void **)argument)[1];
   if (e->kind != KILN_EXPR_LOAD) return;
   *plain &= !m->is_table[e->u.tensor];
@@ -312,7 +312,7 @@ static void visit_load(const kiln_expr *e, void *argument) {
 }
 
 // The same expressions, which are interned, over tensors that lie index by index.
-static bool is_same_text(const embedder *m, const kiln_stmt *a, const kiln_stmt *b) {
+static bool is_same_text(const equivalence_check *m, const kiln_stmt *a, const kiln_stmt *b) {
   bool plain = a->body == b->body && a->guard == b->guard && a->init == b->init;
   void *argument[] = {(void *)(uintptr_t)m, &plain};
   for (int k = 0; k < m->all->tensors.data[a->out]->rank; k++) plain &= a->index[k] == b->index[k];
@@ -322,8 +322,8 @@ static bool is_same_text(const embedder *m, const kiln_stmt *a, const kiln_stmt 
   return plain;
 }
 
-static bool find_dims(const embedder *m, const kiln_stmt *a, const kiln_stmt *b,
-                      kiln_embedding *dims) {
+static bool find_dims(const equivalence_check *m, const kiln_stmt *a, const kiln_stmt *b,
+                      kiln_axis_map *dims) {
   memset(dims, 0, MAX_DIMS * sizeof *dims);
   if (is_same_text(m, a, b) || holds(m, a, b, dims)) return true;
   if (!kiln_bits_has(m->merged, a->id)) return false;
@@ -331,13 +331,13 @@ static bool find_dims(const embedder *m, const kiln_stmt *a, const kiln_stmt *b,
     for (int i = 0; differ(&a->dims[d], &b->dims[d]) && i < m->n_inner; i++) {
       dims[d] = m->inner[i];
       if (holds(m, a, b, dims)) return true;
-      dims[d] = (kiln_embedding){0};
+      dims[d] = (kiln_axis_map){0};
     }
   return false;
 }
 
-static const char *embed_stmt(embedder *m, const kiln_stmt *a, const kiln_stmt *b) {
-  kiln_embedding dims[MAX_DIMS];
+static const char *check_stmt(equivalence_check *m, const kiln_stmt *a, const kiln_stmt *b) {
+  kiln_axis_map dims[MAX_DIMS];
   if (a->out != b->out || a->n_space != b->n_space || a->n_reduce != b->n_reduce ||
       a->combiner != b->combiner || a->n_space + a->n_reduce > MAX_DIMS)
     return "the form";
@@ -351,9 +351,9 @@ static const char *embed_stmt(embedder *m, const kiln_stmt *a, const kiln_stmt *
 
 // --- tensors ---
 
-static void note_inner(embedder *m, const kiln_tensor *a, const kiln_tensor *b) {
+static void note_inner(equivalence_check *m, const kiln_tensor *a, const kiln_tensor *b) {
   for (int k = 0; k < a->rank; k++) {
-    kiln_embedding e = {0};
+    kiln_axis_map e = {0};
     bool known = a->shape[k] == b->shape[k] || !kiln_expr_is_int(a->shape[k], &e.most) ||
                  !kiln_expr_is_int(b->shape[k], &e.inner);
     for (int i = 0; i < m->n_inner; i++)
@@ -381,7 +381,7 @@ static bool is_corner(const kiln_tensor *a, const kiln_tensor *b) {
   return true;
 }
 
-static const char *see_tensor(embedder *m, int i) {
+static const char *see_tensor(equivalence_check *m, int i) {
   const kiln_tensor *a = m->all->tensors.data[i], *b = m->some->tensors.data[i];
   if (a->role != b->role || a->dtype != b->dtype || a->rank != b->rank) return "the type";
   note_inner(m, a, b);
@@ -389,21 +389,22 @@ static const char *see_tensor(embedder *m, int i) {
   return m->is_table[i] && !is_whole(a->dtype) ? "the elements" : NULL;
 }
 
-kiln_embedded kiln_embed(kiln_ctx *cx, const kiln_program *all, const kiln_program *some,
-                         const int64_t *values, const kiln_bits *merged) {
-  embedder m = {.cx = cx, .all = all, .some = some, .values = values, .merged = merged};
+kiln_equivalence kiln_check_equivalence(kiln_ctx *cx, const kiln_program *all,
+                                        const kiln_program *some, const int64_t *values,
+                                        const kiln_bits *merged) {
+  equivalence_check m = {.cx = cx, .all = all, .some = some, .values = values, .merged = merged};
   const int n = some->tensors.n;
-  kiln_embedded out = {.what = "the number of statements", .name = "the model", .stmt = -1};
+  kiln_equivalence out = {.what = "the number of statements", .name = "the model", .stmt = -1};
   if (n + 1 != all->tensors.n || all->stmts.n != some->stmts.n) return out;
   m.axes = kiln_arena_zalloc(&cx->perm, (size_t)(n + 1) * sizeof *m.axes);
   m.is_table = KILN_NEW_ARRAY(&cx->perm, bool, n + 1);
-  out = (kiln_embedded){.axes = m.axes, .stmt = -1};
+  out = (kiln_equivalence){.axes = m.axes, .stmt = -1};
   for (int i = 0; i < n && !out.what; i++) {
     out.what = see_tensor(&m, i);
     out.name = kiln_symbol_text(cx, all->tensors.data[i]->name);
   }
   for (int i = 0; i < all->stmts.n && !out.what; i++) {
-    out.what = embed_stmt(&m, all->stmts.data[i], some->stmts.data[i]);
+    out.what = check_stmt(&m, all->stmts.data[i], some->stmts.data[i]);
     if (out.what) out.stmt = i;
     out.name = kiln_symbol_text(cx, all->tensors.data[all->stmts.data[i]->out]->name);
   }

@@ -2,30 +2,29 @@
 // these extents needs is left out. The runtime asks for fewer iterations of a parallel loop; of
 // others a kernel reads the dimensions itself.
 //
-// What is needed of the model's own tensors is known (ranges.h). A tensor that the passes made has
-// a dim for each of its axes, and needs no more of it than the tensors that its statement reads
-// along that dim. A kernel sees tensors as
-// addresses: what lies, modulo the stride of the next outer axis, at or behind extent * stride of
-//            an axis is not needed.
-// Of memory of its own it needs what the loops that read it read, once these are trimmed: loops are
-// looked at from the last to the first.
+// The needed extents of the model's own tensors are given (ranges.h). An axis of a tensor that
+// passes made needs no more elements than the tensors that its statement reads along that
+// dimension. Kernels access tensors by address: an address is not needed if, modulo the stride of
+// the next outer axis, it is at or beyond extent * stride of an axis. A kernel's temporaries need
+// the elements that the loops behind them read, after tightening; so loops are visited from the
+// last to the first.
 #include "dynamic/buckets.h"
 #include "dynamic/ranges.h"
 #include "analysis/simplify.h"
 #include "support/bits.h"
 
-typedef struct trimmer {
+typedef struct tightening {
   kiln_ctx *cx;
   kiln_build *b;
   const kiln_model_ranges *r;
-  const kiln_range_part *part;
+  const kiln_bucket *part;
   const kiln_expr **
       *live; // by tensor: extents of its axes; NULL where they are those of the program
-} trimmer;
+} tightening;
 
 // --- what is needed of the program's tensors ---
 
-static const kiln_live *find_live(const trimmer *t, const kiln_tensor *x) {
+static const kiln_live *find_live(const tightening *t, const kiln_tensor *x) {
   for (int i = 0; i < t->part->live.n; i++) {
     const kiln_live *l = &t->part->live.data[i];
     bool same = l->tensor == x->name && l->rank == x->rank;
@@ -36,7 +35,7 @@ static const kiln_live *find_live(const trimmer *t, const kiln_tensor *x) {
 }
 
 typedef struct bounding {
-  trimmer *t;
+  tightening *t;
   const kiln_stmt *s;
   const kiln_expr **extents; // by dim of |s|
 } bounding;
@@ -66,7 +65,7 @@ static void bound_dims(const kiln_expr *e, void *argument) {
         b->extents[d] = live[k];
 }
 
-static void infer_live(trimmer *t, const kiln_stmt *s) {
+static void infer_live(tightening *t, const kiln_stmt *s) {
   const kiln_tensor *x = t->b->choices.prog->tensors.data[s->out];
   if (t->live[x->id] || find_live(t, x) || !kiln_stmt_is_plain(t->cx, s) || s->guard ||
       chooses(t->cx, s->body))
@@ -78,7 +77,7 @@ static void infer_live(trimmer *t, const kiln_stmt *s) {
     if (b.extents[k] != x->shape[k]) t->live[x->id] = b.extents;
 }
 
-static void find_all_live(trimmer *t) {
+static void find_all_live(tightening *t) {
   const kiln_program *p = t->b->choices.prog;
   t->live = KILN_NEW_ARRAY(&t->cx->perm, const kiln_expr **, p->tensors.n);
   for (int i = 0; i < p->tensors.n; i++) {
@@ -106,7 +105,7 @@ typedef struct limits {
 } limits;
 
 // Those of the axes of |x|, each of which is stored dense in the next outer one.
-static limits limits_of_tensor(const trimmer *t, const kiln_tensor *x) {
+static limits limits_of_tensor(const tightening *t, const kiln_tensor *x) {
   int64_t shape[KILN_MAX_RANK], strides[KILN_MAX_RANK];
   const kiln_expr **live = t->live[x->id];
   limits all = {0};
@@ -144,7 +143,7 @@ typedef struct need {
 } need;
 
 typedef struct trimming {
-  trimmer *t;
+  tightening *t;
   int kernel, nest;
   kiln_loops *l;
   const limits *limits; // by buffer; PARAMs have them
@@ -396,7 +395,7 @@ static bool same_limits(const limits *a, const limits *b) {
 }
 
 // What the tensors of all launches of a kernel have in common, by buffer.
-static const limits *limits_of(trimmer *t, int kernel) {
+static const limits *limits_of(tightening *t, int kernel) {
   const kiln_kernels *all = &t->b->choices.kernels;
   const kiln_loops *l = all->kernels.data[kernel]->loops;
   limits *found = KILN_NEW_ARRAY(&t->cx->scratch, limits, l->buffers.n);
@@ -418,7 +417,7 @@ static const limits *limits_of(trimmer *t, int kernel) {
 }
 
 // The parameter by which a kernel reads the dimensions.
-static int dims_buffer(trimmer *t, int kernel) {
+static int dims_buffer(tightening *t, int kernel) {
   kiln_ctx *cx = t->cx;
   kiln_kernels *all = &t->b->choices.kernels;
   kiln_loops *l = all->kernels.data[kernel]->loops;
@@ -450,7 +449,7 @@ static const kiln_expr *read_dims(trimming *g, const kiln_expr *e) {
   return kiln_expr_substitute(cx, e, g->t->r->n_dims, g->t->r->symbols, loads);
 }
 
-static void trim_loop(trimming *g, kiln_loop *l) {
+static void tighten_loop(trimming *g, kiln_loop *l) {
   kiln_ctx *cx = g->t->cx;
   g->loop = l;
   g->var = l->var;
@@ -463,26 +462,26 @@ static void trim_loop(trimming *g, kiln_loop *l) {
   const kiln_expr *n = kiln_binary(cx, KILN_EXPR_MIN, g->first, l->extent);
   g->lasts.data[g->lasts.n - 1] = kiln_sub(cx, n, kiln_int(cx, 1));
   if (l->how == KILN_PARALLEL) {
-    const kiln_trimmed trimmed = {g->kernel, g->nest, g->first};
-    KILN_VEC_PUSH(&cx->perm, &g->t->b->choices.trims, trimmed);
+    const kiln_tightened_bound trimmed = {g->kernel, g->nest, g->first};
+    KILN_VEC_PUSH(&cx->perm, &g->t->b->choices.tightened, trimmed);
   } else l->extent = read_dims(g, n);
 }
 
 static void trim_list(trimming *g, kiln_loop *list);
 
 // A loop, and those inside: up to those that run in registers.
-static void trim_for(trimming *g, kiln_loop *l) {
+static void tighten_for(trimming *g, kiln_loop *l) {
   const bool may = l->how == KILN_SERIAL || l->how == KILN_PARALLEL;
   push_loop(g, l);
-  if (may && kiln_expr_is_int(l->extent, &g->extent) && g->extent > 1) trim_loop(g, l);
+  if (may && kiln_expr_is_int(l->extent, &g->extent) && g->extent > 1) tighten_loop(g, l);
   trim_list(g, l->body);
   pop_loop(g);
 }
 
-static void trim_one(trimming *g, kiln_loop *l) {
+static void tighten_one(trimming *g, kiln_loop *l) {
   kiln_ctx *cx = g->t->cx;
   if (l->kind == KILN_LOOP_FOR) {
-    trim_for(g, l);
+    tighten_for(g, l);
     return;
   }
   if (l->kind == KILN_LOOP_ALLOC) g->needs[l->buffer].depth = g->ranges.entries.n;
@@ -494,10 +493,10 @@ static void trim_one(trimming *g, kiln_loop *l) {
 static void trim_list(trimming *g, kiln_loop *list) {
   KILN_VEC(kiln_loop *) all = {0};
   for (kiln_loop *l = list; l; l = l->next) KILN_VEC_PUSH(&g->t->cx->scratch, &all, l);
-  for (int i = all.n - 1; i >= 0; i--) trim_one(g, all.data[i]);
+  for (int i = all.n - 1; i >= 0; i--) tighten_one(g, all.data[i]);
 }
 
-static void trim_kernel(trimmer *t, int kernel) {
+static void tighten_kernel(tightening *t, int kernel) {
   kiln_ctx *cx = t->cx;
   kiln_loops *l = t->b->choices.kernels.kernels.data[kernel]->loops;
   const int n = l->buffers.n;
@@ -515,16 +514,18 @@ static void trim_kernel(trimmer *t, int kernel) {
   for (g.nest = kiln_kernel_nests(l) - 1; g.nest >= 0; g.nest--) {
     kiln_loop *nest = l->body;
     for (int i = 0; i < g.nest; i++) nest = nest->next;
-    trim_one(&g, nest);
+    tighten_one(&g, nest);
   }
 }
 
-kiln_status kiln_build_trim(kiln_ctx *cx, kiln_build *b) {
+kiln_status kiln_build_tighten_bounds(kiln_ctx *cx, kiln_build *b) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  trimmer t = {
-      .cx = cx, .b = b, .r = b->request.ranges, .part = &b->request.ranges->parts[b->request.part]};
+  tightening t = {.cx = cx,
+                  .b = b,
+                  .r = b->request.ranges,
+                  .part = &b->request.ranges->buckets[b->request.part]};
   find_all_live(&t);
-  for (int i = 0; i < b->choices.kernels.kernels.n; i++) trim_kernel(&t, i);
+  for (int i = 0; i < b->choices.kernels.kernels.n; i++) tighten_kernel(&t, i);
   kiln_arena_rewind(&cx->scratch, mark);
   return KILN_OK;
 }

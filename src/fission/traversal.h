@@ -1,10 +1,10 @@
-// The walk over a graph and its sub-graphs, as control flow sees it: bodies of If, Loop and Scan
-// are lowered into the same program, as often as they run.
-#ifndef KILN_FISSION_WALK_H
-#define KILN_FISSION_WALK_H
+// The state of the traversal that lowers a graph and its sub-graphs: bodies of If, Loop and Scan
+// are lowered into the same program, once for each time they run.
+#ifndef KILN_FISSION_TRAVERSAL_H
+#define KILN_FISSION_TRAVERSAL_H
 
 #include "rewrite/checks.h"
-#include "fission/counts.h"
+#include "fission/data_dependent.h"
 #include "fission/notes.h"
 #include "support/bits.h"
 
@@ -30,13 +30,13 @@ typedef struct kiln_graph_scope {
 
 struct kiln_visit;
 
-typedef struct kiln_walk {
+typedef struct kiln_graph_traversal {
   kiln_ctx *cx;
   kiln_program *p;
   const kiln_op *user_ops; // NULL: none
   kiln_status status;      // the first failure
   int64_t n_body_nodes;    // lowered in bodies so far
-  kiln_counts counts;
+  kiln_data_dependent_extents counts;
   kiln_checks checks;
   kiln_notes notes;
   const kiln_expr *when; // the graph at hand is one that the run computes; NULL: always
@@ -44,11 +44,11 @@ typedef struct kiln_walk {
   // What kiln_visit_body does.
   kiln_status (*lower_body)(struct kiln_visit *v, const kiln_graph *body, int n_inputs,
                             const kiln_held *inputs, int n_outputs, kiln_held *outputs);
-} kiln_walk;
+} kiln_graph_traversal;
 
 // A node with sub-graphs or sequences. |lw| has its tensors, NULL for what is a sequence.
 typedef struct kiln_visit {
-  kiln_walk *w;
+  kiln_graph_traversal *w;
   const kiln_graph_scope *sc;
   kiln_lower *lw;
   const kiln_held *in; // [n_inputs]
