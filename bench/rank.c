@@ -1,5 +1,6 @@
 // How well predicted times order the candidates of a kernel: Spearman's rank correlation with
-// measured times, of the tile graph's cost and of the traffic of the lowered loops (price/flows.h).
+// measured times, of the tile graph's cost and of the traffic of the lowered loops
+// (price/traffic.h).
 //
 // usage: rank_bench MODEL.onnx KERNEL...   the kernels whose names begin so
 //        KILN_RANK_VERBOSE=1 prints every candidate, =2 its schedule and loops as well
@@ -10,7 +11,7 @@
 // thread; times are lower quartiles, as what disturbs them only adds. Data are small numbers.
 // Candidates without a cost, which are tried when all others are refused, are left out.
 #include "driver/stages.h"
-#include "price/flows.h"
+#include "price/traffic.h"
 #include "template/search.h"
 
 #include <math.h>

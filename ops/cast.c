@@ -2,7 +2,7 @@
 // where it does not; anything but zero is true; numbers become codes as the attributes say.
 // source: ONNX Cast-6, 9, 13, 19, 21, 23, 24; CastLike-15, 19, 21, 23, 24; BitCast-26
 #include "fission/terms.h"
-#include "ir/code.h"
+#include "ir/encoding.h"
 
 #include <string.h>
 

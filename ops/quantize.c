@@ -7,7 +7,7 @@
 // QLinearMatMul-10, 21; ConvInteger-10; QLinearConv-10
 #include "analysis/simplify.h"
 #include "fission/bytes.h"
-#include "ir/code.h"
+#include "ir/encoding.h"
 
 enum { MAX_ORIGINS = 16 };
 
@@ -16,8 +16,8 @@ static bool is_quantised(kiln_dtype t) {
 }
 
 static bool is_code_of_ints(kiln_dtype t) {
-  const kiln_code_format *f = kiln_code_format_of(t);
-  return f && (f->kind == KILN_CODE_INT || f->kind == KILN_CODE_UINT);
+  const kiln_encoding_format *f = kiln_encoding_format_of(t);
+  return f && (f->kind == KILN_ENCODING_INT || f->kind == KILN_ENCODING_UINT);
 }
 
 static bool is_quantisation(kiln_dtype t) {
@@ -61,8 +61,8 @@ static const kiln_expr *quantised(kiln_ctx *cx, const kiln_expr *value, const ki
 // The low bits of what is clamped to the range of the type.
 static const kiln_expr *quantised_code(kiln_ctx *cx, const kiln_expr *value, const kiln_expr *zero,
                                        kiln_dtype t) {
-  const kiln_code_format *f = kiln_code_format_of(t);
-  const int least = f->kind == KILN_CODE_INT ? -f->most - 1 : 0;
+  const kiln_encoding_format *f = kiln_encoding_format_of(t);
+  const int least = f->kind == KILN_ENCODING_INT ? -f->most - 1 : 0;
   const kiln_expr *number = quantised(cx, value, zero, KILN_I32);
   number = kiln_most(cx, number, kiln_number(cx, KILN_I32, least));
   return kiln_cast(cx, t, kiln_least(cx, number, kiln_number(cx, KILN_I32, f->most)));

@@ -257,14 +257,14 @@ typedef struct factor {
 static bool is_narrow_float(kiln_dtype t) { return t == KILN_F32 || kiln_dtype_is_half(t); }
 
 // A load of at most f32, or the exact widening of one.
-static bool match_factor(const kiln_code *c, const kiln_expr *e, factor *f) {
+static bool match_factor(const kiln_bytecode *c, const kiln_expr *e, factor *f) {
   if (e->kind == KILN_EXPR_CAST && (e->dtype == KILN_F32 || e->dtype == KILN_F64)) e = e->args[0];
   if (e->kind != KILN_EXPR_LOAD || !is_narrow_float(e->dtype)) return false;
   f->load = e;
-  return kiln_code_affine_address(c, e, f->coef, &f->start);
+  return kiln_bytecode_affine_address(c, e, f->coef, &f->start);
 }
 
-static bool take_data(const kiln_code *c, factor *f) {
+static bool take_data(const kiln_bytecode *c, factor *f) {
   const kiln_tensor *t = c->p->tensors.data[f->load->u.tensor];
   const void *data = c->data[t->id];
   f->data = data;
@@ -277,7 +277,7 @@ static bool take_data(const kiln_code *c, factor *f) {
   return true;
 }
 
-static void set_dims(product *p, const kiln_code *c, const kiln_stmt *s, const factor *f) {
+static void set_dims(product *p, const kiln_bytecode *c, const kiln_stmt *s, const factor *f) {
   int64_t stride = 1;
   p->n_space = s->n_space;
   p->n_reduce = s->n_reduce;
@@ -292,7 +292,7 @@ static void set_dims(product *p, const kiln_code *c, const kiln_stmt *s, const f
 // --- errors ---
 
 typedef struct judged {
-  const kiln_code *c;
+  const kiln_bytecode *c;
   const kiln_stmt *s;
   const factor *f; // [2]
   const kiln_errors *tensors;
@@ -499,8 +499,9 @@ static bool contract_judged(const judged *j, product *p, const kiln_errors *e) {
   return ready;
 }
 
-bool kiln_contract(const kiln_code *c, const kiln_stmt *s, void *out, const kiln_errors *tensors,
-                   const kiln_errors *errors, const kiln_freedoms *may) {
+bool kiln_contract(const kiln_bytecode *c, const kiln_stmt *s, void *out,
+                   const kiln_errors *tensors, const kiln_errors *errors,
+                   const kiln_freedoms *may) {
   factor f[2] = {0};
   const kiln_tensor *y = c->p->tensors.data[s->out];
   const kiln_dtype t = y->dtype;

@@ -11,7 +11,7 @@
 // Where |e| is not NULL it gets the errors of the elements, those of the factors being in
 // |tensors|, for what is computed as
 // |may| has it.
-bool kiln_contract(const kiln_code *c, const kiln_stmt *s, void *out, const kiln_errors *tensors,
-                   const kiln_errors *e, const kiln_freedoms *may);
+bool kiln_contract(const kiln_bytecode *c, const kiln_stmt *s, void *out,
+                   const kiln_errors *tensors, const kiln_errors *e, const kiln_freedoms *may);
 
 #endif

@@ -74,7 +74,7 @@ double kiln_element_get(kiln_dtype t, const void *data, int64_t i) {
   case KILN_KIND_INT: return (double)int_of_bits(bytes, bits);
   case KILN_KIND_UINT: return (double)bits;
   case KILN_KIND_BOOL: return bits != 0;
-  case KILN_KIND_CODE: return kiln_code_value(t, (uint8_t)bits);
+  case KILN_KIND_CODE: return kiln_encoding_value(t, (uint8_t)bits);
   }
   return 0;
 }
@@ -97,7 +97,7 @@ static uint64_t bits_of_double(kiln_dtype t, double v) {
   case KILN_KIND_FLOAT: return bits_of_float(t, v);
   case KILN_KIND_UINT: return t == KILN_U64 ? uint_of_double(v) : (uint64_t)int_of_double(v);
   case KILN_KIND_BOOL: return v != 0;
-  case KILN_KIND_CODE: return kiln_code_of(t, v);
+  case KILN_KIND_CODE: return kiln_encoding_of(t, v);
   case KILN_KIND_INT: break;
   }
   return (uint64_t)int_of_double(v);

@@ -99,7 +99,8 @@ static kiln_error through(kiln_expr_kind k, double x, double value, kiln_error a
   const double near = kiln_error_tolerance(a);
   if (is_exact(a)) return exact;
   if (!isfinite(near)) return unknown;
-  kiln_error e = moved(value, kiln_code_float1(k, x - near), kiln_code_float1(k, x + near), a);
+  kiln_error e =
+      moved(value, kiln_bytecode_float1(k, x - near), kiln_bytecode_float1(k, x + near), a);
   const bool turns = k == KILN_EXPR_SIN || k == KILN_EXPR_COS || k == KILN_EXPR_COSH;
   if (turns && k != KILN_EXPR_COSH) e = greater(e, scaled(a, 1)); // the slope is at most 1
   return e;
@@ -116,13 +117,14 @@ static kiln_error float1(const kiln_insn *in, double x, double value, kiln_error
   const kiln_expr_kind k = (kiln_expr_kind)in->kind;
   const double near = kiln_error_tolerance(a);
   if (k == KILN_EXPR_NEG || k == KILN_EXPR_ABS) return a;
-  if (isnan(value) && isnan(kiln_code_float1(k, x - near)) && isnan(kiln_code_float1(k, x + near)))
+  if (isnan(value) && isnan(kiln_bytecode_float1(k, x - near)) &&
+      isnan(kiln_bytecode_float1(k, x + near)))
     return exact; // NaN, whatever the argument
   if (k == KILN_EXPR_SIGN || k == KILN_EXPR_FLOOR || k == KILN_EXPR_CEIL || k == KILN_EXPR_ROUND ||
       k == KILN_EXPR_TRUNC) {
     if (is_exact(a)) return exact;
     if (!isfinite(near)) return unknown;
-    return stepped(value, kiln_code_float1(k, x - near), kiln_code_float1(k, x + near));
+    return stepped(value, kiln_bytecode_float1(k, x - near), kiln_bytecode_float1(k, x + near));
   }
   const double units = k == KILN_EXPR_SQRT ? DIVISION_UNITS : FUNCTION_UNITS;
   return computed((kiln_dtype)in->t, value, through(k, x, value, a), units);
@@ -152,7 +154,7 @@ static kiln_error corners(kiln_expr_kind k, double x, double y, double value, ki
   if (is_exact(a) && is_exact(b)) return exact;
   if (!isfinite(p) || !isfinite(q)) return unknown;
   for (int i = 0; i < 4; i++) {
-    const double at = kiln_code_float2(k, i & 1 ? x + p : x - p, i & 2 ? y + q : y - q);
+    const double at = kiln_bytecode_float2(k, i & 1 ? x + p : x - p, i & 2 ? y + q : y - q);
     if (isnan(at)) return unknown;
     worst = fmax(worst, fabs(at - value));
   }
@@ -215,8 +217,8 @@ static kiln_error cast(const kiln_insn *in, kiln_cell x, kiln_cell value, kiln_e
   const double near = kiln_error_tolerance(a);
   if (!isfinite(near)) return unknown;
   if (!kiln_dtype_is_float(from)) return to == KILN_BOOL ? either_truth : a;
-  const kiln_cell low = kiln_code_cast(to, from, (kiln_cell){.f = x.f - near});
-  const kiln_cell high = kiln_code_cast(to, from, (kiln_cell){.f = x.f + near});
+  const kiln_cell low = kiln_bytecode_cast(to, from, (kiln_cell){.f = x.f - near});
+  const kiln_cell high = kiln_bytecode_cast(to, from, (kiln_cell){.f = x.f + near});
   if (to == KILN_BOOL) return fabs(x.f) > near ? exact : either_truth;
   return stepped((double)value.i, (double)low.i, (double)high.i);
 }
@@ -227,14 +229,14 @@ static kiln_error bits(const kiln_insn *in, kiln_cell x, kiln_cell value, kiln_e
   const double near = kiln_error_tolerance(a);
   if (is_exact(a)) return exact;
   if (!isfinite(near) || !kiln_dtype_is_float(from)) return unknown;
-  const kiln_cell low = kiln_code_bits(to, from, (kiln_cell){.f = x.f - near});
-  const kiln_cell high = kiln_code_bits(to, from, (kiln_cell){.f = x.f + near});
+  const kiln_cell low = kiln_bytecode_bits(to, from, (kiln_cell){.f = x.f - near});
+  const kiln_cell high = kiln_bytecode_bits(to, from, (kiln_cell){.f = x.f + near});
   return stepped(as_double(to, value), as_double(to, low), as_double(to, high));
 }
 
 // --- running ---
 
-void kiln_follow_init(kiln_follow *b, kiln_code *code, const kiln_errors *tensors) {
+void kiln_follow_init(kiln_follow *b, kiln_bytecode *code, const kiln_errors *tensors) {
   *b = (kiln_follow){code, tensors, KILN_NEW_ARRAY(code->arena, kiln_error, code->regs.n)};
 }
 
@@ -246,7 +248,7 @@ static kiln_error loaded(const kiln_follow *b, const kiln_insn *in) {
 }
 
 static kiln_error addressed(const kiln_follow *b, const kiln_insn *in) {
-  const kiln_code_load *l = &b->code->loads.data[in->a];
+  const kiln_bytecode_load *l = &b->code->loads.data[in->a];
   for (int a = 0; a < l->n; a++)
     if (!is_exact(b->errors[l->regs[a]])) return unknown;
   return exact;
@@ -314,7 +316,7 @@ static void run_insn(kiln_follow *b, const kiln_insn *in) {
 // nothing is read out of range, is as right. Both end in a MOVE to the same register; the first
 // branch ends in a jump behind the second.
 static void run_both(kiln_follow *b, int pc) {
-  kiln_code *c = b->code;
+  kiln_bytecode *c = b->code;
   const kiln_insn *insns = c->insns.data;
   const int otherwise = insns[pc].b, end = insns[otherwise - 1].b;
   const int out = insns[end - 1].out;
@@ -324,7 +326,7 @@ static void run_both(kiln_follow *b, int pc) {
   kiln_follow_run(b, first, last);
   const kiln_error own = b->errors[out];
   const int from = taken ? otherwise : pc + 1, to = taken ? end : otherwise - 1;
-  const bool can = kiln_code_run(c, from, to);
+  const bool can = kiln_bytecode_run(c, from, to);
   if (can) kiln_follow_run(b, from, to);
   const kiln_cell other = c->regs.data[out];
   const kiln_dtype t = (kiln_dtype)insns[end - 1].t;

@@ -11,7 +11,7 @@
 #ifndef KILN_ANALYSIS_FOLLOW_H
 #define KILN_ANALYSIS_FOLLOW_H
 
-#include "analysis/code.h"
+#include "analysis/bytecode.h"
 
 // Both 0: exact. Infinite: anything may come.
 typedef struct kiln_error {
@@ -28,15 +28,15 @@ typedef struct kiln_errors {
 double kiln_error_tolerance(kiln_error e); // what an element may be off by
 
 typedef struct kiln_follow {
-  kiln_code *code;
+  kiln_bytecode *code;
   const kiln_errors *tensors; // by id
   kiln_error *errors;         // [regs]; those of constants and streams are 0
 } kiln_follow;
 
 // needs: |code| is complete
-void kiln_follow_init(kiln_follow *b, kiln_code *code, const kiln_errors *tensors);
-// The errors of what kiln_code_run computed from |from| to |to|, for the values that the registers
-// hold.
+void kiln_follow_init(kiln_follow *b, kiln_bytecode *code, const kiln_errors *tensors);
+// The errors of what kiln_bytecode_run computed from |from| to |to|, for the values that the
+// registers hold.
 void kiln_follow_run(kiln_follow *b, int from, int to);
 
 double kiln_error_unit(

@@ -105,7 +105,7 @@ typedef struct frame {
   kiln_interpreter *in;
   const kiln_stmt *s;
   const kiln_tensor *out;
-  kiln_code code;
+  kiln_bytecode code;
   int n_dims;
   int64_t *extents, *at; // [n_dims]
   int guard, guard_end;  // register (-1: none) and the end of its instructions
@@ -169,7 +169,7 @@ static kiln_status frame_init(frame *f, kiln_interpreter *in, const kiln_stmt *s
                        "interpreter: extents must be fixed, got a named one in %s",
                        kiln_symbol_text(cx, f->out->name));
   }
-  kiln_code_init(&f->code, cx, in->p, in->data, f->n_dims, vars, f->extents, place_of(f));
+  kiln_bytecode_init(&f->code, cx, in->p, in->data, f->n_dims, vars, f->extents, place_of(f));
   f->identity = identity_of(cx, s, f->out->dtype);
   check_loads(f);
   return f->code.status;
@@ -177,11 +177,11 @@ static kiln_status frame_init(frame *f, kiln_interpreter *in, const kiln_stmt *s
 
 // The guard first: body and index are evaluated under it only.
 static kiln_status frame_compile(frame *f, bool plain) {
-  kiln_code *c = &f->code;
-  f->guard = f->s->guard ? kiln_code_add(c, f->s->guard) : -1;
+  kiln_bytecode *c = &f->code;
+  f->guard = f->s->guard ? kiln_bytecode_add(c, f->s->guard) : -1;
   f->guard_end = c->insns.n;
-  f->body = kiln_code_add(c, f->s->body);
-  f->address = plain ? -1 : kiln_code_add_address(c, f->s->out, f->s->index);
+  f->body = kiln_bytecode_add(c, f->s->body);
+  f->address = plain ? -1 : kiln_bytecode_add_address(c, f->s->out, f->s->index);
   f->body_end = c->insns.n;
   return c->status;
 }
@@ -203,8 +203,8 @@ static int64_t combine_int(kiln_combiner k, kiln_dtype t, int64_t a, int64_t b) 
   const bool less = t == KILN_U64 ? (uint64_t)a < (uint64_t)b : a < b;
   switch (k) {
   case KILN_COMBINE_NONE: return b;
-  case KILN_COMBINE_SUM: return kiln_code_wrap(t, (int64_t)((uint64_t)a + (uint64_t)b));
-  case KILN_COMBINE_PROD: return kiln_code_wrap(t, (int64_t)((uint64_t)a * (uint64_t)b));
+  case KILN_COMBINE_SUM: return kiln_bytecode_wrap(t, (int64_t)((uint64_t)a + (uint64_t)b));
+  case KILN_COMBINE_PROD: return kiln_bytecode_wrap(t, (int64_t)((uint64_t)a * (uint64_t)b));
   case KILN_COMBINE_MAX: return less ? b : a;
   case KILN_COMBINE_MIN: return less ? a : b;
   case KILN_COMBINE_AND: return a & b;
@@ -234,25 +234,25 @@ static kiln_cell fetch(kiln_dtype t, const void *data, int64_t i) {
 static inline bool next_point(frame *f, int first, int end) {
   for (int d = end - 1; d >= first; d--) {
     if (++f->at[d] < f->extents[d]) {
-      kiln_code_step(&f->code, d, 1);
+      kiln_bytecode_step(&f->code, d, 1);
       return true;
     }
     f->at[d] = 0;
-    kiln_code_step(&f->code, d, 1 - f->extents[d]);
+    kiln_bytecode_step(&f->code, d, 1 - f->extents[d]);
   }
   return false;
 }
 
 // Evaluates guard and body here; *out_ran is false when the guard does not hold.
 static inline bool run_here(frame *f, bool *out_ran) {
-  kiln_code *c = &f->code;
+  kiln_bytecode *c = &f->code;
   *out_ran = false;
   if (f->guard >= 0) {
-    if (!kiln_code_run(c, 0, f->guard_end)) return false;
+    if (!kiln_bytecode_run(c, 0, f->guard_end)) return false;
     if (!c->regs.data[f->guard].i) return true;
   }
   *out_ran = true;
-  return kiln_code_run(c, f->guard_end, f->body_end);
+  return kiln_bytecode_run(c, f->guard_end, f->body_end);
 }
 
 static bool is_empty(const frame *f, int first, int end) {
@@ -354,7 +354,7 @@ static kiln_status run_plain_judged(frame *f, void *data, int64_t n) {
   for (int64_t i = 0; i < n; i++) {
     kiln_cell value;
     kiln_error e;
-    if (!element_judged(f, &value, &e)) return kiln_code_fault(&f->code);
+    if (!element_judged(f, &value, &e)) return kiln_bytecode_fault(&f->code);
     store(f->out->dtype, data, i, value);
     put_error(f, i, value, e);
     next_point(f, 0, f->s->n_space);
@@ -387,11 +387,11 @@ static kiln_status run_plain(frame *f, void *data) {
       kiln_contract(&f->code, s, data, f->in->errors, judges ? &f->errors : NULL, &f->in->may))
     return KILN_OK;
   KILN_TRY(frame_compile(f, true));
-  kiln_code_seek(&f->code, f->at);
+  kiln_bytecode_seek(&f->code, f->at);
   if (judges) return run_plain_judged(f, data, n);
   for (int64_t i = 0; i < n; i++) {
     kiln_cell value;
-    if (!element(f, &value)) return kiln_code_fault(&f->code);
+    if (!element(f, &value)) return kiln_bytecode_fault(&f->code);
     store(f->out->dtype, data, i, value);
     next_point(f, 0, s->n_space);
   }
@@ -413,13 +413,13 @@ static kiln_status run_init(const frame *f, void *data) {
   kiln_tensor_static_shape(t, shape);
   for (int a = 0; a < t->rank; a++) vars[a] = kiln_symbol_printf(cx, "o%d", a);
   frame g = {.in = in, .s = f->s, .out = t, .n_dims = t->rank, .extents = shape, .at = at};
-  kiln_code_init(&g.code, cx, in->p, in->data, t->rank, vars, shape, place_of(f));
-  const int reg = kiln_code_add(&g.code, f->s->init);
+  kiln_bytecode_init(&g.code, cx, in->p, in->data, t->rank, vars, shape, place_of(f));
+  const int reg = kiln_bytecode_add(&g.code, f->s->init);
   if (g.code.status != KILN_OK) return g.code.status;
-  kiln_code_seek(&g.code, at);
+  kiln_bytecode_seek(&g.code, at);
   kiln_follow_init(&g.bound, &g.code, in->errors);
   for (int64_t i = 0; i < n; i++) {
-    if (!kiln_code_run(&g.code, 0, g.code.insns.n)) return kiln_code_fault(&g.code);
+    if (!kiln_bytecode_run(&g.code, 0, g.code.insns.n)) return kiln_bytecode_fault(&g.code);
     store(t->dtype, data, i, g.code.regs.data[reg]);
     if (f->errors.worst) {
       kiln_follow_run(&g.bound, 0, g.code.insns.n);
@@ -441,7 +441,7 @@ static int guarded_dims(const frame *f) {
 // not hold, it holds at none of their points: nothing is written there that it could read.
 static void skip_dims(frame *f, int first) {
   for (int d = first; d < f->n_dims; d++) {
-    kiln_code_step(&f->code, d, f->extents[d] - 1 - f->at[d]);
+    kiln_bytecode_step(&f->code, d, f->extents[d] - 1 - f->at[d]);
     f->at[d] = f->extents[d] - 1;
   }
 }
@@ -468,13 +468,13 @@ static kiln_status run_scatter(frame *f, void *data) {
   KILN_TRY(run_init(f, data));
   if (is_empty(f, 0, f->n_dims)) return KILN_OK;
   KILN_TRY(frame_compile(f, false));
-  kiln_code_seek(&f->code, f->at);
+  kiln_bytecode_seek(&f->code, f->at);
   const kiln_dtype t = f->out->dtype;
   const int n_guarded = guarded_dims(f);
   kiln_follow_init(&f->bound, &f->code, f->in->errors);
   do {
     bool ran = false;
-    if (!run_here(f, &ran)) return kiln_code_fault(&f->code);
+    if (!run_here(f, &ran)) return kiln_bytecode_fault(&f->code);
     if (!ran) {
       skip_dims(f, n_guarded);
       continue;
@@ -601,7 +601,7 @@ static void seek_element(frame *f, int64_t linear) {
     f->at[d] = linear % f->extents[d];
     linear /= f->extents[d];
   }
-  kiln_code_seek(&f->code, f->at);
+  kiln_bytecode_seek(&f->code, f->at);
 }
 
 static kiln_status sample(frame *f, int n, const int64_t *linear, double *out) {
@@ -617,7 +617,7 @@ static kiln_status sample(frame *f, int n, const int64_t *linear, double *out) {
                        "interpreter: samples must lie in [0, %" PRId64 "), got %" PRId64, elems,
                        linear[i]);
     seek_element(f, linear[i]);
-    if (!empty && !element(f, &value)) return kiln_code_fault(&f->code);
+    if (!empty && !element(f, &value)) return kiln_bytecode_fault(&f->code);
     store(t, &stored, 0, value);
     out[i] = kiln_element_get(t, &stored, 0);
   }

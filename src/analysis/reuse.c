@@ -1,6 +1,6 @@
 #include "analysis/reuse.h"
 
-#include "analysis/touch.h"
+#include "analysis/access.h"
 
 #include <limits.h>
 #include <math.h>
@@ -12,7 +12,7 @@
 typedef struct group group;
 typedef struct stay stay;
 struct stay { // where a group that stands still is touched in an iteration of a loop
-  const touch_unit *body;
+  const access_unit *body;
   int first, last;
   bool is_split;     // not all of these units run in one iteration, by conditions
   const stay *inner; // in a loop that is the one unit; NULL: not known
@@ -20,21 +20,21 @@ struct stay { // where a group that stands still is touched in an iteration of a
 struct group {
   group *next;
   bool is_dirt; // of writes only
-  KILN_VEC(const touch *) members;
-  touch hull;        // where any member runs
-  double (*miss)[2]; // [levels] by reads, by writes
-  int first, last;   // the units of the body at hand that touch it first and last
-  bool is_split;     // they do not all run in one iteration, by conditions
-  const stay *stay;  // in the body before; NULL: not known
-  struct foot *now;  // what it touches in the body at hand
+  KILN_VEC(const access_summary *) members;
+  access_summary hull; // where any member runs
+  double (*miss)[2];   // [levels] by reads, by writes
+  int first, last;     // the units of the body at hand that touch it first and last
+  bool is_split;       // they do not all run in one iteration, by conditions
+  const stay *stay;    // in the body before; NULL: not known
+  struct foot *now;    // what it touches in the body at hand
 };
 
-// A region and where it lies.
+// A footprint and where it lies.
 typedef struct part part;
 struct part {
-  kiln_region region;
-  const touch *who; // one of those that touch it
-  KILN_VEC(const touch *) others;
+  kiln_footprint footprint;
+  const access_summary *who; // one of those that touch it
+  KILN_VEC(const access_summary *) others;
   double lines;
   double **loads;  // [levels][sets] lines in each set; NULL: not yet asked for
   double **shares; // [levels][MAX_WAYS + 2] of the sets, by lines in it; the last: more
@@ -70,30 +70,31 @@ typedef struct analysis {
 
 enum { MAX_WAYS = 32 };
 
-// --- regions of groups ---
+// --- footprints of groups ---
 
 static void add_part(analysis *a, foot *f, const part *x) {
   for (int i = 0; i < f->parts.n; i++) {
     part *p = &f->parts.data[i];
-    if (!kiln_region_unite(&p->region, &x->region, a->line)) continue;
+    if (!kiln_footprint_unite(&p->footprint, &x->footprint, a->line)) continue;
     const double before = p->lines;
-    *p = (part){.region = p->region,
+    *p = (part){.footprint = p->footprint,
                 .who = p->who,
                 .others = p->others,
-                .lines = kiln_region_lines(&p->region, a->line)};
+                .lines = kiln_footprint_lines(&p->footprint, a->line)};
     KILN_VEC_PUSH(a->arena, &p->others, x->who);
     for (int k = 0; k < x->others.n; k++) KILN_VEC_PUSH(a->arena, &p->others, x->others.data[k]);
     f->lines += p->lines - before;
     return;
   }
-  KILN_VEC_PUSH(a->arena, &f->parts,
-                (part){.region = x->region, .who = x->who, .others = x->others, .lines = x->lines});
+  KILN_VEC_PUSH(
+      a->arena, &f->parts,
+      (part){.footprint = x->footprint, .who = x->who, .others = x->others, .lines = x->lines});
   f->lines += x->lines;
 }
 
-static void add_region(analysis *a, foot *f, const touch *who, int depth) {
-  const kiln_region r = kiln_touch_region(who, depth, a->line);
-  add_part(a, f, &(part){.region = r, .who = who, .lines = kiln_region_lines(&r, a->line)});
+static void add_region(analysis *a, foot *f, const access_summary *who, int depth) {
+  const kiln_footprint r = kiln_access_footprint(who, depth, a->line);
+  add_part(a, f, &(part){.footprint = r, .who = who, .lines = kiln_footprint_lines(&r, a->line)});
 }
 
 static foot foot_of(analysis *a, const group *g, int depth) {
@@ -112,7 +113,7 @@ static const double *load_of(analysis *a, part *p, int level) {
   if (!p->loads) p->loads = KILN_NEW_ARRAY(a->arena, double *, a->n_levels);
   if (p->loads[level]) return p->loads[level];
   p->loads[level] = KILN_NEW_ARRAY(a->arena, double, n);
-  kiln_region_spread(&p->region, a->line, n, p->loads[level]);
+  kiln_footprint_spread(&p->footprint, a->line, n, p->loads[level]);
   return p->loads[level];
 }
 
@@ -150,27 +151,27 @@ static void add_shares(analysis *a, part *p, int level, double times, double *ou
 
 static bool moves(const group *g, int depth) {
   for (int i = 0; i < g->members.n; i++)
-    if (kiln_touch_moves(g->members.data[i], depth)) return true;
+    if (kiln_access_moves(g->members.data[i], depth)) return true;
   return false;
 }
 
 // In how many iterations of the loops outside of |depth| any of |g| runs.
 static double runs_of(const group *g, int depth) {
-  return kiln_touch_meetings(&g->hull, &g->hull, depth);
+  return kiln_access_meetings(&g->hull, &g->hull, depth);
 }
 
 // In how many iterations of the loop at |depth| it does; those without one at all count.
 static double iterations(const group *g, int depth) {
   const double n = g->hull.ranges[depth].n;
   if (!g->hull.hole || g->hull.hole_depth != depth + 1) return n;
-  touch whole = g->hull;
+  access_summary whole = g->hull;
   whole.hole_depth = 0;
   whole.hole = NULL;
-  return n * runs_of(g, depth + 1) / kiln_touch_meetings(&whole, &whole, depth + 1);
+  return n * runs_of(g, depth + 1) / kiln_access_meetings(&whole, &whole, depth + 1);
 }
 
 // Makes |hull| run where |x| does, too; |ranges| are its own. Loops inside of either count no more.
-static void widen(touch *hull, const touch *x) {
+static void widen(access_summary *hull, const access_summary *x) {
   if (x->depth < hull->depth) hull->depth = x->depth;
   if (x->hole != hull->hole) hull->hole_depth = 0;
   if (x->hole != hull->hole) hull->hole = NULL;
@@ -183,15 +184,15 @@ static void widen(touch *hull, const touch *x) {
   }
 }
 
-static touch hull_of(analysis *a, const touch *x) {
-  touch out = *x;
+static access_summary hull_of(analysis *a, const access_summary *x) {
+  access_summary out = *x;
   out.ranges = KILN_NEW_ARRAY(a->arena, kiln_stride, x->depth + 1);
   for (int d = 0; d < x->depth; d++) out.ranges[d] = x->ranges[d];
   return out;
 }
 
 // The innermost of |l| and the loops that are all that runs in it, down to where |g| moves.
-static const touch_loop *still(const group *g, const touch_loop *l) {
+static const access_loop *still(const group *g, const access_loop *l) {
   while (l->body && l->body->loop && !l->body->next && !moves(g, l->body->loop->depth))
     l = l->body->loop;
   return l;
@@ -199,13 +200,13 @@ static const touch_loop *still(const group *g, const touch_loop *l) {
 
 // What is touched in one pass of |u| over |g|: before its last touch at the end, or behind its
 // first.
-static foot *pass(analysis *a, const group *g, const touch_unit *u) {
+static foot *pass(analysis *a, const group *g, const access_unit *u) {
   if (u->access) return &a->singles[u->access->id];
   if (moves(g, u->loop->depth)) return &a->feet[u->loop->id].whole;
   return &a->feet[still(g, u->loop)->id].body;
 }
 
-static foot *whole(analysis *a, const touch_unit *u) {
+static foot *whole(analysis *a, const access_unit *u) {
   return u->access ? &a->singles[u->access->id] : &a->feet[u->loop->id].whole;
 }
 
@@ -220,20 +221,20 @@ typedef struct window {
   bool is_from_to;     // from somewhere in the first foot to the same place in the last
   bool is_next;        // the touches are in neighbouring iterations of the innermost of these loops
   bool is_around_hole; // and in between are those in which the group does not run
-  const touch_loop *over; // the same, and the feet are those of an iteration of it
+  const access_loop *over; // the same, and the feet are those of an iteration of it
 } window;
 
 static void push_foot(window *w, foot *f) {
   if (w->n < MAX_FEET) w->feet[w->n++] = f;
 }
 
-static part *part_of(analysis *a, const touch *who, kiln_region r) {
+static part *part_of(analysis *a, const access_summary *who, kiln_footprint r) {
   part *p = KILN_NEW(a->arena, part);
-  *p = (part){.region = r, .who = who, .lines = kiln_region_lines(&r, a->line)};
+  *p = (part){.footprint = r, .who = who, .lines = kiln_footprint_lines(&r, a->line)};
   return p;
 }
 
-// What a part has in the window: |first| and |second| of these regions.
+// What a part has in the window: |first| and |second| of these footprints.
 typedef struct amount {
   double first;
   part *p;
@@ -247,16 +248,16 @@ typedef struct amount {
 // is swept again and again while the group moves on, it is all of both, but for the first and the
 // last time.
 static amount between_iterations(analysis *a, const window *w, part *p) {
-  const touch *g = w->g->members.data[0], *x = p->who;
+  const access_summary *g = w->g->members.data[0], *x = p->who;
   const int depth = w->over->depth + 1;
-  if (!kiln_touch_moves(x, depth - 1)) return (amount){1, p, 0, NULL, 1};
+  if (!kiln_access_moves(x, depth - 1)) return (amount){1, p, 0, NULL, 1};
   for (int d = depth; d < x->depth && d < g->depth && x->path[d] == g->path[d]; d++) {
-    const bool x_moves = kiln_touch_moves(x, d);
+    const bool x_moves = kiln_access_moves(x, d);
     if (!moves(w->g, d)) return (amount){1, p, 0, NULL, 1};
-    if (!p->two) p->two = part_of(a, x, kiln_touch_runs(x, depth, 2, a->line));
+    if (!p->two) p->two = part_of(a, x, kiln_access_runs(x, depth, 2, a->line));
     if (!x_moves) return (amount){1 / g->path[d]->n, p, 1 - 1 / g->path[d]->n, p->two, 1};
     if (!p->step || p->step_depth != d)
-      p->step = part_of(a, x, kiln_touch_region(x, d + 1, a->line));
+      p->step = part_of(a, x, kiln_access_footprint(x, d + 1, a->line));
     p->step_depth = d;
     const double anew = (p->two->lines - p->lines) / p->lines;
     return (amount){1, p, anew < 0 ? 0 : anew > 1 ? 1 : anew, p->step, 1};
@@ -276,11 +277,11 @@ static double share_around_hole(const group *g) {
 }
 
 // Of the runs of |w->g|, those in which |x| runs as well.
-static double share_with(const window *w, const touch *x) {
+static double share_with(const window *w, const access_summary *x) {
   const int depth = x->depth < w->depth ? x->depth : w->depth;
-  const double all = runs_of(w->g, depth), both = kiln_touch_meetings(&w->g->hull, x, depth);
+  const double all = runs_of(w->g, depth), both = kiln_access_meetings(&w->g->hull, x, depth);
   if (all > 0 && both <= 0 && w->is_around_hole)
-    return kiln_touch_meetings(&w->g->hull, x, depth - 1) > 0;
+    return kiln_access_meetings(&w->g->hull, x, depth - 1) > 0;
   return all > 0 ? both / all : 0;
 }
 
@@ -347,7 +348,7 @@ static void split_window(analysis *a, const window *w, int level, double at, dou
       part *p = &w->feet[i]->parts.data[k];
       const amount x = amount_of(a, w, i, p, at);
       if (x.share <= 0) continue;
-      if (!kiln_touch_is_parallel(w->g->members.data[0], p->who, w->depth, way_bytes)) {
+      if (!kiln_access_is_parallel(w->g->members.data[0], p->who, w->depth, way_bytes)) {
         convolve_amount(a, &x, level, shares);
         continue;
       }
@@ -379,7 +380,7 @@ static double kept_at(analysis *a, const window *w, int level, double at) {
   double *load = KILN_NEW_ARRAY(a->arena, double, c->n_sets);
   double below[MAX_WAYS + 2] = {1}, all = 0, stays = 0;
   for (int i = 0; i < w->mine->parts.n; i++)
-    kiln_region_spread(&w->mine->parts.data[i].region, a->line, c->n_sets, own);
+    kiln_footprint_spread(&w->mine->parts.data[i].footprint, a->line, c->n_sets, own);
   split_window(a, w, level, at, load, below);
   for (int i = 1; i <= (int)c->ways + 1; i++) below[i] += below[i - 1];
   for (int64_t s = 0; s < c->n_sets; s++) {
@@ -411,7 +412,7 @@ static double kept(analysis *a, const window *w, int level) {
 
 // --- bodies ---
 
-static const touch_unit *unit_at(const touch_unit *body, int i) {
+static const access_unit *unit_at(const access_unit *body, int i) {
   for (; i > 0; i--) body = body->next;
   return body;
 }
@@ -434,25 +435,25 @@ typedef struct meeting {
   double e, g, both, either;
 } meeting;
 static meeting meet(analysis *a, const group *e, const group *g, int depth) {
-  touch either = hull_of(a, &e->hull);
+  access_summary either = hull_of(a, &e->hull);
   widen(&either, &g->hull);
   return (meeting){runs_of(e, depth), runs_of(g, depth),
-                   kiln_touch_meetings(&e->hull, &g->hull, depth),
-                   kiln_touch_meetings(&either, &either, depth)};
+                   kiln_access_meetings(&e->hull, &g->hull, depth),
+                   kiln_access_meetings(&either, &either, depth)};
 }
 
 // How often both run, where the lines of |g| are touched by one member of |e| at other times than
 // by the rest of it: then that one counts.
 static double runs_of_both(const group *e, const group *g, int depth, double otherwise) {
-  const touch *y = g->members.data[0];
+  const access_summary *y = g->members.data[0];
   for (int i = 0; g->members.n == 1 && i < e->members.n; i++) {
-    const touch *x = e->members.data[i];
-    if (kiln_touch_is_same(x, y)) return kiln_touch_meetings(x, y, depth);
+    const access_summary *x = e->members.data[i];
+    if (kiln_access_is_same(x, y)) return kiln_access_meetings(x, y, depth);
   }
   return otherwise;
 }
 
-static window between(analysis *a, const touch_unit *body, int at, int depth, const group *e,
+static window between(analysis *a, const access_unit *body, int at, int depth, const group *e,
                       const group *g, foot *mine) {
   window w = {.g = g, .mine = mine, .depth = depth, .is_from_to = e->last != at};
   if (w.is_from_to) push_foot(&w, pass(a, g, unit_at(body, e->last)));
@@ -462,9 +463,9 @@ static window between(analysis *a, const touch_unit *body, int at, int depth, co
 }
 
 // Adds |x| to the members of |g|; branches that touch the same are one touch that runs more often.
-static void add_member(analysis *a, group *g, const touch *x) {
+static void add_member(analysis *a, group *g, const access_summary *x) {
   for (int i = 0; i < g->members.n; i++) {
-    const touch *merged = kiln_touch_merge(a->arena, g->members.data[i], x);
+    const access_summary *merged = kiln_access_merge(a->arena, g->members.data[i], x);
     if (!merged) continue;
     g->members.data[i] = merged;
     return;
@@ -474,7 +475,8 @@ static void add_member(analysis *a, group *g, const touch *x) {
 
 // Adds |g|, of unit |at| of |body|, to |e|, which has touched some of its lines before. Where one
 // runs less often than the other, by conditions, its misses are those of an average run.
-static void join(analysis *a, const touch_unit *body, int at, int depth, group *e, const group *g) {
+static void join(analysis *a, const access_unit *body, int at, int depth, group *e,
+                 const group *g) {
   const double of_e = e->now->lines, of_g = g->now->lines;
   meeting m = meet(a, e, g, depth);
   e->is_split = e->is_split || m.both < m.either / 2;
@@ -493,13 +495,13 @@ static void join(analysis *a, const touch_unit *body, int at, int depth, group *
   e->stay = NULL;
 }
 
-static void absorb(analysis *a, const touch_unit *body, int at, int depth, group *g, group **out) {
+static void absorb(analysis *a, const access_unit *body, int at, int depth, group *g, group **out) {
   group **end = out;
   g->now = KILN_NEW(a->arena, foot);
   *g->now = foot_of(a, g, depth);
   for (; *end; end = &(*end)->next)
     if ((*end)->is_dirt == g->is_dirt &&
-        kiln_touch_is_alike((*end)->members.data[0], g->members.data[0], depth)) {
+        kiln_access_is_alike((*end)->members.data[0], g->members.data[0], depth)) {
       join(a, body, at, depth, *end, g);
       return;
     }
@@ -509,7 +511,7 @@ static void absorb(analysis *a, const touch_unit *body, int at, int depth, group
   *end = g;
 }
 
-static group *group_of(analysis *a, const touch *x, bool is_dirt) {
+static group *group_of(analysis *a, const access_summary *x, bool is_dirt) {
   group *g = KILN_NEW(a->arena, group);
   g->is_dirt = is_dirt;
   g->hull = hull_of(a, x);
@@ -519,8 +521,8 @@ static group *group_of(analysis *a, const touch *x, bool is_dirt) {
   return g;
 }
 
-static void note_stay(analysis *a, group *g, const touch_unit *body) {
-  const touch_unit *u = unit_at(body, g->last);
+static void note_stay(analysis *a, group *g, const access_unit *body) {
+  const access_unit *u = unit_at(body, g->last);
   const bool is_still = g->first == g->last && u->loop && !moves(g, u->loop->depth);
   if (is_still && g->stay && !body->next) return; // the loop is all there is
   stay *s = KILN_NEW(a->arena, stay);
@@ -528,12 +530,12 @@ static void note_stay(analysis *a, group *g, const touch_unit *body) {
   g->stay = s;
 }
 
-static group *visit_loop(analysis *a, const touch_loop *l);
+static group *visit_loop(analysis *a, const access_loop *l);
 
-static group *visit_body(analysis *a, const touch_unit *body, int depth) {
+static group *visit_body(analysis *a, const access_unit *body, int depth) {
   group *out = NULL;
   int at = 0;
-  for (const touch_unit *u = body; u; u = u->next, at++) {
+  for (const access_unit *u = body; u; u = u->next, at++) {
     if (u->loop) {
       for (group *g = visit_loop(a, u->loop), *next; g; g = next) {
         next = g->next;
@@ -555,13 +557,13 @@ static group *visit_body(analysis *a, const touch_unit *body, int depth) {
 // How often any that touches |p| runs, of the runs of its group, by the loops outside of |depth|.
 static double share_of(const group *g, const part *p, int depth) {
   const double all = runs_of(g, depth);
-  double runs = kiln_touch_meetings(p->who, p->who, depth);
+  double runs = kiln_access_meetings(p->who, p->who, depth);
   for (int i = 0; i < p->others.n && runs < all * (1 - 1e-9); i++) {
-    const touch *x = p->others.data[i];
-    double known = kiln_touch_meetings(p->who, x, depth);
+    const access_summary *x = p->others.data[i];
+    double known = kiln_access_meetings(p->who, x, depth);
     for (int k = 0; k < i; k++)
-      known = fmax(known, kiln_touch_meetings(p->others.data[k], x, depth));
-    runs += kiln_touch_meetings(x, x, depth) - known;
+      known = fmax(known, kiln_access_meetings(p->others.data[k], x, depth));
+    runs += kiln_access_meetings(x, x, depth) - known;
   }
   return all > 0 ? fmin(1, runs / all) : 1;
 }
@@ -572,16 +574,16 @@ static double lines_of_runs(analysis *a, const group *g, const foot *f, int dept
   double lines = 0;
   for (int i = 0; i < f->parts.n; i++) {
     const part *p = &f->parts.data[i];
-    const kiln_region r = n == 1 ? p->region : kiln_touch_runs(p->who, depth, n, a->line);
-    lines += kiln_region_lines(&r, a->line) * share_of(g, p, depth);
+    const kiln_footprint r = n == 1 ? p->footprint : kiln_access_runs(p->who, depth, n, a->line);
+    lines += kiln_footprint_lines(&r, a->line) * share_of(g, p, depth);
   }
   return lines;
 }
 
 // How many iterations of |l| it takes to come back to a line of |body|: as long as all are new,
 // more.
-static double period(analysis *a, const touch_loop *l, const group *g, const foot *body, double one,
-                     double n) {
+static double period(analysis *a, const access_loop *l, const group *g, const foot *body,
+                     double one, double n) {
   double k = 2;
   while (k < n && lines_of_runs(a, g, body, l->depth + 1, k) > k * one * (1 - 1e-6)) k *= 2;
   return k < n ? k : n;
@@ -590,22 +592,22 @@ static double period(analysis *a, const touch_loop *l, const group *g, const foo
 static foot foot_of_runs(analysis *a, const foot *f, int depth, double n) {
   foot out = {0};
   for (int i = 0; i < f->parts.n; i++) {
-    const touch *who = f->parts.data[i].who;
-    const part *p = part_of(a, who, kiln_touch_runs(who, depth, n, a->line));
+    const access_summary *who = f->parts.data[i].who;
+    const part *p = part_of(a, who, kiln_access_runs(who, depth, n, a->line));
     KILN_VEC_PUSH(a->arena, &out.parts, *p);
     out.lines += p->lines;
   }
   return out;
 }
 
-static void push_others(analysis *a, window *w, const touch_unit *body, int begin, int end) {
+static void push_others(analysis *a, window *w, const access_unit *body, int begin, int end) {
   for (int i = 0; body; body = body->next, i++)
     if (i >= begin && i < end) push_foot(w, whole(a, body));
 }
 
 // Between an iteration of |over| and the next one. What stands still lies between the last touch in
 // the one and the first in the other.
-static window next_iteration(analysis *a, const touch_loop *over, const group *g, foot *mine,
+static window next_iteration(analysis *a, const access_loop *over, const group *g, foot *mine,
                              bool is_moved) {
   window w = {.g = g, .mine = mine, .depth = over->depth + 1, .is_next = true};
   const stay *s = g->stay;
@@ -631,7 +633,7 @@ static window next_iteration(analysis *a, const touch_loop *over, const group *g
 static void bound_dirt(const analysis *a, group *all, int depth) {
   for (group *g = all; g; g = g->next)
     for (const group *e = all; e && g->is_dirt; e = e->next) {
-      if (e->is_dirt || !kiln_touch_is_alike(e->members.data[0], g->members.data[0], depth))
+      if (e->is_dirt || !kiln_access_is_alike(e->members.data[0], g->members.data[0], depth))
         continue;
       for (int k = 0; k < a->n_levels; k++) {
         const double dirt = g->miss[k][0] + g->miss[k][1], fetched = e->miss[k][0] + e->miss[k][1];
@@ -646,7 +648,7 @@ static void scale_miss(const analysis *a, group *g, double by) {
 }
 
 // |body|: what one iteration touches of |g|, |all|: what all do.
-static void repeat(analysis *a, const touch_loop *l, group *g, foot *body, const foot *all) {
+static void repeat(analysis *a, const access_loop *l, group *g, foot *body, const foot *all) {
   const double n = iterations(g, l->depth);
   if (n <= 1) {
     scale_miss(a, g, n);
@@ -660,7 +662,7 @@ static void repeat(analysis *a, const touch_loop *l, group *g, foot *body, const
     near = 2 * one - lines_of_runs(a, g, body, l->depth + 1, 2);
     near = near < 0 ? 0 : near > common ? common : near;
   }
-  const touch_loop *over = still(g, l);
+  const access_loop *over = still(g, l);
   const window w = next_iteration(a, over, g, body, moves(g, l->depth));
   window far = {.g = g, .mine = body, .depth = l->depth};
   foot rest = {0};
@@ -677,7 +679,7 @@ static void repeat(analysis *a, const touch_loop *l, group *g, foot *body, const
   }
 }
 
-static group *visit_loop(analysis *a, const touch_loop *l) {
+static group *visit_loop(analysis *a, const access_loop *l) {
   group *out = visit_body(a, l->body, l->depth + 1);
   int n = 0;
   for (const group *g = out; g; g = g->next) n++;
@@ -714,8 +716,8 @@ static cache cache_of(const kiln_reuse_level *l) {
 static kiln_status predict(kiln_ctx *cx, const kiln_loops *l, int n_levels,
                            const kiln_reuse_level *levels, kiln_reuse_flow *out,
                            kiln_reuse_flow *out_buffers) {
-  touches t;
-  KILN_TRY(kiln_touches_make(cx, l, &t));
+  access_list t;
+  KILN_TRY(kiln_accesses_make(cx, l, &t));
   analysis a = {&cx->scratch, n_levels, levels, NULL, 64, NULL, NULL};
   if (n_levels) a.line = levels[0].line_bytes;
   a.caches = KILN_NEW_ARRAY(a.arena, cache, n_levels);

@@ -1,16 +1,18 @@
 // Traffic of a scheduled kernel, by analysis: how many bytes cross each boundary of the memory
 // hierarchy when its loops run, without running them.
 //
-// An access touches, while some loops run and those outside of them stand still, a region of its
-// buffer: runs of bytes at regular distances, whose lines can be counted. From the inside out each
-//         loop
-// adds to the lines that miss: where a line that one iteration touches is touched again by the
-// next, it is still there if what is touched in between leaves room for it in its set; else it is
-// fetched anew. Accesses of one buffer that move alike are counted together.
+// In one iteration of the outer loops, the inner loops access a footprint of the buffer: runs of
+// bytes at regular distances, whose cache lines can be counted. From the inside out, each loop adds
+// misses: a line that two iterations access stays cached if the lines accessed between leave room
+// for it in its set; otherwise it is fetched again. Accesses of one buffer that move alike are
+// counted together.
 //
-// Caches are taken for sets of least recently used lines, each level as if it saw all accesses.
-// What a choice or an index takes from data is not known: both branches count, and such an index is
-// a new one each time. Checked against the counts of target/sim.
+//     for i { for k { C[i] += A[i][k] * x[k] } }    x misses once if its lines and a row of A fit,
+//                                                   else once for each i
+//
+// Model of a cache: LRU sets, each level as if it saw all accesses. Control flow and indices that
+// depend on data are approximated: both branches count, and each index is a new one. Checked
+// against the counts of target/sim.
 // source: the working sets of Wolf and Lam, "A data locality optimizing algorithm", PLDI'91; the
 // conflicts of regular sections follow Ghosh, Martonosi and Malik, "Cache miss equations", TOPLAS
 // 1999

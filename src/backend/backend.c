@@ -61,27 +61,27 @@ kiln_status kiln_library_create(const char *file, const char *variable,
   return st;
 }
 
-int64_t kiln_backend_workspace_room(const kiln_call *c) {
+int64_t kiln_backend_workspace_room(const kiln_library_call *c) {
   const int64_t room = c->workspace.bytes - KILN_BACKEND_WORKSPACE_ALIGN;
   return room > 0 ? room : 0;
 }
 
-char *kiln_backend_workspace(const kiln_call *c, char *const *args) {
+char *kiln_backend_workspace(const kiln_library_call *c, char *const *args) {
   if (!kiln_backend_workspace_room(c)) return NULL;
   char *begin = args[c->workspace.arg];
   return begin + -(uintptr_t)begin % KILN_BACKEND_WORKSPACE_ALIGN;
 }
 
-kiln_status kiln_bound_create(const kiln_library *l, const kiln_call *call, int most,
+kiln_status kiln_bound_create(const kiln_library *l, const kiln_library_call *call, int most,
                               char *const *constants, kiln_diag *diag, kiln_bound *out) {
   *out = (kiln_bound){.backend = l->backend};
-  const int n = kiln_call_parts(call, most);
+  const int n = kiln_library_call_parts(call, most);
   kiln_status st = KILN_OK;
   out->kernels = calloc((size_t)n, sizeof *out->kernels);
   if (!out->kernels)
     return kiln_diag_fail(diag, KILN_NO_MEMORY, l->backend->name, "no memory left");
   for (out->n = 0; out->n < n && st == KILN_OK; out->n++) {
-    const kiln_call part = kiln_call_part(call, n, out->n);
+    const kiln_library_call part = kiln_library_call_part(call, n, out->n);
     st = l->backend->create(l->opened, &part, constants, diag, &out->kernels[out->n]);
   }
   if (st != KILN_OK) kiln_bound_deinit(out);

@@ -2,8 +2,8 @@
 // be faster than Kiln's own, a module calls it.
 //
 // A backend is one folder of src/backend and one kiln_backend, found by the build. It sees calls
-// (call.h), says of which it has a kernel, and runs them. Its library is opened when a module needs
-// it, never before.
+// (library_call.h), says of which it has a kernel, and runs them. Its library is opened when a
+// module needs it, never before.
 //
 // On a CPU it always computes on the thread that calls it: a call is cut into parts, one a thread
 // of the session, so that the library runs on just the session's threads and its own stay out of
@@ -14,7 +14,7 @@
 #ifndef KILN_BACKEND_BACKEND_H
 #define KILN_BACKEND_BACKEND_H
 
-#include "backend/call.h"
+#include "backend/library_call.h"
 
 // What its kernels run on, and read and write the memory of.
 typedef enum kiln_backend_place { KILN_BACKEND_CPU, KILN_BACKEND_CUDA } kiln_backend_place;
@@ -23,9 +23,9 @@ typedef struct kiln_backend {
   const char *name; // "openblas"
   kiln_backend_place place;
   // Whether it has a kernel for such a call, as far as the numbers say.
-  bool (*takes)(const kiln_call *call);
+  bool (*takes)(const kiln_library_call *call);
   // How much workspace a kernel for such a call may have use for; NULL: none.
-  int64_t (*workspace)(const kiln_call *call);
+  int64_t (*workspace)(const kiln_library_call *call);
   // Opens the library |file| and finds what is called of it.
   //
   // gives:  *out, to be closed
@@ -40,7 +40,7 @@ typedef struct kiln_backend {
   //
   // gives:  *out, to be destroyed before the library is closed
   // errors: KILN_UNSUPPORTED: the library has no such kernel; KILN_NO_MEMORY; KILN_DEVICE_ERROR
-  kiln_status (*create)(void *library, const kiln_call *call, char *const *constants,
+  kiln_status (*create)(void *library, const kiln_library_call *call, char *const *constants,
                         kiln_diag *diag, void **out);
   void (*destroy)(void *kernel); // NULL is allowed
   // |stream|: of the device; NULL on a CPU. |diag|: where there is more to say than that it fails;
@@ -55,8 +55,8 @@ enum { KILN_BACKEND_ALIGN = 16, KILN_BACKEND_WORKSPACE_ALIGN = 256 };
 
 // A call's workspace from the first multiple of KILN_BACKEND_WORKSPACE_ALIGN on: how much of it
 // there is for certain, and where it begins; 0 and NULL where there is none.
-int64_t kiln_backend_workspace_room(const kiln_call *call);
-char *kiln_backend_workspace(const kiln_call *call, char *const *args);
+int64_t kiln_backend_workspace_room(const kiln_library_call *call);
+char *kiln_backend_workspace(const kiln_library_call *call, char *const *args);
 
 // All of them, NULL behind the last; made by the build.
 extern const kiln_backend *const kiln_backends[];
@@ -81,8 +81,8 @@ typedef struct kiln_bound {
 // Makes kernels for at most |most| parts.
 //
 // errors: as kiln_backend.create
-KILN_MUST_USE kiln_status kiln_bound_create(const kiln_library *l, const kiln_call *call, int most,
-                                            char *const *constants, kiln_diag *diag,
+KILN_MUST_USE kiln_status kiln_bound_create(const kiln_library *l, const kiln_library_call *call,
+                                            int most, char *const *constants, kiln_diag *diag,
                                             kiln_bound *out);
 void kiln_bound_deinit(kiln_bound *b);
 // threads: any, each another part

@@ -1,7 +1,7 @@
 // Loading a model: options are checked, the pipeline's first phase reads it, and what was asked for
 // is printed.
 #include "module/cache.h"
-#include "module/offer.h"
+#include "module/library_candidate.h"
 #include "driver/pipeline.h"
 #include "driver/stages.h"
 

@@ -97,7 +97,7 @@ void kiln_build_tell_libraries(kiln_build *b) {
   for (int i = 0; b->choices.orchestration && i < b->choices.orchestration->kernels.n; i++) {
     kiln_orchestrated_kernel *one = &b->choices.orchestration->kernels.data[i];
     for (int j = 0; j < k->launches.n; j++) {
-      const kiln_offer *o = k->kernels.data[k->launches.data[j].kernel]->offer;
+      const kiln_library_candidate *o = k->kernels.data[k->launches.data[j].kernel]->by_library;
       if (o && is_same(&k->launches.data[j], &one->group)) one->backend = o->backend;
     }
   }

@@ -117,9 +117,9 @@ static kiln_status put_kernel(kiln_ctx *cx, const kiln_build *b, const kiln_kern
   kiln_text_add(out, "{");
   put_text(out, "kernel", kiln_symbol_text(cx, k->name));
   kiln_text_add(out, ", \"texts\": [{\"name\": \"script\", ");
-  put_text(out, "text", k->offer ? k->offer->call : k->script ? k->script : "");
+  put_text(out, "text", k->by_library ? k->by_library->call : k->script ? k->script : "");
   kiln_text_add(out, ", \"lines\": []}");
-  if (k->offer) { // a library's: there is no code of it
+  if (k->by_library) { // a library's: there is no code of it
     kiln_text_add(out, "]}");
     return KILN_OK;
   }
@@ -135,7 +135,7 @@ kiln_status kiln_explain_detail(kiln_ctx *cx, kiln_build *b, const char *only, k
   bool any = false;
   put_machine(&b->request.machine, out);
   kiln_text_add(out, ",\n");
-  kiln_explain_flows(cx, b, out);
+  kiln_explain_traffic(cx, b, out);
   kiln_text_add(out, ",\n\"code\": [");
   for (int i = 0; i < all->kernels.n; i++) {
     const kiln_kernel *k = all->kernels.data[i];

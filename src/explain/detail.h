@@ -11,7 +11,7 @@
 // needs:  the kernels of |b|, named
 // errors: as kiln_cpu_compile and kiln_gpu_show
 kiln_status kiln_explain_detail(kiln_ctx *cx, kiln_build *b, const char *only, kiln_text *out);
-// The members "launch_list" and "flows". (flows.c)
-void kiln_explain_flows(kiln_ctx *cx, const kiln_build *b, kiln_text *out);
+// The members "launch_list" and "flows". (traffic.c)
+void kiln_explain_traffic(kiln_ctx *cx, const kiln_build *b, kiln_text *out);
 
 #endif

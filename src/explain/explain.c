@@ -8,7 +8,7 @@
 #include "analysis/reuse.h"
 #include "target/instr.h"
 #include "target/sim/sim.h"
-#include "price/flows.h"
+#include "price/traffic.h"
 
 #include <limits.h>
 #include <math.h>
@@ -79,7 +79,7 @@ static const char *read_box(const explaining *x, const kiln_tile_graph *g, int t
 
 static const char *buffer_box(const explaining *x, const kiln_kernel *k, int tensor) {
   const kiln_buffer *at = kiln_explain_buffer(k, tensor);
-  if (!at && k->offer) return NULL;
+  if (!at && k->by_library) return NULL;
   return at ? dims_text(x->cx, at->rank, at->extents) : "one element, where it is read";
 }
 
@@ -187,9 +187,9 @@ static const char *tiles_text(const explaining *x, const kiln_program *p, const 
 
 static kiln_explained_candidate explain_candidate(const explaining *x, const kiln_program *p,
                                                   const kiln_tile_candidate *c) {
-  return (kiln_explained_candidate){c->from->name,
-                                    c->offer ? c->offer->call : tiles_text(x, p, &c->tiling),
-                                    isfinite(c->cost.ns) ? c->cost.ns / 1e3 : 0, c->refused};
+  return (kiln_explained_candidate){
+      c->from->name, c->by_library ? c->by_library->call : tiles_text(x, p, &c->tiling),
+      isfinite(c->cost.ns) ? c->cost.ns / 1e3 : 0, c->refused};
 }
 
 static void find_bound(const kiln_tile_cost *c, kiln_explained_kernel *out) {
@@ -226,8 +226,8 @@ static kiln_tile_cost loops_cost(const explaining *x, const kiln_kernel *k,
   x->cx->diag = NULL;
   const kiln_status st =
       x->b->request.machine.device && runs_in_order(x)
-          ? kiln_tile_flows(x->cx, &x->b->request.machine, x->b->request.model->options.threads,
-                            k->loops, &by_loops)
+          ? kiln_traffic_price(x->cx, &x->b->request.machine, x->b->request.model->options.threads,
+                               k->loops, &by_loops)
           : KILN_BAD_INPUT;
   x->cx->diag = outer;
   return st == KILN_OK ? by_loops : taken->cost;
@@ -239,8 +239,8 @@ static void add_candidates(const explaining *x, const kiln_kernel *k, kiln_expla
   out->taken = explain_candidate(x, k->prog, taken);
   out->n_candidates = k->candidates.n;
   const kiln_tile_cost cost = loops_cost(x, k, taken);
-  if (!k->offer) add_cost(x, &cost, out);
-  out->predicted_us = isfinite(cost.ns) && !k->offer ? cost.ns / 1e3 : 0;
+  if (!k->by_library) add_cost(x, &cost, out);
+  out->predicted_us = isfinite(cost.ns) && !k->by_library ? cost.ns / 1e3 : 0;
   for (int i = 0; i < k->candidates.n && out->rivals.n < x->n_rivals; i++) {
     const kiln_tile_candidate *c = &k->candidates.data[i];
     if (c != taken) KILN_VEC_PUSH(&x->cx->perm, &out->rivals, explain_candidate(x, k->prog, c));
@@ -279,7 +279,7 @@ static void find_flows(const explaining *x, const kiln_kernel *k, flows *out) {
   kiln_reuse_level levels[KILN_SIM_CACHES];
   kiln_diag *outer = x->cx->diag;
   *out = (flows){0};
-  if (k->offer || !runs_in_order(x)) return;
+  if (k->by_library || !runs_in_order(x)) return;
   kiln_sim_caches(&x->b->request.machine, out->caches);
   for (int i = 0; i < KILN_SIM_CACHES; i++) {
     const kiln_sim_level *c = &out->caches[i];
@@ -298,7 +298,7 @@ static void find_flows(const explaining *x, const kiln_kernel *k, flows *out) {
 // Loops that the analysis cannot read have none.
 static void add_traffic(const explaining *x, const kiln_kernel *k, const flows *f,
                         kiln_explained_kernel *out) {
-  if (k->offer) return; // the library's matter
+  if (k->by_library) return; // the library's matter
   if (!runs_in_order(x)) {
     add_least_traffic(x, k, out);
     add_read_of_levels(x, k, out);
@@ -332,7 +332,7 @@ static void add_counted(const explaining *x, const kiln_kernel *k, kiln_explaine
   kiln_sim_level caches[KILN_SIM_CACHES];
   kiln_sim_traffic counted;
   kiln_diag *outer = x->cx->diag;
-  if (!x->counts || k->offer || !runs_in_order(x)) return;
+  if (!x->counts || k->by_library || !runs_in_order(x)) return;
   kiln_sim_caches(&x->b->request.machine, caches);
   kiln_loops *l = kiln_instrs_expand(x->cx, k->loops);
   x->cx->diag = NULL;

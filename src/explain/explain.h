@@ -58,7 +58,7 @@ typedef struct kiln_explained_kernel {
   double compute_us, launch_us, tail;
   int64_t tiles;
   const char *bound;   // "compute", "L2", "launch"
-  double predicted_us; // of one launch, by its loops (price/flows.h); 0: the device is not known
+  double predicted_us; // of one launch, by its loops (price/traffic.h); 0: the device is not known
   double measured_us;  // of one launch; 0: not measured
   KILN_VEC(kiln_explained_neighbour) neighbours;
 } kiln_explained_kernel;

@@ -44,7 +44,7 @@ static const char *level_of_bytes(const kiln_build *b, double bytes) {
 
 const char *kiln_explain_level(const kiln_build *b, const kiln_kernel *k, int t) {
   const kiln_buffer *at = kiln_explain_buffer(k, t);
-  if (!at && k->offer) return k->offer->backend;
+  if (!at && k->by_library) return k->by_library->backend;
   if (!at || at->scope == KILN_SCOPE_REGISTER) return "registers";
   if (at->scope == KILN_SCOPE_PARAM) return "memory";
   return level_of_bytes(b, (double)kiln_buffer_elems(at) * kiln_dtype_bytes(at->dtype));

@@ -289,10 +289,10 @@ kiln_status kiln_bits_multiply(kiln_lower *lw, kiln_tensor *a, const kiln_bit_we
 // The bits of a type whose numbers can be packed, and what makes them begin at 0; 0: there are
 // none.
 static int64_t bits_of(kiln_dtype t, int64_t *out_shift) {
-  const kiln_code_format *f = kiln_dtype_is_code(t) ? kiln_code_format_of(t) : NULL;
+  const kiln_encoding_format *f = kiln_dtype_is_code(t) ? kiln_encoding_format_of(t) : NULL;
   *out_shift = 0;
-  if (!f || (f->kind != KILN_CODE_INT && f->kind != KILN_CODE_UINT)) return 0;
-  if (f->kind == KILN_CODE_INT) *out_shift = f->most + 1;
+  if (!f || (f->kind != KILN_ENCODING_INT && f->kind != KILN_ENCODING_UINT)) return 0;
+  if (f->kind == KILN_ENCODING_INT) *out_shift = f->most + 1;
   return f->most + *out_shift > 3 ? 4 : 2;
 }
 

@@ -1,6 +1,6 @@
 // Operands of products of bytes, and what stands behind their sums.
 #include "fission/bytes.h"
-#include "ir/code.h"
+#include "ir/encoding.h"
 
 #include <float.h>
 #include <string.h>
@@ -53,8 +53,8 @@ kiln_status kiln_lower_parameter(kiln_lower *lw, const kiln_tensor *p, const kil
 // --- what was dequantised ---
 
 bool kiln_dtype_is_code_of_floats(kiln_dtype t) {
-  const kiln_code_format *f = kiln_code_format_of(t);
-  return f && f->kind == KILN_CODE_FLOAT;
+  const kiln_encoding_format *f = kiln_encoding_format_of(t);
+  return f && f->kind == KILN_ENCODING_FLOAT;
 }
 
 kiln_status kiln_lower_dequantised(kiln_lower *lw, const kiln_quantised *from, kiln_dtype t,

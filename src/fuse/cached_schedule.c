@@ -135,7 +135,8 @@ static long read_number(const char **at, long low, long high) {
 }
 
 static bool read_group(kiln_ctx *cx, const kiln_program *p, const char **at, kiln_group *out) {
-  const long kind = read_number(at, 0, KILN_GROUP_CHAIN), n = read_number(at, 1, KILN_MAX_MEMBERS);
+  const long kind = read_number(at, 0, KILN_GROUP_FUSED_LAYERS),
+             n = read_number(at, 1, KILN_MAX_MEMBERS);
   if (kind < 0 || n < 0) return false;
   *out = (kiln_group){
       .kind = (kiln_group_kind)kind, .n_stmts = (int)n, .stmts = KILN_NEW_ARRAY(&cx->perm, int, n)};

@@ -231,7 +231,7 @@ static kiln_group united(connecting *c, const part_set *s) {
       for (; at > 0 && g.stmts[at - 1] > from->stmts[j]; at--) g.stmts[at] = g.stmts[at - 1];
       g.stmts[at] = from->stmts[j];
     }
-    if (has_contraction(c, from)) g.kind = KILN_GROUP_CHAIN;
+    if (has_contraction(c, from)) g.kind = KILN_GROUP_FUSED_LAYERS;
   }
   for (int i = 0; i + 1 < n; i++)
     if (is_stored(c, s, c->p->stmts.data[g.stmts[i]]->out, &first)) g.stored |= (uint64_t)1 << i;
@@ -620,7 +620,7 @@ static int inner_level(const connecting *c, const part *one) {
   const char *name = "L2";
   if (one->out.group.kind == KILN_GROUP_CONTRACTION) name = "registers";
   if (one->out.group.kind == KILN_GROUP_ROWS) name = "L1";
-  if (one->out.group.kind == KILN_GROUP_CHAIN) {
+  if (one->out.group.kind == KILN_GROUP_FUSED_LAYERS) {
     const int l1 = kiln_device_level(d, "L1");
     const kiln_tile_candidate *best = kiln_tile_cheapest(one->found.candidates);
     if (best && l1 > 0 && best->cost.footprint[l1] > 0 &&

@@ -324,8 +324,8 @@ kiln_group_kind kiln_tile_kind_of(kiln_ctx *cx, const kiln_program *p, const kil
   kiln_stream_form form;
   kiln_group_kind kind = kiln_stmt_is_map(cx, root) && n == 1 ? KILN_GROUP_MAP : KILN_GROUP_ROWS;
   for (int i = 0; i < n; i++)
-    if (is_contraction(&g, p->stmts.data[stmts[i]])) kind = KILN_GROUP_CHAIN;
-  if (kind == KILN_GROUP_CHAIN && n == 1) kind = KILN_GROUP_CONTRACTION;
+    if (is_contraction(&g, p->stmts.data[stmts[i]])) kind = KILN_GROUP_FUSED_LAYERS;
+  if (kind == KILN_GROUP_FUSED_LAYERS && n == 1) kind = KILN_GROUP_CONTRACTION;
   const bool decodes = n > 1 && kiln_stmt_decodes(cx, p, first);
   const kiln_stmt *c = p->stmts.data[stmts[decodes]];
   if (decodes) g.users = kiln_users_make(cx, &cx->scratch, p);

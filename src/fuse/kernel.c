@@ -14,7 +14,7 @@ static kiln_symbol kernel_name(kiln_ctx *cx, kiln_group_kind kind, kiln_symbol o
       [KILN_GROUP_MAP] = "map",           [KILN_GROUP_CONTRACTION] = "contract",
       [KILN_GROUP_ROWS] = "rows",         [KILN_GROUP_SCATTER] = "scatter",
       [KILN_GROUP_WINOGRAD] = "winograd", [KILN_GROUP_STREAM] = "stream",
-      [KILN_GROUP_CHAIN] = "chain"};
+      [KILN_GROUP_FUSED_LAYERS] = "chain"};
   char name[48];
   int n = 0;
   const char *text = kiln_symbol_text(cx, origin);
@@ -88,7 +88,7 @@ void kiln_kernel_take(kiln_ctx *cx, kiln_kernel *k, const kiln_tile_candidate *t
   if (taken->form) run_form(k, taken->from, taken->form);
   k->script = script.data;
   k->loops = taken->loops;
-  k->offer = taken->offer;
+  k->by_library = taken->by_library;
   k->loops->name = k->name;
 }
 

@@ -17,9 +17,9 @@ typedef struct kiln_kernel {
   const kiln_program *prog;     // the same in the form that is run, of the same parameters
   kiln_facts facts;             // of its constants
   kiln_loops *loops;
-  const char *script;              // the schedule that made |loops| from |prog|
-  kiln_tile_candidates candidates; // cheapest first; the best one's schedule is |script|
-  const kiln_offer *offer;         // that was taken in place of |loops|; NULL: none
+  const char *script;                       // the schedule that made |loops| from |prog|
+  kiln_tile_candidates candidates;          // cheapest first; the best one's schedule is |script|
+  const kiln_library_candidate *by_library; // that was taken in place of |loops|; NULL: none
   int n_parts; // kernels that run side by side in this one (module/horizontal_fusion.c),
   const struct kiln_kernel **parts; // of whose tensors |prog| is a list; 0: there are none
   double flops, bytes;              // of one launch: arithmetic, and compulsory memory traffic

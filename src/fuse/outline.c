@@ -181,7 +181,7 @@ static const member *inside(const outlining *x, int tensor) {
 
 // Constants of a chain keep their axes: any of its contractions may want panels of them.
 static bool keeps_axes(const outlining *x, const kiln_expr *load) {
-  return (x->g->kind == KILN_GROUP_CHAIN || x->g->kind == KILN_GROUP_WINOGRAD) &&
+  return (x->g->kind == KILN_GROUP_FUSED_LAYERS || x->g->kind == KILN_GROUP_WINOGRAD) &&
          x->p->tensors.data[load->u.tensor]->role == KILN_CONST;
 }
 
@@ -947,8 +947,8 @@ static kiln_status outline_group(outlining *x) {
   make_tensors(x);
   for (int i = 0; i < x->n; i++) KILN_TRY(rewrite_member(x, &x->m[i]));
   const bool keeps_dims = x->g->stored || x->g->kind == KILN_GROUP_ROWS ||
-                          x->g->kind == KILN_GROUP_CHAIN || x->g->kind == KILN_GROUP_WINOGRAD ||
-                          x->g->kind == KILN_GROUP_STREAM;
+                          x->g->kind == KILN_GROUP_FUSED_LAYERS ||
+                          x->g->kind == KILN_GROUP_WINOGRAD || x->g->kind == KILN_GROUP_STREAM;
   if (!keeps_dims && root->n_space > 1) {
     merge_all(x, strides);
     for (int i = 0; i + 1 < x->n; i++) { // the inside tensors have the merged dims

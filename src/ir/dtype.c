@@ -33,24 +33,24 @@ bool kiln_dtype_of_onnx(int64_t code, kiln_dtype *out) {
 }
 
 // source: OCP 8-bit Floating Point Specification; OCP Microscaling Formats; ONNX float8.md
-static const kiln_code_format formats[KILN_N_DTYPES] = {
-    [KILN_F8E4M3FN] = {KILN_CODE_FLOAT, 3, 7, 0x7e, 0x7f, false, false},
-    [KILN_F8E4M3FNUZ] = {KILN_CODE_FLOAT, 3, 8, 0x7f, 0x80, false, true},
-    [KILN_F8E5M2] = {KILN_CODE_FLOAT, 2, 15, 0x7b, 0x7e, true, false},
-    [KILN_F8E5M2FNUZ] = {KILN_CODE_FLOAT, 2, 16, 0x7f, 0x80, false, true},
-    [KILN_F8E8M0] = {KILN_CODE_POWER, 0, 127, 0xfe, 0xff, false, true},
-    [KILN_I4] = {KILN_CODE_INT, 0, 0, 7, -1, false, true},
-    [KILN_U4] = {KILN_CODE_UINT, 0, 0, 15, -1, false, true},
-    [KILN_I2] = {KILN_CODE_INT, 0, 0, 1, -1, false, true},
-    [KILN_U2] = {KILN_CODE_UINT, 0, 0, 3, -1, false, true},
-    [KILN_F4E2M1] = {KILN_CODE_FLOAT, 1, 1, 7, -1, false, false},
+static const kiln_encoding_format formats[KILN_N_DTYPES] = {
+    [KILN_F8E4M3FN] = {KILN_ENCODING_FLOAT, 3, 7, 0x7e, 0x7f, false, false},
+    [KILN_F8E4M3FNUZ] = {KILN_ENCODING_FLOAT, 3, 8, 0x7f, 0x80, false, true},
+    [KILN_F8E5M2] = {KILN_ENCODING_FLOAT, 2, 15, 0x7b, 0x7e, true, false},
+    [KILN_F8E5M2FNUZ] = {KILN_ENCODING_FLOAT, 2, 16, 0x7f, 0x80, false, true},
+    [KILN_F8E8M0] = {KILN_ENCODING_POWER, 0, 127, 0xfe, 0xff, false, true},
+    [KILN_I4] = {KILN_ENCODING_INT, 0, 0, 7, -1, false, true},
+    [KILN_U4] = {KILN_ENCODING_UINT, 0, 0, 15, -1, false, true},
+    [KILN_I2] = {KILN_ENCODING_INT, 0, 0, 1, -1, false, true},
+    [KILN_U2] = {KILN_ENCODING_UINT, 0, 0, 3, -1, false, true},
+    [KILN_F4E2M1] = {KILN_ENCODING_FLOAT, 1, 1, 7, -1, false, false},
 };
 
-const kiln_code_format *kiln_code_format_of(kiln_dtype t) {
+const kiln_encoding_format *kiln_encoding_format_of(kiln_dtype t) {
   return kiln_dtype_is_code(t) ? &formats[t] : NULL;
 }
 
-static double float_value(const kiln_code_format *f, int sign_bit, int code) {
+static double float_value(const kiln_encoding_format *f, int sign_bit, int code) {
   const int magnitude = code & (sign_bit - 1), exponent = magnitude >> f->fraction;
   const int fraction = magnitude & ((1 << f->fraction) - 1),
             lead = exponent > 0 ? 1 << f->fraction : 0;
@@ -61,21 +61,21 @@ static double float_value(const kiln_code_format *f, int sign_bit, int code) {
   return code & sign_bit ? -value : value;
 }
 
-double kiln_code_value(kiln_dtype t, uint8_t code) {
-  const kiln_code_format *f = &formats[t];
+double kiln_encoding_value(kiln_dtype t, uint8_t code) {
+  const kiln_encoding_format *f = &formats[t];
   if (code == f->nan) return (double)NAN;
   switch (f->kind) {
-  case KILN_CODE_FLOAT: return float_value(f, 1 << (kiln_dtypes[t].bits - 1), code);
-  case KILN_CODE_POWER: return ldexp(1, code - f->bias);
-  case KILN_CODE_INT: return code > f->most ? code - (1 << kiln_dtypes[t].bits) : code;
-  case KILN_CODE_UINT: break;
+  case KILN_ENCODING_FLOAT: return float_value(f, 1 << (kiln_dtypes[t].bits - 1), code);
+  case KILN_ENCODING_POWER: return ldexp(1, code - f->bias);
+  case KILN_ENCODING_INT: return code > f->most ? code - (1 << kiln_dtypes[t].bits) : code;
+  case KILN_ENCODING_UINT: break;
   }
   return code;
 }
 
 // Whether |code| is to be taken in place of |other|, which is not as far or as far from |value|.
 static bool is_preferred(kiln_dtype t, int code) {
-  return formats[t].kind == KILN_CODE_POWER || code % 2 == 0;
+  return formats[t].kind == KILN_ENCODING_POWER || code % 2 == 0;
 }
 
 // rint, which is in libm where the compiler makes a call of it: adding 2^52 leaves no bits behind
@@ -86,24 +86,24 @@ static double nearest(double x) {
 }
 
 static uint8_t code_of_int(kiln_dtype t, double value) {
-  const int most = formats[t].most, least = formats[t].kind == KILN_CODE_INT ? -most - 1 : 0;
+  const int most = formats[t].most, least = formats[t].kind == KILN_ENCODING_INT ? -most - 1 : 0;
   const double rounded = isnan(value) ? 0 : nearest(value);
   const int number = rounded < least ? least : rounded > most ? most : (int)rounded;
   return (uint8_t)(number & ((1 << kiln_dtypes[t].bits) - 1));
 }
 
-uint8_t kiln_code_of(kiln_dtype t, double value) {
-  const kiln_code_format *f = &formats[t];
-  if (f->kind == KILN_CODE_INT || f->kind == KILN_CODE_UINT) return code_of_int(t, value);
+uint8_t kiln_encoding_of(kiln_dtype t, double value) {
+  const kiln_encoding_format *f = &formats[t];
+  if (f->kind == KILN_ENCODING_INT || f->kind == KILN_ENCODING_UINT) return code_of_int(t, value);
   const int n = 1 << kiln_dtypes[t].bits, sign_bit = n / 2;
-  const bool has_sign = f->kind == KILN_CODE_FLOAT;
+  const bool has_sign = f->kind == KILN_ENCODING_FLOAT;
   if (isnan(value)) return (uint8_t)(f->nan >= 0 ? f->nan : sign_bit);
-  const double most = kiln_code_value(t, (uint8_t)f->most);
+  const double most = kiln_encoding_value(t, (uint8_t)f->most);
   const double magnitude = fabs(value) < most ? fabs(value) : most;
   int best = 0;
   double least = (double)INFINITY;
   for (int code = 0; code <= f->most; code++) { // ascending
-    const double away = fabs(kiln_code_value(t, (uint8_t)code) - magnitude);
+    const double away = fabs(kiln_encoding_value(t, (uint8_t)code) - magnitude);
     if (away > least || (away == least && !is_preferred(t, code))) continue;
     best = code;
     least = away;

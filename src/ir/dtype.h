@@ -12,7 +12,7 @@ typedef enum kiln_dtype {
 } kiln_dtype;
 
 // CODE: numbers that are stored, moved and cast, and computed with as another type: an element is
-// the code of one of at most 256 values, in the low bits of a byte (ir/code.h).
+// the code of one of at most 256 values, in the low bits of a byte (ir/encoding.h).
 typedef enum kiln_kind {
   KILN_KIND_FLOAT,
   KILN_KIND_INT,
@@ -51,19 +51,19 @@ static inline bool kiln_dtype_is_code(kiln_dtype t) { return kiln_dtype_kind(t) 
 // What the codes of a type mean. A float has a sign in front of exponent and |fraction| bits;
 // exponent 0 is that of subnormal numbers, 1 means 2^(1 - bias). A power is 2^(code - bias).
 // Integers are two's complement.
-typedef struct kiln_code_format {
-  enum { KILN_CODE_FLOAT, KILN_CODE_POWER, KILN_CODE_INT, KILN_CODE_UINT } kind;
+typedef struct kiln_encoding_format {
+  enum { KILN_ENCODING_FLOAT, KILN_ENCODING_POWER, KILN_ENCODING_INT, KILN_ENCODING_UINT } kind;
   int fraction, bias;
   int most;     // the code of the largest finite number; of a float what is past it is none
   int nan;      // its code; -1: there is none
   bool has_inf; // past |most|, of both signs
   bool no_minus_zero;
-} kiln_code_format;
-const kiln_code_format *kiln_code_format_of(kiln_dtype t); // NULL: |t| is no CODE
+} kiln_encoding_format;
+const kiln_encoding_format *kiln_encoding_format_of(kiln_dtype t); // NULL: |t| is no CODE
 // By the definition, one code at a time: for constants and single elements. What is rounded goes to
 // the nearest, ties to the even code (of powers to the greater), and saturates.
-double kiln_code_value(kiln_dtype t, uint8_t code);
-uint8_t kiln_code_of(kiln_dtype t, double value);
+double kiln_encoding_value(kiln_dtype t, uint8_t code);
+uint8_t kiln_encoding_of(kiln_dtype t, double value);
 
 // |n| codes of |bits| (8 or fewer) as ONNX and DLPack have them, packed into bytes, the first in
 // the low bits: to a byte each, and back. Bits of the last byte that are no code's are 0.

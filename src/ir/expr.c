@@ -2,7 +2,7 @@
 // memoised over distinct nodes, since an inlined expression is a DAG whose tree may be exponential.
 #include "ir/expr.h"
 
-#include "ir/code.h"
+#include "ir/encoding.h"
 #include "ir/fold.h"
 #include "ir/stored.h"
 
@@ -157,7 +157,7 @@ const kiln_expr *kiln_float(kiln_ctx *cx, kiln_dtype t, double value) {
 
 const kiln_expr *kiln_number(kiln_ctx *cx, kiln_dtype t, double value) {
   if (kiln_dtype_is_float(t)) return kiln_float(cx, t, value);
-  if (kiln_dtype_is_code(t)) return kiln_int_of(cx, t, kiln_code_of(t, value));
+  if (kiln_dtype_is_code(t)) return kiln_int_of(cx, t, kiln_encoding_of(t, value));
   return kiln_int_of(cx, t, kiln_int_saturate(t, value));
 }
 

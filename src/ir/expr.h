@@ -8,7 +8,7 @@
 // - Floats are IEEE; f16 and bf16 are computed in f32 and rounded where they are stored or cast.
 // - Codes (float8e4m3fn, ...) are loaded, selected and stored; an operator takes none of them. A
 // cast from or to a code type is integer arithmetic on bits, made where it is constructed
-// (ir/code.h).
+// (ir/encoding.h).
 // - Arguments of an arithmetic operator have one dtype; comparisons and isnan/isinf give bool;
 // SELECT's condition is bool.
 // - SELECT evaluates the chosen branch only: `h < 0 ? 0 : X(h)` never reads X out of range. All

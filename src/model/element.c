@@ -34,7 +34,7 @@ static double element(const DLTensor *tensor, int64_t i) {
   const int bits = kiln_dtype_bits(t);
   if (bits >= 8) return kiln_element_get(t, bytes_of(tensor), i);
   const place p = place_of(tensor, bits, i);
-  return kiln_code_value(t, (uint8_t)(*p.byte >> p.shift & p.mask));
+  return kiln_encoding_value(t, (uint8_t)(*p.byte >> p.shift & p.mask));
 }
 
 static void set_element(DLTensor *tensor, int64_t i, double value) {
@@ -45,7 +45,8 @@ static void set_element(DLTensor *tensor, int64_t i, double value) {
     return;
   }
   const place p = place_of(tensor, bits, i);
-  *p.byte = (unsigned char)((*p.byte & ~(p.mask << p.shift)) | kiln_code_of(t, value) << p.shift);
+  *p.byte =
+      (unsigned char)((*p.byte & ~(p.mask << p.shift)) | kiln_encoding_of(t, value) << p.shift);
 }
 
 static bool has_elements(const DLTensor *t) { return t && t->data; }

@@ -145,7 +145,7 @@ static void find_known(coding *c, int version) {
   for (int i = 0; i < c->b->choices.kernels.kernels.n; i++) {
     size_t bytes = 0;
     void *entry = NULL;
-    if (c->b->choices.kernels.kernels.data[i]->offer)
+    if (c->b->choices.kernels.kernels.data[i]->by_library)
       continue; // a library's, of which there is no code
     if (c->cache) {
       c->keys[i] = key_of(c, i, version);
@@ -283,7 +283,7 @@ static kiln_status put_call(const trying *t, const kiln_plan *p, const kiln_plan
   st = kiln_gpu_put_bound(t->gpu, t->stream, &bound, t->memory, diag);
   const kiln_status end = t->gpu->api->wait(t->gpu, t->stream, diag);
   kiln_gpu_bound_deinit(t->gpu, &bound);
-  return st == KILN_OK ? end : kiln_call_failed(p, l, diag);
+  return st == KILN_OK ? end : kiln_library_call_failed(p, l, diag);
 }
 
 static kiln_status put_nests(const trying *t, const kiln_plan *p, const kiln_plan_launch *l,

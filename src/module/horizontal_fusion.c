@@ -57,7 +57,7 @@ static needs needs_of(fusing *j, const kiln_kernel *k) {
   }
   for (int i = 0; i < l->buffers.n; i++) {
     out.n_args += kiln_scope_is_argument(l->buffers.data[i]->scope);
-    if (k->offer) out.writes[i] = 1; // a library's kernel has no loops to say it
+    if (k->by_library) out.writes[i] = 1; // a library's kernel has no loops to say it
   }
   return out;
 }

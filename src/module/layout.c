@@ -410,7 +410,7 @@ static void add_nests(layout *y, const kiln_kernel *k, double flops, double byte
 
 // The number of the kernel's call, plus 1; 0: it has none.
 static uint32_t find_call(layout *y, const kiln_kernel *k, double bytes) {
-  const kiln_offer *o = k->offer;
+  const kiln_library_candidate *o = k->by_library;
   if (!o) return 0;
   for (int i = 0; i < y->calls.n; i++)
     if (y->calls.data[i].text == o->call) return (uint32_t)i + 1;

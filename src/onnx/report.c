@@ -119,7 +119,7 @@ static double element_at(const kiln_const *c, int64_t i) {
   float single = 0;
   double wide = 0;
   uint16_t half = 0;
-  if (kiln_code_format_of(c->dtype)) return kiln_code_value(c->dtype, *at);
+  if (kiln_encoding_format_of(c->dtype)) return kiln_encoding_value(c->dtype, *at);
   if (c->dtype == KILN_F32) return memcpy(&single, at, sizeof single), single;
   if (c->dtype == KILN_F64) return memcpy(&wide, at, sizeof wide), wide;
   if (!kiln_dtype_is_half(c->dtype))

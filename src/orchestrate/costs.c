@@ -137,7 +137,7 @@ kiln_status kiln_costing_price(kiln_costing *c, const kiln_bits *prims, const ki
   KILN_TRY(find(c, out, &is_new));
   if (!out->found.candidates) return KILN_OK;
   c->n_forms += is_new;
-  if (is_new && (out->group.kind == KILN_GROUP_CHAIN || out->group.stored))
+  if (is_new && (out->group.kind == KILN_GROUP_FUSED_LAYERS || out->group.stored))
     kiln_searched_bound(c->cx, &out->found, compute_ns_of(c, prims));
   out->ns = kiln_costing_predicted(c, out->found.candidates);
   out->measured_ns = kiln_costing_measured(c, &out->found);

@@ -255,7 +255,7 @@ static kiln_status put_call(kiln_gpu_session *s, kiln_gpu_stream *to, uint32_t l
   const kiln_plan_launch *l = &s->module->plan.launches[launch];
   const kiln_status st =
       kiln_gpu_put_bound(s->gpu, to, &s->calls[launch], s->args + l->first_arg, diag);
-  return st == KILN_OK ? KILN_OK : kiln_call_failed(&s->module->plan, l, diag);
+  return st == KILN_OK ? KILN_OK : kiln_library_call_failed(&s->module->plan, l, diag);
 }
 
 // What a library puts into the stream may be anything: no launch behind it begins early.

@@ -49,7 +49,7 @@ kiln_status kiln_libraries_bind(const kiln_libraries *libraries, const kiln_plan
                                 kiln_diag *diag, kiln_bound *out) {
   const kiln_plan_call *plan = &p->calls[l->call - 1];
   char **constants = calloc((size_t)l->n_args + 1, sizeof *constants);
-  kiln_call call;
+  kiln_library_call call;
   *out = (kiln_bound){0};
   if (!constants)
     return kiln_diag_fail(diag, KILN_NO_MEMORY, "session", "constants: no memory left");
@@ -57,14 +57,15 @@ kiln_status kiln_libraries_bind(const kiln_libraries *libraries, const kiln_plan
     const kiln_place where = p->args[l->first_arg + i].where;
     if (where == KILN_PLACE_WEIGHTS || where == KILN_PLACE_EXTERN) constants[i] = args[i];
   }
-  (void)kiln_call_parse(plan->text, &call); // which the plan's reader has done before
+  (void)kiln_library_call_parse(plan->text, &call); // which the plan's reader has done before
   const kiln_status st =
       kiln_bound_create(find(libraries, plan->backend), &call, most, constants, diag, out);
   free(constants);
   return st;
 }
 
-kiln_status kiln_call_failed(const kiln_plan *p, const kiln_plan_launch *l, kiln_diag *diag) {
+kiln_status kiln_library_call_failed(const kiln_plan *p, const kiln_plan_launch *l,
+                                     kiln_diag *diag) {
   return kiln_diag_fail(diag, KILN_DEVICE_ERROR, l->kernel, "library: %s must run \"%s\"",
                         p->calls[l->call - 1].backend, p->calls[l->call - 1].text);
 }

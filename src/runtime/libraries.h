@@ -24,6 +24,7 @@ KILN_MUST_USE kiln_status kiln_libraries_bind(const kiln_libraries *libraries, c
                                               const kiln_plan_launch *l, int most,
                                               char *const *args, kiln_diag *diag, kiln_bound *out);
 // gives: KILN_DEVICE_ERROR, saying which call fails
-kiln_status kiln_call_failed(const kiln_plan *p, const kiln_plan_launch *l, kiln_diag *diag);
+kiln_status kiln_library_call_failed(const kiln_plan *p, const kiln_plan_launch *l,
+                                     kiln_diag *diag);
 
 #endif

@@ -85,7 +85,7 @@ typedef struct kiln_plan_nest {
 // A kernel of a library (backend/backend.h), in place of functions of the module.
 typedef struct kiln_plan_call {
   const char *backend; // its name; the reader does not ask whether there is such a one
-  const char *text;    // backend/call.h; the reader has seen to it that this is one
+  const char *text;    // backend/library_call.h; the reader has seen to it that this is one
   uint32_t threads;    // at most that many are worth waking; 1 on a device
 } kiln_plan_call;
 

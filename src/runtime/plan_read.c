@@ -1,7 +1,7 @@
 // Reads a plan from a blob that nobody has checked: a cursor that stops at the first wrong byte,
 // then one sweep over what the fields refer to.
 #include "runtime/plan.h"
-#include "backend/call.h"
+#include "backend/library_call.h"
 #include "runtime/blob.h"
 #include "runtime/wire.h"
 
@@ -257,12 +257,12 @@ static void get_calls(kiln_reader *r, kiln_plan *p) {
 
 // What a launch's call reads and writes must lie inside the launch's arguments.
 static void check_call(kiln_reader *r, const kiln_plan *p, const kiln_plan_launch *l) {
-  kiln_call call;
-  bool fits = kiln_call_parse(p->calls[l->call - 1].text, &call);
+  kiln_library_call call;
+  bool fits = kiln_library_call_parse(p->calls[l->call - 1].text, &call);
   uint64_t *bytes = kiln_get_array(r, 0, 1, (l->n_args + 1) * sizeof *bytes);
   if (!bytes) return;
   for (uint32_t i = 0; i < l->n_args; i++) bytes[i] = p->args[l->first_arg + i].bytes;
-  fits = fits && kiln_call_fits(&call, l->n_args, bytes);
+  fits = fits && kiln_library_call_fits(&call, l->n_args, bytes);
   free(bytes);
   if (!fits)
     kiln_reader_fail(r, "a call must be of a known form, with all its elements in its arguments");

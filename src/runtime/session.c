@@ -313,7 +313,7 @@ static kiln_status run_launches(kiln_session *s, kiln_diag *diag) {
     s->launch = i;
     uint64_t start = s->ns ? now_ns() : 0;
     if (l->call && !run_call(s, &s->calls[i], s->args + l->first_arg))
-      return kiln_call_failed(p, l, diag);
+      return kiln_library_call_failed(p, l, diag);
     for (uint32_t k = 0; k < l->n_nests; k++)
       run_nest(s, l->first_nest + k, s->args + l->first_arg);
     if (!s->ns) continue;

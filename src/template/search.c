@@ -2,7 +2,7 @@
 // the tile graph's cost are lowered first, and one that a primitive refuses gives way to the next.
 #include "template/search.h"
 
-#include "price/flows.h"
+#include "price/traffic.h"
 #include "price/gpu_work.h"
 #include "template/lower.h"
 #include "tile/panels.h"
@@ -70,8 +70,8 @@ static kiln_status lower_one(const searching *s, kiln_tile_candidate *c) {
 static kiln_status price_loops(const searching *s, kiln_tile_candidate *c) {
   KILN_TRY(lower_one(s, c));
   if (!c->loops) return KILN_OK;
-  return kiln_tile_flows_streamed(s->cx, s->options->machine, s->options->n_threads, c->loops,
-                                  &c->cost);
+  return kiln_traffic_price_streamed(s->cx, s->options->machine, s->options->n_threads, c->loops,
+                                     &c->cost);
 }
 
 // For grids proposals say rather too little: what costs more than another's loops is not lowered.

@@ -24,7 +24,7 @@ typedef enum kiln_group_kind {
   KILN_GROUP_SCATTER,  // a statement with init or data-dependent index
   KILN_GROUP_WINOGRAD, // a convolution as its transforms and products, and its epilogue
   KILN_GROUP_STREAM,   // attention: two contractions and a softmax between them, and its epilogue
-  KILN_GROUP_CHAIN // statements with a contraction behind others, which a block of the result computes
+  KILN_GROUP_FUSED_LAYERS // statements with a contraction behind others, which a block of the result computes
 } kiln_group_kind;
 
 // Tile extents, 0 where a template has no use for one or takes all.
@@ -38,10 +38,10 @@ typedef struct kiln_tiling {
 } kiln_tiling;
 
 // A kernel of a library, which is called in place of loops (backend/backend.h).
-typedef struct kiln_offer {
+typedef struct kiln_library_candidate {
   const char *backend, *call; // its name, and what it is to compute
   const char *version;        // of the library that was there
-} kiln_offer;
+} kiln_library_candidate;
 
 // Brings |io|, a kernel's program, into the form that a template runs.
 //
@@ -67,7 +67,8 @@ typedef struct kiln_tile_candidate {
   const char *refused; // why a primitive refused it; NULL: it was lowered, or not tried
   kiln_loops *loops;   // of a lowered one, with its script
   const char *script;
-  const kiln_offer *offer; // then |loops| have PARAMs alone; NULL: the kernel is Kiln's own
+  const kiln_library_candidate
+      *by_library; // then |loops| have PARAMs alone; NULL: the kernel is Kiln's own
 } kiln_tile_candidate;
 typedef struct kiln_tile_candidates {
   kiln_tile_candidate *data;

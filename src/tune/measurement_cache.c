@@ -79,7 +79,7 @@ static kiln_status keep(kiln_measurement_cache *known, const kiln_timed *timed, 
     kiln_tuner_key(known->cx, known->b, k->key, &key);
     kiln_map_put(&known->ns, kiln_symbol_of(known->cx, k->key), (uint64_t)(us * 1e3));
     ++*out_new;
-    if (k->offer) continue; // a library's time, which there is only with it
+    if (k->by_library) continue; // a library's time, which there is only with it
     KILN_TRY(kiln_results_put(known->results, &key, kiln_symbol_text(known->cx, k->name), &one,
                               known->cx->diag));
   }

@@ -6,7 +6,7 @@
 // minutes.
 #include "verify/check.h"
 #include "verify/reference.h"
-#include "module/offer.h"
+#include "module/library_candidate.h"
 #include "tune/trial.h"
 #include "tune/tuning.h"
 
@@ -73,7 +73,7 @@ static void choose_kernels(const tuning *c, int i, kiln_build *v) {
 typedef struct calling {
   kiln_ctx *cx;
   const kiln_program *p;
-  const kiln_offer *offer;
+  const kiln_library_candidate *by_library;
 } calling;
 
 static kiln_status call_library(void *user, int n, const kiln_check_arg *args, bool *out_ran) {
@@ -81,15 +81,15 @@ static kiln_status call_library(void *user, int n, const kiln_check_arg *args, b
   char **data = KILN_NEW_ARRAY(&c->cx->scratch, char *, n);
   for (int i = 0; i < n; i++) data[i] = args[i].data;
   *out_ran = true;
-  return kiln_offer_run(c->cx, c->offer, c->p, data);
+  return kiln_library_candidate_run(c->cx, c->by_library, c->p, data);
 }
 
 static kiln_status check_other(tuning *c, const kiln_rivals *r, int i,
                                const kiln_kernel_fn *functions, bool *out_is_right) {
   const kiln_tile_candidate *other = r->at[i].candidate;
-  calling call = {c->cx, r->kernel->prog, other->offer};
+  calling call = {c->cx, r->kernel->prog, other->by_library};
   const kiln_check_runner runner = {call_library, &call};
-  if (!other->offer)
+  if (!other->by_library)
     return kiln_kernel_check_run(&c->check, other->loops, functions, &beside_first, out_is_right);
   return kiln_kernel_check_by(&c->check, other->loops, &runner, &beside_first, out_is_right);
 }
@@ -217,7 +217,7 @@ static kiln_status judge(tuning *c, int i) {
   for (int k = 0; k < c->t->n; k++) {
     kiln_rivals *r = &c->t->of[k];
     if (!is_wanted(r, i)) continue;
-    const bool is_library = r->at[i].candidate->offer != NULL;
+    const bool is_library = r->at[i].candidate->by_library != NULL;
     const double share = is_library ? library_share(c, k) : usual_share(c, k);
     const double first = kiln_median(c->us[0] + k * ROUNDS, ROUNDS);
     if (!r->at[0].is_known) KILN_TRY(kiln_tuner_keep(c->t, r, 0, KILN_VERDICT_RIGHT, first));

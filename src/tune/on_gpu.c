@@ -22,7 +22,7 @@ enum { MOST_RUNS = 30, WAIT_MS = 50, AHEAD = 2 };
 // One version of a kernel: a candidate, or the reference.
 typedef struct version {
   const kiln_loops *loops;
-  const kiln_offer *offer; // a library's; NULL: Kiln's own
+  const kiln_library_candidate *by_library; // a library's; NULL: Kiln's own
   const char *source;
   int n_launches;
   kiln_gpu_launch *launches;
@@ -126,9 +126,9 @@ static kiln_status begin_turn(tuning *g, turn *u) {
   for (int i = 0; i < 1 + u->n; i++) {
     version *v = &u->versions[i];
     if (i > 0) v->loops = u->of->at[u->rivals[i - 1]].candidate->loops;
-    if (i > 0) v->offer = u->of->at[u->rivals[i - 1]].candidate->offer;
+    if (i > 0) v->by_library = u->of->at[u->rivals[i - 1]].candidate->by_library;
     u->job_of[i] = -1;
-    if (v->loops && !v->offer) KILN_TRY(emit(g, symbol, v));
+    if (v->loops && !v->by_library) KILN_TRY(emit(g, symbol, v));
     if (!v->source) continue;
     u->job_of[i] = n;
     u->sources[n] = v->source;
@@ -148,7 +148,7 @@ static bool take_code(tuning *g, turn *u, int i, const char **out_refused) {
   kiln_object_deinit(&g->code);
   g->code = (kiln_object){0};
   *out_refused = v->refused;
-  if (v->refused || v->offer) return true;
+  if (v->refused || v->by_library) return true;
   if (!u->job) {
     g->code = (kiln_object){strdup(v->source), strlen(v->source)};
     return true;
@@ -188,11 +188,11 @@ static kiln_status run_version(void *user, int n, const kiln_check_arg *args, bo
   kiln_worker_arg *taken = KILN_NEW_ARRAY(&g->cx->scratch, kiln_worker_arg, n);
   for (int i = 0; i < n; i++)
     taken[i] = (kiln_worker_arg){args[i].data, args[i].bytes, args[i].is_result};
-  const kiln_offer *offer = g->version->offer;
+  const kiln_library_candidate *library = g->version->by_library;
   const kiln_worker_task task = {.code = g->code.data,
                                  .code_bytes = g->code.bytes,
-                                 .backend = offer ? offer->backend : NULL,
-                                 .call = offer ? offer->call : NULL,
+                                 .backend = library ? library->backend : NULL,
+                                 .call = library ? library->call : NULL,
                                  .n_args = n,
                                  .n_nests = g->version->n_launches,
                                  .args = taken,
@@ -223,7 +223,7 @@ static kiln_status run_and_check(tuning *g, const turn *u, int i, bool *out_is_r
   const kiln_check_runner runner = {run_version, g};
   kiln_check_tolerance tolerance = tolerance_of(u->of->kernel->prog);
   g->version = &u->versions[i];
-  tolerance.is_wanted = g->version->offer != NULL;
+  tolerance.is_wanted = g->version->by_library != NULL;
   g->is_reference = i == 0;
   g->symbol = symbol_of(g, u);
   return kiln_kernel_check_by(&g->check, g->version->loops, &runner, &tolerance, out_is_right);

@@ -4,7 +4,7 @@
 // on where it was, and a larger number of candidates measures those that are new.
 #include "module/cache.h"
 #include "verify/check.h"
-#include "module/offer.h"
+#include "module/library_candidate.h"
 #include "tune/tuning.h"
 #include "price/gpu_work.h"
 
@@ -21,7 +21,7 @@ static int fastest(const kiln_rivals *r, bool of_library) {
   for (int i = 0; i < r->n; i++) {
     const kiln_rival *one = &r->at[i];
     if (!one->is_known || one->result.verdict != KILN_VERDICT_RIGHT ||
-        (one->candidate->offer != NULL) != of_library)
+        (one->candidate->by_library != NULL) != of_library)
       continue;
     const double us = one->result.us * (i == 0 ? KILN_RESULTS_GAIN : 1);
     if (us >= least) continue;
@@ -89,7 +89,7 @@ static kiln_status find_all_rivals(kiln_tuner *t) {
 
 static bool has_offer(const kiln_rivals *r) {
   for (int i = 0; i < r->n; i++)
-    if (r->at[i].candidate->offer) return true;
+    if (r->at[i].candidate->by_library) return true;
   return false;
 }
 
@@ -97,7 +97,7 @@ static bool has_offer(const kiln_rivals *r) {
 static double own_us(const kiln_rivals *r) {
   double least = INFINITY;
   for (int i = 0; i < r->n; i++)
-    if (!r->at[i].candidate->offer && r->at[i].is_known &&
+    if (!r->at[i].candidate->by_library && r->at[i].is_known &&
         r->at[i].result.verdict == KILN_VERDICT_RIGHT)
       least = fmin(least, r->at[i].result.us);
   return least;
@@ -111,10 +111,10 @@ static void tell_libraries(kiln_tuner *t) {
     const kiln_rivals *r = &t->of[k];
     const kiln_rival *best = r->n ? &r->at[kiln_rivals_best(&t->b->request.machine, r)] : NULL;
     sum->offered += has_offer(r);
-    if (!best || !best->candidate->offer) continue;
+    if (!best || !best->candidate->by_library) continue;
     const double own = own_us(r);
     kiln_text_printf(&won, "%s  by %s: %.2f us, ", kiln_symbol_text(t->cx, r->kernel->name),
-                     best->candidate->offer->backend, best->result.us);
+                     best->candidate->by_library->backend, best->result.us);
     if (isfinite(own)) kiln_text_printf(&won, "Kiln's own %.2f us\n", own);
     else kiln_text_add(&won, "Kiln's own not right here\n");
   }
@@ -213,7 +213,7 @@ static kiln_status run(kiln_ctx *cx, kiln_build *b, kiln_status (*body)(kiln_tun
 // Takes for each kernel the candidate that ran fastest, as it is known or as it turns out now, of
 // those that were lowered.
 static kiln_status tune_build(kiln_ctx *cx, kiln_build *b) {
-  KILN_TRY(kiln_build_offer(cx, b));
+  KILN_TRY(kiln_build_add_library_candidates(cx, b));
   return run(cx, b, tune);
 }
 
@@ -257,7 +257,7 @@ kiln_status kiln_build_choose_measured(kiln_ctx *cx, kiln_build *b, int *io_n) {
   const kiln_compile_options *asked = &b->request.model->options;
   bool is_settled = false;
   (void)io_n;
-  KILN_TRY(kiln_build_take_offers(cx, b, &is_settled));
+  KILN_TRY(kiln_build_take_library_candidates(cx, b, &is_settled));
   if (is_settled) return KILN_OK;
   if (asked->tune > 1 || kiln_model_asks_backends(b->request.model)) return tune_build(cx, b);
   return asked->tuned_for ? run(cx, b, take_tuned) : KILN_OK;

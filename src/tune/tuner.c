@@ -7,7 +7,7 @@ bool kiln_tuner_is_over(const kiln_tuner *t) {
 }
 
 kiln_results_key kiln_tuner_rival_key(const kiln_tuner *t, const kiln_rivals *r, int i) {
-  const kiln_offer *o = r->at[i].candidate->offer;
+  const kiln_library_candidate *o = r->at[i].candidate->by_library;
   kiln_results_key key = r->key;
   if (o)
     key.compiler =

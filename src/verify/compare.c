@@ -48,14 +48,14 @@ static double rms(const kiln_tensor *t, const void *want) {
 // Between |value| and the numbers of |t| beside it, which a code may be where something was rounded
 // before.
 static double step_of(kiln_dtype t, double value) {
-  const kiln_code_format *f = kiln_code_format_of(t);
+  const kiln_encoding_format *f = kiln_encoding_format_of(t);
   if (!f) return kiln_dtype_bytes(t) == 1 && t != KILN_BOOL;
   switch (f->kind) {
-  case KILN_CODE_FLOAT:
+  case KILN_ENCODING_FLOAT:
     return fmax(ldexp(fabs(value), -f->fraction), ldexp(1, 1 - f->bias - f->fraction));
-  case KILN_CODE_POWER: return value;
-  case KILN_CODE_INT:
-  case KILN_CODE_UINT: break;
+  case KILN_ENCODING_POWER: return value;
+  case KILN_ENCODING_INT:
+  case KILN_ENCODING_UINT: break;
   }
   return 1;
 }

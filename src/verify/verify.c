@@ -7,7 +7,7 @@
 #include "analysis/interpret.h"
 #include "verify/reference.h"
 #include "verify/compare.h"
-#include "module/offer.h"
+#include "module/library_candidate.h"
 #include "module/compiler.h"
 #include "verify/random.h"
 #include "verify/reproduce.h"
@@ -170,7 +170,7 @@ static kiln_status run_nests(kiln_ctx *cx, verifying *v, const kiln_launch *l, c
   const kiln_loops *loops = k->loops;
   const int n = kiln_kernel_nests(loops);
   if (v->options.simulate) return kiln_sim_run(cx, k->loops, (void *const *)args);
-  if (k->offer) return kiln_offer_run(cx, k->offer, k->prog, args);
+  if (k->by_library) return kiln_library_candidate_run(cx, k->by_library, k->prog, args);
   for (int j = 0; j < n; j++) {
     const kiln_kernel_fn run = v->functions[v->build.product.first_function[l->kernel] + j];
     const int64_t extent = kiln_nest_extent(loops, j);

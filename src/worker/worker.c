@@ -112,16 +112,16 @@ static kiln_status open_library(state *s) {
                         "backend: must be one for the device, got \"%s\"", s->order.backend);
 }
 
-static bool fits(const state *s, const kiln_call *call) {
+static bool fits(const state *s, const kiln_library_call *call) {
   uint64_t bytes[KILN_WORKER_MAX_ARGS];
   for (uint32_t i = 0; i < s->order.n_args; i++) bytes[i] = s->order.args[i].bytes;
-  return kiln_call_fits(call, s->order.n_args, bytes);
+  return kiln_library_call_fits(call, s->order.n_args, bytes);
 }
 
 static kiln_status bind(state *s) {
   char *constants[KILN_WORKER_MAX_ARGS] = {0};
-  kiln_call call;
-  if (!kiln_call_parse(s->order.call, &call) || !fits(s, &call))
+  kiln_library_call call;
+  if (!kiln_library_call_parse(s->order.call, &call) || !fits(s, &call))
     return kiln_diag_fail(s->diag, KILN_INTERNAL, "kiln-worker",
                           "call: must be one of its arguments, got \"%s\"", s->order.call);
   kiln_status st = kiln_gpu_enter(s->gpu, s->diag);

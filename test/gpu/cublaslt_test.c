@@ -39,7 +39,7 @@ static void what_the_library_has_no_kernels_for_is_not_taken(void **state) {
                 "product a.bf16 0:0 b.bf16 1:0 c.bf16 3:0 m 4:6:0:5 n 5:0:1:1 k 6:1:5:0",
                 bf16_takings, sizeof bf16_takings / sizeof bf16_takings[0]);
   for (int i = 0; i < 20; i++) {
-    const kiln_call c = random_convolution(&seed);
+    const kiln_library_call c = random_convolution(&seed);
     assert_false(b->takes(&c));
   }
 }

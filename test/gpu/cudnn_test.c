@@ -81,7 +81,7 @@ static void what_the_library_has_no_kernels_for_is_not_taken(void **state) {
                 sizeof behind_first / sizeof behind_first[0]);
   check_takings("cudnn", "convolution a 0:0", layouts, sizeof layouts / sizeof layouts[0]);
   for (int i = 0; i < 20; i++) {
-    const kiln_call c = random_product(&seed);
+    const kiln_library_call c = random_product(&seed);
     assert_false(b->takes(&c));
   }
 }

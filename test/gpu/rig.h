@@ -92,7 +92,7 @@ static void run_kernel(const device *d, const kiln_bound *b, bool as_graph) {
 
 typedef enum outcome { RIGHT, WRONG, HAS_NO_KERNEL } outcome;
 
-static outcome run_call(const device *d, const kiln_call *c) {
+static outcome run_call(const device *d, const kiln_library_call *c) {
   char *none[N_ARGS + 1] = {0};
   kiln_bound bound;
   must(kiln_gpu_enter(d->gpu, d->diag), d->diag);
@@ -126,14 +126,14 @@ typedef struct tally {
 } tally;
 
 static tally run_random_calls(const char *backend, int rounds, uint64_t seed,
-                              kiln_call (*random)(uint64_t *seed)) {
+                              kiln_library_call (*random)(uint64_t *seed)) {
   device d;
   tally t = {0};
   open_device(&d, backend);
   for (int i = 0; i < rounds; i++) {
-    kiln_call c = random(&seed);
+    kiln_library_call c = random(&seed);
     if (!d.opened.backend->takes(&c)) continue;
-    c.workspace = (kiln_call_workspace){N_ARGS, d.opened.backend->workspace(&c)};
+    c.workspace = (kiln_library_call_workspace){N_ARGS, d.opened.backend->workspace(&c)};
     assert_true(c.workspace.bytes <= MOST_WORKSPACE);
     t.taken++;
     const int rounded = fake ? fake_of_library->rounded : 0;
@@ -163,9 +163,9 @@ static inline void check_takings(const char *backend, const char *call, const ta
   const kiln_backend *b = kiln_backend_find(backend);
   for (size_t i = 0; i < n; i++) {
     char text[512];
-    kiln_call c;
+    kiln_library_call c;
     snprintf(text, sizeof text, "%s%s", call, takings[i].behind);
-    assert_true(kiln_call_parse(text, &c));
+    assert_true(kiln_library_call_parse(text, &c));
     if (b->takes(&c) != takings[i].is_taken) fail_msg("%s", text);
   }
 }

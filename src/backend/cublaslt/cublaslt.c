@@ -97,21 +97,21 @@ static const kiln_library_entry entries[] = {
 // The posts of a call as cuBLASLt has them: act(alpha * a b + c + bias).
 typedef struct finish {
   float alpha;
-  const kiln_call_post *added, *bias; // as large as the result; along n alone
-  int activation;                     // an epilogue; 0: none
+  const kiln_library_call_post *added, *bias; // as large as the result; along n alone
+  int activation;                             // an epilogue; 0: none
 } finish;
 
 // Rows of neighbours that do not lie in each other.
-static bool is_matrix(const kiln_call *c, const kiln_call_post *p) {
+static bool is_matrix(const kiln_library_call *c, const kiln_library_call_post *p) {
   return (c->n.extent == 1 || p->strides[KILN_CALL_N] == 1) &&
          (c->m.extent == 1 || p->strides[KILN_CALL_M] >= c->n.extent);
 }
 
-static bool add_tensor(const kiln_call *c, const kiln_call_post *p, finish *io) {
+static bool add_tensor(const kiln_library_call *c, const kiln_library_call_post *p, finish *io) {
   if (p->tensor.type != c->c.type || io->activation) return false;
-  const kiln_call_post **to = kiln_call_is_bias(c, p) ? &io->bias
-                              : is_matrix(c, p)       ? &io->added
-                                                      : NULL;
+  const kiln_library_call_post **to = kiln_library_call_is_bias(c, p) ? &io->bias
+                                      : is_matrix(c, p)               ? &io->added
+                                                                      : NULL;
   if (!to || *to) return false;
   *to = p;
   return true;
@@ -119,17 +119,18 @@ static bool add_tensor(const kiln_call *c, const kiln_call_post *p, finish *io) 
 
 // Its gelu of a bf16 result is up to 1.6 % off, as if of a sum that was rounded before (cuBLASLt
 // 13.1).
-static bool add_activation(const kiln_call *c, const kiln_call_post *p, finish *io) {
+static bool add_activation(const kiln_library_call *c, const kiln_library_call_post *p,
+                           finish *io) {
   if (io->activation) return false;
   io->activation = p->kind == KILN_POST_GELU_TANH ? EPILOGUE_GELU : EPILOGUE_RELU;
   if (p->kind == KILN_POST_GELU_TANH) return c->c.type != KILN_CALL_BF16;
   return p->kind == KILN_POST_CLIP && p->low == 0 && p->high == INFINITY;
 }
 
-static bool find_finish(const kiln_call *c, finish *out) {
+static bool find_finish(const kiln_library_call *c, finish *out) {
   *out = (finish){.alpha = 1};
   for (int i = 0; i < c->n_posts; i++) {
-    const kiln_call_post *p = &c->posts[i];
+    const kiln_library_call_post *p = &c->posts[i];
     if (p->kind == KILN_POST_SCALE && i == 0) out->alpha = p->low;
     else if (!(p->kind == KILN_POST_ADD ? add_tensor(c, p, out) : add_activation(c, p, out)))
       return false;
@@ -137,21 +138,21 @@ static bool find_finish(const kiln_call *c, finish *out) {
   return true;
 }
 
-static bool types_fit(const kiln_call *c) {
+static bool types_fit(const kiln_library_call *c) {
   const bool is_wide = c->a.type == KILN_CALL_F32 || c->a.type == KILN_CALL_TF32;
   return c->a.type == c->b.type &&
          (c->c.type == KILN_CALL_F32 || (!is_wide && c->c.type == c->a.type));
 }
 
 // The axis of the batch that the library walks along, the longest; -1: there is none.
-static int main_batch(const kiln_call *c) {
+static int main_batch(const kiln_library_call *c) {
   int best = -1;
   for (int i = 0; i < c->n_batch; i++)
     if (best < 0 || c->batch[i].extent > c->batch[best].extent) best = i;
   return best;
 }
 
-static bool batch_fits(const kiln_call *c) {
+static bool batch_fits(const kiln_library_call *c) {
   const int along = main_batch(c);
   int64_t products = 1;
   for (int i = 0; i < c->n_batch; i++) {
@@ -161,15 +162,16 @@ static bool batch_fits(const kiln_call *c) {
   return products <= MOST_PRODUCTS;
 }
 
-static bool takes(const kiln_call *c) {
-  kiln_call_matrix a, b, to;
+static bool takes(const kiln_library_call *c) {
+  kiln_library_call_matrix a, b, to;
   finish f;
-  return kiln_call_matrices(c, &a, &b, &to) && types_fit(c) && batch_fits(c) && find_finish(c, &f);
+  return kiln_library_call_matrices(c, &a, &b, &to) && types_fit(c) && batch_fits(c) &&
+         find_finish(c, &f);
 }
 
 // For the parts of sums that are shared among multiprocessors, in f32: NVIDIA gives 32 MiB for all
 // of them.
-static int64_t workspace(const kiln_call *c) {
+static int64_t workspace(const kiln_library_call *c) {
   const int64_t least = 1 << 20, most = 32 << 20, parts = 64;
   const int along = main_batch(c);
   int64_t bytes = parts * (int64_t)sizeof(float);
@@ -205,7 +207,7 @@ typedef struct kernel {
   const library *l;
   void *handle, *desc, *layouts[N_LAYOUTS];
   algorithm algorithm;
-  kiln_call call;
+  kiln_library_call call;
   finish finish; // of |call|
   int along;     // the library's axis of the batch; -1: none
 } kernel;
@@ -219,22 +221,22 @@ static void destroy(void *made) {
   free(k);
 }
 
-static int data_type(kiln_call_type t) {
+static int data_type(kiln_library_call_type t) {
   return t == KILN_CALL_F16 ? R_16F : t == KILN_CALL_BF16 ? R_16BF : R_32F;
 }
 
 // One of the library's matrices, and what of the call it is.
 typedef struct operand {
-  const kiln_call_tensor *at;
+  const kiln_library_call_tensor *at;
   uint64_t rows, columns;
   int64_t leading, strides[KILN_CALL_BATCH];
 } operand;
 
 static void describe(const kernel *k, operand out[N_LAYOUTS]) {
-  const kiln_call *c = &k->call;
+  const kiln_library_call *c = &k->call;
   const uint64_t m = (uint64_t)c->m.extent, n = (uint64_t)c->n.extent, d = (uint64_t)c->k.extent;
-  kiln_call_matrix a, b, to;
-  (void)kiln_call_matrices(c, &a, &b, &to); // it was taken
+  kiln_library_call_matrix a, b, to;
+  (void)kiln_library_call_matrices(c, &a, &b, &to); // it was taken
   out[LT_A] = (operand){&c->b, b.is_turned ? d : n, b.is_turned ? n : d, b.leading, {0}};
   out[LT_B] = (operand){&c->a, a.is_turned ? m : d, a.is_turned ? d : m, a.leading, {0}};
   out[LT_C] = out[LT_D] = (operand){&c->c, n, m, to.leading, {0}};
@@ -243,7 +245,7 @@ static void describe(const kernel *k, operand out[N_LAYOUTS]) {
     out[LT_B].strides[i] = c->batch[i].a;
     out[LT_C].strides[i] = out[LT_D].strides[i] = c->batch[i].c;
   }
-  const kiln_call_post *added = k->finish.added;
+  const kiln_library_call_post *added = k->finish.added;
   if (!added) return;
   out[LT_C].at = &added->tensor;
   out[LT_C].leading = m == 1 ? (int64_t)n : added->strides[KILN_CALL_M];
@@ -252,7 +254,7 @@ static void describe(const kernel *k, operand out[N_LAYOUTS]) {
 
 // Of all addresses at which the library finds the operand.
 static uint32_t alignment_of(const kernel *k, const operand *x) {
-  const int64_t elem = kiln_call_type_bytes(x->at->type);
+  const int64_t elem = kiln_library_call_type_bytes(x->at->type);
   uint32_t align = KILN_BACKEND_ALIGN;
   while (x->at->offset * elem % align) align /= 2;
   for (int i = 0; i < k->call.n_batch; i++)
@@ -279,11 +281,11 @@ static status set_bias(const kernel *k, const char *bias) {
 // Of the bias the heuristic wants to know how it is aligned.
 static status make_desc(kernel *k) {
   const library *l = k->l;
-  const kiln_call *c = &k->call;
-  kiln_call_matrix a, b, to;
-  (void)kiln_call_matrices(c, &a, &b, &to);
+  const kiln_library_call *c = &k->call;
+  kiln_library_call_matrix a, b, to;
+  (void)kiln_library_call_matrices(c, &a, &b, &to);
   const int32_t trans_a = b.is_turned, trans_b = a.is_turned;
-  const kiln_call_post *bias = k->finish.bias;
+  const kiln_library_call_post *bias = k->finish.bias;
   const uint32_t after = (uint32_t)k->finish.activation | (bias ? EPILOGUE_BIAS : 0);
   const uint32_t epilogue = after ? after : EPILOGUE_NONE;
   const int compute = c->a.type == KILN_CALL_TF32 ? COMPUTE_32F_FAST_TF32 : COMPUTE_32F;
@@ -292,7 +294,7 @@ static status make_desc(kernel *k) {
   if (!s) s = l->desc_set(k->desc, DESC_TRANS_B, &trans_b, sizeof trans_b);
   if (!s) s = l->desc_set(k->desc, DESC_EPILOGUE, &epilogue, sizeof epilogue);
   if (s || !bias) return s;
-  const int64_t begin = bias->tensor.offset * kiln_call_type_bytes(bias->tensor.type);
+  const int64_t begin = bias->tensor.offset * kiln_library_call_type_bytes(bias->tensor.type);
   return set_bias(k, (const char *)(uintptr_t)(KILN_BACKEND_ALIGN + begin));
 }
 
@@ -329,7 +331,7 @@ static status make(kernel *k) {
   return s;
 }
 
-static kiln_status create(void *opened, const kiln_call *call, char *const *constants,
+static kiln_status create(void *opened, const kiln_library_call *call, char *const *constants,
                           kiln_diag *diag, void **out) {
   library *l = opened;
   (void)constants;
@@ -356,11 +358,11 @@ static kiln_status create(void *opened, const kiln_call *call, char *const *cons
 // --- running ---
 
 // Where a tensor begins in the product at |at| of the batch.
-static char *begin_of(const kernel *k, char *const *args, const kiln_call_tensor *t,
+static char *begin_of(const kernel *k, char *const *args, const kiln_library_call_tensor *t,
                       const int64_t *strides, const int64_t *at) {
   int64_t element = t->offset;
   for (int i = 0; i < k->call.n_batch; i++) element += at[i] * strides[i];
-  return args[t->arg] + element * kiln_call_type_bytes(t->type);
+  return args[t->arg] + element * kiln_library_call_type_bytes(t->type);
 }
 
 static status put_product(const kernel *k, const operand *x, char *const *args, const int64_t *at,
@@ -375,7 +377,7 @@ static status put_product(const kernel *k, const operand *x, char *const *args, 
 }
 
 static status put_all(const kernel *k, char *const *args, void *stream) {
-  const kiln_call_post *bias = k->finish.bias;
+  const kiln_library_call_post *bias = k->finish.bias;
   const int64_t none[KILN_CALL_BATCH] = {0};
   int64_t at[KILN_CALL_BATCH] = {0};
   operand operands[N_LAYOUTS];

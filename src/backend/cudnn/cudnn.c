@@ -139,7 +139,7 @@ static const kiln_library_entry entries[] = {
 enum { IMAGES, CHANNELS, ROWS, COLUMNS, RANK }; // weights: results, channels, rows, columns
 
 typedef struct tensor {
-  const kiln_call_tensor *at;
+  const kiln_library_call_tensor *at;
   int64_t dims[RANK], strides[RANK];
 } tensor;
 
@@ -166,14 +166,14 @@ static bool lies(tensor *t, layout l) {
   return true;
 }
 
-static int64_t channel_stride(const kiln_call_axis *groups, int64_t by_group, int64_t channels,
-                              int64_t by_channel) {
+static int64_t channel_stride(const kiln_library_call_axis *groups, int64_t by_group,
+                              int64_t channels, int64_t by_channel) {
   return channels > 1 || groups->extent == 1 ? by_channel : by_group;
 }
 
-static void shape(const kiln_call *c, convolution *out) {
-  const kiln_call_axis *images = &c->batch[0], *groups = &c->batch[1];
-  const kiln_call_window *h = &c->window[0], *w = &c->window[1];
+static void shape(const kiln_library_call *c, convolution *out) {
+  const kiln_library_call_axis *images = &c->batch[0], *groups = &c->batch[1];
+  const kiln_library_call_window *h = &c->window[0], *w = &c->window[1];
   const int64_t by_k = channel_stride(groups, groups->a, c->k.extent, c->k.a),
                 by_n = channel_stride(groups, groups->c, c->n.extent, c->n.c);
   out->x = (tensor){&c->a,
@@ -188,14 +188,14 @@ static void shape(const kiln_call *c, convolution *out) {
 }
 
 // How many results |in| elements give.
-static int64_t results_of(const kiln_call_window *w, int64_t in) {
+static int64_t results_of(const kiln_library_call_window *w, int64_t in) {
   const int64_t wide = (w->kernel - 1) * w->dilation;
   return in > wide ? (in - wide - 1) / w->stride + 1 : 0;
 }
 
 // Zeros behind the last element, as many as in front of the first where that gives as many results:
 // most of the library's kernels know no other.
-static bool pad(const kiln_call_window *w, int64_t in, int64_t *front, int64_t *back) {
+static bool pad(const kiln_library_call_window *w, int64_t in, int64_t *front, int64_t *back) {
   const int64_t needed = (w->out - 1) * w->stride + (w->kernel - 1) * w->dilation + 1 - w->pad - in;
   *front = *back = w->pad;
   if (results_of(w, in + 2 * w->pad) != w->out) *back = needed > 0 ? needed : 0;
@@ -203,13 +203,14 @@ static bool pad(const kiln_call_window *w, int64_t in, int64_t *front, int64_t *
 }
 
 // A bias along the channels, or a tensor that lies as the result does.
-static bool shape_added(const kiln_call *c, const kiln_call_post *p, convolution *io) {
+static bool shape_added(const kiln_library_call *c, const kiln_library_call_post *p,
+                        convolution *io) {
   tensor *t = &io->posts[p - c->posts];
   int64_t extents[KILN_CALL_AXES];
   *t = io->y;
   t->at = &p->tensor;
-  kiln_call_extents(c, extents);
-  if (kiln_call_is_bias(c, p)) {
+  kiln_library_call_extents(c, extents);
+  if (kiln_library_call_is_bias(c, p)) {
     t->dims[IMAGES] = t->dims[ROWS] = t->dims[COLUMNS] = 1;
     t->strides[CHANNELS] = 1;
     return true;
@@ -222,7 +223,7 @@ static bool shape_added(const kiln_call *c, const kiln_call_post *p, convolution
 }
 
 // Its operation, by the kind of the post; -1: it has none.
-static int mode_of(const kiln_call_post *p) {
+static int mode_of(const kiln_library_call_post *p) {
   switch (p->kind) {
   case KILN_POST_ADD: return ADD;
   case KILN_POST_CLIP: return p->low == 0 ? RELU : -1;
@@ -237,7 +238,7 @@ static int mode_of(const kiln_call_post *p) {
   return -1;
 }
 
-static bool posts_fit(const kiln_call *c) {
+static bool posts_fit(const kiln_library_call *c) {
   for (int i = 0; i < c->n_posts; i++)
     if (mode_of(&c->posts[i]) < 0 ||
         (c->posts[i].kind == KILN_POST_ADD && c->posts[i].tensor.type != c->c.type))
@@ -247,29 +248,29 @@ static bool posts_fit(const kiln_call *c) {
 
 // With channels first there is but one pattern: a tensor, a bias, without which there is nothing,
 // and relu at the end.
-static bool is_fixed_pattern(const kiln_call *c) {
+static bool is_fixed_pattern(const kiln_library_call *c) {
   int n_bias = 0, n_added = 0;
   for (int i = 0; i < c->n_posts; i++) {
-    const kiln_call_post *p = &c->posts[i];
-    if (p->kind == KILN_POST_ADD) *(kiln_call_is_bias(c, p) ? &n_bias : &n_added) += 1;
+    const kiln_library_call_post *p = &c->posts[i];
+    if (p->kind == KILN_POST_ADD) *(kiln_library_call_is_bias(c, p) ? &n_bias : &n_added) += 1;
     else if (p->kind != KILN_POST_CLIP || i + 1 < c->n_posts) return false;
   }
   return n_bias == (c->n_posts > 0) && n_added <= 1;
 }
 
-static bool types_fit(const kiln_call *c) {
+static bool types_fit(const kiln_library_call *c) {
   return c->a.type == c->b.type &&
          c->c.type == (c->a.type == KILN_CALL_TF32 ? KILN_CALL_F32 : c->a.type);
 }
 
-static bool groups_fit(const kiln_call *c) {
-  const kiln_call_axis *g = &c->batch[1];
-  return kiln_call_walks_on(g->extent, g->a, c->k.extent, c->k.a) &&
-         kiln_call_walks_on(g->extent, g->b, c->n.extent, c->n.b) &&
-         kiln_call_walks_on(g->extent, g->c, c->n.extent, c->n.c);
+static bool groups_fit(const kiln_library_call *c) {
+  const kiln_library_call_axis *g = &c->batch[1];
+  return kiln_library_call_walks_on(g->extent, g->a, c->k.extent, c->k.a) &&
+         kiln_library_call_walks_on(g->extent, g->b, c->n.extent, c->n.b) &&
+         kiln_library_call_walks_on(g->extent, g->c, c->n.extent, c->n.c);
 }
 
-static bool describe_as(const kiln_call *c, layout l, convolution *out) {
+static bool describe_as(const kiln_library_call *c, layout l, convolution *out) {
   shape(c, out);
   for (int i = 0; i < 2; i++) {
     out->strides[i] = c->window[i].stride;
@@ -284,14 +285,14 @@ static bool describe_as(const kiln_call *c, layout l, convolution *out) {
 }
 
 // gives: false where it is no convolution that cuDNN knows
-static bool describe(const kiln_call *c, convolution *out) {
+static bool describe(const kiln_library_call *c, convolution *out) {
   if (c->kind != KILN_CALL_CONVOLUTION || !types_fit(c) || !groups_fit(c) || !posts_fit(c))
     return false;
   return describe_as(c, CHANNELS_LAST, out) ||
          (is_fixed_pattern(c) && describe_as(c, CHANNELS_FIRST, out));
 }
 
-static bool takes(const kiln_call *c) {
+static bool takes(const kiln_library_call *c) {
   convolution unused;
   return describe(c, &unused);
 }
@@ -304,7 +305,7 @@ static int64_t elems_of(const tensor *t) {
 }
 
 // For parts of sums, and for all operands in another layout.
-static int64_t workspace(const kiln_call *c) {
+static int64_t workspace(const kiln_library_call *c) {
   const int64_t least = 4 << 20, most = 64 << 20;
   convolution x;
   int64_t elems[3] = {0}, bytes = least;
@@ -332,10 +333,10 @@ enum {
 
 typedef struct kernel {
   library *l;
-  kiln_call call;
+  kiln_library_call call;
   int n_tensors, n_made;
   int64_t ids[MOST_TENSORS];
-  const kiln_call_tensor *at[MOST_TENSORS]; // in |call|
+  const kiln_library_call_tensor *at[MOST_TENSORS]; // in |call|
   void *made[MOST_DESCRIPTORS], *plan;
   status status; // of the first step that failed
 } kernel;
@@ -369,12 +370,12 @@ static void *make_descriptor(kernel *k, int kind, const attribute *a) {
   return made && step(k, k->l->finalize(made)) ? made : NULL;
 }
 
-static int data_type(kiln_call_type t) {
+static int data_type(kiln_library_call_type t) {
   return t == KILN_CALL_F16 ? DATA_HALF : t == KILN_CALL_BF16 ? DATA_BFLOAT16 : DATA_FLOAT;
 }
 
-static int64_t alignment_of(const kiln_call_tensor *t) {
-  const int64_t begin = t->offset * kiln_call_type_bytes(t->type);
+static int64_t alignment_of(const kiln_library_call_tensor *t) {
+  const int64_t begin = t->offset * kiln_library_call_type_bytes(t->type);
   int64_t align = KILN_BACKEND_ALIGN;
   while (begin % align) align /= 2;
   return align;
@@ -382,7 +383,7 @@ static int64_t alignment_of(const kiln_call_tensor *t) {
 
 // What is multiplied is said to be aligned alike: kernels that are compiled at run time read wrong
 // weights otherwise (cuDNN 9).
-static int64_t alignment_in(const kiln_call *c, const kiln_call_tensor *t) {
+static int64_t alignment_in(const kiln_library_call *c, const kiln_library_call_tensor *t) {
   const int64_t own = alignment_of(t);
   if (t != &c->a && t != &c->b) return own;
   const int64_t other = alignment_of(t == &c->a ? &c->b : &c->a);
@@ -390,7 +391,7 @@ static int64_t alignment_in(const kiln_call *c, const kiln_call_tensor *t) {
 }
 
 // |at| NULL: what is between two operations, shaped as |t|.
-static void *make_tensor(kernel *k, const tensor *t, const kiln_call_tensor *at) {
+static void *make_tensor(kernel *k, const tensor *t, const kiln_library_call_tensor *at) {
   const int64_t id = k->n_made + 1, align = at ? alignment_in(&k->call, at) : KILN_BACKEND_ALIGN;
   const int type = at ? data_type(at->type) : DATA_FLOAT;
   const bool is_virtual = !at;
@@ -432,7 +433,7 @@ static void *make_convolution(kernel *k, const convolution *c, void *y) {
                                        {0}});
 }
 
-static void *make_pointwise(kernel *k, const kiln_call_post *p) {
+static void *make_pointwise(kernel *k, const kiln_library_call_post *p) {
   const int mode = mode_of(p), precision = DATA_FLOAT;
   const double high = (double)p->high;
   const bool is_clipped = p->kind == KILN_POST_CLIP && p->high != INFINITY;
@@ -446,7 +447,7 @@ static void *make_pointwise(kernel *k, const kiln_call_post *p) {
 
 // What becomes of |x|, as |y|.
 static void *make_post(kernel *k, const convolution *c, int i, void *x, void *y) {
-  const kiln_call_post *p = &k->call.posts[i];
+  const kiln_library_call_post *p = &k->call.posts[i];
   void *how = make_pointwise(k, p);
   void *b = p->kind == KILN_POST_ADD ? make_tensor(k, &c->posts[i], c->posts[i].at) : NULL;
   return make_descriptor(k, OPERATION_POINTWISE,
@@ -547,18 +548,18 @@ static void destroy(void *made) {
 }
 
 // The pattern that has kernels of its own adds the tensor first.
-static void order_posts(kiln_call *c) {
+static void order_posts(kiln_library_call *c) {
   for (int i = 0; i + 1 < c->n_posts; i++) {
-    const kiln_call_post bias = c->posts[i];
-    if (c->posts[i + 1].kind != KILN_POST_ADD || !kiln_call_is_bias(c, &bias) ||
-        kiln_call_is_bias(c, &c->posts[i + 1]))
+    const kiln_library_call_post bias = c->posts[i];
+    if (c->posts[i + 1].kind != KILN_POST_ADD || !kiln_library_call_is_bias(c, &bias) ||
+        kiln_library_call_is_bias(c, &c->posts[i + 1]))
       continue;
     c->posts[i] = c->posts[i + 1];
     c->posts[i + 1] = bias;
   }
 }
 
-static kiln_status create(void *opened, const kiln_call *call, char *const *constants,
+static kiln_status create(void *opened, const kiln_library_call *call, char *const *constants,
                           kiln_diag *diag, void **out) {
   library *l = opened;
   (void)constants;
@@ -588,7 +589,8 @@ static status put(kernel *k, char *const *args, void *stream) {
   const int before = k->n_made;
   void *pointers[MOST_TENSORS], *room = kiln_backend_workspace(&k->call, args);
   for (int i = 0; i < k->n_tensors; i++)
-    pointers[i] = args[k->at[i]->arg] + k->at[i]->offset * kiln_call_type_bytes(k->at[i]->type);
+    pointers[i] =
+        args[k->at[i]->arg] + k->at[i]->offset * kiln_library_call_type_bytes(k->at[i]->type);
   k->status = 0;
   step(k, k->l->set_stream(k->l->base.handle, stream));
   void *pack = make_descriptor(k, VARIANT_PACK,

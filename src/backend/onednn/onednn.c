@@ -93,7 +93,7 @@ static const kiln_library_entry entries[] = {
 // A tensor that the primitive reads or writes.
 typedef struct operand {
   int name; // DNNL_ARG_SRC
-  kiln_call_tensor at;
+  kiln_library_call_tensor at;
   dnnl_memory_t memory;
   bool is_own; // it has been made, and does not change
 } operand;
@@ -146,7 +146,7 @@ static size_t version(void *opened, char *text, size_t room) {
 
 // What is added as wide as the result. Repeated along some of the axes alone it comes out wrong of
 // some kernels.
-static bool is_whole(const kiln_call *c, const kiln_call_post *p) {
+static bool is_whole(const kiln_library_call *c, const kiln_library_call_post *p) {
   const bool is_product = c->kind == KILN_CALL_PRODUCT;
   const int64_t *s = p->strides, high = is_product ? c->m.extent : c->window[0].out,
                 wide = is_product ? 1 : c->window[1].out;
@@ -157,33 +157,34 @@ static bool is_whole(const kiln_call *c, const kiln_call_post *p) {
 }
 
 // A row that is added to a batch of products must come first: as a bias. Later it crashes.
-static bool adds_right(const kiln_call *c, int i) {
-  const kiln_call_post *p = &c->posts[i];
+static bool adds_right(const kiln_library_call *c, int i) {
+  const kiln_library_call_post *p = &c->posts[i];
   const bool is_batch = c->kind == KILN_CALL_PRODUCT && c->n_batch > 0;
   if (p->kind != KILN_POST_ADD || is_whole(c, p)) return true;
-  return kiln_call_is_bias(c, p) ? i == 0 || !is_batch : c->kind == KILN_CALL_PRODUCT && !is_batch;
+  return kiln_library_call_is_bias(c, p) ? i == 0 || !is_batch
+                                         : c->kind == KILN_CALL_PRODUCT && !is_batch;
 }
 
 // oneDNN 2.6 gives two element-wise operations of one kind the numbers of one of them.
-static bool repeats_a_kind(const kiln_call *c) {
+static bool repeats_a_kind(const kiln_library_call *c) {
   for (int i = 0; i < c->n_posts; i++)
     for (int j = 0; j < i; j++)
       if (c->posts[i].kind == c->posts[j].kind && c->posts[i].kind != KILN_POST_ADD) return true;
   return false;
 }
 
-static bool takes(const kiln_call *c) {
-  const kiln_call_axis *g = &c->batch[1];
-  if (!kiln_call_is_f32(c) || repeats_a_kind(c)) return false;
+static bool takes(const kiln_library_call *c) {
+  const kiln_library_call_axis *g = &c->batch[1];
+  if (!kiln_library_call_is_f32(c) || repeats_a_kind(c)) return false;
   for (int i = 0; i < c->n_posts; i++)
     if (!adds_right(c, i) || c->posts[i].kind == KILN_POST_GELU_TANH) return false;
   if (c->kind == KILN_CALL_PRODUCT) return true;
   for (int i = 0; i < c->n_posts; i++)
-    if (!kiln_call_walks_on(g->extent, c->posts[i].strides[1], c->n.extent,
-                            c->posts[i].strides[KILN_CALL_N]))
+    if (!kiln_library_call_walks_on(g->extent, c->posts[i].strides[1], c->n.extent,
+                                    c->posts[i].strides[KILN_CALL_N]))
       return false;
-  return kiln_call_walks_on(g->extent, g->a, c->k.extent, c->k.a) &&
-         kiln_call_walks_on(g->extent, g->c, c->n.extent, c->n.c);
+  return kiln_library_call_walks_on(g->extent, g->a, c->k.extent, c->k.a) &&
+         kiln_library_call_walks_on(g->extent, g->c, c->n.extent, c->n.c);
 }
 
 // --- descriptions of tensors ---
@@ -214,7 +215,7 @@ typedef struct tensors {
   bool has_bias;
 } tensors;
 
-static void shape_product(const kiln_call *c, tensors *t) {
+static void shape_product(const kiln_library_call *c, tensors *t) {
   for (int i = 0; i < c->n_batch; i++) {
     add_dim(&t->a, c->batch[i].extent, c->batch[i].a);
     add_dim(&t->b, c->batch[i].extent, c->batch[i].b);
@@ -244,9 +245,9 @@ static void add_channels(shape *s, int64_t groups, int64_t by_group, int64_t cha
   if (stride == 0 && groups * channels == 1) s->strides[s->n - 1] = 1;
 }
 
-static void shape_convolution(const kiln_call *c, tensors *t) {
-  const kiln_call_axis *g = &c->batch[1];
-  const kiln_call_window *w = c->window;
+static void shape_convolution(const kiln_library_call *c, tensors *t) {
+  const kiln_library_call_axis *g = &c->batch[1];
+  const kiln_library_call_window *w = c->window;
   add_dim(&t->a, c->batch[0].extent, c->batch[0].a);
   add_channels(&t->a, g->extent, g->a, c->k.extent, c->k.a);
   add_dim(&t->c, c->batch[0].extent, c->batch[0].c);
@@ -276,7 +277,7 @@ static void shape_convolution(const kiln_call *c, tensors *t) {
 typedef struct making {
   const library *l;
   const api *f;
-  const kiln_call *call;
+  const kiln_library_call *call;
   char *const *constants;
   kernel *k;
   tensors tensors;
@@ -292,7 +293,7 @@ static bool step(making *m, dnnl_status_t status) {
   return m->status == dnnl_success;
 }
 
-static void add_operand(making *m, int name, const kiln_call_tensor *at,
+static void add_operand(making *m, int name, const kiln_library_call_tensor *at,
                         const dnnl_memory_desc_t *desc, void *own) {
   operand *o = &m->k->operands[m->k->n];
   *o = (operand){.name = name, .is_own = own != NULL};
@@ -302,7 +303,7 @@ static void add_operand(making *m, int name, const kiln_call_tensor *at,
 }
 
 static void add_post(making *m, int i) {
-  const kiln_call_post *p = &m->call->posts[i];
+  const kiln_library_call_post *p = &m->call->posts[i];
   dnnl_memory_desc_t desc;
   switch (p->kind) {
   case KILN_POST_SCALE:
@@ -345,7 +346,7 @@ static void describe_operands(making *m) {
   tensors *t = &m->tensors;
   if (is_product) shape_product(m->call, t);
   else shape_convolution(m->call, t);
-  t->has_bias = m->call->n_posts > 0 && kiln_call_is_bias(m->call, &m->call->posts[0]);
+  t->has_bias = m->call->n_posts > 0 && kiln_library_call_is_bias(m->call, &m->call->posts[0]);
   step(m, describe(m->f, &t->a, &m->a));
   step(m, describe(m->f, &t->b, &m->b));
   step(m, describe(m->f, &t->c, &m->c));
@@ -355,7 +356,7 @@ static void describe_operands(making *m) {
 // oneDNN 2.6 on AVX2: what is added to results whose channels lie side by side goes to the wrong
 // ones of some, where it makes a convolution of products.
 static bool adds_wrong(const making *m) {
-  const kiln_call *c = m->call;
+  const kiln_library_call *c = m->call;
   const char *made_as = "";
   bool adds = false;
   for (int i = m->tensors.has_bias; i < c->n_posts; i++)
@@ -381,7 +382,7 @@ static void make_desc(making *m) {
   }
   dnnl_dims_t strides, dilations, front, back;
   for (int i = 0; i < 2; i++) {
-    const kiln_call_window *w = &m->call->window[i];
+    const kiln_library_call_window *w = &m->call->window[i];
     strides[i] = w->stride;
     dilations[i] = w->dilation - 1;
     front[i] = w->pad;
@@ -420,7 +421,7 @@ static void reorder(making *m, void *from, const dnnl_memory_desc_t *to) {
 }
 
 static void add_weights(making *m) {
-  const kiln_call_tensor *b = &m->call->b;
+  const kiln_library_call_tensor *b = &m->call->b;
   const dnnl_memory_desc_t *liked = m->f->query_md(m->desc, dnnl_query_weights_md, 0);
   char *constant = m->constants[b->arg];
   if (!constant || m->f->desc_equal(liked, &m->b)) {
@@ -465,7 +466,7 @@ static void destroy(void *made) {
   free(k);
 }
 
-static kiln_status create(void *opened, const kiln_call *call, char *const *constants,
+static kiln_status create(void *opened, const kiln_library_call *call, char *const *constants,
                           kiln_diag *diag, void **out) {
   const library *l = opened;
   kernel *k = calloc(1, sizeof *k);

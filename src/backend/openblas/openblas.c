@@ -22,13 +22,13 @@ typedef struct library {
 
 typedef struct kernel {
   sgemm_fn *sgemm;
-  kiln_call call;
-  kiln_call_matrix a, b, c;
+  kiln_library_call call;
+  kiln_library_call_matrix a, b, c;
 } kernel;
 
-static bool takes(const kiln_call *c) {
-  kiln_call_matrix a, b, to;
-  if (!kiln_call_is_f32(c) || !kiln_call_matrices(c, &a, &b, &to)) return false;
+static bool takes(const kiln_library_call *c) {
+  kiln_library_call_matrix a, b, to;
+  if (!kiln_library_call_is_f32(c) || !kiln_library_call_matrices(c, &a, &b, &to)) return false;
   for (int i = 0; i < c->n_posts; i++) {
     const bool first = i == 0 || (i == 1 && c->posts[0].kind == KILN_POST_SCALE);
     const bool known = (c->posts[i].kind == KILN_POST_SCALE && i == 0) ||
@@ -58,13 +58,13 @@ static size_t version(void *opened, char *text, size_t room) {
   return (size_t)snprintf(text, room, "%s", l->config());
 }
 
-static kiln_status create(void *opened, const kiln_call *call, char *const *constants,
+static kiln_status create(void *opened, const kiln_library_call *call, char *const *constants,
                           kiln_diag *diag, void **out) {
   const library *l = opened;
   kernel k = {.sgemm = l->sgemm, .call = *call};
   (void)constants;
   *out = NULL;
-  if (!takes(call) || !kiln_call_matrices(call, &k.a, &k.b, &k.c))
+  if (!takes(call) || !kiln_library_call_matrices(call, &k.a, &k.b, &k.c))
     return kiln_diag_fail(diag, KILN_UNSUPPORTED, "openblas",
                           "call: must be a product of matrices with rows of neighbours");
   *out = malloc(sizeof k);
@@ -82,12 +82,12 @@ typedef struct one {
   const int64_t *at;
 } one;
 
-static float *begin_of(const one *x, const kiln_call_tensor *t) {
+static float *begin_of(const one *x, const kiln_library_call_tensor *t) {
   return (float *)(void *)x->args[t->arg] + t->offset;
 }
 
-static void fill_rows(const one *x, const kiln_call_post *p, float *to) {
-  const kiln_call *c = &x->k->call;
+static void fill_rows(const one *x, const kiln_library_call_post *p, float *to) {
+  const kiln_library_call *c = &x->k->call;
   const float *from = begin_of(x, &p->tensor);
   for (int i = 0; i < c->n_batch; i++) from += x->at[i] * p->strides[i];
   for (int64_t m = 0; m < c->m.extent; m++, to += c->m.c, from += p->strides[KILN_CALL_M]) {
@@ -98,7 +98,7 @@ static void fill_rows(const one *x, const kiln_call_post *p, float *to) {
 }
 
 // As the language of kernels has it: NaN stays NaN.
-static void clip_rows(const kiln_call *c, const kiln_call_post *p, float *at) {
+static void clip_rows(const kiln_library_call *c, const kiln_library_call_post *p, float *at) {
   for (int64_t m = 0; m < c->m.extent; m++, at += c->m.c)
     for (int64_t n = 0; n < c->n.extent; n++) {
       at[n] = at[n] < p->low ? p->low : at[n];
@@ -106,10 +106,10 @@ static void clip_rows(const kiln_call *c, const kiln_call_post *p, float *at) {
     }
 }
 
-static int trans_of(const kiln_call_matrix *x) { return x->is_turned ? TRANS : NO_TRANS; }
+static int trans_of(const kiln_library_call_matrix *x) { return x->is_turned ? TRANS : NO_TRANS; }
 
 static void run_one(const one *x) {
-  const kiln_call *c = &x->k->call;
+  const kiln_library_call *c = &x->k->call;
   const float *a = begin_of(x, &c->a), *b = begin_of(x, &c->b);
   float *to = begin_of(x, &c->c), alpha = 1, beta = 0;
   for (int i = 0; i < c->n_batch; i++) {

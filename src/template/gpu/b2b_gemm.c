@@ -255,7 +255,7 @@ static kiln_status propose_b2b_gemm(kiln_lowering *w, kiln_tile_candidates *out)
 const kiln_template kiln_template_gpu_b2b_gemm = {.name = "b2b_gemm",
                                                   .was = "mlps",
                                                   .has_grids = true,
-                                                  .kinds = 1u << KILN_GROUP_CHAIN,
+                                                  .kinds = 1u << KILN_GROUP_FUSED_LAYERS,
                                                   .match = kiln_mlp_make,
                                                   .unites = true,
                                                   .propose = propose_b2b_gemm,

@@ -132,7 +132,7 @@ static kiln_status propose_norm_prologue(kiln_lowering *w, kiln_tile_candidates 
 const kiln_template kiln_template_gpu_norm_prologue = {.name = "norm_prologue",
                                                        .was = "norms",
                                                        .has_grids = true,
-                                                       .kinds = 1u << KILN_GROUP_CHAIN,
+                                                       .kinds = 1u << KILN_GROUP_FUSED_LAYERS,
                                                        .match = kiln_norm_make,
                                                        .unites = true,
                                                        .propose = propose_norm_prologue,

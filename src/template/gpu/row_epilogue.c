@@ -229,7 +229,7 @@ static kiln_status propose_row_epilogue(kiln_lowering *w, kiln_tile_candidates *
 const kiln_template kiln_template_gpu_row_epilogue = {.name = "row_epilogue",
                                                       .was = "strips",
                                                       .has_grids = true,
-                                                      .kinds = 1u << KILN_GROUP_CHAIN,
+                                                      .kinds = 1u << KILN_GROUP_FUSED_LAYERS,
                                                       .match = kiln_strip_make,
                                                       .unites = true,
                                                       .propose = propose_row_epilogue,

@@ -265,7 +265,7 @@ static void elements_of_codes_are_values_or_codes(void **state) {
     const kiln_dtype d = (kiln_dtype)t;
     if (!kiln_dtype_is_code(d)) continue;
     kiln_element_set(d, data, 1, 1);
-    assert_int_equal(data[1], kiln_code_of(d, 1));
+    assert_int_equal(data[1], kiln_encoding_of(d, 1));
     assert_float_equal(kiln_element_get(d, data, 1), 1, 0);
     kiln_element_set_int(d, data, 1, -1);
     assert_int_equal(data[1], (1 << kiln_dtype_bits(d)) - 1);

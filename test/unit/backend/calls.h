@@ -38,18 +38,18 @@ static inline arguments arguments_make(uint64_t seed) {
   }
   return a;
 }
-static inline kiln_dtype dtype_of_call(kiln_call_type t) {
+static inline kiln_dtype dtype_of_call(kiln_library_call_type t) {
   return t == KILN_CALL_F16 ? KILN_F16 : t == KILN_CALL_BF16 ? KILN_BF16 : KILN_F32;
 }
 
 // Stores what the call takes an argument for as that, in place.
-static inline void arguments_store_as(const arguments *a, const kiln_call_tensor *t) {
+static inline void arguments_store_as(const arguments *a, const kiln_library_call_tensor *t) {
   const kiln_dtype to = dtype_of_call(t->type);
   for (int k = 0; to != KILN_F32 && k < ARG_ELEMS; k++)
     kiln_element_set(to, a->bytes[t->arg], k, (double)a->data[t->arg][k]);
 }
-static inline void arguments_store(const arguments *a, const kiln_call *c) {
-  const kiln_call_tensor *added = NULL; // by several posts it may be
+static inline void arguments_store(const arguments *a, const kiln_library_call *c) {
+  const kiln_library_call_tensor *added = NULL; // by several posts it may be
   arguments_store_as(a, &c->a);
   arguments_store_as(a, &c->b);
   for (int i = 0; i < c->n_posts; i++)
@@ -61,12 +61,12 @@ static inline void arguments_free(arguments *a) {
   for (int i = 0; i < N_ARGS; i++) free(a->data[i]);
 }
 
-static inline kiln_call_post random_post(uint64_t *s, const kiln_call *c) {
-  kiln_call_post p = {.kind = (kiln_call_post_kind)below(s, KILN_N_POSTS)};
+static inline kiln_library_call_post random_post(uint64_t *s, const kiln_library_call *c) {
+  kiln_library_call_post p = {.kind = (kiln_library_call_post_kind)below(s, KILN_N_POSTS)};
   if (p.kind == KILN_POST_SCALE) p.low = (float)(1 + below(s, 9)) / 4;
   if (p.kind == KILN_POST_CLIP) p.low = -(float)below(s, 3), p.high = below(s, 2) ? 6 : INFINITY;
   if (p.kind != KILN_POST_ADD) return p;
-  p.tensor = (kiln_call_tensor){2, below(s, 5), c->c.type};
+  p.tensor = (kiln_library_call_tensor){2, below(s, 5), c->c.type};
   int64_t walk = 1; // as its own tensor, of some of the axes
   const int64_t extents[] = {c->n_batch > 0 ? c->batch[0].extent : 1,
                              c->n_batch > 1 ? c->batch[1].extent : 1,
@@ -89,30 +89,31 @@ static inline kiln_call_post random_post(uint64_t *s, const kiln_call *c) {
   return p;
 }
 
-static inline void add_posts(uint64_t *s, kiln_call *c) {
+static inline void add_posts(uint64_t *s, kiln_library_call *c) {
   for (int n = (int)below(s, 4); c->n_posts < n; c->n_posts++)
     c->posts[c->n_posts] = random_post(s, c);
 }
 
 // Matrices as they lie or transposed, rows further apart than they must be, of a batch that one of
 // the operands may share.
-static inline kiln_call random_product(uint64_t *s) {
+static inline kiln_library_call random_product(uint64_t *s) {
   const int64_t m = 1 + below(s, 40), n = 1 + below(s, 40), k = 1 + below(s, 20);
   const bool ta = below(s, 2), tb = below(s, 2);
   const int64_t lda = (ta ? m : k) + below(s, 3), ldb = (tb ? k : n) + below(s, 3),
                 ldc = n + below(s, 3);
-  kiln_call c = {.kind = KILN_CALL_PRODUCT,
-                 .a = {0, below(s, 5), KILN_CALL_F32},
-                 .b = {1, below(s, 5), KILN_CALL_F32},
-                 .c = {3, below(s, 5), KILN_CALL_F32},
-                 .m = {m, ta ? 1 : lda, 0, ldc},
-                 .n = {n, 0, tb ? ldb : 1, 1},
-                 .k = {k, ta ? lda : 1, tb ? 1 : ldb, 0}};
+  kiln_library_call c = {.kind = KILN_CALL_PRODUCT,
+                         .a = {0, below(s, 5), KILN_CALL_F32},
+                         .b = {1, below(s, 5), KILN_CALL_F32},
+                         .c = {3, below(s, 5), KILN_CALL_F32},
+                         .m = {m, ta ? 1 : lda, 0, ldc},
+                         .n = {n, 0, tb ? ldb : 1, 1},
+                         .k = {k, ta ? lda : 1, tb ? 1 : ldb, 0}};
   int64_t a = lda * (ta ? k : m), b = ldb * (tb ? n : k), to = ldc * m;
   for (c.n_batch = 0; c.n_batch < below(s, 3); c.n_batch++) {
     const int64_t extent = 1 + below(s, 3);
     const int which = (int)below(s, 3);
-    c.batch[c.n_batch] = (kiln_call_axis){extent, which == 1 ? 0 : a, which == 2 ? 0 : b, to};
+    c.batch[c.n_batch] =
+        (kiln_library_call_axis){extent, which == 1 ? 0 : a, which == 2 ? 0 : b, to};
     a *= which == 1 ? 1 : extent;
     b *= which == 2 ? 1 : extent;
     to *= extent;
@@ -122,22 +123,22 @@ static inline kiln_call random_product(uint64_t *s) {
 }
 
 // Channels first or last, with strides, dilations, padding and groups.
-static inline kiln_call random_convolution(uint64_t *s) {
+static inline kiln_library_call random_convolution(uint64_t *s) {
   const int64_t images = 1 + below(s, 2), groups = below(s, 2) ? 1 : 1 + below(s, 4),
                 n = 1 + below(s, 6), k = 1 + below(s, 6);
   const bool last = below(s, 2);
-  kiln_call c = {.kind = KILN_CALL_CONVOLUTION,
-                 .a = {0, below(s, 5), KILN_CALL_F32},
-                 .b = {1, below(s, 5), KILN_CALL_F32},
-                 .c = {3, below(s, 5), KILN_CALL_F32},
-                 .n_batch = 2,
-                 .m = {1, 0, 0, 0}};
-  kiln_call_window *w = c.window;
+  kiln_library_call c = {.kind = KILN_CALL_CONVOLUTION,
+                         .a = {0, below(s, 5), KILN_CALL_F32},
+                         .b = {1, below(s, 5), KILN_CALL_F32},
+                         .c = {3, below(s, 5), KILN_CALL_F32},
+                         .n_batch = 2,
+                         .m = {1, 0, 0, 0}};
+  kiln_library_call_window *w = c.window;
   for (int i = 0; i < 2; i++) {
-    w[i] = (kiln_call_window){.kernel = 1 + below(s, 3),
-                              .stride = 1 + below(s, 2),
-                              .dilation = 1 + below(s, 2),
-                              .in = 5 + below(s, 7)};
+    w[i] = (kiln_library_call_window){.kernel = 1 + below(s, 3),
+                                      .stride = 1 + below(s, 2),
+                                      .dilation = 1 + below(s, 2),
+                                      .in = 5 + below(s, 7)};
     const int64_t wide = (w[i].kernel - 1) * w[i].dilation;
     w[i].pad = below(s, (int)wide + 1);
     w[i].out = (w[i].in + w[i].pad + below(s, (int)wide + 1) - wide - 1) / w[i].stride + 1;
@@ -151,19 +152,19 @@ static inline kiln_call random_convolution(uint64_t *s) {
   w[1].b = 1;
   w[0].b = w[1].kernel;
   const int64_t taps = w[0].kernel * w[1].kernel;
-  c.k = (kiln_call_axis){k, by_k, taps, 0};
-  c.n = (kiln_call_axis){n, 0, taps * k, by_n};
-  c.batch[0] = (kiln_call_axis){images, in_channels * w[0].in * w[1].in, 0,
-                                out_channels * w[0].out * w[1].out};
-  c.batch[1] = (kiln_call_axis){groups, by_k * k, taps * k * n, by_n * n};
+  c.k = (kiln_library_call_axis){k, by_k, taps, 0};
+  c.n = (kiln_library_call_axis){n, 0, taps * k, by_n};
+  c.batch[0] = (kiln_library_call_axis){images, in_channels * w[0].in * w[1].in, 0,
+                                        out_channels * w[0].out * w[1].out};
+  c.batch[1] = (kiln_library_call_axis){groups, by_k * k, taps * k * n, by_n * n};
   add_posts(s, &c);
   return c;
 }
 
 // The same of elements of any type, those of the result f32 or the operands'.
-static inline kiln_call random_typed_product(uint64_t *s) {
-  kiln_call c = random_product(s);
-  const kiln_call_type t = (kiln_call_type)below(s, KILN_N_CALL_TYPES);
+static inline kiln_library_call random_typed_product(uint64_t *s) {
+  kiln_library_call c = random_product(s);
+  const kiln_library_call_type t = (kiln_library_call_type)below(s, KILN_N_CALL_TYPES);
   c.a.type = c.b.type = t;
   c.c.type = t == KILN_CALL_TF32 || below(s, 2) ? KILN_CALL_F32 : t;
   for (int i = 0; i < c.n_posts; i++)
@@ -173,9 +174,9 @@ static inline kiln_call random_typed_product(uint64_t *s) {
 
 // Of elements of one type, the weights mostly stored as the image is, and what is added mostly as
 // the result.
-static inline kiln_call random_typed_convolution(uint64_t *s) {
-  kiln_call c = random_convolution(s);
-  c.a.type = c.b.type = (kiln_call_type)below(s, KILN_N_CALL_TYPES);
+static inline kiln_library_call random_typed_convolution(uint64_t *s) {
+  kiln_library_call c = random_convolution(s);
+  c.a.type = c.b.type = (kiln_library_call_type)below(s, KILN_N_CALL_TYPES);
   c.c.type = c.a.type == KILN_CALL_TF32 ? KILN_CALL_F32 : c.a.type;
   if ((c.k.extent > 1 ? c.k.a : c.batch[1].a) == 1 && below(s, 4)) {
     c.k.b = 1;
@@ -183,7 +184,7 @@ static inline kiln_call random_typed_convolution(uint64_t *s) {
     c.window[0].b = c.window[1].kernel * c.window[1].b;
   }
   for (int i = 0; i < c.n_posts; i++) {
-    kiln_call_post *p = &c.posts[i];
+    kiln_library_call_post *p = &c.posts[i];
     if (p->kind != KILN_POST_ADD) continue;
     p->tensor.type = c.c.type;
     const int64_t whole[KILN_CALL_AXES] = {c.batch[0].c,  c.batch[1].c,  0,    0,
@@ -193,15 +194,16 @@ static inline kiln_call random_typed_convolution(uint64_t *s) {
   return c;
 }
 
-static inline kiln_call random_call(uint64_t *s) {
+static inline kiln_library_call random_call(uint64_t *s) {
   return below(s, 2) ? random_product(s) : random_convolution(s);
 }
 
-static inline double element_at(const arguments *args, const kiln_call_tensor *t, int64_t i) {
+static inline double element_at(const arguments *args, const kiln_library_call_tensor *t,
+                                int64_t i) {
   return kiln_element_get(dtype_of_call(t->type), args->bytes[t->arg], t->offset + i);
 }
 
-static inline double after_post(const kiln_call_post *p, double x, const arguments *args,
+static inline double after_post(const kiln_library_call_post *p, double x, const arguments *args,
                                 const int64_t *at) {
   int64_t element = 0;
   for (int i = 0; i < KILN_CALL_AXES; i++) element += at[i] * p->strides[i];
@@ -220,13 +222,13 @@ static inline double after_post(const kiln_call_post *p, double x, const argumen
 }
 
 // One element of the result: which of c's it is, and what. |at| is by result axis.
-static inline int64_t element_of(const kiln_call *c, const arguments *args, const int64_t *at,
-                                 double *out) {
+static inline int64_t element_of(const kiln_library_call *c, const arguments *args,
+                                 const int64_t *at, double *out) {
   int64_t a = 0, b = at[KILN_CALL_N] * c->n.b, to = at[KILN_CALL_N] * c->n.c;
   const bool is_product = c->kind == KILN_CALL_PRODUCT;
-  const kiln_call_window one = {.out = 1, .in = 1, .kernel = 1, .stride = 1, .dilation = 1};
-  const kiln_call_window *h = is_product ? &one : &c->window[0],
-                         *w = is_product ? &one : &c->window[1];
+  const kiln_library_call_window one = {.out = 1, .in = 1, .kernel = 1, .stride = 1, .dilation = 1};
+  const kiln_library_call_window *h = is_product ? &one : &c->window[0],
+                                 *w = is_product ? &one : &c->window[1];
   double x = 0;
   for (int i = 0; i < c->n_batch; i++) {
     a += at[i] * c->batch[i].a;
@@ -249,7 +251,7 @@ static inline int64_t element_of(const kiln_call *c, const arguments *args, cons
   return to;
 }
 
-static inline void extents_of_result(const kiln_call *c, int64_t *extents) {
+static inline void extents_of_result(const kiln_library_call *c, int64_t *extents) {
   for (int i = 0; i < KILN_CALL_BATCH; i++) extents[i] = i < c->n_batch ? c->batch[i].extent : 1;
   extents[KILN_CALL_M] = c->kind == KILN_CALL_PRODUCT ? c->m.extent : c->window[0].out;
   extents[KILN_CALL_W] = c->kind == KILN_CALL_PRODUCT ? 1 : c->window[1].out;
@@ -257,7 +259,7 @@ static inline void extents_of_result(const kiln_call *c, int64_t *extents) {
 }
 
 // How far a result may be off, as a part of what it is: the last place of what it is stored as.
-static inline double tolerance_of_call(const kiln_call *c) {
+static inline double tolerance_of_call(const kiln_library_call *c) {
   return c->c.type == KILN_CALL_BF16 ? 8e-3 : c->c.type == KILN_CALL_F16 ? 1e-3 : 2e-4;
 }
 
@@ -276,7 +278,7 @@ static inline void compare_element(comparison *c, double wanted, double got, dou
 }
 
 // Computes all elements, or compares them where there is |out|.
-static inline void walk_call(const kiln_call *c, const arguments *args, comparison *out) {
+static inline void walk_call(const kiln_library_call *c, const arguments *args, comparison *out) {
   int64_t at[KILN_CALL_AXES] = {0}, extents[KILN_CALL_AXES];
   const double tolerance = tolerance_of_call(c);
   extents_of_result(c, extents);
@@ -290,12 +292,12 @@ static inline void walk_call(const kiln_call *c, const arguments *args, comparis
 }
 
 // What is wrong of |c|'s result, for a message; NULL: nothing is.
-static inline const char *find_wrong(const kiln_call *c, const arguments *args, char *out,
+static inline const char *find_wrong(const kiln_library_call *c, const arguments *args, char *out,
                                      size_t out_size) {
   comparison found = {0};
   char text[512];
   walk_call(c, args, &found);
-  kiln_call_print(c, text, sizeof text);
+  kiln_library_call_print(c, text, sizeof text);
   snprintf(out, out_size, "%lld elements are wrong, one of them %g in place of %g: %s",
            (long long)found.wrong, found.got, found.wanted, text);
   return found.wrong ? out : NULL;

@@ -8,12 +8,12 @@ typedef struct tally {
   int calls, products, convolutions;
 } tally;
 
-static bool is_read_alone(const kiln_call *c, int arg) {
+static bool is_read_alone(const kiln_library_call *c, int arg) {
   return c->a.arg == arg || c->b.arg == arg;
 }
 
 // Weights that never change are given when the kernel is made.
-static void run_and_compare(const kiln_library *l, const kiln_call *c, int threads,
+static void run_and_compare(const kiln_library *l, const kiln_library_call *c, int threads,
                             bool is_constant) {
   arguments args = arguments_make(11);
   char *constants[N_ARGS] = {0};
@@ -37,7 +37,7 @@ static tally try_library(const kiln_library *l) {
   tally t = {0};
   uint64_t seed = 12;
   for (int i = 0; i < ROUNDS; i++) {
-    const kiln_call c = random_call(&seed);
+    const kiln_library_call c = random_call(&seed);
     const int threads = 1 + (int)below(&seed, 3);
     if (!l->backend->takes(&c)) continue;
     t.calls++;
@@ -94,7 +94,7 @@ static void a_call_that_is_not_taken_is_refused(void **state) {
   char *none[N_ARGS] = {0};
   if (kiln_library_open(b, NULL, &l) != KILN_OK) skip();
   for (int i = 0; i < 20; i++) {
-    const kiln_call c = random_convolution(&seed);
+    const kiln_library_call c = random_convolution(&seed);
     kiln_bound bound;
     assert_int_equal(kiln_bound_create(&l, &c, 2, none, NULL, &bound), KILN_UNSUPPORTED);
   }

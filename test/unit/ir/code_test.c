@@ -1,6 +1,6 @@
 // Codes: their values by the definitions of the formats, and decoding and encoding as expressions,
 // for all codes and all that lies between two of them, against rounding by search.
-#include "ir/code.h"
+#include "ir/encoding.h"
 #include "unit/fixture.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
     if (kiln_dtype_is_code(t))
 
 static int count(kiln_dtype t) { return 1 << kiln_dtype_bits(t); }
-static double value_of(kiln_dtype t, int code) { return kiln_code_value(t, (uint8_t)code); }
+static double value_of(kiln_dtype t, int code) { return kiln_encoding_value(t, (uint8_t)code); }
 static bool is_same(double a, double b) {
   return (isnan(a) && isnan(b)) || (a == b && !signbit(a) == !signbit(b));
 }
@@ -59,8 +59,8 @@ static void codes_mean_what_their_formats_say(void **state) {
   FOR_CODES(t)
   for (int code = 0; code < count(t); code++) {
     const double v = value_of(t, code);
-    if (!isnan(v) && !isinf(v)) assert_int_equal(kiln_code_of(t, v), code);
-    if (isnan(v)) assert_true(isnan(value_of(t, kiln_code_of(t, v))));
+    if (!isnan(v) && !isinf(v)) assert_int_equal(kiln_encoding_of(t, v), code);
+    if (isnan(v)) assert_true(isnan(value_of(t, kiln_encoding_of(t, v))));
   }
 }
 
@@ -86,7 +86,7 @@ static int encoded(kiln_ctx *cx, kiln_dtype t, kiln_dtype from, double x, kiln_e
 static void expect(kiln_ctx *cx, kiln_dtype t, kiln_dtype from, double x) {
   const kiln_encoding how = {true, KILN_ROUND_NEAREST};
   if (from == KILN_F32) x = (double)(float)x;
-  const int got = encoded(cx, t, from, x, how), want = kiln_code_of(t, x);
+  const int got = encoded(cx, t, from, x, how), want = kiln_encoding_of(t, x);
   if (got != want && !(got == 0 && want == 0))
     fail_msg("%s of %s %a must be code %d, got %d", kiln_dtype_text(t), kiln_dtype_text(from), x,
              want, got);
@@ -98,8 +98,8 @@ static void encoding_rounds_to_the_nearest_code(void **state) {
   kiln_ctx *cx = &((fixture *)*state)->cx;
   FOR_CODES(t)
   for (size_t s = 0; s < KILN_LEN(sources); s++) {
-    const kiln_code_format *f = kiln_code_format_of(t);
-    if (f->kind == KILN_CODE_INT || f->kind == KILN_CODE_UINT) continue;
+    const kiln_encoding_format *f = kiln_encoding_format_of(t);
+    if (f->kind == KILN_ENCODING_INT || f->kind == KILN_ENCODING_UINT) continue;
     for (int code = 0; code <= f->most; code++) {
       const double v = value_of(t, code), next = value_of(t, code + 1);
       const double middle = isfinite(next) && code < f->most ? (v + next) / 2 : v * 17 / 16;
@@ -111,7 +111,7 @@ static void encoding_rounds_to_the_nearest_code(void **state) {
                                nextafter(middle, (double)INFINITY)};
       for (size_t i = 0; i < KILN_LEN(points); i++) {
         expect(cx, t, sources[s], points[i]);
-        if (f->kind == KILN_CODE_FLOAT) expect(cx, t, sources[s], -points[i]);
+        if (f->kind == KILN_ENCODING_FLOAT) expect(cx, t, sources[s], -points[i]);
       }
     }
     expect(cx, t, sources[s], 0x1p-148);

@@ -15,11 +15,11 @@ static struct {
 } state_of_double;
 
 typedef struct doubled {
-  kiln_call call;
+  kiln_library_call call;
   float *kept; // the last result; NULL before the first run
 } doubled;
 
-static bool takes(const kiln_call *c) {
+static bool takes(const kiln_library_call *c) {
   return state_of_double.takes_all || (c->kind == KILN_CALL_PRODUCT && c->n_batch == 0);
 }
 
@@ -34,7 +34,7 @@ static size_t version(void *opened, char *text, size_t room) {
   return (size_t)snprintf(text, room, "%s", state_of_double.version);
 }
 
-static kiln_status create(void *opened, const kiln_call *asked, char *const *constants,
+static kiln_status create(void *opened, const kiln_library_call *asked, char *const *constants,
                           kiln_diag *diag, void **out) {
   (void)opened, (void)constants;
   *out = NULL;
@@ -60,7 +60,7 @@ static void destroy(void *kernel) {
 static bool run(void *kernel, char *const *args, void *stream, kiln_diag *diag) {
   (void)stream, (void)diag;
   doubled *d = kernel;
-  const kiln_call *c = &d->call;
+  const kiln_library_call *c = &d->call;
   arguments a = {0};
   float *to = (float *)(void *)args[c->c.arg] + c->c.offset;
   for (int i = 0; i <= c->c.arg; i++) a.bytes[i] = args[i];

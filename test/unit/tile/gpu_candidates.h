@@ -53,7 +53,8 @@ static void compare_halves(test_kernel *k, const kiln_tensor *t, const void *got
 static kiln_status unite_all(kiln_ctx *cx, void *user, const kiln_program *p,
                              const kiln_facts *facts, const kiln_tile_search_options *search,
                              kiln_searches *known, kiln_parts *io, kiln_edge_decisions *io_edges) {
-  kiln_group all = {.kind = KILN_GROUP_CHAIN, .stmts = KILN_NEW_ARRAY(&cx->perm, int, p->stmts.n)};
+  kiln_group all = {.kind = KILN_GROUP_FUSED_LAYERS,
+                    .stmts = KILN_NEW_ARRAY(&cx->perm, int, p->stmts.n)};
   kiln_part *one = KILN_NEW(&cx->perm, kiln_part);
   kiln_searched found;
   bool is_new = false;

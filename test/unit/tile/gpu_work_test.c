@@ -161,7 +161,7 @@ static void measured_kernels_come_out_near_their_times(void **state) {
 static void products_in_front_of_windows_are_dear_where_channels_are_blocks(void **state) {
   fixture *f = *state;
   const double together = price_of(
-      f, KILN_GROUP_CHAIN, NULL,
+      f, KILN_GROUP_FUSED_LAYERS, NULL,
       "p { temp f32 t0(104, 104, 16) temp f16 t1(104, 104, 16) in f16 a0(346112) const f16 a1(16, "
       "16) = ... const f16 "
       "a3(16, 3, 3) = ... temp f32 t2(104, 104, 16) out f16 y(104, 104, 16) "

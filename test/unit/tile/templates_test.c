@@ -24,7 +24,7 @@ static void some_template_runs_kernels_of_every_kind_as_they_are(void **state) {
   (void)state;
   const kiln_machine *machines[] = {&processor, &card};
   for (size_t m = 0; m < KILN_LEN(machines); m++)
-    for (int kind = 0; kind <= KILN_GROUP_CHAIN; kind++) {
+    for (int kind = 0; kind <= KILN_GROUP_FUSED_LAYERS; kind++) {
       bool any = false;
       for (int i = 0; kiln_templates[i]; i++)
         any |= !kiln_templates[i]->match &&

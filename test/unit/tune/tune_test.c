@@ -149,8 +149,8 @@ static void a_library_must_win_what_a_run_hides_of_launches(void **state) {
               {"cuda:sm_90a", 30.3, 20.7, true},  {"cuda:sm_90a", 100, 94, false},
               {"cuda:sm_90a", 100, 91, true},     {"cuda:sm_80", 14.6, 11.2, true},
               {"cuda:sm_80", 100, 96, false},     {"cuda:sm_80", 100, 94, true}};
-  const kiln_offer offer = {0};
-  const kiln_tile_candidate own = {0}, library = {.offer = &offer};
+  const kiln_library_candidate offer = {0};
+  const kiln_tile_candidate own = {0}, library = {.by_library = &offer};
   (void)state;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     kiln_ctx cx;

@@ -1,7 +1,7 @@
 // External-codegen (BYOC) candidates: calls of libraries as candidates of kernels.
-#include "module/offer.h"
+#include "module/library_candidate.h"
 #include "backend/backend.h"
-#include "module/call.h"
+#include "module/library_match.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -63,8 +63,8 @@ typedef struct offering {
 static const kiln_dtype dtypes[KILN_N_CALL_TYPES] = {KILN_F32, KILN_F32, KILN_F16, KILN_BF16};
 
 // What the call takes argument |arg| for.
-static kiln_dtype dtype_of(const kiln_call *c, int64_t arg, kiln_dtype otherwise) {
-  const kiln_call_tensor *all[3 + KILN_CALL_POSTS] = {&c->a, &c->b, &c->c};
+static kiln_dtype dtype_of(const kiln_library_call *c, int64_t arg, kiln_dtype otherwise) {
+  const kiln_library_call_tensor *all[3 + KILN_CALL_POSTS] = {&c->a, &c->b, &c->c};
   int n = 3;
   for (int i = 0; i < c->n_posts; i++)
     if (c->posts[i].kind == KILN_POST_ADD) all[n++] = &c->posts[i].tensor;
@@ -81,7 +81,7 @@ enum { WEIGHT_AXES = 5 };
 
 // In the order in which they should be stored: as those of the image, its channels last or in front
 // of rows.
-static void order_weights(kiln_call *c, weight_axis out[WEIGHT_AXES]) {
+static void order_weights(kiln_library_call *c, weight_axis out[WEIGHT_AXES]) {
   const bool are_last = (c->k.extent > 1 ? c->k.a : c->batch[1].a) == 1;
   const weight_axis groups = {c->batch[1].extent, &c->batch[1].b}, n = {c->n.extent, &c->n.b},
                     k = {c->k.extent, &c->k.b}, rows = {c->window[0].kernel, &c->window[0].b},
@@ -117,8 +117,8 @@ static kiln_buffer *store_in_order(kiln_ctx *cx, kiln_loops *l, const kiln_tenso
 
 // Whether |t|, argument |arg| of the call on a GPU, is a convolution's constant weights, all of
 // them and nothing else, in another order than they should be.
-static bool is_misplaced(const offering *o, const kiln_tensor *t, const kiln_call *c, int64_t arg,
-                         const weight_axis *axes) {
+static bool is_misplaced(const offering *o, const kiln_tensor *t, const kiln_library_call *c,
+                         int64_t arg, const weight_axis *axes) {
   int64_t elems = 1;
   bool is_in_order = true;
   if (o->library->backend->place == KILN_BACKEND_CPU || c->kind != KILN_CALL_CONVOLUTION ||
@@ -134,7 +134,7 @@ static bool is_misplaced(const offering *o, const kiln_tensor *t, const kiln_cal
 }
 
 // The kernel's arguments, and nothing that is done with them.
-static kiln_loops *bare_loops(const offering *o, const kiln_kernel *k, kiln_call *call) {
+static kiln_loops *bare_loops(const offering *o, const kiln_kernel *k, kiln_library_call *call) {
   kiln_ctx *cx = o->cx;
   weight_axis axes[WEIGHT_AXES];
   kiln_loops *l = kiln_loops_make(cx, kiln_symbol_text(cx, k->name));
@@ -157,7 +157,7 @@ static kiln_loops *bare_loops(const offering *o, const kiln_kernel *k, kiln_call
 
 // Whether the library has such a kernel, which it alone knows; on a device it is asked when the
 // kernel is measured, where the device is.
-static bool can_bind(const offering *o, const kiln_kernel *k, const kiln_call *call) {
+static bool can_bind(const offering *o, const kiln_kernel *k, const kiln_library_call *call) {
   const kiln_mark mark = kiln_arena_mark(&o->cx->scratch);
   char **none = KILN_NEW_ARRAY(&o->cx->scratch, char *, k->prog->tensors.n);
   kiln_bound bound;
@@ -177,28 +177,29 @@ static int64_t count_params(const kiln_program *p) {
 }
 
 // Behind the kernel's arguments comes what the library works with.
-static void add_workspace(const offering *o, const kiln_kernel *k, kiln_loops *l, kiln_call *call) {
+static void add_workspace(const offering *o, const kiln_kernel *k, kiln_loops *l,
+                          kiln_library_call *call) {
   if (!o->library->backend->workspace) return;
   call->workspace =
-      (kiln_call_workspace){count_params(k->prog), o->library->backend->workspace(call)};
+      (kiln_library_call_workspace){count_params(k->prog), o->library->backend->workspace(call)};
   if (call->workspace.bytes)
     kiln_buffer_make(o->cx, l, "workspace", KILN_U8, KILN_SCOPE_WORKSPACE, 1,
                      &call->workspace.bytes, NULL);
 }
 
 // Does nothing where the library has no such kernel.
-static void offer(const offering *o, kiln_kernel *k, kiln_call *call) {
+static void offer(const offering *o, kiln_kernel *k, kiln_library_call *call) {
   kiln_ctx *cx = o->cx;
-  kiln_offer *made = KILN_NEW(&cx->perm, kiln_offer);
-  kiln_tile_candidate c = {.from = o->row, .cost = {.ns = INFINITY}, .offer = made};
+  kiln_library_candidate *made = KILN_NEW(&cx->perm, kiln_library_candidate);
+  kiln_tile_candidate c = {.from = o->row, .cost = {.ns = INFINITY}, .by_library = made};
   char text[TEXT_ROOM];
   c.loops = bare_loops(o, k, call);
   if (!can_bind(o, k, call)) return;
   add_workspace(o, k, c.loops, call);
-  if (kiln_call_print(call, text, sizeof text) >= sizeof text) return;
-  *made = (kiln_offer){.backend = o->library->backend->name,
-                       .version = o->version,
-                       .call = kiln_arena_strdup(&cx->perm, text)};
+  if (kiln_library_call_print(call, text, sizeof text) >= sizeof text) return;
+  *made = (kiln_library_candidate){.backend = o->library->backend->name,
+                                   .version = o->version,
+                                   .call = kiln_arena_strdup(&cx->perm, text)};
   c.script = kiln_arena_printf(&cx->perm, "# by %s: %s\n", made->backend, text);
   KILN_VEC_PUSH(&cx->perm, &k->candidates, c);
 }
@@ -207,9 +208,10 @@ static void offer_all(const offering *o) {
   kiln_kernels *k = &o->b->choices.kernels;
   for (int i = 0; i < k->kernels.n; i++) {
     kiln_kernel *one = k->kernels.data[i];
-    kiln_call call; // of the program as it was outlined: in a form nothing is recognised any more
+    kiln_library_call
+        call; // of the program as it was outlined: in a form nothing is recognised any more
     if (one->key && one->candidates.n > 0 &&
-        kiln_call_find(o->cx, &o->b->request.machine, one->outlined, &call))
+        kiln_library_match(o->cx, &o->b->request.machine, one->outlined, &call))
       offer(o, one, &call);
   }
 }
@@ -238,7 +240,7 @@ static bool is_for(const kiln_build *b, const kiln_backend *backend) {
   return b->request.machine.target->libraries >> backend->place & 1;
 }
 
-kiln_status kiln_build_offer(kiln_ctx *cx, kiln_build *b) {
+kiln_status kiln_build_add_library_candidates(kiln_ctx *cx, kiln_build *b) {
   const char *list = b->request.model->options.backends;
   for (int i = 0; list && kiln_backends[i]; i++) {
     const bool is_named = has_name(list, kiln_backends[i]->name);
@@ -248,7 +250,7 @@ kiln_status kiln_build_offer(kiln_ctx *cx, kiln_build *b) {
   return KILN_OK;
 }
 
-kiln_status kiln_build_take_offers(kiln_ctx *cx, kiln_build *b, bool *out_taken) {
+kiln_status kiln_build_take_library_candidates(kiln_ctx *cx, kiln_build *b, bool *out_taken) {
   const kiln_kernels *k = &b->choices.kernels;
   *out_taken = has_name(b->request.model->options.backends, always);
   if (!*out_taken) return KILN_OK;
@@ -256,16 +258,17 @@ kiln_status kiln_build_take_offers(kiln_ctx *cx, kiln_build *b, bool *out_taken)
   kiln_text won;
   kiln_text_init(&won, &cx->perm);
   *sum = (kiln_tuning){0};
-  KILN_TRY(kiln_build_offer(cx, b));
+  KILN_TRY(kiln_build_add_library_candidates(cx, b));
   for (int i = 0; i < k->kernels.n; i++) {
     kiln_kernel *one = k->kernels.data[i];
     const kiln_tile_candidate *first = one->candidates.data, *end = first + one->candidates.n;
-    while (first < end && !first->offer) first++;
+    while (first < end && !first->by_library) first++;
     sum->kernels++;
     if (first == end) continue;
     sum->offered++;
     kiln_kernel_take(cx, one, first);
-    kiln_text_printf(&won, "%s  by %s\n", kiln_symbol_text(cx, one->name), first->offer->backend);
+    kiln_text_printf(&won, "%s  by %s\n", kiln_symbol_text(cx, one->name),
+                     first->by_library->backend);
   }
   sum->won = won.data ? won.data : "";
   return KILN_OK;
@@ -273,11 +276,12 @@ kiln_status kiln_build_take_offers(kiln_ctx *cx, kiln_build *b, bool *out_taken)
 
 // --- running one ---
 
-static kiln_status run_parts(kiln_ctx *cx, const kiln_library *l, const kiln_offer *offer,
-                             char *const *constants, char *const *args) {
-  kiln_call call;
+static kiln_status run_parts(kiln_ctx *cx, const kiln_library *l,
+                             const kiln_library_candidate *offer, char *const *constants,
+                             char *const *args) {
+  kiln_library_call call;
   kiln_bound bound;
-  bool ran = kiln_call_parse(offer->call, &call);
+  bool ran = kiln_library_call_parse(offer->call, &call);
   if (!ran) return KILN_FAIL(cx->diag, KILN_INTERNAL, offer->call, "call: must be one");
   KILN_TRY(kiln_bound_create(l, &call, 2, constants, cx->diag, &bound));
   for (int i = 0; i < bound.n; i++) ran = kiln_bound_run(&bound, i, args, NULL, cx->diag) && ran;
@@ -287,8 +291,8 @@ static kiln_status run_parts(kiln_ctx *cx, const kiln_library *l, const kiln_off
                    offer->call);
 }
 
-kiln_status kiln_offer_run(kiln_ctx *cx, const kiln_offer *offer, const kiln_program *p,
-                           char *const *args) {
+kiln_status kiln_library_candidate_run(kiln_ctx *cx, const kiln_library_candidate *offer,
+                                       const kiln_program *p, char *const *args) {
   char **constants = KILN_NEW_ARRAY(&cx->scratch, char *, p->tensors.n);
   kiln_library library;
   for (int i = 0, n = 0; i < p->tensors.n; i++) {

@@ -1,11 +1,11 @@
-// Scalar expressions compiled to a flat list of instructions over numbered registers: the inner
-// engine of the reference interpreter. Private to analysis/.
+// Bytecode of the reference interpreter: scalar expressions compiled to a flat list of instructions
+// over numbered registers. Private to analysis/.
 //
 // A register holds a double where the expression's dtype is a float, an int64 otherwise (u64 as the
 // same bits, narrower integers wrapped to their width). Affine functions of the loop variables are
 // *streams*: registers that the loops advance by a constant instead of computing them.
-#ifndef KILN_ANALYSIS_CODE_H
-#define KILN_ANALYSIS_CODE_H
+#ifndef KILN_ANALYSIS_BYTECODE_H
+#define KILN_ANALYSIS_BYTECODE_H
 
 #include "ir/prim.h"
 
@@ -52,15 +52,15 @@ typedef struct kiln_stream {
   int64_t *coef; // [n_dims]
 } kiln_stream;
 
-typedef struct kiln_code_load {
+typedef struct kiln_bytecode_load {
   int tensor;
   const void *data;
   int n;
   int regs[KILN_MAX_RANK];
   int64_t extents[KILN_MAX_RANK], strides[KILN_MAX_RANK];
-} kiln_code_load;
+} kiln_bytecode_load;
 
-typedef struct kiln_code {
+typedef struct kiln_bytecode {
   kiln_ctx *cx;
   const kiln_program *p;
   kiln_arena *arena;
@@ -71,46 +71,47 @@ typedef struct kiln_code {
   const char *place;       // for messages
   KILN_VEC(kiln_insn) insns;
   KILN_VEC(kiln_stream) streams;
-  KILN_VEC(kiln_code_load) loads;
+  KILN_VEC(kiln_bytecode_load) loads;
   KILN_VEC(kiln_cell) regs;  // as they are before the first instruction
   kiln_map known;            // expression id -> register + 1, 0 is none; of the scopes now open
   KILN_VEC(uint64_t) opened; // ids put into |known| since the scope opened
   kiln_status status;
-  int fault_load, fault_axis; // set by kiln_code_run
+  int fault_load, fault_axis; // set by kiln_bytecode_run
   int64_t fault_index;
-} kiln_code;
+} kiln_bytecode;
 
-void kiln_code_init(kiln_code *c, kiln_ctx *cx, const kiln_program *p, void *const *data,
-                    int n_dims, const kiln_symbol *vars, const int64_t *extents, const char *place);
+void kiln_bytecode_init(kiln_bytecode *c, kiln_ctx *cx, const kiln_program *p, void *const *data,
+                        int n_dims, const kiln_symbol *vars, const int64_t *extents,
+                        const char *place);
 // Appends what computes |e|; gives its register. On failure |c->status| is set.
-int kiln_code_add(kiln_code *c, const kiln_expr *e);
+int kiln_bytecode_add(kiln_bytecode *c, const kiln_expr *e);
 // Appends what computes the checked row-major element number of |tensor| at |index|; gives its
 // register.
-int kiln_code_add_address(kiln_code *c, int tensor, const kiln_expr *const *index);
+int kiln_bytecode_add_address(kiln_bytecode *c, int tensor, const kiln_expr *const *index);
 // Whether the row-major address of |load| is sum(coef * dim) + *start and never out of range.
-bool kiln_code_affine_address(const kiln_code *c, const kiln_expr *load, int64_t *coef,
-                              int64_t *start);
+bool kiln_bytecode_affine_address(const kiln_bytecode *c, const kiln_expr *load, int64_t *coef,
+                                  int64_t *start);
 
 // Sets the streams for the point |at|.
-void kiln_code_seek(kiln_code *c, const int64_t *at);
+void kiln_bytecode_seek(kiln_bytecode *c, const int64_t *at);
 // Moves the streams by |steps| along a dim.
-static inline void kiln_code_step(kiln_code *c, int dim, int64_t steps) {
+static inline void kiln_bytecode_step(kiln_bytecode *c, int dim, int64_t steps) {
   for (int k = 0; k < c->streams.n; k++) { // wrapping
     int64_t *at = &c->regs.data[c->streams.data[k].reg].i;
     *at = (int64_t)((uint64_t)*at + (uint64_t)c->streams.data[k].coef[dim] * (uint64_t)steps);
   }
 }
 // Runs instructions [from, to). False on an index that is out of range.
-bool kiln_code_run(kiln_code *c, int from, int to);
-kiln_status kiln_code_fault(const kiln_code *c); // the message of that
+bool kiln_bytecode_run(kiln_bytecode *c, int from, int to);
+kiln_status kiln_bytecode_fault(const kiln_bytecode *c); // the message of that
 
 // What an instruction computes, for those who follow it with errors (analysis/follow.h).
-double kiln_code_float1(kiln_expr_kind k, double a);
-double kiln_code_float2(kiln_expr_kind k, double a, double b);
-kiln_cell kiln_code_cast(kiln_dtype to, kiln_dtype from, kiln_cell a);
-kiln_cell kiln_code_bits(kiln_dtype to, kiln_dtype from, kiln_cell a);
+double kiln_bytecode_float1(kiln_expr_kind k, double a);
+double kiln_bytecode_float2(kiln_expr_kind k, double a, double b);
+kiln_cell kiln_bytecode_cast(kiln_dtype to, kiln_dtype from, kiln_cell a);
+kiln_cell kiln_bytecode_bits(kiln_dtype to, kiln_dtype from, kiln_cell a);
 
 // |value| wrapped to an integer dtype.
-int64_t kiln_code_wrap(kiln_dtype t, int64_t value);
+int64_t kiln_bytecode_wrap(kiln_dtype t, int64_t value);
 
 #endif

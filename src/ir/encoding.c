@@ -1,5 +1,5 @@
 // Codes to numbers and back, on the bits of f32 and f64.
-#include "ir/code.h"
+#include "ir/encoding.h"
 
 #include <math.h>
 #include <string.h>
@@ -18,7 +18,7 @@ enum { F32_FRACTION = 23, F32_BIAS = 127 };
 static const uint64_t f32_infinity = 0x7f800000u, f32_nan = 0x7fc00000u;
 
 // In i32, whose conversion to f32 is one instruction everywhere.
-static const kiln_expr *decode_float(kiln_ctx *cx, const kiln_code_format *f, int bits,
+static const kiln_expr *decode_float(kiln_ctx *cx, const kiln_encoding_format *f, int bits,
                                      const kiln_expr *code) {
   const uint64_t sign_bit = UINT64_C(1) << (bits - 1);
   const double unit = ldexp(1, 1 - f->bias - f->fraction); // of subnormal numbers
@@ -44,7 +44,7 @@ static const kiln_expr *decode_float(kiln_ctx *cx, const kiln_code_format *f, in
 }
 
 // 2^-127, the least power, is no normal number of f32.
-static const kiln_expr *decode_power(kiln_ctx *cx, const kiln_code_format *f,
+static const kiln_expr *decode_power(kiln_ctx *cx, const kiln_encoding_format *f,
                                      const kiln_expr *code) {
   const kiln_expr *bits = with(cx, KILN_EXPR_SHL, code, F32_FRACTION);
   const kiln_expr *least = number(cx, code, UINT64_C(1) << (F32_FRACTION - 1));
@@ -61,14 +61,14 @@ static const kiln_expr *decode_int(kiln_ctx *cx, int bits, const kiln_expr *byte
 }
 
 const kiln_expr *kiln_decode(kiln_ctx *cx, const kiln_expr *e) {
-  const kiln_code_format *f = kiln_code_format_of(e->dtype);
+  const kiln_encoding_format *f = kiln_encoding_format_of(e->dtype);
   const int bits = kiln_dtype_bits(e->dtype);
   const kiln_expr *byte = kiln_bitcast(cx, KILN_U8, e);
   switch (f->kind) {
-  case KILN_CODE_FLOAT: return decode_float(cx, f, bits, kiln_cast(cx, KILN_I32, byte));
-  case KILN_CODE_POWER: return decode_power(cx, f, kiln_cast(cx, KILN_I32, byte));
-  case KILN_CODE_INT: return decode_int(cx, bits, byte);
-  case KILN_CODE_UINT: break;
+  case KILN_ENCODING_FLOAT: return decode_float(cx, f, bits, kiln_cast(cx, KILN_I32, byte));
+  case KILN_ENCODING_POWER: return decode_power(cx, f, kiln_cast(cx, KILN_I32, byte));
+  case KILN_ENCODING_INT: return decode_int(cx, bits, byte);
+  case KILN_ENCODING_UINT: break;
   }
   return byte;
 }
@@ -99,7 +99,7 @@ static uint64_t bits_of_power(const source *s, int exponent) {
 // Normal numbers: half a unit is added, less one where the last digit that stays is even, and a
 // carry goes into the exponent by itself. Subnormal ones: the sum with the number whose last digit
 // is theirs is rounded by the addition.
-static const kiln_expr *nearest(kiln_ctx *cx, const source *s, const kiln_code_format *f) {
+static const kiln_expr *nearest(kiln_ctx *cx, const source *s, const kiln_encoding_format *f) {
   const kiln_expr *m = s->magnitude;
   const uint64_t cut = (uint64_t)(s->fraction - f->fraction);
   const uint64_t rebias = (uint64_t)(s->bias - f->bias) << s->fraction;
@@ -115,7 +115,7 @@ static const kiln_expr *nearest(kiln_ctx *cx, const source *s, const kiln_code_f
   return kiln_select(cx, with(cx, KILN_EXPR_LT, m, bits_of_power(s, 1 - f->bias)), small, normal);
 }
 
-static const kiln_expr *encode_float(kiln_ctx *cx, const source *s, const kiln_code_format *f,
+static const kiln_expr *encode_float(kiln_ctx *cx, const source *s, const kiln_encoding_format *f,
                                      int bits, bool saturates) {
   const kiln_expr *code = nearest(cx, s, f);
   const int end = saturates || f->nan < 0 ? f->most : f->most + 1;
@@ -144,7 +144,7 @@ static uint64_t bits_of(const source *s, double value) {
 
 // The exponent of the magnitude, plus what rounds up. The least power is below the normal numbers
 // of f32: between it and the next one stands a comparison.
-static const kiln_expr *encode_power(kiln_ctx *cx, const source *s, const kiln_code_format *f,
+static const kiln_expr *encode_power(kiln_ctx *cx, const source *s, const kiln_encoding_format *f,
                                      kiln_encoding how) {
   const double least = ldexp(1, -f->bias);
   const uint64_t unit = UINT64_C(1) << s->fraction;
@@ -172,14 +172,14 @@ static const kiln_expr *as_source(kiln_ctx *cx, const kiln_expr *e) {
 }
 
 const kiln_expr *kiln_encode(kiln_ctx *cx, kiln_dtype t, const kiln_expr *e, kiln_encoding how) {
-  const kiln_code_format *f = kiln_code_format_of(t);
+  const kiln_encoding_format *f = kiln_encoding_format_of(t);
   if (e->dtype == t) return e;
   if (kiln_dtype_is_code(e->dtype)) e = kiln_decode(cx, e);
-  const bool is_int = f->kind == KILN_CODE_INT || f->kind == KILN_CODE_UINT;
+  const bool is_int = f->kind == KILN_ENCODING_INT || f->kind == KILN_ENCODING_UINT;
   if (is_int && kiln_dtype_is_float(e->dtype)) e = kiln_cast(cx, KILN_I32, e);
   if (is_int) return kiln_bitcast(cx, t, kiln_cast(cx, KILN_U8, e));
   const source s = source_of(cx, as_source(cx, e));
-  const kiln_expr *code = f->kind == KILN_CODE_FLOAT
+  const kiln_expr *code = f->kind == KILN_ENCODING_FLOAT
                               ? encode_float(cx, &s, f, kiln_dtype_bits(t), how.saturates)
                               : encode_power(cx, &s, f, how);
   return kiln_bitcast(cx, t, kiln_cast(cx, KILN_U8, code));

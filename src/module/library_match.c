@@ -5,7 +5,7 @@
 // what walks through all three is a batch; dims that walk on where others end become one. Of a
 // convolution two dims walk through the same elements of an operand: a window. Where it is padded,
 // the operand is zero but between two bounds of the window's element.
-#include "module/call.h"
+#include "module/library_match.h"
 #include "module/build.h"
 #include "support/integer.h"
 #include "template/form/product.h"
@@ -45,7 +45,7 @@ typedef struct finding {
   axes rows, columns, sums, batch; // of a and c, of b and c, of a and b, of all
   int n_windows;
   window windows[2];
-  kiln_call *call;
+  kiln_library_call *call;
 } finding;
 
 static int64_t arg_of(const kiln_program *p, int tensor) {
@@ -63,12 +63,12 @@ static const kiln_expr *narrow(const kiln_expr *e) {
   return is_widened ? e->args[0] : e;
 }
 
-static bool find_type(kiln_dtype t, kiln_call_type *out) {
+static bool find_type(kiln_dtype t, kiln_library_call_type *out) {
   *out = t == KILN_F16 ? KILN_CALL_F16 : t == KILN_BF16 ? KILN_CALL_BF16 : KILN_CALL_F32;
   return t == KILN_F32 || kiln_dtype_is_half(t);
 }
 
-static bool find_factor_type(const finding *f, kiln_dtype t, kiln_call_type *out) {
+static bool find_factor_type(const finding *f, kiln_dtype t, kiln_library_call_type *out) {
   const bool found = find_type(t, out);
   if (t == KILN_F32 && f->m->gpu.rounds_to_tf32) *out = KILN_CALL_TF32;
   return found;
@@ -84,14 +84,14 @@ static bool find_stride(const finding *f, const kiln_stmt *s, const kiln_expr *l
 
 // Where |load| reads with all dims of |s| at 0: in front of the tensor, if what it reads is padded.
 static bool find_begin(const finding *f, const kiln_stmt *s, const kiln_expr *load,
-                       kiln_call_tensor *out) {
+                       kiln_library_call_tensor *out) {
   kiln_ctx *cx = f->cx;
   const int n = s->n_space + s->n_reduce;
   kiln_symbol *vars = KILN_NEW_ARRAY(&cx->scratch, kiln_symbol, n);
   const kiln_expr **zeros = KILN_NEW_ARRAY(&cx->scratch, const kiln_expr *, n);
   int64_t strides[KILN_MAX_RANK], index = 0;
   kiln_tensor_strides(f->p->tensors.data[load->u.tensor], strides);
-  *out = (kiln_call_tensor){.arg = arg_of(f->p, load->u.tensor)};
+  *out = (kiln_library_call_tensor){.arg = arg_of(f->p, load->u.tensor)};
   if (!find_type(load->dtype, &out->type)) return false;
   for (int i = 0; i < n; i++) {
     vars[i] = s->dims[i].name;
@@ -111,16 +111,16 @@ static bool is_result(const finding *f, const kiln_expr *e) {
   return narrow(e)->kind == KILN_EXPR_LOAD && narrow(e)->u.tensor == f->product->out;
 }
 
-static bool add_post(finding *f, kiln_call_post post) {
+static bool add_post(finding *f, kiln_library_call_post post) {
   if (f->call->n_posts == KILN_CALL_POSTS) return false;
   f->call->posts[f->call->n_posts++] = post;
   return true;
 }
 
 static bool add_clip(finding *f, float low, float high) {
-  kiln_call_post *last = &f->call->posts[f->call->n_posts - 1];
+  kiln_library_call_post *last = &f->call->posts[f->call->n_posts - 1];
   if (f->call->n_posts == 0 || last->kind != KILN_POST_CLIP || low > last->high || high < last->low)
-    return add_post(f, (kiln_call_post){.kind = KILN_POST_CLIP, .low = low, .high = high});
+    return add_post(f, (kiln_library_call_post){.kind = KILN_POST_CLIP, .low = low, .high = high});
   last->low = fmaxf(last->low, low);
   last->high = fminf(last->high, high);
   return true;
@@ -128,17 +128,17 @@ static bool add_clip(finding *f, float low, float high) {
 
 static bool add_operation(finding *f, kiln_expr_kind kind, const kiln_expr *other) {
   const float x = other->kind == KILN_EXPR_FLOAT ? (float)other->u.f : 0;
-  kiln_call_post add = {.kind = KILN_POST_ADD};
+  kiln_library_call_post add = {.kind = KILN_POST_ADD};
   if (kind == KILN_EXPR_MAX) return add_clip(f, x, INFINITY);
   if (kind == KILN_EXPR_MIN) return add_clip(f, -INFINITY, x);
   if (kind == KILN_EXPR_MUL)
-    return add_post(f, (kiln_call_post){.kind = KILN_POST_SCALE, .low = x});
+    return add_post(f, (kiln_library_call_post){.kind = KILN_POST_SCALE, .low = x});
   return find_begin(f, f->root, narrow(other), &add.tensor) && add.tensor.offset >= 0 &&
          add_post(f, add);
 }
 
 // NaN: it is not a function of x alone.
-static double activated(kiln_call_post_kind k, double x) {
+static double activated(kiln_library_call_post_kind k, double x) {
   const double cube = x + 0.044715 * x * x * x;
   switch (k) {
   case KILN_POST_SILU: return x / (1 + exp(-x));
@@ -167,7 +167,7 @@ static const kiln_expr *stand_in(kiln_ctx *cx, const kiln_expr *e, void *argumen
 
 // Models write activations in many ways: which one |e| is of |x|, is seen by what it is of numbers.
 static bool is_activation(const finding *f, const kiln_expr *e, const kiln_expr *x,
-                          kiln_call_post_kind k) {
+                          kiln_library_call_post_kind k) {
   enum { POINTS = 64 };
   for (int i = 0; i < POINTS; i++) {
     const double at = i == 0 ? -60 : i == 1 ? 60 : 0.27 * (i - POINTS / 2);
@@ -199,9 +199,9 @@ static void note_argument(const kiln_expr *x, void *argument) {
 
 // An operation on the way to the result.
 typedef struct operation {
-  const kiln_expr *e, *inner;     // what it is, and what of
-  const kiln_expr *other;         // a number, or to be added what is loaded; NULL: an activation,
-  kiln_call_post_kind activation; // this one
+  const kiln_expr *e, *inner; // what it is, and what of
+  const kiln_expr *other;     // a number, or to be added what is loaded; NULL: an activation,
+  kiln_library_call_post_kind activation; // this one
 } operation;
 
 static bool find_operation(const finding *f, const kiln_expr *e, operation *out) {
@@ -220,7 +220,7 @@ static bool find_activation(const finding *f, const kiln_expr *e, operation *out
   kiln_expr_visit(f->cx, e, note_argument, &a);
   while (a.n-- > 0)
     for (int k = 0; k < KILN_N_POSTS; k++) {
-      *out = (operation){.e = e, .inner = a.at[a.n], .activation = (kiln_call_post_kind)k};
+      *out = (operation){.e = e, .inner = a.at[a.n], .activation = (kiln_library_call_post_kind)k};
       if (is_activation(f, e, out->inner, out->activation)) return true;
     }
   return false;
@@ -228,7 +228,7 @@ static bool find_activation(const finding *f, const kiln_expr *e, operation *out
 
 static bool add_step(finding *f, const operation *s) {
   return s->other ? add_operation(f, s->e->kind, s->other)
-                  : add_post(f, (kiln_call_post){.kind = s->activation});
+                  : add_post(f, (kiln_library_call_post){.kind = s->activation});
 }
 
 // Operations on the way from the result to |e|, the innermost first. loads[i] is what post |i|
@@ -405,14 +405,14 @@ static bool find_padding(finding *f) {
 
 // --- the call ---
 
-static kiln_call_axis call_axis(const finding *f, const axis *x, int place) {
+static kiln_library_call_axis call_axis(const finding *f, const axis *x, int place) {
   for (int i = 0; i < f->call->n_posts; i++) f->call->posts[i].strides[place] = x->post[i];
-  return (kiln_call_axis){x->extent, x->a, x->b, x->c};
+  return (kiln_library_call_axis){x->extent, x->a, x->b, x->c};
 }
 
 static void swap_operands(finding *f) {
   const axes rows = f->rows;
-  const kiln_call_tensor a = f->call->a;
+  const kiln_library_call_tensor a = f->call->a;
   axes *const all[] = {&f->rows, &f->columns, &f->sums, &f->batch};
   f->rows = f->columns;
   f->columns = rows;
@@ -440,9 +440,9 @@ static bool has_neighbours(const axes *x) {
   return i >= 0 && x->at[i].c == 1;
 }
 
-static bool take_main(finding *f, axes *from, int place, kiln_call_axis *out) {
+static bool take_main(finding *f, axes *from, int place, kiln_library_call_axis *out) {
   const int i = main_axis(from);
-  *out = (kiln_call_axis){.extent = 1};
+  *out = (kiln_library_call_axis){.extent = 1};
   if (i >= 0) {
     *out = call_axis(f, &from->at[i], place);
     drop(from, i);
@@ -455,7 +455,7 @@ static bool take_main(finding *f, axes *from, int place, kiln_call_axis *out) {
 }
 
 static bool make_product(finding *f) {
-  kiln_call *c = f->call;
+  kiln_library_call *c = f->call;
   c->kind = KILN_CALL_PRODUCT;
   merge(&f->rows);
   merge(&f->columns);
@@ -464,7 +464,7 @@ static bool make_product(finding *f) {
   if (f->sums.n != 1 || !has_neighbours(&f->columns) ||
       !take_main(f, &f->rows, KILN_CALL_M, &c->m) || !take_main(f, &f->columns, KILN_CALL_N, &c->n))
     return false;
-  c->k = (kiln_call_axis){f->sums.at[0].extent, f->sums.at[0].a, f->sums.at[0].b, 0};
+  c->k = (kiln_library_call_axis){f->sums.at[0].extent, f->sums.at[0].a, f->sums.at[0].b, 0};
   merge(&f->batch);
   if (f->batch.n > KILN_CALL_BATCH) return false;
   for (int i = 0; i < f->batch.n; i++) c->batch[c->n_batch++] = call_axis(f, &f->batch.at[i], i);
@@ -472,23 +472,24 @@ static bool make_product(finding *f) {
 }
 
 // A window that is of zeros alone is nothing that a call may have.
-static bool call_window(const finding *f, const window *w, int place, kiln_call_window *out) {
-  const kiln_call_axis to = call_axis(f, &w->space, place);
-  *out = (kiln_call_window){.out = to.extent,
-                            .in = w->end - w->low,
-                            .kernel = w->sum.extent,
-                            .stride = w->stride,
-                            .dilation = w->dilation,
-                            .pad = w->low,
-                            .a = w->step,
-                            .b = w->sum.b,
-                            .c = to.c};
+static bool call_window(const finding *f, const window *w, int place,
+                        kiln_library_call_window *out) {
+  const kiln_library_call_axis to = call_axis(f, &w->space, place);
+  *out = (kiln_library_call_window){.out = to.extent,
+                                    .in = w->end - w->low,
+                                    .kernel = w->sum.extent,
+                                    .stride = w->stride,
+                                    .dilation = w->dilation,
+                                    .pad = w->low,
+                                    .a = w->step,
+                                    .b = w->sum.b,
+                                    .c = to.c};
   f->call->a.offset += w->low * w->step;
   return (to.extent - 1) * w->stride < w->end && w->low <= (w->sum.extent - 1) * w->dilation;
 }
 
-static int64_t last_of_image(const kiln_call *c) {
-  const kiln_call_axis *outer[] = {&c->batch[0], &c->batch[1], &c->k};
+static int64_t last_of_image(const kiln_library_call *c) {
+  const kiln_library_call_axis *outer[] = {&c->batch[0], &c->batch[1], &c->k};
   int64_t last = c->a.offset;
   for (int i = 0; i < 3; i++) last += (outer[i]->extent - 1) * outer[i]->a;
   for (int i = 0; i < 2; i++) last += (c->window[i].in - 1) * c->window[i].a;
@@ -497,8 +498,8 @@ static int64_t last_of_image(const kiln_call *c) {
 
 // Windows may end in front of the last element of a row, or of the last row: an image is given
 // whole all the same, as far |apart| as it lies from the one beside it.
-static void widen(const finding *f, kiln_call_window *w, int64_t apart) {
-  const kiln_call *c = f->call;
+static void widen(const finding *f, kiln_library_call_window *w, int64_t apart) {
+  const kiln_library_call *c = f->call;
   const int64_t in = w->in,
                 read = (w->out - 1) * w->stride + (w->kernel - 1) * w->dilation + 1 - w->pad;
   const kiln_expr *load = arg_of(f->p, f->a->u.tensor) == c->a.arg ? f->a : f->b;
@@ -509,8 +510,8 @@ static void widen(const finding *f, kiln_call_window *w, int64_t apart) {
 }
 
 static void widen_all(const finding *f) {
-  kiln_call *c = f->call;
-  const kiln_call_axis *outer[] = {&c->batch[0], &c->batch[1], &c->k};
+  kiln_library_call *c = f->call;
+  const kiln_library_call_axis *outer[] = {&c->batch[0], &c->batch[1], &c->k};
   int64_t apart = INT64_MAX; // images, or channels if these lie further in
   for (int i = 0; i < 3; i++)
     if (outer[i]->extent > 1 && outer[i]->a > c->window[0].a && outer[i]->a < apart)
@@ -519,27 +520,28 @@ static void widen_all(const finding *f) {
   if (apart != INT64_MAX) widen(f, &c->window[0], apart);
 }
 
-static bool take_only(finding *f, axes *from, int place, kiln_call_axis *out) {
+static bool take_only(finding *f, axes *from, int place, kiln_library_call_axis *out) {
   merge(from);
-  *out = (kiln_call_axis){.extent = 1};
+  *out = (kiln_library_call_axis){.extent = 1};
   if (from->n == 1) *out = call_axis(f, &from->at[0], place);
   return from->n <= 1;
 }
 
 static bool make_convolution(finding *f) {
-  kiln_call *c = f->call;
+  kiln_library_call *c = f->call;
   const bool first = f->n_windows == 1 || f->windows[0].space.a > f->windows[1].space.a;
   c->kind = KILN_CALL_CONVOLUTION;
   c->m.extent = 1;
   c->n_batch = 2;
-  c->window[1] = (kiln_call_window){.out = 1, .in = 1, .kernel = 1, .stride = 1, .dilation = 1};
+  c->window[1] =
+      (kiln_library_call_window){.out = 1, .in = 1, .kernel = 1, .stride = 1, .dilation = 1};
   if (!call_window(f, &f->windows[!first], KILN_CALL_M, &c->window[0]) ||
       (f->n_windows == 2 && !call_window(f, &f->windows[first], KILN_CALL_W, &c->window[1])))
     return false;
   merge(&f->sums);
-  c->k = (kiln_call_axis){.extent = 1};
+  c->k = (kiln_library_call_axis){.extent = 1};
   if (f->sums.n == 1)
-    c->k = (kiln_call_axis){f->sums.at[0].extent, f->sums.at[0].a, f->sums.at[0].b, 0};
+    c->k = (kiln_library_call_axis){f->sums.at[0].extent, f->sums.at[0].a, f->sums.at[0].b, 0};
   if (f->sums.n > 1 || !take_only(f, &f->rows, 0, &c->batch[0]) ||
       !take_only(f, &f->batch, 1, &c->batch[1]) || !take_only(f, &f->columns, KILN_CALL_N, &c->n))
     return false;
@@ -576,10 +578,10 @@ static bool is_sum_of_products(const kiln_stmt *s) {
 }
 
 static bool find_operands(finding *f) {
-  kiln_call *c = f->call;
+  kiln_library_call *c = f->call;
   const kiln_stmt *s = f->product;
   const kiln_dtype stored = f->p->tensors.data[f->root->out]->dtype;
-  c->c = (kiln_call_tensor){.arg = arg_of(f->p, f->root->out)};
+  c->c = (kiln_library_call_tensor){.arg = arg_of(f->p, f->root->out)};
   return is_sum_of_products(s) && kiln_stmt_is_plain(f->cx, s) && s->body->dtype == KILN_F32 &&
          (f->a = factor_of(f, s->body->args[0])) != NULL &&
          (f->b = factor_of(f, s->body->args[1])) != NULL && find_begin(f, s, f->a, &c->a) &&
@@ -607,7 +609,7 @@ static const kiln_expr *root_body(const finding *f) {
   return kiln_product_unrounded(f->cx, is_rounded ? e->args[0] : e);
 }
 
-static int count_uses(const kiln_call *c, int64_t arg) {
+static int count_uses(const kiln_library_call *c, int64_t arg) {
   int n = (c->a.arg == arg) + (c->b.arg == arg) + (c->c.arg == arg);
   for (int i = 0; i < c->n_posts; i++)
     n += c->posts[i].kind == KILN_POST_ADD && c->posts[i].tensor.arg == arg;
@@ -616,7 +618,7 @@ static int count_uses(const kiln_call *c, int64_t arg) {
 
 // Constants that are added are wanted as the result is stored.
 static void round_constants(const finding *f, const kiln_expr *const *posts) {
-  kiln_call *c = f->call;
+  kiln_library_call *c = f->call;
   for (int i = 0; i < c->n_posts; i++) {
     if (c->posts[i].kind != KILN_POST_ADD || c->c.type == KILN_CALL_F32) continue;
     const kiln_tensor *t = f->p->tensors.data[posts[i]->u.tensor];
@@ -649,10 +651,11 @@ static bool find(finding *f) {
          f->call->b.offset >= 0;
 }
 
-bool kiln_call_find(kiln_ctx *cx, const kiln_machine *m, const kiln_program *p, kiln_call *out) {
+bool kiln_library_match(kiln_ctx *cx, const kiln_machine *m, const kiln_program *p,
+                        kiln_library_call *out) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   finding *f = KILN_NEW(&cx->scratch, finding);
-  *out = (kiln_call){.kind = KILN_CALL_PRODUCT};
+  *out = (kiln_library_call){.kind = KILN_CALL_PRODUCT};
   *f = (finding){.cx = cx, .m = m, .p = p, .call = out};
   const bool found = find(f);
   kiln_arena_rewind(&cx->scratch, mark);

@@ -117,7 +117,7 @@ static kiln_status share(kiln_lowering *w, void *argument) {
   return kiln_lowering_parallel(w, n, loops, extents, &first, &n_fused);
 }
 
-static kiln_status lower_rounds(kiln_lowering *w, const kiln_tiling *t) {
+static kiln_status lower_sequential_scatter(kiln_lowering *w, const kiln_tiling *t) {
   (void)t;
   const kiln_stmt *s = w->root;
   const int last = s->n_space + s->n_reduce - 1;
@@ -146,4 +146,4 @@ static kiln_status propose_rounds(kiln_lowering *w, kiln_tile_candidates *out) {
 const kiln_template kiln_template_rounds = {.name = "rounds",
                                             .kinds = 1u << KILN_GROUP_SCATTER,
                                             .propose = propose_rounds,
-                                            .lower = lower_rounds};
+                                            .lower = lower_sequential_scatter};

@@ -1,7 +1,7 @@
-// The predicted time of a lowered candidate, from its loops instead of its tiles: their traffic
-// (analysis/reuse.h) and their instructions (price/work.h).
-#ifndef KILN_PRICE_FLOWS_H
-#define KILN_PRICE_FLOWS_H
+// The predicted time of a lowered candidate by the traffic (analysis/reuse.h) and the instructions
+// (price/work.h) of its loops, which is more precise than the estimate from its tiles.
+#ifndef KILN_PRICE_TRAFFIC_H
+#define KILN_PRICE_TRAFFIC_H
 
 #include "tile/graph.h"
 
@@ -14,13 +14,13 @@
 // units: nanoseconds; instructions and transfers overlap but where they are equally long
 // needs: a device
 // errors: as kiln_reuse_predict
-KILN_MUST_USE kiln_status kiln_tile_flows(kiln_ctx *cx, const kiln_machine *m, int n_threads,
-                                          kiln_loops *l, kiln_tile_cost *io);
+KILN_MUST_USE kiln_status kiln_traffic_price(kiln_ctx *cx, const kiln_machine *m, int n_threads,
+                                             kiln_loops *l, kiln_tile_cost *io);
 // The same of a kernel that streams: it does little with each line of its operands, so that it
 // waits for one, computes, and stores, and nothing hides behind anything. Memory stays the tile
 // graph's: what the kernel before has left in the shared cache is there.
-KILN_MUST_USE kiln_status kiln_tile_flows_streamed(kiln_ctx *cx, const kiln_machine *m,
-                                                   int n_threads, kiln_loops *l,
-                                                   kiln_tile_cost *io);
+KILN_MUST_USE kiln_status kiln_traffic_price_streamed(kiln_ctx *cx, const kiln_machine *m,
+                                                      int n_threads, kiln_loops *l,
+                                                      kiln_tile_cost *io);
 
 #endif

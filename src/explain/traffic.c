@@ -1,5 +1,5 @@
-// Which launch hands what to which: the tensors that pass through memory, with their bytes and why
-// both ends are not one kernel.
+// Traffic between launches: each tensor that passes through memory, with its producer, consumer and
+// bytes, and the reason why these were not fused.
 #include "explain/explain.h"
 #include "explain/detail.h"
 
@@ -145,7 +145,7 @@ static void put_launches(flowing *f) {
   kiln_text_add(f->out, "]");
 }
 
-void kiln_explain_flows(kiln_ctx *cx, const kiln_build *b, kiln_text *out) {
+void kiln_explain_traffic(kiln_ctx *cx, const kiln_build *b, kiln_text *out) {
   flowing f = {.cx = cx, .b = b, .launch_of = kiln_explain_launches(cx, b), .out = out};
   f.seen = KILN_NEW_ARRAY(&cx->perm, bool, b->choices.prog->tensors.n);
   put_launches(&f);

@@ -1,4 +1,4 @@
-#include "analysis/touch.h"
+#include "analysis/access.h"
 
 #include "analysis/simplify.h"
 #include "support/integer.h"
@@ -9,13 +9,13 @@ typedef struct collector {
   kiln_ctx *cx;
   const kiln_loops *l;
   int64_t *bases; // [buffers]
-  KILN_VEC(touch_loop *) around;
+  KILN_VEC(access_loop *) around;
   KILN_VEC(kiln_stride) ranges; // of |around|
   int hole_depth;               // 0: none
   const kiln_stride *hole;
   bool is_exact; // all that was assumed lately, by the ranges
   kiln_ranges known;
-  touches *out;
+  access_list *out;
   kiln_status status;
 } collector;
 
@@ -28,7 +28,7 @@ typedef struct values { // of an expression, from 0 on, while some loops run
   kiln_stride s[MAX_VALUES];
 } values;
 
-static int depth_of(const touch *a, kiln_symbol var) {
+static int depth_of(const access_summary *a, kiln_symbol var) {
   for (int d = 0; d < a->depth; d++)
     if (a->path[d]->var == var) return d;
   return -1;
@@ -49,7 +49,7 @@ typedef struct range {
 } range;
 
 // Of |e| while all loops run; infinite where unknown.
-static range range_of(const touch *a, const kiln_expr *e) {
+static range range_of(const access_summary *a, const kiln_expr *e) {
   int64_t c;
   range x, y;
   if (kiln_expr_is_int(e, &c)) return (range){(double)c, (double)c};
@@ -81,9 +81,8 @@ static int64_t constants_in(const kiln_expr *e) {
   return divisor;
 }
 
-// The greatest number that what the loops outside of |depth| add to |e| is a multiple of; 0:
-// nothing.
-static int64_t outer_grain(const touch *a, const kiln_expr *e, int depth) {
+// The greatest common divisor of the terms of |e| in loops outside of |depth|; 0: there is none.
+static int64_t outer_grain(const access_summary *a, const kiln_expr *e, int depth) {
   int64_t c;
   if (e->kind == KILN_EXPR_VAR) {
     const int d = depth_of(a, e->u.sym);
@@ -100,7 +99,8 @@ static int64_t outer_grain(const touch *a, const kiln_expr *e, int depth) {
   return is_sum || grain == 0 ? grain : 1;
 }
 
-static void add_values(const touch *a, const kiln_expr *e, int64_t factor, int depth, values *out);
+static void add_values(const access_summary *a, const kiln_expr *e, int64_t factor, int depth,
+                       values *out);
 
 // Quotients of numbers that span |span|, from a multiple of |grain| on; on average over these.
 static double quotients(double span, int64_t by, int64_t grain) {
@@ -112,8 +112,8 @@ static double quotients(double span, int64_t by, int64_t grain) {
   return 1 + sum / (double)(by / g);
 }
 
-static void divide(const touch *a, const kiln_expr *e, int64_t by, int64_t factor, int depth,
-                   values *out) {
+static void divide(const access_summary *a, const kiln_expr *e, int64_t by, int64_t factor,
+                   int depth, values *out) {
   values x = {0};
   add_values(a, e->args[0], 1, depth, &x);
   x.n = kiln_strides_join(x.n, x.s);
@@ -125,8 +125,8 @@ static void divide(const touch *a, const kiln_expr *e, int64_t by, int64_t facto
   }
 }
 
-static void take_rest(const touch *a, const kiln_expr *e, int64_t by, int64_t factor, int depth,
-                      values *out) {
+static void take_rest(const access_summary *a, const kiln_expr *e, int64_t by, int64_t factor,
+                      int depth, values *out) {
   values x = {0};
   add_values(a, e->args[0], 1, depth, &x);
   x.n = kiln_strides_join(x.n, x.s);
@@ -140,7 +140,8 @@ static void take_rest(const touch *a, const kiln_expr *e, int64_t by, int64_t fa
 }
 
 // min and max: what they cut off is cut off the largest stride.
-static void clamp(const touch *a, const kiln_expr *e, int64_t factor, int depth, values *out) {
+static void clamp(const access_summary *a, const kiln_expr *e, int64_t factor, int depth,
+                  values *out) {
   const range x = range_of(a, e->args[0]), y = range_of(a, e->args[1]), all = range_of(a, e);
   const bool is_first = e->args[1]->kind == KILN_EXPR_INT || x.hi - x.lo >= y.hi - y.lo;
   const range whole = is_first ? x : y;
@@ -159,7 +160,8 @@ static void clamp(const touch *a, const kiln_expr *e, int64_t factor, int depth,
 }
 
 // A value that the loops give nothing regular: a new one each time.
-static void scatter(const touch *a, const kiln_expr *e, int64_t factor, int depth, values *out) {
+static void scatter(const access_summary *a, const kiln_expr *e, int64_t factor, int depth,
+                    values *out) {
   double n = 1;
   for (int d = depth; d < a->depth; d++)
     if (kiln_expr_uses(e, a->path[d]->var)) n *= a->ranges[d].n;
@@ -167,7 +169,8 @@ static void scatter(const touch *a, const kiln_expr *e, int64_t factor, int dept
 }
 
 // The branch with more values stands for both.
-static void choose(const touch *a, const kiln_expr *e, int64_t factor, int depth, values *out) {
+static void choose(const access_summary *a, const kiln_expr *e, int64_t factor, int depth,
+                   values *out) {
   double most = 0;
   values best = {0};
   for (int i = 1; i < 3; i++) {
@@ -182,7 +185,8 @@ static void choose(const touch *a, const kiln_expr *e, int64_t factor, int depth
   for (int k = 0; k < best.n; k++) push_value(out, factor * best.s[k].step, best.s[k].n);
 }
 
-static void add_values(const touch *a, const kiln_expr *e, int64_t factor, int depth, values *out) {
+static void add_values(const access_summary *a, const kiln_expr *e, int64_t factor, int depth,
+                       values *out) {
   int64_t c = 0;
   const bool is_by = e->n_args == 2 && kiln_expr_is_int(e->args[1], &c) && c > 0;
   if (e->kind == KILN_EXPR_INT) return;
@@ -201,15 +205,15 @@ static void add_values(const touch *a, const kiln_expr *e, int64_t factor, int d
   else scatter(a, e, factor, depth, out);
 }
 
-// --- regions ---
+// --- footprints ---
 
 // x / c and x % c at once: runs of x, cut where the quotient changes. False where |e| is no such
 // remainder, or x no one stride shorter than c.
-static bool add_digits(const touch *a, const touch_atom *rest, int depth, values *out) {
+static bool add_digits(const access_summary *a, const access_atom *rest, int depth, values *out) {
   int64_t c;
   if (rest->e->kind != KILN_EXPR_MOD || !kiln_expr_is_int(rest->e->args[1], &c)) return false;
   for (int i = 0; i < a->n_atoms; i++) {
-    const touch_atom *q = &a->atoms[i];
+    const access_atom *q = &a->atoms[i];
     values x = {0}, pieces = {0};
     if (q->e->kind != KILN_EXPR_DIV || q->e->args[0] != rest->e->args[0] ||
         q->e->args[1] != rest->e->args[1])
@@ -224,37 +228,37 @@ static bool add_digits(const touch *a, const touch_atom *rest, int depth, values
   return false;
 }
 
-kiln_region kiln_touch_region(const touch *a, int depth, int64_t line_bytes) {
-  kiln_region r = kiln_region_at(a->offset, kiln_dtype_bytes(a->buffer->dtype));
+kiln_footprint kiln_access_footprint(const access_summary *a, int depth, int64_t line_bytes) {
+  kiln_footprint r = kiln_footprint_at(a->offset, kiln_dtype_bytes(a->buffer->dtype));
   values v = {0};
   for (int i = 0; i < a->n_terms; i++) {
-    const touch_term *t = &a->terms[i];
+    const access_term *t = &a->terms[i];
     if (t->depth >= depth) {
       r.offset += t->step * a->ranges[t->depth].step;
-      kiln_region_repeat(&r, t->step, a->ranges[t->depth].n);
-    } else kiln_region_move(&r, t->step, a->ranges[t->depth].n, line_bytes);
+      kiln_footprint_repeat(&r, t->step, a->ranges[t->depth].n);
+    } else kiln_footprint_move(&r, t->step, a->ranges[t->depth].n, line_bytes);
   }
   for (int i = 0; i < a->n_atoms; i++) {
     if (!add_digits(a, &a->atoms[i], depth, &v))
       add_values(a, a->atoms[i].e, a->atoms[i].step, depth, &v);
     const int64_t grain = outer_grain(a, a->atoms[i].e, depth);
-    if (grain) kiln_region_move(&r, a->atoms[i].step * grain, (double)line_bytes, line_bytes);
+    if (grain) kiln_footprint_move(&r, a->atoms[i].step * grain, (double)line_bytes, line_bytes);
   }
-  for (int i = 0; i < v.n; i++) kiln_region_repeat(&r, v.s[i].step, v.s[i].n);
-  kiln_region_settle(&r, line_bytes);
+  for (int i = 0; i < v.n; i++) kiln_footprint_repeat(&r, v.s[i].step, v.s[i].n);
+  kiln_footprint_normalize(&r, line_bytes);
   return r;
 }
 
-kiln_region kiln_touch_runs(const touch *a, int depth, double n, int64_t line_bytes) {
+kiln_footprint kiln_access_runs(const access_summary *a, int depth, double n, int64_t line_bytes) {
   kiln_stride *r = &a->ranges[depth - 1];
   const double all = r->n;
   r->n = n < all ? n : all;
-  const kiln_region out = kiln_touch_region(a, depth - 1, line_bytes);
+  const kiln_footprint out = kiln_access_footprint(a, depth - 1, line_bytes);
   r->n = all;
   return out;
 }
 
-bool kiln_touch_moves(const touch *a, int depth) {
+bool kiln_access_moves(const access_summary *a, int depth) {
   for (int i = 0; i < a->n_terms; i++)
     if (a->terms[i].depth == depth && a->terms[i].step != 0) return true;
   if (depth >= a->depth) return false; // it stands beside that loop
@@ -263,38 +267,39 @@ bool kiln_touch_moves(const touch *a, int depth) {
   return false;
 }
 
-static const touch_atom *next_outer(const touch *a, int depth, int *at) {
+static const access_atom *next_outer(const access_summary *a, int depth, int *at) {
   while (*at < a->n_atoms) {
-    const touch_atom *x = &a->atoms[(*at)++];
+    const access_atom *x = &a->atoms[(*at)++];
     for (int d = 0; d < depth && d < a->depth; d++)
       if (kiln_expr_uses(x->e, a->path[d]->var)) return x;
   }
   return NULL;
 }
 
-static const touch_term *next_term(const touch *a, int depth, int64_t size, int *at) {
+static const access_term *next_term(const access_summary *a, int depth, int64_t size, int *at) {
   while (*at < a->n_terms && a->terms[*at].depth < depth) {
-    const touch_term *x = &a->terms[(*at)++];
+    const access_term *x = &a->terms[(*at)++];
     if (x->step % size != 0) return x;
   }
   return NULL;
 }
 
-bool kiln_touch_is_parallel(const touch *a, const touch *b, int depth, int64_t size) {
+bool kiln_access_is_parallel(const access_summary *a, const access_summary *b, int depth,
+                             int64_t size) {
   for (int i = 0, k = 0;;) {
-    const touch_term *x = next_term(a, depth, size, &i), *y = next_term(b, depth, size, &k);
+    const access_term *x = next_term(a, depth, size, &i), *y = next_term(b, depth, size, &k);
     if (!x && !y) break;
     if (!x || !y || x->depth != y->depth || (x->step - y->step) % size != 0) return false;
   }
   for (int i = 0, k = 0;;) {
-    const touch_atom *x = next_outer(a, depth, &i), *y = next_outer(b, depth, &k);
+    const access_atom *x = next_outer(a, depth, &i), *y = next_outer(b, depth, &k);
     if (!x && !y) return true;
     if (!x || !y || x->e != y->e || (x->step - y->step) % size != 0) return false;
   }
 }
 
-bool kiln_touch_is_alike(const touch *a, const touch *b, int depth) {
-  return a->buffer == b->buffer && kiln_touch_is_parallel(a, b, depth, INT64_MAX);
+bool kiln_access_is_alike(const access_summary *a, const access_summary *b, int depth) {
+  return a->buffer == b->buffer && kiln_access_is_parallel(a, b, depth, INT64_MAX);
 }
 
 // Iterations that all of some boxes have in common, those inside of which |depths| loops count.
@@ -312,13 +317,13 @@ static double volume_of(int depth, int n, const kiln_stride *const *boxes, const
   return volume;
 }
 
-double kiln_touch_meetings(const touch *a, const touch *b, int depth) {
+double kiln_access_meetings(const access_summary *a, const access_summary *b, int depth) {
   const kiln_stride *boxes[4] = {a->ranges, b->ranges};
   int depths[4] = {depth, depth};
   double n = volume_of(depth, 2, boxes, depths);
-  const touch *with_hole[2] = {a, a->hole == b->hole ? NULL : b};
+  const access_summary *with_hole[2] = {a, a->hole == b->hole ? NULL : b};
   for (int i = 0; i < 2; i++) {
-    const touch *x = with_hole[i];
+    const access_summary *x = with_hole[i];
     if (!x || !x->hole || x->hole_depth > depth) continue;
     boxes[2] = x->hole;
     depths[2] = x->hole_depth;
@@ -331,7 +336,7 @@ double kiln_touch_meetings(const touch *a, const touch *b, int depth) {
   return n + volume_of(depth, 4, boxes, depths);
 }
 
-bool kiln_touch_is_same(const touch *a, const touch *b) {
+bool kiln_access_is_same(const access_summary *a, const access_summary *b) {
   if (a->buffer != b->buffer || a->is_write != b->is_write || a->depth != b->depth ||
       a->offset != b->offset || a->n_terms != b->n_terms || a->n_atoms != b->n_atoms ||
       a->hole != b->hole)
@@ -346,9 +351,10 @@ bool kiln_touch_is_same(const touch *a, const touch *b) {
   return true;
 }
 
-const touch *kiln_touch_merge(kiln_arena *arena, const touch *a, const touch *b) {
+const access_summary *kiln_access_merge(kiln_arena *arena, const access_summary *a,
+                                        const access_summary *b) {
   int other = -1;
-  if (!kiln_touch_is_same(a, b)) return NULL;
+  if (!kiln_access_is_same(a, b)) return NULL;
   for (int d = 0; d < a->depth; d++) {
     const kiln_stride *x = &a->ranges[d], *y = &b->ranges[d];
     if (x->step == y->step && x->n == y->n) continue;
@@ -360,7 +366,7 @@ const touch *kiln_touch_merge(kiln_arena *arena, const touch *a, const touch *b)
   const double begin = fmin((double)x->step, (double)y->step),
                end = fmax((double)x->step + x->n, (double)y->step + y->n);
   if (end - begin > x->n + y->n) return NULL; // with a gap between
-  touch *out = KILN_NEW(arena, touch);
+  access_summary *out = KILN_NEW(arena, access_summary);
   *out = *a;
   out->ranges = KILN_NEW_ARRAY(arena, kiln_stride, a->depth);
   for (int d = 0; d < a->depth; d++) out->ranges[d] = a->ranges[d];
@@ -372,8 +378,8 @@ const touch *kiln_touch_merge(kiln_arena *arena, const touch *a, const touch *b)
 
 typedef struct address {
   int64_t offset;
-  KILN_VEC(touch_term) terms;
-  KILN_VEC(touch_atom) atoms;
+  KILN_VEC(access_term) terms;
+  KILN_VEC(access_atom) atoms;
 } address;
 
 static void add_term(collector *c, kiln_symbol var, int64_t step, address *out) {
@@ -386,10 +392,10 @@ static void add_term(collector *c, kiln_symbol var, int64_t step, address *out) 
       out->terms.data[i].step += step;
       return;
     }
-  KILN_VEC_PUSH(&c->cx->scratch, &out->terms, (touch_term){depth, step});
+  KILN_VEC_PUSH(&c->cx->scratch, &out->terms, (access_term){depth, step});
   for (; at > 0 && out->terms.data[at - 1].depth > depth; at--)
     out->terms.data[at] = out->terms.data[at - 1];
-  out->terms.data[at] = (touch_term){depth, step};
+  out->terms.data[at] = (access_term){depth, step};
 }
 
 static void add_index(collector *c, const kiln_expr *e, int64_t step, address *out) {
@@ -403,7 +409,7 @@ static void add_index(collector *c, const kiln_expr *e, int64_t step, address *o
     add_index(c, e->args[0], step * k, out);
   else if (e->kind == KILN_EXPR_MUL && kiln_expr_is_int(e->args[0], &k))
     add_index(c, e->args[1], step * k, out);
-  else KILN_VEC_PUSH(&c->cx->scratch, &out->atoms, (touch_atom){e, step});
+  else KILN_VEC_PUSH(&c->cx->scratch, &out->atoms, (access_atom){e, step});
 }
 
 static void *copy(collector *c, const void *from, size_t bytes) {
@@ -412,36 +418,36 @@ static void *copy(collector *c, const void *from, size_t bytes) {
   return to;
 }
 
-static void push_unit(collector *c, touch_unit ***at, touch_unit u) {
-  touch_unit *x = KILN_NEW(&c->cx->scratch, touch_unit);
+static void push_unit(collector *c, access_unit ***at, access_unit u) {
+  access_unit *x = KILN_NEW(&c->cx->scratch, access_unit);
   *x = u;
   **at = x;
   *at = &x->next;
 }
 
 static void add_access(collector *c, int buffer, const kiln_expr *const *index, bool is_write,
-                       touch_unit ***at) {
+                       access_unit ***at) {
   const kiln_buffer *b = c->l->buffers.data[buffer];
   address x = {.offset = c->bases[b->id]};
   if (b->scope == KILN_SCOPE_REGISTER) return;
   for (int k = 0; k < b->rank; k++)
     add_index(c, index[k], b->strides[k] * kiln_dtype_bytes(b->dtype), &x);
   const size_t depth = (size_t)c->around.n;
-  touch *a = KILN_NEW(&c->cx->scratch, touch);
-  *a = (touch){.id = c->out->n_accesses++,
-               .buffer = b,
-               .is_write = is_write,
-               .depth = c->around.n,
-               .path = copy(c, c->around.data, depth * sizeof(touch_loop *)),
-               .ranges = copy(c, c->ranges.data, depth * sizeof(kiln_stride)),
-               .hole_depth = c->hole_depth,
-               .hole = c->hole,
-               .offset = x.offset,
-               .n_terms = x.terms.n,
-               .n_atoms = x.atoms.n,
-               .terms = x.terms.data,
-               .atoms = x.atoms.data};
-  push_unit(c, at, (touch_unit){.access = a});
+  access_summary *a = KILN_NEW(&c->cx->scratch, access_summary);
+  *a = (access_summary){.id = c->out->n_accesses++,
+                        .buffer = b,
+                        .is_write = is_write,
+                        .depth = c->around.n,
+                        .path = copy(c, c->around.data, depth * sizeof(access_loop *)),
+                        .ranges = copy(c, c->ranges.data, depth * sizeof(kiln_stride)),
+                        .hole_depth = c->hole_depth,
+                        .hole = c->hole,
+                        .offset = x.offset,
+                        .n_terms = x.terms.n,
+                        .n_atoms = x.atoms.n,
+                        .terms = x.terms.data,
+                        .atoms = x.atoms.data};
+  push_unit(c, at, (access_unit){.access = a});
 }
 
 // --- conditions ---
@@ -449,9 +455,9 @@ static void add_access(collector *c, int buffer, const kiln_expr *const *index, 
 // Narrows the loop whose variable weighs most in |x| <= |bound|; false where that never holds.
 static bool narrow(collector *c, const address *x, int64_t bound) {
   double least = (double)x->offset, most = least, weight = 0;
-  const touch_term *main = NULL;
+  const access_term *main = NULL;
   for (int i = 0; i < x->terms.n; i++) {
-    const touch_term *t = &x->terms.data[i];
+    const access_term *t = &x->terms.data[i];
     const kiln_stride *r = &c->ranges.data[t->depth];
     const double first = (double)(t->step * r->step), last = first + (double)t->step * (r->n - 1);
     const double steps = fabs((double)t->step) * 1e6 + r->n;
@@ -547,7 +553,7 @@ static bool assume(collector *c, const kiln_expr *e, bool holds) {
 // with what is known there, for so many nodes; beyond that once, whatever its conditions say.
 typedef struct reading {
   collector *c;
-  touch_unit ***at;
+  access_unit ***at;
   int n_left;
   kiln_map seen; // what was followed since
 } reading;
@@ -572,14 +578,14 @@ static void read_expr(reading *r, const kiln_expr *e) {
   if (e->kind == KILN_EXPR_LOAD) add_access(c, e->u.tensor, e->args, false, r->at);
 }
 
-static void add_reads(collector *c, const kiln_expr *e, touch_unit ***at) {
+static void add_reads(collector *c, const kiln_expr *e, access_unit ***at) {
   enum { MAX_NODES = 4096 };
   reading r = {.c = c, .at = at, .n_left = MAX_NODES};
   kiln_map_init(&r.seen, &c->cx->scratch);
   read_expr(&r, e);
 }
 
-static void add_store(collector *c, const kiln_loop *n, touch_unit ***at) {
+static void add_store(collector *c, const kiln_loop *n, access_unit ***at) {
   add_reads(c, n->value, at);
   for (int k = 0; k < c->l->buffers.data[n->buffer]->rank; k++) add_reads(c, n->index[k], at);
   if (n->combiner != KILN_COMBINE_NONE) add_access(c, n->buffer, n->index, false, at);
@@ -596,17 +602,17 @@ static double iterations(collector *c, const kiln_loop *n) {
   return ((double)r.hi + (double)(r.lo < 0 ? 0 : r.lo)) / 2;
 }
 
-static void add_all(collector *c, const kiln_loop *first, touch_unit ***at);
+static void add_all(collector *c, const kiln_loop *first, access_unit ***at);
 
-static void add_loop(collector *c, const kiln_loop *n, touch_unit ***at) {
-  touch_loop *x = KILN_NEW(&c->cx->scratch, touch_loop);
-  *x = (touch_loop){n->var, c->out->n_loops++, c->around.n, iterations(c, n), NULL};
+static void add_loop(collector *c, const kiln_loop *n, access_unit ***at) {
+  access_loop *x = KILN_NEW(&c->cx->scratch, access_loop);
+  *x = (access_loop){n->var, c->out->n_loops++, c->around.n, iterations(c, n), NULL};
   if (x->n <= 0) return;
   if (x->n == 1) { // its variable is 0
     add_all(c, n->body, at);
     return;
   }
-  touch_unit **body = &x->body;
+  access_unit **body = &x->body;
   KILN_VEC_PUSH(&c->cx->scratch, &c->around, x);
   KILN_VEC_PUSH(&c->cx->scratch, &c->ranges, (kiln_stride){0, x->n});
   kiln_ranges_push(&c->known, n->var, 0, (int64_t)x->n - 1);
@@ -614,17 +620,17 @@ static void add_loop(collector *c, const kiln_loop *n, touch_unit ***at) {
   kiln_ranges_pop(&c->known, 1);
   c->ranges.n--;
   c->around.n--;
-  if (x->body) push_unit(c, at, (touch_unit){.loop = x});
+  if (x->body) push_unit(c, at, (access_unit){.loop = x});
 }
 
-static void add_branch(collector *c, const kiln_loop *n, touch_unit ***at) {
+static void add_branch(collector *c, const kiln_loop *n, access_unit ***at) {
   const before was = saved(c);
   add_reads(c, n->cond, at);
   if (assume(c, n->cond, true)) add_all(c, n->body, at);
   restore(c, &was);
 }
 
-static void add_all(collector *c, const kiln_loop *first, touch_unit ***at) {
+static void add_all(collector *c, const kiln_loop *first, access_unit ***at) {
   for (const kiln_loop *n = first; n && c->status == KILN_OK; n = n->next) switch (n->kind) {
     case KILN_LOOP_FOR: add_loop(c, n, at); break;
     case KILN_LOOP_IF: add_branch(c, n, at); break;
@@ -650,12 +656,12 @@ static void place(collector *c) {
     }
 }
 
-kiln_status kiln_touches_make(kiln_ctx *cx, const kiln_loops *l, touches *out) {
+kiln_status kiln_accesses_make(kiln_ctx *cx, const kiln_loops *l, access_list *out) {
   collector c = {.cx = cx, .l = l, .out = out};
-  *out = (touches){0};
+  *out = (access_list){0};
   c.bases = KILN_NEW_ARRAY(&cx->scratch, int64_t, l->buffers.n);
   kiln_ranges_init(&c.known, &cx->scratch);
-  touch_unit **at = &out->body;
+  access_unit **at = &out->body;
   place(&c);
   add_all(&c, l->body, &at);
   return c.status;

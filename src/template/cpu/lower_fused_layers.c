@@ -241,7 +241,7 @@ static kiln_status lower_rows_node(chain *c, const kiln_stmt *s) {
 
 // Readers are placed before what they read; a reduction with its finish, whose other operands may
 // lie between the two.
-static kiln_status lower_chain(kiln_lowering *w, const kiln_tiling *t) {
+static kiln_status lower_fused_layers(kiln_lowering *w, const kiln_tiling *t) {
   chain c;
   classify(&c, w);
   c.keeps_panels = t->variant & KEEPS_PANELS;
@@ -500,6 +500,6 @@ static kiln_status propose_chain(kiln_lowering *w, kiln_tile_candidates *out) {
 }
 
 const kiln_template kiln_template_chain = {.name = "chain",
-                                           .kinds = 1u << KILN_GROUP_CHAIN,
+                                           .kinds = 1u << KILN_GROUP_FUSED_LAYERS,
                                            .propose = propose_chain,
-                                           .lower = lower_chain};
+                                           .lower = lower_fused_layers};

@@ -1,4 +1,4 @@
-#include "price/flows.h"
+#include "price/traffic.h"
 
 #include "analysis/reuse.h"
 #include "target/instr.h"
@@ -36,8 +36,8 @@ static int last_private(const kiln_device *d, int n, const int *boundary) {
   return k;
 }
 
-kiln_status kiln_tile_flows(kiln_ctx *cx, const kiln_machine *m, int n_threads, kiln_loops *l,
-                            kiln_tile_cost *io) {
+kiln_status kiln_traffic_price(kiln_ctx *cx, const kiln_machine *m, int n_threads, kiln_loops *l,
+                               kiln_tile_cost *io) {
   const kiln_device *d = m->device;
   kiln_work_units units = kiln_work_units_of(m);
   kiln_reuse_level levels[KILN_MAX_LEVELS];
@@ -78,11 +78,11 @@ static int64_t tasks_of(const kiln_loops *l) {
   return most;
 }
 
-kiln_status kiln_tile_flows_streamed(kiln_ctx *cx, const kiln_machine *m, int n_threads,
-                                     kiln_loops *l, kiln_tile_cost *io) {
+kiln_status kiln_traffic_price_streamed(kiln_ctx *cx, const kiln_machine *m, int n_threads,
+                                        kiln_loops *l, kiln_tile_cost *io) {
   kiln_tile_cost c = *io;
   c.tiles = tasks_of(l);
-  KILN_TRY(kiln_tile_flows(cx, m, n_threads, l, &c));
+  KILN_TRY(kiln_traffic_price(cx, m, n_threads, l, &c));
   c.bytes[0] = io->bytes[0];
   c.level_ns[0] = io->level_ns[0];
   c.tail = 1; // the threads that have less to do are in the time of the instructions

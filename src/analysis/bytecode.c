@@ -1,5 +1,5 @@
 // Scalar code of the reference interpreter: compiling expressions to registers, and running them.
-#include "analysis/code.h"
+#include "analysis/bytecode.h"
 
 #include "analysis/interpret.h"
 #include "ir/fold.h"
@@ -8,42 +8,42 @@
 
 // --- compiling ---
 
-void kiln_code_init(kiln_code *c, kiln_ctx *cx, const kiln_program *p, void *const *data,
-                    int n_dims, const kiln_symbol *vars, const int64_t *extents,
-                    const char *place) {
-  *c = (kiln_code){.cx = cx,
-                   .p = p,
-                   .arena = &cx->scratch,
-                   .data = data,
-                   .n_dims = n_dims,
-                   .vars = vars,
-                   .extents = extents,
-                   .place = place};
+void kiln_bytecode_init(kiln_bytecode *c, kiln_ctx *cx, const kiln_program *p, void *const *data,
+                        int n_dims, const kiln_symbol *vars, const int64_t *extents,
+                        const char *place) {
+  *c = (kiln_bytecode){.cx = cx,
+                       .p = p,
+                       .arena = &cx->scratch,
+                       .data = data,
+                       .n_dims = n_dims,
+                       .vars = vars,
+                       .extents = extents,
+                       .place = place};
   kiln_map_init(&c->known, c->arena);
 }
 
-static int add_reg(kiln_code *c, kiln_cell value) {
+static int add_reg(kiln_bytecode *c, kiln_cell value) {
   KILN_VEC_PUSH(c->arena, &c->regs, value);
   return c->regs.n - 1;
 }
 
-static int add_insn(kiln_code *c, kiln_insn insn) {
+static int add_insn(kiln_bytecode *c, kiln_insn insn) {
   insn.out = add_reg(c, (kiln_cell){.i = 0});
   KILN_VEC_PUSH(c->arena, &c->insns, insn);
   return insn.out;
 }
 
-static void remember(kiln_code *c, const kiln_expr *e, int reg, bool everywhere) {
+static void remember(kiln_bytecode *c, const kiln_expr *e, int reg, bool everywhere) {
   kiln_map_put(&c->known, e->id, (uint64_t)reg + 1);
   if (!everywhere) KILN_VEC_PUSH(c->arena, &c->opened, e->id);
 }
 
 // What was computed in a branch is not there behind it.
-static void close_scope(kiln_code *c, int opened) {
+static void close_scope(kiln_bytecode *c, int opened) {
   while (c->opened.n > opened) kiln_map_put(&c->known, c->opened.data[--c->opened.n], 0);
 }
 
-static int add_stream(kiln_code *c, const int64_t *coef, int64_t start) {
+static int add_stream(kiln_bytecode *c, const int64_t *coef, int64_t start) {
   kiln_stream s = {.reg = add_reg(c, (kiln_cell){.i = start}), .start = start};
   s.coef = KILN_NEW_ARRAY(c->arena, int64_t, c->n_dims);
   for (int d = 0; d < c->n_dims; d++) s.coef[d] = coef[d];
@@ -51,12 +51,12 @@ static int add_stream(kiln_code *c, const int64_t *coef, int64_t start) {
   return s.reg;
 }
 
-static bool is_affine(const kiln_code *c, const kiln_expr *e, int64_t *coef, int64_t *start) {
+static bool is_affine(const kiln_bytecode *c, const kiln_expr *e, int64_t *coef, int64_t *start) {
   return e->dtype == KILN_I64 && kiln_expr_affine(e, c->n_dims, c->vars, coef, start);
 }
 
-bool kiln_code_affine_address(const kiln_code *c, const kiln_expr *load, int64_t *coef,
-                              int64_t *start) {
+bool kiln_bytecode_affine_address(const kiln_bytecode *c, const kiln_expr *load, int64_t *coef,
+                                  int64_t *start) {
   const kiln_mark m = kiln_arena_mark(c->arena);
   const kiln_tensor *t = c->p->tensors.data[load->u.tensor];
   int64_t *axis_coef = KILN_NEW_ARRAY(c->arena, int64_t, c->n_dims), stride = 1;
@@ -82,29 +82,30 @@ bool kiln_code_affine_address(const kiln_code *c, const kiln_expr *load, int64_t
   return ok;
 }
 
-int kiln_code_add_address(kiln_code *c, int tensor, const kiln_expr *const *index) {
+int kiln_bytecode_add_address(kiln_bytecode *c, int tensor, const kiln_expr *const *index) {
   const kiln_tensor *t = c->p->tensors.data[tensor];
-  kiln_code_load l = {.tensor = tensor, .data = c->data[tensor], .n = t->rank};
+  kiln_bytecode_load l = {.tensor = tensor, .data = c->data[tensor], .n = t->rank};
   int64_t stride = 1;
   for (int a = t->rank - 1; a >= 0; a--) {
     kiln_expr_is_int(t->shape[a], &l.extents[a]);
     l.strides[a] = stride;
     stride *= l.extents[a];
-    l.regs[a] = kiln_code_add(c, index[a]);
+    l.regs[a] = kiln_bytecode_add(c, index[a]);
   }
   KILN_VEC_PUSH(c->arena, &c->loads, l);
   return add_insn(c, (kiln_insn){.op = KILN_INSN_ADDRESS, .t = KILN_I64, .a = c->loads.n - 1});
 }
 
-static int add_load(kiln_code *c, const kiln_expr *e) {
+static int add_load(kiln_bytecode *c, const kiln_expr *e) {
   int64_t *coef = KILN_NEW_ARRAY(c->arena, int64_t, c->n_dims), start = 0;
   const int tensor = e->u.tensor;
   int address = 0;
-  if (kiln_code_affine_address(c, e, coef, &start)) {
+  if (kiln_bytecode_affine_address(c, e, coef, &start)) {
     address = add_stream(c, coef, start);
-    KILN_VEC_PUSH(c->arena, &c->loads, (kiln_code_load){.tensor = tensor, .data = c->data[tensor]});
+    KILN_VEC_PUSH(c->arena, &c->loads,
+                  (kiln_bytecode_load){.tensor = tensor, .data = c->data[tensor]});
   } else {
-    address = kiln_code_add_address(c, tensor, e->args);
+    address = kiln_bytecode_add_address(c, tensor, e->args);
   }
   const uint8_t op = e->dtype == KILN_F32            ? KILN_INSN_LOAD_F32
                      : e->dtype == KILN_F64          ? KILN_INSN_LOAD_F64
@@ -114,19 +115,19 @@ static int add_load(kiln_code *c, const kiln_expr *e) {
                   (kiln_insn){.op = op, .t = (uint8_t)e->dtype, .a = address, .b = c->loads.n - 1});
 }
 
-static int add_select(kiln_code *c, const kiln_expr *e) {
-  const int condition = kiln_code_add(c, e->args[0]);
+static int add_select(kiln_bytecode *c, const kiln_expr *e) {
+  const int condition = kiln_bytecode_add(c, e->args[0]);
   const int out = add_reg(c, (kiln_cell){.i = 0});
   const int opened = c->opened.n, branch = c->insns.n;
   KILN_VEC_PUSH(c->arena, &c->insns, (kiln_insn){.op = KILN_INSN_JUMP_UNLESS, .a = condition});
-  const int then = kiln_code_add(c, e->args[1]);
+  const int then = kiln_bytecode_add(c, e->args[1]);
   KILN_VEC_PUSH(c->arena, &c->insns,
                 ((kiln_insn){.op = KILN_INSN_MOVE, .t = (uint8_t)e->dtype, .out = out, .a = then}));
   close_scope(c, opened);
   const int leave = c->insns.n;
   KILN_VEC_PUSH(c->arena, &c->insns, (kiln_insn){.op = KILN_INSN_JUMP});
   c->insns.data[branch].b = c->insns.n;
-  const int otherwise = kiln_code_add(c, e->args[2]);
+  const int otherwise = kiln_bytecode_add(c, e->args[2]);
   KILN_VEC_PUSH(
       c->arena, &c->insns,
       ((kiln_insn){.op = KILN_INSN_MOVE, .t = (uint8_t)e->dtype, .out = out, .a = otherwise}));
@@ -149,16 +150,16 @@ static uint8_t op_of(kiln_expr_kind k, kiln_dtype from, int n_args) {
   return n_args == 1 ? KILN_INSN_INT1 : KILN_INSN_INT2;
 }
 
-static int add_operator(kiln_code *c, const kiln_expr *e) {
+static int add_operator(kiln_bytecode *c, const kiln_expr *e) {
   kiln_insn insn = {.kind = (uint8_t)e->kind, .t = (uint8_t)e->dtype};
   insn.from = (uint8_t)e->args[0]->dtype;
   insn.op = op_of(e->kind, e->args[0]->dtype, e->n_args);
-  insn.a = kiln_code_add(c, e->args[0]);
-  insn.b = e->n_args > 1 ? kiln_code_add(c, e->args[1]) : 0;
+  insn.a = kiln_bytecode_add(c, e->args[0]);
+  insn.b = e->n_args > 1 ? kiln_bytecode_add(c, e->args[1]) : 0;
   return add_insn(c, insn);
 }
 
-static int add_unbound(kiln_code *c, const kiln_expr *e) {
+static int add_unbound(kiln_bytecode *c, const kiln_expr *e) {
   if (c->status == KILN_OK)
     c->status = KILN_FAIL(c->cx->diag, KILN_INTERNAL, c->place,
                           "interpreter: every named dimension must be bound, got %s",
@@ -166,7 +167,7 @@ static int add_unbound(kiln_code *c, const kiln_expr *e) {
   return add_reg(c, (kiln_cell){.i = 0});
 }
 
-int kiln_code_add(kiln_code *c, const kiln_expr *e) {
+int kiln_bytecode_add(kiln_bytecode *c, const kiln_expr *e) {
   const uint64_t *known = kiln_map_find(&c->known, e->id);
   if (known && *known) return (int)*known - 1;
   int reg = -1;
@@ -187,7 +188,7 @@ int kiln_code_add(kiln_code *c, const kiln_expr *e) {
   return reg;
 }
 
-void kiln_code_seek(kiln_code *c, const int64_t *at) {
+void kiln_bytecode_seek(kiln_bytecode *c, const int64_t *at) {
   for (int k = 0; k < c->streams.n; k++) {
     const kiln_stream *s = &c->streams.data[k];
     uint64_t value = (uint64_t)s->start; // wrapping
@@ -198,7 +199,7 @@ void kiln_code_seek(kiln_code *c, const int64_t *at) {
 
 // --- meanings ---
 
-int64_t kiln_code_wrap(kiln_dtype t, int64_t v) {
+int64_t kiln_bytecode_wrap(kiln_dtype t, int64_t v) {
   if (t == KILN_I64 || t == KILN_U64) return v;
   if (t == KILN_BOOL) return v != 0;
   const int bits = 64 - 8 * kiln_dtype_bytes(t);
@@ -207,7 +208,7 @@ int64_t kiln_code_wrap(kiln_dtype t, int64_t v) {
 }
 
 // Flat by nature: one line for each operator.
-double kiln_code_float1(kiln_expr_kind k, double a) {
+double kiln_bytecode_float1(kiln_expr_kind k, double a) {
   if (k == KILN_EXPR_NEG) return -a;
   if (k == KILN_EXPR_ABS) return fabs(a);
   if (k == KILN_EXPR_SIGN) return a > 0 ? 1 : a < 0 ? -1 : a;
@@ -242,7 +243,7 @@ static double floor_mod(double a, double b) {
   return (r < 0) != (b < 0) ? r + b : r;
 }
 
-double kiln_code_float2(kiln_expr_kind k, double a, double b) {
+double kiln_bytecode_float2(kiln_expr_kind k, double a, double b) {
   if (k == KILN_EXPR_MAX) return isnan(a) || isnan(b) ? NAN : a > b ? a : b;
   if (k == KILN_EXPR_MIN) return isnan(a) || isnan(b) ? NAN : a < b ? a : b;
   if (k == KILN_EXPR_POW) return pow(a, b);
@@ -333,7 +334,7 @@ static int64_t int2(kiln_expr_kind k, kiln_dtype t, int64_t a, int64_t b) {
   return t == KILN_U64 ? unsigned2(k, x, y) : signed2(k, a, b);
 }
 
-kiln_cell kiln_code_cast(kiln_dtype to, kiln_dtype from, kiln_cell a) {
+kiln_cell kiln_bytecode_cast(kiln_dtype to, kiln_dtype from, kiln_cell a) {
   const bool from_float = kiln_dtype_is_float(from);
   if (kiln_dtype_is_float(to)) {
     if (from_float) return (kiln_cell){.f = kiln_float_round(to, a.f)};
@@ -344,19 +345,19 @@ kiln_cell kiln_code_cast(kiln_dtype to, kiln_dtype from, kiln_cell a) {
                            to == KILN_F32 ? (double)(float)a.i : kiln_float_round(to, (double)a.i)};
   }
   if (to == KILN_BOOL) return (kiln_cell){.i = from_float ? a.f != 0 : a.i != 0};
-  return (kiln_cell){.i = from_float ? kiln_int_saturate(to, a.f) : kiln_code_wrap(to, a.i)};
+  return (kiln_cell){.i = from_float ? kiln_int_saturate(to, a.f) : kiln_bytecode_wrap(to, a.i)};
 }
 
 // What is computed in double is rounded to the float type whose bits are asked for.
-kiln_cell kiln_code_bits(kiln_dtype to, kiln_dtype from, kiln_cell a) {
+kiln_cell kiln_bytecode_bits(kiln_dtype to, kiln_dtype from, kiln_cell a) {
   if (kiln_dtype_is_float(from)) return (kiln_cell){.i = (int64_t)kiln_float_bits(from, a.f)};
   return kiln_dtype_is_float(to) ? (kiln_cell){.f = kiln_float_of_bits(to, (uint64_t)a.i)} : a;
 }
 
 // --- running ---
 
-static bool address(kiln_code *c, const kiln_insn *in) {
-  const kiln_code_load *l = &c->loads.data[in->a];
+static bool address(kiln_bytecode *c, const kiln_insn *in) {
+  const kiln_bytecode_load *l = &c->loads.data[in->a];
   int64_t linear = 0;
   for (int a = 0; a < l->n; a++) {
     const int64_t at = c->regs.data[l->regs[a]].i;
@@ -376,10 +377,10 @@ static bool address(kiln_code *c, const kiln_insn *in) {
 typedef float loose_f32 __attribute__((aligned(1), may_alias));
 typedef double loose_f64 __attribute__((aligned(1), may_alias));
 
-bool kiln_code_run(kiln_code *c, int from, int to) {
+bool kiln_bytecode_run(kiln_bytecode *c, int from, int to) {
   kiln_cell *r = c->regs.data;
   const kiln_insn *insns = c->insns.data;
-  const kiln_code_load *loads = c->loads.data;
+  const kiln_bytecode_load *loads = c->loads.data;
   for (int pc = from; pc < to; pc++) {
     const kiln_insn *in = &insns[pc];
     const kiln_expr_kind k = (kiln_expr_kind)in->kind;
@@ -418,24 +419,24 @@ bool kiln_code_run(kiln_code *c, int from, int to) {
     case KILN_INSN_IMUL:
       r[in->out].i = (int64_t)((uint64_t)r[in->a].i * (uint64_t)r[in->b].i);
       break;
-    case KILN_INSN_FLOAT1: r[in->out].f = kiln_code_float1(k, r[in->a].f); break;
-    case KILN_INSN_FLOAT2: r[in->out].f = kiln_code_float2(k, r[in->a].f, r[in->b].f); break;
+    case KILN_INSN_FLOAT1: r[in->out].f = kiln_bytecode_float1(k, r[in->a].f); break;
+    case KILN_INSN_FLOAT2: r[in->out].f = kiln_bytecode_float2(k, r[in->a].f, r[in->b].f); break;
     case KILN_INSN_FLOAT_TEST: r[in->out].i = float_test(k, r[in->a].f, r[in->b].f); break;
     case KILN_INSN_INT1:
-      r[in->out].i = kiln_code_wrap(t, int1(k, (kiln_dtype)in->from, r[in->a].i));
+      r[in->out].i = kiln_bytecode_wrap(t, int1(k, (kiln_dtype)in->from, r[in->a].i));
       break;
     case KILN_INSN_INT2:
-      r[in->out].i = kiln_code_wrap(t, int2(k, (kiln_dtype)in->from, r[in->a].i, r[in->b].i));
+      r[in->out].i = kiln_bytecode_wrap(t, int2(k, (kiln_dtype)in->from, r[in->a].i, r[in->b].i));
       break;
-    case KILN_INSN_CAST: r[in->out] = kiln_code_cast(t, (kiln_dtype)in->from, r[in->a]); break;
-    case KILN_INSN_BITS: r[in->out] = kiln_code_bits(t, (kiln_dtype)in->from, r[in->a]); break;
+    case KILN_INSN_CAST: r[in->out] = kiln_bytecode_cast(t, (kiln_dtype)in->from, r[in->a]); break;
+    case KILN_INSN_BITS: r[in->out] = kiln_bytecode_bits(t, (kiln_dtype)in->from, r[in->a]); break;
     }
   }
   return true;
 }
 
-kiln_status kiln_code_fault(const kiln_code *c) {
-  const kiln_code_load *l = &c->loads.data[c->fault_load];
+kiln_status kiln_bytecode_fault(const kiln_bytecode *c) {
+  const kiln_bytecode_load *l = &c->loads.data[c->fault_load];
   return KILN_FAIL(c->cx->diag, KILN_INTERNAL, c->place,
                    "tensor %s: index of axis %d must lie in [0, %" PRId64 "), got %" PRId64,
                    kiln_symbol_text(c->cx, c->p->tensors.data[l->tensor]->name), c->fault_axis,

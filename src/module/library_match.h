@@ -1,9 +1,9 @@
-// From the program of a kernel to the call of a library that computes the same (backend/call.h), if
-// there is one.
-#ifndef KILN_MODULE_CALL_H
-#define KILN_MODULE_CALL_H
+// Pattern matching for libraries: finds the library call (backend/library_call.h) that computes the
+// same as the program of a kernel.
+#ifndef KILN_MODULE_LIBRARY_MATCH_H
+#define KILN_MODULE_LIBRARY_MATCH_H
 
-#include "backend/call.h"
+#include "backend/library_call.h"
 #include "target/target.h"
 
 // The call for |p|, a plain extract for |m| (fuse/outline.h): a product of matrices or a
@@ -12,6 +12,7 @@
 // halves are rounded once, as the products on GPUs do.
 //
 // gives: false where it is no such program
-bool kiln_call_find(kiln_ctx *cx, const kiln_machine *m, const kiln_program *p, kiln_call *out);
+bool kiln_library_match(kiln_ctx *cx, const kiln_machine *m, const kiln_program *p,
+                        kiln_library_call *out);
 
 #endif

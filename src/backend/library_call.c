@@ -1,5 +1,5 @@
 // Calls as text, where their elements lie, and their parts.
-#include "backend/call.h"
+#include "backend/library_call.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@ static const struct {
   int64_t bytes;
 } types[KILN_N_CALL_TYPES] = {{"", 4}, {"tf32", 4}, {"f16", 2}, {"bf16", 2}};
 
-int64_t kiln_call_type_bytes(kiln_call_type t) { return types[t].bytes; }
+int64_t kiln_library_call_type_bytes(kiln_library_call_type t) { return types[t].bytes; }
 
 // Adds how far it is from the first to the last of an axis.
 static void reach(int64_t extent, int64_t stride, int64_t *io, bool *io_ok) {
@@ -49,18 +49,18 @@ static void put_numbers(printer *p, const char *word, int n, const int64_t *numb
 }
 
 // "a", "a.f16"
-static void put_typed(printer *p, const char *word, kiln_call_type t, int n,
+static void put_typed(printer *p, const char *word, kiln_library_call_type t, int n,
                       const int64_t *numbers) {
   char typed[16];
   snprintf(typed, sizeof typed, "%s%s%s", word, *types[t].name ? "." : "", types[t].name);
   put_numbers(p, typed, n, numbers);
 }
 
-static void put_tensor(printer *p, const char *word, const kiln_call_tensor *t) {
+static void put_tensor(printer *p, const char *word, const kiln_library_call_tensor *t) {
   put_typed(p, word, t->type, 2, (int64_t[]){t->arg, t->offset});
 }
 
-static void put_axis(printer *p, const char *word, const kiln_call_axis *x) {
+static void put_axis(printer *p, const char *word, const kiln_library_call_axis *x) {
   put_numbers(p, word, 4, (int64_t[]){x->extent, x->a, x->b, x->c});
 }
 
@@ -70,7 +70,7 @@ static uint32_t bits_of(float f) {
   return bits;
 }
 
-static void put_post(printer *p, const kiln_call_post *x) {
+static void put_post(printer *p, const kiln_library_call_post *x) {
   if (x->kind == KILN_POST_ADD) {
     int64_t numbers[MAX_NUMBERS] = {x->tensor.arg, x->tensor.offset};
     memcpy(numbers + 2, x->strides, sizeof x->strides);
@@ -78,7 +78,7 @@ static void put_post(printer *p, const kiln_call_post *x) {
   } else put(p, " %s %" PRIx32 ":%" PRIx32, posts[x->kind], bits_of(x->low), bits_of(x->high));
 }
 
-size_t kiln_call_print(const kiln_call *c, char *text, size_t room) {
+size_t kiln_library_call_print(const kiln_library_call *c, char *text, size_t room) {
   printer p = {text, 0, room};
   put(&p, "%s", kinds[c->kind]);
   put_tensor(&p, "a", &c->a);
@@ -89,7 +89,7 @@ size_t kiln_call_print(const kiln_call *c, char *text, size_t room) {
   put_axis(&p, "n", &c->n);
   put_axis(&p, "k", &c->k);
   for (int i = 0; c->kind == KILN_CALL_CONVOLUTION && i < 2; i++) {
-    const kiln_call_window *w = &c->window[i];
+    const kiln_library_call_window *w = &c->window[i];
     put_numbers(
         &p, "window", 9,
         (int64_t[]){w->out, w->in, w->kernel, w->stride, w->dilation, w->pad, w->a, w->b, w->c});
@@ -104,7 +104,7 @@ size_t kiln_call_print(const kiln_call *c, char *text, size_t room) {
 typedef struct item {
   const char *word;
   size_t length;
-  kiln_call_type type;
+  kiln_library_call_type type;
   int n;
   int64_t numbers[MAX_NUMBERS];
 } item;
@@ -128,12 +128,13 @@ static int base_of(const item *x) {
 }
 
 // The type behind a word's point; none is f32.
-static const char *parse_type(const char *at, kiln_call_type *out) {
+static const char *parse_type(const char *at, kiln_library_call_type *out) {
   *out = KILN_CALL_F32;
   if (*at != '.') return at;
   const size_t n = strcspn(++at, " ");
   for (int t = KILN_CALL_F32 + 1; t < KILN_N_CALL_TYPES; t++)
-    if (strlen(types[t].name) == n && strncmp(types[t].name, at, n) == 0) *out = (kiln_call_type)t;
+    if (strlen(types[t].name) == n && strncmp(types[t].name, at, n) == 0)
+      *out = (kiln_library_call_type)t;
   return *out == KILN_CALL_F32 ? NULL : at + n;
 }
 
@@ -151,24 +152,24 @@ static const char *parse_item(const char *at, item *out) {
   }
 }
 
-static bool take_tensor(const item *x, kiln_call_tensor *out) {
-  *out = (kiln_call_tensor){x->numbers[0], x->numbers[1], x->type};
+static bool take_tensor(const item *x, kiln_library_call_tensor *out) {
+  *out = (kiln_library_call_tensor){x->numbers[0], x->numbers[1], x->type};
   return x->n == 2;
 }
 
-static bool take_workspace(const item *x, kiln_call_workspace *out) {
-  *out = (kiln_call_workspace){x->numbers[0], x->numbers[1]};
+static bool take_workspace(const item *x, kiln_library_call_workspace *out) {
+  *out = (kiln_library_call_workspace){x->numbers[0], x->numbers[1]};
   return x->n == 2 && out->bytes > 0;
 }
 
-static bool take_axis(const item *x, kiln_call_axis *out) {
-  *out = (kiln_call_axis){x->numbers[0], x->numbers[1], x->numbers[2], x->numbers[3]};
+static bool take_axis(const item *x, kiln_library_call_axis *out) {
+  *out = (kiln_library_call_axis){x->numbers[0], x->numbers[1], x->numbers[2], x->numbers[3]};
   return x->n == 4 && out->extent > 0;
 }
 
-static bool take_window(const item *x, kiln_call_window *out) {
+static bool take_window(const item *x, kiln_library_call_window *out) {
   const int64_t *n = x->numbers;
-  *out = (kiln_call_window){n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8]};
+  *out = (kiln_library_call_window){n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8]};
   if (x->n != 9 || out->out <= 0 || out->in <= 0 || out->kernel <= 0 || out->stride <= 0 ||
       out->dilation <= 0)
     return false;
@@ -179,13 +180,13 @@ static bool take_window(const item *x, kiln_call_window *out) {
   return ok && last - out->pad <= out->in - 1 && out->pad <= wide;
 }
 
-static bool take_post(const item *x, kiln_call_post *out) {
-  *out = (kiln_call_post){.kind = KILN_N_POSTS};
+static bool take_post(const item *x, kiln_library_call_post *out) {
+  *out = (kiln_library_call_post){.kind = KILN_N_POSTS};
   for (int i = 0; i < KILN_N_POSTS; i++)
-    if (is_word(x, posts[i])) out->kind = (kiln_call_post_kind)i;
+    if (is_word(x, posts[i])) out->kind = (kiln_library_call_post_kind)i;
   if (out->kind == KILN_N_POSTS) return false;
   if (out->kind == KILN_POST_ADD) {
-    out->tensor = (kiln_call_tensor){x->numbers[0], x->numbers[1], x->type};
+    out->tensor = (kiln_library_call_tensor){x->numbers[0], x->numbers[1], x->type};
     memcpy(out->strides, x->numbers + 2, sizeof out->strides);
     return x->n == MAX_NUMBERS;
   }
@@ -195,7 +196,7 @@ static bool take_post(const item *x, kiln_call_post *out) {
   return x->n == 2;
 }
 
-static bool take_item(const item *x, kiln_call *out, int *io_windows) {
+static bool take_item(const item *x, kiln_library_call *out, int *io_windows) {
   if (is_word(x, "a")) return take_tensor(x, &out->a);
   if (is_word(x, "b")) return take_tensor(x, &out->b);
   if (is_word(x, "c")) return take_tensor(x, &out->c);
@@ -210,10 +211,10 @@ static bool take_item(const item *x, kiln_call *out, int *io_windows) {
   return out->n_posts < KILN_CALL_POSTS && take_post(x, &out->posts[out->n_posts++]);
 }
 
-bool kiln_call_parse(const char *text, kiln_call *out) {
+bool kiln_library_call_parse(const char *text, kiln_library_call *out) {
   const size_t n = strcspn(text, " ");
   int n_windows = 0;
-  *out = (kiln_call){.kind = KILN_CALL_PRODUCT, .m = {1, 0, 0, 0}};
+  *out = (kiln_library_call){.kind = KILN_CALL_PRODUCT, .m = {1, 0, 0, 0}};
   const bool is_product = n == strlen(kinds[0]) && strncmp(text, kinds[0], n) == 0;
   const bool is_convolution = n == strlen(kinds[1]) && strncmp(text, kinds[1], n) == 0;
   if (is_convolution) out->kind = KILN_CALL_CONVOLUTION;
@@ -231,12 +232,12 @@ bool kiln_call_parse(const char *text, kiln_call *out) {
 
 typedef enum operand { OPERAND_A, OPERAND_B, OPERAND_C } operand;
 
-static int64_t stride_of(const kiln_call_axis *x, operand o) {
+static int64_t stride_of(const kiln_library_call_axis *x, operand o) {
   return o == OPERAND_A ? x->a : o == OPERAND_B ? x->b : x->c;
 }
 
-static bool operand_fits(const kiln_call *c, const kiln_call_tensor *t, operand o, uint32_t n_args,
-                         const uint64_t *bytes) {
+static bool operand_fits(const kiln_library_call *c, const kiln_library_call_tensor *t, operand o,
+                         uint32_t n_args, const uint64_t *bytes) {
   int64_t last = t->offset;
   bool ok = t->arg < (int64_t)n_args;
   for (int i = 0; i < c->n_batch; i++)
@@ -245,15 +246,15 @@ static bool operand_fits(const kiln_call *c, const kiln_call_tensor *t, operand 
   reach(c->n.extent, stride_of(&c->n, o), &last, &ok);
   reach(c->k.extent, stride_of(&c->k, o), &last, &ok);
   for (int i = 0; c->kind == KILN_CALL_CONVOLUTION && i < 2; i++) {
-    const kiln_call_window *w = &c->window[i];
+    const kiln_library_call_window *w = &c->window[i];
     if (o == OPERAND_A) reach(w->in, w->a, &last, &ok);
     if (o == OPERAND_B) reach(w->kernel, w->b, &last, &ok);
     if (o == OPERAND_C) reach(w->out, w->c, &last, &ok);
   }
-  return ok && (uint64_t)last < bytes[t->arg] / (uint64_t)kiln_call_type_bytes(t->type);
+  return ok && (uint64_t)last < bytes[t->arg] / (uint64_t)kiln_library_call_type_bytes(t->type);
 }
 
-void kiln_call_extents(const kiln_call *c, int64_t extents[KILN_CALL_AXES]) {
+void kiln_library_call_extents(const kiln_library_call *c, int64_t extents[KILN_CALL_AXES]) {
   const bool is_product = c->kind == KILN_CALL_PRODUCT;
   for (int i = 0; i < KILN_CALL_BATCH; i++) extents[i] = i < c->n_batch ? c->batch[i].extent : 1;
   extents[KILN_CALL_M] = is_product ? c->m.extent : c->window[0].out;
@@ -261,18 +262,19 @@ void kiln_call_extents(const kiln_call *c, int64_t extents[KILN_CALL_AXES]) {
   extents[KILN_CALL_N] = c->n.extent;
 }
 
-static bool post_fits(const kiln_call *c, const kiln_call_post *p, uint32_t n_args,
+static bool post_fits(const kiln_library_call *c, const kiln_library_call_post *p, uint32_t n_args,
                       const uint64_t *bytes) {
   int64_t last = p->tensor.offset, extents[KILN_CALL_AXES];
   bool ok = true;
   if (p->kind != KILN_POST_ADD) return true;
-  kiln_call_extents(c, extents);
+  kiln_library_call_extents(c, extents);
   for (int i = 0; i < KILN_CALL_AXES; i++) reach(extents[i], p->strides[i], &last, &ok);
   return ok && p->tensor.arg < (int64_t)n_args &&
-         (uint64_t)last < bytes[p->tensor.arg] / (uint64_t)kiln_call_type_bytes(p->tensor.type);
+         (uint64_t)last <
+             bytes[p->tensor.arg] / (uint64_t)kiln_library_call_type_bytes(p->tensor.type);
 }
 
-bool kiln_call_fits(const kiln_call *c, uint32_t n_args, const uint64_t *bytes) {
+bool kiln_library_call_fits(const kiln_library_call *c, uint32_t n_args, const uint64_t *bytes) {
   bool ok = operand_fits(c, &c->a, OPERAND_A, n_args, bytes) &&
             operand_fits(c, &c->b, OPERAND_B, n_args, bytes) &&
             operand_fits(c, &c->c, OPERAND_C, n_args, bytes);
@@ -282,16 +284,16 @@ bool kiln_call_fits(const kiln_call *c, uint32_t n_args, const uint64_t *bytes) 
                                       (uint64_t)c->workspace.bytes <= bytes[c->workspace.arg]));
 }
 
-bool kiln_call_is_f32(const kiln_call *c) {
+bool kiln_library_call_is_f32(const kiln_library_call *c) {
   bool is = c->a.type == KILN_CALL_F32 && c->b.type == KILN_CALL_F32 && c->c.type == KILN_CALL_F32;
   for (int i = 0; i < c->n_posts; i++)
     is = is && (c->posts[i].kind != KILN_POST_ADD || c->posts[i].tensor.type == KILN_CALL_F32);
   return is;
 }
 
-bool kiln_call_is_bias(const kiln_call *c, const kiln_call_post *p) {
+bool kiln_library_call_is_bias(const kiln_library_call *c, const kiln_library_call_post *p) {
   int64_t extents[KILN_CALL_AXES];
-  kiln_call_extents(c, extents);
+  kiln_library_call_extents(c, extents);
   for (int i = 0; i < KILN_CALL_AXES; i++) {
     const bool is_group = c->kind == KILN_CALL_CONVOLUTION && i == 1;
     const int64_t want = i == KILN_CALL_N ? 1 : is_group ? c->n.extent : 0;
@@ -300,7 +302,8 @@ bool kiln_call_is_bias(const kiln_call *c, const kiln_call_post *p) {
   return p->kind == KILN_POST_ADD;
 }
 
-bool kiln_call_walks_on(int64_t groups, int64_t by_group, int64_t channels, int64_t by_channel) {
+bool kiln_library_call_walks_on(int64_t groups, int64_t by_group, int64_t channels,
+                                int64_t by_channel) {
   return groups == 1 || channels == 1 || by_group == channels * by_channel;
 }
 
@@ -315,15 +318,16 @@ static int64_t leading(int64_t rows, int64_t columns, int64_t by_row, int64_t by
 }
 
 static bool find_matrix(int64_t rows, int64_t columns, int64_t by_row, int64_t by_column,
-                        kiln_call_matrix *out) {
+                        kiln_library_call_matrix *out) {
   const int64_t plain = leading(rows, columns, by_row, by_column),
                 turned = leading(columns, rows, by_column, by_row);
-  *out = plain ? (kiln_call_matrix){false, plain} : (kiln_call_matrix){true, turned};
+  *out =
+      plain ? (kiln_library_call_matrix){false, plain} : (kiln_library_call_matrix){true, turned};
   return plain || turned;
 }
 
-bool kiln_call_matrices(const kiln_call *c, kiln_call_matrix *a, kiln_call_matrix *b,
-                        kiln_call_matrix *to) {
+bool kiln_library_call_matrices(const kiln_library_call *c, kiln_library_call_matrix *a,
+                                kiln_library_call_matrix *b, kiln_library_call_matrix *to) {
   return c->kind == KILN_CALL_PRODUCT && find_matrix(c->m.extent, c->k.extent, c->m.a, c->k.a, a) &&
          find_matrix(c->k.extent, c->n.extent, c->k.b, c->n.b, b) &&
          find_matrix(c->m.extent, c->n.extent, c->m.c, c->n.c, to) && !to->is_turned;
@@ -338,7 +342,7 @@ typedef struct cut {
 } cut;
 
 // Packing an operand anew for every part costs least along the longer axis.
-static cut find_cut(const kiln_call *c, int most) {
+static cut find_cut(const kiln_library_call *c, int most) {
   cut best = {0, 0, 1};
   for (int i = 0; i < c->n_batch; i++)
     if (c->batch[i].extent > best.extent) best = (cut){i, c->batch[i].extent, 1};
@@ -348,13 +352,13 @@ static cut find_cut(const kiln_call *c, int most) {
                                     : (cut){KILN_CALL_M, c->m.extent, GRAIN};
 }
 
-int kiln_call_parts(const kiln_call *c, int most) {
+int kiln_library_call_parts(const kiln_library_call *c, int most) {
   const cut x = find_cut(c, most);
   const int64_t pieces = (x.extent + x.grain - 1) / x.grain;
   return pieces < most ? (int)pieces : most;
 }
 
-static void move(kiln_call *c, int axis, int64_t a, int64_t b, int64_t to, int64_t begin) {
+static void move(kiln_library_call *c, int axis, int64_t a, int64_t b, int64_t to, int64_t begin) {
   c->a.offset += a;
   c->b.offset += b;
   c->c.offset += to;
@@ -362,14 +366,15 @@ static void move(kiln_call *c, int axis, int64_t a, int64_t b, int64_t to, int64
     c->posts[i].tensor.offset += c->posts[i].strides[axis] * begin;
 }
 
-static void cut_axis(kiln_call *c, kiln_call_axis *x, int axis, int64_t begin, int64_t end) {
+static void cut_axis(kiln_library_call *c, kiln_library_call_axis *x, int axis, int64_t begin,
+                     int64_t end) {
   x->extent = end - begin;
   move(c, axis, x->a * begin, x->b * begin, x->c * begin, begin);
 }
 
 // Rows [begin, end) of the result, and of what is read the rows that they need.
-static void cut_window(kiln_call *c, int64_t begin, int64_t end) {
-  kiln_call_window *w = &c->window[0];
+static void cut_window(kiln_library_call *c, int64_t begin, int64_t end) {
+  kiln_library_call_window *w = &c->window[0];
   int64_t first = begin * w->stride - w->pad,
           last = (end - 1) * w->stride - w->pad + (w->kernel - 1) * w->dilation;
   w->out = end - begin;
@@ -380,8 +385,8 @@ static void cut_window(kiln_call *c, int64_t begin, int64_t end) {
   move(c, KILN_CALL_M, w->a * first, 0, w->c * begin, begin);
 }
 
-kiln_call kiln_call_part(const kiln_call *call, int n, int part) {
-  kiln_call c = *call;
+kiln_library_call kiln_library_call_part(const kiln_library_call *call, int n, int part) {
+  kiln_library_call c = *call;
   if (n <= 1) return c;
   const cut x = find_cut(call, n);
   const int64_t pieces = (x.extent + x.grain - 1) / x.grain;

@@ -1,10 +1,10 @@
-#include "analysis/region.h"
+#include "analysis/footprint.h"
 
 #include <math.h>
 #include <string.h>
 
-kiln_region kiln_region_at(int64_t offset, int64_t bytes) {
-  return (kiln_region){.offset = offset, .places = 1, .run = (double)bytes};
+kiln_footprint kiln_footprint_at(int64_t offset, int64_t bytes) {
+  return (kiln_footprint){.offset = offset, .places = 1, .run = (double)bytes};
 }
 
 enum { PLACES = 64 };
@@ -26,7 +26,7 @@ static uint64_t moved(uint64_t places, int64_t step, double n, int64_t line_byte
   return out;
 }
 
-void kiln_region_move(kiln_region *r, int64_t step, double n, int64_t line_bytes) {
+void kiln_footprint_move(kiln_footprint *r, int64_t step, double n, int64_t line_bytes) {
   r->places = moved(r->places, step, n, line_bytes);
 }
 
@@ -36,7 +36,7 @@ static void insert(int *n, kiln_stride *s, kiln_stride x) {
   s[at] = x;
 }
 
-void kiln_region_repeat(kiln_region *r, int64_t step, double n) {
+void kiln_footprint_repeat(kiln_footprint *r, int64_t step, double n) {
   if (n <= 1 || step == 0) return;
   if (step < 0) {
     r->offset += (int64_t)((double)step * (n - 1));
@@ -63,7 +63,7 @@ int kiln_strides_join(int n, kiln_stride *s) {
   return out;
 }
 
-void kiln_region_settle(kiln_region *r, int64_t line_bytes) {
+void kiln_footprint_normalize(kiln_footprint *r, int64_t line_bytes) {
   int first = 0;
   r->n = kiln_strides_join(r->n, r->at);
   for (; first < r->n && (double)r->at[first].step - r->run < (double)line_bytes; first++)
@@ -82,7 +82,7 @@ static double lines_at(int64_t offset, double run, int64_t line_bytes) {
 }
 
 // Lines of one run, on average over its places.
-static double run_lines(const kiln_region *r, int64_t line_bytes) {
+static double run_lines(const kiln_footprint *r, int64_t line_bytes) {
   const int64_t unit = line_bytes < PLACES ? 1 : line_bytes / PLACES;
   uint64_t places = r->places;
   for (int i = 0; i < r->n; i++) places = moved(places, r->at[i].step, r->at[i].n, line_bytes);
@@ -96,7 +96,7 @@ static double run_lines(const kiln_region *r, int64_t line_bytes) {
   return sum / n;
 }
 
-double kiln_region_lines(const kiln_region *r, int64_t line_bytes) {
+double kiln_footprint_lines(const kiln_footprint *r, int64_t line_bytes) {
   double lines = run_lines(r, line_bytes);
   for (int i = 0; i < r->n; i++) lines *= r->at[i].n;
   return lines;
@@ -104,14 +104,14 @@ double kiln_region_lines(const kiln_region *r, int64_t line_bytes) {
 
 // --- unions ---
 
-static double count_of(const kiln_region *r, int64_t step) {
+static double count_of(const kiln_footprint *r, int64_t step) {
   for (int i = 0; i < r->n; i++)
     if (r->at[i].step == step) return r->at[i].n;
   return 1;
 }
 
 // The steps of both, descending.
-static int steps_of(const kiln_region *a, const kiln_region *b, int64_t *out) {
+static int steps_of(const kiln_footprint *a, const kiln_footprint *b, int64_t *out) {
   int n = 0, i = a->n - 1, k = b->n - 1;
   while (i >= 0 || k >= 0) {
     const int64_t x = i >= 0 ? a->at[i].step : 0, y = k >= 0 ? b->at[k].step : 0;
@@ -122,10 +122,10 @@ static int steps_of(const kiln_region *a, const kiln_region *b, int64_t *out) {
   return n;
 }
 
-bool kiln_region_unite(kiln_region *a, const kiln_region *b, int64_t line_bytes) {
+bool kiln_footprint_unite(kiln_footprint *a, const kiln_footprint *b, int64_t line_bytes) {
   int64_t steps[2 * KILN_MAX_STRIDES], apart = b->offset - a->offset;
   const int n = steps_of(a, b, steps);
-  kiln_region hull = {.offset = a->offset, .places = a->places | b->places};
+  kiln_footprint hull = {.offset = a->offset, .places = a->places | b->places};
   if (n > KILN_MAX_STRIDES) return false;
   hull.n = n;
   for (int i = 0; i < n; i++) {
@@ -139,9 +139,9 @@ bool kiln_region_unite(kiln_region *a, const kiln_region *b, int64_t line_bytes)
   const double end = (double)apart + b->run;
   hull.run = (a->run > end ? a->run : end) - (apart < 0 ? (double)apart : 0);
   if (apart < 0) hull.offset += apart;
-  kiln_region_settle(&hull, line_bytes);
-  if (kiln_region_lines(&hull, line_bytes) >
-      (kiln_region_lines(a, line_bytes) + kiln_region_lines(b, line_bytes)) * (1 + 1e-6))
+  kiln_footprint_normalize(&hull, line_bytes);
+  if (kiln_footprint_lines(&hull, line_bytes) >
+      (kiln_footprint_lines(a, line_bytes) + kiln_footprint_lines(b, line_bytes)) * (1 + 1e-6))
     return false;
   *a = hull;
   return true;
@@ -150,7 +150,7 @@ bool kiln_region_unite(kiln_region *a, const kiln_region *b, int64_t line_bytes)
 // --- sets ---
 
 typedef struct spreading {
-  const kiln_region *r;
+  const kiln_footprint *r;
   int64_t line_bytes, n_sets;
   double *each, lines; // of a run
   int runs;            // that are left
@@ -177,8 +177,9 @@ static void spread(spreading *x, int dim, int64_t offset) {
   for (int64_t i = 0; i < n; i++) spread(x, dim - 1, offset + i * x->r->at[dim].step);
 }
 
-void kiln_region_spread(const kiln_region *r, int64_t line_bytes, int64_t n_sets, double *each) {
-  const double lines = kiln_region_lines(r, line_bytes);
+void kiln_footprint_spread(const kiln_footprint *r, int64_t line_bytes, int64_t n_sets,
+                           double *each) {
+  const double lines = kiln_footprint_lines(r, line_bytes);
   double runs = 1;
   for (int i = 0; i < r->n; i++) runs *= floor(r->at[i].n + 0.5);
   spreading x = {.r = r, .line_bytes = line_bytes, .n_sets = n_sets, .each = each};
