@@ -221,7 +221,7 @@ static const table_row layouts[] = {
     {"kernel k { " T46 X46 Y46
      "for i:4 { for j:6 { T[i, j] = X[i, j] } } for k:24 { Y[k / 6, k % 6] "
      "= X[k / 6, k % 6] } }",
-     "beside k",
+     "fuse_horizontally k",
      "kernel k { " T46 X46 Y46 "for i:4 { for j:6 { T[i, j] = X[i, j] } } for k:24 @beside=\"1\" { "
      "Y[k / 6, k % 6] = X[k / 6, k % 6] } }",
      NULL},
@@ -229,10 +229,12 @@ static const table_row layouts[] = {
      "for i:4 { for j:6 { T[i, j] = X[i, j] } } for k:24 { Y[k / 6, k % 6] "
      "= T[k / 6, k % 6] } }",
      "beside k", NULL,
-     "schedule: beside k: error: nests must need nothing of each other, got buffer T, which both "
+     "schedule: fuse_horizontally k: error: nests must need nothing of each other, got buffer T, "
+     "which both "
      "touch and one writes"},
     {"kernel k { " T46 "for i:4 { for j:6 { T[i, j] = 0f32 } } }", "beside i", NULL,
-     "schedule: beside i: error: loop must be the outermost of a nest behind another one"},
+     "schedule: fuse_horizontally i: error: loop must be the outermost of a nest behind another "
+     "one"},
     {"kernel k { " T46 "for i:4 { for j:6 { T[i, j] = 0f32 } } }", "swizzle T", NULL,
      "schedule: swizzle T: error: buffer must be shared, got workspace"},
     {"kernel k { shared f16 T[4, 64]:(64, 1) for o:2 { alloc T { for i:4 { T[i, 0] = 0f16 } } } }",
