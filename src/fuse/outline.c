@@ -425,7 +425,7 @@ static bool reads_windows(const outlining *x, const kiln_stmt *s, const kiln_exp
 }
 
 // What a convolution's windows read keeps its axes, along which boxes of them lie
-// (target/gpu/window.h).
+// (target/gpu/im2col.h).
 static void keep_windows(outlining *x, const kiln_stmt *c) {
   enum { LEAST = 64 }; // columns of a product in boxes
   const kiln_expr *factors[2] = {NULL, NULL}, *where = NULL;

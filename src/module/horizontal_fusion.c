@@ -1,6 +1,6 @@
 // Horizontal fusion of launches: kernels that need nothing of each other, and would each leave
 // multiprocessors idle, become one launch, in which each has blocks of its own
-// (target/gpu/beside.c). That saves what a launch waits for at its
+// (target/gpu/horizontal_fusion.c). That saves what a launch waits for at its
 // begin and end, and one's blocks run while the other's wait.
 //
 // Launches keep their order, but that some are moved up to one in front of them, where all is there

@@ -40,24 +40,24 @@ int kiln_index_kept(kiln_edit *e, int n, const kiln_expr *const *index, const in
 // --- box.c: what part of a buffer a loop's iteration touches ---
 
 // Axis k: [lo[k], lo[k] + extent[k]), lo affine in variables outside of the loop.
-typedef struct kiln_box {
+typedef struct kiln_tma {
   int rank;
   const kiln_expr *lo[KILN_MAX_AXES];
   int64_t extent[KILN_MAX_AXES];
-} kiln_box;
+} kiln_tma;
 // The box that holds all |accesses| (n > 0) to |b|, with |inner| variables running through their
 // ranges. It may overhang the buffer unless it is as large (then it is the buffer).
 void kiln_box_of(kiln_edit *e, const kiln_buffer *b, const kiln_accesses *accesses,
-                 const kiln_vars *inner, kiln_box *out);
+                 const kiln_vars *inner, kiln_tma *out);
 // Bounds |x|: lo <= x <= lo + width with lo free of |inner|. False when nothing is known.
 bool kiln_box_bound(kiln_edit *e, const kiln_expr *x, const kiln_vars *inner,
                     const kiln_expr **out_lo, int64_t *out_width);
 // An interval of b - a, which often hold the same parts.
 kiln_interval kiln_box_distance(kiln_edit *e, const kiln_expr *a, const kiln_expr *b);
-bool kiln_box_below(kiln_edit *e, const kiln_box *box, int axis); // lo < 0 is possible
-bool kiln_box_above(kiln_edit *e, const kiln_box *box, int axis, int64_t extent); // the end too
+bool kiln_box_below(kiln_edit *e, const kiln_tma *box, int axis); // lo < 0 is possible
+bool kiln_box_above(kiln_edit *e, const kiln_tma *box, int axis, int64_t extent); // the end too
 // Moves the box inwards, so that it does not overhang [0, extent).
-void kiln_box_shift_low(kiln_edit *e, kiln_box *box, int axis);
-void kiln_box_shift_high(kiln_edit *e, kiln_box *box, int axis, int64_t extent);
+void kiln_box_shift_low(kiln_edit *e, kiln_tma *box, int axis);
+void kiln_box_shift_high(kiln_edit *e, kiln_tma *box, int axis, int64_t extent);
 
 #endif

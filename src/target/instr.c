@@ -69,7 +69,7 @@ bool kiln_instr_is_warps(const kiln_loop *l) {
 
 static bool expands(const kiln_loop *l, bool keeps_warps) {
   return l->kind == KILN_LOOP_INSTR &&
-         !(keeps_warps && (kiln_instr_is_warps(l) || l->instr->is_box));
+         !(keeps_warps && (kiln_instr_is_warps(l) || l->instr->is_tma));
 }
 
 static bool has_instr(const kiln_loop *l, bool keeps_warps) {

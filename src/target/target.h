@@ -42,10 +42,8 @@ typedef struct kiln_instr {
   // The distance in memory, in elements, of neighbours along each axis of each operand; 0: any.
   int64_t strides[KILN_MAX_OPERANDS][KILN_MAX_TILE_RANK];
   bool combines_rows; // lanes exchange what they know of a row each
-  bool
-      is_box; // a copy of a box to shared memory that one thread asks for and a GPU's hardware carries out
-  bool
-      is_window; // such a copy of what a convolution's window reads: under a condition, from rows of any indices
+  bool is_tma;        // a GPU's bulk copy of a tile to shared memory, which one thread issues (TMA)
+  bool is_im2col;     // such a copy of a convolution's windows, with zeros outside of the tensor
   kiln_fragment fragments[KILN_MAX_OPERANDS]; // of a warp's; an operand without one lies in memory
   unsigned swizzled; // a bit for each operand in memory that is so (ir/loop.h); others must not be
   const kiln_loops

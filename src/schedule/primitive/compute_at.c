@@ -10,7 +10,7 @@ typedef struct move {
   kiln_loop *nests[8]; // of the producer, top-level, in order
   int n_nests;
   kiln_vars inner; // loops inside of |at|
-  kiln_box box;
+  kiln_tma box;
   bool whole[KILN_MAX_AXES];
 } move;
 

@@ -14,7 +14,7 @@ typedef struct factoring {
   kiln_loop *top; // the outermost reduction loop around the store
   const kiln_buffer *to;
   kiln_buffer *partial;
-  kiln_box box;
+  kiln_tma box;
   int64_t lanes;
 } factoring;
 

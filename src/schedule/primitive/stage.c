@@ -10,7 +10,7 @@ typedef struct staging {
   int n_axes;
   const kiln_stage_axis *axes;
   kiln_source_axis source[KILN_MAX_AXES];
-  kiln_box box;
+  kiln_tma box;
   int lead; // the copy's axes before those that are asked for: 1 for a workspace in a loop
   const kiln_expr *lead_index;
   int64_t extents[KILN_MAX_AXES];

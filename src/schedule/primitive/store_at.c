@@ -16,7 +16,7 @@ typedef struct storing {
   kiln_loop *slide;                   // the innermost of them that runs more than once; may be NULL
   bool guarded;                       // whether an iteration of |slide| may be left out
   const kiln_expr *lo[KILN_MAX_AXES]; // where the part of one iteration begins
-  kiln_box box;                       // the part of one iteration of |at|
+  kiln_tma box;                       // the part of one iteration of |at|
   int axis;                           // that slides; -1: none
   bool same;                          // every iteration of |slide| needs the same part
   int64_t fold;                       // rows that are kept; 0: all

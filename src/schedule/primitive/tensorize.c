@@ -5,8 +5,8 @@
 // one is matched to a loop of the other of the same extent such that every operand moves with the
 // same loops. All orders of the loops compute the same sums. What moves an operand along its tile's
 // axes becomes the index of the INSTR's operand; its distance in memory must be one that the
-// spelling supports. A box's copy (target/gpu/box.c) may choose between what it reads and zero, a
-// window's (target/gpu/window.h) also move by any indices: what the hardware can read so is the
+// spelling supports. A box's copy (target/gpu/tma.c) may choose between what it reads and zero, a
+// window's (target/gpu/im2col.h) also move by any indices: what the hardware can read so is the
 // emitter's to say.
 #include "schedule/instr.h"
 
@@ -344,7 +344,7 @@ static bool match_operand(matcher *m, int id, const kiln_expr *const *meant,
   const bool swizzled = m->instr->swizzled >> id & 1;
   if (o.b->is_swizzled != swizzled)
     return operand_differs(m, &o, swizzled ? "be shared and swizzled" : "not be swizzled");
-  if (id > 0 && m->instr->is_window) return match_window(m, &o, load);
+  if (id > 0 && m->instr->is_im2col) return match_window(m, &o, load);
   const kiln_expr *index[KILN_MAX_AXES];
   for (int d = 0; d < o.b->rank; d++) {
     const kiln_terms terms = kiln_terms_of(cx, load->args[d]);
@@ -413,7 +413,7 @@ static kiln_status check_apart(matcher *m) {
 static kiln_status match_store(matcher *m) {
   const kiln_loop *meant = m->meant.store, *found = m->found.store;
   const kiln_expr *value =
-      m->instr->is_box ? kiln_instr_copied(m->e.cx, found->value, &m->chosen) : found->value;
+      m->instr->is_tma ? kiln_instr_copied(m->e.cx, found->value, &m->chosen) : found->value;
   const kiln_buffer *d = m->meaning->buffers.data[0], *b = m->e.l->buffers.data[found->buffer];
   const char *why = NULL;
   const bool accumulates = meant->combiner == found->combiner && d->dtype == b->dtype;

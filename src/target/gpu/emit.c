@@ -1,6 +1,6 @@
-// What stands in a function: its control, phases of threads, and what is copied, asked for and
-// waited for. Threads that are idle in a thread loop skip its body; statements that stand in no
-// thread loop are the first thread's.
+// The body of a device function: serial control, phases of threads, asynchronous copies and waits.
+// Threads that are idle in a thread loop skip its body; statements outside of thread loops are the
+// first thread's.
 #include "target/gpu/emit.h"
 
 #include "analysis/uses.h"
@@ -42,17 +42,17 @@ static const char *name_loop(kiln_emitter *e, const kiln_loop *l) {
   return kiln_symbol_text(e->w.cx, name);
 }
 
-// The number of the thread along |axis|: of a crew, in its team.
+// The number of the thread along |axis|; with ping-pong, within its consumer.
 static const char *thread_place(const kiln_emitter *e, int axis) {
   const char *place = e->w.dialect->thread[axis];
-  return axis == 1 && e->n->crew.teams > 1
+  return axis == 1 && e->n->specialized.consumers > 1
              ? kiln_arena_printf(&e->w.cx->perm, "%s %% %" PRId64, place, e->n->block[1])
              : place;
 }
 
 static const char *thread_barrier(const kiln_emitter *e) {
-  return e->n->crew.teams
-             ? kiln_arena_printf(&e->w.cx->perm, "kiln_team_wait(kiln_team, %" PRId64 ");",
+  return e->n->specialized.consumers
+             ? kiln_arena_printf(&e->w.cx->perm, "kiln_consumers_wait(kiln_consumer, %" PRId64 ");",
                                  e->n->n_threads)
              : e->w.dialect->barrier;
 }
@@ -97,26 +97,27 @@ static void put_first(const kiln_emitter *e, const char *place, int64_t size,
   kiln_text_add(out, " == 0");
 }
 
-// The number in |boxes| of the buffer that boxes fill; -1: it has none.
-static int boxes_of(const kiln_emitter *e, int buffer) {
-  int i = e->n->boxes.n - 1;
-  while (i >= 0 && e->n->boxes.data[i].buffer != buffer) i--;
+// The number in |tma| of a buffer that TMA copies fill; -1: it is none.
+static int tma_of(const kiln_emitter *e, int buffer) {
+  int i = e->n->tma.n - 1;
+  while (i >= 0 && e->n->tma.data[i].buffer != buffer) i--;
   return i;
 }
 
-// The first threads of so many warps ask for boxes of all slots at once, in turns.
-static int64_t askers_of(const kiln_emitter *e, int buffer) {
-  const int i = boxes_of(e, buffer);
+// How many warps' first threads issue the copies of |buffer|: several where all its stages are
+// filled at once.
+static int64_t issuers_of(const kiln_emitter *e, int buffer) {
+  const int i = tma_of(e, buffer);
   const int64_t warps = e->n->block[0] / e->n->m->gpu.warp;
-  return i >= 0 && e->n->boxes.data[i].is_whole && warps > 1 ? warps : 1;
+  return i >= 0 && e->n->tma.data[i].is_whole && warps > 1 ? warps : 1;
 }
 
-// Whether |l| and its siblings are boxes that several threads ask for, and nothing else.
-static bool are_asked_for(const kiln_emitter *e, const kiln_loop *l) {
+// Whether |l| and its siblings are TMA copies that several threads issue, and nothing else.
+static bool are_issued_by_several(const kiln_emitter *e, const kiln_loop *l) {
   for (; l; l = l->next) {
-    const bool is_box = l->kind == KILN_LOOP_INSTR && l->instr->is_box;
-    if (l->body ? !are_asked_for(e, l->body)
-                : !is_box || askers_of(e, l->operands[0]->u.tensor) == 1)
+    const bool is_tma = l->kind == KILN_LOOP_INSTR && l->instr->is_tma;
+    if (l->body ? !are_issued_by_several(e, l->body)
+                : !is_tma || issuers_of(e, l->operands[0]->u.tensor) == 1)
       return false;
   }
   return true;
@@ -129,14 +130,14 @@ static bool holds_warps(const kiln_loop *l) {
 // Opens what the threads that run a phase go through, |list| its statements; how many braces there
 // are to close. All along x run instructions of warps.
 static int open_phase(kiln_emitter *e, const kiln_loop *list) {
-  e->asks = are_asked_for(e, list);
+  e->issues = are_issued_by_several(e, list);
   kiln_text text;
   kiln_text_init(&text, &e->w.cx->perm);
   for (int i = 0; i < e->n_guards; i++)
     kiln_text_printf(&text, "%s%s", i ? " && " : "", e->guards[i]);
   for (int axis = 0; axis < 3; axis++) {
     const int64_t threads = e->n->block[axis],
-                  every = axis == 0 && e->asks ? e->n->m->gpu.warp : threads;
+                  every = axis == 0 && e->issues ? e->n->m->gpu.warp : threads;
     put_first(e, e->w.dialect->block[axis], e->n->grid[axis], kiln_gpu_block_axis, axis,
               e->n->grid[axis], &text);
     if (axis > 0 || !holds_warps(list))
@@ -147,61 +148,62 @@ static int open_phase(kiln_emitter *e, const kiln_loop *list) {
   return 1;
 }
 
-static void put_asking(kiln_emitter *e, int pass);
+static void put_empty_wait_late(kiln_emitter *e, int empty);
 static void put_phase(kiln_emitter *e, const kiln_loop *l);
-static void put_box(kiln_emitter *e, const kiln_loop *l);
+static void put_tma(kiln_emitter *e, const kiln_loop *l);
 
-static bool is_late(const kiln_emitter *e, const kiln_loop *l) {
-  for (int i = 0; i < e->n->lates.n; i++)
-    if (e->n->lates.data[i].fill == l) return true;
+static bool is_deferred(const kiln_emitter *e, const kiln_loop *l) {
+  for (int i = 0; i < e->n->deferred.n; i++)
+    if (e->n->deferred.data[i].fill == l) return true;
   return false;
 }
 
-// What is asked for while the instructions of |phase| go on, as if no loop of threads were around.
-static void put_lates(kiln_emitter *e, const kiln_loop *phase) {
+// Deferred copies, issued while the instructions of |phase| run, outside of its thread loops.
+static void put_deferred(kiln_emitter *e, const kiln_loop *phase) {
   const int n_loops = e->n_loops;
-  bool asks = false;
+  bool issues = false;
   while (e->n_loops > 0 && kiln_gpu_thread_axis(e->loops[e->n_loops - 1]) >= 0) e->n_loops--;
-  for (int i = 0; i < e->n->lates.n; i++) {
-    if (e->n->lates.data[i].behind != phase) continue;
-    for (int k = 0; !asks && k < e->n->passes.n; k++)
-      if (e->n->passes.data[k].loop->body == e->n->lates.data[i].fill) put_asking(e, k);
-    asks = true;
-    put_phase(e, e->n->lates.data[i].fill);
+  for (int i = 0; i < e->n->deferred.n; i++) {
+    if (e->n->deferred.data[i].behind != phase) continue;
+    for (int k = 0; !issues && k < e->n->empties.n; k++)
+      if (e->n->empties.data[k].loop->body == e->n->deferred.data[i].fill)
+        put_empty_wait_late(e, k);
+    issues = true;
+    put_phase(e, e->n->deferred.data[i].fill);
   }
   e->n_loops = n_loops;
 }
 
-// kiln_used(..): of the step |lag| before this one, if that is of the same run, or of the last, all
-// instructions are over.
-static void put_used(kiln_emitter *e, int64_t lag) {
-  const kiln_crew *c = &e->n->crew;
+// kiln_release_stage(..): the consumer arrives at the empty barrier of the step |release_lag|
+// before this one, if that is of the same tile; negative: of the last step.
+static void put_used(kiln_emitter *e, int64_t release_lag) {
+  const kiln_warp_specialization *c = &e->n->specialized;
   const kiln_expr *v = kiln_var(e->w.cx, c->loop->var), *last = kiln_int(e->w.cx, c->steps - 1);
-  const bool in_runs = kiln_gpu_runs_of(e->n, c->loop) != NULL;
-  const kiln_expr *step =
-      lag < 0 ? (in_runs ? v : last) : kiln_sub(e->w.cx, v, kiln_int(e->w.cx, lag));
+  const bool in_tile_loop = kiln_gpu_tile_loop_of(e->n, c->loop) != NULL;
+  const kiln_expr *step = release_lag < 0 ? (in_tile_loop ? v : last)
+                                          : kiln_sub(e->w.cx, v, kiln_int(e->w.cx, release_lag));
   step = kiln_simplify(e->w.cx, step, &e->w.ranges);
   kiln_c_line(&e->w);
-  kiln_text_add(e->w.out, "kiln_used(kiln_free, ");
+  kiln_text_add(e->w.out, "kiln_release_stage(kiln_empty, ");
   kiln_c_expr(&e->w, step);
-  if (in_runs && lag > 0) {
+  if (in_tile_loop && release_lag > 0) {
     kiln_text_add(e->w.out, " < kiln_begin ? -1 : ");
     kiln_c_expr(&e->w, step);
   }
-  kiln_text_printf(e->w.out, ", %" PRId64 ");\n", c->slots);
+  kiln_text_printf(e->w.out, ", %" PRId64 ");\n", c->stages);
 }
 
-// Behind a phase of warp groups' instructions: they are a group, and all but the latest of these
-// are waited for.
+// Behind a phase of warp groups' instructions: commits them as a wgmma group, and waits for all but
+// the latest groups.
 static void put_products_end(kiln_emitter *e, const kiln_loop *phase) {
   int64_t pending = 0;
   for (int i = 0; i < e->n->products.n; i++)
     if (e->n->products.data[i].node == phase) pending = e->n->products.data[i].pending;
   kiln_emit_line(e, "asm volatile(\"wgmma.commit_group.sync.aligned;\" ::: \"memory\");");
-  put_lates(e, phase);
+  put_deferred(e, phase);
   kiln_emit_line(e, "asm volatile(\"wgmma.wait_group.sync.aligned %" PRId64 ";\" ::: \"memory\");",
                  pending);
-  if (phase == e->n->crew.phase) put_used(e, pending);
+  if (phase == e->n->specialized.phase) put_used(e, pending);
 }
 
 // The statements of a phase, |phase| in the nest.
@@ -254,30 +256,30 @@ static void put_materialized(kiln_emitter *e, const kiln_loop *l, uint8_t *settl
   }
 }
 
-// The number in |passes| of the loop that begins with |l|, or that is |l|; -1: there is none.
-static int pass_of(const kiln_emitter *e, const kiln_loop *l, bool is_first) {
-  int i = e->n->passes.n - 1;
-  while (i >= 0 && (is_first ? e->n->passes.data[i].loop->body : e->n->passes.data[i].loop) != l)
+// The number in |empties| of the loop that begins with |l|, or that is |l|; -1: there is none.
+static int empty_of(const kiln_emitter *e, const kiln_loop *l, bool is_first) {
+  int i = e->n->empties.n - 1;
+  while (i >= 0 && (is_first ? e->n->empties.data[i].loop->body : e->n->empties.data[i].loop) != l)
     i--;
   return i;
 }
 
-// The instructions of a loop's last iterations are over, and their sums there.
+// Waits for the instructions of a loop's last iterations, behind which their sums may be read.
 static void put_drain(kiln_emitter *e, const kiln_loop *l) {
   kiln_emit_line(e, "asm volatile(\"wgmma.wait_group.sync.aligned 0;\" ::: \"memory\");");
-  if (l == e->n->crew.loop) put_used(e, -1);
+  if (l == e->n->specialized.loop) put_used(e, -1);
   uint8_t *settled = KILN_NEW_ARRAY(&e->w.cx->scratch, uint8_t, e->n->l->buffers.n);
   put_materialized(e, l->body, settled);
 }
 
-// for (v; ..; v++) { first  for (;; v++) { ..  if (it is the last of its run) break; }  last }
-static void put_runs(kiln_emitter *e, const kiln_runs *r) {
+// for (v; ..; v++) { first  for (;; v++) { ..  if (v ends its tile) break; }  last }
+static void put_tile_loop(kiln_emitter *e, const kiln_tile_loop *r) {
   const char *name = name_loop(e, r->loop);
   int64_t extent = 0;
   (void)kiln_expr_is_int(r->loop->extent, &extent);
   kiln_emit_open(e, kiln_arena_printf(&e->w.cx->perm, "for (int %s = 0; %s < %" PRId64 "; %s++) {",
                                       name, name, extent, name));
-  if (r->loop == e->n->crew.loop) kiln_emit_line(e, "const int kiln_begin = %s;", name);
+  if (r->loop == e->n->specialized.loop) kiln_emit_line(e, "const int kiln_begin = %s;", name);
   kiln_c_list(&e->w, r->first->body);
   kiln_emit_open(e, kiln_arena_printf(&e->w.cx->perm, "for (;; %s++) {", name));
   kiln_c_list(&e->w, r->loop->body);
@@ -292,25 +294,27 @@ static void put_runs(kiln_emitter *e, const kiln_runs *r) {
   kiln_ranges_pop(&e->w.ranges, 1);
 }
 
-// A loop behind which instructions, or the block's threads, are waited for. That of a crew's teams
-// is not written out: the assembler would find sums that are cleared between instructions, and wait
-// (C7517 of `ptxas -v`).
+// A loop behind which instructions, or the block's threads, are waited for. With ping-pong it is
+// not unrolled: ptxas would find sums that are cleared between instructions, and wait (C7517 of
+// `ptxas -v`).
 static bool put_drained(kiln_emitter *e, const kiln_loop *l) {
-  const bool passes = pass_of(e, l, false) >= 0;
+  const bool empties = empty_of(e, l, false) >= 0;
   bool drains = false;
   for (int i = 0; i < e->n->drains.n; i++) drains |= e->n->drains.data[i] == l;
-  if (!drains && !passes) return false;
+  if (!drains && !empties) return false;
   kiln_loop one = *l; // is no such loop
   one.next = NULL;
-  const bool has_turns = e->n->crew.teams > 1;
-  const kiln_runs *runs = kiln_gpu_runs_of(e->n, l);
-  if (has_turns) kiln_emit_line(e, "kiln_turn_wait(kiln_team, %" PRId64 ");", e->n->n_threads);
-  if (has_turns && drains) kiln_emit_line(e, "#pragma unroll 1");
-  if (runs) put_runs(e, runs);
+  const bool has_pingpong = e->n->specialized.consumers > 1;
+  const kiln_tile_loop *tile_loops = kiln_gpu_tile_loop_of(e->n, l);
+  if (has_pingpong)
+    kiln_emit_line(e, "kiln_pingpong_wait(kiln_consumer, %" PRId64 ");", e->n->n_threads);
+  if (has_pingpong && drains) kiln_emit_line(e, "#pragma unroll 1");
+  if (tile_loops) put_tile_loop(e, tile_loops);
   else kiln_c_list(&e->w, &one);
-  if (has_turns) kiln_emit_line(e, "kiln_turn_pass(kiln_team, %" PRId64 ");", e->n->n_threads);
-  if (drains && !runs) put_drain(e, l);
-  if (passes) kiln_emit_line(e, "%s", e->w.dialect->barrier);
+  if (has_pingpong)
+    kiln_emit_line(e, "kiln_pingpong_arrive(kiln_consumer, %" PRId64 ");", e->n->n_threads);
+  if (drains && !tile_loops) put_drain(e, l);
+  if (empties) kiln_emit_line(e, "%s", e->w.dialect->barrier);
   return true;
 }
 
@@ -347,20 +351,20 @@ static void put_shared(kiln_emitter *e, const kiln_loop *l) {
   const char *type = kiln_c_memory_type(b->dtype), *space = e->w.dialect->shared;
   const int64_t at = e->n->offsets[b->id];
   e->w.buffers[b->id] = kiln_c_identifier(&e->w, kiln_symbol_text(e->w.cx, b->name));
-  const char *team = e->n->crew.teams > 1 && boxes_of(e, b->id) < 0
-                         ? kiln_arena_printf(&e->w.cx->scratch, " + kiln_team * %" PRId64,
-                                             kiln_gpu_shared_bytes(b))
-                         : "";
+  const char *consumer = e->n->specialized.consumers > 1 && tma_of(e, b->id) < 0
+                             ? kiln_arena_printf(&e->w.cx->scratch, " + kiln_consumer * %" PRId64,
+                                                 kiln_gpu_shared_bytes(b))
+                             : "";
   kiln_emit_open(e, "{");
   if (at >= 0)
     kiln_emit_line(
         e, "%s%s *const %s = (%s%s *)(kiln_shared + %" PRId64 "%s); // shared (%" PRId64 ")", space,
-        type, kiln_symbol_text(e->w.cx, e->w.buffers[b->id]), space, type, at, team,
+        type, kiln_symbol_text(e->w.cx, e->w.buffers[b->id]), space, type, at, consumer,
         kiln_buffer_elems(b));
-  for (int i = 0; i < e->n->boxes.n; i++)
-    if (e->n->boxes.data[i].buffer == b->id && !e->n->crew.teams) {
+  for (int i = 0; i < e->n->tma.n; i++)
+    if (e->n->tma.data[i].buffer == b->id && !e->n->specialized.consumers) {
       kiln_emit_line(e, "uint64_t *const kiln_full_%d = (uint64_t *)(kiln_shared + %" PRId64 ");",
-                     b->id, e->n->boxes.data[i].at);
+                     b->id, e->n->tma.data[i].at);
       kiln_emit_line(e, "uint32_t kiln_phases_%d = 0;", b->id);
     }
   kiln_c_list(&e->w, l->body);
@@ -377,11 +381,11 @@ static void put_word(kiln_emitter *e, const kiln_buffer *b, const kiln_expr *con
 }
 
 // A copy of a word that the thread goes on behind; |cond|: zeros where it does not hold.
-static void put_copy_ahead(kiln_emitter *e, const kiln_expr *to, const kiln_expr *from,
+static void put_copy_async(kiln_emitter *e, const kiln_expr *to, const kiln_expr *from,
                            const kiln_expr *cond) {
-  e->copies_ahead = true;
+  e->copies_async = true;
   kiln_c_line(&e->w);
-  kiln_text_add(e->w.out, "kiln_copy_ahead(&");
+  kiln_text_add(e->w.out, "kiln_copy_async(&");
   kiln_c_element(&e->w, to->u.tensor, to->args);
   kiln_text_add(e->w.out, ", &");
   kiln_c_element(&e->w, from->u.tensor, from->args);
@@ -421,9 +425,9 @@ static void put_move(kiln_emitter *e, const kiln_loop *l) {
     cond = from->args[0];
     from = from->args[1];
   }
-  if (bytes == 16 && e->n->is_ahead[b->id] &&
+  if (bytes == 16 && e->n->is_async[b->id] &&
       kiln_scope_is_argument(e->n->l->buffers.data[from->u.tensor]->scope))
-    put_copy_ahead(e, to, from, cond);
+    put_copy_async(e, to, from, cond);
   else put_copy(e, to, from, cond, bytes);
 }
 
@@ -477,123 +481,124 @@ static void put_group(kiln_emitter *e, const kiln_loop *l) {
   }
 }
 
-// Whether the blocks of a cluster share boxes.
-static bool has_sharers(const kiln_gpu_nest *n) {
-  for (int i = 0; i < n->boxes.n; i++)
-    if (n->boxes.data[i].sharers.n > 1) return true;
+// Whether blocks of the cluster multicast copies.
+static bool has_multicast(const kiln_gpu_nest *n) {
+  for (int i = 0; i < n->tma.n; i++)
+    if (n->tma.data[i].multicast.n > 1) return true;
   return false;
 }
 
-// NAME(barriers, iteration, slots, lag
-static void put_call(kiln_emitter *e, int pass, const char *name) {
+// NAME(barriers, iteration, stages, release_lag
+static void put_call(kiln_emitter *e, int empty, const char *name) {
   kiln_c_line(&e->w);
   kiln_text_printf(e->w.out, "%s((uint64_t *)(kiln_shared + %" PRId64 "), ", name,
-                   e->n->passes.data[pass].at);
-  kiln_c_expr(&e->w, kiln_var(e->w.cx, e->n->passes.data[pass].loop->var));
-  kiln_text_printf(e->w.out, ", %" PRId64 ", %" PRId64, e->n->passes.data[pass].slots,
-                   e->n->passes.data[pass].lag);
+                   e->n->empties.data[empty].at);
+  kiln_c_expr(&e->w, kiln_var(e->w.cx, e->n->empties.data[empty].loop->var));
+  kiln_text_printf(e->w.out, ", %" PRId64 ", %" PRId64, e->n->empties.data[empty].stages,
+                   e->n->empties.data[empty].release_lag);
 }
 
-// kiln_boxes_wait_all(.., fills): the one that asks for what blocks share waits for all of these.
-static void put_asking(kiln_emitter *e, int pass) {
-  if (!e->n->passes.data[pass].peers) return;
-  put_call(e, pass, "kiln_boxes_wait_all");
-  kiln_text_printf(e->w.out, ", %" PRId64 ");\n", e->n->passes.data[pass].fills);
+// kiln_mbarrier_wait_all(.., fills): with multicast the issuing thread waits for all blocks that
+// get its copies.
+static void put_empty_wait_late(kiln_emitter *e, int empty) {
+  if (!e->n->empties.data[empty].peers) return;
+  put_call(e, empty, "kiln_mbarrier_wait_all");
+  kiln_text_printf(e->w.out, ", %" PRId64 ");\n", e->n->empties.data[empty].fills);
 }
 
-// kiln_boxes_pass(..); or kiln_boxes_pass_all(.., fills, peers), and the wait.
-static bool put_pass(kiln_emitter *e, const kiln_loop *l) {
-  const int i = pass_of(e, l, true);
+// kiln_mbarrier_arrive(..); or kiln_mbarrier_arrive_all(.., fills, peers), and the wait.
+static bool put_empty(kiln_emitter *e, const kiln_loop *l) {
+  const int i = empty_of(e, l, true);
   if (i < 0) return false;
-  const uint64_t peers = e->n->passes.data[i].peers;
-  put_call(e, i, peers ? "kiln_boxes_pass_all" : "kiln_boxes_pass");
+  const uint64_t peers = e->n->empties.data[i].peers;
+  put_call(e, i, peers ? "kiln_mbarrier_arrive_all" : "kiln_mbarrier_arrive");
   if (peers)
     kiln_text_printf(e->w.out, ", %" PRId64 ", kiln_peers(UINT64_C(0x%" PRIx64 ")));\n",
-                     e->n->passes.data[i].fills, peers);
+                     e->n->empties.data[i].fills, peers);
   else kiln_text_add(e->w.out, ");\n");
-  if (!is_late(e, l)) put_asking(e, i);
+  if (!is_deferred(e, l)) put_empty_wait_late(e, i);
   return true;
 }
 
 static void put_wait(kiln_emitter *e, const kiln_loop *l) {
   kiln_gpu_wait wait = kiln_gpu_wait_of(e->n, l);
-  if (put_pass(e, l)) return;
-  if (pass_of(e, l, false) >= 0) wait = KILN_WAIT_BLOCK;
+  if (put_empty(e, l)) return;
+  if (empty_of(e, l, false) >= 0) wait = KILN_WAIT_BLOCK;
   if (wait == KILN_WAIT_BLOCK && e->fills) // what threads wrote is there for the instructions
     kiln_emit_line(e, "asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
   if (wait == KILN_WAIT_BLOCK) kiln_emit_line(e, "%s", thread_barrier(e));
   if (wait == KILN_WAIT_WARP) kiln_emit_line(e, "%s", e->w.dialect->warp_barrier);
 }
 
-// --- crews ---
+// --- warp specialization ---
 
-// for (turn = team; ..; turn += teams)
-static void put_turns(kiln_emitter *e, const kiln_loop *l) {
+// for (tile = consumer; ..; tile += consumers)
+static void put_tile_loop_text(kiln_emitter *e, const kiln_loop *l) {
   const char *name = name_loop(e, l);
   int64_t extent = 0;
   (void)kiln_expr_is_int(l->extent, &extent);
   kiln_emit_open(e, kiln_arena_printf(&e->w.cx->perm,
-                                      "for (int %s = kiln_team; %s < %" PRId64 "; %s += %" PRId64
-                                      ") {",
-                                      name, name, extent, name, e->n->crew.teams));
+                                      "for (int %s = kiln_consumer; %s < %" PRId64
+                                      "; %s += %" PRId64 ") {",
+                                      name, name, extent, name, e->n->specialized.consumers));
   kiln_c_list(&e->w, l->body);
-  kiln_emit_line(e, "kiln_phases ^= 0x%" PRIx32 "u; // of another team's turn",
-                 kiln_crew_flips(e->n));
+  kiln_emit_line(e, "kiln_phases ^= 0x%" PRIx32 "u; // of another consumer's tile",
+                 kiln_specialized_parity(e->n));
   kiln_emit_close(e);
   kiln_ranges_pop(&e->w.ranges, 1);
 }
 
-// What the warp does that asks for boxes: all control that leads to some, and these.
-static bool put_asker_node(kiln_emitter *e, const kiln_loop *l) {
-  const kiln_crew *c = &e->n->crew;
-  const bool has_boxes = kiln_gpu_has_boxes(l);
-  if (l == e->waits || (e->waits && !has_boxes && kiln_gpu_is_in(l->body, e->waits)))
+// The producer warp's code: TMA copies, and the control around them.
+static bool put_producer_node(kiln_emitter *e, const kiln_loop *l) {
+  const kiln_warp_specialization *c = &e->n->specialized;
+  const bool has_tma = kiln_gpu_has_tma(l);
+  if (l == e->waits || (e->waits && !has_tma && kiln_gpu_is_in(l->body, e->waits)))
     put_launches_wait(e);
-  if (!has_boxes) return true;
+  if (!has_tma) return true;
   for (int i = 0; i < c->fills.n; i++) {
     if (c->fills.data[i].node != l || !c->fills.data[i].leads) continue;
     kiln_c_line(&e->w);
-    kiln_text_add(e->w.out, "kiln_boxes_wait(kiln_free, &kiln_asked, ");
-    kiln_c_expr(&e->w, c->fills.data[i].slot);
+    kiln_text_add(e->w.out, "kiln_mbarrier_wait(kiln_empty, &kiln_empty_phases, ");
+    kiln_c_expr(&e->w, c->fills.data[i].stage);
     kiln_text_add(e->w.out, ");\n");
     kiln_c_line(&e->w);
-    kiln_text_add(e->w.out, "kiln_boxes_expect(kiln_full + ");
-    kiln_c_expr(&e->w, c->fills.data[i].slot);
-    kiln_text_printf(e->w.out, ", %" PRId64 ");\n", c->slot_bytes);
+    kiln_text_add(e->w.out, "kiln_mbarrier_expect(kiln_full + ");
+    kiln_c_expr(&e->w, c->fills.data[i].stage);
+    kiln_text_printf(e->w.out, ", %" PRId64 ");\n", c->stage_bytes);
   }
   const int block = kiln_gpu_block_axis(l);
   if (block >= 0) put_block_loop(e, l, block);
-  else if (l->kind == KILN_LOOP_INSTR) put_box(e, l);
-  else if (l->kind == KILN_LOOP_ALLOC && boxes_of(e, l->buffer) >= 0) put_shared(e, l);
+  else if (l->kind == KILN_LOOP_INSTR) put_tma(e, l);
+  else if (l->kind == KILN_LOOP_ALLOC && tma_of(e, l->buffer) >= 0) put_shared(e, l);
   else if (l->kind == KILN_LOOP_ALLOC) kiln_c_list(&e->w, l->body);
   else return false;
   return true;
 }
 
-// The teams' text and the asking warp's, each by itself.
-static void put_crew(kiln_emitter *e) {
-  const kiln_crew *c = &e->n->crew;
-  const int64_t rows = e->n->block[1] * c->teams;
-  e->has_crew = true;
+// The consumers' text, and then the producer warp's.
+static void put_specialized(kiln_emitter *e) {
+  const kiln_warp_specialization *c = &e->n->specialized;
+  const int64_t rows = e->n->block[1] * c->consumers;
+  e->has_producer = true;
   kiln_emit_line(e, "uint64_t *const kiln_full = (uint64_t *)(kiln_shared + %" PRId64 ");",
                  c->full);
-  kiln_emit_line(e, "uint64_t *const kiln_free = (uint64_t *)(kiln_shared + %" PRId64 ");",
+  kiln_emit_line(e, "uint64_t *const kiln_empty = (uint64_t *)(kiln_shared + %" PRId64 ");",
                  c->used);
   const char *const *thread = e->w.dialect->thread;
   kiln_emit_open(e, kiln_arena_printf(&e->w.cx->perm, "if (%s < %" PRId64 ") {", thread[1], rows));
-  kiln_emit_line(e, "const int kiln_team = (int)%s / %" PRId64 ";", thread[1], e->n->block[1]);
-  kiln_emit_line(e, "uint32_t kiln_phases = kiln_team ? 0x%" PRIx32 "u : 0;",
-                 kiln_crew_flips(e->n));
-  if (c->teams > 1)
-    kiln_emit_line(e, "if (kiln_team == 1) kiln_turn_pass(kiln_team, %" PRId64 ");",
+  kiln_emit_line(e, "const int kiln_consumer = (int)%s / %" PRId64 ";", thread[1], e->n->block[1]);
+  kiln_emit_line(e, "uint32_t kiln_phases = kiln_consumer ? 0x%" PRIx32 "u : 0;",
+                 kiln_specialized_parity(e->n));
+  if (c->consumers > 1)
+    kiln_emit_line(e, "if (kiln_consumer == 1) kiln_pingpong_arrive(kiln_consumer, %" PRId64 ");",
                    e->n->n_threads);
-  e->role = KILN_ROLE_TEAMS;
+  e->role = KILN_ROLE_CONSUMER;
   kiln_c_list(&e->w, e->n->l->body);
   e->w.depth--;
   kiln_emit_open(e, kiln_arena_printf(&e->w.cx->perm, "} else if (%s == 0) {", thread[0]));
-  kiln_emit_line(e, "uint32_t kiln_asked = ~0u;");
-  e->role = KILN_ROLE_ASKER;
-  e->asks = false;
+  kiln_emit_line(e, "uint32_t kiln_empty_phases = ~0u;");
+  e->role = KILN_ROLE_PRODUCER;
+  e->issues = false;
   kiln_c_list(&e->w, e->n->l->body);
   e->role = KILN_ROLE_ALL;
   kiln_emit_close(e);
@@ -605,14 +610,15 @@ static bool put_control(kiln_emitter *e, const kiln_loop *l) {
   const int block = kiln_gpu_block_axis(l), thread = kiln_gpu_thread_axis(l);
   if (block >= 0) put_block_loop(e, l, block);
   else if (thread >= 0) put_thread_loop(e, l, thread);
-  else if (e->role == KILN_ROLE_TEAMS && kiln_gpu_has_boxes(l) && !kiln_gpu_has_threads(l->body))
+  else if (e->role == KILN_ROLE_CONSUMER && kiln_gpu_has_tma(l) && !kiln_gpu_has_threads(l->body))
     return true;
-  else if (e->role == KILN_ROLE_TEAMS && e->n->crew.teams > 1 && l == e->n->crew.turns)
-    put_turns(e, l);
+  else if (e->role == KILN_ROLE_CONSUMER && e->n->specialized.consumers > 1 &&
+           l == e->n->specialized.tile_loop)
+    put_tile_loop_text(e, l);
   else if (l->kind == KILN_LOOP_ALLOC &&
            e->n->l->buffers.data[l->buffer]->scope == KILN_SCOPE_SHARED)
     put_shared(e, l);
-  else if (is_late(e, l) || kiln_gpu_is_edge(e->n, l)) return true;
+  else if (is_deferred(e, l) || kiln_gpu_is_edge(e->n, l)) return true;
   else if (!kiln_gpu_has_blocks(l->body) && !kiln_gpu_has_threads(l->body)) put_phase(e, l);
   else return l->kind != KILN_LOOP_ALLOC && (put_drained(e, l) || put_parting(e, l));
   return true;
@@ -628,7 +634,7 @@ static const kiln_expr *at_begin(kiln_emitter *e, const kiln_expr *operand) {
   return kiln_expr_substitute(e->w.cx, operand, KILN_MAX_TILE_RANK, vars, zeros);
 }
 
-// --- boxes ---
+// --- TMA copies ---
 
 static int axis_of(kiln_emitter *e, const kiln_expr *load, int tile_axis) {
   int k = 0;
@@ -647,22 +653,22 @@ static bool is_same(const kiln_gpu_map *a, const kiln_gpu_map *b) {
   return is;
 }
 
-static kiln_sharers sharers_of(const kiln_emitter *e, int buffer) {
-  const int i = boxes_of(e, buffer);
-  return i >= 0 ? e->n->boxes.data[i].sharers : (kiln_sharers){.n = 1};
+static kiln_multicast multicast_of(const kiln_emitter *e, int buffer) {
+  const int i = tma_of(e, buffer);
+  return i >= 0 ? e->n->tma.data[i].multicast : (kiln_multicast){.n = 1};
 }
 
-static const kiln_gpu_window *window_of(const kiln_emitter *e, const kiln_loop *box) {
-  for (int i = 0; i < e->n->windows.n; i++)
-    if (e->n->windows.data[i].node == box) return &e->n->windows.data[i].window;
+static const kiln_im2col *im2col_of(const kiln_emitter *e, const kiln_loop *tma) {
+  for (int i = 0; i < e->n->im2cols.n; i++)
+    if (e->n->im2cols.data[i].node == tma) return &e->n->im2cols.data[i].im2col;
   return NULL;
 }
 
-// The rows of a matrix, or of what windows read.
-static void find_rows(kiln_emitter *e, const kiln_loop *box, kiln_gpu_map *map) {
-  const kiln_expr *from = box->operands[1];
+// The rows of a matrix, or of an image in im2col mode.
+static void find_rows(kiln_emitter *e, const kiln_loop *tma, kiln_gpu_map *map) {
+  const kiln_expr *from = tma->operands[1];
   const kiln_buffer *b = e->n->l->buffers.data[from->u.tensor];
-  const kiln_gpu_window *w = window_of(e, box);
+  const kiln_im2col *w = im2col_of(e, tma);
   const int column = axis_of(e, from, 1);
   const int64_t pitch = kiln_instr_distance(e->w.cx, e->n->l, from, 0);
   if (w) {
@@ -684,14 +690,14 @@ static void find_rows(kiln_emitter *e, const kiln_loop *box, kiln_gpu_map *map) 
   }
 }
 
-// The map by which a box, or a block's part of one, is read, among the launch's; a new one where
+// The number of a copy's tensor map, or of its multicast part's, among the launch's; adds it where
 // there is none.
-static int map_of(kiln_emitter *e, const kiln_loop *box) {
-  const kiln_buffer *b = e->n->l->buffers.data[box->operands[1]->u.tensor],
-                    *tile = box->instr->loops->buffers.data[1];
-  kiln_gpu_map map = {.box_rows = tile->extents[0] / sharers_of(e, box->operands[0]->u.tensor).n,
+static int map_of(kiln_emitter *e, const kiln_loop *tma) {
+  const kiln_buffer *b = e->n->l->buffers.data[tma->operands[1]->u.tensor],
+                    *tile = tma->instr->loops->buffers.data[1];
+  kiln_gpu_map map = {.box_rows = tile->extents[0] / multicast_of(e, tma->operands[0]->u.tensor).n,
                       .box_columns = tile->extents[1]};
-  find_rows(e, box, &map);
+  find_rows(e, tma, &map);
   int place = 0, at = 0;
   for (int i = 0; i < b->id; i++) place += kiln_scope_is_argument(e->n->l->buffers.data[i]->scope);
   while (e->launch->args[map.arg] != place) map.arg++;
@@ -702,26 +708,26 @@ static int map_of(kiln_emitter *e, const kiln_loop *box) {
 
 void kiln_emit_maps(kiln_emitter *e, const kiln_loop *l) {
   for (; l; l = l->next) {
-    if (l->kind == KILN_LOOP_INSTR && l->instr->is_box) (void)map_of(e, l);
+    if (l->kind == KILN_LOOP_INSTR && l->instr->is_tma) (void)map_of(e, l);
     kiln_emit_maps(e, l->body);
   }
 }
 
-int kiln_gpu_count_boxes(const kiln_loop *l) {
+int kiln_gpu_count_tma(const kiln_loop *l) {
   int n = 0;
   for (; l; l = l->next)
-    n += (l->kind == KILN_LOOP_INSTR && l->instr->is_box) + kiln_gpu_count_boxes(l->body);
+    n += (l->kind == KILN_LOOP_INSTR && l->instr->is_tma) + kiln_gpu_count_tma(l->body);
   return n;
 }
 
-// Where a box begins in its map.
+// The coordinates of a copy's first element in its tensor map.
 static void find_corner(kiln_emitter *e, const kiln_expr *operand, const kiln_gpu_map *map,
                         const kiln_expr **out_row, const kiln_expr **out_column) {
   kiln_ctx *cx = e->w.cx;
   const kiln_expr *from = at_begin(e, operand), *pitch = kiln_int(cx, map->pitches[0]);
   const kiln_buffer *b = e->n->l->buffers.data[from->u.tensor];
   const int column = axis_of(e, operand, 1);
-  const kiln_expr *row = kiln_int(cx, 0), *at = kiln_gpu_place(e->n, from);
+  const kiln_expr *row = kiln_int(cx, 0), *at = kiln_gpu_element_offset(e->n, from);
   const bool is_matrix = kiln_gpu_is_matrix(e->n, operand);
   for (int k = 0; k < b->rank && is_matrix; k++)
     if (k != column)
@@ -732,33 +738,33 @@ static void find_corner(kiln_emitter *e, const kiln_expr *operand, const kiln_gp
       kiln_simplify(cx, is_matrix ? from->args[column] : kiln_mod(cx, at, pitch), &e->w.ranges);
 }
 
-// The slot that a box is for: the first axis of a buffer that has more than one.
-static const kiln_expr *slot_of(kiln_emitter *e, const kiln_expr *to) {
-  const bool has_slots = e->n->boxes.data[boxes_of(e, to->u.tensor)].slots > 1;
-  return has_slots ? kiln_simplify(e->w.cx, to->args[0], &e->w.ranges) : kiln_int(e->w.cx, 0);
+// The stage that a copy fills: its index along the first axis of a buffer of several stages.
+static const kiln_expr *stage_of(kiln_emitter *e, const kiln_expr *to) {
+  const bool has_stages = e->n->tma.data[tma_of(e, to->u.tensor)].stages > 1;
+  return has_stages ? kiln_simplify(e->w.cx, to->args[0], &e->w.ranges) : kiln_int(e->w.cx, 0);
 }
 
-// if (threadIdx.x / 32 == N): where several threads ask, each slot's boxes are another warp's.
-static void put_asker(kiln_emitter *e, const kiln_expr *to, const kiln_expr *slot) {
+// if (threadIdx.x / 32 == N): where several threads issue copies, each stage's are another warp's.
+static void put_producer(kiln_emitter *e, const kiln_expr *to, const kiln_expr *stage) {
   kiln_ctx *cx = e->w.cx;
-  const int64_t n = askers_of(e, to->u.tensor);
-  if (!e->asks || is_bound(e, kiln_gpu_thread_axis, 0)) return;
-  const kiln_expr *number = kiln_add(cx, kiln_mul(cx, slot, kiln_int(cx, e->n->boxes.n)),
-                                     kiln_int(cx, boxes_of(e, to->u.tensor)));
+  const int64_t n = issuers_of(e, to->u.tensor);
+  if (!e->issues || is_bound(e, kiln_gpu_thread_axis, 0)) return;
+  const kiln_expr *number = kiln_add(cx, kiln_mul(cx, stage, kiln_int(cx, e->n->tma.n)),
+                                     kiln_int(cx, tma_of(e, to->u.tensor)));
   kiln_text_printf(e->w.out, "if (%s / %d == ", e->w.dialect->thread[0], e->n->m->gpu.warp);
   kiln_c_expr(&e->w, kiln_simplify(cx, kiln_mod(cx, number, kiln_int(cx, n)), &e->w.ranges));
   kiln_text_add(e->w.out, ") ");
 }
 
-// Where what a box holds begins in its map: column, row; or of windows channel, column, row, image,
-// right, down.
+// Coordinates of a copy in its tensor map: column, row; or in im2col mode channel, column, row,
+// image, right, down.
 static void put_place(kiln_emitter *e, const kiln_loop *l, const kiln_gpu_map *map) {
-  const kiln_gpu_window *w = window_of(e, l);
+  const kiln_im2col *w = im2col_of(e, l);
   const kiln_expr *at[6];
   int n = 0;
   if (w) {
     at[n++] = w->channel;
-    for (int a = 0; a < KILN_WINDOW_AXES; a++) at[n++] = w->first[a];
+    for (int a = 0; a < KILN_IM2COL_AXES; a++) at[n++] = w->first[a];
     for (int a = 0; a < 2; a++) at[n++] = w->offsets[a];
   } else {
     find_corner(e, l->operands[1], map, &at[1], &at[0]);
@@ -770,86 +776,87 @@ static void put_place(kiln_emitter *e, const kiln_loop *l, const kiln_gpu_map *m
   }
 }
 
-// kiln_box(&to, &map, .., barrier, bytes), kiln_box_part(.., rows, peers) of what blocks share, or
-// kiln_window.
-static void put_box(kiln_emitter *e, const kiln_loop *l) {
+// kiln_tma(&to, &map, .., barrier, bytes), kiln_tma_multicast(.., rows, peers) or kiln_im2col(..).
+static void put_tma(kiln_emitter *e, const kiln_loop *l) {
   const kiln_expr *to = at_begin(e, l->operands[0]);
   const kiln_gpu_map *map = &e->launch->maps[map_of(e, l)];
-  const kiln_sharers sharers = sharers_of(e, to->u.tensor);
-  const kiln_expr *slot = slot_of(e, to);
+  const kiln_multicast multicast = multicast_of(e, to->u.tensor);
+  const kiln_expr *stage = stage_of(e, to);
   kiln_c_line(&e->w);
-  put_asker(e, to, slot);
-  const bool is_crew = e->n->crew.teams > 0;
-  kiln_text_printf(e->w.out, "kiln_%s%s(&", l->instr->is_window ? "window" : "box",
-                   is_crew         ? "_copy"
-                   : sharers.n > 1 ? "_part"
-                                   : "");
+  put_producer(e, to, stage);
+  const bool is_specialized = e->n->specialized.consumers > 0;
+  kiln_text_printf(e->w.out, "kiln_%s%s(&", l->instr->is_im2col ? "im2col" : "tma",
+                   is_specialized    ? "_copy"
+                   : multicast.n > 1 ? "_multicast"
+                                     : "");
   e->w.swizzles = false; // the map knows
   kiln_c_element(&e->w, to->u.tensor, to->args);
   e->w.swizzles = true;
   kiln_text_printf(e->w.out, ", &kiln_map_%d", (int)(map - e->launch->maps));
   put_place(e, l, map);
-  if (is_crew) kiln_text_add(e->w.out, ", kiln_full + ");
+  if (is_specialized) kiln_text_add(e->w.out, ", kiln_full + ");
   else kiln_text_printf(e->w.out, ", kiln_full_%d + ", to->u.tensor);
-  kiln_c_expr(&e->w, slot);
-  if (!is_crew)
-    kiln_text_printf(e->w.out, ", %" PRId64, 2 * map->box_rows * map->box_columns * sharers.n);
-  if (sharers.n > 1)
+  kiln_c_expr(&e->w, stage);
+  if (!is_specialized)
+    kiln_text_printf(e->w.out, ", %" PRId64, 2 * map->box_rows * map->box_columns * multicast.n);
+  if (multicast.n > 1)
     kiln_text_printf(e->w.out, ", %" PRId64 ", kiln_peers(UINT64_C(0x%" PRIx64 "))", map->box_rows,
-                     sharers.of);
+                     multicast.of);
   kiln_text_add(e->w.out, ");\n");
 }
 
-// Waits for the boxes that |l| uses.
-static void put_boxes_wait(kiln_emitter *e, const kiln_loop *l) {
-  if (e->n->crew.teams && l == e->n->crew.phase) {
+// Waits on the full barriers of the stages that |l| uses.
+static void put_mbarrier_wait(kiln_emitter *e, const kiln_loop *l) {
+  if (e->n->specialized.consumers && l == e->n->specialized.phase) {
     kiln_c_line(&e->w);
-    kiln_text_add(e->w.out, "kiln_boxes_wait(kiln_full, &kiln_phases, ");
-    kiln_c_expr(&e->w, e->n->boxes.data[0].slot);
+    kiln_text_add(e->w.out, "kiln_mbarrier_wait(kiln_full, &kiln_phases, ");
+    kiln_c_expr(&e->w, e->n->tma.data[0].stage);
     kiln_text_add(e->w.out, ");\n");
   }
-  for (int i = 0; i < e->n->boxes.n && !e->n->crew.teams; i++) {
-    if (e->n->boxes.data[i].use != l) continue;
-    const int buffer = e->n->boxes.data[i].buffer;
+  for (int i = 0; i < e->n->tma.n && !e->n->specialized.consumers; i++) {
+    if (e->n->tma.data[i].use != l) continue;
+    const int buffer = e->n->tma.data[i].buffer;
     kiln_c_line(&e->w);
-    kiln_text_printf(e->w.out, "kiln_boxes_wait(kiln_full_%d, &kiln_phases_%d, ", buffer, buffer);
-    kiln_c_expr(&e->w, e->n->boxes.data[i].slot);
+    kiln_text_printf(e->w.out, "kiln_mbarrier_wait(kiln_full_%d, &kiln_phases_%d, ", buffer,
+                     buffer);
+    kiln_c_expr(&e->w, e->n->tma.data[i].stage);
     kiln_text_add(e->w.out, ");\n");
   }
 }
 
 static void put_barriers(kiln_emitter *e) {
-  if (!e->n->boxes.n) return;
-  e->has_boxes = true;
+  if (!e->n->tma.n) return;
+  e->has_tma = true;
   kiln_emit_open(e, "if (threadIdx.x + threadIdx.y + threadIdx.z == 0) {");
   for (int i = 0; i < e->launch->n_maps; i++) kiln_emit_line(e, "kiln_map_fetch(&kiln_map_%d);", i);
-  for (int i = 0; i < e->n->boxes.n && !e->n->crew.teams; i++)
+  for (int i = 0; i < e->n->tma.n && !e->n->specialized.consumers; i++)
     kiln_emit_line(
-        e, "kiln_boxes_begin((uint64_t *)(kiln_shared + %" PRId64 "), %" PRId64 ", %" PRId64 ");",
-        e->n->boxes.data[i].at, e->n->boxes.data[i].slots, e->n->boxes.data[i].boxes);
-  for (int i = 0; i < e->n->passes.n; i++) {
-    const uint64_t peers = e->n->passes.data[i].peers;
+        e, "kiln_mbarrier_init((uint64_t *)(kiln_shared + %" PRId64 "), %" PRId64 ", %" PRId64 ");",
+        e->n->tma.data[i].at, e->n->tma.data[i].stages, e->n->tma.data[i].copies);
+  for (int i = 0; i < e->n->empties.n; i++) {
+    const uint64_t peers = e->n->empties.data[i].peers;
     const char *blocks =
         peers ? kiln_arena_printf(&e->w.cx->scratch,
                                   " * __popc(kiln_peers(UINT64_C(0x%" PRIx64 ")))", peers)
               : "";
-    kiln_emit_line(
-        e, "kiln_boxes_begin((uint64_t *)(kiln_shared + %" PRId64 "), %" PRId64 ", %" PRId64 "%s);",
-        e->n->passes.data[i].at, e->n->passes.data[i].slots, e->n->n_threads / e->n->m->gpu.warp,
-        blocks);
+    kiln_emit_line(e,
+                   "kiln_mbarrier_init((uint64_t *)(kiln_shared + %" PRId64 "), %" PRId64
+                   ", %" PRId64 "%s);",
+                   e->n->empties.data[i].at, e->n->empties.data[i].stages,
+                   e->n->n_threads / e->n->m->gpu.warp, blocks);
   }
-  for (int used = 0; used < 2 && e->n->crew.teams; used++)
+  for (int used = 0; used < 2 && e->n->specialized.consumers; used++)
     kiln_emit_line(
-        e, "kiln_boxes_begin((uint64_t *)(kiln_shared + %" PRId64 "), %" PRId64 ", %" PRId64 ");",
-        used ? e->n->crew.used : e->n->crew.full, e->n->crew.slots,
+        e, "kiln_mbarrier_init((uint64_t *)(kiln_shared + %" PRId64 "), %" PRId64 ", %" PRId64 ");",
+        used ? e->n->specialized.used : e->n->specialized.full, e->n->specialized.stages,
         used ? e->n->n_threads / e->n->m->gpu.warp : 1);
   kiln_emit_line(e, "asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
-  if (has_sharers(e->n))
+  if (has_multicast(e->n))
     kiln_emit_line(e, "asm volatile(\"fence.mbarrier_init.release.cluster;\" ::: \"memory\");");
   kiln_emit_close(e);
-  if (has_sharers(e->n)) kiln_emit_line(e, "kiln_cluster_wait();");
+  if (has_multicast(e->n)) kiln_emit_line(e, "kiln_cluster_wait();");
   else kiln_emit_line(e, "%s", e->w.dialect->barrier);
-  e->has_sharers |= has_sharers(e->n);
+  e->has_multicast |= has_multicast(e->n);
 }
 
 // NAME(&operand, ..), of the lane's parts; of an operand in memory, its begin and the distance of
@@ -939,9 +946,9 @@ static bool put_pair(kiln_emitter *e, const kiln_loop *l) {
 bool kiln_emit_node(kiln_c_writer *w, const kiln_loop *l) {
   kiln_emitter *e = (kiln_emitter *)w;
   if (l->kind == KILN_LOOP_PREFETCH) return true;
-  if (e->role == KILN_ROLE_ASKER) return put_asker_node(e, l);
+  if (e->role == KILN_ROLE_PRODUCER) return put_producer_node(e, l);
   if (l->kind == KILN_LOOP_INSTR && e->in_phase) {
-    if (l->instr->is_box) put_box(e, l);
+    if (l->instr->is_tma) put_tma(e, l);
     else put_instr(e, l);
     return true;
   }
@@ -949,7 +956,7 @@ bool kiln_emit_node(kiln_c_writer *w, const kiln_loop *l) {
     if (l == e->waits) put_launches_wait(e);
     put_group(e, l);
     put_wait(e, l);
-    put_boxes_wait(e, l);
+    put_mbarrier_wait(e, l);
     return put_control(e, l);
   }
   if (l->kind == KILN_LOOP_ALLOC && e->n->l->buffers.data[l->buffer]->scope == KILN_SCOPE_SHARED) {
@@ -964,8 +971,8 @@ bool kiln_emit_node(kiln_c_writer *w, const kiln_loop *l) {
 
 void kiln_emit_nest(kiln_emitter *e) {
   put_barriers(e);
-  if (e->n->crew.teams) put_crew(e);
+  if (e->n->specialized.consumers) put_specialized(e);
   else kiln_c_list(&e->w, e->n->l->body);
-  if (has_sharers(e->n))
+  if (has_multicast(e->n))
     kiln_emit_line(e, "kiln_cluster_wait();"); // nobody reaches a block that is over
 }

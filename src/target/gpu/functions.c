@@ -9,7 +9,7 @@
 
 // source: PTX ISA, "cp.async": of 16 bytes, those behind the first |bytes| are zeros
 static const char COPY_AHEAD[] =
-    "static __device__ __forceinline__ void kiln_copy_ahead(void *to, const void *from, int bytes) "
+    "static __device__ __forceinline__ void kiln_copy_async(void *to, const void *from, int bytes) "
     "{\n"
     "  const uint32_t at = (uint32_t)__cvta_generic_to_shared(to);\n"
     "  asm volatile(\"cp.async.cg.shared.global [%0], [%1], 16, %2;\"\n"
@@ -67,7 +67,7 @@ static int64_t registers_of(const kiln_gpu_nest *n, const kiln_loop *l, bool in_
 
 static int64_t launched_threads(const kiln_gpu_nest *n) {
   int64_t block[3];
-  kiln_crew_block(n, block);
+  kiln_specialized_block(n, block);
   return block[0] * block[1] * block[2];
 }
 
@@ -129,7 +129,7 @@ static void enter(kiln_emitter *e, part *p) {
 // need.
 static void measure_launch(int n, const part *parts, kiln_gpu_launch *launch) {
   memcpy(launch->grid, parts[0].n.grid, sizeof launch->grid);
-  kiln_crew_block(&parts[0].n, launch->block);
+  kiln_specialized_block(&parts[0].n, launch->block);
   if (n == 1) return;
   for (int k = 0; k < 3; k++) launch->grid[k] = launch->block[k] = 1;
   launch->grid[0] = 0;
@@ -142,7 +142,7 @@ static void measure_launch(int n, const part *parts, kiln_gpu_launch *launch) {
 static void put_parameters(kiln_emitter *e, int n, part *parts) {
   kiln_gpu_launch *launch = e->launch;
   const int n_buffers = parts[0].n.l->buffers.n;
-  int place = 0, n_boxes = 0;
+  int place = 0, n_tma = 0;
   launch->args = KILN_NEW_ARRAY(&e->w.cx->perm, int, n_buffers);
   e->arguments = KILN_NEW_ARRAY(&e->w.cx->scratch, int, n_buffers);
   for (int i = 0; i < n_buffers; i++) {
@@ -160,8 +160,8 @@ static void put_parameters(kiln_emitter *e, int n, part *parts) {
     e->arguments[launch->n_args] = i;
     launch->args[launch->n_args++] = number;
   }
-  for (int k = 0; k < n; k++) n_boxes += kiln_gpu_count_boxes(parts[k].n.l->body);
-  launch->maps = KILN_NEW_ARRAY(&e->w.cx->perm, kiln_gpu_map, n_boxes);
+  for (int k = 0; k < n; k++) n_tma += kiln_gpu_count_tma(parts[k].n.l->body);
+  launch->maps = KILN_NEW_ARRAY(&e->w.cx->perm, kiln_gpu_map, n_tma);
   for (int k = 0; k < n; k++) {
     enter(e, &parts[k]);
     kiln_emit_maps(e, e->n->l->body);
@@ -194,7 +194,7 @@ static void put_among(kiln_emitter *e, const part *p, int64_t first, bool is_las
   const kiln_c_dialect *d = e->w.dialect;
   kiln_c_dialect *own = KILN_NEW(&e->w.cx->perm, kiln_c_dialect);
   int64_t block[3];
-  kiln_crew_block(e->n, block);
+  kiln_specialized_block(e->n, block);
   *own = *d;
   for (int k = 0; k < 3; k++) {
     own->block[k] = place_of(e, "kiln_block", e->n->grid, k);
@@ -262,13 +262,13 @@ static kiln_status prepare(kiln_ctx *cx, const kiln_machine *m, const kiln_loops
                                  kiln_symbol_text(cx, kernel->name), number);
   KILN_TRY(kiln_gpu_nest_measure(out));
   KILN_TRY(kiln_gpu_nest_cluster(out));
-  KILN_TRY(kiln_gpu_nest_crew(out));
+  KILN_TRY(kiln_gpu_nest_specialize(out));
   KILN_TRY(kiln_gpu_nest_distribute(out));
-  KILN_TRY(kiln_gpu_nest_windows(out));
-  kiln_gpu_nest_pack(out);
-  KILN_TRY(kiln_gpu_nest_place(out));
+  KILN_TRY(kiln_gpu_nest_im2col(out));
+  kiln_gpu_nest_vectorize(out);
+  KILN_TRY(kiln_gpu_nest_allocate_shared(out));
   KILN_TRY(kiln_gpu_nest_sync(out));
-  return kiln_gpu_nest_ahead(out);
+  return kiln_gpu_nest_pipeline(out);
 }
 
 // The function |name| of |n| nests from |number| on.
@@ -289,7 +289,7 @@ static kiln_status emit_nests(kiln_emitter *e, const kiln_machine *m, const kiln
   put_function(e, name, number, n, parts, launch);
   return launch->n_maps <= KILN_MAX_MAPS
              ? KILN_OK
-             : kiln_gpu_refuse(&parts[0].n, "boxes must be of %d tensor maps at most, got %d",
+             : kiln_gpu_refuse(&parts[0].n, "TMA copies must be of %d tensor maps at most, got %d",
                                KILN_MAX_MAPS, launch->n_maps);
 }
 
@@ -316,7 +316,7 @@ static kiln_status emit_functions(kiln_emitter *e, const kiln_machine *m, const 
   kiln_ctx *cx = e->w.cx;
   const kiln_loop *nest = l->body;
   for (int i = 0, number = 0; i < n; i++) {
-    const int many = kiln_gpu_beside(cx, m, l, nest);
+    const int many = kiln_gpu_fused_nests(cx, m, l, nest);
     KILN_TRY(emit_nests(e, m, l, number, many, kiln_arena_printf(&cx->scratch, "%s_%d", symbol, i),
                         &launches[i]));
     number += many;
@@ -335,11 +335,11 @@ static void put_head(const kiln_emitter *e, const kiln_machine *m, kiln_text *ou
   if (has_groups) kiln_text_printf(out, "\n%s", kiln_wgmma_helpers());
   for (int i = 0; i < e->instrs.n; i++)
     kiln_text_printf(out, "\n%s", kiln_gpu_instr_text(cx, e->instrs.data[i]));
-  if (e->has_boxes) kiln_text_printf(out, "\n%s", kiln_box_text());
-  if (e->has_sharers) kiln_text_printf(out, "\n%s", kiln_cluster_text());
-  if (e->has_crew) kiln_text_printf(out, "\n%s", kiln_crew_text());
+  if (e->has_tma) kiln_text_printf(out, "\n%s", kiln_tma_text());
+  if (e->has_multicast) kiln_text_printf(out, "\n%s", kiln_cluster_text());
+  if (e->has_producer) kiln_text_printf(out, "\n%s", kiln_specialized_text());
   if (kiln_gpu_begins_early(m)) kiln_text_printf(out, "\n%s", WAIT);
-  if (e->copies_ahead) kiln_text_printf(out, "\n%s", COPY_AHEAD);
+  if (e->copies_async) kiln_text_printf(out, "\n%s", COPY_AHEAD);
   if (e->has_pairs) kiln_text_printf(out, "\n%s", PAIRS);
   if (e->swizzles) kiln_text_printf(out, "\n%s", SWIZZLED);
 }

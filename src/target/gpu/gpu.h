@@ -1,13 +1,13 @@
 // GPU targets: loop programs as CUDA C, HIP or OpenCL C, and the machines they are for.
 //
 // A nest becomes one function of the device. Loops bound to block and thread axes become its grid
-// and its blocks; what stands between them runs once a block, what stands in no thread loop is done
-// by one thread and waited for. All thread loops of a nest run on blocks of one shape, the largest
-// of each axis; those that are shorter leave threads idle. SHARED buffers lie in one arena a block,
-// which reuses the memory of those that are dead, and barriers stand where a thread needs what
-// another one of its block has written or still reads, and nowhere else (sync.c). The text includes
-// no header: the same emitter writes all dialects by a table of spellings; each is a target, and a
-// folder of its own (spelling.h).
+// and its blocks; statements between them run once a block, those in no thread loop by one
+// thread, for which the others wait. All thread loops of a nest run on blocks of one shape, the
+// largest of each axis; those that are shorter leave threads idle. SHARED buffers lie in one arena
+// a block, which reuses the memory of those that are dead, and barriers stand where a thread needs
+// what another one of its block has written or still reads, and nowhere else (sync.c). The text
+// includes no header: the same emitter writes all dialects by a table of spellings; each is a
+// target, and a folder of its own (spelling.h).
 //
 // A LOCAL or REGISTER buffer that is allocated inside of the block loops and outside of the thread
 // loops is distributed (a fragment): its elements, in the order of their offsets, are dealt out in
@@ -22,9 +22,9 @@
 
 enum { KILN_MAP_AXES = 3, KILN_MAX_MAPS = 4 };
 
-// How a nest reads an argument by boxes: rows of elements of 2 bytes. Of a matrix |rows| and
-// |pitches| have one number, how many there are and how far apart, in elements. Of windows
-// (window.h) they are of columns, rows and images, whose channels are the elements.
+// A tensor map: how TMA reads an argument, as rows of elements of 2 bytes. For a matrix |rows| and
+// |pitches| have one entry, the number of rows and their distance in elements. In im2col mode
+// (im2col.h) they have three, of columns, rows and images, and the elements are channels.
 typedef struct kiln_gpu_map {
   int64_t arg; // in |args| of the launch
   int64_t box_rows, box_columns, columns, rows[KILN_MAP_AXES], pitches[KILN_MAP_AXES];
@@ -32,7 +32,7 @@ typedef struct kiln_gpu_map {
   int64_t lower[2], upper[2];
 } kiln_gpu_map;
 
-// How a nest of a kernel, or several side by side, are launched: SYMBOL_j takes the addresses of
+// The launch of a nest, or of several that are fused horizontally: SYMBOL_j takes the addresses of
 // the PARAM and WORKSPACE buffers that it uses, in id order, each a multiple of 16 bytes.
 typedef struct kiln_gpu_launch {
   int64_t grid[3], block[3];
@@ -44,7 +44,7 @@ typedef struct kiln_gpu_launch {
   kiln_gpu_map *maps; // what the function takes behind the arguments: CUDA's tensor maps
 } kiln_gpu_launch;
 
-// What a nest, or several side by side, ask for.
+// The resources of a launch of a nest, or of several that are fused horizontally.
 typedef struct kiln_gpu_demand {
   bool can_share; // a launch: bound loops of constant extents, no clusters
   int64_t blocks; // all of them; of each block:
@@ -52,12 +52,12 @@ typedef struct kiln_gpu_demand {
   int n_maps;                               // at most
 } kiln_gpu_demand;
 kiln_gpu_demand kiln_gpu_demand_of(kiln_ctx *cx, const kiln_loops *l, const kiln_loop *nest);
-// Adds what |d| asks for to |io|, which begins as that of a nest.
+// Adds |d| to |io|, which begins as the demand of a nest.
 void kiln_gpu_demand_add(const kiln_gpu_demand *d, kiln_gpu_demand *io);
-// How many blocks |m| runs at once if each asks for so much.
+// How many blocks of that demand |m| runs at once.
 int64_t kiln_gpu_room(const kiln_machine *m, const kiln_gpu_demand *d);
 // How many launches the nests of |kernel| are: those with the note KILN_HORIZONTAL_FUSION_NOTE
-// share that of the one in front of them where they can. (beside.c)
+// share that of the one in front of them where they can. (horizontal_fusion.c)
 int kiln_gpu_launches(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *kernel);
 
 // Appends the source of one kernel, a translation unit of its own with a function SYMBOL_0,
@@ -65,7 +65,7 @@ int kiln_gpu_launches(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *ker
 //
 // needs:  a verified kernel
 // gives:  *out_launches, an entry a launch, in cx->perm
-// errors: KILN_BAD_INPUT: the loops ask for more threads, shared memory or blocks than |m| has, or
+// errors: KILN_BAD_INPUT: the loops need more threads, shared memory or blocks than |m| has, or
 //         a distributed buffer is not indexed by its thread; the message names the loop or the
 //         buffer
 kiln_status kiln_gpu_emit(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel,

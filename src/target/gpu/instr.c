@@ -281,7 +281,7 @@ static const struct {
 };
 
 kiln_instr *kiln_gpu_instrs(kiln_ctx *cx, const kiln_machine *m, int *out_n) {
-  const int n_more = kiln_wgmma_instrs(m, NULL) + kiln_box_instrs(m, NULL);
+  const int n_more = kiln_wgmma_instrs(m, NULL) + kiln_tma_instrs(m, NULL);
   kiln_instr *all = KILN_NEW_ARRAY(&cx->perm, kiln_instr, (int)KILN_LEN(table) + n_more);
   *out_n = 0;
   if (!m->target->dialect->has_instructions) return all;
@@ -290,7 +290,7 @@ kiln_instr *kiln_gpu_instrs(kiln_ctx *cx, const kiln_machine *m, int *out_n) {
     all[(*out_n)++].is_there = m->gpu.capability >= table[i].capability;
   }
   *out_n += kiln_wgmma_instrs(m, &all[*out_n]);
-  *out_n += kiln_box_instrs(m, &all[*out_n]);
+  *out_n += kiln_tma_instrs(m, &all[*out_n]);
   return all;
 }
 
@@ -302,11 +302,11 @@ static size_t row_of(const kiln_instr *instr) {
 }
 
 const char *kiln_gpu_instr_function(kiln_ctx *cx, const kiln_instr *instr) {
-  if (instr->is_box) return "kiln_box";
+  if (instr->is_tma) return "kiln_tma";
   return kiln_gpu_instr_is_group(instr) ? kiln_wgmma_function(cx, instr)
                                         : table[row_of(instr)].function;
 }
 const char *kiln_gpu_instr_text(kiln_ctx *cx, const kiln_instr *instr) {
-  if (instr->is_box) return kiln_box_text();
+  if (instr->is_tma) return kiln_tma_text();
   return kiln_gpu_instr_is_group(instr) ? kiln_wgmma_text(cx, instr) : table[row_of(instr)].text;
 }

@@ -13,11 +13,11 @@ const char *kiln_gpu_instr_text(kiln_ctx *cx, const kiln_instr *instr);
 // they have waited (wgmma.c); else a warp does.
 bool kiln_gpu_instr_is_group(const kiln_instr *instr);
 
-// box.c
-int kiln_box_instrs(const kiln_machine *m, kiln_instr *out); // as kiln_wgmma_instrs
-const char *kiln_box_text(void);                             // what copies and waits
-const char *kiln_cluster_text(void);                         // the same of blocks that share boxes
-const char *kiln_crew_text(void);                            // and of those that have a warp for it
+// tma.c
+int kiln_tma_instrs(const kiln_machine *m, kiln_instr *out); // as kiln_wgmma_instrs
+const char *kiln_tma_text(void);                             // what copies and waits
+const char *kiln_cluster_text(void);                         // multicast
+const char *kiln_specialized_text(void);                     // and of those that have a warp for it
 
 // wgmma.c
 // The instructions of warp groups; how many there are, |out| NULL: no more than that.

@@ -1,4 +1,5 @@
-// What a nest asks of a launch, and buffers that are spread over the threads.
+// The grid and block of a nest's launch, and buffers that are distributed over its threads
+// (fragments).
 #include "target/gpu/nest.h"
 
 #include "target/gpu/instr.h"
@@ -168,10 +169,10 @@ typedef struct toucher {
   int n_loops;
 } toucher;
 
-// What an instruction of a warp reads of memory, in loops over its lanes and the operand's tile; a
-// box is one thread's.
+// Accesses of a warp's instruction to memory, in loops over its lanes and the operand's tile; a TMA
+// copy is one thread's.
 static void touch_operand(toucher *t, const kiln_loop *instr, int operand) {
-  const int lanes = !instr->instr->is_box;
+  const int lanes = !instr->instr->is_tma;
   kiln_ctx *cx = t->n->cx;
   const kiln_expr *e = instr->operands[operand];
   const kiln_buffer *tile = instr->instr->loops->buffers.data[operand];
@@ -219,9 +220,9 @@ kiln_touches kiln_gpu_touches(const kiln_gpu_nest *n, int buffer) {
 
 typedef struct distributor {
   kiln_gpu_nest *n;
-  uint8_t *is_spread; // [buffers]
-  int *depth;         // [buffers] loops around the ALLOC
-  int64_t *part;      // [buffers] elements of a thread's part
+  uint8_t *is_distributed; // [buffers]
+  int *depth;              // [buffers] loops around the ALLOC
+  int64_t *part;           // [buffers] elements of a thread's part
   const kiln_loop *loops[64];
   int n_loops;
   kiln_ranges ranges;
@@ -235,7 +236,7 @@ static void mark_use(const kiln_expr *e, void *argument) {
       !kiln_scope_is_private(d->n->l->buffers.data[e->u.tensor]->scope))
     return;
   for (int i = d->depth[e->u.tensor]; i < d->n_loops; i++)
-    if (kiln_gpu_thread_axis(d->loops[i]) >= 0) d->is_spread[e->u.tensor] = 1;
+    if (kiln_gpu_thread_axis(d->loops[i]) >= 0) d->is_distributed[e->u.tensor] = 1;
 }
 
 static void mark_expr(distributor *d, const kiln_expr *e) {
@@ -249,7 +250,7 @@ static void mark_list(distributor *d, const kiln_loop *l) {
     mark_expr(d, l->value);
     if (l->kind == KILN_LOOP_ALLOC) d->depth[l->buffer] = d->n_loops;
     for (int i = 0; l->kind == KILN_LOOP_INSTR && i < l->n_operands; i++)
-      if (l->instr->fragments[i].lane) d->is_spread[l->operands[i]->u.tensor] = 1;
+      if (l->instr->fragments[i].lane) d->is_distributed[l->operands[i]->u.tensor] = 1;
     if (l->kind == KILN_LOOP_STORE) {
       const kiln_buffer *b = d->n->l->buffers.data[l->buffer];
       mark_expr(d, kiln_load(d->n->cx, b->id, b->dtype, b->rank, l->index));
@@ -270,7 +271,8 @@ static bool is_outside(const distributor *d, const kiln_buffer *b, int axis) {
 }
 
 // The threads among which the buffer is dealt out, and the number of the one that runs here.
-static int64_t dealt(distributor *d, const kiln_buffer *b, const kiln_expr **out_thread) {
+static int64_t distributed_over(distributor *d, const kiln_buffer *b,
+                                const kiln_expr **out_thread) {
   kiln_ctx *cx = d->n->cx;
   int64_t n = 1;
   *out_thread = kiln_int(cx, 0);
@@ -289,7 +291,7 @@ static int64_t dealt(distributor *d, const kiln_buffer *b, const kiln_expr **out
 static const kiln_expr *owned(distributor *d, const kiln_buffer *b, const kiln_expr *const *index) {
   kiln_ctx *cx = d->n->cx;
   const kiln_expr *thread = NULL;
-  const int64_t n = dealt(d, b, &thread), elems = kiln_buffer_elems(b),
+  const int64_t n = distributed_over(d, b, &thread), elems = kiln_buffer_elems(b),
                 part = elems % n == 0 ? elems / n : 0; // 0: there are none
   const kiln_expr *first = kiln_mul(cx, thread, kiln_int(cx, part)), *at = kiln_int(cx, 0);
   if (!d->part[b->id]) d->n->held_bytes += part * kiln_dtype_bytes(b->dtype);
@@ -312,11 +314,11 @@ static const kiln_expr *take_part(kiln_ctx *cx, const kiln_expr *e, void *argume
   distributor *d = argument;
   const kiln_expr *index[KILN_MAX_RANK + 4];
   if (e->kind != KILN_EXPR_LOAD) return NULL;
-  const bool spread = d->is_spread[e->u.tensor];
-  if (spread) index[0] = owned(d, d->n->l->buffers.data[e->u.tensor], e->args);
-  for (int k = 0; k < e->n_args && !spread; k++)
+  const bool distributed = d->is_distributed[e->u.tensor];
+  if (distributed) index[0] = owned(d, d->n->l->buffers.data[e->u.tensor], e->args);
+  for (int k = 0; k < e->n_args && !distributed; k++)
     index[k] = kiln_expr_replace(cx, e->args[k], take_part, d);
-  return kiln_load(cx, e->u.tensor, e->dtype, spread ? 1 : e->n_args, index);
+  return kiln_load(cx, e->u.tensor, e->dtype, distributed ? 1 : e->n_args, index);
 }
 
 static const kiln_expr *rewritten(distributor *d, const kiln_expr *e) {
@@ -325,10 +327,10 @@ static const kiln_expr *rewritten(distributor *d, const kiln_expr *e) {
 
 static void rewrite_store(distributor *d, kiln_loop *l) {
   const kiln_buffer *b = d->n->l->buffers.data[l->buffer];
-  const bool spread = d->is_spread[l->buffer];
+  const bool distributed = d->is_distributed[l->buffer];
   const kiln_expr **index = KILN_NEW_ARRAY(&d->n->cx->perm, const kiln_expr *, b->rank + 1);
-  if (spread) index[0] = owned(d, b, l->index);
-  for (int k = 0; k < b->rank && !spread; k++) index[k] = rewritten(d, l->index[k]);
+  if (distributed) index[0] = owned(d, b, l->index);
+  for (int k = 0; k < b->rank && !distributed; k++) index[k] = rewritten(d, l->index[k]);
   l->index = index;
   l->value = rewritten(d, l->value);
 }
@@ -354,7 +356,7 @@ static void check_rows(distributor *d, const kiln_loop *instr, const kiln_expr *
                        const kiln_expr *first) {
   kiln_ctx *cx = d->n->cx;
   const kiln_buffer *b = d->n->l->buffers.data[operand->u.tensor];
-  const kiln_expr *at = kiln_gpu_place(d->n, first);
+  const kiln_expr *at = kiln_gpu_element_offset(d->n, first);
   if (b->is_swizzled) {
     check_swizzled(d, instr, at);
     return;
@@ -383,7 +385,7 @@ bool kiln_gpu_is_matrix(const kiln_gpu_nest *n, const kiln_expr *from) {
   return is;
 }
 
-const kiln_expr *kiln_gpu_place(const kiln_gpu_nest *n, const kiln_expr *element) {
+const kiln_expr *kiln_gpu_element_offset(const kiln_gpu_nest *n, const kiln_expr *element) {
   const kiln_buffer *b = n->l->buffers.data[element->u.tensor];
   const kiln_expr *at = kiln_int(n->cx, 0);
   for (int k = 0; k < b->rank; k++)
@@ -391,18 +393,18 @@ const kiln_expr *kiln_gpu_place(const kiln_gpu_nest *n, const kiln_expr *element
   return at;
 }
 
-// Whether the box whose first element is |first| lies within lines of as many elements as it has
-// columns, its rows |row| apart, a multiple of them.
+// Whether the tile whose first element is |first|, of C columns, lies within aligned lines of C
+// elements, its rows |row| elements apart, a multiple of C.
 static bool lies_in_lines(distributor *d, const kiln_loop *instr, const kiln_expr *first,
                           int64_t row) {
   kiln_ctx *cx = d->n->cx;
   const int64_t line = instr->instr->loops->buffers.data[1]->extents[1];
-  const kiln_expr *at = kiln_mod(cx, kiln_gpu_place(d->n, first), kiln_int(cx, line));
+  const kiln_expr *at = kiln_mod(cx, kiln_gpu_element_offset(d->n, first), kiln_int(cx, line));
   return row > 0 && row % line == 0 && kiln_expr_is_zero(kiln_simplify(cx, at, &d->ranges));
 }
 
-// Whether the tensor's map ends where axis |k| of what a box is copied from does: there the rows
-// end, or all of them.
+// Whether the end of the source's axis |k| is an end of the tensor map: of each row, or of the last
+// one.
 static bool ends_at(distributor *d, const kiln_expr *from, int k) {
   const kiln_buffer *b = d->n->l->buffers.data[from->u.tensor];
   const kiln_symbol across = kiln_tile_var(d->n->cx, 1);
@@ -443,9 +445,9 @@ static void check_bound(distributor *d, const kiln_loop *instr, const kiln_expr 
         instr->instr->name, kiln_symbol_text(cx, d->n->l->buffers.data[from->u.tensor]->name));
 }
 
-// What a box is copied from must be a matrix: rows some distance apart, of which all other axes
-// step over whole ones; or lines of such rows.
-static void check_box(distributor *d, const kiln_loop *instr, const kiln_expr *from,
+// The source of a TMA copy must be a matrix: rows at a constant distance, over whole ones of which
+// all other axes step; or lines of such rows.
+static void check_tma(distributor *d, const kiln_loop *instr, const kiln_expr *from,
                       const kiln_expr *first) {
   enum { WORD = 8 }; // elements, 16 bytes
   const kiln_buffer *b = d->n->l->buffers.data[from->u.tensor];
@@ -477,8 +479,8 @@ static void rewrite_instr(distributor *d, kiln_loop *l) {
     const kiln_expr *e = l->operands[i],
                     *first = kiln_expr_substitute(cx, e, KILN_MAX_TILE_RANK, vars, zeros);
     operands[i] = l->instr->fragments[i].lane ? rewritten(d, first) : e;
-    if (l->instr->is_window && i > 0) continue; // below
-    if (l->instr->is_box && i > 0) check_box(d, l, e, first);
+    if (l->instr->is_im2col && i > 0) continue; // below
+    if (l->instr->is_tma && i > 0) check_tma(d, l, e, first);
     else if (!l->instr->fragments[i].lane) check_rows(d, l, e, first);
   }
   l->operands = operands;
@@ -505,30 +507,30 @@ static void rewrite_list(distributor *d, kiln_loop *l) {
 
 kiln_status kiln_gpu_nest_distribute(kiln_gpu_nest *n) {
   distributor d = {.n = n,
-                   .is_spread = KILN_NEW_ARRAY(&n->cx->scratch, uint8_t, n->l->buffers.n),
+                   .is_distributed = KILN_NEW_ARRAY(&n->cx->scratch, uint8_t, n->l->buffers.n),
                    .depth = KILN_NEW_ARRAY(&n->cx->scratch, int, n->l->buffers.n),
                    .part = KILN_NEW_ARRAY(&n->cx->scratch, int64_t, n->l->buffers.n)};
   bool any = false;
   kiln_ranges_init(&d.ranges, &n->cx->scratch);
   mark_list(&d, n->l->body);
-  for (int i = 0; i < n->l->buffers.n; i++) any |= d.is_spread[i] != 0;
+  for (int i = 0; i < n->l->buffers.n; i++) any |= d.is_distributed[i] != 0;
   if (!any) return KILN_OK;
   rewrite_list(&d, n->l->body);
   KILN_TRY(d.status);
   for (int i = 0; i < n->l->buffers.n; i++) {
     kiln_buffer *b = n->l->buffers.data[i];
-    if (!d.is_spread[i]) continue;
+    if (!d.is_distributed[i]) continue;
     b->extents[0] = d.part[i];
     b->strides[0] = b->rank = 1;
   }
   return KILN_OK;
 }
 
-// --- windows ---
+// --- im2col mode ---
 
 enum { MAX_AROUND = 48 };
 
-typedef struct window_finder {
+typedef struct im2col_finder {
   kiln_gpu_nest *n;
   kiln_symbol vars[MAX_AROUND];
   int64_t extents[MAX_AROUND];
@@ -536,9 +538,9 @@ typedef struct window_finder {
   int n_vars;
   const kiln_expr *conds[MAX_AROUND];
   int n_conds;
-} window_finder;
+} im2col_finder;
 
-static kiln_status find_window(window_finder *f, const kiln_loop *l, bool is_known) {
+static kiln_status find_im2col(im2col_finder *f, const kiln_loop *l, bool is_known) {
   kiln_gpu_nest *n = f->n;
   const kiln_expr *from = l->operands[1];
   const kiln_buffer *b = n->l->buffers.data[from->u.tensor],
@@ -549,32 +551,32 @@ static kiln_status find_window(window_finder *f, const kiln_loop *l, bool is_kno
     f->steps[f->n_vars] = false;
     f->extents[f->n_vars++] = tile->extents[k];
   }
-  const kiln_gpu_window_read r = {.n_vars = f->n_vars,
-                                  .vars = f->vars,
-                                  .extents = f->extents,
-                                  .steps = f->steps,
-                                  .n_conds = f->n_conds,
-                                  .conds = f->conds,
-                                  .row = f->vars[n_loops],
-                                  .channel = f->vars[n_loops + 1],
-                                  .rank = b->rank,
-                                  .sizes = b->extents,
-                                  .strides = b->strides,
-                                  .index = from->args,
-                                  .where = l->cond};
+  const kiln_im2col_read r = {.n_vars = f->n_vars,
+                              .vars = f->vars,
+                              .extents = f->extents,
+                              .steps = f->steps,
+                              .n_conds = f->n_conds,
+                              .conds = f->conds,
+                              .row = f->vars[n_loops],
+                              .channel = f->vars[n_loops + 1],
+                              .rank = b->rank,
+                              .sizes = b->extents,
+                              .strides = b->strides,
+                              .index = from->args,
+                              .where = l->cond};
   f->n_vars = n_loops;
-  KILN_VEC_RESERVE(&n->cx->scratch, &n->windows, 1);
-  n->windows.data[n->windows.n].node = l;
+  KILN_VEC_RESERVE(&n->cx->scratch, &n->im2cols, 1);
+  n->im2cols.data[n->im2cols.n].node = l;
   if (!is_known || !kiln_scope_is_argument(b->scope) ||
-      !kiln_gpu_window_find(n->cx, &r, &n->windows.data[n->windows.n].window))
+      !kiln_im2col_find(n->cx, &r, &n->im2cols.data[n->im2cols.n].im2col))
     return kiln_gpu_refuse(n, "%s copies windows along columns, rows and images, got buffer %s",
                            l->instr->name, kiln_symbol_text(n->cx, b->name));
-  n->windows.n++;
+  n->im2cols.n++;
   return KILN_OK;
 }
 
 // |is_known|: all loops and conditions around |l| are listed.
-static kiln_status find_windows(window_finder *f, const kiln_loop *l, bool is_known) {
+static kiln_status find_im2cols(im2col_finder *f, const kiln_loop *l, bool is_known) {
   enum { TILE_AXES = 2 };
   for (; l; l = l->next) {
     const int n_vars = f->n_vars, n_conds = f->n_conds;
@@ -586,15 +588,15 @@ static kiln_status find_windows(window_finder *f, const kiln_loop *l, bool is_kn
       f->steps[n_vars] = kiln_gpu_block_axis(l) < 0;
       f->vars[f->n_vars++] = l->var;
     }
-    if (l->kind == KILN_LOOP_INSTR && l->instr->is_window) KILN_TRY(find_window(f, l, known));
-    KILN_TRY(find_windows(f, l->body, known));
+    if (l->kind == KILN_LOOP_INSTR && l->instr->is_im2col) KILN_TRY(find_im2col(f, l, known));
+    KILN_TRY(find_im2cols(f, l->body, known));
     f->n_vars = n_vars;
     f->n_conds = n_conds;
   }
   return KILN_OK;
 }
 
-kiln_status kiln_gpu_nest_windows(kiln_gpu_nest *n) {
-  window_finder f = {.n = n};
-  return find_windows(&f, n->l->body, true);
+kiln_status kiln_gpu_nest_im2col(kiln_gpu_nest *n) {
+  im2col_finder f = {.n = n};
+  return find_im2cols(&f, n->l->body, true);
 }

@@ -1,62 +1,61 @@
-// The GPU emitter's private parts.
+// The GPU emitter's private parts: a nest, and what its analyses find for the text.
 //
-// functions.c nests as functions, and what these need besides
-// emit.c    what stands in them (emit.h)
-// nest.c    what a nest asks of a launch; distributed buffers
-// lanes.c   vectorized loops as moves of whole words and unrolled arithmetic
-// sync.c    barriers
-// arena.c   the shared memory of a block
-// ahead.c   copies to shared memory, and instructions, that go on while the threads do
-// cluster.c boxes that blocks share
-// crew.c    boxes that a warp of its own asks for
-// window.c  boxes of convolutions' windows
-// beside.c  nests that share a launch
-// runs.c    loops that go through one tile after the other
+// functions.c          nests as device functions, and the helpers that these need
+// emit.c               statements, control and waits within a function (emit.h)
+// nest.c               grid and block of a launch; distributed buffers (fragments)
+// vectorize.c          vectorized loops as moves of whole words and unrolled arithmetic
+// sync.c               barriers
+// shared_memory.c      allocation of a block's shared memory
+// pipeline.c           software pipelining: asynchronous copies and wgmma groups
+// tma.c, im2col.c      TMA copies; those of convolutions' windows
+// multicast.c          clusters and TMA multicast
+// warp_specialize.c    producer warp, consumer warp groups
+// tile_loop.c          persistent tile loops of stream-K
+// horizontal_fusion.c  nests that share a launch
 #ifndef KILN_TARGET_GPU_NEST_H
 #define KILN_TARGET_GPU_NEST_H
 
 #include "analysis/dependence.h"
 #include "target/c/writer.h"
 #include "target/gpu/gpu.h"
-#include "target/gpu/window.h"
+#include "target/gpu/im2col.h"
 
-enum { KILN_BOX_RANK = 2 }; // axes of a box
+enum { KILN_TMA_RANK = 2 }; // axes of a tile that a TMA instruction copies
 
-// The blocks of a cluster that read the same boxes.
-typedef struct kiln_sharers {
-  int64_t n; // 1: each reads others
-  uint64_t
-      of; // 8 bits a block, the first one's lowest: those that share its boxes, itself among them
-} kiln_sharers;
+// The blocks of a cluster that read the same tiles: each copies some rows of them to all.
+typedef struct kiln_multicast {
+  int64_t n;   // 1: no multicast
+  uint64_t of; // 8 bits a block, the first one's lowest: the blocks that get its copies, itself too
+} kiln_multicast;
 
-// A block of which one warp does nothing but ask for boxes, those of |loop|'s steps, tile after
-// tile; its other threads are teams of as many as the nest says, which take tiles in turns and
-// never wait for the one that asks.
-typedef struct kiln_crew {
-  int64_t teams;          // 0: threads ask themselves
-  const kiln_loop *turns; // the loop over the block's tiles; NULL: it has one
-  const kiln_loop *loop;  // over the steps,
-  const kiln_loop *phase; // and their instructions
-  int64_t steps, slots;   // slots of each buffer that boxes fill
-  int64_t slot_bytes;     // of all buffers
-  int64_t full, used;     // the slots' barriers in the arena, 8 bytes each
-  // Nodes that ask for a slot's boxes; in front of those that lead, which are the first to, it must
-  // be free.
+// Warp specialization: one producer warp of a block issues all TMA copies, those of |loop|'s steps,
+// tile after tile. The other threads are consumers, each as many threads as the nest says, which
+// take tiles in turns (ping-pong) and wait for full stages alone.
+typedef struct kiln_warp_specialization {
+  int64_t consumers;          // 0: no producer warp; a consumer thread issues copies
+  const kiln_loop *tile_loop; // over the block's tiles; NULL: it has one
+  const kiln_loop *loop;      // over the steps,
+  const kiln_loop *phase;     // and their instructions
+  int64_t steps, stages;      // stages of the circular buffer
+  int64_t stage_bytes;        // of all buffers
+  int64_t full, used;         // the stages' full and empty barriers in the arena, 8 bytes each
+  // Nodes that fill a stage; in front of those that lead, which are a stage's first, the producer
+  // waits on its empty barrier.
   KILN_VEC(struct {
     const kiln_loop *node;
     const kiln_loop *around;
     int buffer;
-    const kiln_expr *slot;
+    const kiln_expr *stage;
     bool leads;
   })
   fills;
-} kiln_crew;
+} kiln_warp_specialization;
 
-// A serial loop of which some consecutive iterations are a run: |first| is what its first one does
-// before all else but fills, and |last| what its last one does after all else.
-typedef struct kiln_runs {
+// A serial loop whose consecutive iterations belong to tiles: |first| is a tile's prologue (clears
+// its sums), |last| its epilogue.
+typedef struct kiln_tile_loop {
   const kiln_loop *loop, *first, *last;
-} kiln_runs;
+} kiln_tile_loop;
 
 typedef enum kiln_gpu_wait { KILN_WAIT_NONE, KILN_WAIT_WARP, KILN_WAIT_BLOCK } kiln_gpu_wait;
 
@@ -68,8 +67,8 @@ typedef struct kiln_gpu_nest {
   const char *place; // of messages
   int64_t grid[3], block[3];
   int64_t cluster;      // blocks of one, along x; 1: there are none
-  int64_t n_threads;    // of a block; of a crew, a team
-  int64_t held_bytes;   // of a thread: its parts of what is dealt out
+  int64_t n_threads;    // of a block; with warp specialization, of a consumer
+  int64_t held_bytes;   // of a thread: its parts of distributed buffers
   bool is_spine;        // all statements lie in all block loops, and no loop lies around one
   int64_t *offsets;     // [buffers] of SHARED ones in the block's arena, in bytes; -1: it has none
   int64_t shared_bytes; // of the arena
@@ -79,62 +78,64 @@ typedef struct kiln_gpu_nest {
     kiln_gpu_wait wait;
   })
   waits;
-  uint8_t *is_ahead; // [buffers] whether copies to it are not waited for until they are used
-  // Statements in front of which a thread closes a group of such copies, and waits for all but
-  // |pending| groups.
+  uint8_t *is_async; // [buffers] filled by asynchronous copies, which are waited for before use
+  // Statements in front of which a thread commits a group of such copies (cp.async), and waits for
+  // all but the |pending| latest groups.
   KILN_VEC(struct {
     const kiln_loop *node;
     int64_t pending; // INT32_MAX: for none
   })
   groups;
-  // Phases of warp groups' instructions: how many iterations' of them, this one's included, may go
-  // on behind it.
+  // Phases of warp groups' instructions (wgmma): how many groups of them, one an iteration, may be
+  // in flight behind it.
   KILN_VEC(struct {
     const kiln_loop *node;
     int64_t pending;
   })
   products;
-  // Serial loops behind which such instructions are waited for.
+  // Serial loops behind which all such instructions are waited for.
   KILN_VEC(const kiln_loop *) drains;
-  // Buffers that are filled by boxes: in front of |use| all threads wait for those of slot |slot|.
+  // Buffers that TMA copies fill: in front of |use| all threads wait on the full barrier of
+  // |stage|.
   KILN_VEC(struct {
     int buffer;
-    int64_t boxes; // of a slot
-    int64_t slots;
-    bool is_whole; // all slots are filled in front of the loop that uses them
+    int64_t copies; // TMA instructions that fill a stage
+    int64_t stages;
+    bool is_whole; // all stages are filled in front of the loop that uses them
     const kiln_loop *use;
-    const kiln_expr *slot;
-    int64_t at; // of the slots' barriers in the arena, 8 bytes each
-    kiln_sharers sharers;
+    const kiln_expr *stage;
+    int64_t at; // of the stages' full barriers in the arena, 8 bytes each
+    kiln_multicast multicast;
   })
-  boxes;
-  // Loops at whose begin threads pass |slots| barriers in turns, and only the one that asks for
-  // boxes waits: until all have begun |lag| iterations before.
+  tma;
+  // Loops over a circular buffer of |stages| stages with empty barriers: at an iteration's begin
+  // threads arrive at its barrier, and the thread that issues copies waits on the one that they
+  // arrived at |release_lag| iterations ago.
   KILN_VEC(struct {
     const kiln_loop *loop;
-    int64_t slots;
-    int64_t lag;
-    int64_t at;     // as of boxes
-    int64_t fills;  // iterations that fill slots, the first ones
-    uint64_t peers; // as of sharers: the blocks whose slots a block fills; 0: its own alone
+    int64_t stages;
+    int64_t release_lag;
+    int64_t at;     // of the empty barriers in the arena
+    int64_t fills;  // iterations that fill stages, the first ones
+    uint64_t peers; // as |of| a multicast: blocks whose stages a block fills; 0: its own
   })
-  passes;
-  // Copies of windows, and how they are asked for.
+  empties;
+  // Copies in im2col mode, and their coordinates.
   KILN_VEC(struct {
     const kiln_loop *node;
-    kiln_gpu_window window;
+    kiln_im2col im2col;
   })
-  windows;
-  // What fills slots by boxes may be asked for behind the instructions of the phase |behind|, while
-  // these go on.
+  im2cols;
+  // Deferred issue: the TMA copies of |fill|, for a later stage, are issued after the instructions
+  // of the phase |behind|, while these run.
   KILN_VEC(struct {
     const kiln_loop *fill;
     const kiln_loop *behind;
   })
-  lates;
-  // Loops whose instructions go on within a run, and are waited for behind it.
-  KILN_VEC(kiln_runs) runs;
-  kiln_crew crew;
+  deferred;
+  // Loops whose instructions stay in flight within a tile, and are waited for at its end.
+  KILN_VEC(kiln_tile_loop) tile_loops;
+  kiln_warp_specialization specialized;
 } kiln_gpu_nest;
 
 kiln_status kiln_gpu_refuse(const kiln_gpu_nest *n, const char *format, ...) KILN_PRINTF(2, 3);
@@ -155,8 +156,9 @@ bool kiln_gpu_is_uniform(const kiln_gpu_nest *n, const kiln_expr *e, int n_loops
 // The accesses to |buffer| (-1: to any), those of warps' instructions to memory included: each of a
 // warp's lanes may read all that the warp reads.
 kiln_touches kiln_gpu_touches(const kiln_gpu_nest *n, int buffer);
-const kiln_expr *kiln_gpu_place(const kiln_gpu_nest *n, const kiln_expr *element); // in its buffer
-// Whether what a box is copied from is a matrix by its axes: columns along one, whole rows along
+const kiln_expr *kiln_gpu_element_offset(const kiln_gpu_nest *n,
+                                         const kiln_expr *element); // in its buffer
+// Whether the tensor of a TMA copy is a matrix by its axes: columns along one, whole rows along
 // the others.
 bool kiln_gpu_is_matrix(const kiln_gpu_nest *n, const kiln_expr *from);
 // Finds grid and block; a PARALLEL loop becomes one of blocks where there is none.
@@ -167,79 +169,80 @@ kiln_status kiln_gpu_nest_measure(kiln_gpu_nest *n);
 //
 // errors: KILN_BAD_INPUT: an access to the part of another thread
 kiln_status kiln_gpu_nest_distribute(kiln_gpu_nest *n);
-// Finds how copies of windows are asked for.
+// Finds the coordinates of copies in im2col mode.
 //
-// errors: KILN_BAD_INPUT: the hardware has no such windows
-kiln_status kiln_gpu_nest_windows(kiln_gpu_nest *n);
+// errors: KILN_BAD_INPUT: the hardware cannot read so
+kiln_status kiln_gpu_nest_im2col(kiln_gpu_nest *n);
 
-// cluster.c
+// multicast.c
 // Finds |cluster|.
 //
 // errors: KILN_BAD_INPUT: a number of blocks that makes no clusters of this grid
 kiln_status kiln_gpu_nest_cluster(kiln_gpu_nest *n);
-kiln_sharers kiln_gpu_sharers(const kiln_gpu_nest *n,
-                              int buffer); // of the boxes that fill |buffer|
+kiln_multicast kiln_gpu_multicast_of(const kiln_gpu_nest *n,
+                                     int buffer); // of the copies that fill |buffer|
 
-// crew.c
-// Finds |crew|'s teams and the loop whose iterations they take in turns.
+// warp_specialize.c
+// Finds |specialized|'s consumers and the tile loop whose iterations they take in turns.
 //
-// errors: KILN_BAD_INPUT: a number of teams, or a loop, that a note alone has made a crew's
-kiln_status kiln_gpu_nest_crew(kiln_gpu_nest *n);
-// The threads of a launch's blocks.
-void kiln_crew_block(const kiln_gpu_nest *n, int64_t *out_block);
-// Whether the crew can be what the schedule asks for.
+// errors: KILN_BAD_INPUT: too many consumers, or a note at a loop that cannot be a tile loop
+kiln_status kiln_gpu_nest_specialize(kiln_gpu_nest *n);
+// The threads of a launch's blocks, the producer warp's included.
+void kiln_specialized_block(const kiln_gpu_nest *n, int64_t *out_block);
+// Whether the nest can have the producer and consumers that the schedule wants.
 //
-// needs:  boxes, products and drains
+// needs:  tma, products and drains
 // errors: KILN_BAD_INPUT: it cannot
-kiln_status kiln_crew_check(const kiln_gpu_nest *n);
-bool kiln_gpu_has_boxes(const kiln_loop *l); // whether |l| asks for boxes, siblings left out
+kiln_status kiln_specialized_check(const kiln_gpu_nest *n);
+bool kiln_gpu_has_tma(const kiln_loop *l); // whether |l| holds TMA copies, siblings left out
 bool kiln_gpu_is_in(const kiln_loop *list, const kiln_loop *node); // or in the loops of the list
-// Whether the steps of a tile use slot |slot| an odd number of times, a bit each.
-uint32_t kiln_crew_flips(const kiln_gpu_nest *n);
+// A bit a stage: whether the steps of a tile use it an odd number of times, which flips its parity.
+uint32_t kiln_specialized_parity(const kiln_gpu_nest *n);
 
-// runs.c
-// Whether |l| is a loop in runs of warp groups' instructions.
+// tile_loop.c
+// Whether |l| is a tile loop of warp groups' instructions.
 //
 // needs:  barriers
-bool kiln_gpu_find_runs(const kiln_gpu_nest *n, const kiln_loop *l, kiln_runs *out);
-const kiln_runs *kiln_gpu_runs_of(const kiln_gpu_nest *n, const kiln_loop *loop); // NULL: none
-bool kiln_gpu_is_edge(const kiln_gpu_nest *n, const kiln_loop *node); // a run's first or last
+bool kiln_gpu_find_tile_loop(const kiln_gpu_nest *n, const kiln_loop *l, kiln_tile_loop *out);
+const kiln_tile_loop *kiln_gpu_tile_loop_of(const kiln_gpu_nest *n,
+                                            const kiln_loop *loop); // NULL: none
+bool kiln_gpu_is_edge(const kiln_gpu_nest *n,
+                      const kiln_loop *node); // a tile's prologue or epilogue
 
-// lanes.c
+// vectorize.c
 // Replaces vectorized loops: those that are left VECTORIZED hold one copy of elements that lie side
 // by side on both sides, 4, 8 or 16 bytes at an address that is a multiple of as many; or of zeros
 // in their place, by a SELECT that does not depend on the lane's number. All others are unrolled.
-void kiln_gpu_nest_pack(kiln_gpu_nest *n);
+void kiln_gpu_nest_vectorize(kiln_gpu_nest *n);
 
-// beside.c
-// How many nests, |nest| the first, share a launch.
-int kiln_gpu_beside(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *kernel,
-                    const kiln_loop *nest);
+// horizontal_fusion.c
+// How many nests, |nest| the first, share a launch (horizontal fusion).
+int kiln_gpu_fused_nests(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *kernel,
+                         const kiln_loop *nest);
 
-// arena.c
-int64_t kiln_gpu_shared_bytes(const kiln_buffer *b); // of a SHARED buffer's place
-// Places the SHARED buffers: those that are not alive at once may lie in the same place.
+// shared_memory.c
+int64_t kiln_gpu_shared_bytes(const kiln_buffer *b); // of a SHARED buffer
+// Allocates the SHARED buffers in the block's arena; those that are not live at once may overlap.
 //
 // errors: KILN_BAD_INPUT: more than the machine has
-kiln_status kiln_gpu_nest_place(kiln_gpu_nest *n);
+kiln_status kiln_gpu_nest_allocate_shared(kiln_gpu_nest *n);
 
 // sync.c
-// Finds where threads have to wait.
+// Finds where threads have to wait (barriers).
 //
-// needs:  the places of SHARED buffers
+// needs:  the offsets of SHARED buffers
 // errors: KILN_BAD_INPUT: threads would have to wait where not all of them come, or blocks for each
 //         other
 kiln_status kiln_gpu_nest_sync(kiln_gpu_nest *n);
 kiln_gpu_wait kiln_gpu_wait_of(const kiln_gpu_nest *n, const kiln_loop *node);
 
-// ahead.c
-// Finds buffers whose copies need not be waited for where they are issued: is_ahead and groups; and
-// instructions of warp groups that need not: products, drains and runs; boxes, and the barriers in
-// front of their fills: passes.
+// pipeline.c
+// Finds the asynchronous parts: copies by cp.async (is_async, groups) and TMA (tma, empties,
+// deferred), and warp groups' instructions (products, drains, tile_loops).
 //
 // needs:  barriers
 // errors: KILN_BAD_INPUT: a phase has such instructions and statements
-kiln_status kiln_gpu_nest_ahead(kiln_gpu_nest *n);
+kiln_status kiln_gpu_nest_pipeline(kiln_gpu_nest *n);
 // Whether |l| holds instructions of warp groups, siblings left out.
 bool kiln_gpu_is_product(const kiln_loop *l);
 

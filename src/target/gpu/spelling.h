@@ -44,7 +44,7 @@
 enum {
   KILN_GPU_MAX_PARAMS = 500, // CUDA's kernels take 4 KiB of arguments
   KILN_GPU_PARAM_ALIGN = 16, // bytes that code moves at once
-  // Two lines of the L2: boxes ask for rows of 128 bytes, which else lie in two lines each.
+  // Two lines of the L2: TMA copies rows of 128 bytes, which else lie in two lines each.
   KILN_GPU_PLACE_BYTES = 256,
   KILN_KIB = 1024,
   KILN_MIB = 1024 * 1024

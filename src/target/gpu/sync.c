@@ -12,7 +12,7 @@
 // fewer is taken. A buffer that is filled ahead (pipeline) then needs one barrier an iteration.
 // What was done before the loop is waited for in front of it.
 //
-// Boxes arrive at barriers of their own, where those that read them wait (ahead.c).
+// Boxes arrive at barriers of their own, where those that read them wait (pipeline.c).
 #include "target/gpu/nest.h"
 
 typedef struct access {
@@ -144,13 +144,14 @@ static kiln_gpu_wait judge(syncer *s, const pending *o, const access *b) {
   return ask(s, &pair, n + 1, conds) == KILN_NEVER ? KILN_WAIT_WARP : KILN_WAIT_BLOCK;
 }
 
-static bool is_box(const kiln_touch *t) {
-  return t->node->kind == KILN_LOOP_INSTR && t->node->instr->is_box;
+static bool is_tma(const kiln_touch *t) {
+  return t->node->kind == KILN_LOOP_INSTR && t->node->instr->is_tma;
 }
 
 static kiln_gpu_wait wait_between(syncer *s, const pending *o, const access *b) {
-  if (s->n->crew.teams && (is_box(o->a.t) || is_box(b->t))) return KILN_WAIT_NONE; // crew.c
-  if (!b->t->write && (!o->a.t->write || is_box(o->a.t))) return KILN_WAIT_NONE;
+  if (s->n->specialized.consumers && (is_tma(o->a.t) || is_tma(b->t)))
+    return KILN_WAIT_NONE; // warp_specialize.c
+  if (!b->t->write && (!o->a.t->write || is_tma(o->a.t))) return KILN_WAIT_NONE;
   if (o->a.t->buffer != b->t->buffer)
     return share_a_place(s, o->a.t->buffer, b->t->buffer) ? KILN_WAIT_BLOCK : KILN_WAIT_NONE;
   if (s->all.too_deep) return KILN_WAIT_BLOCK;

@@ -1,5 +1,5 @@
-// What all ways to run a matrix product by blocks share: the tiles of the result that blocks
-// compute, and the operands that they copy to shared memory.
+// Common parts of GEMM templates: the tiles of the result that blocks compute, and the operands
+// that they stage in shared memory.
 #include "template/gpu/blocks.h"
 
 kiln_symbol kiln_product_loop(kiln_lowering *w, const kiln_stmt *s, const char *part,

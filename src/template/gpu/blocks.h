@@ -1,4 +1,5 @@
-// Matrix products by blocks: what their templates share. product.h says what a product is.
+// GEMM by blocks: common parts of its templates (tiles of the result, staged operands). product.h
+// defines a product.
 #ifndef KILN_TEMPLATE_GPU_BLOCKS_H
 #define KILN_TEMPLATE_GPU_BLOCKS_H
 
@@ -17,7 +18,7 @@ typedef struct kiln_product_loops {
   kiln_symbol block;    // over the tiles of the result; not bound yet
   kiln_symbol step, k;  // of the reduction: the steps, and k within one
   kiln_symbol m, n;     // of the sums within a tile, and
-  kiln_symbol y_m, y_n; // of what finishes them
+  kiln_symbol y_m, y_n; // of their epilogue
 } kiln_product_loops;
 // Rounds the reduction up to a multiple of |step|, with zeros in both operands; before anything
 // else.
@@ -26,9 +27,8 @@ kiln_status kiln_product_pad(kiln_lowering *w, const kiln_product *p, int64_t st
 // and the reduction into steps of |k|. Constants are packed.
 kiln_status kiln_product_blocks(kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n,
                                 int64_t k, kiln_product_loops *out);
-// The same with results by way of shared memory: what finishes the sums computes a tile there,
-// which |threads| threads,
-// |width| along x, copy in words.
+// The same with results by way of shared memory: the epilogue computes a tile there, which
+// |threads| threads, |width| along x, copy in words.
 kiln_status kiln_product_blocks_shared(kiln_lowering *w, const kiln_product *p, int64_t m,
                                        int64_t n, int64_t k, int64_t threads, int64_t width,
                                        kiln_product_loops *out);
@@ -48,10 +48,11 @@ kiln_status kiln_product_begin(kiln_lowering *w, const kiln_product *p, kiln_pro
 kiln_status kiln_product_tile(kiln_lowering *w, const char *block, int n_outer,
                               const kiln_symbol *loops, int64_t m, int64_t n,
                               kiln_product_loops *io);
-// Rows of tiles of which blocks take a column in turns, of |rows|: consecutive blocks are such,
-// then the next column's.
+// Rows of tiles in a group (L2 rasterization), of |rows|: consecutive blocks take a column of the
+// group, then the next column.
 int64_t kiln_product_group(int64_t rows);
-// Computes what an iteration of |at| reads of an operand in shared memory, or copies it there.
+// Stages the part of an operand that an iteration of |at| reads in shared memory: copies or
+// computes it.
 //
 // gives: *out_buffer, which the product reads now; out_loops[2], over the last two axes of its tile
 kiln_status kiln_product_stage_whole(kiln_lowering *w, const kiln_stmt *operand, kiln_symbol at,
@@ -61,8 +62,8 @@ kiln_status kiln_product_stage_whole(kiln_lowering *w, const kiln_stmt *operand,
 kiln_status kiln_product_stage_words(kiln_lowering *w, const kiln_stmt *operand, int inside,
                                      kiln_symbol at, int64_t threads, int64_t width,
                                      kiln_symbol *out_buffer);
-// The same, of the last axis. |transpose|: its last two axes change places. |align|: padding against
-// bank conflicts: rows begin |align| elements off a multiple of 2 |align|; 0: no padding.
+// The same, of the last axis. |transpose|: its last two axes change places. |align|: padding
+// against bank conflicts: rows begin |align| elements off a multiple of 2 |align|; 0: no padding.
 //
 // gives: *out_buffer, which the product reads now
 kiln_status kiln_product_stage(kiln_lowering *w, const kiln_stmt *operand, bool transpose,

@@ -1,8 +1,7 @@
-// Direct convolution (patch.h) on tensor cores: a block copies what its windows read to shared
-// memory once, and its weights; each warp takes some rows of 16 results or more, and multiplies
-// step by step along the windows' terms, which its lanes read from the patch in pairs, where the
-// instruction wants them (fragment.h). A lane's sums are neighbours of the result, so that it
-// stores whole words.
+// Direct convolution (patch.h) on tensor cores: a block copies its input tile with halo (the patch)
+// to shared memory once, and its weights. Each warp computes some rows of 16 results or more, step
+// by step along the terms of a window, which its lanes read from the patch in pairs, as fragments
+// (fragment.h). A lane's sums are neighbours of the result, so that it stores whole words.
 #include "support/integer.h"
 #include "template/gpu/mma.h"
 #include "template/form/patch.h"
@@ -44,7 +43,7 @@ static kiln_status unroll(conv *g, int n, const kiln_symbol *loops) {
   return KILN_OK;
 }
 
-// --- blocks, and what they read ---
+// --- blocks, and their input tiles ---
 
 static kiln_status cut_blocks(conv *g) {
   kiln_lowering *w = g->w;
@@ -66,8 +65,8 @@ static kiln_status cut_blocks(conv *g) {
   return kiln_gpu_fuse(w, last + 1, order, &g->block, &extent);
 }
 
-// Pixels of the patch that threads take at the same time, and how often before they store what they
-// have asked for.
+// Rounds in which threads load the patch: pixels of a round, and rounds whose loads are in flight
+// before their stores.
 typedef struct rounds {
   int64_t rows, columns, at_once;
 } rounds;
@@ -83,7 +82,7 @@ static rounds rounds_of(const conv *g, int64_t rows, int64_t columns) {
   return t;
 }
 
-// The patch, by pixels: those of a turn lie side by side, and all turns are whole, so that several
+// The patch, by pixels: those of a round are contiguous, and all rounds are whole, so that several
 // are under way.
 static kiln_status fill_patch(conv *g) {
   enum { PAIR = 2 };

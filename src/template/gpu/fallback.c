@@ -1,6 +1,5 @@
-// The fallback schedule: every statement in nests of its own, its elements shared among all
-// threads: what any program of statements can be run as. Where threads would write one element,
-// one thread runs the nest.
+// The fallback schedule, which runs any program: every statement in nests of its own, its elements
+// mapped to the threads of a grid. Where threads would write one element, one thread runs the nest.
 #include "template/gpu/grid.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-// Fragments: what a warp's matrix instructions read and add up, dealt out to its lanes.
+// Fragments: the operands and sums of a warp's matrix instructions, distributed over its lanes.
 #include "template/gpu/fragment.h"
 
 enum { MATRIX = 16 };

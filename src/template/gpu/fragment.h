@@ -1,6 +1,6 @@
-// Fragments of mma.m16n8: memory dealt out to the lanes of a warp as the instruction wants it, of
-// operands that lie p to a register of 32 bits: 2 halves, 4 bytes, 1 of tf32; 8 p steps along k.
-// Tiles of them follow each other in a lane's part:
+// Fragments of mma.m16n8: tiles distributed over the lanes of a warp as the instruction wants them
+// (thread-value layouts), of operands that lie p to a register of 32 bits: 2 halves, 4 bytes, 1 of
+// tf32; 8 p steps along k. Tiles of them follow each other in a lane's part:
 //     sums  (i, j): lane 4 (i % 8) + j % 8 / 2,   its element 2 (i / 8) + j % 2
 //     left  (i, k): lane 4 (i % 8) + k % 4p / p,  its element 2p (k / 4p) + p (i / 8) + k % p
 //     right (k, j): lane 4 j + k % 4p / p,        its element p (k / 4p) + k % p
@@ -49,10 +49,10 @@ kiln_status kiln_fragment_layout_transposed(kiln_lowering *w, kiln_symbol f, int
 // What is known of rows, (m, copies for the four lanes of a row): warp m, i % 8, copy, m / 8.
 kiln_status kiln_fragment_layout_rows(kiln_lowering *w, kiln_symbol f, int n_lead, int64_t warp_m);
 
-// Copies what a warp reads of |buffer| in an iteration of |at| to a fragment, whose axis |cut_axis|
-// of the last two, 0 or 1, is cut into tiles of the instruction that loads them.
+// Copies the part of |buffer| that a warp reads in an iteration of |at| to a fragment, whose axis
+// |cut_axis| of the last two, 0 or 1, is cut into tiles of the instruction that loads them.
 //
-// gives: *out, the fragment; *out_tile, the loop to tensorize when it is dealt out
+// gives: *out, the fragment; *out_tile, the loop to tensorize once it has its layout
 kiln_status kiln_load_fragment(kiln_lowering *w, kiln_symbol buffer, int rank, kiln_symbol at,
                                int cut_axis, kiln_symbol *out, kiln_symbol *out_tile);
 

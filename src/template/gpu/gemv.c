@@ -1,5 +1,5 @@
-// Skinny GEMM (GEMV): contractions with few columns. What a constant gives to each element is 1 to
-// 4 results, too few for a tile of a matrix product, in the form in which GPUs run them.
+// Skinny GEMM (GEMV): contractions with 1 to 4 columns, too few for a tile of a GEMM, which memory
+// bounds.
 //
 // A convolution to 3 channels, or a product by a narrow constant matrix, with its finish becomes
 //     P(.., r1, w, k) = inside ? X(.., i1 + r1 - 1, w - 1, k) : 0     K(r1, k, r2, c) = W(c, k, r1,
@@ -97,7 +97,7 @@ static const kiln_expr *simplified(making *w, const kiln_stmt *s, const kiln_exp
   return kiln_simplify(w->cx, e, &r);
 }
 
-// P; NULL: what it holds depends on more than the element. |index|: where T reads it.
+// P; NULL: its value depends on more than the element. |index|: where T reads it.
 static kiln_stmt *make_elements(making *w, const kiln_expr **index) {
   kiln_ctx *cx = w->cx;
   kiln_dim dims[KILN_MAX_RANK];

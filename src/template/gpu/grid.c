@@ -1,4 +1,4 @@
-// Grid mapping: loops as a grid of blocks and threads, dealt out blockwise or cyclically.
+// Grid mapping: loops as a grid of blocks and threads, distributed blockwise or cyclically.
 #include "template/gpu/grid.h"
 
 double kiln_gpu_param_bytes(const kiln_lowering *w) {

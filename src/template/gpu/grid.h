@@ -33,15 +33,14 @@
 
 enum { KILN_GPU_THREADS = 256 }; // of a block, where nothing else is said
 
-// Shares the iterations of the n >= 1 perfectly nested loops, the outermost first, among blocks of
-// |threads|
-// threads: they are fused, cut and bound.
+// Maps the iterations of n >= 1 perfectly nested loops, the outermost first, to a grid of blocks of
+// |threads| threads: the loops are fused, split and bound.
 //
 // gives: *out_thread, the loop over the threads of a block
 kiln_status kiln_gpu_map_grid(kiln_lowering *w, int n, const kiln_symbol *loops, int64_t threads,
                               kiln_symbol *out_thread);
-// The same inside of a block: each of |threads| threads, |width| along x, takes every |threads|-th
-// iteration.
+// Cyclic distribution within a block: each of |threads| threads, |width| along x, takes every
+// |threads|-th iteration.
 kiln_status kiln_gpu_distribute_cyclic(kiln_lowering *w, int n, const kiln_symbol *loops,
                                        int64_t threads, int64_t width);
 // The n loops, perfectly nested, as one; n == 1: the loop itself.

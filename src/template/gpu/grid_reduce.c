@@ -1,7 +1,6 @@
-// Two-stage grid reductions: the fewest and longest sums, means of images, sums of everything.
-// Parts of each are added up by threads of all blocks into memory, those by one warp's worth of
-// threads a sum, and these by the thread that needs the sum: three nests a sum, between which
-// everything is there.
+// Two-stage grid reduction, for the fewest and longest sums (means of images, the sum of a tensor):
+// threads of all blocks store partial sums, a warp's worth of threads for each sum adds these up to
+// 32, and the thread that needs the sum adds up those: three nests a sum.
 #include "template/gpu/grid.h"
 
 enum {

@@ -117,7 +117,7 @@ static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, con
   if (o.resident < 1) o.resident = 1;
   while (o.resident > 1 && g->shared_bytes / o.resident < 3 * bytes) o.resident--;
   const int64_t fit = (g->shared_bytes / o.resident - RESERVED) / bytes;
-  const int64_t ahead = steps > 2 ? steps - 1 : steps; // a slot is used again: see ahead.c
+  const int64_t ahead = steps > 2 ? steps - 1 : steps; // see target/gpu/pipeline.c
   const int64_t most = ahead < MAX_DEPTH ? ahead : MAX_DEPTH;
   o.depth = (int)(fit < most ? fit : most);
   return o;
@@ -241,7 +241,7 @@ static kiln_status lower_mma(kiln_lowering *w, const kiln_tiling *t) {
 // --- candidates ---
 
 // The blocks of a multiprocessor share its way to L2, where each row of a tile costs some bytes
-// more than it has; and take turns at the tensor cores and at shared memory, which is written once
+// more than it has; and share the tensor cores and shared memory, which is written once
 // and read by each warp, the right operand as if it were twice as large. Measured on an H200.
 static double time_of(const kiln_lowering *w, const kiln_product *p, const shape *s, int per) {
   static const double FLOPS_BYTE = 16, OVERLAP = 0.88, L2_SHARE = 0.71, ROW_BYTES = 24,
@@ -259,7 +259,7 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const shape
                moved = resident * (copied + ROW_BYTES * (double)(s->m + s->k)) /
                        (L2_SHARE * d->levels[1].unit_bytes_ns),
                alone = TILE_NS * (double)s->k / (8 * per); // what one warp waits for
-  const bool waits = steps > 1 && o.depth < 3;             // for what it has just asked for
+  const bool waits = steps > 1 && o.depth < 3;             // for the copies that it has just issued
   const double step =
       fmax(fmax(all, moved), alone) + STEP_NS + (waits ? d->levels[0].latency_ns : 0);
   const double stored = ELEMENT_NS * o.each * (double)(s->m * s->n); // in pieces of rows
@@ -272,8 +272,8 @@ bool kiln_mma_takes(const kiln_lowering *w, const kiln_product *p) {
   return t && t->per == KILN_MMA_HALVES;
 }
 
-// Tiles of few columns are for products that have no more, but where `parts` has such tiles, too:
-// it stores whole words, if none of them is padding. Measured on an H200.
+// Tiles of few columns are for products that have no more, but where `parallel_k` has such tiles,
+// too: it stores whole words, if none of them is padding. Measured on an H200.
 static bool suits(const kiln_product *p, int tile, const shape *s) {
   const bool is_padded = kiln_dim_extent(&p->y->dims[p->n_batch + 1]) < p->n;
   return tile < N_WIDE || (s->n == p->n && (is_padded || s->n != PARTS_N));

@@ -1,15 +1,15 @@
-// Matrix products by the instructions mma.m16n8: what the templates that use them share.
+// GEMM by the instructions mma.m16n8: common parts of the templates that use them.
 //
-// A block computes a tile of the result, its warps smaller ones, in fragments: memory dealt out to
-// the lanes of a warp as the instruction wants it (fragment.h). Several groups of warps may
-// share the steps along k: each has sums of its own.
+// A block computes a tile of the result, its warps smaller ones, whose sums are fragments
+// (fragment.h). With slice-K, groups of warps share each step along k, and have sums of their own.
 #ifndef KILN_TEMPLATE_GPU_MMA_H
 #define KILN_TEMPLATE_GPU_MMA_H
 
 #include "template/gpu/blocks.h"
 #include "template/gpu/fragment.h"
 
-// A block's tile, the step along k, a warp's tile, and the groups of warps that share a step.
+// A block's tile, the step along k, a warp's tile, and the groups of warps that share a step
+// (slice-K).
 typedef struct kiln_mma_shape {
   int64_t m, n, k, warp_m, warp_n, slice_k;
 } kiln_mma_shape;

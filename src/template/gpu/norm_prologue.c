@@ -1,7 +1,6 @@
 // GEMM with a normalization prologue (norm.h): a block copies whole rows to shared memory,
-// finds what is to be known of them, and computes the elements of its left operand from both, a
-// step along k at a time. For rows that are short: each tile of the result's columns reads them
-// anew.
+// reduces them (mean and variance, say), and computes the elements of its left operand from both,
+// a step along k at a time. For short rows: each tile of the result's columns reads them anew.
 #include "template/gpu/mma.h"
 
 #include "support/integer.h"
@@ -57,13 +56,13 @@ static bool describe(prologue *x, kiln_lowering *w, int variant) {
                 registers = x->s.warp_m * x->s.warp_n / WARP + OTHER_REGISTERS;
   x->q = (kiln_quad_tile){w, 0, x->s.m, x->s.m * WARP / threads, false};
   x->depth = (int)kiln_min_i64(steps > 2 ? steps - 1 : steps,
-                               MAX_DEPTH); // a slot is used again: see ahead.c
+                               MAX_DEPTH); // see target/gpu/pipeline.c
   x->resident = kiln_min_i64(g->registers / (threads * registers), g->max_resident / threads);
   x->resident = kiln_min_i64(x->resident, (g->shared_bytes + RESERVED) / bytes_of(x));
   return x->s.m <= x->f.p.m && x->s.n <= x->f.p.n && x->f.p.k % x->s.k == 0 && x->resident > 0;
 }
 
-// Computes what is known of the rows where the block is, and what it is computed from.
+// Computes the rows' statistics in the block, and the elements that these are computed from.
 static kiln_status place(prologue *x, kiln_symbol block, int64_t threads) {
   kiln_symbol buffer;
   for (int i = x->f.n - 1; i >= 0; i--) {
@@ -95,7 +94,7 @@ static kiln_status lower_norm_prologue(kiln_lowering *w, const kiln_tiling *t) {
 
 // --- candidates ---
 
-// As of strips: a block alone takes its time, and several take turns.
+// As for row_epilogue.c: a block alone is bound by latency, several share the multiprocessor.
 static double time_of(const prologue *x) {
   static const double BEGIN_END_NS = 4000, STEP_NS = 400, HELD_NS = 9, ELEMENT_NS = 0.03,
                       AGAIN = 0.3, FLOPS_SHARE = 0.28, FINISH = 2;

@@ -1,16 +1,17 @@
-// Split-K and slice-K GEMM: matrix products on tensor cores whose sums are added up in parts, for
-// products with fewer tiles than the machine has multiprocessors, or blocks that would wait for
-// what a few warps can ask for.
+// Split-K and slice-K GEMM on tensor cores, whose partial sums are added up: for products with
+// fewer tiles than the machine has multiprocessors, or whose blocks would wait for the few copies
+// that few warps have in flight.
 //
-// groups   of a block's warps take a share of every step along k each; their sums meet in shared
-// memory splits   of the reduction are blocks of their own; their sums meet in memory, and a second
-// nest adds them up
+// slice-K  groups of a block's warps take a share of every step along k each; their sums meet in
+//          shared memory
+// split-K  shares of the reduction are blocks of their own; their sums meet in memory, and a second
+//          nest adds them up
 //
-//     sums(group, ..) +=! ..  parts(group, ..) = sums(..)  for words { t = 0  t += parts(0..groups,
-//     ..)  y = f(t, ..) }
+//     sums(group, ..) +=! ..   parts(group, ..) = sums(..)
+//     for words { t = 0   t += parts(0..groups, ..)   y = f(t, ..) }
 //
-// What follows the product reads the sums in shared memory, whole words a thread, where the lanes
-// that added them up would store 4 bytes each; so one group and one split may be worth it as well.
+// The epilogue reads the sums in shared memory, whole words a thread, where the lanes that hold
+// fragments would store 4 bytes each; so it may pay with one group and one split, too.
 #include "template/gpu/mma.h"
 #include "template/gpu/split_k.h"
 
@@ -82,8 +83,7 @@ static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, con
                             g->shared_bytes / o.resident - RESERVED < bytes_of_parts(s)))
     o.resident--;
   const int64_t room = g->shared_bytes / o.resident - RESERVED, fit = room / bytes,
-                ahead =
-                    steps > 2 ? steps - 1 : steps, // a slot is used again: see target/gpu/ahead.c
+                ahead = steps > 2 ? steps - 1 : steps, // see target/gpu/pipeline.c
       most = ahead < MAX_DEPTH ? ahead : MAX_DEPTH;
   if (room >= bytes_of_parts(s)) o.depth = (int)(fit < most ? fit : most);
   return o;
@@ -127,7 +127,7 @@ static kiln_status lower_parallel_k(kiln_lowering *w, const kiln_tiling *t) {
   return kiln_parallel_k_finish(&x);
 }
 
-// As for mma.c's, but that groups share what one warp would wait for, and blocks begin while
+// As for mma.c's, but that groups share the latency of one warp, and blocks begin while
 // others end; and the second nest, which reads all sums. Measured on an H200.
 static double time_of(const kiln_lowering *w, const kiln_product *p, const way *v) {
   static const double FLOPS_BYTE = 16, OVERLAP = 0.76, L2_SHARE = 1.16, ROW_BYTES = 49,
@@ -148,7 +148,7 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const way *
                moved = resident * (copied + ROW_BYTES * (double)(s->m + s->k)) /
                        (L2_SHARE * d->levels[1].unit_bytes_ns),
                alone = TILE_NS * (double)s->k / (double)(KILN_MMA_K * s->slice_k);
-  const bool waits = steps > 1 && o.depth < 3; // for what it has just asked for
+  const bool waits = steps > 1 && o.depth < 3; // for the copies that it has just issued
   const double step =
                    fmax(fmax(all, moved), alone) + STEP_NS + (waits ? d->levels[0].latency_ns : 0),
                block = steps * step + BLOCK_NS,

@@ -1,4 +1,4 @@
-// Nests over what lanes hold of rows.
+// Quad reductions: nests over rows of MMA fragments, by the lanes that hold them.
 #include "template/gpu/quad_reduce.h"
 
 #include "template/gpu/mma.h"

@@ -1,6 +1,8 @@
-// What the lanes of a block hold of rows: sums of matrix instructions, of which the four lanes of a
-// quad have a row's (fragment.h, warpgroup.h), and what is known of each row, a copy for each
-// of the four.
+// Quad (4-lane) reductions of an MMA fragment. The sums of a row lie with the four lanes of a quad
+// (fragment.h, warpgroup.h); a row's reduction result has four copies, one for each of these lanes:
+//
+//     row of sums   0 1 | 2 3 | 4 5 | 6 7 | 8 9 ..      quad.sum: each lane adds up its columns,
+//     lane          0     1     2     3     0                     then two shuffles
 #ifndef KILN_TEMPLATE_GPU_QUAD_REDUCE_H
 #define KILN_TEMPLATE_GPU_QUAD_REDUCE_H
 
@@ -14,15 +16,14 @@ typedef struct kiln_quad_tile {
   bool by_warpgroups; // by warp groups, of 64 rows
 } kiln_quad_tile;
 
-// The layouts of buffers: sums (.., rows, columns), of which a warp or group has whole rows; what
-// is known of rows, (.., rows, copies).
+// Layouts of buffers: sums (.., rows, columns), of which a warp or warp group has whole rows;
+// results of row reductions, (.., rows, copies).
 kiln_status kiln_quad_layout_sums(const kiln_quad_tile *q, kiln_symbol sums, int64_t columns);
 kiln_status kiln_quad_layout_rows(const kiln_quad_tile *q, kiln_symbol f);
 // A nest over the |n| columns of sums, by the lanes that hold them.
 kiln_status kiln_quad_run_elements(const kiln_quad_tile *q, kiln_symbol rows, kiln_symbol columns,
                                    int64_t n);
-// A nest over (rows, copies), and what is inside, a copy a lane; nothing where there is no such
-// loop.
+// Runs a nest over (rows, copies) by lanes, a copy each; does nothing where there is no such loop.
 kiln_status kiln_quad_run_rows(const kiln_quad_tile *q, kiln_symbol rows, kiln_symbol copies);
 // A nest over (rows, inner[0..n_inner)), the first of them the copies, by |instr|, which takes the
 // rows of all lanes at once.
@@ -40,7 +41,7 @@ kiln_status kiln_quad_run_product(const kiln_quad_tile *q, const kiln_quad_produ
 // and |depth| inside.
 kiln_status kiln_quad_run_warpgroups(const kiln_quad_tile *q, kiln_symbol rows, kiln_symbol column,
                                      kiln_symbol depth, kiln_symbol lines, kiln_instr *instr);
-// The nest of |s| over sums of |columns| columns or what is known of rows, by the lanes that hold
+// Runs the nest of |s|, over sums of |columns| columns or over row results, by the lanes that hold
 // them.
 kiln_status kiln_quad_run(const kiln_quad_tile *q, kiln_row_nest nest, const kiln_stmt *s,
                           int64_t columns);

@@ -1,7 +1,7 @@
 // GEMM with a row-wise epilogue (strip.h): a block multiplies whole rows of the product, each
-// warp or warp group its own, and does what is done with them where the sums lie, in registers. Of
-// what a row's sums and maxima need, each lane takes its own columns first, and the four of a quad
-// exchange one number. Results go by way of shared memory, in whole words.
+// warp or warp group its own, and runs the epilogue on the sums in registers. For a row's reduction
+// each lane reduces its own columns first, and the four lanes of a quad exchange one number
+// (quad_reduce.h). Results are stored by way of shared memory, in whole words.
 #include "template/gpu/mma.h"
 
 #include "support/integer.h"
@@ -79,7 +79,7 @@ static kiln_status cut_results(epilogue *x, kiln_symbol *out_block) {
   return KILN_OK;
 }
 
-// Computes what lies between the sums and the results in the block's registers.
+// Computes all statements between the sums and the results in the block's registers.
 static kiln_status place(epilogue *x, kiln_symbol block) {
   for (int i = x->f.n - 1; i >= 0; i--) {
     const kiln_stmt *s = x->f.stmts[i];
@@ -119,7 +119,7 @@ static occupancy occupancy_of(const epilogue *x) {
                 registers = s->warp_m * s->warp_n / width_of(x) +
                             (x->q.by_warpgroups ? OF_GROUPS : OTHER_REGISTERS),
                 step = 2 * (s->m * (s->k + KILN_MMA_PAD) + s->k * (s->n + KILN_MMA_PAD)),
-                ahead = steps > 2 ? steps - 1 : steps, // a slot is used again: see ahead.c
+                ahead = steps > 2 ? steps - 1 : steps, // see target/gpu/pipeline.c
       depth = kiln_min_i64(ahead, MAX_DEPTH), operands = depth * step,
                 results = bytes_of_results(x),
                 bytes = (operands > results ? operands : results) + RESERVED;

@@ -1,8 +1,8 @@
 // Row reductions: statements that share outer dims, a row a block, or a row a warp where there are
-// many. What a row's statements hand on lies in shared memory; maps deal their elements to the
+// many. Intermediates of a row lie in shared memory; elements of maps are distributed over the
 // threads, sums are computed by all threads of the row and combined, in two steps where these are
-// many. Rows in the form of held.h live in registers: of each word of |vector| elements that a
-// thread takes it keeps what the row's statements make of it.
+// many. Rows in the form of held.h are persistent: their elements stay in registers, words of
+// |vector| elements a thread, and memory is read once.
 #include "support/integer.h"
 #include "template/gpu/grid.h"
 #include "template/form/held.h"
@@ -30,7 +30,7 @@ typedef struct rows {
   int64_t vector;             // elements that a thread holds side by side; 0: it holds none
   kiln_symbol across; // the dim whose neighbours are the rows of a block; 0: one row a block
   int64_t n_across;   // as many
-  bool again;         // what is computed of a row's elements is computed where it is used, not held
+  bool again;         // maps of a row are recomputed at each use, not kept in registers
 } rows;
 
 static const char *name_of(const rows *r, const kiln_stmt *s) {

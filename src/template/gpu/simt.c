@@ -1,6 +1,6 @@
 // SIMT GEMM of any element type (product.h), tile by tile: a block computes a tile of the
-// result, the threads a small tile each in registers; what a step along k reads is copied to
-// shared memory, two steps ahead of its use.
+// result, the threads a small tile each in registers; the operands of a step along k are copied
+// to shared memory, two steps ahead of their use.
 #include "template/gpu/blocks.h"
 
 #include <math.h>

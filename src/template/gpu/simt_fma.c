@@ -10,7 +10,7 @@
 //
 // Lanes are numbered so that neighbours in pairs read the same words of one operand, and those two
 // apart of the other: the hardware serves 16 lanes at once then. Rows and columns of a thread are
-// as far apart as the tile has slots for them, so that lanes side by side read what lies side by
+// as far apart as the tile has places for them, so that lanes side by side read what lies side by
 // side.
 #include "template/gpu/fragment.h"
 #include "template/gpu/split_k.h"
@@ -275,8 +275,7 @@ static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, con
                             g->shared_bytes / o.resident - RESERVED < meet))
     o.resident--;
   const int64_t room = g->shared_bytes / o.resident - RESERVED, fit = room / bytes,
-                ahead =
-                    steps > 2 ? steps - 1 : steps, // a slot is used again: see target/gpu/ahead.c
+                ahead = steps > 2 ? steps - 1 : steps, // see target/gpu/pipeline.c
       most = g->capability < ASYNC ? 1
              : ahead < MAX_DEPTH   ? ahead
                                    : MAX_DEPTH;
@@ -313,7 +312,7 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const way *
                fma_ns = 2 * elems * k / d->unit_flops_ns[KILN_PEAK_F32] * begun / BUSY *
                         (1 + LOW / fmin(warps * resident, ENOUGH)),
                shared_ns = (loads * HALF * 4 * WARP + copied) / shared, moved_ns = copied / l2;
-  const bool waits = steps > 1 && o.depth < 3; // for what it has just asked for
+  const bool waits = steps > 1 && o.depth < 3; // for the copies that it has just issued
   const double busy = fmax(fmax(fma_ns + BESIDE * (shared_ns + moved_ns), shared_ns), moved_ns),
                step = busy + (STEP_NS + (waits ? d->levels[0].latency_ns : 0)) / resident,
                meet = v->slice_k > 1 ? MEET_NS + 8 * elems * (double)v->slice_k / shared : 0,

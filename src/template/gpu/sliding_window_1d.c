@@ -1,6 +1,6 @@
-// 1-D depthwise convolution with a long window (window.h), through shared memory: what a
-// block's windows read is computed once, into shared memory, from which a thread takes a run of
-// neighbours into registers for all windows of its own.
+// 1-D sliding windows (depthwise convolution, pooling) that are long (window.h), tiled through
+// shared memory: a block computes its input tile with halo there once, from which a thread loads a
+// run of neighbours into registers for all windows of its own.
 #include "template/gpu/grid.h"
 #include "template/form/window.h"
 

@@ -1,8 +1,7 @@
-// Small-K GEMM, which memory bounds: matrix products along a short reduction, on tensor cores:
-// what they read and store takes longer than the products do, and what finishes them as long.
-// Blocks are small, so that several of a multiprocessor run at once, some of them computing while
-// others copy; each finishes its sums in registers, rounds them, and stores them by way of shared
-// memory, in whole words.
+// Small-K GEMM on tensor cores: products whose reduction is so short that memory bounds them, or
+// their epilogue. Blocks are small, so that several of a multiprocessor run at once, some of them
+// computing while others copy; each finishes its sums in registers, rounds them, and stores them by
+// way of shared memory, in whole words.
 #include "template/gpu/mma.h"
 
 #include <math.h>
@@ -47,7 +46,7 @@ static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p,
   const int64_t threads = kiln_mma_threads(s), steps = p->k / s->k,
                 registers = s->warp_m * s->warp_n / WARP + OTHER_REGISTERS,
                 step = 2 * (s->m * (s->k + KILN_MMA_PAD) + s->k * (s->n + KILN_MMA_PAD)),
-                ahead = steps > 2 ? steps - 1 : steps, // a slot is used again: see ahead.c
+                ahead = steps > 2 ? steps - 1 : steps, // see target/gpu/pipeline.c
       depth = ahead < MAX_DEPTH ? ahead : MAX_DEPTH, operands = depth * step,
                 result = bytes_of_result(w, p, s),
                 bytes = (operands > result ? operands : result) + RESERVED;

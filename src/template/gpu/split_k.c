@@ -27,7 +27,7 @@ kiln_status kiln_split_k_factor(kiln_lowering *w, const kiln_product *p, kiln_sy
   return kiln_rfactor(&w->s, loop, name);
 }
 
-// Asks once for the iterations of |loop| what a condition in it asks, if that is the same for all.
+// Hoists a condition out of |loop| if it is the same for all iterations (loop unswitching).
 static kiln_status ask_once(kiln_lowering *w, kiln_symbol loop) {
   const kiln_loop *cond = kiln_loops_find(w->s.loops, loop)->body;
   return cond->kind == KILN_LOOP_IF && !kiln_expr_uses(cond->cond, loop) ? kiln_hoist(&w->s, loop)
@@ -105,7 +105,7 @@ kiln_status kiln_parallel_k_add(kiln_lowering *w, const kiln_product *p, kiln_sy
 }
 
 double kiln_split_k_finish_ns(const kiln_lowering *w, const kiln_product *p, double parts) {
-  static const double BEGIN_NS = 1000, TIMES = 4; // what is stored is read as well
+  static const double BEGIN_NS = 1000, TIMES = 4; // partial sums are stored and read again
   const kiln_mem_level *l2 = &w->m->device->levels[1];
   const double elems = (double)(p->m * p->n * p->batch), stored = 4 * elems * parts,
                blocks = ceil(elems / (double)(WORD * threads_of(w, p)));
@@ -114,7 +114,7 @@ double kiln_split_k_finish_ns(const kiln_lowering *w, const kiln_product *p, dou
 
 // --- groups of a block's threads ---
 
-// The reduction in splits and steps, and each step in groups: their sums become parts.
+// Splits the reduction into splits and steps, and each step into slices, which get partial sums.
 static kiln_status split_sums(kiln_parallel_k *x) {
   kiln_lowering *w = x->w;
   kiln_schedule *s = &w->s;
@@ -164,7 +164,7 @@ static kiln_status cut_tiles(kiln_parallel_k *x) {
   return kiln_product_tile(w, "block", n + 1, loops, x->m, x->n, &x->l);
 }
 
-// The tiles' nest by words of a tile in order, dealt out to the threads.
+// Runs the tiles' nest by words of a tile in order, cyclically distributed over the threads.
 //
 // gives: *out_round, the loop over the words of a thread; *out_lane, over a word's elements
 static kiln_status distribute_words(kiln_parallel_k *x, kiln_symbol *out_round,

@@ -1,6 +1,7 @@
-// Split-K: products whose sums are added up in parts: a loop of the reduction gives each of its
-// iterations sums of its own, and what follows adds these up. Splits are blocks' parts, which meet
-// in memory; a second nest adds them up and finishes.
+// Split-K and slice-K: the iterations of a loop of the reduction get partial sums of their own
+// (rfactor), which are added up afterwards. Splits are blocks, whose sums meet in memory; a second
+// nest adds them up and runs the epilogue. Slices are warps of a block, whose sums meet in shared
+// memory.
 #ifndef KILN_TEMPLATE_GPU_SPLIT_K_H
 #define KILN_TEMPLATE_GPU_SPLIT_K_H
 
@@ -29,18 +30,18 @@ kiln_status kiln_split_k_pad(kiln_lowering *w, const kiln_product *p, int64_t m,
 kiln_status kiln_split_k_finish(kiln_lowering *w, const kiln_product *p, kiln_symbol all);
 // The second nest alone, of parts that are combined by a nest over all.0, .., the last over parts.
 kiln_status kiln_parallel_k_add(kiln_lowering *w, const kiln_product *p, kiln_symbol all);
-// What the second nest takes, in ns, of so many parts of each element.
+// The time of the second nest, in ns, for so many partial sums of each element.
 double kiln_split_k_finish_ns(const kiln_lowering *w, const kiln_product *p, double parts);
 
-// A product in splits, in whose blocks groups of threads take a share of each step along k, and
-// meet in shared memory. What follows reads the sums there, whole words a thread.
+// A product with split-K between blocks and slice-K within them, where groups of threads take a
+// share of each step along k. The epilogue reads the sums in shared memory, whole words a thread.
 typedef struct kiln_parallel_k {
   kiln_lowering *w;
   kiln_product p;
   int64_t m, n, k, slice_k,
       split_k;     // a block's tile and step; there may be one group and one split
   int64_t threads; // of a block
-  int64_t word;    // elements of what follows that a thread computes at once
+  int64_t word;    // elements of the epilogue that a thread computes at once
   // Found:
   kiln_product_loops l;
   kiln_symbol group,
@@ -56,12 +57,12 @@ typedef struct kiln_parallel_k_nest {
 } kiln_parallel_k_nest;
 // Everything but the products.
 kiln_status kiln_parallel_k_begin(kiln_parallel_k *x);
-// The same for several splits of one group each, whose threads store what they hold.
+// The same for split-K alone, whose threads store their partial sums from registers.
 kiln_status kiln_parallel_k_begin_in_registers(kiln_parallel_k *x);
-kiln_parallel_k_nest
-kiln_parallel_k_clears(const kiln_parallel_k *x); // what clears the groups' sums,
-kiln_parallel_k_nest
-kiln_parallel_k_copies(const kiln_parallel_k *x);       // and what brings them to where they meet
-kiln_status kiln_parallel_k_finish(kiln_parallel_k *x); // binds the blocks; splits' second nest
+// The nest that clears the groups' sums, and the one that copies them where they meet.
+kiln_parallel_k_nest kiln_parallel_k_clears(const kiln_parallel_k *x);
+kiln_parallel_k_nest kiln_parallel_k_copies(const kiln_parallel_k *x);
+// Binds the blocks, and adds the second nest of split-K.
+kiln_status kiln_parallel_k_finish(kiln_parallel_k *x);
 
 #endif

@@ -1,6 +1,6 @@
-// Tiled transposes: maps whose result lies in another order than what they read: a block reads a
-// tile along the rows of the one, keeps it in shared memory, whose rows are an odd number of words
-// against bank conflicts, and writes it along the rows of the other.
+// Tiled transpose: maps whose result has another contiguous axis than their input. A block reads a
+// tile along the input's rows to shared memory, whose rows are padded to an odd number of words
+// against bank conflicts, and writes it along the result's rows.
 #include "template/gpu/grid.h"
 
 enum {

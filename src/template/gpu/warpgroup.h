@@ -1,6 +1,6 @@
-// What instructions of warp groups (target/gpu/wgmma.c) want of buffers and nests: sums dealt out
-// to the 128 threads of a group along x, the groups one behind the other along y; operands in
-// shared memory, swizzled, in lines of 64 elements.
+// Layouts of warp groups' instructions (target/gpu/wgmma.c): sums are distributed over the 128
+// threads of a warp group along x, the groups one behind the other along y; operands lie in shared
+// memory, swizzled, in lines of 64 elements.
 #ifndef KILN_TEMPLATE_GPU_WARPGROUP_H
 #define KILN_TEMPLATE_GPU_WARPGROUP_H
 
@@ -8,7 +8,7 @@
 
 enum { KILN_WARPGROUP = 128, KILN_WARPGROUP_ROWS = 64, KILN_WARPGROUP_LINE = 64 };
 
-// The layouts of buffers behind their first |n_lead| axes.
+// Layouts of buffers, behind their first |n_lead| axes.
 //
 // Sums (m, n) of groups' tiles of |rows| rows: group, i / 16, i % 8, j % 8 / 2, m / 64, n / 8, i %
 // 16 / 8, j % 2.
@@ -29,20 +29,20 @@ kiln_instr *kiln_warpgroup_instr(kiln_lowering *w, const char *name);
 typedef struct kiln_warpgroup_tile {
   const kiln_stmt *s;
   int inside;             // the axis of the last two, 0 or 1, in which neighbours lie side by side
-  bool by_tma, is_window; // the latter are boxes of what a convolution's windows read
-  kiln_symbol buffer, lines, rows, columns; // loops that copy boxes: over them, and their elements
+  bool by_tma, is_window; // the latter in im2col mode
+  kiln_symbol buffer, lines, rows, columns; // loops over TMA copies, and over their elements
 } kiln_warpgroup_tile;
 
-// Whether boxes can bring an operand: lines of 64 elements that lie so in rows of whole lines.
+// Whether TMA can copy an operand as lines of 64 elements: its rows are whole lines.
 bool kiln_warpgroup_has_lines(const kiln_lowering *w, const kiln_stmt *operand);
-// Copies what an iteration of |at| reads of an operand to shared memory: by boxes, or dealt out to
-// |threads| threads.
+// Copies the part of an operand that an iteration of |at| reads to shared memory: by TMA, or by
+// |threads| threads, cyclically.
 //
 // needs: s, inside, in_boxes
 kiln_status kiln_warpgroup_stage(kiln_lowering *w, kiln_warpgroup_tile *t, kiln_symbol at,
                                  int64_t threads);
-// Swizzles the tile, which is filled |ahead| iterations of |step| ahead in |depth| slots; |depth|
-// 1: at the begin of each, which in boxes must be the only one.
+// Swizzles the tile, which is filled |ahead| iterations of |step| ahead in |depth| stages; |depth|
+// 1: at the begin of each, which with TMA must be the only one.
 kiln_status kiln_warpgroup_fill(kiln_lowering *w, const kiln_warpgroup_tile *t, kiln_symbol step,
                                 int depth, int ahead);
 

@@ -29,7 +29,7 @@ static bool find(kiln_lowering *w, welford *out) {
   return kiln_moment_is(w->cx, w->p, &out->of);
 }
 
-// --- what blocks give ---
+// --- partial sums of blocks ---
 
 // A thread's elements: what it reads as words, its sums with their reduction outside.
 static kiln_status write_out(welford *n, const kiln_stmt *s) {

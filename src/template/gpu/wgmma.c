@@ -1,10 +1,11 @@
-// Matrix products on tensor cores by instructions of warp groups, 128 threads (sm_90a): a block
-// computes a tile of the result, each of its groups some rows of it. The operands of a step along k
-// lie in shared memory, swizzled as the instruction wants them, and are filled some steps ahead;
-// the instructions of a step go on while the threads prepare the next one. The last step may reach
-// beyond the reduction's end: boxes bring zeros from there. Results go through shared memory, so
-// that whole words reach their rows. Where there are few tiles, the reduction is split, and each
-// split is a block of its own (split_k.h); or blocks take equal portions of all tiles' steps.
+// GEMM by instructions of warp groups (wgmma), 128 threads each (sm_90a): a block computes a tile
+// of the result, each of its warp groups some rows of it. The operands of a step along k lie in
+// shared memory, swizzled, in the stages of a circular buffer that are filled some steps ahead; the
+// instructions of a step run while the threads prepare the next one. The last step may reach beyond
+// the reduction's end: TMA copies bring zeros from there. Results go through shared memory, so that
+// rows are stored in whole words. Where there are few tiles: split-K, each split a block of its own
+// (split_k.h), or stream-K, equal shares of all tiles' steps for each block. Where there are many:
+// persistent blocks with warp specialization.
 #include "template/gpu/wgmma.h"
 
 #include "template/gpu/split_k.h"
@@ -12,7 +13,7 @@
 #include "price/gpu_work.h"
 
 #include "support/integer.h"
-#include "target/gpu/window.h"
+#include "target/gpu/im2col.h"
 #include "target/instr.h"
 
 #include <math.h>
@@ -27,8 +28,8 @@ enum {
   WORD = 16
 };
 
-// A block's tile and a group's rows; |teams|: a warp of its own asks for boxes (crew). Blocks that
-// stay take tile after tile.
+// A block's tile and a warp group's rows; |consumers|: with warp specialization, 0 without.
+// Persistent blocks take tile after tile.
 typedef struct shape {
   int64_t m, n, group_m;
   int consumers;
@@ -44,20 +45,20 @@ static const shape shapes[] = {
 static const int64_t split_counts[] = {1, 2, 3, 4, 6, 8}, cluster_sizes[] = {1, 2, 4};
 enum {
   N_SHAPES = (int)KILN_LEN(shapes),
-  N_PLAIN = N_SHAPES - 2,                           // those without crews
+  N_PLAIN = N_SHAPES - 2,                           // those without warp specialization
   N_ALONE = N_SHAPES * (int)KILN_LEN(split_counts), // variants without clusters
   N_WHOLE = N_ALONE * (int)KILN_LEN(cluster_sizes), // and those whose tiles, or splits, are blocks
-  N_VARIANTS = N_WHOLE + 2 * N_PLAIN                // with portions, and then with crews, too
+  N_VARIANTS = N_WHOLE + 2 * N_PLAIN                // stream-K, and then with a producer warp, too
 };
 
-// How many steps' operands a block holds, how many steps ahead they are asked for, and how many
-// blocks run at once on a multiprocessor; .depth 0: none does.
+// The circular buffer: its stages, how many steps ahead they are filled, and how many blocks with
+// it run at once on a multiprocessor; .depth 0: none does.
 typedef struct stages {
   int depth, ahead;
   int64_t resident;
 } stages;
 
-// How operands lie: in rows that boxes take, as windows (target/gpu/window.h), or otherwise.
+// How operands are copied: by TMA as rows, in im2col mode (target/gpu/im2col.h), or by threads.
 typedef struct product {
   kiln_product p;
   bool a_is_rows, a_is_im2col, b_is_rows;
@@ -126,7 +127,7 @@ static kiln_dtype dtype_of(const kiln_lowering *w, const kiln_stmt *s) {
   return w->p->tensors.data[s->out]->dtype;
 }
 
-// The sums as (part, .., m, n), where a split has parts of its own, and then as groups hold them.
+// The sums as (split, .., m, n), where there are several splits, in the layout of warp groups.
 static kiln_status layout_sums(wgmma *g) {
   kiln_stage_axis axes[KILN_MAX_RANK + 3];
   const bool is_part = g->v.split_k > 1;
@@ -153,8 +154,8 @@ static bool has_k_inside(const kiln_lowering *w, const kiln_product *p, const ki
   return strides[k] == 1;
 }
 
-// Whether a box that reaches beyond the end along dim |k| of an operand's last two reaches beyond
-// its tensor there: in each row, |inside|, or behind the last row.
+// Whether the end of dim |k| of an operand's last two is an end of its tensor, where a copy beyond
+// it brings zeros: the end of each row, |inside|, or of the last row.
 static bool ends_at(const kiln_lowering *w, const kiln_stmt *operand, int k, int inside) {
   const kiln_expr *load = operand->body;
   const kiln_tensor *x = w->p->tensors.data[load->u.tensor];
@@ -167,7 +168,7 @@ static bool ends_at(const kiln_lowering *w, const kiln_stmt *operand, int k, int
   return sizes[k] == kiln_dim_extent(&operand->dims[k]);
 }
 
-// Whether boxes can be copied: rows of neighbours, a multiple of 16 bytes apart, and zeros where
+// Whether TMA can copy an operand: contiguous rows, a multiple of 16 bytes apart, and zeros where
 // the last step is longer.
 static bool can_tma(const kiln_lowering *w, const kiln_product *p, const kiln_stmt *operand) {
   enum { WORD_ELEMS = 8 };
@@ -187,12 +188,12 @@ static bool can_tma(const kiln_lowering *w, const kiln_product *p, const kiln_st
          (p->k % STEP == 0 || ends_at(w, operand, operand == p->a ? n - 1 : n - 2, inside));
 }
 
-// Whether an operand comes in boxes of windows: a step's 64 channels of an element of each window,
-// the rows.
+// Whether im2col-mode TMA can copy an operand: rows of a step's 64 channels, each the same element
+// of the next window.
 static bool can_im2col(const kiln_lowering *w, const kiln_stmt *operand) {
   kiln_ctx *cx = w->cx;
   const int n = operand->n_space;
-  kiln_gpu_window window;
+  kiln_im2col window;
   int64_t extents[KILN_MAX_RANK + 1], sizes[KILN_MAX_RANK], strides[KILN_MAX_RANK];
   kiln_symbol vars[KILN_MAX_RANK + 1];
   bool steps[KILN_MAX_RANK + 1] = {0};
@@ -223,18 +224,18 @@ static bool can_im2col(const kiln_lowering *w, const kiln_stmt *operand) {
   for (int i = 0; i < load->n_args; i++)
     index[i] = kiln_simplify(cx, kiln_expr_substitute(cx, load->args[i], 1, &k, &at), &r);
   if (where) where = kiln_simplify(cx, kiln_expr_substitute(cx, where, 1, &k, &at), &r);
-  const kiln_gpu_window_read read = {.n_vars = n + 1,
-                                     .vars = vars,
-                                     .extents = extents,
-                                     .steps = steps,
-                                     .row = vars[n - 2],
-                                     .channel = channel,
-                                     .rank = load->n_args,
-                                     .sizes = sizes,
-                                     .strides = strides,
-                                     .index = index,
-                                     .where = where};
-  return kiln_gpu_window_find(cx, &read, &window);
+  const kiln_im2col_read read = {.n_vars = n + 1,
+                                 .vars = vars,
+                                 .extents = extents,
+                                 .steps = steps,
+                                 .row = vars[n - 2],
+                                 .channel = channel,
+                                 .rank = load->n_args,
+                                 .sizes = sizes,
+                                 .strides = strides,
+                                 .index = index,
+                                 .where = where};
+  return kiln_im2col_find(cx, &read, &window);
 }
 
 static product product_of(const kiln_lowering *w, const kiln_product *p) {
@@ -245,8 +246,8 @@ static product product_of(const kiln_lowering *w, const kiln_product *p) {
   return all;
 }
 
-// Whether an operand comes in boxes, in a block's tiles: those of parts are padded, of which boxes
-// of rows do not know; behind the last window there are none.
+// Whether TMA can copy an operand's tiles: with partial sums they are padded, which only im2col
+// mode can, as there are zeros behind the last window.
 static bool a_fits_tma(const product *all, const variant *v) {
   return all->a_is_im2col || (all->a_is_rows && (!has_partial_sums(v) || all->p.m % v->s.m == 0));
 }
@@ -297,8 +298,8 @@ static kiln_status multiply(wgmma *g) {
   return kiln_unroll(s, part);
 }
 
-// Whether so many slots hold all steps, in boxes. Of constants it does not pay: blocks copy these
-// beside the launch before them, if there is room for both.
+// Whether so many stages hold all steps, by TMA. For constants it does not pay: blocks copy these
+// while the launch before them runs, if there is room for both.
 static bool is_whole(const kiln_lowering *w, const product *all, const variant *v,
                      int64_t n_stages) {
   enum { MAX_STEPS = 32 };
@@ -308,9 +309,9 @@ static bool is_whole(const kiln_lowering *w, const product *all, const variant *
          !kiln_product_is_packed(w, p->a) && !kiln_product_is_packed(w, p->b);
 }
 
-// Slots of a crew's blocks. Those that stay keep a place for each team's results; and slots that
-// divide the steps, if there are such, so that the next tile's boxes come while the last ones of
-// this are used.
+// Stages with warp specialization. Persistent blocks have a buffer for each consumer's results, and
+// a number of stages that divides the steps, if there is one, so that the next tile's first stages
+// are filled while the last ones of this tile are used.
 static stages specialized_stages(const kiln_lowering *w, const kiln_product *p, const shape *s,
                                  int64_t steps) {
   enum { MAX_DEPTH = 6, FEW = 3, OTHER = 1024, PAD = 16 };
@@ -327,9 +328,9 @@ static stages specialized_stages(const kiln_lowering *w, const kiln_product *p, 
 }
 
 // Where all steps fit all are on their way at once, and nothing is filled again; blocks that are
-// alone on a multiprocessor may take all of its memory for it. A slot is filled again while the
-// next step's instructions go on; in a cluster two steps later, so that no block waits for word of
-// another.
+// alone on a multiprocessor may take all of its memory for it. A stage is filled again while the
+// next step's instructions go on; in a cluster two steps later, so that no block waits for
+// another's release.
 static stages stages_of(const kiln_lowering *w, const product *all, const variant *v) {
   enum { MAX_DEPTH = 6, LATE = 2, OTHER_REGISTERS = 64, RESERVED = 1024, FEW = 3 };
   const int64_t late = v->cluster > 1 ? LATE : 0, most = MAX_DEPTH + late;
@@ -354,7 +355,7 @@ static stages stages_of(const kiln_lowering *w, const product *all, const varian
   return (stages){(int)depth, ahead > 1 ? (int)ahead : 1, resident};
 }
 
-// The blocks that there are multiprocessors for take the tiles in turns.
+// One persistent block for each multiprocessor; they take the tiles cyclically.
 static kiln_status make_persistent(wgmma *g) {
   kiln_schedule *s = &g->w->s;
   const kiln_symbol tiles = g->l.block, turn = kiln_symbol_of(g->w->cx, "block.turn");
@@ -387,7 +388,7 @@ static kiln_status lower_whole(wgmma *g) {
   return bind_blocks(g);
 }
 
-// Blocks of splits store the sums of their part, which a second nest adds up.
+// Split-K: blocks store partial sums, which a second nest adds up.
 static kiln_status lower_split_k(wgmma *g) {
   kiln_lowering *w = g->w;
   const kiln_product *p = &g->p;
@@ -419,8 +420,8 @@ static kiln_status lower_split_k(wgmma *g) {
   return bind_blocks(g);
 }
 
-// Blocks of portions store the sums of each tile that they worked on as parts, which a second nest
-// adds up.
+// Stream-K: blocks store partial sums of each tile that they worked on, which a second nest adds
+// up.
 static kiln_status lower_stream_k(wgmma *g) {
   kiln_lowering *w = g->w;
   const kiln_product *p = &g->p;
@@ -505,8 +506,8 @@ static double finish_of(const kiln_lowering *w, const kiln_product *p, const sha
          kiln_product_more_loads_ns(w, p->y, p->t, (double)(s->m * s->n), false);
 }
 
-// Blocks that stay begin once; results are finished and stored beside the next tile's steps, as far
-// as those suffice. Measured on an H200.
+// Persistent blocks begin once; a tile's epilogue overlaps the next tile's steps, as far as those
+// suffice. Measured on an H200.
 static double persistent_ns(const kiln_lowering *w, const kiln_product *p, const variant *v,
                             double step) {
   static const double BEGIN_END = 1800, TILE_NS = 250, STORED_BYTES_NS = 20;
@@ -522,8 +523,9 @@ static double persistent_ns(const kiln_lowering *w, const kiln_product *p, const
                              bytes / d->levels[0].all_bytes_ns);
 }
 
-// What parts take: the second nest, and storing those in the midst of a portion, where no
-// instructions go on. A tile has as many as splits, or one more than portions begin in it.
+// The time of partial sums: the second nest, and of stream-K also the stores between a block's
+// tiles, where no instructions run. A tile has as many as splits; of stream-K, one more than blocks
+// begin in it.
 static double partial_sums_ns(const kiln_lowering *w, const kiln_product *p, const variant *v) {
   const double tiles = (double)tiles_of(p, &v->s), stream_k = (double)v->stream_k,
                ends = ceil((double)steps_of(p, v) / (double)steps_of_tile(p)),
@@ -533,9 +535,9 @@ static double partial_sums_ns(const kiln_lowering *w, const kiln_product *p, con
          ends * bytes / w->m->device->levels[1].unit_bytes_ns;
 }
 
-// What all blocks read of the operands, at least: those of portions are each at another step, so
-// that what the L2 does not hold of the operands comes from memory each time. Measured on an H200,
-// from 42 to 71 MB of operands.
+// The least time of all blocks' reads with stream-K: blocks are at different steps, so that
+// operands beyond the L2's capacity are read from memory each time. Measured on an H200, from 42 to
+// 71 MB of operands.
 static double stream_k_read_ns(const kiln_lowering *w, const kiln_product *p, const variant *v) {
   static const double SCATTERED = 0.5; // of the memory's bandwidth
   const kiln_mem_level *memory = &w->m->device->levels[0], *l2 = &w->m->device->levels[1];
@@ -546,9 +548,9 @@ static double stream_k_read_ns(const kiln_lowering *w, const kiln_product *p, co
   return bytes * (held / l2->all_bytes_ns + (1 - held) / (SCATTERED * memory->all_bytes_ns));
 }
 
-// A multiprocessor's blocks take turns at its tensor cores and at shared memory, which is written
-// once and read by each instruction. Where threads copy the rows, they do it less well, the fewer
-// they are; where boxes do, four groups wait for each other. Results are finished while another
+// Blocks of a multiprocessor share its tensor cores and at shared memory, which is written
+// once and read by each instruction. Where threads copy the operands, it is slower the fewer
+// they are; with TMA, four warp groups wait for each other. Results are finished while another
 // block goes on, if there is one. Measured on an H200.
 static double time_of(const kiln_lowering *w, const product *all, const variant *v) {
   static const double TMA = 0.78, TMA_OF_FOUR = 0.70, TMA_OF_CONSUMERS = 0.77, MANY = 0.65,
@@ -565,7 +567,7 @@ static double time_of(const kiln_lowering *w, const product *all, const variant 
   const stages held = stages_of(w, all, v);
   const double blocks = (double)blocks_of(p, v),
                begin_end = held.resident > 1          ? 3200 // ns of a block, or of two at once
-                           : s->consumers             ? 2600 // of one that does not ask
+                           : s->consumers             ? 2600 // of one with a producer warp
                            : held.ahead == held.depth ? 2400 // of one that waits once
                                                       : 3600,
                each = ceil(blocks / d->n_units), steps = (double)steps_of(p, v),
@@ -592,8 +594,8 @@ static bool can_split_k(const kiln_lowering *w, const kiln_product *p, const var
          kiln_split_k_fits(w, p, s->m, s->n);
 }
 
-// Whether a crew can ask for all that the blocks copy: more than a tile each if they stay, else no
-// more than a block for each multiprocessor.
+// Whether a producer warp can issue all copies: of persistent blocks with more than a tile each, or
+// of no more than a block for each multiprocessor.
 static bool can_specialize(const kiln_lowering *w, const product *all, const shape *s) {
   return all->a_is_rows && all->b_is_rows &&
          (tiles_of(&all->p, s) > w->m->device->n_units) == s->is_persistent;
@@ -601,8 +603,8 @@ static bool can_specialize(const kiln_lowering *w, const product *all, const sha
 
 // --- clusters ---
 
-// Blocks of a cluster whose tiles are of the same rows, and share the boxes of |a|; and of the same
-// columns, of |b|.
+// How many blocks of a cluster get each copy of |a|, as their tiles have the same rows; and of |b|,
+// as they have the same columns.
 typedef struct multicast {
   int64_t a, b;
 } multicast;
@@ -613,7 +615,7 @@ static multicast multicast_of(const kiln_product *p, const variant *v) {
   return (multicast){v->cluster / b, b};
 }
 
-// Whether all blocks can be in clusters whose blocks share boxes.
+// Whether all blocks can be in clusters that multicast.
 static bool can_cluster(const kiln_lowering *w, const product *all, const variant *v) {
   const kiln_device *d = w->m->device;
   const int level = kiln_device_level(d, "cluster");
@@ -624,8 +626,8 @@ static bool can_cluster(const kiln_lowering *w, const product *all, const varian
          kiln_divide_up(all->p.n, v->s.n) % share.a == 0 && blocks_of(&all->p, v) % v->cluster == 0;
 }
 
-// Slots that are filled again wait for all blocks that share them. Measured on an H200, for each
-// turn of blocks.
+// The time of waiting for all blocks of a cluster in front of refilling a stage. Measured on an
+// H200, for each wave of blocks.
 static double hand_over_ns(const kiln_lowering *w, const product *all, const variant *v) {
   static const double HAND_OVER_NS = 1500;
   const stages held = stages_of(w, all, v);
@@ -634,7 +636,7 @@ static double hand_over_ns(const kiln_lowering *w, const product *all, const var
   return HAND_OVER_NS * log2((double)v->cluster) * ceil((double)blocks_of(&all->p, v) / at_once);
 }
 
-// What all blocks read of L2, and, of a cluster's memory, what it sends to them.
+// Bytes that all blocks read of the L2, and that clusters multicast.
 static void count_bytes(const kiln_lowering *w, const kiln_product *p, const variant *v,
                         kiln_tile_cost *io) {
   const shape *s = &v->s;
@@ -648,10 +650,10 @@ static void count_bytes(const kiln_lowering *w, const kiln_product *p, const var
 
 // --- all of them ---
 
-// Whether portions are no whole tiles, or splits of them, of operands that are rows; a crew asks
-// for all of these.
+// Whether stream-K's shares are neither whole tiles nor splits of them, of operands that TMA copies
+// as rows; a producer warp issues all of these.
 static bool can_stream_k(const kiln_lowering *w, const product *all, const variant *v) {
-  enum { LEAST_STAGES = 3 }; // of a crew
+  enum { LEAST_STAGES = 3 }; // with a producer warp
   const int64_t steps = steps_of(&all->p, v), tile = steps_of_tile(&all->p);
   return steps % tile && tile % steps && can_split_k(w, &all->p, v) && all->a_is_rows &&
          all->b_is_rows &&

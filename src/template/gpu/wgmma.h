@@ -8,7 +8,7 @@ enum {
   KILN_WGMMA_STEP = 64
 }; // along k, to which a product is padded (kiln_product_pad) first of all
 
-// Whether the device and the types are those of such a product.
+// Whether the device has such instructions, for the product's types.
 bool kiln_wgmma_takes(const kiln_lowering *w, const kiln_product *p);
 // How many blocks of m x n, a warp group for 64 rows each, run on a multiprocessor at the same
 // time.

@@ -280,7 +280,7 @@ static void copies_go_on_while_threads_do(void **state) {
     kiln_gpu_launch *launches = NULL;
     const char *source = emitted(f, cases[i].machine, cases[i].loops, &launches);
     assert_non_null(launches);
-    assert_int_equal(count_of(source, "kiln_copy_ahead(&S["), cases[i].copies);
+    assert_int_equal(count_of(source, "kiln_copy_async(&S["), cases[i].copies);
     assert_int_equal(count_of(source, "cp.async.commit_group;"), cases[i].groups);
     assert_int_equal(count_of(source, cases[i].wait), cases[i].waits);
     const char *waited = strstr(source, cases[i].wait);

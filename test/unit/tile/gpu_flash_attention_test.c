@@ -100,7 +100,7 @@ static void attention_compiles(void **state) {
   check_compiles(&machine, "flash_attention", attentions[ROW], "mma.m16n8k16", "kiln_mma_f16(");
   // several groups pass the barrier of a chunk; the heads of one tensor are columns of its boxes
   check_compiles(&hopper, "flash_attention", of_groups[0], "wgmma",
-                 "  kiln_boxes_pass((uint64_t *)(kiln_shared");
+                 "  kiln_mbarrier_arrive((uint64_t *)(kiln_shared");
   check_compiles(&hopper, "flash_attention", of_groups[3], "wgmma",
                  "&kiln_map_0, block_m_f * 64 + 128, 0, ");
 }

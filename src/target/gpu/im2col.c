@@ -1,7 +1,7 @@
-// Whether what a box is filled with is what windows read. The indices' terms tell where the first
-// window lies from which of its elements is meant; whether the walk from there reads the same as
-// the loops is then a question to isl.
-#include "target/gpu/window.h"
+// Proves that an im2col-mode TMA copy reads what the loops read. The indices' terms give the first
+// window and the element within it; isl then decides whether the hardware's walk from there reads
+// the same elements as the loops.
+#include "target/gpu/im2col.h"
 
 #include "analysis/point.h"
 #include "analysis/polyhedra.h"
@@ -19,10 +19,10 @@ enum {
 
 typedef struct finder {
   kiln_ctx *cx;
-  const kiln_gpu_window_read *r;
+  const kiln_im2col_read *r;
   kiln_ranges ranges;
-  const kiln_expr *index[KILN_WINDOW_AXES];  // of columns, rows, images
-  const kiln_expr *places[KILN_WINDOW_AXES]; // the part of it that is the window's
+  const kiln_expr *index[KILN_IM2COL_AXES];  // of columns, rows, images
+  const kiln_expr *places[KILN_IM2COL_AXES]; // the part of it that is the window's
   const kiln_expr *within[2];                // and the part within the window
 } finder;
 
@@ -48,8 +48,8 @@ static const kiln_expr *not_of(finder *f, const kiln_expr *e) {
 // --- the tensor's axes ---
 
 // Channels lie side by side; at most three other axes have more than one element.
-static bool find_axes(finder *f, kiln_gpu_window *out) {
-  const kiln_gpu_window_read *r = f->r;
+static bool find_axes(finder *f, kiln_im2col *out) {
+  const kiln_im2col_read *r = f->r;
   int n = 0;
   out->channel = NULL;
   for (int k = 0; k < r->rank; k++) {
@@ -63,7 +63,7 @@ static bool find_axes(finder *f, kiln_gpu_window *out) {
       continue;
     }
     if (r->sizes[k] == 1) continue;
-    if (n == KILN_WINDOW_AXES || r->strides[k] <= 0 || r->strides[k] % WORD) return false;
+    if (n == KILN_IM2COL_AXES || r->strides[k] <= 0 || r->strides[k] % WORD) return false;
     int at = n++;
     for (; at > 0 && out->strides[at - 1] > r->strides[k]; at--) {
       out->strides[at] = out->strides[at - 1];
@@ -74,7 +74,7 @@ static bool find_axes(finder *f, kiln_gpu_window *out) {
     out->sizes[at] = r->sizes[k];
     f->index[at] = r->index[k];
   }
-  for (int k = n; k < KILN_WINDOW_AXES && n > 0; k++) {
+  for (int k = n; k < KILN_IM2COL_AXES && n > 0; k++) {
     out->strides[k] = out->strides[k - 1] * out->sizes[k - 1];
     out->sizes[k] = 1;
     f->index[k] = number(f, 0);
@@ -99,7 +99,7 @@ static kiln_search find_atom(const kiln_expr *e, void *argument) {
 
 // Whether |atom| is part of a term that moves with the rows.
 static bool is_kin(finder *f, const kiln_expr *atom) {
-  for (int a = 0; a < KILN_WINDOW_AXES; a++) {
+  for (int a = 0; a < KILN_IM2COL_AXES; a++) {
     const kiln_terms t = kiln_terms_of(f->cx, f->index[a]);
     for (int i = 0; i < t.n; i++)
       if (kiln_expr_uses(t.data[i].atom, f->r->row) &&
@@ -111,7 +111,7 @@ static bool is_kin(finder *f, const kiln_expr *atom) {
 
 // Whether a term that does not move with the rows is.
 static bool has_kin(finder *f) {
-  for (int a = 0; a < KILN_WINDOW_AXES; a++) {
+  for (int a = 0; a < KILN_IM2COL_AXES; a++) {
     const kiln_terms t = kiln_terms_of(f->cx, f->index[a]);
     for (int i = 0; i < t.n; i++)
       if (!kiln_expr_uses(t.data[i].atom, f->r->row) && is_kin(f, t.data[i].atom)) return true;
@@ -121,9 +121,9 @@ static bool has_kin(finder *f) {
 
 // What moves with the rows is the window's place, what moves with steps is within it.
 static void take_apart(finder *f, choice how) {
-  for (int a = 0; a < KILN_WINDOW_AXES; a++) {
+  for (int a = 0; a < KILN_IM2COL_AXES; a++) {
     const kiln_terms t = kiln_terms_of(f->cx, f->index[a]);
-    const bool is_image = a == KILN_WINDOW_AXES - 1;
+    const bool is_image = a == KILN_IM2COL_AXES - 1;
     const kiln_expr *within = number(f, t.constant);
     f->places[a] = number(f, 0);
     for (int i = 0; i < t.n; i++) {
@@ -154,7 +154,7 @@ static int64_t step_of(finder *f, int a) {
 
 // Corners and offsets, within what the hardware takes. The upper corner is how far behind the
 // tensor's last element the last window begins.
-static bool find_corners(finder *f, kiln_gpu_window *w) {
+static bool find_corners(finder *f, kiln_im2col *w) {
   for (int a = 0; a < 2; a++) {
     const kiln_interval within = kiln_expr_interval(f->cx, simple(f, f->within[a]), &f->ranges),
                         places = kiln_expr_interval(f->cx, simple(f, f->places[a]), &f->ranges);
@@ -174,7 +174,7 @@ static bool find_corners(finder *f, kiln_gpu_window *w) {
 // Whether there is a point at which |conds| hold, among some; isl takes long where there is one.
 static bool is_seen(const finder *f, int n, const kiln_expr *const *conds) {
   enum { POINTS = 512 };
-  const kiln_gpu_window_read *r = f->r;
+  const kiln_im2col_read *r = f->r;
   int64_t at[MAX_VARS];
   uint64_t seed = 1;
   for (int p = 0; p < POINTS; p++) {
@@ -192,7 +192,7 @@ static bool is_seen(const finder *f, int n, const kiln_expr *const *conds) {
 // Whether |conds| never hold together.
 static bool never(finder *f, int n, const kiln_expr *const *conds) {
   enum { MAX_CONDS = 64 };
-  const kiln_gpu_window_read *r = f->r;
+  const kiln_im2col_read *r = f->r;
   const kiln_expr *all[MAX_CONDS];
   int n_all = 0;
   kiln_polyhedra p;
@@ -233,8 +233,7 @@ static const kiln_expr *at_first(finder *f, const kiln_expr *e) {
 }
 
 // Where window |i| lies along each axis.
-static void places_of(finder *f, const kiln_gpu_window *w, const kiln_expr *i,
-                      const kiln_expr **out) {
+static void places_of(finder *f, const kiln_im2col *w, const kiln_expr *i, const kiln_expr **out) {
   kiln_ctx *cx = f->cx;
   const kiln_expr *columns = number(f, w->counts[0]), *rows = number(f, w->counts[1]);
   out[0] = scaled(f, kiln_mod(cx, i, columns), w->steps[0]);
@@ -276,7 +275,7 @@ static bool implies(finder *f, const claims *a, const claims *b) {
 }
 
 // Whether the walk reads what the loops read.
-static bool reads_same(finder *f, kiln_gpu_window *w) {
+static bool reads_same(finder *f, kiln_im2col *w) {
   kiln_ctx *cx = f->cx;
   const kiln_expr *columns = number(f, w->counts[0]), *rows = number(f, w->counts[1]);
   const kiln_expr *first = at_first(
@@ -284,12 +283,12 @@ static bool reads_same(finder *f, kiln_gpu_window *w) {
       kiln_add(cx,
                kiln_mul(cx, kiln_add(cx, kiln_mul(cx, f->places[2], rows), f->places[1]), columns),
                f->places[0]));
-  const kiln_expr *at[KILN_WINDOW_AXES];
+  const kiln_expr *at[KILN_IM2COL_AXES];
   claims where = {0}, inside = {0}, same = {0};
   bool fit = !f->r->where || claim(f, &where, f->r->where);
   places_of(f, w, first, w->first);
   places_of(f, w, kiln_add(cx, first, kiln_var(cx, f->r->row)), at);
-  for (int a = 0; a < KILN_WINDOW_AXES; a++) {
+  for (int a = 0; a < KILN_IM2COL_AXES; a++) {
     if (a < 2) at[a] = kiln_add(cx, at[a], f->within[a]);
     at[a] = simple(f, at[a]);
     if (kiln_expr_is_zero(simple(f, kiln_sub(cx, at[a], f->index[a])))) at[a] = f->index[a];
@@ -301,7 +300,7 @@ static bool reads_same(finder *f, kiln_gpu_window *w) {
          implies(f, &inside, &where);
 }
 
-static bool has_corners(kiln_gpu_window *w) {
+static bool has_corners(kiln_im2col *w) {
   for (int a = 0; a < 2; a++) {
     w->upper[a] = (w->counts[a] - 1) * w->steps[a] + 1 - w->sizes[a] + w->lower[a];
     if (w->upper[a] < -MAX_CORNER || w->upper[a] > MAX_CORNER) return false;
@@ -309,7 +308,7 @@ static bool has_corners(kiln_gpu_window *w) {
   return true;
 }
 
-static bool is_window(finder *f, choice how, kiln_gpu_window *w) {
+static bool is_im2col(finder *f, choice how, kiln_im2col *w) {
   take_apart(f, how);
   for (int a = 0; a < 2; a++) w->steps[a] = step_of(f, a);
   if (!find_corners(f, w)) return false;
@@ -319,17 +318,17 @@ static bool is_window(finder *f, choice how, kiln_gpu_window *w) {
   return w->counts[1] < all && has_corners(w) && reads_same(f, w);
 }
 
-bool kiln_gpu_window_find(kiln_ctx *cx, const kiln_gpu_window_read *r, kiln_gpu_window *out) {
+bool kiln_im2col_find(kiln_ctx *cx, const kiln_im2col_read *r, kiln_im2col *out) {
   finder f = {.cx = cx, .r = r};
-  *out = (kiln_gpu_window){0};
+  *out = (kiln_im2col){0};
   kiln_ranges_init(&f.ranges, &cx->scratch);
   for (int i = 0; i < r->n_vars; i++) kiln_ranges_push(&f.ranges, r->vars[i], 0, r->extents[i] - 1);
   if (r->n_vars > MAX_VARS || !find_axes(&f, out)) return false;
-  for (int a = 0; a < KILN_WINDOW_AXES; a++) f.index[a] = simple(&f, f.index[a]);
+  for (int a = 0; a < KILN_IM2COL_AXES; a++) f.index[a] = simple(&f, f.index[a]);
   bool is = false;
   for (choice how = has_kin(&f) ? AS_KIN : AS_PLACES; how < N_CHOICES && !is; how++)
-    is = is_window(&f, how, out);
-  for (int a = 0; a < KILN_WINDOW_AXES && is; a++) {
+    is = is_im2col(&f, how, out);
+  for (int a = 0; a < KILN_IM2COL_AXES && is; a++) {
     if (a < 2) out->first[a] = kiln_add(cx, out->first[a], number(&f, out->lower[a]));
     out->first[a] = simple(&f, out->first[a]);
   }

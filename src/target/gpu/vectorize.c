@@ -462,7 +462,7 @@ static void pack_list(packer *p, kiln_loop **slot) {
   }
 }
 
-void kiln_gpu_nest_pack(kiln_gpu_nest *n) {
+void kiln_gpu_nest_vectorize(kiln_gpu_nest *n) {
   packer p = {.n = n};
   kiln_ranges_init(&p.ranges, &n->cx->perm);
   pack_list(&p, &n->l->body);

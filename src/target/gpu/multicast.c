@@ -1,11 +1,10 @@
-// Thread block clusters and TMA multicast: blocks that run together and reach each other's shared
-// memory (sm_90 on). Where some of them read the same box, each asks for some of its rows, which
-// the tensor memory accelerator sends to all of them: what they read of L2 is divided by their
-// number. The loops are the same as without; that the boxes are the same is found here.
+// Thread block clusters and TMA multicast (sm_90): blocks of a cluster run together and reach each
+// other's shared memory. Where some of them read the same tile, each copies some of its rows to all
+// of them, so that their L2 traffic is divided by their number. The loops are those of blocks
+// without a cluster; equal tiles are found here.
 //
-// Block f of the grid is number r = f % N of its cluster. Two numbers share a buffer's boxes if
-// these begin at the same place in all clusters: if their indices are the same expressions once f
-// is written as f*N + r.
+// Block f of the grid is number r = f % N of its cluster. Two numbers share the copies of a buffer
+// if their indices are the same expressions once f is written as f*N + r.
 #include "target/gpu/nest.h"
 
 #include "target/instr.h"
@@ -45,11 +44,11 @@ typedef struct sharing {
   const kiln_loop *block; // the loop whose iterations are the blocks
   int buffer;
   kiln_ranges ranges;
-  kiln_sharers who; // as the boxes so far have it; .n 0: there were none
-  bool differ;      // blocks, in whether they copy a box; or boxes, in who shares them
+  kiln_multicast who; // of the copies so far; .n 0: there were none
+  bool differ;        // blocks, in whether they copy; or copies, in who shares them
 } sharing;
 
-// Index |k| of what a box is copied from, in block |number| of a cluster.
+// Index |k| of a copy's source, in block |number| of a cluster.
 static const kiln_expr *index_of(sharing *s, const kiln_expr *from, int k, int64_t number) {
   kiln_ctx *cx = s->n->cx;
   const kiln_expr *block =
@@ -66,12 +65,12 @@ static bool is_same(sharing *s, const kiln_expr *from, int64_t a, int64_t b) {
   return is;
 }
 
-static kiln_sharers sharers_of(sharing *s, const kiln_loop *box) {
-  kiln_sharers who = {0};
+static kiln_multicast multicast_of(sharing *s, const kiln_loop *tma) {
+  kiln_multicast who = {0};
   for (int64_t a = 0; a < s->n->cluster; a++) {
     int64_t n = 0;
     for (int64_t b = 0; b < s->n->cluster; b++) {
-      if (!is_same(s, box->operands[1], a, b)) continue;
+      if (!is_same(s, tma->operands[1], a, b)) continue;
       who.of |= UINT64_C(1) << (KILN_MAX_CLUSTER * a + b);
       n++;
     }
@@ -81,9 +80,9 @@ static kiln_sharers sharers_of(sharing *s, const kiln_loop *box) {
   return who;
 }
 
-static void take_box(sharing *s, const kiln_loop *l) {
-  const kiln_sharers who = sharers_of(s, l);
-  s->differ |= l->instr->is_window || (s->who.n && s->who.of != who.of) ||
+static void take_tma(sharing *s, const kiln_loop *l) {
+  const kiln_multicast who = multicast_of(s, l);
+  s->differ |= l->instr->is_im2col || (s->who.n && s->who.of != who.of) ||
                l->instr->loops->buffers.data[1]->extents[0] % (LINE_ROWS * who.n) != 0;
   s->who = who;
 }
@@ -101,16 +100,16 @@ static void visit(sharing *s, const kiln_loop *l, bool is_all) {
     visit(s, l->body, all);
     if (is_for) kiln_ranges_pop(&s->ranges, 1);
     if (l->kind != KILN_LOOP_INSTR || l->operands[0]->u.tensor != s->buffer) continue;
-    s->differ |= !all || !l->instr->is_box;
-    if (!s->differ) take_box(s, l);
+    s->differ |= !all || !l->instr->is_tma;
+    if (!s->differ) take_tma(s, l);
   }
 }
 
-kiln_sharers kiln_gpu_sharers(const kiln_gpu_nest *n, int buffer) {
+kiln_multicast kiln_gpu_multicast_of(const kiln_gpu_nest *n, int buffer) {
   sharing s = {.n = n, .block = block_loop(n->l->body), .buffer = buffer};
   if (n->cluster > 1) {
     kiln_ranges_init(&s.ranges, &n->cx->scratch);
     visit(&s, n->l->body, true);
   }
-  return n->cluster == 1 || s.differ || !s.who.n ? (kiln_sharers){.n = 1} : s.who;
+  return n->cluster == 1 || s.differ || !s.who.n ? (kiln_multicast){.n = 1} : s.who;
 }

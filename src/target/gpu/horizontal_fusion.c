@@ -1,8 +1,8 @@
 // Horizontal fusion: independent nests share a kernel, each with thread blocks of its own, where
-// one alone would leave multiprocessors idle. Blocks of one never wait for those of another, so
-// nests that need something of each other are launched apart.
+// one alone would leave multiprocessors idle. Blocks of one nest cannot wait for those of another,
+// so dependent nests are launched apart.
 //
-// source: "Rammer" (OSDI'20) runs operators side by side in one kernel, too
+// source: Li et al. (HFuse), CGO 2022; Ma et al. (Rammer), OSDI 2020
 #include "target/gpu/nest.h"
 
 #include "analysis/uses.h"
@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 
-// --- what they ask for ---
+// --- resources ---
 
 typedef struct extents {
   int64_t block[3], thread[3];
@@ -52,12 +52,11 @@ static int64_t alive(const kiln_loops *p, const kiln_loop *l, bool shared, int64
   return most;
 }
 
-// The tensor maps of boxes: one for each tensor and size of box, or for each kind of windows, which
-// have the size of one.
+// The number of tensor maps: one for each tensor and size of its tiles, or for each set of windows.
 static int count_maps(kiln_ctx *cx, const kiln_loop *l, kiln_map *io_seen) {
   int n = 0;
   for (; l; l = l->next) {
-    if (l->kind == KILN_LOOP_INSTR && l->instr->is_box) {
+    if (l->kind == KILN_LOOP_INSTR && l->instr->is_tma) {
       const uint64_t instr = kiln_symbol_of(cx, l->instr->name),
                      key = (uint64_t)l->operands[1]->u.tensor << 32 | instr;
       n += !kiln_map_find(io_seen, key);
@@ -86,13 +85,14 @@ kiln_gpu_demand kiln_gpu_demand_of(kiln_ctx *cx, const kiln_loops *l, const kiln
   one.next = NULL;
   kiln_map_init(&seen, &cx->scratch);
   see_loops(&one, true, &x);
-  const char *teams = find_note(cx, &one, KILN_CREW_NOTE);
+  const char *consumers = find_note(cx, &one, KILN_CREW_NOTE);
   const int64_t threads = x.thread[0] * x.thread[1] * x.thread[2],
-                asks = teams ? x.thread[0] : 0; // the row of threads of a crew's warp that asks
+                asks = consumers ? x.thread[0] : 0; // the producer warp's row of threads
   const kiln_gpu_demand out = {.can_share = nest->kind == KILN_LOOP_FOR && x.is_fixed &&
                                             !find_note(cx, &one, KILN_CLUSTER_NOTE),
                                .blocks = x.block[0] * x.block[1] * x.block[2],
-                               .threads = threads * (teams ? strtoll(teams, NULL, 10) : 1) + asks,
+                               .threads =
+                                   threads * (consumers ? strtoll(consumers, NULL, 10) : 1) + asks,
                                .shared_bytes = alive(l, &one, true, threads),
                                .registers = REGISTERS + alive(l, &one, false, threads) / WORD,
                                .n_maps = count_maps(cx, &one, &seen)};
@@ -123,7 +123,7 @@ int64_t kiln_gpu_room(const kiln_machine *m, const kiln_gpu_demand *d) {
 
 // --- which share a launch ---
 
-// Whether |nest| may share the launch of those from |first| on, which ask for |io_all|.
+// Whether |nest| may share the launch of those from |first| on, whose demand is |io_all|.
 static bool joins(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *kernel,
                   const kiln_loop *first, const kiln_loop *nest, kiln_gpu_demand *io_all) {
   if (!m->target->dialect->shares_launches || nest->kind != KILN_LOOP_FOR ||
@@ -137,8 +137,8 @@ static bool joins(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *kernel,
   return may;
 }
 
-int kiln_gpu_beside(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *kernel,
-                    const kiln_loop *nest) {
+int kiln_gpu_fused_nests(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *kernel,
+                         const kiln_loop *nest) {
   int n = 1;
   if (!nest->next) return n;
   kiln_gpu_demand all = kiln_gpu_demand_of(cx, kernel, nest);
@@ -149,6 +149,6 @@ int kiln_gpu_beside(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *kerne
 int kiln_gpu_launches(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *kernel) {
   int n = 0;
   for (const kiln_loop *l = kernel->body; l; n++)
-    for (int k = kiln_gpu_beside(cx, m, kernel, l); k > 0; k--) l = l->next;
+    for (int k = kiln_gpu_fused_nests(cx, m, kernel, l); k > 0; k--) l = l->next;
   return n;
 }

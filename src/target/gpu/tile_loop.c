@@ -4,11 +4,10 @@
 //     for v { fills  if (v == 0 || E % n == 0) { first }  product  if (v == q - 1 || E % n == n -
 //     1) { last } }
 //
-// with E growing by one from iteration to iteration: the first of them follows the last, and the
-// loop's own. Written as it stands, the assembler would wait for the instructions of each
-// iteration, whose sums |first| and |last| touch in some (C7517 of `ptxas -v`). As two loops, the
-// inner one over a run, with |first| in front of it and |last| behind it, instructions go on from
-// one iteration of a run to the next.
+// with E growing by one from iteration to iteration, so that |first| follows |last|. Written as one
+// loop, ptxas waits for the instructions of each iteration, since |first| and |last| access their
+// sums in some (C7517 of `ptxas -v`). As two loops, the inner one over the iterations of a tile,
+// with |first| in front of it and |last| behind it, wgmma groups stay in flight within a tile.
 #include "target/gpu/nest.h"
 
 // Whether |e| says that |*out_x| is |*out_value|.
@@ -33,8 +32,7 @@ static bool is_either(const kiln_expr *cond, const kiln_expr *v, int64_t value,
   return x[at] == v && is[at] == value;
 }
 
-// Whether iterations of |l| where |first| holds are those behind the ones where |last| does, and
-// the first.
+// Whether |first| holds in the first iteration of |l| and in those behind one where |last| does.
 static bool follow(const kiln_gpu_nest *n, const kiln_loop *l, const kiln_expr *first,
                    const kiln_expr *last) {
   kiln_ctx *cx = n->cx;
@@ -60,30 +58,30 @@ static bool touches_shared(const kiln_gpu_nest *n, const kiln_loop *node) {
   return false;
 }
 
-// What threads do, without each other, under a condition.
+// A conditional prologue or epilogue of a tile, in which threads need nothing of each other.
 static bool is_edge(const kiln_gpu_nest *n, const kiln_loop *l) {
   return l->kind == KILN_LOOP_IF && kiln_gpu_has_threads(l->body) && !kiln_gpu_is_product(l) &&
          kiln_gpu_wait_of(n, l) == KILN_WAIT_NONE && !touches_shared(n, l);
 }
 
-bool kiln_gpu_find_runs(const kiln_gpu_nest *n, const kiln_loop *l, kiln_runs *out) {
+bool kiln_gpu_find_tile_loop(const kiln_gpu_nest *n, const kiln_loop *l, kiln_tile_loop *out) {
   const kiln_loop *first = NULL, *product = l->body;
   for (; product && product->kind == KILN_LOOP_IF; product = product->next) first = product;
   if (!first || !product || !kiln_gpu_is_product(product)) return false;
   const kiln_loop *last = product->next;
   if (!last || last->next || !is_edge(n, first) || !is_edge(n, last)) return false;
-  *out = (kiln_runs){l, first, last};
+  *out = (kiln_tile_loop){l, first, last};
   return follow(n, l, first->cond, last->cond);
 }
 
-const kiln_runs *kiln_gpu_runs_of(const kiln_gpu_nest *n, const kiln_loop *loop) {
-  for (int i = 0; i < n->runs.n; i++)
-    if (n->runs.data[i].loop == loop) return &n->runs.data[i];
+const kiln_tile_loop *kiln_gpu_tile_loop_of(const kiln_gpu_nest *n, const kiln_loop *loop) {
+  for (int i = 0; i < n->tile_loops.n; i++)
+    if (n->tile_loops.data[i].loop == loop) return &n->tile_loops.data[i];
   return NULL;
 }
 
 bool kiln_gpu_is_edge(const kiln_gpu_nest *n, const kiln_loop *node) {
-  for (int i = 0; i < n->runs.n; i++)
-    if (n->runs.data[i].first == node || n->runs.data[i].last == node) return true;
+  for (int i = 0; i < n->tile_loops.n; i++)
+    if (n->tile_loops.data[i].first == node || n->tile_loops.data[i].last == node) return true;
   return false;
 }

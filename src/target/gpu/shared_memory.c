@@ -1,5 +1,6 @@
-// The shared memory of a block. A buffer is alive from its first use to its last; uses in a loop
-// within its ALLOC, of threads too, as long as that loop runs.
+// Allocates a block's shared memory: buffers that are live at once get disjoint ranges of an arena.
+// A buffer is live from its first use to its last; one that is used in a loop within its ALLOC, a
+// thread loop too, is live for all of that loop.
 #include "support/integer.h"
 #include "target/gpu/nest.h"
 
@@ -14,7 +15,7 @@ typedef struct span {
   int64_t bytes, alignment;
 } span;
 
-typedef struct placer {
+typedef struct allocator {
   kiln_gpu_nest *n;
   kiln_map first, last; // by node: the numbers of it and of what stands in it
   int n_nodes;
@@ -22,11 +23,11 @@ typedef struct placer {
   span *spans; // [n_spans]
   int n_spans;
   bool shares; // memory of what is not alive at once
-} placer;
+} allocator;
 
 static uint64_t key_of(const kiln_loop *l) { return (uint64_t)(uintptr_t)l; }
 
-static void number(placer *p, const kiln_loop *l, int depth) {
+static void number(allocator *p, const kiln_loop *l, int depth) {
   for (; l; l = l->next) {
     kiln_map_put(&p->first, key_of(l), (uint64_t)p->n_nodes++);
     if (l->kind == KILN_LOOP_ALLOC) p->depth[l->buffer] = depth;
@@ -36,7 +37,7 @@ static void number(placer *p, const kiln_loop *l, int depth) {
 }
 
 // The loop or statement within the ALLOC that the touch belongs to.
-static void extend(placer *p, span *s, const kiln_touch *t) {
+static void extend(allocator *p, span *s, const kiln_touch *t) {
   const int depth = p->depth[t->buffer];
   const kiln_loop *node = depth < t->n_loops ? t->loops[depth] : t->node;
   const int first = (int)*kiln_map_find(&p->first, key_of(node)),
@@ -51,14 +52,14 @@ int64_t kiln_gpu_shared_bytes(const kiln_buffer *b) {
   return kiln_round_up(kiln_buffer_elems(b) * kiln_dtype_bytes(b->dtype), alignment_of(b));
 }
 
-// Teams of threads have places of their own, but for what boxes fill.
+// How many copies of a buffer there are: one for each consumer, or one where TMA fills it.
 static int64_t copies_of(const kiln_gpu_nest *n, const kiln_touches *all) {
   for (int i = 0; i < all->n; i++)
-    if (kiln_gpu_has_boxes(all->data[i].node)) return 1;
-  return n->crew.teams > 1 ? n->crew.teams : 1;
+    if (kiln_gpu_has_tma(all->data[i].node)) return 1;
+  return n->specialized.consumers > 1 ? n->specialized.consumers : 1;
 }
 
-static void find_spans(placer *p) {
+static void find_spans(allocator *p) {
   kiln_ctx *cx = p->n->cx;
   const kiln_loops *l = p->n->l;
   p->spans = KILN_NEW_ARRAY(&cx->scratch, span, l->buffers.n);
@@ -76,7 +77,7 @@ static void find_spans(placer *p) {
 }
 
 // The largest first; there are few.
-static void sort_spans(placer *p) {
+static void sort_spans(allocator *p) {
   for (int i = 1; i < p->n_spans; i++) {
     const span s = p->spans[i];
     int at = i;
@@ -85,7 +86,7 @@ static void sort_spans(placer *p) {
   }
 }
 
-static bool collides(const placer *p, int placed, const span *s, int64_t at, int64_t *out_end) {
+static bool collides(const allocator *p, int placed, const span *s, int64_t at, int64_t *out_end) {
   for (int i = 0; i < placed; i++) {
     const span *o = &p->spans[i];
     const int64_t from = p->n->offsets[o->buffer], to = from + o->bytes;
@@ -97,8 +98,8 @@ static bool collides(const placer *p, int placed, const span *s, int64_t at, int
   return false;
 }
 
-kiln_status kiln_gpu_nest_place(kiln_gpu_nest *n) {
-  placer p = {.n = n, .depth = KILN_NEW_ARRAY(&n->cx->scratch, int, n->l->buffers.n)};
+kiln_status kiln_gpu_nest_allocate_shared(kiln_gpu_nest *n) {
+  allocator p = {.n = n, .depth = KILN_NEW_ARRAY(&n->cx->scratch, int, n->l->buffers.n)};
   kiln_map_init(&p.first, &n->cx->scratch);
   kiln_map_init(&p.last, &n->cx->scratch);
   n->offsets = KILN_NEW_ARRAY(&n->cx->scratch, int64_t, n->l->buffers.n);
@@ -108,8 +109,8 @@ kiln_status kiln_gpu_nest_place(kiln_gpu_nest *n) {
   sort_spans(&p);
   int64_t bytes = 0;
   for (int i = 0; i < p.n_spans; i++) bytes += p.spans[i].bytes;
-  p.shares =
-      bytes > LITTLE && !n->crew.teams; // whose warp asks for boxes while others use what is there
+  p.shares = bytes > LITTLE &&
+             !n->specialized.consumers; // whose producer fills one while others are in use
   for (int i = 0; i < p.n_spans; i++) {
     const span *s = &p.spans[i];
     int64_t at = 0, end = 0;
