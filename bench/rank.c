@@ -348,7 +348,7 @@ static kiln_status compile(kiln_ctx *cx, bench *b, runner *r, int n, kiln_jit **
 static kiln_status predict(kiln_ctx *cx, const bench *b, runner *r) {
   kiln_tile_cost cost = r->c->cost;
   r->predicted[0] = cost.ns;
-  KILN_TRY(kiln_tile_flows(cx, &b->build.request.machine, 1, r->c->loops, &cost));
+  KILN_TRY(kiln_traffic_price(cx, &b->build.request.machine, 1, r->c->loops, &cost));
   r->predicted[1] = cost.ns;
   if (getenv("KILN_RANK_VERBOSE")) {
     printf("    %-12s tile %3d %3d %3d block %5d %5d variant %d: %10.0f ns, cost %10.0f, flows "

@@ -19,7 +19,7 @@ typedef struct kiln_footprint {
   int64_t offset; // of the first byte
   uint64_t
       places; // where in a line, in 64ths of it, the footprint may be moved to; bit 0: it stays
-  double run; // bytes that are touched at each place, gaps smaller than a line included
+  double run; // bytes of each run, gaps smaller than a line included
   int n;
   kiln_stride at[KILN_MAX_STRIDES]; // the places, ascending steps
 } kiln_footprint;

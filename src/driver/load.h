@@ -1,4 +1,4 @@
-// The passes by which a model is loaded (load.c).
+// The passes of the load phase (load.c).
 #ifndef KILN_DRIVER_LOAD_H
 #define KILN_DRIVER_LOAD_H
 

@@ -1,4 +1,4 @@
-// Values of a graph that are wanted as outputs.
+// Marks values inside a graph as additional outputs, for debugging.
 #ifndef KILN_DRIVER_MARKS_H
 #define KILN_DRIVER_MARKS_H
 

@@ -155,7 +155,7 @@ static kiln_status tighten_bounds(kiln_ctx *cx, kiln_build *b, int *io_n) {
 
 static kiln_status fuse_horizontally(kiln_ctx *cx, kiln_build *b, int *io_n) {
   const int before = b->choices.kernels.launches.n;
-  kiln_build_join(cx, b);
+  kiln_build_fuse_horizontally(cx, b);
   *io_n += before - b->choices.kernels.launches.n;
   return kiln_build_name_kernels(cx, b, io_n);
 }

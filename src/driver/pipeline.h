@@ -1,10 +1,9 @@
-// The pipeline: all passes of a compilation, in the order in which they run, as one table
-// (pipeline.c). Reading the table is reading the compiler.
+// The pass pipeline: all passes of a compilation as one table, in order (pipeline.c).
 //
-// A row says what a pass is for, the phase that it is part of, on which targets it runs, and its
-// function. The runner (pipeline_run.c) alone decides whether a row runs; it verifies what each
-// leaves, times it (--time-passes), prints it (--dump-after), leaves optional rows out (--without)
-// or all of them from some step on (--stop-after).
+// A row has a pass's purpose, phase, targets and function. The pass manager (pipeline_run.c) alone
+// decides whether a row runs. After each pass it verifies the program, takes the time
+// (--time-passes) and prints the program (--dump-after); it skips optional passes (--without), or
+// all of them from some step on (--stop-after).
 #ifndef KILN_DRIVER_PIPELINE_H
 #define KILN_DRIVER_PIPELINE_H
 

@@ -21,15 +21,15 @@ void kiln_build_omit(kiln_build *b, const char *pass);
 // How often it did what it is for.
 int kiln_build_count(const kiln_build *b, const char *pass);
 
-// The choice of kernels as kiln_tile_options.orchestrate, |build| being a kiln_build; and what it
-// is given. (orchestrate.c)
+// kiln_tile_options.orchestrate: kernel orchestration, |build| being a kiln_build; and a given
+// orchestration. (orchestrate.c)
 //
 // errors: as kiln_orchestrate; KILN_BAD_INPUT: the file cannot be read
 kiln_status kiln_build_orchestrate(kiln_ctx *cx, void *build, const kiln_program *p,
                                    const kiln_facts *facts, const kiln_tile_search_options *search,
                                    kiln_searches *known, kiln_parts *io,
                                    kiln_edge_decisions *io_edges);
-// What distinguishes what is solved, for the cache.
+// The options of the solver as text, for the key of the schedule cache.
 const char *kiln_build_asks_to_solve(kiln_ctx *cx, const kiln_build *b);
 // Notes with the chosen kernels which of them libraries run.
 void kiln_build_tell_libraries(kiln_build *b);

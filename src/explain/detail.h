@@ -1,5 +1,5 @@
-// What `kiln report` shows beside the kernels' explanations: the machine, the launches and what
-// flows between them, and each kernel's script, loops and code, line beside line.
+// The details of `kiln report`: the machine, the launches and the traffic between them, and each
+// kernel's script, loops and code side by side.
 #ifndef KILN_EXPLAIN_DETAIL_H
 #define KILN_EXPLAIN_DETAIL_H
 

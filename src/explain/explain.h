@@ -1,4 +1,4 @@
-// What `kiln explain` tells, gathered from a build, and its two spellings.
+// The report of `kiln explain`: its data, gathered from a build, and its text and JSON forms.
 #ifndef KILN_EXPLAIN_EXPLAIN_H
 #define KILN_EXPLAIN_EXPLAIN_H
 
@@ -12,7 +12,7 @@ typedef struct kiln_explained_traffic {
   double read_bytes, written_bytes;
 } kiln_explained_traffic;
 
-// A tensor on its way between statements, or between memory and a statement.
+// A tensor that passes between statements, or between memory and a statement.
 typedef struct kiln_explained_edge {
   const char *tensor, *dtype,
       *shape;            // as the model has it; of what stays inside, as the kernel has
@@ -76,7 +76,7 @@ typedef struct kiln_explained {
 void kiln_explained_text(kiln_ctx *cx, const kiln_explained *e, kiln_text *out);
 // |detail|: further members of the object (detail.h); NULL: none.
 void kiln_explained_json(kiln_ctx *cx, const kiln_explained *e, const char *detail, kiln_text *out);
-// "cse 12, merge 3, absorb 5": how often rules and passes did what they are for; "none".
+// How often each rule and pass changed the program: "cse 12, merge 3, inline 5"; "none".
 void kiln_explain_passes(kiln_ctx *cx, const kiln_build *b, kiln_text *out);
 
 // What became of the edge between the graph nodes or statements |a| and |b|, as sentences. (why.c)

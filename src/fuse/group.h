@@ -1,4 +1,5 @@
-// Groups: statements that make one kernel, as rules put them together.
+// Fusion groups: statements that become one kernel, as rules group them, before cost-driven fusion
+// (connect.h).
 #ifndef KILN_FUSE_GROUP_H
 #define KILN_FUSE_GROUP_H
 
@@ -14,7 +15,7 @@ typedef struct kiln_group {
   uint64_t
       stored; // by position in |stmts|: other kernels read that tensor, too, or it is an output
 } kiln_group;
-// What became of the edge from one statement to a reader of its result, as grouping decided it.
+// The fusion decision about one edge of the program, from a statement to a consumer of its result.
 typedef struct kiln_edge_decision {
   int producer, consumer; // statement ids of the main program; |consumer| is in a kernel
   int tensor;             // what flows

@@ -1,5 +1,5 @@
-// Kernels: the prims of a program grouped, each group with its loop program. What the scheduler
-// gives to the targets.
+// Kernels: the scheduler's result and the targets' input. Each is a fused group with its loop
+// program.
 #ifndef KILN_FUSE_KERNEL_H
 #define KILN_FUSE_KERNEL_H
 
@@ -35,7 +35,7 @@ typedef struct kiln_launch {
   uint64_t stored; // by position in |stmts|: those whose tensors are results, too
 } kiln_launch;
 
-// Paddings that no kernel computed and that were assembled (kiln_tile_materialize).
+// Paddings that were not fused, and were materialized in place (kiln_tile_materialize).
 typedef struct kiln_materialized {
   int n, *stmts;
 } kiln_materialized;
@@ -66,8 +66,8 @@ typedef struct kiln_tile_options {
   const uint32_t *panels;
   bool
       late_weights; // transformed weights get no data: who lays out the weights makes them (transform/winograd.h)
-  // Chooses other parts than connecting has found, of which each tensor is stored by one; NULL:
-  // those stay.
+  // Kernel orchestration: replaces the fused groups by others, such that exactly one stores each
+  // tensor. NULL: none.
   kiln_status (*orchestrate)(kiln_ctx *cx, void *orchestrator, const kiln_program *p,
                              const kiln_facts *facts, const kiln_tile_search_options *search,
                              kiln_searches *known, kiln_parts *io, kiln_edge_decisions *io_edges);

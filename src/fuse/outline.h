@@ -1,21 +1,22 @@
-// Outlining: a group as a small program of its own in canonical form, over strided views.
+// Kernel outlining: a fusion group becomes a program of its own in canonical form, over strided
+// views, so that equal groups have equal text.
 #ifndef KILN_FUSE_OUTLINE_H
 #define KILN_FUSE_OUTLINE_H
 
 #include "fuse/group.h"
 
-// What a parameter of a kernel is: a tensor of the main program, from element |offset| of its
+// The argument of a kernel's parameter: a tensor of the main program, from element |offset| of its
 // storage on.
 typedef struct kiln_argument {
   int tensor;
   int64_t offset; // 0 for what is written, and for constants
 } kiln_argument;
 
-// A group as a program of its own. Tensors: a0.. (read), t0.. (inside), y (the result), and z0..
-// where what is reused inside is stored as well: written there at once, of a reduction a copy.
-// args[k] is behind the k-th parameter in the order of tensor ids. On CPUs a tensor that is read
-// flat begins with the first element that is read, so that kernels of other rows of a tensor are
-// equal.
+// An outlined group. Its tensors are a0.. (operands), t0.. (temporaries), y (the result), and z0..
+// for temporaries with readers outside of the group, which are stored, too: by the statement itself
+// or, of a reduction, by a copy. args[k] is the argument of the k-th parameter in the order of
+// tensor ids. On CPUs an operand that is read as one flat axis begins with the first element that
+// is read, so that kernels on different rows of a tensor are equal.
 typedef struct kiln_outline {
   kiln_program *prog;
   kiln_facts facts; // of its constants

@@ -1,5 +1,5 @@
-// Searches by form: repeated layers differ in nothing but their tensors, so that a group of
-// statements is searched once, however often it is met. And what a kernel costs beside others.
+// Schedule searches, memoized by canonical form: repeated layers differ only in their tensors, so
+// each form is searched once. Also the cost of a kernel within a program.
 #ifndef KILN_FUSE_SEARCHES_H
 #define KILN_FUSE_SEARCHES_H
 
@@ -7,11 +7,11 @@
 #include "price/price.h"
 #include "template/search.h"
 
-// What a block of several statements loses beside kernels of their own: its tiles are smaller, and
-// more of them are ragged; a template may say more of products that it runs (inner_loss).
+// The factor by which fused statements compute slower than separate kernels, because a block has
+// smaller and more partial tiles; a template may state its own for products (inner_loss).
 static const double KILN_INNER_LOSS = 1.05;
 
-// A kernel that was searched: its program, and the candidates for it.
+// The result of a search: the outlined program, and the candidate schedules of its kernel.
 typedef struct kiln_searched {
   const kiln_program *prog;
   kiln_facts facts; // of the program's constants
@@ -24,7 +24,7 @@ typedef struct kiln_searches kiln_searches;
 // |proposed| keeps, for other programs, what templates have proposed, as nobody has bounded or
 // lowered it: what is found does not depend on what was found for those. NULL: nobody asks.
 kiln_searches *kiln_searches_make(kiln_ctx *cx, kiln_searches *proposed);
-// The candidates for |g| of |p|, proposed if what it is extracted as is new.
+// The candidates of the group |g| of |p|; templates propose them if its outline is a new form.
 kiln_status kiln_searches_find(kiln_ctx *cx, kiln_searches *known, const kiln_program *p,
                                const kiln_facts *facts, const kiln_group *g,
                                const kiln_tile_search_options *options, kiln_searched *out,
@@ -37,8 +37,8 @@ kiln_symbol kiln_group_form(kiln_ctx *cx, const kiln_program *p, const kiln_fact
 // Computing does not get faster by being done in one kernel with something else: the candidates
 // take at least |compute_ns| to compute, times what they compute again. Sorts them.
 void kiln_searched_bound(kiln_ctx *cx, const kiln_searched *io, double compute_ns);
-// Lowers candidates, cheapest first, until a template's is accepted; the plain nests, which are
-// nobody's proposal, do not count.
+// Lowers candidates, cheapest first, until one is accepted. The fallback schedule, plain nests,
+// does not count.
 kiln_status kiln_searched_lower(kiln_ctx *cx, const kiln_tile_search_options *options,
                                 const kiln_searched *io);
 

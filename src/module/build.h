@@ -1,7 +1,7 @@
-// One compilation under way: a request, choices and a product, which the passes hand to each other.
+// The state of one compilation, which passes read and extend: a request, choices and a product.
 //
-// The structure lies in the frame of the public call, outside of kiln_ctx_enter, so that what
-// it holds beside the arenas is freed by kiln_build_deinit on every way out.
+// It is allocated in the frame of the public call, outside of kiln_ctx_enter, so that
+// kiln_build_deinit frees its resources that are not in arenas on every exit, out of memory, too.
 #ifndef KILN_MODULE_BUILD_H
 #define KILN_MODULE_BUILD_H
 
@@ -12,7 +12,7 @@
 #include "target/gpu/gpu.h"
 #include "fuse/kernel.h"
 
-// A constant as a kernel wants it.
+// A constant in the layout that a kernel reads.
 typedef struct kiln_weight {
   const kiln_tensor *tensor;         // CONST, with its data
   const kiln_buffer *buffer;         // the PARAM, for its layout; NULL: of an output
@@ -24,13 +24,13 @@ typedef struct kiln_weight {
   int borrowed;                      // number of the extern; -1: it lies in the weights
 } kiln_weight;
 
-// A parallel loop that runs fewer iterations where dimensions are smaller.
+// A tightened bound: a parallel loop that runs fewer iterations when dimensions are smaller.
 typedef struct kiln_tightened_bound {
   int kernel, nest;        // the latter among the kernel's
   const kiln_expr *extent; // over VARs of the dimensions
 } kiln_tightened_bound;
 
-// What is asked for: a model on a machine, and in which way.
+// The request: a model, a machine and options.
 typedef struct kiln_build_request {
   kiln_model *model;                 // NULL: a program is scheduled alone (kiln_pipeline_tile)
   const kiln_compile_options *asked; // while the model is loaded: with the caller's arrays
@@ -50,7 +50,7 @@ typedef struct kiln_build_request {
   kiln_output *out;   // the file of the module; NULL: it is in memory
 } kiln_build_request;
 
-// What is chosen on the way: statements, kernels and launches, and why.
+// The choices so far: rewritten statements, kernels and launches, and the reasons for reports.
 typedef struct kiln_build_choices {
   kiln_program *prog; // a copy, changed by rules and the scheduler
   kiln_rewriting rewriting;
@@ -76,7 +76,7 @@ typedef struct kiln_build_choices {
   KILN_VEC(kiln_tightened_bound) tightened; // of the plan's nests
 } kiln_build_choices;
 
-// What is made of it: code, plan, weights, module.
+// The product: code, plan, weights, module.
 typedef struct kiln_build_product {
   const char **symbols;               // [kernels]
   int *first_function;                // [kernels]: of its nests, in the plan's functions
@@ -147,14 +147,14 @@ kiln_status kiln_build_name_kernels(kiln_ctx *cx, kiln_build *b, int *io_n);
 kiln_status kiln_build_link(kiln_ctx *cx, kiln_build *b, int *io_n);
 kiln_status kiln_build_pack_weights(kiln_ctx *cx, kiln_build *b, int *io_n);
 
-// Makes one launch of several that need nothing of each other, where the machine is one that can.
-// (horizontal_fusion.c)
-void kiln_build_join(kiln_ctx *cx, kiln_build *b);
-// gives: [launches] the number of the launch that each would be a part of then; in cx->perm
+// Horizontal fusion, on GPUs: independent kernels become one launch. The second function gives the
+// same grouping without changing the launches. (horizontal_fusion.c)
+void kiln_build_fuse_horizontally(kiln_ctx *cx, kiln_build *b);
+// gives: [launches] the number of the fused launch of each; in cx->perm
 int *kiln_build_horizontally_fused(kiln_ctx *cx, const kiln_build *b);
 
-// By tensor of the program, the layouts in which buckets that were built before have its constants,
-// as kiln_tile_options' |panels|. (layout.c)
+// The layouts in which shape buckets built earlier have packed each constant, by tensor of the
+// program, as kiln_tile_options' |panels|. (layout.c)
 const uint32_t *kiln_build_panels(kiln_ctx *cx, const kiln_build *b);
 // The plan, from the kernels: where everything lies. (layout.c)
 kiln_status kiln_layout_make(kiln_ctx *cx, kiln_build *b);

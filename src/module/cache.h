@@ -1,4 +1,4 @@
-// The cache on disk: what compiling found out once, by a key of all that it depends on.
+// The cache on disk, a key-value store: each result of compiling under a digest of its inputs.
 //
 // One SQLite database in the user's cache directory ($KILN_CACHE_DIR, else $XDG_CACHE_HOME/kiln,
 // else ~/.cache/kiln), and beside it a file for each whole module. The directory must be the user's
@@ -30,14 +30,14 @@ typedef struct kiln_cache_key {
 } kiln_cache_key;
 typedef struct kiln_cache kiln_cache;
 
-// Warns of a directory that is there and is not used, as it is another's or others may write to it.
+// Warns of an existing directory that is not used because of its owner or permissions.
 void kiln_cache_warn(kiln_diag *diag);
 // Opens the database in |directory|, making both; NULL |directory| is the user's.
 // gives: NULL where there is no cache: nothing to open or write, or $KILN_CACHE_DIR is set and
 //        empty
 kiln_cache *kiln_cache_open(const char *directory, int64_t limit_bytes);
-// Keeps what was put, and drops what was not used for the longest time beyond the limit, of modules
-// beyond KILN_CACHE_FILES_SHARE times the limit.
+// Commits what was put, and evicts least recently used entries beyond the size limit; for modules
+// the limit is KILN_CACHE_FILES_SHARE times as much.
 void kiln_cache_close(kiln_cache *c); // NULL is allowed
 
 // gives: the data, malloc'ed, a NUL behind it; NULL when it is not there. |c| may be NULL

@@ -1,4 +1,4 @@
-// What the folders below the driver may ask of it: compilations.
+// The compiler interface for folders below the driver: a table of functions.
 //
 // Shape buckets, tuning, verification and explanation compile models anew, in ways of their own.
 // They call nothing of the driver: it hands this table in with every model that it loads

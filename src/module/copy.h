@@ -7,9 +7,8 @@
 
 #include <stdbool.h>
 
-// The digest of the first |bytes| of |from|, of those of its pieces of 256 KiB in order; and
-// copying them to the begin of
-// |to|, with that.
+// The digest of the first |bytes| of |from|: a digest of the digests of its pieces of 256 KiB. The
+// second function also copies the bytes to the beginning of |to|.
 //
 // gives: false, and errno says why: it could not be read (ENODATA: it is shorter) or written, or
 //        memory is out

@@ -1,11 +1,11 @@
-// Horizontal fusion of launches: kernels that need nothing of each other, and would each leave
-// multiprocessors idle, become one launch, in which each has blocks of its own
-// (target/gpu/horizontal_fusion.c). That saves what a launch waits for at its
-// begin and end, and one's blocks run while the other's wait.
+// Horizontal fusion (HFuse, Rammer): independent kernels that would each leave multiprocessors idle
+// become one launch, in which each has blocks of its own (target/gpu/horizontal_fusion.c).
+//     launches:  A  B  C     B does not read A     =>     [A | B]  C
+// That saves launch overhead, and blocks of one kernel run while those of the other wait.
 //
-// Launches keep their order, but that some are moved up to one in front of them, where all is there
-// that they need. They join only where all blocks fit the machine at once: then none waits until
-// others are over.
+// A launch may move up to an earlier one, if its operands are ready there; the order is kept
+// otherwise. Kernels are fused only if all their blocks are resident at once, so that none waits
+// for others to finish.
 #include "module/compiler.h"
 
 #include "analysis/uses.h"
@@ -277,7 +277,7 @@ int *kiln_build_horizontally_fused(kiln_ctx *cx, const kiln_build *b) {
   return of;
 }
 
-void kiln_build_join(kiln_ctx *cx, kiln_build *b) {
+void kiln_build_fuse_horizontally(kiln_ctx *cx, kiln_build *b) {
   int launches[MOST];
   if (!is_asked_for(b)) return;
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);

@@ -1,4 +1,5 @@
-// Evaluates kiln_pack: constants in the layout that a kernel wants, made once at compile time.
+// Constant packing: evaluates a kiln_pack at compile time, so that a constant is stored in the
+// layout that its kernel reads.
 #ifndef KILN_MODULE_PACK_H
 #define KILN_MODULE_PACK_H
 

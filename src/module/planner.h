@@ -1,4 +1,5 @@
-// Places blocks with lifetimes in one arena: what the launches of a plan keep in memory and when.
+// The memory planner (static buffer assignment): places blocks with lifetimes, the temporaries of a
+// plan's launches, in one arena.
 #ifndef KILN_MODULE_PLANNER_H
 #define KILN_MODULE_PLANNER_H
 
@@ -10,7 +11,7 @@ typedef struct kiln_block {
   uint64_t offset; // out: a multiple of 64
 } kiln_block;
 
-// The most that is alive during one launch: no arena is smaller.
+// The lower bound of an arena: the largest sum of blocks that are alive during one launch.
 //
 // units: bytes, each block counted in whole units of 64
 // cost:  O(n log n)

@@ -1,12 +1,10 @@
-// The time that lowered loops take on a GPU, nest by nest: what the tiles of a statement do not
-// show.
+// The predicted time of lowered loops on a GPU, nest by nest, with throughput and latency bounds.
 //
-// A nest takes as long as the multiprocessors' busiest part, or as long as its blocks, so many at
-// once, take one behind the other. The first is counted: instructions of warps, the lines of 128
-// bytes that a warp's loads and stores meet, banks of shared memory, sectors that come from the L2.
-// The second is a block's phases in their order, each as long as its slowest thread: loads that
-// wait for the L2 or for shared memory, as many at once as loops can be written out, and sums that
-// wait for each other.
+// Throughput: the busiest unit of a multiprocessor, by counts of warp instructions, 128-byte lines
+// of a warp's loads and stores (coalescing), shared-memory bank conflicts and L2 sectors. Latency:
+// the waves of resident blocks, each block its phases in order, each phase its slowest thread:
+// loads wait for the L2 or shared memory, as many in flight as loops are unrolled, and dependent
+// sums wait for each other. The nest takes the longer of the two.
 #ifndef KILN_PRICE_GPU_WORK_H
 #define KILN_PRICE_GPU_WORK_H
 

@@ -1,10 +1,11 @@
-// What a kernel costs beside others.
+// Cost of a kernel in a program.
 #ifndef KILN_PRICE_PRICE_H
 #define KILN_PRICE_PRICE_H
 
 #include "tile/graph.h"
 
-// What goes on at once does so at the cost of a share of each. Infinite where nobody knows.
+// The launch, and the longest of the compute time and the levels' transfer times plus a share of
+// the others, for imperfect overlap. Infinite if unknown.
 double kiln_tile_price_of(const kiln_tile_cost *c);
 
 #endif

@@ -1,4 +1,4 @@
-// The register tile of a contraction, and what it costs.
+// The register tile (micro-kernel size) of a contraction, and its cost.
 #ifndef KILN_PRICE_REGISTERS_H
 #define KILN_PRICE_REGISTERS_H
 

@@ -1,11 +1,10 @@
-// The time that lowered loops keep a core's execution units busy, by counting: what traffic does
-// not see.
+// The predicted time of lowered loops on a core's execution units, by counting instructions; memory
+// traffic is priced in traffic.h.
 //
-// Copies of unrolled loops and vectors of vector loops are counted where they differ: an operand
-// that does not change with a loop is loaded once in front of it. Straight-line code takes as long
-// as the unit with the most work, or as the chain of its sums. What stands around loops comes in
-// bursts, whose misses beyond the first few nothing hides; those of the innermost loops are
-// prefetched.
+// Unrolled copies and vectors count as separate instructions only if they differ: an operand that
+// is invariant in a loop is loaded once in front of it. Straight-line code takes the time of the
+// busiest execution port, or of its longest dependence chain of sums. Misses of innermost loops are
+// prefetched; those of code between loops come in bursts, of which only the first few are hidden.
 #ifndef KILN_PRICE_WORK_H
 #define KILN_PRICE_WORK_H
 

@@ -1,5 +1,4 @@
-// What the passes of this floor find out about a program beside what it says itself: a table by
-// tensor.
+// Analysis results of the scheduling passes about a program: a table by tensor.
 //
 // A statement's facts are those of the tensor that it writes: passes renumber statements, and
 // tensors keep their numbers. The table grows as facts are noted; of what lies behind its end

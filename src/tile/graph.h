@@ -19,7 +19,7 @@ typedef enum kiln_reduce_mode {
                       // results being rescaled (sum, max, online softmax)
 } kiln_reduce_mode;
 
-// The values that a dim or an index takes in one tile: origin + [0, extent). The origin is an
+// The interval of a dim or an index in one tile: origin + [0, extent). The origin is an
 // expression over the tile's indices b0, b1, ... by dim of the result, and c, the chunk's; it is
 // congruent to |rest| modulo |step|, step 0: equal to it. |middle| is the origin in a tile in the
 // middle.
@@ -43,7 +43,7 @@ typedef struct kiln_tile_node {
   double repeats; // how often an element is computed, all tiles together: 1 without recompute
 } kiln_tile_node;
 
-// What flows from one statement, or from a parameter, to another.
+// An edge: a tensor, from the statement or parameter that produces it to a consumer.
 typedef struct kiln_tile_edge {
   int producer, consumer; // nodes; producer -1: |tensor| is read from memory
   int tensor;
@@ -94,7 +94,7 @@ double kiln_tile_footprint(kiln_tile_graph *g, int level);
 // source: Welder, section 3.3 (MemTraffic)
 double kiln_tile_traffic(kiln_tile_graph *g, int transaction_bytes);
 
-// What all tiles of the result do together, the partial ones counted as such.
+// Totals of all tiles of the result, partial tiles counted by their size.
 typedef struct kiln_tile_total {
   double tiles, flops, read_bytes, written_bytes;
 } kiln_tile_total;
@@ -105,7 +105,7 @@ kiln_tile_total kiln_tile_sum(kiln_tile_graph *g, const int64_t *tile,
 
 // --- cost.c ---
 
-// The predicted time of a kernel, and what it is made of (DESIGN section 6):
+// The predicted time of a kernel and its terms, a roofline with waves:
 //   t_l = bytes_l / min(BW_all, active * BW_unit), t_c = flops / (active * peak),
 //   t = launch + tail * max(t_c, max t_l), tail = ceil(w) / w over the waves w.
 typedef struct kiln_tile_cost {

@@ -14,10 +14,9 @@ typedef struct kiln_tile_indexing {
   int64_t factor; // of the term at hand
 } kiln_tile_indexing;
 
-// The span of the i64 expression |e|, a term of |x|'s index. What bends at a border, or what a
-// table of constants gives, is as in a tile in the middle; sets *out_known to false, and gives
-// something, when
-// |e| depends on other data.
+// The span of the i64 expression |e|, a term of |x|'s index. Clamping at borders and constant
+// tables are evaluated for a tile in the middle. Sets *out_known to false, and gives an arbitrary
+// span, if |e| depends on other data.
 kiln_tile_span kiln_tile_span_of(kiln_ctx *cx, kiln_tile_indexing x, const kiln_expr *e,
                                  bool *out_known);
 

@@ -1,11 +1,12 @@
-// Axis coalescing: a map that is stored by two axes which are one axis of what it reads, and one
-// again to all that read it, is stored by that one. So a mask is added to the windows of all
-// images, seen as images and windows, between two reshapes; where they go, the scores' batch is
-// one axis all the way.
+// Axis coalescing: a map with two axes that are one axis of its operand, and one axis again in all
+// its consumers, gets that one axis.
+//     T(n, w) = S(4 n + w) + M(w);  Y(k) = T(k / 4, k % 4)    becomes  T(k) = S(k) + M(k % 4)
+// That is how a mask is added to the windows of all images between two reshapes; without them, the
+// batch of the attention's scores is one axis all the way.
 //
-// On CPUs a convolution in groups of one channel, of which each gives a few, is stored by one
-// axis, too, where its data and what is made of its results lie channels last: its vectors are of
-// channels, as where a group gives one, and data are repeated from lane to lane.
+// On CPUs a depthwise convolution with a channel multiplier gets one channel axis, too, if its data
+// and the consumers of its result are stored channels last: its vectors are then of channels, and
+// elements of the data are repeated from lane to lane.
 #include "transform/transform.h"
 
 typedef struct cut_axis {

@@ -1,20 +1,21 @@
-// In-place concatenation (buffer aliasing): a tensor that concatenates or pads others is never
-// copied together. Where a part is a whole temporary, that temporary is given storage inside the
-// tensor, so that its producer writes it there; what remains (the frame of a padding, a part that
-// cannot move) becomes small statements of its own, stored inside as well. The statement itself
-// stays in the program as its meaning, marked as assembled.
+// In-place concatenation (buffer aliasing): the operands of a concatenation or padding are stored
+// inside its result, so that nothing is copied.
+//     C = [A | B]:   A and B are views of C's storage, and their producers write into it
+// An operand that is a whole temporary gets its storage inside the result. The rest, the border of
+// a padding or an operand that cannot move, becomes small statements that write into the result,
+// too. The statement itself stays in the program as its meaning, marked as assembled.
 //
-// From the outputs to the inputs, so that a concatenation of concatenations nests.
+// Runs from the outputs to the inputs, so that concatenations of concatenations nest.
 //
-// A map that chooses what it reads by remainders of its indices, as one does that puts phases of a
-// transposed convolution between each other, is cut into a statement for each remainder: the kernel
-// that computes a phase finishes it, and stores it where it belongs, its elements as far apart as
-// phases there are.
+// A map that selects its operand by remainders of its indices, as the one that interleaves the
+// phases of a transposed convolution, is split into a statement for each remainder: the kernel that
+// computes a phase stores its elements in place, with as many elements between them as there are
+// phases.
 //
-// In place, a padded tensor lies in memory: no kernel can hold it beside what reads it. What pads
-// for a depthwise convolution alone, or an input for a contraction, therefore waits until the
-// kernels are known, and is settled
-// then: of an input a copy of its rows remains, and the frame.
+// A tensor that is padded in place is in memory, so it cannot be fused with its consumer. A padding
+// whose only consumer is a depthwise convolution, or of an input of the model for a contraction, is
+// therefore decided on after fusion, and materialized then: the border, and of an input a copy of
+// its rows.
 #include "support/integer.h"
 #include "transform/transform.h"
 #include "transform/winograd.h"

@@ -1,6 +1,8 @@
-// Index-table elimination: tables that follow from their index, as those of a resize by a whole
-// factor: a statement that gathers by them computes places, and the weights that go with these, in
-// the place of reading them. Places that are arithmetic also say which elements neighbours share.
+// Index-table elimination: a constant table whose entries are an affine or quasi-affine function of
+// their index, as those of a resize by a whole factor, is replaced by that function in the
+// statements that gather by it; likewise the weights of an interpolation.
+//     table = 0 0 1 1 2 2 ..;  Y(i) = X(table(i))    becomes  Y(i) = X(i / 2)
+// Computed indices also show which elements neighbouring iterations share.
 #include "transform/transform.h"
 
 #include "analysis/interpret.h"

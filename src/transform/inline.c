@@ -1,7 +1,8 @@
 // Inlining (producer fusion, folding of views): a map (layout or elementwise statement) is
 // substituted into the statements that read it, where that saves more memory traffic than it costs
 // arithmetic. Runs from the outputs to the inputs, so that chains collapse into their last
-// statement.
+// statement:
+//     T(i, j) = X(j, i);  Y(i) +=! T(i, j)      becomes  Y(i) +=! X(j, i)
 #include "transform/transform.h"
 
 #include "analysis/interpret.h"

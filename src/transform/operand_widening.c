@@ -1,5 +1,5 @@
-// Operand widening: bytes of products as 16 bits, where a processor multiplies these faster and
-// exactly.
+// Operand widening: 8-bit operands of products are stored in 16 bits, where the processor
+// multiplies those faster, and exactly (vpmaddwd of AVX2, without VNNI).
 #include "template/cpu/contraction.h"
 
 typedef struct widening {

@@ -1,36 +1,44 @@
-// Passes over the program of statements that ask the machine, in front of grouping. Their order are
-// rows of driver/pipeline.c.
+// Target-dependent passes over the program of statements, before fusion. Their order is in the
+// table of driver/pipeline.c.
 #ifndef KILN_TRANSFORM_TRANSFORM_H
 #define KILN_TRANSFORM_TRANSFORM_H
 
 #include "tile/facts.h"
 #include "tile/query.h"
 
-// Whether the contraction |s| comes to read vectors along the rows of |load|, as long as that stays
-// row-major; not so a convolution whose data is stored channels last.
+// Whether the contraction |s| will load vectors along the rows of |load|, if that stays row-major.
+// False for a convolution whose data is stored channels last.
 bool kiln_tile_reads_rows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                           const kiln_expr *load);
 
-// On GPUs: places and weights of tables that follow from their index are computed (index_tables.c).
+// Index-table elimination, on GPUs: entries of tables that are a function of the index are computed
+// instead of loaded, as row i / 2 of a resize by two. (index_tables.c)
 void kiln_tile_compute_index_tables(kiln_ctx *cx, kiln_program *p);
 kiln_status kiln_tile_inline(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int *io_n);
-// Maps whose axes are cut from one axis of what they read, and read as that one, are stored by it.
+// Inlining: cheap maps and statements that only move elements are computed by their consumers.
+// Axis coalescing: two axes of a map that are one axis both of its operand and in all its consumers
+// are stored as one: [8, 16] between two reshapes from and to [128].
 kiln_status kiln_tile_coalesce(kiln_ctx *cx, kiln_program *p);
-// On CPUs: data of products of bytes are stored in 16 bits where that is faster.
+// Operand widening, on CPUs: 8-bit operands of products are stored in 16 bits where that is faster.
 kiln_status kiln_tile_widen_operands(kiln_ctx *cx, kiln_program *p, const kiln_facts *facts,
                                      const kiln_machine *m);
+// Layout assignment: the storage order of each temporary. (layout.c)
 kiln_status kiln_tile_layout(kiln_ctx *cx, kiln_program *p, const kiln_machine *m);
-// On CPUs: groups of one channel and the few that each gives are one axis (coalesce.c).
+// On CPUs: in a depthwise convolution with a channel multiplier, the axes of groups and of channels
+// of a group become one. (coalesce.c)
 void kiln_tile_coalesce_groups(kiln_ctx *cx, kiln_program *p, const kiln_machine *m);
-// On CPUs: taps of windows that read nothing but padding are left out (taps.c). Statements are
-// renumbered where any are.
+// On CPUs: removes taps of convolution windows that read only padding (taps.c).
+//
+// gives: *io_n plus the taps removed; statements renumbered if there are any
 kiln_status kiln_tile_leave_out_taps(kiln_ctx *cx, kiln_program *p, int *io_n);
-// On GPUs: what pads or moves elements, or computes them for one product, is read through by its
-// readers.
+// View folding, on GPUs: padding, views and single-use producers are inlined into their consumers.
 kiln_status kiln_tile_fold_views(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int *io_n);
+// In-place concatenation (buffer aliasing): producers write into the tensor that concatenates or
+// pads them.
 kiln_status kiln_tile_concat_in_place(kiln_ctx *cx, kiln_program *p, kiln_facts *facts,
                                       const kiln_machine *m);
-// Assembles stmts[0..n), ascending, of those that kiln_tile_concat_in_place has left waiting.
+// Materializes the paddings stmts[0..n), ascending, whose decision kiln_tile_concat_in_place left
+// open.
 //
 // gives: statements renumbered
 kiln_status kiln_tile_materialize(kiln_ctx *cx, kiln_program *p, kiln_facts *facts, int n,

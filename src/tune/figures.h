@@ -4,7 +4,7 @@
 
 #include "target/device.h"
 
-// A figure of which no two measurements are as close as they must be; |level| NULL: there is none.
+// A figure whose measurements disagree: no two are within the tolerance. |level| NULL: none.
 typedef struct kiln_doubt {
   const char *level, *figure;
   double best, next; // of all measurements

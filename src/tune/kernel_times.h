@@ -11,9 +11,8 @@ typedef struct kiln_timed {
   const double *us; // [kernels] the median of one launch, in the runs of the model
   double run_us;    // of all launches
 } kiln_timed;
-// Compiles the kernels of |b| and times them, in turns with |first| where that is not NULL: its
-// time is the measure of the minutes in which the other ran, and the ratio of the two is what
-// counts.
+// Compiles the kernels of |b| and times them. With |first|, another timed model, runs of the two
+// alternate and times are scaled by |first|'s, so that other load on the machine cancels out.
 //
 // gives: out->module, one reference; NULL on failure
 kiln_status kiln_build_time(kiln_ctx *cx, kiln_build *b, const kiln_timed *first, kiln_timed *out);

@@ -1,11 +1,10 @@
 // Measures a machine: bandwidth and latency of every level of its memory, peaks of its arithmetic,
 // what starting work costs.
 //
-// Every figure is the best of several rounds, all of them in turns, so that a moment in which the
-// machine is busy with something else spoils no single one; passes of such rounds are repeated
-// until two agree, and where none do a warning says so. The loops are loop programs compiled by
-// Kiln for the machine: what is measured is what generated code gets. Needs some seconds and memory
-// of four times the last cache.
+// Every figure is the best of several interleaved rounds, so that a moment of other load affects no
+// figure alone. Passes of rounds are repeated until two agree; a warning says if none do. The loops
+// are compiled by Kiln, so figures are those of generated code. Needs some seconds, and memory of
+// four times the last cache.
 #ifndef KILN_TUNE_MEASURE_H
 #define KILN_TUNE_MEASURE_H
 

@@ -15,21 +15,20 @@ typedef struct kiln_measurement_cache {
   int64_t stamp;         // of the results when they were opened
 } kiln_measurement_cache;
 
-// Opens the results for choices.measured, where kernels are to be chosen for this processor. There
-// is none when nothing was measured and nothing will be.
+// Opens the tuning database as choices.measured, if kernels are chosen for this machine. It stays
+// NULL if the database does not exist and nothing will be measured.
 //
-// errors: KILN_BAD_INPUT: the database cannot be had, or is no such
+// errors: KILN_BAD_INPUT: the file cannot be opened, or is not a tuning database
 kiln_status kiln_measurement_cache_open(kiln_ctx *cx, kiln_build *b);
-// The time of a launch of the kernel of that key; 0: nobody knows. |known| is a
-// kiln_measurement_cache.
+// The measured time of a launch of the kernel with that key, |known| being a
+// kiln_measurement_cache; 0: not measured.
 double kiln_measurement_cache_ns(void *known, const char *key);
 
-// Measures the kernels that connecting makes, those that are chosen by predictions, and then those
-// that are chosen by what is known, until these are all known: sets request.given_orchestration to
-// the fastest, or is_connected. For this machine's CPU or GPU.
+// Measures orchestrations in runs of the model, on this machine's CPU or GPU: that of cost-driven
+// fusion, the solver's by predicted times, then the solver's by measured times, again until all its
+// kernels are measured. Sets request.given_orchestration to the fastest, or is_connected.
 kiln_status kiln_build_measure_orchestrations(kiln_ctx *cx, kiln_build *b, int *io_n);
-// Takes the kernels that were chosen for the trial |t| as those that |b| is given; NULL there:
-// connecting's.
+// Takes the orchestration of the trial |t| as |b|'s given one; NULL: that of cost-driven fusion.
 void kiln_build_take_orchestration(kiln_ctx *cx, kiln_build *b, const kiln_build *t);
 
 #endif

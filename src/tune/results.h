@@ -1,9 +1,8 @@
-// What was measured, in a database of its own: a row for each candidate of a kernel on a device.
+// The tuning database: a row for each measured candidate of a kernel on a device.
 //
-// One SQLite file for CPUs and GPUs alike, `tuned.sqlite` in the user's cache directory or where
-// the user says. Unlike the cache it is never emptied by itself, nor replaced: a file that is
-// damaged, somebody else's or of another version is an error. Any number of processes may use one
-// file.
+// One SQLite file for CPUs and GPUs, `tuned.sqlite` in the user's cache directory or a file that
+// the user names. Unlike the cache, rows are never evicted and the file is never replaced: one that
+// is damaged, of another program or of another version is an error. Processes may share a file.
 #ifndef KILN_TUNE_RESULTS_H
 #define KILN_TUNE_RESULTS_H
 
@@ -16,7 +15,7 @@
 
 typedef struct kiln_results kiln_results;
 
-// What a measurement is of. Rows are found by all of it.
+// The key of a row.
 typedef struct kiln_results_key {
   unsigned char program[KILN_DIGEST_BYTES]; // the kernel's canonical program, its types in it
   const char *device;                       // "NVIDIA H200"
@@ -48,22 +47,21 @@ KILN_MUST_USE kiln_status kiln_results_open(const char *path, kiln_diag *diag, k
 void kiln_results_close(kiln_results *r); // NULL is allowed
 // Whether the candidate |io->script| was measured, and then how it went.
 bool kiln_results_find(kiln_results *r, const kiln_results_key *key, kiln_result *io);
-// Keeps one, in place of an older one; |label| is for people.
+// Stores a measurement, replacing an older one of the same key; |label| is for people.
 //
 // errors: KILN_BAD_INPUT: the database cannot be written, or is locked for long
 KILN_MUST_USE kiln_status kiln_results_put(kiln_results *r, const kiln_results_key *key,
                                            const char *label, const kiln_result *result,
                                            kiln_diag *diag);
-// The script of the right candidate that was fastest, in cx->perm; the first one's unless another
-// is faster by more than what KILN_RESULTS_GAIN says. Of the driver that was measured with last,
-// |key->driver| being NULL.
+// The script of the fastest correct candidate, in cx->perm: the cost model's choice unless another
+// is faster by more than KILN_RESULTS_GAIN. If |key->driver| is NULL, measurements of the driver
+// version that was used last count.
 //
 // gives: NULL where none was measured
 const char *kiln_results_best(kiln_ctx *cx, kiln_results *r, const kiln_results_key *key);
 // The time of a launch of the cost model's own candidate of the program; 0: it was not measured.
 double kiln_results_first_us(kiln_results *r, const kiln_results_key *key);
-// A number that is another one when a row of that device, driver and compiler has been added; 0:
-// there is none.
+// A stamp that changes whenever a row of that device, driver and compiler is added; 0: no rows.
 int64_t kiln_results_stamp(kiln_results *r, const kiln_results_key *key);
 // The devices that there are rows of, joined by ", "; "none".
 const char *kiln_results_devices(kiln_ctx *cx, kiln_results *r);

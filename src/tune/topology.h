@@ -1,4 +1,4 @@
-// What a machine consists of: packages, cores, caches and who shares them, as hwloc finds it.
+// The topology of a machine by hwloc: packages, cores, caches, and the cores that share a cache.
 #ifndef KILN_TUNE_TOPOLOGY_H
 #define KILN_TUNE_TOPOLOGY_H
 

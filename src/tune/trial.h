@@ -1,8 +1,8 @@
-// Modules of one model tried against each other: the same random inputs, results compared, and
-// turns.
+// Trials: modules of one model run on the same random inputs, in alternation, and their results are
+// compared with the reference.
 //
-// Only one module at a time has a session: threads that wait for their next run would be in the way
-// of the others'.
+// Only one module at a time has a session, because spinning threads of an idle session would slow
+// down the others.
 #ifndef KILN_TUNE_TRIAL_H
 #define KILN_TUNE_TRIAL_H
 

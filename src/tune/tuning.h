@@ -33,26 +33,27 @@ typedef struct kiln_tuner {
   double end_ms; // of the time that the user gives; INFINITY: none
 } kiln_tuner;
 
-// The number of the rival that is taken: Kiln's fastest that is right, unless a library takes at
-// most 95 % of its time; the library's launch on a GPU counting for what a run of the model does
-// not hide of it and of the one behind it, as it does of Kiln's own. 0 where none is right.
+// The number of the candidate that is taken: Kiln's fastest correct one, unless a library needs at
+// most 95 % of its time. On a GPU the library's time includes the launch overhead that a run of the
+// model does not hide, its own and the next kernel's. 0 if none is correct.
 int kiln_rivals_best(const kiln_machine *m, const kiln_rivals *r);
-// What the results of this processor are found by: of a kernel's key, NULL for all of them;
-// |*out|'s texts lie in the perm arena.
+// The key of this processor's rows in the tuning database, for the kernel of that key, or NULL for
+// all kernels. |*out|'s texts lie in the perm arena.
 void kiln_tuner_key(kiln_ctx *cx, const kiln_build *b, const char *kernel, kiln_results_key *out);
 // Whether the user or the time says so.
 bool kiln_tuner_is_over(const kiln_tuner *t);
-// Under which rival |i| is kept: measurements of a library are those of its version.
+// The key under which candidate |i| is stored; a library's has the library's version.
 kiln_results_key kiln_tuner_rival_key(const kiln_tuner *t, const kiln_rivals *r, int i);
-// Keeps how rival |i| did, which is known from now on.
+// Stores the result of candidate |i|.
 kiln_status kiln_tuner_keep(kiln_tuner *t, kiln_rivals *r, int i, kiln_verdict verdict, double us);
 
-// A pass: other candidates than the cost model's are taken, by what was measured. (tune.c)
+// The pass that takes measured candidates in place of the cost model's choice. (tune.c)
 //
 // errors: KILN_BAD_INPUT: nothing was measured on a device that was named
 kiln_status kiln_build_choose_measured(kiln_ctx *cx, kiln_build *b, int *io_n);
 
-// Measure what is not known of |t->of|, until it is over. (on_cpu.c, on_gpu.c)
+// Measure the candidates of |t->of| that have no result yet, until time is over. (on_cpu.c,
+// on_gpu.c)
 kiln_status kiln_tune_on_cpu(kiln_tuner *t);
 // First of all the device is opened: |find| is called, when |t->device| and |t->driver| are known.
 //

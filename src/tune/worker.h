@@ -1,10 +1,10 @@
-// Kernels measured on a GPU by a process of their own: what a kernel does to its process and to the
-// driver's state there, a crash, a hang, too much memory, loses that measurement only.
+// Kernels are measured on a GPU in a worker process, so that a crash, a hang or exhausted memory
+// loses only one measurement.
 //
-// The process is the program kiln-worker, found beside the library, or $KILN_WORKER. It is started
-// anew after a loss, never forked: the process that compiles may have threads, and a driver open.
-// Both map one file in memory, in which code and arguments lie; what is said goes through two
-// pipes, in frames.
+// The worker is the program kiln-worker next to the library, or $KILN_WORKER. It is started anew
+// after a loss, and never forked, because the compiling process may have threads and an open
+// driver. Both map one file in memory for code and arguments, and exchange frames through two
+// pipes.
 #ifndef KILN_TUNE_WORKER_H
 #define KILN_TUNE_WORKER_H
 
@@ -95,9 +95,9 @@ enum {
   KILN_WORKER_CALL_BYTES = 512
 };
 
-// A frame is this and |bytes| more: an order's are a kiln_worker_order with its
-// kiln_worker_launch[n_nests] behind it, a cached schedule's a kiln_worker_reply. The first answer
-// of a process is to no order.
+// A frame is this header and |bytes| more: of an order, a kiln_worker_order and its
+// kiln_worker_launch[n_nests]; of a reply, a kiln_worker_reply. A process begins with a reply,
+// before any order, which says whether the device was opened.
 typedef struct kiln_worker_frame {
   uint32_t magic, bytes;
 } kiln_worker_frame;

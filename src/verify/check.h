@@ -1,4 +1,4 @@
-// A kernel alone on random data: whether loops compute what its program says.
+// Checks one kernel on random data: its loops against the reference interpreter.
 #ifndef KILN_VERIFY_CHECK_H
 #define KILN_VERIFY_CHECK_H
 
@@ -27,20 +27,21 @@ typedef struct kiln_check_runner {
   kiln_status (*run)(void *user, int n, const kiln_check_arg *args, bool *out_ran);
   void *user;
 } kiln_check_runner;
-// What is judged by the loops that were run first, which are off as well: a result is right when
-// its elements are (kiln_compare) and the relative error of all of them together, in the l2 norm,
-// is at most |l2|; 0: that may be any. So is, with
-// |is_wanted|, what a library computed, which rounds what the program does not: a bias to halves.
+// The tolerance of a comparison with other loops, which have rounding errors, too: a result is
+// right if its elements are (kiln_compare) and the relative error of all elements together, in the
+// l2 norm, is at most |l2|; 0: unlimited. |is_wanted|: also used in place of the interpreter's
+// bounds, for libraries, which round intermediate values that the program does not, as a bias to
+// halves.
 typedef struct kiln_check_tolerance {
   double rtol, atol, l2;
   bool is_wanted; // also where the interpreter says what is right
 } kiln_check_tolerance;
 
-// Whether |p| can be run on random data: it indexes nothing by data.
+// Whether |p| can run on random data: no index depends on data.
 bool kiln_kernel_check_suits(const kiln_program *p);
-// Fills the inputs. What is wanted is computed by the reference interpreter, and results are judged
-// by the errors that right ones may have (docs/design/verdicts.md); or for more than
-// |interpreted_flops| operations by the loops that are run first, and compared by a tolerance.
+// Fills the inputs with random data. The reference interpreter computes the expected results with
+// error bounds (docs/design/verdicts.md). For more than |interpreted_flops| operations, the loops
+// that are run first give the expected results instead, and a tolerance is used.
 kiln_status kiln_kernel_check_init(kiln_kernel_check *c, kiln_ctx *cx, const kiln_program *p,
                                    uint64_t seed, double interpreted_flops, kiln_freedoms may);
 // Runs |l| by |runner| and compares the results.

@@ -1,4 +1,4 @@
-// Elements of a result against those of the reference.
+// Comparison of a result with the reference, element by element.
 #ifndef KILN_VERIFY_COMPARE_H
 #define KILN_VERIFY_COMPARE_H
 
@@ -27,8 +27,9 @@ typedef struct kiln_difference {
 // may differ by one.
 void kiln_compare(const kiln_tensor *t, const void *got, const int64_t *strides, const void *want,
                   double rtol, double atol, bool rounded, kiln_difference *out);
-// Compares them by the tolerances that |in| found for them (docs/design/verdicts.md). All of them
-// together may be off by little more than what is typical of each: else the first is called wrong.
+// Compares them by the error bounds that |in| computed (docs/design/verdicts.md). The root mean
+// square of all errors must stay near the typical error of one element; if it does not, the first
+// element is reported as wrong.
 void kiln_judge(const kiln_interpreter *in, const kiln_tensor *t, const void *got,
                 const int64_t *strides, const void *want, kiln_difference *out);
 // Copies row-major elements to where the strides put them; and back.

@@ -1,4 +1,4 @@
-// Random inputs of a program that it can be run on: what indexes a tensor stays in range.
+// Random inputs of a program, valid ones: values that are used as indices stay in range.
 #ifndef KILN_VERIFY_RANDOM_H
 #define KILN_VERIFY_RANDOM_H
 

@@ -1,4 +1,4 @@
-// Writes what is needed to look at one wrong kernel: its prims, loops, script and data.
+// Writes a reproducer of one wrong kernel: its program, loops, script and data.
 #ifndef KILN_VERIFY_REPRODUCE_H
 #define KILN_VERIFY_REPRODUCE_H
 
