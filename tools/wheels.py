@@ -18,7 +18,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PLATFORM, GLIBC = "manylinux_2_28_x86_64", "2.28"
-TARGETS = ["libkiln_rt.so", "libkiln.so", "kiln", "kiln-worker"]
+# In the order in which they need each other: the provider finds libkiln by its soname, beside itself.
+TARGETS = ["libkiln_rt.so", "libkiln.so.1", "libkiln_ort.so", "kiln", "kiln-worker"]
 STATIC = ["isl", "gmp", "hwloc", "sqlite3", "jansson", "zstd", "z"]
 MOST_BYTES = {"kiln_runtime": 1 << 20, "kiln_compiler": 60 << 20}
 
@@ -70,8 +71,10 @@ def relink(build, target, out, folder, compat):
     for word in words:
         library = re.search(r"(?:^-l|/lib)([\w+]+?)(?:\.so[\d.]*|)$", word)
         name = library.group(1) if library and not word.endswith(".a") and not word.startswith("-Wl") else None
-        if word == "-Wl,-z,pack-relative-relocs":  # of glibc 2.36
+        if word == "-Wl,-z,pack-relative-relocs" or word.startswith("-Wl,-rpath"):  # of glibc 2.36; of the build
             continue
+        if word in TARGETS and (out / word).exists() and word != target:
+            word = str(out / word)
         if name in ("c", "m", "dl", "pthread", "rt"):
             continue
         archive = archive_of(name, folder) if name in STATIC else None
@@ -80,7 +83,6 @@ def relink(build, target, out, folder, compat):
         else:
             command.append(word)
     system = [str(folder / n) for n in ("libm.so.6", "libpthread.so.0", "libdl.so.2", "libc.so.6", "libc_nonshared.a")]
-    is_program = "-shared" not in words
     tail = [
         "-Wl,--start-group",
         *archives,
@@ -90,20 +92,19 @@ def relink(build, target, out, folder, compat):
         "-lgcc_s",
         "-Wl,--end-group",
         "-Wl,--as-needed",
+        "-Wl,-rpath,$ORIGIN",
         "-s",
     ]
-    tail += ["-Wl,-rpath,$ORIGIN"] if is_program else []
     run([*command, "-nodefaultlibs", *tail], cwd=build)
 
 
 def missing(path):
-    """Symbols that nothing gives: not of the C library, and not weak."""
+    """Symbols that nothing gives: not of the C library, not of libkiln beside it, and not weak."""
     said = run(["objdump", "-T", str(path)], capture_output=True).stdout
     rows = [line.split() for line in said.splitlines() if "*UND*" in line]
     given = {"__tls_get_addr"}  # of the loader
-    return [
-        r[-1] for r in rows if not re.search(r"\((GLIBC|GCC|CXXABI)_", " ".join(r)) and "w" not in r[1] and r[-1] not in given
-    ]
+    versioned = re.compile(r"\((GLIBC|GCC|CXXABI|KILN)_")
+    return [r[-1] for r in rows if not versioned.search(" ".join(r)) and "w" not in r[1] and r[-1] not in given]
 
 
 def needs(path):

@@ -12,11 +12,13 @@ import os
 import pathlib
 import threading
 import warnings
+from collections.abc import Iterator
 from ctypes import POINTER, Structure, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 
 from . import errors
 
 HERE = pathlib.Path(__file__).resolve().parent
+PROVIDER = "libkiln_ort.so"  # of ONNX Runtime
 
 
 class DLTensor(Structure):
@@ -259,32 +261,40 @@ COMPILER = {
 }
 
 
-def _candidates(name: str):
+def _folders() -> Iterator[pathlib.Path]:
     given = os.environ.get("KILN_LIBRARY")
     if given:
-        path = pathlib.Path(given)
-        if path.is_dir():
-            yield path / name
-        else:  # libkiln itself, and the provider beside it
-            yield path.with_name(name) if name == "libkiln_ort.so" else path
+        yield pathlib.Path(given)
         return
-    yield HERE / "lib" / name
+    yield HERE / "lib"
     try:
         import kiln_compiler
 
-        yield pathlib.Path(kiln_compiler.__file__).resolve().parent / "lib" / name
+        yield pathlib.Path(kiln_compiler.__file__).resolve().parent / "lib"
     except ImportError:
         pass
-    yield HERE.parent.parent / "build" / name
+    yield HERE.parent.parent / "build"
+
+
+def _candidates(name: str) -> Iterator[pathlib.Path]:
+    for folder in _folders():
+        if folder.is_file():  # libkiln itself, and the provider beside it
+            yield folder.with_name(name) if name == PROVIDER else folder
+            continue
+        yield folder / name
+        if name != PROVIDER:
+            yield folder / (name + ".1")  # the soname, the only name where nothing is linked against it
 
 
 def find(name: str) -> pathlib.Path:
     tried = list(_candidates(name))
     found = next((p for p in tried if p.is_file()), None)
     if found is None:
+        folders = ", ".join(dict.fromkeys(str(p.parent) for p in tried))
+        package = "kiln-runtime" if name == "libkiln_rt.so" else "kiln-compiler"
         raise ImportError(
-            f"{name}: must be in {', '.join(str(p.parent) for p in tried)}: install the compiler's "
-            "distribution, or set KILN_LIBRARY to the directory of a build",
+            f"{name}: must be in {folders}: install the distribution {package} (pip install {package}), "
+            "or set KILN_LIBRARY to the directory of a build",
             name="kiln",
         )
     return found

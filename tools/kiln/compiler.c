@@ -1,4 +1,4 @@
-// The compiler, loaded when a command first needs it: libkiln.so beside the executable.
+// The compiler, loaded when a command first needs it: libkiln beside the executable.
 //
 // The command is linked with the runtime only, so that running a module costs the module's memory
 // and not the compiler's. Every function of kiln/compile.h that is not in the runtime is forwarded
@@ -16,7 +16,7 @@
 
 // From the executable: in a build, where it is installed, moved there with its folders.
 static const char *const places[] = {KILN_SONAME, (KILN_LIBRARY_FROM_HERE "/" KILN_SONAME),
-                                     ("../lib/" KILN_SONAME), "libkiln.so"};
+                                     ("../lib/" KILN_SONAME)};
 
 static void *open_beside(const char *place) {
   char path[PATH_MAX + 32];
