@@ -34,10 +34,15 @@ def host() -> str:
 
 
 def ort_library() -> str:
-    """The path of Kiln's execution provider, for onnxruntime.register_execution_provider_library."""
+    """The path of Kiln's execution provider, for onnxruntime.register_execution_provider_library.
+
+    ImportError where only kiln-runtime is installed: the provider compiles, and comes with kiln-compiler.
+    """
+    import os
+
     from . import _library
 
-    return str(_library.find("libkiln_ort.so"))
+    return os.path.abspath(_library.find(_library.PROVIDER))  # ONNX Runtime takes others from its own folder
 
 
 def __getattr__(name):

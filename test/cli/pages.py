@@ -3,6 +3,7 @@
 
 usage: pages.py KILN [PAGE...]      all pages, or some
        pages.py --links             links and names alone
+       pages.py --venv FOLDER/.venv KILN PAGE...    with that Python environment, and the package that is installed there
 
 A block fenced as `sh` is run, and one as `console` too, whose commands stand behind `$ ` and are followed by what they print. Blocks
 of a page are run in order by one shell, in a folder of its own with a link to each file and folder of the repository, and the command
@@ -24,6 +25,7 @@ PAGES = [p for p in (ROOT / name for name in ("README.md", "SECURITY.md", "CONTR
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
 SECONDS = 600  # a page may take, on a busy machine
 failures = []
+venv = None  # of --venv; its folder stands in the repository's place for conditions
 
 
 def fail(place, message):
@@ -48,7 +50,9 @@ def reason_of(line):
     """Why the block behind a comment is not run; None: it is."""
     said = re.match(r"<!-- (not run|run if): (.+) -->$", line)
     if said and said.group(1) == "run if":
-        return None if subprocess.run(["bash", "-c", said.group(2)], stdout=subprocess.DEVNULL).returncode == 0 else said.group(2)
+        at = venv.parent if venv else None
+        holds = subprocess.run(["bash", "-c", said.group(2)], cwd=at, stdout=subprocess.DEVNULL).returncode == 0
+        return None if holds else said.group(2)
     return said.group(2) if said else None
 
 
@@ -230,8 +234,12 @@ def script_of(steps):
 def make_folder(folder, build):
     """Links to the files and folders of the repository, and to the build."""
     (folder / "build").symlink_to(build)
+    left_out = {".git", "build", "kiln-reproducer"}
+    if venv:
+        (folder / ".venv").symlink_to(venv)
+        left_out |= {".venv", "python"}
     for entry in ROOT.iterdir():
-        if entry.name not in (".git", "build", "kiln-reproducer") and not entry.name.endswith(".log"):
+        if entry.name not in left_out and not entry.name.endswith(".log"):
             (folder / entry.name).symlink_to(entry)
 
 
@@ -306,7 +314,11 @@ def self_test():
 
 
 def main():
+    global venv
     self_test()
+    if sys.argv[1:2] == ["--venv"]:
+        venv = pathlib.Path(sys.argv[2]).absolute()
+        del sys.argv[1:3]
     arguments = [a for a in sys.argv[1:] if a != "--links"]
     if not arguments and "--links" not in sys.argv:
         sys.exit(__doc__)
