@@ -217,15 +217,24 @@ static void add_cost(const explaining *x, const kiln_tile_cost *c, kiln_explaine
   if (c->ns > 0 && isfinite(c->ns) && has_parts) find_bound(c, out);
 }
 
-// The cost by the lowered loops; the family's where they cannot be read, and on a GPU, whose blocks
-// do not run one after the other.
+// Whether a branch under |l| depends on data: loops do not say how often it is taken, as the plain
+// convolution behind Winograd's algorithm, which only tiles with outliers need.
+static bool branches_on_data(const kiln_loop *l) {
+  for (; l; l = l->next)
+    if ((l->kind == KILN_LOOP_IF && kiln_expr_has_load(l->cond)) || branches_on_data(l->body))
+      return true;
+  return false;
+}
+
+// The cost by the lowered loops; the template's where these do not say it, and on a GPU, whose
+// blocks do not run one after the other.
 static kiln_tile_cost loops_cost(const explaining *x, const kiln_kernel *k,
                                  const kiln_tile_candidate *taken) {
   kiln_tile_cost by_loops = taken->cost;
   kiln_diag *outer = x->cx->diag;
   x->cx->diag = NULL;
   const kiln_status st =
-      x->b->request.machine.device && runs_in_order(x)
+      x->b->request.machine.device && runs_in_order(x) && !branches_on_data(k->loops->body)
           ? kiln_traffic_price(x->cx, &x->b->request.machine, x->b->request.model->options.threads,
                                k->loops, &by_loops)
           : KILN_BAD_INPUT;

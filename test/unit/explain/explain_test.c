@@ -106,6 +106,43 @@ static void rules_run_before_tensors_become_halves(void **state) {
   done(&a);
 }
 
+// y = a 3x3 convolution of x
+static void save_convolution(const char *path) {
+  fixture t;
+  fixture_init(&t);
+  kiln_text g = message(&t);
+  put_text(&g, 2, "convolution");
+  put_message(&g, 1, node(&t, "Conv", "conv", "x,w", "y"));
+  put_weights(&t, &g, "w", 4, (int64_t[]){64, 64, 3, 3});
+  put_message(&g, 11, value_info(&t, "x", ONNX_F32, "1,64,56,56"));
+  put_message(&g, 12, value_info(&t, "y", ONNX_F32, "1,64,54,54"));
+  save(path, model(&t, 8, g));
+  fixture_deinit(&t);
+}
+
+// Winograd's kernels compute plainly what has outliers; that few tiles have any is not in their
+// loops.
+static void branches_on_data_are_not_priced_as_taken(void **state) {
+  asked a = {.f = folder_make(), .diag = kiln_diag_create()};
+  const kiln_compile_options o = {.struct_size = sizeof o, .threads = 1, .target = "x86-64-v3"};
+  (void)state;
+  save_convolution(a.f.model);
+  assert_int_equal(kiln_model_load(a.f.model, &o, a.diag, &a.model), KILN_OK);
+  json_t *report = json_loads(explain(&a, (kiln_explain_options){.json = 1}), 0, NULL), *kernel;
+  size_t i;
+  int n = 0;
+  json_array_foreach(json_object_get(report, "kernels"), i, kernel) {
+    if (!strstr(json_string_value(json_object_get(kernel, "name")), "winograd")) continue;
+    const json_t *taken = json_object_get(kernel, "taken");
+    assert_true(json_number_value(json_object_get(kernel, "predicted_us")) ==
+                json_number_value(json_object_get(taken, "predicted_us")));
+    n++;
+  }
+  assert_int_equal(n, 1);
+  json_decref(report);
+  done(&a);
+}
+
 static void why_names_the_level_or_the_reason(void **state) {
   asked a = ask();
   (void)state;
@@ -166,6 +203,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(a_report_has_prims_edges_tiles_and_times),
                                      cmocka_unit_test(rules_are_counted_and_can_be_left_out),
                                      cmocka_unit_test(rules_run_before_tensors_become_halves),
+                                     cmocka_unit_test(branches_on_data_are_not_priced_as_taken),
                                      cmocka_unit_test(why_names_the_level_or_the_reason),
                                      cmocka_unit_test(one_kernel_is_measured_when_asked),
                                      cmocka_unit_test(what_is_not_there_is_refused)};
