@@ -106,16 +106,25 @@ static void rules_run_before_tensors_become_halves(void **state) {
   done(&a);
 }
 
-// y = a 3x3 convolution of x
-static void save_convolution(const char *path) {
+// y = a 3x3 convolution of one of x
+static void save_convolutions(const char *path) {
   fixture t;
   fixture_init(&t);
   kiln_text g = message(&t);
-  put_text(&g, 2, "convolution");
-  put_message(&g, 1, node(&t, "Conv", "conv", "x,w", "y"));
+  put_text(&g, 2, "convolutions");
+  const char *const tensors[] = {"x,w", "h,w"};
+  for (int i = 0; i < 2; i++) {
+    kiln_text n = node(&t, "Conv", i ? "second" : "first", tensors[i], i ? "y" : "h");
+    kiln_text pads = message(&t);
+    put_text(&pads, 1, "pads");
+    for (int k = 0; k < 4; k++) put_int(&pads, 8, 1);
+    put_int(&pads, 20, 7); // INTS
+    put_message(&n, 5, pads);
+    put_message(&g, 1, n);
+  }
   put_weights(&t, &g, "w", 4, (int64_t[]){64, 64, 3, 3});
   put_message(&g, 11, value_info(&t, "x", ONNX_F32, "1,64,56,56"));
-  put_message(&g, 12, value_info(&t, "y", ONNX_F32, "1,64,54,54"));
+  put_message(&g, 12, value_info(&t, "y", ONNX_F32, "1,64,56,56"));
   save(path, model(&t, 8, g));
   fixture_deinit(&t);
 }
@@ -126,7 +135,7 @@ static void branches_on_data_are_not_priced_as_taken(void **state) {
   asked a = {.f = folder_make(), .diag = kiln_diag_create()};
   const kiln_compile_options o = {.struct_size = sizeof o, .threads = 1, .target = "x86-64-v3"};
   (void)state;
-  save_convolution(a.f.model);
+  save_convolutions(a.f.model);
   assert_int_equal(kiln_model_load(a.f.model, &o, a.diag, &a.model), KILN_OK);
   json_t *report = json_loads(explain(&a, (kiln_explain_options){.json = 1}), 0, NULL), *kernel;
   size_t i;
