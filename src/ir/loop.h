@@ -92,11 +92,11 @@ static inline bool kiln_cluster_is(int64_t blocks) {
   return blocks > 0 && blocks <= KILN_MAX_CLUSTER && (blocks & (blocks - 1)) == 0;
 }
 
-// The note by which a warp of its own asks for the boxes that the loop's blocks copy, or a block
-// copies in the loop; its value says how many teams of threads take the iterations of such a loop
-// in turns.
-#define KILN_CREW_NOTE "crew"
-enum { KILN_MAX_TEAMS = 2 };
+// The note of warp specialization: a producer warp issues the TMA copies of the loop's blocks, or
+// of a block's iterations of the loop (a tile loop); its value is the number of consumers, which
+// take the iterations of a tile loop in turns.
+#define KILN_WARP_SPECIALIZE_NOTE "crew"
+enum { KILN_MAX_CONSUMERS = 2 };
 
 // The note, on the outermost loop of a nest, by which it may run at the same time as the nest in
 // front of it: neither needs anything of the other, and a GPU launches both at once.

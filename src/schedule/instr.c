@@ -157,10 +157,14 @@ kiln_status kiln_instr_make_loops(kiln_ctx *cx, kiln_instr *instr) {
   return KILN_OK;
 }
 
+bool kiln_instr_is_named(const kiln_instr *instr, const char *name) {
+  return strcmp(instr->name, name) == 0 || (instr->was && strcmp(instr->was, name) == 0);
+}
+
 const struct kiln_instr *kiln_instr_find_in(const void *table, const char *name) {
   const kiln_instr_table *t = table;
   for (int i = 0; i < t->n; i++)
-    if (strcmp(t->instrs[i].name, name) == 0)
+    if (kiln_instr_is_named(&t->instrs[i], name))
       return kiln_instr_make_loops(t->cx, &t->instrs[i]) == KILN_OK ? &t->instrs[i] : NULL;
   return NULL;
 }

@@ -17,6 +17,8 @@ typedef struct kiln_instr_table {
   int n;
   kiln_instr *instrs;
 } kiln_instr_table;
+// Whether |name| is the present or an older name of |instr|.
+bool kiln_instr_is_named(const kiln_instr *instr, const char *name);
 const struct kiln_instr *kiln_instr_find_in(const void *table, const char *name);
 
 #endif

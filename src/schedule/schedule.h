@@ -205,13 +205,13 @@ kiln_status kiln_prefetch(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop
 kiln_status kiln_prefetch_in_turns(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop,
                                    int64_t distance, kiln_symbol inner);
 // Lets |blocks| (2, 4 or 8) consecutive iterations of |loop|, which is bound to block.x, run
-// together on devices that have clusters, where blocks share what they read alike. They must divide
-// its extent.
+// together on devices that have clusters, where equal copies are multicast. They must divide its
+// extent.
 kiln_status kiln_cluster(kiln_schedule *s, kiln_symbol loop, int64_t blocks);
-// Lets a warp of its own ask for the boxes of |loop| on devices that have them: a loop bound to
-// block.x, or a serial one within it whose iterations do not depend on each other. These may be
-// taken by 2 |teams| of threads in turns.
-kiln_status kiln_crew(kiln_schedule *s, kiln_symbol loop, int64_t teams);
+// Warp specialization, on devices that have TMA: a producer warp issues the copies of |loop|, which
+// is bound to block.x, or a serial loop within it whose iterations do not depend on each other;
+// these may be taken by 2 |consumers| in turns (ping-pong).
+kiln_status kiln_warp_specialize(kiln_schedule *s, kiln_symbol loop, int64_t consumers);
 // Lets the nest of |loop|, its outermost, run at the same time as the nest in front of it, on
 // devices that launch nests.
 kiln_status kiln_fuse_horizontally(kiln_schedule *s, kiln_symbol loop);

@@ -4,6 +4,7 @@
 #include "schedule/nearest.h"
 #include "schedule/nest.h"
 #include "schedule/holes.h"
+#include "schedule/instr.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -153,10 +154,10 @@ static kiln_status run_cluster(const line *w) {
   return kiln_cluster(w->s, name(w, 1), blocks);
 }
 
-static kiln_status run_crew(const line *w) {
-  int64_t teams = 0;
-  KILN_TRY(number(w, w->words[2], &teams));
-  return kiln_crew(w->s, name(w, 1), teams);
+static kiln_status run_warp_specialize(const line *w) {
+  int64_t consumers = 0;
+  KILN_TRY(number(w, w->words[2], &consumers));
+  return kiln_warp_specialize(w->s, name(w, 1), consumers);
 }
 
 static kiln_status run_fuse_horizontally(const line *w) {
@@ -282,7 +283,7 @@ static kiln_status run_cache_write(const line *w) {
 
 static kiln_status run_tensorize(const line *w) {
   for (int i = 0; i < w->s->n_instrs; i++)
-    if (strcmp(w->s->instrs[i].name, w->words[2]) == 0)
+    if (kiln_instr_is_named(&w->s->instrs[i], w->words[2]))
       return kiln_tensorize(w->s, name(w, 1), &w->s->instrs[i]);
   kiln_text known;
   kiln_text_init(&known, &w->s->cx->scratch);
@@ -311,7 +312,7 @@ static const struct {
     {"annotate", "annotate LOOP KEY VALUE", 4, 4, run_annotate},
     {"bind", "bind LOOP block.x|...|thread.z", 3, 3, run_bind},
     {"cluster", "cluster LOOP BLOCKS", 3, 3, run_cluster},
-    {"crew", "crew LOOP TEAMS", 3, 3, run_crew},
+    {"warp_specialize", "warp_specialize LOOP CONSUMERS", 3, 3, run_warp_specialize},
     {"fuse_horizontally", "fuse_horizontally LOOP", 2, 2, run_fuse_horizontally},
     {"pad", "pad LOOP FACTOR", 3, 3, run_pad},
     {"peel", "peel LOOP AT", 3, 3, run_peel},
@@ -343,7 +344,8 @@ static const struct {
 // Earlier names of primitives, which scripts may still use.
 static const struct {
   const char *was, *word;
-} renamed[] = {{"beside", "fuse_horizontally"}, {"portion", "stream_k"}};
+} renamed[] = {
+    {"beside", "fuse_horizontally"}, {"portion", "stream_k"}, {"crew", "warp_specialize"}};
 
 static const char *name_now(const char *word) {
   for (size_t i = 0; i < KILN_LEN(renamed); i++)

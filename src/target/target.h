@@ -21,16 +21,16 @@
 // matches a nest that accumulates (`max=` as well) against it. Or it copies: `def tile(float16(16,
 // 16) A) -> (D) { D(i, j) = A(i, j) }`.
 //
-// An instruction of a GPU's warp has its operands dealt out to the lanes, in memory that is
-// distributed (ir/loop.h): fragments say which lane holds element (_0, _1) of an operand's tile,
-// and as which of its own, these lying one behind the other. All threads along x carry it out
-// together.
+// Operands of a GPU warp's instruction are fragments, distributed over the lanes (ir/loop.h):
+// |fragments| say which lane holds element (_0, _1) of an operand's tile, and as which of its own,
+// these lying one behind the other. All threads along x carry it out together.
 enum { KILN_MAX_OPERANDS = 4 };
 typedef struct kiln_fragment {
   const char *lane, *element; // expressions over _0, _1; NULL: the operand is no fragment
 } kiln_fragment;
 typedef struct kiln_instr {
   const char *name;     // "vpdpbusd.6x2"; the first member, as loop programs print it
+  const char *was;      // an older name, which scripts may have; NULL: there is none
   const char *meaning;  // as above
   const char *spelling; // LLVM intrinsic: "llvm.x86.avx512.vpdpbusd.512"
   const char *feature;  // what the processor must have: "avx512vnni"; NULL: nothing
@@ -41,7 +41,7 @@ typedef struct kiln_instr {
   int rows, vectors, lanes, group;
   // The distance in memory, in elements, of neighbours along each axis of each operand; 0: any.
   int64_t strides[KILN_MAX_OPERANDS][KILN_MAX_TILE_RANK];
-  bool combines_rows; // lanes exchange what they know of a row each
+  bool combines_rows; // lanes exchange results of their rows (a quad reduction)
   bool is_tma;        // a GPU's bulk copy of a tile to shared memory, which one thread issues (TMA)
   bool is_im2col;     // such a copy of a convolution's windows, with zeros outside of the tensor
   kiln_fragment fragments[KILN_MAX_OPERANDS]; // of a warp's; an operand without one lies in memory

@@ -87,7 +87,7 @@ static const char *const words[] = {
     "prefetch",
     "annotate",
     "cluster",
-    "crew",
+    "warp_specialize",
     "fuse_horizontally",
     "merge",
     "peel",

@@ -1,7 +1,6 @@
-// bind: a loop's iterations become blocks or threads. cluster: blocks that run together. beside:
-//       nests that do. crew: who
-// asks for boxes, and who uses them. annotate: notes, which change nothing but for those three's,
-// that the emitter checks again.
+// bind: a loop's iterations become blocks or threads. cluster: blocks that run together.
+// fuse_horizontally: nests that do. warp_specialize: a producer warp and consumers. annotate:
+// notes, which change nothing but for those three's, that the emitter checks again.
 #include "analysis/uses.h"
 #include "schedule/legality.h"
 #include "schedule/nest.h"
@@ -125,20 +124,21 @@ kiln_status kiln_cluster(kiln_schedule *s, kiln_symbol loop, int64_t blocks) {
   return kiln_edit_commit(&e, "cluster %s %" PRId64, kiln_edit_word(&e, loop), blocks);
 }
 
-kiln_status kiln_crew(kiln_schedule *s, kiln_symbol loop, int64_t teams) {
-  kiln_edit e = kiln_edit_begin(s, "crew", loop);
+kiln_status kiln_warp_specialize(kiln_schedule *s, kiln_symbol loop, int64_t consumers) {
+  kiln_edit e = kiln_edit_begin(s, "warp_specialize", loop);
   kiln_loop *l = NULL;
   KILN_TRY(kiln_edit_loop(&e, loop, &l));
   if (l->how != KILN_SERIAL && l->how != KILN_BLOCK_X)
     return kiln_refuse(&e, "loop must be serial or bound to block.x, got one that is %s",
                        kiln_how_text(l->how));
-  const int64_t most = l->how == KILN_SERIAL ? KILN_MAX_TEAMS : 1;
-  if (teams < 1 || teams > most)
-    return kiln_refuse(&e, "teams must be in [1, %" PRId64 "] of a %s loop, got %" PRId64, most,
-                       kiln_how_text(l->how), teams);
+  const int64_t most = l->how == KILN_SERIAL ? KILN_MAX_CONSUMERS : 1;
+  if (consumers < 1 || consumers > most)
+    return kiln_refuse(&e, "consumers must be in [1, %" PRId64 "] of a %s loop, got %" PRId64, most,
+                       kiln_how_text(l->how), consumers);
   if (l->how == KILN_SERIAL) KILN_TRY(kiln_check_parallel(&e, l));
-  kiln_loop_annotate(e.cx, l, KILN_CREW_NOTE, kiln_arena_printf(&e.cx->scratch, "%" PRId64, teams));
-  return kiln_edit_commit(&e, "crew %s %" PRId64, kiln_edit_word(&e, loop), teams);
+  kiln_loop_annotate(e.cx, l, KILN_WARP_SPECIALIZE_NOTE,
+                     kiln_arena_printf(&e.cx->scratch, "%" PRId64, consumers));
+  return kiln_edit_commit(&e, "warp_specialize %s %" PRId64, kiln_edit_word(&e, loop), consumers);
 }
 
 // The nest in front of |nest|; NULL: there is none.

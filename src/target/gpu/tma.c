@@ -7,24 +7,24 @@
 
 #include <string.h>
 
-#define BOX(n, type, word)                                                                         \
+#define TILE(n, type, word)                                                                        \
   {                                                                                                \
-    .name = "box." #n "x64." type,                                                                 \
+    .name = "tma." #n "x64." type, .was = "box." #n "x64." type,                                   \
     .meaning = "def tile(" word "(" #n ", 64) A) -> (D) {\n  D(i, j) = A(i, j)\n}\n",              \
     .spelling = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes",     \
     .feature = "sm_90a", .strides = {{64, 1}, {0, 1}}, .swizzled = 1, .is_tma = true               \
   }
-#define WINDOW(n, type, word)                                                                      \
+#define IM2COL(n, type, word)                                                                      \
   {                                                                                                \
-    .name = "window." #n "x64." type,                                                              \
+    .name = "im2col." #n "x64." type, .was = "window." #n "x64." type,                             \
     .meaning = "def tile(" word "(" #n ", 64) A) -> (D) {\n  D(i, j) = A(i, j)\n}\n",              \
     .spelling =                                                                                    \
         "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes",      \
     .feature = "sm_90a", .strides = {{64, 1}}, .swizzled = 1, .is_tma = true, .is_im2col = true    \
   }
 #define BOTH(n)                                                                                    \
-  BOX(n, "f16", "float16"), BOX(n, "bf16", "bfloat16"), WINDOW(n, "f16", "float16"),               \
-      WINDOW(n, "bf16", "bfloat16")
+  TILE(n, "f16", "float16"), TILE(n, "bf16", "bfloat16"), IM2COL(n, "f16", "float16"),             \
+      IM2COL(n, "bf16", "bfloat16")
 
 static const kiln_instr table[] = {BOTH(64), BOTH(128), BOTH(192), BOTH(256)};
 

@@ -23,7 +23,7 @@
 #include <string.h>
 
 static int64_t consumers_of(const kiln_gpu_nest *n, const kiln_loop *l) {
-  const char *consumers = kiln_loop_note(n->cx, l, KILN_CREW_NOTE);
+  const char *consumers = kiln_loop_note(n->cx, l, KILN_WARP_SPECIALIZE_NOTE);
   return consumers ? strtoll(consumers, NULL, 10) : 0;
 }
 
@@ -42,7 +42,7 @@ kiln_status kiln_gpu_nest_specialize(kiln_gpu_nest *n) {
   *c = (kiln_warp_specialization){0};
   if (n->m->gpu.capability < FIRST_CAPABILITY) return KILN_OK;
   find(n, n->l->body);
-  const int64_t most = c->tile_loop ? KILN_MAX_TEAMS : 1;
+  const int64_t most = c->tile_loop ? KILN_MAX_CONSUMERS : 1;
   const bool has_pingpong = !c->tile_loop || (c->tile_loop->how == KILN_SERIAL &&
                                               kiln_expr_is_int(c->tile_loop->extent, NULL));
   if (!c->consumers || (c->consumers > 0 && c->consumers <= most && has_pingpong)) return KILN_OK;
@@ -50,7 +50,7 @@ kiln_status kiln_gpu_nest_specialize(kiln_gpu_nest *n) {
                          "warp specialization must have 1 to %d consumers of a serial loop of "
                          "constant extent, or 1 of "
                          "blocks, got %" PRId64 " of %s",
-                         KILN_MAX_TEAMS, c->consumers,
+                         KILN_MAX_CONSUMERS, c->consumers,
                          c->tile_loop ? kiln_symbol_text(n->cx, c->tile_loop->var) : "blocks");
 }
 

@@ -128,11 +128,11 @@ kiln_status kiln_warpgroup_fill(kiln_lowering *w, const kiln_warpgroup_tile *t, 
   if (depth > 1) rows[n++] = kiln_symbol_printf(w->cx, "%s.b", kiln_symbol_text(w->cx, t->rows));
   const char *half = w->p->tensors.data[t->s->out]->dtype == KILN_F16 ? "f16" : "bf16",
              *name = kiln_arena_printf(&w->cx->scratch, "%s.%" PRId64 "x64.%s",
-                                       t->is_window ? "window" : "box", kiln_gpu_extent(w, rows[0]),
+                                       t->is_im2col ? "im2col" : "tma", kiln_gpu_extent(w, rows[0]),
                                        half);
-  kiln_instr *box = kiln_warpgroup_instr(w, name);
-  if (!box)
-    return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, "boxes", "there must be an instruction %s", name);
-  for (int i = 0; i < n; i++) KILN_TRY(kiln_tensorize(&w->s, rows[i], box));
+  kiln_instr *copy = kiln_warpgroup_instr(w, name);
+  if (!copy)
+    return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, "TMA", "there must be an instruction %s", name);
+  for (int i = 0; i < n; i++) KILN_TRY(kiln_tensorize(&w->s, rows[i], copy));
   return KILN_OK;
 }

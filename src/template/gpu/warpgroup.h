@@ -29,7 +29,7 @@ kiln_instr *kiln_warpgroup_instr(kiln_lowering *w, const char *name);
 typedef struct kiln_warpgroup_tile {
   const kiln_stmt *s;
   int inside;             // the axis of the last two, 0 or 1, in which neighbours lie side by side
-  bool by_tma, is_window; // the latter in im2col mode
+  bool by_tma, is_im2col; // the latter in im2col mode
   kiln_symbol buffer, lines, rows, columns; // loops over TMA copies, and over their elements
 } kiln_warpgroup_tile;
 

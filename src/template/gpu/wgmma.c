@@ -211,8 +211,8 @@ static bool can_im2col(const kiln_lowering *w, const kiln_stmt *operand) {
     extents[d] = kiln_dim_extent(&operand->dims[d]);
   }
   // k = 64 * step + channel
-  const kiln_symbol k = vars[n - 1], step = kiln_symbol_of(cx, "window.step"),
-                    channel = kiln_symbol_of(cx, "window.channel");
+  const kiln_symbol k = vars[n - 1], step = kiln_symbol_of(cx, "im2col.step"),
+                    channel = kiln_symbol_of(cx, "im2col.channel");
   const kiln_expr *at =
       kiln_add(cx, kiln_mul(cx, kiln_var(cx, step), kiln_int(cx, STEP)), kiln_var(cx, channel));
   vars[n - 1] = step, vars[n] = channel;
@@ -266,7 +266,7 @@ static kiln_warpgroup_tile tile_of(const wgmma *g, const kiln_stmt *s) {
                                .inside = has_k_inside(g->w, &g->p, s) == is_a,
                                .by_tma =
                                    is_a ? a_fits_tma(&g->all, &g->v) : b_fits_tma(&g->all, &g->v),
-                               .is_window = is_a && g->all.a_is_im2col};
+                               .is_im2col = is_a && g->all.a_is_im2col};
 }
 
 static kiln_status multiply(wgmma *g) {
@@ -362,7 +362,7 @@ static kiln_status make_persistent(wgmma *g) {
   g->l.block = kiln_symbol_of(g->w->cx, "block");
   KILN_TRY(kiln_split(s, tiles, g->w->m->device->n_units, KILN_TAIL_GUARD, turn, g->l.block));
   KILN_TRY(kiln_reorder(s, 2, (const kiln_symbol[]){g->l.block, turn}));
-  return kiln_crew(s, turn, g->v.s.consumers);
+  return kiln_warp_specialize(s, turn, g->v.s.consumers);
 }
 
 static kiln_status bind_blocks(wgmma *g) {
@@ -370,7 +370,7 @@ static kiln_status bind_blocks(wgmma *g) {
   KILN_TRY(kiln_bind(&g->w->s, g->l.block, KILN_BLOCK_X));
   if (g->v.cluster > 1) KILN_TRY(kiln_cluster(&g->w->s, g->l.block, g->v.cluster));
   return g->v.s.consumers && !g->v.s.is_persistent
-             ? kiln_crew(&g->w->s, g->l.block, g->v.s.consumers)
+             ? kiln_warp_specialize(&g->w->s, g->l.block, g->v.s.consumers)
              : KILN_OK;
 }
 

@@ -29,6 +29,18 @@ static void every_instruction_means_loops_around_one_store(void **state) {
   }
 }
 
+static void scripts_may_name_copies_by_their_older_names(void **state) {
+  fixture *f = *state;
+  kiln_machine m;
+  kiln_instr_table all = {.cx = &f->cx};
+  all.instrs = instrs_of(f, &m, &all.n);
+  const kiln_instr *tile = kiln_instr_find_in(&all, "box.64x64.f16"),
+                   *im2col = kiln_instr_find_in(&all, "window.128x64.bf16");
+  assert_string_equal(tile->name, "tma.64x64.f16");
+  assert_string_equal(im2col->name, "im2col.128x64.bf16");
+  assert_ptr_equal(kiln_instr_find_in(&all, "tma.64x64.f16"), tile);
+}
+
 static void every_spelling_compiles(void **state) {
   fixture *f = *state;
   kiln_machine m;
@@ -52,6 +64,7 @@ static void every_spelling_compiles(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {FIXTURE_TEST(every_instruction_means_loops_around_one_store),
+                                     FIXTURE_TEST(scripts_may_name_copies_by_their_older_names),
                                      FIXTURE_TEST(every_spelling_compiles)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

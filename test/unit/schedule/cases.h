@@ -596,10 +596,10 @@ static void step_cluster(walker *w) {
   kiln_text_printf(&w->line, "cluster %s %d\n", loop, 2 << pick(w, 3));
 }
 
-static void step_crew(walker *w) {
+static void step_warp_specialize(walker *w) {
   const char *loop = some_loop(w);
   if (pick(w, 2)) kiln_text_printf(&w->line, "bind %s block.x\n", loop);
-  kiln_text_printf(&w->line, "crew %s %d\n", loop, 1 + pick(w, 2));
+  kiln_text_printf(&w->line, "warp_specialize %s %d\n", loop, 1 + pick(w, 2));
 }
 
 static void step_fuse_horizontally(walker *w) {
@@ -666,7 +666,7 @@ static const step steps[N_STEPS] = {
     {"pipeline", step_pipeline, 3, 100, 30},
     {"swizzle", step_swizzle, 1, 30, 0},
     {"cluster", step_cluster, 1, 30, 0},
-    {"crew", step_crew, 1, 30, 0},
+    {"warp_specialize", step_warp_specialize, 1, 30, 0},
     {"fuse_horizontally", step_fuse_horizontally, 1, 30, 10},
     {"stream", step_stream, 2, 30, 20},
     {"rfactor", step_rfactor, 3, 100, 0},

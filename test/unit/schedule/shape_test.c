@@ -214,10 +214,13 @@ static const table_row layouts[] = {
      "schedule: cluster j: error: blocks must divide the loop's extent 6, got 4"},
     {"kernel k { " T46 "for j:6 block.x { for i:4 { T[i, j] = 0f32 } } }", "crew i 2",
      "kernel k { " T46 "for j:6 block.x { for i:4 @crew=\"2\" { T[i, j] = 0f32 } } }", NULL},
-    {"kernel k { " T46 "for j:6 block.x { for i:4 { T[i, j] = 0f32 } } }", "crew j 2", NULL,
-     "schedule: crew j: error: teams must be in [1, 1] of a block.x loop, got 2"},
-    {"kernel k { " T46 "for j:6 unrolled { for i:4 { T[i, j] = 0f32 } } }", "crew j 1", NULL,
-     "schedule: crew j: error: loop must be serial or bound to block.x, got one that is unrolled"},
+    {"kernel k { " T46 "for j:6 block.x { for i:4 { T[i, j] = 0f32 } } }", "warp_specialize j 2",
+     NULL,
+     "schedule: warp_specialize j: error: consumers must be in [1, 1] of a block.x loop, got 2"},
+    {"kernel k { " T46 "for j:6 unrolled { for i:4 { T[i, j] = 0f32 } } }", "warp_specialize j 1",
+     NULL,
+     "schedule: warp_specialize j: error: loop must be serial or bound to block.x, got one that is "
+     "unrolled"},
     {"kernel k { " T46 X46 Y46
      "for i:4 { for j:6 { T[i, j] = X[i, j] } } for k:24 { Y[k / 6, k % 6] "
      "= X[k / 6, k % 6] } }",

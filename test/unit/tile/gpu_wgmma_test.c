@@ -94,7 +94,7 @@ static const struct {
      "p { in f16 X(64, 2, 2, 32) const f16 W(64, 128) = ... temp f32 t0(64, 64) out f16 y(64, 64) "
      "t0(i0:64, i1:64 | r0:128) +=! f32(X(i0, r0 / 2 % 2, r0 % 2, r0 / 4)) * f32(W(i1, r0)) "
      "y(i0:64, i1:64) = f16(t0(i0, i1)) }",
-     1, ", &kiln_map_1, "}, // both come in boxes
+     1, ", &kiln_map_1, "}, // both by TMA
     {"rows computed from two slices",
      "p { in f16 X(64, 256) const f16 W(64, 128) = ... temp f32 t0(64, 64) out f16 y(64, 64) "
      "t0(i0:64, i1:64 | r0:128) +=! f32(max(X(i0, r0), 1f16) * X(i0, r0 + 128)) * f32(W(i1, r0)) "
@@ -163,7 +163,9 @@ static bool has_note(kiln_ctx *cx, const kiln_loop *l, const char *key) {
   return false;
 }
 
-static bool has_crew(kiln_ctx *cx, const kiln_loop *l) { return has_note(cx, l, KILN_CREW_NOTE); }
+static bool is_specialized(kiln_ctx *cx, const kiln_loop *l) {
+  return has_note(cx, l, KILN_WARP_SPECIALIZE_NOTE);
+}
 
 // Its candidates have tests of their own.
 static bool has_cluster(const kiln_tile_candidate *c) {
@@ -241,7 +243,7 @@ static void products_of_warp_groups_compute_what_is_asked(void **state) {
 static const struct {
   const char *name, *text;
   int64_t blocks;
-  bool refills, is_whole; // candidates whose slots are filled again, and not
+  bool refills, is_whole; // candidates whose stages are filled again, and not
   const char *has;        // what the code of one has: who shares rows, and columns
 } clusters[] = {
     {"rows of four, columns of two",
@@ -259,7 +261,7 @@ static const struct {
      "t0(i0:256, i1:256 | r0:320) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
      "y(i0:256, i1:256) = f16(t0(i0, i1)) }",
      2, true, true, "kiln_peers(UINT64_C(0x303))"},
-    {"a convolution, whose constants alone come in boxes",
+    {"a convolution, whose constants alone come by TMA",
      "p { in f16 X(1, 8, 32, 64) const f16 W(64, 64, 3, 3) = ... temp f32 t0(1, 8, 32, 64) out f16 "
      "y(1, 8, 32, 64) "
      "t0(i0:1, i1:8, i2:32, i3:64 | r0:64, r1:3, r2:3) +=! f32(i1 + r1 >= 1 && i1 + r1 < 9 && i2 + "
@@ -304,7 +306,7 @@ static void take_clusters(test_kernel *k, kiln_machine *m, kiln_lowering *w, siz
     w->s.instrs = kiln_gpu_instrs(&k->cx, m, &w->s.n_instrs);
     lowering_expect_ok(k, w, kiln_template_gpu_wgmma.lower(w, &found.data[i].tiling));
     const kiln_loop *l = blocks_in(w->s.loops->body);
-    if (has_crew(&k->cx, l)) continue;
+    if (is_specialized(&k->cx, l)) continue;
     if (!kiln_expr_is_int(l->extent, &extent) || extent % blocks) continue;
     lowering_expect_ok(k, w, kiln_cluster(&w->s, l->var, blocks));
     kernel_check_replay(k, &w->s);
@@ -362,7 +364,7 @@ static void blocks_of_clusters_share_what_they_read(void **state) {
 }
 
 // Candidates in clusters, each of which shares boxes; the first is run in the simulator, too.
-static void clusters_that_are_proposed_share_boxes(void **state) {
+static void clusters_that_are_proposed_multicast(void **state) {
   (void)state;
   static const int proposed[] = {3, 3, 3, 0, 3}; // by row of |clusters|, at least
   for (size_t row = 0; row < KILN_LEN(clusters); row++) {
@@ -387,7 +389,7 @@ static void clusters_that_are_proposed_share_boxes(void **state) {
       c.names[c.n] = "cluster";
       c.sources[c.n] = code_of(&k, &m, w.s.loops, &n, &launches);
       if (!strstr(c.sources[c.n], "kiln_tma_multicast(&"))
-        fail_msg("%s, %s: boxes must be shared", clusters[row].name, found.data[i].tiling.form);
+        fail_msg("%s, %s: copies must be multicast", clusters[row].name, found.data[i].tiling.form);
       c.n++;
     }
     if (c.n < proposed[row] || (c.n > 0) != (proposed[row] > 0))
@@ -397,26 +399,26 @@ static void clusters_that_are_proposed_share_boxes(void **state) {
   }
 }
 
-// --- crews ---
+// --- warp specialization ---
 
 enum { FEW_UNITS = 2 }; // multiprocessors, so that blocks have several tiles
 
 static const struct {
   const char *name, *text;
-  int teams, blocks;
+  int consumers, blocks;
   const char *has;
-} crews[] = {
-    {"two teams, whose steps the slots divide",
+} specialized[] = {
+    {"two consumers, whose steps the stages divide",
      "p { in f16 X(200, 192) in f16 Z(192, 136) temp f32 t0(200, 136) out f16 y(200, 136) "
      "t0(i0:200, i1:136 | r0:192) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
      "y(i0:200, i1:136) = f16(t0(i0, i1)) }",
      2, FEW_UNITS, "kiln_phases ^= 0x7u"},
-    {"slots that are used unevenly, a last turn of one block",
+    {"stages that are used unevenly, a last wave of one block",
      "p { in f16 X(264, 320) in f16 Z(320, 128) in f16 R(264, 128) temp f32 t0(264, 128) out f16 "
      "y(264, 128) t0(i0:264, i1:128 | r0:320) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
      "y(i0:264, i1:128) = f16(t0(i0, i1)) + R(i0, i1) }",
      2, FEW_UNITS, "kiln_phases ^= 0xeu"},
-    {"two teams, two steps, the last ragged",
+    {"two consumers, two steps, the last ragged",
      "p { in f16 X(200, 96) in f16 Z(96, 136) temp f32 t0(200, 136) out f16 y(200, 136) "
      "t0(i0:200, i1:136 | r0:96) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
      "y(i0:200, i1:136) = f16(t0(i0, i1)) }",
@@ -428,58 +430,60 @@ static const struct {
      1, 1, "kiln_release_stage(kiln_empty, 9, 6)"},
 };
 
-static void crews_compute_what_is_asked(void **state) {
+static void producers_and_consumers_compute_the_product(void **state) {
   (void)state;
-  for (size_t row = 0; row < KILN_LEN(crews); row++) {
+  for (size_t row = 0; row < KILN_LEN(specialized); row++) {
     test_kernel k;
     kiln_machine m = {0};
     kiln_tile_candidates found = {0};
     kiln_device few;
-    kiln_lowering w = lowering_propose(&k, &m, &few, FEW_UNITS, crews[row].text,
+    kiln_lowering w = lowering_propose(&k, &m, &few, FEW_UNITS, specialized[row].text,
                                        &kiln_template_gpu_wgmma, &found);
     clustered all = {0};
     for (int i = 0; i < found.n; i++) {
       assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &w.s), KILN_OK);
       w.s.instrs = kiln_gpu_instrs(&k.cx, &m, &w.s.n_instrs);
       lowering_expect_ok(&k, &w, kiln_template_gpu_wgmma.lower(&w, &found.data[i].tiling));
-      if (!has_crew(&k.cx, w.s.loops->body) || strstr(found.data[i].tiling.form, " stream-K "))
+      if (!is_specialized(&k.cx, w.s.loops->body) ||
+          strstr(found.data[i].tiling.form, " stream-K "))
         continue;
       kernel_check_replay(&k, &w.s);
       if (test_takes(row)) lowering_expect_right(&k, &w);
       kiln_gpu_launch *launches = NULL;
       int n = 0;
       const char *code = code_of(&k, &m, w.s.loops, &n, &launches);
-      all.names[all.n] = "crew";
+      all.names[all.n] = "specialized";
       all.sources[all.n++] = code;
-      assert_int_equal(launches[0].block[1], crews[row].teams + 1);
-      assert_int_equal(launches[0].grid[0], crews[row].blocks);
-      if (!strstr(code, crews[row].has))
-        fail_msg("%s: the code must have \"%s\"", crews[row].name, crews[row].has);
+      assert_int_equal(launches[0].block[1], specialized[row].consumers + 1);
+      assert_int_equal(launches[0].grid[0], specialized[row].blocks);
+      if (!strstr(code, specialized[row].has))
+        fail_msg("%s: the code must have \"%s\"", specialized[row].name, specialized[row].has);
     }
-    if (all.n != 1) fail_msg("%s: must have one crew, got %d", crews[row].name, all.n);
+    if (all.n != 1)
+      fail_msg("%s: must have one specialized candidate, got %d", specialized[row].name, all.n);
     compile_some(&k, &m, row, &all);
     kernel_close(&k);
   }
 }
 
-// --- portions ---
+// --- stream-K ---
 
 static const struct {
   const char *name, *text;
-  int units, n, crews; // multiprocessors, candidates, those of crews
+  int units, n, specialized; // multiprocessors, candidates, those with a producer warp
   const char *has;
-} portions[] = {
+} stream_k[] = {
     {"two steps, of two tiles of three",
      "p { in f16 X(64, 192) in f16 Z(192, 128) temp f32 t0(64, 128) out f16 y(64, 128) "
      "t0(i0:64, i1:128 | r0:192) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
      "y(i0:64, i1:128) = f16(t0(i0, i1)) }",
      4, 1, 0, "for (;; step_k++) {"},
-    {"portions that begin and end within tiles, a last step that is ragged, a residual",
+    {"stream-K shares that begin and end within tiles, a last step that is ragged, a residual",
      "p { in bf16 X(128, 288) in bf16 Z(128, 288) in f32 R(128, 128) temp f32 t0(128, 128) out f32 "
      "y(128, 128) t0(i0:128, i1:128 | r0:288) +=! f32(X(i0, r0)) * f32(Z(i1, r0)) "
      "y(i0:128, i1:128) = t0(i0, i1) + R(i0, i1) }",
      7, 3, 1, "for (;; step_k++) {"},
-    {"portions of more than a tile",
+    {"stream-K shares of more than a tile",
      "p { in f16 X(192, 128) in f16 Z(128, 192) temp f32 t0(192, 192) out f16 y(192, 192) "
      "t0(i0:192, i1:192 | r0:128) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
      "y(i0:192, i1:192) = f16(t0(i0, i1)) }",
@@ -496,17 +500,17 @@ static const struct {
      9, 1, 0, "kiln_copy_async("},
 };
 
-static void portions_compute_what_is_asked(void **state) {
+static void stream_k_computes_the_product(void **state) {
   (void)state;
-  for (size_t row = 0; row < KILN_LEN(portions); row++) {
+  for (size_t row = 0; row < KILN_LEN(stream_k); row++) {
     test_kernel k;
     kiln_machine m = {0};
     kiln_tile_candidates found = {0};
     kiln_device few;
-    kiln_lowering w = lowering_propose(&k, &m, &few, portions[row].units, portions[row].text,
+    kiln_lowering w = lowering_propose(&k, &m, &few, stream_k[row].units, stream_k[row].text,
                                        &kiln_template_gpu_wgmma, &found);
     clustered all = {0};
-    int n_found = 0, n_crews = 0;
+    int n_found = 0, n_specialized = 0;
     for (int i = 0; i < found.n; i++) {
       kiln_gpu_launch *launches = NULL;
       int n = 0;
@@ -518,18 +522,20 @@ static void portions_compute_what_is_asked(void **state) {
       if (test_takes(row)) lowering_expect_right(&k, &w);
       const char *code = code_of(&k, &m, w.s.loops, &n, &launches);
       n_found++;
-      n_crews += has_crew(&k.cx, w.s.loops->body);
+      n_specialized += is_specialized(&k.cx, w.s.loops->body);
       if (all.n < (int)KILN_LEN(all.sources))
         all.names[all.n] = "stream-K", all.sources[all.n++] = code;
       assert_int_equal(n, 2);
-      assert_true(launches[0].grid[0] <= portions[row].units);
-      if (has_crew(&k.cx, w.s.loops->body)) assert_non_null(strstr(code, " < kiln_begin ? -1 : "));
-      if (!strstr(code, portions[row].has))
-        fail_msg("%s: the code must have \"%s\"", portions[row].name, portions[row].has);
+      assert_true(launches[0].grid[0] <= stream_k[row].units);
+      if (is_specialized(&k.cx, w.s.loops->body))
+        assert_non_null(strstr(code, " < kiln_begin ? -1 : "));
+      if (!strstr(code, stream_k[row].has))
+        fail_msg("%s: the code must have \"%s\"", stream_k[row].name, stream_k[row].has);
     }
-    if (n_found < portions[row].n || n_crews != portions[row].crews)
-      fail_msg("%s: must have %d candidates, %d of crews, got %d and %d", portions[row].name,
-               portions[row].n, portions[row].crews, n_found, n_crews);
+    if (n_found < stream_k[row].n || n_specialized != stream_k[row].specialized)
+      fail_msg("%s: must have %d candidates, %d with a producer warp, got %d and %d",
+               stream_k[row].name, stream_k[row].n, stream_k[row].specialized, n_found,
+               n_specialized);
     compile_some(&k, &m, row, &all);
     kernel_close(&k);
   }
@@ -542,7 +548,7 @@ static void runs_are_found_where_tiles_follow_each_other(void **state) {
   kiln_machine m = {0};
   kiln_tile_candidates found = {0};
   kiln_device few;
-  kiln_lowering w = lowering_propose(&k, &m, &few, portions[0].units, portions[0].text,
+  kiln_lowering w = lowering_propose(&k, &m, &few, stream_k[0].units, stream_k[0].text,
                                      &kiln_template_gpu_wgmma, &found);
   for (int i = 0; i < found.n; i++) {
     kiln_gpu_launch *launches = NULL;
@@ -568,7 +574,7 @@ static void expect_refused(test_kernel *k, const kiln_machine *m, kiln_loops *l,
 }
 
 // Nests whose boxes no warp can ask for by itself.
-static void crews_that_cannot_be_are_refused(void **state) {
+static void warp_specialization_that_cannot_be_is_refused(void **state) {
   (void)state;
   static const char text[] =
       "p { in f16 X(264, 192) in f16 Z(192, 128) temp f32 t0(264, 128) out f16 y(264, 128) "
@@ -589,12 +595,12 @@ static void crews_that_cannot_be_are_refused(void **state) {
     lowering_expect_ok(&k, &w, kiln_template_gpu_wgmma.lower(&w, &found.data[i].tiling));
     kiln_loop *l = (kiln_loop *)blocks_in(w.s.loops->body);
     int64_t extent = 0;
-    if (!kiln_expr_is_int(l->extent, &extent) || extent % 2 || has_crew(&k.cx, l)) continue;
+    if (!kiln_expr_is_int(l->extent, &extent) || extent % 2 || is_specialized(&k.cx, l)) continue;
     lowering_expect_ok(&k, &w, kiln_cluster(&w.s, l->var, 2));
-    lowering_expect_ok(&k, &w, kiln_crew(&w.s, l->var, 1));
+    lowering_expect_ok(&k, &w, kiln_warp_specialize(&w.s, l->var, 1));
     expect_refused(&k, &m, w.s.loops, "and blocks without clusters");
     lowering_expect_ok(&k, &w,
-                       kiln_annotate(&w.s, l->var, kiln_symbol_of(&k.cx, KILN_CREW_NOTE),
+                       kiln_annotate(&w.s, l->var, kiln_symbol_of(&k.cx, KILN_WARP_SPECIALIZE_NOTE),
                                      kiln_symbol_of(&k.cx, "2")));
     expect_refused(&k, &m, w.s.loops, "or 1 of blocks, got 2 of blocks");
     n_refused++;
@@ -615,7 +621,7 @@ static kiln_loop *bounded_box_in(kiln_loop *l) {
   return NULL;
 }
 
-static void boxes_copy_zeros_where_tensors_end_alone(void **state) {
+static void tma_copies_zeros_where_tensors_end_alone(void **state) {
   (void)state;
   static const char text[] =
       "p { in f16 X(64, 96) in f16 Z(96, 64) temp f32 t0(64, 64) out f16 "
@@ -711,7 +717,7 @@ static const kiln_tile_candidate *twin(test_kernel *k, const kiln_tile_candidate
   return NULL;
 }
 
-static void clusters_cost_what_handing_slots_over_does(void **state) {
+static void clusters_cost_what_releasing_stages_does(void **state) {
   (void)state;
   for (size_t row = 0; row < KILN_LEN(handed_over); row++) {
     test_kernel k = {.diag = kiln_diag_create()};
@@ -771,13 +777,13 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(products_of_warp_groups_compute_what_is_asked),
       cmocka_unit_test(blocks_of_clusters_share_what_they_read),
-      cmocka_unit_test(clusters_that_are_proposed_share_boxes),
-      cmocka_unit_test(crews_compute_what_is_asked),
-      cmocka_unit_test(portions_compute_what_is_asked),
+      cmocka_unit_test(clusters_that_are_proposed_multicast),
+      cmocka_unit_test(producers_and_consumers_compute_the_product),
+      cmocka_unit_test(stream_k_computes_the_product),
       cmocka_unit_test(runs_are_found_where_tiles_follow_each_other),
-      cmocka_unit_test(crews_that_cannot_be_are_refused),
-      cmocka_unit_test(boxes_copy_zeros_where_tensors_end_alone),
+      cmocka_unit_test(warp_specialization_that_cannot_be_is_refused),
+      cmocka_unit_test(tma_copies_zeros_where_tensors_end_alone),
       cmocka_unit_test(prices_know_padded_steps_and_what_follows),
-      cmocka_unit_test(clusters_cost_what_handing_slots_over_does)};
+      cmocka_unit_test(clusters_cost_what_releasing_stages_does)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
