@@ -127,8 +127,8 @@ static bool holds_warps(const kiln_loop *l) {
   return l && (kiln_instr_is_warps(l) || holds_warps(l->body) || holds_warps(l->next));
 }
 
-// Opens what the threads that run a phase go through, |list| its statements; how many braces there
-// are to close. All along x run instructions of warps.
+// Opens the condition under which threads run a phase, |list| its statements; gives how many braces
+// there are to close. All along x run instructions of warps.
 static int open_phase(kiln_emitter *e, const kiln_loop *list) {
   e->issues = are_issued_by_several(e, list);
   kiln_text text;
@@ -318,7 +318,7 @@ static bool put_drained(kiln_emitter *e, const kiln_loop *l) {
   return true;
 }
 
-// Threads part here: those that are idle must not look at what is not theirs.
+// Divergent control: idle threads must not load the condition, which may be out of their bounds.
 static bool put_parting(kiln_emitter *e, const kiln_loop *l) {
   const kiln_expr *decides = l->kind == KILN_LOOP_IF ? l->cond : l->extent;
   if (!e->n_guards || !decides->has_load ||

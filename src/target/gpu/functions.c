@@ -1,4 +1,4 @@
-// Nests as functions of the device, and what these need besides.
+// Nests as device functions, and the helpers that these need.
 #include "target/gpu/emit.h"
 
 #include "analysis/uses.h"
@@ -71,8 +71,7 @@ static int64_t launched_threads(const kiln_gpu_nest *n) {
   return block[0] * block[1] * block[2];
 }
 
-// Whether lanes exchange what they know of rows: there the assembler knows better what threads hold
-// at once.
+// Whether |l| has quad reductions: there ptxas's own choice of registers is better.
 static bool combines_rows(const kiln_loop *l) {
   for (; l; l = l->next)
     if ((l->kind == KILN_LOOP_INSTR && l->instr->combines_rows) || combines_rows(l->body))
@@ -80,9 +79,9 @@ static bool combines_rows(const kiln_loop *l) {
   return false;
 }
 
-// How many blocks are meant to run on a multiprocessor: of warp groups, as many as its shared
-// memory and registers hold; of many threads that hold what they work on, two, if the registers
-// that are left suffice for the work.
+// The occupancy that __launch_bounds__ asks for, in blocks of a multiprocessor: with warp groups,
+// as many as its shared memory and registers hold; of many threads with fragments, two, if the
+// registers that are left suffice.
 static int64_t neighbours_of(const kiln_gpu_nest *n) {
   enum { RESERVED = 1024, MANY = 512, WORK = 32, WORK_OF_GROUPS = 16 }; // bytes, threads, registers
   if (combines_rows(n->l->body)) return 1;
@@ -181,7 +180,7 @@ static void put_arena(kiln_emitter *e, int64_t bytes) {
   }
 }
 
-// The place along |axis| of |number|, which counts through |sizes|.
+// The coordinate along |axis| of the linear index |number| in |sizes|.
 static const char *place_of(const kiln_emitter *e, const char *number, const int64_t *sizes,
                             int axis) {
   const int64_t inside = axis == 0 ? 1 : axis == 1 ? sizes[0] : sizes[0] * sizes[1];

@@ -10,8 +10,8 @@
 // target, and a folder of its own (spelling.h).
 //
 // A LOCAL or REGISTER buffer that is allocated inside of the block loops and outside of the thread
-// loops is distributed (a fragment): its elements, in the order of their offsets, are dealt out in
-// equal parts to the threads of the block, x fastest, and a thread touches its own alone. Each
+// loops is distributed (a fragment): its elements, in the order of their offsets, are divided in
+// equal parts among the threads of the block, x fastest, and a thread touches its own alone. Each
 // thread keeps its part from one thread loop to the next, in registers where indices are constant
 // once unrolled.
 #ifndef KILN_TARGET_GPU_GPU_H

@@ -33,9 +33,8 @@ static void see_loops(const kiln_loop *l, bool is_outer, extents *io) {
   }
 }
 
-// Bytes that are alive at once of buffers that are shared, or else of a thread's part of those that
-// are dealt out to
-// |threads|, which share what lies outside of their loops.
+// Bytes that are live at once: of shared buffers, or else of a thread's part of buffers that are
+// distributed over |threads|.
 static int64_t alive(const kiln_loops *p, const kiln_loop *l, bool shared, int64_t threads) {
   int64_t most = 0;
   for (; l; l = l->next) {

@@ -22,8 +22,8 @@ typedef struct finder {
   const kiln_im2col_read *r;
   kiln_ranges ranges;
   const kiln_expr *index[KILN_IM2COL_AXES];  // of columns, rows, images
-  const kiln_expr *places[KILN_IM2COL_AXES]; // the part of it that is the window's
-  const kiln_expr *within[2];                // and the part within the window
+  const kiln_expr *places[KILN_IM2COL_AXES]; // the part of it that is the window's origin
+  const kiln_expr *within[2];                // and the offset within the window
 } finder;
 
 static const kiln_expr *simple(finder *f, const kiln_expr *e) {
@@ -47,7 +47,7 @@ static const kiln_expr *not_of(finder *f, const kiln_expr *e) {
 
 // --- the tensor's axes ---
 
-// Channels lie side by side; at most three other axes have more than one element.
+// Channels are contiguous; at most three other axes have more than one element.
 static bool find_axes(finder *f, kiln_im2col *out) {
   const kiln_im2col_read *r = f->r;
   int n = 0;
@@ -82,7 +82,7 @@ static bool find_axes(finder *f, kiln_im2col *out) {
   return n > 0 && out->channel;
 }
 
-// --- windows' places, and places within them ---
+// --- windows' origins, and offsets within them ---
 
 static bool uses_steps(const finder *f, const kiln_expr *e) {
   for (int i = 0; i < f->r->n_vars; i++)
@@ -119,7 +119,7 @@ static bool has_kin(finder *f) {
   return false;
 }
 
-// What moves with the rows is the window's place, what moves with steps is within it.
+// Terms that vary with the rows are the window's origin, those that vary with steps its offset.
 static void take_apart(finder *f, choice how) {
   for (int a = 0; a < KILN_IM2COL_AXES; a++) {
     const kiln_terms t = kiln_terms_of(f->cx, f->index[a]);
@@ -139,7 +139,7 @@ static void take_apart(finder *f, choice how) {
   }
 }
 
-// How far windows lie apart along axis |a|: |places| become their numbers.
+// The stride of windows along axis |a|: origins become their numbers.
 static int64_t step_of(finder *f, int a) {
   const kiln_terms t = kiln_terms_of(f->cx, simple(f, f->places[a]));
   int64_t step = t.constant;
@@ -232,7 +232,7 @@ static const kiln_expr *at_first(finder *f, const kiln_expr *e) {
   return simple(f, kiln_expr_substitute(f->cx, e, 1, &f->r->row, &zero));
 }
 
-// Where window |i| lies along each axis.
+// The origin of window |i| along each axis.
 static void places_of(finder *f, const kiln_im2col *w, const kiln_expr *i, const kiln_expr **out) {
   kiln_ctx *cx = f->cx;
   const kiln_expr *columns = number(f, w->counts[0]), *rows = number(f, w->counts[1]);
@@ -253,7 +253,7 @@ static bool has(const claims *c, const kiln_expr *e) {
   return false;
 }
 
-// Adds what is not known anyhow; false: they are too many.
+// Adds conditions that do not follow from others; false: they are too many.
 static bool claim(finder *f, claims *c, const kiln_expr *e) {
   e = simple(f, e);
   if (e->kind == KILN_EXPR_AND) return claim(f, c, e->args[0]) && claim(f, c, e->args[1]);
@@ -274,7 +274,7 @@ static bool implies(finder *f, const claims *a, const claims *b) {
   return true;
 }
 
-// Whether the walk reads what the loops read.
+// Whether the hardware's walk reads the elements that the loops read.
 static bool reads_same(finder *f, kiln_im2col *w) {
   kiln_ctx *cx = f->cx;
   const kiln_expr *columns = number(f, w->counts[0]), *rows = number(f, w->counts[1]);

@@ -1,4 +1,4 @@
-// Matrix instructions of warps: what each means, which lane holds which elements, and its spelling.
+// Matrix instructions of warps: meaning, fragments (which lane holds which elements) and spelling.
 #include "target/gpu/instr.h"
 
 #include "target/c/writer.h"

@@ -270,7 +270,7 @@ static bool is_outside(const distributor *d, const kiln_buffer *b, int axis) {
   return false;
 }
 
-// The threads among which the buffer is dealt out, and the number of the one that runs here.
+// The number of threads over which the buffer is distributed, and the number of this one.
 static int64_t distributed_over(distributor *d, const kiln_buffer *b,
                                 const kiln_expr **out_thread) {
   kiln_ctx *cx = d->n->cx;

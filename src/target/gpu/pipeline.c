@@ -76,7 +76,7 @@ static const kiln_loop *first_fill(seeker *s, const kiln_touch *t, int64_t stage
   return t->index[0] == stage_of(s, l, extent, 0, stages) ? l : NULL;
 }
 
-// Whether the accesses to |b| are all those of such a pair of loops, of which |l| is the second.
+// Whether all accesses to |b| are those of a pair of loops, as drawn above, |l| the second.
 static bool is_filled(seeker *s, const kiln_buffer *b, const kiln_loop *l, int64_t extent,
                       int64_t ahead, const kiln_loop **out_first) {
   const int64_t stages = b->extents[0];
@@ -380,7 +380,7 @@ static int64_t tma_at_once(const seeker *s, const kiln_touch *t) {
   return n;
 }
 
-// The node in front of which what |t| reads must be there, once.
+// The node in front of which |t|'s input must have arrived, once.
 static const kiln_loop *node_of(const kiln_touch *t) {
   int d = 0;
   while (d < t->n_loops && (kiln_gpu_block_axis(t->loops[d]) >= 0 || runs_once(t->loops[d]))) d++;
@@ -464,7 +464,7 @@ static kiln_status check_tma(const seeker *s, const kiln_loop *l) {
   return KILN_OK;
 }
 
-// Whether |l| is a loop in runs, as which it is noted. Teams take turns at loops, not at runs.
+// Notes |l| if it is a persistent tile loop. With ping-pong, consumers take whole tiles instead.
 static bool take_tile_loop(seeker *s, const kiln_loop *l) {
   kiln_tile_loop tile_loops;
   if (s->n->specialized.tile_loop || !kiln_gpu_find_tile_loop(s->n, l, &tile_loops)) return false;

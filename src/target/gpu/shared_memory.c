@@ -4,10 +4,10 @@
 #include "support/integer.h"
 #include "target/gpu/nest.h"
 
-// What copies of the hardware's want; where the order of swizzled words begins again.
+// Alignment that TMA copies need, and the period of the swizzle.
 enum { ALIGNMENT = 128, SWIZZLED = 1024 };
-// A block's that is given away: as many fit into a multiprocessor, and barriers that sharing a
-// place needs are saved.
+// Bytes of a block up to which buffers do not overlap: as many blocks fit into a multiprocessor,
+// and overlapping buffers need more barriers.
 enum { LITTLE = 4096 };
 
 typedef struct span {

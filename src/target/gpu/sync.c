@@ -1,18 +1,18 @@
-// Barriers: where threads of a block have to wait for each other, and nowhere else.
+// Barrier insertion: the fewest barriers such that no two threads of a block race.
 //
 // The threads of a block run the nest in phases: a thread loop with no other in it, and each
 // statement outside of thread loops, which one thread does. All else is control, which all threads
 // go through. The walk goes along the phases in the order in which they run and keeps the accesses
 // since the last barrier that are still open; where an access of a phase may meet an open one of
 // another thread, one of them a write, a barrier stands in front of the phase. Accesses meet as isl
-// says (analysis/dependence.h), those of two buffers where these share a place in the arena.
+// says (analysis/dependence.h), those of two buffers where these overlap in the arena.
 //
 // What is open at the end of a serial loop's body is so at the begin of the next iteration. Either
-// barriers are added until nothing is missing, or one is put in front of the whole body: what needs
-// fewer is taken. A buffer that is filled ahead (pipeline) then needs one barrier an iteration.
-// What was done before the loop is waited for in front of it.
+// barriers are added until none is missing, or one is put in front of the whole body, whichever
+// needs fewer. A buffer that is filled ahead (pipeline) then needs one barrier an iteration.
+// Accesses before the loop are waited for in front of it.
 //
-// Boxes arrive at barriers of their own, where those that read them wait (pipeline.c).
+// TMA copies arrive at mbarriers, on which their readers wait (pipeline.c).
 #include "target/gpu/nest.h"
 
 typedef struct access {
@@ -194,7 +194,7 @@ static bool is_of(const syncer *s, const kiln_touch *t, const kiln_loop *node) {
   return phase && *phase == key_of(node);
 }
 
-// Puts what is needed between the open accesses and those of |node| in front of |before|.
+// Puts the barrier that the open accesses and those of |node| need in front of |before|.
 static kiln_status wait_for(syncer *s, const kiln_loop *node, const kiln_loop *before) {
   kiln_gpu_wait most = KILN_WAIT_NONE;
   for (int i = 0; i < s->all.n; i++) {
@@ -265,7 +265,7 @@ static void leave(syncer *s, int depth, bool again) {
   }
 }
 
-// The body once; what is open before is so at its begin.
+// Walks the body once, with the accesses that are open before it.
 static kiln_status walk_body(syncer *s, const kiln_loop *l) {
   if (s->n_loops < (int)KILN_LEN(s->loops)) s->loops[s->n_loops++] = l;
   KILN_TRY(walk(s, l->body));
@@ -290,8 +290,8 @@ static void go_back(syncer *s, int n_waits, const open_list *open) {
   s->open = copy_of(s, open);
 }
 
-// One barrier in front of the loop in the place of those that stand deeper in its body, where no
-// other is needed then: what they wait for was done before it.
+// Hoists barriers deeper in the loop's body to one in front of the loop, where that suffices: the
+// accesses that they wait for come before the loop.
 static kiln_status wait_in_front(syncer *s, const kiln_loop *l, int n_waits,
                                  const open_list *before) {
   const int n = s->n->waits.n;

@@ -48,7 +48,7 @@ static const kiln_expr *as_unknown(kiln_ctx *cx, const kiln_expr *e, void *argum
   return kiln_var(cx, kiln_symbol_printf(cx, "read.%u", e->id));
 }
 
-// Whether the loop's lanes lie side by side in memory that threads share, where words begin.
+// Whether the loop's lanes are contiguous and aligned in memory that threads share.
 static bool is_move(packer *p, int buffer, const kiln_expr *const *index) {
   kiln_ctx *cx = p->n->cx;
   const kiln_buffer *b = p->n->l->buffers.data[buffer];

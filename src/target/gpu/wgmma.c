@@ -1,7 +1,7 @@
 // Matrix instructions of warp groups, 128 threads (sm_90a): D(64, n) += A(64, 16) B(16, n), both
 // operands in shared memory, or A in the registers of the threads, where the sums of another
-// product lie as it has to (lanes). They run while the threads go on; emit.c writes what keeps
-// their order, pipeline.c finds out where it may be loose.
+// product lie as it has to (lanes). They run asynchronously; emit.c writes the waits
+// that keep their order, pipeline.c finds where it may be relaxed.
 //
 // An operand lies in rows of 64 elements, 128 bytes, along its contiguous dim, swizzled:
 //     row.  A(m, k), k contiguous, as (k / 64, m, k % 64)      col.  as (m / 64, k, m % 64)

@@ -41,8 +41,7 @@ void kiln_sim_check_place(sim *m, const sim_cell *c) {
   }
 }
 
-// A buffer that is distributed is dealt out to the threads that no loop around its ALLOC tells
-// apart, in equal parts.
+// The thread-value layout of a fragment: equal parts for the threads that share its ALLOC.
 typedef struct dealing {
   int64_t n; // threads
   int64_t

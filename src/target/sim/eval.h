@@ -47,14 +47,14 @@ struct sim_lanes {
   sim_pending *pending; // [n]
 };
 
-// What an index without loads was in a turn of the innermost loop that it depends on.
+// The value of an index without loads in an iteration of the innermost loop that it depends on.
 typedef struct sim_value {
   const kiln_expr *e;
   int level;
   int64_t turn, value;
 } sim_value;
 
-// What a place of the text touches while one loop, the innermost one around it, runs.
+// The elements that an access of the text touches while its innermost loop runs.
 typedef struct sim_walk {
   const kiln_expr *const *index; // the place, with |cell|
   const sim_cell *cell;

@@ -1,13 +1,13 @@
-// The simulator: runs any loop program on host memory, and checks on the way what compiled code
-// takes for granted.
+// The simulator: runs any loop program on host memory, and checks the assumptions of compiled code.
 //
 // Every access lies within its buffer's extents; LOCAL, SHARED, REGISTER and WORKSPACE elements are
 // written before they are read; iterations of a concurrent loop (parallel, or bound to a block or
 // thread axis, nested or not) do not read what another one of the same run of the loop writes, nor
 // write one element with different values; SHARED memory is allocated outside of thread loops and
 // inside of block loops, LOCAL and REGISTER inside of both, where they are used in one, or outside
-// of thread loops and dealt out: each thread touches its own part alone (target/gpu/gpu.h). What
-// stands behind a concurrent loop waits for all its iterations. An instruction runs as its meaning.
+// of thread loops as a fragment: each thread accesses its own part alone (target/gpu/gpu.h).
+// Statements behind a concurrent loop wait for all its iterations. An instruction runs as its
+// meaning.
 //
 // Iterations of a VECTORIZED loop are lanes that run at once, statement by statement, as target/cpu
 // emits them: all lanes that are on read before one of them writes, then come those of the next

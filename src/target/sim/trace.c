@@ -34,7 +34,8 @@ struct item {
   items *yes, *no;
 };
 
-// The turns of a statement: lanes of a vectorized loop, iterations of the loop around it, or one.
+// The instances of a statement: lanes of a vectorized loop, iterations of the loop around it, or
+// one.
 typedef struct turns {
   kiln_symbol var; // 0: there is one
   int64_t n;

@@ -1,4 +1,4 @@
-// Values of the simulator: operators on them, and what has none.
+// Values of the simulator: operators on them, and undefined results.
 #include "target/sim/eval.h"
 
 #include <stdarg.h>

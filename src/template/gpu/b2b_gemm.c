@@ -210,7 +210,7 @@ static kiln_status lower_b2b_gemm(kiln_lowering *w, const kiln_tiling *t) {
   return kiln_bind(&w->s, block, KILN_BLOCK_X);
 }
 
-// A block alone takes its time; where a multiprocessor has several, they take turns at its tensor
+// A block alone is bound by latency; where a multiprocessor has several, they share its tensor
 // cores, at weights, which come from L2 and are read by each warp, and at hidden elements. Measured
 // on an H200, 46 candidates with a GELU between: within 25 %, most within 10.
 static double time_of(const b2b *x) {

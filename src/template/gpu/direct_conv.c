@@ -168,7 +168,7 @@ static kiln_status layout_rows(conv *g, kiln_symbol buffer, int n_lead, int64_t 
   return kiln_transform_layout(&g->w->s, buffer, at, axes);
 }
 
-// The terms that a step of a warp takes, read from the patch by its lanes.
+// The fragment of a warp's step, read from the patch by its lanes.
 static kiln_status lower_terms(conv *g, kiln_symbol step) {
   const kiln_stmt *a = g->f.of.a;
   const kiln_symbol buffer = tensor_of(g, a);
@@ -288,7 +288,7 @@ static double cycles_of(const conv *g) {
          WARP_BEGINS * warps;
 }
 
-// Blocks that run at the same time share a multiprocessor, which stores what they compute; a warp
+// Blocks that run at the same time share a multiprocessor, which stores their results; a warp
 // alone waits for itself. Measured on an H200.
 static double time_of(const conv *g) {
   static const double CLOCK_GHZ = 1.75, STORED = 1.2, BLOCK_NS = 100, ALONE = 9;
@@ -310,7 +310,7 @@ static bool may_run(conv *g) {
   enum { MAX_REGISTERS = 176 };
   const kiln_patch *f = &g->f;
   const int64_t warps = g->threads / WARP;
-  // Where a map says what is read, isl does not decide whether threads of several rows meet.
+  // With a boundary map (reflection, say) isl does not decide whether threads of several rows race.
   if (f->bends && rounds_of(g, rows_of(g), columns_of(g)).rows > 1) return false;
   return g->s.y <= f->rows && g->s.x <= f->of.m && f->of.n % g->s.n == 0 && g->s.n % f->run == 0 &&
          warps <= MAX_WARPS && registers_of(g) <= MAX_REGISTERS && resident_of(g, 1) > 0;

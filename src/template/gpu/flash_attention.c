@@ -62,7 +62,7 @@ static kiln_symbol symbol(const attention *k, const char *text) {
   return kiln_symbol_of(k->w->cx, text);
 }
 
-// --- loops over what lanes hold ---
+// --- loops over fragments ---
 
 // Maxima or sums of a chunk's rows, the nest of |s|, by |instr|.
 static kiln_status reduce_rows(attention *k, const kiln_stmt *s, kiln_instr *instr) {
@@ -256,7 +256,7 @@ static kiln_status lower_mix(attention *k) {
   return kiln_quad_run_product(&k->q, &p, k->mma);
 }
 
-// --- what stands between them ---
+// --- online softmax between the products ---
 
 static kiln_status lower_weights(attention *k) {
   kiln_lowering *w = k->w;
@@ -335,7 +335,7 @@ static bool find_instrs(attention *k) {
   return k->max && k->sum && k->mma && k->load_left && k->load_keys && k->load_values;
 }
 
-// Sums, queries and what else a thread has.
+// Registers of a thread: sums, queries and others.
 static int64_t registers_of(const attention *k) {
   enum { OTHERS = 44, OTHERS_OF_GROUPS = 28 };
   const shape *s = &k->s;
@@ -422,7 +422,7 @@ static double work_of_groups(const attention *k) {
   return 2 * elems * both / FLOPS_CYCLE + elems / WEIGHTS_CYCLE + groups * GROUP_CYCLES;
 }
 
-// The blocks of a multiprocessor take turns. One alone waits for itself, and fewer than four warps
+// The blocks of a multiprocessor share it. One alone is bound by latency, and fewer than four warps
 // leave tensor cores idle; warp groups wait the less, the more there are. Measured on an H200.
 static double time_of(const attention *k) {
   static const double CHUNK_CYCLES = 500, ALONE_CYCLES = 750, BLOCK_NS = 4000,

@@ -3,7 +3,7 @@
 //
 // Attention and matrix products (fused kernels first):
 //   flash_attention    attention on tensor cores
-//   row_epilogue       a GEMM and what is done with whole rows of its result (softmax, LayerNorm)
+//   row_epilogue       a GEMM whose epilogue works on whole rows (softmax, LayerNorm)
 //   norm_prologue      a GEMM of rows that are normalized as they are read
 //   b2b_gemm           two GEMMs back to back: the second multiplies a map of the first's results
 //   direct_conv        convolutions of few channels, from an input tile with halo

@@ -181,7 +181,7 @@ static double passes_of(const epilogue *x) {
 }
 
 // A block alone takes its time: its operands come, its steps follow each other, its threads pass
-// over what they hold. Where a multiprocessor has several, they take turns at what it computes, or
+// over what they hold. Where a multiprocessor has several, they share its arithmetic, or
 // at memory. Measured on an H200, within 25 %, most within 12.
 static double time_of(const epilogue *x, const occupancy *o) {
   static const double BEGIN_END_NS = 1200, STEP_NS[] = {300, 100},

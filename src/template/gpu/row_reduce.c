@@ -81,7 +81,7 @@ static bool is_shared_sum(const rows *r, const kiln_stmt *s) {
   return s->n_reduce && elems < SHORT_ROW;
 }
 
-// Whether |s| computes elements of a row, which a thread would hold; not, what it reads.
+// Whether |s| computes elements of a row, which a thread would keep in registers; its input aside.
 static bool is_computed(const rows *r, const kiln_stmt *s) {
   kiln_symbol loops[KILN_MAX_RANK];
   return s != r->w->root && !s->n_reduce && s->body->kind != KILN_EXPR_LOAD &&
@@ -144,7 +144,7 @@ typedef struct cuts {
   int n;
 } cuts;
 
-// The same; what combines them computes T.whole, of which the sums are a copy.
+// The same; the combining statement computes T.whole, of which the sums are a copy.
 static kiln_status cut_sum(rows *r, const kiln_stmt *s, cuts *out) {
   const kiln_symbol t = kiln_symbol_of(r->w->cx, name_of(r, s));
   KILN_TRY(cut_steps(r, s, out->buffers, &out->n));
@@ -155,7 +155,7 @@ static kiln_status bind_row(rows *r, kiln_symbol loop) {
   return kiln_loops_find(r->w->s.loops, loop) ? kiln_bind(&r->w->s, loop, KILN_THREAD_Y) : KILN_OK;
 }
 
-// Computes |buffer|, parts of the sums of |s|, where the rows are: a thread each along the last
+// Computes |buffer|, partial sums of |s|, in the rows' blocks: a thread each along the last
 // axis.
 static kiln_status place_sums(rows *r, const kiln_stmt *s, kiln_symbol buffer) {
   kiln_lowering *w = r->w;
@@ -168,7 +168,7 @@ static kiln_status place_sums(rows *r, const kiln_stmt *s, kiln_symbol buffer) {
   return kiln_compute_at(&w->s, kiln_lowering_name(w, "sums", buffer), loop, KILN_SCOPE_LOCAL);
 }
 
-// Computes the sums of |s|, whose parts are combined in a register.
+// Computes the sums of |s|, whose partial sums are combined in a register.
 static kiln_status place_whole(rows *r, const kiln_stmt *s) {
   kiln_lowering *w = r->w;
   const char *name = name_of(r, s);
@@ -359,7 +359,7 @@ static int64_t across_of(const rows *r, int64_t threads) {
   return across;
 }
 
-// Whether what threads would hold of a row leaves a multiprocessor no registers for a second one.
+// Whether a row in registers leaves a multiprocessor none for a second block.
 static bool fills_registers(const rows *r, int64_t row) {
   kiln_symbol loops[KILN_MAX_RANK];
   int64_t bytes = 0;

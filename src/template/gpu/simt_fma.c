@@ -151,7 +151,7 @@ static kiln_status run_elements(work *x, kiln_symbol group, kiln_symbol rows, ki
   return k ? kiln_unroll(s, d.column_unit) : kiln_vectorize(s, d.column_unit);
 }
 
-// The sums as threads hold them: what is behind (.., m, n) in front, the last first, then warps,
+// Thread-value layout of the sums: axes behind (.., m, n) in front, the last first, then warps,
 // lanes, and a thread's.
 static kiln_status layout_sums(work *x) {
   kiln_stage_axis axes[KILN_MAX_RANK + 4];
@@ -168,7 +168,7 @@ static kiln_status layout_sums(work *x) {
   axes[b + 2] = kiln_axis_high(b, slots_m(t) * x->unit_m);
   axes[b + 3] = kiln_axis_high(b + 1, slots_n(t) * x->unit_n);
   KILN_TRY(kiln_transform_layout(s, x->sums, b + 4, axes));
-  int n = b + 2; // slots; what is a thread's
+  int n = b + 2; // slots; a thread's
   axes[b] = has_u ? kiln_axis_high(b, x->unit_m) : kiln_axis_whole(b);
   axes[b + 1] = has_v ? kiln_axis_high(b + 1, x->unit_n) : kiln_axis_whole(b + 1);
   axes[n++] = kiln_axis_whole(b + 2);
@@ -218,7 +218,7 @@ static kiln_status lower_whole(work *x) {
   return kiln_bind(&w->s, x->l.block, KILN_BLOCK_X);
 }
 
-// Sums of splits and groups; where there is one group, its threads store what they hold.
+// Sums of split-K and slice-K; without slice-K threads store their sums from registers.
 static kiln_status lower_parallel_k(work *x) {
   kiln_parallel_k parts = {.w = x->w,
                            .p = x->p,

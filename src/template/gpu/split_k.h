@@ -22,11 +22,11 @@ kiln_status kiln_split_k_combine(kiln_lowering *w, const kiln_product *p, kiln_s
 
 // Whether the sums of splits can be of whole tiles of m x n, and their finish of whole words.
 bool kiln_split_k_fits(const kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n);
-// Rounds the sums' rows and columns up to whole tiles: what is stored in parts cannot be stored
+// Rounds the sums' rows and columns up to whole tiles: partial sums must not be stored
 // twice, as a result can where tiles overlap.
 kiln_status kiln_split_k_pad(kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n);
-// The sums |all| of splits, each split's together; and the result from them, some neighbours a
-// thread: the second nest.
+// Stores the splits' partial sums to |all|, each split's contiguous, and adds the second nest,
+// which computes the result from them, some neighbours a thread.
 kiln_status kiln_split_k_finish(kiln_lowering *w, const kiln_product *p, kiln_symbol all);
 // The second nest alone, of parts that are combined by a nest over all.0, .., the last over parts.
 kiln_status kiln_parallel_k_add(kiln_lowering *w, const kiln_product *p, kiln_symbol all);

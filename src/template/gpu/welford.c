@@ -31,7 +31,7 @@ static bool find(kiln_lowering *w, welford *out) {
 
 // --- partial sums of blocks ---
 
-// A thread's elements: what it reads as words, its sums with their reduction outside.
+// A thread's elements: its input as words, its sums with their reduction outside.
 static kiln_status write_out(welford *n, const kiln_stmt *s) {
   kiln_lowering *w = n->w;
   const int last = s->n_space - 1;

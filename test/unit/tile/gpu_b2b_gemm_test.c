@@ -27,7 +27,7 @@
   "H(i0:" #m ", i1:" #h ") = f16(0.5f32 * (S(i0, i1) + C(i1)) * (1f32 + erf((S(i0, i1) + C(i1)) "  \
   "* 0.70710677f32))) " SECOND("f16", m, h, n)
 
-static const char *const mlps[] = {
+static const char *const chains[] = {
     MLP("f16", 128, 32, 64, 32),
     MLP("bf16", 64, 48, 96, 64),
     MLP("f16", 77, 64, 128, 96), // ragged rows
@@ -40,7 +40,7 @@ static const char *const mlps[] = {
 
 static void candidates_multiply_twice_in_one_kernel(void **state) {
   (void)state;
-  check_each(&machine, "b2b_gemm", KILN_LEN(mlps), mlps, "mma.m16n8k16", 30);
+  check_each(&machine, "b2b_gemm", KILN_LEN(chains), chains, "mma.m16n8k16", 30);
 }
 
 static void groups_multiply_twice_in_one_kernel(void **state) {
@@ -51,7 +51,7 @@ static void groups_multiply_twice_in_one_kernel(void **state) {
 
 static void mlps_compile(void **state) {
   (void)state;
-  check_compiles(&machine, "b2b_gemm", mlps[0], "mma.m16n8k16", "mma.sync.aligned");
+  check_compiles(&machine, "b2b_gemm", chains[0], "mma.m16n8k16", "mma.sync.aligned");
   check_compiles(&hopper, "b2b_gemm", MLP("f16", 128, 64, 256, 64), "wgmma", "wgmma.mma_async");
 }
 

@@ -53,7 +53,7 @@ static const char *const attentions[] = {
     ATTENTION("bf16", 1, 32, 64, 16, 32, "X(i0, i1, i2) * 0.25f32"),
 };
 
-// What warp groups compute: chunks that come in boxes, or go through the threads as they are
+// What warp groups compute: chunks that come by TMA, or go through the threads as they are
 // padded, or are the only one; heads that lie side by side in one tensor; a causal mask in halves.
 static const char *const of_groups[] = {
     ATTENTION("f16", 1, 128, 192, 64, 64, "i2 > i1 ? -30000f16 : f16(X(i0, i1, i2) * 0.125f32)"),
@@ -98,7 +98,8 @@ static void attention_compiles(void **state) {
   enum { ROW = 3 };
   (void)state;
   check_compiles(&machine, "flash_attention", attentions[ROW], "mma.m16n8k16", "kiln_mma_f16(");
-  // several groups pass the barrier of a chunk; the heads of one tensor are columns of its boxes
+  // several groups arrive at the empty barrier of a chunk; the heads of one tensor are columns of
+  // its tiles
   check_compiles(&hopper, "flash_attention", of_groups[0], "wgmma",
                  "  kiln_mbarrier_arrive((uint64_t *)(kiln_shared");
   check_compiles(&hopper, "flash_attention", of_groups[3], "wgmma",

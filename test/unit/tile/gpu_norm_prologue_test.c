@@ -21,7 +21,7 @@
   "F(i0:" #m ") = 1f32 / sqrt(V(i0) / " #k "f32 + 0.00001f32) "                                    \
   "A(i0:" #m ", i1:" #k ") = " half "(D(i0, i1) * F(i0) * G(i1)) " PRODUCT(half, m, k, n)
 
-static const char *const norms[] = {
+static const char *const prologues[] = {
     NORM("f16", 128, 32, 64),
     NORM("bf16", 64, 96, 32),
     NORM("f16", 77, 64, 48), // ragged rows, and columns that are more than a tile
@@ -45,12 +45,12 @@ static const char *const norms[] = {
 
 static void candidates_normalize_in_one_kernel(void **state) {
   (void)state;
-  check_each(&machine, "norm_prologue", KILN_LEN(norms), norms, "mma.m16n8k16", 10);
+  check_each(&machine, "norm_prologue", KILN_LEN(prologues), prologues, "mma.m16n8k16", 10);
 }
 
 static void norms_compile(void **state) {
   (void)state;
-  check_compiles(&machine, "norm_prologue", norms[0], "mma.m16n8k16", "kiln_quad_sum(");
+  check_compiles(&machine, "norm_prologue", prologues[0], "mma.m16n8k16", "kiln_quad_sum(");
 }
 
 static bool is_norm(const kiln_program *p) {

@@ -31,7 +31,7 @@
                          "F(i0:" #m ") = 1f32 / sqrt(V(i0) / " #n "f32 + 0.00001f32) "             \
                          "Y(i0:" #m ", i1:" #n ") = " half "(D(i0, i1) * F(i0) * G(i1)) }"
 
-static const char *const strips[] = {
+static const char *const epilogues[] = {
     SOFTMAX("f16", 128, 32, 64),
     SOFTMAX("bf16", 64, 48, 32),
     SOFTMAX("f16", 77, 64, 48), // ragged rows: the last strip overlaps the one in front of it
@@ -54,10 +54,10 @@ static const char *const strips[] = {
 
 static void candidates_compute_strips_in_one_kernel(void **state) {
   (void)state;
-  check_each(&machine, "row_epilogue", KILN_LEN(strips), strips, "mma.m16n8k16", 14);
+  check_each(&machine, "row_epilogue", KILN_LEN(epilogues), epilogues, "mma.m16n8k16", 14);
 }
 
-// By warp groups: steps that boxes fill; a last step that is longer than what is left of k; a
+// By warp groups: steps that TMA copies; a last step that is longer than what is left of k; a
 // single one.
 static void warp_groups_compute_strips(void **state) {
   static const char *const of_groups[] = {
@@ -71,9 +71,9 @@ static void warp_groups_compute_strips(void **state) {
 
 static void strips_compile(void **state) {
   (void)state;
-  check_compiles(&machine, "row_epilogue", strips[0], "mma.m16n8k16", "kiln_quad_max(");
-  check_compiles(&machine, "row_epilogue", strips[4], "mma.m16n8k16", "kiln_quad_sum(");
-  check_compiles(&hopper, "row_epilogue", strips[3], "wgmma", "kiln_group_sum(");
+  check_compiles(&machine, "row_epilogue", epilogues[0], "mma.m16n8k16", "kiln_quad_max(");
+  check_compiles(&machine, "row_epilogue", epilogues[4], "mma.m16n8k16", "kiln_quad_sum(");
+  check_compiles(&hopper, "row_epilogue", epilogues[3], "wgmma", "kiln_group_sum(");
 }
 
 // Of many rows one kernel costs less than two, of few rows of many columns and terms more.

@@ -172,19 +172,19 @@ static bool has_cluster(const kiln_tile_candidate *c) {
   return strstr(c->tiling.form, ", clusters of ") != NULL;
 }
 
-// Launches before are waited for in front of all that is read, but for boxes of constants; results
-// of one nest go through shared memory.
+// Launches before are waited for in front of all that is read, but for TMA copies of constants;
+// results of one nest go through shared memory.
 static void check_order(const char *code, int n, const kiln_gpu_launch *launches,
                         bool has_constants, const char *name) {
-  const char *body = strstr(code, "__global__"), *asker = strstr(body, "kiln_empty_phases"),
-             *from = asker ? asker : body, *wait = strstr(from, "kiln_wait()"),
-             *box = strstr(from, asker ? "kiln_tma_copy(&" : "kiln_tma(&"),
+  const char *body = strstr(code, "__global__"), *producer = strstr(body, "kiln_empty_phases"),
+             *from = producer ? producer : body, *wait = strstr(from, "kiln_wait()"),
+             *copy = strstr(from, producer ? "kiln_tma_copy(&" : "kiln_tma(&"),
              *last = strstr(body, "wait_group.sync.aligned 0");
   for (int i = 0; i < n; i++) assert_true(launches[i].waits);
-  if (!wait || !box || (box < wait) != has_constants)
-    fail_msg("%s: must wait for launches %s the first box", name,
+  if (!wait || !copy || (copy < wait) != has_constants)
+    fail_msg("%s: must wait for launches %s the first copy", name,
              has_constants ? "behind" : "in front of");
-  if (n == 1 && !strstr(last, asker ? "kiln_consumers_wait(kiln_consumer, " : "__syncthreads()"))
+  if (n == 1 && !strstr(last, producer ? "kiln_consumers_wait(kiln_consumer, " : "__syncthreads()"))
     fail_msg("%s: threads must wait for results in shared memory", name);
 }
 
@@ -363,7 +363,7 @@ static void blocks_of_clusters_share_what_they_read(void **state) {
   }
 }
 
-// Candidates in clusters, each of which shares boxes; the first is run in the simulator, too.
+// Candidates in clusters, each of which multicasts; the first is run in the simulator, too.
 static void clusters_that_are_proposed_multicast(void **state) {
   (void)state;
   static const int proposed[] = {3, 3, 3, 0, 3}; // by row of |clusters|, at least
@@ -423,7 +423,7 @@ static const struct {
      "t0(i0:200, i1:136 | r0:96) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
      "y(i0:200, i1:136) = f16(t0(i0, i1)) }",
      2, FEW_UNITS, "#pragma unroll 1\n"},
-    {"no team but one, by constants",
+    {"one consumer, by constants",
      "p { in f16 X(64, 640) const f16 W(640, 64) = ... temp f32 t0(64, 64) out f16 y(64, 64) "
      "t0(i0:64, i1:64 | r0:640) +=! f32(X(i0, r0)) * f32(W(r0, i1)) "
      "y(i0:64, i1:64) = f16(t0(i0, i1)) }",
@@ -573,7 +573,7 @@ static void expect_refused(test_kernel *k, const kiln_machine *m, kiln_loops *l,
   if (!strstr(kernel_message(k), why)) fail_msg("must say \"%s\": %s", why, kernel_message(k));
 }
 
-// Nests whose boxes no warp can ask for by itself.
+// Nests whose copies no producer warp can issue.
 static void warp_specialization_that_cannot_be_is_refused(void **state) {
   (void)state;
   static const char text[] =
@@ -612,10 +612,10 @@ static void warp_specialization_that_cannot_be_is_refused(void **state) {
 
 // --- steps that reach beyond the end ---
 
-static kiln_loop *bounded_box_in(kiln_loop *l) {
+static kiln_loop *bounded_copy_in(kiln_loop *l) {
   for (; l; l = l->next) {
     if (l->kind == KILN_LOOP_INSTR && l->instr->is_tma && l->cond) return l;
-    kiln_loop *inner = bounded_box_in(l->body);
+    kiln_loop *inner = bounded_copy_in(l->body);
     if (inner) return inner;
   }
   return NULL;
@@ -641,11 +641,11 @@ static void tma_copies_zeros_where_tensors_end_alone(void **state) {
     assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &w.s), KILN_OK);
     w.s.instrs = kiln_gpu_instrs(&k.cx, &m, &w.s.n_instrs);
     lowering_expect_ok(&k, &w, kiln_template_gpu_wgmma.lower(&w, &found.data[0].tiling));
-    kiln_loop *box = bounded_box_in(w.s.loops->body);
-    const kiln_expr *from = box->operands[1];
+    kiln_loop *copy = bounded_copy_in(w.s.loops->body);
+    const kiln_expr *from = copy->operands[1];
     const kiln_symbol x = kiln_symbol_of(&k.cx, "X");
     const int along = w.s.loops->buffers.data[from->u.tensor]->name == x ? 1 : 0;
-    box->cond = kiln_binary(&k.cx, KILN_EXPR_LT, from->args[along], kiln_int(&k.cx, ends[i]));
+    copy->cond = kiln_binary(&k.cx, KILN_EXPR_LT, from->args[along], kiln_int(&k.cx, ends[i]));
     if (i > 0) expect_refused(&k, &m, w.s.loops, "copies zeros beyond the end of a tensor's rows");
     else lowering_expect_ok(&k, &w, kiln_gpu_check(&k.cx, &m, w.s.loops));
   }
