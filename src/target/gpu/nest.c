@@ -303,7 +303,7 @@ static const kiln_expr *owned(distributor *d, const kiln_buffer *b, const kiln_e
   if (d->status == KILN_OK && (part == 0 || i.lo < 0 || i.hi >= part))
     d->status = kiln_gpu_refuse(
         d->n,
-        "buffer %s, which is allocated outside of thread loops, must be dealt out: each of the "
+        "buffer %s, which is allocated outside of thread loops, must be distributed: each of the "
         "%" PRId64 " threads must touch its own of %" PRId64 " elements in a row, got one among "
         "[%" PRId64 ", %" PRId64 "] of its own",
         kiln_symbol_text(cx, b->name), n, part, i.lo, i.hi);

@@ -73,7 +73,7 @@ void kiln_sim_check_owner(sim *m, const sim_cell *c, int64_t at) {
   const dealing d = dealing_of(m, c);
   if (c->elems % d.n != 0) {
     kiln_sim_fail(m,
-                  "buffer %s: %" PRId64 " elements must be dealt out to the %" PRId64
+                  "buffer %s: %" PRId64 " elements must be distributed to the %" PRId64
                   " threads of a block in equal parts, as it is allocated outside of thread loops",
                   name_of(m, c), c->elems, d.n);
     return;

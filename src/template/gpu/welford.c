@@ -146,8 +146,8 @@ static kiln_status place_sum(welford *n, const kiln_stmt *s, kiln_symbol partial
   return kiln_compute_at(&w->s, kiln_lowering_name(w, "sums", partial), channel, KILN_SCOPE_LOCAL);
 }
 
-// Cuts the result into blocks of |rows| rows and |channels|, and these into words, dealt out to the
-// threads.
+// Cuts the result into blocks of |rows| rows and |channels|, and these into words, distributed over
+// the threads.
 static kiln_status cut_result(welford *n, int64_t channels, int64_t rows, int64_t word) {
   kiln_lowering *w = n->w;
   const kiln_stmt *y = w->root;

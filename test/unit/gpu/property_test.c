@@ -52,7 +52,7 @@ static void share_and_bind(walker *w, test_case *c) {
 
 static bool refuses(const char *message) {
   static const char *const known[] = {
-      "must be dealt out",
+      "must be distributed",
       "blocks must not use what other blocks",
       "threads would have to wait for each other",
       "around thread loops must not depend on memory of one thread",

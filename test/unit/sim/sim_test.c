@@ -221,7 +221,8 @@ static const struct {
      "4, as it is allocated outside of thread loops"},
     {"kernel k { param f32 X[4]:(1) local f32 T[3]:(1) alloc T { for t:2 thread.x { T[t] = X[t] } "
      "} }",
-     "sim: kernel k: error: buffer T: 3 elements must be dealt out to the 2 threads of a block in "
+     "sim: kernel k: error: buffer T: 3 elements must be distributed to the 2 threads of a block "
+     "in "
      "equal parts, as it is allocated outside of thread loops"},
     {"kernel k { param f32 X[4]:(1) register f32 T[1]:(1) alloc T { T[0] = 0f32 for b:4 block.x { "
      "X[b] = T[0] } } }",
