@@ -1,5 +1,5 @@
-// How far right results may be from the reference: the errors of the interpreter's code,
-// instruction by instruction.
+// Rounding error analysis: error bounds of correct results against the reference, propagated
+// through the interpreter's bytecode instruction by instruction.
 //
 // The reference computes in double. What it judges computes in its types, in an order of its own:
 // every operation rounds, to a relative error of one unit (half a unit in the last place),

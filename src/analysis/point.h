@@ -1,4 +1,4 @@
-// Index expressions at one point.
+// Evaluation of index expressions at one point.
 #ifndef KILN_ANALYSIS_POINT_H
 #define KILN_ANALYSIS_POINT_H
 

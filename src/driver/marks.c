@@ -1,4 +1,4 @@
-// Values that are wanted as outputs: the graph gets them as outputs, and nothing behind it knows.
+// Marked values become outputs of the graph, before any pass runs.
 #include "driver/marks.h"
 #include "model/model.h"
 #include "schedule/nearest.h"

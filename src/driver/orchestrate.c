@@ -1,4 +1,4 @@
-// The choice of kernels, as the options ask for it, and what it has come to.
+// Kernel orchestration by the options: the solver's choice or a given one, and its report.
 #include "driver/stages.h"
 #include "tune/measurement_cache.h"
 

@@ -1,5 +1,5 @@
-// The runner of the pipeline's passes: which run, and what is checked, timed and printed behind
-// each.
+// The pass manager: runs the rows of the pass table, and verifies, times and prints the program
+// after each.
 #include "driver/pipeline.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-// What the user gives decides: passes that read schedules, a scheduler and options, and put scripts
-// in the place of Kiln's own.
+// User-provided schedules: passes that read scripts, the choice of a scheduler and options, and
+// replace Kiln's own schedules by the user's.
 #include "driver/stages.h"
 #include "tune/measurement_cache.h"
 #include "module/schedule_lookup.h"

@@ -1,6 +1,8 @@
-// Loop-bound tightening: an iteration of a loop that stores nothing but elements which no run of
-// these extents needs is left out. The runtime asks for fewer iterations of a parallel loop; of
-// others a kernel reads the dimensions itself.
+// Loop-bound tightening: a loop stops behind the last iteration that stores an element which the
+// extents of the run need.
+//     for i < 64 { y[i] = .. }      becomes      for i < seq { y[i] = .. },  seq <= 64
+// The runtime passes the bound of a parallel loop; other bounds are computed in the kernel from the
+// dimensions.
 //
 // The needed extents of the model's own tensors are given (ranges.h). An axis of a tensor that
 // passes made needs no more elements than the tensors that its statement reads along that

@@ -1,5 +1,5 @@
-// Sums of named dimensions become values where all that they are of have one, and forms of the
-// others where not.
+// Sums of named dimensions, as kv = past + t: constant if all their terms are bound, otherwise
+// expressions of the unbound ones.
 #include "dynamic/dims.h"
 #include "model/model.h"
 

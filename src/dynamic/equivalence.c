@@ -1,5 +1,5 @@
-// The equivalence check of shape buckets: two programs in lock step, statement by statement, at
-// points of the smaller one.
+// The equivalence check of shape buckets: evaluates both programs in lock step, statement by
+// statement, at points of the smaller one.
 #include "dynamic/equivalence.h"
 
 #include "support/integer.h"

@@ -1,5 +1,5 @@
-// Neutral-element padding: values beyond the ends of axes, found where they follow, put where they
-// do not.
+// Neutral-element padding: an abstract interpretation finds the values of tensors beyond the ends
+// of their axes; a select is inserted where they are not neutral for the reduction that reads them.
 #include "dynamic/neutral_padding.h"
 
 #include <math.h>

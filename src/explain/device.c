@@ -1,4 +1,4 @@
-// What `kiln device` does: finds the machine, measures it when asked, and tells.
+// The command `kiln device`: finds the machine, measures it if asked, and prints its figures.
 #include "model/model.h"
 #include "tune/measure.h"
 

@@ -1,4 +1,5 @@
-// kiln explain: what was decided, from the kernels, their candidates and the record of their edges.
+// The command `kiln explain`: the compiler's decisions, from kernels, candidates and fusion
+// decisions.
 #include "explain/explain.h"
 #include "explain/detail.h"
 #include "module/compiler.h"

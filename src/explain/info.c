@@ -1,4 +1,4 @@
-// What the compiler tells of itself: host, operators; and tensors of ONNX files.
+// Information without a model: the host, the operators; and tensors of ONNX files.
 #include "model/model.h"
 #include "target/target.h"
 

@@ -1,5 +1,5 @@
-// Where tensors of a kernel lie, and which launch computes a statement: what `kiln explain` tells
-// in several places.
+// The memory level of a kernel's tensors, and the launch that computes a statement, for several
+// parts of `kiln explain`.
 #include "explain/explain.h"
 
 int *kiln_explain_launches(kiln_ctx *cx, const kiln_build *b) {

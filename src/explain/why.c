@@ -1,4 +1,4 @@
-// kiln explain --why: what became of the edge between two graph nodes.
+// `kiln explain --why`: why two nodes of the graph were fused, or not.
 #include "explain/explain.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// Counted extents: see data_dependent.h.
+// Data-dependent shapes: see data_dependent.h.
 #include "fission/data_dependent.h"
 
 #include "analysis/interpret.h"

@@ -1,4 +1,4 @@
-// The most that a counted extent can be: see data_dependent.h.
+// Upper bounds of data-dependent extents: see data_dependent.h.
 #include "fission/data_dependent.h"
 #include "fission/terms.h"
 

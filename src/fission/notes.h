@@ -1,5 +1,5 @@
-// What the walk over a graph knows of tensors beside what the program says: a table by tensor,
-// which goes with the walk.
+// Facts about tensors that the traversal of a graph gathers in addition to the program: a table by
+// tensor, which goes with the walk.
 #ifndef KILN_FISSION_NOTES_H
 #define KILN_FISSION_NOTES_H
 

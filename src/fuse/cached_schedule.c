@@ -1,5 +1,5 @@
-// Answers: a line for each round of settling, one for each part with the number of its kernel, then
-// the templates, scripts and loops with their lengths.
+// The text of a cached schedule: a line for each round of materialized paddings, one for each fused
+// group with the number of its kernel, then templates, scripts and loops with their lengths.
 #include "fuse/cached_schedule.h"
 #include "schedule/instr.h"
 #include "target/target.h"

@@ -1,4 +1,4 @@
-// Growth of kernels over the program's edges, by the cost of what they become.
+// Cost-driven fusion along edges of the program.
 #include "fuse/connect.h"
 
 #include "price/gpu_work.h"

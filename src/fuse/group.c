@@ -1,4 +1,4 @@
-// Grouping: which statements make one kernel. From the outputs to the inputs, every statement not
+// Fusion groups by rule. From the outputs to the inputs, every statement not
 // yet taken becomes the root of a group and takes in producers that nobody else reads:
 // - a map takes the contraction it reads element by element (its epilogue);
 // - a map or reduction takes reductions and maps that share outer dims with it and whose rows fit

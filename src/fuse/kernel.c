@@ -1,4 +1,5 @@
-// Kernels of a program: fusion groups are connected, and all of equal form share one kernel.
+// From a program to kernels: cost-driven fusion, then one kernel for all fused groups of equal
+// form.
 #include "fuse/kernel.h"
 #include "fuse/cached_schedule.h"
 #include "transform/transform.h"

@@ -1,4 +1,4 @@
-// Forms, and the prices of what was searched.
+// Canonical forms as keys of memoized searches, and the cost of their candidates.
 #include "fuse/searches.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-// What a compilation under way owns, and the passes that make a module of it.
+// The resources of a compilation, and the passes of the module phase.
 #include "module/build.h"
 #include "runtime/features.h"
 

@@ -1,4 +1,4 @@
-// Checks of indices between compiler and runtime: see checked.h.
+// Bounds checks of data-dependent indices: see checked.h.
 #include "module/checked.h"
 
 kiln_plan_check *kiln_plan_checks_of(kiln_ctx *cx, const kiln_program *p) {

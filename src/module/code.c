@@ -1,4 +1,4 @@
-// Kernels to object code: what the cache has is not compiled again.
+// Code generation for CPUs: kernels become object code, from the cache if it is there.
 #include "module/build.h"
 #include "module/cache.h"
 #include "target/cpu/together.h"

@@ -1,5 +1,5 @@
-// Kernels to code of a GPU: sources, and images of them where the target has a compiler. What the
-// cache has is not compiled again.
+// Code generation for GPUs: kernels become sources and, if the target has a compiler, binary
+// images, from the cache if they are there.
 #include "module/build.h"
 #include "module/cache.h"
 #include "runtime/pool.h"

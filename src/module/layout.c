@@ -1,6 +1,6 @@
-// From kernels to the plan: where every argument of every launch lies. Constants go to the weights
-// (or stay where they are), temporaries and workspaces to the arena, results to the caller's
-// memory.
+// Buffer assignment: the location of every argument of every launch in the plan. Constants are in
+// the weights (or stay in the model's memory), temporaries and workspaces in the arena, results in
+// the caller's memory.
 #include "module/build.h"
 #include "module/checked.h"
 #include "module/planner.h"

@@ -1,10 +1,14 @@
-// Recognising products and convolutions by the strides of what a contraction reads and writes.
+// Pattern matching of products and convolutions by the strides of a contraction's accesses.
 //
-// Every dim of the contraction walks through each of its tensors by a stride. What walks through an
-// operand and the result is a row or a column, what walks through both operands is summed over,
-// what walks through all three is a batch; dims that walk on where others end become one. Of a
-// convolution two dims walk through the same elements of an operand: a window. Where it is padded,
-// the operand is zero but between two bounds of the window's element.
+// Each dim has a stride in each of the two operands and the result, which classifies it:
+//     dim      a  b  result
+//     m        x      x          rows
+//     n           x   x          columns
+//     k        x  x              reduction
+//     batch    x  x   x
+// Adjacent dims whose strides continue each other are merged. Two dims that move through the same
+// axis of an operand are the window of a convolution; its padding is a select between zero and the
+// operand, by two bounds of the window's index.
 #include "module/library_match.h"
 #include "module/build.h"
 #include "support/integer.h"

@@ -1,5 +1,5 @@
-// A module that is kept is a file beside the cache's database. Its entry says of which external
-// files it was made, by their digests, and the file's own.
+// A cached module is a file next to the cache's database. Its entry has the digests of the module
+// and of the model's external data files.
 #include "module/module_cache.h"
 #include "module/build.h"
 #include "module/copy.h"

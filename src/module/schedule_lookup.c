@@ -1,4 +1,4 @@
-// Cached schedules: an equal program on such a machine is not searched again.
+// The schedule cache: an equal program, for an equal machine and options, is not searched again.
 #include "module/schedule_lookup.h"
 #include "support/numbers.h"
 #include "fuse/cached_schedule.h"

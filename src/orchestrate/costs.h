@@ -1,4 +1,4 @@
-// What kernels of sets of prims cost: by the tile graph's scheduler, each form once.
+// Costs of candidate kernels, by the tile graph's scheduler, memoized by canonical form.
 #ifndef KILN_ORCHESTRATE_COSTS_H
 #define KILN_ORCHESTRATE_COSTS_H
 
@@ -25,7 +25,7 @@ typedef struct kiln_costing {
   int n_forms;                // that were new
   double work; // statements of the kernels that templates were asked about, which time follows
 } kiln_costing;
-// What a prim costs in a kernel of its own.
+// The cost of a prim as a kernel of its own.
 typedef struct kiln_prim_cost {
   double ratio; // of measured time to predicted, in a kernel that was measured; 0: there is none
   double ns, compute_ns; // where nobody knows, from what it must do at least
@@ -39,9 +39,9 @@ kiln_status kiln_costing_begin(kiln_costing *io);
 // none.
 kiln_status kiln_costing_price(kiln_costing *c, const kiln_bits *prims, const kiln_bits *results,
                                kiln_priced *out);
-// What such a kernel costs at least, without asking any template.
+// A lower bound of such a kernel's cost, without asking any template.
 double kiln_costing_bound(const kiln_costing *c, const kiln_bits *prims);
-// What kernels of their own cost.
+// The cost of these prims as kernels of their own.
 double kiln_costing_apart(const kiln_costing *c, const kiln_bits *prims);
 // What a run takes longer with a kernel for which templates propose |of|, by what they predict;
 // infinite: nobody knows, or NULL.

@@ -1,6 +1,5 @@
-// What the results of a part's prims take in memory, as the plan lays them out: inputs, outputs and
-// weights of the model are the caller's, or the module's, and do not count, nor do workspaces that
-// kernels keep for themselves.
+// Memory of a part's results, as the plan lays them out. Inputs and outputs of the model, which the
+// caller allocates, weights and workspaces of kernels do not count.
 #ifndef KILN_ORCHESTRATE_MEMORY_H
 #define KILN_ORCHESTRATE_MEMORY_H
 

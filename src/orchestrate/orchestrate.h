@@ -1,5 +1,5 @@
-// Orchestration: which prims go into which kernel is solved, not guessed (Korch, ASPLOS'24; DESIGN
-// section 7).
+// Kernel orchestration: a binary linear program chooses the kernels that together compute the
+// program at the least predicted cost (Korch, ASPLOS'24).
 //
 // The program's graph of prims is cut into parts where it is narrow (prims.h). Of each part the
 // execution states and the candidates between them are listed (states.h, candidates.h), the
@@ -14,7 +14,7 @@
 #include "orchestrate/costs.h"
 #include "orchestrate/program.h"
 
-// What was done for programs of which one is to be chosen: together they have the limits of one.
+// The work spent so far on alternative programs, of which one is chosen: they share one budget.
 typedef struct kiln_orchestrate_spent {
   double work, prices; // of the solver; of asking what kernels cost
 } kiln_orchestrate_spent;

@@ -2,8 +2,8 @@
 // transposed and reshaped tensors read what these were taken of, where less is to choose then.
 //
 // What only moves elements is substituted into a reader if the range of the reader's index decides
-// which branch it takes. What does not get simpler so is left to the scheduler, which absorbs it
-// where that saves traffic.
+// which branch it takes. A move that does not get simpler so is left to the pass that inlines where
+// that saves traffic (transform/inline.c).
 #include "analysis/simplify.h"
 #include "rewrite/dce.h"
 #include "rewrite/product.h"

@@ -1,5 +1,5 @@
-// What the primitives share: an edit of a copy of the loops, which replaces them only when it
-// succeeds, and what is checked of the whole program then.
+// The transaction of a primitive: it edits a copy of the loops, which replaces them only if the
+// edit succeeds and the checks of the whole program pass.
 #ifndef KILN_SCHEDULE_EDIT_H
 #define KILN_SCHEDULE_EDIT_H
 

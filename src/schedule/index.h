@@ -1,5 +1,5 @@
-// What is known of indices, behind legality and boxes: what loops make an index take, and what part
-// of a buffer they touch.
+// Index analysis, for legality checks and bounding boxes: the values that loops give an index, and
+// the part of a buffer that they access.
 #ifndef KILN_SCHEDULE_INDEX_H
 #define KILN_SCHEDULE_INDEX_H
 

@@ -1,4 +1,4 @@
-// Figures by their offsets, so that taking the best and comparing are loops.
+// The figures of a device as a table of offsets, so that merging and comparing devices are loops.
 #include "tune/figures.h"
 
 #include <stddef.h>

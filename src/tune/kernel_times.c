@@ -1,7 +1,7 @@
-// Times of kernels inside a run of the model: there the caches are as they are in use.
+// Times of kernels inside runs of the whole model, so that caches are in their usual state.
 //
-// A model that is measured beside another one runs in turns with it, and its times are in units of
-// the other's: what the machine does besides slows both down.
+// Two models are compared by alternating runs; times of the second are scaled by the first's, so
+// that other load on the machine, which slows both down, cancels out.
 #include "tune/kernel_times.h"
 #include "tune/trial.h"
 

@@ -1,4 +1,4 @@
-// The measuring: what each level's arrays are, the rounds, and what comes of them.
+// Measuring a machine: the arrays for each level of memory, the rounds, and the figures.
 #include "tune/measure.h"
 #include "runtime/pool.h"
 #include "tune/figures.h"

@@ -1,4 +1,4 @@
-// Choices of kernels measured, and what was measured kept.
+// The measurement cache: measures orchestrations in runs of the model and stores kernel times.
 #include "tune/measurement_cache.h"
 
 #include "module/compiler.h"

@@ -1,9 +1,9 @@
-// Tuning on this processor: candidates run in the model, where the caches are as they are in use.
+// Tuning on this processor: candidates run inside the model, so that caches are in their usual
+// state.
 //
 // Variant i of the model has candidate i of every kernel. Each variant is compiled, each of its
-// kernels checked alone, and then it runs in turns with variant 0, the profile of every launch
-// being kept: a candidate is judged by the ratio of its time to the first one's in the same
-// minutes.
+// kernels checked alone, and then its runs alternate with variant 0's, with a profile of every
+// launch. A candidate's score is the ratio of its time to that of candidate 0 in the same runs.
 #include "verify/check.h"
 #include "verify/reference.h"
 #include "module/library_candidate.h"

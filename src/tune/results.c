@@ -1,4 +1,4 @@
-// Measurements as a table of SQLite's: a transaction each, so that nothing measured is lost.
+// The tuning database in SQLite: one transaction for each measurement, so that none is lost.
 #include "tune/results.h"
 
 #include "support/directory.h"

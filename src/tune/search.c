@@ -1,7 +1,7 @@
 // A search in the space that a schedule with holes describes.
 //
-// All candidates are compiled first and stay; then they run in turns, so that what the machine does
-// beside them slows all of them alike.
+// All candidates are compiled first; then their runs alternate, so that other load on the machine
+// slows all of them alike.
 #include "tune/search.h"
 #include "tune/trial.h"
 #include "tile/query.h"

@@ -1,7 +1,8 @@
-// Tuning: which candidates there are, what is known of them, and which is taken.
+// Tuning: lists the candidates of each kernel with their stored measurements, has the rest
+// measured, and takes the fastest.
 //
-// Every candidate that is measured becomes a row of the results at once: what is interrupted goes
-// on where it was, and a larger number of candidates measures those that are new.
+// Every measurement is stored at once. An interrupted tuning therefore resumes where it was, and
+// one with more candidates measures only the new ones.
 #include "module/cache.h"
 #include "verify/check.h"
 #include "module/library_candidate.h"

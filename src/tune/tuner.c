@@ -1,4 +1,4 @@
-// What a tuner on CPUs and on GPUs does alike: when it ends, and how a measurement is kept.
+// Tuning, the part shared by CPUs and GPUs: when it ends, and how measurements are stored.
 #include "tune/tuning.h"
 
 bool kiln_tuner_is_over(const kiln_tuner *t) {

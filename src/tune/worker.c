@@ -1,4 +1,4 @@
-// The measuring process, from the side of the one that asks.
+// The worker process, from the compiler's side.
 #include "tune/worker.h"
 
 #include "support/status.h"

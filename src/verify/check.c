@@ -1,5 +1,5 @@
-// Kernels checked one by one: the extract's tensors as strided memory, constants packed as the
-// loops want them.
+// Checks of single kernels: tensors of the outlined program as strided memory, constants packed in
+// the layout that the loops read.
 #include "verify/check.h"
 #include "verify/compare.h"
 #include "module/pack.h"

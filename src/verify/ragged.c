@@ -1,8 +1,8 @@
-// Verification of the definitions of a file, at sizes that are picked here.
+// Verification of the definitions of a file at random sizes.
 //
-// A choice of sizes is drawn, and kept when the definition binds to it and is cheap to interpret.
-// So what a definition asks of its sizes (H at least KH, H even) need not be known. The draws are
-// the same in every run.
+// Rejection sampling: sizes are drawn, and used if the definition binds to them and is cheap to
+// interpret. Constraints of a definition (H at least KH, H even) thus need not be solved. The draws
+// are the same in every run.
 #include "verify/ragged.h"
 #include "tile/query.h"
 

@@ -1,4 +1,4 @@
-// Random inputs of a program that it can be run on.
+// Valid random inputs of a program.
 #include "verify/random.h"
 #include "analysis/interpret.h"
 #include "tile/query.h"
