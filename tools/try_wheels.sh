@@ -19,7 +19,7 @@ for python in "$@"; do
     echo "try_wheels: without kiln-compiler kiln.ort_library() must say that it is lacking" >&2
     exit 1
   }
-  $install "$wheels"/kiln_*.whl onnx onnxruntime pytest ml_dtypes
+  $install "$wheels"/kiln_*.whl onnx onnxruntime pytest ml_dtypes mypy
   ort=
   "$folder/.venv/bin/python" -c 'import onnxruntime as o; o.register_execution_provider_library' 2>/dev/null &&
     ort=docs/guide/onnxruntime.md

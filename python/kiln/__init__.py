@@ -4,7 +4,9 @@
     module = kiln.compile("resnet50.onnx", dims={"N": 1})
     y = module(x)                       # NumPy, PyTorch, CuPy, JAX: where the tensors lie
 """
-from ._compile import compile
+from typing import TYPE_CHECKING, Any
+
+from ._compile import Stop, compile
 from .errors import (
     BadInput,
     DeviceError,
@@ -16,12 +18,15 @@ from .errors import (
     NoMemory,
     Unsupported,
 )
-from .module import About, DimRange, Launch, Module, Port, Verdict, from_bytes, load
+from .module import About, DimRange, Launch, Memory, Module, Port, Verdict, from_bytes, load
+
+if TYPE_CHECKING:
+    from ._tc import tc
 
 __version__ = "0.1.0"
 __all__ = [
-    "About", "BadInput", "DeviceError", "DimRange", "Error", "InternalError", "KilnWarning", "Launch", "Message",
-    "Module", "NoBudget", "NoMemory", "Port", "Unsupported", "Verdict", "compile", "from_bytes", "host", "load",
+    "About", "BadInput", "DeviceError", "DimRange", "Error", "InternalError", "KilnWarning", "Launch", "Memory",
+    "Message", "Module", "NoBudget", "NoMemory", "Port", "Stop", "Unsupported", "Verdict", "compile", "from_bytes", "host", "load",
     "ort_library", "tc",
 ]  # fmt: skip
 
@@ -45,7 +50,7 @@ def ort_library() -> str:
     return os.path.abspath(_library.find(_library.PROVIDER))  # ONNX Runtime takes others from its own folder
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     if name == "tc":
         import importlib
 

@@ -2,26 +2,70 @@
 """Compiling: a model by path, as bytes or as a ModelProto, with the options of the C API."""
 from __future__ import annotations
 
+import collections.abc
 import ctypes
 import os
 import sys
 from ctypes import byref, c_char_p, c_int64, c_void_p
-from typing import Any, Callable, Mapping, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Optional, Sequence, SupportsIndex, TypedDict, Union
 
 from . import _arrays, _library, errors
 from ._library import CompileOptions, DimRange, DimSum, DimValue, DumpFn, MemoryFile, ProgressFn, ShapeValue
-from .module import Module, _Temporary, load_temporary
+from .module import Memory, Module, _Temporary, load_temporary
 
-Dim = Union[int, str, tuple]
+if sys.version_info >= (3, 11):
+    from typing import Unpack
+elif TYPE_CHECKING:
+    from typing_extensions import Unpack
 
-# Options of the C API that are one number or text, by their names there (docs/ref/c-api.md).
-PLAIN = frozenset(
-    {
-        "entry", "schedule", "scheduler", "tune", "no_winograd", "no_connect", "weight_growth", "tune_seconds",
-        "tuned_for", "tuned", "orchestrate", "orchestration", "memory_limit", "solver_nodes", "backends",
-        "no_beside", "clamp_indices", "dump_after", "stop_after",
-    }
-)  # fmt: skip
+Dim = Union[SupportsIndex, str, Sequence[int]]  # a value, a sum, a range
+Texts = Union[str, Sequence[str], None]  # one, or several: those of a list are joined by ","
+Path = Union[str, "os.PathLike[str]", None]
+
+
+class CommonOptions(TypedDict, total=False):
+    """Options of the C API that are one number or text, by their names there (docs/ref/c-api.md)."""
+
+    schedule: Optional[str]
+    scheduler: Optional[str]
+    tune: int
+    tune_seconds: float
+    tuned_for: Optional[str]
+    tuned: Path
+    no_winograd: bool
+    no_connect: bool
+    no_beside: bool
+    clamp_indices: bool
+    weight_growth: float
+    orchestrate: bool
+    orchestration: Path
+    memory_limit: int
+    solver_nodes: int
+    backends: Texts
+    dump_after: Texts
+    stop_after: Union[int, str, None]
+
+
+class PlainOptions(CommonOptions, total=False):
+    """The same, of files that may have several definitions."""
+
+    entry: Optional[str]
+
+
+PLAIN = frozenset(PlainOptions.__annotations__)
+
+
+class Stop:
+    """Ends tuning early: `set`, by another thread or a signal's handler, makes it take the best measured so far."""
+
+    def __init__(self) -> None:
+        self._flag = ctypes.c_int(0)
+
+    def set(self) -> None:
+        self._flag.value = 1
+
+    def is_set(self) -> bool:
+        return self._flag.value != 0
 
 
 class _Model:
@@ -64,15 +108,29 @@ def _progress(shown) -> Optional[Callable[[str, int, int], None]]:
 class Options:
     """A kiln_compile_options, and the memory that it points to."""
 
-    def __init__(self):
+    def __init__(self, stop: Optional[Stop] = None):
         self.struct = CompileOptions(struct_size=ctypes.sizeof(CompileOptions))
+        self.stop = stop or Stop()
+        self.struct.stop = ctypes.addressof(self.stop._flag)
         self.keep: list = []  # for the compilation
         self.borrowed: list = []  # as long as the module
         self.failed: list = []  # exceptions of callbacks
         self.dumps: dict[str, str] = {}
 
     def set(self, name: str, value: Any) -> None:
+        if isinstance(value, (list, tuple)):
+            value = ",".join(value)
+        elif isinstance(value, os.PathLike):
+            value = os.fsencode(value)
+        elif isinstance(value, bool):
+            value = int(value)
         setattr(self.struct, name, value.encode() if isinstance(value, str) else value)
+
+    def plain(self, options: Mapping[str, Any], caller: str) -> None:
+        for name, value in options.items():
+            if name not in PLAIN:
+                raise TypeError(f"{caller}: no option {name}; there are {', '.join(sorted(PLAIN))}")
+            self.set(name, str(value) if name == "stop_after" and isinstance(value, int) else value)
 
     def rows(self, name: str, kind, rows: list) -> None:
         array = (kind * max(len(rows), 1))(*rows)
@@ -91,7 +149,7 @@ class Options:
         for name, is_ in dims.items():
             if isinstance(is_, str):
                 sums.append(DimSum(name.encode(), is_.encode()))
-            elif isinstance(is_, (tuple, list, range)):
+            elif isinstance(is_, collections.abc.Sequence):
                 if isinstance(is_, range):
                     is_ = (is_.start, is_[-1], is_.step)
                 least, most, step = (*is_, 1)[:3]
@@ -143,12 +201,14 @@ class Options:
             self.borrowed.append((straight, owner))
         self.rows("files", MemoryFile, rows)
 
-    def dump(self, levels: str) -> None:
+    def dump(self, levels: Texts) -> None:
+        """Takes the texts of |levels|, and of dump_after, into `dumps`."""
+
         def take(_, level, text):
             name = level.decode()
             self.dumps[name] = self.dumps.get(name, "") + text.decode(errors="replace")
 
-        self.struct.dump = levels.encode()
+        self.set("dump", levels)
         self.struct.on_dump = DumpFn(take)
 
     def progress(self, shown) -> None:
@@ -161,6 +221,7 @@ class Options:
                 function(phase.decode(), done, total)
             except BaseException as e:  # a callback of C must not raise
                 self.failed.append(e)
+                self.stop.set()
 
         self.struct.on_progress = ProgressFn(told)
 
@@ -182,7 +243,7 @@ def load_model(path: str, options: Options) -> _Model:
     if options.failed:
         raise options.failed[0]
     diag.check(status)
-    return _Model(library, pointer.value, (options.borrowed, options.struct.on_dump, options.struct.on_progress))
+    return _Model(library, pointer.value, (options.borrowed, options.struct.on_dump, options.struct.on_progress, options.stop))
 
 
 def make(path: str, options: Options, *, threads=0, spin_us=0, device=0, output=None) -> Module:
@@ -205,7 +266,8 @@ def make(path: str, options: Options, *, threads=0, spin_us=0, device=0, output=
         module = load_temporary(temporary, **session)
         module._model = model
     module.dumps = options.dumps
-    module.memory = library.kiln_model_memory(model.pointer)
+    took = library.kiln_model_memory(model.pointer)
+    module._memory = Memory(*[getattr(took, name) for name, _ in took._fields_])
     return module
 
 
@@ -215,23 +277,24 @@ def compile(
     target: Optional[str] = None,
     dtype: Optional[str] = None,
     dims: Optional[Mapping[str, Dim]] = None,
-    shapes: Optional[Mapping[str, Any]] = None,
+    shapes: Optional[Mapping[str, Sequence[Union[int, str]]]] = None,
     constants: Optional[Mapping[str, Any]] = None,
-    overridable: Any = (),
-    marks: Any = (),
+    overridable: Union[str, Iterable[str]] = (),
+    marks: Union[str, Iterable[str]] = (),
     threads: int = 0,
     cache: bool = True,
-    op_files: Any = (),
-    without: Any = (),
-    with_rules: Any = (),
+    op_files: Union[str, Iterable[str]] = (),
+    without: Union[str, Iterable[str]] = (),
+    with_rules: Union[str, Iterable[str]] = (),
     files: Optional[Mapping[str, Any]] = None,
     name: Optional[str] = None,
-    dump: Optional[str] = None,
+    dump: Texts = None,
     progress: Union[bool, Callable[[str, int, int], None], None] = None,
-    output: Union[str, os.PathLike, None] = None,
+    output: Path = None,
+    stop: Optional[Stop] = None,
     spin_us: int = 0,
     device: int = 0,
-    **options: Any,
+    **options: Unpack[PlainOptions],
 ) -> Module:
     """Compiles a model: a path (.onnx, or .tc), a ModelProto, or bytes of one.
 
@@ -240,13 +303,11 @@ def compile(
     marks: values that nodes compute which become outputs, too; "*": all.
     files: external data in memory, by location: tensors or bytes, which are used where they lie.
     name: what messages call a model of bytes. output: writes the module file as well. progress: True
-    for a bar, or a function of (phase, done, total). Other options are those of the C API, by name.
+    for a bar, or a function of (phase, done, total), whose exceptions end tuning, as `stop` does, and are
+    raised. dump, dump_after: levels and passes, whose texts are then in `dumps`. Other options are those of the C API, by name.
     """
-    o = Options()
-    for key, value in options.items():
-        if key not in PLAIN:
-            raise TypeError(f"kiln.compile: no option {key}; there are {', '.join(sorted(PLAIN))}")
-        o.set(key, int(value) if isinstance(value, bool) else value)
+    o = Options(stop)
+    o.plain(options, "kiln.compile")
     o.struct.threads, o.struct.cache = threads, int(cache)
     if target:
         o.set("target", target)
@@ -262,7 +323,7 @@ def compile(
     o.texts("with_rules", with_rules)
     path, own = _source(source, name)
     o.files({**own, **(files or {})})
-    if dump:
+    if dump or options.get("dump_after"):
         o.dump(dump)
     o.progress(progress)
     return make(path, o, threads=threads, spin_us=spin_us, device=device, output=output)

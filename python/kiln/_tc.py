@@ -2,11 +2,26 @@
 """Definitions in the notation of tensor comprehensions, called with tensors."""
 from __future__ import annotations
 
-from typing import Any, Optional, Union
+import sys
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from . import errors, gradient
-from ._compile import Options, PLAIN, load_model, make
+from ._compile import CommonOptions, Options, load_model, make
 from .module import Module, _text
+
+if sys.version_info >= (3, 11):
+    from typing import Unpack
+elif TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class TcOptions(CommonOptions, total=False):
+    """Those of `kiln.compile` that a definition has."""
+
+    target: Optional[str]
+    dtype: Optional[str]
+    threads: int
+    cache: bool
 
 
 class Definition:
@@ -14,7 +29,8 @@ class Definition:
 
     def __init__(self, text: str, entry: Optional[str], grad: Union[str, bool, None], options: dict):
         self.text, self._entry, self._options = text, entry, options
-        self._grad, self._gradient = grad, None
+        self._grad = grad
+        self._gradient: Optional[Definition] = None
         self._modules: dict[Any, Module] = {}
         o = self._make_options()
         o.struct.read_only = 1
@@ -32,10 +48,9 @@ class Definition:
         options = dict(self._options)
         o.struct.threads = options.pop("threads", 0)
         o.struct.cache = int(options.pop("cache", True))
-        for key, value in options.items():
-            if key not in PLAIN and key not in ("target", "dtype"):
-                raise TypeError(f"kiln.tc: no option {key}")
-            o.set(key, int(value) if isinstance(value, bool) else value)
+        for key in ("target", "dtype"):
+            o.set(key, options.pop(key, None))
+        o.plain(options, "kiln.tc")
         if self._entry:
             o.set("entry", self._entry)
         o.files({"definition.tc": self.text.encode()})
@@ -122,7 +137,9 @@ def _apply(definition: Definition, tensors):
     return Apply.apply(*tensors)
 
 
-def tc(text: str, *, entry: Optional[str] = None, grad: Union[str, bool, None] = True, **options: Any) -> Definition:
+def tc(
+    text: str, *, entry: Optional[str] = None, grad: Union[str, bool, None] = True, **options: Unpack[TcOptions]
+) -> Definition:
     """Compiles a definition in TC notation, to be called with tensors.
 
     entry: the definition, where the text has several; else the last. grad: the text of a definition of
@@ -130,6 +147,6 @@ def tc(text: str, *, entry: Optional[str] = None, grad: Union[str, bool, None] =
     input; True: it is derived when it is first wanted; None: there is none. Other options are those of
     `kiln.compile`.
     """
-    return Definition(text, entry, grad, options)
+    return Definition(text, entry, grad, dict(options))
 
 

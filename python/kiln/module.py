@@ -19,6 +19,7 @@ from ._arrays import KDL_CPU, KDL_CUDA
 from ._library import DLTensor
 
 _MAX_DIMS = _MAX_RANK = 8
+_WANTS_MODEL = "the module was loaded from a file: its model is needed for this; kiln.compile keeps it"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +50,16 @@ class About:
     features: tuple[str, ...]
     compiler: str
     n_variants: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """What a compiled module takes: weights as it has them and as the model has them, and each session's arena."""
+
+    weight_bytes: int
+    model_weight_bytes: int
+    arena_bytes: int
+    arena_lower_bound_bytes: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +152,7 @@ class Module:
         self._spin_us, self._device = spin_us, device
         self._path, self._model, self._keep = path, model, keep
         self.threads, self.dumps = threads, {}
+        self._memory: Optional[Memory] = None
         self._idle: list[_Runner] = []
         self._streams: dict[tuple, list[_Runner]] = {}
         self._captured: list[_Runner] = []  # of graphs, as long as the module
@@ -465,8 +477,15 @@ class Module:
 
     def _want_model(self):
         if self._model is None:
-            raise errors.Unsupported("the module was loaded from a file: its model is needed for this; kiln.compile keeps it")
+            raise errors.Unsupported(_WANTS_MODEL)
         return self._model.pointer
+
+    @property
+    def memory(self) -> Memory:
+        """What the compiler says of the module's memory, beside the model's own."""
+        if self._memory is None:
+            raise errors.Unsupported(_WANTS_MODEL)
+        return self._memory
 
     @property
     def weight_bytes(self) -> int:

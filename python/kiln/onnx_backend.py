@@ -16,6 +16,7 @@ from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 from . import errors
 from ._compile import compile as _compile
+from .module import Module
 
 
 def _is_list(value) -> bool:
@@ -57,7 +58,7 @@ class Prepared(BackendRep):
     def __init__(self, model: onnx.ModelProto, target: Optional[str], options: dict):
         self.model, self.target, self.options = model, target, options
         self.inputs = list(model.graph.input)
-        self.module = None
+        self.module: Optional[Module] = None
         self._modules: dict = {}
 
     def _given(self, inputs: Sequence[Any]) -> _Given:
@@ -144,7 +145,9 @@ class KilnBackend(Backend):
         return cls.prepare(model, device, **kwargs).run(inputs)
 
     @classmethod
-    def run_node(cls, node: onnx.NodeProto, inputs: Any, device: str = "CPU", outputs_info=None, **kwargs: Any):
+    def run_node(
+        cls, node: onnx.NodeProto, inputs: Any, device: str = "CPU", outputs_info: Any = None, **kwargs: Any
+    ) -> tuple:
         arrays = [np.asarray(x) for x in inputs]
         ports = [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules: compiled, loaded, called, asked, kept; what goes wrong, and what a call costs."""
 import gc
+import inspect
 import os
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -11,6 +13,8 @@ import time
 import kiln
 import numpy as np
 import pytest
+from conftest import ROOT
+from kiln import _compile, _library
 from models import F32, I64, WIDTH, data, expected, model_of, peak_kb, product, weights
 from onnx import TensorProto, helper
 
@@ -177,6 +181,65 @@ def test_progress_and_dumps_are_told():
         kiln.compile(product(), dims={"N": 3}, cache=False, progress=stop)
 
 
+def test_passes_are_dumped_with_levels_and_without():
+    module = kiln.compile(product(), dims={"N": 3}, cache=False, dump_after="fission")
+    assert list(module.dumps) == ["after-fission"]
+    module = kiln.compile(product(), dims={"N": 3}, cache=False, dump=["prim", "loop"], dump_after=["fission", "plan"])
+    assert set(module.dumps) == {"prim", "loop", "after-fission", "after-plan"}
+
+
+def tuning_steps(**options):
+    """The steps of which tuning tells, of a model with a kernel that has several candidates."""
+    steps = []
+
+    def tell(phase, done, total):
+        if phase == "tune":
+            steps.append(done)
+            options.get("interrupt", lambda: None)()
+
+    given = {k: v for k, v in options.items() if k != "interrupt"}
+    model = product(width=64, w=np.zeros((64, 64), np.float32))
+    try:
+        kiln.compile(model, dims={"N": 64}, threads=1, cache=False, tune=4, progress=tell, **given)
+    except KeyboardInterrupt:
+        steps.append("interrupted")
+    return steps
+
+
+def test_tuning_ends_where_it_is_told_to():
+    def interrupt():
+        raise KeyboardInterrupt
+
+    everything = tuning_steps()
+    stop = kiln.Stop()
+    assert len(everything) > 2 and not stop.is_set()
+    stop.set()
+    assert stop.is_set() and len(tuning_steps(stop=stop)) < len(everything)
+    interrupted = tuning_steps(interrupt=interrupt)
+    assert interrupted[-1] == "interrupted" and len(interrupted) - 1 < len(everything)
+
+
+def test_every_option_of_the_c_api_has_a_form_in_python():
+    text = re.sub("//.*", "", (ROOT.parent / "include/kiln/compile.h").read_text())
+    (struct,) = re.findall(r"typedef struct kiln_compile_options \{(.*?)\} kiln_compile_options;", text, re.S)
+    fields = [re.search(r"(\w+)\s*$", line).group(1) for line in struct.split(";") if line.strip()]
+    assert [name for name, *_ in _library.CompileOptions._fields_] == fields
+    by_others = {
+        "struct_size": None, "read_only": None,  # of bindings
+        "ranges": "dims", "sums": "dims", "constant_names": "constants", "constant_values": "constants",
+        "on_dump": "dump", "dump_user": "dump", "on_progress": "progress", "progress_user": "progress",
+    }  # fmt: skip
+    names = set(inspect.signature(kiln.compile).parameters) | _compile.PLAIN
+    assert not [f for f in fields if f not in names and f not in by_others and f.removeprefix("n_") not in {*names, *by_others}]
+    assert {name for name in by_others.values() if name} <= names
+
+
+def test_options_that_are_not_there_are_refused():
+    for call in (lambda: kiln.compile(product(), tun=3), lambda: kiln.tc("def f(float(N) X) -> (Y) { Y(n) = X(n) }", tun=3)):
+        with pytest.raises(TypeError, match="no option tun; there are .*tune_seconds"):
+            call()
+
+
 def test_modules_are_saved_loaded_and_pickled(module, tmp_path):
     x = data(3)
     module.save(tmp_path / "m.so")
@@ -187,6 +250,8 @@ def test_modules_are_saved_loaded_and_pickled(module, tmp_path):
     assert (tmp_path / "n.so").stat().st_size > 0
     with pytest.raises(kiln.Unsupported, match="its model is needed"):
         loaded.explain()
+    with pytest.raises(kiln.Unsupported, match="its model is needed"):
+        loaded.memory
     code = f"import kiln, sys; assert 'kiln._compile' in sys.modules; kiln.load({str(tmp_path / 'm.so')!r})"
     path = os.pathsep.join(p for p in sys.path if p)
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": path})
