@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "About", "BadInput", "DeviceError", "DimRange", "Error", "InternalError", "KilnWarning", "Launch", "Memory",
-    "Message", "Module", "NoBudget", "NoMemory", "Port", "Stop", "Unsupported", "Verdict", "compile", "from_bytes", "host", "load",
-    "ort_library", "tc",
+    "Message", "Module", "NoBudget", "NoMemory", "Port", "Stop", "Unsupported", "Verdict", "compile",
+    "from_bytes", "host", "load", "ort_library", "tc",
 ]  # fmt: skip
 
 
