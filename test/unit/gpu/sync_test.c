@@ -207,8 +207,8 @@ static void what_cannot_run_is_refused(void **state) {
        "thread.x { "
        "T[t] = X[t] } for u:8 thread.x { X[u] = T[7 - u] } } } }",
        "gpu: kernel k, nest 0: error: buffer T, which is allocated outside of thread loops, must "
-       "be dealt "
-       "out: each of the 8 threads must touch its own of 1 elements in a row, got one among [-7, "
+       "be distributed: "
+       "each of the 8 threads must touch its own of 1 elements in a row, got one among [-7, "
        "7] of its "
        "own"},
       // a barrier that not all threads would come to

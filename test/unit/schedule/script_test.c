@@ -50,7 +50,7 @@ static void every_primitive_replays(void **state) {
       "split C.init.i1 9 exact c d\ntile Y.i0 Y.i1 2 3 peel a b e f\n",
       "split Y.i0 4 round a b\nsplit Y.i1 3 exact c d\nfuse a b f\nreorder c f\nbind f thread.x\n",
       "split Y.i1 8 round a b\nreorder b Y.i0 a\nbind b block.x\ncluster b 4\n",
-      "split Y.i1 3 exact a b\nbind b block.x\ncrew b 1\ncrew Y.i0 2\n",
+      "split Y.i1 3 exact a b\nbind b block.x\nwarp_specialize b 1\nwarp_specialize Y.i0 2\n",
       "parallel Y.i0\nvectorize Y.i1\npeel C.i0 3\nrfactor C.r0 R\nunroll C.r0\ntidy\n",
       "compute_at C Y.i0 shared\ncompute_root Y\n",
       "view A 1 5\nview Y 0 7\nstage A C.i0 local Q 0 1 2\n",
