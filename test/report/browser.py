@@ -63,25 +63,26 @@ def check_links(b, name):
 def check_keys(b, name):
     for i, view in enumerate(VIEWS):
         b.press(str(i + 1))
-        b.wait(f"current.id === '{view}'", 5)
+        b.wait(f"current.id === '{view}'", 60)
     theme = b.run("document.documentElement.dataset.theme")
     b.press("t")
     check(f"{name}: t switches the theme", b.run("document.documentElement.dataset.theme") != theme)
     b.press("t")
     b.press("?")
-    b.wait("$('help').open", 5)
+    b.wait("$('help').open", 60)
     b.press("Escape")
     b.run("$('help').close()")
     b.press("/")
-    b.wait("$('search').open", 5)
+    b.wait("$('search').open", 60)
     kernel = b.run("kernels[kernels.length - 1].name")
     b.call("Input.insertText", text=kernel)
-    b.wait(f"finder.found.length > 0 && finder.found[0].text === '{kernel}'", 5)
+    b.wait(f"finder.found.length > 0 && finder.found[0].text === '{kernel}'", 60)
     b.press("Enter")
-    b.wait(f"current.id === 'kernels' && kernelView.k.name === '{kernel}'", 5)
+    b.wait(f"current.id === 'kernels' && kernelView.k.name === '{kernel}'", 60)
     if b.run("!!slowestEdge && slowestEdge.kind === 'between'"):
+        b.wait("!document.querySelector('dialog[open]') && !document.activeElement.matches('input, select, textarea')", 60)
         b.press("s")
-        b.wait("current.id === 'graph' && graph.edge >= 0", 5)
+        b.wait("current.id === 'graph' && graph.edge >= 0", 60)
         check(f"{name}: the slowest edge says its bytes", "B" in b.run("graph.panel.textContent"))
 
 
