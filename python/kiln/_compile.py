@@ -72,11 +72,11 @@ class _Model:
     """A kiln_model, and what it borrows."""
 
     def __init__(self, library, pointer, keep):
-        self.library, self.pointer, self.keep = library, pointer, keep
+        self.api, self.pointer, self.keep = library, pointer, keep
 
     def __del__(self):
         if getattr(self, "pointer", None):
-            self.library.kiln_model_destroy(self.pointer)
+            self.api.kiln_model_destroy(self.pointer)
 
 
 def _progress(shown) -> Optional[Callable[[str, int, int], None]]:
@@ -249,7 +249,7 @@ def load_model(path: str, options: Options) -> _Model:
 def make(path: str, options: Options, *, threads=0, spin_us=0, device=0, output=None) -> Module:
     """Compiles: into the process, or by way of a file where that is wanted or needed."""
     model = load_model(path, options)
-    library = model.library
+    library = model.api
     diag, pointer = _library.Diag(library), c_void_p()
     session = dict(threads=threads, spin_us=spin_us, device=device)
     if output is None and not options.struct.n_ranges:

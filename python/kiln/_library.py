@@ -338,25 +338,25 @@ def runtime() -> ctypes.CDLL:
 class Diag:
     """A kiln_diag of the caller's thread, turned into exceptions and warnings."""
 
-    __slots__ = ("library", "pointer")
+    __slots__ = ("api", "pointer")
 
     def __init__(self, library: ctypes.CDLL):
-        self.library, self.pointer = library, library.kiln_diag_create()
+        self.api, self.pointer = library, library.kiln_diag_create()
         if not self.pointer:
             raise MemoryError
 
     def __del__(self):
         if getattr(self, "pointer", None):
-            self.library.kiln_diag_destroy(self.pointer)
+            self.api.kiln_diag_destroy(self.pointer)
 
     def take(self) -> list[errors.Message]:
-        n = self.library.kiln_diag_count(self.pointer)
+        n = self.api.kiln_diag_count(self.pointer)
         out = []
         for i in range(n):
-            place = self.library.kiln_diag_place(self.pointer, i)
-            text = self.library.kiln_diag_message(self.pointer, i)
+            place = self.api.kiln_diag_place(self.pointer, i)
+            text = self.api.kiln_diag_message(self.pointer, i)
             out.append(errors.Message(text.decode(), place.decode() if place else None))
-        self.library.kiln_diag_clear(self.pointer)
+        self.api.kiln_diag_clear(self.pointer)
         return out
 
     def check(self, status: int) -> None:

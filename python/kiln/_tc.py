@@ -35,7 +35,7 @@ class Definition:
         o = self._make_options()
         o.struct.read_only = 1
         model = load_model("definition.tc", o)
-        lib, p = model.library, model.pointer
+        lib, p = model.api, model.pointer
         self.inputs = [_text(lib.kiln_model_input(p, i).name) for i in range(lib.kiln_model_input_count(p))]
         self.outputs = [_text(lib.kiln_model_output(p, i).name) for i in range(lib.kiln_model_output_count(p))]
         self._dims = []  # of each input: the size that each axis is

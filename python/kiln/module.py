@@ -97,12 +97,12 @@ def _port(port, is_optional=False) -> Port:
 class _Runner:
     """A session with the arrays of pointers that its runs give."""
 
-    __slots__ = ("library", "session", "diag", "inputs", "outputs", "at")
+    __slots__ = ("api", "session", "diag", "inputs", "outputs", "at")
 
     def __init__(self, module: "Module", **options):
-        self.library = module._library
+        self.api = module._library
         self.session = None
-        self.diag = _library.Diag(self.library)
+        self.diag = _library.Diag(self.api)
         given = _library.SessionOptions(
             struct_size=ctypes.sizeof(_library.SessionOptions),
             threads=module.threads,
@@ -111,7 +111,7 @@ class _Runner:
         )
         session = c_void_p()
         self.diag.check(
-            self.library.kiln_session_create(module._pointer, byref(given), self.diag.pointer, byref(session))
+            self.api.kiln_session_create(module._pointer, byref(given), self.diag.pointer, byref(session))
         )
         n_in, n_out = len(module.inputs), len(module.outputs)
         self.session = session.value
@@ -129,7 +129,7 @@ class _Runner:
 
     def __del__(self):
         if getattr(self, "session", None):
-            self.library.kiln_session_destroy(self.session)
+            self.api.kiln_session_destroy(self.session)
 
 
 class Module:

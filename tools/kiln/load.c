@@ -141,6 +141,52 @@ static bool has_letter(const char *text) {
   return false;
 }
 
+// The values, ranges and sums of --dim and --size.
+static bool take_dims(const options *o, compile_storage *s, kiln_compile_options *out) {
+  out->dims = s->dims;
+  out->ranges = s->ranges;
+  out->sums = s->sums;
+  for (int i = 0; i < o->dims.n; i++) {
+    const char *value = split_value(o->dims.at[i], s->names[i]);
+    kiln_dim_range range = {.name = s->names[i]};
+    if (value && strpbrk(value, "+-*") && has_letter(value)) {
+      s->sums[out->n_sums++] = (kiln_dim_sum){s->names[i], value};
+      continue;
+    }
+    if (!value || !parse_range(value, &range))
+      return fprintf(stderr, "kiln: error: %s, got '%s'\n",
+                     o->args.n && is_definition(o->args.at[0])
+                         ? "--size: must be NAME=N"
+                         : "--dim: must be NAME=N, NAME=LEAST..MOST, NAME=LEAST..MOST/STEP or "
+                           "NAME=P+Q",
+                     o->dims.at[i]),
+             false;
+    if (range.step) s->ranges[out->n_ranges++] = range;
+    else s->dims[out->n_dims++] = (kiln_dim_value){range.name, range.least};
+  }
+  return true;
+}
+
+static bool take_shapes(const options *o, compile_storage *s, kiln_compile_options *out) {
+  out->shapes = s->shapes;
+  out->n_shapes = (size_t)o->shapes.n;
+  for (int i = 0; i < o->shapes.n; i++) {
+    char *name = s->names[MAX_VALUES + i];
+    const char *value = split_value(o->shapes.at[i], name);
+    shape_storage *room = &s->shape_rooms[i];
+    s->shapes[i] = (kiln_shape_value){name, 0, room->extents, room->names};
+    if (!value || !parse_shape(value, room, &s->shapes[i].rank))
+      return fprintf(stderr,
+                     "kiln: error: --shape: must be INPUT=1x3x224x224, or with names, as "
+                     "INPUT=Nx3x224x224 or "
+                     "INPUT=max,3, "
+                     "got '%s'\n",
+                     o->shapes.at[i]),
+             false;
+  }
+  return true;
+}
+
 bool compile_options_make(const options *o, compile_storage *s, kiln_compile_options *out) {
   const int32_t tune = o->tune == 0 && o->tune_seconds > 0 ? TUNED : (int32_t)o->tune;
   if (tune) catch_interrupt();
@@ -184,44 +230,7 @@ bool compile_options_make(const options *o, compile_storage *s, kiln_compile_opt
   out->marks = o->marks.at;
   out->n_marks = (size_t)o->marks.n;
   if (shows_progress()) out->on_progress = on_progress;
-  for (int i = 0; i < o->dims.n; i++) {
-    const char *value = split_value(o->dims.at[i], s->names[i]);
-    kiln_dim_range range = {.name = s->names[i]};
-    if (value && strpbrk(value, "+-*") && has_letter(value)) {
-      s->sums[out->n_sums++] = (kiln_dim_sum){s->names[i], value};
-      continue;
-    }
-    if (!value || !parse_range(value, &range))
-      return fprintf(stderr, "kiln: error: %s, got '%s'\n",
-                     o->args.n && is_definition(o->args.at[0])
-                         ? "--size: must be NAME=N"
-                         : "--dim: must be NAME=N, NAME=LEAST..MOST, NAME=LEAST..MOST/STEP or "
-                           "NAME=P+Q",
-                     o->dims.at[i]),
-             false;
-    if (range.step) s->ranges[out->n_ranges++] = range;
-    else s->dims[out->n_dims++] = (kiln_dim_value){range.name, range.least};
-  }
-  for (int i = 0; i < o->shapes.n; i++) {
-    char *name = s->names[MAX_VALUES + i];
-    const char *value = split_value(o->shapes.at[i], name);
-    shape_storage *room = &s->shape_rooms[i];
-    s->shapes[i] = (kiln_shape_value){name, 0, room->extents, room->names};
-    if (!value || !parse_shape(value, room, &s->shapes[i].rank))
-      return fprintf(stderr,
-                     "kiln: error: --shape: must be INPUT=1x3x224x224, or with names, as "
-                     "INPUT=Nx3x224x224 or "
-                     "INPUT=max,3, "
-                     "got '%s'\n",
-                     o->shapes.at[i]),
-             false;
-  }
-  out->dims = s->dims;
-  out->ranges = s->ranges;
-  out->sums = s->sums;
-  out->shapes = s->shapes;
-  out->n_shapes = (size_t)o->shapes.n;
-  return true;
+  return take_dims(o, s, out) && take_shapes(o, s, out);
 }
 
 bool schedule_read(compile_storage *s, kiln_compile_options *out) {
