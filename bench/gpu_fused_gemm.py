@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times products whose rows are finished or normalized in the same kernel (docs/design/gpu-kernels.md) on this machine's GPU (f16), interleaved.
 
-usage: bench/gpu_strips.py [--build DIR] [--target cuda] [--only TEXT] [--option OPTION]... [KIND:MxKxN...]
+usage: bench/gpu_fused_gemm.py [--build DIR] [--target cuda] [--only TEXT] [--option OPTION]... [KIND:MxKxN...]
 
 softmax: Y = softmax(A B) by row; norm: X = A B + R and Y, the layer norm of its rows, both stored; front: Y = norm(A) B + C,
 and mlp: Y = gelu(A B + C) W + D + A, N the hidden elements and weights constant, ONNX graphs; mlp is made one kernel whatever that is predicted to cost. Ratios are others' times over
