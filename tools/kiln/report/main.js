@@ -11,8 +11,11 @@ const views = [
 ];
 let current = views[0];
 
-function show() {
-  const [id, ...rest] = location.hash.slice(1).split("/");
+// Draws what the address names. The root element's data-shown is the address that is drawn, for
+// programs that drive the page.
+async function show() {
+  const hash = location.hash;
+  const [id, ...rest] = hash.slice(1).split("/");
   current = views.find((v) => v.id === id) || views[0];
   hideTip();
   for (const v of views) {
@@ -20,7 +23,8 @@ function show() {
     $(`tab-${v.id}`).setAttribute("aria-selected", v === current);
     $(`tab-${v.id}`).tabIndex = v === current ? 0 : -1;
   }
-  return current.draw(decodeURIComponent(rest.join("/")));
+  await current.draw(decodeURIComponent(rest.join("/")));
+  if (hash === location.hash) document.documentElement.dataset.shown = hash || `#${current.id}`;
 }
 
 function setTheme(theme) {
@@ -92,8 +96,11 @@ function graphKey(key) {
   if (acts[key]) acts[key]();
   return Boolean(acts[key]);
 }
+// Whether a key goes to a field. One that was hidden, as the dialog of the search when it closes,
+// keeps the focus until the next frame is drawn: keys that come before that are the page's.
+const isTyping = (e) => e.matches("input, select, textarea") && e.getClientRects().length > 0;
 document.addEventListener("keydown", (e) => {
-  if (e.ctrlKey || e.metaKey || e.altKey || e.target.matches("input, select, textarea") ||
+  if (e.ctrlKey || e.metaKey || e.altKey || isTyping(e.target) ||
     document.querySelector("dialog[open]"))
     return;
   const acts = {
@@ -113,9 +120,10 @@ document.addEventListener("keydown", (e) => {
     }
   };
   const view = views[Number(e.key) - 1];
-  if (view)
+  if (view) {
+    e.preventDefault();
     go(`#${view.id}`);
-  else if (acts[e.key]) {
+  } else if (acts[e.key]) {
     e.preventDefault();
     acts[e.key]();
   } else if (current.id === "graph" && graphKey(e.key))
