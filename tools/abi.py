@@ -5,7 +5,7 @@ usage: tools/abi.py BUILD_DIR      the libraries must export the functions of th
                                    release had must be there as it was, or KILN_ABI in CMakeLists.txt must be raised
        tools/abi.py --renew        writes abi/kiln.txt, at a release
 
-The last release is the newest tag v*; where there is none, abi/kiln.txt as it lies in the tree.
+The last release is the nearest tag v* below HEAD; where there is none, abi/kiln.txt as it lies in the tree.
 """
 import pathlib
 import re

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""tools/abi.py finds what would break a program, and lets pass what would not."""
+"""tools/abi.py finds what would break a program, and lets pass what would not; it compares with the last tag, or with the file."""
 import pathlib
+import shutil
+import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 import abi
@@ -21,7 +24,49 @@ def read(text, folder):
     return abi.read(["x.h"])
 
 
+def git(folder, *words):
+    who = ["-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false", "-c", "tag.gpgsign=false"]
+    subprocess.run(["git", "-C", folder, *who, *words], check=True, capture_output=True)
+
+
+def commit(folder, text, tag=None, number=1):
+    """A commit whose headers and list of the interface are those of |text|, and perhaps a release."""
+    now = read(text, folder)
+    (folder / "CMakeLists.txt").write_text(f"set(KILN_ABI {number})\n")
+    abi.KEPT = folder / "abi/kiln.txt"
+    abi.KEPT.parent.mkdir(exist_ok=True)
+    abi.KEPT.write_text("".join(f"{line}\n" for line in ["# list", f"abi\t{number}", *(f"{k}\t{n}\t{w}" for n, (k, w) in now.items())]))
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", "a change")
+    if tag:
+        git(folder, "tag", "-a", tag, "-m", tag)
+
+
+def check_release(folder):
+    """Without a tag the file is what was promised; with tags the list of the nearest one, whatever the file says now."""
+    git(folder, "init", "-q")
+    narrow, wide = OLD, OLD.replace("int32_t n", "int64_t n")
+    commit(folder, narrow)
+    assert abi.last_release()[1] == "abi/kiln.txt" and not abi.broken(read(narrow, folder))
+    said = abi.broken(read(wide, folder))
+    assert len(said) == 1 and said[0].startswith("f: abi/kiln.txt has"), said
+    commit(folder, wide)  # the list has been written anew without a release: nothing was promised yet
+    assert not abi.broken(read(wide, folder))
+    commit(folder, narrow, "v0.1.0")
+    git(folder, "tag", "other-9")  # which is no release
+    commit(folder, wide)
+    said = abi.broken(read(wide, folder))
+    assert abi.last_release()[1] == "v0.1.0" and len(said) == 1 and said[0].startswith("f: v0.1.0 has"), said
+    (folder / "CMakeLists.txt").write_text("set(KILN_ABI 2)\n")
+    assert not abi.broken(read(wide, folder))  # it says that it breaks
+    commit(folder, wide, "v0.2.0", 2)
+    assert abi.last_release()[1] == "v0.2.0" and not abi.broken(read(wide, folder)) and abi.broken(read(narrow, folder))
+
+
 def main():
+    if shutil.which("git"):
+        with tempfile.TemporaryDirectory() as folder:
+            check_release(pathlib.Path(folder))
     folder = pathlib.Path(sys.argv[1])
     old = read(OLD, folder)
     assert old["f"] == ("function", "kiln_status (const a *, void ( * ) ( void * , int32_t ), b * *)"), old["f"]
