@@ -260,15 +260,16 @@ KILN_API KILN_MUST_USE kiln_status kiln_model_compile(kiln_model *model, kiln_di
 KILN_API KILN_MUST_USE kiln_status kiln_model_compile_to(kiln_model *model, const char *out_path,
                                                          kiln_diag *diag);
 typedef struct kiln_archive_options {
-  size_t struct_size;  // sizeof(kiln_archive_options); new fields go at the end
-  const char *header;  // NULL: |out_path| with .h for its ending
-  const char *weights; // a file that gets the weights, which the function then takes in memory;
-                       // NULL: they are in the archive
-  const char *prefix;  // of all names, an identifier of C; NULL: the name of the file
+  size_t struct_size;   // sizeof(kiln_archive_options); new fields go at the end
+  const char *header;   // NULL: |out_path| with .h for its ending
+  const char *weights;  // a file that gets the weights, which the function then takes in memory;
+                        // NULL: they are in the archive
+  const char *prefix;   // of all names, an identifier of C; NULL: the name of the file
+  int32_t parallel_for; // 1: the function takes one of the caller's, which runs parts of kernels
+                        // side by side; 0: it runs on the caller's thread
 } kiln_archive_options;
 // Compiles to a static library (docs/guide/static-libraries.md): an archive of objects for a
-// processor, with a plain C function that runs the model on the caller's thread without a runtime,
-// and its header.
+// processor, with a plain C function that runs the model without a runtime, and its header.
 //
 // errors: as kiln_model_compile_to; KILN_UNSUPPORTED: a target that is no processor, a dimension
 //         with a range, a kernel of a library

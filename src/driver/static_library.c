@@ -81,7 +81,7 @@ static kiln_status write_weights_file(kiln_ctx *cx, writing *w) {
 static kiln_status add_entry(kiln_ctx *cx, writing *w) {
   kiln_build *b = &w->build;
   const kiln_cpu_entry entry = {w->entry, w->options.weights ? NULL : w->weights_symbol,
-                                w->weights_id, &b->product.plan};
+                                w->weights_id, &b->product.plan, w->options.parallel_for != 0};
   kiln_object *more =
       realloc(b->product.objects, ((size_t)b->product.n_objects + 1) * sizeof *more);
   if (!more)
@@ -118,7 +118,8 @@ static kiln_status write_header(kiln_ctx *cx, writing *w) {
                      .model = file_name(b->request.model->path),
                      .machine = &b->request.machine,
                      .plan = &b->product.plan,
-                     .has_weights_file = w->options.weights != NULL};
+                     .has_weights_file = w->options.weights != NULL,
+                     .has_parallel_for = w->options.parallel_for != 0};
   int n_needs = 0;
   const char **needs = kiln_archive_needs(cx, b->product.n_objects, b->product.objects, &n_needs);
   h.features = kiln_cpu_needs(cx, &b->request.machine, b->product.n_objects, b->product.objects,

@@ -138,6 +138,19 @@ static void print_port(header *x, const char *name, const kiln_plan_port *p) {
   kiln_text_add(x->out, "\n");
 }
 
+// What the caller brings to run parts of kernels side by side.
+static void print_parallel_for(header *x) {
+  const char *p = x->h->prefix;
+  kiln_text_printf(x->out,
+                   "\n/* Runs part(job, begin, end) for ranges that make up 0 to extent, in any "
+                   "order and on any threads, and\n   comes back when all are done. More ranges "
+                   "than |most| do not pay. It must not be left by an exception. */\n"
+                   "typedef void %s_part(const void *job, int64_t begin, int64_t end);\n"
+                   "typedef void %s_parallel_for(void *pool, %s_part *part, const void *job, "
+                   "int64_t extent, int64_t most);\n",
+                   p, p, p);
+}
+
 static void print_ports(header *x) {
   const kiln_plan *p = x->h->plan;
   const uint32_t n_results = kiln_plan_n_results(p);
@@ -153,6 +166,11 @@ static void print_ports(header *x) {
   if (x->h->has_weights_file)
     kiln_text_printf(x->out, "   %-20s the file of weights in memory, aligned to %d\n", "weights",
                      KILN_PLAN_ALIGN);
+  if (x->h->has_parallel_for)
+    kiln_text_printf(x->out,
+                     "   %-20s runs kernels' parts side by side; NULL: the caller's thread runs "
+                     "all\n   %-20s its first argument\n",
+                     "parallel_for", "pool");
 }
 
 static void print_results(header *x) {
@@ -181,6 +199,8 @@ static void print_parameters(header *x) {
   for (uint32_t i = 0; i < p->n_shapes; i++) kiln_text_printf(x->out, "int64_t *%s, ", *name++);
   kiln_text_printf(x->out, "void *workspace%s",
                    x->h->has_weights_file ? ", const void *weights" : "");
+  if (x->h->has_parallel_for)
+    kiln_text_printf(x->out, ", %s_parallel_for *parallel_for, void *pool", x->h->prefix);
 }
 
 static void print_sizes(header *x) {
@@ -206,9 +226,12 @@ void kiln_c_header_print(kiln_arena *scratch, const kiln_c_header *h, kiln_text 
   name_ports(&x);
   print_head(&x);
   print_sizes(&x);
-  kiln_text_add(out, "\n/* Runs the model once, on the caller's thread. Any number of threads may "
-                     "run it at once, each\n   with a workspace of its own. Tensors are row-major; "
-                     "no output overlaps another one or an input.\n\n");
+  if (h->has_parallel_for) print_parallel_for(&x);
+  kiln_text_printf(out,
+                   "\n/* Runs the model once%s. Any number of threads may run it at once, each\n"
+                   "   with a workspace of its own. Tensors are row-major; no output overlaps "
+                   "another one or an input.\n\n",
+                   h->has_parallel_for ? "" : ", on the caller's thread");
   print_ports(&x);
   print_results(&x);
   kiln_text_printf(out, "*/\nint %s_run(", h->prefix);

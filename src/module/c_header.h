@@ -13,7 +13,7 @@ typedef struct kiln_c_header {
   const kiln_plan *plan;
   int n_features, n_needs;
   const char *const *features, *const *needs; // of the processor; functions from elsewhere
-  bool has_weights_file;
+  bool has_weights_file, has_parallel_for;
 } kiln_c_header;
 
 // The name of a file without folder and ending as a C identifier: "resnet18" of "out/resnet-18.a"

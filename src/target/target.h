@@ -205,11 +205,17 @@ kiln_status kiln_cpu_compile(kiln_ctx *cx, const kiln_machine *m, int n, kiln_lo
                              int *out_n, kiln_object *out);
 
 // A plan as one C function of a static library, which calls the functions of its nests one after
-// the other on the caller's thread:
+// the other:
 //     int SYMBOL(const void *input..., void *output..., int64_t *shape..., void *workspace
-//                [, const void *weights])
+//                [, const void *weights] [, parallel_for *, void *pool])
 // with a |shape| for each output whose shape only a run finds. An input that has a default may be
 // NULL. It gives 0; n: an index was out of range, of check n - 1 of the plan; or one of these.
+//
+// A nest that is worth several threads is given to the caller's
+//     void parallel_for(void *pool, void (*part)(const void *job, int64_t begin, int64_t end),
+//                       const void *job, int64_t extent, int64_t most)
+// which calls |part| for ranges that make up 0..extent, |most| or fewer for speed. Where it is
+// NULL, and for other nests, the caller's thread runs all of it.
 enum {
   KILN_ENTRY_BAD_WORKSPACE = -1, // not aligned to KILN_PLAN_ALIGN
   KILN_ENTRY_BAD_WEIGHTS = -2    // the same, or of another library
@@ -220,6 +226,7 @@ typedef struct kiln_cpu_entry {
   // What that parameter's memory begins with, in front of the weights: magic number, id, size.
   uint64_t weights_id;
   const kiln_plan *plan; // of a CPU, without calls and externs
+  bool has_parallel_for;
 } kiln_cpu_entry;
 // Weights as a file: a head, then the weights of the plan.
 enum { KILN_WEIGHTS_HEAD_BYTES = 64 };

@@ -69,20 +69,50 @@ def parameters(header):
     return declared.group(1), [re.match(r"(.*?)\*?(\w+)$", p.strip()).groups() for p in declared.group(2).split(", ")]
 
 
+# Runs parts on threads of their own, the last range first; exits if there are more than |most|.
+SPREAD = """#include <pthread.h>
+typedef struct range { m_part *part; const void *job; int64_t begin, end; } range;
+static int n_spread;
+static void *run_range(void *argument) {
+  const range *r = argument;
+  r->part(r->job, r->begin, r->end);
+  return NULL;
+}
+static void spread(void *pool, m_part *part, const void *job, int64_t extent, int64_t most) {
+  pthread_t threads[8];
+  range ranges[8];
+  const int64_t own = *(const int *)pool, n = own < most ? own : most;
+  if (most < 2 || most > extent) exit(8);
+  for (int64_t i = n - 1; i >= 0; i--) {
+    ranges[i] = (range){part, job, extent * i / n, extent * (i + 1) / n};
+    if (pthread_create(&threads[i], NULL, run_range, &ranges[i])) exit(7);
+  }
+  for (int64_t i = 0; i < n; i++) pthread_join(threads[i], NULL);
+  n_spread++;
+}
+"""
+
+
 def program(header, name, weights=None, null=()):
-    """A C program that reads a file for each input and writes one for each output; |null|: inputs that are not given."""
+    """A C program that reads a file for each input and writes one for each output; |null|: inputs that are not given. Where the
+    function takes a parallel_for, it gets one of as many threads as the program's argument says, or none."""
     prefix, takes = parameters(header)
     macro = prefix.upper()
-    text = [f'#include "{name}.h"', "#include <stdio.h>", "#include <stdlib.h>", "", "static void *room(size_t bytes, const char *path) {",
+    is_parallel = "parallel_for" in (p for _, p in takes)
+    text = [f'#include "{name}.h"', "#include <stdio.h>", "#include <stdlib.h>", SPREAD if is_parallel else "", "static void *room(size_t bytes, const char *path) {",
             "  void *p = aligned_alloc(64, (bytes + 127) / 64 * 64);", '  FILE *f = path ? fopen(path, "rb") : NULL;',
             "  if (!p || (path && (!f || fread(p, 1, bytes, f) != bytes))) exit(9);", "  if (f) fclose(f);", "  return p;", "}", "",
             "static void keep(const void *p, size_t bytes, const char *path) {", '  FILE *f = fopen(path, "wb");',
-            "  if (!f || fwrite(p, 1, bytes, f) != bytes || fclose(f)) exit(9);", "}", "", "int main(void) {"]
+            "  if (!f || fwrite(p, 1, bytes, f) != bytes || fclose(f)) exit(9);", "}", "", "int main(int argc, char **argv) {",
+            "  int n = argc > 1 ? atoi(argv[1]) : 0;", "  (void)n;"]
     args, after = [], []
     for kind, p in takes:
         kind = kind.replace("const ", "").strip()
         if p == "workspace":
             text.append(f"  void *workspace = room({macro}_WORKSPACE_BYTES, NULL);")
+        elif p in ("parallel_for", "pool"):
+            args.append({"parallel_for": "n > 0 ? spread : NULL", "pool": "&n"}[p])
+            continue
         elif p == "weights":
             text.append(f'  const void *weights = room({macro}_WEIGHTS_BYTES, "{weights}");')
         elif p.endswith("_shape") and kind == "int64_t":
@@ -98,6 +128,7 @@ def program(header, name, weights=None, null=()):
                 after.append(f'  keep({p}, {bytes_}, "{p}");')
         args.append(p)
     text += [f"  const int code = {prefix}_run({', '.join(args)});", "  if (code) return code < 0 ? 100 - code : code;", *after,
+             *(["  if (n > 0 && !n_spread) return 6;"] if is_parallel else []),
              "  return 0;", "}", ""]
     return "\n".join(text)
 
@@ -120,17 +151,19 @@ def plain(name):
     return "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
 
 
-def compare(room, model, *options, given=None, weights=None, null=(), arm=False):
+def compare(room, model, *options, given=None, weights=None, null=(), arm=False, threads=1, spread=()):
     """Compiles the model both ways, with |given| values of inputs or random ones, and compares all bytes of the outputs. |arm|: the
-    library is for AArch64, runs in an emulator, and may round otherwise."""
+    library is for AArch64, runs in an emulator, and may round otherwise. With |threads| it takes a parallel_for, and gets it with each
+    number of |spread|."""
     for old in room.path.iterdir():
         shutil.rmtree(old) if old.is_dir() else old.unlink()
     what = f"{model} {' '.join(options)}"
-    room.compile(model, "m.so", "--threads", "1", *options)
+    many = ["--threads", str(threads)]
+    room.compile(model, "m.so", *many, *options)
     inputs, outputs = ports(room, room.path / "m.so")
     if any(p["dtype"] not in TYPES for p in inputs + outputs):
         return False
-    room.compile(model, "m.a", *options, *(["--weights", room.path / weights] if weights else []), *(["--target=neon"] if arm else []))
+    room.compile(model, "m.a", *(many if threads > 1 else []), *options, *(["--weights", room.path / weights] if weights else []), *(["--target=neon"] if arm else []))
     rng = np.random.default_rng(7)
     files = []
     for p in inputs:
@@ -142,11 +175,19 @@ def compare(room, model, *options, given=None, weights=None, null=(), arm=False)
         (room.path / f"in_{plain(p['name'])}").write_bytes(value.tobytes())
         files += ["--input", f"{p['name']}={room.path / plain(p['name'])}.npy"]
         (room.path / "in.npy").rename(room.path / f"{plain(p['name'])}.npy")
-    room.run(room.kiln, "run", room.path / "m.so", "--threads", "1", *files, "--output-dir", room.path / "want")
+    room.run(room.kiln, "run", room.path / "m.so", *many, *files, "--output-dir", room.path / "want")
     header = (room.path / "m.h").read_text()
     (room.path / "main.c").write_text(program(header, "m", weights, null))
-    room.run(ARM_CC if arm else CC, "-std=c11", *WARNINGS, "-static", "main.c", "m.a", "-lm", "-o", "main", where=room.path)
-    room.run(*(["qemu-aarch64"] if arm else []), "./main", where=room.path)
+    room.run(ARM_CC if arm else CC, "-std=c11", *WARNINGS, "-static", "-pthread", "main.c", "m.a", "-lm", "-o", "main", where=room.path)
+    for n in spread or [None]:
+        for old in room.path.glob("out_*"):
+            old.unlink()
+        room.run(*(["qemu-aarch64"] if arm else []), "./main", *([n] if n is not None else []), where=room.path)
+        check_outputs(room, outputs, f"{what} {'' if n is None else f'with {n} threads'}", arm)
+    return True
+
+
+def check_outputs(room, outputs, what, arm):
     for p in outputs:
         want = np.load(room.path / "want" / f"{p['name']}.npy")
         file = room.path / f"out_{plain(p['name'])}"
@@ -158,7 +199,6 @@ def compare(room, model, *options, given=None, weights=None, null=(), arm=False)
             got = got.reshape(p["shape"])[tuple(slice(n) for n in shape)]
         right = np.allclose(got, want.reshape(-1), 1e-4, 1e-5) if arm else want.tobytes() == got.tobytes()
         room.check(right, f"{what}: {p['name']}: {want.reshape(-1)[:4]}, got {got.reshape(-1)[:4]}")
-    return True
 
 
 def tensor_of(path):
@@ -274,13 +314,25 @@ def check_targets(room):
         compare(room, MODEL, arm=True)
 
 
+def check_parallel(room):
+    """A parallel_for of the caller's: with it, without it, and where no kernel is worth two threads."""
+    compare(room, definition(room), "--size", "N=200000", threads=3, spread=(0, 1, 3, 5))
+    compare(room, mlp(room, rows=600), given={"at": np.array([0, 89, 7])}, weights="m.weights", threads=4, spread=(0, 4))
+    compare(room, definition(room), "--size", "N=16", threads=2)
+    if MODEL.exists():
+        compare(room, MODEL, threads=2, spread=(2, 3))
+    room.compile(definition(room), "one.a", "--size", "N=9000", "--threads", "2")
+    (room.path / "use.cpp").write_text('#include "one.h"\nextern "C" void f(void *, one_part *p, const void *j, int64_t n, int64_t) { p(j, 0, n); }\n'
+                                       "one_parallel_for *g = f;\nint (*h)(const float *, float *, void *, one_parallel_for *, void *) = one_run;\n")
+    room.run(CXX, "-std=c++11", *WARNINGS, "-c", "use.cpp", "-o", "use.o", where=room.path)
+
+
 def check_refusals(room):
     model = definition(room)
     size = ["--size", "N=8"]
     for file, options, says in ((model, ["--target=cuda:sm_90a", *size], "a static library must be for a processor"),
-                                (model, ["--threads", "2", *size], "must be 1 for a static library"),
                                 (mlp(room, "batch"), ["--dim", "batch=1..8"], "must have one value in a static library")):
-        said = room.compile(file, "no.a", *options, code=2 if "--threads" in options else 1)
+        said = room.compile(file, "no.a", *options, code=1)
         room.check(says in said, f"{options}: {said}")
         room.check(not (room.path / "no.a").exists() and not (room.path / "no.h").exists(), f"{options}: nothing is left")
     said = room.compile(model, "no.so", "--weights", room.path / "w", *size, code=2)
@@ -297,7 +349,7 @@ def main():
         path = pathlib.Path(folder) / "room"
         path.mkdir()
         room = Room(str(pathlib.Path(sys.argv[1]).resolve()), path)
-        for check in (check_definitions, check_weights, check_links, check_targets, check_refusals, check_nodes, check_models):
+        for check in (check_definitions, check_weights, check_links, check_targets, check_parallel, check_refusals, check_nodes, check_models):
             check(room)
     print(f"{room.failures} wrong")
     return 1 if room.failures else 0

@@ -31,22 +31,21 @@ static bool has_ending(const char *path, const char *ending) {
 
 static bool is_archive(const options *o) { return o->out && has_ending(o->out, ".a"); }
 
-// A static library runs on one thread, whatever machine it is for.
 static bool check_archive(const options *o) {
   const command *c = command_find("compile");
   if (o->weights && !is_archive(o))
     return options_complain(c, "--weights", "must come with -o OUT.a", o->out ? o->out : "nothing");
-  if (is_archive(o) && o->threads > 1)
-    return options_complain(c, "--threads", "must be 1 for a static library", "more");
   return true;
 }
 
+// A static library runs on one thread, whatever machine it is for, unless several are asked for.
 static kiln_status compile_archive(const options *o, const kiln_compile_options *how,
                                    kiln_diag *diag, kiln_compiled *out) {
-  const kiln_archive_options archive = {.struct_size = sizeof archive, .weights = o->weights};
-  kiln_compile_options one = *how;
-  one.threads = 1;
-  kiln_status st = kiln_model_load(o->args.at[0], &one, diag, &out->model);
+  const kiln_archive_options archive = {
+      .struct_size = sizeof archive, .weights = o->weights, .parallel_for = o->threads > 1};
+  kiln_compile_options asked = *how;
+  if (asked.threads == 0) asked.threads = 1;
+  kiln_status st = kiln_model_load(o->args.at[0], &asked, diag, &out->model);
   if (st == KILN_OK) st = kiln_model_compile_to_archive(out->model, o->out, &archive, diag);
   if (st == KILN_OK) out->memory = kiln_model_memory(out->model);
   return st;

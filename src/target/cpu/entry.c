@@ -22,6 +22,9 @@ typedef struct emission {
   LLVMValueRef fn;
   LLVMValueRef *inputs, *outputs; // [n_inputs], [n_outputs]
   LLVMValueRef workspace, weights, args;
+  LLVMValueRef parallel_for, pool; // NULL: there is none
+  LLVMTypeRef nest_type, split_type;
+  LLVMValueRef split; // the function that runs a nest by |parallel_for|
 } emission;
 
 static uint64_t aligned(uint64_t bytes) {
@@ -57,7 +60,9 @@ static LLVMValueRef intrinsic(emission *e, const char *name, int n, LLVMValueRef
 static void declare(emission *e) {
   const kiln_plan *p = e->plan;
   const uint32_t n_outputs = kiln_plan_n_results(p) + p->n_shapes,
-                 n = p->n_inputs + n_outputs + 1 + !e->what->weights;
+                 at_weights = p->n_inputs + n_outputs + 1,
+                 at_parallel = at_weights + !e->what->weights,
+                 n = at_parallel + (e->what->has_parallel_for ? 2 : 0);
   LLVMTypeRef *types = KILN_NEW_ARRAY(&e->m.cx->scratch, LLVMTypeRef, (int)n);
   for (uint32_t i = 0; i < n; i++) types[i] = e->m.ptr;
   e->fn = LLVMAddFunction(e->m.module, e->what->symbol, LLVMFunctionType(e->m.i32, types, n, 0));
@@ -67,7 +72,9 @@ static void declare(emission *e) {
   for (uint32_t i = 0; i < p->n_inputs; i++) e->inputs[i] = LLVMGetParam(e->fn, i);
   for (uint32_t i = 0; i < n_outputs; i++) e->outputs[i] = LLVMGetParam(e->fn, p->n_inputs + i);
   e->workspace = LLVMGetParam(e->fn, p->n_inputs + n_outputs);
-  e->weights = e->what->weights ? NULL : LLVMGetParam(e->fn, n - 1);
+  e->weights = e->what->weights ? NULL : LLVMGetParam(e->fn, at_weights);
+  e->parallel_for = n > at_parallel ? LLVMGetParam(e->fn, at_parallel) : NULL;
+  e->pool = n > at_parallel ? LLVMGetParam(e->fn, at_parallel + 1) : NULL;
 }
 
 // Returns |code| where |is_wrong|.
@@ -140,6 +147,68 @@ static void end_floating(emission *e, LLVMValueRef before) {
   intrinsic(e, is_x86 ? "llvm.x86.sse.ldmxcsr" : "llvm.aarch64.set.fpcr", 1, &before);
 }
 
+// --- nests by the caller's parallel_for ---
+//
+//     static void part(const void *job, int64_t begin, int64_t end) {  // on any thread
+//       job->nest(job->args, begin, end);
+//     }
+//     static void split(parallel_for, pool, nest, args, extent, most) {
+//       const job j = {nest, args};
+//       if (parallel_for) parallel_for(pool, part, &j, extent, most);
+//       else part(&j, 0, extent);
+//     }
+
+enum { JOB_NEST = 0, JOB_ARGS = sizeof(void *), JOB_BYTES = 2 * sizeof(void *) };
+
+static LLVMValueRef begin_function(emission *e, const char *after, LLVMTypeRef type) {
+  const char *name = kiln_arena_printf(&e->m.cx->scratch, "%s.%s", e->what->symbol, after);
+  e->fn = LLVMAddFunction(e->m.module, name, type);
+  LLVMSetLinkage(e->fn, LLVMInternalLinkage);
+  kiln_cpu_function_attributes(&e->m, e->fn);
+  LLVMPositionBuilderAtEnd(e->b, block(e, "entry"));
+  return e->fn;
+}
+
+static void run_range(emission *e, LLVMValueRef nest, LLVMValueRef args, LLVMValueRef begin,
+                      LLVMValueRef end) {
+  LLVMValueRef values[] = {args, begin, end};
+  LLVMBuildCall2(e->b, e->nest_type, nest, values, KILN_LEN(values), "");
+}
+
+static LLVMValueRef add_part(emission *e) {
+  LLVMValueRef part = begin_function(e, "part", e->nest_type), job = LLVMGetParam(part, 0),
+               before = begin_floating(e),
+               nest = LLVMBuildLoad2(e->b, e->m.ptr, behind(e, job, JOB_NEST), ""),
+               args = LLVMBuildLoad2(e->b, e->m.ptr, behind(e, job, JOB_ARGS), "");
+  run_range(e, nest, args, LLVMGetParam(part, 1), LLVMGetParam(part, 2));
+  end_floating(e, before);
+  LLVMBuildRetVoid(e->b);
+  return part;
+}
+
+static void add_split(emission *e) {
+  LLVMTypeRef p = e->m.ptr, n = e->m.i64, types[] = {p, p, p, p, n, n}, taken[] = {p, p, p, n, n},
+              call = LLVMFunctionType(e->m.none, taken, KILN_LEN(taken), 0);
+  LLVMValueRef part = add_part(e);
+  e->split_type = LLVMFunctionType(e->m.none, types, KILN_LEN(types), 0);
+  LLVMValueRef split = e->split = begin_function(e, "split", e->split_type),
+               job = LLVMBuildAlloca(e->b, LLVMArrayType2(e->m.i8, JOB_BYTES), "job"),
+               extent = LLVMGetParam(split, 4);
+  LLVMSetAlignment(job, sizeof(void *));
+  LLVMBuildStore(e->b, LLVMGetParam(split, 2), behind(e, job, JOB_NEST));
+  LLVMBuildStore(e->b, LLVMGetParam(split, 3), behind(e, job, JOB_ARGS));
+  LLVMBasicBlockRef alone = block(e, "alone"), together = block(e, "together");
+  LLVMValueRef is_null = LLVMBuildIsNull(e->b, LLVMGetParam(split, 0), "");
+  LLVMBuildCondBr(e->b, is_null, alone, together);
+  LLVMPositionBuilderAtEnd(e->b, alone);
+  run_range(e, part, job, i64(e, 0), extent);
+  LLVMBuildRetVoid(e->b);
+  LLVMPositionBuilderAtEnd(e->b, together);
+  LLVMValueRef args[] = {LLVMGetParam(split, 1), part, job, extent, LLVMGetParam(split, 5)};
+  LLVMBuildCall2(e->b, call, LLVMGetParam(split, 0), args, KILN_LEN(args), "");
+  LLVMBuildRetVoid(e->b);
+}
+
 // --- launches ---
 
 static LLVMValueRef address(emission *e, const kiln_plan_arg *a) {
@@ -155,14 +224,18 @@ static LLVMValueRef address(emission *e, const kiln_plan_arg *a) {
 }
 
 static void call_nest(emission *e, const kiln_plan_nest *nest) {
-  LLVMTypeRef types[] = {e->m.ptr, e->m.i64, e->m.i64},
-              type = LLVMFunctionType(e->m.none, types, KILN_LEN(types), 0);
   const char *symbol = e->plan->functions[nest->function];
   LLVMValueRef f = LLVMGetNamedFunction(e->m.module, symbol);
-  if (!f) f = LLVMAddFunction(e->m.module, symbol, type);
+  if (!f) f = LLVMAddFunction(e->m.module, symbol, e->nest_type);
   LLVMSetVisibility(f, LLVMHiddenVisibility);
-  LLVMValueRef args[] = {e->args, i64(e, 0), i64(e, (uint64_t)nest->extent)};
-  LLVMBuildCall2(e->b, type, f, args, KILN_LEN(args), "");
+  const int64_t most = nest->threads < nest->extent ? nest->threads : nest->extent;
+  LLVMValueRef extent = i64(e, (uint64_t)nest->extent);
+  if (!e->split || most < 2) {
+    run_range(e, f, e->args, i64(e, 0), extent);
+    return;
+  }
+  LLVMValueRef args[] = {e->parallel_for, e->pool, f, e->args, extent, i64(e, (uint64_t)most)};
+  LLVMBuildCall2(e->b, e->split_type, e->split, args, KILN_LEN(args), "");
 }
 
 static void run_launches(emission *e) {
@@ -244,8 +317,11 @@ static void end_checks(emission *e) {
 }
 
 static void emit(emission *e) {
-  declare(e);
+  LLVMTypeRef range[] = {e->m.ptr, e->m.i64, e->m.i64};
   e->b = e->m.builder;
+  e->nest_type = LLVMFunctionType(e->m.none, range, KILN_LEN(range), 0);
+  if (e->what->has_parallel_for) add_split(e);
+  declare(e);
   LLVMPositionBuilderAtEnd(e->b, block(e, "entry"));
   find_memory(e);
   LLVMValueRef before = begin_floating(e);
