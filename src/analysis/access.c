@@ -639,6 +639,7 @@ static void add_all(collector *c, const kiln_loop *first, access_unit ***at) {
     case KILN_LOOP_INSTR:
       c->status = KILN_FAIL(c->cx->diag, KILN_INTERNAL, "reuse", "instructions must be expanded");
       break;
+    case KILN_LOOP_DEVICE: // not in loops
     case KILN_LOOP_PREFETCH: break;
     }
 }

@@ -96,6 +96,7 @@ static void collect(collector *c, const kiln_loop *n) {
     case KILN_LOOP_ALLOC: break;
     case KILN_LOOP_INSTR: break; // of a warp: on memory that lanes have; others are expanded before
     case KILN_LOOP_PREFETCH: break; // a hint reads nothing
+    case KILN_LOOP_DEVICE: break;   // not in loops
     }
     collect(c, n->body);
     c->n_loops = n_loops;

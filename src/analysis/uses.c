@@ -9,9 +9,11 @@ static void see(kiln_ctx *cx, const kiln_loops *p, const kiln_loop *l, uint8_t *
     kiln_expr_visit_loads(cx, l->extent, see_load, uses);
     kiln_expr_visit_loads(cx, l->cond, see_load, uses);
     kiln_expr_visit_loads(cx, l->value, see_load, uses);
-    for (int i = 0; l->kind == KILN_LOOP_INSTR && i < l->n_operands; i++)
+    const bool has_operands = l->kind == KILN_LOOP_INSTR || l->kind == KILN_LOOP_DEVICE;
+    for (int i = 0; has_operands && i < l->n_operands; i++)
       kiln_expr_visit_loads(cx, l->operands[i], see_load, uses);
-    if (l->kind == KILN_LOOP_INSTR) uses[l->operands[0]->u.tensor] |= KILN_USES_WRITES;
+    if (has_operands && l->n_operands && l->operands[0]->kind == KILN_EXPR_LOAD)
+      uses[l->operands[0]->u.tensor] |= KILN_USES_WRITES;
     if (l->index) {
       uses[l->buffer] |= l->kind == KILN_LOOP_STORE ? KILN_USES_WRITES : KILN_USES_READS;
       for (int k = 0; k < p->buffers.data[l->buffer]->rank; k++)

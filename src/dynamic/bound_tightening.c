@@ -380,6 +380,7 @@ static void see(trimming *g, const kiln_loop *list) {
     case KILN_LOOP_STORE:
       see_store(g, l->buffer, g->l->buffers.data[l->buffer]->rank, l->index);
       break;
+    case KILN_LOOP_DEVICE: // not in loops
     case KILN_LOOP_INSTR: fail(g); break;
     case KILN_LOOP_PREFETCH: break;
     }

@@ -59,7 +59,9 @@ typedef enum kiln_loop_kind {
   KILN_LOOP_STORE,   // buffer[index] = value, or combine(buffer[index], value)
   KILN_LOOP_ALLOC,   // buffer (SHARED, LOCAL or REGISTER) lives in the body, uninitialised
   KILN_LOOP_INSTR,   // a tensorized instruction (see kiln_instr)
-  KILN_LOOP_PREFETCH // a hint that buffer[index] will be read; the index may be out of range
+  KILN_LOOP_PREFETCH, // a hint that buffer[index] will be read; the index may be out of range
+  KILN_LOOP_DEVICE // a statement of device loops, which no primitive sees: a barrier, a wait, a role
+                   // (target/gpu/device/device.h)
 } kiln_loop_kind;
 
 typedef enum kiln_how {
@@ -103,13 +105,14 @@ enum { KILN_MAX_CONSUMERS = 2 };
 #define KILN_HORIZONTAL_FUSION_NOTE "beside"
 
 struct kiln_instr;
+struct kiln_device_op;
 typedef struct kiln_loop kiln_loop;
 struct kiln_loop {
   kiln_loop_kind kind;
   kiln_loop *next; // following sibling
-  kiln_loop *body; // first child: FOR, IF, ALLOC
+  kiln_loop *body; // first child: FOR, IF, ALLOC; of a DEVICE that is a role
   int line; // in the text of the kernel that it is in, or was copied from (ir/lines.h); 0: not said
-  // FOR
+  // FOR; of a DEVICE that is a role, 0: it has none
   kiln_symbol var;
   const kiln_expr *extent; // i64, over outer variables; ordinarily a constant
   kiln_how how;
@@ -129,6 +132,9 @@ struct kiln_loop {
                               // kiln_tile_var); the first is read and written
                               // ALLOC: where the buffer begins in what it is a part of, for each
                               // axis it had when it was placed; a hint to primitives, or none
+                              // DEVICE: its arguments, loads (of what it waits on, fills) or numbers
+  // DEVICE
+  const struct kiln_device_op *op;
 };
 
 typedef struct kiln_loops {
@@ -188,6 +194,12 @@ kiln_status kiln_loops_parse(kiln_ctx *cx, const char *text, kiln_loops **out);
 typedef const struct kiln_instr *(*kiln_instr_find)(const void *argument, const char *name);
 kiln_status kiln_loops_parse_with(kiln_ctx *cx, const char *text, kiln_instr_find find,
                                   const void *argument, kiln_loops **out);
+// The same for device loops, whose statements print as `mbarrier.wait(full[k % 4], phases[0])`: their
+// names are the first members of struct kiln_device_op.
+typedef const struct kiln_device_op *(*kiln_device_op_find)(const char *name);
+kiln_status kiln_loops_parse_device(kiln_ctx *cx, const char *text, kiln_instr_find find,
+                                    const void *argument, kiln_device_op_find find_op,
+                                    kiln_loops **out);
 // Checks: variables unique and bound, ranks and dtypes, buffers in scope, PARALLEL only outermost.
 // KILN_INTERNAL on a breach.
 kiln_status kiln_loops_verify(kiln_ctx *cx, const kiln_loops *l);

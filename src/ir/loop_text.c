@@ -99,6 +99,19 @@ static void print_store(printer *p, const kiln_loop *l) {
   kiln_expr_print(p->cx, l->value, &p->names, p->out);
 }
 
+// NAME [VAR] (ARGUMENTS) [where COND]
+static void print_device(printer *p, const kiln_loop *l) {
+  kiln_name_print(p->out, *(const char *const *)(const void *)l->op); // as an instruction's
+  if (l->var) {
+    kiln_text_add(p->out, " ");
+    kiln_name_print(p->out, kiln_symbol_text(p->cx, l->var));
+  }
+  kiln_exprs_print(p->cx, l->n_operands, l->operands, &p->names, "(", ")", p->out);
+  if (!l->cond) return;
+  kiln_text_add(p->out, " where ");
+  kiln_expr_print(p->cx, l->cond, &p->names, p->out);
+}
+
 // The line of a loop without its body.
 static void print_head(printer *p, const kiln_loop *l) {
   switch (l->kind) {
@@ -137,6 +150,7 @@ static void print_head(printer *p, const kiln_loop *l) {
     kiln_text_add(p->out, l->is_far ? "prefetch far " : "prefetch ");
     print_element(p, l);
     return;
+  case KILN_LOOP_DEVICE: print_device(p, l); return;
   }
 }
 
@@ -144,8 +158,8 @@ static void print_nest(printer *p, const kiln_loop *l, int depth) {
   for (; l; l = l->next) {
     for (int i = 0; i < depth; i++) kiln_text_add(p->out, "  ");
     print_head(p, l);
-    const bool has_body =
-        l->kind == KILN_LOOP_FOR || l->kind == KILN_LOOP_IF || l->kind == KILN_LOOP_ALLOC;
+    const bool has_body = l->kind == KILN_LOOP_FOR || l->kind == KILN_LOOP_IF ||
+                          l->kind == KILN_LOOP_ALLOC || (l->kind == KILN_LOOP_DEVICE && l->body);
     kiln_text_add(p->out, has_body ? " {\n" : "\n");
     if (!has_body) continue;
     print_nest(p, l->body, depth + 1);
@@ -174,6 +188,7 @@ typedef struct parser {
   kiln_expr_names names;
   kiln_instr_find find; // NULL: there are no instructions
   const void *argument;
+  kiln_device_op_find find_op; // NULL: they are no device loops
 } parser;
 
 // Integers between |open| and |close|; at most |max|.
@@ -344,30 +359,69 @@ static kiln_status parse_store(parser *p, kiln_loop **out) {
   return KILN_OK;
 }
 
-static kiln_status parse_instr(parser *p, kiln_loop **out) {
+// What stands in brackets behind the name of an instruction or of a device loop's statement.
+static kiln_status parse_operands(parser *p, kiln_loop *l, bool may_be_none) {
   kiln_cursor *c = &p->c;
   const kiln_expr *operands[MAX_OPERANDS];
-  kiln_symbol name = 0;
   int n = 0;
-  (void)kiln_cursor_accept_word(c, "instr");
-  KILN_TRY(kiln_cursor_name(c, "the instruction's name", &name, NULL));
-  const char *text = kiln_symbol_text(c->cx, name);
-  const struct kiln_instr *instr = p->find ? p->find(p->argument, text) : NULL;
-  if (!instr) return kiln_cursor_fail(c, "a known instruction before this place, not '%s'", text);
   KILN_TRY(kiln_cursor_expect(c, "("));
+  if (may_be_none && kiln_cursor_accept(c, ")")) return KILN_OK;
   do {
     if (n == MAX_OPERANDS) return kiln_cursor_fail(c, "at most %d operands", MAX_OPERANDS);
     KILN_TRY(kiln_cursor_expr(c, &p->names, &operands[n++]));
   } while (kiln_cursor_accept(c, ","));
   KILN_TRY(kiln_cursor_expect(c, ")"));
-  kiln_loop *l = KILN_NEW(&c->cx->perm, kiln_loop);
-  *l = (kiln_loop){.kind = KILN_LOOP_INSTR, .buffer = -1, .instr = instr, .n_operands = n};
+  l->n_operands = n;
   l->operands = KILN_NEW_ARRAY(&c->cx->perm, const kiln_expr *, n);
   memcpy(l->operands, operands, (size_t)n * sizeof *operands);
-  *out = l;
-  return kiln_cursor_accept_word(c, "where")
-             ? kiln_cursor_expr_of(c, &p->names, KILN_BOOL, &l->cond)
+  return KILN_OK;
+}
+
+static kiln_status parse_where(parser *p, kiln_loop *l) {
+  return kiln_cursor_accept_word(&p->c, "where")
+             ? kiln_cursor_expr_of(&p->c, &p->names, KILN_BOOL, &l->cond)
              : KILN_OK;
+}
+
+static kiln_status parse_instr(parser *p, kiln_loop **out) {
+  kiln_cursor *c = &p->c;
+  kiln_symbol name = 0;
+  (void)kiln_cursor_accept_word(c, "instr");
+  KILN_TRY(kiln_cursor_name(c, "the instruction's name", &name, NULL));
+  const char *text = kiln_symbol_text(c->cx, name);
+  const struct kiln_instr *instr = p->find ? p->find(p->argument, text) : NULL;
+  if (!instr) return kiln_cursor_fail(c, "a known instruction before this place, not '%s'", text);
+  *out = KILN_NEW(&c->cx->perm, kiln_loop);
+  **out = (kiln_loop){.kind = KILN_LOOP_INSTR, .buffer = -1, .instr = instr};
+  KILN_TRY(parse_operands(p, *out, false));
+  return parse_where(p, *out);
+}
+
+// The statement of device loops whose name comes next; NULL: it is another statement.
+static const struct kiln_device_op *accept_op(parser *p) {
+  kiln_cursor *c = &p->c;
+  const char *at = c->at;
+  size_t n = 0;
+  char name[32];
+  kiln_cursor_skip(c);
+  while (n + 1 < sizeof name && (c->at[n] == '.' || c->at[n] == '_' || // of all of them
+                                 (c->at[n] >= 'a' && c->at[n] <= 'z')))
+    name[n] = c->at[n], n++;
+  name[n] = 0;
+  const struct kiln_device_op *op = p->find_op && n ? p->find_op(name) : NULL;
+  c->at = op && (c->at[n] == '(' || c->at[n] == ' ') ? c->at + n : at;
+  return c->at == at ? NULL : op;
+}
+
+static kiln_status parse_device(parser *p, const struct kiln_device_op *op, kiln_loop **out) {
+  kiln_cursor *c = &p->c;
+  *out = KILN_NEW(&c->cx->perm, kiln_loop);
+  **out = (kiln_loop){.kind = KILN_LOOP_DEVICE, .buffer = -1, .op = op};
+  if (!kiln_cursor_at(c, "("))
+    KILN_TRY(kiln_cursor_name(c, "a variable, or '('", &(*out)->var, NULL));
+  KILN_TRY(parse_operands(p, *out, true));
+  KILN_TRY(parse_where(p, *out));
+  return kiln_cursor_at(c, "{") ? parse_nest(p, &(*out)->body) : KILN_OK;
 }
 
 static kiln_status parse_loop(parser *p, kiln_loop **out) {
@@ -376,7 +430,8 @@ static kiln_status parse_loop(parser *p, kiln_loop **out) {
   if (kiln_cursor_accept_word(&p->c, "alloc")) return parse_alloc(p, out);
   if (kiln_cursor_at(&p->c, "instr ")) return parse_instr(p, out);
   if (kiln_cursor_at(&p->c, "prefetch ")) return parse_prefetch(p, out);
-  return parse_store(p, out);
+  const struct kiln_device_op *op = accept_op(p);
+  return op ? parse_device(p, op, out) : parse_store(p, out);
 }
 
 // Loops up to the closing brace.
@@ -408,10 +463,17 @@ kiln_status kiln_loops_parse(kiln_ctx *cx, const char *text, kiln_loops **out) {
 
 kiln_status kiln_loops_parse_with(kiln_ctx *cx, const char *text, kiln_instr_find find_instr,
                                   const void *argument, kiln_loops **out) {
+  return kiln_loops_parse_device(cx, text, find_instr, argument, NULL, out);
+}
+
+kiln_status kiln_loops_parse_device(kiln_ctx *cx, const char *text, kiln_instr_find find_instr,
+                                    const void *argument, kiln_device_op_find find_op,
+                                    kiln_loops **out) {
   *out = NULL;
   parser p = {.c = {.cx = cx, .what = "kernel", .start = text, .at = text},
               .find = find_instr,
-              .argument = argument};
+              .argument = argument,
+              .find_op = find_op};
   kiln_symbol name = 0;
   kiln_scope where;
   if (!kiln_cursor_accept_word(&p.c, "kernel")) return kiln_cursor_fail(&p.c, "'kernel'");

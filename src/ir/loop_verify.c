@@ -155,6 +155,24 @@ static kiln_status check_instr(verifier *v, const kiln_loop *l) {
   return KILN_OK;
 }
 
+// What it says of its arguments is checked where the statements are known.
+static kiln_status check_device(verifier *v, const kiln_loop *l, int depth) {
+  if (!l->op) return BREACH(v, "a statement of device loops must name what it does, got none");
+  bind_tile(v, true);
+  for (int i = 0; i < l->n_operands; i++)
+    KILN_TRY(kiln_check_expr(&v->checker, "an argument", l->operands[i]->dtype, l->operands[i]));
+  if (l->cond)
+    KILN_TRY(kiln_check_expr(&v->checker, "the condition of a copy", KILN_BOOL, l->cond));
+  bind_tile(v, false);
+  if (l->var && kiln_map_find(&v->vars, l->var))
+    return BREACH(v, "the variables of loops must differ, got '%s' twice",
+                  kiln_symbol_text(v->cx, l->var));
+  if (l->var) kiln_map_put(&v->vars, l->var, 1);
+  KILN_TRY(check_nest(v, l->body, depth + 1));
+  if (l->var) kiln_map_put(&v->vars, l->var, 0);
+  return KILN_OK;
+}
+
 static kiln_status check_loop(verifier *v, const kiln_loop *l, int depth) {
   switch (l->kind) {
   case KILN_LOOP_FOR: return check_for(v, l, depth);
@@ -165,6 +183,7 @@ static kiln_status check_loop(verifier *v, const kiln_loop *l, int depth) {
   case KILN_LOOP_ALLOC: return check_alloc(v, l, depth);
   case KILN_LOOP_INSTR: return check_instr(v, l);
   case KILN_LOOP_PREFETCH: KILN_TRY(check_buffer_use(v, l->buffer)); return check_index(v, l);
+  case KILN_LOOP_DEVICE: return check_device(v, l, depth);
   }
   return BREACH(v, "a loop must be of a known kind, got %d", (int)l->kind);
 }

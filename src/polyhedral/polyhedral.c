@@ -287,6 +287,7 @@ static void find_chains(maker *k, const kiln_loop *l, const chain *above, chains
       KILN_VEC_PUSH(&k->w.cx->scratch, out, c);
       break;
     case KILN_LOOP_INSTR:
+    case KILN_LOOP_DEVICE:
     case KILN_LOOP_PREFETCH: break;
     }
   }

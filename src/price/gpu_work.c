@@ -464,6 +464,7 @@ static void visit_all(worker *w, const kiln_loop *first) {
     case KILN_LOOP_ALLOC: visit_all(w, n->body); break;
     case KILN_LOOP_STORE: add_store(w, n); break;
     case KILN_LOOP_INSTR: w->is_unknown = true; break;
+    case KILN_LOOP_DEVICE: // not in loops
     case KILN_LOOP_PREFETCH: break;
     }
 }

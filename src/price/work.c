@@ -451,6 +451,7 @@ static void visit_all(worker *w, const kiln_loop *first) {
     case KILN_LOOP_ALLOC: visit_all(w, n->body); break;
     case KILN_LOOP_INSTR: add_instr(w, n); break;
     case KILN_LOOP_PREFETCH: w->frames.data[w->frames.n - 1].loads++; break;
+    case KILN_LOOP_DEVICE: break; // not in loops
     }
 }
 

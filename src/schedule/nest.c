@@ -64,6 +64,7 @@ static void collect(collector *c, kiln_loop *n) {
     collect_expr(c, n->value);
     break;
   }
+  case KILN_LOOP_DEVICE: // not in loops
   case KILN_LOOP_ALLOC: break;
   case KILN_LOOP_INSTR: collect_instr(c); break;
   case KILN_LOOP_PREFETCH: // a hint reads nothing but what its index is made of
@@ -116,6 +117,7 @@ static bool node_reads(const use *u, const kiln_loop *n) {
     if (is_loaded(u, 1, &n->value)) return true;
     return is_loaded(u, u->l->buffers.data[n->buffer]->rank, n->index);
   case KILN_LOOP_PREFETCH: return is_loaded(u, u->l->buffers.data[n->buffer]->rank, n->index);
+  case KILN_LOOP_DEVICE:
   case KILN_LOOP_ALLOC: break;
   case KILN_LOOP_INSTR:
     for (int i = 0; i < n->n_operands; i++)
@@ -368,6 +370,7 @@ static void tidy_list(kiln_edit *e, kiln_loop **slot) {
       simplify_all(e, e->l->buffers.data[n->buffer]->rank, n->index);
       has_body = false;
       break;
+    case KILN_LOOP_DEVICE: has_body = false; break;
     }
     if (has_body) tidy_list(e, &n->body);
     if (has_body && !n->body) *slot = n->next;

@@ -43,6 +43,7 @@ static kiln_status take_chain(kiln_edit *e, int n, const kiln_symbol *loops, kil
           kiln_edit_text(e, e->l->buffers.data[l->buffer]->name), at);
     case KILN_LOOP_STORE:
     case KILN_LOOP_INSTR:
+    case KILN_LOOP_DEVICE:
     case KILN_LOOP_PREFETCH:
       return kiln_refuse(e, "loops must lie on one path, got a statement in loop %s", at);
     }

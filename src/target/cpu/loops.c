@@ -125,6 +125,7 @@ static bool can_vectorize(kiln_emit *e, const kiln_loop *l, bool masked) {
         return false;
       break;
     case KILN_LOOP_ALLOC: break;
+    case KILN_LOOP_DEVICE:
     case KILN_LOOP_INSTR: return false;
     case KILN_LOOP_PREFETCH: break;
     }
@@ -257,6 +258,7 @@ static kiln_status emit_node(kiln_emit *e, const kiln_loop *l) {
     return emit_body(e, l->body);
   case KILN_LOOP_INSTR: return kiln_cpu_emit_instr(e, l);
   case KILN_LOOP_PREFETCH: emit_prefetch(e, l); return KILN_OK;
+  case KILN_LOOP_DEVICE: break; // a GPU's
   }
   return KILN_OK;
 }

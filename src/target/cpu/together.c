@@ -118,6 +118,7 @@ static void put_loop(writing *w, const kiln_loop *l) {
     put_element(w, l);
     put(w, l->is_far);
     return;
+  case KILN_LOOP_DEVICE: return; // a GPU's
   }
 }
 

@@ -258,6 +258,7 @@ static void run(sim *m, const kiln_loop *first) {
     case KILN_LOOP_ALLOC: run_alloc(m, n); break;
     case KILN_LOOP_INSTR: break; // expanded
     case KILN_LOOP_PREFETCH: break;
+    case KILN_LOOP_DEVICE: break; // not in loops
     }
 }
 

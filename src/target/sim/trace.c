@@ -419,6 +419,7 @@ static void run_node(tracer *t, const node *x) {
   case KILN_LOOP_ALLOC: run(t, x->body); break;
   case KILN_LOOP_INSTR: break; // expanded
   case KILN_LOOP_PREFETCH: break;
+  case KILN_LOOP_DEVICE: break; // not in loops
   }
   kiln_arena_rewind(&t->cx->scratch, mark);
 }

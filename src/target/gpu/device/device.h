@@ -1,0 +1,108 @@
+// Device loops: a nest as the function that a GPU runs, in which all that threads wait for and ask
+// for is said.
+//
+// They are loops (ir/loop.h) with statements of kind KILN_LOOP_DEVICE. All threads of a block run
+// them at once. A thread loop does not wait: thread t runs its iteration t, and skips it where there
+// is none. A thread loop with no other in it, and a statement outside of thread loops, is a *phase*;
+// the latter is done by the first thread along each axis that no loop around binds. All else is
+// control, which every thread goes through alike, and DEVICE statements of control are done by every
+// thread. What two threads do is ordered by barriers alone.
+//
+// statement                            does
+// barrier.block()                      waits for all threads of the block
+// barrier.warp()                       for those of the warp
+// barrier.sync(ID, THREADS)            for so many threads at the named barrier
+// barrier.arrive(ID, THREADS)          lets others, who sync there, go on without waiting itself
+// cluster.sync()                       waits for all threads of the cluster
+// fence.async()                        makes the thread's writes to shared memory visible to TMA and
+//                                      instructions of warp groups
+// fence.cluster()                      makes initialised mbarriers visible to the cluster
+// launch.wait()                        waits for the launches before this one
+// copy.async(TO, FROM) [where COND]    begins a copy of 16 bytes to shared memory; zeros where COND
+//                                      does not hold. It lands at any time until a copy.wait
+// copy.commit()                        makes a group of the thread's copies since the last one
+// copy.wait(N)                         waits for all of the thread's groups but the N latest
+// mbarrier.init(M, N, COUNT)           makes N mbarriers from M on, phases of COUNT arrivals each
+// mbarrier.arrive(M)                   arrives, once a warp
+// mbarrier.expect(M, BYTES)            arrives, and the phase lasts until copies of so many bytes
+//                                      have landed
+// mbarrier.wait(M, PHASES)             waits for the phase of the parity of PHASES' bit for M, and
+//                                      flips the bit
+// mbarrier.await(M, PARITY)            waits for the phase of that parity, the block's first thread
+//                                      alone
+// wgmma.fence()                        orders what the thread wrote before the next instructions of
+//                                      its warp group
+// wgmma.commit()                       makes a group of the warp group's instructions
+// wgmma.wait(N)                        waits for all groups but the N latest
+// registers.set(N)                     gives the thread N registers (setmaxnreg)
+// role.consumers V(ROW, ROWS, N) {..}  is run by N groups of ROWS rows of threads (y) from ROW on,
+//                                      group V; rows are counted from the group's first one
+// role.producer(ROW) {..}              is run by the first thread of row ROW
+//
+// An mbarrier is an element of a u64 buffer in shared memory, PHASES a u32 of the thread.
+#ifndef KILN_TARGET_GPU_DEVICE_DEVICE_H
+#define KILN_TARGET_GPU_DEVICE_DEVICE_H
+
+#include "ir/loop.h"
+
+typedef enum kiln_device_kind {
+  KILN_DEVICE_BARRIER_BLOCK,
+  KILN_DEVICE_BARRIER_WARP,
+  KILN_DEVICE_BARRIER_SYNC,
+  KILN_DEVICE_BARRIER_ARRIVE,
+  KILN_DEVICE_CLUSTER_SYNC,
+  KILN_DEVICE_FENCE_ASYNC,
+  KILN_DEVICE_FENCE_CLUSTER,
+  KILN_DEVICE_LAUNCH_WAIT,
+  KILN_DEVICE_COPY_ASYNC,
+  KILN_DEVICE_COPY_COMMIT,
+  KILN_DEVICE_COPY_WAIT,
+  KILN_DEVICE_MBARRIER_INIT,
+  KILN_DEVICE_MBARRIER_ARRIVE,
+  KILN_DEVICE_MBARRIER_EXPECT,
+  KILN_DEVICE_MBARRIER_WAIT,
+  KILN_DEVICE_MBARRIER_AWAIT,
+  KILN_DEVICE_WGMMA_FENCE,
+  KILN_DEVICE_WGMMA_COMMIT,
+  KILN_DEVICE_WGMMA_WAIT,
+  KILN_DEVICE_REGISTERS_SET,
+  KILN_DEVICE_ROLE_CONSUMERS,
+  KILN_DEVICE_ROLE_PRODUCER
+} kiln_device_kind;
+
+typedef struct kiln_device_op {
+  const char *name; // the first member: what ir/ prints
+  kiln_device_kind kind;
+  // What each argument is: i a number, s an element of shared memory, g of the caller's, m an
+  // mbarrier, p a thread's phases.
+  const char *arguments;
+  bool is_role;
+} kiln_device_op;
+
+const kiln_device_op *kiln_device_op_of(kiln_device_kind k);
+const kiln_device_op *kiln_device_op_named(const char *name); // NULL: there is none
+// Whether |l| is such a statement.
+static inline bool kiln_device_is(const kiln_loop *l, kiln_device_kind k) {
+  return l->kind == KILN_LOOP_DEVICE && l->op->kind == k;
+}
+
+// A statement without arguments but |n| of |arguments|.
+kiln_loop *kiln_device_make(kiln_ctx *cx, kiln_device_kind k, int n,
+                            const kiln_expr *const *arguments);
+kiln_loop *kiln_device_make_int(kiln_ctx *cx, kiln_device_kind k, int64_t argument);
+
+// Device loops as text: kiln_loops_print prints them.
+//
+// errors: KILN_BAD_INPUT
+kiln_status kiln_device_parse(kiln_ctx *cx, const char *text, kiln_instr_find find,
+                              const void *argument, kiln_loops **out);
+// Checks what kiln_loops_verify does, and of the statements: their arguments are of their kinds;
+// barriers of a block, roles and initialisations stand in control, where no thread loop or role
+// parts the threads that they are for; copies are committed before they are waited for, in the order
+// of the text; what is waited on is an mbarrier that is initialised; a role's threads are no other
+// role's.
+//
+// errors: KILN_INTERNAL; the message names the statement
+kiln_status kiln_device_verify(kiln_ctx *cx, const kiln_loops *l);
+
+#endif
