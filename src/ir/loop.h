@@ -54,11 +54,11 @@ typedef struct kiln_buffer {
 } kiln_buffer;
 
 typedef enum kiln_loop_kind {
-  KILN_LOOP_FOR,     // var from 0 to extent
-  KILN_LOOP_IF,      // cond
-  KILN_LOOP_STORE,   // buffer[index] = value, or combine(buffer[index], value)
-  KILN_LOOP_ALLOC,   // buffer (SHARED, LOCAL or REGISTER) lives in the body, uninitialised
-  KILN_LOOP_INSTR,   // a tensorized instruction (see kiln_instr)
+  KILN_LOOP_FOR,      // var from 0 to extent
+  KILN_LOOP_IF,       // cond
+  KILN_LOOP_STORE,    // buffer[index] = value, or combine(buffer[index], value)
+  KILN_LOOP_ALLOC,    // buffer (SHARED, LOCAL or REGISTER) lives in the body, uninitialised
+  KILN_LOOP_INSTR,    // a tensorized instruction (see kiln_instr)
   KILN_LOOP_PREFETCH, // a hint that buffer[index] will be read; the index may be out of range
   KILN_LOOP_DEVICE // a statement of device loops, which no primitive sees: a barrier, a wait, a role
                    // (target/gpu/device/device.h)
@@ -132,7 +132,7 @@ struct kiln_loop {
                               // kiln_tile_var); the first is read and written
                               // ALLOC: where the buffer begins in what it is a part of, for each
                               // axis it had when it was placed; a hint to primitives, or none
-                              // DEVICE: its arguments, loads (of what it waits on, fills) or numbers
+      // DEVICE: its arguments, loads (of what it waits on, fills) or numbers
   // DEVICE
   const struct kiln_device_op *op;
 };

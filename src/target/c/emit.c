@@ -212,7 +212,7 @@ static void put_node(kiln_c_writer *w, const kiln_loop *l) {
   case KILN_LOOP_STORE: put_store(w, l); return;
   case KILN_LOOP_ALLOC: put_alloc(w, l); return;
   case KILN_LOOP_PREFETCH: put_prefetch(w, l); return;
-  case KILN_LOOP_INSTR: return; // expanded
+  case KILN_LOOP_INSTR: return;  // expanded
   case KILN_LOOP_DEVICE: return; // put_other's
   }
 }

@@ -116,6 +116,7 @@ static int64_t issuers_of(const kiln_emitter *e, int buffer) {
 static bool are_issued_by_several(const kiln_emitter *e, const kiln_loop *l) {
   for (; l; l = l->next) {
     const bool is_tma = l->kind == KILN_LOOP_INSTR && l->instr->is_tma;
+    if (l->kind == KILN_LOOP_DEVICE) continue;
     if (l->body ? !are_issued_by_several(e, l->body)
                 : !is_tma || issuers_of(e, l->operands[0]->u.tensor) == 1)
       return false;
@@ -166,8 +167,7 @@ static void put_deferred(kiln_emitter *e, const kiln_loop *phase) {
   for (int i = 0; i < e->n->deferred.n; i++) {
     if (e->n->deferred.data[i].behind != phase) continue;
     for (int k = 0; !issues && k < e->n->empties.n; k++)
-      if (e->n->empties.data[k].loop->body == e->n->deferred.data[i].fill)
-        put_empty_wait_late(e, k);
+      if (e->n->empties.data[k].first == e->n->deferred.data[i].fill) put_empty_wait_late(e, k);
     issues = true;
     put_phase(e, e->n->deferred.data[i].fill);
   }
@@ -259,8 +259,7 @@ static void put_materialized(kiln_emitter *e, const kiln_loop *l, uint8_t *settl
 // The number in |empties| of the loop that begins with |l|, or that is |l|; -1: there is none.
 static int empty_of(const kiln_emitter *e, const kiln_loop *l, bool is_first) {
   int i = e->n->empties.n - 1;
-  while (i >= 0 && (is_first ? e->n->empties.data[i].loop->body : e->n->empties.data[i].loop) != l)
-    i--;
+  while (i >= 0 && (is_first ? e->n->empties.data[i].first : e->n->empties.data[i].loop) != l) i--;
   return i;
 }
 
@@ -314,7 +313,6 @@ static bool put_drained(kiln_emitter *e, const kiln_loop *l) {
   if (has_pingpong)
     kiln_emit_line(e, "kiln_pingpong_arrive(kiln_consumer, %" PRId64 ");", e->n->n_threads);
   if (drains && !tile_loops) put_drain(e, l);
-  if (empties) kiln_emit_line(e, "%s", e->w.dialect->barrier);
   return true;
 }
 
@@ -380,9 +378,9 @@ static void put_word(kiln_emitter *e, const kiln_buffer *b, const kiln_expr *con
   kiln_c_element(&e->w, b->id, index);
 }
 
-// A copy of a word that the thread goes on behind; |cond|: zeros where it does not hold.
-static void put_copy_async(kiln_emitter *e, const kiln_expr *to, const kiln_expr *from,
-                           const kiln_expr *cond) {
+// A copy of a word that the thread goes on behind; zeros where its condition does not hold.
+static void put_copy_async(kiln_emitter *e, const kiln_loop *l) {
+  const kiln_expr *to = l->operands[0], *from = l->operands[1];
   e->copies_async = true;
   kiln_c_line(&e->w);
   kiln_text_add(e->w.out, "kiln_copy_async(&");
@@ -390,8 +388,8 @@ static void put_copy_async(kiln_emitter *e, const kiln_expr *to, const kiln_expr
   kiln_text_add(e->w.out, ", &");
   kiln_c_element(&e->w, from->u.tensor, from->args);
   kiln_text_add(e->w.out, ", ");
-  if (cond) kiln_c_expr(&e->w, cond);
-  kiln_text_add(e->w.out, cond ? " ? 16 : 0);\n" : "16);\n");
+  if (l->cond) kiln_c_expr(&e->w, l->cond);
+  kiln_text_add(e->w.out, l->cond ? " ? 16 : 0);\n" : "16);\n");
 }
 
 static void put_copy(kiln_emitter *e, const kiln_expr *to, const kiln_expr *from,
@@ -425,35 +423,10 @@ static void put_move(kiln_emitter *e, const kiln_loop *l) {
     cond = from->args[0];
     from = from->args[1];
   }
-  if (bytes == 16 && e->n->is_async[b->id] &&
-      kiln_scope_is_argument(e->n->l->buffers.data[from->u.tensor]->scope))
-    put_copy_async(e, to, from, cond);
-  else put_copy(e, to, from, cond, bytes);
+  put_copy(e, to, from, cond, bytes);
 }
 
 // --- launches ---
-
-// Whether |l| touches arguments other than repacked constants, siblings left out.
-static bool depends(kiln_emitter *e, const kiln_loop *l) {
-  const uint8_t *uses = kiln_uses_of(e->w.cx, e->n->l, l);
-  for (int i = 0; i < e->n->l->buffers.n; i++)
-    if (uses[i] && kiln_scope_is_argument(e->n->l->buffers.data[i]->scope) &&
-        !e->n->l->buffers.data[i]->pack)
-      return true;
-  return false;
-}
-
-// The node of |l| and its siblings, or in what is around all phases, in front of which all threads
-// wait for launches.
-const kiln_loop *kiln_emit_first_dependent(kiln_emitter *e, const kiln_loop *l) {
-  while (l->next && !depends(e, l)) l = l->next;
-  int64_t extent = 0;
-  const bool is_once = l->kind == KILN_LOOP_FOR && kiln_gpu_thread_axis(l) < 0 &&
-                       kiln_expr_is_int(l->extent, &extent) && extent == 1,
-             is_around = kiln_gpu_block_axis(l) >= 0 ||
-                         ((is_once || l->kind == KILN_LOOP_ALLOC) && kiln_gpu_has_threads(l->body));
-  return is_around ? kiln_emit_first_dependent(e, l->body) : l;
-}
 
 bool kiln_gpu_begins_early(const kiln_machine *m) {
   enum { CAPABILITY = 90 };
@@ -469,17 +442,6 @@ static void put_launches_wait(kiln_emitter *e) {
 }
 
 // --- statements ---
-
-// Closes a group of copies, and waits for those that are needed now.
-static void put_group(kiln_emitter *e, const kiln_loop *l) {
-  for (int i = 0; i < e->n->groups.n; i++) {
-    if (e->n->groups.data[i].node != l) continue;
-    kiln_emit_line(e, "asm volatile(\"cp.async.commit_group;\");");
-    if (e->n->groups.data[i].pending == INT32_MAX) continue;
-    kiln_emit_line(e, "asm volatile(\"cp.async.wait_group %" PRId64 ";\" ::: \"memory\");",
-                   e->n->groups.data[i].pending);
-  }
-}
 
 // Whether blocks of the cluster multicast copies.
 static bool has_multicast(const kiln_gpu_nest *n) {
@@ -507,9 +469,9 @@ static void put_empty_wait_late(kiln_emitter *e, int empty) {
 }
 
 // kiln_mbarrier_arrive(..); or kiln_mbarrier_arrive_all(.., fills, peers), and the wait.
-static bool put_empty(kiln_emitter *e, const kiln_loop *l) {
+static void put_empty(kiln_emitter *e, const kiln_loop *l) {
   const int i = empty_of(e, l, true);
-  if (i < 0) return false;
+  if (i < 0) return;
   const uint64_t peers = e->n->empties.data[i].peers;
   put_call(e, i, peers ? "kiln_mbarrier_arrive_all" : "kiln_mbarrier_arrive");
   if (peers)
@@ -517,17 +479,6 @@ static bool put_empty(kiln_emitter *e, const kiln_loop *l) {
                      e->n->empties.data[i].fills, peers);
   else kiln_text_add(e->w.out, ");\n");
   if (!is_deferred(e, l)) put_empty_wait_late(e, i);
-  return true;
-}
-
-static void put_wait(kiln_emitter *e, const kiln_loop *l) {
-  kiln_gpu_wait wait = kiln_gpu_wait_of(e->n, l);
-  if (put_empty(e, l)) return;
-  if (empty_of(e, l, false) >= 0) wait = KILN_WAIT_BLOCK;
-  if (wait == KILN_WAIT_BLOCK && e->fills) // what threads wrote is there for the instructions
-    kiln_emit_line(e, "asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
-  if (wait == KILN_WAIT_BLOCK) kiln_emit_line(e, "%s", thread_barrier(e));
-  if (wait == KILN_WAIT_WARP) kiln_emit_line(e, "%s", e->w.dialect->warp_barrier);
 }
 
 // --- warp specialization ---
@@ -548,12 +499,18 @@ static void put_tile_loop_text(kiln_emitter *e, const kiln_loop *l) {
   kiln_ranges_pop(&e->w.ranges, 1);
 }
 
+static bool holds_launch_wait(const kiln_loop *l) {
+  if (kiln_device_is(l, KILN_DEVICE_LAUNCH_WAIT)) return true;
+  for (l = l->body; l; l = l->next)
+    if (holds_launch_wait(l)) return true;
+  return false;
+}
+
 // The producer warp's code: TMA copies, and the control around them.
 static bool put_producer_node(kiln_emitter *e, const kiln_loop *l) {
   const kiln_warp_specialization *c = &e->n->specialized;
   const bool has_tma = kiln_gpu_has_tma(l);
-  if (l == e->waits || (e->waits && !has_tma && kiln_gpu_is_in(l->body, e->waits)))
-    put_launches_wait(e);
+  if (!has_tma && holds_launch_wait(l)) put_launches_wait(e);
   if (!has_tma) return true;
   for (int i = 0; i < c->fills.n; i++) {
     if (c->fills.data[i].node != l || !c->fills.data[i].leads) continue;
@@ -943,19 +900,48 @@ static bool put_pair(kiln_emitter *e, const kiln_loop *l) {
   return true;
 }
 
+// --- statements of device loops ---
+
+static const char *const texts[] = {
+    [KILN_DEVICE_FENCE_ASYNC] = "asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");",
+    [KILN_DEVICE_COPY_COMMIT] = "asm volatile(\"cp.async.commit_group;\");",
+};
+
+static int64_t number_of(const kiln_loop *l, int argument) {
+  int64_t n = 0;
+  (void)kiln_expr_is_int(l->operands[argument], &n);
+  return n;
+}
+
+static void put_device(kiln_emitter *e, const kiln_loop *l) {
+  switch ((int)l->op->kind) {
+  case KILN_DEVICE_BARRIER_BLOCK: kiln_emit_line(e, "%s", thread_barrier(e)); return;
+  case KILN_DEVICE_BARRIER_WARP: kiln_emit_line(e, "%s", e->w.dialect->warp_barrier); return;
+  case KILN_DEVICE_LAUNCH_WAIT: put_launches_wait(e); return;
+  case KILN_DEVICE_COPY_ASYNC: put_copy_async(e, l); return;
+  case KILN_DEVICE_COPY_WAIT:
+    kiln_emit_line(e, "asm volatile(\"cp.async.wait_group %" PRId64 ";\" ::: \"memory\");",
+                   number_of(l, 0));
+    return;
+  default: kiln_emit_line(e, "%s", texts[l->op->kind]);
+  }
+}
+
 bool kiln_emit_node(kiln_c_writer *w, const kiln_loop *l) {
   kiln_emitter *e = (kiln_emitter *)w;
   if (l->kind == KILN_LOOP_PREFETCH) return true;
   if (e->role == KILN_ROLE_PRODUCER) return put_producer_node(e, l);
+  if (l->kind == KILN_LOOP_DEVICE) {
+    put_device(e, l);
+    return true;
+  }
   if (l->kind == KILN_LOOP_INSTR && e->in_phase) {
     if (l->instr->is_tma) put_tma(e, l);
     else put_instr(e, l);
     return true;
   }
   if (!e->in_phase) {
-    if (l == e->waits) put_launches_wait(e);
-    put_group(e, l);
-    put_wait(e, l);
+    put_empty(e, l);
     put_mbarrier_wait(e, l);
     return put_control(e, l);
   }

@@ -3,6 +3,7 @@
 #ifndef KILN_TARGET_GPU_EMIT_H
 #define KILN_TARGET_GPU_EMIT_H
 
+#include "target/gpu/device/device.h"
 #include "target/gpu/nest.h"
 
 // Whose text is written (warp_specialize.c): all threads', the consumers' or the producer warp's.
@@ -25,12 +26,9 @@ typedef struct kiln_emitter {
   bool copies_async, swizzles, has_tma, has_pairs, has_multicast, has_producer;
   kiln_warp_role role;
   kiln_gpu_launch *launch;
-  bool fills;          // threads write operands of warp groups' instructions
   int *arguments;      // of the function, by buffers
   const uint8_t *uses; // [buffers] what the nest does with them
-  // The first node that accesses memory which earlier launches may write; NULL: not needed.
-  const kiln_loop *waits;
-  kiln_lined *device; // where the nests' loops are printed; NULL: nowhere
+  kiln_lined *device;  // where the nests' loops are printed; NULL: nowhere
 } kiln_emitter;
 
 // emit.c
@@ -45,10 +43,5 @@ void kiln_emit_nest(kiln_emitter *e);
 // Adds the tensor maps of the TMA copies in |l| and its siblings to the launch's.
 void kiln_emit_maps(kiln_emitter *e, const kiln_loop *l);
 int kiln_gpu_count_tma(const kiln_loop *l);
-// The node of |l| and its siblings, or in what is around all phases, in front of which all threads
-// wait for launches.
-const kiln_loop *kiln_emit_first_dependent(kiln_emitter *e, const kiln_loop *l);
-// Whether functions may begin while the launch before them ends.
-bool kiln_gpu_begins_early(const kiln_machine *m);
 
 #endif

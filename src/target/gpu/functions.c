@@ -1,4 +1,5 @@
 // Nests as device functions, and the helpers that these need.
+#include "target/gpu/device/lower.h"
 #include "target/gpu/emit.h"
 
 #include "analysis/uses.h"
@@ -79,13 +80,19 @@ static bool combines_rows(const kiln_loop *l) {
   return false;
 }
 
+static bool has_products(const kiln_loop *l) {
+  for (; l; l = l->next)
+    if (kiln_gpu_is_product(l)) return true;
+  return false;
+}
+
 // The occupancy that __launch_bounds__ asks for, in blocks of a multiprocessor: with warp groups,
 // as many as its shared memory and registers hold; of many threads with fragments, two, if the
 // registers that are left suffice.
 static int64_t neighbours_of(const kiln_gpu_nest *n) {
   enum { RESERVED = 1024, MANY = 512, WORK = 32, WORK_OF_GROUPS = 16 }; // bytes, threads, registers
   if (combines_rows(n->l->body)) return 1;
-  if (!kiln_gpu_is_product(n->l->body))
+  if (!has_products(n->l->body))
     return n->held_bytes && n->n_threads >= MANY &&
                    2 * n->n_threads * (n->held_bytes / 4 + WORK) <= n->m->gpu.registers
                ? 2
@@ -97,15 +104,6 @@ static int64_t neighbours_of(const kiln_gpu_nest *n) {
                            ? 2
                            : by_memory; // instructions that go on want registers
   return most < by_registers ? most : by_registers;
-}
-
-// Whether threads write operands of warp groups' instructions.
-static bool fills(const kiln_emitter *e, const kiln_loop *l) {
-  for (; l; l = l->next)
-    if ((l->kind == KILN_LOOP_STORE && e->n->l->buffers.data[l->buffer]->is_swizzled) ||
-        fills(e, l->body))
-      return true;
-  return false;
 }
 
 // A nest of a function. Where there are several, each has blocks of its own.
@@ -120,8 +118,6 @@ static void enter(kiln_emitter *e, part *p) {
   e->n = &p->n;
   e->w.l = p->n.l;
   e->uses = p->uses;
-  e->waits = e->launch->waits ? kiln_emit_first_dependent(e, p->n.l->body) : NULL;
-  e->fills = p->n.m->gpu.capability >= 90 && fills(e, p->n.l->body);
 }
 
 // The blocks of all, one part's behind the other's, all along x; and the threads that most of them
@@ -267,7 +263,19 @@ static kiln_status prepare(kiln_ctx *cx, const kiln_machine *m, const kiln_loops
   kiln_gpu_nest_vectorize(out);
   KILN_TRY(kiln_gpu_nest_allocate_shared(out));
   KILN_TRY(kiln_gpu_nest_sync(out));
-  return kiln_gpu_nest_pipeline(out);
+  KILN_TRY(kiln_gpu_nest_pipeline(out));
+  kiln_device_lower(out);
+  return kiln_device_verify(cx, out->l);
+}
+
+// [buffers] What the nest does with them, and the statements in front of it and behind.
+static const uint8_t *uses_of(kiln_ctx *cx, const kiln_loops *l) {
+  uint8_t *all = KILN_NEW_ARRAY(&cx->perm, uint8_t, l->buffers.n);
+  for (const kiln_loop *node = l->body; node; node = node->next) {
+    const uint8_t *uses = kiln_uses_of(cx, l, node);
+    for (int i = 0; i < l->buffers.n; i++) all[i] |= uses[i];
+  }
+  return all;
 }
 
 // The function |name| of |n| nests from |number| on.
@@ -279,7 +287,7 @@ static kiln_status emit_nests(kiln_emitter *e, const kiln_machine *m, const kiln
     kiln_gpu_nest *one = &parts[i].n;
     KILN_TRY(prepare(e->w.cx, m, kernel, number + i, one));
     if (e->device) kiln_loops_print_lined(e->w.cx, one->l, e->device);
-    parts[i].uses = kiln_uses_of(e->w.cx, one->l, one->l->body);
+    parts[i].uses = uses_of(e->w.cx, one->l);
     parts[i].blocks = one->grid[0] * one->grid[1] * one->grid[2];
     parts[i].threads = launched_threads(one);
     for (int k = 0; k < one->l->buffers.n; k++)

@@ -113,6 +113,7 @@ typedef struct kiln_gpu_nest {
   // arrived at |release_lag| iterations ago.
   KILN_VEC(struct {
     const kiln_loop *loop;
+    const kiln_loop *first; // of its body
     int64_t stages;
     int64_t release_lag;
     int64_t at;     // of the empty barriers in the arena
@@ -139,6 +140,9 @@ typedef struct kiln_gpu_nest {
 } kiln_gpu_nest;
 
 kiln_status kiln_gpu_refuse(const kiln_gpu_nest *n, const char *format, ...) KILN_PRINTF(2, 3);
+
+// Whether functions may begin while the launch before them ends (emit.c).
+bool kiln_gpu_begins_early(const kiln_machine *m);
 
 // nest.c
 // The axis, 0 to 2, of a loop that is bound to blocks or threads; -1: it is not.

@@ -441,6 +441,7 @@ static void add_empty(seeker *s, const kiln_loop *l, int64_t stages, int64_t rel
   KILN_VEC_RESERVE(&s->n->cx->scratch, &s->n->empties, 1);
   const int at = s->n->empties.n++;
   s->n->empties.data[at].loop = l;
+  s->n->empties.data[at].first = l->body;
   s->n->empties.data[at].stages = stages;
   s->n->empties.data[at].release_lag = release_lag;
   s->n->empties.data[at].fills = fills;

@@ -12,8 +12,9 @@
 #define SHARED(body) KERNEL("alloc S { alloc full { alloc empty { alloc p { " body " } } } }")
 
 static const char *const texts[] = {
-    KERNEL("for b:8 block.x { alloc S { for t:64 thread.x { S[0, t] = X[b, t] } barrier.block() for "
-           "u:64 thread.x { Y[u] = f32(S[0, 63 - u]) } barrier.warp() fence.async() } }"),
+    KERNEL(
+        "for b:8 block.x { alloc S { for t:64 thread.x { S[0, t] = X[b, t] } barrier.block() for "
+        "u:64 thread.x { Y[u] = f32(S[0, 63 - u]) } barrier.warp() fence.async() } }"),
     KERNEL("alloc S { for k:4 { for t:8 thread.x { copy.async(S[k, 8*t], X[k, 8*t]) where k < 3 } "
            "copy.commit() } for k2:4 { copy.wait(3) barrier.block() for u:64 thread.x { Y[u] += "
            "f32(S[k2, 63 - u]) } } }"),
@@ -56,16 +57,19 @@ static const struct {
     {KERNEL("alloc S { barrier.sync(1) }"),
      "barrier.sync(1) must have as many arguments as its row says"},
     {KERNEL("alloc S { barrier.sync(1, 0) }"), "must have a constant above zero"},
-    {KERNEL("alloc S { mbarrier.arrive(S[0, 0]) }"), "must name an mbarrier, a u64 of shared memory"},
+    {KERNEL("alloc S { mbarrier.arrive(S[0, 0]) }"),
+     "must name an mbarrier, a u64 of shared memory"},
     {KERNEL("alloc full { mbarrier.arrive(full[0]) }"),
      "mbarrier.arrive(full[0]) must come behind the mbarrier's initialisation"},
     {KERNEL("alloc full { mbarrier.init(full[0], 5, 1) }"),
      "must initialise no more mbarriers than there are"},
-    {KERNEL("alloc full { alloc p { mbarrier.init(full[0], 4, 1) mbarrier.wait(full[0], full[1]) } }"),
+    {KERNEL(
+         "alloc full { alloc p { mbarrier.init(full[0], 4, 1) mbarrier.wait(full[0], full[1]) } }"),
      "must keep phases in a u32 of the thread"},
     {KERNEL("alloc S { copy.async(S[0, 0], X[0, 0]) copy.wait(0) }"),
      "copy.wait(0) must follow a commit of the copies before it"},
-    {KERNEL("alloc S { copy.async(X[0, 0], S[0, 0]) }"), "must copy to an element of shared memory"},
+    {KERNEL("alloc S { copy.async(X[0, 0], S[0, 0]) }"),
+     "must copy to an element of shared memory"},
     {KERNEL("alloc S { copy.async(S[0, 0], S[1, 0]) }"),
      "must copy from an element of the caller's memory"},
     {KERNEL("alloc S { barrier.block() { } }"), NULL},

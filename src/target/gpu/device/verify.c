@@ -46,8 +46,9 @@ static const char *misfit(const verifier *v, char kind, const kiln_expr *e) {
   case 's':
     return b && b->scope == KILN_SCOPE_SHARED ? NULL : "must copy to an element of shared memory";
   case 'g':
-    return b && kiln_scope_is_argument(b->scope) ? NULL
-                                                 : "must copy from an element of the caller's memory";
+    return b && kiln_scope_is_argument(b->scope)
+               ? NULL
+               : "must copy from an element of the caller's memory";
   case 'm': return is_mbarrier(b) ? NULL : "must name an mbarrier, a u64 of shared memory";
   default:
     return b && kiln_scope_is_private(b->scope) && b->dtype == KILN_U32
@@ -73,7 +74,8 @@ static kiln_status check_arguments(const verifier *v, const kiln_loop *l) {
 static kiln_status check_int(const verifier *v, const kiln_loop *l, int argument, int64_t least) {
   int64_t value = 0;
   if (kiln_expr_is_int(l->operands[argument], &value) && value >= least) return KILN_OK;
-  return breach(v, l, least ? "must have a constant above zero" : "must have a constant from zero on");
+  return breach(v, l,
+                least ? "must have a constant above zero" : "must have a constant from zero on");
 }
 
 // --- places ---
@@ -90,7 +92,8 @@ static kiln_status check_roles(verifier *v, const kiln_loop *l) {
     (void)kiln_expr_is_int(l->operands[1], &rows);
     (void)kiln_expr_is_int(l->operands[2], &n);
   }
-  if (row < v->next_row) return breach(v, l, "must have rows of threads behind those of other roles");
+  if (row < v->next_row)
+    return breach(v, l, "must have rows of threads behind those of other roles");
   v->next_row = row + rows * n;
   return KILN_OK;
 }
