@@ -194,8 +194,8 @@ kiln_status kiln_loops_parse(kiln_ctx *cx, const char *text, kiln_loops **out);
 typedef const struct kiln_instr *(*kiln_instr_find)(const void *argument, const char *name);
 kiln_status kiln_loops_parse_with(kiln_ctx *cx, const char *text, kiln_instr_find find,
                                   const void *argument, kiln_loops **out);
-// The same for device loops, whose statements print as `mbarrier.wait(full[k % 4], phases[0])`: their
-// names are the first members of struct kiln_device_op.
+// The same for device loops, whose statements print as `mbarrier.wait(full[k % 4], phases[0])`:
+// their names are the first members of struct kiln_device_op.
 typedef const struct kiln_device_op *(*kiln_device_op_find)(const char *name);
 kiln_status kiln_loops_parse_device(kiln_ctx *cx, const char *text, kiln_instr_find find,
                                     const void *argument, kiln_device_op_find find_op,

@@ -1,4 +1,5 @@
-// Device loops as text: they read back as they print, and what they must not say is refused by name.
+// Device loops as text: they read back as they print, and what they must not say is refused by
+// name.
 #include "target/gpu/device/device.h"
 
 #include "unit/loops.h"

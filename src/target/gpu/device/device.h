@@ -2,34 +2,33 @@
 // for is said.
 //
 // They are loops (ir/loop.h) with statements of kind KILN_LOOP_DEVICE. All threads of a block run
-// them at once. A thread loop does not wait: thread t runs its iteration t, and skips it where there
-// is none. A thread loop with no other in it, and a statement outside of thread loops, is a *phase*;
-// the latter is done by the first thread along each axis that no loop around binds. All else is
-// control, which every thread goes through alike, and DEVICE statements of control are done by every
-// thread. What two threads do is ordered by barriers alone.
+// them at once. A thread loop waits for nobody: thread t runs its iteration t, and skips it where
+// there is none. A thread loop with no other in it, and a statement outside of thread loops, is a
+// phase; the latter is done by the first thread along each axis that no loop around binds. All else
+// is control, which every thread goes through alike, and DEVICE statements of control are done by
+// every thread. What two threads do is ordered by barriers alone.
 //
 // statement                            does
 // barrier.block()                      waits for all threads of the block
 // barrier.warp()                       for those of the warp
 // barrier.sync(ID, THREADS)            for so many threads at the named barrier
-// barrier.arrive(ID, THREADS)          lets others, who sync there, go on without waiting itself
+// barrier.arrive(ID, THREADS)          is counted there, and goes on
 // cluster.sync()                       waits for all threads of the cluster
-// fence.async()                        makes the thread's writes to shared memory visible to TMA and
-//                                      instructions of warp groups
+// fence.async()                        makes the thread's writes to shared memory visible to TMA
+//                                      and to instructions of warp groups
 // fence.cluster()                      makes initialised mbarriers visible to the cluster
 // launch.wait()                        waits for the launches before this one
 // copy.async(TO, FROM) [where COND]    begins a copy of 16 bytes to shared memory; zeros where COND
 //                                      does not hold. It lands at any time until a copy.wait
 // copy.commit()                        makes a group of the thread's copies since the last one
 // copy.wait(N)                         waits for all of the thread's groups but the N latest
-// mbarrier.init(M, N, COUNT)           makes N mbarriers from M on, phases of COUNT arrivals each
+// mbarrier.init(M, N, COUNT)           makes N mbarriers from M on, of COUNT arrivals a phase
 // mbarrier.arrive(M)                   arrives, once a warp
 // mbarrier.expect(M, BYTES)            arrives, and the phase lasts until copies of so many bytes
 //                                      have landed
 // mbarrier.wait(M, PHASES)             waits for the phase of the parity of PHASES' bit for M, and
 //                                      flips the bit
-// mbarrier.await(M, PARITY)            waits for the phase of that parity, the block's first thread
-//                                      alone
+// mbarrier.await(M, PARITY)            waits for the phase of that parity
 // wgmma.fence()                        orders what the thread wrote before the next instructions of
 //                                      its warp group
 // wgmma.commit()                       makes a group of the warp group's instructions
@@ -97,10 +96,9 @@ kiln_loop *kiln_device_make_int(kiln_ctx *cx, kiln_device_kind k, int64_t argume
 kiln_status kiln_device_parse(kiln_ctx *cx, const char *text, kiln_instr_find find,
                               const void *argument, kiln_loops **out);
 // Checks what kiln_loops_verify does, and of the statements: their arguments are of their kinds;
-// barriers of a block, roles and initialisations stand in control, where no thread loop or role
-// parts the threads that they are for; copies are committed before they are waited for, in the order
-// of the text; what is waited on is an mbarrier that is initialised; a role's threads are no other
-// role's.
+// barriers of a block stand in no role, which has some of its threads; copies are committed before
+// they are waited for, in the order of the text; an mbarrier is initialised before it is used; the
+// threads of a role are no other role's.
 //
 // errors: KILN_INTERNAL; the message names the statement
 kiln_status kiln_device_verify(kiln_ctx *cx, const kiln_loops *l);

@@ -53,7 +53,8 @@ static const kiln_loop *first_dependent(const kiln_gpu_nest *n, const kiln_loop 
 
 // --- asynchronous copies of words ---
 
-// The copy of 16 bytes that a loop that is still vectorized holds, if its buffer is filled so; NULL.
+// The copy of 16 bytes that a loop which is still vectorized holds, if its buffer is filled so;
+// NULL.
 static kiln_loop *copy_of(const lowering *w, const kiln_loop *l) {
   enum { BYTES = 16 };
   kiln_ctx *cx = w->cx;
