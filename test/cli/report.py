@@ -4,10 +4,13 @@
 usage: report.py KILN
 """
 import base64
+import errno
 import html.parser
 import json
+import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,8 +31,8 @@ def check(what, right):
         print(f"FAILED {what}")
 
 
-def run(*args):
-    r = subprocess.run([KILN, *args], capture_output=True, text=True)
+def run(*args, **environment):
+    r = subprocess.run([KILN, *args], capture_output=True, text=True, env={**os.environ, **environment})
     if r.returncode:
         print(r.stdout, r.stderr)
     return r
@@ -121,6 +124,33 @@ def check_report(name, wanted, model, *options):
         return data
 
 
+# What perf_event_open gives, and what the page then has of the misses of a run (21 runs, a line of 64 bytes each).
+COUNTERS = [
+    ({"KILN_PERF_ERRNO": str(errno.EACCES)}, "no_counters", "the system does not permit it (/proc/sys/kernel/perf_event_paranoid)"),
+    ({"KILN_PERF_ERRNO": str(errno.EPERM)}, "no_counters", "the system does not permit it (/proc/sys/kernel/perf_event_paranoid)"),
+    ({"KILN_PERF_ERRNO": str(errno.ENOENT)}, "no_counters", "this machine has no counters of its processor, as virtual machines have not"),
+    ({"KILN_PERF_ERRNO": str(errno.ENOSYS)}, "no_counters", "the system has no perf_event_open"),
+    ({"KILN_PERF_COUNT": "0"}, "no_counters", "the processor's counter counted none"),
+    ({"KILN_PERF_COUNT": "21000"}, "missed_bytes", 64000.0),
+]
+
+
+def check_counters():
+    """Misses that are counted are shown, and why they are not otherwise."""
+    cc = shutil.which(os.environ.get("CC", "cc"))
+    if not cc:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        library, out = pathlib.Path(folder) / "perf_event.so", pathlib.Path(folder) / "r.html"
+        subprocess.run([cc, "-shared", "-fPIC", "-D_GNU_SOURCE", "test/cli/perf_event.c", "-o", library, "-ldl"], check=True)
+        for environment, member, value in COUNTERS:
+            how = {"LD_PRELOAD": str(library), "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0", **environment}
+            run("report", TC, "--entry", "matmul", "--size", "M=8", "--size", "N=8", "--size", "K=8", "--measure", "-o", str(out), **how)
+            got = read(out)[0]["measured"]
+            both = {"no_counters", "missed_bytes"} & set(got)
+            check(f"counters {environment}: {member}: {value}, got {both} {got.get(member)}", both == {member} and got[member] == value)
+
+
 def check_trace():
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "t.json"
@@ -161,6 +191,7 @@ def main():
         check("model: a time line of threads", m["spans"] and all(t in (0, 1) for _, t, _, _ in m["spans"]))
         check("model: misses, or why they are not counted", ("missed_bytes" in m) != ("no_counters" in m))
         check_trace()
+    check_counters()
     return 1 if failed else 0
 
 

@@ -67,7 +67,8 @@ static bool time_runs(report *r, json_t *to) {
   json_object_set_new(to, "runs", json_integer(RUNS));
   json_object_set_new(to, "median_ms", json_real(of.median));
   json_object_set_new(to, "least_ms", json_real(of.min));
-  if (counter >= 0) json_object_set_new(to, "missed_bytes", json_real(misses / RUNS * CACHE_LINE));
+  if (counter >= 0 && misses == 0) why = "the processor's counter counted none";
+  if (misses > 0) json_object_set_new(to, "missed_bytes", json_real(misses / RUNS * CACHE_LINE));
   else json_object_set_new(to, "no_counters", json_string(why));
   return true;
 }

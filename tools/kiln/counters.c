@@ -21,6 +21,7 @@ int misses_open(const char **out_why) {
   *out_why = fd >= 0                             ? NULL
              : errno == EACCES || errno == EPERM ? "the system does not permit it "
                                                    "(/proc/sys/kernel/perf_event_paranoid)"
+             : errno == ENOSYS                   ? "the system has no perf_event_open"
              : errno == ENOENT || errno == ENODEV || errno == EOPNOTSUPP
                  ? "this machine has no counters of its processor, as virtual machines have not"
                  : strerror(errno);

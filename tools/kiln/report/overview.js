@@ -47,8 +47,8 @@ function edgeCard(e) {
     el("div", {class: "big"}, kernelLink(e.from), " → ", kernelLink(e.to)),
     el("div", {},
       el("span", {class: "hot"}, `${timeText(e.us)}, ${percent(e.us / total)} of a run`), " · ",
-      edgeWords(e), " · ", chip(e.level), " · ",
-      el("span", {class: "mono"}, tail(e.tensor, 44), " ", e.dtype, e.shape)),
+      edgeWords(e), " · ", chip(e.level)),
+    el("div", {class: "mono"}, tail(e.tensor, 60), " ", e.dtype, e.shape),
     e.reason                 ? el("div", {}, el("b", {}, "Not fused: "), e.reason)
       : e.kind === "between" ? el("div", {class: "soft"}, "No fusion of its ends was tried.")
                              : null,

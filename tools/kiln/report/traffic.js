@@ -56,7 +56,8 @@ function trafficSummary(rows) {
       el("td", {style: "width:46%"}, bar(bytes / most, colour)), el("td", {class: "soft"}, note));
   const of = (r, what) => el("span", {}, chip(r.name), ` ${what}`);
   const lines =
-    [line("memory, at least", least, "var(--soft)", "what kernels read and write, once each")];
+    [line("memory, at least", least, "var(--soft)",
+      "what kernels read and write, once each; a table that is read by index as a whole")];
   rows.forEach((r, i) => {
     const notes = trafficNotes(r), colour = colourOf(r.name);
     lines.push(line(of(r, "predicted"), r.bytes, colour, notes.predicted));
