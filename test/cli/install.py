@@ -2,10 +2,12 @@
 """What is installed works without the build, also where it was moved to: the command, pages, and programs that find the libraries by
 CMake, by pkg-config, or build them as a part of themselves.
 
-usage: install.py CMAKE BUILD_DIR        CC and CXX are the compilers (cc, c++)
+usage: install.py CMAKE BUILD_DIR           CC and CXX are the compilers (cc, c++)
+       install.py CMAKE BUILD_DIR --whole   a project that has all of Kiln as a part of itself is built and run, which takes minutes
 """
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,7 +20,7 @@ CC, CXX = os.environ.get("CC", "cc"), os.environ.get("CXX", "c++")
 
 
 def run(*argv, **how):
-    result = subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=600, **how)
+    result = subprocess.run([str(a) for a in argv], capture_output=True, text=True, **{"timeout": 600, **how})
     assert result.returncode == 0, f"{' '.join(map(str, argv))}: {result.stdout[-3000:]}{result.stderr[-3000:]}"
     return result.stdout
 
@@ -69,7 +71,7 @@ def check_pkg_config(prefix, at):
 
 
 def check_subproject(cmake, at):
-    """The runtime is built and run; with the compiler, whose build takes minutes, the targets are there."""
+    """The runtime is built and run; of the compiler, whose build takes minutes (check_whole), the targets are there."""
     configure(cmake, CONSUMERS / "subproject", at / "runtime", f"-DKILN={ROOT}", "-DKILN_COMPILER=OFF")
     run(cmake, "--build", at / "runtime")
     for name in ("run", "run_static"):
@@ -79,10 +81,29 @@ def check_subproject(cmake, at):
     assert "libkiln.so.1" in steps and "linked.c" in steps and "test/unit" not in steps
 
 
+def check_whole(cmake, at):
+    """A program linked with kiln::kiln of the same build compiles a definition; another one has a model that the build compiled."""
+    launcher = ["-DCMAKE_C_COMPILER_LAUNCHER=ccache", "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
+    configure(cmake, CONSUMERS / "subproject", at / "whole", f"-DKILN={ROOT}", *launcher)
+    run(cmake, "--build", at / "whole", "--target", "compile", "linked", "run", "run_static", "kiln_tool", timeout=3000)
+    built = at / "whole/_deps/kiln-build"
+    run(built / "kiln", "compile", CONSUMERS / "scale.tc", "--size", "N=4", "-o", at / "m.so")
+    for name in ("run", "run_static"):
+        run(at / "whole" / name, at / "m.so")
+    run(at / "whole/compile", CONSUMERS / "scale.tc")
+    run(at / "whole/linked")
+    tests = [p for p in built.iterdir() if p.name.endswith("_test")]
+    assert not tests, f"a part of another project has no tests, got {tests}"
+
+
 def main():
-    cmake, build = sys.argv[1:]
+    cmake, build = sys.argv[1:3]
     with tempfile.TemporaryDirectory() as folder:
         at = pathlib.Path(folder)
+        if "--whole" in sys.argv[3:]:
+            check_whole(cmake, at)
+            print("install: all of Kiln as a part of another project")
+            return 0
         prefix = install(cmake, build, at)
         check_command(prefix, at)
         check_package(cmake, prefix, at)
