@@ -11,9 +11,9 @@ typedef struct collector {
   int64_t *bases; // [buffers]
   KILN_VEC(access_loop *) around;
   KILN_VEC(kiln_stride) ranges; // of |around|
-  int hole_depth;               // 0: none
+  int hole_depth;               // hole_depth of accesses under the conditions around; 0: no hole
   const kiln_stride *hole;
-  bool is_exact; // all that was assumed lately, by the ranges
+  bool is_exact; // the ranges say exactly where all conditions assumed so far hold
   kiln_ranges known;
   access_list *out;
   kiln_status status;
@@ -23,7 +23,7 @@ enum { PAGE = 4096, STACK = 64, MAX_VALUES = 16 };
 
 // --- values of index expressions ---
 
-typedef struct values { // of an expression, from 0 on, while some loops run
+typedef struct values { // strides of an expression's values, less the first, while some loops run
   int n;
   kiln_stride s[MAX_VALUES];
 } values;
@@ -48,7 +48,7 @@ typedef struct range {
   double lo, hi;
 } range;
 
-// Of |e| while all loops run; infinite where unknown.
+// The values of |e| over all iterations of the loops; infinite bounds where unknown.
 static range range_of(const access_summary *a, const kiln_expr *e) {
   int64_t c;
   range x, y;
@@ -72,7 +72,7 @@ static range range_of(const access_summary *a, const kiln_expr *e) {
   return (range){-INFINITY, INFINITY};
 }
 
-// The greatest divisor of the constants that |e| adds or ends at.
+// Greatest common divisor of the constants in the tree of |e|.
 static int64_t constants_in(const kiln_expr *e) {
   int64_t c, divisor = 0;
   if (kiln_expr_is_int(e, &c)) return c < 0 ? -c : c;
@@ -102,7 +102,8 @@ static int64_t outer_grain(const access_summary *a, const kiln_expr *e, int dept
 static void add_values(const access_summary *a, const kiln_expr *e, int64_t factor, int depth,
                        values *out);
 
-// Quotients of numbers that span |span|, from a multiple of |grain| on; on average over these.
+// Number of distinct quotients x / |by| for x in [start, start + |span|], averaged over all starts
+// that are multiples of |grain|.
 static double quotients(double span, int64_t by, int64_t grain) {
   enum { PLACES = 256 };
   const int64_t g = kiln_gcd(grain, by);
@@ -139,7 +140,7 @@ static void take_rest(const access_summary *a, const kiln_expr *e, int64_t by, i
   }
 }
 
-// min and max: what they cut off is cut off the largest stride.
+// min and max: the iterations that are clamped are taken off the largest stride.
 static void clamp(const access_summary *a, const kiln_expr *e, int64_t factor, int depth,
                   values *out) {
   const range x = range_of(a, e->args[0]), y = range_of(a, e->args[1]), all = range_of(a, e);
@@ -159,7 +160,7 @@ static void clamp(const access_summary *a, const kiln_expr *e, int64_t factor, i
   }
 }
 
-// A value that the loops give nothing regular: a new one each time.
+// An irregular function of the loop variables, as a table lookup: every iteration has a new value.
 static void scatter(const access_summary *a, const kiln_expr *e, int64_t factor, int depth,
                     values *out) {
   double n = 1;
@@ -168,7 +169,7 @@ static void scatter(const access_summary *a, const kiln_expr *e, int64_t factor,
   push_value(out, factor, n);
 }
 
-// The branch with more values stands for both.
+// A SELECT counts as the branch with more values.
 static void choose(const access_summary *a, const kiln_expr *e, int64_t factor, int depth,
                    values *out) {
   double most = 0;
@@ -207,8 +208,8 @@ static void add_values(const access_summary *a, const kiln_expr *e, int64_t fact
 
 // --- footprints ---
 
-// x / c and x % c at once: runs of x, cut where the quotient changes. False where |e| is no such
-// remainder, or x no one stride shorter than c.
+// The two digits of x, `a*(x / c) + b*(x % c)`: x % c sweeps a contiguous run for each quotient x /
+// c. False if the address has no such pair, or x is more than one stride or a stride of c and more.
 static bool add_digits(const access_summary *a, const access_atom *rest, int depth, values *out) {
   int64_t c;
   if (rest->e->kind != KILN_EXPR_MOD || !kiln_expr_is_int(rest->e->args[1], &c)) return false;
@@ -261,7 +262,7 @@ kiln_footprint kiln_access_runs(const access_summary *a, int depth, double n, in
 bool kiln_access_moves(const access_summary *a, int depth) {
   for (int i = 0; i < a->n_terms; i++)
     if (a->terms[i].depth == depth && a->terms[i].step != 0) return true;
-  if (depth >= a->depth) return false; // it stands beside that loop
+  if (depth >= a->depth) return false; // this access is outside of that loop
   for (int i = 0; i < a->n_atoms; i++)
     if (kiln_expr_uses(a->atoms[i].e, a->path[depth]->var)) return true;
   return false;
@@ -302,7 +303,7 @@ bool kiln_access_is_alike(const access_summary *a, const access_summary *b, int 
   return a->buffer == b->buffer && kiln_access_is_parallel(a, b, depth, INT64_MAX);
 }
 
-// Iterations that all of some boxes have in common, those inside of which |depths| loops count.
+// Size of the intersection of boxes in iterations; box i bounds the outermost depths[i] loops.
 static double volume_of(int depth, int n, const kiln_stride *const *boxes, const int *depths) {
   double volume = 1;
   for (int d = 0; d < depth; d++) {
@@ -365,7 +366,7 @@ const access_summary *kiln_access_merge(kiln_arena *arena, const access_summary 
   const kiln_stride *x = &a->ranges[other], *y = &b->ranges[other];
   const double begin = fmin((double)x->step, (double)y->step),
                end = fmax((double)x->step + x->n, (double)y->step + y->n);
-  if (end - begin > x->n + y->n) return NULL; // with a gap between
+  if (end - begin > x->n + y->n) return NULL; // the ranges leave a gap between them
   access_summary *out = KILN_NEW(arena, access_summary);
   *out = *a;
   out->ranges = KILN_NEW_ARRAY(arena, kiln_stride, a->depth);
@@ -452,7 +453,8 @@ static void add_access(collector *c, int buffer, const kiln_expr *const *index, 
 
 // --- conditions ---
 
-// Narrows the loop whose variable weighs most in |x| <= |bound|; false where that never holds.
+// Tightens the range of the loop variable with the greatest coefficient so that |x| <= |bound| can
+// hold; false if it never holds.
 static bool narrow(collector *c, const address *x, int64_t bound) {
   double least = (double)x->offset, most = least, weight = 0;
   const access_term *main = NULL;
@@ -480,7 +482,7 @@ static bool narrow(collector *c, const address *x, int64_t bound) {
   return true;
 }
 
-// |sign| (a - b) <= |bound|
+// Tightens ranges by |sign| * (a - b) <= |bound|.
 static bool narrow_difference(collector *c, const kiln_expr *a, const kiln_expr *b, int64_t sign,
                               int64_t bound) {
   address x = {0};
@@ -491,7 +493,7 @@ static bool narrow_difference(collector *c, const kiln_expr *a, const kiln_expr 
   return true;
 }
 
-// The state of conditions before assumptions, to be put back behind them.
+// The collector's state before a condition was assumed, restored after its body.
 typedef struct before {
   const kiln_stride *ranges, *hole;
   int hole_depth;
@@ -508,8 +510,8 @@ static void restore(collector *c, const before *b) {
 
 static bool assume(collector *c, const kiln_expr *e, bool holds);
 
-// One of several comparisons is enough: that is everywhere but in the box in which none holds. The
-// outermost such box counts.
+// A disjunction of comparisons: true everywhere except in the box where all are false, the hole. If
+// conditions are nested, the outermost hole counts.
 static bool leave_hole(collector *c, const kiln_expr *e, bool holds) {
   const before was = saved(c);
   c->is_exact = true;
@@ -521,10 +523,10 @@ static bool leave_hole(collector *c, const kiln_expr *e, bool holds) {
   for (int d = 0; d < c->ranges.n; d++)
     if (hole.ranges[d].n < was.ranges[d].n) c->hole_depth = d + 1;
   c->hole = c->hole_depth ? hole.ranges : NULL;
-  return c->hole_depth > 0; // else it is everything
+  return c->hole_depth > 0; // without a hole the condition counts as always true
 }
 
-// Narrows loops to where |e| holds, or does not; false where that is nowhere.
+// Tightens ranges to the iterations in which |e| is |holds|; false if there are none.
 static bool assume(collector *c, const kiln_expr *e, bool holds) {
   const kiln_expr_kind k = e->kind;
   if (k == KILN_EXPR_NOT) return assume(c, e->args[0], !holds);
@@ -549,13 +551,14 @@ static bool assume(collector *c, const kiln_expr *e, bool holds) {
 
 // --- the program ---
 
-// The reads of an expression, in their order. What is used more than once is followed as often,
-// with what is known there, for so many nodes; beyond that once, whatever its conditions say.
+// Collects the loads of an expression in evaluation order. A shared subexpression is visited once
+// for each use, under that use's conditions, up to a number of nodes; beyond that once, and its
+// conditions are ignored.
 typedef struct reading {
   collector *c;
   access_unit ***at;
   int n_left;
-  kiln_map seen; // what was followed since
+  kiln_map seen; // nodes visited since that limit was reached
 } reading;
 
 static void read_expr(reading *r, const kiln_expr *e) {
@@ -608,7 +611,7 @@ static void add_loop(collector *c, const kiln_loop *n, access_unit ***at) {
   access_loop *x = KILN_NEW(&c->cx->scratch, access_loop);
   *x = (access_loop){n->var, c->out->n_loops++, c->around.n, iterations(c, n), NULL};
   if (x->n <= 0) return;
-  if (x->n == 1) { // its variable is 0
+  if (x->n == 1) { // the loop runs once: its variable is 0
     add_all(c, n->body, at);
     return;
   }
@@ -644,7 +647,7 @@ static void add_all(collector *c, const kiln_loop *first, access_unit ***at) {
     }
 }
 
-// The stack lies behind all other buffers.
+// Assigns addresses: arguments and workspace first, then the stack (LOCAL and SHARED).
 static void place(collector *c) {
   int64_t at = 0;
   for (int pass = 0; pass < 2; pass++)

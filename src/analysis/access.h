@@ -15,21 +15,21 @@ typedef struct access_loop access_loop;
 typedef struct access_summary access_summary;
 struct access_unit {
   access_unit *next;
-  access_loop *loop; // or
+  access_loop *loop; // exactly one of loop and access is set
   access_summary *access;
 };
 struct access_loop {
   kiln_symbol var;
   int id, depth;     // loops around it
   double n;          // iterations
-  access_unit *body; // allocations and conditions inside are left out
+  access_unit *body; // in order of execution; allocations and conditions are left out
 };
 
 typedef struct access_term {
-  int depth; // of the loop
+  int depth; // of the loop whose variable this is
   int64_t step;
 } access_term;
-typedef struct access_atom { // an index expression that is not affine, as in f/14
+typedef struct access_atom { // a term that is not affine, as f/14 or T[f]
   const kiln_expr *e;
   int64_t step;
 } access_atom;
@@ -41,11 +41,11 @@ struct access_summary {
   bool is_write;
   int depth;                // loops around it
   access_loop *const *path; // [depth]
-  kiln_stride *ranges;      // [depth] of the loops' variables: step is the first value; conditions
-                            // around the access narrow them
-  int hole_depth;           // loops that decide on the hole; 0: there is none
-  const kiln_stride *hole;  // [hole_depth] of the loops' variables: there it does not run; accesses
-                            // under one condition share it
+  kiln_stride *ranges;      // [depth] of the loops' variables: step is the first value, n their
+                            // number; narrowed by conditions around the access
+  int hole_depth;           // the hole is a box over this many outermost loops; 0: there is none
+  const kiln_stride *hole;  // [hole_depth] ranges in which a condition around the access is false,
+                            // so it does not run; shared by all accesses under that condition
   int64_t offset;
   int n_terms, n_atoms;
   access_term *terms; // by depth
@@ -57,27 +57,27 @@ typedef struct access_list {
   int n_loops, n_accesses;
 } access_list;
 
-// gives: |*out| in the scratch arena; buffers that are REGISTERs are left out
+// gives: |*out| in the scratch arena, without accesses to REGISTER buffers
 // errors: as kiln_reuse_predict
 KILN_MUST_USE kiln_status kiln_accesses_make(kiln_ctx *cx, const kiln_loops *l, access_list *out);
 
 // The footprint of |a| in one iteration of the loops outside of |depth|: the bytes that it reads or
 // writes while the loops at |depth| and deeper run.
 kiln_footprint kiln_access_footprint(const access_summary *a, int depth, int64_t line_bytes);
-// The same, the loop outside of |depth| running |n| times.
+// The same over |n| iterations of the loop at |depth| - 1.
 kiln_footprint kiln_access_runs(const access_summary *a, int depth, double n, int64_t line_bytes);
 // Whether the address changes with the loop at |depth|.
 bool kiln_access_moves(const access_summary *a, int depth);
-// Whether the loops outside of |depth|, which both share, move both by the same, in memory of
-// |size| bytes that begins again at its end.
+// Whether each of the loops outside of |depth|, shared by both, moves both addresses by the same
+// distance modulo |size|: then their cache sets keep their distance.
 bool kiln_access_is_parallel(const access_summary *a, const access_summary *b, int depth,
                              int64_t size);
-// Whether both lie in one buffer, and move alike with the loops outside of |depth|, which they
+// Whether both access one buffer and have equal strides in the loops outside of |depth|, which they
 // share.
 bool kiln_access_is_alike(const access_summary *a, const access_summary *b, int depth);
 
-// In how many iterations of the loops outside of |depth|, which they share, both run; a hole that
-// loops inside decide on does not count.
+// The number of iterations of the loops outside of |depth| (shared by both) in which both run; a
+// hole that depends on loops inside is ignored.
 double kiln_access_meetings(const access_summary *a, const access_summary *b, int depth);
 
 // Whether both access the same bytes in every iteration in which both run.

@@ -38,7 +38,7 @@ static void remember(kiln_bytecode *c, const kiln_expr *e, int reg, bool everywh
   if (!everywhere) KILN_VEC_PUSH(c->arena, &c->opened, e->id);
 }
 
-// What was computed in a branch is not there behind it.
+// Values computed inside a branch are not available after it.
 static void close_scope(kiln_bytecode *c, int opened) {
   while (c->opened.n > opened) kiln_map_put(&c->known, c->opened.data[--c->opened.n], 0);
 }
@@ -191,13 +191,13 @@ int kiln_bytecode_add(kiln_bytecode *c, const kiln_expr *e) {
 void kiln_bytecode_seek(kiln_bytecode *c, const int64_t *at) {
   for (int k = 0; k < c->streams.n; k++) {
     const kiln_stream *s = &c->streams.data[k];
-    uint64_t value = (uint64_t)s->start; // wrapping
+    uint64_t value = (uint64_t)s->start; // two's complement
     for (int d = 0; d < c->n_dims; d++) value += (uint64_t)s->coef[d] * (uint64_t)at[d];
     c->regs.data[s->reg].i = (int64_t)value;
   }
 }
 
-// --- meanings ---
+// --- semantics ---
 
 int64_t kiln_bytecode_wrap(kiln_dtype t, int64_t v) {
   if (t == KILN_I64 || t == KILN_U64) return v;
@@ -207,7 +207,7 @@ int64_t kiln_bytecode_wrap(kiln_dtype t, int64_t v) {
   return kiln_dtype_kind(t) == KILN_KIND_INT ? (int64_t)up >> bits : (int64_t)(up >> bits);
 }
 
-// Flat by nature: one line for each operator.
+// One line for each operator.
 double kiln_bytecode_float1(kiln_expr_kind k, double a) {
   if (k == KILN_EXPR_NEG) return -a;
   if (k == KILN_EXPR_ABS) return fabs(a);
@@ -348,7 +348,7 @@ kiln_cell kiln_bytecode_cast(kiln_dtype to, kiln_dtype from, kiln_cell a) {
   return (kiln_cell){.i = from_float ? kiln_int_saturate(to, a.f) : kiln_bytecode_wrap(to, a.i)};
 }
 
-// What is computed in double is rounded to the float type whose bits are asked for.
+// Bits of a value computed in double: it is first rounded to the float type whose bits are wanted.
 kiln_cell kiln_bytecode_bits(kiln_dtype to, kiln_dtype from, kiln_cell a) {
   if (kiln_dtype_is_float(from)) return (kiln_cell){.i = (int64_t)kiln_float_bits(from, a.f)};
   return kiln_dtype_is_float(to) ? (kiln_cell){.f = kiln_float_of_bits(to, (uint64_t)a.i)} : a;
@@ -373,7 +373,7 @@ static bool address(kiln_bytecode *c, const kiln_insn *in) {
   return true;
 }
 
-// 0 is an unaligned read's friend: the compiler makes one move of it.
+// An unaligned load, which the compiler makes one move; 0 is the register of unit |at|.
 typedef float loose_f32 __attribute__((aligned(1), may_alias));
 typedef double loose_f64 __attribute__((aligned(1), may_alias));
 

@@ -1,7 +1,6 @@
-// Contractions in double precision at a few hundred million products a second and more: the dims
-// are merged where they can be, the innermost one is chosen by its strides, and either a row of
-// outputs (space dim innermost) or a dot product (reduction dim innermost) is summed in a tight
-// loop.
+// Contractions in double precision, at some hundred million multiply-adds a second: dims are
+// coalesced where strides allow it, the innermost is chosen by its strides, and a tight loop adds
+// either a row of outputs (innermost a space dim) or a dot product (innermost a reduction dim).
 #include "analysis/contract.h"
 
 #include <float.h>
@@ -16,12 +15,13 @@ typedef struct dim {
 } dim;
 
 typedef struct product {
-  const float *a, *b; // at their first elements
+  const float *a, *b; // the elements at index 0
   kiln_dtype dtype;   // of the result
   void *y;
   int n_space, n_reduce;
   dim space[MAX_DIMS], reduce[MAX_DIMS];
-  double *magnitudes, *squares; // of the terms, beside the sums; NULL, both: nobody asks
+  double *magnitudes, *squares; // sums of |term| and of term squared, beside the sum of terms; both
+                                // NULL if not wanted
 } product;
 
 // Sums of terms, of their magnitudes and of their squares.
@@ -29,7 +29,7 @@ typedef struct moments {
   double sum, magnitude, square;
 } moments;
 
-// |dims| is merged where the inner dim continues the outer one.
+// Coalesces |dims| where an inner dim's last element is followed by the outer one's next.
 static int merge(dim *dims, int n) {
   int m = 0;
   for (int i = 0; i < n; i++) {
@@ -44,7 +44,7 @@ static int merge(dim *dims, int n) {
   return m;
 }
 
-// Estimated nanoseconds a product when |d| is innermost.
+// Estimated nanoseconds a multiply-add with |d| innermost.
 static double cost(const dim *d) {
   const int64_t a = llabs((long long)d->a), b = llabs((long long)d->b);
   const int64_t stride = a > b ? a : b;
@@ -118,7 +118,7 @@ static void add_to_row(double *sums, int64_t n, const float *a, const float *b, 
   }
 }
 
-// --- with the magnitudes of the terms ---
+// --- with magnitudes and squares of the terms ---
 
 static void add_moments(double *restrict sums, double *restrict magnitudes,
                         double *restrict squares, int64_t n, const float *a, const float *b, dim v,
@@ -132,7 +132,7 @@ static void add_moments(double *restrict sums, double *restrict magnitudes,
     }
 }
 
-// The two cases that are nearly all: strides that the compiler knows.
+// Nearly all calls have one of two strides: constants let the compiler vectorize.
 static void add_moments_of(double *sums, double *magnitudes, double *squares, int64_t n,
                            const float *a, const float *b, dim v, dim r) {
   if (v.a == 1 && v.b == 0)
@@ -191,7 +191,7 @@ static void moments_by_dots(product *p, dim v) {
   } while (advance(&s, p->space, p->n_space));
 }
 
-// --- ---
+// --- the loop nest ---
 
 static void by_rows(product *p, dim v) {
   const dim one = {1, 0, 0, 0};
@@ -245,13 +245,13 @@ static void compute(product *p) {
   else (p->squares ? moments_by_rows : by_rows)(p, s >= 0 ? take(p->space, &p->n_space, s) : one);
 }
 
-// --- recognising ---
+// --- recognition ---
 
 typedef struct factor {
   const kiln_expr *load;
   int64_t coef[MAX_DIMS], start;
   const float *data;
-  float *owned; // widened from a half type or copied to alignment; else NULL
+  float *owned; // a widened or aligned copy; NULL if the tensor is read in place
 } factor;
 
 static bool is_narrow_float(kiln_dtype t) { return t == KILN_F32 || kiln_dtype_is_half(t); }
@@ -300,8 +300,9 @@ typedef struct judged {
   int64_t n; // elements
 } judged;
 
-// The elements of |f|, those of no number as 1: whatever the other factor, such a term is none for
-// certain. In *|owned| where there are any, which is freed by the caller. NULL: no memory.
+// The elements of |f| with NaN replaced by 1: a term with a NaN is NaN for certain, whatever the
+// other factor's error. If there are any, they are in a copy *|owned|, which the caller frees.
+// NULL: no memory.
 static const float *without_nan(const judged *j, const factor *f, float **owned) {
   const int64_t n = kiln_tensor_elems(j->c->p->tensors.data[f->load->u.tensor]);
   int64_t first = 0;
@@ -312,9 +313,8 @@ static const float *without_nan(const judged *j, const factor *f, float **owned)
   return *owned;
 }
 
-// Squares of the terms that the error of factor |k| makes, times the other factor, added to |io|:
-// errors of different elements are taken to be independent. Of an unknown error times 0 nothing is
-// known either.
+// Adds to |io| the squares of (error of factor |k|) * (other factor), one for each term: errors of
+// different elements count as independent. An unknown error times 0 is unknown too.
 static bool add_squares(const judged *j, int k, double *io) {
   const factor *own = &j->f[k], *other = &j->f[1 - k];
   const kiln_errors *e = &j->tensors[own->load->u.tensor];
@@ -339,15 +339,16 @@ static bool add_squares(const judged *j, int k, double *io) {
 
 // --- transformed convolutions ---
 
-// The window of a convolution that may be transformed: the space dims that it slides along, by one
-// at a time.
+// The window of a convolution that may be computed by transforms (Winograd): the space dims along
+// which it slides with stride 1.
 typedef struct sliding {
   int dims[2];
-  double gain; // of both
+  double gain; // product of the transforms' error growth over all dims
   int64_t n;   // elements of the window
 } sliding;
 
-// The space dim that |r| moves the data |x| along, and no weight; -1: none.
+// The space dim whose stride in the data |x| equals that of |r|, and that the weights |w| do not
+// have; -1: none.
 static int dim_along(const judged *j, const factor *x, const factor *w, int r) {
   for (int d = 0; d < j->s->n_space; d++)
     if (x->coef[d] != 0 && x->coef[d] == x->coef[r] && w->coef[d] == 0) return d;
@@ -369,7 +370,8 @@ static void ask_known(const kiln_expr *e, void *argument) {
   k->is_known = k->is_known && is_known(k->j, e->u.tensor, k->depth);
 }
 
-// Whether the tensor is known when compiling, as weights that are dequantized are.
+// Whether the tensor is a compile-time constant, also by way of computation, as dequantized
+// weights.
 static bool is_known(const judged *j, int tensor, int depth) {
   const kiln_tensor *t = j->c->p->tensors.data[tensor];
   if (t->role == KILN_CONST) return true;
@@ -379,7 +381,7 @@ static bool is_known(const judged *j, int tensor, int depth) {
   return k.is_known;
 }
 
-// Whether |all|, names joined by '+', has |name|.
+// Whether |name| is in |all|, names joined by '+'.
 static bool has_name(const char *all, const char *name) {
   const size_t n = strlen(name);
   for (const char *at = all; at; at = strchr(at, '+'), at += at != NULL)
@@ -415,8 +417,8 @@ static bool find_sliding(const judged *j, sliding *out) {
   return n == 2;
 }
 
-// Each element of |io|, (outer, extent, inner), becomes the greatest of those fewer than |reach|
-// away.
+// Maximum filter: each element of |io|, (outer, extent, inner), becomes the greatest of those fewer
+// than |reach| elements away.
 static bool widen(double *io, int64_t n, int64_t extent, int64_t inner, int64_t reach) {
   double *line = malloc(sizeof(double) * (size_t)extent);
   for (int64_t at = 0; line && at < n;
@@ -430,8 +432,8 @@ static bool widen(double *io, int64_t n, int64_t extent, int64_t inner, int64_t 
   return line != NULL;
 }
 
-// The squares of the terms that an output's error may come from: those of all outputs that may be
-// in its tile.
+// For each output, the greatest sum of squared terms among the outputs that may share its tile: a
+// tile's errors mix.
 static double *tile_squares(const judged *j, const sliding *w, const double *own) {
   double *all = malloc(sizeof(double) * (size_t)j->n);
   bool ready = all != NULL;
@@ -448,8 +450,8 @@ static double *tile_squares(const judged *j, const sliding *w, const double *own
   return NULL;
 }
 
-// The variance of a transformed output's own roundings, in squared units: of its products, and of
-// their sums over |n| channels.
+// Variance of the roundings of a transformed output, in squared units: those of its products and of
+// sums over |n| channels.
 static double transformed_variance(const judged *j, const sliding *w, double n, double squares) {
   return w->gain * (j->may->transforms.roundings + n / 2) / 3 * squares;
 }
@@ -476,8 +478,8 @@ static bool contract_judged(const judged *j, product *p, const kiln_errors *e) {
   for (int64_t i = 0; ready && i < j->n; i++) {
     const double value = kiln_element_get(t, p->y, i);
     const bool rounds =
-        isfinite(p->magnitudes[i]); // an infinite term, or no number, is one for certain
-    const double m = rounds ? u * p->magnitudes[i] : 0; // the products' own roundings
+        isfinite(p->magnitudes[i]); // an infinite or NaN term makes the result certain
+    const double m = rounds ? u * p->magnitudes[i] : 0; // roundings of the products
     double own = rounds ? u * u / 3 * p->squares[i] : 0;
     if (rounds && tiles)
       own += u * u * transformed_variance(j, &window, (double)(n_terms / window.n), tiles[i]);

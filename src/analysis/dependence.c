@@ -1,12 +1,14 @@
-// Accesses with all that decides whether they happen, and the question whether two of them meet.
+// Accesses with all the conditions under which they run, and whether instances of two access one
+// element.
 #include "analysis/dependence.h"
 
 #include <isl/ilp.h>
 #include <string.h>
 
-// --- touches ---
+// --- accesses ---
 
-// A value with more nodes, walked as a tree, gives its loads without the conditions of its SELECTs.
+// A value with more nodes is visited once a node instead of as a tree; conditions of its SELECTs
+// are then ignored.
 enum { MAX_NODES = 2048, MAX_FRAMES = 192 };
 
 typedef struct collector {
@@ -94,7 +96,7 @@ static void collect(collector *c, const kiln_loop *n) {
       break;
     case KILN_LOOP_STORE: collect_store(c, n); break;
     case KILN_LOOP_ALLOC: break;
-    case KILN_LOOP_INSTR: break; // of a warp: on memory that lanes have; others are expanded before
+    case KILN_LOOP_INSTR: break;    // warp-level: on lanes' own memory; others were expanded before
     case KILN_LOOP_PREFETCH: break; // a hint reads nothing
     case KILN_LOOP_DEVICE: break;   // not in loops
     }
@@ -134,7 +136,8 @@ const kiln_expr *kiln_pair_second(kiln_ctx *cx, const kiln_pair *p, const kiln_e
   return kiln_expr_substitute(cx, e, n, from, to);
 }
 
-// A question as isl gets it; made before isl is asked, as what it holds lies in an arena.
+// A query for isl. Everything is gathered from arenas before isl is called, because isl objects
+// would leak if an allocation failed.
 typedef struct question {
   const kiln_pair *pair;
   int n_vars;
@@ -212,20 +215,20 @@ static void witness(const kiln_polyhedra *p, const question *q, isl_point *at, k
   for (int k = 0; k < a->rank; k++) out->is_known[k] = element_at(p, q, at, k, &out->element[k]);
 }
 
-// What |s|, the instances that meet, says.
+// Verdict from |s|, the set of pairs of instances that access one element.
 static kiln_dependence_verdict verdict_of(const kiln_polyhedra *p, isl_set *s, bool exact) {
   const isl_bool is_empty = isl_set_is_empty(s);
   if (is_empty == isl_bool_error || kiln_polyhedra_failed(p)) return KILN_UNDECIDED;
   return is_empty == isl_bool_true ? KILN_NEVER : exact ? KILN_MEETS : KILN_MAY_MEET;
 }
 
-// --- verdicts that are kept ---
+// --- cache of verdicts ---
 
-// Expressions are interned: equal numbers are equal questions.
+// Expressions are interned, so equal words mean equal queries.
 typedef struct judged {
   const struct judged *next; // of the same hash
   int n;
-  const uint64_t *words; // [n] the question
+  const uint64_t *words; // [n] the query
   kiln_dependence_verdict verdict;
 } judged;
 
@@ -266,7 +269,7 @@ kiln_dependence_verdict kiln_pair_judge(kiln_ctx *cx, const kiln_pair *pair, int
   return j->verdict;
 }
 
-// --- meetings ---
+// --- queries ---
 
 void kiln_pair_meet(const kiln_polyhedra *p, const kiln_pair *pair, int n_conds,
                     const kiln_expr *const *conds, kiln_meeting *out) {

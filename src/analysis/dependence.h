@@ -1,10 +1,10 @@
-// Dependences of loop programs: whether two instances of statements touch one element of a buffer.
+// Dependences of loop programs: whether instances of two statements access one element of a buffer.
 //
 // An instance is a statement (a STORE, or the load of a loop's extent or of a condition) with
-// values for the loops around it. What decides whether it runs are those loops' extents, the
-// conditions around it, and the conditions of SELECTs around a load. Questions are conditions on
-// the variables of two instances, answered by isl (analysis/polyhedra.h): exactly where all of it
-// is affine, and otherwise on the safe side.
+// values for the loops around it. It runs if those loops' extents, the conditions around it, and
+// for a load the conditions of SELECTs around it allow. A query is a conjunction of conditions on
+// the variables of two instances, which isl decides (analysis/polyhedra.h): exactly if all of it is
+// affine, conservatively otherwise.
 //
 // needs: loops without INSTRs (target/instr.h expands them)
 #ifndef KILN_ANALYSIS_DEPENDENCE_H
@@ -18,37 +18,37 @@ typedef struct kiln_touch {
   const kiln_loop *node; // the STORE; the FOR or IF whose extent or condition loads
   int buffer, rank;
   bool write;
-  kiln_combiner combiner; // of a write
+  kiln_combiner combiner; // of a reducing write
   const kiln_expr *const *index;
   int n_loops, n_conds;
   const kiln_loop *const *loops; // all FORs around it, the outermost first
-  const kiln_expr *const *conds; // all that holds when it runs
+  const kiln_expr *const *conds; // conjunction under which the access runs
 } kiln_touch;
 typedef struct kiln_touches {
   kiln_touch *data;
   int n, cap;
-  bool too_deep; // some touches do not name all loops around them: nothing is to be concluded
+  bool too_deep; // some accesses do not name all loops around them: conclude nothing
 } kiln_touches;
 
-// The accesses to |buffer| (-1: to any) of the whole program, in the order of its text.
+// All accesses to |buffer| (-1: to any) in program order.
 kiln_touches kiln_touches_of(kiln_ctx *cx, const kiln_loops *l, int buffer);
-// The number of loops around the touch outside of |loop|; -1 when it is not in it.
+// The number of loops around the access outside of |loop|; -1 if it is not inside |loop|.
 int kiln_touch_depth(const kiln_touch *t, kiln_symbol loop);
 
-// Two touches of one buffer, whose |n_shared| outermost loops are the same and have the same
-// values.
+// Two accesses of one buffer whose |n_shared| outermost loops are the same, at the same iteration.
 typedef struct kiln_pair {
   const kiln_touch *a, *b;
   int n_shared;
 } kiln_pair;
-// |e|, an expression over the loops around |b|, as one over the variables of the pair: those of the
-// loops that are not shared get another name.
+// |e|, an expression over the loops around |b|, in variables of the pair: loops that are not shared
+// are renamed, so that i of |a| and i of |b| differ.
 const kiln_expr *kiln_pair_second(kiln_ctx *cx, const kiln_pair *p, const kiln_expr *e);
 
 typedef enum kiln_dependence_verdict {
   KILN_NEVER,
-  KILN_MEETS,    // the witness is the smallest: first the shared loops, then those of |a|, then |b|
-  KILN_MAY_MEET, // something is not affine; the witness is what the rest allows
+  KILN_MEETS,    // the witness is lexicographically smallest: shared loops, then those of |a|, then
+                 // |b|
+  KILN_MAY_MEET, // some condition is not affine; the witness satisfies the others
   KILN_UNDECIDED // isl's budget is spent
 } kiln_dependence_verdict;
 enum { KILN_MAX_WITNESS = 64 };
@@ -59,18 +59,17 @@ typedef struct kiln_meeting {
   bool is_known[KILN_MAX_RANK + 4]; // whether the axis is affine
 } kiln_meeting;
 
-// Whether two instances of the pair for which all |conds|, over the pair's variables, hold touch
-// one element. A question that was asked before is answered by what isl said then, within a budget
-// of its own.
+// Whether two instances of the pair that satisfy all |conds| (over the pair's variables) access one
+// element. Verdicts are cached; each query has a budget of its own.
 kiln_dependence_verdict kiln_pair_judge(kiln_ctx *cx, const kiln_pair *pair, int n_conds,
                                         const kiln_expr *const *conds);
-// The same with a witness, and isl asked again.
+// The same with a witness; not cached.
 //
-// cost: that of the smallest point, which is many times the verdict's
+// cost: finding the smallest point takes many times as long as the verdict
 void kiln_pair_meet(const kiln_polyhedra *p, const kiln_pair *pair, int n_conds,
                     const kiln_expr *const *conds, kiln_meeting *out);
-// The largest value of |e|, over the pair's variables, among instances that may touch one element.
-// False when there is none, or it is not known.
+// The largest value of |e| (over the pair's variables) among instances that may access one element.
+// False if there are none or it is unknown.
 bool kiln_pair_max(const kiln_polyhedra *p, const kiln_pair *pair, const kiln_expr *e,
                    int64_t *out);
 

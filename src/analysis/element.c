@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-// In the low bits.
+// The element's bits, zero-extended.
 static inline uint64_t read_bits(int bytes, const void *data, int64_t i) {
   const char *from = (const char *)data + i * bytes;
   uint64_t bits = 0;
@@ -47,7 +47,7 @@ static inline uint64_t bits_of_float(kiln_dtype t, double v) {
   return bits;
 }
 
-// A float as an integer: truncated, saturated to the 64 bits, NaN is 0.
+// A float as an integer: truncated, saturated to 64 bits, NaN becomes 0.
 static int64_t int_of_double(double v) {
   if (isnan(v)) return 0;
   if (v >= 9223372036854775808.0) return INT64_MAX;
@@ -64,7 +64,7 @@ static int64_t int_of_bits(int bytes, uint64_t bits) {
   return (int64_t)((bits ^ sign) - sign);
 }
 
-// Most elements are f32: they take no way through the table.
+// A shortcut past the table: most elements are f32.
 double kiln_element_get(kiln_dtype t, const void *data, int64_t i) {
   if (t == KILN_F32) return float_of_bits(t, read_bits(4, data, i));
   const int bytes = kiln_dtype_bytes(t);

@@ -1,4 +1,4 @@
-// Errors of the interpreter's code: see follow.h.
+// Rounding error analysis of bytecode; see follow.h.
 #include "analysis/follow.h"
 
 #include "ir/fold.h"
@@ -6,8 +6,7 @@
 #include <float.h>
 #include <math.h>
 
-// Units of rounding of functions, at most: libraries' are right to 4 units in the last place, pow
-// to 16.
+// Largest errors of functions, in units of rounding: libraries guarantee 4 ULP, for pow 16.
 enum { DIVISION_UNITS = 2, FUNCTION_UNITS = 8, POWER_UNITS = 32 };
 
 static const kiln_error exact = {0, 0}, unknown = {INFINITY, INFINITY};
@@ -19,7 +18,7 @@ double kiln_error_tolerance(kiln_error e) {
   return e.worst < likely ? e.worst : likely;
 }
 
-// hypot where nothing overflows: of two that are tiny, the greater.
+// hypot without overflow; of two tiny numbers, the greater.
 static double beside(double a, double b) {
   const double most = a > b ? a : b;
   if (a == 0 || b == 0) return most;
@@ -52,29 +51,29 @@ static double stored_unit(kiln_dtype t) {
   if (t == KILN_BF16) return 0x1p-8;
   return kiln_error_unit(t);
 }
-// Between the least numbers of the type.
+// Distance of neighbouring subnormal numbers of the type.
 static double least_step(kiln_dtype t) {
   if (t == KILN_F16) return 0x1p-24;
   if (t == KILN_F64) return 0x1p-1074;
-  return 0x1p-133; // of bf16, and more than f32's
+  return 0x1p-133; // bf16's, which is greater than f32's
 }
 static double greatest(kiln_dtype t) {
   if (t == KILN_F16) return 65504;
   return t == KILN_F64 ? DBL_MAX : FLT_MAX;
 }
 
-// One unit is the most of a rounding, and its deviation 1/sqrt(3) of that.
+// A rounding error is at most one unit; uniformly distributed, its deviation is 1/sqrt(3) of that.
 static kiln_error with_rounding(kiln_error e, double units) {
   return (kiln_error){e.worst + units, beside(e.typical, 0.58 * units)};
 }
 
-// The error of an operation of |units| that gave |value|.
+// The error of |value|, the result of an operation that rounds by |units|.
 static kiln_error computed(kiln_dtype t, double value, kiln_error e, double units) {
   const kiln_dtype in = t == KILN_F64 ? t : KILN_F32;
   if (isnan(value)) return is_exact(e) ? exact : unknown;
   if (isinf(value)) return is_exact(e) ? exact : unknown;
   if (fabs(value) + kiln_error_tolerance(e) > greatest(in))
-    return unknown; // double is not as narrow
+    return unknown; // may overflow in |in|, which double does not
   return with_rounding(e, units * (kiln_error_unit(in) * fabs(value) + least_step(in)));
 }
 
@@ -82,12 +81,13 @@ kiln_error kiln_error_stored(kiln_dtype t, double value, kiln_error e) {
   if (!kiln_dtype_is_float(t) || is_exact(e) || !isfinite(value)) return e;
   if (fabs(value) + kiln_error_tolerance(e) > greatest(t)) return unknown;
   const double unit = stored_unit(t) * fabs(value) + least_step(t);
-  return with_rounding(e, kiln_dtype_is_half(t) ? 2 * unit : unit); // f32's own is in |e|
+  return with_rounding(e, kiln_dtype_is_half(t) ? 2 * unit : unit); // f32's own rounding is in |e|
 }
 
 // --- functions ---
 
-// What the argument may move the result by: at its ends, and by the slope between them.
+// By how much the argument's error changes the result: at the ends of its interval, and by the
+// slope between them.
 static kiln_error moved(double value, double low, double high, kiln_error a) {
   const double worst = fmax(fabs(high - value), fabs(low - value));
   const double near = kiln_error_tolerance(a);
@@ -106,7 +106,7 @@ static kiln_error through(kiln_expr_kind k, double x, double value, kiln_error a
   return e;
 }
 
-// Steps: near one, either side may come.
+// Step functions (floor, round, ...): near a step either side may be the result.
 static kiln_error stepped(double value, double low, double high) {
   const double d = fmax(fabs(high - value), fabs(low - value));
   if (isnan(d)) return unknown;
@@ -119,7 +119,7 @@ static kiln_error float1(const kiln_insn *in, double x, double value, kiln_error
   if (k == KILN_EXPR_NEG || k == KILN_EXPR_ABS) return a;
   if (isnan(value) && isnan(kiln_bytecode_float1(k, x - near)) &&
       isnan(kiln_bytecode_float1(k, x + near)))
-    return exact; // NaN, whatever the argument
+    return exact; // NaN for every argument
   if (k == KILN_EXPR_SIGN || k == KILN_EXPR_FLOOR || k == KILN_EXPR_CEIL || k == KILN_EXPR_ROUND ||
       k == KILN_EXPR_TRUNC) {
     if (is_exact(a)) return exact;
@@ -146,7 +146,7 @@ static kiln_error quotient(double x, double y, double value, kiln_error a, kiln_
   return isnan(most.worst) ? unknown : most;
 }
 
-// At the corners of what the arguments may be.
+// The greatest change of the result over the corners of the arguments' intervals.
 static kiln_error corners(kiln_expr_kind k, double x, double y, double value, kiln_error a,
                           kiln_error b) {
   const double p = kiln_error_tolerance(a), q = kiln_error_tolerance(b);
@@ -175,11 +175,11 @@ static kiln_error float2(const kiln_insn *in, double x, double y, double value, 
   return computed((kiln_dtype)in->t, value, corners(k, x, y, value, a, b), POWER_UNITS);
 }
 
-// --- integers and truths ---
+// --- integers and booleans ---
 
 static const kiln_error either_truth = {1, 1};
 
-// Whether |a| and |b| are so near that either may be the greater.
+// Whether |a| and |b| are so near that the comparison may go either way.
 static kiln_error compared(double a, double b, kiln_error ea, kiln_error eb) {
   if (is_exact(ea) && is_exact(eb)) return exact;
   const double far = kiln_error_tolerance(ea) + kiln_error_tolerance(eb);
@@ -223,7 +223,8 @@ static kiln_error cast(const kiln_insn *in, kiln_cell x, kiln_cell value, kiln_e
   return stepped((double)value.i, (double)low.i, (double)high.i);
 }
 
-// Bits of what is not exact: their distance at its ends, where these are integers.
+// The bits of an inexact float: known if both ends of its interval have integer bits, then by their
+// distance.
 static kiln_error bits(const kiln_insn *in, kiln_cell x, kiln_cell value, kiln_error a) {
   const kiln_dtype to = (kiln_dtype)in->t, from = (kiln_dtype)in->from;
   const double near = kiln_error_tolerance(a);
@@ -254,7 +255,7 @@ static kiln_error addressed(const kiln_follow *b, const kiln_insn *in) {
   return exact;
 }
 
-// A NaN goes through: where an operand is one for certain, so is the result.
+// NaN propagates: if an operand is NaN for certain, so is the result.
 static bool has_nan(const kiln_follow *b, const kiln_insn *in) {
   const kiln_cell *r = b->code->regs.data;
   return (isnan(r[in->a].f) && is_exact(b->errors[in->a])) ||
@@ -312,9 +313,9 @@ static void run_insn(kiln_follow *b, const kiln_insn *in) {
   }
 }
 
-// A choice at |pc| that could go either way: the other branch's value, which may be had where
-// nothing is read out of range, is as right. Both end in a MOVE to the same register; the first
-// branch ends in a jump behind the second.
+// A choice at |pc| that could go either way: the other branch's value is as right, provided that it
+// reads nothing out of range. Both branches end in a MOVE to the same register; the first then
+// jumps past the second.
 static void run_both(kiln_follow *b, int pc) {
   kiln_bytecode *c = b->code;
   const kiln_insn *insns = c->insns.data;
@@ -385,13 +386,13 @@ kiln_error kiln_sum_error_end(const kiln_sum_error *s, kiln_cell value) {
   const kiln_error terms = {s->e.worst, sqrt(s->e.typical)};
   const double sum = as_double(s->dtype, value), n = (double)s->n, u = kiln_error_unit(s->dtype);
   if (s->n < 2 || !kiln_dtype_is_float(s->dtype)) return terms;
-  if (!isfinite(sum) && !isfinite(s->magnitude)) // by a term, which is so for certain or not
+  if (!isfinite(sum) && !isfinite(s->magnitude)) // one term is infinite or NaN, for certain or not
     return isfinite(kiln_error_tolerance(terms)) ? exact : unknown;
   if (!isfinite(sum)) return unknown;
   if (s->magnitude > greatest(s->dtype == KILN_F64 ? KILN_F64 : KILN_F32))
-    return unknown; // in one order a partial sum is infinite, in another it is not
-  // Partial sums of k terms are about sum*k/n beside a walk of their squares; each is rounded.
-  // Terms of one sign can be rounded in one direction all the time.
+    return unknown; // some orders overflow in a partial sum, others do not
+  // Partial sums of k of n terms are about sum*k/n plus a random walk over their squares; each is
+  // rounded. Terms of one sign may all round in one direction.
   const double walk = n * (sum * sum / 3 + s->squares / 2) / 3;
   const double agree = s->magnitude > 0 ? fabs(sum) / s->magnitude : 0;
   const double drift = n * fabs(sum) / 4 * agree * agree;

@@ -14,13 +14,13 @@ static uint64_t rotated(uint64_t x, int64_t by) {
   return by ? x << by | x >> (PLACES - by) : x;
 }
 
-// The places that |n| multiples of |step| lead to from |places|.
+// The bit set |places| shifted by 0, 1, ... |n| - 1 times |step|, modulo a line.
 static uint64_t moved(uint64_t places, int64_t step, double n, int64_t line_bytes) {
   const int64_t unit = line_bytes < PLACES ? 1 : line_bytes / PLACES;
   uint64_t out = places;
   for (int64_t i = 1; i < PLACES && (double)i < n; i++) {
     const int64_t by = i * step / unit;
-    if ((by & (PLACES - 1)) == 0) break; // all from here on are known
+    if ((by & (PLACES - 1)) == 0) break; // from here on shifts repeat
     out |= rotated(places, by);
   }
   return out;
@@ -81,7 +81,7 @@ static double lines_at(int64_t offset, double run, int64_t line_bytes) {
   return part == 0 ? lines : lines + part * (floor((begin + low) / line) + 1 - lines);
 }
 
-// Lines of one run, on average over its places.
+// Average number of lines of one run over its possible positions in a line.
 static double run_lines(const kiln_footprint *r, int64_t line_bytes) {
   const int64_t unit = line_bytes < PLACES ? 1 : line_bytes / PLACES;
   uint64_t places = r->places;
@@ -110,7 +110,7 @@ static double count_of(const kiln_footprint *r, int64_t step) {
   return 1;
 }
 
-// The steps of both, descending.
+// The strides of both, descending.
 static int steps_of(const kiln_footprint *a, const kiln_footprint *b, int64_t *out) {
   int n = 0, i = a->n - 1, k = b->n - 1;
   while (i >= 0 || k >= 0) {
@@ -152,8 +152,8 @@ bool kiln_footprint_unite(kiln_footprint *a, const kiln_footprint *b, int64_t li
 typedef struct spreading {
   const kiln_footprint *r;
   int64_t line_bytes, n_sets;
-  double *each, lines; // of a run
-  int runs;            // that are left
+  double *each, lines; // lines in each set; lines of a run
+  int runs;            // runs still to be placed
 } spreading;
 
 static void spread_run(spreading *x, int64_t offset) {
@@ -184,7 +184,7 @@ void kiln_footprint_spread(const kiln_footprint *r, int64_t line_bytes, int64_t 
   for (int i = 0; i < r->n; i++) runs *= floor(r->at[i].n + 0.5);
   spreading x = {.r = r, .line_bytes = line_bytes, .n_sets = n_sets, .each = each};
   x.lines = lines / (runs > 0 ? runs : 1);
-  enum { ENOUGH = 8 }; // lines of a set, on average: where they lie does not matter any more
+  enum { ENOUGH = 8 }; // lines a set: with as many the exact position no longer matters
   if (lines > ENOUGH * 4 * (double)n_sets || runs > 1e5)
     for (int64_t i = 0; i < n_sets; i++) each[i] += lines / (double)n_sets;
   else spread(&x, r->n - 1, r->offset < 0 ? 0 : r->offset);

@@ -1,5 +1,5 @@
-// The reference interpreter: storage of tensors, which statements to run, and the loops around the
-// scalar code.
+// The reference interpreter: tensor storage, the selection of statements to run, and the loops
+// around their bytecode.
 #include "analysis/interpret.h"
 
 #include "analysis/follow.h"
@@ -13,13 +13,13 @@ struct kiln_interpreter {
   kiln_ctx *cx;
   const kiln_program *p;
   int n_tensors;
-  void **data;      // [n_tensors], NULL where not there, or a constant's that nobody has read yet
+  void **data;      // [n_tensors], NULL if not available; constants are found when first read
   uint8_t *owned;   // [n_tensors]
-  int first_owned;  // or behind it are all that are
+  int first_owned;  // all that are owned have this index or a later one
   int *last_reader; // [n_tensors], the last statement of this run that reads it
   bool tracks;
   kiln_freedoms may;
-  kiln_errors *errors; // [n_tensors] malloc'ed
+  kiln_errors *errors; // [n_tensors], allocated by malloc
 };
 
 static void forget_errors(kiln_interpreter *in, int tensor) {
@@ -91,8 +91,8 @@ const void *kiln_interpreter_data(const kiln_interpreter *in, int tensor) {
   return in->data[tensor] ? in->data[tensor] : in->p->tensors.data[tensor]->data;
 }
 
-// The elements of |tensor|, or NULL: constants are found when they are first read, so that an
-// interpreter for a few of the tensors costs no look at the others.
+// The elements of |tensor|, or NULL. Constants are looked up at their first read: a run for a few
+// tensors touches only theirs.
 static const void *find_data(kiln_interpreter *in, int tensor) {
   const void *constant = in->p->tensors.data[tensor]->data;
   if (!in->data[tensor] && constant) kiln_interpreter_bind(in, tensor, constant);
@@ -108,11 +108,11 @@ typedef struct frame {
   kiln_bytecode code;
   int n_dims;
   int64_t *extents, *at; // [n_dims]
-  int guard, guard_end;  // register (-1: none) and the end of its instructions
+  int guard, guard_end;  // register (-1: none) and the end of the guard's instructions
   int body, body_end;
   int address; // register of the output element, -1 for plain statements
   kiln_cell identity;
-  kiln_errors errors; // of the output; NULL, both: not followed
+  kiln_errors errors; // of the output; both NULL if errors are not tracked
   kiln_follow bound;
 } frame;
 
@@ -131,7 +131,7 @@ static void check_load(const kiln_expr *e, void *argument) {
   frame *f = argument;
   if (f->code.status != KILN_OK) return;
   const kiln_tensor *t = f->in->p->tensors.data[e->u.tensor];
-  if (t == f->out) return; // a scatter reads what it has written
+  if (t == f->out) return; // a scatter reads what it wrote
   f->code.status = static_shape(f->in, t);
   if (f->code.status == KILN_OK && !find_data(f->in, t->id) && kiln_tensor_elems(t) > 0)
     f->code.status = KILN_FAIL(f->in->cx->diag, KILN_INTERNAL, kiln_symbol_text(f->in->cx, t->name),
@@ -153,7 +153,7 @@ static void check_loads(frame *f) {
   kiln_stmt_visit_loads(f->in->cx, f->in->p, f->s, check_load, f);
 }
 
-// Everything but the code; the arena is the context's scratch.
+// Everything except the bytecode; in the context's scratch arena.
 static kiln_status frame_init(frame *f, kiln_interpreter *in, const kiln_stmt *s) {
   kiln_ctx *cx = in->cx;
   *f = (frame){.in = in, .s = s, .out = in->p->tensors.data[s->out]};
@@ -175,7 +175,7 @@ static kiln_status frame_init(frame *f, kiln_interpreter *in, const kiln_stmt *s
   return f->code.status;
 }
 
-// The guard first: body and index are evaluated under it only.
+// The guard comes first: body and index are evaluated only if it holds.
 static kiln_status frame_compile(frame *f, bool plain) {
   kiln_bytecode *c = &f->code;
   f->guard = f->s->guard ? kiln_bytecode_add(c, f->s->guard) : -1;
@@ -229,8 +229,8 @@ static kiln_cell fetch(kiln_dtype t, const void *data, int64_t i) {
                                 : (kiln_cell){.i = kiln_element_get_int(t, data, i)};
 }
 
-// The next point among dims [first, end), streams with it; false after the last (back at the
-// first).
+// Steps to the next point of dims [first, end) and moves the streams; false, back at the first
+// point, after the last.
 static inline bool next_point(frame *f, int first, int end) {
   for (int d = end - 1; d >= first; d--) {
     if (++f->at[d] < f->extents[d]) {
@@ -243,7 +243,7 @@ static inline bool next_point(frame *f, int first, int end) {
   return false;
 }
 
-// Evaluates guard and body here; *out_ran is false when the guard does not hold.
+// Evaluates guard and body at the current point; *out_ran is false if the guard does not hold.
 static inline bool run_here(frame *f, bool *out_ran) {
   kiln_bytecode *c = &f->code;
   *out_ran = false;
@@ -279,7 +279,7 @@ static void ask_rounding(const kiln_expr *e, void *argument) {
   r->rounds |= computes && kiln_dtype_is_float(e->dtype);
 }
 
-// Whether another's computation may give other elements.
+// Whether another computation of the element may differ from this one.
 static bool may_err(frame *f) {
   const kiln_stmt *s = f->s;
   rounding r = {kiln_dtype_is_float(f->out->dtype) &&
@@ -304,7 +304,7 @@ static kiln_status make_errors(frame *f, int64_t n) {
   return KILN_FAIL(f->in->cx->diag, KILN_NO_MEMORY, place_of(f), "interpreter: no memory left");
 }
 
-// Rounded already where the body is a cast to the tensor's type.
+// A body that is a cast to the tensor's type is already rounded.
 static void put_error(const frame *f, int64_t i, kiln_cell value, kiln_error e) {
   const bool is_cast = f->s->combiner == KILN_COMBINE_NONE && f->s->body->kind == KILN_EXPR_CAST;
   if (!is_cast && kiln_dtype_is_float(f->out->dtype))
@@ -313,8 +313,8 @@ static void put_error(const frame *f, int64_t i, kiln_cell value, kiln_error e) 
   f->errors.typical[i] = (float)e.typical;
 }
 
-// After run_here: the errors of the same instructions. A guard that may go either way leaves all
-// open.
+// After run_here: errors of the same instructions. If the guard could go either way, the error is
+// unknown.
 static kiln_error error_here(frame *f, bool ran) {
   static const kiln_error unknown = {INFINITY, INFINITY};
   if (f->guard >= 0) {
@@ -430,15 +430,16 @@ static kiln_status run_init(const frame *f, void *data) {
   return KILN_OK;
 }
 
-// The first of the innermost dims that the guard does not look at.
+// Number of outer dims that the guard depends on: it is invariant in those that follow.
 static int guarded_dims(const frame *f) {
   int n = f->n_dims;
   while (n > 0 && f->s->guard && !kiln_expr_uses(f->s->guard, f->s->dims[n - 1].name)) n--;
   return n;
 }
 
-// Goes to the last point of the dims from |first| on. Where a guard that does not look at them does
-// not hold, it holds at none of their points: nothing is written there that it could read.
+// Goes to the last point of the dims from |first| on: a guard that does not depend on them and does
+// not hold here holds at none of their points. None of these points writes, so the guard's operands
+// cannot change either.
 static void skip_dims(frame *f, int first) {
   for (int d = first; d < f->n_dims; d++) {
     kiln_bytecode_step(&f->code, d, f->extents[d] - 1 - f->at[d]);
@@ -446,8 +447,8 @@ static void skip_dims(frame *f, int first) {
   }
 }
 
-// What is added to element |at| by a scatter, with its error. Where the element is not certain,
-// none is any more.
+// Adds the error of a scattered value to element |at|. If it is uncertain which element is written,
+// all are unknown from now on.
 static void scatter_error(frame *f, const void *data, int64_t at, kiln_cell value) {
   const kiln_dtype t = f->out->dtype;
   const kiln_error e = error_here(f, true);
@@ -503,7 +504,7 @@ static kiln_status run_stmt(kiln_interpreter *in, const kiln_stmt *s) {
     const int64_t n = kiln_tensor_elems(f.out);
     const size_t bytes = (size_t)(n > 0 ? n : 1) * (size_t)kiln_dtype_bytes(f.out->dtype);
     void *data = malloc(bytes);
-    in->data[s->out] = data; // at once, so that destroy frees it when memory runs out
+    in->data[s->out] = data; // at once: destroy frees it if an allocation fails
     in->owned[s->out] = data != NULL;
     if (s->out < in->first_owned) in->first_owned = s->out;
     if (!data)
@@ -519,12 +520,12 @@ static kiln_status run_stmt(kiln_interpreter *in, const kiln_stmt *s) {
   return status;
 }
 
-// --- what to run ---
+// --- which statements to run ---
 
 typedef struct need {
   kiln_interpreter *in;
   uint8_t *wanted; // [n_stmts]
-  int reader;      // the statement whose expressions are visited
+  int reader;      // the statement whose expressions are being visited
 } need;
 
 static void want_load(const kiln_expr *e, void *argument) {
@@ -538,13 +539,13 @@ static void want_reads(need *n, const kiln_stmt *s) {
   kiln_stmt_visit_loads(n->in->cx, n->in->p, s, want_load, n);
 }
 
-// Frees the intermediates whose last reader was statement |i|.
+// Frees the intermediates that statement |i| reads last.
 static void drop_read(kiln_interpreter *in, const uint8_t *keep, int i) {
   for (int t = 0; t < in->n_tensors; t++)
     if (in->owned[t] && !keep[t] && in->last_reader[t] == i) drop(in, t);
 }
 
-// Computes |n| tensors. |keep| is NULL to keep all intermediates, else marks those to keep.
+// Computes |n| tensors. |keep| marks the intermediates to keep; NULL keeps all.
 static kiln_status compute(kiln_interpreter *in, int n, const int *tensors, const uint8_t *keep) {
   kiln_ctx *cx = in->cx;
   const kiln_program *p = in->p;

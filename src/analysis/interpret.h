@@ -1,9 +1,8 @@
-// The reference interpreter of prim programs: double precision (int64/uint64 for integers), shared
-// with no code generator.
+// The reference interpreter of prim programs: double precision (int64/uint64 for integers); it
+// shares no code with any code generator.
 //
-// Every tensor is rounded to its dtype where it is stored, so an f32 tensor holds what f32 can
-// hold, but sums and products on the way are double. It is the oracle of the tests and of kiln
-// verify, and folds constants.
+// Every tensor is rounded to its dtype when it is stored; sums and products on the way are double.
+// It is the oracle of the tests and of kiln verify, and folds constants.
 #ifndef KILN_ANALYSIS_INTERPRET_H
 #define KILN_ANALYSIS_INTERPRET_H
 
@@ -21,13 +20,15 @@ void kiln_interpreter_bind(kiln_interpreter *in, int tensor, const void *data);
 // Computes tensor |t| and what it needs, once; gives its row-major elements, owned by the
 // interpreter. Intermediate tensors stay.
 kiln_status kiln_interpreter_compute(kiln_interpreter *in, int tensor, const void **out_data);
-// Convolutions of f32 by constant weights, of stride 1 and with small windows, that are computed
-// tile by tile: transforms of the data and of the weights are multiplied, and what is made of the
-// sums of these products are the outputs (docs/design/verdicts.md).
+// Convolutions that may be computed tile by tile in a transformed domain (Winograd): f32, constant
+// weights, stride 1, small windows. Products of transformed data and weights are summed over
+// channels, and the inverse transform of the sums gives a tile of outputs
+// (docs/design/verdicts.md).
 typedef struct kiln_transforms {
-  int64_t outputs; // of a tile along a dim; 0: nothing is transformed
-  double gain
-      [4]; // by the elements of the window along a dim, 0: no such: the squares of the products in those of plain terms
+  int64_t outputs; // of a tile along a dim; 0: no transforms
+  // By the window's extent along a dim: squares of the transformed products over those of the plain
+  // terms; 0: such windows are not transformed.
+  double gain[4];
   double roundings; // of a product
   double spread;    // most of the squares of a tile, in those of an output's own terms
   // Origins of the statements that are computed so, those of one kernel joined by '+'; NULL: any
@@ -35,24 +36,24 @@ typedef struct kiln_transforms {
   const char *const *nodes;
   int n_nodes;
 } kiln_transforms;
-// What may be computed otherwise than operation by operation.
+// Ways in which a computation may differ from the reference, operation by operation, and still be
+// right.
 typedef struct kiln_freedoms {
-  bool
-      narrow_products; // factors of sums of products of f32 are rounded to 10 bits behind the point, as tf32 has them
+  bool narrow_products; // of f32: factors may be rounded to 10 fraction bits, as tf32 has
   kiln_transforms transforms;
 } kiln_freedoms;
-// From now on the errors that right results may have are followed (docs/design/verdicts.md), of
-// tensors computed from exact ones.
+// From now on error bounds of right results are tracked (docs/design/verdicts.md); tensors that are
+// bound count as exact.
 void kiln_interpreter_track(kiln_interpreter *in, kiln_freedoms may);
-// What there is is exact from now on.
+// All tensors computed so far count as exact from now on.
 void kiln_interpreter_settle(kiln_interpreter *in);
-// What element |i| of a tensor that was computed may be off by in another's computation, and the
-// deviation that it may have there, both 0: it must be equal, both infinite: it may be anything.
+// The largest error that element |i| of a computed tensor may have in another implementation, and
+// its standard deviation. Both 0: it must be equal; both infinite: any value is right.
 typedef struct kiln_tolerance {
   double most, typical;
 } kiln_tolerance;
 kiln_tolerance kiln_interpreter_tolerance(const kiln_interpreter *in, int tensor, int64_t i);
-// Computes all outputs; intermediate tensors are freed when their last reader is done.
+// Computes all outputs; intermediates are freed after their last reader.
 kiln_status kiln_interpreter_run(kiln_interpreter *in);
 const void *kiln_interpreter_data(const kiln_interpreter *in, int tensor); // NULL when not computed
 // Computes single elements of tensor |t| from already bound/computed producers: |linear| holds n
@@ -61,7 +62,7 @@ const void *kiln_interpreter_data(const kiln_interpreter *in, int tensor); // NU
 kiln_status kiln_interpreter_sample(kiln_interpreter *in, int tensor, int n, const int64_t *linear,
                                     double *out);
 
-// Element access of any dtype. As integers, elements of code types are the codes.
+// Element access of any dtype. The integer of a sub-byte or minifloat element is its encoding.
 double kiln_element_get(kiln_dtype t, const void *data, int64_t i); // any alignment
 int64_t kiln_element_get_int(kiln_dtype t, const void *data, int64_t i);
 void kiln_element_set(kiln_dtype t, void *data, int64_t i, double v);

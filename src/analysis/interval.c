@@ -39,7 +39,7 @@ static wide high(kiln_interval i) { return i.hi == INT64_MAX ? infinity() : i.hi
 static wide least(wide a, wide b) { return a < b ? a : b; }
 static wide most(wide a, wide b) { return a > b ? a : b; }
 
-// A finite end past the range of i64 means that the arithmetic overflowed for certain.
+// A finite bound outside of i64 means that the arithmetic overflows for certain.
 static kiln_interval narrow(wide lo, wide hi) {
   if (lo > INT64_MAX || hi < INT64_MIN) return kiln_interval_all();
   return (kiln_interval){lo < INT64_MIN ? INT64_MIN : (int64_t)lo,
@@ -66,7 +66,7 @@ kiln_interval kiln_interval_add(kiln_interval a, kiln_interval b) {
 
 static kiln_interval negate(kiln_interval a) { return narrow(-high(a), -low(a)); }
 
-// The hull of |f| at the four corners.
+// The hull of |f| over the four corners.
 static kiln_interval corners(wide (*f)(wide, wide), kiln_interval a, kiln_interval b) {
   const wide p = f(low(a), low(b)), q = f(low(a), high(b)), r = f(high(a), low(b)),
              s = f(high(a), high(b));
@@ -78,7 +78,7 @@ kiln_interval kiln_interval_scale(kiln_interval a, int64_t factor) {
   return narrow(least(p, q), most(p, q));
 }
 
-// The values whose magnitude is at most that of |a|.
+// All values with at most the magnitude of |a|.
 static kiln_interval within_magnitude(kiln_interval a) {
   const wide m = most(most(-low(a), high(a)), 0);
   return narrow(-m, m);
@@ -86,7 +86,7 @@ static kiln_interval within_magnitude(kiln_interval a) {
 
 static kiln_interval divide(kiln_interval a, kiln_interval b) {
   if (b.lo > 0 || b.hi < 0) return corners(floor_quotient, a, b);
-  return within_magnitude(a); // also where the divisor is 0: that gives 0
+  return within_magnitude(a); // includes 0, the quotient by 0
 }
 
 // x % y takes the sign of y; x % 0 is 0.
@@ -127,7 +127,7 @@ static kiln_interval range_of_dtype(kiln_dtype t) {
 
 static kiln_interval compare(kiln_expr_kind k, kiln_interval a, kiln_interval b) {
   const bool less = a.hi<b.lo, not_more = a.hi <= b.lo, more = a.lo> b.hi, not_less = a.lo >= b.hi;
-  // The infinite ends are values too: INT64_MAX may be met, so that `x <= INT64_MAX` is still true.
+  // Infinite bounds are also values: x may be INT64_MAX, so `x <= INT64_MAX` is true.
   if (k == KILN_EXPR_LT) return truth(less, not_less);
   if (k == KILN_EXPR_LE) return truth(not_more, more);
   if (k == KILN_EXPR_GT) return truth(more, not_more);
@@ -179,8 +179,8 @@ static kiln_interval of_unary(const kiln_expr *e, kiln_interval a) {
   return kiln_interval_all();
 }
 
-// Keeps the result only if the arithmetic cannot have wrapped: at a narrow type when it lies in the
-// type's range, on data when both ends are finite.
+// Keeps the result only if the arithmetic cannot wrap: for a narrow type if it is in the type's
+// range, on loaded data if both bounds are finite.
 static kiln_interval checked(const kiln_expr *e, kiln_interval i) {
   const kiln_interval range = range_of_dtype(e->dtype);
   if (!is_all(range)) return i.lo < range.lo || i.hi > range.hi ? range : i;
@@ -212,7 +212,7 @@ kiln_interval kiln_bounds_of_var(const kiln_bounds *b, kiln_symbol var) {
 
 static kiln_interval of_node(kiln_bounds *b, const kiln_expr *e) {
   if (e->kind == KILN_EXPR_VAR) return kiln_bounds_of_var(b, e->u.sym);
-  // An u64 past 2^63 would read as negative here: only small constants of it are known.
+  // u64 constants of 2^63 and more would read as negative, so they are unknown.
   if (e->kind == KILN_EXPR_INT && (e->dtype != KILN_U64 || e->u.i >= 0))
     return (kiln_interval){e->u.i, e->u.i};
   if (e->n_args == 0 || e->kind == KILN_EXPR_LOAD || has_unsigned_64(e) ||

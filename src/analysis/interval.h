@@ -1,17 +1,18 @@
-// Intervals of expressions, memoised over distinct nodes: the private half of analysis/simplify.h.
+// Intervals of expressions, memoized by node: the private half of analysis/simplify.h.
 #ifndef KILN_ANALYSIS_INTERVAL_H
 #define KILN_ANALYSIS_INTERVAL_H
 
 #include "analysis/simplify.h"
 
-// A narrower range of a variable that holds in one branch of a SELECT.
+// A narrower range of a variable in one branch of a SELECT.
 typedef struct kiln_assumption {
   kiln_symbol var;
   kiln_interval range;
   const struct kiln_assumption *outer;
 } kiln_assumption;
 
-// What is known in one branch. The memo lies in the scratch arena of |cx|.
+// The assumptions of one branch and the intervals found under them; the memo lies in the scratch
+// arena of |cx|.
 typedef struct kiln_bounds {
   kiln_ctx *cx;
   const kiln_ranges *ranges; // may be NULL

@@ -4,8 +4,8 @@
 
 #include "ir/expr.h"
 
-// The value of |e|, integers or a condition on them, where vars[n] have these values and all other
-// variables are 0. What is loaded is taken for 1.
+// The value of |e| (an integer, or a condition on integers) at vars[n] = values; other variables
+// are 0, loads are 1.
 int64_t kiln_expr_at(const kiln_expr *e, int n, const kiln_symbol *vars, const int64_t *values);
 
 #endif

@@ -1,4 +1,5 @@
-// The bridge to isl: expressions become piecewise affine functions, conditions sets, accesses maps.
+// The bridge to isl: expressions become piecewise affine functions, conditions become sets,
+// accesses maps.
 #include "analysis/polyhedra.h"
 
 #include "support/reserve.h"
@@ -10,12 +11,12 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-// --- the isl_ctx ---
+// --- the isl context ---
 
 #ifdef KILN_HAS_GMP
-// isl's numbers are GMP's, which ends the process where memory is out. Its functions are those of
-// the process; these give and take what malloc and free do, so that numbers of others live on when
-// they change.
+// isl computes with GMP, which ends the process when memory is out, and whose allocator is
+// process-wide. These functions are compatible with malloc and free, so numbers that others
+// allocated before the switch stay valid.
 static void *give(size_t bytes) {
   void *block = malloc(bytes);
   if (!block) abort(); // the reserve is used up
@@ -34,7 +35,8 @@ static void take(void *block, size_t bytes) {
 
 void *__gmp_default_allocate(size_t bytes);
 
-// For the first of those that use isl at once, until the last; who has set others keeps them.
+// The first isl context installs the allocator, the last one restores the former; an application
+// that set its own keeps it.
 static void change_gmp(int by) {
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   static int n_users;
@@ -52,8 +54,8 @@ static void change_gmp(int by) {
 static void change_gmp(int by) { (void)by; }
 #endif
 
-// The whole life of an isl_ctx is within the reserve: what isl says when memory is out is not heard
-// everywhere.
+// Everything between creation and destruction of an isl_ctx runs within the memory reserve, because
+// isl does not report every failed allocation.
 static void close_isl(void *object) {
   kiln_polyhedra *p = object;
   kiln_polyhedra_reset(p);
@@ -92,7 +94,7 @@ bool kiln_polyhedra_failed(const kiln_polyhedra *p) {
 
 // --- expressions ---
 
-// Expressions are shared graphs, walked here as trees: one that is larger than this is not affine.
+// Expressions are DAGs, visited here as trees: with more nodes than this, one counts as not affine.
 enum { MAX_NODES = 4096 };
 
 typedef struct bridge {

@@ -6,40 +6,41 @@
 #include <math.h>
 #include <string.h>
 
-// Accesses of one buffer that move alike with all loops outside, and the lines that they fetch
-// while what was looked at so far runs once. There are two of each that is written: one of all
-// accesses, and one of the writes, whose misses are the lines that get dirty.
+// Accesses of one buffer with equal strides in all outer loops, and the cache lines that they miss
+// in one run of the loops visited so far. A buffer that is written has two groups: one of all
+// accesses, and one of the writes alone, whose misses are the lines that become dirty.
 typedef struct group group;
 typedef struct stay stay;
-struct stay { // where a group that stands still is touched in an iteration of a loop
+struct stay { // the units of a loop body that access a group that the loop does not move
   const access_unit *body;
   int first, last;
-  bool is_split;     // not all of these units run in one iteration, by conditions
-  const stay *inner; // in a loop that is the one unit; NULL: not known
+  bool is_split;     // conditions keep some of these units from running in the same iteration
+  const stay *inner; // inside the loop, if the only unit is a loop; NULL: unknown
 };
 struct group {
   group *next;
-  bool is_dirt; // of writes only
+  bool is_dirt; // a group of writes, for dirty lines
   KILN_VEC(const access_summary *) members;
-  access_summary hull; // where any member runs
+  access_summary hull; // iterations in which any member runs
   double (*miss)[2];   // [levels] by reads, by writes
-  int first, last;     // the units of the body at hand that touch it first and last
-  bool is_split;       // they do not all run in one iteration, by conditions
-  const stay *stay;    // in the body before; NULL: not known
-  struct foot *now;    // what it touches in the body at hand
+  int first, last;     // first and last unit of the current body that access it
+  bool is_split;       // conditions keep some of these units from running in the same iteration
+  const stay *stay;    // in the body visited before; NULL: unknown
+  struct foot *now;    // its footprints in the current body
 };
 
-// A footprint and where it lies.
+// A footprint with one access that has it.
 typedef struct part part;
 struct part {
   kiln_footprint footprint;
-  const access_summary *who; // one of those that touch it
+  const access_summary *who; // one of the accesses with this footprint
   KILN_VEC(const access_summary *) others;
   double lines;
-  double **loads;  // [levels][sets] lines in each set; NULL: not yet asked for
-  double **shares; // [levels][MAX_WAYS + 2] of the sets, by lines in it; the last: more
-  part *two;       // what two iterations of the loop outside touch; NULL: not yet asked for
-  part *step;      // what an iteration of the loop at |step_depth| inside does
+  double **loads;  // [levels][sets] lines in each set; NULL: not yet computed
+  double **shares; // [levels][MAX_WAYS + 2] histogram: share of sets with 0, 1, ... lines; the last
+                   // is more
+  part *two;       // footprint of two iterations of the loop outside; NULL: not yet computed
+  part *step;      // footprint of an iteration of the loop at |step_depth| inside
   int step_depth;
 };
 typedef struct foot foot;
@@ -48,7 +49,7 @@ struct foot {
   double lines;
 };
 
-// What a loop touches in one iteration, and in all.
+// The footprints of a loop: of one iteration, and of all.
 typedef struct loop_foot {
   foot body, whole;
 } loop_foot;
@@ -117,7 +118,8 @@ static const double *load_of(analysis *a, part *p, int level) {
   return p->loads[level];
 }
 
-// Adds to the shares of the sets one set with |lines|: between two counts it has a part of both.
+// Adds a set with |lines| lines to the histogram; a fractional count is divided between its two
+// neighbours.
 static void add_share(double lines, int ways, double *shares) {
   const double most = ways + 1, at = lines < most ? lines : most;
   const int low = (int)at;
@@ -136,7 +138,7 @@ static const double *all_shares_of(analysis *a, part *p, int level) {
   return p->shares[level] = shares;
 }
 
-// The shares of |times| the lines of |p|, added to out[MAX_WAYS + 2].
+// Adds the histogram of |times| the lines of |p| to out[MAX_WAYS + 2].
 static void add_shares(analysis *a, part *p, int level, double times, double *out) {
   const int ways = (int)a->caches[level].ways;
   const double *all = all_shares_of(a, p, level);
@@ -147,7 +149,7 @@ static void add_shares(analysis *a, part *p, int level, double times, double *ou
   }
 }
 
-// --- windows ---
+// --- windows: the accesses between two uses of a line ---
 
 static bool moves(const group *g, int depth) {
   for (int i = 0; i < g->members.n; i++)
@@ -155,12 +157,12 @@ static bool moves(const group *g, int depth) {
   return false;
 }
 
-// In how many iterations of the loops outside of |depth| any of |g| runs.
+// The number of iterations of the loops outside of |depth| in which any member of |g| runs.
 static double runs_of(const group *g, int depth) {
   return kiln_access_meetings(&g->hull, &g->hull, depth);
 }
 
-// In how many iterations of the loop at |depth| it does; those without one at all count.
+// The average number of iterations of the loop at |depth| in which it runs.
 static double iterations(const group *g, int depth) {
   const double n = g->hull.ranges[depth].n;
   if (!g->hull.hole || g->hull.hole_depth != depth + 1) return n;
@@ -170,7 +172,8 @@ static double iterations(const group *g, int depth) {
   return n * runs_of(g, depth + 1) / kiln_access_meetings(&whole, &whole, depth + 1);
 }
 
-// Makes |hull| run where |x| does, too; |ranges| are its own. Loops inside of either count no more.
+// Extends |hull|, whose |ranges| are its own, to the iterations in which |x| runs; loops that only
+// one of them has are dropped.
 static void widen(access_summary *hull, const access_summary *x) {
   if (x->depth < hull->depth) hull->depth = x->depth;
   if (x->hole != hull->hole) hull->hole_depth = 0;
@@ -191,15 +194,15 @@ static access_summary hull_of(analysis *a, const access_summary *x) {
   return out;
 }
 
-// The innermost of |l| and the loops that are all that runs in it, down to where |g| moves.
+// The innermost loop of the perfect nest from |l| on whose loops do not move |g|.
 static const access_loop *still(const group *g, const access_loop *l) {
   while (l->body && l->body->loop && !l->body->next && !moves(g, l->body->loop->depth))
     l = l->body->loop;
   return l;
 }
 
-// What is touched in one pass of |u| over |g|: before its last touch at the end, or behind its
-// first.
+// The footprints of one sweep of |u| over |g|: the part before the last access of a line when |u|
+// ends a window, after its first when |u| begins one.
 static foot *pass(analysis *a, const group *g, const access_unit *u) {
   if (u->access) return &a->singles[u->access->id];
   if (moves(g, u->loop->depth)) return &a->feet[u->loop->id].whole;
@@ -210,18 +213,18 @@ static foot *whole(analysis *a, const access_unit *u) {
   return u->access ? &a->singles[u->access->id] : &a->feet[u->loop->id].whole;
 }
 
-// What is touched between two touches of a line of |mine|.
+// The footprints accessed between two uses of a line of |mine|, whose lines compete for the sets.
 enum { MAX_FEET = 64 };
 typedef struct window {
   const group *g;
   foot *mine;
-  int depth; // loops outside stand still
+  int depth; // loops outside of this depth are fixed
   int n;
   foot *feet[MAX_FEET];
-  bool is_from_to;     // from somewhere in the first foot to the same place in the last
-  bool is_next;        // the touches are in neighbouring iterations of the innermost of these loops
-  bool is_around_hole; // and in between are those in which the group does not run
-  const access_loop *over; // the same, and the feet are those of an iteration of it
+  bool is_from_to;     // begins somewhere in the first foot and ends at the same place in the last
+  bool is_next;        // the uses are in neighbouring iterations of the loop at |depth| - 1
+  bool is_around_hole; // and an iteration in which the group does not run lies between
+  const access_loop *over; // the same if not NULL; the feet are those of an iteration of this loop
 } window;
 
 static void push_foot(window *w, foot *f) {
@@ -234,19 +237,21 @@ static part *part_of(analysis *a, const access_summary *who, kiln_footprint r) {
   return p;
 }
 
-// What a part has in the window: |first| and |second| of these footprints.
+// The lines of a part in the window: |first| times those of |p| and |second| times those of
+// |other|.
 typedef struct amount {
   double first;
   part *p;
   double second;
   part *other;  // NULL: none
-  double share; // of the times that the group runs, by conditions on loops outside
+  double share; // fraction of the group's runs in which it runs as well, by conditions on outer
+                // loops
 } amount;
 
-// What |p|, of the body of |w->over|, has between two neighbouring iterations. Where it is swept
-// once while the group is, that is the rest of the one sweep and the begin of the other; where it
-// is swept again and again while the group moves on, it is all of both, but for the first and the
-// last time.
+// The lines of |p|, in the body of |w->over|, between uses in neighbouring iterations. If one sweep
+// over |p| goes with one sweep over the group, these are the rest of one sweep and the beginning of
+// the next; if |p| is swept again for each step of the group, all of both, except in the first and
+// the last step.
 static amount between_iterations(analysis *a, const window *w, part *p) {
   const access_summary *g = w->g->members.data[0], *x = p->who;
   const int depth = w->over->depth + 1;
@@ -265,8 +270,8 @@ static amount between_iterations(analysis *a, const window *w, part *p) {
   return (amount){1, p, 0, NULL, 1};
 }
 
-// Of all pairs of neighbouring iterations of the loop that decides last on the hole of |g|, those
-// with the hole between them.
+// Of all pairs of neighbouring iterations of the innermost loop that the hole of |g| depends on,
+// the fraction with the hole between them.
 static double share_around_hole(const group *g) {
   const int last = g->hull.hole_depth - 1;
   const kiln_stride *r = &g->hull.ranges[last], *h = &g->hull.hole[last];
@@ -276,7 +281,7 @@ static double share_around_hole(const group *g) {
   return around > 0 && pairs > 0 ? fmin(1, around / pairs) : 0;
 }
 
-// Of the runs of |w->g|, those in which |x| runs as well.
+// The fraction of the runs of |w->g| in which |x| runs as well.
 static double share_with(const window *w, const access_summary *x) {
   const int depth = x->depth < w->depth ? x->depth : w->depth;
   const double all = runs_of(w->g, depth), both = kiln_access_meetings(&w->g->hull, x, depth);
@@ -285,7 +290,7 @@ static double share_with(const window *w, const access_summary *x) {
   return all > 0 ? both / all : 0;
 }
 
-// |at|: where in the first foot and the last, from 0 to 1.
+// |at| in [0, 1]: the position in the first and in the last foot.
 static amount amount_of(analysis *a, const window *w, int i, part *p, double at) {
   amount out = {1, p, 0, NULL, 1};
   if (w->over) out = between_iterations(a, w, p);
@@ -304,7 +309,7 @@ static double lines_between(analysis *a, const window *w, double at) {
   return lines;
 }
 
-// shares of |a| + |b| lines in a set
+// Histogram of the sum of two independent counts of lines in a set.
 static void convolve(int ways, double *a, const double *b) {
   double out[MAX_WAYS + 2] = {0};
   for (int i = 0; i <= ways + 1; i++)
@@ -313,8 +318,8 @@ static void convolve(int ways, double *a, const double *b) {
   memcpy(a, out, (size_t)(ways + 2) * sizeof *a);
 }
 
-// Half of a sweep, and of what comes behind it, is half of their lines; sometimes one iteration and
-// sometimes two are a mean of the shares.
+// A fraction of a sweep has that fraction of its lines; a count that alternates between one
+// iteration and two is a mean of the two histograms.
 static void convolve_amount(analysis *a, const amount *x, int level, double *shares) {
   const int ways = (int)a->caches[level].ways;
   double here[MAX_WAYS + 2] = {0}, there[MAX_WAYS + 2] = {0};
@@ -337,8 +342,8 @@ static void add_load(analysis *a, part *p, int level, double n, double *load) {
   for (int64_t s = 0; s < a->caches[level].n_sets; s++) load[s] += n * own[s];
 }
 
-// Splits what is in the window into what always lies the same way to the group, load[sets], and the
-// shares of what moves past it.
+// Divides the lines in the window: those of accesses that move in parallel with the group always
+// hit the same sets, and are added to load[sets]; for the others a histogram suffices.
 static void split_window(analysis *a, const window *w, int level, double at, double *load,
                          double *shares) {
   const cache *c = &a->caches[level];
@@ -357,8 +362,8 @@ static void split_window(analysis *a, const window *w, int level, double at, dou
     }
 }
 
-// The chance that a set has room for |load| lines and what |below| says: [n] the chance of n lines
-// at most.
+// Probability that a set has room for |load| lines and a random number of others; below[n] is the
+// probability of at most n.
 static double room_for(int ways, double load, const double *below) {
   const double room = ways - load + 1e-9;
   if (room <= -1) return 0;
@@ -374,7 +379,7 @@ static double kept_at(analysis *a, const window *w, int level, double at) {
   enum { MANY_SETS = 8192 };
   if (lines <= c->ways || w->mine->lines == 0) return 1;
   if (c->n_sets > MANY_SETS)
-    return fmin(1, fmax(0, (1.1 - lines / capacity) / 0.15)); // evenly full
+    return fmin(1, fmax(0, (1.1 - lines / capacity) / 0.15)); // many sets fill evenly
   if (c->n_sets == 1 || lines > 4 * capacity) return 0;
   double *own = KILN_NEW_ARRAY(a->arena, double, c->n_sets);
   double *load = KILN_NEW_ARRAY(a->arena, double, c->n_sets);
@@ -398,8 +403,8 @@ static double kept_on_average(analysis *a, const window *w, int level) {
   return sum / PLACES;
 }
 
-// The part of the group's lines that a level still holds behind the window: those in whose set
-// there is room for all that is touched between.
+// The fraction of the group's lines that are still cached at the window's end: lines in sets that
+// have room for everything accessed between.
 static double kept(analysis *a, const window *w, int level) {
   const bool has_hole = w->is_next && w->g->hull.hole && w->g->hull.hole_depth == w->depth;
   const double around = has_hole ? share_around_hole(w->g) : 0;
@@ -429,8 +434,8 @@ static void save(analysis *a, const window *w, double lines, int level, double m
   if (lines > 1e-9) reduce_miss(miss, lines * kept(a, w, level));
 }
 
-// How often each of two groups runs, all loops outside of |depth| together; both; and either, taken
-// for all between.
+// The number of iterations of loops outside of |depth| in which each group runs, both run, and any
+// runs (by the hull of both).
 typedef struct meeting {
   double e, g, both, either;
 } meeting;
@@ -442,8 +447,8 @@ static meeting meet(analysis *a, const group *e, const group *g, int depth) {
                    kiln_access_meetings(&either, &either, depth)};
 }
 
-// How often both run, where the lines of |g| are touched by one member of |e| at other times than
-// by the rest of it: then that one counts.
+// The number of iterations in which both run; if a member of |e| accesses the lines of |g| in other
+// iterations than the rest of |e| does, that member's.
 static double runs_of_both(const group *e, const group *g, int depth, double otherwise) {
   const access_summary *y = g->members.data[0];
   for (int i = 0; g->members.n == 1 && i < e->members.n; i++) {
@@ -462,7 +467,7 @@ static window between(analysis *a, const access_unit *body, int at, int depth, c
   return w;
 }
 
-// Adds |x| to the members of |g|; branches that touch the same are one touch that runs more often.
+// Adds |x| to the members of |g|; accesses of two branches to the same bytes are merged into one.
 static void add_member(analysis *a, group *g, const access_summary *x) {
   for (int i = 0; i < g->members.n; i++) {
     const access_summary *merged = kiln_access_merge(a->arena, g->members.data[i], x);
@@ -473,8 +478,8 @@ static void add_member(analysis *a, group *g, const access_summary *x) {
   KILN_VEC_PUSH(a->arena, &g->members, x);
 }
 
-// Adds |g|, of unit |at| of |body|, to |e|, which has touched some of its lines before. Where one
-// runs less often than the other, by conditions, its misses are those of an average run.
+// Adds |g|, of unit |at| of |body|, to |e|, which accessed some of its lines earlier. If conditions
+// let one run less often, misses are averages over all runs.
 static void join(analysis *a, const access_unit *body, int at, int depth, group *e,
                  const group *g) {
   const double of_e = e->now->lines, of_g = g->now->lines;
@@ -524,7 +529,7 @@ static group *group_of(analysis *a, const access_summary *x, bool is_dirt) {
 static void note_stay(analysis *a, group *g, const access_unit *body) {
   const access_unit *u = unit_at(body, g->last);
   const bool is_still = g->first == g->last && u->loop && !moves(g, u->loop->depth);
-  if (is_still && g->stay && !body->next) return; // the loop is all there is
+  if (is_still && g->stay && !body->next) return; // the loop is the only unit
   stay *s = KILN_NEW(a->arena, stay);
   *s = (stay){body, g->first, g->last, g->is_split, is_still ? g->stay : NULL};
   g->stay = s;
@@ -554,7 +559,8 @@ static group *visit_body(analysis *a, const access_unit *body, int depth) {
 
 // --- loops ---
 
-// How often any that touches |p| runs, of the runs of its group, by the loops outside of |depth|.
+// The fraction of the runs of |g|, over the loops outside of |depth|, in which an access with
+// footprint |p| runs.
 static double share_of(const group *g, const part *p, int depth) {
   const double all = runs_of(g, depth);
   double runs = kiln_access_meetings(p->who, p->who, depth);
@@ -568,8 +574,8 @@ static double share_of(const group *g, const part *p, int depth) {
   return all > 0 ? fmin(1, runs / all) : 1;
 }
 
-// Lines of |f|, what |g| touches inside of |depth|, in |n| iterations of the loop outside: those of
-// an average run, where conditions let some touches run less often than others.
+// Average number of lines that |f|, footprints of |g| inside of |depth|, has in |n| iterations of
+// the loop outside, weighted by how often conditions let each access run.
 static double lines_of_runs(analysis *a, const group *g, const foot *f, int depth, double n) {
   double lines = 0;
   for (int i = 0; i < f->parts.n; i++) {
@@ -580,8 +586,8 @@ static double lines_of_runs(analysis *a, const group *g, const foot *f, int dept
   return lines;
 }
 
-// How many iterations of |l| it takes to come back to a line of |body|: as long as all are new,
-// more.
+// The number of iterations of |l| after which a line of |body| is used again: doubled while all
+// lines are new.
 static double period(analysis *a, const access_loop *l, const group *g, const foot *body,
                      double one, double n) {
   double k = 2;
@@ -605,8 +611,8 @@ static void push_others(analysis *a, window *w, const access_unit *body, int beg
     if (i >= begin && i < end) push_foot(w, whole(a, body));
 }
 
-// Between an iteration of |over| and the next one. What stands still lies between the last touch in
-// the one and the first in the other.
+// The window from an iteration of |over| to the next. If |over| does not move the group, it begins
+// at the last use in one iteration and ends at the first in the next.
 static window next_iteration(analysis *a, const access_loop *over, const group *g, foot *mine,
                              bool is_moved) {
   window w = {.g = g, .mine = mine, .depth = over->depth + 1, .is_next = true};
@@ -629,7 +635,8 @@ static window next_iteration(analysis *a, const access_loop *over, const group *
   return w;
 }
 
-// What is written back was fetched before.
+// A line that is written back was fetched before, so there are no more dirty lines than fetched
+// ones.
 static void bound_dirt(const analysis *a, group *all, int depth) {
   for (group *g = all; g; g = g->next)
     for (const group *e = all; e && g->is_dirt; e = e->next) {
@@ -647,7 +654,7 @@ static void scale_miss(const analysis *a, group *g, double by) {
     for (int i = 0; i < 2; i++) g->miss[k][i] *= by;
 }
 
-// |body|: what one iteration touches of |g|, |all|: what all do.
+// |body| has the footprints of |g| in one iteration, |all| in all of them.
 static void repeat(analysis *a, const access_loop *l, group *g, foot *body, const foot *all) {
   const double n = iterations(g, l->depth);
   if (n <= 1) {
@@ -655,7 +662,7 @@ static void repeat(analysis *a, const access_loop *l, group *g, foot *body, cons
     return;
   }
   const double one = lines_of_runs(a, g, body, l->depth + 1, 1);
-  // new lines come by moving, and by conditions that hold in later iterations only
+  // new lines come from movement and from conditions that hold only in later iterations
   const double common = fmax(0, one - (lines_of_runs(a, g, all, l->depth, 1) - one) / (n - 1));
   double near = common;
   if (moves(g, l->depth)) {
@@ -699,7 +706,7 @@ static group *visit_loop(analysis *a, const access_loop *l) {
   return out;
 }
 
-// --- the whole ---
+// --- totals ---
 
 static void add_flow(const analysis *a, const group *g, int level, kiln_reuse_flow *to) {
   const double *m = g->miss[level], line = a->levels[level].line_bytes;

@@ -3,8 +3,8 @@
 // decide the rest. The rules either keep the number of terms and operators or lower it, so the
 // rewriting ends.
 //
-// i64 arithmetic over variables is taken not to overflow, as the addresses it computes do not. On
-// loaded data the rules that need that are applied only where intervals prove it.
+// i64 arithmetic over variables is assumed not to overflow: it computes addresses. On loaded data,
+// rules that need this are applied only if intervals prove it.
 #include "analysis/simplify.h"
 
 #include "analysis/sum.h"
@@ -13,14 +13,14 @@
 #include <stdlib.h>
 
 enum {
-  MAX_BRANCHES = 64,    // branches of SELECTs looked at under their condition, in one call
-  MAX_NEGATIONS = 1000, // && and || that a negation is moved through, in one call
-  MAX_PRODUCT = 16,     // terms that multiplying two sums out may give
-  MAX_JUNCTION = 64     // operands of one && or || that are compared with each other
+  MAX_BRANCHES = 64,    // branches of SELECTs simplified under their condition, in one call
+  MAX_NEGATIONS = 1000, // && and || through which a negation is moved, in one call
+  MAX_PRODUCT = 16,     // terms of a product of two sums that is multiplied out
+  MAX_JUNCTION = 64     // operands of one && or || that are compared pairwise
 };
 
 typedef struct budget {
-  int branches, negations; // left
+  int branches, negations; // still allowed
 } budget;
 
 typedef struct simplifier {
@@ -40,7 +40,7 @@ static kiln_sum sum_copy(simplifier *s, const kiln_sum *a) {
   return copy;
 }
 
-// a - b. False when an operand may wrap, and then the sign of the difference says nothing.
+// a - b. False if an operand may wrap: the difference's sign then says nothing.
 static bool sum_difference(simplifier *s, const kiln_expr *a, const kiln_expr *b, kiln_sum *out) {
   *out = kiln_sum_of(s->cx, a);
   const kiln_sum other = kiln_sum_of(s->cx, b);
@@ -58,10 +58,10 @@ static bool is_by_const(const kiln_expr *e, kiln_expr_kind k) {
   return e->kind == k && is_const_int(e->args[1]) && e->args[1]->u.i > 0;
 }
 
-// --- sums: x/f*f + x%f and its relatives ---
+// --- sums: x/f*f + x%f and variants ---
 
-// The relatives replace the terms of one modulo or division by others of the same value. Each takes
-// a candidate into |out| and says whether the pattern is there.
+// Each variant rewrites the terms of one modulo or division into others of equal value. It gives a
+// candidate in |out| and whether the pattern matched.
 //
 // c*(y%f) = c*y - c*f*(y/f)
 static void expand_mod(simplifier *s, const kiln_sum *a, int64_t c, const kiln_expr *mod,
@@ -126,7 +126,7 @@ static bool shrink_at(simplifier *s, kiln_sum *a, int i) {
   return true;
 }
 
-// Applies the relatives as long as they leave fewer terms.
+// Applies the variants as long as they lower the number of terms.
 static const kiln_expr *finish_sum(simplifier *s, kiln_sum *a) {
   for (int i = 0; a->terms.n > 1 && i < a->terms.n;) i = shrink_at(s, a, i) ? 0 : i + 1;
   return kiln_sum_build(s->cx, a);
@@ -159,7 +159,7 @@ static const kiln_expr *product_of_terms(simplifier *s, const kiln_expr *a, cons
   return build_product(s, &factors);
 }
 
-// Multiplies sums out, data aside: there it would compute more.
+// Multiplies sums out, except over loaded data, where it would add operations.
 static const kiln_expr *multiply(simplifier *s, const kiln_expr *x, const kiln_expr *y) {
   const kiln_sum a = kiln_sum_of(s->cx, x), b = kiln_sum_of(s->cx, y);
   kiln_sum product = {0};
@@ -207,10 +207,10 @@ static bool in_one_cell(kiln_interval i, int64_t f, int64_t *out_cell) {
   return *out_cell == kiln_floor_div(i.hi, f);
 }
 
-// rest = g*high + low + g*cell with 0 <= low < g: then high may be divided by f/g alone.
+// rest = g*high + low + g*cell with 0 <= low < g, so that |high| alone is divided, by f/g.
 typedef struct parts {
   int64_t g;
-  kiln_sum high, low; // |high| divided by g already
+  kiln_sum high, low; // |high| is already divided by g
 } parts;
 
 static bool parts_at(simplifier *s, const kiln_sum *rest, int64_t g, parts *out) {
@@ -229,7 +229,7 @@ static bool parts_at(simplifier *s, const kiln_sum *rest, int64_t g, parts *out)
   return true;
 }
 
-// Tries the divisors that the terms have in common with f, the largest first.
+// Tries common divisors of the coefficients and f, the largest first.
 static bool find_parts(simplifier *s, const kiln_sum *rest, int64_t f, parts *out) {
   for (int64_t below = INT64_MAX;;) {
     int64_t g = 1;
@@ -301,8 +301,7 @@ static bool drop_inner_mods(simplifier *s, kiln_sum *rest, int64_t f) {
   return false;
 }
 
-// Drops c*min(x, y) and c*max(x, y) where c*x and c*y both are multiples of f. Returns whether it
-// did.
+// Drops c*min(x, y) and c*max(x, y) if both c*x and c*y are multiples of f. Returns whether it did.
 static bool drop_multiples(simplifier *s, kiln_sum *rest, int64_t f) {
   for (int i = 0; i < rest->terms.n; i++) {
     const kiln_sum_term t = rest->terms.data[i];
@@ -349,9 +348,9 @@ static const kiln_expr *modulo(simplifier *s, kiln_sum a, int64_t f) {
   return kiln_mod(s->cx, kiln_sum_build(s->cx, &a), kiln_int(s->cx, f));
 }
 
-// --- division by anything ---
+// --- division by an expression ---
 
-// Takes the factor |n| out of the terms that have it: a = n*quotient + rest.
+// Factors |n| out of the terms that have it: a = n*quotient + rest.
 static void split_by_factor(simplifier *s, const kiln_sum *a, const kiln_expr *n,
                             kiln_sum *quotient, kiln_sum *rest) {
   *quotient = (kiln_sum){0};
@@ -404,7 +403,7 @@ static const kiln_expr *divide_or_modulo(simplifier *s, kiln_expr_kind k, const 
   return finish_sum(s, &result);
 }
 
-// Rounding towards zero is rounding down where nothing is negative.
+// Rounding towards zero equals rounding down if nothing is negative.
 static const kiln_expr *truncated(simplifier *s, kiln_expr_kind k, const kiln_expr *x,
                                   const kiln_expr *n) {
   if (kiln_bounds_of(&s->bounds, x).lo >= 0 && kiln_bounds_of(&s->bounds, n).lo >= 0)
@@ -438,7 +437,8 @@ static const kiln_expr *boolean(simplifier *s, bool value) {
   return kiln_int_of(s->cx, KILN_BOOL, value);
 }
 
-// Parts of d with positive and, negated, with negative coefficients; without the constant.
+// The terms of |d| with positive coefficients, and the negated ones with negative coefficients;
+// without the constant.
 static void split_signs(simplifier *s, const kiln_sum *d, kiln_sum *positive, kiln_sum *negative) {
   *positive = *negative = (kiln_sum){0};
   for (int i = 0; i < d->terms.n; i++) {
@@ -526,7 +526,7 @@ static const kiln_expr *compare(simplifier *s, kiln_expr_kind k, const kiln_expr
 
 // --- boolean algebra ---
 
-// A comparison of i64 as d < 0.
+// A comparison of i64 as |out| < 0.
 static bool as_below_zero(simplifier *s, const kiln_expr *e, kiln_sum *out) {
   const kiln_expr_kind k = e->kind;
   const bool ordered =
@@ -542,9 +542,9 @@ typedef enum relation {
   UNRELATED,
   FIRST_IMPLIES,
   SECOND_IMPLIES,
-  EXCLUSIVE,  // never both
-  EXHAUSTIVE, // always one
-  COMPLEMENT  // always one and never both
+  EXCLUSIVE,  // never both true
+  EXHAUSTIVE, // at least one is true
+  COMPLEMENT  // exactly one is true
 } relation;
 
 static relation relate(simplifier *s, const kiln_expr *a, const kiln_expr *b) {
@@ -557,7 +557,7 @@ static relation relate(simplifier *s, const kiln_expr *a, const kiln_expr *b) {
   if (difference.terms.n == 0) return difference.constant >= 0 ? FIRST_IMPLIES : SECOND_IMPLIES;
   kiln_sum_add(s->cx, &total, 1, &y);
   if (total.terms.n > 0) return UNRELATED;
-  // Two negative numbers sum to -2 at most, two others to 0 at least.
+  // If both are true, the sum of the two is at most -2; if both are false, at least 0.
   if (total.constant == -1) return COMPLEMENT;
   return total.constant > -1 ? EXCLUSIVE : EXHAUSTIVE;
 }
@@ -571,8 +571,8 @@ static void flatten(simplifier *s, kiln_expr_kind k, const kiln_expr *e, factor_
   }
 }
 
-// Adds |e| to the operands of an && or ||. False when they decide the whole: the conjunction is
-// false, the disjunction true.
+// Adds |e| to the operands of an && or ||. False if the operands decide the whole: a contradiction
+// makes && false, a tautology makes || true.
 static bool junction_add(simplifier *s, kiln_expr_kind k, factor_list *list, const kiln_expr *e) {
   const bool is_and = k == KILN_EXPR_AND;
   int kept = 0;
@@ -602,7 +602,7 @@ static const kiln_expr *junction(simplifier *s, kiln_expr_kind k, const kiln_exp
   return e;
 }
 
-// Not |e|, with the negation at the comparisons.
+// !|e|, with negations moved to the comparisons.
 static const kiln_expr *negation(simplifier *s, const kiln_expr *e) {
   const bool is_junction = e->kind == KILN_EXPR_AND || e->kind == KILN_EXPR_OR;
   if (!is_junction || s->budget->negations-- <= 0) {
@@ -614,9 +614,9 @@ static const kiln_expr *negation(simplifier *s, const kiln_expr *e) {
                   negation(s, e->args[0]), negation(s, e->args[1]));
 }
 
-// --- branches ---
+// --- branches of SELECTs ---
 
-// Narrows the range of the variable that |c|, a comparison with one variable, bounds.
+// Narrows the range of a variable by |c|, a comparison of this variable alone.
 static const kiln_assumption *assume_one(simplifier *s, const kiln_expr *c,
                                          const kiln_assumption *outer) {
   kiln_sum d;
@@ -648,7 +648,7 @@ static const kiln_assumption *assume(simplifier *s, const kiln_expr *c) {
   return a;
 }
 
-// Simplifies a branch under the condition that it is taken.
+// Simplifies |e| under the assumption that |c| holds.
 static const kiln_expr *branch(simplifier *s, const kiln_expr *c, const kiln_expr *e) {
   if (e->n_args == 0 || s->budget->branches <= 0) return simplify(s, e);
   const kiln_assumption *assumed = assume(s, c);
@@ -670,7 +670,7 @@ static const kiln_expr *select_of(simplifier *s, const kiln_expr *e) {
   return kiln_select(s->cx, c, a, b);
 }
 
-// --- the walk ---
+// --- the traversal ---
 
 static const kiln_expr *binary_i64(simplifier *s, kiln_expr_kind k, const kiln_expr *a,
                                    const kiln_expr *b) {
@@ -687,7 +687,8 @@ static const kiln_expr *binary_i64(simplifier *s, kiln_expr_kind k, const kiln_e
   return kiln_binary(s->cx, k, a, b);
 }
 
-// What an interval decides: a comparison or junction of any kind, an integer with one value.
+// The constant that |e|'s interval implies: a comparison or junction of any kind, an integer with
+// one value.
 static const kiln_expr *decided(simplifier *s, const kiln_expr *e) {
   if (e->n_args == 0 || e->kind == KILN_EXPR_LOAD || kiln_dtype_is_float(e->dtype)) return e;
   const kiln_interval i = kiln_bounds_of(&s->bounds, e);
@@ -725,18 +726,18 @@ static const kiln_expr *simplify(simplifier *s, const kiln_expr *e) {
   return result;
 }
 
-// --- what was simplified last ---
+// --- cache of results ---
 //
-// A nest is tidied after each primitive, which changes few of its expressions.
+// A nest is simplified after each primitive, which changes few of its expressions.
 
 enum { N_KEPT = 512, MAX_KEPT_VARS = 8, SHORT_TREE = 4 };
 
 struct kiln_simplified {
   const kiln_expr *of, *is;
-  kiln_interval vars[MAX_KEPT_VARS]; // the ranges of |of|'s
+  kiln_interval vars[MAX_KEPT_VARS]; // the ranges of the variables of |of|
 };
 
-// Where |e| is kept; NULL: of short expressions, or of many variables, none are.
+// The slot of |e|; NULL for short expressions and for many variables.
 static struct kiln_simplified *kept_of(kiln_ctx *cx, const kiln_expr *e) {
   if (e->n_tree <= SHORT_TREE || e->vars->n > MAX_KEPT_VARS) return NULL;
   if (!cx->simplified) cx->simplified = KILN_NEW_ARRAY(&cx->perm, struct kiln_simplified, N_KEPT);

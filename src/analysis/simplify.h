@@ -1,9 +1,9 @@
 // Range-aware simplification of index expressions: div and mod of affine forms, min, max,
 // comparisons.
 //
-// i64 arithmetic over variables is taken not to overflow, as that of addresses does not; arithmetic
-// on loaded data may wrap, and nothing is derived from it that intervals do not prove. |r| may be
-// NULL everywhere: nothing is known of the variables then.
+// i64 arithmetic over variables is assumed not to overflow: it computes addresses. Arithmetic on
+// loaded data may wrap; only intervals may prove the contrary. |r| may be NULL everywhere: no range
+// is known.
 #ifndef KILN_ANALYSIS_SIMPLIFY_H
 #define KILN_ANALYSIS_SIMPLIFY_H
 
@@ -27,9 +27,9 @@ typedef struct kiln_ranges {
 void kiln_ranges_init(kiln_ranges *r, kiln_arena *arena);
 void kiln_ranges_push(kiln_ranges *r, kiln_symbol var, int64_t lo, int64_t hi);
 kiln_ranges kiln_stmt_ranges(kiln_arena *arena, const kiln_stmt *s); // of its dims
-void kiln_ranges_pop(kiln_ranges *r, int n);                         // the n newest
-// Whether |load| finds an element of its tensor at all values in the ranges, and so may stand where
-// no condition around it holds.
+void kiln_ranges_pop(kiln_ranges *r, int n);                         // removes the n newest
+// Whether |load| is in bounds for all values in the ranges, so that it may be moved out of the
+// conditions around it.
 bool kiln_load_is_inside(kiln_ctx *cx, const kiln_program *p, const kiln_expr *load,
                          const kiln_ranges *r);
 
@@ -42,7 +42,7 @@ kiln_interval kiln_expr_interval(kiln_ctx *cx, const kiln_expr *e, const kiln_ra
 // indices and scalar parts too.
 const kiln_expr *kiln_simplify(kiln_ctx *cx, const kiln_expr *e, const kiln_ranges *r);
 const kiln_expr *kiln_stmt_simplify(kiln_ctx *cx, const kiln_stmt *s,
-                                    const kiln_expr *e); // at its dims
+                                    const kiln_expr *e); // in the ranges of its dims
 // Whether the boolean |e| holds for all values in the ranges; false when unknown.
 bool kiln_proves(kiln_ctx *cx, const kiln_expr *e, const kiln_ranges *r);
 

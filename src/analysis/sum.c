@@ -30,7 +30,8 @@ void kiln_sum_add(kiln_ctx *cx, kiln_sum *s, int64_t factor, const kiln_sum *oth
 }
 
 void kiln_sum_add_expr(kiln_ctx *cx, kiln_sum *s, int64_t factor, const kiln_expr *e) {
-  // A built sum leans to the left, so the loop goes down its spine and recurses into single terms.
+  // A built sum leans left, so the loop descends along its spine and recurses into single terms
+  // only.
   for (;;) {
     if (e->kind == KILN_EXPR_ADD || e->kind == KILN_EXPR_SUB) {
       const int64_t right = e->kind == KILN_EXPR_SUB ? wrap_mul(factor, -1) : factor;
@@ -64,7 +65,7 @@ static int order_payload(const kiln_ctx *cx, const kiln_expr *a, const kiln_expr
   return 0;
 }
 
-// Equal arguments are the same pointer, so only one pair of arguments is ever descended into.
+// Equal arguments are the same pointer, so the recursion enters only one pair of arguments.
 int kiln_expr_order(const kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) {
   while (a != b) {
     if (a->kind != b->kind) { // variables first
@@ -78,7 +79,7 @@ int kiln_expr_order(const kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) 
     if (a->n_args != b->n_args) return a->n_args < b->n_args ? -1 : 1;
     int i = 0;
     while (i < a->n_args && a->args[i] == b->args[i]) i++;
-    if (i == a->n_args) return a->id < b->id ? -1 : 1; // two NaNs or names of equal text
+    if (i == a->n_args) return a->id < b->id ? -1 : 1; // two NaNs, or names of equal text
     const kiln_expr *x = a->args[i], *y = b->args[i];
     a = x;
     b = y;
@@ -88,7 +89,7 @@ int kiln_expr_order(const kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) 
 
 static uint64_t magnitude(int64_t x) { return x < 0 ? 0 - (uint64_t)x : (uint64_t)x; }
 
-// Larger strides first, as one reads an address; then by structure.
+// Larger strides first, as in a written address; then by structure.
 static int order_terms(const kiln_ctx *cx, const kiln_sum_term *a, const kiln_sum_term *b) {
   if (magnitude(a->coef) != magnitude(b->coef))
     return magnitude(a->coef) > magnitude(b->coef) ? -1 : 1;
@@ -101,7 +102,8 @@ static const kiln_expr *scaled(kiln_ctx *cx, const kiln_expr *e, int64_t coef) {
   return kiln_mul(cx, e, kiln_int(cx, coef));
 }
 
-// Positive terms, then the constant if nothing else can lead, then the negative ones subtracted.
+// Positive terms first; the constant leads only if there are none; negative terms are subtracted
+// last.
 const kiln_expr *kiln_sum_build(kiln_ctx *cx, const kiln_sum *s) {
   const int n = s->terms.n;
   if (n <= 0) return kiln_int(cx, s->constant);
@@ -162,8 +164,8 @@ static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static kiln_interval interval_of(kiln_bounds *b, const kiln_sum *s, int splits);
 
-// The interval with term |k|, a choice between two values, taken apart, so that what the choices
-// share with the other terms cancels: min(4*o + 3, 15) - 4*o is at most 3.
+// The interval of the sum with term |k|, a choice of two values, replaced by each of them in turn,
+// so that equal parts cancel: min(4*o + 3, 15) - 4*o is at most 3.
 static kiln_interval by_choice(kiln_bounds *b, const kiln_sum *s, int k, int splits) {
   const kiln_sum_term t = s->terms.data[k];
   kiln_interval sides[2];

@@ -4,7 +4,7 @@
 
 #include "ir/expr.h"
 
-// e = sum(coef * atom) + constant, an atom being a variable or an expression that is not affine.
+// e = sum(coef * atom) + constant; an atom is a variable or a subexpression that is not affine.
 typedef struct kiln_term {
   const kiln_expr *atom;
   int64_t coef;

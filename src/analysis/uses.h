@@ -1,4 +1,4 @@
-// Which buffers a nest touches, and whether two nests of a program touch one that either writes.
+// The buffers that a nest reads and writes, and whether two nests conflict.
 #ifndef KILN_ANALYSIS_USES_H
 #define KILN_ANALYSIS_USES_H
 
@@ -6,10 +6,10 @@
 
 enum { KILN_USES_READS = 1, KILN_USES_WRITES = 2 };
 
-// gives: [buffers] what |nest| does with each, siblings left out; in scratch
+// gives: [buffers] how |nest| uses each, its siblings left out; in scratch
 uint8_t *kiln_uses_of(kiln_ctx *cx, const kiln_loops *l, const kiln_loop *nest);
-// An argument of the kernel that one of the two nests writes and the other one touches; NULL: there
-// is none, and they may run at the same time.
+// An argument of the kernel that one of the nests writes and the other reads or writes; NULL: there
+// is none, and they may run concurrently.
 const kiln_buffer *kiln_nests_meet(kiln_ctx *cx, const kiln_loops *l, const kiln_loop *a,
                                    const kiln_loop *b);
 

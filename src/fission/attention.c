@@ -65,7 +65,7 @@ kiln_status kiln_lower_softmax_precision(kiln_lower *lw, const kiln_tensor *q, k
   return KILN_OK;
 }
 
-// --- what a row sees ---
+// --- masks: the keys that a query attends to ---
 
 typedef struct attention {
   kiln_lower *lw;
@@ -74,7 +74,7 @@ typedef struct attention {
   kiln_dtype sum;                               // of the products
 } attention;
 
-// The element of |bias| for a score; its last axis may be shorter.
+// The element of |bias| for the score at |at|; its last axis may be shorter than the keys.
 static const kiln_expr *bias_at(const attention *m, const kiln_tensor *bias,
                                 const kiln_expr *const *at) {
   kiln_ctx *cx = m->lw->cx;
@@ -98,15 +98,15 @@ static const kiln_expr *length_of(const attention *m, const kiln_expr *batch) {
   return kiln_cast(cx, KILN_I64, kiln_tensor_load(cx, m->a->lengths, &batch));
 }
 
-// Where row |at[2]| stands among the keys.
+// The position of query row |at[2]| among the keys.
 static const kiln_expr *position(const attention *m, const kiln_expr *const *at) {
   kiln_ctx *cx = m->lw->cx;
   const kiln_expr *past = m->a->past ? m->a->past : kiln_sub(cx, length_of(m, at[0]), m->rows);
   return kiln_add(cx, at[2], past);
 }
 
-// Whether the row of |at| = (b, h, i, j) sees the key; NULL: always. |biases|: those that are
-// numbers and forbid keys, by -inf, count, too.
+// Whether query |at[2]| of |at| = (b, h, i, j) attends to key j; NULL: always. With |biases|,
+// numeric biases that are -inf count as masks too.
 static const kiln_expr *is_seen(const attention *m, const kiln_expr *const *at, bool biases) {
   kiln_ctx *cx = m->lw->cx;
   const kiln_attention_call *a = m->a;
@@ -145,7 +145,7 @@ static bool has_bias(const kiln_attention_call *a) {
   return has;
 }
 
-// Whether every row has a key between its bounds, whatever the masks say.
+// Whether every row attends to some key, known at compile time.
 static bool always_sees(const attention *m) {
   const kiln_attention_call *a = m->a;
   int64_t rows = 0, keys = 0, past = 0;
@@ -155,7 +155,7 @@ static bool always_sees(const attention *m) {
          kiln_expr_is_int(a->past, &past) && rows + past - a->left <= keys;
 }
 
-// Whether there is a key between the bounds of a row.
+// Whether the row's bounds (window and lengths, without masks) contain a key.
 static const kiln_expr *sees_between(const attention *m, const kiln_expr *const *at) {
   kiln_ctx *cx = m->lw->cx;
   const kiln_attention_call *a = m->a;
@@ -166,8 +166,7 @@ static const kiln_expr *sees_between(const attention *m, const kiln_expr *const 
   return kiln_compare(cx, KILN_EXPR_LT, first, end);
 }
 
-// The extent of axis |axis| of what the biases and bounds say of rows: 1 where it is the same for
-// all.
+// The extent of axis |axis| of the mask: 1 if biases and bounds do not vary along it.
 static const kiln_expr *mask_extent(const attention *m, int axis) {
   kiln_ctx *cx = m->lw->cx;
   const kiln_attention_call *a = m->a;
@@ -181,7 +180,7 @@ static const kiln_expr *mask_extent(const attention *m, int axis) {
   return varies ? full[axis] : kiln_int(cx, 1);
 }
 
-// |*y|, rows (B, H, S, ..), 0 where a row sees no key.
+// Sets rows of |*y| (B, H, S, ..) to 0 that attend to no key.
 static void zero_blind_rows(const attention *m, const kiln_tensor *seen, kiln_tensor **y) {
   kiln_ctx *cx = m->lw->cx;
   const kiln_expr *at[KILN_MAX_RANK], *row[3];
@@ -193,7 +192,7 @@ static void zero_blind_rows(const attention *m, const kiln_tensor *seen, kiln_te
   *y = kiln_lower_tensor(m->lw, s);
 }
 
-// Whether each row sees a key, over the masks alone.
+// Whether each row attends to some key: an OR of its mask over the keys.
 static const kiln_tensor *seen_rows(const attention *m) {
   kiln_ctx *cx = m->lw->cx;
   const kiln_expr *extents[4], *at[4];
@@ -236,7 +235,8 @@ static kiln_status check_shapes(const attention *m) {
   return KILN_OK;
 }
 
-// K or V (B, G, T, D) with a head for each of the queries'; |turned|: as (B, H, D, T).
+// K or V (B, G, T, D) with G repeated to the H heads of the queries; |turned|: transposed to (B, H,
+// D, T).
 static kiln_status heads_of(const attention *m, kiln_tensor *x, bool turned, kiln_tensor **out) {
   static const int perm[] = {0, 1, 3, 2};
   kiln_lower *lw = m->lw;
@@ -260,7 +260,7 @@ static kiln_status heads_of(const attention *m, kiln_tensor *x, bool turned, kil
   return KILN_OK;
 }
 
-// The scores at |stage|, over the dims of |s|.
+// The score at |stage|, over the dims of |s|.
 static const kiln_expr *score(const attention *m, const kiln_tensor *products,
                               kiln_attention_stage stage, const kiln_expr *const *at) {
   kiln_ctx *cx = m->lw->cx;
@@ -276,7 +276,8 @@ static const kiln_expr *score(const attention *m, const kiln_tensor *products,
   for (int i = 0; i < KILN_ATTENTION_BIASES; i++)
     if (a->biases[i] && a->biases[i]->dtype != KILN_BOOL)
       e = kiln_add(cx, e, kiln_cast(cx, m->sum, bias_at(m, a->biases[i], at)));
-  // Added, as the masks of models are: what is loaded stands in no branch.
+  // The mask is added as 0 or -inf, as in models, rather than selected: the load stays
+  // unconditional.
   const kiln_expr *seen = is_seen(m, at, false), *zero = kiln_float(cx, m->sum, 0);
   return seen ? kiln_add(cx, e, kiln_select(cx, seen, zero, kiln_float(cx, m->sum, -INFINITY))) : e;
 }
@@ -289,7 +290,7 @@ static kiln_tensor *scores(const attention *m, const char *name, const kiln_tens
   return kiln_lower_tensor(m->lw, s);
 }
 
-// |x| (B, H, S, T) with the sinks as one more key; and without it.
+// |x| (B, H, S, T) with the sinks appended as key T.
 static kiln_tensor *with_sink(const attention *m, const kiln_tensor *x) {
   kiln_ctx *cx = m->lw->cx;
   const kiln_expr *extents[] = {x->shape[0], x->shape[1], x->shape[2],
@@ -392,7 +393,7 @@ static kiln_status check_rotary(kiln_lower *lw, const kiln_tensor *x, const kiln
   return kiln_lower_want_extent(lw, r->positions, 1, x->shape[2]);
 }
 
-// The element of a cache for row (b, s) and pair |pair|.
+// The element of a sine or cosine cache for row (b, s) and pair |pair|.
 static kiln_status cached(kiln_lower *lw, const kiln_rotary *r, const kiln_tensor *cache,
                           const kiln_expr *const *row, const kiln_expr *pair, kiln_dtype t,
                           const kiln_expr **out) {

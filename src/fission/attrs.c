@@ -1,4 +1,4 @@
-// What a node says: its attributes and its inputs, checked.
+// A node's attributes and inputs, with their checks.
 #include "fission/lower.h"
 
 #include "analysis/interpret.h"
@@ -21,7 +21,7 @@ kiln_status kiln_lower_int(kiln_lower *lw, const char *attr, int64_t otherwise, 
 }
 
 kiln_status kiln_lower_float(kiln_lower *lw, const char *attr, double otherwise, double *out) {
-  *out = (double)(float)otherwise; // as the attribute would be
+  *out = (double)(float)otherwise; // rounded to f32, as an attribute is
   const kiln_attr *a = kiln_lower_attr(lw, attr);
   if (!a) return KILN_OK;
   if (a->kind != KILN_ATTR_FLOAT) return wrong_kind(lw, attr, "a float");

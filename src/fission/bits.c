@@ -1,4 +1,4 @@
-// Weights of few bits, unpacked where they are multiplied.
+// Weight-only quantized products: weights of 2, 4 or 8 bits are unpacked where they are multiplied.
 #include "fission/bits.h"
 
 #include "analysis/interpret.h"
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { BYTE = 8, WORD = 4, PANEL = 32 }; // panels are half a line of a cache wide
+enum { BYTE = 8, WORD = 4, PANEL = 32 }; // a panel is half a cache line wide
 
 static bool holds_several(const kiln_bit_packing *p, kiln_dtype t) {
   return kiln_dtype_bytes(t) * BYTE > p->bits;
@@ -41,10 +41,10 @@ typedef struct product {
   kiln_lower *lw;
   kiln_bit_packing pack;
   int64_t n, k, blocks;
-  int64_t units, per_unit;           // bytes of a block, or words, and the numbers in one
-  int64_t panel;                     // rows of the weights that lie together
+  int64_t units, per_unit;           // bytes or words in a block, and numbers in one of them
+  int64_t panel;                     // rows of weights that are interleaved
   const kiln_tensor *a, *b;          // b (panels, blocks, units, panel)
-  const kiln_tensor *scales, *zeros; // (panels, blocks, panel); zeros: NULL: the middle
+  const kiln_tensor *scales, *zeros; // (panels, blocks, panel); zeros NULL: 2^(bits - 1)
   kiln_dtype sum;
 } product;
 
@@ -55,7 +55,8 @@ static bool is_one_row(const kiln_tensor *a) {
   return is;
 }
 
-// Whether there are so many rows that decoding takes little beside them, or nobody knows.
+// Whether there are so many rows, or an unknown number, that decoding all weights first costs
+// little.
 static bool has_many_rows(const kiln_tensor *a) {
   enum { MANY = 32 };
   int64_t rows = 1, extent = 0;
@@ -68,7 +69,7 @@ static bool has_many_rows(const kiln_tensor *a) {
 
 static bool is_few(const kiln_tensor *a) { return !is_one_row(a) && !has_many_rows(a); }
 
-// The bytes (N, blocks, bytes) as words of little endian, which a constant's are where they lie.
+// The bytes (N, blocks, bytes) reinterpreted as little-endian words; a constant stays in place.
 static kiln_tensor *words_of(kiln_lower *lw, const kiln_tensor *t) {
   kiln_ctx *cx = lw->cx;
   int64_t shape[KILN_MAX_RANK];
@@ -97,8 +98,8 @@ static kiln_tensor *words_of(kiln_lower *lw, const kiln_tensor *t) {
   return kiln_lower_tensor(lw, s);
 }
 
-// |t| (N, ..) as (panels, .., rows of a panel): vectors run along the rows, and a panel is read
-// from its begin to its end. Constants are laid so in their bytes.
+// |t| (N, ..) as (panels, .., rows of a panel): vectors run along rows, and a panel is read
+// contiguously. Constants are repacked at compile time.
 static kiln_tensor *panels_of(kiln_lower *lw, const product *p, kiln_tensor *t) {
   const int64_t panels = p->n / p->panel;
   const int rank = t->rank + 1;
@@ -128,7 +129,7 @@ static kiln_tensor *panels_of(kiln_lower *lw, const product *p, kiln_tensor *t) 
   return kiln_lower_transpose(lw, kiln_lower_reshape(lw, t, rank, extents), perm);
 }
 
-// Number |part| of the unit at |v| = (panel, block, unit, row), as it is stored.
+// Number |part| of the unit at |v| = (panel, block, unit, row), before scale and zero point.
 static const kiln_expr *number_at(const product *p, const kiln_expr *const *v,
                                   const kiln_expr *part) {
   kiln_ctx *cx = p->lw->cx;
@@ -147,7 +148,7 @@ static const kiln_expr *zero_at(const product *p, const kiln_expr *const *v) {
   return kiln_cast(cx, p->sum, kiln_tensor_load(cx, p->zeros, v));
 }
 
-// A at (lead.., k); 0 where a last block is longer than the rows.
+// A(lead.., k), or 0 if the last block extends past K.
 static const kiln_expr *data_at(const product *p, const kiln_expr *const *lead,
                                 const kiln_expr *k) {
   kiln_ctx *cx = p->lw->cx;
@@ -160,7 +161,7 @@ static const kiln_expr *data_at(const product *p, const kiln_expr *const *lead,
                      kiln_number(cx, p->sum, 0));
 }
 
-// The place in a row of number |part| of a unit of a block.
+// The index k of number |part| of a unit of a block.
 static const kiln_expr *place_of(const product *p, const kiln_expr *block, const kiln_expr *unit,
                                  const kiln_expr *part) {
   kiln_ctx *cx = p->lw->cx;
@@ -170,7 +171,7 @@ static const kiln_expr *place_of(const product *p, const kiln_expr *block, const
 
 // --- one row ---
 
-// Sums over blocks of A times what is stored, whose scales and zero points come afterwards:
+// The product over unscaled numbers q, with scale and zero point applied once a block:
 //     Y(n) = sum_b scale(n, b) * (sum_k A(b, k) q(n, b, k) - zero(n, b) * sum_k A(b, k))
 static kiln_tensor *multiply_row(const product *p) {
   kiln_lower *lw = p->lw;
@@ -208,7 +209,7 @@ static kiln_tensor *multiply_row(const product *p) {
 
 // --- few rows ---
 
-// Rows stand inside of panels, so that a tile of them shares what is decoded.
+// Rows are inside of panels, so that a tile of rows shares the decoded weights.
 static kiln_tensor *multiply_tiles(const product *p) {
   kiln_ctx *cx = p->lw->cx;
   const int lead = p->a->rank - 1, n_space = lead + 2;
@@ -284,10 +285,10 @@ kiln_status kiln_bits_multiply(kiln_lower *lw, kiln_tensor *a, const kiln_bit_we
   return KILN_OK;
 }
 
-// --- weights that were dequantised ---
+// --- dequantized weights ---
 
-// The bits of a type whose numbers can be packed, and what makes them begin at 0; 0: there are
-// none.
+// The bits that values of type |t| are packed in, and the shift that makes them unsigned; 0: not
+// packable.
 static int64_t bits_of(kiln_dtype t, int64_t *out_shift) {
   const kiln_encoding_format *f = kiln_dtype_is_code(t) ? kiln_encoding_format_of(t) : NULL;
   *out_shift = 0;
@@ -296,7 +297,7 @@ static int64_t bits_of(kiln_dtype t, int64_t *out_shift) {
   return f->most + *out_shift > 3 ? 4 : 2;
 }
 
-// The element of |t|, of weights (K, N), that number (k, n) uses.
+// The index into |t| (scales or zero points of weights (K, N)) for weight (k, n).
 static int64_t spread_at(const kiln_quantised *q, const kiln_tensor *t, int64_t k, int64_t n,
                          int64_t columns) {
   if (kiln_tensor_is_scalar(t)) return 0;
@@ -326,7 +327,7 @@ static void pack_codes(kiln_lower *lw, const kiln_quantised *q, int64_t shift,
   w->codes = constant(lw, "packed", KILN_U8, 3, shape, codes);
 }
 
-// Scales and zero points for each block of each row; none where all are the middle.
+// Scales and zero points for each block of each row; no zero points if all are 2^(bits - 1).
 static void spread_parameters(kiln_lower *lw, const kiln_quantised *q, int64_t shift,
                               kiln_bit_weights *w) {
   const int64_t blocks = kiln_divide_up(w->k, w->pack.block), shape[] = {w->n, blocks};
@@ -350,17 +351,17 @@ static void spread_parameters(kiln_lower *lw, const kiln_quantised *q, int64_t s
 
 static bool is_known(const kiln_tensor *t) { return !t || (t->role == KILN_CONST && t->data); }
 
-// Whether |t|, scales or zero points, lies as spread_at takes it.
+// Whether the layout of |t|, scales or zero points, is one that spread_at handles.
 static bool lies_by_columns(const kiln_quantised *q, const kiln_tensor *t) {
   return !t || kiln_tensor_is_scalar(t) || (t->rank == 1 && q->spread.axis == 1) ||
          (t->rank == 2 && q->spread.axis == 0 && q->spread.block > 0);
 }
 
-// Numbers that share a scale, where a power of 2 of them does; 0: none.
+// Block size: the numbers that share a scale, a power of 2; 0 if there is none.
 static int64_t block_of(const kiln_quantised *q, int64_t k) {
   enum { FEWEST = 16, MOST = 128 };
   int64_t block = q->spread.axis == 0 ? q->spread.block : 0;
-  if (block == 0) // all of a column do
+  if (block == 0) // one scale a column
     for (block = MOST; block > FEWEST && k % block != 0;) block /= 2;
   return block < FEWEST || (block & (block - 1)) ? 0 : block;
 }

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-// ONNX names an output; statements made on the way to it carry that name too.
+// The name of an ONNX output, also given to intermediate statements on the way to it.
 static const char *name_or_output(kiln_lower *lw, const char *name) {
   if (name && *name) return name;
   const int value = lw->node->n_outputs > 0 ? lw->node->outputs[0] : -1;
@@ -50,7 +50,7 @@ static bool same_extent(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) {
   return kiln_expr_is_zero(kiln_simplify(cx, kiln_sub(cx, a, b), &none));
 }
 
-// The extent of two that broadcast together; NULL when they do not.
+// The broadcast extent of two; NULL if they do not broadcast.
 static const kiln_expr *broadcast_extent(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) {
   int64_t value = 0;
   if (kiln_expr_is_int(a, &value) && value == 1) return b;
@@ -114,7 +114,7 @@ typedef struct view {
   kiln_lower *lw;
   const kiln_tensor *from;
   const kiln_stmt *to;
-  int from_axes[KILN_MAX_RANK], to_axes[KILN_MAX_RANK]; // those longer than 1
+  int from_axes[KILN_MAX_RANK], to_axes[KILN_MAX_RANK]; // with extent > 1
   const kiln_expr *index[KILN_MAX_RANK];
 } view;
 
@@ -142,8 +142,8 @@ static void map_group(view *v, int f0, int f1, int t0, int t1) {
   }
 }
 
-// Cuts both shapes at the places where their prefix products agree, so that each piece has its own
-// small index map.
+// Splits both shapes where their prefix products agree, so that each piece has an index map of its
+// own: (2, 12, 5) -> (2, 3, 4, 5) in pieces 2, 12 <-> 3*4, 5.
 static void map_axes(view *v, int n_from, int n_to) {
   int f0 = 0, t0 = 0;
   while (f0 < n_from && t0 < n_to) {
@@ -165,7 +165,7 @@ static void map_axes(view *v, int n_from, int n_to) {
   }
 }
 
-// Constant data is the same bytes under any shape.
+// Reshaping a constant keeps its bytes.
 static kiln_tensor *reshape_const(kiln_lower *lw, const kiln_tensor *t, int rank,
                                   const kiln_expr *const *shape) {
   kiln_const c = {.dtype = t->dtype, .rank = rank, .data = t->data, .bytes = t->bytes};
@@ -190,7 +190,7 @@ kiln_tensor *kiln_lower_reshape(kiln_lower *lw, kiln_tensor *t, int rank,
   map_axes(&v, n_from, n_to);
   s->body = kiln_tensor_load(lw->cx, t, v.index);
   kiln_tensor *out = kiln_lower_tensor(lw, s);
-  kiln_lower_note_values(lw, out, kiln_lower_values(lw, t)); // the same elements in that order
+  kiln_lower_note_values(lw, out, kiln_lower_values(lw, t)); // same elements, same order
   return out;
 }
 

@@ -1,4 +1,4 @@
-// Operands of products of bytes, and what stands behind their sums.
+// Operands of 8-bit products, and zero-point corrections of their sums.
 #include "fission/bytes.h"
 #include "ir/encoding.h"
 
@@ -6,8 +6,8 @@
 #include <string.h>
 
 enum {
-  BYTES_AT_ONCE = 4, // products of bytes that processors add in one go
-  HALF_BYTE = 128    // takes u8 to i8
+  BYTES_AT_ONCE = 4, // products that one instruction adds (VPDPBUSD, dp4a)
+  HALF_BYTE = 128    // offset from u8 to i8
 };
 
 bool kiln_dtype_is_byte(kiln_dtype t) { return t == KILN_I8 || t == KILN_U8; }
@@ -50,7 +50,7 @@ kiln_status kiln_lower_parameter(kiln_lower *lw, const kiln_tensor *p, const kil
   return KILN_OK;
 }
 
-// --- what was dequantised ---
+// --- dequantized tensors ---
 
 bool kiln_dtype_is_code_of_floats(kiln_dtype t) {
   const kiln_encoding_format *f = kiln_encoding_format_of(t);
@@ -84,7 +84,7 @@ bool kiln_quantised_keeps_order(const kiln_lower *lw, const kiln_tensor *x) {
       q->scale->role != KILN_CONST || q->scale->dtype != KILN_F32 ||
       !kiln_tensor_is_scalar(q->scale) || (q->zero && !kiln_tensor_is_scalar(q->zero)))
     return false;
-  float scale; // in the mapped file, wherever that has put it
+  float scale; // points into the mapped file
   memcpy(&scale, q->scale->data, sizeof scale);
   return scale > FLT_MIN && scale < 1 / FLT_MIN;
 }
@@ -95,7 +95,7 @@ static bool is_same(const kiln_tensor *a, const kiln_tensor *b) {
           a->bytes == b->bytes && memcmp(a->data, b->data, a->bytes) == 0);
 }
 
-// (code - zero) * scale / scale is off by less than a half, which rounding takes away.
+// (code - zero) * scale / scale has an error below one half, which rounding removes.
 kiln_tensor *kiln_quantised_codes(const kiln_lower *lw, const kiln_tensor *x,
                                   const kiln_tensor *scale, const kiln_tensor *zero, kiln_dtype t) {
   const kiln_quantised *q = kiln_lower_quantised(lw, x);
@@ -111,7 +111,7 @@ typedef struct range {
   int least, most;
 } range;
 
-// Of the bytes of a constant; {0, 0} of NULL.
+// Least and greatest value of a constant of bytes; {0, 0} for NULL.
 static range range_of(const kiln_tensor *t) {
   range r = {0, 0};
   for (size_t i = 0; t && i < t->bytes; i++) {
@@ -128,7 +128,7 @@ static bool are_narrow(const kiln_byte_product *p) {
   return w.least - z.most >= INT8_MIN && w.most - z.least <= INT8_MAX;
 }
 
-// Whether |zero| is none, or one for all, or one for each place of |axis| of |weights|.
+// Whether |zero| is NULL, a scalar, or has one value for each index of |axis| of |weights|.
 static bool is_along(const kiln_tensor *zero, const kiln_tensor *weights, int axis) {
   if (!zero || kiln_tensor_is_scalar(zero) || zero->rank == 1) return true;
   bool is = zero->rank == weights->rank;
@@ -144,7 +144,7 @@ bool kiln_bytes_fit(const kiln_byte_product *p) {
   return is_along(zero, weights, p->axis) || are_narrow(p);
 }
 
-// Whether |scale| is one for all, or one for each place of |axis|.
+// Whether |scale| is a scalar or has one value for each index of |axis|.
 static bool lies_along(const kiln_quantised *q, int axis) {
   return kiln_tensor_is_scalar(q->scale) ||
          (q->scale->rank == 1 && q->spread.block == 0 && q->spread.axis == axis);
@@ -161,7 +161,7 @@ bool kiln_bytes_find(const kiln_lower *lw, const kiln_tensor *x, const kiln_tens
   return kiln_bytes_fit(out);
 }
 
-// i8(weights - zero point), or what |f| has as weights with a rest.
+// i8(weights - zero point), or the codes themselves if |f| has a correction.
 static kiln_status as_i8(kiln_lower *lw, const kiln_byte_product *p, const kiln_byte_factors *f,
                          kiln_tensor **out) {
   const bool is_centred = !f->has_rest && !kiln_tensor_is_zero(p->zero_weights);
@@ -180,7 +180,7 @@ static kiln_status as_i8(kiln_lower *lw, const kiln_byte_product *p, const kiln_
   return KILN_OK;
 }
 
-// Data as u8, those of i8 shifted, and its zero point as it is then.
+// The data as u8 (i8 is shifted by 128) and their zero point, shifted likewise.
 static kiln_status as_u8(kiln_lower *lw, const kiln_byte_product *p, kiln_tensor **out,
                          const kiln_expr **out_zero) {
   kiln_ctx *cx = lw->cx;
@@ -247,7 +247,7 @@ kiln_tensor *kiln_bytes_sum_data(kiln_lower *lw, const kiln_byte_factors *f, int
   return kiln_lower_tensor(lw, s);
 }
 
-// What is to be taken off the weights at |place| of their axis.
+// The correction of the weights at index |place| of their axis: zero point less shift.
 static kiln_status rest_at(kiln_lower *lw, const kiln_byte_factors *f, const kiln_expr *place,
                            const kiln_expr **out) {
   kiln_ctx *cx = lw->cx;
@@ -260,10 +260,11 @@ static kiln_status rest_at(kiln_lower *lw, const kiln_byte_factors *f, const kil
   return KILN_OK;
 }
 
-// The factors of what the weights' rest adds to the sums: the rest, and the sums of the data
-// without their zero point.
+// The two factors of the correction of sums, z * sum_k (x_k - zx): weights' zero points, and sums
+// of the data less their zero point.
 typedef struct rest {
-  const kiln_tensor *weights, *data; // weights: NULL: |data| are times the one that there is
+  const kiln_tensor *weights, *data; // weights NULL: |data| is already multiplied by the single
+                                     // zero point
 } rest;
 
 static kiln_status make_rest(kiln_lower *lw, const kiln_byte_factors *f, const kiln_tensor *data,
@@ -288,7 +289,7 @@ static kiln_status make_rest(kiln_lower *lw, const kiln_byte_factors *f, const k
   return KILN_OK;
 }
 
-// For the sum at |at|.
+// The correction of the sum at |at|.
 static const kiln_expr *rest_of(kiln_ctx *cx, const kiln_byte_factors *f, const rest *r,
                                 const kiln_expr *const *at, int along) {
   const kiln_expr *place[KILN_MAX_RANK];
@@ -333,14 +334,14 @@ static int64_t whole_groups(int64_t channels) {
   return (channels + BYTES_AT_ONCE - 1) / BYTES_AT_ONCE * BYTES_AT_ONCE;
 }
 
-// Of four channels, three must be there.
+// Padding to groups of four may add at most one channel to three.
 bool kiln_bytes_convolve(const kiln_tensor *x, int64_t channels, int64_t group) {
   const int64_t whole = whole_groups(channels);
   return channels == whole ||
          (group == 1 && 4 * channels >= 3 * whole && kiln_expr_is(x->shape[1], channels));
 }
 
-// Axis 1 of |x| in whole groups, zeros behind its elements.
+// |x| with axis 1 padded by zeros to a multiple of BYTES_AT_ONCE.
 static kiln_tensor *in_whole_groups(kiln_lower *lw, kiln_tensor *x) {
   kiln_ctx *cx = lw->cx;
   int64_t channels = 0;
@@ -355,8 +356,8 @@ static kiln_tensor *in_whole_groups(kiln_lower *lw, kiln_tensor *x) {
   return kiln_lower_tensor(lw, s);
 }
 
-// Of the data's channels, one for each group: where the windows have one element, at the places of
-// these.
+// Sums over the channels of each group; with |at_windows| (1x1 windows) only at the positions of
+// outputs.
 static kiln_tensor *sum_channels(kiln_lower *lw, const kiln_tensor *x, int64_t channels,
                                  int64_t group, const kiln_conv_window *w, bool at_windows) {
   kiln_ctx *cx = lw->cx;
@@ -374,7 +375,7 @@ static kiln_tensor *sum_channels(kiln_lower *lw, const kiln_tensor *x, int64_t c
   return kiln_lower_tensor(lw, s);
 }
 
-// Sums of channels have few elements: these are added up again for each window that they lie in.
+// Sums over channels are computed first, then added over each window: that reads each input once.
 static kiln_tensor *sum_windows(kiln_lower *lw, const kiln_tensor *x, int64_t channels,
                                 int64_t group, const kiln_conv_window *w) {
   kiln_ctx *cx = lw->cx;
@@ -400,7 +401,7 @@ static kiln_tensor *sum_windows(kiln_lower *lw, const kiln_tensor *x, int64_t ch
   return kiln_lower_tensor(lw, s);
 }
 
-// The padding is the zero point itself: what is taken off the sums is the same at the borders.
+// Pads with the zero point, so that the correction is the same at the borders.
 kiln_status kiln_bytes_conv(kiln_lower *lw, const kiln_byte_product *p, int64_t group,
                             const kiln_conv_window *w, kiln_tensor **out) {
   kiln_ctx *cx = lw->cx;

@@ -1,88 +1,90 @@
-// Quantised tensors, and sums of products of their bytes.
+// Quantized tensors, and products of 8-bit integers.
 //
-// Processors multiply u8 by i8, several at once, and add the products up in i32. So data are made
-// u8 and constant weights i8. These are without their zero points where they fit i8 so; where not,
-// they are the codes, those of u8 less 128, and the zero points z are, too. What the products have
-// too much is taken off their sums, which is exact, as i32 wraps:
+// Processors multiply u8 by i8, four or more at once, and accumulate in i32. So data become u8 and
+// constant weights i8. Weights are stored without their zero points if the differences fit in i8;
+// otherwise as codes (u8 less 128), with zero points z shifted likewise, whose contribution is
+// subtracted from the sums. That is exact, because i32 wraps:
 //     sum_k (x_k - zx) (w_k - z) = sum_k x_k w_k - zx sum_k w_k - z sum_k (x_k - zx)
-// The sums of the weights are known when compiling; those of the data are few, one for all of a
+// Sums of weights are computed at compile time; those of data are few, one for all output channels
+// of a group.
 // group's output channels.
 #ifndef KILN_FISSION_BYTES_H
 #define KILN_FISSION_BYTES_H
 
 #include "fission/window.h"
 
-// How scales and zero points lie along a tensor: one for all, one for each place of |axis|, or one
-// for each block of |block| places of it.
+// Granularity of scales and zero points: per tensor, per index of |axis|, or per block of |block|
+// indices of it.
 typedef struct kiln_spread {
   int axis;
   int64_t block;
 } kiln_spread;
 
-// What a tensor was dequantised from.
+// The operands of the DequantizeLinear that made a tensor.
 struct kiln_quantised {
-  kiln_tensor *codes, *scale, *zero; // zero: NULL: none
+  kiln_tensor *codes, *scale, *zero; // zero NULL: 0
   kiln_spread spread;
 };
 
 bool kiln_dtype_is_byte(kiln_dtype t);            // i8 or u8
 bool kiln_dtype_is_code_of_floats(kiln_dtype t);  // f8e4m3fn and the like
-bool kiln_tensor_is_scalar(const kiln_tensor *t); // of one element, whatever its rank
+bool kiln_tensor_is_scalar(const kiln_tensor *t); // one element, any rank
 bool kiln_tensor_is_zero(const kiln_tensor *t);   // a constant of zeros, or NULL
-// The parameter |p|, a scale or a zero point, for the element of |x| at |at|, in dtype |t|.
+// Scale or zero point |p| for the element |at| of |x|, in dtype |t|.
 kiln_status kiln_lower_parameter(kiln_lower *lw, const kiln_tensor *p, const kiln_spread *how,
                                  const kiln_tensor *x, const kiln_expr *const *at, kiln_dtype t,
                                  const kiln_expr **out);
-// What |from|'s codes, or others in their place, stand for, in dtype |t|.
+// Dequantizes |from|, in dtype |t|.
 kiln_status kiln_lower_dequantised(kiln_lower *lw, const kiln_quantised *from, kiln_dtype t,
                                    kiln_tensor **out);
-// Whether |x| was made of bytes by one constant scale, greater than zero, and one zero point: by
-// order, then.
+// Whether |x| was dequantized by one constant positive scale and one zero point, so that codes
+// compare as values do.
 bool kiln_quantised_keeps_order(const kiln_lower *lw, const kiln_tensor *x);
-// The codes of |t| that |x| was made of by just this scale and zero point (NULL: none): what it is
-// quantised to again; NULL if there are none.
+// If |x| was dequantized from type |t| with the same scale and zero point (NULL: none), so that
+// quantizing it again gives its codes: these codes; NULL otherwise.
 kiln_tensor *kiln_quantised_codes(const kiln_lower *lw, const kiln_tensor *x,
                                   const kiln_tensor *scale, const kiln_tensor *zero, kiln_dtype t);
 
-// Data and weights as the operands of a product, a result's element reading weights of one place of
+// Data and weights as operands of a product; an element of the result reads weights at one index of
 // |axis|.
 typedef struct kiln_byte_product {
   kiln_tensor *x, *zero_x, *weights, *zero_weights; // zeros: NULL: none
   int axis;
 } kiln_byte_product;
 
-// Whether the weights are constants, and their zero points constants that they fit i8 without, or
-// one for all, or one for each place of the axis; and whether the data have one zero point.
+// Whether the weights are constants whose differences from their zero points fit in i8, or whose
+// zero points are constants per tensor or per index of the axis, and the data have one zero point.
 bool kiln_bytes_fit(const kiln_byte_product *p);
-// The operands that |x| and |weights| were dequantised from, in f32, if these fit.
+// The operands that |x| and |weights| (f32) were dequantized from, if they fit.
 bool kiln_bytes_find(const kiln_lower *lw, const kiln_tensor *x, const kiln_tensor *weights,
                      int axis, kiln_byte_product *out);
 
-// Such operands as they are multiplied.
+// The operands in the types in which they are multiplied.
 typedef struct kiln_byte_factors {
   kiln_tensor *x, *weights; // u8 and i8
   const kiln_expr *zero;    // of x, i32
   int axis;
   bool
-      has_rest; // the weights' zero points, |zero_weights| (NULL: 0) less |shift|, are still to be taken off
+      has_rest; // weights' zero points, |zero_weights| (NULL: 0) less |shift|, are to be subtracted
+                // from sums
   const kiln_tensor *zero_weights;
   int shift;
   const kiln_expr *count; // products in a sum
 } kiln_byte_factors;
 kiln_status kiln_bytes_prepare(kiln_lower *lw, const kiln_byte_product *p, kiln_byte_factors *out);
-// The sums of x along |axis|, in whose place the result has a last axis of extent 1; NULL where
-// nothing is to be taken off the weights.
+// Sums of x along |axis|; the result has extent 1 in the last axis. NULL if no correction is
+// needed.
 kiln_tensor *kiln_bytes_sum_data(kiln_lower *lw, const kiln_byte_factors *f, int axis);
-// The sums of products without zero points, from |sum|, those of x * weights, and |data|, those of
-// x where the weights want them; |along|: the weights' axis in |sum|, in |data| that of the groups.
+// Subtracts zero points: |sum| has sums of x * weights, |data| sums of x if a correction needs
+// them; |along| is the weights' axis in |sum|, in |data| that of the groups.
 kiln_status kiln_bytes_take_off(kiln_lower *lw, const kiln_byte_factors *f, const kiln_tensor *data,
                                 kiln_tensor *sum, int along, kiln_tensor **out);
-// The whole of it, for matrices and convolutions.
+// The complete product, for matrices and for convolutions.
 kiln_status kiln_bytes_matmul(kiln_lower *lw, const kiln_byte_product *p, kiln_tensor **out);
 kiln_status kiln_bytes_conv(kiln_lower *lw, const kiln_byte_product *p, int64_t group,
                             const kiln_conv_window *w, kiln_tensor **out);
-// Whether a convolution of |x| with so many channels in a group is one of whole groups of bytes, or
-// is made so by some channels of zeros.
+// Whether the channels of a group of |x| are a multiple of four, or nearly, so that padding them is
+// worth it.
 bool kiln_bytes_convolve(const kiln_tensor *x, int64_t channels, int64_t group);
 // |sum| times the scales of |x| and |weights|, in f32.
 kiln_status kiln_bytes_scale(kiln_lower *lw, const kiln_tensor *x, const kiln_tensor *weights,

@@ -1,4 +1,4 @@
-// Operators called by others: what one lowers by another one's row.
+// Lowering a node by the row of another operator.
 #include "fission/notation.h"
 #include "fission/traversal.h"
 
@@ -26,7 +26,7 @@ kiln_status kiln_lower_call(kiln_lower *lw, const kiln_lower_callee *c, int n_ou
                    .outputs = KILN_NEW_ARRAY(arena, int, n_outputs),
                    .n_attrs = c->n_attrs,
                    .attrs = KILN_NEW_ARRAY(arena, kiln_attr, c->n_attrs)};
-  int named = 0; // what is made on the way carries the name of the node's first output
+  int named = 0; // intermediate statements are named after the node's first output
   while (named + 1 < lw->node->n_outputs && lw->node->outputs[named] < 0) named++;
   for (int i = 0; i < n_outputs; i++) n->outputs[i] = lw->node->outputs[named];
   for (int i = 0; i < c->n_attrs; i++) n->attrs[i] = c->attrs[i];

@@ -39,7 +39,7 @@ static kiln_tensor *scalar(kiln_visit *c, const char *name, kiln_dtype t, int64_
   return kiln_lower_make_const(c->lw, name, t, 0, NULL, &data);
 }
 
-// The result of |n| further statements over |x|, folded where |x| is constant.
+// Folds the |n| statements that made |x| if it is constant.
 static kiln_status settle(kiln_visit *c, kiln_tensor *x, int n_stmts, int n_tensors,
                           kiln_tensor **io) {
   kiln_lower one = *c->lw;
@@ -49,7 +49,7 @@ static kiln_status settle(kiln_visit *c, kiln_tensor *x, int n_stmts, int n_tens
   return kiln_fission_fold(&one, n_stmts, n_tensors);
 }
 
-// x at |at| along |axis|, which goes.
+// The slice of x at index |at| of |axis|; the axis is removed.
 static kiln_status slice(kiln_visit *c, kiln_tensor *x, int axis, int64_t at, kiln_tensor **out) {
   kiln_ctx *cx = c->lw->cx;
   const int n_stmts = c->lw->prog->stmts.n, n_tensors = c->lw->prog->tensors.n;
@@ -88,7 +88,7 @@ kiln_status kiln_lower_stack(kiln_lower *lw, int n, kiln_tensor *const *parts, i
   return kiln_lower_call(lw, &concat, 1, out);
 }
 
-// Y = condition ? a : b, of a condition that the run tells.
+// Y = condition ? a : b, with a condition that is known at run time.
 static kiln_status choose(kiln_visit *c, const kiln_tensor *condition, kiln_tensor *a,
                           kiln_tensor *b, kiln_tensor **out) {
   kiln_ctx *cx = c->lw->cx;
@@ -113,7 +113,7 @@ static kiln_status choose(kiln_visit *c, const kiln_tensor *condition, kiln_tens
   return KILN_OK;
 }
 
-// The same of whatever two values hold.
+// The same for values of any kind.
 static kiln_status choose_held(kiln_visit *c, const kiln_tensor *condition, const kiln_held *a,
                                const kiln_held *b, kiln_held *out) {
   const int n = a->sequence ? a->sequence->n : 0;
@@ -146,7 +146,7 @@ static kiln_status lower_branch(kiln_visit *c, bool taken, kiln_held *out) {
   return kiln_visit_body(c, branch, 0, NULL, c->lw->n_outputs, out);
 }
 
-// The same of one that only the run may tell to be taken.
+// The same for a branch whose condition is known at run time.
 static kiln_status lower_branch_when(kiln_visit *c, bool taken, kiln_held *out) {
   kiln_ctx *cx = c->lw->cx;
   const kiln_expr *outer = c->w->when, *is = NULL;
@@ -175,7 +175,7 @@ static kiln_status lower_if(kiln_visit *c) {
 
 // --- iterations ---
 
-// What an iteration leaves: the state, and for each further output a list.
+// Results of the iterations so far: the state, and for each scan output a list.
 typedef struct iteration {
   const kiln_graph *body;
   int n_states, n_lists, n_done;
@@ -205,10 +205,10 @@ typedef struct loop {
   iteration it;
   int64_t most;           // iterations
   kiln_tensor *goes_on;   // the condition
-  const kiln_tensor *ran; // where only the run tells: whether this iteration is one; else NULL
+  const kiln_tensor *ran; // whether this iteration runs, if only known at run time; else NULL
 } loop;
 
-// Takes the state that an iteration made, where it is one.
+// Updates the state by that of an iteration, if the iteration ran.
 static kiln_status take_states(loop *l, const kiln_held *made) {
   for (int i = 0; i < l->it.n_states; i++) {
     const kiln_held before = l->it.states[i];
@@ -218,7 +218,7 @@ static kiln_status take_states(loop *l, const kiln_held *made) {
   return KILN_OK;
 }
 
-// The next iteration is one where this is and its condition says so.
+// The next iteration runs if this one did and its condition is true.
 static kiln_status take_condition(loop *l, kiln_tensor *made) {
   kiln_tensor *never = scalar(l->c, "never", KILN_BOOL, 0);
   l->goes_on = made;
@@ -227,7 +227,7 @@ static kiln_status take_condition(loop *l, kiln_tensor *made) {
   return choose(l->c, l->ran, flat, never, &l->goes_on);
 }
 
-// The body, where this iteration may be none.
+// Lowers the body of an iteration that may not run.
 static kiln_status lower_body(loop *l, int n_in, const kiln_held *in, int n_out, kiln_held *out) {
   kiln_visit *c = l->c;
   const kiln_expr *outer = c->w->when, *ran = NULL;
@@ -258,7 +258,7 @@ static kiln_status iterate(loop *l) {
   return take_condition(l, out[0].tensor);
 }
 
-// Whether there is another iteration, or may be one.
+// Whether another iteration runs, or may run.
 static kiln_status has_next(loop *l, bool *out) {
   int64_t known = 0;
   *out = false;
@@ -310,7 +310,7 @@ static kiln_status lower_loop(kiln_visit *c) {
 typedef struct scan {
   kiln_visit *c;
   const kiln_graph *body;
-  int n_states, n_in, n_out;   // states, inputs and outputs that are scanned
+  int n_states, n_in, n_out;   // states, scan inputs and scan outputs
   int64_t *in_axes, *out_axes; // [n_in], [n_out]
   int64_t *in_backwards, *out_backwards;
 } scan;
@@ -327,7 +327,7 @@ static kiln_status read_list(kiln_visit *c, const char *attr, int n, int64_t **o
   return KILN_OK;
 }
 
-// Runs the body over the scanned tensors; |in| and |out| are states, then what is scanned.
+// Unrolls the body over the scan inputs; |in| and |out| begin with the states.
 static kiln_status scan_all(scan *s, kiln_tensor *const *in, kiln_tensor **out) {
   kiln_visit *c = s->c;
   kiln_ctx *cx = c->lw->cx;
@@ -369,7 +369,7 @@ static kiln_status scan_all(scan *s, kiln_tensor *const *in, kiln_tensor **out) 
   return KILN_OK;
 }
 
-// Of opset 8: all tensors have a batch in front, whose elements are scanned one by one.
+// Opset 8: all tensors have a leading batch axis, and its elements are scanned separately.
 static kiln_status scan_batch(scan *s, kiln_tensor *const *in, kiln_tensor **out) {
   kiln_visit *c = s->c;
   kiln_arena *arena = &c->lw->cx->perm;
@@ -426,7 +426,7 @@ static kiln_status lower_scan(kiln_visit *c) {
 
 // --- FlexAttention ---
 
-// The body of the stage over |x|, if the node has one: a tensor of the same shape and type.
+// Lowers the body for |stage| over |x|, if the node has one; it must keep shape and type.
 static kiln_status modify(void *modifier, kiln_attention_stage stage, kiln_tensor **x) {
   kiln_visit *c = modifier;
   const char *name = stage == KILN_ATTENTION_WEIGHTS ? "prob_mod" : "score_mod";

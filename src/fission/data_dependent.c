@@ -34,7 +34,7 @@ static bool all_constant(const kiln_lower *lw) {
   return true;
 }
 
-// Of the node, and of no dimension of the inputs'.
+// A new symbol, named after the node, different from all named dimensions.
 static kiln_symbol name_count(const kiln_lower *lw) {
   const kiln_symbol node = lw->node->name ? lw->node->name : lw->node->op;
   for (int i = 0;; i++) {
@@ -105,11 +105,11 @@ typedef struct resolution {
   kiln_ctx *cx;
   kiln_program *p;
   const kiln_data_dependent_extents *counts;
-  const kiln_expr ***shapes; // [tensors] as they were
-  // Of the statement at hand.
+  const kiln_expr ***shapes; // [tensors] before resolution
+  // The current statement:
   kiln_stmt *s;
-  const kiln_expr **extents; // [dims] as they were
-  bool is_safe;              // no load behind the counted elements can leave its tensor
+  const kiln_expr **extents; // [dims] before resolution
+  bool is_safe;              // no load past the counted elements can leave its tensor
   kiln_status status;
 } resolution;
 
@@ -119,7 +119,7 @@ static const kiln_expr *load_count(kiln_ctx *cx, const kiln_expr *e, void *argum
   return count ? kiln_tensor_load(cx, z->p->tensors.data[count->tensor], NULL) : NULL;
 }
 
-// |e| with the counts read in place of the variables.
+// |e| with variables replaced by loads of the counts.
 static const kiln_expr *read(const resolution *z, const kiln_expr *e) {
   return e ? kiln_expr_replace(z->cx, e, load_count, (void *)(uintptr_t)z) : NULL;
 }
@@ -130,7 +130,7 @@ static kiln_status no_bound(const resolution *z, kiln_symbol origin, const kiln_
                    kiln_expr_text(z->cx, e));
 }
 
-// Whether |e| depends on a dim of which only the run knows the extent.
+// Whether |e| uses a dim with data-dependent extent.
 static bool is_loose(const resolution *z, const kiln_expr *e) {
   for (int d = 0; d < z->s->n_space + z->s->n_reduce; d++)
     if (is_counted(z->counts, z->extents[d]) && kiln_expr_uses(e, z->s->dims[d].name)) return true;
@@ -160,15 +160,15 @@ static void find_limit(const kiln_expr *e, void *argument) {
   l->found |= e == l->condition;
 }
 
-// Whether the statement itself asks if it is before |extent|, as that of a concatenation does.
+// Whether the statement itself compares |var| with |extent|, as a concatenation does.
 static bool asks(const resolution *z, const kiln_expr *var, const kiln_expr *extent) {
   limit l = {kiln_compare(z->cx, KILN_EXPR_LT, var, extent), false};
   kiln_expr_visit(z->cx, z->s->body, find_limit, &l);
   return l.found;
 }
 
-// An index that is a dim itself says that two extents are equal: what only the run could check is
-// refused.
+// A dim used directly as an index implies that two extents are equal; if that could only be checked
+// at run time, it is refused.
 static void check_dim(resolution *z, const kiln_tensor *t, int axis, int dim) {
   const kiln_expr *extent = z->shapes[t->id][axis], *of_dim = z->extents[dim];
   if (!is_counted(z->counts, extent) && !is_counted(z->counts, of_dim)) return;
@@ -181,8 +181,8 @@ static void check_dim(resolution *z, const kiln_tensor *t, int axis, int dim) {
                         kiln_expr_text(z->cx, extent));
 }
 
-// The dim that reads an axis of |extent|, held in it where the notation leaves open whether that is
-// 1.
+// The dim that |e| reads an axis of |extent| by, also if it is clamped for an axis that may have
+// extent 1 and broadcast.
 static int dim_that_reads(const resolution *z, const kiln_expr *e, const kiln_expr *extent) {
   const bool is_held = e->kind == KILN_EXPR_MIN && is_counted(z->counts, extent) &&
                        e->args[1] == kiln_sub(z->cx, extent, kiln_int(z->cx, 1));
@@ -200,7 +200,7 @@ static void check_load(const kiln_expr *e, void *argument) {
   }
 }
 
-// An index made of counts stays in its tensor even where a count is 0.
+// Clamps an index made of counts into its tensor, also for a count of 0.
 static const kiln_expr *hold_load(kiln_ctx *cx, const kiln_expr *e, void *argument) {
   resolution *z = argument;
   if (e->kind != KILN_EXPR_LOAD) return NULL;
@@ -222,7 +222,7 @@ static const kiln_expr *resolved(resolution *z, const kiln_expr *e) {
   return e ? read(z, kiln_expr_replace(z->cx, e, hold_load, z)) : NULL;
 }
 
-// Whether the dims [first, end) stand before what is counted; NULL: they do.
+// Whether the point is before all counts of dims [first, end); NULL: always.
 static const kiln_expr *inside(const resolution *z, int first, int end) {
   const kiln_expr *all = NULL;
   for (int d = first; d < end; d++)
@@ -257,7 +257,7 @@ static void find_counted_read(const kiln_expr *e, void *argument) {
     r->found |= is_counted(r->z->counts, r->z->shapes[t->id][a]) || is_loose(r->z, e->args[a]);
 }
 
-// Nothing is written behind the counted elements of the tensor, nor outside of it.
+// A scatter writes neither past the counted elements nor outside of the tensor.
 static void guard_scatter(resolution *z, const kiln_expr *loose) {
   kiln_ctx *cx = z->cx;
   kiln_stmt *s = z->s;
@@ -307,7 +307,7 @@ static kiln_status resolve_stmt(resolution *z) {
   if (!is_plain) guard_scatter(z, loose);
   else if (loose) {
     s->body = kiln_select(cx, loose, s->body, nothing(z));
-    if (s->guard && !z->is_safe) // which may read, too
+    if (s->guard && !z->is_safe) // the guard may load, too
       s->guard = kiln_select(cx, loose, s->guard, kiln_int_of(cx, KILN_BOOL, 0));
   }
   return KILN_OK;
@@ -329,7 +329,7 @@ static kiln_status resolve_shapes(resolution *z) {
   return KILN_OK;
 }
 
-// The shape of output |output| as the run finds it, a further output.
+// Adds a further output: the shape of output |output|.
 static void add_shape(resolution *z, int output) {
   kiln_ctx *cx = z->cx;
   const kiln_tensor *t = z->p->tensors.data[z->p->outputs.data[output]];

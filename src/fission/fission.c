@@ -1,6 +1,5 @@
-// Fission: one sweep over the nodes of a graph, each lowered by its operator's row. Failures are
-// collected, so that one run tells all that is missing; what depends on a failed node is skipped
-// without a word.
+// Fission: one sweep over the nodes of a graph, each lowered by its operator's row. All failures
+// are collected before giving up; nodes that depend on a failed one are skipped silently.
 #include "fission/lower.h"
 
 #include "fission/registry.h"
@@ -33,11 +32,11 @@ static kiln_graph_scope scope_make(kiln_graph_traversal *f, const kiln_graph *g,
 
 // --- values ---
 
-// A value of an enclosing graph with that name; *out_failed when it is one that cannot be had.
+// A value of an enclosing graph by name; *out_failed if its node failed.
 static kiln_held find_outer(kiln_graph_traversal *f, const kiln_graph_scope *sc, kiln_symbol name,
                             bool *out_failed);
 
-// What a value holds; a constant gets its tensor on first use.
+// The tensor or sequence of a value; a constant gets its tensor on first use.
 static kiln_held find_value(kiln_graph_traversal *f, const kiln_graph_scope *sc, int value,
                             bool *out_failed) {
   const kiln_value *v = sc->graph->values[value];
@@ -81,7 +80,7 @@ static void add_inputs(kiln_graph_traversal *f, kiln_graph_scope *sc) {
 
 // --- nodes ---
 
-// "MODEL: node 3 "x" (Conv) opset 13 [f32, ?, -]": ? was to come from a node that failed
+// "MODEL: node 3 "x" (Conv) opset 13 [f32, ?, -]": ? is the output of a failed node
 static const char *node_place(kiln_graph_traversal *f, const kiln_lower *lw) {
   kiln_text text;
   kiln_text_init(&text, &f->cx->perm);
@@ -99,7 +98,7 @@ static const char *node_place(kiln_graph_traversal *f, const kiln_lower *lw) {
   return text.data;
 }
 
-// False when an input cannot be had because of an earlier failure.
+// False if an input is missing because of an earlier failure.
 static bool gather_inputs(kiln_graph_traversal *f, const kiln_graph_scope *sc, kiln_lower *lw,
                           kiln_held *in) {
   const kiln_node *n = lw->node;
@@ -142,7 +141,7 @@ static kiln_status check_outputs(kiln_lower *lw) {
   return KILN_OK;
 }
 
-// What a node asks for must be countable: absurd repeats, pads and sizes end here.
+// Rejects nodes with absurd repeats, pads or sizes: element counts must fit in i64.
 static kiln_status check_extents(kiln_lower *lw, int n_stmts) {
   static const int64_t most = INT64_C(1) << 40;
   for (int i = n_stmts; i < lw->prog->stmts.n; i++) {
@@ -181,8 +180,7 @@ static void refuse_operand(const kiln_expr *e, void *argument) {
                       kiln_expr_kind_text(e->kind), type);
 }
 
-// Codes are moved and cast, whatever an operator would do with numbers; nor is every other type for
-// all.
+// Minifloat and sub-byte types may only be moved and cast; other types are restricted by operator.
 static kiln_status check_operands(const kiln_lower *lw, int n_stmts) {
   operand_search search = {lw, KILN_OK};
   for (int i = n_stmts; i < lw->prog->stmts.n && search.status == KILN_OK; i++) {
@@ -251,7 +249,7 @@ static kiln_visitor find_visitor(const kiln_lower *lw, const kiln_held *in) {
   return control ? control : kiln_find_sequence(lw, in);
 }
 
-// An operator on tensors.
+// Lowers a node whose inputs and outputs are tensors.
 static kiln_status visit_tensors(kiln_visit *v) {
   for (int i = 0; i < v->lw->n_inputs; i++)
     if (v->in[i].sequence)
@@ -296,7 +294,7 @@ static void lower_node(kiln_graph_traversal *f, kiln_graph_scope *sc, const kiln
     if (status != KILN_OK) note(f, status);
     done = status == KILN_OK;
   } else if (!visitor && !find_operator(&lw)) {
-    note(f, unknown(&lw)); // whatever its inputs would be
+    note(f, unknown(&lw)); // independent of the inputs
   }
   for (int i = 0; i < n->n_outputs; i++) {
     if (n->outputs[i] < 0) continue;
@@ -305,7 +303,7 @@ static void lower_node(kiln_graph_traversal *f, kiln_graph_scope *sc, const kiln
   }
 }
 
-// Fails only when a node did; the messages are written then.
+// Fails if a node failed; its message has been written.
 static kiln_status lower_graph(kiln_graph_traversal *f, kiln_graph_scope *sc) {
   const kiln_status before = f->status;
   f->status = KILN_OK;
@@ -348,8 +346,8 @@ static void add_output(kiln_graph_traversal *f, kiln_tensor *t, kiln_symbol name
   KILN_VEC_PUSH(&f->cx->perm, &f->p->output_names, name);
 }
 
-// A sequence is as many outputs as it has tensors, "y[0]", "y[1]", ...; an optional value without
-// one is none.
+// A sequence becomes one output for each tensor, "y[0]", "y[1]", ...; an empty optional value has
+// no output.
 static void add_outputs(kiln_graph_traversal *f, kiln_graph_scope *sc) {
   const kiln_graph *g = sc->graph;
   for (int i = 0; i < g->n_outputs; i++) {
@@ -375,10 +373,10 @@ static void add_outputs(kiln_graph_traversal *f, kiln_graph_scope *sc) {
 typedef struct naming {
   kiln_graph_traversal *f;
   kiln_map holders; // symbol -> tensor id
-  kiln_bits *named; // tensors whose name is final
+  kiln_bits *named; // tensors with their final name
 } naming;
 
-// Gives tensor |t| the name of a value; a statement on the way that holds it takes the old one.
+// Gives tensor |t| the name of a value; an intermediate that had the name swaps with it.
 static void name_tensor(naming *n, kiln_tensor *t, kiln_symbol name) {
   if (kiln_bits_has(n->named, t->id)) return;
   const uint64_t *holder = kiln_map_find(&n->holders, name);

@@ -1,6 +1,7 @@
-// Folding after a node: what is constant is computed now by the reference interpreter, and small
-// integer tensors are evaluated symbolically, element by element, so that the shape arithmetic of
-// exporters (Shape, Gather, Mul, Concat, ...) still yields extents when dimensions are only named.
+// Constant folding after each node: constant outputs are computed by the reference interpreter, and
+// small integer tensors are evaluated symbolically, element by element, so that the shape
+// arithmetic of exporters (Shape, Gather, Mul, Concat, ...) still yields extents with named
+// dimensions.
 #include "fission/registry.h"
 
 #include "analysis/interpret.h"
@@ -12,8 +13,9 @@
 #include <string.h>
 
 static const int64_t max_fold_elems = INT64_C(1) << 20; // of float outputs
-static const int64_t max_fill_elems = 1024;             // of those that read nothing
-static const int64_t max_fold_bytes = INT64_C(1) << 30; // of any
+static const int64_t max_fill_elems = 1024;             // of outputs without operands, as fills and
+                                                        // ramps
+static const int64_t max_fold_bytes = INT64_C(1) << 30; // of any output
 static const int64_t max_fold_steps = INT64_C(1) << 28; // body evaluations of one node
 enum { MAX_VALUES = 64, MAX_VALUE_STEPS = 4096 };
 
@@ -25,7 +27,7 @@ static bool inputs_are_constant(const kiln_lower *lw) {
   return true;
 }
 
-// Fills and ramps are better computed where they are used than read from memory.
+// Fills and ramps are computed where they are used: cheaper than reading them from memory.
 static bool reads_nothing(const kiln_lower *lw, int n_stmts) {
   for (int i = n_stmts; i < lw->prog->stmts.n; i++)
     if (kiln_expr_has_load(lw->prog->stmts.data[i]->body)) return false;
@@ -55,7 +57,7 @@ static bool worth_folding(const kiln_lower *lw, int n_stmts) {
   return true;
 }
 
-// The bytes of a tensor, computed if need be, in perm.
+// The bytes of a tensor in perm, computed if necessary.
 static kiln_status take_data(kiln_lower *lw, kiln_interpreter *in, const kiln_tensor *t,
                              kiln_const *out) {
   out->dtype = t->dtype;
@@ -87,7 +89,7 @@ static kiln_status compute_outputs(kiln_lower *lw, int n_tensors, kiln_const *ma
   return status;
 }
 
-// Computes the outputs and takes the node's statements back: nothing else can refer to them yet.
+// Computes the outputs and removes the node's statements: no later node refers to them yet.
 static kiln_status fold_constants(kiln_lower *lw, int n_stmts, int n_tensors) {
   kiln_const *made = KILN_NEW_ARRAY(&lw->cx->scratch, kiln_const, lw->n_outputs);
   KILN_TRY(compute_outputs(lw, n_tensors, made));
@@ -110,7 +112,7 @@ static kiln_status fold_constants(kiln_lower *lw, int n_stmts, int n_tensors) {
   return KILN_OK;
 }
 
-// --- values ---
+// --- symbolic values ---
 
 typedef struct symbolic {
   kiln_ctx *cx;
@@ -120,7 +122,7 @@ typedef struct symbolic {
   const int64_t *at; // [n_space + n_reduce], where the statement is evaluated
 } symbolic;
 
-// Integers of every width are carried as i64: extents never come near a wrap.
+// Integers of every width are carried as i64: extents do not overflow.
 static const kiln_expr *resolve(const symbolic *y, const kiln_expr *e);
 
 static const kiln_expr *number_of(kiln_ctx *cx, kiln_dtype t, const void *data, int64_t i) {
@@ -196,7 +198,7 @@ static const kiln_expr *simplified(kiln_ctx *cx, const kiln_expr *e) {
   return kiln_simplify(cx, e, &ranges);
 }
 
-// The value at one output element: the reduction dims run inside.
+// The value of one output element; evaluates the reduction dims' loops.
 static const kiln_expr *evaluate(symbolic *y, int64_t *at, const int64_t *extents) {
   const kiln_stmt *s = y->s;
   const int n = s->n_space + s->n_reduce;
@@ -229,7 +231,7 @@ static bool small(const kiln_program *p, const kiln_stmt *s, int64_t *extents) {
   const kiln_tensor *t = p->tensors.data[s->out];
   int64_t steps = 1;
   if (kiln_dtype_is_float(t->dtype) || kiln_dtype_is_code(t->dtype) || t->rank > 2) return false;
-  if (s->body->n_tree > KILN_LONG_TREE) return false; // it is taken as a tree
+  if (s->body->n_tree > KILN_LONG_TREE) return false; // evaluation visits it as a tree
   for (int d = 0; d < s->n_space + s->n_reduce; d++) {
     if (!kiln_expr_is_int(s->dims[d].extent, &extents[d]) || extents[d] > MAX_VALUE_STEPS)
       return false;
@@ -262,7 +264,7 @@ static void find_values(kiln_lower *lw, const kiln_stmt *s) {
   kiln_lower_note_values(lw, t, values);
 }
 
-// Known values that are all numbers are a constant.
+// A constant, if all symbolic values are numbers.
 static kiln_tensor *constant_of(kiln_lower *lw, kiln_tensor *t) {
   const kiln_expr *const *values = t ? kiln_lower_values(lw, t) : NULL;
   if (!values || t->role == KILN_CONST) return t;
@@ -278,7 +280,7 @@ static kiln_tensor *constant_of(kiln_lower *lw, kiln_tensor *t) {
                                data);
 }
 
-// Whether to fold, as it was decided for this node or is now.
+// Whether to fold this node: a recorded decision if there is one, else decided now.
 static bool folds(const kiln_lower *lw, int n_stmts) {
   kiln_folds *known = lw->folds;
   if (!known) return worth_folding(lw, n_stmts);

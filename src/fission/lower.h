@@ -1,10 +1,10 @@
-// Operators to prims. An operator is one file in ops/: TC text, or C where the notation cannot say
-// it; the build lists the folder and makes the table kiln_ops from it.
+// Operators to primitives. An operator is one file in ops/: TC text, or C where the notation does
+// not suffice; the build makes the table kiln_ops from the folder.
 //
-// Fission walks the graph once. For every node it finds the operator's row by domain, name and
-// opset, and calls |lower| (or the TC binding), which adds statements to the program and gives the
-// node's output tensors with their shapes: this is the shape inference. When all inputs of a node
-// are constants its outputs are folded by the reference interpreter.
+// Fission sweeps over the graph once. It looks up every node's operator by domain, name and opset,
+// and calls |lower| (or the TC binding), which adds statements to the program and sets the node's
+// output tensors with their shapes: this is the shape inference. Nodes whose inputs are all
+// constants are folded by the reference interpreter.
 #ifndef KILN_FISSION_LOWER_H
 #define KILN_FISSION_LOWER_H
 
@@ -18,14 +18,14 @@ typedef struct kiln_lower {
   kiln_program *prog;
   const kiln_graph *graph;
   const kiln_node *node;
-  const char *place;              // for messages
-  const struct kiln_op *user_ops; // rows that come before the table's; NULL: none
+  const char *place;              // prefix of messages
+  const struct kiln_op *user_ops; // rows that take precedence over the table; NULL: none
   struct kiln_data_dependent_extents
-      *counts; // of the program: extents that only the run knows (fission/data_dependent.h)
-  struct kiln_folds *folds;   // NULL: what is worth folding is decided node by node
-  struct kiln_checks *checks; // of indices (rewrite/checks.h); NULL: none are made
-  struct kiln_notes *notes;   // of tensors (fission/notes.h); NULL: none are taken
-  const kiln_expr *when;      // the node is one that the run computes; NULL: always
+      *counts;                // of the program: data-dependent extents (fission/data_dependent.h)
+  struct kiln_folds *folds;   // recorded folding decisions; NULL: decide for each node
+  struct kiln_checks *checks; // of indices (rewrite/checks.h); NULL: no checks are made
+  struct kiln_notes *notes;   // on tensors (fission/notes.h); NULL: none are kept
+  const kiln_expr *when;      // condition under which the run needs the node; NULL: always
   int n_inputs;               // as written in the node
   kiln_tensor **inputs;       // NULL is an omitted optional input
   int n_outputs;
@@ -38,7 +38,7 @@ typedef struct kiln_op {
   const char *name;   // "Conv"
   int since, until;   // opset range, inclusive; until 0 means newest
   kiln_status (*lower)(
-      kiln_lower *lw); // NULL when |tc| says it, or the walk (fission/traversal.h) does
+      kiln_lower *lw); // NULL if |tc| is set, or the traversal handles it (fission/traversal.h)
   const char *tc; // TC text: header and definitions (see fission/notation.h); NULL for C operators
   const char *file; // "ops/softmax.tc", for messages
 } kiln_op;
@@ -58,23 +58,23 @@ typedef struct kiln_dim_binding {
 // gives:  a verified program whose INPUTs and outputs are the graph's, in order
 // errors: UNSUPPORTED or BAD_INPUT, with a message for every node that cannot be lowered
 kiln_status kiln_fission(kiln_ctx *cx, const kiln_graph *g, kiln_program **out);
-// The same with operators of the user's, which come before Kiln's own: |user_ops| ends with a row
-// without a name (kiln_tc_operators makes it).
+// The same with user-defined operators, which take precedence over Kiln's own; |user_ops| ends with
+// a row without a name (kiln_tc_operators makes it).
 kiln_status kiln_fission_with(kiln_ctx *cx, const kiln_graph *g, const kiln_op *user_ops,
                               kiln_program **out);
-// Which computations of constants were worth folding, in the order of the nodes: what one walk
-// decided others repeat, so that programs of one graph at other sizes are alike.
+// Folding decisions in node order, recorded by one traversal and repeated by others, so that
+// programs of one graph at different sizes have the same statements.
 typedef struct kiln_folds {
   int at; // the next one
   KILN_VEC(bool) decided;
 } kiln_folds;
-// The same, with folds->at at 0 to begin with; what is not decided there is, and noted.
+// The same, from folds->at = 0 on; further decisions are made and recorded.
 kiln_status kiln_fission_like(kiln_ctx *cx, const kiln_graph *g, const kiln_op *user_ops,
                               kiln_folds *folds, kiln_program **out);
 
 // --- for the files in ops/ ---
 
-// Attributes; a wrong kind is BAD_INPUT with the node's place.
+// Attributes; a wrong kind is BAD_INPUT at the node's place.
 kiln_status kiln_lower_int(kiln_lower *lw, const char *attr, int64_t otherwise, int64_t *out);
 kiln_status kiln_lower_float(kiln_lower *lw, const char *attr, double otherwise, double *out);
 kiln_status kiln_lower_string(kiln_lower *lw, const char *attr, const char *otherwise,
@@ -86,72 +86,72 @@ const kiln_attr *kiln_lower_attr(kiln_lower *lw, const char *attr); // NULL when
 // Inputs.
 kiln_tensor *kiln_lower_in(const kiln_lower *lw, int i); // NULL when omitted or past the end
 bool kiln_lower_wants(const kiln_lower *lw, int output); // whether the node uses it
-// The elements of an integer (or bool) constant input; UNSUPPORTED with a message when it is not a
-// constant. *out_n = -1 when the input is omitted.
+// The elements of an integer (or bool) constant input; UNSUPPORTED if it is not constant. *out_n =
+// -1 if the input is omitted.
 kiln_status kiln_lower_const_ints(kiln_lower *lw, int i, int *out_n, const int64_t **out);
 kiln_status kiln_lower_const_floats(kiln_lower *lw, int i, int *out_n, const double **out);
-// The same, where elements may be expressions of named dimensions (shapes): constants or
+// The same for shapes: elements may be expressions of named dimensions, from a constant or
 // kiln_lower_values.
 kiln_status kiln_lower_shape_values(kiln_lower *lw, int i, int *out_n,
                                     const kiln_expr *const **out);
-// The extent of an axis as a constant; UNSUPPORTED with a message when symbolic.
+// The extent of an axis as a constant; UNSUPPORTED if it is symbolic.
 kiln_status kiln_lower_extent(kiln_lower *lw, const kiln_tensor *t, int axis, int64_t *out);
-// -rank <= axis < rank (or <= rank with |allow_end|) to [0, rank]; BAD_INPUT otherwise.
+// Normalizes -rank <= axis < rank (<= rank with |allow_end|) to [0, rank]; BAD_INPUT otherwise.
 kiln_status kiln_lower_axis(kiln_lower *lw, int64_t axis, int rank, bool allow_end, int *out);
 kiln_status kiln_lower_want_inputs(kiln_lower *lw, int min,
-                                   int max); // counts, and that the first |min| are present
+                                   int max); // checks the number of inputs, and that the first
+                                             // |min| are present
 kiln_status kiln_lower_want_dtype(kiln_lower *lw, int i, bool (*ok)(kiln_dtype), const char *what);
 
-// What is known of a tensor beside type and shape; NULL: nothing. Who makes it notes that.
+// Facts about a tensor besides type and shape, recorded by the node that made it; NULL: unknown.
 //
-// Its elements, of a small integer tensor, as expressions of named dimensions.
+// The elements of a small integer tensor, as expressions of named dimensions.
 const kiln_expr *const *kiln_lower_values(const kiln_lower *lw, const kiln_tensor *t);
 void kiln_lower_note_values(const kiln_lower *lw, const kiln_tensor *t,
                             const kiln_expr *const *values);
-// What it was dequantised from (fission/bytes.h).
+// The operands of the dequantization that made it (fission/bytes.h).
 const kiln_quantised *kiln_lower_quantised(const kiln_lower *lw, const kiln_tensor *t);
 void kiln_lower_note_quantised(const kiln_lower *lw, const kiln_tensor *t,
                                const kiln_quantised *from);
 
-// Building. Statements made here carry the node's name as origin.
+// Building statements, whose origin is the node's name.
 kiln_stmt *kiln_lower_stmt(kiln_lower *lw, const char *name, kiln_dtype t, int n_space,
                            int n_reduce, const kiln_expr *const *extents);
 kiln_tensor *kiln_lower_tensor(const kiln_lower *lw, const kiln_stmt *s); // the tensor |s| writes
-// A constant tensor made here; |data| is copied.
+// A new constant tensor; |data| is copied.
 kiln_tensor *kiln_lower_make_const(kiln_lower *lw, const char *name, kiln_dtype t, int rank,
                                    const int64_t *shape, const void *data);
-// NumPy broadcasting of n shapes: *out_rank and out_shape [KILN_MAX_RANK]; BAD_INPUT naming both
+// NumPy broadcasting of n shapes to *out_rank and out_shape [KILN_MAX_RANK]; BAD_INPUT with both
 // extents on a mismatch.
 kiln_status kiln_lower_broadcast(kiln_lower *lw, int n, kiln_tensor *const *tensors, int *out_rank,
                                  const kiln_expr **out_shape);
-// A load of |t| broadcast into the space dims [first, first + rank) of |s|, aligned at the right.
+// A load of |t| broadcast to the space dims [first, first + rank) of |s|, right-aligned.
 const kiln_expr *kiln_lower_load_broadcast(kiln_lower *lw, const kiln_tensor *t, const kiln_stmt *s,
                                            int first, int rank);
-// A statement that only moves data: out shape |extents|; body = load of |t| at |index| (over the
-// statement's vars). |index_of| gets the vars and fills index[rank of t]. View with the same
-// row-major elements and another shape (Reshape, Flatten, Squeeze, ...): emits the div/mod index
-// map.
+// A statement with the row-major elements of |t| in another shape (Reshape, Flatten, Squeeze, ...):
+// its index is the div/mod map.
 kiln_tensor *kiln_lower_reshape(kiln_lower *lw, kiln_tensor *t, int rank,
                                 const kiln_expr *const *shape);
 kiln_tensor *kiln_lower_transpose(kiln_lower *lw, kiln_tensor *t, const int *perm);
-// The missing extent x of a Reshape: product(total) = x * product(known), divided factor by factor
-// so that symbolic extents cancel; BAD_INPUT when it cannot be.
+// The unknown extent x of a Reshape: product(total) = x * product(known), divided factor by factor
+// so that symbolic extents cancel; BAD_INPUT if that fails.
 kiln_status kiln_lower_infer_extent(kiln_lower *lw, int n_total, const kiln_expr *const *total,
                                     int n_known, const kiln_expr *const *known,
                                     const kiln_expr **out);
 kiln_status kiln_lower_cast(kiln_lower *lw, kiln_tensor *t, kiln_dtype to,
-                            kiln_tensor **out); // |t| itself when equal
+                            kiln_tensor **out); // |t| itself if it has the dtype
 
-// What another operator is asked to do in a node's place.
+// An operator to lower instead of the node's own, with its inputs and attributes.
 typedef struct kiln_lower_callee {
   const char *domain, *op;
   int64_t opset;
   int n_inputs;
-  kiln_tensor *const *inputs; // NULL is an omitted one
+  kiln_tensor *const *inputs; // NULL is an omitted input
   int n_attrs;
   const kiln_attr *attrs;
 } kiln_lower_callee;
-// Lowers the operator in the name of |lw|'s node; |n_outputs| of its outputs go to |outputs|.
+// Lowers the callee with the origin of |lw|'s node; sets its first |n_outputs| outputs in
+// |outputs|.
 kiln_status kiln_lower_call(kiln_lower *lw, const kiln_lower_callee *c, int n_outputs,
                             kiln_tensor **outputs);
 kiln_attr kiln_attr_int(kiln_ctx *cx, const char *name, int64_t value);

@@ -15,7 +15,7 @@ kiln_data_dependent_find(const kiln_data_dependent_extents *counts, const kiln_e
   return NULL;
 }
 
-// The most (or the least) that |e| can be, of named dimensions alone; NULL: not known.
+// Upper (or, unless |most|, lower) bound of |e| over named dimensions only; NULL: unknown.
 static const kiln_expr *bound(const bounding *b, const kiln_expr *e, bool most);
 
 static bool never_negative(const bounding *b, const kiln_expr *e) {

@@ -1,4 +1,5 @@
-// Definitions bound to nodes: which header and definition; and to made-up nodes, to check a text.
+// Binding TC definitions to nodes, by header and definition; and to synthetic nodes, to check a
+// file.
 #include "fission/notation.h"
 #include "tc/env.h"
 
@@ -27,8 +28,8 @@ static const char *inputs_text(const kiln_lower *lw) {
 
 typedef struct refusal {
   int n_tried;
-  kiln_symbol message;     // of a requirement that did not hold
-  const char *why, *typed; // the last misfit; the last whose types fit
+  kiln_symbol message;     // of a `where` requirement that failed
+  const char *why, *typed; // the last definition's mismatch; the last mismatch after types matched
 } refusal;
 
 static kiln_status refuse(const kiln_lower *lw, const kiln_tc_file *file, kiln_symbol op,
@@ -51,7 +52,7 @@ static const char *value_name(const kiln_lower *lw, const kiln_tc_def *d, int ou
   return output < d->n_outs ? kiln_symbol_text(lw->cx, d->outs[output].name) : "";
 }
 
-// The node as the caller of |d|.
+// The node's inputs and attributes as the caller of |d|.
 static kiln_tc_caller caller_of(const kiln_lower *lw, const kiln_tc_def *d, bool is_trial) {
   kiln_arena *arena = &lw->cx->perm;
   kiln_tc_argument *inputs = KILN_NEW_ARRAY(arena, kiln_tc_argument, lw->n_inputs);
@@ -85,7 +86,7 @@ static kiln_status emit_node(kiln_lower *lw, kiln_tc_env *env) {
   return KILN_OK;
 }
 
-// Lowers with the first definition under |h| that fits; or tries |only|.
+// Lowers with the first matching definition under |h|, or with |only|.
 static kiln_status lower_with(kiln_lower *lw, const kiln_tc_file *file, const kiln_tc_header *h,
                               const kiln_tc_def *only) {
   refusal r = {.why = "there is no definition"};
@@ -170,7 +171,7 @@ kiln_status kiln_tc_lower(kiln_lower *lw, const kiln_op *op) {
 
 // --- checking a file without a node ---
 
-// An input with a dimension of its own name for each single one, and two for a pack.
+// A synthetic input: each index has a dimension of its own, each pack two.
 static kiln_tensor *trial_input(kiln_ctx *cx, kiln_program *p, const kiln_tc_def *d,
                                 const kiln_tc_param *q, bool half) {
   const kiln_expr *shape[KILN_MAX_RANK];
@@ -185,7 +186,7 @@ static kiln_tensor *trial_input(kiln_ctx *cx, kiln_program *p, const kiln_tc_def
                           kiln_tc_example_type(cx, d, &q->type, half), KILN_INPUT, rank, shape);
 }
 
-// Binds one definition to inputs made to fit it, with the optional ones or without.
+// Binds one definition to synthetic inputs, with or without the optional ones.
 static kiln_status trial(const kiln_tc_file *file, const kiln_tc_header *h, const kiln_tc_def *d,
                          bool half, bool omit) {
   kiln_ctx *cx = file->source.cx;

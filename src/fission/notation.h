@@ -13,19 +13,18 @@
 // binds packs, dtypes, attributes (as scalar constants) and axes, adds the statements, sets the
 // outputs.
 //
-// errors: BAD_INPUT naming the node where shapes do not fit; with file, line and caret when the
-//         text is wrong: INTERNAL, or BAD_INPUT where |op| is one of lw->user_ops
+// errors: BAD_INPUT naming the node if shapes do not fit; with file, line and caret if the text is
+// wrong: INTERNAL, or BAD_INPUT if |op| is one of lw->user_ops
 kiln_status kiln_tc_lower(kiln_lower *lw, const kiln_op *op);
 
 typedef KILN_VEC(kiln_op) kiln_user_ops;
-// The operators that the `onnx` lines of a user's file bind, appended to |out|; |file| and |text|
-// are borrowed.
+// Appends the operators that the `onnx` lines of a user's file declare; |file| and |text| are
+// borrowed.
 //
 // errors: BAD_INPUT with file, line and caret; a file without such a line
 kiln_status kiln_tc_operators(kiln_ctx *cx, const char *file, const char *text, kiln_user_ops *out);
 
-// Parses and checks the text of an operator file without a node (used by the tests on every file of
-// ops/).
+// Parses and checks an operator file without a node; the tests run it on every file of ops/.
 kiln_status kiln_tc_check(kiln_ctx *cx, const char *file, const char *text);
 
 #endif

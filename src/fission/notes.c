@@ -1,4 +1,4 @@
-// The table of notes: as long as the last tensor of which something was noted.
+// The table of notes, as long as the greatest tensor id with a note requires.
 #include "fission/notes.h"
 
 static kiln_tensor_note note_of(const kiln_lower *lw, const kiln_tensor *t) {

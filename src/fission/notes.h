@@ -1,5 +1,4 @@
-// Facts about tensors that the traversal of a graph gathers in addition to the program: a table by
-// tensor, which goes with the walk.
+// Facts about tensors that the traversal of a graph records beside the program, indexed by tensor.
 #ifndef KILN_FISSION_NOTES_H
 #define KILN_FISSION_NOTES_H
 
@@ -7,15 +6,16 @@
 
 typedef struct kiln_tensor_note {
   const kiln_expr *const *values;  // of a small integer tensor, as expressions of named dimensions
-  const kiln_quantised *quantised; // what the tensor was dequantised from
+  const kiln_quantised *quantised; // the operands of the dequantization that made the tensor
 } kiln_tensor_note;
 
 typedef struct kiln_notes {
-  kiln_tensor_note *data; // by tensor; NULLs, as behind the end: nothing is known
+  kiln_tensor_note *data; // by tensor; entries may be NULL, and the table may be shorter: nothing
+                          // is known
   int n, cap;
 } kiln_notes;
 
-// Drops the notes of tensors from |n| on, whose numbers others get.
+// Drops the notes of tensors from |n| on: their ids will be reused.
 void kiln_notes_cut(kiln_notes *io, int n);
 
 #endif

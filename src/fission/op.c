@@ -1,4 +1,4 @@
-// The table of operators, looked up. The table itself is made by the build from ops/.
+// Lookup in the table of operators, which the build makes from ops/.
 #include "fission/registry.h"
 
 #include <string.h>

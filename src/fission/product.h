@@ -1,5 +1,5 @@
-// Products of extents in a normal form: a constant times symbolic factors, so that n*12*64 and
-// n*768 compare equal and -1 in a Reshape can be divided out.
+// Products of extents in normal form, a constant times symbolic factors: n*12*64 and n*768 compare
+// equal, and the -1 of a Reshape is a quotient.
 #ifndef KILN_FISSION_PRODUCT_H
 #define KILN_FISSION_PRODUCT_H
 
@@ -15,9 +15,9 @@ typedef struct kiln_factors {
 
 kiln_factors kiln_factors_one(void);
 void kiln_factors_mul(kiln_factors *p,
-                      const kiln_expr *e); // multiplications in |e| are taken apart
+                      const kiln_expr *e); // flattens multiplications in |e|
 bool kiln_factors_equal(const kiln_factors *a, const kiln_factors *b);
-// p /= by; false (and |p| undefined) when |by| does not divide it factor by factor.
+// p /= by; false (and |p| undefined) if |by| does not divide it factor by factor.
 bool kiln_factors_divide(kiln_factors *p, const kiln_factors *by);
 const kiln_expr *kiln_factors_expr(kiln_ctx *cx, const kiln_factors *p);
 

@@ -1,6 +1,6 @@
-// Scans: see scan.h. Each element reduces those before it in its block, and what the blocks before
-// have reduced; all of them, by a guard on the reduction, where they are few or nobody knows how
-// many.
+// Scans: see scan.h. The axis is divided into blocks; each element reduces the elements before it
+// in its block and the totals of the blocks before. Short or unbounded axes are one block, as a
+// reduction with a guard.
 #include "fission/scan.h"
 
 #include "fission/data_dependent.h"
@@ -8,7 +8,7 @@
 
 enum { BLOCK = 16 };
 
-// Whether the element |here| reduces |other|.
+// Whether element |here| of the scan includes |other|.
 static const kiln_expr *is_reduced(kiln_ctx *cx, const kiln_scan *c, const kiln_expr *here,
                                    const kiln_expr *other) {
   return kiln_compare(cx, c->exclusive ? KILN_EXPR_LT : KILN_EXPR_LE, c->reverse ? here : other,
@@ -30,8 +30,8 @@ static kiln_tensor *scan_few(kiln_lower *lw, const kiln_scan *c, const kiln_tens
   return kiln_lower_tensor(lw, s);
 }
 
-// The element |r| of block |b| where |wanted| (NULL: always) and it is there, else the identity;
-// |index| has the other axes.
+// Element |r| of block |b| if |wanted| (NULL: always) and in range, else the identity; |index| has
+// the other axes.
 static const kiln_expr *block_element(kiln_lower *lw, const kiln_scan *c, const kiln_tensor *x,
                                       const kiln_expr *b, const kiln_expr *r,
                                       const kiln_expr *wanted, const kiln_expr **index) {
@@ -58,7 +58,7 @@ static kiln_tensor *reduce_blocks(kiln_lower *lw, const kiln_scan *c, const kiln
   return kiln_lower_tensor(lw, s);
 }
 
-// With the axis as two, blocks and elements of a block.
+// The scan within blocks, the axis split into (blocks, elements of a block).
 static kiln_tensor *scan_within(kiln_lower *lw, const kiln_scan *c, const kiln_tensor *x,
                                 const kiln_expr *n_blocks) {
   kiln_ctx *cx = lw->cx;
@@ -76,7 +76,7 @@ static kiln_tensor *scan_within(kiln_lower *lw, const kiln_scan *c, const kiln_t
   return kiln_lower_tensor(lw, s);
 }
 
-// The depth is the logarithm of the number of elements to the base BLOCK.
+// Scans the blocks' totals recursively; the depth is log_BLOCK of the extent.
 static kiln_tensor *scan_blocks(kiln_lower *lw, const kiln_scan *c, const kiln_tensor *x) {
   kiln_ctx *cx = lw->cx;
   const kiln_expr *n_blocks =

@@ -1,4 +1,4 @@
-// Scans along an axis, of operators and of counted extents.
+// Prefix scans along an axis, used by operators and data-dependent extents.
 #ifndef KILN_FISSION_SCAN_H
 #define KILN_FISSION_SCAN_H
 
@@ -6,15 +6,15 @@
 
 typedef struct kiln_scan {
   int axis;
-  bool exclusive, reverse; // without the element itself; those behind it
+  bool exclusive, reverse; // without the element itself; from the end
   kiln_combiner combiner;
 } kiln_scan;
 
-// What each element of |x| and those before it along the axis are reduced to: of the shape of |x|,
-// in kiln_accumulator's dtype.
+// Reduces each element of |x| with those before it along the axis: shape of |x|, dtype of
+// kiln_accumulator.
 //
-// cost: about 17 for each element, in as many rounds as the logarithm of the extent to the base 16;
-//       the square of the extent where no bound of it is known
+// cost: about 17 operations an element in log16(extent) rounds; the square of the extent if it has
+// no known bound
 kiln_tensor *kiln_lower_scan(kiln_lower *lw, const kiln_scan *c, const kiln_tensor *x);
 
 #endif

@@ -16,7 +16,7 @@ static kiln_status want_sequence(kiln_visit *v, const kiln_sequence **out) {
   return *out && (*out)->n >= 0 ? KILN_OK : wrong(v, "input 0: must be a sequence");
 }
 
-// A sequence of room for |n| tensors, as output 0.
+// Makes output 0 a sequence of |n| tensors, to be filled in.
 static kiln_status make(kiln_visit *v, int64_t n, kiln_tensor ***out_at) {
   if (n > MAX_LENGTH)
     return KILN_FAIL(v->w->cx->diag, KILN_UNSUPPORTED, v->lw->place,
@@ -97,7 +97,7 @@ static kiln_status sequence_length(kiln_visit *v) {
   return KILN_OK;
 }
 
-// How long each part of |extent| is: |sizes| as given, or all as long as one that is.
+// The lengths of the parts of |extent|: |sizes|, or equal parts if a single size is given.
 static kiln_status read_parts(kiln_visit *v, int64_t extent, bool *out_single, int *out_n,
                               int64_t **out_sizes) {
   int n = -1;

@@ -1,6 +1,6 @@
-// Sorting by digits, the last first: how many elements have a smaller digit says where those of
-// each begin, and they are put there in the order that the digits before have left. source: Knuth,
-// The Art of Computer Programming, 5.2.5
+// LSD radix sort: for each digit, the last first, a histogram gives where elements with each digit
+// begin, and a stable scatter moves them there. source: Knuth, The Art of Computer Programming,
+// 5.2.5
 #include "fission/sort.h"
 
 #include "fission/scan.h"
@@ -11,9 +11,9 @@ enum { DIGIT = 8, DIGITS = 1 << DIGIT };
 typedef struct sorting {
   kiln_lower *lw;
   const kiln_tensor *keys;  // (R, N)
-  const kiln_tensor *order; // (R, N), by the digits so far; NULL: as they are
+  const kiln_tensor *order; // (R, N), after the digits so far; NULL: the identity
   int shift;
-  bool has_sign; // the digit is the first
+  bool has_sign; // the digit includes the sign bit
 } sorting;
 
 static const kiln_expr *digit_at(const sorting *z, const kiln_expr *const at[2]) {
@@ -24,7 +24,7 @@ static const kiln_expr *digit_at(const sorting *z, const kiln_expr *const at[2])
   return kiln_mod(cx, digit, kiln_int(cx, DIGITS));
 }
 
-// Where the elements with each digit begin: (R, DIGITS).
+// The start of each digit's elements: (R, DIGITS), an exclusive prefix sum of the histogram.
 static const kiln_tensor *find_begins(const sorting *z) {
   kiln_ctx *cx = z->lw->cx;
   const kiln_expr *shape[] = {z->keys->shape[0], kiln_int(cx, DIGITS)}, *o[2], *at[2];
@@ -40,8 +40,8 @@ static const kiln_tensor *find_begins(const sorting *z) {
   return kiln_lower_scan(z->lw, &before, kiln_lower_tensor(z->lw, s));
 }
 
-// A row holds the next place for each digit, and behind them the elements in order: a step puts one
-// there, the next moves the place on.
+// A row holds the next free place of each digit, followed by the sorted elements: one step writes
+// an element, the next increments the place.
 static kiln_tensor *put_in_order(const sorting *z) {
   kiln_ctx *cx = z->lw->cx;
   const kiln_tensor *begins = find_begins(z);

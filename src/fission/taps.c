@@ -1,4 +1,4 @@
-// Interpolation at computed places: see taps.h.
+// Interpolation at computed coordinates: see taps.h.
 #include "fission/taps.h"
 
 static const kiln_expr *number(const kiln_taps *g, double v) {
@@ -18,12 +18,12 @@ const kiln_expr *kiln_taps_reflected(const kiln_taps *g, int axis, const kiln_ex
   const kiln_expr *u = kiln_mod(cx, kiln_sub(cx, v, low), period);
   const kiln_expr *back = kiln_add(cx, low, kiln_least(cx, u, kiln_sub(cx, period, u)));
   if (!g->align_corners) return back;
-  // One element has no span to be mirrored in.
+  // A single element has no span to reflect in.
   const kiln_expr *wide = kiln_compare(cx, KILN_EXPR_GT, span, number(g, 0));
   return kiln_select(cx, wide, back, number(g, 0));
 }
 
-// The weight of the tap |k| places from floor(v), where v = floor(v) + |r|.
+// The weight of tap |k| around v = floor(v) + |r|.
 static const kiln_expr *tap_weight(const kiln_taps *g, int k, const kiln_expr *r) {
   const double a = -0.75;
   kiln_ctx *cx = g->lw->cx;
@@ -38,7 +38,7 @@ static const kiln_expr *tap_weight(const kiln_taps *g, int k, const kiln_expr *r
   return sum;
 }
 
-// The place of a tap along |axis|, always inside; *inside gathers when it is not mapped there.
+// The index of a tap along |axis|, clamped into it; *inside becomes false where padding applies.
 static const kiln_expr *tap_place(const kiln_taps *g, int axis, int k, const kiln_expr *base,
                                   const kiln_expr **inside) {
   kiln_ctx *cx = g->lw->cx;
@@ -53,7 +53,7 @@ static const kiln_expr *tap_place(const kiln_taps *g, int axis, int k, const kil
   return i;
 }
 
-// |tap| counts through the places along every axis.
+// |tap| enumerates the taps of all axes in mixed radix.
 const kiln_expr *kiln_taps_sum(const kiln_taps *g, const kiln_expr *const first[2],
                                const kiln_expr *const *places) {
   kiln_ctx *cx = g->lw->cx;

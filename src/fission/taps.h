@@ -1,4 +1,5 @@
-// Interpolation of a tensor at computed places: the taps around a place, each a load with a weight.
+// Interpolation of a tensor at computed coordinates: a weighted sum of the taps (neighbouring
+// elements).
 #ifndef KILN_FISSION_TAPS_H
 #define KILN_FISSION_TAPS_H
 
@@ -22,15 +23,16 @@ typedef struct kiln_taps {
   int n;                // spatial axes
   kiln_interpolation mode;
   kiln_outside outside;
-  bool align_corners; // of reflection: at the centres of the outer elements
-  kiln_dtype t;       // of the arithmetic
+  bool align_corners; // reflection at the centres of the outer elements
+  kiln_dtype t;       // dtype of the arithmetic
 } kiln_taps;
 
 // The extent of a spatial axis as a number.
 const kiln_expr *kiln_taps_extent(const kiln_taps *g, int axis);
-// |v| mirrored into the axis, whichever side it lies on.
+// |v| reflected into the axis, from either side.
 const kiln_expr *kiln_taps_reflected(const kiln_taps *g, int axis, const kiln_expr *v);
-// The value at |places| (of |t|, in elements, one for each axis) of x(first[0], first[1], ...).
+// The value of x(first[0], first[1], places...); |places| are coordinates in elements, of dtype
+// |t|, one for each axis.
 const kiln_expr *kiln_taps_sum(const kiln_taps *g, const kiln_expr *const first[2],
                                const kiln_expr *const *places);
 

@@ -1,4 +1,4 @@
-// What the operator files in C share: see terms.h.
+// Building blocks of operator files in C: see terms.h.
 #include "fission/terms.h"
 
 #include "analysis/interpret.h"
@@ -58,14 +58,14 @@ kiln_dtype kiln_order_key_type(kiln_dtype t) {
   return kiln_dtype_bytes(t) == 8 || t == KILN_U32 ? KILN_I64 : KILN_I32;
 }
 
-// The bits of a float, as an integer, are in its order, and in the inverse one where the sign is
-// set.
+// Bits of positive floats, taken as integers, are in the floats' order, those of negative floats in
+// reverse.
 static const kiln_expr *float_key(kiln_ctx *cx, const kiln_expr *x, kiln_dtype key) {
   const kiln_dtype t = key == KILN_I64 ? KILN_F64 : KILN_F32;
   const kiln_expr *zero = kiln_int_of(cx, key, 0), *nothing = kiln_float(cx, t, 0),
                   *most = kiln_int_of(cx, key, key == KILN_I64 ? INT64_MAX : INT32_MAX);
   const kiln_expr *wide = kiln_cast(cx, t, x);
-  const kiln_expr *is_zero = kiln_compare(cx, KILN_EXPR_EQ, wide, nothing); // -0, too
+  const kiln_expr *is_zero = kiln_compare(cx, KILN_EXPR_EQ, wide, nothing); // also -0
   const kiln_expr *bits = kiln_bitcast(cx, key, kiln_select(cx, is_zero, nothing, wide));
   const kiln_expr *turned = kiln_binary(cx, KILN_EXPR_BXOR, bits, most);
   const kiln_expr *in_order =
@@ -136,8 +136,8 @@ kiln_status kiln_lower_want_index(kiln_lower *lw, const kiln_tensor *x, int axis
   return kiln_check_index(lw->cx, lw->prog, lw->checks, &use);
 }
 
-// The least and the greatest of the elements first, first + step, ... of |x|; anything where they
-// are not known now.
+// Least and greatest of the elements first, first + step, ... of |x|; unbounded if they are unknown
+// at compile time.
 static kiln_interval elements_of(const kiln_tensor *x, int64_t first, int64_t step) {
   kiln_interval range = {INT64_MIN, INT64_MAX};
   const int64_t n = kiln_tensor_elems(x);
@@ -159,7 +159,7 @@ kiln_status kiln_lower_want_choice(kiln_lower *lw, const kiln_tensor *indices,
                    kiln_symbol_text(lw->cx, indices->name));
 }
 
-// Elements first, first + step, ... of |x| are those that |at| can name.
+// The elements first, first + step, ... of |x|, indexed by |at|.
 typedef struct indexing {
   const kiln_tensor *x;
   const kiln_expr *const *at;
@@ -268,8 +268,8 @@ kiln_stmt *kiln_lower_like(kiln_lower *lw, const char *name, const kiln_tensor *
   return s;
 }
 
-// Sets the batch part of |index| for an operand with |batch| leading axes: the vars of the batch
-// dims, aligned at the right, or 0 where the operand has one element.
+// Sets the batch part of |index| for an operand with |batch| leading axes: the batch dims,
+// right-aligned, or 0 for an axis of extent 1.
 static void batch_index(kiln_ctx *cx, const kiln_tensor *t, int batch, const kiln_stmt *s,
                         int n_batch, const kiln_expr **index) {
   for (int i = 0; i < batch; i++)
@@ -277,7 +277,7 @@ static void batch_index(kiln_ctx *cx, const kiln_tensor *t, int batch, const kil
         kiln_expr_is(t->shape[i], 1) ? kiln_int(cx, 0) : kiln_stmt_var(cx, s, n_batch - batch + i);
 }
 
-// The batch extents of a and b broadcast against each other; |n| entries.
+// Broadcasts the batch extents of a and b; |n| entries.
 static kiln_status batch_extents(kiln_lower *lw, const kiln_tensor *a, int batch_a,
                                  const kiln_tensor *b, int batch_b, int n, const kiln_expr **out) {
   for (int i = 0; i < n; i++) {
@@ -289,7 +289,7 @@ static kiln_status batch_extents(kiln_lower *lw, const kiln_tensor *a, int batch
       return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
                        "batch axis %d: extents must be equal or 1, got %" PRId64 " and %" PRId64, i,
                        va, vb);
-    // of a number and an extent that is not known yet, which may turn out to be 1, the number
+    // a symbolic extent against a number: it may turn out to be 1, so the result is the number
     const bool takes_b = kiln_expr_is(ea, 1) ||
                          (kiln_expr_is_int(eb, NULL) && !kiln_expr_is_int(ea, NULL) && vb != 1);
     out[i] = takes_b ? eb : ea;

@@ -47,7 +47,8 @@ static kiln_status read_kernel(kiln_lower *lw, const kiln_tensor *weights, kiln_
   return KILN_OK;
 }
 
-// SAME_UPPER and SAME_LOWER: out = ceil(in / stride), the odd zero at the end or at the start.
+// SAME_UPPER and SAME_LOWER: out = ceil(in / stride); an odd total pads once more at the end or at
+// the start.
 static void same_pads(kiln_ctx *cx, kiln_conv_window *w, bool upper) {
   for (int i = 0; i < w->n; i++) {
     const kiln_expr *stride = kiln_int(cx, w->stride[i]), *zero = kiln_int(cx, 0);
@@ -73,8 +74,8 @@ static kiln_status given_pads(kiln_lower *lw, kiln_conv_window *w, bool use) {
   return KILN_OK;
 }
 
-// out = (in + pads - reach) / stride + 1, rounded up with ceil_mode, where the last window must
-// begin inside the input or its leading pad.
+// out = (in + pads - reach) / stride + 1; with ceil_mode rounded up, but the last window must begin
+// inside the input or its leading pad.
 static kiln_status count_windows(kiln_lower *lw, kiln_conv_window *w, bool ceil_mode) {
   kiln_ctx *cx = lw->cx;
   for (int i = 0; i < w->n; i++) {
@@ -154,7 +155,7 @@ kiln_tensor *kiln_conv_window_pad(kiln_lower *lw, kiln_tensor *x, const kiln_con
   return kiln_lower_tensor(lw, s);
 }
 
-// What a convolution is made of, between its steps.
+// A convolution between its steps.
 typedef struct conv {
   kiln_lower *lw;
   const kiln_tensor *x; // (N, C, padded...)
@@ -165,7 +166,7 @@ typedef struct conv {
 } conv;
 
 // body = x(n, c, o*stride + k*dilation) * weights(m..., k_c, k): |o| and |k| are the first dims of
-// the window's outputs and taps, at_w[0..n_m) what stands for m, followed by room.
+// the outputs and of the window; at_w[0..n_m) are the indices for m, with room behind.
 static void set_product(const conv *c, kiln_stmt *s, const kiln_expr *channel,
                         const kiln_expr **at_w, int n_m, const kiln_expr *k_c, int o, int k) {
   kiln_ctx *cx = c->lw->cx;
@@ -204,7 +205,7 @@ static kiln_tensor *plain_conv(const conv *c, bool depthwise) {
   return kiln_lower_tensor(c->lw, s);
 }
 
-// Weights as (g, m, C/group, kernel...), so that the channels of a group are an axis of their own.
+// Weights as (g, m, C/group, kernel...): the groups become an axis.
 static kiln_tensor *weights_by_group(const conv *c) {
   kiln_ctx *cx = c->lw->cx;
   const kiln_expr *shape[KILN_MAX_RANK] = {kiln_int(cx, c->group),
