@@ -103,8 +103,8 @@ static inline void kiln_bytecode_step(kiln_bytecode *c, int dim, int64_t steps) 
 }
 // Runs instructions [from, to). False if an index is out of range.
 bool kiln_bytecode_run(kiln_bytecode *c, int from, int to);
-kiln_status kiln_bytecode_fault(const kiln_bytecode *c); // the message after kiln_bytecode_run gave
-                                                         // false
+// Reports the index that made kiln_bytecode_run give false.
+kiln_status kiln_bytecode_fault(const kiln_bytecode *c);
 
 // Semantics of single operators, also used by the error analysis (analysis/follow.h).
 double kiln_bytecode_float1(kiln_expr_kind k, double a);

@@ -20,8 +20,7 @@ typedef struct product {
   void *y;
   int n_space, n_reduce;
   dim space[MAX_DIMS], reduce[MAX_DIMS];
-  double *magnitudes, *squares; // sums of |term| and of term squared, beside the sum of terms; both
-                                // NULL if not wanted
+  double *magnitudes, *squares; // sums of |term| and term squared; both NULL if not wanted
 } product;
 
 // Sums of terms, of their magnitudes and of their squares.
@@ -450,8 +449,8 @@ static double *tile_squares(const judged *j, const sliding *w, const double *own
   return NULL;
 }
 
-// Variance of the roundings of a transformed output, in squared units: those of its products and of
-// sums over |n| channels.
+// Variance of the roundings of a transformed output, those of its products and of sums over |n|
+// channels, in squared units of rounding.
 static double transformed_variance(const judged *j, const sliding *w, double n, double squares) {
   return w->gain * (j->may->transforms.roundings + n / 2) / 3 * squares;
 }

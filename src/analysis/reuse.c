@@ -37,8 +37,7 @@ struct part {
   KILN_VEC(const access_summary *) others;
   double lines;
   double **loads;  // [levels][sets] lines in each set; NULL: not yet computed
-  double **shares; // [levels][MAX_WAYS + 2] histogram: share of sets with 0, 1, ... lines; the last
-                   // is more
+  double **shares; // [levels][MAX_WAYS + 2] share of sets with 0, 1, ... lines, or more
   part *two;       // footprint of two iterations of the loop outside; NULL: not yet computed
   part *step;      // footprint of an iteration of the loop at |step_depth| inside
   int step_depth;
@@ -244,8 +243,7 @@ typedef struct amount {
   part *p;
   double second;
   part *other;  // NULL: none
-  double share; // fraction of the group's runs in which it runs as well, by conditions on outer
-                // loops
+  double share; // fraction of the group's runs in which it runs, by conditions on outer loops
 } amount;
 
 // The lines of |p|, in the body of |w->over|, between uses in neighbouring iterations. If one sweep

@@ -84,7 +84,7 @@ bool kiln_quantised_keeps_order(const kiln_lower *lw, const kiln_tensor *x) {
       q->scale->role != KILN_CONST || q->scale->dtype != KILN_F32 ||
       !kiln_tensor_is_scalar(q->scale) || (q->zero && !kiln_tensor_is_scalar(q->zero)))
     return false;
-  float scale; // points into the mapped file
+  float scale; // the mapped file need not align it
   memcpy(&scale, q->scale->data, sizeof scale);
   return scale > FLT_MIN && scale < 1 / FLT_MIN;
 }
@@ -263,8 +263,7 @@ static kiln_status rest_at(kiln_lower *lw, const kiln_byte_factors *f, const kil
 // The two factors of the correction of sums, z * sum_k (x_k - zx): weights' zero points, and sums
 // of the data less their zero point.
 typedef struct rest {
-  const kiln_tensor *weights, *data; // weights NULL: |data| is already multiplied by the single
-                                     // zero point
+  const kiln_tensor *weights, *data; // weights NULL: |data| has the factor
 } rest;
 
 static kiln_status make_rest(kiln_lower *lw, const kiln_byte_factors *f, const kiln_tensor *data,

@@ -13,8 +13,7 @@
 #include <string.h>
 
 static const int64_t max_fold_elems = INT64_C(1) << 20; // of float outputs
-static const int64_t max_fill_elems = 1024;             // of outputs without operands, as fills and
-                                                        // ramps
+static const int64_t max_fill_elems = 1024;             // of outputs without operands: fills, ramps
 static const int64_t max_fold_bytes = INT64_C(1) << 30; // of any output
 static const int64_t max_fold_steps = INT64_C(1) << 28; // body evaluations of one node
 enum { MAX_VALUES = 64, MAX_VALUE_STEPS = 4096 };

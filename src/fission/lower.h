@@ -99,8 +99,7 @@ kiln_status kiln_lower_extent(kiln_lower *lw, const kiln_tensor *t, int axis, in
 // Normalizes -rank <= axis < rank (<= rank with |allow_end|) to [0, rank]; BAD_INPUT otherwise.
 kiln_status kiln_lower_axis(kiln_lower *lw, int64_t axis, int rank, bool allow_end, int *out);
 kiln_status kiln_lower_want_inputs(kiln_lower *lw, int min,
-                                   int max); // checks the number of inputs, and that the first
-                                             // |min| are present
+                                   int max); // checks their number; the first |min| must be present
 kiln_status kiln_lower_want_dtype(kiln_lower *lw, int i, bool (*ok)(kiln_dtype), const char *what);
 
 // Facts about a tensor besides type and shape, recorded by the node that made it; NULL: unknown.

@@ -1,5 +1,5 @@
-// ar's format and the few structures of ELF that it takes: symbols of objects are read for the
-// index, and an object is put around the weights.
+// The ar format, and what it takes of ELF: symbols of objects are read for the archive's index, and
+// an object file is wrapped around the weights.
 #include "module/archive.h"
 #include "module/copy.h"
 #include "support/text.h"
@@ -30,7 +30,7 @@ static bool fits(const kiln_object *o, uint64_t offset, uint64_t bytes) {
   return offset <= o->bytes && bytes <= o->bytes - offset;
 }
 
-// The symbols of an object that LLVM has made; false: it is none.
+// Finds the symbol table of an object file made by LLVM; false if it is malformed.
 static bool find_symbols(const kiln_object *o, symbols *out) {
   const Elf64_Ehdr *head = o->data;
   *out = (symbols){0};
@@ -86,18 +86,18 @@ const char **kiln_archive_needs(kiln_ctx *cx, int n, const kiln_object *objects,
   return needs.data;
 }
 
-// --- the object of the weights ---
+// --- the object file of the weights ---
 
 enum { S_NULL, S_WEIGHTS, S_STACK, S_SYMBOLS, S_NAMES, S_SECTIONS, N_WEIGHT_SECTIONS };
 static const char section_names[] = "\0.rodata\0.note.GNU-stack\0.symtab\0.strtab\0.shstrtab";
 
-// Its parts in front of the weights and behind them.
+// The file's contents before and after the weights.
 typedef struct wrapping {
   Elf64_Ehdr head;
   Elf64_Sym symbols[2];
   Elf64_Shdr sections[N_WEIGHT_SECTIONS];
-  uint64_t names_bytes; // of "\0" and the symbol
-  uint64_t bytes;       // of all
+  uint64_t names_bytes; // of "\0" and the symbol's name
+  uint64_t bytes;       // size of the whole file
 } wrapping;
 
 static uint64_t rounded(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
@@ -126,7 +126,7 @@ static void make_sections(const kiln_archive *a, wrapping *w) {
                                         .sh_offset = table,
                                         .sh_size = sizeof w->symbols,
                                         .sh_link = S_NAMES,
-                                        .sh_info = 1, // the first that is global
+                                        .sh_info = 1, // index of the first global symbol
                                         .sh_addralign = 8,
                                         .sh_entsize = sizeof w->symbols[0]};
   w->sections[S_NAMES] = (Elf64_Shdr){.sh_name = section_name(".strtab"),
@@ -167,7 +167,7 @@ static wrapping wrap(const kiln_archive *a) {
 
 // --- the archive ---
 
-// Members one behind the other, at even places.
+// Members follow each other at even offsets.
 typedef struct writing {
   kiln_ctx *cx;
   const kiln_archive *a;
@@ -216,7 +216,7 @@ static void put_weights(writing *w, const wrapping *o) {
   put(w, o->sections, sizeof o->sections);
 }
 
-// The index: of each symbol where the head of its member is, then all names.
+// The archive's index: the offset of the member that defines each symbol, then all names.
 typedef struct index_table {
   KILN_VEC(int) members;
   kiln_text names;

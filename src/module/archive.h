@@ -1,5 +1,5 @@
-// Archives of objects, as ar writes them, without times, owners and whatever else differs from one
-// writing to the next: the same members give the same bytes.
+// Static archives in ar's format, reproducible: times, owners and modes are constant, so the same
+// members give the same bytes.
 //
 //     !<arch>\n | index of symbols | object | object | ... | object of the weights
 #ifndef KILN_MODULE_ARCHIVE_H
@@ -9,17 +9,17 @@
 
 typedef struct kiln_archive {
   int n_objects;
-  kiln_object *objects; // global symbols of the functions but |visible| become hidden
+  kiln_object *objects; // global functions other than |visible| become hidden
   const char *visible;
-  const char *weights; // symbol of the weights; NULL: there are none
+  const char *weights; // symbol of the weights; NULL: no weights
   uint64_t weights_bytes;
-  bool is_arm; // objects are of AArch64, else of x86-64
+  bool is_arm; // AArch64 objects instead of x86-64
 } kiln_archive;
 
-// Writes everything but the weights, which kiln_output_write writes then.
-// errors: KILN_BAD_INPUT: it cannot be written; KILN_INTERNAL: an object that is none
+// Writes the archive except for the weights, which kiln_output_write adds.
+// errors: KILN_BAD_INPUT: it cannot be written; KILN_INTERNAL: a malformed object
 kiln_status kiln_archive_write(kiln_ctx *cx, const kiln_archive *a, kiln_output *out);
-// What the objects call and do not have, each once, in the order of strcmp.
+// Undefined symbols of the objects, each once, in strcmp order.
 // gives: *out_n names in cx->perm
 const char **kiln_archive_needs(kiln_ctx *cx, int n, const kiln_object *objects, int *out_n);
 

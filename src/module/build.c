@@ -35,7 +35,7 @@ kiln_status kiln_build_name_kernels(kiln_ctx *cx, kiln_build *b, int *io_n) {
   const char *prefix = b->request.prefix ? b->request.prefix : "kiln";
   b->product.symbols = KILN_NEW_ARRAY(&cx->perm, const char *, b->choices.kernels.kernels.n);
   for (int i = 0; i < b->choices.kernels.kernels.n;
-       i++) { // a kernel called exp must not be found as libm's
+       i++) { // a kernel called exp must not shadow libm's
     const char *name = kiln_symbol_text(cx, b->choices.kernels.kernels.data[i]->name);
     b->product.symbols[i] =
         b->request.ranges ? kiln_arena_printf(&cx->perm, "kiln_k_%s_part%d", name, b->request.part)
@@ -56,7 +56,7 @@ kiln_status kiln_build_find_machine(kiln_ctx *cx, const char *path, const char *
   return KILN_OK;
 }
 
-// Code for a processor that was named may need what this one has not.
+// Code for a processor given by name may need features that this machine lacks.
 static kiln_status check_runs_here(kiln_ctx *cx, const kiln_build *b) {
   int n = 0;
   if (b->request.machine.is_here) return KILN_OK;
@@ -80,15 +80,15 @@ kiln_status kiln_build_jit(kiln_ctx *cx, kiln_build *b, kiln_kernel_fn **out_fun
   return KILN_OK;
 }
 
-// --- in memory ---
+// --- modules in memory ---
 
-// What an in-memory module owns.
+// Resources owned by an in-memory module.
 typedef struct resident {
   kiln_jit *jit;
   char *memory;
   size_t memory_bytes;
-  kiln_core *core; // when constants are borrowed
-  char *code;      // of a GPU
+  kiln_core *core; // the model's, if constants are borrowed
+  char *code;      // a GPU's
 } resident;
 
 static void release_resident(void *object) {
@@ -100,7 +100,7 @@ static void release_resident(void *object) {
   free(r);
 }
 
-// Anonymous memory, in huge pages where it is large: packed weights are read in every run.
+// Anonymous memory; huge pages if it is large, because every run reads all packed weights.
 static kiln_status make_memory(kiln_ctx *cx, kiln_build *b) {
   if (b->product.plan.weights_bytes == 0) return KILN_OK;
   void *map = mmap(NULL, b->product.plan.weights_bytes, PROT_READ | PROT_WRITE,
@@ -146,7 +146,7 @@ static kiln_status make_module(kiln_ctx *cx, kiln_build *b, const kiln_kernel_fn
     free(r);
     return st;
   }
-  b->product.jit = NULL; // the module has them now
+  b->product.jit = NULL; // owned by the module now
   b->product.memory = NULL;
   b->product.code = NULL;
   if (b->product.plan.n_externs > 0) {

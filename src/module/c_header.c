@@ -1,5 +1,5 @@
-// Names of ports become parameters in_NAME and out_NAME, which are no keywords of C or C++ whatever
-// the model calls them.
+// C headers of static libraries. Ports become parameters in_NAME and out_NAME, so no name of the
+// model can be a keyword of C or C++.
 #include "module/c_header.h"
 
 #include <ctype.h>
@@ -11,8 +11,8 @@ typedef struct header {
   const kiln_c_header *h;
   kiln_arena *arena;
   kiln_text *out;
-  const char *macro;  // the prefix in capitals
-  const char **names; // of inputs, then results, then shapes
+  const char *macro;  // |prefix| in capitals
+  const char **names; // parameter names of inputs, then results, then shapes
 } header;
 
 // --- names ---
@@ -31,7 +31,7 @@ static char *identifier(kiln_arena *arena, const char *before, const char *text,
 const char *kiln_c_name(kiln_arena *arena, const char *path) {
   const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path,
              *dot = strrchr(name, '.');
-  if (strncmp(name, "lib", 3) == 0 && name[3] && name[3] != '.') name += 3; // libm.a: m
+  if (strncmp(name, "lib", 3) == 0 && name[3] && name[3] != '.') name += 3; // "libm.a" becomes "m"
   const size_t n = dot && dot > name ? (size_t)(dot - name) : strlen(name);
   return identifier(arena, *name >= 'a' && *name <= 'z' ? "" : "m", name, n);
 }
@@ -77,7 +77,7 @@ static const struct { const char *type, *c; } c_types[] = {
 };
 // clang-format on
 
-// Of the others, codes and bytes, an element is a byte.
+// Other types (minifloats and bytes) are passed as bytes.
 static const char *c_type(const kiln_type *t) {
   for (size_t i = 0; i < KILN_LEN(c_types); i++)
     if (strcmp(c_types[i].type, t->text) == 0) return c_types[i].c;
@@ -92,7 +92,7 @@ static int64_t elements(const kiln_plan_port *p) {
 
 // --- text ---
 
-// A name of the model in a comment, which it cannot end.
+// A name of the model for use in a comment, which it must not end.
 static const char *in_comment(header *x, const char *text) {
   char *copy = kiln_arena_strdup(x->arena, text);
   for (char *c = copy; *c; c++)

@@ -1,4 +1,4 @@
-// The C header of a static library: a function for each entry, what it takes, and sizes as macros.
+// The C header of a static library: a prototype for each entry, its contract, and sizes as macros.
 #ifndef KILN_MODULE_C_HEADER_H
 #define KILN_MODULE_C_HEADER_H
 
@@ -7,17 +7,17 @@
 #include "target/target.h"
 
 typedef struct kiln_c_header {
-  const char *prefix; // of all names: "resnet18"; macros have it in capitals
-  const char *model;  // what it was made of
+  const char *prefix; // prefix of all names: "resnet18"; macros use it in capitals
+  const char *model;  // file name of the model
   const kiln_machine *machine;
   const kiln_plan *plan;
   int n_features, n_needs;
-  const char *const *features, *const *needs; // of the processor; functions from elsewhere
+  const char *const *features, *const *needs; // required processor features; undefined functions
   bool has_weights_file, has_parallel_for;
 } kiln_c_header;
 
-// The name of a file without folder and ending as a C identifier: "resnet18" of "out/resnet-18.a"
-// is "resnet_18".
+// A C identifier from a file name without its folder and extension: "out/resnet-18.a" gives
+// "resnet_18".
 const char *kiln_c_name(kiln_arena *arena, const char *path);
 void kiln_c_header_print(kiln_arena *scratch, const kiln_c_header *h, kiln_text *out);
 

@@ -1,5 +1,5 @@
-// The cache as a table of SQLite's. A process reads without a lock that others could see and writes
-// in one transaction when it closes; who finds the database locked for long goes without.
+// The cache as an SQLite table. Reads take no lasting lock; writes go in one transaction at close.
+// If the database stays locked for too long, the process continues without the cache.
 #include "module/cache.h"
 #include "kiln/compile.h"
 #include "support/directory.h"
@@ -25,7 +25,7 @@ static const char *const kinds[] = {[KILN_CACHE_OBJECT] = "object",
 static const char file_suffix[] = ".kmod", key_name[] = "key", database_name[] = "kiln.sqlite";
 enum { FOLDER_ROOM = KILN_CACHE_PATH_ROOM - 96 };
 
-// Entries that were found, to be marked as used.
+// Rows that were read, for updating their time of last use.
 typedef struct used {
   sqlite3_int64 *rows; // malloc'ed
   int n, cap;
@@ -33,23 +33,23 @@ typedef struct used {
 
 struct kiln_cache {
   char path[PATH_ROOM];
-  sqlite3 *db; // NULL after damage that could not be mended
-  unsigned char
-      owner[KILN_MAC_KEY_BYTES]; // the key that its owner's entries are authenticated with
+  sqlite3 *db;                             // NULL after damage that could not be repaired
+  unsigned char owner[KILN_MAC_KEY_BYTES]; // secret key for authenticating the owner's entries
   int64_t limit_bytes;
   bool is_writing; // a transaction is open
-  bool is_locked;  // by others, for too long
+  bool is_locked;  // by another process, for longer than the timeout
   used used;
 };
 
-// --- which compiler ---
+// --- the compiler's build id ---
 
 typedef struct build_id {
   unsigned char bytes[ID_BYTES];
   size_t n;
 } build_id;
 
-// The note that the linker made from the contents of the object that holds this function.
+// The build id note that the linker computed from the contents of the shared object that holds this
+// function.
 static int find_build_id(struct dl_phdr_info *info, size_t size, void *argument) {
   build_id *id = argument;
   const uintptr_t here = (uintptr_t)&kiln_cache_key_begin;
@@ -77,7 +77,7 @@ static int find_build_id(struct dl_phdr_info *info, size_t size, void *argument)
   return is_ours;
 }
 
-// gives: no bytes where the linker made no such note
+// gives: an empty id if the linker made no note
 static build_id own_build_id(void) {
   build_id id = {.n = 0};
   dl_iterate_phdr(find_build_id, &id);
@@ -99,16 +99,16 @@ const char *kiln_compiler_text(kiln_arena *arena) {
   return kiln_arena_printf(arena, "%s %s", kiln_version(), hex);
 }
 
-// --- where ---
+// --- the directory ---
 
-// gives: false where there is none
+// gives: false if there is none
 static bool find_directory(const char *asked, char *out, size_t room) {
   if (!asked) return kiln_directory_find_cache(out, room);
   const int n = snprintf(out, room, "%s", asked);
   return n > 0 && (size_t)n < room;
 }
 
-// The user's own folder, made if it is not there.
+// Opens the directory, which must be the user's own; makes it if it does not exist.
 static bool open_folder(const char *directory, char folder[FOLDER_ROOM], kiln_diag *diag) {
   char why[KILN_DIRECTORY_WHY];
   folder[0] = 0;
@@ -132,9 +132,9 @@ void kiln_cache_warn(kiln_diag *diag) {
         why);
 }
 
-// --- the owner's key ---
+// --- the secret key ---
 
-// gives: false: there is none, or none that the owner alone has
+// gives: false if there is no key file, or others may read it
 static bool read_key(const char *path, unsigned char out[KILN_MAC_KEY_BYTES]) {
   struct stat info;
   const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -146,7 +146,7 @@ static bool read_key(const char *path, unsigned char out[KILN_MAC_KEY_BYTES]) {
   return right;
 }
 
-// Of several processes that make one, one does.
+// If several processes create one, a single one succeeds.
 static bool make_key(const char *path) {
   unsigned char key[KILN_MAC_KEY_BYTES];
   kiln_temporary file;
@@ -158,7 +158,7 @@ static bool make_key(const char *path) {
   return made;
 }
 
-// A key that others may know gives way: what was kept with it is not found any more.
+// A key file that others may read is replaced: entries authenticated with it become invisible.
 static bool find_key(const char *folder, unsigned char out[KILN_MAC_KEY_BYTES]) {
   char path[PATH_ROOM];
   snprintf(path, sizeof path, "%s/%s", folder, key_name);
@@ -185,7 +185,7 @@ static bool is_module(const char *name) {
          strcmp(name + hex, file_suffix) == 0;
 }
 
-// As they were named before they had locks: a module's or a device's name, and a process.
+// Names of temporary files before they had locks: a module's or a device's name and a process id.
 static bool is_old_temporary(const char *name) {
   const size_t hex = 2 * KILN_DIGEST_BYTES + strlen(file_suffix);
   const bool of_module = strspn(name, "0123456789abcdef") == 2 * KILN_DIGEST_BYTES &&
@@ -196,7 +196,7 @@ static bool is_old_temporary(const char *name) {
          (device && device[6] && strspn(device + 6, "0123456789") == strlen(device + 6));
 }
 
-// What a file of the folder is to us; NULL: not ours.
+// The kind of a file in the folder; NULL: not made by Kiln.
 static const char *kind_of(const char *name) {
   const size_t n = strlen(name);
   if (is_module(name)) return kinds[KILN_CACHE_MODULE];
@@ -238,7 +238,7 @@ static int read_format(kiln_cache *c) {
   return format;
 }
 
-// A new database gets its table; two processes may both try.
+// Creates the table of a new database; two processes may try at the same time.
 static bool prepare(kiln_cache *c) {
   sqlite3_busy_timeout(c->db, WAIT_MS);
   int format = read_format(c);
@@ -259,7 +259,7 @@ static bool open_database(kiln_cache *c) {
   return false;
 }
 
-// What is no database, or of another format, gives way to a new one.
+// Replaces a file that is not a database, or of another format, by a new database.
 static bool replace_database(kiln_cache *c) {
   char journal[PATH_ROOM + 16], folder[PATH_ROOM];
   sqlite3_close(c->db);
@@ -305,8 +305,7 @@ kiln_cache *kiln_cache_open(const char *directory, int64_t limit_bytes) {
 
 // --- entries ---
 
-// Of everything in an entry, with the owner's key: a row that was torn, or made by another, is not
-// taken for ours.
+// Authenticates all fields of an entry with the owner's key: torn or forged rows do not verify.
 static void digest_entry(const kiln_cache *c, kiln_cache_kind kind, const kiln_cache_key *key,
                          const void *data, size_t bytes, unsigned char out[KILN_DIGEST_BYTES]) {
   kiln_mac m;
@@ -373,7 +372,7 @@ static int64_t limit_of(const kiln_cache *c, kiln_cache_kind kind) {
   return c->limit_bytes * (kind == KILN_CACHE_MODULE ? KILN_CACHE_FILES_SHARE : 1);
 }
 
-// One transaction holds all that a process puts; its entries are the most recently used.
+// All writes of a process are one transaction; its entries are the most recently used.
 static bool begin_writing(kiln_cache *c) {
   if (!c->is_writing && !c->is_locked) {
     c->is_writing = execute(c, "BEGIN IMMEDIATE");
@@ -382,7 +381,7 @@ static bool begin_writing(kiln_cache *c) {
   return c->is_writing;
 }
 
-// |room_bytes|: what the entry takes on the disk.
+// |room_bytes| is the entry's size on disk.
 static void put(kiln_cache *c, kiln_cache_kind kind, const kiln_cache_key *key, const char *label,
                 const void *data, size_t bytes, int64_t room_bytes) {
   static const char sql[] =
@@ -441,7 +440,7 @@ static void remove_file(const kiln_cache *c, sqlite3_stmt *s) {
   if (kiln_cache_file(c, &key, path)) unlink(path);
 }
 
-// Modules have a limit of their own, and files.
+// Modules have a size limit of their own, and are files to be removed.
 static void evict(const kiln_cache *c, bool are_modules) {
   static const char sql[] =
       "DELETE FROM entries WHERE rowid IN (SELECT rowid FROM (SELECT rowid, sum(bytes) OVER "
@@ -470,7 +469,7 @@ void kiln_cache_close(kiln_cache *c) {
   free(c);
 }
 
-// --- for people ---
+// --- listing and clearing ---
 
 typedef struct listing {
   void (*on_entry)(void *user, const kiln_cache_entry *entry);
@@ -502,7 +501,7 @@ static void list_entries(kiln_cache *c, const listing *l) {
   sqlite3_finalize(s);
 }
 
-// Whether an entry has told of the file.
+// Whether an entry refers to the file.
 static bool has_entry(kiln_cache *c, const char *name) {
   sqlite3_stmt *s = NULL;
   char hex[2 * KILN_DIGEST_BYTES + 1];
@@ -535,7 +534,7 @@ static void list_files(kiln_cache *c, const char *folder, const listing *l) {
   if (files) closedir(files);
 }
 
-// Looking makes nothing.
+// Listing does not create a cache.
 kiln_status kiln_cache_list(kiln_diag *diag,
                             void (*on_entry)(void *user, const kiln_cache_entry *entry),
                             void *user) {
@@ -555,7 +554,8 @@ kiln_status kiln_cache_clear(kiln_diag *diag) {
   char folder[FOLDER_ROOM];
   KILN_TRY(find_own_folder(folder, diag));
   kiln_cache *c = kiln_cache_open(NULL, KILN_CACHE_LIMIT_BYTES);
-  const bool cleared = c && execute(c, "DELETE FROM entries"); // for those who have it open
+  const bool cleared =
+      c && execute(c, "DELETE FROM entries"); // also for processes that have it open
   kiln_cache_close(c);
   if (cleared) remove_files(folder, is_ours);
   return cleared ? KILN_OK

@@ -1,13 +1,13 @@
-// Bounds checks of a program's data-dependent indices, in the runtime's form.
+// A program's run-time checks of data-dependent indices, in the plan's form.
 #ifndef KILN_MODULE_CHECKED_H
 #define KILN_MODULE_CHECKED_H
 
 #include "ir/prim.h"
 #include "runtime/extents.h"
 
-// The rows of |p|, in perm.
+// The checks of |p| as rows of a plan, in perm.
 kiln_plan_check *kiln_plan_checks_of(kiln_ctx *cx, const kiln_program *p);
-// The results of the checks in a run of |p|, [p->checks.n]: as kiln_plan_checked.
+// Evaluates the results [p->checks.n] of the checks after a run of |p|, as kiln_plan_checked does.
 kiln_status kiln_program_checked(kiln_ctx *cx, const kiln_program *p, const int64_t *results);
 
 #endif

@@ -9,13 +9,13 @@
 typedef struct coding {
   kiln_ctx *cx;
   kiln_build *b;
-  kiln_cache *cache; // NULL: none
+  kiln_cache *cache; // NULL: no cache
   kiln_cache_key *keys;
-  int n; // kernels that the cache has not
+  int n; // number of kernels not found in the cache
   int *missing;
 } coding;
 
-// The loops print all that code generation reads of them, and the machine's strings say all of it.
+// The printed loops and the machine's strings determine the code completely.
 static kiln_cache_key key_of(const coding *c, int kernel) {
   const kiln_machine *m = &c->b->request.machine;
   kiln_cache_key key;
@@ -68,7 +68,7 @@ static kiln_status compile_missing(coding *c, const kiln_cpu_options *options) {
   return KILN_OK;
 }
 
-// Modules of several kernels have an object each.
+// A kernel whose nests are all shared with others has no object of its own.
 static void drop_empty(kiln_build *b) {
   int n = 0;
   for (int i = 0; i < b->product.n_objects; i++)
@@ -77,8 +77,8 @@ static void drop_empty(kiln_build *b) {
   b->product.n_objects = n;
 }
 
-// What nests have code of their own. Where several kernels share some, objects depend on all of
-// these, and are not kept.
+// The nests that get code of their own; equal nests of several kernels share it. Objects then
+// depend on several kernels, so they are not cached.
 static const kiln_cpu_nests *nests_of(kiln_ctx *cx, const kiln_build *b) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const int n = b->choices.kernels.kernels.n;
@@ -92,7 +92,7 @@ static const kiln_cpu_nests *nests_of(kiln_ctx *cx, const kiln_build *b) {
 static void close_cache(void *cache) { kiln_cache_close(cache); }
 
 static kiln_status make_objects(kiln_ctx *cx, kiln_build *b, kiln_cpu_options *options) {
-  const bool dumps = options->dump_llvm || options->dump_asm; // which come with compilation only
+  const bool dumps = options->dump_llvm || options->dump_asm; // dumps need compilation
   const int n = b->choices.kernels.kernels.n;
   coding c = {.cx = cx, .b = b};
   c.keys = KILN_NEW_ARRAY(&cx->perm, kiln_cache_key, n);

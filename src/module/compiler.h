@@ -1,7 +1,7 @@
-// The compiler interface for folders below the driver: a table of functions.
+// The compiler's interface for folders below the driver: a table of functions.
 //
-// Shape buckets, tuning, verification and explanation compile models anew, in ways of their own.
-// They call nothing of the driver: it hands this table in with every model that it loads
+// Shape buckets, tuning, verification and explanation compile models again, with changed options.
+// They do not call the driver: it attaches this table to every model that it loads
 // (kiln_model.compiler).
 #ifndef KILN_MODULE_COMPILER_H
 #define KILN_MODULE_COMPILER_H
@@ -10,28 +10,28 @@
 
 typedef struct kiln_pass_count {
   const char *name; // of a rule or a pass
-  int n;            // how often it did what it is for
+  int n;            // how often it changed the program
   bool is_optional;
 } kiln_pass_count;
 
 typedef struct kiln_compiler {
-  // kiln_model_load of the |nth| definition of a .tc file, of those without mistakes; the others
-  // are not looked at. -1: kiln_model_load.
+  // kiln_model_load of definition |nth| of a .tc file, counting those without errors; the others
+  // are skipped. -1: kiln_model_load.
   kiln_status (*load)(const char *path, const kiln_compile_options *options, int nth,
                       kiln_diag *diag, kiln_model **out_model);
   // kiln_model_compile.
   kiln_status (*compile)(kiln_model *model, kiln_diag *diag, kiln_module **out_module);
-  // The statements that kernels are made of: |b| has a program and a machine.
+  // Runs the passes before kernel selection; |b| has a program and a machine.
   kiln_status (*rewrite)(kiln_ctx *cx, kiln_build *b);
-  // A copy of the model's program, its kernels, their names and dumps.
+  // Runs the passes up to kernels and their names, on a copy of the model's program; makes dumps.
   //
   // needs: a program without unbound dimensions
   kiln_status (*kernels)(kiln_ctx *cx, kiln_build *b);
-  // Kernels, their code and the plan: everything but the module. |b| says whether it may borrow.
+  // Makes kernels, code and plan, but no module.
   kiln_status (*run)(kiln_ctx *cx, kiln_build *b);
-  // What each rule and pass did, in their order; ended by a row without a name, in cx->perm.
+  // What each rule and pass did, in pipeline order; ended by a row without a name, in cx->perm.
   const kiln_pass_count *(*counts)(kiln_ctx *cx, const kiln_build *b);
-  // Whether the pass of that name is left out.
+  // Whether the pass of that name is skipped.
   bool (*omits)(const kiln_build *b, const char *pass);
 } kiln_compiler;
 

@@ -1,4 +1,4 @@
-// Pieces of a file, which threads take one after the other through a buffer that stays in the L2.
+// Threads take pieces of a file in turn, each through a buffer that fits in the L2 cache.
 #include "module/copy.h"
 #include "runtime/pool.h"
 
@@ -38,13 +38,13 @@ static bool read_all(int fd, void *data, size_t bytes, int64_t offset) {
 }
 
 typedef struct reading {
-  int from, to; // -1: nowhere
+  int from, to; // -1: digest only
   uint64_t bytes;
-  long long n; // pieces
+  long long n; // number of pieces
   unsigned char (*digests)[KILN_DIGEST_BYTES];
-  char *buffers; // one a thread
+  char *buffers; // one for each thread
   atomic_llong next;
-  atomic_int wrong; // an error number; 0: none
+  atomic_int wrong; // errno of the first failure; 0: none
 } reading;
 
 static bool read_piece(const reading *r, long long i, char *buffer) {
@@ -77,7 +77,7 @@ static void run(reading *r, int threads) {
 
 static uint64_t count_pieces(uint64_t bytes) { return (bytes + PIECE_BYTES - 1) / PIECE_BYTES; }
 
-// gives: 0, or the number of an error
+// gives: 0, or errno
 static int read_pieces(int from, uint64_t bytes, int to, int threads,
                        unsigned char (*digests)[KILN_DIGEST_BYTES]) {
   if (bytes < SHARED_BYTES) threads = 1;

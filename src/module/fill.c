@@ -1,5 +1,5 @@
-// Weights into a module, in pieces that threads take one after the other: straight into memory, or
-// through a buffer that stays in a cache into the file.
+// Packs weights in pieces that threads take in turn: directly into memory, or into the file through
+// a buffer that fits in the cache.
 #include "module/build.h"
 #include "module/pack.h"
 
@@ -8,13 +8,13 @@
 
 enum { PIECE_BYTES = 1 << 20, SHARED_BYTES = 8 << 20 };
 
-// A weight as units that are made independently: bytes of a copy, slices of a packing, transforms,
-// halves.
+// A weight divided into units that can be computed independently: bytes of a copy, slices of a
+// packing, Winograd transforms, or rounded elements.
 typedef struct source {
   const kiln_weight *w;
-  const kiln_packing *packing; // NULL: no such
+  const kiln_packing *packing; // NULL: another kind of source
   int64_t n;
-  uint64_t unit_bytes; // at most
+  uint64_t unit_bytes; // of the largest unit
 } source;
 
 bool kiln_weight_is_rounded(const kiln_weight *w) {
@@ -46,7 +46,7 @@ static kiln_status make_source(kiln_ctx *cx, const kiln_weight *w, source *out) 
   return KILN_OK;
 }
 
-// Floats between the points of a transform of |n| of all.
+// The distance of consecutive transform points, in floats, when |n| units are computed.
 static int64_t plane_of(const source *s, int64_t n) { return n * s->w->late->panel; }
 
 static void round_to(const source *s, int64_t begin, int64_t end, char *to) {
@@ -54,7 +54,7 @@ static void round_to(const source *s, int64_t begin, int64_t end, char *to) {
                         (const char *)s->w->tensor->data + begin * (int64_t)sizeof(float), to);
 }
 
-// The units [begin, end) in the whole weight at |to|.
+// Computes the units [begin, end) at their place in the whole weight |to|.
 static bool make_in_place(const source *s, int64_t begin, int64_t end, char *to) {
   const kiln_weight *w = s->w;
   if (s->packing)
@@ -73,7 +73,7 @@ kiln_status kiln_weight_fill(kiln_ctx *cx, const kiln_weight *w, void *to) {
   return s.n == 0 || make_in_place(&s, 0, s.n, to) ? KILN_OK : kiln_packing_wrong(cx, s.packing);
 }
 
-// --- all of them ---
+// --- all weights ---
 
 typedef struct piece {
   int source;
@@ -82,17 +82,17 @@ typedef struct piece {
 
 typedef struct filling {
   const kiln_build *b;
-  char *memory; // NULL: |out|
+  char *memory; // NULL: write to |out|
   const kiln_output *out;
   source *sources;
   int n_sources;
-  atomic_llong *left; // units by source
+  atomic_llong *left; // [sources] units still to do
   KILN_VEC(piece) pieces;
-  uint64_t piece_bytes; // the most
-  char *buffers;        // one a thread
+  uint64_t piece_bytes; // of the largest piece
+  char *buffers;        // one for each thread
   atomic_int next;
-  atomic_int wrong;      // an error number of writing; 0: none
-  atomic_int unpackable; // a source; -1: none
+  atomic_int wrong;      // errno of a failed write; 0: none
+  atomic_int unpackable; // index of a source that cannot be packed; -1: none
 } filling;
 
 static kiln_status list_sources(kiln_ctx *cx, filling *f) {
@@ -136,7 +136,7 @@ static bool write_transforms(const filling *f, const source *s, int64_t begin, i
   return true;
 }
 
-// gives: false with errno, or with |*out_packed| false
+// gives: false with errno set, or with |*out_packed| false
 static bool write_piece(const filling *f, const source *s, int64_t begin, int64_t end, char *buffer,
                         bool *out_packed) {
   const kiln_weight *w = s->w;
@@ -157,7 +157,7 @@ static bool write_piece(const filling *f, const source *s, int64_t begin, int64_
   return *out_packed && kiln_output_write(f->out, w->offset + at, buffer, bytes);
 }
 
-// What has been read is not read again: the model's pages need not stay.
+// The model's pages just read are not needed again: they may be evicted.
 static void forget(filling *f, const piece *p) {
   const kiln_weight *w = f->sources[p->source].w;
   const kiln_tensor *t = w->late ? w->late->source : w->tensor;
@@ -176,7 +176,7 @@ static void fill_piece(filling *f, const piece *p, char *buffer) {
   forget(f, p);
 }
 
-// Threads take pieces as they get to them: one that the system lets wait holds up nobody.
+// Threads take pieces dynamically, so that a descheduled thread does not delay the others.
 static void work(void *argument, size_t thread) {
   filling *f = argument;
   char *buffer = f->buffers ? f->buffers + thread * f->piece_bytes : NULL;

@@ -49,10 +49,10 @@ static void dump(kiln_ctx *cx, kiln_build *b, const char *const *sources) {
 typedef struct coding {
   kiln_ctx *cx;
   kiln_build *b;
-  kiln_cache *cache; // NULL: none
+  kiln_cache *cache; // NULL: no cache
   const char **sources;
   kiln_cache_key *keys;
-  int n; // kernels that the cache has not
+  int n; // number of kernels not found in the cache
   int *missing;
 } coding;
 
@@ -60,8 +60,7 @@ static kiln_status no_memory(kiln_ctx *cx, const kiln_build *b) {
   return KILN_FAIL(cx->diag, KILN_NO_MEMORY, b->request.model->path, "objects: no memory left");
 }
 
-// The loops print all that the emitter reads of them, and the architecture's name says all of the
-// machine.
+// The printed loops and the architecture's name determine the code completely.
 static kiln_cache_key key_of(const coding *c, int kernel, int version) {
   const kiln_mark mark = kiln_arena_mark(&c->cx->scratch);
   kiln_cache_key key;
@@ -84,7 +83,7 @@ static void add(kiln_text *out, const void *bytes, size_t n) {
   kiln_text_add_bytes(out, (const char *)bytes, n);
 }
 
-// An entry is how each nest is launched, and behind that the cubin.
+// An entry has the launch parameters of each nest, followed by the cubin.
 static void put_launches(const coding *c, int kernel, kiln_text *out) {
   const int n = kiln_build_functions(c->cx, c->b, kernel);
   for (int j = 0; j < n; j++) {
@@ -145,8 +144,7 @@ static void find_known(coding *c, int version) {
   for (int i = 0; i < c->b->choices.kernels.kernels.n; i++) {
     size_t bytes = 0;
     void *entry = NULL;
-    if (c->b->choices.kernels.kernels.data[i]->by_library)
-      continue; // a library's, of which there is no code
+    if (c->b->choices.kernels.kernels.data[i]->by_library) continue; // a library kernel has no code
     if (c->cache) {
       c->keys[i] = key_of(c, i, version);
       entry = kiln_cache_find(c->cache, KILN_CACHE_OBJECT, &c->keys[i], &bytes);
@@ -203,7 +201,7 @@ static kiln_status make_images(kiln_ctx *cx, kiln_build *b, const char **sources
   KILN_TRY(b->request.machine.target->compiler->version(cx, &version));
   c.keys = KILN_NEW_ARRAY(&cx->perm, kiln_cache_key, n);
   c.missing = KILN_NEW_ARRAY(&cx->perm, int, n);
-  if (b->request.model->options.cache && !dumps_sources(b)) // which come with emission only
+  if (b->request.model->options.cache && !dumps_sources(b)) // dumps need emission
     c.cache = kiln_cache_open(NULL, KILN_CACHE_LIMIT_BYTES);
   kiln_cleanup_push(cx, close_cache, c.cache);
   find_known(&c, version);
@@ -213,7 +211,7 @@ static kiln_status make_images(kiln_ctx *cx, kiln_build *b, const char **sources
   return st;
 }
 
-// The driver of the machine that runs them compiles them.
+// Without a compiler: the GPU's driver compiles the sources when the module is loaded.
 static kiln_status keep_sources(kiln_ctx *cx, kiln_build *b, const char **sources) {
   for (int i = 0; i < b->product.n_objects; i++) KILN_TRY(emit_one(cx, b, i, &sources[i]));
   dump(cx, b, sources);
@@ -224,8 +222,7 @@ static kiln_status keep_sources(kiln_ctx *cx, kiln_build *b, const char **source
   return KILN_OK;
 }
 
-// One behind the other, as modules have them: the plan's images say where each begins. Kernels of
-// libraries have none.
+// Concatenates the objects; the plan's images have their offsets. Library kernels have none.
 static kiln_status join(kiln_ctx *cx, kiln_build *b) {
   kiln_plan *p = &b->product.plan;
   p->n_images = 0;
@@ -263,13 +260,13 @@ kiln_status kiln_build_gpu_code(kiln_ctx *cx, kiln_build *b) {
   return join(cx, b);
 }
 
-// --- one launch ---
+// --- trying one launch ---
 
 typedef struct trying {
   kiln_gpu_context *gpu;
   kiln_gpu_stream *stream;
   uint32_t n;
-  char **memory; // of the arguments
+  char **memory; // copies of the arguments on the device
 } trying;
 
 static kiln_status put_call(const trying *t, const kiln_plan *p, const kiln_plan_launch *l,

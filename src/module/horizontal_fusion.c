@@ -1,6 +1,6 @@
 // Horizontal fusion (HFuse, Rammer): independent kernels that would each leave multiprocessors idle
 // become one launch, in which each has blocks of its own (target/gpu/horizontal_fusion.c).
-//     launches:  A  B  C     B does not read A     =>     [A | B]  C
+//     launches:  A  B  C     B does not depend on A     =>     [A | B]  C
 // That saves launch overhead, and blocks of one kernel run while those of the other wait.
 //
 // A launch may move up to an earlier one, if its operands are ready there; the order is kept
@@ -14,19 +14,19 @@
 #include <string.h>
 
 enum {
-  MOST = 6,        // kernels of a launch
-  MOST_ARGS = 128, // of all
-  AHEAD = 64       // launches that are looked at behind one
+  MOST = 6,        // kernels in a fused launch
+  MOST_ARGS = 128, // arguments of all of them
+  AHEAD = 64       // launches searched after the first
 };
 
-// A kernel in its nests; a library's has none.
+// Resources of a kernel by nest; a library kernel has no nests.
 typedef struct needs {
   int n_nests, n_args;
   kiln_gpu_demand *nests;
   uint8_t *writes; // [PARAMs]
 } needs;
 
-// The kernels that a kernel is made of.
+// The kernels that a fused kernel consists of.
 typedef struct parts {
   int n, kernels[MOST];
 } parts;
@@ -35,12 +35,12 @@ typedef struct fusing {
   kiln_ctx *cx;
   const kiln_build *b;
   needs *of;            // [kernels]
-  kiln_bits *is_done;   // [launches] those in front
-  kiln_kernels fused;   // kernels and launches as they become
-  KILN_VEC(parts) made; // [joined.kernels]
+  kiln_bits *is_done;   // [launches] already fused or kept
+  kiln_kernels fused;   // the new kernels and launches
+  KILN_VEC(parts) made; // [fused.kernels]
 } fusing;
 
-// --- what kernels ask for ---
+// --- resources ---
 
 static needs needs_of(fusing *j, const kiln_kernel *k) {
   const kiln_loops *l = k->loops;
@@ -57,19 +57,19 @@ static needs needs_of(fusing *j, const kiln_kernel *k) {
   }
   for (int i = 0; i < l->buffers.n; i++) {
     out.n_args += kiln_scope_is_argument(l->buffers.data[i]->scope);
-    if (k->by_library) out.writes[i] = 1; // a library's kernel has no loops to say it
+    if (k->by_library) out.writes[i] = 1; // a library kernel may write any
   }
   return out;
 }
 
-// --- who needs whom ---
+// --- dependences ---
 
 static bool lies_in(const kiln_tensor *t, const kiln_tensor *in) {
   while (t && t != in) t = t->inside;
   return t != NULL;
 }
 
-// Whether one of the two launches writes what the other touches.
+// Whether one of the launches writes a tensor that the other accesses.
 static bool meet(const fusing *j, const kiln_launch *a, const kiln_launch *b) {
   const kiln_program *p = j->b->choices.prog;
   for (int i = 0; i < a->n_args; i++)
@@ -83,8 +83,7 @@ static bool meet(const fusing *j, const kiln_launch *a, const kiln_launch *b) {
   return false;
 }
 
-// Whether launch |l| can run as soon as those that are done are over, |first| being the first that
-// is not.
+// Whether launch |l| can run right after those that are done; launches before |first| are all done.
 static bool is_ready(const fusing *j, int first, int l) {
   const kiln_launch *all = j->b->choices.kernels.launches.data;
   for (int i = first; i < l; i++)
@@ -92,9 +91,9 @@ static bool is_ready(const fusing *j, int first, int l) {
   return true;
 }
 
-// --- which fit ---
+// --- selection ---
 
-// Whether the blocks of all |n| launches fit at once, nest by nest.
+// Whether the blocks of all |n| launches are resident at once, nest by nest.
 static bool fit(const fusing *j, int n, const int *launches) {
   const needs *all[MOST];
   int n_args = 0, n_nests = 0;
@@ -115,7 +114,7 @@ static bool fit(const fusing *j, int n, const int *launches) {
   return n_args <= MOST_ARGS;
 }
 
-// The launches that run with |first|, which is the first of them: out[MOST].
+// Selects the launches to fuse with |first|: out[MOST], beginning with |first|.
 static int choose(const fusing *j, int first, int *out) {
   const int n_launches = j->b->choices.kernels.launches.n;
   int n = 0;
@@ -128,13 +127,13 @@ static int choose(const fusing *j, int first, int *out) {
   return n;
 }
 
-// --- their kernel ---
+// --- fused kernels ---
 
 static const char *suffix_of(kiln_ctx *cx, int part) {
   return kiln_arena_printf(&cx->scratch, ".%c", 'a' + part);
 }
 
-// The first nests of all, side by side, then the second ones, and so on.
+// Orders the nests: first nests of all kernels, side by side, then the second ones, and so on.
 static void order_nests(kiln_ctx *cx, kiln_loops *all, int n, kiln_loop **nests) {
   kiln_loop **end = &all->body;
   for (bool any = true; any;) {
@@ -152,10 +151,9 @@ static void order_nests(kiln_ctx *cx, kiln_loops *all, int n, kiln_loop **nests)
   }
 }
 
-// Adds the buffers of |one| to |k|, and its tensors to |prog|, that of |k|, behind those that are
-// there.
+// Appends the buffers of |one| to |k|, and its tensors to |prog|, the program of |k|.
 //
-// gives: its nests over these
+// gives: its nests, on these buffers
 static kiln_loop *add_part(kiln_ctx *cx, kiln_kernel *k, kiln_program *prog, const kiln_kernel *one,
                            const char *suffix) {
   const int first_buffer = k->loops->buffers.n, first_tensor = prog->tensors.n;
@@ -176,7 +174,7 @@ static kiln_loop *add_part(kiln_ctx *cx, kiln_kernel *k, kiln_program *prog, con
   return nests;
 }
 
-// A kernel of several. Its program is no more than the tensors that its buffers are called after.
+// The fused kernel. Its program has only the tensors that its buffers are named after.
 static kiln_kernel *join_kernels(fusing *j, const parts *p) {
   kiln_ctx *cx = j->cx;
   kiln_kernel *k = KILN_NEW(&cx->perm, kiln_kernel);
@@ -198,7 +196,7 @@ static kiln_kernel *join_kernels(fusing *j, const parts *p) {
   return k;
 }
 
-// The number of the kernel that is made of |p|, a new one where there is none.
+// The index of the fused kernel of |p|; makes it at the first use.
 static int kernel_of(fusing *j, const parts *p) {
   kiln_kernel *k = NULL;
   for (int i = 0; i < j->made.n; i++)
@@ -220,7 +218,7 @@ static kiln_launch join_launches(fusing *j, int n, const int *launches) {
   kiln_ctx *cx = j->cx;
   kiln_launch out = j->b->choices.kernels.launches.data[launches[0]];
   parts p = {.n = n};
-  if (n > 1) out.stored = 0; // which nobody asks any more
+  if (n > 1) out.stored = 0; // only meaningful for outlined kernels
   for (int i = 1; i < n; i++) {
     const kiln_launch *one = &j->b->choices.kernels.launches.data[launches[i]];
     kiln_argument *args = KILN_NEW_ARRAY(&cx->perm, kiln_argument, out.n_args + one->n_args);
@@ -254,7 +252,7 @@ static bool is_asked_for(const kiln_build *b) {
          !b->request.model->compiler->omits(b, "horizontal-fusion");
 }
 
-// The next launches that run as one: out[MOST]; 0: there are none left.
+// The next launches to run as one: out[MOST]; gives their number, 0 at the end.
 static int next(fusing *j, int *out) {
   int first = 0, n = 0;
   while (first < j->b->choices.kernels.launches.n && kiln_bits_has(j->is_done, first)) first++;

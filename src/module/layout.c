@@ -13,28 +13,28 @@
 
 enum { BORROW_BYTES = 4096 };
 
-// Where a tensor of the program lies.
+// The storage class of a tensor of the program.
 typedef enum home { HOME_NONE, HOME_INPUT, HOME_OUTPUT, HOME_ARENA } home;
 typedef struct residence {
   home home;
-  int index; // of the input or output, or of the block
+  int index; // of the input, output or block
 } residence;
 
-// An argument that lies in block |block| of the arena and gets its offset when all are placed.
+// An argument in arena block |block|, whose offset is added when all blocks are placed.
 typedef struct patch {
   int arg, block;
-  uint64_t offset; // bytes behind the block's begin
+  uint64_t offset; // in bytes from the block's beginning
 } patch;
 
 typedef struct layout {
   kiln_ctx *cx;
   kiln_build *b;
-  residence *at; // by tensor id
+  residence *at; // [tensors]
   KILN_VEC(kiln_block) blocks;
   KILN_VEC(patch) patches;
   KILN_VEC(kiln_plan_arg) args;
   KILN_VEC(kiln_plan_nest) nests;
-  KILN_VEC(uint32_t) indices; // of a GPU's nests
+  KILN_VEC(uint32_t) indices; // for the nests of a GPU
   KILN_VEC(kiln_plan_call) calls;
   KILN_VEC(kiln_plan_copy) copies;
   KILN_VEC(patch) copy_patches;
@@ -42,7 +42,7 @@ typedef struct layout {
 
 static const kiln_target *target_of(const layout *y) { return y->b->request.machine.target; }
 
-// What is placed behind as many bytes begins at a multiple of what the target wants.
+// |bytes| rounded up to the target's alignment.
 static uint64_t placed_bytes(const layout *y, uint64_t bytes) {
   const uint64_t align = (uint64_t)target_of(y)->place_bytes;
   return (bytes + align - 1) / align * align;
@@ -112,7 +112,8 @@ static bool same_data(const kiln_tensor *a, const kiln_tensor *b) {
   return a->data == b->data || (a->data && b->data && memcmp(a->data, b->data, a->bytes) == 0);
 }
 
-// Whether they are made of the same elements: those of another part are other tensors.
+// Whether both have the same elements; another shape bucket has tensors of its own, so contents are
+// compared.
 static bool same_source(const kiln_weight *w, const kiln_weight *v, bool is_shared) {
   if (w->tensor == v->tensor) return true;
   if (!is_shared || !w->late != !v->late) return false;
@@ -121,7 +122,7 @@ static bool same_source(const kiln_weight *w, const kiln_weight *v, bool is_shar
          same_view(w->tensor, v->tensor) && same_data(w->late->source, v->late->source);
 }
 
-// |is_shared|: |w| is of another part of a model for ranges.
+// |is_shared|: |w| is from another shape bucket.
 static bool same_layout(const kiln_weight *w, const kiln_weight *v, bool is_shared) {
   const bool is_rounded = kiln_weight_is_rounded(w);
   if (w->is_default != v->is_default || !w->pack != !v->pack ||
@@ -133,7 +134,7 @@ static bool same_layout(const kiln_weight *w, const kiln_weight *v, bool is_shar
       !same_view(w->view, v->view))
     return false;
   for (int r = 0; r < w->pack->rank; r++)
-    if (w->pack->map[r] != v->pack->map[r]) return false; // interned: equal is the same
+    if (w->pack->map[r] != v->pack->map[r]) return false; // interned: equal is identical
   for (int k = 0; k < w->buffer->rank; k++)
     if (w->buffer->extents[k] != v->buffer->extents[k] ||
         w->buffer->strides[k] != v->buffer->strides[k])
@@ -141,8 +142,8 @@ static bool same_layout(const kiln_weight *w, const kiln_weight *v, bool is_shar
   return true;
 }
 
-// Elements of an axis that lie side by side in one of the panels which the outermost axis counts;
-// 0: there are none.
+// The panel width of a packed layout: the elements of an axis that are contiguous inside of a
+// panel, where the outermost axis counts panels; 0: not a panel layout.
 static int64_t panel_of(kiln_ctx *cx, const kiln_weight *w) {
   const kiln_symbol outer = kiln_symbol_of(cx, "o0");
   for (int k = w->buffer->rank - 1; k > 0; k--) {
@@ -169,7 +170,7 @@ const uint32_t *kiln_build_panels(kiln_ctx *cx, const kiln_build *b) {
   return panels;
 }
 
-// Whether |w|, as it is, is what |v| of another part begins with.
+// Whether the bytes of |w| are a prefix of those of |v|, of another shape bucket.
 static bool begins(const kiln_weight *w, const kiln_weight *v) {
   const kiln_tensor *a = w->tensor, *b = v->tensor;
   return !w->pack && !v->pack && !w->late && !v->late && !kiln_weight_is_rounded(w) &&
@@ -189,7 +190,7 @@ static kiln_plan_arg weight_arg(const kiln_weight *w) {
   return (kiln_plan_arg){KILN_PLACE_WEIGHTS, 0, w->offset, w->bytes};
 }
 
-// How the elements of |t| are made; NULL: they are there.
+// The transform that computes the elements of |t|; NULL: |t| has data.
 static const kiln_winograd_weights *find_late(const kiln_build *b, const kiln_tensor *t) {
   const kiln_winograd_list *late = &b->choices.kernels.late;
   for (int i = 0; i < late->n; i++)
@@ -197,7 +198,7 @@ static const kiln_winograd_weights *find_late(const kiln_build *b, const kiln_te
   return NULL;
 }
 
-// A tensor may be there in several layouts.
+// The model's bytes that |w| adds; 0 if the tensor already has a weight in another layout.
 static uint64_t new_model_bytes(const kiln_build *b, const kiln_weight *w) {
   for (int i = 0; i < b->product.weights.n; i++)
     if (same_source(&b->product.weights.data[i], w, i < b->product.n_shared_weights)) return 0;
@@ -228,7 +229,7 @@ static void find_weight(layout *y, kiln_weight w, kiln_plan_arg *out) {
   *out = weight_arg(&w);
 }
 
-// A constant as PARAM |b| of |kernel|: packed, or a view of its elements as they lie.
+// A constant as PARAM |b| of |kernel|: packed, or a view of its elements in place.
 static kiln_status const_arg(layout *y, const kiln_kernel *kernel, const kiln_tensor *t,
                              const kiln_buffer *b, kiln_plan_arg *out) {
   kiln_weight w = {.tensor = t, .buffer = b, .pack = b->pack};
@@ -244,7 +245,7 @@ static kiln_status const_arg(layout *y, const kiln_kernel *kernel, const kiln_te
   return KILN_OK;
 }
 
-// --- tensors ---
+// --- storage of tensors ---
 
 static int add_block(layout *y, uint64_t bytes, int launch) {
   const kiln_block block = {placed_bytes(y, bytes), launch, launch, 0};
@@ -252,8 +253,8 @@ static int add_block(layout *y, uint64_t bytes, int launch) {
   return y->blocks.n - 1;
 }
 
-// Outputs take the caller's memory when they are row-major; an output that is asked for twice is
-// copied to the second.
+// Row-major outputs are computed in the caller's memory; a tensor that is two outputs is copied to
+// the second.
 static void find_homes(layout *y) {
   const kiln_program *p = y->b->choices.prog;
   y->at = KILN_NEW_ARRAY(&y->cx->scratch, residence, p->tensors.n);
@@ -272,17 +273,17 @@ static bool computes(const kiln_launch *l, int stmt) {
   return false;
 }
 
-// A temporary's block begins with the launch that computes it, or the first of what lies inside it,
-// and lasts until its last reader.
+// The live range of a temporary's block: from the launch that computes it, or the first of the
+// tensors inside of it, to its last reader.
 static kiln_status tensor_arg(layout *y, int launch, const kiln_argument *argument, uint64_t bytes,
                               kiln_plan_arg *out) {
   const kiln_tensor *t = y->b->choices.prog->tensors.data[argument->tensor];
-  const kiln_tensor *own = t; // whose storage it is
+  const kiln_tensor *own = t; // the tensor that owns the storage
   const char *name = kiln_symbol_text(y->cx, t->name);
   const uint64_t elem = (uint64_t)kiln_dtype_bytes(t->dtype),
                  first = (uint64_t)argument->offset * elem;
   uint64_t offset = first;
-  if (kiln_storage_bytes(t) == 0) bytes = 0; // nothing is read, whatever the view's strides span
+  if (kiln_storage_bytes(t) == 0) bytes = 0; // an empty tensor, whatever the view's strides
   if (bytes > 0 && first + bytes > kiln_storage_bytes(t))
     return broken(y, name, "a buffer must not exceed its tensor");
   for (; own->inside; own = own->inside) offset += (uint64_t)own->offset * elem;
@@ -348,8 +349,9 @@ static kiln_status add_args(layout *y, int launch) {
   return broken(y, kiln_symbol_text(y->cx, loops->name), "a launch must bind nothing but PARAMs");
 }
 
-// Waking a thread costs about a microsecond: a share of the work must be worth several. Cycles are
-// guessed low (16 flops, 8 bytes each), so that work is rather split than not.
+// The number of threads that a nest is worth: waking one costs about a microsecond, so its share of
+// the work must take several. Throughput is assumed low (16 flops, 8 bytes a cycle), which favours
+// splitting.
 static uint32_t worth_threads(double flops, double bytes) {
   const double cycles = flops / 16 + bytes / 8;
   const double threads = cycles / 5000;
@@ -374,7 +376,7 @@ kiln_plan_map kiln_gpu_plan_map(const kiln_gpu_map *m) {
   return map;
 }
 
-// A grid without blocks, of a tensor without elements, has no other size either.
+// A grid without blocks, of an empty tensor, has zero sizes throughout.
 static void set_grid(layout *y, const kiln_gpu_launch *l, int image, kiln_plan_nest *nest) {
   nest->image = (uint32_t)image;
   for (int k = 0; k < 3; k++) {
@@ -408,7 +410,7 @@ static void add_nests(layout *y, const kiln_kernel *k, double flops, double byte
   }
 }
 
-// The number of the kernel's call, plus 1; 0: it has none.
+// Index of the kernel's library call plus 1; 0: none.
 static uint32_t find_call(layout *y, const kiln_kernel *k, double bytes) {
   const kiln_library_candidate *o = k->by_library;
   if (!o) return 0;
@@ -469,7 +471,7 @@ static void make_functions(layout *y) {
       p->functions[at++] = function_of(y, i, j);
 }
 
-// --- outputs that nobody writes directly ---
+// --- outputs that need a copy ---
 
 static kiln_status add_copy(layout *y, int output) {
   const kiln_tensor *t = y->b->choices.prog->tensors.data[y->b->choices.prog->outputs.data[output]];
@@ -531,7 +533,7 @@ static kiln_plan_port *make_ports(layout *y, const kiln_interface *face, uint32_
   return ports;
 }
 
-// Values of inputs that need not be given lie in the weights, as tensors have them: bytes.
+// Default values of optional inputs are stored in the weights, row-major.
 static void place_defaults(layout *y) {
   const kiln_model *m = y->b->request.model;
   for (int i = 0; m->defaults && i < m->inputs.n; i++) {
@@ -551,11 +553,11 @@ static void place_defaults(layout *y) {
   }
 }
 
-// What the code uses, of that what a runtime can ask a machine for.
+// The CPU features that the code uses and that a runtime can detect.
 static void make_features(layout *y) {
   kiln_plan *p = &y->b->product.plan;
   int n = 0;
-  if (target_of(y)->has_images) return; // their driver says what it takes
+  if (target_of(y)->has_images) return; // their driver checks what the device supports
   const char *const *needs = kiln_cpu_needs(y->cx, &y->b->request.machine, y->b->product.n_objects,
                                             y->b->product.objects, &n);
   p->features = KILN_NEW_ARRAY(&y->cx->perm, const char *, n + 1);

@@ -50,19 +50,19 @@ kiln_status kiln_backends_check(const char *list, kiln_diag *diag) {
   return KILN_OK;
 }
 
-// --- offers ---
+// --- candidates ---
 
 typedef struct offering {
   kiln_ctx *cx;
   kiln_build *b;
   const kiln_library *library;
-  const kiln_template *row; // that bears its name
+  const kiln_template *row; // the template row with the library's name
   const char *version;
 } offering;
 
 static const kiln_dtype dtypes[KILN_N_CALL_TYPES] = {KILN_F32, KILN_F32, KILN_F16, KILN_BF16};
 
-// What the call takes argument |arg| for.
+// The dtype of argument |arg| in the call.
 static kiln_dtype dtype_of(const kiln_library_call *c, int64_t arg, kiln_dtype otherwise) {
   const kiln_library_call_tensor *all[3 + KILN_CALL_POSTS] = {&c->a, &c->b, &c->c};
   int n = 3;
@@ -73,14 +73,13 @@ static kiln_dtype dtype_of(const kiln_library_call *c, int64_t arg, kiln_dtype o
   return otherwise;
 }
 
-// An axis of a convolution's weights, and its stride in the call.
+// An axis of a convolution's weights, with its stride in the call.
 typedef struct weight_axis {
   int64_t extent, *stride;
 } weight_axis;
 enum { WEIGHT_AXES = 5 };
 
-// In the order in which they should be stored: as those of the image, its channels last or in front
-// of rows.
+// The weights' axes in preferred storage order, following the image: channels last, or before rows.
 static void order_weights(kiln_library_call *c, weight_axis out[WEIGHT_AXES]) {
   const bool are_last = (c->k.extent > 1 ? c->k.a : c->batch[1].a) == 1;
   const weight_axis groups = {c->batch[1].extent, &c->batch[1].b}, n = {c->n.extent, &c->n.b},
@@ -90,7 +89,7 @@ static void order_weights(kiln_library_call *c, weight_axis out[WEIGHT_AXES]) {
   memcpy(out, are_last ? last : first, sizeof last);
 }
 
-// The constant |t| with its elements in the order of |axes|, which the call then reads it in.
+// A buffer that packs the constant |t| in the order of |axes|; updates the call's strides.
 static kiln_buffer *store_in_order(kiln_ctx *cx, kiln_loops *l, const kiln_tensor *t, int tensor,
                                    const weight_axis *axes) {
   int64_t extents[WEIGHT_AXES], shape[KILN_MAX_RANK], strides[KILN_MAX_RANK], step = 1;
@@ -115,8 +114,8 @@ static kiln_buffer *store_in_order(kiln_ctx *cx, kiln_loops *l, const kiln_tenso
   return b;
 }
 
-// Whether |t|, argument |arg| of the call on a GPU, is a convolution's constant weights, all of
-// them and nothing else, in another order than they should be.
+// Whether |t|, argument |arg| of a GPU call, is exactly a convolution's constant weights, stored in
+// another order than the preferred one.
 static bool is_misplaced(const offering *o, const kiln_tensor *t, const kiln_library_call *c,
                          int64_t arg, const weight_axis *axes) {
   int64_t elems = 1;
@@ -133,7 +132,7 @@ static bool is_misplaced(const offering *o, const kiln_tensor *t, const kiln_lib
   return !is_in_order && elems == kiln_tensor_elems(t);
 }
 
-// The kernel's arguments, and nothing that is done with them.
+// Loops with the kernel's arguments and an empty body.
 static kiln_loops *bare_loops(const offering *o, const kiln_kernel *k, kiln_library_call *call) {
   kiln_ctx *cx = o->cx;
   weight_axis axes[WEIGHT_AXES];
@@ -155,8 +154,8 @@ static kiln_loops *bare_loops(const offering *o, const kiln_kernel *k, kiln_libr
   return l;
 }
 
-// Whether the library has such a kernel, which it alone knows; on a device it is asked when the
-// kernel is measured, where the device is.
+// Whether the library supports the call, which only it can tell; on a GPU it is asked when the
+// kernel is measured.
 static bool can_bind(const offering *o, const kiln_kernel *k, const kiln_library_call *call) {
   const kiln_mark mark = kiln_arena_mark(&o->cx->scratch);
   char **none = KILN_NEW_ARRAY(&o->cx->scratch, char *, k->prog->tensors.n);
@@ -176,7 +175,7 @@ static int64_t count_params(const kiln_program *p) {
   return n;
 }
 
-// Behind the kernel's arguments comes what the library works with.
+// Appends a workspace for the library to the kernel's arguments.
 static void add_workspace(const offering *o, const kiln_kernel *k, kiln_loops *l,
                           kiln_library_call *call) {
   if (!o->library->backend->workspace) return;
@@ -187,7 +186,7 @@ static void add_workspace(const offering *o, const kiln_kernel *k, kiln_loops *l
                      &call->workspace.bytes, NULL);
 }
 
-// Does nothing where the library has no such kernel.
+// Adds the library candidate, if the library supports it.
 static void offer(const offering *o, kiln_kernel *k, kiln_library_call *call) {
   kiln_ctx *cx = o->cx;
   kiln_library_candidate *made = KILN_NEW(&cx->perm, kiln_library_candidate);
@@ -209,7 +208,7 @@ static void offer_all(const offering *o) {
   for (int i = 0; i < k->kernels.n; i++) {
     kiln_kernel *one = k->kernels.data[i];
     kiln_library_call
-        call; // of the program as it was outlined: in a form nothing is recognised any more
+        call; // matched on the outlined program: after canonicalization patterns are lost
     if (one->key && one->candidates.n > 0 &&
         kiln_library_match(o->cx, &o->b->request.machine, one->outlined, &call))
       offer(o, one, &call);
@@ -235,7 +234,7 @@ static kiln_status offer_by(kiln_ctx *cx, kiln_build *b, const kiln_backend *bac
   return KILN_OK;
 }
 
-// Whether modules of |b| may call kernels of |backend|.
+// Whether modules of |b| may call |backend|.
 static bool is_for(const kiln_build *b, const kiln_backend *backend) {
   return b->request.machine.target->libraries >> backend->place & 1;
 }
@@ -274,7 +273,7 @@ kiln_status kiln_build_take_library_candidates(kiln_ctx *cx, kiln_build *b, bool
   return KILN_OK;
 }
 
-// --- running one ---
+// --- running a candidate ---
 
 static kiln_status run_parts(kiln_ctx *cx, const kiln_library *l,
                              const kiln_library_candidate *offer, char *const *constants,

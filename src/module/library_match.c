@@ -6,9 +6,9 @@
 //     n           x   x          columns
 //     k        x  x              reduction
 //     batch    x  x   x
-// Adjacent dims whose strides continue each other are merged. Two dims that move through the same
+// Adjacent dims whose strides continue each other are merged. Two dims with strides in the same
 // axis of an operand are the window of a convolution; its padding is a select between zero and the
-// operand, by two bounds of the window's index.
+// operand, with two bounds on the window's index.
 #include "module/library_match.h"
 #include "module/build.h"
 #include "support/integer.h"
@@ -20,18 +20,18 @@
 enum { MAX_AXES = 2 * KILN_MAX_RANK, MAX_BOUNDS = 8 };
 
 typedef struct axis {
-  kiln_symbol var; // of the contraction, until axes are merged
+  kiln_symbol var; // the contraction's variable, until axes are merged
   int64_t extent, a, b, c, post[KILN_CALL_POSTS];
 } axis;
 
-// Axes of one sort.
+// The axes of one class.
 typedef struct axes {
   int n;
   axis at[MAX_AXES];
 } axes;
 
-// Result |i| reads elements stride * i + dilation * r, each |step| behind the one before; those in
-// front of |low| and from |end| on are zeros.
+// A sliding window: result |i| reads elements stride * i + dilation * r for tap r, |step| apart in
+// memory; elements before |low| and from |end| on are padding.
 typedef struct window {
   axis space, sum;
   int64_t step, stride, dilation, low, end;
@@ -42,11 +42,11 @@ typedef struct finding {
   const kiln_machine *m;
   const kiln_program *p;
   const kiln_stmt *product,
-      *root; // the contraction, and the map that reads it; the same where there is none
-  const kiln_expr *a, *b; // what it multiplies, of parameters,
-  int n_bounds;           // and what must be at least 0 for a product to be not zero
+      *root; // the contraction, and the map that reads its result; the same if there is no map
+  const kiln_expr *a, *b; // factors of the contraction, loads of parameters
+  int n_bounds;           // conditions bounds[i] >= 0, outside of which a product is zero
   const kiln_expr *bounds[MAX_BOUNDS];
-  axes rows, columns, sums, batch; // of a and c, of b and c, of a and b, of all
+  axes rows, columns, sums, batch; // axes of a and c; of b and c; of a and b; of all three
   int n_windows;
   window windows[2];
   kiln_library_call *call;
@@ -60,7 +60,7 @@ static int64_t arg_of(const kiln_program *p, int tensor) {
 
 // --- types ---
 
-// What is widened to f32.
+// The operand of a widening to f32, or |e| itself.
 static const kiln_expr *narrow(const kiln_expr *e) {
   const bool is_widened =
       e->kind == KILN_EXPR_CAST && e->dtype == KILN_F32 && kiln_dtype_is_half(e->args[0]->dtype);
@@ -78,7 +78,7 @@ static bool find_factor_type(const finding *f, kiln_dtype t, kiln_library_call_t
   return found;
 }
 
-// --- where tensors are read ---
+// --- operands ---
 
 static bool find_stride(const finding *f, const kiln_stmt *s, const kiln_expr *load,
                         kiln_symbol var, int64_t *out) {
@@ -86,7 +86,7 @@ static bool find_stride(const finding *f, const kiln_stmt *s, const kiln_expr *l
   return *out != INT64_MAX && *out >= 0;
 }
 
-// Where |load| reads with all dims of |s| at 0: in front of the tensor, if what it reads is padded.
+// The offset at which |load| reads with all dims of |s| at 0; negative if it is padded.
 static bool find_begin(const finding *f, const kiln_stmt *s, const kiln_expr *load,
                        kiln_library_call_tensor *out) {
   kiln_ctx *cx = f->cx;
@@ -109,7 +109,7 @@ static bool find_begin(const finding *f, const kiln_stmt *s, const kiln_expr *lo
   return kiln_tensor_is_param(f->p, load->u.tensor);
 }
 
-// --- the map behind the contraction ---
+// --- the epilogue: the map of the contraction's result ---
 
 static bool is_result(const finding *f, const kiln_expr *e) {
   return narrow(e)->kind == KILN_EXPR_LOAD && narrow(e)->u.tensor == f->product->out;
@@ -141,7 +141,7 @@ static bool add_operation(finding *f, kiln_expr_kind kind, const kiln_expr *othe
          add_post(f, add);
 }
 
-// NaN: it is not a function of x alone.
+// Reference values of activations; NaN for operations with further operands.
 static double activated(kiln_library_call_post_kind k, double x) {
   const double cube = x + 0.044715 * x * x * x;
   switch (k) {
@@ -158,7 +158,7 @@ static double activated(kiln_library_call_post_kind k, double x) {
   return (double)NAN;
 }
 
-// What stands in an expression, and what in its place.
+// A substitution of |by| for |x| in |in|.
 typedef struct standing {
   const kiln_expr *in, *x, *by;
 } standing;
@@ -169,7 +169,8 @@ static const kiln_expr *stand_in(kiln_ctx *cx, const kiln_expr *e, void *argumen
   return e == s->x ? s->by : NULL;
 }
 
-// Models write activations in many ways: which one |e| is of |x|, is seen by what it is of numbers.
+// Recognizes activations by value rather than by spelling: |e| as a function of |x| is evaluated at
+// 64 points.
 static bool is_activation(const finding *f, const kiln_expr *e, const kiln_expr *x,
                           kiln_library_call_post_kind k) {
   enum { POINTS = 64 };
@@ -184,7 +185,8 @@ static bool is_activation(const finding *f, const kiln_expr *e, const kiln_expr 
   return true;
 }
 
-// Parts of an expression that all its loads are in: it is a function of each of them alone.
+// Subexpressions that contain all loads of an expression, which so is a function of each of them
+// alone.
 typedef struct arguments {
   const finding *f;
   const kiln_expr *e;
@@ -192,7 +194,7 @@ typedef struct arguments {
   const kiln_expr *at[2 * KILN_MAX_RANK];
 } arguments;
 
-// Arguments are visited before what they are of.
+// Called on subexpressions first.
 static void note_argument(const kiln_expr *x, void *argument) {
   arguments *a = argument;
   standing s = {a->e, x, kiln_number(a->f->cx, KILN_F32, 0.5)};
@@ -201,11 +203,11 @@ static void note_argument(const kiln_expr *x, void *argument) {
   if (!kiln_expr_has_load(kiln_expr_replace(a->f->cx, a->e, stand_in, &s))) a->at[a->n++] = x;
 }
 
-// An operation on the way to the result.
+// An operation of the epilogue.
 typedef struct operation {
-  const kiln_expr *e, *inner; // what it is, and what of
-  const kiln_expr *other;     // a number, or to be added what is loaded; NULL: an activation,
-  kiln_library_call_post_kind activation; // this one
+  const kiln_expr *e, *inner; // the operation and its operand towards the contraction
+  const kiln_expr *other;     // a constant, or the load that is added; NULL: an activation
+  kiln_library_call_post_kind activation; // if |other| is NULL
 } operation;
 
 static bool find_operation(const finding *f, const kiln_expr *e, operation *out) {
@@ -235,8 +237,8 @@ static bool add_step(finding *f, const operation *s) {
                   : add_post(f, (kiln_library_call_post){.kind = s->activation});
 }
 
-// Operations on the way from the result to |e|, the innermost first. loads[i] is what post |i|
-// adds.
+// The operations from the contraction's result to |e|, innermost first; loads[i] is the addend of
+// post |i|.
 static bool find_posts(finding *f, const kiln_expr *e, const kiln_expr **loads) {
   enum { DEEP = 2 * KILN_CALL_POSTS };
   operation way[DEEP];
@@ -254,13 +256,13 @@ static bool find_posts(finding *f, const kiln_expr *e, const kiln_expr **loads) 
 
 // --- the axes ---
 
-// The variable of the root that walks along axis |k| of the contraction's result; 0: none.
+// The root's variable that indexes axis |k| of the contraction's result; 0: none.
 static kiln_symbol root_var(const finding *f, const kiln_expr *load, int k) {
   if (f->root == f->product) return f->root->dims[k].name;
   return load->args[k]->kind == KILN_EXPR_VAR ? load->args[k]->u.sym : 0;
 }
 
-// gives: false where the root does not walk along all of the axis
+// gives: false if the root does not cover the whole axis
 static bool find_result_strides(const finding *f, const kiln_expr *load,
                                 const kiln_expr *const *posts, int k, axis *io) {
   int64_t strides[KILN_MAX_RANK];
@@ -325,8 +327,8 @@ static void merge(axes *x) {
 
 // --- windows ---
 
-// Whether |sum| and |space| walk through the same elements of a, as rows of a window and of what it
-// slides over do.
+// Whether |sum| and |space| address overlapping elements of a, as the taps and positions of a
+// sliding window do.
 static bool overlap(const axis *space, const axis *sum) {
   return sum->a < space->extent * space->a && space->a <= (sum->extent - 1) * sum->a;
 }
@@ -364,8 +366,8 @@ static bool find_windows(finding *f) {
   return true;
 }
 
-// How many times its elements' number |w| has in a sum of the dims; 0: it is of other dims, or not
-// of that number.
+// The factor by which the element index of |w| occurs in a linear form of the dims; 0 if the form
+// is not a multiple of it.
 static int64_t times_element(const finding *f, const window *w, const int64_t *coef) {
   const kiln_stmt *s = f->product;
   int64_t times = 0;
@@ -380,7 +382,7 @@ static int64_t times_element(const finding *f, const window *w, const int64_t *c
   return times;
 }
 
-// Where some times an element's number and |constant| is at least 0, elements are read.
+// Tightens the window's [low, end) by: elements are read where |times| * index + |constant| >= 0.
 static void take_bound(window *w, int64_t times, int64_t constant) {
   if (times < 0) {
     const int64_t end = constant < 0 ? 0 : constant / -times + 1;
@@ -388,7 +390,7 @@ static void take_bound(window *w, int64_t times, int64_t constant) {
   } else if (-constant > w->low * times) w->low = kiln_divide_up(-constant, times);
 }
 
-// Takes the bounds as those of windows' elements.
+// Interprets the bounds as padding of the windows.
 static bool find_padding(finding *f) {
   const kiln_stmt *s = f->product;
   const int n = s->n_space + s->n_reduce;
@@ -430,7 +432,7 @@ static void swap_operands(finding *f) {
     }
 }
 
-// The axis of |x| with neighbours in c, or else the longest; -1: there is none.
+// The axis of |x| that is contiguous in c, or else the longest; -1: none.
 static int main_axis(const axes *x) {
   int best = -1;
   for (int i = 0; i < x->n; i++)
@@ -451,7 +453,7 @@ static bool take_main(finding *f, axes *from, int place, kiln_library_call_axis 
     *out = call_axis(f, &from->at[i], place);
     drop(from, i);
   }
-  for (int k = 0; k < from->n; k++) { // the others are products of their own
+  for (int k = 0; k < from->n; k++) { // other axes become batch axes
     if (f->batch.n == MAX_AXES) return false;
     f->batch.at[f->batch.n++] = from->at[k];
   }
@@ -475,7 +477,8 @@ static bool make_product(finding *f) {
   return true;
 }
 
-// A window that is of zeros alone is nothing that a call may have.
+// Converts a window for the call; false if some window is entirely padding, which calls do not
+// support.
 static bool call_window(const finding *f, const window *w, int place,
                         kiln_library_call_window *out) {
   const kiln_library_call_axis to = call_axis(f, &w->space, place);
@@ -500,8 +503,8 @@ static int64_t last_of_image(const kiln_library_call *c) {
   return last;
 }
 
-// Windows may end in front of the last element of a row, or of the last row: an image is given
-// whole all the same, as far |apart| as it lies from the one beside it.
+// Windows may leave the last elements of a row, or the last rows, unread: the call still gets the
+// whole image, whose rows are |apart| elements apart.
 static void widen(const finding *f, kiln_library_call_window *w, int64_t apart) {
   const kiln_library_call *c = f->call;
   const int64_t in = w->in,
@@ -516,7 +519,7 @@ static void widen(const finding *f, kiln_library_call_window *w, int64_t apart) 
 static void widen_all(const finding *f) {
   kiln_library_call *c = f->call;
   const kiln_library_call_axis *outer[] = {&c->batch[0], &c->batch[1], &c->k};
-  int64_t apart = INT64_MAX; // images, or channels if these lie further in
+  int64_t apart = INT64_MAX; // distance of images, or of channels if that is smaller
   for (int i = 0; i < 3; i++)
     if (outer[i]->extent > 1 && outer[i]->a > c->window[0].a && outer[i]->a < apart)
       apart = outer[i]->a;
@@ -555,7 +558,7 @@ static bool make_convolution(finding *f) {
 
 // --- the program ---
 
-// Adds what must be at least 0 for |inside| to hold.
+// Adds the conditions >= 0 that together are |inside|.
 static bool add_bounds(finding *f, const kiln_expr *inside) {
   if (inside->n_args != 2) return false;
   const kiln_expr *x = inside->args[0], *y = inside->args[1];
@@ -569,7 +572,7 @@ static bool add_bounds(finding *f, const kiln_expr *inside) {
   return true;
 }
 
-// What |e| is of a parameter, where it is not zero; NULL: it is something else.
+// The load of a parameter that |e| is where it is not zero; NULL: |e| has another form.
 static const kiln_expr *factor_of(finding *f, const kiln_expr *e) {
   for (e = narrow(e); e->kind == KILN_EXPR_SELECT; e = narrow(e->args[1]))
     if (e->args[2] != kiln_number(f->cx, e->dtype, 0) || !add_bounds(f, e->args[0])) return NULL;
@@ -593,7 +596,7 @@ static bool find_operands(finding *f) {
          find_factor_type(f, f->b->dtype, &c->b.type) && find_type(stored, &c->c.type);
 }
 
-// The only load of the contraction's result in the map, which reads it element by element.
+// The single load of the contraction's result in the map, which must read it elementwise.
 static const kiln_expr *result_load(const finding *f) {
   const kiln_loads loads = kiln_stmt_loads(f->cx, &f->cx->scratch, f->p, f->root);
   const kiln_expr *found = NULL;
@@ -605,7 +608,7 @@ static const kiln_expr *result_load(const finding *f) {
   return found;
 }
 
-// What the root computes, before it is rounded.
+// The value that the root stores, before rounding.
 static const kiln_expr *root_body(const finding *f) {
   const kiln_expr *e = f->root->body;
   const bool is_rounded =
@@ -620,7 +623,7 @@ static int count_uses(const kiln_library_call *c, int64_t arg) {
   return n;
 }
 
-// Constants that are added are wanted as the result is stored.
+// Constant addends are rounded to the result's type.
 static void round_constants(const finding *f, const kiln_expr *const *posts) {
   kiln_library_call *c = f->call;
   for (int i = 0; i < c->n_posts; i++) {

@@ -1,5 +1,5 @@
-// Module files: ld as a child process without a shell, objects handed over as memory files, so that
-// nothing but the output touches the disk.
+// Module files: runs ld as a child process, without a shell; objects are passed as memory files, so
+// that only the output is written to disk.
 #include "module/link.h"
 #include "module/copy.h"
 #include "runtime/sums.h"
@@ -36,7 +36,7 @@ kiln_status kiln_output_open(kiln_output *out, const char *path, kiln_diag *diag
 
 // --- the linker ---
 
-// The child's argv; the objects are named by this process's descriptors.
+// The child's argv; objects are paths of this process's file descriptors.
 typedef struct command {
   int n_objects, result;
   char result_name[64];
@@ -77,13 +77,12 @@ static kiln_status make_command(const kiln_output *out, int n, const kiln_object
     snprintf(c->names[i], sizeof c->names[i], "/proc/%ld/fd/%d", (long)getpid(), c->fds[i]);
     c->argv[at++] = c->names[i];
   }
-  const size_t first =
-      n == 0; // of nothing at all, not even needs, ld makes no file that can be loaded
+  const size_t first = n == 0; // without any input ld makes no loadable file
   for (size_t i = first; i < KILN_LEN(tail); i++) c->argv[at++] = tail[i];
   return KILN_OK;
 }
 
-// Keeps the first bytes and reads on, so that the child never waits for a full pipe.
+// Keeps the first |cap| bytes and drains the rest, so that the child never blocks on a full pipe.
 static void read_output(int fd, char *text, size_t cap) {
   char rest[512];
   size_t n = 0;
@@ -98,7 +97,7 @@ static void read_output(int fd, char *text, size_t cap) {
   text[n] = 0;
 }
 
-// gives: 0, or the error number of the spawn; what the child writes to stderr; its exit status
+// gives: 0, or errno of the spawn; the child's stderr and exit status
 static int spawn(const char *const *argv, char *text, size_t cap, int *out_status) {
   posix_spawn_file_actions_t actions;
   int pipes[2];
@@ -178,7 +177,7 @@ kiln_status kiln_output_link(kiln_output *out, int n, const kiln_object *objects
 
 // --- checksums of weights ---
 
-// In the order in which threads wrote, until they are sorted.
+// In completion order of the threads until they are sorted.
 typedef struct kiln_output_sums {
   pthread_mutex_t lock;
   kiln_piece_sum *rows; // malloc'ed
@@ -217,7 +216,7 @@ static int by_offset(const void *a, const void *b) {
   return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-// The table as the file has it; malloc'ed, NULL: no memory.
+// The table as stored in the file; malloc'ed, NULL: no memory.
 static unsigned char *table_of(sums *s, size_t *out_bytes) {
   unsigned char *table = malloc(s->n * KILN_SUM_BYTES + 1);
   *out_bytes = s->n * KILN_SUM_BYTES;
@@ -242,8 +241,8 @@ static bool write_table(kiln_output *out) {
 
 // --- weights, plan, trailer ---
 
-// Room on the disk first: a full one is found at once. The weights are written and not stored into
-// a map of the file, which would zero every page and fault on it before.
+// Allocates disk space first, to find a full disk at once. Weights are written with pwrite rather
+// than through a mapping, which would first fault on and zero every page.
 kiln_status kiln_output_weights(kiln_output *out, uint64_t bytes, kiln_diag *diag) {
   out->parts.weights_bytes = bytes;
   if (!out->sums && !(out->sums = create_sums())) return no_memory(out, diag);

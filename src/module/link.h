@@ -1,6 +1,6 @@
-// Writes a module file: the objects linked to a shared object, or a GPU's code, the weights
-// appended tensor by tensor, their checksums, the plan, the trailer. All of it goes to a temporary
-// file, which takes the output's name when it is whole.
+// Writes a module file: the shared object linked from the objects, or a GPU's code; then the
+// weights, tensor by tensor, their checksums, the plan and the trailer. It is a temporary file
+// until complete, then renamed.
 #ifndef KILN_MODULE_LINK_H
 #define KILN_MODULE_LINK_H
 
@@ -15,39 +15,38 @@ typedef struct kiln_output {
   char *path; // malloc'ed
   kiln_temporary file;
   kiln_container parts;
-  struct kiln_output_sums *sums; // of what was written of the weights
+  struct kiln_output_sums *sums; // checksums of the weights written so far
 } kiln_output;
 
-// Makes the temporary file, so that an unwritable place is found before the work.
-// gives: *out, to be ended by kiln_output_discard in any case
+// Creates the temporary file, so that an unwritable place is found before compiling.
+// gives:  *out, to be ended by kiln_output_discard in any case
 // errors: KILN_BAD_INPUT naming |path|
 kiln_status kiln_output_open(kiln_output *out, const char *path, kiln_diag *diag);
-// Runs binutils' ld on the objects.
-// errors: KILN_DEVICE_ERROR with what ld says
+// Links the objects with binutils' ld.
+// errors: KILN_DEVICE_ERROR with ld's message
 kiln_status kiln_output_link(kiln_output *out, int n, const kiln_object *objects, kiln_diag *diag);
-// Writes what is code for a GPU, in place of the shared object.
+// Writes GPU code in place of the shared object.
 kiln_status kiln_output_code(kiln_output *out, const char *code, uint64_t bytes, kiln_diag *diag);
-// Makes room for |bytes| of weights on the disk, zeros as yet.
-// errors: KILN_BAD_INPUT: there is no room
+// Allocates |bytes| for weights in the file, initially zero.
+// errors: KILN_BAD_INPUT: no space
 kiln_status kiln_output_weights(kiln_output *out, uint64_t bytes, kiln_diag *diag);
-// Writes some of them.
+// Writes part of the weights.
 //
-// gives:   false, and errno says why
+// gives:   false with errno set
 // threads: any, for different bytes
 bool kiln_output_write(const kiln_output *out, uint64_t at, const void *data, size_t bytes);
-// A checksum of all that was written of the weights; 0: no memory.
+// A checksum of all weights written so far; 0: no memory.
 uint64_t kiln_output_weights_sum(const kiln_output *out);
-// Appends plan and trailer and gives the file its name.
+// Appends plan and trailer, and renames the file to its final name.
 kiln_status kiln_output_finish(kiln_output *out, const void *plan, size_t plan_bytes,
                                kiln_diag *diag);
-// Instead of all that: a copy of the file |from| and of its permissions, with the digest of
-// kiln_file_copy; and giving it its name, if it is the right one.
+// The alternative: copies the file |from| with its permissions and gives its digest as
+// kiln_file_digest does; then renames the copy, if the digest is right.
 //
-// gives: false, and errno says why
+// gives: false with errno set
 bool kiln_output_copy(kiln_output *out, int from, uint64_t bytes, int threads,
                       unsigned char out_digest[KILN_DIGEST_BYTES]);
 bool kiln_output_take_name(kiln_output *out);
-void kiln_output_discard(
-    kiln_output *out); // removes what is left; after finish: nothing of the file
+void kiln_output_discard(kiln_output *out); // removes the temporary file; does nothing after finish
 
 #endif

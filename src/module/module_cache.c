@@ -1,5 +1,5 @@
-// A cached module is a file next to the cache's database. Its entry has the digests of the module
-// and of the model's external data files.
+// A cached module is a file next to the cache's database. Its entry has digests of the module and
+// of the model's external data files.
 #include "module/module_cache.h"
 #include "module/build.h"
 #include "module/copy.h"
@@ -13,10 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// --- what a module depends on ---
+// --- inputs of a module ---
 
-// Only what is decided by the model, the machine and the texts and numbers of the options: nothing
-// else is read, measured or printed.
+// Only modules determined by the model, the machine and the options' texts and numbers are cached:
+// compilations that read other files, measure or print are not.
 static bool may_be_kept(const char *path, const kiln_compile_options *o) {
   const bool has_files = o->n_op_files > 0 || o->tuned || o->tuned_for || o->orchestration;
   const bool measures = o->tune || o->tune_seconds > 0 || o->orchestrate ||
@@ -69,7 +69,7 @@ static void add_options(kiln_digest *d, const kiln_compile_options *o) {
   add_texts(d, o->n_marks, o->marks);
 }
 
-// Whoever compiles says what is wrong; here it is nothing that can be kept.
+// Errors are ignored here and reported by the compilation; nothing is cached then.
 static bool add_machine(kiln_ctx *cx, const kiln_module_cache *k, kiln_digest *d) {
   kiln_machine machine;
   kiln_diag *const diag = cx->diag;
@@ -97,7 +97,7 @@ typedef struct content {
   unsigned char digest[KILN_DIGEST_BYTES];
 } content;
 
-// Of a file that is neither larger than those that are kept nor was changed since |k| began.
+// Reads the digest of a file, unless it is too large for the cache or was changed since |k| began.
 static bool read_content(const kiln_module_cache *k, const char *path, content *out) {
   struct stat info;
   const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -118,7 +118,7 @@ void kiln_module_cache_begin(kiln_ctx *cx, const char *path, const kiln_compile_
   *out =
       (kiln_module_cache){.cx = cx, .path = path, .options = options, .threads = options->threads};
   if (out->threads == 0) out->threads = kiln_cpu_cores();
-  clock_gettime(CLOCK_REALTIME_COARSE, &out->start); // which files' times are taken from
+  clock_gettime(CLOCK_REALTIME_COARSE, &out->start); // the clock of file times
   if (!may_be_kept(path, options) || !read_content(out, path, &model)) return;
   kiln_cache_key_begin(&d);
   kiln_digest_add_text(&d, "module");
@@ -131,7 +131,7 @@ void kiln_module_cache_begin(kiln_ctx *cx, const char *path, const kiln_compile_
 
 // --- entries ---
 
-// Behind it come the external files, each its content and its location as a text.
+// Followed by the external files: digest and location of each.
 typedef struct entry_head {
   uint64_t module_bytes;
   unsigned char module_digest[KILN_DIGEST_BYTES];
@@ -157,7 +157,7 @@ static bool is_same(const content *a, const content *b) {
   return a->bytes == b->bytes && memcmp(a->digest, b->digest, sizeof a->digest) == 0;
 }
 
-// A module does not take the place of what it is made of: who compiles says so.
+// Compiling a model onto itself is an error, which the compilation reports.
 static bool is_same_file(const char *a, const char *b) {
   struct stat x, y;
   return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
@@ -211,9 +211,9 @@ bool kiln_module_cache_find(const kiln_module_cache *k, const char *out_path,
   return found;
 }
 
-// --- keeping ---
+// --- storing ---
 
-// |head| says all of the module but its files.
+// Completes |head| with the digests of the module's external files.
 static bool describe(const kiln_module_cache *k, const kiln_model *m, const entry_head *head,
                      kiln_text *out) {
   kiln_text_add_bytes(out, (const char *)head, sizeof *head);
@@ -244,7 +244,7 @@ void kiln_module_cache_put(const kiln_module_cache *k, const kiln_model *model,
   const int fd = c && kiln_cache_file(c, &k->key, path) ? open(out_path, O_RDONLY | O_CLOEXEC) : -1;
   kiln_output out = {.file.fd = -1};
   kiln_text_init(&entry, &k->cx->scratch);
-  memset(&head, 0, sizeof head); // its padding as well
+  memset(&head, 0, sizeof head); // includes padding bytes
   head.memory = kiln_model_memory(model);
   while (kiln_onnx_file_location(model->core->file, (int)head.n_files)) head.n_files++;
   if (fd >= 0 && fstat(fd, &info) == 0 && info.st_size <= KILN_MODULE_CACHE_MOST_BYTES) {

@@ -1,9 +1,8 @@
-// Packing of weights. An affine map becomes strides and, per source axis, an inequality; the loops
-// run over the buffer with the inequalities solved for the innermost axis, so that no element pays
-// for its bounds. The two axes that are contiguous in the buffer and in the source are innermost
-// and blocked. Maps that are not affine are evaluated element by element. Either way the elements
-// of a slice of the buffer's outermost axis depend on nothing else, so that slices may be filled
-// anywhere, by anyone.
+// Packing of weights. An affine map becomes strides plus one inequality for each source axis; the
+// loops run over the buffer, with the inequalities solved for the innermost axis, so that there are
+// no bounds checks for single elements. The axes that are contiguous in the buffer and in the
+// source are innermost and blocked. Other maps are evaluated element by element. In both cases
+// slices of the buffer's outermost axis are independent, so threads may fill them in any order.
 #include "module/pack.h"
 #include "analysis/simplify.h"
 #include "ir/fold.h"
@@ -14,31 +13,31 @@
 enum { MAX_AXES = KILN_MAX_RANK + 4, TILE = 16 };
 
 typedef struct packing {
-  int elem;           // bytes
-  int n_axes, n_rows; // of the buffer; of the source
+  int elem;           // element size in bytes
+  int n_axes, n_rows; // number of buffer axes and of source axes
   int axis[MAX_AXES]; // loop order: axes of the buffer, outermost first
   int64_t extents[MAX_AXES], to_strides[MAX_AXES], from_strides[MAX_AXES];
   int64_t coef[KILN_MAX_RANK][MAX_AXES], constant[KILN_MAX_RANK], bound[KILN_MAX_RANK];
   const char *from;
-  int64_t base; // element of the source at the buffer's origin
+  int64_t base; // source element of the buffer's origin
   char *to;
 } packing;
 
 struct kiln_packing {
   bool is_affine, is_whole;
   packing affine;
-  const kiln_buffer *buffer; // of a general map
+  const kiln_buffer *buffer; // for maps that are not affine
   const kiln_pack *pack;
   kiln_const source;
   int64_t strides[KILN_MAX_RANK];
   kiln_symbol vars[MAX_AXES];
-  int outer; // the axis that is cut; -1: one slice
+  int outer; // the axis that is divided into slices; -1: one slice
   int elem;
   int64_t n_slices, slice_elems, elems;
 };
 
-// The values of an axis in [0, extent) for which every source index lies in its bounds, the other
-// axes being fixed (their part is in |index|).
+// The subrange of an axis' [0, extent) in which all source indices are in bounds, for fixed values
+// of the other axes (in |index|).
 typedef struct span {
   int64_t begin, end;
 } span;
@@ -51,7 +50,7 @@ static span inside(const packing *p, int axis, const int64_t *index) {
       if (low > 0 || high < 0) s.end = 0;
       continue;
     }
-    int64_t from = low, to = high; // a division a line is dear: 1 is the common coefficient
+    int64_t from = low, to = high; // avoids a division a line: the coefficient is mostly 1
     if (c != 1) {
       from = c > 0 ? -kiln_floor_div(-low, c) : -kiln_floor_div(high, -c);
       to = c > 0 ? kiln_floor_div(high, c) : kiln_floor_div(-low, -c);
@@ -84,7 +83,7 @@ static void move_index(const packing *p, int axis, int64_t by, int64_t *index) {
   for (int r = 0; r < p->n_rows; r++) index[r] += p->coef[r][axis] * by;
 }
 
-// The innermost axis |a| between |begin| and |end|.
+// Copies the subrange |part| of the innermost axis |a|.
 static void fill_line(const packing *p, int a, span part, const int64_t *index, int64_t to,
                       int64_t from) {
   span s = inside(p, a, index);
@@ -96,7 +95,7 @@ static void fill_line(const packing *p, int a, span part, const int64_t *index, 
             p->from_strides[a]);
 }
 
-// The two innermost axes in blocks, so that the lines of both memories stay in the first cache.
+// The two innermost axes in blocks, so that lines of both memories stay in the L1 cache.
 static void fill_plane(const packing *p, int u, int a, int64_t *index, int64_t to, int64_t from) {
   const int64_t tile_u = p->from_strides[a] == 1 ? p->extents[u] : TILE;
   const int64_t tile_a = p->from_strides[a] == 1 ? p->extents[a] : TILE;
@@ -112,7 +111,7 @@ static void fill_plane(const packing *p, int u, int a, int64_t *index, int64_t t
     }
 }
 
-// An odometer over all axes but the two innermost.
+// Iterates over all axes except the two innermost, like an odometer.
 static void fill(const packing *p) {
   int64_t at[MAX_AXES] = {0}, index[KILN_MAX_RANK], to = 0, from = p->base;
   for (int r = 0; r < p->n_rows; r++) index[r] = p->constant[r];
@@ -132,7 +131,7 @@ static void fill(const packing *p) {
   }
 }
 
-// The part [begin, end) of |axis| as a packing of its own.
+// The subrange [begin, end) of |axis| as a packing of its own.
 static packing part_of(const packing *whole, int axis, int64_t begin, int64_t end) {
   packing p = *whole;
   p.extents[axis] = end - begin;
@@ -141,7 +140,7 @@ static packing part_of(const packing *whole, int axis, int64_t begin, int64_t en
   return p;
 }
 
-// Innermost the axis that is contiguous in the buffer, around it the one that is in the source.
+// Innermost the axis that is contiguous in the buffer, around it the one contiguous in the source.
 static void order_axes(packing *p) {
   int inner = p->n_axes - 1, outer = -1, n = 0;
   for (int k = 0; k < p->n_axes; k++)
@@ -157,14 +156,14 @@ static void order_axes(packing *p) {
 
 static kiln_symbol out_var(kiln_ctx *cx, int k) { return kiln_symbol_printf(cx, "o%d", k); }
 
-// The map over the buffer's axes, where that takes quotients and remainders of one over its digits.
+// Splits buffer axes into digits where the map uses quotients and remainders of an axis.
 typedef struct digits {
   int n, n_made;
   kiln_symbol vars[MAX_AXES];
   int64_t extents[MAX_AXES], strides[MAX_AXES];
   const kiln_expr *map[KILN_MAX_RANK];
-  int axis;   // a division that was found: of this one,
-  int64_t by; // by this, the least; 0: none
+  int axis;   // a division that was found: of this axis
+  int64_t by; // by this divisor, the smallest; 0: none
 } digits;
 
 static void see_division(const kiln_expr *e, void *argument) {
@@ -178,7 +177,7 @@ static void see_division(const kiln_expr *e, void *argument) {
       d->axis = k, d->by = by;
 }
 
-// The axis becomes two: quotients, behind the others, and remainders in its place.
+// Splits the axis in two: the remainder takes its place, the quotient is appended.
 static void split_axis(kiln_ctx *cx, int rank, digits *d) {
   const int low = d->axis, high = d->n++;
   const kiln_symbol old = d->vars[low];
@@ -213,7 +212,7 @@ static void find_digits(kiln_ctx *cx, const kiln_buffer *b, const kiln_pack *pac
   }
 }
 
-// gives: false when an index is not affine
+// gives: false if an index is not affine
 static bool make_affine(kiln_ctx *cx, const kiln_buffer *b, const kiln_pack *pack,
                         const kiln_const *source, const int64_t *strides, packing *p) {
   digits d;
@@ -234,7 +233,7 @@ static bool make_affine(kiln_ctx *cx, const kiln_buffer *b, const kiln_pack *pac
   return true;
 }
 
-// Forgets the source axes whose bounds hold for every element of the buffer.
+// Drops source axes whose index is in bounds for every element of the buffer.
 static void drop_rows(packing *p) {
   int n = 0;
   for (int r = 0; r < p->n_rows; r++) {
@@ -274,8 +273,8 @@ static void remove_axis(packing *p, int axis) {
   }
 }
 
-// Axes of extent 1 go, neighbours that are contiguous in both memories become one: kernels of 3x3
-// would otherwise be copied three elements at a time.
+// Drops axes of extent 1 and merges axes that are contiguous in both memories: 3x3 kernels would
+// otherwise be copied three elements at a time.
 static void make_axes(packing *p) {
   drop_rows(p);
   for (int k = p->n_axes - 1; k >= 0; k--)
@@ -285,7 +284,7 @@ static void make_axes(packing *p) {
     p->extents[k + 1] *= p->extents[k];
     remove_axis(p, k);
   }
-  for (; p->n_axes < 2; p->n_axes++) { // the loops want two
+  for (; p->n_axes < 2; p->n_axes++) { // the loops need two axes
     const int k = p->n_axes;
     p->extents[k] = 1;
     p->to_strides[k] = p->from_strides[k] = 0;
@@ -294,7 +293,7 @@ static void make_axes(packing *p) {
   order_axes(p);
 }
 
-// --- the general way ---
+// --- maps that are not affine ---
 
 typedef struct evaluation {
   const kiln_symbol *vars;
@@ -302,8 +301,8 @@ typedef struct evaluation {
   int n;
 } evaluation;
 
-// Index expressions are a few nodes deep.
-// gives: false when a node is none of an index expression
+// Recursive: index expressions are a few nodes deep.
+// gives: false for a node kind that index expressions do not have
 static bool eval(const evaluation *v, const kiln_expr *e, int64_t *out) {
   if (e->kind == KILN_EXPR_INT) return *out = e->u.i, true;
   if (e->kind == KILN_EXPR_VAR) {
@@ -327,7 +326,7 @@ static bool eval(const evaluation *v, const kiln_expr *e, int64_t *out) {
   return known && !kiln_dtype_is_float(value.dtype);
 }
 
-// The element number in the source; -1 outside of it, -2 when the map cannot be evaluated.
+// The element's index in the source; -1: out of bounds, -2: the map cannot be evaluated.
 static int64_t element_of(const evaluation *v, const kiln_pack *pack, const kiln_const *source,
                           const int64_t *strides) {
   int64_t element = 0;
@@ -340,7 +339,7 @@ static int64_t element_of(const evaluation *v, const kiln_pack *pack, const kiln
   return element;
 }
 
-// gives: false when the map cannot be evaluated
+// gives: false if the map cannot be evaluated
 static bool fill_general(const kiln_packing *p, int64_t begin, int64_t end, char *to) {
   const kiln_buffer *b = p->buffer;
   int64_t at[MAX_AXES] = {0}, extents[MAX_AXES];
@@ -363,7 +362,8 @@ static bool fill_general(const kiln_packing *p, int64_t begin, int64_t end, char
 
 // --- slices ---
 
-// Whether the axes take every place of |elems|: each steps over those that are inside of it.
+// Whether the axes cover |elems| elements without gaps: each stride is the product of the inner
+// extents.
 static bool is_dense(const packing *p, int64_t elems) {
   int64_t step = 1;
   for (int i = 0; i < p->n_axes; i++)
@@ -375,7 +375,7 @@ static bool is_dense(const packing *p, int64_t elems) {
   return step == elems;
 }
 
-// The axis with the largest steps: its slices lie one behind the other.
+// The axis with the largest stride: its slices are contiguous.
 static int outer_axis(int n, const int64_t *extents, const int64_t *strides) {
   int outer = -1;
   for (int k = 0; k < n; k++)

@@ -2,8 +2,8 @@
 //   arena 1024 bytes, lower bound 1024 bytes, weights 64 bytes
 //   0 add: input 0+16:48 weights+0:48 arena+64:48 | 2 threads of 3
 //   1 product: arena+64:48 input 1:48 output 0:64 | 1 thread of openblas: product a 0:0 b 1:0 ...
-// with an argument's first byte behind the plus, its bytes behind the colon, and for every nest how
-// many threads may share its extent.
+// An argument is written place+offset:bytes, in bytes; each nest has the number of threads that may
+// share its extent.
 #include "module/build.h"
 
 static void print_arg(const kiln_plan_arg *a, kiln_text *out) {

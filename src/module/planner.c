@@ -1,5 +1,5 @@
-// The memory planner: best fit over lifetimes, in the best of several orders, and a search by birth
-// where none reaches the lower bound.
+// The memory planner: best fit in several orders, and a backtracking search by birth if none
+// reaches the lower bound.
 #include "module/planner.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@ static uint64_t rounded(uint64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * A
 // --- the lower bound ---
 
 typedef struct event {
-  int64_t at; // twice the launch, one more for what dies behind it
+  int64_t at; // twice the launch, plus 1 for the end of a lifetime
   uint64_t bytes;
 } event;
 
@@ -41,7 +41,7 @@ uint64_t kiln_blocks_bound(kiln_arena *scratch, int n, const kiln_block *blocks)
 
 // --- orders ---
 
-// Ties by birth and then by address in the list, so that every order is total.
+// Ties are broken by birth, then by index, so that every order is total.
 static int by_birth(const kiln_block *x, const kiln_block *y) {
   if (x->first != y->first) return x->first < y->first ? -1 : 1;
   return x < y ? -1 : x > y;
@@ -76,14 +76,14 @@ static int compare_birth(const void *a, const void *b) {
 static int (*const orders[])(const void *, const void *) = {compare_size, compare_area,
                                                             compare_life, compare_birth};
 
-// --- placing ---
+// --- placement ---
 
 typedef struct planner {
   int n;
   kiln_block *blocks;
-  kiln_block **order, **placed; // |placed| by offset
+  kiln_block **order, **placed; // |placed| is sorted by offset
   kiln_block **best_order;
-  uint64_t *best_offsets; // by block
+  uint64_t *best_offsets; // [blocks]
   uint64_t best_bytes, bound;
 } planner;
 
@@ -91,8 +91,8 @@ static bool alive_together(const kiln_block *a, const kiln_block *b) {
   return a->first <= b->last && b->first <= a->last;
 }
 
-// |placed| is sorted by offset. The end of the last neighbour is a gap without end: taken when no
-// other fits.
+// The smallest gap that fits between the blocks of |placed|, sorted by offset; if none fits, the
+// end of the last.
 static uint64_t best_gap(const kiln_block *b, int n, kiln_block *const *placed) {
   uint64_t need = rounded(b->bytes), end = 0, best = 0, best_gap_bytes = UINT64_MAX;
   for (int i = 0; i < n; i++) {
@@ -113,10 +113,10 @@ static void insert(kiln_block *b, int n, kiln_block **placed) {
   placed[at] = b;
 }
 
-// Places all blocks in the order at hand and keeps what is better than what is known.
+// Places all blocks in the current order; keeps the result if it is the best so far.
 //
-// gives: whether the bound is reached; *out_top, the place in the order of the block that ends
-//        highest
+// gives: whether the bound is reached; *out_top, the position in the order of the block with the
+// highest end
 static bool place(planner *p, int *out_top) {
   uint64_t bytes = 0;
   *out_top = 0;
@@ -165,7 +165,7 @@ static void take_out(const kiln_block *b, int n, kiln_block **placed) {
   for (; at + 1 < n; at++) placed[at] = placed[at + 1];
 }
 
-// The |choice|-th place for |b| below |limit|: the low end of each gap, then the high end of each.
+// Candidate |choice| for |b| below |limit|: first the low end of each gap, then the high ends.
 static bool find_place(const kiln_block *b, int n, kiln_block *const *placed, uint64_t limit,
                        int choice, uint64_t *out) {
   const uint64_t need = rounded(b->bytes);
@@ -184,8 +184,8 @@ static bool find_place(const kiln_block *b, int n, kiln_block *const *placed, ui
   return false;
 }
 
-// Places all blocks below the bound in the order of their births, and takes back the last ones
-// where the next has no place: what lives shortly is right again after few.
+// Places all blocks below the bound in order of birth, backtracking when a block does not fit:
+// short lifetimes recover after few steps.
 static void search(planner *p, kiln_arena *scratch) {
   int *choice = KILN_NEW_ARRAY(scratch, int, p->n + 1), at = 0;
   for (int k = 0; k < p->n; k++) p->order[k] = &p->blocks[k];

@@ -1,4 +1,5 @@
-// The schedule cache: an equal program, for an equal machine and options, is not searched again.
+// The schedule cache: programs equal to earlier ones, for an equal machine and options, reuse their
+// schedules.
 #include "module/schedule_lookup.h"
 #include "support/numbers.h"
 #include "fuse/cached_schedule.h"

@@ -1,4 +1,5 @@
-// What it would cost to take another kernel than the one that was chosen.
+// The cost of an alternative: how much longer the run takes if another kernel replaces a chosen
+// one.
 #include "orchestrate/program.h"
 
 #include <math.h>
@@ -7,8 +8,8 @@
 typedef struct swapping {
   kiln_ctx *cx;
   const kiln_choice *c;
-  int n, *kernels;   // that stay, and those that come
-  kiln_bits *stored; // by them
+  int n, *kernels;   // kernels kept so far, then those added
+  kiln_bits *stored; // union of their results
 } swapping;
 
 static void keep(swapping *w, int kernel) {
@@ -16,7 +17,7 @@ static void keep(swapping *w, int kernel) {
   kiln_bits_add(w->stored, w->c->kernels[kernel].results);
 }
 
-// Whether all that |kernel| stores and |other| does not is taken by none of those that stay.
+// Whether no kept kernel reads the results of |kernel| that |other| does not store.
 static bool is_spare(const swapping *w, const kiln_choice_kernel *kernel,
                      const kiln_choice_kernel *other) {
   const kiln_choice *c = w->c;
@@ -29,7 +30,7 @@ static bool is_spare(const swapping *w, const kiln_choice_kernel *kernel,
   return true;
 }
 
-// What somebody takes or needs and nobody stores.
+// Results that some kernel reads or the program needs, and no kernel stores.
 static const kiln_bits *missing_of(const swapping *w) {
   kiln_bits *missing = kiln_bits_copy(&w->cx->scratch, w->c->needed);
   for (int i = 0; i < w->n; i++) kiln_bits_add(missing, w->c->kernels[w->kernels[i]].takes);
@@ -37,7 +38,7 @@ static const kiln_bits *missing_of(const swapping *w) {
   return missing;
 }
 
-// The cheapest kernel that stores |prim| from what is there; -1: none does.
+// The cheapest kernel that stores |prim| and reads stored results only; -1: none.
 static int find_maker(const swapping *w, int prim) {
   const kiln_choice *c = w->c;
   int best = -1;
@@ -55,7 +56,7 @@ static double swap(swapping *w, int n, const int *kernels, int at, int other) {
   const kiln_choice *c = w->c;
   const kiln_choice_kernel *y = &c->kernels[other];
   double more = y->cost - c->kernels[kernels[at]].cost;
-  for (int i = n - 1; i >= 0; i--) { // who takes something comes before who stores it
+  for (int i = n - 1; i >= 0; i--) { // readers are visited before their producers
     if (i == at) continue;
     if (is_spare(w, &c->kernels[kernels[i]], y)) more -= c->kernels[kernels[i]].cost;
     else keep(w, kernels[i]);

@@ -1,19 +1,18 @@
-// Sets of several ends: from every state, those that can be executed next, by one prim more at a
-// time. Sets of one
-// end: from the end, by one prim more in front.
+// Sets with several ends: from every state, sets of prims that can be executed next, grown by one
+// prim at a time. Sets with one end: grown backwards from the end.
 #include "orchestrate/candidates.h"
 
 enum {
-  MAX_OPTIONAL = 6, // prims of a kernel that may be stored besides, of which all choices are tried
-  MAX_SETS = 4096   // that lead from a state to another
+  MAX_OPTIONAL = 6, // optional results of a kernel: all their subsets are tried
+  MAX_SETS = 4096   // differences from one state
 };
 
 typedef struct finding {
   kiln_arena *arena, *work;
   const kiln_prim_graph *g;
   const kiln_candidate_limits *limits;
-  int most;             // candidates, for now
-  kiln_bits_table seen; // differences
+  int most;             // current limit of candidates
+  kiln_bits_table seen; // all differences so far
   kiln_candidates out;
 } finding;
 
@@ -43,7 +42,7 @@ static void add(finding *f, const kiln_bits *prims, const kiln_bits *results) {
   else f->out.candidates_capped = true;
 }
 
-// A candidate for each choice among what may be stored besides the ends.
+// Adds a candidate for each subset of the optional results, in addition to the ends.
 static void add_choices(finding *f, const kiln_bits *prims, const kiln_bits *ends, int n_ends) {
   int optional[MAX_OPTIONAL], n = 0;
   for (int i = kiln_bits_next(prims, 0); i >= 0; i = kiln_bits_next(prims, i + 1)) {
@@ -75,7 +74,7 @@ static void offer(finding *f, const kiln_bits *prims) {
 
 // --- differences ---
 
-// Adds to |local| the sets of one prim more than its set |at|, and offers those that are new.
+// Extends set |at| of |local| by each prim that is ready; new sets become candidates.
 static void grow(finding *f, const kiln_bits *state, int at, kiln_bits_table *local) {
   kiln_bits *all = kiln_bits_copy(f->work, state), *next = kiln_bits_make(f->work, f->g->n);
   bool is_new = false;
@@ -94,14 +93,14 @@ static void grow(finding *f, const kiln_bits *state, int at, kiln_bits_table *lo
   }
 }
 
-// All sets that lead from |state| to another, small ones first.
+// Enumerates the differences of later states from |state|, small ones first.
 static void leave(finding *f, const kiln_bits *state) {
   const kiln_mark mark = kiln_arena_mark(f->work);
   const kiln_candidate_limits *l = f->limits;
-  kiln_bits_table local; // sets of this state
+  kiln_bits_table local; // differences from this state
   bool is_new = false;
   kiln_bits_table_init(&local, f->work);
-  kiln_bits_table_add(&local, kiln_bits_make(f->work, f->g->n), &is_new); // the empty one
+  kiln_bits_table_add(&local, kiln_bits_make(f->work, f->g->n), &is_new); // the empty set
   for (int at = 0; at < local.sets.n; at++) {
     const int n = kiln_bits_count(local.sets.data[at]);
     if (n == 0 || (n < l->prims && (!l->may_grow || l->may_grow(l->user, local.sets.data[at]))))
@@ -112,11 +111,10 @@ static void leave(finding *f, const kiln_bits *state) {
 
 // --- sets of one end ---
 
-// A convex set of one end is one of the sets of what leads to that end in which nobody stands
-// without his
-// readers: prims are added in front of the first, so that each set is met once, behind those that
-//          it contains.
-// There may be far fewer of them than states, as branches side by side multiply these.
+// A convex set with a single end is a set of the end's ancestors that has, with every prim, all its
+// readers among the ancestors. Prims are added in front of the first, so that each set is
+// enumerated once, after its subsets. There may be far fewer of these sets than states, whose
+// number grows exponentially with the number of parallel branches.
 typedef struct ending {
   kiln_bits *prims;
   int first;
@@ -166,7 +164,7 @@ kiln_candidates kiln_candidates_of(kiln_arena *arena, kiln_arena *work, const ki
   const kiln_states states = kiln_states_of(arena, g, limits->states);
   f.out.n_states = states.table.sets.n;
   f.out.states_capped = states.is_capped;
-  for (int i = 0; i < g->n; i++) { // whatever the caps
+  for (int i = 0; i < g->n; i++) { // single prims, regardless of limits
     kiln_bits *one = kiln_bits_make(arena, g->n);
     bool is_new;
     kiln_bits_set(one, i);
@@ -174,7 +172,7 @@ kiln_candidates kiln_candidates_of(kiln_arena *arena, kiln_arena *work, const ki
     add(&f, one, one);
   }
   if (!limits->several_ends)
-    for (int i = 0; i < g->n; i++) { // each end has a share of what is left
+    for (int i = 0; i < g->n; i++) { // each end gets a share of the remaining candidates
       f.most = f.out.all.n + (limits->candidates - f.out.all.n) / (g->n - i);
       end_in(&f, i);
     }

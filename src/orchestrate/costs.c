@@ -1,16 +1,16 @@
-// Prices of sets of prims.
+// Predicted costs of sets of prims.
 #include "orchestrate/costs.h"
 #include "price/gpu_work.h"
 
 #include <math.h>
 
-enum { MAX_PRODUCTS = 4 }; // contractions of a kernel
+enum { MAX_PRODUCTS = 4 }; // most contractions of a kernel
 
-// Nests that no template has tiled take that many times what they must take at least.
+// Nests without a template are assumed to take this many times their lower bound.
 static const double UNKNOWN_LOSS = 8;
 
-// Prices and measured times are of launches apart; what a run hides of them leaves at least a
-// share.
+// Predictions and measurements are of separate launches; a run overlaps launch overhead, but at
+// least this share of it remains.
 static const double LEAST_SHARE = 0.25;
 
 static double in_run(const kiln_costing *c, double ns) {
@@ -49,7 +49,7 @@ static double compute_ns_of(const kiln_costing *c, const kiln_bits *prims) {
 }
 
 double kiln_costing_bound(const kiln_costing *c, const kiln_bits *prims) {
-  if (c->measured) return 0; // what is predicted is no bound of what is measured
+  if (c->measured) return 0; // predictions are no bound on measurements
   return in_run(c, launch_ns(c) + (count_products(c, prims) ? compute_ns_of(c, prims) : 0));
 }
 
@@ -68,7 +68,7 @@ bool kiln_costing_may_grow(const kiln_costing *c, const kiln_bits *prims) {
 
 // --- prices ---
 
-// The statements of |prims| as a group; no statements: these are none.
+// The statements of |prims| as a fusion group; no statements if they cannot be one.
 static kiln_group group_of(const kiln_costing *c, const kiln_bits *prims,
                            const kiln_bits *results) {
   kiln_group g = {.stmts = KILN_NEW_ARRAY(&c->cx->perm, int, KILN_MAX_MEMBERS)};
@@ -99,7 +99,7 @@ static kiln_group group_of(const kiln_costing *c, const kiln_bits *prims,
   return g;
 }
 
-// A refused form is an answer: there is no such kernel.
+// An unsupported form is a result, too: there is no such kernel.
 static kiln_status find(kiln_costing *c, kiln_priced *io, bool *out_is_new) {
   kiln_diag *outer = c->cx->diag;
   const int before = kiln_searches_asked(c->known);
@@ -144,7 +144,7 @@ kiln_status kiln_costing_price(kiln_costing *c, const kiln_bits *prims, const ki
   return KILN_OK;
 }
 
-// What the prim must do at least, and what nests that nobody tiles lose.
+// The prim's lower bound, times the loss of nests without a template.
 static double unknown_ns(const kiln_costing *c, const kiln_prim *one) {
   const kiln_device *d = c->options->machine->device;
   double bytes = 0, work = 0;

@@ -46,9 +46,9 @@ static kiln_status wrong(const reading *r, const char *what) {
 
 static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
-// The statement that |at| begins with, which ends in front of |end|.
+// Parses the statement number at *io, before |end|.
 //
-// gives: *out, *io behind it
+// gives: *out, *io after it
 static kiln_status read_stmt(reading *r, const char **io, const char *end, int *out) {
   const char *at = *io;
   const bool is_number = *at >= '0' && *at <= '9';
@@ -69,9 +69,9 @@ static kiln_status read_stmt(reading *r, const char **io, const char *end, int *
   return KILN_OK;
 }
 
-// The statements of a line, ascending, each once.
+// The statements of a line, in ascending order without repetition.
 static kiln_status read_stmts(reading *r, const char *at, const char *end, kiln_group *out) {
-  const int most = KILN_MAX_MEMBERS - 1; // results that are stored besides count twice
+  const int most = KILN_MAX_MEMBERS - 1; // statements plus additional results
   int n_stored = 0;
   out->stmts = KILN_NEW_ARRAY(&r->cx->perm, int, KILN_MAX_MEMBERS);
   for (;;) {
@@ -91,7 +91,7 @@ static kiln_status read_stmts(reading *r, const char *at, const char *end, kiln_
                                      most));
     out->stmts[out->n_stmts++] = n;
   }
-  if (out->n_stmts) out->stored &= ~((uint64_t)1 << (out->n_stmts - 1)); // which is stored anyway
+  if (out->n_stmts) out->stored &= ~((uint64_t)1 << (out->n_stmts - 1)); // always stored
   return KILN_OK;
 }
 
@@ -101,7 +101,7 @@ static bool has_stmt(const kiln_group *g, int stmt) {
   return false;
 }
 
-// Whether the prim |i| is in |g| as a whole.
+// Whether |g| has all statements of prim |i|.
 static kiln_status check_prim(const reading *r, const kiln_group *g, int i) {
   const kiln_prim *one = &r->prims->prims[i];
   for (int k = 0; k < one->n; k++)
@@ -115,8 +115,8 @@ static kiln_status check_prim(const reading *r, const kiln_group *g, int i) {
   return KILN_OK;
 }
 
-// What the kernel takes must be stored by those before it; what it computes must lead to its last
-// result.
+// The kernel may read results stored by earlier kernels only; all it computes must contribute to
+// its last result.
 static kiln_status check_group(reading *r, const kiln_group *g) {
   kiln_bits *prims = kiln_bits_make(&r->cx->scratch, r->prims->n),
             *takes = kiln_bits_make(&r->cx->scratch, r->prims->n);

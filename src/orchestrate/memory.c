@@ -1,4 +1,4 @@
-// Who is in memory while a part runs.
+// Live ranges of results over a part of the program.
 #include "orchestrate/memory.h"
 
 #include <math.h>
@@ -16,23 +16,23 @@ typedef struct measuring {
 static double bytes_of(const measuring *m, int prim) {
   const kiln_prim *one = &m->prims->prims[prim];
   const kiln_tensor *t = m->p->tensors.data[m->p->stmts.data[one->stmts[one->n - 1]]->out];
-  if (t->role != KILN_TEMP) return 0; // the caller's
+  if (t->role != KILN_TEMP) return 0; // allocated by the caller
   return (double)kiln_tensor_elems(t) * kiln_dtype_bytes(t->dtype);
 }
 
-// The prim in whose result each result lies, its own: in none.
+// For each result, the prim in whose result it is contained; itself if in none.
 static void find_homes(measuring *m) {
   const int n = m->prims->n;
   m->home = KILN_NEW_ARRAY(&m->cx->scratch, int, n);
   for (int i = n - 1; i >= 0; i--) m->home[i] = i;
-  for (int i = n - 1; i >= 0; i--) { // what contains stands behind its pieces
+  for (int i = n - 1; i >= 0; i--) { // a container comes after its pieces
     const kiln_bits *pieces = m->prims->prims[i].pieces;
     for (int k = kiln_bits_next(pieces, 0); k >= 0; k = kiln_bits_next(pieces, k + 1))
       m->home[k] = m->home[i];
   }
 }
 
-// The last reader of what lies at |home|; behind all: the program needs it.
+// The last reader of the storage of |home|; the number of prims if the program needs it.
 static int last_reader(const measuring *m, int home) {
   int last = -1;
   for (int i = 0; i <= home; i++) {
@@ -64,7 +64,7 @@ kiln_choice_memory kiln_prims_memory(kiln_ctx *cx, const kiln_program *p, const 
   int *home = KILN_NEW_ARRAY(&cx->scratch, int, n);
   struct kiln_choice_before *before =
       KILN_NEW_ARRAY(&cx->scratch, struct kiln_choice_before, prims->n);
-  int *first = KILN_NEW_ARRAY(&cx->scratch, int, prims->n); // who is stored first there
+  int *first = KILN_NEW_ARRAY(&cx->scratch, int, prims->n); // the earliest prim stored there
   kiln_choice_memory out = {.limit = limit, .bytes = bytes, .home = home, .before = before};
   find_homes(&m);
   for (int i = prims->n - 1; i >= 0; i--) first[m.home[i]] = i;
@@ -75,7 +75,7 @@ kiln_choice_memory kiln_prims_memory(kiln_ctx *cx, const kiln_program *p, const 
     const bool is_here = h < end && first[h] >= begin;
     if (is_here) bytes[h - begin] = bytes_of(&m, h);
     else if (first[h] >= begin)
-      bytes[first[h] - begin] = bytes_of(&m, h); // contained by what comes
+      bytes[first[h] - begin] = bytes_of(&m, h); // contained in a later result
     else if (h < begin && last < end)
       before[out.n_before++] = (struct kiln_choice_before){bytes_of(&m, h), readers_of(&m, h)};
     else out.passing += bytes_of(&m, h);
@@ -85,7 +85,7 @@ kiln_choice_memory kiln_prims_memory(kiln_ctx *cx, const kiln_program *p, const 
   return out;
 }
 
-// --- as kernels run ---
+// --- for an order of kernels ---
 
 double kiln_choice_peak(kiln_ctx *cx, const kiln_choice *c, int n, const int *kernels) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);

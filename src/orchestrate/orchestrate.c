@@ -1,4 +1,5 @@
-// Part by part: candidates, prices, the program, and kernels again.
+// Orchestration part by part: enumerates candidates, prices them, solves the program, lowers the
+// chosen kernels, and repeats if lowering refuses one.
 #include "orchestrate/orchestrate.h"
 #include "orchestrate/memory.h"
 
@@ -7,43 +8,45 @@
 #include <time.h>
 
 enum {
-  MIN_PART = 8, // prims of a part
+  MIN_PART = 8, // fewest prims of a part
   MAX_PART = 28,
-  MAX_ROUNDS = 24, // solutions of a part, while templates refuse what was chosen
+  MAX_ROUNDS = 24, // solutions of a part, each after templates refused a chosen kernel
   USUAL_NODES = 4000,
-  MAX_OTHERS = 4 // that are told of
+  MAX_OTHERS = 4 // alternatives to a kernel in the report
 };
-// Of the solver: parts of usual models take less than 1e6 each. Many kernels of about the same
-// cost, of which lowering refuses some at their price again and again, take hundreds of times as
-// much: this is 1 to 6 s.
+// Default limit of solver work: parts of common models take less than 1e6 each. A part takes
+// hundreds of times as much if many kernels cost about the same and lowering keeps refusing some;
+// this limit is 1 to 6 s.
 static const double USUAL_WORK = 1e8;
-// Of prices: usual models, with all their alternatives, take 4,000 to 30,000; this is up to 8 s.
+// Default limit of pricing work: common models, with all their alternatives, take 4,000 to 30,000;
+// this limit is at most 8 s.
 static const double USUAL_PRICES = 20000;
-static const double MOST_SHARES = 4; // of what is left that a part may take
+static const double MOST_SHARES = 4; // a part's limit, in equal shares of the remaining work
 
 typedef struct offered { // a candidate of a part
-  kiln_kernel_set set;   // numbered in the part
+  kiln_kernel_set set;   // prims numbered within the part
   kiln_priced priced;
-  int last;      // the prim behind all others of it
-  bool is_first; // connecting has made it
-  bool stays;    // it is a prim alone, or connecting has made it: there is no dropping it
+  int last;      // the last prim in topological order
+  bool is_first; // a kernel of cost-driven fusion
+  bool stays;    // a single prim or a kernel of cost-driven fusion: never dropped
 } offered;
 typedef KILN_VEC(offered) offers;
 
-typedef struct dropped { // a candidate that was priced in vain
+typedef struct dropped { // a candidate that cannot pay
   const kiln_bits *prims;
-  double ns, apart_ns; // infinite: no template runs it; of its prims
+  double ns, apart_ns; // |ns| infinite: no template; |apart_ns|: its prims as kernels of their own
 } dropped;
 typedef KILN_VEC(dropped) drops;
 
-typedef struct solved { // a part
+typedef struct solved { // the solution of a part
   const offered *all;
   int n_all;
-  kiln_choice choice; // among |all|, at what they cost
+  kiln_choice choice; // the problem with plain costs
   drops dropped;
-  int n, *kernels; // of |all|, in order
+  int n, *kernels; // chosen from |all|, in order of execution
   double first, cost, weight,
-      bound; // predicted of the first kernels and of these; as it was solved
+      bound; // predicted cost of cost-driven fusion's kernels and of the chosen ones; objective and
+             // bound
 } solved;
 
 typedef struct orchestrating {
@@ -57,12 +60,12 @@ typedef struct orchestrating {
   kiln_bits **first_sets; // [first->n]
   kiln_orchestration *out;
   kiln_orchestrate_spent *spent;
-  int begin, end; // of the part in hand
-  int n_left;     // parts, it among them
+  int begin, end; // the current part
+  int n_left;     // parts left, including this one
   kiln_map by_form;
-  KILN_VEC(solved) solutions; // by number in |by_form|
+  KILN_VEC(solved) solutions; // indexed by |by_form|
   kiln_cuts cuts;
-  int *solution_of; // [parts]
+  int *solution_of; // [parts] index of the solution
 } orchestrating;
 
 static double seconds(void) {
@@ -106,7 +109,7 @@ static kiln_bits *results_of_group(const orchestrating *o, const kiln_group *g) 
   return set;
 }
 
-// Whether nothing is to run for |prims|, of the part: one of which the pieces are there.
+// Whether |prims| of the part need no kernel: a single prim whose pieces are written in place.
 static bool is_free(const orchestrating *o, const kiln_bits *prims) {
   return kiln_bits_count(prims) == 1 && o->prims.prims[o->begin + kiln_bits_next(prims, 0)].is_free;
 }
@@ -121,7 +124,7 @@ static bool may_grow(void *user, const kiln_bits *prims) {
   return may;
 }
 
-// Whether a kernel of |prims| could cost less than its prims apart.
+// Whether a kernel of |prims| could cost less than kernels for each prim.
 static bool may_be(void *user, const kiln_bits *prims) {
   orchestrating *o = user;
   const kiln_mark mark = kiln_arena_mark(&o->cx->scratch);
@@ -141,12 +144,12 @@ static double cost_of(const orchestrating *o, const offered *x) {
   const kiln_bits *prims = in_graph(o, x->set.prims);
   double ns = kiln_costing_predicted(&o->costs, x->priced.found.candidates);
   if (isfinite(ns) && o->costs.measured) ns *= kiln_costing_ratio(&o->costs, prims);
-  if (!isfinite(ns) && x->stays) ns = kiln_costing_apart(&o->costs, prims); // nobody knows
+  if (!isfinite(ns) && x->stays) ns = kiln_costing_apart(&o->costs, prims); // unknown
   kiln_arena_rewind(&o->cx->scratch, mark);
   return ns;
 }
 
-// What the program is told that it costs.
+// The candidate's weight in the objective: predictions of new kernels are trusted less.
 static double weight_of(const orchestrating *o, const offered *x) {
   const bool is_trusted = x->is_first || x->priced.measured_ns > 0;
   return cost_of(o, x) * (is_trusted ? 1 : 1 + o->options->worth);
@@ -158,7 +161,7 @@ static double prices_of_part(const orchestrating *o) {
   return fmin(left, MOST_SHARES * left / o->n_left);
 }
 
-// gives: *out_is_whole, whether all could be priced
+// gives: *out_is_whole, whether all candidates could be priced within the limit
 static kiln_status price_all(orchestrating *o, const kiln_candidates *found, offers *out,
                              drops *out_dropped, bool *out_is_whole) {
   const double before = o->costs.work, most = before + prices_of_part(o);
@@ -193,9 +196,9 @@ static int find_offer(const offers *all, const kiln_bits *prims, const kiln_bits
   return -1;
 }
 
-// Adds what connecting has made of the part, and what is free.
+// Adds the kernels of cost-driven fusion in this part, and prims that need no kernel.
 //
-// gives: their numbers
+// gives: their indices
 static int add_first(orchestrating *o, offers *io, int *out) {
   int n = 0;
   for (int i = 0; i < o->first->n; i++) {
@@ -220,7 +223,7 @@ static int add_first(orchestrating *o, offers *io, int *out) {
   }
   kiln_bits *stored = kiln_bits_make(&o->cx->scratch, o->end - o->begin);
   for (int i = 0; i < n; i++) kiln_bits_add(stored, io->data[out[i]].set.results);
-  for (int i = o->begin; i < o->end; i++) { // candidates begin with single prims
+  for (int i = o->begin; i < o->end; i++) { // candidates begin with the single prims
     const kiln_prim *one = &o->prims.prims[i];
     if (!one->is_free || !kiln_bits_is_subset(in_part(o, one->pieces), stored)) continue;
     kiln_bits_set(stored, i - o->begin);
@@ -229,7 +232,7 @@ static int add_first(orchestrating *o, offers *io, int *out) {
   return n;
 }
 
-// --- the program ---
+// --- the binary program ---
 
 static const kiln_bits *taken_by(const orchestrating *o, const kiln_prim_graph *g,
                                  const kiln_bits *prims) {
@@ -295,9 +298,9 @@ static kiln_status choose(orchestrating *o, const kiln_prim_graph *g, const offe
   return KILN_OK;
 }
 
-// Lowers what was chosen.
+// Lowers the chosen kernels.
 //
-// gives: whether each was accepted at its price
+// gives: whether all were lowered at their predicted cost
 static kiln_status lower(orchestrating *o, const offers *all, const kiln_choice_solution *chosen,
                          bool *out_accepted) {
   *out_accepted = true;
@@ -312,7 +315,7 @@ static kiln_status lower(orchestrating *o, const offers *all, const kiln_choice_
   return KILN_OK;
 }
 
-// All of |all| at what they cost, to compare with what was chosen.
+// The problem with all candidates at plain cost, for comparing alternatives.
 static kiln_choice plain_choice(orchestrating *o, const kiln_prim_graph *g, const offers *all) {
   kiln_choice_kernel *kernels = KILN_NEW_ARRAY(&o->cx->scratch, kiln_choice_kernel, all->n);
   for (int i = 0; i < all->n; i++) {
@@ -362,7 +365,7 @@ static kiln_status solve_part(orchestrating *o, solved *out) {
           "memory limit: kernels that fit must be lowered within %d solutions, got none",
           MAX_ROUNDS);
     const bool is_spent = o->options->bytes <= 0 && work_left(o) <= 0;
-    if (round == MAX_ROUNDS || is_spent) { // what connecting has made was accepted
+    if (round == MAX_ROUNDS || is_spent) { // cost-driven fusion's kernels were lowered before
       chosen.n = n_first;
       chosen.kernels = first;
       is_limited |= is_spent;
@@ -393,7 +396,7 @@ static kiln_status solve_part(orchestrating *o, solved *out) {
 
 // --- equal parts ---
 
-// What is in memory beside the part's own results.
+// Memory that is live during the part in addition to its results.
 static void add_memory(orchestrating *o, kiln_text *out) {
   const kiln_choice_memory m =
       kiln_prims_memory(o->cx, o->p, &o->prims, o->begin, o->end, o->options->bytes);
@@ -402,8 +405,8 @@ static void add_memory(orchestrating *o, kiln_text *out) {
   for (int i = 0; i < m.n_before; i++) kiln_text_printf(out, " %.0f", m.before[i].bytes);
 }
 
-// What distinguishes the part: its statements, what is needed of them, what passes have said of
-// them, and the kernels that connecting has made.
+// A key of the part: its statements, which of their results are needed, decisions of earlier passes
+// on them, and cost-driven fusion's kernels.
 static kiln_symbol form_of(orchestrating *o, const kiln_prim_graph *g) {
   kiln_text form;
   kiln_group whole = {.stmts = KILN_NEW_ARRAY(&o->cx->scratch, int, o->p->stmts.n)};
@@ -429,8 +432,8 @@ static kiln_symbol form_of(orchestrating *o, const kiln_prim_graph *g) {
   return kiln_symbol_of(o->cx, form.data);
 }
 
-// Up to MAX_OTHERS candidates that store what chosen kernel |at| stores last, by what they cost
-// more: first such as execute more, then others.
+// Up to MAX_OTHERS alternatives that store the last result of chosen kernel |at|, by additional
+// cost: first those that execute more prims, then others.
 static kiln_status add_others(orchestrating *o, const solved *solution, int at,
                               kiln_orchestrated_kernel *io) {
   const offered *x = &solution->all[solution->kernels[at]];
@@ -463,7 +466,7 @@ static kiln_status add_others(orchestrating *o, const solved *solution, int at,
   return KILN_OK;
 }
 
-// The chosen kernels as those of the part in hand, which has the form of the one that was solved.
+// Adds the kernels chosen for the current part, whose form equals that of the solved part.
 static kiln_status add_kernels(orchestrating *o, const solved *solution) {
   const kiln_choice_memory memory =
       kiln_prims_memory(o->cx, o->p, &o->prims, o->begin, o->end, o->options->bytes);
@@ -506,7 +509,7 @@ static kiln_status orchestrate_part(orchestrating *o, int part) {
   return add_kernels(o, &o->solutions.data[*known]);
 }
 
-// --- the whole ---
+// --- the whole program ---
 
 static uint64_t *keys_of(orchestrating *o) {
   uint64_t *keys = KILN_NEW_ARRAY(&o->cx->scratch, uint64_t, o->prims.n + 1);
@@ -567,9 +570,9 @@ static bool has_both(const kiln_bits *prims, int one, int other) {
   return kiln_bits_has(prims, one) && kiln_bits_has(prims, other);
 }
 
-// The least that it costs more to have prims |from| and |to| of the part in one kernel.
+// The least additional cost of having prims |from| and |to| of the part in one kernel.
 //
-// gives: *out, that kernel; -1: there is none
+// gives: *out, that kernel; -1: no candidate has both
 static double least_more(const orchestrating *o, const solved *solution, int from, int to,
                          int *out) {
   double least = INFINITY;
@@ -597,8 +600,7 @@ static const char *stmts_text(const orchestrating *o, const kiln_bits *of_part) 
   return t.data;
 }
 
-// Why the kernels of the part in hand do not have prims |from| and |to| in one; NULL: nobody was
-// asked.
+// Why no kernel of the current part has both prims |from| and |to|; NULL: no candidate had both.
 static const char *reason_apart(const orchestrating *o, const solved *solution, int from, int to) {
   kiln_arena *a = &o->cx->perm;
   const dropped *least = NULL;
@@ -665,7 +667,7 @@ static void count_repeated(orchestrating *o) {
       o->out->n_repeated += ++runs[o->out->kernels.data[i].group.stmts[k]] == 2;
 }
 
-// How far predictions are off, by the kernels that connecting has made, where these were measured.
+// Measured over predicted time for cost-driven fusion's kernels, if they were measured.
 static void find_ratios(orchestrating *o) {
   for (int i = 0; i < o->first->n; i++) {
     const kiln_part *one = &o->first->data[i];

@@ -1,4 +1,4 @@
-// From statements to prims, and where the graph is narrow.
+// From statements to prims; cutting the graph where it is narrow.
 #include "orchestrate/prims.h"
 
 static void add_prim(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts, kiln_prims *out,
@@ -74,7 +74,7 @@ kiln_prim_graph *kiln_prims_part(kiln_ctx *cx, const kiln_prims *prims, int begi
       if (r < end) kiln_prim_graph_edge(g, i - begin, r - begin);
       else kiln_bits_set(g->needed, i - begin);
   }
-  for (int i = end; i < prims->n; i++) { // pieces of what stands behind
+  for (int i = end; i < prims->n; i++) { // pieces of later containers
     const kiln_bits *pieces = prims->prims[i].pieces;
     for (int k = kiln_bits_next(pieces, begin); k >= 0 && k < end;
          k = kiln_bits_next(pieces, k + 1))
@@ -85,7 +85,7 @@ kiln_prim_graph *kiln_prims_part(kiln_ctx *cx, const kiln_prims *prims, int begi
 
 // --- cuts ---
 
-// width[c]: results of prims in front of |c| that others read from there on.
+// width[c]: number of results before cut |c| with readers after it.
 static int *widths_of(kiln_ctx *cx, const kiln_prims *prims) {
   int *width = KILN_NEW_ARRAY(&cx->scratch, int, prims->n + 1);
   for (int i = 0; i < prims->n; i++) {

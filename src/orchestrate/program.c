@@ -1,6 +1,6 @@
-// Rows and columns for the solver, and what is made of its solution. The kernels to begin with are
-// the solution until it finds a cheaper one; they are not handed to it, as CBC 2.10 loses its way
-// in its own names of columns then.
+// Rows and columns for the solver, and interpretation of its solution. The initial kernels are the
+// solution until the solver finds a cheaper one; they are not passed as a MIP start, which confuses
+// column names in CBC 2.10.
 #include "orchestrate/program.h"
 
 #include "orchestrate/solver.h"
@@ -8,9 +8,9 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_ROUNDS = 40 }; // of solving, each after cycles were cut off
+enum { MAX_ROUNDS = 40 }; // solutions, each after cycles were cut off
 
-static const double SLACK = 1e-7; // by which equal costs may differ
+static const double SLACK = 1e-7; // tolerance for equal costs
 
 typedef struct entry {
   int row;
@@ -18,7 +18,7 @@ typedef struct entry {
 } entry;
 typedef KILN_VEC(entry) entries;
 
-typedef struct cut { // sum of u over |inside| <= their number - 1 + sum of u over |others|
+typedef struct cut { // sum of u over |inside| <= n_inside - 1 + sum of u over |others|
   int n_inside, n_others, *inside, *others;
 } cut;
 
@@ -27,7 +27,7 @@ typedef struct choosing {
   const kiln_choice *c;
   int n_rows;
   int n_columns;
-  entries *columns; // u, then y; then what is in memory, where that is limited
+  entries *columns; // u, then y; then memory variables if memory is limited
   KILN_VEC(double) low;
   KILN_VEC(double) high;
   KILN_VEC(cut) cuts;
@@ -76,17 +76,18 @@ static int last_in(const kiln_bits *prims) {
   return last;
 }
 
-// A number of kernel |k| that no kernel beside which it may run has: results are stored once.
+// A class of kernels of which at most one runs, as they store the same result: |k| itself if
+// results may be stored twice.
 static int rival_of(const kiln_choice *c, int k) {
   return c->stores_once ? last_in(c->kernels[k].results) : k;
 }
 
-// Of rivals one runs, so that they share a row for each result that they take: a program of
-// thousands of kernels has as many rows as it has pairs of prims, and a tighter bound.
+// Kernels of one class share a row for each result that they take: thousands of kernels then need
+// only as many rows as there are pairs of prims, and the relaxation is tighter.
 static void add_takes(choosing *w) {
   const kiln_choice *c = w->c;
   const int n_rivals = c->stores_once ? c->n_prims : c->n_kernels;
-  int *rows = KILN_NEW_ARRAY(&w->cx->scratch, int, n_rivals * c->n_prims); // 0: none yet
+  int *rows = KILN_NEW_ARRAY(&w->cx->scratch, int, n_rivals * c->n_prims); // 0: no row yet
   for (int k = 0; k < c->n_kernels; k++)
     for (int p = kiln_bits_next(c->kernels[k].takes, 0); p >= 0;
          p = kiln_bits_next(c->kernels[k].takes, p + 1)) {
@@ -103,17 +104,17 @@ static void add_takes(choosing *w) {
 
 static bool is_limited(const kiln_choice *c) { return c->memory && c->memory->limit > 0; }
 
-static int last_of(const kiln_choice *c, int kernel) { // the prim that says when it runs
+static int last_of(const kiln_choice *c, int kernel) { // the prim at whose place it runs
   return last_in(c->kernels[kernel].prims);
 }
 
-// A column for each result, before[] ones behind the prims', and each moment, when the kernels of
-// that last prim run.
-static int later_of(const choosing *w, int result, int moment) { // taken then, or later
+// Memory variables: one for each result (before[] ones after those of prims) and each moment, the
+// time at which the kernels with that last prim run.
+static int later_of(const choosing *w, int result, int moment) { // read at that moment or later
   const kiln_choice *c = w->c;
   return c->n_kernels + c->n_prims + result * c->n_prims + moment;
 }
-static int here_of(const choosing *w, int result, int moment) { // in memory then
+static int here_of(const choosing *w, int result, int moment) { // in memory at that moment
   const kiln_choice *c = w->c;
   return later_of(w, c->n_prims + c->memory->n_before + result, moment);
 }
@@ -139,7 +140,7 @@ static void add_uses(choosing *w, int kernel, int moment) {
       add_at_least(w, later_of(w, c->memory->home[p], c->n_prims - 1), kernel);
     if (!kiln_bits_has(k->takes, p)) continue;
     add_at_least(w, later_of(w, c->memory->home[p], moment), kernel);
-    const int row = add_row(w, 0, INFINITY); // stored by a kernel that runs before
+    const int row = add_row(w, 0, INFINITY); // an earlier kernel stores it
     put(w, kernel, row, -1);
     for (int j = 0; j < c->n_kernels; j++)
       if (kiln_bits_has(c->kernels[j].results, p) && last_of(c, j) < moment) put(w, j, row, 1);
@@ -160,11 +161,11 @@ static void add_memory(choosing *w) {
       const double bytes = is_before ? m->before[r - c->n_prims].bytes : m->bytes[r];
       put(w, is_before ? later_of(w, r, t) : here_of(w, r, t), room, bytes / m->limit);
       if (t == 0) continue;
-      int row = add_row(w, 0, INFINITY); // who is taken later than now is taken later than before
+      int row = add_row(w, 0, INFINITY); // read later than now implies read later than before
       put(w, later_of(w, r, t - 1), row, 1);
       put(w, later_of(w, r, t), row, -1);
       if (is_before) continue;
-      row = add_row(w, -1, INFINITY); // who was here and is taken later stays
+      row = add_row(w, -1, INFINITY); // in memory before and read later: still in memory
       put(w, here_of(w, r, t), row, 1);
       put(w, here_of(w, r, t - 1), row, -1);
       put(w, later_of(w, r, t), row, -1);
@@ -227,16 +228,16 @@ int kiln_choice_order(kiln_ctx *cx, const kiln_choice *c, int n, int *io) {
   return done;
 }
 
-// The kernels that wait for each other: of those that cannot run, each that another of them waits
-// for, in turn. What they take no kernel that has run stores.
+// Cuts off a cycle of kernels that wait for each other's results: follows from stuck[0] a missing
+// operand to a stuck kernel that stores it, until a kernel repeats. |stored| are results of kernels
+// that have run.
 static void cut_off(choosing *w, int n_stuck, const int *stuck, const kiln_bits *stored) {
   const kiln_choice *c = w->c;
   kiln_arena *a = &w->cx->scratch;
   cut x = {0, 0, KILN_NEW_ARRAY(a, int, n_stuck), KILN_NEW_ARRAY(a, int, c->n_kernels)};
   kiln_bits *awaited = kiln_bits_make(a, c->n_prims);
   bool *inside = KILN_NEW_ARRAY(a, bool, c->n_kernels);
-  for (int at = stuck[0];
-       !inside[at];) { // along a prim that each waits for, until a kernel returns
+  for (int at = stuck[0]; !inside[at];) { // follows the first missing operand
     kiln_bits *missing = kiln_bits_copy(a, c->kernels[at].takes);
     kiln_bits_remove(missing, stored);
     const int prim = kiln_bits_next(missing, 0);
@@ -254,7 +255,7 @@ static void cut_off(choosing *w, int n_stuck, const int *stuck, const kiln_bits 
   KILN_VEC_PUSH(a, &w->cuts, x);
 }
 
-// All of kernels[0..n) together.
+// Excludes the combination kernels[0..n).
 static void forbid(choosing *w, int n, const int *kernels) {
   cut x = {n, 0, KILN_NEW_ARRAY(&w->cx->scratch, int, n), NULL};
   memcpy(x.inside, kernels, sizeof(int) * (size_t)n);
@@ -269,7 +270,7 @@ static double cost_of(const kiln_choice *c, int n, const int *kernels) {
   return cost;
 }
 
-// Leaves out of io[0..n), in order, what is not needed.
+// Removes kernels from io[0..n), in order of execution, whose results are not needed.
 static int drop_spare(kiln_ctx *cx, const kiln_choice *c, int n, int *io) {
   for (int i = n - 1; i >= 0; i--) {
     kiln_bits *stored;
@@ -344,22 +345,22 @@ static kiln_status check_first(kiln_ctx *cx, const kiln_choice *c) {
       n, c->n_first);
 }
 
-// Takes over what the solver chose, if it can be run and costs less; else cuts off what keeps it
-// from that.
+// Accepts the solver's kernels if they can be ordered and cost less; otherwise adds a cut that
+// excludes them.
 //
-// gives: whether it can be run
+// gives: whether they can be executed
 static bool take(choosing *w, const double *x, kiln_choice_solution *io) {
   const kiln_choice *c = w->c;
   int n = 0, *chosen = KILN_NEW_ARRAY(&w->cx->scratch, int, c->n_kernels);
   kiln_bits *stored;
   for (int k = 0; k < c->n_kernels; k++)
     if (x[k] > 0.5) chosen[n++] = k;
-  sort_by_last(c, n, chosen); // which keeps little in memory
+  sort_by_last(c, n, chosen); // this order keeps few results live
   const int done = order(w->cx, c, n, chosen, &stored);
   if (done < n) cut_off(w, n - done, chosen + done, stored);
   const bool does_fit = fits(w->cx, c, done, chosen);
   if (done == n && !does_fit) forbid(w, n, chosen);
-  if (does_fit && kiln_bits_is_subset(c->needed, stored)) { // without what waits, even
+  if (does_fit && kiln_bits_is_subset(c->needed, stored)) { // even without stuck kernels
     const int spared = drop_spare(w->cx, c, done, chosen);
     const double cost = cost_of(c, spared, chosen);
     if (cost < io->cost) {
@@ -397,7 +398,7 @@ kiln_status kiln_choice_solve(kiln_ctx *cx, const kiln_choice *c, kiln_choice_so
     out->work += work;
     out->n_cycles = w.cuts.n;
     out->is_limited = how == KILN_SOLVED_FOUND || how == KILN_SOLVED_NOTHING;
-    if (how == KILN_SOLVED_IMPOSSIBLE) bound = out->cost; // nothing is as cheap as what is known
+    if (how == KILN_SOLVED_IMPOSSIBLE) bound = out->cost; // no cheaper solution exists
     out->bound = fmax(out->bound, fmin(bound, out->cost));
     if (how == KILN_SOLVED_IMPOSSIBLE || how == KILN_SOLVED_NOTHING) break;
     if (take(&w, x, out)) break;

@@ -1,15 +1,14 @@
-// Regions of kernels (orchestrate/regions.h): sets that are united, as statements say that kernels
-// belong together.
+// Regions of kernels (orchestrate/regions.h) by union-find: kernels and statements are united if
+// they belong to one region.
 #include "orchestrate/regions.h"
 
 typedef struct uniting {
   kiln_ctx *cx;
   const kiln_orchestrated *two;
   int first
-      [2]; // the number of the first kernel of each; behind the kernels, statements that none of them runs
-  int *above; // [both] another of its region; itself: it stands for it
-  kiln_map by
-      [2]; // of each program: the name of what is made, to the number of a kernel or such a statement
+      [2]; // index of each program's first kernel; statements without a kernel follow the kernels
+  int *above;     // [both programs] parent in the union-find forest
+  kiln_map by[2]; // tensor name -> index of the kernel or statement that computes it
 } uniting;
 
 static int top_of(const uniting *u, int kernel) {
@@ -27,7 +26,7 @@ static kiln_symbol name_of(const kiln_program *p, int stmt) {
   return p->tensors.data[p->stmts.data[stmt]->out]->name;
 }
 
-// Unites those that make the same.
+// Unites all that compute the tensor of |stmt|.
 static void add_stmt(uniting *u, int side, int number, int stmt) {
   const kiln_symbol name = name_of(u->two[side].p, stmt);
   for (int s = 0; s < 2; s++) {
@@ -49,7 +48,7 @@ static void add_stmts(uniting *u, int side) {
       add_stmt(u, side, u->first[side] + n + i, i);
 }
 
-// Unites who makes |stmt| with those who make what it reads and the other program does not have.
+// Unites the maker of |stmt| with the makers of its operands that only this program has.
 static void add_reads(uniting *u, int side, int stmt) {
   const kiln_program *p = u->two[side].p;
   const kiln_mark mark = kiln_arena_mark(&u->cx->scratch);

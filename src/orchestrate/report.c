@@ -1,4 +1,4 @@
-// What an orchestration is, for people and for programs.
+// Reports of an orchestration: text for people and JSON for programs.
 #include "orchestrate/orchestrate.h"
 
 #include <math.h>

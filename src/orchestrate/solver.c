@@ -1,4 +1,4 @@
-// Calls of libCbcSolver, by the list of its functions that are used.
+// Calls libCbcSolver through a table of its functions.
 #include "orchestrate/solver.h"
 #include "support/numbers.h"
 
@@ -28,7 +28,7 @@
   X(Cbc_getObjValue)                                                                               \
   X(Cbc_getBestPossibleObjValue)
 
-// |get_threads| and |set_threads| are OpenBLAS's, with which CBC may be linked; else NULL.
+// |get_threads| and |set_threads| are OpenBLAS's, if CBC is linked with it; else NULL.
 typedef struct calls {
 #define FIELD(name) __typeof__(&name) name;
   CALLS(FIELD)
@@ -48,7 +48,7 @@ static void find_threads(void *library, calls *out) {
   memcpy(&out->set_threads, &set, sizeof set);
 }
 
-// The library stays open: it is the process's, like those that it is linked with.
+// The library stays loaded, like the libraries it depends on.
 static bool open_calls(calls *out) {
   static const char *const names[] = {"libCbcSolver.so.3", "libCbcSolver.so"};
   void *library = NULL;
@@ -75,16 +75,16 @@ bool kiln_solver_is_there(void) {
   return is_there;
 }
 
-// What a solution takes with |iterations|: each goes through the entries, and what is done before
-// the first node, most of whose iterations are not counted (presolving, cuts, heuristics), goes
-// through them for each column.
+// Estimated work of a solution with |iterations|: each iteration visits all entries. Before the
+// first node (presolving, cuts, heuristics) most iterations are not counted; this is estimated as
+// one visit for each column.
 static double work_of(const kiln_integer_program *p, double iterations) {
   enum { ROOT = 3 };
   return (1.0 + p->begin[p->n_columns]) * ((double)ROOT * p->n_columns + iterations);
 }
 
-// CBC counts nodes, and has no limit of iterations. Of large programs, the ones that take long, a
-// node takes 24 to 34.
+// CBC limits nodes rather than iterations; in large programs, where limits matter, a node takes 24
+// to 34.
 static int node_limit(const kiln_integer_program *p) {
   enum { ITERATIONS = 32 };
   const double node = work_of(p, ITERATIONS) - work_of(p, 0),
@@ -128,7 +128,7 @@ static moment now(void) {
   return (moment){seconds_of(CLOCK_MONOTONIC), seconds_of(CLOCK_PROCESS_CPUTIME_ID)};
 }
 
-// CBC counts one of the clocks, and may begin later.
+// CBC measures its own clock, which may start later.
 static bool is_time_up(const kiln_integer_program *p, moment begin) {
   const moment end = now();
   return p->seconds > 0 && fmax(end.wall - begin.wall, end.cpu - begin.cpu) >= 0.9 * p->seconds;
@@ -140,7 +140,7 @@ static kiln_solved solve(const calls *c, Cbc_Model *m, const kiln_integer_progra
   c->Cbc_solve(m);
   const bool is_best = c->Cbc_isProvenOptimal(m) != 0;
   *out_bound = 0;
-  if (c->Cbc_isProvenInfeasible(m)) // which CBC 2.10 says too when time ends in its presolving
+  if (c->Cbc_isProvenInfeasible(m)) // CBC 2.10 also says so if time runs out in presolving
     return is_time_up(p, begin) ? KILN_SOLVED_NOTHING : KILN_SOLVED_IMPOSSIBLE;
   *out_bound = is_best ? c->Cbc_getObjValue(m) : c->Cbc_getBestPossibleObjValue(m);
   const double *x = c->Cbc_getColSolution(m);
@@ -149,8 +149,8 @@ static kiln_solved solve(const calls *c, Cbc_Model *m, const kiln_integer_progra
   return is_best ? KILN_SOLVED_BEST : KILN_SOLVED_FOUND;
 }
 
-// The matrices are small: threads of OpenBLAS would yield to each other, and on a busy machine to
-// everybody else, for many times as long as they compute.
+// OpenBLAS gets one thread: the matrices are small, and on a busy machine its threads would spend
+// far more time yielding than computing.
 static int take_one_thread(const calls *c) {
   const int n = c->get_threads ? c->get_threads() : 1;
   if (n > 1) c->set_threads(1);
@@ -164,7 +164,7 @@ static void give_threads(const calls *c, int n) {
 kiln_solved kiln_solver_run(const kiln_integer_program *p, double *out_x, double *out_bound,
                             double *out_work) {
   calls c;
-  struct sigaction before; // CBC takes SIGINT and does not give it back
+  struct sigaction before; // CBC replaces the SIGINT handler
   pthread_mutex_lock(&lock);
   kiln_solved how = KILN_SOLVED_NOTHING;
   *out_bound = *out_work = 0;

@@ -1,4 +1,4 @@
-// States in the order of a breadth-first search from the empty one.
+// Enumerates states by breadth-first search from the empty one.
 #include "orchestrate/states.h"
 
 kiln_prim_graph *kiln_prim_graph_make(kiln_arena *arena, int n) {

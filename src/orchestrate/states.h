@@ -1,6 +1,6 @@
-// Execution states of a graph of prims: the sets of prims that may have been executed, each with
-// all that it needs. A kernel leads from one state to another, and what it executes is their
-// difference: just the convex sets of prims are such differences.
+// Execution states of a graph of prims: sets of prims that contain all predecessors of each. A
+// kernel leads from one state to another and executes their difference; the differences are exactly
+// the convex sets of prims.
 //
 // source: Korch (ASPLOS'24), section 4.1
 #ifndef KILN_ORCHESTRATE_STATES_H
@@ -11,18 +11,18 @@
 // Prims 0..n in topological order. Sets of them have as many words as it takes.
 typedef struct kiln_prim_graph {
   int n;
-  kiln_bits **reads;   // [n] whose results a prim takes
-  kiln_bits **readers; // [n] who takes its result
-  kiln_bits *needed;   // whose results must be there at the end
+  kiln_bits **reads;   // [n] the prims whose results it reads
+  kiln_bits **readers; // [n] the prims that read its result
+  kiln_bits *needed;   // prims whose results must be stored at the end
 } kiln_prim_graph;
 
 kiln_prim_graph *kiln_prim_graph_make(kiln_arena *arena, int n); // no edges, nothing needed
 void kiln_prim_graph_edge(kiln_prim_graph *g, int from, int to); // from < to
 
-// The prims that those that are needed follow from, these included.
+// The needed prims and all their ancestors.
 kiln_bits *kiln_prim_graph_live(kiln_arena *arena, const kiln_prim_graph *g);
 
-// The states, the empty one first, each after one that it follows from by a single prim.
+// The states, the empty one first, each after a state that differs by one prim.
 typedef struct kiln_states {
   kiln_bits_table table;
   bool is_capped; // there are more

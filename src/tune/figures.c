@@ -4,13 +4,13 @@
 #include <stddef.h>
 #include <string.h>
 
-// How far two measurements may be apart: memory is shared with strangers, and starting threads is
-// up to the operating system.
+// Tolerated ratios of two measurements of a figure: memory is shared with other processes, and
+// thread starts depend on the operating system.
 static const double NEAR = 1.1, FAR = 1.3, LOOSE = 2;
 
 typedef struct figure {
   const char *level, *name;
-  size_t at; // in a kiln_device
+  size_t at; // offset in kiln_device
   bool is_time;
   double tolerance;
 } figure;
@@ -40,7 +40,7 @@ static int list_level(const kiln_device *d, int level, figure *out) {
   return LEVEL_FIGURES;
 }
 
-// The registers' figures are not measured.
+// Lists all figures except the registers', which are not measured.
 static int list(const kiln_device *d, figure *out) {
   static const char *const peaks[KILN_N_PEAKS] = {"f32", "bf16", "int8"};
   int n = 0;
@@ -69,9 +69,9 @@ static void set(kiln_device *d, const figure *f, double v) {
 
 static bool is_better(const figure *f, double a, double b) { return f->is_time ? a < b : a > b; }
 
-// How many times worse the next best is than the best; one measurement agrees with itself.
+// Ratio of the next best to the best measurement, at least 1; 1 for a single measurement.
 static double apart(const figure *f, double best, double next) {
-  if (best <= 0 || next <= 0) return 1; // there are no such instructions
+  if (best <= 0 || next <= 0) return 1; // the machine lacks these instructions
   return f->is_time ? next / best : best / next;
 }
 

@@ -6,8 +6,8 @@
 #include "tune/trial.h"
 
 enum { ROUNDS = 9, FEW_ROUNDS = 3, MAX_RUNS = 10 };
-#define TURN_MS 5.0   // a turn has as many runs as take that long
-#define LONG_MS 200.0 // a run that takes longer is timed in few turns
+#define TURN_MS 5.0   // a turn has as many runs as fit in this time
+#define LONG_MS 200.0 // longer runs are timed in fewer turns
 
 typedef struct measuring {
   kiln_ctx *cx;
@@ -22,9 +22,9 @@ static void deinit(void *object) {
   m->module = NULL;
 }
 
-// A turn's mean time of each launch, behind a run that warms up.
+// Mean time of each launch in a turn, after a warm-up run.
 //
-// gives: *out_us, of a run
+// gives: *out_us, the time of a whole run
 static kiln_status run_turn(measuring *m, kiln_module *module, const kiln_kernels *k, double *us,
                             double *out_us) {
   KILN_TRY(kiln_trial_turn(&m->trial, module, true));
@@ -51,7 +51,7 @@ static kiln_status run_rounds(kiln_build *b, measuring *m, const kiln_timed *fir
   double *us = KILN_NEW_ARRAY(&m->cx->perm, double, k->kernels.n + 1), runs[ROUNDS];
   int *n = KILN_NEW_ARRAY(&m->cx->perm, int, k->kernels.n + 1), n_rounds = ROUNDS;
   for (int r = 0; r < n_rounds; r++) {
-    double slower = 1; // than when the first was measured
+    double slower = 1; // how much slower the reference runs now than at first
     kiln_model_progress(b->request.model, "measure", (size_t)r, (size_t)n_rounds);
     if (first) {
       KILN_TRY(run_turn(m, first->module, first->kernels, turn, &slower));

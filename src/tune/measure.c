@@ -1,4 +1,4 @@
-// Measuring a machine: the arrays for each level of memory, the rounds, and the figures.
+// Measuring a machine: arrays for each level of memory, rounds of probes, and their figures.
 #include "tune/measure.h"
 #include "runtime/pool.h"
 #include "tune/figures.h"
@@ -12,7 +12,7 @@ enum {
   PAGE = 4096,
   HUGE_PAGE = 2 << 20,
   MIN_PASSES = 2,
-  MAX_PASSES = 5, // as many as it takes for two to agree
+  MAX_PASSES = 5, // repeated until two agree
   ROUNDS = 6,     // of a pass
   CALLS = 3,      // of a round
   STARTS = 300,   // launches timed together
@@ -21,24 +21,24 @@ enum {
 };
 static const int64_t MIN_REGION = 256 << 20;
 
-// A probe on one core or on all.
+// A probe to run on one core or on all.
 typedef struct trial {
   kiln_probe probe;
   bool on_all;
-  size_t out; // where its figure is in a device, work a nanosecond
+  size_t out; // offset in kiln_device of the figure, in work a nanosecond
 } trial;
 
 typedef struct bench {
   kiln_ctx *cx;
   const kiln_machine *m;
-  const kiln_device *levels; // what there is
-  kiln_device *d, *passes;   // of the pass at hand; of all of them
+  const kiln_device *levels; // the nominal device
+  kiln_device *d, *passes;   // figures of the current pass; of all passes
   int n_passes, n_threads;
   kiln_pool *pool;
   kiln_jit *jit;
-  char *map, *region; // the region is aligned; each thread's part lies behind the other's
+  char *map, *region; // |region| is aligned; it has a consecutive part for each thread
   int64_t map_bytes, region_bytes, part_bytes;
-  char *pages; // two a thread: results, numbers
+  char *pages; // two a thread: results and operands
   int n;
   trial trials[MAX_TRIALS];
 } bench;
@@ -60,7 +60,7 @@ static kiln_mem_level *level_named(kiln_device *d, const char *name) {
   return i < 0 ? NULL : &d->levels[i];
 }
 
-// The nominal device says what there is and how much of it may be used; hwloc knows sizes better.
+// Levels and usable shares are those of the nominal device; sizes are hwloc's.
 static kiln_device *begin_device(kiln_ctx *cx, const kiln_machine *m, const kiln_topology *t) {
   kiln_device *d = KILN_NEW(&cx->perm, kiln_device);
   *d = *kiln_device_make_nominal(cx, m);
@@ -77,15 +77,15 @@ static kiln_device *begin_device(kiln_ctx *cx, const kiln_machine *m, const kiln
   return d;
 }
 
-// An array that lies in level |i| and in no faster one, of one core while |n_at_once| of them have
-// one: half of what the level may be used for, but more than all that the faster one holds.
+// The size of an array that fits in level |i| and in no faster one, when |n_at_once| cores use it:
+// half of the usable share, but more than the faster level holds.
 static int64_t array_bytes(const bench *b, int i, int n_at_once) {
   const kiln_device *d = b->d;
   const kiln_mem_level *l = &d->levels[i];
   if (i == 0) return b->region_bytes / n_at_once;
   const int n_sharing = l->n_sharing < n_at_once ? l->n_sharing : n_at_once;
   int64_t bytes = (int64_t)((double)l->capacity_bytes * l->usable) / n_sharing;
-  if (l->n_sharing > 1) bytes /= 2; // others may have a part of it
+  if (l->n_sharing > 1) bytes /= 2; // other cores may use part of it
   if (i + 2 < d->n_levels) bytes = max_int(bytes, d->levels[i + 1].capacity_bytes * 3 / 2);
   return bytes / PAGE * PAGE;
 }
@@ -135,7 +135,7 @@ static kiln_status make_memory(bench *b) {
   const int64_t last = b->d->levels[i < 0 ? kiln_device_level(b->d, "L2") : i].capacity_bytes;
   b->part_bytes = max_int(MIN_REGION, 4 * last) / b->n_threads / HUGE_PAGE * HUGE_PAGE;
   b->part_bytes = max_int(b->part_bytes, HUGE_PAGE);
-  for (int k = 1; k + 1 < b->d->n_levels; k++) // the smaller arrays lie in the parts, too
+  for (int k = 1; k + 1 < b->d->n_levels; k++) // arrays of smaller levels are in the same parts
     b->part_bytes = max_int(b->part_bytes, array_bytes(b, k, b->n_threads));
   b->region_bytes = b->part_bytes * b->n_threads;
   b->map_bytes = b->region_bytes + HUGE_PAGE;
@@ -146,14 +146,14 @@ static kiln_status make_memory(bench *b) {
                      "measuring needs %" PRId64 " MB, and the system does not give them",
                      b->map_bytes >> 20);
   b->region = b->map + (-(uintptr_t)b->map & (HUGE_PAGE - 1));
-  (void)madvise(b->region, (size_t)b->region_bytes, MADV_HUGEPAGE); // as a session's arena
+  (void)madvise(b->region, (size_t)b->region_bytes, MADV_HUGEPAGE); // as for a session's arena
   return KILN_OK;
 }
 
 // --- latency ---
 
-// Links the lines of |bytes| at |base| into one ring that no prefetcher follows: a generator of
-// full period over the lines.
+// Links the lines of |bytes| at |base| into one random ring, which no prefetcher can predict: a
+// full-period generator over the lines.
 static void link_lines(char *base, int64_t n_lines) {
   uint64_t at = 0;
   for (int64_t i = 0; i < n_lines; i++) {
@@ -165,7 +165,7 @@ static void link_lines(char *base, int64_t n_lines) {
   }
 }
 
-static char *volatile chase_end; // keeps the chase alive
+static char *volatile chase_end; // keeps the compiler from removing the chase
 
 static double chase_ns(char *base, int64_t steps) {
   char *at = base;
@@ -187,11 +187,11 @@ static double latency_ns(bench *b, int64_t bytes) {
   return best;
 }
 
-// A virtual machine is told of a whole cache and has it together with strangers: the usable share
-// is what answers as the cache does, the border being the geometric mean of its latency and
+// A virtual machine is shown a whole cache but shares it with others: the usable share is the part
+// that responds with the cache's latency; the border is the geometric mean of its latency and
 // memory's.
 //
-// gives: *usable, where that is more than it was
+// gives: *usable, if greater than before
 static void find_usable(bench *b, int i, double *usable) {
   kiln_mem_level *l = &b->d->levels[i];
   const int64_t least = 2 * b->d->levels[i + 1].capacity_bytes;
@@ -206,7 +206,7 @@ static void find_usable(bench *b, int i, double *usable) {
   *usable = max_real(*usable, min_real(l->usable, (double)bytes / (double)l->capacity_bytes));
 }
 
-// Several times over: what somebody else's moment spoils, the next makes good.
+// Repeated several times, so that other load spoils single measurements only.
 static void measure_latencies(bench *b) {
   enum { TIMES = 3 };
   kiln_device *d = b->d;
@@ -249,7 +249,7 @@ static void run_trial(bench *b, const trial *t) {
   memcpy((char *)b->d + t->out, &best, sizeof best);
 }
 
-// The time of starting nothing, by as many threads as |n|.
+// The time of starting |n| threads with an empty task.
 static void run_starts(bench *b, kiln_kernel_fn nothing, int n, double *best_ns) {
   job j = {b, nothing};
   const double start = now_ns();
@@ -281,12 +281,11 @@ static void run_rounds(bench *b, const kiln_measure_options *o, kiln_kernel_fn n
 
 // --- passes ---
 
-static void fill_all(bench *b) { // each part by whom it is for
+static void fill_all(bench *b) { // first touch by the thread that uses it
   kiln_pool_run(b->pool, fill_part, b, (size_t)b->n_threads);
 }
 
-// All that is measured, as if it had not been; the sizes of the arrays stay those of the first
-// pass.
+// Clears all figures; sizes of the arrays stay those of the first pass.
 static void begin_pass(bench *b) {
   b->d = &b->passes[b->n_passes];
   *b->d = *b->levels;
@@ -309,7 +308,7 @@ static void say_doubt(const bench *b, const kiln_doubt *doubt) {
       doubt->level, doubt->figure, b->n_passes, doubt->tolerance, doubt->best, doubt->next);
 }
 
-// Passes until the best two agree in every figure, or there were many.
+// Repeats passes until the best two agree in every figure, or the limit is reached.
 static kiln_status run_passes(bench *b, const kiln_measure_options *o, kiln_device *out) {
   const int most = o->n_passes > 0 ? o->n_passes : MAX_PASSES;
   kiln_kernel_fn nothing = NULL;
@@ -337,8 +336,8 @@ static kiln_status measure(bench *b, const kiln_measure_options *o, kiln_device 
   return run_passes(b, o, out);
 }
 
-// The best of several takes more threads to be slower where they are not; the parts are then one
-// core's figure and noise.
+// If the best of several threads' figures is below that of one thread, the difference is noise: use
+// one thread's.
 static void finish_device(kiln_device *d) {
   for (int i = 0; i + 1 < d->n_levels; i++) {
     kiln_mem_level *l = &d->levels[i];
@@ -357,7 +356,7 @@ static void drop(void *object) {
   if (b->pages) munmap(b->pages, (size_t)b->n_threads * 2 * PAGE);
 }
 
-// The machine's cores, if this process may run on all of them.
+// All cores, if this process may run on all of them.
 static int usable_cores(kiln_ctx *cx, const kiln_machine *m) {
   const int n = kiln_cpu_cores();
   if (n < m->n_cores)

@@ -1,9 +1,9 @@
-// Measures a machine: bandwidth and latency of every level of its memory, peaks of its arithmetic,
-// what starting work costs.
+// Measures a machine: bandwidth and latency of every memory level, arithmetic peaks, and the cost
+// of starting work.
 //
-// Every figure is the best of several interleaved rounds, so that a moment of other load affects no
-// figure alone. Passes of rounds are repeated until two agree; a warning says if none do. The loops
-// are compiled by Kiln, so figures are those of generated code. Needs some seconds, and memory of
+// Every figure is the best of several interleaved rounds, so that other load does not affect one
+// figure alone. Passes of rounds repeat until two agree, with a warning if none do. The loops are
+// compiled by Kiln, so the figures are those of generated code. Takes some seconds, and memory of
 // four times the last cache.
 #ifndef KILN_TUNE_MEASURE_H
 #define KILN_TUNE_MEASURE_H
@@ -13,9 +13,9 @@
 
 typedef struct kiln_measure_options {
   int n_threads;                                   // 0: all cores
-  int n_rounds;                                    // of a pass; 0: as many as a good figure needs
-  int n_passes;                                    // at most; 0: until two agree, up to a bound
-  void (*on_round)(void *user, int done, int all); // NULL: nobody wants to know
+  int n_rounds;                                    // of a pass; 0: the default
+  int n_passes;                                    // at most; 0: the default limit
+  void (*on_round)(void *user, int done, int all); // progress callback; NULL: none
   void *user;
 } kiln_measure_options;
 

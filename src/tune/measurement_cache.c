@@ -11,7 +11,7 @@
 
 enum { MAX_TRIALS = 8 };
 
-// --- what is known ---
+// --- lookup ---
 
 static void close_results(void *results) { kiln_results_close(results); }
 
@@ -61,9 +61,9 @@ static double predicted_us(const kiln_kernel *k) {
   return isfinite(ns) ? ns / 1e3 : 0;
 }
 
-// Keeps what is new of a trial.
+// Stores the times of a trial that are new.
 //
-// gives: *out_new, how many were not known
+// gives: *out_new, their number
 static kiln_status keep(kiln_measurement_cache *known, const kiln_timed *timed, int *out_new) {
   *out_new = 0;
   for (int i = 0; i < timed->kernels->kernels.n; i++) {
@@ -79,7 +79,7 @@ static kiln_status keep(kiln_measurement_cache *known, const kiln_timed *timed, 
     kiln_tuner_key(known->cx, known->b, k->key, &key);
     kiln_map_put(&known->ns, kiln_symbol_of(known->cx, k->key), (uint64_t)(us * 1e3));
     ++*out_new;
-    if (k->by_library) continue; // a library's time, which there is only with it
+    if (k->by_library) continue; // library times are stored by the library's version only
     KILN_TRY(kiln_results_put(known->results, &key, kiln_symbol_text(known->cx, k->name), &one,
                               known->cx->diag));
   }
@@ -88,14 +88,14 @@ static kiln_status keep(kiln_measurement_cache *known, const kiln_timed *timed, 
 
 typedef enum trial_kind {
   BY_CONNECTING,
-  BY_PREDICTION, // as without any measurement
-  BY_TIMES       // that are known until then
+  BY_PREDICTION, // solved by predicted times
+  BY_TIMES       // solved by the times measured so far
 } trial_kind;
 
 typedef struct trials {
   kiln_build *b;
-  kiln_build *trial; // under way
-  kiln_timed first;  // connecting's kernels, which all others run in turns with
+  kiln_build *trial; // the current trial
+  kiln_timed first;  // the reference for all trials, by cost-driven fusion
   double least_us;
 } trials;
 
@@ -107,7 +107,7 @@ static void deinit(void *object) {
   t->first.module = NULL;
 }
 
-// Schedules and measures the model.
+// Compiles the model with a kind of orchestration and measures it.
 static kiln_status run_trial(kiln_ctx *cx, trials *ts, trial_kind kind, int *out_new) {
   const bool is_connected = kind == BY_CONNECTING;
   kiln_build *t = ts->trial = KILN_NEW(&cx->perm, kiln_build);
@@ -120,7 +120,7 @@ static kiln_status run_trial(kiln_ctx *cx, trials *ts, trial_kind kind, int *out
                     .choices.measured = kind == BY_PREDICTION ? NULL : ts->b->choices.measured};
   KILN_TRY(t->request.model->compiler->kernels(cx, t));
   KILN_TRY(kiln_build_time(cx, t, is_connected ? NULL : &ts->first, &timed));
-  if (is_connected) ts->first = timed; // has the reference
+  if (is_connected) ts->first = timed; // has the reference outputs
   else kiln_module_release(timed.module);
   kiln_build_deinit(t);
   ts->trial = NULL;
@@ -147,7 +147,7 @@ kiln_status kiln_build_measure_orchestrations(kiln_ctx *cx, kiln_build *b, int *
   const kiln_compile_options before = *asked;
   trials *ts = KILN_NEW(&cx->perm, trials);
   *ts = (trials){.b = b, .least_us = INFINITY};
-  asked->tune = kiln_model_asks_backends(b->request.model); // what libraries do is measured, too
+  asked->tune = kiln_model_asks_backends(b->request.model); // measures library candidates, too
   asked->dump = NULL;
   kiln_cleanup_push(cx, deinit, ts);
   const kiln_status st = run_trials(cx, ts);

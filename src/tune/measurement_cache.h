@@ -10,9 +10,9 @@
 typedef struct kiln_measurement_cache {
   kiln_ctx *cx;
   kiln_build *b;
-  kiln_results *results; // NULL: nothing is kept
-  kiln_map ns;           // symbols of keys to nanoseconds; 0: asked for, and not there
-  int64_t stamp;         // of the results when they were opened
+  kiln_results *results; // NULL: times are not stored
+  kiln_map ns;           // key symbol -> nanoseconds; 0: looked up and missing
+  int64_t stamp;         // of the database when it was opened
 } kiln_measurement_cache;
 
 // Opens the tuning database as choices.measured, if kernels are chosen for this machine. It stays
@@ -20,15 +20,15 @@ typedef struct kiln_measurement_cache {
 //
 // errors: KILN_BAD_INPUT: the file cannot be opened, or is not a tuning database
 kiln_status kiln_measurement_cache_open(kiln_ctx *cx, kiln_build *b);
-// The measured time of a launch of the kernel with that key, |known| being a
-// kiln_measurement_cache; 0: not measured.
+// The measured time of a launch of the kernel with that key; 0: not measured. |known| is a
+// kiln_measurement_cache.
 double kiln_measurement_cache_ns(void *known, const char *key);
 
-// Measures orchestrations in runs of the model, on this machine's CPU or GPU: that of cost-driven
-// fusion, the solver's by predicted times, then the solver's by measured times, again until all its
+// Measures orchestrations in runs of the model, on this machine's CPU or GPU: cost-driven fusion's,
+// the solver's with predicted times, then the solver's with measured times, repeated until all its
 // kernels are measured. Sets request.given_orchestration to the fastest, or is_connected.
 kiln_status kiln_build_measure_orchestrations(kiln_ctx *cx, kiln_build *b, int *io_n);
-// Takes the orchestration of the trial |t| as |b|'s given one; NULL: that of cost-driven fusion.
+// Makes the orchestration of trial |t| the given one of |b|; NULL: cost-driven fusion's.
 void kiln_build_take_orchestration(kiln_ctx *cx, kiln_build *b, const kiln_build *t);
 
 #endif

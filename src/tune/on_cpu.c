@@ -2,8 +2,8 @@
 // state.
 //
 // Variant i of the model has candidate i of every kernel. Each variant is compiled, each of its
-// kernels checked alone, and then its runs alternate with variant 0's, with a profile of every
-// launch. A candidate's score is the ratio of its time to that of candidate 0 in the same runs.
+// kernels is checked alone, then its runs alternate with runs of variant 0, profiling every launch.
+// A candidate's score is the ratio of its time to candidate 0's in the same runs.
 #include "verify/check.h"
 #include "verify/reference.h"
 #include "module/library_candidate.h"
@@ -13,22 +13,23 @@
 #include <sys/resource.h>
 
 enum { ROUNDS = 7, MAX_RUNS = 10, LEAST_CALM = 3 };
-#define TURN_MS 5.0 // a turn has as many runs as take that long
+#define TURN_MS 5.0 // a turn has as many runs as fit in this time
 #define INTERPRETED_FLOPS 2e8
-static const kiln_check_tolerance beside_first = {1e-3, 1e-4, 0, false}; // where that is more
+static const kiln_check_tolerance beside_first = {1e-3, 1e-4, 0,
+                                                  false}; // of candidate 0's, if wider
 
 typedef struct tuning {
   kiln_ctx *cx;
   kiln_tuner *t;
   int n_variants;
   kiln_trial trial;
-  kiln_build variant; // under construction
-  kiln_build first;   // variant 0, as far as it lies in the arena; and its functions
+  kiln_build variant; // the variant being compiled
+  kiln_build first;   // the arena part of variant 0, and its functions
   const kiln_kernel_fn *functions;
-  kiln_module *modules[2]; // variant 0, and the one that it runs against
+  kiln_module *modules[2]; // variant 0, and the current variant
   kiln_kernel_check check;
   double *us[2];           // [kernels * ROUNDS]
-  bool is_calm[2][ROUNDS]; // nobody else took the processor from the threads of that turn
+  bool is_calm[2][ROUNDS]; // no other process preempted the threads in that turn
 } tuning;
 
 static void deinit(void *object) {
@@ -46,20 +47,19 @@ static bool is_wanted(const kiln_rivals *r, int i) {
   return r->n > 1 && i < r->n && !r->at[i].is_known;
 }
 
-// The candidate of a kernel in variant |i|.
+// The index of the kernel's candidate in variant |i|.
 static int choice(const kiln_rivals *r, int i) { return is_wanted(r, i) ? i : 0; }
 
 static void choose_kernels(const tuning *c, int i, kiln_build *v) {
   const kiln_build *b = c->t->b;
   const kiln_kernels *from = &b->choices.kernels;
-  *v =
-      (kiln_build){.request.model = b->request.model,
-                   .request.machine = b->request.machine,
-                   .choices.prog = b->choices.prog,
-                   .choices.kernels = *from,
-                   .product.symbols = b->product.symbols,
-                   .request.may_borrow = true,
-                   .request.may_stop = i > 0}; // variant 0 is the module, where nothing is measured
+  *v = (kiln_build){.request.model = b->request.model,
+                    .request.machine = b->request.machine,
+                    .choices.prog = b->choices.prog,
+                    .choices.kernels = *from,
+                    .product.symbols = b->product.symbols,
+                    .request.may_borrow = true,
+                    .request.may_stop = i > 0}; // variant 0 becomes the module without tuning
   v->choices.kernels.kernels.data = KILN_NEW_ARRAY(&c->cx->perm, kiln_kernel *, from->kernels.n);
   for (int k = 0; k < from->kernels.n; k++) {
     const kiln_rivals *r = &c->t->of[k];
@@ -94,8 +94,8 @@ static kiln_status check_other(tuning *c, const kiln_rivals *r, int i,
   return kiln_kernel_check_by(&c->check, other->loops, &runner, &beside_first, out_is_right);
 }
 
-// The candidate of variant |i| of kernel |k| beside the first one. Where the first differs from the
-// interpreter, random data says nothing of this kernel, and it stays as it is.
+// Compares candidate |i| of kernel |k| with candidate 0. If candidate 0 differs from the
+// interpreter, random data are no test of this kernel, and candidate 0 is kept.
 static kiln_status check_kernel(tuning *c, int i, int k, const kiln_kernel_fn *functions) {
   const kiln_loops *first = c->first.choices.kernels.kernels.data[k]->loops;
   kiln_rivals *r = &c->t->of[k];
@@ -130,7 +130,7 @@ static kiln_status compile_variant(tuning *c, int i, kiln_kernel_fn **out_functi
   return kiln_build_jit(c->cx, &c->variant, out_functions);
 }
 
-// The same; where it is over, without functions.
+// The same within the time limit; *out_functions is NULL when time is over.
 static kiln_status compile_in_time(tuning *c, int i, kiln_kernel_fn **out_functions) {
   const kiln_status st = compile_variant(c, i, out_functions);
   if (!kiln_tuner_is_over(c->t)) return st;
@@ -150,20 +150,20 @@ static kiln_status make_variant(tuning *c, int i) {
   c->modules[i > 0] = NULL;
   KILN_TRY(kiln_build_module(c->cx, &c->variant, functions, &c->modules[i > 0]));
   if (i > 0) return KILN_OK;
-  c->first = c->variant; // what it owned, the module has
+  c->first = c->variant; // its resources belong to the module now
   c->functions = functions;
   return KILN_OK;
 }
 
 // --- times ---
 
-// How often another process has taken the place of one of this one's threads.
+// Number of involuntary context switches of this process.
 static long interruptions(void) {
   struct rusage usage;
   return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_nivcsw : 0;
 }
 
-// The mean of some runs, after one that warms up: us[kernel * ROUNDS + round] of a launch.
+// Mean times after a warm-up run: us[kernel * ROUNDS + round] for a launch.
 static kiln_status time_turn(tuning *c, int side, int round) {
   const kiln_kernels *k = &c->t->b->choices.kernels;
   double *us = c->us[side];
@@ -190,13 +190,13 @@ static double least(const double *values, int n) {
   return v;
 }
 
-// What the other side takes, as a share of the first one's time.
+// Median time of the other side relative to variant 0's.
 static double usual_share(const tuning *c, int k) {
   return kiln_median(c->us[1] + k * ROUNDS, ROUNDS) / kiln_median(c->us[0] + k * ROUNDS, ROUNDS);
 }
 
-// The same of a library, which must be faster in the best of circumstances, too, by rounds in which
-// the machine was left to them; 0: there were too few.
+// The same for a library, which must also be faster in the best rounds, those without interruption;
+// 0: there were too few.
 static double library_share(const tuning *c, int k) {
   double us[2][ROUNDS];
   int n = 0;
@@ -211,8 +211,7 @@ static double library_share(const tuning *c, int k) {
   return best > usual ? best : usual;
 }
 
-// The first candidate's time, when it is known for the first time, is what all others are measured
-// by.
+// Stores the result of variant |i|; candidate 0's first measured time is the unit of all others.
 static kiln_status judge(tuning *c, int i) {
   for (int k = 0; k < c->t->n; k++) {
     kiln_rivals *r = &c->t->of[k];

@@ -1,6 +1,6 @@
-// Tuning on a GPU: every candidate alone, in a process of its own (tune/worker.h), on random data,
-// the L2 being flushed before every run. The kernels that take most of the time come first; while
-// the candidates of one run, those of the next are compiled.
+// Tuning on a GPU: every candidate is run alone, in a process of its own (tune/worker.h), on random
+// data, with the L2 cache flushed before every run. The kernels that take the most time come first;
+// while the candidates of one kernel run, those of the next are compiled.
 #include "verify/check.h"
 #include "verify/reference.h"
 #include "tune/tuning.h"
@@ -14,28 +14,28 @@
 #include <string.h>
 
 enum { MOST_RUNS = 30, WAIT_MS = 50, AHEAD = 2 };
-#define BUDGET_MS 40.0        // of the runs of a candidate
-#define HOPELESS 2.0          // times the best one's time
+#define BUDGET_MS 40.0        // for the runs of a candidate
+#define HOPELESS 2.0          // a candidate this many times slower than the best is abandoned
 #define LEAST_FLUSH (4 << 20) // bytes
-#define INTERPRETED_FLOPS 2e7 // beyond, the reference is the kernel as no schedule has touched it
+#define INTERPRETED_FLOPS 2e7 // a larger kernel is checked against its unscheduled version
 
 // One version of a kernel: a candidate, or the reference.
 typedef struct version {
   const kiln_loops *loops;
-  const kiln_library_candidate *by_library; // a library's; NULL: Kiln's own
+  const kiln_library_candidate *by_library; // a library kernel; NULL: Kiln's own
   const char *source;
   int n_launches;
   kiln_gpu_launch *launches;
-  const char *refused; // why there is no source
+  const char *refused; // error message if there is no source
 } version;
 
-// A kernel under way.
+// A kernel being tuned.
 typedef struct turn {
   kiln_rivals *of;
-  int n, *rivals;    // those that are measured now
-  version *versions; // [1 + n], the first of which is the reference
+  int n, *rivals;    // candidates to be measured now
+  version *versions; // [1 + n], the first is the reference
   const char **sources, **names;
-  int *job_of; // [1 + n]: which source of the job; -1: none
+  int *job_of; // [1 + n] index of the source in the job; -1: none
   kiln_gpu_job *job;
 } turn;
 
@@ -46,17 +46,17 @@ typedef struct tuning {
   kiln_kernel_check check;
   int n_turns;
   turn *turns;
-  kiln_object code; // of the version at hand
+  kiln_object code; // of the current version
   const version *version;
-  bool is_reference; // it is
+  bool is_reference; // |code| is the reference's
   const char *symbol;
   uint64_t flush_bytes;
   double hopeless_us;
   kiln_worker_answer answer;
-  size_t done, all; // candidates
+  size_t done, all; // numbers of candidates
 } tuning;
 
-// NULL: the device's driver compiles the sources.
+// NULL: the device's driver compiles sources.
 static const kiln_gpu_compiler *compiler_of(const tuning *g) {
   return g->t->b->request.machine.target->compiler;
 }
@@ -78,8 +78,8 @@ static void deinit(void *object) {
 
 // --- versions ---
 
-// The statements each in a nest of its own, nothing kept near: what a schedule begins with on a
-// GPU.
+// The unscheduled kernel: each statement is a nest of its own, without local copies. It is also
+// where schedules for GPUs start.
 static kiln_status make_reference(tuning *g, const kiln_program *p, version *out) {
   const kiln_tile_search_options options = {&g->t->b->request.machine, 1, 1, true, false};
   const kiln_form form = {.prog = p};
@@ -97,7 +97,7 @@ static kiln_status emit(tuning *g, const char *symbol, version *v) {
   kiln_text source;
   kiln_text_init(&source, &g->cx->perm);
   KILN_TRY(kiln_aside_begin(g->cx, &aside));
-  kiln_loops *loops = (kiln_loops *)(uintptr_t)v->loops; // which stays as it is
+  kiln_loops *loops = (kiln_loops *)(uintptr_t)v->loops; // not modified
   const kiln_status st = kiln_gpu_emit(g->cx, &g->t->b->request.machine, loops, symbol, &source,
                                        &v->n_launches, &v->launches);
   if (st == KILN_OK) v->source = source.data;
@@ -113,7 +113,7 @@ static const char *symbol_of(const tuning *g, const turn *u) {
   return g->t->b->product.symbols[u->of->kernel->id];
 }
 
-// Sources of a turn, which from now on are compiled.
+// Starts compiling the sources of a turn.
 static kiln_status begin_turn(tuning *g, turn *u) {
   kiln_arena *a = &g->cx->perm;
   const char *symbol = symbol_of(g, u);
@@ -142,7 +142,7 @@ static kiln_status begin_turn(tuning *g, turn *u) {
 
 // Waits for the code of version |i|.
 //
-// gives: g->code; *out_refused, why there is none; false where it is over
+// gives: g->code; *out_refused, the error message if there is none; false if time is over
 static bool take_code(tuning *g, turn *u, int i, const char **out_refused) {
   const version *v = &u->versions[i];
   kiln_object_deinit(&g->code);
@@ -206,9 +206,9 @@ static kiln_status run_version(void *user, int n, const kiln_check_arg *args, bo
   return KILN_OK;
 }
 
-// Of a library's kernel, or one that is too large for the interpreter, by the least precise type
-// that it has: some twenty units of its last place, and all elements together by a tenth of what
-// the error of a whole model may be.
+// The tolerance for library kernels and for kernels too large for the interpreter, by their least
+// precise type: some twenty units in the last place for an element, and for all elements together a
+// tenth of a model's tolerance.
 static kiln_check_tolerance tolerance_of(const kiln_program *p) {
   kiln_check_tolerance t = {1e-3, 1e-4, 1e-4, false};
   for (int i = 0; i < p->tensors.n; i++) {
@@ -259,9 +259,9 @@ static kiln_status measure_rival(tuning *g, turn *u, int i) {
                          verdict == KILN_VERDICT_RIGHT ? g->answer.us : 0);
 }
 
-// What is wanted, from the reference where the interpreter has not said it.
+// Computes the expected results by the reference version, unless the interpreter has.
 //
-// gives: whether there is something to compare with
+// gives: whether there are expected results
 static kiln_status find_wanted(tuning *g, turn *u, bool *out_found) {
   const char *refused = NULL;
   bool is_right = false;
@@ -296,9 +296,9 @@ static kiln_status measure_turn(tuning *g, turn *u) {
   return KILN_OK;
 }
 
-// --- the whole ---
+// --- all kernels ---
 
-// By weight, the heaviest first; among equals in the order of the kernels.
+// Heaviest first; ties in order of the kernels.
 static int by_weight(const void *a, const void *b) {
   const turn *x = a, *y = b;
   if (x->of->weight != y->of->weight) return x->of->weight > y->of->weight ? -1 : 1;
@@ -332,7 +332,7 @@ static kiln_status measure(tuning *g) {
   return KILN_OK;
 }
 
-// The digits of sm_90a and of sm_90 are the same.
+// sm_90a and sm_90 are the same device: only digits are compared.
 static kiln_status check_arch(const tuning *g, const kiln_worker_device *d) {
   const char *wanted = g->t->b->request.machine.gpu.arch;
   if (strtol(wanted + strcspn(wanted, "0123456789"), NULL, 10) ==
@@ -343,13 +343,13 @@ static kiln_status check_arch(const tuning *g, const kiln_worker_device *d) {
                    d->name);
 }
 
-// Twice what the largest cache holds.
+// Twice the size of the largest cache.
 static uint64_t flush_bytes(const kiln_device *d) {
   int64_t most = LEAST_FLUSH;
   for (int i = 1; i < d->n_levels; i++)
     if (!d->levels[i].is_explicit && d->levels[i].capacity_bytes > most)
       most = d->levels[i].capacity_bytes;
-  return 4 * (uint64_t)most; // one half is copied over the other
+  return 4 * (uint64_t)most; // one half is copied to the other
 }
 
 static kiln_status tune(tuning *g, kiln_status (*find)(kiln_tuner *t)) {
@@ -364,7 +364,7 @@ static kiln_status tune(tuning *g, kiln_status (*find)(kiln_tuner *t)) {
   g->flush_bytes = flush_bytes(t->b->request.machine.device);
   KILN_TRY(find(t));
   if (t->b->request.model->options.tune == 0)
-    return KILN_OK; // what is known of libraries is asked for
+    return KILN_OK; // library kernels may be in the database
   make_turns(g);
   return measure(g);
 }

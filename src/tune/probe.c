@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-// As many independent chains of additions as keep the units of today's cores busy.
+// Independent chains of additions, enough to keep the execution units of current cores busy.
 enum { CHAINS = 8, CALL_BYTES = 16 << 20, PEAK_STEPS = 100000 };
 
 typedef struct maker {
@@ -43,7 +43,7 @@ static const char *copy_text(maker *k, kiln_probe *p) {
                            2 * half, times, n, CHAINS, lanes, half, chunk, lanes, chunk, lanes);
 }
 
-// The instructions that may give a peak; of several the first that the machine has.
+// Instructions that may reach a peak; the first that the machine has is used.
 static const struct {
   kiln_probe_kind kind;
   const char *instr, *sum, *a, *b;
@@ -119,7 +119,7 @@ static kiln_status find(kiln_ctx *cx, kiln_jit *jit, const char *kernel, kiln_ke
   void *function = NULL;
   const char *symbol = kiln_arena_printf(&cx->scratch, "%s_0", kernel);
   KILN_TRY(kiln_jit_find(jit, symbol, cx->diag, &function));
-  memcpy(out, &function, sizeof *out); // ISO C has no cast between the two
+  memcpy(out, &function, sizeof *out); // ISO C has no cast from object to function pointers
   return KILN_OK;
 }
 

@@ -1,4 +1,5 @@
-// The tuning database in SQLite: one transaction for each measurement, so that none is lost.
+// The tuning database in SQLite. Every measurement is a transaction of its own, so that none is
+// lost.
 #include "tune/results.h"
 
 #include "support/directory.h"
@@ -27,7 +28,7 @@ static bool execute(kiln_results *r, const char *sql) {
   return sqlite3_exec(r->db, sql, NULL, NULL, NULL) == SQLITE_OK;
 }
 
-// gives: false where the database cannot be read
+// gives: false if the database cannot be read
 static bool read_number(kiln_results *r, const char *sql, int *out) {
   sqlite3_stmt *s = NULL;
   const bool found =
@@ -37,7 +38,7 @@ static bool read_number(kiln_results *r, const char *sql, int *out) {
   return found;
 }
 
-// A new database gets its table; two processes may both try.
+// Creates the table of a new database; two processes may try at the same time.
 static bool make_table(kiln_results *r) {
   return execute(r, "BEGIN IMMEDIATE;"
                     "CREATE TABLE IF NOT EXISTS results ("
@@ -53,7 +54,7 @@ static kiln_status prepare(kiln_results *r, kiln_diag *diag) {
   int format = 0, application = 0, tables = 0;
   char got[64];
   sqlite3_busy_timeout(r->db, WAIT_MS);
-  // of one moment: another process may be making the table
+  // read in one transaction: another process may be creating the table
   if (!execute(r, "BEGIN") || !read_number(r, "PRAGMA user_version", &format) ||
       !read_number(r, "PRAGMA application_id", &application) ||
       !read_number(r, "SELECT count(*) FROM sqlite_master", &tables) || !execute(r, "COMMIT"))

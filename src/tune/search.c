@@ -1,4 +1,4 @@
-// A search in the space that a schedule with holes describes.
+// Search in the space of a schedule with holes.
 //
 // All candidates are compiled first; then their runs alternate, so that other load on the machine
 // slows all of them alike.
@@ -10,11 +10,11 @@
 #include <string.h>
 
 enum { MAX_CANDIDATES = 4096, ROUNDS = 9, DRAWS_PER_FILLING = 20 };
-#define INTERPRETED_FLOPS                                                                          \
-  2e9             // up to here the interpreter says what is right, else Kiln's own schedule
-#define RTOL 1e-4 // beside that
+// Larger programs are compared with Kiln's own schedule instead of the interpreter.
+#define INTERPRETED_FLOPS 2e9
+#define RTOL 1e-4 // relative to Kiln's own schedule
 #define ATOL 1e-5
-#define BATCH_MS 2.0 // a time is of as many runs as take this long
+#define BATCH_MS 2.0 // a time is the mean of as many runs as fit in this
 
 typedef struct candidate {
   int *choices; // [holes]; NULL: Kiln's own schedule
@@ -30,11 +30,11 @@ typedef struct searching {
   const char *path;
   const kiln_compile_options *options;
   const kiln_search_options *search;
-  kiln_diag *diag, *tried; // the caller's; of the candidate at hand
+  kiln_diag *diag, *tried; // the caller's; the current candidate's
   kiln_space *space;
   int n;
   candidate *candidates;
-  kiln_model *model; // with Kiln's own schedule
+  kiln_model *model; // compiled with Kiln's own schedule
   kiln_trial trial;
 } searching;
 
@@ -67,7 +67,7 @@ static void add_candidate(searching *s, const int *choices) {
   s->n++;
 }
 
-// The first candidate is Kiln's own schedule.
+// Candidate 0 is Kiln's own schedule.
 static void make_candidates(searching *s) {
   const uint64_t total = s->space->total, most = MAX_CANDIDATES;
   uint64_t want = s->search->n < total ? s->search->n : total;
@@ -95,7 +95,7 @@ static kiln_status compile(searching *s, candidate *c, kiln_model **out_model) {
   return st;
 }
 
-// A refusal is an answer; other failures are passed on.
+// A refused candidate is a result; other failures are passed on.
 static kiln_status take_answer(searching *s, candidate *c, kiln_status st) {
   if (st == KILN_BAD_INPUT && c->script) {
     const size_t n = kiln_diag_count(s->tried);
@@ -121,7 +121,7 @@ static kiln_status compile_all(searching *s) {
   return KILN_OK;
 }
 
-// --- right or wrong ---
+// --- correctness ---
 
 static kiln_status make_wanted(searching *s) {
   kiln_trial *t = &s->trial;
@@ -154,7 +154,7 @@ static kiln_status check_all(searching *s) {
 
 // --- times ---
 
-// The mean of as many runs as take BATCH_MS, after one that warms up.
+// Mean time of as many runs as fit in BATCH_MS, after a warm-up run.
 static kiln_status time_turn(searching *s, double *out_ms) {
   KILN_TRY(kiln_trial_run(&s->trial, kiln_trial_outputs(&s->trial)));
   const double start = kiln_now_ms();
@@ -182,7 +182,7 @@ static kiln_status time_all(searching *s) {
 
 // --- results ---
 
-// The fastest first, then the wrong, then the refused, each in the order of the space.
+// The fastest first, then wrong ones, then refused ones, each in the order of the space.
 static int by_merit(const void *a, const void *b) {
   const candidate *x = *(candidate *const *)a, *y = *(candidate *const *)b;
   const int p = x->is_right ? 0 : x->refused ? 2 : 1, q = y->is_right ? 0 : y->refused ? 2 : 1;

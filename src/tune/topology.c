@@ -1,4 +1,4 @@
-// The topology, through hwloc.
+// The machine's topology, by hwloc.
 #include "tune/topology.h"
 
 #include <hwloc.h>
@@ -13,7 +13,7 @@ static int cores_within(hwloc_topology_t t, hwloc_obj_t cache) {
   return n > 0 ? n : 1;
 }
 
-// From the first core upwards: its caches, the fastest first.
+// Walks up from the first core through its caches, the fastest first.
 static void find_caches(hwloc_topology_t t, kiln_topology *out) {
   hwloc_obj_t at = hwloc_get_obj_by_type(t, HWLOC_OBJ_PU, 0);
   for (; at && out->n_caches < KILN_MAX_CACHES; at = at->parent) {

@@ -7,10 +7,10 @@
 enum { KILN_MAX_CACHES = 4 };
 
 typedef struct kiln_hardware_cache {
-  int level; // 1: the fastest
+  int level; // 1 is the fastest
   int64_t bytes;
   int line_bytes;
-  int n_sharing; // cores
+  int n_sharing; // cores that share it
   int n_ways;    // 0: unknown; -1: fully associative
 } kiln_hardware_cache;
 
@@ -21,9 +21,9 @@ typedef struct kiln_topology {
   kiln_hardware_cache caches[KILN_MAX_CACHES];
 } kiln_topology;
 
-// Looks at the whole machine, whatever part of it this process may run on.
+// Covers the whole machine, even if this process may run on part of it only.
 //
-// errors: KILN_DEVICE_ERROR: the operating system does not say
+// errors: KILN_DEVICE_ERROR: the operating system does not tell
 KILN_MUST_USE kiln_status kiln_topology_find(kiln_ctx *cx, kiln_topology *out);
 
 #endif

@@ -1,4 +1,4 @@
-// Trials: data, turns and comparisons that searching and tuning share.
+// Trials: the data, turns and comparisons shared by search and tuning.
 #include "tune/trial.h"
 #include "verify/reference.h"
 #include "verify/compare.h"
@@ -95,7 +95,7 @@ static bool is_right(const kiln_trial *t) {
   return d.wrong == 0;
 }
 
-static void forget_outputs(const kiln_trial *t) { // NaN, and no small integers
+static void forget_outputs(const kiln_trial *t) { // fills with NaN or large integers
   for (size_t i = 0; i < t->n_outputs; i++)
     memset(kiln_trial_outputs(t)[i]->data, 0xff, kiln_tensor_bytes(kiln_trial_outputs(t)[i]));
 }

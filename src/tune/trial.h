@@ -1,7 +1,7 @@
-// Trials: modules of one model run on the same random inputs, in alternation, and their results are
-// compared with the reference.
+// Trials: modules of one model run on the same random inputs in turns; their results are compared
+// with the reference.
 //
-// Only one module at a time has a session, because spinning threads of an idle session would slow
+// Only one module has a session at a time, because spinning threads of an idle session would slow
 // down the others.
 #ifndef KILN_TUNE_TRIAL_H
 #define KILN_TUNE_TRIAL_H
@@ -10,26 +10,26 @@
 #include "model/model.h"
 
 typedef struct kiln_trial {
-  kiln_ctx *cx; // of whose arena the lists are
+  kiln_ctx *cx; // its arena holds the lists
   kiln_model *model;
   kiln_diag *diag;
   int32_t threads;
   uint64_t seed;
-  kiln_interpreter *judge;  // what the outputs may be off by; NULL: |rtol| and |atol| say it
+  kiln_interpreter *judge;  // computes tolerances of the outputs; NULL: use |rtol| and |atol|
   double rtol, atol;        // per element
-  const kiln_program *prog; // whose tensors are those of the ports
+  const kiln_program *prog; // the program whose tensors are the ports
   size_t n_inputs, n_outputs;
-  DLManagedTensorVersioned **tensors; // inputs, outputs, wanted outputs
+  DLManagedTensorVersioned **tensors; // inputs, outputs, expected outputs
   DLTensor **views;
-  kiln_session *session; // of the module whose turn it is
+  kiln_session *session; // of the current module
 } kiln_trial;
 
-// Makes the tensors, and fills the inputs with random data that the model can be run on.
+// Allocates the tensors and fills the inputs with random data that are valid for the model.
 //
-// needs: all up to |atol| set, the dimensions of |model| bound
+// needs: fields up to |atol| set, dimensions of |model| bound
 kiln_status kiln_trial_init(kiln_trial *t);
-void kiln_trial_deinit(kiln_trial *t); // what is not zeroed
-// The reference interpreter computes what is wanted, and what right outputs may be off by
+void kiln_trial_deinit(kiln_trial *t); // no effect on a zeroed one
+// Computes expected outputs and their tolerances with the reference interpreter
 // (docs/design/verdicts.md).
 kiln_status kiln_trial_refer(kiln_trial *t);
 DLTensor **kiln_trial_inputs(const kiln_trial *t);
@@ -38,8 +38,8 @@ DLTensor **kiln_trial_wanted(const kiln_trial *t);
 
 kiln_status kiln_trial_turn(kiln_trial *t, kiln_module *m, bool profile);
 kiln_status kiln_trial_run(const kiln_trial *t, DLTensor **outputs);
-// Runs |m| and compares its outputs with those that are wanted.
+// Runs |m| and compares its outputs with the expected ones.
 kiln_status kiln_trial_check(kiln_trial *t, kiln_module *m, bool *out_is_right);
-double kiln_median(double *values, int n); // sorts them
+double kiln_median(double *values, int n); // sorts |values|
 
 #endif

@@ -1,8 +1,8 @@
-// Tuning: lists the candidates of each kernel with their stored measurements, has the rest
-// measured, and takes the fastest.
+// Tuning: lists the candidates of each kernel with their stored measurements, measures the rest,
+// and takes the fastest.
 //
-// Every measurement is stored at once. An interrupted tuning therefore resumes where it was, and
-// one with more candidates measures only the new ones.
+// Every measurement is stored at once, so an interrupted tuning resumes where it was, and tuning
+// with more candidates measures only the new ones.
 #include "module/cache.h"
 #include "verify/check.h"
 #include "module/library_candidate.h"
@@ -12,10 +12,11 @@
 #include <math.h>
 #include <string.h>
 
-#define LIBRARY_GAIN 0.95 // of the time of Kiln's own kernel, that a library's must need at most
+// A library kernel is taken if it takes at most this fraction of Kiln's own time.
+#define LIBRARY_GAIN 0.95
 
-// The fastest that is right, a library's or Kiln's own, of which the first has an advantage; -1:
-// none.
+// The fastest correct candidate, among a library's or among Kiln's own, the first of which is
+// favoured; -1: none.
 static int fastest(const kiln_rivals *r, bool of_library) {
   int best = -1;
   double least = INFINITY;
@@ -39,7 +40,7 @@ int kiln_rivals_best(const kiln_machine *m, const kiln_rivals *r) {
   return us <= LIBRARY_GAIN * r->at[own].result.us ? library : own;
 }
 
-// --- what there is ---
+// --- candidates ---
 
 static void digest_key(const char *kernel, kiln_results_key *out) {
   kiln_digest d;
@@ -55,7 +56,7 @@ static void set_key(kiln_tuner *t, kiln_rivals *r) {
   r->key.compiler = t->compiler;
 }
 
-// A kernel that was recalled, or is the user's, has no candidates.
+// A kernel from the schedule cache or a user's script has no candidates.
 static void find_rivals(kiln_tuner *t, int number) {
   kiln_rivals *r = &t->of[number];
   const kiln_kernel *k = t->b->choices.kernels.kernels.data[number];
@@ -86,7 +87,7 @@ static kiln_status find_all_rivals(kiln_tuner *t) {
   return KILN_OK;
 }
 
-// --- what is taken ---
+// --- choice ---
 
 static bool has_offer(const kiln_rivals *r) {
   for (int i = 0; i < r->n; i++)
@@ -94,7 +95,7 @@ static bool has_offer(const kiln_rivals *r) {
   return false;
 }
 
-// The least time of Kiln's own.
+// The least time of Kiln's own candidates.
 static double own_us(const kiln_rivals *r) {
   double least = INFINITY;
   for (int i = 0; i < r->n; i++)
@@ -137,10 +138,10 @@ static void take_best(kiln_tuner *t) {
   }
 }
 
-// --- the whole ---
+// --- all kernels ---
 
-// What kernels are compiled for, beside the processor's name: two CPUs of one name may be compiled
-// for differently, and threads share caches.
+// The compilation target besides the processor's name: CPUs of one name may be compiled for
+// differently, and threads share caches.
 static const char *driver_text(kiln_ctx *cx, const kiln_build *b) {
   const kiln_machine *m = &b->request.machine;
   if (m->target->has_images) return "in runs of a model";
@@ -211,8 +212,7 @@ static kiln_status run(kiln_ctx *cx, kiln_build *b, kiln_status (*body)(kiln_tun
   return st;
 }
 
-// Takes for each kernel the candidate that ran fastest, as it is known or as it turns out now, of
-// those that were lowered.
+// Takes for each kernel the fastest of its lowered candidates, measured now or earlier.
 static kiln_status tune_build(kiln_ctx *cx, kiln_build *b) {
   KILN_TRY(kiln_build_add_library_candidates(cx, b));
   return run(cx, b, tune);
@@ -222,13 +222,13 @@ static kiln_status tune_build(kiln_ctx *cx, kiln_build *b) {
 
 static bool take_script(kiln_tuner *t, kiln_kernel *k, const char *script) {
   kiln_diag *outer = t->cx->diag;
-  t->cx->diag = NULL; // what cannot be replayed stays as it is
+  t->cx->diag = NULL; // a script that cannot be replayed is skipped silently
   const bool taken = kiln_kernel_replay(t->cx, &t->b->request.machine, script, k) == KILN_OK;
   t->cx->diag = outer;
   return taken;
 }
 
-// Takes for each kernel the fastest candidate that was measured on the device of the options.
+// Takes for each kernel the fastest candidate measured on the device named in the options.
 static kiln_status take_tuned(kiln_tuner *t) {
   kiln_tuning *sum = &t->b->request.model->tuning;
   t->device = t->b->request.model->options.tuned_for;

@@ -1,4 +1,4 @@
-// Tuning, the part shared by CPUs and GPUs: when it ends, and how measurements are stored.
+// The part of tuning shared by CPUs and GPUs: the time limit, and storing measurements.
 #include "tune/tuning.h"
 
 bool kiln_tuner_is_over(const kiln_tuner *t) {

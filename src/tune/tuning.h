@@ -1,64 +1,63 @@
-// Tuning: the cheapest candidates of every kernel, measured; what CPUs and GPUs share of it.
+// Tuning: the cheapest candidates of every kernel are measured. Shared by CPUs and GPUs.
 #ifndef KILN_TUNE_TUNING_H
 #define KILN_TUNE_TUNING_H
 
 #include "module/build.h"
 #include "tune/results.h"
 
-// A candidate that was lowered.
+// A lowered candidate.
 typedef struct kiln_rival {
   const kiln_tile_candidate *candidate;
   kiln_result result;
-  bool is_known; // the result is
+  bool is_known; // |result| is set
 } kiln_rival;
 
-// Those of one kernel.
+// The candidates of one kernel.
 typedef struct kiln_rivals {
   const kiln_kernel *kernel;
-  int n; // 0 or 1: nothing to choose
+  int n; // 0 or 1: no choice
   kiln_rival *at;
   kiln_results_key key;
   int n_launches;
-  double weight;  // predicted time of all launches
-  bool was_known; // all of them, before anything was measured
+  double weight;  // predicted time of all its launches
+  bool was_known; // all were measured by earlier tunings
 } kiln_rivals;
 
 typedef struct kiln_tuner {
   kiln_ctx *cx;
   kiln_build *b;
-  kiln_results *results; // NULL: nothing is kept
+  kiln_results *results; // NULL: results are not stored
   const char *device, *driver, *compiler;
-  int n; // kernels
+  int n; // number of kernels
   kiln_rivals *of;
-  double end_ms; // of the time that the user gives; INFINITY: none
+  double end_ms; // deadline; INFINITY: none
 } kiln_tuner;
 
-// The number of the candidate that is taken: Kiln's fastest correct one, unless a library needs at
-// most 95 % of its time. On a GPU the library's time includes the launch overhead that a run of the
-// model does not hide, its own and the next kernel's. 0 if none is correct.
+// The index of the candidate to take: Kiln's fastest correct one, unless a library kernel takes at
+// most 95 % of its time. On a GPU the library's time includes launch overhead that a run of the
+// model does not overlap, its own and the next kernel's. 0 if none is correct.
 int kiln_rivals_best(const kiln_machine *m, const kiln_rivals *r);
-// The key of this processor's rows in the tuning database, for the kernel of that key, or NULL for
-// all kernels. |*out|'s texts lie in the perm arena.
+// The key of this processor's rows in the tuning database, for the kernel with key |kernel|, or for
+// all kernels if it is NULL. |*out|'s texts are in the perm arena.
 void kiln_tuner_key(kiln_ctx *cx, const kiln_build *b, const char *kernel, kiln_results_key *out);
-// Whether the user or the time says so.
+// Whether the user stopped tuning, or its time is over.
 bool kiln_tuner_is_over(const kiln_tuner *t);
-// The key under which candidate |i| is stored; a library's has the library's version.
+// The key of candidate |i|'s row; a library's has the library's version.
 kiln_results_key kiln_tuner_rival_key(const kiln_tuner *t, const kiln_rivals *r, int i);
 // Stores the result of candidate |i|.
 kiln_status kiln_tuner_keep(kiln_tuner *t, kiln_rivals *r, int i, kiln_verdict verdict, double us);
 
-// The pass that takes measured candidates in place of the cost model's choice. (tune.c)
+// The pass that replaces the cost model's choices by measured candidates. (tune.c)
 //
-// errors: KILN_BAD_INPUT: nothing was measured on a device that was named
+// errors: KILN_BAD_INPUT: there are no measurements for the named device
 kiln_status kiln_build_choose_measured(kiln_ctx *cx, kiln_build *b, int *io_n);
 
-// Measure the candidates of |t->of| that have no result yet, until time is over. (on_cpu.c,
-// on_gpu.c)
+// Measure the candidates of |t->of| without a result until the time is over. (on_cpu.c, on_gpu.c)
 kiln_status kiln_tune_on_cpu(kiln_tuner *t);
-// First of all the device is opened: |find| is called, when |t->device| and |t->driver| are known.
+// Opens the device first, sets |t->device| and |t->driver|, then calls |find|.
 //
-// errors: KILN_DEVICE_ERROR: there is no such device, or it does not start again; its architecture
-//         is not the target's
+// errors: KILN_DEVICE_ERROR: no such device, or it does not restart; its architecture is not the
+// target's
 kiln_status kiln_tune_on_gpu(kiln_tuner *t, kiln_status (*find)(kiln_tuner *t));
 
 #endif

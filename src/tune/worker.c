@@ -22,12 +22,12 @@ enum { PATH_ROOM = 4096, SLICE_MS = 20, ALIGN = 256, LIMIT_MS = 20000 };
 static const char PLACE[] = "kiln-worker";
 static const char *const places[] = {"kiln-worker", KILN_WORKER_FROM_HERE,
                                      "../libexec/kiln/kiln-worker",
-                                     "../bin/kiln-worker"}; // from this library
+                                     "../bin/kiln-worker"}; // relative to this library
 
 struct kiln_worker {
   kiln_worker_options options;
   char program[PATH_ROOM];
-  pid_t child; // 0: there is none
+  pid_t child; // 0: none is running
   int orders, answers, memory_fd;
   char *memory;
   uint64_t memory_bytes;
@@ -51,7 +51,7 @@ static kiln_status no_memory(kiln_diag *diag) {
 
 // --- starting and ending ---
 
-// gives: false where the program is not there
+// gives: false if the program does not exist
 static bool find_program(char *out) {
   const char *asked = getenv("KILN_WORKER");
   Dl_info own;
@@ -74,9 +74,9 @@ static void close_pipes(kiln_worker *w) {
   w->orders = w->answers = -1;
 }
 
-// Ends the process, whatever it does.
+// Kills the process.
 //
-// gives: what waitpid says of it; 0 where there was none
+// gives: its status from waitpid; 0 if there was none
 static int end_child(kiln_worker *w) {
   int status = 0;
   if (w->child > 0) {
@@ -88,7 +88,8 @@ static int end_child(kiln_worker *w) {
   return status;
 }
 
-// The descriptors are moved behind those that the child gets, so that none is overwritten.
+// The pipes' descriptors are first moved above those that the child gets, so that dup2 overwrites
+// none of them.
 static int spawn(kiln_worker *w, int orders, int answers) {
   char number[16];
   const char *driver = w->options.kind == KILN_PLAN_CUDA ? "cuda" : "opencl";
@@ -100,7 +101,7 @@ static int spawn(kiln_worker *w, int orders, int answers) {
   sigemptyset(&none);
   posix_spawn_file_actions_init(&files);
   posix_spawnattr_init(&how);
-  posix_spawnattr_setpgroup(&how, 0); // an interrupt of the terminal is for us alone
+  posix_spawnattr_setpgroup(&how, 0); // own process group: Ctrl-C reaches only this process
   posix_spawnattr_setsigmask(&how, &none);
   posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
   for (int fd = 0; fd < 3; fd++)
@@ -115,7 +116,7 @@ static int spawn(kiln_worker *w, int orders, int answers) {
   return failed;
 }
 
-// A descriptor that stands above those that the child gets.
+// Duplicates a descriptor to a number above those that the child gets.
 static int lift(int fd) {
   const int lifted = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 16);
   if (fd >= 0) close(fd);
@@ -145,7 +146,7 @@ static kiln_status start_child(kiln_worker *w, kiln_diag *diag) {
 
 typedef enum heard { HEARD, LATE, GONE, STOPPED } heard;
 
-// Waits in slices, so that a stop is seen soon.
+// Waits in short slices, so that |stop| is noticed soon.
 static heard read_some(kiln_worker *w, void *to, size_t bytes, double end) {
   char *at = to;
   while (bytes > 0) {
@@ -171,7 +172,7 @@ static heard read_reply(kiln_worker *w) {
   return read_some(w, &w->reply, sizeof w->reply, end);
 }
 
-// A pipe without a reader must not end this process: SIGPIPE is kept from this thread meanwhile.
+// Writes with SIGPIPE blocked in this thread: the worker may have died.
 static bool write_all(const kiln_worker *w, const void *from, size_t bytes) {
   const char *at = from;
   sigset_t pipe_signal, before, pending;
@@ -274,7 +275,7 @@ static kiln_status lay_out(kiln_worker *w, const kiln_worker_task *t, kiln_diag 
                            .most_runs = (uint32_t)t->most_runs};
   snprintf(o->backend, sizeof o->backend, "%s", t->backend ? t->backend : "");
   snprintf(o->call, sizeof o->call, "%s", t->call ? t->call : "");
-  uint64_t bytes = place(&o->code, 0, t->code_bytes + 1); // a text's end is seen
+  uint64_t bytes = place(&o->code, 0, t->code_bytes + 1); // includes the terminating NUL
   for (int i = 0; i < t->n_args; i++) {
     bytes = place(&o->args[i], bytes, t->args[i].bytes);
     o->args[i].is_result = t->args[i].is_result;
