@@ -1,26 +1,28 @@
-// Sums of very many terms are sums of the sums of blocks, so that what rounding costs grows with a
-// block and the number of blocks, not with their product:
+// Blocked summation: a very long sum becomes a sum of the sums of blocks, so that its rounding
+// error grows with the block's length plus the number of blocks instead of their product:
 //     Y(s) = sum_r X(s, r)  becomes  P(s, b) = sum_i X(s, b * N + i),  Y(s) = sum_b P(s, b)
-// A block is the innermost dims whole, as far as they go, and a part of the next. Products of
-// matrices are left to the kernels of contractions, which sum a chunk at a time.
+// A block is as many whole innermost dims as fit, and a part of the next one. Matrix products are
+// left alone: contraction kernels already sum in chunks.
 //
-// What a reshape made one axis of several (a group's channels and pixels) is summed over the
-// several, as no block of the one need be anything simple where the tensor is stored in another
-// order. Of three and more axes a block has the outermost and the innermost whole: whether the
-// tensor is stored channels first or last, it reads pieces.
+// If a reshape merged several axes into the summed one (a group's channels and pixels), the sum
+// runs over the original axes, because blocks of the merged axis may be scattered if the tensor is
+// stored in another order. Of three and more axes a block has the outermost and the innermost
+// whole, so that it reads contiguous pieces whether the tensor is stored channels first or channels
+// last.
 #include "rewrite/product.h"
 #include "rewrite/rules.h"
 
 #include <string.h>
 
-// Of terms that lie side by side the lanes of vectors sum a part each: such sums are long later.
+// A contiguous sum is divided among vector lanes already, so it counts as long only from LEAST_ROW
+// on.
 enum {
   LEAST_ROW = 1 << 16,
   LEAST_COLUMN = 1 << 14,
   FEW_RESULTS = 16,
   MANY_RESULTS = 256,
   BLOCK = 1 << 10,
-  AXES_BLOCK = 1 << 14, // of three and more axes
+  AXES_BLOCK = 1 << 14, // with three and more axes
   LEAST_BLOCK = 1 << 8
 };
 
@@ -35,16 +37,15 @@ static void see_load(const kiln_expr *load, void *argument) {
   f->by_side |= last && kiln_stmt_reduces_along(f->s, last);
 }
 
-// Which dims of a sum a block has: those behind |dim|, and |part| places of |dim|, of which there
-// are |n_parts|.
+// The dims of a block: all those inner to |dim|, and |part| indices of |dim|, which has |n_parts|
+// parts.
 typedef struct blocks {
   int dim;
   int64_t part, n_parts;
-  bool is_ragged; // the last part goes beyond the end
+  bool is_ragged; // the last part extends past the end
 } blocks;
 
-// A sum of products with few results, or of a matrix, whose kernels read it as it lies, by a
-// vector.
+// A product with few results, or a matrix-vector product, whose kernels read the matrix in place.
 static bool has_few_results(const kiln_stmt *s, const kiln_bilinear *product) {
   const int64_t n = kiln_dims_elems(s->n_space, s->dims);
   if (n <= FEW_RESULTS) return true;
@@ -60,7 +61,7 @@ static bool is_product(kiln_ctx *cx, kiln_stmt *s, kiln_bilinear *out) {
   return kiln_bilinear_of(cx, s, out) && out->args[0] != out->args[1];
 }
 
-// |only_products|: what kernels of GPUs would leave to few threads.
+// |only_products|: products whose results alone would occupy too few threads of a GPU.
 static bool is_long_sum(kiln_ctx *cx, kiln_stmt *s, bool only_products) {
   kiln_bilinear product;
   const bool is_wide = s->body->dtype == KILN_F32 || s->body->dtype == KILN_F64;
@@ -80,7 +81,7 @@ static bool is_long_sum(kiln_ctx *cx, kiln_stmt *s, bool only_products) {
 
 // --- axes behind a reshape ---
 
-// A load of what only moves another tensor's elements is one of that.
+// Replaces a load of a view (a map that only moves elements) by a load of the viewed tensor.
 static const kiln_expr *see_through(kiln_ctx *cx, const kiln_expr *e, void *argument) {
   const kiln_program *p = argument;
   const kiln_stmt *view = e->kind == KILN_EXPR_LOAD ? kiln_map_of(cx, p, e->u.tensor) : NULL;
@@ -93,7 +94,7 @@ static const kiln_expr *see_through(kiln_ctx *cx, const kiln_expr *e, void *argu
 typedef struct divisor {
   kiln_symbol var;
   int64_t extent, largest;
-  bool any; // divisions, by whatever
+  bool any; // a division or modulo by any number
 } divisor;
 
 static void find_divisor(const kiln_expr *e, void *argument) {
@@ -107,8 +108,8 @@ static void find_divisor(const kiln_expr *e, void *argument) {
     d->largest = by;
 }
 
-// Cuts dim |at| of |s| in two, the inner one as long as the largest number that divides it in the
-// body. Returns whether there is one.
+// Splits dim |at| of |s| in two; the inner extent is the largest divisor of the dim's extent that
+// divides it in the body. Returns whether there is one.
 static bool split_dim(kiln_ctx *cx, kiln_stmt *s, int at) {
   const int n = s->n_space + s->n_reduce;
   divisor d = {.var = s->dims[at].name, .extent = kiln_expr_int_or(s->dims[at].extent, 0)};
@@ -129,11 +130,11 @@ static bool split_dim(kiln_ctx *cx, kiln_stmt *s, int at) {
   return true;
 }
 
-// Sums over the axes behind reshapes, where each is one of them then.
+// Sums over the axes before a reshape, if each becomes a plain index then.
 static void find_axes(kiln_ctx *cx, const kiln_program *p, kiln_stmt *s) {
   kiln_stmt to = *s;
   kiln_bilinear product;
-  if (is_product(cx, s, &product)) return; // the other operand is laid out for it
+  if (is_product(cx, s, &product)) return; // the other operand has the merged layout
   to.body = kiln_expr_replace(cx, s->body, see_through, (void *)p);
   if (to.body == s->body) return;
   for (int d = to.n_space; d < to.n_space + to.n_reduce; d++)
@@ -143,7 +144,8 @@ static void find_axes(kiln_ctx *cx, const kiln_program *p, kiln_stmt *s) {
   if (!left.any) *s = to;
 }
 
-// Puts the outermost of three and more axes in front of the innermost. Returns whether there are.
+// Moves the outermost of three and more axes before the innermost. Returns whether there are as
+// many.
 static bool order_axes(kiln_ctx *cx, kiln_stmt *s) {
   kiln_bilinear product;
   if (s->n_reduce < 3 || is_product(cx, s, &product)) return false;
@@ -179,7 +181,7 @@ static blocks find_blocks(const kiln_stmt *s, int64_t most) {
   return b;
 }
 
-// P, whose dims are those of |y|, the blocks, and what a block has.
+// The statement P: dims of |y|, the blocks, then the dims of a block.
 static kiln_stmt *sum_blocks(kiln_ctx *cx, kiln_program *p, const kiln_stmt *y, const blocks *b) {
   const kiln_expr *extents[2 * KILN_MAX_RANK + 1], *values[2 * KILN_MAX_RANK];
   kiln_symbol vars[2 * KILN_MAX_RANK];
@@ -218,7 +220,7 @@ static int split_sums(kiln_ctx *cx, kiln_program *p, bool only_products) {
   const int n = p->stmts.n;
   kiln_stmt **order = KILN_NEW_ARRAY(&cx->scratch, kiln_stmt *, 2 * n);
   int n_all = 0, n_applied = 0;
-  for (int i = 0; i < n; i++) { // new statements come behind all others, in turn
+  for (int i = 0; i < n; i++) { // statements are appended, so visit the first n
     kiln_stmt *s = p->stmts.data[i];
     if (is_long_sum(cx, s, only_products)) {
       if (!only_products) find_axes(cx, p, s);

@@ -1,4 +1,4 @@
-// Checks of indices: see checks.h.
+// Bounds checks of indices: see checks.h.
 #include "rewrite/checks.h"
 
 #include "analysis/interpret.h"
@@ -16,7 +16,7 @@ static bool is_used(const kiln_index_use *u, kiln_symbol dim) {
          kiln_expr_uses(u->least, dim) || kiln_expr_uses(u->end, dim);
 }
 
-// Whether it holds whatever the data are.
+// Whether the check is proved for all data.
 static bool is_proved(const maker *m) {
   const kiln_index_use *u = m->u;
   kiln_ctx *cx = m->cx;
@@ -32,8 +32,8 @@ static bool is_proved(const maker *m) {
          kiln_proves(cx, kiln_binary(cx, KILN_EXPR_LT, u->index, u->end), &ranges);
 }
 
-// C(0) = the greatest of |value(index)|, or KILN_IN_RANGE, which is the least number, where none is
-// used.
+// C(0) = max of |value(index)| over the used indices, or KILN_IN_RANGE, the least integer, if none
+// is used.
 static kiln_stmt *make_greatest(const maker *m, const char *name, const kiln_expr *value) {
   kiln_ctx *cx = m->cx;
   const kiln_index_use *u = m->u;
@@ -56,7 +56,7 @@ static kiln_stmt *make_greatest(const maker *m, const char *name, const kiln_exp
   return s;
 }
 
-// The greatest index out of range, or KILN_IN_RANGE.
+// Gives an index that is out of range (the greatest), or KILN_IN_RANGE.
 static kiln_stmt *make_stmt(const maker *m) {
   kiln_ctx *cx = m->cx;
   const kiln_index_use *u = m->u;
@@ -66,9 +66,9 @@ static kiln_stmt *make_stmt(const maker *m) {
                        kiln_select(cx, holds, kiln_int(cx, KILN_IN_RANGE), u->index));
 }
 
-// The same in two steps, of which the one over all indices does less: as an unsigned number, what
-// an index is above the least one says by itself whether it is in range. The sign bit is turned, so
-// that unsigned numbers are in order as signed ones.
+// The same in two steps, with less work for each index: index - least as an unsigned number exceeds
+// the extent exactly if the index is out of range. Flipping the sign bit makes the signed maximum
+// compare them as unsigned numbers.
 static kiln_stmt *make_keys(const maker *m) {
   kiln_ctx *cx = m->cx;
   const kiln_expr *above = kiln_sub(cx, m->u->index, m->u->least);
@@ -91,7 +91,7 @@ static kiln_stmt *make_found(const maker *m, const kiln_stmt *keys) {
   return s;
 }
 
-// Whether the range is known, and there are many indices.
+// Whether the bounds are constant and the indices many.
 static bool has_keys(const maker *m, const kiln_stmt *s) {
   return kiln_expr_is_int(m->u->least, NULL) && kiln_expr_is_int(m->u->end, NULL) &&
          s->n_reduce > 0;
@@ -123,7 +123,7 @@ static bool is_known(const maker *m, const kiln_checks *checks, const kiln_stmt 
   return false;
 }
 
-// Takes back the newest statement.
+// Removes the newest statement.
 static void undo(const maker *m) {
   m->p->stmts.n--;
   m->p->tensors.n--;
@@ -199,7 +199,7 @@ bool kiln_checks_have(const kiln_checks *checks, int tensor) {
 
 // --- results ---
 
-// C(i) of [first, end): nested comparisons, as deep as the logarithm of their number.
+// C(i) of [first, end): a binary decision tree of comparisons.
 static const kiln_expr *choose(kiln_ctx *cx, const kiln_program *p, const kiln_checks *checks,
                                const kiln_expr *i, int first, int end) {
   if (end - first > 1) {

@@ -9,7 +9,7 @@
 typedef struct reads {
   const kiln_program *p;
   const bool *constant; // by tensor id
-  bool any, all;        // a load was seen; all were of constants
+  bool any, all;        // a load was seen; all loads were of constants
 } reads;
 
 static void see_load(const kiln_expr *e, void *argument) {
@@ -32,8 +32,8 @@ static void see_division(const kiln_expr *e, void *argument) {
   *found |= e->kind == KILN_EXPR_DIV || e->kind == KILN_EXPR_MOD;
 }
 
-// Whether |s| moves a constant whose axes it takes apart, or puts together, as the weights of a
-// transposed convolution are sorted by phase: packing keeps axes.
+// Whether |s| moves a constant with split or merged axes, as when weights of a transposed
+// convolution are sorted by phase: packing cannot do this, because it maps axes to axes.
 static bool is_reshaping(kiln_ctx *cx, const kiln_stmt *s) {
   bool divides = false;
   kiln_expr_visit(cx, s->body, see_division, &divides);
@@ -53,7 +53,7 @@ static bool foldable(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
     if (parts[i]) kiln_expr_visit(cx, parts[i], see_load, &r);
   for (int k = 0; k < p->tensors.data[s->out]->rank; k++)
     kiln_expr_visit(cx, s->index[k], see_load, &r);
-  return r.any && r.all && !kiln_stmt_decodes(cx, p, s); // every run does
+  return r.any && r.all && !kiln_stmt_decodes(cx, p, s); // stays packed; decoded in every run
 }
 
 static kiln_status fold_one(kiln_ctx *cx, kiln_interpreter *in, kiln_tensor *t) {
@@ -68,7 +68,7 @@ static kiln_status fold_one(kiln_ctx *cx, kiln_interpreter *in, kiln_tensor *t) 
 
 static void destroy(void *interpreter) { kiln_interpreter_destroy(interpreter); }
 
-// The interpreter saw temporaries: they turn constant together. Their statements go.
+// The temporaries computed by the interpreter become constants, and their statements are removed.
 static void make_constant(kiln_program *p, int n, const int *stmts) {
   int kept = 0, next = 0;
   for (int i = 0; i < p->stmts.n; i++) {

@@ -6,17 +6,16 @@
 
 enum {
   KILN_MAX_FOLDED_STEPS = 1 << 26, // body evaluations of one statement
-  KILN_MAX_MOVED_STEPS = 1 << 22   // of one that only moves
+  KILN_MAX_MOVED_STEPS = 1 << 22   // of a statement that only moves elements
 };
 
-// Computes, with the reference interpreter, the statements that read constants only, and makes
-// their tensors constants. Statements that only move one tensor's data stay, unless they divide or
-// join its axes: their readers absorb them, and packing does the rest. So do fills, which are
-// cheaper to compute than to read, and those that decode (kiln_stmt_decodes), whose constants are
-// far smaller.
+// Evaluates statements that read only constants with the reference interpreter and makes their
+// tensors constants. Exceptions are views (statements that move one tensor's elements without
+// splitting or merging axes), which are inlined and left to packing; fills, which are cheaper to
+// compute than to load; and statements that decode packed weights (kiln_stmt_decodes).
 //
 // needs: |p| verified, shapes static
-// gives: how many were folded; dead statements removed and ids renumbered where any was
+// gives: *out_n statements folded; if any, dead statements are removed and ids renumbered
 kiln_status kiln_program_fold_constants(kiln_ctx *cx, kiln_program *p, int *out_n);
 
 #endif

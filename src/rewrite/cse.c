@@ -1,8 +1,8 @@
-// Statements that compute what an earlier one does, copies, and constants of equal elements:
-// readers read the first.
+// Common subexpression elimination: duplicate statements, copies, and constants with equal elements
+// are replaced by the first.
 //
-// Statements are equal if all but the names of their dims is, after what they read has been made
-// one. What is an output stays, as outputs have storage of their own.
+// Statements are equal if they differ in names of dims only, after their operands were unified. An
+// output stays, because it has storage of its own.
 // cost: a hash of every statement; of a constant, that is compared with those of its shape, a few
 //       elements
 #include "rewrite/dce.h"
@@ -13,9 +13,9 @@
 typedef struct sharing {
   kiln_ctx *cx;
   kiln_program *p;
-  int *first;    // [n_tensors] what is read instead of each
-  kiln_map seen; // hash to the last tensor with it
-  int *next;     // [n_tensors] another with its hash; -1: none
+  int *first;    // [n_tensors] the tensor that replaces it
+  kiln_map seen; // hash -> last tensor with it
+  int *next;     // [n_tensors] previous tensor with the same hash; -1: none
   int n;
 } sharing;
 
@@ -58,7 +58,7 @@ static bool is_same_type(const kiln_tensor *a, const kiln_tensor *b) {
   return true;
 }
 
-// The tensor that |is_same| as |t| among those of its hash, which it joins otherwise.
+// The first tensor with this hash that |is_same| as |t|; otherwise adds |t|.
 static int find_first(sharing *s, const kiln_tensor *t, uint64_t hash,
                       bool (*is_same)(sharing *s, const kiln_tensor *a, const kiln_tensor *b)) {
   const uint64_t *found = kiln_map_find(&s->seen, hash);
@@ -100,7 +100,7 @@ static void share_constants(sharing *s) {
 
 // --- statements ---
 
-// |e| of |of| with the dims of |as|.
+// |e| of statement |of| with its dims renamed to those of |as|.
 static const kiln_expr *renamed(sharing *s, const kiln_stmt *of, const kiln_stmt *as,
                                 const kiln_expr *e) {
   const int n = of->n_space + of->n_reduce;
@@ -126,12 +126,12 @@ static bool is_same_stmt(sharing *s, const kiln_tensor *a, const kiln_tensor *b)
   for (int k = 0; k < a->rank; k++)
     if (x->index[k] != renamed(s, y, x, y->index[k])) return false;
   return x->body == renamed(s, y, x, y->body) && x->guard == renamed(s, y, x, y->guard) &&
-         x->init == y->init; // over the axes, not the dims
+         x->init == y->init; // over the tensor's axes instead of dims
 }
 
 static void hash_node(const kiln_expr *e, void *argument) {
   uint64_t *hash = argument;
-  if (e->kind == KILN_EXPR_VAR) return; // dims have any name
+  if (e->kind == KILN_EXPR_VAR) return; // names of dims do not count
   *hash += mix((uint64_t)e->kind, e->kind == KILN_EXPR_LOAD ? (uint64_t)e->u.tensor
                                   : e->n_args == 0          ? e->id
                                                             : 0);
@@ -143,7 +143,7 @@ static uint64_t hash_stmt(sharing *s, const kiln_stmt *st) {
   return mix(mix(hash_type(s->p->tensors.data[st->out]), (uint64_t)st->combiner), nodes);
 }
 
-// The tensor of which |st| is a copy; -1: it is none.
+// The tensor of which |st| is a copy; -1: not a copy.
 static int copied_by(const sharing *s, const kiln_stmt *st) {
   const kiln_tensor *t = s->p->tensors.data[st->out];
   const kiln_expr *load = st->body;

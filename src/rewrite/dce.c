@@ -1,4 +1,4 @@
-// Dead code elimination on prim programs: one sweep from the outputs up, then a renumbering.
+// Dead code elimination on programs: one backward sweep from the outputs, then renumbering.
 #include "rewrite/dce.h"
 
 #include "support/bits.h"
@@ -7,7 +7,7 @@ typedef struct sweep {
   kiln_ctx *cx;
   kiln_program *p;
   kiln_bits *live;    // tensors
-  const int *renamed; // [n_tensors], the new ids
+  const int *renamed; // [n_tensors] new ids
 } sweep;
 
 static void mark_load(const kiln_expr *e, void *argument) {
@@ -54,7 +54,7 @@ void kiln_program_dce(kiln_ctx *cx, kiln_program *p) {
   sweep s = {.cx = cx, .p = p, .live = kiln_bits_make(&cx->scratch, p->tensors.n)};
   for (int i = 0; i < p->inputs.n; i++) kiln_bits_set(s.live, p->inputs.data[i]);
   for (int i = 0; i < p->outputs.n; i++) kiln_bits_set(s.live, p->outputs.data[i]);
-  for (int i = p->stmts.n - 1; i >= 0; i--) // downwards: every reader is seen before its producer
+  for (int i = p->stmts.n - 1; i >= 0; i--) // backwards: readers are visited before producers
     if (kiln_bits_has(s.live, p->stmts.data[i]->out)) mark_stmt(&s, p->stmts.data[i]);
   if (kiln_bits_count(s.live) < p->tensors.n) {
     int *ids = KILN_NEW_ARRAY(&cx->scratch, int, p->tensors.n);

@@ -1,7 +1,7 @@
-// Factors and divisors of an operand that do not move with the sum are applied to its result:
+// Moves factors and divisors that are invariant in a sum from its operand to its result:
 //     Y(s) = sum_r X(s, r) / d(s) * B(s, r)  becomes  Y(s) = (sum_r X(s, r) B(s, r)) / d(s)
-// where the result has half the elements of X or less. Not so what divides by the sum of the same
-// X, as a softmax does: kernels of attention and of rows do that on the way.
+// if the result has at most half the elements of X. Exception: division by a sum over the same X,
+// as in softmax; attention and row kernels handle that themselves.
 // source: Korch, ASPLOS'24, section 4
 #include "rewrite/dce.h"
 #include "rewrite/product.h"
@@ -17,12 +17,12 @@ typedef struct deferring {
   const int *n_readers;
   kiln_bilinear product;
   kiln_ranges ranges;
-  const kiln_expr *factor, *rest; // of the operand: rest * factor or rest / factor
+  const kiln_expr *factor, *rest; // operand = rest * factor or rest / factor
   kiln_expr_kind kind;
-  int64_t elems; // for which that is computed
+  int64_t elems; // elements for which the factor is applied
 } deferring;
 
-// What the map that |load| reads computes there, or NULL.
+// The body of the map that |load| reads, at its index; NULL if it is not a map.
 static const kiln_expr *opened(const deferring *f, const kiln_expr *load) {
   const kiln_stmt *s = kiln_map_of(f->cx, f->p, load->u.tensor);
   if (!s) return NULL;
@@ -32,7 +32,7 @@ static const kiln_expr *opened(const deferring *f, const kiln_expr *load) {
                        &f->ranges);
 }
 
-// A load behind maps that move elements.
+// A load through maps that move elements.
 static const kiln_expr *moved(kiln_ctx *cx, const kiln_expr *e, void *argument) {
   (void)cx;
   if (e->kind != KILN_EXPR_LOAD) return NULL;
@@ -65,7 +65,7 @@ static bool divides_by_own_sum(const deferring *f) {
   return o.found;
 }
 
-// Takes |e|, a product or quotient, apart with args[i] as the factor.
+// Splits |e|, a product or quotient, into args[i] as the factor and the rest.
 static bool split(deferring *f, const kiln_expr *e, int i) {
   if (e->args[!i]->kind != KILN_EXPR_LOAD || (e->kind == KILN_EXPR_DIV && i == 0)) return false;
   f->kind = e->kind;
@@ -74,7 +74,7 @@ static bool split(deferring *f, const kiln_expr *e, int i) {
   return !kiln_stmt_reduces_along(f->product.s, f->factor) && !divides_by_own_sum(f);
 }
 
-// Finds a factor behind |load| and maps that move its elements, none of which others read.
+// Finds a factor behind |load| and views of it, none of which has other readers.
 static bool find_factor(deferring *f, const kiln_expr *load) {
   const kiln_expr *e = load;
   while (e && e->kind == KILN_EXPR_LOAD) {
@@ -86,7 +86,7 @@ static bool find_factor(deferring *f, const kiln_expr *load) {
          (split(f, e, 1) || split(f, e, 0));
 }
 
-// The sum without the factor precedes what becomes a map of it.
+// The sum without the factor precedes the original statement, which becomes a map of it.
 static void rewrite(deferring *f, int i) {
   kiln_stmt *y = f->product.s;
   const kiln_expr *extents[2 * KILN_MAX_RANK], *values[2 * KILN_MAX_RANK], *index[KILN_MAX_RANK];
@@ -132,7 +132,7 @@ int kiln_rule_defer(kiln_ctx *cx, kiln_program *p, kiln_site *site) {
   deferring f = {.cx = cx, .p = p, .site = site, .n_readers = kiln_readers_count(cx, p)};
   kiln_stmt **order = KILN_NEW_ARRAY(&cx->scratch, kiln_stmt *, 2 * n);
   int n_all = 0, n_applied = 0;
-  for (int i = 0; i < n; i++) { // new statements come behind all others, in turn
+  for (int i = 0; i < n; i++) { // statements are appended, so visit the first n
     kiln_stmt *s = p->stmts.data[i];
     if (defer(&f, s)) order[n_all++] = p->stmts.data[n + n_applied++];
     order[n_all++] = s;

@@ -1,4 +1,4 @@
-// Statements without instances, and loads of tensors without elements: see empty.h.
+// Statements with empty domains, and loads of empty tensors: see empty.h.
 #include "rewrite/empty.h"
 
 static bool has_instances(const kiln_stmt *s) {
@@ -17,7 +17,7 @@ static bool is_empty(const kiln_tensor *t) {
   return false;
 }
 
-// init is written over o0, o1, ...
+// The axes' variables, for init, which is written over o0, o1, ...
 typedef struct places {
   const kiln_stmt *s;
   int rank;
@@ -31,7 +31,7 @@ static const kiln_expr *place_of(kiln_ctx *cx, const kiln_expr *e, void *argumen
   return NULL;
 }
 
-// T(i0, i1, ...) = |value|, or its initial value where that is NULL.
+// Makes |s| a fill: T(i0, i1, ...) = |value|, or init if that is NULL.
 static void fill(kiln_ctx *cx, kiln_stmt *s, const kiln_tensor *t, const kiln_expr *value) {
   places at = {s, t->rank};
   s->dims = KILN_NEW_ARRAY(&cx->perm, kiln_dim, t->rank);

@@ -1,14 +1,13 @@
-// What no element is computed from, or none is computed of, once extents are known.
+// Empty tensors and empty reductions.
 #ifndef KILN_REWRITE_EMPTY_H
 #define KILN_REWRITE_EMPTY_H
 
 #include "ir/prim.h"
 
-// Makes statements without instances fills: of tensors without elements, which then read nothing,
-// and of those that only their initial value or the combiner's identity reaches. What is loaded of
-// tensors without elements, behind conditions that never hold, becomes zero. So what follows meets
-// no index, no box and no loop over nothing but that of such a fill.
-//
+// Replaces statements with an empty domain by fills: an empty tensor then reads nothing, and the
+// result of an empty reduction is its initial value or the combiner's identity. Loads of empty
+// tensors, whose conditions never hold, become zero. Later passes thus meet extents of 0 only in
+// such fills.
 // keeps: inputs, outputs, and the statement of each tensor
 void kiln_program_settle_empty(kiln_ctx *cx, kiln_program *p);
 

@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 enum {
-  SMALL_SHARE = 32, // reductions that read as many elements for one stay f32
+  SMALL_SHARE = 32, // reductions of at least this many elements to one stay f32
   PIECE = 1 << 20,
-  MOST_THREADS = 15 // beside this one
+  MOST_THREADS = 15 // in addition to the calling one
 };
 
 typedef struct halving {
@@ -18,14 +18,14 @@ typedef struct halving {
   kiln_program *p;
   kiln_dtype half;
   bool *narrow;     // by tensor id: stored as |half|
-  bool *is_operand; // the same: products read it
-  bool *is_guarded; // the same: an epsilon is added to it, or to what follows from it
-  kiln_program out; // the statements, anew
+  bool *is_operand; // by tensor id: an operand of products
+  bool *is_guarded; // by tensor id: an epsilon is added to it, or to a map of it
+  kiln_program out; // the rewritten statements
 } halving;
 
 // --- constants ---
 
-// Elements of constants, cut into pieces that threads take in turns.
+// A range of a constant's elements; threads take ranges in turn.
 typedef struct piece {
   const char *from;
   char *to;
@@ -69,7 +69,7 @@ static void convert_constants(conversion *c) {
 
 // --- statements ---
 
-// A square is no product of two operands.
+// A sum of squares does not count as a product of two operands.
 static bool is_sum_of_products(const kiln_stmt *s) {
   return s->combiner == KILN_COMBINE_SUM && s->body->kind == KILN_EXPR_MUL &&
          s->body->args[0] != s->body->args[1];
@@ -81,11 +81,11 @@ static bool is_small_sum(const kiln_stmt *s) {
   return s->n_reduce > 0 && !is_sum_of_products(s) && n >= SMALL_SHARE;
 }
 
-// What a statement reads of statistics: sums that stay f32, and what follows from them alone.
+// The operands of a statement that are statistics: reductions kept in f32, and maps of these alone.
 typedef struct reading {
   const halving *h;
   bool any, only;
-  int64_t elems; // of the largest
+  int64_t elems; // elements of the largest statistic
 } reading;
 
 static void note_load(const kiln_expr *e, void *argument) {
@@ -99,7 +99,7 @@ static void note_load(const kiln_expr *e, void *argument) {
   if (is_wide && elems > r->elems) r->elems = elems;
 }
 
-// Whether the map |s| computes no more than there are statistics from these alone.
+// Whether |s| is a map of statistics alone, without more elements than these.
 static bool follows_from_sums(const halving *h, const kiln_stmt *s) {
   reading r = {.h = h, .only = true};
   if (s->n_reduce || s->guard || s->init) return false;
@@ -107,9 +107,9 @@ static bool follows_from_sums(const halving *h, const kiln_stmt *s) {
   return r.any && r.only && kiln_tensor_elems(h->p->tensors.data[s->out]) <= r.elems;
 }
 
-// --- what an epsilon is added to ---
+// --- statistics with an epsilon ---
 
-// A number that the half type has as a subnormal, or as 0, keeps a division from being one by 0.
+// A constant that is subnormal or 0 in the half type: it protects a division from a zero divisor.
 static bool is_epsilon(const halving *h, const kiln_expr *e) {
   const double least_normal = h->half == KILN_F16 ? 0x1p-14 : 0x1p-126;
   return e->kind == KILN_EXPR_FLOAT && e->u.f > 0 && e->u.f < least_normal;
@@ -133,14 +133,14 @@ static void note_guarded(const kiln_expr *e, void *argument) {
     g->h->is_guarded[e->u.tensor] = true;
 }
 
-// A load of what is no statistic.
+// Notes a load of anything else than a statistic or constant.
 static void note_other(const kiln_expr *e, void *argument) {
   guard_search *g = argument;
   if (e->kind == KILN_EXPR_LOAD && g->h->p->tensors.data[e->u.tensor]->role != KILN_CONST)
     g->found |= !g->is_statistic[e->u.tensor];
 }
 
-// Reductions that are no products, and maps of these alone.
+// Marks statistics: reductions other than products, and maps of these alone.
 static bool *find_statistics(const halving *h) {
   bool *found = KILN_NEW_ARRAY(&h->cx->scratch, bool, h->p->tensors.n);
   for (int i = 0; i < h->p->stmts.n; i++) {
@@ -152,8 +152,8 @@ static bool *find_statistics(const halving *h) {
   return found;
 }
 
-// Statistics of a few elements behind which an epsilon stands, and those that follow from them up
-// to there: of halves the epsilon would be 0, and so would be the squares of small deviations.
+// Marks statistics to which an epsilon is added, and the statistics that these are computed from:
+// in the half type the epsilon would be 0, and so would squares of small deviations.
 static void find_guarded(halving *h) {
   guard_search g = {.h = h, .is_statistic = find_statistics(h)};
   h->is_guarded = KILN_NEW_ARRAY(&h->cx->scratch, bool, h->p->tensors.n);
@@ -179,7 +179,7 @@ static bool becomes_half(const halving *h, const kiln_tensor *t) {
 
 typedef struct operands {
   const halving *h;
-  int64_t elems; // that a map writes; 0: a product reads
+  int64_t elems; // elements of a map's result; 0: the reader is a product
 } operands;
 
 static void note_operand(const kiln_expr *e, void *argument) {
@@ -189,7 +189,7 @@ static void note_operand(const kiln_expr *e, void *argument) {
   if (!o->elems || kiln_tensor_elems(t) == o->elems) o->h->is_operand[t->id] = true;
 }
 
-// What products read, also through maps from as many elements to as many.
+// Marks operands of products, also through maps that keep the number of elements.
 static void find_operands(halving *h) {
   h->is_operand = KILN_NEW_ARRAY(&h->cx->scratch, bool, h->p->tensors.n);
   for (int i = h->p->stmts.n - 1; i >= 0; i--) {
@@ -200,7 +200,7 @@ static void find_operands(halving *h) {
   }
 }
 
-// By tensor: what is read is decided before what is computed of it.
+// In program order: operands are decided before results.
 static void find_narrow(halving *h) {
   h->narrow = KILN_NEW_ARRAY(&h->cx->scratch, bool, h->p->tensors.n);
   for (int i = 0; i < h->p->tensors.n; i++) {
@@ -215,9 +215,8 @@ static void find_narrow(halving *h) {
 
 static const kiln_expr *widened(halving *h, const kiln_expr *e);
 
-// Whether two are the same is asked of them as stored: the one may be computed again where it is
-// compared, and not be rounded there, while the other was (the largest of a row, and the elements
-// of the row).
+// Equality is tested after rounding to the half type: one side may be recomputed in f32 while the
+// other was stored as half (the maximum of a row, compared with the row's elements).
 static const kiln_expr *compare_halves(halving *h, const kiln_expr *e) {
   kiln_ctx *cx = h->cx;
   const kiln_expr *a = kiln_cast(cx, h->half, widened(h, e->args[0])),
@@ -246,7 +245,7 @@ static void append(halving *h, kiln_stmt *s) {
   KILN_VEC_PUSH(&h->cx->perm, &h->out.stmts, s);
 }
 
-// A reduction sums in f32; a map behind it rounds.
+// A reduction sums in f32; a map that follows it rounds.
 static void round_behind(halving *h, kiln_stmt *sum) {
   kiln_tensor *t = h->p->tensors.data[sum->out];
   const kiln_expr *index[KILN_MAX_RANK];

@@ -1,7 +1,8 @@
-// Contractions of one operand with several constants become one, with the constants side by side:
+// Merges contractions of one operand with different constants into one, concatenating the
+// constants:
 //     Q = X W_q,  K = X W_k   becomes   T = X [W_q W_k],  Q = T(.., n),  K = T(.., n + N_q)
-// Maps that all of them have behind them (a bias, an activation) are merged likewise, so that they
-// stay the contraction's epilogue. What reads a result reads its part of the merged one.
+// Maps that follow each of them (a bias, an activation) are merged too, so that they remain the
+// contraction's epilogue. Readers of a result read a slice of the merged one.
 //
 // source: Korch, ASPLOS'24, section 4 (transformations of the primitive graph)
 #include "rewrite/dce.h"
@@ -12,7 +13,7 @@
 
 enum { MAX_MEMBERS = 8, MAX_FAMILIES = 16, MAX_CONSTANTS = 16 };
 
-// Tensors of the members that one merged tensor holds side by side.
+// Corresponding tensors of the members, which one merged tensor concatenates.
 typedef struct family {
   int of[MAX_MEMBERS];
   const kiln_tensor *merged;
@@ -22,26 +23,26 @@ typedef struct merge {
   kiln_ctx *cx;
   kiln_program *p;
   int n_tensors; // before this pass
-  int n_old, at; // statements before this pass; the first member among them
+  int n_old, at; // statements before this pass; index of the first member
   kiln_stmt **old;
   const int *n_readers; // [n_tensors]
-  bool *taken;          // [n_old] merged already
-  int axis;             // of the results, along which they are side by side
-  kiln_symbol var;      // the dim that runs along it
+  bool *taken;          // [n_old] already merged
+  int axis;             // of the results: the axis of concatenation
+  kiln_symbol var;      // the dim of that axis
   int n_members;
   kiln_stmt *members[MAX_MEMBERS];
-  int64_t offsets[MAX_MEMBERS + 1]; // of their parts
+  int64_t offsets[MAX_MEMBERS + 1]; // of the members' slices
   int n_families, n_constants;
   family families[MAX_FAMILIES], constants[MAX_CONSTANTS];
-  // What is being joined: members[use[0..n_used)]; |makes| says whether constants are put side by
-  // side, or it is only tried
+  // Members being merged: members[use[0..n_used)]. |makes| is false in a dry run, which
+  // concatenates no constants.
   int n_used, use[MAX_MEMBERS];
   bool makes;
 } merge;
 
-// --- constants side by side ---
+// --- concatenation of constants ---
 
-// |n| constants, along |axis|.
+// Concatenates |n| constants along |axis|.
 static const kiln_tensor *concatenate(merge *m, const int *of, int n, int axis) {
   const kiln_tensor *first = m->p->tensors.data[of[0]];
   const size_t elem = (size_t)kiln_dtype_bytes(first->dtype);
@@ -87,7 +88,7 @@ static const kiln_tensor *merged_constant(merge *m, const kiln_expr *const *e, i
   return f->merged;
 }
 
-// Constants that are read at the dim of the results in their axis |k|.
+// Constants whose axis |k| is indexed by the merged dim.
 static const kiln_expr *join_constants(merge *m, const kiln_expr *const *e, int k) {
   const kiln_tensor *first = m->p->tensors.data[e[0]->u.tensor];
   for (int u = 0; u < m->n_used; u++) {
@@ -106,9 +107,9 @@ static const kiln_expr *join_constants(merge *m, const kiln_expr *const *e, int 
   return t ? kiln_tensor_load(m->cx, t, e[0]->args) : NULL;
 }
 
-// --- expressions of the members as one ---
+// --- merged expressions ---
 
-// The axis where all loads are at the dim of the results; -1: at none; -2: they differ elsewhere.
+// The axis at which all loads use the merged dim; -1: none does; -2: the loads differ otherwise.
 static int find_axis(const merge *m, const kiln_expr *const *e) {
   int found = -1;
   for (int k = 0; k < e[0]->n_args; k++) {
@@ -122,7 +123,7 @@ static int find_axis(const merge *m, const kiln_expr *const *e) {
   return found;
 }
 
-// What stands before the first member, so that a merged statement there may read it.
+// Whether |t| is computed before the first member, so that the merged statement may read it.
 static bool is_before(const merge *m, const kiln_tensor *t) {
   if (t->role == KILN_INPUT || t->role == KILN_CONST) return true;
   for (int i = 0; i < m->at; i++)
@@ -143,7 +144,8 @@ static const kiln_expr *join_loads(merge *m, const kiln_expr *const *e) {
   return is_before(m, m->p->tensors.data[e[0]->u.tensor]) ? e[0] : NULL;
 }
 
-// NULL: they are not the same of other constants and other members' tensors.
+// The members' expressions as one; NULL if they differ in more than their constants and members'
+// tensors.
 static const kiln_expr *join(merge *m, const kiln_expr *const *e) {
   const kiln_expr *args[KILN_MAX_RANK], *parts[MAX_MEMBERS];
   for (int u = 1; u < m->n_used; u++)
@@ -163,7 +165,7 @@ static const kiln_expr *join(merge *m, const kiln_expr *const *e) {
 
 // --- statements ---
 
-// Whether |a| and |b| run over the same dims but for that of the results, which fits the member
+// Whether |a| and |b| have the same dims, except for the merged one, which has the extent of member
 // |j|.
 static bool has_same_dims(const merge *m, const kiln_stmt *a, const kiln_stmt *b, int j) {
   if (a->n_space != b->n_space || a->n_reduce != b->n_reduce || a->combiner != b->combiner ||
@@ -178,7 +180,7 @@ static bool has_same_dims(const merge *m, const kiln_stmt *a, const kiln_stmt *b
   return !kiln_tensor_is_output(m->p, b->out);
 }
 
-// The statement that computes the same as |s[0..n_members)| side by side.
+// The merged statement of |s[0..n_members)|.
 static bool make(merge *m, kiln_stmt *const *s) {
   const kiln_expr *extents[2 * KILN_MAX_RANK], *bodies[MAX_MEMBERS], *vars[2 * KILN_MAX_RANK];
   kiln_symbol names[2 * KILN_MAX_RANK];
@@ -213,7 +215,7 @@ static bool make(merge *m, kiln_stmt *const *s) {
   return true;
 }
 
-// Whether |b|, of member |j|, is as |a| of the first.
+// Whether |b|, of member |j|, corresponds to |a| of the first member.
 static bool can_join(merge *m, const kiln_stmt *a, const kiln_stmt *b, int j) {
   const kiln_expr *const bodies[] = {a->body, b->body};
   if (m->p->tensors.data[a->out]->dtype != m->p->tensors.data[b->out]->dtype ||
@@ -240,7 +242,7 @@ static bool reads_member(merge *m, const kiln_stmt *s, int j) {
   return m->makes;
 }
 
-// The map of member |j| that is as |first|; -1: there is none.
+// The map of member |j| that corresponds to |first|; -1: none.
 static int find_alike(merge *m, const kiln_stmt *first, int j) {
   for (int i = m->at; i < m->n_old; i++)
     if (!m->taken[i] && m->old[i] != first && m->old[i]->n_reduce == 0 &&
@@ -264,7 +266,7 @@ static void merge_map(merge *m, int i) {
 
 // --- contractions ---
 
-// Whether |s| sums a tensor's elements times those of a constant, which alone has one dim of the
+// Whether |s| is a contraction of a tensor with a constant, which alone determines one dim of the
 // result.
 static bool is_candidate(merge *m, const kiln_stmt *s, int *out_axis) {
   *out_axis = -1;

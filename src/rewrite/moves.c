@@ -1,9 +1,8 @@
-// Slices of concatenations and paddings read what was put there; concatenations of slices,
-// transposed and reshaped tensors read what these were taken of, where less is to choose then.
+// Forwards data movement: slices of concatenations and paddings read the operand; concatenations of
+// slices, transposed and reshaped tensors read the sources, if fewer selections remain.
 //
-// What only moves elements is substituted into a reader if the range of the reader's index decides
-// which branch it takes. A move that does not get simpler so is left to the pass that inlines where
-// that saves traffic (transform/inline.c).
+// A view is substituted into a reader if the range of the reader's index decides which branch it
+// takes. Other views are left to inlining, which weighs traffic (transform/inline.c).
 #include "analysis/simplify.h"
 #include "rewrite/dce.h"
 #include "rewrite/product.h"
@@ -12,12 +11,12 @@
 typedef struct moving {
   kiln_ctx *cx;
   const kiln_program *p;
-  int tensor;   // that is substituted; -1: all that take the elements of one tensor
-  int n_found;  // loads that were
-  int n_select; // of count_selects
+  int tensor;   // the tensor to substitute; -1: all that move the elements of one tensor
+  int n_found;  // loads substituted
+  int n_select; // result of count_selects
 } moving;
 
-// The map that moves elements to |tensor|; NULL: it is computed.
+// The map that only moves elements into |tensor|; NULL: it is computed.
 static const kiln_stmt *mover_of(const moving *m, int tensor) {
   const kiln_tensor *t = m->p->tensors.data[tensor];
   const kiln_stmt *s = t->def < 0 ? NULL : m->p->stmts.data[t->def];
@@ -53,7 +52,7 @@ static int count_selects(moving *m, const kiln_expr *e) {
   return m->n_select;
 }
 
-// Substitutes |tensor| in the body of |s| if no more than |most| choices are left.
+// Substitutes |tensor| in the body of |s| if at most |most| SELECTs remain.
 static bool substitute(moving *m, kiln_stmt *s, int tensor, int most) {
   const kiln_mark mark = kiln_arena_mark(&m->cx->scratch);
   const kiln_ranges ranges = kiln_stmt_ranges(&m->cx->scratch, s);

@@ -1,13 +1,13 @@
-// Sums of what a contraction reads and sums over as well are one more column of that contraction, a
-// product with ones:
+// A sum over an operand that a contraction also reduces over the same axes becomes one more column
+// of that contraction, a product with ones:
 //     S(i) = sum_r X(i, r),  Y(i, j) = sum_r X(i, r) W(r, j)
 //     becomes  T = X [W 1],  S(i) = T(i, n),  Y(i, j) = T(i, j)
-// so that X is read once. What scales X between the two and does not move with the sum goes behind
-// it: of a softmax, Y(i, j) = sum_r X(i, r) / S(i) W(r, j) becomes T(i, j) / T(i, n), where Y has
+// so that X is read once. A scale of X between the two that is invariant in the sum moves to the
+// result: for softmax, Y(i, j) = sum_r X(i, r) / S(i) W(r, j) becomes T(i, j) / T(i, n), if Y has
 // no more elements than X.
 //
-// A sum that shares its operand with no contraction stays: a product with ones reads as much and
-// adds as often.
+// A sum that shares its operand with no contraction is left alone: a product with ones reads and
+// adds as much.
 //
 // source: Korch, ASPLOS'24, section 4 (ReduceSum as MatMul)
 #include "rewrite/constants.h"
@@ -20,21 +20,21 @@ typedef struct joining {
   kiln_program *p;
   const int *n_readers;
   kiln_stmt *sum;
-  const kiln_expr *summed; // its load, dims of extent 1 as 0
-  kiln_bilinear product;   // that may take it in
-  int i;                   // its factor that is the sum's operand, or scaled from it
-  const kiln_expr
-      *scaled; // that factor: |load|, times or divided by what does not move with the sum
+  const kiln_expr *summed; // the sum's load, with dims of extent 1 as 0
+  kiln_bilinear product;   // the product to be extended
+  int i;                   // index of the factor that is the sum's operand, or scaled from it
+  const kiln_expr *scaled; // the factor: |load|, times or divided by an invariant of the sum
   const kiln_expr *load;
-  int column, axis; // of the product's results, and of the other factor, along which it grows
-  int dim_of[2 * KILN_MAX_RANK]; // of the product: the sum's that runs with it; -1: none
+  int column, axis; // the product's dim and the other factor's axis that get one more column
+  int dim_of[2 * KILN_MAX_RANK]; // [product dims] the sum's dim with the same axis of the operand;
+                                 // -1: none
 } joining;
 
 static int64_t extent_of(const kiln_stmt *s, int d) {
   return kiln_expr_int_or(s->dims[d].extent, -1);
 }
 
-// |s| sums a tensor as it is, not its products.
+// |s| sums elements of a tensor; products are excluded.
 static bool find_sum(joining *o, kiln_stmt *s) {
   if (s->combiner != KILN_COMBINE_SUM || s->n_reduce == 0 || s->guard ||
       !kiln_stmt_is_plain(o->cx, s) || s->body->kind != KILN_EXPR_LOAD ||
@@ -49,7 +49,7 @@ static bool find_sum(joining *o, kiln_stmt *s) {
   return true;
 }
 
-// What the factor is of the sum's operand: this, or a map of it that the product alone reads.
+// Matches the factor with the sum's operand, or with a map of it that has no other reader.
 static bool find_operand(joining *o) {
   const kiln_expr *e = o->product.args[o->i];
   const int tensor = e->u.tensor, operand = o->summed->u.tensor;
@@ -73,8 +73,9 @@ static bool find_operand(joining *o) {
              kiln_tensor_elems(o->p->tensors.data[operand]);
 }
 
-// Pairs the dims of both statements that run along the same axes of the operand: all of the sum's
-// have one, sums as sums, and all of the product's but that of its columns.
+// Pairs dims of the two statements that index the same axes of the operand: each of the sum's dims
+// has a partner of the same kind (space or reduction), and so has each of the product's except the
+// columns.
 static bool pair_dims(joining *o) {
   const kiln_stmt *s = o->sum, *y = o->product.s;
   const int n = y->n_space + y->n_reduce;
@@ -103,7 +104,7 @@ static bool pair_dims(joining *o) {
   return o->column >= 0;
 }
 
-// The axis of the other factor that alone runs with the columns, all of which it has.
+// The axis of the other factor indexed by the columns, in full.
 static bool find_axis(joining *o) {
   const kiln_expr *w = o->product.args[!o->i];
   const kiln_dim *column = &o->product.s->dims[o->column];
@@ -117,8 +118,8 @@ static bool find_axis(joining *o) {
   return o->axis >= 0 && t->shape[o->axis] == column->extent;
 }
 
-// Where the product with one more column stands: at the first of the two statements, if the other
-// factor is there.
+// The position of the extended product: that of the first of the two statements, if the other
+// factor is computed before.
 static int place_of(const joining *o) {
   const int at = o->sum->id < o->product.s->id ? o->sum->id : o->product.s->id;
   const kiln_tensor *w = o->p->tensors.data[o->product.args[!o->i]->u.tensor];
@@ -144,7 +145,7 @@ static const char *name_of(const joining *o, int tensor) {
   return kiln_symbol_text(o->cx, o->p->tensors.data[tensor]->name);
 }
 
-// The other factor with ones behind its last column.
+// The other factor with a column of ones appended.
 static const kiln_tensor *with_ones(joining *o) {
   const kiln_tensor *w = o->p->tensors.data[o->product.args[!o->i]->u.tensor];
   const kiln_expr *extents[KILN_MAX_RANK], *vars[KILN_MAX_RANK];
@@ -191,7 +192,7 @@ static void join(joining *o) {
   kiln_stmt *y = o->product.s, *s = o->sum;
   const int at = place_of(o), n = o->p->stmts.n;
   const kiln_tensor *w = with_ones(o);
-  const kiln_stmt *product = make_product(o, w); // which moves the program's arrays
+  const kiln_stmt *product = make_product(o, w); // reallocates the program's arrays
   const kiln_tensor *t = o->p->tensors.data[product->out];
   const kiln_expr *own[KILN_MAX_RANK], *last[KILN_MAX_RANK];
   for (int d = 0; d < y->n_space; d++) {

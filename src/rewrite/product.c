@@ -1,7 +1,7 @@
 // Sums of products and linear maps (rewrite/product.h).
 #include "rewrite/product.h"
 
-enum { MAX_MAPS = 16 }; // that a load is read through
+enum { MAX_MAPS = 16 }; // most maps on a path
 
 int64_t kiln_dims_elems(int n, const kiln_dim *dims) {
   int64_t all = 1;
@@ -84,8 +84,8 @@ static const kiln_expr *times(kiln_ctx *cx, const kiln_expr *factor, const kiln_
   return !factor ? e : !e ? NULL : kiln_mul(cx, factor, e);
 }
 
-// One step from |at|'s load, which stands for the expression |e|, towards the load inside; the rest
-// goes into factor and shift. NULL: |e| is not linear in one part.
+// Descends one step into the expression |e| of |at|'s load towards a single load, moving the rest
+// into factor and shift. NULL: |e| is not linear in one operand.
 static const kiln_expr *step(kiln_ctx *cx, const kiln_program *p, const kiln_expr *e,
                              kiln_linear *at) {
   if (!kiln_dtype_is_float(e->dtype)) return NULL;
@@ -121,7 +121,7 @@ bool kiln_linear_in(kiln_ctx *cx, const kiln_program *p, const kiln_expr *e, int
   return e && e->u.tensor == tensor;
 }
 
-// Goes on behind the map that writes what |at| loads; false where that is no linear one.
+// Continues through the map that computes |at|'s load; false if it is not linear.
 static bool open_map(kiln_ctx *cx, const kiln_program *p, const int *n_readers,
                      const kiln_ranges *ranges, kiln_linear *at) {
   const int tensor = at->load->u.tensor;

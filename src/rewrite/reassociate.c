@@ -1,9 +1,8 @@
-// Products of products in the order that takes the fewest multiplications:
+// Reassociates products of products to minimize multiplications:
 //     Y(s) = sum_r T(i(s, r)) B(s, r)  with  T(t) = sum_q F(t, q) G(t, q)
-// becomes, where F(i(s, r), q) does not move with all of r, with r = (u, v) and u what it moves
-// with,
+// becomes, if F(i(s, r), q) does not depend on all of r = (u, v), but only on u,
 //     Y(s) = sum_uq F(i(s, r), q) H(s, u, q)  with  H(s, u, q) = sum_v G(i(s, r), q) B(s, r)
-// as in (Q K) V = Q (K V), two layers without anything between them, and a projection of heads.
+// as in (Q K) V = Q (K V), two adjacent linear layers, and a projection after attention heads.
 // source: Korch, ASPLOS'24, section 4; Katharopoulos et al., "Transformers are RNNs", ICML'20
 #include "rewrite/constants.h"
 #include "rewrite/product.h"
@@ -23,11 +22,11 @@ typedef struct chain {
   const int *n_readers;
   kiln_bilinear outer;           // Y
   const kiln_expr *b;            // B
-  kiln_linear through;           // what Y reads of T
-  const kiln_expr *factors[2];   // of T at i(s, r): F and G
-  dim_list space, sums;          // of Y; r
+  kiln_linear through;           // Y's view of T
+  const kiln_expr *factors[2];   // F and G at i(s, r)
+  dim_list space, sums;          // dims of Y; r
   dim_list inner;                // q
-  double before, after;          // multiplications of a run
+  double before, after;          // multiplications a run
   dim_list kept, summed, shared; // u, v, and the dims of H
 } chain;
 
@@ -49,11 +48,11 @@ static kiln_ranges ranges_of(const chain *c) {
   return r;
 }
 
-// --- sums over heads: r = (r/c, r%c) where r is read so ---
+// --- sums over heads: r is split into (r/c, r%c) if it is used that way ---
 
 typedef struct cut {
   const dim_list *sums;
-  int dim; // -1: none was found
+  int dim; // -1: none
   int64_t length;
 } cut;
 
@@ -80,7 +79,7 @@ static void substitute(chain *c, kiln_symbol name, const kiln_expr *value) {
           kiln_simplify(c->cx, kiln_expr_substitute(c->cx, *all[i], 1, &name, &value), &ranges);
 }
 
-// Cuts one dim of the sums; false where none is read as two.
+// Splits a dim of the sum; false if none is indexed by quotient and remainder.
 static bool cut_sums(chain *c) {
   cut k = {.sums = &c->sums, .dim = -1};
   kiln_expr_visit(c->cx, c->through.load, find_cut, &k);
@@ -98,9 +97,9 @@ static bool cut_sums(chain *c) {
   return true;
 }
 
-// --- the form ---
+// --- matching ---
 
-// Takes operand |i| of the product |c->outer| as T; false where that is none.
+// Matches operand |i| of the product |c->outer| with T; false if it is not a product.
 static bool take(chain *c, int i) {
   const kiln_stmt *s = c->outer.s;
   c->space.n = c->sums.n = c->inner.n = 0;
@@ -128,7 +127,7 @@ static bool take(chain *c, int i) {
   }
   const double steps = (double)kiln_tensor_elems(t) * (double)elems(&c->inner);
   if (steps <= KILN_MAX_FOLDED_STEPS && kiln_reads_constants(c->cx, c->p, inner.s->body))
-    return false; // is computed when compiling: in a run there is but one product
+    return false; // constant: only one product is left at run time
   const kiln_ranges all = ranges_of(c);
   for (int k = 0; k < 2; k++)
     c->factors[k] =
@@ -140,14 +139,14 @@ static bool take(chain *c, int i) {
   return true;
 }
 
-// Whether a statement over |space| and |sums| that reads |e| is computed when compiling.
+// Whether a statement over |space| and |sums| that reads |e| will be constant-folded.
 static bool is_folded(const chain *c, const kiln_expr *e, const dim_list *space,
                       const dim_list *sums) {
   return kiln_reads_constants(c->cx, c->p, e) &&
          (double)elems(space) * (double)elems(sums) <= KILN_MAX_FOLDED_STEPS;
 }
 
-// The dims of |from| that |a|, |b| or |c| move with.
+// Adds the dims of |from| that |a|, |b| or |c| depend on.
 static void add_used(dim_list *l, const dim_list *from, const kiln_expr *a, const kiln_expr *b,
                      const kiln_expr *c) {
   for (int d = 0; d < from->n; d++)
@@ -163,7 +162,7 @@ static bool shift_is_folded(const chain *c) {
          is_folded(c, kiln_mul(c->cx, c->through.shift, c->b), &space, &c->sums);
 }
 
-// Whether it pays to sum factors[!f] times B first.
+// Whether summing factors[!f] * B first takes fewer multiplications.
 static bool pays(chain *c, int f) {
   const kiln_expr *g = c->factors[!f], *a = c->through.factor;
   c->kept.n = c->summed.n = c->shared.n = 0;
@@ -187,7 +186,7 @@ static bool pays(chain *c, int f) {
 
 // --- the new statements ---
 
-// A sum of |body| over |sums| for |space|, both as |c| names them.
+// A statement that sums |body| over |sums|, with result dims |space|.
 static kiln_stmt *make_sum(const chain *c, const dim_list *space, const dim_list *sums,
                            const kiln_expr *body) {
   const kiln_expr *extents[2 * KILN_MAX_RANK], *values[2 * KILN_MAX_RANK];
@@ -209,7 +208,7 @@ static kiln_stmt *make_sum(const chain *c, const dim_list *space, const dim_list
   return s;
 }
 
-// What |s| writes, at its dims as |c| names them.
+// A load of |s|'s result at its dims.
 static const kiln_expr *load_of(const chain *c, const kiln_stmt *s, const dim_list *dims) {
   const kiln_expr *index[KILN_MAX_RANK];
   for (int d = 0; d < dims->n; d++) index[d] = kiln_var(c->cx, dims->at[d].name);
@@ -245,7 +244,7 @@ static void rewrite(chain *c, int f) {
     y->body = kiln_add(c->cx, load_of(c, sum, &space), shift);
     return;
   }
-  c->p->stmts.n--; // |y| takes its place
+  c->p->stmts.n--; // will replace |y|
   y->dims = sum->dims;
   y->index = sum->index;
   y->n_reduce = sum->n_reduce;
@@ -265,7 +264,7 @@ static bool improve(chain *c, kiln_stmt *s) {
   return false;
 }
 
-// The first that pays; what others have read of statements and readers is out of date then.
+// Applies the first improvement; lists of statements and readers are then out of date.
 static bool improve_one(kiln_ctx *cx, kiln_program *p, kiln_site *site) {
   (void)site;
   const int n = p->stmts.n;

@@ -1,6 +1,5 @@
-// Contractions along an axis where a tensor stands several times side by side read it once, times
-// the sum of the
-// weights:  [X; X] W = X (W_1 + W_2).
+// A contraction along an axis in which a tensor is repeated reads it once, with summed weights: [X;
+// X] W = X (W_1 + W_2).
 #include "analysis/interpret.h"
 #include "analysis/simplify.h"
 #include "rewrite/dce.h"
@@ -13,13 +12,13 @@ typedef struct repeat {
   kiln_program *p;
   kiln_stmt *s;
   const kiln_expr *x, *w;
-  int dim;   // of the contraction, along which it is repeated
-  int axis;  // of the weights, that this dim runs along
-  int64_t n; // elements, once
-  int times; // that they stand there
+  int dim;   // of the contraction: the repeated axis
+  int axis;  // of the weights: the axis indexed by |dim|
+  int64_t n; // elements of one repetition
+  int times; // number of repetitions
 } repeat;
 
-// The axis of |load| where it is at |var|, which stands nowhere else in it; -1: there is none.
+// The axis of |load| indexed by |var|, which must occur nowhere else in it; -1: none.
 static int axis_at(const kiln_expr *load, kiln_symbol var) {
   int axis = -1;
   for (int k = 0; k < load->n_args; k++) {
@@ -30,8 +29,8 @@ static int axis_at(const kiln_expr *load, kiln_symbol var) {
   return axis;
 }
 
-// What the contraction reads of what |mover| moves, |offset| behind each index along the dim, of
-// which |n| are looked at.
+// The contraction's operand, read through |mover|, |offset| elements further along the dim; assumes
+// that |n| elements are read.
 static const kiln_expr *read_at(const repeat *r, const kiln_stmt *mover, int64_t offset,
                                 int64_t n) {
   const kiln_mark mark = kiln_arena_mark(&r->cx->scratch);
@@ -51,7 +50,7 @@ static const kiln_expr *read_at(const repeat *r, const kiln_stmt *mover, int64_t
   return e;
 }
 
-// gives: what is read each time; NULL: it is not the same, or no element of one tensor
+// gives: the operand of each repetition; NULL: they differ, or are not single loads
 static const kiln_expr *find_period(repeat *r, const kiln_stmt *mover) {
   const int64_t extent = kiln_expr_int_or(r->s->dims[r->dim].extent, -1);
   for (r->times = MAX_TIMES; r->times > 1; r->times--) {
@@ -65,7 +64,7 @@ static const kiln_expr *find_period(repeat *r, const kiln_stmt *mover) {
   return NULL;
 }
 
-// The weights of all times, summed.
+// The sum of the repetitions' weights.
 static const kiln_tensor *sum_weights(repeat *r) {
   const kiln_tensor *w = r->p->tensors.data[r->w->u.tensor];
   const int64_t bytes = kiln_dtype_bytes(w->dtype);
@@ -88,7 +87,7 @@ static const kiln_tensor *sum_weights(repeat *r) {
   return kiln_tensor_make_const(r->cx, r->p, kiln_symbol_text(r->cx, w->name), &c);
 }
 
-// Whether |s| sums a tensor's elements times those of a constant of floats.
+// Whether |s| is a contraction of a tensor with a float constant.
 static bool is_contraction(repeat *r, kiln_stmt *s) {
   if (s->combiner != KILN_COMBINE_SUM || s->guard || !kiln_stmt_is_plain(r->cx, s) ||
       s->body->kind != KILN_EXPR_MUL || s->body->args[0]->kind != KILN_EXPR_LOAD ||

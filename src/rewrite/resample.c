@@ -1,10 +1,9 @@
-// Moves contractions over channels that read enlarged tensors to before the enlargement: both are
-// linear, one along the channels, the other along the rest, so they commute, and the contraction is
-// over fewer elements. Where the enlarged tensor is a part of a concatenation along the channels,
-// the contraction is first cut into one for each part:
+// Moves contractions over channels before upsampling: both are linear, one over channels, the other
+// over space, so they commute, and the contraction gets fewer elements. If the upsampled tensor is
+// a part of a concatenation of channels, the contraction is first split into one for each part:
 //     C = W [up(X); Y]  becomes  C = up(W_x X) + W_y Y
-// Sums are taken in another order: results differ by rounding. Applied where the elements shrink to
-// half or less and nobody else reads what is skipped.
+// Sums are reordered, so results differ by rounding. Applied if at most half of the elements remain
+// and the skipped tensors have no other readers.
 //
 // source: Korch, ASPLOS'24, section 4 (transformations of the primitive graph)
 #include "rewrite/dce.h"
@@ -14,11 +13,11 @@
 
 enum { CHANNELS = 1, MAX_PARTS = 8, MAX_WHOLE = 2, MAX_CHAIN = 4 };
 
-// Channels [lo, hi) of what the contraction reads are those of |tensor|.
+// Channels [lo, hi) of the contraction's operand are those of |tensor|.
 typedef struct part {
   const kiln_tensor *tensor;
   int64_t lo, hi;
-  int n_chain; // resampling statements behind |source|, the last first
+  int n_chain; // resampling statements after |source|, the last one first
   const kiln_stmt *chain[MAX_CHAIN];
   const kiln_tensor *source;
 } part;
@@ -30,7 +29,7 @@ typedef struct commute {
   int *n_readers; // [n_tensors] statements that load each
   kiln_stmt *s;   // the contraction
   const kiln_expr *x, *w;
-  kiln_symbol channel; // its dim that is reduced
+  kiln_symbol channel; // its reduction dim
   int n_parts, n_resampled;
   part parts[MAX_PARTS];
 } commute;
@@ -40,30 +39,30 @@ static bool is_map(const kiln_ctx *cx, const kiln_stmt *s) {
          kiln_stmt_is_plain(cx, s);
 }
 
-// The statement that writes |t| if one statement alone reads that; NULL for all else.
+// The statement that computes |t| if a single statement reads it; otherwise NULL.
 static const kiln_stmt *sole_producer(const commute *c, const kiln_tensor *t) {
   if (t->role != KILN_TEMP || t->id >= c->n_tensors || c->n_readers[t->id] != 1) return NULL;
   if (kiln_tensor_is_output(c->p, t->id)) return NULL;
-  for (int i = 0; i < c->p->stmts.n; i++) // |def| is that of the statements before this pass
+  for (int i = 0; i < c->p->stmts.n; i++) // |def| refers to statements before this pass
     if (c->p->stmts.data[i]->out == t->id)
       return is_map(c->cx, c->p->stmts.data[i]) ? c->p->stmts.data[i] : NULL;
   return NULL;
 }
 
-// --- what is linear ---
+// --- linearity ---
 
 typedef struct linear {
   kiln_ctx *cx;
   const kiln_program *p;
   const kiln_stmt *s;
-  int source; // the tensor that is resampled, -1 before the first load of it
+  int source; // the resampled tensor; -1 before its first load
 } linear;
 
 static bool uses_channel(const linear *l, const kiln_expr *e) {
   return kiln_expr_uses(e, l->s->dims[CHANNELS].name);
 }
 
-// Whether |e| is the same for all channels and known now.
+// Whether |e| is constant and independent of the channel.
 static bool is_factor(const linear *l, const kiln_expr *e) {
   return kiln_reads_constants(l->cx, l->p, e) && !uses_channel(l, e);
 }
@@ -81,8 +80,8 @@ static bool takes_source(linear *l, const kiln_expr *e) {
   return true;
 }
 
-// Whether |e| is a sum of loads of one tensor at the channel of the result, with factors that do
-// not depend on the channel.
+// Whether |e| is a linear combination of loads of one tensor at the result's channel, with factors
+// independent of the channel.
 static bool is_linear(linear *l, const kiln_expr *e) {
   if (e->n_tree > KILN_LONG_TREE) return false;
   if (e->kind == KILN_EXPR_LOAD) return uses_channel(l, e) && takes_source(l, e);
@@ -93,7 +92,7 @@ static bool is_linear(linear *l, const kiln_expr *e) {
   return is_factor(l, e->args[is_left]) && is_linear(l, e->args[!is_left]);
 }
 
-// Walks from the part up through statements that resample.
+// Follows the part through resampling statements to its source.
 static void find_chain(const commute *c, part *m) {
   m->source = m->tensor;
   while (m->n_chain < MAX_CHAIN) {
@@ -107,8 +106,8 @@ static void find_chain(const commute *c, part *m) {
 
 // --- the contraction and its parts ---
 
-// Whether |load| reads its tensor at the dims of |s|, the channels at |channel| + |offset|,
-// elsewhere at 0 along dims of extent 1.
+// Whether |load| is indexed by the dims of |s|, with |channel| + |offset| for the channel; axes of
+// extent 1 are indexed by 0.
 static bool is_pointwise(const kiln_stmt *s, const kiln_expr *load, kiln_symbol channel,
                          int64_t *out_offset) {
   if (load->n_args != s->n_space) return false;
@@ -125,7 +124,7 @@ static bool is_pointwise(const kiln_stmt *s, const kiln_expr *load, kiln_symbol 
   return true;
 }
 
-// The parts that the concatenation |e| takes for channels [lo, hi); false where it is none.
+// Splits the concatenation |e|, for channels [lo, hi), into parts; false if it is not one.
 static bool find_parts(commute *c, const kiln_stmt *s, const kiln_expr *e, int64_t lo, int64_t hi) {
   int64_t at = 0;
   const kiln_symbol channel = s->dims[CHANNELS].name;
@@ -155,7 +154,8 @@ static const kiln_expr *without_units(kiln_ctx *cx, const kiln_stmt *s, const ki
   return e;
 }
 
-// Whether |s| sums data times constant weights over the channels alone.
+// Whether |s| is a contraction of data with constant weights over channels alone (a 1x1
+// convolution).
 static bool is_contraction(commute *c, kiln_stmt *s) {
   int64_t offset = 0;
   c->channel = 0;
@@ -181,7 +181,7 @@ static bool is_contraction(commute *c, kiln_stmt *s) {
   return is_pointwise(s, c->x, c->channel, &offset) && offset == 0;
 }
 
-// Fills the parts; whether moving the contraction is worth it.
+// Fills the parts; gives whether moving the contraction pays.
 static bool find_gain(commute *c) {
   const kiln_tensor *x = c->p->tensors.data[c->x->u.tensor];
   const kiln_stmt *s = sole_producer(c, x);
@@ -207,7 +207,7 @@ static const char *name_of(const commute *c, int tensor) {
   return kiln_symbol_text(c->cx, c->p->tensors.data[tensor]->name);
 }
 
-// The contraction over the channels of one part, of |from|.
+// The contraction over the channels of one part, applied to |from|.
 static const kiln_tensor *contract(commute *c, const part *m, const kiln_tensor *from) {
   const kiln_expr *extents[KILN_MAX_RANK], *index[KILN_MAX_RANK];
   for (int k = 0; k < from->rank; k++)
@@ -239,7 +239,7 @@ static const kiln_expr *load_other(kiln_ctx *cx, const kiln_expr *e, void *argum
                                                              : NULL;
 }
 
-// The resampling step |of| over |from| instead of over |source|: it has other channels.
+// The resampling statement |of| applied to |from| instead of |source|, with the new channels.
 static const kiln_tensor *resample(commute *c, const kiln_stmt *of, int source,
                                    const kiln_tensor *from) {
   const kiln_expr *extents[KILN_MAX_RANK], *values[KILN_MAX_RANK];
@@ -259,7 +259,7 @@ static const kiln_tensor *resample(commute *c, const kiln_stmt *of, int source,
   return c->p->tensors.data[s->out];
 }
 
-// What the part contributes to the result.
+// The part's term of the result.
 static const kiln_tensor *make_bucket(commute *c, const part *m) {
   const kiln_tensor *t = contract(c, m, m->n_chain ? m->source : m->tensor);
   int source = m->source->id;
@@ -270,7 +270,7 @@ static const kiln_tensor *make_bucket(commute *c, const part *m) {
   return t;
 }
 
-// The contraction becomes the sum of its parts.
+// The contraction becomes the sum of the terms.
 static void rewrite(commute *c) {
   kiln_stmt *s = c->s;
   const kiln_expr *index[KILN_MAX_RANK], *sum = NULL;

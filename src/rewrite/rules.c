@@ -40,7 +40,7 @@ static kiln_status run_row(kiln_ctx *cx, kiln_program *p, kiln_rewriting *io, in
   return *out_n > 0 ? check(cx, p, rule) : KILN_OK;
 }
 
-// The rows that run, as bits.
+// The enabled rows, as a bit mask.
 static uint32_t rows_of(const kiln_rewriting *r) {
   uint32_t rows = 0;
   for (int i = 0; r->rules[i].name; i++)
@@ -83,7 +83,7 @@ static const char *names_of(kiln_ctx *cx, const kiln_rule *rules) {
   return text.data;
 }
 
-// The row that the |n| bytes at |name| call by its name.
+// Parses a row's name, the |n| bytes at |name|.
 static kiln_status read_row(kiln_ctx *cx, const kiln_rule *rules, const char *name, size_t n,
                             int *out) {
   *out = kiln_rules_row(rules, name, n);

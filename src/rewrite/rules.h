@@ -1,11 +1,9 @@
-// The rules by which prim programs are rewritten before they are scheduled: a table, a row for
-// each.
+// Rewriting rules for programs before scheduling: a table with one row for each rule.
 //
-// A row has a name, which --without takes and reports print, and a function, which applies the rule
-// wherever it fits and pays. Rows run in the order of the table, again and again until a round
-// changes nothing; so a rule must find less to do in what it made, and leave a program that
-// kiln_program_verify accepts. What asks which machine it is for is a pass behind them
-// (driver/pipeline.c).
+// A row has a name, for --without and reports, and a function that applies the rule wherever it
+// matches and pays. Rows run in the order of the table, repeatedly, until none changes the program;
+// so a rule must make progress by some measure, and its result must pass kiln_program_verify.
+// Machine-dependent transformations are passes that follow (driver/pipeline.c).
 #ifndef KILN_REWRITE_RULES_H
 #define KILN_REWRITE_RULES_H
 
@@ -13,83 +11,83 @@
 
 enum { KILN_MAX_RULES = 32 };
 
-// Where an alternative is applied: at the tensor that the statement makes with which it begins.
+// The place where an alternative is applied: the tensor of its first statement.
 typedef struct kiln_rule_place {
   int row;
   kiln_symbol
-      name; // as it is printed and asked for: letters, digits and "/._:+-", with '_' for all else
-  kiln_symbol tensor; // its own name; 0: not known
+      name; // as printed and given: letters, digits and "/._:+-"; other characters become '_'
+  kiln_symbol tensor; // its name; 0: unknown
 } kiln_rule_place;
 typedef KILN_VEC(kiln_rule_place) kiln_rule_places;
 
-// Alternatives that are asked for: a row with places among these at them alone, others wherever
-// they fit.
+// Requested alternatives: a row with places is applied only there, a row without places wherever it
+// matches.
 typedef struct kiln_asked {
   uint32_t rows;
   kiln_rule_places places;
 } kiln_asked;
 
-// What an alternative is told: where it may be applied.
+// Restricts where an alternative is applied.
 typedef struct kiln_site {
   int row;
   const kiln_asked *asked;
   kiln_rule_places *taken;
 } kiln_site;
-// Whether the rule may be applied at |s|, which it then must be, if it has not been before.
+// Whether the rule may be applied at |s|; if so it must be, unless it has been before.
 bool kiln_site_enter(kiln_ctx *cx, kiln_site *site, const kiln_program *p, const kiln_stmt *s);
 
-// Applies a rule by |one|, which says whether it did anything, until nothing is left to do;
-// statements are renumbered behind each, and dead ones removed. Its scratch memory is given back.
+// Applies |one|, which tells whether it changed the program, until nothing changes; after each step
+// statements are renumbered and dead ones removed. Rewinds its scratch memory.
 //
-// gives: how often it was done
+// gives: number of applications
 int kiln_rewrite_all(kiln_ctx *cx, kiln_program *p, kiln_site *site,
                      bool (*one)(kiln_ctx *cx, kiln_program *p, kiln_site *site));
 
 typedef struct kiln_rule {
   const char *name, *text;
   // needs: |p| verified, shapes static, statements numbered as they stand
-  // gives: how often it was applied; then the same of |p|, dead statements removed
+  // gives: number of applications; |p| is equivalent, without dead statements
   int (*apply)(kiln_ctx *cx, kiln_program *p);
-  kiln_status (*try_apply)(kiln_ctx *cx, kiln_program *p, int *out_n); // of rules that can fail
-  // Of an alternative, where neither side always wins: applied where it is asked for
+  kiln_status (*try_apply)(kiln_ctx *cx, kiln_program *p, int *out_n); // for rules that can fail
+  // For alternatives, which do not always pay: applied only on request.
   int (*apply_at)(kiln_ctx *cx, kiln_program *p, kiln_site *site);
-  bool on_gpus; // and nowhere else: on CPUs it does not pay
-  bool on_cpus; // not on GPUs
+  bool on_gpus; // only on GPUs: it does not pay on CPUs
+  bool on_cpus; // only on CPUs
 } kiln_rule;
 
 extern const kiln_rule kiln_rules[]; // ended by a row without a name
 
 typedef struct kiln_rewriting {
   const kiln_rule *rules; // the table
-  uint32_t without;       // bit of a row: it is left out
-  kiln_asked with;        // alternatives
-  bool on_gpu;            // what the program is for
-  int n_steps; // ends after so many runs of a row that changed something; 0: at the fixpoint
-  int counts[KILN_MAX_RULES]; // of a row: how often it was applied
-  int n_run;                  // runs of a row that changed something
-  kiln_rule_places taken;     // where alternatives were applied, each place once
-  const kiln_rule *last;      // what changed the program last; NULL: nothing did
+  uint32_t without;       // bit mask of rows to skip
+  kiln_asked with;        // requested alternatives
+  bool on_gpu;            // the target
+  int n_steps;            // ends after this many runs that changed something; 0: at the fixed point
+  int counts[KILN_MAX_RULES]; // [rows] applications
+  int n_run;                  // runs of a row that changed the program
+  kiln_rule_places taken;     // places of applied alternatives, each once
+  const kiln_rule *last;      // the last row that changed the program; NULL: none
 } kiln_rewriting;
 
-// errors: KILN_INTERNAL: a rule left a program that is none; and what a rule fails with
+// errors: KILN_INTERNAL: a rule left an invalid program; otherwise the rule's own
 kiln_status kiln_rewrite(kiln_ctx *cx, kiln_program *p, kiln_rewriting *io);
 
-// The row whose name is the |n| bytes at |name|; -1: none.
+// The index of the row whose name is the |n| bytes at |name|; -1: none.
 int kiln_rules_row(const kiln_rule *rules, const char *name, size_t n);
-// Adds to |io| the alternatives that |list| asks for: NAME, or NAME@PLACE for each place.
+// Parses |list|, alternatives as NAME or NAME@PLACE, and adds them to |io|.
 //
-// errors: KILN_BAD_INPUT: a name that no row has
+// errors: KILN_BAD_INPUT: an unknown rule
 kiln_status kiln_rules_ask(kiln_ctx *cx, const kiln_rule *rules, const char *list, kiln_asked *io);
-// The same as text; "" of none.
+// Prints |asked| as such a list; "" if it is empty.
 const char *kiln_asked_text(kiln_ctx *cx, const kiln_rule *rules, const kiln_asked *asked);
-// errors: KILN_BAD_INPUT: a place that was asked for, where its rule was not applied
+// errors: KILN_BAD_INPUT: a requested place where the rule was not applied
 kiln_status kiln_rewriting_check_places(kiln_ctx *cx, const kiln_rewriting *r);
-// "cse 12, merge 3" of what was applied.
+// Prints the applied rules with counts: "cse 12, merge 3".
 //
-// gives: whether anything was
+// gives: whether any was applied
 bool kiln_rewriting_print(const kiln_rewriting *r, kiln_text *out);
 
-// --- rows, each in a file of its name
+// --- the rules, each in the file of its name ---
 
 int kiln_rule_cse(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_moves(kiln_ctx *cx, kiln_program *p);

@@ -1,7 +1,7 @@
-// Constant factors around a contraction with constants, folded into these:
+// Folds constant factors around a contraction into its constants:
 //     Y = f (X W + b) + c  becomes  Y = X (f W) + (f b + c)   and   (f X) W  becomes  X (f W)
-// where f W is no larger than W, and W than what would be multiplied in every run. A batch
-// normalization behind a convolution is such a factor and shift.
+// if f W is no larger than W, and W is smaller than the tensor that would be scaled in every run. A
+// batch normalization after a convolution is a factor and a shift.
 // source: Korch, ASPLOS'24, section 4
 #include "rewrite/constants.h"
 #include "rewrite/product.h"
@@ -18,7 +18,8 @@ typedef struct scaling {
 
 // --- constants ---
 
-// A load, at the dims of |s|, of the new constant |e|, which reads constants at these dims.
+// A load, at the dims of |s|, of a new constant with value |e|, which reads constants at these
+// dims.
 static const kiln_expr *constant_of(scaling *f, const kiln_stmt *s, const kiln_expr *e) {
   const kiln_expr *extents[2 * KILN_MAX_RANK], *index[2 * KILN_MAX_RANK],
       *values[2 * KILN_MAX_RANK];
@@ -40,7 +41,7 @@ static const kiln_expr *constant_of(scaling *f, const kiln_stmt *s, const kiln_e
   return kiln_tensor_load(f->cx, f->p->tensors.data[c->out], index);
 }
 
-// The elements of |e| as |s| reads it.
+// The number of elements of |e| over the dims of |s| that it uses.
 static int64_t elems_of(const kiln_stmt *s, const kiln_expr *e, int *out_rank) {
   int64_t n = 1;
   *out_rank = 0;
@@ -52,7 +53,7 @@ static int64_t elems_of(const kiln_stmt *s, const kiln_expr *e, int *out_rank) {
   return n;
 }
 
-// Whether |factor| may go into operand |w|, so that |saved| elements are not multiplied.
+// Whether |factor| may be folded into operand |w|, saving the scaling of |saved| elements.
 static bool folds(const scaling *f, const kiln_expr *w, const kiln_expr *factor, int64_t saved) {
   int rank = 0;
   const int64_t before = elems_of(f->product.s, w, &rank),
@@ -68,9 +69,9 @@ static void multiply(scaling *f, int i, const kiln_expr *factor, const kiln_expr
   s->body = i == 0 ? kiln_mul(f->cx, w, other) : kiln_mul(f->cx, other, w);
 }
 
-// --- behind the contraction ---
+// --- factors of the result ---
 
-// The linear part of a map that has a factor for |tensor|.
+// The subexpression of a map that is linear in |tensor|.
 typedef struct part {
   kiln_ctx *cx;
   const kiln_program *p;
@@ -79,7 +80,7 @@ typedef struct part {
   kiln_linear in;
 } part;
 
-// Visited arguments first: the largest is the last.
+// Subexpressions are visited first, so the last match is the largest.
 static void see_part(const kiln_expr *e, void *argument) {
   part *t = argument;
   kiln_linear in;
@@ -108,7 +109,7 @@ static const kiln_expr *inlined(kiln_ctx *cx, const kiln_expr *e, void *argument
   return kiln_expr_substitute(cx, s->body, s->n_space, vars, e->args);
 }
 
-// The map that alone reads |tensor|; NULL where that is none, or the tensor is an output.
+// The map that is the only reader of |tensor|; NULL if there is none, or the tensor is an output.
 static kiln_stmt *sole_map(const scaling *f, int tensor) {
   if (f->n_readers[tensor] != 1 || kiln_tensor_is_output(f->p, tensor)) return NULL;
   for (int i = f->p->tensors.data[tensor]->def + 1; i < f->p->stmts.n; i++) {
@@ -123,8 +124,7 @@ static kiln_stmt *sole_map(const scaling *f, int tensor) {
   return NULL;
 }
 
-// The dims of |s| for those of |m|, which reads each element of its result at its own place; false
-// where it reads others.
+// Maps dims of |m| to those of |s|, whose result |m| must read element by element; false otherwise.
 static bool is_own_place(const kiln_stmt *s, const kiln_stmt *m, const kiln_expr *load,
                          kiln_symbol *vars) {
   if (m->n_space != s->n_space) return false;
@@ -138,7 +138,7 @@ static bool is_own_place(const kiln_stmt *s, const kiln_stmt *m, const kiln_expr
   return true;
 }
 
-// Folds the factor of the map |m| with |body|, which reads |s|'s result behind shifts.
+// Folds the factor of map |m|, with |body|, which reads |s|'s result through shifts.
 static bool fold_behind(scaling *f, kiln_stmt *m, const kiln_expr *body) {
   kiln_stmt *s = f->product.s;
   part t = {f->cx, f->p, s->out, NULL, {0}};
@@ -147,7 +147,7 @@ static bool fold_behind(scaling *f, kiln_stmt *m, const kiln_expr *body) {
   kiln_expr_visit(f->cx, body, see_part, &t);
   if (!t.whole || !is_own_place(s, m, t.in.load, vars)) return false;
   const kiln_expr *sum =
-      t.in.shift ? kiln_add(f->cx, t.in.load, t.in.shift) : t.in.load; // as it may stay
+      t.in.shift ? kiln_add(f->cx, t.in.load, t.in.shift) : t.in.load; // the shift stays
   const kiln_expr *without =
       kiln_expr_replace_one(f->cx, body, t.whole, kiln_float(f->cx, body->dtype, 0));
   if (reads(f->cx, without, s->out)) return false;
@@ -170,14 +170,14 @@ static bool scale_behind(scaling *f) {
   if (!m) return false;
   if (fold_behind(f, m, m->body)) return true;
   if (!kiln_linear_in(f->cx, f->p, m->body, tensor, &whole)) return false;
-  kiln_stmt *next = sole_map(f, m->out); // what only adds is read through
+  kiln_stmt *next = sole_map(f, m->out); // follows maps that only add
   if (!next) return false;
   const kiln_ranges ranges = kiln_stmt_bounds(f->cx, next);
   return fold_behind(
       f, next, kiln_simplify(f->cx, kiln_expr_replace(f->cx, next->body, inlined, m), &ranges));
 }
 
-// --- in front of it ---
+// --- factors of the operand ---
 
 static bool scale_in_front(scaling *f) {
   const kiln_ranges ranges = kiln_stmt_bounds(f->cx, f->product.s);
@@ -195,7 +195,7 @@ static bool scale_in_front(scaling *f) {
   return false;
 }
 
-// New statements of constants go in front of all.
+// New constants' statements go to the beginning of the program.
 static bool scale_one(kiln_ctx *cx, kiln_program *p, kiln_site *site) {
   const int n = p->stmts.n;
   scaling f = {.cx = cx, .p = p, .site = site, .n_readers = kiln_readers_count(cx, p)};

@@ -1,12 +1,14 @@
-// Maps of what was only moved are computed where it was made, and moved instead:
+// Moves maps before views: a map of a view is computed before it, and the view is taken of the
+// result:
 //     V(v) = T(i(v)), Y(v) = f(V(v))   becomes   Z(t) = f(T(t)), Y(v) = Z(i(v))
-// so that f ends the kernel that computes T, rather than being computed in front of what reads Y:
-// the GELU between the depthwise convolution and the product of a transformer's MLP, where tokens
-// become an image and tokens again.
+// so that f becomes the epilogue of the kernel that computes T, instead of a prologue of Y's
+// readers. Example: the GELU between a transformer's depthwise convolution and matrix product,
+// where tokens are reshaped to an image and back.
 //
-// f is one map or several that read V, each other and single constants, element by element; others
-// read one of them, and not V. Applied where T is computed, of floats, as f may be computed for
-// elements that V has not, V alone reads it, and it has no more elements than V.
+// f is one or several maps that read V, each other and scalar constants, elementwise; only one of
+// them has other readers, and V has none. Applied if T is computed (f will be its epilogue) and of
+// floats (f may be applied to elements that V omits), V is its only reader, and T has no more
+// elements than V.
 #include "rewrite/product.h"
 #include "rewrite/readers.h"
 #include "rewrite/rules.h"
@@ -19,12 +21,12 @@ typedef struct views {
   kiln_ctx *cx;
   kiln_program *p;
   const int *n_readers;
-  const kiln_stmt *members[1 + MAX_MAPS]; // V, and the maps of f in their order
+  const kiln_stmt *members[1 + MAX_MAPS]; // V and the maps of f in program order
   int n;
-  const kiln_tensor *over[1 + MAX_MAPS]; // T, and the maps' tensors over its elements
-  const kiln_stmt *s;                    // whose loads are looked at
-  uint64_t reads, exits; // bits of members: what |s| reads, what others than members do
-  bool is_map;           // |s| reads members at its own element, and else constants
+  const kiln_tensor *over[1 + MAX_MAPS]; // T, and the maps' new tensors with T's shape
+  const kiln_stmt *s;                    // the current statement
+  uint64_t reads, exits; // bit masks of members: read by |s|; read by others than members
+  bool is_map;           // |s| reads only members, at its own element, and constants
 } views;
 
 static int member_of(const views *v, int tensor) {
@@ -33,8 +35,8 @@ static int member_of(const views *v, int tensor) {
   return -1;
 }
 
-// Whether |load|, of a member, reads the element that |s| computes; dims of extent 1 may stand as
-// 0.
+// Whether |load|, of a member, has the index of the element that |s| computes; dims of extent 1 may
+// be 0.
 static bool is_own(const views *v, const kiln_expr *load) {
   if (v->s->n_space != v->members[0]->n_space) return false;
   for (int k = 0; k < load->n_args; k++) {
@@ -57,7 +59,7 @@ static void see_load(const kiln_expr *load, void *argument) {
   v->is_map &= is_own(v, load);
 }
 
-// A member's element at zeros.
+// Replaces loads of members' own elements by loads at index 0.
 static const kiln_expr *without_dims(kiln_ctx *cx, const kiln_expr *e, void *argument) {
   const views *v = argument;
   const kiln_expr *zeros[KILN_MAX_RANK];
@@ -66,7 +68,7 @@ static const kiln_expr *without_dims(kiln_ctx *cx, const kiln_expr *e, void *arg
   return kiln_tensor_load(cx, v->p->tensors.data[e->u.tensor], zeros);
 }
 
-// Whether the map |s| does the same for all elements of what it reads.
+// Whether the map |s| does not depend on the position of its element.
 static bool is_uniform(views *v, const kiln_stmt *s) {
   const kiln_expr *body = kiln_expr_replace(v->cx, s->body, without_dims, v);
   for (int k = 0; k < s->n_space; k++)
@@ -74,8 +76,8 @@ static bool is_uniform(views *v, const kiln_stmt *s) {
   return true;
 }
 
-// Looks at what |s| reads: it becomes a member, or members that it reads are exits. Gives how many
-// it reads.
+// Visits the reader |s|: it becomes a member, or the members that it reads become exits. Gives how
+// many it reads.
 static int see_reader(views *v, const kiln_stmt *s) {
   v->s = s;
   v->reads = 0;
@@ -87,7 +89,7 @@ static int see_reader(views *v, const kiln_stmt *s) {
   return __builtin_popcountll(v->reads);
 }
 
-// Whether a statement computes |t|, rather than moves what is given or puts it together.
+// Whether |t| is computed, as opposed to an input, constant, view or concatenation.
 static bool is_computed(const views *v, const kiln_tensor *t) {
   for (;;) {
     const kiln_stmt *s = kiln_map_of(v->cx, v->p, t->id);
@@ -97,7 +99,7 @@ static bool is_computed(const views *v, const kiln_tensor *t) {
   }
 }
 
-// Fills in V and f where |s| is such a V.
+// Sets V and f if |s| is a view to which the rule applies.
 static bool find_maps(views *v, const kiln_stmt *s) {
   if (kiln_map_of(v->cx, v->p, s->out) != s || s->body->kind != KILN_EXPR_LOAD ||
       !kiln_only_moves(v->cx, s->body))
@@ -123,7 +125,7 @@ static bool find_maps(views *v, const kiln_stmt *s) {
   return v->exits > 1 && (v->exits & (v->exits - 1)) == 0;
 }
 
-// The load of a member's element is one of the tensor over T's elements.
+// Replaces a load of a member's element by one of its tensor over T's elements.
 static const kiln_expr *load_over(kiln_ctx *cx, const kiln_expr *e, void *argument) {
   const views *v = argument;
   const kiln_expr *index[KILN_MAX_RANK];
@@ -133,7 +135,7 @@ static const kiln_expr *load_over(kiln_ctx *cx, const kiln_expr *e, void *argume
   return kiln_tensor_load(cx, v->over[member], index);
 }
 
-// The last |n| statements move in front of that of the number |at|.
+// Moves the last |n| statements before statement |at|.
 static void move_last(kiln_program *p, int n, int at) {
   kiln_stmt *last[MAX_MAPS];
   const size_t behind = (size_t)(p->stmts.n - n - at);

@@ -1,21 +1,21 @@
-// Axis coalescing: a map with two axes that are one axis of its operand, and one axis again in all
-// its consumers, gets that one axis.
+// Axis coalescing: if two axes of a map are one axis of its operand, and are merged into one again
+// by all its consumers, the map gets the merged axis.
 //     T(n, w) = S(4 n + w) + M(w);  Y(k) = T(k / 4, k % 4)    becomes  T(k) = S(k) + M(k % 4)
-// That is how a mask is added to the windows of all images between two reshapes; without them, the
-// batch of the attention's scores is one axis all the way.
+// For example, a mask is added to attention scores of windows between two reshapes; after
+// coalescing, the batch of the scores is one axis throughout.
 //
 // On CPUs a depthwise convolution with a channel multiplier gets one channel axis, too, if its data
-// and the consumers of its result are stored channels last: its vectors are then of channels, and
-// elements of the data are repeated from lane to lane.
+// and the consumers of its result are stored channels last: vectors then run along channels, and
+// each data element is repeated over the lanes of its group.
 #include "transform/transform.h"
 
 typedef struct cut_axis {
-  int tensor, axis; // and the one behind it
-  int64_t inner;    // the extent of that
-  int joined;       // the tensor that has one axis for them
+  int tensor, axis; // the first of the two axes
+  int64_t inner;    // extent of the second axis
+  int joined;       // the tensor with the merged axis
 } cut_axis;
 
-// What |load| reads along both axes, as one number; NULL: they aren't cut from one.
+// The index into the operand's axis from which |load| cuts both axes; NULL if there is none.
 static const kiln_expr *whole_of(const kiln_expr *load, const cut_axis *c) {
   const kiln_expr *outer = load->args[c->axis], *inner = load->args[c->axis + 1];
   int64_t by_outer, by_inner;
@@ -26,7 +26,7 @@ static const kiln_expr *whole_of(const kiln_expr *load, const cut_axis *c) {
   return is_cut && by_outer == c->inner && by_inner == c->inner ? outer->args[0] : NULL;
 }
 
-// A load of the tensor, by the joined axis.
+// Replaces a load of the tensor by one with the merged axis.
 static const kiln_expr *join_load(kiln_ctx *cx, const kiln_expr *e, void *argument) {
   const cut_axis *c = argument;
   const kiln_expr *index[KILN_MAX_RANK];
@@ -42,7 +42,7 @@ static const kiln_expr *joined_reader(kiln_ctx *cx, const kiln_expr *e, cut_axis
   return e ? kiln_expr_replace(cx, e, join_load, c) : NULL;
 }
 
-// |e| of the map |s| over the joined dim, which takes the first one's name.
+// |e| of the map |s| over the merged dim, which keeps the first dim's name.
 static const kiln_expr *joined_body(kiln_ctx *cx, const kiln_stmt *s, const kiln_expr *e,
                                     const cut_axis *c) {
   const kiln_symbol vars[] = {s->dims[c->axis].name, s->dims[c->axis + 1].name};
@@ -53,7 +53,7 @@ static const kiln_expr *joined_body(kiln_ctx *cx, const kiln_stmt *s, const kiln
   return kiln_simplify(cx, kiln_expr_substitute(cx, e, 2, vars, values), &r);
 }
 
-// Whether |s| reads something by both of its dims as one.
+// Whether |s| indexes an operand's axis by both of its dims merged.
 static bool reads_whole(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                         const cut_axis *c) {
   const kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, s);
@@ -76,9 +76,9 @@ static bool all_read_whole(kiln_ctx *cx, const kiln_program *p, const kiln_users
   return true;
 }
 
-// --- convolutions of one channel a group ---
+// --- depthwise convolutions with a channel multiplier ---
 
-// The axes of the constant |t|, one for two of them.
+// A copy of the constant |t| with the two axes merged.
 static int join_constant(kiln_ctx *cx, kiln_program *p, const kiln_tensor *t, const cut_axis *c) {
   kiln_const joined = {.dtype = t->dtype, .rank = t->rank - 1, .data = t->data, .bytes = t->bytes};
   int64_t shape[KILN_MAX_RANK];
@@ -88,8 +88,8 @@ static int join_constant(kiln_ctx *cx, kiln_program *p, const kiln_tensor *t, co
   return kiln_tensor_make_const(cx, p, kiln_symbol_text(cx, t->name), &joined)->id;
 }
 
-// Whether |load| reads along the first of the axes alone, at its own place, what lies there side
-// by side.
+// Whether |load| is indexed by the first of the two axes alone, at its own index, and is contiguous
+// along it.
 static bool reads_group(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                         const kiln_expr *load, const cut_axis *c) {
   const kiln_expr *group = kiln_stmt_var(cx, s, c->axis);
@@ -105,8 +105,8 @@ static bool reads_group(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
   return n == 1;
 }
 
-// The axis of |load| that with the next one is read by the two of |c|, and nothing else by them;
-// -1: there is none.
+// The axis k of |load| such that k and k + 1 are indexed by the two axes of |c|, and no other is;
+// -1: none.
 static int axis_of_both(kiln_ctx *cx, const kiln_stmt *s, const kiln_expr *load,
                         const cut_axis *c) {
   int at = -1, n = 0;
@@ -120,7 +120,7 @@ static int axis_of_both(kiln_ctx *cx, const kiln_stmt *s, const kiln_expr *load,
   return n == 2 ? at : -1;
 }
 
-// The weights of such a convolution; NULL: |s| is none.
+// The weights of such a convolution; NULL: |s| is not one.
 static const kiln_expr *group_weights(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                                       const cut_axis *c) {
   const kiln_expr *a = NULL, *b = NULL;
@@ -133,7 +133,7 @@ static const kiln_expr *group_weights(kiln_ctx *cx, const kiln_program *p, const
   return is_known && reads_group(cx, p, s, x, c) && axis_of_both(cx, s, w, c) >= 0 ? w : NULL;
 }
 
-// The weights become such of one axis.
+// Replaces a load of the weights by one with the merged axis.
 static const kiln_expr *join_weights(kiln_ctx *cx, const kiln_expr *e, void *argument) {
   const cut_axis *c = argument;
   const kiln_expr *index[KILN_MAX_RANK];
@@ -203,15 +203,15 @@ kiln_status kiln_tile_coalesce(kiln_ctx *cx, kiln_program *p) {
   return KILN_OK;
 }
 
-// Whether tiles of two vectors, the widest of windows, begin with a group each.
+// Whether tiles of two vectors, the widest of sliding-window kernels, begin at group boundaries.
 static bool are_whole(const kiln_machine *m, const kiln_stmt *s, const cut_axis *c) {
   const int64_t lanes = m->vector_bytes / kiln_dtype_bytes(s->body->dtype);
   return c->inner > 1 && c->inner < lanes && lanes % c->inner == 0 &&
          kiln_dim_extent(&s->dims[c->axis]) * c->inner % (2 * lanes) == 0;
 }
 
-// Whether all that reads the results of |s| are maps that store theirs along |axis|, which the two
-// become.
+// Whether all readers of |s| are maps stored contiguously along |axis|, the first of the merged
+// axes.
 static bool are_stored_along(const kiln_ctx *cx, const kiln_program *p, const kiln_users *users,
                              const kiln_stmt *s, int axis) {
   for (int u = users->first[s->out]; u < users->first[s->out + 1]; u++) {
@@ -223,7 +223,7 @@ static bool are_stored_along(const kiln_ctx *cx, const kiln_program *p, const ki
   return true;
 }
 
-// The results of |s| are stored channels last, as its data are.
+// Stores the results of |s| channels last, like its data.
 static void join_groups(kiln_ctx *cx, kiln_program *p, const kiln_users *users, kiln_stmt *s,
                         const kiln_expr *w, cut_axis *c) {
   kiln_tensor *t = p->tensors.data[s->out];

@@ -1,21 +1,21 @@
 // In-place concatenation (buffer aliasing): the operands of a concatenation or padding are stored
 // inside its result, so that nothing is copied.
 //     C = [A | B]:   A and B are views of C's storage, and their producers write into it
-// An operand that is a whole temporary gets its storage inside the result. The rest, the border of
-// a padding or an operand that cannot move, becomes small statements that write into the result,
-// too. The statement itself stays in the program as its meaning, marked as assembled.
+// An operand that is a whole temporary is stored inside the result. The rest, the border of a
+// padding or an operand that cannot move, is computed by small statements ("pieces") that write
+// into the result, too. The original statement stays in the program as a specification, marked as
+// assembled.
 //
 // Runs from the outputs to the inputs, so that concatenations of concatenations nest.
 //
-// A map that selects its operand by remainders of its indices, as the one that interleaves the
-// phases of a transposed convolution, is split into a statement for each remainder: the kernel that
-// computes a phase stores its elements in place, with as many elements between them as there are
-// phases.
+// A map that selects its operand by index remainders, as one that interleaves the phases of a
+// transposed convolution, is split into a statement for each phase: the kernel that computes a
+// phase stores its elements in place, strided by the number of phases.
 //
-// A tensor that is padded in place is in memory, so it cannot be fused with its consumer. A padding
-// whose only consumer is a depthwise convolution, or of an input of the model for a contraction, is
-// therefore decided on after fusion, and materialized then: the border, and of an input a copy of
-// its rows.
+// A tensor that is padded in place is stored in memory, so it cannot be fused with its consumer.
+// The decision is therefore deferred until after fusion for a padding whose only consumer is a
+// depthwise convolution, or of a model input for a contraction; it is materialized then, as the
+// border, and for an input also as a copy of its rows.
 #include "support/integer.h"
 #include "transform/transform.h"
 #include "transform/winograd.h"
@@ -24,17 +24,17 @@
 #include <string.h>
 
 enum {
-  MAX_BOXES = 64, // that are no parts
+  MAX_BOXES = 64, // regions outside of the parts
   MAX_PHASES = 64,
   MANY_PARTS =
-      16 // of more, a vector of the result asks each for its lanes; these are copied instead
+      16 // with more parts, every lane of a result vector would test all of them: copied instead
 };
 
 typedef struct box {
   int64_t lo[KILN_MAX_RANK], hi[KILN_MAX_RANK]; // [lo, hi) by axis
 } box;
 
-// A part that is stored in place.
+// A part stored in place.
 typedef struct placed {
   kiln_tensor *tensor;
   box where;
@@ -45,13 +45,14 @@ typedef struct assembly {
   kiln_program *p;
   kiln_facts *facts;
   kiln_stmt *s;
-  kiln_tensor *t; // what |s| writes
+  kiln_tensor *t; // the result of |s|
   int64_t shape[KILN_MAX_RANK], strides[KILN_MAX_RANK];
   int n_boxes;
-  box boxes[MAX_BOXES]; // still to be computed
+  box boxes[MAX_BOXES]; // regions not yet covered by parts
   KILN_VEC(placed) parts;
   kiln_map
-      region_of; // of a load, by its expression's id: the number of its region; of others: that they are known
+      region_of; // expression id -> for a load, index of its region; for others, that they were
+                 // visited
   KILN_VEC(box) regions;
 } assembly;
 
@@ -69,7 +70,7 @@ static int64_t box_elems(const box *b, int rank) {
   return n;
 }
 
-// The index of axis k in the middle of the tensor, where a boundary map does not bend it.
+// Index |k| of a load in the tensor's interior, without its boundary clamp or reflection.
 static const kiln_expr *straight(const assembly *a, const kiln_expr *index, int k) {
   box middle;
   for (int i = 0; i < a->t->rank; i++) middle.lo[i] = 0, middle.hi[i] = a->shape[i];
@@ -78,8 +79,7 @@ static const kiln_expr *straight(const assembly *a, const kiln_expr *index, int 
   return kiln_simplify(a->cx, index, &r);
 }
 
-// Cuts |b| to where var * coef + constant < 0 along the axis of the variable that |difference|
-// alone has.
+// Restricts |b| to var * coef + constant < 0, if |difference| has this form for a single variable.
 static void cut_below(const assembly *a, const kiln_expr *difference, box *b) {
   int64_t coef = 0, constant = 0;
   for (int k = 0; k < a->t->rank; k++) {
@@ -90,7 +90,7 @@ static void cut_below(const assembly *a, const kiln_expr *difference, box *b) {
   }
 }
 
-// Cuts |b| to where the condition |c| may have the value |holds|.
+// Restricts |b| to indices at which condition |c| may be |holds|.
 static void cut_box(const assembly *a, const kiln_expr *c, bool holds, box *b) {
   if (c->kind == (holds ? KILN_EXPR_AND : KILN_EXPR_OR)) {
     cut_box(a, c->args[0], holds, b);
@@ -108,10 +108,10 @@ static void cut_box(const assembly *a, const kiln_expr *c, bool holds, box *b) {
   cut_below(a, with_equal ? kiln_sub(a->cx, difference, kiln_int(a->cx, 1)) : difference, b);
 }
 
-// Finds the regions that the conditions around the loads in |e| leave them.
+// Finds the region in which each load of |e| is used, by the conditions around it.
 static void find_regions(assembly *a, const kiln_expr *e, const box *region) {
   if (!e->has_load || kiln_map_find(&a->region_of, e->id))
-    return; // the way there first taken counts
+    return; // the first path to a shared node counts
   kiln_map_put(&a->region_of, e->id, (uint64_t)a->regions.n);
   if (e->kind == KILN_EXPR_LOAD) KILN_VEC_PUSH(&a->cx->scratch, &a->regions, *region);
   for (int i = 0; i < e->n_args; i++) {
@@ -121,8 +121,8 @@ static void find_regions(assembly *a, const kiln_expr *e, const box *region) {
   }
 }
 
-// Where |load|'s tensor would lie: it moves by a constant along every axis, or has one element
-// there where the load has one, fits, and is all that the statement stores there.
+// The box of the result that |load|'s tensor would be: each index is the dim plus a constant (or an
+// axis has extent 1), the tensor fits, and the statement stores nothing else there.
 static bool find_box(const assembly *a, const kiln_expr *load, box *out) {
   const kiln_tensor *x = a->p->tensors.data[load->u.tensor];
   int64_t shape[KILN_MAX_RANK], coef, constant;
@@ -147,7 +147,7 @@ static bool find_box(const assembly *a, const kiln_expr *load, box *out) {
 
 static void add_box(assembly *a, const box *b) {
   if (a->n_boxes < MAX_BOXES) a->boxes[a->n_boxes++] = *b;
-  else a->n_boxes = MAX_BOXES + 1; // too ragged
+  else a->n_boxes = MAX_BOXES + 1; // too many regions
 }
 
 static bool overlap(const box *a, const box *b, int rank) {
@@ -156,7 +156,7 @@ static bool overlap(const box *a, const box *b, int rank) {
   return true;
 }
 
-// Takes |b| out of the boxes that are still to be computed.
+// Subtracts |b| from the regions not yet covered.
 static void subtract(assembly *a, const box *b) {
   const int n = a->n_boxes;
   box before[MAX_BOXES];
@@ -179,7 +179,7 @@ static void subtract(assembly *a, const box *b) {
   }
 }
 
-// Whether |b| continues |a| along one axis and is as wide along all others; then |a| takes it in.
+// Extends |a| by |b| if they are adjacent along one axis and equal along all others.
 static bool join(box *a, const box *b, int rank) {
   int along = -1;
   for (int k = 0; k < rank; k++) {
@@ -198,13 +198,13 @@ static void join_boxes(assembly *a) {
     for (int j = 0; j < a->n_boxes; j++) {
       if (i == j || !join(&a->boxes[i], &a->boxes[j], a->t->rank)) continue;
       a->boxes[j] = a->boxes[--a->n_boxes];
-      i = -1; // a wider box may join others
+      i = -1; // the wider box may merge with others
       break;
     }
 }
 
-// The first axis of |order| from |at| on along which |x| has more than one element; its rank: there
-// is none.
+// The first axis in |order|, from position |at|, along which |x| has more than one element; the
+// rank if there is none.
 static int next_axis(const kiln_tensor *x, const int8_t *order, int at) {
   int64_t extent = 1;
   for (; at < x->rank; at++)
@@ -212,7 +212,7 @@ static int next_axis(const kiln_tensor *x, const int8_t *order, int at) {
   return at;
 }
 
-// Whether both are stored in one order, as far as |x| has more than one element along an axis.
+// Whether both have the same storage order, ignoring axes of |x| with extent 1.
 static bool has_order(const kiln_tensor *x, const kiln_tensor *t) {
   int i = next_axis(x, x->order, 0), j = next_axis(x, t->order, 0);
   while (i < x->rank && j < x->rank && x->order[i] == t->order[j]) {
@@ -234,8 +234,8 @@ static int compare_parts(const void *a, const void *b) {
   return 0;
 }
 
-// Finds the parts that can be stored in place; false when it would not pay. |copies|: one that
-// stays where it is and is copied counts as well.
+// Finds the parts that can be stored in place; false if it does not pay. |copies|: parts that stay
+// where they are and are copied count as well.
 static bool find_parts(assembly *a, bool copies) {
   a->n_boxes = a->regions.n = 0;
   const kiln_loads loads = kiln_loads_of(a->cx, &a->cx->scratch, a->s->body);
@@ -253,13 +253,12 @@ static bool find_parts(assembly *a, bool copies) {
     KILN_VEC_PUSH(&a->cx->scratch, &a->parts, (placed){x, part});
     elems += box_elems(&part, a->t->rank);
   }
-  if (a->parts.n > 0) // neighbours one after the other leave few boxes
+  if (a->parts.n > 0) // merging adjacent parts leaves fewer boxes
     qsort(a->parts.data, (size_t)a->parts.n, sizeof *a->parts.data, compare_parts);
   for (int i = 0; i < a->parts.n && a->n_boxes <= MAX_BOXES; i++)
     subtract(a, &a->parts.data[i].where);
   if (a->n_boxes <= MAX_BOXES) join_boxes(a);
-  for (int i = 0; i < loads.n && a->n_boxes <= MAX_BOXES;
-       i++) { // parts that stay where they are: a copy each
+  for (int i = 0; i < loads.n && a->n_boxes <= MAX_BOXES; i++) { // each part that stays is copied
     bool moved = false;
     for (int j = 0; j < a->parts.n; j++)
       moved |= a->parts.data[j].tensor->id == loads.data[i]->u.tensor;
@@ -297,14 +296,14 @@ static const kiln_expr *step_to(kiln_ctx *cx, const kiln_expr *var, int64_t step
   return kiln_add(cx, kiln_mul(cx, var, kiln_int(cx, step)), kiln_int(cx, first));
 }
 
-// What computes |x| is in the kernel of |a|'s statement, if that is in one.
+// The producer of |x| belongs to the kernel of |a|'s statement, if that is in one.
 static void keep_kernel(const assembly *a, const kiln_tensor *x) {
   const int kernel = kiln_fact_of(a->facts, a->t->id).kernel;
   if (kernel) kiln_fact_at(a->cx, a->facts, x->id)->kernel = kernel;
 }
 
-// The statement that computes |b|'s part of the tensor, or of its elements that lie |step| apart,
-// over a tensor of its own.
+// The piece that computes region |b| of the result, or its elements |step| apart, into a tensor of
+// its own.
 static kiln_stmt *make_piece(const assembly *a, const box *b, const int64_t *step) {
   const int rank = a->t->rank;
   const kiln_expr *extents[KILN_MAX_RANK] = {0}, *moved[KILN_MAX_RANK];
@@ -331,7 +330,8 @@ static kiln_stmt *make_piece(const assembly *a, const box *b, const int64_t *ste
   return s;
 }
 
-// A map that only moves elements has no frame, unless it repeats or reflects them at the edges.
+// Only maps with several operands or borders qualify, that is, all except views; views that repeat
+// or reflect elements at edges have borders.
 static bool has_frame(kiln_ctx *cx, const kiln_stmt *s) {
   const kiln_loads loads = kiln_loads_of(cx, &cx->scratch, s->body);
   if (!kiln_stmt_is_layout(cx, s)) return true;
@@ -352,15 +352,15 @@ static bool are_aligned(const assembly *a, int64_t align) {
 
 // --- phases ---
 
-// A map that chooses by remainders: phase p has the elements lo + p, lo + p + period, ... along
-// each axis of |all|.
+// A map that selects by remainders: phase p has the elements lo + p, lo + p + period, ... of |all|
+// along each axis.
 typedef struct phases {
   box all;
   int64_t period[KILN_MAX_RANK];
-  int n; // in all
+  int n; // number of phases
 } phases;
 
-// Takes up the periods of the conditions by which |e| chooses.
+// Extends the periods by those of the conditions by which |e| selects.
 static void find_periods(const assembly *a, const kiln_expr *e, bool is_condition, kiln_map *seen,
                          phases *out) {
   const uint64_t key = 2 * (uint64_t)e->id + is_condition;
@@ -379,7 +379,7 @@ static void find_periods(const assembly *a, const kiln_expr *e, bool is_conditio
     find_periods(a, e->args[i], is_condition || (e->kind == KILN_EXPR_SELECT && i == 0), seen, out);
 }
 
-// The region that all loads of temporaries lie in.
+// The smallest box around the regions of all loads of temporaries.
 static bool find_common_region(const assembly *a, const kiln_loads *loads, box *out) {
   bool any = false;
   for (int i = 0; i < loads->n; i++) {
@@ -418,7 +418,7 @@ static bool find_phases(assembly *a, phases *out) {
   return a->n_boxes <= MAX_BOXES;
 }
 
-// The elements of a phase; lo is its first one.
+// The box of a phase's elements; lo is the first one.
 static box phase_box(const assembly *a, const phases *f, int phase) {
   box b = f->all;
   for (int k = a->t->rank - 1; k >= 0; phase /= (int)f->period[k--])
@@ -426,14 +426,14 @@ static box phase_box(const assembly *a, const phases *f, int phase) {
   return b;
 }
 
-// Whether |x| is what a reduction has made, or Winograd's algorithm.
+// Whether |x| is the result of a reduction or of Winograd's algorithm.
 static bool is_summed(const assembly *a, const kiln_tensor *x) {
   if (x->role != KILN_TEMP || x->def < 0) return false;
   const kiln_stmt *made = a->p->stmts.data[x->def];
   return made->n_reduce > 0 || kiln_winograd_is_result(a->p, a->facts, made);
 }
 
-// Whether |load| reads each element of its tensor where |s| writes one.
+// Whether |load| reads its tensor at the index that |s| writes.
 static bool is_in_step(const assembly *a, const kiln_stmt *s, const kiln_expr *load) {
   for (int k = 0; k < load->n_args; k++)
     if (load->args[k] != kiln_stmt_var(a->cx, s, k) && kiln_dim_extent(&s->dims[k]) != 1)
@@ -441,9 +441,9 @@ static bool is_in_step(const assembly *a, const kiln_stmt *s, const kiln_expr *l
   return true;
 }
 
-// Takes the reductions whose results the phase |s| reads into |io_taken|; false where it is not one
-// at most, which no other phase reads and which has an element for each of the phase's. The phase
-// joins a kernel of Winograd's.
+// Adds the reductions that phase |s| reads to |io_taken|. False unless there is at most one, which
+// no other phase reads and which has as many elements as the phase. The phase joins the kernel of a
+// Winograd convolution.
 static bool take_reduction(const assembly *a, kiln_stmt *s, kiln_map *io_taken) {
   const kiln_loads loads = kiln_loads_of(a->cx, &a->cx->scratch, s->body);
   int n = 0;
@@ -465,7 +465,7 @@ static const kiln_expr *both(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *
   return a ? kiln_binary(cx, KILN_EXPR_AND, a, b) : b;
 }
 
-// The element of |piece|, whose first one lies at |b|'s begin.
+// A load of the element of |piece|, whose origin is at |b|.lo.
 static const kiln_expr *load_piece(const assembly *a, const kiln_stmt *piece, const box *b,
                                    const int64_t *step) {
   const kiln_expr *at[KILN_MAX_RANK];
@@ -501,8 +501,7 @@ static const kiln_expr *is_in_box(const assembly *a, const box *b) {
   return is;
 }
 
-// Stores the statement through its phases and the boxes around them: its meaning is to read them
-// now, and no longer what they read.
+// Replaces the statement's body by loads of the phases and boxes around them.
 static void store_phases(assembly *a, const phases *f, kiln_stmt *const *made, pieces *out) {
   const kiln_expr *body = NULL;
   for (int i = 0; i < f->n; i++) {
@@ -521,15 +520,15 @@ static void store_phases(assembly *a, const phases *f, kiln_stmt *const *made, p
   kiln_fact_at(a->cx, a->facts, a->t->id)->assembled = true;
 }
 
-// The axis along which |x| lies contiguously.
+// The innermost axis in the storage order of |x|.
 static int contiguous_axis(const kiln_tensor *x) {
   int k = x->rank - 1;
   while (k > 0 && kiln_expr_int_or(x->shape[x->order[k]], 0) == 1) k--;
   return x->order[k];
 }
 
-// A reduction's result that |a|'s statement reads, which lies contiguously along another axis than
-// what it writes; NULL: none.
+// A reduction result that |a|'s statement reads and that is contiguous along another axis than the
+// result; NULL: none.
 static const kiln_tensor *find_turned(const assembly *a) {
   const kiln_loads loads = kiln_loads_of(a->cx, &a->cx->scratch, a->s->body);
   for (int i = 0; i < loads.n; i++) {
@@ -540,8 +539,8 @@ static const kiln_tensor *find_turned(const assembly *a) {
   return NULL;
 }
 
-// Goes over to a statement that writes a tensor in |like|'s order, which the one so far is to copy:
-// elements of whole vectors would be stored one by one, far from each other.
+// Makes a statement with a result in |like|'s storage order, which the original statement then
+// copies: otherwise elements of a vector would be stored one by one with a large stride.
 static assembly set_apart(const assembly *a, const kiln_tensor *like) {
   assembly b = *a;
   b.t = kiln_tensor_make(a->cx, a->p, kiln_symbol_text(a->cx, a->t->name), a->t->dtype, KILN_TEMP,
@@ -555,7 +554,7 @@ static assembly set_apart(const assembly *a, const kiln_tensor *like) {
   return b;
 }
 
-// The phases' statements, where these finish different reductions; NULL otherwise.
+// The phases' statements if each completes a reduction of its own; NULL otherwise.
 static kiln_stmt **make_phases(const assembly *a, const phases *f) {
   kiln_stmt **made = KILN_NEW_ARRAY(&a->cx->scratch, kiln_stmt *, f->n);
   kiln_map taken;
@@ -568,7 +567,7 @@ static kiln_stmt **make_phases(const assembly *a, const phases *f) {
   return taken.n >= 2 ? made : NULL;
 }
 
-// Cuts the statement into phases if that pays.
+// Splits the statement into phases if that pays.
 static bool cut_phases(assembly *a, pieces *out) {
   phases f;
   const int n_tensors = a->p->tensors.n;
@@ -589,11 +588,11 @@ static bool cut_phases(assembly *a, pieces *out) {
   return true;
 }
 
-// What may be put together in place.
+// Which tensors may be concatenated in place.
 typedef struct placing {
-  bool outputs;    // of the model, too; else temporaries alone
-  bool phases;     // what chooses by remainders, else lane by lane
-  int align_bytes; // of a part
+  bool outputs;    // also outputs of the model, else temporaries only
+  bool phases;     // maps that select by remainders
+  int align_bytes; // alignment of parts
 } placing;
 
 static void concat_in_place(kiln_ctx *cx, kiln_program *p, kiln_facts *facts, kiln_stmt *s,
@@ -612,8 +611,7 @@ static void concat_in_place(kiln_ctx *cx, kiln_program *p, kiln_facts *facts, ki
   kiln_fact_at(cx, facts, s->out)->assembled = true;
 }
 
-// The statements with each assembled one's pieces in front of it, renumbered; dead ones are
-// dropped.
+// Inserts the pieces before their assembled statements and renumbers; dead statements are dropped.
 static void insert_pieces(kiln_ctx *cx, kiln_program *p, const pieces *of) {
   const int n = p->stmts.n;
   kiln_stmt **old = KILN_NEW_ARRAY(&cx->scratch, kiln_stmt *, n);
@@ -626,7 +624,7 @@ static void insert_pieces(kiln_ctx *cx, kiln_program *p, const pieces *of) {
   kiln_stmts_compact(p);
 }
 
-// Whether |x| is what a contraction computes, or a map makes as many elements of that.
+// Whether |x| is the result of a contraction, or of a map with as many elements of one.
 static bool is_contracted(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
                           const kiln_tensor *x) {
   const kiln_expr *a = NULL, *b = NULL;
@@ -644,7 +642,7 @@ static bool is_contracted(kiln_ctx *cx, const kiln_program *p, const kiln_facts 
   return false;
 }
 
-// Whether |s| is a product channel by channel, the channels of |x| being contiguous.
+// Whether |s| is a depthwise product of |x| with contiguous channels.
 static bool is_depthwise(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, int x) {
   const kiln_expr *a = NULL, *b = NULL;
   if (!kiln_stmt_is_contraction(s, &a, &b)) return false;
@@ -655,16 +653,16 @@ static bool is_depthwise(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s
   return false;
 }
 
-// Whether |s| pads an input of the program, in the order in which that lies: rows are copied, where
-// they would be selected element by element.
+// Whether |s| pads a program input without changing its storage order: then rows are copied, which
+// otherwise would be selected element by element.
 static bool pads_input(const kiln_program *p, const kiln_stmt *s, const kiln_expr *load) {
   const kiln_tensor *x = p->tensors.data[load->u.tensor], *t = p->tensors.data[s->out];
   return x->role == KILN_INPUT && t->role == KILN_TEMP && x->rank == t->rank && has_order(x, t) &&
          s->body->kind == KILN_EXPR_SELECT;
 }
 
-// Whether |s| pads the result of a contraction, and a depthwise convolution alone reads it; or an
-// input, which a contraction reads.
+// Whether the decision may be deferred: |s| pads the result of a contraction and its only reader is
+// a depthwise convolution; or an input that a contraction reads.
 static bool may_wait(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
                      const kiln_users *users, const kiln_stmt *s) {
   const int first = users->first[s->out];
@@ -712,7 +710,7 @@ kiln_status kiln_tile_materialize(kiln_ctx *cx, kiln_program *p, kiln_facts *fac
   for (int i = n - 1; i >= 0; i--) {
     kiln_stmt *s = p->stmts.data[stmts[i]];
     kiln_fact_at(cx, facts, s->out)->waits = false;
-    concat_in_place(cx, p, facts, s, &all, true, &of[stmts[i]]); // for grids none waits
+    concat_in_place(cx, p, facts, s, &all, true, &of[stmts[i]]); // on GPUs none is deferred
   }
   insert_pieces(cx, p, of);
   kiln_arena_rewind(&cx->scratch, mark);

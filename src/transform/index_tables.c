@@ -1,8 +1,8 @@
 // Index-table elimination: a constant table whose entries are an affine or quasi-affine function of
-// their index, as those of a resize by a whole factor, is replaced by that function in the
-// statements that gather by it; likewise the weights of an interpolation.
+// the index, as in resizing by an integer factor, is replaced by the function in the statements
+// that gather with it; likewise interpolation weights.
 //     table = 0 0 1 1 2 2 ..;  Y(i) = X(table(i))    becomes  Y(i) = X(i / 2)
-// Computed indices also show which elements neighbouring iterations share.
+// Computed indices also expose which elements neighbouring iterations share.
 #include "transform/transform.h"
 
 #include "analysis/interpret.h"
@@ -13,12 +13,12 @@
 enum {
   MAX_ENTRIES = 8192,
   MAX_DIVISOR = 2048,
-  MAX_RISE = 64,  // of a table, from one entry to the next
-  MAX_PERIOD = 4, // of weights, each written out;
-  MAX_WAVE = 64   // of those that rise evenly
+  MAX_RISE = 64,  // greatest difference of neighbouring entries of a table
+  MAX_PERIOD = 4, // greatest period of weights that are written out
+  MAX_WAVE = 64   // greatest period of weights that rise linearly
 };
 
-// The column of a constant that a load reads: its entries by the one index that varies.
+// The entries of a constant that a load reads along its only variable index.
 typedef struct column {
   const kiln_tensor *tensor;
   const kiln_expr *index;
@@ -54,14 +54,14 @@ static double weight_at(const column *c, int64_t i) {
   return kiln_element_get(c->tensor->dtype, c->tensor->data, c->first + i * c->stride);
 }
 
-// --- places ---
+// --- index functions ---
 
-// Entry i is (rise * i + start) / divisor, between |lo| and |hi|.
+// Entry i is (rise * i + start) / divisor, clamped to [lo, hi].
 typedef struct line {
   int64_t rise, start, divisor, lo, hi;
 } line;
 
-// Whether some start fits all entries. Those at either end may have been anything beyond it.
+// Whether some start fits all entries; entries at the clamps may have been any value beyond them.
 static bool fits(const column *c, line *io) {
   const int64_t d = io->divisor;
   int64_t least = INT64_MIN, most = INT64_MAX;
@@ -82,7 +82,7 @@ static bool rises(const column *c) {
   return true;
 }
 
-// The line of the least divisor through all entries.
+// The line with the least divisor that fits all entries.
 static bool find_line(const column *c, line *out) {
   if (c->tensor->dtype != KILN_I64 || !rises(c)) return false;
   const int64_t lo = place_at(c, 0), hi = place_at(c, c->n - 1);
@@ -93,7 +93,7 @@ static bool find_line(const column *c, line *out) {
   while (to > 0 && place_at(c, to - 1) == hi) to--;
   const int64_t most = 2 * c->n < MAX_DIVISOR ? 2 * c->n : MAX_DIVISOR;
   for (int64_t d = 1; d <= most; d++) {
-    // It takes to - from steps, two of them perhaps in part, to climb more than hi - lo - 1.
+    // to - from steps, of which the two at the ends may be partial, climb more than hi - lo - 1.
     const int64_t steps = to - from, climb = hi - lo > 1 ? hi - lo - 1 : 0;
     const int64_t first = steps > 0 ? climb * d / steps : 0,
                   last = steps > 2 ? (hi - lo) * d / (steps - 2) + 1 : MAX_RISE * d;
@@ -108,7 +108,8 @@ static bool find_line(const column *c, line *out) {
 static const kiln_expr *line_at(kiln_ctx *cx, const column *c, const line *l) {
   const int64_t whole = kiln_floor_div(l->start, l->divisor), rest = l->start - whole * l->divisor;
   const kiln_expr *x = kiln_add(cx, kiln_mul(cx, c->index, kiln_int(cx, l->rise)),
-                                kiln_int(cx, rest)); // not negative: such quotients take less
+                                // A nonnegative dividend makes the quotient cheaper.
+                                kiln_int(cx, rest));
   x = kiln_add(cx, kiln_div(cx, x, kiln_int(cx, l->divisor)), kiln_int(cx, whole));
   if (whole < l->lo) x = kiln_binary(cx, KILN_EXPR_MAX, x, kiln_int(cx, l->lo));
   if (kiln_floor_div(l->rise * (c->n - 1) + l->start, l->divisor) > l->hi)
@@ -128,7 +129,7 @@ static int64_t period_of(const column *c) {
   return 0;
 }
 
-// first + step * ((i + shift) % period), exactly.
+// A weight first + step * ((i + shift) % period), exact in the table's type.
 typedef struct wave {
   int64_t period, shift;
   float first, step;
@@ -155,7 +156,7 @@ static bool find_wave(const column *c, int64_t period, wave *out) {
   return false;
 }
 
-// The weight as a number of |t|, which holds all of the tensor's.
+// The weight as an expression of type |t|, which must hold all of the table's values.
 static const kiln_expr *weight_of_column(kiln_ctx *cx, const column *c, kiln_dtype t) {
   const int64_t period = period_of(c);
   wave w;
@@ -179,7 +180,7 @@ static const kiln_expr *weight_of_column(kiln_ctx *cx, const column *c, kiln_dty
 
 typedef struct tables {
   const kiln_program *p;
-  const kiln_expr *along; // the index by which places were found
+  const kiln_expr *along; // the index by which tables are replaced
 } tables;
 
 static const kiln_expr *place_of(kiln_ctx *cx, const kiln_expr *e, void *argument) {
@@ -191,7 +192,7 @@ static const kiln_expr *place_of(kiln_ctx *cx, const kiln_expr *e, void *argumen
   return line_at(cx, &c, &l);
 }
 
-// Only places within the index of another load are looked for.
+// Replaces tables only inside of other loads' indices.
 static const kiln_expr *gather(kiln_ctx *cx, const kiln_expr *e, void *argument) {
   const kiln_expr *index[KILN_MAX_RANK];
   if (e->kind != KILN_EXPR_LOAD) return NULL;
@@ -212,7 +213,7 @@ static const kiln_expr *weight_of(kiln_ctx *cx, const kiln_expr *e, void *argume
 }
 
 // needs: constants with their data
-// keeps: statements and what they compute, bit by bit
+// keeps: statements and their results, bit by bit
 void kiln_tile_compute_index_tables(kiln_ctx *cx, kiln_program *p) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   for (int i = 0; i < p->stmts.n; i++) {

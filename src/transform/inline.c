@@ -1,7 +1,6 @@
-// Inlining (producer fusion, folding of views): a map (layout or elementwise statement) is
-// substituted into the statements that read it, where that saves more memory traffic than it costs
-// arithmetic. Runs from the outputs to the inputs, so that chains collapse into their last
-// statement:
+// Inlining (producer fusion, view folding): a map (view or elementwise statement) is substituted
+// into its readers if that saves more memory traffic than the arithmetic it repeats. Runs from the
+// outputs to the inputs, so that chains collapse into their last statement:
 //     T(i, j) = X(j, i);  Y(i) +=! T(i, j)      becomes  Y(i) +=! X(j, i)
 #include "transform/transform.h"
 
@@ -12,17 +11,14 @@
 #include <string.h>
 
 enum {
-  // Of a body after substitution: beyond, a statement is kept apart. A vector of so many operations
-  // takes ten times as long as to store it and read it again, and what the code generator does with
-  // a body grows faster than that.
+  // Largest body after substitution. With a vector of that many operations, storing and reloading
+  // it is ten times as fast, and compile time grows faster than the body.
   MAX_NODES = 256,
-  // Of an index without data, as a tree. It grows with each move that it leads through, and what
-  // looks at indices takes them as trees; computing so much for each element takes longer than to
-  // store the tensor once.
+  // Largest index expression, in tree nodes. It grows with every view on the way and is analyzed as
+  // a tree; above this size, computing it for each element takes longer than storing the tensor.
   LONG_INDEX = 128,
-  CHEAP = 2, // arithmetic that may be repeated
-  MAX_REPEATS =
-      2 // distinct loads of one tensor in one reader, for which arithmetic may be repeated
+  CHEAP = 2,      // arithmetic that may be repeated
+  MAX_REPEATS = 2 // loads of one tensor in one reader for which arithmetic may be repeated
 };
 
 typedef struct inlining {
@@ -30,7 +26,7 @@ typedef struct inlining {
   int rank;
 } inlining;
 
-// A load of the producer's tensor becomes its body at that index.
+// Replaces a load of the producer's tensor by its body at that index.
 static const kiln_expr *expand(kiln_ctx *cx, const kiln_expr *e, void *argument) {
   inlining *a = argument;
   if (e->kind != KILN_EXPR_LOAD || e->u.tensor != a->producer->out) return NULL;
@@ -39,7 +35,7 @@ static const kiln_expr *expand(kiln_ctx *cx, const kiln_expr *e, void *argument)
   for (int k = 0; k < a->rank; k++) {
     vars[k] = a->producer->dims[k].name;
     index[k] = kiln_expr_replace(cx, e->args[k], expand,
-                                 argument); // an index may load it too (gather of a gather)
+                                 argument); // a nested load: gather of a gather
   }
   return kiln_expr_substitute(cx, a->producer->body, a->rank, vars, index);
 }
@@ -70,7 +66,7 @@ static kiln_search find_long_index(const kiln_expr *e, void *argument) {
   return KILN_SEARCH_INTO;
 }
 
-// Whether |e| reads at places that are long to say: what looks at indices takes them as trees.
+// Whether |e| has an index longer than LONG_INDEX.
 static bool has_long_index(kiln_ctx *cx, const kiln_expr *e) {
   return kiln_expr_search(cx, e, find_long_index, NULL) != NULL;
 }
@@ -84,8 +80,8 @@ static kiln_search find_indirect(const kiln_expr *e, void *argument) {
 }
 
 typedef struct longest {
-  int tensor; // of loads that are looked at; -1: all
-  uint64_t n; // nodes of the longest index, as a tree
+  int tensor; // only loads of this tensor; -1: all
+  uint64_t n; // tree nodes of the longest index
 } longest;
 
 static void measure_index(const kiln_expr *load, void *argument) {
@@ -100,8 +96,8 @@ static uint64_t longest_index(kiln_ctx *cx, const kiln_expr *e, int tensor) {
   return l.n;
 }
 
-// What is substituted is as long as the product at most; only what may be too long is made, and
-// simplified.
+// The result is at most as long as the product of both, so the substitution is tried only if that
+// exceeds the limit.
 static bool lengthens(kiln_ctx *cx, inlining *a, const kiln_expr *e, const kiln_ranges *r) {
   const uint64_t mine = longest_index(cx, e, a->producer->out);
   if (mine * longest_index(cx, a->producer->body, -1) <= LONG_INDEX &&
@@ -111,7 +107,7 @@ static bool lengthens(kiln_ctx *cx, inlining *a, const kiln_expr *e, const kiln_
   return has_long_index(cx, after) && has_long_index(cx, kiln_simplify(cx, after, r));
 }
 
-// Whether |reader| would read, or write, at places that are long to say once |s| is computed in it.
+// Whether inlining |s| into |reader| makes an index of it longer than LONG_INDEX.
 static bool makes_long_index(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                              const kiln_stmt *reader) {
   inlining a = {s, p->tensors.data[s->out]->rank};
@@ -130,8 +126,8 @@ static bool is_reduction(const kiln_stmt *s) {
   return s->n_reduce > 0 || s->combiner != KILN_COMBINE_NONE;
 }
 
-// Whether |s| stores the results of a reduction, one by one, in fewer bytes than it adds them up
-// in.
+// Whether |s| stores the results of a reduction elementwise in a type narrower than the
+// accumulator.
 static bool narrows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
   if (s->n_reduce || s->body->kind != KILN_EXPR_CAST || s->body->args[0]->kind != KILN_EXPR_LOAD)
     return false;
@@ -145,8 +141,8 @@ static bool narrows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
          p->stmts.data[t->def] && is_reduction(p->stmts.data[t->def]);
 }
 
-// Whether |s| stores as bytes what it computes as floats: a quantised tensor, which several read
-// sooner than what it was made of, and which a contraction stores sooner than its sums.
+// Whether |s| quantizes: it stores floats as bytes. Readers prefer to load the bytes, and a
+// contraction prefers to store them instead of its accumulators.
 static bool quantises(const kiln_stmt *s) {
   return s->body->kind == KILN_EXPR_CAST && kiln_dtype_bytes(s->body->dtype) == 1 &&
          s->body->dtype != KILN_BOOL && kiln_dtype_is_float(s->body->args[0]->dtype);
@@ -180,8 +176,9 @@ static bool reads_same_elements(kiln_ctx *cx, const kiln_program *p, const kiln_
   return same;
 }
 
-// The tensors that a contraction's epilogue can produce: the contraction's own, and what maps make
-// of it element by element while nobody else reads it. Such a map stays with its contraction.
+// Marks tensors that a contraction's epilogue can produce: the contraction's result, and
+// elementwise maps of it as long as there are no other readers. Such maps stay with their
+// contraction.
 static bool *find_epilogues(kiln_ctx *cx, const kiln_program *p) {
   bool *epilogue = KILN_NEW_ARRAY(&cx->scratch, bool, p->tensors.n);
   kiln_users users = kiln_users_make(cx, &cx->scratch, p);
@@ -202,10 +199,10 @@ static bool *find_epilogues(kiln_ctx *cx, const kiln_program *p) {
   return epilogue;
 }
 
-// Whether the contraction |reader| reads vectors along the axis that the boundary map |s| (repeated
-// edges, a reflection) bends. Kept, the padded tensor is written and read once more. Absorbed, the
-// contraction copies its operand all the same, into panels, as the index is no longer affine, and
-// gathers from these for each of its products; or it turns away from the rows to other vectors.
+// Whether the contraction |reader| reads vectors along the axis in which the boundary map |s| (edge
+// replication, reflection) is not affine. If |s| is stored, the padded tensor is written and read
+// once more. If it is inlined, the contraction packs its operand anyway, as the index is not
+// affine, and gathers from the panels for every product, or has to vectorize along another axis.
 static bool bends_rows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                        const kiln_stmt *reader) {
   const kiln_expr *load = kiln_loads_of(cx, &cx->scratch, s->body).data[0];
@@ -220,10 +217,10 @@ static bool bends_rows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
 }
 
 typedef struct policy {
-  // Whether |s| is better computed inside |reader|, one of |n_readers|, than stored.
+  // Whether computing |s| in |reader|, one of |n_readers|, is better than storing it.
   bool (*pays)(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const kiln_stmt *reader,
                int n_readers, const struct policy *of);
-  const bool *epilogue; // by tensor, see find_epilogues
+  const bool *epilogue; // by tensor, as of find_epilogues
   const kiln_users *users;
   const kiln_machine *machine;
 } policy;
@@ -242,13 +239,12 @@ static bool only_moves(kiln_ctx *cx, const kiln_expr *e) {
   return !kiln_expr_search(cx, e, find_computed, NULL);
 }
 
-// Whether |s| puts several tensors side by side; on GPUs these are assembled in place before they
-// are padded.
+// Whether |s| concatenates tensors; on GPUs this is done in place before padding.
 static bool joins(kiln_ctx *cx, const kiln_stmt *s) {
   return only_moves(cx, s->body) && kiln_loads_of(cx, &cx->scratch, s->body).n > 1;
 }
 
-// The tensor whose elements |tensor| has in another place.
+// The tensor of which |tensor| is a view, through all views.
 static int origin_of(const kiln_ctx *cx, const kiln_program *p, int tensor) {
   for (;;) {
     const int def = p->tensors.data[tensor]->def;
@@ -258,7 +254,7 @@ static int origin_of(const kiln_ctx *cx, const kiln_program *p, int tensor) {
   }
 }
 
-// The same of different tensors: not so a rotation, whose pieces are one's.
+// Whether |s| concatenates views of different tensors; a rotation has pieces of one.
 static bool joins_tensors(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
   const kiln_loads loads = kiln_loads_of(cx, &cx->scratch, s->body);
   bool several = false;
@@ -268,8 +264,7 @@ static bool joins_tensors(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *
   return several && joins(cx, s);
 }
 
-// Whether what the sum |s| adds up lies side by side, in the tensor whose elements it reads in
-// another place.
+// Whether the sum |s| reduces contiguous elements of its operand, seen through views.
 static bool adds_neighbours(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
   const kiln_expr *load = kiln_stmt_largest_load(cx, p, s);
   while (load) {
@@ -284,8 +279,7 @@ static bool adds_neighbours(kiln_ctx *cx, const kiln_program *p, const kiln_stmt
   return false;
 }
 
-// A walk from a statement to those whose results it reads, directly or through others: each once,
-// and no more than can be near.
+// The producers of a statement, direct and indirect, each once; at most as many as the array holds.
 typedef struct upstream {
   int n;
   const kiln_stmt *stmts[64]; // those that were reached
@@ -297,8 +291,8 @@ static void reach(upstream *u, const kiln_stmt *s) {
   if (u->n < (int)KILN_LEN(u->stmts)) u->stmts[u->n++] = s;
 }
 
-// Whether |s| reads what sums over short rows of |all| elements give, or what maps make of it for
-// each row.
+// Whether |s| depends on sums over short rows of a tensor of |all| elements, directly or through
+// maps of the row results.
 static bool reads_row_sums(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, int64_t all) {
   enum { SHORT_ROW = 4096 };
   upstream u = {0};
@@ -317,15 +311,15 @@ static bool reads_row_sums(kiln_ctx *cx, const kiln_program *p, const kiln_stmt 
   return false;
 }
 
-// Whether |s| computes each element of rows from what sums over its row give, as a normalization
-// does: one kernel with these reads a row once. Readers that move the elements would part it from
-//       its sums.
+// Whether |s| computes row elements from sums over the same row, as a normalization does: in one
+// kernel with the sums, a row is read once. Inlining |s| into a view would separate it from its
+// sums.
 static bool ends_rows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
   return reads_row_sums(cx, p, s, kiln_stmt_domain(s));
 }
 
-// The contraction in whose epilogue |tensor|, which one statement reads, can be computed; NULL if
-// there is none.
+// The contraction whose epilogue can compute |tensor|, if each tensor on the way has a single
+// reader; NULL otherwise.
 static const kiln_stmt *contraction_of(kiln_ctx *cx, const kiln_program *p, int tensor,
                                        const policy *of) {
   while (of->epilogue[tensor] && of->users->first[tensor + 1] - of->users->first[tensor] == 1) {
@@ -341,8 +335,8 @@ static const kiln_stmt *contraction_of(kiln_ctx *cx, const kiln_program *p, int 
   return NULL;
 }
 
-// Whether |reader| comes to stand behind the contraction whose results |s| stores: the largest of
-// those that it reads, the first of equals, as grouping chooses.
+// Whether |reader| becomes the epilogue of the contraction whose result |s| stores: among the
+// contractions that |reader| reads, it must be the largest, the first of equals, as in grouping.
 static bool may_finish(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                        const kiln_stmt *reader, const policy *of) {
   const kiln_stmt *mine = contraction_of(cx, p, s->out, of);
@@ -360,8 +354,8 @@ static bool may_finish(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
   return true;
 }
 
-// Share of the peak, which counts an FMA as two, that threads reach as they compute elements: words
-// of them, or each by itself.
+// Fraction of peak flops (an FMA counts two) that threads reach in pointwise code, with vectors or
+// with single elements.
 static const double OF_WORDS = 0.35, OF_ELEMENTS = 0.04;
 
 enum { MAX_TERMS = 4 }; // of an interpolation along one axis
@@ -373,8 +367,8 @@ static bool reads_data(kiln_ctx *cx, const kiln_program *p, const kiln_expr *e) 
   return false;
 }
 
-// The loads of one tensor in |e| that are weighted by what is known and added up, or more than are
-// asked for; 0 where it is something else.
+// The number of loads of one tensor in |e|, if |e| is a sum of these loads with known weights
+// (counting stops above the limit); 0 otherwise.
 static int count_terms(kiln_ctx *cx, const kiln_program *p, const kiln_expr *e, int *io_tensor) {
   if (e->n_tree > KILN_LONG_TREE) return 0;
   while (e->kind == KILN_EXPR_CAST || e->kind == KILN_EXPR_MUL) {
@@ -395,8 +389,7 @@ static int count_terms(kiln_ctx *cx, const kiln_program *p, const kiln_expr *e, 
   return right > 0 ? left + right : 0;
 }
 
-// Whether the map |s| reads what a contraction's kernel may compute element by element, and so may
-// finish it.
+// Whether the map |s| reads a result to whose contraction's epilogue it may belong.
 static bool may_end_contraction(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                                 const policy *of) {
   const kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, s);
@@ -406,9 +399,9 @@ static bool may_end_contraction(kiln_ctx *cx, const kiln_program *p, const kiln_
   return false;
 }
 
-// Whether |s| interpolates between neighbours along one axis what the map |reader| does along
-// another, and computing it anew takes a GPU less time than storing it. Of a kernel of its own a
-// thread computes a tile (pointwise.c), whose elements share what they read.
+// Whether |s| interpolates along one axis and its reader |reader| along another, and recomputing
+// |s| takes a GPU less time than storing it: in a pointwise kernel (pointwise.c) a thread computes
+// a tile, whose elements share operands.
 static bool interpolates_anew(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                               const kiln_stmt *reader, int n_readers, const policy *of) {
   enum { TILE = 4 };
@@ -434,7 +427,7 @@ static bool pays(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const 
   const kiln_expr *a = NULL, *b = NULL;
   const int cost = kiln_expr_cost(cx, s->body);
   const bool layout = kiln_stmt_is_layout(cx, s), reduction = is_reduction(reader);
-  if (!layout && n_readers > 1 && cost > CHEAP) return false; // however long the reader is
+  if (!layout && n_readers > 1 && cost > CHEAP) return false; // also for long readers
   const int loads = count_loads(cx, p, reader, s->out);
   if (count_nodes(cx, s->body) * loads + count_nodes(cx, reader->body) > MAX_NODES) return false;
   if (of->machine->target->has_grids && narrows(cx, p, s) &&
@@ -442,7 +435,7 @@ static bool pays(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const 
     return false;
   if (quantises(s) && contraction_of(cx, p, s->out, of) && !may_finish(cx, p, s, reader, of))
     return false;
-  if (kiln_stmt_is_contraction(reader, &a, &b)) // an operand is read many times
+  if (kiln_stmt_is_contraction(reader, &a, &b)) // operands are read many times
     return layout && !bends_rows(cx, p, s, reader);
   if (layout) return true;
   if (n_readers > 1 && quantises(s)) return false;
@@ -451,7 +444,7 @@ static bool pays(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const 
        (ends_rows(cx, p, s) && !reads_same_elements(cx, p, reader, s->out))))
     return false;
   if (of->epilogue[s->out] && !reads_same_elements(cx, p, reader, s->out)) return false;
-  // every element is read as often as the reader's domain exceeds the producer's
+  // each element is read as often as the reader's domain exceeds the producer's
   int64_t repeats = kiln_stmt_domain(reader) / (kiln_stmt_domain(s) > 0 ? kiln_stmt_domain(s) : 1);
   if (reduction) return n_readers == 1 && repeats <= 1 && !has_select(cx, s->body);
   if (cost <= CHEAP && kiln_loads_of(cx, &cx->scratch, s->body).n == 0)
@@ -463,7 +456,7 @@ static bool pays(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const 
          (cost <= CHEAP && n_readers <= 2 && kiln_loads_of(cx, &cx->scratch, s->body).n == 1);
 }
 
-// A load of a constant of one element is that element.
+// Replaces a load of a scalar constant by its value.
 static const kiln_expr *scalar_const(kiln_ctx *cx, const kiln_expr *e, void *argument) {
   const kiln_program *p = argument;
   if (e->kind != KILN_EXPR_LOAD) return NULL;
@@ -509,7 +502,7 @@ static void add_reader(kiln_ctx *cx, int_list *readers, int stmt) {
   KILN_VEC_PUSH(&cx->scratch, readers, stmt);
 }
 
-// Readers that were absorbed themselves are gone.
+// Removes readers that were inlined themselves.
 static void drop_dead(const kiln_program *p, int_list *readers) {
   int n = 0;
   for (int k = 0; k < readers->n; k++)
@@ -517,11 +510,11 @@ static void drop_dead(const kiln_program *p, int_list *readers) {
   readers->n = n;
 }
 
-// --- sums of sums ---
+// --- nested sums ---
 
-enum { LONG_SUM = 1 << 14 }; // terms from which on sums of blocks are left apart (rewrite/blocks.c)
+enum { LONG_SUM = 1 << 14 }; // from this length on, blocked sums stay apart (rewrite/blocks.c)
 
-// Whether one sum of all terms would round more than the two do.
+// Whether merging both sums into one would increase the rounding error.
 static bool keeps_digits(const kiln_stmt *s, const kiln_stmt *inner) {
   int64_t terms = 1;
   if (s->combiner != KILN_COMBINE_SUM || !kiln_dtype_is_float(s->body->dtype)) return false;
@@ -532,8 +525,8 @@ static bool keeps_digits(const kiln_stmt *s, const kiln_stmt *inner) {
   return terms >= LONG_SUM;
 }
 
-// The reduction whose results the reduction |s| reduces further, one by one, and nobody else reads;
-// NULL if there is none. A contraction stays one: its loops run in registers.
+// The reduction whose results |s| reduces elementwise as its only reader; NULL if there is none.
+// Contractions are excluded: their loops run in registers.
 static const kiln_stmt *inner_sum(kiln_ctx *cx, const kiln_program *p, const kiln_users *users,
                                   const kiln_stmt *s) {
   if (!s->n_reduce || s->guard || s->init || s->body->kind != KILN_EXPR_LOAD) return NULL;
@@ -550,7 +543,7 @@ static const kiln_stmt *inner_sum(kiln_ctx *cx, const kiln_program *p, const kil
   return fits && once && kiln_stmt_is_plain(cx, inner) && !keeps_digits(s, inner) ? inner : NULL;
 }
 
-// |s| reduces over the dims of |inner| as well as its own.
+// |s| reduces over the dims of |inner| and its own.
 static void merge_sums(kiln_ctx *cx, kiln_stmt *s, const kiln_stmt *inner) {
   const int n = s->n_space + s->n_reduce, n_inner = inner->n_space + inner->n_reduce;
   kiln_dim *dims = KILN_NEW_ARRAY(&cx->perm, kiln_dim, n + inner->n_reduce);
@@ -568,7 +561,7 @@ static void merge_sums(kiln_ctx *cx, kiln_stmt *s, const kiln_stmt *inner) {
     for (int k = 0; kiln_stmt_dim(s, name) >= 0; k++)
       name = kiln_symbol_printf(cx, "%s.%d", kiln_symbol_text(cx, vars[d]), k);
     dims[n + d - inner->n_space] = (kiln_dim){name, inner->dims[d].extent};
-    s->n_reduce++; // the next name differs from this one, too
+    s->n_reduce++; // makes the next name unique
     values[d] = kiln_var(cx, name);
   }
   s->body = kiln_expr_substitute(cx, inner->body, n_inner, vars, values);
@@ -577,7 +570,7 @@ static void merge_sums(kiln_ctx *cx, kiln_stmt *s, const kiln_stmt *inner) {
                                    s->origin ? kiln_symbol_text(cx, s->origin) : "");
 }
 
-// A sum of sums along one axis and then another is one sum along both.
+// Merges nested sums along two axes into one sum over both.
 static void merge_all_sums(kiln_ctx *cx, kiln_program *p) {
   const kiln_users users = kiln_users_make(cx, &cx->scratch, p);
   for (int i = 0; i < p->stmts.n; i++) {
@@ -587,8 +580,8 @@ static void merge_all_sums(kiln_ctx *cx, kiln_program *p) {
   }
 }
 
-// A reduction of one term is a map: so is a channel-by-channel convolution with a window of 1x1.
-// What it begins with stays in it, as the sum of 0 and -0 is 0.
+// A reduction over a single iteration becomes a map, also a depthwise convolution with a 1x1
+// window. The initial value is kept, because 0 + -0 is 0.
 static void drop_single_reductions(kiln_ctx *cx, kiln_program *p) {
   const kiln_expr *zero = kiln_int(cx, 0);
   for (int i = 0; i < p->stmts.n; i++) {
@@ -606,9 +599,9 @@ static void drop_single_reductions(kiln_ctx *cx, kiln_program *p) {
   }
 }
 
-// Statements are substituted into their readers where policy->pays says so.
+// Substitutes statements into their readers where policy->pays says so.
 //
-// gives: how many are left to no kernel of their own
+// gives: number of statements inlined
 static int inline_all(kiln_ctx *cx, kiln_program *p, const policy *of) {
   int_list *readers = KILN_NEW_ARRAY(&cx->scratch, int_list, p->tensors.n);
   int n_inlined = 0;
@@ -667,9 +660,9 @@ kiln_status kiln_tile_inline(kiln_ctx *cx, kiln_program *p, const kiln_machine *
 
 // --- on GPUs ---
 
-// A product's tile: so often as it has columns is an element of its rows used once it is computed.
+// A product's tile: a computed row element is reused for each of the tile's columns.
 enum { TILE_ROWS = 64, TILE_COLUMNS = 128, LEAST_COLUMNS = 32 };
-// Whether the map |s| computes words of 16 bytes, as they are stored, from words.
+// Whether the map |s| computes 16-byte vectors, in storage order, from vectors.
 static bool computes_words(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
   enum { WORD = 16 };
   const kiln_tensor *t = p->tensors.data[s->out];
@@ -679,9 +672,10 @@ static bool computes_words(kiln_ctx *cx, const kiln_program *p, const kiln_stmt 
          kiln_stmt_reads_words(cx, p, s, t->order[last], WORD / kiln_dtype_bytes(t->dtype));
 }
 
-// How many elements of the factor |operand| the product |s| computes, anew for each tile of the
-// other factor's columns.
+// How many elements of the factor |operand| are computed if product |s| recomputes them for each
+// tile of the other factor's columns.
 //
+// gives: 0 without columns: a sliding window computes its operand once
 // gives: 0 if there are no columns: windows compute what they read once
 static double computed_elems(const kiln_device *device, const kiln_stmt *s,
                              const kiln_expr *operand) {
@@ -696,7 +690,8 @@ static double computed_elems(const kiln_device *device, const kiln_stmt *s,
   return columns > 1 ? rows * terms * ceil(columns / tile) : 0;
 }
 
-// Whether |s| reads sums, or what maps make of them for many of its elements (a mean).
+// Whether |s| depends on reductions, directly or through maps that broadcast their results (a
+// mean).
 static bool reads_sums(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
   upstream u = {0};
   reach(&u, s);
@@ -713,9 +708,9 @@ static bool reads_sums(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) 
   return false;
 }
 
-// What moves or pads the elements of one tensor is read through by all. What computes them joins
-// the one product that reads them, where computing them for every tile takes less time than a
-// kernel that stores them; not so what reads sums, which stands in one kernel with these.
+// Views and paddings of one tensor are inlined into all readers. Other maps are inlined into a
+// single reading product if recomputing them for every tile takes less time than a kernel that
+// stores them; maps that depend on reductions are excluded, because they share a kernel with these.
 static bool pays_on_gpu(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                         const kiln_stmt *reader, int n_readers, const policy *of) {
   const kiln_expr *a = NULL, *b = NULL;
@@ -735,7 +730,7 @@ static bool pays_on_gpu(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
   return joined < d->launch_ns + apart;
 }
 
-// What was rounded to halves to be stored, and is widened again where it is not, stays as it is.
+// Removes roundings to halves of values that are no longer stored, followed by widening.
 static const kiln_expr *keep_wide(kiln_ctx *cx, const kiln_expr *e, void *argument) {
   if (e->kind != KILN_EXPR_CAST || e->dtype != KILN_F32) return NULL;
   const kiln_expr *half = e->args[0];
@@ -749,7 +744,7 @@ static const kiln_expr *keep_factors(kiln_ctx *cx, const kiln_expr *e, void *arg
   return e == factors[0] || e == factors[1] ? kiln_expr_replace(cx, e, keep_wide, NULL) : NULL;
 }
 
-// A product's factors stay what tensor cores take.
+// A product's factors keep the type that tensor cores take.
 static void widen(kiln_ctx *cx, kiln_stmt *s) {
   const kiln_expr *factors[2] = {NULL, NULL};
   s->body = kiln_stmt_is_product(s, &factors[0], &factors[1])

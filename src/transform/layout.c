@@ -1,10 +1,10 @@
-// Storage orders: temporaries around convolutions are stored channels last, others in the order in
-// which their largest operand is read, products of activations along the dim that costs least
-// packing. Logical indices stay as they are; only tensor->order changes.
+// Layout assignment: temporaries around convolutions are stored channels last, others in the order
+// in which their largest operand is read, products of activations along the dim that costs least
+// packing. Logical indices do not change; only tensor->order does.
 //
-// Tensors that statements relate axis by axis (elementwise, padding, pooling, concatenation) form
-// components; a component that a convolution reads or writes is stored channels last as a whole, so
-// that no statement changes layouts on the way.
+// Tensors related axis by axis by statements (elementwise, padding, pooling, concatenation) form
+// components. A component that a convolution reads or writes is stored channels last as a whole, so
+// that no statement on the way changes layouts.
 #include "transform/transform.h"
 
 enum { FEW_CHANNELS = 4, LONG_ROW = 24 };
@@ -14,9 +14,10 @@ typedef struct layout {
   int *parent;    // union-find over tensors
   bool *planar;   // by tensor: stays channels first
   bool *channels; // by root: the component holds an operand of a convolution
-  bool *groups;   // by root: it holds a grouped convolution's result
-  bool *sums;     // by root: and one that sums over channels
-  bool *borders;  // by root: it holds an input or output of the model
+  bool *groups;   // by root: the component holds a grouped convolution's result
+  bool *sums;     // by root: the component holds the result of a convolution that sums over
+                  // channels
+  bool *borders;  // by root: the component holds an input or output of the model
 } layout;
 
 static int find_root(layout *l, int t) {
@@ -34,10 +35,11 @@ static void unite(layout *l, int a, int b) {
   l->borders[ra] |= l->borders[rb];
 }
 
-// Whether axis k of the load moves with space dim k of |s| and nothing else but reduction dims.
+// Whether axis k of the load is indexed by space dim k of |s|, plus reduction dims only.
 static bool axis_aligned(const kiln_stmt *s, const kiln_expr *load) {
   for (int k = 0; k < load->n_args; k++) {
-    if (kiln_expr_is_int(load->args[k], NULL)) continue; // a broadcast or cut axis
+    // A broadcast axis, or a slice of one element.
+    if (kiln_expr_is_int(load->args[k], NULL)) continue;
     for (int d = 0; d < s->n_space; d++)
       if (kiln_expr_uses(load->args[k], s->dims[d].name) != (d == k)) return false;
   }
@@ -50,8 +52,8 @@ static bool uses_any(const kiln_stmt *s, const kiln_expr *e, int from, int to) {
   return false;
 }
 
-// Whether |x| is the data of a convolution: axes 2.. move with the space dims behind (groups and)
-// channels, each with its own; axis 1 runs over the reduction, or channel by channel, or group by
+// Whether |x| is the data of a convolution: axes 2.. are indexed by the space dims after (groups
+// and) channels, each by its own; axis 1 by a reduction dim, or by the channel (depthwise) or
 // group.
 static bool is_conv_data(const kiln_stmt *s, const kiln_expr *x) {
   int shift = s->n_space - x->n_args, n = s->n_space;
@@ -71,8 +73,8 @@ static bool is_const(const kiln_program *p, const kiln_expr *load) {
   return p->tensors.data[load->u.tensor]->role == KILN_CONST;
 }
 
-// With weights that are known: those that come at run time cannot be packed beforehand, and what
-// costs least is chosen kernel by kernel.
+// Convolutions with constant weights; weights known only at run time cannot be packed at compile
+// time, so their layout is chosen kernel by kernel.
 static bool is_weighted(const kiln_program *p, const kiln_stmt *s, const kiln_expr **out_w,
                         const kiln_expr **out_x) {
   const kiln_expr *a = NULL, *b = NULL;
@@ -87,7 +89,7 @@ static bool is_conv(const kiln_program *p, const kiln_stmt *s, const kiln_expr *
   return is_weighted(p, s, &w, out_x) && is_conv_data(s, *out_x);
 }
 
-// Whether |s| is a convolution of tokens: images whose channels lie behind pixels that are one
+// Whether |s| is a convolution of tokens: images with channels last and pixels merged into one
 // axis.
 static bool is_conv_of_tokens(const kiln_program *p, const kiln_stmt *s) {
   const kiln_expr *w = NULL, *x = NULL;
@@ -99,15 +101,16 @@ static bool is_conv_of_tokens(const kiln_program *p, const kiln_stmt *s) {
          kiln_stmt_reduces_along(s, last);
 }
 
-// Whether the convolution's few output channels are better the rows of a register tile whose
-// vectors are the data's rows.
+// Whether the convolution has so few output channels that vectors should run along rows of the
+// data, with channels as the rows of a register tile.
 static bool is_planar(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const kiln_expr *x) {
   int64_t channels = 0, row = 0;
   if (x->n_args != s->n_space || s->n_space < 4 || uses_any(s, x->args[1], 1, 2)) return false;
   if (!kiln_expr_is_int(s->dims[1].extent, &channels) || channels > FEW_CHANNELS) return false;
   if (!kiln_expr_is_int(s->dims[s->n_space - 1].extent, &row) ||
       row * FEW_CHANNELS <
-          LONG_ROW * channels) // the fewer a vector holds of them, the sooner rows are better
+          // The fewer channels a vector would hold, the shorter the rows may be.
+          LONG_ROW * channels)
     return false;
   return kiln_load_stride(cx, p, x, s->dims[s->n_space - 1].name) == 1;
 }
@@ -120,7 +123,7 @@ bool kiln_tile_reads_rows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *
   return kiln_stmt_load_stride(cx, p, s, load, s->dims[s->n_space - 1].name) == 1;
 }
 
-// Whether all that read |t| are such convolutions, as the phases of a transposed one are.
+// Whether all readers of |t| are such convolutions, as the phases of a transposed convolution are.
 static bool is_read_along_rows(kiln_ctx *cx, const layout *l, const kiln_users *users, int t) {
   for (int u = users->first[t]; u < users->first[t + 1]; u++) {
     const kiln_stmt *s = l->p->stmts.data[users->users[u]];
@@ -130,8 +133,8 @@ static bool is_read_along_rows(kiln_ctx *cx, const layout *l, const kiln_users *
   return true;
 }
 
-// Marks the data of convolutions with few output channels, where a map of their own makes it (a
-// padding): it is stored channels first.
+// Marks data of convolutions with few output channels as channels first, if a map of its own (a
+// padding) computes it.
 static void mark_planar(kiln_ctx *cx, layout *l) {
   const kiln_users users = kiln_users_make(cx, &cx->scratch, l->p);
   for (int i = 0; i < l->p->stmts.n; i++) {
@@ -146,7 +149,8 @@ static void mark_planar(kiln_ctx *cx, layout *l) {
   }
 }
 
-// Whether |s| adds up along |load| for all its results alike, and so as it lies channels first.
+// Whether all results of |s| read |load| alike, as a matrix-vector product reads its vector, so
+// that channels first suits it.
 static bool is_vector_of(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                          const kiln_expr *load) {
   if (!s->n_reduce) return false;
@@ -155,8 +159,8 @@ static bool is_vector_of(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s
   return kiln_stmt_load_stride(cx, p, s, load, s->dims[s->n_space + s->n_reduce - 1].name) == 1;
 }
 
-// Marks what only products by a matrix read, a vector: it is stored once, in the order in which
-// each of the matrix' rows reads it.
+// Marks vectors that only matrix-vector products read: they are stored once, in the order in which
+// each row of the matrix reads them.
 static void mark_vectors(kiln_ctx *cx, layout *l) {
   const kiln_program *p = l->p;
   bool *other = KILN_NEW_ARRAY(&cx->scratch, bool, p->tensors.n),
@@ -197,8 +201,8 @@ static void relate(kiln_ctx *cx, layout *l, const kiln_stmt *s) {
       unite(l, s->out, loads.data[i]->u.tensor);
 }
 
-// Channel by channel alone, rows are as good as channels, and those of the model's inputs and
-// outputs lie there already.
+// Channels last, except for components with only depthwise convolutions: there rows vectorize as
+// well as channels, and inputs and outputs of the model are channels first already.
 static bool has_channels_last(layout *l, int t, const kiln_machine *m) {
   const int root = find_root(l, t);
   return l->channels[root] && (!m->target->has_vectors || l->sums[root] || !l->borders[root]);
@@ -211,7 +215,7 @@ static void store_channels_last(kiln_tensor *t) {
   t->order[n] = 1;
 }
 
-// A grouped convolution's temporary (n, g, m, spatial..) keeps g and m together, innermost.
+// Stores a grouped convolution's temporary (n, g, m, spatial..) with g and m innermost.
 static void store_groups_last(kiln_tensor *t) {
   int n = 0;
   t->order[n++] = 0;
@@ -220,7 +224,7 @@ static void store_groups_last(kiln_tensor *t) {
   t->order[n] = 2;
 }
 
-// Stores the axes by descending |key|; equal keys keep their order.
+// Stores the axes by descending |key|; ties keep their order.
 static void order_by(kiln_tensor *t, const int64_t *key) {
   for (int k = 0; k < t->rank; k++) {
     int at = k;
@@ -229,8 +233,8 @@ static void order_by(kiln_tensor *t, const int64_t *key) {
   }
 }
 
-// A map or reduction is stored in the order in which it reads its largest operand, where that is
-// plain to see.
+// Stores a map's or reduction's result in the order in which it reads its largest operand, if the
+// strides show it.
 static void follow_operand(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                            kiln_tensor *t) {
   const kiln_expr *load = kiln_stmt_largest_load(cx, p, s);
@@ -245,8 +249,8 @@ static void follow_operand(kiln_ctx *cx, const kiln_program *p, const kiln_stmt 
   order_by(t, key);
 }
 
-// A product of two activations is stored along the dim whose operand needs no packing, or the
-// cheaper one.
+// Stores a product of two activations along the dim whose operand needs no packing, or the cheaper
+// packing.
 static void follow_product(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                            kiln_tensor *t) {
   const kiln_expr *a = NULL, *b = NULL;
@@ -281,7 +285,7 @@ kiln_status kiln_tile_layout(kiln_ctx *cx, kiln_program *p, const kiln_machine *
     l.parent[t] = t;
     l.borders[t] = role == KILN_INPUT || role == KILN_OUTPUT;
   }
-  if (m->target->has_vectors) mark_planar(cx, &l); // along rows
+  if (m->target->has_vectors) mark_planar(cx, &l); // vectors along rows
   mark_vectors(cx, &l);
   for (int i = 0; i < p->stmts.n; i++)
     if (p->stmts.data[i]) relate(cx, &l, p->stmts.data[i]);
@@ -292,7 +296,7 @@ kiln_status kiln_tile_layout(kiln_ctx *cx, kiln_program *p, const kiln_machine *
     if (l.groups[find_root(&l, t)]) store_groups_last(x);
     else store_channels_last(x);
   }
-  for (int i = 0; i < p->stmts.n; i++) { // producers first, so that their orders are known
+  for (int i = 0; i < p->stmts.n; i++) { // producers first: their orders are needed
     const kiln_stmt *s = p->stmts.data[i];
     const kiln_expr *a = NULL, *b = NULL;
     if (!s) continue;

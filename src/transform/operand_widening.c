@@ -1,5 +1,5 @@
-// Operand widening: 8-bit operands of products are stored in 16 bits, where the processor
-// multiplies those faster, and exactly (vpmaddwd of AVX2, without VNNI).
+// Operand widening: 8-bit operands of products are stored in 16 bits on processors that multiply
+// those faster, without loss (vpmaddwd of AVX2, if there is no VNNI).
 #include "template/cpu/contraction.h"
 
 typedef struct widening {
@@ -31,8 +31,8 @@ static void mark_loads(widening *w, const kiln_expr *e) {
   }
 }
 
-// What products of bytes read, and what is moved there: a padding or a concatenation is written in
-// place.
+// Marks 8-bit operands of products, and the tensors moved into them: a padding or concatenation is
+// written in place.
 static bool find_wide(widening *w, const kiln_facts *facts, const kiln_machine *m) {
   bool any = false;
   w->wide = KILN_NEW_ARRAY(&w->cx->scratch, bool, w->p->tensors.n);
@@ -68,8 +68,7 @@ static const kiln_expr *widened(widening *w, const kiln_expr *e) {
   return e ? kiln_expr_replace(w->cx, e, read_wide, w) : NULL;
 }
 
-// i16(u8(x)) of what is stored is x where that is i16: no detour by a byte where elements are
-// moved.
+// Replaces i16(u8(x)) of a stored i16 by x, so that moved elements are not narrowed in between.
 static const kiln_expr *stored_wide(kiln_ctx *cx, const kiln_expr *e) {
   if (e->kind == KILN_EXPR_CAST && e->args[0]->dtype == KILN_I16 &&
       e->args[0]->kind == KILN_EXPR_LOAD)

@@ -1,14 +1,12 @@
-// Taps of a window that read nothing but padding are left out: far apart, as dilations put them,
-// they are many.
+// Removes window taps that read only padding; with large dilations they are many.
 //     Y(i) = sum_r W(r) P(i + d r), P(j) = a <= j < b ? X(j - a) : 0
-// The result is cut along each axis into zones in which the same taps read something. Each zone is
-// a contraction over its taps alone; together they are a concatenation, which is assembled in
-// place. Where all padding is left out so, no zone reads any, and it is not made: a copy of what is
-// inside remains where that lies in another order.
+// The result is split along each axis into zones in which the same taps read data. Each zone is a
+// contraction over its taps alone; their concatenation is assembled in place. If no zone reads
+// padding, the padded tensor is not made; a copy of the interior remains if it has another storage
+// order.
 //
-// Applied where a good part of the products goes, rows of a zone that end in the middle of a
-// register tile counting as whole tiles. Terms that are left out are products of 0 and weights,
-// which are constants and finite.
+// Applied if it removes a good part of the products, counting partial register tiles at the ends of
+// rows as whole tiles. Removed terms are products of 0 and finite constant weights.
 #include "transform/transform.h"
 
 #include <math.h>
@@ -16,19 +14,19 @@
 
 enum { MAX_AXES = 3, MAX_ZONES = 5, MAX_EXTENT = 1 << 12, TILE = 4, FEWEST_PRODUCTS = 1 << 15 };
 
-// What the zones' products may be at most, of all.
+// Applied if the zones have at most this fraction of all products.
 static const double WORTH = 0.85;
 
-// Results [begin, end) along a space dim, which taps [first, last] read.
+// Results [begin, end) along a space dim, which read taps [first, last].
 typedef struct zone {
   int64_t begin, end, first, last;
 } zone;
 
-// A space dim along which windows slide, and the reduction dim of its taps.
+// A space dim along which the window slides, and its taps' reduction dim.
 typedef struct axis {
-  int at, space, reduce, n_zones;   // |at|: of what is padded
-  int64_t stride, dilation, offset; // the index is a sum of these
-  int64_t lo, hi;                   // what is no padding
+  int at, space, reduce, n_zones;   // |at| is an axis of the padded tensor
+  int64_t stride, dilation, offset; // index = stride * space + dilation * reduce + offset
+  int64_t lo, hi;                   // the interior
   zone zones[MAX_ZONES];
 } axis;
 
@@ -36,14 +34,14 @@ typedef struct cut {
   kiln_ctx *cx;
   kiln_program *p;
   kiln_stmt whole;            // the contraction
-  const kiln_expr *x, *w;     // its loads, of what is padded and of weights
-  const kiln_stmt *pads;      // writes what is padded
-  const kiln_tensor *cropped; // what is inside of the padding; NULL: |pads|' tensor is read
+  const kiln_expr *x, *w;     // loads of the padded tensor and of the weights
+  const kiln_stmt *pads;      // computes the padded tensor
+  const kiln_tensor *cropped; // the interior; NULL: the padded tensor is read
   int n_axes;
   axis axes[MAX_AXES];
 } cut;
 
-// --- what is padding ---
+// --- padding ---
 
 static bool is_finite_constant(const kiln_tensor *t) {
   if (t->role != KILN_CONST || !t->data || t->dtype != KILN_F32) return false;
@@ -55,7 +53,7 @@ static bool is_finite_constant(const kiln_tensor *t) {
   return true;
 }
 
-// Whether all that |pads| writes at |value| along axis |k| is 0.
+// Whether everything that |pads| writes at index |value| of axis |k| is 0.
 static bool is_padding(const cut *c, int k, int64_t value) {
   const kiln_mark mark = kiln_arena_mark(&c->cx->scratch);
   const kiln_ranges r = kiln_stmt_ranges(&c->cx->scratch, c->pads);
@@ -67,7 +65,7 @@ static bool is_padding(const cut *c, int k, int64_t value) {
   return is_zero;
 }
 
-// Finds the interval that is no padding along axis |io|->at; false: there is none, or all is.
+// Finds the interior along axis |io|->at; false if there is no padding or no interior.
 static bool find_inside(const cut *c, axis *io) {
   const int64_t length = kiln_dim_extent(&c->pads->dims[io->at]);
   if (length > MAX_EXTENT) return false;
@@ -76,10 +74,10 @@ static bool find_inside(const cut *c, axis *io) {
   return io->lo < io->hi && io->hi - io->lo < length;
 }
 
-// --- axes and their zones ---
+// --- axes and zones ---
 
-// Whether index |k| of the load moves with one space dim and one reduction dim, with which no other
-// index does.
+// Whether index |k| of the load uses one space dim and one reduction dim, which no other index
+// uses.
 static bool find_axis(const cut *c, int k, axis *out) {
   const kiln_stmt *s = &c->whole;
   const int n = s->n_space + s->n_reduce;
@@ -102,7 +100,7 @@ static bool find_axis(const cut *c, int k, axis *out) {
   return true;
 }
 
-// The taps of result |i| that read more than padding; |last| is below |first| where there are none.
+// The taps of result |i| that read the interior; |last| < |first| if there are none.
 static zone taps_of(const axis *a, int64_t i, int64_t taps) {
   zone z = {i, i + 1, 0, taps - 1};
   const int64_t at = i * a->stride + a->offset;
@@ -113,7 +111,7 @@ static zone taps_of(const axis *a, int64_t i, int64_t taps) {
 
 static int64_t taps_in(const zone *z) { return z->last - z->first + 1; }
 
-// Fills the zones of |io|; whether they are few, and not all of them have all taps.
+// Fills the zones of |io|; gives whether they are few and some have fewer taps.
 static bool find_zones(const cut *c, axis *io) {
   const int64_t extent = kiln_dim_extent(&c->whole.dims[io->space]),
                 taps = kiln_dim_extent(&c->whole.dims[io->reduce]);
@@ -132,8 +130,7 @@ static bool find_zones(const cut *c, axis *io) {
 
 static int64_t in_tiles(int64_t n, int64_t tile) { return (n + tile - 1) / tile * tile; }
 
-// The share of the products that are left along |a|, by whole tiles where it is the innermost space
-// dim.
+// The fraction of products that remain along |a|, in whole tiles if it is the innermost space dim.
 static double share_of(const cut *c, const axis *a) {
   const int64_t tile = a->space == c->whole.n_space - 1 ? TILE : 1;
   double left = 0;
@@ -150,7 +147,7 @@ static bool is_padded(const kiln_ctx *cx, const kiln_program *p, const kiln_expr
          s->body->kind == KILN_EXPR_SELECT && !kiln_expr_has_load(s->body->args[0]);
 }
 
-// Whether every index that moves with the reduction dim of an axis is that dim.
+// Whether reduction dims of the axes are used as plain indices of the weights.
 static bool has_plain_taps(const cut *c) {
   for (int i = 0; i < c->n_axes; i++) {
     const kiln_symbol tap = c->whole.dims[c->axes[i].reduce].name;
@@ -210,7 +207,8 @@ static kiln_stmt *make_like(cut *c, const kiln_stmt *of, int n_reduce,
   return s;
 }
 
-// What is inside of the padding, in its order: a map of its own, or what this would copy.
+// The interior in the padded tensor's storage order: a new map, or the operand of |pads| if that
+// would be a copy.
 static const kiln_tensor *crop(cut *c) {
   const kiln_stmt *pads = c->pads;
   const kiln_expr *extents[KILN_MAX_RANK], *values[KILN_MAX_RANK];
@@ -236,11 +234,11 @@ static const kiln_tensor *crop(cut *c) {
   bool is_copy = from->rank == t->rank && !memcmp(from->order, t->order, sizeof t->order);
   for (int d = 0; d < t->rank && is_copy; d++)
     is_copy = s->body->args[d] == kiln_stmt_var(c->cx, s, d) && from->shape[d] == t->shape[d];
-  if (is_copy) c->p->stmts.n--; // nobody reads it
+  if (is_copy) c->p->stmts.n--; // unused
   return is_copy ? from : t;
 }
 
-// The weights of the taps of |zones|, cut out so that they lie in a piece.
+// The weights of the taps of |zones|, copied to be contiguous.
 static const kiln_tensor *slice_weights(cut *c, const int *zones) {
   const kiln_tensor *t = c->p->tensors.data[c->w->u.tensor];
   int64_t shape[KILN_MAX_RANK], extents[KILN_MAX_RANK], first[KILN_MAX_RANK] = {0}, elems = 1;
@@ -270,7 +268,7 @@ static const kiln_tensor *slice_weights(cut *c, const int *zones) {
   return kiln_tensor_make_const(c->cx, c->p, kiln_symbol_text(c->cx, t->name), &cut_out);
 }
 
-// The contraction for a zone of each axis, over these zones' taps.
+// The contraction of one zone for each axis, over the zones' taps.
 static kiln_stmt *contract(cut *c, const int *zones) {
   const kiln_stmt *s = &c->whole;
   const int n = s->n_space + s->n_reduce;
@@ -307,7 +305,7 @@ static kiln_stmt *contract(cut *c, const int *zones) {
   return out;
 }
 
-// The element of |s| in zones [first, end) of axis |a|, whose parts are there.
+// A load of element |s| from zones [first, end) of axis |a|: a binary decision tree.
 static const kiln_expr *choose(cut *c, const kiln_stmt *s, const axis *a,
                                const kiln_tensor *const *parts, int first, int end) {
   const kiln_expr *at[KILN_MAX_RANK];
@@ -322,8 +320,8 @@ static const kiln_expr *choose(cut *c, const kiln_stmt *s, const axis *a,
   return kiln_tensor_load(c->cx, parts[first], at);
 }
 
-// The zones of the axes from |at| on, those before being |zones|; the outermost result goes to
-// |root|, if that is not NULL.
+// Concatenates the zones of the axes from |at| on, for fixed |zones| of those before; the outermost
+// result goes to |root|, if it is not NULL.
 static const kiln_tensor *put_together(cut *c, int at, int *zones, kiln_stmt *root) {
   const kiln_tensor *parts[MAX_ZONES];
   const kiln_expr *extents[KILN_MAX_RANK];
@@ -347,7 +345,7 @@ static const kiln_tensor *put_together(cut *c, int at, int *zones, kiln_stmt *ro
   return c->p->tensors.data[s->out];
 }
 
-// One zone alone is the contraction itself, over fewer taps.
+// A single zone is the contraction itself with fewer taps.
 static void replace(cut *c, kiln_stmt *s, bool reads_no_padding) {
   int zones[MAX_AXES] = {0};
   bool is_one = true;

@@ -6,8 +6,8 @@
 #include "tile/facts.h"
 #include "tile/query.h"
 
-// Whether the contraction |s| will load vectors along the rows of |load|, if that stays row-major.
-// False for a convolution whose data is stored channels last.
+// Whether the contraction |s| will load vectors along the rows of |load|, if it stays row-major;
+// false for a convolution with data stored channels last.
 bool kiln_tile_reads_rows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                           const kiln_expr *load);
 

@@ -1,4 +1,4 @@
-// Convolutions as Winograd statements (transform/winograd.h).
+// Rewrites convolutions as Winograd statements (transform/winograd.h).
 #include "transform/winograd.h"
 
 #include "support/integer.h"
@@ -10,25 +10,26 @@ typedef struct convolution {
   kiln_ctx *cx;
   kiln_program *p;
   kiln_facts *facts;
-  int kernel;         // its number
+  int kernel;         // kernel number, for facts
   kiln_stmt *s;       // dims n, k, h, w | c, kh, kw in any order
-  const kiln_expr *x; // its data: (n, c, .., ..) at indices of h + kh and of w + kw
-  const kiln_tensor *
-      weights; // its weights lie in there: element (k, c, kh, kw) at first + k * steps[0] + c * steps[1] + ...
+  const kiln_expr *x; // load of the data: (n, c, .., ..), indexed by h + kh and w + kw
+  const kiln_tensor
+      *weights; // view of the weights: element (k, c, kh, kw) is at first + k * steps[0] + c *
+                // steps[1] + ...
   int64_t first, steps[4];
-  kiln_symbol elements[2]; // the names of kh and kw
+  kiln_symbol elements[2]; // names of kh and kw
   kiln_winograd_shape shape;
   kiln_winograd_plan plan;
-  kiln_winograd_list *late; // NULL: weights are made at once
+  kiln_winograd_list *late; // NULL: weights are transformed at once
 } convolution;
 
-// --- which convolutions ---
+// --- matching ---
 
 static bool is_var(const kiln_expr *e, kiln_symbol name) {
   return e->kind == KILN_EXPR_VAR && e->u.sym == name;
 }
 
-// The extent of the reduction dim that |e| is; 0 where it is none.
+// The extent of |e| if it is a reduction dim, else 0.
 static int64_t reduction_extent(const kiln_stmt *s, const kiln_expr *e) {
   for (int d = s->n_space; d < s->n_space + s->n_reduce; d++)
     if (is_var(e, s->dims[d].name)) return kiln_dim_extent(&s->dims[d]);
@@ -42,14 +43,14 @@ static const kiln_expr *one_on(kiln_ctx *cx, const kiln_expr *e, kiln_symbol var
   return kiln_simplify(cx, kiln_expr_substitute(cx, e, 1, &var, &next), &none);
 }
 
-// Whether |e| depends on the sum of the two alone: a window of stride 1, also through a boundary
+// Whether |e| depends on the sum of both alone: a window with stride 1, also through a boundary
 // map.
 static bool slides(kiln_ctx *cx, const kiln_expr *e, kiln_symbol at, kiln_symbol element) {
   if (e->vars->n != 2 || !kiln_expr_uses(e, at) || !kiln_expr_uses(e, element)) return false;
   return !e->has_load && one_on(cx, e, at) == one_on(cx, e, element);
 }
 
-// The reduction dim along which the window's axis |e| slides beside |at|; -1: none.
+// The reduction dim along which the window's axis |e| slides, with |at|; -1: none.
 static int find_element(const convolution *v, const kiln_expr *e, kiln_symbol at) {
   const kiln_stmt *s = v->s;
   for (int d = s->n_space; d < s->n_space + s->n_reduce; d++)
@@ -57,7 +58,7 @@ static int find_element(const convolution *v, const kiln_expr *e, kiln_symbol at
   return -1;
 }
 
-// (n, c, h + kh, w + kw), windows of 2 or 3 elements each way.
+// Matches data (n, c, h + kh, w + kw) with windows of 2 or 3 elements each way.
 static bool match_data(convolution *v) {
   const kiln_stmt *s = v->s;
   const kiln_expr *x = v->x;
@@ -88,7 +89,7 @@ static bool is_f32_const(const kiln_tensor *t) {
   return t->role == KILN_CONST && t->data && t->dtype == KILN_F32 && !t->strides;
 }
 
-// Constants at places that are affine in k, c, kh and kw.
+// Matches constants with an index affine in k, c, kh and kw.
 //
 // needs: match_data
 static bool match_weights(convolution *v, const kiln_expr *w) {
@@ -108,7 +109,7 @@ static bool match_weights(convolution *v, const kiln_expr *w) {
   return true;
 }
 
-// Whether the weights are a tensor (k, c, kh, kw) as it lies.
+// Whether the weights are a whole row-major tensor (k, c, kh, kw).
 static bool are_whole(const convolution *v) {
   const kiln_winograd_shape *s = &v->shape;
   const int64_t want[] = {s->k, s->c, s->kh, s->kw};
@@ -145,12 +146,12 @@ static bool match(convolution *v) {
 
 // --- the transforms as expressions ---
 
-// sum(coef[i] * terms[i]) over the i of |parity| (2: all), no multiplication by 0 or 1, the first
-// term positive where one is; NULL if there are none.
+// sum(coef[i] * terms[i]) over i of |parity| (2: all), without multiplications by 0 or 1, beginning
+// with a positive term if possible; NULL for an empty sum.
 static const kiln_expr *combine(kiln_ctx *cx, int n, const double *coef,
                                 const kiln_expr *const *terms, int parity) {
   const kiln_expr *sum = NULL;
-  double factor = 0; // of all terms, if it is the same
+  double factor = 0; // common factor of all terms
   for (int i = 0; i < n; i++) {
     if ((parity < 2 && i % 2 != parity) || coef[i] == 0) continue;
     const double size = coef[i] < 0 ? -coef[i] : coef[i];
@@ -168,7 +169,7 @@ static const kiln_expr *combine(kiln_ctx *cx, int n, const double *coef,
   return sum && factor != 1 ? kiln_mul(cx, sum, kiln_float(cx, KILN_F32, factor)) : sum;
 }
 
-// Row |r| of B^T times the terms; rows of a pair share their even and odd parts.
+// Row |r| of B^T times the terms; paired rows share their even and odd parts.
 static const kiln_expr *input_row(kiln_ctx *cx, const kiln_winograd_form *f, int r,
                                   const kiln_expr *const *terms) {
   if (r == 0 || r == f->points - 1) return combine(cx, f->points, f->input[r], terms, 2);
@@ -179,7 +180,7 @@ static const kiln_expr *input_row(kiln_ctx *cx, const kiln_winograd_form *f, int
   return second ? kiln_sub(cx, even, odd) : kiln_add(cx, even, odd);
 }
 
-// Row |r| of A^T times the terms; rows share the sums and differences of pairs.
+// Row |r| of A^T times the terms; rows share sums and differences of pairs.
 static const kiln_expr *output_row(kiln_ctx *cx, const kiln_winograd_form *f, int r,
                                    const kiln_expr *const *terms) {
   const double *row = f->output[r];
@@ -197,7 +198,7 @@ static const kiln_expr *output_row(kiln_ctx *cx, const kiln_winograd_form *f, in
 typedef const kiln_expr *row_fn(kiln_ctx *cx, const kiln_winograd_form *f, int r,
                                 const kiln_expr *const *terms);
 
-// Which row it is depends on |which|, which is unrolled: the selections fold.
+// Selects the row by |which|; when the loop is unrolled, the selections fold.
 static const kiln_expr *transform(const convolution *v, row_fn *row, int n, const kiln_expr *which,
                                   const kiln_expr *const *terms) {
   const kiln_expr *e = row(v->cx, v->plan.form, n - 1, terms);
@@ -209,7 +210,7 @@ static const kiln_expr *transform(const convolution *v, row_fn *row, int n, cons
 
 // --- the statements ---
 
-enum { DIMS = 6 }; // of all between: two of the transform, image, tile row, tile column, channel
+enum { DIMS = 6 }; // of intermediates: two of the transform, image, tile row, tile column, channel
 
 static kiln_stmt *make_stmt(const convolution *v, const char *suffix, int64_t first, int64_t second,
                             int64_t channels, int n_reduce) {
@@ -235,8 +236,8 @@ static const kiln_expr *load_of(const convolution *v, const kiln_stmt *of, const
   return kiln_tensor_load(v->cx, v->p->tensors.data[of->out], index);
 }
 
-// The data of |image| and |channel| that element (0, 0) of the window of output |at|, (h, w),
-// meets; 0 behind the last window's end, which only what is not stored reads.
+// The data of |image| and |channel| under element (0, 0) of the window of output |at| = (h, w); 0
+// past the last window, where results are not stored.
 static const kiln_expr *data_at(const convolution *v, const kiln_stmt *t, const kiln_expr *image,
                                 const kiln_expr *channel, const kiln_expr *const at[2]) {
   kiln_ctx *cx = v->cx;
@@ -254,7 +255,7 @@ static const kiln_expr *data_at(const convolution *v, const kiln_stmt *t, const 
   return kiln_simplify(cx, kiln_select(cx, inside, load, kiln_float(cx, KILN_F32, 0)), &r);
 }
 
-// Data of a tile that no window meets counts as 0.
+// Elements of a tile outside of all windows count as 0.
 static kiln_stmt *make_rows(const convolution *v) {
   const int n = v->plan.form->points;
   const int64_t met[] = {v->plan.form->outputs + v->shape.kh - 1,
@@ -290,18 +291,18 @@ static kiln_stmt *make_inputs(const convolution *v, const kiln_stmt *rows) {
 
 // --- the weights ---
 
-enum { LANES = 16 }; // output channels that are transformed together
+enum { LANES = 16 }; // output channels transformed together
 
 static int64_t extent_of(const kiln_tensor *t, int axis) {
   return kiln_expr_int_or(t->shape[axis], 1);
 }
 
-// The kernels from the one of output channel |first| on, side by side: g[3 * a + b][lane].
+// Loads the kernels of output channels from |first| on, interleaved: g[3 * a + b][lane].
 static void load_kernels(const kiln_tensor *source, int64_t first, int64_t channel,
                          double g[9][LANES]) {
   const int64_t k = extent_of(source, 0), c = extent_of(source, 1), rows = extent_of(source, 2),
                 columns = extent_of(source, 3);
-  const char *at = source->data; // at any alignment
+  const char *at = source->data; // unaligned
   memset(g, 0, 9 * sizeof *g);
   for (int64_t lane = 0; lane < LANES && first + lane < k; lane++)
     for (int64_t e = 0; e < rows * columns; e++) {
@@ -312,7 +313,7 @@ static void load_kernels(const kiln_tensor *source, int64_t first, int64_t chann
     }
 }
 
-// G times three elements: rows of a pair share their even and odd parts.
+// G times three elements; paired rows share their even and odd parts.
 static void transform_line(const kiln_winograd_form *f, const double *x, const double *y,
                            const double *z, double out[KILN_MAX_WINOGRAD][LANES]) {
   const int last = f->points - 1;
@@ -327,7 +328,7 @@ static void transform_line(const kiln_winograd_form *f, const double *x, const d
     }
 }
 
-// Point (a, b) of the first |n| lanes goes to |to|, the points |plane| apart.
+// Stores point (a, b) of the first |n| lanes at |to|; consecutive points are |plane| apart.
 static void transform_kernels(const kiln_winograd_form *f, int64_t n, double g[9][LANES],
                               int64_t plane, float *to) {
   double half[3][KILN_MAX_WINOGRAD][LANES], line[KILN_MAX_WINOGRAD][LANES];
@@ -407,7 +408,7 @@ static kiln_stmt *make_columns(const convolution *v, const kiln_stmt *products) 
   return t;
 }
 
-// --- the guard ---
+// --- the accuracy guard ---
 
 static kiln_stmt *make_guarding(const convolution *v, const char *suffix, kiln_dtype t,
                                 int64_t rows, int64_t columns, int n_reduce) {
@@ -422,8 +423,7 @@ static kiln_stmt *make_guarding(const convolution *v, const char *suffix, kiln_d
   return s;
 }
 
-// (n, h + kh - 1, w + kw - 1): the sum of the squares of a pixel's channels, those of the padding
-// included.
+// (n, h + kh - 1, w + kw - 1): sum of squares over the channels of each pixel, padding included.
 static kiln_stmt *make_sizes(const convolution *v) {
   kiln_ctx *cx = v->cx;
   const kiln_winograd_shape *s = &v->shape;
@@ -435,7 +435,7 @@ static kiln_stmt *make_sizes(const convolution *v) {
   return t;
 }
 
-// (n, h, w): the same of each output's window.
+// (n, h, w): the same for each output's window.
 static kiln_stmt *make_windows(const convolution *v, const kiln_stmt *sizes) {
   kiln_ctx *cx = v->cx;
   kiln_stmt *t = make_guarding(v, "windows", KILN_F32, v->shape.h, v->shape.w, 0);
@@ -450,8 +450,8 @@ static kiln_stmt *make_windows(const convolution *v, const kiln_stmt *sizes) {
   return t;
 }
 
-// The window of output |i|, |j| of the tile that |t| is at; of one that goes beyond the image, of
-// the last whole one's.
+// The window of output (i, j) of |t|'s tile; for outputs outside of the image, that of the last
+// output.
 static const kiln_expr *window_at(const convolution *v, const kiln_stmt *t,
                                   const kiln_stmt *windows, int i, int j) {
   kiln_ctx *cx = v->cx;
@@ -467,9 +467,9 @@ static const kiln_expr *window_at(const convolution *v, const kiln_stmt *t,
   return kiln_simplify(cx, kiln_tensor_load(cx, v->p->tensors.data[windows->out], index), &r);
 }
 
-// In magnitude; NaN where one is.
+// Greatest magnitude; NaN if there is one.
 static float largest_weight(const kiln_tensor *t) {
-  const char *at = t->data; // at any alignment
+  const char *at = t->data; // unaligned
   float most = 0;
   for (size_t i = 0; i < t->bytes; i += sizeof(float)) {
     float w;
@@ -480,16 +480,16 @@ static float largest_weight(const kiln_tensor *t) {
   return most;
 }
 
-// Of two numbers; where one is NaN, |all| is, too.
+// The lesser of two numbers; NaN propagates.
 static const kiln_expr *smaller(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) {
   return kiln_select(cx, kiln_binary(cx, KILN_EXPR_LT, a, b), a, b);
 }
 
-// Whether the |i|-th of the |m| windows along a dim is one of those, as few as there can be, that
-// cover a tile.
+// Whether window |i| of |m| along a dim belongs to a minimal cover of the tile.
 static bool covers(int i, int m, int64_t window) { return i % window == 0 || i == m - 1; }
 
-// (n, tile rows, tile columns): whether the tile's outputs keep the bound (transform/winograd.h).
+// (n, tile rows, tile columns): whether the tile's outputs satisfy the error bound
+// (transform/winograd.h).
 static kiln_stmt *make_fits(const convolution *v, const kiln_stmt *windows) {
   kiln_ctx *cx = v->cx;
   const kiln_winograd_form *f = v->plan.form;
@@ -513,7 +513,7 @@ static kiln_stmt *make_fits(const convolution *v, const kiln_stmt *windows) {
   return t;
 }
 
-// The convolution as it is, for the tiles that do not fit.
+// The direct convolution, for tiles that violate the bound.
 static kiln_stmt *make_direct(const convolution *v) {
   kiln_ctx *cx = v->cx;
   const kiln_stmt *s = v->s;
@@ -536,7 +536,7 @@ static kiln_stmt *make_direct(const convolution *v) {
   return t;
 }
 
-// The convolution's own statement becomes a map.
+// Turns the convolution's own statement into a map.
 static void make_outputs(const convolution *v, const kiln_stmt *columns, const kiln_stmt *fits,
                          const kiln_stmt *direct) {
   kiln_ctx *cx = v->cx;
@@ -576,7 +576,7 @@ double kiln_winograd_flops(kiln_ctx *cx, const kiln_program *p) {
 
 // --- the pass ---
 
-// The only reader of the convolution, if it is a map that reads each element where it writes.
+// The convolution's only reader, if it is a map that reads each element at its own index.
 static kiln_stmt *find_epilogue(const convolution *v, const kiln_users *users) {
   const kiln_tensor *t = v->p->tensors.data[v->s->out];
   if (t->role != KILN_TEMP || users->first[t->id + 1] - users->first[t->id] != 1) return NULL;
@@ -597,7 +597,7 @@ typedef struct stmt_list {
   int n, cap;
 } stmt_list;
 
-// Weights that lie otherwise are put together: (k, c, kh, kw).
+// Copies weights in another layout to (k, c, kh, kw).
 static void gather_weights(convolution *v) {
   const int64_t shape[] = {v->shape.k, v->shape.c, v->shape.kh, v->shape.kw};
   const kiln_symbol reduced[] = {v->x->args[1]->u.sym, v->elements[0], v->elements[1]};
@@ -645,7 +645,7 @@ static double constant_bytes(const kiln_program *p) {
 }
 
 typedef struct convolutions {
-  KILN_VEC(convolution) found; // in order
+  KILN_VEC(convolution) found; // in program order
   kiln_winograd_offer *offers; // [found]
 } convolutions;
 
