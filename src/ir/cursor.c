@@ -1,4 +1,4 @@
-// The cursor: white space, punctuation, names, and where in the text a message points.
+// The cursor: white space, punctuation, names, and places of messages in the text.
 #include "ir/cursor.h"
 
 #include <pthread.h>
@@ -8,8 +8,7 @@
 
 enum { MAX_DEPTH = 1500 };
 
-// Words with a meaning of their own, besides the dtypes and the functions: as names they are
-// quoted.
+// Reserved words besides dtypes and functions; names equal to one of these are quoted.
 static const char *const words[] = {
     "true",    "false",    "in",         "const",    "temp",      "out",      "inputs",
     "outputs", "order",    "strides",    "values",   "at",        "if",       "init",
@@ -23,8 +22,8 @@ static bool is_start(char c) {
 }
 static bool is_part(char c) { return is_start(c) || (c >= '0' && c <= '9') || c == '.'; }
 
-// The first two characters that reserved words begin with. Most names that are made, as a0, differ
-// there.
+// The first two characters of reserved words: a quick test, because most generated names, as a0,
+// have others.
 static bool begins[128][128];
 static pthread_once_t begins_once = PTHREAD_ONCE_INIT;
 
@@ -41,7 +40,7 @@ static void note_beginnings(void) {
     if (kiln_expr_kind_is_call((kiln_expr_kind)k)) note_beginning(kiln_expr_kind_text(k));
 }
 
-// Whether |name|, of ASCII letters, digits, _ and dots, begins as a reserved word does.
+// Whether |name|, of ASCII letters, digits, _ and dots, begins like a reserved word.
 static bool may_be_reserved(const char *name) {
   pthread_once(&begins_once, note_beginnings);
   return begins[(unsigned char)name[0]][(unsigned char)name[1]];

@@ -1,5 +1,5 @@
-// Reading the text forms of the IR: a cursor over the text, its tokens and its messages. For ir/
-// and the scripts of schedule/; what prints is in the same files as what parses.
+// Parsing of the IR's text forms: a cursor over the text, its tokens and messages. For ir/ and the
+// scripts of schedule/; printers are in the same files as parsers.
 #ifndef KILN_IR_CURSOR_H
 #define KILN_IR_CURSOR_H
 
@@ -15,15 +15,15 @@ typedef struct kiln_cursor {
 // All skip white space and comments (# to the end of the line) first.
 void kiln_cursor_skip(kiln_cursor *c);
 bool kiln_cursor_at(kiln_cursor *c, const char *token);         // whether |token| comes next
-bool kiln_cursor_accept(kiln_cursor *c, const char *token);     // punctuation; moves behind it
+bool kiln_cursor_accept(kiln_cursor *c, const char *token);     // punctuation; moves past it
 bool kiln_cursor_accept_word(kiln_cursor *c, const char *word); // a bare word, whole
 kiln_status kiln_cursor_expect(kiln_cursor *c, const char *token);
-// A bare or quoted name; |what| says in the message what it would have named.
+// A bare or quoted name; |what| describes in messages what was expected.
 kiln_status kiln_cursor_name(kiln_cursor *c, const char *what, kiln_symbol *out, bool *out_quoted);
 kiln_status kiln_cursor_int(kiln_cursor *c, const char *what, int64_t *out); // may be negative
 kiln_status kiln_cursor_dtype(kiln_cursor *c, kiln_dtype *out);
-int kiln_hex_digit(char c);                  // its value; -1: none, capitals too
-kiln_status kiln_cursor_end(kiln_cursor *c); // nothing may follow
+int kiln_hex_digit(char c);                  // its value, also of capitals; -1: none
+kiln_status kiln_cursor_end(kiln_cursor *c); // fails unless at the end of the text
 // "WHAT:LINE:COLUMN: error: expected EXPECTED, got 'TOKEN'"; KILN_BAD_INPUT
 kiln_status kiln_cursor_fail(kiln_cursor *c, const char *format, ...) KILN_PRINTF(2, 3);
 kiln_status kiln_cursor_enter(kiln_cursor *c); // one level deeper; BAD_INPUT when too deep

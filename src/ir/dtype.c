@@ -1,4 +1,4 @@
-// Element types: the table from ir/dtype.def, what codes mean, and the conversions of the half
+// Element types: the table from ir/dtype.def, formats of encodings, and conversions of the half
 // types.
 #include "ir/dtype.h"
 
@@ -73,13 +73,12 @@ double kiln_encoding_value(kiln_dtype t, uint8_t code) {
   return code;
 }
 
-// Whether |code| is to be taken in place of |other|, which is not as far or as far from |value|.
+// Whether |code| is preferred to |other|, whose value is at least as far from |value|.
 static bool is_preferred(kiln_dtype t, int code) {
   return formats[t].kind == KILN_ENCODING_POWER || code % 2 == 0;
 }
 
-// rint, which is in libm where the compiler makes a call of it: adding 2^52 leaves no bits behind
-// the point, and rounds to even on the way.
+// rint, inlined where libm's would be a call: adding 2^52 rounds off the fraction bits, to even.
 static double nearest(double x) {
   const double most = copysign(0x1p52, x);
   return fabs(x) < fabs(most) ? copysign(x + most - most, x) : x;
@@ -172,8 +171,8 @@ static uint16_t small_float_of(double x, int fraction_bits, int lowest, uint16_t
 uint16_t kiln_f16_of_f64(double x) { return small_float_of(x, 10, -14, 0x7c00); }
 uint16_t kiln_bf16_of_f64(double x) { return small_float_of(x, 7, -126, 0x7f80); }
 
-// The same for all finite floats, in integers: a loop of it becomes vector code. Numbers below the
-// normal ones of f16 are rounded by an addition of floats whose last place is theirs.
+// The same for all finite floats, with integer operations that vectorize. Numbers below f16's
+// normal range are rounded by adding a float whose last place is theirs.
 static inline uint16_t f16_of_bits(uint32_t bits) {
   const uint32_t x = bits & 0x7fffffffu, at_most = x < 0x477fe000u ? x : 0x477fe000u; // 65504
   const uint32_t normal = (at_most + 0xfffu + (at_most >> 13 & 1) - 0x38000000u) >> 13;

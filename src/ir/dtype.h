@@ -11,8 +11,8 @@ typedef enum kiln_dtype {
   KILN_N_DTYPES
 } kiln_dtype;
 
-// CODE: numbers that are stored, moved and cast, and computed with as another type: an element is
-// the code of one of at most 256 values, in the low bits of a byte (ir/encoding.h).
+// CODE: encodings that are stored, moved and cast, but computed with as another type: an element is
+// one of at most 256 codes, in the low bits of a byte (ir/encoding.h).
 typedef enum kiln_kind {
   KILN_KIND_FLOAT,
   KILN_KIND_INT,
@@ -48,25 +48,25 @@ static inline bool kiln_dtype_is_int(kiln_dtype t) { // signed or unsigned, not 
 }
 static inline bool kiln_dtype_is_code(kiln_dtype t) { return kiln_dtype_kind(t) == KILN_KIND_CODE; }
 
-// What the codes of a type mean. A float has a sign in front of exponent and |fraction| bits;
-// exponent 0 is that of subnormal numbers, 1 means 2^(1 - bias). A power is 2^(code - bias).
-// Integers are two's complement.
+// The format of an encoding. A float has a sign, an exponent and |fraction| bits; exponent 0 is for
+// subnormal numbers, exponent 1 means 2^(1 - bias). A power is 2^(code - bias). Integers are two's
+// complement.
 typedef struct kiln_encoding_format {
   enum { KILN_ENCODING_FLOAT, KILN_ENCODING_POWER, KILN_ENCODING_INT, KILN_ENCODING_UINT } kind;
   int fraction, bias;
-  int most;     // the code of the largest finite number; of a float what is past it is none
-  int nan;      // its code; -1: there is none
-  bool has_inf; // past |most|, of both signs
+  int most;     // the code of the largest finite number
+  int nan;      // the code of NaN; -1: none
+  bool has_inf; // infinities of both signs are encoded after |most|
   bool no_minus_zero;
 } kiln_encoding_format;
-const kiln_encoding_format *kiln_encoding_format_of(kiln_dtype t); // NULL: |t| is no CODE
-// By the definition, one code at a time: for constants and single elements. What is rounded goes to
-// the nearest, ties to the even code (of powers to the greater), and saturates.
+const kiln_encoding_format *kiln_encoding_format_of(kiln_dtype t); // NULL: |t| is not a CODE
+// Conversions of single values, by definition: rounding is to nearest, ties to the even code (for
+// powers to the greater), and saturates.
 double kiln_encoding_value(kiln_dtype t, uint8_t code);
 uint8_t kiln_encoding_of(kiln_dtype t, double value);
 
-// |n| codes of |bits| (8 or fewer) as ONNX and DLPack have them, packed into bytes, the first in
-// the low bits: to a byte each, and back. Bits of the last byte that are no code's are 0.
+// Packing of |n| codes of |bits| (at most 8) bits: from bytes packed as in ONNX and DLPack, the
+// first code in the low bits, to one byte each, and back. Unused bits of the last byte are 0.
 void kiln_codes_unpack(int bits, int64_t n, const void *packed, void *codes);
 void kiln_codes_pack(int bits, int64_t n, const void *codes, void *packed);
 int64_t kiln_codes_packed_bytes(int bits, int64_t n);
@@ -76,8 +76,8 @@ float kiln_f16_to_f32(uint16_t bits);
 uint16_t kiln_f16_of_f64(double x); // one rounding
 float kiln_bf16_to_f32(uint16_t bits);
 uint16_t kiln_bf16_of_f64(double x);
-// |n| floats as |half|, KILN_F16 or KILN_BF16, each rounded so; finite ones stay finite, the
-// largest number of the type being the most. |from| and |to| may lie at any address and do not
+// Rounds |n| floats to |half|, KILN_F16 or KILN_BF16; finite ones saturate at the type's largest
+// number. |from| and |to| may be unaligned and must not overlap.
 // overlap.
 //
 // cost: about a nanosecond an element

@@ -1,4 +1,4 @@
-// Codes to numbers and back, on the bits of f32 and f64.
+// Decoding and encoding by integer arithmetic on the bits of f32 and f64.
 #include "ir/encoding.h"
 
 #include <math.h>
@@ -12,12 +12,12 @@ static const kiln_expr *with(kiln_ctx *cx, kiln_expr_kind k, const kiln_expr *a,
   return kiln_binary(cx, k, a, number(cx, a, b));
 }
 
-// --- codes to numbers ---
+// --- decoding ---
 
 enum { F32_FRACTION = 23, F32_BIAS = 127 };
 static const uint64_t f32_infinity = 0x7f800000u, f32_nan = 0x7fc00000u;
 
-// In i32, whose conversion to f32 is one instruction everywhere.
+// In i32, because its conversion to f32 is a single instruction on all targets.
 static const kiln_expr *decode_float(kiln_ctx *cx, const kiln_encoding_format *f, int bits,
                                      const kiln_expr *code) {
   const uint64_t sign_bit = UINT64_C(1) << (bits - 1);
@@ -43,7 +43,7 @@ static const kiln_expr *decode_float(kiln_ctx *cx, const kiln_encoding_format *f
   return kiln_bitcast(cx, KILN_F32, kiln_cast(cx, KILN_U32, value));
 }
 
-// 2^-127, the least power, is no normal number of f32.
+// 2^-127, the least power, is subnormal in f32.
 static const kiln_expr *decode_power(kiln_ctx *cx, const kiln_encoding_format *f,
                                      const kiln_expr *code) {
   const kiln_expr *bits = with(cx, KILN_EXPR_SHL, code, F32_FRACTION);
@@ -73,13 +73,13 @@ const kiln_expr *kiln_decode(kiln_ctx *cx, const kiln_expr *e) {
   return byte;
 }
 
-// --- numbers to codes ---
+// --- encoding ---
 
-// The parts of a float that is rounded.
+// A float to be rounded, in parts.
 typedef struct source {
   int fraction, bias;
   uint64_t infinity;
-  const kiln_expr *bits, *magnitude; // of the unsigned type of its width
+  const kiln_expr *bits, *magnitude; // as the unsigned integer type of its width
   kiln_dtype t;
 } source;
 
@@ -96,9 +96,9 @@ static uint64_t bits_of_power(const source *s, int exponent) {
   return (uint64_t)(exponent + s->bias) << s->fraction;
 }
 
-// Normal numbers: half a unit is added, less one where the last digit that stays is even, and a
-// carry goes into the exponent by itself. Subnormal ones: the sum with the number whose last digit
-// is theirs is rounded by the addition.
+// Rounding to nearest even. Normal numbers: half a unit is added, less one if the last remaining
+// bit is even; a carry increments the exponent. Subnormal numbers: adding a float with the same
+// last place rounds them.
 static const kiln_expr *nearest(kiln_ctx *cx, const source *s, const kiln_encoding_format *f) {
   const kiln_expr *m = s->magnitude;
   const uint64_t cut = (uint64_t)(s->fraction - f->fraction);
@@ -132,7 +132,7 @@ static const kiln_expr *encode_float(kiln_ctx *cx, const source *s, const kiln_e
   return kiln_select(cx, with(cx, KILN_EXPR_EQ, code, 0), code, with_sign);
 }
 
-// The bits of |value|, which the source type holds.
+// The bits of |value| in the source type, which represents it exactly.
 static uint64_t bits_of(const source *s, double value) {
   uint64_t wide = 0;
   uint32_t narrow = 0;
@@ -142,8 +142,8 @@ static uint64_t bits_of(const source *s, double value) {
   return s->t == KILN_F64 ? wide : narrow;
 }
 
-// The exponent of the magnitude, plus what rounds up. The least power is below the normal numbers
-// of f32: between it and the next one stands a comparison.
+// The exponent of the magnitude plus the rounding increment. The least power is below f32's normal
+// range; a comparison separates it from the next.
 static const kiln_expr *encode_power(kiln_ctx *cx, const source *s, const kiln_encoding_format *f,
                                      kiln_encoding how) {
   const double least = ldexp(1, -f->bias);
@@ -164,7 +164,7 @@ static const kiln_expr *encode_power(kiln_ctx *cx, const source *s, const kiln_e
   return kiln_select(cx, with(cx, KILN_EXPR_GT, m, s->infinity), nan, code);
 }
 
-// Integers of 32 bits and more are no values of f32.
+// Integers of 32 bits and more go through f64, because f32 cannot represent them all.
 static const kiln_expr *as_source(kiln_ctx *cx, const kiln_expr *e) {
   if (e->dtype == KILN_F64) return e;
   const bool is_wide = kiln_dtype_is_int(e->dtype) && kiln_dtype_bytes(e->dtype) >= 4;

@@ -17,9 +17,9 @@ typedef struct kiln_encoding {
   kiln_rounding rounding;
 } kiln_encoding;
 
-// The value of |e|, of a code type: exact; f32, or for integers i8 or u8.
+// Decodes |e|, of a CODE type, exactly: to f32, or for integers to i8 or u8.
 const kiln_expr *kiln_decode(kiln_ctx *cx, const kiln_expr *e);
-// The code of type |t| of |e|, of any type; each value is rounded once.
+// Encodes |e|, of any type, as type |t|; each value is rounded once.
 const kiln_expr *kiln_encode(kiln_ctx *cx, kiln_dtype t, const kiln_expr *e, kiln_encoding how);
 
 #endif

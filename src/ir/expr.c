@@ -1,5 +1,6 @@
-// Expressions: the interning table, the constructors with their folding, and walks. A walk is
-// memoised over distinct nodes, since an inlined expression is a DAG whose tree may be exponential.
+// Expressions: the intern table, constructors with constant folding, and traversals. A traversal
+// visits each distinct node once, since an inlined expression is a DAG whose tree may be
+// exponential.
 #include "ir/expr.h"
 
 #include "ir/encoding.h"
@@ -107,7 +108,7 @@ static uint64_t hash_word(uint64_t hash, uint64_t word) {
   return hash ^ hash >> 29;
 }
 
-// The one node that is |head| with |args|.
+// The unique node equal to |head| with |args|.
 static const kiln_expr *intern(kiln_ctx *cx, const kiln_expr *head, const kiln_expr *const *args) {
   struct kiln_expr_table *t = table_of(cx);
   const int n = head->n_args;
@@ -151,7 +152,8 @@ static const kiln_expr *boolean(kiln_ctx *cx, bool value) {
 const kiln_expr *kiln_float(kiln_ctx *cx, kiln_dtype t, double value) {
   KILN_ASSERT(kiln_dtype_is_float(t));
   kiln_expr head = {.kind = KILN_EXPR_FLOAT, .dtype = t};
-  head.u.f = isnan(value) ? (double)NAN : kiln_float_round(t, value); // one NaN, so that it interns
+  // A single NaN, so that interning works.
+  head.u.f = isnan(value) ? (double)NAN : kiln_float_round(t, value);
   return intern(cx, &head, NULL);
 }
 
@@ -185,7 +187,7 @@ static bool is_float_value(const kiln_expr *e, double value) {
   return e->kind == KILN_EXPR_FLOAT && e->u.f == value && signbit(e->u.f) == signbit(value);
 }
 
-// The comparison that holds when |k| does not, on values that are ordered.
+// The comparison that is the negation of |k|, for ordered values.
 static kiln_expr_kind negated(kiln_expr_kind k) {
   if (k == KILN_EXPR_LT) return KILN_EXPR_GE;
   if (k == KILN_EXPR_LE) return KILN_EXPR_GT;
@@ -197,7 +199,7 @@ static kiln_expr_kind negated(kiln_expr_kind k) {
 static const kiln_expr *fold_not(kiln_ctx *cx, const kiln_expr *a) {
   if (a->kind == KILN_EXPR_NOT) return a->args[0];
   if (!kiln_expr_kind_is_cmp(a->kind)) return NULL;
-  const bool ordered = !kiln_dtype_is_float(a->args[0]->dtype); // a NaN is neither < nor >=
+  const bool ordered = !kiln_dtype_is_float(a->args[0]->dtype); // with NaN both < and >= are false
   if (!ordered && a->kind != KILN_EXPR_EQ && a->kind != KILN_EXPR_NE) return NULL;
   return kiln_binary(cx, negated(a->kind), a->args[0], a->args[1]);
 }
@@ -299,7 +301,7 @@ const kiln_expr *kiln_binary(kiln_ctx *cx, kiln_expr_kind k, const kiln_expr *a,
   return intern(cx, &head, (const kiln_expr *[]){a, b});
 }
 
-// The root has the sign of -0, and is no number of -inf.
+// pow(x, 0.5) as sqrt, corrected for -0 and -inf.
 static const kiln_expr *root_power(kiln_ctx *cx, const kiln_expr *x) {
   const kiln_expr *root = kiln_unary(cx, KILN_EXPR_SQRT, x),
                   *low = kiln_float(cx, x->dtype, -(double)INFINITY);
@@ -309,7 +311,7 @@ static const kiln_expr *root_power(kiln_ctx *cx, const kiln_expr *x) {
 }
 
 const kiln_expr *kiln_power(kiln_ctx *cx, const kiln_expr *x, const kiln_expr *y) {
-  if (is_float_value(y, 0)) return kiln_float(cx, x->dtype, 1); // of NaN, too
+  if (is_float_value(y, 0)) return kiln_float(cx, x->dtype, 1); // also for NaN
   if (is_float_value(y, 1)) return x;
   if (is_float_value(y, 2)) return kiln_mul(cx, x, x);
   if (is_float_value(y, 3)) return kiln_mul(cx, kiln_mul(cx, x, x), x);
@@ -335,13 +337,13 @@ const kiln_expr *kiln_select(kiln_ctx *cx, const kiln_expr *c, const kiln_expr *
   return intern(cx, &head, (const kiln_expr *[]){c, a, b});
 }
 
-// Whether |a| is a value of |t|, cast to a type that holds all of |t|'s.
+// Whether |a| is a value of |t| cast to a type that represents all of |t|'s values.
 static bool is_widened(kiln_dtype t, const kiln_expr *a) {
   return a->kind == KILN_EXPR_CAST && a->args[0]->dtype == t && kiln_dtype_is_float(t) &&
          kiln_dtype_is_float(a->dtype) && kiln_dtype_bytes(a->dtype) > kiln_dtype_bytes(t);
 }
 
-// |is_stored|: ir/stored.h; it is kept as u.i.
+// |is_stored| marks a storage rounding (ir/stored.h) and is kept in u.i.
 static const kiln_expr *cast(kiln_ctx *cx, kiln_dtype t, const kiln_expr *a, bool is_stored) {
   if (a->dtype == t) return a;
   if (kiln_dtype_is_code(a->dtype)) return cast(cx, t, kiln_decode(cx, a), is_stored);
@@ -412,7 +414,7 @@ const kiln_expr *kiln_expr_with_args(kiln_ctx *cx, const kiln_expr *e,
   return e->n_args == 1 ? kiln_unary(cx, e->kind, args[0]) : e;
 }
 
-// --- questions ---
+// --- queries ---
 
 bool kiln_expr_is_int(const kiln_expr *e, int64_t *out_value) {
   if (e->kind != KILN_EXPR_INT) return false;
@@ -447,7 +449,7 @@ typedef struct affine_sum {
   int n;
   const kiln_symbol *vars;
   int64_t *coef, *constant;
-  int steps; // left; shared sub-expressions are walked again, and that must end
+  int steps; // steps left: shared subexpressions are visited repeatedly, so the walk is bounded
 } affine_sum;
 
 static bool add_scaled(int64_t *to, int64_t a, int64_t b) {
@@ -495,10 +497,11 @@ typedef struct kiln_replacer {
   kiln_ctx *cx;
   kiln_expr_map map;
   void *argument;
-  kiln_map done; // id to the replacement
+  kiln_map done; // expression id -> replacement
 } replacer;
 
-// A walk begins, or, with what this gave then, ends: |r| is a replacement, NULL another walk.
+// Begins a traversal or ends one: |r| is the current replacer, or NULL for a nested independent
+// traversal; gives the previous one.
 static struct kiln_replacer *begin_walk(kiln_ctx *cx, struct kiln_replacer *r) {
   struct kiln_replacer *outer = cx->replacing;
   cx->replacing = r;
@@ -613,7 +616,7 @@ static void visit_loads(visitor *v, const kiln_expr *e) {
 
 enum { SHORT_TREE = 64 };
 
-// The loads of a short tree, each once.
+// The distinct loads of a small tree.
 typedef struct few_loads {
   int n;
   const kiln_expr *data[SHORT_TREE];

@@ -6,15 +6,15 @@
 // expressions are i64. A shift by the width or more (amounts are read as unsigned) leaves 0, `>>`
 // of a signed operand its sign, 0 or -1. A negative power is rounded towards zero: 1, -1 or 0.
 // - Floats are IEEE; f16 and bf16 are computed in f32 and rounded where they are stored or cast.
-// - Codes (float8e4m3fn, ...) are loaded, selected and stored; an operator takes none of them. A
-// cast from or to a code type is integer arithmetic on bits, made where it is constructed
+// - Encodings (float8e4m3fn, ...) are loaded, selected and stored; operators do not accept them. A
+// cast from or to an encoding is expanded to integer arithmetic on bits at construction
 // (ir/encoding.h).
 // - Arguments of an arithmetic operator have one dtype; comparisons and isnan/isinf give bool;
 // SELECT's condition is bool.
 // - SELECT evaluates the chosen branch only: `h < 0 ? 0 : X(h)` never reads X out of range. All
 // else is strict.
 // - min/max of floats give NaN when either is NaN.
-// The constructors fold constants and sort nothing; range-based simplification is
+// Constructors fold constants but do not reorder operands; simplification by ranges is in
 // analysis/simplify.h.
 #ifndef KILN_IR_EXPR_H
 #define KILN_IR_EXPR_H
@@ -30,7 +30,7 @@ typedef enum kiln_expr_kind {
   KILN_N_EXPRS
 } kiln_expr_kind;
 
-// The variables under an expression, ascending; shared between expressions.
+// The free variables of an expression, ascending; shared between expressions.
 typedef struct kiln_expr_vars {
   int n;
   kiln_symbol vars[];
@@ -40,14 +40,14 @@ typedef struct kiln_expr kiln_expr;
 struct kiln_expr {
   kiln_expr_kind kind;
   kiln_dtype dtype;
-  bool has_load; // here or below
+  bool has_load; // in this node or below
   int n_args;
   uint32_t id; // dense in the context, in order of creation: args have smaller ids
-  // Nodes that it has as a tree, each as often as it is used, at most UINT32_MAX. What is
-  // substituted into itself has few nodes and an endless tree: see below.
+  // Number of nodes of the expression as a tree, shared ones counted for each use; saturates at
+  // UINT32_MAX. Repeated substitution gives few nodes but an exponential tree: see below.
   uint32_t n_tree;
   const kiln_expr_vars *vars;
-  uint64_t loaded; // bit t % 64 for each tensor t that is loaded here or below
+  uint64_t loaded; // bit t % 64 is set if tensor t is loaded in this node or below
   union {
     int64_t i;       // INT
     double f;        // FLOAT
@@ -70,19 +70,21 @@ const kiln_expr *kiln_load(kiln_ctx *cx, int tensor, kiln_dtype t, int n,
 const kiln_expr *kiln_unary(kiln_ctx *cx, kiln_expr_kind k, const kiln_expr *a);
 const kiln_expr *kiln_binary(kiln_ctx *cx, kiln_expr_kind k, const kiln_expr *a,
                              const kiln_expr *b);
-// The float |x| to the power |y|; of some constants cheaper than POW, and exact where that is not.
+// |x| to the power |y| for floats; for some constants as cheaper operations that are exact where
+// POW is not.
 const kiln_expr *kiln_power(kiln_ctx *cx, const kiln_expr *x, const kiln_expr *y);
 // Both conditions; NULL stands for true.
 const kiln_expr *kiln_both(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b);
 const kiln_expr *kiln_select(kiln_ctx *cx, const kiln_expr *c, const kiln_expr *a,
                              const kiln_expr *b);
 const kiln_expr *kiln_cast(kiln_ctx *cx, kiln_dtype t,
-                           const kiln_expr *a); // |a| itself when it has that dtype
-// The bits of |a| as |t|, which is as wide in memory: integers and codes by way of unsigned
-// integers; of a byte that becomes a code of fewer bits, the low ones. A bool is the number 0 or 1.
+                           const kiln_expr *a); // |a| itself if it has that dtype
+// The bits of |a| as type |t|, which must have the same size in memory; integers and encodings go
+// through unsigned integers, and an encoding of fewer than 8 bits keeps the low ones. A bool is 0
+// or 1.
 const kiln_expr *kiln_bitcast(kiln_ctx *cx, kiln_dtype t, const kiln_expr *a);
 kiln_dtype kiln_bits_type(kiln_dtype t); // the unsigned integer with the bits of |t|
-// Rebuilds |e| with other arguments (folding again).
+// Rebuilds |e| with other arguments, folding again.
 const kiln_expr *kiln_expr_with_args(kiln_ctx *cx, const kiln_expr *e,
                                      const kiln_expr *const *args);
 
@@ -104,67 +106,68 @@ static inline const kiln_expr *kiln_mod(kiln_ctx *cx, const kiln_expr *a, const 
 
 bool kiln_expr_is_int(const kiln_expr *e,
                       int64_t *out_value); // an INT constant; |out_value| may be NULL
-int64_t kiln_expr_int_or(const kiln_expr *e, int64_t otherwise); // the constant's value
-bool kiln_expr_is_zero(const kiln_expr *e);                      // the number 0 (not -0.0)
+// The constant's value, or |otherwise|.
+int64_t kiln_expr_int_or(const kiln_expr *e, int64_t otherwise);
+bool kiln_expr_is_zero(const kiln_expr *e); // the number 0 (not -0.0)
 bool kiln_expr_uses(const kiln_expr *e, kiln_symbol var);
 bool kiln_expr_has_load(const kiln_expr *e);
-const kiln_expr *kiln_expr_uncast(const kiln_expr *e); // what is cast, however often
+const kiln_expr *kiln_expr_uncast(const kiln_expr *e); // the operand under all casts
 
-// Replaces by |map(argument, node)| every node for which it does not return NULL, children of
-// replaced nodes untouched. Where |map| calls this with itself and its argument, to go on below,
-// that is the same
-// walk: it comes to no node again. So what it gives follows from the node.
+// Replaces each node for which |map(argument, node)| is not NULL by its result, without visiting
+// the replaced node's children. |map| may call this function with itself and its argument for
+// subexpressions: that continues the same traversal, so results are memoized by node and must
+// depend on the node alone.
 typedef const kiln_expr *(*kiln_expr_map)(kiln_ctx *cx, const kiln_expr *e, void *argument);
 const kiln_expr *kiln_expr_replace(kiln_ctx *cx, const kiln_expr *e, kiln_expr_map map,
                                    void *argument);
-// Replaces the node |from|, wherever it stands, by |to|.
+// Replaces all occurrences of |from| by |to|.
 const kiln_expr *kiln_expr_replace_one(kiln_ctx *cx, const kiln_expr *e, const kiln_expr *from,
                                        const kiln_expr *to);
-// Substitutes n variables at once.
+// Substitutes n variables simultaneously.
 const kiln_expr *kiln_expr_substitute(kiln_ctx *cx, const kiln_expr *e, int n,
                                       const kiln_symbol *vars, const kiln_expr *const *values);
-// Walks. An expression is a graph whose tree may be exponential, so that whoever looks at all of it
-// uses one of these, which come to a node once, or keeps what is found by node (kiln_map by id). A
-// recursion of one's own is for what is bounded by |n_tree|, or goes down one path.
+// Traversals. An expression is a DAG whose tree may be exponential, so analyses of whole
+// expressions must use one of these functions, which visit a node once, or memoize by node
+// (kiln_map by id). Plain recursion is for expressions with a bounded |n_tree|, or along a single
+// path.
 
-// Nodes of a tree that is taken as a tree: of longer ones such recursions know nothing, which is
-// right for each of them.
+// The largest tree that plain recursions accept; they treat larger expressions as unknown, which is
+// conservative for each.
 enum { KILN_LONG_TREE = 1000 };
 
-// Calls |visit| once for every distinct node under |e|, arguments first.
+// Calls |visit| once for every distinct node of |e|, arguments first.
 void kiln_expr_visit(kiln_ctx *cx, const kiln_expr *e,
                      void (*visit)(const kiln_expr *e, void *argument), void *argument);
-// The same for every distinct load under |e|; NULL has none.
+// The same for every distinct load of |e|, which may be NULL.
 void kiln_expr_visit_loads(kiln_ctx *cx, const kiln_expr *e,
                            void (*visit)(const kiln_expr *load, void *argument), void *argument);
-// Whether |e| loads from |tensor|; NULL doesn't.
+// Whether |e|, which may be NULL, loads from |tensor|.
 bool kiln_expr_loads_from(kiln_ctx *cx, const kiln_expr *e, int tensor);
 
-// What a search does at a node.
+// How a search continues after a node.
 typedef enum kiln_search {
-  KILN_SEARCH_INTO, // the arguments are next
-  KILN_SEARCH_PAST, // they are left out, unless another way leads there
-  KILN_SEARCH_REST, // all but the first, as a SELECT's branches
+  KILN_SEARCH_INTO, // visit its arguments
+  KILN_SEARCH_PAST, // skip its arguments, unless they are reached on another path
+  KILN_SEARCH_REST, // visit all but the first argument: the branches of a SELECT
   KILN_SEARCH_ENDS
 } kiln_search;
-// Calls |enter| once for every distinct node under |e|, NULL has none, before its arguments, from
-// left to right.
+// Calls |enter| once for every distinct node of |e| (may be NULL) in preorder, from left to right.
 //
-// gives: the node at which it ended; NULL: at none
+// gives: the node at which |enter| ended the search; NULL: none
 const kiln_expr *kiln_expr_search(kiln_ctx *cx, const kiln_expr *e,
                                   kiln_search (*enter)(const kiln_expr *e, void *argument),
                                   void *argument);
-// Whether |e| loads |tensor|; NULL does not.
+// Whether |e|, which may be NULL, loads |tensor|.
 bool kiln_expr_loads(kiln_ctx *cx, const kiln_expr *e, int tensor);
 
-// If |e| = sum(coef[k] * vars[k]) + constant with integer constants, gives them. |coef| has n
+// Decomposes |e| = sum(coef[k] * vars[k]) + constant with integer constants; |coef| has n entries.
 // entries.
 bool kiln_expr_affine(const kiln_expr *e, int n, const kiln_symbol *vars, int64_t *coef,
                       int64_t *constant);
 
-// Text. Loads print as NAME(i, j) through |name_of| (prim) or NAME[i, j] with |bracket| '['. An
-// expression of more than 1000 nodes as a tree prints as {$0 = e; $1 = e; ... e}, with names for
-// what it uses more than once: its text is no longer than it has nodes.
+// Text. Loads print as NAME(i, j) with names from |name_of|, or as NAME[i, j] if |bracket| is '['.
+// An expression with a tree of more than 1000 nodes prints as {$0 = e; $1 = e; ... e}, with names
+// for shared subexpressions, so that the text is linear in the number of nodes.
 typedef struct kiln_expr_names {
   const char *(*name_of)(const void *program, int tensor);
   int (*find)(const void *program, const char *name, size_t n, kiln_dtype *out_dtype,
@@ -175,16 +178,17 @@ typedef struct kiln_expr_names {
 void kiln_expr_print(const kiln_ctx *cx, const kiln_expr *e, const kiln_expr_names *names,
                      kiln_text *out);
 const char *kiln_expr_text(kiln_ctx *cx, const kiln_expr *e); // without loads; in the scratch arena
-// Parses one expression at |*text| and moves |*text| behind it. Constants print with their dtype
-// where it is not i64 (1.5f32, 3i32, true), variables are any name that |names| does not find.
+// Parses one expression at |*text| and moves |*text| past it. Constants have a dtype suffix unless
+// they are i64 (1.5f32, 3i32, true); names that |names| does not find are variables.
 kiln_status kiln_expr_parse(kiln_ctx *cx, const char **text, const kiln_expr_names *names,
                             const kiln_expr **out);
 
 const char *kiln_expr_kind_text(kiln_expr_kind k);
-bool kiln_expr_is_call_name(const char *name); // whether a kind that prints as a call has this text
-int kiln_expr_kind_args(kiln_expr_kind k);     // -1: LOAD
-bool kiln_expr_kind_is_cmp(kiln_expr_kind k);  // LT .. NE
-bool kiln_expr_kind_is_call(kiln_expr_kind k); // written NAME(...)
+// Whether this is the text of a kind that prints as a call.
+bool kiln_expr_is_call_name(const char *name);
+int kiln_expr_kind_args(kiln_expr_kind k);                 // -1: LOAD
+bool kiln_expr_kind_is_cmp(kiln_expr_kind k);              // LT .. NE
+bool kiln_expr_kind_is_call(kiln_expr_kind k);             // written NAME(...)
 bool kiln_expr_kind_takes(kiln_expr_kind k, kiln_dtype t); // whether operands may be |t|
 
 #endif

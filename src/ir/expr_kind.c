@@ -1,4 +1,4 @@
-// The rows of expr.def: how a kind of expression is written, and which operands it takes.
+// The rows of expr.def: the syntax of each kind of expression, and its operand types.
 #include "ir/expr.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-// Expressions as text. Operators print with the fewest parentheses that read back to the same tree;
-// numbers print in the shortest form that reads back to the same value.
+// Expressions as text. Operators print with as few parentheses as parse to the same tree, numbers
+// in the shortest form that parses to the same value.
 #include "ir/cursor.h"
 
 #include "ir/fold.h"
@@ -16,7 +16,7 @@ enum { SELECT_LEVEL, OR_LEVEL, AND_LEVEL, CMP_LEVEL, SUM_LEVEL, PRODUCT_LEVEL, U
 static const char bitcast_prefix[] = "bitcast_",
                   stored_prefix[] = "stored_"; // bitcast_u32(x), stored_f16(x)
 
-// The binding strength of an infix operator; -1 when |k| is none.
+// The precedence of an infix operator; -1 if |k| is not one.
 static int level_of(kiln_expr_kind k) {
   if (kiln_expr_kind_is_cmp(k)) return CMP_LEVEL;
   if (k == KILN_EXPR_OR) return OR_LEVEL;
@@ -52,13 +52,13 @@ static void print_int(const kiln_expr *e, kiln_text *out) {
   }
 }
 
-// What is printed, and how. An expression whose tree is large prints as {$0 = ...; $1 = ...; ...},
-// with a name for what is used more than once and for what would be long; NULL |lets|: as its tree.
+// The printer's state. An expression with a large tree prints as {$0 = ...; $1 = ...; ...}, with
+// names for shared and for long subexpressions; |lets| NULL: print as a tree.
 typedef struct printer {
   const kiln_ctx *cx;
   const kiln_expr_names *names;
   kiln_text *out;
-  kiln_map *lets; // by id: the number of the name
+  kiln_map *lets; // expression id -> number of its name
 } printer;
 
 static void print(const printer *p, const kiln_expr *e, int level);
@@ -137,9 +137,9 @@ static void count_uses(kiln_map *uses, const kiln_expr *e) {
   for (int i = 0; i < e->n_args; i++) count_uses(uses, e->args[i]);
 }
 
-// Prints the names that |e| needs, and one for |e| where it is worth one.
+// Prints the names that |e| needs, and a name for |e| if it deserves one.
 //
-// gives: how many nodes are printed where |e| stands
+// gives: number of nodes printed at a use of |e|
 static int print_lets(const printer *p, kiln_map *sizes, const kiln_map *uses, const kiln_expr *e) {
   enum { SHORT = 4, LONG = 64 };
   const uint64_t *known = kiln_map_find(sizes, e->id);
@@ -207,7 +207,7 @@ static kiln_status parse(parser *p, int level, const kiln_expr **out);
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// The number at the cursor as text without its suffix; -1 when it is too long.
+// Copies the number at the cursor without its suffix; -1 if it is too long.
 static int scan_number(const char *at, bool *out_is_real) {
   const char *p = at;
   while (is_digit(*p)) p++;
@@ -350,7 +350,7 @@ static kiln_status load(parser *p, kiln_symbol name, const kiln_expr **out) {
   return KILN_OK;
 }
 
-// The type behind |prefix|.
+// The type after |prefix|.
 static bool type_of(const char *word, const char *prefix, kiln_dtype *out) {
   const size_t n = strlen(prefix);
   return strncmp(word, prefix, n) == 0 && kiln_dtype_parse(word + n, strlen(word + n), out);
@@ -407,7 +407,7 @@ static kiln_status named(parser *p, bool negative, const kiln_expr **out) {
   return KILN_OK;
 }
 
-// What $N was said to be.
+// The value of $N.
 static kiln_status let(parser *p, const kiln_expr **out) {
   int64_t number = 0;
   KILN_TRY(kiln_cursor_int(p->c, "a number behind $", &number));
@@ -439,7 +439,7 @@ static kiln_status unary(parser *p, const kiln_expr **out) {
   return KILN_OK;
 }
 
-// The infix operator at the cursor that binds at least as strongly as |level|; moves behind it.
+// Accepts an infix operator with at least precedence |level|.
 static bool accept_operator(kiln_cursor *c, int level, kiln_expr_kind *out) {
   static const kiln_expr_kind longest_first[] = {
       KILN_EXPR_LE,  KILN_EXPR_GE,  KILN_EXPR_EQ,  KILN_EXPR_NE,  KILN_EXPR_AND,
@@ -482,14 +482,14 @@ static kiln_status parse(parser *p, int level, const kiln_expr **out) {
   return KILN_OK;
 }
 
-// {$0 = e; $1 = e; ... e}, behind the brace.
+// Parses {$0 = e; $1 = e; ... e} after the brace.
 static kiln_status with_lets(parser *p, const kiln_expr **out) {
   while (kiln_cursor_accept(p->c, "$")) {
     const char *at = p->c->at;
     int64_t number = 0;
     KILN_TRY(kiln_cursor_int(p->c, "a number behind $", &number));
     if (!kiln_cursor_at(p->c, "=") ||
-        kiln_cursor_at(p->c, "==")) { // the expression begins with a name
+        kiln_cursor_at(p->c, "==")) { // it is the final expression, beginning with a name
       p->c->at = at - 1;
       break;
     }

@@ -1,5 +1,5 @@
-// Constant folding on numbers, by dtype: integers wrap at their width, floats are computed in
-// double and rounded once. An operator that has no value for the operands is left alone.
+// Constant folding by dtype: integers wrap at their width, floats are computed in double and
+// rounded once. An operation without a defined constant result is not folded.
 #include "ir/fold.h"
 
 #include "support/integer.h"
@@ -56,7 +56,7 @@ static bool gives_int(kiln_constant *out, kiln_dtype t, int64_t value) {
 
 static bool gives_bool(kiln_constant *out, bool value) { return gives_int(out, KILN_BOOL, value); }
 
-// The half types are computed in f32, so a result that they cannot hold is not a constant of them.
+// Half types are computed in f32: a result that the half type cannot represent is not folded.
 static bool gives_float(kiln_constant *out, kiln_dtype t, double value) {
   const double computed = t == KILN_F64 ? value : (double)(float)value;
   const double rounded = kiln_float_round(t, computed);
@@ -71,7 +71,7 @@ static int64_t trunc_div(int64_t a, int64_t b) {
 
 static int64_t trunc_mod(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
 
-// Of a negative |n| rounded towards zero, where that is not an unsigned number.
+// A negative |n| gives a fraction, which is rounded towards zero.
 static int64_t power(int64_t a, int64_t n, bool is_signed) {
   if (is_signed && n < 0) return a == 1 || a == -1 ? (n & 1 ? a : 1) : 0;
   uint64_t base = (uint64_t)a, result = 1;
@@ -124,7 +124,7 @@ static bool fold_int(kiln_expr_kind k, kiln_dtype t, int64_t a, int64_t b, kiln_
   if (k == KILN_EXPR_BOR) return gives_int(out, t, a | b);
   if (k == KILN_EXPR_BXOR) return gives_int(out, t, a ^ b);
   if (k == KILN_EXPR_POW) return gives_int(out, t, power(a, b, !is_unsigned));
-  const bool is_past = ub >= (uint64_t)(8 * kiln_dtype_bytes(t)); // a shift by all bits
+  const bool is_past = ub >= (uint64_t)(8 * kiln_dtype_bytes(t)); // shifts out all bits
   if (k == KILN_EXPR_SHL) return gives_int(out, t, is_past ? 0 : (int64_t)(ua << ub));
   if (k == KILN_EXPR_SHR && is_past) return gives_int(out, t, !is_unsigned && a < 0 ? -1 : 0);
   return is_unsigned ? fold_unsigned(k, t, ua, ub, out) : fold_signed(k, t, a, b, out);
@@ -262,7 +262,7 @@ bool kiln_fold_cast(kiln_dtype t, kiln_constant a, kiln_constant *out) {
   *out = (kiln_constant){.dtype = t};
   if (from_float) {
     out->f = kiln_float_round(t, a.f);
-  } else if (t == KILN_F32) { // straight from the integer: by way of double it would round twice
+  } else if (t == KILN_F32) { // directly from the integer: through double it would be rounded twice
     out->f = a.dtype == KILN_U64 ? (double)(float)(uint64_t)a.i : (double)(float)a.i;
   } else {
     const double exact = a.dtype == KILN_U64 ? (double)(uint64_t)a.i : (double)a.i;

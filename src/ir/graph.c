@@ -1,4 +1,4 @@
-// Graphs: questions about nodes, and the dump.
+// Graphs: queries about nodes, and the dump.
 #include "ir/graph.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-// The graph level: ONNX operators over values, as the reader gives them. Knows the operators'
-// names, not their meaning.
+// The graph level: ONNX operators over values, as read from a model. It has the operators' names,
+// but no semantics.
 //
 // Nodes are in topological order; everything lives in the context's perm arena, constant data in
 // the mapped files, which must outlive the graph.
@@ -10,7 +10,7 @@
 
 #define KILN_MAX_RANK 8
 
-// A constant tensor: row-major bytes at any alignment, little-endian, borrowed.
+// A constant tensor: row-major little-endian bytes, unaligned, borrowed.
 typedef struct kiln_const {
   kiln_dtype dtype;
   int rank;
@@ -34,7 +34,7 @@ typedef struct kiln_graph kiln_graph;
 typedef struct kiln_attr {
   kiln_symbol name;
   kiln_attr_kind kind;
-  int n; // of the lists
+  int n; // length of the lists
   union {
     int64_t i;
     float f;
@@ -52,22 +52,24 @@ typedef struct kiln_value {
   kiln_symbol name;
   bool has_type; // dtype is known (declared in the file)
   kiln_dtype dtype;
-  const char *list; // of what is no tensor: "sequence(f32)", "optional(f32)", ...; NULL: a tensor
+  const char *list; // type of a value that is not a tensor: "sequence(f32)", "optional(f32)", ...;
+                    // NULL: a tensor
   bool has_shape; // rank and shape are known; an unknown extent is a VAR named after the value and
                   // axis
   int rank;
   const kiln_expr **shape;    // [rank]; constants or expressions over named dimensions
-  const kiln_const *constant; // an initializer; NULL otherwise
+  const kiln_const *constant; // of an initializer; NULL otherwise
   const kiln_const
-      *initial; // of an input: an initializer that a run may replace; NULL: it must be given
+      *initial; // of an input: its default value, an initializer of the same name; NULL: the input
+                // is required
   int producer; // node id; -1 for inputs and initializers
 } kiln_value;
 
 typedef struct kiln_node {
   int id;
-  kiln_symbol name;       // "" when the file gives none
+  kiln_symbol name;       // "" if the file has none
   kiln_symbol op, domain; // domain "" is ai.onnx
-  int64_t opset;          // of its domain
+  int64_t opset;          // opset version of its domain
   int n_inputs, n_outputs;
   int *inputs;  // value ids; -1 is an omitted optional input
   int *outputs; // value ids; -1 is an unwanted optional output

@@ -13,7 +13,7 @@ static void add_line(kiln_lined *l, const char *line, size_t n, int of) {
   KILN_VEC_PUSH(l->text.arena, &l->lines, of);
 }
 
-// The length of the first line, its end included.
+// The length of the first line including its newline.
 static size_t line_bytes(const char *text) {
   const size_t n = strcspn(text, "\n");
   return n + (text[n] == '\n');
@@ -27,7 +27,7 @@ void kiln_lined_add_marked(kiln_lined *l, const char *text, const kiln_line_mark
   const char *at = text;
   int k = 0, line = 0;
   for (size_t n; (n = line_bytes(at)) > 0; at += n) {
-    // marks behind the line's begin are of what is written at its end, as of a statement's last
+    // marks after the line's beginning refer to text at its end, as of a statement's last part
     for (; k < marks->n && marks->data[k].at <= at - text; k++) line = marks->data[k].line;
     add_line(l, at, n, line);
   }
@@ -42,7 +42,7 @@ static bool has_body(const kiln_loop *l) {
 static int number(kiln_loop *l, int line) {
   for (; l; l = l->next) {
     l->line = line++;
-    if (has_body(l)) line = number(l->body, line) + 1; // its brace
+    if (has_body(l)) line = number(l->body, line) + 1; // the closing brace
   }
   return line;
 }

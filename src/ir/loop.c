@@ -1,4 +1,4 @@
-// Loop programs: making, copying and finding.
+// Loop programs: construction, copying and queries.
 #include "ir/loop.h"
 
 #include <string.h>
@@ -20,7 +20,7 @@ kiln_buffer *kiln_buffer_make(kiln_ctx *cx, kiln_loops *l, const char *name, kil
   b->rank = rank;
   b->tensor = -1;
   int64_t stride = 1;
-  const int most = (int)KILN_LEN(b->extents); // of more, kiln_loops_verify refuses the rank
+  const int most = (int)KILN_LEN(b->extents); // kiln_loops_verify refuses higher ranks
   for (int i = (rank < most ? rank : most) - 1; i >= 0; i--) {
     b->extents[i] = extents[i];
     b->strides[i] = strides ? strides[i] : stride;
@@ -130,7 +130,8 @@ const char *kiln_loop_note(kiln_ctx *cx, const kiln_loop *l, const char *key) {
 void kiln_loop_annotate(kiln_ctx *cx, kiln_loop *l, const char *key, const char *value) {
   const kiln_symbol name = kiln_symbol_of(cx, key);
   kiln_note *first = NULL, **end = &first;
-  for (const kiln_note *old = l->notes; old; old = old->next) { // copies of loops share their lists
+  // Lists are shared by copies of loops.
+  for (const kiln_note *old = l->notes; old; old = old->next) {
     if (old->key == name) continue;
     *end = KILN_NEW(&cx->perm, kiln_note);
     **end = (kiln_note){old->key, old->value, NULL};

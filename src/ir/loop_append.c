@@ -1,11 +1,11 @@
-// Loop programs put together.
+// Concatenation of loop programs.
 #include "ir/loop.h"
 
 typedef struct appending {
   kiln_ctx *cx;
   const char *suffix;
-  int first;      // id of |from|'s first buffer among all
-  kiln_map names; // of loop variables, to their new ones
+  int first;      // new id of |from|'s first buffer
+  kiln_map names; // loop variable -> new name
 } appending;
 
 static kiln_symbol renamed(const appending *a, kiln_symbol name) {

@@ -46,7 +46,7 @@ static const char *const how_words[] = {
 const char *kiln_scope_text(kiln_scope s) { return scope_words[s]; }
 const char *kiln_how_text(kiln_how h) { return how_words[h]; }
 
-// As in the notation, without the mark that says that the first value is the identity.
+// As in the notation, without the '!' of reductions that start from the identity.
 static const char *const store_words[] = {
     [KILN_COMBINE_NONE] = "=",   [KILN_COMBINE_SUM] = "+=",   [KILN_COMBINE_PROD] = "*=",
     [KILN_COMBINE_MAX] = "max=", [KILN_COMBINE_MIN] = "min=", [KILN_COMBINE_AND] = "and=",
@@ -112,7 +112,7 @@ static void print_device(printer *p, const kiln_loop *l) {
   kiln_expr_print(p->cx, l->cond, &p->names, p->out);
 }
 
-// The line of a loop without its body.
+// Prints the line of a loop without its body.
 static void print_head(printer *p, const kiln_loop *l) {
   switch (l->kind) {
   case KILN_LOOP_FOR:
@@ -138,7 +138,7 @@ static void print_head(printer *p, const kiln_loop *l) {
     kiln_name_print(p->out, name_of(p->names.program, l->buffer));
     return;
   case KILN_LOOP_INSTR:
-    // The instructions belong to the targets, above this floor; their first member is their name.
+    // Instructions are defined by targets; their first member is their name.
     kiln_text_add(p->out, "instr ");
     kiln_name_print(p->out, *(const char *const *)(const void *)l->instr);
     kiln_exprs_print(p->cx, l->n_operands, l->operands, &p->names, "(", ")", p->out);
@@ -186,7 +186,7 @@ typedef struct parser {
   kiln_loops *l;
   scope scope;
   kiln_expr_names names;
-  kiln_instr_find find; // NULL: there are no instructions
+  kiln_instr_find find; // NULL: no instructions
   const void *argument;
   kiln_device_op_find find_op; // NULL: they are no device loops
 } parser;
@@ -316,7 +316,7 @@ static kiln_status parse_alloc(parser *p, kiln_loop **out) {
   return KILN_OK;
 }
 
-// Takes the notation's form with its '!' too.
+// Accepts the notation's form with '!', too.
 static kiln_status parse_combiner(kiln_cursor *c, kiln_combiner *out) {
   for (int k = KILN_COMBINE_OR; k >= KILN_COMBINE_NONE; k--) {
     *out = (kiln_combiner)k;
@@ -327,7 +327,7 @@ static kiln_status parse_combiner(kiln_cursor *c, kiln_combiner *out) {
   return kiln_cursor_fail(c, "'=', '+=', 'max=' or another combiner");
 }
 
-// |index| has room for MAX_BUFFER_RANK.
+// Parses an element; |index| has room for MAX_BUFFER_RANK.
 static kiln_status parse_element(parser *p, const kiln_buffer **b, const kiln_expr **index) {
   int n = 0;
   KILN_TRY(parse_known_buffer(p, b));
@@ -434,7 +434,7 @@ static kiln_status parse_loop(parser *p, kiln_loop **out) {
   return op ? parse_device(p, op, out) : parse_store(p, out);
 }
 
-// Loops up to the closing brace.
+// Parses loops up to the closing brace.
 static kiln_status parse_rest(parser *p, kiln_loop **out) {
   for (*out = NULL; !kiln_cursor_accept(&p->c, "}"); out = &(*out)->next)
     KILN_TRY(parse_loop(p, out));

@@ -8,10 +8,10 @@ typedef struct verifier {
   kiln_ctx *cx;
   const kiln_loops *l;
   const char *place;
-  kiln_map vars;        // every loop variable met: 1 in its loop, 0 behind it
+  kiln_map vars;        // every loop variable seen so far: 1 inside of its loop, 0 after it
   kiln_bits *in_scope;  // buffers
-  kiln_bits *allocated; // buffers with an ALLOC met
-  unsigned bound;       // kiln_how of the loops around, as bits
+  kiln_bits *allocated; // buffers whose ALLOC was visited
+  unsigned bound;       // bit mask of kiln_how of the enclosing loops
   kiln_checker checker;
 } verifier;
 
@@ -134,7 +134,7 @@ static kiln_status check_alloc(verifier *v, const kiln_loop *l, int depth) {
   return KILN_OK;
 }
 
-// The variables of tiles are bound in operands only.
+// Variables of tiles are bound in operands only.
 static void bind_tile(verifier *v, bool bound) {
   for (int k = 0; k < KILN_MAX_TILE_RANK; k++)
     kiln_map_put(&v->vars, kiln_tile_var(v->cx, k), bound);

@@ -1,4 +1,4 @@
-// Prim programs: making tensors and statements, and the facts that need no analysis.
+// Prim programs: construction of tensors and statements, and simple queries.
 #include "ir/prim.h"
 
 #include <math.h>
@@ -10,8 +10,8 @@ kiln_program *kiln_program_make(kiln_ctx *cx, const char *name) {
   return p;
 }
 
-// |name|, or |name|_1, |name|_2, ... when it is taken. Remembers the last suffix, so that a
-// thousand tensors of one name cost a thousand steps.
+// |name|, or |name|_1, |name|_2, ... if it is taken. Remembers the last suffix, so that a thousand
+// tensors of one name take linear time.
 static kiln_symbol unique_name(kiln_ctx *cx, kiln_program *p, const char *name) {
   if (!p->names.arena) kiln_map_init(&p->names, &cx->perm);
   const kiln_symbol wanted = kiln_symbol_of(cx, *name ? name : "t");
@@ -233,7 +233,7 @@ bool kiln_stmt_reads_itself(kiln_ctx *cx, const kiln_program *p, const kiln_stmt
 
 static kiln_search find_integer(const kiln_expr *e, void *argument) {
   (void)argument;
-  if (!e->has_load || e->kind == KILN_EXPR_BITCAST) return KILN_SEARCH_PAST; // bits of floats
+  if (!e->has_load || e->kind == KILN_EXPR_BITCAST) return KILN_SEARCH_PAST; // the bits of a float
   return e->kind == KILN_EXPR_LOAD ? KILN_SEARCH_ENDS : KILN_SEARCH_INTO;
 }
 

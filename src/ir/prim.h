@@ -1,19 +1,19 @@
-// The prim level: a program of statements, each one tensor expression over an iteration domain
-// (DESIGN section 3).
+// The prim level: a program of statements, each a tensor expression over an iteration domain.
 //
-// A statement computes, with o ranging over the elements of its output tensor and d over its dims:
-//     for all o:                       T(o) = init(o)                     (init NULL: the
-//     combiner's identity) for all d in order, if guard(d): T(index(d)) = combine(T(index(d)),
-//     body(d))
-// Space dims come first, then the reduction dims. Ordinarily index is the identity on the space
-// dims (kiln_stmt_is_plain), init is NULL, and combiner NONE means each element is written once. A
+// A statement computes, with o ranging over the elements of its output tensor and d over its
+// iteration domain:
+//     for all o:           T(o) = init(o)     (init NULL: the combiner's identity)
+//     for all d in order,
+//       if guard(d):       T(index(d)) = combine(T(index(d)), body(d))
+// Space dims come first, then the reduction dims. Usually index is the identity on the space dims
+// (kiln_stmt_is_plain), init is NULL, and combiner NONE means that each element is written once. A
 // scatter has loads in its index and an init. init is an expression over the variables
 // o0..o{rank-1}; body, guard and index are over the statement's dim names. Those of a scatter may
-// read T itself (kiln_stmt_reads_itself): what the instances before have left there.
+// read T itself (kiln_stmt_reads_itself), as written by earlier iterations.
 //
-// Every tensor has at most one statement that writes it; statements are in topological order.
-// Tensors of a program have unique names; so have the dims of one statement. All of it lives in the
-// context's perm arena.
+// Every tensor is written by at most one statement; statements are in topological order. Names of
+// tensors are unique in a program, names of dims in a statement. All of it lives in the context's
+// perm arena.
 #ifndef KILN_IR_PRIM_H
 #define KILN_IR_PRIM_H
 
@@ -29,14 +29,14 @@ typedef struct kiln_tensor {
   kiln_role role;
   int rank;
   const kiln_expr **shape;     // [rank]
-  const void *data;            // CONST: row-major elements at any alignment; else NULL
-  size_t bytes;                // CONST: of |data|
+  const void *data;            // CONST: row-major elements, unaligned; else NULL
+  size_t bytes;                // CONST: size of |data|
   int def;                     // the statement that writes it; -1 for INPUT and CONST
-  int8_t order[KILN_MAX_RANK]; // storage: order[0] is the axis stored outermost, order[rank-1] the
+  int8_t order[KILN_MAX_RANK]; // storage: order[0] is the outermost stored axis, order[rank-1] the
                                // contiguous one
-  const int64_t *strides; // [rank] in elements, where they are not those of |order|; NULL otherwise
-  // Storage inside another tensor's, |offset| elements behind its begin, with |strides|; NULL: its
-  // own.
+  const int64_t *strides; // [rank] in elements, if different from those of |order|; NULL otherwise
+  // A view of another tensor's storage, |offset| elements after its beginning, with |strides|;
+  // NULL: storage of its own.
   const struct kiln_tensor *inside;
   int64_t offset;
 } kiln_tensor;
@@ -69,14 +69,14 @@ typedef struct kiln_stmt {
   kiln_symbol origin;     // the graph node it came from, for messages and reports
 } kiln_stmt;
 
-// An index, made of data, that a run must find in range: what it computes from others is wrong.
+// A data-dependent index that a run must find in range; otherwise the run fails.
 typedef struct kiln_index_check {
-  kiln_symbol place; // of the node, as messages have it
-  kiln_symbol index; // what it is called there
+  kiln_symbol place; // the node, for messages
+  kiln_symbol index; // the index tensor's name in the model
   int axis;
-  int64_t least, end; // least <= index < end; both 0 where only the run knows the extent
+  int64_t least, end; // least <= index < end; both 0 if the extent is data-dependent
 } kiln_index_check;
-#define KILN_IN_RANGE INT64_MIN // the result of a check that holds
+#define KILN_IN_RANGE INT64_MIN // result of a check that holds
 
 typedef struct kiln_program {
   kiln_symbol name;
@@ -85,22 +85,20 @@ typedef struct kiln_program {
   KILN_VEC(int) inputs;            // tensor ids, in the interface's order
   KILN_VEC(int)
   outputs; // tensor ids, in the interface's order; an output may be an INPUT or CONST tensor
-  KILN_VEC(kiln_symbol) output_names; // as the model's user knows them; may be fewer
-  // The next shape_of.n outputs are no part of the interface: each is an i64 tensor with the shape
-  // that the run finds for an output before them, the one of this number, whose own shape is the
-  // most that it can be.
+  KILN_VEC(kiln_symbol) output_names; // the model's names; the list may be shorter
+  // After the interface's outputs follow shape_of.n shape outputs: each is an i64 tensor with the
+  // run-time shape of output shape_of[i], whose static shape is an upper bound.
   KILN_VEC(int) shape_of;
-  // Where there are any, one more output stands behind these, no part of the interface either: an
-  // i64 for each check, KILN_IN_RANGE or an index that the run found out of range.
+  // If there are checks, one more output follows: an i64 for each check, KILN_IN_RANGE or an index
+  // that is out of range.
   KILN_VEC(kiln_index_check) checks;
-  kiln_map names; // private to prim.c: name to the next suffix to try; made on first use
+  kiln_map names; // private to prim.c: name -> next suffix to try; created on first use
 } kiln_program;
 
 kiln_program *kiln_program_make(kiln_ctx *cx, const char *name);
-// A copy that may be changed: statements and tensors are new, expressions and data are shared.
+// A copy that may be modified: statements and tensors are new, expressions and data are shared.
 kiln_program *kiln_program_copy(kiln_ctx *cx, const kiln_program *p);
-// Adds a tensor; |name| is made unique by a suffix when taken. |shape| is copied; order starts as
-// the identity.
+// Adds a tensor; if |name| is taken, it gets a suffix. |shape| is copied; order is the identity.
 kiln_tensor *kiln_tensor_make(kiln_ctx *cx, kiln_program *p, const char *name, kiln_dtype t,
                               kiln_role role, int rank, const kiln_expr *const *shape);
 kiln_tensor *kiln_tensor_make_const(kiln_ctx *cx, kiln_program *p, const char *name,
@@ -109,42 +107,44 @@ kiln_tensor *kiln_tensor_make_const(kiln_ctx *cx, kiln_program *p, const char *n
 // and r0.., plain index, combiner NONE and no body; the caller sets body and combiner.
 kiln_stmt *kiln_stmt_make(kiln_ctx *cx, kiln_program *p, const char *name, kiln_dtype t,
                           int n_space, int n_reduce, const kiln_expr *const *extents);
-void kiln_stmt_append(kiln_ctx *cx, kiln_program *p, kiln_stmt *s); // behind the others
-// Statements get the numbers of their places, and their tensors these.
+void kiln_stmt_append(kiln_ctx *cx, kiln_program *p, kiln_stmt *s); // appends |s|
+// Assigns ids by position in the list; updates |def| of tensors.
 void kiln_stmts_renumber(kiln_program *p);
-// The same where statements were removed, which are NULL: they leave the list.
+// The same after statements were removed (set to NULL): they are dropped from the list.
 void kiln_stmts_compact(kiln_program *p);
-// Takes the TEMPs out that no statement writes, nor reads; the others get the numbers of their
-// places.
+// Removes TEMPs that no statement writes or reads; the others get ids by position.
 void kiln_program_drop_unwritten(kiln_ctx *cx, kiln_program *p);
-int kiln_program_n_results(const kiln_program *p); // outputs of the interface, which come first
+// Outputs of the interface, which are the first ones.
+int kiln_program_n_results(const kiln_program *p);
 bool kiln_tensor_is_output(const kiln_program *p, int tensor);
-// Whether the memory that holds it is an argument of a kernel that computes |p|.
+// Whether the tensor's memory is an argument of a kernel that computes |p|.
 bool kiln_tensor_is_param(const kiln_program *p, int tensor);
-void kiln_outputs_mark(kiln_program *p); // those that are TEMP become OUTPUT
-// The number of the dim of that name, of all or of the space dims; of the dim that |e| is the
-// variable of. -1: none.
+void kiln_outputs_mark(kiln_program *p); // outputs that are TEMP become OUTPUT
+// The index of the dim of that name, among all or among space dims; of the dim whose variable is
+// |e|. -1: none.
 int kiln_stmt_dim(const kiln_stmt *s, kiln_symbol name);
 int kiln_stmt_space_dim(const kiln_stmt *s, kiln_symbol name);
 int kiln_stmt_dim_of(const kiln_stmt *s, const kiln_expr *e);
-bool kiln_stmt_reduces_along(const kiln_stmt *s, const kiln_expr *e); // |e| uses a reduction dim
-int64_t kiln_dim_extent(const kiln_dim *d);                           // 1 where it is not known
+// Whether |e| uses a reduction dim.
+bool kiln_stmt_reduces_along(const kiln_stmt *s, const kiln_expr *e);
+int64_t kiln_dim_extent(const kiln_dim *d); // 1 if it is symbolic
 const kiln_expr *kiln_stmt_var(kiln_ctx *cx, const kiln_stmt *s,
                                int dim); // the variable of dims[dim]
 const kiln_expr *kiln_tensor_load(kiln_ctx *cx, const kiln_tensor *t,
                                   const kiln_expr *const *index); // [rank]
 
 bool kiln_stmt_is_plain(const kiln_ctx *cx,
-                        const kiln_stmt *s); // index is the identity on the space dims, no init
-bool kiln_stmt_is_scatter(const kiln_program *p, const kiln_stmt *s); // data say where it writes
-// Calls |visit| for every load of the statement, of its body, guard, init and index: once for each
-// that is distinct there.
+                        // Index is the identity on the space dims, init is NULL.
+                        const kiln_stmt *s);
+// Whether its index is data-dependent.
+bool kiln_stmt_is_scatter(const kiln_program *p, const kiln_stmt *s);
+// Calls |visit| for every distinct load of the statement's body, guard, init and index.
 void kiln_stmt_visit_loads(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                            void (*visit)(const kiln_expr *load, void *argument), void *argument);
 // Whether |s| reads the tensor that it writes.
 bool kiln_stmt_reads_itself(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s);
-// Whether |s| makes floats of bits of integers that it loads, as weights of few bits are decoded:
-// what it reads is far smaller than what it writes.
+// Whether |s| converts integers' bits to floats, as when packed weights are decoded: its operands
+// are far smaller than its result.
 bool kiln_stmt_decodes(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s);
 const kiln_expr *kiln_combiner_identity(kiln_ctx *cx, kiln_combiner c,
                                         kiln_dtype t); // max of floats: -inf; of ints: the lowest
@@ -155,7 +155,7 @@ const kiln_expr *kiln_combine(kiln_ctx *cx, kiln_combiner c, const kiln_expr *a,
 const char *
 kiln_combiner_text(kiln_combiner c); // "=", "+=!", "*=!", "max=!", "min=!", "and=!", "or=!"
 bool kiln_tensor_static_shape(const kiln_tensor *t,
-                              int64_t *out_shape); // false when an extent is not a constant
+                              int64_t *out_shape); // false if an extent is not constant
 // The strides in elements: |strides| if set, else dense in |order|. The shape must be static.
 void kiln_tensor_strides(const kiln_tensor *t, int64_t *out_strides);
 int64_t kiln_tensor_elems(const kiln_tensor *t); // of a static shape, saturating; -1 otherwise
@@ -166,12 +166,12 @@ int64_t kiln_tensor_elems(const kiln_tensor *t); // of a static shape, saturatin
 // parse is for tests.
 void kiln_program_print(kiln_ctx *cx, const kiln_program *p, kiln_text *out);
 void kiln_stmt_print(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
-                     kiln_text *out); // its line
+                     kiln_text *out); // one line
 kiln_status kiln_program_parse(kiln_ctx *cx, const char *text, kiln_program **out);
 // Checks every invariant above, dtypes of expressions, ranks of loads, and that names are bound.
-// KILN_INTERNAL on a breach.
+// KILN_INTERNAL on a violation.
 kiln_status kiln_program_verify(kiln_ctx *cx, const kiln_program *p);
-// The same without the data of constants |late|, a bit a tensor, whose elements are made later.
+// The same, except that CONSTs in |late|, a bit set of tensors, may have no data yet.
 kiln_status kiln_program_verify_without(kiln_ctx *cx, const kiln_program *p, const kiln_bits *late);
 
 #endif

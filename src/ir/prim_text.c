@@ -7,7 +7,7 @@
 
 enum { SHOWN_BYTES = 64, MAX_CONST_BYTES = 256 << 20 };
 
-// What names in expressions mean: the program and, when parsing, its tensors by name.
+// Names in expressions: the program and, for parsing, its tensors by name.
 typedef struct scope {
   kiln_ctx *cx;
   const kiln_program *p;
@@ -112,7 +112,8 @@ void kiln_stmt_print(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, ki
   print_stmt(cx, s, &names, p->tensors.data[s->out]->rank, out);
 }
 
-// Whether |ids| are just the tensors of |role| in order, as they are when nothing is said.
+// Whether |ids| are exactly the tensors of |role| in order, which is the default when text says
+// nothing.
 static bool is_default(const kiln_program *p, kiln_role role, int n, const int *ids) {
   int k = 0;
   for (int t = 0; t < p->tensors.n; t++) {
@@ -175,7 +176,7 @@ typedef struct parser {
   bool has_inputs, has_outputs; // said explicitly
 } parser;
 
-// `= 0x...` or `= ...`, the latter for zeros.
+// `= 0x...`, or `= ...` for zeros.
 static kiln_status parse_data(parser *p, kiln_tensor *t) {
   kiln_cursor *c = &p->c;
   const int64_t width = kiln_dtype_bytes(t->dtype);
@@ -272,7 +273,7 @@ static kiln_status parse_interface(parser *p, bool inputs) {
   return KILN_OK;
 }
 
-// `shapes (0, 2)`: what the last outputs are the shapes of
+// `shapes (0, 2)`: the outputs whose shapes the last outputs hold
 static kiln_status parse_shapes(parser *p) {
   bool first = true;
   KILN_TRY(kiln_cursor_expect(&p->c, "("));
@@ -285,7 +286,7 @@ static kiln_status parse_shapes(parser *p) {
   return KILN_OK;
 }
 
-// `check NODE INDEX axis 1 in -4:4`: what an element of the last output says
+// `check NODE INDEX axis 1 in -4:4`: describes an element of the last output
 static kiln_status parse_check(parser *p) {
   kiln_cursor *c = &p->c;
   kiln_index_check check = {0};

@@ -3,15 +3,15 @@
 
 #include "ir/check.h"
 
-// What the checks of one program share.
+// State shared by the checks of a program.
 typedef struct verifier {
   kiln_ctx *cx;
   const kiln_program *p;
-  const kiln_bits *late; // constants whose elements are made later; NULL: none
-  kiln_map named;        // the named dimensions: the variables of shapes
+  const kiln_bits *late; // constants without data yet; NULL: none
+  kiln_map named;        // named dimensions: variables of shapes
   const char *place;
-  int before; // statements that may be read: those before this one
-  int own;    // the tensor that a scatter writes, which it may read; -1: none
+  int before; // statements before this one may be read
+  int own;    // the tensor written by a scatter, which it may read; -1: none
 } verifier;
 
 #define BREACH(v, ...) KILN_FAIL((v)->cx->diag, KILN_INTERNAL, (v)->place, __VA_ARGS__)
@@ -20,7 +20,7 @@ static const char *tensor_name(const verifier *v, const kiln_tensor *t) {
   return kiln_symbol_text(v->cx, t->name);
 }
 
-// Whether the elements of |t| are there when statement |before| runs.
+// Whether |t| is computed when statement |before| runs.
 static bool is_available(const kiln_tensor *t, int before) {
   if (t->role == KILN_INPUT || t->role == KILN_CONST) return true;
   return t->def >= 0 && t->def < before;
@@ -78,7 +78,7 @@ static kiln_status check_constant(const verifier *v, const kiln_tensor *t) {
   return KILN_OK;
 }
 
-// A place is written for all that is looked at, right or wrong: without formats.
+// The place is built for everything checked, also valid things, so it avoids printf.
 static kiln_text begin_place(const verifier *v) {
   kiln_text place;
   kiln_text_init(&place, &v->cx->scratch);
@@ -128,7 +128,7 @@ static kiln_status check_dims(const verifier *v, const kiln_checker *c, const ki
     if (!name || kiln_map_find(dims, name))
       return BREACH(v, "the names of its dims must differ, got '%s' twice or none",
                     kiln_symbol_text(v->cx, name));
-    // An extent is over named dimensions, not over the dims before it.
+    // Extents are over named dimensions, not over outer dims.
     const kiln_checker outer = {.cx = v->cx, .place = v->place, .vars = c->more};
     KILN_TRY(kiln_check_expr(&outer, "the extent of a dim", KILN_I64, s->dims[i].extent));
     kiln_map_put(dims, name, 1);
@@ -187,7 +187,7 @@ static kiln_status check_stmt(verifier *v, int id) {
   return check_init(v, &c, s, out);
 }
 
-// Those outputs that are the shapes of others.
+// Checks the outputs that hold shapes of others.
 static kiln_status check_shapes(verifier *v) {
   const kiln_program *p = v->p;
   const int first = kiln_program_n_results(p);
@@ -204,7 +204,7 @@ static kiln_status check_shapes(verifier *v) {
   return KILN_OK;
 }
 
-// The output that holds the results of checks.
+// Checks the output that holds the results of checks.
 static kiln_status check_checks(verifier *v) {
   const kiln_program *p = v->p;
   int64_t n = 0;

@@ -1,6 +1,6 @@
-// Tensors that are written in pieces: Y(2*i) = .., Y(2*i + 1) = .., O(0) = .. become one statement
-// that finds for each element the piece that writes it. The left sides are inverted for it; what is
-// written must be affine and injective, and together the pieces must write every element.
+// Tensors that several statements write: Y(2*i) = .., Y(2*i + 1) = .., O(0) = .. become one
+// statement, which selects for each element the piece that writes it. For this, left-hand sides are
+// inverted; they must be affine and injective, and the pieces must cover all elements.
 #include "analysis/simplify.h"
 #include "support/integer.h"
 #include "tc/env.h"
@@ -13,13 +13,13 @@ typedef struct assembler {
   kiln_tc_env *env;
   kiln_ctx *cx;
   const kiln_tc_whole *w;
-  const kiln_expr *lo[KILN_MAX_RANK], *extent[KILN_MAX_RANK]; // of the whole
+  const kiln_expr *lo[KILN_MAX_RANK], *extent[KILN_MAX_RANK]; // bounds of the whole tensor
   kiln_stmt *stmt;
 } assembler;
 
 static const char *name_of(const assembler *a) { return kiln_symbol_text(a->cx, a->w->name); }
 
-// The coefficients of what stands at |axis| of the left side of |p|.
+// The coefficients of the subscript at |axis| of the left-hand side of |p|.
 static kiln_status affine_of(const assembler *a, const kiln_tc_piece *p, int axis, int64_t *coef,
                              const kiln_expr **out_rest) {
   if (kiln_tc_affine(a->cx, p->n_vars, p->vars, p->index[axis], coef, out_rest)) return KILN_OK;
@@ -29,7 +29,7 @@ static kiln_status affine_of(const assembler *a, const kiln_tc_piece *p, int axi
                       name_of(a));
 }
 
-// --- the box of the whole ---
+// --- bounds of the whole tensor ---
 
 static const kiln_expr *outer_one(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b, bool most) {
   int64_t d;
@@ -60,7 +60,7 @@ static kiln_status find_box(assembler *a) {
   return KILN_OK;
 }
 
-// An output that declares its dimensions has them, however little of it is written.
+// An output with declared dimensions has these, even if only a part is written.
 static void widen_to_declared(assembler *a) {
   int o = kiln_tc_find_out(a->env->def, a->w->name);
   const kiln_tc_param *p = o >= 0 ? &a->env->def->outs[o] : NULL;
@@ -74,7 +74,7 @@ static void widen_to_declared(assembler *a) {
   }
 }
 
-// --- every element is written ---
+// --- coverage ---
 
 typedef struct marks {
   int rank;
@@ -82,7 +82,7 @@ typedef struct marks {
   uint8_t *marked; // [total]
 } marks;
 
-// False: sizes are open, or there are too many elements to look at.
+// False if sizes are symbolic or there are too many elements to enumerate.
 static bool begin_marks(const assembler *a, marks *m) {
   m->rank = a->w->rank;
   m->total = 1;
@@ -107,7 +107,7 @@ static bool mark(marks *m, const int64_t *at) {
   return true;
 }
 
-// Steps through a box of |n| ranges; false behind its last point.
+// Next point of a box of |n| ranges; false after the last point.
 static bool next_point(int n, const int64_t *lo, const int64_t *extent, int64_t *at) {
   for (int i = n - 1; i >= 0; i--) {
     if (++at[i] < lo[i] + extent[i]) return true;
@@ -116,7 +116,7 @@ static bool next_point(int n, const int64_t *lo, const int64_t *extent, int64_t 
   return false;
 }
 
-// False: its ranges are not of numbers.
+// False if its ranges are symbolic.
 static bool mark_piece(const assembler *a, marks *m, const kiln_tc_piece *p) {
   int64_t lo[64], extent[64], at[64], coef[KILN_MAX_RANK][64], rest[KILN_MAX_RANK];
   if (p->n_vars > 64) return false;
@@ -158,12 +158,12 @@ static bool mark_base(const assembler *a, marks *m) {
   return true;
 }
 
-// What a piece writes along one axis: numbers begin + k * step up to |end|, not all of them.
+// The indices that a piece writes along one axis: a subset of begin + k * step, up to |end|.
 typedef struct spread {
   int64_t begin, end, step;
 } spread;
 
-// False: its ranges are not of numbers.
+// False if its ranges are symbolic.
 static bool spread_of(const assembler *a, const kiln_tc_piece *p, int axis, spread *out) {
   int64_t *coef = KILN_NEW_ARRAY(&a->cx->scratch, int64_t, p->n_vars);
   const kiln_expr *rest;
@@ -186,7 +186,7 @@ static bool are_apart(const assembler *a, const kiln_tc_piece *p, const kiln_tc_
   return false;
 }
 
-// Whether the pieces, each injective, are apart and together as many elements as the whole has.
+// Whether the injective pieces are disjoint and together have as many elements as the whole.
 static bool is_partition(const assembler *a) {
   int64_t total = 1, sum = 0, extent;
   for (int k = 0; k < a->w->rank; k++)
@@ -230,7 +230,7 @@ static bool base_is_whole(const assembler *a) {
   return whole;
 }
 
-// With numbers for sizes it is looked at; with open sizes it waits until they are bound.
+// Checked by enumeration if sizes are numbers; otherwise deferred until sizes are bound.
 static kiln_status check_written(const assembler *a) {
   if (a->w->fill != NULL || base_is_whole(a) || is_partition(a)) return KILN_OK;
   marks m;
@@ -249,12 +249,13 @@ static kiln_status check_written(const assembler *a) {
                       name_of(a), name_of(a));
 }
 
-// --- which piece writes an element ---
+// --- selecting the piece of an element ---
 
 typedef struct inverse {
   const kiln_tc_piece *p;
-  const kiln_expr **values; // [n_vars] of the variables, over the element; NULL: not found yet
-  const kiln_expr *when;    // what must hold of the element; NULL: nothing
+  const kiln_expr **values; // [n_vars] inverse of the left-hand side: variables as functions of the
+                            // element; NULL: unknown
+  const kiln_expr *when;    // condition under which the piece has the element; NULL: always
 } inverse;
 
 static void demand(const assembler *a, inverse *v, const kiln_expr *condition) {
@@ -268,7 +269,7 @@ static void demand_range(const assembler *a, inverse *v, const kiln_expr *x,
   demand(a, v, kiln_binary(cx, KILN_EXPR_LT, x, kiln_add(cx, r->lo, r->extent)));
 }
 
-// Element |k| less all that is known at axis |k|.
+// Element index |k| minus all known terms of the subscript at axis |k|.
 static const kiln_expr *remainder_of(const assembler *a, const inverse *v, int k,
                                      const int64_t *coef, const kiln_expr *rest) {
   kiln_ctx *cx = a->cx;
@@ -292,12 +293,12 @@ static void solve_one(const assembler *a, inverse *v, int i, int64_t coef, const
   demand_range(a, v, v->values[i], &v->p->vars[i]);
 }
 
-// Variables i of |of| as digits of e = sum(coef * i), the greatest coefficient first; false when
-// they cannot be told apart.
+// Solves e = sum(coef * i) for the variables i of |of| as mixed-radix digits, the greatest
+// coefficient first; false if the digits overlap.
 static bool solve_digits(const assembler *a, inverse *v, int n, const int *of, const int64_t *coef,
                          const kiln_expr *e) {
   kiln_ctx *cx = a->cx;
-  const kiln_expr *reach = kiln_int(cx, 0); // of the digits below
+  const kiln_expr *reach = kiln_int(cx, 0); // largest value of the lower digits
   for (int d = n - 1; d >= 0; d--) {
     const kiln_tc_range *r = &v->p->vars[of[d]];
     const kiln_expr *c = kiln_int(cx, coef[of[d]]), *one = kiln_int(cx, 1);
@@ -318,7 +319,7 @@ static bool solve_digits(const assembler *a, inverse *v, int n, const int *of, c
   return true;
 }
 
-// The variables of axis |k| that are not found yet, by falling coefficients.
+// The unknown variables of axis |k|, by descending coefficient.
 static int unknowns(const inverse *v, const int64_t *coef, int *of) {
   int n = 0;
   for (int i = 0; i < v->p->n_vars; i++) {
@@ -337,7 +338,7 @@ static kiln_status not_injective(const assembler *a, const kiln_tc_piece *p) {
                       name_of(a));
 }
 
-// Solves axes in rounds: those with one unknown first, then those whose unknowns are digits.
+// Solves axes with one unknown first, then axes whose unknowns are digits, in rounds.
 static kiln_status invert(const assembler *a, inverse *v) {
   const kiln_tc_piece *p = v->p;
   bool done[KILN_MAX_RANK] = {false};
@@ -387,8 +388,8 @@ static kiln_status add_piece(const assembler *a, const kiln_tc_piece *p, const k
   kiln_symbol *vars = KILN_NEW_ARRAY(&cx->perm, kiln_symbol, p->n_vars);
   for (int i = 0; i < p->n_vars; i++) vars[i] = p->vars[i].var;
   const kiln_expr *body = kiln_expr_substitute(cx, p->body, p->n_vars, vars, v.values);
-  body = kiln_cast(cx, a->w->type, body);       // numbers take the type of the others
-  bool only = *value == NULL || v.when == NULL; // what nothing else writes, it does
+  body = kiln_cast(cx, a->w->type, body);       // numbers take the type of the other pieces
+  bool only = *value == NULL || v.when == NULL; // the last piece takes all remaining elements
   *value = only ? body : kiln_select(cx, v.when, body, *value);
   return KILN_OK;
 }
@@ -423,7 +424,7 @@ static void declare(const assembler *a) {
   KILN_VEC_PUSH(&a->cx->perm, &a->env->tensors, out);
 }
 
-// The index that stands at axis |k| of all pieces that have one there; 0: they do not share one.
+// The index that all pieces use as subscript at axis |k|; 0 if they differ.
 static kiln_symbol index_at(const assembler *a, int k) {
   kiln_symbol found = 0;
   for (int i = 0; i < a->w->pieces.n; i++) {

@@ -1,12 +1,12 @@
-// Binding a definition to a caller: what its type variables, dimensions and attributes are; then
-// its statements, those that a wanted output needs.
+// Binding a definition to a caller: determines its type variables, dimensions and attributes, then
+// emits the statements that a wanted output needs.
 #include "tc/env.h"
 #include "tc/infer.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-// --- what env.h promises ---
+// --- the interface of env.h ---
 
 const kiln_tc_size *kiln_tc_find_size(const kiln_tc_env *env, kiln_symbol name) {
   for (int i = 0; i < env->sizes.n; i++)
@@ -70,7 +70,7 @@ bool kiln_tc_type_named(const kiln_tc_env *env, kiln_symbol name, kiln_dtype *ou
   if (kiln_tc_type_of(kiln_symbol_text(env->cx, name), out)) return true;
   for (int i = 0; i < env->def->n_params; i++) {
     if (env->def->params[i].type.var != name) continue;
-    *out = KILN_F32; // only omitted inputs have it
+    *out = KILN_F32; // type of an omitted input
     return true;
   }
   return false;
@@ -82,12 +82,12 @@ kiln_dtype kiln_tc_type_in(const kiln_tc_env *env, const kiln_tc_type *t) {
   return d;
 }
 
-// --- fitting a definition to inputs ---
+// --- matching a definition to inputs ---
 
-// A definition that does not fit says why; that is no error while others are left.
+// A mismatch is recorded as text; it is an error only if no other definition matches.
 typedef struct fit {
   kiln_tc_env *env;
-  const char *why; // NULL: it fits so far
+  const char *why; // NULL: matches so far
   bool types_fit;
 } fit;
 
@@ -170,7 +170,7 @@ static bool ends_in_pack(const kiln_tc_def *d) {
   return d->n_params > 0 && d->params[d->n_params - 1].pack;
 }
 
-// The number that stands for parameter |i|, or for a pack those from there on.
+// The number for parameter |i|, or, for a pack, those from |i| on.
 static void bind_size(fit *f, int i) {
   kiln_tc_env *env = f->env;
   const kiln_tc_param *p = &env->def->params[i];
@@ -209,7 +209,7 @@ static void bind_types(fit *f) {
       MISFIT(f, "there must be at most %d inputs", d->n_params);
 }
 
-// Where |dim| stands by an axis attribute; -1 when none says so.
+// The axis of |dim| as given by an axis attribute; -1: none.
 static int axis_of(fit *f, const kiln_tc_dim *dim, int rank) {
   const kiln_tc_attr *a = NULL;
   const kiln_tc_header *h = f->env->header;
@@ -233,7 +233,8 @@ static int axis_of(fit *f, const kiln_tc_dim *dim, int rank) {
   return (int)(axis < 0 ? axis + rank : axis);
 }
 
-// Sums the known ranks of dims [0, n) of |p|; *out_unknown is the only pack without one, else -1.
+// The sum of known ranks of dims [0, n) of |p|; *out_unknown is the pack without known rank if
+// there is exactly one, else -1.
 static int known_rank(fit *f, const kiln_tc_param *p, int n, int *out_unknown, int *out_n_unknown) {
   int sum = 0;
   *out_n_unknown = 0;
@@ -262,7 +263,7 @@ static bool set_rank(fit *f, const kiln_tc_param *p, int dim, int rank) {
   return true;
 }
 
-// Finds ranks of packs of |p| from its tensor's rank and the axis attributes; true on progress.
+// Infers ranks of packs of |p| from its tensor's rank and the axis attributes; true on progress.
 static bool find_ranks(fit *f, const kiln_tc_param *p, int rank) {
   int unknown, n_unknown;
   int known = known_rank(f, p, p->n_dims, &unknown, &n_unknown);
@@ -278,8 +279,8 @@ static bool find_ranks(fit *f, const kiln_tc_param *p, int rank) {
 
 static int compare_ints(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
-// The axes that a list names belong to the pack, in rising order; |rank| is of the first input that
-// has it.
+// A list attribute assigns axes to the pack, in ascending order; |rank| is that of the first input
+// with the pack.
 static void bind_axes(fit *f, const kiln_tc_attr *a, kiln_tc_size *s, int rank) {
   const kiln_attr *n = kiln_tc_find_given(f->env, a->name);
   bool is_list = n == NULL || n->kind == KILN_ATTR_INTS;
@@ -351,7 +352,7 @@ static bool same(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) {
   return a == b || kiln_expr_is_zero(kiln_tc_simple(cx, kiln_sub(cx, a, b)));
 }
 
-// One extent of a dimension that several inputs have; a number is preferred to a name.
+// Unifies an extent of a dimension shared by several inputs; a number is preferred to a symbol.
 static void bind_extent(fit *f, const kiln_tc_param *p, int axis, const kiln_expr **to,
                         const kiln_expr *extent) {
   int64_t have, got;
@@ -406,8 +407,8 @@ static kiln_tc_tensor declared(const fit *f, int i) {
   return out;
 }
 
-// Sizes that only outputs declare are the caller's to say; a program of its own may leave them
-// open.
+// Sizes declared by outputs only must be given by the caller; in a program of its own they may stay
+// symbolic.
 static void bind_output_sizes(fit *f) {
   kiln_tc_env *env = f->env;
   for (int o = 0; o < env->def->n_outs && env->caller->owns_program; o++)
@@ -458,7 +459,7 @@ bool kiln_tc_reads(const kiln_tc_stmt *s, kiln_symbol name) {
   return false;
 }
 
-// Whether |st| reads what |before| writes, or writes a part of the same tensor.
+// Whether |st| reads the result of |before|, or writes a part of the same tensor.
 static bool feeds(const kiln_tc_stmt *before, const kiln_tc_stmt *st) {
   for (int i = 0; i < before->n_more; i++)
     if (kiln_tc_reads(st, before->more[i].name)) return true;
@@ -473,7 +474,7 @@ static void find_needed(const kiln_tc_env *env, bool *needed) {
     for (int o = 0; o < d->n_outs; o++)
       if (wants(env, o) && kiln_tc_writes(st, d->outs[o].name)) needed[s] = true;
     if (!needed[s]) continue;
-    for (int k = 0; k < s; k++) // those before it may write other elements of the same tensor
+    for (int k = 0; k < s; k++) // earlier statements may write other elements of the same tensor
       if (feeds(&d->stmts[k], st)) needed[k] = true;
   }
 }
@@ -502,7 +503,7 @@ kiln_status kiln_tc_emit_all(kiln_tc_env *env) {
   return KILN_OK;
 }
 
-// A definition whose requirement does not hold is passed over; the first text is kept.
+// A definition whose `require` fails is skipped; the first message is kept.
 static kiln_status check_requirements(kiln_tc_env *env, kiln_symbol *out_message) {
   for (int s = 0; s < env->def->n_stmts; s++) {
     bool holds = true;

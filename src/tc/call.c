@@ -1,5 +1,5 @@
-// Calls of definitions: Z = f(X), A, B = g(X, 3). The statements of the definition join the program
-// of the caller, with its tensors for the parameters; nothing is copied.
+// Calls of definitions: Z = f(X), A, B = g(X, 3). The definition's statements are inlined into the
+// caller's program, with the caller's tensors as parameters.
 #include "tc/env.h"
 #include "tc/eval.h"
 #include "tc/lexer.h"
@@ -9,8 +9,8 @@ typedef struct callee {
   kiln_tc_env *env; // of the caller
   int stmt;
   const kiln_tc_stmt *st;
-  kiln_tc_caller *caller; // as the definition sees it
-  const char *why;        // the last candidate did not fit
+  kiln_tc_caller *caller; // the definition's caller
+  const char *why;        // the last candidate's mismatch
 } callee;
 
 static const char *text_of(const callee *c, kiln_symbol s) {
@@ -58,7 +58,7 @@ static kiln_status make_caller(callee *c) {
   return KILN_OK;
 }
 
-// Declares output |i| of the definition as the result that it is to the caller.
+// Declares output |i| of the definition as a result in the caller.
 static void declare(callee *c, const kiln_tc_env *env, int i) {
   kiln_tc_tensor t = *kiln_tc_find_tensor(env, env->def->outs[i].name);
   t.name = i == 0 ? c->st->out : c->st->more[i - 1].name;
@@ -82,7 +82,7 @@ static kiln_status call(callee *c, const kiln_tc_file *file, const kiln_tc_def *
     return fail_in(c, kiln_arena_printf(&env->cx->perm, "there must be at most %d results, got %d",
                                         d->n_outs, c->caller->n_outputs));
   kiln_status st = kiln_tc_emit_all(env);
-  if (st != KILN_OK) { // the message before says where in the definition
+  if (st != KILN_OK) { // the message before has the place in the definition
     (void)fail_in(c, "it cannot be bound to these arguments");
     return st;
   }
@@ -90,7 +90,7 @@ static kiln_status call(callee *c, const kiln_tc_file *file, const kiln_tc_def *
   return KILN_OK;
 }
 
-// The first definition of the name that fits, of those of |file| before |end|.
+// Calls the first matching definition of that name in |file|, before |end|.
 static kiln_status call_first(callee *c, const kiln_tc_file *file, const kiln_tc_def *end,
                               bool *out_fits) {
   *out_fits = false;

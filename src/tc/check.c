@@ -1,4 +1,4 @@
-// Checks of the text alone: names, arities, reductions, immutability.
+// Checks that need only the text: names, arities, reductions, immutability.
 #include "tc/check.h"
 #include "tc/functions.h"
 #include "tc/library.h"
@@ -46,7 +46,7 @@ static bool is_constant(const char *name) {
   return false;
 }
 
-// The names that definitions may not take.
+// Names that definitions must not use.
 static bool is_reserved(const char *name) {
   kiln_expr_kind k;
   kiln_dtype t;
@@ -87,8 +87,8 @@ kiln_dtype kiln_tc_example_type(kiln_ctx *cx, const kiln_tc_def *def, const kiln
   return half ? KILN_F16 : KILN_F32;
 }
 
-// Whether a parameter or output of |def| has the type variable |name|: undeclared letters that
-// nobody uses are ordinary names.
+// Whether |name| is a type variable of a parameter or output of |def|; T, U, ... that no parameter
+// uses are ordinary names.
 static bool is_typevar(kiln_ctx *cx, const kiln_tc_def *def, kiln_symbol name) {
   kiln_tc_class class_;
   if (!kiln_tc_typevar_of(cx, def, name, &class_)) return false;
@@ -265,9 +265,9 @@ bool kiln_tc_is_static(const kiln_tc_scope *s, const kiln_tc_expr *e) {
 typedef struct checker {
   const kiln_tc_source *source;
   kiln_tc_scope scope;
-  bool in_bound; // of a where clause: no elements there
-  bool on_left;  // of an assignment: nor there
-  bool in_pack;  // where an expression stands for one for each axis of its packs
+  bool in_bound; // in a bound of a where clause: no tensor elements
+  bool on_left;  // in a left side: no tensor elements
+  bool in_pack;  // where packs may occur, meaning one expression for each axis
 } checker;
 
 static const char *text_of(const checker *c, kiln_symbol s) {
@@ -276,7 +276,7 @@ static const char *text_of(const checker *c, kiln_symbol s) {
 
 static kiln_status check_expr(checker *c, const kiln_tc_expr *e);
 
-// The number of dimensions a tensor is known to have; -1 when packs are among them.
+// The number of dimensions of a tensor; -1 if it has packs.
 static int fixed_rank(const checker *c, kiln_tc_role role, int at) {
   const kiln_tc_def *d = c->scope.def;
   const kiln_tc_scope writer = {c->scope.file, d, at, 0};
@@ -331,7 +331,8 @@ static kiln_status want_args(const checker *c, const kiln_tc_expr *e, int n) {
                       text_of(c, e->name), n, e->n_args);
 }
 
-// given(x), count(N...), linear(i...), lowest(T), highest(T): arguments that are names, not values.
+// given(x), count(N...), linear(i...), lowest(T), highest(T), whose arguments are names rather than
+// values.
 static kiln_status check_special(checker *c, const kiln_tc_expr *e, bool *out_is_special) {
   static const char *const specials[] = {"given", "count", "linear", "lowest", "highest", "all"};
   size_t k = 0;
@@ -451,7 +452,7 @@ static kiln_status check_expr(checker *c, const kiln_tc_expr *e) {
   return KILN_OK;
 }
 
-// A name of a clause must be new: one range an index, one value a name.
+// A where clause must define a new name.
 static kiln_status check_clause_name(const checker *c, const kiln_tc_stmt *st, int i) {
   const kiln_tc_clause *w = &st->clauses[i];
   const char *name = text_of(c, w->name);
@@ -486,7 +487,7 @@ static kiln_status check_clauses(checker *c, const kiln_tc_stmt *st) {
   return KILN_OK;
 }
 
-// A tensor has as many indices wherever it is written.
+// All writes of a tensor must have the same number of subscripts.
 static kiln_status check_rank(const checker *c, const kiln_tc_stmt *st) {
   int before = find_writer(&c->scope, st->out);
   int want = before < 0 ? -1 : fixed_rank(c, KILN_TC_WRITTEN, before);
@@ -496,7 +497,7 @@ static kiln_status check_rank(const checker *c, const kiln_tc_stmt *st) {
                       text_of(c, st->out), want, got);
 }
 
-// What is written must be a name that may be.
+// The name must be writable: an output or temporary.
 static kiln_status check_result(const checker *c, kiln_symbol name, const char *at) {
   if (find_param(c->scope.def, name) >= 0)
     return kiln_tc_fail(c->source, at, NULL, "%s: TC inputs are immutable", text_of(c, name));
@@ -556,7 +557,7 @@ static kiln_status check_combiner(const checker *c, const kiln_tc_stmt *st) {
   return KILN_OK;
 }
 
-// Whether an argument of a call is a tensor.
+// Whether an argument of a call is a tensor rather than a number.
 static bool is_tensor(const checker *c, const kiln_tc_expr *e) {
   int at;
   if (e->kind != KILN_TC_NAME) return false;
@@ -564,7 +565,7 @@ static bool is_tensor(const checker *c, const kiln_tc_expr *e) {
   return role == KILN_TC_INPUT || role == KILN_TC_WRITTEN;
 }
 
-// A, B = f(X, 3): tensors, and numbers that are known beforehand.
+// A, B = f(X, 3): arguments are tensors and constant numbers.
 static kiln_status check_call_stmt(checker *c, const kiln_tc_stmt *st) {
   KILN_TRY(check_result(c, st->out, st->at));
   for (int i = 0; i < st->n_more; i++) KILN_TRY(check_result(c, st->more[i].name, st->more[i].at));

@@ -1,5 +1,5 @@
-// Definitions bound to programs of their own: inputs are made from the declared dimensions, with
-// the sizes that were given and names for the others.
+// Definitions as programs of their own: inputs are made from the declared dimensions, with the
+// given sizes or symbolic ones.
 #include "tc/definition.h"
 
 #include "rewrite/checks.h"
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-// --- what a file says of itself ---
+// --- signatures ---
 
 static kiln_status read_file(kiln_ctx *cx, const char *file, const char *text, bool quiet,
                              kiln_tc_file *out) {
@@ -107,7 +107,7 @@ static kiln_status extent_of(maker *m, const kiln_tc_dim *d, const char *name,
                       "%s: the size must not be negative, got %" PRId64, name, b->value);
 }
 
-// N.rank says how many dimensions a pack is; without it, the axes that have a size tell.
+// The number of dimensions of a pack, from N.rank or else from the axes with given sizes.
 static int rank_of_pack(maker *m, const char *name) {
   const kiln_tc_binding *b = find_binding(m, kiln_arena_printf(&m->cx->perm, "%s.rank", name));
   if (b != NULL) return b->value < 0 || b->value > KILN_MAX_RANK ? -1 : (int)b->value;
@@ -144,7 +144,7 @@ static kiln_status add_argument(maker *m, kiln_tc_argument a) {
   return KILN_OK;
 }
 
-// A size is no input: its value is.
+// A size parameter is not an input: only its value is set.
 static kiln_status make_size(maker *m, const kiln_tc_param *p) {
   const kiln_tc_dim d = {.at = p->at, .name = p->name, .pack = p->pack};
   const char *name = kiln_symbol_text(m->cx, p->name);
@@ -171,7 +171,7 @@ static kiln_status make_input(maker *m, const kiln_tc_param *p) {
   return add_argument(m, (kiln_tc_argument){.tensor = t});
 }
 
-// The names that are no dimensions of inputs: attributes, and dimensions of outputs alone.
+// Marks bindings of other names as used: attributes, and dimensions of outputs only.
 static void use_other_names(maker *m, const kiln_tc_header *h) {
   for (int o = 0; o < m->def->n_outs; o++)
     for (int i = 0; i < m->def->outs[o].n_dims; i++)

@@ -1,26 +1,26 @@
-// One statement of the notation to one statement of the program (or two, where a half is summed or
-// a tensor is updated): packs get their ranks and extents, indices their ranges, and the body is
-// renamed to the statement's dims.
+// Translates one statement of the notation to one statement of the program, or two if a half is
+// summed or a tensor is updated: determines ranks and extents of packs and ranges of indices, then
+// renames the body to the statement's dims.
 #include "rewrite/checks.h"
 #include "tc/eval.h"
 #include "tc/lexer.h"
 
 #include <string.h>
 
-enum { MAX_STATEMENTS = 1 << 16 }; // calls of calls may become many
+enum { MAX_STATEMENTS = 1 << 16 }; // nested calls may multiply
 
 typedef struct emitter {
   kiln_tc_eval ev;
   kiln_tc_env *env;
   kiln_ctx *cx;
   const kiln_tc_stmt *st;
-  int n_ranges; // one a variable, in the order of the axes
+  int n_ranges; // one a variable, in axis order
   kiln_tc_range *ranges;
-  int *places;                           // [n_ranges] the dim of the statement that each is
-  bool weak;                             // only numbers are written, and no type is declared
-  int n_left;                            // indices of the left side: the first of the axes
-  int rank;                              // of what is written
-  const kiln_expr *index[KILN_MAX_RANK]; // the element that is written, over the indices
+  int *places;                           // [n_ranges] the statement's dim for each range
+  bool weak;                             // the value is a weak number and no type is declared
+  int n_left;                            // number of left-side indices: the first of the axes
+  int rank;                              // of the result
+  const kiln_expr *index[KILN_MAX_RANK]; // the written element as a function of the indices
 } emitter;
 
 static const char *text_of(const emitter *em, kiln_symbol s) { return kiln_symbol_text(em->cx, s); }
@@ -42,7 +42,7 @@ static kiln_status note_rank(kiln_tc_eval *ev, const kiln_tc_expr *arg, int rank
   return KILN_OK;
 }
 
-// A pack has as many variables as the longest dimensions it meets.
+// The rank of a pack is that of the longest dimensions it is used with.
 static kiln_status rank_of_access(kiln_tc_eval *ev, const kiln_tc_expr *e,
                                   const kiln_tc_tensor *t) {
   if (kiln_tc_is_structured(&ev->scope, e, t)) {
@@ -65,14 +65,14 @@ static kiln_status rank_of_access(kiln_tc_eval *ev, const kiln_tc_expr *e,
   return note_rank(ev, only, t->rank - e->n_args + 1);
 }
 
-// NumPy's rule for two extents; NULL when they cannot meet.
+// NumPy broadcasting of two extents; NULL if they do not broadcast.
 static const kiln_expr *broadcast(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) {
   int64_t x, y;
   bool fixed_a = kiln_expr_is_int(a, &x), fixed_b = kiln_expr_is_int(b, &y);
   if (a == b || (fixed_b && y == 1)) return a;
   if (fixed_a && x == 1) return b;
   if (fixed_a && fixed_b) return NULL;
-  if (fixed_a || fixed_b) return fixed_a ? a : b; // the other is 1 or the same
+  if (fixed_a || fixed_b) return fixed_a ? a : b; // the other is 1 or equal
   const kiln_expr *one = kiln_binary(cx, KILN_EXPR_EQ, a, kiln_int(cx, 1));
   return kiln_select(cx, one, b, a);
 }
@@ -105,7 +105,7 @@ static kiln_status visit_all(emitter *em, kiln_tc_visit visit) {
   return KILN_OK;
 }
 
-// Packs with a range of their own: `o... in 0:1 for D...`, `d... in D...`.
+// Packs with explicit ranges: `o... in 0:1 for D...`, `d... in D...`.
 static kiln_status rank_of_clauses(emitter *em) {
   for (int i = 0; i < em->st->n_clauses; i++) {
     const kiln_tc_clause *c = &em->st->clauses[i];
@@ -133,7 +133,7 @@ static kiln_status make_axes(emitter *em) {
                                     .rank = all.data[k].pack ? 0 : 1};
   KILN_TRY(visit_all(em, rank_of_access));
   KILN_TRY(rank_of_clauses(em));
-  for (int k = 0; k < all.n; k++) // '%': no name of the text or of the model has it
+  for (int k = 0; k < all.n; k++) // '%' keeps the names distinct from all user names
     for (int i = 0; i < em->ev.axes[k].rank; i++)
       em->ev.axes[k].vars[i] =
           kiln_symbol_printf(em->cx, "%%%s.%d", text_of(em, em->ev.axes[k].name), i);
@@ -163,7 +163,7 @@ static void make_ranges(emitter *em) {
     }
 }
 
-// Packs in the range of a pack have as many elements as it.
+// Packs in a bound of a pack must have its rank.
 static kiln_status want_rank(const emitter *em, const kiln_tc_expr *e, const kiln_tc_axis *axis) {
   const kiln_tc_size *size = e->kind == KILN_TC_PACK ? kiln_tc_find_size(em->env, e->name) : NULL;
   if (size != NULL && size->pack && size->rank != axis->rank)
@@ -220,7 +220,7 @@ static void infer(emitter *em, kiln_tc_turn turn) {
     if (bounds[i].used) em->ev.accesses.data[bounds[i].source].bound.used = true;
 }
 
-// The bytes of an access NAME(...), as they stand in the text.
+// The length in bytes of an access NAME(...) in the text.
 static int span_of(const char *access) {
   int n = (int)strcspn(access, "("), depth = 0;
   for (; access[n] != '\0'; n++) {
@@ -230,7 +230,7 @@ static int span_of(const char *access) {
   return access[n] == ')' ? n + 1 : n;
 }
 
-// "inferred: h in 0:H - KH + 1 from I(h + kh), ..." for messages.
+// "inferred: h in 0:H - KH + 1 from I(h + kh), ...", for messages.
 static const char *inferred(emitter *em) {
   kiln_text t;
   kiln_text_init(&t, &em->cx->perm);
@@ -277,7 +277,7 @@ static const char *bound_text(emitter *em, const kiln_tc_bound *b) {
   return t.data;
 }
 
-// Whether sizes are still open, so that what cannot be decided now is decided when they are bound.
+// Whether sizes are still symbolic, so that the check is deferred until they are bound.
 static bool is_open(const emitter *em, const kiln_tc_access *a) {
   bool open = a->bound.lo->vars->n > 0 || a->bound.hi->vars->n > 0;
   for (int i = 0; i < em->n_ranges; i++)
@@ -285,7 +285,7 @@ static bool is_open(const emitter *em, const kiln_tc_access *a) {
   return open;
 }
 
-// Accesses that solved no index must hold in the ranges that the others gave.
+// Accesses that were not used to infer a range must be in bounds for the inferred ranges.
 static kiln_status check_access(emitter *em, const kiln_tc_access *a) {
   const kiln_tc_source *src = &em->env->file->source;
   if (a->bound.used && a->turn == KILN_TC_ALWAYS) return KILN_OK;
@@ -324,7 +324,7 @@ static int n_space_of(const emitter *em) {
   return n;
 }
 
-// |e| over the dims of |s| in place of the indices.
+// |e| with indices replaced by the dims of |s|.
 static const kiln_expr *renamed(emitter *em, const kiln_stmt *s, const kiln_expr *e) {
   int n = em->n_ranges;
   kiln_symbol *vars = KILN_NEW_ARRAY(&em->cx->perm, kiln_symbol, n);
@@ -336,14 +336,15 @@ static const kiln_expr *renamed(emitter *em, const kiln_stmt *s, const kiln_expr
   return kiln_expr_substitute(em->cx, e, n, vars, values);
 }
 
-// What the text calls the indices, for those who schedule by them; 0: nothing that a dim may be
-// called. A node's dims have no names: its model knows them by number.
+// The indices' names as names of dims, for schedules; 0 if a name cannot be a dim's. Statements of
+// graph nodes get no names: schedules of models refer to dims by number.
 static const kiln_symbol *names_of_ranges(const emitter *em) {
   kiln_symbol *out = KILN_NEW_ARRAY(&em->cx->perm, kiln_symbol, em->n_ranges);
   int at = 0;
   for (int k = 0; k < em->ev.n_axes && em->env->caller->node == NULL; k++) {
     const kiln_tc_axis *axis = &em->ev.axes[k];
-    bool taken = kiln_tc_find_size(em->env, axis->name) != NULL; // a size may stand in extents
+    // Extents may refer to sizes by name.
+    bool taken = kiln_tc_find_size(em->env, axis->name) != NULL;
     for (int i = 0; i < axis->rank && at < em->n_ranges; i++, at++)
       if (!taken)
         out[at] = axis->pack ? kiln_symbol_printf(em->cx, "%s.%d", text_of(em, axis->name), i)
@@ -375,14 +376,14 @@ static const kiln_tensor *written_by(const emitter *em, const kiln_stmt *s) {
   return em->env->caller->prog->tensors.data[s->out];
 }
 
-// The element of |t| at the statement's own place.
+// A load of |t| at the statement's own element.
 static const kiln_expr *load_here(emitter *em, const kiln_stmt *s, const kiln_tensor *t) {
   const kiln_expr *index[KILN_MAX_RANK];
   for (int i = 0; i < t->rank; i++) index[i] = kiln_stmt_var(em->cx, s, i);
   return kiln_tensor_load(em->cx, t, index);
 }
 
-// Declares what the statement writes, one element for each point of its left side.
+// Declares the statement's result.
 static void declare(emitter *em, const kiln_tensor *tensor) {
   kiln_tc_tensor t = {
       .name = em->st->out, .tensor = tensor, .type = tensor->dtype, .weak = em->weak};
@@ -398,7 +399,7 @@ static void declare(emitter *em, const kiln_tensor *tensor) {
   KILN_VEC_PUSH(&em->cx->perm, &em->env->tensors, t);
 }
 
-// The tensor that |body| merely copies, NULL when it does more.
+// The tensor of which |body| is a copy; NULL if it computes something.
 static const kiln_tensor *copied(emitter *em, const kiln_expr *body, kiln_dtype t) {
   if (body->kind != KILN_EXPR_LOAD || body->dtype != t || em->n_ranges != body->n_args) return NULL;
   const kiln_tensor *from = em->env->caller->prog->tensors.data[body->u.tensor];
@@ -410,7 +411,7 @@ static const kiln_tensor *copied(emitter *em, const kiln_expr *body, kiln_dtype 
   return from;
 }
 
-// out (op)= body where |old| already holds a value, all over it.
+// out (op)= body for a tensor that already has values everywhere.
 static void combine_with_old(emitter *em, const kiln_tc_tensor *old, const char *name,
                              const kiln_tensor *term, const kiln_expr *body, kiln_dtype t) {
   kiln_stmt *s = make_stmt(em, name, t, n_space_of(em));
@@ -420,14 +421,14 @@ static void combine_with_old(emitter *em, const kiln_tc_tensor *old, const char 
   declare(em, written_by(em, s));
 }
 
-// Whether the definition says the type of what is written.
+// Whether the definition declares the result's type.
 static bool is_declared(const emitter *em) {
   int o = kiln_tc_find_out(em->env->def, em->st->out);
   return o >= 0 && em->env->def->outs[o].type.given;
 }
 
-// The first value of a tensor that nothing has written: an input of the program, where the program
-// is the definition's own.
+// An accumulated tensor without an earlier value: a further input of the program, if the program is
+// the definition's own.
 static kiln_status accumulate_into_input(emitter *em, kiln_dtype t, bool named) {
   const kiln_tc_source *src = &em->env->file->source;
   const char *name = text_of(em, em->st->out);
@@ -449,7 +450,7 @@ static kiln_status accumulate_into_input(emitter *em, kiln_dtype t, bool named) 
   return KILN_OK;
 }
 
-// The type that the tensor is stored in, and the one that its reduction runs in.
+// The stored type of the result, and the type of its accumulator.
 static kiln_status types_of(emitter *em, const kiln_tc_value *v, const kiln_dtype *old,
                             kiln_dtype *out_stored, kiln_dtype *out_sum) {
   int o = kiln_tc_find_out(em->env->def, em->st->out);
@@ -480,7 +481,7 @@ static void emit_plain(emitter *em, const char *name, const kiln_expr *body, kil
   declare(em, written_by(em, s));
 }
 
-// The reduction itself, over all indices.
+// Emits the reduction over all indices.
 static const kiln_tensor *emit_sum(emitter *em, const char *name, const kiln_expr *body,
                                    kiln_dtype sum) {
   kiln_stmt *s = make_stmt(em, name, sum, em->n_ranges);
@@ -491,7 +492,7 @@ static const kiln_tensor *emit_sum(emitter *em, const char *name, const kiln_exp
 
 static void emit_reduction(emitter *em, const kiln_tc_tensor *old, const char *name,
                            const kiln_expr *body, kiln_dtype t, kiln_dtype sum) {
-  bool more = old != NULL || t != sum; // a statement follows
+  bool more = old != NULL || t != sum; // another statement follows
   const char *term_name = more ? kiln_arena_printf(&em->cx->perm, "%s_sum", name) : name;
   const kiln_tensor *term = emit_sum(em, term_name, body, sum);
   if (old != NULL) {
@@ -528,7 +529,7 @@ kiln_status kiln_tc_finish(kiln_tc_env *env, int stmt) {
   return KILN_OK;
 }
 
-// |e| over the indices, loaded from |t|, which has an element for each point of the left side.
+// A load from |t|, which has an element for each point of the left side.
 static const kiln_expr *load_piece(emitter *em, const kiln_tensor *t) {
   const kiln_expr *at[KILN_MAX_RANK];
   for (int i = 0; i < t->rank; i++)
@@ -555,7 +556,7 @@ static kiln_tc_whole *begin_whole(emitter *em, const kiln_tc_tensor *old, kiln_d
   return w;
 }
 
-// One more piece: the statement's values wait until the tensor is read.
+// Records a piece; its statement is emitted when the tensor is read.
 static kiln_status emit_piece(emitter *em, const kiln_tc_tensor *old, const char *name,
                               const kiln_expr *body, kiln_dtype t, kiln_dtype sum) {
   kiln_ctx *cx = em->cx;
@@ -607,7 +608,7 @@ static kiln_status add_left_index(emitter *em, const kiln_expr *e) {
   return KILN_OK;
 }
 
-// The element that the statement writes, over its indices.
+// The written element as a function of the indices.
 static kiln_status left_side(emitter *em) {
   for (int i = 0; i < em->st->n_lhs; i++) {
     const kiln_tc_dim *d = &em->st->lhs[i];
@@ -624,8 +625,7 @@ static kiln_status left_side(emitter *em) {
   return KILN_OK;
 }
 
-// What is written lies in the dimensions that the output declares, and what is updated in the
-// tensor.
+// Bounds the left side by the output's declared dimensions, and for an update by the tensor's.
 static void bound_left_side(emitter *em, const kiln_tc_tensor *old) {
   kiln_ctx *cx = em->cx;
   int o = kiln_tc_find_out(em->env->def, em->st->out);
@@ -665,7 +665,7 @@ static bool is_same_box(emitter *em, const kiln_tc_tensor *old) {
 // Whether the statement writes every element of |old|.
 static bool covers(emitter *em, const kiln_tc_tensor *old) {
   kiln_ctx *cx = em->cx;
-  if (is_same_box(em, old) || old->rank != em->rank) return true; // of another rank: a new tensor
+  if (is_same_box(em, old) || old->rank != em->rank) return true; // another rank means a new tensor
   for (int i = 0; i < em->rank; i++) {
     const kiln_tc_range *r = &em->ranges[i];
     const kiln_expr *end = kiln_add(cx, r->lo, r->extent);
@@ -677,7 +677,7 @@ static bool covers(emitter *em, const kiln_tc_tensor *old) {
   return true;
 }
 
-// Where an output declares dimensions with a spread pack, its axes stand as that pack says.
+// Places the axes of a spread pack in the output as its attribute says.
 static void find_places(emitter *em) {
   const kiln_tc_def *d = em->env->def;
   em->places = KILN_NEW_ARRAY(&em->cx->perm, int, em->n_ranges);
@@ -687,9 +687,9 @@ static void find_places(emitter *em) {
     kiln_tc_storage_of(em->env, d->outs[o].n_dims, d->outs[o].dims, n, em->places);
 }
 
-// --- subscripts that depend on data ---
+// --- data-dependent subscripts ---
 
-// |e| over dims that are called as the indices and begin at 0.
+// |e| over dims that have the indices' names and begin at 0.
 static const kiln_expr *from_zero(emitter *em, const kiln_expr *e) {
   kiln_symbol *vars = KILN_NEW_ARRAY(&em->cx->perm, kiln_symbol, em->n_ranges);
   const kiln_expr **values = KILN_NEW_ARRAY(&em->cx->perm, const kiln_expr *, em->n_ranges);
@@ -752,7 +752,7 @@ static void emit_whole(emitter *em, const kiln_tc_tensor *old, const char *name,
   else emit_plain(em, name, kiln_cast(em->cx, t, body), t);
 }
 
-// Whether the output's declared dimensions are all that is written, as far as that is known.
+// Whether the statement writes exactly the output's declared dimensions, if that is known.
 static bool fills_declared(emitter *em) {
   for (int i = 0; i < em->ev.accesses.n; i++) {
     const kiln_tc_access *a = &em->ev.accesses.data[i];
@@ -776,7 +776,7 @@ static kiln_status emit(emitter *em, const char *name) {
   bool updates = em->st->combiner != KILN_COMBINE_NONE && !em->st->fresh;
   const kiln_tc_tensor *found = kiln_tc_find_tensor(em->env, em->st->out);
   const kiln_tc_whole *w = find_whole(em->env, em->st->out);
-  kiln_tc_tensor old = {0}; // a copy: the list that holds it grows
+  kiln_tc_tensor old = {0}; // a copy, because the list may be reallocated
   if (found != NULL) old = *found;
   kiln_tc_value v;
   KILN_TRY(evaluate(em, found != NULL && updates ? &old : NULL, &v));

@@ -1,5 +1,5 @@
-// Typed evaluation: the tree of the notation in, interned scalar expressions out. Numbers stay weak
-// until they meet a type; halves are promoted to f32 where they are computed with.
+// Typed evaluation: syntax trees to interned scalar expressions. Numbers stay weak until they are
+// combined with a type; halves are promoted to f32 for arithmetic.
 #include "tc/eval.h"
 #include "tc/functions.h"
 #include "tc/lexer.h"
@@ -25,14 +25,14 @@ static kiln_status fail_at(const kiln_tc_eval *ev, const kiln_tc_expr *e, const 
 
 // --- types ---
 
-// Cast that keeps constants constant in the new type.
+// A cast that folds constants.
 static const kiln_expr *cast(kiln_ctx *cx, kiln_dtype t, const kiln_expr *e) {
   int64_t i;
   if (e->dtype == t) return e;
   if (kiln_dtype_is_float(t) && e->kind == KILN_EXPR_FLOAT) return kiln_float(cx, t, e->u.f);
   if (kiln_dtype_is_float(t) && kiln_expr_is_int(e, &i)) return kiln_float(cx, t, (double)i);
   bool picks = e->kind == KILN_EXPR_SELECT && e->args[1]->n_args == 0 && e->args[2]->n_args == 0;
-  if (picks) // one of two numbers
+  if (picks) // a choice of two numbers
     return kiln_select(cx, e->args[0], cast(cx, t, e->args[1]), cast(cx, t, e->args[2]));
   return kiln_cast(cx, t, e);
 }
@@ -46,7 +46,7 @@ static kiln_dtype wider_int(kiln_dtype a, kiln_dtype b) {
   return KILN_I64;
 }
 
-// The type that two strong operands are computed in.
+// The common type of two strong operands.
 static kiln_dtype promoted(kiln_dtype a, kiln_dtype b) {
   bool fa = kiln_dtype_is_float(a), fb = kiln_dtype_is_float(b);
   if (a == b) return a;
@@ -60,17 +60,17 @@ static kiln_dtype promoted(kiln_dtype a, kiln_dtype b) {
 
 static bool fits(kiln_dtype t, int64_t n) {
   kiln_constant c;
-  if (t == KILN_U64 && n < 0) return false; // its bits are those of a large one
+  if (t == KILN_U64 && n < 0) return false; // would be read as a large number
   return kiln_fold_cast(t, (kiln_constant){KILN_I64, n, 0.0}, &c) && c.i == n;
 }
 
-// Whether a number of the text would change its value in the integer type |t|.
+// Whether a constant changes its value in the integer type |t|.
 static bool is_cut(const kiln_tc_value *v, kiln_dtype t) {
   int64_t n;
   return v->weak && !kiln_dtype_is_float(t) && kiln_expr_is_int(v->e, &n) && !fits(t, n);
 }
 
-// Gives both, the operands of |e|, one type.
+// Converts the operands of |e| to a common type.
 static kiln_status unify(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *a,
                          kiln_tc_value *b) {
   kiln_ctx *cx = cx_of(ev);
@@ -93,8 +93,8 @@ static kiln_status unify(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value 
   return KILN_OK;
 }
 
-// What is compared are the values: beside numbers, sizes and indices a narrow integer is widened,
-// so that these are not cut to its bits. Indices have less than 31.
+// Comparisons compare values: a narrow integer is widened if compared with numbers, sizes or
+// indices, so that these are not truncated. Indices are below 2^31.
 static void widen_compared(kiln_ctx *cx, kiln_tc_value *a, kiln_tc_value *b) {
   if (a->weak == b->weak) return;
   const kiln_tc_value *w = a->weak ? a : b;
@@ -103,7 +103,7 @@ static void widen_compared(kiln_ctx *cx, kiln_tc_value *a, kiln_tc_value *b) {
   int64_t n;
   if (kiln_dtype_is_float(t) || kiln_dtype_is_float(w->e->dtype) || t == KILN_BOOL) return;
   bool number = kiln_expr_is_int(w->e, &n);
-  if (t == KILN_U64) return; // no integer type holds its values and a negative one
+  if (t == KILN_U64) return; // u64 and negative numbers have no common integer type
   if (number ? fits(t, n) : kiln_dtype_bytes(t) > 4 || t == KILN_I32) return;
   bool narrow = kiln_dtype_bytes(t) <= 2 && (!number || fits(KILN_I32, n));
   s->e = cast(cx, narrow ? KILN_I32 : KILN_I64, s->e);
@@ -116,10 +116,10 @@ static void widen_half(kiln_ctx *cx, kiln_tc_value *v) {
 bool kiln_tc_convert(kiln_ctx *cx, const kiln_tc_value *v, kiln_dtype t, const kiln_expr **out) {
   kiln_dtype from = v->e->dtype;
   bool weak_fits = v->weak && (kiln_dtype_is_float(t) || !kiln_dtype_is_float(from));
-  bool rounds = kiln_dtype_is_half(t) && from == KILN_F32; // halves are computed in f32
+  bool rounds = kiln_dtype_is_half(t) && from == KILN_F32; // computed in f32
   bool to_half_float = kiln_dtype_is_half(t) && !kiln_dtype_is_float(from);
   *out = cast(cx, t, v->e);
-  // a copy of a half must not pass through f32
+  // a plain copy of a half is not rounded through f32
   bool copies = (*out)->kind == KILN_EXPR_CAST && (*out)->args[0]->kind == KILN_EXPR_CAST &&
                 (*out)->args[0]->args[0]->dtype == t && rounds;
   if (copies) *out = (*out)->args[0]->args[0];
@@ -139,7 +139,7 @@ static kiln_status eval_bool(kiln_tc_eval *ev, const kiln_tc_expr *e, const kiln
   kiln_ctx *cx = cx_of(ev);
   *out = v.e;
   if (v.e->dtype == KILN_BOOL) return KILN_OK;
-  // as C has it: a number is a condition when it is not zero
+  // as in C: a number is true if it is nonzero
   *out = kiln_binary(cx, KILN_EXPR_NE, v.e, kiln_number(cx, v.e->dtype, 0.0));
   return KILN_OK;
 }
@@ -157,13 +157,13 @@ static kiln_status eval_attr(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_va
   if (kind == KILN_ATTR_STRING) {
     *out = (kiln_tc_value){NULL, n != NULL ? n->u.s : a->s, true};
   } else if (kind == KILN_ATTR_FLOAT || (a != NULL && a->kind == KILN_ATTR_FLOAT)) {
-    // an attribute of ONNX is an f32, and so is its default: in f64 the difference shows
+    // ONNX attributes are f32, and defaults too: in f64 the difference would show
     double f = n == NULL                  ? (double)(float)a->f
                : n->kind == KILN_ATTR_INT ? (double)n->u.i
                                           : (double)n->u.f;
     *out = weak(kiln_float(cx, KILN_F64, f));
   } else if (kind == KILN_ATTR_INT) {
-    int64_t otherwise = a != NULL && a->has_default ? a->i : 1; // 1: of a trial
+    int64_t otherwise = a != NULL && a->has_default ? a->i : 1; // 1 for trials
     *out = weak(kiln_int(cx, n != NULL ? n->u.i : otherwise));
   } else {
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, ev->env->caller->place,
@@ -187,7 +187,7 @@ static kiln_status eval_let(kiln_tc_eval *ev, int clause, kiln_tc_value *out) {
   for (int i = 0; i < ev->lets.n; i++) {
     const kiln_tc_let *l = &ev->lets.data[i];
     if (l->clause != clause || l->guard != ev->guard) continue;
-    *out = l->value; // once, or chains of names would be evaluated exponentially often
+    *out = l->value; // evaluated once: chains of names would otherwise take exponential time
     return KILN_OK;
   }
   int n_lets = ev->scope.n_lets;
@@ -207,7 +207,7 @@ static kiln_status eval_name(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_va
     *out = ev->frame[text[0] - 'a'];
     return KILN_OK;
   }
-  if (ev->frame != NULL) { // of a function: there are no other names but constants
+  if (ev->frame != NULL) { // inside a composed function only constants are visible
     *out = constant(ev, e->name);
     return KILN_OK;
   }
@@ -256,7 +256,7 @@ typedef struct position {
   int axis, element;
 } position;
 
-// The arguments with their packs written out; -1 when there are too many.
+// Expands the packs among the arguments; -1 if there are too many.
 static int flatten(const kiln_tc_eval *ev, const kiln_tc_expr *e, position *out, int cap) {
   int n = 0;
   for (int i = 0; i < e->n_args; i++) {
@@ -288,7 +288,7 @@ kiln_status kiln_tc_match_access(kiln_tc_eval *ev, const kiln_tc_expr *e, const 
     int n = flatten(ev, e, flat, 2 * KILN_MAX_RANK);
     bool loose = (t->n_dims == 1 && t->dims[0].pack) || e->n_args == 1;
     const bool fits = n == t->rank || (loose && n > t->rank);
-    if (!fits && !ev->env->caller->trial) // the text fits some inputs, but not these
+    if (!fits && !ev->env->caller->trial) // shapes of these inputs do not match
       return KILN_FAIL(src->cx->diag, KILN_BAD_INPUT, ev->env->caller->place,
                        "%s: rank must be %d to fit the other inputs, got %d", text_of(ev, e->name),
                        n, t->rank);
@@ -303,7 +303,7 @@ kiln_status kiln_tc_match_access(kiln_tc_eval *ev, const kiln_tc_expr *e, const 
     const kiln_tc_expr *a = e->args[i];
     const kiln_tc_expr *pack = kiln_tc_pack_in(&ev->scope, a);
     int axis = pack != NULL ? kiln_tc_find_axis(ev, pack->name) : -1;
-    int more = axis >= 0 ? ev->axes[axis].rank - t->ranks[i] : 0; // aligned at the right
+    int more = axis >= 0 ? ev->axes[axis].rank - t->ranks[i] : 0; // right-aligned
     if (more < 0)
       return kiln_tc_fail(src, a->at, NULL, "%s...: has %d dimensions where %s has %d",
                           text_of(ev, pack->name), ev->axes[axis].rank, text_of(ev, e->name),
@@ -316,7 +316,7 @@ kiln_status kiln_tc_match_access(kiln_tc_eval *ev, const kiln_tc_expr *e, const 
   return KILN_OK;
 }
 
-// The subscript of a pack's variable: extents of 1 are read again and again.
+// The subscript of a pack's variable: 0 for axes of extent 1, which broadcast.
 static const kiln_expr *pack_index(const kiln_tc_eval *ev, const kiln_tc_axis *axis, int element,
                                    const kiln_expr *extent) {
   kiln_ctx *cx = cx_of(ev);
@@ -324,7 +324,7 @@ static const kiln_expr *pack_index(const kiln_tc_eval *ev, const kiln_tc_axis *a
   const kiln_expr *v = kiln_var(cx, axis->vars[element]);
   if (kiln_expr_is_int(extent, &one) && one == 1) return kiln_int(cx, 0);
   if (extent == axis->extents[element]) return v;
-  // which of the two it is shows when the sizes are bound
+  // with symbolic sizes either may apply: decided when sizes are bound
   return kiln_binary(cx, KILN_EXPR_MIN, v, kiln_sub(cx, extent, kiln_int(cx, 1)));
 }
 
@@ -339,7 +339,7 @@ static kiln_status subscript(kiln_tc_eval *ev, const kiln_tc_expr *access, const
   const kiln_expr *lo = t->origins[axis];
   const kiln_expr *hi = kiln_sub(cx, kiln_add(cx, lo, t->extents[axis]), kiln_int(cx, 1));
   *out = kiln_sub(cx, e, lo);
-  if (kiln_expr_has_load(e)) { // what elements say may be anything
+  if (kiln_expr_has_load(e)) { // data-dependent subscripts may have any value
     int64_t extent;
     if (kiln_expr_is_int(t->extents[axis], &extent) && extent == 0)
       return fail_at(ev, a, "the dimension is empty: it has no element that data could choose");
@@ -365,7 +365,7 @@ static bool is_one_element(const kiln_tensor *t) {
   return true;
 }
 
-// A constant of one element is a number: broadcasts of it fold.
+// The value of a constant with one element, so that broadcasts of it fold.
 static const kiln_expr *constant_element(kiln_ctx *cx, const kiln_tensor *t) {
   if (t->role != KILN_CONST || t->data == NULL || !is_one_element(t)) return NULL;
   if (kiln_dtype_is_float(t->dtype))
@@ -392,7 +392,7 @@ static kiln_status eval_access(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_
   if (t->tensor == NULL) return eval_default(ev, e, t, out);
   const kiln_expr *index[KILN_MAX_RANK], *number = constant_element(cx, t->tensor);
   for (int i = 0; i < t->tensor->rank; i++) index[i] = kiln_int(cx, 0);
-  bool scalar = t->n_dims == 0 && e->n_args == 0; // may hold its one element in any rank
+  bool scalar = t->n_dims == 0 && e->n_args == 0; // a scalar may be stored with any rank
   kiln_tc_match m = {0};
   if (!scalar) KILN_TRY(kiln_tc_match_access(ev, e, t, &m));
   for (int i = 0; i < m.n; i++) {
@@ -421,7 +421,7 @@ static const kiln_expr *linear_index(const kiln_tc_eval *ev, int axis) {
   return n;
 }
 
-// The condition for every axis of its packs.
+// The conjunction of the condition over all axes of its packs.
 static kiln_status eval_all(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out) {
   kiln_ctx *cx = cx_of(ev);
   const kiln_tc_expr *pack = kiln_tc_pack_in(&ev->scope, e->args[0]);
@@ -505,7 +505,7 @@ static bool is_comparison(kiln_expr_kind k) {
 static kiln_status apply(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_expr_kind k, kiln_tc_value a,
                          kiln_tc_value b, kiln_tc_value *out) {
   kiln_ctx *cx = cx_of(ev);
-  widen_half(cx, &a); // first, or a number would be rounded to a half
+  widen_half(cx, &a); // before the number is converted to a half
   widen_half(cx, &b);
   if (is_comparison(k)) widen_compared(cx, &a, &b);
   KILN_TRY(unify(ev, e, &a, &b));
@@ -529,12 +529,13 @@ static kiln_status apply(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_expr_kind
   return KILN_OK;
 }
 
-// The arguments in one type, and the result in it: double on the way where the row is wide.
+// Converts the arguments to a common type, which is the result's; wide functions compute in double.
 static kiln_status call_composed(kiln_tc_eval *ev, const kiln_tc_expr *e, const kiln_tc_composed *f,
                                  kiln_tc_value *args, kiln_tc_value *out) {
   kiln_ctx *cx = cx_of(ev);
   for (int i = 0; i < f->n_args; i++) widen_half(cx, &args[i]);
-  for (int round = 0; round < 2; round++) // twice, for the first to learn of the last
+  // Twice: the first argument's type may depend on the last's.
+  for (int round = 0; round < 2; round++)
     for (int i = 1; i < f->n_args; i++) KILN_TRY(unify(ev, e, &args[i - 1], &args[i]));
   bool is_weak = args[0].weak;
   kiln_dtype t = args[0].e->dtype;
@@ -635,7 +636,7 @@ static kiln_status eval_branch(kiln_tc_eval *ev, const kiln_tc_expr *e, const ki
   return KILN_OK;
 }
 
-// Inverted comparisons, which proofs can use; of !(a || b) both.
+// The negation as an inverted comparison, which proofs can use; negates both operands of a || b.
 static const kiln_expr *negation(kiln_ctx *cx, const kiln_expr *c) {
   static const struct {
     kiln_expr_kind from, to;
@@ -671,7 +672,7 @@ static kiln_status eval_ternary(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc
   return KILN_OK;
 }
 
-// The index or the size that a pack stands for at one axis.
+// The index or size of a pack at one axis.
 static kiln_status eval_pack(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out) {
   const kiln_tc_size *size = kiln_tc_find_size(ev->env, e->name);
   int k = kiln_tc_find_axis(ev, e->name);
@@ -730,7 +731,7 @@ kiln_status kiln_tc_evaluate_condition(kiln_tc_eval *ev, const kiln_tc_expr *e, 
   int64_t known = 0;
   KILN_TRY(eval_bool(ev, e, &c));
   bool fixed = kiln_expr_is_int(c, &known);
-  *out = known != 0 || !fixed; // what sizes decide cannot be refused here
+  *out = known != 0 || !fixed; // decided when sizes are bound
   return KILN_OK;
 }
 

@@ -5,37 +5,37 @@
 #include "tc/env.h"
 #include "tc/infer.h"
 
-// A value. Weak ones (numbers, sizes, indices; i64, f64) take the type of what they meet.
+// A value. Weak ones (numbers, sizes, indices; i64, f64) take the type of the other operand.
 typedef struct kiln_tc_value {
   const kiln_expr *e; // NULL: the string s
   kiln_symbol s;
   bool weak;
 } kiln_tc_value;
 
-// An index of the statement, of one or (pack) several variables.
+// An index of the statement, with one or (for a pack) several variables.
 typedef struct kiln_tc_axis {
   kiln_symbol name;
   bool pack;
   const char *at;
   int rank;
   kiln_symbol vars[KILN_MAX_RANK];
-  const kiln_expr *extents[KILN_MAX_RANK]; // of a pack: after broadcasting
+  const kiln_expr *extents[KILN_MAX_RANK]; // of a pack, after broadcasting
 } kiln_tc_axis;
 
-// When an access helps to infer ranges: those of branches of ?: after the others, and what is
-// written last, where all else leaves a range open.
+// When an access contributes to range inference: always; if it is in a branch of ?:, after the
+// others; left sides last, for ranges that are still unknown.
 typedef enum kiln_tc_turn { KILN_TC_ALWAYS, KILN_TC_IN_BRANCH, KILN_TC_ON_LEFT } kiln_tc_turn;
 
-// One subscript that bounds an index: for inference and for the proof that it is in range.
+// A subscript with the bounds of its axis, for inference and for the proof that it is in range.
 typedef struct kiln_tc_access {
   kiln_tc_bound bound;
   kiln_tc_turn turn;
-  const kiln_expr *guard; // the conditions of the branches that it is in; NULL: it is in none
+  const kiln_expr *guard; // conditions of the branches around it; NULL: none
   const char *at;         // the subscript
-  const char *access;     // with its tensor; NULL: of a left side
+  const char *access;     // with its tensor; NULL: a left side
 } kiln_tc_access;
 
-// A subscript that depends on data: it is held in range, and checked by the run.
+// A data-dependent subscript: it is clamped, and checked at run time.
 typedef struct kiln_tc_loose {
   const kiln_expr *e, *lo, *extent; // lo <= e < lo + extent
   const kiln_expr *guard;           // as above
@@ -43,7 +43,7 @@ typedef struct kiln_tc_loose {
   const char *at, *access;
 } kiln_tc_loose;
 
-// The value of a name of the where clause, under a guard.
+// The value of a where clause's name, under a guard.
 typedef struct kiln_tc_let {
   int clause;
   const kiln_expr *guard;
@@ -57,11 +57,11 @@ typedef struct kiln_tc_eval {
   kiln_tc_axis *axes;
   KILN_VEC(kiln_tc_access) accesses;
   KILN_VEC(kiln_tc_loose) loose;
-  const kiln_expr *guard; // of the branch being evaluated
+  const kiln_expr *guard; // of the current branch
   KILN_VEC(kiln_tc_let) lets;
-  int from_right; // where packs stand for one axis: which it is, the last being 1; else 0
-  const kiln_tc_value
-      *frame; // [4] what a, b, c, d are in the text of a composed function; else NULL
+  int from_right; // while packs are evaluated for one axis: its number, counted from the right from
+                  // 1; else 0
+  const kiln_tc_value *frame; // [4] values of a, b, c, d in a composed function; else NULL
 } kiln_tc_eval;
 
 int kiln_tc_find_axis(const kiln_tc_eval *ev, kiln_symbol name); // -1: no index of that name
@@ -71,28 +71,28 @@ kiln_status kiln_tc_evaluate(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_va
 kiln_status kiln_tc_evaluate_size(kiln_tc_eval *ev, const kiln_tc_expr *e, const kiln_expr **out);
 // A static condition; *out is whether it holds.
 kiln_status kiln_tc_evaluate_condition(kiln_tc_eval *ev, const kiln_tc_expr *e, bool *out);
-// Whether |v| may be stored as |t| without a cast in the text; *out is it.
+// Whether |v| can be stored as |t| without an explicit cast; *out is the converted value.
 bool kiln_tc_convert(kiln_ctx *cx, const kiln_tc_value *v, kiln_dtype t, const kiln_expr **out);
 
-// Calls |visit| for each access of a present tensor that the evaluation of |e| would make; names of
-// the where clause are not followed.
+// Calls |visit| for each access to a present tensor in the evaluation of |e|; does not follow names
+// of the where clause.
 typedef kiln_status (*kiln_tc_visit)(kiln_tc_eval *ev, const kiln_tc_expr *access,
                                      const kiln_tc_tensor *t);
 kiln_status kiln_tc_visit_accesses(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_visit visit);
 
-// How the arguments of an access meet the axes of its tensor.
+// The matching of an access' arguments with the axes of its tensor.
 typedef struct kiln_tc_match {
   int n; // axes of the tensor
   struct {
     const kiln_tc_expr *arg; // the subscript, or the pack
-    int axis, element;       // of a pack: which of the statement's axes, and which variable of it
-    bool broadcast;          // is a pack: extent 1 is repeated
+    int axis, element;       // for a pack: index of the statement's axis, and of its variable
+    bool broadcast;          // a pack whose axis of extent 1 is broadcast
   } of[KILN_MAX_RANK];
 } kiln_tc_match;
 // needs: the ranks of all packs are known. errors: dimensions that do not fit
 kiln_status kiln_tc_match_access(kiln_tc_eval *ev, const kiln_tc_expr *e, const kiln_tc_tensor *t,
                                  kiln_tc_match *out);
-// Whether each argument meets one declared dimension of its kind.
+// Whether each argument matches one declared dimension of the same kind (single or pack).
 bool kiln_tc_is_structured(const kiln_tc_scope *s, const kiln_tc_expr *access,
                            const kiln_tc_tensor *t);
 

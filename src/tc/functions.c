@@ -1,4 +1,4 @@
-// Compositions as rows of the notation itself, and the few that are sums of many terms.
+// Functions composed of others, as rows in the notation itself; a few are series, built in C.
 #include "tc/functions.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ static E less(kiln_ctx *cx, E a, E b) { return kiln_binary(cx, KILN_EXPR_LT, a, 
 
 // --- gamma ---
 
-// Stirling's series at a + 8, and the product of the eight steps down; a > 0.
+// Stirling's series at a + 8, divided by eight factors of the recurrence; a > 0.
 static E lgamma_positive(kiln_ctx *cx, E a) {
   static const double terms[] = {1.0 / 12, -1.0 / 360, 1.0 / 1260, -1.0 / 1680};
   E product = a, x = add(cx, a, num(cx, 8));
@@ -37,7 +37,7 @@ static E lgamma_positive(kiln_ctx *cx, E a) {
 static E sin_pi(kiln_ctx *cx, E a) {
   E half = mul(cx, a, num(cx, 0.5));
   E r = sub(cx, a, mul(cx, num(cx, 2), call(cx, KILN_EXPR_ROUND, half)));
-  // of r in [-1, 1]: sin(pi*r) is that of 1 - r as well, which is the smaller in the outer halves
+  // for r in [-1, 1]: sin(pi*r) = sin(pi*(1 - r)), and in the outer halves 1 - r is smaller
   E size = call(cx, KILN_EXPR_ABS, r);
   E folded = kiln_binary(cx, KILN_EXPR_MIN, size, sub(cx, num(cx, 1), size));
   E s = call(cx, KILN_EXPR_SIN, mul(cx, folded, num(cx, pi)));
@@ -66,7 +66,7 @@ static E tgamma_of(kiln_ctx *cx, E a) {
 
 // --- error functions ---
 
-// exp(a*a) * erfc(a) as a continued fraction; a >= 3.
+// exp(a*a) * erfc(a) as a continued fraction, for a >= 3.
 static E erfcx_fraction(kiln_ctx *cx, E a) {
   E f = a;
   for (int k = 40; k >= 1; k--) f = add(cx, a, divide(cx, num(cx, k / 2.0), f));
@@ -92,13 +92,13 @@ static E polynomial(kiln_ctx *cx, int n, const double *terms, E t) {
   return s;
 }
 
-// |v| from [lo, hi] to [-1, 1].
+// Maps |v| linearly from [lo, hi] to [-1, 1].
 static E centred(kiln_ctx *cx, E v, double lo, double hi) {
   return mul(cx, sub(cx, v, num(cx, (lo + hi) / 2)), num(cx, 2 / (hi - lo)));
 }
 
-// The y of erf(y) = x, given w = -log(1 - x*x): y/x is smooth in w, and in its root further out.
-// Fitted to 2e-8 by least squares in Chebyshev's basis, over w in [0, 92].
+// The y with erf(y) = x, given w = -log(1 - x*x): y/x is a smooth function of w, further out of
+// sqrt(w). Least-squares fits in the Chebyshev basis over w in [0, 92], with error 2e-8.
 static E inverse_error(kiln_ctx *cx, E w, E x) {
   static const double near[] = {
       1.5014093511329776,      0.61660069197048029,    -0.026108237916865683,
@@ -139,14 +139,14 @@ static E erfcinv_of(kiln_ctx *cx, E a) {
 }
 
 // --- Bessel functions ---
-// Means over the points of a circle, which converge faster than any power for |a| <= NEAR, and
-// Hankel's expansion beyond.
+// |a| <= NEAR: trapezoidal means over a circle, which converge geometrically; beyond: Hankel's
+// expansion.
 
 enum { POINTS = 32, NEAR = 25, HANKEL = 14 };
 
 static double angle(int j) { return pi * (j + 0.5) / (2 * POINTS); }
 
-// sum over k of (-1)^(k+1) cos(2k*angle)/k, the weight of a point in Neumann's series of Y0.
+// sum over k of (-1)^(k+1) cos(2k*angle)/k, a point's weight in Neumann's series of Y0.
 static double neumann(int j) {
   double w = 0;
   for (int k = 1; k <= 26; k++) w += (k % 2 ? 1 : -1) * cos(2 * k * angle(j)) / k;
@@ -217,7 +217,7 @@ static E y0_of(kiln_ctx *cx, E a) {
   return near_or_far(cx, a, near, hankel(cx, a, 0, true));
 }
 
-// The derivative of y0, with the other sign.
+// The negated derivative of y0.
 static E y1_of(kiln_ctx *cx, E a) {
   E near = mul(cx, log_half(cx, a), mean_sin(cx, a, false));
   near = sub(cx, near, divide(cx, mean_cos(cx, a, false), a));
@@ -273,7 +273,7 @@ static const kiln_tc_composed rows[] = {
      "sign(a) * (fmod(abs(a), 2 * abs(b)) <= 0.5 * abs(b) ? fmod(abs(a), 2 * abs(b))"
      " : fmod(abs(a), 2 * abs(b)) < 1.5 * abs(b) ? fmod(abs(a), 2 * abs(b)) - abs(b)"
      " : fmod(abs(a), 2 * abs(b)) - 2 * abs(b))",                                            NULL},
-    // the distance to the next float, which the cast to float then meets exactly
+    // the distance to the next float: the cast to float then hits it exactly
     {"nextafter",      2, true,
      "a == b ? b : a == 0 ? sign(b) * 1.401298464324817e-45"
      " : a + sign(b - a) * exp2(max(logb(a), -126) - 23) * ((b - a) * a < 0 && abs(a) > 1.2e-38"

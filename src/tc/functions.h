@@ -1,7 +1,7 @@
-// The functions of the notation that are compositions of others: C's and CUDA's float functions.
+// Functions of the notation that are composed of others: the float functions of C and CUDA.
 //
-// Each is right to 1e-6 relative for float arguments; those with "wide" rows are computed in
-// double. round() rounds half to even; fmin and fmax pass over NaN, min and max do not.
+// Each has a relative error of at most 1e-6 for float arguments; rows marked "wide" are computed in
+// double. round() rounds half to even; fmin and fmax ignore NaN, min and max propagate it.
 #ifndef KILN_TC_FUNCTIONS_H
 #define KILN_TC_FUNCTIONS_H
 
@@ -13,7 +13,7 @@ typedef struct kiln_tc_composed {
   const char *name;
   int n_args;
   bool wide;        // computed in double
-  const char *text; // over a, b, c, d; NULL: |build| makes it
+  const char *text; // in terms of a, b, c, d; NULL: use |build|
   const kiln_expr *(*build)(kiln_ctx *cx, const kiln_expr *a); // of a double
 } kiln_tc_composed;
 

@@ -1,4 +1,4 @@
-// Range inference in rounds, over affine index expressions with symbolic remainders.
+// Range inference in rounds, over affine index expressions with symbolic constant terms.
 #include "tc/infer.h"
 #include "analysis/simplify.h"
 
@@ -36,7 +36,7 @@ static bool uses_indices(const solver *s, const kiln_expr *e) {
   return false;
 }
 
-// Adds scale * e to |out|; false when e is not affine in the indices with integer coefficients.
+// Adds scale * e to |out|; false if e is not affine in the indices with integer coefficients.
 static bool add_affine(const solver *s, const kiln_expr *e, int64_t scale, affine *out) {
   kiln_ctx *cx = s->cx;
   int64_t c;
@@ -84,7 +84,7 @@ static const kiln_expr *highest(kiln_ctx *cx, const kiln_tc_range *r) {
   return kiln_sub(cx, kiln_add(cx, r->lo, r->extent), kiln_int(cx, 1));
 }
 
-// The least (|most| false) or greatest value of the part of |a| that is not index |skip|.
+// The least (|most| false) or greatest value of |a| without its term in index |skip|.
 static const kiln_expr *extreme(const solver *s, const affine *a, int skip, bool most) {
   kiln_ctx *cx = s->cx;
   const kiln_expr *sum = a->rest;
@@ -97,7 +97,7 @@ static const kiln_expr *extreme(const solver *s, const affine *a, int skip, bool
   return sum;
 }
 
-// The tighter of two: of upper bounds the lesser, of lower bounds the greater.
+// The tighter of two bounds: the lesser of upper bounds, the greater of lower bounds.
 static quotient tighter(kiln_ctx *cx, quotient a, quotient b, bool upper) {
   int64_t d;
   if (a.num == NULL) return b;
@@ -108,14 +108,15 @@ static quotient tighter(kiln_ctx *cx, quotient a, quotient b, bool upper) {
   for (int i = 0; i < 2; i++) {
     const kiln_expr *num = upper ? q[i].num : kiln_add(cx, q[i].num, kiln_int(cx, q[i].den - 1));
     x[i] = kiln_div(cx, num, kiln_int(cx, q[i].den));
-    if (upper) x[i] = kiln_tc_simple(cx, kiln_add(cx, x[i], one)); // ends read better: min(N, M)
+    // Half-open ends are easier to read: min(N, M).
+    if (upper) x[i] = kiln_tc_simple(cx, kiln_add(cx, x[i], one));
   }
   const kiln_expr *met = kiln_binary(cx, upper ? KILN_EXPR_MIN : KILN_EXPR_MAX, x[0], x[1]);
   met = kiln_tc_simple(cx, met);
   return (quotient){upper ? kiln_sub(cx, met, one) : met, 1};
 }
 
-// The index that |a| alone leaves unsolved; -1 when there is none or there are several.
+// The only unsolved index of |a|; -1 if there are none or several.
 static int only_unsolved(const solver *s, const affine *a) {
   int found = -1;
   for (int k = 0; k < s->n; k++) {
@@ -126,11 +127,11 @@ static int only_unsolved(const solver *s, const affine *a) {
   return found;
 }
 
-// Narrows lo[k] and hi[k] by  b->lo <= a <= b->hi.
+// Tightens lo[k] and hi[k] by b->lo <= a <= b->hi.
 static void narrow(const solver *s, const affine *a, const kiln_tc_bound *b, int k, quotient *lo,
                    quotient *hi) {
   kiln_ctx *cx = s->cx;
-  // c*x + least >= lo and c*x + most <= hi; with c < 0 the two change places
+  // c*x + least >= lo and c*x + most <= hi; if c < 0 the bounds swap
   const kiln_expr *below = kiln_tc_simple(cx, kiln_sub(cx, b->lo, extreme(s, a, k, false)));
   const kiln_expr *above = kiln_tc_simple(cx, kiln_sub(cx, b->hi, extreme(s, a, k, true)));
   int64_t c = a->coef[k];
@@ -147,14 +148,14 @@ static void narrow(const solver *s, const affine *a, const kiln_tc_bound *b, int
 static void settle(kiln_ctx *cx, kiln_tc_range *r, quotient lo, quotient hi) {
   const kiln_expr *up = kiln_add(cx, lo.num, kiln_int(cx, lo.den - 1));
   r->lo = kiln_tc_simple(cx, kiln_div(cx, kiln_tc_simple(cx, up), kiln_int(cx, lo.den)));
-  // floor(num/den) - lo + 1 under one division, which reads better: (N + 1) / 2
+  // floor(num/den) - lo + 1 as one division, which is easier to read: (N + 1) / 2
   const kiln_expr *shift = kiln_sub(cx, kiln_int(cx, 1), r->lo);
   const kiln_expr *num = kiln_add(cx, hi.num, kiln_mul(cx, kiln_int(cx, hi.den), shift));
   r->extent = kiln_tc_simple(cx, kiln_div(cx, kiln_tc_simple(cx, num), kiln_int(cx, hi.den)));
   r->solved = true;
 }
 
-// One round; false when nothing new was solved.
+// One round; false if it solved nothing new.
 static bool solve_round(const solver *s, kiln_tc_range *ranges, int n_bounds, kiln_tc_bound *bounds,
                         const affine *forms, const bool *usable) {
   quotient *lo = KILN_NEW_ARRAY(&s->cx->scratch, quotient, s->n);

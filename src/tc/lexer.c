@@ -1,5 +1,4 @@
-// The lexer of the notation: a token at a time, no state but the place in the text; and the form of
-// its messages.
+// The lexer of the notation, without state besides the position; and the format of messages.
 #include "tc/lexer.h"
 #include "support/numbers.h"
 
@@ -9,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Longest first: the first that fits is taken.
+// Longest first: the first match is taken.
 static const char *const marks[] = {
     "min=!", "<=>", "max=!", "and=!", "min=", "max=", "and=", "or=!", "...", "+=!", "*=!",
     "or=",   "+=",  "*=",    "==",    "!=",   "<=",   ">=",   "&&",   "||",  "->",  "..",
@@ -27,7 +26,7 @@ static const char *skip_blanks(const char *at) {
   }
 }
 
-// NULL when no mark begins at |at|.
+// NULL if |at| is not punctuation.
 static const char *find_mark(const char *at) {
   for (size_t i = 0; i < KILN_LEN(marks); i++) {
     size_t n = strlen(marks[i]);
@@ -96,7 +95,7 @@ bool kiln_tc_token_is(const kiln_tc_token *t, const char *text) {
   return word && (size_t)t->n == strlen(text) && memcmp(t->at, text, (size_t)t->n) == 0;
 }
 
-// The begin of the line of |at|, and its number.
+// The beginning and number of the line of |at|.
 static const char *line_of(const kiln_tc_source *s, const char *at, int *out_line) {
   const char *start = s->text;
   *out_line = 1;
@@ -114,7 +113,7 @@ const char *kiln_tc_place(const kiln_tc_source *s, const char *at) {
   return kiln_arena_printf(&s->cx->perm, "%s:%d:%d", s->file, line, (int)(at - start) + 1);
 }
 
-// The place of |at| and the message with its line and caret under it.
+// The place of |at|, and the message with the line and a caret under it.
 static const char *pointed(const kiln_tc_source *s, const char *at, const char *more,
                            const char *format, va_list list, const char **out_place) {
   int line = 0;

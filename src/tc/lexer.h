@@ -1,4 +1,4 @@
-// Tokens of the notation, and messages that point into its text.
+// Tokens of the notation, and messages with places in its text.
 #ifndef KILN_TC_LEXER_H
 #define KILN_TC_LEXER_H
 
@@ -22,13 +22,13 @@ typedef struct kiln_tc_token {
   double f;
 } kiln_tc_token;
 
-// The token at or after |at|; blanks and comments are skipped. BAD at a byte that begins none.
+// The token at or after |at|; skips blanks and comments. BAD for a byte that begins no token.
 kiln_tc_token kiln_tc_lex(const char *at);
 bool kiln_tc_token_is(const kiln_tc_token *t, const char *text);
 
 const char *kiln_tc_place(const kiln_tc_source *s, const char *at); // "FILE:LINE:COLUMN"
-// "FILE:LINE:COLUMN: error: MESSAGE", the line, and a caret under |at|; then |more| where not NULL.
-// Yields the source's status.
+// "FILE:LINE:COLUMN: error: MESSAGE", the line, a caret under |at|; then |more| if not NULL. Gives
+// the source's status.
 kiln_status kiln_tc_fail(const kiln_tc_source *s, const char *at, const char *more,
                          const char *format, ...) KILN_PRINTF(4, 5);
 // The same as a warning.

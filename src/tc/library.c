@@ -1,6 +1,6 @@
-// A view of a tensor that begins p elements before it along each axis and ends p elements behind
-// it: P = repeat_edge(I, 1, 1) is read as P(h - 1, w + 1), and a stencil of that reach over P is as
-// large as I. They are maps, which readers absorb.
+// Boundary conditions: an extension of a tensor by p elements before and after each axis. P =
+// repeat_edge(I, 1, 1) is read as P(h - 1, w + 1), and a stencil of radius 1 over P is as large as
+// I. They are maps, which are inlined into readers.
 //
 // source: Halide's BoundaryConditions
 #include "tc/library.h"

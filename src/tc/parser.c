@@ -1,5 +1,5 @@
-// A recursive-descent parser with one token of lookahead. The depth of expressions is bounded, so
-// that bad text cannot exhaust the stack.
+// A recursive-descent parser with one token of lookahead. Nesting of expressions is bounded, so
+// that no input can overflow the stack.
 #include "tc/parser.h"
 #include "tc/lexer.h"
 
@@ -12,7 +12,7 @@ typedef struct parser {
   const kiln_tc_source *source;
   kiln_ctx *cx;
   kiln_tc_token token; // the next one
-  int depth;           // of the expression being read
+  int depth;           // of the current expression
 } parser;
 
 typedef KILN_VEC(kiln_tc_expr *) expr_list;
@@ -82,7 +82,7 @@ static void set_args(parser *p, kiln_tc_expr *e, int n, kiln_tc_expr *const *arg
   }
 }
 
-// After a name: its arguments, dots, or nothing.
+// What may follow a name: arguments, dots, or nothing.
 static kiln_status after_name(parser *p, kiln_tc_expr *e) {
   if (accept(p, "...")) {
     e->kind = KILN_TC_PACK;
@@ -90,7 +90,7 @@ static kiln_status after_name(parser *p, kiln_tc_expr *e) {
   }
   const kiln_tc_token n = p->token;
   bool selects = n.kind == KILN_TC_TOKEN_FLOAT && n.n == 2 && n.at[0] == '.' &&
-                 !isspace((unsigned char)n.at[-1]); // X.1, which is no X and .1
+                 !isspace((unsigned char)n.at[-1]); // X.1 must not be read as X and .1
   if (selects) {
     e->kind = KILN_TC_EXTENT;
     e->i = n.at[1] - '0';
@@ -139,7 +139,7 @@ static kiln_status primary(parser *p, kiln_tc_expr **out) {
     KILN_TRY(name(p, "a name", &(*out)->name));
     return after_name(p, *out);
   case KILN_TC_TOKEN_MARK:
-    // min and max glued to an assignment are a slip worth naming, all else is not an expression
+    // min or max directly before an assignment gets a message of its own
     if (!accept(p, "(")) break;
     KILN_TRY(expression(p, out));
     return expect(p, ")");
@@ -166,7 +166,7 @@ static kiln_status unary(parser *p, kiln_tc_expr **out) {
 
 static const struct operator_row {
   const char *text;
-  int level; // a higher one binds tighter
+  int level; // higher binds tighter
   kiln_expr_kind op;
 } operators[] = {
     {"||", 1, KILN_EXPR_OR}, {"&&", 2, KILN_EXPR_AND}, {"==", 3, KILN_EXPR_EQ},
@@ -255,7 +255,7 @@ static kiln_status dimension(parser *p, kiln_tc_dim *out) {
   return KILN_OK;
 }
 
-// "(d, d, ...)", the parenthesis already read.
+// "(d, d, ...)" after the parenthesis.
 static kiln_status dimensions(parser *p, int *out_n, kiln_tc_dim **out) {
   KILN_VEC(kiln_tc_dim) list = {0};
   while (!peek(p, ")")) {
@@ -272,7 +272,7 @@ static kiln_status dimensions(parser *p, int *out_n, kiln_tc_dim **out) {
   return expect(p, ")");
 }
 
-// The indices of a left side: names, packs, or expressions of indices.
+// Subscripts of a left side: names, packs, or index expressions.
 static kiln_status left_side(parser *p, kiln_tc_stmt *s) {
   KILN_VEC(kiln_tc_dim) list = {0};
   while (!peek(p, ")")) {
@@ -295,7 +295,7 @@ static kiln_status left_side(parser *p, kiln_tc_stmt *s) {
   return expect(p, ")");
 }
 
-// An input, or with |is_out| an output, whose type may be missing.
+// An input, or with |is_out| an output, whose type is optional.
 static kiln_status param(parser *p, bool is_out, kiln_tc_param *out) {
   *out = (kiln_tc_param){.at = p->token.at, .n_dims = is_out ? -1 : 0};
   kiln_symbol first;
@@ -425,7 +425,7 @@ static kiln_status clauses(parser *p, kiln_tc_stmt *s) {
   return KILN_OK;
 }
 
-// The B of A, B = f(X).
+// ", B" of A, B = f(X).
 static kiln_status more_results(parser *p, kiln_tc_stmt *s) {
   KILN_VEC(kiln_tc_dim) list = {0};
   while (accept(p, ",")) {
@@ -489,7 +489,7 @@ static kiln_status integer(parser *p, int64_t *out) {
   return KILN_OK;
 }
 
-// "[0, 2, 3]", the bracket already read.
+// "[0, 2, 3]" after the bracket.
 static kiln_status axes(parser *p, kiln_tc_attr *a) {
   a->kind = KILN_ATTR_INTS;
   a->has_default = true;
@@ -578,7 +578,7 @@ static kiln_status header(parser *p, kiln_tc_header *h) {
   return KILN_OK;
 }
 
-// A `test` line: kept for the test generator, which reads it by itself.
+// Skips a `test` line, which the test generator reads.
 static void skip_line(parser *p) {
   const char *at = p->token.at;
   p->token = kiln_tc_lex(at + strcspn(at, "\n"));
@@ -604,7 +604,7 @@ static kiln_status item(parser *p, items *all) {
   return st;
 }
 
-// Behind a mistake the next definition begins anew.
+// After an error parsing resumes at the next definition.
 static kiln_status file(parser *p, kiln_tc_file *out) {
   items all = {0};
   kiln_status first = KILN_OK;

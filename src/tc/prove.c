@@ -1,5 +1,5 @@
-// Proofs that a subscript stays in range: by its extremes, by adding the conditions that guard it,
-// and for numbers, when all else says nothing, by looking at every index.
+// Proofs that a subscript is in range: by its extreme values, by combination with its guard's
+// conditions, and for constant sizes as a last resort by enumeration.
 #include "analysis/simplify.h"
 #include "ir/fold.h"
 #include "tc/infer.h"
@@ -46,7 +46,7 @@ static const kiln_expr *greatest(const prover *p, const kiln_expr *e) {
 
 // --- affine subscripts ---
 
-// The condition as something that is >= 0 where it holds; NULL: of another form.
+// The condition as e >= 0; NULL if it has another form.
 static const kiln_expr *as_positive(kiln_ctx *cx, const kiln_expr *c) {
   if (c->n_args != 2 || c->args[0]->dtype != KILN_I64) return NULL;
   const kiln_expr *a = c->args[0], *b = c->args[1], *one = kiln_int(cx, 1);
@@ -57,7 +57,7 @@ static const kiln_expr *as_positive(kiln_ctx *cx, const kiln_expr *c) {
   return NULL;
 }
 
-// Whether violation >= 0 cannot be: alone, or together with one of the conditions.
+// Whether violation >= 0 is impossible, by itself or together with one of the conditions.
 static kiln_tc_verdict refuted(const prover *p, const kiln_expr *violation) {
   kiln_ctx *cx = p->cx;
   const kiln_expr *most = greatest(p, violation);
@@ -105,12 +105,12 @@ static bool by_interval(const prover *p) {
   return fixed && v.lo >= lo && v.hi <= hi;
 }
 
-// --- every index ---
+// --- enumeration ---
 
 typedef struct points {
   const prover *p;
-  int64_t steps;                      // left
-  int n;                              // the ranges that the subscript and its conditions use
+  int64_t steps;                      // steps left
+  int n;                              // the ranges used by the subscript and its conditions
   int of[64];                         // [n]
   int64_t lo[64], extent[64], at[64]; // [n]
 } points;
@@ -124,7 +124,7 @@ static bool index_of(const points *q, kiln_symbol var, kiln_constant *out) {
   return false;
 }
 
-// False: |e| is over what is not known.
+// False if |e| depends on unknown values.
 static bool fold(points *q, const kiln_expr *e, kiln_constant *out) {
   kiln_constant a, b;
   if (--q->steps < 0) return false;
@@ -144,7 +144,7 @@ static bool value_of(points *q, const kiln_expr *e, int64_t *out) {
   return true;
 }
 
-// The ranges that |e| uses join; false when they are too many or not of numbers.
+// Adds the ranges that |e| uses; false if they are too many or symbolic.
 static bool add_ranges(points *q, const kiln_expr *e) {
   for (int k = 0; k < q->p->n; k++) {
     const kiln_tc_range *r = &q->p->ranges[k];
@@ -161,7 +161,7 @@ static bool add_ranges(points *q, const kiln_expr *e) {
   return true;
 }
 
-// Conditions that elements decide say nothing.
+// Data-dependent conditions are assumed to hold.
 static bool is_reached(points *q) {
   int64_t c;
   for (int i = 0; i < q->p->n_conditions; i++)
@@ -207,7 +207,7 @@ static void split(prover *p, const kiln_expr *guard) {
 }
 
 static kiln_tc_verdict check(prover *p) {
-  if (is_empty(p)) return KILN_TC_HOLDS; // nothing is read over an empty domain
+  if (is_empty(p)) return KILN_TC_HOLDS; // an empty domain reads nothing
   kiln_tc_verdict v = by_extremes(p);
   if (v != KILN_TC_UNKNOWN) return v;
   return by_interval(p) ? KILN_TC_HOLDS : by_points(p);
