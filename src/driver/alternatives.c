@@ -1,11 +1,11 @@
-// Rules that do not always pay: which of them are applied, and where, as the kernels that are
-// chosen then are predicted to take less time.
+// Alternatives: rules that do not always pay. Decides which are applied, and where, by the
+// predicted times of the kernels that result.
 //
-// The model is solved without a rule and with it, everywhere. Where kernels of both cover the same
-// statements, in a region (orchestrate/regions.h), the two are compared: the rule is kept at the
-// places in regions whose cost has fallen. Where that is neither all of them nor none, the model is
-// solved with these alone, which may show that more of them do not pay, as storage orders are
-// chosen for the graph as a whole. The cheapest of the programs is taken.
+// The model is solved without a rule and with it, applied everywhere. The costs of regions
+// (orchestrate/regions.h), sets of kernels of both that cover the same statements, are compared:
+// the rule is kept at places in regions that became cheaper. If these are some of the places, the
+// model is solved with these alone, which may show that more of them do not pay, because storage
+// orders are chosen globally. The cheapest program is taken.
 #include "driver/stages.h"
 #include "module/schedule_lookup.h"
 #include "tune/measurement_cache.h"
@@ -15,13 +15,13 @@
 
 #include <string.h>
 
-static const double LEAST_GAIN = 0.01; // of an alternative: prices are estimates
-enum { MAX_CHOICES = 3 };              // of places, solved one after the other
-static const char none[] = "none";     // in the cache: no alternative is applied
+static const double LEAST_GAIN = 0.01; // relative gain of an alternative: costs are estimates
+enum { MAX_CHOICES = 3 };              // sets of places solved for a rule
+static const char none[] = "none";     // in the cache: no alternative
 
 static bool is_cheaper(double now, double before) { return now < (1 - LEAST_GAIN) * before; }
 
-// |asked| and the rule of |row|: at |places|, NULL: wherever it fits.
+// |asked| plus the rule of |row| at |places|; NULL: wherever it matches.
 static kiln_asked with_row(kiln_ctx *cx, const kiln_asked *asked, int row,
                            const kiln_rule_places *places) {
   kiln_asked out = {.rows = asked->rows | 1U << row};
@@ -32,8 +32,7 @@ static kiln_asked with_row(kiln_ctx *cx, const kiln_asked *asked, int row,
   return out;
 }
 
-// Whether the rule of |row| changes the model's program, beside the alternatives that are asked
-// for.
+// Whether the rule of |row| changes the program, in addition to the requested alternatives.
 static kiln_status applies(kiln_ctx *cx, const kiln_build *b, int row, bool *out) {
   kiln_rewriting r = {.rules = b->request.model->rules,
                       .without = b->request.model->without_rules,
@@ -73,7 +72,7 @@ static kiln_rule_places places_of(kiln_ctx *cx, const kiln_build *t, int row) {
   return out;
 }
 
-// The places of the rule of |row| in regions that cost less with it.
+// The places of the rule of |row| in regions that are cheaper with it.
 static kiln_rule_places gains_of(kiln_ctx *cx, const kiln_build *without, const kiln_build *with,
                                  int row) {
   const kiln_orchestrated two[] = {{without->choices.prog, without->choices.orchestration},
@@ -88,9 +87,9 @@ static kiln_rule_places gains_of(kiln_ctx *cx, const kiln_build *without, const 
   return out;
 }
 
-// One more rule beside those that were taken.
+// Tries one more rule in addition to the best so far.
 //
-// gives: *io_best, with_rules of |b| with it where that is cheaper
+// gives: *io_best, the with_rules of |b| with it if that is cheaper
 static kiln_status try_row(kiln_ctx *cx, kiln_build *b, int row, kiln_build **io_best,
                            kiln_text *io_text) {
   const kiln_build *before = *io_best;
@@ -115,7 +114,7 @@ static kiln_status try_row(kiln_ctx *cx, kiln_build *b, int row, kiln_build **io
   return KILN_OK;
 }
 
-// One after the other of |rows|, each beside those that were taken before.
+// Tries the |rows| in order, each in addition to the best so far.
 static kiln_status try_alternatives(kiln_ctx *cx, kiln_build *b, uint32_t rows,
                                     const kiln_build **out) {
   kiln_build *best = NULL;
@@ -129,7 +128,7 @@ static kiln_status try_alternatives(kiln_ctx *cx, kiln_build *b, uint32_t rows,
   return KILN_OK;
 }
 
-// Without measuring, and without dumps of what is tried.
+// Without measuring, and without dumps of trials.
 static kiln_status try_silently(kiln_ctx *cx, kiln_build *b, uint32_t rows,
                                 const kiln_build **out) {
   kiln_compile_options *asked = &b->request.model->options;
@@ -144,7 +143,7 @@ static kiln_status try_silently(kiln_ctx *cx, kiln_build *b, uint32_t rows,
   return st;
 }
 
-// The alternatives that are left to choose of and apply.
+// The alternatives that are not decided by the user and apply.
 static kiln_status find_alternatives(kiln_ctx *cx, const kiln_build *b, uint32_t *out_rows) {
   *out_rows = 0;
   for (int i = 0; b->request.model->rules[i].name; i++) {
@@ -188,7 +187,7 @@ kiln_status kiln_build_choose_alternatives(kiln_ctx *cx, kiln_build *b, int *io_
   const char *taken = kiln_asked_text(cx, b->request.model->rules, &b->choices.with_rules);
   if (recalls)
     kiln_schedule_lookup_store_text(&past, b->request.model->path, *taken ? taken : none);
-  if (b->request.model->options.tune > 0) return KILN_OK; // what is chosen with them is measured
+  if (b->request.model->options.tune > 0) return KILN_OK; // measured later
   b->choices.is_solved = true;
   kiln_build_take_orchestration(cx, b, best);
   return KILN_OK;

@@ -1,5 +1,5 @@
-// Compiling: the pipeline's phases one after the other, and the calls that end in text, in memory
-// or in a file.
+// Compilation: runs the pipeline's phases in order; entry points that produce text, an in-memory
+// module or a file.
 #include "driver/pipeline.h"
 #include "target/c/c.h"
 #include "verify/reference.h"
@@ -89,8 +89,7 @@ static kiln_status check_target(kiln_ctx *cx, const kiln_build *b) {
   if (b->request.prefix ? t->has_runtime && !t->has_images
                         : kiln_target_makes_modules(m->options.target))
     return KILN_OK;
-  KILN_TRY(
-      kiln_target_machine(cx, m->options.target, &machine)); // a name that is none is told as such
+  KILN_TRY(kiln_target_machine(cx, m->options.target, &machine)); // reports an unknown name
   if (b->request.prefix)
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, m->path,
                      "target: a static library must be for a processor, got \"%s\"",
@@ -110,7 +109,7 @@ kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b) {
   kiln_model_progress(m, "schedule", 0, KILN_COMPILE_STEPS);
   KILN_TRY(kiln_build_kernels(cx, b));
   KILN_TRY(kiln_pipeline_run(cx, b, KILN_PHASE_LAUNCHES, KILN_PHASE_LAUNCHES));
-  if (m->core->file) kiln_onnx_file_forget_all(m->core->file); // LLVM needs its room
+  if (m->core->file) kiln_onnx_file_forget_all(m->core->file); // LLVM needs the memory
   kiln_model_progress(m, "code", 1, KILN_COMPILE_STEPS);
   KILN_TRY(kiln_pipeline_run(cx, b, KILN_PHASE_CODE, KILN_PHASE_CODE));
   kiln_model_progress(m, "plan", 2, KILN_COMPILE_STEPS);
@@ -137,7 +136,7 @@ static kiln_status emit(kiln_ctx *cx, void *argument) {
   const bool wants_plan =
       kiln_model_dumps(m, "plan") || kiln_list_has(m->options.dump_after, "plan");
   const bool has_images =
-      b->request.machine.target->has_images; // then the plan says how they are launched
+      b->request.machine.target->has_images; // needs the launch parameters from the plan
   if (wants_plan && !b->request.machine.target->has_runtime)
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, m->path, "plan: there are no modules of %s",
                      b->request.machine.target->title);
@@ -155,7 +154,7 @@ kiln_status kiln_model_emit(kiln_model *model, kiln_diag *diag) {
   return st;
 }
 
-// --- in memory ---
+// --- in-memory modules ---
 
 static kiln_status make_here(kiln_ctx *cx, void *argument) {
   kiln_build *b = argument;
@@ -176,11 +175,11 @@ kiln_status kiln_model_compile(kiln_model *model, kiln_diag *diag, kiln_module *
   const kiln_status st = kiln_model_enter(model, diag, make_here, &b);
   kiln_build_deinit(&b);
   if (st == KILN_OK) *out_module = b.product.module;
-  else kiln_module_release(b.product.module); // memory may run out behind it
+  else kiln_module_release(b.product.module); // memory may run out afterwards
   return st;
 }
 
-// --- for the folders below ---
+// --- the compiler interface ---
 
 static kiln_status rewrite(kiln_ctx *cx, kiln_build *b) {
   return kiln_pipeline_run(cx, b, KILN_PHASE_REWRITE, KILN_PHASE_TILE);

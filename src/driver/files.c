@@ -1,5 +1,5 @@
-// Calls of the interface on files, without a model of the caller's: compiling with the cache of
-// whole modules, verifying definitions, searching in a space of schedules.
+// Entry points on files instead of models: compiling with the module cache, verifying definitions,
+// searching a space of schedules.
 #include "driver/stages.h"
 #include "module/module_cache.h"
 #include "tune/search.h"
@@ -27,7 +27,7 @@ static kiln_status compile(kiln_ctx *cx, void *argument) {
   KILN_TRY(kiln_model_load(f->path, f->options, diag, &f->out->model));
   KILN_TRY(kiln_model_compile_to(f->out->model, f->out_path, diag));
   f->out->memory = kiln_model_memory(f->out->model);
-  if (kiln_diag_count(diag) == 0) // a copy would not warn
+  if (kiln_diag_count(diag) == 0) // cached modules would not repeat warnings
     kiln_module_cache_put(&k, f->out->model, f->out_path);
   return KILN_OK;
 }
@@ -61,7 +61,7 @@ kiln_status kiln_compile_file(const char *path, const kiln_compile_options *opti
   return st;
 }
 
-// --- by the compiler ---
+// --- through the compiler interface ---
 
 kiln_status kiln_definitions_verify(const char *path, const kiln_compile_options *options,
                                     const kiln_verify_options *verify, kiln_diag *diag,

@@ -1,4 +1,4 @@
-// Loading: a file becomes a graph of operators, and that a program of statements.
+// Loading: a file becomes a graph of operators, the graph a program of statements.
 #include "driver/load.h"
 #include "driver/marks.h"
 #include "dynamic/dims.h"
@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-// --- what the reader is told ---
+// --- options of the reader ---
 
 static kiln_status take_constant(kiln_ctx *cx, const char *name, const DLTensor *t,
                                  kiln_onnx_constant *out) {
@@ -62,7 +62,7 @@ static kiln_status onnx_options(kiln_ctx *cx, const kiln_compile_options *o, con
                              .overridable = overridable,
                              .n_memory = (int)o->n_files,
                              .memory = memory};
-  if (o->read_only) { // what could be asked for is told
+  if (o->read_only) { // lists what options may refer to
     static const char *const all[] = {"*"};
     out->n_overridable = 1;
     out->overridable = all;
@@ -72,7 +72,7 @@ static kiln_status onnx_options(kiln_ctx *cx, const kiln_compile_options *o, con
 
 // --- the interface ---
 
-// |names| are of the first |n_names| of the tensors, whose own may have got a suffix.
+// The first |n_names| of the tensors have these |names|; their own may have suffixes.
 static void signature_of_program(kiln_ctx *cx, const kiln_model *m, int n, const int *tensors,
                                  int n_names, const kiln_symbol *names, kiln_interface *face) {
   kiln_interface_init(cx, face, n);
@@ -123,7 +123,7 @@ kiln_status kiln_load_read(kiln_ctx *cx, kiln_build *b, int *io_n) {
                                           : read_onnx(cx, m, b->request.asked);
 }
 
-// The operators of the user's files; NULL without any.
+// The user-defined operators; NULL if there are none.
 static kiln_status read_ops(kiln_ctx *cx, const kiln_compile_options *o, const kiln_op **out) {
   kiln_user_ops ops = {0};
   *out = NULL;
@@ -138,13 +138,14 @@ static kiln_status read_ops(kiln_ctx *cx, const kiln_compile_options *o, const k
   return KILN_OK;
 }
 
-// The half type that f32 tensors are to be stored as.
+// The half type requested for f32 tensors.
 static kiln_status check_dtype(kiln_ctx *cx, const kiln_compile_options *o, const char *path,
                                const kiln_program *p, kiln_dtype *out) {
   kiln_dtype t = KILN_F32;
   *out = KILN_F32;
   if (!o->dtype || strcmp(o->dtype, "tf32") == 0) return KILN_OK;
-  (void)kiln_dtype_parse(o->dtype, strlen(o->dtype), &t); // checked before the model was read
+  // Valid: checked before the model was read.
+  (void)kiln_dtype_parse(o->dtype, strlen(o->dtype), &t);
   for (int i = 0; i < p->tensors.n; i++)
     if (kiln_tensor_elems(p->tensors.data[i]) < 0)
       return KILN_FAIL(

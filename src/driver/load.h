@@ -4,13 +4,14 @@
 
 #include "module/build.h"
 
-// The file of b->request.model as a graph; a definition also as a program, bound to its sizes.
+// Reads the file of b->request.model as a graph; a definition also as a program, bound to its
+// sizes.
 //
 // errors: KILN_BAD_INPUT, KILN_UNSUPPORTED: as kiln_onnx_read, kiln_definition_load
 kiln_status kiln_load_read(kiln_ctx *cx, kiln_build *b, int *io_n);
-// The graph as a program, or one for each shape bucket; and the model's interface.
+// Converts the graph to a program, or one for each shape bucket; makes the model's interface.
 //
-// errors: KILN_UNSUPPORTED: every node that cannot be compiled
+// errors: KILN_UNSUPPORTED with every unsupported node
 kiln_status kiln_load_fission(kiln_ctx *cx, kiln_build *b, int *io_n);
 
 #endif

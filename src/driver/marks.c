@@ -18,7 +18,7 @@ static kiln_status refuse(kiln_ctx *cx, const kiln_graph *g, const char *name) {
                    kiln_nearest_text(cx, &near));
 }
 
-// Which values are outputs, by id.
+// Marks the values that are outputs, by id.
 static bool *find_outputs(kiln_ctx *cx, const kiln_graph *g) {
   bool *is_output = KILN_NEW_ARRAY(&cx->scratch, bool, g->n_values);
   for (int i = 0; i < g->n_outputs; i++) is_output[g->outputs[i]] = true;

@@ -1,5 +1,4 @@
-// Loading a model: options are checked, the pipeline's first phase reads it, and what was asked for
-// is printed.
+// Loading a model: checks options, runs the pipeline's load phase, and prints requested dumps.
 #include "module/cache.h"
 #include "module/library_candidate.h"
 #include "driver/pipeline.h"
@@ -9,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Those of code are its target's.
+// Dump levels; those of code depend on the target.
 static const char *const levels[] = {"graph",         "prim", "loop", "schedule",
                                      "orchestration", "plan", "c"};
 
@@ -85,7 +84,7 @@ static kiln_status dump_front(kiln_ctx *cx, kiln_model *m) {
   return KILN_OK;
 }
 
-// Which is looked at where it is needed.
+// Whether |target| is this machine, which is examined only when needed.
 static bool is_this_machine(const char *target) {
   static const char *const names[] = {"cpu", "native", "cuda"};
   bool is = target == NULL;
@@ -93,7 +92,7 @@ static bool is_this_machine(const char *target) {
   return is;
 }
 
-// The names of a machine and of a type, before the model is read.
+// Checks names of a machine and a dtype before the model is read.
 static kiln_status check_names(kiln_ctx *cx, const kiln_compile_options *o) {
   kiln_machine machine;
   kiln_dtype t = KILN_F32;
@@ -106,7 +105,7 @@ static kiln_status check_names(kiln_ctx *cx, const kiln_compile_options *o) {
   return KILN_OK;
 }
 
-// Options that say nothing of what |path| is must not be given.
+// Options that do not apply to the kind of file |path| must not be given.
 static kiln_status check_kind(kiln_ctx *cx, const char *path, const kiln_compile_options *o) {
   const bool is_definition = kiln_path_is_definition(path);
   if (!is_definition && o->entry)
@@ -238,7 +237,7 @@ kiln_status kiln_model_load_nth(const char *path, const kiln_compile_options *op
   m->nth = nth;
   if (o.threads == 0) m->options.threads = kiln_cpu_cores();
   st = kiln_model_enter(m, diag, load, &l);
-  m->options.dims = NULL; // borrowed for the call
+  m->options.dims = NULL; // borrowed during the call
   m->options.ranges = NULL;
   m->options.sums = NULL;
   m->options.shapes = NULL;

@@ -1,4 +1,4 @@
-// Kernel orchestration by the options: the solver's choice or a given one, and its report.
+// Kernel orchestration as requested: solved, or given as text; and its report.
 #include "driver/stages.h"
 #include "tune/measurement_cache.h"
 
@@ -9,7 +9,7 @@
 
 static const char rules_word[] = "rules ";
 
-// The first line of an orchestration says which alternatives made its statements, and at which
+// Prints the first line of an orchestration: the alternatives that made its statements, with their
 // places.
 static void print_rules(kiln_ctx *cx, const kiln_build *b, kiln_text *out) {
   if (b->choices.with_rules.rows)
@@ -17,7 +17,7 @@ static void print_rules(kiln_ctx *cx, const kiln_build *b, kiln_text *out) {
                      kiln_asked_text(cx, b->request.model->rules, &b->choices.with_rules));
 }
 
-// Reads that line, which becomes a comment.
+// Parses that line and makes it a comment.
 static kiln_status take_rules(kiln_ctx *cx, kiln_build *b) {
   const char *given = b->request.given_orchestration;
   const size_t n = strlen(rules_word);
@@ -38,7 +38,8 @@ static void dump(kiln_ctx *cx, const kiln_build *b, const kiln_program *p) {
   kiln_model_dump(b->request.model, "orchestration", &text);
 }
 
-// What was found as the choice was made says more than that it was given.
+// For an orchestration made in this compilation, keeps the decisions recorded at that time, which
+// say more than that it was given.
 static void take_reasons(const kiln_edge_decisions *from, kiln_edge_decisions *io) {
   for (int i = 0; i < io->n && i < from->n; i++) {
     const kiln_edge_decision *e = &from->data[i];

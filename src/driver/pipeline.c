@@ -8,7 +8,7 @@
 #include "template/form/attention.h"
 #include "transform/transform.h"
 
-// --- where rows run ---
+// --- conditions of rows ---
 
 static bool by_vectors(const kiln_build *b) { return !b->request.machine.target->has_grids; }
 static bool by_grids(const kiln_build *b) { return b->request.machine.target->has_grids; }
@@ -17,7 +17,7 @@ static bool of_onnx(const kiln_build *b) {
 }
 static bool of_ranges(const kiln_build *b) { return b->request.ranges != NULL; }
 
-// Alternatives and trials look at whole compilations, of which they are no part themselves.
+// Alternatives and trials run whole compilations, but not within one another.
 static bool may_orchestrate(const kiln_build *b) {
   return b->request.model->options.orchestrate && !b->request.given_orchestration &&
          !b->request.is_trial;

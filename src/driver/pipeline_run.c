@@ -11,7 +11,7 @@ static bool is_word(const char *word, const char *text, size_t n) {
   return word && strlen(word) == n && memcmp(word, text, n) == 0;
 }
 
-// The row of the pass that has, or had, the name text[0..n); -1: none.
+// The row of a pass by its present or earlier name text[0..n); -1: none.
 static int find_pass(const char *text, size_t n) {
   for (int i = 0; kiln_passes[i].name; i++)
     if (is_word(kiln_passes[i].name, text, n) || is_word(kiln_passes[i].was, text, n)) return i;
@@ -103,13 +103,13 @@ const kiln_pass_count *kiln_pipeline_counts(kiln_ctx *cx, const kiln_build *b) {
   return all.data;
 }
 
-// --- what is checked ---
+// --- verification ---
 
 static bool is_of_statements(const kiln_build *b, const kiln_pass *pass) {
   return pass->phase <= KILN_PHASE_CONNECT && b->choices.prog;
 }
 
-// The statements before a pass, to see that they keep their numbers.
+// The statements before a pass, to check that their ids do not change.
 typedef struct numbering {
   int n;
   kiln_stmt **stmts;
@@ -132,7 +132,7 @@ static bool keeps_numbers(const kiln_build *b, const numbering *before) {
   return before->n == 0 || before->n == b->choices.prog->stmts.n;
 }
 
-// Weights that Winograd's algorithm transforms may get their elements later.
+// Constants of Winograd weights may have no data yet.
 static kiln_status verify_program(kiln_ctx *cx, const kiln_build *b) {
   kiln_bits *late = kiln_bits_make(&cx->scratch, b->choices.prog->tensors.n);
   for (int i = 0; i < b->choices.kernels.late.n; i++)
@@ -158,7 +158,7 @@ static kiln_status verify(kiln_ctx *cx, const kiln_build *b, const kiln_pass *pa
   return KILN_OK;
 }
 
-// --- what is printed ---
+// --- dumps ---
 
 static void print_kernels(kiln_ctx *cx, const kiln_build *b, kiln_text *out) {
   for (int i = 0; i < b->choices.kernels.kernels.n; i++) {
@@ -185,7 +185,7 @@ static void dump(kiln_ctx *cx, const kiln_build *b, const kiln_pass *pass) {
 
 // --- running ---
 
-// Whether the steps that --stop-after allows are done.
+// Whether the number of steps of --stop-after is reached.
 static bool is_over(const kiln_build *b) {
   return b->request.stop.is_set && (b->is_stopped || b->n_steps >= b->request.stop.n_steps);
 }

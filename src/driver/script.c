@@ -1,5 +1,5 @@
-// User-provided schedules: passes that read scripts, the choice of a scheduler and options, and
-// replace Kiln's own schedules by the user's.
+// User-provided schedules: passes that read scripts, choose a scheduler, set search options, and
+// replace Kiln's schedules by the user's.
 #include "driver/stages.h"
 #include "tune/measurement_cache.h"
 #include "module/schedule_lookup.h"
@@ -8,7 +8,8 @@
 
 #include <string.h>
 
-// Replays the section on the naive loops of |k->prog|; its lines keep their numbers in the file.
+// Replays the section on the unscheduled loops of |k->prog|; messages have line numbers of the
+// file.
 static kiln_status replay(kiln_ctx *cx, const kiln_machine *m, const kiln_section *section,
                           kiln_kernel *k) {
   kiln_text script;
@@ -20,8 +21,8 @@ static kiln_status replay(kiln_ctx *cx, const kiln_machine *m, const kiln_sectio
 
 // --- a definition as one kernel ---
 
-// The section that schedules the whole definition; |*out_whole| says whether one kernel it is: an
-// empty file asks for the naive loops.
+// The section that schedules the whole definition; |*out_whole| tells whether the definition is one
+// kernel: an empty file requests unscheduled loops.
 static const kiln_section *find_whole(const kiln_model *m, bool *out_whole) {
   const kiln_section *s = NULL;
   *out_whole = m->has_schedule && m->definition && m->schedule.n == 0;
@@ -41,7 +42,7 @@ static double params_bytes(const kiln_program *p) {
   return bytes;
 }
 
-// Results are marked, as the rules do: what is one is a PARAM.
+// A kernel for the whole program. Outputs are marked, which makes them PARAMs.
 static kiln_kernel *whole_kernel(kiln_ctx *cx, kiln_build *b) {
   kiln_kernel *k = KILN_NEW(&cx->perm, kiln_kernel);
   kiln_outputs_mark(b->choices.prog);
@@ -51,7 +52,7 @@ static kiln_kernel *whole_kernel(kiln_ctx *cx, kiln_build *b) {
   return k;
 }
 
-// The plan of a kernel that computes all of the definition.
+// Makes the launch of a kernel that computes the whole definition.
 static kiln_status launch_whole(kiln_ctx *cx, kiln_build *b, kiln_kernel *k) {
   const kiln_program *p = b->choices.prog;
   kiln_launch l = {.origin = p->name};
@@ -67,20 +68,20 @@ static kiln_status launch_whole(kiln_ctx *cx, kiln_build *b, kiln_kernel *k) {
   return KILN_OK;
 }
 
-// --- the scheduler that the user asks for ---
+// --- the requested scheduler ---
 
 static const char *const schedulers[] = {
     [KILN_FUSION_MAX] = "max", [KILN_FUSION_MIN] = "min", [KILN_FUSION_PRESERVE3] = "preserve3"};
 
 static const char promote_suffix[] = "+promote";
 
-// Without the suffix that asks for promotion.
+// The length without the suffix that requests promotion.
 static size_t fusion_length(const char *asked) {
   const size_t n = strlen(asked), suffix = sizeof promote_suffix - 1;
   return n > suffix && strcmp(asked + n - suffix, promote_suffix) == 0 ? n - suffix : n;
 }
 
-// *out_fusion is -1 for the rules.
+// *out_fusion is -1 for the default, rules and templates.
 static kiln_status find_scheduler(kiln_ctx *cx, const kiln_model *m, int *out_fusion,
                                   bool *out_promote) {
   const char *asked = m->options.scheduler;
@@ -125,7 +126,7 @@ static kiln_status replace(kiln_ctx *cx, kiln_build *b, const kiln_section *s) {
   for (int i = 0; i < b->choices.kernels.kernels.n; i++)
     if (b->choices.kernels.kernels.data[i]->name == s->kernel) {
       kiln_kernel *k = b->choices.kernels.kernels.data[i];
-      k->key = NULL; // the user's now
+      k->key = NULL; // from the user
       k->candidates.n = 0;
       return replay(cx, &b->request.machine, s, k);
     }
@@ -170,7 +171,8 @@ kiln_status kiln_build_take_given(kiln_ctx *cx, kiln_build *b, int *io_n) {
 kiln_status kiln_build_rewrite(kiln_ctx *cx, kiln_build *b, int *io_n) {
   const kiln_compile_options *asked = &b->request.model->options;
   kiln_rewriting *r = &b->choices.rewriting;
-  const bool is_chosen = asked->orchestrate && !asked->orchestration; // places, beside other rules
+  // The solver chooses places in addition to other rules.
+  const bool is_chosen = asked->orchestrate && !asked->orchestration;
   r->with = b->choices.with_rules;
   if (b->request.stop.is_set) r->n_steps = b->request.stop.n_steps;
   if (!b->request.stop.is_set || r->n_steps > 0) KILN_TRY(kiln_rewrite(cx, b->choices.prog, r));
@@ -202,7 +204,7 @@ kiln_status kiln_build_set_search(kiln_ctx *cx, kiln_build *b, int *io_n) {
   const bool recalls =
       asked->cache && asked->tune < 2 && !kiln_model_asks_backends(b->request.model) &&
       !b->request.wants_candidates && !asked->no_connect && !b->request.is_trial &&
-      !kiln_model_dumps(b->request.model, "orchestration"); // which has not been kept
+      !kiln_model_dumps(b->request.model, "orchestration"); // dumps are not in the cache
   (void)io_n;
   b->choices.past = KILN_NEW(&cx->perm, kiln_schedule_lookup);
   *b->choices.past = (kiln_schedule_lookup){
@@ -238,7 +240,7 @@ static void explain_rules(kiln_ctx *cx, kiln_kernels *k) {
 
 kiln_status kiln_build_keep_search(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
-  if (!b->choices.past) return KILN_OK; // no search was made
+  if (!b->choices.past) return KILN_OK; // no search
   kiln_schedule_lookup_store(b->choices.past, b->request.model->path, &b->choices.kernels);
   if (b->choices.fusion >= 0) explain_rules(cx, &b->choices.kernels);
   return KILN_OK;

@@ -1,27 +1,27 @@
-// The driver's own passes, and the phases that calls of the interface run.
+// The driver's own passes, and the phases that entry points run.
 #ifndef KILN_DRIVER_STAGES_H
 #define KILN_DRIVER_STAGES_H
 
 #include "module/compiler.h"
 
-// What models are loaded with. (compile.c)
+// The compiler interface attached to loaded models. (compile.c)
 extern const kiln_compiler kiln_compiler_here;
 
 // kiln_compiler.kernels and run. (compile.c)
 kiln_status kiln_build_kernels(kiln_ctx *cx, kiln_build *b);
-enum { KILN_COMPILE_STEPS = 4 }; // of the progress: schedule, code, plan, module
+enum { KILN_COMPILE_STEPS = 4 }; // of progress: schedule, code, plan, module
 kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b);
 // kiln_compiler.load. (open.c)
 kiln_status kiln_model_load_nth(const char *path, const kiln_compile_options *options, int nth,
                                 kiln_diag *diag, kiln_model **out_model);
 
-// Whether the pass of that name is left out; and leaves it out. (pipeline_run.c)
+// Whether the pass of that name is skipped; and skips it. (pipeline_run.c)
 bool kiln_build_omits(const kiln_build *b, const char *pass);
 void kiln_build_omit(kiln_build *b, const char *pass);
-// How often it did what it is for.
+// The number of changes it made.
 int kiln_build_count(const kiln_build *b, const char *pass);
 
-// kiln_tile_options.orchestrate: kernel orchestration, |build| being a kiln_build; and a given
+// Implements kiln_tile_options.orchestrate, |build| being a kiln_build: solves, or uses a given
 // orchestration. (orchestrate.c)
 //
 // errors: as kiln_orchestrate; KILN_BAD_INPUT: the file cannot be read
@@ -31,26 +31,24 @@ kiln_status kiln_build_orchestrate(kiln_ctx *cx, void *build, const kiln_program
                                    kiln_edge_decisions *io_edges);
 // The options of the solver as text, for the key of the schedule cache.
 const char *kiln_build_asks_to_solve(kiln_ctx *cx, const kiln_build *b);
-// Notes with the chosen kernels which of them libraries run.
+// Marks the chosen kernels that libraries run.
 void kiln_build_tell_libraries(kiln_build *b);
 kiln_status kiln_build_find_orchestration(kiln_ctx *cx, kiln_build *b);
 
 // Passes: each as kiln_pass.run.
 
-// Tries the alternatives that apply to the model: adds to with_rules those with which the chosen
-// kernels are predicted to take less time, where they are. (alternatives.c)
+// Tries the alternatives that apply to the model: adds to with_rules those that lower the predicted
+// time, at the places where they do. (alternatives.c)
 kiln_status kiln_build_choose_alternatives(kiln_ctx *cx, kiln_build *b, int *io_n);
-// Reads the scheduler, the orchestration and the script of a whole definition that the user gave.
-// (script.c)
+// Reads the user's scheduler, orchestration and script of a whole definition. (script.c)
 //
-// errors: KILN_BAD_INPUT: a scheduler that is none, a file that cannot be read, a line that is
-//         refused
+// errors: KILN_BAD_INPUT: an unknown scheduler, an unreadable file, or a refused line
 kiln_status kiln_build_take_given(kiln_ctx *cx, kiln_build *b, int *io_n);
 kiln_status kiln_build_rewrite(kiln_ctx *cx, kiln_build *b, int *io_n);
 kiln_status kiln_build_schedule_polyhedral(kiln_ctx *cx, kiln_build *b, int *io_n);
 kiln_status kiln_build_set_search(kiln_ctx *cx, kiln_build *b, int *io_n);
 kiln_status kiln_build_keep_search(kiln_ctx *cx, kiln_build *b, int *io_n);
-// errors: KILN_BAD_INPUT: a section of no kernel, a line that is refused
+// errors: KILN_BAD_INPUT: a section without a kernel, or a refused line
 kiln_status kiln_build_replace_kernels(kiln_ctx *cx, kiln_build *b, int *io_n);
 
 #endif

@@ -1,5 +1,5 @@
-// Compiling to a static library: the objects of the kernels, the plan as a C function, and the
-// weights, in an archive or as a file beside it; and the function's header.
+// Compilation to a static library: the kernels' objects, the plan as a C function, and the weights,
+// in an archive or as a separate file; and a C header.
 #include "module/archive.h"
 #include "module/c_header.h"
 #include "module/copy.h"
@@ -10,13 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Code reaches what is linked into a program within 2 GiB.
+// Code reaches linked data within 2 GiB only: larger weights are a separate file.
 #define MOST_INSIDE (UINT64_C(1) << 30)
 
 typedef struct writing {
   kiln_build build;
   kiln_archive_options options;
-  kiln_output archive, header, weights; // the last where the weights are a file of their own
+  kiln_output archive, header, weights; // |weights| if they are a separate file
   const char *path, *header_path;
   const char *entry, *weights_symbol;
   uint64_t weights_id;
@@ -63,7 +63,7 @@ static kiln_status cannot_write(kiln_ctx *cx, const kiln_output *out) {
   return KILN_FAIL(cx->diag, KILN_BAD_INPUT, out->path, "must be writable: %s", strerror(errno));
 }
 
-// The file of weights: its head is written when their checksum is known.
+// Writes the file of weights; its header comes last, because it has their checksum.
 static kiln_status write_weights_file(kiln_ctx *cx, writing *w) {
   unsigned char head[KILN_WEIGHTS_HEAD_BYTES] = {0};
   w->weights.parts.weights_offset = KILN_WEIGHTS_HEAD_BYTES;
@@ -77,7 +77,7 @@ static kiln_status write_weights_file(kiln_ctx *cx, writing *w) {
                                                                   : cannot_write(cx, &w->weights);
 }
 
-// Compiles the function and puts its object behind those of the kernels.
+// Compiles the entry function and appends its object to the kernels'.
 static kiln_status add_entry(kiln_ctx *cx, writing *w) {
   kiln_build *b = &w->build;
   const kiln_cpu_entry entry = {w->entry, w->options.weights ? NULL : w->weights_symbol,
@@ -125,7 +125,7 @@ static kiln_status write_header(kiln_ctx *cx, writing *w) {
   h.features = kiln_cpu_needs(cx, &b->request.machine, b->product.n_objects, b->product.objects,
                               &h.n_features);
   h.needs = needs;
-  for (int i = 0; i < n_needs; i++) // the weights are inside
+  for (int i = 0; i < n_needs; i++) // the weights are in the archive
     if (strcmp(needs[i], w->weights_symbol) != 0) needs[h.n_needs++] = needs[i];
   kiln_text text;
   kiln_text_init(&text, &cx->perm);

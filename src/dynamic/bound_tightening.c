@@ -1,15 +1,14 @@
-// Loop-bound tightening: a loop stops behind the last iteration that stores an element which the
-// extents of the run need.
+// Loop-bound tightening: a loop ends after the last iteration that stores an element needed for the
+// run's extents.
 //     for i < 64 { y[i] = .. }      becomes      for i < seq { y[i] = .. },  seq <= 64
-// The runtime passes the bound of a parallel loop; other bounds are computed in the kernel from the
+// The runtime passes the bounds of parallel loops; other bounds are computed in the kernel from the
 // dimensions.
 //
-// The needed extents of the model's own tensors are given (ranges.h). An axis of a tensor that
-// passes made needs no more elements than the tensors that its statement reads along that
-// dimension. Kernels access tensors by address: an address is not needed if, modulo the stride of
-// the next outer axis, it is at or beyond extent * stride of an axis. A kernel's temporaries need
-// the elements that the loops behind them read, after tightening; so loops are visited from the
-// last to the first.
+// The needed extents of the model's own tensors are given (ranges.h). An axis of a tensor made by
+// passes needs as many elements as the tensors that its statement reads along that dimension.
+// Kernels access tensors by address: an address is not needed if, modulo the stride of the next
+// outer axis, it is at or beyond extent * stride of an axis. A kernel's temporaries need the
+// elements read by later loops, after tightening; so loops are visited from the last to the first.
 #include "dynamic/buckets.h"
 #include "dynamic/ranges.h"
 #include "analysis/simplify.h"
@@ -20,11 +19,10 @@ typedef struct tightening {
   kiln_build *b;
   const kiln_model_ranges *r;
   const kiln_bucket *part;
-  const kiln_expr **
-      *live; // by tensor: extents of its axes; NULL where they are those of the program
+  const kiln_expr ***live; // by tensor: needed extents of its axes; NULL: all of the program's
 } tightening;
 
-// --- what is needed of the program's tensors ---
+// --- needed extents of the program's tensors ---
 
 static const kiln_live *find_live(const tightening *t, const kiln_tensor *x) {
   for (int i = 0; i < t->part->live.n; i++) {
@@ -46,15 +44,15 @@ static void find_choice(const kiln_expr *e, void *argument) {
   *(bool *)argument |= e->kind == KILN_EXPR_SELECT && e->args[0]->has_load;
 }
 
-// Whether |e| chooses by what it loads, as masks do by the dimensions: beyond an end it may still
-// say something.
+// Whether |e| selects by loaded values, as masks computed from the dimensions do: its value beyond
+// an end may still matter.
 static bool chooses(kiln_ctx *cx, const kiln_expr *e) {
   bool does = false;
   kiln_expr_visit(cx, e, find_choice, &does);
   return does;
 }
 
-// A dim that alone is the index along an axis runs no further than the axis is needed.
+// A dim that is the only index of an axis needs no more iterations than the axis needs elements.
 static void bound_dims(const kiln_expr *e, void *argument) {
   bounding *b = argument;
   const kiln_expr **live = e->kind == KILN_EXPR_LOAD ? b->t->live[e->u.tensor] : NULL;
@@ -91,11 +89,10 @@ static void find_all_live(tightening *t) {
     if (p->stmts.data[i]) infer_live(t, p->stmts.data[i]);
 }
 
-// --- one loop ---
+// --- analysis of one loop ---
 
-// Where needed elements end along an axis: addresses modulo |outer|, 0 for none, below |extent| *
-// |stride|, of
-// |count| * |stride| in all.
+// The needed part of an axis: addresses modulo |outer| (0: none) below |extent| * |stride|, out of
+// |count| * |stride|.
 typedef struct limit {
   const kiln_expr *extent;
   int64_t stride, count, outer;
@@ -106,7 +103,7 @@ typedef struct limits {
   limit at[KILN_MAX_RANK];
 } limits;
 
-// Those of the axes of |x|, each of which is stored dense in the next outer one.
+// The limits of the axes of |x|, each of which is dense in the next outer one.
 static limits limits_of_tensor(const tightening *t, const kiln_tensor *x) {
   int64_t shape[KILN_MAX_RANK], strides[KILN_MAX_RANK];
   const kiln_expr **live = t->live[x->id];
@@ -129,39 +126,36 @@ static limits limits_of_tensor(const tightening *t, const kiln_tensor *x) {
   return all;
 }
 
-enum {
-  MAX_AXES = KILN_MAX_RANK + 4,
-  MAX_TERMS = 6
-}; // of a buffer; ends whose maximum is asked for
+enum { MAX_AXES = KILN_MAX_RANK + 4, MAX_TERMS = 6 }; // of a buffer: ends whose maximum is computed
 
-// What is read of a WORKSPACE or of what an ALLOC holds: indices below |ends|, which are over
-// variables of loops around it and of the dimensions.
+// The part of a WORKSPACE or ALLOC buffer that is read: indices below |ends|, expressions over the
+// variables of enclosing loops and dimensions.
 typedef struct need {
-  bool is_known;                   // everything is read behind everything that is stored
-  int first_load, last_store;      // places in the kernel's text; -1: none
-  int depth;                       // ranges of the loops around it
-  int n_terms;                     // ends that make each of |ends|
-  const kiln_expr *ends[MAX_AXES]; // NULL: nothing was read as yet
+  bool is_known;                   // all stores precede all loads
+  int first_load, last_store;      // positions in program order; -1: none
+  int depth;                       // number of ranges of enclosing loops
+  int n_terms;                     // number of terms in each of |ends|
+  const kiln_expr *ends[MAX_AXES]; // NULL: not read so far
 } need;
 
 typedef struct trimming {
   tightening *t;
   int kernel, nest;
   kiln_loops *l;
-  const limits *limits; // by buffer; PARAMs have them
-  need *needs;          // by buffer; others have these
-  int place;            // in the text
+  const limits *limits; // by buffer, for PARAMs
+  need *needs;          // by buffer, for others
+  int place;            // position in program order
   kiln_ranges
-      ranges; // of the dimensions, then of the loops around and, while they are looked at, inside
+      ranges; // of the dimensions, the enclosing loops and, during analysis, the inner loops
   KILN_VEC(const kiln_expr *) lasts; // by range: the last iteration
-  // Of one loop:
+  // Of the current loop:
   kiln_symbol var;
   int64_t extent;
   const kiln_loop *loop;
-  int n_around;           // ranges of loops around, its own included
-  kiln_bits *own;         // buffers that live inside of the loop
-  const kiln_expr *first; // the first iteration that may be left out; NULL: none as yet
-  bool fails;             // there is none
+  int n_around;           // number of ranges of enclosing loops, its own included
+  kiln_bits *own;         // buffers allocated inside of the loop
+  const kiln_expr *first; // first iteration that is not needed; NULL: none yet
+  bool fails;             // all iterations are needed
 } trimming;
 
 static void push_loop(trimming *g, const kiln_loop *l) {
@@ -178,7 +172,7 @@ static void pop_loop(trimming *g) {
 
 static void fail(trimming *g) { g->fails = true; }
 
-// min(x, c), by which the last tile of a row is moved back, as x.
+// Replaces min(x, c), which moves the last tile of a row back, by x.
 static const kiln_expr *without_min(kiln_ctx *cx, const kiln_expr *e, void *argument) {
   const kiln_symbol *var = argument;
   (void)cx;
@@ -187,7 +181,7 @@ static const kiln_expr *without_min(kiln_ctx *cx, const kiln_expr *e, void *argu
   return moves ? e->args[0] : NULL;
 }
 
-// Address |at|, as it is where no tile is moved back: |*out_step| more from one iteration to the
+// The address |at| without moved-back tiles; *out_step is its increment from one iteration to the
 // next.
 static bool find_step(trimming *g, const kiln_expr *at, int64_t *out_step) {
   kiln_ctx *cx = g->t->cx;
@@ -200,8 +194,7 @@ static int64_t least_of(trimming *g, const kiln_expr *e) {
   return kiln_expr_interval(g->t->cx, e, &g->ranges).lo;
 }
 
-// The least that |e| is in an iteration: over the variables of loops around where the loops inside
-// only add to it.
+// A lower bound of |e| in one iteration: removes terms of inner loops if they are nonnegative.
 static const kiln_expr *floor_of(trimming *g, const kiln_expr *e) {
   kiln_ctx *cx = g->t->cx;
   const kiln_expr *zero = kiln_int(cx, 0), *start = e;
@@ -212,16 +205,15 @@ static const kiln_expr *floor_of(trimming *g, const kiln_expr *e) {
                                 : kiln_int(cx, least_of(g, e));
 }
 
-// The first iteration that stores nothing needed along the axis of |end| at addresses |at|, which
-// are over the loops' variables; NULL: there is none. What a tile that is moved back stores of the
-// needed, those in front of it store too.
+// The first iteration that stores nothing needed along the axis of |end|, at addresses |at|; NULL:
+// there is none. Needed elements of a moved-back tile are also stored by the tiles before it.
 static const kiln_expr *first_beyond(trimming *g, const limit *end, const kiln_expr *at) {
   kiln_ctx *cx = g->t->cx;
   const kiln_expr *zero = kiln_int(cx, 0);
   if (end->outer) at = kiln_simplify(cx, kiln_mod(cx, at, kiln_int(cx, end->outer)), &g->ranges);
   const kiln_expr *even = kiln_expr_replace(cx, at, without_min, &g->var);
   int64_t step = 0;
-  // A loop that stays in what one more or less of the extent takes has nothing to leave out.
+  // A loop whose whole range is within one step of the extent has no iterations to skip.
   if (!find_step(g, even, &step) || step * (g->extent - 1) < end->stride) return NULL;
   const kiln_expr *rest = floor_of(g, kiln_expr_substitute(cx, even, 1, &g->var, &zero));
   const kiln_expr *e = kiln_mul(cx, end->extent, kiln_int(cx, end->stride));
@@ -229,7 +221,7 @@ static const kiln_expr *first_beyond(trimming *g, const limit *end, const kiln_e
   return kiln_simplify(cx, kiln_div(cx, e, kiln_int(cx, step)), &g->ranges);
 }
 
-// --- what is read of a kernel's own memory ---
+// --- loads of a kernel's own memory ---
 
 static bool is_own_memory(const trimming *g, int buffer) {
   return g->l->buffers.data[buffer]->scope != KILN_SCOPE_PARAM;
@@ -247,8 +239,8 @@ static void note_instr(const kiln_expr *e, void *argument) {
   if (e->kind == KILN_EXPR_LOAD) g->needs[e->u.tensor].is_known = false;
 }
 
-// Finds out of which buffers all is stored before anything is read. A combining store reads what it
-// stores to alone.
+// Finds the buffers whose stores all precede their loads. A reducing store counts as a load of its
+// element only.
 static void note_places(trimming *g, const kiln_loop *list) {
   kiln_ctx *cx = g->t->cx;
   for (const kiln_loop *l = list; l; l = l->next) {
@@ -267,7 +259,7 @@ static void note_places(trimming *g, const kiln_loop *list) {
   }
 }
 
-// How |e| moves with |var|: 1 up, -1 down, 0 not at all; 2: nobody knows.
+// Monotonicity of |e| in |var|: 1 increasing, -1 decreasing, 0 invariant; 2: unknown.
 static int direction(const kiln_expr *e, kiln_symbol var) {
   int64_t c = 0;
   if (!kiln_expr_uses(e, var)) return 0;
@@ -287,7 +279,7 @@ static int direction(const kiln_expr *e, kiln_symbol var) {
   }
 }
 
-// The most that |e| is in all iterations of the loops from range |depth| on.
+// The maximum of |e| over all iterations of the loops from range |depth| on.
 static const kiln_expr *most_of(trimming *g, const kiln_expr *e, int depth) {
   kiln_ctx *cx = g->t->cx;
   const kiln_expr *zero = kiln_int(cx, 0);
@@ -326,7 +318,7 @@ static bool reads(kiln_ctx *cx, const kiln_loop *list, int buffer) {
 
 // --- stores ---
 
-// The same as first_beyond for a store to memory of the kernel's own that outlives the loop.
+// Like first_beyond, for a store to the kernel's own memory that is live after the loop.
 static const kiln_expr *first_unread(trimming *g, int buffer, const kiln_expr *const *index) {
   const need *n = &g->needs[buffer];
   const kiln_buffer *b = g->l->buffers.data[buffer];
@@ -397,7 +389,7 @@ static bool same_limits(const limits *a, const limits *b) {
   return same;
 }
 
-// What the tensors of all launches of a kernel have in common, by buffer.
+// The limits common to the tensors of all launches of a kernel, by buffer.
 static const limits *limits_of(tightening *t, int kernel) {
   const kiln_kernels *all = &t->b->choices.kernels;
   const kiln_loops *l = all->kernels.data[kernel]->loops;
@@ -419,7 +411,7 @@ static const limits *limits_of(tightening *t, int kernel) {
   return found;
 }
 
-// The parameter by which a kernel reads the dimensions.
+// The parameter with the values of the dimensions.
 static int dims_buffer(tightening *t, int kernel) {
   kiln_ctx *cx = t->cx;
   kiln_kernels *all = &t->b->choices.kernels;
@@ -472,7 +464,7 @@ static void tighten_loop(trimming *g, kiln_loop *l) {
 
 static void trim_list(trimming *g, kiln_loop *list);
 
-// A loop, and those inside: up to those that run in registers.
+// Tightens a loop and its inner loops, except those in registers.
 static void tighten_for(trimming *g, kiln_loop *l) {
   const bool may = l->how == KILN_SERIAL || l->how == KILN_PARALLEL;
   push_loop(g, l);

@@ -1,5 +1,5 @@
 // Shape buckets (optimization profiles) of a module for ranges of dimensions: every bucket is
-// built as a model of its own, and all share code file and weights.
+// compiled as a model of its own; all share the code file and the weights.
 #include "dynamic/buckets.h"
 #include "dynamic/ranges.h"
 #include "module/compiler.h"
@@ -11,11 +11,11 @@ typedef struct compiling {
   kiln_model *model;
   kiln_build *builds; // [n_buckets]
   kiln_model *models; // of the builds
-  kiln_build *latest; // of those that are done; it has the weights of all. NULL: none is
+  kiln_build *latest; // the last build done, which has the weights of all; NULL: none yet
   int n_done;
   const char *out_path;
   kiln_output out;
-  void *blob; // the table of variants
+  void *blob; // serialized table of variants
   size_t blob_bytes;
 } compiling;
 
@@ -35,7 +35,8 @@ static kiln_status build_part(kiln_ctx *cx, compiling *c, int i) {
                     .request.part = i};
   if (c->latest) {
     memcpy(&b->product.weights, &c->latest->product.weights, sizeof b->product.weights);
-    b->product.weights.cap = b->product.weights.n; // what it adds is not the last one's
+    // Appending must reallocate: the last build owns the array.
+    b->product.weights.cap = b->product.weights.n;
     b->product.n_shared_weights = b->product.weights.n;
     b->product.plan.weights_bytes = c->latest->product.plan.weights_bytes;
   }
@@ -53,9 +54,10 @@ static kiln_status build_part(kiln_ctx *cx, compiling *c, int i) {
   return kiln_build_write_plan(cx, b);
 }
 
-// The first one has its weights as it likes, and others follow where that costs little
-// (tile/panels.h): one in the middle, as most are like it. Then from the largest values down: what
-// is a constant for the extents of a part begins that of a larger one.
+// Order of building: the first bucket chooses layouts of weights freely, later ones reuse them if
+// that costs little (tile/panels.h); so a bucket in the middle, the most typical one, is first.
+// Then from the largest extents down: a constant for smaller extents is a prefix of that for larger
+// ones.
 static kiln_status build_parts(kiln_ctx *cx, compiling *c) {
   const int n = c->model->ranges->n_buckets, middle = n / 2;
   KILN_TRY(build_part(cx, c, middle));
@@ -122,7 +124,7 @@ static kiln_status make_ports(kiln_ctx *cx, const kiln_model_ranges *r, const ki
   return KILN_OK;
 }
 
-// Every launch of a trimmed kernel.
+// Adds the tightened bounds of every launch of a kernel.
 static kiln_status make_trims(kiln_ctx *cx, const kiln_build *b, kiln_variant *v) {
   KILN_VEC(kiln_trim) trims = {0};
   for (int i = 0; i < b->choices.tightened.n; i++) {

@@ -1,4 +1,4 @@
-// Sums of named dimensions, as kv = past + t: constant if all their terms are bound, otherwise
+// Sums of named dimensions, as kv = past + t: constant if all terms are bound, otherwise
 // expressions of the unbound ones.
 #include "dynamic/dims.h"
 #include "model/model.h"
@@ -20,7 +20,8 @@ static kiln_status parse(kiln_ctx *cx, const char *path, const kiln_dim_sum *s,
   return st == KILN_OK && !*at && (*out)->dtype == KILN_I64 ? KILN_OK : not_arithmetic(cx, path, s);
 }
 
-// Each form without the names of the others, of which there are as many steps at most.
+// Substitutes names in the forms until none is left; takes at most as many steps as there are
+// forms.
 static void resolve_names(kiln_ctx *cx, kiln_dims *d) {
   for (int step = 0; step < d->n_forms; step++)
     for (int i = 0; i < d->n_forms; i++)
@@ -38,7 +39,7 @@ static void resolve_values(kiln_ctx *cx, kiln_dims *d) {
   }
 }
 
-// What is a number now is a value.
+// Moves forms that became constants to the values.
 static void take_values(kiln_ctx *cx, kiln_dims *d) {
   int n = 0;
   for (int i = 0; i < d->n_forms; i++) {

@@ -1,5 +1,5 @@
 // The equivalence check of shape buckets: evaluates both programs in lock step, statement by
-// statement, at points of the smaller one.
+// statement, at sample points of the smaller one.
 #include "dynamic/equivalence.h"
 
 #include "support/integer.h"
@@ -11,41 +11,42 @@ enum { N_CORNERS = 64, N_POINTS = 512, N_EDGES = 4, MAX_INNER = 16, MAX_DIMS = 2
 typedef struct equivalence_check {
   kiln_ctx *cx;
   const kiln_program *all, *some;
-  const int64_t *values; // what the last tensor of |all| has
+  const int64_t *values; // contents of the last tensor of |all|
   const kiln_bits *merged;
   kiln_axis_map (*axes)[KILN_MAX_RANK];
-  bool *is_table; // by tensor: constants that differ where both have elements
-  int n_inner;    // rows that merged axes may be made of: extents that differ
+  bool *is_table; // by tensor: constants with different elements in the two programs
+  int n_inner;    // extents of inner axes that merged axes may have: those that differ between the
+                  // programs
   kiln_axis_map inner[MAX_INNER];
 } equivalence_check;
 
-// What was found at a point: of the nodes of both sides whether they have a value, and which; of
-// pairs of nodes whether they are the same.
+// Memoized results at a point: values of nodes on both sides, and pairs of nodes found equal.
 typedef struct found {
-  kiln_map all, some, same; // |all|, |some|: to a value, 0: there is none
+  kiln_map all, some, same; // |all|, |some|: node -> value, 0: not constant
 } found;
 
-// A point of a statement of both programs.
+// A point of a statement in both programs.
 typedef struct point {
   const equivalence_check *m;
   const kiln_stmt *all, *some;
   int64_t at_all[MAX_DIMS], at_some[MAX_DIMS];
-  found *known; // NULL where all trees are short
+  found *known; // NULL if all trees are small
 } point;
 
 static int64_t place(kiln_axis_map e, int64_t i) {
   return e.inner ? i / e.inner * e.most + i % e.inner : i;
 }
 
-// --- integers that are known when compiling ---
+// --- integers known at compile time ---
+// One side of a point.
 
 // One side of a point.
 typedef struct side {
   const kiln_program *p;
   const kiln_stmt *s;
   const int64_t *at;
-  const int64_t *values; // of the dimensions; NULL: it does not read them
-  kiln_map *known;       // NULL: nothing is kept
+  const int64_t *values; // of the dimensions; NULL: this side does not load them
+  kiln_map *known;       // NULL: no memoization
 } side;
 
 static bool evaluate(const side *d, const kiln_expr *e, int64_t *out);
@@ -143,7 +144,7 @@ static bool evaluate(const side *d, const kiln_expr *e, int64_t *out) {
   return *known != 0;
 }
 
-// --- in lock step ---
+// --- lock-step comparison ---
 
 static bool both(const point *p, const kiln_expr *a, const kiln_expr *b, int64_t *out_all,
                  int64_t *out_some) {
@@ -167,7 +168,7 @@ static bool same_load(const point *p, const kiln_expr *a, const kiln_expr *b) {
   return true;
 }
 
-// A number made of the dimensions, or of none.
+// Evaluates a float that depends on the dimensions only.
 static bool evaluate_float(const side *d, const kiln_expr *e, double *out) {
   double a = 0, b = 0;
   int64_t i = 0;
@@ -229,7 +230,7 @@ static uint64_t next_random(uint64_t *state) {
   return *state >> 33;
 }
 
-// Corners first; then points of which half the indices are at an edge or beside one.
+// Corners first; then points with half of their indices at or next to an edge.
 static int64_t choose(int64_t extent, int k, int d, uint64_t *state) {
   const int64_t edges[N_EDGES] = {0, 1, extent - 1, extent - 2};
   if (k < N_CORNERS) return (k >> (d % 6) & 1) * (extent - 1);
@@ -257,7 +258,7 @@ static bool is_long(const equivalence_check *m, const kiln_stmt *s) {
 static bool holds_at(const point *p) {
   const kiln_stmt *a = p->all, *b = p->some;
   if (!same(p, a->body, b->body) || !same_or_none(p, a->guard, b->guard)) return false;
-  for (int i = 0; i < p->m->all->tensors.data[a->out]->rank; i++) { // in the places of the dims
+  for (int i = 0; i < p->m->all->tensors.data[a->out]->rank; i++) { // in terms of the dims
     const bool is_dim = i < a->n_space && a->index[i]->kind == KILN_EXPR_VAR &&
                         a->index[i]->u.sym == a->dims[i].name && a->index[i] == b->index[i];
     if (!is_dim && !same(p, a->index[i], b->index[i])) return false;
@@ -289,7 +290,7 @@ static bool holds(const equivalence_check *m, const kiln_stmt *a, const kiln_stm
     int64_t all = 0, some = 0;
     if (!kiln_expr_is_int(a->dims[d].extent, &all) || !kiln_expr_is_int(b->dims[d].extent, &some))
       return false;
-    if (some == 0) return true; // there is no point
+    if (some == 0) return true; // an empty domain
     if (place(dims[d], some - 1) >= all) return false;
   }
   for (int k = 0; k < N_POINTS; k++) {
@@ -311,7 +312,7 @@ static void visit_load(const kiln_expr *e, void *argument) {
   for (int k = 0; k < e->n_args; k++) *plain &= !m->axes[e->u.tensor][k].inner;
 }
 
-// The same expressions, which are interned, over tensors that lie index by index.
+// Whether the (interned) expressions are identical and all operands correspond index by index.
 static bool is_same_text(const equivalence_check *m, const kiln_stmt *a, const kiln_stmt *b) {
   bool plain = a->body == b->body && a->guard == b->guard && a->init == b->init;
   void *argument[] = {(void *)(uintptr_t)m, &plain};
@@ -327,7 +328,8 @@ static bool find_dims(const equivalence_check *m, const kiln_stmt *a, const kiln
   memset(dims, 0, MAX_DIMS * sizeof *dims);
   if (is_same_text(m, a, b) || holds(m, a, b, dims)) return true;
   if (!kiln_bits_has(m->merged, a->id)) return false;
-  for (int d = 0; d < a->n_space; d++) // what is reduced over ends, and so must lie index by index
+  // Only reduced axes may be shorter, so operands must correspond along space dims.
+  for (int d = 0; d < a->n_space; d++)
     for (int i = 0; differ(&a->dims[d], &b->dims[d]) && i < m->n_inner; i++) {
       dims[d] = m->inner[i];
       if (holds(m, a, b, dims)) return true;
@@ -362,7 +364,7 @@ static void note_inner(equivalence_check *m, const kiln_tensor *a, const kiln_te
   }
 }
 
-// Whether the elements of |b| are those of |a| at the same indices.
+// Whether |b| is the leading part of |a|.
 static bool is_corner(const kiln_tensor *a, const kiln_tensor *b) {
   int64_t outer[KILN_MAX_RANK], inner[KILN_MAX_RANK], at[KILN_MAX_RANK] = {0};
   const size_t elem = (size_t)kiln_dtype_bytes(a->dtype);

@@ -13,22 +13,22 @@
 #include "ir/prim.h"
 #include "support/bits.h"
 
-// Where index i of an axis lies in the larger program: (i / inner) * most + i % inner; i if |inner|
-// is 0.
+// The correspondence of an axis: index i is index (i / inner) * most + i % inner of the larger
+// program, or i if |inner| is 0.
 typedef struct kiln_axis_map {
   int64_t inner, most;
 } kiln_axis_map;
 
 typedef struct kiln_equivalence {
   kiln_axis_map (*axes)[KILN_MAX_RANK]; // by tensor
-  const char *what, *name; // the difference, and the name of its tensor; NULL: equivalent
-  int stmt;                // the statement that differs; -1: the difference is elsewhere
+  const char *what, *name; // the difference and the name of its tensor; NULL: equivalent
+  int stmt;                // the statement with the difference; -1: none
 } kiln_equivalence;
 
 // Compares |some|, of smaller extents, with |all|. The last tensor of |all|, which |some| lacks,
-// holds the |values| of the dimensions. Reductions may have more terms in |all|; neutral padding
-// (neutral_padding.h) makes these count for nothing. Axes of the results of the statements in
-// |merged| may have been merged. In cx->perm.
+// holds the |values| of the dimensions. Reductions may have more terms in |all|: neutral padding
+// (neutral_padding.h) cancels them. Axes of results of the statements in |merged| may be merged
+// axes. In cx->perm.
 kiln_equivalence kiln_check_equivalence(kiln_ctx *cx, const kiln_program *all,
                                         const kiln_program *some, const int64_t *values,
                                         const kiln_bits *merged);

@@ -8,8 +8,8 @@
 typedef struct padder {
   kiln_ctx *cx;
   kiln_program *p;
-  KILN_VEC(uint8_t) read; // by tensor: axes beyond whose end somebody reads
-  KILN_VEC(uint8_t) set;  // those that were given |value| there
+  KILN_VEC(uint8_t) read; // by tensor: axes whose padding is read
+  KILN_VEC(uint8_t) set;  // by tensor: axes padded with |value|
   KILN_VEC(double) value;
 } padder;
 
@@ -21,7 +21,7 @@ static void grow(padder *m) {
   }
 }
 
-// The axis of |load| whose index is |var| alone; -1: none, or another index uses it.
+// The axis of |load| indexed by |var| itself; -1: none, or another index uses it.
 static int axis_of(const kiln_expr *load, kiln_symbol var) {
   int axis = -1;
   for (int k = 0; k < load->n_args; k++) {
@@ -40,20 +40,20 @@ static kiln_stmt *map_of(const padder *m, int tensor) {
   return is ? s : NULL;
 }
 
-// --- what is known ---
+// --- abstract values ---
 
-// An axis of a tensor, and what it has beyond its end.
+// An axis of a tensor, with the abstract value of its padding.
 typedef struct end {
   int tensor, axis;
   bool is_known;
   double value;
 } end;
 
-// The ends that one follows from, each once.
+// The ends on which an end depends, each once.
 typedef struct ends {
   padder *m;
-  kiln_symbol var;  // along which the statement is read that is looked at
-  kiln_map numbers; // in |list|, by tensor and axis
+  kiln_symbol var;  // the current statement's index into its operands
+  kiln_map numbers; // (tensor, axis) -> index in |list|
   KILN_VEC(end) list;
 } ends;
 
@@ -80,8 +80,8 @@ static kiln_search find_end(const kiln_expr *e, void *argument) {
   return e->has_load ? KILN_SEARCH_INTO : KILN_SEARCH_PAST;
 }
 
-// The value of |e|, of which |done| has the arguments'. What is not known is taken to be finite
-// where an infinity stands beside it, as the sums of scores and masks are.
+// The abstract value of |e|, given those of its arguments in |done|. Unknown values combined with
+// an infinity are assumed to be finite, as in sums of scores and masks.
 static end value_of(const ends *all, const kiln_map *done, const kiln_expr *e) {
   end a = {0}, b = {0}, out = {0};
   if (e->kind == KILN_EXPR_FLOAT) return (end){.is_known = true, .value = e->u.f};
@@ -118,7 +118,7 @@ static end value_of(const ends *all, const kiln_map *done, const kiln_expr *e) {
 
 typedef struct valuing {
   const ends *all;
-  kiln_map done; // the value of a node
+  kiln_map done; // node -> value
 } valuing;
 
 static void add_value(const kiln_expr *e, void *argument) {
@@ -146,8 +146,7 @@ static int definition_of(const padder *m, const end *e) {
   return m->p->tensors.data[e->tensor]->def;
 }
 
-// Numbers of |all|'s list by the statements that define the tensors, which come to those that they
-// read first.
+// Indices of |all|'s list in definition order of the tensors, operands first.
 static int *by_definition(const ends *all) {
   const int n = all->list.n;
   kiln_map_entry *keys = KILN_NEW_ARRAY(&all->m->cx->scratch, kiln_map_entry, n);
@@ -160,7 +159,7 @@ static int *by_definition(const ends *all) {
   return order;
 }
 
-// What |load| has where |var| is beyond the end: of maps it follows from what they read.
+// The value of |load| where |var| is beyond the end; for maps it is derived from their operands.
 static bool known(padder *m, const kiln_expr *load, kiln_symbol var, double *out) {
   const kiln_mark mark = kiln_arena_mark(&m->cx->scratch);
   ends all = {.m = m};
@@ -193,7 +192,7 @@ static bool known(padder *m, const kiln_expr *load, kiln_symbol var, double *out
   return is_known;
 }
 
-// What |known| looked at is there beyond the end from now on.
+// Marks the padding that |known| relied on as read.
 static void note_read(padder *m, const kiln_expr *load, kiln_symbol var) {
   const kiln_mark mark = kiln_arena_mark(&m->cx->scratch);
   ends all = {.m = m, .var = var};
@@ -212,7 +211,7 @@ static void note_read(padder *m, const kiln_expr *load, kiln_symbol var) {
   kiln_arena_rewind(&m->cx->scratch, mark);
 }
 
-// --- what is put ---
+// --- insertion of selects ---
 
 static const kiln_expr *within(kiln_ctx *cx, const kiln_expr *i, const kiln_expr *extent,
                                const kiln_expr *value, double beyond) {
@@ -220,7 +219,8 @@ static const kiln_expr *within(kiln_ctx *cx, const kiln_expr *i, const kiln_expr
                      kiln_number(cx, value->dtype, beyond));
 }
 
-// A map of |load|'s tensor in front of |s|, which numbers the statements from |s| on anew.
+// Inserts a copy of |load|'s tensor as a map before statement |before|; later statements are
+// renumbered.
 static kiln_stmt *insert_map(padder *m, int before, const kiln_expr *load) {
   kiln_ctx *cx = m->cx;
   kiln_program *p = m->p;
@@ -249,7 +249,7 @@ static const kiln_expr *redirect(kiln_ctx *cx, const kiln_expr *e, void *argumen
   return e == r->from ? r->to : NULL;
 }
 
-// Gives what |load|, an operand of *s, reads beyond the end of |dim| the value |beyond|.
+// Pads |load|, an operand of *s, with |beyond| past the end of |dim|.
 static bool put(padder *m, kiln_stmt *s, int dim, const kiln_expr *load, const kiln_expr *extent,
                 double beyond) {
   kiln_ctx *cx = m->cx;
@@ -270,7 +270,7 @@ static bool put(padder *m, kiln_stmt *s, int dim, const kiln_expr *load, const k
   return true;
 }
 
-// Whether |load| reads |want| beyond the end, or, with |any|, any number.
+// Whether |load| has the value |want| beyond the end, or with |any| some finite value.
 static bool is_there(padder *m, const kiln_expr *load, kiln_symbol var, double want, bool any) {
   double value = 0;
   if (!known(m, load, var, &value) || !(any ? isfinite(value) : value == want)) return false;
@@ -290,7 +290,8 @@ static bool pad_operands(padder *m, kiln_stmt *s, int dim, const kiln_expr *exte
   if (s->combiner != KILN_COMBINE_SUM) return false;
   if (is_load(e)) return is_there(m, e, var, 0, false) || put(m, s, dim, e, extent, 0);
   if (e->kind != KILN_EXPR_MUL || !is_load(e->args[0]) || !is_load(e->args[1])) return false;
-  for (int i = 0; i < 2; i++) { // 0 times a number, not times what may be none
+  // 0 times a finite number is 0; the other factor may be NaN or infinite.
+  for (int i = 0; i < 2; i++) {
     const kiln_expr *operand = s->body->args[i];
     if (!is_there(m, operand, var, 0, true) && !put(m, s, dim, operand, extent, 0)) return false;
   }
@@ -302,13 +303,13 @@ static bool pad_operands(padder *m, kiln_stmt *s, int dim, const kiln_expr *exte
 void kiln_program_pad_neutrally(kiln_ctx *cx, kiln_program *p, int n, const kiln_reach *reaches,
                                 kiln_neutrally_padded *out) {
   padder m = {.cx = cx, .p = p};
-  kiln_stmt **stmts = KILN_NEW_ARRAY(&cx->scratch, kiln_stmt *, n); // whose numbers change
+  kiln_stmt **stmts = KILN_NEW_ARRAY(&cx->scratch, kiln_stmt *, n); // ids change during insertion
   grow(&m);
   for (int i = 0; i < n; i++) stmts[i] = p->stmts.data[reaches[i].stmt];
   for (int i = 0; i < n; i++) {
     kiln_stmt *s = stmts[i];
     const kiln_reach *r = &reaches[i];
-    // what is beyond the end says where a scatter writes: no value is harmless there
+    // padding would index a scatter's writes: no value is harmless there
     if (!kiln_stmt_is_scatter(p, s) && pad_operands(&m, s, r->dim, r->extent)) continue;
     const kiln_expr *inside =
         kiln_binary(cx, KILN_EXPR_LT, kiln_stmt_var(cx, s, r->dim), r->extent);

@@ -9,20 +9,20 @@
 
 #include "ir/prim.h"
 
-// Dimension |dim| of statement |stmt|, a reduction dimension or any one of a scatter, ends at
-// |extent| in a run. |extent| may load the values of the model's dimensions.
+// Dimension |dim| of statement |stmt| (a reduction dimension, or any of a scatter) has |extent|
+// iterations in a run. |extent| may load the dimensions' values.
 typedef struct kiln_reach {
   int stmt, dim;
   const kiln_expr *extent;
 } kiln_reach;
 
-// Axes of tensors whose padding is read: bit k is axis k.
+// Axes of tensors whose padding is read: bit k for axis k.
 typedef struct kiln_neutrally_padded {
   int n;
-  uint8_t *axes; // [n], of the program's tensors as they are then
+  uint8_t *axes; // [n] by tensor of the changed program
 } kiln_neutrally_padded;
 
-// Changes |p|; |reaches| are by ascending statement. *out in cx->perm.
+// Changes |p|; |reaches| are in ascending order of statements. *out in cx->perm.
 void kiln_program_pad_neutrally(kiln_ctx *cx, kiln_program *p, int n, const kiln_reach *reaches,
                                 kiln_neutrally_padded *out);
 

@@ -1,5 +1,4 @@
-// Cutting ranges into shape buckets, binding a graph to values, and comparing the programs that
-// come of it.
+// Splits ranges into shape buckets, binds a graph to values, and compares the resulting programs.
 #include "dynamic/ranges.h"
 #include "analysis/simplify.h"
 #include "dynamic/dims.h"
@@ -18,7 +17,8 @@ enum {
   MOST_IN_TABLE = 64,
   MAX_CUTS = MAX_PARTS + 1,
   N_SAMPLES =
-      3 // values of a dimension, in a part, at which programs are compared with the one at its most
+      3 // values of a dimension, in a bucket, at which programs are compared with the one at its
+        // maximum
 };
 
 // A bucket is split when the work at its largest extents exceeds this many times the work at its
@@ -64,9 +64,9 @@ static kiln_status take_ranges(kiln_ctx *cx, kiln_model *m, size_t n,
   return KILN_OK;
 }
 
-// --- programs at values ---
+// --- programs for given values ---
 
-// A few integers, which may be functions of the dimensions.
+// A small integer tensor, whose elements may be functions of the dimensions.
 static bool is_table(const kiln_tensor *t) {
   const bool is_whole = t->dtype == KILN_I64 || t->dtype == KILN_I32 || t->dtype == KILN_BOOL;
   const int64_t n = kiln_tensor_elems(t);
@@ -85,11 +85,11 @@ typedef struct maker {
   kiln_model *m;
   kiln_model_ranges *r;
   const kiln_op *user_ops;
-  kiln_folds folds; // of the samples of a part, as at its largest values
+  kiln_folds folds; // shared by all samples of a bucket
 } maker;
 
-// Constants that are outputs, like a shape, are copied by statements, which can be written as
-// functions of the dimensions.
+// Copies constants that are outputs, as shapes, by statements, whose bodies can become functions of
+// the dimensions.
 static void copy_small_outputs(kiln_ctx *cx, kiln_program *p) {
   for (int i = 0; i < p->outputs.n; i++) {
     const kiln_tensor *t = p->tensors.data[p->outputs.data[i]];
@@ -114,9 +114,9 @@ static kiln_status make_program(maker *k, const int64_t *values, kiln_program **
   return KILN_OK;
 }
 
-// --- extents over the dimensions ---
+// --- extents as functions of the dimensions ---
 
-// Values of the dimensions, and what is found there.
+// A program at given values of the dimensions.
 typedef struct sample {
   int64_t values[KILN_MAX_DIMS];
   const kiln_program *prog;
@@ -124,7 +124,7 @@ typedef struct sample {
 
 typedef KILN_VEC(sample) samples;
 
-// An axis of a tensor or of an output, or a dim of a statement.
+// An extent: of an axis of a tensor or output, or of a dim of a statement.
 typedef struct extent {
   enum { EXTENT_TENSOR, EXTENT_OUTPUT, EXTENT_STMT } of;
   int id, axis;
@@ -155,9 +155,9 @@ static bool differ_in_one(const kiln_model_ranges *r, const sample *a, const sam
   return true;
 }
 
-// What is found[i] at sample i as a linear function of the dimensions; NULL: it is none. The first
-// sample is at the largest values, and for each dimension some sample differs from it in that
-// alone.
+// Fits found[i] at the samples i by a linear function of the dimensions; NULL: it is not linear.
+// The first sample is at the largest values; for each dimension there is a sample that differs from
+// it in that dimension only.
 static const kiln_expr *fit_numbers(kiln_ctx *cx, const kiln_model_ranges *r, const samples *s,
                                     const int64_t *found) {
   const sample *all = &s->data[0];
@@ -199,7 +199,7 @@ static kiln_status not_linear(const maker *k, const char *name) {
                    name);
 }
 
-// Extents of tensors; all of an axis that lies otherwise than index by index counts.
+// Finds the needed extents of tensors; a merged axis counts as a whole.
 static kiln_status find_live(maker *k, const samples *s, const kiln_equivalence *embedded,
                              kiln_bucket *part) {
   const kiln_program *p = s->data[0].prog;
@@ -222,7 +222,7 @@ static kiln_status find_live(maker *k, const samples *s, const kiln_equivalence 
   return KILN_OK;
 }
 
-// --- a part ---
+// --- buckets ---
 
 static kiln_status add_sample(maker *k, samples *s, const int64_t *values) {
   sample added = {.prog = NULL};
@@ -236,7 +236,8 @@ static kiln_status add_sample(maker *k, samples *s, const int64_t *values) {
   return KILN_OK;
 }
 
-// Values from the largest ones down to the least, all together and one dimension at a time.
+// Adds samples from the largest values down to the least, in all dimensions together and in each
+// separately.
 static kiln_status add_samples(maker *k, const int64_t *least, const int64_t *most, samples *s) {
   int64_t values[KILN_MAX_DIMS] = {0};
   memcpy(values, most, (size_t)k->r->n_dims * sizeof *most);
@@ -288,7 +289,7 @@ static void set_signatures(kiln_ctx *cx, const kiln_model *m, const kiln_program
   }
 }
 
-// The dimensions' values as the program reads them.
+// Replaces names of dimensions in |e| by loads of their values.
 static const kiln_expr *read_dims(maker *k, const kiln_tensor *dims, const kiln_symbol *names,
                                   const kiln_expr *e) {
   const kiln_expr *loads[KILN_MAX_DIMS];
@@ -305,19 +306,20 @@ typedef struct general {
   maker *k;
   const samples *s;
   kiln_symbol names
-      [KILN_MAX_DIMS]; // of the dimensions while a statement is written: no dim of it has such a name
-  bool wrong;          // some are not linear
-  bool scales;         // some multiply or divide an index
-  kiln_map known;      // by the ids of the samples' expressions, as a digest: a general_known
+      [KILN_MAX_DIMS]; // names for the dimensions during rewriting, different from all dims of the
+                       // statement
+  bool wrong;          // some number is not linear in the dimensions
+  bool scales;         // some index has a varying factor or divisor
+  kiln_map known;      // digest of the samples' expression ids -> general_known
 } general;
 
-// What became of expressions of the samples; |from| has one of each.
+// A memoized result for the samples' expressions |from|.
 typedef struct general_known {
   const kiln_expr *const *from;
   const kiln_expr *to;
 } general_known;
 
-// One number that varies: an integer, a float that is one, or the reciprocal of one.
+// A varying constant: an integer, an integral float, or the reciprocal of one.
 static const kiln_expr *general_number(general *g, const kiln_expr *const *e) {
   kiln_ctx *cx = g->k->cx;
   int64_t *found = KILN_NEW_ARRAY(&cx->perm, int64_t, g->s->n);
@@ -343,7 +345,7 @@ static bool is_scaling(const kiln_expr *e) {
 
 static const kiln_expr *general_expr(general *g, const kiln_expr *const *e);
 
-// Of expressions that differ.
+// Generalizes expressions that differ between samples.
 static const kiln_expr *make_general(general *g, const kiln_expr *const *e) {
   kiln_ctx *cx = g->k->cx;
   const int n = g->s->n;
@@ -360,8 +362,8 @@ static const kiln_expr *make_general(general *g, const kiln_expr *const *e) {
   return kiln_expr_with_args(cx, e[0], args);
 }
 
-// The expressions e[i] of the samples as one, which reads the dimensions where they differ. |e| is
-// kept.
+// Generalizes the samples' expressions e[i] to one expression that loads dimensions where they
+// differ. |e| is kept.
 static const kiln_expr *general_expr(general *g, const kiln_expr *const *e) {
   const int n = g->s->n;
   bool same = true, alike = true;
@@ -386,7 +388,7 @@ static const kiln_expr *general_expr(general *g, const kiln_expr *const *e) {
   return made->to;
 }
 
-// An element of table |t| at |index|, whose elements are other numbers in some samples: a choice of
+// An element of table |t| at |index| whose values differ between samples: a selection among
 // functions of the dimensions.
 static const kiln_expr *general_element(general *g, int t, const kiln_expr *const *index) {
   kiln_ctx *cx = g->k->cx;
@@ -427,16 +429,16 @@ static const kiln_expr *replace_table(kiln_ctx *cx, const kiln_expr *e, void *ar
   return general_element(g, e->u.tensor, index);
 }
 
-// --- indices that depend on the dimensions ---
+// --- bounds of indices that depend on the dimensions ---
 
-// An expression of a statement, with the conditions under which a part of it is computed.
+// A statement's expression, with the conditions around the current subexpression.
 typedef struct bounding {
   general *g;
   const kiln_program *p;
-  kiln_ranges ranges; // of the statement's dims and of the dimensions
+  kiln_ranges ranges; // of the statement's dims and the dimensions
   KILN_VEC(const kiln_expr *) holds;
-  bool is_long;   // the tree: no conditions are looked at, so that a node has one form
-  kiln_map known; // the form of a node; where |is_long|
+  bool is_long;   // a large tree: conditions are ignored, so that results can be memoized by node
+  kiln_map known; // if |is_long|: node -> result
 } bounding;
 
 static bool uses_dims(const general *g, const kiln_expr *e) {
@@ -452,7 +454,7 @@ static void add_conditions(bounding *b, const kiln_expr *c) {
   } else KILN_VEC_PUSH(&b->g->k->cx->scratch, &b->holds, c);
 }
 
-// Whether the comparison of |x| and |y| is known to hold in all that a run may compute.
+// Whether the comparison of |x| and |y| is known to hold for all values of a run.
 static bool is_known(bounding *b, kiln_expr_kind k, const kiln_expr *x, const kiln_expr *y) {
   kiln_ctx *cx = b->g->k->cx;
   const kiln_expr *c = kiln_simplify(cx, kiln_binary(cx, k, x, y), &b->ranges);
@@ -461,7 +463,7 @@ static bool is_known(bounding *b, kiln_expr_kind k, const kiln_expr *x, const ki
   return known;
 }
 
-// |index|, of an axis of |n| elements, within it.
+// Clamps |index| to an axis of |n| elements.
 static const kiln_expr *within(bounding *b, const kiln_expr *index, const kiln_expr *n) {
   kiln_ctx *cx = b->g->k->cx;
   const kiln_expr *zero = kiln_int(cx, 0), *last = kiln_sub(cx, n, kiln_int(cx, 1));
@@ -484,9 +486,9 @@ static const kiln_expr *bound_branch(bounding *b, const kiln_expr *e, int arg) {
   return branch;
 }
 
-// A run computes elements that it does not need, up to the ends of its largest values. There an
-// index that depends on the dimensions may leave its axis (of rows in reverse, the last of a few
-// lie before the first): it stays within.
+// A run also computes unneeded elements, up to the ends of its bucket's maximum. There an index
+// that depends on the dimensions may be out of bounds (when rows are reversed, the last few would
+// come before the first), so it is clamped.
 static const kiln_expr *bound_indices(bounding *b, const kiln_expr *e) {
   kiln_ctx *cx = b->g->k->cx;
   if (e->n_args == 0 || !e->has_load || !uses_dims(b->g, e)) return e;
@@ -524,8 +526,8 @@ static const kiln_expr *bounded(general *g, const kiln_program *p, const kiln_st
   return e;
 }
 
-// Writes the numbers of statement |id| of |p| as functions of the dimensions; not such as rows of
-// merged axes are counted by, unless |scales|.
+// Rewrites the varying constants of statement |id| of |p| as functions of the dimensions; factors
+// and divisors of indices, which merged axes have, only if |scales|.
 static bool generalise(maker *k, const samples *s, const kiln_tensor *dims, kiln_program *p, int id,
                        bool scales) {
   general g = {.k = k, .s = s};
@@ -555,7 +557,7 @@ static bool have_as_many(const samples *s) {
   return have;
 }
 
-// Outputs must lie index by index.
+// Checks that outputs are not merged.
 static const char *find_merged(kiln_ctx *cx, const kiln_program *p, const kiln_equivalence *e,
                                const char **out_name) {
   for (int k = 0; k < p->outputs.n; k++) {
@@ -567,8 +569,8 @@ static const char *find_merged(kiln_ctx *cx, const kiln_program *p, const kiln_e
   return NULL;
 }
 
-// Compares the program with that at each sample, once what numbers vary are written as functions of
-// the dimensions. Where that is not enough axes are taken to be merged of others.
+// Compares the program with that at each sample, after its varying constants became functions of
+// the dimensions. If they differ, axes are assumed to be merged.
 static kiln_status embed(maker *k, const samples *s, const kiln_tensor *dims, kiln_program *p,
                          kiln_equivalence *out) {
   kiln_bits *tried = kiln_bits_make(&k->cx->perm, p->stmts.n),
@@ -600,8 +602,9 @@ static kiln_status embed(maker *k, const samples *s, const kiln_tensor *dims, ki
 
 // --- reductions and scatters ---
 
-// Reductions over extents that vary end there, and so do all loops of a scatter, as data say where
-// it writes. Other statements write beyond the end what nobody reads there.
+// Reductions over varying extents end at the run's extent, and so do all loops of a scatter, whose
+// positions are data-dependent. Other statements may write elements beyond the end, which are not
+// read.
 static kiln_status mask(maker *k, const samples *s, const kiln_tensor *dims, kiln_program *p,
                         kiln_bucket *part) {
   KILN_VEC(kiln_reach) reaches = {0};
@@ -627,7 +630,7 @@ static kiln_status mask(maker *k, const samples *s, const kiln_tensor *dims, kil
   return KILN_OK;
 }
 
-// Where the samples have other extents only the run knows them.
+// Bounds of checks that differ between samples are left to run time.
 static void generalise_checks(const samples *s, kiln_program *p) {
   for (int i = 0; i < p->checks.n; i++) {
     kiln_index_check *c = &p->checks.data[i];
@@ -658,16 +661,16 @@ static kiln_status make_bucket(maker *k, kiln_bucket *part) {
   return kiln_program_verify(cx, p);
 }
 
-// --- parts ---
+// --- choice of buckets ---
 
-// A range in parts: the largest value of each, ascending.
+// The buckets of a range: the largest value of each, ascending.
 typedef struct cuts {
   int n;
   int64_t most[MAX_CUTS];
 } cuts;
 
-// The work of the model by the values of one dimension, the others at their largest: known at some,
-// ascending.
+// The model's work as a function of one dimension, the others being at their maximum: known at some
+// values, ascending.
 typedef struct work {
   int n;
   double at[N_SAMPLES + 1], flops[N_SAMPLES + 1];
@@ -696,7 +699,7 @@ static int64_t least_of(const kiln_dim_range *d, const cuts *c, int i) {
   return i ? c->most[i - 1] + d->step : d->least;
 }
 
-// The part of which the work at the largest value is the most times that at the least.
+// The bucket with the greatest ratio of work at its largest and its smallest value.
 static double widest(const kiln_dim_range *d, const work *w, const cuts *c, int *out) {
   double most = 1;
   for (int i = 0; i < c->n; i++) {
@@ -708,15 +711,14 @@ static double widest(const kiln_dim_range *d, const work *w, const cuts *c, int 
   return most;
 }
 
-// One stands alone, as models treat an extent of 1 otherwise.
+// An extent of 1 gets a bucket of its own, because models treat it differently (broadcasting).
 static void begin_cuts(const kiln_dim_range *d, cuts *out) {
   *out = (cuts){.n = 0};
   if (d->least == 1) out->most[out->n++] = 1;
   if (d->most > 1) out->most[out->n++] = d->most;
 }
 
-// A value near |middle|, of at least |least| and below |most|, that a high power of two divides:
-// kernels fit such extents best.
+// A value near |middle|, in [least, most), divisible by a high power of two, which suits kernels.
 static int64_t round_value(const kiln_dim_range *d, int64_t least, int64_t middle, int64_t most) {
   for (int64_t power = INT64_C(1) << 40; power > 1; power /= 2) {
     const int64_t below = middle / power * power, around[] = {below, below + power};
@@ -729,7 +731,7 @@ static int64_t round_value(const kiln_dim_range *d, int64_t least, int64_t middl
   return middle;
 }
 
-// Cuts part |i| where both halves waste about the same.
+// Splits bucket |i| so that both halves waste about the same.
 static void cut(const kiln_dim_range *d, const work *w, cuts *c, int i) {
   const int64_t least = least_of(d, c, i);
   int64_t low = 0, high = (c->most[i] - least) / d->step - 1;
@@ -744,7 +746,7 @@ static void cut(const kiln_dim_range *d, const work *w, cuts *c, int i) {
   c->most[i] = middle;
 }
 
-// Cuts where a run may waste the most, until none wastes much or there are as many parts as may be.
+// Splits the most wasteful bucket until none wastes much or the limit is reached.
 static void make_cuts(const kiln_model_ranges *r, const work *w, cuts *all) {
   int n = 1;
   for (int d = 0; d < r->n_dims; d++) {
@@ -769,7 +771,7 @@ static void make_cuts(const kiln_model_ranges *r, const work *w, cuts *all) {
   }
 }
 
-// needs: |s|: programs at the largest values of all, and at smaller ones of each
+// needs: |s| has programs at the largest values, and at smaller ones of each dimension
 static void make_parts(kiln_ctx *cx, kiln_model_ranges *r, const samples *s) {
   cuts all[KILN_MAX_DIMS];
   work works[KILN_MAX_DIMS];

@@ -1,28 +1,27 @@
-// Ranges of named dimensions: the shape buckets they are cut into, and the program of each.
+// Ranges of named dimensions: their division into shape buckets, and the program of each.
 //
 // A module for ranges has a variant for each bucket (runtime/dynamic.h): the model with its
-// dimensions bound to the largest values of the bucket. A run at smaller values computes arbitrary
-// elements beyond the ends of its tensors, on which no element within them depends. To prove that,
-// the program at smaller values is made, too, and compared (equivalence.h); a range where it does
-// not hold is refused.
+// dimensions bound to the bucket's largest values. A run at smaller values computes arbitrary
+// elements beyond the ends of its tensors, on which no element within them depends. To prove this,
+// programs for smaller values are made and compared (equivalence.h); ranges that fail are refused.
 #ifndef KILN_DYNAMIC_RANGES_H
 #define KILN_DYNAMIC_RANGES_H
 
 #include "model/model.h"
 #include "runtime/dynamic.h"
 
-// The extents of a tensor in a run, over VARs of the dimensions.
+// The needed extents of a tensor in a run, over VARs of the dimensions.
 typedef struct kiln_live {
   kiln_symbol tensor; // name
   int id, rank;
-  const kiln_expr **extents, **most; // [rank]; the latter are those of the variant's program
+  const kiln_expr **extents, **most; // [rank]; |most| are those of the variant's program
 } kiln_live;
 
 typedef struct kiln_bucket {
   int64_t least[KILN_MAX_DIMS], most[KILN_MAX_DIMS];
-  const kiln_program *prog; // with the dimensions' values as its last input
+  const kiln_program *prog; // its last input has the dimensions' values
   kiln_interface inputs, outputs;
-  KILN_VEC(kiln_live) live; // tensors that are smaller in some runs
+  KILN_VEC(kiln_live) live; // tensors that may be smaller in a run
 } kiln_bucket;
 
 typedef struct kiln_model_ranges {
@@ -33,12 +32,12 @@ typedef struct kiln_model_ranges {
   const kiln_expr ***in_shapes, ***out_shapes; // of the model's ports, over VARs of the dimensions
 } kiln_model_ranges;
 
-// Makes m->ranges of the options, and all programs, from m->graph, in which these dimensions are
-// not bound.
+// Makes m->ranges from the options, and all programs from m->graph, in which these dimensions are
+// unbound.
 //
 // gives:  m->prog, that of the largest values
-// errors: KILN_BAD_INPUT: a range is empty or of no dimension of the inputs; KILN_UNSUPPORTED: the
-//         model computes something else at other values than the same of more elements
+// errors: KILN_BAD_INPUT: a range is empty, or its dimension is not one of the inputs;
+//         KILN_UNSUPPORTED: programs at smaller values are not equivalent
 kiln_status kiln_ranges_make(kiln_ctx *cx, kiln_model *m, const kiln_op *user_ops,
                              const kiln_compile_options *o);
 // Sets the signatures (ports with types and shapes) of the model and its buckets, once the storage

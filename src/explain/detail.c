@@ -45,7 +45,7 @@ static void put_machine(const kiln_machine *m, kiln_text *out) {
 
 // --- code ---
 
-// [n, line, n, line, ...]: so many lines in turn are of that line.
+// [n, line, n, line, ...]: run lengths with line numbers.
 static void put_lines(const kiln_lined *l, kiln_text *out) {
   kiln_text_add(out, ", \"lines\": [");
   for (int i = 0, n; i < l->lines.n; i += n) {
@@ -64,7 +64,7 @@ static void put_lined(const char *name, const kiln_lined *l, kiln_text *out) {
   kiln_text_add(out, "}");
 }
 
-// What refuses to be shown says why in its place.
+// Writes the error message of code that cannot be shown.
 static void put_refused(kiln_ctx *cx, const char *name, const kiln_diag *diag, kiln_text *out) {
   kiln_lined l;
   kiln_lined_init(&l, &cx->perm);
@@ -119,7 +119,7 @@ static kiln_status put_kernel(kiln_ctx *cx, const kiln_build *b, const kiln_kern
   kiln_text_add(out, ", \"texts\": [{\"name\": \"script\", ");
   put_text(out, "text", k->by_library ? k->by_library->call : k->script ? k->script : "");
   kiln_text_add(out, ", \"lines\": []}");
-  if (k->by_library) { // a library's: there is no code of it
+  if (k->by_library) { // library kernels have no code
     kiln_text_add(out, "]}");
     return KILN_OK;
   }

@@ -5,8 +5,8 @@
 
 #include "module/build.h"
 
-// Appends "machine", "launch_list", "flows" and "code" as members of a JSON object. |only| is the
-// kernel of that name alone in "code"; NULL: all.
+// Appends "machine", "launch_list", "flows" and "code" as members of a JSON object. With |only|,
+// "code" has only the kernel of that name; NULL: all.
 //
 // needs:  the kernels of |b|, named
 // errors: as kiln_cpu_compile and kiln_gpu_show

@@ -9,7 +9,7 @@ typedef struct reporting {
   const kiln_device_options *options;
   kiln_machine m;
   kiln_topology topology;
-  const char *path; // NULL: there is no directory for it
+  const char *path; // NULL: there is no cache directory
   const kiln_device *d;
 } reporting;
 

@@ -19,15 +19,15 @@ typedef struct explaining {
   kiln_ctx *cx;
   kiln_build *b;
   const int *launch_of;      // [stmts]
-  const int *beside;         // [launches] the number of what each is launched with
+  const int *beside;         // [launches] index of the horizontally fused launch
   const double *measured_us; // [kernels] of a launch; NULL: not measured
-  int n_rivals;              // that are told of each kernel
-  bool counts;               // bytes, in the simulator
+  int n_rivals;              // alternatives reported for each kernel
+  bool counts;               // measure traffic in the simulator
 } explaining;
 
-// What the loops of a kernel move, by analysis.
+// The memory traffic of a kernel's loops, by analysis.
 typedef struct flows {
-  bool is_known; // false: the analysis cannot read the loops, or they do not run in order
+  bool is_known; // false: the loops cannot be analyzed, or do not run in order
   kiln_sim_level caches[KILN_SIM_CACHES];
   kiln_reuse_flow all[KILN_SIM_CACHES], *by_buffer; // [buffers][KILN_SIM_CACHES]
 } flows;
@@ -52,7 +52,7 @@ static const char *shape_text(kiln_ctx *cx, const kiln_tensor *t) {
 
 // --- edges ---
 
-// Whether iterations run one after the other on a core: loops say then what its caches still hold.
+// Whether iterations run sequentially on a core, so that the cache analysis of the loops applies.
 static bool runs_in_order(const explaining *x) { return !x->b->request.machine.target->has_grids; }
 
 static const char *readers_text(const explaining *x, const kiln_program *p, int tensor) {
@@ -65,7 +65,7 @@ static const char *readers_text(const explaining *x, const kiln_program *p, int 
   return t.data ? t.data : "memory";
 }
 
-// The box of a tensor that one block needs, by the tile graph; of a tensor that is read whole, all.
+// The tile of a tensor that a block reads, from the tile graph; all of it if it is read whole.
 static const char *read_box(const explaining *x, const kiln_tile_graph *g, int tensor) {
   for (int i = 0; i < g->n_edges; i++) {
     const kiln_tile_edge *e = &g->edges[i];
@@ -105,14 +105,14 @@ static kiln_tile_graph *make_graph(const explaining *x, const kiln_kernel *k) {
   return g;
 }
 
-// Where a result goes: to memory, and where it is reused.
+// The destination of a result: memory, and the level at which it is reused.
 static const char *result_text(const explaining *x, const kiln_program *p, int tensor) {
   const char *readers = readers_text(x, p, tensor);
   if (!*readers) return "memory";
   return kiln_arena_printf(&x->cx->perm, "%s, memory: reused and stored", readers);
 }
 
-// The level whose boundary to the caches in front of it is number |i|, the fastest first.
+// The level behind boundary |i|, counted from the fastest cache.
 static const char *behind(const flows *f, int i) {
   return i + 1 < KILN_SIM_CACHES ? f->caches[i + 1].name : "memory";
 }
@@ -214,12 +214,13 @@ static void add_cost(const explaining *x, const kiln_tile_cost *c, kiln_explaine
     const kiln_explained_level one = {d->levels[l].name, c->bytes[l], c->level_ns[l] / 1e3};
     if (c->bytes[l] > 0 && c->level_ns[l] > 0) KILN_VEC_PUSH(&x->cx->perm, &out->costed, one);
   }
-  const bool has_parts = c->compute_ns > 0 || out->costed.n > 0; // a family may say the whole alone
+  // A template may give only the total.
+  const bool has_parts = c->compute_ns > 0 || out->costed.n > 0;
   if (c->ns > 0 && isfinite(c->ns) && has_parts) find_bound(c, out);
 }
 
-// Whether a branch under |l| depends on data: loops do not say how often it is taken, as the plain
-// convolution behind Winograd's algorithm, which only tiles with outliers need.
+// Whether |l| has a data-dependent branch, whose frequency is unknown: for example the direct
+// convolution after Winograd's, for tiles that violate the error bound.
 static bool branches_on_data(const kiln_loop *l) {
   for (; l; l = l->next)
     if ((l->kind == KILN_LOOP_IF && kiln_expr_has_load(l->cond)) || branches_on_data(l->body))
@@ -227,8 +228,8 @@ static bool branches_on_data(const kiln_loop *l) {
   return false;
 }
 
-// The cost by the lowered loops; the template's where these do not say it, and on a GPU, whose
-// blocks do not run one after the other.
+// The cost of the lowered loops; the template's cost if the loops do not tell it, and on a GPU,
+// whose blocks do not run sequentially.
 static kiln_tile_cost loops_cost(const explaining *x, const kiln_kernel *k,
                                  const kiln_tile_candidate *taken) {
   kiln_tile_cost by_loops = taken->cost;
@@ -259,7 +260,7 @@ static void add_candidates(const explaining *x, const kiln_kernel *k, kiln_expla
 
 // --- traffic ---
 
-// What a kernel must move at least: all that it reads and stores, once.
+// The minimal traffic of a kernel: everything it reads and stores, once.
 static void add_least_traffic(const explaining *x, const kiln_kernel *k,
                               kiln_explained_kernel *out) {
   kiln_explained_traffic least = {.level = "memory, at least"};
@@ -273,7 +274,7 @@ static void add_least_traffic(const explaining *x, const kiln_kernel *k,
   KILN_VEC_PUSH(&x->cx->perm, &out->traffic, least);
 }
 
-// What blocks read of each level, where a family says it and no time of its own.
+// Bytes that blocks read from each level, if a template gives these without times.
 static void add_read_of_levels(const explaining *x, const kiln_kernel *k,
                                kiln_explained_kernel *out) {
   const kiln_tile_candidate *taken = taken_candidate(k);
@@ -305,10 +306,10 @@ static void find_flows(const explaining *x, const kiln_kernel *k, flows *out) {
   x->cx->diag = outer;
 }
 
-// Loops that the analysis cannot read have none.
+// Loops that cannot be analyzed have no traffic.
 static void add_traffic(const explaining *x, const kiln_kernel *k, const flows *f,
                         kiln_explained_kernel *out) {
-  if (k->by_library) return; // the library's matter
+  if (k->by_library) return; // unknown for libraries
   if (!runs_in_order(x)) {
     add_least_traffic(x, k, out);
     add_read_of_levels(x, k, out);
@@ -320,7 +321,7 @@ static void add_traffic(const explaining *x, const kiln_kernel *k, const flows *
         (kiln_explained_traffic){behind(f, i), f->all[i].read_bytes, f->all[i].written_bytes});
 }
 
-// Memory for the arguments that indices may depend on; the simulator asks for no others.
+// Memory for arguments that determine indices; the simulator needs no others.
 static void **make_integers(const explaining *x, const kiln_loops *l) {
   enum { ALIGN = 64 };
   void **args = KILN_NEW_ARRAY(&x->cx->scratch, void *, l->buffers.n);
@@ -400,8 +401,8 @@ static const char *others_of(const explaining *x, int launch) {
   return text;
 }
 
-// A kernel is explained by its first launch: those of equal layers have other tensors of equal
-// form.
+// A kernel is explained by its first launch; later launches, of equal layers, have other tensors of
+// the same shapes.
 static kiln_explained_kernel explain_kernel(const explaining *x, const kiln_kernel *k) {
   const kiln_kernels *all = &x->b->choices.kernels;
   kiln_explained_kernel e = {
@@ -511,7 +512,7 @@ static kiln_status explain(kiln_ctx *cx, void *argument) {
     if (c->options.json) kiln_explained_json(cx, &e, c->options.detail ? detail.data : NULL, &text);
     else kiln_explained_text(cx, &e, &text);
     if (b->choices.orchestration && !c->options.json &&
-        !c->options.kernel) { // and what else was to choose
+        !c->options.kernel) { // with the alternatives
       kiln_text_add(&text, "\n");
       kiln_orchestration_report(cx, b->choices.prog, b->choices.orchestration, &text);
     }

@@ -1,4 +1,4 @@
-// Information without a model: the host, the operators; and tensors of ONNX files.
+// Information without a model: the host, supported operators, tensors in ONNX files.
 #include "model/model.h"
 #include "target/target.h"
 
@@ -34,7 +34,7 @@ static kiln_status describe_host(kiln_ctx *cx, void *argument) {
 }
 
 const char *kiln_host(void) {
-  static _Thread_local char text[512]; // the caller gets no owner to free: one text a thread
+  static _Thread_local char text[512]; // owned by the thread: callers need not free it
   kiln_ctx cx;
   if (kiln_ctx_init(&cx, NULL) != KILN_OK) return "unknown";
   if (kiln_ctx_enter(&cx, describe_host, text) != KILN_OK) snprintf(text, sizeof text, "unknown");

@@ -1,5 +1,4 @@
-// The memory level of a kernel's tensors, and the launch that computes a statement, for several
-// parts of `kiln explain`.
+// Memory levels of tensors, and launches of statements, for `kiln explain`.
 #include "explain/explain.h"
 
 int *kiln_explain_launches(kiln_ctx *cx, const kiln_build *b) {
@@ -22,12 +21,12 @@ const kiln_buffer *kiln_explain_buffer(const kiln_kernel *k, int tensor) {
   return NULL;
 }
 
-// Whether blocks of a cluster have it together: no buffer lies there.
+// Whether the level is distributed shared memory of a cluster, in which no buffer is allocated.
 static bool is_shared_by_blocks(const kiln_mem_level *l) {
   return l->is_explicit && l->n_sharing > 1;
 }
 
-// The fastest cache of which |bytes| take no more than what may be counted on.
+// The fastest cache whose usable share holds |bytes|.
 static const char *level_of_bytes(const kiln_build *b, double bytes) {
   const kiln_machine *m = &b->request.machine;
   const kiln_device *d = m->device;

@@ -1,19 +1,19 @@
-// Traffic between launches: each tensor that passes through memory, with its producer, consumer and
-// bytes, and the reason why these were not fused.
+// Traffic between launches: tensors passed through memory, with producer, consumer and bytes, and
+// the reason why these were not fused.
 #include "explain/explain.h"
 #include "explain/detail.h"
 
 #include <string.h>
 
-enum { FROM_INPUT = -1, FROM_CONSTANT = -2, TO_OUTPUT = -1 }; // in place of launches
+enum { FROM_INPUT = -1, FROM_CONSTANT = -2, TO_OUTPUT = -1 }; // instead of launch numbers
 
 typedef struct flowing {
   kiln_ctx *cx;
   const kiln_build *b;
   const int *launch_of; // [stmts]
-  bool *seen;           // [tensors] whose makers have been found, of the argument at hand
+  bool *seen;           // [tensors] whose producers were found for the current argument
   kiln_text *out;
-  int n; // flows that are written
+  int n; // number of flows written
 } flowing;
 
 static const char *text_of(const flowing *f, kiln_symbol s) { return kiln_symbol_text(f->cx, s); }
@@ -46,8 +46,8 @@ static bool touches(const kiln_launch *l, int stmt) {
   return false;
 }
 
-// Why what |from| makes is not computed in |to|, which reads it as a piece of |whole|, or as it is;
-// NULL: grouping had no choice.
+// Why the producer |from| is not inlined into launch |to|, which reads its result itself or as a
+// piece of |whole|; NULL: grouping had no choice.
 static const char *reason_of(const flowing *f, int from, int to, int tensor, int whole) {
   const kiln_kernels *all = &f->b->choices.kernels;
   const char *reason = NULL;
@@ -72,11 +72,11 @@ static void put_flow(flowing *f, const kiln_tensor *t, int from, int to, int who
   kiln_text_add(f->out, "}");
 }
 
-// --- who makes a tensor that a launch reads ---
+// --- producers of a launch's operands ---
 
 typedef struct reading {
   flowing *f;
-  int to, whole; // the launch, and the tensor that it reads
+  int to, whole; // the launch and its operand
 } reading;
 
 static void find_makers(const reading *r, int tensor);
@@ -85,7 +85,8 @@ static void find_of_load(const kiln_expr *e, void *argument) {
   if (e->kind == KILN_EXPR_LOAD) find_makers(argument, e->u.tensor);
 }
 
-// Of a tensor that no launch writes as such: its pieces, which their makers write in place.
+// Finds the pieces of a tensor that no launch writes as a whole: their producers write them in
+// place.
 static void find_pieces(const reading *r, const kiln_tensor *t) {
   const kiln_program *p = r->f->b->choices.prog;
   reading also = *r;

@@ -9,8 +9,8 @@ typedef struct asking {
   const kiln_build *b;
   const int *launch_of;
   const char *names[2];
-  bool *of[2]; // [stmts] of the scheduled program: belongs to the node
-  bool was[2]; // the node had statements before scheduling
+  bool *of[2]; // [stmts] of the scheduled program: whether it belongs to the node
+  bool was[2]; // whether the node had statements before scheduling
   kiln_text *out;
   int n_said;
 } asking;
@@ -21,7 +21,8 @@ static bool same_node(const char *one, size_t n, const char *asked) {
   return n > want && one[n - want - 1] == '/' && memcmp(one + n - want, asked, want) == 0;
 }
 
-// Whether |origin|, nodes joined by '+', has the node; by its whole name or the part behind a '/'.
+// Whether |origin|, names of nodes joined by '+', contains the node, by its full name or the part
+// after a '/'.
 static bool has_node(const char *origin, const char *asked) {
   for (const char *at = origin; *at; at += *at == '+') {
     const size_t n = strcspn(at, "+");
@@ -59,7 +60,7 @@ static const kiln_kernel *kernel_of(const asking *q, int stmt) {
                : q->b->choices.kernels.kernels.data[q->b->choices.kernels.launches.data[l].kernel];
 }
 
-// A statement of the main program is one of its kernel's: they are in the same order.
+// The tensor in the kernel's program of a statement of the main program; their order is the same.
 static int tensor_in_kernel(const asking *q, int stmt) {
   const kiln_launch *l = &q->b->choices.kernels.launches.data[q->launch_of[stmt]];
   const kiln_kernel *k = kernel_of(q, stmt);

@@ -1,4 +1,4 @@
-// Initializers that runs may replace, as tensors: what an input is where a run does not give it.
+// Default values of optional inputs, as tensors.
 #include "model/model.h"
 
 #include "analysis/interpret.h"
@@ -10,7 +10,7 @@ static const kiln_const *initial_of(const kiln_model *m, int i) {
   return m->graph && i < m->graph->n_inputs ? m->graph->values[m->graph->inputs[i]]->initial : NULL;
 }
 
-// In the port's type, which halves that were asked for may have changed.
+// Converts a default to the port's type, which may be a half type on request.
 static kiln_status make(kiln_ctx *cx, const kiln_const *c, const kiln_port *port,
                         DLManagedTensorVersioned **out) {
   *out = kiln_tensor_create(port->dtype, c->rank, c->shape, cx->diag);
@@ -29,7 +29,7 @@ kiln_status kiln_defaults_make(kiln_ctx *cx, kiln_model *m) {
   bool has_any = false;
   for (int i = 0; i < m->inputs.n; i++) has_any |= initial_of(m, i) != NULL;
   if (!has_any || m->defaults) return KILN_OK;
-  m->defaults = calloc((size_t)m->inputs.n + 1, sizeof *m->defaults); // a part has one more
+  m->defaults = calloc((size_t)m->inputs.n + 1, sizeof *m->defaults); // a bucket has one more input
   if (!m->defaults) return KILN_FAIL(cx->diag, KILN_NO_MEMORY, m->path, "inputs: no memory left");
   for (int i = 0; i < m->inputs.n; i++)
     if (initial_of(m, i))
@@ -45,7 +45,7 @@ void kiln_defaults_destroy(kiln_model *m) {
 
 const DLTensor **kiln_defaults_fill_in(kiln_ctx *cx, const kiln_model *m, size_t n,
                                        const DLTensor *const *inputs) {
-  if (!inputs) return NULL; // which the check of a run tells
+  if (!inputs) return NULL; // reported by the check of the run
   const DLTensor **given = KILN_NEW_ARRAY(&cx->perm, const DLTensor *, n);
   for (size_t i = 0; i < n; i++) {
     const bool has = m->defaults && i < (size_t)m->inputs.n && m->defaults[i];

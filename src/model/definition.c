@@ -26,7 +26,8 @@ kiln_status kiln_text_read(kiln_ctx *cx, const char *path, const char **out) {
   if (!S_ISREG(info.st_mode) || info.st_size > MAX_TEXT_BYTES)
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path, "file: must be a text of at most %d MB",
                      MAX_TEXT_BYTES >> 20);
-  char *text = kiln_arena_alloc(&cx->perm, (size_t)info.st_size + 1); // before the file is open
+  // Allocated before the file is opened.
+  char *text = kiln_arena_alloc(&cx->perm, (size_t)info.st_size + 1);
   FILE *f = fopen(path, "re");
   const size_t n = f ? fread(text, 1, (size_t)info.st_size, f) : 0;
   const int wrong = f && !ferror(f) ? 0 : errno;
@@ -76,7 +77,7 @@ static kiln_status take_sizes(kiln_ctx *cx, const char *path, const kiln_compile
   return KILN_OK;
 }
 
-// Bytes and offsets are numbers of 62 bits everywhere behind.
+// Sizes and offsets must be below 2^62 bytes.
 static kiln_status check_bytes(kiln_ctx *cx, const char *path, const kiln_program *p) {
   for (int i = 0; i < p->tensors.n; i++) {
     const kiln_tensor *t = p->tensors.data[i];
@@ -95,7 +96,7 @@ static void make_signature(kiln_ctx *cx, const kiln_program *p, int n, const int
   kiln_interface_init(cx, face, n);
   for (int i = 0; i < n; i++) {
     const kiln_tensor *t = p->tensors.data[tensors[i]];
-    const char *own = kiln_symbol_text(cx, t->name); // may have got a suffix
+    const char *own = kiln_symbol_text(cx, t->name); // may have a suffix
     kiln_interface_set(cx, face, i, i < n_named ? names[i] : own, kiln_dtype_text(t->dtype),
                        t->rank, t->shape);
   }
@@ -114,7 +115,7 @@ kiln_status kiln_definition_load(kiln_ctx *cx, kiln_model *m, const kiln_compile
   KILN_TRY(take_sizes(cx, m->path, o, sizes));
   KILN_TRY(kiln_text_take(cx, o, m->path, &text));
   const int n_sizes = (int)o->n_dims;
-  const bool whole = m->nth < 0; // the file must be right
+  const bool whole = m->nth < 0; // every definition must be valid
   KILN_TRY(whole ? kiln_tc_program(cx, m->path, text, o->entry, n_sizes, sizes, &p)
                  : kiln_tc_program_nth(cx, m->path, text, m->nth, n_sizes, sizes, &p));
   if (o->clamp_indices || o->read_only) kiln_checks_drop(cx, p);

@@ -1,4 +1,5 @@
-// Single elements of DLPack tensors, for tools that fill and compare them. Ships in libkiln_rt,
+// Access to single elements of DLPack tensors, for tools that fill and compare them. Part of
+// libkiln_rt, too.
 // too.
 #include "kiln/tensor.h"
 
@@ -18,7 +19,7 @@ static unsigned char *bytes_of(const DLTensor *t) {
   return (unsigned char *)t->data + t->byte_offset;
 }
 
-// Where code |i| of a packed tensor is: its byte, how far from the low end, and the bits of one.
+// The location of element |i| of a packed tensor: its byte, bit offset and width.
 typedef struct place {
   unsigned char *byte;
   int shift, mask;

@@ -1,4 +1,4 @@
-// The ports of a model's interface: names, types and extents, some of which have names themselves.
+// The ports of a model's interface: names, types and extents with their names.
 #include "model/model.h"
 
 void kiln_interface_set(kiln_ctx *cx, kiln_interface *face, int i, const char *name,

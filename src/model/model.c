@@ -1,4 +1,4 @@
-// Models: described, and freed.
+// Models: descriptions and destruction.
 #include "model/model.h"
 #include "onnx/report.h"
 #include "support/printable.h"
@@ -20,7 +20,7 @@ kiln_status kiln_model_enter(kiln_model *m, kiln_diag *diag,
   kiln_ctx *cx = &m->core->cx;
   cx->diag = diag;
   kiln_status st = kiln_ctx_enter(cx, body, argument);
-  cx->diag = NULL; // it belongs to the caller
+  cx->diag = NULL; // borrowed from the caller
   return st;
 }
 
@@ -115,7 +115,7 @@ static kiln_status report(kiln_ctx *cx, void *argument) {
   return kiln_onnx_report(cx, r->model->graph, r->json, &r->model->reports[r->json]);
 }
 
-// The report is made when it is first asked for: the model is constant to its user.
+// The report is made at the first request; logically the model is constant.
 const char *kiln_model_report(const kiln_model *model, int json) {
   reporting r = {(kiln_model *)(uintptr_t)model, json != 0};
   if (!model) return "";

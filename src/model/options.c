@@ -1,7 +1,7 @@
-// Options of a compilation: what they point to must be there.
+// Checks of options: pointers must not be NULL.
 #include "model/model.h"
 
-// A list of |n| rows of |row_bytes|, each of which begins with a pointer that must not be NULL.
+// A list of |n| rows of |row_bytes| bytes, each beginning with a pointer.
 static kiln_status check_rows(const char *list, const char *what, const void *rows, size_t n,
                               size_t row_bytes, kiln_diag *diag) {
   if (n > 0 && !rows)

@@ -1,4 +1,4 @@
-// Programs of a model: halves, and the dimensions that nobody has bound.
+// Programs of a model: conversion to half types, and unbound dimensions.
 #include "model/model.h"
 #include "rewrite/constants.h"
 #include "rewrite/half.h"
@@ -43,7 +43,7 @@ static void add_name(const kiln_expr *e, void *argument) {
 }
 
 static void find_names(const kiln_program *p, names *n) {
-  // Inputs first: their names are those that a user knows.
+  // Inputs first: users know their names.
   for (int i = 0; i < p->inputs.n; i++) {
     const kiln_tensor *t = p->tensors.data[p->inputs.data[i]];
     for (int k = 0; k < t->rank; k++) kiln_expr_visit(n->cx, t->shape[k], add_name, n);

@@ -1,4 +1,4 @@
-// What a compilation tells while it runs: the times of its passes, what it prints, how far it is.
+// Reports during compilation: times of passes, output, progress.
 #include "model/model.h"
 
 #include <time.h>

@@ -1,4 +1,4 @@
-// The version of the compiler, which modules and entries of the cache bear.
+// The version of the compiler, for modules and cache entries.
 #include "kiln/compile.h"
 
 const char *kiln_version(void) { return KILN_VERSION; }

@@ -1,9 +1,9 @@
-// Attributes of nodes, and Constant nodes, whose attribute is the value.
+// Attributes of nodes, and Constant nodes, whose value is an attribute.
 #include "onnx/build.h"
 
 #include <string.h>
 
-// The type of an attribute; files of IR versions 1 and 2 do not state it.
+// The type of an attribute; files of IR versions 1 and 2 have no type field.
 static int64_t type_of(const onnx_attr *a) {
   static const struct {
     uint64_t has;
@@ -84,7 +84,7 @@ static bool make_list(onnx_build *b, const char *place, const onnx_attr *a, int6
   return true;
 }
 
-// Makes one attribute; false after telling what is wrong.
+// Converts one attribute; false after reporting an error.
 static bool make_attr(onnx_build *b, onnx_scope *scope, const char *place, const onnx_attr *a,
                       kiln_attr *out) {
   const int64_t type = type_of(a);
@@ -110,7 +110,7 @@ static bool make_attr(onnx_build *b, onnx_scope *scope, const char *place, const
   case ONNX_ATTR_INTS:
   case ONNX_ATTR_STRINGS: return make_list(b, place, a, type, out);
   case ONNX_ATTR_NONE: return refuse(b, place, a, KILN_BAD_INPUT, "must have a value, got none");
-  case ONNX_ATTR_TYPE: return false; // of Optional: what its element says, too
+  case ONNX_ATTR_TYPE: return false; // of Optional; its element implies it
   default: break;
   }
   return refuse(b, place, a, KILN_UNSUPPORTED,

@@ -1,5 +1,5 @@
-// Builds a graph from its message: values by name, nodes in topological order, captured values of
-// sub-graphs, and a message for everything that does not fit together.
+// Builds a graph from its message: values by name, nodes in topological order, values captured by
+// sub-graphs; reports every inconsistency.
 #include "onnx/build.h"
 
 #include <string.h>
@@ -26,8 +26,8 @@ static kiln_value *find_value(const onnx_scope *scope, kiln_symbol name) {
   return id == NULL ? NULL : scope->values.data[*id];
 }
 
-// Finds |name| here or in the graphs around, of which it then becomes a captured value here.
-// Bounded: graphs nest less than 100 deep.
+// Finds |name| in this graph or in enclosing ones, of which it then becomes a captured value.
+// Bounded recursion: graphs nest less than 100 deep.
 static kiln_value *resolve(onnx_build *b, onnx_scope *scope, kiln_symbol name) {
   kiln_value *own = find_value(scope, name);
   if (own != NULL || scope->outer == NULL) return own;
@@ -37,7 +37,7 @@ static kiln_value *resolve(onnx_build *b, onnx_scope *scope, kiln_symbol name) {
   const int id = captured->id;
   *captured = *outer;
   captured->id = id;
-  captured->initial = NULL; // which is the outer graph's
+  captured->initial = NULL; // belongs to the outer graph
   captured->producer = -1;
   return captured;
 }
@@ -58,7 +58,7 @@ static void add_inputs(onnx_build *b, onnx_scope *scope, const char *where,
   }
 }
 
-// |t| names it and is it, or |sparse| is.
+// The initializer is |t|, or |sparse|, which |t| names.
 static void add_initializer(onnx_build *b, onnx_scope *scope, const char *where,
                             const onnx_graph *graph, const onnx_tensor *t,
                             const onnx_sparse *sparse) {
@@ -92,7 +92,7 @@ static void add_initializers(onnx_build *b, onnx_scope *scope, const char *where
   }
 }
 
-// The caller's constants win over the file's. Unknown names were told with the shapes.
+// The caller's constants override the file's. Unknown names were reported with the shapes.
 static void add_bound_constants(onnx_build *b, onnx_scope *scope, const char *where) {
   for (int i = 0; i < b->options->n_constants; i++) {
     const kiln_onnx_constant *c = &b->options->constants[i];
@@ -121,7 +121,7 @@ static bool is_constant(const onnx_node *node) {
          node->inputs.n == 0 && node->outputs.n == 1 && node->outputs.data[0].n > 0;
 }
 
-// Makes the values that the nodes produce, and the constants of Constant nodes.
+// Makes values for the nodes' outputs, and constants for Constant nodes.
 static void add_produced(onnx_build *b, onnx_scope *scope, const char *where,
                          const onnx_graph *graph, const int *order, kiln_graph *out) {
   for (size_t k = 0; k < graph->nodes.n; k++) {
@@ -188,7 +188,8 @@ static int64_t opset_of(onnx_build *b, const onnx_node *node) {
     if (is_default ? is_default_domain(o->domain) : kiln_onnx_symbol(b->cx, o->domain) == domain)
       return o->version;
   }
-  return is_default && b->model->ir_version < 3 ? 1 : -1; // before IR 3 nothing was declared
+  // Before IR 3 the opset import was missing.
+  return is_default && b->model->ir_version < 3 ? 1 : -1;
 }
 
 static void connect(onnx_build *b, onnx_scope *scope, const char *place, const onnx_node *node,

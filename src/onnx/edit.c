@@ -1,5 +1,5 @@
-// Edits of graphs: the new graph shares its messages with the old one; lists that change are made
-// anew in the editor's arena.
+// Edits of graphs: the new graph shares messages with the old one; lists that change are copied to
+// the editor's arena.
 #include "onnx/edit.h"
 
 #include "ir/dtype.h"
@@ -9,8 +9,8 @@
 
 // --- which values are used ---
 
-// Calls |visit| with every name that |node| reads, those of its sub-graphs among them. Bounded: as
-// graphs nest.
+// Calls |visit| with every name that |node| reads, also in its sub-graphs. Bounded recursion by
+// nesting of graphs.
 static void visit_uses(const onnx_node *node, void (*visit)(void *user, onnx_bytes name),
                        void *user) {
   for (size_t i = 0; i < node->inputs.n; i++) visit(user, node->inputs.data[i]);
@@ -47,14 +47,13 @@ static bool makes_any(const name_set *s, const onnx_node *node) {
   return false;
 }
 
-// Leaves out nodes, inputs and initializers that no output needs, and what is declared of values on
-// the way.
+// Removes nodes, inputs and initializers that no output needs, and their values' declarations.
 static void drop_unused(onnx_editor *e, onnx_graph *g) {
   name_set used = name_set_make(e);
   bool *keep = KILN_NEW_ARRAY(e->arena, bool, g->nodes.n);
   size_t n = 0;
   for (size_t i = 0; i < g->outputs.n; i++) add_name(&used, g->outputs.data[i].name);
-  for (bool grew = true; grew;) { // once, where producers come first
+  for (bool grew = true; grew;) { // one pass suffices if producers come first
     grew = false;
     for (size_t i = g->nodes.n; i-- > 0;) {
       if (keep[i] || !makes_any(&used, &g->nodes.data[i])) continue;
@@ -162,11 +161,11 @@ static bool keep_outputs(onnx_editor *e, onnx_graph *g, size_t at, size_t n, boo
 typedef struct cut {
   onnx_editor *e;
   onnx_graph *g;
-  name_set gone, done; // what the nodes made that go; of that, what is an input now
+  name_set gone, done; // results of removed nodes; those of them that became inputs
   bool failed;
 } cut;
 
-// A value that is read and not made any more becomes an input.
+// A removed node's result that is still read becomes an input.
 static void free_value(void *user, onnx_bytes name) {
   cut *c = user;
   if (!has_name(&c->gone, name) || has_name(&c->done, name)) return;
@@ -185,7 +184,7 @@ static bool is_made(const onnx_graph *g, onnx_bytes name) {
   return false;
 }
 
-// Where no output is left, what the nodes read that went, and others make, are outputs.
+// If no output is left, the operands of removed nodes that other nodes compute become outputs.
 static void promote(onnx_editor *e, onnx_graph *g, const onnx_node *gone, size_t n) {
   name_set done = name_set_make(e);
   for (size_t i = 0; i < n; i++)
@@ -241,15 +240,15 @@ static bool take_initializers(onnx_editor *e, onnx_graph *g, const onnx_graph *b
   return true;
 }
 
-// The body of an If, or of a Loop without outputs of iterations, once, in place of the node: its
-// inputs are copies of the node's operands, the node's outputs copies of its.
+// Replaces an If by a branch, or a Loop without scan outputs by its body, run once: the body's
+// inputs are copies of the node's operands, the node's outputs copies of the body's.
 static bool flatten(onnx_editor *e, onnx_graph *g, size_t at, size_t attr) {
   const onnx_node *node = &g->nodes.data[at];
   const onnx_graph *body = attr < node->attrs.n ? node->attrs.data[attr].g : NULL;
   if (body == NULL || body->inputs.n > node->inputs.n) return false;
   const bool is_loop = kiln_onnx_is(node->op_type, "Loop");
   if (!is_loop && !kiln_onnx_is(node->op_type, "If")) return false;
-  const size_t skipped = is_loop ? 1 : 0; // the condition that a Loop's body gives first
+  const size_t skipped = is_loop ? 1 : 0; // a Loop body's first output is the condition
   if (body->outputs.n != node->outputs.n + skipped) return false;
   onnx_node *nodes = KILN_NEW_ARRAY(e->arena, onnx_node,
                                     g->nodes.n + body->nodes.n + body->inputs.n + node->outputs.n);
@@ -305,7 +304,7 @@ static bool drop_attr(onnx_editor *e, onnx_graph *g, size_t at, size_t k) {
   return true;
 }
 
-// --- extents and data ---
+// --- extents and constants ---
 
 static int64_t elements(const onnx_tensor *t) {
   int64_t n = 1;
@@ -313,7 +312,7 @@ static int64_t elements(const onnx_tensor *t) {
   return n;
 }
 
-// Bytes of an element; 0 where the data are not rows of whole bytes in the raw form.
+// Size of an element in bytes; 0 if the raw form does not have whole bytes.
 static size_t raw_bytes(const onnx_tensor *t) {
   kiln_dtype dtype;
   if (t->data_location || !kiln_dtype_of_onnx(t->data_type, &dtype) || kiln_dtype_bits(dtype) < 8)
@@ -322,7 +321,7 @@ static size_t raw_bytes(const onnx_tensor *t) {
   return t->raw_data.n == bytes * (size_t)elements(t) ? bytes : 0;
 }
 
-// Typed fields of the usual types become raw data.
+// Converts typed fields of common types to raw data.
 static void make_raw(onnx_tensor *t) {
   if (t->raw_data.n || t->data_location) return;
   if (t->float_data.n) t->raw_data = (onnx_bytes){t->float_data.data, 4 * t->float_data.n};
@@ -333,7 +332,7 @@ static void make_raw(onnx_tensor *t) {
   t->float_data.n = t->double_data.n = t->int64_data.n = 0;
 }
 
-// |t| cut to |dims|, which are no greater.
+// Crops |t| to |dims|.
 static bool crop(onnx_editor *e, onnx_tensor *t, const int64_t *dims) {
   make_raw(t);
   const size_t bytes = raw_bytes(t), rank = t->dims.n;
@@ -411,7 +410,7 @@ static onnx_tensor *own_initializers(onnx_editor *e, onnx_graph *g) {
   return g->initializers.data = tensors;
 }
 
-// Extents of outputs follow from the rest, and are not said any more.
+// Removes declared extents of outputs; they follow from the rest.
 static void forget_output_extents(onnx_editor *e, onnx_graph *g) {
   static const int64_t unknown[16] = {-1, -1, -1, -1, -1, -1, -1, -1,
                                       -1, -1, -1, -1, -1, -1, -1, -1};
@@ -437,7 +436,7 @@ static bool shrink_extent(onnx_editor *e, onnx_graph *g, const onnx_edit *edit) 
   return changed;
 }
 
-enum { SMALL = 16 }; // elements of a constant that may be a shape, and costs nothing
+enum { SMALL = 16 }; // elements of a constant that may be a shape and is cheap to keep
 
 static bool free_initializer(onnx_editor *e, onnx_graph *g, size_t at) {
   const onnx_tensor gone = g->initializers.data[at];
@@ -485,7 +484,7 @@ bool kiln_onnx_edit(onnx_editor *e, const onnx_graph *graph, const onnx_edit *ed
   return out->nodes.n > 0;
 }
 
-// --- looking ---
+// --- queries ---
 
 static int descending(const void *a, const void *b) {
   const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;

@@ -1,20 +1,19 @@
-// Edits of a graph's message that make it smaller, each giving a new graph that shares what it does
-// not change.
+// Edits that shrink a graph's message; each gives a new graph that shares unchanged parts.
 #ifndef KILN_ONNX_EDIT_H
 #define KILN_ONNX_EDIT_H
 
 #include "onnx/reduce.h"
 
 typedef enum onnx_edit_kind {
-  ONNX_EDIT_ONE_OUTPUT, // all outputs but |at| go
-  ONNX_EDIT_OUTPUTS,    // outputs |at|, ... go, |n| of them
-  ONNX_EDIT_NODES,   // nodes |at|, ... go, |n| of them: what others read of them becomes an input
-  ONNX_EDIT_FLATTEN, // the sub-graph that attribute |n| of node |at| is takes the node's place
-  ONNX_EDIT_OPERAND, // operand |n| of node |at| goes
-  ONNX_EDIT_ATTR,    // attribute |n| of node |at| goes
-  ONNX_EDIT_EXTENT,  // extents |from| become |to|; with |n| in small integer constants, too
-  ONNX_EDIT_FREE,    // initializer |at| becomes an input
-  ONNX_EDIT_ZERO,    // initializer |at| becomes zeros
+  ONNX_EDIT_ONE_OUTPUT, // keep output |at| only
+  ONNX_EDIT_OUTPUTS,    // remove |n| outputs from |at| on
+  ONNX_EDIT_NODES,      // remove |n| nodes from |at| on; results that others read become inputs
+  ONNX_EDIT_FLATTEN,    // replace node |at| by the sub-graph in its attribute |n|
+  ONNX_EDIT_OPERAND,    // remove operand |n| of node |at|
+  ONNX_EDIT_ATTR,       // remove attribute |n| of node |at|
+  ONNX_EDIT_EXTENT,     // replace extents |from| by |to|; if |n|, in small integer constants too
+  ONNX_EDIT_FREE,       // make initializer |at| an input
+  ONNX_EDIT_ZERO,       // set initializer |at| to zeros
 } onnx_edit_kind;
 typedef struct onnx_edit {
   onnx_edit_kind kind;
@@ -24,21 +23,22 @@ typedef struct onnx_edit {
 
 typedef struct onnx_editor {
   kiln_ctx *cx;
-  kiln_arena *arena; // of what edits make
-  kiln_map types;    // of values, by symbol: onnx_type *
+  kiln_arena *arena; // of the edits' results
+  kiln_map types;    // value's symbol -> onnx_type *
 } onnx_editor;
 
-// Collects the types that |graph| and |known| say.
+// Collects the types in |graph| and |known|.
 void kiln_onnx_editor_init(onnx_editor *e, const onnx_graph *graph, const kiln_onnx_known *known,
                            size_t n_known);
-// Gives |graph| with |edit|, and without what nothing needs then.
+// Applies |edit| to |graph| and removes what becomes unused.
 //
-// gives: false where the edit does not apply, or changes nothing
+// gives: false if the edit does not apply or changes nothing
 bool kiln_onnx_edit(onnx_editor *e, const onnx_graph *graph, const onnx_edit *edit,
                     onnx_graph *out);
-// The extents above 1 of inputs and initializers, the greatest first: how many, at most |room|.
+// The distinct extents above 1 of inputs and initializers, descending: their number, at most
+// |room|.
 size_t kiln_onnx_extents(const onnx_graph *graph, size_t room, int64_t *out);
-// Makes every value that a node of the graph gives an output.
+// Makes the results of all nodes outputs of the graph.
 void kiln_onnx_expose_values(kiln_ctx *cx, onnx_graph *graph);
 
 #endif

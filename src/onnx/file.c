@@ -1,4 +1,5 @@
-// Maps the model and its external data. The list of maps outlives the context, so it is malloc'ed.
+// Maps the model and its external data. The list of mappings outlives the context, so it is
+// malloc'ed.
 #include "onnx/file.h"
 #include "support/beneath.h"
 
@@ -13,22 +14,22 @@
 typedef struct map map;
 struct map {
   map *next;
-  onnx_bytes bytes; // data NULL: could not be mapped, and that was told
-  bool is_memory;   // the caller's, in place of a file
-  dev_t device;     // and the number of the file there
+  onnx_bytes bytes; // data NULL: mapping failed, which was reported
+  bool is_memory;   // borrowed from the caller instead of mapped
+  dev_t device;     // device and inode number
   ino_t number;
   char path[];
 };
 
 struct kiln_onnx_file {
-  int folder; // of the model, open; -1: not yet
+  int folder; // the model's, open; -1: not yet
   map *model;
   map *external; // newest first
   int n_memory;
-  const kiln_onnx_memory *memory; // until all is read
+  const kiln_onnx_memory *memory; // until reading is done
 };
 
-// Bytes of the path of the model's folder, with the '/' behind it.
+// Length of the folder part of the model's path, with its '/'.
 static size_t folder_length(const kiln_onnx_file *file) {
   const char *slash = strrchr(file->model->path, '/');
   return slash == NULL ? 0 : (size_t)(slash - file->model->path) + 1;
@@ -50,9 +51,8 @@ static void destroy_maps(map *m) {
   }
 }
 
-// Maps what is open as |fd|, and closes it; it has to be the only name of its file where that is
-// |alone|. Gives NULL, or what is wrong with the file, with errno where the system says so and 0
-// else.
+// Maps the file open as |fd| and closes it; with |alone|, it must have no other hard links. Gives
+// NULL, or a description of the error, with errno set (0 if it is not a system error).
 static const char *map_file(map *m, int fd, bool alone) {
   struct stat info;
   if (fd < 0)
@@ -83,7 +83,7 @@ static const char *map_file(map *m, int fd, bool alone) {
   return wrong;
 }
 
-// Whether |m| is the file |name| of the caller's memory.
+// Whether |m| is the file |name| from the caller's memory.
 static bool takes_memory(const kiln_onnx_file *file, const char *name, map *m) {
   for (int i = 0; i < file->n_memory && !m->is_memory; i++) {
     if (strcmp(file->memory[i].name, name) != 0) continue;
@@ -181,7 +181,7 @@ static bool climbs_out(const char *location) {
   return false;
 }
 
-// Opens |name| in the folder of the model, which nothing leads out of.
+// Opens |name| in the model's folder; paths must not lead out of it.
 static int open_external(kiln_ctx *cx, kiln_onnx_file *file, const char *name) {
   const int n = (int)folder_length(file);
   const char *folder = n ? kiln_arena_printf(&cx->scratch, "%.*s", n, file->model->path) : ".";
@@ -189,7 +189,7 @@ static int open_external(kiln_ctx *cx, kiln_onnx_file *file, const char *name) {
   return file->folder < 0 ? -1 : kiln_open_beneath(file->folder, name);
 }
 
-// The external file of |name| as it was asked for before; NULL: it was not.
+// The mapping of an external file that was opened before; NULL: none.
 static const map *find_external(const kiln_onnx_file *file, const char *path) {
   const map *m = file->external;
   while (m != NULL && strcmp(m->path, path) != 0) m = m->next;

@@ -1,8 +1,8 @@
-// Inlines the functions that a model defines itself: a call becomes the nodes of the body, with
-// renamed values and resolved attribute references.
+// Inlines the functions defined in a model: a call becomes the nodes of the body, with renamed
+// values and resolved attribute references.
 //
-// Works on messages, before the graph is built. Calls may nest KILN_ONNX_MAX_CALLS deep (they must
-// not recurse), and a model may grow to KILN_ONNX_MAX_NODES nodes.
+// Works on messages, before the graph is built. Calls may nest KILN_ONNX_MAX_CALLS deep (recursion
+// is invalid), and a model may grow to KILN_ONNX_MAX_NODES nodes.
 #include "onnx/build.h"
 
 #include <string.h>
@@ -14,17 +14,17 @@ typedef KILN_VEC(onnx_node) nodes;
 typedef struct inliner {
   onnx_build *b;
   const onnx_model *model;
-  kiln_map functions; // symbol of "domain:name:overload": index
+  kiln_map functions; // symbol of "domain:name:overload" -> index
   size_t n_calls, n_nodes;
   bool too_large;
 } inliner;
 
-// The body being copied; NULL outside of functions.
+// A function body being copied; NULL outside of functions.
 typedef struct body {
   const onnx_function *function;
   const onnx_node *call;
-  const char *prefix; // of local names
-  kiln_map names;     // symbol inside: symbol outside
+  const char *prefix; // for local names
+  kiln_map names;     // symbol in the body -> symbol outside
   int depth;
 } body;
 
@@ -40,7 +40,7 @@ static kiln_symbol key_of(kiln_ctx *cx, onnx_bytes domain, onnx_bytes name, onnx
                             kiln_symbol_text(cx, o));
 }
 
-// What a name of the body is called outside: an argument, or a local of this call.
+// The name outside of a name in the body: an argument, or a local of this call.
 static onnx_bytes rename(inliner *in, body *within, onnx_bytes name) {
   kiln_ctx *cx = in->b->cx;
   if (within == NULL || name.n == 0) return name;
@@ -60,7 +60,7 @@ static const onnx_attr *find_attr(const onnx_attr *attrs, size_t n, onnx_bytes n
   return NULL;
 }
 
-// Resolves a reference to an attribute of the call, or to its default; false drops the attribute.
+// Resolves a reference to an attribute of the call, or its default; false drops the attribute.
 static bool resolve_attr(const body *within, onnx_attr *attr) {
   if (within == NULL || attr->ref_attr_name.n == 0) return true;
   const onnx_attr *value =
@@ -81,7 +81,7 @@ static void copy_names(inliner *in, body *within, onnx_bytes **data, size_t n) {
   *data = copy;
 }
 
-// Copies |node| out of its body; calls inside of its sub-graphs are expanded.
+// Copies |node| from the body; expands calls in its sub-graphs.
 static onnx_node copy_node(inliner *in, body *within, const onnx_node *node) {
   kiln_arena *scratch = &in->b->cx->scratch;
   onnx_node copy = *node;
@@ -97,7 +97,8 @@ static onnx_node copy_node(inliner *in, body *within, const onnx_node *node) {
   copy.attrs.n = 0;
   for (size_t i = 0; i < node->attrs.n; i++) {
     onnx_attr attr = node->attrs.data[i];
-    const bool refers = attr.ref_attr_name.n > 0; // then the graph is the caller's, and done
+    // Then the graph is the caller's and already expanded.
+    const bool refers = attr.ref_attr_name.n > 0;
     if (!resolve_attr(within, &attr)) continue;
     if (attr.g != NULL && !refers) {
       onnx_graph *graph = KILN_NEW(scratch, onnx_graph);
@@ -118,7 +119,7 @@ static void add_node(inliner *in, nodes *out, const onnx_node *node) {
   KILN_VEC_PUSH(&in->b->cx->scratch, out, *node);
 }
 
-// An output of a function may be its input: that takes a node.
+// A function output that is one of its inputs needs an Identity node.
 static void add_identity(inliner *in, const body *within, nodes *out, onnx_bytes from,
                          onnx_bytes to) {
   onnx_bytes *names = KILN_NEW_ARRAY(&in->b->cx->scratch, onnx_bytes, 2);
@@ -170,7 +171,7 @@ static void expand_node(inliner *in, body *within, const onnx_node *node, nodes 
                         "function \"%s\": calls of functions must nest at most %d deep, got more",
                         kiln_symbol_text(cx, kiln_onnx_symbol(cx, node->op_type)),
                         KILN_ONNX_MAX_CALLS);
-    in->too_large = true; // no further: the number of calls may double at every depth
+    in->too_large = true; // the number of calls may double at every depth
   } else {
     expand_call(in, &in->model->functions.data[*k], &copy, depth, out);
   }

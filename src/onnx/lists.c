@@ -1,6 +1,5 @@
-// Inputs that are sequences or optional values: as many tensors as the caller says, each an input
-// of its own, and a node that makes the list of them. Behind that nothing knows that the file says
-// otherwise.
+// Inputs that are sequences or optional values become as many tensor inputs as the caller says, and
+// a node that makes the list. Later stages see an ordinary graph.
 #include "onnx/build.h"
 
 #include <string.h>
@@ -34,7 +33,8 @@ static bool find_length(onnx_build *b, const onnx_value_info *info, int64_t *out
       return true;
     }
   *out =
-      sequence_of(info->type) ? -1 : 1; // an optional tensor is there unless it is said not to be
+      // An optional tensor is present unless the options say otherwise.
+      sequence_of(info->type) ? -1 : 1;
   return !sequence_of(info->type);
 }
 
@@ -46,7 +46,8 @@ typedef struct opening {
   KILN_VEC(onnx_node) nodes;
 } opening;
 
-// The type of one tensor of a list: of others the extents that have names may differ.
+// The type of one tensor of a list; named extents may differ between its tensors, so they lose
+// their names.
 static onnx_type *type_of_part(kiln_arena *arena, const onnx_type *elem) {
   onnx_type *type = KILN_NEW(arena, onnx_type);
   if (elem) *type = *elem;
@@ -65,7 +66,7 @@ static onnx_type *type_of_part(kiln_arena *arena, const onnx_type *elem) {
   return type;
 }
 
-// The tensors "x[0]", "x[1]", ... and the node that makes "x" of them.
+// Adds inputs "x[0]", "x[1]", ... and the node that makes "x" from them.
 static void open_list(opening *o, const onnx_value_info *info, int64_t length) {
   kiln_arena *arena = &o->b->cx->scratch;
   const onnx_type *elem = sequence_of(info->type);

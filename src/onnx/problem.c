@@ -1,4 +1,4 @@
-// Collects the problems of a model, so that a person sees all of them at once.
+// Collects the problems of a model, so that all are reported at once.
 #include "onnx/problem.h"
 
 #include <stdarg.h>
@@ -6,7 +6,7 @@
 
 void kiln_onnx_problem(onnx_problems *problems, kiln_status status, const char *place,
                        const char *format, ...) {
-  char text[1024]; // longer subjects are cut: a message is for people
+  char text[1024]; // longer subjects are truncated
   if (problems->worst == KILN_OK || problems->worst == KILN_UNSUPPORTED) problems->worst = status;
   if (++problems->n > KILN_ONNX_MAX_TOLD) return;
   va_list arguments;

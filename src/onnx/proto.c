@@ -1,4 +1,4 @@
-// The tables of ONNX's messages: field numbers from onnx.proto, places in the open structs.
+// Tables of ONNX's messages: field numbers from onnx.proto, offsets in the structs.
 #include "onnx/proto.h"
 #include "support/printable.h"
 
@@ -51,7 +51,7 @@ static const onnx_field sparse_fields[] = {
 };
 static const onnx_schema sparse_schema = SCHEMA(onnx_sparse, "SparseTensorProto", sparse_fields);
 
-static const onnx_field dim_fields[] = {  // the order is that of ONNX_HAS_DIM_*
+static const onnx_field dim_fields[] = {  // in the order of ONNX_HAS_DIM_*
   {1, ONNX_INT,   offsetof(onnx_dim, value),      "dim_value",  NULL},
   {2, ONNX_BYTES, offsetof(onnx_dim, param),      "dim_param",  NULL},
   {3, ONNX_BYTES, offsetof(onnx_dim, denotation), "denotation", NULL},
@@ -75,7 +75,7 @@ static const onnx_field elem_fields[] = {
 };
 static const onnx_schema elem_schema = SCHEMA(onnx_elem, "TypeProto.Sequence", elem_fields);
 
-static const onnx_field type_fields[] = {  // the order is that of ONNX_HAS_SEQUENCE, ...
+static const onnx_field type_fields[] = {  // in the order of ONNX_HAS_SEQUENCE, ...
   {1, ONNX_MESSAGE, offsetof(onnx_type, tensor),        "tensor_type",        &tensor_type_schema},
   {4, ONNX_MESSAGE, offsetof(onnx_type, sequence),      "sequence_type",      &elem_schema},
   {5, ONNX_BYTES,   offsetof(onnx_type, map),           "map_type",           NULL},
@@ -94,7 +94,7 @@ static const onnx_field value_info_fields[] = {
 };
 static const onnx_schema value_info_schema = SCHEMA(onnx_value_info, "ValueInfoProto", value_info_fields);
 
-static const onnx_field attr_fields[] = {  // the first rows are in the order of ONNX_HAS_F, ...
+static const onnx_field attr_fields[] = {  // first rows in the order of ONNX_HAS_F, ...
   {2,  ONNX_FLOAT,    offsetof(onnx_attr, f),             "f",             NULL},
   {3,  ONNX_INT,      offsetof(onnx_attr, i),             "i",             NULL},
   {4,  ONNX_BYTES,    offsetof(onnx_attr, s),             "s",             NULL},

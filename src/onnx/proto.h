@@ -1,7 +1,7 @@
-// ONNX's messages as open structs, and the tables that fill them (see wire.h).
+// ONNX's messages as structs, and the tables for decoding them (see wire.h).
 //
-// What Kiln never reads is left out: training, annotations of quantisation, device placement.
-// Strings are borrowed from the mapped file and are not terminated.
+// Parts that Kiln does not use are left out: training, quantization annotations, device placement.
+// Strings are borrowed from the mapped file and not terminated.
 #ifndef KILN_ONNX_PROTO_H
 #define KILN_ONNX_PROTO_H
 
@@ -19,7 +19,7 @@ typedef struct onnx_tensor {
   int64_t data_type, data_location;
   onnx_bytes segment, name, doc_string, raw_data;
   onnx_packed float_data, double_data;
-  ONNX_LIST(int64_t) int32_data, int64_data, uint64_data; // as the varints lie, sign-extended
+  ONNX_LIST(int64_t) int32_data, int64_data, uint64_data; // varints, sign-extended
   ONNX_LIST(onnx_bytes) string_data;
   onnx_entries external_data, metadata_props;
 } onnx_tensor;
@@ -56,7 +56,7 @@ typedef struct onnx_shape {
 typedef struct onnx_tensor_type {
   uint64_t has;
   int64_t elem_type;
-  onnx_shape *shape; // NULL: of unknown rank
+  onnx_shape *shape; // NULL: unknown rank
 } onnx_tensor_type;
 
 typedef struct onnx_type onnx_type;
@@ -64,7 +64,7 @@ typedef struct onnx_elem { // TypeProto.Sequence, TypeProto.Optional
   uint64_t has;
   onnx_type *elem;
 } onnx_elem;
-struct onnx_type { // the forms that Kiln lacks are left undecoded: at most one has data
+struct onnx_type { // unsupported forms are not decoded: at most one member has data
   uint64_t has;
   onnx_tensor_type *tensor;
   onnx_elem *sequence, *optional;
@@ -142,7 +142,7 @@ typedef struct onnx_node {
   onnx_bytes name, op_type, domain, overload, doc_string;
   ONNX_LIST(onnx_attr) attrs;
   onnx_entries metadata_props;
-  const onnx_opsets *opsets; // of the function that the node was inlined from; NULL: the model's
+  const onnx_opsets *opsets; // of the function from which the node was inlined; NULL: the model's
 } onnx_node;
 typedef ONNX_LIST(onnx_node) onnx_nodes;
 
@@ -160,7 +160,7 @@ typedef struct onnx_function {
   uint64_t has;
   onnx_bytes name, domain, overload, doc_string;
   ONNX_LIST(onnx_bytes) inputs, outputs, attributes;
-  ONNX_LIST(onnx_attr) defaults; // attributes with a default value
+  ONNX_LIST(onnx_attr) defaults; // attributes with default values
   onnx_nodes nodes;
   onnx_opsets opsets;
 } onnx_function;
@@ -180,8 +180,8 @@ extern const onnx_schema kiln_onnx_model_schema, kiln_onnx_graph_schema, kiln_on
     kiln_onnx_attr_schema, kiln_onnx_tensor_schema;
 
 bool kiln_onnx_is(onnx_bytes bytes, const char *text);
-// The file's text as a symbol, in the form in which names are shown (support/printable.h).
+// A string of the file as a symbol, escaped for output (support/printable.h).
 kiln_symbol kiln_onnx_symbol(kiln_ctx *cx, onnx_bytes bytes);
-const char *kiln_onnx_text(kiln_ctx *cx, onnx_bytes bytes); // of that
+const char *kiln_onnx_text(kiln_ctx *cx, onnx_bytes bytes); // the same as text
 
 #endif

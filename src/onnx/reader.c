@@ -1,10 +1,10 @@
-// The ONNX reader: maps the file, decodes its messages into scratch, checks the head, inlines the
+// The ONNX reader: maps the file, decodes its messages into scratch, checks the header, inlines the
 // model's functions and builds the graph.
 #include "onnx/build.h"
 
 #include <string.h>
 
-// A protobuf message is smaller; larger weights are external.
+// Protobuf limits messages to this size; larger weights are external.
 #define MAX_MODEL_BYTES (UINT64_C(1) << 31)
 
 static void close_file(void *file) { kiln_onnx_close(file); }
@@ -49,7 +49,7 @@ static void check_opsets(onnx_build *b, const onnx_opsets *opsets, const char *o
   }
 }
 
-// The head of the model: versions, and that there is a graph.
+// Checks versions, and that there is a graph.
 static kiln_status check_model(onnx_build *b) {
   const onnx_model *model = b->model;
   if (model->ir_version < 1)
@@ -165,8 +165,7 @@ typedef struct value_reading {
   kiln_const *out;
 } value_reading;
 
-// The tensors of the one message that a file of |type| is; *out_n is -1 for an optional value
-// without one.
+// Decodes the tensors of a file with one value of |type|; *out_n is -1 for an empty optional value.
 static kiln_status decode_value(kiln_ctx *cx, const kiln_onnx_file *file, const char *type,
                                 const onnx_tensor **out, int *out_n) {
   onnx_optional_value *o = KILN_NEW(&cx->scratch, onnx_optional_value);

@@ -1,8 +1,9 @@
-// The reducer: edits of a graph, each tried and kept where the model still fails, until none is.
+// The reducer (delta debugging): edits are tried and kept if the model still fails, until none is
+// kept.
 //
-// Order: outputs first, as most of a model leads to others than the one that fails; then nodes, in
-// runs that get shorter; then branches in place of what chooses or repeats them; then operands,
-// attributes, extents and the data of constants.
+// Order: outputs first, because most of a model leads to other outputs than the failing one; then
+// nodes, in runs of decreasing length; then sub-graphs replace the nodes that select or repeat
+// them; then operands, attributes, extents and constants' data.
 #include "onnx/reduce.h"
 
 #include "onnx/edit.h"
@@ -13,11 +14,11 @@
 
 typedef struct reducer {
   onnx_editor editor;
-  onnx_model *model; // its graph is the smallest that failed
+  onnx_model *model; // with the smallest graph that failed
   kiln_onnx_reducing *how;
 } reducer;
 
-// Whether the model with |graph| in place of its own fails.
+// Whether the model with |graph| fails.
 static kiln_status fails(reducer *r, onnx_graph *graph, bool *out) {
   onnx_model trial = *r->model;
   trial.graph = graph;
@@ -30,7 +31,7 @@ static kiln_status fails(reducer *r, onnx_graph *graph, bool *out) {
   return KILN_OK;
 }
 
-// Tries |edit|; *out_kept says whether the graph has it now.
+// Tries |edit|; *out_kept tells whether it was kept.
 static kiln_status try_edit(reducer *r, const onnx_edit *edit, bool *out_kept) {
   kiln_ctx *cx = r->editor.cx;
   onnx_graph trial;
@@ -48,7 +49,7 @@ static kiln_status try_edit(reducer *r, const onnx_edit *edit, bool *out_kept) {
   return KILN_OK;
 }
 
-// Takes out what can be, of |kind|, in runs of half of all, a quarter, ... one, from the end.
+// Removes elements of |kind| in runs of half of all, a quarter, ... one, from the end.
 static kiln_status take_out(reducer *r, onnx_edit_kind kind, size_t (*count)(const onnx_graph *),
                             bool *changed) {
   for (size_t run = count(r->model->graph); run > 0; run /= 2)
@@ -74,7 +75,7 @@ static kiln_status keep_one_output(reducer *r, bool *changed) {
   return KILN_OK;
 }
 
-// Edits |kind| of every node and each of its |count| parts.
+// Tries edit |kind| on every node and each of its |count| parts.
 static kiln_status of_nodes(reducer *r, onnx_edit_kind kind, size_t (*count)(const onnx_node *),
                             bool *changed) {
   for (size_t i = r->model->graph->nodes.n; i-- > 0;)
@@ -101,8 +102,8 @@ static kiln_status of_initializers(reducer *r, onnx_edit_kind kind, bool *change
   return KILN_OK;
 }
 
-// Extents: each to 1, 2, half of it, one less, wherever inputs and constants have it; with and
-// without the numbers of small constants, which may be shapes.
+// Shrinks extents to 1, 2, half, or one less, wherever inputs and constants have them; with and
+// without equal numbers in small constants, which may be shapes.
 static kiln_status shrink(reducer *r, bool *changed) {
   int64_t extents[64];
   const size_t n = kiln_onnx_extents(r->model->graph, KILN_LEN(extents), extents);
@@ -141,7 +142,7 @@ static kiln_status reduce(reducer *r) {
 
 static void close_file(void *file) { kiln_onnx_close(file); }
 
-// External data comes into the model: a trial may lie in another folder.
+// Embeds external data, because trials are written to another folder.
 static bool take_in(kiln_onnx_file *file, onnx_problems *problems, onnx_graph *g) {
   for (size_t i = 0; i < g->initializers.n; i++) {
     onnx_tensor *t = &g->initializers.data[i];
@@ -151,7 +152,7 @@ static bool take_in(kiln_onnx_file *file, onnx_problems *problems, onnx_graph *g
       return false;
     onnx_tensor raw = {.data_type = t->data_type, .dims = {t->dims.data, t->dims.n}};
     raw.name = t->name;
-    if (kiln_dtype_bits(c.dtype) < 8) continue; // stays where it lies
+    if (kiln_dtype_bits(c.dtype) < 8) continue; // packed: stays external
     raw.raw_data = (onnx_bytes){c.data, c.bytes};
     *t = raw;
   }

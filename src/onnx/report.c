@@ -14,13 +14,13 @@ typedef struct count {
 typedef struct facts {
   int64_t n_nodes, n_tensors, n_elems, n_bytes;
   KILN_VEC(count) counts;     // most frequent first
-  KILN_VEC(kiln_symbol) dims; // unknown extents of inputs, then of outputs
+  KILN_VEC(kiln_symbol) dims; // symbolic extents of inputs, then of outputs
 } facts;
 
 static int more_frequent(const void *a, const void *b) {
   const count *x = a, *y = b;
   if (x->n != y->n) return x->n < y->n ? 1 : -1;
-  return (x->op > y->op) - (x->op < y->op); // by first use
+  return (x->op > y->op) - (x->op < y->op); // ties in order of first use
 }
 
 typedef struct dim_visit {
@@ -51,7 +51,7 @@ static void count_constants(const kiln_graph *g, kiln_map *seen, facts *out) {
   for (int i = 0; i < g->n_values; i++) {
     const kiln_value *v = g->values[i];
     const kiln_const *c =
-        v->constant ? v->constant : v->initial; // a captured one is its outer graph's
+        v->constant ? v->constant : v->initial; // a captured value's is the outer graph's
     if (c == NULL || kiln_map_find(seen, (uintptr_t)c) != NULL) continue;
     kiln_map_put(seen, (uintptr_t)c, 1);
     out->n_tensors++;
@@ -82,7 +82,7 @@ static facts gather(kiln_ctx *cx, const kiln_graph *g) {
   kiln_map_init(&constants, &cx->scratch);
   kiln_map_init(&rows, &cx->scratch);
   KILN_VEC_PUSH(&cx->scratch, &graphs, g);
-  for (int k = 0; k < graphs.n; k++) { // sub-graphs are added while we go
+  for (int k = 0; k < graphs.n; k++) { // sub-graphs are appended while iterating
     const kiln_graph *each = graphs.data[k];
     count_constants(each, &constants, &out);
     count_nodes(cx, each, &rows, &out);
@@ -100,15 +100,15 @@ static const char *domain_text(const kiln_ctx *cx, kiln_symbol domain) {
   return domain == 0 ? "ai.onnx" : kiln_symbol_text(cx, domain);
 }
 
-static const char *type_text(const kiln_value *v) { // NULL: it is not declared
+static const char *type_text(const kiln_value *v) { // NULL: not declared
   return v->list ? v->list : v->has_type ? kiln_dtype_text(v->dtype) : NULL;
 }
 
-enum { N_SHOWN = 4 }; // elements of a default
+enum { N_SHOWN = 4 }; // elements of a default value
 
 static double integer_at(const unsigned char *at, int bytes, bool is_signed) {
   uint64_t bits = 0;
-  memcpy(&bits, at, (size_t)bytes); // little-endian, as this machine is
+  memcpy(&bits, at, (size_t)bytes); // little-endian host
   const int rest = 64 - 8 * bytes;
   return is_signed ? (double)((int64_t)(bits << rest) >> rest) : (double)bits;
 }
@@ -128,7 +128,7 @@ static double element_at(const kiln_const *c, int64_t i) {
   return c->dtype == KILN_F16 ? kiln_f16_to_f32(half) : kiln_bf16_to_f32(half);
 }
 
-// What is taken where a run gives no other.
+// The default of an optional input.
 static void write_default(const kiln_const *c, kiln_text *out) {
   const int64_t n = (int64_t)(c->bytes / (size_t)kiln_dtype_bytes(c->dtype));
   kiln_text_add(out, " optional, default");
@@ -177,7 +177,7 @@ static const char *write_text(kiln_ctx *cx, const kiln_graph *g, const facts *f)
   return out.data;
 }
 
-// A JSON string; bytes of a name that is no UTF-8 become '?'.
+// A JSON string; invalid UTF-8 becomes '?'.
 static json_t *string_of(kiln_ctx *cx, const char *text) {
   json_t *string = json_string(text); // checks UTF-8
   if (string != NULL) return string;
@@ -216,7 +216,7 @@ static void json_ports(kiln_ctx *cx, const kiln_graph *g, int n, const int *ids,
   }
 }
 
-// Every array belongs to |root| before it is filled, so that running out of memory leaks nothing.
+// Attaches the array to |root| before it is filled, so that running out of memory leaks nothing.
 static json_t *add_array(json_t *root, const char *key) {
   json_t *array = json_array();
   json_object_set_new(root, key, array);

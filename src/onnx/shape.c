@@ -1,4 +1,4 @@
-// Types and shapes of values: what the file declares, and what the caller's options replace.
+// Types and shapes of values: those declared in the file, and the caller's replacements.
 #include "onnx/build.h"
 
 #include <string.h>
@@ -25,7 +25,7 @@ static const onnx_shape *shape_of(const onnx_value_info *info) {
   return info->type == NULL || info->type->tensor == NULL ? NULL : info->type->tensor->shape;
 }
 
-// The name of an unknown extent: its own, or one made of value and axis.
+// The name of a symbolic extent: its own, or one made from value and axis.
 static kiln_symbol extent_name(kiln_ctx *cx, onnx_bytes value, const onnx_dim *dim, size_t axis) {
   if (dim->param.n > 0) return kiln_onnx_symbol(cx, dim->param);
   return kiln_symbol_printf(cx, "%s_dim_%zu", kiln_symbol_text(cx, kiln_onnx_symbol(cx, value)),
@@ -46,7 +46,7 @@ static void bind(onnx_build *b, const char *name, kiln_symbol symbol, int64_t va
   else kiln_map_put(&b->extents.bound, symbol, (uint64_t)value);
 }
 
-// The extent has another name from here on.
+// Renames an extent.
 static void rename_extent(onnx_build *b, kiln_symbol symbol, kiln_symbol name) {
   const uint64_t *old = kiln_map_find(&b->extents.renamed, symbol);
   if (old != NULL && *old != name)
@@ -57,7 +57,7 @@ static void rename_extent(onnx_build *b, kiln_symbol symbol, kiln_symbol name) {
   else if (symbol != name) kiln_map_put(&b->extents.renamed, symbol, name);
 }
 
-// What becomes of one declared extent of an input that is given |value|, or a name.
+// Binds one declared extent of an input to |value| or a name.
 static void bind_extent(onnx_build *b, const char *input, kiln_symbol symbol, const onnx_dim *dim,
                         int axis, int64_t value, const char *name, bool fixed) {
   if (!is_known(dim)) {
@@ -74,8 +74,8 @@ static void bind_extent(onnx_build *b, const char *input, kiln_symbol symbol, co
   }
 }
 
-// Binds the unknown extents of an input to the ones it is given; |fixed| forbids to replace the
-// others.
+// Binds the symbolic extents of an input to the given ones; with |fixed|, constant extents must be
+// equal.
 static void bind_shape(onnx_build *b, const onnx_graph *graph, const char *name, int rank,
                        const int64_t *shape, const char *const *names, bool fixed) {
   const onnx_value_info *info = find_input(graph, name);
@@ -100,7 +100,7 @@ static void bind_shape(onnx_build *b, const onnx_graph *graph, const char *name,
   }
 }
 
-// Whether |name| was an input that is a list.
+// Whether |name| is an input that was a list.
 static bool is_opened(const onnx_build *b, const char *name) {
   return kiln_map_find(&b->opened, kiln_symbol_of(b->cx, name)) != NULL;
 }
@@ -153,7 +153,7 @@ static const kiln_onnx_shape *find_replacement(const onnx_build *b, const onnx_v
   return found;
 }
 
-// Checks constant extents, which |shape| holds with 1 in place of the unknown ones.
+// Checks constant extents; |shape| has 1 in place of symbolic ones.
 static bool check_extents(onnx_build *b, const char *place, size_t rank, const int64_t *shape,
                           const kiln_value *value) {
   const char *wrong = NULL;
@@ -217,15 +217,15 @@ static bool tells_type(const onnx_type *type) {
          (odd_type(type) != NULL || (type->tensor != NULL && type->tensor->elem_type != 0));
 }
 
-// Whether a value must be a tensor. Sequences and optional values are resolved when compiling; of
-// inputs there are none left where it is known how many tensors they are.
+// Whether a value must be a tensor. Sequences and optional values are resolved at compile time;
+// inputs with a known number of tensors have been replaced by these.
 static bool wants_tensor(const onnx_build *b, const onnx_type *type, bool is_top, onnx_role role) {
   if (!kiln_onnx_is_list(type)) return role != ONNX_ROLE_INNER;
   return is_top && role == ONNX_ROLE_INPUT && !b->options->keeps_lists;
 }
 
-// Sets the element type. Only the interface must have a type that Kiln has: what the nodes inside
-// make of another is told where the node is compiled.
+// Sets the element type. Only ports must have a supported type; for inner values unsupported types
+// are reported when their nodes are compiled.
 static void declare_dtype(onnx_build *b, const char *place, bool is_top, onnx_role role,
                           const onnx_value_info *info, kiln_value *value) {
   const onnx_type *type = info->type;
@@ -268,9 +268,9 @@ void kiln_onnx_value_declare(onnx_build *b, const char *where, bool is_top, onnx
   else if (b->extents.reshaped && role != ONNX_ROLE_INPUT) value->has_shape = false;
 }
 
-// Checks it against the declaration and gives |value| its type and shape.
+// Checks |c| against the declaration and sets the type and shape of |value|.
 //
-// gives: a copy
+// gives: a copy of |c|
 static const kiln_const *take_constant(onnx_build *b, const char *where, const kiln_const *c,
                                        kiln_value *value) {
   const char *name = kiln_symbol_text(b->cx, value->name);

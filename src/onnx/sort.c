@@ -1,6 +1,8 @@
-// Topological order of a graph's nodes, by a depth-first walk with its own stack: depth is input.
+// Topological order of a graph's nodes by depth-first search with an explicit stack, because depth
+// depends on input.
 //
-// A node also depends on what its sub-graphs capture; a capture is any name a sub-graph uses and
+// A node also depends on values captured by its sub-graphs: names that a sub-graph uses without
+// defining them.
 // does not define.
 #include "onnx/build.h"
 
@@ -18,7 +20,8 @@ static void define(kiln_ctx *cx, onnx_bytes name, kiln_map *own) {
   kiln_map_put(own, kiln_onnx_symbol(cx, name), 1);
 }
 
-// Adds the names that |graph| uses and does not define. Bounded: messages nest at most 100 deep.
+// Adds the names that |graph| uses without defining them. Bounded recursion: messages nest at most
+// 100 deep.
 static void add_captures(kiln_ctx *cx, const onnx_graph *graph, symbols *out) {
   kiln_map own;
   symbols inner = {0};
@@ -41,7 +44,7 @@ static void add_captures(kiln_ctx *cx, const onnx_graph *graph, symbols *out) {
 }
 
 typedef struct frame {
-  int node, next; // the dependency to look at next
+  int node, next; // |next|: index of the next dependency
 } frame;
 
 typedef enum colour { WHITE, GREY, BLACK } colour;
@@ -51,7 +54,7 @@ typedef struct walk {
   const char *where;
   const onnx_nodes *nodes;
   const symbols *uses; // [nodes]
-  kiln_map producers;  // symbol: node
+  kiln_map producers;  // symbol -> node
   colour *colours;     // [nodes]
   frame *stack;        // [nodes]
   int n_stack, n_order;

@@ -1,5 +1,5 @@
 // Constants from TensorProto: checks type, extents and size, then borrows or converts the elements.
-// Codes of fewer than 8 bits are unpacked: packed, they are bytes of |stored|.
+// Elements of fewer than 8 bits are unpacked to a byte each; packed, they have |stored| bytes.
 #include "onnx/tensor.h"
 
 #include <string.h>
@@ -16,7 +16,7 @@ const char *kiln_onnx_type_name(int64_t code) {
 
 bool kiln_onnx_shape_elems(kiln_ctx *cx, int64_t rank, const int64_t *shape, int elem_bytes,
                            int64_t *out_elems, const char **out_wrong) {
-  int64_t bytes = elem_bytes; // of the extents that are not 0, so that strides cannot overflow
+  int64_t bytes = elem_bytes; // product of nonzero extents: strides must not overflow
   bool empty = false;
   *out_elems = 0;
   for (int64_t axis = 0; axis < rank; axis++) {
@@ -39,11 +39,11 @@ bool kiln_onnx_shape_elems(kiln_ctx *cx, int64_t rank, const int64_t *shape, int
   return true;
 }
 
-// What is being made, for messages.
+// A constant under construction.
 typedef struct making {
   onnx_problems *problems;
   const char *place, *subject;
-  size_t stored; // bytes of the elements, as the file has them
+  size_t stored; // size of the elements in the file
 } making;
 
 static bool wrong(const making *m, kiln_status status, const char *what) {
@@ -51,7 +51,7 @@ static bool wrong(const making *m, kiln_status status, const char *what) {
   return false;
 }
 
-// A decimal number of an external_data entry; false when it is none or exceeds 2^62.
+// Parses a decimal number in external_data; false if it is invalid or exceeds 2^62.
 static bool read_decimal(onnx_bytes text, int64_t *out) {
   *out = 0;
   for (size_t i = 0; i < text.n; i++) {
@@ -95,11 +95,11 @@ static bool make_external(const making *m, kiln_onnx_file *file, const onnx_tens
   return true;
 }
 
-// The integers of a typed field, brought to the width of the type.
+// Narrows the integers of a typed field to the type's width.
 static void convert_ints(const int64_t *from, size_t n, kiln_dtype dtype, void *to) {
   for (size_t i = 0; i < n; i++) {
     const uint64_t bits = dtype == KILN_BOOL ? (uint64_t)(from[i] != 0) : (uint64_t)from[i];
-    switch (kiln_dtype_bytes(dtype)) { // little-endian, as the file's raw data
+    switch (kiln_dtype_bytes(dtype)) { // little-endian, like the file's raw data
     case 1: ((uint8_t *)to)[i] = (uint8_t)bits; break;
     case 2: ((uint16_t *)to)[i] = (uint16_t)bits; break;
     case 4: ((uint32_t *)to)[i] = (uint32_t)bits; break;
@@ -108,7 +108,7 @@ static void convert_ints(const int64_t *from, size_t n, kiln_dtype dtype, void *
   }
 }
 
-// The field that has elements of such a type, as integers or as they lie in memory.
+// The typed field for elements of this type, as integers or as packed memory.
 static const char *typed_field(const onnx_tensor *t, kiln_dtype dtype, size_t *out_n,
                                const int64_t **out_ints, const char **out_packed) {
   *out_ints = NULL;
@@ -152,7 +152,7 @@ static bool make_typed(const making *m, const kiln_onnx_file *file, const onnx_t
                                    "%s must hold the %zu %s of its shape, got %zu", field, want,
                                    is_packed ? "bytes" : "elements", n));
   const onnx_bytes all = kiln_onnx_file_model(file);
-  if (run != NULL && (uintptr_t)run - (uintptr_t)all.data < all.n) { // in the file
+  if (run != NULL && (uintptr_t)run - (uintptr_t)all.data < all.n) { // borrowed from the file
     out->data = run;
     return true;
   }
@@ -177,7 +177,7 @@ static bool make_elements(const making *m, kiln_onnx_file *file, const onnx_tens
   return true;
 }
 
-// In place of packed elements, a byte for each.
+// Unpacks elements to a byte each.
 static void unpack(kiln_ctx *cx, int64_t elems, kiln_const *out) {
   const int bits = kiln_dtype_bits(out->dtype);
   if (bits >= 8 || elems == 0) return;
@@ -218,16 +218,16 @@ bool kiln_onnx_tensor_make(onnx_problems *problems, kiln_onnx_file *file, const 
 
 // --- sparse tensors ---
 
-enum { MAX_SPARSE_BYTES = 1 << 30 }; // a few bytes of a file must not ask for more
+enum { MAX_SPARSE_BYTES = 1 << 30 }; // limit against small files that request huge tensors
 
-static int64_t index_at(const kiln_const *indices, int64_t k) { // which lie at any alignment
+static int64_t index_at(const kiln_const *indices, int64_t k) { // unaligned
   int64_t i = 0;
   memcpy(&i, (const char *)indices->data + k * 8, sizeof i);
   return i;
 }
 
-// The place of value |k| of a dense tensor: its number among the elements, or its index along every
-// axis. -1: none there.
+// The linear position of value |k| in the dense tensor, given its linear index or its index along
+// every axis. -1: out of bounds.
 static int64_t place_of(const kiln_const *indices, int64_t k, const kiln_const *dense) {
   int64_t at = 0;
   if (indices->rank == 1) at = index_at(indices, k);

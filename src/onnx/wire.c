@@ -7,7 +7,7 @@
 typedef struct decoder {
   kiln_ctx *cx;
   kiln_arena *arena;
-  const char *path, *file; // name and first byte, for messages
+  const char *path, *file; // path and beginning of the file, for messages
 } decoder;
 
 typedef enum wire_type {
@@ -17,19 +17,19 @@ typedef enum wire_type {
   WIRE_FIXED32 = 5
 } wire_type;
 
-// One field as it lies in the file.
+// One field of a message.
 typedef struct token {
   const char *at; // of its tag
   uint64_t number;
   unsigned wire;
-  uint64_t varint;  // of WIRE_VARINT
-  onnx_bytes bytes; // of the others
+  uint64_t varint;  // for WIRE_VARINT
+  onnx_bytes bytes; // for other wire types
 } token;
 
-// What the first sweep found out about a row.
+// Counts of the first sweep for one row.
 typedef struct tally {
   size_t n;      // elements
-  size_t chunks; // occurrences
+  size_t chunks; // occurrences of the field
 } tally;
 
 typedef struct list {
@@ -97,7 +97,7 @@ static int find_field(const onnx_schema *schema, uint64_t number) {
   return -1;
 }
 
-// The size of a number that lies outside a packed run; 0 for varints.
+// The size of an unpacked number; 0 for varints.
 static size_t fixed_bytes(onnx_field_kind kind) {
   if (kind == ONNX_FLOATS || kind == ONNX_FLOAT) return 4;
   return kind == ONNX_DOUBLES ? 8 : 0;
@@ -165,7 +165,7 @@ static size_t elem_bytes(const onnx_field *field) {
   return 0;
 }
 
-// Makes room for the lists; a single packed run of floats is borrowed instead (see fill_token).
+// Allocates the lists; a single packed run of floats is borrowed instead (see fill_token).
 static void make_lists(const decoder *d, const onnx_schema *schema, const tally *tallies,
                        char *out) {
   for (int k = 0; k < schema->n_fields; k++) {

@@ -1,9 +1,9 @@
-// The protobuf wire format, read by tables: a schema is rows of fields with their place in an open
-// struct.
+// The table-driven decoder of the protobuf wire format: a schema has a row for each field with its
+// offset in a struct.
 //
-// Bytes and packed floats are borrowed from the file, all else is made in an arena. Two sweeps a
-// message: the first checks and counts, so that every list is allocated once and exactly. Messages
-// nest at most KILN_ONNX_MAX_NESTING deep. Unknown fields are skipped.
+// Bytes and packed floats are borrowed from the file, the rest is allocated in an arena. Messages
+// are swept twice: the first sweep checks and counts, so that every list is allocated once with its
+// exact size. Messages nest at most KILN_ONNX_MAX_NESTING deep. Unknown fields are skipped.
 #ifndef KILN_ONNX_WIRE_H
 #define KILN_ONNX_WIRE_H
 
@@ -16,14 +16,14 @@ typedef struct onnx_bytes {
   size_t n;
 } onnx_bytes;
 
-// A list in an open struct; all lists have this layout.
+// A list in a struct; all lists have this layout.
 #define ONNX_LIST(T)                                                                               \
   struct {                                                                                         \
     T *data;                                                                                       \
     size_t n;                                                                                      \
   }
 
-// Packed little-endian numbers at any alignment.
+// Packed little-endian numbers, unaligned.
 typedef struct onnx_packed {
   const char *data;
   size_t n; // elements
@@ -45,15 +45,15 @@ typedef struct onnx_schema onnx_schema;
 typedef struct onnx_field {
   int number;
   onnx_field_kind kind;
-  size_t offset; // in the open struct
+  size_t offset; // in the struct
   const char *name;
   const onnx_schema *message; // of MESSAGE and MESSAGES
 } onnx_field;
 
-// The first member of every open struct is `uint64_t has`: bit k is set when row k occurred.
+// The first member of every struct is `uint64_t has`: bit k is set if the field of row k occurred.
 struct onnx_schema {
   const char *name; // "NodeProto"
-  size_t bytes;     // of the open struct
+  size_t bytes;     // of the struct
   int n_fields;     // at most KILN_ONNX_MAX_FIELDS
   const onnx_field *fields;
 };

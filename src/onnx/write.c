@@ -1,12 +1,12 @@
-// The table-driven protobuf writer: one walk over a message, done twice where its length comes
-// first, to count and to put.
+// The table-driven protobuf writer: a message whose length precedes it is traversed twice, to count
+// and to write.
 #include "onnx/write.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-// Where bytes go; while |data| is NULL they are only counted.
+// The destination of bytes; if |data| is NULL they are only counted.
 typedef struct sink {
   char *data;
   size_t n;
@@ -54,7 +54,7 @@ static void put_ints(sink *s, int number, const int64_t *values, size_t n) {
   for (size_t i = 0; i < n; i++) put_varint(s, (uint64_t)values[i]);
 }
 
-// A list; nothing where it is empty.
+// Writes a list, unless it is empty.
 static void put_list(sink *s, const onnx_field *f, const list *l) {
   if (l->n == 0) return;
   switch (f->kind) {
@@ -74,7 +74,7 @@ static void put_list(sink *s, const onnx_field *f, const list *l) {
   case ONNX_INT:
   case ONNX_FLOAT:
   case ONNX_BYTES:
-  case ONNX_MESSAGE: return; // no lists
+  case ONNX_MESSAGE: return; // not a list
   }
 }
 
@@ -110,7 +110,7 @@ static void put_field(sink *s, const onnx_field *f, bool has, const void *at) {
   }
 }
 
-// Bounded: messages nest as deep as the reader lets them.
+// Bounded recursion: messages nest no deeper than the reader allows.
 static void put_message(sink *s, const onnx_schema *schema, const void *message) {
   const uint64_t has = *(const uint64_t *)message;
   for (int k = 0; k < schema->n_fields; k++) {

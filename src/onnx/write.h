@@ -1,6 +1,6 @@
-// ONNX messages out: the inverse of wire.h, by the same tables.
+// Encoding of ONNX messages: the inverse of wire.h, with the same tables.
 //
-// What the reader leaves out (proto.h) is not written either. Lists of numbers are written packed.
+// Parts that the reader leaves out (proto.h) are not written. Lists of numbers are packed.
 #ifndef KILN_ONNX_WRITE_H
 #define KILN_ONNX_WRITE_H
 

@@ -1,11 +1,11 @@
-// Which nests share loops: the statements in isl's terms, dependences by its flow analysis, and its
+// Loop fusion of nests: statements as isl sets, dependences from isl's flow analysis, and isl's
 // scheduler on growing clusters.
 //
-// Clusters begin as statements (with their init) and are joined two at a time, in the order of the
-// program, where isl finds outer loops for all of both and the strategy agrees. A statement is
-// scheduled by its space loops alone: the loops of a reduction are not those of its init, so
-// nothing could share them, and isl would skew a band to bring them near. Only loops that the
-// primitives can make are used: one loop of each nest, behind by a constant.
+// Clusters begin as single statements (with their init) and are merged in pairs, in program order,
+// if isl finds outer loops for all their statements and the fusion strategy agrees. Only a
+// statement's space loops are scheduled: the reduction loops are not those of its init, so they
+// cannot be shared, and isl would skew the band to align them. Only bands that the primitives can
+// make are used: one loop of each nest, shifted by a constant.
 #include "analysis/polyhedra.h"
 #include "schedule/index.h"
 #include "polyhedral/polyhedral.h"
@@ -20,20 +20,20 @@
 
 enum {
   DEPENDENCE_BUDGET = 400000,
-  QUESTION_BUDGET = 12000, // of joining two clusters
-  N_QUESTIONS = 4,         // as many of them as may cost all that
+  QUESTION_BUDGET = 12000, // for merging two clusters
+  N_QUESTIONS = 4,         // number of such attempts that may use their full budget
   MAX_SHIFT = 64,
   MAX_LOOPS = 20
 };
 
-// A nest as isl sees it.
+// A nest as an isl set.
 typedef struct instance {
   char tuple[16]; // "S3"
   kiln_vars vars;
   const kiln_expr **extents;
   KILN_VEC(const kiln_expr *) guards;
   kiln_accesses accesses;
-  bool rigid; // elements depend on data: nothing is known
+  bool rigid; // data-dependent accesses: dependences are unknown
   int n_space;
 } instance;
 
@@ -45,18 +45,18 @@ typedef struct planner {
   kiln_poly_plan *plan;
   instance *of; // [n_nests]
   kiln_polyhedra ph;
-  uint64_t left; // of the budget
+  uint64_t left; // budget left
   bool spent, large;
-  isl_union_map *dependences; // between the space loops of statements
+  isl_union_map *dependences; // between the statements' space loops
 } planner;
 
-// What isl finds for a set of nests.
+// The band that isl finds for a set of nests.
 typedef struct band {
-  int n; // rows that are one loop of each nest
+  int n; // rows that are a single loop in each nest
   bool coincident[KILN_MAX_BAND];
-  int dim[KILN_MAX_NESTS][KILN_MAX_BAND]; // of each member
+  int dim[KILN_MAX_NESTS][KILN_MAX_BAND]; // [row] of each member
   int64_t shift[KILN_MAX_NESTS][KILN_MAX_BAND];
-  int n_skewed; // rows that are something else
+  int n_skewed; // rows of another form
 } band;
 
 // --- nests ---
@@ -92,7 +92,7 @@ static void describe(planner *pl, kiln_loop *top, kiln_poly_nest *n, instance *i
   const kiln_stmt *s;
   n->stmt = stmt_of(pl, pl->s->loops->buffers.data[l->buffer]);
   s = pl->s->prog->stmts.data[n->stmt];
-  n->is_init = top->next && store_of(top->next)->buffer == l->buffer; // the update follows
+  n->is_init = top->next && store_of(top->next)->buffer == l->buffer; // an update follows
   n->n = in->vars.n;
   n->loops = in->vars.data;
   n->extents = sizes.data;
@@ -121,7 +121,7 @@ static kiln_status gather(planner *pl) {
   return KILN_OK;
 }
 
-// Whether the order of the two nests matters.
+// Whether a dependence orders the two nests.
 static bool depends(const planner *pl, int a, int b) {
   const kiln_accesses *x = &pl->of[a].accesses, *y = &pl->of[b].accesses;
   for (int i = 0; i < x->n; i++)
@@ -146,7 +146,7 @@ static isl_set *domain_of(planner *pl, const instance *in) {
   return d;
 }
 
-// All reads (or writes) of the nest; what combines reads what it writes.
+// All read (or write) accesses of the nest; a reduction also reads what it writes.
 static isl_union_map *accesses_of(planner *pl, const instance *in, bool writes) {
   isl_set *d = domain_of(pl, in);
   isl_union_map *all = isl_union_map_empty(isl_set_get_space(d));
@@ -166,7 +166,7 @@ static isl_union_map *accesses_of(planner *pl, const instance *in, bool writes) 
   return all;
 }
 
-// S3[i, j] -> [3, i, j, 0]: the naive order.
+// S3[i, j] -> [3, i, j, 0]: the program order.
 static isl_map *naive_order(planner *pl, const instance *in, int position, int depth) {
   isl_map *m = isl_map_from_domain(domain_of(pl, in));
   m = isl_map_add_dims(m, isl_dim_out, (unsigned)depth + 1);
@@ -187,7 +187,7 @@ static isl_union_map *flow(isl_union_map *source, isl_union_map *sink, isl_union
   return d;
 }
 
-// From the instances of a statement to their space loops.
+// The map from a statement's instances to its space loops.
 static isl_union_map *space_loops(planner *pl) {
   isl_union_map *all = isl_union_map_empty(isl_space_params_alloc(pl->ph.isl, 0));
   for (int i = 0; i < pl->plan->n_nests; i++) {
@@ -202,8 +202,8 @@ static isl_union_map *space_loops(planner *pl) {
   return all;
 }
 
-// What an instance owes to others of the same statement is no order: elements are written by one
-// instance, or combined in any order.
+// Removes dependences of a statement on itself: each element is written by one instance, or
+// combined in any order.
 static isl_union_map *without_self(planner *pl, isl_union_map *deps) {
   for (int i = 0; i < pl->plan->n_nests; i++) {
     if (pl->plan->nests[i].is_init || pl->of[i].rigid) continue;
@@ -226,11 +226,9 @@ static isl_stat keep_relation(isl_constraint *c, void *argument) {
   return isl_stat_ok;
 }
 
-// All that two statements owe each other, widened to one convex relation without the bounds of the
-// loops: what holds for more pairs of instances holds for these. The pieces at borders and the
-//        bounds
-// would each be rows of isl's integer programs, and a schedule that only they allow has no loop in
-// common that the primitives make.
+// Widens the dependences between two statements to one convex relation without loop bounds: this
+// is conservative. Pieces at borders and the bounds would each be rows of isl's integer programs,
+// and schedules that only they allow have no common loops that the primitives could make.
 static isl_stat widen(isl_map *m, void *argument) {
   isl_union_map **all = argument;
   isl_basic_map *hull = isl_basic_map_remove_divs(isl_map_simple_hull(m));
@@ -298,7 +296,7 @@ static isl_schedule *compute(planner *pl, const kiln_poly_cluster *c) {
   return isl_schedule_constraints_compute_schedule(sc);
 }
 
-// A nest's share of a row: v + shift for one loop v. False when it is something else.
+// Reads a nest's part of a row as v + shift for one loop v; false if it has another form.
 static bool read_row(isl_pw_aff *row, int n_dims, int *out_dim, int64_t *out_shift) {
   isl_aff *a = isl_pw_aff_is_equal(row, row) == isl_bool_true && isl_pw_aff_n_piece(row) == 1
                    ? isl_pw_aff_as_aff(isl_pw_aff_copy(row))
@@ -319,7 +317,7 @@ static bool read_row(isl_pw_aff *row, int n_dims, int *out_dim, int64_t *out_shi
   return fine;
 }
 
-// One row for all members; rows that some nest has no loop for, or that skew, are left out.
+// Adds a row for all members; rows that skew, or lack a loop of some nest, are skipped.
 static void take_row(planner *pl, const kiln_poly_cluster *c, isl_union_pw_aff *row,
                      bool coincident, band *out) {
   bool unit = true, skewed = false;
@@ -327,8 +325,7 @@ static void take_row(planner *pl, const kiln_poly_cluster *c, isl_union_pw_aff *
     const instance *in = &pl->of[c->members[i]];
     int *dim = &out->dim[i][out->n];
     int64_t *shift = &out->shift[i][out->n];
-    if (pl->plan->nests[c->members[i]]
-            .is_init) { // goes with what adds to it, which stands behind it
+    if (pl->plan->nests[c->members[i]].is_init) { // scheduled with the update that follows
       *dim = out->dim[i + 1][out->n];
       *shift = out->shift[i + 1][out->n];
       continue;
@@ -345,7 +342,7 @@ static void take_row(planner *pl, const kiln_poly_cluster *c, isl_union_pw_aff *
   if (unit && out->n < KILN_MAX_BAND) out->coincident[out->n++] = coincident;
 }
 
-// The rows of the outermost band, which may change places.
+// Reads the rows of the outermost permutable band.
 static void read_band(planner *pl, const kiln_poly_cluster *c, isl_schedule *schedule, band *out) {
   isl_schedule_node *node = isl_schedule_node_child(isl_schedule_get_root(schedule), 0);
   if (isl_schedule_node_get_type(node) == isl_schedule_node_band) {
@@ -363,7 +360,7 @@ static void read_band(planner *pl, const kiln_poly_cluster *c, isl_schedule *sch
   isl_schedule_node_free(node);
 }
 
-// Each question has its share of the budget; one that is too hard is answered by nothing in common.
+// Asks isl for a band. Each call gets its share of the budget; if it is exceeded there is no band.
 static void ask(planner *pl, const kiln_poly_cluster *c, band *out) {
   isl_ctx *isl = pl->ph.isl;
   const uint64_t share = pl->left < QUESTION_BUDGET ? pl->left : QUESTION_BUDGET;
@@ -376,11 +373,12 @@ static void ask(planner *pl, const kiln_poly_cluster *c, band *out) {
   if (failed) *out = (band){0};
   pl->spent |= failed;
   kiln_polyhedra_reset(&pl->ph);
-  // isl does not tell how many it took: what fails took all, what succeeds is taken for a part
+  // isl does not report operations used: a failure counts as the whole share, a success as a part
+  // of it
   pl->left -= failed ? share : share / 16;
 }
 
-// A loop bears one row: a nest whose loop comes twice keeps the first.
+// Each loop may occur in one row only: later rows with the same loop are dropped.
 static void drop_repeated(const kiln_poly_cluster *c, band *b) {
   int n = 0;
   for (int k = 0; k < b->n; k++) {
@@ -397,8 +395,8 @@ static void drop_repeated(const kiln_poly_cluster *c, band *b) {
   b->n = n;
 }
 
-// The loops that all of the cluster have in common. One statement's own may run at once: every
-// element is another's.
+// The loops that all nests of the cluster have in common. A single statement's space loops are
+// parallel, because each instance writes an element of its own.
 static band *band_of(planner *pl, const kiln_poly_cluster *c) {
   band *b = KILN_NEW(&pl->cx->perm, band);
   bool is_one = true;
@@ -427,7 +425,7 @@ static int n_coincident(const kiln_poly_cluster *c) {
   return n;
 }
 
-// Whether the strategy joins two clusters into |both|.
+// Whether the fusion strategy merges two clusters into |both|.
 static bool agrees(const planner *pl, const kiln_poly_cluster *a, const kiln_poly_cluster *b,
                    const kiln_poly_cluster *both) {
   const int before = n_coincident(a) > n_coincident(b) ? n_coincident(a) : n_coincident(b);
@@ -466,7 +464,7 @@ static bool clusters_depend(const planner *pl, const kiln_poly_cluster *a,
   return false;
 }
 
-// Where clusters i < j can stand side by side: at i, at j, or (-1) nowhere.
+// The position, i or j, to which clusters i < j can be moved together; -1: none.
 static int meeting_place(const planner *pl, int i, int j) {
   const kiln_poly_cluster *all = pl->plan->clusters;
   bool at_i = true, at_j = true;
@@ -497,8 +495,8 @@ static void name_cluster(const planner *pl, const kiln_poly_cluster *c, kiln_tex
   }
 }
 
-// isl's integer programs have a few unknowns for each loop, and what a step of one costs grows with
-// their number: the budget alone does not bound the time.
+// isl's integer programs have several unknowns for each loop, and the cost of one operation grows
+// with their number, so that the budget alone does not bound the time.
 static bool is_large(planner *pl, const kiln_poly_cluster *c) {
   int loops = 0;
   for (int i = 0; i < c->n; i++)
@@ -508,7 +506,7 @@ static bool is_large(planner *pl, const kiln_poly_cluster *c) {
   return true;
 }
 
-// Joins clusters i < j where that is legal and wanted.
+// Merges clusters i < j if that is legal and profitable.
 static bool try_join(planner *pl, int i, int j) {
   kiln_poly_cluster *all = pl->plan->clusters, both;
   const int at = meeting_place(pl, i, j);
@@ -550,7 +548,8 @@ static void set_options(planner *pl) {
   isl_ctx *isl = pl->ph.isl;
   isl_options_set_schedule_whole_component(isl, 1);
   isl_options_set_schedule_maximize_band_depth(isl,
-                                               0); // else nests part so that inner loops may join
+                                               // Else nests are separated to let inner loops merge.
+                                               0);
   isl_options_set_schedule_treat_coalescing(isl, 0);
   isl_options_set_schedule_max_constant_term(isl, MAX_SHIFT);
   isl_options_set_schedule_max_coefficient(isl, 1);

@@ -1,8 +1,9 @@
-// Clusters of nests as scripts: tile loops around all that stays in memory, temporaries computed at
-// the tile, point loops inside.
+// Scripts for clusters of nests: tile loops around all results that stay in memory, temporaries
+// computed at the tile, point loops inside.
 //
-// Of several sizes of tiles the cheapest by work (recomputed halos included) and footprint is
-// taken; each is made by the primitives and looked at, so what is costed is what runs.
+// Among several tile sizes the one with the least work (including recomputed halos) and footprint
+// is chosen; each candidate is built by primitives and examined, so costs are those of the code
+// that will run.
 #include "polyhedral/polyhedral.h"
 
 #include "support/integer.h"
@@ -11,12 +12,12 @@ enum {
   TASKS_PER_THREAD = 4,
   SMALL_WORK = 8192,
   SMALL_CONTRACTION = 1 << 16,
-  ROW_COST = 8,   // of entering an innermost loop, in vector operations
-  TILE_COST = 64, // of entering a tile
+  ROW_COST = 8,   // cost of entering an innermost loop, in vector operations
+  TILE_COST = 64, // cost of entering a tile
   MAX_RECOMPUTED = 2,
   MANY_TEMPS = 6,
   DEFAULT_TILE = 32,
-  WASTE = 8, // a part of a loop in this many may be lost to whole vectors
+  WASTE = 8, // at most one in this many iterations may be wasted on partial vectors
   MAX_CANDIDATES = 24
 };
 
@@ -26,30 +27,30 @@ typedef struct maker {
   kiln_text *comments;
   kiln_poly_plan plan;
   kiln_users users;
-  int n_fused; // names given to fused loops
+  int n_fused; // counter for names of fused loops
   int n_tiles;
-  kiln_symbol tiles[KILN_MAX_NESTS]; // the innermost tile loops of the clusters that have some
+  kiln_symbol tiles[KILN_MAX_NESTS]; // innermost tile loops of the tiled clusters
 } maker;
 
 typedef struct tiling {
-  int64_t size[KILN_MAX_BAND]; // 0: the loop stays inside of the tile
+  int64_t size[KILN_MAX_BAND]; // 0: not tiled
 } tiling;
 
-// A cluster under way.
+// A cluster being scheduled.
 typedef struct job {
   const kiln_poly_cluster *c;
   int n_kept, n_temps;
   const kiln_poly_nest *kept[KILN_MAX_NESTS];
-  int temps[KILN_MAX_NESTS]; // tensors, in the order of their statements
-  int band[KILN_MAX_BAND];   // the cluster's loops, from the outside
-  bool free[KILN_MAX_BAND];  // iterations may run at once
+  int temps[KILN_MAX_NESTS]; // temporaries, in the order of their statements
+  int band[KILN_MAX_BAND];   // the common loops, outermost first
+  bool free[KILN_MAX_BAND];  // parallel loops
   int n_tile_loops;
-  kiln_symbol tile_loops[KILN_MAX_BAND]; // of the first kept nest
+  kiln_symbol tile_loops[KILN_MAX_BAND]; // of the first nest that stays in memory
   int64_t trips[KILN_MAX_BAND];
   bool coincident[KILN_MAX_BAND];
 } job;
 
-// --- attempts: a refusal is an answer here, not a message ---
+// --- attempts: a refused primitive is a result, without a message ---
 
 typedef struct snapshot {
   kiln_loops loops;
@@ -67,8 +68,8 @@ static void restore(maker *k, const snapshot *at) {
   if (k->w.s.script.data) k->w.s.script.data[at->script] = 0;
 }
 
-// Runs |step|; when a primitive is refused, undoes it all and gives why, which lives in the
-// context.
+// Runs |step|; if a primitive is refused, undoes all of it and gives the reason, which is allocated
+// in the context.
 static kiln_status attempt(maker *k, kiln_status (*step)(maker *k, void *argument), void *argument,
                            const char **out_why) {
   kiln_ctx *cx = k->w.cx;
@@ -92,7 +93,7 @@ static bool has_stmt(const maker *k, const kiln_poly_cluster *c, int stmt) {
   return false;
 }
 
-// Whether the tensor is a temporary that nothing outside of the cluster reads.
+// Whether the tensor is a temporary with readers in the cluster only.
 static bool is_inside(const maker *k, const kiln_poly_cluster *c, const kiln_tensor *t) {
   const int begin = k->users.first[t->id], end = k->users.first[t->id + 1];
   bool inside = begin < end && !kiln_tensor_is_param(k->w.p, t->id);
@@ -123,9 +124,9 @@ static bool is_shifted(const job *j) {
   return false;
 }
 
-// The band is permutable: its loops are put in the order of the last nest's own, which is that of
-// memory, behind those that may run at once. Where all but one statement is computed at the tile,
-// that statement's space loops may.
+// Orders the permutable band: parallel loops first, then the order of the last nest, which is that
+// of memory. If all statements but one are computed at the tile, that statement's space loops are
+// parallel.
 static void order_band(const maker *k, job *j) {
   const kiln_poly_nest *last = j->kept[j->n_kept - 1];
   const int n_space = k->w.p->stmts.data[last->stmt]->n_space;
@@ -150,7 +151,8 @@ static job job_of(const maker *k, const kiln_poly_cluster *c) {
   for (int i = 0; i < c->n; i++) {
     const kiln_poly_nest *n = &k->plan.nests[c->members[i]];
     const kiln_tensor *t = k->w.p->tensors.data[k->w.p->stmts.data[n->stmt]->out];
-    // behind what stays in memory a temporary stands in the way of merging, and is merged, too
+    // a temporary after a result that stays in memory would prevent merging, so it stays in memory,
+    // too
     if (!is_inside(k, c, t) || j.n_kept > 0) j.kept[j.n_kept++] = n;
     else if (j.n_temps == 0 || j.temps[j.n_temps - 1] != t->id) j.temps[j.n_temps++] = t->id;
   }
@@ -160,11 +162,11 @@ static job job_of(const maker *k, const kiln_poly_cluster *c) {
 
 // --- tile loops ---
 
-// Splits and reorders one nest: its tile loops, then what is inside of the tile in the nest's own
-// order, which is that of memory.
+// Splits and reorders one nest: its tile loops first, then the loops inside of the tile in the
+// nest's own order, which is that of memory.
 static kiln_status tile_nest(maker *k, const job *j, const kiln_poly_nest *n, const tiling *t,
                              kiln_symbol *tiles) {
-  kiln_symbol path[2 * KILN_MAX_BAND], points[KILN_MAX_BAND] = {0}; // of each dim; 0: none
+  kiln_symbol path[2 * KILN_MAX_BAND], points[KILN_MAX_BAND] = {0}; // by dim; 0: none
   int n_path = 0;
   const kiln_tail tail = j->n_kept > 1 ? KILN_TAIL_GUARD : KILN_TAIL_SHIFT;
   for (int b = 0; b < n->n; b++) {
@@ -224,7 +226,8 @@ static kiln_status parallel_step(maker *k, void *argument) {
   return kiln_parallel(&k->w.s, *(const kiln_symbol *)argument);
 }
 
-// Shares the outer tile loops among the threads, fused while there are too few iterations.
+// Distributes the outer tile loops over the threads, fusing loops while there are too few
+// iterations.
 static kiln_status run_parallel(maker *k, job *j) {
   const int threads = k->w.n_threads;
   const char *why = NULL;
@@ -254,7 +257,7 @@ static kiln_status place_temps(maker *k, const job *j) {
 
 // --- point loops ---
 
-// A statement with the loops that hold nothing else, from the outside.
+// A perfect nest around a statement, outermost loop first.
 typedef struct chain {
   kiln_symbol loops[KILN_MAX_DEPTH];
   int64_t extents[KILN_MAX_DEPTH];
@@ -276,7 +279,7 @@ static void find_chains(maker *k, const kiln_loop *l, const chain *above, chains
       c.loops[c.n] = l->var;
       c.extents[c.n] = 0;
       (void)kiln_expr_is_int(l->extent, &c.extents[c.n]);
-      if (l->how != KILN_SERIAL) c.n = -1; // what is shared or placed stays as it is
+      if (l->how != KILN_SERIAL) c.n = -1; // loops already parallel or vectorized are left alone
       c.n++;
       find_chains(k, l->body, &c, out);
       break;
@@ -293,8 +296,7 @@ static void find_chains(maker *k, const kiln_loop *l, const chain *above, chains
   }
 }
 
-// How the loop lends itself to vectors: of loads and stores, how many are contiguous, fixed,
-// neither.
+// How well a loop vectorizes: how many loads and stores are contiguous, invariant, or strided.
 typedef struct strides {
   int64_t store;
   int contiguous, scattered;
@@ -315,12 +317,12 @@ static strides strides_along(maker *k, const kiln_loop *store, kiln_symbol v) {
 
 typedef struct vector_job {
   const chain *c;
-  int at; // in the chain
+  int at; // index in the chain
   int64_t factor;
-  bool partial; // lanes of partial results
+  bool partial; // by partial sums in the lanes
 } vector_job;
 
-// Brings the loop, or the vector split off it, to the inside and runs it in vectors.
+// Moves the loop, or the vector split off it, innermost and vectorizes it.
 static kiln_status vector_step(maker *k, void *argument) {
   const vector_job *v = argument;
   kiln_symbol path[KILN_MAX_DEPTH + 1], loop = v->c->loops[v->at];
@@ -358,8 +360,8 @@ static kiln_status partial_step(maker *k, void *argument) {
   return kiln_vectorize(&k->w.s, kiln_symbol_printf(k->w.cx, "%s.%d", name, b->rank));
 }
 
-// The vectors of a loop: registers for as many elements as fit, fewer where the last would mostly
-// repeat or idle.
+// The number of elements for a vector loop: as many registers as fit, fewer if the last would be
+// mostly empty.
 static int64_t vector_factor(const maker *k, int64_t extent, kiln_dtype t) {
   int64_t factor = kiln_lowering_vector(&k->w, extent, t, KILN_MOST_VECTORS);
   const int64_t lanes = k->w.m->vector_bytes / (kiln_dtype_bytes(t) > 4 ? 8 : 4);
@@ -369,8 +371,8 @@ static int64_t vector_factor(const maker *k, int64_t extent, kiln_dtype t) {
   return factor;
 }
 
-// The lanes of partial results: a divisor of the extent where there is one, so that no condition
-// stands around the sums.
+// The number of lanes for partial sums: a divisor of the extent if possible, so that sums need no
+// guard.
 static int64_t partial_factor(const maker *k, int64_t extent, kiln_dtype t) {
   const int64_t lanes = k->w.m->vector_bytes / (kiln_dtype_bytes(t) > 4 ? 8 : 4);
   for (int64_t f = extent < 4 * lanes ? extent : 4 * lanes; f >= lanes; f--)
@@ -401,7 +403,7 @@ static kiln_status vectorize_chain(maker *k, const chain *c) {
   return v.factor < 2 ? KILN_OK : attempt(k, v.partial ? partial_step : vector_step, &v, &why);
 }
 
-// Vectorizes the statements of the nests from |first| on, as many as there were when it began.
+// Vectorizes the statements of the nests from |first| on.
 static kiln_status vectorize_points(maker *k, const kiln_loop *first) {
   chains all = {0};
   find_chains(k, first, &(chain){0}, &all);
@@ -412,14 +414,14 @@ static kiln_status vectorize_points(maker *k, const kiln_loop *first) {
 // --- costs ---
 
 typedef struct cost {
-  double work, rows, bytes; // operations; entries of innermost loops; of temporaries
+  double work, rows, bytes; // operations; entries of innermost loops; bytes of temporaries
 } cost;
 
 static bool is_innermost(const kiln_loop *l) {
   return l->kind == KILN_LOOP_FOR && l->body && l->body->kind == KILN_LOOP_STORE && !l->body->next;
 }
 
-// An innermost loop runs in whole vectors.
+// Iterations of a loop; an innermost loop counts whole vectors.
 static double times_of(const maker *k, const kiln_loop *l) {
   const int64_t n = kiln_poly_extent(l), lanes = k->w.lanes;
   return (double)(is_innermost(l) ? kiln_round_up(n, lanes) : n);
@@ -445,15 +447,15 @@ static cost cost_of(maker *k, const kiln_loop *nest) {
   return c;
 }
 
-// Of the cluster before anything is done to it.
+// Operations of the unscheduled cluster.
 static double naive_work(maker *k, const job *j) {
   double work = 0;
   for (int i = 0; i < j->c->n; i++) work += cost_of(k, k->plan.nests[j->c->members[i]].top).work;
   return work;
 }
 
-// Bytes of what stays in memory and is read by several statements of the cluster: a tile that keeps
-// its share in the cache reads it once.
+// Bytes of tensors in memory that several statements of the cluster read: if a tile's part stays in
+// the cache, it is read once.
 static double shared_bytes(const maker *k, const job *j) {
   double bytes = 0;
   for (int i = 0; i < k->w.p->tensors.n; i++) {
@@ -467,7 +469,8 @@ static double shared_bytes(const maker *k, const job *j) {
   return bytes;
 }
 
-// Operations of the tiled cluster, weighted by where what it reads again lies and by idle threads.
+// Operations of the tiled cluster, weighted by the memory level of its reused data and by idle
+// threads.
 static double price(maker *k, const job *j, double *out_work) {
   double tiles = 1, tasks = 1, idle = 1;
   const cost c = cost_of(k, kiln_loops_find(k->w.s.loops, j->tile_loops[0]));
@@ -485,7 +488,7 @@ static double price(maker *k, const job *j, double *out_work) {
   return (c.work * slow + entries) * idle;
 }
 
-// --- sizes ---
+// --- tile sizes ---
 
 typedef struct candidates {
   int n;
@@ -517,8 +520,8 @@ static bool reads_again(const maker *k, const kiln_stmt *s) {
   return false;
 }
 
-// Without temporaries there is no halo and nothing to keep: rows of a map, tiles of a reduction and
-// of what is to be promoted.
+// Sizes for clusters without temporaries, which have no halos: rows for maps, tiles for reductions
+// and for promotion.
 static void propose_alone(const maker *k, const job *j, candidates *c) {
   const kiln_poly_nest *last = j->kept[j->n_kept - 1];
   const int n = j->c->n_band, threads = k->w.n_threads * TASKS_PER_THREAD;
@@ -570,7 +573,7 @@ static kiln_status tile_step(maker *k, void *argument) {
   return place_temps(k, t->j);
 }
 
-// One loop for nests that run shifted against each other; nothing else of them changes.
+// Merges the loops of nests that run shifted against each other, without other changes.
 static kiln_status merge_step(maker *k, void *argument) {
   const job *j = argument;
   const int outer = j->band[0];
@@ -596,7 +599,7 @@ static kiln_status promote_step(maker *k, void *argument) {
   return kiln_poly_promote(&k->w, c->p, c->name);
 }
 
-// Copies what the tile reads again, as far as |room| bytes go.
+// Promotes boxes that the tile reuses, up to |room| bytes.
 static kiln_status promote(maker *k, int tile, kiln_scope scope, double room) {
   const kiln_promotions all = kiln_poly_promotions(&k->w, k->tiles[tile], k->o->promote, scope);
   const char *why = NULL;
@@ -616,7 +619,8 @@ static kiln_status promote(maker *k, int tile, kiln_scope scope, double room) {
   return KILN_OK;
 }
 
-// Behind the tile's temporaries, in the half of the cache that prices count on.
+// Promotes boxes of the cluster in the half of the cache that costs assume, less the tile's
+// temporaries.
 static kiln_status promote_cluster(maker *k, const job *j) {
   if (j->n_tile_loops == 0 || k->n_tiles == KILN_MAX_NESTS) return KILN_OK;
   const double held = cost_of(k, kiln_loops_find(k->w.s.loops, j->tile_loops[0])).bytes;
@@ -635,8 +639,8 @@ static void comment(maker *k, const job *j, const char *what, const char *why) {
   kiln_text_printf(k->comments, ": %s%s\n", what, why ? why : "");
 }
 
-// Tries the candidates and leaves the cheapest in place; *out_done tells whether one was legal and
-// worth it: halos are computed again, but not more than all was in the first place.
+// Tries the candidates and keeps the cheapest; *out_done tells whether one is legal and pays:
+// recomputed halos must not exceed the original work.
 static kiln_status tile_cluster(maker *k, job *j, bool *out_done) {
   const candidates c = sizes_of(k, j);
   const snapshot before = take(k);
@@ -644,7 +648,7 @@ static kiln_status tile_cluster(maker *k, job *j, bool *out_done) {
   const char *why = NULL, *first_why = NULL;
   double best_price = 0;
   int best = -1;
-  // many temporaries make an attempt dear: every other size, every third, ... is tried then
+  // attempts are expensive with many temporaries: then only every second, third, ... size is tried
   const int stride = 1 + j->n_temps / MANY_TEMPS;
   for (int i = c.n > stride / 2 ? stride / 2 : 0; i < c.n; i += stride) {
     tile_job t = {j, &c.data[i]};
@@ -672,14 +676,14 @@ static kiln_status tile_cluster(maker *k, job *j, bool *out_done) {
 
 static kiln_status schedule_cluster(maker *k, const kiln_poly_cluster *c);
 
-// Every statement of a cluster that cannot be made is a cluster of its own.
+// Schedules each statement of a cluster that cannot be tiled as a cluster of its own.
 static kiln_status schedule_apart(maker *k, const kiln_poly_cluster *c) {
   for (int i = 0; i < c->n;) {
     kiln_poly_cluster one = {.n_band = 0};
     const int stmt = k->plan.nests[c->members[i]].stmt;
     while (i < c->n && k->plan.nests[c->members[i]].stmt == stmt)
       one.members[one.n++] = c->members[i++];
-    for (int m = 0; m < one.n; m++) { // the order and shifts were those of the whole cluster
+    for (int m = 0; m < one.n; m++) { // order and shifts were those of the whole cluster
       kiln_poly_nest *n = &k->plan.nests[one.members[m]];
       for (int b = 0; b < n->n; b++) n->order[b] = b, n->shift[b] = 0;
     }

@@ -1,20 +1,20 @@
-// Promotion: which boxes a tile reads again and again, and whether a copy of them pays.
+// Memory promotion: finds boxes that a tile reuses, and estimates whether copying them pays.
 #include "schedule/index.h"
 #include "polyhedral/polyhedral.h"
 
 enum {
-  MAX_UNROLLED = 16, // iterations that are worth to stand side by side
-  TURN_PAYS = 4      // loads of an element: three gathers are as fast as making a copy
+  MAX_UNROLLED = 16, // most iterations to unroll
+  TURN_PAYS = 4      // loads of an element: three gathers cost as much as the copy
 };
 
-// How the statements of a tile read one buffer.
+// The reads of one buffer by the statements of a tile.
 typedef struct reads {
   kiln_accesses all;
   double loads;     // executed in one tile
-  int axis;         // what the contiguous loops of all of them move along, but the last; -1: none
-  bool is_fixed;    // all loops of the tile in the subscripts are short ones of sums
+  int axis;         // axis along which all contiguous loops move, other than the last; -1: none
+  bool is_fixed;    // all loops of the tile in the subscripts are short reductions
   kiln_vars fixed;  // these loops
-  int64_t unrolled; // their iterations
+  int64_t unrolled; // product of their extents
 } reads;
 
 typedef struct search {
@@ -39,7 +39,7 @@ int64_t kiln_poly_stride(kiln_ctx *cx, const kiln_buffer *b, const kiln_expr *co
   return stride;
 }
 
-// The axis along which neighbours of the statement's contiguous loop |v| lie apart.
+// The axis along which the statement's contiguous loop |v| moves with a stride; -1: none.
 static int apart_along(search *g, const kiln_buffer *b, const kiln_access *a, kiln_symbol v) {
   const int64_t stride = kiln_poly_stride(g->w->cx, b, a->index, v);
   int axis = -1;
@@ -85,7 +85,7 @@ static void add_read(search *g, const kiln_buffer *b, const kiln_access *a, read
   r->loads += times;
 }
 
-// False when the tile writes the buffer, does not read it, or reads what no box is known of.
+// False if the tile writes the buffer, does not read it, or reads it with unknown bounds.
 static bool reads_of(search *g, const kiln_buffer *b, reads *out) {
   *out = (reads){.axis = -1, .is_fixed = true, .unrolled = 1};
   out->all = kiln_accesses_of(g->w->cx, g->e.l, g->tile->body, true, b->id);

@@ -1,6 +1,6 @@
-// Arenas as a list of blocks, newest first. A block is freed when the arena is rewound past it;
-// under AddressSanitizer, memory that is given back inside a block is poisoned, and so is what lies
-// between two allocations.
+// Arenas as a list of blocks, newest first. A block is freed when the arena is rewound past it.
+// Under AddressSanitizer, released memory inside of a block and gaps between allocations are
+// poisoned.
 #include "support/arena.h"
 #include "support/asan.h"
 #include "support/numbers.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-// A test makes blocks so small that each allocation is one.
+// Tests make blocks so small that each holds one allocation.
 #ifndef KILN_ARENA_FIRST_BLOCK
 #define KILN_ARENA_FIRST_BLOCK (64 << 10)
 #define KILN_ARENA_LARGEST_BLOCK (2 * HUGE_PAGE - 64)
@@ -20,7 +20,7 @@
 
 enum {
   ALIGN = 16,
-  GAP = KILN_HAS_ASAN ? 16 : 0, // behind each allocation
+  GAP = KILN_HAS_ASAN ? 16 : 0, // between allocations
   HUGE_PAGE = 2 << 20,
   FIRST_BLOCK = KILN_ARENA_FIRST_BLOCK,
   LARGEST_BLOCK = KILN_ARENA_LARGEST_BLOCK
@@ -51,15 +51,14 @@ void kiln_arena_deinit(kiln_arena *a) {
 }
 
 void kiln_arena_out_of_memory(kiln_arena *a) {
-  kiln_oom_handler *const on_oom = a->on_oom; // |a| may be gone then
+  kiln_oom_handler *const on_oom = a->on_oom; // read first: the handler may free |a|
   if (!on_oom) abort();
   on_oom->leave(on_oom->object);
   longjmp(on_oom->at, 1);
 }
 
-// A large block lies in huge pages where the system has them: it is filled from one end to the
-// other. A library that works on its thread may need the reserve to come to its end: the arenas do
-// not draw upon it.
+// Large blocks use huge pages if available, because they are filled contiguously. Blocks are not
+// taken from the thread's reserve, which belongs to libraries.
 static void *allocate(size_t bytes) {
   if (kiln_reserve_is_drawn()) return NULL;
   if (bytes < 2 * HUGE_PAGE - 64) return kiln_reserve_pass(bytes);
@@ -68,8 +67,7 @@ static void *allocate(size_t bytes) {
   return p;
 }
 
-// Blocks double up to a limit, so that a long compile makes few of them and a short one stays
-// small.
+// Block sizes double up to a limit: few blocks for long compilations, little memory for short ones.
 static void block_push(kiln_arena *a, size_t bytes) {
   size_t size = a->block ? a->block->bytes * 2 : FIRST_BLOCK;
   if (size > LARGEST_BLOCK) size = LARGEST_BLOCK;

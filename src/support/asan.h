@@ -1,5 +1,4 @@
-// What AddressSanitizer is told of memory that is there and must not be used; nothing in other
-// builds.
+// Poisoning of unused memory for AddressSanitizer; no-ops in other builds.
 #ifndef KILN_SUPPORT_ASAN_H
 #define KILN_SUPPORT_ASAN_H
 

@@ -10,9 +10,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { READING = O_RDONLY | O_CLOEXEC | O_NONBLOCK }; // a pipe without a writer is not waited for
+// O_NONBLOCK: opening a pipe must not wait for a writer.
+enum { READING = O_RDONLY | O_CLOEXEC | O_NONBLOCK };
 
-// The kernel's own name of what is open.
+// The path of an open file according to the kernel.
 static bool path_of(int fd, char out[PATH_MAX]) {
   char link[64];
   snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
@@ -42,7 +43,7 @@ int kiln_open_beneath_by_path(int folder, const char *name) {
   if (found < 0) return -1;
   int fd = -1, error = EXDEV;
   if (is_beneath(folder, found)) {
-    fd = reopen(found); // what was found, whatever has its name by now
+    fd = reopen(found); // the file found, even if its name was replaced meanwhile
     error = errno;
   }
   close(found);
@@ -53,7 +54,7 @@ int kiln_open_beneath_by_path(int folder, const char *name) {
 int kiln_open_beneath(int folder, const char *name) {
   struct open_how how = {.flags = READING, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
   const long fd = syscall(SYS_openat2, folder, name, &how, sizeof how);
-  // ENOSYS: before Linux 5.6; EPERM: a sandbox that does not know it
+  // ENOSYS: before Linux 5.6; EPERM: a sandbox without openat2
   if (fd >= 0 || (errno != ENOSYS && errno != EPERM && errno != EAGAIN)) return (int)fd;
   return kiln_open_beneath_by_path(folder, name);
 }

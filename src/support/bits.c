@@ -1,4 +1,4 @@
-// Bit sets: what is not inline in the header.
+// Bit sets: functions that are not inline.
 #include "support/bits.h"
 
 #include <string.h>

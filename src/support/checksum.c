@@ -44,7 +44,7 @@ uint64_t kiln_checksum(const void *bytes, size_t n) {
   const size_t all = n;
   if (n < 32) return add_rest(P5 + all, p, n);
   uint64_t a = P1 + P2, b = P2, c = 0,
-           d = 0 - P1; // four lanes, which the processor computes side by side
+           d = 0 - P1; // four independent lanes for instruction-level parallelism
   for (; n >= 32; n -= 32, p += 32) {
     a = take(a, read8(p));
     b = take(b, read8(p + 8));

@@ -1,4 +1,4 @@
-// XXH64: a checksum against damage, not against malice, at the speed of memory.
+// XXH64: a fast checksum against accidental damage; it gives no protection against attackers.
 #ifndef KILN_SUPPORT_CHECKSUM_H
 #define KILN_SUPPORT_CHECKSUM_H
 

@@ -31,7 +31,7 @@ static kiln_status start(kiln_ctx *cx, void *argument) {
   kiln_symbol_of(cx, "");
   kiln_map_init(&cx->read, &cx->perm);
   kiln_map_init(&cx->judged, &cx->perm);
-  // The first block of the others stays for good: rewinding to an empty arena would free it.
+  // Keeps a first block in the other arenas: rewinding an empty arena would free it.
   kiln_arena_alloc(&cx->scratch, 16);
   kiln_arena_alloc(&cx->walk, 16);
   return KILN_OK;
@@ -55,7 +55,7 @@ static void set_oom_handler(kiln_ctx *cx, kiln_oom_handler *handler) {
   cx->perm.on_oom = cx->scratch.on_oom = cx->walk.on_oom = handler;
 }
 
-// What the context restores when memory runs out: the outer handler and the state at entry.
+// State restored when memory runs out: the outer handler and the context at entry.
 typedef struct entry {
   kiln_ctx *cx;
   kiln_oom_handler *outer;
@@ -66,7 +66,7 @@ typedef struct entry {
 
 static void leave(void *object) {
   const entry *e = object;
-  set_oom_handler(e->cx, e->outer); // a cleanup may not come here again
+  set_oom_handler(e->cx, e->outer); // a failure in a cleanup must not reenter
   while (e->cx->cleanups.n > e->n_cleanups) {
     const kiln_cleanup c = e->cx->cleanups.data[--e->cx->cleanups.n];
     c.run(c.object);
@@ -99,7 +99,7 @@ kiln_status kiln_ctx_enter(kiln_ctx *cx, kiln_status (*body)(kiln_ctx *cx, void 
 
 void kiln_cleanup_push(kiln_ctx *cx, void (*run)(void *object), void *object) {
   cx->cleanups.data[cx->cleanups.n++] = (kiln_cleanup){run, object};
-  make_room(cx); // behind it: where there is none, the object is known already
+  make_room(cx); // reserves room afterwards, so that |object| is registered even if this fails
 }
 
 void kiln_cleanup_pop(kiln_ctx *cx) {
@@ -126,7 +126,7 @@ void kiln_aside_end(kiln_aside *a) {
   end_aside(a);
 }
 
-// The slot of the symbol with that text, or the empty one where it belongs.
+// The slot of the symbol with that text, or the empty slot for it.
 static uint32_t *symbol_slot(const kiln_symbols *s, const char *bytes, size_t n, uint64_t hash) {
   for (size_t i = hash & (s->n_slots - 1);; i = (i + 1) & (s->n_slots - 1)) {
     if (s->slots[i] == 0) return &s->slots[i];

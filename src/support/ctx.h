@@ -21,35 +21,35 @@ typedef struct kiln_cleanup {
 typedef struct kiln_ctx {
   kiln_arena perm;    // lives as long as the context
   kiln_arena scratch; // mark and rewind around each pass
-  kiln_arena walk; // memo tables of the walks over expressions; touched by ir/expr.c alone, so that
-                   // the callbacks of a walk may allocate in the other two
-  kiln_diag *diag; // borrowed
+  kiln_arena walk;    // memo tables of expression traversals; used by ir/expr.c only, so that
+                      // callbacks of a traversal may allocate in the other two
+  kiln_diag *diag;    // borrowed
   kiln_symbols *symbols;
-  struct kiln_expr_table *exprs;   // ir/expr.c interns here; made on first use
-  struct kiln_replacer *replacing; // whose callback runs; ir/expr.c's
-  kiln_map read; // what was read of a text once, in |perm|: by the address of the text, which stays
-  struct kiln_simplified
-      *simplified; // what was simplified last; analysis/simplify.c's, made on first use
-  kiln_map judged; // verdicts on pairs of accesses, in |perm|; analysis/dependence.c's
+  struct kiln_expr_table *exprs;   // intern table of ir/expr.c; created on first use
+  struct kiln_replacer *replacing; // the running traversal of ir/expr.c
+  kiln_map read; // cache of texts parsed once, in |perm|: keyed by the text's address, which stays
+                 // valid
+  struct kiln_simplified *simplified; // cache of analysis/simplify.c; created on first use
+  kiln_map judged; // cache of dependence verdicts, in |perm|, of analysis/dependence.c
   KILN_VEC(kiln_cleanup)
-  cleanups; // run in reverse order when memory runs out; there is room for one more
+  cleanups; // run in reverse order when memory runs out; has room for one more
 } kiln_ctx;
 
-// Prepares |cx|. Both return KILN_NO_MEMORY when memory is out.
+// Initializes |cx|. KILN_NO_MEMORY if memory is out.
 KILN_MUST_USE kiln_status kiln_ctx_init(kiln_ctx *cx, kiln_diag *diag);
 void kiln_ctx_deinit(kiln_ctx *cx);
-// Runs |body(argument)| with an out-of-memory handler: an allocation that fails anywhere below
-// makes this return KILN_NO_MEMORY, after the cleanups that |body| registered and did not remove
-// have run. |body| runs in surroundings of Kiln's own (support/surroundings.h).
+// Runs |body(argument)| with an out-of-memory handler: if an allocation fails anywhere below, it
+// runs the cleanups that |body| registered and did not remove, and returns KILN_NO_MEMORY. |body|
+// runs in the floating-point environment and locale of support/surroundings.h.
 KILN_MUST_USE kiln_status kiln_ctx_enter(kiln_ctx *cx,
                                          kiln_status (*body)(kiln_ctx *cx, void *argument),
                                          void *argument);
-// |object| may lie in the caller's frame: cleanups run before that is left.
+// |object| may be on the stack of |body|: cleanups run before the stack is unwound.
 void kiln_cleanup_push(kiln_ctx *cx, void (*run)(void *object), void *object);
-void kiln_cleanup_pop(kiln_ctx *cx); // removes the newest without running it
+void kiln_cleanup_pop(kiln_ctx *cx); // removes the latest without running it
 
-// Messages go to a list of their own between the two, as those of a step that may be refused; in
-// |mine| until the end. It lies in the caller's frame.
+// Between begin and end, messages go to a list |mine|, for example those of a step that may fail.
+// Lives on the caller's stack.
 typedef struct kiln_aside {
   kiln_ctx *cx;
   kiln_diag *outer, *mine;

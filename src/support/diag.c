@@ -1,6 +1,5 @@
-// Diagnostics: a growing list of finished messages. When memory for a message is out it is lost,
-// and the status still reaches the caller; where nothing else is said, one that needs no memory
-// says that.
+// Diagnostics: a growing list of formatted messages. A message for which memory is out is dropped,
+// but the status still reaches the caller; if the list is empty then, a static message says so.
 #include "support/status.h"
 #include "support/numbers.h"
 #include "support/printable.h"
@@ -12,13 +11,13 @@
 #include <string.h>
 
 typedef struct message {
-  char *text, *place; // malloc'ed; |place| is NULL where there is none, or no memory for it
+  char *text, *place; // malloc'ed; |place| is NULL if there is none, or memory was out
 } message;
 
 struct kiln_diag {
   size_t n, cap;
   message *messages; // [n]
-  bool has_lost;     // some
+  bool has_lost;     // a message was dropped
 };
 
 static const char lost[] = "error: no memory left";
@@ -73,7 +72,7 @@ static char *printable_copy(const char *text) {
   return printable;
 }
 
-// Without memory the message is lost.
+// Appends a message; drops it if memory is out.
 static void take(kiln_diag *diag, char *text, char *place) {
   if (text && has_room(diag)) {
     diag->messages[diag->n++] = (message){text, place};

@@ -1,10 +1,9 @@
-// SHA-256 as FIPS 180-4 says it, one block at a time; by the processor's instructions for it where
-// there are such.
+// SHA-256 (FIPS 180-4), one block at a time, with the processor's SHA instructions if available.
 #include "support/digest.h"
 
 #include <string.h>
 
-#if defined(__x86_64__) && !defined(__clang__) // which cannot ask for them
+#if defined(__x86_64__) && !defined(__clang__) // clang cannot test for SHA
 #define HAS_ROUNDS 1
 #include <immintrin.h>
 #endif
@@ -35,14 +34,13 @@ static void schedule(const unsigned char *block, uint32_t *w) {
 }
 
 #ifdef HAS_ROUNDS
-// source: Intel SDM 2, SHA256RNDS2: two rounds of a state that is kept as (a, b, e, f) and (c, d,
-//         g, h)
+// source: Intel SDM 2, SHA256RNDS2: two rounds; the state is kept as (a, b, e, f) and (c, d, g, h)
 __attribute__((target("sha,sse4.1"))) static void add_by_rounds(uint32_t *state,
                                                                 const unsigned char *block) {
   const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
   const __m128i abef = _mm_set_epi32((int)state[0], (int)state[1], (int)state[4], (int)state[5]),
                 cdgh = _mm_set_epi32((int)state[2], (int)state[3], (int)state[6], (int)state[7]);
-  __m128i x = abef, y = cdgh, w[4]; // the last 16 words of the schedule
+  __m128i x = abef, y = cdgh, w[4]; // the last 16 words of the message schedule
   uint32_t sums[8];
   for (int i = 0; i < 4; i++)
     w[i] = _mm_shuffle_epi8(_mm_loadu_si128((const void *)(block + 16 * i)), swap);

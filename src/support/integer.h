@@ -1,5 +1,5 @@
-// Whole numbers: the lesser of two, quotients rounded up and down, multiples, divisors; sums and
-// products that saturate.
+// Integer arithmetic: rounded quotients, multiples, greatest common divisors, saturating sums and
+// products.
 #ifndef KILN_SUPPORT_INTEGER_H
 #define KILN_SUPPORT_INTEGER_H
 
@@ -7,12 +7,11 @@
 
 static inline int64_t kiln_min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// n >= 0, and what it is divided by or a multiple of > 0.
+// n >= 0; |by| and |to| > 0.
 static inline int64_t kiln_divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 static inline int64_t kiln_round_up(int64_t n, int64_t to) { return kiln_divide_up(n, to) * to; }
 
-// Rounded down, as expressions have it (ir/expr.h): division by 0 gives 0, and what overflows
-// wraps.
+// Floor division as in expressions (ir/expr.h): division by 0 gives 0, overflow wraps.
 static inline int64_t kiln_floor_div(int64_t a, int64_t b) {
   if (b == 0) return 0;
   if (b == -1) return (int64_t)(0 - (uint64_t)a);
@@ -24,7 +23,7 @@ static inline int64_t kiln_floor_mod(int64_t a, int64_t b) {
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
-// The sum, difference, product and absolute value, or the end of int64_t that it lies beyond.
+// Saturating sum, difference, product and absolute value.
 static inline int64_t kiln_add_sat(int64_t a, int64_t b) {
   int64_t sum;
   return __builtin_add_overflow(a, b, &sum) ? (a < 0 ? INT64_MIN : INT64_MAX) : sum;
@@ -40,7 +39,7 @@ static inline int64_t kiln_mul_sat(int64_t a, int64_t b) {
 }
 static inline int64_t kiln_abs_sat(int64_t a) { return a < 0 ? kiln_sub_sat(0, a) : a; }
 
-static inline int64_t kiln_gcd(int64_t a, int64_t b) { // not negative
+static inline int64_t kiln_gcd(int64_t a, int64_t b) { // nonnegative
   while (b) {
     const int64_t rest = b == -1 ? 0 : a % b;
     a = b;

@@ -1,7 +1,7 @@
 // The hash map: entries in insertion order, found through open-addressed slots that hold their
-// numbers; the first few, which is all that most maps ever hold, by looking at each. Nothing is
-// ever removed. Under AddressSanitizer each put into a small map moves it, as appending to a vector
-// does.
+// indices. While there are few entries, as in most maps, they are searched linearly. There is no
+// removal. Under AddressSanitizer each insertion into a small map reallocates it, like appending to
+// a vector.
 #include "support/map.h"
 
 #include "support/asan.h"
@@ -12,7 +12,7 @@ enum { FEW = 8, MOVES = KILN_HAS_ASAN ? 2 * FEW : 0 };
 
 void kiln_map_init(kiln_map *m, kiln_arena *arena) { *m = (kiln_map){.arena = arena}; }
 
-// The finaliser of SplitMix64: every bit of the key reaches the low bits.
+// The finalizer of SplitMix64: every bit of the key affects the low bits.
 static uint64_t mix(uint64_t x) {
   x ^= x >> 30;
   x *= UINT64_C(0xbf58476d1ce4e5b9);
@@ -21,7 +21,7 @@ static uint64_t mix(uint64_t x) {
   return x ^ x >> 31;
 }
 
-// The slot that holds |key|, or the empty one where it belongs.
+// The slot of |key|, or the empty slot for it.
 static int32_t *slot_of(const kiln_map *m, uint64_t key) {
   const uint64_t mask = (uint64_t)m->n_slots - 1;
   for (uint64_t i = mix(key) & mask;; i = (i + 1) & mask) {
@@ -39,8 +39,7 @@ uint64_t *kiln_map_find(const kiln_map *m, uint64_t key) {
   return *slot < 0 ? NULL : &m->entries[*slot].value;
 }
 
-// Both arrays are made before either is used, so that an allocation that fails leaves the map
-// whole.
+// Allocates both arrays before changing the map, so that a failed allocation leaves it consistent.
 static void grow(kiln_map *m) {
   const int cap = m->n < m->cap ? m->cap : m->cap ? m->cap * 2 : FEW;
   kiln_map_entry *entries = kiln_arena_alloc(m->arena, (size_t)cap * sizeof(*entries));

@@ -1,4 +1,4 @@
-// The C library's functions, in surroundings of our own.
+// The C library's functions, run in the locale and rounding mode of support/surroundings.h.
 #include "support/numbers.h"
 #include "support/surroundings.h"
 

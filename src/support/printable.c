@@ -3,9 +3,9 @@
 #include <stdint.h>
 #include <string.h>
 
-// The character at |at|, of which |left| bytes are there.
+// Decodes the UTF-8 character at |at|, of which |left| bytes are available.
 //
-// gives: its bytes, 0 where there is no valid one. source: RFC 3629, section 4
+// gives: its length in bytes, 0 if it is invalid. source: RFC 3629, section 4
 static size_t decode(const unsigned char *at, size_t left, uint32_t *out) {
   static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
   const size_t n = at[0] < 0x80 ? 1 : at[0] < 0xc0 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
@@ -18,15 +18,14 @@ static size_t decode(const unsigned char *at, size_t left, uint32_t *out) {
   return *out < least[n] || *out > 0x10ffff || (*out >= 0xd800 && *out < 0xe000) ? 0 : n;
 }
 
-// Controls of C0 and C1, what ends a line, what turns the direction of text, and marks without a
-// width.
+// C0 and C1 controls, line separators, bidirectional controls, and zero-width characters.
 static bool is_control(uint32_t c) {
   return c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x200b && c <= 0x200f) ||
          (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f) || c == 0xfeff ||
          (c >= 0xfff9 && c <= 0xfffb) || c == 0xad || c == 0x61c;
 }
 
-// Bytes of the printable character at |at|; 0: the byte must be replaced.
+// Length in bytes of the printable character at |at|; 0: the byte must be escaped.
 static size_t step(const unsigned char *at, size_t left) {
   uint32_t c = 0;
   const size_t n = decode(at, left, &c);

@@ -1,7 +1,6 @@
-// Regions of address space, one for each thread that works in a library. Blocks are of powers of
-// two, cut off a region from its beginning, and used again when they are freed. A region is given
-// back when none of its blocks is in use and no thread holds it: what a library makes once and
-// keeps may lie there, too.
+// Regions of address space, one for each thread that works in a library. Blocks have power-of-two
+// sizes, are allocated from a region sequentially, and reused after they are freed. A region is
+// released when no block is in use and no thread holds it: a library may keep objects in it.
 #include "support/reserve.h"
 
 #include <errno.h>
@@ -13,9 +12,9 @@
 #include <sys/mman.h>
 
 static _Thread_local __attribute__((tls_model("initial-exec"))) struct {
-  int depth, holds, region; // region - 1 of the table; 0: none
+  int depth, holds, region; // |region| - 1 is an index in the table; 0: none
   bool is_drawn;
-} own; // the model: a first access must not allocate
+} own; // initial-exec TLS: the first access must not allocate
 
 #ifdef KILN_WRAPS_MALLOC
 
@@ -27,25 +26,26 @@ void __real_free(void *block);
 
 enum { MOST_REGIONS = 512, ALIGN = 16, CLASSES = 64 };
 
-// In front of each block.
+// Header of a block.
 typedef struct head {
-  _Alignas(ALIGN) size_t bytes; // as asked for
-  struct head *next;            // the next free one of its class
+  _Alignas(ALIGN) size_t bytes; // requested size
+  struct head *next;            // next free block of its size class
 } head;
 
 typedef struct region {
-  char *begin, *at, *end; // |begin| NULL: there is none
+  char *begin, *at, *end; // |begin| NULL: unused
   long n_live;            // blocks in use
   bool is_held;           // by a thread
-  head *free[CLASSES];    // of 2^i bytes behind the head
+  head *free[CLASSES];    // by size class: 2^i bytes after the header
 } region;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static region regions[MOST_REGIONS];
-static int n_regions;        // of them that ever were
-static atomic_long n_blocks; // in all regions: as long as it is 0, none is looked for
+static int n_regions;        // regions ever created
+static atomic_long n_blocks; // in all regions: lookups are skipped while it is 0
 static atomic_int
-    loading; // that of LLVM's constructors, as |own.region|, from begin_loading to the first call
+    loading; // region of LLVM's static constructors, as |own.region|, from begin_loading to the
+             // first call
 
 static void drop_unused(region *r) {
   if (!r->begin || r->is_held || r->n_live > 0) return;
@@ -61,7 +61,7 @@ static bool map_region(region *r, size_t bytes) {
   return true;
 }
 
-// As |own.region|; 0: the system does not give one.
+// Creates a region; as |own.region|; 0: the system refuses.
 static int take_region(size_t bytes) {
   int i = 0;
   while (i < n_regions && regions[i].begin &&
@@ -102,7 +102,7 @@ static void *cut_or_find(region *r, size_t align, size_t bytes) {
   return found + 1;
 }
 
-// NULL: there is no reserve, or it is used up.
+// Allocates from the reserve; NULL: there is none, or it is exhausted.
 static void *draw(size_t align, size_t bytes) {
   const int held = own.depth ? own.region : atomic_load_explicit(&loading, memory_order_relaxed);
   if (!held || bytes > PTRDIFF_MAX / 2) return NULL;
@@ -119,7 +119,7 @@ static void *draw(size_t align, size_t bytes) {
   return block;
 }
 
-// Whether |block| was drawn; it is no more then.
+// Frees |block| if it is from a reserve; gives whether it was.
 static bool give(void *block) {
   if (!block || atomic_load_explicit(&n_blocks, memory_order_relaxed) == 0) return false;
   pthread_mutex_lock(&lock);
@@ -136,7 +136,7 @@ static bool give(void *block) {
   return r != NULL;
 }
 
-// Of a drawn block; SIZE_MAX: it was not drawn.
+// Size of a block from a reserve; SIZE_MAX: another block.
 static size_t drawn_bytes(const void *block) {
   if (!block || atomic_load_explicit(&n_blocks, memory_order_relaxed) == 0) return SIZE_MAX;
   pthread_mutex_lock(&lock);
@@ -145,7 +145,7 @@ static size_t drawn_bytes(const void *block) {
   return is_drawn ? ((const head *)block)[-1].bytes : SIZE_MAX;
 }
 
-// --- what is called in the place of the C library's functions ---
+// --- replacements of the C library's functions ---
 
 void *__wrap_malloc(size_t bytes);
 void *__wrap_calloc(size_t n, size_t bytes);
@@ -206,7 +206,7 @@ void *kiln_reserve_pass_aligned(size_t align, size_t bytes) {
   return __real_aligned_alloc(align, bytes);
 }
 
-// Whether this thread has a region.
+// Makes sure that this thread has a region.
 static bool take(size_t bytes) {
   if (own.region) return true;
   pthread_mutex_lock(&lock);
@@ -228,8 +228,8 @@ static void put_back(void) {
   own.region = 0;
 }
 
-// LLVM allocates where the file is loaded, too: this comes first, and nothing comes last but the
-// first call.
+// LLVM's static constructors allocate, too: this constructor runs first, and the reserve is
+// released at the first call.
 __attribute__((constructor(101))) static void begin_loading(void) {
   atomic_store(&loading, take_region(KILN_RESERVE_BYTES));
 }

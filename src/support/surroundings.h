@@ -1,7 +1,7 @@
-// What a thread computes and prints in. A caller may have set another rounding mode, that
-// subnormals are flushed, traps for exceptions, or a locale with a decimal comma; all of it is his.
-// Kiln sets what it needs where its work begins and gives back what was there where that ends:
-// rounding to nearest, subnormals kept, no traps, the locale "C".
+// The floating-point environment and locale of a thread. Callers may have set another rounding
+// mode, flushing of subnormals, exception traps, or a locale with decimal commas. Kiln sets what it
+// needs when its work begins and restores the caller's state at the end: round to nearest,
+// subnormals kept, no traps, locale "C".
 #ifndef KILN_SUPPORT_SURROUNDINGS_H
 #define KILN_SUPPORT_SURROUNDINGS_H
 
@@ -11,10 +11,10 @@
 #include <immintrin.h>
 #endif
 
-// The floating-point environment alone: some 10 ns, for what is called often. Not by <fenv.h>,
-// which is in libm.
+// The floating-point environment only: some 10 ns, for frequent calls. Avoids <fenv.h>, which would
+// need libm.
 typedef struct kiln_floating {
-  uint64_t control; // of vectors; on x86-64 with their flags
+  uint64_t control; // MXCSR or FPCR, on x86-64 with its flags
   uint16_t x87;
 } kiln_floating;
 
@@ -36,7 +36,8 @@ static inline kiln_floating kiln_floating_begin(void) {
 
 static inline void kiln_floating_end(kiln_floating before) {
 #if defined(__x86_64__)
-  __asm__ volatile("fnclex\n\tfldcw %0" : : "m"(before.x87)); // a flag of ours must not trap
+  // Pending exception flags must not trap.
+  __asm__ volatile("fnclex\n\tfldcw %0" : : "m"(before.x87));
   _mm_setcsr((unsigned)before.control);
 #elif defined(__aarch64__)
   __asm__ volatile("msr fpcr, %0" : : "r"(before.control));
@@ -53,7 +54,7 @@ typedef struct kiln_surroundings {
 static inline kiln_surroundings kiln_surroundings_begin(void) {
   kiln_surroundings before = {.floating = kiln_floating_begin(),
                               .own = newlocale(LC_ALL_MASK, "C", (locale_t)0)};
-  before.locale = uselocale(before.own); // without memory for one: what it was
+  before.locale = uselocale(before.own); // unchanged if there is no memory for one
   return before;
 }
 

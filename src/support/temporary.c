@@ -24,13 +24,13 @@ bool kiln_temporary_is_name(const char *name) {
          strcmp(name + head + DIGITS, suffix) == 0;
 }
 
-// Of the folder, with the '/' behind it.
+// Length of the folder part of |path|, with its '/'.
 static size_t folder_length(const char *path) {
   const char *slash = strrchr(path, '/');
   return slash ? (size_t)(slash - path) + 1 : 0;
 }
 
-// malloc'ed; NULL and errno
+// A name in the same folder, malloc'ed; NULL with errno set.
 static char *random_name(const char *path) {
   uint64_t random = 0;
   const size_t n = folder_length(path);
@@ -47,7 +47,7 @@ static char *folder_of(const char *path) {
   return n ? strndup(path, n) : strdup(".");
 }
 
-// Those of processes that are gone: whoever writes one holds its lock.
+// Removes temporary files of dead processes: a live writer holds a lock on its file.
 static void remove_stale(const char *folder) {
   DIR *files = opendir(folder);
   for (const struct dirent *e = files ? readdir(files) : NULL; e; e = readdir(files)) {
@@ -62,7 +62,7 @@ static void remove_stale(const char *folder) {
   if (files) closedir(files);
 }
 
-// Whether another, who took it for a stale one before it was locked, has removed it.
+// Whether another process removed the file before it was locked, taking it for a stale one.
 static bool is_removed(int fd) {
   struct stat info;
   return fstat(fd, &info) != 0 || info.st_nlink == 0;
@@ -118,8 +118,8 @@ bool kiln_temporary_open(kiln_temporary *t, const char *path, mode_t mode) {
   return make_named(t, mode);
 }
 
-// Where a rename replaces a file, ext4 starts writing the new one to the disk before it returns; an
-// exchange does not.
+// rename over an existing file makes ext4 flush the new file before returning; RENAME_EXCHANGE does
+// not.
 static bool replace(kiln_temporary *t) {
   if (renameat2(AT_FDCWD, t->name, AT_FDCWD, t->path, RENAME_EXCHANGE) == 0) (void)unlink(t->name);
   else if (rename(t->name, t->path) != 0) return false;
@@ -136,7 +136,7 @@ static bool name_and_replace(kiln_temporary *t) {
     if (errno != EEXIST || !(t->name = random_name(t->path))) return false;
     if (linkat(AT_FDCWD, link, AT_FDCWD, t->name, AT_SYMLINK_FOLLOW) != 0) {
       const int error = errno;
-      free(t->name); // it is another's
+      free(t->name); // it is another process's file now
       t->name = NULL;
       return errno = error, false;
     }
@@ -144,8 +144,7 @@ static bool name_and_replace(kiln_temporary *t) {
   return replace(t);
 }
 
-// A signal that ends the process comes before or behind the few moments in which there are two
-// names.
+// A fatal signal can only leave both names behind in the short time between two system calls.
 bool kiln_temporary_take_name(kiln_temporary *t) {
   sigset_t all, before;
   sigfillset(&all);

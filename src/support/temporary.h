@@ -1,7 +1,7 @@
-// Files that get their name when they are whole. Until then a file has none, so that whoever is
-// killed leaves nothing behind; no signal is caught for that. Where the file system cannot do so it
-// has one of random letters, ".kiln-....tmp", and a lock: the next who writes to the folder removes
-// those that nobody has locked.
+// Files that appear under their name only when they are complete. Until then a file is unnamed
+// (O_TMPFILE), so that a killed process leaves nothing behind. If the file system does not support
+// this, it has a random name ".kiln-....tmp" and a lock; the next writer in the folder removes
+// those that are not locked.
 #ifndef KILN_SUPPORT_TEMPORARY_H
 #define KILN_SUPPORT_TEMPORARY_H
 
@@ -9,24 +9,26 @@
 #include <sys/types.h>
 
 typedef struct kiln_temporary {
-  char *path; // what it will be called, malloc'ed
-  char *name; // what it is called now, malloc'ed; NULL: nothing
-  int fd;     // -1: there is none
+  char *path; // final path, malloc'ed
+  char *name; // current temporary path, malloc'ed; NULL: unnamed
+  int fd;     // -1: closed
 } kiln_temporary;
 
-// Makes an empty file, to be written and read, in the folder of |path|; |mode| as for open(2).
+// Creates an empty file in the folder of |path|, open for reading and writing; |mode| as for
+// open(2).
 //
-// gives: false, and errno says why; in either case to be ended by kiln_temporary_discard
+// gives: false with errno set; call kiln_temporary_discard in either case
 bool kiln_temporary_open(kiln_temporary *t, const char *path, mode_t mode);
-// The same where the file system has no files without a name.
+// The same without O_TMPFILE.
 bool kiln_temporary_open_named(kiln_temporary *t, const char *path, mode_t mode);
-// Calls it |t->path|, in place of what is called so. A link is replaced, not followed.
+// Gives the file its final name |t->path|, replacing an existing file. A symbolic link is replaced
+// rather than followed.
 //
-// gives: false, and errno says why
+// gives: false with errno set
 bool kiln_temporary_take_name(kiln_temporary *t);
-// The same where nothing is called so yet; EEXIST: something is.
+// The same unless a file of that name exists: EEXIST.
 bool kiln_temporary_take_new_name(kiln_temporary *t);
 void kiln_temporary_discard(kiln_temporary *t);
-bool kiln_temporary_is_name(const char *name); // of a file in its folder: one of ours
+bool kiln_temporary_is_name(const char *name); // whether a file name in a folder is one of ours
 
 #endif

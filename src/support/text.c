@@ -1,4 +1,4 @@
-// The string builder: a character vector that keeps a NUL behind its end.
+// The string builder: a character vector with a NUL after its end.
 #include "support/text.h"
 
 #include "support/numbers.h"

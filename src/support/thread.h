@@ -1,15 +1,15 @@
-// Threads of Kiln's own.
+// Kiln's threads.
 #ifndef KILN_SUPPORT_THREAD_H
 #define KILN_SUPPORT_THREAD_H
 
 #include <pthread.h>
 #include <stdbool.h>
 
-// Starts a thread that is the caller's business in nothing: it blocks all signals, so that the
-// process's handlers run on the threads that they would without Kiln, and has surroundings of its
-// own (support/surroundings.h). |attributes| may be NULL.
+// Starts a thread that does not disturb the application: it blocks all signals, so that the
+// process's handlers run on the application's threads, and has its own floating-point environment
+// and locale (support/surroundings.h). |attributes| may be NULL.
 //
-// gives: false where the system or the memory does not give it
+// gives: false if the system refuses a thread
 bool kiln_thread_start(pthread_t *out, const pthread_attr_t *attributes, void *(*body)(void *),
                        void *argument);
 

@@ -1,13 +1,12 @@
-// Growth of the typed vector: doubling copies in an arena. Under AddressSanitizer each append to a
-// short one moves it, and what lay there may not be used any more: whoever keeps a pointer into a
-// vector that others append to is found out.
+// Growth of the typed vector by doubling. Under AddressSanitizer each append to a short vector
+// moves it and poisons the old memory, which exposes pointers kept across appends.
 #include "support/vec.h"
 
 #include "support/asan.h"
 
 #include <string.h>
 
-// Room for |n| and, of many, some more.
+// Capacity for |n| elements, plus some if there are many.
 static int64_t tight(int64_t n) {
   enum { FEW = 64 };
   return n <= FEW ? n : n + n / 8;
@@ -18,8 +17,7 @@ void *kiln_vec_grow(kiln_arena *arena, void *data, int n, int *cap, int extra, s
   const int64_t want = (int64_t)n + extra;
   int64_t grown = KILN_HAS_ASAN ? tight(want) : *cap < 8 ? 8 : (int64_t)*cap * 2;
   if (grown < want) grown = want;
-  // More elements than an int counts cannot be held: the arena calls the out-of-memory handler
-  // then.
+  // More than INT_MAX elements: calls the arena's out-of-memory handler
   const bool too_many = grown > INT32_MAX;
   void *copy = kiln_arena_alloc(arena, too_many ? SIZE_MAX : (size_t)grown * elem_bytes);
   if (n > 0) memcpy(copy, data, (size_t)n * elem_bytes);

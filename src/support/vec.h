@@ -1,5 +1,5 @@
-// The one typed vector: `KILN_VEC(int) v = {0};`. Its memory lies in an arena and is never freed
-// alone.
+// The typed vector: `KILN_VEC(int) v = {0};`. Its memory is in an arena and is not freed
+// individually.
 #ifndef KILN_SUPPORT_VEC_H
 #define KILN_SUPPORT_VEC_H
 
@@ -11,7 +11,7 @@
     int n, cap;                                                                                    \
   }
 
-// Makes room for |extra| more elements in |v|, which lives in |arena|.
+// Makes room for |extra| more elements in |v|, which is allocated in |arena|.
 #define KILN_VEC_RESERVE(arena, v, extra)                                                          \
   ((v)->data = kiln_vec_grow((arena), (v)->data, (v)->n, &(v)->cap, (extra), sizeof(*(v)->data)))
 

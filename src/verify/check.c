@@ -29,7 +29,7 @@ static uint64_t dense_bytes(const kiln_tensor *t) {
   return (uint64_t)kiln_tensor_elems(t) * (uint64_t)kiln_dtype_bytes(t->dtype);
 }
 
-// --- what is wanted ---
+// --- expected results ---
 
 static kiln_status interpret(kiln_kernel_check *c, kiln_freedoms may) {
   KILN_TRY(kiln_interpreter_create(c->cx, c->p, &c->judge));
@@ -77,7 +77,7 @@ void kiln_kernel_check_deinit(kiln_kernel_check *c) {
   c->data = NULL;
 }
 
-// What is written is all ones before: NaN, and no small integer.
+// Outputs are filled with ones before: NaN, or integers that are large.
 static kiln_status add_memory(kiln_kernel_check *c, uint64_t bytes, int fill, kiln_check_arg *out) {
   void *data = allocate(bytes);
   if (!data) return no_memory(c->cx);
@@ -111,7 +111,7 @@ static kiln_status pack_tensor(kiln_kernel_check *c, const kiln_buffer *b, kiln_
   return kiln_pack_fill(c->cx, b, b->pack, &source, strides, out->data);
 }
 
-// A constant of f32 as the halves that a library wants.
+// A constant rounded from f32 to a half type, as a library expects it.
 static kiln_status round_tensor(kiln_kernel_check *c, const kiln_buffer *b, kiln_check_arg *out) {
   const int64_t n = kiln_buffer_elems(b);
   kiln_check_arg plain = {0};

@@ -1,4 +1,4 @@
-// Comparing tensors, and copying them between row-major and strided memory.
+// Comparison of tensors; copies between row-major and strided memory.
 #include "verify/compare.h"
 
 #include "analysis/follow.h"
@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-// Walks over the elements of a tensor in row-major order, keeping the strided element number.
+// Iterates over a tensor in row-major order, tracking the strided offset.
 typedef struct walk {
   int rank;
   int64_t shape[KILN_MAX_RANK], at[KILN_MAX_RANK], offset, left;
@@ -45,8 +45,8 @@ static double rms(const kiln_tensor *t, const void *want) {
   return n > 0 ? sqrt(sum / (double)n) : 0;
 }
 
-// Between |value| and the numbers of |t| beside it, which a code may be where something was rounded
-// before.
+// The distance from |value| to neighbouring values of |t|: an encoding may be off by one if it was
+// rounded from an inexact value.
 static double step_of(kiln_dtype t, double value) {
   const kiln_encoding_format *f = kiln_encoding_format_of(t);
   if (!f) return kiln_dtype_bytes(t) == 1 && t != KILN_BOOL;
@@ -88,9 +88,9 @@ void kiln_compare(const kiln_tensor *t, const void *got, const int64_t *strides,
   }
 }
 
-// --- by what errors right results have ---
+// --- comparison by error bounds ---
 
-enum { MIN_SPREAD = 64, MAX_SPREAD = 3 }; // elements; typical errors
+enum { MIN_SPREAD = 64, MAX_SPREAD = 3 }; // elements; multiples of typical errors
 
 static bool is_within(double got, double want, double most) {
   if (isnan(want) || isnan(got)) return (isnan(want) && isnan(got)) || isinf(most);

@@ -1,15 +1,15 @@
-// Verification of the definitions of a file at random sizes.
+// Verification of definitions at random sizes.
 //
-// Rejection sampling: sizes are drawn, and used if the definition binds to them and is cheap to
-// interpret. Constraints of a definition (H at least KH, H even) thus need not be solved. The draws
-// are the same in every run.
+// Rejection sampling: sizes are drawn at random, and used if the definition accepts them and is
+// cheap to interpret. Constraints of a definition (H at least KH, H even) thus need not be solved.
+// The draws are the same in every run.
 #include "verify/ragged.h"
 #include "tile/query.h"
 
 #include <string.h>
 
 enum { N_CHOICES = 3, MAX_DRAWS = 400, MAX_DIMS = 64 };
-#define CHEAP_FLOPS 4e6 // of one run in the interpreter
+#define CHEAP_FLOPS 4e6 // of a run in the interpreter
 
 typedef struct ragged {
   kiln_ctx *cx;
@@ -18,10 +18,10 @@ typedef struct ragged {
   const kiln_compile_options *options;
   const kiln_verify_options *verify;
   kiln_diag *diag;          // the caller's
-  kiln_diag *first, *tried; // of the first draw; of the one at hand
+  kiln_diag *first, *tried; // of the first draw; of the current draw
   uint64_t random;
-  const kiln_tc_signature *definition; // the one at hand
-  int nth;                             // of those without mistakes
+  const kiln_tc_signature *definition; // the current one
+  int nth;                             // index among the valid definitions
   int n_dims;
   kiln_dim_value dims[MAX_DIMS];
   const char *sizes; // "matmul M=7 N=17"
@@ -47,7 +47,7 @@ static void set(ragged *r, const char *name, int64_t value) {
     r->dims[r->n_dims++] = (kiln_dim_value){name, value};
 }
 
-// What the user gives of this definition's sizes.
+// Adds the sizes given by the user for this definition.
 static void add_given(ragged *r) {
   const kiln_tc_signature *s = r->definition;
   for (size_t i = 0; i < r->options->n_dims && r->n_dims < MAX_DIMS; i++) {
@@ -67,7 +67,7 @@ static void add_pack(ragged *r, const char *name, bool small) {
     if (strcmp(r->options->dims[i].name, kiln_arena_printf(&r->cx->perm, "%s.rank", name)) == 0)
       rank = r->options->dims[i].value;
   set(r, kiln_arena_printf(&r->cx->perm, "%s.rank", name), rank);
-  for (int64_t k = 0; k < rank && k < KILN_MAX_RANK; k++) // more are refused when they are bound
+  for (int64_t k = 0; k < rank && k < KILN_MAX_RANK; k++) // binding refuses higher ranks
     set(r, kiln_arena_printf(&r->cx->perm, "%s.%d", name, (int)k), next_size(r, small));
 }
 
@@ -80,7 +80,7 @@ static const char *sizes_text(ragged *r) {
   return t.data;
 }
 
-// Some draws give all sizes one value: they fit where sizes must be equal.
+// Some draws give all sizes the same value, for definitions that need equal sizes.
 static void draw(ragged *r, int round) {
   static const int64_t equal[] = {17, 8, 7, 4};
   const kiln_tc_signature *s = r->definition;
@@ -95,7 +95,7 @@ static void draw(ragged *r, int round) {
   r->sizes = sizes_text(r);
 }
 
-// --- one choice ---
+// --- one draw ---
 
 static void pass_on(void *user, const kiln_verify_result *result) {
   ragged *r = user;
@@ -124,7 +124,7 @@ static kiln_status check_model(ragged *r, kiln_model *m, kiln_diag *diag) {
   return st;
 }
 
-// The naive loops beside the schedule that the user or Kiln makes.
+// Also checks the unscheduled loops, in addition to those of the user or Kiln.
 static kiln_status check_naive(ragged *r, kiln_diag *diag) {
   kiln_model *m = NULL;
   kiln_status st = load(r, "", diag, &m);
@@ -133,8 +133,8 @@ static kiln_status check_naive(ragged *r, kiln_diag *diag) {
   return st;
 }
 
-// *out_flops: of a definition that takes these sizes; -1: it does not, and why is in |diag|. It is
-// checked where these are at most |most|.
+// Binds the definition to the current sizes and checks it if it has at most |most| operations.
+// *out_flops: operations; -1: the sizes do not fit, with the reason in |diag|.
 static kiln_status check_choice(ragged *r, kiln_diag *diag, double most, double *out_flops) {
   kiln_model *m = NULL;
   kiln_status st = load(r, r->options->schedule, diag, &m);
@@ -158,11 +158,11 @@ static kiln_status no_choice(ragged *r, kiln_status st) {
                    r->definition->name, MAX_DRAWS);
 }
 
-// The draws of a definition: how many were checked, and the cheapest that fits.
+// Results of all draws for a definition.
 typedef struct draws {
   int n_checked;
   kiln_status refused;
-  double cheapest; // its operations; -1: none fits
+  double cheapest; // fewest operations of a draw that fits; -1: none
   int n_dims;
   kiln_dim_value dims[MAX_DIMS];
 } draws;
@@ -188,7 +188,7 @@ static kiln_status try_draw(ragged *r, draws *d, int round) {
   return KILN_OK;
 }
 
-// Sizes that the definition itself says may be dear, whatever is drawn.
+// Checks the cheapest draw that fits, if all were too expensive because of the definition itself.
 static kiln_status check_cheapest(ragged *r, const draws *d) {
   double flops = 0;
   r->n_dims = d->n_dims;
@@ -226,7 +226,7 @@ static kiln_status check_file(kiln_ctx *cx, void *argument) {
     if (st == KILN_NO_MEMORY) return st;
     if (worst == KILN_OK) worst = st;
   }
-  kiln_program *none; // the message of a program that cannot be made
+  kiln_program *none; // for the message of a program that cannot be made
   return found || worst != KILN_OK
              ? worst
              : kiln_tc_program(cx, r->path, text, r->options->entry, 0, NULL, &none);
@@ -245,7 +245,7 @@ kiln_status kiln_ragged_verify(const kiln_compiler *compiler, const char *path,
   KILN_TRY(kiln_options_check(&o, diag));
   if (verify) memcpy(&v, verify, verify->struct_size < sizeof v ? verify->struct_size : sizeof v);
   v.struct_size = sizeof v;
-  o.dump = NULL; // of many compilations, nobody could tell them apart
+  o.dump = NULL; // dumps of many compilations would be indistinguishable
   kiln_status st = kiln_ctx_init(&cx, diag);
   if (st != KILN_OK) return st;
   r.first = kiln_diag_create();

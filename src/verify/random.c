@@ -3,15 +3,15 @@
 #include "analysis/interpret.h"
 #include "tile/query.h"
 
-// What the integers of an input may be: every index that they stand in stays in range.
+// Finds the bound of an input's integers such that all indices computed from them are in range.
 typedef struct bounding {
   kiln_ctx *cx;
   const kiln_program *p;
   int tensor;
-  kiln_ranges ranges; // of the statement at hand
-  int64_t value;      // that its loads are replaced by
-  bool found;         // under the index at hand
-  bool is_indirect;   // whether any index of the program holds a load
+  kiln_ranges ranges; // of the current statement
+  int64_t value;      // substituted for its loads
+  bool found;         // in the current index
+  bool is_indirect;   // whether any index of the program is data-dependent
   int64_t bound;
 } bounding;
 
@@ -24,7 +24,7 @@ static const kiln_expr *put_value(kiln_ctx *cx, const kiln_expr *e, void *argume
   return kiln_cast(cx, e->dtype, kiln_int(cx, b->value));
 }
 
-// The largest value of |index| where the tensor's elements are |value|.
+// The largest value of |index| if the tensor's elements are |value|.
 static int64_t highest(bounding *b, const kiln_expr *index, int64_t value) {
   b->value = value;
   return kiln_expr_interval(b->cx, kiln_expr_replace(b->cx, index, put_value, b), &b->ranges).hi;
@@ -45,9 +45,9 @@ static void bound_load(const kiln_expr *e, void *argument) {
   }
 }
 
-// Integers that index another tensor keep to its extent. All others are 0 or 1 where they may
-// become indices on the way, which are right everywhere, or masks, or types; and else whatever fits
-// 8 bits.
+// Integers used as indices are below the indexed extent. Others are 0 or 1 if the program has
+// data-dependent indices, because they may become indices, masks or types on the way; otherwise any
+// 8-bit values.
 static int64_t bound_of(kiln_ctx *cx, const kiln_program *p, int tensor) {
   bounding b = {.cx = cx, .p = p, .tensor = tensor, .bound = INT64_MAX};
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
@@ -61,7 +61,7 @@ static int64_t bound_of(kiln_ctx *cx, const kiln_program *p, int tensor) {
   }
   kiln_arena_rewind(&cx->scratch, mark);
   if (b.bound == INT64_MAX) return b.is_indirect ? 2 : 128;
-  return b.bound < 1 ? 2 : b.bound; // of an empty tensor, which nobody reads
+  return b.bound < 1 ? 2 : b.bound; // an empty tensor
 }
 
 static uint64_t next_random(uint64_t *state) { // splitmix64

@@ -1,4 +1,4 @@
-// Reducing a model: the interface's types to those of the ONNX floor, and back.
+// Model reduction: converts types between the public interface and onnx/.
 #include "onnx/reduce.h"
 
 #include "model/model.h"
@@ -21,7 +21,7 @@ static void on_progress(void *user, size_t tries, size_t nodes) {
   if (o->on_progress) o->on_progress(o->user, tries, nodes);
 }
 
-// Ports of types that are tensors; others are left out.
+// Takes ports with tensor types; others are left out.
 static size_t take_known(kiln_ctx *cx, const kiln_reduce_options *o, kiln_onnx_known *out) {
   size_t n = 0;
   for (size_t i = 0; i < o->n_known; i++) {

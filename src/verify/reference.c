@@ -1,4 +1,4 @@
-// Reference results: the program of fission, before any scheduling, through the interpreter.
+// Reference results: runs the unscheduled program in the interpreter.
 #include "verify/reference.h"
 #include "analysis/interpret.h"
 #include "module/build.h"
@@ -16,7 +16,7 @@ typedef struct referring {
   kiln_model *model;
   size_t n_inputs, n_outputs;
   const DLTensor *const *inputs;
-  DLTensor *const *outputs;   // NULL: |got| is judged
+  DLTensor *const *outputs;   // NULL: judge |got| instead
   const DLTensor *const *got; // [n_outputs]
   kiln_judgement *out;        // [n_outputs]
 } referring;
@@ -72,11 +72,11 @@ kiln_status kiln_model_check_tensors(const kiln_model *m, size_t n_inputs,
   return kiln_check_overlap(n_inputs, inputs, n_outputs, outputs, diag);
 }
 
-// The elements of output |i|; NULL when they were not computed.
+// The elements of output |i|; NULL if not computed.
 static const void *result(const kiln_interpreter *in, const kiln_program *p, size_t i) {
   const int id = p->outputs.data[i];
   const void *data = kiln_interpreter_data(in, id);
-  return data ? data : p->tensors.data[id]->data; // a constant, which nobody computes
+  return data ? data : p->tensors.data[id]->data; // an output that is a constant
 }
 
 static bool has_shape(const DLTensor *t, int rank, const int64_t *shape) {
@@ -85,7 +85,7 @@ static bool has_shape(const DLTensor *t, int rank, const int64_t *shape) {
   return has;
 }
 
-// What lies behind the shape that the run found is as wanted, whatever it is.
+// Elements outside of the run-time shape count as right.
 static void judge(kiln_ctx *cx, const kiln_interpreter *in, const kiln_program *p,
                   const referring *r, size_t i) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);

@@ -24,7 +24,7 @@ static kiln_status write_text(kiln_ctx *cx, const kiln_reproducer *r, const char
   return write_file(cx, r, suffix, text->data, (size_t)text->n);
 }
 
-// The kernel, or those that run side by side in it.
+// Prints the kernel, or all kernels horizontally fused in it.
 static void print_kernel(kiln_ctx *cx, const kiln_kernel *k, kiln_text *prim, kiln_text *script) {
   for (int i = 0; i < k->n_parts; i++) {
     const char *name = kiln_symbol_text(cx, k->parts[i]->name);
@@ -50,7 +50,7 @@ static kiln_status write_texts(kiln_ctx *cx, const kiln_reproducer *r) {
   return write_text(cx, r, "schedule", &script);
 }
 
-// |a|: NULL for a workspace.
+// |a| is NULL for a workspace.
 static uint64_t arg_bytes(const kiln_buffer *b, const kiln_argument *a, const kiln_tensor *t) {
   if (t && t->role == KILN_CONST && !b->pack) return t->bytes;
   if (t && t->role != KILN_CONST)

@@ -6,16 +6,16 @@
 #include "fuse/kernel.h"
 
 typedef struct kiln_reproducer {
-  const char *dir; // made when it is not there
+  const char *dir; // created if it does not exist
   const kiln_program *prog;
   const kiln_kernel *kernel;
   const kiln_launch *launch;
-  char *const *args; // as the kernel got them, results written
+  char *const *args; // as passed to the kernel, including its results
   kiln_interpreter *reference;
 } kiln_reproducer;
 
 // Files: KERNEL.prim, .loop, .schedule, .args (a table), .argN.raw, .wantN.raw.
-// errors: KILN_BAD_INPUT when the folder is not writable
+// errors: KILN_BAD_INPUT if the folder is not writable
 kiln_status kiln_reproducer_write(kiln_ctx *cx, const kiln_reproducer *r);
 
 #endif

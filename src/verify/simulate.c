@@ -1,4 +1,4 @@
-// A model run in the simulator: launch after launch on host memory, each measured.
+// Runs a model in the simulator, launch by launch on host memory, with statistics of each.
 #include "module/compiler.h"
 #include "verify/reference.h"
 #include "module/checked.h"
@@ -16,10 +16,11 @@ typedef struct simulation {
   DLTensor *const *outputs;
   const char **out_report;
   int n_tensors;
-  void **tensors; // [n_tensors] storage of the program's, malloc'ed; NULL: constants, views
+  void **tensors; // [n_tensors] storage of the program's tensors, malloc'ed; NULL: constants and
+                  // views
   int n_args;
-  void **args;  // of the launch at hand
-  bool *is_own; // [n_args] malloc'ed for it
+  void **args;  // of the current launch
+  bool *is_own; // [n_args] malloc'ed for this launch
   kiln_text report;
 } simulation;
 
@@ -175,7 +176,8 @@ static kiln_status simulate(kiln_ctx *cx, void *argument) {
 kiln_status kiln_model_simulate(kiln_model *model, size_t n_inputs, const DLTensor *const *inputs,
                                 size_t n_outputs, DLTensor *const *outputs, kiln_diag *diag,
                                 const char **out_report) {
-  // Loops that are recalled only name their instructions, whose meanings run here.
+  // Loops from the schedule cache have only names of instructions; the simulator needs their
+  // meanings.
   simulation s = {.build = {.request.model = model, .request.wants_candidates = true},
                   .n_inputs = n_inputs,
                   .n_outputs = n_outputs,

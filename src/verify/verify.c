@@ -1,8 +1,9 @@
-// Verification: every launch alone, on its true inputs, against the reference interpreter.
+// Verification: every launch is run alone, on correct inputs, and compared with the reference
+// interpreter.
 //
-// The interpreter computes all tensors of the scheduled program from random model inputs once. So a
-// launch gets inputs that are right whatever the launches before it do (gather indices are in
-// range, masks are masks), and a wrong result has one culprit. Small models are also run as they
+// The interpreter computes all tensors of the scheduled program once, from random model inputs. So
+// a launch gets correct inputs regardless of the launches before it (gather indices are in range,
+// masks are masks), and a wrong result has one culprit. Small models are also interpreted as they
 // were before scheduling, which checks the rewriting of statements.
 #include "analysis/interpret.h"
 #include "verify/reference.h"
@@ -17,22 +18,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WHOLE_FLOPS 2e10 // up to here the interpreter runs the model twice
+#define WHOLE_FLOPS 2e10 // smaller models are interpreted before and after rewriting
 
 typedef struct verifying {
   kiln_build build;
   kiln_verify_options options;
   kiln_kernel_fn *functions;
-  kiln_module *module; // of a GPU, in place of functions
+  kiln_module *module; // of a GPU, instead of functions
   kiln_interpreter *reference, *pristine, *rewritten;
   void **inputs; // [n_inputs] random data, malloc'ed
   int n_inputs;
-  void **memory; // arguments of the launch under test, malloc'ed
+  void **memory; // arguments of the current launch, malloc'ed
   uint64_t *memory_bytes;
   int n_memory;
   uint64_t random;
   bool *reproduced; // [kernels]
-  int *last_use;    // [tensors]: the last launch that needs it; outputs are kept
+  int *last_use;    // [tensors] index of the last launch that needs it; outputs are kept
   size_t failed;
 } verifying;
 
@@ -94,8 +95,8 @@ static bool writes(const kiln_launch *l, const kiln_tensor *t) {
   return false;
 }
 
-// Memory of an argument. What the launch must write is all ones before: a NaN, and no small
-// integer.
+// Allocates memory for an argument. Outputs are filled with ones before: NaN, or integers that are
+// large.
 static kiln_status add_memory(kiln_ctx *cx, verifying *v, uint64_t bytes, int fill, char **out) {
   void *data = aligned_alloc(64, (bytes + 127) / 64 * 64);
   if (!data) return no_memory(cx);
@@ -149,20 +150,20 @@ static kiln_status make_args(kiln_ctx *cx, verifying *v, const kiln_launch *l, c
   return KILN_OK;
 }
 
-// Whether results are judged by the errors that right ones may have.
+// Whether results are judged by error bounds.
 static bool judges(const verifying *v) { return v->options.rtol == 0 && v->options.atol == 0; }
 
-// What the launch reads is exact: what it computes, that others may have computed as well, has
-// errors of its own.
+// The launch's operands count as exact; results that alternatives could compute differently get
+// error bounds.
 static void begin_errors(verifying *v, const kiln_launch *l) {
   kiln_interpreter_settle(v->reference);
   for (int i = 0; i < l->n_stmts; i++)
     kiln_interpreter_bind(v->reference, v->build.choices.prog->stmts.data[l->stmts[i]]->out, NULL);
 }
 
-// Parallel loops are run in two parts, as two threads would.
+// Runs parallel loops in two parts, as two threads would.
 static kiln_status run_nests(kiln_ctx *cx, verifying *v, const kiln_launch *l, char *const *args) {
-  if (v->module) { // of a device
+  if (v->module) { // on a device
     const uint32_t launch = (uint32_t)(l - v->build.choices.kernels.launches.data);
     return kiln_gpu_try_launch(v->module, launch, v->memory_bytes, args, cx->diag);
   }
@@ -205,8 +206,8 @@ static double half_step(kiln_dtype t) {
   return t == KILN_F16 ? 1.0 / 2048 : t == KILN_BF16 ? 1.0 / 256 : 0;
 }
 
-// What is stored as halves on the way is rounded there, which rewriting may leave out: such results
-// differ by that in each of their elements, and are judged as a whole.
+// Intermediate roundings to halves may be removed by rewriting: such results may differ in every
+// element, and are judged by their l2 norm.
 static void judge_halves(const kiln_tensor *t, kiln_difference *d) {
   const double most = 4 * half_step(t->dtype);
   if (d->not_finite == 0 && sqrt(d->square) <= most * sqrt(d->want_square)) d->wrong = 0;
@@ -225,8 +226,8 @@ static void read_half(const kiln_expr *e, void *argument) {
                  (e->kind == KILN_EXPR_LOAD && writes(r->l, r->p->tensors.data[e->u.tensor]));
 }
 
-// Whether the launch reads halves that it computes: these, and what follows from them, are a step
-// of halves off where it adds up in another order than the reference.
+// Whether the launch reads halves that it computes itself: these may differ from the reference by
+// one ULP if sums are ordered differently.
 static bool rounds_on_its_way(kiln_ctx *cx, const verifying *v, const kiln_launch *l) {
   reading r = {v->build.choices.prog, l, false};
   for (int i = 0; i < l->n_stmts; i++) {
@@ -236,8 +237,8 @@ static bool rounds_on_its_way(kiln_ctx *cx, const verifying *v, const kiln_launc
   return r.rounds;
 }
 
-// Results of such a launch: as a whole, and no element by much more than that, beside what the
-// elements are like.
+// Judges results of such a launch: by the l2 norm, and no element may be off by much more than that
+// relative to typical elements.
 static void judge_rounded(const kiln_tensor *t, kiln_difference *d) {
   const double most = 16 * half_step(t->dtype), n = (double)kiln_tensor_elems(t);
   if (d->max_abs * sqrt(n) <= most * sqrt(d->want_square)) judge_halves(t, d);
@@ -324,7 +325,7 @@ static void find_last_uses(kiln_ctx *cx, verifying *v) {
   for (int i = 0; i < p->outputs.n; i++) v->last_use[p->outputs.data[i]] = k->launches.n;
 }
 
-// Frees what no later launch needs. (Were it needed after all, it would be computed again.)
+// Frees tensors that no later launch needs; they would be recomputed on demand.
 static void drop_tensors(verifying *v, int launch) {
   const kiln_program *p = v->build.choices.prog;
   for (int t = 0; t < p->tensors.n; t++)
@@ -332,7 +333,7 @@ static void drop_tensors(verifying *v, int launch) {
       kiln_interpreter_bind(v->reference, t, NULL);
 }
 
-// The outputs of |after|, which |in| computes, against those of the program as it was.
+// Compares the outputs of |after|, computed by |in|, with those of the original program.
 static kiln_status compare_outputs(kiln_ctx *cx, verifying *v, const kiln_program *after,
                                    kiln_interpreter *in, kiln_difference *out) {
   const kiln_program *before = NULL;
@@ -359,7 +360,7 @@ static kiln_status compare_outputs(kiln_ctx *cx, verifying *v, const kiln_progra
   return KILN_OK;
 }
 
-// Computes the program as the first |n| steps of its rules and optional passes leave it.
+// Computes the program after the first |n| steps of rules and optional passes.
 static kiln_status try_steps(kiln_ctx *cx, verifying *v, int n, kiln_build *t,
                              kiln_difference *out) {
   const kiln_build *b = &v->build;
@@ -380,7 +381,7 @@ static kiln_status try_steps(kiln_ctx *cx, verifying *v, int n, kiln_build *t,
   return compare_outputs(cx, v, t->choices.prog, v->rewritten, out);
 }
 
-// Reports the first step that leaves another program.
+// Finds and reports the first step that changes the results.
 static kiln_status find_wrong_step(kiln_ctx *cx, verifying *v) {
   for (int n = 1; n <= v->build.n_steps; n++) {
     kiln_build t;
@@ -410,7 +411,8 @@ static kiln_status verify_rewrites(kiln_ctx *cx, verifying *v) {
 
 static kiln_status build(kiln_ctx *cx, verifying *v) {
   kiln_build *b = &v->build;
-  b->request.wants_candidates = v->options.simulate; // recalled loops only name their instructions
+  // Loops from the schedule cache have only names of instructions.
+  b->request.wants_candidates = v->options.simulate;
   if (v->options.simulate) return b->request.model->compiler->kernels(cx, b);
   KILN_TRY(b->request.model->compiler->run(cx, b));
   KILN_TRY(kiln_build_jit(cx, b, &v->functions));

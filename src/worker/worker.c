@@ -1,7 +1,7 @@
 // kiln-worker: runs kernels on a GPU and times them, for the process that started it
 // (src/tune/worker.h).
 //
-// usage: kiln-worker cuda|opencl DEVICE       with the descriptors that src/tune/worker.h names
+// usage: kiln-worker cuda|opencl DEVICE       with the file descriptors of src/tune/worker.h
 #include "runtime/gpu.h"
 #include "tune/worker.h"
 
@@ -15,26 +15,26 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FAR = 4 }; // times hopeless: the first run says enough
+enum { FAR = 4 }; // a first run slower than this multiple of |hopeless_us| ends the measurement
 
 typedef struct state {
   const kiln_gpu_api *api;
   kiln_gpu_context *gpu;
   kiln_gpu_stream *stream;
   kiln_gpu_event *from, *to;
-  char *memory; // the file
+  char *memory; // mapping of the memory file
   uint64_t memory_bytes;
-  char *flush; // on the device
+  char *flush; // device memory for flushing caches
   uint64_t flush_bytes;
-  kiln_library library; // the last that was called; zeroed: none
+  kiln_library library; // the library called last; zeroed: none
   kiln_diag *diag;
-  // Of the order at hand:
+  // Of the current order:
   kiln_worker_order order;
   kiln_worker_launch launches[KILN_WORKER_MAX_NESTS];
   char *args[KILN_WORKER_MAX_ARGS];
   kiln_gpu_image *image;
   kiln_gpu_function *functions[KILN_WORKER_MAX_NESTS];
-  kiln_bound bound; // in place of these
+  kiln_bound bound; // a library call instead of functions
   kiln_worker_reply reply;
 } state;
 
@@ -78,7 +78,7 @@ static bool answer(state *s, kiln_status status) {
   return write_all(&f, sizeof f) && write_all(&s->reply, sizeof s->reply);
 }
 
-// gives: false where there is none, or it is wrong
+// gives: false at the end of input, or for an invalid order
 static bool read_order(state *s) {
   kiln_worker_frame f;
   kiln_worker_order *o = &s->order;
@@ -91,7 +91,7 @@ static bool read_order(state *s) {
          read_all(s->launches, o->n_nests * sizeof *s->launches);
 }
 
-// The file may have grown.
+// Maps the file again if it has grown.
 static bool map(state *s) {
   if (s->order.memory_bytes == s->memory_bytes) return true;
   if (s->memory) munmap(s->memory, s->memory_bytes);
@@ -162,7 +162,7 @@ static kiln_status make_flush(state *s) {
   return s->api->allocate(s->gpu, s->flush_bytes, "flush", s->diag, &s->flush);
 }
 
-// One half of the memory is copied over the other: both pass through the caches.
+// Copies one half of the memory to the other, which replaces the contents of all caches.
 static kiln_status flush(state *s) {
   const uint64_t half = s->flush_bytes / 2;
   if (half == 0) return KILN_OK;
@@ -207,7 +207,8 @@ static kiln_status time_runs(state *s) {
   kiln_worker_reply *r = &s->reply;
   double first = 0;
   kiln_status st = time_run(s, &first);
-  if (st == KILN_OK && s->bound.n) st = time_run(s, &first); // libraries load code with the first
+  // Libraries load code at the first call.
+  if (st == KILN_OK && s->bound.n) st = time_run(s, &first);
   if (st == KILN_OK && hopeless > 0 && first > FAR * hopeless) {
     r->us[r->n_runs++] = first;
     return KILN_OK;
@@ -272,8 +273,7 @@ static kiln_status open_device(state *s, int argc, char **argv) {
   return st;
 }
 
-// A CUDA error can be one that every later call gets as well: the process ends behind it, and the
-// next one begins anew.
+// After a CUDA error all later calls may fail: the process exits, and a new one is started.
 static int serve(state *s) {
   while (read_order(s)) {
     s->reply = (kiln_worker_reply){0};
@@ -286,7 +286,7 @@ static int serve(state *s) {
   return EXIT_SUCCESS;
 }
 
-// Memory of the device goes with the process.
+// The process' exit frees device memory.
 int main(int argc, char **argv) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   signal(SIGPIPE, SIG_IGN);
@@ -295,5 +295,5 @@ int main(int argc, char **argv) {
   const kiln_status st = open_device(s, argc, argv);
   const bool heard = answer(s, st);
   const int code = st == KILN_OK && heard ? serve(s) : EXIT_FAILURE;
-  _exit(code); // drivers that unload behind a failed kernel may not return
+  _exit(code); // some drivers do not return from cleanup after a failed kernel
 }
