@@ -2,9 +2,11 @@
 """Runs tests of a build with counters (cmake --preset coverage) and writes which share of lines and branches they run, by folder.
 
 usage: coverage.py BUILD_DIR [-o docs/bench/coverage.md] [-R REGEX] [-E REGEX] [--add] [--report]
+                   [--what TEXT]
 
 -R and -E choose the tests, as for ctest; what is labelled long is left out. KILN_TEST_SHARE says how many of cases that are alike
-are run. --add keeps what earlier runs have counted, --report runs none. Needs clang-19 and llvm-19: its counters must be read by its own llvm-cov.
+are run. --add keeps what earlier runs have counted, --report runs none; --what says on the page
+which tests these were. Needs clang-19 and llvm-19: its counters must be read by its own llvm-cov.
 """
 import argparse
 import collections
@@ -71,11 +73,13 @@ def page(table, files, what):
                    if s["branches"]["count"] >= 50 and n.startswith(tuple(f + "/" for f in FOLDERS)))[:15]
     low = [f"| `{n}` | {share(s['lines']['covered'], s['lines']['count'])} | {share(b, 1)} |" for b, n, s in least]
     return "\n".join([
-        "# Coverage", "", f"Written by `make coverage` ({datetime.date.today()}): {what}.",
-        "llvm-cov counts the lines that run and, of each condition, the ways that it takes. A line that runs is not yet tested:",
-        "`tools/mutate.py FILE` tries that.", "",
-        "| folder | lines | run | ways of conditions | taken |", "|---|---|---|---|---|", *rows, "",
-        "The files of 50 ways and more of which the fewest are taken:", "", "| file | lines run | ways taken |", "|---|---|---|",
+        "# Coverage", "",
+        "**Measured:** the share of lines and of branches, a condition's outcomes, that tests run, by folder, as llvm-cov counts them",
+        f"({datetime.date.today()}): {what}. A line that runs is not yet tested: `tools/mutate.py FILE` tries that.", "",
+        "<!-- not run: it builds with counters, and takes an hour -->", "```sh", "make coverage", "```", "",
+        "| folder | lines | run | branches | taken |", "|---|---|---|---|---|", *rows, "",
+        "The files of 50 branches and more of which the fewest are taken:", "",
+        "| file | lines run | branches taken |", "|---|---|---|",
         *low, ""])
 
 
@@ -87,6 +91,7 @@ def main():
     parser.add_argument("-E", default="")
     parser.add_argument("--add", action="store_true")
     parser.add_argument("--report", action="store_true")
+    parser.add_argument("--what", default="")
     o = parser.parse_args()
     build = pathlib.Path(o.build).resolve()
     profiles = build / "profiles"
@@ -94,8 +99,8 @@ def main():
     if not o.report:
         run_tests(build, profiles, choice, o.add)
     files = counted(build, merge(profiles))
-    what = f"the tests without the label `long`{', `' + ' '.join(choice) + '`' if choice else ''}, one in "
-    what += f"{os.environ.get('KILN_TEST_SHARE', '6')} of cases that are alike"
+    what = o.what or f"the tests without the label `long`{', `' + ' '.join(choice) + '`' if choice else ''}"
+    what += f", one in {os.environ.get('KILN_TEST_SHARE', '6')} of cases that are alike"
     pathlib.Path(o.o).parent.mkdir(parents=True, exist_ok=True)
     pathlib.Path(o.o).write_text(page(by_folder(files), files, what))
     return 0
