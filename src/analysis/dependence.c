@@ -2,6 +2,8 @@
 // element.
 #include "analysis/dependence.h"
 
+#include "analysis/witness.h"
+
 #include <isl/ilp.h>
 #include <string.h>
 
@@ -243,7 +245,43 @@ static const uint64_t *words_of(kiln_ctx *cx, const question *q, int *out_n) {
   return words;
 }
 
+static bool is_used(const question *q, kiln_symbol var) {
+  for (int i = 0; i < q->conds.n; i++)
+    if (kiln_expr_uses(q->conds.data[i], var)) return true;
+  for (int i = 0; i < q->n_vars; i++)
+    if (kiln_expr_uses(q->extents[i], var)) return true;
+  return false;
+}
+
+// The question with variables named by position, and without those that have a value and decide
+// nothing: tiles of one shape are asked about once, whatever the grid around them and their names.
+static question canonical(kiln_ctx *cx, const question *q) {
+  question c = {.vars = KILN_NEW_ARRAY(&cx->perm, kiln_symbol, q->n_vars),
+                .extents = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, q->n_vars)};
+  kiln_symbol *from = KILN_NEW_ARRAY(&cx->perm, kiln_symbol, q->n_vars);
+  const kiln_expr **to = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, q->n_vars);
+  for (int i = 0; i < q->n_vars; i++) {
+    if (kiln_expr_int_or(q->extents[i], 0) > 0 && !is_used(q, q->vars[i])) continue;
+    from[c.n_vars] = q->vars[i];
+    c.vars[c.n_vars] = kiln_symbol_printf(cx, "#%d", c.n_vars);
+    to[c.n_vars] = kiln_var(cx, c.vars[c.n_vars]);
+    c.extents[c.n_vars++] = q->extents[i];
+  }
+  for (int i = 0; i < c.n_vars; i++)
+    c.extents[i] = kiln_expr_substitute(cx, c.extents[i], c.n_vars, from, to);
+  for (int i = 0; i < q->conds.n; i++)
+    KILN_VEC_PUSH(&cx->perm, &c.conds,
+                  kiln_expr_substitute(cx, q->conds.data[i], c.n_vars, from, to));
+  return c;
+}
+
+// Nodes evaluated in search of a witness before isl is asked.
+enum { WITNESS_BUDGET = 20000 };
+
 static kiln_dependence_verdict judge(kiln_ctx *cx, const question *q) {
+  if (kiln_find_witness(cx, q->n_vars, q->vars, q->extents, q->conds.n, q->conds.data,
+                        WITNESS_BUDGET))
+    return KILN_MEETS;
   kiln_polyhedra p;
   bool exact = true;
   kiln_polyhedra_init(cx, KILN_POLYHEDRA_BUDGET, &p);
@@ -256,7 +294,7 @@ static kiln_dependence_verdict judge(kiln_ctx *cx, const question *q) {
 
 kiln_dependence_verdict kiln_pair_judge(kiln_ctx *cx, const kiln_pair *pair, int n_conds,
                                         const kiln_expr *const *conds) {
-  const question q = question_of(cx, pair, n_conds, conds);
+  const question asked = question_of(cx, pair, n_conds, conds), q = canonical(cx, &asked);
   int n = 0;
   const uint64_t *words = words_of(cx, &q, &n), bytes = (uint64_t)n * sizeof *words,
                  hash = kiln_hash_bytes(words, bytes, 0), *found = kiln_map_find(&cx->judged, hash);

@@ -85,6 +85,8 @@ static kiln_interval within_magnitude(kiln_interval a) {
 }
 
 static kiln_interval divide(kiln_interval a, kiln_interval b) {
+  if (b.lo == b.hi && b.lo > 0 && a.lo >= 0 && a.hi < INT64_MAX) // the common case, without `wide`
+    return (kiln_interval){a.lo / b.lo, a.hi / b.lo};
   if (b.lo > 0 || b.hi < 0) return corners(floor_quotient, a, b);
   return within_magnitude(a); // includes 0, the quotient by 0
 }
@@ -92,6 +94,8 @@ static kiln_interval divide(kiln_interval a, kiln_interval b) {
 // x % y takes the sign of y; x % 0 is 0.
 static kiln_interval modulo(kiln_interval a, kiln_interval b) {
   if (a.lo >= 0 && b.lo > 0 && a.hi < b.lo) return a;
+  if (b.lo == b.hi && b.lo > 0 && a.lo >= 0 && a.lo / b.lo == a.hi / b.lo) // within one period
+    return (kiln_interval){a.lo % b.lo, a.hi % b.lo};
   wide lo = least(low(b) + 1, 0), hi = most(high(b) - 1, 0);
   if (a.lo >= 0 && b.lo >= 0) hi = least(hi, high(a));
   return narrow(lo, hi);
@@ -210,24 +214,32 @@ kiln_interval kiln_bounds_of_var(const kiln_bounds *b, kiln_symbol var) {
   return kiln_interval_all();
 }
 
-static kiln_interval of_node(kiln_bounds *b, const kiln_expr *e) {
-  if (e->kind == KILN_EXPR_VAR) return kiln_bounds_of_var(b, e->u.sym);
+// Whether nothing but its type is known of the value.
+static bool is_opaque(const kiln_expr *e) {
+  return e->n_args == 0 || e->kind == KILN_EXPR_LOAD || has_unsigned_64(e) ||
+         (e->dtype != KILN_BOOL && !kiln_dtype_is_int(e->dtype)) ||
+         (kiln_expr_kind_is_cmp(e->kind) && kiln_dtype_is_float(e->args[0]->dtype));
+}
+
+kiln_interval kiln_interval_of_node(const kiln_expr *e, const kiln_interval *args) {
   // u64 constants of 2^63 and more would read as negative, so they are unknown.
   if (e->kind == KILN_EXPR_INT && (e->dtype != KILN_U64 || e->u.i >= 0))
     return (kiln_interval){e->u.i, e->u.i};
-  if (e->n_args == 0 || e->kind == KILN_EXPR_LOAD || has_unsigned_64(e) ||
-      (e->dtype != KILN_BOOL && !kiln_dtype_is_int(e->dtype)))
-    return range_of_dtype(e->dtype);
-  if (kiln_expr_kind_is_cmp(e->kind) && kiln_dtype_is_float(e->args[0]->dtype))
-    return range_of_dtype(KILN_BOOL);
-  if (e->kind == KILN_EXPR_SELECT) {
-    const kiln_interval c = kiln_bounds_of(b, e->args[0]);
-    if (c.lo == c.hi) return kiln_bounds_of(b, e->args[c.lo ? 1 : 2]);
-    return hull(kiln_bounds_of(b, e->args[1]), kiln_bounds_of(b, e->args[2]));
+  if (is_opaque(e)) return range_of_dtype(e->dtype);
+  if (e->kind == KILN_EXPR_SELECT)
+    return args[0].lo == args[0].hi ? args[args[0].lo ? 1 : 2] : hull(args[1], args[2]);
+  return checked(e, e->n_args == 1 ? of_unary(e, args[0]) : of_binary(e, args[0], args[1]));
+}
+
+static kiln_interval of_node(kiln_bounds *b, const kiln_expr *e) {
+  kiln_interval args[3] = {{0}};
+  if (e->kind == KILN_EXPR_VAR) return kiln_bounds_of_var(b, e->u.sym);
+  const int n = e->kind == KILN_EXPR_INT || is_opaque(e) ? 0 : e->n_args;
+  for (int i = 0; i < n && i < (int)KILN_LEN(args); i++) {
+    const bool is_decided = e->kind == KILN_EXPR_SELECT && i > 0 && args[0].lo == args[0].hi;
+    if (!is_decided || i == (args[0].lo ? 1 : 2)) args[i] = kiln_bounds_of(b, e->args[i]);
   }
-  const kiln_interval x = kiln_bounds_of(b, e->args[0]);
-  if (e->n_args == 1) return checked(e, of_unary(e, x));
-  return checked(e, of_binary(e, x, kiln_bounds_of(b, e->args[1])));
+  return kiln_interval_of_node(e, args);
 }
 
 kiln_interval kiln_bounds_of(kiln_bounds *b, const kiln_expr *e) {
