@@ -118,8 +118,8 @@ static kiln_interval interval_of(const search *s, const node *n) {
   return kiln_interval_of_node(n->e, args);
 }
 
-// Brings the nodes that depend on variable |k| up to date, as far as the first condition that cannot
-// hold: returns false then.
+// Brings the nodes that depend on variable |k| up to date, as far as the first condition that
+// cannot hold: returns false then.
 static bool update(search *s, int k) {
   for (int i = 0; i < s->uses[k].n; i++, s->budget--) {
     const int at = s->uses[k].data[i];
