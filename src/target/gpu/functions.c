@@ -305,6 +305,18 @@ static const kiln_loops *expanded(kiln_ctx *cx, const kiln_machine *m, kiln_loop
                                               : kiln_instrs_expand(cx, kernel);
 }
 
+kiln_status kiln_gpu_lower(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel, int number,
+                           kiln_gpu_device *out) {
+  kiln_gpu_nest n;
+  KILN_TRY(prepare(cx, m, expanded(cx, m, kernel), number, &n));
+  int64_t *offsets = KILN_NEW_ARRAY(&cx->perm, int64_t, n.l->buffers.n);
+  memcpy(offsets, n.offsets, (size_t)n.l->buffers.n * sizeof *offsets);
+  *out = (kiln_gpu_device){.loops = n.l, .cluster = n.cluster, .offsets = offsets};
+  memcpy(out->grid, n.grid, sizeof out->grid);
+  kiln_specialized_block(&n, out->block);
+  return KILN_OK;
+}
+
 kiln_status kiln_gpu_check(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const kiln_loops *l = expanded(cx, m, kernel);

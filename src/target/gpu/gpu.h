@@ -81,6 +81,19 @@ kiln_status kiln_gpu_emit(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kerne
 kiln_status kiln_gpu_show(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel,
                           const char *symbol, kiln_lined *out_device, kiln_lined *out_source);
 
+// A nest as device loops (device/device.h), and its launch.
+typedef struct kiln_gpu_device {
+  const kiln_loops *loops; // with all buffers of the kernel
+  int64_t grid[3], block[3];
+  int64_t cluster;        // blocks of one, along x
+  const int64_t *offsets; // [buffers] of SHARED ones in the block's arena, in bytes; -1: not used
+} kiln_gpu_device;
+// Makes the device loops of nest |number|, in cx->perm.
+//
+// errors: as kiln_gpu_emit
+kiln_status kiln_gpu_lower(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel, int number,
+                           kiln_gpu_device *out);
+
 // Whether kiln_gpu_emit accepts a kernel, without its text.
 //
 // errors: as kiln_gpu_emit

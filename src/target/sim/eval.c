@@ -32,6 +32,7 @@ static kiln_constant bits(const kiln_expr *e, kiln_constant a) {
 }
 
 static kiln_constant eval_load(sim *m, const kiln_expr *e) {
+  if (m->load) return m->load(m, e);
   sim_cell *c = &m->cells[e->u.tensor];
   return kiln_sim_read(m, c, kiln_sim_element(m, c, e->args));
 }

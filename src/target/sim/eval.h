@@ -67,7 +67,8 @@ typedef struct sim_walk {
 
 typedef struct sim_meter sim_meter;
 
-typedef struct sim {
+typedef struct sim sim;
+struct sim {
   kiln_ctx *cx;
   const kiln_loops *l;
   const char *place;
@@ -92,8 +93,9 @@ typedef struct sim {
   sim_meter *meter;   // NULL: nothing is counted
   kiln_map *
       known; // values by node, while an expression with a long tree is evaluated: each is computed once; NULL
+  kiln_constant (*load)(sim *m, const kiln_expr *e); // what loads are, in the place of cells; NULL
   kiln_status status;
-} sim;
+};
 
 // The value of |e|; the first breach sets |status|, after which values do not matter. Half types
 // are computed as f32.

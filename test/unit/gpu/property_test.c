@@ -1,6 +1,8 @@
 // Random programs times random schedules with many binds, as GPU code: what the emitter takes
 // computes on an OpenCL device what the simulator computes, and that is what the reference
-// interpreter says. What it refuses is counted.
+// interpreter says; so do its device loops, whose barriers suffice. What it refuses is counted.
+#include "target/sim/device.h"
+
 #include "unit/schedule/cases.h"
 
 #include "unit/gpu/device.h"
@@ -10,7 +12,7 @@ enum { CASES = 60, SHORTEST = 40, BINDS = 12 };
 typedef struct runner {
   opencl device;
   bool has_device;
-  kiln_machine machine;
+  kiln_machine machine, cuda;
   int n_run, n_refused, n_unbound, n_threads, n_waits;
 } runner;
 
@@ -75,6 +77,24 @@ static void run_device(runner *r, test_kernel *k, const char *source, int n,
   fail_msg("%s\nscript:\n%s", wrong, script);
 }
 
+// Runs the device loops of all nests.
+static void run_device_loops(runner *r, test_kernel *k, kiln_loops *l, const char *script) {
+  kernel_args a = kernel_args_make(k, l);
+  int number = 0;
+  for (const kiln_loop *nest = l->body; nest; nest = nest->next) {
+    kiln_gpu_device d;
+    assert_int_equal(kiln_gpu_lower(&k->cx, &r->cuda, l, number++, &d), KILN_OK);
+    kiln_sim_launch launch = {.cluster = d.cluster, .warp = r->cuda.gpu.warp, .offsets = d.offsets};
+    memcpy(launch.grid, d.grid, sizeof launch.grid);
+    memcpy(launch.block, d.block, sizeof launch.block);
+    if (kiln_sim_run_device(&k->cx, d.loops, &launch, a.data) != KILN_OK)
+      fail_msg("%s\n%s\nscript:\n%s", kernel_message(k), kernel_text(k, d.loops), script);
+  }
+  const char *wrong = kernel_args_wrong(k, &a);
+  kernel_args_free(&a);
+  if (wrong) fail_msg("device loops: %s\nscript:\n%s", wrong, script);
+}
+
 // Otherwise one thread does it all: as on a CPU, where test/unit/schedule runs it.
 static bool is_bound(const kiln_gpu_launch *l) {
   int64_t n = 1;
@@ -107,6 +127,7 @@ static void run_case(runner *r, uint64_t number) {
       r->n_threads += launches[i].block[0] * launches[i].block[1] * launches[i].block[2] > 1;
     r->n_waits += strstr(source.data, "barrier(") != NULL;
     r->n_run += has_bound;
+    if (has_bound) run_device_loops(r, &k, s.loops, kiln_schedule_script(&s));
     if (r->has_device && has_bound)
       run_device(r, &k, source.data, n, launches, s.loops, kiln_schedule_script(&s));
   }
@@ -123,6 +144,7 @@ static void accepted_schedules_compute_the_same_on_a_device(void **state) {
   kiln_diag *diag = kiln_diag_create();
   assert_int_equal(kiln_ctx_init(&cx, diag), KILN_OK);
   assert_int_equal(kiln_gpu_machine_named(&cx, "opencl", &r.machine), KILN_OK);
+  assert_int_equal(kiln_gpu_machine_named(&cx, "cuda:sm_80", &r.cuda), KILN_OK);
   r.has_device = opencl_open(&r.device);
   if (!r.has_device) print_message("no OpenCL device: nothing is run\n");
   for (int i = 0; i < n; i++) run_case(&r, from + (uint64_t)i);
