@@ -2,9 +2,9 @@
 // wait for yet.
 //
 // Every thread has a clock, and so has every agent: the copies of a thread (cp.async), those that
-// land at an mbarrier, the instructions of a warp group. Thread t knows the time |at[t][c]| of clock
-// c: what c did up to then happened before. A barrier lets all its threads know what each knows; a
-// wait for copies lets a thread know their agent's time.
+// land at an mbarrier, the instructions of a warp group. Thread t knows the time |at[t][c]| of
+// clock c: what c did up to then happened before. A barrier lets all its threads know what each
+// knows; a wait for copies lets a thread know their agent's time.
 #ifndef KILN_TARGET_SIM_CLOCK_H
 #define KILN_TARGET_SIM_CLOCK_H
 

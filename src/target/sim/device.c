@@ -691,39 +691,65 @@ static void enter_blocks(device_sim *d, warp *w, const kiln_loop *l) {
   push(d, w, l, 1, NULL);
 }
 
-// A number that the threads of a warp agree on; -1: none of them is on.
-static int64_t agreed(device_sim *d, const warp *w, const kiln_loop *l, const kiln_expr *e) {
-  int64_t value = -1;
+static bool holds_waits(const kiln_loop *l) {
+  if (!is_phase_op(l)) return true;
+  for (l = l->body; l; l = l->next)
+    if (holds_waits(l)) return true;
+  return false;
+}
+
+// What |e|, of the control |l|, is for each thread of a warp that is on; the most of them, -1: none
+// is. *out_parts: they differ, which they may where nobody waits within.
+static int64_t most_of(device_sim *d, const warp *w, const kiln_loop *l, const kiln_expr *e,
+                       bool *out_parts) {
+  int64_t most = -1;
   const int n = w->is_single ? 1 : w->n;
+  *out_parts = false;
   for (int t = w->first; t < w->first + n && d->m.status == KILN_OK; t++) {
     if (!d->on[t]) continue;
     become(d, t, l);
     const int64_t own = kiln_sim_eval_index(&d->m, e);
-    if (value >= 0 && own != value)
-      FAIL(d, "`%s` parts the threads of a warp, which wait for others within", text_of(d, l));
-    value = own;
+    *out_parts |= most >= 0 && own != most;
+    if (own > most) most = own;
   }
-  return value;
+  if (*out_parts && holds_waits(l))
+    FAIL(d, "`%s` parts the threads of a warp, which wait for others within", text_of(d, l));
+  return most;
+}
+
+// Leaves on what has an iteration |i|, of those that were on.
+static void part(device_sim *d, const warp *w, const kiln_loop *l, const kiln_expr *e, int64_t i,
+                 const uint8_t *was_on) {
+  for (int k = 0; k < w->n; k++) {
+    become(d, w->first + k, l);
+    d->on[w->first + k] = was_on[k] && i < kiln_sim_eval_index(&d->m, e);
+  }
+}
+
+static void enter_control(device_sim *d, warp *w, const kiln_loop *l) {
+  const kiln_expr *e = l->kind == KILN_LOOP_IF ? l->cond : l->extent;
+  bool parts = false;
+  const int64_t most = most_of(d, w, l, e, &parts);
+  uint8_t *was_on = parts ? save_on(d, w) : NULL;
+  if (most <= 0 || d->m.status != KILN_OK) return;
+  if (parts) part(d, w, l, e, 0, was_on);
+  if (l->kind == KILN_LOOP_FOR) set_var(d, w, l->var, 0);
+  push(d, w, l, l->kind == KILN_LOOP_IF ? 1 : most, was_on);
 }
 
 static void enter(device_sim *d, warp *w, const kiln_loop *l) {
   if (l->kind == KILN_LOOP_ALLOC) push(d, w, l, 1, NULL);
-  else if (l->kind == KILN_LOOP_IF) {
-    if (agreed(d, w, l, l->cond) > 0) push(d, w, l, 1, NULL);
-  } else if (kiln_how_is_thread(l->how)) enter_threads(d, w, l);
+  else if (l->kind == KILN_LOOP_IF) enter_control(d, w, l);
+  else if (kiln_how_is_thread(l->how)) enter_threads(d, w, l);
   else if (kiln_how_is_block(l->how)) enter_blocks(d, w, l);
-  else {
-    const int64_t extent = agreed(d, w, l, l->extent);
-    if (extent <= 0) return;
-    set_var(d, w, l->var, 0);
-    push(d, w, l, extent, NULL);
-  }
+  else enter_control(d, w, l);
 }
 
 static void leave(device_sim *d, warp *w) {
   frame *f = &w->frames[w->depth - 1];
   const kiln_loop *l = f->owner;
   if (l && l->kind == KILN_LOOP_FOR && ++f->i < f->extent) {
+    if (f->was_on) part(d, w, l, l->extent, f->i, f->was_on);
     set_var(d, w, l->var, f->i);
     f->next = l->body;
     return;
