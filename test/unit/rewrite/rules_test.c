@@ -1,5 +1,6 @@
 // The table of rewriting rules: its runner, its names, and each rule by random evaluation.
 #include "unit/rewrite/algebra.h"
+#include "unit/rewrite/axes.h"
 
 static int n_runs;
 
@@ -436,6 +437,8 @@ static const rule_cases all[] = {{"constants", KILN_LEN(constants), constants, 0
                                  {"reassociate", KILN_LEN(reassociate), reassociate, 1e-5},
                                  {"moves", KILN_LEN(moves), moves, 0},
                                  {"views", KILN_LEN(views), views, 1e-6},
+                                 {"tables", KILN_LEN(tables), tables, 0},
+                                 {"unflatten", KILN_LEN(unflatten), unflatten, 0},
                                  {"repeat", KILN_LEN(repeat), repeat, 1e-6},
                                  {"resample", KILN_LEN(resample), resample, 1e-6},
                                  {"scale", KILN_LEN(scale), scale, 1e-5},
@@ -482,6 +485,38 @@ static void blocks_of_reshaped_images_divide_no_index(void **state) {
   }
 }
 
+static int divisions(fixture *f, const kiln_program *p) {
+  int n = 0;
+  for (int i = 0; i < p->stmts.n; i++)
+    kiln_expr_visit(&f->cx, p->stmts.data[i]->body, see_division, &n);
+  return n;
+}
+
+// Random axes, flattened for a product of matrices and taken apart again in two or three parts.
+static void products_between_reshapes_divide_no_row(void **state) {
+  fixture *f = *state;
+  uint64_t seed = 5;
+  for (int i = 0; i < 32; i++) {
+    const int a = 2 + (int)(random_next(&seed) % 9), b = 2 + (int)(random_next(&seed) % 9),
+              c = 2 + (int)(random_next(&seed) % 9), n = a * b * c;
+    const bool three = random_next(&seed) % 2;
+    char text[768], behind[128];
+    snprintf(behind, sizeof behind,
+             three ? "Y(i0:%d, i1:%d, i2:%d, i3:5) = T(i0*%d + i1*%d + i2, i3)"
+                   : "Y(i0:%d, i1:%d, i2:%d, i3:5) = exp(T((i0*%d + i1*%d) + i2, i3))",
+             a, b, c, b * c, c);
+    snprintf(text, sizeof text,
+             "p { in f32 X(%d, %d, %d, 7) const f32 W(7, 5) = ... temp f32 R(%d, 7) temp f32 "
+             "T(%d, 5) out f32 Y(%d, %d, %d, 5) R(i0:%d, i1:7) = X(i0/%d, i0/%d%%%d, i0%%%d, i1) "
+             "T(i0:%d, i1:5 | r0:7) +=! R(i0, r0)*W(r0, i1) %s }",
+             a, b, c, n, n, a, b, c, n, b * c, c, b, c, n, behind);
+    kiln_program *p = parse(f, text);
+    kiln_rewriting r = {.rules = kiln_rules};
+    assert_int_equal(kiln_rewrite(&f->cx, p, &r), KILN_OK);
+    assert_int_equal(divisions(f, p), 0);
+  }
+}
+
 static void every_rule_has_cases(void **state) {
   (void)state;
   for (int i = 0; kiln_rules[i].name; i++) {
@@ -505,6 +540,7 @@ int main(void) {
       FIXTURE_TEST(every_row_has_a_name_of_its_own_and_a_text),
       FIXTURE_TEST(each_rule_keeps_what_is_computed),
       FIXTURE_TEST(blocks_of_reshaped_images_divide_no_index),
+      FIXTURE_TEST(products_between_reshapes_divide_no_row),
       FIXTURE_TEST(every_rule_has_cases)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,103 @@
+// Places that a gather reads in a constant table are computed where they count in mixed radices,
+// so that they are no data any more: slices that are put side by side, channels in another order.
+//     table = 0 2 1 3;  Y(i) = X(table(i))    becomes  Y(i) = X(i % 2 * 2 + i / 2)
+// Tables that repeat a place, as those of a resize, stay: to load it is cheaper than to divide
+// (transform/index_tables.c computes them on GPUs).
+#include "analysis/interpret.h"
+#include "analysis/simplify.h"
+#include "rewrite/rules.h"
+
+enum { MAX_ENTRIES = 1 << 16, MAX_DIGITS = 3 };
+
+// Entry i is first + the sum of step * digit over the digits of i, the fastest first.
+typedef struct counter {
+  int64_t first;
+  int n;
+  int64_t radix[MAX_DIGITS], step[MAX_DIGITS];
+} counter;
+
+typedef struct tables {
+  const kiln_program *p;
+  int n_computed;
+} tables;
+
+static int64_t place_at(const kiln_tensor *t, int64_t i) {
+  return kiln_element_get_int(t->dtype, t->data, i);
+}
+
+// Of |n| entries, of which every |size|th is looked at, so many from the first on rise evenly;
+// blocks of them make up the table.
+static int64_t rising(const kiln_tensor *t, int64_t n, int64_t size) {
+  const int64_t first = place_at(t, 0), step = place_at(t, size) - first, all = n / size;
+  int64_t radix = 2;
+  while (radix < all && place_at(t, radix * size) == first + radix * step) radix++;
+  while (all % radix) radix--;
+  return radix;
+}
+
+static bool counts(const kiln_tensor *t, int64_t n, const counter *c) {
+  for (int64_t i = 0; i < n; i++) {
+    int64_t place = c->first, rest = i;
+    for (int k = 0; k < c->n; rest /= c->radix[k++]) place += rest % c->radix[k] * c->step[k];
+    if (place != place_at(t, i)) return false;
+  }
+  return true;
+}
+
+static bool find_counter(const kiln_tensor *t, counter *out) {
+  const int64_t n = kiln_tensor_elems(t);
+  if (t->role != KILN_CONST || !t->data || t->rank != 1 || n < 2 || n > MAX_ENTRIES) return false;
+  *out = (counter){.first = place_at(t, 0)};
+  for (int64_t size = 1; size < n; size *= out->radix[out->n++]) {
+    if (out->n == MAX_DIGITS) return false;
+    out->radix[out->n] = rising(t, n, size);
+    out->step[out->n] = place_at(t, size) - out->first;
+    if (out->radix[out->n] < 2 || out->step[out->n] == 0) return false;
+  }
+  return counts(t, n, out);
+}
+
+static const kiln_expr *place_of(kiln_ctx *cx, const counter *c, const kiln_expr *index) {
+  const kiln_expr *place = kiln_int(cx, c->first);
+  for (int k = 0; k < c->n; k++) {
+    const kiln_expr *radix = kiln_int(cx, c->radix[k]);
+    const kiln_expr *digit = k + 1 < c->n ? kiln_mod(cx, index, radix) : index;
+    place = kiln_add(cx, place, kiln_mul(cx, digit, kiln_int(cx, c->step[k])));
+    index = kiln_div(cx, index, radix);
+  }
+  return place;
+}
+
+static const kiln_expr *compute_place(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  tables *t = argument;
+  const kiln_expr *load = kiln_expr_uncast(e);
+  counter c;
+  if (e->dtype != KILN_I64 || load->kind != KILN_EXPR_LOAD ||
+      (load->dtype != KILN_I64 && load->dtype != KILN_I32) || load->n_args != 1 ||
+      kiln_expr_has_load(load->args[0]) || !find_counter(t->p->tensors.data[load->u.tensor], &c))
+    return NULL;
+  t->n_computed++;
+  return place_of(cx, &c, load->args[0]);
+}
+
+// Only places within the index of another load are looked for.
+static const kiln_expr *gather(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  const kiln_expr *index[KILN_MAX_RANK];
+  if (e->kind != KILN_EXPR_LOAD) return NULL;
+  for (int k = 0; k < e->n_args; k++)
+    index[k] = kiln_expr_replace(cx, e->args[k], compute_place, argument);
+  return kiln_load(cx, e->u.tensor, e->dtype, e->n_args, index);
+}
+
+int kiln_rule_tables(kiln_ctx *cx, kiln_program *p) {
+  tables t = {.p = p};
+  for (int i = 0; i < p->stmts.n; i++) {
+    kiln_stmt *s = p->stmts.data[i];
+    const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+    const int before = t.n_computed;
+    const kiln_expr *body = kiln_expr_replace(cx, s->body, gather, &t);
+    if (t.n_computed > before) s->body = kiln_stmt_simplify(cx, s, body);
+    kiln_arena_rewind(&cx->scratch, mark);
+  }
+  return t.n_computed;
+}
