@@ -12,6 +12,7 @@
 #include <string.h>
 
 enum { MAX_MEMBERS = 40, MAX_DIMS = 2 * KILN_MAX_RANK };
+enum { UNROLLED = 16 }; // iterations of an innermost loop, at most
 
 // One member while it is rewritten; dims carry final names.
 typedef struct member {
@@ -490,6 +491,33 @@ static int count_divs(kiln_ctx *cx, const kiln_expr *e) {
   return n;
 }
 
+typedef struct long_divs {
+  const member *m;
+  kiln_symbol fused; // a dim that two became; 0: none did
+  int64_t extent;    // of it
+  int n;
+} long_divs;
+
+static void count_long_div(const kiln_expr *e, void *argument) {
+  long_divs *d = argument;
+  bool is_long = d->fused && d->extent > UNROLLED && kiln_expr_uses(e, d->fused);
+  if (e->dtype != KILN_I64 || (e->kind != KILN_EXPR_DIV && e->kind != KILN_EXPR_MOD)) return;
+  for (int k = 0; k < d->m->n_space + d->m->n_reduce; k++)
+    is_long |= d->m->extents[k] > UNROLLED && d->m->names[k] != d->fused &&
+               kiln_expr_uses(e, d->m->names[k]);
+  d->n += is_long;
+}
+
+// Divisions of |e| that a run computes: on CPUs loops of few iterations are unrolled, and what
+// their variables alone are divided by is known then.
+static int count_computed_divs(const outlining *x, const member *m, const kiln_expr *e,
+                               kiln_symbol fused, int64_t extent) {
+  if (x->machine->target->has_grids) return count_divs(x->cx, e);
+  long_divs d = {m, fused, extent, 0};
+  kiln_expr_visit(x->cx, e, count_long_div, &d);
+  return d.n;
+}
+
 static const kiln_expr *merged(outlining *x, const member *m, const kiln_expr *e, kiln_symbol outer,
                                kiln_symbol inner, int64_t inner_extent, kiln_symbol fused,
                                int64_t fused_extent) {
@@ -531,7 +559,10 @@ static bool merge_dims(outlining *x, int64_t *y_strides, int k) {
     // from the count
     const kiln_expr *to = merged(x, &x->m[i], bodies[i], outer, inner, e, outer, fused);
     int spare = i == x->n - 1 && x->n > 1 ? 2 : 0;
-    if (count_divs(x->cx, to) > count_divs(x->cx, bodies[i]) + spare) return false;
+    if (count_divs(x->cx, to) > count_divs(x->cx, bodies[i]) + spare ||
+        count_computed_divs(x, &x->m[i], to, outer, fused) >
+            count_computed_divs(x, &x->m[i], bodies[i], 0, 0) + spare)
+      return false;
     bodies[i] = to;
   }
   for (int i = 0; i < x->n; i++) {

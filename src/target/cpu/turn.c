@@ -9,6 +9,7 @@ enum {
   MAX_LANES = 16,  // of 4 bytes
   MAX_SQUARES = 8, // side by side
   MAX_STEP = 4,    // elements from lane to lane that few vectors hold
+  UNEVEN = -1,     // they differ across, where each place is known when code is made
   MAX_BORDER = 8,  // iterations that are not turned, on each side
   MAX_NODES =
       64 // of the map's expression: there is a copy of it for each element of a square's side
@@ -54,7 +55,8 @@ static void see_load(const kiln_expr *x, void *argument) {
   r->fits &= x->u.tensor != r->t->store->buffer &&
              e->loops->buffers.data[x->u.tensor]->scope != KILN_SCOPE_REGISTER &&
              step_of(e, x->u.tensor, x->args, r->t->along, &along) && along >= 0 &&
-             along <= MAX_STEP && step_of(e, x->u.tensor, x->args, r->t->across, &across);
+             along <= MAX_STEP;
+  if (!step_of(e, x->u.tensor, x->args, r->t->across, &across)) across = UNEVEN;
   r->turns |= along > 0 && across != 0 && across != 1;
 }
 

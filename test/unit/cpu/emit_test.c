@@ -103,6 +103,31 @@ static void a_map_turns_what_it_reads(void **state) {
 }
 
 // Rows that overlap: the last one that is written stays.
+// Channels in an order of their own, as behind a space to depth: row c of y's columns is row
+// c % 3 * (n / 3) + c / 3 of a.
+static void a_map_turns_rows_that_lie_unevenly(void **state) {
+  (void)state;
+  enum { W = 37, MOST = 18 };
+  static const int channels[] = {6, 12, 18};
+  rig r;
+  FOR_EACH_MACHINE(r) {
+    for (size_t i = 0; i < KILN_LEN(channels); i++) {
+      const int n = channels[i], rest = n / 3;
+      float a[MOST * 2 * W], y[W * MOST];
+      fill(a, n * 2 * W);
+      const char *text = kiln_arena_printf(
+          &r.cx.perm,
+          "kernel k { param f32 a[%d]:(1) param f32 y[%d, %d]:(%d, 1) for v:%d { for c:%d "
+          "vectorized { y[v, c] = a[(c%%3*%d + c/3)*%d + v*2] } } }",
+          n * 2 * W, W, n, n, W, n, rest, 2 * W);
+      rig_compile(&r, text, true);
+      rig_run(&r, (char *[]){(char *)a, (char *)y}, 1);
+      for (int k = 0; k < W * n; k++)
+        assert_true(y[k] == a[(k % n % 3 * rest + k % n / 3) * 2 * W + k / n * 2]);
+    }
+  }
+}
+
 static void a_turned_copy_onto_itself_keeps_the_order(void **state) {
   (void)state;
   rig r;
@@ -603,6 +628,7 @@ int main(void) {
       cmocka_unit_test(a_vector_loop_of_any_extent_is_elementwise),
       cmocka_unit_test(a_copy_turns_a_matrix),
       cmocka_unit_test(a_map_turns_what_it_reads),
+      cmocka_unit_test(a_map_turns_rows_that_lie_unevenly),
       cmocka_unit_test(a_turned_copy_onto_itself_keeps_the_order),
       cmocka_unit_test(reductions_meet_in_one_element),
       cmocka_unit_test(a_condition_is_evaluated_once),
