@@ -1,13 +1,14 @@
 // Places that a gather reads in a constant table are computed where they count in mixed radices,
 // so that they are no data any more: slices that are put side by side, channels in another order.
 //     table = 0 2 1 3;  Y(i) = X(table(i))    becomes  Y(i) = X(i % 2 * 2 + i / 2)
+//     table = 4 5 0 1 2 3;  Y(i) = X(table(i))    becomes  Y(i) = i < 2 ? X(i + 4) : X(i - 2)
 // Tables that repeat a place, as those of a resize, stay: to load it is cheaper than to divide
 // (transform/index_tables.c computes them on GPUs).
 #include "analysis/interpret.h"
 #include "analysis/simplify.h"
 #include "rewrite/rules.h"
 
-enum { MAX_ENTRIES = 1 << 16, MAX_DIGITS = 3 };
+enum { MAX_ENTRIES = 1 << 16, MAX_DIGITS = 3, MAX_PIECES = 4 };
 
 // Entry i is first + the sum of step * digit over the digits of i, the fastest first.
 typedef struct counter {
@@ -89,6 +90,65 @@ static const kiln_expr *gather(kiln_ctx *cx, const kiln_expr *e, void *argument)
   return kiln_load(cx, e->u.tensor, e->dtype, e->n_args, index);
 }
 
+// --- tables of a few pieces ---
+
+// A piece of a table: from |begin| on, entry i is first + step * (i - begin).
+typedef struct piece {
+  int64_t begin, first, step;
+} piece;
+
+typedef struct pieces {
+  const kiln_program *p;
+  const kiln_expr *load; // of the table
+  int n;
+  piece data[MAX_PIECES];
+} pieces;
+
+// A piece of one entry follows no step, and a table of such is in no order.
+static bool find_pieces(const kiln_tensor *t, pieces *out) {
+  const int64_t n = kiln_tensor_elems(t);
+  out->n = 0;
+  if (t->role != KILN_CONST || !t->data || t->rank != 1 || n > MAX_ENTRIES) return false;
+  for (int64_t i = 0, end; i < n; i = end) {
+    if (out->n == MAX_PIECES || i + 1 == n) return false;
+    const int64_t first = place_at(t, i), step = place_at(t, i + 1) - first;
+    if (step == 0) return false; // it repeats a place
+    for (end = i + 1; end < n && place_at(t, end) == first + (end - i) * step;) end++;
+    out->data[out->n++] = (piece){i, first, step};
+  }
+  return true;
+}
+
+static kiln_search find_table(const kiln_expr *e, void *argument) {
+  pieces *q = argument;
+  if (e->kind != KILN_EXPR_LOAD || e->dtype != KILN_I64 || e->n_args != 1 ||
+      kiln_expr_has_load(e->args[0]))
+    return KILN_SEARCH_INTO;
+  if (!find_pieces(q->p->tensors.data[e->u.tensor], q)) return KILN_SEARCH_PAST;
+  q->load = e;
+  return KILN_SEARCH_ENDS;
+}
+
+// What is moved by a table of a few pieces is put together of as many parts, as a concatenation.
+static bool take_apart(kiln_ctx *cx, kiln_program *p, kiln_stmt *s) {
+  pieces q = {.p = p};
+  if (s->body->kind != KILN_EXPR_LOAD) return false;
+  for (int k = 0; k < s->body->n_args && !q.load; k++)
+    kiln_expr_search(cx, s->body->args[k], find_table, &q);
+  const kiln_expr *body = NULL;
+  for (int i = q.load ? q.n - 1 : -1; i >= 0; i--) {
+    const kiln_expr *at = q.load->args[0], *begin = kiln_int(cx, q.data[i].begin);
+    const kiln_expr *place =
+        kiln_add(cx, kiln_mul(cx, kiln_sub(cx, at, begin), kiln_int(cx, q.data[i].step)),
+                 kiln_int(cx, q.data[i].first));
+    const kiln_expr *part = kiln_expr_replace_one(cx, s->body, q.load, place);
+    const kiln_expr *end = body ? kiln_int(cx, q.data[i + 1].begin) : NULL;
+    body = body ? kiln_select(cx, kiln_binary(cx, KILN_EXPR_LT, at, end), part, body) : part;
+  }
+  if (body) s->body = kiln_stmt_simplify(cx, s, body);
+  return body != NULL;
+}
+
 int kiln_rule_tables(kiln_ctx *cx, kiln_program *p) {
   tables t = {.p = p};
   for (int i = 0; i < p->stmts.n; i++) {
@@ -97,6 +157,7 @@ int kiln_rule_tables(kiln_ctx *cx, kiln_program *p) {
     const int before = t.n_computed;
     const kiln_expr *body = kiln_expr_replace(cx, s->body, gather, &t);
     if (t.n_computed > before) s->body = kiln_stmt_simplify(cx, s, body);
+    while (take_apart(cx, p, s)) t.n_computed++;
     kiln_arena_rewind(&cx->scratch, mark);
   }
   return t.n_computed;

@@ -89,6 +89,11 @@ static const rule_case tables[] = {
      "0x050000000000000003000000000000000400000000000000020000000000000003000000000000000100000000"
      "000000 out f32 Y(6) Y(i0:6) = X(P(i0)) }",
      1, 1},
+    // four parts of two, each in an order of its own: 6 7 2 3 5 4 0 1
+    {"p { in f32 X(8) const i64 P(8) = "
+     "0x060000000000000007000000000000000200000000000000030000000000000005000000000000000400000000"
+     "00000000000000000000000100000000000000 out f32 Y(8) Y(i0:8) = X(P(i0)) }",
+     1, 1},
     // a place that comes twice in a row, no order, a table that is data, places that are values
     {"p { in f32 X(4) in i64 R(4) const i64 P(4) = "
      "0x0000000000000000000000000000000001000000000000000100000000000000 const i64 Q(4) = "
