@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Times models through ONNX Runtime with Kiln as provider beside the module that `kiln compile` makes, in one process.
 
-usage: bench/ort_ep.py [--threads N] [--seconds S] [--json FILE] [--level L] [--most R] [--cpu] MODEL.onnx...
+usage: bench/ort_ep.py [--threads N] [--seconds S] [--rounds N] [--json FILE] [--level L] [--most R] [--cpu]
+                       [--no-contexts] MODEL.onnx...
 
-Runs come in blocks, in turns, with a pause between them so that the threads of one sleep when the other runs. Printed are
-the medians, the median of the ratios of neighbouring blocks, how many nodes Kiln took, and how long it took to make the
-session: anew, and from an EPContext model. --level: ONNX Runtime's own optimizations: disable (the default), basic, extended, all. --most:
-exit 1 where a ratio is greater. --cpu times the processor instead of the clock, of one thread, where others use the machine.
+Both run by turns, in rounds A B B A and B A A B; with threads that spin there is a pause between them, so that those of one
+sleep when the other runs. Printed are the medians, the median of the rounds' ratios and where it lies with 95 %, how many
+nodes Kiln took, how long it took to make the session, anew and from an EPContext model, and by how much results differ.
+--level: ONNX Runtime's own optimizations: disable (the default), basic, extended, all. --most: exit 1 where a ratio is
+greater. --cpu times the processor instead of the clock, all threads together, where others use the machine; threads that
+wait sleep then. --rounds: at least so many. --no-contexts: EPContext models, which are compiled once more, are left out.
 The models' named dimensions must be bound.
 """
 import argparse
@@ -43,7 +46,7 @@ def make_feeds(session):
     draw, feeds = np.random.default_rng(0), {}
     for i in session.get_inputs():
         dtype = np.dtype(names[i.type])
-        values = draw.standard_normal(i.shape) if dtype.kind == "f" else np.zeros(i.shape)
+        values = draw.standard_normal(i.shape) if dtype.kind == "f" else np.ones(i.shape)
         feeds[i.name] = np.ascontiguousarray(values.astype(dtype))
     return feeds
 
@@ -51,12 +54,12 @@ def make_feeds(session):
 class Plain:
     """The module, run as a C program would."""
 
-    def __init__(self, model, threads, feeds, folder):
+    def __init__(self, model, threads, spin_us, feeds, folder):
         path = folder / "plain.so"
         anew = {**os.environ, "KILN_CACHE_DIR": ""}  # as the provider's: a file that was copied lies otherwise in memory, 1 % apart
         command = [BUILD / "kiln", "compile", model, "--threads", str(threads), "-o", path]
         subprocess.run(command, check=True, capture_output=True, env=anew)
-        self.session = kiln_rt.Session(BUILD, path, threads=threads)
+        self.session = kiln_rt.Session(BUILD, path, threads=threads, spin_us=spin_us)
         ins = [feeds[p.name.decode()] for p in self.session.inputs]
         dtypes = {"f32": np.float32, "i64": np.int64, "i32": np.int32, "bool": np.bool_, "f16": np.float16, "u8": np.uint8}
         self.outputs = [np.empty(p.shape[: p.rank], dtypes[p.dtype.decode()]) for p in self.session.output_ports]
@@ -119,37 +122,66 @@ def block(what, n, clock, pause):
     return statistics.median(times)
 
 
-def measure(both, seconds, clock, pause):
-    """Medians of each, and of the ratios of blocks that follow each other, which see the machine alike."""
+def interval(ratios):
+    """Where the median lies with 95 %, by ranks: of noise it needs to know nothing but that it falls on either side alike."""
+    ordered, n = sorted(ratios), len(ratios)
+    off = 0.98 * math.sqrt(n)
+    return ordered[max(0, math.floor((n - 1) / 2 - off))], ordered[min(n - 1, math.ceil((n - 1) / 2 + off))]
+
+
+def measure(both, args, clock, pause):
+    """Medians of each, and of the ratios of rounds A B B A, from which what rises or falls meanwhile cancels. A round is as
+    short as it may be, so that the machine is alike in it. Ends when the median is known to half a percent, or at the time."""
     first = [block(what, 2, clock, pause) for what in both]
-    n = max(1, int(20 / max(first[0], 0.01)))  # blocks of 20 ms
-    pairs, end = [], time.perf_counter() + seconds
-    while time.perf_counter() < end or len(pairs) < 5:
-        times = [block(what, n, clock, pause) for what in (both if len(pairs) % 2 else both[::-1])]
-        pairs.append(times if len(pairs) % 2 else times[::-1])
-    return [statistics.median(column) for column in zip(*pairs)], statistics.median(b / a for a, b in pairs)
+    n = max(1, int(10 / max(first[0], 0.01)))  # blocks of 10 ms
+    times, ratios, end = ([], []), [], time.perf_counter() + args.seconds
+    while len(ratios) < args.rounds or time.perf_counter() < end:
+        order = (0, 1, 1, 0) if len(ratios) % 2 else (1, 0, 0, 1)
+        taken = [0.0, 0.0]
+        for i in order:
+            taken[i] += block(both[i], n, clock, pause)
+        for i in (0, 1):
+            times[i].append(taken[i] / 2)
+        ratios.append(taken[1] / taken[0])
+        low, high = interval(ratios)
+        if len(ratios) >= 20 and high - low < 0.01:
+            break
+    return [statistics.median(t) for t in times], statistics.median(ratios), interval(ratios), len(ratios)
+
+
+def difference(got, want):
+    """The relative L2 error; what both lack, as the softmax of a row that is masked as a whole, is no difference."""
+    got, want = got.astype(float).ravel(), want.astype(float).ravel()
+    if not np.array_equal(np.isnan(got), np.isnan(want)):
+        return math.inf
+    got, want = np.nan_to_num(got), np.nan_to_num(want)
+    return float(np.linalg.norm(got - want) / max(np.linalg.norm(want), 1e-30))
 
 
 def one(model, device, args):
-    options = {"threads": str(args.threads), "cache": "0", "load_contexts": "1"}
+    spin_us = -1 if args.cpu else 0  # a thread that spins takes processor time for nothing
+    options = {"threads": str(args.threads), "cache": "0", "load_contexts": "1", "spin_us": str(spin_us)}
     level = getattr(ort.GraphOptimizationLevel, f"ORT_{'DISABLE_ALL' if args.level == 'disable' else 'ENABLE_' + args.level.upper()}")
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         provided = Provided(model, device, options, {}, level)
         feeds = make_feeds(provided.session)
         provided.bind(feeds)
-        plain = Plain(model, args.threads, feeds, folder)
-        clock = time.thread_time_ns if args.cpu else time.perf_counter_ns
-        (plain_ms, provided_ms), ratio = measure((plain, provided), args.seconds, clock, PAUSE_S if args.threads != 1 else 0)
-        error = max((np.linalg.norm((a.astype(float) - b).ravel()) / max(np.linalg.norm(b.astype(float).ravel()), 1e-30)
-                     for a, b in zip(provided.kept, plain.outputs)), default=0)
-        kept = folder / "ctx.onnx"
-        Provided(model, device, options, {"ep.context_enable": "1", "ep.context_file_path": str(kept)}, level)
-        again = Provided(kept, device, options, {}, level)
+        plain = Plain(model, args.threads, spin_us, feeds, folder)
+        clock = time.process_time_ns if args.cpu else time.perf_counter_ns
+        pause = PAUSE_S if args.threads != 1 and not args.cpu else 0
+        (plain_ms, provided_ms), ratio, (low, high), rounds = measure((plain, provided), args, clock, pause)
+        error = max((difference(a, b) for a, b in zip(provided.kept, plain.outputs)), default=0.0)
+        context_ms = math.nan
+        if not args.no_contexts:
+            kept = folder / "ctx.onnx"
+            Provided(model, device, options, {"ep.context_enable": "1", "ep.context_file_path": str(kept)}, level)
+            context_ms = Provided(kept, device, options, {}, level).make_ms
         plain.session.close()
     taken, nodes, parts = provided.taken
     return {"model": pathlib.Path(model).stem, "kiln_ms": plain_ms, "provider_ms": provided_ms, "ratio": ratio,
-            "taken": taken, "nodes": nodes, "parts": parts, "make_ms": provided.make_ms, "context_ms": again.make_ms, "rel_l2": float(error)}
+            "low": low, "high": high, "rounds": rounds,
+            "taken": taken, "nodes": nodes, "parts": parts, "make_ms": provided.make_ms, "context_ms": context_ms, "rel_l2": error}
 
 
 def main():
@@ -157,21 +189,22 @@ def main():
     parser.add_argument("models", nargs="+")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json")
     parser.add_argument("--cpu", action="store_true")
+    parser.add_argument("--no-contexts", action="store_true")
     parser.add_argument("--level", default="disable", choices=["disable", "basic", "extended", "all"])
     parser.add_argument("--most", type=float, default=math.inf)
     args = parser.parse_args()
-    if args.cpu and args.threads != 1:
-        parser.error("--cpu is of one thread: --threads 1")
     ort.register_execution_provider_library("kiln", str(BUILD / "libkiln_ort.so"))
     device = next(d for d in ort.get_ep_devices() if d.ep_name == PROVIDER and d.ep_metadata["kiln_target"] == "cpu")
     rows = []
-    print(f"{'model':28} {'kiln':>10} {'provider':>10} {'ratio':>6}  {'nodes':>9} {'parts':>5} {'make':>9} {'context':>8} {'rel l2':>8}")
+    print(f"{'model':28} {'kiln':>10} {'provider':>10} {'ratio':>6} {'95 %':>13} {'rounds':>6}  {'nodes':>9} {'parts':>5} {'make':>9} {'context':>8} {'rel l2':>8}")
     for model in args.models:
         r = one(model, device, args)
         rows.append(r)
-        print(f"{r['model']:28} {r['kiln_ms']:7.3f} ms {r['provider_ms']:7.3f} ms {r['ratio']:6.3f}  {r['taken']:4}/{r['nodes']:<4} "
+        print(f"{r['model']:28} {r['kiln_ms']:7.3f} ms {r['provider_ms']:7.3f} ms {r['ratio']:6.3f} "
+              f"{r['low']:6.3f}-{r['high']:6.3f} {r['rounds']:6}  {r['taken']:4}/{r['nodes']:<4} "
               f"{r['parts']:5} {r['make_ms']:6.0f} ms {r['context_ms']:5.1f} ms {r['rel_l2']:8.1e}", flush=True)
         if args.json:
             pathlib.Path(args.json).write_text(json.dumps(rows, indent=1))
