@@ -17,14 +17,15 @@
 
 #include <cmocka.h>
 
-enum { KERNEL_MAX_TENSORS = 64 };
+enum { KERNEL_MAX_TENSORS = 64 }; // of one kernel, and what passes add to a program
 
 typedef struct test_kernel {
   kiln_ctx cx;
   kiln_diag *diag;
   kiln_program *prog;
   kiln_interpreter *reference;
-  void *data[KERNEL_MAX_TENSORS]; // of inputs and constants, row-major
+  void **data; // [n_data], of inputs and constants, row-major; NULL of others
+  int n_data;
 } test_kernel;
 
 static inline uint32_t kernel_random(uint64_t *state) {
@@ -43,7 +44,9 @@ static inline const char *kernel_message(const test_kernel *k) {
 
 // Small integers, so that sums are exact in any order; indices lie in 0..2.
 static inline void kernel_fill(test_kernel *k, uint64_t seed) {
-  assert_in_range(k->prog->tensors.n, 0, KERNEL_MAX_TENSORS);
+  k->n_data = k->prog->tensors.n + KERNEL_MAX_TENSORS;
+  k->data = calloc((size_t)k->n_data, sizeof *k->data);
+  assert_non_null(k->data);
   for (int t = 0; t < k->prog->tensors.n; t++) {
     kiln_tensor *x = k->prog->tensors.data[t];
     if (x->role != KILN_INPUT && x->role != KILN_CONST) continue;
@@ -78,7 +81,8 @@ static inline void kernel_open(test_kernel *k, const char *text, uint64_t seed) 
 
 static inline void kernel_close(test_kernel *k) {
   kiln_interpreter_destroy(k->reference);
-  for (int t = 0; t < KERNEL_MAX_TENSORS; t++) free(k->data[t]);
+  for (int t = 0; t < k->n_data; t++) free(k->data[t]);
+  free(k->data);
   kiln_ctx_deinit(&k->cx);
   kiln_diag_destroy(k->diag);
 }
