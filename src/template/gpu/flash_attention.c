@@ -2,6 +2,9 @@
 // them with all they need; keys and values go by a chunk at a time, copied to shared memory ahead.
 // Scores become weights where they lie: sums of a product are the left operand of the next
 // (fragment.h). Nothing but keys and values leaves the registers.
+//
+// A causal mask is part of the map of the scores, as any mask is: chunks that it leaves out are
+// computed (docs/design/attention.md).
 // source: Dao, "FlashAttention-2", 2023
 #include "template/form/attention.h"
 #include "template/gpu/mma.h"
