@@ -49,6 +49,31 @@ const launches = D.launch_list.map((l, id) => ({
 const peakUnit = (p) =>
   (p ? Math.min(p.all_flops_ns, p.unit_flops_ns * (isGpu ? 1e9 : D.threads)) : 0);
 const bandwidth = (l) => Math.min(l.all_bytes_ns, l.unit_bytes_ns * (isGpu ? 1e9 : D.threads)) || 1;
+
+// Many kernels of GPUs have fitted prices, which have no parts. What bounds these is told by the
+// roofline: what takes longest of a launch, the arithmetic at its peak, and the tensors by memory.
+function peakOf(k) {
+  const some = new Set(k.edges.map((e) => e.dtype)),
+        has = (...types) => types.some((t) => some.has(t));
+  const name = has("f16", "bf16") ? "bf16" : has("f32") ? "f32" : has("i8", "u8") ? "int8" : "f32";
+  return peakUnit(D.machine.peaks[name]) ||
+    Math.max(...Object.values(D.machine.peaks).map(peakUnit));
+}
+function leastParts(k) {
+  const memory = LEVELS[0];
+  return [
+    {name: "compute", us: k.flops / peakOf(k) / 1e3 || 0},
+    {name: memory ? memory.name : "memory", us: memory ? k.bytes / bandwidth(memory) / 1e3 : 0},
+    {name: "launch", us: D.machine.launch_ns / 1e3}
+  ];
+}
+for (const k of kernels) {
+  if (k.bound || !(k.us > 0)) continue;
+  k.least = leastParts(k);
+  k.bound = k.least.reduce((a, b) => (b.us > a.us ? b : a)).name;
+}
+const boundText = (k) => (k.bound ? `${k.least ? "≈ " : ""}${k.bound}` : "");
+
 const levelOf = new Map(LEVELS.map((l, i) => [l.name, i]));
 const colourOf = (name) => {
   const i = levelOf.get(name);

@@ -202,9 +202,8 @@ function paintEdge(e, seen, labels) {
     (labels || f.isSlow || glows) && !faint
       ? el("text", {
           class: `edge-label${glows ? " hot" : ""}`,
-          x: p.x,
+          x: p.x + width / 2 + 5,  // beside the line, which would strike it through
           y: p.y + 4,
-          "text-anchor": "middle",
           style: `font-size:${clamp(11 / graph.view.s, 11, 26)}px`
         },
           glows ? `${isSlowest(f) ? "slowest: " : ""}${bytesText(f.bytes)}, ${timeText(f.us)}`
@@ -248,7 +247,7 @@ function nodeTip(event, n) {
   const k = n.launch.k;
   showTip(event, el("b", {}, k.name),
     el("div", {}, `${timeText(n.launch.us)}, ${percent(n.launch.us / total)} of a run`,
-      k.bound ? `, bound by ${k.bound}` : ""),
+      k.bound ? `, bound by ${boundText(k)}` : ""),
     el("div", {class: "soft"}, head(n.launch.nodes, 220)),
     el("div", {class: "soft"}, "Click: its statements. Double click: its page."));
 }

@@ -56,15 +56,20 @@ function timeParts(k) {
   const parts = [
     ["compute", k.compute_us, "var(--accent)"],
     ...k.costed.map((c) => [c.level, c.us, colourOf(c.level)]),
-    ["launch", k.launch_us, "var(--soft)"]
+    ["launch", k.launch_us, "var(--soft)"],
+    ...(k.least || []).map((p) => [p.name, p.us, boundColour(p.name), "≥ "])
   ].filter((p) => p[1] > 0);
   const most = Math.max(...parts.map((p) => p[1]), k.us, 1e-9);
   return el("table", {},
     el("tbody", {},
-      parts.map(([name, us, colour]) => el("tr", {},
+      parts.map(([name, us, colour, sign]) => el("tr", {},
                   el("td", {}, name === k.bound ? el("b", {}, name, " (bound)") : name),
-                  el("td", {class: "n"}, timeText(us)),
+                  el("td", {class: "n"}, sign, timeText(us)),
                   el("td", {style: "width:55%"}, bar(us / most, colour)))),
+      k.least && k.predicted_us ? el("tr", {}, el("td", {}, el("b", {}, "predicted, as a whole")),
+                                    el("td", {class: "n"}, timeText(k.predicted_us)),
+                                    el("td", {}, track(k.predicted_us / most)))
+                                : null,
       k.measured
         ? el("tr", {}, el("td", {}, el("b", {}, "measured")),
             el("td", {class: "n"}, timeText(k.measured)), el("td", {}, track(k.measured / most)))
@@ -241,7 +246,7 @@ async function kernelPage(k) {
       fact(`${percent(k.total / total)}`,
         `of a run, ${k.launches} launch${k.launches === 1 ? "" : "es"}`),
       fact(rate(k.flops, k.us), `${(k.flops / 1e6).toFixed(1)} MFLOP`),
-      k.bound ? fact(k.bound, "bounds it") : null,
+      k.bound ? fact(k.bound, k.least ? "bounds it, by the roofline" : "bounds it") : null,
       fact(
         String(k.tiles || 1), `tile${k.tiles === 1 ? "" : "s"}, tail ${(k.tail || 1).toFixed(2)}`)),
     el("p", {class: "soft", style: "overflow-wrap:anywhere;margin:0 0 6px"},

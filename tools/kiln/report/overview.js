@@ -61,8 +61,8 @@ function kernelCard(k) {
     el("div", {},
       el("span", {class: "hot"}, `${timeText(k.total)}, ${percent(k.total / total)} of a run`),
       " · ", k.launches > 1 ? `${k.launches} launches of ${timeText(k.us)} · ` : "",
-      k.bound ? `bound by ${k.bound} · ` : "", k.flops > 0 ? rate(k.flops, k.us) : ""),
-    el("div", {class: "soft"}, tail(k.nodes || "", 150)),
+      k.bound ? `bound by ${boundText(k)} · ` : "", k.flops > 0 ? rate(k.flops, k.us) : ""),
+    el("div", {class: "soft", style: "overflow-wrap:anywhere"}, tail(k.nodes || "", 150)),
     k.measured && k.predicted_us
       ? el("div", {}, `${(k.measured / k.predicted_us).toFixed(2)} times what was predicted`)
       : null);
@@ -76,7 +76,7 @@ function kernelTable() {
       el("td", {class: "n"}, timeText(k.total)), el("td", {class: "n"}, percent(k.total / total)),
       el("td", {style: "width:26%"},
         track(k.total / most, isMeasured ? (k.predicted_us * k.launches) / most : 0)),
-      el("td", {}, k.bound || "")));
+      el("td", {style: "white-space:nowrap"}, boundText(k))));
   return table(
     ["kernel", "#time", "#share", isMeasured ? "measured | predicted" : "predicted", "bound by"],
     rows);
@@ -131,7 +131,10 @@ function boundBars() {
                  {style: `--c:${colour(name)};flex:${us}`, title: `${name}: ${timeText(us)}`}))),
     el("div", {class: "key"}, "Time in kernels that are bound by ",
       rows.map(([name, us]) => el("span", {}, el("i", {style: `--c:${colour(name)}`}),
-                 `${name} ${percent(us / total)}`))));
+                 `${name} ${percent(us / total)}`)),
+      kernels.some((k) => k.least)
+        ? el("span", {}, "≈ by the roofline, of kernels whose price has no parts")
+        : null));
 }
 
 function drawOverview() {

@@ -112,7 +112,7 @@ function rooflineFigure(w, h) {
         el("div", {}, `${speedText(p.y)}, ${p.x.toFixed(2)} FLOP per byte`),
         el("div", {},
           `${timeText(p.k.total)}, ${percent(p.k.total / total)} of a run, bound by ${
-            p.k.bound || "?"}`)),
+            boundText(p.k) || "?"}`)),
       onmouseleave: hideTip
     }));
     if (i < 5)

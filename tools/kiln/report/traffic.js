@@ -55,9 +55,8 @@ function trafficSummary(rows) {
       el("td", {class: "n"}, bytes ? bytesText(bytes) : "–"),
       el("td", {style: "width:46%"}, bar(bytes / most, colour)), el("td", {class: "soft"}, note));
   const of = (r, what) => el("span", {}, chip(r.name), ` ${what}`);
-  const lines =
-    [line("memory, at least", least, "var(--soft)",
-      "what kernels read and write, once each; a table that is read by index as a whole")];
+  const lines = [line("tensors", least, "var(--soft)",
+    "what kernels read and write, once each, wherever it lies; tables read by index count whole")];
   rows.forEach((r, i) => {
     const notes = trafficNotes(r), colour = colourOf(r.name);
     lines.push(line(of(r, "predicted"), r.bytes, colour, notes.predicted));
@@ -92,8 +91,8 @@ function trafficTable(names) {
         k.bytes && movedAt(k, memory) / k.bytes > 2)));
   return table(
     [
-      "kernel", "#at least", ...names.flatMap((n) => [`#${n}`, ""]),
-      ...(hasCounted ? ["#counted / predicted"] : []), "#memory / least"
+      "kernel", "#tensors", ...names.flatMap((n) => [`#${n}`, ""]),
+      ...(hasCounted ? ["#counted / predicted"] : []), "#memory / tensors"
     ],
     rows);
 }
