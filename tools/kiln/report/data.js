@@ -51,7 +51,8 @@ const peakUnit = (p) =>
 const bandwidth = (l) => Math.min(l.all_bytes_ns, l.unit_bytes_ns * (isGpu ? 1e9 : D.threads)) || 1;
 
 // Many kernels of GPUs have fitted prices, which have no parts. What bounds these is told by the
-// roofline: what takes longest of a launch, the arithmetic at its peak, and the tensors by memory.
+// roofline: a launch, the arithmetic at its peak, or the tensors by memory, if one of them takes
+// more than half of the time. Else the kernel waits: for loads, barriers and the last of its tiles.
 function peakOf(k) {
   const some = new Set(k.edges.map((e) => e.dtype)),
         has = (...types) => types.some((t) => some.has(t));
@@ -70,7 +71,8 @@ function leastParts(k) {
 for (const k of kernels) {
   if (k.bound || !(k.us > 0)) continue;
   k.least = leastParts(k);
-  k.bound = k.least.reduce((a, b) => (b.us > a.us ? b : a)).name;
+  const longest = k.least.reduce((a, b) => (b.us > a.us ? b : a));
+  k.bound = 2 * longest.us > k.us ? longest.name : "latency";
 }
 const boundText = (k) => (k.bound ? `${k.least ? "≈ " : ""}${k.bound}` : "");
 

@@ -144,7 +144,8 @@ function edgePath(a, b) {
       return {
         d: `M${ax} ${ay}C${ax} ${ay + m} ${bx} ${by - m} ${bx} ${by}`,
         x: (ax + bx) / 2,
-        y: (ay + by) / 2
+        y: (ay + by) / 2,
+        isFlat: Math.abs(bx - ax) > by - ay
       };
     }
     const g = Math.max(a.x + a.w, b.x + b.w) + 24 + 5 * Math.min(7, b.layer - a.layer);
@@ -202,8 +203,10 @@ function paintEdge(e, seen, labels) {
     (labels || f.isSlow || glows) && !faint
       ? el("text", {
           class: `edge-label${glows ? " hot" : ""}`,
-          x: p.x + width / 2 + 5,  // beside the line, which would strike it through
-          y: p.y + 4,
+          // beside the line, which would strike it through; above one that is nearly level
+          x: p.isFlat ? p.x : p.x + width / 2 + 5,
+          y: p.isFlat ? p.y - width / 2 - 3 : p.y + 4,
+          "text-anchor": p.isFlat ? "middle" : "start",
           style: `font-size:${clamp(11 / graph.view.s, 11, 26)}px`
         },
           glows ? `${isSlowest(f) ? "slowest: " : ""}${bytesText(f.bytes)}, ${timeText(f.us)}`

@@ -11,7 +11,9 @@ function facts() {
   if (D.measured)
     out.push(fact(`${D.measured.median_ms.toFixed(2)} ms`,
       `median of ${D.measured.runs} runs, the least ${D.measured.least_ms.toFixed(2)} ms`));
-  out.push(fact(String(D.launches), `launches of ${kernels.length} kernels`));
+  out.push(fact(String(D.launches),
+    `launch${D.launches === 1 ? "" : "es"} of ${kernels.length} kernel${
+      kernels.length === 1 ? "" : "s"}`));
   const flops = sum(kernels, (k) => k.flops * k.launches);
   if (flops) out.push(fact(rate(flops, total), `${(flops / 1e9).toFixed(2)} GFLOP`));
   out.push(fact(D.machine.processor,
@@ -61,7 +63,9 @@ function kernelCard(k) {
     el("div", {},
       el("span", {class: "hot"}, `${timeText(k.total)}, ${percent(k.total / total)} of a run`),
       " · ", k.launches > 1 ? `${k.launches} launches of ${timeText(k.us)} · ` : "",
-      k.bound ? `bound by ${boundText(k)} · ` : "", k.flops > 0 ? rate(k.flops, k.us) : ""),
+      [k.bound ? `bound by ${boundText(k)}` : "", k.flops > 0 ? rate(k.flops, k.us) : ""]
+        .filter(Boolean)
+        .join(" · ")),
     el("div", {class: "soft", style: "overflow-wrap:anywhere"}, tail(k.nodes || "", 150)),
     k.measured && k.predicted_us
       ? el("div", {}, `${(k.measured / k.predicted_us).toFixed(2)} times what was predicted`)
