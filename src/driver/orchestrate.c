@@ -51,7 +51,7 @@ static void take_reasons(const kiln_edge_decisions *from, kiln_edge_decisions *i
 
 kiln_status kiln_build_orchestrate(kiln_ctx *cx, void *build, const kiln_program *p,
                                    const kiln_facts *facts, const kiln_tile_search_options *search,
-                                   kiln_searches *known, kiln_parts *io,
+                                   kiln_searches *known, kiln_fused_groups *io,
                                    kiln_edge_decisions *io_edges) {
   kiln_build *b = build;
   const kiln_orchestrate_options options = {

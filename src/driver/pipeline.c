@@ -5,7 +5,7 @@
 #include "driver/load.h"
 #include "module/schedule_lookup.h"
 #include "rewrite/half.h"
-#include "template/form/attention.h"
+#include "template/form/flash_attention.h"
 #include "transform/transform.h"
 
 // --- conditions of rows ---
@@ -104,8 +104,8 @@ static kiln_status fold_views(kiln_ctx *cx, kiln_build *b, int *io_n) {
 
 static kiln_status find_attention(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
-  return kiln_tile_stream(cx, b->choices.prog, &b->choices.kernels.facts, &b->request.machine,
-                          kiln_attention_suits);
+  return kiln_tile_attention(cx, b->choices.prog, &b->choices.kernels.facts, &b->request.machine,
+                             kiln_flash_attention_suits);
 }
 
 static kiln_status concat_in_place(kiln_ctx *cx, kiln_build *b, int *io_n) {
@@ -134,7 +134,7 @@ static kiln_status orchestrate(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
   return b->choices.tile.orchestrate(cx, b->choices.tile.orchestrator, b->choices.prog,
                                      &b->choices.kernels.facts, &b->choices.tile.search, c->known,
-                                     &c->parts, &c->edges);
+                                     &c->fusions, &c->edges);
 }
 
 static kiln_status lower(kiln_ctx *cx, kiln_build *b, int *io_n) {

@@ -27,7 +27,7 @@ int kiln_build_count(const kiln_build *b, const char *pass);
 // errors: as kiln_orchestrate; KILN_BAD_INPUT: the file cannot be read
 kiln_status kiln_build_orchestrate(kiln_ctx *cx, void *build, const kiln_program *p,
                                    const kiln_facts *facts, const kiln_tile_search_options *search,
-                                   kiln_searches *known, kiln_parts *io,
+                                   kiln_searches *known, kiln_fused_groups *io,
                                    kiln_edge_decisions *io_edges);
 // The options of the solver as text, for the key of the schedule cache.
 const char *kiln_build_asks_to_solve(kiln_ctx *cx, const kiln_build *b);

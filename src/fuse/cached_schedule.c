@@ -14,7 +14,7 @@ const char *kiln_schedule_key(kiln_ctx *cx, const kiln_program *p, const kiln_fa
   kiln_text t;
   kiln_text_init(&t, &cx->scratch);
   kiln_program_print(cx, p, &t);
-  for (int i = 0; i < p->tensors.n; i++) { // what the text leaves out
+  for (int i = 0; i < p->tensors.n; i++) { // kiln_program_text leaves this out
     const kiln_tensor *x = p->tensors.data[i];
     if (x->inside) kiln_text_printf(&t, "inside %d %d %" PRId64 "\n", i, x->inside->id, x->offset);
   }
@@ -33,7 +33,7 @@ kiln_loops *kiln_cached_kernel_loops(kiln_ctx *cx, const kiln_machine *m,
   if (!a->loops[0]) return NULL;
   known.instrs = m->target->instrs(cx, m, &known.n);
   kiln_diag *outer = cx->diag;
-  cx->diag = NULL; // the script is there
+  cx->diag = NULL; // a failure is no error: the script is stored as well
   const bool right =
       kiln_loops_parse_with(cx, a->loops, kiln_instr_find_in, &known, &l) == KILN_OK &&
       kiln_loops_verify(cx, l) == KILN_OK;
@@ -49,7 +49,7 @@ static const char *loops_text(kiln_ctx *cx, const kiln_loops *l) {
 }
 
 typedef struct reading {
-  kiln_ctx own; // in which loops are read; it goes with them
+  kiln_ctx own; // owns the loops that are read, and is destroyed with them
   bool is_open;
   const kiln_machine *m;
   const char *text;
@@ -66,7 +66,7 @@ static kiln_status read_back(kiln_ctx *cx, void *argument) {
   return KILN_OK;
 }
 
-// What reads as loops that print alike; else nothing.
+// The text of |l| if it parses to loops that print the same text; else "".
 static const char *print_loops(kiln_ctx *cx, reading *r, const kiln_loops *l) {
   r->text = loops_text(cx, l);
   r->prints_alike = false;
@@ -125,7 +125,7 @@ const char *kiln_cached_schedule_print(kiln_ctx *cx, const kiln_machine *m, cons
 
 // --- reading ---
 
-// A number in [low, high] behind the cursor; -1 for anything else.
+// The number at the cursor, which must be in [low, high]; -1 otherwise.
 static long read_number(const char **at, long low, long high) {
   char *end = NULL;
   const long n = strtol(*at, &end, 10);
@@ -173,23 +173,23 @@ static bool read_materialized(kiln_ctx *cx, kiln_program *p, kiln_facts *facts, 
 }
 
 static bool read_parts(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
-                       const kiln_machine *m, const char **at, kiln_parts *out) {
+                       const kiln_machine *m, const char **at, kiln_fused_groups *out) {
   if (strncmp(*at, head, sizeof head - 1) != 0) return false;
   *at += sizeof head - 1;
   const long n = read_number(at, 0, p->stmts.n);
   int n_kernels = 0;
   for (long i = 0; i < n; i++) {
-    kiln_part part = {.kernel = (int)read_number(at, 0, n_kernels)};
-    if (part.kernel < 0 || !read_group(cx, p, at, &part.group) ||
-        kiln_tile_outline_keyless(cx, p, facts, &part.group, m, &part.outline) != KILN_OK)
+    kiln_fused_group fusion = {.kernel = (int)read_number(at, 0, n_kernels)};
+    if (fusion.kernel < 0 || !read_group(cx, p, at, &fusion.group) ||
+        kiln_tile_outline_keyless(cx, p, facts, &fusion.group, m, &fusion.outline) != KILN_OK)
       return false;
-    n_kernels += part.kernel == n_kernels;
-    KILN_VEC_PUSH(&cx->perm, out, part);
+    n_kernels += fusion.kernel == n_kernels;
+    KILN_VEC_PUSH(&cx->perm, out, fusion);
   }
   return n >= 0;
 }
 
-// The text behind its length; NULL where there is none.
+// The text that follows its length; NULL if there is none.
 static const char *read_text(kiln_ctx *cx, const char **at, const char *end) {
   const long bytes = read_number(at, 0, end - *at);
   if (bytes < 0 || **at != '\n' || end - *at < 1 + bytes) return NULL;
@@ -216,15 +216,15 @@ static bool read_kernels(kiln_ctx *cx, const char **at, const char *end, int mos
 
 bool kiln_cached_schedule_read(kiln_ctx *cx, kiln_program *p, kiln_facts *facts,
                                const kiln_machine *m, const char *text, kiln_kernels *io,
-                               kiln_parts *out_parts, kiln_cached_kernel **out_kernels,
+                               kiln_fused_groups *out_fusions, kiln_cached_kernel **out_kernels,
                                int *out_n_kernels) {
   kiln_diag *outer = cx->diag;
   const char *end = text + strlen(text);
-  *out_parts = (kiln_parts){0};
-  cx->diag = NULL; // what does not fit is no mistake of anybody
+  *out_fusions = (kiln_fused_groups){0};
+  cx->diag = NULL; // text that does not parse is a miss, and reports no error
   const bool right = read_materialized(cx, p, facts, &text, io) &&
-                     read_parts(cx, p, facts, m, &text, out_parts) &&
-                     read_kernels(cx, &text, end, out_parts->n, out_kernels, out_n_kernels);
+                     read_parts(cx, p, facts, m, &text, out_fusions) &&
+                     read_kernels(cx, &text, end, out_fusions->n, out_kernels, out_n_kernels);
   cx->diag = outer;
   return right;
 }

@@ -31,7 +31,7 @@ kiln_loops *kiln_cached_kernel_loops(kiln_ctx *cx, const kiln_machine *m,
 // gives: false if the text is invalid or belongs to another program
 bool kiln_cached_schedule_read(kiln_ctx *cx, kiln_program *p, kiln_facts *facts,
                                const kiln_machine *m, const char *text, kiln_kernels *io,
-                               kiln_parts *out_parts, kiln_cached_kernel **out_kernels,
+                               kiln_fused_groups *out_fusions, kiln_cached_kernel **out_kernels,
                                int *out_n_kernels);
 
 #endif

@@ -9,26 +9,28 @@
 enum {
   MAX_PRODUCERS = 16,
   MAX_ATTEMPTS = 24,
-  MANY_STMTS = 8 // of rows: what more it takes in, it takes in several parts at a time
+  MANY_STMTS = 8 // a kernel of rows that has so many statements tries several producers at a time
 };
 
-// Costs are estimates: what is gained must be more than this share of the smallest part's price.
+// Costs are estimates, so fusion must gain more than this share of the cheapest group's cost.
 static const double WORTH = 0.05;
-// What is stored besides being reused saves a load only: estimates of large kernels err by more. So
-// it must gain this share of all parts' prices, the second where several contractions meet.
+// Fusing a producer whose result is stored anyway saves only a load, which is less than the error
+// of large kernels' estimates. It must gain this share of all groups' costs; the second share holds
+// where several contractions meet.
 static const double STORED_WORTH = 0.01, STORED_CHAIN_WORTH = 0.06;
 
-typedef struct part {
-  kiln_part out;       // extracted at the end
-  kiln_searched found; // for kernels of its form
-  double compute_ns;   // of its statements in kernels of their own
-  int into;            // the part that took this one in; -1: none
-} part;
+// A fusion group while it grows.
+typedef struct fusion {
+  kiln_fused_group out; // outlined at the end
+  kiln_searched found;  // the candidates of its canonical form
+  double compute_ns;    // of its statements as kernels of their own
+  int into;             // the group that has taken this one in; -1: none
+} fusion;
 
-// Steps of a kernel's growth whose loops were not made yet.
+// Growth steps of a kernel since its loops were last made.
 typedef struct unlowered {
-  part before;  // the kernel in front of them
-  double apart; // what it and the parts cost that it took in
+  fusion before; // the kernel before these steps
+  double apart;  // the cost of |before| and of the groups that it has taken in, as separate kernels
   int n, taken[KILN_MAX_MEMBERS];
 } unlowered;
 
@@ -39,22 +41,22 @@ typedef struct connecting {
   const kiln_tile_search_options *options;
   kiln_users users;
   int n;
-  part *parts;
-  int *part_of;      // by statement; -1: it is not run
+  fusion *fusions;
+  int *fusion_of;    // by statement, its group; -1: it is not run
   kiln_loads *loads; // by statement
   kiln_searches *known;
   unlowered steps;  // of the kernel that grows
   bool lowers_all;  // each step's loops are made
-  kiln_map reasons; // of a producer and a consumer that were not united: the number in |why|
+  kiln_map reasons; // by (producer, consumer) that were not fused: the reason's number in |why|
   KILN_VEC(const char *) why;
 } connecting;
 
-typedef struct part_set {
+typedef struct fusion_set {
   int n;
   int data[KILN_MAX_MEMBERS];
-} part_set;
+} fusion_set;
 
-static bool in_set(const part_set *s, int id) {
+static bool in_set(const fusion_set *s, int id) {
   for (int i = 0; i < s->n; i++)
     if (s->data[i] == id) return true;
   return false;
@@ -69,15 +71,15 @@ static bool has_contraction(const connecting *c, const kiln_group *g) {
   return false;
 }
 
-// A padding that its reader takes in, or that is assembled.
-static bool is_waiting(const connecting *c, const part *one) {
+// Whether |one| is a padding that its reader takes in, or that will be written in place.
+static bool is_waiting(const connecting *c, const fusion *one) {
   const kiln_group *g = &one->out.group;
   return kiln_fact_of(c->facts, c->p->stmts.data[g->stmts[g->n_stmts - 1]]->out).waits;
 }
 
-// The price of a part as it stands. A padding that nobody takes in is assembled: of its kernel only
-// the frame remains, and of an input's the copy.
-static double price_apart(connecting *c, const part *one) {
+// The cost of a group as its own kernel. A padding that nobody takes in is written in place: its
+// kernel then costs only the border, and also the copy if it pads an input.
+static double price_apart(connecting *c, const fusion *one) {
   const double whole = kiln_tile_price(one->found.candidates);
   if (!is_waiting(c, one)) return whole;
   const kiln_stmt *s = c->p->stmts.data[one->out.group.stmts[0]];
@@ -90,12 +92,12 @@ static double price_apart(connecting *c, const part *one) {
 
 static bool has_grids(const connecting *c) { return c->options->machine->target->has_grids; }
 
-// Computing in one kernel what the parts |s| do gets slower where blocks are short: more so where
-// windows of products are among them.
-static void price_together(connecting *c, const part_set *s, const kiln_searched *whole) {
+// Raises the costs of |whole| by the inner loss: fused groups compute slower because a block has
+// smaller tiles, more so if products with windows are among them.
+static void price_together(connecting *c, const fusion_set *s, const kiln_searched *whole) {
   double compute_ns = 0, loss = KILN_INNER_LOSS;
   for (int i = 0; i < s->n; i++) {
-    const part *one = &c->parts[s->data[i]];
+    const fusion *one = &c->fusions[s->data[i]];
     compute_ns += one->compute_ns;
     if (has_contraction(c, &one->out.group))
       loss = fmax(loss, kiln_tile_cheapest(one->found.candidates)->from->inner_loss);
@@ -103,8 +105,8 @@ static void price_together(connecting *c, const part_set *s, const kiln_searched
   kiln_searched_bound(c->cx, whole, loss * compute_ns);
 }
 
-// The candidates for |g|, which the parts |s| make up; NULL: it is a part itself.
-static kiln_status search(connecting *c, const kiln_group *g, const part_set *s,
+// The candidates of |g|, the union of the groups |s|; |s| NULL: |g| is one group.
+static kiln_status search(connecting *c, const kiln_group *g, const fusion_set *s,
                           kiln_searched *out) {
   bool is_new = false;
   KILN_TRY(kiln_searches_find(c->cx, c->known, c->p, c->facts, g, c->options, out, &is_new));
@@ -116,7 +118,7 @@ static const char *name_of(const connecting *c, int tensor) {
   return kiln_symbol_text(c->cx, c->p->tensors.data[tensor]->name);
 }
 
-static int result_of(const connecting *c, const part *p) {
+static int result_of(const connecting *c, const fusion *p) {
   return c->p->stmts.data[p->out.group.stmts[p->out.group.n_stmts - 1]]->out;
 }
 
@@ -128,7 +130,7 @@ static const char *time_text(connecting *c, double ns) {
                   : kiln_arena_printf(&c->cx->perm, "%.0f us", ns * 1e-3);
 }
 
-// The cache that a tile of |one| does not fit, as text to append; "".
+// Names the cache that a tile of |one| exceeds, as text to append to a message; "" if none.
 static const char *overflow_text(connecting *c, const kiln_tile_candidate *one) {
   const kiln_device *d = c->options->machine->device;
   for (int l = 1; d && l < d->n_levels; l++) {
@@ -160,34 +162,34 @@ static const char *refused_why(const connecting *c, int producer, int consumer) 
   return known ? c->why.data[*known] : NULL;
 }
 
-// --- what may join ---
+// --- which producers may be fused ---
 
-// Whether a kernel of |s| stores tensor |t| even if nobody in it does but to read it again: it is
-// an output, or others read it, of which |out_first| is the first statement (-1: none).
-static bool is_stored(const connecting *c, const part_set *s, int t, int *out_first) {
+// Whether a kernel of |s| must store tensor |t|: it is an output, or statements outside of |s| read
+// it, of which |out_first| is the first (-1: none).
+static bool is_stored(const connecting *c, const fusion_set *s, int t, int *out_first) {
   *out_first = -1;
   for (int u = c->users.first[t]; u < c->users.first[t + 1] && *out_first < 0; u++) {
-    const int reader = c->part_of[c->users.users[u]];
+    const int reader = c->fusion_of[c->users.users[u]];
     if (reader < 0 || !in_set(s, reader)) *out_first = c->users.users[u];
   }
   return *out_first >= 0 || c->p->tensors.data[t]->role != KILN_TEMP;
 }
 
 static int last_stmt(const connecting *c, int id) {
-  const kiln_group *g = &c->parts[id].out.group;
+  const kiln_group *g = &c->fusions[id].out.group;
   return g->stmts[g->n_stmts - 1];
 }
 
-// Why |producer| may not be computed in the kernel of |s|, whose last statement is that of the
-// first
-// part: NULL when all readers of its result are in |s|, or come later, so that the result is stored
-// besides.
-static const char *closed_reason(connecting *c, const part_set *s, int producer) {
-  const part *p = &c->parts[producer];
+// Why |producer| may not be computed in the kernel of |s|, whose last statement is the last of the
+// first group. NULL if all readers of its result are in |s|, or run after it: the result is then
+// stored as well.
+static const char *closed_reason(connecting *c, const fusion_set *s, int producer) {
+  const fusion *p = &c->fusions[producer];
   const kiln_tensor *t = c->p->tensors.data[result_of(c, p)];
   int first = -1;
   if (p->out.group.kind == KILN_GROUP_SCATTER)
-    return kiln_arena_printf(&c->cx->perm, "%s is written where data says", name_of(c, t->id));
+    return kiln_arena_printf(&c->cx->perm, "%s is written at indices that are data",
+                             name_of(c, t->id));
   if (t->inside)
     return kiln_arena_printf(&c->cx->perm, "%s is a part of %s", name_of(c, t->id),
                              name_of(c, t->inside->id));
@@ -196,16 +198,16 @@ static const char *closed_reason(connecting *c, const part_set *s, int producer)
                            name_of(c, t->id), name_of(c, c->p->stmts.data[first]->out));
 }
 
-// The parts whose results the parts of |s| read, the latest first.
-static part_set producers_of(const connecting *c, const part_set *s) {
-  part_set found = {0};
+// The groups that compute what the groups of |s| read, the latest first.
+static fusion_set producers_of(const connecting *c, const fusion_set *s) {
+  fusion_set found = {0};
   for (int i = 0; i < s->n; i++) {
-    const kiln_group *g = &c->parts[s->data[i]].out.group;
+    const kiln_group *g = &c->fusions[s->data[i]].out.group;
     for (int j = 0; j < g->n_stmts; j++) {
       const kiln_loads loads = c->loads[g->stmts[j]];
       for (int k = 0; k < loads.n; k++) {
         const int def = c->p->tensors.data[loads.data[k]->u.tensor]->def,
-                  from = def < 0 ? -1 : c->part_of[def];
+                  from = def < 0 ? -1 : c->fusion_of[def];
         if (from < 0 || in_set(s, from) || in_set(&found, from) || found.n == MAX_PRODUCERS)
           continue;
         int at = found.n++;
@@ -219,13 +221,13 @@ static part_set producers_of(const connecting *c, const part_set *s) {
 
 // --- growth ---
 
-static kiln_group united(connecting *c, const part_set *s) {
+static kiln_group united(connecting *c, const fusion_set *s) {
   kiln_group g = {.kind = KILN_GROUP_ROWS};
   int n = 0, first;
-  for (int i = 0; i < s->n; i++) n += c->parts[s->data[i]].out.group.n_stmts;
+  for (int i = 0; i < s->n; i++) n += c->fusions[s->data[i]].out.group.n_stmts;
   g.stmts = KILN_NEW_ARRAY(&c->cx->perm, int, n);
   for (int i = 0; i < s->n; i++) {
-    const kiln_group *from = &c->parts[s->data[i]].out.group;
+    const kiln_group *from = &c->fusions[s->data[i]].out.group;
     for (int j = 0; j < from->n_stmts; j++) {
       int at = g.n_stmts++;
       for (; at > 0 && g.stmts[at - 1] > from->stmts[j]; at--) g.stmts[at] = g.stmts[at - 1];
@@ -238,11 +240,11 @@ static kiln_group united(connecting *c, const part_set *s) {
   return g;
 }
 
-// Of the kernel, where each result that is stored besides the last has one more.
-static int count_stmts(const connecting *c, const part_set *s) {
+// The statements of the fused kernel: each result that is stored besides the last one adds a copy.
+static int count_stmts(const connecting *c, const fusion_set *s) {
   int n = 0, first;
   for (int i = 0; i < s->n; i++) {
-    const kiln_group *g = &c->parts[s->data[i]].out.group;
+    const kiln_group *g = &c->fusions[s->data[i]].out.group;
     n += g->n_stmts;
     for (int j = 0; j < g->n_stmts; j++)
       n += is_stored(c, s, c->p->stmts.data[g->stmts[j]]->out, &first);
@@ -250,11 +252,11 @@ static int count_stmts(const connecting *c, const part_set *s) {
   return n - 1;
 }
 
-// What the statements of |s| read, statement by statement.
-static int count_loads(const connecting *c, const part_set *s) {
+// The loads of all statements of |s|; a load that two statements share counts twice.
+static int count_loads(const connecting *c, const fusion_set *s) {
   int n = 0;
   for (int i = 0; i < s->n; i++) {
-    const kiln_group *g = &c->parts[s->data[i]].out.group;
+    const kiln_group *g = &c->fusions[s->data[i]].out.group;
     for (int j = 0; j < g->n_stmts; j++) n += c->loads[g->stmts[j]].n;
   }
   return n;
@@ -268,50 +270,54 @@ static const char *refused_reason(connecting *c, const kiln_tile_candidates *fou
   return "no template proposes a kernel of both";
 }
 
-// What a run hides of the launches that one kernel of |n| parts saves.
+// The launch latency that overlaps with other kernels, of the launches that fusing |n| groups
+// saves.
 static double hidden_ns(const connecting *c, int n) {
   return (n - 1) * kiln_gpu_hidden_ns(c->options->machine);
 }
 
-// What must be gained by making one kernel of |s|, whose parts cost |apart|, the cheapest |least|.
-static double margin_of(const connecting *c, const part_set *s, bool stores, double apart,
+// The gain that fusing |s| must exceed; the groups cost |apart| separately, the cheapest |least|.
+static double margin_of(const connecting *c, const fusion_set *s, bool stores, double apart,
                         double least) {
   int n = 0;
-  for (int i = 0; i < s->n; i++) n += has_contraction(c, &c->parts[s->data[i]].out.group);
+  for (int i = 0; i < s->n; i++) n += has_contraction(c, &c->fusions[s->data[i]].out.group);
   const double share = n > 1 ? STORED_CHAIN_WORTH : STORED_WORTH;
   return fmax(WORTH * least, stores ? share * apart : 0);
 }
 
-// Whether a template runs as one kernel what others run as several.
+// Whether some candidate is one kernel where the others are several launches.
 static bool unites(const kiln_tile_candidates *found) {
   for (int i = 0; i < found->n; i++)
     if (found->data[i].from->unites) return true;
   return false;
 }
 
-// What one kernel of parts would be.
+// A tentative fused kernel.
 typedef struct whole {
   kiln_group group;
   kiln_searched found;
-  double apart, least, together; // prices; of the parts, less what a run hides of their launches
+  // costs: of the separate kernels less hidden launches, of the cheapest one, of the fused kernel
+  double apart, least, together;
 } whole;
 
-// Weighs one kernel of |s|, whose first part reads the others.
+// Estimates the cost of fusing |s|, whose first group reads the others.
 //
-// gives: *out_why, the reason why there is none; NULL: there may be
-static kiln_status weigh(connecting *c, const part_set *s, whole *out, const char **out_why) {
+// gives: *out_why, why |s| cannot be one kernel; NULL if it may
+static kiln_status weigh(connecting *c, const fusion_set *s, whole *out, const char **out_why) {
   const int n_stmts = count_stmts(c, s), n_loads = count_loads(c, s);
   *out = (whole){.least = INFINITY, .apart = -hidden_ns(c, s->n)};
   for (int i = 0; i < s->n; i++) {
-    const double one = price_apart(c, &c->parts[s->data[i]]);
+    const double one = price_apart(c, &c->fusions[s->data[i]]);
     out->apart += one;
     out->least = fmin(out->least, one);
   }
   *out_why = NULL;
   if (n_stmts > KILN_MAX_MEMBERS - 1)
-    *out_why = kiln_arena_printf(&c->cx->perm, "%d statements are too many for a kernel", n_stmts);
+    *out_why = kiln_arena_printf(&c->cx->perm, "a kernel has at most %d statements, theirs has %d",
+                                 KILN_MAX_MEMBERS - 1, n_stmts);
   else if (n_loads > KILN_MOST_LOADS)
-    *out_why = kiln_arena_printf(&c->cx->perm, "%d loads are too many for a kernel", n_loads);
+    *out_why = kiln_arena_printf(&c->cx->perm, "a kernel has at most %d loads, theirs has %d",
+                                 KILN_MOST_LOADS, n_loads);
   else if (!isfinite(out->apart)) *out_why = "the cost of one of them is unknown";
   if (*out_why) return KILN_OK;
   out->group = united(c, s);
@@ -326,37 +332,37 @@ static kiln_status weigh(connecting *c, const part_set *s, whole *out, const cha
   return KILN_OK;
 }
 
-// Whether the loops of |g| may be made when it has grown: each step's would be as many as the
-// whole kernel's.
+// Whether loops of |g| are made once, after it has grown: making them at each step would take as
+// long each time as making the final kernel's.
 static bool may_wait(const connecting *c, const kiln_group *g) {
   return !c->lowers_all && !has_grids(c) && g->kind == KILN_GROUP_ROWS;
 }
 
-// The first part of |s| takes the others in.
-static void note_step(connecting *c, const part_set *s) {
+// Records that the first group of |s| takes the others in.
+static void note_step(connecting *c, const fusion_set *s) {
   unlowered *u = &c->steps;
   if (u->n == 0) {
-    u->before = c->parts[s->data[0]];
+    u->before = c->fusions[s->data[0]];
     u->apart = price_apart(c, &u->before);
   }
   for (int i = 1; i < s->n && u->n < KILN_MAX_MEMBERS; i++) {
-    u->apart += price_apart(c, &c->parts[s->data[i]]);
+    u->apart += price_apart(c, &c->fusions[s->data[i]]);
     u->taken[u->n++] = s->data[i];
   }
 }
 
 static void own_stmts(connecting *c, int id) {
-  const kiln_group *g = &c->parts[id].out.group;
-  for (int i = 0; i < g->n_stmts; i++) c->part_of[g->stmts[i]] = id;
+  const kiln_group *g = &c->fusions[id].out.group;
+  for (int i = 0; i < g->n_stmts; i++) c->fusion_of[g->stmts[i]] = id;
 }
 
-// Makes the loops of |root|, which has grown. Where no template can, or only one that costs more
-// than the parts, the steps are taken back.
+// Makes the loops of the grown group |root|. Its growth is undone if no template can make them, or
+// if the kernel costs more than the separate ones.
 //
-// gives: *out_stays, whether they were not
+// gives: *out_stays, whether the growth stays
 static kiln_status lower_grown(connecting *c, int root, bool *out_stays) {
   unlowered *u = &c->steps;
-  part *p = &c->parts[root];
+  fusion *p = &c->fusions[root];
   *out_stays = true;
   if (u->n == 0) return KILN_OK;
   KILN_TRY(kiln_searched_lower(c->cx, c->options, &p->found));
@@ -364,7 +370,7 @@ static kiln_status lower_grown(connecting *c, int root, bool *out_stays) {
   if (!*out_stays) {
     *p = u->before;
     for (int i = 0; i < u->n; i++) {
-      c->parts[u->taken[i]].into = -1;
+      c->fusions[u->taken[i]].into = -1;
       own_stmts(c, u->taken[i]);
     }
     own_stmts(c, root);
@@ -373,11 +379,11 @@ static kiln_status lower_grown(connecting *c, int root, bool *out_stays) {
   return KILN_OK;
 }
 
-// Makes one kernel of |s|, which was weighed as |io|, if it costs less than the parts do apart by
-// more than |lost|, which is below 0 where their prices leave something out.
+// Fuses |s|, estimated as |io|, if the kernel costs less than the separate ones by more than
+// |lost|. A negative |lost| stands for a gain that the costs leave out.
 //
-// gives: *out_why, the reason why not; NULL: it is done
-static kiln_status settle(connecting *c, const part_set *s, whole *io, double lost,
+// gives: *out_why, why not; NULL if |s| was fused
+static kiln_status settle(connecting *c, const fusion_set *s, whole *io, double lost,
                           const char **out_why) {
   const double bar =
       io->apart - lost - margin_of(c, s, io->group.stored != 0, io->apart, io->least);
@@ -394,34 +400,35 @@ static kiln_status settle(connecting *c, const part_set *s, whole *io, double lo
                           lost > 0 ? " and what others would gain" : "",
                           overflow_text(c, kiln_tile_cheapest(io->found.candidates)));
   if (*out_why) return KILN_OK;
-  part *root = &c->parts[s->data[0]];
+  fusion *root = &c->fusions[s->data[0]];
   if (waits) note_step(c, s);
   else c->steps.n = 0;
   root->out.group = io->group;
   root->found = io->found;
   for (int i = 1; i < s->n; i++) {
-    c->parts[s->data[i]].into = s->data[0];
-    root->compute_ns += c->parts[s->data[i]].compute_ns;
+    c->fusions[s->data[i]].into = s->data[0];
+    root->compute_ns += c->fusions[s->data[i]].compute_ns;
   }
-  for (int i = 0; i < io->group.n_stmts; i++) c->part_of[io->group.stmts[i]] = s->data[0];
+  for (int i = 0; i < io->group.n_stmts; i++) c->fusion_of[io->group.stmts[i]] = s->data[0];
   return KILN_OK;
 }
 
-static kiln_status unite(connecting *c, const part_set *s, const char **out_why) {
+static kiln_status unite(connecting *c, const fusion_set *s, const char **out_why) {
   whole one;
   KILN_TRY(weigh(c, s, &one, out_why));
   return *out_why ? KILN_OK : settle(c, s, &one, 0, out_why);
 }
 
-// Adds to |s| what stands between its newest part and the next contractions, and these.
+// Adds to |s| the statements between its newest group and the nearest contractions above it, and
+// these.
 //
-// gives: whether there was anything
-static bool reach_contractions(connecting *c, part_set *s) {
+// gives: whether any was added
+static bool reach_contractions(connecting *c, fusion_set *s) {
   const int before = s->n;
   for (int i = before - 1; i < s->n; i++) {
-    const part_set one = {1, {s->data[i]}};
-    if (has_contraction(c, &c->parts[s->data[i]].out.group)) continue;
-    const part_set from = producers_of(c, &one);
+    const fusion_set one = {1, {s->data[i]}};
+    if (has_contraction(c, &c->fusions[s->data[i]].out.group)) continue;
+    const fusion_set from = producers_of(c, &one);
     for (int j = 0; j < from.n && s->n < KILN_MAX_MEMBERS; j++)
       if (!in_set(s, from.data[j]) && !closed_reason(c, s, from.data[j]))
         s->data[s->n++] = from.data[j];
@@ -429,25 +436,26 @@ static bool reach_contractions(connecting *c, part_set *s) {
   return s->n > before;
 }
 
-static bool is_fixed(const connecting *c, const part *p) { // a pass has made this kernel
+static bool is_fixed(const connecting *c, const fusion *p) { // its kernel was chosen by a pass
   return kiln_fact_of(c->facts, c->p->stmts.data[p->out.group.stmts[0]]->out).kernel != 0;
 }
 
-// Why the rules of GPUs leave the two apart; NULL: they are a product, and rows of what it computes
-// or reads.
+// Why the rules of GPUs keep the two apart; NULL if one is a product and the other rows that read
+// its result or compute its operand.
 static const char *ruled_reason(const connecting *c, int root, int producer) {
-  const kiln_group_kind a = c->parts[producer].out.group.kind, b = c->parts[root].out.group.kind;
+  const kiln_group_kind a = c->fusions[producer].out.group.kind,
+                        b = c->fusions[root].out.group.kind;
   if (!has_grids(c) || (a == KILN_GROUP_CONTRACTION && b == KILN_GROUP_ROWS) ||
       (a == KILN_GROUP_ROWS && b == KILN_GROUP_CONTRACTION))
     return NULL;
-  const char *why = refused_why(c, producer, root); // of two products
+  const char *why = refused_why(c, producer, root); // why two products were not fused
   return why ? why
              : "on GPUs rules group all but products and rows, unless --orchestrate chooses them";
 }
 
-// One step: the producer alone, then with all up to the next contractions.
+// Tries |producer| alone, then together with everything up to the next contractions.
 static kiln_status take_in(connecting *c, int root, int producer, bool *out_done) {
-  part_set s = {1, {root}};
+  fusion_set s = {1, {root}};
   const char *why = closed_reason(c, &s, producer);
   if (!why) why = ruled_reason(c, root, producer);
   *out_done = false;
@@ -466,15 +474,15 @@ static kiln_status take_in(connecting *c, int root, int producer, bool *out_done
   return KILN_OK;
 }
 
-// The first |n| parts that |root| would take in one after the other, with it.
-static part_set next_parts(connecting *c, int root, int n) {
-  part_set s = {1, {root}};
+// |root| and the first |n| groups that it would take in one after the other.
+static fusion_set next_parts(connecting *c, int root, int n) {
+  fusion_set s = {1, {root}};
   for (bool found = true; found && s.n <= n;) {
-    const part_set from = producers_of(c, &s);
+    const fusion_set from = producers_of(c, &s);
     found = false;
     for (int i = 0; i < from.n && !found; i++) {
       const int one = from.data[i];
-      found = !is_fixed(c, &c->parts[one]) && !has_contraction(c, &c->parts[one].out.group) &&
+      found = !is_fixed(c, &c->fusions[one]) && !has_contraction(c, &c->fusions[one].out.group) &&
               !closed_reason(c, &s, one);
       if (found) s.data[s.n++] = one;
     }
@@ -482,12 +490,13 @@ static part_set next_parts(connecting *c, int root, int n) {
   return s;
 }
 
-// Takes several parts in at once, half as many where those gain nothing, and gives how many; 0:
-// one at a time is left to try.
+// Takes in several groups at once, and halves their number as long as fusing them gains nothing.
+//
+// gives: *out_n, how many were taken in; 0: they must be tried one by one
 static kiln_status take_several_in(connecting *c, int root, int most, int *out_n) {
   *out_n = 0;
   for (; most > 1 && *out_n == 0; most /= 2) {
-    const part_set s = next_parts(c, root, most);
+    const fusion_set s = next_parts(c, root, most);
     const char *why = NULL;
     if (s.n < 3) return KILN_OK;
     most = s.n - 1;
@@ -497,24 +506,24 @@ static kiln_status take_several_in(connecting *c, int root, int most, int *out_n
   return KILN_OK;
 }
 
-// The number of parts that a kernel may take in next: as many as it has, once they are many.
+// The number of groups that a kernel tries to take in next: as many as it has, once it has many.
 static int most_at_once(const connecting *c, int root, int left) {
-  const kiln_group *g = &c->parts[root].out.group;
+  const kiln_group *g = &c->fusions[root].out.group;
   if (!may_wait(c, g) || g->n_stmts < MANY_STMTS) return 1;
   return g->n_stmts < left ? g->n_stmts : left;
 }
 
 static kiln_status take_all_in(connecting *c, int root) {
-  bool grown = !is_fixed(c, &c->parts[root]) && !is_waiting(c, &c->parts[root]);
+  bool grown = !is_fixed(c, &c->fusions[root]) && !is_waiting(c, &c->fusions[root]);
   for (int attempts = 0; grown && attempts < MAX_ATTEMPTS;) {
     int n = 0;
     KILN_TRY(take_several_in(c, root, most_at_once(c, root, MAX_ATTEMPTS - attempts), &n));
     attempts += n;
     if (n > 0) continue;
-    const part_set s = {1, {root}}, from = producers_of(c, &s);
+    const fusion_set s = {1, {root}}, from = producers_of(c, &s);
     grown = false;
     for (int i = 0; i < from.n && !grown && attempts < MAX_ATTEMPTS; i++, attempts++)
-      if (!is_fixed(c, &c->parts[from.data[i]])) KILN_TRY(take_in(c, root, from.data[i], &grown));
+      if (!is_fixed(c, &c->fusions[from.data[i]])) KILN_TRY(take_in(c, root, from.data[i], &grown));
   }
   return KILN_OK;
 }
@@ -532,15 +541,15 @@ static kiln_status grow(connecting *c, int root) {
 
 // --- two products ---
 
-// Whether part |id| is of |kind| and may become one kernel with others.
+// Whether group |id| is of |kind| and may still be fused.
 static bool is_free(const connecting *c, int id, kiln_group_kind kind) {
-  const part *p = &c->parts[id];
+  const fusion *p = &c->fusions[id];
   return p->into < 0 && !is_fixed(c, p) && !is_waiting(c, p) && p->out.group.kind == kind;
 }
 
-// What one kernel of |root| and |producer| gains; 0: nothing, or there is none.
+// The gain of fusing |root| and |producer|; 0 if there is none.
 static kiln_status gain_of(connecting *c, int root, int producer, double *out) {
-  const part_set s = {2, {root, producer}}, alone = {1, {root}};
+  const fusion_set s = {2, {root, producer}}, alone = {1, {root}};
   const char *why = closed_reason(c, &alone, producer);
   whole one;
   *out = 0;
@@ -549,9 +558,9 @@ static kiln_status gain_of(connecting *c, int root, int producer, double *out) {
   return KILN_OK;
 }
 
-// The most that the product |id| gains in one kernel with rows that it reads.
+// The largest gain of fusing the product |id| with rows that compute its operand.
 static kiln_status gain_in_front(connecting *c, int id, double *out) {
-  const part_set one = {1, {id}}, from = producers_of(c, &one);
+  const fusion_set one = {1, {id}}, from = producers_of(c, &one);
   *out = 0;
   for (int i = 0; i < from.n; i++) {
     double gain = 0;
@@ -561,12 +570,12 @@ static kiln_status gain_in_front(connecting *c, int id, double *out) {
   return KILN_OK;
 }
 
-// The same with rows of what it computes.
+// The largest gain of fusing the product |id| with rows that read its result.
 static kiln_status gain_behind(connecting *c, int id, double *out) {
-  const int result = result_of(c, &c->parts[id]);
+  const int result = result_of(c, &c->fusions[id]);
   *out = 0;
   for (int u = c->users.first[result]; u < c->users.first[result + 1]; u++) {
-    const int reader = c->part_of[c->users.users[u]];
+    const int reader = c->fusion_of[c->users.users[u]];
     double gain = 0;
     if (reader >= 0 && is_free(c, reader, KILN_GROUP_ROWS)) KILN_TRY(gain_of(c, reader, id, &gain));
     *out = fmax(*out, gain);
@@ -574,26 +583,26 @@ static kiln_status gain_behind(connecting *c, int id, double *out) {
   return KILN_OK;
 }
 
-// What storing the results of the product |id| and reading them again takes: prices of products
-// have both hidden behind their instructions, which those of a few hundred terms are too few for.
-// Measured on an H200, six MLPs: 0.32, 0.35, 0.45 and 1.1 us a MB more than priced from 12 MB on,
-// nothing up to 4 MB.
+// The time to store the results of the product |id| and to load them again. The costs of both
+// products hide it behind their instructions; products with reductions of a few hundred terms are
+// too short for that. Measured on an H200, six MLPs: 0.32, 0.35, 0.45 and 1.1 us a MB more than
+// estimated from 12 MB on, nothing up to 4 MB.
 static double passing_ns(const connecting *c, int id) {
-  const kiln_tensor *t = c->p->tensors.data[result_of(c, &c->parts[id])];
+  const kiln_tensor *t = c->p->tensors.data[result_of(c, &c->fusions[id])];
   const kiln_mem_level *memory = c->options->machine->device->levels, *l2 = memory + 1;
   const double bytes = (double)(kiln_tensor_elems(t) * kiln_dtype_bytes(t->dtype));
   const bool stays = bytes <= l2->usable * (double)l2->capacity_bytes;
   return 2 * bytes / (stays ? l2 : memory)->all_bytes_ns;
 }
 
-// On GPUs: makes one kernel of the product |root| and a product that it reads, if that gains more
-// than both do with rows.
+// On GPUs: fuses the product |root| with a product that it reads (back to back) if that gains more
+// than fusing each with its rows.
 static kiln_status join_products(connecting *c, int root) {
-  const part_set one = {1, {root}}, from = producers_of(c, &one);
+  const fusion_set one = {1, {root}}, from = producers_of(c, &one);
   if (!is_free(c, root, KILN_GROUP_CONTRACTION)) return KILN_OK;
   for (int i = 0; i < from.n; i++) {
     const int producer = from.data[i];
-    const part_set s = {2, {root, producer}};
+    const fusion_set s = {2, {root, producer}};
     double front = 0, behind = 0;
     whole both;
     if (!is_free(c, producer, KILN_GROUP_CONTRACTION)) continue;
@@ -613,8 +622,8 @@ static kiln_status join_products(connecting *c, int root) {
 
 // --- decisions ---
 
-// The level at which the statements of one kernel meet.
-static int inner_level(const connecting *c, const part *one) {
+// The level of memory through which the statements of one kernel pass their tiles.
+static int inner_level(const connecting *c, const fusion *one) {
   const kiln_device *d = c->options->machine->device;
   if (!d) return 1;
   const char *name = "L2";
@@ -632,22 +641,22 @@ static int inner_level(const connecting *c, const part *one) {
 }
 
 static kiln_edge_decision decide(connecting *c, const kiln_stmt *consumer, int tensor) {
-  const int def = c->p->tensors.data[tensor]->def, from = c->part_of[def],
-            to = c->part_of[consumer->id];
+  const int def = c->p->tensors.data[tensor]->def, from = c->fusion_of[def],
+            to = c->fusion_of[consumer->id];
   kiln_edge_decision d = {.producer = def, .consumer = consumer->id, .tensor = tensor};
   if (from == to) {
-    d.level = inner_level(c, &c->parts[to]);
+    d.level = inner_level(c, &c->fusions[to]);
     return d;
   }
-  const part_set s = {1, {to}};
+  const fusion_set s = {1, {to}};
   d.reason = refused_why(c, from, to);
-  if (from < 0) d.reason = "its pieces are written by their producers, in place";
-  else if (!d.reason && tensor != result_of(c, &c->parts[from]))
-    d.reason = kiln_arena_printf(&c->cx->perm, "%s is reused and stored where %s is made",
-                                 name_of(c, tensor), name_of(c, result_of(c, &c->parts[from])));
+  if (from < 0) d.reason = "it is concatenated in place, by its producers";
+  else if (!d.reason && tensor != result_of(c, &c->fusions[from]))
+    d.reason = kiln_arena_printf(&c->cx->perm, "%s is reused and stored by the kernel of %s",
+                                 name_of(c, tensor), name_of(c, result_of(c, &c->fusions[from])));
   else if (!d.reason) d.reason = closed_reason(c, &s, from);
-  if (!d.reason && (is_fixed(c, &c->parts[from]) || is_fixed(c, &c->parts[to])))
-    d.reason = "one of them was made as a whole: by Winograd, or as a stream";
+  if (!d.reason && (is_fixed(c, &c->fusions[from]) || is_fixed(c, &c->fusions[to])))
+    d.reason = "a pass chose the kernel of one of them: Winograd or flash attention";
   if (!d.reason)
     d.reason = c->options->no_connect ? "--no-connect" : "the budget of attempts is spent";
   return d;
@@ -656,7 +665,7 @@ static kiln_edge_decision decide(connecting *c, const kiln_stmt *consumer, int t
 static void record(connecting *c, kiln_edge_decisions *out) {
   for (int i = 0; i < c->p->stmts.n; i++) {
     const kiln_stmt *s = c->p->stmts.data[i];
-    if (!s || c->part_of[i] < 0) continue;
+    if (!s || c->fusion_of[i] < 0) continue;
     const kiln_loads loads = c->loads[i];
     for (int k = 0; k < loads.n; k++) {
       bool again = c->p->tensors.data[loads.data[k]->u.tensor]->def < 0;
@@ -670,26 +679,26 @@ static void record(connecting *c, kiln_edge_decisions *out) {
 
 static kiln_status begin(connecting *c, const kiln_groups *groups) {
   c->n = groups->n;
-  c->parts = KILN_NEW_ARRAY(&c->cx->scratch, part, groups->n);
-  c->part_of = KILN_NEW_ARRAY(&c->cx->scratch, int, c->p->stmts.n);
+  c->fusions = KILN_NEW_ARRAY(&c->cx->scratch, fusion, groups->n);
+  c->fusion_of = KILN_NEW_ARRAY(&c->cx->scratch, int, c->p->stmts.n);
   c->loads = KILN_NEW_ARRAY(&c->cx->scratch, kiln_loads, c->p->stmts.n);
   for (int i = 0; i < c->p->stmts.n; i++) {
     const kiln_stmt *s = c->p->stmts.data[i];
-    c->part_of[i] = -1;
+    c->fusion_of[i] = -1;
     if (s) c->loads[i] = kiln_stmt_loads(c->cx, &c->cx->scratch, c->p, s);
   }
   for (int i = 0; i < groups->n; i++) {
-    c->parts[i] = (part){.out.group = groups->data[i], .into = -1};
-    for (int j = 0; j < groups->data[i].n_stmts; j++) c->part_of[groups->data[i].stmts[j]] = i;
-    KILN_TRY(search(c, &groups->data[i], NULL, &c->parts[i].found));
-    c->parts[i].compute_ns = kiln_tile_cheapest(c->parts[i].found.candidates)->cost.compute_ns;
+    c->fusions[i] = (fusion){.out.group = groups->data[i], .into = -1};
+    for (int j = 0; j < groups->data[i].n_stmts; j++) c->fusion_of[groups->data[i].stmts[j]] = i;
+    KILN_TRY(search(c, &groups->data[i], NULL, &c->fusions[i].found));
+    c->fusions[i].compute_ns = kiln_tile_cheapest(c->fusions[i].found.candidates)->cost.compute_ns;
   }
   return KILN_OK;
 }
 
 kiln_status kiln_tile_connect_groups(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
                                      kiln_groups *groups, const kiln_tile_search_options *options,
-                                     kiln_searches *known, kiln_parts *out) {
+                                     kiln_searches *known, kiln_fused_groups *out) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   connecting c = {.known = known,
                   .cx = cx,
@@ -697,20 +706,20 @@ kiln_status kiln_tile_connect_groups(kiln_ctx *cx, const kiln_program *p, const 
                   .facts = facts,
                   .options = options,
                   .users = kiln_users_make(cx, &cx->scratch, p)};
-  *out = (kiln_parts){0};
+  *out = (kiln_fused_groups){0};
   kiln_map_init(&c.reasons, &cx->scratch);
   kiln_status st = begin(&c, groups);
   const int n_grown = options->no_connect ? 0 : c.n;
   for (int i = n_grown - 1; st == KILN_OK && has_grids(&c) && i >= 0; i--)
     st = join_products(&c, i);
   for (int i = n_grown - 1; st == KILN_OK && i >= 0; i--)
-    if (c.parts[i].into < 0) st = grow(&c, i);
+    if (c.fusions[i].into < 0) st = grow(&c, i);
   if (st == KILN_OK) record(&c, &groups->edges);
   for (int i = 0; st == KILN_OK && i < c.n; i++) {
-    kiln_part *one = &c.parts[i].out;
-    if (c.parts[i].into >= 0) continue;
+    kiln_fused_group *one = &c.fusions[i].out;
+    if (c.fusions[i].into >= 0) continue;
     st = kiln_tile_outline(cx, p, facts, &one->group, options->machine, &one->outline);
-    one->candidates = c.parts[i].found.candidates;
+    one->candidates = c.fusions[i].found.candidates;
     KILN_VEC_PUSH(&cx->perm, out, *one);
   }
   kiln_arena_rewind(&cx->scratch, mark);

@@ -16,16 +16,16 @@
 // A fused group: its statements, the outlined program, and the candidate schedules of its kernel.
 // Groups of equal key share |candidates|. A group that was read from a cached schedule has no
 // candidates, and the number of its kernel in place of the key.
-typedef struct kiln_part {
+typedef struct kiln_fused_group {
   kiln_group group;
   kiln_outline outline;
   int kernel;                       // its number in the cached schedule
   kiln_tile_candidates *candidates; // cheapest first
-} kiln_part;
-typedef struct kiln_parts {
-  kiln_part *data;
+} kiln_fused_group;
+typedef struct kiln_fused_groups {
+  kiln_fused_group *data;
   int n, cap;
-} kiln_parts;
+} kiln_fused_groups;
 
 // Merges |groups| into fused groups. Its budget counts candidates and never time, so that equal
 // programs get equal kernels; repeated layers are searched once.
@@ -35,6 +35,6 @@ typedef struct kiln_parts {
 // cost:  at most a few attempts a group, each one outlining and one round of proposals
 kiln_status kiln_tile_connect_groups(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
                                      kiln_groups *groups, const kiln_tile_search_options *options,
-                                     kiln_searches *known, kiln_parts *out);
+                                     kiln_searches *known, kiln_fused_groups *out);
 
 #endif

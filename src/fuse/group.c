@@ -1,12 +1,12 @@
-// Fusion groups by rule. From the outputs to the inputs, every statement not
-// yet taken becomes the root of a group and takes in producers that nobody else reads:
+// Fusion groups by rule. From the outputs to the inputs, every statement not yet taken becomes the
+// root of a group and takes in producers that nobody else reads:
 // - a map takes the contraction it reads element by element (its epilogue);
 // - a map or reduction takes reductions and maps that share outer dims with it and whose rows fit
-// the cache.
+//   the cache.
 #include "fuse/group.h"
 
 #include "support/integer.h"
-#include "template/form/stream.h"
+#include "template/form/attention.h"
 
 #include <string.h>
 
@@ -19,8 +19,9 @@ typedef struct grouping {
   kiln_users users;
   bool *taken; // by statement
   int64_t vector_elems;
-  int64_t most_panel_bytes; // of what is decoded, and stays in the L2
-  bool computes_operands;   // what copies them to memory near a product does, as on GPUs
+  int64_t most_panel_bytes; // a decoded matrix may be as large: it stays in the L2
+  // operands are computed while they are copied to shared memory, as on GPUs
+  bool computes_operands;
 } grouping;
 
 static int kernel_of(const grouping *g, const kiln_stmt *s) {
@@ -33,8 +34,8 @@ static bool is_contraction(const grouping *g, const kiln_stmt *s) {
                               : kiln_stmt_is_contraction(s, &a, &b);
 }
 
-// Whether |s| is lowered by itself, in the way of scatters: it begins with values of its own, is
-// guarded, or writes elsewhere than its dims say.
+// Whether |s| gets a kernel of its own from the scatter templates: it has initial values or a
+// guard, or its store's index is data.
 static bool stands_alone(const kiln_ctx *cx, const kiln_stmt *s) {
   return s->init || s->guard || !kiln_stmt_is_plain(cx, s);
 }
@@ -62,7 +63,8 @@ static bool is_bijective(const kiln_stmt *s, const kiln_expr *load, int64_t elem
   return kiln_stmt_domain(s) == elems;
 }
 
-// The same on CPUs, where results may be stored in any order.
+// Whether |root| may run over the dims of the tensor that |load| reads. CPUs only: their results
+// may be stored in any order.
 static bool may_renumber(const grouping *g, const kiln_stmt *root, const kiln_expr *load) {
   return g->computes_operands ? kiln_tile_same_elements(g->cx, g->p, root, load)
                               : kiln_tile_renumbers(g->cx, g->p, root, load);
@@ -91,9 +93,9 @@ static int find_epilogue_source(grouping *g, const kiln_stmt *root) {
   return best;
 }
 
-// The map that decodes packed constants for the contraction |c| alone, as a matrix whose rows |c|
-// reduces and whose columns fill vectors; -1: there is none. In one kernel a block of it stays in
-// the caches.
+// The map that decodes packed constants for the contraction |c| alone, into a matrix whose rows |c|
+// reduces and whose columns are its vectors; -1 if there is none. In one kernel, a block of the
+// decoded matrix stays in the caches.
 static int find_decoder(const grouping *g, const kiln_stmt *c) {
   const kiln_expr *loads[2] = {NULL, NULL};
   if (g->computes_operands || c->n_reduce != 1 ||
@@ -115,7 +117,7 @@ static int find_decoder(const grouping *g, const kiln_stmt *c) {
   return -1;
 }
 
-// Rows: outer[s][d] tells which outer dim of the root dim d of member s is, -1 for none.
+// A group of rows. outer[s][d]: the dim of the root that dim d of member s runs along, -1 for none.
 typedef struct rows {
   const kiln_stmt *root;
   unsigned shared; // dims of the root that all members have
@@ -130,7 +132,8 @@ static int member_of(const rows *r, const kiln_stmt *s) {
   return -1;
 }
 
-// The root's dim that a load's argument is, seen from member |m|; -1 when it is another expression.
+// The dim of the root along which a load's argument runs, in terms of member |m|; -1 for any
+// expression but a dim.
 static int outer_of_argument(const rows *r, int m, const kiln_expr *argument) {
   const kiln_stmt *s = r->members[m];
   if (argument->kind != KILN_EXPR_VAR) return -1;
@@ -152,8 +155,8 @@ static unsigned drop_units(const rows *r, unsigned set) {
   return set;
 }
 
-// How many pieces of work the shared dims give: where they hold the contiguous dim, a vector is one
-// piece.
+// How many units of work the shared dims give; a vector is one unit if they contain the contiguous
+// dim.
 static int64_t tasks_of(const grouping *g, const rows *r, unsigned shared) {
   const kiln_tensor *y = g->p->tensors.data[r->root->out];
   int last = y->rank > 0 && y->rank == r->root->n_space ? y->order[y->rank - 1] : -1;
@@ -176,7 +179,8 @@ static bool add_member(grouping *g, rows *r, const kiln_stmt *c) {
     for (int i = 0; i < loads.n; i++)
       for (int k = 0; loads.data[i]->u.tensor == t->id && k < t->rank; k++) {
         int o = outer_of_argument(r, m, loads.data[i]->args[k]);
-        if (o >= 0 && !same_extent(t->shape[k], &r->root->dims[o])) o = -1; // a part of it
+        // it runs over a slice of it
+        if (o >= 0 && !same_extent(t->shape[k], &r->root->dims[o])) o = -1;
         map[k] = map[k] == -2 || map[k] == o ? o : -1;
       }
   }
@@ -187,10 +191,11 @@ static bool add_member(grouping *g, rows *r, const kiln_stmt *c) {
     if (map[k] >= 0) image |= 1u << map[k];
   unsigned shared = drop_units(r, r->shared & image);
   int64_t outer = outer_extent(r, shared), elems = kiln_tensor_elems(t);
-  if (shared != r->shared && elems != outer) return false; // read through windows or by other rows
+  // it is read through windows, or by other rows
+  if (shared != r->shared && elems != outer) return false;
   if (shared == 0 || outer < MIN_OUTER || elems / outer > MAX_ROW_ELEMS) return false;
   if (tasks_of(g, r, shared) < 4 && kiln_stmt_domain(r->root) > SMALL_DOMAIN)
-    return false; // for the threads
+    return false; // too few for the threads
   for (int d = 0; d < c->n_space; d++) r->outer[r->n][d] = map[d];
   r->members[r->n++] = c;
   r->n_loads = n_loads;
@@ -203,7 +208,7 @@ static bool may_join(grouping *g, const kiln_tensor *t) {
   const kiln_stmt *c = g->p->stmts.data[t->def];
   if (kernel_of(g, c) || kiln_fact_of(g->facts, t->id).assembled) return false;
   if (g->computes_operands && kiln_stmt_is_map(g->cx, c) && find_epilogue_source(g, c) >= 0)
-    return false; // it is stored as well by the contraction's kernel, and in fewer bytes than the sums
+    return false; // the contraction's kernel stores it, in fewer bytes than its f32 sums
   return !stands_alone(g->cx, c) && !is_contraction(g, c);
 }
 
@@ -235,8 +240,8 @@ static void add_group(grouping *g, kiln_groups *out, kiln_group_kind kind, int n
   KILN_VEC_PUSH(&g->cx->perm, out, group);
 }
 
-// Whether the map |s| pads what is stored in another order: the rows of the one are not rows of the
-// other.
+// Whether the map |s| pads a tensor that is stored in another order of axes, so that rows of its
+// result are no rows of its operand.
 static bool turns_padding(const grouping *g, const kiln_stmt *s) {
   const kiln_tensor *y = g->p->tensors.data[s->out];
   const kiln_loads loads = kiln_stmt_loads(g->cx, &g->cx->scratch, g->p, s);
@@ -251,7 +256,8 @@ static bool turns_padding(const grouping *g, const kiln_stmt *s) {
   return false;
 }
 
-// The contraction |c| with what decodes for it, and the map |finish|, or NULL.
+// Groups the contraction |c|, the map that decodes its operand, and its epilogue |finish| (NULL:
+// none).
 static void group_contraction(grouping *g, const kiln_stmt *c, const kiln_stmt *finish,
                               kiln_groups *out) {
   const int decoder = find_decoder(g, c);
@@ -277,16 +283,17 @@ static void group_rows(grouping *g, const kiln_stmt *root, kiln_groups *out) {
             r.members);
 }
 
-// The statements that a pass has put into one kernel; |root| is the last of them.
+// Groups the statements that a pass assigned to one kernel (kiln_fact's |kernel|); |root| is the
+// last of them.
 static void group_numbered(grouping *g, const kiln_stmt *root, kiln_groups *out) {
   const kiln_stmt *members[MAX_NUMBERED];
-  kiln_stream_form form;
+  kiln_attention_form form;
   bool streams = false;
   int n = 0;
   for (int i = 0; i <= root->id && n < MAX_NUMBERED; i++) {
     const kiln_stmt *s = g->p->stmts.data[i];
     if (!s || kernel_of(g, s) != kernel_of(g, root)) continue;
-    streams |= kiln_stream_find(g->cx, g->p, s, &form);
+    streams |= kiln_attention_find(g->cx, g->p, s, &form);
     members[n++] = s;
   }
   add_group(g, out, streams ? KILN_GROUP_STREAM : KILN_GROUP_WINOGRAD, n, members);
@@ -302,7 +309,7 @@ static grouping grouping_of(kiln_ctx *cx, const kiln_program *p, const kiln_fact
                     .computes_operands = m->target->has_explicit_scopes};
 }
 
-// Whether the map |root| reads what the contraction |c| computes once, element by element.
+// Whether the map |root| loads each element of |c|'s result once.
 static bool is_epilogue(grouping *g, const kiln_stmt *root, const kiln_stmt *c) {
   const kiln_loads loads = kiln_stmt_loads(g->cx, &g->cx->scratch, g->p, root);
   const kiln_expr *load = NULL;
@@ -321,7 +328,7 @@ kiln_group_kind kiln_tile_kind_of(kiln_ctx *cx, const kiln_program *p, const kil
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   grouping g = grouping_of(cx, p, facts, m);
   const kiln_stmt *root = p->stmts.data[stmts[n - 1]], *first = p->stmts.data[stmts[0]];
-  kiln_stream_form form;
+  kiln_attention_form form;
   kiln_group_kind kind = kiln_stmt_is_map(cx, root) && n == 1 ? KILN_GROUP_MAP : KILN_GROUP_ROWS;
   for (int i = 0; i < n; i++)
     if (is_contraction(&g, p->stmts.data[stmts[i]])) kind = KILN_GROUP_FUSED_LAYERS;
@@ -336,7 +343,7 @@ kiln_group_kind kiln_tile_kind_of(kiln_ctx *cx, const kiln_program *p, const kil
   const bool is_numbered = kernel_of(&g, root) != 0;
   if (is_numbered) kind = KILN_GROUP_WINOGRAD;
   for (int i = 0; i < n && is_numbered; i++)
-    if (kiln_stream_find(cx, p, p->stmts.data[stmts[i]], &form)) kind = KILN_GROUP_STREAM;
+    if (kiln_attention_find(cx, p, p->stmts.data[stmts[i]], &form)) kind = KILN_GROUP_STREAM;
   kiln_arena_rewind(&cx->scratch, mark);
   return kind;
 }

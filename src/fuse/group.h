@@ -5,23 +5,23 @@
 
 #include "template/template.h"
 
-// Loads of the statements of one kernel that grows: each may be an argument, and what the code
-// generator knows of arguments, that no two overlap, is quadratic in them.
+// The most loads of one kernel: each may be an argument, and the code generator states for each
+// pair of arguments that they do not overlap.
 enum { KILN_MOST_LOADS = 256 };
 typedef struct kiln_group {
   kiln_group_kind kind;
   int n_stmts;
   int *stmts; // ids, ascending; the last writes the result
-  uint64_t
-      stored; // by position in |stmts|: other kernels read that tensor, too, or it is an output
+  // by position in |stmts|: other kernels read that tensor, too, or it is an output
+  uint64_t stored;
 } kiln_group;
 // The fusion decision about one edge of the program, from a statement to a consumer of its result.
 typedef struct kiln_edge_decision {
   int producer, consumer; // statement ids of the main program; |consumer| is in a kernel
-  int tensor;             // what flows
-  int level;              // of the device: where a tile of it passes; 0: through memory
-  const char
-      *reason; // why it is not connected deeper; NULL: it is in one kernel and nothing is wrong
+  int tensor;             // the tensor that |consumer| reads
+  int level;              // the level of memory through which its tiles pass; 0: main memory
+  // why it is not connected deeper; NULL: it is in one kernel and nothing is wrong
+  const char *reason;
 } kiln_edge_decision;
 typedef struct kiln_edge_decisions {
   kiln_edge_decision *data;
@@ -31,11 +31,12 @@ typedef struct kiln_edge_decisions {
 typedef struct kiln_groups {
   kiln_group *data;
   int n, cap;
-  kiln_edge_decisions edges; // of the choices that there were, by consumer
+  kiln_edge_decisions edges; // by consumer, of edges for which there was a choice
 } kiln_groups;
+// Groups the statements of |p| by rule.
 kiln_status kiln_tile_group(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
                             const kiln_machine *m, kiln_groups *out);
-// The kind of kernel that stmts[0..n), ascending, are, whoever has put them together.
+// The kind of kernel that the statements stmts[0..n), ascending, make together.
 kiln_group_kind kiln_tile_kind_of(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
                                   const kiln_machine *m, int n, const int *stmts, uint64_t stored);
 

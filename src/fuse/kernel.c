@@ -59,8 +59,8 @@ static kiln_symbol group_origin(kiln_ctx *cx, const kiln_program *p, const kiln_
   return origin;
 }
 
-// What reading constants as other programs have them costs, where the cheapest candidate would have
-// them otherwise.
+// Writes to the script what it costs to read constants in the panels of another bucket's program,
+// if the cheapest candidate wants other panels.
 static void explain_panels(const kiln_tile_candidates *all, const kiln_tile_candidate *taken,
                            kiln_text *script) {
   double least = taken->cost.ns;
@@ -114,7 +114,7 @@ kiln_status kiln_kernel_replay(kiln_ctx *cx, const kiln_machine *m, const char *
   return KILN_OK;
 }
 
-// |k|'s program, as it was outlined, in the form of the template |from|.
+// Brings |k|'s outlined program into the canonical form of the template |from|.
 static kiln_status take_form(kiln_ctx *cx, const kiln_machine *m, const char *from,
                              kiln_kernel *k) {
   const kiln_template *t = kiln_template_find(m, from);
@@ -133,12 +133,12 @@ static kiln_status take_known(kiln_ctx *cx, const kiln_machine *m, const kiln_ca
   k->loops = kiln_cached_kernel_loops(cx, m, known);
   if (k->loops) k->loops->name = k->name;
   else KILN_TRY(kiln_kernel_replay(cx, m, known->script, k));
-  k->script = known->script; // with the comments on what was refused
+  k->script = known->script; // including its comments on refused candidates
   return KILN_OK;
 }
 
-// How many elements of the tensor behind argument |a| the kernel touches at most: its parameters
-// may be views of a part.
+// The number of elements that the kernel accesses at most behind argument |a|: a parameter may be a
+// view of a part of the tensor.
 static int64_t elems_of(const kiln_program *p, const kiln_outline *x, const kiln_program *form,
                         int a) {
   int64_t elems = kiln_tensor_elems(p->tensors.data[x->args[a].tensor]);
@@ -151,7 +151,8 @@ static int64_t elems_of(const kiln_program *p, const kiln_outline *x, const kiln
   return elems;
 }
 
-// What a launch does, by the form that is run: what that pads is computed, too.
+// Counts the work of a launch by the program that is run, whose form may pad: padding is computed,
+// too.
 static void count_work(kiln_ctx *cx, const kiln_program *p, const kiln_outline *x, kiln_kernel *k) {
   k->flops = k->kind == KILN_GROUP_WINOGRAD ? kiln_winograd_flops(cx, k->prog)
                                             : kiln_program_flops(cx, k->prog);
@@ -163,25 +164,25 @@ static void count_work(kiln_ctx *cx, const kiln_program *p, const kiln_outline *
   }
 }
 
-// The kernel of |part|: as it is |known|, or NULL: by its best candidate.
-static kiln_status add_kernel(kiln_ctx *cx, const kiln_program *p, const kiln_part *part,
+// The kernel of |fusion|: by |known|, a cached schedule, or by its best candidate if that is NULL.
+static kiln_status add_kernel(kiln_ctx *cx, const kiln_program *p, const kiln_fused_group *fusion,
                               const kiln_cached_kernel *known,
                               const kiln_tile_search_options *options, kiln_kernels *out,
                               kiln_symbol origin) {
-  const kiln_outline *x = &part->outline;
+  const kiln_outline *x = &fusion->outline;
   kiln_kernel *k = KILN_NEW(&cx->perm, kiln_kernel);
   *k = (kiln_kernel){.id = out->kernels.n,
-                     .name = kernel_name(cx, part->group.kind, origin, out->kernels.n),
-                     .key =
-                         x->key ? x->key : kiln_tile_key(cx, part->group.kind, x->prog, &x->facts),
-                     .kind = part->group.kind,
+                     .name = kernel_name(cx, fusion->group.kind, origin, out->kernels.n),
+                     .key = x->key ? x->key
+                                   : kiln_tile_key(cx, fusion->group.kind, x->prog, &x->facts),
+                     .kind = fusion->group.kind,
                      .outlined = x->prog,
                      .prog = x->prog,
                      .facts = x->facts};
   if (known) {
     KILN_TRY(take_known(cx, options->machine, known, k));
   } else {
-    k->candidates = *part->candidates;
+    k->candidates = *fusion->candidates;
     KILN_TRY(take_best(cx, k));
   }
   count_work(cx, p, x, k);
@@ -194,53 +195,53 @@ static int number_of(kiln_ctx *cx, kiln_map *io, const char *key, int otherwise)
   return known ? (int)*known : (int)*kiln_map_put(io, symbol, (uint64_t)otherwise);
 }
 
-// The number of |part|'s kernel: one that was made, or the |next|. |io| has those that were made,
-// by the keys of programs as outlined and of their forms: different programs may have one form.
-//
-// gives: part->candidates lowered
-static kiln_status find_kernel(kiln_ctx *cx, kiln_map *io, const kiln_part *part,
+// The number of |fusion|'s kernel: an existing one, or |next|. |io| maps the keys of outlined
+// programs and of their canonical forms to kernels, because different programs may have one form.
+static kiln_status find_kernel(kiln_ctx *cx, kiln_map *io, const kiln_fused_group *fusion,
                                const kiln_tile_search_options *options, int next, int *out) {
-  const uint64_t symbol = kiln_symbol_of(cx, part->outline.key), *known = kiln_map_find(io, symbol);
+  const uint64_t symbol = kiln_symbol_of(cx, fusion->outline.key),
+                 *known = kiln_map_find(io, symbol);
   if (known) {
     *out = (int)*known;
     return KILN_OK;
   }
-  KILN_TRY(kiln_tile_lower(cx, options, part->candidates));
-  const kiln_tile_candidate *best = kiln_tile_best(part->candidates);
+  KILN_TRY(kiln_tile_lower(cx, options, fusion->candidates));
+  const kiln_tile_candidate *best = kiln_tile_best(fusion->candidates);
   *out = next;
   if (best && best->form->match)
     *out = number_of(
-        cx, io, kiln_tile_key(cx, part->group.kind, best->form->prog, &best->form->facts), next);
+        cx, io, kiln_tile_key(cx, fusion->group.kind, best->form->prog, &best->form->facts), next);
   kiln_map_put(io, symbol, (uint64_t)*out);
   return KILN_OK;
 }
 
-// A kernel for all parts of equal form; answered[kernel], or NULL.
-static kiln_status add_parts(kiln_ctx *cx, const kiln_program *p, const kiln_parts *parts,
-                             const kiln_cached_kernel *answered, int n_answered,
-                             const kiln_tile_search_options *search, kiln_kernels *out) {
+// Makes a kernel for all groups of equal form; answered[kernel] is its cached schedule, or NULL.
+static kiln_status add_fusions(kiln_ctx *cx, const kiln_program *p,
+                               const kiln_fused_groups *fusions, const kiln_cached_kernel *answered,
+                               int n_answered, const kiln_tile_search_options *search,
+                               kiln_kernels *out) {
   kiln_map by_key;
   kiln_map_init(&by_key, &cx->perm);
-  for (int i = 0; i < parts->n; i++) {
-    const kiln_part *part = &parts->data[i];
-    const kiln_symbol origin = group_origin(cx, p, &part->group);
-    int kernel = part->kernel;
-    if (!answered) KILN_TRY(find_kernel(cx, &by_key, part, search, out->kernels.n, &kernel));
+  for (int i = 0; i < fusions->n; i++) {
+    const kiln_fused_group *fusion = &fusions->data[i];
+    const kiln_symbol origin = group_origin(cx, p, &fusion->group);
+    int kernel = fusion->kernel;
+    if (!answered) KILN_TRY(find_kernel(cx, &by_key, fusion, search, out->kernels.n, &kernel));
     if (kernel == out->kernels.n) {
       if (answered && out->kernels.n >= n_answered)
         return KILN_FAIL(cx->diag, KILN_BAD_INPUT, NULL,
                          "cached schedule: must have a script a kernel");
-      KILN_TRY(add_kernel(cx, p, part, answered ? &answered[out->kernels.n] : NULL, search, out,
+      KILN_TRY(add_kernel(cx, p, fusion, answered ? &answered[out->kernels.n] : NULL, search, out,
                           origin));
     }
     KILN_VEC_PUSH(&cx->perm, &out->launches,
                   (kiln_launch){.kernel = kernel,
                                 .origin = origin,
-                                .n_args = part->outline.n_args,
-                                .args = part->outline.args,
-                                .n_stmts = part->group.n_stmts,
-                                .stmts = part->group.stmts,
-                                .stored = part->group.stored});
+                                .n_args = fusion->outline.n_args,
+                                .args = fusion->outline.args,
+                                .n_stmts = fusion->group.n_stmts,
+                                .stmts = fusion->group.stmts,
+                                .stored = fusion->group.stored});
   }
   return KILN_OK;
 }
@@ -251,20 +252,20 @@ bool kiln_kernels_look_up(kiln_ctx *cx, kiln_program *p, const kiln_tile_options
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const char *schedule = options->look_up(options->user, kiln_schedule_key(cx, p, &out->facts));
   kiln_arena_rewind(&cx->scratch, mark);
-  kiln_parts parts;
+  kiln_fused_groups fusions;
   kiln_cached_kernel *kernels = NULL;
   int n_kernels = 0;
   if (!schedule || !kiln_cached_schedule_read(cx, p, &out->facts, options->search.machine, schedule,
-                                              out, &parts, &kernels, &n_kernels))
+                                              out, &fusions, &kernels, &n_kernels))
     return false;
   kiln_diag *outer = cx->diag;
-  cx->diag = NULL; // what cannot be replayed is searched for
-  const kiln_status st = add_parts(cx, p, &parts, kernels, n_kernels, &options->search, out);
+  cx->diag = NULL; // a cached schedule that does not replay is a miss
+  const kiln_status st = add_fusions(cx, p, &fusions, kernels, n_kernels, &options->search, out);
   cx->diag = outer;
   out->is_cached = st == KILN_OK;
   if (out->is_cached) return true;
   kiln_kernels none = {.facts = out->facts, .late = out->late};
-  // and the paddings that are assembled now
+  // keeps the paddings that are in place now
   none.materialized.data = out->materialized.data;
   none.materialized.n = out->materialized.n;
   none.materialized.cap = out->materialized.cap;
@@ -272,13 +273,13 @@ bool kiln_kernels_look_up(kiln_ctx *cx, kiln_program *p, const kiln_tile_options
   return false;
 }
 
-// The paddings that wait and stand alone.
+// The paddings that may still be written in place, and that nobody took in.
 static kiln_materialized find_lone(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
-                                   const kiln_parts *parts) {
-  kiln_materialized lone = {0, KILN_NEW_ARRAY(&cx->perm, int, parts->n)};
+                                   const kiln_fused_groups *fusions) {
+  kiln_materialized lone = {0, KILN_NEW_ARRAY(&cx->perm, int, fusions->n)};
   bool *alone = KILN_NEW_ARRAY(&cx->perm, bool, p->stmts.n);
-  for (int i = 0; i < parts->n; i++)
-    if (parts->data[i].group.n_stmts == 1) alone[parts->data[i].group.stmts[0]] = true;
+  for (int i = 0; i < fusions->n; i++)
+    if (fusions->data[i].group.n_stmts == 1) alone[fusions->data[i].group.stmts[0]] = true;
   for (int i = 0; i < p->stmts.n; i++)
     if (alone[i] && kiln_fact_of(facts, p->stmts.data[i]->out).waits) lone.stmts[lone.n++] = i;
   return lone;
@@ -291,9 +292,9 @@ kiln_status kiln_kernels_connect(kiln_ctx *cx, kiln_program *p, const kiln_tile_
     kiln_groups groups;
     KILN_TRY(kiln_tile_group(cx, p, &out->facts, options->search.machine, &groups));
     KILN_TRY(kiln_tile_connect_groups(cx, p, &out->facts, &groups, &options->search, io->known,
-                                      &io->parts));
+                                      &io->fusions));
     io->edges = groups.edges;
-    const kiln_materialized lone = find_lone(cx, p, &out->facts, &io->parts);
+    const kiln_materialized lone = find_lone(cx, p, &out->facts, &io->fusions);
     if (lone.n == 0) return KILN_OK;
     KILN_TRY(kiln_tile_materialize(cx, p, &out->facts, lone.n, lone.stmts));
     KILN_VEC_PUSH(&cx->perm, &out->materialized, lone);
@@ -304,7 +305,7 @@ kiln_status kiln_kernels_lower(kiln_ctx *cx, const kiln_program *p,
                                const kiln_tile_options *options, const kiln_connected *connected,
                                kiln_kernels *out) {
   out->edges = connected->edges;
-  return add_parts(cx, p, &connected->parts, NULL, 0, &options->search, out);
+  return add_fusions(cx, p, &connected->fusions, NULL, 0, &options->search, out);
 }
 
 int kiln_kernel_launches(const kiln_kernels *k, int kernel) {

@@ -10,19 +10,21 @@
 typedef struct kiln_kernel {
   int id;
   kiln_symbol name; // "conv_relu_7": a C identifier, unique in the module
-  const char *key;  // the canonical program: equal keys, the same kernel; NULL: the user's
+  // text of the canonical program, equal for equal kernels; NULL: written by the user
+  const char *key;
   kiln_group_kind kind;
   const kiln_template *from;    // that runs it; NULL: the user's script does
   const kiln_program *outlined; // the group's statements over views of the tensors
-  const kiln_program *prog;     // the same in the form that is run, of the same parameters
-  kiln_facts facts;             // of its constants
+  const kiln_program *prog;     // |outlined| in the template's canonical form; same parameters
+  kiln_facts facts;             // of |prog|'s constants
   kiln_loops *loops;
   const char *script;                       // the schedule that made |loops| from |prog|
   kiln_tile_candidates candidates;          // cheapest first; the best one's schedule is |script|
-  const kiln_library_candidate *by_library; // that was taken in place of |loops|; NULL: none
-  int n_parts; // kernels that run side by side in this one (module/horizontal_fusion.c),
-  const struct kiln_kernel **parts; // of whose tensors |prog| is a list; 0: there are none
-  double flops, bytes;              // of one launch: arithmetic, and compulsory memory traffic
+  const kiln_library_candidate *by_library; // chosen in place of |loops|; NULL: none
+  // the horizontally fused kernels (module/horizontal_fusion.c), 0: it is a single kernel
+  int n_members;
+  const struct kiln_kernel **members; // |prog| then only lists their tensors
+  double flops, bytes;                // of one launch: arithmetic, and compulsory memory traffic
 } kiln_kernel;
 
 typedef struct kiln_launch {
@@ -32,7 +34,7 @@ typedef struct kiln_launch {
   kiln_argument *args;
   int n_stmts;
   int *stmts;      // statement ids of the main program computed here, the last writes the result
-  uint64_t stored; // by position in |stmts|: those whose tensors are results, too
+  uint64_t stored; // bit k: the tensor of stmts[k] is a result, too
 } kiln_launch;
 
 // Paddings that were not fused, and were materialized in place (kiln_tile_materialize).
@@ -42,38 +44,42 @@ typedef struct kiln_materialized {
 
 typedef struct kiln_kernels {
   KILN_VEC(kiln_kernel *) kernels;
-  KILN_VEC(kiln_launch) launches;           // in order of execution
-  kiln_edge_decisions edges;                // by consumer, where grouping had a choice
-  KILN_VEC(kiln_materialized) materialized; // by round of connecting, before the next one
-  kiln_facts facts;                         // of the program, after all passes
-  bool is_cached;                           // scheduled from the cache
-  kiln_winograd_list late;                  // constants without data, with |late_weights|
+  KILN_VEC(kiln_launch) launches; // in order of execution
+  kiln_edge_decisions edges;      // by consumer, where grouping had a choice
+  // by round of connecting; each round but the last ends with one
+  KILN_VEC(kiln_materialized) materialized;
+  kiln_facts facts;        // of the program, after all passes
+  bool is_cached;          // scheduled from the cache
+  kiln_winograd_list late; // weights without data, with |late_weights|
 } kiln_kernels;
-int kiln_kernel_launches(const kiln_kernels *k, int kernel); // how many there are of it
+int kiln_kernel_launches(const kiln_kernels *k, int kernel); // of |kernel|
 
 // The result of cost-driven fusion: the fused groups, and whether each edge between statements was
 // fused, or why not.
 typedef struct kiln_connected {
   kiln_searches *known;
-  kiln_parts parts;
+  kiln_fused_groups fusions;
   kiln_edge_decisions edges;
 } kiln_connected;
 
 typedef struct kiln_tile_options {
   kiln_tile_search_options search;
-  double weight_growth; // all weights take at most that many times the program's; 0: what they like
-  // By tensor, how other programs of the module have the constants (tile/panels.h); NULL: none.
+  // the most that weights may grow by packing, as a factor of their size; 0: no limit
+  double weight_growth;
+  // By tensor, the panels in which other programs of the module read constants (tile/panels.h);
+  // NULL: none.
   const uint32_t *panels;
-  bool
-      late_weights; // transformed weights get no data: who lays out the weights makes them (transform/winograd.h)
+  // transformed weights get no data: who lays out the weights makes them (transform/winograd.h)
+  bool late_weights;
   // Kernel orchestration: replaces the fused groups by others, such that exactly one stores each
   // tensor. NULL: none.
   kiln_status (*orchestrate)(kiln_ctx *cx, void *orchestrator, const kiln_program *p,
                              const kiln_facts *facts, const kiln_tile_search_options *search,
-                             kiln_searches *known, kiln_parts *io, kiln_edge_decisions *io_edges);
+                             kiln_searches *known, kiln_fused_groups *io,
+                             kiln_edge_decisions *io_edges);
   void *orchestrator;
-  kiln_searches
-      *proposed; // of other programs of the same model (fuse/searches.h); NULL: there are none
+  // of other programs of the same model (fuse/searches.h); NULL: there are none
+  kiln_searches *proposed;
   // Looks up the cached schedule (fuse/cached_schedule.h) of the program whose key is |key|, for
   // this machine and these options; gives NULL on a miss. Kernels from the cache have no
   // candidates, and edges are not recorded. NULL: no cache.
@@ -83,12 +89,12 @@ typedef struct kiln_tile_options {
 
 // Schedules |p| from the cache. Paddings are written in place as the cached schedule lists them.
 //
-// gives: false on a miss, or if the cached schedule does not replay; paddings of |p| may be in
-//        place then all the same
+// gives: false on a miss, or if the cached schedule does not replay; paddings of |p| may still be
+//        in place then
 bool kiln_kernels_look_up(kiln_ctx *cx, kiln_program *p, const kiln_tile_options *options,
                           kiln_kernels *out);
-// Makes fusion groups of the statements of |p|, and merges them along edges. Starts again after
-// paddings were put in place, because their producers and consumers then access other memory.
+// Makes fusion groups of the statements of |p|, and merges them along edges. Starts again after a
+// round that put paddings in place, because their producers and consumers then access other memory.
 //
 // gives: *io in cx->perm; statements of |p| renumbered where paddings were put in place, which
 //        out->materialized lists
@@ -101,8 +107,8 @@ kiln_status kiln_kernels_connect(kiln_ctx *cx, kiln_program *p, const kiln_tile_
 kiln_status kiln_kernels_lower(kiln_ctx *cx, const kiln_program *p,
                                const kiln_tile_options *options, const kiln_connected *connected,
                                kiln_kernels *out);
-// Gives |k| the loops and the script of |taken|, one of its candidates that was lowered. What was
-// refused before it becomes comments of the script.
+// Gives |k| the loops and the script of |taken|, a lowered candidate. Candidates refused before it
+// are listed as comments in the script.
 void kiln_kernel_take(kiln_ctx *cx, kiln_kernel *k, const kiln_tile_candidate *taken);
 // Gives |k| the loops that |script| makes of its program, with |m|'s instructions, and the script
 // as it is printed.

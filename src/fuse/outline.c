@@ -14,7 +14,7 @@
 enum { MAX_MEMBERS = 40, MAX_DIMS = 2 * KILN_MAX_RANK };
 enum { UNROLLED = 16 }; // iterations of an innermost loop, at most
 
-// One member while it is rewritten; dims carry final names.
+// A statement of the group while it is rewritten; its dims have their final names.
 typedef struct member {
   const kiln_stmt *s;
   bool redomained; // |s| runs over the contraction's dims, not its own tensor's axes
@@ -43,14 +43,15 @@ typedef struct outlining {
   const kiln_machine *machine;
   kiln_program *prog;
   int n;
-  member *m;             // [n], the root last
-  const kiln_expr *kept; // a contraction's load that is not flattened, of the main program; NULL
+  member *m; // [n], the root last
+  // a contraction's load in the main program that keeps its tensor's axes; NULL
+  const kiln_expr *kept;
   KILN_VEC(param) params;
   const kiln_ranges *ranges;
 } outlining;
 
-// Whether rows on a GPU have a member of one element: it is the only row, which a dim of extent 1
-// stands for.
+// Whether a group of rows on a GPU has a member of one element. Then there is one row only, and a
+// dim of extent 1 stands for it.
 static bool has_one_row(const outlining *x) {
   bool one = false;
   for (int i = 0; i < x->g->n_stmts; i++) {
@@ -76,7 +77,7 @@ static void order_dims(outlining *x, member *m, bool keeps_row) {
   }
 }
 
-// The dim of the reading member that the argument is, -1 for any other expression.
+// The dim of the reading member that equals |argument|; -1 for any other expression.
 static int dim_of(const member *m, const kiln_expr *argument) {
   if (argument->kind != KILN_EXPR_VAR) return -1;
   for (int k = 0; k < m->n_space; k++)
@@ -131,7 +132,8 @@ static const kiln_expr *with_names(outlining *x, const member *m, const kiln_exp
   return kiln_expr_substitute(x->cx, e, n, vars, values);
 }
 
-// The parameter for tensor |t| of the main program; what is not flattened has one of its own.
+// The parameter for tensor |t| of the main program. A tensor may have two: a flat one, and one that
+// keeps the axes.
 static int param_of(outlining *x, int t, bool flat) {
   for (int k = 0; k < x->params.n; k++)
     if (x->params.data[k].from == t && x->params.data[k].flat == flat) return k;
@@ -180,7 +182,8 @@ static const member *inside(const outlining *x, int tensor) {
   return NULL;
 }
 
-// Constants of a chain keep their axes: any of its contractions may want panels of them.
+// Whether |load|'s tensor keeps its axes: constants of several fused layers do, because any of the
+// contractions may want them packed in panels.
 static bool keeps_axes(const outlining *x, const kiln_expr *load) {
   return (x->g->kind == KILN_GROUP_FUSED_LAYERS || x->g->kind == KILN_GROUP_WINOGRAD) &&
          x->p->tensors.data[load->u.tensor]->role == KILN_CONST;
@@ -188,7 +191,7 @@ static bool keeps_axes(const outlining *x, const kiln_expr *load) {
 
 typedef struct load_map {
   outlining *x;
-  const kiln_expr *kept; // renamed form of x->kept
+  const kiln_expr *kept; // x->kept with its dims renamed
   bool failed;
 } load_map;
 
@@ -227,13 +230,13 @@ static const kiln_expr *map_load(kiln_ctx *cx, const kiln_expr *e, void *argumen
   return kiln_tensor_load(cx, x->params.data[a].to, kept);
 }
 
-// How well |load| serves as the vector operand along |v|: 0 not at all, 1 packed at run time, 2 as
-// it lies or packed once.
+// Ranks |load| as the vector operand along |v|: 0 impossible, 1 packed at run time, 2 contiguous or
+// packed once.
 static int vector_score(const outlining *x, const kiln_stmt *s, const kiln_expr *load,
                         const kiln_expr *other, kiln_symbol v) {
   if (!kiln_expr_uses(load, v) || inside(x, other->u.tensor)) return 0;
   bool constant = x->p->tensors.data[load->u.tensor]->role == KILN_CONST;
-  if (kiln_expr_uses(other, v) && // channel by channel: constant weights are repacked
+  if (kiln_expr_uses(other, v) && // depthwise: constant weights are repacked
       (!constant || x->p->tensors.data[other->u.tensor]->role == KILN_CONST))
     return 0;
   if (!constant && kiln_stmt_load_stride(x->cx, x->p, s, load, v) == 1) return 2;
@@ -242,20 +245,19 @@ static int vector_score(const outlining *x, const kiln_stmt *s, const kiln_expr 
   return constant ? 2 : 1;
 }
 
-// Cycles per element that a transposing copy takes beyond one that moves whole vectors; that
-// results take that are turned block by block; and stores lane by lane to lines that the tile does
-// not fill.
+// Cycles per element: of a transposing copy beyond a copy of whole vectors; of results that are
+// transposed block by block; and of lane-by-lane stores to lines that the tile does not fill.
 static const double transpose_cycles = 1.5, turn_cycles = 0.7, scatter_cycles = 8;
 
-// The contraction's dim that is the root's dim |k|; 0: it has none.
+// The contraction's dim that runs along the root's dim |k|; 0 if there is none.
 static kiln_symbol dim_at(const member *c, const member *root, int k) {
   for (int d = 0; d < c->n_space; d++)
     if (c->names[d] == root->names[k]) return c->s->dims[c->axis_of[d]].name;
   return 0;
 }
 
-// Whether the root's dim |outer| steps over all of |inner|, in the result as in |load|, so that
-// both become one.
+// Whether dims |outer| and |inner| of the root can become one, because in the result and in |load|
+// a step of |outer| equals extent(|inner|) steps of |inner|.
 static bool becomes_one(const outlining *x, const member *c, const member *root, int outer,
                         int inner, const kiln_expr *load) {
   const kiln_symbol o = dim_at(c, root, outer), i = dim_at(c, root, inner);
@@ -268,8 +270,8 @@ static bool becomes_one(const outlining *x, const member *c, const member *root,
          kiln_stmt_load_stride(x->cx, x->p, c->s, load, o) == extent * stride;
 }
 
-// What the contraction costs when dim |at| of the root is the vector dim and |b| its operand: its
-// arithmetic, packing |b| where it lies otherwise, and storing lane by lane where the result does.
+// The cost of the contraction if dim |at| of the root is the vector dim and |b| its operand:
+// arithmetic, packing of |b| if it is not contiguous, and lane-by-lane stores if the result is not.
 static double vector_cost(const outlining *x, const member *c, const member *root, int at,
                           const kiln_expr *a, const kiln_expr *b, kiln_symbol v) {
   const kiln_tensor *operand = x->p->tensors.data[b->u.tensor],
@@ -277,8 +279,8 @@ static double vector_cost(const outlining *x, const member *c, const member *roo
   kiln_tile_extents e = {.v = root->extents[at], .col = 1, .row = 1, .depth = 1};
   int64_t *const rows[] = {&e.col, &e.row};
   double rest = 1, cost = 0;
-  int n_rows = 0, v_outer = at, row_outer = -1; // what the next dim may become one with
-  const int64_t *line = NULL;                   // of the rows along which the result lies
+  int n_rows = 0, v_outer = at, row_outer = -1; // the dim that the next one may be merged with
+  const int64_t *line = NULL; // strides of the rows' dim along which the result is contiguous
   for (int k = root->n_space - 1; k >= 0; k--) {
     const kiln_symbol name = dim_at(c, root, k);
     const bool in_a = name && kiln_expr_uses(a, name), in_b = name && kiln_expr_uses(b, name),
@@ -311,7 +313,7 @@ static double vector_cost(const outlining *x, const member *c, const member *roo
   return cost + rest * kiln_tile_registers(x->machine, &e).cycles;
 }
 
-// Whether both operands, which change from run to run, lie in a piece along the root's last dim.
+// Whether both operands are no constants and contiguous along the root's last dim.
 static bool is_point_by_point(const outlining *x, const member *c, const member *root,
                               const kiln_expr *a, const kiln_expr *b) {
   for (int d = 0; d < c->n_space; d++) {
@@ -325,21 +327,20 @@ static bool is_point_by_point(const outlining *x, const member *c, const member 
   return false;
 }
 
-// Whether |load| is read in a piece along |v|, which stands for channels if both operands move with
-// it.
+// Whether |load| is contiguous along |v|, a channel dim if both operands depend on it.
 static bool lies_along(const outlining *x, const kiln_stmt *s, const kiln_expr *load,
                        kiln_symbol v) {
   return x->p->tensors.data[load->u.tensor]->role != KILN_CONST &&
          kiln_stmt_load_stride(x->cx, x->p, s, load, v) == 1;
 }
 
-// A contraction's vector dim and operand. Among operands that change from run to run, what costs
-// least; else by score, and what costs least among equals, the root's contiguous dim if others are
-// little better. The dim becomes the root's last.
+// Chooses a contraction's vector dim and vector operand; the dim becomes the root's last. Among
+// operands that are no constants, the one of least cost; else the one of best score, and among
+// equals that of least cost, with preference for the root's contiguous dim.
 static void choose_vector_operand(outlining *x, const member *c, member *root) {
   const kiln_expr *a = NULL, *b = NULL;
   if (root->n_space == 0 || !kiln_stmt_is_contraction(c->s, &a, &b)) return;
-  if (is_point_by_point(x, c, root, a, b)) return; // vectors of both
+  if (is_point_by_point(x, c, root, a, b)) return; // both operands are vectors
   const bool variable = x->p->tensors.data[a->u.tensor]->role != KILN_CONST &&
                         x->p->tensors.data[b->u.tensor]->role != KILN_CONST;
   int best = -1, best_score = 0;
@@ -361,9 +362,10 @@ static void choose_vector_operand(outlining *x, const member *c, member *root) {
     best = k;
     best_score = score;
     best_cost = cost;
-    bool by_dims = true; // what is read by other indices is flat as others are, and not packed
+    bool by_dims = true; // a load at other indices stays flat, and is not packed
     for (int i = 0; i < operand->n_args; i++) by_dims &= operand->args[i]->kind == KILN_EXPR_VAR;
-    by_dims &= !(k > 0 && becomes_one(x, c, root, k - 1, k, operand)); // nor is it packed by axes
+    // packing needs unmerged axes
+    by_dims &= !(k > 0 && becomes_one(x, c, root, k - 1, k, operand));
     const bool packed = x->p->tensors.data[operand->u.tensor]->role == KILN_CONST ||
                         kiln_stmt_load_stride(x->cx, x->p, c->s, operand, v) != 1 || by_dims;
     x->kept = packed ? operand : NULL;
@@ -382,8 +384,9 @@ static void choose_vector_operand(outlining *x, const member *c, member *root) {
   root->axis_of[root->n_space - 1] = axis;
 }
 
-// Of a stream's first contraction of tensors that both change from run to run, the operand that
-// lacks a dim of the contraction's own, as attention's queries do: a block of its rows is turned.
+// Keeps the axes of the queries of attention, so that a block of their rows is transposed: of the
+// first contraction's operands, neither of them constant, the one that lacks a dim of the
+// contraction.
 static void keep_queries(outlining *x) {
   const member *root = &x->m[x->n - 1];
   for (int i = 0; i + 1 < x->n && !x->kept; i++) {
@@ -403,8 +406,8 @@ static void keep_queries(outlining *x) {
   }
 }
 
-// Whether |load| moves along a window of channels that lie side by side, 64 of which are a row of
-// boxes.
+// Whether |load| reads windows of contiguous channels, at least 64 of them, as im2col-mode TMA
+// copies them.
 static bool reads_windows(const outlining *x, const kiln_stmt *s, const kiln_expr *load) {
   enum { LINE = 64 };
   const kiln_tensor *t = x->p->tensors.data[load->u.tensor];
@@ -425,10 +428,9 @@ static bool reads_windows(const outlining *x, const kiln_stmt *s, const kiln_exp
   return is_window && has_lines;
 }
 
-// What a convolution's windows read keeps its axes, along which boxes of them lie
-// (target/gpu/im2col.h).
+// Keeps the axes of a convolution's input if TMA copies its windows (target/gpu/im2col.h).
 static void keep_windows(outlining *x, const kiln_stmt *c) {
-  enum { LEAST = 64 }; // columns of a product in boxes
+  enum { LEAST = 64 }; // columns of a product that uses TMA
   const kiln_expr *factors[2] = {NULL, NULL}, *where = NULL;
   if (!x->machine->gpu.has_wgmma || !kiln_stmt_is_product(c, &factors[0], &factors[1])) return;
   for (int i = 0; i < 2; i++) {
@@ -441,8 +443,8 @@ static void keep_windows(outlining *x, const kiln_stmt *c) {
   }
 }
 
-// Orders the contraction's dims as the root's, so that its tile in registers has the vector
-// innermost.
+// Orders the contraction's dims as the root's, so that the vector dim is innermost in its register
+// tile.
 static void follow_root(member *c, const member *root) {
   member m = *c;
   int n = 0;
@@ -533,8 +535,8 @@ static const kiln_expr *merged(outlining *x, const member *m, const kiln_expr *e
       &r);
 }
 
-// Merges dims k and k+1 of the root (and of the contraction it reads element by element) if no
-// access gets harder.
+// Merges dims k and k+1 of the root (and of the contraction that it reads element by element)
+// unless an access then needs more divisions.
 static bool merge_dims(outlining *x, int64_t *y_strides, int k) {
   member *root = &x->m[x->n - 1];
   kiln_symbol outer = root->names[k], inner = root->names[k + 1];
@@ -547,7 +549,7 @@ static bool merge_dims(outlining *x, int64_t *y_strides, int k) {
         (m->names[k] != outer || m->names[k + 1] != inner || m->n_space != root->n_space))
       return false;
     kiln_loads loads = kiln_loads_of(x->cx, &x->cx->scratch, m->body);
-    for (int j = 0; j < loads.n; j++) // what is not flat keeps its axes
+    for (int j = 0; j < loads.n; j++) // a tensor that is not flattened keeps its axes
       if (loads.data[j]->n_args > 1 &&
           x->prog->tensors.data[loads.data[j]->u.tensor]->role != KILN_TEMP &&
           (kiln_expr_uses(loads.data[j], outer) || kiln_expr_uses(loads.data[j], inner)))
@@ -555,8 +557,7 @@ static bool merge_dims(outlining *x, int64_t *y_strides, int k) {
     bodies[i] = m->body;
   }
   for (int i = 0; i < x->n; i++) {
-    // inside the group the contraction's tensor is read by its dims: drop those loads' divisions
-    // from the count
+    // the group's own tensors are read by their dims: the divisions of those loads do not count
     const kiln_expr *to = merged(x, &x->m[i], bodies[i], outer, inner, e, outer, fused);
     int spare = i == x->n - 1 && x->n > 1 ? 2 : 0;
     if (count_divs(x->cx, to) > count_divs(x->cx, bodies[i]) + spare ||
@@ -577,7 +578,7 @@ static bool merge_dims(outlining *x, int64_t *y_strides, int k) {
   return true;
 }
 
-// After merging, a load of an inside tensor is by the plain dims again.
+// Replaces the index of loads of the group's own tensors by plain dims again, after merging.
 static const kiln_expr *plain_inside(kiln_ctx *cx, const kiln_expr *e, void *argument) {
   outlining *x = argument;
   if (e->kind != KILN_EXPR_LOAD) return NULL;
@@ -598,8 +599,8 @@ static void merge_all(outlining *x, int64_t *y_strides) {
   if (any && x->n > 1) root->body = kiln_expr_replace(x->cx, root->body, plain_inside, x);
 }
 
-// Merges reduction dims k and k+1 of a member, both numbered behind its space dims, if no access
-// gets harder.
+// Merges reduction dims k and k+1 of a member (numbered after its space dims) unless an access then
+// needs more divisions.
 static bool merge_reductions(outlining *x, member *m, int k) {
   const int at = m->n_space + k;
   const kiln_symbol outer = m->names[at], inner = m->names[at + 1];
@@ -615,8 +616,8 @@ static bool merge_reductions(outlining *x, member *m, int k) {
   return true;
 }
 
-// Whether |m| has the root's dim |name|, or the root reads |m|'s tensor, which keeps its axes, with
-// it.
+// Whether |m| has the root's dim |name|, or keeps the axes of its tensor, which the root indexes
+// with it.
 static bool uses_dim(const outlining *x, const member *m, kiln_symbol name) {
   for (int k = 0; k < m->n_space; k++)
     if (m->names[k] == name) return true;
@@ -626,8 +627,8 @@ static bool uses_dim(const outlining *x, const member *m, kiln_symbol name) {
   return false;
 }
 
-// Merges dims k and k+1 of the root of rows, where they are the root's alone, if no access gets
-// harder.
+// Merges dims k and k+1 of the root of a group of rows if only the root has them, unless an access
+// then needs more divisions.
 static void merge_own_dims(outlining *x, int64_t *y_strides, int k) {
   member *root = &x->m[x->n - 1];
   const kiln_symbol outer = root->names[k], inner = root->names[k + 1];
@@ -645,8 +646,8 @@ static void merge_own_dims(outlining *x, int64_t *y_strides, int k) {
   for (int d = k; d < root->n_space; d++) y_strides[d] = y_strides[d + 1];
 }
 
-// Orders the reduction dims of |m| as what it reads lies, outermost first: those that lie in a
-// piece are neighbours then.
+// Orders the reduction dims of |m| by decreasing stride of its operand, so that contiguous dims are
+// neighbours and can be merged.
 static void order_reductions(outlining *x, member *m) {
   const kiln_loads loads = kiln_loads_of(x->cx, &x->cx->scratch, m->body);
   int64_t strides[MAX_DIMS];
@@ -683,8 +684,9 @@ static void find_divisor(const kiln_expr *e, void *argument) {
     d->largest = by;
 }
 
-// Cuts reduction dim |k| of |m|, the only one that a reshape left of several axes, where it is
-// divided, so that the axes can be summed in the order in which they lie.
+// Splits reduction dim |k| of |m|, the merged axes of a reshape, at the divisor that its index has,
+// so that its parts can be summed in storage order. For example r with loads at (r / 7, r % 7)
+// becomes two dims.
 static bool split_reduction(outlining *x, member *m, int k) {
   const int at = m->n_space + k, n = m->n_space + m->n_reduce;
   divisor d = {.var = m->names[at], .extent = m->extents[at]};
@@ -716,7 +718,7 @@ static void split_reductions(outlining *x, member *m) {
     while (split_reduction(x, m, k)) continue;
 }
 
-// Rows become as long as they can: one loop over what lies in a piece.
+// Merges the dims of rows as far as possible, so that contiguous elements are one loop.
 static void merge_rows(outlining *x, int64_t *y_strides) {
   for (int i = 0; i < x->n && x->machine->target->has_vectors; i++) split_reductions(x, &x->m[i]);
   for (int i = 0; i < x->n; i++) order_reductions(x, &x->m[i]);
@@ -727,7 +729,7 @@ static void merge_rows(outlining *x, int64_t *y_strides) {
     for (int k = root->n_space - 2; k >= 0; k--) merge_own_dims(x, y_strides, k);
 }
 
-// The elements [begin, end) of a parameter that a program reads.
+// The elements [begin, end) of a parameter that the program reads.
 typedef struct reading {
   outlining *x;
   const kiln_ranges *ranges; // of the member's dims
@@ -760,8 +762,8 @@ static const kiln_expr *shift_read(kiln_ctx *cx, const kiln_expr *e, void *argum
   return kiln_expr_with_args(cx, e, index);
 }
 
-// Lets flat parameters begin and end with what is read of them: kernels that read other parts of a
-// tensor are equal then, as the steps of a recurrence are.
+// Lets flat parameters begin and end with the elements that are read. Kernels on different slices
+// of a tensor, as the steps of a recurrence have, then become equal.
 static void cut_params(outlining *x) {
   reading r = {.x = x, .read = KILN_NEW_ARRAY(&x->cx->scratch, kiln_interval, x->params.n)};
   kiln_ranges dims;
@@ -781,7 +783,7 @@ static void cut_params(outlining *x) {
     (void)kiln_expr_is_int(a->to->shape[0], &elems);
     const int64_t begin = r.read[k].lo > 0 ? r.read[k].lo : 0,
                   end = r.read[k].hi < elems ? r.read[k].hi + 1 : elems;
-    if (begin >= end) continue; // what is behind a condition that never holds
+    if (begin >= end) continue; // a load whose guard never holds
     a->offset = begin;
     a->to->shape[0] = kiln_int(x->cx, end - begin);
     any |= begin > 0;
@@ -795,7 +797,7 @@ static void cut_params(outlining *x) {
   }
 }
 
-// The dims and the tensor of an inside member; its shape follows the final dims.
+// Makes the tensor of an inner member; its shape follows from the final dims.
 static void make_tensor(outlining *x, member *m, int id) {
   const kiln_expr *extents[KILN_MAX_RANK] = {0};
   char name[16];
@@ -840,8 +842,8 @@ static kiln_tensor *make_result(outlining *x, const char *name, int rank, const 
   return y;
 }
 
-// A reduction as root gets a copy behind it, so that its accumulators can live closer than memory;
-// so does what is stored besides being reused.
+// Adds a copy after a reduction that is the root, or whose result is stored besides being reused,
+// so that its accumulators stay in registers.
 static void add_copy(outlining *x, const member *m, kiln_tensor *t, kiln_tensor *y) {
   const kiln_expr *vars[KILN_MAX_RANK];
   for (int k = 0; k < m->n_space; k++) vars[k] = kiln_var(x->cx, m->names[k]);
@@ -855,7 +857,7 @@ static void add_copy(outlining *x, const member *m, kiln_tensor *t, kiln_tensor 
   add_stmt(x, &copy, y);
 }
 
-// A result beside the last, stored as the member's tensor is.
+// Makes a result besides the last, stored like the member's tensor.
 static kiln_tensor *make_stored(outlining *x, const member *m) {
   const kiln_tensor *t = x->p->tensors.data[m->s->out];
   int64_t strides[KILN_MAX_RANK];
@@ -884,12 +886,13 @@ static void add_inner(outlining *x) {
   }
 }
 
-// Where the elements of the member's tensor lie: a map that runs over the dims of |c| stores along
-// these.
+// The strides of the member's tensor, by its own axes, or along the dims of |c| if the member runs
+// over these.
 static void find_strides(const outlining *x, member *m, const kiln_stmt *c) {
   const kiln_tensor *t = x->p->tensors.data[m->s->out];
   if (!m->redomained) kiln_tensor_strides(t, m->strides);
-  else (void)kiln_tile_strides_along(x->p->tensors.data[c->out], t, m->strides); // there are some
+  // they exist: redomain checked it
+  else (void)kiln_tile_strides_along(x->p->tensors.data[c->out], t, m->strides);
 }
 
 // A load of what the statement |argument| computes, with that statement's own dims as its index.
@@ -901,9 +904,11 @@ static const kiln_expr *load_own(kiln_ctx *cx, const kiln_expr *e, void *argumen
   return kiln_expr_with_args(cx, e, index);
 }
 
-// A map that reads its contraction through a reshape runs over the contraction's dims instead, and
-// so loads the element that these name: the group has one such load, of the map's own element
-// (`renumbers`), whatever form its index has. Returns the new statement.
+// Rewrites a map that reads its contraction through a reshape to run over the contraction's dims.
+// The group has one load of the contraction, of the map's own element (`renumbers`), which becomes
+// a plain one whatever its index was.
+//
+// gives: the new statement
 static const kiln_stmt *redomain(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *root,
                                  const kiln_stmt *c) {
   kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, root);
@@ -967,8 +972,7 @@ static kiln_status outline_group(outlining *x) {
   const kiln_tensor *out = x->p->tensors.data[root->s->out];
   int64_t strides[KILN_MAX_RANK + 1];
   if (x->g->kind == KILN_GROUP_CONTRACTION) {
-    member *c =
-        root->s->n_reduce > 0 || x->n == 1 ? root : root - 1; // one that decodes comes before
+    member *c = root->s->n_reduce > 0 || x->n == 1 ? root : root - 1; // a decoder runs before it
     if (x->machine->target->has_vectors) choose_vector_operand(x, c, root);
     else keep_windows(x, c->s);
     if (c != root) follow_root(c, root);
@@ -982,7 +986,7 @@ static kiln_status outline_group(outlining *x) {
                           x->g->kind == KILN_GROUP_WINOGRAD || x->g->kind == KILN_GROUP_STREAM;
   if (!keeps_dims && root->n_space > 1) {
     merge_all(x, strides);
-    for (int i = 0; i + 1 < x->n; i++) { // the inside tensors have the merged dims
+    for (int i = 0; i + 1 < x->n; i++) { // the inner tensors have the merged dims
       x->m[i].out->rank = x->m[i].n_space;
       for (int k = 0; k < x->m[i].n_space; k++)
         x->m[i].out->shape[k] = kiln_int(x->cx, x->m[i].extents[k]);
@@ -1002,7 +1006,7 @@ static kiln_status outline_group(outlining *x) {
   return KILN_OK;
 }
 
-// A scatter keeps its dims, its tensor's axes and its order of iteration.
+// Outlines a scatter, whose dims, axes and order of iteration stay.
 static kiln_status outline_scatter(outlining *x) {
   x->n = 1;
   x->m = KILN_NEW_ARRAY(&x->cx->scratch, member, 1);
@@ -1020,11 +1024,11 @@ static kiln_status outline_scatter(outlining *x) {
   (void)kiln_tensor_static_shape(out, shape);
   kiln_tensor_strides(out, strides);
   load_map lm = {x, NULL, false};
-  const kiln_expr *index[KILN_MAX_RANK]; // before the result, whose tensor comes last
+  const kiln_expr *index[KILN_MAX_RANK]; // made before the result, whose tensor has the last id
   for (int k = 0; k < out->rank; k++)
     index[k] = kiln_expr_replace(x->cx, with_names(x, m, m->s->index[k]), map_load, &lm);
   kiln_tensor *y = make_result(x, "y", out->rank, shape, strides, out->dtype);
-  if (kiln_stmt_reads_itself(x->cx, x->p, m->s)) { // now that there is what it reads
+  if (kiln_stmt_reads_itself(x->cx, x->p, m->s)) { // after its operands have their tensors
     m->out = y;
     KILN_TRY(rewrite_member(x, m));
     for (int k = 0; k < out->rank; k++)
@@ -1036,7 +1040,7 @@ static kiln_status outline_scatter(outlining *x) {
   return KILN_OK;
 }
 
-// What is behind |t|, a parameter of the new program.
+// The argument of |t|, a parameter of the new program.
 static kiln_argument argument_of(const outlining *x, const kiln_tensor *t) {
   for (int k = 0; k < x->params.n; k++) {
     const param *a = &x->params.data[k];
@@ -1047,7 +1051,8 @@ static kiln_argument argument_of(const outlining *x, const kiln_tensor *t) {
   return (kiln_argument){-1, 0};
 }
 
-// What is known of |t|, a parameter of the new program: of a flat one no panels, which have axes.
+// The facts about |t|, a parameter of the new program; panels of constants need axes, so a flat one
+// has none.
 static kiln_fact fact_of(const outlining *x, const kiln_tensor *t) {
   for (int k = 0; k < x->params.n; k++) {
     const param *a = &x->params.data[k];

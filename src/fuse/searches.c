@@ -4,7 +4,8 @@
 #include <math.h>
 
 struct kiln_searches {
-  kiln_map by_form, by_key; // of a group, and of what it is extracted as, to the number in |all|
+  // numbers of |all| by a group's form, and by the key of its outlined program
+  kiln_map by_form, by_key;
   KILN_VEC(kiln_searched) all;
   kiln_searches *proposed;
 };
@@ -27,8 +28,8 @@ typedef struct form_maker {
 
 // --- forms ---
 //
-// Repeated layers differ in nothing but their tensors: a group is searched once a form, which names
-// tensors in the order of their appearance and says how they lie.
+// Repeated layers differ only in their tensors. A form is the group's text with tensors numbered in
+// order of appearance and described by type, shape and strides; each form is searched once.
 
 typedef struct naming {
   kiln_map numbers; // of tensors
@@ -60,7 +61,7 @@ static void name_tensor(form_maker *c, int tensor, naming *names, kiln_text *for
   kiln_text_add(form, "\n");
 }
 
-static void print_part(form_maker *c, const kiln_expr *e, naming *names, kiln_text *form) {
+static void print_expr(form_maker *c, const kiln_expr *e, naming *names, kiln_text *form) {
   const kiln_expr_names how = {.name_of = numbered_name, .program = names, .bracket = '('};
   if (e) kiln_expr_print(c->cx, e, &how, form);
   kiln_text_add(form, ";");
@@ -75,10 +76,10 @@ static void print_stmt(form_maker *c, const kiln_stmt *s, naming *names, kiln_te
   for (int d = 0; d < s->n_space + s->n_reduce; d++)
     kiln_text_printf(form, " %s%s:%" PRId64, d == s->n_space ? "| " : "",
                      kiln_symbol_text(c->cx, s->dims[d].name), kiln_dim_extent(&s->dims[d]));
-  print_part(c, s->body, names, form);
-  print_part(c, s->guard, names, form);
-  print_part(c, s->init, names, form);
-  for (int k = 0; k < out->rank; k++) print_part(c, s->index[k], names, form);
+  print_expr(c, s->body, names, form);
+  print_expr(c, s->guard, names, form);
+  print_expr(c, s->init, names, form);
+  for (int k = 0; k < out->rank; k++) print_expr(c, s->index[k], names, form);
 }
 
 kiln_symbol kiln_group_form(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
@@ -116,7 +117,7 @@ static void keep(kiln_ctx *cx, kiln_searches *io, kiln_symbol key, kiln_searched
   KILN_VEC_PUSH(&cx->perm, &io->all, one);
 }
 
-// What was proposed, without loops that were made on the way.
+// A copy of the candidates as they were proposed, without loops that were made since.
 static kiln_searched as_proposed(kiln_ctx *cx, const kiln_searched *of) {
   const int n = of->candidates->n;
   kiln_searched out = *of;
@@ -130,7 +131,7 @@ static kiln_searched as_proposed(kiln_ctx *cx, const kiln_searched *of) {
   return out;
 }
 
-// The candidates for |x|, of kind |kind|, which |known| does not have.
+// The candidates for |x|, of kind |kind|, which is new to |known|.
 static kiln_status propose(kiln_ctx *cx, kiln_searches *known, const kiln_outline *x,
                            kiln_group_kind kind, const kiln_tile_search_options *options,
                            kiln_searched *out) {
@@ -146,7 +147,8 @@ static kiln_status propose(kiln_ctx *cx, kiln_searches *known, const kiln_outlin
   return KILN_OK;
 }
 
-// Groups of different forms may become the same program: they read other parts of their tensors.
+// Outlines |g|. Groups of different forms may have one outlined program, as when they read
+// different slices of their tensors.
 static kiln_status find_outline(kiln_ctx *cx, kiln_searches *known, const kiln_program *p,
                                 const kiln_facts *facts, const kiln_group *g,
                                 const kiln_tile_search_options *options, uint64_t *out_number,

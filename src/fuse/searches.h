@@ -16,33 +16,35 @@ typedef struct kiln_searched {
   const kiln_program *prog;
   kiln_facts facts; // of the program's constants
   kiln_tile_candidates *candidates;
-  const char *key; // of the extract
+  const char *key; // of the outlined program
 } kiln_searched;
 
-// What was searched: kept for programs whose parts are connected more than once. Lives in cx->perm.
+// The searches of a compilation, kept for programs that are fused more than once. Lives in
+// cx->perm.
 typedef struct kiln_searches kiln_searches;
-// |proposed| keeps, for other programs, what templates have proposed, as nobody has bounded or
-// lowered it: what is found does not depend on what was found for those. NULL: nobody asks.
+// Makes an empty set of searches. |proposed| (NULL: none) is shared by several programs and keeps
+// the candidates as templates proposed them, before any was bounded or lowered, so that the result
+// for one program does not depend on the others.
 kiln_searches *kiln_searches_make(kiln_ctx *cx, kiln_searches *proposed);
 // The candidates of the group |g| of |p|; templates propose them if its outline is a new form.
 kiln_status kiln_searches_find(kiln_ctx *cx, kiln_searches *known, const kiln_program *p,
                                const kiln_facts *facts, const kiln_group *g,
                                const kiln_tile_search_options *options, kiln_searched *out,
                                bool *out_is_new);
-// How often templates were asked what they propose, by all that share |proposed|.
+// The number of calls of templates for proposals, over all searches that share |proposed|.
 int kiln_searches_asked(const kiln_searches *s);
-// A text that equal groups share, whatever their tensors are called.
+// The text that equal groups share: tensors are numbered, not named.
 kiln_symbol kiln_group_form(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
                             const kiln_group *g);
-// Computing does not get faster by being done in one kernel with something else: the candidates
-// take at least |compute_ns| to compute, times what they compute again. Sorts them.
+// Raises the compute times of the candidates to at least |compute_ns| times their recomputation,
+// because fusion cannot make the arithmetic faster, and sorts them by cost.
 void kiln_searched_bound(kiln_ctx *cx, const kiln_searched *io, double compute_ns);
-// Lowers candidates, cheapest first, until one is accepted. The fallback schedule, plain nests,
-// does not count.
+// Lowers candidates, cheapest first, until one is accepted other than the fallback schedule of
+// plain loops.
 kiln_status kiln_searched_lower(kiln_ctx *cx, const kiln_tile_search_options *options,
                                 const kiln_searched *io);
 
-// The first that was not refused; NULL: all were.
+// The first candidate that was not refused; NULL if all were.
 const kiln_tile_candidate *kiln_tile_cheapest(const kiln_tile_candidates *found);
 double kiln_tile_price(const kiln_tile_candidates *found); // of the cheapest
 

@@ -183,13 +183,13 @@ static kiln_kernel *join_kernels(fusing *j, const parts *p) {
   const char *name = "";
   *k = (kiln_kernel){.prog = prog,
                      .loops = kiln_loops_make(cx, name),
-                     .n_parts = p->n,
-                     .parts = KILN_NEW_ARRAY(&cx->perm, const kiln_kernel *, p->n)};
+                     .n_members = p->n,
+                     .members = KILN_NEW_ARRAY(&cx->perm, const kiln_kernel *, p->n)};
   for (int i = 0; i < p->n; i++) {
-    k->parts[i] = j->b->choices.kernels.kernels.data[p->kernels[i]];
-    nests[i] = add_part(cx, k, prog, k->parts[i], suffix_of(cx, i));
+    k->members[i] = j->b->choices.kernels.kernels.data[p->kernels[i]];
+    nests[i] = add_part(cx, k, prog, k->members[i], suffix_of(cx, i));
     name = kiln_arena_printf(&cx->scratch, "%s%s%s", name, i ? "_with_" : "",
-                             kiln_symbol_text(cx, k->parts[i]->name));
+                             kiln_symbol_text(cx, k->members[i]->name));
   }
   k->name = k->loops->name = kiln_symbol_of(cx, name);
   order_nests(cx, k->loops, p->n, nests);

@@ -56,7 +56,7 @@ typedef struct orchestrating {
   kiln_candidate_limits limits;
   kiln_prims prims;
   kiln_costing costs;
-  const kiln_parts *first;
+  const kiln_fused_groups *first;
   kiln_bits **first_sets; // [first->n]
   kiln_orchestration *out;
   kiln_orchestrate_spent *spent;
@@ -202,7 +202,7 @@ static int find_offer(const offers *all, const kiln_bits *prims, const kiln_bits
 static int add_first(orchestrating *o, offers *io, int *out) {
   int n = 0;
   for (int i = 0; i < o->first->n; i++) {
-    const kiln_part *one = &o->first->data[i];
+    const kiln_fused_group *one = &o->first->data[i];
     const int prim = o->prims.prim_of[one->group.stmts[one->group.n_stmts - 1]];
     if (prim < o->begin || prim >= o->end) continue;
     const kiln_bits *prims = in_part(o, prims_of_group(o, &one->group)),
@@ -530,10 +530,10 @@ static void price_given(orchestrating *o, const kiln_searched *found,
   o->out->chosen_ns += io->ns;
 }
 
-static kiln_status make_parts(orchestrating *o, kiln_parts *io) {
-  kiln_parts parts = {0};
+static kiln_status make_parts(orchestrating *o, kiln_fused_groups *io) {
+  kiln_fused_groups parts = {0};
   for (int i = 0; i < o->out->kernels.n; i++) {
-    kiln_part one = {.group = o->out->kernels.data[i].group};
+    kiln_fused_group one = {.group = o->out->kernels.data[i].group};
     kiln_searched found;
     bool is_new;
     KILN_TRY(kiln_searches_find(o->cx, o->costs.known, o->p, o->costs.facts, &one.group,
@@ -670,7 +670,7 @@ static void count_repeated(orchestrating *o) {
 // Measured over predicted time for cost-driven fusion's kernels, if they were measured.
 static void find_ratios(orchestrating *o) {
   for (int i = 0; i < o->first->n; i++) {
-    const kiln_part *one = &o->first->data[i];
+    const kiln_fused_group *one = &o->first->data[i];
     const kiln_searched found = {one->outline.prog, one->outline.facts, one->candidates,
                                  one->outline.key};
     const double measured = kiln_costing_measured(&o->costs, &found),
@@ -699,7 +699,7 @@ static kiln_status solve_all(orchestrating *o) {
 
 kiln_status kiln_orchestrate(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
                              const kiln_tile_search_options *search, kiln_searches *known,
-                             const kiln_orchestrate_options *options, kiln_parts *io,
+                             const kiln_orchestrate_options *options, kiln_fused_groups *io,
                              kiln_edge_decisions *io_edges, kiln_orchestration *out) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const double begin = seconds();

@@ -86,7 +86,7 @@ typedef struct kiln_orchestration {
 //         its line
 kiln_status kiln_orchestrate(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
                              const kiln_tile_search_options *search, kiln_searches *known,
-                             const kiln_orchestrate_options *options, kiln_parts *io,
+                             const kiln_orchestrate_options *options, kiln_fused_groups *io,
                              kiln_edge_decisions *io_edges, kiln_orchestration *out);
 
 // --- file.c: orchestrations as text, one line a kernel ---

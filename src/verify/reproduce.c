@@ -26,13 +26,13 @@ static kiln_status write_text(kiln_ctx *cx, const kiln_reproducer *r, const char
 
 // Prints the kernel, or all kernels horizontally fused in it.
 static void print_kernel(kiln_ctx *cx, const kiln_kernel *k, kiln_text *prim, kiln_text *script) {
-  for (int i = 0; i < k->n_parts; i++) {
-    const char *name = kiln_symbol_text(cx, k->parts[i]->name);
+  for (int i = 0; i < k->n_members; i++) {
+    const char *name = kiln_symbol_text(cx, k->members[i]->name);
     kiln_text_printf(prim, "# kernel %s\n", name);
     kiln_text_printf(script, "kernel %s\n", name);
-    print_kernel(cx, k->parts[i], prim, script);
+    print_kernel(cx, k->members[i], prim, script);
   }
-  if (k->n_parts) return;
+  if (k->n_members) return;
   kiln_facts_print(cx, k->prog, &k->facts, "# ", prim);
   kiln_program_print(cx, k->prog, prim);
   kiln_text_add(script, k->script ? k->script : "");

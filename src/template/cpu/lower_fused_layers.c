@@ -10,7 +10,7 @@
 #include "support/integer.h"
 #include "template/cpu/node.h"
 #include "tile/panels.h"
-#include "template/form/stream.h"
+#include "template/form/attention.h"
 #include "template/cpu/window.h"
 
 #include <math.h>
@@ -469,9 +469,9 @@ static bool has_contraction(const chain *c) {
 // shares of one or two dims between.
 static kiln_status propose_chain(kiln_lowering *w, kiln_tile_candidates *out) {
   chain c;
-  kiln_stream_form attention;
+  kiln_attention_form attention;
   const int last = w->root->n_space - 1;
-  if (kiln_stream_is(w->cx, w->p, &attention))
+  if (kiln_attention_is(w->cx, w->p, &attention))
     return KILN_OK; // a block would hold whole rows of it
   classify(&c, w);
   if (c.n < 2 || last < 1 || w->root->n_reduce || !has_contraction(&c)) return KILN_OK;
@@ -499,7 +499,8 @@ static kiln_status propose_chain(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_template kiln_template_chain = {.name = "chain",
-                                           .kinds = 1u << KILN_GROUP_FUSED_LAYERS,
-                                           .propose = propose_chain,
-                                           .lower = lower_fused_layers};
+const kiln_template kiln_template_fused_layers = {.name = "fused_layers",
+                                                  .was = "chain",
+                                                  .kinds = 1u << KILN_GROUP_FUSED_LAYERS,
+                                                  .propose = propose_chain,
+                                                  .lower = lower_fused_layers};

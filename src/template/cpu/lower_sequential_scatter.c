@@ -143,7 +143,8 @@ static kiln_status propose_rounds(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_template kiln_template_rounds = {.name = "rounds",
-                                            .kinds = 1u << KILN_GROUP_SCATTER,
-                                            .propose = propose_rounds,
-                                            .lower = lower_sequential_scatter};
+const kiln_template kiln_template_sequential_scatter = {.name = "sequential_scatter",
+                                                        .was = "rounds",
+                                                        .kinds = 1u << KILN_GROUP_SCATTER,
+                                                        .propose = propose_rounds,
+                                                        .lower = lower_sequential_scatter};

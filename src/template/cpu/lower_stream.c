@@ -1,14 +1,8 @@
-// Flash attention on CPUs, in one kernel (template/form/stream.h). A task computes a block of rows
-// of the result; it runs through the keys a chunk at a time and holds a chunk of scores and
-// weights, whatever the number of keys is.
-//
-// Rows lie in the lanes: scores and weights of a chunk are stored with the rows innermost, so that
-// maxima, sums and exponentials are of whole vectors, keys are broadcast as they lie, and values
-// are read as they lie; only the block's queries are turned. The result has its values in the lanes
-// where these are whole vectors that lie side by side, in V and in the result, else the rows, too.
+// Flash attention on CPUs, in one kernel (template/form/attention.h). A task computes a block of
+// rows
 #include "support/integer.h"
 #include "price/registers.h"
-#include "template/form/stream.h"
+#include "template/form/attention.h"
 #include "template/lower.h"
 
 enum { MAX_BLOCK = 128 };
@@ -20,7 +14,7 @@ static const double weight_cycles = 13, rescale_cycles = 1, finish_cycles = 4, t
 
 typedef struct stream {
   kiln_lowering *w;
-  kiln_stream_form f;
+  kiln_attention_form f;
   int64_t block, chunk;  // rows of a task, keys of a chunk
   bool turned;           // the result has the rows in the lanes
   const kiln_stmt *tile; // what a chunk of scores is written by: Z, or X, copied from registers
@@ -139,7 +133,7 @@ static kiln_status split_keys(stream *k, const kiln_stmt *s, kiln_symbol row, ki
 
 static kiln_status make_stream(stream *k) {
   kiln_lowering *w = k->w;
-  const kiln_stream_form *f = &k->f;
+  const kiln_attention_form *f = &k->f;
   kiln_symbol loops[3];
   KILN_TRY(kiln_compute_at(&w->s, name_of(k, f->mix), k->at, KILN_SCOPE_LOCAL));
   KILN_TRY(kiln_compute_at(&w->s, name_of(k, f->sum), k->at, KILN_SCOPE_LOCAL));
@@ -204,7 +198,7 @@ static kiln_status unroll_tile(stream *k) {
 // Keys in rows of a register tile, rows of the block in its vectors.
 static kiln_status tile_scores(stream *k, kiln_symbol sums) {
   kiln_lowering *w = k->w;
-  const kiln_stream_form *f = &k->f;
+  const kiln_attention_form *f = &k->f;
   const kiln_stmt *z = k->tile;
   const kiln_register_tile tile = score_tile(k);
   kiln_symbol key = 0, row = 0, path[KILN_MAX_RANK + 2];
@@ -230,7 +224,7 @@ static kiln_status tile_scores(stream *k, kiln_symbol sums) {
 
 static kiln_status schedule_scores(stream *k) {
   kiln_lowering *w = k->w;
-  const kiln_stream_form *f = &k->f;
+  const kiln_attention_form *f = &k->f;
   kiln_symbol sums = name_of(k, f->scores);
   if (!f->mapped) {
     sums = kiln_symbol_printf(w->cx, "%s.sums", kiln_symbol_text(w->cx, sums));
@@ -375,7 +369,7 @@ static kiln_status vectorize_init(stream *k, const kiln_stmt *s, kiln_symbol dim
 // A tile of partial sums over the chunk in registers: a loop that runs once is factored out.
 static kiln_status schedule_mix(stream *k) {
   kiln_lowering *w = k->w;
-  const kiln_stream_form *f = &k->f;
+  const kiln_attention_form *f = &k->f;
   const kiln_stmt *y = f->mix;
   const kiln_symbol row = k->turned ? f->mix_value : f->mix_row,
                     vec = k->turned ? f->mix_row : f->mix_value;
@@ -460,7 +454,7 @@ static kiln_status inline_maps(stream *k) {
 
 static bool describe(stream *k, kiln_lowering *w) {
   *k = (stream){.w = w};
-  if (!kiln_stream_is(w->cx, w->p, &k->f)) return false;
+  if (!kiln_attention_is(w->cx, w->p, &k->f)) return false;
   k->tile = k->f.mapped ? k->f.mapped : k->f.scores;
   if (!root_dim(k, k->f.mix_row) || !root_dim(k, k->f.mix_value)) return false;
   k->turned = k->f.n_values % w->lanes != 0 || stores_rows(k) ||
@@ -574,9 +568,9 @@ static kiln_status propose_one(stream *k, kiln_tile_candidates *out) {
 
 static kiln_status propose_stream(kiln_lowering *w, kiln_tile_candidates *out) {
   stream k;
-  int64_t chunks[KILN_MAX_STREAM_CHUNKS];
+  int64_t chunks[KILN_MAX_ATTENTION_CHUNKS];
   if (!describe(&k, w)) return KILN_OK;
-  const int n = kiln_stream_chunks(k.f.n_keys, chunks);
+  const int n = kiln_attention_chunks(k.f.n_keys, chunks);
   for (int i = 0; i < n; i++)
     for (int64_t vectors = 4; vectors > 0; vectors--)
       for (int64_t times = 1; vectors * times * w->lanes <= MAX_BLOCK; times *= 2) {
@@ -587,7 +581,8 @@ static kiln_status propose_stream(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_template kiln_template_stream = {.name = "stream",
-                                            .kinds = 1u << KILN_GROUP_STREAM,
-                                            .propose = propose_stream,
-                                            .lower = lower_stream};
+const kiln_template kiln_template_flash_attention = {.name = "flash_attention",
+                                                     .was = "stream",
+                                                     .kinds = 1u << KILN_GROUP_STREAM,
+                                                     .propose = propose_stream,
+                                                     .lower = lower_stream};

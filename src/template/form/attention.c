@@ -1,453 +1,348 @@
-// From a stream's statements to the program that tensor cores run.
+// Recognition of attention by its algebra.
 #include "template/form/attention.h"
 
 #include "support/integer.h"
 
-#include <float.h>
-#include <math.h>
+enum { MAX_VALUES = 256, MAX_DEPTH_OF_KEYS = 512, WHOLE_CHUNK = 320 };
 
-enum {
-  TILE = 16,        // rows, keys, depth and values come in multiples of it
-  LONG = 64,        // more than as many rows or keys in multiples of that
-  MAX_DEPTH = 128,  // of what a warp has in registers
-  MAX_VALUES = 128, //
-  CAPABILITY = 80
-};
-
-typedef struct making {
-  kiln_ctx *cx;
-  kiln_program *p;
-  kiln_stream_form f;
-  const kiln_stmt *y;
-  kiln_symbol row, value; // dims of y
-  kiln_symbol m, n, k, v, q;
-  int64_t rows, keys, depth, values; // padded
-  kiln_dtype half;
-  int n_batch;
-  kiln_dim batch[KILN_MAX_RANK]; // dims of y but these
-  const kiln_stmt *scores;       // the new statement that adds scores up
-  double scale;                  // the factor of the old scores that the new ones lack
-  const kiln_expr *const *at;    // how the weights read the old scores
-} making;
-
-static int64_t padded(int64_t extent) {
-  const int64_t unit = extent > LONG ? LONG : TILE;
-  return kiln_round_up(extent, unit);
+const kiln_expr *kiln_attention_bare(const kiln_expr *e) {
+  while (e->kind == KILN_EXPR_CAST && kiln_dtype_is_float(e->args[0]->dtype)) e = e->args[0];
+  return e;
 }
 
-// --- substitution ---
-
-// |e| of the plain statement |s| at the element |at| of its result and, where it reduces, the
-// number |reduced|.
-static const kiln_expr *at_element(making *w, const kiln_stmt *s, const kiln_expr *e,
-                                   const kiln_expr *const *at, kiln_symbol reduced) {
-  kiln_symbol vars[KILN_MAX_RANK + 1];
-  const kiln_expr *values[KILN_MAX_RANK + 1];
-  int n = 0;
-  for (; n < s->n_space; n++) {
-    vars[n] = s->dims[n].name;
-    values[n] = at[n];
-  }
-  if (s->n_reduce) {
-    vars[n] = s->dims[n].name;
-    values[n++] = kiln_var(w->cx, reduced);
-  }
-  return kiln_expr_substitute(w->cx, e, n, vars, values);
+static const kiln_stmt *def_of(const kiln_program *p, const kiln_expr *load) {
+  load = kiln_attention_bare(load);
+  if (load->kind != KILN_EXPR_LOAD) return NULL;
+  const kiln_tensor *t = p->tensors.data[load->u.tensor];
+  return t->role == KILN_TEMP && t->def >= 0 && kiln_dtype_is_float(t->dtype)
+             ? p->stmts.data[t->def]
+             : NULL;
 }
 
-// The load of the result of |s| in |e|; NULL: there is none, or several.
-static const kiln_expr *load_of(making *w, const kiln_expr *e, const kiln_stmt *s) {
-  const kiln_loads loads = kiln_loads_of(w->cx, &w->cx->scratch, e);
+static bool is_contraction(const kiln_stmt *s) {
+  const kiln_expr *a = NULL, *b = NULL;
+  return s && kiln_stmt_is_product(s, &a, &b);
+}
+
+static bool is_map(const kiln_ctx *cx, const kiln_stmt *s) { return s && kiln_stmt_is_map(cx, s); }
+
+static bool is_reduction(const kiln_ctx *cx, const kiln_stmt *s, kiln_combiner c) {
+  return s && s->combiner == c && s->n_reduce == 1 && !s->guard && !s->init &&
+         kiln_stmt_is_plain(cx, s);
+}
+
+// The axis of |load| whose index is the variable |v|; -1 if there is none.
+static int axis_of(const kiln_expr *load, kiln_symbol v) {
+  load = kiln_attention_bare(load);
+  if (load->kind != KILN_EXPR_LOAD) return -1;
+  for (int k = 0; k < load->n_args; k++)
+    if (load->args[k]->kind == KILN_EXPR_VAR && load->args[k]->u.sym == v) return k;
+  return -1;
+}
+
+// The dim of the statement behind |load| that corresponds to |v|; 0 if there is none.
+static kiln_symbol dim_behind(const kiln_stmt *s, const kiln_expr *load, kiln_symbol v) {
+  const int k = axis_of(load, v);
+  return k >= 0 && k < s->n_space ? s->dims[k].name : 0;
+}
+
+static int64_t extent_of(const kiln_stmt *s, kiln_symbol dim) {
+  const int d = kiln_stmt_dim(s, dim);
+  return d < 0 ? 0 : kiln_dim_extent(&s->dims[d]);
+}
+
+// The only load in |e| of the result of |from|; NULL if there are none or several.
+static const kiln_expr *load_from(kiln_ctx *cx, const kiln_program *p, const kiln_expr *e,
+                                  const kiln_stmt *from) {
+  const kiln_loads loads = kiln_loads_of(cx, &cx->scratch, e);
   const kiln_expr *found = NULL;
   for (int i = 0; i < loads.n; i++) {
-    if (loads.data[i]->u.tensor != s->out) continue;
+    const kiln_stmt *s = def_of(p, loads.data[i]);
+    if (from ? s != from : !is_contraction(s)) continue;
     if (found) return NULL;
     found = loads.data[i];
   }
   return found;
 }
 
-static const kiln_expr *load_new(making *w, const kiln_stmt *s) {
-  const kiln_expr *index[KILN_MAX_RANK];
-  for (int d = 0; d < s->n_space; d++) index[d] = kiln_var(w->cx, s->dims[d].name);
-  return kiln_tensor_load(w->cx, w->p->tensors.data[s->out], index);
+// The expression of which |x| is the reciprocal; NULL if it is none.
+static const kiln_expr *inverse_of(const kiln_expr *x) {
+  x = kiln_attention_bare(x);
+  const bool is_inverse = x->kind == KILN_EXPR_DIV && x->args[0]->kind == KILN_EXPR_FLOAT;
+  return is_inverse && x->args[0]->u.f == 1 ? x->args[1] : NULL;
 }
 
-typedef struct expansion {
-  making *w;
-  bool failed;
-} expansion;
-
-static bool is_between(const making *w, const kiln_stmt *s) {
-  bool is = s == w->f.mapped;
-  for (int i = 0; i < w->f.n_copies; i++) is |= s == w->f.copies[i];
-  return is;
+// Matches P = E / S, or E times the reciprocal of S.
+static bool find_ratio(kiln_attention_form *f) {
+  const kiln_expr *b = kiln_attention_bare(f->ratio->body);
+  if (b->kind != KILN_EXPR_DIV && b->kind != KILN_EXPR_MUL) return false;
+  const int swap = b->kind == KILN_EXPR_MUL && inverse_of(b->args[0]);
+  const kiln_expr *sums = b->kind == KILN_EXPR_DIV ? b->args[1] : inverse_of(b->args[1 - swap]);
+  f->weights = kiln_attention_bare(b->args[swap]);
+  f->sums = sums ? kiln_attention_bare(sums) : NULL;
+  return f->sums != NULL;
 }
 
-static const kiln_expr *expand(kiln_ctx *cx, const kiln_expr *e, void *argument) {
-  expansion *x = argument;
-  making *w = x->w;
-  if (e->kind == KILN_EXPR_CAST && e->dtype == KILN_F32 && kiln_stream_bare(e)->dtype == KILN_F32)
-    return kiln_expr_replace(cx, kiln_stream_bare(e), expand,
-                             argument); // it was rounded on the way
-  if (e->kind != KILN_EXPR_LOAD) return NULL;
-  const kiln_tensor *t = w->p->tensors.data[e->u.tensor];
-  const kiln_stmt *s = t->def >= 0 ? w->p->stmts.data[t->def] : NULL;
-  if (s && s == w->f.scores) {
-    for (int d = 0; w->at && d < e->n_args; d++) x->failed |= w->at[d] != e->args[d];
-    w->at = e->args;
-    if (!w->scores) return e;
-    const kiln_expr *now = load_new(w, w->scores);
-    return w->scale == 1 ? now : kiln_mul(cx, now, kiln_float(cx, KILN_F32, w->scale));
+// Matches P = E / S, E = exp(u - M), S = sum of E, M = max of ..
+static bool find_softmax(kiln_ctx *cx, const kiln_program *p, kiln_attention_form *f) {
+  if (!find_ratio(f)) return false;
+  f->weight = def_of(p, f->weights);
+  f->sum = def_of(p, f->sums);
+  if (!is_map(cx, f->weight) || !is_reduction(cx, f->sum, KILN_COMBINE_SUM)) return false;
+  const kiln_expr *e = kiln_attention_bare(f->weight->body);
+  if (def_of(p, f->sum->body) != f->weight || e->kind != KILN_EXPR_EXP ||
+      e->args[0]->kind != KILN_EXPR_SUB)
+    return false;
+  f->top = def_of(p, e->args[0]->args[1]);
+  return is_reduction(cx, f->top, KILN_COMBINE_MAX) &&
+         kiln_attention_bare(f->top->body)->kind == KILN_EXPR_LOAD;
+}
+
+// The argument of the exponential, before M is subtracted.
+static const kiln_expr *argument_of(const kiln_attention_form *f) {
+  return kiln_attention_bare(kiln_attention_bare(f->weight->body)->args[0]->args[0]);
+}
+
+// Finds X and the maps between it and the weights, and between it and M.
+static bool find_scores(kiln_ctx *cx, const kiln_program *p, kiln_attention_form *f) {
+  const kiln_expr *u = argument_of(f);
+  const kiln_stmt *s = def_of(p, u);
+  if (is_map(cx, s)) f->mapped = s;
+  const kiln_expr *load = load_from(cx, p, f->mapped ? f->mapped->body : u, NULL);
+  if (!load) return false;
+  f->scores = def_of(p, load);
+  const kiln_expr *at = f->top->body;
+  for (s = def_of(p, at); s && s != f->scores && s != f->mapped; s = def_of(p, at)) {
+    if (!is_map(cx, s) || f->n_copies == KILN_MAX_ATTENTION_COPIES) return false;
+    f->copies[f->n_copies++] = s;
+    const kiln_expr *next = f->mapped ? load_from(cx, p, s->body, f->mapped) : NULL;
+    at = next ? next : load_from(cx, p, s->body, f->scores);
+    if (!at) return false;
   }
-  if (!s || !is_between(w, s)) return NULL;
-  const kiln_expr *body = kiln_stream_bare(at_element(w, s, s->body, e->args, 0));
-  return kiln_expr_replace(cx, body, expand, argument);
+  return s != NULL;
 }
 
-// --- dims ---
-
-static kiln_symbol dim_at(const making *w, const kiln_expr *load, kiln_symbol mix_dim) {
-  for (int d = 0; d < w->f.mix->n_space; d++)
-    if (w->f.mix->dims[d].name == mix_dim && load->args[d]->kind == KILN_EXPR_VAR)
-      return load->args[d]->u.sym;
-  return 0;
-}
-
-static bool find_dims(making *w, const kiln_expr *load) {
-  w->row = dim_at(w, load, w->f.mix_row);
-  w->value = dim_at(w, load, w->f.mix_value);
-  for (int d = 0; d < w->y->n_space; d++)
-    if (w->y->dims[d].name != w->row && w->y->dims[d].name != w->value)
-      w->batch[w->n_batch++] = w->y->dims[d];
-  w->m = kiln_symbol_of(w->cx, "m");
-  w->n = kiln_symbol_of(w->cx, "n");
-  w->k = kiln_symbol_of(w->cx, "k");
-  w->v = kiln_symbol_of(w->cx, "v");
-  w->q = kiln_symbol_of(w->cx, "q");
-  w->rows = padded(w->f.n_rows);
-  w->keys = padded(w->f.n_keys);
-  w->depth = kiln_round_up(w->f.depth, TILE);
-  w->values = kiln_round_up(w->f.n_values, TILE);
-  return w->row && w->value;
-}
-
-// --- the new statements ---
-
-// A statement over the batch's dims that |like| uses (NULL: all) and n_space + n_reduce more.
-static kiln_stmt *make_stmt(making *w, const char *name, kiln_dtype t, const kiln_expr *like,
-                            int n_space, int n_reduce, const kiln_symbol *names,
-                            const int64_t *extents) {
-  kiln_ctx *cx = w->cx;
-  kiln_stmt *s = KILN_NEW(&cx->perm, kiln_stmt);
-  *s = (kiln_stmt){.origin = w->y->origin, .n_reduce = n_reduce};
-  s->dims = KILN_NEW_ARRAY(&cx->perm, kiln_dim, w->n_batch + n_space + n_reduce);
-  s->index = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, KILN_MAX_RANK);
-  const kiln_expr *shape[KILN_MAX_RANK];
-  for (int d = 0; d < w->n_batch; d++)
-    if (!like || kiln_expr_uses(like, w->batch[d].name)) s->dims[s->n_space++] = w->batch[d];
-  for (int i = 0; i < n_space + n_reduce; i++) {
-    if (i == n_space) break;
-    s->dims[s->n_space++] = (kiln_dim){names[i], kiln_int(cx, extents[i])};
+// The dim of the scores that corresponds to dim |v| of the weights.
+static kiln_symbol score_dim(kiln_ctx *cx, const kiln_program *p, const kiln_attention_form *f,
+                             kiln_symbol v) {
+  const kiln_expr *u = argument_of(f);
+  if (f->mapped) {
+    v = dim_behind(f->mapped, u, v);
+    u = f->mapped->body;
   }
-  for (int i = 0; i < n_reduce; i++)
-    s->dims[s->n_space + i] = (kiln_dim){names[n_space + i], kiln_int(cx, extents[n_space + i])};
-  for (int d = 0; d < s->n_space; d++) {
-    shape[d] = s->dims[d].extent;
-    s->index[d] = kiln_var(cx, s->dims[d].name);
+  const kiln_expr *load = load_from(cx, p, u, f->scores);
+  return v && load ? dim_behind(f->scores, load, v) : 0;
+}
+
+// Finds the dims of weights, scores and Y that are rows, keys and values, by the operands that
+// depend on them.
+static bool find_dims(kiln_ctx *cx, const kiln_program *p, kiln_attention_form *f) {
+  const kiln_expr *a = NULL, *b = NULL;
+  const kiln_stmt *e = f->weight;
+  f->key = dim_behind(e, f->sum->body, f->sum->dims[f->sum->n_space].name);
+  f->score_key = f->key ? score_dim(cx, p, f, f->key) : 0;
+  if (!f->score_key || !kiln_stmt_is_product(f->scores, &a, &b)) return false;
+  const bool is_b = kiln_expr_uses(b, f->score_key);
+  if (is_b == kiln_expr_uses(a, f->score_key) || f->scores->n_reduce != 1) return false;
+  f->keys = is_b ? b : a;
+  f->queries = is_b ? a : b;
+  f->n_batch = 1;
+  for (int d = 0; d < e->n_space; d++) {
+    const kiln_symbol v = e->dims[d].name;
+    const int64_t extent = kiln_dim_extent(&e->dims[d]);
+    if (v == f->key || extent == 1) continue;
+    const kiln_symbol s = score_dim(cx, p, f, v);
+    if (!s) return false;
+    f->n_batch *= extent;
+    if (kiln_expr_uses(f->keys, s)) continue;
+    f->row = v;
+    f->score_row = s;
   }
-  if (name) s->out = kiln_tensor_make(cx, w->p, name, t, KILN_TEMP, s->n_space, shape)->id;
-  return s;
+  if (!f->row) return false;
+  const kiln_expr *u = argument_of(f);
+  f->top_row = dim_behind(f->top, kiln_attention_bare(e->body)->args[0]->args[1], f->row);
+  f->tile_row = f->mapped ? dim_behind(f->mapped, u, f->row) : f->score_row;
+  f->tile_key = f->mapped ? dim_behind(f->mapped, u, f->key) : f->score_key;
+  if (!f->top_row || !f->tile_row || !f->tile_key) return false;
+  f->n_rows = extent_of(e, f->row);
+  f->n_keys = extent_of(e, f->key);
+  f->n_batch /= f->n_rows;
+  f->depth = kiln_dim_extent(&f->scores->dims[f->scores->n_space]);
+  return true;
 }
 
-static void finish_stmt(making *w, kiln_stmt *s, kiln_combiner combiner, const kiln_expr *body) {
-  s->combiner = combiner;
-  s->body = kiln_stmt_simplify(w->cx, s, body);
+// The dim of the weights that corresponds to dim |v| of Y, which loads P with |ratio|.
+static kiln_symbol weight_dim(const kiln_attention_form *f, const kiln_expr *ratio, kiln_symbol v) {
+  const kiln_symbol own = dim_behind(f->ratio, ratio, v);
+  return own ? dim_behind(f->weight, f->weights, own) : 0;
 }
 
-static const kiln_expr *below(making *w, kiln_symbol v, int64_t extent) {
-  return kiln_binary(w->cx, KILN_EXPR_LT, kiln_var(w->cx, v), kiln_int(w->cx, extent));
-}
-
-// Whether two dims are below their true extents; NULL: they always are.
-static const kiln_expr *is_known(making *w, const kiln_symbol *names, const int64_t *extents,
-                                 const int64_t *known) {
-  const kiln_expr *all = NULL;
-  for (int i = 0; i < 2; i++) {
-    if (extents[i] == known[i]) continue;
-    const kiln_expr *one = below(w, names[i], known[i]);
-    all = all ? kiln_binary(w->cx, KILN_EXPR_AND, all, one) : one;
-  }
-  return all;
-}
-
-// |factor| over (.., first, second), zero behind their true extents.
-static kiln_stmt *make_operand(making *w, const char *name, const kiln_expr *factor,
-                               const kiln_symbol *names, const int64_t *extents,
-                               const int64_t *known) {
-  kiln_stmt *s = make_stmt(w, name, w->half, factor, 2, 0, names, extents);
-  const kiln_expr *body = factor, *inside = is_known(w, names, extents, known);
-  if (inside) body = kiln_select(w->cx, inside, body, kiln_number(w->cx, w->half, 0));
-  finish_stmt(w, s, KILN_COMBINE_NONE, body);
-  return s;
-}
-
-static const kiln_expr *wide(making *w, const kiln_expr *e) {
-  return kiln_cast(w->cx, KILN_F32, e);
-}
-
-// The copy of M or S that |copy| numbers.
-static const kiln_expr *load_copy(making *w, const kiln_stmt *s, const kiln_expr *copy) {
-  const kiln_expr *index[KILN_MAX_RANK];
-  for (int d = 0; d + 1 < s->n_space; d++) index[d] = kiln_var(w->cx, s->dims[d].name);
-  index[s->n_space - 1] = copy;
-  return kiln_tensor_load(w->cx, w->p->tensors.data[s->out], index);
-}
-
-// 2^(Z - M), rounded, with the copy of M that |copy| numbers. Masks of bf16 may be as large as f32
-// has numbers: there it is exp(Z - M).
-static const kiln_expr *weight(making *w, const kiln_stmt *z, const kiln_stmt *top,
-                               const kiln_expr *copy) {
-  const kiln_expr *m = load_copy(w, top, copy);
-  const kiln_expr *x = kiln_sub(w->cx, load_new(w, z), m), *two = kiln_float(w->cx, KILN_F32, 2);
-  const kiln_expr *e = w->half == KILN_F16 ? kiln_binary(w->cx, KILN_EXPR_POW, two, x)
-                                           : kiln_unary(w->cx, KILN_EXPR_EXP, x);
-  return wide(w, kiln_cast(w->cx, w->half, e));
-}
-
-// |e| times |factor|, which joins the factors that it has.
-static const kiln_expr *times(making *w, const kiln_expr *e, double factor) {
-  kiln_ctx *cx = w->cx;
-  const kiln_expr *a = e->n_args > 0 ? e->args[0] : NULL, *b = e->n_args > 1 ? e->args[1] : NULL;
-  if (e->kind == KILN_EXPR_FLOAT) { // what is finite stays so
-    const double most = isinf(e->u.f) ? INFINITY : (double)FLT_MAX;
-    return kiln_float(cx, KILN_F32, fmax(-most, fmin(most, e->u.f * factor)));
-  }
-  if (e->n_tree > KILN_LONG_TREE) return kiln_mul(cx, e, kiln_float(cx, KILN_F32, factor));
-  if (e->kind == KILN_EXPR_ADD || e->kind == KILN_EXPR_SUB)
-    return kiln_binary(cx, e->kind, times(w, a, factor), times(w, b, factor));
-  if (e->kind == KILN_EXPR_SELECT)
-    return kiln_select(cx, a, times(w, b, factor), times(w, e->args[2], factor));
-  if (e->kind == KILN_EXPR_MUL && b->kind == KILN_EXPR_FLOAT) return times(w, a, b->u.f * factor);
-  if (e->kind == KILN_EXPR_MUL && a->kind == KILN_EXPR_FLOAT) return times(w, b, a->u.f * factor);
-  if (e->kind == KILN_EXPR_DIV && b->kind == KILN_EXPR_FLOAT) return times(w, a, factor / b->u.f);
-  return kiln_mul(cx, e, kiln_float(cx, KILN_F32, factor));
-}
-
-// The finish over the new dims, where they are the result's; its tensor becomes a view with these
-// axes.
-static kiln_stmt *make_finish(making *w, const kiln_expr *load, const kiln_expr *result) {
-  kiln_ctx *cx = w->cx;
-  const kiln_symbol names[] = {w->m, w->v};
-  const int64_t extents[] = {w->rows, w->values};
-  kiln_tensor *y = w->p->tensors.data[w->y->out];
-  kiln_stmt *s = make_stmt(w, NULL, y->dtype, NULL, 2, 0, names, extents);
-  int64_t strides[KILN_MAX_RANK], *moved = KILN_NEW_ARRAY(&cx->perm, int64_t, s->n_space);
-  const kiln_expr **shape = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, s->n_space);
-  const kiln_symbol from[] = {w->row, w->value};
-  const kiln_expr *const to[] = {kiln_var(cx, w->m), kiln_var(cx, w->v)};
-  int n = 0;
-  kiln_tensor_strides(y, strides);
-  for (int pass = 0; pass < 3; pass++)
-    for (int d = 0; d < w->y->n_space; d++) {
-      const kiln_symbol v = w->y->dims[d].name;
-      if ((v == w->row ? 1 : v == w->value ? 2 : 0) != pass) continue;
-      moved[n] = strides[d];
-      shape[n++] = w->y->dims[d].extent;
+// Matches Y = sum of P*V.
+static bool find_mix(kiln_attention_form *f, const kiln_expr *ratio) {
+  const kiln_stmt *y = f->mix;
+  if (y->n_reduce != 1) return false;
+  f->mix_key = y->dims[y->n_space].name;
+  if (weight_dim(f, ratio, f->mix_key) != f->key) return false;
+  for (int d = 0; d < y->n_space; d++) {
+    const kiln_symbol v = y->dims[d].name;
+    if (kiln_dim_extent(&y->dims[d]) == 1) continue;
+    if (kiln_expr_uses(ratio, v)) {
+      const kiln_symbol own = dim_behind(f->ratio, ratio, v);
+      if (weight_dim(f, ratio, v) == f->row) {
+        f->mix_row = v;
+        f->sum_row = own ? dim_behind(f->sum, f->sums, own) : 0;
+      }
+      continue;
     }
-  y->rank = n;
-  y->shape = shape;
-  y->strides = moved;
-  for (int d = 0; d < n; d++) y->order[d] = (int8_t)d;
-  s->out = y->id;
-  s->guard = is_known(w, names, extents, (const int64_t[]){w->f.n_rows, w->f.n_values});
-  const kiln_expr *body = kiln_expr_replace_one(cx, w->y->body, load, result);
-  finish_stmt(w, s, KILN_COMBINE_NONE, kiln_expr_substitute(cx, body, 2, from, to));
+    if (f->mix_value) return false;
+    f->mix_value = v;
+    f->n_values = kiln_dim_extent(&y->dims[d]);
+  }
+  return f->sum_row && f->mix_value && !kiln_expr_uses(f->values, f->mix_row);
+}
+
+bool kiln_attention_find(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *mix,
+                         kiln_attention_form *out) {
+  const kiln_expr *a = NULL, *b = NULL;
+  if (!is_contraction(mix) || !kiln_stmt_is_product(mix, &a, &b)) return false;
+  for (int swap = 0; swap < 2; swap++) {
+    const kiln_expr *ratio = swap ? b : a;
+    *out = (kiln_attention_form){.mix = mix, .ratio = def_of(p, ratio), .values = swap ? a : b};
+    if (is_map(cx, out->ratio) && find_softmax(cx, p, out) && find_scores(cx, p, out) &&
+        find_dims(cx, p, out) && find_mix(out, ratio))
+      return true;
+  }
+  return false;
+}
+
+// Whether the CPU template supports it: all is f32, and queries, keys and values are loads.
+static bool is_single(const kiln_program *p, const kiln_attention_form *f) {
+  const kiln_stmt *const inner[] = {f->scores, f->mapped, f->top, f->weight,
+                                    f->sum,    f->ratio,  f->mix};
+  const kiln_expr *const loads[] = {f->queries, f->keys, f->values};
+  bool is = true;
+  for (size_t i = 0; i < KILN_LEN(inner); i++)
+    is &= !inner[i] || p->tensors.data[inner[i]->out]->dtype == KILN_F32;
+  for (int i = 0; i < f->n_copies; i++) is &= p->tensors.data[f->copies[i]->out]->dtype == KILN_F32;
+  for (size_t i = 0; i < KILN_LEN(loads); i++)
+    is &= loads[i]->kind == KILN_EXPR_LOAD && loads[i]->dtype == KILN_F32;
+  return is && axis_of(f->queries, f->score_row) >= 0;
+}
+
+bool kiln_attention_is(kiln_ctx *cx, const kiln_program *p, kiln_attention_form *out) {
+  for (int i = p->stmts.n - 1; i >= 0; i--)
+    if (kiln_attention_find(cx, p, p->stmts.data[i], out) && is_single(p, out)) return true;
+  return false;
+}
+
+int kiln_attention_chunks(int64_t n_keys, int64_t *out) {
+  static const int64_t wanted[] = {128, 64, 256};
+  int n = 0;
+  if (n_keys <= WHOLE_CHUNK) out[n++] = n_keys;
+  for (size_t i = 0; i < KILN_LEN(wanted); i++) {
+    int64_t chunk = wanted[i];
+    while (2 * chunk > wanted[i] && n_keys % chunk) chunk--;
+    if (chunk < n_keys && 2 * chunk > wanted[i]) out[n++] = chunk;
+  }
+  if (n > 0) return n;
+  // as even as possible; the last one may be shorter
+  for (size_t i = 0; i < KILN_LEN(wanted); i++) {
+    const int64_t n_chunks = kiln_divide_up(n_keys, wanted[i]);
+    out[n++] = kiln_divide_up(n_keys, n_chunks);
+  }
+  return n;
+}
+
+// --- the pass ---
+
+typedef struct statements {
+  int n;
+  const kiln_stmt *data[KILN_MAX_ATTENTION_COPIES + 7];
+} statements;
+
+static statements inner_statements(const kiln_attention_form *f) {
+  statements s = {0};
+  s.data[s.n++] = f->scores;
+  if (f->mapped) s.data[s.n++] = f->mapped;
+  for (int i = 0; i < f->n_copies; i++) s.data[s.n++] = f->copies[i];
+  s.data[s.n++] = f->top;
+  s.data[s.n++] = f->weight;
+  s.data[s.n++] = f->sum;
+  s.data[s.n++] = f->ratio;
   return s;
 }
 
-// --- all of it ---
-
-// The parts of the form as expressions over the new dims.
-typedef struct parts {
-  const kiln_expr *load;                    // of T by y
-  const kiln_expr *queries, *keys, *values; // half, over (.., m, k), (.., n, k) and (.., n, v)
-  const kiln_expr *scores; // what weights are the exponentials of, in terms of the old scores
-} parts;
-
-// A multiple of halves, rounded: these, which are copied as they lie; scores get the factor.
-static const kiln_expr *without_factor(making *w, const kiln_expr *e) {
-  const kiln_expr *x = e->kind == KILN_EXPR_CAST ? e->args[0] : e;
-  if (x->kind != KILN_EXPR_MUL || x->dtype != KILN_F32) return e;
-  const int at = x->args[0]->kind == KILN_EXPR_FLOAT;
-  const kiln_expr *value = x->args[at], *number = x->args[1 - at];
-  if (number->kind != KILN_EXPR_FLOAT || !isfinite(number->u.f) || value->kind != KILN_EXPR_CAST ||
-      value->args[0]->dtype != e->dtype)
-    return e;
-  w->scale *= number->u.f;
-  return value->args[0];
+// Whether only the statements of the form read its temporaries.
+static bool is_alone(const kiln_users *u, const kiln_attention_form *f) {
+  const statements s = inner_statements(f);
+  for (int i = 0; i < s.n; i++)
+    for (int r = u->first[s.data[i]->out]; r < u->first[s.data[i]->out + 1]; r++) {
+      bool inside = u->users[r] == f->mix->id;
+      for (int k = 0; k < s.n; k++) inside |= s.data[k]->id == u->users[r];
+      if (!inside) return false;
+    }
+  return true;
 }
 
-// |e| without what is rounded on the way to it.
-static const kiln_expr *widened(making *w, const kiln_expr *e) {
-  if (kiln_stream_bare(e)->dtype == KILN_F32) return kiln_stream_bare(e);
-  if (e->kind != KILN_EXPR_SELECT || e->n_tree > KILN_LONG_TREE) return wide(w, e);
-  return kiln_select(w->cx, e->args[0], widened(w, e->args[1]), widened(w, e->args[2]));
+static bool is_in_no_kernel(const kiln_facts *facts, const kiln_stmt *s) {
+  const kiln_fact fact = kiln_fact_of(facts, s->out);
+  return fact.kernel == 0 && !fact.assembled;
 }
 
-static bool find_factors(making *w, parts *out) {
-  const kiln_expr *a = NULL, *b = NULL, *at[KILN_MAX_RANK];
-  const kiln_stmt *mix = w->f.mix, *x = w->f.scores, *weight = w->f.weight, *top = w->f.top;
-  const kiln_symbol from[] = {w->row, w->value};
-  const kiln_expr *const to[] = {kiln_var(w->cx, w->m), kiln_var(w->cx, w->v)};
-  for (int d = 0; d < mix->n_space; d++)
-    at[d] = kiln_expr_substitute(w->cx, out->load->args[d], 2, from, to);
-  const kiln_expr *product = at_element(w, mix, mix->body, at, w->n),
-                  *ratio = load_of(w, product, w->f.ratio);
-  if (!ratio || !kiln_stmt_is_product(mix, &a, &b)) return false;
-  out->values = at_element(w, mix, load_of(w, a, w->f.ratio) ? b : a, at, w->n);
-  const kiln_expr *above = at_element(w, w->f.ratio, w->f.ratio->body, ratio->args, 0),
-                  *read = load_of(w, above, weight);
-  if (!read) return false;
-  const kiln_expr *e = kiln_stream_bare(at_element(w, weight, weight->body, read->args, 0)),
-                  *max = kiln_stream_bare(e->args[0]->args[1]);
-  expansion all = {w, false};
-  out->scores =
-      widened(w, kiln_expr_replace(w->cx, kiln_stream_bare(e->args[0]->args[0]), expand, &all));
-  const kiln_expr *under = at_element(w, top, top->body, max->args, w->n),
-                  *of_top =
-                      widened(w, kiln_expr_replace(w->cx, kiln_stream_bare(under), expand, &all));
-  if (of_top != out->scores || all.failed || !w->at || !kiln_stmt_is_product(x, &a, &b))
-    return false;
-  a = without_factor(w, at_element(w, x, a, w->at, w->k));
-  b = without_factor(w, at_element(w, x, b, w->at, w->k));
-  out->keys = kiln_expr_uses(a, w->n) ? a : b;
-  out->queries = out->keys == a ? b : a;
-  w->half = out->values->dtype;
-  return kiln_dtype_is_half(w->half) && out->keys->dtype == w->half &&
-         out->queries->dtype == w->half && !kiln_expr_uses(out->queries, w->n) &&
-         !kiln_expr_uses(out->keys, w->m) && !kiln_expr_uses(out->values, w->m);
+static bool is_free(const kiln_facts *facts, const kiln_attention_form *f) {
+  const statements s = inner_statements(f);
+  bool is_free = kiln_fact_of(facts, f->mix->out).kernel == 0;
+  for (int i = 0; i < s.n; i++) is_free &= is_in_no_kernel(facts, s.data[i]);
+  return is_free;
 }
 
-static kiln_stmt *make_products(making *w, const kiln_stmt *a, const kiln_stmt *b) {
-  kiln_stmt *x = make_stmt(w, "X", KILN_F32, NULL, 2, 1, (const kiln_symbol[]){w->m, w->n, w->k},
-                           (const int64_t[]){w->rows, w->keys, w->depth});
-  finish_stmt(w, x, KILN_COMBINE_SUM,
-              kiln_mul(w->cx, wide(w, load_new(w, a)), wide(w, load_new(w, b))));
-  return x;
-}
-
-// What the weights are powers by, of the products |x|.
-static kiln_stmt *make_scores(making *w, const kiln_expr *old, const kiln_stmt *x) {
-  kiln_ctx *cx = w->cx;
-  kiln_stmt *z = make_stmt(w, "Z", KILN_F32, NULL, 2, 0, (const kiln_symbol[]){w->m, w->n},
-                           (const int64_t[]){w->rows, w->keys});
-  expansion all = {w, false};
-  w->scores = x;
-  w->at = NULL;
-  const kiln_expr *scores = kiln_expr_replace(cx, old, expand, &all);
-  if (w->half == KILN_F16) scores = times(w, scores, 1.4426950408889634); // log2(e)
-  if (w->f.n_rows != w->rows)
-    scores = kiln_select(cx, below(w, w->m, w->f.n_rows), scores, kiln_number(cx, KILN_F32, 0));
-  if (w->f.n_keys != w->keys)
-    scores = kiln_select(cx, below(w, w->n, w->f.n_keys), scores,
-                         kiln_float(cx, KILN_F32, -(double)INFINITY));
-  finish_stmt(w, z, KILN_COMBINE_NONE, scores);
-  return z;
-}
-
-// A reduction over the keys, for each row and |other|.
-static kiln_stmt *make_over_keys(making *w, const char *name, kiln_symbol other, int64_t extent,
-                                 kiln_combiner combiner, const kiln_expr *body) {
-  kiln_stmt *s = make_stmt(w, name, KILN_F32, NULL, 2, 1, (const kiln_symbol[]){w->m, other, w->n},
-                           (const int64_t[]){w->rows, extent, w->keys});
-  finish_stmt(w, s, combiner, body);
+// The map that alone reads Y, element by element, and may be computed after it; NULL if there is
+// none.
+static kiln_stmt *epilogue_of(kiln_ctx *cx, kiln_program *p, const kiln_facts *facts,
+                              const kiln_users *u, const kiln_attention_form *f) {
+  const int y = f->mix->out;
+  if (u->first[y + 1] - u->first[y] != 1 || p->tensors.data[y]->role != KILN_TEMP) return NULL;
+  kiln_stmt *s = p->stmts.data[u->users[u->first[y]]];
+  const kiln_expr *load = is_map(cx, s) ? load_from(cx, p, s->body, f->mix) : NULL;
+  if (!load || !is_in_no_kernel(facts, s) ||
+      kiln_stmt_domain(s) != kiln_tensor_elems(p->tensors.data[y]))
+    return NULL;
+  for (int d = 0; d < s->n_space; d++)
+    if (kiln_dim_extent(&s->dims[d]) != 1 && axis_of(load, s->dims[d].name) < 0) return NULL;
   return s;
 }
 
-static void make_all(making *w, const parts *of) {
-  kiln_ctx *cx = w->cx;
-  const int64_t rows = w->f.n_rows, keys = w->f.n_keys, depth = w->f.depth, n_v = w->f.n_values;
-  kiln_stmt *a = make_operand(w, "A", of->queries, (const kiln_symbol[]){w->m, w->k},
-                              (const int64_t[]){w->rows, w->depth}, (const int64_t[]){rows, depth}),
-            *b = make_operand(w, "B", of->keys, (const kiln_symbol[]){w->n, w->k},
-                              (const int64_t[]){w->keys, w->depth}, (const int64_t[]){keys, depth}),
-            *v = make_operand(w, "V", of->values, (const kiln_symbol[]){w->n, w->v},
-                              (const int64_t[]){w->keys, w->values}, (const int64_t[]){keys, n_v});
-  kiln_stmt *x = make_products(w, a, b), *z = make_scores(w, of->scores, x);
-  const kiln_expr *own = kiln_var(cx, w->q), // the copy of the lane
-      *of_value = kiln_div(cx, kiln_mod(cx, kiln_var(cx, w->v), kiln_int(cx, 8)), kiln_int(cx, 2));
-  kiln_stmt *top = make_over_keys(w, "M", w->q, KILN_QUAD, KILN_COMBINE_MAX, load_new(w, z)),
-            *sum =
-                make_over_keys(w, "S", w->q, KILN_QUAD, KILN_COMBINE_SUM, weight(w, z, top, own)),
-            *mix =
-                make_over_keys(w, "T", w->v, w->values, KILN_COMBINE_SUM,
-                               kiln_mul(cx, weight(w, z, top, of_value), wide(w, load_new(w, v))));
-  const kiln_expr *share = kiln_binary(cx, KILN_EXPR_DIV, kiln_float(cx, KILN_F32, 1),
-                                       load_copy(w, sum, of_value)),
-                  *ratio = kiln_mul(cx, load_new(w, mix), share); // divides once a row
-  kiln_stmt *const list[] = {a, b, v, x, z, top, sum, mix, make_finish(w, of->load, ratio)};
-  w->p->stmts.n = 0;
-  for (size_t i = 0; i < KILN_LEN(list); i++) kiln_stmt_append(w->cx, w->p, list[i]);
-  kiln_program_drop_unwritten(w->cx, w->p);
+// Whether vectorizing over rows pays: with few rows most lanes would be idle.
+static bool pays_in_lanes(const kiln_program *p, const kiln_machine *m,
+                          const kiln_attention_form *f) {
+  if (!is_single(p, f)) return false;
+  const int64_t lanes = m->vector_bytes / 4;
+  return f->n_rows >= lanes && f->n_keys >= lanes && f->n_values <= MAX_VALUES &&
+         f->depth <= MAX_DEPTH_OF_KEYS;
 }
 
-// The parts of |w|'s form, where its program can be made of them.
-static bool find_parts(making *w, parts *out) {
-  w->scale = 1;
-  if (w->y->n_reduce || w->y->guard) return false;
-  out->load = load_of(w, w->y->body, w->f.mix);
-  return out->load && find_dims(w, out->load) && find_factors(w, out);
-}
-
-bool kiln_attention_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
-  (void)m;
-  making w = {.cx = cx, .p = p, .y = p->stmts.data[p->stmts.n - 1]};
-  parts of = {0};
-  bool found = false;
-  for (int i = 0; i + 1 < p->stmts.n && !found; i++)
-    found = kiln_stream_find(cx, p, p->stmts.data[i], &w.f);
-  if (!found || !find_parts(&w, &of)) return false;
-  make_all(&w, &of);
-  return true;
-}
-
-// --- what is one ---
-
-bool kiln_attention_suits(kiln_ctx *cx, kiln_program *p, const kiln_stream_form *f,
-                          const kiln_stmt *finish, const kiln_machine *m) {
-  making w = {.cx = cx, .p = p, .f = *f, .y = finish};
-  parts of = {0};
-  return m->gpu.capability >= CAPABILITY && f->n_rows >= TILE && f->n_keys >= TILE &&
-         f->n_values <= MAX_VALUES && f->depth <= MAX_DEPTH && find_parts(&w, &of);
-}
-
-bool kiln_attention_is(const kiln_program *p, kiln_attention *out) {
-  if (p->stmts.n != 9) return false;
-  kiln_stmt *const *s = p->stmts.data;
-  const kiln_stmt *top = s[5], *mix = s[7];
-  if (top->combiner != KILN_COMBINE_MAX || s[6]->combiner != KILN_COMBINE_SUM ||
-      mix->combiner != KILN_COMBINE_SUM || s[3]->combiner != KILN_COMBINE_SUM ||
-      s[3]->n_reduce != 1 || mix->n_reduce != 1 || top->n_space < 2 ||
-      kiln_dim_extent(&top->dims[top->n_space - 1]) != KILN_QUAD || s[8]->n_space != top->n_space ||
-      s[8]->n_reduce)
-    return false;
-  const int n = top->n_space - 2;
-  *out = (kiln_attention){.a = s[0],
-                          .b = s[1],
-                          .v = s[2],
-                          .x = s[3],
-                          .z = s[4],
-                          .top = top,
-                          .sum = s[6],
-                          .mix = mix,
-                          .y = s[8],
-                          .n_batch = n,
-                          .batch = 1};
-  for (int d = 0; d < n; d++) out->batch *= kiln_dim_extent(&top->dims[d]);
-  out->rows = kiln_dim_extent(&s[3]->dims[n]);
-  out->keys = kiln_dim_extent(&s[3]->dims[n + 1]);
-  out->depth = kiln_dim_extent(&s[3]->dims[n + 2]);
-  out->values = kiln_dim_extent(&mix->dims[n + 1]);
-  return true;
+kiln_status kiln_tile_attention(kiln_ctx *cx, kiln_program *p, kiln_facts *facts,
+                                const kiln_machine *m, kiln_attention_suits *suits) {
+  kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  const kiln_users users = kiln_users_make(cx, &cx->scratch, p);
+  int n_kernels = 0;
+  for (int i = 0; i < facts->n; i++)
+    if (facts->data[i].kernel > n_kernels) n_kernels = facts->data[i].kernel;
+  for (int i = 0; i < p->stmts.n; i++) {
+    kiln_attention_form f;
+    kiln_stmt *mix = p->stmts.data[i];
+    if (!mix || !kiln_attention_find(cx, p, mix, &f) || !is_free(facts, &f) ||
+        !is_alone(&users, &f))
+      continue;
+    const statements s = inner_statements(&f);
+    kiln_stmt *epilogue = epilogue_of(cx, p, facts, &users, &f);
+    if (m->target->has_vectors ? !pays_in_lanes(p, m, &f)
+                               : !epilogue || !suits(cx, p, &f, epilogue, m))
+      continue;
+    kiln_fact_at(cx, facts, mix->out)->kernel = ++n_kernels;
+    if (epilogue) kiln_fact_at(cx, facts, epilogue->out)->kernel = n_kernels;
+    for (int k = 0; k < s.n; k++) kiln_fact_at(cx, facts, s.data[k]->out)->kernel = n_kernels;
+  }
+  kiln_arena_rewind(&cx->scratch, mark);
+  return KILN_OK;
 }

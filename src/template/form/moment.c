@@ -1,41 +1,43 @@
 #include "template/form/moment.h"
 
 enum {
-  WORD = 16,        // bytes that a thread reads at once
-  THREADS = 256,    // of a block, at most,
-  FEW_THREADS = 64, // and at least
-  MAX_ROWS = 32,    // of a block, whose sums a thread adds up
-  MAX_STEPS = 16,   // of a thread, held in registers,
-  FEW_STEPS = 4,    // of which so many hide what they wait for
-  MAX_WORDS = 32,   // of a row of a block
+  WORD = 16,        // bytes of a vector load
+  THREADS = 256,    // the most threads of a block,
+  FEW_THREADS = 64, // and the least
+  MAX_ROWS = 32,    // the most rows of a block: one thread adds up their sums
+  MAX_STEPS = 16,   // the most steps of a thread, whose terms stay in registers,
+  FEW_STEPS = 4,    // and how many hide the latency of loads
+  MAX_WORDS = 32,   // the most words of a block's row
   LONG_SUM = 256,
-  PARTS = 2 // blocks of a multiprocessor
+  PARTS = 2 // blocks that a multiprocessor should have
 };
 
 typedef struct sum {
   kiln_stmt *s;
-  const kiln_expr *u;      // that is added up, or squared around |around|
-  const kiln_expr *around; // NULL: no square
-  int which, square;       // axis of what threads give, of the sum of u and of its squares
+  const kiln_expr *u;      // the term, or the one that is squared around |around|
+  const kiln_expr *around; // the centre of the squares; NULL: a plain sum
+  int which, square;       // axis of W for the sum of u, and for the sum of its squares
 } sum;
 
+// A program while it is brought into the form.
 typedef struct making {
   kiln_ctx *cx;
   kiln_program *p;
   int n;
   sum sums[KILN_MOMENT_SUMS];
-  int n_which;                              // of what threads give
-  const kiln_expr *u[2 * KILN_MOMENT_SUMS]; // by which: what is added up;
-  int of[2 * KILN_MOMENT_SUMS];             // -1, or for squares the |which| of their sum
+  int n_which;                              // extent of W's axis |which|
+  const kiln_expr *u[2 * KILN_MOMENT_SUMS]; // by |which|: the term;
+  // -1 of a sum, of squares the |which| of the sum around whose mean they are
+  int of[2 * KILN_MOMENT_SUMS];
   kiln_moment form;
   kiln_symbol part, row, step, channel;
-  KILN_VEC(const kiln_expr *) loads; // that move along the sums,
-  KILN_VEC(const kiln_expr *) held;  // and what is read in their place
+  KILN_VEC(const kiln_expr *) loads; // the loads in terms,
+  KILN_VEC(const kiln_expr *) held;  // and the loads of X that replace them
 } making;
 
-// --- whether a program has the form ---
+// --- recognition ---
 
-// |e| without roundings to less than f32.
+// |e| without roundings to types below f32.
 static const kiln_expr *unrounded(const kiln_expr *e) {
   while (e->kind == KILN_EXPR_CAST && e->dtype == KILN_F32 && e->args[0]->kind == KILN_EXPR_CAST &&
          e->args[0]->args[0]->dtype == KILN_F32)
@@ -64,7 +66,7 @@ static bool find_terms(making *w, kiln_stmt *s, sum *out) {
   return !reads_temps(w, out->u) && !kiln_expr_uses(out->around, r);
 }
 
-// Whether |s| adds up what lies side by side along its last dim.
+// Whether |s| sums contiguous elements along its last dim.
 static bool is_sum(making *w, const kiln_stmt *s) {
   const kiln_expr *load = kiln_stmt_largest_load(w->cx, w->p, s);
   return s->n_reduce == 1 && s->n_space > 0 && s->combiner == KILN_COMBINE_SUM && load &&
@@ -72,7 +74,7 @@ static bool is_sum(making *w, const kiln_stmt *s) {
          kiln_stmt_load_stride(w->cx, w->p, s, load, s->dims[s->n_space - 1].name) == 1;
 }
 
-// Whether |s| has the dims of the first sum, |more| others in front of the last one.
+// Whether |s| has the dims of the first sum, and |more| before the last one.
 static bool has_dims(const making *w, const kiln_stmt *s, bool more) {
   const kiln_stmt *first = w->sums[0].s;
   for (int d = 0; d < first->n_space; d++)
@@ -81,7 +83,7 @@ static bool has_dims(const making *w, const kiln_stmt *s, bool more) {
          s->dims[s->n_space - 1].name == first->dims[first->n_space - 1].name;
 }
 
-// Whether what |s| adds up of |u| is there for each of its terms, under whatever condition.
+// Whether |u|, a term of |s|, is defined for each index of the sum, so that no guard may be lost.
 static bool reads_inside(making *w, const kiln_stmt *s, const kiln_expr *u) {
   const kiln_ranges ranges = kiln_stmt_ranges(&w->cx->scratch, s);
   const kiln_loads loads = kiln_loads_of(w->cx, &w->cx->scratch, u);
@@ -114,9 +116,9 @@ static bool find_sums(making *w) {
   return terms >= LONG_SUM;
 }
 
-// --- parts, rows and steps ---
+// --- extents of part, row and step ---
 
-// Bytes of the narrowest number that the sums read along |r|.
+// Bytes of the narrowest element that the sums read along |r|.
 static int64_t size_of(making *w) {
   int64_t size = 4;
   for (int i = 0; i < w->n; i++) {
@@ -130,7 +132,7 @@ static int64_t size_of(making *w) {
   return size;
 }
 
-// Channels of a thread, a word of numbers of |size| bytes, and of a block.
+// Chooses the channels of a thread, a word of elements of |size| bytes, and of a block.
 static void set_width(kiln_moment *f, int64_t channels, int64_t size) {
   f->word = WORD / size;
   while (channels % f->word) f->word /= 2;
@@ -138,8 +140,8 @@ static void set_width(kiln_moment *f, int64_t channels, int64_t size) {
     if (channels / f->word % k == 0) f->width = k * f->word;
 }
 
-// Cuts a sum of |terms| into parts; |blocks|: as many blocks as there would be of one part. The
-// best has enough blocks of enough threads of the most steps.
+// Cuts a sum of |terms| terms into parts; a single part would give |blocks| blocks. Prefers enough
+// blocks of enough threads, then the most steps.
 static bool choose_sizes(making *w, const kiln_machine *m, int64_t terms, double blocks) {
   kiln_moment *f = &w->form;
   const int64_t words = f->width / f->word;
@@ -151,8 +153,8 @@ static bool choose_sizes(making *w, const kiln_machine *m, int64_t terms, double
       if (terms / rows % steps) continue;
       const int64_t parts = terms / rows / steps;
       const double n = blocks * (double)parts,
-                   busy = n < enough ? n / enough : 1, // of the multiprocessors
-          spare = n > PARTS * enough ? PARTS * enough / n : 1,
+                   // share of the multiprocessors that have a block
+          busy = n < enough ? n / enough : 1, spare = n > PARTS * enough ? PARTS * enough / n : 1,
                    score = busy * spare * (double)(rows * words) *
                            (double)(steps < FEW_STEPS ? 1 + steps : 1 + FEW_STEPS);
       if (score < best) continue;
@@ -172,13 +174,14 @@ static bool choose(making *w, const kiln_machine *m) {
   set_width(f, channels, size_of(w));
   for (int d = 0; d + 1 < s->n_space; d++) blocks *= (double)kiln_dim_extent(&s->dims[d]);
   blocks *= (double)(channels / f->width);
-  if (blocks > PARTS * m->n_cores) return false; // enough to do by one block a sum
+  if (blocks > PARTS * m->n_cores) return false; // one block a sum keeps the GPU busy
   return f->word > 1 && choose_sizes(w, m, kiln_dim_extent(&s->dims[s->n_space]), blocks);
 }
 
 // --- the statements ---
 
-// A statement over the sums' dims, the last behind |n| others; |reduction| 0: a map.
+// A statement over |n| dims of those names and the sums' last dim behind them; |reduction| is the
+// dim that it reduces, 0 for a map.
 static kiln_stmt *make_stmt(making *w, const char *name, kiln_dtype t, int n,
                             const kiln_symbol *names, const int64_t *extents, kiln_symbol reduction,
                             int64_t terms) {
@@ -203,7 +206,7 @@ static kiln_stmt *make_stmt(making *w, const char *name, kiln_dtype t, int n,
   return s;
 }
 
-// |s|'s element at its own dims, |which| in the place of the dim of that name.
+// The element of |s| at its own dims, with |which| for the dim of that name.
 static const kiln_expr *read_at(making *w, const kiln_stmt *s, int which) {
   const kiln_expr *index[KILN_MAX_RANK];
   for (int d = 0; d < s->n_space; d++)
@@ -212,14 +215,15 @@ static const kiln_expr *read_at(making *w, const kiln_stmt *s, int which) {
   return kiln_tensor_load(w->cx, w->p->tensors.data[s->out], index);
 }
 
-// n * (sum/n - m)^2, what n terms whose squares are around their mean lack around |m|.
+// n * (total/n - m)^2: the difference between the squares of n terms around |m| and around their
+// mean.
 static const kiln_expr *moved(making *w, const kiln_expr *total, int64_t n, const kiln_expr *m) {
   const kiln_expr *count = kiln_number(w->cx, KILN_F32, (double)n),
                   *apart = kiln_sub(w->cx, kiln_div(w->cx, total, count), m);
   return kiln_mul(w->cx, kiln_mul(w->cx, apart, apart), count);
 }
 
-// What is added up, with all that moves along it read where it is held.
+// Replaces the loads in a term by loads of X.
 static const kiln_expr *read_held(kiln_ctx *cx, const kiln_expr *e, void *argument) {
   const making *w = argument;
   (void)cx;
@@ -228,7 +232,7 @@ static const kiln_expr *read_held(kiln_ctx *cx, const kiln_expr *e, void *argume
   return NULL;
 }
 
-// The term of a sum that a thread's step takes: the threads' rows are neighbours.
+// The number r of the term at (part, step, row): steps are outermost, rows neighbours.
 static const kiln_expr *term_of(making *w) {
   kiln_ctx *cx = w->cx;
   const kiln_moment *f = &w->form;
@@ -237,7 +241,7 @@ static const kiln_expr *term_of(making *w) {
   return kiln_add(cx, kiln_mul(cx, step, kiln_int(cx, f->rows)), kiln_var(cx, w->row));
 }
 
-// The statements that hold what |e| reads along the sums, for each the first time.
+// Makes X for each load in |e| that has none yet.
 static void hold(making *w, const kiln_stmt *of, const kiln_expr *e) {
   kiln_ctx *cx = w->cx;
   const kiln_moment *f = &w->form;
@@ -264,8 +268,8 @@ static int add_which(making *w, const kiln_expr *u, int of) {
   return k;
 }
 
-// Numbers what is added up; terms are the same where they are the same expression of what is held,
-// and of the term's number, on which a condition may depend.
+// Numbers the sums by |which|. Two terms are the same if they are the same expression of X and of
+// the term's number, on which a guard may depend.
 static void number_sums(making *w) {
   for (int i = 0; i < w->n; i++) {
     sum *z = &w->sums[i];
@@ -277,7 +281,7 @@ static void number_sums(making *w) {
   }
 }
 
-// What statements made[0..n_which) give, as one.
+// Stacks the results of made[0..n_which) into one tensor with the axis |which|.
 static kiln_stmt *gather(making *w, const char *name, kiln_stmt *const *made, int n,
                          const kiln_symbol *names, const int64_t *extents) {
   kiln_stmt *s = make_stmt(w, name, KILN_F32, n, names, extents, 0, 0);
@@ -291,7 +295,7 @@ static kiln_stmt *gather(making *w, const char *name, kiln_stmt *const *made, in
   return s;
 }
 
-// The sums of a thread.
+// The sums of a thread: S, V and W.
 static kiln_stmt *make_threads(making *w) {
   const kiln_moment *f = &w->form;
   const kiln_symbol names[] = {w->part, w->row, kiln_symbol_of(w->cx, "which")};
@@ -312,7 +316,7 @@ static kiln_stmt *make_threads(making *w) {
   return gather(w, "W", made, 3, names, extents);
 }
 
-// Those of a block, of what its threads give.
+// The sums of a block, from those of its threads: S', V' and P.
 static kiln_stmt *make_blocks(making *w, const kiln_stmt *threads) {
   const kiln_moment *f = &w->form;
   const kiln_symbol names[] = {w->part, kiln_symbol_of(w->cx, "which")};
@@ -333,7 +337,7 @@ static kiln_stmt *make_blocks(making *w, const kiln_stmt *threads) {
   return gather(w, "P", made, 2, names, extents);
 }
 
-// A sum as it was, of what blocks give.
+// Rewrites a sum of the program to combine P of all blocks.
 static void rewrite_sum(making *w, const sum *z, const kiln_stmt *blocks) {
   const kiln_moment *f = &w->form;
   const kiln_expr *total = read_at(w, blocks, z->which);
@@ -360,9 +364,9 @@ bool kiln_moment_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   return true;
 }
 
-// --- as statements say ---
+// --- reading the form back ---
 
-// The last statement with these two dims in front of its last one; NULL: there is none.
+// The last statement whose dims before the last one are these two; NULL if there is none.
 static const kiln_stmt *with_dims(kiln_ctx *cx, const kiln_program *p, const char *a,
                                   const char *b) {
   for (int i = p->stmts.n - 1; i >= 0; i--) {

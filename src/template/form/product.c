@@ -5,30 +5,31 @@
 #include <string.h>
 
 enum {
-  MIN_SIDE = 16,    // of m: below, a tile would be mostly empty
-  MIN_COLUMNS = 5,  // of n: fewer are for gemv.c
-  MANY_ROWS = 1024, // for which less than MIN_SIDE columns are worth a tile's
+  MIN_SIDE = 16,    // the least extent of m: below, a tile would be mostly empty
+  MIN_COLUMNS = 5,  // the least extent of n: gemv.c has fewer
+  MANY_ROWS = 1024, // from so many rows on, fewer than MIN_SIDE columns are worth a padded tile
   PACKED_WORD = 4,  // floats of 16 bytes
-  NARROW = 64 // up to which columns are padded to a multiple of MIN_SIDE; tiles overlap in more
+  NARROW = 64 // up to so many, columns are padded to a multiple of MIN_SIDE; above, tiles overlap
 };
 
-// Which operands move along a dim of the contraction.
+// The operands that depend on a dim of the contraction.
 typedef enum side { SIDE_NONE, SIDE_A, SIDE_B, SIDE_BOTH } side;
 
+// A program while it is brought into the form.
 typedef struct making {
   kiln_ctx *cx;
   kiln_program *p;
   kiln_stmt *t;                      // the contraction
   const kiln_expr *a, *b;            // its operands: b has the result's contiguous dim
-  int n;                             // dims of the result: all,
-  int rows, n_rows;                  // the first of those numbered by m, and how many,
-  int columns;                       // the first of those behind that are numbered by n
-  int n_batch, batch[KILN_MAX_RANK]; // and the others
+  int n;                             // number of the result's dims
+  int rows, n_rows;                  // m numbers dims [rows, rows + n_rows),
+  int columns;                       // n the dims from |columns| on;
+  int n_batch, batch[KILN_MAX_RANK]; // the others are batch dims
   int64_t strides[KILN_MAX_RANK];
   int64_t m_extent, n_extent, n_padded, k_extent, k_padded;
   kiln_symbol m, nn, k;                       // names of the new dims
   kiln_symbol vars[2 * KILN_MAX_RANK];        // the old dims, by position in |t|,
-  const kiln_expr *values[2 * KILN_MAX_RANK]; // and what they are in terms of the new ones
+  const kiln_expr *values[2 * KILN_MAX_RANK]; // and their values in terms of the new ones
 } making;
 
 static side side_of(const making *w, kiln_symbol v) {
@@ -66,8 +67,7 @@ const kiln_expr *kiln_product_unrounded(kiln_ctx *cx, const kiln_expr *e) {
   return kiln_expr_replace(cx, e, drop_rounding, NULL);
 }
 
-// The first of the dims [first, end) that are numbered as one: one side's, and neighbours in the
-// result.
+// The first of the longest range of dims that ends with |end| and depends on side |s| alone.
 static int run_of(const making *w, int end, side s) {
   int first = end;
   while (first > 0 && side_of(w, w->t->dims[first - 1].name) == s &&
@@ -76,7 +76,7 @@ static int run_of(const making *w, int end, side s) {
   return first;
 }
 
-// The operands: |b| moves along the result's contiguous dim.
+// Finds the operands: |b| depends on the result's contiguous dim.
 static bool find_factors(making *w) {
   w->n = w->t->n_space;
   if (w->n < 2 || !kiln_stmt_is_product(w->t, &w->a, &w->b)) return false;
@@ -94,7 +94,7 @@ static bool is_constant(const making *w, const kiln_expr *factor) {
   return loads.n == 1 && w->p->tensors.data[loads.data[0]->u.tensor]->role == KILN_CONST;
 }
 
-// Whether columns are packed, so that rows of whole words cost some elements.
+// Whether the columns are packed weights, so that padding rows to whole words costs little memory.
 static bool is_packed_in_words(const making *w) {
   return is_constant(w, w->b) && w->b->dtype == KILN_F32;
 }
@@ -102,7 +102,8 @@ static bool is_packed_in_words(const making *w) {
 static bool find_dims(making *w) {
   if (!find_factors(w)) return false;
   w->columns = run_of(w, w->n, SIDE_B);
-  int end = w->columns; // of the rows: groups of channels may lie between
+  // the end of the rows; groups of channels may lie between them and the columns
+  int end = w->columns;
   while (end > 0 && side_of(w, w->t->dims[end - 1].name) == SIDE_BOTH) end--;
   w->rows = run_of(w, end, SIDE_A);
   w->n_rows = end - w->rows;
@@ -123,7 +124,7 @@ static bool find_dims(making *w) {
 
 // --- reductions over reshaped tensors ---
 
-// What a step of |e|, a digit or quotient of |v|, is in steps of |v|; 0: it is none.
+// The step of |v| at which |e|, a digit or quotient of |v|, changes by one; 0 if it is neither.
 static int64_t unit_of(const kiln_expr *e, kiln_symbol v) {
   int64_t unit = 1, divisor = 1;
   for (; e->kind == KILN_EXPR_DIV || e->kind == KILN_EXPR_MOD; e = e->args[0]) {
@@ -133,7 +134,8 @@ static int64_t unit_of(const kiln_expr *e, kiln_symbol v) {
   return e->kind == KILN_EXPR_VAR && e->u.sym == v ? unit : 0;
 }
 
-// Where indices take the number |v| apart into digits: their weights, ascending.
+// The weights of the digits into which indices split the number |v|, ascending. For example v / 7
+// and v % 7 have the weights 7 and 1.
 typedef struct digits {
   kiln_symbol v;
   int64_t weights[KILN_MAX_RANK];
@@ -153,8 +155,7 @@ static void find_digit(const kiln_expr *e, void *argument) {
   d->weights[at] = unit * divisor;
 }
 
-// The digits in which operands, but for constants, read dim |d| of the contraction; n == 0: as a
-// whole.
+// The digits into which operands that are no constants split reduction dim |d|; n == 0: none do.
 static digits digits_of(const making *w, int d) {
   digits all = {.v = w->t->dims[d].name};
   const int64_t extent = extent_of(w, d);
@@ -166,9 +167,9 @@ static digits digits_of(const making *w, int d) {
   return all;
 }
 
-// A dim of the reduction that runs over several axes of what is read becomes a dim each, so that
-// they can be numbered in another order: flattened channels, for one, of what is stored channels
-// last.
+// Splits a reduction dim that runs over several axes of an operand into one dim an axis, so that
+// they can be numbered in another order. For example, flattened channels and positions of a tensor
+// that is stored channels last.
 static void take_apart(making *w, int d, const digits *of) {
   kiln_ctx *cx = w->cx;
   const int n = w->t->n_space + w->t->n_reduce;
@@ -177,7 +178,7 @@ static void take_apart(making *w, int d, const digits *of) {
   kiln_dim *dims = KILN_NEW_ARRAY(&cx->perm, kiln_dim, n + of->n);
   int64_t end = extent_of(w, d);
   memcpy(dims, w->t->dims, (size_t)d * sizeof *dims);
-  for (int i = of->n; i >= 0; i--) { // the highest first
+  for (int i = of->n; i >= 0; i--) { // from the highest digit to the lowest
     const int64_t weight = i ? of->weights[i - 1] : 1;
     kiln_dim *digit = &dims[d + of->n - i];
     *digit = (kiln_dim){kiln_symbol_printf(cx, "%s.%d", kiln_symbol_text(cx, v), of->n - i),
@@ -203,7 +204,7 @@ static bool take_all_apart(making *w) {
 
 // --- numbering ---
 
-// The dims order[0..count) are the digits of |number|, the last the lowest.
+// Defines the dims order[0..count) as digits of |number|, the last one lowest.
 static void number_dims(making *w, kiln_symbol number, int64_t extent, int count,
                         const int *order) {
   const kiln_expr *v = kiln_var(w->cx, number);
@@ -217,8 +218,8 @@ static void number_dims(making *w, kiln_symbol number, int64_t extent, int count
   }
 }
 
-// Reduction dims in the order in which what |a| reads lies in memory, so that neighbours along k
-// are neighbours there; where that is constant, and so packed in any order, what |b| reads.
+// Orders the reduction dims by decreasing stride in |a|, so that neighbours along k are contiguous;
+// by |b| if |a| is constant, and therefore packed in any order.
 static void order_reduction(const making *w, int *order) {
   int64_t strides[KILN_MAX_RANK];
   const kiln_loads a = kiln_loads_of(w->cx, &w->cx->scratch, w->a),
@@ -267,7 +268,7 @@ static void write_plainly(kiln_ctx *cx, kiln_stmt *s, kiln_tensor *t) {
   s->out = t->id;
 }
 
-// Over those dims of the batch that |like| uses (NULL: all), then the given ones.
+// A statement over the batch dims that |like| uses (NULL: all), then the given dims.
 static kiln_stmt *make_over(const kiln_product_numbers *f, const kiln_expr *like, int n_more,
                             const kiln_symbol *names, const int64_t *extents, int n_reduce,
                             kiln_tensor *out) {
@@ -294,7 +295,7 @@ const kiln_expr *kiln_product_renumber(const kiln_product_numbers *f, const kiln
   return kiln_expr_substitute(f->cx, e, f->n_vars, f->vars, f->values);
 }
 
-// |inside| and |name| < |extent| where that is padded; |inside| NULL: always.
+// |inside| and |name| < |extent|, if |padded| is greater; |inside| NULL: always true.
 static const kiln_expr *narrowed(kiln_ctx *cx, const kiln_expr *inside, kiln_symbol name,
                                  int64_t extent, int64_t padded) {
   if (padded == extent) return inside;
@@ -302,7 +303,7 @@ static const kiln_expr *narrowed(kiln_ctx *cx, const kiln_expr *inside, kiln_sym
   return inside ? kiln_binary(cx, KILN_EXPR_AND, inside, more) : more;
 }
 
-// The operand that |factor| is, over (.., first, second); zero behind the ends of k and n.
+// The operand |factor| over (.., first, second); zero in the padding of k and n.
 static kiln_stmt *make_operand(const kiln_product_numbers *f, const char *name,
                                const kiln_expr *factor, kiln_symbol first, int64_t first_extent,
                                kiln_symbol second, int64_t second_extent) {
@@ -336,7 +337,7 @@ static kiln_stmt *make_sum(kiln_product_numbers *f) {
   return s;
 }
 
-// --- what is done with the sums ---
+// --- epilogue ---
 
 const kiln_expr *kiln_product_read(const kiln_product_numbers *f, const kiln_stmt *s, int n_more,
                                    const kiln_expr *const *more) {
@@ -408,7 +409,7 @@ static bool is_read_besides(kiln_ctx *cx, const kiln_program *p, const kiln_stmt
   return false;
 }
 
-// The tensor that an operand of |p| reads becomes a view with the operand's axes, if nothing else
+// Makes the tensor that an operand of |p| loads a view with the operand's axes, if nothing else
 // reads it.
 static void view_operand(kiln_ctx *cx, kiln_program *p, kiln_stmt *s) {
   int64_t *strides = KILN_NEW_ARRAY(&cx->perm, int64_t, s->n_space);
@@ -507,7 +508,7 @@ bool kiln_product_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   return true;
 }
 
-// Whether |load| is of an operand at its own dims; a window (window.h) is read at others.
+// Whether |load| reads an operand at its own dims. A window (window.h) reads it at others.
 static bool is_plain_load(const kiln_expr *load) {
   for (int k = 0; k < load->n_args; k++)
     if (load->args[k]->kind != KILN_EXPR_VAR) return false;
@@ -534,9 +535,9 @@ bool kiln_product_is(const kiln_program *p, kiln_product *out) {
   return p->stmts.n == 4 && kiln_product_is_of(p->stmts.data, p->stmts.data[3], out);
 }
 
-// Measured on an H100, 262144 x 256 sums of 32 terms with six loads: the tiles of short that suit
-// them take 162 to 205 us, mma 178, those of parts 118 to 125, and 241 to 245 where a block is
-// alone.
+// Measured on an H100, 262144 x 256 sums of 32 terms with six loads: suitable tiles of small_k take
+// 162 to 205 us, mma 178, parallel_k 118 to 125, or 241 to 245 where a multiprocessor has one
+// block.
 double kiln_product_more_loads_ns(const kiln_lowering *w, const kiln_stmt *y, const kiln_stmt *t,
                                   double elems, bool by_words) {
   static const double PAIRS_NS = 0.045, WORDS_NS = 0.007;

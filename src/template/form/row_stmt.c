@@ -1,12 +1,12 @@
-// Statements that share a product's rows, and what they become.
+// Statements over the rows of a product: recognition, and the statements that they become.
 #include "template/form/row_stmt.h"
 
 enum {
-  EIGHT = 8, // columns of an instruction's sums, of which a lane has two
+  EIGHT = 8, // the columns of an instruction's result, of which a lane has two
   PAIR = 2
 };
 
-// --- what there is ---
+// --- recognition ---
 
 static bool has_rows(const kiln_rows_of *r, const kiln_stmt *s) {
   if (s->n_space < r->n_rows) return false;
@@ -46,7 +46,7 @@ bool kiln_row_reads_in_place(const kiln_rows_of *r, const kiln_stmt *s) {
   return true;
 }
 
-// --- what it becomes ---
+// --- the new statements ---
 
 static kiln_symbol named(kiln_ctx *cx, const char *name) { return kiln_symbol_of(cx, name); }
 

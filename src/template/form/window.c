@@ -2,13 +2,16 @@
 
 enum { MAX_STRIDE = 8 };
 
+// // A program while it is brought into the form.
 typedef struct making {
   kiln_ctx *cx;
   kiln_program *p;
   kiln_stmt *t;
   const kiln_expr *value,
-      *load;                // what windows overlap in: a guarded load, or a plain one; and the load
-  const kiln_expr *element; // |value|, or what it widens
+      // the expression of the element that windows share, a guarded or plain load, and the load in
+      // it
+      *load;
+  const kiln_expr *element; // |value|, before it is widened
   int n;
   kiln_window_dim dims[KILN_WINDOW_DIMS];
 } making;
@@ -32,7 +35,7 @@ bool kiln_window_sum(const kiln_program *p, kiln_stmt **out) {
   return true;
 }
 
-// Whether |e| reads along a window.
+// Whether |e| depends on a reduction dim of the window.
 static bool moves(making *w, const kiln_expr *e) {
   const kiln_loads loads = kiln_loads_of(w->cx, &w->cx->scratch, e);
   for (int i = 0; i < loads.n; i++)
@@ -42,8 +45,8 @@ static bool moves(making *w, const kiln_expr *e) {
   return false;
 }
 
-// What |e| takes along a window: all that is computed of loads that move, with the choice around
-// it.
+// The expression of the window's element in |e|: everything computed from loads that move along the
+// window, with the guard around it.
 static const kiln_expr *value_in(making *w, const kiln_expr *e) {
   while (e->kind != KILN_EXPR_LOAD && e->kind != KILN_EXPR_SELECT) {
     const kiln_expr *only = NULL;
@@ -58,7 +61,7 @@ static const kiln_expr *value_in(making *w, const kiln_expr *e) {
   return e->kind == KILN_EXPR_LOAD || (!e->args[0]->has_load && !e->args[2]->has_load) ? e : NULL;
 }
 
-// The first load under |value|; NULL where one of them does not move, or is no tensor's.
+// The first load in |value|; NULL if a load does not move along the window, or is no tensor's.
 static const kiln_expr *load_in(making *w, const kiln_expr *value) {
   const kiln_loads loads = kiln_loads_of(w->cx, &w->cx->scratch, value);
   for (int i = 0; i < loads.n; i++)
@@ -66,8 +69,8 @@ static const kiln_expr *load_in(making *w, const kiln_expr *value) {
   return loads.n ? loads.data[0] : NULL;
 }
 
-// What |e| widens: numbers that are read, or such a number and a constant of their type; |e| itself
-// where that is not all.
+// The expression that |e| widens, if it is a load, or a load and a constant of its type; otherwise
+// |e| itself.
 static const kiln_expr *before_widening(kiln_ctx *cx, const kiln_expr *e) {
   const kiln_expr *cast = e->kind == KILN_EXPR_SELECT ? e->args[1] : e;
   if (cast->kind != KILN_EXPR_CAST) return e;
@@ -86,7 +89,7 @@ static bool is_paired(const making *w, int dim) {
   return false;
 }
 
-// The dim of the result along which reduction dim |r| moves the window's elements.
+// Finds the dim of the result that indexes the same axis as reduction dim |r|.
 static bool pair(making *w, int r) {
   const kiln_symbol name = w->t->dims[r].name;
   const int64_t step = kiln_stmt_load_stride(w->cx, w->p, w->t, w->load, name);
@@ -126,8 +129,8 @@ static int pair_of(const making *w, int dim) {
   return -1;
 }
 
-// P, whose body reads what the windows do; NULL: that depends on more than the element. |index|:
-// where T reads it.
+// Makes P, whose body is the window's element; NULL if that depends on more than P's dims. |index|
+// is the index at which T reads it.
 static kiln_stmt *make_elements(making *w, const kiln_expr **index) {
   kiln_ctx *cx = w->cx;
   kiln_dim dims[KILN_MAX_RANK];
@@ -161,8 +164,8 @@ static kiln_stmt *make_elements(making *w, const kiln_expr **index) {
   return s;
 }
 
-// A constant whose neighbours along the result's last dim lie apart, by the dims that it is read
-// along, the last innermost.
+// Makes a transposed copy of a constant operand that is not contiguous along the result's last dim;
+// its axes are the dims that index it, the last innermost.
 static kiln_stmt *make_constant(making *w, const kiln_expr **out_load, const kiln_expr **index) {
   const kiln_loads loads = kiln_loads_of(w->cx, &w->cx->scratch, w->t->body);
   const int last = w->t->n_space - 1, n_dims = w->t->n_space + w->t->n_reduce;
@@ -198,7 +201,7 @@ static const kiln_expr *read_new(kiln_ctx *cx, const kiln_expr *e, void *argumen
   return NULL;
 }
 
-// Whether the result's last dim is what neighbours in memory are read and written along.
+// Whether operands and result are contiguous along the result's last dim.
 static bool runs_along_last(making *w) {
   const int last = w->t->n_space - 1;
   const kiln_tensor *y = w->p->tensors.data[w->p->stmts.data[w->p->stmts.n - 1]->out];
@@ -211,7 +214,7 @@ static bool runs_along_last(making *w) {
 static bool overlaps(const making *w) {
   for (int i = 0; i < w->n; i++)
     if (extent_of(w->t, w->dims[i].reduction) > w->dims[i].stride) return true;
-  return w->value != w->load; // guarded once
+  return w->value != w->load; // one guard an element
 }
 
 static bool find_windows(making *w) {
@@ -249,14 +252,14 @@ bool kiln_window_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   return true;
 }
 
-// The statement before |t| that writes what |load| reads; NULL: none does.
+// The statement before |t| whose result |load| reads; NULL if there is none.
 static const kiln_stmt *written_before(const kiln_program *p, const kiln_expr *load, int t) {
   for (int i = 0; i < t; i++)
     if (p->stmts.data[i]->out == load->u.tensor) return p->stmts.data[i];
   return NULL;
 }
 
-// Along axis |k| of P: index[k] is a dim times a stride and a reduction dim.
+// Reads along axis |k| of P: index[k] must be a dim times a stride, plus a reduction dim.
 static bool read_dim(kiln_ctx *cx, const kiln_stmt *t, const kiln_expr *at, kiln_window_dim *out) {
   out->dim = out->reduction = -1;
   for (int d = 0; d < t->n_space + t->n_reduce; d++) {

@@ -5,7 +5,7 @@
 #include "template/gpu/mma.h"
 
 #include "support/integer.h"
-#include "template/form/mlp.h"
+#include "template/form/b2b_gemm.h"
 #include "template/gpu/quad_reduce.h"
 #include "template/gpu/warpgroup.h"
 
@@ -30,7 +30,7 @@ static const struct {
 
 typedef struct b2b {
   kiln_lowering *w;
-  kiln_mlp f;
+  kiln_b2b_gemm f;
   kiln_quad_tile q;
   int64_t chunk, threads;
   int depth; // chunks whose weights are in shared memory or under way
@@ -187,7 +187,7 @@ static kiln_status lower_b2b_gemm(kiln_lowering *w, const kiln_tiling *t) {
   b2b x = {.w = w};
   kiln_product_loops l;
   kiln_symbol block;
-  if (!kiln_mlp_is(w->p, &x.f) || !describe(&x, w, t->variant)) return KILN_INTERNAL;
+  if (!kiln_b2b_gemm_is(w->p, &x.f) || !describe(&x, w, t->variant)) return KILN_INTERNAL;
   const kiln_product *p = &x.f.p;
   const int64_t width = x.q.by_warpgroups ? KILN_WARPGROUP : WARP;
   const kiln_symbol hidden = kiln_product_tensor(w, p->a), sums = kiln_product_tensor(w, x.f.x);
@@ -237,7 +237,7 @@ static double time_of(const b2b *x) {
 
 static kiln_status propose_b2b_gemm(kiln_lowering *w, kiln_tile_candidates *out) {
   b2b x = {.w = w};
-  if (!kiln_mlp_is(w->p, &x.f)) return KILN_OK;
+  if (!kiln_b2b_gemm_is(w->p, &x.f)) return KILN_OK;
   for (int i = 0; i < (int)KILN_LEN(shapes); i++) {
     if (!describe(&x, w, i)) continue;
     kiln_tile_candidate one = {
@@ -256,7 +256,7 @@ const kiln_template kiln_template_gpu_b2b_gemm = {.name = "b2b_gemm",
                                                   .was = "mlps",
                                                   .has_grids = true,
                                                   .kinds = 1u << KILN_GROUP_FUSED_LAYERS,
-                                                  .match = kiln_mlp_make,
+                                                  .match = kiln_b2b_gemm_make,
                                                   .unites = true,
                                                   .propose = propose_b2b_gemm,
                                                   .lower = lower_b2b_gemm};

@@ -4,7 +4,7 @@
 // (fragment.h). A lane's sums are neighbours of the result, so that it stores whole words.
 #include "support/integer.h"
 #include "template/gpu/mma.h"
-#include "template/form/patch.h"
+#include "template/form/direct_conv.h"
 
 #include <math.h>
 
@@ -17,7 +17,7 @@ typedef struct shape {
 
 typedef struct conv {
   kiln_lowering *w;
-  kiln_patch f;
+  kiln_direct_conv f;
   shape s;
   kiln_mma m; // its instructions
   int64_t threads;
@@ -217,7 +217,7 @@ static kiln_status multiply(conv *g) {
 static kiln_status lower_direct_conv(kiln_lowering *w, const kiln_tiling *t) {
   enum { WORD = 8 };
   conv g = {.w = w, .s = {t->block[0], t->block[1], t->block[2], t->tile[0], t->tile[1]}};
-  if (!kiln_patch_is(w->cx, w->p, &g.f)) return KILN_INTERNAL;
+  if (!kiln_direct_conv_is(w->cx, w->p, &g.f)) return KILN_INTERNAL;
   const kiln_mma_shape s = {
       .m = g.s.x, .n = g.s.n, .warp_m = g.s.warp_x, .warp_n = g.s.n, .slice_k = 1};
   g.m = (kiln_mma){.w = w, .p = g.f.of, .s = &s};
@@ -273,7 +273,7 @@ static int64_t resident_of(const conv *g, double each) {
 static double cycles_of(const conv *g) {
   static const double PRODUCT = 7, READ = 0.36, ELEMENT = 3.5, TURN = 10, WARP_BEGINS = 27;
   enum { SCHEDULERS = 4, WORD = 8, MMA = KILN_MMA_M * KILN_MMA_N * KILN_MMA_K };
-  const kiln_patch *f = &g->f;
+  const kiln_direct_conv *f = &g->f;
   const shape *s = &g->s;
   const int64_t rows = rows_of(g), columns = columns_of(g);
   const rounds t = rounds_of(g, rows, columns);
@@ -292,7 +292,7 @@ static double cycles_of(const conv *g) {
 // alone waits for itself. Measured on an H200.
 static double time_of(const conv *g) {
   static const double CLOCK_GHZ = 1.75, STORED = 1.2, BLOCK_NS = 100, ALONE = 9;
-  const kiln_patch *f = &g->f;
+  const kiln_direct_conv *f = &g->f;
   const shape *s = &g->s;
   const kiln_device *d = g->w->m->device;
   const double blocks = ceil((double)f->rows / (double)s->y) *
@@ -308,7 +308,7 @@ static double time_of(const conv *g) {
 
 static bool may_run(conv *g) {
   enum { MAX_REGISTERS = 176 };
-  const kiln_patch *f = &g->f;
+  const kiln_direct_conv *f = &g->f;
   const int64_t warps = g->threads / WARP;
   // With a boundary map (reflection, say) isl does not decide whether threads of several rows race.
   if (f->bends && rounds_of(g, rows_of(g), columns_of(g)).rows > 1) return false;
@@ -319,7 +319,7 @@ static bool may_run(conv *g) {
 static kiln_status propose_direct_conv(kiln_lowering *w, kiln_tile_candidates *out) {
   static const int64_t columns[] = {64, 32, 16}, counts[] = {1, 2, 4, 7, 8}, parts[] = {1, 2, 4};
   conv g = {.w = w};
-  if (!kiln_patch_is(w->cx, w->p, &g.f) || !kiln_mma_takes(w, &g.f.of)) return KILN_OK;
+  if (!kiln_direct_conv_is(w->cx, w->p, &g.f) || !kiln_mma_takes(w, &g.f.of)) return KILN_OK;
   const int n_counts = (int)KILN_LEN(counts), n_parts = (int)KILN_LEN(parts);
   for (int i = 0; i < (int)KILN_LEN(columns) * n_counts * n_counts * n_parts * n_parts; i++) {
     const int64_t part_x = KILN_MMA_M * parts[i % n_parts], part_y = parts[i / n_parts % n_parts];
@@ -343,6 +343,6 @@ const kiln_template kiln_template_gpu_direct_conv = {.name = "direct_conv",
                                                      .was = "patches",
                                                      .has_grids = true,
                                                      .kinds = 1u << KILN_GROUP_CONTRACTION,
-                                                     .match = kiln_patch_make,
+                                                     .match = kiln_direct_conv_make,
                                                      .propose = propose_direct_conv,
                                                      .lower = lower_direct_conv};

@@ -6,7 +6,7 @@
 // A causal mask is part of the map of the scores, as any mask is: chunks that it leaves out are
 // computed (docs/design/attention.md).
 // source: Dao, "FlashAttention-2", 2023
-#include "template/form/attention.h"
+#include "template/form/flash_attention.h"
 #include "template/gpu/mma.h"
 #include "template/form/product.h"
 #include "template/gpu/quad_reduce.h"
@@ -39,7 +39,7 @@ static const struct {
 
 typedef struct attention {
   kiln_lowering *w;
-  kiln_attention f;
+  kiln_flash_attention f;
   shape s;
   kiln_quad_tile q;
   int64_t threads;
@@ -110,7 +110,7 @@ static kiln_status cut_keys(attention *k, const kiln_stmt *s, const char *last, 
 
 static kiln_status make_stream(attention *k) {
   kiln_lowering *w = k->w;
-  const kiln_attention *f = &k->f;
+  const kiln_flash_attention *f = &k->f;
   const kiln_stmt *const parts[] = {f->sum, f->mix, f->top};
   kiln_symbol loops[3];
   for (size_t i = 0; i < KILN_LEN(parts); i++)
@@ -141,7 +141,7 @@ static kiln_status fill_ahead(attention *k, const kiln_stmt *operand) {
 
 // The same for warp groups.
 static kiln_status stage_for_groups(attention *k) {
-  const kiln_attention *f = &k->f;
+  const kiln_flash_attention *f = &k->f;
   const kiln_symbol at = k->s.depth > 1 ? k->over : k->block;
   const kiln_stmt *const chunks[] = {f->b, f->v};
   kiln_warpgroup_tile tiles[] = {{.s = f->b, .inside = 1}, {.s = f->v, .inside = 1}},
@@ -160,7 +160,7 @@ static kiln_status stage_for_groups(attention *k) {
 // The first keys and values are under way when queries are read.
 static kiln_status stage_operands(attention *k) {
   if (k->s.by_warpgroups) return stage_for_groups(k);
-  const kiln_attention *f = &k->f;
+  const kiln_flash_attention *f = &k->f;
   kiln_symbol buffer;
   KILN_TRY(kiln_product_stage(k->w, f->b, false, 0, k->over, k->threads, WARP, &buffer));
   KILN_TRY(kiln_product_stage(k->w, f->v, false, 0, k->over, k->threads, WARP, &buffer));
@@ -221,7 +221,7 @@ static kiln_status lower_mix_of_groups(attention *k) {
 static kiln_status lower_scores(attention *k) {
   if (k->s.by_warpgroups) return lower_scores_of_groups(k);
   kiln_lowering *w = k->w;
-  const kiln_attention *f = &k->f;
+  const kiln_flash_attention *f = &k->f;
   const kiln_symbol keys = kiln_product_tensor(w, f->b);
   kiln_symbol lanes, tile, left, left_tile;
   kiln_quad_product p;
@@ -246,7 +246,7 @@ static kiln_status lower_scores(attention *k) {
 static kiln_status lower_mix(attention *k) {
   if (k->s.by_warpgroups) return lower_mix_of_groups(k);
   kiln_lowering *w = k->w;
-  const kiln_attention *f = &k->f;
+  const kiln_flash_attention *f = &k->f;
   kiln_symbol lanes, tile;
   kiln_quad_product p;
   KILN_TRY(kiln_quad_split_product(&k->q, loop_of(k, f->mix, "", "m"), loop_of(k, f->mix, "", "v"),
@@ -263,7 +263,7 @@ static kiln_status lower_mix(attention *k) {
 
 static kiln_status lower_weights(attention *k) {
   kiln_lowering *w = k->w;
-  const kiln_attention *f = &k->f;
+  const kiln_flash_attention *f = &k->f;
   const int b = f->n_batch;
   static const char *const of_rows[] = {"w.before", "w.shift", "w.scale"};
   KILN_TRY(kiln_quad_layout_sums(&k->q, kiln_product_tensor(w, f->z), k->s.chunk));
@@ -285,7 +285,7 @@ static kiln_status lower_weights(attention *k) {
 
 // What begins, rescales and ends the sums.
 static kiln_status lower_rest(attention *k) {
-  const kiln_attention *f = &k->f;
+  const kiln_flash_attention *f = &k->f;
   const kiln_stmt *const rows[] = {f->top, f->sum};
   static const char *const parts[] = {".scale", ".end"};
   const int b = f->n_batch;
@@ -383,7 +383,7 @@ static bool describe(attention *k, kiln_lowering *w, int variant) {
 
 static kiln_status lower_flash_attention(kiln_lowering *w, const kiln_tiling *t) {
   attention k = {.w = w};
-  if (!kiln_attention_is(w->p, &k.f) || !describe(&k, w, t->variant)) return KILN_INTERNAL;
+  if (!kiln_flash_attention_is(w->p, &k.f) || !describe(&k, w, t->variant)) return KILN_INTERNAL;
   KILN_TRY(cut_blocks(&k));
   KILN_TRY(make_stream(&k));
   KILN_TRY(stage_operands(&k));
@@ -450,7 +450,7 @@ static double time_of(const attention *k) {
 
 static kiln_status propose_flash_attention(kiln_lowering *w, kiln_tile_candidates *out) {
   attention k = {.w = w};
-  if (!kiln_attention_is(w->p, &k.f)) return KILN_OK;
+  if (!kiln_flash_attention_is(w->p, &k.f)) return KILN_OK;
   for (int i = 0; i < (int)KILN_LEN(shapes); i++) {
     if (!describe(&k, w, i)) continue;
     kiln_tile_candidate one = {.tiling.variant = i};
@@ -464,6 +464,6 @@ const kiln_template kiln_template_gpu_flash_attention = {.name = "flash_attentio
                                                          .was = "stream",
                                                          .has_grids = true,
                                                          .kinds = 1u << KILN_GROUP_STREAM,
-                                                         .match = kiln_attention_make,
+                                                         .match = kiln_flash_attention_make,
                                                          .propose = propose_flash_attention,
                                                          .lower = lower_flash_attention};

@@ -4,7 +4,7 @@
 #include "template/gpu/mma.h"
 
 #include "support/integer.h"
-#include "template/form/norm.h"
+#include "template/form/norm_prologue.h"
 #include "template/gpu/quad_reduce.h"
 
 #include <math.h>
@@ -23,7 +23,7 @@ enum { N_STEPS = (int)KILN_LEN(k_steps), N_VARIANTS = (int)KILN_LEN(tiles) * N_S
 
 typedef struct prologue {
   kiln_lowering *w;
-  kiln_norm f;
+  kiln_norm_prologue f;
   kiln_mma_shape s;
   kiln_quad_tile q;
   int depth;        // steps whose operands are in shared memory or under way
@@ -77,7 +77,7 @@ static kiln_status place(prologue *x, kiln_symbol block, int64_t threads) {
 
 static kiln_status lower_norm_prologue(kiln_lowering *w, const kiln_tiling *t) {
   prologue x = {.w = w};
-  if (!kiln_norm_is(w->p, &x.f) || !describe(&x, w, t->variant)) return KILN_INTERNAL;
+  if (!kiln_norm_prologue_is(w->p, &x.f) || !describe(&x, w, t->variant)) return KILN_INTERNAL;
   kiln_mma m = {.w = w, .s = &x.s, .p = x.f.p, .sums = kiln_product_tensor(w, x.f.p.t)};
   kiln_mma_find(&m);
   m.steps = m.p.k / x.s.k;
@@ -118,7 +118,7 @@ static double time_of(const prologue *x) {
 
 static kiln_status propose_norm_prologue(kiln_lowering *w, kiln_tile_candidates *out) {
   prologue x = {.w = w};
-  if (!kiln_norm_is(w->p, &x.f) || !kiln_mma_takes(w, &x.f.p)) return KILN_OK;
+  if (!kiln_norm_prologue_is(w->p, &x.f) || !kiln_mma_takes(w, &x.f.p)) return KILN_OK;
   for (int i = 0; i < N_VARIANTS; i++) {
     if (!describe(&x, w, i)) continue;
     kiln_tile_candidate one = {.tiling = {.variant = i, .block = {x.s.m, x.s.n}}};
@@ -132,7 +132,7 @@ const kiln_template kiln_template_gpu_norm_prologue = {.name = "norm_prologue",
                                                        .was = "norms",
                                                        .has_grids = true,
                                                        .kinds = 1u << KILN_GROUP_FUSED_LAYERS,
-                                                       .match = kiln_norm_make,
+                                                       .match = kiln_norm_prologue_make,
                                                        .unites = true,
                                                        .propose = propose_norm_prologue,
                                                        .lower = lower_norm_prologue};

@@ -6,7 +6,7 @@
 
 #include "support/integer.h"
 #include "template/gpu/quad_reduce.h"
-#include "template/form/strip.h"
+#include "template/form/row_epilogue.h"
 #include "template/gpu/warpgroup.h"
 #include "template/gpu/wgmma.h"
 
@@ -32,7 +32,7 @@ enum {
   N_VARIANTS = BY_GROUPS + (int)KILN_LEN(group_rows)
 };
 
-static kiln_mma_shape shape_of(const kiln_strip *f, int variant) {
+static kiln_mma_shape shape_of(const kiln_row_epilogue *f, int variant) {
   const int tile = variant / N_STEPS;
   if (variant >= BY_GROUPS)
     return (kiln_mma_shape){.m = group_rows[variant - BY_GROUPS],
@@ -51,7 +51,7 @@ static kiln_mma_shape shape_of(const kiln_strip *f, int variant) {
 
 typedef struct epilogue {
   kiln_lowering *w;
-  kiln_strip f;
+  kiln_row_epilogue f;
   kiln_mma_shape s; // a warp group is a warp to it
   kiln_quad_tile q;
 } epilogue;
@@ -160,7 +160,7 @@ static kiln_status multiply(epilogue *x, kiln_symbol block) {
 static kiln_status lower_row_epilogue(kiln_lowering *w, const kiln_tiling *t) {
   epilogue x = {.w = w};
   kiln_symbol block;
-  if (!kiln_strip_is(w->p, &x.f) || !describe(&x, w, t->variant)) return KILN_INTERNAL;
+  if (!kiln_row_epilogue_is(w->p, &x.f) || !describe(&x, w, t->variant)) return KILN_INTERNAL;
   if (x.q.by_warpgroups) KILN_TRY(kiln_product_pad(w, &x.f.p, KILN_WGMMA_STEP));
   KILN_TRY(kiln_product_pack(w, &x.f.p));
   KILN_TRY(cut_results(&x, &block));
@@ -215,7 +215,7 @@ static kiln_tiling tiling_of(const epilogue *x, int variant) {
 
 static kiln_status propose_row_epilogue(kiln_lowering *w, kiln_tile_candidates *out) {
   epilogue x = {.w = w};
-  if (!kiln_strip_is(w->p, &x.f) || !kiln_mma_takes(w, &x.f.p)) return KILN_OK;
+  if (!kiln_row_epilogue_is(w->p, &x.f) || !kiln_mma_takes(w, &x.f.p)) return KILN_OK;
   for (int i = 0; i < N_VARIANTS; i++) {
     if (!describe(&x, w, i)) continue;
     const occupancy o = occupancy_of(&x);
@@ -230,7 +230,7 @@ const kiln_template kiln_template_gpu_row_epilogue = {.name = "row_epilogue",
                                                       .was = "strips",
                                                       .has_grids = true,
                                                       .kinds = 1u << KILN_GROUP_FUSED_LAYERS,
-                                                      .match = kiln_strip_make,
+                                                      .match = kiln_row_epilogue_make,
                                                       .unites = true,
                                                       .propose = propose_row_epilogue,
                                                       .lower = lower_row_epilogue};

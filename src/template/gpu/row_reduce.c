@@ -5,7 +5,7 @@
 // |vector| elements a thread, and memory is read once.
 #include "support/integer.h"
 #include "template/gpu/grid.h"
-#include "template/form/held.h"
+#include "template/form/persistent_rows.h"
 
 #include <math.h>
 
@@ -375,7 +375,7 @@ static bool fills_registers(const rows *r, int64_t row) {
 
 // Rows in registers.
 static void propose_held(const rows *r, kiln_tile_candidates *out) {
-  const int64_t row = kiln_held_row(r->w->p);
+  const int64_t row = kiln_persistent_row_length(r->w->p);
   kiln_tile_candidate one = {0};
   double n_rows = 1;
   one.tiling.vectors = row ? vector_of(r, row) : 1;
@@ -421,7 +421,7 @@ static kiln_status propose_row_reduce(kiln_lowering *w, kiln_tile_candidates *ou
 const kiln_template kiln_template_gpu_row_reduce = {.name = "row_reduce",
                                                     .was = "rows",
                                                     .has_grids = true,
-                                                    .match = kiln_held_make,
+                                                    .match = kiln_persistent_rows_make,
                                                     .propose = propose_row_reduce,
                                                     .lower = lower_row_reduce,
                                                     .by_loops = true};

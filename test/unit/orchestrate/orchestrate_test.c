@@ -15,7 +15,7 @@ typedef struct asked {
 
 static kiln_status choose(kiln_ctx *cx, void *user, const kiln_program *p, const kiln_facts *facts,
                           const kiln_tile_search_options *search, kiln_searches *known,
-                          kiln_parts *io, kiln_edge_decisions *io_edges) {
+                          kiln_fused_groups *io, kiln_edge_decisions *io_edges) {
   asked *a = user;
   kiln_text text;
   kiln_text_init(&text, &cx->perm);

@@ -120,7 +120,7 @@ static void chain_computes_blocks_through_local_memory(void **state) {
     kiln_tiling t = {0};
     memcpy(t.block, cases[row].block, sizeof cases[row].block);
     print_message("%s\n", cases[row].name);
-    lowering_expect_ok(&k, &w, kiln_template_chain.lower(&w, &t));
+    lowering_expect_ok(&k, &w, kiln_template_fused_layers.lower(&w, &t));
     expect_scopes(&k, &w, cases[row].local, KILN_SCOPE_LOCAL);
     expect_scopes(&k, &w, cases[row].in_registers, KILN_SCOPE_REGISTER);
     lowering_expect_right(&k, &w);
@@ -133,7 +133,7 @@ static void masks_of_a_padding_are_the_same_for_all_rows(void **state) {
   test_kernel k;
   kiln_lowering w = lowering_open(&k, &machine, by_channel);
   const kiln_tiling t = {.block = {2}};
-  lowering_expect_ok(&k, &w, kiln_template_chain.lower(&w, &t));
+  lowering_expect_ok(&k, &w, kiln_template_fused_layers.lower(&w, &t));
   assert_non_null(strstr(kiln_schedule_script(&w.s), "unroll t0.j1.o"));
   kernel_close(&k);
 }
@@ -143,7 +143,7 @@ static void chain_refuses_a_block_that_is_all(void **state) {
   test_kernel k;
   kiln_lowering w = lowering_open(&k, &machine, MLP(9, 24));
   const kiln_tiling whole = {.block = {9}};
-  assert_int_equal(kiln_template_chain.lower(&w, &whole), KILN_BAD_INPUT);
+  assert_int_equal(kiln_template_fused_layers.lower(&w, &whole), KILN_BAD_INPUT);
   assert_non_null(strstr(kernel_message(&k), "more than one block"));
   kernel_close(&k);
 }

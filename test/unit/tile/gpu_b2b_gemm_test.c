@@ -3,7 +3,7 @@
 #include "unit/tile/gpu_candidates.h"
 #include "unit/tile/gpu_connected.h"
 
-#include "template/form/mlp.h"
+#include "template/form/b2b_gemm.h"
 
 // Rows of X by a matrix of k x h, an activation, and by one of h x n.
 #define TENSORS(half, m, k, h, n)                                                                  \
@@ -64,8 +64,8 @@ static void connecting_makes_mlps_where_they_cost_less(void **state) {
 }
 
 static bool is_mlp(const kiln_program *p) {
-  kiln_mlp mlp;
-  return kiln_mlp_is(p, &mlp);
+  kiln_b2b_gemm mlp;
+  return kiln_b2b_gemm_is(p, &mlp);
 }
 
 // What is none has no form: columns that no instruction fits, rows that are too long, hidden

@@ -52,10 +52,11 @@ static void compare_halves(test_kernel *k, const kiln_tensor *t, const void *got
 // Makes one kernel of all parts, whatever it costs: a kiln_tile_options' |orchestrate|.
 static kiln_status unite_all(kiln_ctx *cx, void *user, const kiln_program *p,
                              const kiln_facts *facts, const kiln_tile_search_options *search,
-                             kiln_searches *known, kiln_parts *io, kiln_edge_decisions *io_edges) {
+                             kiln_searches *known, kiln_fused_groups *io,
+                             kiln_edge_decisions *io_edges) {
   kiln_group all = {.kind = KILN_GROUP_FUSED_LAYERS,
                     .stmts = KILN_NEW_ARRAY(&cx->perm, int, p->stmts.n)};
-  kiln_part *one = KILN_NEW(&cx->perm, kiln_part);
+  kiln_fused_group *one = KILN_NEW(&cx->perm, kiln_fused_group);
   kiln_searched found;
   bool is_new = false;
   (void)user, (void)io_edges;
@@ -68,7 +69,7 @@ static kiln_status unite_all(kiln_ctx *cx, void *user, const kiln_program *p,
   KILN_TRY(kiln_searches_find(cx, known, p, facts, &all, search, &found, &is_new));
   one->group = all;
   one->candidates = found.candidates;
-  *io = (kiln_parts){one, 1, 1};
+  *io = (kiln_fused_groups){one, 1, 1};
   return kiln_tile_outline(cx, p, facts, &one->group, search->machine, &one->outline);
 }
 

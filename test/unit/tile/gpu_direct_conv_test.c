@@ -4,7 +4,7 @@
 
 #include "target/gpu/gpu.h"
 #include "template/gpu/grid.h"
-#include "template/form/patch.h"
+#include "template/form/direct_conv.h"
 
 #include <string.h>
 
@@ -101,13 +101,13 @@ static void patches_compute_what_is_asked(void **state) {
   for (size_t row = 0; row < KILN_LEN(cases); row++) {
     test_kernel k;
     kiln_machine m = {0};
-    kiln_patch f;
+    kiln_direct_conv f;
     kiln_lowering w = lowering_open(&k, &m, cases[row].text);
     assert_int_equal(kiln_gpu_machine_named(&k.cx, "cuda:sm_90a", &m), KILN_OK);
-    kiln_patch_make(&k.cx, &m, k.prog);
+    kiln_direct_conv_make(&k.cx, &m, k.prog);
     assert_int_equal(kiln_program_verify(&k.cx, k.prog), KILN_OK);
     w.root = k.prog->stmts.data[k.prog->stmts.n - 1];
-    if (kiln_patch_is(&k.cx, k.prog, &f) != (cases[row].k > 0))
+    if (kiln_direct_conv_is(&k.cx, k.prog, &f) != (cases[row].k > 0))
       fail_msg("%s: must %sbe of the form", cases[row].name, cases[row].k ? "" : "not ");
     if (cases[row].k) {
       assert_int_equal(f.stride[1], cases[row].stride);
@@ -129,7 +129,7 @@ static void results_are_rounded_once(void **state) {
   kiln_text_init(&before, &k.cx.perm);
   kiln_text_init(&after, &k.cx.perm);
   kiln_program_print(&k.cx, k.prog, &before);
-  assert_true(kiln_patch_make(&k.cx, &m, k.prog));
+  assert_true(kiln_direct_conv_make(&k.cx, &m, k.prog));
   kiln_program_print(&k.cx, k.prog, &after);
   assert_non_null(strstr(before.data, "f32(f16("));
   assert_null(strstr(after.data, "f32(f16("));

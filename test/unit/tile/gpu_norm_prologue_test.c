@@ -3,7 +3,7 @@
 #include "unit/tile/gpu_candidates.h"
 #include "unit/tile/gpu_connected.h"
 
-#include "template/form/norm.h"
+#include "template/form/norm_prologue.h"
 
 #define TENSORS(half, m, k, n)                                                                     \
   "p { in " half " X(" #m ", " #k ") in " half " B(" #k ", " #n ") in f32 G(" #k ") in f32 C(" #n  \
@@ -54,8 +54,8 @@ static void norms_compile(void **state) {
 }
 
 static bool is_norm(const kiln_program *p) {
-  kiln_norm norm;
-  return kiln_norm_is(p, &norm);
+  kiln_norm_prologue norm;
+  return kiln_norm_prologue_is(p, &norm);
 }
 
 // Each tile of columns would normalize the rows anew: they are normalized by a kernel of their own.

@@ -3,7 +3,7 @@
 #include "unit/tile/gpu_candidates.h"
 #include "unit/tile/gpu_connected.h"
 
-#include "template/form/strip.h"
+#include "template/form/row_epilogue.h"
 
 #define PRODUCT(half, m, k, n)                                                                     \
   "p { in " half " A(" #m ", " #k ") in " half " B(" #k ", " #n ") in " half " R(" #m ", " #n      \
@@ -86,8 +86,8 @@ static void connecting_makes_strips_where_they_cost_less(void **state) {
 }
 
 static bool is_strip(const kiln_program *p) {
-  kiln_strip strip;
-  return kiln_strip_is(p, &strip);
+  kiln_row_epilogue strip;
+  return kiln_row_epilogue_is(p, &strip);
 }
 
 // What is none has no form: columns that no tile fits, rows that are too long, sums of columns,

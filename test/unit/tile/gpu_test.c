@@ -7,7 +7,7 @@
 
 #include "target/gpu/gpu.h"
 #include "template/gpu/grid.h"
-#include "template/form/held.h"
+#include "template/form/persistent_rows.h"
 #include "template/form/moment.h"
 #include "template/form/product.h"
 #include "template/form/window.h"

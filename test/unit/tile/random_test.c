@@ -423,7 +423,7 @@ static void compare_norm(test_kernel *k, const kiln_tensor *t, const void *got, 
 // Kernels that a program chooses to which those that connecting has made look dear.
 static kiln_status choose_others(kiln_ctx *cx, void *user, const kiln_program *p,
                                  const kiln_facts *facts, const kiln_tile_search_options *search,
-                                 kiln_searches *known, kiln_parts *io,
+                                 kiln_searches *known, kiln_fused_groups *io,
                                  kiln_edge_decisions *io_edges) {
   const kiln_orchestrate_options options = {.worth = -0.6};
   kiln_orchestration *out = KILN_NEW(&cx->perm, kiln_orchestration);

@@ -40,9 +40,9 @@ static void rounds_run_in_order(void **state) {
     test_kernel k;
     kiln_lowering w = lowering_open(&k, &machine, cases[i].text);
     kiln_tile_candidates found = {0};
-    lowering_expect_ok(&k, &w, kiln_template_rounds.propose(&w, &found));
+    lowering_expect_ok(&k, &w, kiln_template_sequential_scatter.propose(&w, &found));
     assert_int_equal(found.n, 1);
-    lowering_expect_ok(&k, &w, kiln_template_rounds.lower(&w, &found.data[0].tiling));
+    lowering_expect_ok(&k, &w, kiln_template_sequential_scatter.lower(&w, &found.data[0].tiling));
     for (size_t l = 0; l < KILN_LEN(cases[i].lines) && cases[i].lines[l]; l++)
       if (!strstr(kiln_schedule_script(&w.s), cases[i].lines[l]))
         fail_msg("%s: \"%s\" must be in\n%s", cases[i].name, cases[i].lines[l],
@@ -58,7 +58,7 @@ static void a_scatter_that_reads_others_is_none(void **state) {
   kiln_lowering w = lowering_open(
       &k, &machine, "p { in f32 X(9) in i64 I(9) out f32 y(9) y(i0:9) at (I(i0)) +=! X(i0) }");
   kiln_tile_candidates found = {0};
-  lowering_expect_ok(&k, &w, kiln_template_rounds.propose(&w, &found));
+  lowering_expect_ok(&k, &w, kiln_template_sequential_scatter.propose(&w, &found));
   assert_int_equal(found.n, 0);
   kernel_close(&k);
 }

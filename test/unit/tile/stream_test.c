@@ -6,7 +6,7 @@
 #include "fuse/kernel.h"
 #include "polyhedral/polyhedral.h"
 #include "template/search.h"
-#include "template/form/stream.h"
+#include "template/form/attention.h"
 #include "unit/share.h"
 #include "unit/tile/launches.h"
 
@@ -116,14 +116,14 @@ static void check(const char *text, const kiln_machine *m, int n_candidates, boo
   kiln_tile_candidates c;
   const kiln_tile_search_options options = {
       .machine = m, .n_threads = 2, .n_lowered = n_candidates};
-  kiln_stream_form form;
+  kiln_attention_form form;
   kernel_open(&k, text, 5);
-  assert_true(kiln_stream_is(&k.cx, k.prog, &form));
+  assert_true(kiln_attention_is(&k.cx, k.prog, &form));
   if (kiln_tile_search(&k.cx, KILN_GROUP_STREAM, k.prog, NULL, &options, &c) != KILN_OK)
     fail_msg("%s", kernel_message(&k));
   int n = 0;
   for (int i = 0; i < c.n; i++) {
-    if (c.data[i].from != &kiln_template_stream) continue;
+    if (c.data[i].from != &kiln_template_flash_attention) continue;
     if (c.data[i].refused) fail_msg("%s\n%s", c.data[i].refused, text);
     if (!c.data[i].loops) continue;
     kernel_check(&k, c.data[i].loops, c.data[i].script);
@@ -298,9 +298,9 @@ static void what_is_nearly_attention_is_not_taken_for_it(void **state) {
   (void)state;
   for (size_t i = 0; i < KILN_LEN(others); i++) {
     test_kernel k;
-    kiln_stream_form form;
+    kiln_attention_form form;
     kernel_open(&k, others[i], 5);
-    if (kiln_stream_is(&k.cx, k.prog, &form)) fail_msg("%s", others[i]);
+    if (kiln_attention_is(&k.cx, k.prog, &form)) fail_msg("%s", others[i]);
     kernel_close(&k);
   }
 }

@@ -1,22 +1,23 @@
-// From rows and a contraction of what they are normalized to, to the program that tensor cores run.
-#include "template/form/norm.h"
+// Brings normalized rows and a contraction of them into the form of normalization prologue fusion.
+#include "template/form/norm_prologue.h"
 
 #include <string.h>
 
-// What a statement in front of the contraction becomes; maps of elements become nothing, but are
-// computed where they are used.
+// A statement before the contraction, and what it becomes. Maps of elements become no statement:
+// they are inlined where they are used.
 typedef struct part {
   const kiln_stmt *s;
   kiln_row_kind kind;
-  kiln_stmt *made, *shared; // R; S, where A reads it
+  kiln_stmt *made, *shared; // R; S, if A reads it
 } part;
 
+// A program while it is brought into the form.
 typedef struct making {
   kiln_rows_of r;
   kiln_product_numbers f;
   int n;
   part parts[KILN_ROW_MOST];
-  kiln_row_list made; // behind X
+  kiln_row_list made; // the statements after X
   kiln_stmt *x;
 } making;
 
@@ -26,9 +27,9 @@ static const part *part_of(const making *w, int tensor) {
   return NULL;
 }
 
-// --- what it is ---
+// --- recognition ---
 
-// The statements in front of |t|; false: they are not of its rows.
+// Finds the statements before |t|; false if one does not have its rows.
 static bool find_parts(making *w, const kiln_stmt *t) {
   const kiln_program *p = w->r.p;
   bool sums = false;
@@ -36,7 +37,7 @@ static bool find_parts(making *w, const kiln_stmt *t) {
   w->r.n_rows = t->n_space - 1;
   if (t->n_space < 2 || t->n_reduce != 1) return false;
   w->r.columns = kiln_dim_extent(&t->dims[t->n_space]);
-  if (w->r.columns % KILN_ROW_UNIT || w->r.columns > KILN_NORM_COLUMNS) return false;
+  if (w->r.columns % KILN_ROW_UNIT || w->r.columns > KILN_NORM_PROLOGUE_COLUMNS) return false;
   for (int i = 0; i + 2 < p->stmts.n; i++) {
     part one = {.s = p->stmts.data[i]};
     if (!kiln_row_kind_of(&w->r, one.s, &one.kind) || !kiln_row_reads_in_place(&w->r, one.s) ||
@@ -48,7 +49,7 @@ static bool find_parts(making *w, const kiln_stmt *t) {
   return sums;
 }
 
-// --- elements where they are used ---
+// --- inlining of maps of elements ---
 
 static const kiln_expr *read_elements(kiln_ctx *cx, const kiln_expr *e, void *argument) {
   const making *w = argument;
@@ -62,8 +63,7 @@ static const kiln_expr *read_elements(kiln_ctx *cx, const kiln_expr *e, void *ar
 
 // --- the new statements ---
 
-// What loads become: |load|, of x, that of X at |column|; of rows, their copies, or what is shared
-// of these.
+// How loads are replaced: |load|, of x, by X at |column|; loads of rows by R's copy, or by S.
 typedef struct reading {
   making *w;
   const kiln_expr *load, *column, *copy;
@@ -82,7 +82,7 @@ static const kiln_expr *read_part(kiln_ctx *cx, const kiln_expr *e, void *argume
                            (const kiln_expr *[]){m, r->copy});
 }
 
-// |e| over m, and k where it has columns, of which |column| is the variable in it.
+// |e| over m, and over k if it has columns, whose variable is |column|.
 static const kiln_expr *renumbered(making *w, const kiln_expr *e, kiln_symbol column) {
   kiln_ctx *cx = w->r.cx;
   const kiln_expr *own = kiln_var(cx, w->r.t->dims[w->r.n_rows + 1].name);
@@ -94,8 +94,8 @@ static const kiln_expr *renumbered(making *w, const kiln_expr *e, kiln_symbol co
   return kiln_stmt_simplify(cx, &over, kiln_product_renumber(&w->f, e));
 }
 
-// The one tensor that rows are read from, element by element: its load in |e|; NULL: there are
-// others, or none.
+// The only load in |e| from which all rows are computed, element by element; NULL if there are
+// others or none.
 static const kiln_expr *load_of(making *w, const kiln_expr *e) {
   const kiln_loads loads = kiln_loads_of(w->r.cx, &w->r.cx->scratch, e);
   const kiln_expr *found = NULL;
@@ -122,7 +122,8 @@ static const kiln_expr *body_of(making *w, const kiln_stmt *s, const kiln_expr *
   const kiln_expr *body = renumbered(w, s->body, has_columns ? s->dims[w->r.n_rows].name : 0),
                   *column = kiln_row_column(cx);
   body = kiln_expr_replace(cx, body, read_part, &r);
-  body = kiln_expr_substitute(cx, body, 1, &w->f.k, &column); // of what is the same for all rows
+  // an operand that is the same for all rows
+  body = kiln_expr_substitute(cx, body, 1, &w->f.k, &column);
   return kiln_row_unrounded(cx, body);
 }
 
@@ -135,7 +136,7 @@ static void make_bucket(making *w, part *one, const kiln_expr *load) {
   kiln_row_add(&w->f, &w->made, one->made, KILN_COMBINE_NONE, body_of(w, one->s, load));
 }
 
-// Copies what |e| reads of rows to where all threads can read it.
+// Makes S for the rows that |e| reads, in memory that all threads of the block can read.
 static void share(making *w, const kiln_expr *e) {
   for (int i = 0; i < w->n; i++) {
     part *one = &w->parts[i];
@@ -147,7 +148,7 @@ static void share(making *w, const kiln_expr *e) {
   }
 }
 
-// Whether all rows are read from |load|, and what follows from rows is f32.
+// Whether all rows are computed from |load|, and the results are f32.
 static bool read_alike(making *w, const kiln_expr *load) {
   for (int i = 0; i < w->n; i++) {
     const kiln_stmt *s = w->parts[i].s;
@@ -160,7 +161,7 @@ static bool read_alike(making *w, const kiln_expr *load) {
   return true;
 }
 
-// The contraction, its operand's elements computed from what is read.
+// The contraction with the maps of its operand's elements inlined.
 static kiln_stmt *expanded(making *w, const kiln_stmt *t) {
   kiln_stmt *all = KILN_NEW(&w->r.cx->perm, kiln_stmt);
   *all = *t;
@@ -168,7 +169,7 @@ static kiln_stmt *expanded(making *w, const kiln_stmt *t) {
   return all;
 }
 
-bool kiln_norm_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
+bool kiln_norm_prologue_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   making w = {.r = {.cx = cx, .p = p}};
   int64_t strides[KILN_MAX_RANK];
   const int n = p->stmts.n;
@@ -201,14 +202,14 @@ bool kiln_norm_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   return true;
 }
 
-// --- what is one ---
+// --- reading the form back ---
 
 static bool is_shared(const kiln_stmt *s) {
   return kiln_row_nest_of(s) == KILN_NEST_ROWS && s->body->kind == KILN_EXPR_LOAD;
 }
 
-bool kiln_norm_is(const kiln_program *p, kiln_norm *out) {
-  *out = (kiln_norm){.n = p->stmts.n - 5};
+bool kiln_norm_prologue_is(const kiln_program *p, kiln_norm_prologue *out) {
+  *out = (kiln_norm_prologue){.n = p->stmts.n - 5};
   if (out->n < 3 || out->n > KILN_ROW_MADE) return false;
   kiln_stmt *const *s = p->stmts.data, *const *abt = s + p->stmts.n - 4;
   if (!kiln_product_is_of(abt, abt[3], &out->p) || out->p.n_batch || s[0]->n_space != 2 ||

@@ -1,13 +1,13 @@
-// From two contractions and what stands between them to the program that tensor cores run.
-#include "template/form/mlp.h"
+// Brings two GEMMs, the second of a map of the first, into the form of back-to-back GEMM.
+#include "template/form/b2b_gemm.h"
 
-enum { CAPABILITY = 80, UNIT = 16 }; // extents come in multiples of it
+enum { CAPABILITY = 80, UNIT = 16 }; // the least compute capability; extents are multiples of UNIT
 
 typedef struct making {
   kiln_ctx *cx;
   kiln_program *p;
   const kiln_stmt *first; // the first contraction
-  kiln_product_numbers f; // of the second
+  kiln_product_numbers f; // the dims of the second
   kiln_stmt *x;
 } making;
 
@@ -17,10 +17,9 @@ static const kiln_stmt *writer_of(const making *w, int tensor) {
   return NULL;
 }
 
-// --- what it is ---
+// --- recognition ---
 
-// Whether the statements between the contractions are maps that nothing else needs, and |y| reads
-// none of them.
+// Whether the statements between the contractions are maps that only the second contraction needs.
 static bool are_between(const making *w, const kiln_stmt *t, const kiln_stmt *y) {
   const kiln_program *p = w->p;
   for (int i = 0; i + 2 < p->stmts.n; i++) {
@@ -34,7 +33,7 @@ static bool are_between(const making *w, const kiln_stmt *t, const kiln_stmt *y)
   return true;
 }
 
-// Maps where they are read.
+// Inlines maps into the expressions that load them.
 static const kiln_expr *read_maps(kiln_ctx *cx, const kiln_expr *e, void *argument) {
   const making *w = argument;
   const kiln_stmt *s = e->kind == KILN_EXPR_LOAD ? writer_of(w, e->u.tensor) : NULL;
@@ -45,7 +44,7 @@ static const kiln_expr *read_maps(kiln_ctx *cx, const kiln_expr *e, void *argume
   return kiln_expr_replace(cx, body, read_maps, argument);
 }
 
-// The second contraction, of the first one's elements.
+// The second contraction with those maps inlined, so that it loads the first one's elements.
 static kiln_stmt *expanded(making *w, const kiln_stmt *t) {
   kiln_stmt *all = KILN_NEW(&w->cx->perm, kiln_stmt);
   *all = *t;
@@ -53,8 +52,8 @@ static kiln_stmt *expanded(making *w, const kiln_stmt *t) {
   return all;
 }
 
-// The one load of the first contraction in the left factor, at new dims: of row m and the hidden
-// element k, which is the contraction's dim |*out_hidden|.
+// The only load of the first contraction in the left factor, at the new dims: of row m and of the
+// hidden element k, the contraction's dim |*out_hidden|.
 static const kiln_expr *load_of(making *w, int *out_hidden) {
   const kiln_expr *left = kiln_product_renumber(&w->f, w->f.left), *found = NULL;
   const kiln_stmt over = {.n_space = 2,
@@ -78,8 +77,8 @@ static const kiln_expr *load_of(making *w, int *out_hidden) {
 
 // --- the new statements ---
 
-// The first product's operand |factor| over (first, second), at the element that |load| reads of
-// the contraction.
+// Makes the first product's operand |factor| over (first, second), for the element of the
+// contraction that |load| reads.
 static kiln_stmt *operand_of(making *w, const char *name, const kiln_expr *factor,
                              const kiln_expr *load, const kiln_symbol *names,
                              const int64_t *extents) {
@@ -111,7 +110,7 @@ static const kiln_expr *read_first(kiln_ctx *cx, const kiln_expr *e, void *argum
                            (const kiln_expr *[]){kiln_var(cx, w->f.m), kiln_var(cx, w->f.k)});
 }
 
-// I, J and X; false: the first contraction is no such product.
+// Makes I, J and X; false if the first contraction is no matrix product.
 static bool make_first(making *w, const kiln_expr *load, int hidden, kiln_stmt **out) {
   kiln_ctx *cx = w->cx;
   const kiln_stmt *t = w->first;
@@ -125,9 +124,9 @@ static bool make_first(making *w, const kiln_expr *load, int hidden, kiln_stmt *
     b = other;
   }
   if (kiln_expr_uses(a, column) || a->dtype != w->f.left->dtype || b->dtype != a->dtype ||
-      depth % UNIT || depth > KILN_MLP_DEPTH)
+      depth % UNIT || depth > KILN_B2B_GEMM_DEPTH)
     return false;
-  for (int i = 0; i < t->n_space; i++) // rows are the left operand's alone
+  for (int i = 0; i < t->n_space; i++) // a dim of rows occurs in the left operand only
     if (i != hidden && kiln_expr_uses(b, t->dims[i].name)) return false;
   out[0] = operand_of(w, "I", a, load, (const kiln_symbol[]){w->f.m, d},
                       (const int64_t[]){w->f.m_extent, depth});
@@ -142,11 +141,11 @@ static bool make_first(making *w, const kiln_expr *load, int hidden, kiln_stmt *
 }
 
 static bool are_units(const kiln_product_numbers *f) {
-  return f->n_extent % UNIT == 0 && f->n_extent <= KILN_MLP_COLUMNS && f->k_extent % UNIT == 0 &&
-         f->n_padded == f->n_extent && f->k_padded == f->k_extent;
+  return f->n_extent % UNIT == 0 && f->n_extent <= KILN_B2B_GEMM_COLUMNS &&
+         f->k_extent % UNIT == 0 && f->n_padded == f->n_extent && f->k_padded == f->k_extent;
 }
 
-bool kiln_mlp_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
+bool kiln_b2b_gemm_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   making w = {.cx = cx, .p = p};
   int64_t strides[KILN_MAX_RANK];
   const int n = p->stmts.n;
@@ -175,9 +174,9 @@ bool kiln_mlp_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   return true;
 }
 
-// --- what is one ---
+// --- reading the form back ---
 
-bool kiln_mlp_is(const kiln_program *p, kiln_mlp *out) {
+bool kiln_b2b_gemm_is(const kiln_program *p, kiln_b2b_gemm *out) {
   kiln_stmt *const *s = p->stmts.data;
   if (p->stmts.n != 7 || s[2]->n_reduce != 1 || s[2]->combiner != KILN_COMBINE_SUM ||
       s[2]->n_space != 2 || !kiln_product_is_of(s + 3, s[6], &out->p) || out->p.n_batch ||

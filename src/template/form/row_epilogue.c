@@ -1,15 +1,17 @@
-// From a contraction and rows of its results to the program that tensor cores run.
-#include "template/form/strip.h"
+// Brings a contraction and statements over rows of its results into the form of a row-wise
+// epilogue.
+#include "template/form/row_epilogue.h"
 
 #include <string.h>
 
-// What a statement of the program becomes.
+// A statement of the program, and what it becomes.
 typedef struct part {
   const kiln_stmt *s;
   kiln_row_kind kind;
-  kiln_stmt *made; // that has its value
+  kiln_stmt *made; // the statement whose result replaces it
 } part;
 
+// A program while it is brought into the form.
 typedef struct making {
   kiln_rows_of r;
   kiln_product_numbers f;
@@ -18,9 +20,10 @@ typedef struct making {
   kiln_row_list made;
 } making;
 
-// --- what it is ---
+// --- recognition ---
 
-// The statements, the first of which is the contraction; false: they are no strip.
+// Finds the statements, the contraction first; false if the program is no GEMM with a row-wise
+// epilogue.
 static bool find_parts(making *w) {
   const kiln_program *p = w->r.p;
   const kiln_stmt *t = p->stmts.data[0];
@@ -33,7 +36,7 @@ static bool find_parts(making *w) {
   w->r.t = t;
   w->r.n_rows = t->n_space - 1;
   w->r.columns = kiln_dim_extent(&t->dims[w->r.n_rows]);
-  if (w->r.columns % KILN_ROW_UNIT || w->r.columns > KILN_STRIP_COLUMNS) return false;
+  if (w->r.columns % KILN_ROW_UNIT || w->r.columns > KILN_ROW_EPILOGUE_COLUMNS) return false;
   w->parts[w->n++] = (part){t, KILN_ROW_ELEMENTS, NULL};
   for (int i = 1; i < p->stmts.n; i++) {
     part one = {.s = p->stmts.data[i]};
@@ -55,7 +58,7 @@ static bool is_result(const making *w, const kiln_stmt *s) {
   return w->r.p->tensors.data[s->out]->role == KILN_OUTPUT;
 }
 
-// Whether all results lie alike, so that their dims are numbered alike.
+// Whether all results have the same strides, so that their dims can be numbered alike.
 static bool lie_alike(const making *w, const int64_t *strides) {
   for (int i = 1; i + 1 < w->n; i++) {
     int64_t own[KILN_MAX_RANK];
@@ -68,8 +71,7 @@ static bool lie_alike(const making *w, const int64_t *strides) {
 
 // --- the new statements ---
 
-// What loads of computed tensors become: elements at |column|, what is known of a row from copy
-// |copy|.
+// How loads of computed tensors are replaced: elements at |column|, results of rows by copy |copy|.
 typedef struct reading {
   making *w;
   const kiln_expr *column, *copy;
@@ -85,7 +87,7 @@ static const kiln_expr *read_part(kiln_ctx *cx, const kiln_expr *e, void *argume
   return load->dtype == e->dtype ? load : kiln_cast(cx, e->dtype, load);
 }
 
-// The body of |s| with its column numbered |column|.
+// The body of |s| with |column| for its column.
 static const kiln_expr *body_of(making *w, const kiln_stmt *s, const kiln_expr *column,
                                 const kiln_expr *copy) {
   kiln_ctx *cx = w->r.cx;
@@ -96,7 +98,7 @@ static const kiln_expr *body_of(making *w, const kiln_stmt *s, const kiln_expr *
   return kiln_row_unrounded(cx, kiln_product_renumber(&w->f, body));
 }
 
-// The same of an element (m, n), which the lane has that column n lies with.
+// The body of |s| for element (m, n), with the row's copy of the lane that has column n.
 static const kiln_expr *element_of(making *w, const kiln_stmt *s) {
   kiln_ctx *cx = w->r.cx;
   const kiln_expr *n = kiln_var(cx, w->f.n);
@@ -108,14 +110,14 @@ static kiln_dtype inner_dtype(const making *w, const kiln_stmt *s) {
   return kiln_dtype_is_half(t) ? KILN_F32 : t;
 }
 
-// The result that |s| writes, in its type.
+// Adds the statement that stores the result of |s| in its type.
 static void add_result(making *w, const kiln_stmt *s, const kiln_expr *body) {
   kiln_tensor *y = w->f.p->tensors.data[s->out];
   if (body->dtype != y->dtype) body = kiln_cast(w->r.cx, y->dtype, body);
   kiln_row_add(&w->f, &w->made, kiln_product_store(&w->f, y), KILN_COMBINE_NONE, body);
 }
 
-// The statement whose element at its own place |body| is; NULL: it is more.
+// The statement whose own element |body| is; NULL if |body| is another expression.
 static kiln_stmt *same_as(const making *w, const kiln_expr *body) {
   if (body->kind != KILN_EXPR_LOAD) return NULL;
   for (int i = 0; i < w->made.n; i++)
@@ -125,7 +127,7 @@ static kiln_stmt *same_as(const making *w, const kiln_expr *body) {
 
 static kiln_stmt *add_elements(making *w, const kiln_stmt *s) {
   const kiln_expr *body = element_of(w, s);
-  kiln_stmt *made = same_as(w, body); // it was rounded only
+  kiln_stmt *made = same_as(w, body); // only its rounding is dropped
   if (made) return made;
   made = kiln_product_over(&w->f, 2, (const kiln_symbol[]){w->f.m, w->f.n},
                            (const int64_t[]){w->f.m_extent, w->f.n_extent}, 0,
@@ -149,7 +151,7 @@ static void make_bucket(making *w, part *one) {
   }
 }
 
-// What others read, too, is stored at the end, in front of the last result.
+// Adds copies of elements that are also results, before the last result.
 static void store_others(making *w) {
   for (int i = 1; i + 1 < w->n; i++) {
     const part *one = &w->parts[i];
@@ -159,7 +161,7 @@ static void store_others(making *w) {
   }
 }
 
-bool kiln_strip_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
+bool kiln_row_epilogue_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   making w = {.r = {.cx = cx, .p = p}};
   int64_t strides[KILN_MAX_RANK];
   if (m->gpu.capability < KILN_ROW_CAPABILITY || !find_parts(&w)) return false;
@@ -178,10 +180,10 @@ bool kiln_strip_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   return true;
 }
 
-// --- what is one ---
+// --- reading the form back ---
 
-bool kiln_strip_is(const kiln_program *p, kiln_strip *out) {
-  *out = (kiln_strip){.n = p->stmts.n - 3};
+bool kiln_row_epilogue_is(const kiln_program *p, kiln_row_epilogue *out) {
+  *out = (kiln_row_epilogue){.n = p->stmts.n - 3};
   if (out->n < 3 || out->n > KILN_ROW_MADE) return false;
   const kiln_stmt *t = p->stmts.data[2];
   const int rank = t->n_space;

@@ -1,4 +1,4 @@
-#include "template/form/held.h"
+#include "template/form/persistent_rows.h"
 
 enum { MAX_HELD = 6 };
 
@@ -9,7 +9,8 @@ static bool is_shared(const kiln_program *p, kiln_symbol name) {
   return true;
 }
 
-// The dim of |s| that is its own, -1: it has none, -2: it has several, or one that is not its last.
+// The dim that |s| has beside the shared ones, which must be its last; -1 if it has none, -2 if it
+// has several or not as the last.
 static int own_dim(const kiln_program *p, const kiln_stmt *s) {
   int own = -1;
   for (int d = 0; d < s->n_space + s->n_reduce; d++) {
@@ -20,7 +21,7 @@ static int own_dim(const kiln_program *p, const kiln_stmt *s) {
   return own >= 0 && own != s->n_space + s->n_reduce - 1 ? -2 : own;
 }
 
-int64_t kiln_held_row(const kiln_program *p) {
+int64_t kiln_persistent_row_length(const kiln_program *p) {
   int64_t row = 0;
   bool sums = false;
   for (int i = 0; i < p->stmts.n; i++) {
@@ -36,8 +37,8 @@ int64_t kiln_held_row(const kiln_program *p) {
   return sums && p->stmts.data[p->stmts.n - 1]->n_space > 0 ? row : 0;
 }
 
-// |load| of |s| with the row's dim named |name|; NULL: it does not run along the row, element by
-// element, or stands behind a condition, as that of a padding, where there is no such element.
+// |load| of |s| at the row's dim |name|. NULL if it does not read along the row element by element,
+// or is guarded, as a padding's load, which has no element there.
 static const kiln_expr *along_row(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                                   const kiln_expr *load, kiln_symbol name) {
   const int own = own_dim(p, s);
@@ -45,7 +46,7 @@ static const kiln_expr *along_row(kiln_ctx *cx, const kiln_program *p, const kil
   if (own < 0 || p->tensors.data[load->u.tensor]->role == KILN_TEMP) return NULL;
   for (int k = 0; k < load->n_args; k++)
     if (load->args[k]->has_load) return NULL;
-  bool of_row = false; // else it is small, and the same for all rows
+  bool of_row = false; // otherwise it is small, and the same for all rows
   for (int d = 0; d < s->n_space; d++) of_row |= d != own && kiln_expr_uses(load, s->dims[d].name);
   if (!of_row || kiln_stmt_load_stride(cx, p, s, load, s->dims[own].name) != 1) return NULL;
   const kiln_ranges ranges = kiln_stmt_ranges(&cx->scratch, s);
@@ -55,7 +56,7 @@ static const kiln_expr *along_row(kiln_ctx *cx, const kiln_program *p, const kil
 
 typedef struct held {
   const kiln_program *p;
-  const kiln_stmt *s; // that is rewritten
+  const kiln_stmt *s; // the statement that is rewritten
   kiln_symbol name;
   int n, n_users[MAX_HELD];
   const kiln_expr *loads[MAX_HELD];
@@ -113,10 +114,10 @@ static const kiln_expr *read_copy(kiln_ctx *cx, const kiln_expr *e, void *argume
   return NULL;
 }
 
-bool kiln_held_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
+bool kiln_persistent_rows_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   (void)m;
   held h = {.p = p, .name = kiln_symbol_of(cx, "x")};
-  const int64_t row = kiln_held_row(p);
+  const int64_t row = kiln_persistent_row_length(p);
   const int n = p->stmts.n;
   if (!row) return true;
   count_loads(cx, &h);

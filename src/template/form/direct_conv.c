@@ -1,40 +1,42 @@
-#include "template/form/patch.h"
+#include "template/form/direct_conv.h"
 
 #include "support/integer.h"
 
 enum {
-  CAPABILITY = 80, // from which on instructions take such products
+  CAPABILITY = 80, // the least compute capability: mma.m16n8k16 with pairs of halves
   MAX_CHANNELS = 8,
   MAX_STRIDE = 8,
-  MAX_TERMS = 512, // of a window, whose weights a block has at hand
-  MIN_LENGTH = 16, // of the result along the windows' rows: what an instruction computes
-  COLUMNS = 16,    // and of its columns
-  LANES = 4        // that share a row of sums
+  // the most terms of a window, whose weights a block keeps in registers or shared memory
+  MAX_TERMS = 512,
+  MIN_LENGTH = 16, // the least extent of the result along rows of windows, and
+  COLUMNS = 16,    // the number of columns, of an instruction's result
+  LANES = 4        // the lanes that share a row of sums
 };
 
-// Along a dim of the result, elements |stride| * i + r of what is read, r < taps.
+// One dim of the windows: element i of the result reads elements |stride| * i + r, r < taps.
 typedef struct window {
   int dim, reduction;
   int64_t stride, taps;
 } window;
 
+// A program while it is brought into the form.
 typedef struct making {
   kiln_ctx *cx;
   kiln_program *p;
   kiln_stmt *t, *y;
-  const kiln_expr *a, *b; // what the convolution reads, and its constant
+  const kiln_expr *a, *b; // the convolution's input and its weights
   window rows, columns;
-  int channel;              // the reduction dim over channels; -1: there is one
-  int64_t channels, stored; // of them, and in P
-  int64_t run_k;            // terms of a window's row
-  int64_t k;                // of a window, a multiple of KILN_PRODUCT_STEP
+  int channel;              // the reduction dim of channels; -1: one channel
+  int64_t channels, stored; // channels of the input, and of P
+  int64_t run_k;            // terms of a row of a window
+  int64_t k;                // terms of a window, rounded up to KILN_PRODUCT_STEP
   kiln_symbol name_h, name_w, name_c, name_k;
 } making;
 
 static int64_t extent_of(const kiln_stmt *s, int d) { return kiln_dim_extent(&s->dims[d]); }
 static kiln_symbol name_of(const making *w, int d) { return w->t->dims[d].name; }
 
-// --- what it is ---
+// --- recognition ---
 
 static bool uses_dims(const making *w, const kiln_expr *e, int begin, int end) {
   for (int d = begin; d < end; d++)
@@ -42,7 +44,8 @@ static bool uses_dims(const making *w, const kiln_expr *e, int begin, int end) {
   return false;
 }
 
-// The factors: |a| reads along all dims but the last, |b| is elements of a constant along the last.
+// Finds the factors: |a| depends on all dims but the last, |b| loads a constant that depends on the
+// last.
 static bool find_factors(making *w) {
   const int last = w->t->n_space - 1;
   if (!kiln_stmt_is_product(w->t, &w->a, &w->b)) return false;
@@ -59,7 +62,7 @@ static bool find_factors(making *w) {
          w->b->dtype == half && w->p->tensors.data[w->t->out]->dtype == KILN_F32;
 }
 
-// |a| where the window's element |h| is read instead of that of |x|.
+// |a| at element |h| along window |x|.
 static const kiln_expr *at_element(making *w, const kiln_expr *e, const window *x, kiln_symbol h) {
   const kiln_symbol r = name_of(w, x->reduction);
   const kiln_expr *first = kiln_mul(w->cx, kiln_stmt_var(w->cx, w->t, x->dim),
@@ -70,7 +73,7 @@ static const kiln_expr *at_element(making *w, const kiln_expr *e, const window *
   return kiln_simplify(w->cx, kiln_expr_substitute(w->cx, e, 1, &r, &at), &range);
 }
 
-// Whether reduction dim |r| and dim |d| of the result move what |a| reads along one dim of it.
+// Whether reduction dim |r| and dim |d| of the result index the same axis of |a|'s tensor.
 static bool pair(making *w, int d, int r, window *out) {
   *out = (window){.dim = d, .reduction = r, .taps = extent_of(w->t, r)};
   if (!kiln_expr_uses(w->a, name_of(w, d))) return false;
@@ -79,7 +82,7 @@ static bool pair(making *w, int d, int r, window *out) {
   return false;
 }
 
-// The reduction dims: two of windows, which overlap, and at most one of few channels.
+// Finds the reduction dims: two of windows that overlap, and at most one of few channels.
 static bool find_windows(making *w) {
   const int columns = w->t->n_space - 2, rows = columns - 1;
   w->channel = w->rows.dim = w->columns.dim = -1;
@@ -95,7 +98,7 @@ static bool find_windows(making *w) {
          (w->rows.taps > w->rows.stride || w->columns.taps > w->columns.stride);
 }
 
-// Whether neighbours of the result are neighbours in memory.
+// Whether the result's last dim is contiguous.
 static bool stores_channels_last(const making *w) {
   int64_t strides[KILN_MAX_RANK];
   kiln_tensor_strides(w->p->tensors.data[w->y->out], strides);
@@ -114,7 +117,7 @@ static bool find(making *w) {
 
 // --- the new statements ---
 
-// A statement over |n_lead| dims of the sums and those that follow.
+// A statement over |n_lead| dims of the sums, then |n| given ones.
 static kiln_stmt *make_stmt(making *w, const char *name, kiln_dtype t, int n_lead, int n,
                             const kiln_symbol *names, const int64_t *extents) {
   const kiln_expr *shape[KILN_MAX_RANK];
@@ -150,11 +153,11 @@ static const kiln_expr *rest(making *w, const kiln_expr *e, int64_t n) {
   return kiln_mod(w->cx, e, kiln_int(w->cx, n));
 }
 
-static int64_t length_of(const making *w, const window *x) { // of what is read along it
+static int64_t length_of(const making *w, const window *x) { // extent of P along it
   return x->stride * (extent_of(w->t, x->dim) - 1) + x->taps;
 }
 
-// What windows read, and zeros beside it.
+// P, the input with its halo, zero outside.
 static kiln_stmt *make_patch(making *w) {
   const int64_t extents[] = {
       length_of(w, &w->rows),
@@ -173,7 +176,7 @@ static kiln_stmt *make_patch(making *w) {
   return s;
 }
 
-// The terms of windows, as they lie in the patch.
+// A: the terms of windows, as P stores them.
 static kiln_stmt *make_terms(making *w, const kiln_stmt *patch) {
   const int n_lead = w->columns.dim + 1;
   kiln_stmt *s = make_stmt(w, "A", w->a->dtype, n_lead, 1, &w->name_k, &w->k);
@@ -199,8 +202,8 @@ static int64_t run_of(const making *w) {
   return extent_of(w->t, w->t->n_space - 1) % LONGEST ? COLUMNS : LONGEST;
 }
 
-// Column |n| of the sums as one of the result, and the other way round: those of a lane are
-// neighbours of the result, each pair of the sums' eight columns behind the other.
+// The column of the result that is column |n| of the sums, and its inverse. The sums of a lane, a
+// pair in each eight columns, are made neighbours of the result.
 static const kiln_expr *column_of_result(making *w, const kiln_expr *n) {
   const int64_t run = run_of(w), part = run / LANES;
   const kiln_expr *lane = rest(w, quotient(w, n, 2), LANES),
@@ -220,7 +223,7 @@ static const kiln_expr *column_of_sums(making *w, const kiln_expr *n) {
                   kiln_add(w->cx, kiln_mul(w->cx, lane, kiln_int(w->cx, 2)), rest(w, n, 2)));
 }
 
-// The constant in the terms' order, zeros where there is none.
+// B: the weights in the order of the terms, zero in the padding.
 static kiln_stmt *make_weights(making *w) {
   const int last = w->t->n_space - 1;
   const kiln_symbol names[] = {w->name_k, name_of(w, last)};
@@ -277,7 +280,7 @@ static const kiln_expr *read_sum(kiln_ctx *cx, const kiln_expr *e, void *argumen
   return kiln_tensor_load(cx, w->p->tensors.data[w->t->out], index);
 }
 
-bool kiln_patch_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
+bool kiln_direct_conv_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   making w = {.cx = cx, .p = p};
   w.name_h = kiln_symbol_of(cx, "h");
   w.name_w = kiln_symbol_of(cx, "w");
@@ -306,7 +309,7 @@ static bool reads(const kiln_expr *load, const kiln_stmt *s) {
   return load->kind == KILN_EXPR_LOAD && load->u.tensor == s->out;
 }
 
-// What a step of dim |d| of |s| adds to |e|.
+// The change of |e| at a step of dim |d| of |s|.
 static int64_t step_of(kiln_ctx *cx, const kiln_stmt *s, const kiln_expr *e, int d) {
   kiln_symbol vars[KILN_MAX_RANK];
   const kiln_expr *at[KILN_MAX_RANK];
@@ -327,14 +330,14 @@ static bool bends(kiln_ctx *cx, const kiln_stmt *s) {
   return false;
 }
 
-bool kiln_patch_is(kiln_ctx *cx, const kiln_program *p, kiln_patch *out) {
+bool kiln_direct_conv_is(kiln_ctx *cx, const kiln_program *p, kiln_direct_conv *out) {
   kiln_stmt *const *s = p->stmts.data;
   const kiln_expr *a = NULL, *b = NULL;
   if (p->stmts.n != 5 || !reads(s[1]->body, s[0]) || !kiln_stmt_is_contraction(s[3], &a, &b) ||
       !reads(a, s[1]) || !reads(b, s[2]) || s[3]->n_space < 3 || s[0]->n_space != s[3]->n_space)
     return false;
   const int last = s[3]->n_space - 1;
-  *out = (kiln_patch){
+  *out = (kiln_direct_conv){
       .p = s[0],
       .of = {.a = s[1], .b = s[2], .t = s[3], .y = s[4], .n_batch = last - 1, .batch = 1},
       .rows = extent_of(s[3], last - 2),
