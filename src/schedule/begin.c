@@ -1,4 +1,4 @@
-// The naive loops of a kernel: one nest a statement, two where elements are initialised first.
+// The naive loops of a kernel: one nest for each statement, and one before it for initial values.
 #include "schedule/nest.h"
 
 typedef struct maker {
@@ -33,7 +33,7 @@ static void append(maker *m, kiln_loop *nest) {
   m->end = &nest->next;
 }
 
-// T(o) = init(o) over all elements.
+// Makes the nest T(o) = init(o) over all elements.
 static void make_init(maker *m, const kiln_stmt *s, const kiln_tensor *t, const kiln_buffer *b) {
   kiln_ctx *cx = m->e.cx;
   kiln_symbol elements[KILN_MAX_RANK], loops[KILN_MAX_RANK];

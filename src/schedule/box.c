@@ -1,5 +1,5 @@
-// Boxes: the part of a buffer that an iteration of a loop touches, by interval analysis with
-// symbolic lower ends.
+// Bounding boxes: the part of a buffer that an iteration of a loop accesses, by interval analysis
+// with symbolic lower bounds.
 #include "schedule/index.h"
 
 #include "support/integer.h"
@@ -17,7 +17,7 @@ typedef struct bounder {
 static bool bound_of(bounder *b, const kiln_expr *x, bound *out);
 static bool bound_union(kiln_edit *e, bound *a, const bound *b);
 
-// --- how far two expressions are apart ---
+// --- the distance of two expressions ---
 
 enum { DISTANCE_DEPTH = 4 };
 
@@ -27,7 +27,7 @@ static bool is_known(kiln_interval i) { return i.lo != INT64_MIN && i.hi != INT6
 
 static kiln_interval distance(kiln_edit *e, const kiln_expr *a, const kiln_expr *b, int depth);
 
-// Of b from min(p, q), or of b from max(p, q): from the distances to p and q.
+// The distance of b from min(p, q) or max(p, q), by its distances from p and q.
 static kiln_interval from_extreme(kiln_edit *e, const kiln_expr *a, const kiln_expr *b, int depth) {
   const kiln_interval p = distance(e, a->args[0], b, depth), q = distance(e, a->args[1], b, depth);
   if (a->kind == KILN_EXPR_MIN) return (kiln_interval){greatest(p.lo, q.lo), greatest(p.hi, q.hi)};
@@ -39,7 +39,7 @@ static kiln_interval negated(kiln_interval i) {
                          i.lo == INT64_MIN ? INT64_MAX : -i.lo};
 }
 
-// Of two quotients, or two minima or maxima, argument by argument.
+// The distance of two quotients, minima or maxima, by their arguments.
 static kiln_interval of_pair(kiln_edit *e, const kiln_expr *a, const kiln_expr *b, int depth) {
   const kiln_interval p = distance(e, a->args[0], b->args[0], depth);
   int64_t c = 0;
@@ -61,7 +61,8 @@ static bool is_extreme(const kiln_expr *e) {
   return e->kind == KILN_EXPR_MIN || e->kind == KILN_EXPR_MAX;
 }
 
-// Of the part of |t| that is c * (b - a) with a and b of one kind, and the interval of the others.
+// The interval of |t|: terms c * (b - a), with a and b of one operator, are bounded together, the
+// others one by one.
 static kiln_interval of_terms(kiln_edit *e, const kiln_terms *t, int depth) {
   kiln_ctx *cx = e->cx;
   for (int i = 0; i < t->n; i++)
@@ -86,8 +87,8 @@ static kiln_interval of_terms(kiln_edit *e, const kiln_terms *t, int depth) {
   return (kiln_interval){INT64_MIN, INT64_MAX};
 }
 
-// An interval of b - a. The two often hold the same parts, so the interval of the difference alone
-// would be wide.
+// An interval of b - a. Terms that both have cancel; the interval of the plain difference would be
+// wide.
 static kiln_interval distance(kiln_edit *e, const kiln_expr *a, const kiln_expr *b, int depth) {
   const kiln_expr *d = kiln_edit_simplify(e, kiln_sub(e->cx, b, a));
   kiln_interval found = kiln_expr_interval(e->cx, d, &e->ranges);
@@ -105,7 +106,7 @@ kiln_interval kiln_box_distance(kiln_edit *e, const kiln_expr *a, const kiln_exp
 
 // --- bounds ---
 
-// Whatever the outer variables are: the interval of |x|.
+// Bounds |x| by its interval, with a constant lower bound.
 static bool bound_by_interval(bounder *b, const kiln_expr *x, bound *out) {
   const kiln_interval i = kiln_expr_interval(b->e->cx, x, &b->e->ranges);
   if (i.lo == INT64_MIN || i.hi == INT64_MAX || __builtin_sub_overflow(i.hi, i.lo, &out->width))
@@ -179,7 +180,7 @@ static bool bound_of(bounder *b, const kiln_expr *x, bound *out) {
   }
   bound whole, part;
   const bool has_whole = bound_by_interval(b, x, &whole);
-  // a part may be wider than the interval, as (i % 4) is for long i
+  // a part may have a wider bound than the interval, as (i % 4) for long i
   if (bound_structure(b, x, &part) && (!has_whole || part.width < whole.width)) {
     *out = part;
     return true;
@@ -198,7 +199,7 @@ bool kiln_box_bound(kiln_edit *e, const kiln_expr *x, const kiln_vars *inner,
   return true;
 }
 
-// The smallest bound that holds both. False when their distance is not bounded.
+// The smallest bound that contains both; false if their distance is unbounded.
 static bool bound_union(kiln_edit *e, bound *a, const bound *b) {
   const kiln_interval i = distance(e, a->lo, b->lo, DISTANCE_DEPTH);
   const int64_t limit = INT64_C(1) << 40;

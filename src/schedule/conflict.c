@@ -1,5 +1,5 @@
-// The exact question behind a change of order: two instances of statements that fight over an
-// element, found by isl, and the message that names them.
+// Exact dependence tests by isl: finds two instances of statements that conflict on an element and
+// whose order a change reverses, and names them in a message.
 #include "schedule/legality.h"
 #include "schedule/nest.h"
 
@@ -11,13 +11,13 @@
 typedef struct search {
   kiln_edit *e;
   const kiln_reordering *change;
-  const kiln_loops *l; // the edit's, instructions expanded
+  const kiln_loops *l; // those of the edit, with instructions expanded to their meaning
   kiln_touches touches;
-  const kiln_touch *x, *y; // the two that fight, in the order in which they ran
+  const kiln_touch *x, *y; // the two conflicting accesses, in their original order
   kiln_meeting found;
 } search;
 
-// --- the conditions under which a pair fights ---
+// --- when a pair conflicts ---
 
 static const kiln_expr *yes(kiln_ctx *cx) { return kiln_int_of(cx, KILN_BOOL, 1); }
 static const kiln_expr *no(kiln_ctx *cx) { return kiln_int_of(cx, KILN_BOOL, 0); }
@@ -32,7 +32,7 @@ static const kiln_expr *second_var(kiln_ctx *cx, const kiln_pair *p, kiln_symbol
   return kiln_pair_second(cx, p, kiln_var(cx, v));
 }
 
-// Whether instance |a| comes before |b| in loops of that order, |n| outermost first.
+// Whether instance |a| precedes |b| in the lexicographic order of the |n| loops |vars|.
 static const kiln_expr *precedes(kiln_ctx *cx, const kiln_pair *p, int n, const kiln_symbol *vars,
                                  bool first_is_a) {
   const kiln_expr *x = no(cx);
@@ -46,7 +46,7 @@ static const kiln_expr *precedes(kiln_ctx *cx, const kiln_pair *p, int n, const 
 }
 
 // Whether instance |a| runs before |b| within one run of |loop|: by the loops that they share, then
-// by the text. A statement reads before it writes.
+// by position in the text. A statement reads before it writes.
 static const kiln_expr *runs_before(kiln_ctx *cx, const kiln_pair *p, bool is_earlier) {
   kiln_symbol *vars = KILN_NEW_ARRAY(&cx->perm, kiln_symbol, p->a->n_loops);
   int n = 0;
@@ -63,7 +63,8 @@ static const kiln_expr *runs_before(kiln_ctx *cx, const kiln_pair *p, bool is_ea
                     : precedes(cx, p, n, vars, true);
 }
 
-// The conditions under which the change puts |b|, which ran behind |a|, before or beside it.
+// The conditions under which the change makes |b|, which ran after |a|, run before it or in
+// parallel.
 static int places(kiln_ctx *cx, const kiln_reordering *c, const kiln_pair *p, bool is_earlier,
                   const kiln_expr **out) {
   switch (c->kind) {
@@ -90,11 +91,11 @@ enum { MAX_NODES = 512 };
 
 typedef struct comparison {
   search *s;
-  kiln_loop *region; // what runs in another order
+  kiln_loop *region; // that the change reorders
   int n_nodes;
 } comparison;
 
-// A condition without which |a| and |b| have one value.
+// A condition that holds whenever |a| and |b| have different values.
 static const kiln_expr *differ(comparison *c, const kiln_expr *a, const kiln_expr *b) {
   kiln_ctx *cx = c->s->e->cx;
   if (a == b && !kiln_expr_has_load(a)) return no(cx);
@@ -127,7 +128,7 @@ static bool runs_at_once(const kiln_reordering *c) {
   return c->kind == KILN_REORDERING_PARALLEL || c->kind == KILN_REORDERING_VECTOR;
 }
 
-// The number of loops that the pair shares and keeps; -1: the change leaves its order as it is.
+// The number of shared loops whose order the change keeps; -1 if it does not reorder the pair.
 static int shared_depth(const kiln_reordering *c, const kiln_touch *x, const kiln_touch *y) {
   const kiln_symbol first = c->kind == KILN_REORDERING_LOOPS ? c->from[0] : c->first;
   const kiln_symbol second = c->kind == KILN_REORDERING_MERGE ? c->second : first;
@@ -145,7 +146,7 @@ static bool combine_alike(const kiln_touch *x, const kiln_touch *y) {
   return x->write && y->write && x->combiner == y->combiner && x->combiner != KILN_COMBINE_NONE;
 }
 
-// Whether all iterations of |v| combine into elements that it does not choose.
+// Whether |v| indexes neither result, so that all its iterations combine into the same elements.
 static bool reduce_into_one(const kiln_touch *x, const kiln_touch *y, kiln_symbol v) {
   return combine_alike(x, y) && !index_uses(x, v) && !index_uses(y, v);
 }
@@ -156,7 +157,8 @@ static bool commute(const kiln_reordering *c, const kiln_touch *x, const kiln_to
   case KILN_REORDERING_REPEAT: return x->write || !y->write;
   case KILN_REORDERING_CUT: return !x->write || y->write;
   case KILN_REORDERING_HOIST: return !x->write || y->write || y->node->kind != KILN_LOOP_IF;
-  case KILN_REORDERING_VECTOR: return reduce_into_one(x, y, c->first); // the lanes are reduced
+  // lanes are reduced at the end
+  case KILN_REORDERING_VECTOR: return reduce_into_one(x, y, c->first);
   case KILN_REORDERING_PARALLEL: return false;
   case KILN_REORDERING_LOOPS:
   case KILN_REORDERING_MERGE: return combine_alike(x, y);
@@ -189,7 +191,7 @@ static bool try_all(search *s, const kiln_polyhedra *p) {
   return false;
 }
 
-// The shift with which the second loop never runs ahead of the first; -1: there is none.
+// The least shift with which the second loop never overtakes the first; -1 if there is none.
 static int64_t least_shift(search *s, const kiln_polyhedra *p) {
   const kiln_reordering *c = s->change;
   int64_t shift = c->shift;
@@ -211,7 +213,8 @@ static int64_t least_shift(search *s, const kiln_polyhedra *p) {
 
 // --- messages ---
 
-// "C(i=0, k=1)": loops that run once left out, and the statement's own name before a loop's.
+// Prints an instance as "C(i=0, k=1)": without loops of extent 1, and without the statement's name
+// in loop names.
 static const char *instance(const search *s, const kiln_touch *t, const int64_t *values) {
   kiln_ctx *cx = s->e->cx;
   kiln_text out;
@@ -248,7 +251,7 @@ static const char *element(const search *s) {
   return out.data;
 }
 
-// What the two do to the element, of which one at least writes it.
+// Says how the two accesses conflict; at least one of them writes.
 static void say_fight(const search *s, kiln_text *out) {
   const kiln_touch *x = s->x, *y = s->y;
   const char *a = instance(s, x, s->found.a), *b = instance(s, y, s->found.b);
@@ -294,7 +297,7 @@ static void say_what(const search *s, kiln_text *out) {
   }
 }
 
-// What would make it legal, where something would.
+// Suggests a way to make the change legal, if there is one.
 static void say_remedy(const search *s, int64_t shift, kiln_text *out) {
   const kiln_reordering *c = s->change;
   if (runs_at_once(c) && reduce_into_one(s->x, s->y, c->first))

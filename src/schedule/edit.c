@@ -1,5 +1,4 @@
-// The transaction around every primitive: it changes a copy of the loops, and only a successful
-// change is committed, together with its line of the script.
+// The begin of a primitive's transaction, and its names, messages and ranges.
 #include "schedule/nearest.h"
 #include "schedule/nest.h"
 
@@ -18,21 +17,6 @@ kiln_edit kiln_edit_begin(kiln_schedule *s, const char *primitive, kiln_symbol s
                               kiln_symbol_text(cx, subject));
   kiln_edit_measure(&e);
   return e;
-}
-
-kiln_status kiln_edit_commit(kiln_edit *e, const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  const char *line = kiln_arena_vprintf(&e->cx->perm, format, args);
-  va_end(args);
-  kiln_nest_tidy(e);
-  KILN_TRY(kiln_check_limits(e));
-  KILN_TRY(kiln_check_bound(e));
-  KILN_TRY(kiln_check_instrs(e));
-  *e->s->loops = *e->l;
-  kiln_text_add(&e->s->script, line);
-  kiln_text_add(&e->s->script, "\n");
-  return KILN_OK;
 }
 
 kiln_status kiln_refuse(const kiln_edit *e, const char *format, ...) {
@@ -112,16 +96,6 @@ kiln_status kiln_edit_serial(kiln_edit *e, const kiln_loop *loop) {
   if (loop->how == KILN_SERIAL) return KILN_OK;
   return kiln_refuse(e, "loop %s must be serial, got %s: do this before",
                      kiln_edit_text(e, loop->var), kiln_how_text(loop->how));
-}
-
-kiln_status kiln_edit_scalar(kiln_edit *e, const kiln_loop *node) {
-  kiln_loop *path[KILN_MAX_DEPTH];
-  const int depth = kiln_nest_path(e->l, node, path);
-  for (int i = 0; i < depth; i++)
-    if (path[i]->kind == KILN_LOOP_FOR && path[i]->how == KILN_VECTORIZED)
-      return kiln_refuse(e, "loop %s must not be vectorized: do this before",
-                         kiln_edit_text(e, path[i]->var));
-  return KILN_OK;
 }
 
 kiln_status kiln_edit_new_loop(kiln_edit *e, kiln_symbol name) {

@@ -1,4 +1,4 @@
-// Holes make a script a space of scripts; sections make a file of scripts.
+// Parsing and filling of holes in scripts, and splitting of schedule files into scripts.
 #include "schedule/holes.h"
 
 #include "ir/cursor.h"
@@ -29,7 +29,7 @@ static const char *quote(const reader *r, const char *text, size_t n) {
   return kiln_arena_printf(&r->cx->perm, "\"%.*s\"", (int)(n < 40 ? n : 40), text);
 }
 
-// The end of the quoted name at |p|: behind the closing quote, or at the end of the line.
+// The position after the quoted name at |p|: after the closing quote, or at the end of the line.
 static const char *skip_quoted(const char *p) {
   for (p++; *p && *p != '\n' && *p != '"'; p++)
     if (*p == '\\' && p[1] && p[1] != '\n') p++;
@@ -54,7 +54,7 @@ static int find_hole(const reader *r, kiln_symbol name) {
   return -1;
 }
 
-// `{a,b,c}` at r->at.
+// Reads `{a,b,c}` at r->at.
 static kiln_status read_choices(reader *r, kiln_hole *h) {
   const char *open = r->at;
   KILN_VEC(const char *) choices = {0};
@@ -77,7 +77,7 @@ static kiln_status read_choices(reader *r, kiln_hole *h) {
   return KILN_OK;
 }
 
-// A hole at r->at; gives its number.
+// Reads the hole at r->at and gives its number.
 static kiln_status read_hole(reader *r, int *out) {
   const char *from = r->at++;
   size_t n = 0;
@@ -183,7 +183,7 @@ static kiln_status refuse(const cutter *c, const char *must, const char *got) {
   return KILN_FAIL(c->cx->diag, KILN_BAD_INPUT, place, "kernel: %s, got %s", must, got);
 }
 
-// Reads what follows the word `kernel`: a name, bare or quoted, and nothing else.
+// Reads the name, bare or quoted, after the word `kernel`; nothing may follow it.
 static kiln_status read_name(const cutter *c, const char *line, kiln_symbol *out) {
   const char *from = skip_blanks(line);
   const char *to = *from == '"' ? skip_quoted(from) : from + strcspn(from, " \t\r\n#\"");
@@ -202,7 +202,7 @@ static kiln_status read_name(const cutter *c, const char *line, kiln_symbol *out
 }
 
 static bool is_heading(const char *line) {
-  return strncmp(line, "kernel", 6) == 0 && strchr(" \t\r\n\"#", line[6]); // the end too
+  return strncmp(line, "kernel", 6) == 0 && strchr(" \t\r\n\"#", line[6]); // a '\0' as well
 }
 
 static kiln_status begin_section(cutter *c, const char *heading) {

@@ -1,4 +1,4 @@
-// parallel, vectorize, unroll: how a loop runs. tidy: loops that run once disappear.
+// parallel, vectorize, unroll: how a loop runs. tidy: removal of loops of extent 1.
 #include "schedule/legality.h"
 #include "schedule/nest.h"
 
@@ -16,7 +16,8 @@ kiln_status kiln_parallel(kiln_schedule *s, kiln_symbol loop) {
   kiln_loop *l = NULL, *path[KILN_MAX_DEPTH];
   KILN_TRY(begin(s, "parallel", loop, &e, &l));
   const int depth = kiln_nest_path(e.l, l, path);
-  for (int i = 0; i + 1 < depth; i++) { // loops that run once are no obstacle, if alone
+  // loops of extent 1 around it are harmless if they contain nothing else
+  for (int i = 0; i + 1 < depth; i++) {
     if (!kiln_loop_is_unit(path[i]) || path[i]->body->next)
       return kiln_refuse(
           &e, "loop must be the outermost of its nest, got %s around it: reorder or fuse",
@@ -30,7 +31,7 @@ kiln_status kiln_parallel(kiln_schedule *s, kiln_symbol loop) {
   return kiln_edit_commit(&e, "parallel %s", kiln_edit_word(&e, loop));
 }
 
-// A vector loop holds statements and conditions; loops in it that run once disappear.
+// A vector loop may contain statements and conditions only; loops of extent 1 in it are removed.
 static kiln_status flatten(kiln_edit *e, kiln_loop **slot) {
   while (*slot) {
     kiln_loop *l = *slot;

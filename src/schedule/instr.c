@@ -1,10 +1,8 @@
 // The meanings of instructions as loops.
 //
-// `D(i, j) = C(i, j)  D(i, j) += X` becomes a program of one statement, D = C + X, or of two where
-// X is
-// reduced: S(i, j) +=! x and D = C + S. Either way the loops are those that accumulate X, or x,
-//          into D; and so of
-// `max=`. `D(i, j) = A(i, j)` is a copy, and its loops are those that store it.
+// A meaning `D(i, j) = C(i, j)  D(i, j) += X` is parsed as a program of one statement, D = C + X,
+// or of two if X is a reduction: S(i, j) +=! x and D = C + S. Its loops accumulate X, or x, into D;
+// likewise for `max=`. The loops of a copy `D(i, j) = A(i, j)` store it.
 #include "schedule/instr.h"
 
 #include "tc/definition.h"
@@ -16,7 +14,7 @@ typedef struct reader {
   const kiln_instr *instr;
   const kiln_program *p;
   kiln_loops *l;
-  int *operands; // [tensors]: the operand that it is; -1
+  int *operands; // [tensors]: the operand's number; -1: none
   int n_dims;
   kiln_symbol dims[KILN_MAX_RANK + KILN_MAX_TILE_RANK];
   const kiln_expr *loops[KILN_MAX_RANK + KILN_MAX_TILE_RANK];
@@ -43,8 +41,7 @@ static bool loads_of(const kiln_expr *e, int tensor) {
   return e->kind == KILN_EXPR_LOAD && e->u.tensor == tensor;
 }
 
-// What the last statement combines its result's first value with, and how; NULL when it is another
-// statement.
+// If |s| combines its result's initial value with a value: that value, and how; NULL otherwise.
 static const kiln_expr *combined(const reader *r, const kiln_stmt *s, kiln_combiner *out_how) {
   const int first = r->p->inputs.data[r->p->inputs.n - 1];
   *out_how = s->body->kind == KILN_EXPR_MAX ? KILN_COMBINE_MAX : KILN_COMBINE_SUM;
@@ -99,8 +96,8 @@ static kiln_status add_operands(reader *r, int n_inputs) {
   return KILN_OK;
 }
 
-// The load of the only parameter that the only statement is; NULL when it is another statement.
-// Results of the notation are never halves: what widens them to that is no part of the meaning.
+// The load of the only parameter if the program's only statement is that load; NULL otherwise.
+// Results of definitions are never halves, so a widening from halves is not part of the meaning.
 static const kiln_expr *copied(const kiln_program *p) {
   const kiln_stmt *s = p->stmts.n == 1 ? p->stmts.data[0] : NULL;
   if (!s || p->outputs.n != 1 || p->inputs.n != 1 || s->combiner != KILN_COMBINE_NONE || s->guard ||
@@ -110,7 +107,7 @@ static const kiln_expr *copied(const kiln_program *p) {
   return e->kind == KILN_EXPR_LOAD ? e : NULL;
 }
 
-// A copy that casts nothing is read as its parameter: it becomes a statement again.
+// A copy without a cast parses as its parameter, without a statement: makes the statement.
 static void spell_out_copy(kiln_ctx *cx, kiln_program *p) {
   if (p->stmts.n != 0 || p->outputs.n != 1 || p->inputs.n != 1) return;
   const kiln_tensor *t = p->tensors.data[p->inputs.data[0]];

@@ -1,5 +1,5 @@
-// transform_layout, view, storage_align, swizzle: how a buffer lies in memory; and the axes of
-// copies, blocked and permuted.
+// transform_layout, view, storage_align, swizzle: the layout of a buffer in memory; and the blocked
+// and permuted axes of copies.
 #include "schedule/layout.h"
 #include "schedule/nest.h"
 
@@ -86,7 +86,7 @@ static void move_element(kiln_ctx *cx, const void *argument, const kiln_expr *co
   kiln_axes_index(cx, t->rank, t->source, index, out);
 }
 
-// Instructions know the distances between the elements of their operands.
+// An instruction's operand must keep its strides.
 static kiln_status check_accesses(kiln_edit *e, const kiln_buffer *b) {
   const kiln_accesses all = kiln_accesses_of(e->cx, e->l, e->l->body, true, b->id);
   for (int i = 0; i < all.n; i++)
@@ -116,14 +116,14 @@ kiln_status kiln_transform_layout(kiln_schedule *s, kiln_symbol buffer, int n_ax
   kiln_axes_extents(t.rank, t.source, b->extents, extents);
   KILN_TRY(kiln_edit_reshape(&e, b, n_axes, extents));
   kiln_loop *alloc = kiln_nest_find_alloc(e.l->body, b->id);
-  if (alloc) alloc->n_operands = 0; // where its part begins was said of other axes
+  if (alloc) alloc->n_operands = 0; // its origin was in terms of the old axes
   return kiln_edit_commit(&e, "transform_layout %s%s", kiln_edit_word(&e, buffer),
                           kiln_axes_text(e.cx, n_axes, axes));
 }
 
 // --- view ---
 
-// Each axis of the parameter but |axis| stays; that one becomes / block and % block.
+// Keeps every axis of the parameter but |axis|, which becomes / block and % block.
 static void split_axis(int rank, int axis, int64_t block, kiln_source_axis *out) {
   for (int a = 0; a < rank; a++) out[a] = (kiln_source_axis){a + (a > axis), -1, -1, 0};
   out[axis] = (kiln_source_axis){-1, axis, axis + 1, block};
@@ -180,7 +180,7 @@ kiln_status kiln_storage_align(kiln_schedule *s, kiln_symbol buffer, int axis, i
                        factor);
   const int64_t rest = (offset - b->strides[axis]) % factor;
   int64_t longer = rest < 0 ? rest + factor : rest;
-  for (int k = axis; k >= 0; k--) { // what the strides outside step over has grown
+  for (int k = axis; k >= 0; k--) { // outer strides grow with the row
     b->strides[k] += longer;
     KILN_TRY(kiln_edit_size(&e, b));
     longer *= b->extents[k] > 0 ? b->extents[k] : 1;

@@ -1,14 +1,14 @@
-// What makes a change of order legal, by index analysis: conservative, never wrong, and cheap, as a
-// model's schedule takes thousands of steps. What it does not see goes to isl (conflict.c).
+// Legality of a change of order, by index analysis: conservative, never wrong, and cheap, because
+// the schedules of a model take thousands of steps. It leaves undecided cases to isl (conflict.c).
 //
 // The naive loops of a plain statement write each element as a function of its index alone, so
-// assignments may be repeated and reordered, and combinations reordered. The primitives keep this.
-// What is left to check is that no iteration reads what another writes, and, where iterations run
-// at once, that two of them do not combine into one element.
+// assignments may be repeated and reordered, and combinations reordered. The primitives keep this
+// invariant. What is left to check is that no iteration reads an element that another writes and,
+// for parallel iterations, that two of them do not combine into one element.
 #include "schedule/index.h"
 #include "schedule/legality.h"
 
-// --- what the body of a loop does to a buffer ---
+// --- accesses of a loop's body to a buffer ---
 
 typedef struct effect {
   const kiln_buffer *buffer;
@@ -46,12 +46,12 @@ static const kiln_stmt *definition(const kiln_edit *e, const kiln_buffer *b) {
   return NULL;
 }
 
-// Whether instances of |s| that write the same element do so with the same value or by its
-// combiner, in any order: false for scatters.
+// Whether instances of |s| that write the same element write the same value, or combine into it, so
+// that their order does not matter; false for scatters.
 static bool is_unordered(kiln_edit *e, const kiln_stmt *s) {
   const int n = s->n_space + s->n_reduce, rank = e->s->prog->tensors.data[s->out]->rank;
   kiln_vars dims = {0};
-  kiln_edit at = *e; // the statement's dims have ranges of their own
+  kiln_edit at = *e; // with the ranges of the statement's dims
   kiln_ranges_init(&at.ranges, &e->cx->scratch);
   for (int k = 0; k < n; k++) {
     int64_t extent = 1;
@@ -69,17 +69,17 @@ static bool is_unordered(kiln_edit *e, const kiln_stmt *s) {
   return true;
 }
 
-// Whether |b| has more elements than what |s| computes: iterations that were added to a loop write
-// there. Their bodies were simplified for fewer, and need not compute what is defined at their
-// index.
+// Whether |b| has more elements than |s| computes: added iterations write there. Their bodies were
+// simplified for the smaller range, and need not compute the statement's value.
 static bool is_rounded(const kiln_edit *e, const kiln_stmt *s, const kiln_buffer *b) {
   int64_t elems = 1;
   for (int k = 0; k < b->rank; k++) elems *= b->extents[k];
   return elems > kiln_tensor_elems(e->s->prog->tensors.data[s->out]);
 }
 
-// Whether the assignments of |f| may be repeated and reordered. An init and an update that assigns
-// are two functions of the index; an element of a buffer that lives in a loop is used anew.
+// Whether the assignments of |f| may be repeated and reordered. An init and an assigning update are
+// two functions of the index, so a buffer must not have both; each iteration uses the elements of a
+// buffer that lives in it anew.
 static bool assigns_freely(kiln_edit *e, const effect *f) {
   const kiln_stmt *s = definition(e, f->buffer);
   if (!s || (f->n_assigns > 1 && s->init) || is_rounded(e, s, f->buffer)) return false;
@@ -87,9 +87,9 @@ static bool assigns_freely(kiln_edit *e, const effect *f) {
   return is_unordered(e, s);
 }
 
-// --- distinctness ---
+// --- disjointness of iterations ---
 
-// The part of |index| besides coef * v: outer part, and the interval of the rest.
+// |index| without coef * v: its part in outer variables, and the interval of the rest.
 typedef struct window {
   int64_t coef;
   const kiln_expr *outer;
@@ -113,15 +113,15 @@ static bool window_of(kiln_edit *e, const kiln_expr *index, kiln_symbol v, const
   return out->coef != 0 && kiln_box_bound(e, rest, inner, &out->outer, &out->width);
 }
 
-// Iterations of |v|, in which |inner| is unknown, and what they do to one buffer.
+// The accesses of iterations of |v| to one buffer, with the variables |inner| unknown.
 typedef struct iterations {
   const effect *f;
   kiln_symbol v;
   const kiln_vars *inner;
 } iterations;
 
-// Whether axis |k| alone keeps different iterations of the n loops apart: all accesses lie in
-// windows of one stride that do not overlap.
+// Whether axis |k| alone separates iterations of the n loops: their accesses lie in disjoint
+// windows of equal stride.
 static bool axis_separates(kiln_edit *e, int n, const iterations *of, int k) {
   window first = {0};
   int64_t lo = 0, hi = 0;
@@ -140,7 +140,7 @@ static bool axis_separates(kiln_edit *e, int n, const iterations *of, int k) {
   return hi - lo < coef;
 }
 
-// Whether iterations of the n loops that differ in number touch no element in common.
+// Whether different iterations of the n loops access disjoint elements.
 static bool are_apart(kiln_edit *e, int n, const iterations *of) {
   for (int i = 0; i < n; i++)
     if (of[i].f->opaque) return false;
@@ -170,8 +170,8 @@ static bool is_single(kiln_edit *e, kiln_symbol v) {
 
 // --- the checks ---
 
-// Whether each buffer that |loop|'s body writes and does not hold is plainly left alone by the
-// change; isl is asked about the others.
+// Decides cheaply that a change is legal for one buffer that |loop|'s body writes and does not
+// allocate; isl decides about the others.
 typedef bool (*shortcut)(kiln_edit *e, const kiln_reordering *c, const kiln_vars *inner,
                          const effect *f);
 
@@ -190,7 +190,7 @@ static bool keeps_order(kiln_edit *e, const kiln_reordering *c, const kiln_vars 
   const bool pure = f->n_reads == 0 && !f->mixed && !f->opaque;
   if (pure && f->n_combines == 0 && assigns_freely(e, f)) return true;
   if (pure && f->n_assigns == 0) return true;
-  // each loop is looked at while the others are as unknown as the inner ones
+  // one loop at a time; the others are unknown, like the inner ones
   for (int i = 0; i < c->n; i++)
     if (!is_single(e, c->from[i]) && !is_private(e, f, c->from[i], inner) &&
         !(pure && store_determines(e, f, c->from[i], inner)))
@@ -283,7 +283,7 @@ kiln_status kiln_check_recompute(kiln_edit *e, kiln_loop *loop) {
   return check_buffers(e, &c, loop->body, NULL, reads_nothing);
 }
 
-// Marks buffers that |body| touches in |touched|, and those that it writes in |written|.
+// Sets |touched| for the buffers that |body| accesses, and |written| for those that it writes.
 static void mark_buffers(kiln_edit *e, kiln_loop *body, bool *touched, bool *written) {
   const kiln_accesses all = kiln_accesses_of(e->cx, e->l, body, true, -1);
   for (int i = 0; i < all.n; i++) {
@@ -308,7 +308,7 @@ kiln_status kiln_check_merge(kiln_edit *e, kiln_loop *first, kiln_loop *second, 
     const effect f = effect_of(e, first->body, e->l->buffers.data[b]);
     const effect g = effect_of(e, second->body, e->l->buffers.data[b]);
     const iterations both[] = {{&f, first->var, &in_first}, {&g, second->var, &in_second}};
-    // those of one number stay in their order
+    // equal iterations keep their order
     if (!are_apart(e, 2, both)) KILN_TRY(kiln_check_exactly(e, &c, b));
   }
   return KILN_OK;

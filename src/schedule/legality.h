@@ -1,4 +1,4 @@
-// Whether iterations may run in another order, at once, or with memory of their own.
+// Whether iterations may run in another order, in parallel, or with private memory.
 #ifndef KILN_SCHEDULE_LEGALITY_H
 #define KILN_SCHEDULE_LEGALITY_H
 
@@ -6,41 +6,41 @@
 
 // --- legality.c ---
 
-// Each says why not in a message that names two instances of statements and the element that they
-// fight over. Index analysis decides what is easy, isl (conflict.c) the rest: exactly where the
-// loops are affine, and otherwise by refusing.
+// Each refuses with a message that names two instances of statements and the element on which they
+// conflict. Index analysis decides the easy cases, isl (conflict.c) the others: exactly if the
+// loops are affine, otherwise by refusing.
 //
-// The n loops |from|, of one path from the outside, come to stand in the order |to|; |body| is what
-// they run.
+// The n loops |from|, of one path and outermost first, are to be ordered as |to|; |body| is their
+// innermost body.
 kiln_status kiln_check_reorder(kiln_edit *e, int n, const kiln_symbol *from, const kiln_symbol *to,
                                kiln_loop *body);
 kiln_status kiln_check_parallel(kiln_edit *e, kiln_loop *loop);
 kiln_status kiln_check_vectorize(kiln_edit *e, kiln_loop *loop);
-// Registers have no addresses: indices may use loops inside of the ALLOC only.
+// Registers have no addresses: only loops inside of the ALLOC may index them.
 kiln_status kiln_check_register(kiln_edit *e, kiln_loop *alloc);
 kiln_status kiln_check_recompute(kiln_edit *e, kiln_loop *loop); // for KILN_TAIL_SHIFT
-// The loops around |node| whose iterations run at once may still do so, after it was changed.
+// Requires that the parallel loops around |node| may stay parallel after its change.
 kiln_status kiln_check_around(kiln_edit *e, kiln_loop *node);
-// Iteration i of |second| comes to run behind iteration i + shift of |first|, which it ran behind
-// all iterations of. Both are siblings in |e|'s loops, |first| before |second|, as they were before
-// the merge. What stands between them is the caller's matter.
+// Iteration i of |second| is to run after iteration i + shift of |first|; now it runs after all of
+// |first|. Both are siblings in |e|'s loops, |first| before |second|, as before the merge. The
+// caller checks what stands between them.
 kiln_status kiln_check_merge(kiln_edit *e, kiln_loop *first, kiln_loop *second, int64_t shift);
 
-// |nest| comes to run a part at a time, each with its own copy of the buffers in the nest: refuses
-// iterations that hand values on in one of them, as sliding windows and pipelines do.
+// |nest| is to run in parts, each with a private copy of the nest's buffers. Refuses dependences
+// between iterations through these buffers, as sliding windows and pipelines have.
 kiln_status kiln_check_cut(kiln_edit *e, kiln_loop *nest);
 
 // --- conflict.c ---
 
 // A change of the order in which iterations run.
 typedef enum kiln_reordering_kind {
-  KILN_REORDERING_PARALLEL, // those of |first| at once
-  KILN_REORDERING_VECTOR,   // the same, in lanes
-  KILN_REORDERING_LOOPS,    // n loops change places
-  KILN_REORDERING_MERGE,    // those of |second| |shift| behind those of |first|
-  KILN_REORDERING_REPEAT,   // some of |first|, in order, once more behind themselves
-  KILN_REORDERING_CUT,      // those of |first| each with memory of their own
-  KILN_REORDERING_HOIST     // what conditions in |first| read, in front of all of its iterations
+  KILN_REORDERING_PARALLEL, // iterations of |first| run in parallel
+  KILN_REORDERING_VECTOR,   // iterations of |first| run in vector lanes
+  KILN_REORDERING_LOOPS,    // n loops are permuted
+  KILN_REORDERING_MERGE,    // iteration i of |second| follows iteration i + |shift| of |first|
+  KILN_REORDERING_REPEAT,   // some iterations of |first| are repeated in order, after them
+  KILN_REORDERING_CUT,      // iterations of |first| have private memory
+  KILN_REORDERING_HOIST     // loads of conditions in |first| move before the loop
 } kiln_reordering_kind;
 typedef struct kiln_reordering {
   kiln_reordering_kind kind;
@@ -49,7 +49,7 @@ typedef struct kiln_reordering {
   int n;
   const kiln_symbol *from, *to;
 } kiln_reordering;
-// Whether two instances that touch one element of |buffer|, and do not commute, change places.
+// Whether the change reverses two instances that access one element of |buffer| and do not commute.
 kiln_status kiln_check_exactly(kiln_edit *e, const kiln_reordering *change, int buffer);
 
 #endif

@@ -1,4 +1,4 @@
-// How large a program may become: bytes of buffers, and depth of loops.
+// Limits on programs: bytes of buffers, and depth of loops.
 #include "schedule/nest.h"
 
 enum { MAX_NEST_BYTES = 6 << 20 };                 // of all buffers that live in one nest
@@ -41,8 +41,8 @@ kiln_status kiln_edit_reshape(const kiln_edit *e, kiln_buffer *b, int rank,
   return kiln_edit_size(e, b);
 }
 
-// A nest is one function, whose buffers lie on the stack all at once. The other walks take paths to
-// be short.
+// A nest is one function, which holds all its buffers on the stack. Walks of nests recurse, so the
+// depth is limited.
 static kiln_status check_node(const kiln_edit *e, const kiln_loop *l, int depth, int64_t *bytes) {
   const kiln_buffer *held = l->kind == KILN_LOOP_ALLOC ? e->l->buffers.data[l->buffer] : NULL;
   if (depth >= KILN_MAX_DEPTH)

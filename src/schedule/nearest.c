@@ -1,4 +1,4 @@
-// The nearest name to one that is not known, for messages.
+// Spelling suggestions by edit distance.
 #include "schedule/nearest.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@ static int least(int a, int b, int c) {
   return m < c ? m : c;
 }
 
-// The number of characters to insert, delete or replace.
+// The edit distance of Levenshtein: insertions, deletions and replacements.
 static int distance(const char *a, const char *b) {
   int row[MAX_NAME + 1];
   const int n = (int)strlen(b);

@@ -1,4 +1,4 @@
-// The nearest of the names offered to a word that is none of them, for messages.
+// Spelling suggestions: the nearest of the known names to an unknown one.
 #ifndef KILN_SCHEDULE_NEAREST_H
 #define KILN_SCHEDULE_NEAREST_H
 
@@ -6,7 +6,7 @@
 
 typedef struct kiln_nearest {
   const char *word;
-  const char *name; // NULL: none is near
+  const char *name; // NULL: no name is near
   int distance;
 } kiln_nearest;
 void kiln_nearest_offer(kiln_nearest *n, const char *name);

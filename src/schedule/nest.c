@@ -1,5 +1,5 @@
-// Walks over nests: accesses, paths, rewriting of expressions, and the tidying after each
-// primitive. Nests are shallow (a loop a dim and tile), so these walks recurse.
+// Walks over loop nests: accesses, paths, rewriting of expressions, and tidying after each
+// primitive. Nests are shallow (a loop for each dim and tile), so these walks recurse.
 #include "schedule/nest.h"
 
 // --- accesses ---
@@ -27,7 +27,7 @@ static void collect_expr(collector *c, const kiln_expr *e) {
   kiln_expr_visit_loads(c->cx, e, collect_load, c);
 }
 
-// How the instruction writes its result.
+// The combiner with which the instruction writes its result.
 static kiln_combiner combiner_of(const kiln_loop *instr) {
   const kiln_loop *l = instr->instr->loops ? instr->instr->loops->body : NULL;
   while (l && l->kind == KILN_LOOP_FOR) l = l->body;
@@ -67,7 +67,7 @@ static void collect(collector *c, kiln_loop *n) {
   case KILN_LOOP_DEVICE: // not in loops
   case KILN_LOOP_ALLOC: break;
   case KILN_LOOP_INSTR: collect_instr(c); break;
-  case KILN_LOOP_PREFETCH: // a hint reads nothing but what its index is made of
+  case KILN_LOOP_PREFETCH: // a hint reads only the loads in its index
     for (int k = 0; k < c->l->buffers.data[n->buffer]->rank; k++) collect_expr(c, n->index[k]);
     break;
   }
@@ -108,7 +108,7 @@ static bool is_loaded(const use *u, int n, const kiln_expr *const *exprs) {
   return false;
 }
 
-// Whether the node itself, without what is inside of it, reads the buffer.
+// Whether the node's own expressions, without its body, read the buffer.
 static bool node_reads(const use *u, const kiln_loop *n) {
   switch (n->kind) {
   case KILN_LOOP_FOR: return is_loaded(u, 1, &n->extent);
@@ -146,7 +146,7 @@ bool kiln_nest_uses(kiln_ctx *cx, const kiln_loops *l, kiln_loop *node, int buff
   return nest_uses(&u, node, writes);
 }
 
-// --- places ---
+// --- positions ---
 
 static int path_in(kiln_loop *l, const kiln_loop *node, kiln_loop **out, int depth) {
   if (depth >= KILN_MAX_DEPTH) return 0;
@@ -192,6 +192,16 @@ kiln_loop *kiln_nest_around(kiln_ctx *cx, int n, const kiln_symbol *vars, const 
   for (int k = n - 1; k >= 0; k--)
     body = kiln_for_make(cx, vars[k], kiln_int(cx, extents[k]), body);
   return body;
+}
+
+kiln_status kiln_edit_scalar(kiln_edit *e, const kiln_loop *node) {
+  kiln_loop *path[KILN_MAX_DEPTH];
+  const int depth = kiln_nest_path(e->l, node, path);
+  for (int i = 0; i < depth; i++)
+    if (path[i]->kind == KILN_LOOP_FOR && path[i]->how == KILN_VECTORIZED)
+      return kiln_refuse(e, "loop %s must not be vectorized: do this before",
+                         kiln_edit_text(e, path[i]->var));
+  return KILN_OK;
 }
 
 void kiln_buffer_reshape(kiln_buffer *b, int rank, const int64_t *extents) {
@@ -316,14 +326,14 @@ static void simplify_all(kiln_edit *e, int n, const kiln_expr **list) {
   for (int i = 0; i < n; i++) list[i] = kiln_edit_simplify(e, list[i]);
 }
 
-// Puts the body of |*slot| in its place.
+// Replaces |*slot| by its body.
 static void splice(kiln_loop **slot) {
   kiln_loop *n = *slot;
   *kiln_nest_end(&n->body) = n->next;
   *slot = n->body;
 }
 
-// Simplifies the condition. True when it is decided: then the node is gone from |*slot|.
+// Simplifies the condition. True if it was constant: the node is then removed.
 static bool tidy_if(kiln_edit *e, kiln_loop **slot) {
   kiln_loop *n = *slot;
   int64_t decided = 0;

@@ -1,5 +1,5 @@
-// Scripts: one primitive a line. Every primitive that succeeds prints its line; here lines are read
-// and run again.
+// Scripts: one primitive a line. Each successful primitive prints its line; this file parses lines
+// and runs them.
 #include "ir/cursor.h"
 #include "schedule/nearest.h"
 #include "schedule/nest.h"
@@ -10,15 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_WORDS = 64 }; // of a line; a condition is one
+enum { MAX_WORDS = 64 }; // of a line; a condition is one word
 
 typedef struct line {
   kiln_schedule *s;
   int n;
   const char *words[MAX_WORDS];
-  bool quoted[MAX_WORDS];       // then it is a name
-  const char *begin[MAX_WORDS]; // in the text, to read the rest of the line as a whole
-  const char *end;              // of the words
+  bool quoted[MAX_WORDS];       // then it is a name, never a keyword
+  const char *begin[MAX_WORDS]; // in the text, to read the rest of the line as one condition
+  const char *end;              // the end of the words
   const char *place;            // "schedule: line 3"
 } line;
 
@@ -37,7 +37,7 @@ static kiln_status number(const line *w, const char *text, int64_t *out) {
   return bad(w, "must be a number", text);
 }
 
-// Picks |text| from |names|.
+// Gives the number of the name in |names| that equals |text|.
 static kiln_status choice(const line *w, const char *text, int n, const char *const *names,
                           int *out) {
   kiln_text list;
@@ -190,7 +190,7 @@ static kiln_status stage_axis(const line *w, const char *text, kiln_stage_axis *
   return KILN_OK;
 }
 
-// The axes that the words from |first| on name.
+// Parses the axes from word |first| on.
 static kiln_status stage_axes(const line *w, int first, kiln_stage_axis *out) {
   for (int i = first; i < w->n; i++) KILN_TRY(stage_axis(w, w->words[i], &out[i - first]));
   return KILN_OK;
@@ -243,7 +243,7 @@ static kiln_status run_storage_align(const line *w) {
 
 static kiln_status run_swizzle(const line *w) { return kiln_swizzle(w->s, name(w, 1)); }
 
-// 0 stands for the whole kernel.
+// A loop's name, or 0 for the whole kernel.
 static kiln_symbol loop_or_kernel(const line *w, int i) {
   return !w->quoted[i] && strcmp(w->words[i], "0") == 0 ? 0 : name(w, i);
 }
@@ -369,7 +369,7 @@ static kiln_status run_line(line *w) {
       return KILN_FAIL(w->s->cx->diag, KILN_BAD_INPUT, w->place, "%s: must be \"%s\", got %d words",
                        w->words[0], primitives[i].form, w->n);
     const kiln_status st = primitives[i].run(w);
-    if (st != KILN_OK && !w->s->where) // the primitive has said why; this says where
+    if (st != KILN_OK && !w->s->where) // the primitive has reported the reason; this adds the line
       return KILN_FAIL(w->s->cx->diag, st, w->place, "%s: must be legal, got a refusal",
                        w->words[0]);
     return st;
@@ -387,7 +387,7 @@ static const char *word_end(const char *p, const char *end) {
   return p;
 }
 
-// A word in quotes is a name; one that only holds some, as in a condition, stays as it is.
+// Adds a word. A quoted word is a name; one with quotes inside, as a condition, stays as it is.
 static kiln_status take_word(line *w, const char *from, const char *to) {
   kiln_ctx *cx = w->s->cx;
   const char *text = kiln_arena_strndup(&cx->perm, from, (size_t)(to - from));
@@ -410,7 +410,7 @@ static kiln_status take_word(line *w, const char *from, const char *to) {
   return KILN_OK;
 }
 
-// Cuts the text up to the end of the line or a comment into words.
+// Splits the line, up to its end or a comment, into words.
 static kiln_status take_words(line *w, const char *text, size_t n) {
   const char *end = text + n;
   w->n = 0;

@@ -1,7 +1,7 @@
-// Spans: which indices loops run through, without holes.
+// Spans: whether the values of an index in loops are contiguous.
 #include "schedule/index.h"
 
-// What one loop adds to an index: 0, step, 2*step, ... up to |most|, and |most|.
+// The values of one term of an index: 0, step, 2*step, ... below |most|, and |most|.
 typedef struct ladder {
   int64_t step, most;
 } ladder;
@@ -14,7 +14,7 @@ static bool ladder_of_var(kiln_edit *e, const kiln_expr *x, int64_t coef, ladder
   return !__builtin_mul_overflow(coef, extent - 1, &out->most);
 }
 
-// A variable, or the smaller of a multiple of one and a constant, as a shifted tail makes it.
+// A variable, or min(multiple of a variable, constant), as a shifted tail has it.
 static bool ladder_of(kiln_edit *e, const kiln_term *term, ladder *out) {
   int64_t limit = 0;
   const kiln_expr *x = term->atom;
@@ -52,7 +52,7 @@ bool kiln_index_spans(kiln_edit *e, const kiln_expr *x, const kiln_vars *inner,
       *out_lo = kiln_add(cx, *out_lo, kiln_mul(cx, term->atom, kiln_int(cx, term->coef)));
       continue;
     }
-    for (int j = 0; j < i; j++) // two parts of one loop do not run freely
+    for (int j = 0; j < i; j++) // two terms of one loop are not independent
       for (int v = 0; v < inner->n; v++)
         if (kiln_expr_uses(t.data[j].atom, inner->data[v]) &&
             kiln_expr_uses(term->atom, inner->data[v]))

@@ -1,4 +1,4 @@
-// Sets of variables, and what affine forms say about injectivity.
+// Sets of variables, and injectivity of affine indices.
 #include "schedule/index.h"
 
 #include <stdlib.h>
@@ -45,7 +45,7 @@ typedef struct solver {
   struct {
     const kiln_expr **data;
     int n, cap;
-  } known; // atoms that the indices determine
+  } known; // subexpressions that the indices determine
 } solver;
 
 static bool is_known(const solver *s, const kiln_expr *atom) {
@@ -54,7 +54,7 @@ static bool is_known(const solver *s, const kiln_expr *atom) {
   return false;
 }
 
-// Whether |atom| varies while the indices stay the same, as far as is known.
+// Whether |atom| may vary while the indices stay the same.
 static bool is_free(const solver *s, const kiln_expr *atom) {
   if (is_known(s, atom)) return false;
   for (int i = 0; i < s->unknown->n; i++)
@@ -68,7 +68,7 @@ static int by_size(const void *a, const void *b) {
   const kiln_term *s = a, *t = b;
   const int64_t x = llabs(s->coef), y = llabs(t->coef);
   if (x != y) return x < y ? 1 : -1;
-  return s->atom->id < t->atom->id ? -1 : s->atom->id > t->atom->id; // the same on every machine
+  return s->atom->id < t->atom->id ? -1 : s->atom->id > t->atom->id; // a deterministic order
 }
 
 // hi - lo, or INT64_MAX
@@ -80,7 +80,8 @@ static int64_t width_of(const solver *s, const kiln_expr *e) {
   return width;
 }
 
-// A sum of terms determines its largest term when the others cannot make up for one step of it.
+// A sum of terms determines its largest term if the other terms together are smaller than one step
+// of it: i*8 + j with j < 8 determines i.
 static bool solve_axis(solver *s, const kiln_expr *index) {
   kiln_terms t = kiln_terms_of(s->e->cx, index);
   int n = 0;
@@ -104,7 +105,7 @@ static bool solve_axis(solver *s, const kiln_expr *index) {
   return progress;
 }
 
-// Whether x / c is determined: itself, or together with its parts (x / c) % d and x / (c * d).
+// Whether the indices determine x / c: directly, or by its parts (x / c) % d and x / (c * d).
 static bool is_solved(solver *s, const kiln_expr *x, int64_t c) {
   kiln_ctx *cx = s->e->cx;
   const kiln_expr *part = c == 1 ? x : kiln_edit_simplify(s->e, kiln_div(cx, x, kiln_int(cx, c)));

@@ -1,86 +1,9 @@
-// bind: a loop's iterations become blocks or threads. cluster: blocks that run together.
-// fuse_horizontally: nests that do. warp_specialize: a producer warp and consumers. annotate:
-// notes, which change nothing but for those three's, that the emitter checks again.
+// bind: maps a loop to blocks or threads. cluster: thread block clusters. fuse_horizontally:
+// horizontal fusion. warp_specialize: producer and consumer warps. annotate: notes, which change
+// nothing unless they are one of these three's, which the emitter checks again.
 #include "analysis/uses.h"
 #include "schedule/legality.h"
 #include "schedule/nest.h"
-
-// --- what bound loops need of the loops and buffers around them ---
-
-enum { IN_BLOCK = 1, IN_THREAD = 2 }; // bound loops between an ALLOC and a use
-
-static kiln_status check_axis(const kiln_edit *e, const kiln_loop *l, unsigned hows) {
-  if (hows >> l->how & 1)
-    return kiln_refuse(e, "an axis must be bound once in a nest, got %s again at loop %s",
-                       kiln_how_text(l->how), kiln_edit_text(e, l->var));
-  if (kiln_how_is_block(l->how) && hows >> KILN_THREAD_X)
-    return kiln_refuse(e, "a block loop must lie outside of thread loops, got %s inside one",
-                       kiln_edit_text(e, l->var));
-  return KILN_OK;
-}
-
-static kiln_status check_uses(kiln_edit *e, kiln_loop *l, const uint8_t *inside) {
-  const kiln_accesses all = kiln_accesses_of(e->cx, e->l, l, false, -1);
-  for (int i = 0; i < all.n; i++) {
-    const kiln_buffer *b = e->l->buffers.data[all.data[i].buffer];
-    const uint8_t bound = inside[b->id];
-    const char *name = kiln_edit_text(e, b->name);
-    if (b->scope == KILN_SCOPE_SHARED && (bound & IN_BLOCK))
-      return kiln_refuse(e,
-                         "memory that a block shares must lie inside of the block loops, got "
-                         "buffer %s outside of one: compute it further inside",
-                         name);
-    if (kiln_scope_is_private(b->scope) && (bound & IN_BLOCK))
-      return kiln_refuse(e,
-                         "memory of one thread must lie inside of the block loops, got buffer %s "
-                         "outside of one: compute it further inside",
-                         name);
-  }
-  return KILN_OK;
-}
-
-static kiln_status check_alloc(const kiln_edit *e, int buffer, unsigned hows) {
-  const kiln_buffer *b = e->l->buffers.data[buffer];
-  if (b->scope != KILN_SCOPE_SHARED || hows >> KILN_THREAD_X == 0) return KILN_OK;
-  return kiln_refuse(
-      e,
-      "memory that threads share must lie outside of the thread loops, got buffer %s "
-      "inside one: keep it local",
-      kiln_edit_text(e, b->name));
-}
-
-static kiln_status check_list(kiln_edit *e, kiln_loop *first, unsigned hows, uint8_t *inside) {
-  for (kiln_loop *l = first; l; l = l->next) {
-    unsigned under = hows;
-    uint8_t *known = inside;
-    if (l->kind == KILN_LOOP_FOR && l->how >= KILN_BLOCK_X) {
-      KILN_TRY(check_axis(e, l, hows));
-      under |= 1u << l->how;
-      known = KILN_NEW_ARRAY(&e->cx->perm, uint8_t, e->l->buffers.n);
-      for (int b = 0; b < e->l->buffers.n; b++)
-        known[b] = inside[b] | (kiln_how_is_block(l->how) ? IN_BLOCK : IN_THREAD);
-    }
-    if (l->kind == KILN_LOOP_ALLOC) KILN_TRY(check_alloc(e, l->buffer, hows));
-    if (l->kind == KILN_LOOP_ALLOC) known[l->buffer] = 0;
-    if (l->body) KILN_TRY(check_list(e, l->body, under, known));
-    else if (hows) KILN_TRY(check_uses(e, l, known));
-  }
-  return KILN_OK;
-}
-
-static bool has_bound(const kiln_loop *l) {
-  for (; l; l = l->next)
-    if ((l->kind == KILN_LOOP_FOR && l->how >= KILN_BLOCK_X) || has_bound(l->body)) return true;
-  return false;
-}
-
-kiln_status kiln_check_bound(kiln_edit *e) {
-  if (!has_bound(e->l->body)) return KILN_OK;
-  uint8_t *inside = KILN_NEW_ARRAY(&e->cx->perm, uint8_t, e->l->buffers.n);
-  return check_list(e, e->l->body, 0, inside);
-}
-
-// --- the primitives ---
 
 kiln_status kiln_bind(kiln_schedule *s, kiln_symbol loop, kiln_how axis) {
   kiln_edit e = kiln_edit_begin(s, "bind", loop);
@@ -141,7 +64,7 @@ kiln_status kiln_warp_specialize(kiln_schedule *s, kiln_symbol loop, int64_t con
   return kiln_edit_commit(&e, "warp_specialize %s %" PRId64, kiln_edit_word(&e, loop), consumers);
 }
 
-// The nest in front of |nest|; NULL: there is none.
+// The nest before |nest|; NULL if it is the first.
 static const kiln_loop *before(const kiln_loops *p, const kiln_loop *nest) {
   const kiln_loop *l = p->body;
   while (l && l->next != nest) l = l->next;

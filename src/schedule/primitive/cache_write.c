@@ -1,16 +1,16 @@
-// cache_write: the nests of a buffer compute another one, and a new nest copies that.
+// cache_write: nests write a new buffer instead, and a new nest copies that.
 #include "schedule/layout.h"
 #include "schedule/nest.h"
 
 typedef struct caching {
   kiln_edit e;
   kiln_buffer *b, *cache;
-  kiln_loop *last; // of the nests that write the buffer
+  kiln_loop *last; // the last nest that writes the buffer
   int n;           // axes of the cache
   kiln_source_axis source[KILN_MAX_AXES];
 } caching;
 
-// Whether the statement of |b| writes elsewhere than at its own indices.
+// Whether the statement of |b| has a store index other than its dims.
 static bool is_scatter(const kiln_edit *e, const kiln_buffer *b) {
   const kiln_program *p = e->s->prog;
   for (int i = 0; i < p->stmts.n; i++) {
@@ -24,7 +24,7 @@ static bool is_scatter(const kiln_edit *e, const kiln_buffer *b) {
   return false;
 }
 
-// The buffer must be assigned before anything else is done with it: a cache begins with nothing.
+// The first access must assign the buffer, because the cache has no initial values.
 static kiln_status check_nest(caching *c, kiln_loop *nest, bool first) {
   const kiln_accesses a = kiln_accesses_of(c->e.cx, c->e.l, nest, false, c->b->id);
   for (int i = 0; i < a.n; i++)

@@ -1,5 +1,5 @@
-// compute_at: the nests of a producer move into a loop of its consumer and compute the box that one
-// iteration needs. compute_root: they are where they were.
+// compute_at: moves the nests of a producer into a loop of its consumer, where they compute the box
+// that one iteration needs. compute_root: requires that they were not moved.
 #include "schedule/index.h"
 #include "schedule/legality.h"
 
@@ -7,7 +7,7 @@ typedef struct move {
   kiln_edit e;
   kiln_buffer *b;
   kiln_loop *at;
-  kiln_loop *nests[8]; // of the producer, top-level, in order
+  kiln_loop *nests[8]; // the producer's, at top level, in order
   int n_nests;
   kiln_vars inner; // loops inside of |at|
   kiln_tma box;
@@ -16,7 +16,7 @@ typedef struct move {
 
 static const char *producer_name(const move *m) { return kiln_edit_text(&m->e, m->b->name); }
 
-// The outermost loop around a read that is not inside of |at|.
+// Refuses, naming the outermost loop around a read outside of |at|.
 static kiln_status refuse_reader(move *m, const kiln_accesses *all) {
   kiln_loop *path[KILN_MAX_DEPTH];
   for (int i = 0; i < all->n; i++) {
@@ -36,7 +36,8 @@ static kiln_status refuse_reader(move *m, const kiln_accesses *all) {
   return KILN_OK;
 }
 
-// A nest may hold what was placed in it before, but writes nothing else that others see.
+// A nest may contain producers that were moved into it, but must write no other buffer that is read
+// elsewhere.
 static kiln_status check_alone(move *m, kiln_loop *nest) {
   const kiln_accesses a = kiln_accesses_of(m->e.cx, m->e.l, nest, false, -1);
   for (int i = 0; i < a.n; i++)
@@ -67,7 +68,7 @@ static bool is_producer(const move *m, const kiln_loop *nest) {
   return false;
 }
 
-// What the nests read must be the same where they go.
+// The buffers that the nests read must have the same contents at the new place.
 static kiln_status check_inputs(move *m, const kiln_loop *top) {
   for (int i = 0; i < m->n_nests; i++) {
     const kiln_accesses a = kiln_accesses_of(m->e.cx, m->e.l, m->nests[i], false, -1);
@@ -91,7 +92,7 @@ static kiln_status check_inputs(move *m, const kiln_loop *top) {
 
 // --- the box ---
 
-// The loop of |nest| whose variable is the index of axis |k| of every store; NULL if there is none.
+// The loop of |nest| whose variable is the index of axis |k| in every store; NULL if there is none.
 static kiln_loop *axis_loop(move *m, kiln_loop *nest, int k) {
   const kiln_accesses a = kiln_accesses_of(m->e.cx, m->e.l, nest, false, m->b->id);
   kiln_symbol v = 0;
@@ -108,8 +109,8 @@ static kiln_loop *axis_loop(move *m, kiln_loop *nest, int k) {
   return l && kiln_expr_is_int(l->extent, &extent) && extent == m->b->extents[k] ? l : NULL;
 }
 
-// Whether every load of the nests stays in range when axis |k| runs past its extent up to the end
-// of the box: the packed operand of a ragged matrix product is padded.
+// Whether every load of the nests stays in range when axis |k| runs past its extent to the end of
+// the box, as it does in padded operands of ragged matrix products.
 static bool may_overhang(move *m, int k) {
   const kiln_interval lo = kiln_expr_interval(m->e.cx, m->box.lo[k], &m->e.ranges);
   for (int i = 0; i < m->n_nests; i++) {
@@ -159,7 +160,7 @@ static void move_element(kiln_ctx *cx, const void *argument, const kiln_expr *co
   for (int k = 0; k < m->b->rank; k++) out[k] = kiln_sub(cx, index[k], m->box.lo[k]);
 }
 
-// Lets the loops of a nest run over the box only.
+// Makes the loops of a nest run over the box only.
 static void shrink_nest(move *m, kiln_loop *nest) {
   kiln_ctx *cx = m->e.cx;
   kiln_loop *loops[KILN_MAX_AXES];
@@ -186,7 +187,7 @@ static void unlink_nests(move *m) {
   }
 }
 
-// Where the buffer's part begins, for store_at.
+// Stores the origin of the buffer's box in the ALLOC, for store_at.
 static void note_origin(move *m, kiln_loop *alloc) {
   alloc->n_operands = m->b->rank;
   alloc->operands = KILN_NEW_ARRAY(&m->e.cx->perm, const kiln_expr *, m->b->rank);

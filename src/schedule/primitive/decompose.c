@@ -1,16 +1,16 @@
-// decompose_reduction: what a reduction begins with is set right before a loop of it, not in a nest
-// of its own.
+// decompose_reduction: moves the initial values of a reduction from their own nest to just before a
+// loop of it.
 #include "schedule/index.h"
 
 typedef struct decomposition {
   kiln_edit e;
   kiln_buffer *b;
-  kiln_loop *loop, *update;        // the loop, and the store that accumulates
-  kiln_loop *init, *store;         // the nest that initialises, and its store
-  kiln_loop *path[KILN_MAX_DEPTH]; // to the update
-  int depth, at;                   // of the loop in it
-  int level;                       // of the node in it that stands in one list with the nest
-  kiln_vars outer, inner, both;    // loops from that level to the loop, from the loop on, and all
+  kiln_loop *loop, *update;        // the loop, and the accumulating store
+  kiln_loop *init, *store;         // the initialising nest, and its store
+  kiln_loop *path[KILN_MAX_DEPTH]; // to |update|
+  int depth, at;                   // the path's length; position of |loop| in it
+  int level;                       // of the node in the path that is in one list with |init|
+  kiln_vars outer, inner, both; // loops from that level to |loop|, from |loop| on, and all of them
 } decomposition;
 
 static kiln_status find_stores(decomposition *d) {
@@ -46,7 +46,7 @@ static kiln_status find_stores(decomposition *d) {
   return KILN_OK;
 }
 
-// The nest stands before a node of the path, in the same list.
+// Finds the initialising nest, a sibling of a node of the path and before it.
 static kiln_status find_init(decomposition *d) {
   kiln_edit *e = &d->e;
   for (d->level = 0; d->level <= d->at && !d->init; d->level++) {
@@ -89,13 +89,13 @@ static kiln_status find_loops(decomposition *d) {
   return KILN_OK;
 }
 
-// The axis that the condition keeps in range for |store|; -1: it is about something else.
+// The axis of |store| that the condition keeps in range; -1 for any other condition.
 static int kept_axis(decomposition *d, const kiln_loop *store, const kiln_expr *cond) {
   return kiln_index_kept(&d->e, d->b->rank, (const kiln_expr *const *)store->index, d->b->extents,
                          cond);
 }
 
-// Whether a condition around the loop keeps axis |k| below its extent.
+// Whether a condition around the loop bounds axis |k| by its extent.
 static bool is_kept(decomposition *d, int k) {
   for (int i = 0; i < d->at; i++)
     if (d->path[i]->kind == KILN_LOOP_IF && d->path[i]->cond->kind == KILN_EXPR_LT &&
@@ -104,7 +104,7 @@ static bool is_kept(decomposition *d, int k) {
   return false;
 }
 
-// What is under a condition of its own is not set wherever something is added.
+// An initialisation under another condition would not reach all elements that are accumulated into.
 static kiln_status check_init(decomposition *d) {
   kiln_edit *e = &d->e;
   kiln_loop *path[KILN_MAX_DEPTH];
@@ -119,7 +119,7 @@ static kiln_status check_init(decomposition *d) {
   return KILN_OK;
 }
 
-// Each element must be initialised, and not again after something was added to it.
+// Requires that each element is initialised, and not again after it was accumulated into.
 static kiln_status check_elements(decomposition *d) {
   kiln_edit *e = &d->e;
   const kiln_expr *const *index = (const kiln_expr *const *)d->update->index;
@@ -142,7 +142,8 @@ static kiln_status check_elements(decomposition *d) {
   return KILN_OK;
 }
 
-// The loops from |loop| on that move in the buffer, as a nest that sets its elements.
+// Copies of the loops from |loop| on that index the buffer, as a nest that initialises its
+// elements.
 typedef struct copy {
   int n;
   kiln_symbol from[KILN_MAX_DEPTH], to[KILN_MAX_DEPTH];
@@ -168,7 +169,8 @@ static kiln_status copy_loops(decomposition *d, copy *c) {
   return KILN_OK;
 }
 
-// The first value of the element at |at|: the initial nest's, with its loops in terms of that.
+// The initial value of the element at |at|: the initialising store's value with its loops replaced
+// by |at|.
 static kiln_status value_at(decomposition *d, const kiln_expr *const *at, const kiln_expr **out) {
   kiln_edit *e = &d->e;
   kiln_symbol from[KILN_MAX_AXES];

@@ -1,5 +1,5 @@
-// fuse: an outer loop and the only loop in it become one, which runs through the same pairs in the
-// same order.
+// fuse: an outer loop and the only loop in it become one, with the same iterations in the same
+// order.
 #include "schedule/nest.h"
 
 kiln_status kiln_fuse(kiln_schedule *s, kiln_symbol outer, kiln_symbol inner, kiln_symbol fused) {

@@ -1,12 +1,13 @@
-// hoist: the conditions around the whole body of a loop that are the same in all of its iterations
-//        go around the loop.
+// hoist: moves conditions around a loop's whole body out of the loop if they are the same in all of
+// its iterations.
 #include "schedule/legality.h"
 #include "schedule/nest.h"
 
 typedef struct hoisting {
   kiln_edit e;
   kiln_loop *loop;
-  const kiln_expr *outer, *inner; // conjunctions of what goes out and what stays; NULL: nothing
+  // conjunctions of the conditions that move and that stay; NULL: none
+  const kiln_expr *outer, *inner;
   kiln_status status;
 } hoisting;
 
@@ -24,7 +25,7 @@ static void sort_conditions(hoisting *h, const kiln_expr *cond) {
   *to = both(h->e.cx, *to, cond);
 }
 
-// No iteration writes what the condition reads in one behind it.
+// Requires that no iteration writes an element that the condition reads in a later one.
 static void check_load(const kiln_expr *load, void *argument) {
   hoisting *h = argument;
   if (load->kind != KILN_EXPR_LOAD || h->status != KILN_OK) return;

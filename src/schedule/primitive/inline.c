@@ -1,18 +1,17 @@
-// inline: the definition of a buffer that is computed without a reduction moves into every use.
-//         prepack: one
-// that only moves a constant's elements is carried out when the module is made.
+// inline: replaces loads of a buffer without a reduction by its definition. prepack: computes a
+// rearranged constant at compile time.
 #include "schedule/nest.h"
 
 typedef struct inlining {
   kiln_edit e;
   kiln_buffer *b;
   kiln_loop *store;
-  int n_vars; // loops around the store, with the axis that each is the index of
+  int n_vars; // loops around the store, and the axis that each indexes
   kiln_symbol vars[KILN_MAX_AXES];
   int axis[KILN_MAX_AXES];
 } inlining;
 
-// The one store of the buffer, in a nest of its own whose loops are the store's indices.
+// Finds the only store of the buffer, in a nest of its own whose loops are the store's indices.
 static kiln_status find_definition(inlining *w) {
   kiln_edit *e = &w->e;
   const kiln_accesses all = kiln_accesses_of(e->cx, e->l, e->l->body, true, w->b->id);
@@ -51,7 +50,8 @@ static kiln_status find_definition(inlining *w) {
   return KILN_OK;
 }
 
-// What the definition reads must be the same where it goes, and no instruction can hold it.
+// Requires that the definition's operands have the same contents at every use, and that no
+// instruction uses the buffer.
 static kiln_status check_uses(inlining *w, kiln_loop *nest) {
   kiln_edit *e = &w->e;
   const kiln_accesses reads = kiln_accesses_of(e->cx, e->l, nest, false, -1);
@@ -92,7 +92,7 @@ static void renumber_stores(kiln_loop *first, int gone) {
   }
 }
 
-// Buffers are numbered densely, so those behind the one that goes move up.
+// Removes the buffer; buffers are numbered densely, so later ones get new numbers.
 static void remove_buffer(inlining *w) {
   kiln_loops *l = w->e.l;
   int gone = w->b->id;
@@ -124,8 +124,8 @@ kiln_status kiln_inline(kiln_schedule *s, kiln_symbol producer) {
 
 // --- prepack ---
 
-// The constant's element, as an index into each axis: |value| is a load of it, or one that a
-// condition replaces by zero.
+// The constant's element that |value| loads, as an index for each axis, and the condition under
+// which it is loaded; the value is zero otherwise.
 static kiln_status read_source(inlining *w, const kiln_expr **out_load,
                                const kiln_expr **out_valid) {
   const kiln_expr *value = w->store->value;
@@ -148,7 +148,7 @@ static kiln_status read_source(inlining *w, const kiln_expr **out_load,
   return KILN_OK;
 }
 
-// The index into the source from the buffer's own: -1 where the element is zero.
+// The map from the buffer's index to the source's: -1 where the element is zero.
 static const kiln_pack *make_pack(inlining *w, const kiln_expr *load, const kiln_expr *valid) {
   kiln_ctx *cx = w->e.cx;
   const kiln_expr *vars[KILN_MAX_AXES];

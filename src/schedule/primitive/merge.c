@@ -1,4 +1,4 @@
-// merge: two sibling loops become one, the second running some iterations behind the first.
+// merge: fuses two sibling loops; the second may run some iterations behind the first.
 #include "schedule/legality.h"
 #include "schedule/nest.h"
 
@@ -6,8 +6,8 @@ static kiln_loop *body_if(kiln_ctx *cx, const kiln_expr *cond, kiln_loop *body) 
   return kiln_expr_is_int(cond, NULL) ? body : kiln_if_make(cx, cond, body);
 }
 
-// Whether a statement of |a| and one of |b|, neither of them in the other, touch one buffer of
-// which one writes.
+// A buffer that statements of |a| and |b| (neither inside of the other) both access and one writes;
+// -1 if there is none.
 static int shared_buffer(kiln_edit *e, kiln_loop *a, kiln_loop *b) {
   const kiln_accesses of_a = kiln_accesses_of(e->cx, e->l, a, false, -1);
   for (int i = 0; i < of_a.n; i++) {
@@ -18,7 +18,7 @@ static int shared_buffer(kiln_edit *e, kiln_loop *a, kiln_loop *b) {
   return -1;
 }
 
-// The second loop moves to the first one, before all that stands between them.
+// The second loop moves to the first, before everything that stands between them.
 static kiln_status check_between(kiln_edit *e, kiln_loop *first, kiln_loop *second) {
   for (kiln_loop *l = first->next; l && l != second; l = l->next) {
     const int buffer = shared_buffer(e, l, second);
@@ -37,8 +37,8 @@ static bool is_behind(const kiln_loop *l, const kiln_loop *first) {
   return first;
 }
 
-// What would make the loops siblings: where they part, two loops in this order can be merged, but
-// not a condition that a shift has left.
+// Suggests how to make the loops siblings: their ancestors in one list can be merged first, unless
+// a condition of an earlier shift is between.
 static const char *remedy(kiln_edit *e, const kiln_loop *first, const kiln_loop *second) {
   kiln_loop *f[KILN_MAX_DEPTH], *g[KILN_MAX_DEPTH];
   const int n_f = kiln_nest_path(e->l, first, f), n_g = kiln_nest_path(e->l, second, g);
@@ -62,7 +62,8 @@ static kiln_status find_siblings(kiln_edit *e, kiln_loop *first, kiln_loop *seco
                      remedy(e, first, second));
 }
 
-// first: v < n; second: shift <= v < shift + n. Each only as far as the merged range needs it.
+// first: v < n; second: shift <= v < shift + n. Conditions that the merged range implies are left
+// out.
 static void join(kiln_edit *e, kiln_loop *f, kiln_loop *g, int64_t n_f, int64_t n_g,
                  int64_t shift) {
   kiln_ctx *cx = e->cx;

@@ -1,22 +1,23 @@
-// pad: a loop runs on to a multiple of a factor, and what it does there has no effect.
+// pad: rounds a loop's extent up to a multiple of a factor; the added iterations have no effect.
 #include "schedule/legality.h"
 #include "schedule/nest.h"
 
 enum { MAX_FACTOR = 1 << 16 };
 
-// What becomes of a store in the added iterations.
+// How a store behaves in the added iterations.
 typedef enum fate {
-  INTO_PADDING, // the buffer grows along an axis, and nobody reads what lies there
-  IDENTITY,     // it combines the identity
-  ZERO,         // it adds zero as it is: what is read there is padding, and that is zero
-  PRIVATE,      // it goes to memory that each iteration has for itself
-  GUARDED       // it does not run
+  // it writes to padding by which the buffer grows along an axis, and which nobody reads
+  INTO_PADDING,
+  IDENTITY, // it combines the identity
+  ZERO,     // it adds zero unchanged, because it reads padding that contains zero
+  PRIVATE,  // it writes memory that is private to the iteration
+  GUARDED   // it is guarded
 } fate;
 
 typedef struct decision {
   kiln_loop *store;
   fate fate;
-  int axis; // INTO_PADDING, with the extent that holds all
+  int axis; // of INTO_PADDING, with the extent that contains the added stores
   int64_t extent;
 } decision;
 
@@ -26,12 +27,12 @@ typedef struct padding {
   int64_t extent, padded;
   const kiln_expr *inside; // loop < extent
   KILN_VEC(decision) stores;
-  kiln_accesses all; // of the program, in its order
-  int before;        // the accesses that stand before the store that is looked at
-  bool *empty;       // [buffers] private ones into which the added iterations store nothing
+  kiln_accesses all; // of the program, in order
+  int before;        // the number of accesses before the current store
+  bool *empty;       // [buffers]: private, and the added iterations store nothing into it
 } padding;
 
-// The interval of an index while the loop is in [from, to).
+// The interval of |x| for values of the loop in [from, to).
 static kiln_interval interval_in(padding *p, const kiln_expr *x, int64_t from, int64_t to) {
   kiln_ranges_push(&p->e->ranges, p->loop->var, from, to - 1);
   const kiln_interval i = kiln_expr_interval(p->e->cx, kiln_edit_simplify(p->e, x), &p->e->ranges);
@@ -39,10 +40,9 @@ static kiln_interval interval_in(padding *p, const kiln_expr *x, int64_t from, i
   return i;
 }
 
-// --- what is known of other accesses ---
+// --- other accesses ---
 
-// Whether the store assigns every element of |b|: its indices are its loops, over all of the
-// extents.
+// Whether the store assigns every element of |b|: each index is a loop over the whole extent.
 static bool assigns_all(padding *p, const kiln_buffer *b, const kiln_access *a) {
   kiln_loop *path[KILN_MAX_DEPTH];
   if (a->opaque || a->combiner != KILN_COMBINE_NONE) return false;
@@ -61,7 +61,7 @@ static bool assigns_all(padding *p, const kiln_buffer *b, const kiln_access *a) 
   return true;
 }
 
-// Whether all of |b| has been assigned by what stands before, or holds data from the begin.
+// Whether all of |b| was assigned by earlier statements, or is a parameter with data.
 static bool is_written(padding *p, const kiln_buffer *b) {
   bool written = false;
   for (int i = 0; i < p->all.n; i++) {
@@ -73,7 +73,7 @@ static bool is_written(padding *p, const kiln_buffer *b) {
   return !written && b->scope == KILN_SCOPE_PARAM;
 }
 
-// Whether no element of |b| from |lo| on along axis |k| is read.
+// Whether no element of |b| with index >= |lo| on axis |k| is read.
 static bool is_unread(padding *p, const kiln_buffer *b, int k, int64_t lo) {
   for (int i = 0; i < p->all.n; i++) {
     const kiln_access *a = &p->all.data[i];
@@ -83,7 +83,7 @@ static bool is_unread(padding *p, const kiln_buffer *b, int k, int64_t lo) {
   return true;
 }
 
-// Whether the loop keeps the axes that it moves in the buffer, but for axis |besides|.
+// Whether the indices that depend on the loop stay in |b|, except on axis |besides|.
 static bool in_range(padding *p, const kiln_buffer *b, const kiln_expr *const *index, int besides) {
   for (int k = 0; k < b->rank; k++) {
     if (kiln_expr_has_load(index[k])) return false;
@@ -102,7 +102,7 @@ static bool moves(const padding *p, int n, const kiln_expr *const *index) {
 
 // --- decisions ---
 
-// Finds an axis along which all that the added iterations store lies where nobody reads.
+// Finds an axis along which the added iterations store only elements that nobody reads.
 static bool find_padding(padding *p, decision *d) {
   const kiln_buffer *b = p->e->l->buffers.data[d->store->buffer];
   const kiln_expr *const *index = (const kiln_expr *const *)d->store->index;
@@ -121,7 +121,7 @@ static bool find_padding(padding *p, decision *d) {
   return false;
 }
 
-// |x| where the loop is in the added iterations.
+// |x| for an added iteration.
 static const kiln_expr *added(padding *p, const kiln_expr *x) {
   kiln_ranges_push(&p->e->ranges, p->loop->var, p->extent, p->padded - 1);
   const kiln_expr *there = kiln_edit_simplify(p->e, x);
@@ -129,8 +129,8 @@ static const kiln_expr *added(padding *p, const kiln_expr *x) {
   return there;
 }
 
-// Zero in the place of a load, if all that the added iterations read by it is: padding that the
-// buffer's only writer stores.
+// Replaces a load by zero if all elements that the added iterations load with it are padding in
+// which the buffer's only writer stored zero.
 static const kiln_expr *take_zero(kiln_ctx *cx, const kiln_expr *x, void *argument) {
   padding *p = argument;
   const kiln_access *writer = NULL;
@@ -160,7 +160,7 @@ static bool adds_zero(padding *p, const kiln_loop *store) {
          kiln_expr_is_zero(added(p, kiln_expr_replace(p->e->cx, store->value, take_zero, p)));
 }
 
-// Sets |before| to the accesses before those of |store|.
+// Sets |before| to the number of accesses before |store|.
 static void seek(padding *p, const kiln_loop *store) {
   for (p->before = 0; p->before < p->all.n; p->before++)
     if (p->all.data[p->before].node == store) return;
@@ -173,8 +173,8 @@ static bool has_data_condition(const kiln_loop *l) {
   return false;
 }
 
-// Memory of an iteration is filled in the added ones, too, if that stays in range and does not
-// depend on data; else it is not.
+// Added iterations fill their private memory as well if their loads stay in range and no condition
+// is data; otherwise they do not.
 static void settle_private(padding *p) {
   kiln_loops *l = p->e->l;
   const bool looks = has_data_condition(p->loop->body);
@@ -227,7 +227,7 @@ static bool is_dense(const kiln_buffer *b) {
 
 static kiln_status grow(padding *p, kiln_buffer *b, int axis, int64_t extent) {
   int64_t extents[KILN_MAX_AXES];
-  if (b->extents[axis] >= extent) return KILN_OK; // it has room, or another store has made it
+  if (b->extents[axis] >= extent) return KILN_OK; // large enough, or another store has grown it
   if (!is_dense(b))
     return kiln_refuse(p->e, "buffer %s must be stored densely: pad before storage_align",
                        kiln_edit_text(p->e, b->name));
@@ -235,7 +235,7 @@ static kiln_status grow(padding *p, kiln_buffer *b, int axis, int64_t extent) {
   return kiln_edit_reshape(p->e, b, b->rank, extents);
 }
 
-// Loads that the added iterations would make out of range, or whose index is data.
+// Guards loads that the added iterations would make out of range, or whose index is data.
 static const kiln_expr *protect(kiln_ctx *cx, const kiln_expr *x, void *argument) {
   padding *p = argument;
   if (x->kind != KILN_EXPR_LOAD) return NULL;
@@ -265,7 +265,7 @@ static void change_store(padding *p, const decision *d) {
   }
 }
 
-// Conditions that look at data must not do so in the added iterations.
+// Keeps conditions that read data from being evaluated in the added iterations.
 static void change_conditions(padding *p, kiln_loop *l) {
   for (; l; l = l->next) {
     const bool is_if = l->kind == KILN_LOOP_IF && l->cond != p->inside;
@@ -275,7 +275,7 @@ static void change_conditions(padding *p, kiln_loop *l) {
   }
 }
 
-// What runs at once was found legal without the stores into padding.
+// The loops' parallelism was checked before stores went into padding: checks it again.
 static kiln_status check_again(kiln_edit *e, kiln_loop *l) {
   for (; l; l = l->next) {
     const bool is_for = l->kind == KILN_LOOP_FOR;

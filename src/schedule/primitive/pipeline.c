@@ -1,5 +1,5 @@
-// pipeline (software pipelining): a buffer that each iteration fills gets stages, a circular
-// buffer, and is filled some iterations ahead.
+// pipeline: software pipelining. A buffer that each iteration fills becomes a circular buffer of
+// several stages, and is filled some iterations ahead.
 #include "schedule/nest.h"
 
 enum { MAX_DEPTH = 64 };
@@ -8,14 +8,14 @@ typedef struct pipeline {
   kiln_edit e;
   kiln_buffer *b;
   kiln_loop *loop;
-  kiln_loop **alloc; // where the ALLOC of |b| hangs
-  kiln_loop *fills;  // what computes |b|: the first statements in it
-  kiln_loop *uses;   // the others
+  kiln_loop **alloc; // the slot of |b|'s ALLOC
+  kiln_loop *fills;  // the first statements in it, which compute |b|
+  kiln_loop *uses;   // the remaining statements
   int64_t extent, depth, ahead;
-  kiln_symbol fill; // the variable of the loop before
+  kiln_symbol fill; // the variable of the prologue's loop
 } pipeline;
 
-// The ALLOC of |buffer| in |list|, in no loop of it.
+// The ALLOC of |buffer| in |list|, but in no loop of it.
 static kiln_loop **find_alloc(kiln_loop **list, int buffer) {
   for (; *list; list = &(*list)->next) {
     if ((*list)->kind != KILN_LOOP_ALLOC) continue;
@@ -26,7 +26,7 @@ static kiln_loop **find_alloc(kiln_loop **list, int buffer) {
   return NULL;
 }
 
-// Cuts the body of the ALLOC in two.
+// Splits the body of the ALLOC into fills and uses.
 static kiln_status take_fills(pipeline *p) {
   kiln_ctx *cx = p->e.cx;
   kiln_loop **end = &(*p->alloc)->body;
@@ -44,8 +44,8 @@ static kiln_status take_fills(pipeline *p) {
   return KILN_OK;
 }
 
-// Filling ahead must read what it would have read later, and do nothing else. The fills hang
-// nowhere now, so that what is in the loop is the rest.
+// Fills must read the same data when they run earlier, and write nothing else. They are unlinked
+// now, so that the loop contains only the uses.
 static kiln_status check_fills(pipeline *p) {
   kiln_edit *e = &p->e;
   const kiln_accesses all = kiln_accesses_of(e->cx, e->l, p->fills, true, -1);
@@ -66,11 +66,11 @@ static kiln_status check_fills(pipeline *p) {
   return KILN_OK;
 }
 
-// --- slots ---
+// --- stages ---
 
 typedef struct slots {
-  int rank;              // of the buffer before
-  const kiln_expr *slot; // which one is meant
+  int rank;              // of the buffer, before
+  const kiln_expr *slot; // the stage to access
 } slots;
 
 static void move_element(kiln_ctx *cx, const void *argument, const kiln_expr *const *index,
@@ -117,7 +117,8 @@ static kiln_status build(pipeline *p) {
   before->next = l;
   l->next = NULL;
   *slot = alloc;
-  KILN_TRY(kiln_nest_twin(e, before, &twin)); // in front; the fills keep their names in the loop
+  // in the prologue; the fills in the loop keep their names
+  KILN_TRY(kiln_nest_twin(e, before, &twin));
   kiln_nest_substitute(cx, e->l, twin->body, 1, &twin->var, &fill_var);
   twin->var = fill;
   twin->next = l;
@@ -140,7 +141,7 @@ kiln_status kiln_pipeline_ahead(kiln_schedule *s, kiln_symbol buffer, kiln_symbo
   KILN_TRY(kiln_edit_extent(&p.e, p.loop, &p.extent));
   if (depth < 2 || depth > MAX_DEPTH)
     return kiln_refuse(&p.e, "depth must be in [2, %d], got %d", MAX_DEPTH, depth);
-  const int most = depth < p.extent ? depth - 1 : depth; // all of them
+  const int most = depth < p.extent ? depth - 1 : depth; // all iterations
   if (ahead < 1 || ahead > most)
     return kiln_refuse(&p.e, "iterations ahead must be in [1, %d], got %d", most, ahead);
   if (p.b->scope != KILN_SCOPE_SHARED && p.b->scope != KILN_SCOPE_LOCAL)

@@ -1,4 +1,4 @@
-// prefetch: each iteration asks for what a later one will read.
+// prefetch: each iteration prefetches data of a later one.
 #include "schedule/index.h"
 #include "support/integer.h"
 
@@ -8,7 +8,7 @@ typedef struct fetch {
   kiln_edit e;
   kiln_buffer *b;
   kiln_loop *at;
-  kiln_tma box; // of what an iteration reads
+  kiln_tma box; // that an iteration reads
 } fetch;
 
 static kiln_status find_part(fetch *f) {
@@ -18,7 +18,7 @@ static kiln_status find_part(fetch *f) {
   int n = 0;
   for (int i = 0; i < all.n; i++)
     if (!all.data[i].write) all.data[n++] = all.data[i];
-  if (n > 0) all.n = n; // else what it writes
+  if (n > 0) all.n = n; // otherwise its writes
   if (all.n == 0)
     return kiln_refuse(&f->e, "loop %s must read or write the buffer",
                        kiln_edit_text(&f->e, f->at->var));
@@ -31,8 +31,8 @@ static kiln_status find_part(fetch *f) {
                      kiln_edit_text(&f->e, f->at->var));
 }
 
-// The first lines of the box, row by row, in loops LOOP.BUFFER.fetch.K over the axes that have more
-// than one.
+// Makes the prefetch of the first lines of the box, row by row, in loops LOOP.BUFFER.fetch.K over
+// the axes along which there are several.
 static kiln_status make_nest(fetch *f, int64_t distance, kiln_loop **out) {
   kiln_ctx *cx = f->e.cx;
   const kiln_symbol v = f->at->var;
@@ -99,9 +99,9 @@ kiln_status kiln_prefetch(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop
                           kiln_edit_word(&f.e, loop), distance);
 }
 
-// --- in turns ---
+// --- distributed over iterations ---
 
-// The number of the iteration of the loops inside of |f->at| down to |inner|, and how many there
+// The number of an iteration of the loops inside of |f->at| down to |inner|, and how many there
 // are.
 static kiln_status count_turns(fetch *f, const kiln_loop *inner, const kiln_expr **out_turn,
                                int64_t *out_turns) {
@@ -127,8 +127,7 @@ static kiln_status count_turns(fetch *f, const kiln_loop *inner, const kiln_expr
                      kiln_edit_text(&f->e, f->at->var));
 }
 
-// The part as so many pieces of elements that follow each other in memory, as order[axis] and the
-// axes behind it do.
+// The box as |n| contiguous pieces: the last axes in order[] are complete.
 typedef struct pieces {
   int order[KILN_MAX_AXES]; // the axes, by descending stride
   int axis;
@@ -152,8 +151,8 @@ static pieces find_pieces(const fetch *f) {
   return p;
 }
 
-// So many elements at the end of the part are not in that of the iteration before, as where a
-// window slides; all |elements| where that is not known, or where they are no piece.
+// The number of elements at the end of the box that are not in the previous iteration's, if the box
+// slides; all |elements| if that is not known, or if they are not contiguous.
 static int64_t count_new(fetch *f, const pieces *p) {
   kiln_ctx *cx = f->e.cx;
   const kiln_symbol v = f->at->var;
@@ -171,7 +170,7 @@ static int64_t count_new(fetch *f, const pieces *p) {
   return all > 0 && all < elements ? all : elements;
 }
 
-// Puts piece number |at| into the index, which is that of the first one.
+// Adds the offset of piece |at| to the index of the first piece.
 static void move_to_piece(const fetch *f, const pieces *p, const kiln_expr *at,
                           const kiln_expr **index) {
   kiln_ctx *cx = f->e.cx;
@@ -186,8 +185,8 @@ static void move_to_piece(const fetch *f, const pieces *p, const kiln_expr *at,
   }
 }
 
-// What an iteration asks for: its share of |wanted| elements, the last of each piece, the
-// |turn|-th of |turns|.
+// Makes the prefetch of iteration |turn| of |turns|: its share of |wanted| elements, which are the
+// last ones of each piece.
 static kiln_status make_share(fetch *f, int64_t distance, const kiln_loop *inner,
                               const kiln_expr *turn, int64_t turns, const pieces *p, int64_t wanted,
                               kiln_loop **out) {
@@ -224,7 +223,7 @@ static kiln_status make_share(fetch *f, int64_t distance, const kiln_loop *inner
     (*out)->how = KILN_UNROLLED;
   }
   const int64_t busy = kiln_divide_up(p->n * of_piece, lines);
-  if (p->n > 1 && busy < turns) // behind the part others lie
+  if (p->n > 1 && busy < turns) // further pieces follow the share
     *out = kiln_if_make(cx, kiln_binary(cx, KILN_EXPR_LT, turn, kiln_int(cx, busy)), *out);
   return KILN_OK;
 }

@@ -1,9 +1,9 @@
-// reorder: loops of one path change places. fuse: two of them become one.
+// reorder: permutes loops of one path. fuse: in fuse.c.
 #include "schedule/legality.h"
 #include "schedule/nest.h"
 
-// The loops from the outermost to the innermost that are named, nested in each other with nothing
-// but conditions between.
+// The path from the outermost named loop to the innermost one: perfectly nested loops and
+// conditions.
 typedef struct chain {
   kiln_loop *loops[KILN_MAX_DEPTH];
   int n;
@@ -73,7 +73,8 @@ static kiln_status outermost(kiln_edit *e, int n, const kiln_symbol *loops, kiln
   return KILN_OK;
 }
 
-// Builds the nest again in the new order; a condition goes to where its last variable is known.
+// Builds the nest in the new order; a condition goes to the first loop inside of which its
+// variables are defined.
 static kiln_loop *rebuild(kiln_edit *e, const chain *c, kiln_loop *const *order) {
   kiln_loop *body = c->body;
   bool *placed = KILN_NEW_ARRAY(&e->cx->perm, bool, c->conds.n);
@@ -99,7 +100,7 @@ static kiln_status check_extents(kiln_edit *e, const chain *c) {
   return KILN_OK;
 }
 
-// Bound loops run at once for fixed values of the loops around them, which may be others now.
+// A bound loop's iterations are independent for fixed values of the loops around it, which change.
 static kiln_status check_bound(kiln_edit *e, const chain *c) {
   for (int i = 0; i < c->n; i++)
     if (c->loops[i]->how >= KILN_BLOCK_X) KILN_TRY(kiln_check_parallel(e, c->loops[i]));

@@ -1,8 +1,8 @@
-// reverse_compute_at: the nest of a consumer moves behind the body of a loop of its producer, and
-// each iteration computes the elements whose inputs it has completed.
+// reverse_compute_at: moves the nest of a consumer into a loop of its producer, after its body,
+// where each iteration computes the elements whose inputs it has completed.
 #include "schedule/index.h"
 
-// A loop of the consumer runs over an axis of what an iteration completes.
+// A loop of the consumer, which runs over an axis of the box that an iteration completes.
 typedef struct part {
   kiln_loop *loop;
   const kiln_expr *lo;
@@ -12,10 +12,10 @@ typedef struct part {
 typedef struct move {
   kiln_edit e;
   kiln_buffer *consumer;
-  kiln_loop *at, *top;     // the loop, and its nest
-  kiln_loop *nest, *store; // of the consumer
-  kiln_vars inner, all;    // loops inside of |at|; all of |top|
-  kiln_vars loops;         // of the consumer
+  kiln_loop *at, *top;     // the loop, and the top-level nest that it is in
+  kiln_loop *nest, *store; // the consumer's
+  kiln_vars inner, all;    // loops inside of |at|; all loops of |top|
+  kiln_vars loops;         // the consumer's
   part parts[KILN_MAX_AXES];
   int n_parts;
 } move;
@@ -122,7 +122,7 @@ static kiln_status add_part(move *m, const kiln_buffer *b, int k, const kiln_exp
   return KILN_OK;
 }
 
-// No iteration but one may write an element, and all of them together write all.
+// Requires that only one iteration writes an element, and that all iterations together write all.
 static kiln_status check_writes(move *m, const kiln_buffer *b, const kiln_access *w) {
   kiln_edit *e = &m->e;
   kiln_loop *path[KILN_MAX_DEPTH];
@@ -200,7 +200,7 @@ static void shrink(move *m, const part *p) {
   p->loop->extent = kiln_int(cx, p->n);
   const kiln_expr *from = kiln_binary(cx, KILN_EXPR_GE, value, kiln_int(cx, 0));
   const kiln_expr *to = kiln_binary(cx, KILN_EXPR_LT, value, kiln_int(cx, extent));
-  // gone in the end where they always hold
+  // removed at the end if they always hold
   p->loop->body = kiln_if_make(cx, from, kiln_if_make(cx, to, p->loop->body));
 }
 

@@ -1,10 +1,10 @@
-// rfactor: the iterations of a reduction loop each get a partial result of their own, and a new
-// nest combines them.
+// rfactor: each iteration of a reduction loop gets a partial result of its own, and a new nest
+// combines them.
 //
-// The part of the nest from its outermost reduction loop inwards is replaced by
+// The nest from its outermost reduction loop inwards is replaced by
 //     alloc NAME { NAME = identity; the same loops, combining into NAME[..., loop]; combine NAME }
-// so NAME has the axes of the result, shrunk to the box that this part writes, and |loop|'s axis.
-// New loops: NAME.init.0, ... and NAME.0, ..., numbered like NAME's axes.
+// where NAME has the axes of the result, shrunk to the box that these loops write, and |loop|'s
+// axis. New loops: NAME.init.0, ... and NAME.0, ..., numbered like NAME's axes.
 #include "schedule/index.h"
 #include "schedule/legality.h"
 
@@ -46,7 +46,7 @@ static kiln_status find_top(factoring *f) {
   for (int i = 0; i < depth && !f->top; i++)
     if (path[i]->kind == KILN_LOOP_FOR && (path[i] == f->loop || !kiln_loop_is_unit(path[i])) &&
         !index_uses(f->store, f->to->rank, path[i]->var)) {
-      // a loop around other statements only repeats the whole; the reduction begins further inside
+      // a loop around further statements repeats the whole; the reduction begins inside of it
       const kiln_accesses writes = kiln_accesses_of(e->cx, e->l, path[i], false, f->to->id);
       const kiln_accesses all = kiln_accesses_of(e->cx, e->l, path[i], false, -1);
       int n_writes = 0;
@@ -64,8 +64,8 @@ static kiln_status find_top(factoring *f) {
   return KILN_OK;
 }
 
-// Whether the box may hold no more elements than the loops inside of |top| reach. What they do not
-// reach may have no value yet, or be another iteration's.
+// Whether the loops inside of |top| write at least as many elements as the box has. Elements of the
+// box that they do not write may be undefined, or another iteration's.
 static bool fills_box(const factoring *f) {
   int64_t instances = 1, elems = 1;
   const kiln_vars inner = kiln_vars_under(f->e.cx, f->top->body);
@@ -81,8 +81,8 @@ static bool fills_box(const factoring *f) {
   return elems <= instances;
 }
 
-// Whether |cond| holds where the reductions inside of |top| begin, whatever the loops around are
-// at.
+// Whether |cond| holds in the first iteration of the reduction loops inside of |top|, for all
+// values of the loops around.
 static bool holds_first(factoring *f, kiln_loop *const *path, int depth, const kiln_expr *cond) {
   kiln_ctx *cx = f->e.cx;
   kiln_symbol vars[KILN_MAX_DEPTH];
@@ -98,8 +98,9 @@ static bool holds_first(factoring *f, kiln_loop *const *path, int depth, const k
   return kiln_expr_is_int(kiln_edit_simplify(&f->e, first), &holds) && holds;
 }
 
-// Whether |cond|, inside of |top|, may leave elements of the box out: one about the reduction alone
-// leaves out the same summands of all, and one that holds at first has a summand for all.
+// Whether |cond|, inside of |top|, may exclude elements of the box. A condition on reduction loops
+// alone excludes the same summands of all elements, and one that holds in the first iteration
+// leaves each element a summand.
 static bool keeps_from_elements(factoring *f, kiln_loop *const *path, int depth,
                                 const kiln_expr *cond) {
   bool is_inside = false;
@@ -113,7 +114,7 @@ static bool keeps_from_elements(factoring *f, kiln_loop *const *path, int depth,
   return cond->has_load;
 }
 
-// Whether the buffer may have elements besides those of its tensor: padding, which no nest sets.
+// Whether the buffer may have padding beyond its tensor's elements, which no nest sets.
 static bool is_padded(const factoring *f) {
   const kiln_program *p = f->e.s->prog;
   int64_t elems = 1;
@@ -124,9 +125,9 @@ static bool is_padded(const factoring *f) {
   return true;
 }
 
-// The combination reaches the whole box, also what a condition keeps the nest from. That has a
-// value when the nests before gave it one, but not yet where it begins in the loops around, and
-// never where it is padding.
+// The combination writes the whole box, including elements that a condition excludes in the nest.
+// These must have been initialised by earlier nests; elements initialised in the loops around, and
+// padding, may not be yet.
 static kiln_status check_begun(factoring *f) {
   kiln_edit *e = &f->e;
   kiln_loop *path[KILN_MAX_DEPTH];
@@ -174,7 +175,7 @@ static kiln_status make_partial(factoring *f, kiln_symbol name) {
   return KILN_OK;
 }
 
-// A nest of loops NAME.PART0, ... over the partial results.
+// Makes a nest of loops NAME.PART0, ... over the partial results.
 static kiln_status make_nest(factoring *f, const char *part, bool combines, kiln_loop **out) {
   kiln_edit *e = &f->e;
   kiln_ctx *cx = e->cx;
@@ -192,7 +193,8 @@ static kiln_status make_nest(factoring *f, const char *part, bool combines, kiln
       combines ? kiln_store_make(cx, f->to, to, f->store->combiner,
                                  kiln_load(cx, f->partial->id, f->partial->dtype, rank, at))
                : kiln_store_make(cx, f->partial, at, KILN_COMBINE_NONE, zero);
-  for (int k = 0; combines && k + 1 < rank; k++) { // a ragged box is not combined past the end
+  // a ragged box is combined within the buffer only
+  for (int k = 0; combines && k + 1 < rank; k++) {
     if (!kiln_box_above(e, &f->box, k, f->to->extents[k])) continue;
     const kiln_expr *in = kiln_binary(cx, KILN_EXPR_LT, to[k], kiln_int(cx, f->to->extents[k]));
     valid = valid ? kiln_binary(cx, KILN_EXPR_AND, valid, in) : in;
@@ -233,7 +235,7 @@ kiln_status kiln_rfactor(kiln_schedule *s, kiln_symbol loop, kiln_symbol name) {
     kiln_edit_measure(e);
     if (f.partial->scope == KILN_SCOPE_REGISTER) KILN_TRY(kiln_check_register(e, *slot));
   }
-  // the combination may touch more of the result than the nest did: its whole box
+  // the combination may write more than the nest did: its whole box
   kiln_edit_measure(e);
   KILN_TRY(kiln_check_around(e, combine));
   return kiln_edit_commit(e, "rfactor %s %s", kiln_edit_word(e, loop), kiln_edit_word(e, name));

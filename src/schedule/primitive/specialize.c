@@ -1,4 +1,4 @@
-// specialize: the body of a loop once more, for the iterations in which a condition holds.
+// specialize: duplicates the body of a loop for the iterations in which a condition holds.
 #include "schedule/nearest.h"
 #include "schedule/nest.h"
 
@@ -16,7 +16,7 @@ static kiln_status parse(kiln_edit *e, const char *text, const kiln_expr **out) 
   return kiln_refuse(e, "condition must be bool, got %s", kiln_dtype_text((*out)->dtype));
 }
 
-// --- what a condition may look at ---
+// --- variables and loads of a condition ---
 
 static kiln_status check_vars(kiln_edit *e, const kiln_loop *loop, const kiln_expr *cond) {
   kiln_loop *path[KILN_MAX_DEPTH];
@@ -65,12 +65,12 @@ static void visit_load(const kiln_expr *e, void *argument) {
   if (e->kind == KILN_EXPR_LOAD && c->status == KILN_OK) c->status = check_load(c->e, e);
 }
 
-// --- what follows from it ---
+// --- consequences of a condition ---
 
 typedef struct facts {
   kiln_edit *e;
   int n_ranges;
-  KILN_VEC(const kiln_expr *) from; // equal to the constant at the same place of |to|
+  KILN_VEC(const kiln_expr *) from; // from[k] equals the constant to[k]
   KILN_VEC(const kiln_expr *) to;
 } facts;
 
@@ -78,7 +78,7 @@ static void add_range(facts *f, kiln_symbol v, int64_t lo, int64_t hi) {
   const kiln_interval known = kiln_expr_interval(f->e->cx, kiln_var(f->e->cx, v), &f->e->ranges);
   if (lo < known.lo) lo = known.lo;
   if (hi > known.hi) hi = known.hi;
-  if (lo > hi) return; // it never holds
+  if (lo > hi) return; // the condition never holds
   kiln_ranges_push(&f->e->ranges, v, lo, hi);
   f->n_ranges++;
 }
@@ -116,7 +116,7 @@ static const kiln_expr *use_all(kiln_ctx *cx, const kiln_expr *e, void *argument
   return kiln_edit_simplify(f->e, kiln_expr_replace(cx, e, use_equal, f));
 }
 
-// Simplifies the list under the condition.
+// Simplifies |list| assuming |cond|.
 static void assume(kiln_edit *e, kiln_loop *list, const kiln_expr *cond) {
   facts f = {.e = e};
   add_facts(&f, cond);

@@ -35,7 +35,7 @@ static bool suffix_is_free(const renaming *r, const kiln_loop *l) {
   return true;
 }
 
-// Gives a copy of a nest its own loop variables and its own buffers.
+// Renames the loop variables and buffers of a copied nest.
 static void rename_all(renaming *r, kiln_loop *first) {
   kiln_edit *e = r->e;
   for (kiln_loop *l = first; l; l = l->next) {
@@ -93,7 +93,7 @@ kiln_status kiln_nest_twin(kiln_edit *e, kiln_loop *loop, kiln_loop **out) {
   return KILN_OK;
 }
 
-// The iterations from |at| on become a nest of their own, |*out|, behind the loop.
+// Makes the iterations from |at| on a nest of their own, |*out|, after the loop.
 static kiln_status cut(kiln_edit *e, kiln_loop *l, int64_t at, kiln_loop **out) {
   kiln_ctx *cx = e->cx;
   int64_t extent = 0;
@@ -132,7 +132,7 @@ static const char *const tail_words[] = {[KILN_TAIL_GUARD] = "guard",
 
 const char *kiln_tail_text(kiln_tail tail) { return tail_words[tail]; }
 
-// What is to be done before a ragged loop is split, so that |*extent| says how far it runs then.
+// Prepares a ragged loop for splitting, by the tail's kind; |*extent| is then the extent to split.
 static kiln_status prepare_tail(kiln_edit *e, kiln_loop *l, int64_t factor, kiln_tail tail,
                                 int64_t *extent) {
   kiln_loop *rest = NULL;

@@ -1,4 +1,4 @@
-// stage: a copy of the part of a buffer that a loop reads, with its axes blocked and permuted.
+// stage: copies the part of a buffer that a loop reads, with its axes blocked and permuted.
 #include "schedule/index.h"
 #include "schedule/layout.h"
 #include "schedule/legality.h"
@@ -11,7 +11,7 @@ typedef struct staging {
   const kiln_stage_axis *axes;
   kiln_source_axis source[KILN_MAX_AXES];
   kiln_tma box;
-  int lead; // the copy's axes before those that are asked for: 1 for a workspace in a loop
+  int lead; // axes of the copy before the wanted ones: 1 for a workspace in a parallel loop
   const kiln_expr *lead_index;
   int64_t extents[KILN_MAX_AXES];
 } staging;
@@ -21,7 +21,7 @@ static kiln_status find_extents(staging *g, kiln_symbol name) {
   return kiln_edit_extents(&g->e, name, g->lead + g->n_axes, g->extents);
 }
 
-// The source's index along axis |a| relative to the box, from the copy's index.
+// The source's index on axis |a| relative to the box, in terms of the copy's index.
 static const kiln_expr *relative(staging *g, int a, const kiln_expr *const *at) {
   kiln_ctx *cx = g->e.cx;
   const kiln_source_axis *s = &g->source[a];
@@ -39,13 +39,13 @@ static void move_element(kiln_ctx *cx, const void *argument, const kiln_expr *co
   kiln_axes_index(cx, g->b->rank, g->source, from, out + g->lead);
 }
 
-// Reads of the source become reads of the copy; hints stay with the source.
+// Redirects loads of the source to the copy; prefetches stay.
 static void redirect(staging *g, kiln_loop *first) {
   kiln_reindexing r = {g->b->id, g->copy->id, g->copy->rank, move_element, g};
   kiln_nest_map(g->e.cx, g->e.l, first, kiln_reindex_load, &r);
 }
 
-// The nest that fills the copy: loops NAME.0, NAME.1, ... over its axes.
+// Makes the nest that fills the copy: loops NAME.0, NAME.1, ... over its axes.
 static kiln_status make_nest(staging *g, kiln_loop **out) {
   kiln_ctx *cx = g->e.cx;
   kiln_symbol vars[KILN_MAX_AXES];
@@ -77,7 +77,7 @@ static bool is_constant(const staging *g) {
          g->e.s->prog->tensors.data[g->b->tensor]->role == KILN_CONST;
 }
 
-// The copy takes the place of the parameter, since nothing reads that any more.
+// Replaces the parameter, which nothing else reads, by the packed copy.
 static void make_pack(staging *g, kiln_symbol name) {
   kiln_ctx *cx = g->e.cx;
   const kiln_expr *at[KILN_MAX_AXES];
@@ -95,7 +95,7 @@ static void make_pack(staging *g, kiln_symbol name) {
   g->copy->tensor = -1;
   kiln_nest_drop_hints(&g->e.l->body, g->b->id);
   kiln_buffer_reshape(g->copy, g->n_axes, g->extents);
-  g->b = source; // the same id, the old shape
+  g->b = source; // the same id with the old shape
   redirect(g, g->e.l->body);
 }
 
@@ -134,8 +134,7 @@ static kiln_status stage_whole(staging *g, kiln_symbol name) {
 
 // --- in a loop ---
 
-// A workspace is shared by the threads: each iteration of the outermost loop gets a copy of its
-// own.
+// Threads share a workspace: the copy gets a leading axis for the iterations of the outermost loop.
 static kiln_status lead_axis(staging *g) {
   kiln_loop *path[KILN_MAX_DEPTH];
   const int depth = kiln_nest_path(g->e.l, g->at, path);
@@ -197,7 +196,7 @@ static kiln_status stage_in_loop(staging *g, kiln_scope scope, kiln_symbol name)
   nest->next = *slot;
   *slot = scope == KILN_SCOPE_WORKSPACE ? nest : kiln_alloc_make(cx, g->copy, nest);
   kiln_edit_measure(&g->e);
-  KILN_TRY(kiln_check_around(&g->e, nest)); // the box may hold more than its iteration reads
+  KILN_TRY(kiln_check_around(&g->e, nest)); // the box may contain more than its iteration reads
   return scope == KILN_SCOPE_REGISTER ? kiln_check_register(&g->e, *slot) : KILN_OK;
 }
 

@@ -1,8 +1,8 @@
-// store_at: a buffer that is computed at a loop is kept over the iterations of loops around that,
-// and each iteration computes only what those before it have not.
+// store_at: stores a buffer, which is computed at a loop, at a loop further out; each iteration
+// computes only the elements that earlier ones have not.
 //
-// The values of the buffer must be a function of the place in the whole, which is shown by writing
-// the nests in coordinates of the whole: the loops between must disappear from them.
+// The value of an element must depend on its absolute position only. To show this, the nests are
+// rewritten to absolute coordinates: the loops between then no longer occur in them.
 #include "schedule/index.h"
 #include "schedule/legality.h"
 
@@ -11,14 +11,14 @@ typedef struct storing {
   kiln_buffer *b;
   kiln_loop *alloc, *at;              // |at| NULL: the whole kernel
   kiln_loop *path[KILN_MAX_DEPTH];    // to the ALLOC
-  int depth, first;                   // of the path; the node behind |at|
-  kiln_vars between;                  // the loops from |at|, without it, to the ALLOC
-  kiln_loop *slide;                   // the innermost of them that runs more than once; may be NULL
-  bool guarded;                       // whether an iteration of |slide| may be left out
-  const kiln_expr *lo[KILN_MAX_AXES]; // where the part of one iteration begins
-  kiln_tma box;                       // the part of one iteration of |at|
-  int axis;                           // that slides; -1: none
-  bool same;                          // every iteration of |slide| needs the same part
+  int depth, first;                   // the path's length; position of the node after |at|
+  kiln_vars between;                  // the loops from |at|, exclusive, to the ALLOC
+  kiln_loop *slide;                   // the innermost of them with extent > 1; may be NULL
+  bool guarded;                       // whether a condition may skip an iteration of |slide|
+  const kiln_expr *lo[KILN_MAX_AXES]; // origin of one iteration's box
+  kiln_tma box;                       // the box of one iteration of |at|
+  int axis;                           // the sliding axis; -1: none
+  bool same;                          // every iteration of |slide| needs the same box
   int64_t fold;                       // rows that are kept; 0: all
   kiln_loop *nests[16];
   int n_nests;
@@ -34,7 +34,7 @@ static const char *place_name(const storing *t) {
   return kiln_arena_printf(&cx->perm, "loop %s", kiln_edit_text(&t->e, t->at->var));
 }
 
-// --- where it is and goes ---
+// --- positions ---
 
 static kiln_status find_place(storing *t) {
   kiln_edit *e = &t->e;
@@ -68,7 +68,7 @@ static kiln_status find_place(storing *t) {
   return KILN_OK;
 }
 
-// The nests that compute the buffer; a buffer that is placed behind it may hold them.
+// Finds the nests that compute the buffer; producers that were computed in it may be inside.
 static kiln_status find_nests(storing *t, kiln_loop *first) {
   kiln_edit *e = &t->e;
   for (kiln_loop *n = first; n; n = n->next) {
@@ -87,7 +87,7 @@ static kiln_status find_nests(storing *t, kiln_loop *first) {
   return KILN_OK;
 }
 
-// The loop of |nest| whose variable is the index of axis |k| of all stores; NULL if there is none.
+// The loop of |nest| whose variable is the index of axis |k| in all stores; NULL if there is none.
 static kiln_loop *row_loop(storing *t, kiln_loop *nest, int k) {
   const kiln_accesses a = kiln_accesses_of(t->e.cx, t->e.l, nest, false, t->b->id);
   kiln_symbol v = 0;
@@ -100,7 +100,7 @@ static kiln_loop *row_loop(storing *t, kiln_loop *nest, int k) {
   return v && kiln_vars_has(&own, v) ? kiln_loops_find(t->e.l, v) : NULL;
 }
 
-// --- that its values do not depend on the loops between ---
+// --- independence of the loops between ---
 
 typedef struct absolute {
   int n;
@@ -128,7 +128,8 @@ static bool nest_is_constant(storing *t, const absolute *a, const kiln_loop *l) 
   return true;
 }
 
-// What is read must stay as it is while the loops between run; what was stored around them does.
+// Buffers that the nests read must not change while the loops between run; those stored around
+// these loops do not.
 static kiln_status check_reads(storing *t, kiln_loop *nest) {
   kiln_edit *e = &t->e;
   const kiln_accesses a = kiln_accesses_of(e->cx, e->l, nest, false, -1);
@@ -173,7 +174,7 @@ static kiln_status check_nest(storing *t, kiln_loop *nest) {
   return KILN_OK;
 }
 
-// --- the box, and what of it is new ---
+// --- the box, and its new elements ---
 
 static kiln_status find_box(storing *t) {
   kiln_edit *e = &t->e;
@@ -187,7 +188,7 @@ static kiln_status find_box(storing *t) {
   return KILN_OK;
 }
 
-// Where axis |k| began in the iteration before.
+// The origin of axis |k| in the iteration before.
 static const kiln_expr *begin_before(storing *t, int k) {
   kiln_ctx *cx = t->e.cx;
   const kiln_symbol v = t->slide->var;
@@ -195,7 +196,7 @@ static const kiln_expr *begin_before(storing *t, int k) {
   return kiln_expr_substitute(cx, t->lo[k], 1, &v, &before);
 }
 
-// Finds the axis along which the part of one iteration slides, if it slides forwards and overlaps.
+// Finds the axis along which one iteration's box slides, forwards and with overlap.
 static void find_axis(storing *t) {
   kiln_edit *e = &t->e;
   int n = 0;
@@ -244,7 +245,7 @@ static void move_element(kiln_ctx *cx, const void *argument, const kiln_expr *co
   }
 }
 
-// Lets a nest compute what is new only: all in the first iteration.
+// Makes a nest compute new elements only; in the first iteration these are all.
 static void guard_nest(storing *t, kiln_loop *nest, kiln_loop *row) {
   kiln_ctx *cx = t->e.cx;
   const kiln_expr *begin =
@@ -265,7 +266,7 @@ static void guard_nest(storing *t, kiln_loop *nest, kiln_loop *row) {
 static kiln_status move_alloc(storing *t) {
   kiln_edit *e = &t->e;
   kiln_loop *rows[KILN_LEN(t->nests)];
-  for (int i = 0; i < t->n_nests; i++) // before the stores' indices change
+  for (int i = 0; i < t->n_nests; i++) // before the indices of the stores change
     rows[i] = t->axis >= 0 ? row_loop(t, t->nests[i], t->axis) : NULL;
   kiln_reindexing r = {t->b->id, t->b->id, t->b->rank, move_element, t};
   kiln_nest_reindex(e->cx, e->l, t->alloc->body, &r);

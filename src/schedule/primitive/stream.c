@@ -1,12 +1,12 @@
-// stream: reductions over one axis share a loop over chunks of it, also those that weigh what they
-//         add
-// by exp(u - M), M being the maximum of u that another of them is still looking for.
+// Online softmax: reductions over one axis are fused into one loop over chunks of it, including
+// those that weight their terms by exp(u - M) where M is the maximum of u that one of them is still
+// computing.
 //
-// In each chunk M is updated; what was summed so far under the maximum before is multiplied by
-// exp(M before - M); the weights of the chunk are computed, once for all that use them; and the
-// other sums go on. What a sum is divided or multiplied by, one of the other sums, is left until
-// the loop has ended. So softmax(X)*V needs a chunk of X at a time. Powers of another number than e
-// do as well. Weights that are rounded to a narrower type are rounded under the maximum so far.
+// In each chunk M is updated; sums so far, which used the previous maximum, are multiplied by exp(M
+// before - M); the weights of the chunk are computed, once for all sums that use them; and the sums
+// continue. A factor or divisor of a sum that is another sum's result is applied after the loop.
+// softmax(X)*V so needs only a chunk of X at a time. Bases other than e are supported. Weights that
+// are rounded to a narrower type are rounded under the maximum so far.
 // source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018
 #include "schedule/index.h"
 #include "schedule/legality.h"
@@ -16,17 +16,17 @@
 
 enum { MAX_PARTS = 8, MAX_FACTORS = 4 };
 
-// What the sum does with a result that is left until the end.
+// How a sum uses another sum's result, which is applied after the loop.
 typedef enum leaving { MULTIPLIED, DIVIDED, MULTIPLIED_BY_INVERSE } leaving;
 
-// One of the reductions.
+// One of the fused reductions.
 typedef struct part {
-  kiln_loop *loop, *store; // of the chunks; the one statement in it
+  kiln_loop *loop, *store; // over the chunks; the only statement in it
   kiln_buffer *to;
   int depth;
-  kiln_loop *path[KILN_MAX_DEPTH]; // from the loop to the store
-  const kiln_expr *weight;         // exp(u - M[...]) in its value, rounded or not; NULL: none
-  int n_left;                      // loads of other results that are left until the end
+  kiln_loop *path[KILN_MAX_DEPTH]; // from |loop| to |store|
+  const kiln_expr *weight; // exp(u - M[...]) in its value, rounded or not; NULL: it has no weight
+  int n_left;              // factors and divisors that are applied after the loop
   const kiln_expr *left[MAX_FACTORS];
   leaving how[MAX_FACTORS];
 } part;
@@ -37,12 +37,12 @@ typedef struct streaming {
   int n;
   part parts[MAX_PARTS];
   int64_t n_chunks;
-  part *top;             // whose result is M; NULL as long as none is known
-  kiln_dtype rounded;    // what the weights are rounded to
-  const kiln_expr *base; // of the powers that they are; NULL: e
+  part *top;             // whose result is M; NULL until it is found
+  kiln_dtype rounded;    // the type to which weights are rounded
+  const kiln_expr *base; // of the weights' power; NULL: e
   bool flushes;          // weights that would be subnormal are 0
-  kiln_symbol copies;    // the loop of M's that counts copies of it; 0: none
-  const kiln_expr *copy; // the one by which weights are computed
+  kiln_symbol copies;    // the loop of M that numbers its copies; 0: none
+  const kiln_expr *copy; // the copy by which weights are computed
   kiln_buffer *before, *shift, *scale, *weights;
 } streaming;
 
@@ -56,7 +56,7 @@ static part *part_of(streaming *t, int buffer) {
   return NULL;
 }
 
-// --- the parts ---
+// --- the reductions ---
 
 static kiln_status find_store(streaming *t, part *p) {
   kiln_edit *e = &t->e;
@@ -86,8 +86,7 @@ static kiln_status find_store(streaming *t, part *p) {
   return KILN_OK;
 }
 
-// The loop of |p| that alone is the index of axis |k| of its result, over all of it; NULL if there
-// is none.
+// The loop of |p| that alone indexes axis |k| of its result, over all of it; NULL if there is none.
 static const kiln_loop *axis_loop(const part *p, int k) {
   const kiln_expr *x = p->store->index[k];
   for (int j = 0; j < p->to->rank; j++)
@@ -103,7 +102,7 @@ static const kiln_loop *axis_loop(const part *p, int k) {
   return NULL;
 }
 
-// Each part reduces into the whole of its buffer in each iteration of its loop.
+// Requires that the reduction covers its whole buffer in each iteration of its loop.
 static kiln_status check_whole(streaming *t, part *p) {
   for (int k = 0; k < p->to->rank; k++)
     if (p->to->extents[k] != 1 && !axis_loop(p, k))
@@ -127,7 +126,7 @@ static bool indexes_result(const part *p, kiln_symbol v) {
   return false;
 }
 
-// A condition leaves out the same summands of all elements, and not all of them.
+// Conditions may exclude the same summands of all elements, but not all summands.
 static kiln_status check_conditions(streaming *t, part *p) {
   kiln_edit *e = &t->e;
   for (int i = 1; i < p->depth; i++) {
@@ -175,15 +174,15 @@ static bool is_part(const streaming *t, const kiln_loop *l) {
   return false;
 }
 
-// Whether |l| shares a buffer with what stands from |from| to before it and is not hoisted.
+// Whether |l| shares a buffer with a statement between |from| and |l| that is not hoisted.
 static bool waits(streaming *t, kiln_loop *from, kiln_loop *l) {
   for (kiln_loop *before = from; before != l; before = before->next)
     if (shares_buffer(t, before, l)) return true;
   return false;
 }
 
-// What stands between the parts moves before the first where it waits for nothing, as what sets a
-// sum to 0; else it stays behind all of them.
+// Moves statements between the reductions before the first of them if they are independent of those
+// before, as initialisations of sums are; the others stay after all of them.
 static kiln_status check_between(streaming *t) {
   kiln_loop *first = t->parts[0].loop, *last = t->parts[t->n - 1].loop, *next = NULL;
   for (kiln_loop *l = first->next; l != last; l = next) {
@@ -207,8 +206,7 @@ static kiln_status check_between(streaming *t) {
   return KILN_OK;
 }
 
-// Memory that is allocated behind the first part is from in front of it, so that what is computed
-// there stands in one body with it.
+// Moves ALLOCs between the reductions before the first one, so that all of them have one parent.
 static void hoist_allocs(streaming *t) {
   kiln_loop *first = t->parts[0].loop;
   kiln_loop **slot = &first->next;
@@ -227,7 +225,7 @@ static void hoist_allocs(streaming *t) {
   }
 }
 
-// The parts stand in one body, in order, and none uses what a later one reduces into.
+// Requires that the reductions are in one body, in order, and none uses a later one's result.
 static kiln_status check_order(streaming *t) {
   kiln_edit *e = &t->e;
   hoist_allocs(t);
@@ -252,7 +250,7 @@ static kiln_status check_order(streaming *t) {
   return check_between(t);
 }
 
-// --- what a part's value is made of ---
+// --- the terms of a reduction ---
 
 typedef struct finding {
   streaming *t;
@@ -278,7 +276,7 @@ static kiln_status refuse_value(streaming *t, part *p) {
                      name_of(t, p));
 }
 
-// The exponential that the weight is, where it is not rounded to a narrower type and widened again.
+// The exponential in a weight, without its rounding to a narrower type and back.
 static const kiln_expr *exponential(const kiln_expr *weight) {
   const bool is_rounded = weight->kind == KILN_EXPR_CAST &&
                           weight->args[0]->kind == KILN_EXPR_CAST &&
@@ -290,13 +288,13 @@ static kiln_dtype rounded_to(const kiln_expr *weight) {
   return weight->kind == KILN_EXPR_CAST ? weight->args[0]->dtype : weight->dtype;
 }
 
-// u - M of exp(u - M), or of a power of a number.
+// The exponent u - M of a weight.
 static const kiln_expr *difference(const kiln_expr *weight) {
   const kiln_expr *x = exponential(weight);
   return x->args[x->kind == KILN_EXPR_POW];
 }
 
-// What is raised to a power; NULL: e.
+// The base of a weight's power; NULL: e.
 static const kiln_expr *base_of(const kiln_expr *weight) {
   const kiln_expr *x = exponential(weight);
   return x->kind == KILN_EXPR_POW ? x->args[0] : NULL;
@@ -307,7 +305,7 @@ static const kiln_expr *power(streaming *t, const kiln_expr *x) {
                  : kiln_unary(t->e.cx, KILN_EXPR_EXP, x);
 }
 
-// M where the weight reads it.
+// The load of M in a weight.
 static const kiln_expr *top_of(const kiln_expr *weight) { return difference(weight)->args[1]; }
 
 static bool is_weight(streaming *t, const kiln_expr *weight) {
@@ -319,7 +317,7 @@ static bool is_weight(streaming *t, const kiln_expr *weight) {
   return top->kind == KILN_EXPR_LOAD && part_of(t, top->u.tensor) && !reads_results(t, u);
 }
 
-// Whether the load, of another result, is one value for each element of |p|'s.
+// Whether the load of another result is constant over the reduction of |p|.
 static bool is_factor(const part *p, const kiln_expr *load) {
   for (int k = 0; k < load->n_args; k++) {
     const kiln_expr_vars *v = load->args[k]->vars;
@@ -338,7 +336,7 @@ static kiln_status leave(streaming *t, part *p, const kiln_expr *load, leaving h
   return KILN_OK;
 }
 
-// Takes the product |x| apart: gives it without what is left until the end.
+// Removes from the product |x| the factors that are applied after the loop.
 static kiln_status take_apart(streaming *t, part *p, const kiln_expr *x, const kiln_expr **out) {
   kiln_ctx *cx = t->e.cx;
   *out = x;
@@ -395,9 +393,9 @@ static kiln_status analyse(streaming *t, part *p) {
   return KILN_OK;
 }
 
-// --- that the weights are those of the maximum ---
+// --- weights and their maximum ---
 
-// The loops of the maximum in terms of those of another part.
+// The loops of the maximum, each matched to an expression over another reduction's loops.
 typedef struct matching {
   kiln_edit *e;
   int n;
@@ -413,7 +411,7 @@ static bool match_variable(matching *m, int i, const kiln_expr *to) {
   return true;
 }
 
-// Sums of terms, in whatever order.
+// Matches sums of terms in any order.
 static bool match_terms(matching *m, const kiln_expr *from, const kiln_expr *to) {
   const kiln_terms a = kiln_terms_of(m->e->cx, from), b = kiln_terms_of(m->e->cx, to);
   if (a.n != b.n || a.constant != b.constant) return false;
@@ -454,7 +452,7 @@ static bool holds_condition(matching *m, const part *p, const kiln_expr *cond) {
   return false;
 }
 
-// Finds the loops of the maximum in |p|: u is what M is the maximum of, over all that |p| sums.
+// Matches the loops of the maximum with those of |p|: u must be the term of M, over the same range.
 static kiln_status match_weight(streaming *t, part *p, matching *m) {
   kiln_edit *e = &t->e;
   const kiln_expr *load = top_of(p->weight);
@@ -486,7 +484,7 @@ static kiln_status match_weight(streaming *t, part *p, matching *m) {
       name_of(t, p), name_of(t, top), name_of(t, top));
 }
 
-// --- that sums begin with nothing ---
+// --- initial values ---
 
 static kiln_status refuse_begin(streaming *t, part *p) {
   return kiln_refuse(&t->e,
@@ -496,8 +494,7 @@ static kiln_status refuse_begin(streaming *t, part *p) {
                      kiln_edit_text(&t->e, p->loop->var));
 }
 
-// Whether the nest sets the whole buffer to 0, or one number where it is M, and does nothing else
-// with it.
+// Whether the nest only initialises the whole buffer, with 0, or with any constant if it is M.
 static bool sets_begin(streaming *t, part *p, kiln_loop *nest) {
   kiln_edit *e = &t->e;
   const kiln_accesses a = kiln_accesses_of(e->cx, e->l, nest, false, p->to->id);
@@ -527,7 +524,7 @@ static kiln_status check_begin(streaming *t, part *p) {
 
 // --- the change ---
 
-// Whether |l|, of the maximum, is one of the weights' as well.
+// Whether |l|, a loop of the maximum, is a loop of the weights as well.
 static bool is_weights_loop(const streaming *t, const kiln_loop *l) {
   return l->kind == KILN_LOOP_FOR && l->var != t->copies;
 }
@@ -561,7 +558,7 @@ static kiln_status make_buffers(streaming *t) {
   return kiln_edit_size(e, t->weights);
 }
 
-// Loops NAME.PART.0, ... through all of a buffer.
+// Loops NAME.PART.0, ... over a whole buffer.
 typedef struct whole {
   int n;
   kiln_symbol vars[KILN_MAX_AXES];
@@ -583,7 +580,7 @@ static const kiln_expr *load_at(streaming *t, const kiln_buffer *b, const kiln_e
   return kiln_load(t->e.cx, b->id, b->dtype, b->rank, at);
 }
 
-// |b| = |value| throughout, the value being in terms of |w|.
+// Makes the nest |b| = |value| over the whole buffer, |value| being in terms of |w|.
 static kiln_loop *assign(streaming *t, const kiln_buffer *b, const whole *w,
                          const kiln_expr *value) {
   kiln_ctx *cx = t->e.cx;
@@ -595,7 +592,7 @@ static const kiln_expr *is_lowest(streaming *t, const kiln_expr *x) {
   return kiln_binary(t->e.cx, KILN_EXPR_EQ, x, kiln_float(t->e.cx, x->dtype, -(double)INFINITY));
 }
 
-// The maximum before the chunk is kept.
+// Copies the previous maximum before a chunk.
 static kiln_status keep_before(streaming *t, kiln_loop **out) {
   whole w;
   KILN_TRY(make_whole(t, t->before, "", &w));
@@ -603,8 +600,8 @@ static kiln_status keep_before(streaming *t, kiln_loop **out) {
   return KILN_OK;
 }
 
-// What weights are measured from: M, but 0 as long as all is -inf, whose weight is 0 then; and how
-// far that moved.
+// Makes the shift of the exponents: M, or 0 while all u are -inf, whose weight is then 0; and its
+// change since the previous chunk.
 static kiln_status make_shift(streaming *t, kiln_loop **out) {
   kiln_ctx *cx = t->e.cx;
   whole w;
@@ -619,7 +616,7 @@ static kiln_status make_shift(streaming *t, kiln_loop **out) {
   return KILN_OK;
 }
 
-// exp(d) where that is a normal number, and 0 below.
+// exp(d) if that is a normal number; otherwise 0.
 static const kiln_expr *normal_power(streaming *t, const kiln_expr *d) {
   kiln_ctx *cx = t->e.cx;
   const kiln_expr *least = kiln_float(cx, d->dtype, d->dtype == KILN_F64 ? -708.396 : -87.33654);
@@ -627,7 +624,7 @@ static const kiln_expr *normal_power(streaming *t, const kiln_expr *d) {
                      power(t, kiln_binary(cx, KILN_EXPR_MAX, d, least)));
 }
 
-// The loops of the maximum once more, for the weights: NAME.0, ...
+// Makes the nest of the weights, with copies of the maximum's loops: NAME.0, ...
 static kiln_status make_weights(streaming *t, kiln_loop **out) {
   kiln_edit *e = &t->e;
   kiln_ctx *cx = e->cx;
@@ -655,7 +652,7 @@ static kiln_status make_weights(streaming *t, kiln_loop **out) {
   return KILN_OK;
 }
 
-// A load of another result by |p|, whose own is walked through by |w|.
+// The load of another result in |p|, for the element of |p|'s result at |w|.
 static kiln_status load_for(streaming *t, const part *p, const whole *w, const kiln_expr *load,
                             const kiln_buffer *b, const kiln_expr **out) {
   kiln_ctx *cx = t->e.cx;
@@ -685,7 +682,7 @@ static kiln_status rescale(streaming *t, part *p, kiln_loop **out) {
   return KILN_OK;
 }
 
-// A part under the common loop: its weight is read.
+// Rewrites a reduction in the common loop to read its weight.
 static kiln_status read_weight(streaming *t, part *p) {
   matching m;
   if (!p->weight) return KILN_OK;
@@ -699,7 +696,8 @@ static kiln_status read_weight(streaming *t, part *p) {
   return KILN_OK;
 }
 
-// Behind the loop: what was left, and NaN where all x were -inf, as exp(x - M) is there.
+// Makes the nest after the loop: applies factors and divisors, and sets NaN where all u were -inf,
+// as exp(u - M) is there.
 static kiln_status finish_part(streaming *t, part *p, kiln_loop **out) {
   kiln_ctx *cx = t->e.cx;
   *out = NULL;
@@ -723,7 +721,7 @@ static kiln_status finish_part(streaming *t, part *p, kiln_loop **out) {
 
 static void append(kiln_loop **list, kiln_loop *more) { *kiln_nest_end(list) = more; }
 
-// Whether nobody but the weights reads M.
+// Whether only the weights read M.
 static bool only_weighs(streaming *t) {
   const kiln_edit *e = &t->e;
   const kiln_buffer *top = t->top->to;
@@ -740,8 +738,8 @@ static bool only_weighs(streaming *t) {
   return true;
 }
 
-// An M that passes by what is no number takes an instruction where one that keeps it takes three.
-// The weight of such an x is NaN in either case, and so is all that it weighs.
+// A maximum that ignores NaN takes one instruction, one that propagates it three. The weight of NaN
+// is NaN in either case, and so are the sums.
 static void pass_by_nan(streaming *t) {
   kiln_ctx *cx = t->e.cx;
   kiln_loop *s = t->top->store;
@@ -750,7 +748,7 @@ static void pass_by_nan(streaming *t) {
   s->combiner = KILN_COMBINE_NONE;
 }
 
-// Behind the maximum of a chunk: its weights, and what was summed so far rescaled.
+// After the maximum of a chunk: makes its weights and rescales the sums so far.
 static kiln_status weigh(streaming *t, kiln_loop **body) {
   kiln_loop *one = NULL;
   KILN_TRY(make_shift(t, &one));
@@ -813,7 +811,8 @@ static kiln_status find_parts(streaming *t, const kiln_symbol *loops) {
   return kiln_edit_extent(e, t->parts[0].loop, &t->n_chunks);
 }
 
-// needs: the parts found and in order; from here on all of them speak of the first one's loop
+// needs: the reductions found and in order; from here on their terms are in terms of the first
+//        one's loop
 static kiln_status analyse_parts(streaming *t) {
   kiln_edit *e = &t->e;
   const kiln_expr *v = kiln_var(e->cx, t->parts[0].loop->var);
@@ -831,8 +830,7 @@ static kiln_status analyse_parts(streaming *t) {
 
 // --- copies of the maximum ---
 
-// The loop of the maximum along which all results are the same: what it is the maximum of does not
-// move with it.
+// The loop of the maximum that numbers copies: its term does not depend on it.
 static kiln_status find_copies(streaming *t, const kiln_loop **out) {
   const part *top = t->top;
   *out = NULL;
@@ -854,7 +852,7 @@ static int no_buffer(const void *program, const char *name, size_t n, kiln_dtype
   return -1;
 }
 
-// Reads which copy weights are computed by: text over the loops NAME.K.
+// Parses the number of the copy that weights are computed by: text over the loops NAME.K.
 static kiln_status read_copy(streaming *t, const char *text) {
   kiln_edit *e = &t->e;
   const kiln_expr_names names = {.find = no_buffer, .bracket = '['};

@@ -1,24 +1,24 @@
-// stream_k: the iterations of a reduction loop and of the loops around it, tiles of the
-// result, are cut into equal portions of consecutive ones, wherever a tile begins or ends; the
-// portions' sums are parts, which a new nest combines.
+// stream_k: cuts the iterations of a reduction loop and of the tile loops around it into equal
+// portions of consecutive iterations, which may begin and end within a tile. A new nest combines
+// the portions' partial sums. (Osama et al., PPoPP 2023.)
 //
-// With tiles t, of which each has n iterations of the reduction loop, iteration f = t*n + i is in
-// portion f / q:
+// With tiles t of n iterations of the reduction loop each, iteration f = t*n + i is in portion f /
+// q:
 //     for OUTER { alloc KEPT { for INNER { f = OUTER*q + INNER
-//       if the first of its portion or tile { KEPT = identity }
-//       what the loop ran, combining into KEPT
-//       if the last of its portion or tile { NAME[OUTER, t - the portion's first tile, ..] = KEPT }
+//       if first of its portion or tile { KEPT = identity }
+//       the loop's body, combining into KEPT
+//       if last of its portion or tile { NAME[OUTER, t - first tile of the portion, ..] = KEPT }
 //       } } }
-//     for all elements, for p { if the tile has a part p { combine that of portion t*n / q + p } }
+//     for all elements, for p { if p < parts of the tile { combine that of portion t*n / q + p } }
 // The parts of tile t come from portions t*n / q to ((t + 1)*n - 1) / q, in this order. New loops:
-// KEPT.init.0, ..., KEPT.copy.0, ..., and NAME.0, ..., the last over parts.
+// KEPT.init.0, ..., KEPT.copy.0, ..., and NAME.0, ..., the last one over parts.
 #include "schedule/index.h"
 #include "schedule/legality.h"
 
-enum { MAX_DIGITS = 32, MAX_RUNS = 1 << 20 }; // the latter of tiles, and of portions
+enum { MAX_DIGITS = 32, MAX_RUNS = 1 << 20 }; // the latter for tiles, and for portions
 
-// An index is the sum of loops' values, each weighted by how many values those of less weight make:
-// its digits.
+// An index as a mixed-radix number, whose digits are loops: each weight is the product of the
+// extents of lower digits.
 typedef struct digit {
   const kiln_loop *loop;
   int axis;
@@ -29,19 +29,19 @@ typedef struct stream_k {
   kiln_edit e;
   kiln_loop *loop, *store;
   kiln_loop *path[KILN_MAX_DEPTH]; // from the outermost tile loop to |loop|
-  int n_tiles;                     // loops in front of |loop|
+  int n_tiles;                     // loops before |loop| in the path
   const kiln_buffer *to;
   kiln_buffer *parts, *kept;
   digit digits[MAX_DIGITS];
   int n_digits;
-  int64_t box[KILN_MAX_AXES]; // of |to|, which the loops inside of |loop| reach
+  int64_t box[KILN_MAX_AXES]; // extents of |to| that the loops inside of |loop| cover
   int64_t tiles, steps, each; // iterations of the tile loops, of |loop|, of a portion
   int64_t portions;
-  int64_t most, reached; // parts of a tile, and tiles of a portion, at most
+  int64_t most, reached; // the most parts of a tile, and the most tiles of a portion
   kiln_symbol outer, inner;
 } stream_k;
 
-// --- what must hold ---
+// --- requirements ---
 
 static bool is_tile_loop(const stream_k *p, const kiln_loop *l) {
   for (int i = 0; i < p->n_tiles; i++)
@@ -49,7 +49,7 @@ static bool is_tile_loop(const stream_k *p, const kiln_loop *l) {
   return false;
 }
 
-// The loops around |loop|, which hold nothing else and stand in no other.
+// Finds the loops around |loop|, which must be perfectly nested and top-level.
 static kiln_status find_tiles(stream_k *p) {
   kiln_edit *e = &p->e;
   p->n_tiles = kiln_nest_path(e->l, p->loop, p->path) - 1;
@@ -79,7 +79,7 @@ static kiln_status find_store(stream_k *p) {
   return p->to->rank + 2 > KILN_MAX_AXES ? kiln_refuse(e, "buffer has too many axes") : KILN_OK;
 }
 
-// Conditions may leave summands out, but the same of all elements.
+// Conditions may exclude summands, but the same ones of all elements.
 static kiln_status check_inside(stream_k *p) {
   kiln_edit *e = &p->e;
   kiln_loop *path[KILN_MAX_DEPTH];
@@ -112,15 +112,15 @@ static bool is_used(const stream_k *p, const kiln_loop *l) {
   return false;
 }
 
-// The term of |t| that weighs |weight|; NULL: there is none.
+// The term of |t| with coefficient |weight|; NULL if there is none.
 static const kiln_term *find_term(const kiln_terms *t, int64_t weight) {
   for (int i = 0; i < t->n; i++)
     if (t->data[i].coef == weight) return &t->data[i];
   return NULL;
 }
 
-// The digits of axis |k|, the lowest first, those of loops inside of |loop| in front of those of
-// tiles.
+// Finds the digits of axis |k|, lowest first; those of loops inside of |loop| come before those of
+// tile loops.
 static kiln_status find_digits(stream_k *p, int k) {
   kiln_edit *e = &p->e;
   const kiln_terms t = kiln_terms_of(e->cx, kiln_edit_simplify(e, p->store->index[k]));
@@ -155,7 +155,7 @@ static kiln_status find_all_digits(stream_k *p) {
 
 // --- portions ---
 
-// How many runs of |other| iterations one of |n| runs of |each| meets at most.
+// How many runs of |other| iterations one of |n| runs of |each| iterations overlaps at most.
 static int64_t most_met(int64_t n, int64_t each, int64_t other) {
   int64_t most = 0;
   for (int64_t i = 0; i < n; i++) {
@@ -205,7 +205,7 @@ static const kiln_expr *begin_of(const stream_k *p, const kiln_expr *portion) {
   return kiln_div(cx, kiln_mul(cx, portion, kiln_int(cx, p->each)), kiln_int(cx, p->steps));
 }
 
-// The value that the tile loop |i| had.
+// The value of tile loop |i| in the current iteration.
 static const kiln_expr *tile_digit(const stream_k *p, int i) {
   kiln_ctx *cx = p->e.cx;
   int64_t weight = p->steps, extent = 0;
@@ -217,7 +217,7 @@ static const kiln_expr *tile_digit(const stream_k *p, int i) {
   return kiln_mod(cx, kiln_div(cx, flat(p), kiln_int(cx, weight)), kiln_int(cx, extent));
 }
 
-// The number of the tile that holds the element |at|.
+// The number of the tile that contains the element |at|.
 static const kiln_expr *tile_of(const stream_k *p, const kiln_expr *const *at) {
   kiln_ctx *cx = p->e.cx;
   const kiln_expr *tile = kiln_int(cx, 0);
@@ -235,7 +235,7 @@ static const kiln_expr *tile_of(const stream_k *p, const kiln_expr *const *at) {
 
 // --- the change ---
 
-// The place on axis |k| within a tile.
+// The index within a tile on axis |k|.
 static const kiln_expr *place_of(const stream_k *p, int k) {
   kiln_ctx *cx = p->e.cx;
   const kiln_expr *sum = kiln_int(cx, 0);
@@ -296,7 +296,7 @@ static kiln_status make_copy(stream_k *p, kiln_loop **out) {
   return KILN_OK;
 }
 
-// Where the element |at| lies in the part of |tile| that |portion| computed.
+// The load of element |at|'s partial sum of |tile| by |portion|.
 static const kiln_expr *load_part(const stream_k *p, const kiln_expr *portion,
                                   const kiln_expr *tile, const kiln_expr *const *at) {
   kiln_ctx *cx = p->e.cx;
@@ -340,7 +340,8 @@ static kiln_status make_buffers(stream_k *p, kiln_symbol name, kiln_symbol kept)
   return kiln_edit_size(e, p->kept);
 }
 
-// The loops in the place of |loop| and those around it, with |init| and |copy| in them.
+// Makes the loops |outer| and |inner| that replace |loop| and those around it, with |init| and
+// |copy|.
 static kiln_loop *make_loops(stream_k *p, kiln_loop *init, kiln_loop *copy) {
   kiln_ctx *cx = p->e.cx;
   kiln_loop *body = p->loop->body;

@@ -1,13 +1,13 @@
-// tensorize: a nest that computes what an instruction means becomes that instruction.
+// tensorize: replaces a nest by an instruction of the same meaning.
 //
-// Both are perfect nests around one STORE, which accumulates or copies. The meaning's operands are
-// indexed by its loops, one each (A(i, k)); the nest's accesses are affine in its loops. A loop of
-// one is matched to a loop of the other of the same extent such that every operand moves with the
-// same loops. All orders of the loops compute the same sums. What moves an operand along its tile's
-// axes becomes the index of the INSTR's operand; its distance in memory must be one that the
-// spelling supports. A box's copy (target/gpu/tma.c) may choose between what it reads and zero, a
-// window's (target/gpu/im2col.h) also move by any indices: what the hardware can read so is the
-// emitter's to say.
+// Both are perfect nests around one STORE, which accumulates or copies. The operands of the meaning
+// are indexed by its loops, one each (A(i, k)); the accesses of the nest are affine in its loops.
+// Loops of the two are matched one to one, with equal extents, such that each operand depends on
+// the same loops. The order of loops does not matter, as it does not change the sums. The part of
+// an operand's index that does not move along its tile becomes the index of the INSTR's operand;
+// its strides along the tile must be ones that the instruction supports. A TMA copy
+// (target/gpu/tma.c) may select between its load and zero, and an im2col copy (target/gpu/im2col.h)
+// may have any indices: the emitter decides whether the hardware can address them.
 #include "schedule/instr.h"
 
 #include "schedule/index.h"
@@ -17,7 +17,7 @@ enum { MAX_LOOPS = 6 };
 
 typedef struct nest {
   int n;
-  kiln_symbol vars[MAX_LOOPS]; // loops of extent 1 are left out: they are 0 everywhere
+  kiln_symbol vars[MAX_LOOPS]; // without loops of extent 1
   int64_t extents[MAX_LOOPS];
   const kiln_loop *store;
 } nest;
@@ -27,11 +27,11 @@ typedef struct matcher {
   const kiln_instr *instr;
   kiln_loops *meaning;
   nest meant, found;
-  int place[MAX_LOOPS];                       // the found loop in the place of a meant one
-  const kiln_expr *loads[KILN_MAX_OPERANDS];  // of the nest, in the operands' places
-  const kiln_expr *result[KILN_MAX_OPERANDS]; // the INSTR's operands
-  const kiln_expr *chosen;                    // what a box's copy chooses by; NULL: it does not
-  const kiln_expr *where;                     // the same over the tile's axes
+  int place[MAX_LOOPS];                       // the nest's loop for each loop of the meaning
+  const kiln_expr *loads[KILN_MAX_OPERANDS];  // of the nest, by operand
+  const kiln_expr *result[KILN_MAX_OPERANDS]; // the operands of the INSTR
+  const kiln_expr *chosen;                    // the condition of a TMA copy; NULL: it has none
+  const kiln_expr *where;                     // the same in terms of the tile's axes
   const char *why;                            // the last mismatch
 } matcher;
 
@@ -44,7 +44,7 @@ static bool differs(matcher *m, const char *why) {
   return false;
 }
 
-// --- the two nests ---
+// --- reading the nests ---
 
 static kiln_status read_nest(matcher *m, const kiln_loop *l, nest *out) {
   const char *name = m->instr->name;
@@ -112,8 +112,8 @@ static int count_commuting(const kiln_expr *e) {
   return n;
 }
 
-// Whether |e| is |meant| with loads in the place of operands, the arguments of the sums and
-// products that |*swaps| says being swapped: a bit each, in the order of this walk.
+// Whether |e| is |meant| with loads for operands. Bit k of |*swaps| says that the k-th sum or
+// product in this walk has its arguments swapped.
 static bool match_expr(matcher *m, const kiln_expr *meant, const kiln_expr *e, unsigned *swaps) {
   if (meant->kind != e->kind || meant->dtype != e->dtype) return false;
   if (e->kind == KILN_EXPR_LOAD) {
@@ -130,7 +130,7 @@ static bool match_expr(matcher *m, const kiln_expr *meant, const kiln_expr *e, u
   return true;
 }
 
-// The store as the loops' text has it.
+// The store as text, as loop programs print it.
 static const char *store_text(const matcher *m, kiln_loops *l, const kiln_loop *store) {
   const kiln_edit e = {.cx = m->e.cx, .l = l};
   const kiln_expr_names names = kiln_edit_names(&e);
@@ -147,7 +147,7 @@ static const char *store_text(const matcher *m, kiln_loops *l, const kiln_loop *
 
 // --- operands ---
 
-// The found loop in the place of an operand's axis; -1 where the meaning has no loop (extent 1).
+// The nest's loop for an operand's axis; -1 if the meaning has none there (extent 1).
 static int loop_of_axis(const matcher *m, const kiln_expr *meant) {
   for (int i = 0; i < m->meant.n; i++)
     if (meant->kind == KILN_EXPR_VAR && meant->u.sym == m->meant.vars[i]) return m->place[i];
@@ -156,9 +156,9 @@ static int loop_of_axis(const matcher *m, const kiln_expr *meant) {
 
 typedef struct operand {
   int id;
-  const kiln_expr *const *meant;        // [rank of the tile] the meaning's index
-  const kiln_buffer *tile, *b;          // of the meaning, of the nest
-  int64_t distance[KILN_MAX_TILE_RANK]; // in memory, of neighbours along an axis of the tile
+  const kiln_expr *const *meant;        // the meaning's index, [rank of the tile]
+  const kiln_buffer *tile, *b;          // buffers of the meaning and of the nest
+  int64_t distance[KILN_MAX_TILE_RANK]; // stride in memory along each axis of the tile
 } operand;
 
 static bool operand_differs(matcher *m, const operand *o, const char *what) {
@@ -171,8 +171,8 @@ static const char *loop_name(const matcher *m, int loop) {
   return kiln_edit_text(&m->e, m->found.vars[loop]);
 }
 
-// A term of an index along axis |d| of the buffer: |*atom| becomes the tile's variable where it is
-// one of the nest's loops.
+// Matches a term of an index on axis |d| of the buffer. A loop of the nest in |*atom| is replaced
+// by the tile's variable.
 static bool match_term(matcher *m, operand *o, int d, int64_t coef, const kiln_expr **atom) {
   kiln_ctx *cx = m->e.cx;
   for (int i = 0; i < m->found.n; i++) {
@@ -222,7 +222,7 @@ static kiln_status parse_part(matcher *m, const char *text, const kiln_expr **ou
   return kiln_expr_parse(m->e.cx, &text, &names, out);
 }
 
-// The value of |e| at element |at| along axis |axis| of a tile, 0 along the others.
+// The value of |e| at index |at| on axis |axis| of a tile, and 0 on the others.
 static int64_t value_at(matcher *m, const kiln_expr *e, int axis, int64_t at) {
   kiln_symbol vars[KILN_MAX_TILE_RANK];
   const kiln_expr *values[KILN_MAX_TILE_RANK];
@@ -235,8 +235,7 @@ static int64_t value_at(matcher *m, const kiln_expr *e, int axis, int64_t at) {
   return kiln_expr_is_int(kiln_edit_simplify(&m->e, x), &value) ? value : -1;
 }
 
-// How far the parts of neighbouring lanes lie apart: the distance of lane 1's first element from
-// lane 0's.
+// The distance in memory from lane 0's first element to lane 1's.
 static int64_t lane_distance(matcher *m, const operand *o, const kiln_expr *offset,
                              const kiln_expr *lane, const kiln_expr *element) {
   for (int k = 0; k < o->tile->rank; k++)
@@ -266,7 +265,7 @@ static bool uses_tile(matcher *m, const kiln_expr *e) {
   return false;
 }
 
-// Every element must lie where its lane and its place among the lane's say.
+// Requires that every element is at the place that its lane and its number in the lane determine.
 static bool check_fragment(matcher *m, const operand *o, const kiln_expr *const *index) {
   kiln_ctx *cx = m->e.cx;
   const kiln_expr *lane = NULL, *element = NULL, *offset = kiln_int(cx, 0);
@@ -289,7 +288,7 @@ static bool check_fragment(matcher *m, const operand *o, const kiln_expr *const 
                                            f->lane, f->element));
 }
 
-// The axes of the operand's tile in the places of the found loops; 0 where none is.
+// The tile's axes as expressions for the nest's loops; 0 for loops without one.
 static void axes_of(const matcher *m, const operand *o, const kiln_expr **out) {
   kiln_ctx *cx = m->e.cx;
   for (int i = 0; i < m->found.n; i++) {
@@ -299,7 +298,7 @@ static void axes_of(const matcher *m, const operand *o, const kiln_expr **out) {
   }
 }
 
-// The indices of |load| over the tile's axes, whatever they are.
+// The indices of |load| with loops replaced by the tile's axes, in any form.
 static bool match_indices(matcher *m, operand *o, const kiln_expr *load, const kiln_expr **out) {
   kiln_ctx *cx = m->e.cx;
   const kiln_expr *axes[MAX_LOOPS];
@@ -326,7 +325,7 @@ static bool match_fragment(matcher *m, operand *o, const kiln_expr *load) {
   return true;
 }
 
-// What a window's copy reads.
+// Matches the load of an im2col copy.
 static bool match_window(matcher *m, operand *o, const kiln_expr *load) {
   const kiln_expr *index[KILN_MAX_AXES];
   if (!match_indices(m, o, load, index)) return false;
@@ -334,7 +333,7 @@ static bool match_window(matcher *m, operand *o, const kiln_expr *load) {
   return true;
 }
 
-// The operand as an element of its tile: every index with its loops replaced by the tile's axes.
+// Matches an operand: each index of its load with loops replaced by the tile's axes.
 static bool match_operand(matcher *m, int id, const kiln_expr *const *meant,
                           const kiln_expr *load) {
   kiln_ctx *cx = m->e.cx;
@@ -357,7 +356,7 @@ static bool match_operand(matcher *m, int id, const kiln_expr *const *meant,
     }
   }
   if (!check_distances(m, &o)) return false;
-  // emitted register rows are whole vectors
+  // rows of registers are emitted as whole vectors
   if (id > 0 && o.tile->rank > 1 && o.b->scope == KILN_SCOPE_REGISTER)
     return operand_differs(m, &o, "not lie in registers: use local");
   m->result[id] = kiln_load(cx, o.b->id, o.b->dtype, o.b->rank, index);
@@ -386,7 +385,7 @@ static bool match_operands(matcher *m) {
   return true;
 }
 
-// Tries all ways to put loops of equal extent in each other's place.
+// Tries all matchings of loops of equal extent.
 static bool match_loops(matcher *m, int i, unsigned taken) {
   if (i == m->meant.n) return match_operands(m);
   for (int k = 0; k < m->found.n; k++) {
@@ -397,7 +396,7 @@ static bool match_loops(matcher *m, int i, unsigned taken) {
   return false;
 }
 
-// --- all of it ---
+// --- the primitive ---
 
 static kiln_status check_apart(matcher *m) {
   for (int i = 1; i < m->meaning->buffers.n; i++)
@@ -408,8 +407,8 @@ static kiln_status check_apart(matcher *m) {
   return KILN_OK;
 }
 
-// Tries all orders of the arguments of sums and products, and all places of the loops. The first
-// mismatch of operands is the one to tell.
+// Tries all orders of the arguments of sums and products, and all matchings of loops. The first
+// mismatch of operands is reported.
 static kiln_status match_store(matcher *m) {
   const kiln_loop *meant = m->meant.store, *found = m->found.store;
   const kiln_expr *value =
@@ -438,23 +437,6 @@ static kiln_status match(matcher *m, const kiln_loop *l) {
   KILN_TRY(check_extents(m));
   return match_store(m);
 }
-
-static kiln_status check_list(kiln_edit *e, const kiln_loop *list) {
-  kiln_misfit m;
-  for (const kiln_loop *l = list; l; l = l->next) {
-    KILN_TRY(check_list(e, l->body));
-    if (l->kind != KILN_LOOP_INSTR || !kiln_instr_find_misfit(e->cx, e->l, l, &m)) continue;
-    return kiln_refuse(
-        e,
-        "neighbours in buffer %s must be %" PRId64 " elements apart for %s, got %s: "
-        "do this before tensorize",
-        kiln_edit_text(e, e->l->buffers.data[l->operands[m.operand]->u.tensor]->name), m.want,
-        l->instr->name, m.got ? kiln_arena_printf(&e->cx->perm, "%" PRId64, m.got) : "blocks");
-  }
-  return KILN_OK;
-}
-
-kiln_status kiln_check_instrs(kiln_edit *e) { return check_list(e, e->l->body); }
 
 kiln_status kiln_tensorize(kiln_schedule *s, kiln_symbol loop, kiln_instr *instr) {
   matcher m = {.e = kiln_edit_begin(s, "tensorize", loop), .instr = instr};

@@ -1,4 +1,4 @@
-// tile: two splits and a reorder as one step.
+// tile: two splits and a reorder as one step of the script.
 #include "schedule/nest.h"
 
 #include <string.h>
@@ -21,8 +21,8 @@ static bool holds(const kiln_loops *l, kiln_symbol outer, kiln_symbol inner) {
   return at && kiln_loops_find(&body, inner);
 }
 
-// The rest of y stands behind the full tiles, with copies of the loops in it. They get the order of
-// the full tiles.
+// The remainder of y is a nest after the full tiles, with copies of their loops; it gets their
+// order.
 static kiln_status order_rest(const tiling *t) {
   kiln_ctx *cx = t->s->cx;
   const kiln_loop *rest = kiln_loops_find(t->s->loops, t->y_outer)->next;
@@ -35,8 +35,7 @@ static kiln_status order_rest(const tiling *t) {
   return kiln_reorder(t->s, 2, (const kiln_symbol[]){x, rest->var});
 }
 
-// A peeled loop leaves two nests, which no loop moves out of: all that goes outside goes there
-// before.
+// A peeled loop leaves two nests, from which no loop can move out: reorders before peeling.
 static kiln_status tile_peeled(const tiling *t) {
   if (holds(t->s->loops, t->y, t->x))
     KILN_TRY(kiln_reorder(t->s, 2, (const kiln_symbol[]){t->x, t->y}));
@@ -69,7 +68,7 @@ kiln_status kiln_tile(kiln_schedule *s, kiln_symbol x, kiln_symbol y, int64_t x_
                     .x_factor = x_factor,
                     .y_factor = y_factor,
                     .tail = tail};
-  kiln_edit e = kiln_edit_begin(s, "tile", x); // for its place and its words
+  kiln_edit e = kiln_edit_begin(s, "tile", x); // for its place in messages and its words
   const kiln_loops before = *s->loops;
   const int n_script = s->script.n;
   const char *where = s->where;

@@ -1,5 +1,5 @@
-// unswitch: a selection in a loop that is the same in all iterations of the loops within becomes a
-//           branch around them.
+// unswitch: loop unswitching. A selection that is invariant in the loops inside of a loop becomes a
+// branch around them.
 #include "schedule/legality.h"
 #include "schedule/nest.h"
 
@@ -7,9 +7,9 @@ typedef struct unswitching {
   kiln_edit e;
   const kiln_loop *loop;
   int depth;
-  kiln_loop *path[KILN_MAX_DEPTH]; // the nodes around |loop|, and itself
-  const kiln_expr *cond;           // of the first selection that is the same throughout; NULL: none
-  const kiln_expr *value;          // what |cond| is in the branch that is made
+  kiln_loop *path[KILN_MAX_DEPTH]; // the nodes around |loop|, and |loop|
+  const kiln_expr *cond;           // of the first invariant selection; NULL: none
+  const kiln_expr *value;          // the value of |cond| in the current branch
 } unswitching;
 
 static bool counts_around(const unswitching *u, kiln_symbol var) {
@@ -23,8 +23,8 @@ typedef struct reads {
   bool are_fixed;
 } reads;
 
-// What is read must be there, as it is read also where the selection was not reached, and may not
-// change in the loop.
+// Loads of the condition must be in range, because they now run where the selection was not
+// reached, and the loop must not write them.
 static void visit_read(const kiln_expr *e, void *argument) {
   reads *r = argument;
   kiln_edit *x = &r->u->e;
@@ -68,7 +68,7 @@ static const kiln_expr *decide_all(kiln_ctx *cx, const kiln_expr *e, void *argum
   return kiln_edit_simplify(&u->e, kiln_expr_replace(cx, e, decide, u));
 }
 
-// |body| where the condition is |holds|.
+// Makes |body| the branch in which the condition is |holds|.
 static void branch(unswitching *u, kiln_loop *body, bool holds) {
   u->value = kiln_int_of(u->e.cx, KILN_BOOL, holds);
   kiln_nest_map(u->e.cx, u->e.l, body, decide_all, u);
