@@ -12,39 +12,37 @@ const kiln_mem_level *kiln_gpu_shared(const kiln_device *d) {
 enum {
   MAX_AROUND = 32,
   WARP = 32,
-  LINE = 128,  // bytes that a warp's access passes at once,
-  SECTOR = 32, // and that come from the L2
+  LINE = 128,  // bytes that a warp's access transfers at once
+  SECTOR = 32, // bytes that it loads from the L2
   BANKS = 32,  // of shared memory, 4 bytes each
   BANK = 4,
-  SCHEDULERS = 4,   // of a multiprocessor: instructions of warps a clock
+  SCHEDULERS = 4,   // of a multiprocessor: each issues an instruction a clock
   MAX_BLOCKS = 32,  // of a multiprocessor
-  WRITTEN_OUT = 32, // iterations whose loads are all under way at once; of longer loops
-  AHEAD = 5         // are
+  WRITTEN_OUT = 32, // iterations of an unrolled loop, whose loads are all in flight;
+  AHEAD = 5         // of longer loops so many are
 };
-// Instructions of a warp: of an operator, a function, an access's address, a quotient in it.
+// Instructions of a warp: for a function, a division, an address, a quotient in an address.
 static const double FUNCTION = 10, DIVISION = 8, ADDRESS = 2, QUOTIENT = 5;
-// Clocks of a sum that waits for the one before, in a register; nanoseconds of a barrier, of a nest
-// behind another one, of a kernel's begin and end, of an instruction that is fetched for the first
-// time, of a load of what is in the L1. The last but one is what kernels of much code took longer
-// than all else says, as measured on an H200.
+// Clocks of a dependent sum in a register; nanoseconds of a barrier, of the gap between nests, of a
+// kernel's begin and end, of the first fetch of an instruction, of a load from the L1.
+// INSTRUCTION_NS is what kernels of much code took beyond all other terms, measured on an H200.
 static const double SUM_CLOCKS = 4, BARRIER_NS = 20, NEST_NS = 1000, BEGIN_END_NS = 1500,
                     INSTRUCTION_NS = 1.5, L1_NS = 20;
 
 typedef enum around_kind { BLOCK, THREAD, SERIAL, COPIED, LANES } around_kind;
 
-// The code of one iteration of a serial loop, or of a phase: what changes with no loop further
-// inside.
+// The code of one iteration of a serial loop, or of a phase, that is not invariant in it.
 typedef struct frame {
-  int depth;       // loops around it, its own included
-  double wait_ns;  // of the loads of an iteration, all at once
-  double chain_ns; // of what waits for the iteration before
-  double inner_ns; // of loops in it that are not written out
-  double flat;     // iterations of loops in it that are
+  int depth;       // loops around it, including its own
+  double wait_ns;  // latency of the loads of an iteration, which are in flight together
+  double chain_ns; // of dependences on the iteration before
+  double inner_ns; // of inner loops that are not unrolled
+  double flat;     // iterations of inner loops that are
 } frame;
 
 // A nest, and what each of its blocks does.
 typedef struct nest {
-  double blocks, threads; // threads: of a block
+  double blocks, threads; // |threads|: of a block
   int64_t shape[3];
   double shared_bytes;
   double instrs, lines, l2_bytes;
@@ -55,20 +53,20 @@ typedef struct worker {
   const kiln_machine *m;
   const kiln_loops *l;
   nest nest;
-  int n_around, n_threads; // n_threads: of the loops around, those of threads
+  int n_around, n_threads; // |n_threads|: the thread loops among those around
   kiln_symbol vars[MAX_AROUND];
   around_kind kinds[MAX_AROUND];
   kiln_how hows[MAX_AROUND];
   int64_t extents[MAX_AROUND], point[MAX_AROUND];
   frame frames[MAX_AROUND + 1];
   int n_frames, phase_frame;
-  double phase_threads; // that are at work
-  double code;          // instructions, once each
+  double phase_threads; // that have work
+  double code;          // instructions of the code
   kiln_map visited;     // nodes of the statement's value
   bool is_unknown;
 } worker;
 
-// --- loops that matter ---
+// --- invariance ---
 
 static uint32_t vars_of(const worker *w, const kiln_expr *e) {
   uint32_t vars = 0;
@@ -85,7 +83,7 @@ static uint32_t index_vars(const worker *w, const kiln_buffer *b, const kiln_exp
 
 static bool has(uint32_t vars, int depth) { return vars >> depth & 1; }
 
-// The outermost frame of the phase in which what changes with |vars| can be computed.
+// The outermost frame of the phase in which an expression that depends on |vars| can be computed.
 static int frame_of(const worker *w, uint32_t vars) {
   int f = w->n_frames - 1;
   for (; f > w->phase_frame; f--)
@@ -94,7 +92,8 @@ static int frame_of(const worker *w, uint32_t vars) {
   return f;
 }
 
-// How often a warp computes in one block what stands in frame |f| and changes with |vars|.
+// The number of times that a warp of a block computes an expression of frame |f| that depends on
+// |vars|.
 static double times_of(const worker *w, int f, uint32_t vars) {
   double n = 1;
   for (int d = 0; d < w->n_around; d++) {
@@ -105,8 +104,8 @@ static double times_of(const worker *w, int f, uint32_t vars) {
   return n;
 }
 
-// How often the code of what changes with |vars| stands there: loops that are not too long are
-// written out.
+// The number of copies of an expression that depends on |vars| in the code: short loops are
+// unrolled.
 static double copies_of(const worker *w, uint32_t vars) {
   double n = 1;
   for (int d = 0; d < w->n_around; d++)
@@ -125,7 +124,7 @@ static int lanes_at(const worker *w) {
   return -1;
 }
 
-// --- where a warp's threads read and write ---
+// --- coalescing ---
 
 static int64_t offset_of(const worker *w, const kiln_buffer *b, const kiln_expr *const *index) {
   int64_t at = 0;
@@ -136,8 +135,8 @@ static int64_t offset_of(const worker *w, const kiln_buffer *b, const kiln_expr 
 
 static int axis_of(kiln_how how) { return how - KILN_THREAD_X; }
 
-// Puts the loops' variables in the middle, and those of threads where thread |lane| of the first
-// warp is; false: that one is idle.
+// Sets the loop variables to middle iterations, and those of thread loops to lane |lane| of the
+// first warp; false if that lane is idle.
 static bool place_lane(worker *w, int lane) {
   int64_t at[3];
   at[0] = lane % w->nest.shape[0];
@@ -152,7 +151,7 @@ static bool place_lane(worker *w, int lane) {
   return true;
 }
 
-// Bytes that a thread moves at once.
+// Bytes of a thread's vector access.
 static int64_t word_of(worker *w, const kiln_buffer *b, const kiln_expr *const *index) {
   enum { MOST = 16 };
   const int lanes = lanes_at(w), size = kiln_dtype_bytes(b->dtype);
@@ -176,8 +175,8 @@ static void meet(met *m, int64_t place) {
 }
 
 typedef struct access {
-  double lines;   // that the access of a warp passes, or rounds through the banks
-  double sectors; // of memory that it meets
+  double lines;   // 128-byte lines of a warp's access, or rounds through the banks
+  double sectors; // different sectors of memory
 } access;
 
 static access access_of(worker *w, const kiln_buffer *b, const kiln_expr *const *index,
@@ -201,7 +200,7 @@ static access access_of(worker *w, const kiln_buffer *b, const kiln_expr *const 
   return (access){most, 0};
 }
 
-// The share of iterations of the loop of frame |f| in which an access meets other sectors than in
+// The share of the iterations of frame |f|'s loop in which an access needs other sectors than in
 // the one before.
 static double new_share(worker *w, int f, const kiln_buffer *b, const kiln_expr *const *index) {
   const int d = w->frames[f].depth - 1;
@@ -233,7 +232,7 @@ static void add_access(worker *w, int f, const kiln_buffer *b, const kiln_expr *
     n /= fmin((double)w->extents[lanes], (double)word / each);
   const access a = access_of(w, b, index, word);
   const double share = new_share(w, f, b, index), warps = warps_of(w->phase_threads);
-  bool is_same = true; // for all threads: the first warp's is the others', too
+  bool is_same = true; // no thread loop is among |vars|, so that all warps access the same
   for (int d = 0; d < w->n_around; d++) is_same &= w->kinds[d] != THREAD || !has(vars, d);
   w->nest.instrs += n * warps * (1 + ADDRESS);
   w->code += (1 + ADDRESS) * copies_of(w, vars);
@@ -279,8 +278,8 @@ static void add_instrs(worker *w, int f, uint32_t vars, double n) {
   w->frames[f].chain_ns += n * times / serial / w->m->clock_ghz;
 }
 
-// Whether some thread of the first warp takes the branch of |cond| that |holds| names, in the
-// middle of the loops; data decide either way.
+// Whether some thread of the first warp takes the branch of |cond| that |holds| names, in middle
+// iterations of the loops; true if it depends on data.
 static bool is_taken(worker *w, const kiln_expr *cond, bool holds) {
   for (int lane = 0; lane < WARP && !cond->has_load; lane++)
     if (place_lane(w, lane) && (kiln_expr_at(cond, w->n_around, w->vars, w->point) != 0) == holds)
@@ -288,7 +287,7 @@ static bool is_taken(worker *w, const kiln_expr *cond, bool holds) {
   return cond->has_load;
 }
 
-// Each distinct node is computed once.
+// Visits each distinct node once.
 static void visit(worker *w, const kiln_expr *e) {
   if (kiln_map_find(&w->visited, e->id)) return;
   (void)kiln_map_put(&w->visited, e->id, 0);
@@ -302,9 +301,10 @@ static void visit(worker *w, const kiln_expr *e) {
   else add_instrs(w, f, vars, instrs_of(e));
 }
 
-// --- what copies share ---
+// --- loads that unrolled copies share ---
 
-// Whether copies of |e| may read the same elements of a buffer in memory: it reads several of one.
+// Whether unrolled copies of |e| may load the same elements: it has several loads of a buffer in
+// memory.
 static bool may_share(worker *w, const kiln_expr *e) {
   const kiln_loads loads = kiln_loads_of(w->cx, &w->cx->scratch, e);
   for (int i = 1; i < loads.n; i++)
@@ -322,8 +322,8 @@ static kiln_ranges ranges_of(const worker *w) {
   return r;
 }
 
-// Visits what a store writes: copy by copy, where these are few and may share, as a compiler finds
-// what is the same.
+// Visits a stored value: copy by copy if there are few and they may share loads, because the
+// device's compiler removes common loads.
 static void visit_copies(worker *w, const kiln_expr *value) {
   enum { MAX_COPIES = 32 };
   kiln_symbol vars[MAX_AROUND];
@@ -394,7 +394,7 @@ static void visit_serial(worker *w, const kiln_loop *n, int64_t extent) {
   frame *outer = &w->frames[w->n_frames - 1];
   w->n_around--;
   const double times = (double)extent;
-  if (f.inner_ns == 0 && f.flat * times <= WRITTEN_OUT) { // as if it stood there so often
+  if (f.inner_ns == 0 && f.flat * times <= WRITTEN_OUT) { // unrolled
     outer->wait_ns = fmax(outer->wait_ns, f.wait_ns);
     outer->chain_ns += times * f.chain_ns;
     outer->flat *= f.flat * times;
@@ -406,7 +406,7 @@ static void visit_serial(worker *w, const kiln_loop *n, int64_t extent) {
 
 static double ns_of(const frame *f) { return f->wait_ns + f->chain_ns + f->inner_ns; }
 
-// A phase: its threads meet at a barrier when it ends.
+// A phase; its threads meet at a barrier at its end.
 static void visit_threads(worker *w, const kiln_loop *n, int64_t extent) {
   const bool is_outermost = w->n_threads++ == 0;
   const double before = w->phase_threads;
@@ -488,7 +488,7 @@ static void measure_nest(const worker *w, const kiln_loop *first, nest *out) {
   }
 }
 
-// How many blocks a multiprocessor has room for.
+// The number of blocks that fit a multiprocessor.
 static double resident_of(const worker *w) {
   const kiln_gpu *g = &w->m->gpu;
   const double threads = WARP * warps_of(w->nest.threads);
@@ -497,7 +497,7 @@ static double resident_of(const worker *w) {
   return fmax(n, 1);
 }
 
-// Adds what the nest |n| takes to |io|.
+// Adds the cost of the nest |n| to |io|.
 static void add_nest(worker *w, const kiln_loop *n, kiln_tile_cost *io) {
   const kiln_device *d = w->m->device;
   const int shared = kiln_device_level(d, "shared");
@@ -536,13 +536,13 @@ bool kiln_gpu_work(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *l, kil
   if (w.is_unknown) return false;
   c.launch_ns =
       m->device->launch_ns + BEGIN_END_NS + (nests - 1) * NEST_NS + w.code * INSTRUCTION_NS;
-  c.ns = c.launch_ns; // it is known, but for what follows from the parts
+  c.ns = c.launch_ns; // the template's estimate is known, and is replaced below
   c.ns = kiln_tile_price_of(&c);
   *io = c;
   return true;
 }
 
 double kiln_gpu_hidden_ns(const kiln_machine *m) {
-  enum { CAPABILITY = 90, HIDDEN_NS = 1600 }; // the time as measured on an H200
+  enum { CAPABILITY = 90, HIDDEN_NS = 1600 }; // measured on an H200
   return m->gpu.capability >= CAPABILITY ? HIDDEN_NS : 0;
 }

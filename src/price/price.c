@@ -2,8 +2,8 @@
 
 #include <math.h>
 
-// The share of what two levels do at once that is not hidden behind the slower one. Memory, whose
-// latency is the longest and which all cores share, hides worst.
+// The share of the shorter of two concurrent terms that is not hidden behind the longer one. Memory
+// has the longest latency and is shared by all cores, so it hides least.
 static const double STALL = 0.2, MEMORY_STALL = 0.5;
 
 static double busiest_ns(const kiln_tile_cost *c) {
@@ -18,8 +18,8 @@ double kiln_tile_price_of(const kiln_tile_cost *c) {
   for (int l = 1; l < KILN_MAX_LEVELS; l++) rest += c->level_ns[l];
   const double memory = c->level_ns[0] < busiest ? c->level_ns[0] : 0;
   if (c->level_ns[0] >= busiest) rest += busiest;
-  if (!(c->ns > 0)) return INFINITY;                    // nobody knows
-  if (!(busiest > 0) || !isfinite(c->ns)) return c->ns; // the template knows no more
+  if (!(c->ns > 0)) return INFINITY;                    // unknown
+  if (!(busiest > 0) || !isfinite(c->ns)) return c->ns; // no terms: the template's time stays
   const double stall = c->streams ? 1 : STALL;
   return c->launch_ns + c->tail * (busiest + stall * rest + MEMORY_STALL * memory);
 }

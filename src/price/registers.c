@@ -5,13 +5,14 @@
 
 enum { MAX_VECTORS = 8, MAX_TILE_ROWS = 30, LINE = 64 };
 
-// What rows in a last block of their own cost, where blocks are whole tiles: panels are read for
-// it, too; and vectors that are stored in part.
+// The cost of a last block of rows that is not whole: its panels are read again, and some vectors
+// are stored partly.
 static const double RAGGED = 1.03;
 
 static const double NONE = 1e300; // cycles of no tile
 
-// Lines of the tile's elements that lie in sets of the L1 with more of them than it has ways.
+// The number of the tile's cache lines that are in sets of the L1 with more of these lines than
+// ways.
 static int64_t meeting_lines(const kiln_machine *m, const kiln_tile_extents *e, int64_t rows,
                              int64_t cols) {
   const int ways = kiln_machine_ways(m, 1);
@@ -34,7 +35,7 @@ static int64_t meeting_lines(const kiln_machine *m, const kiln_tile_extents *e, 
 
 static double most(double a, double b) { return a > b ? a : b; }
 
-// Lines that a step touches, wherever in a line the tile begins.
+// Cache lines that a step accesses, for any alignment of the tile.
 static double lines_of_step(const kiln_tile_extents *e, int64_t rows, int64_t cols) {
   enum { ELEMENT = 4, PLACES = LINE / ELEMENT };
   int64_t lines = 0;
@@ -48,10 +49,9 @@ static double lines_of_step(const kiln_tile_extents *e, int64_t rows, int64_t co
   return (double)lines / PLACES;
 }
 
-// The share of what the L1 is read that misses, where it would have to hold so many times what it
-// holds.
+// The miss rate of the L1 for a working set of |times| its size.
 static double missing(double times) {
-  const double all = 1.25; // others than the least recently used go, too
+  const double all = 1.25; // replacement is not exactly LRU
   return times <= 1 ? 0 : times >= all ? 1 : (times - 1) / (all - 1);
 }
 
@@ -59,20 +59,19 @@ static double vectors_bytes(const kiln_machine *m, const kiln_register_tile *t) 
   return (double)(t->vectors * m->vector_bytes);
 }
 
-// The share of what a tile reads that the next one does not find in the L1: the vectors of all
-// steps, and the lines of the elements, which may lie in a few of its sets.
+// The share of a tile's accesses that misses the L1 in the next tile: vectors of all steps, and
+// lines of the broadcast elements, which may share few sets.
 static double missing_in_l1(const kiln_machine *m, const kiln_tile_extents *e,
                             const kiln_register_tile *t, double lines) {
   const int64_t way_bytes = m->l1_bytes / kiln_machine_ways(m, 1);
   if (way_bytes < LINE) return 0;
-  const int64_t common = kiln_gcd(e->step_bytes, way_bytes); // to the next step's set
+  const int64_t common = kiln_gcd(e->step_bytes, way_bytes); // distance to the set of the next step
   const double a_step = e->in_panels || e->step_bytes < LINE ? 4.0 * (double)(t->rows * t->cols)
                                                              : lines * most((double)common, LINE);
   return missing((double)e->depth * (a_step + vectors_bytes(m, t)) / (double)m->l1_bytes);
 }
 
-// Lines that miss in a step, where each step has lines of its own, which one vector after the other
-// reads.
+// Lines that miss in a step, if each step has its own lines, which several vectors read in turn.
 static double lines_read_again(const kiln_machine *m, const kiln_tile_extents *e,
                                const kiln_register_tile *t) {
   if (e->in_panels || e->step_bytes < LINE || e->v <= t->vectors * (m->vector_bytes / 4)) return 0;
@@ -80,7 +79,8 @@ static double lines_read_again(const kiln_machine *m, const kiln_tile_extents *e
   return lines * missing_in_l1(m, e, t, lines);
 }
 
-// Cycles in which the L2 gives the vectors of a step that the L1 has lost since the tile before.
+// Cycles in which the L2 delivers the vectors of a step that the L1 has evicted since the tile
+// before.
 static double vector_cycles(const kiln_machine *m, const kiln_tile_extents *e,
                             const kiln_register_tile *t) {
   const kiln_device *d = m->device;
@@ -91,18 +91,18 @@ static double vector_cycles(const kiln_machine *m, const kiln_tile_extents *e,
          (d->levels[l2].unit_bytes_ns * cycle_ns);
 }
 
-// Cycles of one step of the reduction in a tile of |mr| elements and |nv| vectors; those of the
-// multipliers in them.
+// Cycles of a step of the reduction in a tile of |mr| elements and |nv| vectors; *out_busy: those
+// of the multipliers.
 static double step_cycles(const kiln_tile_extents *e, double mr, double nv, double *out_busy) {
   const kiln_step_work *w = &e->work;
   const double products = mr * nv, loads = (mr + nv) / 2;
   const bool is_fma = w->multiplies == 0;
   *out_busy = (is_fma ? 1 : w->multiplies) * products / 2;
   double step = most(*out_busy, loads);
-  // an FMA's sum waits for the one before, sums of integers for nothing to speak of
+  // an FMA waits for the previous sum; sums of integers have little latency
   if (is_fma) step = most(step, 4);
   else step = most(step, (w->all * products + (1 + w->element) * mr + (1 + w->vector) * nv) / 6);
-  // loads are not free beside FMAs, and panels come from the L2; of one stream many fall on a line
+  // loads compete with FMAs, and panels come from the L2; elements of a panel share cache lines
   return step + 0.1 * ((e->in_panels ? 0.5 : 1) * mr + 2 * nv);
 }
 
@@ -119,12 +119,12 @@ kiln_register_tile kiln_tile_given(const kiln_machine *m, const kiln_tile_extent
                tiles = (double)(kiln_divide_up(e->v, tile->vectors * lanes) *
                                 kiln_divide_up(e->col, tile->cols) *
                                 kiln_divide_up(e->row, tile->rows));
-  const double cycles = step + mr * nv * 2; // and the epilogue's stores
+  const double cycles = step + mr * nv * 2; // and stores of the epilogue
   return (kiln_register_tile){tile->rows, tile->cols, tile->vectors, tiles * cycles,
                               busy * (double)e->depth / cycles};
 }
 
-// |ragged|: what a last tile of rows that is not whole costs.
+// |ragged|: the cost factor of a partial last tile of rows.
 static kiln_register_tile choose_of(const kiln_machine *m, const kiln_tile_extents *e,
                                     uint32_t vectors, bool is_even, double ragged) {
   const int64_t lanes = m->vector_bytes / 4;

@@ -6,8 +6,8 @@
 
 #include <math.h>
 
-// The caches of |machine| from the fastest to the slowest; out_level[k]: of which boundary of the
-// device the k-th one's flow is.
+// Lists the caches of |machine|, fastest first; out_level[k] is the device's boundary behind the
+// k-th.
 static int caches_of(const kiln_machine *machine, kiln_reuse_level *out, int *out_level) {
   const kiln_device *d = machine->device;
   int n = 0;
@@ -21,7 +21,7 @@ static int caches_of(const kiln_machine *machine, kiln_reuse_level *out, int *ou
   return n;
 }
 
-// Little more than the longest of all: arithmetic, and the transfers, which are prefetched.
+// Slightly more than the longest of arithmetic and transfers, which are prefetched.
 static double overlapped(const kiln_device *d, const kiln_tile_cost *c) {
   enum { NORM = 8 };
   double sum = pow(c->compute_ns, NORM);
@@ -29,7 +29,7 @@ static double overlapped(const kiln_device *d, const kiln_tile_cost *c) {
   return pow(sum, 1.0 / NORM);
 }
 
-// Which of |n| caches, the fastest first, is the last that a core has for itself.
+// The number of the slowest private cache among |n|, fastest first.
 static int last_private(const kiln_device *d, int n, const int *boundary) {
   int k = 0;
   while (k + 1 < n && d->levels[boundary[k]].n_sharing <= 1) k++;
@@ -57,7 +57,7 @@ kiln_status kiln_traffic_price(kiln_ctx *cx, const kiln_machine *m, int n_thread
     io->compute_ns = kiln_tile_work(cx, l, &units, n_threads, n > 0 ? missed : NULL);
   kiln_arena_rewind(&cx->scratch, mark);
   KILN_TRY(st);
-  io->level_ns[d->n_levels - 2] = 0; // the instructions that load
+  io->level_ns[d->n_levels - 2] = 0; // counted as load instructions
   for (int k = 0; k < n; k++) {
     const kiln_mem_level *level = &d->levels[boundary[k]];
     io->bytes[boundary[k]] = flows[k].read_bytes + flows[k].written_bytes;
@@ -68,7 +68,7 @@ kiln_status kiln_traffic_price(kiln_ctx *cx, const kiln_machine *m, int n_thread
   return KILN_OK;
 }
 
-// The most iterations of a nest that threads share.
+// The most iterations of a parallel nest.
 static int64_t tasks_of(const kiln_loops *l) {
   int64_t most = 1, n = 1;
   for (const kiln_loop *nest = l->body; nest; nest = nest->next)
@@ -85,7 +85,7 @@ kiln_status kiln_traffic_price_streamed(kiln_ctx *cx, const kiln_machine *m, int
   KILN_TRY(kiln_traffic_price(cx, m, n_threads, l, &c));
   c.bytes[0] = io->bytes[0];
   c.level_ns[0] = io->level_ns[0];
-  c.tail = 1; // the threads that have less to do are in the time of the instructions
+  c.tail = 1; // idle threads are part of the instructions' time
   c.streams = true;
   c.ns = c.launch_ns + c.compute_ns;
   for (int i = 0; i + 1 < m->device->n_levels; i++) c.ns += c.level_ns[i];

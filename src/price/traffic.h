@@ -7,18 +7,18 @@
 
 #include "ir/loop.h"
 
-// Replaces the bytes between the levels of |io|, the cost of the candidate that |l| was lowered
-// from, by those that its loops are predicted to move, the time of arithmetic by that of their
-// instructions, loads from the L1 included, and the whole time by what follows from them.
+// Replaces in |io|, the cost of the candidate that |l| was lowered from: the bytes between levels
+// by the predicted traffic of |l|'s loops, the time of arithmetic by that of their instructions,
+// including loads from the L1, and the whole time by what follows from both.
 //
-// units: nanoseconds; instructions and transfers overlap but where they are equally long
+// units: nanoseconds; instructions and transfers overlap except where they take equally long
 // needs: a device
 // errors: as kiln_reuse_predict
 KILN_MUST_USE kiln_status kiln_traffic_price(kiln_ctx *cx, const kiln_machine *m, int n_threads,
                                              kiln_loops *l, kiln_tile_cost *io);
-// The same of a kernel that streams: it does little with each line of its operands, so that it
-// waits for one, computes, and stores, and nothing hides behind anything. Memory stays the tile
-// graph's: what the kernel before has left in the shared cache is there.
+// The same for a streaming kernel, which does little with each line of its operands: it waits for a
+// line, computes and stores, without overlap. Traffic from memory stays the tile graph's, which
+// accounts for the previous kernel's results in the shared cache.
 KILN_MUST_USE kiln_status kiln_traffic_price_streamed(kiln_ctx *cx, const kiln_machine *m,
                                                       int n_threads, kiln_loops *l,
                                                       kiln_tile_cost *io);

@@ -7,33 +7,33 @@
 #include <string.h>
 
 typedef enum around_kind { SERIAL, COPIED, LANES } around_kind;
-typedef struct around { // a loop around the statement at hand
+typedef struct around { // a loop around the current statement
   kiln_symbol var;
   around_kind kind;
   double n;
 } around;
 
-// The straight-line code of one iteration of a serial loop; what is inside of it but does not
-// change there runs here.
+// The straight-line code of one iteration of a serial loop, including code of inner loops that is
+// invariant there.
 typedef struct frame {
-  int depth;    // loops outside of it, its own included
-  int n_guards; // conditions around it, which count where its loop does
+  int depth;    // loops around it, including its own
+  int n_guards; // conditions around its loop, which do not count for it
   int epoch;
-  const kiln_loop *loop; // NULL: the nest
+  const kiln_loop *loop; // NULL: outside of loops
   double multiplies, others, loads, parts, stores;
-  double chain;    // sums that wait for each other
+  double chain;    // dependent sums
   double kept;     // registers of sums
-  double missed;   // lines that accesses wait for
-  double inner_ns; // of the loops in it
+  double missed;   // cache lines that accesses wait for
+  double inner_ns; // of the loops inside
 } frame;
 
-// A condition that holds in a share of the iterations of the loops that it reads.
+// A condition, and the share of iterations of the loops in it for which it holds.
 typedef struct guard {
   uint64_t vars;
   double share;
 } guard;
 
-// Where an expression is computed: in which frame, and for which of the loops anew.
+// Where an expression is computed: its frame, and the loops that it depends on.
 typedef struct place {
   int epoch, frame;
   uint64_t vars;
@@ -44,18 +44,18 @@ typedef struct worker {
   const kiln_loops *l;
   const kiln_work_units *u;
   int n_threads, n_epochs;
-  const double *missed; // lines of each buffer
-  double *accesses;     // vectors and elements of each, counted before; NULL: while counting
+  const double *missed; // cache lines, by buffer
+  double *accesses;     // vectors and elements of each, from a first pass; NULL in that pass
   double *counted;
   KILN_VEC(around) around;
   KILN_VEC(frame) frames;
   KILN_VEC(guard) guards;
   KILN_VEC(place) places;
-  kiln_map known; // expression id to the number of its place
+  kiln_map known; // place by expression id
   kiln_ranges ranges;
 } worker;
 
-// --- loops that matter ---
+// --- invariance ---
 
 static uint64_t vars_of(const worker *w, const kiln_expr *e) {
   uint64_t vars = 0;
@@ -72,14 +72,15 @@ static int lanes_at(const worker *w) {
   return -1;
 }
 
-// How often what changes with |vars| is computed in one iteration of frame |f|: once a copy.
+// The number of unrolled copies of an expression that depends on |vars| in an iteration of frame
+// |f|.
 static double copies(const worker *w, int f, uint64_t vars) {
   double n = 1;
   for (int d = w->frames.data[f].depth; d < w->around.n; d++)
     if (w->around.data[d].kind == COPIED && has(vars, d)) n *= w->around.data[d].n;
   for (int i = w->frames.data[f].n_guards; i < w->guards.n; i++) {
     const guard *g = &w->guards.data[i];
-    double others = 1; // what is the same in all iterations needs one in which the condition holds
+    double others = 1; // an invariant expression is computed once if the condition holds anywhere
     for (int d = w->frames.data[f].depth; d < w->around.n; d++)
       if (w->around.data[d].kind == COPIED && has(g->vars, d) && !has(vars, d))
         others *= w->around.data[d].n;
@@ -94,7 +95,7 @@ static double vectors(const worker *w, kiln_dtype t, uint64_t vars) {
   return ceil(w->around.data[at].n * wide / w->u->vector_bytes);
 }
 
-// The outermost frame in which what changes with |vars| can be computed.
+// The outermost frame in which an expression that depends on |vars| can be computed.
 static int frame_of(const worker *w, uint64_t vars) {
   int f = w->frames.n - 1;
   while (f > 0 && !has(vars, w->frames.data[f].depth - 1)) f--;
@@ -111,7 +112,7 @@ static bool writes(const kiln_loop *l, int buffer) {
 
 // --- conditions ---
 
-// In which share of the iterations |cond| holds: at points that are spread evenly.
+// The share of iterations for which |cond| holds, sampled at evenly spread points.
 static double share_of(const worker *w, const kiln_expr *cond) {
   enum { POINTS = 64 };
   kiln_symbol vars[64];
@@ -131,10 +132,10 @@ static double share_of(const worker *w, const kiln_expr *cond) {
   return (double)holds / POINTS;
 }
 
-// Without loads there are variables and numbers.
+// Without loads, a condition consists of variables and numbers.
 static bool is_of_indices(const kiln_expr *cond) { return !cond->has_load; }
 
-// Enters a branch. What differs from lane to lane is computed in all of them.
+// Enters a branch. Conditions that differ between lanes are computed for all lanes.
 static void push_guard(worker *w, const kiln_expr *cond, bool holds) {
   guard g = {vars_of(w, cond), 1};
   const int lanes = lanes_at(w);
@@ -161,7 +162,7 @@ static int64_t step_of(const kiln_expr *e, kiln_symbol var) {
   return e->kind == KILN_EXPR_ADD ? a + b : a - b;
 }
 
-// Elements from lane to lane; INT64_MAX: irregular.
+// The stride between lanes in elements; INT64_MAX if it is irregular.
 static int64_t lane_step(const worker *w, const kiln_buffer *b, const kiln_expr *const *index) {
   const int lanes = lanes_at(w);
   int64_t sum = 0;
@@ -183,8 +184,8 @@ static bool is_run(const kiln_expr *e, kiln_symbol var) {
          e->args[0]->u.sym == var && kiln_expr_is_int(e->args[1], &by) && (by & (by - 1)) == 0;
 }
 
-// Whether runs of lanes read the same element, and the next run the next one: a short vector,
-// whose elements are repeated.
+// Whether groups of lanes load one element each, and consecutive groups consecutive elements: a
+// short vector whose elements are repeated.
 static bool repeats(const worker *w, const kiln_buffer *b, const kiln_expr *const *index) {
   const kiln_symbol var = w->around.data[lanes_at(w)].var;
   bool found = false;
@@ -196,7 +197,7 @@ static bool repeats(const worker *w, const kiln_buffer *b, const kiln_expr *cons
   return found;
 }
 
-// Counts |n| accesses, or the part of them that wait for lines.
+// Counts |n| accesses, or in the second pass their share of the missed lines.
 static void add_misses(const worker *w, frame *f, const kiln_buffer *b, uint64_t vars, double n) {
   if (!w->missed) return;
   const int lanes = lanes_at(w);
@@ -211,7 +212,7 @@ static void add_misses(const worker *w, frame *f, const kiln_buffer *b, uint64_t
   w->counted[b->id] += runs;
 }
 
-// Adds |n| times the access of a vector, of one element, or of its lanes one by one.
+// Adds |n| times an access: of a vector, of one element, or of the lanes one by one.
 static void add_access(const worker *w, frame *f, const kiln_buffer *b,
                        const kiln_expr *const *index, bool is_store, uint64_t vars, double n) {
   const int lanes = lanes_at(w);
@@ -253,7 +254,7 @@ static void add_operator(worker *w, const kiln_expr *e, int at, uint64_t vars) {
   const bool takes_product =
       is_sum(e) && (e->args[0]->kind == KILN_EXPR_MUL || e->args[1]->kind == KILN_EXPR_MUL);
   if (e->kind == KILN_EXPR_MUL) f->multiplies += n;
-  else if (!takes_product) f->others += n * price_of(e); // else it is half of an FMA
+  else if (!takes_product) f->others += n * price_of(e); // otherwise it is the sum of an FMA
 }
 
 static place visit(worker *w, const kiln_expr *e);
@@ -305,7 +306,7 @@ static place visit_new(worker *w, const kiln_expr *e) {
   return out;
 }
 
-// Each distinct node is computed once in a piece of straight-line code.
+// Visits each distinct node once in a piece of straight-line code.
 static place visit(worker *w, const kiln_expr *e) {
   const int epoch = w->frames.data[w->frames.n - 1].epoch;
   const uint64_t *at = kiln_map_find(&w->known, e->id);
@@ -323,7 +324,7 @@ static double registers_of(const worker *w, const kiln_buffer *b) {
   return ceil((double)(kiln_buffer_elems(b) * kiln_dtype_bytes(b->dtype)) / w->u->vector_bytes);
 }
 
-// A sum into what stays the same in the loop waits for the one before.
+// A sum into an element that is the same in all iterations depends on the one before.
 static void add_chain(const worker *w, frame *f, const kiln_buffer *b, uint64_t target,
                       uint64_t value) {
   double n = 1;
@@ -347,7 +348,7 @@ static void add_store(worker *w, const kiln_loop *n) {
   if (n->combiner == KILN_COMBINE_NONE) return;
   add_access(w, f, b, n->index, false, target, times);
   if (n->value->kind != KILN_EXPR_MUL) f->others += times * vectors(w, b->dtype, value.vars);
-  if (lanes >= 0 && !has(target, lanes)) f->others += 8 * times; // lanes to one
+  if (lanes >= 0 && !has(target, lanes)) f->others += 8 * times; // a reduction over the lanes
   add_chain(w, f, b, target, value.vars);
 }
 
@@ -363,18 +364,18 @@ static void add_instr(worker *w, const kiln_loop *n) {
 
 // --- loops ---
 
-// Units that work at the same time get in each other's way: little where one has most to do, by a
-// fifth where two have as much.
+// The time of three concurrent units: about the longest, plus up to a fifth as others come close.
 static double together(double a, double b, double c) {
   enum { NORM = 4 };
   return pow(pow(a, NORM) + pow(b, NORM) + pow(c, NORM), 1.0 / NORM);
 }
 
-// The first round of misses hides behind what is in flight; those of innermost loops are
+// The first misses overlap with other instructions in flight; those of innermost loops are
 // prefetched.
 static double time_of(const worker *w, const frame *f) {
   const kiln_work_units *u = w->u;
-  const double spilled = f->kept > u->n_registers - 2 ? f->kept : 0; // then nearly all of them are
+  // then nearly all sums are spilled
+  const double spilled = f->kept > u->n_registers - 2 ? f->kept : 0;
   const double arithmetic =
       fmax(f->multiplies * u->multiply_ns, (f->multiplies + f->others) * u->any_ns);
   const double loads = (f->loads + spilled) * u->load_ns + f->parts * u->part_ns;
@@ -402,7 +403,7 @@ static void pop_around(worker *w) {
   kiln_ranges_pop(&w->ranges, 1);
 }
 
-// The copies of a loop run each its own iterations. The end of a short one is foreseen, or it is
+// Unrolled copies of a loop share its iterations. The end of a short loop is predicted, or it is
 // unrolled.
 static void visit_serial(worker *w, const kiln_loop *n, double extent) {
   enum { FORESEEN = 16 };
@@ -457,8 +458,9 @@ static void visit_all(worker *w, const kiln_loop *first) {
 
 kiln_work_units kiln_work_units_of(const kiln_machine *m) {
   // An element's load is half of a vector's, which takes both ports; a store is twice of one.
-  // No more than two of a kind begin in a cycle, five of which the L1 takes.
-  enum { MISSES = 16, REFILL_LATENCIES = 4, L1_CYCLES = 5 }; // about, of the cores of today
+  // A load of an element takes one of two ports, of a vector both; a store takes twice a load's
+  // time. At most two of a kind start in a cycle; the latency of the L1 is five.
+  enum { MISSES = 16, REFILL_LATENCIES = 4, L1_CYCLES = 5 }; // typical of current cores
   const kiln_device *d = m->device;
   const kiln_mem_level *l1 = &d->levels[d->n_levels - 2];
   const double flops = d->unit_flops_ns[KILN_PEAK_F32], vector = m->vector_bytes;

@@ -10,22 +10,22 @@
 
 #include "target/target.h"
 
-// units: nanoseconds of one instruction each, as many of its kind being in flight as there can be
+// units: nanoseconds of one instruction at full throughput of its kind
 typedef struct kiln_work_units {
   int vector_bytes, n_registers;
   double multiply_ns;                // an FMA or a product of vectors
-  double any_ns;                     // any arithmetic on a vector
-  double load_ns, part_ns, store_ns; // of a vector; of one element, or one element to all lanes
-  double latency_ns;                 // of a sum that waits for the one before
-  double leave_ns;                   // of a loop's end that was not foreseen
-  double n_misses, miss_ns; // lines that a core waits for at once, and how long; 0: not known
+  double any_ns;                     // any vector arithmetic
+  double load_ns, part_ns, store_ns; // of a vector; of an element or a broadcast; of a vector
+  double latency_ns;                 // of a dependent sum
+  double leave_ns;                   // of a mispredicted loop end
+  double n_misses, miss_ns; // cache lines that a core loads at once, and their latency; 0: unknown
 } kiln_work_units;
 kiln_work_units kiln_work_units_of(const kiln_machine *m);
 
-// The time of |l| on |n_threads|, nest by nest, launches aside. |missed|[buffer]: lines of it that
-// come from behind the cache of a core, all accesses together; NULL: none.
+// The time of |l| on |n_threads|, nest by nest, without launches. |missed|[buffer]: its cache lines
+// that come from beyond a core's caches, over all accesses; NULL: none.
 //
-// units: nanoseconds; threads that have nothing to do at a nest's end wait
+// units: nanoseconds; threads wait for the slowest at the end of a nest
 // cost: well below a millisecond
 double kiln_tile_work(kiln_ctx *cx, const kiln_loops *l, const kiln_work_units *units,
                       int n_threads, const double *missed);

@@ -1,13 +1,13 @@
-// What all tiles of a kernel do together, and how long that takes.
+// The sum over all tiles of a kernel, and its predicted time.
 #include "tile/propagate.h"
 
 #include <math.h>
 
 // --- all tiles ---
 
-enum { MAX_RAGGED = 3 }; // dims of the result whose last tile is counted as partial
+enum { MAX_RAGGED = 3 }; // dims of the result whose partial last tile is counted apart
 
-// Tiles by dim: |full| of them whole, and a last one of |rest| if that is not 0.
+// Tiles of each dim: |full| whole ones, and a partial one of extent |rest| unless that is 0.
 typedef struct tiling {
   int n;
   int64_t full[KILN_MAX_RANK], rest[KILN_MAX_RANK];
@@ -35,7 +35,7 @@ static double node_iterations(const kiln_tile_node *n) {
   return iterations;
 }
 
-// Adds |count| tiles of the form last propagated.
+// Adds |count| tiles of the shape that was propagated last.
 static void add_tiles(kiln_tile_graph *g, double count, int transaction, kiln_tile_total *total) {
   total->tiles += count;
   for (int n = 0; n < g->n_nodes; n++) {
@@ -55,7 +55,8 @@ kiln_tile_total kiln_tile_sum(kiln_tile_graph *g, const int64_t *tile,
   const tiling t = tiling_of(g, tile);
   kiln_tile_total total = {0};
   for (int n = 0; n < g->n_nodes; n++) g->nodes[n].repeats = 0;
-  for (int mask = (1 << t.n_ragged) - 1; mask >= 0; mask--) { // whole tiles last: they stay
+  // whole tiles last: their boxes remain in the graph
+  for (int mask = (1 << t.n_ragged) - 1; mask >= 0; mask--) {
     int64_t part[KILN_MAX_RANK] = {0};
     double count = 1;
     for (int d = 0; d < t.n; d++) {
@@ -75,9 +76,9 @@ kiln_tile_total kiln_tile_sum(kiln_tile_graph *g, const int64_t *tile,
 double kiln_tile_boundary(kiln_tile_graph *g, const kiln_tile_plan *plan, const int64_t *tile,
                           double usable_bytes, int transaction_bytes) {
   const int n = g->nodes[g->n_nodes - 1].stmt->n_space;
-  int64_t sweep[KILN_MAX_RANK] = {0}; // one iteration of it fits: all of it is read once
+  int64_t sweep[KILN_MAX_RANK] = {0}; // tiles of one iteration fit: each byte is read once
   bool fits = false;
-  for (int j = 0; j <= n && !fits; j++) { // dims from |j| on are swept
+  for (int j = 0; j <= n && !fits; j++) { // a sweep over dims from |j| on
     int64_t one[KILN_MAX_RANK] = {0};
     for (int d = 0; d < j; d++) one[d] = tile[d];
     kiln_tile_propagate(g, one, plan->modes, plan->steps);
@@ -109,16 +110,16 @@ void kiln_tile_cost_finish(const kiln_device *d, int n_threads, kiln_peak peak, 
   c->ns = c->launch_ns + c->tail * most;
 }
 
-// What a kernel leaves in the shared cache is mostly still there for the next one, whatever a
-// measurement finds usable while others use the machine.
+// The share of the last cache in which a kernel's result usually survives until the next kernel.
+// Measured cache sizes are already reduced by what other programs use.
 static const double KEPT = 0.5;
 
 double kiln_tile_kept_bytes(const kiln_mem_level *cache) {
   return (double)cache->capacity_bytes * fmax(cache->usable, KEPT);
 }
 
-// What lies in the last shared cache when the kernel begins, and what it leaves there: the tensors
-// between kernels, unless they are too large for it. Constants come from memory.
+// Bytes read from memory because they are not in the last shared cache: constants, and tensors
+// between kernels that are too large for it.
 static double cold_bytes(kiln_tile_graph *g, double shared_bytes, int transaction) {
   const kiln_tensor *y = g->p->tensors.data[g->nodes[g->n_nodes - 1].stmt->out];
   const double out_bytes = (double)kiln_tensor_elems(y) * kiln_dtype_bytes(y->dtype);
@@ -137,7 +138,7 @@ static double boundary_bytes(kiln_tile_graph *g, const kiln_device *d, int n_thr
   const double usable = (double)cache->capacity_bytes * cache->usable,
                share = cache->n_sharing > 1 ? usable / n_threads : usable;
   const bool is_first_cache = level == d->n_levels - 3 && plan->inner;
-  if (level + 2 == d->n_levels) { // in front of the registers
+  if (level + 2 == d->n_levels) { // the level before the registers
     if (!plan->inner) return 0;
     const kiln_tile_total t = kiln_tile_sum(g, plan->inner, NULL, NULL, cache->transaction_bytes);
     return t.read_bytes + t.written_bytes;

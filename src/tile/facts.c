@@ -1,4 +1,4 @@
-// The table of facts: as long as the last tensor of which something was noted.
+// The table of facts; its length is that of the last tensor with a fact.
 #include "tile/facts.h"
 
 kiln_fact kiln_fact_of(const kiln_facts *f, int tensor) {

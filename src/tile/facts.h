@@ -1,8 +1,8 @@
 // Analysis results of the scheduling passes about a program: a table by tensor.
 //
-// A statement's facts are those of the tensor that it writes: passes renumber statements, and
-// tensors keep their numbers. The table grows as facts are noted; of what lies behind its end
-// nothing is known, so that tensors may be made at any time.
+// Facts about a statement are stored with the tensor that it writes, because passes renumber
+// statements but not tensors. The table grows as facts are added; tensors beyond its end have none,
+// so new tensors may be made at any time.
 #ifndef KILN_TILE_FACTS_H
 #define KILN_TILE_FACTS_H
 
@@ -10,12 +10,14 @@
 
 typedef struct kiln_fact {
   // Of the statement that writes the tensor:
-  bool assembled; // every element is stored through the tensors inside of it: there is no kernel
-  bool waits;     // to be assembled, unless a kernel computes it beside its reader
-  int kernel;     // statements with one number, not 0, make one kernel: the last writes its result
+  // elements are stored through the tensors inside of it (in-place concatenation): it has no kernel
+  bool assembled;
+  bool waits; // to be written in place, unless its reader's kernel computes it
+  // statements of equal number (not 0) make one kernel, whose last one writes the result
+  int kernel;
   // Of a constant:
-  bool is_small;   // of i8, none beyond 64 either way: two products with u8 fit i16
-  uint32_t panels; // how other programs of the module have it, a bit for each layout (panels.h)
+  bool is_small;   // i8 in [-64, 64]: a sum of two products with u8 fits i16
+  uint32_t panels; // layouts in which other programs have it: bits of panels.h
 } kiln_fact;
 
 typedef struct kiln_facts {
@@ -23,16 +25,16 @@ typedef struct kiln_facts {
   int n, cap;
 } kiln_facts;
 
-// All zero where nothing is known, and where |f| is NULL.
+// The facts of |tensor|; all zero if it has none or |f| is NULL.
 kiln_fact kiln_fact_of(const kiln_facts *f, int tensor);
-// To be set; the pointer holds until the next one is asked for. Lives in cx->perm.
+// For setting; valid until the next call. Lives in cx->perm.
 kiln_fact *kiln_fact_at(kiln_ctx *cx, kiln_facts *io, int tensor);
-// Drops what is known of tensors from |n| on, whose numbers others get.
+// Drops the facts of tensors >= |n|, whose numbers are reused.
 void kiln_facts_cut(kiln_facts *io, int n);
-// Notes which constants of |p| are small, by their data, and |panels| by tensor; NULL: none.
+// Sets the facts of |p|'s constants: whether they are small, and |panels| by tensor (NULL: none).
 void kiln_facts_note_constants(kiln_ctx *cx, const kiln_program *p, const uint32_t *panels,
                                kiln_facts *io);
-// A line for each fact, with the name of the tensor, behind |margin|.
+// Prints a line for each fact, with the tensor's name, after |margin|.
 void kiln_facts_print(kiln_ctx *cx, const kiln_program *p, const kiln_facts *f, const char *margin,
                       kiln_text *out);
 

@@ -1,4 +1,4 @@
-// The tile graph's nodes and edges, and what its tiles hold and move.
+// Nodes and edges of the tile graph; footprint and traffic of its tiles.
 #include "tile/propagate.h"
 
 #include <string.h>
@@ -28,8 +28,8 @@ static bool read_alike(const kiln_tile_graph *g, const kiln_tile_edge *a, const 
   return lie_alike(g->p->tensors.data[a->tensor], g->p->tensors.data[b->tensor]);
 }
 
-// Sets |like| of the edges from |begin| on, which have one consumer: each is compared to those
-// that are like no other.
+// Sets |like| of the edges from |begin| on, which have one consumer, by comparing each with those
+// that have no |like|.
 static void find_alike(kiln_tile_graph *g, int begin) {
   for (int i = g->n_edges - 1; i >= begin; i--) {
     kiln_tile_edge *e = &g->edges[i];
@@ -106,11 +106,11 @@ void kiln_tile_propagate(kiln_tile_graph *g, const int64_t *tile,
   kiln_tile_propagate_part(g, tile, tile, modes, steps);
 }
 
-// --- what a box touches of a tensor's memory ---
+// --- the memory that a box covers ---
 //
-// An address is a sum of terms, a stride times what moves with one index. Terms whose steps
-// interlock make one axis: 56*i + 56*r runs over the rows of a window. The innermost axis is a run
-// of neighbours; each further one repeats it elsewhere.
+// An address is a sum of terms, each the stride times one index. Terms whose steps interlock are
+// one axis: 56*i + 56*r runs over the rows of a window. The innermost axis is a range of contiguous
+// elements, which each further axis repeats at a distance.
 
 typedef struct term {
   const kiln_expr *e; // NULL: an axis of the box
@@ -134,7 +134,7 @@ static void push_term(address *a, const kiln_expr *e, int64_t step, int64_t coun
   if (a->known) a->terms[a->n++] = (term){e, step, count};
 }
 
-// Adds the term |e| of the index |x|, which moves by |stride| from one to the next.
+// Adds the terms of |e|, part of the index |x|, which moves by |stride| elements at a step.
 static void add_terms(kiln_ctx *cx, kiln_tile_indexing x, const kiln_expr *e, int64_t stride,
                       address *a) {
   int64_t c;
@@ -170,7 +170,7 @@ static bool same_terms(const address *a, const address *b) {
   return same;
 }
 
-// The terms as axes, by ascending steps.
+// Merges the terms to axes, by ascending steps.
 static void to_axes(address *a) {
   int n = 0;
   for (int i = 0; i < a->n; i++) {
@@ -196,7 +196,7 @@ static int64_t nearest(int64_t a, int64_t b) {
   return a < 0 ? -((-a + b / 2) / b) : (a + b / 2) / b;
 }
 
-// Widens the axes so that they cover what lies |distance| further, too; false if that is elsewhere.
+// Widens the axes to cover the same memory at |distance| as well; false if the two do not overlap.
 static bool widen(address *a, int64_t distance, int64_t (*ends)[2]) {
   int64_t moves[MAX_TERMS];
   for (int i = a->n - 1; i >= 0; i--) {
@@ -225,8 +225,8 @@ static double address_bytes(const address *a, int elem_bytes, int transaction) {
                      : bytes);
 }
 
-// Bytes, in whole transactions, that the loads of |e| from load |first| on touch which differ from
-// it by a constant; marks them done.
+// Bytes, in whole transactions, of load |first| of |e| and of the loads whose addresses differ from
+// it by a constant, which are marked done.
 static double touch(const kiln_tile_graph *g, const kiln_tile_edge *e, int which, int first,
                     const int64_t *strides, bool *done, int transaction) {
   const kiln_tensor *t = g->p->tensors.data[e->tensor];
@@ -271,7 +271,8 @@ static double count_bytes(const kiln_tile_graph *g, const kiln_tile_edge *e, int
   kiln_tensor_strides(t, strides);
   for (int i = 0; i < e->loads.n; i++)
     if (!done[i]) bytes += touch(g, e, which, i, strides, done, transaction);
-  const double all = box_bytes(t, e->box[which], strides, transaction); // of what is in the tensor
+  // of the box within the tensor
+  const double all = box_bytes(t, e->box[which], strides, transaction);
   kiln_arena_rewind(&cx->scratch, mark);
   return bytes < all ? bytes : all;
 }
@@ -290,7 +291,7 @@ static bool is_read(const kiln_tile_graph *g, const kiln_tile_edge *e) {
   return g->nodes[e->consumer].inside && (e->producer < 0 || e->level == 0);
 }
 
-// What several nodes of a tile read of one tensor is read once: the largest.
+// A tensor that several nodes of a tile read is read once: the largest box counts.
 double kiln_tile_read(kiln_tile_graph *g, int edge, int transaction) {
   kiln_tile_edge *e = &g->edges[edge];
   if (!is_read(g, e)) return 0;
@@ -304,7 +305,7 @@ double kiln_tile_read(kiln_tile_graph *g, int edge, int transaction) {
   return bytes;
 }
 
-// What a tile stores of the node's tensor.
+// The bytes of the node's tensor that a tile stores.
 static double node_bytes(const kiln_tile_graph *g, const kiln_tile_node *n, int which,
                          int transaction) {
   const kiln_tensor *t = g->p->tensors.data[n->stmt->out];
@@ -352,7 +353,7 @@ static bool moves_with_chunks(const kiln_tile_graph *g, const kiln_tile_edge *e)
   return false;
 }
 
-// Adds |bytes| that live from node |first| to node |last|.
+// Adds |bytes|, live from node |first| to node |last|.
 static void live(double *at, int first, int last, double bytes) {
   for (int n = first; n <= last; n++) at[n] += bytes;
 }
@@ -368,7 +369,7 @@ static void live_operands(kiln_tile_graph *g, bool streams, double *at) {
     kiln_tile_edge *e = &g->edges[i];
     if (!is_read(g, e)) continue;
     int first = e->consumer, last = e->consumer;
-    bool again = false; // by an earlier consumer
+    bool again = false; // an earlier consumer has read it
     for (int j = g->first_edge[e->tensor]; j >= 0; j = g->edges[j].next) {
       const kiln_tile_edge *other = &g->edges[j];
       if (!is_read(g, other)) continue;

@@ -1,11 +1,11 @@
-// The tile graph (Welder, OSDI'23, section 3; DESIGN section 6): the statements of one kernel, each
-// edge between two of them connected at a level of memory, and the tiles that follow from a tile of
-// the result.
+// The tile graph (Welder, OSDI'23, section 3; DESIGN section 6): the statements of one kernel, the
+// level of memory at which each edge between two of them is connected, and the tiles that follow
+// from a tile of the result.
 //
-// A tile passes through the level that its edge is connected at and never touches the slower ones.
-// Level 0 is memory: two statements connected there are two kernels, or two nests with a barrier,
-// and the producer takes no part in the tiles. Tiles of the result need not divide it: the last
-// ones are then partial. All of it lives in the context's scratch arena, at the mark of its maker.
+// Tiles pass through the level at which their edge is connected and stay out of slower ones. Level
+// 0 is memory: two statements connected there are two kernels, or two nests with a barrier, and the
+// tiles exclude the producer. Tiles need not divide the result: the last ones are then partial. The
+// graph lives in the context's scratch arena, at its maker's mark.
 #ifndef KILN_TILE_GRAPH_H
 #define KILN_TILE_GRAPH_H
 
@@ -13,92 +13,93 @@
 #include "tile/query.h"
 
 typedef enum kiln_reduce_mode {
-  KILN_REDUCE_FULL,  // the whole reduction at once: operands in the tile are whole along it
-  KILN_REDUCE_CHUNK, // stepped: operands that come from a slower level pass through chunk by chunk
-  KILN_REDUCE_STREAM, // stepped, and so is the producer: it is computed chunk by chunk inside, partial
-                      // results being rescaled (sum, max, online softmax)
+  KILN_REDUCE_FULL,  // the whole reduction at once: its operands in the tile are complete
+  KILN_REDUCE_CHUNK, // stepped: operands from a slower level are loaded chunk by chunk
+  // stepped, and the producer computes its result chunk by chunk in the same loop; partial results
+  // are rescaled (sum, max, online softmax)
+  KILN_REDUCE_STREAM,
 } kiln_reduce_mode;
 
-// The interval of a dim or an index in one tile: origin + [0, extent). The origin is an
-// expression over the tile's indices b0, b1, ... by dim of the result, and c, the chunk's; it is
-// congruent to |rest| modulo |step|, step 0: equal to it. |middle| is the origin in a tile in the
-// middle.
+// The interval of a dim or index in one tile: origin + [0, extent). The origin is an expression
+// over the tile's numbers b0, b1, ... along the result's dims and the chunk's number c. It is
+// congruent to |rest| modulo |step|, or equal to it if |step| is 0. |middle| is the origin in the
+// middle tile.
 typedef struct kiln_tile_span {
   const kiln_expr *origin;
   int64_t extent, step, rest, middle;
 } kiln_tile_span;
 
-// A box: a span by dim or by axis. |whole|: all that belongs to a tile of the result; |held|: what
-// of it is there at once, less than that where a reduction is stepped.
+// A box: a span for each dim or axis. |whole|: everything that a tile of the result needs; |held|:
+// the part that exists at one time, smaller if a reduction is stepped.
 enum { KILN_TILE_WHOLE, KILN_TILE_HELD, KILN_N_TILE_BOXES };
 
-// One statement: its box has the space dims first.
+// A statement; its box has the space dims first.
 typedef struct kiln_tile_node {
   const kiln_stmt *stmt;
-  bool inside; // the tile needs it: it writes the result, or edges that are connected lead there
-  bool beside; // it writes a result beside the last one's: nobody here reads that
+  // part of the tile: it writes the result, or connected edges lead from it to the result
+  bool inside;
+  bool beside; // it writes an additional result, which no node of the graph reads
   kiln_tile_span dims[KILN_N_TILE_BOXES][2 * KILN_MAX_RANK];
   kiln_reduce_mode modes[KILN_MAX_RANK]; // by reduction dim
   double flops;                          // of one iteration
-  double repeats; // how often an element is computed, all tiles together: 1 without recompute
+  double repeats; // times that an element is computed, over all tiles: 1 without recomputation
 } kiln_tile_node;
 
-// An edge: a tensor, from the statement or parameter that produces it to a consumer.
+// An edge: a tensor, read by a consumer, and its producer: a statement or a parameter.
 typedef struct kiln_tile_edge {
-  int producer, consumer; // nodes; producer -1: |tensor| is read from memory
+  int producer, consumer; // nodes; producer -1: |tensor| is a parameter
   int tensor;
-  int level;   // where it is connected; 0: memory
-  bool stored; // it is also written to memory: another kernel reads it, or it is a result
+  int level;   // at which it is connected; 0: memory
+  bool stored; // also written to memory: it is a result, or another kernel reads it
   kiln_loads loads;
   kiln_tile_span box[KILN_N_TILE_BOXES]
-                    [KILN_MAX_RANK]; // of the tensor: the hull of all uses, cut to it
+                    [KILN_MAX_RANK]; // of the tensor: the hull of all loads, cut to the tensor
   int next;                          // the next edge that reads |tensor|; -1: none
-  // A later edge of the consumer that reads the same places, of a tensor that lies as |tensor|;
-  // -1.
+  // A later edge of the consumer that reads the same box of a tensor of equal layout; -1.
   int like;
-  double bytes[KILN_N_TILE_BOXES];    // that the box as last propagated touches, in transactions of
-  int transaction[KILN_N_TILE_BOXES]; // so many bytes; 0: nobody asked
+  double bytes[KILN_N_TILE_BOXES];    // of the box as last propagated, in transactions of
+  int transaction[KILN_N_TILE_BOXES]; // this many bytes; 0: not computed
 } kiln_tile_edge;
 
 typedef struct kiln_tile_graph {
   kiln_ctx *cx;
   const kiln_program *p;
   int n_nodes, n_edges;
-  kiln_tile_node *nodes;       // [n_nodes] in the order of execution, the last writes the result
+  kiln_tile_node *nodes;       // [n_nodes] in order of execution; the last writes the result
   kiln_tile_edge *edges;       // [n_edges] by consumer
-  int *first_edge;             // by tensor: the first that reads it; -1: none
+  int *first_edge;             // by tensor: its first reader; -1: none
   int64_t tile[KILN_MAX_RANK]; // of the result, as last propagated
 } kiln_tile_graph;
 
-// Makes the graph of |p|, whose statements are one kernel: all edges at memory, all tiles whole.
+// Makes the graph of |p|, whose statements are one kernel: all edges at memory, one tile.
 kiln_tile_graph *kiln_tile_graph_make(kiln_ctx *cx, const kiln_program *p);
 
 // Connects all edges between statements at |level|.
 void kiln_tile_connect_all(kiln_tile_graph *g, int level);
 
-// Propagates a tile of the result, tile[d] of its space dim d, to the boxes of all nodes and edges:
-// index maps are substituted, boxes taken, several uses united, and cut to the tensors. What an
-// index depends on data for is needed whole. modes[node][r] with steps[node][r] says how a
-// reduction is run; NULL rows, or NULL |modes|, mean FULL.
+// Propagates a tile of the result, tile[d] along its space dim d, to the boxes of all nodes and
+// edges by substituting index maps; several loads are united, and boxes cut to the tensors. An axis
+// whose index depends on data is taken whole. modes[node][r] and steps[node][r] say how a reduction
+// runs; NULL rows, or NULL |modes|, mean FULL.
 //
-// shapes: tile[n_space of the last statement]; 0 or more than there is: all
+// shapes: tile[n_space of the last statement]; 0 or more than the extent: the extent
 void kiln_tile_propagate(kiln_tile_graph *g, const int64_t *tile,
                          const kiln_reduce_mode *const *modes, const int64_t *const *steps);
 
-// Bytes that lie at |level| at once while a tile is computed: the high-water mark over the order of
-// execution of what connected edges hold there, of what is read, whole or chunk by chunk, and of
-// the result. What a stream carries from chunk to chunk lies there throughout.
+// Bytes at |level| while a tile is computed: the high-water mark, in order of execution, of the
+// tiles of connected edges, the operands that are read (whole or by chunks) and the result. Results
+// that a stream carries between chunks are live throughout.
 double kiln_tile_footprint(kiln_tile_graph *g, int level);
-// Bytes that one tile moves between memory and the levels in front of it, in whole transactions of
-// |transaction_bytes|: what it reads there and what it stores there. Connected edges cost nothing.
+// Bytes that one tile moves between memory and the caches, in whole transactions of
+// |transaction_bytes|: its loads and stores there. Connected edges cost nothing.
 // source: Welder, section 3.3 (MemTraffic)
 double kiln_tile_traffic(kiln_tile_graph *g, int transaction_bytes);
 
-// Totals of all tiles of the result, partial tiles counted by their size.
+// Totals over all tiles of the result, partial ones counted by their size.
 typedef struct kiln_tile_total {
   double tiles, flops, read_bytes, written_bytes;
 } kiln_tile_total;
-// Propagates |tile| as above, and sums.
+// Propagates |tile| as above, and sums over all tiles.
 kiln_tile_total kiln_tile_sum(kiln_tile_graph *g, const int64_t *tile,
                               const kiln_reduce_mode *const *modes, const int64_t *const *steps,
                               int transaction_bytes);
@@ -110,47 +111,47 @@ kiln_tile_total kiln_tile_sum(kiln_tile_graph *g, const int64_t *tile,
 //   t = launch + tail * max(t_c, max t_l), tail = ceil(w) / w over the waves w.
 typedef struct kiln_tile_cost {
   double ns;
-  double flops, compute_ns; // with what is computed twice, and what is computed in vain
+  double flops, compute_ns; // including recomputation and padding
   double bytes[KILN_MAX_LEVELS],
-      level_ns[KILN_MAX_LEVELS];     // of the boundary in front of level l: between l and l + 1
+      level_ns[KILN_MAX_LEVELS];     // of the boundary between l and l + 1
   double footprint[KILN_MAX_LEVELS]; // bytes that a tile holds at level l
   double launch_ns, tail;
-  int64_t tiles; // tasks that the threads share
-  bool streams;  // nothing hides behind the slowest: arithmetic and transfers follow each other
+  int64_t tiles; // that the threads share
+  bool streams;  // nothing overlaps with the slowest term: arithmetic and transfers are sequential
 } kiln_tile_cost;
 
-// Fills |c|->ns and the times from its flops, bytes and tiles.
+// Computes |c|->ns and the times of its terms.
 //
-// needs: flops, bytes[], tiles set; |peak| names the kind of arithmetic, |efficiency| its share
+// needs: flops, bytes[], tiles set; |peak| is the kind of arithmetic, |efficiency| the share of it
 //        that the inner loops reach
 void kiln_tile_cost_finish(const kiln_device *d, int n_threads, kiln_peak peak, double efficiency,
                            kiln_tile_cost *c);
 
-// How a template runs a kernel, as far as its cost goes.
+// How a template runs a kernel, as far as it matters for cost.
 typedef struct kiln_tile_plan {
-  const int64_t *tile;  // of a task, by space dim of the result
-  const int64_t *inner; // of what is in registers at once; NULL: no more than vectors
+  const int64_t *tile;                  // of a task, by space dim of the result
+  const int64_t *inner;                 // of the register tile; NULL: vectors only
   const kiln_reduce_mode *const *modes; // by node and reduction dim; NULL: FULL
   const int64_t *const *steps;
   kiln_peak peak;
   double efficiency;  // share of the peak that the inner loops reach
-  double extra_flops; // what is computed in vain: padding of ragged register tiles
-  double extra_bytes; // moved beyond what the graph knows: packing
-  int64_t tasks;      // 0: one a tile
+  double extra_flops; // of padding in ragged register tiles
+  double extra_bytes; // moved beyond the graph's edges: packing
+  int64_t tasks;      // 0: one for each tile
 } kiln_tile_plan;
 
-// Bytes that cross the boundary in front of a cache, of which a thread has |usable_bytes|, when
-// tiles run in the order of their indices, the last dim's fastest. Where all tiles of inner dims
-// fit together, a sweep along the next dim outside moves what it touches once: what two neighbours
-// share is kept.
+// Bytes that cross the boundary before a cache, of which a thread has |usable_bytes|, when tiles
+// run in lexicographic order. If all tiles of the inner dims fit together, a sweep along the next
+// outer dim loads each byte once: data that neighbouring tiles share is reused.
 double kiln_tile_boundary(kiln_tile_graph *g, const kiln_tile_plan *plan, const int64_t *tile,
                           double usable_bytes, int transaction_bytes);
 
-// Of a shared cache, what a kernel finds there of the one before it, when all of both is no more.
+// The bytes of a shared cache in which a kernel finds results of the previous one, if both need no
+// more.
 double kiln_tile_kept_bytes(const kiln_mem_level *cache);
 
-// The cost of |g|, its edges connected, run as |plan| says on the device of |m|. All zero when
-// nothing is known of that.
+// The cost of |g|, whose edges are connected, run as |plan| says on the device of |m|; all zero if
+// the device is unknown.
 void kiln_tile_cost_of(kiln_tile_graph *g, const kiln_machine *m, int n_threads,
                        const kiln_tile_plan *plan, kiln_tile_cost *out);
 

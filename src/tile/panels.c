@@ -1,4 +1,4 @@
-// Bits of layouts: those of each form behind those of the one before.
+// Numbering of the bits of layouts: transformed forms follow the plain one.
 #include "tile/panels.h"
 
 enum { MAX_VECTORS = 8, A_FORM = MAX_VECTORS + 1 };

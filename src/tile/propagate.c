@@ -1,11 +1,9 @@
-// Propagation of tiles: from a tile of the result through the index maps to the boxes of all nodes
-// and edges.
+// Propagation of tiles from the result through index maps to the boxes of all nodes and edges.
 //
-// An index of a tile is taken apart once: each operator maps the spans of its operands to the span
-// of its result. What an origin is congruent to tells whether a quotient or a remainder stays in
-// one piece: of tiles of 16 columns, 64*h + d splits into a whole h and a part of d. Numbers of a
-// model's (steps of slices) may be as large as numbers are: what overflows saturates, and of a
-// congruence that does nothing is known.
+// An index is evaluated as in abstract interpretation: each operator maps the spans of its operands
+// to the span of its result. The congruence of an origin tells whether a quotient or remainder is
+// one interval: for tiles of 16 columns, 64*h + d splits into the whole h and a part of d. Steps of
+// slices may be any i64 numbers: spans saturate on overflow, and a saturated congruence is unknown.
 #include "tile/propagate.h"
 
 #include "support/integer.h"
@@ -13,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MIDDLE = 2 }; // the tile in the middle has half of the others before it
+enum { MIDDLE = 2 }; // half of the other tiles precede the middle one
 
 static kiln_tile_span fixed(kiln_ctx *cx, int64_t origin, int64_t extent) {
   return (kiln_tile_span){kiln_int(cx, origin), extent, 0, origin, origin};
@@ -27,7 +25,7 @@ static kiln_tile_span with_step(kiln_tile_span s, int64_t step, int64_t rest) {
 
 static bool is_saturated(int64_t n) { return n == INT64_MIN || n == INT64_MAX; }
 
-// The same of numbers that saturate.
+// The same for saturated numbers.
 static kiln_tile_span with_step_sat(kiln_tile_span s, int64_t step, int64_t rest) {
   return is_saturated(step) || is_saturated(rest) ? with_step(s, 1, 0) : with_step(s, step, rest);
 }
@@ -52,7 +50,8 @@ static kiln_tile_span span_scale(kiln_ctx *cx, kiln_tile_span a, int64_t by) {
                        kiln_add_sat(kiln_mul_sat(by, a.rest), first));
 }
 
-// The largest remainder of the origin by |by|, and what they all are congruent to.
+// The largest remainder of the origin by |by|, and the number modulo which all remainders are
+// equal.
 static int64_t last_remainder(const kiln_tile_span *a, int64_t by, int64_t *out_step) {
   *out_step = a->step == 0 || a->step % by == 0 ? 0 : kiln_gcd(a->step, by);
   return *out_step ? by - *out_step + kiln_floor_mod(a->rest, *out_step)
@@ -71,7 +70,7 @@ static kiln_tile_span span_div(kiln_ctx *cx, kiln_tile_span a, int64_t by) {
 static kiln_tile_span span_mod(kiln_ctx *cx, kiln_tile_span a, int64_t by) {
   int64_t step;
   const int64_t last = last_remainder(&a, by, &step);
-  if (kiln_add_sat(last, a.extent) > by) return fixed(cx, 0, by); // it may wrap
+  if (kiln_add_sat(last, a.extent) > by) return fixed(cx, 0, by); // it may wrap around
   if (!step) return fixed(cx, last, a.extent);
   const kiln_tile_span s = {.origin = kiln_mod(cx, a.origin, kiln_int(cx, by)),
                             .extent = a.extent,
@@ -100,7 +99,7 @@ static kiln_tile_span span_of_var(const kiln_stmt *s, const kiln_tile_span *dims
   return (kiln_tile_span){.extent = 1};
 }
 
-// What bends at a border is taken as it is in a tile in the middle.
+// The span of a boundary map, evaluated for the middle tile.
 static kiln_tile_span span_in_the_middle(kiln_ctx *cx, const kiln_stmt *s,
                                          const kiln_tile_span *dims, const kiln_expr *e,
                                          bool *out_known) {
@@ -123,7 +122,7 @@ static kiln_tile_span span_in_the_middle(kiln_ctx *cx, const kiln_stmt *s,
                           .middle = i.lo};
 }
 
-// The least factor of a term that is larger than |factor|; |size| where there is none.
+// The least factor of a term that exceeds |factor|; |size| if there is none.
 static int64_t next_factor(const kiln_expr *e, int64_t by, int64_t factor, int64_t size) {
   int64_t c;
   if (e->kind == KILN_EXPR_ADD || e->kind == KILN_EXPR_SUB) {
@@ -135,8 +134,8 @@ static int64_t next_factor(const kiln_expr *e, int64_t by, int64_t factor, int64
   return by > factor && by < size && e->kind != KILN_EXPR_INT ? by : size;
 }
 
-// What a table of constants says of an operand's rows: resampling reads through such. Kernels do
-// not know its values: they rise evenly, up to where the next larger term of the index begins.
+// The span of a load from a constant table, as resampling has for an operand's rows. The values are
+// assumed to increase evenly, over each period of the next larger term of the index.
 static kiln_tile_span span_of_table(kiln_ctx *cx, const kiln_tile_indexing *x, const kiln_expr *e,
                                     bool *out_known) {
   const kiln_tensor *t = x->p->tensors.data[e->u.tensor];
@@ -154,7 +153,7 @@ static kiln_tile_span span_of_table(kiln_ctx *cx, const kiln_tile_indexing *x, c
   }
   if (!*out_known) return (kiln_tile_span){.extent = 1};
   const int64_t values = next_factor(x->index, 1, x->factor, x->size) / x->factor,
-                among = (int64_t)ceil(part * (double)values) + 1; // neighbours, too
+                among = (int64_t)ceil(part * (double)values) + 1; // and neighbours
   return (kiln_tile_span){.origin = kiln_load(cx, e->u.tensor, e->dtype, e->n_args, origins),
                           .extent = among < values ? among : values,
                           .step = 1,
@@ -192,8 +191,8 @@ kiln_tile_span kiln_tile_span_of(kiln_ctx *cx, kiln_tile_indexing x, const kiln_
 
 // --- unions ---
 
-// All of an axis of |size| elements if the distance of the two is not the same in all tiles. What
-// tables give lies as far apart as in the middle.
+// The hull of |a| and |b|; the whole axis of |size| elements if their distance differs between
+// tiles. Spans of tables have the distance of the middle tile.
 static kiln_tile_span span_hull(kiln_ctx *cx, kiln_tile_span a, kiln_tile_span b, int64_t size) {
   int64_t distance = 0;
   if (a.origin != b.origin && a.origin->has_load && b.origin->has_load)
@@ -218,9 +217,8 @@ static kiln_tile_span span_cut(kiln_ctx *cx, kiln_tile_span a, int64_t size) {
 
 // --- the sweep ---
 
-// The spans of the node's reductions as an edge sees them. Of CHUNK, what is computed inside is
-// needed
-// whole: it cannot be had piece by piece.
+// Sets the spans of the node's reductions as one of its edges sees them. In mode CHUNK a producer
+// inside of the tile is needed whole, as it is not computed by chunks.
 static void set_reductions(kiln_ctx *cx, kiln_tile_node *n, int which, const int64_t *steps,
                            bool inside) {
   for (int r = 0; r < n->stmt->n_reduce; r++) {
@@ -265,7 +263,7 @@ static void edge_box(const kiln_tile_graph *g, kiln_tile_edge *e, int which) {
   }
 }
 
-// The space dims of what is stored beside the result: those of the result that have their names.
+// The box of an additional result: the result's dims of the same names.
 static void beside_box(kiln_tile_graph *g, kiln_tile_node *n, int which) {
   const kiln_tile_node *last = &g->nodes[g->n_nodes - 1];
   for (int d = 0; d < n->stmt->n_space; d++)
@@ -275,7 +273,7 @@ static void beside_box(kiln_tile_graph *g, kiln_tile_node *n, int which) {
         n->dims[which][d] = last->dims[which][k];
 }
 
-// A node's space dims: the hull of what its consumers in the tile need of its tensor.
+// The box of a node's space dims: the hull over its consumers in the tile.
 static void node_box(kiln_tile_graph *g, int node, int which) {
   kiln_tile_node *n = &g->nodes[node];
   const kiln_stmt *s = n->stmt;
@@ -312,7 +310,7 @@ static void result_box(kiln_tile_graph *g, const int64_t *part, int which) {
 static void mark_inside(kiln_tile_graph *g) {
   for (int n = 0; n < g->n_nodes; n++)
     g->nodes[n].inside = g->nodes[n].beside || n == g->n_nodes - 1;
-  for (int i = g->n_edges - 1; i >= 0; i--) { // by consumer: later ones are known
+  for (int i = g->n_edges - 1; i >= 0; i--) { // by consumer: later edges are done
     const kiln_tile_edge *e = &g->edges[i];
     if (is_inside(e) && g->nodes[e->consumer].inside) g->nodes[e->producer].inside = true;
   }

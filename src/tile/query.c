@@ -1,4 +1,4 @@
-// Questions about statements that several passes of the scheduler ask.
+// Properties of statements that several passes of the scheduler need.
 #include "tile/query.h"
 
 typedef struct load_visit {
@@ -86,7 +86,7 @@ bool kiln_stmt_is_contraction(const kiln_stmt *s, const kiln_expr **out_a,
     return false;
   const kiln_expr *a = kiln_expr_uncast(s->body->args[0]), *b = kiln_expr_uncast(s->body->args[1]);
   if (a->kind != KILN_EXPR_LOAD || b->kind != KILN_EXPR_LOAD || a == b)
-    return false; // x*x is a reduction
+    return false; // x*x is a sum of squares, a reduction
   for (int k = 0; k < a->n_args; k++)
     if (kiln_expr_has_load(a->args[k])) return false;
   for (int k = 0; k < b->n_args; k++)
@@ -96,7 +96,7 @@ bool kiln_stmt_is_contraction(const kiln_stmt *s, const kiln_expr **out_a,
   return true;
 }
 
-// Casts that lose nothing are not part of a factor: it is of the type in which it lies in memory.
+// |e| without casts that lose nothing: a factor has the type that it has in memory.
 static const kiln_expr *through_widening(const kiln_expr *e) {
   while (e->kind == KILN_EXPR_CAST &&
          kiln_dtype_bytes(e->args[0]->dtype) < kiln_dtype_bytes(e->dtype))
@@ -182,7 +182,7 @@ bool kiln_load_bends(kiln_ctx *cx, const kiln_expr *load, kiln_symbol var) {
   return bends;
 }
 
-// The difference of |index| at two neighbouring points along |var|, if that is a constant.
+// The difference of |index| between two neighbouring points along |var|, if it is constant.
 static int64_t step_of(kiln_ctx *cx, const kiln_expr *index, kiln_symbol var,
                        const kiln_ranges *r) {
   const kiln_expr *x = kiln_var(cx, var), *next = kiln_add(cx, x, kiln_int(cx, 1));
@@ -222,8 +222,8 @@ int64_t kiln_stmt_load_stride(kiln_ctx *cx, const kiln_program *p, const kiln_st
 
 typedef enum lie { LIE_APART, LIE_IN_WORDS, LIE_AT_ONE } lie;
 
-// How |vector| neighbours along dim |x| of |s|, from each multiple of as many, lie in what |load|
-// reads: side by side from such a multiple on, or as one element.
+// How |vector| neighbours along dim |x| of |s|, an aligned group, are stored in |load|'s tensor:
+// contiguous and aligned, one element, or otherwise.
 static lie lie_of(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const kiln_expr *load,
                   const kiln_dim *x, int64_t vector) {
   const kiln_expr *offset = kiln_int(cx, 0);

@@ -1,13 +1,13 @@
-// Maps that read elements of the number of those that they write: reshapes.
+// Reshapes: maps that read the element of the same row-major number as the one that they write.
 #include "tile/query.h"
 
-// A piece of a tensor's row-major numbering that lies evenly: numbers [begin, end), |stride|
-// elements of the storage from one multiple of |begin| to the next.
+// A range [begin, end) of a tensor's row-major numbers of even stride: multiples of |begin| are
+// |stride| elements apart in the storage.
 typedef struct even_run {
   int64_t begin, end, stride;
 } even_run;
 
-// The pieces of |t|, innermost first; their number.
+// Finds the ranges of |t|, innermost first; gives how many.
 static int find_runs(const kiln_tensor *t, even_run *out) {
   int64_t shape[KILN_MAX_RANK], strides[KILN_MAX_RANK], number = 1;
   int n = 0;
