@@ -1,4 +1,4 @@
-// Devices: levels by name, and figures for machines that nobody has measured.
+// Devices: levels by name, and nominal figures for machines that were not measured.
 #include "target/target.h"
 
 #include <string.h>
@@ -16,9 +16,9 @@ int kiln_machine_ways(const kiln_machine *m, int level) {
 
 // --- nominal figures ---
 
-// What a core moves in a clock; latency in clocks. Memory's are in nanoseconds: it has a clock of
-// its own. Some kernel's other data, the stack and the operating system want their part of every
-// cache, and a cache of few ways evicts before it is full: hence the usable shares.
+// Bytes per clock of a core, and latency in clocks; memory has its own clock, so its figures are in
+// nanoseconds. A part of each cache is used by other data, the stack and the operating system, and
+// caches of few ways evict before they are full: hence the usable shares.
 static const struct {
   const char *name;
   double usable, vectors_clock, latency_clocks; // vectors of at most 32 bytes
@@ -31,7 +31,7 @@ static const double MEMORY_BYTES_NS = 14, MEMORY_LATENCY_NS = 100;
 static const double LAUNCH_NS = 20, FORK_NS = 1000;
 enum { LINE = 64 };
 
-// Processors that read and multiply two vectors of 64 bytes in a clock; others with such vectors do
+// Processors that load and multiply two vectors of 64 bytes per clock; others with such vectors do
 // one.
 static const char *const wide[] = {"skylake-avx512", "cascadelake",    "cooperlake",
                                    "icelake-server", "sapphirerapids", "emeraldrapids",
@@ -57,7 +57,7 @@ static void add_level(kiln_device *d, const char *name, int64_t capacity, double
                                               .n_sharing = 1};
 }
 
-// A third of the cores saturates the memory of a server, three that of a small machine.
+// Of a server, a third of the cores saturates memory; of a small machine, three.
 static double memory_saturating(int n_units) {
   const double third = n_units / 3.0, few = n_units < 3 ? n_units : 3;
   return third > few ? third : few;

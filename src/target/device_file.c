@@ -17,7 +17,7 @@
 
 enum { FORMAT = 1 };
 
-// A number of the file; what it must be at least, and whether it may be just that.
+// A number in the file: its least value, and whether that is included.
 typedef struct field {
   const char *name;
   size_t offset;
@@ -40,7 +40,7 @@ static const field level_fields[] = {
 static const field device_fields[] = {DEVICE(launch_ns), DEVICE(fork_ns)};
 static const char *const peak_names[KILN_N_PEAKS] = {"f32", "bf16", "int8"};
 
-// What must be the same for a file to be of this machine.
+// Properties of the machine that a file must match.
 typedef struct identity {
   const char *name, *text; // NULL text: a number
   int64_t number;
@@ -61,7 +61,7 @@ static void identify(const kiln_machine *m, identity out[N_IDENTITIES]) {
   memcpy(out, all, sizeof all);
 }
 
-// --- where ---
+// --- paths ---
 
 const char *kiln_device_path(kiln_ctx *cx, const kiln_machine *m) {
   char folder[PATH_MAX], slug[sizeof m->processor];
@@ -95,7 +95,7 @@ static void put_reals(json_t *to, const void *object, size_t n, const field *fie
 static json_t *json_of_level(const kiln_mem_level *l) {
   json_t *o = json_object();
   json_object_set_new(o, "name", json_string(l->name));
-  json_object_set_new(o, "capacity_bytes", // memory has none that matters
+  json_object_set_new(o, "capacity_bytes", // null for memory
                       l->capacity_bytes == INT64_MAX ? json_null()
                                                      : json_integer(l->capacity_bytes));
   put_reals(o, l, KILN_LEN(level_fields), level_fields);
@@ -219,7 +219,8 @@ static bool read_count(const reader *r, const json_t *o, const char *where, cons
   return true;
 }
 
-// |slower|: the level before; NULL for memory, whose capacity is null.
+// Reads the capacity, which must be below that of |slower|, the level before; for memory |slower|
+// is NULL and the capacity null.
 static bool read_capacity(const reader *r, const json_t *o, const char *where,
                           const kiln_mem_level *slower, kiln_mem_level *l) {
   const json_t *got = json_object_get(o, "capacity_bytes");
@@ -255,7 +256,7 @@ static bool read_level(const reader *r, const json_t *o, int i, const char *name
          read_count(r, o, where, "sharing", 1 << 20, &l->n_sharing);
 }
 
-// The machine says which levels there are; the file, how fast they are.
+// The machine determines the levels, the file their speeds.
 static bool read_levels(const reader *r, const kiln_machine *m, const json_t *o, kiln_device *d) {
   const kiln_device *nominal = kiln_device_make_nominal(r->cx, m);
   const json_t *levels = json_object_get(o, "levels");
@@ -294,7 +295,7 @@ static bool read_device(const reader *r, const kiln_machine *m, const json_t *o,
   return read_bool(r, o, "", "measured", &d->is_measured);
 }
 
-// The whole file; NULL when there is none, or after a warning.
+// Parses the file; NULL if there is none, or after a warning.
 static json_t *load(const reader *r) {
   json_error_t error;
   FILE *f = fopen(r->path, "re");

@@ -1,4 +1,4 @@
-// The meaning of an instruction, put in its place; and how its operands lie in memory.
+// Instructions: expansion to their meaning, and strides of their operands.
 #include "target/instr.h"
 
 typedef struct expansion {
@@ -30,7 +30,7 @@ const kiln_expr *kiln_instr_copied(kiln_ctx *cx, const kiln_expr *value,
   return value;
 }
 
-// |value|, a copy's, where the INSTR's condition holds at the element that |store| writes, else
+// The stored value |value| of a copy if the INSTR's condition holds for its element, otherwise
 // zero.
 static const kiln_expr *guarded(kiln_ctx *cx, const expansion *x, const kiln_loop *store,
                                 const kiln_expr *value) {
@@ -53,7 +53,7 @@ static kiln_loop *expand_store(kiln_ctx *cx, const expansion *x, const kiln_loop
   return l;
 }
 
-// Meanings are loops around stores.
+// Copies a meaning: loops around stores.
 static kiln_loop *expand_list(kiln_ctx *cx, const expansion *x, const kiln_loop *from) {
   kiln_loop *first = NULL, **link = &first;
   for (; from; from = from->next, link = &(*link)->next)
@@ -78,7 +78,7 @@ static bool has_instr(const kiln_loop *l, bool keeps_warps) {
   return false;
 }
 
-// What was a warp's instruction is marked as that: its loop runs over what several threads have.
+// Marks the loops that replace a warp's instruction, which access elements of several threads.
 static void mark_warp(kiln_ctx *cx, const kiln_loop *instr, kiln_loop *loop) {
   if (!kiln_instr_is_warps(instr)) return;
   kiln_note *note = KILN_NEW(&cx->perm, kiln_note);
@@ -122,7 +122,7 @@ kiln_loops *kiln_instrs_expand_threads(kiln_ctx *cx, kiln_loops *l) {
   return expand_some(cx, l, true);
 }
 
-// How much |e| grows with |var|. False when that is not a constant.
+// Finds the change of |e| per step of |var|; false if it is not constant.
 static bool slope(const kiln_expr *e, kiln_symbol var, int64_t *out) {
   int64_t a = 0, b = 0, factor = 0;
   *out = e->kind == KILN_EXPR_VAR && e->u.sym == var;

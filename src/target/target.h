@@ -1,9 +1,9 @@
-// Targets, and their machines as data.
+// Targets, and their machines.
 //
-// A target (kiln_target) is a constant row: what holds of all machines of a kind. A machine
-// (kiln_machine) is one of them with its figures. Whoever schedules, compiles or runs for a machine
-// asks for a property of its target, `m->target->has_vectors`; which target it is, nothing outside
-// src/target asks (tools/check_targets.py).
+// A target (kiln_target) is a constant row of properties that all machines of a kind share; a
+// machine (kiln_machine) is one of that kind with its figures. The scheduler, compilers and
+// runtimes ask for properties, as m->target->has_vectors, and never for the target's identity,
+// which only src/target may (tools/check_targets.py).
 #ifndef KILN_TARGET_TARGET_H
 #define KILN_TARGET_TARGET_H
 
@@ -17,161 +17,161 @@
 //     D(i, j) = C(i, j)
 //     D(i, j) += int32(A(i, k)) * int32(B(j, k))
 //   }
-// Operand 0 is the result, read and written; the others are the parameters before C. tensorize
-// matches a nest that accumulates (`max=` as well) against it. Or it copies: `def tile(float16(16,
-// 16) A) -> (D) { D(i, j) = A(i, j) }`.
+// Operand 0 is the result, which is read and written; the others are the parameters before C.
+// tensorize matches accumulating nests with it (also of `max=`). A copy is written
+//   def tile(float16(16, 16) A) -> (D) { D(i, j) = A(i, j) }
 //
-// Operands of a GPU warp's instruction are fragments, distributed over the lanes (ir/loop.h):
-// |fragments| say which lane holds element (_0, _1) of an operand's tile, and as which of its own,
-// these lying one behind the other. All threads along x carry it out together.
+// Operands of a GPU warp's instruction are fragments, distributed over its lanes (ir/loop.h):
+// |fragments| state which lane holds element (_0, _1) of an operand's tile, and as which of the
+// lane's own contiguous elements. All threads along x execute it together.
 enum { KILN_MAX_OPERANDS = 4 };
 typedef struct kiln_fragment {
-  const char *lane, *element; // expressions over _0, _1; NULL: the operand is no fragment
+  const char *lane, *element; // expressions over _0, _1; NULL: the operand is in memory
 } kiln_fragment;
 typedef struct kiln_instr {
-  const char *name;     // "vpdpbusd.6x2"; the first member, as loop programs print it
-  const char *was;      // an older name, which scripts may have; NULL: there is none
+  const char *name;     // "vpdpbusd.6x2", as loop programs print it; must be the first member
+  const char *was;      // an earlier name that scripts may use; NULL: none
   const char *meaning;  // as above
   const char *spelling; // LLVM intrinsic: "llvm.x86.avx512.vpdpbusd.512"
-  const char *feature;  // what the processor must have: "avx512vnni"; NULL: nothing
-  bool is_there;        // whether the machine has it
-  bool passes_nan; // a `max=` that passes by what is no number, as stream writes it: x > D ? x : D
-  // The spelling's register tile: |rows| x |vectors| registers of |lanes| elements of the result,
-  // each element taking |group| products at once.
+  const char *feature;  // extension that the processor must have: "avx512vnni"; NULL: none
+  bool is_there;        // the machine has it
+  bool passes_nan;      // a `max=` that ignores NaN, as stream writes it: x > D ? x : D
+  // The register tile: |rows| x |vectors| registers of |lanes| elements of the result, each element
+  // accumulating |group| products at once.
   int rows, vectors, lanes, group;
-  // The distance in memory, in elements, of neighbours along each axis of each operand; 0: any.
+  // The stride in elements along each axis of each operand; 0: any.
   int64_t strides[KILN_MAX_OPERANDS][KILN_MAX_TILE_RANK];
-  bool combines_rows; // lanes exchange results of their rows (a quad reduction)
+  bool combines_rows; // a quad reduction: lanes exchange results of their rows
   bool is_tma;        // a GPU's bulk copy of a tile to shared memory, which one thread issues (TMA)
-  bool is_im2col;     // such a copy of a convolution's windows, with zeros outside of the tensor
-  kiln_fragment fragments[KILN_MAX_OPERANDS]; // of a warp's; an operand without one lies in memory
-  unsigned swizzled; // a bit for each operand in memory that is so (ir/loop.h); others must not be
-  const kiln_loops
-      *loops; // the meaning's update nest, buffers by operand; schedule/instr.h makes it
+  // the same in im2col mode: windows of a convolution, with zeros outside of the tensor
+  bool is_im2col;
+  kiln_fragment fragments[KILN_MAX_OPERANDS]; // of a warp's instruction
+  unsigned swizzled; // bit k: operand k is in swizzled memory (ir/loop.h); others must not be
+  // the update nest of the meaning, buffers numbered by operand; made by schedule/instr.h
+  const kiln_loops *loops;
 } kiln_instr;
 
-// What code for a grid of threads must keep to; all zero of a CPU.
+// Limits for code of a GPU; all zero for a CPU.
 typedef struct kiln_gpu {
   char arch[16];        // "sm_90a", "gfx90a"; "" for OpenCL
   int capability;       // CUDA's compute capability: 90; else 0
-  int warp;             // threads that run in step; 1: none do
+  int warp;             // threads that run in lock step; 1: none
   int max_threads;      // of a block
   int64_t shared_bytes; // of a block, at most
-  int64_t registers;    // of a multiprocessor, 32 bits each; 0: nobody knows
+  int64_t registers;    // of a multiprocessor, 32 bits each; 0: unknown
   int max_resident;     // threads of a multiprocessor
-  bool has_wgmma;       // warp groups multiply what a unit of its own copies (TMA): sm_90a
-  bool rounds_to_tf32;  // products of f32 may run on tensor cores, operands rounded to tf32
+  bool has_wgmma;       // warpgroup instructions and TMA: sm_90a
+  bool rounds_to_tf32;  // products of f32 may use tensor cores, with operands rounded to tf32
 } kiln_gpu;
 
 typedef struct kiln_target kiln_target;
 typedef struct kiln_machine {
   const kiln_target *target;
   kiln_gpu gpu;
-  bool is_here;             // the processor that this process runs on
-  char triple[64], cpu[64]; // by LLVM's names
-  char processor[64];       // as the operating system says it; |cpu| where it does not
+  bool is_here;             // the processor of this computer
+  char triple[64], cpu[64]; // LLVM's names
+  char processor[64];       // by the operating system; |cpu| if that has none
   char *features;           // LLVM feature string; owned by the ctx that made the machine
-  int vector_bytes;  // of the widest register used for f32 arithmetic: 64 AVX-512, 32 AVX2, 16 NEON
-                     // or SSE
+  // of the widest register for f32 arithmetic: 64 AVX-512, 32 AVX2, 16 NEON or SSE
+  int vector_bytes;
   int n_vector_regs; // 32 AVX-512 and NEON, 16 AVX2
   bool has_fma, has_f16, has_bf16, has_vnni;
-  int n_cores;                          // physical, whether this process may run on them or not
+  int n_cores;                          // physical cores, regardless of the process's CPU affinity
   int64_t l1_bytes, l2_bytes, l3_bytes; // data caches of one core (L3: shared)
-  int ways[3];                          // lines of a set of each; 0: nobody said
-  double clock_ghz;                     // as the operating system declares it, else 3
-  const kiln_device *device;            // how fast it is; set by both functions below
+  int ways[3];                          // associativity of each; 0: unknown
+  double clock_ghz;                     // declared by the operating system; 3 if it is not
+  const kiln_device *device;            // its speeds; set by both functions below
 } kiln_machine;
 
 struct kiln_target {
   const char *name, *title; // "hip"; in messages: "HIP"
 
   // --- its machines
-  // Whether |name|, which the user gave ("cuda:sm_90a"; NULL: none), is meant for this target, be
-  // there such a machine or not.
+  // Whether |name|, the user's ("cuda:sm_90a"; NULL: none), names a machine of this target; it need
+  // not exist.
   bool (*takes)(const char *name);
-  // errors: KILN_BAD_INPUT: there is no machine of that name; KILN_DEVICE_ERROR: this computer's
-  //         own is meant, and it has none
+  // errors: KILN_BAD_INPUT: no machine has that name; KILN_DEVICE_ERROR: it means this computer's
+  //         device, which does not exist
   kiln_status (*find)(kiln_ctx *cx, const char *name, kiln_machine *out);
 
   // --- how kernels run
-  // An instruction computes neighbours along a row: loops become vectors of lanes.
+  // Loops can become vectors of lanes, for instructions on contiguous elements.
   bool has_vectors;
-  // A launch is a grid of blocks of threads; else it is loops, the outermost run by a thread pool.
+  // A launch is a grid of blocks of threads; otherwise it is loops, whose outermost is run by a
+  // thread pool.
   bool has_grids;
-  // Loops copy what they read again to memory that they name (shared memory), and may compute it on
-  // the way; else caches keep it by themselves.
+  // Data is reused through explicitly addressed (shared) memory, to which loops copy it, possibly
+  // computing it on the way; otherwise caches do this.
   bool has_explicit_scopes;
   bool has_ranges;       // one module may serve ranges of dimensions
   int max_params;        // arguments of a kernel
-  int param_align_bytes; // each begins at a multiple of that; 1: anywhere
-  // The instructions that schedules may name, whether |m| has them or not (is_there). Lives in
+  int param_align_bytes; // alignment of their addresses; 1: any
+  // The instructions that schedules may name, including those that |m| lacks (is_there). Lives in
   // |cx|.
   kiln_instr *(*instrs)(kiln_ctx *cx, const kiln_machine *m, int *out_n);
-  // Whether code can be made of a kernel's loops; NULL: of all.
+  // Whether code can be generated for a kernel's loops; NULL: always.
   //
-  // errors: KILN_BAD_INPUT: it can't; the message names the loop or the buffer
+  // errors: KILN_BAD_INPUT: it cannot; the message names the loop or the buffer
   kiln_status (*check)(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel);
 
-  // --- what code is, and what runs it
+  // --- code and its runtime
   const char *code_levels[3]; // dumps of code as text, NULL behind the last: "llvm", "asm"
-  // Code is images that a device's driver loads; else objects that are linked, and whose functions
-  // are called.
+  // Code is an image that the device's driver loads; otherwise objects that are linked and called.
   bool has_images;
-  // How many functions a kernel becomes; NULL: one for each nest.
+  // The number of functions of a kernel; NULL: one for each nest.
   int (*launches)(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *kernel);
-  // Of sources to images (gpu/gpu.h); NULL: images are sources, which the device's driver compiles.
+  // From sources to images (gpu/gpu.h); NULL: images are sources, which the driver compiles.
   const struct kiln_gpu_compiler *compiler;
-  bool has_runtime; // code can be run, by |runtime|
+  bool has_runtime; // |runtime| can run its code
   kiln_plan_kind runtime;
-  bool has_own_memory; // the device's: weights and arguments are copied there
-  int place_bytes;     // weights and temporaries begin at multiples of that
-  // Whether modules can be written for the machine of that name; NULL: for none.
+  bool has_own_memory; // the device's, to which weights and arguments are copied
+  int place_bytes;     // alignment of weights and temporaries
+  // Whether modules can be made for the machine |name|; NULL: for none.
   bool (*makes_modules)(const char *name);
-  // A bit for each kiln_backend_place (backend/backend.h): modules may call its libraries' kernels.
+  // Bit k: modules may call libraries of kiln_backend_place k (backend/backend.h).
   unsigned libraries;
 
-  // --- of the GPU emitter's targets (gpu/spelling.h)
+  // --- for targets of the GPU emitter (gpu/spelling.h)
   const struct kiln_c_dialect *dialect;
-  kiln_gpu common;                        // what all its machines have
+  kiln_gpu common;                        // figures that all its machines share
   const struct kiln_gpu_figures *figures; // its architectures, [n_figures]
   int n_figures;
 };
 
-// All targets (targets.def), NULL behind the last.
+// All targets (targets.def), ended by NULL.
 extern const kiln_target *const kiln_targets[];
 #define KILN_TARGET(name) extern const kiln_target kiln_target_##name;
 #include "target/targets.def"
 #undef KILN_TARGET
-// The target that |name| is meant for. A name that is no machine's is meant for the last one, which
-// says so when it is looked up.
+// The target of |name|; the last one if |name| is unknown, whose lookup then reports it.
 const kiln_target *kiln_target_find(const char *name);
 // The machine of that name.
 //
 // errors: as kiln_target.find
 kiln_status kiln_target_machine(kiln_ctx *cx, const char *name, kiln_machine *out);
-// Whether modules can be written for the machine of that name.
+// Whether modules can be made for the machine |name|.
 bool kiln_target_makes_modules(const char *name);
 
 // The machine this process runs on (LLVM's host detection and the operating system's cache
 // description).
 kiln_status kiln_machine_host(kiln_ctx *cx, kiln_machine *out);
-// Another machine by name: a level of x86-64 ("x86-64-v3") or a processor, by LLVM's name
-// ("haswell", "znver4"), with the caches that such ones have; "avx2" and "avx512", which are
-// x86-64-v3 and v4, the same with "avxvnni" or "avx512vnni" (and bf16), and "neon" (AArch64).
+// Another machine by name: a level of x86-64 ("x86-64-v3"), or a processor by LLVM's name
+// ("haswell", "znver4") with its usual caches; "avx2" and "avx512", which are x86-64-v3 and v4, the
+// same with "avxvnni" or "avx512vnni" (and bf16), and "neon" (AArch64).
 //
-// errors: KILN_BAD_INPUT: there is no such one
+// errors: KILN_BAD_INPUT: no machine has that name
 kiln_status kiln_machine_named(kiln_ctx *cx, const char *name, kiln_machine *out);
-bool kiln_machine_is_x86(const char *name); // of those: one whose code x86-64 runs
-const char *kiln_machine_name(size_t i);    // of those of x86-64; NULL behind the last
-// Fills in what follows from |m|'s features: the registers, and what they can.
+bool kiln_machine_is_x86(const char *name); // whether x86-64 runs its code
+const char *kiln_machine_name(size_t i);    // of x86-64, by number; NULL after the last
+// Sets the fields that follow from |m|'s features: registers and instructions.
 void kiln_machine_describe(kiln_machine *m);
-// Lines of a set of the cache of |level| (1 to 3); 8, 8 and 16 where nobody said.
+// Associativity of the cache of |level| (1 to 3); 8, 8 and 16 if unknown.
 int kiln_machine_ways(const kiln_machine *m, int level);
 // Whether the instruction set has an extension, by LLVM's name: "avx512bf16", "dotprod".
 bool kiln_machine_has(const kiln_machine *m, const char *feature);
-// The instructions of |m|'s architecture that schedules may name, whether |m| has them or not
+// The instructions of |m|'s architecture that schedules may name, including those that |m| lacks
 // (is_there): for each family (fma, vpdpbusd, ...; see cpu/instr.c) the register tiles ROWSxVECTORS
-// with rows * vectors + vectors + 1 registers or fewer, as in "fma.6x2". Lives in |cx|.
+// of at most rows * vectors + vectors + 1 registers, as "fma.6x2". Lives in |cx|.
 kiln_instr *kiln_cpu_instrs(kiln_ctx *cx, const kiln_machine *m, int *out_n);
 
 typedef struct kiln_object {
@@ -181,54 +181,54 @@ typedef struct kiln_object {
 void kiln_object_deinit(kiln_object *o);
 
 typedef struct kiln_cpu_options {
-  int n_threads;        // compile in parallel with that many threads; <= 1: this one only
-  kiln_text *dump_llvm; // appended with the optimised LLVM text of all kernels; NULL: no
+  int n_threads;        // number of compile threads; <= 1: the caller's only
+  kiln_text *dump_llvm; // the optimised LLVM text of all kernels is appended; NULL: not wanted
   kiln_text *dump_asm;
-  bool has_lines; // code says by debug information which lines of the kernels it is of (ir/lines.h)
-  const struct kiln_cpu_nests
-      *nests;               // of the kernels: those that are code (cpu/together.h); NULL: all are
-  const volatile int *stop; // no further kernel is begun where this is not 0; NULL: all are
+  bool has_lines; // with debug information: the kernel's line of each instruction (ir/lines.h)
+  // equal nests, of which one is compiled (cpu/together.h); NULL: all are
+  const struct kiln_cpu_nests *nests;
+  const volatile int *stop; // no further kernel is started once it is not 0; NULL: never stopped
 } kiln_cpu_options;
 
 // Compiles kernels to objects. Nest j (in order) of kernels[i] becomes
 //     void SYMBOL_j(char *const *args, int64_t begin, int64_t end)
-// with SYMBOL = symbols[i]; args are the PARAM and WORKSPACE buffers in id order (base addresses,
-// 64-byte aligned for WORKSPACE and packed PARAMs, element-aligned otherwise), and [begin, end) the
-// part of the outermost loop to run if that is PARALLEL, else it is ignored and the whole nest
-// runs.
+// with SYMBOL = symbols[i]. args are the base addresses of the PARAM and WORKSPACE buffers in id
+// order (64-byte aligned for WORKSPACE and packed PARAMs, element-aligned otherwise). [begin, end)
+// are the iterations to run of a PARALLEL outermost loop; otherwise it is ignored, and the whole
+// nest runs.
 //
-// gives: out[n], an object for each kernel, which depends on that kernel, its symbol and |m| alone;
+// gives: out[n], an object for each kernel, which depends on the kernel, its symbol and |m| only;
 //        *out_n is |n|, or 0 on failure
 // errors: KILN_NO_BUDGET, without a message: it was stopped
 kiln_status kiln_cpu_compile(kiln_ctx *cx, const kiln_machine *m, int n, kiln_loops *const *kernels,
                              const char *const *symbols, const kiln_cpu_options *options,
                              int *out_n, kiln_object *out);
 
-// A plan as one C function of a static library, which calls the functions of its nests one after
-// the other:
+// A plan as one C function of a static library, which calls the functions of its nests in order:
 //     int SYMBOL(const void *input..., void *output..., int64_t *shape..., void *workspace
 //                [, const void *weights] [, parallel_for *, void *pool])
-// with a |shape| for each output whose shape only a run finds. An input that has a default may be
-// NULL. It gives 0; n: an index was out of range, of check n - 1 of the plan; or one of these.
+// with a |shape| for each output of data-dependent shape. An input with a default may be NULL. It
+// returns 0; n > 0: an index was out of range, in check n - 1 of the plan; or one of these.
 //
 // A nest that is worth several threads is given to the caller's
 //     void parallel_for(void *pool, void (*part)(const void *job, int64_t begin, int64_t end),
 //                       const void *job, int64_t extent, int64_t most)
-// which calls |part| for ranges that make up 0..extent, |most| or fewer for speed. Where it is
-// NULL, and for other nests, the caller's thread runs all of it.
+// which calls |part| for disjoint ranges that together are [0, extent), preferably at most |most| of
+// them. If it is NULL, and for other nests, the caller's thread runs everything.
 enum {
   KILN_ENTRY_BAD_WORKSPACE = -1, // not aligned to KILN_PLAN_ALIGN
-  KILN_ENTRY_BAD_WEIGHTS = -2    // the same, or of another library
+  KILN_ENTRY_BAD_WEIGHTS = -2    // the same, or they are another library's
 };
 typedef struct kiln_cpu_entry {
   const char *symbol;
-  const char *weights; // symbol of the memory that has them; NULL: the last parameter
-  // What that parameter's memory begins with, in front of the weights: magic number, id, size.
+  const char *weights; // symbol of the weights' memory; NULL: the last parameter
+  // The head of the memory that this parameter points to, before the weights: magic number, id,
+  // size.
   uint64_t weights_id;
-  const kiln_plan *plan; // of a CPU, without calls and externs
+  const kiln_plan *plan; // for a CPU, without calls and externs
   bool has_parallel_for;
 } kiln_cpu_entry;
-// Weights as a file: a head, then the weights of the plan.
+// A file of weights: a head, then the plan's weights.
 enum { KILN_WEIGHTS_HEAD_BYTES = 64 };
 #define KILN_WEIGHTS_MAGIC UINT64_C(0x0a5447574e4c494b)   // "KILNWGT\n"
 uint64_t kiln_cpu_entry_workspace(const kiln_plan *plan); // bytes
@@ -236,8 +236,8 @@ uint64_t kiln_cpu_entry_workspace(const kiln_plan *plan); // bytes
 kiln_status kiln_cpu_compile_entry(kiln_ctx *cx, const kiln_machine *m, const kiln_cpu_entry *entry,
                                    kiln_object *out);
 
-// The code of a kernel for people: LLVM's text and the assembly, without what is said to the
-// assembler alone, each with the lines of |loops| that it is of.
+// The code of a kernel for people: LLVM's text and the assembly, without directives, each with the
+// lines of |loops| that it implements.
 //
 // needs:  numbered loops (ir/lines.h)
 // gives:  appended to |out_llvm| and |out_asm|, in cx->perm
@@ -247,9 +247,9 @@ kiln_status kiln_cpu_show(kiln_ctx *cx, const kiln_machine *m, kiln_loops *loops
                           const char *symbol, struct kiln_lined *out_llvm,
                           struct kiln_lined *out_asm);
 
-// What the instructions of |objects| need of a processor beyond the first of |m|'s architecture, by
-// LLVM's names of extensions: of x86-64 what they are, in no order; of others, and where code has
-// an instruction that is not known, all that |m| has.
+// The extensions, by LLVM's names, that the instructions of |objects| need beyond the baseline of
+// |m|'s architecture, in no order. For architectures other than x86-64, or if an instruction is
+// unknown, all that |m| has.
 //
 // gives: *out_n names in cx->perm
 const char *const *kiln_cpu_needs(kiln_ctx *cx, const kiln_machine *m, int n,
@@ -259,7 +259,7 @@ const char *const *kiln_cpu_needs(kiln_ctx *cx, const kiln_machine *m, int n,
 typedef struct kiln_jit kiln_jit;
 kiln_status kiln_jit_create(kiln_ctx *cx, const kiln_machine *m, int n, const kiln_object *objects,
                             kiln_jit **out);
-// errors: KILN_INTERNAL: there is none of that name
+// errors: KILN_INTERNAL: no symbol has that name
 kiln_status kiln_jit_find(kiln_jit *jit, const char *symbol, kiln_diag *diag, void **out);
 void kiln_jit_destroy(kiln_jit *jit);
 

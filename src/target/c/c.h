@@ -1,11 +1,10 @@
-// The C target: any loop program as C17 source that a person can read.
+// The C target: any loop program as readable C17 source.
 //
-// The text is one file that includes nothing but the standard headers. It has a prelude, the helper
-// functions that the kernels use (rounding to half types, floor division, ...), and one function a
+// The text is one file that includes standard headers only: a prelude with the helper functions
+// that the kernels use (rounding to half types, floor division, ...), and one function for each
 // nest with the contract of kiln_cpu_compile. It compiles without a warning under gcc -std=c17
-// -Wall
-// -Wextra and means exactly what the loops mean: kinds of loops are hints (pragmas), an instruction
-// is written as its meaning.
+// -Wall -Wextra, and has the meaning of the loops: parallel and vector loops become hints
+// (pragmas), an instruction is written as its meaning.
 #ifndef KILN_TARGET_C_C_H
 #define KILN_TARGET_C_C_H
 

@@ -1,10 +1,10 @@
-// How C17 is spelled.
+// C17 as a dialect of the emitter.
 #include "target/c/writer.h"
 
 // clang-format off
 const kiln_c_dialect kiln_c17 = {
-  // Conditions that the loops' ranges decide are no mistake of the writer's, nor are arrays that
-  // are written before they are read in an order that only Kiln can see.
+  // Conditions that the loops' ranges decide are intended, as are arrays that are written before
+  // they are read in an order that a compiler cannot prove.
   .head =
     "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n"
     "#include <string.h>\n\n"

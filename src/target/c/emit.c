@@ -12,8 +12,8 @@ static const char *name_of(const kiln_c_writer *w, int buffer) {
 
 // --- statements ---
 
-// How the dialect adds a product, what |l| adds up, with one rounding; NULL: it does not, or it is
-// no product.
+// The dialect's fused multiply-add for the sum of |l|; NULL if it has none, or |l| sums no
+// products.
 static const char *multiply_add(const kiln_c_writer *w, const kiln_loop *l) {
   const kiln_dtype t = w->l->buffers.data[l->buffer]->dtype;
   const bool adds = l->combiner == KILN_COMBINE_SUM && l->value->kind == KILN_EXPR_MUL &&
@@ -76,7 +76,7 @@ static void put_store(kiln_c_writer *w, const kiln_loop *l) {
 static void put_prefetch(kiln_c_writer *w, const kiln_loop *l) {
   const kiln_buffer *b = w->l->buffers.data[l->buffer];
   const kiln_expr *offset = kiln_c_offset(w, l->buffer, l->index);
-  // by way of an integer: the element may lie outside
+  // computed as an integer: the element may be outside of the buffer
   kiln_c_line(w);
   kiln_text_printf(w->out, "__builtin_prefetch((const void *)((uintptr_t)%s + (uintptr_t)(",
                    name_of(w, l->buffer));
@@ -91,8 +91,8 @@ static bool allocates(const kiln_loop *l, int buffer) {
   return false;
 }
 
-// Whether every store under |body| goes to elements that differ between the iterations of |var|, so
-// that the compiler may be told that none depends on another.
+// Whether every store under |body| goes to different elements in different iterations of |var|, so
+// that the compiler may assume independent iterations.
 static bool is_independent(kiln_c_writer *w, const kiln_loop *body, const kiln_loop *l,
                            kiln_symbol var) {
   for (; l; l = l->next) {
@@ -125,7 +125,7 @@ static void put_hint(kiln_c_writer *w, const kiln_loop *l) {
   }
 }
 
-// What the loop is bound to and annotated with, for the reader.
+// Writes the loop's binding and notes as comments.
 static void put_remarks(kiln_c_writer *w, const kiln_loop *l) {
   const bool bound = kiln_how_is_block(l->how) || kiln_how_is_thread(l->how);
   if (!bound && !l->notes) return;
@@ -178,7 +178,7 @@ static void put_if(kiln_c_writer *w, const kiln_loop *l) {
   kiln_text_add(w->out, "}\n");
 }
 
-// The declaration of the thread's array of an ALLOC.
+// Declares the array of an ALLOC, private to the thread.
 static void put_array(kiln_c_writer *w, const kiln_loop *l) {
   const kiln_buffer *b = w->l->buffers.data[l->buffer];
   const int64_t elems = kiln_buffer_elems(b);
@@ -190,7 +190,7 @@ static void put_array(kiln_c_writer *w, const kiln_loop *l) {
 }
 
 static void put_alloc(kiln_c_writer *w, const kiln_loop *l) {
-  const bool is_last = !l->next; // then the block around ends with it
+  const bool is_last = !l->next; // the enclosing block ends its scope
   if (!is_last) {
     kiln_c_line(w);
     kiln_text_add(w->out, "{\n");
@@ -212,8 +212,8 @@ static void put_node(kiln_c_writer *w, const kiln_loop *l) {
   case KILN_LOOP_STORE: put_store(w, l); return;
   case KILN_LOOP_ALLOC: put_alloc(w, l); return;
   case KILN_LOOP_PREFETCH: put_prefetch(w, l); return;
-  case KILN_LOOP_INSTR: return;  // expanded
-  case KILN_LOOP_DEVICE: return; // put_other's
+  case KILN_LOOP_INSTR: return;  // replaced by its meaning before
+  case KILN_LOOP_DEVICE: return; // written by put_other
   }
 }
 
@@ -305,7 +305,7 @@ void kiln_c_emit(kiln_ctx *cx, int n, kiln_loops *const *kernels, const char *co
   kiln_c_prelude prelude = {.dialect = &kiln_c17};
   kiln_c_writer w = {.cx = cx, .dialect = &kiln_c17, .prelude = &prelude, .out = &functions};
   for (int i = 0; i < n; i++) put_kernel(&w, kernels[i], symbols[i]);
-  kiln_arena_rewind(&cx->scratch, mark); // before |out| grows, which may lie there
+  kiln_arena_rewind(&cx->scratch, mark); // |out| may be in the scratch arena and grow
   kiln_text_printf(out, "// %s%s: made by Kiln.\n", n == 1 ? "Kernel " : "Kernels",
                    n == 1 ? kiln_symbol_text(cx, kernels[0]->name) : "");
   kiln_text_add(out, kiln_c17.head);

@@ -1,5 +1,5 @@
-// Expressions as C: types as in memory but that half types are float and bool is bool; integers
-// wrap through unsigned types unless their ranges say that they cannot.
+// Expressions as C. Values have the types of memory, except that half types are float, and bool is
+// bool. Integers wrap by unsigned types unless their ranges exclude overflow.
 #include "target/c/writer.h"
 #include "support/numbers.h"
 
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// How strongly an operator binds.
+// Operator precedence, weakest first.
 typedef enum prec { TERNARY, OR, AND, COMPARE, SUM, PRODUCT, UNARY, ATOM } prec;
 
 static bool is_named(const kiln_c_writer *w, const kiln_expr *e) {
@@ -22,7 +22,7 @@ static void put(kiln_c_writer *w, const kiln_expr *e, prec least);
 
 static bool fits_int(kiln_interval i) { return i.lo > INT32_MIN && i.hi < INT32_MAX; }
 
-// What is written without the name of its type.
+// Operators whose result needs no cast to its type.
 static bool is_plain_arithmetic(kiln_expr_kind k) {
   return k == KILN_EXPR_INT || k == KILN_EXPR_VAR || (k >= KILN_EXPR_ADD && k <= KILN_EXPR_MOD) ||
          k == KILN_EXPR_MIN || k == KILN_EXPR_MAX || k == KILN_EXPR_SELECT;
@@ -59,7 +59,7 @@ static void put_float(kiln_c_writer *w, kiln_dtype t, double x) {
   if (!wide) kiln_text_add(w->out, "f");
 }
 
-// |bare|: beside an operand of the type, which gives it.
+// |bare|: without a suffix, because an operand of the type is beside it.
 static void put_int(kiln_c_writer *w, kiln_dtype t, int64_t x, bool bare) {
   const bool narrow = w->dialect->is_narrow && fits_int((kiln_interval){x, x});
   if (t == KILN_BOOL) {
@@ -95,7 +95,7 @@ static void put_beside(kiln_c_writer *w, const kiln_expr *e, const kiln_expr *ot
 // --- operators ---
 
 static void put_infix(kiln_c_writer *w, const kiln_expr *e, const char *op, prec level) {
-  // the operands may be ints where the result is not one
+  // operands may be ints although the result is not
   const bool widens = w->dialect->is_narrow && e->dtype == KILN_I64 && !kiln_c_is_narrow(w, e);
   if (widens) kiln_text_add(w->out, "(int64_t)");
   put_beside(w, e->args[0], e->args[1], widens ? UNARY : level);
@@ -117,7 +117,7 @@ static void put_helper(kiln_c_writer *w, kiln_c_helper h, const kiln_expr *e) {
   put_call(w, kiln_c_helper_of(w->cx, w->prelude, h, t), e);
 }
 
-// Whether the exact result of +, - or * lies in the type, as its operands' ranges say.
+// Whether the exact result of +, - or * is within the type, by the operands' ranges.
 static bool is_exact(kiln_c_writer *w, const kiln_expr *e) {
   const bool is_index = e->dtype == KILN_I64 && !e->has_load;
   if (is_index) return true; // arithmetic of loop variables, which are small
@@ -145,7 +145,7 @@ static void put_wrapping(kiln_c_writer *w, const kiln_expr *e, const char *op, p
   kiln_text_add(w->out, ")");
 }
 
-// / and % by a positive constant of what is not negative, as C has them.
+// Whether C's / and % are right: the dividend is not negative, the divisor a positive constant.
 static bool is_plain_division(kiln_c_writer *w, const kiln_expr *e) {
   int64_t by = 0;
   if (e->args[1]->kind != KILN_EXPR_INT || !kiln_expr_is_int(e->args[1], &by) || by <= 0)
@@ -154,7 +154,7 @@ static bool is_plain_division(kiln_c_writer *w, const kiln_expr *e) {
   return kiln_expr_interval(w->cx, e->args[0], &w->ranges).lo >= 0;
 }
 
-// --- what is rounded to a half type ---
+// --- values that are rounded to a half type ---
 
 static bool is_exp2(const kiln_expr *e) {
   return e->kind == KILN_EXPR_POW && kiln_dtype_is_float(e->dtype) &&
@@ -168,7 +168,7 @@ static bool has_coarse(const kiln_expr *e) {
 
 static void find_coarse(const kiln_expr *e, void *argument) { *(bool *)argument |= has_coarse(e); }
 
-// Whether a small error of an operand may be a large one of |e|.
+// Whether |e| is discontinuous, so that a small error of an operand may become large.
 static bool jumps(const kiln_expr *e) {
   return !kiln_dtype_is_float(e->dtype) || e->kind == KILN_EXPR_FLOOR ||
          e->kind == KILN_EXPR_CEIL || e->kind == KILN_EXPR_ROUND || e->kind == KILN_EXPR_TRUNC ||
@@ -193,8 +193,8 @@ bool kiln_c_may_be_coarse(kiln_c_writer *w, const kiln_expr *e) {
   return !c.is_harmful;
 }
 
-// Whether |e| is 1/(c + e^x), c >= 1, as a sigmoid is: nothing there cancels, and what is divided
-// by is no tiny number.
+// Whether |e| is 1/(c + e^x) with c >= 1, as in a sigmoid: nothing cancels, and the divisor is not
+// tiny.
 static bool is_sigmoid(const kiln_expr *e) {
   if (e->kind != KILN_EXPR_DIV || e->dtype != KILN_F32 || e->args[0]->kind != KILN_EXPR_FLOAT ||
       e->args[0]->u.f != 1 || e->args[1]->kind != KILN_EXPR_ADD)
@@ -203,7 +203,7 @@ static bool is_sigmoid(const kiln_expr *e) {
   return c->kind == KILN_EXPR_FLOAT && c->u.f >= 1 && e->args[1]->args[1]->kind == KILN_EXPR_EXP;
 }
 
-// What an exponential that has fewer digits is taken of: a product and a sum are rounded once.
+// Writes the exponent of a coarse exponential, with one rounding for a product and sum.
 static void put_exponent(kiln_c_writer *w, const kiln_expr *e) {
   const bool adds = e->dtype == KILN_F32 &&
                     (e->kind == KILN_EXPR_ADD || e->kind == KILN_EXPR_SUB) &&
@@ -224,7 +224,7 @@ static void put_exponent(kiln_c_writer *w, const kiln_expr *e) {
   kiln_text_add(w->out, ")");
 }
 
-// |e| in the dialect's coarse way; false: it has none.
+// Writes |e| by the dialect's coarse function; false if there is none.
 static bool put_coarse(kiln_c_writer *w, const kiln_expr *e) {
   if (!w->is_coarse || !has_coarse(e)) return false;
   const kiln_c_dialect *d = w->dialect;
@@ -271,7 +271,7 @@ static void put_libm(kiln_c_writer *w, const char *name, const kiln_expr *e) {
 
 static void put_rounding(kiln_c_writer *w, const kiln_expr *e, const char *name) {
   if (kiln_dtype_is_float(e->dtype)) put_libm(w, name, e);
-  else put(w, e->args[0], UNARY); // an integer is round
+  else put(w, e->args[0], UNARY); // integers are unchanged
 }
 
 static void put_bits(kiln_c_writer *w, const kiln_expr *e, const char *op, const char *of_bool) {
@@ -332,16 +332,16 @@ static void put_class(kiln_c_writer *w, const kiln_expr *e, const char *name) {
   }
 }
 
-// Whether a value is to be rounded to a half type from f64: f32 would round it before.
+// Whether a value must be rounded to a half type from f64, because f32 would round it first.
 static bool needs_f64(const kiln_c_writer *w, const kiln_expr *e) {
   const kiln_dtype from = e->args[0]->dtype;
   if (!w->dialect->avoids_f64) return true;
   if (kiln_dtype_is_float(from)) return from == KILN_F64;
   return e->dtype == KILN_BF16 &&
-         kiln_dtype_bytes(from) >= 4; // beyond f32's integers f16 is infinite
+         kiln_dtype_bytes(from) >= 4; // above f32's exact integers, f16 is infinite
 }
 
-// The sigmoid that |e| is a multiple of; NULL: it is of none.
+// The sigmoid that is a factor of |e|; NULL if there is none.
 static kiln_search find_sigmoid(const kiln_expr *e, void *argument) {
   (void)argument;
   if (is_sigmoid(e)) return KILN_SEARCH_ENDS;
@@ -397,7 +397,7 @@ static void put_cast(kiln_c_writer *w, const kiln_expr *e) {
   }
 }
 
-// Bits of a half type are what is stored of it; a code is its byte.
+// The bits of a half type are its stored form; a minifloat is a byte.
 static void put_reinterpreted(kiln_c_writer *w, const kiln_expr *e) {
   const kiln_dtype from = e->args[0]->dtype;
   const bool to_bits = kiln_dtype_is_float(from);
@@ -439,7 +439,7 @@ void kiln_c_element(kiln_c_writer *w, int buffer, const kiln_expr *const *index)
                    kiln_symbol_text(w->cx, w->buffers[buffer]));
   if (at->kind == KILN_EXPR_INT) put_int(w, KILN_I64, at->u.i, true);
   else put(w, at, TERNARY);
-  if (swizzles) // 16 bytes' places within 128, which its row of these changes
+  if (swizzles) // swizzled: the row modulo 8 permutes the 16-byte words within 128 bytes
     kiln_text_printf(w->out, ", %d)", 7 * 16 / kiln_dtype_bytes(b->dtype));
   kiln_text_add(w->out, "]");
 }
@@ -454,7 +454,7 @@ static void put_load(kiln_c_writer *w, const kiln_expr *e) {
   if (is_half) kiln_text_add(w->out, ")");
 }
 
-// --- all of them ---
+// --- dispatch ---
 
 static prec prec_of(kiln_c_writer *w, const kiln_expr *e) {
   switch (e->kind) {
@@ -632,15 +632,15 @@ static void put(kiln_c_writer *w, const kiln_expr *e, prec least) {
 
 void kiln_c_expr(kiln_c_writer *w, const kiln_expr *e) { put(w, e, TERNARY); }
 
-// --- what an expression uses twice ---
+// --- common subexpressions ---
 
 typedef struct counter {
   kiln_c_writer *w;
   kiln_map uses;  // by id
-  kiln_map sizes; // by id: nodes of the tree, saturating; what has a name counts as one
+  kiln_map sizes; // by id: nodes of the tree, saturating; a named expression counts as one
 } counter;
 
-// A select's branches may load what only its condition makes valid.
+// A branch of a select may load elements that are valid only under its condition.
 static bool is_guarded(const kiln_expr *e, int arg) {
   return e->kind == KILN_EXPR_SELECT && arg > 0 && e->args[arg]->has_load;
 }
@@ -652,7 +652,7 @@ static void count_uses(counter *c, const kiln_expr *e) {
     return;
   }
   kiln_map_put(&c->uses, e->id, 1);
-  if (e->kind == KILN_EXPR_LOAD) return; // its address is simplified, so it is another expression
+  if (e->kind == KILN_EXPR_LOAD) return; // its address is simplified to another expression
   for (int i = 0; i < e->n_args; i++) count_uses(c, e->args[i]);
 }
 
@@ -686,7 +686,7 @@ static void put_branch(counter *c, const kiln_expr *e, kiln_symbol name) {
   w->depth--;
 }
 
-// What |e| evaluates whatever its selects choose.
+// Marks the subexpressions that |e| evaluates whichever branches its selects choose.
 static void mark_strict(counter *c, const kiln_expr *e, kiln_map *seen) {
   if (is_named(c->w, e) || kiln_map_find(seen, e->id)) return;
   kiln_map_put(seen, e->id, 1);
@@ -694,7 +694,7 @@ static void mark_strict(counter *c, const kiln_expr *e, kiln_map *seen) {
     if (!is_guarded(e, i)) mark_strict(c, e->args[i], seen);
 }
 
-// Names what |e| evaluates of |other|.
+// Names the subexpressions that |e| always evaluates and |other| has, too.
 static void name_common(counter *c, const kiln_expr *e, const kiln_map *other, kiln_map *seen) {
   if (is_named(c->w, e) || kiln_map_find(seen, e->id)) return;
   kiln_map_put(seen, e->id, 1);
@@ -706,7 +706,8 @@ static void name_common(counter *c, const kiln_expr *e, const kiln_map *other, k
     if (!is_guarded(e, i)) name_common(c, e->args[i], other, seen);
 }
 
-// What both branches evaluate has one name in front of them, or nested selects would double.
+// Names the subexpressions that both branches evaluate before the select; without this, nested
+// selects would grow exponentially.
 static void name_of_both(counter *c, const kiln_expr *select) {
   kiln_map first, second;
   kiln_map_init(&first, &c->w->cx->scratch);
@@ -715,7 +716,7 @@ static void name_of_both(counter *c, const kiln_expr *select) {
   name_common(c, select->args[2], &first, &second);
 }
 
-// A large select as a statement, so that its branches may have names of their own.
+// Writes a large select as an if statement, so that its branches may have constants of their own.
 static void put_choice(counter *c, const kiln_expr *e) {
   kiln_c_writer *w = c->w;
   name_of_both(c, e);

@@ -1,5 +1,5 @@
-// The helper functions of emitted C: a text for each, of which $S begins it, $T is the type, $N its
-// name and $U the unsigned type of its width.
+// The helper functions of emitted C, as text in which $S is the function specifier, $T the type, $N
+// its name and $U the unsigned type of its width.
 #include "target/c/writer.h"
 
 #include <string.h>
@@ -22,7 +22,7 @@ const char *kiln_c_value_type(kiln_dtype t) {
 
 typedef struct row {
   const char *name;
-  const char *of_signed, *of_unsigned, *of_float; // the function's text; NULL where there is none
+  const char *of_signed, *of_unsigned, *of_float; // the function's text; NULL if it is not needed
 } row;
 
 // clang-format off
@@ -40,7 +40,7 @@ static const row rows[KILN_N_C_HELPERS] = {
     "  const double bits = ldexp(exponent - lowest, fraction) + units;\n"
     "  return (uint16_t)(sign | (bits >= infinity ? infinity : (uint16_t)bits));\n"
     "}\n"},
-  [KILN_C_TO_HALF] = {"kiln_to", NULL, NULL, NULL}, // these are the dialects'
+  [KILN_C_TO_HALF] = {"kiln_to", NULL, NULL, NULL}, // defined by the dialect
   [KILN_C_TO_HALF_F64] = {"kiln_to_wide", NULL, NULL, NULL},
   [KILN_C_OF_HALF] = {"kiln_of", NULL, NULL, NULL},
   [KILN_C_SATURATE] = {"kiln_saturate",
@@ -166,14 +166,15 @@ const char *kiln_c_helper_of(kiln_ctx *cx, kiln_c_prelude *p, kiln_c_helper h, k
   const bool is_half = kiln_dtype_is_half(t);
   const bool of_halves = h == KILN_C_TO_HALF || h == KILN_C_TO_HALF_F64 || h == KILN_C_OF_HALF;
   if (h == KILN_C_TO_HALF && !p->dialect->avoids_f64) p->used[KILN_C_SMALL][KILN_F64] = true;
-  if (h == KILN_C_TO_HALF_F64) p->used[KILN_C_TO_HALF][t] = true; // may use it
-  if (!of_halves && is_half) t = KILN_F32;                        // halves are computed as such
+  if (h == KILN_C_TO_HALF_F64) p->used[KILN_C_TO_HALF][t] = true; // its text may call it
+  if (!of_halves && is_half) t = KILN_F32;                        // halves are computed as f32
   KILN_ASSERT(text_of(p->dialect, h, t) != NULL);
   p->used[h][t] = true;
   return kiln_arena_printf(&cx->scratch, "%s_%s", rows[h].name, kiln_dtype_text(t));
 }
 
-// |t|'s unsigned type for $U, 2^bits of its range for $G, its largest value for $M, ...
+// Writes a placeholder for type |t|: its unsigned type for $U, 2^bits of its range for $G, its
+// largest value for $M, ...
 static void put_part(const kiln_c_dialect *d, char part, kiln_dtype t, kiln_text *out) {
   const int bits = 8 * kiln_dtype_bytes(t);
   const bool is_signed = kiln_dtype_kind(t) == KILN_KIND_INT;

@@ -1,5 +1,5 @@
-// C17 as a target: source for any compiler, scheduled for this machine's processor. No modules are
-// made of it.
+// C17 as a target: source for any compiler, scheduled for this computer's processor. It has no
+// modules.
 #include "target/cpu/row.h"
 
 #include <string.h>

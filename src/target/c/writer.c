@@ -4,7 +4,8 @@
 #include <ctype.h>
 #include <string.h>
 
-// What a variable or buffer must not be called: C's words, and what the headers and we define.
+// Identifiers that variables and buffers must not have: keywords, and names of the headers and of
+// the prelude.
 static const char *const reserved[] = {
     "args",     "auto",    "begin",  "bool",     "break",    "case",     "char",    "const",
     "continue", "default", "do",     "double",   "else",     "end",      "enum",    "extern",
@@ -21,7 +22,7 @@ static bool is_reserved(const kiln_c_dialect *dialect, const char *name) {
     if (strcmp(dialect->reserved[i], name) == 0) return true;
   for (size_t i = 0; i < KILN_LEN(reserved); i++)
     if (strcmp(reserved[i], name) == 0) return true;
-  for (int k = 0; k < KILN_N_EXPRS; k++) { // the functions of math.h, of double and of float
+  for (int k = 0; k < KILN_N_EXPRS; k++) { // functions of math.h, for double and float
     const char *f = kiln_expr_kind_text((kiln_expr_kind)k);
     const size_t length = strlen(f);
     if (strncmp(f, name, length) == 0 && (n == length || strcmp(name + length, "f") == 0))
@@ -37,7 +38,7 @@ kiln_symbol kiln_c_identifier(kiln_c_writer *w, const char *name) {
   if (isdigit((unsigned char)text[0]) || !text[0] || is_reserved(w->dialect, text))
     text = kiln_arena_printf(&w->cx->scratch, "v_%s", text);
   const size_t length = strlen(text);
-  const bool counts = strcmp(name, "t") == 0; // constants are t0, t1, ...
+  const bool counts = strcmp(name, "t") == 0; // names of constants: t0, t1, ...
   kiln_symbol s = kiln_symbol_of(w->cx, text);
   for (int k = 0; counts || kiln_map_find(&w->taken, s); k++) {
     const bool digit = isdigit((unsigned char)text[length - 1]) != 0;

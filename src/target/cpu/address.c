@@ -1,8 +1,8 @@
-// Addresses: every index times its stride is brought to an affine form, and the pointer is built
-// from the outermost loop inwards, each step once at the head of the loop whose variable it adds.
-// Constants come last, so that unrolled accesses share a register and differ in displacement.
+// Addresses: each index times its stride becomes an affine form, and the pointer is built from the
+// outermost loop inwards, each term once at the head of the loop whose variable it uses. Constants
+// come last, so that unrolled accesses share a register and differ in displacement.
 //
-// Pointer steps are not marked inbounds: with padding, a partial sum may lie outside of the buffer.
+// Pointer steps are not marked inbounds: with padding, a partial sum may be outside of the buffer.
 #include "target/cpu/cpu.h"
 
 static void form_merge(kiln_emit *e, kiln_linear_form *f, const kiln_expr *atom, int64_t coef) {
@@ -32,7 +32,7 @@ void kiln_cpu_form_add(kiln_emit *e, kiln_linear_form *f, const kiln_expr *x, in
   }
 }
 
-// |x| with the variables of known value replaced, and the lane variable counted from the chunk.
+// |x| with variables of known value replaced, and the lane variable relative to the chunk.
 static const kiln_expr *resolve(kiln_emit *e, const kiln_expr *x) {
   kiln_symbol vars[64];
   const kiln_expr *values[64];
@@ -64,7 +64,8 @@ static void split_atom(kiln_emit *e, kiln_split_form *out, const kiln_expr *atom
   else KILN_VEC_PUSH(&e->cx->perm, &out->varying, (kiln_form_term){atom, coef});
 }
 
-// Variables go to their places; |x| counts the lane from the chunk when |resolved|.
+// Adds a term; variables are bound to their values. In a |resolved| term the lane is relative to
+// the chunk.
 static void split_term(kiln_emit *e, kiln_split_form *out, kiln_form_term t, bool resolved) {
   if (t.coef == 0) return;
   if (t.atom->kind != KILN_EXPR_VAR) {
@@ -76,8 +77,8 @@ static void split_term(kiln_emit *e, kiln_split_form *out, kiln_form_term t, boo
     kiln_linear_form f = {0};
     kiln_cpu_form_add(e, &f, x, t.coef);
     out->constant += f.constant;
-    // What resolve has left that depends on the lane is counted from the chunk, and evaluation
-    // counts from the loop: only affine parts may be taken over in that form.
+    // Non-affine parts that depend on the lane are relative to the chunk here, but evaluation is
+    // relative to the loop: only affine parts may be used in this form.
     for (int i = 0; i < f.terms.n; i++) {
       const kiln_form_term *u = &f.terms.data[i];
       if (u->atom->kind != KILN_EXPR_VAR && !kiln_cpu_is_uniform(e, u->atom)) {
@@ -115,8 +116,8 @@ static bool has_float(kiln_ctx *cx, const kiln_expr *x) {
   return kiln_expr_search(cx, x, find_float, NULL) != NULL;
 }
 
-// The innermost loop on which |atom| depends, as a frame; -1 when it must be computed in place:
-// what loads, and functions, which may add blocks.
+// The frame of the innermost loop on which |atom| depends; -1 if it must be computed in place:
+// loads, and functions, which may add basic blocks.
 static int frame_of(const kiln_emit *e, const kiln_expr *atom) {
   int frame = 0;
   if (atom->has_load || (atom->kind != KILN_EXPR_VAR && has_float(e->cx, atom))) return -1;
@@ -151,7 +152,7 @@ static LLVMValueRef atom_value(kiln_emit *e, const kiln_expr *atom, int frame) {
   kiln_hoisted *known = hoisted_find(&e->frames.data[frame], NULL, atom, 1, NULL);
   if (known) return known->value;
   LLVMBasicBlockRef at = enter_frame(e, frame);
-  kiln_cpu_memo_clear(e); // what is known at hand was computed after the head
+  kiln_cpu_memo_clear(e); // remembered values may have been computed after the head
   LLVMValueRef value = kiln_cpu_eval_scalar(e, atom);
   LLVMPositionBuilderAtEnd(e->b, at);
   KILN_VEC_PUSH(&e->cx->perm, &e->frames.data[frame].hoisted,
@@ -234,8 +235,8 @@ static kiln_lanes index_lanes(kiln_emit *e, const kiln_split_form *f) {
   return sum;
 }
 
-// How many lanes in a row have the same element, and the next ones the next, where the lane's
-// index is divided by as many and whole vectors hold whole runs of them; else 0.
+// If equal numbers of consecutive lanes load each element, as the index lane / 4 does, and whole
+// vectors hold whole groups: the size of a group; otherwise 0.
 static int repeats_of(const kiln_emit *e, const kiln_split_form *f) {
   const kiln_form_term *t = f->varying.data;
   int64_t by = 0;

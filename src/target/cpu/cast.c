@@ -1,5 +1,5 @@
-// Conversions between element types. Half types are f32 while they are computed with, so casting to
-// one rounds through its bits and back.
+// Conversions between element types. Values of half types are computed in f32, so a cast to a half
+// type rounds to its bits and converts these back.
 #include "target/cpu/cpu.h"
 
 #include <math.h>
@@ -38,8 +38,8 @@ static LLVMValueRef bf16_by_bits(kiln_emit *e, LLVMValueRef x) {
   return LLVMBuildTrunc(e->b, LLVMBuildSelect(e->b, nan, quiet, near, ""), i16, "");
 }
 
-// The instruction rounds as the bits do, but takes subnormal numbers for zero (of their sign).
-// Those are rounded by a sum that has their last bit, and joined.
+// The instruction rounds like the integer version, but takes subnormal numbers for zero of their
+// sign. These are rounded by adding a number whose last place is theirs, and selected.
 static LLVMValueRef bf16_by_instruction(kiln_emit *e, LLVMValueRef x, int lanes) {
   LLVMTypeRef i32 = kiln_cpu_lanes_of(e->m->i32, lanes), i16 = kiln_cpu_lanes_of(e->m->i16, lanes);
   LLVMValueRef half = LLVMBuildFPTrunc(e->b, x, kiln_cpu_lanes_of(e->m->bf16, lanes), "");
@@ -71,11 +71,12 @@ static LLVMValueRef to_float(kiln_emit *e, kiln_dtype to, kiln_dtype from, LLVMV
   const int lanes = kiln_cpu_type_lanes(LLVMTypeOf(v));
   LLVMTypeRef type = kiln_cpu_lanes_of(kiln_cpu_value_type(e->m, to), lanes);
   const bool to_half = kiln_dtype_is_half(to);
-  if (from == KILN_BOOL) { // a conversion of bits: LLVM's time is quadratic in how many a block has
+  // of bits: LLVM takes time quadratic in the number of float comparisons of a block
+  if (from == KILN_BOOL) {
     v = LLVMBuildSelect(e->b, v, kiln_cpu_const_float(type, 1), LLVMConstNull(type), "");
   } else if (kiln_dtype_is_int(from)) {
     const bool is_signed = kiln_dtype_kind(from) == KILN_KIND_INT;
-    // Integers of 32 bits and more go to half types by way of f64, which is exact up to 2^53.
+    // Integers of 32 bits and more are converted to half types through f64, exactly up to 2^53.
     if (to_half && kiln_dtype_bytes(from) >= 4) type = kiln_cpu_lanes_of(e->m->f64, lanes);
     v = is_signed ? LLVMBuildSIToFP(e->b, v, type, "") : LLVMBuildUIToFP(e->b, v, type, "");
   }
@@ -86,8 +87,8 @@ static LLVMValueRef to_float(kiln_emit *e, kiln_dtype to, kiln_dtype from, LLVMV
   return v;
 }
 
-// To an integer of at most 16 bits: clamped as a float, which takes an instruction a bound.
-// Comparisons are false of NaN, so that it becomes the bound that is zero, or is made zero before.
+// To an integer of at most 16 bits: clamped as a float, an instruction a bound. Comparisons with
+// NaN are false, so that NaN becomes the bound that is zero, or is zeroed first.
 static LLVMValueRef float_to_short(kiln_emit *e, kiln_dtype to, LLVMValueRef v) {
   LLVMTypeRef from = LLVMTypeOf(v);
   const int lanes = kiln_cpu_type_lanes(from), bits = 8 * kiln_dtype_bytes(to);
@@ -104,9 +105,8 @@ static LLVMValueRef float_to_short(kiln_emit *e, kiln_dtype to, LLVMValueRef v) 
   return LLVMBuildTrunc(e->b, v, kiln_cpu_lanes_of(kiln_cpu_value_type(e->m, to), lanes), "");
 }
 
-// To the nearest integer towards zero that the type has; NaN is 0. Spelled with selects, because
-// LLVM takes its own saturating conversion apart lane by lane. What a conversion out of range gives
-// is not selected.
+// Truncates to the nearest value of the type; NaN gives 0. Written with selects, because LLVM
+// scalarises its saturating conversion; results of conversions out of range are not selected.
 static LLVMValueRef float_to_int(kiln_emit *e, kiln_dtype to, LLVMValueRef v) {
   if (kiln_dtype_bytes(to) <= 2) return float_to_short(e, to, v);
   LLVMTypeRef from = LLVMTypeOf(v),

@@ -1,10 +1,9 @@
-// Quantised numbers: what is rounded and becomes a byte, and what a byte is at once made a number
-// of again.
+// Quantisation: rounding to bytes, and converting such bytes to numbers at once.
 #include "target/cpu/cpu.h"
 
 #include <math.h>
 
-// Bytes of type |t|: round(value) + shift, the bounds of the type beyond these.
+// A byte of type |t|: round(value) + shift, saturated to the type.
 typedef struct code {
   const kiln_expr *value; // f32
   int shift;
@@ -30,8 +29,7 @@ static bool find_code(const kiln_expr *x, code *out) {
   return true;
 }
 
-// The value between the numbers that become the bounds: rounding moves it beyond neither. NaN
-// becomes what is 0.
+// The value clamped to the range that rounds to the type's bounds. NaN becomes the value of 0.
 static kiln_lanes clamped(kiln_emit *e, const code *c) {
   const bool is_signed = c->t == KILN_I8;
   kiln_lanes x = kiln_cpu_widen(e, kiln_cpu_eval(e, c->value));
@@ -46,8 +44,8 @@ static kiln_lanes clamped(kiln_emit *e, const code *c) {
   return x;
 }
 
-// Beside 1.5 * 2^23 the neighbours of a float are one apart: what is added there is rounded, to
-// even, and the sum ends in it.
+// Floats near 1.5 * 2^23 are one apart: adding it to a number rounds that to even, and the low bits
+// of the sum are the integer.
 static const double BESIDE = 12582912;
 
 static kiln_lanes rounded_beside(kiln_emit *e, const code *c) {
@@ -56,7 +54,7 @@ static kiln_lanes rounded_beside(kiln_emit *e, const code *c) {
   return x;
 }
 
-// In i32.
+// The byte in i32.
 static kiln_lanes as_integer(kiln_emit *e, const code *c) {
   enum { BITS = 0x4b400000 }; // of BESIDE
   kiln_lanes x = rounded_beside(e, c);
@@ -66,7 +64,7 @@ static kiln_lanes as_integer(kiln_emit *e, const code *c) {
   return x;
 }
 
-// Less |zero|, in f32.
+// The byte less |zero|, in f32.
 static kiln_lanes as_float(kiln_emit *e, const code *c, int zero) {
   kiln_lanes x = rounded_beside(e, c);
   LLVMValueRef back = kiln_cpu_const_float(LLVMTypeOf(x.v), BESIDE - (c->shift - zero));
@@ -74,7 +72,7 @@ static kiln_lanes as_float(kiln_emit *e, const code *c, int zero) {
   return x;
 }
 
-// A code in i32 less a zero point.
+// Whether |x| is a byte in i32 less a zero point.
 static bool find_centred(const kiln_expr *x, code *out, int *out_zero) {
   int64_t zero = 0;
   if (x->kind == KILN_EXPR_SUB && kiln_expr_is_int(x->args[1], &zero)) x = x->args[0];

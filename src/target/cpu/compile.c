@@ -1,7 +1,7 @@
-// Kernels to objects, one each: a kernel has a context and an LLVM module of its own, so that its
-// object depends on nothing but the kernel and the machine, whoever compiles it and when. Of very
-// many kernels some have these in common (together.c), as LLVM takes longer to begin with a module
-// than to compile a small kernel.
+// Compilation of kernels to objects. Each kernel has an LLVM context and module of its own, so that
+// its object depends on the kernel and the machine only, and not on the thread or order. If there
+// are very many kernels, several share a module (together.c), because LLVM takes longer to start a
+// module than to compile a small kernel.
 #include "target/cpu/cpu.h"
 #include "support/reserve.h"
 #include "support/thread.h"
@@ -18,14 +18,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The emitter leaves registers in memory and repeats what unrolled copies share; the rest of what
-// LLVM could do has been done by the schedule.
+// Emitted code keeps registers in memory and repeats expressions that unrolled copies share; other
+// optimisations of LLVM have no use after scheduling.
 static const char all_passes[] = "function(sroa,early-cse<memssa>,loop-mssa(licm),"
                                  "instcombine<no-verify-fixpoint>,simplifycfg)";
-// Of kernels that are too many, and too short, for more.
+// For many short kernels.
 static const char quick_passes[] = "function(sroa,early-cse<memssa>)";
 
-// What becomes of one module.
+// The result of one module.
 typedef struct compiled {
   kiln_object object;
   kiln_diag *diag;
@@ -33,7 +33,7 @@ typedef struct compiled {
   char *llvm_text, *asm_text; // malloc'ed
 } compiled;
 
-// What the workers share: each takes the next kernel that nobody has.
+// Shared by the workers; each takes the next module.
 typedef struct work {
   const kiln_ctx *from;
   const kiln_machine *machine;
@@ -41,13 +41,12 @@ typedef struct work {
   const char *const *symbols;
   const kiln_cpu_options *options;
   kiln_cpu_modules modules;
-  const int *order; // [modules.n] heavy ones first
+  const int *order; // [modules.n] the slowest to compile first
   atomic_int next;  // in |order|
   compiled *out;    // [modules.n]
 } work;
 
-// One module of it, with the target machines of the worker that has it: the one that optimises, and
-// the quick one.
+// A module, with the target machines of its worker: the optimising one, and the quick one.
 typedef struct job {
   const work *w;
   int id;
@@ -166,7 +165,7 @@ static kiln_status dump(kiln_ctx *cx, const kiln_cpu_options *options, kiln_cpu_
   return s;
 }
 
-// Whether the nest has code of its own.
+// Whether the nest is compiled; otherwise an equal nest is called.
 static bool is_first(const kiln_cpu_options *options, int kernel, int nest) {
   const kiln_cpu_nests *all = options ? options->nests : NULL;
   if (!all) return true;
@@ -226,7 +225,7 @@ static kiln_status compile_within_reserve(job *j, kiln_diag *diag) {
   return kiln_reserve_end(diag, compile_kernel(j, diag));
 }
 
-// A worker for which there is no memory leaves the kernels to others.
+// A worker that runs out of memory leaves its modules to others.
 static void *run_worker(void *argument) {
   work *w = argument;
   job j = {.w = w};
@@ -244,7 +243,7 @@ static void *run_worker(void *argument) {
   return NULL;
 }
 
-// --- all of them ---
+// --- all modules ---
 
 static const int *order_by_cost(kiln_ctx *cx, const kiln_cpu_modules *m,
                                 kiln_loops *const *kernels) {
@@ -280,7 +279,7 @@ static void take_text(kiln_text *to, const char *text) {
   if (to && text) kiln_text_add(to, text);
 }
 
-// What nobody has taken.
+// Destroys results that were not collected.
 static void drop(void *object) {
   const work *w = object;
   for (int i = 0; i < w->modules.n; i++) {
@@ -293,7 +292,8 @@ static void drop(void *object) {
   }
 }
 
-// Messages, dumps and objects, in the order of the kernels: that of a module is its first kernel's.
+// Collects messages, dumps and objects in the order of kernels; a module counts as its first
+// kernel.
 static kiln_status collect(kiln_ctx *cx, work *w, int n, int *out_n, kiln_object *out) {
   kiln_status status = KILN_OK;
   bool has_message = false;
@@ -340,7 +340,7 @@ kiln_status kiln_cpu_compile(kiln_ctx *cx, const kiln_machine *m, int n, kiln_lo
   kiln_cleanup_pop(cx);
   drop(&w);
 #ifdef __GLIBC__
-  if (n > 0) (void)malloc_trim(0); // LLVM's heaps: what comes next needs room of its own
+  if (n > 0) (void)malloc_trim(0); // returns LLVM's heap memory to the system
 #endif
   kiln_arena_rewind(&cx->scratch, mark);
   return s;

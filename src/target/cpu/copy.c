@@ -1,5 +1,5 @@
-// A kernel copied into the context of the thread that compiles it, every expression simplified for
-// the ranges of the loops around it.
+// Copies a kernel into the context of the thread that compiles it, and simplifies each expression
+// for the ranges of the loops around.
 #include "target/cpu/cpu.h"
 
 #include <string.h>
@@ -10,9 +10,9 @@ typedef struct copier {
   kiln_map exprs; // by id in |from_cx|
   kiln_ranges ranges;
   const kiln_loops *from;
-  int lanes;                   // of the vector loops, see kiln_cpu_copy; 0: as they are
-  kiln_symbol rolled;          // the variable of the loop that is being cut, in |cx|
-  const kiln_expr *rolled_for; // and what it is
+  int lanes;                   // of vector loops (kiln_cpu_copy); 0: unchanged
+  kiln_symbol rolled;          // the variable of the vector loop that is being strip-mined, in |cx|
+  const kiln_expr *rolled_for; // and its value
 } copier;
 
 static kiln_symbol copy_symbol(copier *c, kiln_symbol s) {
@@ -62,8 +62,8 @@ static kiln_loop *copy_body(copier *c, kiln_loop *l, const kiln_loop *from) {
   return body;
 }
 
-// Whether iterations of the loop of |var| may be combined in one element, in an order that the
-// lanes decide.
+// Whether iterations of the loop of |var| combine into one element in an order that the lanes
+// decide.
 static bool has_reduction(const copier *c, const kiln_loop *l, kiln_symbol var) {
   for (; l; l = l->next) {
     bool depends = l->kind == KILN_LOOP_STORE && l->combiner == KILN_COMBINE_NONE;
@@ -75,7 +75,7 @@ static bool has_reduction(const copier *c, const kiln_loop *l, kiln_symbol var) 
   return false;
 }
 
-// A vector loop of many vectors is a loop of one vector each.
+// Strip mining: a vector loop of many vectors becomes a loop over single vectors.
 static bool is_rolled(const copier *c, const kiln_loop *l) {
   enum { FEW = 3 };
   int64_t n = 0;
@@ -84,7 +84,7 @@ static bool is_rolled(const copier *c, const kiln_loop *l) {
          !has_reduction(c, l->body, l->var);
 }
 
-// What was copied before has the variable itself.
+// Expressions that were copied before have the variable itself.
 static void roll(copier *c, kiln_symbol var, const kiln_expr *is) {
   c->rolled = var;
   c->rolled_for = is;
@@ -149,7 +149,7 @@ kiln_loops *kiln_cpu_copy(kiln_ctx *cx, const kiln_ctx *from_cx, const kiln_loop
     kiln_buffer *b = KILN_NEW(&cx->perm, kiln_buffer);
     *b = *from->buffers.data[i];
     b->name = copy_symbol(&c, b->name);
-    b->pack = NULL; // its map is of the other context, and not asked for
+    b->pack = NULL; // its index map belongs to the other context, and is not needed
     KILN_VEC_PUSH(&cx->perm, &copy->buffers, b);
   }
   copy->body = copy_nest(&c, from->body);

@@ -1,22 +1,24 @@
-// The CPU emitter's private parts: what its files share while one kernel becomes LLVM functions.
+// Private parts of the CPU emitter, which turns one kernel into LLVM functions.
 //
-// machine.c   the machine this process runs on; named.c: other machines; needs.c: what code needs
-// of one copy.c      a kernel into the context of a compile worker
+// machine.c   the machine this process runs on; named.c: other machines; needs.c: the instruction
+//             set extensions that code needs
+// copy.c      copying a kernel into the context of a compile worker
 // emit.c      values, types, scopes of variables
-// address.c   affine addresses, the pointers they need; table.c: offsets that are constants
-// memory.c    loads and stores of scalars and lanes; gather.c: gathers by an instruction
-// expr.c      expressions; integer.c, cast.c, half.c: their integer operators and conversions
-// math.c      exp, log, tanh, erf in f32 lanes; math_wide.c: those computed in f64 lanes
-// libm.c      the rare functions, one lane at a time
+// address.c   affine addresses and their pointers; table.c: tables of constant offsets
+// memory.c    loads and stores of scalars and lanes; gather.c: gather instructions
+// expr.c      expressions; integer.c, cast.c, half.c: integer operators and conversions
+// math.c      exp, log, tanh, erf in f32 lanes; math_wide.c: functions computed in f64 lanes
+// libm.c      rare functions, one lane at a time
 // loops.c     loops, guards, allocations; instr.c: matrix instructions
-// turn.c      maps that turn a matrix
-// together.c  which kernels a module has
-// lines.c     lines of the kernel that code is of, as debug information
-// show.c      code beside these lines, read from texts
-// compile.c   modules, passes, objects, threads; jit.c: objects into this process
-// entry.c     a plan as one C function, of static libraries
+// turn.c      maps that transpose
+// together.c  the kernels of a module
+// lines.c     lines of the kernel as debug information
+// show.c      annotated code, read from LLVM's text and assembly
+// compile.c   modules, passes, objects, threads; jit.c: linking objects into this process
+// entry.c     a plan as one C function, for static libraries
 //
-// A kernel is emitted by one thread, from a copy of its own in the thread's context: emission
+// A kernel is emitted by one thread, from a copy of its own in the thread's context, because
+// emission simplifies expressions and the tables in which they are interned are not shared.
 // simplifies expressions, and the tables in which they are interned are not shared.
 #ifndef KILN_TARGET_CPU_CPU_H
 #define KILN_TARGET_CPU_CPU_H
@@ -28,42 +30,42 @@
 #include <llvm-c/DebugInfo.h>
 #include <llvm-c/TargetMachine.h>
 
-// Makes this machine's code generator known to LLVM, once.
+// Registers this machine's code generator with LLVM, once.
 //
 // threads: any
 kiln_status kiln_cpu_llvm_init(kiln_diag *diag);
 kiln_status kiln_cpu_llvm_init_arm(kiln_diag *diag); // AArch64's
 
-// Of a vector, at most: bytes in the widest register that there may be (loops.c, memory.c cut wider
-// ones).
+// The most lanes of a vector: bytes of the widest register of any machine (loops.c and memory.c
+// split wider vectors).
 enum { KILN_CPU_MAX_LANES = 256 };
 
 // One LLVM module under construction.
 typedef struct kiln_cpu_module {
-  kiln_ctx *cx; // of the worker
+  kiln_ctx *cx; // the worker's
   const kiln_machine *machine;
   LLVMContextRef llvm;
   LLVMModuleRef module;
   LLVMTargetMachineRef tm;
   LLVMBuilderRef builder;
   LLVMTypeRef i1, i8, i16, i32, i64, f16, bf16, f32, f64, ptr, none;
-  LLVMValueRef zeros; // what guarded loads read instead; made on first use
-  kiln_map tables;    // contents to tables of offsets
-  bool has_many;      // kernels: functions that a short one computes are the module's, too
-  bool is_quick;      // it is not optimised
+  LLVMValueRef zeros; // read by guarded loads whose guard is false; made on first use
+  kiln_map tables;    // tables of offsets, by their contents
+  bool has_many;      // of several kernels, which share functions for expressions of short kernels
+  bool is_quick;      // compiled without optimisation
   unsigned md_scope, md_noalias;
-  LLVMDIBuilderRef lines; // NULL: code says no lines
-  LLVMMetadataRef file;   // of them
+  LLVMDIBuilderRef lines; // NULL: no debug information
+  LLVMMetadataRef file;   // of |lines|
 } kiln_cpu_module;
 
-// compile.c: from the module's begin to its code
+// compile.c: from an empty module to its code
 void kiln_cpu_module_init(kiln_ctx *cx, const kiln_machine *machine, LLVMTargetMachineRef tm,
                           kiln_cpu_module *m);
 void kiln_cpu_module_deinit(void *module);
 kiln_status kiln_cpu_target_machine(kiln_diag *diag, const kiln_machine *machine, bool is_quick,
                                     LLVMTargetMachineRef *out);
 kiln_status kiln_cpu_run_passes(kiln_ctx *cx, kiln_cpu_module *m, const char *passes);
-// Code of the kind asked for, malloc'ed; a NUL follows it.
+// Generates code of the given kind, malloc'ed and followed by a NUL.
 kiln_status kiln_cpu_generate(kiln_ctx *cx, kiln_cpu_module *m, LLVMModuleRef module,
                               LLVMCodeGenFileType kind, kiln_object *out);
 
@@ -75,7 +77,7 @@ typedef struct kiln_lanes {
   bool narrow;
 } kiln_lanes;
 
-// An affine form: constant + sum(coef * atom), each atom a VAR or an expression that is not affine.
+// An affine form: constant + sum(coef * atom). An atom is a VAR or a non-affine expression.
 typedef struct kiln_form_term {
   const kiln_expr *atom;
   int64_t coef;
@@ -85,9 +87,9 @@ typedef struct kiln_linear_form {
   KILN_VEC(kiln_form_term) terms;
 } kiln_linear_form;
 
-// Something computed once at the head of a loop's body.
+// A value that is computed once at the head of a loop's body.
 typedef struct kiln_hoisted {
-  LLVMValueRef from; // pointer it builds on; NULL for the value of |atom|
+  LLVMValueRef from; // base pointer; NULL: the value is that of |atom|
   const kiln_expr *atom;
   int64_t coef;
   LLVMTypeRef type;
@@ -104,11 +106,10 @@ typedef struct kiln_binding {
   kiln_binding_kind kind;
   int64_t constant;   // CONST
   LLVMValueRef value; // LOOP
-  int frame;          // LOOP: of the loop
+  int frame;          // LOOP: the loop's frame
 } kiln_binding;
 
-// A place outside of which nothing computed below is seen: the function's entry (frame 0) and the
-// body of every loop.
+// A scope of computed values: the function's entry (frame 0) or the body of a loop.
 typedef struct kiln_frame {
   LLVMBasicBlockRef head; // hoisted values go before its terminator
   KILN_VEC(kiln_hoisted) hoisted;
@@ -121,35 +122,35 @@ typedef struct kiln_emit {
   kiln_loops *loops;
   LLVMValueRef fn;
   LLVMBasicBlockRef entry;
-  bool has_zeros;          // the entry has read the module's zeros
+  bool has_zeros;          // the entry loads from the module's zeros
   LLVMValueRef *base;      // [buffers] address of element 0
   LLVMValueRef *md_scopes; // [buffers] lists of one alias scope
   LLVMValueRef *md_others; // [buffers] all other scopes
-  bool *is_private;        // [buffers] one copy a lane: allocated inside the vector loop
+  bool *is_private;        // [buffers] each lane has a copy: allocated inside of the vector loop
   KILN_VEC(kiln_binding) vars;
   KILN_VEC(kiln_frame) frames;
   kiln_ranges ranges;
   kiln_map forms; // LOAD and STORE nodes to the kiln_linear_form of their address
-  // The vector loop around, if any: V iterations, of which lanes [chunk, chunk + n_active) are
-  // being emitted as |lanes| lanes.
+  // The enclosing vector loop, if any: V iterations, of which [chunk, chunk + n_active) are being
+  // emitted as |lanes| lanes.
   kiln_symbol lane_var;
   int64_t lane_extent, chunk;
   int lanes, n_active;
-  KILN_VEC(const kiln_expr *) lane_conds; // guards that depend on the lane
+  KILN_VEC(const kiln_expr *) lane_conds; // guards that differ between lanes
   LLVMValueRef mask;                      // <lanes x i1>; NULL: all lanes
   LLVMValueRef guard;                     // i1, all lanes; NULL: true
-  // Values of the statement at hand, by expression id.
+  // Values of the current statement, by expression id.
   struct kiln_memo {
     uint32_t epoch;
     kiln_lanes value;
   } * memo;
   uint32_t memo_cap, epoch;
-  KILN_VEC(uint32_t) memo_log; // ids whose values hold under the present mask only
+  KILN_VEC(uint32_t) memo_log; // ids whose values hold only under the current mask
   bool memo_masked;
-  kiln_map
-      calls; // functions that the nest computes at many places: a function of the module each, by kind
-  LLVMMetadataRef scope; // of the function's lines; NULL: code says no lines
-  int line;              // of the statement at hand
+  // functions of the module for expressions that the nest computes in many places, by kind
+  kiln_map calls;
+  LLVMMetadataRef scope; // of the function's debug information; NULL: none
+  int line;              // of the current statement
 } kiln_emit;
 
 // emit.c: types and values
@@ -166,7 +167,7 @@ LLVMValueRef kiln_cpu_lane_ids(kiln_emit *e, LLVMTypeRef scalar, int lanes, int6
                                int64_t step);
 LLVMValueRef kiln_cpu_call(kiln_emit *e, const char *intrinsic, int n_types, LLVMTypeRef *types,
                            int n, LLVMValueRef *args);
-// An intrinsic that is overloaded on the type of its first argument alone.
+// Calls an intrinsic that is overloaded on its first argument's type only.
 LLVMValueRef kiln_cpu_call1(kiln_emit *e, const char *intrinsic, LLVMValueRef a);
 LLVMValueRef kiln_cpu_call2(kiln_emit *e, const char *intrinsic, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef kiln_cpu_fma(kiln_emit *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c);
@@ -179,41 +180,43 @@ LLVMValueRef kiln_cpu_any(kiln_emit *e, LLVMValueRef mask);
 
 // address.c
 typedef struct kiln_cpu_place {
-  LLVMValueRef pointer; // of lane 0, without the indices
-  int64_t lane_stride;  // elements from lane to lane
-  kiln_lanes index;     // lanes of further element offsets; v is NULL without
-  int repeats; // how many lanes in a row read each element, one behind the other; 0: see above
+  LLVMValueRef pointer; // of lane 0, without |index|
+  int64_t lane_stride;  // elements between lanes
+  kiln_lanes index;     // per-lane offsets in elements to add; v is NULL if there are none
+  // so many consecutive lanes load each element, and the next ones the next element; 0: by
+  // |lane_stride|
+  int repeats;
 } kiln_cpu_place;
 void kiln_cpu_form_add(kiln_emit *e, kiln_linear_form *f, const kiln_expr *x, int64_t coef);
-// A form in which no atom depends on a variable of a known value, nor affinely on the lane
-// but by the returned coefficient; the rest is split into what is uniform and what is not.
+// A form split into its coefficient of the lane, uniform terms and varying terms. No atom depends
+// on a variable of known value, or affinely on the lane.
 typedef struct kiln_split_form {
   int64_t constant, lane;
   KILN_VEC(kiln_form_term) uniform, varying;
 } kiln_split_form;
 kiln_split_form kiln_cpu_form_split(kiln_emit *e, const kiln_linear_form *f);
 LLVMValueRef kiln_cpu_form_uniform(kiln_emit *e, const kiln_split_form *f); // i64, without the lane
-// |base| and the uniform terms of |f|, without its constant, in steps of |type|.
+// |base| plus the uniform terms of |f| without its constant, in elements of |type|.
 LLVMValueRef kiln_cpu_pointer(kiln_emit *e, LLVMTypeRef type, LLVMValueRef base,
                               const kiln_split_form *f);
 kiln_cpu_place kiln_cpu_address(kiln_emit *e, const void *key, int buffer,
                                 const kiln_expr *const *index);
-// The same of what is read, where lanes may repeat elements.
+// The same for loads, whose lanes may repeat elements.
 kiln_cpu_place kiln_cpu_load_address(kiln_emit *e, const kiln_expr *load);
-// Whether every index lies in its extent for all iterations, guards not considered.
+// Whether every index is within its extent in all iterations, even without the guards.
 bool kiln_cpu_in_bounds(kiln_emit *e, int buffer, const kiln_expr *const *index);
 
 // table.c
-// The offsets of what varies in |f|, and of its lanes, from a table; false where there is none
-// for them.
+// The varying offsets of |f| for all lanes, loaded from a table of constants; false if no table can
+// be made.
 bool kiln_cpu_table(kiln_emit *e, const kiln_split_form *f, kiln_lanes *out);
 
 // memory.c
 kiln_lanes kiln_cpu_load(kiln_emit *e, const kiln_expr *load);
 void kiln_cpu_store(kiln_emit *e, const kiln_loop *l);
-// |x| for the lanes |lane| from 0 on, outside of a vector loop.
+// |x| for lanes 0, 1, ... of the variable |lane|, outside of a vector loop.
 kiln_lanes kiln_cpu_eval_chunk(kiln_emit *e, kiln_symbol lane, int lanes, const kiln_expr *x);
-// Whether all lanes of the vector loop around go to one element.
+// Whether all lanes of the enclosing vector loop store to one element.
 bool kiln_cpu_store_is_uniform(kiln_emit *e, const kiln_loop *store);
 LLVMValueRef kiln_cpu_tag(kiln_emit *e, int buffer,
                           LLVMValueRef access); // alias metadata; |access|
@@ -221,8 +224,8 @@ LLVMValueRef kiln_cpu_from_memory(kiln_emit *e, kiln_dtype t, LLVMValueRef raw);
 LLVMValueRef kiln_cpu_to_memory(kiln_emit *e, kiln_dtype t, LLVMValueRef value);
 
 // gather.c
-// What lies at offsets of 32 bits, in functions that are not optimised; NULL: there is no
-// instruction for it.
+// Gathers elements at 32-bit offsets, for functions that are not optimised; NULL if the machine has
+// no such instruction.
 LLVMValueRef kiln_cpu_gather(kiln_emit *e, LLVMTypeRef scalar, const kiln_cpu_place *a,
                              LLVMValueRef mask);
 
@@ -243,19 +246,19 @@ LLVMValueRef kiln_cpu_int_shift(kiln_emit *e, kiln_expr_kind k, bool is_signed, 
 LLVMValueRef kiln_cpu_int_power(kiln_emit *e, bool is_signed, LLVMValueRef a, LLVMValueRef b);
 
 // cast.c
-// The bits of a float or a code as an unsigned integer, or back.
+// The bits of a float or minifloat as an unsigned integer, or back.
 LLVMValueRef kiln_cpu_bitcast(kiln_emit *e, kiln_dtype to, kiln_dtype from, LLVMValueRef v);
 LLVMValueRef kiln_cpu_cast(kiln_emit *e, kiln_dtype to, kiln_dtype from, LLVMValueRef v);
 LLVMValueRef kiln_cpu_round_half(kiln_emit *e, kiln_dtype t,
                                  LLVMValueRef v); // f32 or f64 to memory's bits
 
 // half.c
-bool kiln_cpu_has_f16c(const kiln_cpu_module *m);                    // or its like
+bool kiln_cpu_has_f16c(const kiln_cpu_module *m);                    // of x86, or an equivalent
 LLVMValueRef kiln_cpu_f16_to_bits(kiln_emit *e, LLVMValueRef x);     // f32 to u16, without it
 LLVMValueRef kiln_cpu_f16_from_bits(kiln_emit *e, LLVMValueRef raw); // and back
 
 // code.c
-// |x|, if it is a byte of what is rounded, or what such a byte stands for.
+// Evaluates |x| if it rounds to a byte, or converts such a byte to a number.
 bool kiln_cpu_eval_code(kiln_emit *e, const kiln_expr *x, kiln_lanes *out);
 
 // math.c, math_wide.c, libm.c: functions of float lanes
@@ -274,7 +277,7 @@ LLVMValueRef kiln_cpu_sin_cos(kiln_emit *e, LLVMValueRef x, bool is_cos);
 LLVMValueRef kiln_cpu_pow(kiln_emit *e, LLVMValueRef x, LLVMValueRef y);
 // The function |k| by calls of libm, lane by lane; |b| NULL for functions of one argument.
 LLVMValueRef kiln_cpu_libm(kiln_emit *e, kiln_expr_kind k, LLVMValueRef a, LLVMValueRef b);
-typedef void (*kiln_function)(void); // of any type
+typedef void (*kiln_function)(void); // any function
 typedef struct kiln_libm_row {
   kiln_expr_kind kind;
   const char *name_f32, *name_f64;
@@ -285,43 +288,44 @@ const kiln_libm_row *kiln_cpu_libm_rows(int *out_n);
 // turn.c
 typedef struct kiln_turn {
   const kiln_loop *store;
-  kiln_symbol along, across; // the loop around, and the vector loop, of |width| iterations
+  kiln_symbol along, across; // the outer loop and the vector loop of |width| iterations in it
   int lanes, width;
-  int64_t lo, hi; // the iterations of the loop around that are turned
-  int64_t step;   // elements of what is written from iteration to iteration of the loop around
+  int64_t lo, hi; // the iterations of the outer loop that are transposed
+  int64_t step;   // stride of the store along the outer loop, in elements
 } kiln_turn;
-// Whether |l| and the vector loop in it write what lies across, as seen from what they read.
+// Whether the loop |l| and the vector loop in it store a transpose of their loads.
 bool kiln_cpu_turn_find(kiln_emit *e, const kiln_loop *l, kiln_turn *out);
-// |t->lanes| iterations of the loop around, from the present one on.
+// Emits iterations [i, i + t->lanes) of the outer loop, i being the current one.
 void kiln_cpu_turn(kiln_emit *e, const kiln_turn *t);
 
 // loops.c
 
-// lines.c: which line of the kernel an instruction is of, as LLVM's debug information says it; none
-// of it where the module does not ask.
+// lines.c: the kernel's line for each instruction, as LLVM debug information, if the module has it.
 void kiln_cpu_lines_init(kiln_cpu_module *m);
 void kiln_cpu_lines_deinit(kiln_cpu_module *m);
-void kiln_cpu_lines_begin(kiln_emit *e, const char *symbol, int line); // of a function
+void kiln_cpu_lines_begin(kiln_emit *e, const char *symbol, int line); // begins a function
 void kiln_cpu_lines_end(kiln_emit *e);
-void kiln_cpu_say_line(kiln_emit *e); // what is built from here on is of the statement at hand
+void kiln_cpu_say_line(kiln_emit *e); // instructions from here on are of the current statement
 
 kiln_status kiln_cpu_emit_nest(kiln_cpu_module *m, kiln_loops *loops, const kiln_loop *nest,
                                const char *symbol);
 void kiln_cpu_function_attributes(kiln_cpu_module *m, LLVMValueRef fn);
-int64_t kiln_cpu_row(const kiln_cpu_module *m, int64_t extent); // of a register buffer, padded
-int64_t kiln_cpu_alloc_elems(const kiln_emit *e, const kiln_buffer *b); // with the room behind it
+// of a register buffer's row, padded to whole vectors
+int64_t kiln_cpu_row(const kiln_cpu_module *m, int64_t extent);
+// including padding at the end
+int64_t kiln_cpu_alloc_elems(const kiln_emit *e, const kiln_buffer *b);
 double kiln_cpu_emit_cost(const kiln_loops *loops); // statements after unrolling
-// Whether the nest |l|, or all from |l| on, run so few iterations that a call in each takes no time
-// to speak of.
+// Whether the nest |l|, or all nests from |l| on, run so few iterations that calls in them are
+// negligible.
 bool kiln_cpu_is_short(const kiln_loop *l);
 
 // instr.c
 kiln_status kiln_cpu_emit_instr(kiln_emit *e, const kiln_loop *l);
 
 // copy.c
-// |from|, of another context that nobody changes meanwhile, in |cx|, its expressions simplified.
-// Vector loops that are many times |lanes| iterations, and reduce nothing, become loops of so many
-// each; 0: they stay.
+// Copies |from|, of a context that no thread is changing, into |cx|, simplifying expressions.
+// Vector loops of several times |lanes| iterations without a reduction are strip-mined to |lanes|;
+// 0: unchanged.
 kiln_loops *kiln_cpu_copy(kiln_ctx *cx, const kiln_ctx *from_cx, const kiln_loops *from, int lanes);
 
 #endif

@@ -88,7 +88,7 @@ LLVMValueRef kiln_cpu_call2(kiln_emit *e, const char *intrinsic, LLVMValueRef a,
 }
 
 LLVMValueRef kiln_cpu_fma(kiln_emit *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c) {
-  // Without the instruction it would be a call of libm for each lane.
+  // The intrinsic would be a libm call for each lane.
   if (!e->m->machine->has_fma) return LLVMBuildFAdd(e->b, LLVMBuildFMul(e->b, a, b, ""), c, "");
   LLVMTypeRef type = LLVMTypeOf(a);
   return kiln_cpu_call(e, "llvm.fma", 1, &type, 3, (LLVMValueRef[]){a, b, c});

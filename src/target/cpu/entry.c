@@ -1,5 +1,5 @@
-// A plan as a C function: launches become calls in order, of which each takes an array of addresses
-// on the stack; copies become loops behind them.
+// A plan as a C function: launches become calls in order, each with an array of argument addresses
+// on the stack; copies become loops.
 //
 //     int m_run(const float *in_x, float *out_y, void *workspace) {
 //       if ((uintptr_t)workspace & 63) return KILN_ENTRY_BAD_WORKSPACE;
@@ -31,7 +31,7 @@ static uint64_t aligned(uint64_t bytes) {
   return (bytes + KILN_PLAN_ALIGN - 1) / KILN_PLAN_ALIGN * KILN_PLAN_ALIGN;
 }
 
-// The arena, then what the checks find.
+// The arena, and the results of the checks.
 uint64_t kiln_cpu_entry_workspace(const kiln_plan *plan) {
   return aligned(plan->arena_bytes) + plan->n_checks * sizeof(int64_t);
 }
@@ -101,7 +101,8 @@ static void find_weights(emission *e) {
   if (e->what->weights) {
     e->weights = LLVMAddGlobal(e->m.module, e->m.i8, e->what->weights);
     LLVMSetGlobalConstant(e->weights, 1);
-    LLVMSetVisibility(e->weights, LLVMHiddenVisibility); // addressed without a table of addresses
+    // position-independent without a global offset table
+    LLVMSetVisibility(e->weights, LLVMHiddenVisibility);
     return;
   }
   leave_if(e, is_misaligned(e, e->weights), KILN_ENTRY_BAD_WEIGHTS);
@@ -261,7 +262,7 @@ typedef struct copying {
   LLVMValueRef from, to;
 } copying;
 
-// Loops over the axes from |axis| on: |from| and |to| are elements from the begins.
+// Emits loops over the axes from |axis| on; |from| and |to| are offsets in elements.
 static void copy_axes(emission *e, const copying *c, int axis, LLVMValueRef from, LLVMValueRef to) {
   LLVMTypeRef elem = LLVMIntTypeInContext(e->m.llvm, 8 * (unsigned)kiln_type_bytes(c->port->type));
   if (axis == c->port->rank) {
@@ -270,7 +271,7 @@ static void copy_axes(emission *e, const copying *c, int axis, LLVMValueRef from
     LLVMBuildStore(e->b, LLVMBuildLoad2(e->b, elem, source, ""), target);
     return;
   }
-  uint64_t inner = 1; // elements of the target from one index to the next
+  uint64_t inner = 1; // elements of the target per index
   for (int k = axis + 1; k < c->port->rank; k++) inner *= (uint64_t)c->port->shape[k];
   LLVMBasicBlockRef before = LLVMGetInsertBlock(e->b), loop = block(e, "copy"),
                     done = block(e, "copied");
@@ -338,7 +339,7 @@ static void entry_deinit(void *object) {
   e->tm = NULL;
 }
 
-// What is to be compiled, and what becomes of it.
+// The function to compile, and the result.
 typedef struct job {
   const kiln_machine *machine;
   const kiln_cpu_entry *entry;
@@ -363,7 +364,7 @@ static kiln_status compile_job(kiln_ctx *cx, void *argument) {
   return st;
 }
 
-// A context of its own: its memory does not run out while the reserve is held.
+// Compiles in a context of its own, while the memory reserve is held.
 static kiln_status compile_within_reserve(job *j, kiln_diag *diag) {
   kiln_ctx cx;
   KILN_TRY(kiln_ctx_init(&cx, diag));

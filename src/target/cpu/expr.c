@@ -1,6 +1,6 @@
-// Expressions. What does not depend on the lane of the vector loop around is computed once, as a
-// scalar; the rest in lanes. SELECTs are turned into data flow: both branches are computed, with
-// the loads of each under its condition.
+// Expressions. A subexpression that is the same in all lanes is computed once, as a scalar; others
+// in lanes. SELECTs become data flow: both branches are computed, the loads of each under its
+// condition.
 #include "target/cpu/cpu.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@ bool kiln_cpu_is_uniform(kiln_emit *e, const kiln_expr *x) {
   return !x->has_load || !kiln_expr_search(e->cx, x, find_private, e);
 }
 
-// The log stays: a branch that is being evaluated still has to forget what it adds from here on.
+// The log stays: the enclosing branch must still forget values that it adds from here on.
 void kiln_cpu_memo_clear(kiln_emit *e) { e->epoch++; }
 
 static struct kiln_memo *memo_at(kiln_emit *e, uint32_t id) {
@@ -42,7 +42,7 @@ static void memo_forget(kiln_emit *e, int from) {
   if (e->memo_log.n > from) e->memo_log.n = from;
 }
 
-// Evaluates a branch under a further condition on lanes or, if it is a scalar, on all.
+// Evaluates a branch under a further condition: a lane mask, or a scalar that holds for all lanes.
 static kiln_lanes eval_branch(kiln_emit *e, const kiln_expr *x, kiln_lanes cond) {
   if (!x->has_load) return kiln_cpu_eval(e, x);
   LLVMValueRef mask = e->mask, guard = e->guard;
@@ -59,7 +59,7 @@ static kiln_lanes eval_branch(kiln_emit *e, const kiln_expr *x, kiln_lanes cond)
   return v;
 }
 
-// Both in the same lanes of the same width.
+// Converts both to the same number of lanes and width.
 static void unify(kiln_emit *e, kiln_lanes *a, kiln_lanes *b) {
   if (a->narrow != b->narrow) {
     *a = kiln_cpu_widen(e, *a);
@@ -70,9 +70,8 @@ static void unify(kiln_emit *e, kiln_lanes *a, kiln_lanes *b) {
   *b = kiln_cpu_broadcast(e, *b, lanes);
 }
 
-// A load, still to be made, that its condition protects by itself: it gives zero where it is not
-// made. What is known already was loaded under another condition, or none; rows of registers are
-// read whole.
+// Whether |x| is a load that has not been emitted yet and gives zero where its condition is false.
+// A load that was emitted had another condition or none, and rows of registers are read whole.
 static bool is_guarded_load(kiln_emit *e, const kiln_expr *x) {
   if (is_known(e, x)) return false;
   if (x->kind == KILN_EXPR_CAST && kiln_dtype_is_float(x->dtype))
@@ -106,7 +105,7 @@ static bool fits_i32(kiln_emit *e, const kiln_expr *x) {
   return r.lo >= INT32_MIN && r.hi <= INT32_MAX;
 }
 
-// An affine index in lanes; v is NULL when it is not affine.
+// An affine index in lanes; v is NULL if |x| is not affine.
 static kiln_lanes eval_affine(kiln_emit *e, const kiln_expr *x) {
   kiln_linear_form f = {0};
   kiln_cpu_form_add(e, &f, x, 1);
@@ -139,8 +138,8 @@ static LLVMRealPredicate real_predicate(kiln_expr_kind k) {
   return k == KILN_EXPR_GT ? LLVMRealOGT : LLVMRealOGE;
 }
 
-// lane*c + uniform KIND 0 as lane*c KIND -uniform: one scalar, clamped to what lanes of i32 can
-// tell apart, and one comparison with constants. v is NULL when the difference is not affine.
+// Compares lane*c + uniform with 0 as lane*c with -uniform: one scalar, clamped to the range of i32
+// lanes, and one comparison with constants. v is NULL if the difference is not affine.
 static kiln_lanes compare_affine(kiln_emit *e, const kiln_expr *x) {
   kiln_linear_form f = {0};
   kiln_cpu_form_add(e, &f, x->args[0], 1);
@@ -159,7 +158,7 @@ static kiln_lanes compare_affine(kiln_emit *e, const kiln_expr *x) {
   return (kiln_lanes){v, e->lanes, false};
 }
 
-// Operands of an i64 operator in lanes of i32 where all its values are known to fit.
+// Narrows operands of an i64 operator to lanes of i32 if all their values fit.
 static void narrow_operands(kiln_emit *e, const kiln_expr *x, kiln_lanes *a, kiln_lanes *b) {
   const bool fits = kiln_expr_kind_is_cmp(x->kind) || fits_i32(e, x);
   kiln_lanes *v[] = {a, b};
@@ -191,7 +190,7 @@ static kiln_lanes eval_compare(kiln_emit *e, const kiln_expr *x) {
   return (kiln_lanes){v, a.lanes, false};
 }
 
-// Of floats IEEE's minimum and maximum, except that the order of -0 and 0 is open.
+// Of floats, IEEE 754's minimum and maximum, except that the order of -0 and 0 is unspecified.
 static LLVMValueRef min_max(kiln_emit *e, bool is_max, kiln_dtype t, LLVMValueRef a,
                             LLVMValueRef b) {
   if (t == KILN_BOOL) return is_max ? LLVMBuildOr(e->b, a, b, "") : LLVMBuildAnd(e->b, a, b, "");
@@ -231,7 +230,7 @@ static LLVMValueRef float_mod(kiln_emit *e, LLVMValueRef x, LLVMValueRef y) {
                          kiln_cpu_call2(e, "llvm.copysign", zero, y), adjusted, "");
 }
 
-// Powers that are a few exact or correctly rounded steps; NULL for the rest.
+// Powers computed by few exact or correctly rounded steps; NULL for others.
 static LLVMValueRef small_power(kiln_emit *e, LLVMValueRef x, double n) {
   LLVMTypeRef type = LLVMTypeOf(x);
   if (n == 1) return x;
@@ -286,7 +285,7 @@ static LLVMValueRef int_binary(kiln_emit *e, const kiln_expr *x, LLVMValueRef a,
   return kiln_cpu_int_divide(e, k, is_signed, a, b, natural);
 }
 
-// The u of 1 + exp(u), a sigmoid's denominator; NULL if |x| is none.
+// The u in 1 + exp(u), a sigmoid's denominator; NULL if |x| has another form.
 static const kiln_expr *one_plus_exp_argument(const kiln_expr *x) {
   if (x->kind != KILN_EXPR_ADD || x->dtype != KILN_F32) return NULL;
   for (int i = 0; i < 2; i++) {
@@ -359,7 +358,7 @@ static LLVMValueRef inline_function(kiln_emit *e, const kiln_expr *x, LLVMValueR
   return kiln_cpu_libm(e, x->kind, a, NULL);
 }
 
-// The function of the module that computes |x| of lanes like |a|.
+// The module's function that computes |x| for lanes of |type|.
 static LLVMValueRef module_function(kiln_emit *e, const kiln_expr *x, LLVMTypeRef type) {
   const char *name = kiln_arena_printf(&e->cx->perm, "kiln_%s_%d", kiln_expr_kind_text(x->kind),
                                        kiln_cpu_type_lanes(type));
@@ -403,8 +402,7 @@ static LLVMValueRef is_nan(kiln_emit *e, const kiln_expr *x, LLVMValueRef a) {
   return LLVMBuildFCmp(e->b, LLVMRealUNO, a, a, "");
 }
 
-// The u of max(u, 0) + log1p(exp(-|u|)), which is how operators write softplus; NULL if |x| is
-// none.
+// The u in max(u, 0) + log1p(exp(-|u|)), the usual form of softplus; NULL if |x| has another form.
 static const kiln_expr *softplus_argument(const kiln_expr *x) {
   if (x->kind != KILN_EXPR_ADD || x->dtype != KILN_F32) return NULL;
   const kiln_expr *top = x->args[0], *log = x->args[1];

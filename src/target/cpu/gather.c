@@ -1,11 +1,11 @@
-// Gathers by AVX2's instruction: where a processor is thought to be as fast without it, LLVM
-// takes a gather apart into a load and two shuffles for each lane, and its translation of these
-// takes most of the time of a short function.
+// AVX2 gather instructions. On processors for which LLVM considers gathers slow, it expands them to
+// a load and two shuffles for each lane, whose compilation takes most of the time of a short
+// function.
 #include "target/cpu/cpu.h"
 
 #include <string.h>
 
-// What there is with offsets of 32 bits.
+// The instructions with 32-bit offsets.
 static const struct {
   int bytes, lanes; // of elements
   const char *name;
@@ -25,7 +25,8 @@ static const char *find(const kiln_machine *m, int64_t bytes, int lanes) {
   return NULL;
 }
 
-// In each lane all bits, or none, as floats of the width of the elements: the sign counts.
+// The mask as floats of the elements' width with all bits set or none; the instruction tests the
+// sign.
 static LLVMValueRef mask_of(kiln_emit *e, LLVMTypeRef floats, int bytes, LLVMValueRef mask) {
   LLVMTypeRef whole = kiln_cpu_lanes_of(bytes == 8 ? e->m->i64 : e->m->i32, e->lanes);
   if (!mask) return LLVMBuildBitCast(e->b, LLVMConstAllOnes(whole), floats, "");

@@ -1,24 +1,24 @@
-// f16 by integer operations, for processors without an instruction for it: LLVM would call
-// functions of its own runtime, which modules are not linked with.
+// f16 conversions by integer operations, for processors without an instruction: LLVM would call its
+// runtime library, which modules are not linked with.
 #include "target/cpu/cpu.h"
 
 #include <math.h>
 #include <string.h>
 
 enum {
-  SHIFT = 13,               // bits that f32's fraction has more
-  BIAS = 112 << 23,         // of exponents, in f32's place
+  SHIFT = 13,               // bits by which f32's fraction is longer
+  BIAS = 112 << 23,         // difference of the exponents' biases, in f32's position
   LEAST_NORMAL = 113 << 23, // 2^-14 as f32
   INFINITE = 255 << 23,
-  ABOVE = 0x47800000, // 2^16 as f32: no f16 is as large
-  HALF = 126 << 23,   // 0.5: its neighbours are 2^-24 apart, as f16 below 2^-14 are
+  ABOVE = 0x47800000, // 2^16 as f32, above all f16 numbers
+  HALF = 126 << 23,   // 0.5: f32 numbers above it are 2^-24 apart, like f16 numbers below 2^-14
 };
 
 bool kiln_cpu_has_f16c(const kiln_cpu_module *m) {
   return strncmp(m->machine->triple, "x86_64", 6) != 0 || kiln_machine_has(m->machine, "f16c");
 }
 
-// What the operations of one conversion share: constants of its lanes.
+// Constants of one conversion, as lanes.
 typedef struct half {
   LLVMBuilderRef b;
   LLVMTypeRef i32, f32;
@@ -42,8 +42,8 @@ LLVMValueRef kiln_cpu_f16_to_bits(kiln_emit *e, LLVMValueRef x) {
   LLVMBuilderRef b = e->b;
   LLVMValueRef bits = LLVMBuildBitCast(b, x, h.i32, "");
   LLVMValueRef size = LLVMBuildAnd(b, bits, number(&h, INT32_MAX), "");
-  // To even: half a unit less one, and one more where the last bit that stays is odd. What
-  // overflows becomes infinite.
+  // To nearest even: adds half a unit less one, and one more if the last kept bit is odd. Overflow
+  // gives infinity.
   LLVMValueRef odd =
       LLVMBuildAnd(b, LLVMBuildLShr(b, size, number(&h, SHIFT), ""), number(&h, 1), "");
   LLVMValueRef near = LLVMBuildAdd(b, LLVMBuildAdd(b, size, odd, ""),

@@ -1,4 +1,4 @@
-// LLVM's targets are tables of the process, which it fills without a lock.
+// Initialisation of LLVM's targets: LLVM fills tables of the process without a lock.
 #include "target/cpu/cpu.h"
 
 #include "support/reserve.h"

@@ -1,20 +1,20 @@
-// Matrix instructions: the families of register tiles, what each means, and how it is spelled.
+// Matrix instructions of CPUs: the register tiles of each family, their meanings and spellings.
 #include "target/cpu/cpu.h"
 #include "target/instr.h"
 
 #include <stdio.h>
 #include <string.h>
 
-// D(i, j) = C(i, j) + A(i, k) * B(j, k), k counting the |group| products that one instruction adds
-// to an element; without k where that is one. source: Intel SDM 2, Arm ARM C7.2
+// D(i, j) = C(i, j) + A(i, k) * B(j, k); k runs over the |group| products that one instruction adds
+// to an element, and is left out if |group| is one. source: Intel SDM 2, Arm ARM C7.2
 typedef struct family {
   const char *name;
   const char *arch, *feature; // NULL: any
-  int bytes;                  // of a register; 0: the machine's widest
+  int bytes;                  // of a register; 0: the widest of the machine
   int group;
   kiln_dtype dtype;      // of D
   const char *d, *a, *b; // types in the notation
-  const char *product;   // of elements A(..) and B(..)
+  const char *product;   // of A's and B's elements
   const char *spelling;
 } family;
 
@@ -41,7 +41,7 @@ static const family families[] = {
 };
 // clang-format on
 
-// A tile of |rows| x |vectors| registers, one more a row for A's element, and B's vectors.
+// A tile of |rows| x |vectors| accumulators; registers also hold an element of A and B's vectors.
 static kiln_instr tile_of(kiln_ctx *cx, const kiln_machine *m, const family *f, int rows,
                           int vectors) {
   const int lanes = (f->bytes ? f->bytes : m->vector_bytes) / kiln_dtype_bytes(f->dtype);
@@ -78,7 +78,7 @@ static void make_instrs(kiln_ctx *cx, const kiln_machine *m, instr_list *all) {
   }
 }
 
-// All that they depend on, as a text of which there is one.
+// A text of everything that the instructions depend on, as the key of a cache.
 static const char *describe(kiln_ctx *cx, const kiln_machine *m) {
   const kiln_symbol text = kiln_symbol_printf(cx, "instructions %s %s %d %d %d", m->triple,
                                               m->features ? m->features : "", m->vector_bytes,
@@ -99,15 +99,15 @@ kiln_instr *kiln_cpu_instrs(kiln_ctx *cx, const kiln_machine *m, int *out_n) {
 
 // --- spelling ---
 
-// How products of a group are added up.
+// How the products of a group are summed.
 typedef enum way {
-  AT_ONCE,  // by the one instruction
-  IN_PAIRS, // u8 by i8 to sums of two in i16, which must hold them; these to i32
-  WIDENED,  // the even bytes of each group and the odd ones, made i16
-  HALVES,   // i16 by bytes made i16
+  AT_ONCE,  // by one instruction
+  IN_PAIRS, // u8 by i8: sums of two in i16, which must not overflow, then in i32
+  WIDENED,  // the even and the odd bytes of each group, widened to i16
+  HALVES,   // i16 by bytes widened to i16
 } way;
 
-// A group of an operand: as it is, or its even bytes and its odd ones.
+// A group of an operand: unchanged, or its even and its odd bytes.
 typedef struct factor {
   LLVMValueRef part[2];
 } factor;
@@ -118,8 +118,8 @@ typedef struct speller {
   const kiln_instr *instr;
   way way;
   kiln_dtype dtype;  // of D
-  LLVMTypeRef sum;   // lanes of D
-  LLVMTypeRef given; // what the instruction takes for A and B
+  LLVMTypeRef sum;   // vectors of D
+  LLVMTypeRef given; // operands A and B of the instruction
   LLVMTypeRef group; // a group of A as one scalar
   LLVMTypeRef bytes; // of B in memory
 } speller;
@@ -166,9 +166,9 @@ static factor factor_of(speller *s, LLVMValueRef x, bool is_signed) {
   return (factor){{LLVMBuildAShr(b, even, byte, ""), LLVMBuildAShr(b, x, byte, "")}};
 }
 
-// Adds so that |d| is what is added to: an empty piece of assembly hides the sum. LLVM would
-// otherwise add up the products of several steps first, for a shorter chain, and put sums to memory
-// for want of registers.
+// Adds |products| to |d| behind an empty piece of inline assembly, which hides the sum from LLVM.
+// It would otherwise reassociate: sum the products of several steps first for a shorter chain,
+// which needs more registers than there are and spills.
 static LLVMValueRef add_to(speller *s, LLVMValueRef d, LLVMValueRef products) {
   static const char in_place[] = "=x,0";
   LLVMTypeRef type = LLVMFunctionType(s->sum, &s->sum, 1, false);
@@ -231,7 +231,7 @@ static void spell_row(speller *s, int i, const factor *b) {
   }
 }
 
-// tensorize has seen to it, and every primitive behind it.
+// An invariant that tensorize and later primitives keep.
 static kiln_status check_strides(kiln_emit *e, const kiln_loop *l) {
   kiln_misfit m;
   if (!kiln_instr_find_misfit(e->cx, e->loops, l, &m)) return KILN_OK;

@@ -1,8 +1,8 @@
-// Integer operators whose meaning is not the machine's: division that rounds down and knows x/0 =
-// 0, shifts by any amount, powers.
+// Integer operators whose semantics differ from the machine's: floor division with x/0 = 0, shifts
+// by any amount, powers.
 #include "target/cpu/cpu.h"
 
-// The constant in all lanes; false when there is none.
+// The constant that all lanes have; false if |v| is no such constant.
 static bool splat_constant(LLVMValueRef v, int64_t *out) {
   if (LLVMIsAConstantInt(v)) {
     *out = LLVMConstIntGetSExtValue(v);
@@ -20,7 +20,7 @@ static bool splat_constant(LLVMValueRef v, int64_t *out) {
 static bool wants_quotient(kiln_expr_kind k) { return k == KILN_EXPR_DIV || k == KILN_EXPR_TDIV; }
 static bool rounds_down(kiln_expr_kind k) { return k == KILN_EXPR_DIV || k == KILN_EXPR_MOD; }
 
-// b is neither 0 nor -1.
+// Needs b other than 0 and -1.
 static LLVMValueRef divide_signed(kiln_emit *e, kiln_expr_kind k, LLVMValueRef a, LLVMValueRef b) {
   LLVMValueRef q = LLVMBuildSDiv(e->b, a, b, "");
   if (k == KILN_EXPR_TDIV) return q;
@@ -60,7 +60,7 @@ LLVMValueRef kiln_cpu_int_divide(kiln_emit *e, kiln_expr_kind k, bool is_signed,
   if (splat_constant(b, &by)) return divide_by_constant(e, k, is_signed, a, b, by, natural);
   LLVMTypeRef type = LLVMTypeOf(a);
   LLVMValueRef zero = LLVMConstNull(type), one = kiln_cpu_const_int(type, 1);
-  b = LLVMBuildFreeze(e->b, b, ""); // a lane that is off may hold anything, also two things at once
+  b = LLVMBuildFreeze(e->b, b, ""); // a lane that is off may be poison
   LLVMValueRef by_zero = LLVMBuildICmp(e->b, LLVMIntEQ, b, zero, "");
   LLVMValueRef safe = LLVMBuildSelect(e->b, by_zero, one, b, "");
   if (!is_signed) return LLVMBuildSelect(e->b, by_zero, zero, divide_unsigned(e, k, a, safe), "");
@@ -72,7 +72,7 @@ LLVMValueRef kiln_cpu_int_divide(kiln_emit *e, kiln_expr_kind k, bool is_signed,
   return LLVMBuildSelect(e->b, by_zero, zero, v, "");
 }
 
-// Shifted out bits are lost: amounts of at least the width give 0, or the sign.
+// Shifts by at least the width give 0, or the sign.
 LLVMValueRef kiln_cpu_int_shift(kiln_emit *e, kiln_expr_kind k, bool is_signed, LLVMValueRef a,
                                 LLVMValueRef b) {
   LLVMTypeRef type = LLVMTypeOf(a);
@@ -86,7 +86,7 @@ LLVMValueRef kiln_cpu_int_shift(kiln_emit *e, kiln_expr_kind k, bool is_signed, 
   return LLVMBuildSelect(e->b, fits, v, LLVMConstNull(type), "");
 }
 
-// Square and multiply over all bits of the exponent; negative exponents leave 1, -1 or 0.
+// Square and multiply over all bits of the exponent; a negative exponent gives 1, -1 or 0.
 LLVMValueRef kiln_cpu_int_power(kiln_emit *e, bool is_signed, LLVMValueRef a, LLVMValueRef b) {
   LLVMTypeRef type = LLVMTypeOf(a);
   const unsigned bits = LLVMGetIntTypeWidth(kiln_cpu_scalar_of(type));

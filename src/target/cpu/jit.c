@@ -14,7 +14,7 @@ struct kiln_jit {
   LLVMOrcLLJITRef lljit;
 };
 
-// What the system says is all that LLVM says of memory that it was not given.
+// LLVM reports a failed allocation only by the system's message.
 static kiln_status fail(kiln_diag *diag, LLVMErrorRef error) {
   char *text = LLVMGetErrorMessage(error);
   const bool is_memory = strstr(text, strerror(ENOMEM)) != NULL;
@@ -24,8 +24,8 @@ static kiln_status fail(kiln_diag *diag, LLVMErrorRef error) {
   return s;
 }
 
-// The C library's functions that code may call, by their addresses here: the process may be linked
-// statically, or hide them.
+// Defines the C library's functions by their addresses here, because the process may be linked
+// statically or hide them.
 static LLVMErrorRef define_library(LLVMOrcLLJITRef lljit) {
   int n = 0;
   const kiln_libm_row *rows = kiln_cpu_libm_rows(&n);
@@ -75,7 +75,7 @@ static kiln_status create(kiln_diag *diag, int n, const kiln_object *objects, ki
 
 kiln_status kiln_jit_create(kiln_ctx *cx, const kiln_machine *m, int n, const kiln_object *objects,
                             kiln_jit **out) {
-  (void)m; // objects are of this machine, or they would not link
+  (void)m; // objects of another machine do not link
   *out = NULL;
   KILN_TRY(kiln_cpu_llvm_init(cx->diag));
   kiln_jit *jit = calloc(1, sizeof *jit);

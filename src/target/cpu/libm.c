@@ -1,5 +1,5 @@
-// Functions that are called lane by lane in the C library: the rare ones in f32, all of them in
-// f64. The names are resolved where the module is loaded; in this process, from the table.
+// Functions of the C library, called lane by lane: rare ones in f32, all of them in f64. Their
+// names are resolved where the module is loaded, or in this process from the table.
 #include "target/cpu/cpu.h"
 
 #include <math.h>
@@ -43,7 +43,7 @@ static LLVMValueRef library_function(kiln_emit *e, const char *name, LLVMTypeRef
   return f ? f : LLVMAddFunction(e->m->module, name, type);
 }
 
-// A loop over the lanes as a function of its own: lanes in, lanes out, through memory.
+// Fills in a helper function that loops over the lanes, which it gets and returns through memory.
 static void fill_helper(kiln_emit *e, LLVMValueRef helper, LLVMValueRef f, LLVMTypeRef f_type,
                         LLVMTypeRef scalar, int lanes, int n_args) {
   LLVMContextRef c = e->m->llvm;

@@ -1,4 +1,4 @@
-// Lines of the kernel that code is of, written as debug information.
+// Debug information: the kernel's line for each instruction.
 #include "target/cpu/cpu.h"
 
 #include <string.h>

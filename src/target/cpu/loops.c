@@ -1,14 +1,14 @@
 // Statements: loops become blocks and phis, unrolled loops copies, vector loops lanes; guards
-// become branches where they are scalar and masks where they are not.
+// become branches if they are scalar and masks if not.
 #include "support/integer.h"
 #include "target/cpu/cpu.h"
 
 #include <string.h>
 
 enum {
-  MAX_UNROLLED = 500, // statements that one unrolled loop may become: of more, LLVM takes seconds
+  MAX_UNROLLED = 500, // statements of an unrolled loop: LLVM takes seconds for more
   MAX_LANES = 4096,   // iterations of a vector loop
-  SHORT = 4096        // iterations of a nest, which take a few microseconds
+  SHORT = 4096        // iterations of a short nest, which takes a few microseconds
 };
 
 static kiln_status emit_body(kiln_emit *e, const kiln_loop *l);
@@ -60,8 +60,8 @@ static kiln_status emit_copy(kiln_emit *e, const kiln_loop *l, int64_t value) {
   return s;
 }
 
-// for (var = begin; var < end; var++); |runs| when it is known that begin < end. With |turn|, which
-// takes as many iterations as it has lanes, in steps of that.
+// Emits for (var = begin; var < end; var++); |runs| says that begin < end is known. A |turn| takes
+// several iterations at a time.
 static kiln_status emit_serial(kiln_emit *e, const kiln_loop *l, LLVMValueRef begin,
                                LLVMValueRef end, bool runs, const kiln_turn *turn) {
   LLVMBasicBlockRef before = LLVMGetInsertBlock(e->b), head = block(e, "loop"),
@@ -103,8 +103,8 @@ static bool changes(kiln_ctx *cx, const kiln_loop *l, const kiln_expr *x) {
   return false;
 }
 
-// Whether the body of the vector loop around can be emitted in lanes. |masked|: under a guard that
-// depends on the lane.
+// Whether the body of the enclosing vector loop can be emitted in lanes; |masked|: under a guard
+// that differs between lanes.
 static bool can_vectorize(kiln_emit *e, const kiln_loop *l, bool masked) {
   for (; l; l = l->next) {
     bool inner = masked;
@@ -115,11 +115,11 @@ static bool can_vectorize(kiln_emit *e, const kiln_loop *l, bool masked) {
     case KILN_LOOP_IF:
       if (masked && l->cond->has_load) return false;
       inner = masked || !kiln_cpu_is_uniform(e, l->cond);
-      // Every statement evaluates the conditions of its lanes anew.
+      // Every statement evaluates the guards of its lanes again.
       if (inner && l->cond->has_load && changes(e->cx, l->body, l->cond)) return false;
       break;
     case KILN_LOOP_STORE:
-      // A reduction into one element writes even if all its lanes are off.
+      // A reduction into one element stores even if all its lanes are off.
       if (masked && l->combiner != KILN_COMBINE_NONE && kiln_cpu_store_is_uniform(e, l) &&
           !kiln_cpu_in_bounds(e, l->buffer, l->index))
         return false;
@@ -155,7 +155,7 @@ static kiln_status emit_lanes(kiln_emit *e, const kiln_loop *l, int64_t n, bool 
   return s;
 }
 
-// Squares, and the iterations around them as they are.
+// Emits the iterations that are transposed, and those around them as usual.
 static kiln_status emit_turned(kiln_emit *e, const kiln_loop *l, int64_t n, const kiln_turn *turn) {
   LLVMValueRef zero = kiln_cpu_const_int(e->m->i64, 0), end = kiln_cpu_const_int(e->m->i64, n),
                lo = kiln_cpu_const_int(e->m->i64, turn->lo),
@@ -187,7 +187,7 @@ static kiln_status emit_for(kiln_emit *e, const kiln_loop *l) {
   return emit_serial(e, l, zero, extent, true, NULL);
 }
 
-// Splits a conjunction: what is the same for all lanes goes to *out_uniform, the rest to the masks.
+// Splits a conjunction into the uniform part, *out_uniform, and masks.
 static void split_condition(kiln_emit *e, const kiln_expr *c, LLVMValueRef *out_uniform) {
   if (c->kind == KILN_EXPR_AND) {
     split_condition(e, c->args[0], out_uniform);
@@ -222,7 +222,7 @@ static kiln_status emit_if(kiln_emit *e, const kiln_loop *l) {
   return s;
 }
 
-// Room behind the end for the lanes of a vector that only partly lies in the buffer.
+// Includes padding for the lanes of a vector that is only partly within the buffer.
 int64_t kiln_cpu_alloc_elems(const kiln_emit *e, const kiln_buffer *b) {
   const int64_t copies = e->is_private[b->id] ? e->lane_extent : 1;
   const int64_t slack = e->m->machine->vector_bytes;
@@ -234,8 +234,7 @@ static void emit_alloc(kiln_emit *e, const kiln_buffer *b) {
                                    kiln_cpu_alloc_elems(e, b), kiln_symbol_text(e->cx, b->name));
 }
 
-// The line of the first element. In a vector loop: of the first lane's, as the address alone is no
-// vector.
+// Prefetches the cache line of the first lane's element.
 static void emit_prefetch(kiln_emit *e, const kiln_loop *l) {
   const kiln_expr *index[KILN_MAX_RANK + 4], *first = kiln_int(e->cx, 0);
   for (int k = 0; k < e->loops->buffers.data[l->buffer]->rank; k++)
@@ -285,8 +284,8 @@ static int64_t register_bytes(const kiln_emit *e, const kiln_loop *l) {
   return bytes;
 }
 
-// What the nest before keeps in vector registers would be kept through the sums of this one, and
-// some of these go to memory in each step: so it is kept in memory here.
+// Values that the previous nest keeps in vector registers would stay live during the sums of this
+// one, some of which would then be spilled in each step. So they are stored to memory here.
 static void release_registers(kiln_emit *e, const kiln_loop *l) {
   enum { FEW = 16 };
   static const char clobbers[] =
@@ -335,7 +334,7 @@ static LLVMMetadataRef string_node(kiln_cpu_module *m, const char *text) {
   return LLVMMDStringInContext2(m->llvm, text, strlen(text));
 }
 
-// One alias scope a buffer: no access of one buffer touches another.
+// Makes an alias scope for each buffer: accesses to different buffers do not alias.
 static void make_scopes(kiln_emit *e, const char *symbol) {
   kiln_cpu_module *m = e->m;
   const int n = e->loops->buffers.n;
@@ -361,8 +360,8 @@ static void make_scopes(kiln_emit *e, const char *symbol) {
   }
 }
 
-// Rows of register buffers are lengthened to whole vectors, so that each vector is a value of its
-// own. Nobody else sees their layout.
+// Rows of register buffers are padded to whole vectors, so that each vector is an SSA value. No
+// other code sees their layout.
 int64_t kiln_cpu_row(const kiln_cpu_module *m, int64_t extent) {
   int64_t unit = m->machine->vector_bytes / 4;
   while (unit / 2 >= extent && unit > 1) unit /= 2;
@@ -382,9 +381,9 @@ static void pad_registers(kiln_emit *e) {
   }
 }
 
-// How often the expressions of a nest compute each kind of function.
+// How often a nest's expressions compute each kind of function.
 typedef struct counting {
-  kiln_map seen; // nodes
+  kiln_map seen; // expression nodes
   int n[KILN_N_EXPRS];
 } counting;
 
@@ -404,8 +403,8 @@ static void count_functions(kiln_ctx *cx, const kiln_loop *l, counting *c) {
   }
 }
 
-// What is computed at many places of a nest, or by many short ones, is code once: LLVM takes as
-// long for each copy of it, and more.
+// A function that is computed in many places of a nest, or by many short ones, is compiled once:
+// LLVM takes at least as long for each copy.
 static void choose_calls(kiln_emit *e, const kiln_loop *nest) {
   enum { MANY = 24 };
   kiln_loop alone = *nest;
@@ -431,7 +430,7 @@ static void load_arguments(kiln_emit *e) {
   }
 }
 
-// The outermost loop of a nest, below allocations.
+// The outermost loop of a nest, inside of allocations.
 static const kiln_loop *outermost(const kiln_loop *nest) {
   while (nest->kind == KILN_LOOP_ALLOC && nest->body && !nest->body->next) nest = nest->body;
   return nest;

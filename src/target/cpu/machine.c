@@ -1,5 +1,5 @@
-// The machine this process runs on: LLVM's host detection for the instruction set, the operating
-// system for caches and cores.
+// The machine this process runs on: the instruction set by LLVM's host detection, caches and cores
+// by the operating system.
 #include "target/cpu/cpu.h"
 #include "support/numbers.h"
 #include "support/reserve.h"
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// A small file of sysfs as text; false when it cannot be read.
+// Reads a small file of sysfs; false if that fails.
 static bool read_text(const char *path, char *out, size_t out_bytes) {
   FILE *f = fopen(path, "re");
   if (!f) return false;
@@ -19,7 +19,7 @@ static bool read_text(const char *path, char *out, size_t out_bytes) {
   return ok;
 }
 
-// A number that describes a cache for data, 0 when it cannot be read; sizes have a unit.
+// A property of a data cache; 0 if it cannot be read. Sizes have a unit.
 static int64_t cache_number(int cpu, int level, const char *what) {
   for (int index = 0; index < 8; index++) {
     char path[128], text[64];
@@ -54,7 +54,7 @@ static void find_caches(int cpu, kiln_machine *m) {
                                      sysconf(names[i]), 0);
 }
 
-// "PACKAGE:CORE" of a logical processor as one number; -1 when unknown.
+// "PACKAGE:CORE" of a logical processor as one number; -1 if unknown.
 static int64_t core_of(int cpu) {
   char path[128], text[64];
   long long core = 0, package = 0;
@@ -65,7 +65,7 @@ static int64_t core_of(int cpu) {
   return package * (INT64_C(1) << 32) + (core & 0xffffffff);
 }
 
-// The declared clock: what is read off the running clock changes, and with it the code would.
+// The declared clock. The current clock varies, and would make code depend on the moment.
 static double declared_ghz(int cpu) {
   static const char *const files[] = {"base_frequency", "cpuinfo_max_freq"};
   for (size_t i = 0; i < KILN_LEN(files); i++) {
@@ -86,8 +86,8 @@ static void name_processor(kiln_machine *m) {
   if (f) fclose(f);
 }
 
-// Physical cores that are online; *out_first is the first processor of those. Which of them this
-// process may run on says nothing of the machine: code for it must not depend on that.
+// The number of physical cores that are online; *out_first is the first of their logical
+// processors. The process's CPU affinity is ignored: code must not depend on it.
 static int count_cores(kiln_ctx *cx, int *out_first) {
   char list[1024];
   kiln_map seen;
@@ -148,7 +148,7 @@ void kiln_machine_describe(kiln_machine *m) {
   m->has_vnni = has_feature(m->features, "dotprod");
 }
 
-// What LLVM says of this machine, each malloc'ed by it.
+// LLVM's description of this machine; each string is malloc'ed by LLVM.
 typedef struct host {
   char *triple, *cpu, *features;
 } host;

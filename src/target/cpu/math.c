@@ -29,21 +29,20 @@ LLVMValueRef kiln_cpu_clamp(kiln_emit *e, LLVMValueRef x, double lo, double hi) 
   return LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOLT, high, x, ""), high, x, "");
 }
 
-// 2^n of an integer whose low bits, biased by 127, are those of |bits|: the exponent field drops
-// what stands above.
+// 2^n from |bits|, whose low bits are n + 127; the shift into the exponent field drops higher bits.
 static LLVMValueRef power_of_two(kiln_emit *e, LLVMValueRef like, LLVMValueRef bits) {
   LLVMTypeRef type = LLVMTypeOf(bits);
   return LLVMBuildBitCast(e->b, LLVMBuildShl(e->b, bits, kiln_cpu_const_int(type, 23), ""),
                           LLVMTypeOf(like), "");
 }
 
-// An integer as a float, and in the low bits of another, biased.
+// An integer as a float, and biased in the low bits of another.
 typedef struct rounded {
   LLVMValueRef n, bits;
 } rounded;
 
-// exp(x) for x between -104 and 89 as exp(r) * 2^n, |r| <= ln(2)/2; relative error of the
-// polynomial 2^-28.3. The bits of n are those of n + |bias|.
+// exp(x) for x between -104 and 89 as exp(r) * 2^n, |r| <= ln(2)/2; the polynomial's relative error
+// is 2^-28.3. The bits of n are those of n + |bias|.
 static LLVMValueRef exp_reduced(kiln_emit *e, LLVMValueRef x, int bias, rounded *out_n) {
   static const double coef[] = {0x1.6a23dep-10, 0x1.123a14p-7, 0x1.5558f2p-5, 0x1.555492p-3,
                                 0x1.fffffcp-2};
@@ -59,8 +58,8 @@ static LLVMValueRef exp_reduced(kiln_emit *e, LLVMValueRef x, int bias, rounded 
   return LLVMBuildFAdd(e->b, kiln_cpu_fma(e, q, square, r), konst(x, 1), "");
 }
 
-// x * 2^n by AVX-512's instruction for it, which rounds once, and 0 in the lanes of |zero| (NULL:
-// none); NULL where there is no such instruction.
+// x * 2^n by AVX-512's scaling instruction, which rounds once; 0 in the lanes of |zero| (NULL:
+// none). NULL if the machine lacks the instruction.
 static LLVMValueRef scale_native(kiln_emit *e, LLVMValueRef x, LLVMValueRef n, LLVMValueRef zero) {
   if (e->m->machine->vector_bytes != 64 || kiln_cpu_type_lanes(LLVMTypeOf(x)) != 16) return NULL;
   LLVMValueRef mask = kiln_cpu_const_int(e->m->i16, -1);
@@ -69,9 +68,9 @@ static LLVMValueRef scale_native(kiln_emit *e, LLVMValueRef x, LLVMValueRef n, L
   return kiln_cpu_call(e, "llvm.x86.avx512.mask.scalef.ps.512", 0, NULL, 5, args);
 }
 
-// The power is applied in two steps, so that a denormal result is rounded once and 2^128 is
-// reached. What rounds to 0, as the weights of masked scores do, is not computed: rounding a
-// product to less than a denormal number costs Intel's processors more than a hundred cycles.
+// The power is applied in two steps, so that a subnormal result is rounded once and 2^128 is
+// reachable. Results that round to 0, as weights of masked scores do, are not computed: rounding a
+// product to a subnormal number costs Intel's processors more than a hundred cycles.
 LLVMValueRef kiln_cpu_exp(kiln_emit *e, LLVMValueRef x) {
   rounded r = {0};
   LLVMValueRef zero = LLVMBuildFCmp(e->b, LLVMRealOLT, x, konst(x, -104), ""), high = konst(x, 89);
@@ -85,7 +84,7 @@ LLVMValueRef kiln_cpu_exp(kiln_emit *e, LLVMValueRef x) {
   return LLVMBuildSelect(e->b, zero, konst(x, 0), y, "");
 }
 
-// add + exp(x) for |x| <= 80, where neither overflow nor denormals can be.
+// add + exp(x) for |x| <= 80, without overflow or subnormal results.
 static LLVMValueRef add_exp_small(kiln_emit *e, LLVMValueRef x, double add) {
   rounded r = {0};
   LLVMValueRef p = exp_reduced(e, x, 127, &r), y = scale_native(e, p, r.n, NULL);
@@ -93,8 +92,8 @@ static LLVMValueRef add_exp_small(kiln_emit *e, LLVMValueRef x, double add) {
   return kiln_cpu_fma(e, p, power_of_two(e, x, r.bits), konst(x, add));
 }
 
-// What is below the last place of 1 need not be told apart. The power is halved, and the rest
-// doubled, so that 2^128 is reached.
+// exp(x) below the last place of 1 may be inexact. The power is halved and the other factor
+// doubled, so that 2^128 is reachable.
 LLVMValueRef kiln_cpu_one_plus_exp(kiln_emit *e, LLVMValueRef x) {
   rounded r = {0};
   x = kiln_cpu_clamp(e, x, -80, 89);
@@ -113,7 +112,7 @@ LLVMValueRef kiln_cpu_log(kiln_emit *e, LLVMValueRef x) {
   LLVMValueRef tiny = LLVMBuildFCmp(e->b, LLVMRealOLT, x, konst(x, 0x1p-126), "");
   LLVMValueRef scaled = LLVMBuildFMul(e->b, x, konst(x, 0x1p23), "");
   LLVMValueRef bits = LLVMBuildBitCast(e->b, LLVMBuildSelect(e->b, tiny, scaled, x, ""), ints, "");
-  const int root_bits = 0x3f3504f3; // sqrt(1/2): counting from there, m falls into the range
+  const int root_bits = 0x3f3504f3; // offset by sqrt(1/2), so that m is in the range
   LLVMValueRef from = LLVMBuildSub(e->b, bits, kiln_cpu_const_int(ints, root_bits), "");
   LLVMValueRef n = LLVMBuildAShr(e->b, from, kiln_cpu_const_int(ints, 23), "");
   LLVMValueRef m = LLVMBuildAnd(e->b, from, kiln_cpu_const_int(ints, 0x7fffff), "");
@@ -128,7 +127,7 @@ LLVMValueRef kiln_cpu_log(kiln_emit *e, LLVMValueRef x) {
   low = kiln_cpu_fma(e, square, konst(x, -0.5), low);
   LLVMValueRef r = LLVMBuildFAdd(e->b, f, low, "");
   r = kiln_cpu_fma(e, n, konst(x, 0x1.62e4p-1), r);
-  // Ends of the range: log(inf) = inf, log(0) = -inf, NaN for the rest.
+  // Special values: log(inf) = inf, log(0) = -inf, NaN for negative x and NaN.
   LLVMValueRef finite = LLVMBuildFCmp(e->b, LLVMRealOLT, x, konst(x, INFINITY), "");
   r = LLVMBuildSelect(e->b, finite, r, x, "");
   LLVMValueRef negative = LLVMBuildFCmp(e->b, LLVMRealOLT, x, konst(x, 0), "");
@@ -152,7 +151,7 @@ LLVMValueRef kiln_cpu_tanh(kiln_emit *e, LLVMValueRef x) {
   far = LLVMBuildFSub(e->b, konst(x, 1), far, "");
   LLVMValueRef is_near = LLVMBuildFCmp(e->b, LLVMRealOLT, t, konst(x, 0.55), "");
   LLVMValueRef y = LLVMBuildSelect(e->b, is_near, near, far, "");
-  return kiln_cpu_call2(e, "llvm.copysign", y, x); // of the far part, and of -0
+  return kiln_cpu_call2(e, "llvm.copysign", y, x); // sign for large |x|, and for -0
 }
 
 // tanh(log(1 + exp(x))) = n / (n + 2) with n = E^2 + 2 E, E = exp(x); for positive x both divided
@@ -184,5 +183,5 @@ LLVMValueRef kiln_cpu_erf(kiln_emit *e, LLVMValueRef x) {
   LLVMValueRef far = add_exp_small(e, kiln_cpu_poly(e, bounded, 7, far_coef), -1);
   LLVMValueRef is_near = LLVMBuildFCmp(e->b, LLVMRealOLT, t, konst(x, 1), "");
   LLVMValueRef y = LLVMBuildSelect(e->b, is_near, near, far, "");
-  return kiln_cpu_call2(e, "llvm.copysign", y, x); // of the far part, and of -0
+  return kiln_cpu_call2(e, "llvm.copysign", y, x); // sign for large |x|, and for -0
 }

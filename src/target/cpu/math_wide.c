@@ -1,7 +1,7 @@
 // Elementary functions of f32 lanes that are computed in f64 lanes and rounded once: expm1, log1p,
-// sin, cos, pow. They are rarer than those of math.c, and in f64 cancellation, huge exponents and
-// argument reduction take care of themselves. Coefficients are fitted as in math.c; errors measured
-// by test/unit/cpu/math_test.c are at most 0.51 ULP.
+// sin, cos, pow. They are rarer than those of math.c; in f64, cancellation, huge exponents and
+// argument reduction need no special care. Coefficients are fitted as in math.c; errors measured by
+// test/unit/cpu/math_test.c are at most 0.51 ULP.
 #include "target/cpu/cpu.h"
 
 #include <math.h>
@@ -31,7 +31,7 @@ static LLVMValueRef to_integer(kiln_emit *e, LLVMValueRef t, LLVMValueRef *out_b
   return LLVMBuildFSub(e->b, big, konst(t, 0x1.8p52), "");
 }
 
-// 2^n from the bits of to_integer: the exponent field drops what stands above it.
+// 2^n from the bits of to_integer; the shift into the exponent field drops higher bits.
 static LLVMValueRef power_of_two(kiln_emit *e, LLVMValueRef like, LLVMValueRef bits) {
   LLVMTypeRef type = LLVMTypeOf(bits);
   LLVMValueRef biased = LLVMBuildAdd(e->b, bits, kiln_cpu_const_int(type, 1023), "");
@@ -55,8 +55,8 @@ LLVMValueRef kiln_cpu_expm1(kiln_emit *e, LLVMValueRef x32) {
   return kiln_cpu_call2(e, "llvm.copysign", narrow(e, y), x32); // expm1(-0) = -0
 }
 
-// The logarithm of positive x as m * 2^n: *out_n, and as the result log(m) = 2s + s^3 P(s^2) with
-// s = (m - 1) / (m + 1); relative error 2^-44.9.
+// The logarithm of positive x = m * 2^n: *out_n is n, and the result is log(m) = 2s + s^3 P(s^2)
+// with s = (m - 1) / (m + 1); relative error 2^-44.9.
 static LLVMValueRef log_parts(kiln_emit *e, LLVMValueRef x, LLVMValueRef *out_n) {
   static const double coef[] = {0x1.911578be865cbp-3, 0x1.c62b15feff95fp-3, 0x1.249411eaa46d3p-2,
                                 0x1.999996a951741p-2, 0x1.555555561e41p-1};
@@ -78,7 +78,8 @@ static LLVMValueRef log_parts(kiln_emit *e, LLVMValueRef x, LLVMValueRef *out_n)
   return LLVMBuildFMul(e->b, p, s, "");
 }
 
-// log(u) + (x - (u - 1)) with u = 1 + x rounded: what the sum loses is put back in first order.
+// log(u) + (x - (u - 1)) with u = 1 + x rounded: the rounding error of u is added back to first
+// order.
 LLVMValueRef kiln_cpu_log1p(kiln_emit *e, LLVMValueRef x32) {
   LLVMValueRef x = widen(e, x32), n = NULL, u = LLVMBuildFAdd(e->b, x, konst(x, 1), "");
   LLVMValueRef lost = LLVMBuildFSub(e->b, x, LLVMBuildFSub(e->b, u, konst(x, 1), ""), "");
@@ -116,9 +117,9 @@ static LLVMValueRef quadrant(kiln_emit *e, LLVMValueRef r, LLVMValueRef q) {
                           LLVMTypeOf(r), "");
 }
 
-// Lanes of at least 2^30, where pi/2 in two parts no longer suffices, go to the C library, in a
-// block of their own. The others keep what they have: no element's result depends on its
-// neighbours, which in a tail's lanes may be what memory happened to hold.
+// Lanes of |x| >= 2^30, where pi/2 in two parts is not exact enough, are computed by the C library
+// in a block of their own; the others keep their values, so that no element depends on its
+// neighbours. In a tail, these may be any contents of memory.
 LLVMValueRef kiln_cpu_sin_cos(kiln_emit *e, LLVMValueRef x32, bool is_cos) {
   const kiln_expr_kind k = is_cos ? KILN_EXPR_COS : KILN_EXPR_SIN;
   if (!e->m->machine->has_fma) return kiln_cpu_libm(e, k, x32, NULL);
@@ -148,7 +149,7 @@ LLVMValueRef kiln_cpu_sin_cos(kiln_emit *e, LLVMValueRef x32, bool is_cos) {
   return phi;
 }
 
-// 2^t, rounded to f32 once, also where that is denormal.
+// 2^t, rounded to f32 once, even if the result is subnormal.
 static LLVMValueRef exp2_narrow(kiln_emit *e, LLVMValueRef t) {
   static const double coef[] = {0x1.61c4f05a404eap-20, 0x1.00d8538df061dp-16, 0x1.430aa884303d7p-13,
                                 0x1.5d874d0674289p-10, 0x1.3b2ab5ed6e00cp-7,  0x1.c6b08dced3e71p-5,
@@ -162,7 +163,7 @@ static LLVMValueRef is_equal(kiln_emit *e, LLVMValueRef a, double b) {
   return LLVMBuildFCmp(e->b, LLVMRealOEQ, a, konst(a, b), "");
 }
 
-// |x|^y where |x| is 0 or infinite or y is 0 or x is 1, as IEEE 754 has it.
+// |x|^y by IEEE 754 if |x| is 0 or infinite, y is 0 or x is 1.
 static LLVMValueRef pow_ends(kiln_emit *e, LLVMValueRef r, LLVMValueRef x, LLVMValueRef size,
                              LLVMValueRef y) {
   LLVMValueRef up = LLVMBuildFCmp(e->b, LLVMRealOGT, y, konst(y, 0), "");

@@ -1,9 +1,9 @@
-// Loads and stores. An access is classified by the distance of its lanes: 0 is a scalar, 1 a
-// vector, -1 a vector turned round, a small constant loads and shuffles, anything else gathers or
-// scatters.
+// Loads and stores. An access is classified by its stride between lanes: 0 is a scalar, 1 a vector,
+// -1 a reversed vector, a small constant is loaded as vectors and shuffled, any other is a gather
+// or scatter.
 //
-// What a guard protects is never read: scalar guards swap the address for one of zeros, lane guards
-// mask, unless the access is in bounds whatever the guard says.
+// Memory is never read where a guard is false: a scalar guard selects between the address and that
+// of zeros, a lane guard masks, unless the access is in bounds anyway.
 #include "target/cpu/cpu.h"
 
 #include "support/integer.h"
@@ -24,12 +24,12 @@ static LLVMValueRef make_zeros(kiln_cpu_module *m) {
   LLVMSetInitializer(g, LLVMConstNull(type));
   LLVMSetGlobalConstant(g, 1);
   LLVMSetLinkage(g, LLVMPrivateLinkage);
-  LLVMSetAlignment(g, ZERO_BYTES); // in one page
+  LLVMSetAlignment(g, ZERO_BYTES); // all in one page
   return g;
 }
 
-// A masked load of no lane does not bring in the page that it is pointed to, and takes a thousand
-// cycles as long as nobody else has: the function reads a byte of it first.
+// A masked load without active lanes does not fault its page in, and takes a thousand cycles until
+// another access does: the function reads a byte of it first.
 static LLVMValueRef zeros(kiln_emit *e) {
   if (!e->m->zeros) e->m->zeros = make_zeros(e->m);
   if (!e->has_zeros) {
@@ -48,7 +48,7 @@ static bool is_thread_private(const kiln_emit *e, int buffer) {
   return !kiln_scope_is_argument(s);
 }
 
-// The scalar condition under which an access may be made at all; NULL: always.
+// The scalar condition under which an access may be made; NULL: always.
 static LLVMValueRef access_guard(kiln_emit *e, bool uniform) {
   LLVMValueRef any = uniform && e->mask ? kiln_cpu_any(e, e->mask) : NULL;
   return kiln_cpu_and(e, e->guard, any);
@@ -74,7 +74,7 @@ static LLVMValueRef offset_pointer(kiln_emit *e, LLVMTypeRef scalar, LLVMValueRe
 }
 
 static LLVMValueRef lane_pointers(kiln_emit *e, LLVMTypeRef scalar, const kiln_cpu_place *a) {
-  LLVMValueRef index = a->index.v ? a->index.v // narrow ones count as their extensions
+  LLVMValueRef index = a->index.v ? a->index.v // i32 lanes are sign-extended
                                   : kiln_cpu_lane_ids(e, e->m->i64, e->lanes, 0, a->lane_stride);
   return LLVMBuildGEP2(e->b, scalar, a->pointer, &index, 1, "");
 }
@@ -92,8 +92,8 @@ static LLVMValueRef gather(kiln_emit *e, int buffer, LLVMTypeRef scalar, const k
   return kiln_cpu_tag(e, buffer, kiln_cpu_call(e, "llvm.masked.gather", 2, types, 4, args));
 }
 
-// Lane k is element k*stride of the elements loaded as |stride| vectors, the last of which ends at
-// the last lane's element, so that nothing behind it is read.
+// Lane k is element k*stride of |stride| loaded vectors; the last vector ends at the last lane's
+// element, so that no later element is read.
 static LLVMValueRef load_strided(kiln_emit *e, int buffer, LLVMTypeRef scalar, LLVMValueRef p,
                                  int stride) {
   const int lanes = e->lanes, last = (lanes - 1) * stride + 1 - lanes;
@@ -118,9 +118,8 @@ static LLVMValueRef load_strided(kiln_emit *e, int buffer, LLVMTypeRef scalar, L
   return sum;
 }
 
-// The vector that begins at the last active lane's element, turned round: the lanes behind that one
-// read what lies behind the first lane's element, as they do where lanes go forwards, and repeat
-// the last active lane's.
+// A reversed vector that begins at the last active lane's element. Inactive lanes read past the
+// first lane's element, as in a forward vector, and then hold the last active lane's.
 static LLVMValueRef load_reversed(kiln_emit *e, int buffer, LLVMTypeRef scalar, LLVMValueRef p) {
   LLVMTypeRef type = kiln_cpu_lanes_of(scalar, e->lanes);
   const int last = e->n_active - 1;
@@ -131,7 +130,7 @@ static LLVMValueRef load_reversed(kiln_emit *e, int buffer, LLVMTypeRef scalar, 
                                 LLVMConstVector(from, (unsigned)e->lanes), "");
 }
 
-// A short vector, each of whose elements is taken by |repeats| lanes.
+// A short vector, each element repeated for |repeats| lanes.
 static LLVMValueRef load_repeated(kiln_emit *e, int buffer, LLVMTypeRef scalar, LLVMValueRef p,
                                   int repeats) {
   LLVMTypeRef type = kiln_cpu_lanes_of(scalar, e->lanes / repeats);
@@ -141,7 +140,7 @@ static LLVMValueRef load_repeated(kiln_emit *e, int buffer, LLVMTypeRef scalar, 
                                 LLVMConstVector(from, (unsigned)e->lanes), "");
 }
 
-// Whether lane |k| is on: 1 or 0, -1 when that is known at run time only.
+// Whether lane |k| is active: 1 or 0, -1 if it is only known at run time.
 static int lane_is_on(const kiln_emit *e, int k) {
   if (!e->mask) return 1;
   LLVMValueRef bit = LLVMIsConstant(e->mask) ? LLVMGetAggregateElement(e->mask, (unsigned)k) : NULL;
@@ -174,8 +173,7 @@ static LLVMValueRef load_scalars(kiln_emit *e, int buffer, LLVMTypeRef scalar,
   return v;
 }
 
-// A scalar condition chooses between the address and zeros; all that may be read from it must lie
-// within them.
+// Selects between the address and zeros; the access must not exceed the zeros' size.
 static LLVMValueRef guarded_pointer(kiln_emit *e, const kiln_cpu_place *a, LLVMTypeRef scalar,
                                     LLVMValueRef guard) {
   const int64_t s = a->lane_stride;
@@ -196,8 +194,8 @@ static LLVMValueRef load_lanes(kiln_emit *e, int buffer, LLVMTypeRef scalar,
     return gather(e, buffer, scalar, a, mask);
   }
   if (s == 1 && needs_mask) {
-    // A masked load of no lane from a page that is not there is right but takes the processor
-    // hundreds of cycles: SELECTs between tensors meet that, guards of tails do not.
+    // A masked load of no lane from a page that does not exist is correct but takes hundreds of
+    // cycles. SELECTs between tensors do this, guards of tails do not.
     LLVMValueRef any = e->memo_masked ? kiln_cpu_any(e, e->mask) : NULL;
     LLVMValueRef p = any ? guarded_pointer(e, a, scalar, any) : NULL;
     return masked_load(e, buffer, type, p ? p : a->pointer);
@@ -211,9 +209,8 @@ static LLVMValueRef load_lanes(kiln_emit *e, int buffer, LLVMTypeRef scalar,
   return load_scalars(e, buffer, scalar, a);
 }
 
-// Whether the elements of all lanes lie in the memory of the buffer, those of lanes that are off
-// and of lanes behind the end of the vector loop, too. The latter go on at the distance of the
-// active ones.
+// Whether the elements of all lanes are in the buffer's memory, including inactive lanes and lanes
+// past the end of the vector loop, which continue at the same stride.
 static bool all_lanes_lie_inside(kiln_emit *e, int buffer, const kiln_expr *const *index,
                                  const kiln_cpu_place *a) {
   const kiln_buffer *b = e->loops->buffers.data[buffer];
@@ -243,13 +240,13 @@ kiln_lanes kiln_cpu_load(kiln_emit *e, const kiln_expr *load) {
   const bool safe = (e->mask || e->guard) && kiln_cpu_in_bounds(e, buffer, load->args);
   LLVMValueRef guard = safe ? NULL : access_guard(e, uniform);
   const bool in_row = e->loops->buffers.data[buffer]->scope == KILN_SCOPE_REGISTER &&
-                      a.lane_stride == 1 && inside; // beside the row are others, or the slack
+                      a.lane_stride == 1 && inside; // beyond the row are other rows, or padding
   const bool needs_mask = !uniform && !in_row && e->mask && (padded || !safe);
   if (guard && !a.index.v) {
     LLVMValueRef p = guarded_pointer(e, &a, scalar, guard);
     if (p) {
       a.pointer = p;
-    } else { // too far apart for the zeros: the guard becomes a mask
+    } else { // the access exceeds the zeros: the guard becomes a mask
       a.index = (kiln_lanes){kiln_cpu_lane_ids(e, e->m->i64, e->lanes, 0, a.lane_stride), e->lanes,
                              false};
     }
@@ -319,15 +316,15 @@ static void store_scalars(kiln_emit *e, int buffer, LLVMTypeRef scalar, LLVMValu
   }
 }
 
-// The lanes that a row of registers is short of a power of two belong to the row (see ALLOC).
+// The lanes by which a row of registers is short of a power of two belong to the row (see ALLOC).
 static bool is_padded_row(const kiln_emit *e, int buffer) {
   const kiln_buffer *b = e->loops->buffers.data[buffer];
   return b->scope == KILN_SCOPE_REGISTER && b->rank > 0 && e->lane_conds.n == 0 &&
          b->extents[b->rank - 1] == e->lane_extent && !e->is_private[buffer];
 }
 
-// Memory of the thread may be written beside the mask with what it held: its allocation has room
-// for the lanes behind its end.
+// Memory that is private to a thread may be stored outside of the mask with its old contents,
+// because its allocation is padded.
 static void store_lanes(kiln_emit *e, const kiln_loop *l, LLVMValueRef v, const kiln_cpu_place *a) {
   const int buffer = l->buffer;
   LLVMTypeRef scalar = kiln_cpu_scalar_of(LLVMTypeOf(v));
@@ -348,7 +345,7 @@ static void store_lanes(kiln_emit *e, const kiln_loop *l, LLVMValueRef v, const 
   }
 }
 
-// What memory holds where a combining store goes.
+// The old contents of the destination of a combining store.
 static LLVMValueRef load_old(kiln_emit *e, const kiln_loop *l, const kiln_cpu_place *a) {
   const kiln_buffer *b = e->loops->buffers.data[l->buffer];
   LLVMTypeRef scalar = kiln_cpu_memory_type(e->m, b->dtype);
@@ -357,7 +354,7 @@ static LLVMValueRef load_old(kiln_emit *e, const kiln_loop *l, const kiln_cpu_pl
   return kiln_cpu_from_memory(e, b->dtype, load_lanes(e, l->buffer, scalar, a, masked));
 }
 
-// The product under a sum, through casts that do not round; NULL when there is none.
+// The product that |value| sums, through casts that do not round; NULL if there is none.
 static const kiln_expr *product_of(const kiln_expr *value) {
   const kiln_expr *x = value;
   while (x->kind == KILN_EXPR_CAST && x->dtype == KILN_F32 &&
@@ -393,7 +390,7 @@ static LLVMValueRef reduce_sum(kiln_emit *e, const char *name, LLVMValueRef v, d
   return r;
 }
 
-// Halves are combined until one lane is left: for what has no intrinsic of the wanted meaning.
+// Combines halves of the lanes until one is left, for combiners without an intrinsic.
 static LLVMValueRef reduce_halves(kiln_emit *e, const kiln_loop *l, LLVMValueRef v) {
   for (int n = kiln_cpu_type_lanes(LLVMTypeOf(v)); n > 1; n /= 2) {
     LLVMValueRef none = LLVMGetPoison(LLVMTypeOf(v));
@@ -406,7 +403,7 @@ static LLVMValueRef reduce_halves(kiln_emit *e, const kiln_loop *l, LLVMValueRef
   return LLVMBuildExtractElement(e->b, v, LLVMConstInt(e->m->i32, 0, 0), "");
 }
 
-// All lanes to one; their number is a power of two.
+// Reduces all lanes to one; their number is a power of two.
 static LLVMValueRef reduce_lanes(kiln_emit *e, const kiln_loop *l, LLVMValueRef v) {
   const bool is_float = kiln_dtype_is_float(l->value->dtype);
   if (l->combiner == KILN_COMBINE_SUM)
@@ -417,7 +414,7 @@ static LLVMValueRef reduce_lanes(kiln_emit *e, const kiln_loop *l, LLVMValueRef 
   return reduce_halves(e, l, v);
 }
 
-// Adds the lanes of one chunk to |sum| (NULL: none yet); lanes that are off count as the identity.
+// Combines a chunk with |sum| (NULL: none yet), lane by lane; inactive lanes count as the identity.
 static LLVMValueRef reduce_chunk(kiln_emit *e, const kiln_loop *l, LLVMValueRef sum) {
   LLVMTypeRef type = kiln_cpu_lanes_of(kiln_cpu_value_type(e->m, l->value->dtype), e->lanes);
   LLVMValueRef next =
@@ -427,10 +424,10 @@ static LLVMValueRef reduce_chunk(kiln_emit *e, const kiln_loop *l, LLVMValueRef 
   return LLVMBuildSelect(e->b, e->mask, next, sum ? sum : identity(e, l, type), "");
 }
 
-// How a vector loop is cut for one statement.
+// How a statement splits a vector loop into chunks.
 typedef struct chunking {
   int lanes; // of a chunk, a power of two
-  bool keep; // also of the last one, the rest of which is masked
+  bool keep; // keep the width in the last chunk, and mask its rest
 } chunking;
 
 static int chunk_lanes(chunking c, int64_t left) {
@@ -439,7 +436,8 @@ static int chunk_lanes(chunking c, int64_t left) {
   return lanes;
 }
 
-// All statements must cut the rows of a register buffer alike, or they would not become values.
+// All statements must split the rows of a register buffer in the same way, or these would not
+// become SSA values.
 static void keep_rows(kiln_emit *e, int buffer, const kiln_expr *const *index, chunking *c) {
   const kiln_buffer *b = e->loops->buffers.data[buffer];
   if (b->scope != KILN_SCOPE_REGISTER || b->rank == 0 || e->is_private[buffer]) return;
@@ -460,7 +458,7 @@ static void keep_loaded_rows(const kiln_expr *load, void *argument) {
   keep_rows(k->e, load->u.tensor, load->args, k->c);
 }
 
-// The machine's lanes for the widest type of the statement.
+// The number of lanes by the statement's widest type.
 static chunking chunking_of(kiln_emit *e, const kiln_loop *l, int widest) {
   const int all = e->m->machine->vector_bytes / widest,
             native = all < KILN_CPU_MAX_LANES ? all : KILN_CPU_MAX_LANES;
@@ -479,7 +477,7 @@ static bool is_index(const kiln_expr *x) { return x->dtype == KILN_I64 && !x->ha
 
 static kiln_search find_widest(const kiln_expr *x, void *argument) {
   int *widest = argument;
-  if (is_index(x)) return KILN_SEARCH_PAST; // it counts where it is an operand of data
+  if (is_index(x)) return KILN_SEARCH_PAST; // counted only as an operand of data
   if (lane_bytes(x) > *widest) *widest = lane_bytes(x);
   if (x->kind == KILN_EXPR_LOAD) return KILN_SEARCH_PAST;
   const bool takes_index = kiln_expr_kind_is_cmp(x->kind) || x->kind == KILN_EXPR_CAST;
@@ -488,7 +486,7 @@ static kiln_search find_widest(const kiln_expr *x, void *argument) {
   return KILN_SEARCH_INTO;
 }
 
-// Bytes of the widest lane of a statement; indices do not count.
+// Bytes of a statement's widest type, without indices.
 static int widest_of(kiln_ctx *cx, const kiln_expr *x) {
   int widest = lane_bytes(x);
   (void)kiln_expr_search(cx, x, find_widest, &widest);
@@ -539,7 +537,7 @@ kiln_lanes kiln_cpu_eval_chunk(kiln_emit *e, kiln_symbol lane, int lanes, const 
   return v;
 }
 
-// What is evaluated for an assignment: storing to a half type rounds, so a cast to it need not.
+// The value of an assignment without a cast to a half type, because the store rounds.
 static const kiln_expr *stored_value(const kiln_loop *l) {
   const kiln_expr *x = l->value;
   const bool half = kiln_dtype_is_half(x->dtype);
@@ -572,7 +570,7 @@ static void store_scalar(kiln_emit *e, const kiln_loop *l) {
   aligned_store(e, l->buffer, kiln_cpu_to_memory(e, b->dtype, v), a.pointer);
 }
 
-// All lanes go to one element: they are reduced, and the result is combined with it once.
+// All lanes store to one element: they are reduced, and the result is combined with it once.
 static void store_reduced(kiln_emit *e, const kiln_loop *l, chunking c) {
   const kiln_buffer *b = e->loops->buffers.data[l->buffer];
   LLVMValueRef sum = NULL, scalar = NULL;

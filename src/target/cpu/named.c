@@ -1,5 +1,5 @@
-// Machines by name: levels of x86-64 and processors, as LLVM names and knows them, and AArch64, for
-// tests of its code. A file of its own: who does not ask for AArch64 does not link it.
+// Machines by name: levels of x86-64 and processors as LLVM names them, and AArch64 for tests of
+// its code. In a file of its own so that programs without AArch64 do not link LLVM's target.
 #include "target/cpu/cpu.h"
 
 #include <llvm-c/Target.h>
@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-// What it has beyond its parent, of what code may use, and the caches of a core (the last one: of
-// all) in KB; 0: its parent's; -1: there is none. The features are LLVM's, to which a test compares
-// them; caches are those of the common models.
+// Features in addition to the parent's, as far as code may use them, and cache sizes of a core (the
+// last one: shared) in KB; 0: the parent's; -1: none. Features are LLVM's, and a test compares
+// them; caches are those of common models.
 typedef struct row {
   const char *name, *parent, *more;
   int l1, l2, l3;
@@ -92,7 +92,7 @@ static const row rows[] = {
     {"znver5",           "znver4",           "+avx512vp2intersect,+avxvnni,+movdir64b,+movdiri",    48, 1024, 32768},
 };
 
-// Short names of levels and instructions; |cpu| is a row above.
+// Short names of instruction set levels; |cpu| is the name of a row above.
 static const struct { const char *name, *cpu, *more; } levels[] = {
     {"avx2",       "x86-64-v3", ""},
     {"avxvnni",    "x86-64-v3", "+avxvnni"},
@@ -107,7 +107,7 @@ static const row *find_row(const char *name) {
   return NULL;
 }
 
-// Names of features and the caches, from the first parent on.
+// Adds the features of |name| and its parents, oldest parent first, and sets its caches.
 static void add_row(const char *name, kiln_text *features, kiln_machine *out) {
   const row *chain[KILN_LEN(rows)];
   int n = 0;

@@ -1,7 +1,6 @@
-// What the instructions of an object need of an x86-64 processor, by their encodings: which opcodes
-// came with which extension is a table, and code is read from its first byte to its last, since
-// LLVM puts no data between instructions. What the tables do not have needs all that the code was
-// compiled for.
+// The extensions that an object's code needs of an x86-64 processor, by its encodings. A table says
+// which opcodes belong to which extension. Code is decoded linearly, since LLVM puts no data
+// between instructions. An unknown instruction needs all features that the code was compiled for.
 // source: Intel SDM 2, chapter 2 and appendix A; AMD APM 3 and 4
 #include "target/cpu/cpu.h"
 
@@ -10,7 +9,7 @@
 
 // --- tables ---
 
-// An encoding's prefix, and with it the table that the opcode is looked up in.
+// An encoding's opcode map.
 typedef enum space {
   LEGACY_1,
   LEGACY_0F,
@@ -43,17 +42,17 @@ enum {
 typedef struct row {
   space space;
   unsigned char first, last; // opcodes
-  unsigned prefixes;         // one of them
-  unsigned when;             // one of each kind that is named
-  const char
-      *needs; // "": nothing beyond the first x86-64; names of LLVM, in the order of the table below
+  unsigned prefixes;         // a bit set: one of these
+  unsigned when;             // a bit set: one condition of each kind that has a bit
+  // "": the x86-64 baseline; otherwise LLVM's names
+  const char *needs;
 } row;
 
 // clang-format off
-// The last row that fits decides.
+// The last matching row counts.
 static const row rows[] = {
     {LEGACY_1,    0x00, 0xff, ANY,       0,        ""},
-    {LEGACY_0F,   0x0d, 0x0d, ANY,       0,        ""}, // prefetchw, without its extension no operation
+    {LEGACY_0F,   0x0d, 0x0d, ANY,       0,        ""}, // prefetchw; a no-op without its extension
     {LEGACY_0F,   0x10, 0x1f, ANY,       0,        ""},
     {LEGACY_0F,   0x12, 0x12, PF3 | PF2, 0,        "sse3"},
     {LEGACY_0F,   0x16, 0x16, PF3,       0,        "sse3"},
@@ -69,7 +68,7 @@ static const row rows[] = {
     {LEGACY_0F,   0xaf, 0xb7, ANY,       0,        ""},
     {LEGACY_0F,   0xb8, 0xb8, PF3,       0,        "popcnt"},
     {LEGACY_0F,   0xba, 0xc6, ANY,       0,        ""},
-    {LEGACY_0F,   0xbc, 0xbc, PF3,       0,        "bmi"}, // or rep bsf, where the code has no bmi
+    {LEGACY_0F,   0xbc, 0xbc, PF3,       0,        "bmi"}, // decodes as rep bsf without bmi
     {LEGACY_0F,   0xbd, 0xbd, PF3,       0,        "lzcnt"},
     {LEGACY_0F,   0xc7, 0xc7, P0,        MEMORY | W0 | REG(1), ""},
     {LEGACY_0F,   0xc7, 0xc7, P0,        MEMORY | W1 | REG(1), "cx16"},
@@ -101,7 +100,8 @@ static const row rows[] = {
 
     {VEX_0F,      0x10, 0x17, ANY,       0,        "avx"},
     {VEX_0F,      0x28, 0x2f, ANY,       0,        "avx"},
-    {VEX_0F,      0x41, 0x4b, P0 | P66,  LONG,     "avx512bw"}, // masks: q, d and, of these, what follows
+    // mask instructions on q, d and, among those, the following
+    {VEX_0F,      0x41, 0x4b, P0 | P66,  LONG,     "avx512bw"},
     {VEX_0F,      0x44, 0x44, P0 | P66,  L128,     "avx512bw"},
     {VEX_0F,      0x44, 0x44, P66,       L128 | W0, "avx512dq"},
     {VEX_0F,      0x44, 0x44, P0,        L128 | W0, "avx512f"},
@@ -304,7 +304,7 @@ static const row rows[] = {
     {EVEX_6,      0x00, 0xff, ANY,       0,        "avx512fp16"},
 };
 
-// Of EVEX: these take one element, or 128 bits alone, which needs no avx512vl.
+// EVEX instructions on one element, or on 128 bits only, which do not need avx512vl.
 static const row single[] = {
     {EVEX_0F,     0x10, 0x11, PF3 | PF2, 0, ""},
     {EVEX_0F,     0x12, 0x13, P0 | P66,  0, ""},
@@ -347,8 +347,7 @@ static const row single[] = {
     {EVEX_0F3A,   0x67, 0x67, P66,       0, ""},
 };
 
-// Opcodes with an immediate operand. Those of LEGACY_1 that are not here and have none are in
-// |plain|.
+// Opcodes with an immediate operand. Opcodes of LEGACY_1 without one are in |plain|.
 typedef enum immediate { NONE, BYTE, WORD, FULL, MOVE, TEST_8, TEST } immediate;
 typedef struct shape_row {
   unsigned char first, last;
@@ -366,7 +365,8 @@ static const shape_row shapes_1[] = {
     {0xeb, 0xeb, false, BYTE}, {0xf5, 0xf5, false, NONE}, {0xf6, 0xf6, true, TEST_8}, {0xf7, 0xf7, true, TEST},
     {0xf8, 0xfd, false, NONE}, {0xfe, 0xff, true, NONE},
 };
-static const shape_row shapes_0f[] = { // of all that begin with 0F; others have a ModRM and no immediate
+// of all maps that begin with 0F; opcodes that are not listed have a ModRM and no immediate
+static const shape_row shapes_0f[] = {
     {0x0b, 0x0b, false, NONE}, {0x70, 0x73, true, BYTE},  {0x77, 0x77, false, NONE}, {0x80, 0x8f, false, FULL},
     {0xa2, 0xa2, false, NONE}, {0xa4, 0xa4, true, BYTE},  {0xac, 0xac, true, BYTE},  {0xba, 0xba, true, BYTE},
     {0xc2, 0xc2, true, BYTE},  {0xc4, 0xc6, true, BYTE},  {0xc8, 0xcf, false, NONE},
@@ -380,7 +380,7 @@ typedef struct instruction {
   unsigned char opcode, modrm;
   unsigned prefix; // one of P0 to PF2
   bool has_66, has_67, is_wide, is_masked;
-  int vector; // L128 to L512; of VEX and EVEX
+  int vector; // L128 to L512, of VEX and EVEX
 } instruction;
 
 typedef struct reader {
@@ -427,7 +427,7 @@ static void read_evex(reader *r, instruction *in) {
   in->is_wide = b >> 7;
   in->prefix = prefixes[b & 3];
   in->vector = lengths[c >> 5 & 3];
-  // With the rounding said by the length's bits, the length is the longest.
+  // If the length bits encode the rounding mode, the length is 512 bits.
   if (c & 16 && r->end - r->at >= 2 && r->at[1] >= 0xc0) in->vector = L512;
 }
 
@@ -438,7 +438,7 @@ static void read_escape(reader *r, instruction *in) {
   else if (in->opcode == 0x3a) in->space = LEGACY_0F3A, in->opcode = take(r);
 }
 
-// Prefixes and opcode.
+// Reads prefixes and opcode.
 static void read_opcode(reader *r, instruction *in) {
   unsigned char b = take(r);
   bool f2 = false, f3 = false;
@@ -472,7 +472,7 @@ static const shape_row *find_shape(const shape_row *shapes, size_t n, unsigned c
   return NULL;
 }
 
-// Below 0x40 opcodes come in eights, of which the last two are others.
+// Opcodes below 0x40 are in groups of eight, of which the last two have another form.
 static bool find_arithmetic(unsigned char opcode, shape_row *out) {
   if (opcode >= 0x40 || (opcode & 7) > 5) return false;
   *out = (shape_row){opcode, opcode, (opcode & 7) < 4,
@@ -496,7 +496,7 @@ static bool find_operands(const instruction *in, shape_row *out) {
     if (found) *out = *found;
     return true;
   case VEX_0F:
-  case EVEX_0F: // there neither 0x80 nor 0xc8 is a jump or a swap
+  case EVEX_0F: // in EVEX, 0x80 is no jump and 0xc8 no swap
     found = in->opcode < 0x80 || (in->opcode >= 0xc2 && in->opcode <= 0xc6)
                 ? find_shape(shapes_0f, KILN_LEN(shapes_0f), in->opcode)
                 : NULL;
@@ -538,7 +538,7 @@ static void read_modrm(reader *r, instruction *in) {
   skip(r, mod == 1 ? 1 : mod == 2 || !has_base ? 4 : 0);
 }
 
-// gives: false where it is none that is known; the reader then stands anywhere
+// gives: false if the instruction is unknown; the reader's position is then undefined
 static bool read_instruction(reader *r, instruction *in) {
   shape_row operands;
   *in = (instruction){0};
@@ -568,12 +568,12 @@ static bool is_single(const instruction *in) {
   return false;
 }
 
-// What was met in the code: rows of the table, and whether avx512vl, and what the table does not
-// have.
+// The instructions found: rows of the table, whether one needs avx512vl, and whether one is
+// unknown.
 typedef struct met {
   bool rows[KILN_LEN(rows)];
   bool has_vl, has_unknown;
-  int first[N_SPACES], end[N_SPACES]; // the table's rows of each space lie in between
+  int first[N_SPACES], end[N_SPACES]; // range of the table's rows, by opcode map
 } met;
 
 static void find_spaces(met *m) {
@@ -604,7 +604,7 @@ static void read_code(met *m, const unsigned char *code, size_t bytes) {
   }
 }
 
-// Of an ELF object of this machine's LLVM; anything else is met as unknown.
+// Reads an ELF object of this machine's LLVM; any other object counts as unknown instructions.
 static void read_object(met *m, const kiln_object *o) {
   Elf64_Ehdr head;
   if (o->bytes < sizeof head) {
@@ -642,8 +642,7 @@ static void add_names(kiln_ctx *cx, name_list *names, const char *words) {
   }
 }
 
-// What no code has that did not ask for it by an intrinsic or an atomic operation, of which none is
-// emitted.
+// Features that code has only by intrinsics or atomic operations, which the emitter never uses.
 static bool is_never_met(const char *name, size_t n) {
   static const char *const names[] = {"aes", "sha2", "crc", "lse"};
   for (size_t i = 0; i < KILN_LEN(names); i++)
@@ -651,7 +650,7 @@ static bool is_never_met(const char *name, size_t n) {
   return false;
 }
 
-// All that the machine is said to have and code may use.
+// Adds all features of the machine that code may use.
 static void add_features(kiln_ctx *cx, name_list *names, const kiln_machine *m) {
   for (const char *at = m->features; at && *at; at += *at == ',') {
     const size_t n = strcspn(at, ",");
@@ -662,7 +661,7 @@ static void add_features(kiln_ctx *cx, name_list *names, const kiln_machine *m) 
 
 static void add_met(kiln_ctx *cx, name_list *names, const kiln_machine *m, const met *what) {
   for (size_t i = 0; i < KILN_LEN(rows); i++) {
-    // Code without bmi has its encoding of tzcnt where bsf will do, which it then is.
+    // Without bmi, code may have the encoding of tzcnt where bsf suffices, as which it runs.
     const bool is_bsf = !strcmp(rows[i].needs, "bmi") && !kiln_machine_has(m, "bmi");
     if (what->rows[i] && !is_bsf) add_names(cx, names, rows[i].needs);
   }

@@ -1,4 +1,4 @@
-// What holds of all targets whose kernels run on a processor's cores, at the head of a row.
+// The common fields of all targets that run kernels on a processor's cores.
 #ifndef KILN_TARGET_CPU_ROW_H
 #define KILN_TARGET_CPU_ROW_H
 

@@ -1,4 +1,4 @@
-// Code beside the lines of the kernel that it is of, read back from LLVM's text and the assembly.
+// Annotated code: LLVM's text and the assembly, with the kernel's line for each instruction.
 #include "ir/lines.h"
 #include "target/cpu/cpu.h"
 
@@ -14,7 +14,7 @@ static size_t line_bytes(const char *text) {
   return n + (text[n] == '\n');
 }
 
-// "\t.loc\t1 45 0": 45; other lines -1.
+// The line in a directive "\t.loc\t1 45 0"; -1 for other lines.
 static int line_of_loc(const char *at) {
   if (!begins(at, "\t.loc\t")) return -1;
   char *end = NULL;
@@ -22,7 +22,7 @@ static int line_of_loc(const char *at) {
   return (int)strtol(end, NULL, 10);
 }
 
-// What is said to the assembler, or marks places of debug information.
+// An assembler directive, or a label of debug information.
 static bool is_said_to_assembler(const char *at) {
   static const char *const marks[] = {"\t.", ".Ltmp", ".Lfunc_", ".Lsec_", "\t#DEBUG"};
   for (size_t i = 0; i < KILN_LEN(marks); i++)
@@ -53,7 +53,7 @@ static void read_assembly(kiln_ctx *cx, const char *at, kiln_lined *out) {
   }
 }
 
-// By number of a node, the line of the location that it is.
+// Maps the number of a metadata node to its location's line.
 static void find_locations(const char *at, kiln_map *out) {
   static const char location[] = " = !DILocation(line: ";
   for (size_t n; (n = line_bytes(at)) > 0; at += n) {
@@ -65,7 +65,7 @@ static void find_locations(const char *at, kiln_map *out) {
   }
 }
 
-// Behind an instruction ", !NAME !N" and the like are said of it; the first of these, or the end.
+// The length of an instruction before its attachments ", !NAME !N".
 static size_t instruction_bytes(const char *at, size_t n) {
   for (size_t i = 0; i + 3 < n; i++)
     if (begins(at + i, ", !")) return i;
@@ -83,14 +83,14 @@ static int location_of(const char *at, size_t n, const kiln_map *locations) {
   return 0;
 }
 
-// A function's first line without its attributes; else what is an instruction.
+// The text to show: of a function's first line without attributes, or of an instruction.
 static const char *shown(kiln_ctx *cx, const char *at, size_t n) {
   const char *attributes = begins(at, "define") ? memmem(at, n, ") #", 3) : NULL;
   return attributes ? kiln_arena_printf(&cx->scratch, "%.*s {\n", (int)(attributes + 1 - at), at)
                     : kiln_arena_printf(&cx->scratch, "%.*s\n", (int)instruction_bytes(at, n), at);
 }
 
-// Functions alone, without what LLVM is told of their instructions.
+// Reads the functions of LLVM's text, without metadata.
 static void read_llvm(kiln_ctx *cx, const char *text, kiln_lined *out) {
   bool is_inside = false;
   kiln_map locations;

@@ -1,6 +1,6 @@
-// Offsets that take divisions in lanes, in functions that LLVM does not optimise: they are read
-// from a table of constants, with a row of lanes for each iteration of the loops around. To
-// translate such divisions takes LLVM longer than all the rest of a short function.
+// Tables of constant offsets, for offsets with divisions in functions that LLVM does not optimise:
+// a row of lanes for each iteration of the loops around. Compiling such divisions takes LLVM longer
+// than the rest of a short function.
 #include "target/cpu/cpu.h"
 
 #include "ir/fold.h"
@@ -9,12 +9,12 @@
 
 enum { MOST_VALUES = 1024, MOST_VARS = 8 };
 
-// An iteration of the loops on which offsets depend: the lane's variable, those of loops of a
-// known extent, and those that have one value.
+// An iteration of the loops on which offsets depend: the lane variable, variables of loops with
+// known extents, and variables of known value.
 typedef struct point {
   int n;
   kiln_symbol vars[MOST_VARS];
-  int64_t extents[MOST_VARS]; // 1: the value stays
+  int64_t extents[MOST_VARS]; // 1: the value is fixed
   int64_t values[MOST_VARS];
 } point;
 
@@ -53,7 +53,7 @@ static int64_t rows_of(const point *p) {
   return n;
 }
 
-// The last variable is the fastest.
+// The last variable runs fastest.
 static void go_to_row(point *p, int64_t row) {
   for (int i = p->n - 1; i >= 0; i--) {
     if (p->extents[i] == 1) continue;
@@ -76,7 +76,7 @@ static bool evaluate(const point *p, const kiln_expr *x, kiln_constant *out) {
   return x->n_args == 2 && evaluate(p, x->args[1], &b) && kiln_fold_binary(x->kind, a, b, out);
 }
 
-// Of lane |k|.
+// The offset for lane |k|.
 static bool offset_at(const point *p, const kiln_split_form *f, int k, int32_t *out) {
   int64_t sum = 0;
   if (__builtin_mul_overflow(f->lane, k, &sum)) return false;
@@ -92,7 +92,7 @@ static bool offset_at(const point *p, const kiln_split_form *f, int k, int32_t *
   return sum == *out;
 }
 
-// Lanes behind the last active one have its offset: nothing is read there.
+// Inactive lanes get the last active one's offset: nothing is read there.
 static bool fill_row(const kiln_emit *e, point *p, const kiln_split_form *f, int32_t *out) {
   const int lane = find_var(p, e->lane_var);
   for (int k = 0; k < e->lanes; k++) {
@@ -112,7 +112,7 @@ static bool fill(const kiln_emit *e, point *p, const kiln_split_form *f, int32_t
   return true;
 }
 
-// Tables of the same contents are one.
+// Tables of equal contents are shared.
 static LLVMValueRef global_of(kiln_emit *e, const int32_t *values, size_t bytes) {
   kiln_cpu_module *m = e->m;
   LLVMValueRef data =

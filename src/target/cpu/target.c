@@ -27,7 +27,7 @@ const kiln_target kiln_target_cpu = {
 
 static bool is_any(const char *name) { return name != NULL; }
 
-// Objects are linked here, for the architecture of this machine.
+// Objects are linked here, so the machine must have this computer's architecture.
 static bool is_of_this_kind(const char *name) {
   return kiln_machine_is_x86(name) && kiln_cpu_knows("x86_64");
 }

@@ -1,4 +1,4 @@
-// Modules of several kernels, where there are very many.
+// Modules of several kernels, for programs of very many.
 #include "target/cpu/together.h"
 #include "target/cpu/cpu.h"
 
@@ -7,7 +7,7 @@ static void count_operation(const kiln_expr *x, void *argument) {
   ++*(int64_t *)argument;
 }
 
-// Operations of the expressions of all statements, each of which counts once for each of these.
+// Operations in the expressions of all statements; a node counts for each statement that it is in.
 static int64_t operations_of(kiln_ctx *cx, const kiln_loop *l) {
   int64_t n = 0;
   for (; l; l = l->next) {
@@ -17,7 +17,7 @@ static int64_t operations_of(kiln_ctx *cx, const kiln_loop *l) {
   return n;
 }
 
-// Whether the short ones of |kernels| are too many to be optimised.
+// Whether there are too many short kernels among |kernels| to optimise them.
 static bool are_quick(kiln_ctx *cx, int n, kiln_loops *const *kernels) {
   int64_t n_short = 0, operations = 0;
   for (int i = 0; i < n; i++) {
@@ -32,7 +32,7 @@ bool kiln_cpu_are_alone(kiln_ctx *cx, int n, kiln_loops *const *kernels) {
   return n <= KILN_CPU_MANY_KERNELS && !are_quick(cx, n, kernels);
 }
 
-// Modules of |size| kernels: of the short ones, or of the others.
+// Adds modules of |size| kernels: short ones, or the others.
 static void add_modules(kiln_cpu_modules *m, int n, const bool *is_taken, bool is_quick, int size) {
   int at = m->first[m->n], in = 0;
   for (int i = 0; i < n; i++) {
@@ -60,10 +60,10 @@ kiln_cpu_modules kiln_cpu_modules_of(kiln_ctx *cx, int n, kiln_loops *const *ker
   return m;
 }
 
-// --- nests that are the same code ---
+// --- equal nests ---
 
-// Numbers that say all that the code of a nest depends on: expressions are interned, and named by
-// their numbers.
+// A sequence of numbers that is equal for nests with equal code: expressions are interned, and
+// written as their ids.
 typedef struct writing {
   kiln_ctx *cx;
   const kiln_loops *loops;
@@ -131,7 +131,7 @@ static void put_loops(writing *w, const kiln_loop *l) {
   }
 }
 
-// A buffer: which argument it is, or -1, and how its elements lie.
+// A buffer: its argument number or -1, and its layout.
 static void put_buffer(writing *w, const kiln_buffer *b, int argument) {
   put(w, b->id);
   put(w, argument);

@@ -1,21 +1,20 @@
-// Maps that turn a matrix: where the vectors of a map lie across those of what it reads, squares
-// are computed and written in whole vectors, and turned by shuffles between; of rows that are
-// shorter than a vector and follow each other, columns are interleaved.
+// Maps that transpose: if vectors of the store run across those of the loads, square tiles are
+// computed and stored in whole vectors, with a transpose by shuffles between. Columns of rows that
+// are shorter than a vector and contiguous are interleaved.
 #include "target/cpu/cpu.h"
 
 #include <stdlib.h>
 
 enum {
   MAX_LANES = 16,  // of 4 bytes
-  MAX_SQUARES = 8, // side by side
-  MAX_STEP = 4,    // elements from lane to lane that few vectors hold
-  UNEVEN = -1,     // they differ across, where each place is known when code is made
-  MAX_BORDER = 8,  // iterations that are not turned, on each side
-  MAX_NODES =
-      64 // of the map's expression: there is a copy of it for each element of a square's side
+  MAX_SQUARES = 8, // squares per vector loop
+  MAX_STEP = 4,    // the largest stride of lanes that few vectors cover
+  UNEVEN = -1,     // an irregular stride across, whose places are known at compile time
+  MAX_BORDER = 8,  // the most iterations on each side that are not transposed
+  MAX_NODES = 64   // of the map's expression, which is copied for each element of a square's side
 };
 
-// Elements from iteration to iteration of |var|.
+// Finds the stride of the access along |var|, in elements.
 static bool step_of(kiln_emit *e, int buffer, const kiln_expr *const *index, kiln_symbol var,
                     int64_t *out) {
   const kiln_buffer *b = e->loops->buffers.data[buffer];
@@ -39,11 +38,11 @@ static bool stores_floats(const kiln_emit *e, const kiln_loop *s) {
 typedef struct reading {
   kiln_emit *e;
   const kiln_turn *t;
-  int64_t lo, hi; // of the iterations of t->along that are looked at
+  int64_t lo, hi; // the iterations of t->along to examine
   int n_nodes;
-  bool fits;   // no load is hard for vectors along
-  bool turns;  // one lies across
-  bool varies; // a comparison differs among iterations
+  bool fits;   // every load suits vectors along
+  bool turns;  // one load runs across
+  bool varies; // a comparison differs between iterations
 } reading;
 
 static void see_load(const kiln_expr *x, void *argument) {
@@ -70,7 +69,7 @@ static void see_comparison(const kiln_expr *x, void *argument) {
   kiln_ranges_pop(&e->ranges, 1);
 }
 
-// The iterations of |n| in which nothing is compared that differs among them: all but a border.
+// Finds the iterations of |n| in which all comparisons have one result: all but a border.
 static bool find_interior(kiln_emit *e, kiln_turn *t, int64_t n) {
   for (int64_t border = 0; border <= MAX_BORDER && n - 2 * border >= t->lanes; border++) {
     reading r = {.e = e, .t = t, .lo = border, .hi = n - border};
@@ -90,9 +89,9 @@ static bool turns(kiln_emit *e, kiln_turn *t, int64_t n) {
   return r.fits && r.turns && r.n_nodes <= MAX_NODES &&
          step_of(e, s->buffer, s->index, t->across, &one) && one == 1 &&
          step_of(e, s->buffer, s->index, t->along, &t->step) &&
-         (t->width < t->lanes
-              ? t->step == t->width
-              : llabs(t->step) >= t->width) && // else the last to write an element matters
+         (t->width < t->lanes ? t->step == t->width
+                              // otherwise the order of stores to an element would matter
+                              : llabs(t->step) >= t->width) &&
          find_interior(e, t, n);
 }
 
@@ -130,7 +129,7 @@ static void unbind_across(kiln_emit *e) {
   kiln_ranges_pop(&e->ranges, 1);
 }
 
-// Element |at| of the rows that begin with the present iteration of the loop around, a lane each.
+// Element |at| of the rows that begin with the current iteration of the outer loop, one lane each.
 static LLVMValueRef compute(kiln_emit *e, const kiln_turn *t, int64_t at) {
   const kiln_symbol lane = kiln_symbol_of(e->cx, "turn.lane");
   const kiln_symbol vars[] = {t->along, t->across};
@@ -146,8 +145,8 @@ static LLVMValueRef compute(kiln_emit *e, const kiln_turn *t, int64_t at) {
   return v;
 }
 
-// Exchanges the elements of |a| and |b| whose lanes differ in |bit|: of those, |a| keeps what lies
-// where it is not set.
+// Exchanges elements of |a| and |b| whose lane numbers differ in |bit|: a butterfly step of the
+// transpose.
 static void exchange(kiln_emit *e, int lanes, int bit, LLVMValueRef *a, LLVMValueRef *b) {
   LLVMValueRef low[MAX_LANES], high[MAX_LANES];
   for (int k = 0; k < lanes; k++) {
@@ -161,7 +160,7 @@ static void exchange(kiln_emit *e, int lanes, int bit, LLVMValueRef *a, LLVMValu
   *a = first;
 }
 
-// Where element |at| of the present iteration goes.
+// The address of element |at| of the current iteration.
 static LLVMValueRef address(kiln_emit *e, const kiln_turn *t, int64_t at) {
   const kiln_loop *s = t->store;
   bind_across(e, t, at);
@@ -188,15 +187,15 @@ static void turn_square(kiln_emit *e, const kiln_turn *t, int64_t at) {
   for (int k = 0; k < t->lanes; k++) store_at(e, t, rows[k], p, k * t->step);
 }
 
-// What lane |i| of interleaved vectors takes, at |row| of |column|, when vector |k| comes to those
-// before, which have their lanes already unless they are the first.
+// The source of lane |i| of an interleaved vector, for |row| of |column|, when vector |k| is added
+// to those before, which hold their lanes already unless |k| is the first.
 static LLVMValueRef lane_from(kiln_emit *e, int lanes, int k, int row, int column, int i) {
   if (column > k) return LLVMGetPoison(e->m->i32);
   const int lane = column == k ? lanes + row : k == 1 ? row : i;
   return LLVMConstInt(e->m->i32, (unsigned)lane, 0);
 }
 
-// The vectors in |from|, |n| of them, element by element in turns: those from j * lanes on.
+// Interleaves the elements of the |n| vectors in |from|; gives those from j * lanes on.
 static LLVMValueRef interleaved(kiln_emit *e, int lanes, int n, const LLVMValueRef *from, int j) {
   LLVMValueRef v = from[0];
   for (int k = 1; k < n; k++) {

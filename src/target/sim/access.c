@@ -1,13 +1,13 @@
-// Element accesses of the simulator: bounds, what is written before it is read, races, traffic.
+// Accesses of the simulator: bounds, reads of unwritten elements, races, traffic.
 //
-// A race is between two iterations of one execution of a concurrent loop (parallel, or bound to an
-// axis). Each execution takes a range of stamps that is its own, one an iteration; an element
-// keeps, for each concurrent loop around its accesses, the stamp of its last writer and of its
-// reader. Stamps of other executions are no conflict: what is behind a loop waits for all of it.
+// A race is a conflict of two iterations of one execution of a concurrent loop (parallel, or bound
+// to an axis). Each execution gets its own range of stamps, one for each iteration. For each
+// concurrent loop around its accesses, an element stores the stamps of its last writer and reader.
+// Stamps of other executions do not conflict, as a loop's end waits for all iterations.
 //
-// Lanes run in lock step, so two accesses of an element by two lanes come in the order of the
-// statements; run one by one, in the order of the lanes. An element keeps the last lane that wrote
-// it and that read it: where an access meets one of a later lane, the orders differ.
+// Lanes run in lock step: accesses by two lanes come in the order of statements, while a serial
+// loop would make them in the order of lanes. An element stores the last lane that wrote and that
+// read it; an access after one of a later lane shows that the two orders differ.
 #include "target/sim/eval.h"
 
 #include "support/integer.h"
@@ -24,7 +24,7 @@ int64_t kiln_sim_own_copy(const sim *m, const sim_cell *c) {
   return is_own(m, c) ? m->lanes->at * c->elems : 0;
 }
 
-// The number of the element in its copy.
+// The element's number within its copy.
 static int64_t shown(const sim_cell *c, int64_t element) {
   return c->elems ? element % c->elems : element;
 }
@@ -41,12 +41,12 @@ void kiln_sim_check_place(sim *m, const sim_cell *c) {
   }
 }
 
-// The thread-value layout of a fragment: equal parts for the threads that share its ALLOC.
+// The distribution of a fragment's elements: equal parts for the threads that share its ALLOC.
 typedef struct dealing {
   int64_t n; // threads
-  int64_t
-      thread; // the number among them of the one that runs: that of an axis without a loop around is 0
-  int64_t lanes; // threads along x, whose parts lie together
+  // the current thread's number; an axis without a loop counts as 0
+  int64_t thread;
+  int64_t lanes; // threads along x, whose parts are contiguous
 } dealing;
 
 static dealing dealing_of(const sim *m, const sim_cell *c) {
@@ -101,7 +101,7 @@ static bool are_lanes_apart(const sim *m, const sim_cell *c) {
   return m->lanes->n == 1 || is_own(m, c);
 }
 
-// The lane of |stamp| if it is later than the one that runs; -1: there is none.
+// The lane of |stamp| if it is later than the current lane; -1 otherwise.
 static int64_t later(const sim *m, int64_t stamp) {
   const int64_t lane = stamp - m->lanes->stamp;
   return lane > m->lanes->at ? lane : -1;
@@ -128,7 +128,7 @@ static void lane_reads(sim *m, sim_cell *c, int64_t element) {
   advance(m, &c->lane_reader[element]);
 }
 
-// |how|: NONE, or the combiner of a reduction over the lanes, whose order is open.
+// |how|: NONE, or the combiner of a reduction over lanes, whose order is unspecified.
 static void lane_writes(sim *m, sim_cell *c, int64_t element, kiln_combiner how, bool changed) {
   if (are_lanes_apart(m, c)) return;
   uint8_t *before = &c->lane_how[element];
@@ -147,7 +147,7 @@ static bool is_of(const sim_concurrent *x, int64_t stamp) {
   return stamp >= x->several && stamp <= x->several + x->extent;
 }
 
-// The slot of an element for the concurrent loop at |depth|.
+// The entry of an element for the concurrent loop at |depth|.
 static int64_t slot(const sim *m, int64_t element, int depth) {
   return element * m->max_depth + depth;
 }

@@ -1,12 +1,11 @@
-// The simulator's meter: bytes by buffer and scope, and caches of lines with exact least recent
-// use.
+// The simulator's meter: bytes by buffer and scope, and set-associative caches with exact LRU.
 #include "support/integer.h"
 #include "target/sim/eval.h"
 
 #include <stdio.h>
 #include <string.h>
 
-// A line in a cache. Lines of a set hang in a list, the most recently used first.
+// A line in a cache; the lines of a set are a list, most recently used first.
 typedef struct node {
   int64_t line; // its address / line_bytes
   int32_t next, previous;
@@ -20,7 +19,7 @@ typedef struct cache {
   int32_t ways;
   node *nodes;                  // [n_sets * ways]
   int32_t *first, *last, *used; // [n_sets]
-  int32_t *where;               // by line: its node; -1: not here
+  int32_t *where;               // by line: its node; -1: not cached
 } cache;
 
 struct sim_meter {
@@ -42,7 +41,7 @@ static void cache_init(kiln_arena *a, const kiln_sim_level *level, int64_t memor
   int64_t lines = level->capacity_bytes / level->line_bytes;
   const int64_t in_memory = memory_bytes / level->line_bytes + 1;
   const bool is_full = level->ways == 0;
-  if (is_full && lines > in_memory) lines = in_memory; // no more can be here
+  if (is_full && lines > in_memory) lines = in_memory; // no more can be cached
   if (lines < 1) lines = 1;
   c->level = level;
   c->flow = flow;
@@ -86,7 +85,7 @@ static void write_back(sim_meter *t, int level, node *x) {
   touch(t, level + 1, x->line * c->level->line_bytes, c->level->line_bytes, true);
 }
 
-// A node for a new line of |set|: a free one, or the least recently used.
+// A node for a new line of |set|: a free one, or the least recently used, which is evicted.
 static int32_t take_node(sim_meter *t, int level, int64_t set) {
   cache *c = &t->caches[level];
   if (c->used[set] < c->ways) return (int32_t)(set * c->ways + c->used[set]++);
@@ -120,7 +119,7 @@ static void touch_line(sim_meter *t, int level, int64_t line, bool is_write) {
   push_front(c, set, n);
 }
 
-// Main memory is behind the last level.
+// A miss in the last level goes to memory.
 static void touch(sim_meter *t, int level, int64_t address, int64_t bytes, bool is_write) {
   if (level == t->n) return;
   const int64_t line = t->caches[level].level->line_bytes;
@@ -128,7 +127,7 @@ static void touch(sim_meter *t, int level, int64_t address, int64_t bytes, bool 
     touch_line(t, level, i, is_write);
 }
 
-// Each lane that allocates |b| has a copy of its own.
+// Each lane of a vector loop that allocates |b| has a copy.
 static int64_t find_copies(const kiln_loop *first, const kiln_buffer *b, int64_t lanes) {
   for (const kiln_loop *n = first; n; n = n->next) {
     int64_t extent, inside = lanes;
@@ -142,7 +141,7 @@ static int64_t find_copies(const kiln_loop *first, const kiln_buffer *b, int64_t
   return 0;
 }
 
-// The stack lies behind all other buffers.
+// The stack comes after all other buffers.
 static int64_t place(const kiln_loops *l, int64_t *bases) {
   int64_t at = 0;
   for (int pass = 0; pass < 2; pass++)
@@ -200,7 +199,7 @@ void kiln_sim_meter_flush(sim_meter *t) {
   }
 }
 
-// --- for people ---
+// --- reports ---
 
 void kiln_sim_caches(const kiln_machine *m, kiln_sim_level out[KILN_SIM_CACHES]) {
   static const char *const names[] = {"L1", "L2", "L3"};

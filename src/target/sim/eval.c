@@ -1,4 +1,4 @@
-// Scalar expressions of the simulator, and the elements that indices choose.
+// Scalar expressions of the simulator, and the elements that indices select.
 #include "target/sim/eval.h"
 
 #include "support/integer.h"
@@ -61,8 +61,7 @@ static kiln_constant eval(sim *m, const kiln_expr *e) {
 
 static bool is_plain(kiln_dtype t) { return t == KILN_I64 || t == KILN_BOOL; }
 
-// Operators of subscripts and bounds, without the detour over constants of any dtype; false: |k| is
-// none.
+// Operators of index arithmetic, without the cost of kiln_constant; false for other operators.
 static bool eval_plain(kiln_expr_kind k, int64_t a, int64_t b, int64_t *out) {
   const uint64_t ua = (uint64_t)a, ub = (uint64_t)b;
   const bool is_floor = b > 0 && a % b < 0;
@@ -82,7 +81,7 @@ static bool eval_plain(kiln_expr_kind k, int64_t a, int64_t b, int64_t *out) {
   case KILN_EXPR_GE: *out = a >= b; return true;
   case KILN_EXPR_EQ: *out = a == b; return true;
   case KILN_EXPR_NE: *out = a != b; return true;
-  default: return false; // the rest is left to kiln_fold_binary
+  default: return false; // kiln_fold_binary computes the rest
   }
 }
 
@@ -99,7 +98,7 @@ static int64_t compute_index(sim *m, const kiln_expr *e) {
   return kiln_sim_binary(m, e->kind, x, y).i;
 }
 
-// The loops around the innermost one whose variable |e| has, that one included.
+// The number of loops around the innermost loop on which |e| depends, including that one.
 static int level_of(const sim *m, const kiln_expr *e) {
   int level = 0;
   for (int i = 0; i < e->vars->n; i++)
@@ -107,8 +106,8 @@ static int level_of(const sim *m, const kiln_expr *e) {
   return level;
 }
 
-// Subscripts, bounds and conditions are most of what is computed. Lanes change their variable
-// within a turn.
+// The value of an index, cached: indices, bounds and conditions are most of the work. Lanes change
+// their variable within an iteration.
 static int64_t index_of(sim *m, const kiln_expr *e) {
   if (e->kind == KILN_EXPR_INT) return e->u.i;
   if (e->kind == KILN_EXPR_VAR) return eval_var(m, e).i;
@@ -116,7 +115,7 @@ static int64_t index_of(sim *m, const kiln_expr *e) {
   sim_value *v = &m->values[e->id % SIM_VALUES];
   if (v->e == e && v->turn == m->turns[v->level]) return v->value;
   const int64_t value = compute_index(m, e);
-  if (m->status != KILN_OK) return value; // a variable may be unknown
+  if (m->status != KILN_OK) return value; // a variable may be undefined
   const int level = v->e == e ? v->level : level_of(m, e);
   *v = (sim_value){e, level, m->turns[level], value};
   return value;
@@ -127,7 +126,8 @@ static kiln_constant value_of(sim *m, const kiln_expr *e) {
   return (kiln_constant){.dtype = e->dtype, .i = index_of(m, e)};
 }
 
-// Whether |e| is a part of an expression whose tree is long: there each node is computed once.
+// Whether |e| is part of an expression whose tree is large; each of its nodes is then computed
+// once.
 static bool is_shared(const sim *m, const kiln_expr *e) {
   return (m->known && e->n_args > 0) || e->n_tree > KILN_LONG_TREE;
 }
@@ -181,7 +181,7 @@ static int64_t computed(sim *m, const sim_cell *c, const kiln_expr *const *index
 
 // --- elements along a loop ---
 
-// Whether |e| grows by the same |*out| with each step of |var|, all else fixed.
+// Whether |e| changes by a constant, |*out|, per step of |var|.
 static bool step_of(const kiln_expr *e, kiln_symbol var, int64_t *out) {
   int64_t a = 0, b = 0, factor = 0;
   *out = 0;
@@ -232,7 +232,7 @@ static int64_t walked(sim *m, const sim_cell *c, const kiln_expr *const *index) 
 }
 
 int64_t kiln_sim_element(sim *m, const sim_cell *c, const kiln_expr *const *index) {
-  enum { SHORT = 3 }; // iterations, for which it does not pay
+  enum { SHORT = 3 }; // fewer iterations, for which a walk does not pay
   kiln_sim_check_place(m, c);
   if (!c->alive)
     kiln_sim_fail(m, "buffer %s must be used inside of its alloc",
@@ -266,7 +266,7 @@ void kiln_sim_keep_values(sim *m, int n_levels) {
   m->turns[0] = ++m->n_turns;
 }
 
-// What is known of indices with |var| holds as long as its loop is as deep as before.
+// Indices with |var| stay cached as long as its loop has the same depth.
 void kiln_sim_begin_loop(sim *m, kiln_symbol var, int64_t extent) {
   m->level++;
   m->inner[m->level] = var;
