@@ -1,4 +1,4 @@
-// Libraries opened, and calls bound to their kernels.
+// Opening of libraries, and creation of the kernels of calls.
 #include "backend/backend.h"
 
 #include <dlfcn.h>
@@ -17,7 +17,7 @@ kiln_status kiln_library_open(const kiln_backend *b, kiln_diag *diag, kiln_libra
   if (asked && *asked) return b->open(asked, diag, &out->opened);
   for (int i = 0; b->files[i]; i++)
     if (b->open(b->files[i], NULL, &out->opened) == KILN_OK) return KILN_OK;
-  return b->open(b->files[0], diag, &out->opened); // why not the best
+  return b->open(b->files[0], diag, &out->opened); // reports why the preferred file failed
 }
 
 void kiln_library_close(kiln_library *l) {

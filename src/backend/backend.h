@@ -1,68 +1,67 @@
-// Backends: libraries of kernels that others have written. Where a library's kernel is measured to
-// be faster than Kiln's own, a module calls it.
+// Backends: external kernel libraries. A module calls a library's kernel where that was measured to
+// be faster than Kiln's.
 //
-// A backend is one folder of src/backend and one kiln_backend, found by the build. It sees calls
-// (library_call.h), says of which it has a kernel, and runs them. Its library is opened when a
-// module needs it, never before.
+// A backend is one folder of src/backend and one kiln_backend, which the build finds. It is given
+// library calls (library_call.h), says for which it has a kernel, and runs them. Its library is
+// opened only when a module needs it.
 //
-// On a CPU it always computes on the thread that calls it: a call is cut into parts, one a thread
-// of the session, so that the library runs on just the session's threads and its own stay out of
-// the way. On a GPU a call is put into the session's stream as a whole, which may be captured:
-// running it neither allocates nor waits, and its workspace is one of the launch's arguments, which
-// the plan has given a place. The device's context is the thread's wherever a kernel is created,
-// destroyed or run, and the library closed; to open it no device is needed.
+// On a CPU it computes on the calling thread only: a call is split into parts, one for each thread
+// of the session, so that the library uses the session's threads and none of its own. On a GPU a
+// call is enqueued as a whole in the session's stream, which may be under capture: running it must
+// neither allocate nor wait, and its workspace is an argument of the launch, placed by the plan.
+// The device's context is current when a kernel is created, destroyed or run, and when the library
+// is closed; opening it needs no device.
 #ifndef KILN_BACKEND_BACKEND_H
 #define KILN_BACKEND_BACKEND_H
 
 #include "backend/library_call.h"
 
-// What its kernels run on, and read and write the memory of.
+// The processor on which kernels run and whose memory they access.
 typedef enum kiln_backend_place { KILN_BACKEND_CPU, KILN_BACKEND_CUDA } kiln_backend_place;
 
 typedef struct kiln_backend {
   const char *name; // "openblas"
   kiln_backend_place place;
-  // Whether it has a kernel for such a call, as far as the numbers say.
+  // Whether it has a kernel for the call, judged by its numbers.
   bool (*takes)(const kiln_library_call *call);
-  // How much workspace a kernel for such a call may have use for; NULL: none.
+  // The workspace that a kernel for the call may use; NULL: none.
   int64_t (*workspace)(const kiln_library_call *call);
-  // Opens the library |file| and finds what is called of it.
+  // Opens the library |file| and looks up its functions.
   //
   // gives:  *out, to be closed
   // errors: KILN_DEVICE_ERROR: there is no such library, or a function is missing
   kiln_status (*open)(const char *file, kiln_diag *diag, void **out);
   void (*close)(void *library);
-  // What decides how fast it is: "OpenBLAS 0.3.21 ... SkylakeX"; gives: as snprintf
+  // The version, as far as it determines speed: "OpenBLAS 0.3.21 ... SkylakeX"; gives: as snprintf
   size_t (*version)(void *library, char *text, size_t room);
-  // A kernel for |call|, run by one thread at a time. constants[i] is the memory of an argument
-  // that never changes, to be read now or later, NULL for others. On a device all arguments begin
-  // at multiples of KILN_BACKEND_ALIGN.
+  // Creates a kernel for |call|, to be run by one thread at a time. constants[i] is the memory of
+  // an argument that never changes, to be read now or later; NULL for others. On a device all
+  // arguments are aligned to KILN_BACKEND_ALIGN.
   //
   // gives:  *out, to be destroyed before the library is closed
   // errors: KILN_UNSUPPORTED: the library has no such kernel; KILN_NO_MEMORY; KILN_DEVICE_ERROR
   kiln_status (*create)(void *library, const kiln_library_call *call, char *const *constants,
                         kiln_diag *diag, void **out);
   void (*destroy)(void *kernel); // NULL is allowed
-  // |stream|: of the device; NULL on a CPU. |diag|: where there is more to say than that it fails;
-  // NULL: to nobody
+  // |stream|: the device's; NULL on a CPU. |diag|: for details of a failure; may be NULL
   //
-  // gives: false where the library fails
+  // gives: false if the library fails
   bool (*run)(void *kernel, char *const *args, void *stream, kiln_diag *diag);
-  const char *files[3]; // the library's names for dlopen, the best first, NULL behind the last
-  const char *variable; // of the environment, that names another file
+  const char *files[3]; // file names for dlopen, the preferred one first, ended by NULL
+  const char *variable; // environment variable that names another file
 } kiln_backend;
 enum { KILN_BACKEND_ALIGN = 16, KILN_BACKEND_WORKSPACE_ALIGN = 256 };
 
-// A call's workspace from the first multiple of KILN_BACKEND_WORKSPACE_ALIGN on: how much of it
-// there is for certain, and where it begins; 0 and NULL where there is none.
+// The aligned part of a call's workspace, from the first multiple of KILN_BACKEND_WORKSPACE_ALIGN
+// on: its guaranteed size, and its address; 0 and NULL if there is none.
 int64_t kiln_backend_workspace_room(const kiln_library_call *call);
 char *kiln_backend_workspace(const kiln_library_call *call, char *const *args);
 
-// All of them, NULL behind the last; made by the build.
+// All backends, ended by NULL; generated by the build.
 extern const kiln_backend *const kiln_backends[];
 const kiln_backend *kiln_backend_find(const char *name); // NULL: there is none
 
-// A library that was opened.
+// An opened library.
 typedef struct kiln_library {
   const kiln_backend *backend;
   void *opened;
@@ -70,32 +69,32 @@ typedef struct kiln_library {
 // errors: as kiln_backend.open
 KILN_MUST_USE kiln_status kiln_library_open(const kiln_backend *b, kiln_diag *diag,
                                             kiln_library *out);
-void kiln_library_close(kiln_library *l); // zeroed: nothing
+void kiln_library_close(kiln_library *l); // zeroed: does nothing
 
-// A call's kernels, one a part.
+// The kernels of a call, one for each part.
 typedef struct kiln_bound {
   const kiln_backend *backend;
   int n;
   void **kernels; // [n]
 } kiln_bound;
-// Makes kernels for at most |most| parts.
+// Creates kernels for at most |most| parts.
 //
 // errors: as kiln_backend.create
 KILN_MUST_USE kiln_status kiln_bound_create(const kiln_library *l, const kiln_library_call *call,
                                             int most, char *const *constants, kiln_diag *diag,
                                             kiln_bound *out);
 void kiln_bound_deinit(kiln_bound *b);
-// threads: any, each another part
+// threads: any, one for each part
 bool kiln_bound_run(const kiln_bound *b, int part, char *const *args, void *stream,
                     kiln_diag *diag);
 
-// A function, and where a pointer to it has its place in what a backend keeps of its library.
+// A function of a library, and its pointer's offset in the backend's structure.
 typedef struct kiln_library_entry {
-  const char *name; // NULL: behind the last
+  const char *name; // NULL ends the list
   size_t at;
 } kiln_library_entry;
-// What every kiln_backend.open begins with: |bytes| of zeroed memory, and in it the functions of
-// the library |file|, which is opened for good: libraries start threads, which cannot be unloaded.
+// The common begin of kiln_backend.open: zeroed memory of |bytes|, with the functions of the
+// library |file|. The library is never unloaded, because libraries start threads.
 //
 // gives:  *out, to be freed
 // errors: KILN_NO_MEMORY; KILN_DEVICE_ERROR: there is no such library, or a function is missing

@@ -1,4 +1,4 @@
-// Calls as text, where their elements lie, and their parts.
+// Library calls: text, bounds of accesses, and parts.
 #include "backend/library_call.h"
 
 #include <inttypes.h>
@@ -20,7 +20,7 @@ static const struct {
 
 int64_t kiln_library_call_type_bytes(kiln_library_call_type t) { return types[t].bytes; }
 
-// Adds how far it is from the first to the last of an axis.
+// Adds the distance from the first element to the last along an axis.
 static void reach(int64_t extent, int64_t stride, int64_t *io, bool *io_ok) {
   int64_t far = 0;
   *io_ok = *io_ok && !__builtin_mul_overflow(extent - 1, stride, &far) &&
@@ -100,7 +100,7 @@ size_t kiln_library_call_print(const kiln_library_call *c, char *text, size_t ro
   return p.n;
 }
 
-// A word, a type, and the numbers behind them.
+// A word, a type, and the numbers after them.
 typedef struct item {
   const char *word;
   size_t length;
@@ -127,7 +127,7 @@ static int base_of(const item *x) {
   return 10;
 }
 
-// The type behind a word's point; none is f32.
+// The type after the word's point; f32 if there is none.
 static const char *parse_type(const char *at, kiln_library_call_type *out) {
   *out = KILN_CALL_F32;
   if (*at != '.') return at;
@@ -138,7 +138,7 @@ static const char *parse_type(const char *at, kiln_library_call_type *out) {
   return *out == KILN_CALL_F32 ? NULL : at + n;
 }
 
-// gives: NULL where there is no such item at |at|
+// gives: NULL if there is no item at |at|
 static const char *parse_item(const char *at, item *out) {
   *out = (item){.word = at, .length = strcspn(at, " .")};
   at = parse_type(at + out->length, &out->type);
@@ -173,7 +173,7 @@ static bool take_window(const item *x, kiln_library_call_window *out) {
   if (x->n != 9 || out->out <= 0 || out->in <= 0 || out->kernel <= 0 || out->stride <= 0 ||
       out->dilation <= 0)
     return false;
-  int64_t last = 0, wide = 0; // no window may lie in what is padded alone
+  int64_t last = 0, wide = 0; // no window may be in the padding only
   bool ok = true;
   reach(out->out, out->stride, &last, &ok);
   reach(out->kernel, out->dilation, &wide, &ok);
@@ -228,7 +228,7 @@ bool kiln_library_call_parse(const char *text, kiln_library_call *out) {
   return has_axes && n_windows == (is_product ? 0 : 2) && (is_product || out->n_batch == 2);
 }
 
-// --- where elements lie ---
+// --- bounds of accesses ---
 
 typedef enum operand { OPERAND_A, OPERAND_B, OPERAND_C } operand;
 
@@ -309,8 +309,8 @@ bool kiln_library_call_walks_on(int64_t groups, int64_t by_group, int64_t channe
 
 // --- matrices ---
 
-// How far apart the rows of a matrix of |rows| x |columns| with such strides lie; 0: it does not
-// lie in rows.
+// The distance between the rows of a |rows| x |columns| matrix with these strides; 0 if it is not
+// row-major.
 static int64_t leading(int64_t rows, int64_t columns, int64_t by_row, int64_t by_column) {
   if (columns > 1 && by_column != 1) return 0;
   if (rows == 1) return columns;
@@ -335,13 +335,13 @@ bool kiln_library_call_matrices(const kiln_library_call *c, kiln_library_call_ma
 
 // --- parts ---
 
-// What is cut: an axis, by its place; its extent, and what must stay together.
+// The axis to split, by position; its extent, and the granularity.
 typedef struct cut {
   int axis;
   int64_t extent, grain;
 } cut;
 
-// Packing an operand anew for every part costs least along the longer axis.
+// Each part packs an operand again, which costs least along the longer axis.
 static cut find_cut(const kiln_library_call *c, int most) {
   cut best = {0, 0, 1};
   for (int i = 0; i < c->n_batch; i++)
@@ -372,7 +372,7 @@ static void cut_axis(kiln_library_call *c, kiln_library_call_axis *x, int axis, 
   move(c, axis, x->a * begin, x->b * begin, x->c * begin, begin);
 }
 
-// Rows [begin, end) of the result, and of what is read the rows that they need.
+// Restricts a window to rows [begin, end) of the result, and to the input rows that they need.
 static void cut_window(kiln_library_call *c, int64_t begin, int64_t end) {
   kiln_library_call_window *w = &c->window[0];
   int64_t first = begin * w->stride - w->pad,

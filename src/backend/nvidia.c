@@ -1,4 +1,4 @@
-// NVIDIA's libraries: opened, closed, and what they say.
+// Opening and closing of NVIDIA's libraries, their versions and errors.
 #include "backend/nvidia.h"
 
 #include <stdio.h>

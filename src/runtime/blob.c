@@ -1,4 +1,4 @@
-// Fields of a blob, one after the other.
+// Writing and reading of binary fields.
 #include "runtime/blob.h"
 #include "runtime/wire.h"
 #include "support/printable.h"
@@ -72,7 +72,7 @@ double kiln_get_f64(kiln_reader *r) {
   uint64_t bits = kiln_get(r, 8);
   double v;
   memcpy(&v, &bits, 8);
-  return v >= 0 && v < 1e300 ? v : 0; // only shown in reports
+  return v >= 0 && v < 1e300 ? v : 0; // shown in reports only
 }
 
 const char *kiln_get_text(kiln_reader *r) {

@@ -1,5 +1,4 @@
-// Checks of the tensors that a caller passes. Messages name the port, what must hold and what was
-// given.
+// Checks of a caller's tensors. Messages name the port, the requirement and the given value.
 #include "runtime/check.h"
 #include "runtime/types.h"
 

@@ -1,5 +1,5 @@
-// The module file: an ordinary shared object with the weights (page-aligned), their checksums, the
-// plan and a trailer appended, so that dlopen takes it as it is and the weights can be mapped.
+// The module file: a shared object with the weights (page-aligned), their checksums, the plan and a
+// trailer appended, so that dlopen loads it and weights can be mapped.
 //
 //     ELF shared object | padding | weights | checksums | plan | trailer
 #ifndef KILN_RUNTIME_CONTAINER_H
@@ -22,7 +22,7 @@ typedef struct kiln_container {
 
 void kiln_trailer_write(const kiln_container *c, unsigned char out[KILN_TRAILER_BYTES]);
 bool kiln_trailer_is(const unsigned char trailer[KILN_TRAILER_BYTES]); // of any version
-// Reads the trailer of a file of |file_bytes| and checks that all parts lie inside it, in order.
+// Reads the trailer of a file of |file_bytes| and checks that all parts are inside of it, in order.
 // errors: KILN_BAD_INPUT: |place| must be a module of this version
 KILN_MUST_USE kiln_status kiln_trailer_read(const unsigned char trailer[KILN_TRAILER_BYTES],
                                             uint64_t file_bytes, const char *place, kiln_diag *diag,

@@ -1,5 +1,5 @@
-// CUDA's driver interface. Types and numbers are as in NVIDIA's documentation of the driver API; no
-// header of theirs is needed, and the library is opened when a device is.
+// CUDA's driver interface. Types and numbers are from NVIDIA's documentation of the driver API,
+// whose header is not needed; the library is opened together with a device.
 #include "runtime/gpu.h"
 
 #include <dlfcn.h>
@@ -15,11 +15,11 @@ enum {
   CAPABILITY_MAJOR = 75,
   CAPABILITY_MINOR = 76,
   DYNAMIC_SHARED_BYTES = 8,
-  PLAIN_SHARED_BYTES = 48 << 10, // what a function may ask for without more ado
+  PLAIN_SHARED_BYTES = 48 << 10, // shared memory of a function without an explicit limit
   NON_BLOCKING = 1,
   EARLY = 6,             // a launch attribute: programmatic stream serialization
-  EARLY_VERSION = 12030, // of the first driver whose graphs know it
-  CAPTURE_RELAXED = 2,   // other threads may do what they like meanwhile
+  EARLY_VERSION = 12030, // the first driver whose graphs support it
+  CAPTURE_RELAXED = 2,   // capture does not restrict other threads
   MEMORY_UNIFIED = 4
 };
 
@@ -101,7 +101,7 @@ typedef struct functions {
   result (*launch_graph)(void *graph, void *stream);
   result (*destroy_executable)(void *graph);
   result (*destroy_graph)(void *graph);
-  // NULL in drivers before 12.0, which have no devices for it
+  // NULL before driver 12.0, which supports no device with TMA
   result (*encode_map)(void *out, int type, uint32_t rank, void *memory, const uint64_t *extents,
                        const uint64_t *strides, const uint32_t *box, const uint32_t *steps,
                        int interleave, int swizzle, int promotion, int fill);
@@ -110,7 +110,7 @@ typedef struct functions {
                            const int *upper, uint32_t box_columns, uint32_t box_rows,
                            const uint32_t *steps, int interleave, int swizzle, int promotion,
                            int fill);
-  // NULL in drivers before EARLY_VERSION
+  // NULL before EARLY_VERSION
   result (*launch_with)(const launch_config *config, void *function, void **args, void **extra);
 } functions;
 
@@ -159,7 +159,7 @@ static const kiln_gpu_symbol symbols[] = {
 typedef struct context {
   kiln_gpu_context base; // the first member
   functions f;
-  void *library, *primary; // the device's primary context, which other libraries use as well
+  void *library, *primary; // the device's primary context, which other libraries use, too
 } context;
 
 static context *of(kiln_gpu_context *c) { return (context *)c; }
@@ -172,14 +172,14 @@ static kiln_status wrong(const context *c, const char *what, result error, kiln_
                         name ? name : "an unknown error", error, text ? text : "no text");
 }
 
-// The primary context is the thread's for the time of one call: the caller's comes back behind it.
+// The primary context is made current for one call; then the caller's is restored.
 static bool enter(context *c) { return c->f.push_context(c->primary) == 0; }
 static void leave(context *c) {
   void *popped;
   (void)c->f.pop_context(&popped);
 }
 
-// |error| of a call that was made in between.
+// Restores the caller's context, and reports |error| of the call between.
 static kiln_status left(context *c, const char *what, result error, kiln_diag *diag) {
   leave(c);
   return error == 0 ? KILN_OK : wrong(c, what, error, diag);
@@ -319,7 +319,7 @@ static kiln_status load(kiln_gpu_context *base, const void *code, uint64_t bytes
                         kiln_diag *diag, kiln_gpu_image **out) {
   context *c = of(base);
   void *module = NULL;
-  (void)bytes; // an image says itself where it ends
+  (void)bytes; // an image contains its size
   *out = NULL;
   if (!enter(c)) return no_entry(diag);
   const result e = c->f.load(&module, code);
@@ -393,7 +393,7 @@ static kiln_status copy(kiln_gpu_context *base, kiln_gpu_stream *s, char *to, co
               diag);
 }
 
-// Pieces of a copy that are rectangles: the last axis if it is contiguous, and one beside it; else
+// A strided copy as rectangles: the last axis if it is contiguous and one other axis; otherwise
 // columns of single elements.
 static kiln_status copy_strided(kiln_gpu_context *base, kiln_gpu_stream *s,
                                 const kiln_strided *what, kiln_diag *diag) {
@@ -406,7 +406,7 @@ static kiln_status copy_strided(kiln_gpu_context *base, kiln_gpu_stream *s,
   int64_t rows = 1, pitch = (int64_t)piece.width;
   if (rank > 0) rows = what->shape[--rank];
   if (rows > 1) pitch = what->strides[rank] * elem;
-  // A pitch must cover the width: what overlaps or is repeated goes row by row.
+  // The pitch must be at least the width: overlapping or repeated rows are copied one by one.
   const bool is_flat = pitch >= (int64_t)piece.width;
   piece.height = is_flat ? (size_t)rows : 1;
   piece.from_pitch = is_flat ? (size_t)pitch : piece.width;
@@ -437,7 +437,7 @@ typedef struct tensor_map {
   _Alignas(64) uint64_t words[16];
 } tensor_map;
 
-// Rows of boxes are 128 bytes, swizzled: what matrix instructions read.
+// Boxes have swizzled rows of 128 bytes, as matrix instructions read them.
 static kiln_status encode_map(context *c, const kiln_gpu_call *call, const kiln_plan_map *m,
                               kiln_diag *diag, tensor_map *out) {
   enum { UINT16 = 1, PLAIN = 0, SWIZZLE_128 = 3, PROMOTE_256 = 3, ZEROS = 0 };
@@ -549,7 +549,7 @@ static kiln_status end_capture(kiln_gpu_context *base, kiln_gpu_stream *s, bool 
   if (e == 0 && wanted) e = c->f.instantiate(&executable, graph, 0);
   if (graph) (void)c->f.destroy_graph(graph);
   leave(c);
-  if (!wanted) return KILN_OK; // what went wrong inside has been said
+  if (!wanted) return KILN_OK; // the failure was reported inside the capture
   if (e != 0) return wrong(c, "graph", e, diag);
   *out_graph = executable;
   return KILN_OK;

@@ -1,4 +1,4 @@
-// Ranges of dimensions as a blob, and what a run asks of them.
+// Ranges of dimensions: blobs, and lookups for a run.
 #include "runtime/dynamic.h"
 #include "runtime/blob.h"
 #include "runtime/check.h"
@@ -49,7 +49,7 @@ int64_t kiln_formula_value(const kiln_formula *f, const int64_t *dims) {
   return stack[0];
 }
 
-static bool is_dim(const kiln_formula *f, uint32_t dim) { // that dimension and nothing else
+static bool is_dim(const kiln_formula *f, uint32_t dim) { // whether |f| is just that dimension
   return f->n == 1 && f->steps[0].op == KILN_FORMULA_DIM && f->steps[0].value == (int64_t)dim;
 }
 
@@ -235,7 +235,7 @@ void kiln_dynamic_deinit(kiln_dynamic *d) {
   *d = (kiln_dynamic){0};
 }
 
-// --- asking ---
+// --- lookups ---
 
 kiln_status kiln_dynamic_check(const kiln_dynamic *d, const int64_t *values, kiln_diag *diag) {
   kiln_status st = KILN_OK;
@@ -256,7 +256,7 @@ void kiln_dynamic_shape(const kiln_dynamic_port *port, const int64_t *values, in
     out_shape[k] = kiln_formula_value(&port->shape[k], values);
 }
 
-// Takes the value of each dimension from the first axis that it alone is the extent of.
+// Takes the value of each dimension from the first axis whose extent is just that dimension.
 static kiln_status take_values(const kiln_dynamic *d, const DLTensor *const *inputs,
                                kiln_diag *diag, int64_t *out) {
   for (uint32_t x = 0; x < d->n_dims; x++) {

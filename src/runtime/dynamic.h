@@ -1,12 +1,12 @@
-// Modules for ranges of named dimensions: a table of variants, each an ordinary plan for the
-// largest extents of its part of the ranges.
+// Modules for ranges of named dimensions: a table of variants, one for each shape bucket, each an
+// ordinary plan for the largest extents of its bucket.
 //
-// A plan of a variant has one input more than the module, the last: i64 of the dimensions' values
-// in the run. Ports of a run are as large as the dimensions say; in a variant they are as large as
-// its largest, and only that part of a temporary is right which the run needs. A trim is a parallel
-// loop that runs fewer iterations.
+// A variant's plan has one input more than the module, its last: the dimensions' values in the run,
+// as i64. The ports of a run have the run's extents, those of a variant its bucket's largest; of a
+// temporary, only the part that the run needs is defined. A trim reduces the iterations of a
+// parallel loop to those that the run needs.
 //
-// As a blob it stands where a plan stands in a module, and is checked as one is.
+// Its blob replaces the plan's in a module, and is checked in the same way.
 #ifndef KILN_RUNTIME_DYNAMIC_H
 #define KILN_RUNTIME_DYNAMIC_H
 
@@ -15,11 +15,11 @@
 
 enum { KILN_DYNAMIC_VERSION = 1, KILN_FORMULA_MAX = 256, KILN_FORMULA_DEPTH = 32 };
 
-// What a formula computes on a stack, in i64 that wraps; / and % round down, x/0 = x%0 = 0.
+// Operations of a formula, on a stack of wrapping i64; / and % round down, x/0 = x%0 = 0.
 typedef enum kiln_formula_op {
   KILN_FORMULA_CONST, // pushes |value|
   KILN_FORMULA_DIM,   // pushes dimension |value|
-  KILN_FORMULA_ADD,   // these take two and push one
+  KILN_FORMULA_ADD,   // binary operations: pop two, push one
   KILN_FORMULA_SUB,
   KILN_FORMULA_MUL,
   KILN_FORMULA_DIV,
@@ -37,7 +37,7 @@ typedef struct kiln_formula_step {
 // An integer expression of the dimensions.
 typedef struct kiln_formula {
   uint32_t n;
-  kiln_formula_step *steps; // that leave one value
+  kiln_formula_step *steps; // which leave one value
 } kiln_formula;
 
 typedef struct kiln_dynamic_port {
@@ -48,7 +48,7 @@ typedef struct kiln_dynamic_port {
 } kiln_dynamic_port;
 
 typedef struct kiln_trim {
-  uint32_t nest;       // of the plan
+  uint32_t nest;       // number of the nest in the plan
   kiln_formula extent; // iterations of its parallel loop
 } kiln_trim;
 
@@ -70,8 +70,8 @@ typedef struct kiln_dynamic {
 
 int64_t kiln_formula_value(const kiln_formula *f, const int64_t *dims);
 
-bool kiln_dynamic_is(const void *blob, size_t bytes); // whether it begins as one
-// gives: *out, malloc'ed; NULL when memory is out
+bool kiln_dynamic_is(const void *blob, size_t bytes); // whether |blob| has the magic number
+// gives: *out, malloc'ed; NULL if memory ran out
 void kiln_dynamic_write(const kiln_dynamic *d, void **out, size_t *out_bytes);
 // gives: *out, to be freed by kiln_dynamic_deinit; zeroed on failure
 // errors: KILN_BAD_INPUT with |place| and the byte, KILN_NO_MEMORY
@@ -82,12 +82,12 @@ void kiln_dynamic_deinit(kiln_dynamic *d);
 // errors: KILN_BAD_INPUT: |values| are out of range
 KILN_MUST_USE kiln_status kiln_dynamic_check(const kiln_dynamic *d, const int64_t *values,
                                              kiln_diag *diag);
-// As kiln_module_find_dims, of a module with dimensions.
+// The same as kiln_module_find_dims, for a module with dimensions.
 KILN_MUST_USE kiln_status kiln_dynamic_find_dims(const kiln_dynamic *d, size_t n_inputs,
                                                  const DLTensor *const *inputs, kiln_diag *diag,
                                                  int64_t *out_values);
 void kiln_dynamic_shape(const kiln_dynamic_port *port, const int64_t *values, int64_t *out_shape);
-// The first variant that takes |values|, which are in range; -1 where a damaged table has none.
+// The first variant for |values|, which are in range; -1 if a damaged table has none.
 int kiln_dynamic_choose(const kiln_dynamic *d, const int64_t *values);
 
 #endif

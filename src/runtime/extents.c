@@ -1,4 +1,4 @@
-// What only a run finds: see extents.h.
+// Data-dependent shapes and checks of indices (extents.h).
 #include "runtime/extents.h"
 
 #include <inttypes.h>

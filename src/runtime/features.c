@@ -11,7 +11,7 @@
 const char *kiln_cpu_architecture(void) { return "x86_64"; }
 
 enum { EAX, EBX, ECX, EDX };
-// What the operating system must save for a feature to be usable.
+// The register state that the operating system must save for a feature to be usable.
 typedef enum state { STATE_ANY, STATE_AVX, STATE_AVX512, STATE_AMX } state;
 
 static const struct {
@@ -96,7 +96,7 @@ static bool has(size_t i) {
 
 const char *kiln_cpu_architecture(void) { return "aarch64"; }
 
-// Bits of AT_HWCAP and AT_HWCAP2 as the Linux ABI fixes them.
+// Bits of AT_HWCAP and AT_HWCAP2, by the Linux ABI.
 static const struct {
   const char *name;
   unsigned long kind;

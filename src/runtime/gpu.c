@@ -1,4 +1,4 @@
-// What the drivers of GPUs have in common.
+// Common parts of the drivers of GPUs.
 #include "runtime/gpu.h"
 
 #include <dlfcn.h>
@@ -42,8 +42,8 @@ void kiln_gpu_bound_deinit(kiln_gpu_context *c, kiln_bound *b) {
 kiln_status kiln_gpu_open_library(const char *place, const char *library, size_t n,
                                   const kiln_gpu_symbol *symbols, void *functions, kiln_diag *diag,
                                   void **out_library) {
-  // It stays when it is closed: a loader of OpenCL that is loaded again looks for its drivers
-  // again, and may find others.
+  // Never unloaded: an OpenCL loader that is loaded again searches for drivers again, and may
+  // number devices differently.
   void *opened = dlopen(library, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   *out_library = NULL;
   if (!opened) {

@@ -1,10 +1,10 @@
-// GPUs as the runtime sees them: a table of functions for each driver, opened at run time.
+// Interface to GPUs: a table of functions for each driver, which is opened at run time.
 //
-// A context is one device of one driver. Its functions may be called by any thread; what one
-// stream, event, graph or capture is concerned with, by one thread at a time. Addresses are the
-// driver's own for CUDA, so that other libraries' memory can be used in place, and pointers into
-// shared virtual memory for OpenCL: both can be added to. Every function that can fail says why in
-// |diag|, with what the driver says.
+// A context is one device of one driver. Any thread may call its functions, but only one thread at
+// a time may use a given stream, event, graph or capture. Addresses are the driver's for CUDA, so
+// that other libraries' memory can be used in place, and pointers into shared virtual memory for
+// OpenCL; both allow address arithmetic. A function that fails reports the driver's error in
+// |diag|.
 #ifndef KILN_RUNTIME_GPU_H
 #define KILN_RUNTIME_GPU_H
 
@@ -15,65 +15,67 @@
 
 typedef struct kiln_gpu_api kiln_gpu_api;
 typedef struct kiln_gpu_image kiln_gpu_image;       // loaded code
-typedef struct kiln_gpu_function kiln_gpu_function; // of an image, with which it goes
+typedef struct kiln_gpu_function kiln_gpu_function; // of an image, which owns it
 typedef struct kiln_gpu_stream kiln_gpu_stream;
 typedef struct kiln_gpu_event kiln_gpu_event;
-typedef struct kiln_gpu_graph kiln_gpu_graph; // work that was captured, to be launched as one
+typedef struct kiln_gpu_graph kiln_gpu_graph; // captured work, which is launched as a whole
 
-// The begin of every context; the driver's own fields follow.
+// The base of every context; the driver's fields follow.
 typedef struct kiln_gpu_context {
   const kiln_gpu_api *api;
   int32_t device;
   char name[128];  // "NVIDIA H200"
   char arch[16];   // "sm_90"; "" for OpenCL
-  char driver[64]; // its version: "13.0"
+  char driver[64]; // version of the driver: "13.0"
 } kiln_gpu_context;
 
 typedef struct kiln_gpu_call {
   kiln_gpu_function *function;
   const uint32_t *grid, *block; // [3]
   uint32_t shared_bytes;        // dynamic
-  bool
-      is_early; // may begin before the launch in front of it in the stream is over: it waits itself
+  // may start before the previous launch in the stream has ended; it synchronises itself
+  // (programmatic dependent launch)
+  bool is_early;
   uint32_t n_args;
   char *const *args; // addresses
   uint32_t n_maps;
-  const kiln_plan_map *maps; // of arguments, which CUDA's functions take behind them
+  // tensor maps of arguments, which follow the addresses as parameters of CUDA functions
+  const kiln_plan_map *maps;
 } kiln_gpu_call;
 
 struct kiln_gpu_api {
-  const char *name; // "cuda": the place of messages
+  const char *name; // "cuda"; place of messages
 
-  // errors: KILN_DEVICE_ERROR: there is no driver, or no device of that number
+  // errors: KILN_DEVICE_ERROR: no driver, or no device of that number
   KILN_MUST_USE kiln_status (*open)(int32_t device, kiln_diag *diag, kiln_gpu_context **out);
   void (*close)(kiln_gpu_context *c); // NULL is allowed
 
-  // errors: KILN_NO_MEMORY: says how much was wanted for |what|, and how much there is
+  // errors: KILN_NO_MEMORY, with the size of |what| and the free memory
   KILN_MUST_USE kiln_status (*allocate)(kiln_gpu_context *c, uint64_t bytes, const char *what,
                                         kiln_diag *diag, char **out);
   void (*free)(kiln_gpu_context *c, char *memory); // NULL is allowed
-  // Memory of the host that the device copies from and to without a detour.
+  // Page-locked memory of the host, for direct copies by the device.
   KILN_MUST_USE kiln_status (*allocate_host)(kiln_gpu_context *c, uint64_t bytes, const char *what,
                                              kiln_diag *diag, char **out);
   void (*free_host)(kiln_gpu_context *c, char *memory);
 
-  // errors: KILN_DEVICE_ERROR: the driver does not take the code |what|, with its log
+  // errors: KILN_DEVICE_ERROR: the driver rejects the code |what|; with its log
   KILN_MUST_USE kiln_status (*load)(kiln_gpu_context *c, const void *code, uint64_t bytes,
                                     const char *what, kiln_diag *diag, kiln_gpu_image **out);
   void (*unload)(kiln_gpu_context *c, kiln_gpu_image *image);
-  // |shared_bytes|: the most that a call asks for
+  // |shared_bytes|: the most dynamic shared memory of any call
   KILN_MUST_USE kiln_status (*find)(kiln_gpu_context *c, kiln_gpu_image *image, const char *name,
                                     uint32_t shared_bytes, kiln_diag *diag,
                                     kiln_gpu_function **out);
   void (*forget)(kiln_gpu_context *c, kiln_gpu_function *function);
 
-  // A stream, a function, an event is the driver's own handle: someone else's will do as well.
+  // Streams, functions and events are handles of the driver, and may come from another library.
   KILN_MUST_USE kiln_status (*stream)(kiln_gpu_context *c, kiln_diag *diag, kiln_gpu_stream **out);
   void (*end_stream)(kiln_gpu_context *c, kiln_gpu_stream *s);
-  // Waits for all that was put into the stream.
+  // Waits for all work in the stream.
   KILN_MUST_USE kiln_status (*wait)(kiln_gpu_context *c, kiln_gpu_stream *s, kiln_diag *diag);
 
-  // What follows is put into a stream and returns.
+  // These enqueue work in a stream and return.
   KILN_MUST_USE kiln_status (*copy)(kiln_gpu_context *c, kiln_gpu_stream *s, char *to,
                                     const char *from, uint64_t bytes, kiln_diag *diag);
   KILN_MUST_USE kiln_status (*copy_strided)(kiln_gpu_context *c, kiln_gpu_stream *s,
@@ -85,19 +87,19 @@ struct kiln_gpu_api {
   void (*end_event)(kiln_gpu_context *c, kiln_gpu_event *e);
   KILN_MUST_USE kiln_status (*record)(kiln_gpu_context *c, kiln_gpu_stream *s, kiln_gpu_event *e,
                                       kiln_diag *diag);
-  // Between two events that have happened.
+  // The time between two events that have completed.
   KILN_MUST_USE kiln_status (*elapsed)(kiln_gpu_context *c, kiln_gpu_event *from,
                                        kiln_gpu_event *to, kiln_diag *diag, uint64_t *out_ns);
 
-  // Around what libraries do on the device: its context is the thread's meanwhile. NULL, both,
-  // where there are no such.
+  // Brackets calls of libraries, during which the device's context is the thread's current one.
+  // Both NULL if the driver has no libraries.
   bool (*enter)(kiln_gpu_context *c);
   void (*leave)(kiln_gpu_context *c);
 
-  // NULL, all four, where a driver has no graphs. What is put into |s| between begin and end is not
-  // run but kept.
+  // Graphs; all four are NULL if the driver has none. Work enqueued in |s| between capture and
+  // end_capture is recorded, and not run.
   KILN_MUST_USE kiln_status (*capture)(kiln_gpu_context *c, kiln_gpu_stream *s, kiln_diag *diag);
-  // gives: *out_graph; NULL on failure, or where |wanted| is false
+  // gives: *out_graph; NULL on failure, or if |wanted| is false
   KILN_MUST_USE kiln_status (*end_capture)(kiln_gpu_context *c, kiln_gpu_stream *s, bool wanted,
                                            kiln_diag *diag, kiln_gpu_graph **out_graph);
   KILN_MUST_USE kiln_status (*replay)(kiln_gpu_context *c, kiln_gpu_stream *s,
@@ -107,35 +109,35 @@ struct kiln_gpu_api {
 
 extern const kiln_gpu_api kiln_cuda_api, kiln_opencl_api;
 
-// Begins what a library does on the device, which kiln_gpu_api.leave ends.
+// Begins a bracket around library calls, which kiln_gpu_api.leave ends.
 //
 // errors: KILN_UNSUPPORTED: the driver has no libraries; KILN_DEVICE_ERROR: this thread cannot use
-//         it
+//         the context
 KILN_MUST_USE kiln_status kiln_gpu_enter(kiln_gpu_context *c, kiln_diag *diag);
-// Puts the kernel of |b| into the stream.
+// Enqueues the library kernel |b|.
 //
-// errors: KILN_DEVICE_ERROR: the library fails, it says why
+// errors: KILN_DEVICE_ERROR: the library fails, with its reason
 KILN_MUST_USE kiln_status kiln_gpu_put_bound(kiln_gpu_context *c, kiln_gpu_stream *s,
                                              const kiln_bound *b, char *const *args,
                                              kiln_diag *diag);
 void kiln_gpu_bound_deinit(kiln_gpu_context *c, kiln_bound *b);
 const kiln_gpu_api *kiln_gpu_api_of(kiln_plan_kind kind); // NULL for a CPU
 
-// A function of a driver's library, and where in a structure of pointers it goes.
+// A function of a driver library, and its offset in a structure of function pointers.
 typedef struct kiln_gpu_symbol {
   const char *name;
   size_t offset;
 } kiln_gpu_symbol;
-// Opens |library| and puts its |symbols| into |functions|. The process keeps it, so that devices
-// keep their numbers.
+// Opens |library| and stores its |symbols| in |functions|. The process never unloads it, so that
+// devices keep their numbers.
 //
 // gives:  *out_library, to be closed by dlclose
-// errors: KILN_DEVICE_ERROR: the library is not there, or has not all of them
+// errors: KILN_DEVICE_ERROR: the library or one of its functions is missing
 KILN_MUST_USE kiln_status kiln_gpu_open_library(const char *place, const char *library, size_t n,
                                                 const kiln_gpu_symbol *symbols, void *functions,
                                                 kiln_diag *diag, void **out_library);
 
-// The architecture of a device for code that is compiled for it: CUDA's "sm_90".
+// The architecture for which code of a device is compiled: CUDA's "sm_90".
 KILN_MUST_USE kiln_status kiln_gpu_arch(kiln_plan_kind kind, int32_t device, kiln_diag *diag,
                                         char arch[16]);
 

@@ -1,4 +1,4 @@
-// Runs on a device: addresses, staging, the stream's contents, and when they become a graph.
+// Runs on a device: addresses of tensors, staging copies, enqueueing, and capture of graphs.
 #include "runtime/gpu_session.h"
 #include "runtime/check.h"
 #include "runtime/extents.h"
@@ -8,11 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 
-// Where an input or output is in a run.
+// An input or output in a run.
 typedef struct port {
   uint64_t bytes;
-  char *staging, *device; // for a tensor of the host: page-locked, and its place on the device
-  char *at;               // on the device, in this run
+  char *staging, *device; // of a host tensor: page-locked copy, and memory on the device
+  char *at;               // device address in the current run
   bool is_host;
 } port;
 
@@ -21,20 +21,21 @@ struct kiln_gpu_session {
   kiln_resident *resident;
   kiln_gpu_context *gpu;
   const kiln_gpu_api *api;
-  kiln_gpu_stream *own, *stream; // of runs: the session's own, or the caller's
+  // the session's stream, and the one that runs use: that or the caller's
+  kiln_gpu_stream *own, *stream;
   bool is_async, is_pending;
-  pid_t owner; // the process that the context is of
+  pid_t owner; // the process that owns the context
   char *arena;
-  char **args, **call_args; // [n_args]; [n_indices], of one launch
+  char **args, **call_args; // [n_args]; and [n_indices], of one launch
   uint32_t n_ports;
-  port *ports;    // inputs, outputs
-  char **last_at; // [n_ports]: of the run before
+  port *ports;    // inputs, then outputs
+  char **last_at; // [n_ports]: in the previous run
   bool *last_host;
   bool has_last;
-  kiln_gpu_graph *graph;   // of runs with those; NULL: not captured
+  kiln_gpu_graph *graph;   // of runs with those addresses; NULL: not captured
   kiln_gpu_event **events; // [n_launches + 1] when profiling
-  kiln_bound *calls;       // [n_launches], those of launches that call a library
-  // What runs that were not yet waited for found of their indices: [MAX_UNCHECKED][n_checks],
+  kiln_bound *calls;       // [n_launches]; of library calls
+  // Results of index checks of runs that were not waited for: [MAX_UNCHECKED][n_checks],
   // page-locked.
   char *checked;
   uint32_t n_unchecked;
@@ -83,8 +84,7 @@ static kiln_status make_events(kiln_gpu_session *s, kiln_diag *diag) {
   return st;
 }
 
-// What may be in the arena and the weights has its address for good; inputs and outputs have none
-// yet.
+// Addresses in the arena and the weights are final; inputs and outputs have none yet.
 static kiln_status bind_calls(kiln_gpu_session *s, kiln_diag *diag) {
   const kiln_plan *p = &s->module->plan;
   if (p->n_calls == 0) return KILN_OK;
@@ -107,9 +107,8 @@ static uint64_t check_bytes(const kiln_gpu_session *s) {
   return s->module->plan.n_checks * sizeof(int64_t);
 }
 
-// The last port, where it holds what a run found of its indices: it stays on the device, and what
-// is in it goes to
-// |checked|.
+// Whether port |i| is the last one and holds results of index checks: it stays on the device, and
+// is copied to |checked|.
 static bool is_checked(const kiln_gpu_session *s, uint32_t i) {
   return s->module->plan.n_checks > 0 && i + 1 == s->n_ports;
 }
@@ -152,7 +151,7 @@ kiln_status kiln_gpu_session_create(kiln_module *m, const kiln_session_options *
 
 static void free_device(kiln_gpu_session *s) {
   const kiln_status last = s->stream ? kiln_gpu_session_wait(s, NULL) : KILN_OK;
-  (void)last; // nobody is left to be told
+  (void)last; // there is no one to report to
   if (s->graph) s->api->end_graph(s->gpu, s->graph);
   for (uint32_t i = 0; s->calls && i < s->module->plan.n_launches; i++)
     kiln_gpu_bound_deinit(s->gpu, &s->calls[i]);
@@ -182,7 +181,7 @@ void kiln_gpu_session_destroy(kiln_gpu_session *s) {
 
 // --- tensors ---
 
-// Memory for tensors of the host is made when the first comes.
+// Memory for host tensors is allocated when the first one comes.
 static kiln_status take_tensor(kiln_gpu_session *s, port *p, const DLTensor *t, kiln_diag *diag) {
   kiln_status st = KILN_OK;
   p->is_host = kiln_tensor_is_on_host(t);
@@ -231,7 +230,7 @@ static bool is_empty(const kiln_plan_nest *n) {
   return n->grid[0] == 0 || n->grid[1] == 0 || n->grid[2] == 0;
 }
 
-// |is_behind|: what was put into the stream before it is a launch, too.
+// |is_behind|: the previous work in the stream is a launch as well.
 static kiln_status put_nest(kiln_gpu_session *s, kiln_gpu_stream *to, uint32_t nest,
                             char *const *args, bool is_behind, kiln_diag *diag) {
   const kiln_plan *p = &s->module->plan;
@@ -258,7 +257,7 @@ static kiln_status put_call(kiln_gpu_session *s, kiln_gpu_stream *to, uint32_t l
   return st == KILN_OK ? KILN_OK : kiln_library_call_failed(&s->module->plan, l, diag);
 }
 
-// What a library puts into the stream may be anything: no launch behind it begins early.
+// A library may enqueue anything, so the launch after it must not start early.
 static kiln_status put_launches(kiln_gpu_session *s, kiln_gpu_stream *to, kiln_diag *diag) {
   const kiln_plan *p = &s->module->plan;
   kiln_status st = KILN_OK;
@@ -321,7 +320,7 @@ static kiln_status put_run(kiln_gpu_session *s, kiln_gpu_stream *to, kiln_diag *
 
 // --- graphs ---
 
-// Whether all lies where it lay in the run before; from now on that is this one.
+// Whether all addresses are those of the previous run; stores them for the next comparison.
 static bool is_as_before(kiln_gpu_session *s) {
   bool same = s->has_last;
   for (uint32_t i = 0; i < s->n_ports; i++) {
@@ -333,7 +332,7 @@ static bool is_as_before(kiln_gpu_session *s) {
   return same;
 }
 
-// The caller's stream may be one that cannot be captured: the session's own is.
+// Captures from the session's own stream, since the caller's may not allow capture.
 static kiln_status make_graph(kiln_gpu_session *s, kiln_diag *diag) {
   kiln_status st = s->api->capture(s->gpu, s->own, diag);
   if (st != KILN_OK) return st;
@@ -342,7 +341,7 @@ static kiln_status make_graph(kiln_gpu_session *s, kiln_diag *diag) {
   return st == KILN_OK ? end : st;
 }
 
-// The graph of other addresses may still run: it goes when it is over.
+// The graph of the old addresses may still be running: waits before destroying it.
 static kiln_status drop_graph(kiln_gpu_session *s, kiln_diag *diag) {
   if (!s->graph) return KILN_OK;
   const kiln_status st = kiln_gpu_session_wait(s, diag);
@@ -351,7 +350,8 @@ static kiln_status drop_graph(kiln_gpu_session *s, kiln_diag *diag) {
   return st;
 }
 
-// Behind each run, and in no graph: those that are not waited for have a place each.
+// Copies the results of checks after each run, outside of graphs: runs that are not waited for have
+// a slot each.
 static kiln_status put_checks(kiln_gpu_session *s, kiln_diag *diag) {
   if (!s->checked) return KILN_OK;
   char *to = s->checked + s->n_unchecked++ * check_bytes(s);
@@ -409,7 +409,7 @@ kiln_status kiln_gpu_session_run(kiln_gpu_session *s, const DLTensor *const *inp
                           "GPU's context is of one process");
   kiln_status st = take_tensors(s, inputs, outputs, &any_host, diag);
   if (st != KILN_OK) return st;
-  stage_inputs(s, inputs); // runs that use staging are waited for: it is free
+  stage_inputs(s, inputs); // runs that use staging memory are waited for, so it is free
   st = start(s, diag);
   if (st == KILN_OK && s->is_async && !any_host && !s->events) return KILN_OK;
   const kiln_status end = kiln_gpu_session_wait(s, diag);

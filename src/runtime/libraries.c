@@ -1,4 +1,4 @@
-// Libraries opened for a plan, and its calls bound to their kernels.
+// Opens the libraries of a plan, and creates the kernels of its calls.
 #include "runtime/libraries.h"
 
 #include <stdlib.h>
@@ -57,7 +57,7 @@ kiln_status kiln_libraries_bind(const kiln_libraries *libraries, const kiln_plan
     const kiln_place where = p->args[l->first_arg + i].where;
     if (where == KILN_PLACE_WEIGHTS || where == KILN_PLACE_EXTERN) constants[i] = args[i];
   }
-  (void)kiln_library_call_parse(plan->text, &call); // which the plan's reader has done before
+  (void)kiln_library_call_parse(plan->text, &call); // the plan's reader has parsed it before
   const kiln_status st =
       kiln_bound_create(find(libraries, plan->backend), &call, most, constants, diag, out);
   free(constants);

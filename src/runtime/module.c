@@ -1,4 +1,4 @@
-// Modules: loaded from a file or made in memory, counted, described.
+// Modules: loading from a file, making in memory, reference counting, description.
 #include "runtime/module.h"
 #include "runtime/container.h"
 #include "runtime/features.h"
@@ -45,7 +45,7 @@ static kiln_status no_memory(kiln_diag *diag, const char *place) {
 
 // --- for ranges of dimensions ---
 
-// The ports as a caller sees them: what depends on a dimension is -1.
+// The ports of the interface; extents that depend on a dimension are -1.
 static kiln_plan_port *make_ports(uint32_t n, const kiln_dynamic_port *from) {
   kiln_plan_port *ports = calloc((size_t)n + 1, sizeof *ports);
   for (uint32_t i = 0; ports && i < n; i++) {
@@ -59,7 +59,7 @@ static kiln_plan_port *make_ports(uint32_t n, const kiln_dynamic_port *from) {
   return ports;
 }
 
-// Whether a plan's ports are as large as the largest that the variant takes.
+// Whether a plan's ports have the variant's largest extents.
 static bool has_ports(const kiln_variant *v, uint32_t n, const kiln_dynamic_port *want,
                       const kiln_plan_port *got) {
   bool has = true;
@@ -130,21 +130,20 @@ static kiln_status fill_static(kiln_module *m, const void *plan, size_t plan_byt
                                        : KILN_OK;
 }
 
-// Of a module for ranges: all its variants' plans say the same of the target and of what inputs are
-// by default.
+// The first variant's plan. All variants' plans have equal targets and input defaults.
 static const kiln_plan *first_plan(const kiln_module *m) {
   return m->dynamic ? &m->variants[0]->plan : &m->plan;
 }
 
 static void add_features(kiln_module *m, const kiln_plan *p) {
-  for (uint32_t i = 1; i < p->n_features; i++) { // behind the architecture
+  for (uint32_t i = 1; i < p->n_features; i++) { // after the architecture
     size_t k = 0;
     while (k < m->n_features && strcmp(m->features[k], p->features[i]) != 0) k++;
     if (k == m->n_features) m->features[m->n_features++] = p->features[i];
   }
 }
 
-// What all variants need of the processor, each once; and the target's name.
+// Collects the CPU features of all variants, each once, and the target's name.
 static kiln_status describe_target(kiln_module *m, const char *place, kiln_diag *diag) {
   const kiln_plan *first = first_plan(m);
   const uint32_t n_variants = m->dynamic ? m->dynamic->n_variants : 0;
@@ -184,7 +183,7 @@ static kiln_status create_empty(const void *plan, size_t plan_bytes, const char 
   return st;
 }
 
-// Tensors of what inputs are where they are not given; none, where all must be.
+// Makes tensors of the inputs' defaults; none if no input has one.
 static kiln_status make_defaults(kiln_module *m, const char *place, kiln_diag *diag) {
   const kiln_plan *p = first_plan(m);
   bool has_any = false;
@@ -232,7 +231,7 @@ kiln_status kiln_module_create(const kiln_module_parts *parts, kiln_diag *diag, 
   return KILN_OK;
 }
 
-// Variants may need different things: each is looked at.
+// Variants may need different features: checks each.
 static kiln_status check_features(const kiln_module *m, const char *place, kiln_diag *diag) {
   kiln_status st = kiln_cpu_check(m->plan.n_features, m->plan.features, place, diag);
   for (uint32_t i = 0; m->dynamic && i < m->dynamic->n_variants && st == KILN_OK; i++) {
@@ -250,7 +249,7 @@ typedef struct loading {
   int fd;
   uint64_t file_bytes;
   kiln_container parts;
-  bool describes; // what the module says of itself is all that is wanted
+  bool describes; // only the module's description is wanted
 } loading;
 
 static kiln_status open_file(loading *l) {
@@ -356,7 +355,7 @@ static kiln_status find_functions(loading *l, void *library, kiln_module *m) {
   return KILN_OK;
 }
 
-// dlopen searches the library path for names without a slash, so it gets the whole path.
+// dlopen searches the library path for names without a slash, so it gets the absolute path.
 static kiln_status open_library(loading *l, kiln_module *m) {
   char *path = realpath(l->path, NULL);
   if (!path)
@@ -564,7 +563,7 @@ kiln_status kiln_module_output_shape(const kiln_module *module, size_t i, const 
   return shape_of(module, false, i, values, diag, out_shape);
 }
 
-// --- launches: of all variants, one behind the other ---
+// --- launches of all variants, in order ---
 
 size_t kiln_module_launch_count(const kiln_module *module) {
   size_t n = module ? module->plan.n_launches : 0;

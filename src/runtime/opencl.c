@@ -1,8 +1,8 @@
-// OpenCL, by shared virtual memory: addresses are pointers, as kernels of a plan expect them, and a
-// buffer that begins anywhere in an arena is one more pointer, which buffer objects could not give
-// (sub-buffers must begin at the device's alignment and must not overlap while they are written).
-// Types and numbers are as in Khronos' specification of OpenCL 2.0; the library is opened when a
-// device is. Queues are in order.
+// OpenCL, with shared virtual memory: addresses are pointers, as the kernels of a plan expect, and
+// a buffer at any offset of an arena is a pointer. Buffer objects cannot do this: sub-buffers must
+// have the device's alignment, and must not overlap while written. Types and numbers are from
+// Khronos' specification of OpenCL 2.0; the library is opened together with a device. Queues are in
+// order.
 #include "runtime/gpu.h"
 
 #include <dlfcn.h>
@@ -23,7 +23,7 @@ enum {
   DEVICE_F32 = 0x101B, // CL_DEVICE_SINGLE_FP_CONFIG
   F32_DIVIDES_RIGHT = 1 << 7,
   SVM_COARSE = 1,
-  SVM_ALIGN = 128, // of the widest vector of the language
+  SVM_ALIGN = 128, // of the language's widest vector
   CONTEXT_PLATFORM = 0x1084,
   QUEUE_PROPERTIES = 0x1093,
   QUEUE_PROFILING = 2,
@@ -111,8 +111,8 @@ typedef struct context {
   functions f;
   void *library, *platform, *device, *cl;
   size_t max_threads;
-  bool divides_right; // f32 division and roots can be correctly rounded, as they are asked to be
-  pthread_mutex_t arguments; // a kernel has one set of arguments, for all threads
+  bool divides_right;        // f32 division and roots can be correctly rounded, which kernels need
+  pthread_mutex_t arguments; // a kernel has one set of arguments for all threads
   bool has_mutex;
 } context;
 
@@ -143,7 +143,7 @@ static void close_device(kiln_gpu_context *base) {
   free(c);
 }
 
-// Devices are numbered through all platforms.
+// Devices are numbered consecutively over all platforms.
 static kiln_status find_device(context *c, int32_t number, kiln_diag *diag) {
   void *platforms[MAX_DEVICES], *devices[MAX_DEVICES];
   uint32_t n_platforms = 0, n = 0;
@@ -263,8 +263,8 @@ static kiln_status load(kiln_gpu_context *base, const void *code, uint64_t bytes
   *out = NULL;
   void *program = c->f.create_program(c->cl, 1, &source, &length, &e);
   if (e != 0) return check(what, e, diag);
-  // The version that every device compiles: one of OpenCL 3.0 need not know 2.0. Without being
-  // asked, a quotient of f32 may be 2.5 units in the last place off (OpenCL C 1.2, 7.4).
+  // OpenCL C 1.2, which every device compiles; devices of OpenCL 3.0 may lack 2.0. By default, a
+  // quotient of f32 may be wrong by 2.5 ULP (OpenCL C 1.2, 7.4).
   e = c->f.build(program, 1, &c->device,
                  c->divides_right ? "-cl-std=CL1.2 -cl-fp32-correctly-rounded-divide-sqrt"
                                   : "-cl-std=CL1.2",
@@ -285,7 +285,7 @@ static void unload(kiln_gpu_context *base, kiln_gpu_image *image) {
 static kiln_status find(kiln_gpu_context *base, kiln_gpu_image *image, const char *name,
                         uint32_t shared_bytes, kiln_diag *diag, kiln_gpu_function **out) {
   result e = 0;
-  (void)shared_bytes; // a matter of the call
+  (void)shared_bytes; // stated at the call
   void *kernel = of(base)->f.create_kernel(image, name, &e);
   *out = e == 0 ? kernel : NULL;
   return check(name, e, diag);
@@ -320,7 +320,7 @@ static kiln_status copy(kiln_gpu_context *base, kiln_gpu_stream *s, char *to, co
   return check("copy", of(base)->f.copy(s, 0, to, from, bytes, 0, NULL, NULL), diag);
 }
 
-// There is no such copy: this processor makes it, and the queue waits.
+// OpenCL has no such copy: the CPU makes it, after waiting for the queue.
 static kiln_status copy_strided(kiln_gpu_context *base, kiln_gpu_stream *s,
                                 const kiln_strided *what, kiln_diag *diag) {
   const context *c = of(base);
@@ -336,7 +336,7 @@ static kiln_status copy_strided(kiln_gpu_context *base, kiln_gpu_stream *s,
   return check("copy", e != 0 ? e : last, diag);
 }
 
-// Dynamic shared memory is one more argument, behind the addresses.
+// Dynamic shared memory is one more argument, after the addresses.
 static result set_args(const context *c, const kiln_gpu_call *call) {
   result e = 0;
   for (uint32_t i = 0; i < call->n_args && e == 0; i++)

@@ -1,4 +1,4 @@
-// Unpacking in front of a run, packing behind it.
+// Unpacks inputs before a run, and packs outputs after it.
 #include "runtime/packed.h"
 
 #include <inttypes.h>
@@ -16,7 +16,7 @@ static bool any_packed(const kiln_plan *plan) {
   return false;
 }
 
-// As the port says, but that an element is a byte.
+// A tensor of the port's shape with a byte for each element.
 static bool make_own(const kiln_plan_port *port, DLTensor *out) {
   if (!kiln_type_is_packed(port->type)) return true;
   *out = (DLTensor){.device = {kDLCPU, 0},

@@ -1,5 +1,5 @@
-// Reads a plan from a blob that nobody has checked: a cursor that stops at the first wrong byte,
-// then one sweep over what the fields refer to.
+// Reads a plan from unchecked data: a cursor that stops at the first wrong byte, then one sweep
+// over references between fields.
 #include "runtime/plan.h"
 #include "backend/library_call.h"
 #include "runtime/blob.h"
@@ -40,7 +40,7 @@ static bool is_inside(uint64_t offset, uint64_t bytes, uint64_t limit) {
   return offset <= limit && bytes <= limit - offset;
 }
 
-// What holds where an input is not given must lie in the weights, as tensors have it.
+// Defaults of inputs must be in the weights, in the layout of tensors.
 static void check_initials(kiln_reader *r, const kiln_plan *p) {
   for (uint32_t i = 0; i < p->n_inputs && !r->wrong; i++) {
     const kiln_plan_port *port = &p->inputs[i];
@@ -122,7 +122,8 @@ static void get_windows(kiln_reader *r, kiln_plan_map *m) {
         r, "windows of a map must be 1 to 8 elements apart, with corners from -128 to 127");
 }
 
-// What the driver wants of a map; that it lies inside its argument is seen to when these are known.
+// Checks the driver's requirements on a tensor map; its bounds are checked when arguments are
+// known.
 static void get_map(kiln_reader *r, const kiln_plan_nest *n, kiln_plan_map *m) {
   enum { MAX_BOX = 256, WORD = 16 };
   m->index = kiln_get_u32(r);
@@ -157,7 +158,7 @@ static void get_maps(kiln_reader *r, kiln_plan_nest *n) {
   for (uint32_t i = 0; i < n->n_maps && !r->wrong; i++) get_map(r, n, &n->maps[i]);
 }
 
-// Grids and blocks within what every device's interface can say; the device may allow less.
+// Grids and blocks within the limits of every device interface; a device may allow less.
 static void get_grid(kiln_reader *r, const kiln_plan *p, kiln_plan_nest *n) {
   n->image = kiln_get_u32(r);
   for (int k = 0; k < 3; k++) n->grid[k] = kiln_get_u32(r);
@@ -194,7 +195,7 @@ static void get_nests(kiln_reader *r, kiln_plan *p) {
   }
 }
 
-// The last element that a copy reads must be inside |from|.
+// The last element that a copy reads must be inside of |from|.
 static void check_copy(kiln_reader *r, const kiln_plan *p, const kiln_plan_copy *c) {
   const kiln_plan_port *port = &p->outputs[c->output];
   uint64_t last = 0;
@@ -255,7 +256,7 @@ static void get_calls(kiln_reader *r, kiln_plan *p) {
   }
 }
 
-// What a launch's call reads and writes must lie inside the launch's arguments.
+// A call's accesses must be inside of the launch's arguments.
 static void check_call(kiln_reader *r, const kiln_plan *p, const kiln_plan_launch *l) {
   kiln_library_call call;
   bool fits = kiln_library_call_parse(p->calls[l->call - 1].text, &call);
@@ -280,8 +281,8 @@ static void check_map(kiln_reader *r, const kiln_plan *p, const kiln_plan_launch
     kiln_reader_fail(r, "a map must lie inside its argument");
 }
 
-// What the functions of a launch take must be among its arguments. Nests and indices come in the
-// order of their launches, each once, so that one sweep sees all.
+// A function's arguments must be among its launch's. Nests and indices are in the order of
+// launches, each once, so one sweep sees all.
 static void check_indices(kiln_reader *r, const kiln_plan *p) {
   uint32_t nest = 0, index = 0;
   for (uint32_t i = 0; i < p->n_launches && !r->wrong; i++) {
@@ -312,7 +313,7 @@ static void get_target(kiln_reader *r, kiln_plan *p) {
   p->code_bytes = kiln_get(r, 8);
 }
 
-// The images of a CPU are its shared object's; a device cannot read what a module borrows.
+// A CPU's code is in the shared object, not in images; a device cannot read borrowed constants.
 static void check_target(kiln_reader *r, const kiln_plan *p) {
   const bool is_cpu = p->kind == KILN_PLAN_CPU;
   if (r->wrong) return;
@@ -344,7 +345,7 @@ static void get_header(kiln_reader *r, kiln_plan *p) {
   check_target(r, p);
 }
 
-// Each of the last outputs must hold the extents of one before them.
+// Each hidden output of a shape must hold the extents of an earlier output.
 static void get_shapes(kiln_reader *r, kiln_plan *p) {
   p->shape_of = kiln_get_array(r, p->n_shapes, 4, sizeof *p->shape_of);
   for (uint32_t i = 0; i < p->n_shapes && !r->wrong; i++) {
@@ -359,7 +360,7 @@ static void get_shapes(kiln_reader *r, kiln_plan *p) {
   }
 }
 
-// The last output must hold their results.
+// The last output must hold the results of checks.
 static void get_checks(kiln_reader *r, kiln_plan *p) {
   p->checks = kiln_get_array(r, p->n_checks, 30, sizeof *p->checks);
   for (uint32_t i = 0; i < p->n_checks && !r->wrong; i++) {

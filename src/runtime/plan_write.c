@@ -1,5 +1,4 @@
-// Writes a plan as a blob: fields one after the other, little-endian, strings as length, bytes,
-// NUL.
+// Writes a plan as a blob (runtime/blob.h).
 #include "runtime/plan.h"
 #include "runtime/blob.h"
 #include "runtime/wire.h"

@@ -15,17 +15,17 @@
 
 enum { CACHE_LINE = 64, LOOKS_A_CLOCK = 64 };
 
-// A mailbox's word. The caller writes WORK and STOP, the worker IDLE; who is about to sleep says so
-// first, so that the other wakes it: the worker by ASLEEP (for IDLE), the caller by AWAITED (for
-// WORK).
+// A mailbox's word. The caller writes WORK and STOP, the worker IDLE. A thread that is about to
+// sleep writes so first, so that the other wakes it: the worker ASLEEP (was IDLE), the caller
+// AWAITED (was WORK).
 enum { IDLE, ASLEEP, WORK, AWAITED, STOP };
 
 typedef struct worker {
   _Alignas(CACHE_LINE) atomic_uint word;
   kiln_pool *pool;
   pthread_t thread;
-  int index; // of its task; the caller's is 0
-  int cpu;   // that it is pinned to; -1: none
+  int index; // of its task; the caller has 0
+  int cpu;   // to which it is pinned; -1: none
 } worker;
 
 struct kiln_pool {
@@ -34,11 +34,11 @@ struct kiln_pool {
   worker *workers; // [threads - 1]
   int n_started;
   int first;
-  const int *alive; // [1] of a page that the kernel clears in a child; NULL: it does not
+  const int *alive; // [1] in a page that the kernel clears in a forked child; NULL: not supported
   pid_t owner;      // the process with the workers
   cpu_set_t pinned; // CPUs with a pinned worker
   bool is_pinned;
-  // Of the run at hand: written before the first word is WORK, read behind it.
+  // The current run's: written before the first word becomes WORK, read after that.
   void (*task)(void *argument, size_t i);
   void *argument;
 };
@@ -49,8 +49,8 @@ typedef struct cpu_list {
   int cpus[CPU_SETSIZE];
 } cpu_list;
 
-// The lowest allowed CPU that shares a core with |cpu|. Without the kernel's description each CPU
-// is taken for a core.
+// The lowest allowed CPU on |cpu|'s core. Without the kernel's description, each CPU counts as a
+// core.
 static int core_leader(int cpu, const cpu_set_t *allowed) {
   char path[96], list[256] = "";
   snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
@@ -112,8 +112,8 @@ static void relax(void) {
 #endif
 }
 
-// Waits until |word| is no longer |value|: spinning at first, then asleep, with |asleep| in its
-// place.
+// Waits until |word| differs from |value|: spinning at first, then asleep with |asleep| as the
+// word.
 //
 // gives: the word's new value
 static unsigned wait_while(atomic_uint *word, unsigned value, unsigned asleep, int64_t spin_ns) {
@@ -144,7 +144,7 @@ static void *work(void *argument) {
     cpu_set_t one;
     CPU_ZERO(&one);
     CPU_SET((size_t)w->cpu, &one);
-    (void)sched_setaffinity(0, sizeof one, &one); // a worker that may not be pinned still works
+    (void)sched_setaffinity(0, sizeof one, &one); // an unpinned worker works as well
   }
   while (wait_while(&w->word, IDLE, ASLEEP, w->pool->spin_ns) != STOP) {
     w->pool->task(w->pool->argument, (size_t)w->index);
@@ -184,7 +184,7 @@ static void drop_alive(kiln_pool *pool) {
   pool->alive = NULL;
 }
 
-// A child has no threads but the one that forked.
+// A forked child has only the thread that forked.
 static bool has_lost_workers(const kiln_pool *pool) {
   return pool->threads > 1 && (pool->alive ? *pool->alive == 0 : pool->owner != getpid());
 }
@@ -199,7 +199,8 @@ static bool fill(kiln_pool *pool, int first, int64_t spin_ns) {
   pool->alive = make_alive();
   pool->owner = getpid();
   pool->is_pinned = pool->threads <= cpus.n;
-  pool->spin_ns = pool->is_pinned ? spin_ns : 0; // else they would spin on each other's CPUs
+  // otherwise threads would spin on each other's CPUs
+  pool->spin_ns = pool->is_pinned ? spin_ns : 0;
   pool->workers = aligned_alloc(CACHE_LINE, room);
   return pool->workers && start(pool, &cpus, first);
 }
@@ -247,7 +248,7 @@ kiln_status kiln_pool_revive(kiln_pool *pool, kiln_diag *diag) {
   for (int i = 0; i < pool->n_started; i++) put(&pool->workers[i].word, STOP, ASLEEP);
   for (int i = 0; i < pool->n_started; i++) pthread_join(pool->workers[i].thread, NULL);
   pool->n_started = 0;
-  pool->owner = 0; // none has them: the next run tries again
+  pool->owner = 0; // no process has workers: the next run tries again
   return kiln_diag_fail(diag, KILN_NO_MEMORY, "session",
                         "thread pool: a forked process needs %d threads of its own, the system "
                         "does not give them",
@@ -261,7 +262,7 @@ void kiln_pool_begin(kiln_pool *pool) {
   if (sched_getaffinity(0, sizeof own, &own) != 0) return;
   CPU_AND(&away, &own, &pool->pinned);
   CPU_XOR(&away, &own, &away);
-  if (CPU_COUNT(&away) == 0) return; // the caller is pinned there: its choice
+  if (CPU_COUNT(&away) == 0) return; // the caller is pinned there by its own choice
   if (sched_setaffinity(0, sizeof away, &away) == 0) (void)sched_setaffinity(0, sizeof own, &own);
 }
 

@@ -1,11 +1,11 @@
-// Loads modules into devices.
+// Loading of modules into devices.
 #include "runtime/resident.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-// "sm_103f": 103, 'f'; 0 where it is none.
+// Splits "sm_103f" into 103 and 'f'; gives 0 for any other form.
 static int number_of(const char *arch, char *out_suffix) {
   int number = 0, n = 0;
   *out_suffix = 0;

@@ -1,8 +1,8 @@
-// Sessions: an arena, a pool, and the plan's arguments as addresses. A run patches the addresses of
-// inputs and outputs and then calls the functions of the launches one after the other.
+// Sessions: an arena, a thread pool, and the plan's arguments as addresses. A run patches the
+// addresses of inputs and outputs and calls the functions of the launches in order.
 //
-// A session of a module for ranges of dimensions has a part for each variant that it has run, which
-// is a session without arena and pool of its own.
+// A session of a module for ranges of dimensions has a part for each variant that it has run: a
+// session without an arena and pool of its own.
 #include "runtime/check.h"
 #include "runtime/extents.h"
 #include "runtime/gpu_session.h"
@@ -21,29 +21,30 @@
 
 struct kiln_session {
   kiln_module *module;   // one reference
-  kiln_gpu_session *gpu; // runs the plan of a device, in place of all that follows up to the times
-  kiln_packed *packed;   // NULL: no input or output is
-  kiln_extents *extents; // NULL: all shapes are known
+  kiln_gpu_session *gpu; // runs the plan of a device, in place of the fields below up to the times
+  kiln_packed *packed;   // NULL: no input or output is packed
+  kiln_extents *extents; // NULL: all shapes are static
   kiln_pool *pool;
   int threads;
   int32_t device;
   bool has_slots;
-  char *arena;        // 2 MiB aligned where it is as large
+  char *arena;        // 2 MiB aligned if it is as large
   size_t arena_bytes; // from |arena| on
   void *arena_map;
   size_t arena_map_bytes;
-  char **args;          // [n_args]; those in inputs and outputs change from run to run
-  kiln_bound *calls;    // [n_launches], those of launches that call a library
+  char **args;          // [n_args]; addresses in inputs and outputs change with each run
+  kiln_bound *calls;    // [n_launches]; of library calls
   uint64_t *start, *ns; // [n_launches] when profiling; NULL otherwise
-  kiln_span *spans;     // of the last run, where threads are profiled; NULL otherwise
+  kiln_span *spans;     // of the last run, if threads are profiled; otherwise NULL
   size_t n_spans;
-  uint32_t launch;       // at hand
-  uint32_t first_launch; // of a part, among those of the module
-  int64_t *iterations;   // [n_nests] of a part: of the parallel loops in the run; NULL: the plan's
+  uint32_t launch;       // the current one
+  uint32_t first_launch; // of a part: its number in the module
+  // [n_nests], of a part: iterations of parallel loops in the current run; NULL: the plan's
+  int64_t *iterations;
   // For ranges of dimensions:
-  kiln_session **parts;                  // [n_variants], NULL until it is run; NULL otherwise
+  kiln_session **parts; // [n_variants], NULL until first run; NULL if shapes are static
   int64_t (*shapes)[KILN_PORT_MAX_RANK]; // [n_outputs] in the last run
-  const char *address;                   // of a part: the arena that its arguments were made for
+  const char *address;                   // of a part: the arena in which its arguments are
   const kiln_session *last;              // the part that ran last
   int32_t profiles;
 };
@@ -64,12 +65,12 @@ static kiln_status make_arena(kiln_session *s, size_t bytes, kiln_diag *diag) {
   s->arena_map_bytes = bytes + slack;
   s->arena_bytes = bytes;
   s->arena = (char *)map + (slack ? (-(uintptr_t)map & (HUGE_PAGE - 1)) : 0);
-  // Whole huge pages only: the rest of the last one would be memory that nobody uses.
+  // Whole huge pages only: the rest of the last one would be unused.
   if (slack) (void)madvise(s->arena, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
   return KILN_OK;
 }
 
-// The begin of the memory an argument lies in, for what does not change between runs.
+// The begin of the memory that an argument is in, if that is the same in all runs.
 static char *address(const kiln_session *s, const kiln_plan_arg *a) {
   switch (a->where) {
   case KILN_PLACE_ARENA: return s->arena + a->offset;
@@ -131,7 +132,7 @@ static kiln_status bind_calls(kiln_session *s, kiln_diag *diag) {
   return st;
 }
 
-// Sessions of one module that live at once get different CPUs for their workers.
+// Live sessions of one module use different CPUs for their workers.
 static int take_slots(kiln_session *s) {
   atomic_fetch_add(&s->module->sessions, 1);
   s->has_slots = true;
@@ -199,7 +200,7 @@ kiln_status kiln_session_create(kiln_module *module, const kiln_session_options 
   return st;
 }
 
-// What follows from the plan.
+// Frees everything that was made for the plan.
 static void deinit_plan(kiln_session *s) {
   for (uint32_t i = 0; s->calls && i < s->module->plan.n_launches; i++)
     kiln_bound_deinit(&s->calls[i]);
@@ -211,7 +212,7 @@ static void deinit_plan(kiln_session *s) {
   free(s->iterations);
 }
 
-// Arena and pool are the whole session's, the module is one of its module's variants.
+// Frees a part; its arena and pool are the session's, its module is owned by the module.
 static void destroy_part(kiln_session *s) {
   if (!s) return;
   kiln_extents_destroy(s->extents);
@@ -248,8 +249,8 @@ typedef struct nest_job {
   kiln_kernel_fn function;
   char *const *args;
   int64_t extent;
-  int64_t n;        // parts
-  kiln_span *spans; // [n]; NULL: nobody asks
+  int64_t n;        // number of parts
+  kiln_span *spans; // [n]; NULL: not wanted
 } nest_job;
 
 static void run_part(void *argument, size_t i) {
@@ -261,7 +262,7 @@ static void run_part(void *argument, size_t i) {
   if (job->spans) job->spans[i].ns = now_ns() - job->spans[i].start_ns;
 }
 
-// The spans of |n| threads, to be filled in by these; NULL: nobody asks.
+// Spans for |n| threads to fill in; NULL: not wanted.
 static kiln_span *take_spans(kiln_session *s, int32_t nest, int64_t n) {
   if (!s->spans) return NULL;
   kiln_span *first = &s->spans[s->n_spans];
@@ -286,7 +287,7 @@ static void run_nest(kiln_session *s, uint32_t i, char *const *args) {
 typedef struct call_job {
   const kiln_bound *call;
   char *const *args;
-  kiln_span *spans; // as a nest's
+  kiln_span *spans; // as in nest_job
   atomic_bool failed;
 } call_job;
 
@@ -346,17 +347,17 @@ static void run_copies(const kiln_session *s, const DLTensor *const *inputs,
   }
 }
 
-// OpenCL's memory objects are no addresses: only CUDA's tensors are taken.
+// OpenCL's memory objects are no addresses: only CUDA tensors are accepted.
 static DLDevice device_of(const kiln_session *s) {
   const bool is_cuda = s->module->plan.kind == KILN_PLAN_CUDA;
   return is_cuda ? (DLDevice){kDLCUDA, s->device} : (DLDevice){0};
 }
 
-// The ports in a run with |values| of dimensions.
+// The ports for |values| of the dimensions.
 typedef struct ports_at {
   const kiln_module *module;
   const int64_t *values;
-  int64_t *shape; // [KILN_PORT_MAX_RANK] of the port that was asked for last
+  int64_t *shape; // [KILN_PORT_MAX_RANK] of the port that was looked up last
 } ports_at;
 
 static kiln_port port_at(const ports_at *p, kiln_port port, const kiln_dynamic_port *ports,
@@ -411,7 +412,7 @@ static kiln_status run(kiln_session *session, const DLTensor *const *inputs,
   return st;
 }
 
-// What a run that gave |st| found of its indices; a device's session looks itself, when it waits.
+// Checks the run's indices after status |st|; a device's session checks them itself when it waits.
 static kiln_status checked(const kiln_session *s, kiln_status st, kiln_diag *diag) {
   if (st != KILN_OK || !s->extents || s->gpu) return st;
   return kiln_plan_checked(s->extents->plan, s->extents->checked, diag);
@@ -419,7 +420,7 @@ static kiln_status checked(const kiln_session *s, kiln_status st, kiln_diag *dia
 
 // --- for ranges of dimensions ---
 
-// A tensor of a run as a variant has it: the caller's where it is as large, else one in the arena.
+// A tensor in a variant's extents: the caller's if it has these, otherwise a copy in the arena.
 typedef struct staged {
   DLTensor tensor;
   int64_t strides[KILN_PORT_MAX_RANK];
@@ -466,7 +467,7 @@ static void set_iterations(kiln_session *part, const kiln_variant *v, const int6
   }
 }
 
-// Gives port |t|, which |from| of the caller's is, room in the arena where it is smaller than the
+// Reserves room in the arena for port |t| if the caller's tensor |from| is smaller than the
 // variant's.
 static void stage(staging *g, const kiln_plan_port *port, const DLTensor *from, staged *t) {
   int64_t stride = 1;
@@ -487,7 +488,7 @@ static kiln_strided part_of(const staged *t, const DLTensor *of, char *to, const
                         of->ndim, of->shape, t->strides};
 }
 
-// The arena of all parts, which grows.
+// Grows the arena that all parts share.
 static kiln_status want_arena(kiln_session *s, kiln_session *part, uint64_t bytes,
                               kiln_diag *diag) {
   kiln_status st = KILN_OK;
@@ -504,7 +505,7 @@ static kiln_status want_arena(kiln_session *s, kiln_session *part, uint64_t byte
   return KILN_OK;
 }
 
-// Behind what was given lie zeros where these are numbers that may be indices.
+// Copies an input. Integers beyond its extents are zeroed, because they may be used as indices.
 static void copy_in(staging *g, const kiln_plan_port *port, const DLTensor *from, staged *t) {
   if (!t->is_own) return;
   t->tensor.data = g->part->arena + t->offset;
@@ -598,7 +599,7 @@ static kiln_status check_and_run(kiln_session *session, size_t n_inputs,
   return checked(session, st, diag);
 }
 
-// With the module's own for inputs that are not given.
+// Runs with defaults for inputs that are not given.
 static kiln_status fill_in_and_run(kiln_session *session, size_t n_inputs,
                                    const DLTensor *const *inputs, size_t n_outputs,
                                    DLTensor *const *outputs, kiln_diag *diag) {
@@ -611,8 +612,7 @@ static kiln_status fill_in_and_run(kiln_session *session, size_t n_inputs,
   return st;
 }
 
-// Kernels compute in the floating-point environment that they were compiled for, on all threads
-// alike.
+// All threads use the floating-point environment for which kernels were compiled.
 kiln_status kiln_session_run(kiln_session *session, size_t n_inputs, const DLTensor *const *inputs,
                              size_t n_outputs, DLTensor *const *outputs, kiln_diag *diag) {
   KILN_TRY(kiln_argument_check(diag, __func__, "session", session));
@@ -634,7 +634,7 @@ kiln_status kiln_session_wait(kiln_session *session, kiln_diag *diag) {
   return session->gpu ? kiln_gpu_session_wait(session->gpu, diag) : KILN_OK;
 }
 
-// The session that runs launch |*io| of a module, and its number there; NULL: none has as yet.
+// The part that runs the module's launch |*io|, and its number there; NULL if it has not been made.
 static const kiln_session *part_at(const kiln_session *s, size_t *io) {
   const kiln_dynamic *d = s->module->dynamic;
   for (uint32_t v = 0; d && v < d->n_variants; v++) {

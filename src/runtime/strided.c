@@ -25,7 +25,7 @@ uint64_t kiln_strided_bytes(const kiln_strided *s) {
   return bytes;
 }
 
-// Rows of the last axis between strided memory and row-major memory, one behind the other there.
+// Copies rows of the last axis between strided and row-major memory.
 static void copy_rows(const kiln_strided *s, bool spreads) {
   const size_t elem = s->elem_bytes;
   const int32_t last = s->rank - 1;

@@ -1,11 +1,11 @@
-// Copies of tensors that are not row-major where they are.
+// Copies between strided and row-major tensors.
 #ifndef KILN_RUNTIME_STRIDED_H
 #define KILN_RUNTIME_STRIDED_H
 
 #include "runtime/types.h"
 
-// Elements of |elem_bytes| over |shape|, which has no extent of 0: the source has |strides| in
-// elements, none negative, the target is row-major.
+// Elements of |elem_bytes| over |shape|, which has no extent of 0. The source has non-negative
+// |strides| in elements, the target is row-major.
 typedef struct kiln_strided {
   char *to;
   const char *from;
@@ -14,12 +14,13 @@ typedef struct kiln_strided {
   const int64_t *shape, *strides;
 } kiln_strided;
 
-bool kiln_strided_is_dense(const kiln_strided *s); // both are row-major
+bool kiln_strided_is_dense(const kiln_strided *s); // the source is row-major, too
 uint64_t
-kiln_strided_span(const kiln_strided *s); // bytes from the source's first to behind its last
+// bytes from the source's first element to the end of its last
+kiln_strided_span(const kiln_strided *s);
 uint64_t kiln_strided_bytes(const kiln_strided *s); // of the target
-void kiln_strided_copy(const kiln_strided *s);      // by this processor
-// The other way: the source is row-major, the target has |strides|.
+void kiln_strided_copy(const kiln_strided *s);      // copies by the CPU
+// Copies the other way: the source is row-major, the target has |strides|.
 void kiln_strided_spread(const kiln_strided *s);
 
 #endif

@@ -1,6 +1,5 @@
-// Pieces of the table are taken by threads as they get to them. What is mapped is read ahead in
-// steps that stay in the
-// cache: a call for hundreds of pages costs less than their faults.
+// Threads take pieces of the table in turn. Mapped memory is read ahead in steps that stay in the
+// cache, because one call for hundreds of pages costs less than their faults.
 #include "runtime/sums.h"
 #include "runtime/pool.h"
 #include "runtime/wire.h"
@@ -28,7 +27,7 @@ typedef struct matching {
   const unsigned char *table;
   const char *weights;
   uint64_t n, bytes;
-  atomic_ullong next, wrong; // a row; the offset of the first that differs
+  atomic_ullong next, wrong; // the next row; the offset of the first that differs
 } matching;
 
 static void read_ahead(const char *from, uint64_t bytes) {
@@ -52,7 +51,7 @@ static void *match(void *argument) {
     for (uint64_t k = i; k < m->n && k < i + ROWS; k++) {
       const kiln_piece_sum s = kiln_sum_read(m->table + k * KILN_SUM_BYTES);
       if (matches(m, &s)) continue;
-      const uint64_t at = s.offset < UINT64_MAX ? s.offset : UINT64_MAX - 1; // which is none
+      const uint64_t at = s.offset < UINT64_MAX ? s.offset : UINT64_MAX - 1; // no valid offset
       unsigned long long first = atomic_load(&m->wrong);
       while (at < first && !atomic_compare_exchange_weak(&m->wrong, &first, at)) {}
     }

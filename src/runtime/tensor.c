@@ -1,5 +1,5 @@
-// Tensors of the interface: DLPack tensors made, described and freed, and the table of element
-// types.
+// Tensors of the interface: creation, description and destruction of DLPack tensors, and the table
+// of element types.
 #include "runtime/types.h"
 
 #include <inttypes.h>
@@ -72,7 +72,7 @@ static void delete_tensor(DLManagedTensorVersioned *t) {
   free(t);
 }
 
-// One block holds the structure and its shape.
+// Allocates the structure and its shape as one block.
 static DLManagedTensorVersioned *new_tensor(int32_t rank, const int64_t *shape, uint64_t bytes) {
   DLManagedTensorVersioned *t = calloc(1, sizeof *t + (size_t)rank * sizeof(int64_t));
   void *data = t ? aligned_alloc(64, (bytes + 127) / 64 * 64) : NULL;

@@ -1,4 +1,4 @@
-// Little-endian integers and the marks of the file formats, shared by the writers and the readers.
+// Little-endian integers and the magic numbers of the file formats, for writers and readers.
 #ifndef KILN_RUNTIME_WIRE_H
 #define KILN_RUNTIME_WIRE_H
 
@@ -9,7 +9,7 @@
 
 #define KILN_WIRE_PLAN_MAGIC UINT32_C(0x4e4c504b)    // "KPLN"
 #define KILN_WIRE_DYNAMIC_MAGIC UINT32_C(0x4e59444b) // "KDYN"
-#define KILN_WIRE_ENDIAN_MARK UINT32_C(0x01020304)   // what a reader of the other order would swap
+#define KILN_WIRE_ENDIAN_MARK UINT32_C(0x01020304)   // differs if read in the other byte order
 
 static inline void kiln_wire_put(unsigned char *to, uint64_t v, int n_bytes) {
   for (int i = 0; i < n_bytes; i++) to[i] = (unsigned char)(v >> (8 * i));
@@ -21,7 +21,7 @@ static inline uint64_t kiln_wire_get(const unsigned char *from, int n_bytes) {
   return v;
 }
 
-// A checksum against damage, not against malice: eight bytes a step, so that megabytes of code cost
+// A checksum against accidental damage. It takes eight bytes a step, so that megabytes of code cost
 // less than a millisecond each.
 static inline uint64_t kiln_wire_sum(const void *bytes, size_t n) {
   const unsigned char *p = bytes;

@@ -1,12 +1,11 @@
-// cuBLASLt: products of matrices on NVIDIA's GPUs, with what follows them.
+// cuBLASLt: matrix products with epilogues on NVIDIA's GPUs.
 //
-// Its matrices lie in columns, ours in rows: what it is asked for is the transposed product, c' =
-// b' a', in which a row of c is a column, and what is added along n is its bias. Types and numbers
-// are as in NVIDIA's documentation of cuBLASLt 12 and 13; no header of theirs is needed.
+// Its matrices are column-major, ours row-major: it computes the transposed product, c' = b' a', in
+// which a row of c is a column, and a vector that is added along n is its bias. Types and numbers
+// are from NVIDIA's documentation of cuBLASLt 12 and 13, whose header is not needed.
 //
-// The algorithm is the first that the library's heuristic names when a kernel is made. Sums are
-// f32, those of the parts of a long one as well, and products of f32 are not rounded to TF32 unless
-// the call says so.
+// The algorithm is the first that the library's heuristic proposes when a kernel is made. Sums are
+// f32, also with split-K, and products of f32 are not rounded to TF32 unless the call says so.
 #include "backend/nvidia.h"
 
 #include <math.h>
@@ -36,7 +35,7 @@ enum {
   EPILOGUE_RELU = 2,
   EPILOGUE_BIAS = 4,
   EPILOGUE_GELU = 32, // by tanh
-  MOST_PRODUCTS = 64  // that a call is made of: along the axes of a batch but one
+  MOST_PRODUCTS = 64  // of a call: the extents of all batch axes but one
 };
 
 typedef int status;
@@ -92,16 +91,16 @@ static const kiln_library_entry entries[] = {
     {0},
 };
 
-// --- what it takes ---
+// --- supported calls ---
 
-// The posts of a call as cuBLASLt has them: act(alpha * a b + c + bias).
+// The posts of a call in cuBLASLt's form, act(alpha * a b + c + bias).
 typedef struct finish {
   float alpha;
-  const kiln_library_call_post *added, *bias; // as large as the result; along n alone
-  int activation;                             // an epilogue; 0: none
+  const kiln_library_call_post *added, *bias; // |added| has the result's shape, |bias| runs along n
+  int activation;                             // the library's epilogue; 0: none
 } finish;
 
-// Rows of neighbours that do not lie in each other.
+// Whether rows are contiguous and do not overlap.
 static bool is_matrix(const kiln_library_call *c, const kiln_library_call_post *p) {
   return (c->n.extent == 1 || p->strides[KILN_CALL_N] == 1) &&
          (c->m.extent == 1 || p->strides[KILN_CALL_M] >= c->n.extent);
@@ -117,7 +116,7 @@ static bool add_tensor(const kiln_library_call *c, const kiln_library_call_post 
   return true;
 }
 
-// Its gelu of a bf16 result is up to 1.6 % off, as if of a sum that was rounded before (cuBLASLt
+// Its gelu is wrong by up to 1.6 % for a bf16 result, as if the sum was rounded before (cuBLASLt
 // 13.1).
 static bool add_activation(const kiln_library_call *c, const kiln_library_call_post *p,
                            finish *io) {
@@ -144,7 +143,7 @@ static bool types_fit(const kiln_library_call *c) {
          (c->c.type == KILN_CALL_F32 || (!is_wide && c->c.type == c->a.type));
 }
 
-// The axis of the batch that the library walks along, the longest; -1: there is none.
+// The longest batch axis, which the library iterates over; -1 if there is none.
 static int main_batch(const kiln_library_call *c) {
   int best = -1;
   for (int i = 0; i < c->n_batch; i++)
@@ -169,8 +168,7 @@ static bool takes(const kiln_library_call *c) {
          find_finish(c, &f);
 }
 
-// For the parts of sums that are shared among multiprocessors, in f32: NVIDIA gives 32 MiB for all
-// of them.
+// For split-K partial sums in f32: NVIDIA recommends 32 MiB in total.
 static int64_t workspace(const kiln_library_call *c) {
   const int64_t least = 1 << 20, most = 32 << 20, parts = 64;
   const int along = main_batch(c);
@@ -209,7 +207,7 @@ typedef struct kernel {
   algorithm algorithm;
   kiln_library_call call;
   finish finish; // of |call|
-  int along;     // the library's axis of the batch; -1: none
+  int along;     // the batch axis that the library iterates over; -1: none
 } kernel;
 
 static void destroy(void *made) {
@@ -225,7 +223,7 @@ static int data_type(kiln_library_call_type t) {
   return t == KILN_CALL_F16 ? R_16F : t == KILN_CALL_BF16 ? R_16BF : R_32F;
 }
 
-// One of the library's matrices, and what of the call it is.
+// One of the library's matrices, and its tensor in the call.
 typedef struct operand {
   const kiln_library_call_tensor *at;
   uint64_t rows, columns;
@@ -236,7 +234,7 @@ static void describe(const kernel *k, operand out[N_LAYOUTS]) {
   const kiln_library_call *c = &k->call;
   const uint64_t m = (uint64_t)c->m.extent, n = (uint64_t)c->n.extent, d = (uint64_t)c->k.extent;
   kiln_library_call_matrix a, b, to;
-  (void)kiln_library_call_matrices(c, &a, &b, &to); // it was taken
+  (void)kiln_library_call_matrices(c, &a, &b, &to); // takes() has checked it
   out[LT_A] = (operand){&c->b, b.is_turned ? d : n, b.is_turned ? n : d, b.leading, {0}};
   out[LT_B] = (operand){&c->a, a.is_turned ? m : d, a.is_turned ? d : m, a.leading, {0}};
   out[LT_C] = out[LT_D] = (operand){&c->c, n, m, to.leading, {0}};
@@ -252,7 +250,7 @@ static void describe(const kernel *k, operand out[N_LAYOUTS]) {
   memcpy(out[LT_C].strides, added->strides, sizeof out[LT_C].strides);
 }
 
-// Of all addresses at which the library finds the operand.
+// The alignment common to all addresses of the operand.
 static uint32_t alignment_of(const kernel *k, const operand *x) {
   const int64_t elem = kiln_library_call_type_bytes(x->at->type);
   uint32_t align = KILN_BACKEND_ALIGN;
@@ -278,7 +276,7 @@ static status set_bias(const kernel *k, const char *bias) {
   return k->l->desc_set(k->desc, DESC_BIAS_POINTER, &bias, sizeof bias);
 }
 
-// Of the bias the heuristic wants to know how it is aligned.
+// The heuristic needs to know the bias's alignment.
 static status make_desc(kernel *k) {
   const library *l = k->l;
   const kiln_library_call *c = &k->call;
@@ -357,7 +355,7 @@ static kiln_status create(void *opened, const kiln_library_call *call, char *con
 
 // --- running ---
 
-// Where a tensor begins in the product at |at| of the batch.
+// The begin of a tensor in the product |at| of the batch.
 static char *begin_of(const kernel *k, char *const *args, const kiln_library_call_tensor *t,
                       const int64_t *strides, const int64_t *at) {
   int64_t element = t->offset;

@@ -1,13 +1,13 @@
-// cuDNN: convolutions on NVIDIA's GPUs, with what follows them.
+// cuDNN: convolutions with epilogues on NVIDIA's GPUs.
 //
-// A call becomes a graph of cuDNN's operations, the convolution and behind it one for each post.
-// Everything that the library is told, it is told by attributes of descriptors; types and numbers
-// are as in NVIDIA's documentation of cuDNN 9; no header of theirs is needed.
+// A call becomes a graph of cuDNN's operations: the convolution, and one operation for each post.
+// All parameters are attributes of descriptors; types and numbers are from NVIDIA's documentation
+// of cuDNN 9, whose header is not needed.
 //
-// A kernel is the first execution plan that the library's heuristic proposes, whose workspace there
-// is, and that says of itself that it sums in f32, always gives the same, and does not round f32 to
-// TF32 unless the call says so. What is between the operations is f32. A handle is for one thread
-// at a time, and shared: a lock is held where it is used.
+// A kernel is the first execution plan that the library's heuristic proposes whose workspace is
+// available and which declares f32 sums, determinism, and no rounding of f32 to TF32 unless the
+// call says so. Values between operations are f32. A handle may be used by one thread at a time and
+// is shared, so a lock is held during its use.
 #include "backend/nvidia.h"
 
 #include <math.h>
@@ -17,7 +17,7 @@
 
 enum {
   LEAST_VERSION = 90000,
-  NOT_SUPPORTED = 3000, // and what else begins with a 3
+  NOT_SUPPORTED = 3000, // and any other number from 3000 to 3999
   // data types
   DATA_FLOAT = 0,
   DATA_HALF = 2,
@@ -134,9 +134,10 @@ static const kiln_library_entry entries[] = {
     {0},
 };
 
-// --- what it takes ---
+// --- supported calls ---
 
-enum { IMAGES, CHANNELS, ROWS, COLUMNS, RANK }; // weights: results, channels, rows, columns
+// of weights: output channels, input channels, rows, columns
+enum { IMAGES, CHANNELS, ROWS, COLUMNS, RANK };
 
 typedef struct tensor {
   const kiln_library_call_tensor *at;
@@ -147,14 +148,14 @@ typedef enum layout { CHANNELS_LAST, CHANNELS_FIRST, N_LAYOUTS } layout;
 static const int orders[N_LAYOUTS][RANK] = {{CHANNELS, COLUMNS, ROWS, IMAGES},
                                             {COLUMNS, ROWS, CHANNELS, IMAGES}};
 
-// A call as cuDNN knows it.
+// A call in cuDNN's terms.
 typedef struct convolution {
-  tensor x, w, y, posts[KILN_CALL_POSTS]; // those of posts that add
+  tensor x, w, y, posts[KILN_CALL_POSTS]; // |posts|: tensors of posts that add
   int64_t strides[2], dilations[2], front[2], back[2];
 } convolution;
 
-// Whether the elements of |t| lie one behind the other in that order; axes of one element get the
-// strides that they would have.
+// Whether the elements of |t| are dense in that layout; axes of extent 1 get the strides that they
+// would have in it.
 static bool lies(tensor *t, layout l) {
   int64_t step = 1;
   for (int i = 0; i < RANK; i++) {
@@ -187,14 +188,14 @@ static void shape(const kiln_library_call *c, convolution *out) {
                     {images->c, by_n, h->c, w->c}};
 }
 
-// How many results |in| elements give.
+// The number of results of |in| elements.
 static int64_t results_of(const kiln_library_call_window *w, int64_t in) {
   const int64_t wide = (w->kernel - 1) * w->dilation;
   return in > wide ? (in - wide - 1) / w->stride + 1 : 0;
 }
 
-// Zeros behind the last element, as many as in front of the first where that gives as many results:
-// most of the library's kernels know no other.
+// Finds the padding after the last element. It is made equal to that before the first if the number
+// of results stays the same, because most kernels of the library support only equal padding.
 static bool pad(const kiln_library_call_window *w, int64_t in, int64_t *front, int64_t *back) {
   const int64_t needed = (w->out - 1) * w->stride + (w->kernel - 1) * w->dilation + 1 - w->pad - in;
   *front = *back = w->pad;
@@ -202,7 +203,7 @@ static bool pad(const kiln_library_call_window *w, int64_t in, int64_t *front, i
   return results_of(w, in + w->pad + *back) == w->out;
 }
 
-// A bias along the channels, or a tensor that lies as the result does.
+// The shape of a post's tensor: a bias along channels, or a tensor with the result's layout.
 static bool shape_added(const kiln_library_call *c, const kiln_library_call_post *p,
                         convolution *io) {
   tensor *t = &io->posts[p - c->posts];
@@ -222,7 +223,7 @@ static bool shape_added(const kiln_library_call *c, const kiln_library_call_post
   return true;
 }
 
-// Its operation, by the kind of the post; -1: it has none.
+// The library's operation for a post; -1 if it has none.
 static int mode_of(const kiln_library_call_post *p) {
   switch (p->kind) {
   case KILN_POST_ADD: return ADD;
@@ -246,8 +247,8 @@ static bool posts_fit(const kiln_library_call *c) {
   return true;
 }
 
-// With channels first there is but one pattern: a tensor, a bias, without which there is nothing,
-// and relu at the end.
+// Channels-first kernels support one pattern only: a tensor, a bias, which is required, and relu
+// last.
 static bool is_fixed_pattern(const kiln_library_call *c) {
   int n_bias = 0, n_added = 0;
   for (int i = 0; i < c->n_posts; i++) {
@@ -284,7 +285,7 @@ static bool describe_as(const kiln_library_call *c, layout l, convolution *out) 
   return lies(&out->x, l) && lies(&out->w, l) && lies(&out->y, l);
 }
 
-// gives: false where it is no convolution that cuDNN knows
+// gives: false if cuDNN does not support the convolution
 static bool describe(const kiln_library_call *c, convolution *out) {
   if (c->kind != KILN_CALL_CONVOLUTION || !types_fit(c) || !groups_fit(c) || !posts_fit(c))
     return false;
@@ -304,7 +305,7 @@ static int64_t elems_of(const tensor *t) {
   return n;
 }
 
-// For parts of sums, and for all operands in another layout.
+// For partial sums, and for all operands in another layout.
 static int64_t workspace(const kiln_library_call *c) {
   const int64_t least = 4 << 20, most = 64 << 20;
   convolution x;
@@ -328,7 +329,8 @@ static kiln_status open_library(const char *file, kiln_diag *diag, void **out) {
 
 enum {
   MOST_TENSORS = 3 + KILN_CALL_POSTS,
-  MOST_DESCRIPTORS = 5 + 4 * (1 + KILN_CALL_POSTS) + 2 * (1 + MOST_CONFIGS) + 2 // the plan, a pack
+  // the plan and a variant pack
+  MOST_DESCRIPTORS = 5 + 4 * (1 + KILN_CALL_POSTS) + 2 * (1 + MOST_CONFIGS) + 2
 };
 
 typedef struct kernel {
@@ -336,9 +338,9 @@ typedef struct kernel {
   kiln_library_call call;
   int n_tensors, n_made;
   int64_t ids[MOST_TENSORS];
-  const kiln_library_call_tensor *at[MOST_TENSORS]; // in |call|
+  const kiln_library_call_tensor *at[MOST_TENSORS]; // the tensors' arguments in |call|
   void *made[MOST_DESCRIPTORS], *plan;
-  status status; // of the first step that failed
+  status status; // of the first failed step
 } kernel;
 
 typedef struct attribute {
@@ -354,7 +356,7 @@ static bool step(kernel *k, status s) {
 
 static void drop_last(kernel *k) { (void)k->l->drop(k->made[--k->n_made]); }
 
-// A descriptor that the kernel has, without attributes; NULL: it failed.
+// Creates a descriptor without attributes, which the kernel owns; NULL on failure.
 static void *make_empty(kernel *k, int kind) {
   void **made = &k->made[k->n_made];
   if (k->status || !step(k, k->l->make(kind, made))) return NULL;
@@ -362,7 +364,7 @@ static void *make_empty(kernel *k, int kind) {
   return *made;
 }
 
-// The same with attributes, up to the first that has no values, finalized.
+// Creates and finalizes a descriptor with the attributes before the first one without values.
 static void *make_descriptor(kernel *k, int kind, const attribute *a) {
   void *made = make_empty(k, kind);
   for (; made && a->values; a++)
@@ -381,8 +383,8 @@ static int64_t alignment_of(const kiln_library_call_tensor *t) {
   return align;
 }
 
-// What is multiplied is said to be aligned alike: kernels that are compiled at run time read wrong
-// weights otherwise (cuDNN 9).
+// The factors are declared with equal alignment; otherwise kernels that are compiled at run time
+// read wrong weights (cuDNN 9).
 static int64_t alignment_in(const kiln_library_call *c, const kiln_library_call_tensor *t) {
   const int64_t own = alignment_of(t);
   if (t != &c->a && t != &c->b) return own;
@@ -390,7 +392,7 @@ static int64_t alignment_in(const kiln_library_call *c, const kiln_library_call_
   return own < other ? own : other;
 }
 
-// |at| NULL: what is between two operations, shaped as |t|.
+// |at| NULL: a virtual tensor between two operations.
 static void *make_tensor(kernel *k, const tensor *t, const kiln_library_call_tensor *at) {
   const int64_t id = k->n_made + 1, align = at ? alignment_in(&k->call, at) : KILN_BACKEND_ALIGN;
   const int type = at ? data_type(at->type) : DATA_FLOAT;
@@ -445,7 +447,7 @@ static void *make_pointwise(kernel *k, const kiln_library_call_post *p) {
                     {0}});
 }
 
-// What becomes of |x|, as |y|.
+// Makes the operation of post |i| from |x| to |y|.
 static void *make_post(kernel *k, const convolution *c, int i, void *x, void *y) {
   const kiln_library_call_post *p = &k->call.posts[i];
   void *how = make_pointwise(k, p);
@@ -478,7 +480,7 @@ static bool is_refused(const kernel *k, int note) {
          (note == NOTE_TENSOR_CORE && k->call.a.type == KILN_CALL_F32);
 }
 
-// Whether the engine of |config| computes as it should.
+// Whether the engine of |config| has the required numerical properties.
 static bool is_right(kernel *k, void *config) {
   const library *l = k->l;
   int notes[MOST_NOTES];
@@ -492,7 +494,7 @@ static bool is_right(kernel *k, void *config) {
   return right;
 }
 
-// A plan that cannot be made is no failure: there may be others.
+// Tries a plan; failure is no error, since there may be others.
 static bool take_plan(kernel *k, void *config) {
   const int before = k->n_made;
   int64_t bytes = 0, n = 0;
@@ -530,7 +532,7 @@ static bool is_unsupported(status s) { return s / 1000 == NOT_SUPPORTED / 1000; 
 
 static void make(kernel *k) {
   convolution c;
-  (void)describe(&k->call, &c); // it was taken
+  (void)describe(&k->call, &c); // takes() has checked it
   if (!k->l->base.handle) step(k, k->l->base.create(&k->l->base.handle));
   void *graph = make_graph(k, &c);
   if (k->status || find_plan(k, graph, MODE_A)) return;
@@ -547,7 +549,7 @@ static void destroy(void *made) {
   free(k);
 }
 
-// The pattern that has kernels of its own adds the tensor first.
+// The channels-first pattern adds the tensor first.
 static void order_posts(kiln_library_call *c) {
   for (int i = 0; i + 1 < c->n_posts; i++) {
     const kiln_library_call_post bias = c->posts[i];
@@ -584,7 +586,7 @@ static kiln_status create(void *opened, const kiln_library_call *call, char *con
   return kiln_nvidia_refuse(&l->base, "cudnn", is_unsupported(s), s, diag);
 }
 
-// Drops the last descriptor of the kernel that is made here.
+// Runs the kernel; the variant pack that it makes is destroyed at the end.
 static status put(kernel *k, char *const *args, void *stream) {
   const int before = k->n_made;
   void *pointers[MOST_TENSORS], *room = kiln_backend_workspace(&k->call, args);

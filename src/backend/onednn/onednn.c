@@ -1,8 +1,8 @@
-// oneDNN: products and convolutions, with what is done to their results on the way.
+// oneDNN: products and convolutions with epilogues.
 //
-// Operands that never change are brought into the form that the library likes when a kernel is
-// made; others are read as they lie. Debian's oneDNN runs on OpenMP, which is told to use the
-// calling thread alone, around every use.
+// Constant operands are reordered to the library's preferred layout when a kernel is made; others
+// are read in their own layout. Debian's oneDNN uses OpenMP, which is set to one thread around
+// every use.
 #include "backend/backend.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// dnnl.h declares the functions; they are called through pointers of these types.
+// Functions are called through pointers of the types that dnnl.h declares.
 typedef struct api {
   __typeof__(&dnnl_version) version;
   __typeof__(&dnnl_engine_create) engine_create;
@@ -85,17 +85,18 @@ static const kiln_library_entry entries[] = {
     {"dnnl_post_ops_destroy", offsetof(library, f.posts_destroy)},
     {"dnnl_post_ops_append_eltwise", offsetof(library, f.posts_eltwise)},
     {"dnnl_post_ops_append_binary", offsetof(library, f.posts_binary)},
-    {"omp_set_num_threads", offsetof(library, f.omp_set)}, // of what oneDNN is linked with
+    // of the OpenMP library that oneDNN is linked with
+    {"omp_set_num_threads", offsetof(library, f.omp_set)},
     {"omp_get_max_threads", offsetof(library, f.omp_get)},
     {0},
 };
 
-// A tensor that the primitive reads or writes.
+// A tensor argument of the primitive.
 typedef struct operand {
   int name; // DNNL_ARG_SRC
   kiln_library_call_tensor at;
   dnnl_memory_t memory;
-  bool is_own; // it has been made, and does not change
+  bool is_own; // a reordered constant, which the kernel owns
 } operand;
 
 enum { MAX_OPERANDS = 5 + KILN_CALL_POSTS, PLAIN_RANK = KILN_CALL_BATCH + 2 };
@@ -107,7 +108,7 @@ typedef struct kernel {
   dnnl_primitive_t primitive;
   int n;
   operand operands[MAX_OPERANDS];
-  void *weights, *scratch; // what is behind memory of our own
+  void *weights, *scratch; // aligned memory inside of our blocks
 } kernel;
 
 // --- the library ---
@@ -142,10 +143,10 @@ static size_t version(void *opened, char *text, size_t room) {
   return (size_t)snprintf(text, room, "%d.%d.%d %s", v->major, v->minor, v->patch, v->hash);
 }
 
-// --- what it takes ---
+// --- supported calls ---
 
-// What is added as wide as the result. Repeated along some of the axes alone it comes out wrong of
-// some kernels.
+// Whether an added tensor has the result's full shape. Some kernels compute wrong results if it is
+// broadcast along some axes only.
 static bool is_whole(const kiln_library_call *c, const kiln_library_call_post *p) {
   const bool is_product = c->kind == KILN_CALL_PRODUCT;
   const int64_t *s = p->strides, high = is_product ? c->m.extent : c->window[0].out,
@@ -156,7 +157,7 @@ static bool is_whole(const kiln_library_call *c, const kiln_library_call_post *p
   return whole;
 }
 
-// A row that is added to a batch of products must come first: as a bias. Later it crashes.
+// A row added to batched products must be the first post, as a bias; later ones crash.
 static bool adds_right(const kiln_library_call *c, int i) {
   const kiln_library_call_post *p = &c->posts[i];
   const bool is_batch = c->kind == KILN_CALL_PRODUCT && c->n_batch > 0;
@@ -165,7 +166,7 @@ static bool adds_right(const kiln_library_call *c, int i) {
                                          : c->kind == KILN_CALL_PRODUCT && !is_batch;
 }
 
-// oneDNN 2.6 gives two element-wise operations of one kind the numbers of one of them.
+// oneDNN 2.6 gives two element-wise posts of one kind the parameters of one of them.
 static bool repeats_a_kind(const kiln_library_call *c) {
   for (int i = 0; i < c->n_posts; i++)
     for (int j = 0; j < i; j++)
@@ -187,20 +188,20 @@ static bool takes(const kiln_library_call *c) {
          kiln_library_call_walks_on(g->extent, g->c, c->n.extent, c->n.c);
 }
 
-// --- descriptions of tensors ---
+// --- memory descriptors ---
 
 typedef struct shape {
   int n;
   dnnl_dims_t dims, strides;
 } shape;
 
-// A stride of 0 repeats: that is a dim of 1.
+// A stride of 0 broadcasts: the dim gets extent 1.
 static void add_dim(shape *s, int64_t extent, int64_t stride) {
   s->dims[s->n] = stride == 0 ? 1 : extent;
   s->strides[s->n++] = stride;
 }
 
-// Where it walks is no matter for a dim of 1, but it must not seem to overlap others.
+// Strides of dims of extent 1 are arbitrary, but must not appear to overlap others.
 static dnnl_status_t describe(const api *f, shape *s, dnnl_memory_desc_t *out) {
   int64_t span = 1;
   for (int i = 0; i < s->n; i++)
@@ -285,7 +286,7 @@ typedef struct making {
   dnnl_post_ops_t posts;
   dnnl_primitive_attr_t attr;
   dnnl_primitive_desc_t desc;
-  dnnl_status_t status; // of the first step that failed
+  dnnl_status_t status; // of the first failed step
 } making;
 
 static bool step(making *m, dnnl_status_t status) {
@@ -328,7 +329,7 @@ static void add_post(making *m, int i) {
       add_operand(m, DNNL_ARG_ATTR_MULTIPLE_POST_OP(i - m->tensors.has_bias) | DNNL_ARG_SRC_1,
                   &p->tensor, &desc, NULL);
     break;
-  case KILN_POST_GELU_TANH: // not taken: after other operations it comes out wrong
+  case KILN_POST_GELU_TANH: // not taken: wrong results after other operations
   case KILN_N_POSTS: break;
   }
 }
@@ -353,8 +354,8 @@ static void describe_operands(making *m) {
   if (t->has_bias) step(m, describe(m->f, &t->bias, &m->bias));
 }
 
-// oneDNN 2.6 on AVX2: what is added to results whose channels lie side by side goes to the wrong
-// ones of some, where it makes a convolution of products.
+// oneDNN 2.6 on AVX2: if it computes a convolution by GEMM, a tensor added to channels-last results
+// is added to the wrong elements.
 static bool adds_wrong(const making *m) {
   const kiln_library_call *c = m->call;
   const char *made_as = "";
@@ -401,7 +402,7 @@ static void *allocate(making *m, const dnnl_memory_desc_t *desc) {
   return data;
 }
 
-// Brings |from|, as |m->b| says, into the form |to| at |m->k->weights|.
+// Reorders |from|, of the layout m->b, to the layout |to| at m->k->weights.
 static void reorder(making *m, void *from, const dnnl_memory_desc_t *to) {
   dnnl_memory_t memories[2] = {0};
   dnnl_primitive_desc_t desc = NULL;

@@ -1,14 +1,14 @@
-// OpenBLAS: products of matrices, sgemm by sgemm.
+// OpenBLAS: batches of sgemm.
 //
-// A tensor that is added is what sgemm adds to; the posts behind it run over the result, which the
-// caches still have.
+// A tensor that the first post adds is sgemm's C; later posts run over the result while it is in
+// the caches.
 #include "backend/backend.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-// As in cblas.h.
+// Constants of cblas.h.
 enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 };
 typedef void sgemm_fn(int order, int trans_a, int trans_b, int m, int n, int k, float alpha,
                       const float *a, int lda, const float *b, int ldb, float beta, float *c,
@@ -75,7 +75,7 @@ static kiln_status create(void *opened, const kiln_library_call *call, char *con
 
 static void destroy(void *made) { free(made); }
 
-// One product of the batch: |at| is its number along each axis of that.
+// One product of the batch; |at| is its index along each batch axis.
 typedef struct one {
   const kernel *k;
   char *const *args;
@@ -97,7 +97,7 @@ static void fill_rows(const one *x, const kiln_library_call_post *p, float *to) 
   }
 }
 
-// As the language of kernels has it: NaN stays NaN.
+// With the semantics of kernels: NaN stays NaN.
 static void clip_rows(const kiln_library_call *c, const kiln_library_call_post *p, float *at) {
   for (int64_t m = 0; m < c->m.extent; m++, at += c->m.c)
     for (int64_t n = 0; n < c->n.extent; n++) {
