@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of ONNX Runtime's C interface that a compiling execution provider uses, from its API
-// version 23 (ONNX Runtime 1.23) on.
+// The part of ONNX Runtime's C interface that a compiling execution provider uses, as of API
+// version 23 (ONNX Runtime 1.23).
 //
-// The tables are versioned: an entry keeps its place in all later releases, and new ones are added
-// behind. An entry that is not used here is a gap. test/ort/provider.py calls every other one in
-// the installed library: at a wrong place it would give something else.
+// The tables are versioned: an entry keeps its position in later releases, and new ones are
+// appended.
+// Entries that are not used here are gaps. test/ort/provider.py calls every used entry in the
+// installed library, which would fail at a wrong position.
 #ifndef KILN_ORT_ABI_H
 #define KILN_ORT_ABI_H
 
@@ -15,13 +16,13 @@
 enum { ORT_API_USED = 23, ORT_API_HAS_SHAPE = 24 };
 
 // Objects of ONNX Runtime.
-typedef struct ort_status ort_status; // NULL: all is well
+typedef struct ort_status ort_status; // NULL: success
 typedef struct ort_value ort_value;
 typedef struct ort_type ort_type;
 typedef struct ort_tensor_type ort_tensor_type;
 typedef struct ort_graph ort_graph;
 typedef struct ort_node ort_node;
-typedef struct ort_value_info ort_value_info; // a name in a graph
+typedef struct ort_value_info ort_value_info; // a named value of a graph
 typedef struct ort_attribute ort_attribute;
 typedef struct ort_kernel_context ort_kernel_context;
 typedef struct ort_compute_context ort_compute_context;
@@ -29,7 +30,7 @@ typedef struct ort_session_options ort_session_options;
 typedef struct ort_pairs ort_pairs; // of texts
 typedef struct ort_logger ort_logger;
 typedef struct ort_hardware ort_hardware;
-typedef struct ort_device ort_device; // what a provider offers on a hardware device
+typedef struct ort_device ort_device; // that a provider offers for a hardware device
 typedef struct ort_support ort_support;
 
 typedef enum ort_error {
@@ -53,9 +54,9 @@ typedef enum ort_attribute_type {
   ORT_ATTR_TENSOR
 } ort_attribute_type;
 typedef enum ort_hardware_type { ORT_CPU, ORT_GPU, ORT_NPU } ort_hardware_type;
-// How a model that was compiled before fits.
+// Whether a previously compiled model suits this machine.
 typedef enum ort_fit { ORT_FIT_OTHER, ORT_FIT_GOOD, ORT_FIT_OLD, ORT_FIT_NOT } ort_fit;
-// ONNX's numbers of element types but for these three, which ONNX counts as 25, 26 and 24.
+// ONNX's numbers of element types, except these three, which ONNX numbers 25, 26 and 24.
 typedef enum ort_element {
   ORT_STRING = 8,
   ORT_UINT2 = 24,
@@ -166,7 +167,8 @@ typedef struct ort_api {
   ort_status *(*node_inputs)(const ort_node *, const ort_value_info **out, size_t n);
   ort_status *(*n_node_outputs)(const ort_node *, size_t *out);
   ort_status *(*node_outputs)(const ort_node *, const ort_value_info **out, size_t n);
-  ort_status *(*n_node_captures)(const ort_node *, size_t *out); // its sub-graphs', from around it
+  // values that its sub-graphs capture
+  ort_status *(*n_node_captures)(const ort_node *, size_t *out);
   ort_status *(*node_captures)(const ort_node *, const ort_value_info **out, size_t n);
   ort_status *(*n_node_attributes)(const ort_node *, size_t *out);
   ort_status *(*node_attributes)(const ort_node *, const ort_attribute **out, size_t n);
@@ -179,7 +181,7 @@ typedef struct ort_api {
   ort_gap gap_367[11];
   ort_status *(*value_data)(const ort_value *, const void **out);
   ort_gap gap_379[11];
-  bool (*tensor_has_shape)(const ort_tensor_type *); // from API version 24 on
+  bool (*tensor_has_shape)(const ort_tensor_type *); // since API version 24
 } ort_api;
 
 #define ORT_AT(table, entry, place)                                                                \
@@ -220,11 +222,11 @@ typedef struct ort_api_base {
 
 typedef struct ort_fusion {
   uint32_t version;
-  bool drops_constants; // initializers are no inputs of the fused node
+  bool drops_constants; // initializers are not passed as inputs to the fused node
 } ort_fusion;
 
 typedef struct ort_compute ort_compute;
-struct ort_compute { // of a fused node
+struct ort_compute { // runs a fused node
   uint32_t version;
   ort_status *(*create_state)(ort_compute *, ort_compute_context *, void **out);
   ort_status *(*run)(ort_compute *, void *state, ort_kernel_context *);
@@ -241,7 +243,7 @@ struct ort_ep {
   void (*release_computes)(ort_ep *, ort_compute **, size_t n);
   ort_gap gap_5[7]; // layout, dynamic options, begin and end of runs, allocators, streams
   const char *(*compatibility)(ort_ep *, const ort_graph *);
-  ort_gap later[8]; // of later versions than the one that is claimed
+  ort_gap later[8]; // entries of later API versions than the declared one
 };
 
 struct ort_ep_factory {

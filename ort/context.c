@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules are files. One that is not kept has a folder of its own for as long as loading takes: the
-// dynamic linker knows libraries by their paths, so that no two may share one.
+// Files of modules. A module that is not kept is loaded from a temporary folder of its own, because
+// the dynamic linker identifies libraries by path.
 #include "context.h"
 
 #include <stdio.h>
@@ -48,8 +48,8 @@ static bool write_file(const char *path, const void *data, size_t n) {
 
 // --- making ---
 
-// The file of the model with contexts is the one that was asked for, or model_ctx.onnx for
-// model.onnx; its module k is model_ctx_kiln_k.kmod.
+// The model with contexts is the requested file, or model_ctx.onnx for model.onnx; its module k is
+// model_ctx_kiln_k.kmod.
 static ort_status *module_path(ep_provider *p, const ort_graph *graph, ep_arena *arena,
                                const char **out) {
   const char *model = NULL, *asked = p->options.context_path;
@@ -237,7 +237,7 @@ static ort_status *load_embedded(const ep_host *h, const ep_node *n, const char 
   return status;
 }
 
-// A name alone: the file lies in the folder of the model.
+// |file| must be a plain name in the folder of the model.
 static ort_status *load_beside(const ep_provider *p, const ort_graph *graph, const ep_node *n,
                                ep_arena *arena, const char *file, kiln_module **out) {
   const char *model = NULL;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading a graph through ONNX Runtime's functions: first how many values there are at most, then
-// the nodes, and each value where it is met first.
+// Reading a graph through ONNX Runtime's interface: counts the values, then reads the nodes, and
+// each value where it first occurs.
 #include "graph.h"
 
 #include <string.h>
@@ -34,7 +34,7 @@ ort_status *ep_type_read(const ep_host *h, ep_arena *arena, const ort_type *type
   return NULL;
 }
 
-// The number of the value |info|; -1 where that is NULL.
+// The number of the value |info|; -1 for NULL.
 static ort_status *find_value(ep_graph *g, const ort_value_info *info, int *out) {
   const ort_api *api = g->host->api;
   const char *name = NULL;

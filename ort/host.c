@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finding ONNX Runtime's tables, and telling it what went wrong.
+// Lookup of ONNX Runtime's tables, and reporting of errors to it.
 #include "host.h"
 
 #include <stdarg.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 bool ep_host_find(const ort_api_base *base, ep_host *out) {
-  int minor = 0; // asked for a version that it has not, ONNX Runtime prints
+  int minor = 0; // ONNX Runtime prints an error if asked for a version that it lacks
   if (sscanf(base->version(), "%*d.%d", &minor) != 1 || minor < ORT_API_USED) return false;
   *out = (ep_host){.api = base->api(ORT_API_USED), .tells_shape = minor >= ORT_API_HAS_SHAPE};
   if (!out->api) return false;
@@ -17,7 +17,7 @@ bool ep_host_find(const ort_api_base *base, ep_host *out) {
 }
 
 ort_status *ep_fail(const ep_host *h, ort_error code, const char *format, ...) {
-  char text[2048]; // longer names are cut: a message is for people
+  char text[2048]; // longer names are cut
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(text, sizeof text, format, arguments);

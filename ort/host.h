@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ONNX Runtime as the provider sees it: its tables, statuses and logs.
+// ONNX Runtime's tables, statuses and logs, as the provider uses them.
 #ifndef KILN_ORT_HOST_H
 #define KILN_ORT_HOST_H
 
@@ -11,13 +11,13 @@ typedef struct ep_host {
   const ort_api *api;
   const ort_ep_api *ep;
   const ort_editor_api *editor;
-  bool tells_shape; // whether a type has a shape; without it a rank of 0 may be an unknown one
+  bool tells_shape; // a type says whether it has a shape; otherwise rank 0 may mean an unknown rank
 } ep_host;
 
-// gives: false where this ONNX Runtime is older than 1.23
+// gives: false if this ONNX Runtime is older than 1.23
 bool ep_host_find(const ort_api_base *base, ep_host *out);
 
-// Hands the status of a call that failed on to the caller.
+// Returns the status of a failed call to the caller.
 #define EP_TRY(call)                                                                               \
   do {                                                                                             \
     ort_status *const ep_status_ = (call);                                                         \
@@ -27,8 +27,8 @@ bool ep_host_find(const ort_api_base *base, ep_host *out);
 ort_status *ep_fail(const ep_host *h, ort_error code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 ort_status *ep_no_memory(const ep_host *h);
-// All messages of |diag|, behind |what|. Python's sessions go on without the provider where it was
-// not the caller's fault.
+// A status with all messages of |diag|, after |what|. For some codes, Python's sessions continue
+// without the provider: they are used if the failure was not the caller's fault.
 ort_status *ep_fail_with(const ep_host *h, kiln_status status, const char *what,
                          const kiln_diag *diag);
 void ep_log(const ep_host *h, const ort_logger *logger, ort_severity severity, const char *format,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs: shapes are read, a module is found or compiled, a session taken, its tensors pointed at
-// ONNX Runtime's memory.
+// Runs: reads shapes, finds or compiles a module, takes a session and points its tensors at ONNX
+// Runtime's memory.
 #include "kernel.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-// One run at a time.
+// A session with its tensors, for one run at a time.
 typedef struct ep_slot ep_slot;
 struct ep_slot {
   ep_slot *next;
@@ -18,7 +18,7 @@ struct ep_slot {
   const DLTensor **inputs;
   DLTensor **outputs;
   int64_t *shapes; // [tensors][KILN_MAX_PORT_RANK]
-  // [outputs] where an output is put whose extents only the run finds; NULL: ONNX Runtime's memory
+  // [outputs] memory for an output of data-dependent shape; NULL: ONNX Runtime's memory
   DLManagedTensorVersioned **found;
 };
 
@@ -26,7 +26,7 @@ struct ep_variant {
   ep_variant *next;
   kiln_module *module;
   int n_extents;
-  int64_t *extents; // of the inputs, one behind the other; NULL: those of the module
+  int64_t *extents; // of the inputs, concatenated; NULL: the module's shapes
   int n_running;
   ep_slot *idle;
 };
@@ -123,8 +123,8 @@ static void destroy_variant(ep_variant *v, int n_outputs) {
   free(v);
 }
 
-// The one that was not used for longest goes where there are more than were asked for, unless it
-// runs. The first is new.
+// Evicts the least recently used idle variant if there are more than the option allows. The first
+// is the newest.
 static void trim(ep_kernel *k) {
   ep_variant **victim = NULL;
   for (ep_variant **v = &k->variants->next; *v; v = &(*v)->next)
@@ -182,7 +182,7 @@ static bool is_for(const ep_variant *v, const run *r) {
           memcmp(v->extents, r->extents, (size_t)r->n_extents * sizeof(int64_t)) == 0);
 }
 
-// Takes a variant that is there for the run; it is the last used then.
+// Takes an existing variant for the run, and makes it the most recently used.
 static bool take_variant(run *r) {
   ep_kernel *k = r->k;
   pthread_mutex_lock(&k->lock);
@@ -236,7 +236,7 @@ static ort_status *read_shapes(run *r) {
   return NULL;
 }
 
-// Weights are where the session has them.
+// Weights stay where the session has them.
 static ort_status *find_weights(run *r) {
   ep_kernel *k = r->k;
   const ort_api *api = k->p->host.api;
@@ -315,7 +315,7 @@ static ort_status *check_input(const run *r, int i, const DLTensor *t) {
                  r->k->name, i, kiln_tensor_bytes(t), got);
 }
 
-// A module of ranges takes the shapes as they come, and says those of the outputs.
+// For a module of ranges, takes the inputs' shapes and computes those of the outputs.
 static ort_status *set_extents(run *r) {
   const kiln_module *m = r->variant->module;
   const ep_host *h = &r->k->p->host;
@@ -358,7 +358,7 @@ static ort_status *set_pointers(run *r) {
   return NULL;
 }
 
-// Copies the front of each axis of |t|, row by row.
+// Copies the leading elements of each axis of |t|, row by row.
 static void copy_front(const DLTensor *t, const int64_t *shape, char *to) {
   const int last = t->ndim - 1;
   const size_t bytes = t->dtype.bits / 8;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library's two functions, and the factory that they give ONNX Runtime: a provider on the
-// processor, and one on each NVIDIA GPU that it finds.
+// The library's two exported functions, and the factory that they give ONNX Runtime: a provider for
+// the CPU, and one for each NVIDIA GPU.
 #include "provider.h"
 
 #include <dlfcn.h>
@@ -11,9 +11,9 @@
 #define KILN_EXPORT __attribute__((visibility("default")))
 
 typedef struct ep_factory {
-  ort_ep_factory base; // first: ONNX Runtime holds a pointer to it
+  ort_ep_factory base; // first member: ONNX Runtime holds a pointer to it
   ep_host host;
-  char machine[512]; // "KilnExecutionProvider 0.1.0;" and this machine
+  char machine[512]; // "KilnExecutionProvider 0.1.0;" and a description of this machine
 } ep_factory;
 
 enum { NVIDIA = 0x10de };
@@ -30,7 +30,7 @@ static const char *vendor(const ort_ep_factory *base) {
 
 static uint32_t vendor_id(const ort_ep_factory *base) {
   (void)base;
-  return 0; // of no bus
+  return 0; // no PCI vendor
 }
 
 static const char *ep_version(const ort_ep_factory *base) {
@@ -50,7 +50,7 @@ static bool is_gpu(const ep_host *h, const ort_hardware *hardware) {
   return h->api->hardware_vendor(hardware) == NVIDIA && h->api->hardware_type(hardware) == ORT_GPU;
 }
 
-// A GPU's provider gets tensors in the processor's memory, as it registers no other.
+// A GPU's provider gets tensors in the CPU's memory, because it registers no other memory.
 static ort_status *offer(ep_factory *f, const ort_hardware *hardware, const char *target,
                          ort_device **out) {
   ort_pairs *metadata = NULL;
@@ -108,12 +108,12 @@ static ort_status *validate(ort_ep_factory *base, const ort_hardware *const *har
   return NULL;
 }
 
-// --- what this provider leaves to ONNX Runtime ---
+// --- defaults of ONNX Runtime that this provider uses ---
 
 static ort_status *create_allocator(ort_ep_factory *base, const void *memory,
                                     const ort_pairs *options, void **out) {
   (void)base, (void)memory, (void)options;
-  *out = NULL; // the processor's
+  *out = NULL; // the CPU's
   return NULL;
 }
 
@@ -146,7 +146,7 @@ ort_status *CreateEpFactories(const char *registered, const ort_api_base *base,
   (void)registered, (void)logger;
   *out_n = 0;
   if (!ep_host_find(base, &host)) {
-    const ort_api *oldest = base->api(1); // which every ONNX Runtime has
+    const ort_api *oldest = base->api(1); // in every ONNX Runtime
     return oldest->create_status(ORT_NOT_IMPLEMENTED, "Kiln: ONNX Runtime must be 1.23 or newer");
   }
   ep_factory *f = room > 0 ? calloc(1, sizeof *f) : NULL;

@@ -18,7 +18,8 @@ struct ep_block {
 void *ep_alloc(ep_arena *arena, size_t n, size_t bytes) {
   const size_t unit = _Alignof(max_align_t);
   if (bytes > 0 && n > (SIZE_MAX - BLOCK_BYTES) / bytes) return NULL;
-  const size_t want = (n * bytes + unit) / unit * unit; // at least one: no two are the same
+  // at least one unit, so that addresses are distinct
+  const size_t want = (n * bytes + unit) / unit * unit;
   ep_block *b = arena->blocks;
   if (!b || b->room - b->used < want) {
     const size_t room = want > BLOCK_BYTES ? want : BLOCK_BYTES;
@@ -81,7 +82,7 @@ void ep_buffer_printf(ep_buffer *b, const char *format, ...) {
   b->is_lost = n < 0 || !has_room(b, (size_t)n + 1);
   if (!b->is_lost) {
     vsnprintf(b->data + b->n, (size_t)n + 1, format, again);
-    b->n += (size_t)n; // the zero behind it stays
+    b->n += (size_t)n; // the terminating zero stays
   }
   va_end(again);
   va_end(arguments);
@@ -95,7 +96,7 @@ void ep_buffer_deinit(ep_buffer *b) {
 // --- names ---
 
 struct ep_name {
-  const char *text; // NULL: the slot is free
+  const char *text; // NULL: empty slot
   int number;
 };
 

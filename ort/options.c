@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading options, which are texts. Dimensions are written as for `kiln compile --dim`.
+// Parsing of options, which are texts. Dimensions are written as for `kiln compile --dim`.
 #include "options.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@ static ort_status *get(const ep_host *h, const ort_session_options *from, ep_are
   return h->api->option(from, key, text, &n);
 }
 
-// Options of a provider are entries of the session, behind its name in small letters.
+// Provider options are session entries with the provider's name in lower case as prefix.
 static ort_status *get_own(const ep_host *h, const ort_session_options *from, ep_arena *arena,
                            const char *name, const char **out) {
   char *key = ep_text(arena, "ep.kilnexecutionprovider.%s", name);
@@ -57,7 +57,7 @@ static bool parse_dim(ep_options *o, char *text) {
   if (!is || is == text) return false;
   *is++ = 0;
   const long long least = strtoll(is, &end, 10);
-  if (end == is) { // begins with no number
+  if (end == is) { // no number follows: a sum of names
     o->sums[o->n_sums++] = (kiln_dim_sum){text, is};
     return *is != 0;
   }
@@ -102,7 +102,7 @@ static ort_status *read_dims(const ep_host *h, const ort_session_options *from, 
   return NULL;
 }
 
-// ONNX Runtime's own options.
+// Options of ONNX Runtime for compiled models.
 static ort_status *read_contexts(const ep_host *h, const ort_session_options *from, ep_options *o) {
   const char *enable = NULL, *embed = NULL;
   EP_TRY(get(h, from, &o->arena, "ep.context_enable", &enable));
@@ -116,7 +116,7 @@ static ort_status *read_contexts(const ep_host *h, const ort_session_options *fr
   return NULL;
 }
 
-// Kiln judges a target where it loads something; what ONNX Runtime is told later it only logs.
+// The target is checked by loading something: later errors ONNX Runtime would only log.
 static ort_status *check_target(const ep_host *h, const ep_options *o) {
   static const char text[] = "def same(float(N) X) -> (Y) { Y(n) = X(n) }";
   const kiln_memory_file file = {"same.tc", text, sizeof text - 1};
@@ -158,7 +158,7 @@ ort_status *ep_options_read(const ep_host *h, const ort_session_options *from, e
 
 void ep_options_deinit(ep_options *o) { ep_arena_deinit(&o->arena); }
 
-// --- what Kiln is asked ---
+// --- compile options of a part ---
 
 static bool has_dim(const ep_graph *g, const ep_part *part, const char *name) {
   for (int i = 0; i < part->n_inputs; i++) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the user says of a session: provider options "threads", "dims" and the like, and ONNX
-// Runtime's own of models that are compiled ahead.
+// The options of a session: provider options "threads", "dims" and the like, and ONNX Runtime's
+// options for models that are compiled ahead.
 #ifndef KILN_ORT_OPTIONS_H
 #define KILN_ORT_OPTIONS_H
 
@@ -12,10 +12,10 @@
 
 typedef struct ep_options {
   ep_arena arena;
-  int threads, spin_us; // as kiln_session_options has them
-  int shapes;           // modules that are kept of a part that is compiled for the shapes of runs
-  int device;           // the GPU's number
-  const char *target;   // as kiln_compile_options has it
+  int threads, spin_us; // as in kiln_session_options
+  int shapes;           // the most modules of a part that is compiled for the shapes of runs
+  int device;           // number of the GPU
+  const char *target;   // as in kiln_compile_options
   bool cache, loads_contexts;
   int n_dims, n_ranges, n_sums;
   kiln_dim_value *dims;
@@ -25,16 +25,15 @@ typedef struct ep_options {
   const char *context_path, *context_prefix; // "": none
 } ep_options;
 
-// needs: |out| zeroed, but for the target of the device; ep_options_deinit frees it after a
-//        failure, too
-// errors: what a value must be, and what it is
+// needs: |out| zeroed, except for the device's target; ep_options_deinit also after a failure
+// errors: with a message of what a value must be, and what it is
 ort_status *ep_options_read(const ep_host *h, const ort_session_options *from, ep_options *out);
 void ep_options_deinit(ep_options *o);
 
-// How Kiln is asked to compile a part: dimensions that are its inputs' only.
+// The compile options of a part, restricted to dimensions of its inputs.
 typedef struct ep_question {
   kiln_compile_options options; // borrows from here, from |o| and from the source
-  bool is_late; // an extent is known in a run only: the part is compiled for the shapes seen
+  bool is_late; // an extent is known only in runs: the part is compiled for the shapes that occur
 } ep_question;
 ort_status *ep_question_make(const ep_options *o, const ep_graph *g, const ep_part *part,
                              const ep_source *source, ep_arena *arena, ep_question *out);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Levels in one sweep, components by union-find, borders in two more sweeps.
+// Levels in one sweep, components by union-find, inputs and outputs of parts in two more sweeps.
 #include "partition.h"
 
 static void set_levels(ep_graph *g) {
@@ -24,7 +24,7 @@ static int root_of(ep_graph *g, int i) {
   return i;
 }
 
-// Joins nodes of a level that share a value; of a value of this level, the first is its producer.
+// Joins nodes of a level that share a value; if a node of the level produces it, that comes first.
 static void join(ep_graph *g, int *first) {
   for (int v = 0; v < g->n_values; v++) first[v] = -1;
   for (int i = 0; i < g->n_nodes; i++) g->nodes[i].region = i;
@@ -45,7 +45,7 @@ static void join(ep_graph *g, int *first) {
   for (int i = 0; i < g->n_nodes; i++) g->nodes[i].region = root_of(g, i);
 }
 
-// Whether a value that |region| makes is wanted outside of it.
+// Marks the values that are used outside of the region that computes them.
 static void find_wanted(const ep_graph *g, bool *wanted) {
   for (int v = 0; v < g->n_values; v++) wanted[v] = g->values[v].is_result;
   for (int i = 0; i < g->n_nodes; i++) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fields are a key (number and kind), and a value; that of a message is its length and its bytes.
+// A field is a key (number and wire type) and a value; a message's value is its length and its
+// bytes.
 #include "proto.h"
 
 #include <string.h>
@@ -43,7 +44,7 @@ size_t ep_put_begin(ep_buffer *b, int field) {
   return b->n;
 }
 
-void ep_put_end(ep_buffer *b, size_t at) { // the length goes in front of what is there
+void ep_put_end(ep_buffer *b, size_t at) { // the length is inserted before the contents
   if (b->is_lost) return;
   const size_t body = b->n - at;
   put_varint(b, body);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Protocol Buffers' wire format, written: fields of a message, nested ones in place.
+// Writing of Protocol Buffers' wire format: fields of a message, nested messages in place.
 #ifndef KILN_ORT_PROTO_H
 #define KILN_ORT_PROTO_H
 
@@ -10,8 +10,8 @@ void ep_put_bytes(ep_buffer *b, int field, const void *data, size_t n);
 void ep_put_text(ep_buffer *b, int field, const char *text);
 void ep_put_float(ep_buffer *b, int field, float value);
 
-// What is put in between is a message, field |field| of the one around it.
-// gives: the place that |end| wants
+// Begins a nested message in field |field|; fields put until |end| belong to it.
+// gives: the position for |end|
 size_t ep_put_begin(ep_buffer *b, int field);
 void ep_put_end(ep_buffer *b, size_t at);
 

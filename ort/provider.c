@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The provider's table: parts are taken (take.c), and compiled into kernels (kernel.c), or loaded
-// where they were compiled before (context.c).
+// The provider's table: parts are chosen (take.c) and compiled to kernels (kernel.c), or loaded if
+// they were compiled ahead (context.c).
 #include "provider.h"
 #include "context.h"
 
@@ -18,7 +18,7 @@ static ort_status *capability(ort_ep *base, const ort_graph *graph, ort_support 
 
 // --- compiling ---
 
-// Inputs and outputs in the order of the fused node; its inputs that are constants are weights.
+// Inputs and outputs in the order of the fused node; its constant inputs are weights.
 static ort_status *border(const ep_graph *g, const ort_node *fused, ep_kernel *k, ep_part *out) {
   const ort_api *api = g->host->api;
   size_t n_in = 0, n_out = 0;
@@ -58,7 +58,8 @@ static ort_status *whole(const ep_graph *g, ep_kernel *k, ep_part *out) {
   return NULL;
 }
 
-// What a late kernel needs when it compiles: names, and where its weights are among the inputs.
+// Stores what a late kernel needs for compiling: names, and its weights' positions among the
+// inputs.
 static ort_status *keep(const ep_graph *g, const ep_part *part, const ort_node *fused,
                         ep_kernel *k) {
   const ort_api *api = g->host->api;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes onnx.proto's messages; the field numbers are those of the standard.
+// Writes onnx.proto's messages; field numbers are the standard's.
 #include "source.h"
 #include "proto.h"
 
@@ -17,15 +17,15 @@ enum { TENSOR_EXTERNAL = 13, TENSOR_LOCATION = 14, IS_EXTERNAL = 1, ENTRY_KEY = 
 enum { VALUE_NAME = 1, VALUE_TYPE = 2, TYPE_TENSOR = 1, TYPE_ELEMENT = 1, TYPE_SHAPE = 2 };
 enum { SHAPE_DIM = 1, DIM_VALUE = 1, DIM_NAME = 2 };
 
-enum { INLINE_BYTES = 64, MAX_DEPTH = 64 }; // what a file in memory costs is not worth it below
+enum { INLINE_BYTES = 64, MAX_DEPTH = 64 }; // smaller weights are stored inline
 
 typedef struct writer {
   const ep_host *h;
   ep_arena *arena;
   ep_buffer *b;
   ep_source *s;
-  int depth;       // of sub-graphs
-  const char *why; // the node cannot be written
+  int depth;       // nesting of sub-graphs
+  const char *why; // why the node cannot be written
 } writer;
 
 // --- tensors ---
@@ -60,7 +60,7 @@ static ort_status *put_type(writer *w, const ort_tensor_type *type) {
   return NULL;
 }
 
-// A tensor whose elements lie in the message, or, with a |location|, at their address.
+// Writes a tensor with its elements in the message, or as external data at |location|.
 static ort_status *put_tensor(writer *w, int field, const char *name, const ort_value *value,
                               const char *location) {
   ort_tensor_type *type = NULL;
@@ -93,7 +93,7 @@ static ort_status *put_initializer(writer *w, const char *name, const ort_value_
 
 static ort_status *read_list(writer *w, const ort_attribute *a, ort_attribute_type type, void **out,
                              size_t *out_n) {
-  *out_n = 0; // the size comes with a status that it is too small
+  *out_n = 0; // a status that the buffer is too small comes with the size
   ort_status *sized = w->h->api->read_attribute(a, type, NULL, 0, out_n);
   if (sized) w->h->api->release_status(sized);
   *out = ep_alloc(w->arena, *out_n, 1);
@@ -148,7 +148,7 @@ static ort_status *put_attribute(writer *w, const ort_attribute *a) {
   const char *name = NULL;
   EP_TRY(w->h->api->attribute_type(a, &type));
   EP_TRY(w->h->api->attribute_name(a, &name));
-  if (type == ORT_ATTR_GRAPH) return NULL; // put_graphs
+  if (type == ORT_ATTR_GRAPH) return NULL; // written by put_graphs
   if (type <= ORT_ATTR_UNDEFINED || type > ORT_ATTR_TENSOR) {
     w->why = "an attribute of a type that ONNX Runtime does not hand on";
     return NULL;
@@ -175,7 +175,7 @@ static ort_status *put_attributes(writer *w, const ort_node *node) {
 
 // --- values and nodes ---
 
-// With its shape, as that of an input.
+// Writes a value with a shape, as of an input.
 static void put_value(writer *w, int field, const ep_value *v, bool has_shape) {
   const size_t value = ep_put_begin(w->b, field);
   ep_put_text(w->b, VALUE_NAME, v->name);
@@ -276,7 +276,7 @@ static ort_status *put_inner(writer *w, const ort_graph *g, int number) {
   return NULL;
 }
 
-// The sub-graphs of a node, as attributes.
+// Writes the sub-graphs of a node as attributes.
 static ort_status *put_graphs(writer *w, const ort_node *node, int number) {
   size_t n = 0;
   EP_TRY(w->h->api->n_node_graphs(node, &n));
@@ -318,7 +318,7 @@ static ort_status *put_opsets(writer *w, const ort_graph *g) {
   return NULL;
 }
 
-// The initializers that nodes of the part read, each once.
+// Writes the initializers that nodes of the part read, each once.
 static ort_status *put_weights(writer *w, const ep_graph *g, const ep_part *part, int *out_node) {
   bool *seen = ep_alloc(w->arena, (size_t)g->n_values, sizeof *seen);
   w->s->files = ep_alloc(w->arena, (size_t)g->n_values + 1, sizeof *w->s->files);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which nodes Kiln takes. Kiln itself is asked: a part is read as a model, whose loading lists the
-// nodes that cannot be compiled. Without them the graph falls into other parts, which are asked
-// again, until all that is left is taken. Each round refuses a node or ends.
+// Chooses the nodes that Kiln takes. A part is read by Kiln as a model, and the reader lists the
+// nodes that it cannot compile. Without these the graph falls into other parts, which are read
+// again, until none is refused. Each round refuses a node or ends.
 #include "partition.h"
 #include "provider.h"
 
@@ -10,7 +10,7 @@
 typedef struct taking {
   ep_provider *p;
   ep_graph graph;
-  ep_arena arena; // of what is said of refused nodes
+  ep_arena arena; // of the reasons
   int n_contexts;
   bool changed;
 } taking;
@@ -22,7 +22,7 @@ static void refuse(taking *t, int node, const char *why) {
   if (!n->refused) n->refused = copy ? copy : "no memory left";
 }
 
-// --- the border: what ONNX Runtime and Kiln pass to each other are tensors ---
+// --- the border: only tensors are passed between ONNX Runtime and Kiln ---
 
 static const char *wrong_at_border(const ep_value *v, bool is_input) {
   if (v->element == 0) return "is no tensor";
@@ -47,9 +47,9 @@ static void check_border(taking *t, const ep_part *part, int value, bool is_inpu
     }
 }
 
-// --- asking ---
+// --- reading parts as models ---
 
-// Refuses the nodes that messages name; or, where none is named, all.
+// Refuses the nodes that messages name, or the whole part if they name none.
 static void take_refusals(taking *t, const ep_part *part, const kiln_diag *diag) {
   bool any = false;
   for (size_t i = 0; i < kiln_diag_count(diag); i++) {
@@ -99,7 +99,7 @@ static ort_status *check_part(taking *t, const ep_part *part) {
   return status;
 }
 
-// --- telling ---
+// --- reporting ---
 
 static ort_status *support(taking *t, const ep_part *part, ort_support *out) {
   ep_arena arena = {0};
@@ -110,7 +110,7 @@ static ort_status *support(taking *t, const ep_part *part, ort_support *out) {
   ort_status *status =
       nodes ? ep_question_make(&t->p->options, &t->graph, part, &none, &arena, &question)
             : ep_no_memory(h);
-  // Compiled for the shapes of runs, the part is given its weights in runs, too.
+  // compiled for the shapes of runs, the part gets its weights in runs as well
   const ort_fusion fusion = {ORT_API_USED, !question.is_late};
   for (int i = 0; !status && i < part->n_nodes; i++) nodes[i] = t->graph.nodes[part->nodes[i]].ort;
   const bool waits = question.is_late && t->p->options.makes_contexts;
@@ -173,8 +173,8 @@ static ort_status *take(taking *t, ort_support *out) {
   return status;
 }
 
-// ONNX Runtime 1.23 does not tell sub-graphs, and names what is taken of two graphs alike, which
-// then fails. There nodes of one graph are taken.
+// ONNX Runtime 1.23 does not identify sub-graphs, and gives the fused nodes of two graphs equal
+// names, which then fails. With it, only nodes of one graph are taken.
 static ort_status *may_take(ep_provider *p, const ort_graph *graph, bool *out) {
   const ort_node *parent = NULL;
   const char *name = NULL;
@@ -189,7 +189,7 @@ ort_status *ep_take(ep_provider *p, const ort_graph *graph, ort_support *support
   taking t = {.p = p};
   bool may = false;
   EP_TRY(may_take(p, graph, &may));
-  if (!may) return NULL; // a node is taken with its sub-graphs, or not
+  if (!may) return NULL; // a node is taken together with its sub-graphs
   ort_status *status = ep_graph_read(&t.graph, &p->host, graph);
   if (!status) status = take(&t, support_out);
   ep_graph_deinit(&t.graph);

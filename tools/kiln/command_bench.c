@@ -13,7 +13,7 @@ typedef struct bench {
   kiln_diag *diag;
   timed times;
   double *ms; // of all timed runs, sorted; malloc'ed
-  stats s;    // of them
+  stats s;    // of |ms|
 } bench;
 
 static bool run(bench *b, kiln_session *session) {
@@ -25,7 +25,7 @@ static size_t sessions_of(const options *o) {
   return o->concurrency > 1 ? (size_t)o->concurrency : 1;
 }
 
-// Of every session: sessions at the same time share the threads that the module is for.
+// Threads of each session: concurrent sessions share the threads for which the module was made.
 static int32_t threads_of(const bench *b) {
   const size_t n = sessions_of(b->o);
   if (b->o->threads || n == 1) return (int32_t)b->o->threads;
@@ -47,7 +47,7 @@ static kiln_session *open_session(bench *b) {
   return kiln_session_create(b->l.module, &so, b->diag, &session) == KILN_OK ? session : NULL;
 }
 
-// A duration alone stands in place of the number of runs.
+// A duration without a number of iterations replaces that.
 static bool time_module(bench *b) {
   const options *o = b->o;
   const bool counts = !(o->duration > 0) || option_is_given(o, offsetof(options, iterations));
@@ -62,7 +62,7 @@ static bool time_module(bench *b) {
   b->ms = malloc((b->times.n + 1) * sizeof *b->ms);
   for (size_t i = 0; b->ms && i < b->times.n; i++) b->ms[i] = b->times.runs[i].ms;
   if (b->ms) b->s = stats_of(b->ms, b->times.n);
-  b->l.load_ms += b->times.open_ms; // of the module, where it is one, and of the session
+  b->l.load_ms += b->times.open_ms; // of the module, if one was loaded, and of the session
   return b->ms != NULL;
 }
 
@@ -76,12 +76,12 @@ static double peak_bytes(void) {
   return (double)u.ru_maxrss * 1024;
 }
 
-// Those that --percentiles lists, which are numbers.
+// Prints the percentiles that --percentiles lists; they were checked to be numbers.
 static void print_percentiles(const bench *b) {
   if (!b->o->percentiles) return;
   printf("percentiles");
   for (const char *at = b->o->percentiles; at; at = strchr(at, ',')) {
-    at += at != b->o->percentiles; // the comma
+    at += at != b->o->percentiles; // skips the comma
     printf(" %.*s: %.3f", (int)strcspn(at, ","), at,
            percentile(b->ms, b->times.n, strtod(at, NULL)));
   }
@@ -152,7 +152,8 @@ static bool print_profile(bench *b, kiln_session *session) {
   for (size_t i = 0; ms && rows && i < n; i++) {
     kiln_launch_info info = kiln_module_launch(b->l.module, i);
     size_t r = 0;
-    if (kiln_module_dim_count(b->l.module) > 0 && ms[i] <= 0) continue; // of another variant
+    // of a variant that was not run
+    if (kiln_module_dim_count(b->l.module) > 0 && ms[i] <= 0) continue;
     while (r < n_rows && strcmp(rows[r].name, info.kernel)) r++;
     if (r == n_rows) rows[n_rows++] = (kernel_row){.name = info.kernel, .nodes = info.nodes};
     rows[r].launches++;
@@ -203,7 +204,7 @@ static bool write_figures(const bench *b) {
       b->o->json);
 }
 
-// Every timed run.
+// Writes start, duration and session of every timed run.
 static bool write_times(const bench *b) {
   json_t *runs = json_array();
   for (size_t i = 0; i < b->times.n; i++) {

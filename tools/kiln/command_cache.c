@@ -1,4 +1,4 @@
-// kiln cache: what compiling and tuning keep on disk.
+// kiln cache: lists or clears the caches of compilation and tuning.
 #include "kiln.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@ typedef struct kind_row {
 } kind_row;
 
 typedef struct listing {
-  bool each; // entries are printed
+  bool each; // prints entries
   size_t n_kinds;
   kind_row kinds[MAX_KINDS], all;
 } listing;

@@ -1,15 +1,15 @@
-// kiln compare: two ways to compute a model beside each other, output by output, and their times.
+// kiln compare: compares two ways of computing a model, output by output, and their times.
 //
 //   A, B   a model (which is compiled), a module, or ONNX Runtime on a model
-//   right  both are judged by the reference interpreter where one of them is a model; else the two
-//          may differ by a tolerance
-//   times  A and B run in turns, so that other work on the machine meets both
+//   right  if one of them is a model, the reference interpreter judges both; otherwise the two may
+//          differ by a tolerance
+//   times  A and B run alternately, so that other load on the machine affects both
 //
 //   one turn:  pause | A | A | pause | B | B
 //                          t              t
 //
-// The second run of a pair is timed: caches are its own then, and the other's threads, which spin
-// behind a run, are asleep.
+// The second run of each pair is timed: caches then hold its own data, and the other's threads,
+// which spin after a run, are asleep.
 #include "peer.h"
 
 #include <jansson.h>
@@ -19,8 +19,8 @@
 
 typedef struct side {
   char letter;
-  const char *name;       // as it was given
-  const char *peer_model; // what ONNX Runtime reads; NULL: Kiln runs
+  const char *name;       // as given on the command line
+  const char *peer_model; // the model that ONNX Runtime reads; NULL: Kiln runs
   loaded l;
   kiln_session *session;
   const DLTensor **inputs; // malloc'ed; in the module's order, borrowed
@@ -33,11 +33,11 @@ typedef struct side {
 typedef struct comparing {
   const options *o;
   side sides[2];
-  side *base;     // of Kiln, whose inputs and outputs all others follow
-  tensors inputs; // in the order of the base
+  side *base;     // a side that Kiln runs; its ports name the inputs and outputs of both
+  tensors inputs; // in the order of |base|'s ports
   kiln_diag *diag;
-  loaded reference;            // where the base is a module and ONNX Runtime reads the model
-  kiln_model *model;           // which judges; NULL: there is none
+  loaded reference;            // if |base| is a module and ONNX Runtime reads the model
+  kiln_model *model;           // the reference; NULL: none
   kiln_judgement *verdicts[2]; // [outputs of the model], malloc'ed
   json_t *rows;
   size_t n_wrong;
@@ -62,7 +62,7 @@ static bool has_end(const char *path, const char *end) {
   return n > k && !strcmp(path + n - k, end);
 }
 
-// False after a message: the command line is wrong.
+// False after a message if the command line is wrong.
 static bool name_sides(comparing *c) {
   const values *args = &c->o->args;
   for (int i = 0; i < 2; i++) {
@@ -83,7 +83,7 @@ static bool name_sides(comparing *c) {
   return true;
 }
 
-// The options for one of the two.
+// The options for loading one of the two.
 static options options_of(const comparing *c, const char *path) {
   options o = *c->o;
   o.args = (values){.n = 1, .at = {path}};
@@ -104,7 +104,7 @@ static size_t find_input(const kiln_module *m, const char *name) {
   return i;
 }
 
-// By name, or by number where a module knows others.
+// Orders inputs by name, or by number if the module has other names.
 static bool order_inputs(const comparing *c, side *s) {
   const kiln_module *base = c->base->l.module, *m = s->l.module;
   const size_t n = kiln_module_input_count(m);
@@ -142,14 +142,14 @@ static bool open_session(comparing *c, side *s) {
          tensors_for_outputs(s->l.module, &in, &s->outputs);
 }
 
-// Whether the model has outputs of all names of the module's, or it must be given more.
+// Whether the model lacks an output of the module, so that ONNX Runtime must expose inner values.
 static bool lacks_outputs(const comparing *c, const char *path) {
   options o = options_of(c, path);
   loaded l;
   bool lacks = false;
   o.read_only = true;
   o.marks = (values){0};
-  if (!load_model(&o, path, false, &l)) return false; // ONNX Runtime says what is wrong
+  if (!load_model(&o, path, false, &l)) return false; // ONNX Runtime reports the error
   for (size_t i = 0; i < kiln_module_output_count(c->base->l.module); i++) {
     const char *name = kiln_module_output(c->base->l.module, i).name;
     bool has = false;
@@ -181,10 +181,11 @@ static bool take_outputs(comparing *c, side *s) {
 // --- outputs
 
 static const kiln_module *module_of(const comparing *c, const side *s) {
-  return s->peer_model ? c->base->l.module : s->l.module; // whose names its outputs have
+  // gives names to the outputs of ONNX Runtime
+  return s->peer_model ? c->base->l.module : s->l.module;
 }
 
-// The output of that name; NULL: it has none.
+// The output of that name; NULL if there is none.
 static const DLTensor *find_output(const comparing *c, const side *s, const char *name) {
   const kiln_module *m = module_of(c, s);
   for (size_t i = 0; i < s->outputs.n; i++)
@@ -198,14 +199,14 @@ static bool shares_names(const comparing *c, const side *s) {
   return false;
 }
 
-// What the side has for output |i| of the base: by name, or by number where no name is the same.
+// The side's output for output |i| of the base: by name, or by number if no names are equal.
 static const DLTensor *output_of(const comparing *c, const side *s, size_t i) {
   if (shares_names(c, s)) return find_output(c, s, kiln_module_output(c->base->l.module, i).name);
   const bool fits = s->outputs.n == c->base->outputs.n;
   return fits ? s->outputs.views[i] : NULL;
 }
 
-// A tensor of the same elements in another type; NULL: it cannot be made.
+// A copy of the elements in another type; NULL if memory ran out.
 static tensor *in_type(const DLTensor *t, const char *dtype) {
   tensor *made = kiln_tensor_create(dtype, t->ndim, t->shape, NULL);
   for (int64_t i = 0; made && i < kiln_tensor_count(t); i++)
@@ -222,7 +223,7 @@ static size_t base_output(const comparing *c, const char *name) {
   return i;
 }
 
-// What the sides computed for the model's outputs; false where one is missing.
+// Collects the side's results for the model's outputs; false if one is missing.
 static bool gather(const comparing *c, const side *s, const DLTensor **out) {
   for (size_t k = 0; k < kiln_model_output_count(c->model); k++) {
     const size_t i = base_output(c, kiln_model_output(c->model, k).name);
@@ -247,7 +248,7 @@ static bool judge_side(comparing *c, int which) {
   return false;
 }
 
-// The model that judges: one of the two, or that of ONNX Runtime. None, where a tolerance is given.
+// Finds the reference model: one of the two, or ONNX Runtime's. None if a tolerance is given.
 static void find_model(comparing *c) {
   const options *o = c->o;
   if (o->rtol > 0 || o->atol > 0) return;
@@ -328,7 +329,7 @@ static void compare_outputs(comparing *c) {
 
 enum { PAUSE_NS = 5000000 };
 
-// Milliseconds; less than 0 after a message.
+// Milliseconds; negative after a message.
 static double time_turn(comparing *c, side *s) {
   const struct timespec pause = {.tv_nsec = PAUSE_NS};
   (void)nanosleep(&pause, NULL);
@@ -390,7 +391,7 @@ static bool compare(comparing *c) {
   for (int k = 0; right && k < 2; k++) right = take_outputs(c, &c->sides[k]);
   if (!right) return false;
   compare_outputs(c);
-  if (c->o->all_layers) { // every value is stored, so that times say nothing
+  if (c->o->all_layers) { // every value is stored, so times are meaningless
     if (c->first_wrong) printf("the first that differs: %s\n", c->first_wrong);
   } else {
     right = time_sides(c);

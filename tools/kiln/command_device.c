@@ -1,4 +1,4 @@
-// kiln device: how fast this machine is.
+// kiln device: measures this machine, or shows its figures.
 #include "kiln.h"
 
 typedef struct reporting {

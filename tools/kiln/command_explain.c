@@ -1,4 +1,4 @@
-// kiln explain and kiln orchestrate: what the compiler decided.
+// kiln explain and kiln orchestrate: reports of the compiler's decisions.
 #include "kiln.h"
 
 #include <stdlib.h>
@@ -31,7 +31,7 @@ int command_orchestrate(const options *o) {
   options with = *o;
   with.orchestrate = true;
   if (refuse_module(o->args.at[0], "orchestrate")) return EXIT_WRONG;
-  if (o->out) { // the kernels, to that file
+  if (o->out) { // writes the kernels to that file
     with.emit = "orchestration";
     return emit_model(&with, o->args.at[0]);
   }

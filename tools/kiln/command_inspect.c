@@ -1,4 +1,4 @@
-// kiln inspect: what a model or a module is; and which options say something of a module.
+// kiln inspect: describes a model or a module. Also checks options that do not apply to modules.
 #include "kiln.h"
 
 #include <jansson.h>
@@ -8,7 +8,7 @@
 
 // --- options ---
 
-// What a row says of modules: the rest is said when compiling.
+// Whether the option of a row applies to modules; others apply to compilation only.
 static bool is_for_modules(const option_row *r) {
   return has_word(r->commands, ' ', "module", strlen("module"));
 }
@@ -32,7 +32,7 @@ static bool has_dim(const kiln_module *m, const char *text) {
 static bool check_dims(const command *c, const options *o) {
   kiln_module *m = NULL;
   bool right = true;
-  if (kiln_module_describe(o->args.at[0], NULL, &m) != KILN_OK) return true; // which loading tells
+  if (kiln_module_describe(o->args.at[0], NULL, &m) != KILN_OK) return true; // loading reports it
   for (int i = 0; right && i < o->dims.n; i++)
     if (!has_dim(m, o->dims.at[i]))
       right = complain(c, "--dim",
@@ -48,7 +48,8 @@ bool module_options_check(const command *c, const options *o) {
   const bool runs =
       !strcmp(c->name, "run") || !strcmp(c->name, "bench") || !strcmp(c->name, "inspect");
   const bool compares = !strcmp(c->name, "compare") && o->args.n == 2 &&
-                        kiln_module_is_file(o->args.at[1]); // else it is said of the model
+                        // otherwise the option applies to the model
+                        kiln_module_is_file(o->args.at[1]);
   if (!(runs || compares) || !o->args.n || !kiln_module_is_file(o->args.at[0])) return true;
   for (int i = 0; i < N_OPTION_ROWS; i++)
     if (o->given[i] && !is_for_modules(&option_rows[i]))
@@ -60,7 +61,7 @@ bool module_options_check(const command *c, const options *o) {
 
 // --- a module ---
 
-enum { N_SHOWN = 4 }; // elements of a default
+enum { N_SHOWN = 4 }; // elements of a default to print
 
 static void print_shape(kiln_port p) {
   printf("%s %s [", p.name, p.dtype);
@@ -101,7 +102,7 @@ static void print_ports(const kiln_module *m) {
   if (!kiln_module_dim_count(m)) printf("%-12sall constant\n", "dimensions");
 }
 
-// A kernel and how often it is launched.
+// A kernel and its number of launches.
 typedef struct kernel_row {
   kiln_launch_info info;
   size_t n, first;
@@ -118,7 +119,7 @@ static int by_first(const void *a, const void *b) {
   return (x->first > y->first) - (x->first < y->first);
 }
 
-// In the order of their first launches; malloc'ed, NULL when memory is out.
+// The kernels, ordered by first launch; malloc'ed, NULL if memory ran out.
 static kernel_row *find_kernels(const kiln_module *m, size_t *out_n) {
   const size_t n = kiln_module_launch_count(m);
   kernel_row *rows = calloc(n + 1, sizeof *rows);
@@ -173,7 +174,7 @@ static json_t *port_of(kiln_port p, const DLTensor *initial) {
   for (int32_t k = 0; k < p.rank; k++)
     json_array_append_new(shape, p.shape[k] < 0 ? json_null() : json_integer(p.shape[k]));
   if (!initial) return port;
-  json_t *shown = json_array(); // its first elements
+  json_t *shown = json_array(); // the first elements
   json_object_set_new(port, "optional", json_true());
   json_object_set_new(port, "default", shown);
   for (int64_t i = 0; i < kiln_tensor_count(initial) && i < N_SHOWN; i++) {
@@ -251,7 +252,7 @@ static int inspect_module(const options *o) {
 int command_inspect(const options *o) {
   loaded l;
   options reading = *o;
-  reading.read_only = true; // what cannot be compiled can be looked at
+  reading.read_only = true; // a model that cannot be compiled can still be inspected
   if (kiln_module_is_file(o->args.at[0])) return inspect_module(o);
   if (!load_model(&reading, o->args.at[0], false, &l)) return l.code;
   const bool right = may_write(o, l.model, o->json) &&

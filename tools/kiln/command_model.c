@@ -1,4 +1,4 @@
-// The commands about a model as such: compile, verify, check, version.
+// The commands compile, verify, check, version and operators.
 #include "kiln.h"
 
 #include <stdlib.h>
@@ -51,7 +51,7 @@ static kiln_status compile_archive(const options *o, const kiln_compile_options 
   return st;
 }
 
-// What was made: where, for what, how large and how fast.
+// Prints the module's path, target, size and compile time.
 static void print_made(const options *o, const kiln_compiled *c, double ms) {
   kiln_module *module = NULL;
   struct stat info = {.st_size = 0};
@@ -101,7 +101,7 @@ int command_compile(const options *o) {
 typedef struct verify_state {
   const options *o;
   size_t n, total;
-  char sizes[256]; // of the definition at hand
+  char sizes[256]; // of the current definition
 } verify_state;
 
 static void on_result(void *user, const kiln_verify_result *r) {
@@ -182,7 +182,7 @@ int command_version(const options *o) {
   return EXIT_RIGHT;
 }
 
-// Every operator row, tab-separated, for docs/ref/operators.md.
+// Prints every operator's row, tab-separated, for docs/ref/operators.md.
 int command_operators(const options *o) {
   (void)o;
   kiln_operator_info info;

@@ -1,4 +1,4 @@
-// kiln reduce: the smallest model for which a command still fails in the same way.
+// kiln reduce: finds the smallest model with which a command fails as with the whole one.
 #include "kiln.h"
 
 #include <fcntl.h>
@@ -10,12 +10,12 @@
 typedef struct reducing {
   const options *o;
   const char *trial;
-  int ended; // how the command ended on the whole model, as waitpid says it; -1: not run yet
+  int ended; // wait status of the command on the whole model; -1: not run yet
   size_t nodes;
   bool broken; // the command cannot be run
 } reducing;
 
-// |text| with |path| for each {}; malloc'ed.
+// |text| with each {} replaced by |path|; malloc'ed.
 static char *fill_in(const char *text, const char *path) {
   size_t n = 1, n_path = strlen(path);
   for (const char *at = text; *at; at++) n += at[0] == '{' && at[1] == '}' ? n_path : 1;
@@ -33,7 +33,7 @@ static char *fill_in(const char *text, const char *path) {
   return out;
 }
 
-// In the child: the command on |path|, its output into |to|.
+// In the child: runs the command on |path| with its output in |to|.
 static void execute(char *const *words, const char *path, FILE *to) {
   size_t n = 0;
   while (words[n]) n++;
@@ -51,16 +51,15 @@ static bool contains(FILE *f, const char *text) {
   const size_t n = strlen(text);
   size_t matched = 0;
   rewind(f);
-  for (int c;
-       matched < n && (c = fgetc(f)) != EOF;) { // restarts behind the first byte that matched
+  for (int c; matched < n && (c = fgetc(f)) != EOF;) { // restarts after the first byte that matched
     if (c == text[matched]) matched++;
     else if (matched && !fseek(f, -(long)matched, SEEK_CUR)) matched = 0;
   }
   return matched == n;
 }
 
-// How the command ends on the trial; -1 where it cannot be run or its output lacks what it must
-// have.
+// The command's wait status on the trial model; -1 if it cannot be run, or its output lacks the
+// text that it must contain.
 static int run_command(reducing *r) {
   FILE *output = tmpfile();
   int ended = -1;
@@ -78,7 +77,7 @@ static int32_t fails(void *user) {
   reducing *r = user;
   if (r->broken) return 0;
   const int ended = run_command(r);
-  if (r->ended == -1 && ended > 0) r->ended = ended; // the whole model: this is how to fail
+  if (r->ended == -1 && ended > 0) r->ended = ended; // the whole model: the failure to keep
   return ended > 0 && ended == r->ended;
 }
 
@@ -90,11 +89,11 @@ static void on_progress(void *user, size_t tries, size_t nodes) {
   fprintf(stderr, "reduce: %zu nodes after %zu runs\n", nodes, tries);
 }
 
-// --- types of values, from a process of its own: a model to be reduced may crash what reads it
+// --- types of values, found in a child process: the model may crash its reader
 
 typedef struct known {
   size_t n;
-  kiln_port *at; // malloc'ed, as names, types and shapes are
+  kiln_port *at; // malloc'ed, as are the names, types and shapes
 } known;
 
 static void put_text(FILE *f, const char *text) {

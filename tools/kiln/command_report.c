@@ -1,7 +1,7 @@
-// kiln report: one page, without anything from a network, that shows what was decided and what it
-// costs. The page is tools/kiln/report/, embedded by the build; what it shows is JSON in it. Texts
-// of code are many times as long as all the rest: they are compressed, a kernel each, and the page
-// unpacks the one that is looked at.
+// kiln report: one page, without anything from the network, that shows the compiler's decisions and
+// their cost. The page is tools/kiln/report/, which the build embeds; its data is JSON in it. Code
+// makes up most of its size: it is compressed by kernel, and the page unpacks the kernel that is
+// shown.
 #include "kiln.h"
 
 #include <dlfcn.h>
@@ -20,7 +20,7 @@ typedef struct report {
   loaded l;
   kiln_diag *diag;
   tensors inputs, outputs;
-  json_t *root; // what the page shows
+  json_t *root; // the page's data
   FILE *out;
 } report;
 
@@ -45,7 +45,7 @@ static bool is_of_gpu(const kiln_module *m) {
   return !strncmp(target, "cuda", 4) || !strncmp(target, "opencl", 6);
 }
 
-// Runs that nothing watches, and the misses of one of them.
+// Times runs without profiling, and counts cache misses of one of them.
 static bool time_runs(report *r, json_t *to) {
   double ms[RUNS];
   const char *why = "those of GPUs are not asked for";
@@ -73,8 +73,8 @@ static bool time_runs(report *r, json_t *to) {
   return true;
 }
 
-// One run as it was recorded, in microseconds: [launch, start, time] of each launch, and [launch,
-// thread, start, time] of each span.
+// One recorded run, in microseconds: [launch, start, time] for each launch, and [launch, thread,
+// start, time] for each span.
 typedef struct recording {
   json_t *launches, *spans;
   double us;
@@ -125,7 +125,7 @@ static json_t *launches_of(const kiln_module *m, double *ms) {
   return list;
 }
 
-// The median and the least time of each launch, and the fastest run as a time line.
+// The median and the minimum time of each launch, and the time line of the fastest run.
 static bool profile_runs(report *r, json_t *to) {
   const size_t n = kiln_module_launch_count(r->l.module);
   double *ms = calloc(n * RUNS + 1, sizeof *ms);
@@ -155,7 +155,7 @@ static bool measure(report *r) {
          profile_runs(r, to);
 }
 
-// --- what is shown
+// --- the data
 
 static char *read_text(const char *path) {
   FILE *f = fopen(path, "rb");
@@ -194,7 +194,8 @@ static bool explain(report *r) {
 
 // --- the page
 
-// A script's text may hold neither "</script" nor "<!--": in strings of JSON '<' may be escaped.
+// The text of a script element must contain neither "</script" nor "<!--"; in JSON strings '<' may
+// be escaped.
 static void write_escaped(const char *text, FILE *out) {
   for (const char *end; *text; text = end) {
     end = text + strcspn(text, "<");
@@ -217,8 +218,7 @@ static void write_base64(const unsigned char *data, size_t n, FILE *out) {
   }
 }
 
-// zlib, which is loaded here alone; NULL: it is not installed, and texts are left as long as they
-// are.
+// zlib's compress2, loaded on demand; NULL: not installed, and texts stay uncompressed.
 static __typeof__(&compress2) find_compress(void) {
   void *library = dlopen("libz.so.1", RTLD_NOW | RTLD_LOCAL);
   union {
@@ -228,7 +228,8 @@ static __typeof__(&compress2) find_compress(void) {
   return symbol.function;
 }
 
-// One kernel's texts: <script class=code data-kernel=NAME data-form=deflate|plain>base64</script>
+// Writes the texts of one kernel: <script class=code data-kernel=NAME
+// data-form=deflate|plain>base64</script>
 static bool write_code(report *r, const json_t *code, __typeof__(&compress2) compressed) {
   char *text = json_dumps(code, JSON_COMPACT);
   const size_t n = text ? strlen(text) : 0;
@@ -265,10 +266,10 @@ static bool write_data(report *r) {
   return right;
 }
 
-// The page with its parts in the places that it has for them.
+// Writes the page with its parts at their marks.
 static bool write_page(report *r) {
   static const struct {
-    const char *mark, *text; // NULL: the data
+    const char *mark, *text; // |text| NULL: the data
   } places[] = {{"{{css}}", report_css}, {"{{data}}", NULL}, {"{{js}}", report_js}};
   const char *at = report_html;
   bool right = true;

@@ -1,4 +1,4 @@
-// kiln run: one run, outputs printed, written or compared.
+// kiln run: runs a model once, and prints, writes or compares its outputs.
 #include "kiln.h"
 
 #include <stdlib.h>
@@ -90,7 +90,7 @@ static void report_judgement(const char *name, const kiln_judgement *j) {
   printf("\n");
 }
 
-// By tolerances that the user gives.
+// Compares with the reference interpreter by the tolerances that the user gives.
 static bool compare_reference(const options *o, const loaded *l, const tensors *inputs,
                               const tensors *outputs, kiln_diag *diag) {
   tensors want;

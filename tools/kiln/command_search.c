@@ -1,4 +1,4 @@
-// kiln tc --search: fillings of a schedule with holes, timed; the best one printed.
+// kiln tc --search: times fillings of a schedule's holes and prints the best one.
 #include "kiln.h"
 
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 typedef struct table {
   const options *o;
   size_t n_right, n_wrong, n_refused;
-  double own_ms; // of Kiln's own schedule; 0 before it is met
-  char *best;    // script, malloc'ed
+  double own_ms; // of Kiln's own schedule; 0 until it was timed
+  char *best;    // the script; malloc'ed
   char refused[512];
   struct row {
     double ms;

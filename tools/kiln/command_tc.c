@@ -1,9 +1,10 @@
-// kiln tc: a definition in TC notation, compiled and run once, timed, searched or printed as code.
+// kiln tc: compiles a definition in TC notation, and runs, times or searches it, or prints its
+// code.
 #include "kiln.h"
 
 #include <string.h>
 
-// Code for another target is what one sees of it.
+// For another target, the code is printed.
 static const char *levels_of(const options *o) {
   if (o->emit || !prints_code(o)) return o->emit;
   if (!strncmp(o->target, "hip:", 4)) return "hip";

@@ -1,7 +1,7 @@
-// kiln test: directories in the ONNX backend-test layout: DIR/test_NAME/model.onnx with
+// kiln test: runs directories in the ONNX backend-test layout: DIR/test_NAME/model.onnx with
 // test_data_set_K/input_I.pb and output_I.pb. Every test runs in a child process, so that a crash
-// or a hang fails one test and not the run. The data binds by position; inputs that must be known
-// at compile time are bound as constants.
+// or a hang fails that test only. Data is bound by position; inputs whose values must be known at
+// compile time are bound as constants.
 #include "kiln.h"
 
 #include <dirent.h>
@@ -25,7 +25,7 @@ enum {
 };
 
 static const double official_rtol = 1e-3, official_atol = 1e-7; // of ONNX's own runner
-static const double most_judged_flops = 2e9; // above, the reference would take too long
+static const double most_judged_flops = 2e9; // more would take the reference interpreter too long
 
 typedef struct names {
   char **at;
@@ -73,34 +73,35 @@ static void find_tests(const char *dir, const char *glob, names *out) {
   closedir(d);
 }
 
-// What ran first in this process, and lives on: a GPU's context goes with the last module that uses
-// it, and making one takes longer than a test.
+// The first module of this process, which is kept loaded: a GPU's context is destroyed with the
+// last module that uses it, and creating one takes longer than a test.
 typedef struct keeping {
   kiln_module *module;
   kiln_session *session;
 } keeping;
 
-// One test directory while it runs.
+// A running test directory.
 typedef struct test_case {
   const options *o;
-  keeping *kept;    // NULL: nothing is kept
-  bool is_judged;   // by the errors that right results may have, too: no tolerance is given
-  bool is_excepted; // what is expected is known to be off
+  keeping *kept; // NULL: nothing is kept
+  // judged by the errors that right results may have as well, because no tolerance is given
+  bool is_judged;
+  bool is_excepted; // the expected outputs are known to be inaccurate
   double rtol, atol;
   char model_path[4096];
-  kiln_model *read;              // the file as read, for the names of the inputs
-  char in_names[MAX_PORTS][128]; // of the tensors: of a list "x" they are "x[0]", "x[1]", ...
+  kiln_model *read;              // the file as read, for names of inputs
+  char in_names[MAX_PORTS][128]; // of the tensors: a list "x" has "x[0]", "x[1]", ...
   tensor *in[MAX_PORTS], *want[MAX_PORTS];
   size_t n_in, n_want;
-  kiln_dim_value lengths[MAX_PORTS];  // of inputs that are lists; names owned by |read|
-  kiln_shape_value shapes[MAX_PORTS]; // of their tensors
+  kiln_dim_value lengths[MAX_PORTS];  // of inputs that are lists; names are owned by |read|
+  kiln_shape_value shapes[MAX_PORTS]; // of the lists' tensors
   size_t n_lengths, n_shapes;
   kiln_diag *diag;
 } test_case;
 
-// What a test runs: a module, or its model in the simulator.
+// The subject of a test: a module, or its model in the simulator.
 typedef struct subject {
-  kiln_module *module; // NULL: the simulator
+  kiln_module *module; // NULL: the simulator runs the model
   kiln_model *model;
 } subject;
 
@@ -126,7 +127,7 @@ static kiln_port output(const subject *s, size_t k) {
   return s->module ? kiln_module_output(s->module, k) : kiln_model_output(s->model, k);
 }
 
-// The model with the given inputs bound to their data; false: it cannot be compiled so.
+// Compiles the model with the given inputs bound to their data; false if that fails.
 static bool compile(test_case *t, size_t n, const char *const *names_bound,
                     const DLTensor *const *data, subject *out) {
   const char *names_given[MAX_PORTS];
@@ -155,7 +156,7 @@ static bool compile(test_case *t, size_t n, const char *const *names_bound,
   return st == KILN_OK;
 }
 
-// Which inputs are constants, from try to try: ever more, so that as much as possible runs
+// The inputs that become constants, from try to try: as few as possible, so that most runs
 // compiled.
 typedef enum binding { NOTHING, SHAPES, SMALL, INTEGERS, ALL_BUT_FIRST, N_BINDINGS } binding;
 
@@ -196,20 +197,20 @@ static bool read_model(test_case *t) {
   return kiln_model_load(t->model_path, &co, t->diag, &t->read) == KILN_OK;
 }
 
-// The tensors of one value of a data set, behind the |n| of |out|; their number, -1: an optional
-// value without one.
+// Reads the tensors of one value of a data set to out[n..]. Gives their number; -1 for an optional
+// value without a tensor.
 static bool read_value(test_case *t, const char *path, kiln_port port, size_t n, tensor **out,
                        int32_t *out_n) {
   const char *type = strchr(port.dtype, '(') ? port.dtype : NULL;
   if (kiln_value_read_pb(path, type, (int32_t)(MAX_PORTS - n), t->diag, out_n, out + n) != KILN_OK)
     return false;
   for (int32_t k = 0; k < *out_n && !type; k++)
-    tensor_name_bits(&out[n], port.dtype); // ONNX's tests hold bf16 as u16
+    tensor_name_bits(&out[n], port.dtype); // ONNX's tests store bf16 as u16
   return true;
 }
 
-// The name of tensor |n| of the inputs; |part|: its number in a list, whose tensors have shapes of
-// their own; -1: none.
+// Names tensor |n| of the inputs; |part| is its number in a list, whose tensors have shapes of
+// their own, or -1.
 static void add_input(test_case *t, const char *name, int32_t part, const tensor *x, size_t n) {
   if (part < 0) {
     snprintf(t->in_names[n], sizeof t->in_names[n], "%.120s", name);
@@ -220,8 +221,8 @@ static void add_input(test_case *t, const char *name, int32_t part, const tensor
       (kiln_shape_value){t->in_names[n], x->dl_tensor.ndim, x->dl_tensor.shape, NULL};
 }
 
-// Files of inputs are numbered by the model's inputs: by those without initializer, where there are
-// no more files.
+// Input files are numbered by the model's inputs; without those that have an initializer if there
+// are fewer files.
 static bool has_optional_files(const test_case *t, const char *dir, int set) {
   size_t n_needed = 0, n_files = 0;
   for (size_t i = 0, n = kiln_model_input_count(t->read); i < n; i++)
@@ -271,7 +272,7 @@ static int fail_near(size_t i, const char *why) {
   return FAILED;
 }
 
-// By the tolerance alone.
+// Compares by the tolerance alone.
 static int compare_all(const test_case *t, const tensors *got) {
   char why[256];
   for (size_t i = 0; i < t->n_want; i++)
@@ -279,7 +280,7 @@ static int compare_all(const test_case *t, const tensors *got) {
   return PASSED;
 }
 
-// --- by the errors that right results may have ---
+// --- judgement by the errors that right results may have ---
 
 static bool can_judge(const test_case *t, const subject *s) {
   double flops = 0;
@@ -301,9 +302,9 @@ static int fail_judged(size_t i, const kiln_judgement *j) {
   return FAILED;
 }
 
-// What is expected was made by others, whose single steps may round more than Kiln's: where it is
-// not right by itself, it may be as far from the result as ONNX has it, if all its elements
-// together are not further off than chance.
+// Expected outputs come from other implementations, whose steps may round more than Kiln's. If they
+// are not right by themselves, they may differ from the result by ONNX's tolerance, provided that
+// their errors together are not beyond chance.
 static int judge_expected(const test_case *t, const tensors *got, size_t i,
                           const kiln_judgement *j) {
   const DLTensor *want = &t->want[i]->dl_tensor;
@@ -315,7 +316,7 @@ static int judge_expected(const test_case *t, const tensors *got, size_t i,
   return is_off ? fail_together(i, "of what is expected ", j) : PASSED;
 }
 
-// |own| and |expected| are what is found of the results and of those that are expected.
+// |own| and |expected|: judgements of the results and of the expected outputs.
 static int judge_each(test_case *t, const subject *s, const DLTensor *const *from,
                       const tensors *got, kiln_judgement *own, kiln_judgement *expected) {
   const DLTensor *wanted[MAX_PORTS];
@@ -388,7 +389,7 @@ static int run_subject(test_case *t, const subject *s) {
   return result;
 }
 
-// A tensor in f32 becomes what the module takes or gives in its place.
+// Converts an f32 tensor to the type of the module's port.
 static bool convert(kiln_port port, tensor **io, kiln_diag *diag) {
   const DLTensor *x = &(*io)->dl_tensor;
   const char *dtype = kiln_tensor_dtype(x);
@@ -402,7 +403,7 @@ static bool convert(kiln_port port, tensor **io, kiln_diag *diag) {
   return true;
 }
 
-// With --dtype a module's interface has other types than the test's data.
+// With --dtype, a module's ports have other types than the test's data.
 static bool convert_all(test_case *t, const subject *s) {
   bool right = true;
   for (size_t k = 0; k < n_inputs(s); k++)
@@ -443,7 +444,8 @@ static int run_test(const char *dir, const options *o, keeping *kept) {
   int result = read_model(t) ? PASSED : FAILED;
   const size_t n = kiln_diag_count(t->diag);
   if (result == FAILED)
-    printf("%s", n ? kiln_diag_message(t->diag, n - 1) : "cannot be read"); // behind the warnings
+    // the message after warnings
+    printf("%s", n ? kiln_diag_message(t->diag, n - 1) : "cannot be read");
   for (int set = 0; result == PASSED; set++) {
     char name[64];
     snprintf(name, sizeof name, "test_data_set_%d", set);
@@ -456,7 +458,7 @@ static int run_test(const char *dir, const options *o, keeping *kept) {
   return result;
 }
 
-// A test that runs in a child. Its one line of explanation fits in the pipe: it never waits for us.
+// A test in a child process. Its one-line explanation fits the pipe, so that it never blocks.
 typedef struct job {
   pid_t child;
   int from;
@@ -509,18 +511,18 @@ static void wait_for_one(job *jobs, size_t n) {
   for (size_t i = 0; i < n; i++) {
     if (jobs[i].done || (child >= 0 && jobs[i].child != child)) continue;
     if (child >= 0) end_job(&jobs[i], status);
-    jobs[i].done = true; // without children nothing is left to wait for
+    jobs[i].done = true; // no children are left to wait for
     close_job(&jobs[i]);
   }
 }
 
-// A test in this process, which what it prints explains.
+// Runs a test in this process, which prints its own explanation.
 static void run_here(const char *dir, const options *o, keeping *kept, job *j) {
   *j = (job){.child = -1, .from = -1, .done = true, .result = run_test(dir, o, kept)};
   if (j->result != PASSED) printf("\n");
 }
 
-// Runs every test, some at the same time.
+// Runs all tests, several at a time.
 static job *run_jobs(const names *tests, const options *o) {
   const size_t most = o->jobs > 0 ? (size_t)o->jobs : (size_t)sysconf(_SC_NPROCESSORS_ONLN);
   job *jobs = calloc(tests->n + 1, sizeof *jobs);

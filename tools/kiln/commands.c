@@ -1,4 +1,4 @@
-// The tables: every command, and every option of any (options.def).
+// The tables of commands and options (options.def).
 #include "kiln.h"
 
 #include <math.h>

@@ -1,11 +1,11 @@
-// The compiler, loaded when a command first needs it: libkiln beside the executable.
+// Loads the compiler, libkiln beside the executable, when a command first needs it.
 //
-// The command is linked with the runtime only, so that running a module costs the module's memory
-// and not the compiler's. Every function of kiln/compile.h that is not in the runtime is forwarded
-// here. The library has a copy of the runtime of its own and makes modules with it, which the
-// command's copy then runs: that is sound because the runtime has no writable globals (a test
-// checks it), both copies are made of the same sources in one build, a library of another version
-// is refused, and what a module owns is released by the function that it carries.
+// The command is linked with the runtime only, so that running a module takes no memory for the
+// compiler. Every function of kiln/compile.h that is not in the runtime is forwarded here. The
+// library has its own copy of the runtime, with which it makes modules that the command's copy
+// runs. This is sound because the runtime has no writable globals (a test checks it), both copies
+// are built from the same sources, a library of another version is refused, and a module is
+// released by a function that it carries.
 #include "kiln.h"
 
 #include <dlfcn.h>
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// From the executable: in a build, where it is installed, moved there with its folders.
+// Relative to the executable: in a build; installed; in a relocated installation.
 static const char *const places[] = {KILN_SONAME, (KILN_LIBRARY_FROM_HERE "/" KILN_SONAME),
                                      ("../lib/" KILN_SONAME)};
 
@@ -56,7 +56,7 @@ static void *open_compiler(void) {
   return library;
 }
 
-// The library stays open: what it made may outlive every command's frame.
+// The library stays open: its objects may outlive any command's frame.
 static any_function compiler(const char *name) {
   static void *library;
   if (!library) library = open_compiler();
@@ -75,7 +75,7 @@ kiln_status kiln_model_load(const char *path, const kiln_compile_options *how, k
 }
 
 void kiln_model_destroy(kiln_model *model) {
-  if (model) COMPILER(kiln_model_destroy)(model); // without a model there is nothing to load for
+  if (model) COMPILER(kiln_model_destroy)(model); // NULL needs no library
 }
 
 kiln_status kiln_model_reduce(const char *path, const char *out_path,

@@ -1,10 +1,10 @@
-// The tables as scripts that complete command lines in bash, zsh and fish.
+// Completion scripts for bash, zsh and fish, from the tables.
 #include "kiln.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-// |text| with |before| put before each of its |marks|.
+// Prints |text| with |before| inserted before each character of |marks|.
 static void print_escaped(const char *text, const char *marks, const char *before, FILE *to) {
   for (; *text; text++) {
     if (strchr(marks, *text)) fputs(before, to);
@@ -12,10 +12,10 @@ static void print_escaped(const char *text, const char *marks, const char *befor
   }
 }
 
-// What may stand in '...' of a shell, where a ' ends it.
+// Prints text inside of a shell's '...', which a ' would end.
 static void print_quoted(const char *text, FILE *to) { print_escaped(text, "'", "'\\'", to); }
 
-// The words of "a|b" with |separator| between them.
+// Prints the words of "a|b", separated by |separator|.
 static void print_list(const char *words, const char *separator, FILE *to) {
   for (; words && *words; words++)
     if (*words == '|') fputs(separator, to);
@@ -24,7 +24,7 @@ static void print_list(const char *words, const char *separator, FILE *to) {
 
 static bool has_ends(const char *ends) { return ends && *ends && strcmp(ends, "/") != 0; }
 
-// The names of the options of a command, each behind a blank.
+// Prints the options of a command, each after a blank.
 static void print_options_of(const command *c, FILE *to) {
   for (int i = 0; i < N_OPTION_ROWS; i++)
     if (option_is_of(&option_rows[i], c)) fprintf(to, " %s", option_rows[i].name);
@@ -97,7 +97,7 @@ static const char *const bash_tail =
     "\n"
     "complete -F _kiln kiln\n";
 
-// "'compile --dump' | 'tc --dump')": when the row's value is completed.
+// Prints "'compile --dump' | 'tc --dump')": the pattern for completing the row's value.
 static void print_bash_case(const option_row *r, FILE *to) {
   bool is_first = true;
   fputs("  ", to);
@@ -145,7 +145,7 @@ static void print_bash_value(const option_row *r, FILE *to) {
   fputs(" ;;\n", to);
 }
 
-// Options and arguments of a command.
+// Completes options and arguments of a command.
 static void print_bash_command(const command *c, FILE *to) {
   fprintf(to, "  '%s '*)\n    [[ $value == -* ]] && _kiln_words '", c->name);
   print_options_of(c, to);
@@ -178,7 +178,7 @@ void print_bash(FILE *to) {
 
 // --- zsh ---
 
-// In an option's [...]; a backslash would escape what follows.
+// Prints the text in an option's [...], where a backslash escapes the next character.
 static void print_zsh_text(const char *text, FILE *to) {
   for (; *text; text++) {
     if (strchr("[]\\:", *text)) fputc('\\', to);

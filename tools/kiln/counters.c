@@ -1,4 +1,4 @@
-// Traffic of memory as the processor counts it: misses of the last level of caches.
+// Hardware counters of last-level cache misses.
 #include "kiln.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-// Of this process and the threads that it begins from now on.
+// Counts this process and the threads that it starts later.
 int misses_open(const char **out_why) {
   struct perf_event_attr attr = {.type = PERF_TYPE_HARDWARE,
                                  .size = sizeof attr,

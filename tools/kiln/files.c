@@ -1,4 +1,4 @@
-// The files that a command writes: their names, and that none is a file that it reads.
+// Output files: their names, and the check that none is an input file.
 #include "kiln.h"
 
 #include <errno.h>
@@ -10,19 +10,20 @@
 
 enum { NAME_MOST = 255, SUFFIX_ROOM = 16, NUMBER_ROOM = 24 };
 
-// Stands for itself in a file's name. '~' marks a number behind a name, '%' the code of a byte.
+// Whether the character is itself in a file's name. '~' precedes a number after a name, '%' the
+// code of a byte.
 static bool is_plain(unsigned char c, bool is_first) {
   return c > 0x20 && c != 0x7f && !strchr("/\\:*?\"<>|%~", c) && !(is_first && c == '.');
 }
 
-// Bytes of |name| with the others as "%2F": at most |room|, whole characters. |out_whole|: it is
-// all of it.
+// Encodes |name|, with special bytes as "%2F": at most |room| bytes, whole characters. |out_whole|:
+// nothing was cut.
 static size_t encode(const char *name, size_t room, char *out, bool *out_whole) {
   static const char digits[] = "0123456789ABCDEF";
   const unsigned char *at = (const unsigned char *)name;
   size_t n = 0;
   for (bool is_first = true; *at; is_first = false) {
-    size_t k = 1; // bytes of the character
+    size_t k = 1; // the character's bytes
     while (at[0] >= 0xc0 && k < 4 && (at[k] & 0xc0) == 0x80) k++;
     const bool plain = is_plain(*at, is_first);
     if (n + (plain ? k : 3) > room) break;
@@ -50,14 +51,14 @@ void output_file_name(const kiln_module *m, size_t i, char out[OUTPUT_NAME_ROOM]
   const char *name = kiln_module_output(m, i).name;
   bool is_whole = false;
   size_t n = encode(name, NAME_MOST - SUFFIX_ROOM, out, &is_whole);
-  if (!is_whole || n == 0 || is_repeated(m, i)) { // the number tells it from all others
+  if (!is_whole || n == 0 || is_repeated(m, i)) { // the number makes it unique
     n = encode(name, NAME_MOST - SUFFIX_ROOM - NUMBER_ROOM, out, &is_whole);
     n += (size_t)snprintf(out + n, NUMBER_ROOM, "~%zu", i);
   }
   snprintf(out + n, SUFFIX_ROOM, ".npy");
 }
 
-// --- what must not be written ---
+// --- input files must not be overwritten ---
 
 static bool is_same_file(const char *a, const char *b) {
   struct stat x, y;
@@ -65,7 +66,8 @@ static bool is_same_file(const char *a, const char *b) {
          x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-// The file that value |i| of an option names; NULL behind the last, and for what is not read.
+// The file that value |i| of an option names; NULL after the last, and for options that name no
+// input.
 static const char *file_read(const options *o, const option_row *r, int i) {
   const char *text = option_text(o, r, i);
   if (!text || (r->values.form != FORM_READ && r->values.form != FORM_NAMED_FILE)) return NULL;

@@ -1,4 +1,4 @@
-// kiln help, and --help: the tables as text.
+// kiln help, and --help: prints the tables.
 #include "kiln.h"
 
 #include <stdlib.h>
@@ -66,7 +66,7 @@ void print_command_help(const command *c, FILE *to) {
 }
 
 typedef struct format {
-  const char *name; // as --format has it
+  const char *name; // the value of --format
   void (*print)(FILE *to);
 } format;
 

@@ -1,4 +1,4 @@
-// The tables as JSON, for programs: tests, and what makes pages.
+// The tables as JSON, for tests and generators of pages.
 #include "kiln.h"
 
 #include <jansson.h>

@@ -1,4 +1,5 @@
-// Models for the commands: read, compile or load, with progress and messages on stderr.
+// Loading for the commands: reading, compiling or loading of models, with progress and messages on
+// stderr.
 #include "kiln.h"
 
 #include <ctype.h>
@@ -14,7 +15,7 @@ double now_ms(void) {
   return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-// NAME=REST: copies NAME; NULL when there is no '='.
+// Copies NAME of NAME=REST and gives REST; NULL if there is no '='.
 static const char *split_value(const char *text, char name[256]) {
   size_t n = name_length(text);
   if (n == 0 || n > 255) return NULL;
@@ -23,8 +24,8 @@ static const char *split_value(const char *text, char name[256]) {
   return text + n + 1;
 }
 
-// "1x3xHxW", "batch,3,max": extents, and names of such as are named, which go to |room|. Where
-// there is a comma, 'x' is a letter like others.
+// Parses "1x3xHxW" or "batch,3,max" into extents, or names of them, which go to |room|. If the text
+// has a comma, 'x' is an ordinary letter.
 static bool parse_shape(const char *text, shape_storage *s, int32_t *rank) {
   const char *separators = strchr(text, ',') ? "," : "x";
   size_t used = 0;
@@ -42,14 +43,14 @@ static bool parse_shape(const char *text, shape_storage *s, int32_t *rank) {
     if (!s->names[*rank] && *end) return false;
     ++*rank;
     text += n + strspn(text + n, " ");
-    more = *text == *separators; // an extent must follow
+    more = *text == *separators; // an extent must follow the separator
     if (more) text += 1 + strspn(text + 1, " ");
   }
   text += strspn(text, "] ");
   return !*text;
 }
 
-// What goes to a file waits until it is known which files the model is made of.
+// Dumps to files are kept until the model's files are known, so that none of them is overwritten.
 static bool keep_dump(compile_storage *s, const char *level, const char *text) {
   dump *const more = realloc(s->dumps, ((size_t)s->n_dumps + 1) * sizeof *more);
   if (more) s->dumps = more;
@@ -79,7 +80,7 @@ bool dumps_write(compile_storage *s, const kiln_model *model) {
   return !s->dump_failed;
 }
 
-enum { TUNED = 16 }; // candidates of a kernel, where only a time is given
+enum { TUNED = 16 }; // default number of candidates if only a time is given
 static volatile int stop_tuning;
 
 static void on_interrupt(int number) {
@@ -87,7 +88,7 @@ static void on_interrupt(int number) {
   stop_tuning = 1;
 }
 
-// The first interrupt ends the tuning, the next one the command.
+// The first interrupt ends tuning, the second the command.
 static void catch_interrupt(void) {
   struct sigaction action = {.sa_handler = on_interrupt,
                              .sa_flags = (int)SA_RESETHAND | SA_RESTART};
@@ -117,7 +118,7 @@ const char *target_of(const options *o) {
   return o->target[3] ? o->target + 4 : NULL;
 }
 
-// "8", "1..64" or "64..512/16"; a step of 0: a single value.
+// Parses "8", "1..64" or "64..512/16"; step 0: a single value.
 static bool parse_range(const char *text, kiln_dim_range *out) {
   char *end = NULL;
   out->least = out->most = strtoll(text, &end, 10);
@@ -141,7 +142,7 @@ static bool has_letter(const char *text) {
   return false;
 }
 
-// The values, ranges and sums of --dim and --size.
+// Parses --dim and --size: values, ranges and sums.
 static bool take_dims(const options *o, compile_storage *s, kiln_compile_options *out) {
   out->dims = s->dims;
   out->ranges = s->ranges;
@@ -305,8 +306,7 @@ void print_tuning(const options *o, const kiln_model *model) {
   fprintf(stderr, "\n");
 }
 
-// A model's initializers that may be replaced, where files are given: what these hold for them is
-// compiled in.
+// Finds replaceable initializers of the model for which files are given; their data is compiled in.
 static kiln_status find_constants(const options *o, const char *path,
                                   const kiln_compile_options *how, kiln_diag *diag, loaded *out) {
   kiln_compile_options reading = *how;
@@ -315,13 +315,13 @@ static kiln_status find_constants(const options *o, const char *path,
   reading.read_only = 1;
   reading.dump = NULL;
   kiln_status st = kiln_model_load(path, &reading, diag, &model);
-  if (st == KILN_OK) kiln_diag_clear(diag); // warnings, which come again
+  if (st == KILN_OK) kiln_diag_clear(diag); // warnings, which the next load repeats
   if (st == KILN_OK && !constants_find(o, model, out)) st = KILN_BAD_INPUT;
   kiln_model_destroy(model);
   return st;
 }
 
-// With the constants that were found; pointers to them live as long as the call.
+// Loads with the constants that were found; options point to them during the call only.
 static kiln_status load_with(const char *path, kiln_compile_options *co, kiln_diag *diag,
                              loaded *out) {
   const DLTensor **given = calloc(out->n_constants + 1, sizeof *given);

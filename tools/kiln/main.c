@@ -1,4 +1,4 @@
-// The `kiln` command: finds the row of a command, reads its options and runs it.
+// The `kiln` command: finds the command's row, parses its options and runs it.
 #include "kiln.h"
 
 #include <string.h>

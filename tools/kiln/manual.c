@@ -1,4 +1,4 @@
-// The tables as pages: kiln(1) for man, docs/guide/cli.md.
+// Pages from the tables: kiln(1) for man, docs/guide/cli.md.
 #include "kiln.h"
 
 #include <ctype.h>
@@ -47,7 +47,7 @@ static bool takes_options(const command *c) {
   return false;
 }
 
-// The names of the commands that take it: "a, b and c".
+// Prints the names of the commands that take the option: "a, b and c".
 static void print_commands(const option_row *r, FILE *to) {
   const char *module = strstr(r->commands, " module");
   char names[256];
@@ -56,7 +56,7 @@ static void print_commands(const option_row *r, FILE *to) {
   print_words(names, ' ', "and", to);
 }
 
-// A sentence begins with a capital.
+// Prints |text| with a capital first letter.
 static void print_capital(const char *text, void (*print)(const char *text, FILE *to), FILE *to) {
   const char first[] = {(char)toupper((unsigned char)*text), 0};
   print(first, to);
@@ -65,7 +65,7 @@ static void print_capital(const char *text, void (*print)(const char *text, FILE
 
 // --- man ---
 
-// Roff's own characters are written so that they stand for themselves.
+// Escapes roff's special characters.
 static void print_roff(const char *text, FILE *to) {
   bool begins = true;
   for (; *text; begins = *text++ == '\n') {
@@ -83,7 +83,7 @@ static void print_section(const char *title, const char *text, FILE *to) {
   fputc('\n', to);
 }
 
-// A term and what it is.
+// Prints a term and its description.
 static void print_term(const char *term, const char *argument, FILE *to) {
   fputs(".TP\n\\fB", to);
   print_roff(term, to);
@@ -158,7 +158,7 @@ void print_manual(FILE *to) {
 
 // --- Markdown ---
 
-// What Markdown reads as marks stands for itself, but for `code`.
+// Escapes Markdown's special characters, except in `code`.
 static void print_marked(const char *text, FILE *to) {
   bool is_code = false;
   for (; *text; text++) {

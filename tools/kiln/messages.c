@@ -1,10 +1,10 @@
-// What commands say on stderr beside their results: messages, progress, and details of compiling.
+// Output on stderr besides results: messages, progress, and details of compilation.
 #include "kiln.h"
 
 #include <string.h>
 #include <unistd.h>
 
-static bool is_quiet; // by --quiet, for the whole command
+static bool is_quiet; // --quiet
 
 void messages_quiet(bool quiet) { is_quiet = quiet; }
 

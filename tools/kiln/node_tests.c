@@ -1,14 +1,13 @@
-// What is known of ONNX's node tests: the kinds of operators, and the tests that need a wider
-// tolerance.
+// ONNX's node tests: categories of operators, and the tests that need a wider tolerance.
 #include "kiln.h"
 
 #include <string.h>
 #include <sys/stat.h>
 
-#define MAPS "maps of elements" // what is in no row
+#define MAPS "maps of elements" // category of operators without a row
 
 static const struct {
-  const char *category, *operators; // with spaces around each
+  const char *category, *operators; // each between spaces
 } kinds[] = {
     {"attention", " Attention FlexAttention LinearAttention RotaryEmbedding TensorScatter "},
     {"reductions, scans, sorting", " ArgMax ArgMin CumProd CumSum ReduceL1 ReduceL2 ReduceLogSum "
@@ -87,8 +86,8 @@ static bool read_operators(const char *dir, test_kind *out) {
   return kiln_model_read_operators(path, add_operator, out, NULL) == KILN_OK;
 }
 
-// Sequences and control flow come before what they hold; else the first operator that is no
-// constant decides.
+// A category of sequences or control flow counts before their contents; otherwise that of the first
+// operator but constants.
 static const char *category_of(const test_kind *k) {
   static const char *const first[] = {"sequences, optional values", "control flow"};
   for (size_t i = 0; i < k->n_operators; i++)
@@ -104,8 +103,8 @@ static const char *category_of(const test_kind *k) {
   return k->n_operators ? "moving data" : "other";
 }
 
-// Of the tests of functions' bodies, "test_x_expanded" or "test_x_expanded_ver18", the kind is that
-// of "test_x".
+// The category of "test_x" for tests of function bodies, "test_x_expanded" or
+// "test_x_expanded_ver18".
 static const char *plain_category(const char *dir) {
   char plain[4096];
   snprintf(plain, sizeof plain, "%.4000s", dir);

@@ -1,5 +1,5 @@
-// NumPy's .npy: a magic, a Python dictionary as header, the elements. Little-endian, C or Fortran
-// order. source: NumPy Enhancement Proposal 1 (format versions 1.0 to 3.0).
+// NumPy's .npy: a magic number, a Python dictionary as header, the elements. Little-endian, C or
+// Fortran order. source: NumPy Enhancement Proposal 1 (format versions 1.0 to 3.0).
 #include "kiln.h"
 
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static bool parse_tuple(const char *at, int64_t *shape, int32_t *rank) {
   return *at == ')';
 }
 
-// Fortran order to C order, element by element.
+// Copies from Fortran to C order, element by element.
 static void reorder(char *to, const char *from, int32_t rank, const int64_t *shape, size_t element,
                     int64_t count) {
   for (int64_t i = 0; i < count; i++) {
@@ -96,7 +96,7 @@ static char *read_all(const char *path, size_t *out_bytes) {
   struct stat info;
   *out_bytes = 0;
   if (!f) return NULL;
-  if (!fstat(fileno(f), &info) && S_ISREG(info.st_mode)) { // a folder opens, too
+  if (!fstat(fileno(f), &info) && S_ISREG(info.st_mode)) { // a folder can be opened, too
     data = malloc((size_t)info.st_size + 1);
     if (data) *out_bytes = fread(data, 1, (size_t)info.st_size, f);
   }
@@ -116,7 +116,8 @@ tensor *npy_read(const char *path) {
 void *npy_format(const DLTensor *t, size_t *out_bytes) {
   const char *dtype = kiln_tensor_dtype(t);
   const char *descr =
-      t->dtype.bits > 8 ? "<u2" : "|u1"; // what NumPy lacks: bits, a byte for each code
+      // types that NumPy lacks: their bits, a byte for each minifloat
+      t->dtype.bits > 8 ? "<u2" : "|u1";
   for (size_t i = 0; dtype && i < sizeof descrs / sizeof *descrs; i++)
     if (!strcmp(descrs[i].dtype, dtype)) descr = descrs[i].descr;
   char header[1024];

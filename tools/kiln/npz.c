@@ -1,5 +1,5 @@
-// NumPy's .npz: a zip archive of .npy files, through libzip, which is loaded when it is first
-// needed: it brings a library for ciphers, megabytes that running a model has no use for.
+// NumPy's .npz, a zip archive of .npy files, by libzip. libzip is loaded on demand, because it
+// depends on a cryptography library, megabytes that running a model does not need.
 #include "kiln.h"
 
 #include <dlfcn.h>
@@ -62,8 +62,8 @@ static char *entry_of(const char *name) {
   return entry;
 }
 
-// All of an entry. libzip compares its checksum when it is asked for more than there is, which must
-// give nothing.
+// Reads a whole entry. libzip verifies the checksum at a read past the end, which must give
+// nothing.
 static bool read_entry(zip_file_t *f, char *data, zip_uint64_t bytes) {
   char more;
   zip_uint64_t n = 0;
@@ -117,7 +117,7 @@ bool npz_write(const char *path, size_t n, const char *const *names, tensor *con
     char *entry = entry_of(names[i]);
     void *data = npy_format(&at[i]->dl_tensor, &bytes);
     zip_source_t *source =
-        data ? ZIP(zip_source_buffer)(zip, data, bytes, 1) : NULL; // the archive frees |data|
+        data ? ZIP(zip_source_buffer)(zip, data, bytes, 1) : NULL; // owned by the archive
     zip_int64_t index =
         source && entry ? ZIP(zip_file_add)(zip, entry, source, ZIP_FL_ENC_UTF_8) : -1;
     free(entry);

@@ -1,4 +1,4 @@
-// The command line: `--flag value`, `--flag=value`, positional arguments anywhere.
+// Parsing of the command line: `--flag value`, `--flag=value`, positional arguments anywhere.
 #include "kiln.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@ bool options_complain(const command *c, const char *subject, const char *must, c
   return false;
 }
 
-// The same, where what must hold is made of the row.
+// The same with a requirement printed from the row.
 static bool refuse(const command *c, const option_row *r, const char *got,
                    void (*print_must)(const option_row *r, FILE *to)) {
   fprintf(stderr, "kiln %s: error: %s: must be ", c->name, r->name);
@@ -42,15 +42,15 @@ static bool set_number(const command *c, const option_row *r, const char *value,
   errno = 0;
   if (r->kind == OPTION_INT) x = (double)(*(int64_t *)at = strtoll(value, &end, 10));
   else x = *(double *)at = strtod(value, &end);
-  if (errno || end == value || *end || !(x >= r->values.least)) // which a NaN is not
+  if (errno || end == value || *end || !(x >= r->values.least)) // also false for NaN
     return refuse(c, r, value, print_number);
   return x <= r->values.most || refuse(c, r, value, print_range);
 }
 
-// Every word of |value|, which are separated by commas.
+// Checks every word of |value|, separated by commas.
 static bool check_words(const command *c, const option_row *r, const char *value) {
   for (const char *at = value; at; at = strchr(at, ',')) {
-    at += at != value; // the comma
+    at += at != value; // skips the comma
     if (!has_word(r->values.words, '|', at, strcspn(at, ",")))
       return refuse(c, r, at, print_choice);
   }
@@ -132,7 +132,7 @@ static bool refuse_option(const command *c, const char *arg) {
   return options_complain(c, "options", must, arg);
 }
 
-// The option at argv[*at], which moves on to the last of its values.
+// Reads the option at argv[*at]; *at moves to its last value.
 static bool read_option(const command *c, int argc, char **argv, int *at, options *o) {
   const char *arg = argv[*at];
   size_t n;
@@ -176,9 +176,9 @@ bool options_read(const command *c, int argc, char **argv, options *o) {
   return true;
 }
 
-// --- options together ---
+// --- combinations of options ---
 
-// What says where printed text goes needs one that is printed; and one file takes one text.
+// Options on where text is printed need one that prints; a single file takes a single text.
 static bool check_emit(const command *c, const options *o) {
   const bool prints = o->emit || o->dump || o->dump_after || prints_code(o);
   if (!strcmp(c->name, "tc") && o->out && !prints && !o->search)
@@ -191,7 +191,7 @@ static bool check_emit(const command *c, const options *o) {
   return true;
 }
 
-// Numbers from 0 to 100, with commas.
+// Checks for numbers from 0 to 100, separated by commas.
 static bool check_percentiles(const command *c, const options *o) {
   for (const char *at = o->percentiles; at;) {
     char *end = NULL;
@@ -204,7 +204,7 @@ static bool check_percentiles(const command *c, const options *o) {
   return true;
 }
 
-// What is wrong in itself, whatever the model: usage.
+// Checks combinations that are wrong for any model.
 static bool check_together(const command *c, const options *o) {
   const bool solves = o->orchestrate || !strcmp(c->name, "orchestrate");
   if (!strcmp(c->name, "orchestrate") && o->out && o->json)

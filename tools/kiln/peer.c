@@ -1,4 +1,5 @@
-// ONNX Runtime in a child: a line on its stdin is a request, a line on its stdout the answer.
+// ONNX Runtime in a child process: a line on its stdin is a request, a line on its stdout the
+// answer.
 //
 //   kiln                 python
 //        <- "ready 1.23"      the session is made of model and in.npz
@@ -7,7 +8,7 @@
 //   "save\n" ->
 //        <- "saved"           out.npz has "0", "1", ...: the outputs in order
 //
-// Whatever fails is the line "error TEXT", behind which the child ends.
+// Any failure is answered by the line "error TEXT", after which the child ends.
 #include "peer.h"
 
 #include <errno.h>
@@ -51,7 +52,7 @@ static const char script[] =
     "    print('error', ' '.join(str(e).split())[:900], flush=True)\n";
 
 static bool complain(const options *o, const char *got) {
-  kiln_diag *diag = kiln_diag_create(); // what others say is shown as messages are
+  kiln_diag *diag = kiln_diag_create(); // prints the child's text as a message
   (void)kiln_diag_fail(diag, KILN_BAD_INPUT, "onnxruntime",
                        "must run the model in %s (--python names another), got: %s", o->python,
                        got);
@@ -87,7 +88,7 @@ static void execute(const options *o, const peer *p, int32_t threads, const kiln
   _exit(127);
 }
 
-// The answer behind |word|, in |line|; NULL after a message.
+// The rest of the answer after |word|, in |line|; NULL after a message.
 static const char *answer(peer *p, const options *o, const char *word, char line[LINE_ROOM]) {
   const size_t n = strlen(word);
   if (!fgets(line, LINE_ROOM, p->from)) {
@@ -104,7 +105,7 @@ static void path_in(const peer *p, const char *name, char out[PATH_ROOM]) {
   snprintf(out, PATH_ROOM, "%s/%s", p->folder, name);
 }
 
-// Inputs by number: those that keep their defaults are left out.
+// Inputs by number, without those that keep their defaults.
 static bool write_inputs(const peer *p, const tensors *inputs) {
   char path[PATH_ROOM], (*texts)[24] = calloc(inputs->n + 1, sizeof *texts);
   const char **names = calloc(inputs->n + 1, sizeof *names);
@@ -138,7 +139,7 @@ static bool find_model(peer *p, const char *model, bool expose) {
 static bool start(peer *p, const options *o, int32_t threads, const kiln_module *m) {
   int to[2] = {-1, -1}, from[2] = {-1, -1};
   if (pipe(to) || pipe(from)) return complain(o, strerror(errno));
-  (void)signal(SIGPIPE, SIG_IGN); // a child that ended is told of where its answer is read
+  (void)signal(SIGPIPE, SIG_IGN); // a write to a dead child fails; the answer's read reports it
   fflush(NULL);
   p->child = fork();
   if (p->child == 0) execute(o, p, threads, m, to, from);

@@ -1,4 +1,4 @@
-// Inputs and outputs of the commands: from files, or made; and their comparison.
+// Tensors of the commands: inputs from files or filled, outputs, and comparison.
 #include "kiln.h"
 
 #include <math.h>
@@ -64,8 +64,7 @@ static double uniform(uint64_t *state) { // splitmix64
   return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
 }
 
-// Random floats are uniform in [-1, 1), random integers and bools 0 or 1, so that they are valid
-// indices.
+// Random floats are uniform in [-1, 1), random integers and bools 0 or 1, which are valid indices.
 void tensor_fill(DLTensor *t, const char *how, uint64_t *state) {
   bool real = t->dtype.code == kDLFloat || t->dtype.code == kDLBfloat || t->dtype.code > kDLBool;
   int64_t n = kiln_tensor_count(t);
@@ -100,7 +99,7 @@ static bool is_input(const kiln_module *m, const char *name, size_t n) {
   return false;
 }
 
-// Whether the value was compiled in, in an initializer's place.
+// Whether the value was compiled in, replacing an initializer.
 static bool is_constant(const loaded *l, const char *name, size_t n) {
   for (size_t k = 0; k < l->n_constants; k++)
     if (strlen(l->constant_names[k]) == n && !strncmp(l->constant_names[k], name, n)) return true;
@@ -120,7 +119,7 @@ static bool names_known(const values *v, const loaded *l) {
   return true;
 }
 
-// The name is the archive's, so the message is one of those in which it cannot do harm.
+// Reports an entry that is no input. Its name is untrusted; a diagnostic escapes it.
 static void refuse_entry(const char *path, const kiln_module *m, char *name) {
   kiln_diag *diag = kiln_diag_create();
   char *list = NULL;
@@ -129,7 +128,7 @@ static void refuse_entry(const char *path, const kiln_module *m, char *name) {
   for (size_t k = 0; out && k < kiln_module_input_count(m); k++)
     fprintf(out, "%s%s", k ? ", " : "", kiln_module_input(m, k).name);
   if (out) fclose(out);
-  for (char *c = name; c && *c; c++) // a message may have lines, a name may not
+  for (char *c = name; c && *c; c++) // a message may have several lines, a name may not
     if (*c == '\n') *c = '?';
   (void)kiln_diag_fail(diag, KILN_BAD_INPUT, path, "npz: must hold inputs only (%s), got '%s'",
                        list ? list : "", name ? name : "an entry without a name");
@@ -149,8 +148,8 @@ static bool npz_known(npz *z, const char *path, const loaded *l) {
   return known;
 }
 
-// As many as elements of eight bytes would have, in the largest shape that the module takes: a type
-// that is not the input's is told as such.
+// The size in the largest shape with elements of eight bytes, so that a wrong type is reported as
+// such.
 static uint64_t most_bytes(const kiln_module *m, size_t i) {
   int64_t most[KILN_MAX_DIMS], shape[KILN_MAX_PORT_RANK];
   uint64_t bytes = 8;
@@ -161,7 +160,7 @@ static uint64_t most_bytes(const kiln_module *m, size_t i) {
   return bytes;
 }
 
-// What --dim says of the dimensions that the module takes in ranges.
+// The values of --dim for the module's ranges.
 static bool given_dims(const options *o, const kiln_module *m, int64_t *out) {
   for (size_t i = 0; i < kiln_module_dim_count(m); i++) {
     const kiln_dim_range d = kiln_module_dim(m, i);
@@ -178,7 +177,7 @@ static bool given_dims(const options *o, const kiln_module *m, int64_t *out) {
   return true;
 }
 
-// In the shape that --dim says.
+// A filled tensor of the shape that --dim gives.
 static tensor *filled_tensor(const options *o, const kiln_module *m, size_t i, uint64_t *state) {
   int64_t dims[KILN_MAX_DIMS], shape[KILN_MAX_PORT_RANK];
   kiln_port p = kiln_module_input(m, i);
@@ -193,8 +192,8 @@ static tensor *filled_tensor(const options *o, const kiln_module *m, size_t i, u
   return t;
 }
 
-// One input: from its file, from the archive, or filled; NULL without *out_failed for one that
-// keeps its default.
+// One input: from its file, from the archive, or filled; NULL without *out_failed if it keeps its
+// default.
 static tensor *input_tensor(const options *o, npz *z, const kiln_module *m, size_t i,
                             uint64_t *state, bool *out_failed) {
   const kiln_port p = kiln_module_input(m, i);
@@ -230,11 +229,11 @@ bool tensors_for_inputs(const options *o, const loaded *l, tensors *out) {
   return right;
 }
 
-// The tensor that --input or --inputs give for a model's input; NULL: none does, or a message was
-// printed. What it may be like is told when the model is loaded with it.
+// The tensor of --input or --inputs for a model's input; NULL if none is given, or after a message.
+// Its type and shape are checked when the model is loaded with it.
 static tensor *given_tensor(const options *o, npz *z, kiln_port p, bool *out_failed) {
   const char *name = p.name;
-  uint64_t most = 1 << 20; // bytes of elements of eight each, at least
+  uint64_t most = 1 << 20; // the least limit, for elements of eight bytes
   uint64_t bytes = 8;
   for (int32_t k = 0; k < p.rank; k++) bytes *= p.shape[k] > 0 ? (uint64_t)p.shape[k] : 1;
   if (bytes > most) most = bytes;
@@ -274,7 +273,7 @@ static bool add_made(tensors *out, kiln_port p) {
   return t != NULL;
 }
 
-// The shapes of the outputs follow from those of the inputs.
+// Adds the outputs, whose shapes follow from those of the inputs.
 static bool add_outputs(const kiln_module *m, const tensors *inputs, kiln_diag *diag,
                         tensors *out) {
   int64_t dims[KILN_MAX_DIMS], shape[KILN_MAX_PORT_RANK];
@@ -311,7 +310,7 @@ bool tensors_for_results(const kiln_model *m, tensors *out) {
   return true;
 }
 
-// The elements at the front of each axis, a byte or more each, behind each other.
+// Copies the leading elements of each axis, of whole bytes, to a dense array.
 static void copy_front(const DLTensor *from, const DLTensor *to, const char *elements,
                        char *front) {
   const size_t bytes = from->dtype.bits < 8 ? 1 : from->dtype.bits / 8u;
@@ -376,7 +375,7 @@ bool tensor_compare(const DLTensor *got, const DLTensor *want, double rtol, doub
   double norm = 0, error = 0;
   for (int64_t i = 0, n = kiln_tensor_count(got); i < n; i++) {
     double a = kiln_tensor_element(got, i), b = kiln_tensor_element(want, i), d = fabs(a - b);
-    const bool equal = (isnan(a) && isnan(b)) || a == b; // an infinity is near nothing else
+    const bool equal = (isnan(a) && isnan(b)) || a == b; // infinity is near to itself only
     if (equal) d = 0;
     if (isfinite(b)) norm += b * b;
     error += d * d;

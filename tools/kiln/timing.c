@@ -1,4 +1,4 @@
-// Timed runs: sessions of one module at the same time, a thread for each, that begin together.
+// Timed runs of concurrent sessions of one module, a thread for each, which start together.
 //
 //   session 0  |warm-up|wait|run|run|run|run|
 //   session 1  |warm-up|....|run |run |run |
@@ -15,7 +15,7 @@ typedef struct worker {
   timing *all;
   size_t number;
   kiln_session *session;
-  tensors outputs; // of its own
+  tensors outputs; // the session's own
   kiln_diag *diag;
   pthread_t thread;
   bool has_thread;
@@ -27,7 +27,7 @@ typedef struct worker {
 struct timing {
   const timing_options *how;
   pthread_barrier_t ready;
-  double zero_ms; // written by session 0 between the two waits
+  double zero_ms; // written by session 0 between the two barriers
   worker *workers;
 };
 
@@ -49,7 +49,7 @@ static bool keep(worker *w, timed_run r) {
   return true;
 }
 
-// Never beside runs that it could disturb.
+// Shows no progress during timed runs that it could disturb.
 static void show_progress(const worker *w, double now) {
   const timing_options *how = w->all->how;
   if (w->number || w->runs[w->n - 1].ms < SLOW_MS) return;
@@ -100,7 +100,7 @@ static int by_start(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-// All sessions' runs in the order of their starts.
+// Collects all sessions' runs, ordered by start.
 static bool gather(const timing *t, timed *out) {
   const size_t n = t->how->sessions;
   for (size_t i = 0; i < n; i++) out->n += t->workers[i].n;
@@ -119,7 +119,7 @@ static bool gather(const timing *t, timed *out) {
   return true;
 }
 
-// The first session's opening and first run are timed alone.
+// The first session is opened, and runs once, alone.
 static bool open_sessions(timing *t, timed *out) {
   const double start = now_ms();
   bool right = open_worker(&t->workers[0], t->how);
@@ -132,8 +132,8 @@ static bool open_sessions(timing *t, timed *out) {
   return right;
 }
 
-// A thread that cannot be had is a message; those that have been made wait for all at the barrier,
-// so that there is nothing to do then but to end.
+// If a thread cannot be started, the process ends with a message, because the others already wait
+// at the barrier.
 static void start_threads(timing *t) {
   for (size_t i = 1; i < t->how->sessions; i++) {
     worker *w = &t->workers[i];

@@ -1,4 +1,4 @@
-// Timed runs of a module, by one session or several at the same time.
+// Timed runs of a module, by one session or several concurrent ones.
 #ifndef KILN_TOOL_TIMING_H
 #define KILN_TOOL_TIMING_H
 
@@ -9,23 +9,23 @@ typedef struct timing timing;
 typedef struct timing_options {
   kiln_module *module;
   const tensors *inputs;        // of every run; only read
-  kiln_session_options session; // each is opened so
-  size_t sessions;              // at the same time, 1 or more
-  int64_t warmup;               // runs of each before
-  size_t iterations;            // a session's timed runs are so many at least,
-  double duration_ms;           // and go on for so long at least
+  kiln_session_options session; // options of each session
+  size_t sessions;              // concurrent, at least 1
+  int64_t warmup;               // untimed runs of each session
+  size_t iterations;            // the least number of timed runs of a session
+  double duration_ms;           // the least time that a session runs
 } timing_options;
 
 typedef struct timed_run {
   size_t session;
-  double start_ms, ms; // since all sessions began
+  double start_ms, ms; // since the common start
 } timed_run;
 
 typedef struct timed {
   size_t n;
-  timed_run *runs;          // by their starts; malloc'ed
-  double wall_ms;           // when the last run ended
-  double open_ms, first_ms; // of the first session, alone: making it, and its first run
+  timed_run *runs;          // ordered by start; malloc'ed
+  double wall_ms;           // the end of the last run
+  double open_ms, first_ms; // of the first session alone: creation, and first run
 } timed;
 
 // False after a message.

@@ -1,18 +1,18 @@
-// A run as a Chrome trace, as chrome://tracing and Perfetto read it: a track of launches (of a GPU,
-// its stream), a track for each thread, and counters.
+// A run as a Chrome trace, for chrome://tracing and Perfetto: a track of launches (the stream of a
+// GPU), a track for each thread, and counters.
 #include "kiln.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 
-enum { LAUNCHES = 0, FIRST_THREAD = 1 }; // tracks
+enum { LAUNCHES = 0, FIRST_THREAD = 1 }; // numbers of tracks
 
 typedef struct trace {
   const kiln_module *m;
   const kiln_session *s;
   const kiln_span *spans;
   size_t n_launches, n_spans;
-  uint64_t zero; // when the run began
+  uint64_t zero; // the run's start
   json_t *events;
 } trace;
 
@@ -29,7 +29,7 @@ static void name_track(const trace *t, int track, const char *name) {
 
 static void name_tracks(const trace *t) {
   int last = -1;
-  name_track(t, LAUNCHES, t->n_spans ? "launches" : "stream"); // a GPU has no threads of the host
+  name_track(t, LAUNCHES, t->n_spans ? "launches" : "stream"); // a GPU has no host threads
   for (size_t i = 0; i < t->n_spans; i++)
     for (; last < t->spans[i].thread; last++) {
       char name[48];
@@ -49,7 +49,7 @@ static void add_launch(const trace *t, size_t i) {
                us = (double)kiln_session_launch_ns(t->s, i) / 1e3;
   const double flops = us > 0 ? info.flops / us * 1e-3 : 0,
                bytes = us > 0 ? info.bytes / us * 1e-3 : 0;
-  if (us <= 0) return; // of another variant
+  if (us <= 0) return; // of a variant that was not run
   json_array_append_new(t->events,
                         json_pack("{s:s, s:s, s:s, s:i, s:i, s:f, s:f, s:{s:s, s:f, s:f}}", "name",
                                   info.kernel, "cat", "kernel", "ph", "X", "pid", 1, "tid",
@@ -70,7 +70,7 @@ static void add_span(const trace *t, const kiln_span *s) {
                                              "args", "nodes", info.nodes, "nest", (int)s->nest));
 }
 
-// A thread begins to work (1), or ends (-1).
+// A thread starts (1) or stops (-1) working.
 typedef struct change {
   uint64_t ns;
   int by;
