@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kiln: compiles ONNX models and tensor-comprehension definitions, and runs what it made.
+"""Kiln: compiles ONNX models and tensor-comprehension definitions, and runs the compiled modules.
 
     module = kiln.compile("resnet50.onnx", dims={"N": 1})
     y = module(x)                       # NumPy, PyTorch, CuPy, JAX: where the tensors lie
@@ -41,13 +41,13 @@ def host() -> str:
 def ort_library() -> str:
     """The path of Kiln's execution provider, for onnxruntime.register_execution_provider_library.
 
-    ImportError where only kiln-runtime is installed: the provider compiles, and comes with kiln-compiler.
+    Raises ImportError if only kiln-runtime is installed: the provider is part of kiln-compiler.
     """
     import os
 
     from . import _library
 
-    return os.path.abspath(_library.find(_library.PROVIDER))  # ONNX Runtime takes others from its own folder
+    return os.path.abspath(_library.find(_library.PROVIDER))  # ONNX Runtime resolves relative paths in its own folder
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,7 @@
 """Tensors of other libraries, borrowed for a call by DLPack, and new ones of the same library.
 
 A capsule of `__dlpack__` holds a DLManagedTensor, which begins with its DLTensor: the address in the
-capsule is what the C API takes. Nothing is copied, and nothing is built per tensor.
+capsule is what the C API takes. No data is copied, and no object is made for a tensor.
 """
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Described:
 
 
 def describe_numpy(array) -> Described:
-    """Of an array that NumPy gives no capsule of: read-only memory, or a type of ml_dtypes."""
+    """Describes an array for which NumPy makes no capsule: read-only memory, or a type of ml_dtypes."""
     code, bits, _ = DTYPES[name_of_numpy(array.dtype)]
     size = array.dtype.itemsize
     strides = None if array.flags.c_contiguous else [s // size for s in array.strides]
@@ -103,7 +103,7 @@ def describe_numpy(array) -> Described:
 
 
 def packed_numpy(array, library) -> Described:
-    """Elements of fewer than 8 bits, a byte each in NumPy, packed as a tensor has them."""
+    """Packs elements of fewer than 8 bits, which have a byte each in NumPy, as a Kiln tensor has them."""
     import numpy as np
 
     code, bits, _ = DTYPES[name_of_numpy(array.dtype)]
@@ -123,7 +123,7 @@ def pointer_of(capsule) -> int:
 
 
 class Adapter:
-    """One library's tensors. `lend` gives the address of a DLTensor, and what must live as long."""
+    """The tensors of one library. `lend` gives the address of a DLTensor, and the object that must live as long."""
 
     def lend(self, tensor):
         capsule = tensor.__dlpack__()
@@ -136,11 +136,11 @@ class Adapter:
         return np.empty(shape, numpy_dtype(dtype))
 
     def cut(self, tensor, shape):
-        """The front of each axis, where only the run finds how long these are."""
+        """The leading elements of each axis, for data-dependent shapes."""
         return tensor[tuple(slice(0, n) for n in shape)]
 
     def finish(self, tensor):
-        """What the caller receives for an output."""
+        """Converts an output to the object that the caller gets."""
         return tensor
 
     def stream(self, device) -> int:
@@ -150,13 +150,13 @@ class Adapter:
         return False
 
     def straight(self, tensor):
-        """The same elements, row-major."""
+        """A row-major copy."""
         return tensor
 
 
 @contextlib.contextmanager
 def relaxed_capture():
-    """While a thread captures a stream, it may allocate and load in here: the capture does not notice."""
+    """Inside, a thread that captures a stream may allocate and load without invalidating the capture."""
     relaxed = 2
     mode = ctypes.c_int(relaxed)
     exchange = ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
@@ -276,7 +276,7 @@ class CuPy(Adapter):
 
 
 class Jax(Adapter):
-    """JAX's arrays cannot be written: an output is made beside JAX, and given to it without a copy."""
+    """JAX's arrays are immutable: an output is written to memory that JAX then takes without a copy."""
 
     def __init__(self):
         import jax
@@ -299,7 +299,7 @@ class Jax(Adapter):
 
         kind = numpy_dtype(dtype)
         bytes_ = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
-        raw = np.empty(bytes_ + 64, np.uint8)  # JAX borrows what is aligned to 64 bytes
+        raw = np.empty(bytes_ + 64, np.uint8)  # JAX borrows memory that is aligned to 64 bytes
         skip = -raw.ctypes.data % 64
         return raw[skip : skip + bytes_].view(kind).reshape(shape)
 
@@ -322,7 +322,7 @@ def _find(kind: type) -> Adapter:
                 return _made.setdefault(make, make())
     if hasattr(kind, "__dlpack__"):
         return _made.setdefault(Adapter, Adapter())
-    return _made.setdefault(NumPy, NumPy())  # numbers, lists and what has __array__
+    return _made.setdefault(NumPy, NumPy())  # numbers, lists and objects with __array__
 
 
 def adapter_of(tensor) -> Adapter:

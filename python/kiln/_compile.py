@@ -24,7 +24,7 @@ Path = Union[str, "os.PathLike[str]", None]
 
 
 class CommonOptions(TypedDict, total=False):
-    """Options of the C API that are one number or text, by their names there (docs/ref/c-api.md)."""
+    """Options of the C API that are a number or a text, with the C names (docs/ref/c-api.md)."""
 
     schedule: Optional[str]
     scheduler: Optional[str]
@@ -47,7 +47,7 @@ class CommonOptions(TypedDict, total=False):
 
 
 class PlainOptions(CommonOptions, total=False):
-    """The same, of files that may have several definitions."""
+    """The same, for files that may have several definitions."""
 
     entry: Optional[str]
 
@@ -69,7 +69,7 @@ class Stop:
 
 
 class _Model:
-    """A kiln_model, and what it borrows."""
+    """A kiln_model, and the objects that it borrows."""
 
     def __init__(self, library, pointer, keep):
         self.api, self.pointer, self.keep = library, pointer, keep
@@ -227,7 +227,7 @@ class Options:
 
 
 def _source(source: Any, name: Optional[str]) -> tuple[str, dict]:
-    """The path that Kiln is told, and the files in memory."""
+    """The path to pass to Kiln, and the files in memory."""
     if hasattr(source, "SerializeToString"):
         source = source.SerializeToString()
     if isinstance(source, (bytes, bytearray, memoryview)):
@@ -247,7 +247,7 @@ def load_model(path: str, options: Options) -> _Model:
 
 
 def make(path: str, options: Options, *, threads=0, spin_us=0, device=0, output=None) -> Module:
-    """Compiles: into the process, or by way of a file where that is wanted or needed."""
+    """Compiles to a module in this process, or through a file if one is wanted or needed."""
     model = load_model(path, options)
     library = model.api
     diag, pointer = _library.Diag(library), c_void_p()
@@ -300,9 +300,9 @@ def compile(
 
     dims: named dimensions: a number, a range (least, most[, step]) that the module keeps, or a sum of
     others ("past + t"). shapes: replaces declared shapes of inputs. constants: inputs that are bound.
-    marks: values that nodes compute which become outputs, too; "*": all.
-    files: external data in memory, by location: tensors or bytes, which are used where they lie.
-    name: what messages call a model of bytes. output: writes the module file as well. progress: True
+    marks: inner values that become outputs as well; "*": all.
+    files: external data in memory, by location: tensors or bytes, which are not copied.
+    name: the name of a model of bytes in messages. output: writes the module file as well. progress: True
     for a bar, or a function of (phase, done, total), whose exceptions end tuning, as `stop` does, and are
     raised. dump, dump_after: levels and passes, whose texts are then in `dumps`. Other options are those of the C API, by name.
     """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The C API through ctypes: structures, functions, and where the libraries are.
 
-libkiln_rt loads and runs modules; libkiln, which the compiler's distribution has, compiles them and
-has all of the first. Both are looked for in the directory $KILN_LIBRARY (or as that file), in the
-installed packages, and in the build directory of a source tree.
+libkiln_rt loads and runs modules; libkiln, which is in the compiler's distribution, also compiles
+them. Both are looked for in the directory $KILN_LIBRARY (or as that file), in the installed packages,
+and in the build directory of a source tree.
 """
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ def _folders() -> Iterator[pathlib.Path]:
 
 def _candidates(name: str) -> Iterator[pathlib.Path]:
     for folder in _folders():
-        if folder.is_file():  # libkiln itself, and the provider beside it
+        if folder.is_file():  # the folder of libkiln and of the provider
             yield folder.with_name(name) if name == PROVIDER else folder
             continue
         yield folder / name
@@ -323,7 +323,7 @@ def compiler() -> ctypes.CDLL:
 
 
 def runtime() -> ctypes.CDLL:
-    """What runs modules: libkiln where it is open already, else libkiln_rt, else libkiln."""
+    """The library that runs modules: libkiln if it is already open, otherwise libkiln_rt, otherwise libkiln."""
     with _lock:
         if "compiler" in _opened:
             return _opened["compiler"]
@@ -360,7 +360,7 @@ class Diag:
         return out
 
     def check(self, status: int) -> None:
-        """Raises what |status| is; what was only warned of becomes warnings."""
+        """Raises the exception of |status|; messages of a success become warnings."""
         messages = self.take()
         if status:
             failure = errors.BY_STATUS.get(status, errors.InternalError)
@@ -371,7 +371,7 @@ class Diag:
 
 
 def texts(values) -> tuple[object, int]:
-    """A char ** of |values|, and how many."""
+    """|values| as a char **, and their number."""
     if isinstance(values, str):
         values = [values]
     encoded = [os.fsencode(v) for v in values]

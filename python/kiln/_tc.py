@@ -16,7 +16,7 @@ elif TYPE_CHECKING:
 
 
 class TcOptions(CommonOptions, total=False):
-    """Those of `kiln.compile` that a definition has."""
+    """The options of `kiln.compile` that apply to definitions."""
 
     target: Optional[str]
     dtype: Optional[str]
@@ -25,7 +25,7 @@ class TcOptions(CommonOptions, total=False):
 
 
 class Definition:
-    """A definition: sizes are those of the tensors that it is called with; a module for each is kept."""
+    """A definition. A call takes sizes from its tensors; a module is kept for each combination of sizes."""
 
     def __init__(self, text: str, entry: Optional[str], grad: Union[str, bool, None], options: dict):
         self.text, self._entry, self._options = text, entry, options
@@ -38,7 +38,7 @@ class Definition:
         lib, p = model.api, model.pointer
         self.inputs = [_text(lib.kiln_model_input(p, i).name) for i in range(lib.kiln_model_input_count(p))]
         self.outputs = [_text(lib.kiln_model_output(p, i).name) for i in range(lib.kiln_model_output_count(p))]
-        self._dims = []  # of each input: the size that each axis is
+        self._dims = []  # of each input: the size parameter of each axis
         for i in range(len(self.inputs)):
             rank = lib.kiln_model_input(p, i).rank
             self._dims.append([lib.kiln_model_input_dim_name(p, i, k) for k in range(rank)])
@@ -102,7 +102,7 @@ class Definition:
     def gradient(self) -> "Definition":
         """The definition that computes the gradients: that given as grad=, or derived.
 
-        It takes the inputs and a gradient of each output, and gives one of each float input.
+        Its parameters are the inputs and a gradient of each output, its results the gradients of float inputs.
         """
         if self._gradient is None:
             text = self._grad if isinstance(self._grad, str) else gradient.derive(self.text, self._entry)
@@ -114,7 +114,7 @@ class Definition:
 def _apply(definition: Definition, tensors):
     import torch
 
-    backward = definition.gradient  # what cannot be derived is told before anything runs
+    backward = definition.gradient  # raises before anything runs if it cannot be derived
     module = definition.module_for(*tensors)
 
     class Apply(torch.autograd.Function):
@@ -143,8 +143,8 @@ def tc(
     """Compiles a definition in TC notation, to be called with tensors.
 
     entry: the definition, where the text has several; else the last. grad: the text of a definition of
-    its gradient, which takes the inputs and then a gradient of each output, and gives one of each float
-    input; True: it is derived when it is first wanted; None: there is none. Other options are those of
+    its gradient, whose parameters are the inputs and then a gradient of each output, and whose results are
+    gradients of the float inputs; True: derived on first use; None: none. Other options are those of
     `kiln.compile`.
     """
     return Definition(text, entry, grad, dict(options))

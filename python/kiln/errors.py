@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Failures as exceptions: a class for each status of the C API, named by who must act."""
+"""Exceptions: a class for each status of the C API."""
 from __future__ import annotations
 
 import dataclasses
@@ -34,13 +34,13 @@ class Message:
 
     @property
     def line_column(self) -> Optional[tuple[int, int]]:
-        """Where in a definition's text."""
+        """The position in a definition's text."""
         found = _LINE.search(self.place or "")
         return (int(found.group(1)), int(found.group(2))) if found else None
 
 
 class Error(RuntimeError):
-    """Base of all failures that Kiln reports. `messages` has all that was said, the first is str()."""
+    """Base of all failures that Kiln reports. `messages` has all messages, str() is the first one."""
 
     status = 6
 
@@ -88,7 +88,7 @@ class NoMemory(Error, MemoryError):
 
 
 class NoBudget(Error):
-    """A search used up its steps without an answer."""
+    """A search exhausted its budget of steps without a result."""
 
     status = 4
 
@@ -110,7 +110,7 @@ class InternalError(Error):
 
 
 class KilnWarning(UserWarning):
-    """Something that the compiler warned of."""
+    """A warning of the compiler."""
 
 
 BY_STATUS = {c.status: c for c in (BadInput, Unsupported, NoMemory, NoBudget, DeviceError, InternalError)}

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reverse-mode derivatives of definitions, as definitions.
 
-Every load X(e...) of a statement Y(i...) op= body passes on dY(i...) times the body's derivative by
-it. That is a statement over X's elements: an index of the statement that is alone in a subscript
-stands for the axis; one in an affine subscript is solved for, `h + kh = p` as `h = p - kh`, where that
-is an index of the statement; the rest is summed over. So the derivative of
+Every load X(e...) of a statement Y(i...) op= body contributes dY(i...) times the body's derivative by
+the load to dX. This contribution is a statement over X's elements: an index that is a whole subscript
+becomes the axis; an affine subscript is solved for an index, `h + kh = p` for `h = p - kh`; the
+remaining indices are summed over. So the derivative of
 
     O(n, m, h) +=! I(n, c, h + k) * K(m, c, k)      by I is
     d_I(n, c, p) +=! 0 <= p - k && p - k < d_O.d2 ? d_O(n, m, p - k) * K(m, c, k) : 0
@@ -345,7 +345,7 @@ def names(e) -> set:
 
 # --- the derivative ---
 
-# of a function of x by x, as text of "x"
+# derivatives of functions of x, as text in "x"
 _DERIVATIVES = {
     "exp": "exp(x)",
     "expm1": "exp(x)",
@@ -375,7 +375,7 @@ class Gradient:
         self.params = {p.name: p for p in d.params}
         self.written = {s.target: s for s in d.stmts}
         self.tensors = {p.name for p in d.params} | set(self.written)
-        self.parts: dict[str, list[str]] = {}  # of a tensor, the names of what is added up
+        self.parts: dict[str, list[str]] = {}  # by tensor: the names of its contributions
         self.lines: list[str] = []
         if len(self.written) < len(d.stmts):
             refuse("a tensor is written by several statements")
@@ -389,7 +389,7 @@ class Gradient:
     def rank(self, tensor: str) -> int:
         return len(self.params[tensor].dims) if tensor in self.params else len(self.written[tensor].index)
 
-    # Extents are those of parameters, of results' gradients, which have the same, or of what was computed.
+    # An extent is that of a parameter, of a result's gradient, which has the result's shape, or of a temporary.
     def dim(self, tensor: str, axis: int):
         if tensor in self.params:
             text = self.params[tensor].dims[axis]
@@ -397,7 +397,7 @@ class Gradient:
         return Dim("d_" + tensor if tensor in self.d.outs else tensor, axis)
 
     def variables(self, s: Stmt) -> dict:
-        """The statement's indices, and for each its (least, end), from its result, `where`, and loads of it alone."""
+        """The range (least, end) of each index: from the result, `where`, and loads whose subscript is the index."""
         out: dict = {}
         for axis, i in enumerate(s.index):
             if not isinstance(i, Name) or i.id in out:
@@ -426,7 +426,7 @@ class Gradient:
         return out
 
     def loads(self, e, up, guards: tuple, emit):
-        """Calls |emit|(tensor, subscripts, what it passes on, guards) for each load under |e|."""
+        """Calls |emit|(tensor, subscripts, gradient of the load, guards) for each load under |e|."""
         if isinstance(e, Call) and e.name in self.tensors or isinstance(e, Name) and e.id in self.tensors:
             name, args = (e.name, e.args) if isinstance(e, Call) else (e.id, ())
             if self.is_active(name):
@@ -475,7 +475,7 @@ class Gradient:
         out = Call("d_" + s.target, s.index) if s.index else Name("d_" + s.target)
         own = Call(s.target, s.index) if s.index else Name(s.target)
         variables, guards, up = self.variables(s), (), out
-        if s.op in ("max=!", "min=!"):  # what equals the extreme shares what comes back
+        if s.op in ("max=!", "min=!"):  # elements equal to the extreme share its gradient
             is_it = Bin("==", s.body, own)
             count = f"n_{s.target}"
             where = [(v, *variables[v]) for v in variables]
@@ -486,7 +486,7 @@ class Gradient:
 
     def emit(self, s: Stmt, variables: dict, tensor: str, args: tuple, up, guards: tuple):
         left, used, where = [], set(), []
-        solved: list = []  # conditions of what was solved for
+        solved: list = []  # conditions of the solved indices
         inside, outside = list(guards), []
         free = set(variables)
         # subscripts that are one index come first: they need no condition
@@ -547,7 +547,7 @@ class Gradient:
         self.parts.setdefault(tensor, []).append(part)
 
     def total(self, tensor: str, extra=()):
-        """The statement that adds the parts up."""
+        """The statement that sums the contributions."""
         index = [f"i{k}" for k in range(self.rank(tensor))]
         where = [(i, ZERO, self.dim(tensor, k)) for k, i in enumerate(index)]
         body = ZERO
@@ -595,6 +595,6 @@ class Gradient:
 def derive(text: str, entry: Optional[str] = None) -> str:
     """The text of a definition that computes the gradients of |entry|'s float parameters.
 
-    It takes the parameters and, for each output Y, d_Y; it gives d_X for each float parameter X.
+    Its parameters are |entry|'s and d_Y for each output Y, its results d_X for each float parameter X.
     """
     return Gradient(read(text, entry)).text()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules: compiled models, called with tensors.
 
-A module is immutable. Each call takes an idle session of it, or makes one, so that threads run side
-by side; the interpreter's lock is released while the kernels run.
+A module is immutable. Each call takes an idle session of it, or makes one, so that threads run
+concurrently; the interpreter's lock is released while kernels run.
 """
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class DimRange:
 
 @dataclasses.dataclass(frozen=True)
 class About:
-    """What a module is made for and by."""
+    """The target of a module, and the compiler that made it."""
 
     target: str
     processor: str
@@ -54,7 +54,7 @@ class About:
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """What a compiled module takes: weights as it has them and as the model has them, and each session's arena."""
+    """Memory of a compiled module: its weights, the model's weights, and the arena of each session."""
 
     weight_bytes: int
     model_weight_bytes: int
@@ -64,7 +64,7 @@ class Memory:
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """One launch of a run: its time, and what it computes."""
+    """One launch of a run: its time, kernel and graph nodes."""
 
     kernel: str
     nodes: tuple[str, ...]
@@ -76,7 +76,7 @@ class Launch:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """How one kernel's results compare with the reference interpreter's."""
+    """The comparison of one kernel's results with the reference interpreter's."""
 
     kernel: str
     nodes: tuple[str, ...]
@@ -95,7 +95,7 @@ def _port(port, is_optional=False) -> Port:
 
 
 class _Runner:
-    """A session with the arrays of pointers that its runs give."""
+    """A session with the arrays of pointers for its runs."""
 
     __slots__ = ("api", "session", "diag", "inputs", "outputs", "at")
 
@@ -136,7 +136,7 @@ class Module:
     """A compiled model; made by `kiln.compile` or `kiln.load`.
 
     `module(x, y)` or `module(x=x, y=y)` runs it. Inputs are tensors of any library with DLPack (NumPy,
-    PyTorch, CuPy, JAX), used where they lie; outputs are new tensors of the first input's library, on
+    PyTorch, CuPy, JAX), which are not copied; outputs are new tensors of the first input's library, on
     its device, or those given as `out`. One output is returned as it is, several as a tuple.
     """
 
@@ -145,7 +145,7 @@ class Module:
     dims: tuple[DimRange, ...]
     about: About
     threads: int
-    dumps: dict[str, str]  # what `dump` of kiln.compile asked for
+    dumps: dict[str, str]  # texts that `dump` of kiln.compile requested
 
     def __init__(self, library, pointer: int, *, threads=0, spin_us=0, device=0, path=None, model=None, keep=()):
         self._library, self._pointer = library, pointer
@@ -155,7 +155,7 @@ class Module:
         self._memory: Optional[Memory] = None
         self._idle: list[_Runner] = []
         self._streams: dict[tuple, list[_Runner]] = {}
-        self._captured: list[_Runner] = []  # of graphs, as long as the module
+        self._captured: list[_Runner] = []  # of captured graphs; live as long as the module
         self._run = library.kiln_session_run
         self._describe()
 
@@ -180,7 +180,7 @@ class Module:
         self._is_gpu = not self.about.target.startswith(("x86_64", "aarch64", "riscv64"))
         is_packed = any(_arrays.DTYPES[port.dtype][1] < 8 for port in self.outputs)
         self._is_plain = not (self._is_gpu or self.dims or is_packed)
-        self._counted: Optional[tuple[int, ...]] = None  # outputs whose extents a run finds
+        self._counted: Optional[tuple[int, ...]] = None  # outputs with data-dependent shapes
 
     def __del__(self):
         if getattr(self, "_pointer", None):
@@ -238,7 +238,7 @@ class Module:
         return tuple([adapter.finish(r) for r in results])
 
     def run(self, *tensors: Any, out: Any = None, **named: Any) -> tuple:
-        """As a call, but always a tuple."""
+        """The same as a call, but always gives a tuple."""
         results = self(*tensors, out=out, **named)
         return results if self._n_out != 1 else (results,)
 
@@ -264,7 +264,7 @@ class Module:
         return tuple(given)
 
     def _again(self, status, runner, tensors, held):
-        """After a run that was refused: with row-major copies where tensors were not, else it raises."""
+        """After a refused run: runs with row-major copies of strided tensors; raises if there were none."""
         copies = 0
         for i, tensor in enumerate(tensors):
             if tensor is None or status != errors.BadInput.status:
@@ -299,7 +299,7 @@ class Module:
             if shape != tuple(results[i].shape):
                 results[i] = adapter.cut(results[i], shape)
 
-    # --- what not every call needs: ranges, devices, packed elements, given outputs ---
+    # --- ranges, devices, packed elements, given outputs ---
 
     def _call(self, adapter, tensors, out):
         given = [None if t is None else _arrays.adapter_of(t).lend(t) for t in tensors]
@@ -324,7 +324,7 @@ class Module:
             idle.append(runner)
 
     def _capture(self, adapter, tensors, given, out, device, stream):
-        """A run into a CUDA graph of the caller's: with a session of its own, whose memory the graph uses."""
+        """Runs under the caller's CUDA graph capture, with a session of its own, whose memory the graph uses."""
         with _arrays.relaxed_capture():  # sessions allocate
             runner = self._make_runner(device=device[1], is_async=1, stream=stream)
             self._captured.append(runner)
@@ -383,7 +383,7 @@ class Module:
         return given
 
     def wait(self) -> None:
-        """Waits for runs on a GPU that calls have put into streams, and raises what went wrong in them."""
+        """Waits for runs on a GPU that calls have enqueued, and raises their errors."""
         for idle in list(self._streams.values()):
             for runner in list(idle):
                 runner.diag.check(self._library.kiln_session_wait(runner.session, runner.diag.pointer))
@@ -391,7 +391,7 @@ class Module:
     # --- asking ---
 
     def profile(self, *tensors: Any, **named: Any) -> list[Launch]:
-        """Runs twice, and gives the times of the launches of the second run."""
+        """Runs twice, and gives the times of the second run's launches."""
         if named or len(tensors) != self._n_in:
             tensors = self._in_order(tensors, named)
         adapter = _arrays.adapter_of(tensors[0]) if tensors else _arrays.numpy_adapter()
@@ -417,7 +417,7 @@ class Module:
         json_: bool = False,
         orchestration: bool = False,
     ) -> Union[str, dict]:
-        """What each kernel has in it, what bounds it, and why no more was fused (docs/guide/explain.md)."""
+        """The nodes of each kernel, its bottleneck, and the reasons against further fusion (docs/guide/explain.md)."""
         options = _library.ExplainOptions(struct_size=ctypes.sizeof(_library.ExplainOptions))
         options.kernel = kernel.encode() if kernel else None
         if why:
@@ -454,7 +454,7 @@ class Module:
         return found
 
     def reference(self, *tensors: Any, **named: Any) -> tuple:
-        """What the interpreter computes in double precision, as NumPy arrays."""
+        """The reference interpreter's results in double precision, as NumPy arrays."""
         if named or len(tensors) != self._n_in:
             tensors = self._in_order(tensors, named)
         numpy = _arrays.numpy_adapter()
@@ -482,7 +482,7 @@ class Module:
 
     @property
     def memory(self) -> Memory:
-        """What the compiler says of the module's memory, beside the model's own."""
+        """The memory of the compiled module and of the model, by the compiler."""
         if self._memory is None:
             raise errors.Unsupported(_WANTS_MODEL)
         return self._memory
@@ -530,7 +530,7 @@ class Module:
 
 
 def load(path: Union[str, os.PathLike], *, threads: int = 0, spin_us: int = 0, device: int = 0) -> Module:
-    """Loads a module file. `threads`: 0 is as many as it was compiled for."""
+    """Loads a module file. `threads`: 0 means the number that it was compiled for."""
     library = _library.runtime()
     diag, pointer = _library.Diag(library), c_void_p()
     diag.check(library.kiln_module_load(os.fsencode(os.fspath(path)), diag.pointer, byref(pointer)))
@@ -540,7 +540,7 @@ def load(path: Union[str, os.PathLike], *, threads: int = 0, spin_us: int = 0, d
 
 
 class _Temporary:
-    """A file that goes with the module that it was loaded from."""
+    """A file that is deleted with the module that was loaded from it."""
 
     def __init__(self, suffix=".so"):
         self.folder = tempfile.TemporaryDirectory(prefix="kiln-")

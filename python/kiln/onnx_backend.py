@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ONNX's backend interface: `kiln.onnx_backend.prepare(model).run(inputs)`.
 
-Models are compiled when they are first run: how many tensors a sequence has, and shapes that are given
-as inputs, are known then. Inputs that must be known when compiling are bound as constants.
+Models are compiled at their first run, when the lengths of sequences and shapes given as inputs are
+known. Inputs that must be known when compiling are bound as constants.
 """
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def _is_sequence(kind) -> bool:
 
 @dataclasses.dataclass
 class _Given:
-    """Inputs as Kiln has them: a sequence "x" is "x[0]", "x[1]", ..."""
+    """Inputs by Kiln's names: a sequence "x" is "x[0]", "x[1]", ..."""
 
     arrays: dict[str, np.ndarray]
     lengths: dict[str, int]
     shapes: dict[str, tuple]
 
 
-# Which inputs are constants, from try to try: ever more, so that as much as possible runs compiled.
+# The inputs that become constants, from try to try: as few as possible.
 _BINDINGS = (
     lambda i, x: False,
     lambda i, x: x.dtype.kind in "iub" and x.ndim <= 1 and i > 0,
@@ -53,7 +53,7 @@ _BINDINGS = (
 
 
 class Prepared(BackendRep):
-    """A model that runs; `module` is that of the last run."""
+    """A prepared model; `module` is that of the last run."""
 
     def __init__(self, model: onnx.ModelProto, target: Optional[str], options: dict):
         self.model, self.target, self.options = model, target, options
@@ -126,7 +126,7 @@ class Prepared(BackendRep):
             out.append(parts if _is_sequence(port.type) else parts[0] if parts else None)
         try:
             return namedtupledict("Outputs", names)(*out)
-        except ValueError:  # names that Python does not take
+        except ValueError:  # names that are no Python identifiers
             return tuple(out)
 
 

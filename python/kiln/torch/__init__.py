@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.compile(model, backend="kiln"): graphs of core ATen, compiled for inference.
 
-Dynamo's graph goes through AOTAutograd, which makes it functional. What lower.py has goes to Kiln in
-partitions as large as can be, the rest stays with PyTorch; weights are constants that are used where
-they lie. `kiln.torch.report()` tells of each graph what was compiled, what was not, and why.
+Dynamo's graph goes through AOTAutograd, which makes it functional. Operators that lower.py can write
+go to Kiln in partitions as large as possible, others stay with PyTorch; weights are constants, which
+are not copied. `kiln.torch.report()` lists for each graph the compiled and the refused nodes, with reasons.
 
     torch.compile(model, backend="kiln", options={"threads": 2})   # options: those of kiln.compile
 """
@@ -34,19 +34,19 @@ from . import decompose, elementwise, indices, lower, sums, windows  # noqa: F40
 
 __all__ = ["backend", "modules", "report", "reset", "GraphReport"]
 
-MOST_SPECIAL = 16  # variants of a graph for other weights or sizes; beyond, PyTorch runs it
+MOST_SPECIAL = 16  # variants of a graph for other weights or sizes; after that PyTorch runs it
 MOST_EXTENT = 1 << 16  # of a dimension that one module takes any size of
-_FOLDED_BYTES = 64 << 20  # constants that are computed beforehand, at most
+_FOLDED_BYTES = 64 << 20  # the most bytes of folded constants
 
 
 @dataclasses.dataclass
 class GraphReport:
-    """What became of one graph of Dynamo's."""
+    """The result of compiling one graph of Dynamo's."""
 
     nodes: int = 0  # operators
     compiled: int = 0
     partitions: int = 0
-    refused: dict = dataclasses.field(default_factory=dict)  # of a node: its operator, and why
+    refused: dict = dataclasses.field(default_factory=dict)  # by node: its operator, and the reason
     seconds: float = 0.0  # to read, compile and load it
     trace_seconds: float = 0.0  # AOTAutograd's
     specialized: int = 0  # variants for sizes of dynamic dimensions
@@ -63,7 +63,7 @@ _lock = threading.Lock()
 
 
 def report() -> list[GraphReport]:
-    """Of the graphs that were compiled since the last `reset`, in order."""
+    """The reports of all graphs compiled since the last `reset`, in order."""
     return list(_reports)
 
 
@@ -89,7 +89,7 @@ class _Support(OperatorSupportBase):
 
 
 def _strides_order(t: torch.Tensor) -> Optional[list[int]]:
-    """The order of axes in which a dense tensor lies in memory; None: row-major, or not dense."""
+    """A dense tensor's axes by descending stride; None if it is row-major or not dense."""
     if t.dim() < 2 or t.is_contiguous():
         return None
     order = sorted(range(t.dim()), key=lambda k: (-t.stride(k), k))
@@ -104,11 +104,11 @@ def _inverse(order: Sequence[int]) -> list[int]:
 
 
 class _Kernel(torch.nn.Module):
-    """A partition that Kiln runs, with tensors of PyTorch."""
+    """A compiled partition, called with tensors of PyTorch."""
 
     def __init__(self, module, takes, gives, is_single):
         super().__init__()
-        self.is_single = is_single  # what runs it wants the result itself
+        self.is_single = is_single  # gives the result itself, and no tuple
         self.module = module
         self.takes = takes  # (number of the argument, the order of its axes)
         self.gives = gives  # the order of each result's axes
@@ -124,7 +124,7 @@ class _Kernel(torch.nn.Module):
             if order is not None:
                 t = t.permute(order)
             given.append(t if t.is_contiguous() else t.contiguous())
-        if not given:  # nothing says where results lie
+        if not given:  # no argument determines the device of results
             results = [torch.from_dlpack(r) for r in self.module.run()]
         else:
             results = self.module.run(*given)
@@ -134,11 +134,11 @@ class _Kernel(torch.nn.Module):
 
 
 class _NoRange(Exception):
-    """A graph is not for a range of sizes."""
+    """A graph cannot be compiled for a range of sizes."""
 
 
 def _range_of(symbol, env) -> tuple:
-    """The least and the most of a dimension, where its owner said them (torch._dynamo.mark_dynamic)."""
+    """The bounds of a dimension, if they were declared (torch._dynamo.mark_dynamic)."""
     found = env.var_to_range[symbol]
     try:
         least, most = int(found.lower), int(found.upper)
@@ -150,11 +150,11 @@ def _range_of(symbol, env) -> tuple:
 
 
 class _Graph:
-    """An ATen graph with known weights, and sizes, on its way to a callable."""
+    """An ATen graph with known weights and sizes, from which a callable is made."""
 
     def __init__(self, gm: fx.GraphModule, constants: dict, options: dict, told: GraphReport):
         self.gm, self.options, self.told = gm, options, told
-        self.constants: dict[fx.Node, torch.Tensor] = constants  # weights, and what is folded
+        self.constants: dict[fx.Node, torch.Tensor] = constants  # weights and folded values
         self.refused: dict[str, str] = {}  # node name: why
         self.is_dynamic = _is_dynamic(gm)
 
@@ -183,7 +183,7 @@ class _Graph:
                 self.refused.setdefault(user.name, why)
 
     def fold(self) -> None:
-        """Computes what depends on constants alone, but not views of weights, which are free in kernels."""
+        """Folds values that depend on constants only, except views of weights, which cost nothing in kernels."""
         views = {"aten.permute", "aten.t", "aten.transpose", "aten.view", "aten.expand", "aten.unsqueeze", "aten.clone"}
         spent = 0
         for n in self.gm.graph.nodes:
@@ -349,7 +349,7 @@ class _Graph:
         return module
 
     def finish(self, fused: fx.GraphModule, constants: dict, kernels: list) -> Callable:
-        """A callable of the graph's arguments: the kernel alone where it is all there is."""
+        """A callable of the graph's arguments: the kernel itself if the whole graph is one."""
         placeholders = [n for n in fused.graph.nodes if n.op == "placeholder"]
         for n in list(fused.graph.nodes):
             if n.name in constants and n.users and any(u.op != "call_module" for u in n.users):
@@ -361,7 +361,7 @@ class _Graph:
         whole = self._whole(fused, placeholders)
         if whole is not None:
             return whole
-        for n in list(fused.graph.nodes):  # arguments that are in the kernel
+        for n in list(fused.graph.nodes):  # constants of the kernel, which are no arguments
             if n.op == "call_module":
                 used = {i for i, _ in getattr(fused, n.target).takes}
                 n.args = tuple(a if i in used else None for i, a in enumerate(n.args))
@@ -424,7 +424,7 @@ def _is_dynamic(gm: fx.GraphModule) -> bool:
 
 
 def _with_sizes(gm: fx.GraphModule, args: Sequence) -> fx.GraphModule:
-    """A copy of the graph whose values have the sizes that |args| say."""
+    """A copy of the graph with the sizes of |args|."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
@@ -455,7 +455,7 @@ def _picker(places: list) -> Callable:
 
 
 class _Compiled:
-    """A graph of AOTAutograd's as it is called: with the weights that it was compiled with, or others."""
+    """A compiled graph of AOTAutograd's, called with the weights that it was compiled for, or others."""
 
     def __init__(self, gm, weights: dict, options: dict, told: GraphReport):
         self.gm, self.options, self.told = gm, options, told
@@ -469,11 +469,11 @@ class _Compiled:
 
     def watch(self, weights: list) -> None:
         self.weights = weights
-        self.watched = [w for w in weights if not w.is_inference()]  # others have no version, and are not written
+        self.watched = [w for w in weights if not w.is_inference()]  # inference tensors have no version, and are not modified
         self.versions = list(map(_version, self.watched))
 
     def make_fixed(self, weights: dict) -> Optional[Callable]:
-        """What takes every size that the graph is for; None: each size wants its own."""
+        """A callable for all sizes of the graph; None if each size needs its own."""
         try:
             return self.make(weights, None)
         except _NoRange:
@@ -506,7 +506,7 @@ class _Compiled:
         return run(*args)
 
     def other(self, args):
-        """With other weights, or weights that were changed in place: compiled anew, a few times."""
+        """Compiles again for other weights, or weights that were modified in place, up to a limit."""
         self.n_made += 1
         if self.n_made > MOST_SPECIAL:
             self.told.eager = "weights change from run to run"
@@ -526,7 +526,7 @@ def _decompositions():
     return table
 
 
-# Written whole only where nothing decomposes them: their decompositions say no more.
+# Operators that are lowered as a whole, instead of by their decompositions.
 _DECOMPOSED = {"aten.empty_like", "aten.new_empty", "aten.split", "aten.chunk", "aten.contiguous", "aten.stack"}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that PyTorch has for its own speed, and no decomposition of: here they are in others."""
+"""Decompositions of fused operators for which PyTorch has none."""
 from __future__ import annotations
 
 import torch
@@ -9,7 +9,7 @@ aten = torch.ops.aten
 
 
 def _attend(query, key, value, heads, weight, bias, out_weight, out_bias):
-    """Attention of `heads` heads, whose projections are the thirds of one weight."""
+    """Attention of `heads` heads; the three projections are one weight, concatenated."""
     batch, rows, width = query.shape
     projected = []
     for x, w, b in zip((query, key, value), weight.chunk(3), bias.chunk(3)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Core ATen to ONNX: shapes, slices, and what is read or written by index."""
+"""Core ATen to ONNX: shapes, slices, gathers and scatters."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def unfold(g, node, a):
 
 @op("aten.as_strided")
 def as_strided(g, node, a):
-    """Of a dense tensor: its elements as they lie in memory, and of these those at the index's places."""
+    """For a dense tensor: flattens it in memory order, and gathers the elements that the strides address."""
     have = g.fake(a.self)
     order = sorted(range(have.dim()), key=lambda k: (-have.stride(k), k))
     if not have.permute(order).is_contiguous() or have.storage_offset() != 0:
@@ -242,7 +242,7 @@ def gather(g, node, a):
 
 
 def _wrapped(g, index, n: int) -> str:
-    """Indices of which negative ones count from the end."""
+    """Wraps negative indices, which count from the end."""
     return g.cast(g.value(index), g.dtype(index), torch.int64)
 
 
@@ -256,7 +256,7 @@ def index(g, node, a):
         k, i = given[0]
         return g.node("Gather", x, _wrapped(g, i, shape[k]), axis=k)
     axes = [k for k, _ in given]
-    # The axes that are indexed go to the front, where GatherND takes them; their result goes back.
+    # Indexed axes are transposed to the front for GatherND, and the result is transposed back.
     order = axes + [k for k in range(len(shape)) if k not in axes]
     if order != list(range(len(shape))):
         x = g.node("Transpose", x, perm=order)
@@ -295,8 +295,8 @@ def index_put(g, node, a):
         if g.shape(i) != common:
             v = g.node("Expand", v, g.model.ints(common))
         parts.append(g.reshape(v, [*common, 1]))
-    # The axes that are indexed are at the front for ScatterND; of the values theirs are where PyTorch's
-    # rules have them: at the first of these axes where they are neighbours, else in front.
+    # Indexed axes are at the front for ScatterND; in the values they are where PyTorch's
+    # rules put them: at the first indexed axis if these are adjacent, otherwise in front.
     rest = [k for k in range(n) if k not in axes]
     first = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
     sizes = [g.shape(a.self)[k] for k in rest]

@@ -2,9 +2,9 @@
 """Core ATen to ONNX: the graph that is written, and the table of operators.
 
 Each operator is a function of elementwise.py, indices.py, sums.py or windows.py. It takes the graph
-that is written, the FX node, and the arguments by the names of the operator's schema; it gives a
-value, or a list of them for an operator with several results. Extents are numbers, or a Size where
-only a run knows them. What a function cannot say it refuses, and the node is left to PyTorch.
+under construction, the FX node, and the arguments by the names of the operator's schema; it gives a
+value, or a list of them for an operator with several results. Extents are numbers, or a Size if they
+are dynamic. A function raises Refused for forms that it cannot write; the node is left to PyTorch.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ INLINE_BYTES = 1024  # constants up to this are in the model's bytes, others bor
 
 
 class Refused(Exception):
-    """An operator, or a form of it, that is not written."""
+    """An operator, or a form of it, that cannot be written."""
 
 
 class Size:
-    """An extent that only a run knows, as an expression of Dynamo's symbols. It is no number: who needs one is refused."""
+    """A dynamic extent, an expression of Dynamo's symbols. Operators that need a number are refused."""
 
     def __init__(self, expr, places: dict):
         self.expr, self.places = expr, places  # of a symbol: (input, axis)
@@ -79,7 +79,7 @@ class Size:
     __gt__ = __le__ = __ge__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __neg__ = __lt__
 
     def write(self, model: onnx.Model) -> str:
-        """The value of the expression, as a list of one."""
+        """Writes the expression; gives a list of one value."""
         return self._write(model, self.expr)
 
     def _write(self, model, e) -> str:
@@ -126,7 +126,7 @@ class Graph:
         self.model = onnx.Model(name)
         self.values: dict[fx.Node, Any] = {}
         self.files: dict[str, torch.Tensor] = {}  # external data
-        self.places: dict = {}  # of symbols of sizes that only a run knows: (input, axis)
+        self.places: dict = {}  # of symbols of dynamic sizes: (input, axis)
         self.place = ""
 
     # --- values ---
@@ -142,7 +142,7 @@ class Graph:
         return [self.size(n) for n in self.fake(x).shape]
 
     def resolve(self, value):
-        """Arguments as they stand, with numbers, and sizes, in place of nodes that are these."""
+        """The arguments with numbers and sizes for the nodes that stand for them."""
         if isinstance(value, (list, tuple)):
             return [self.resolve(v) for v in value]
         if isinstance(value, fx.Node) and not is_tensor(value.meta.get("val")):
@@ -202,7 +202,7 @@ class Graph:
 
 
 def arguments(node: fx.Node, resolve: Callable) -> SimpleNamespace:
-    """The arguments by name, with defaults; numbers that nodes stand for as numbers."""
+    """The arguments by name, with defaults, and with numbers for nodes of known value."""
     schema = node.target._schema
     out = SimpleNamespace()
     for i, argument in enumerate(schema.arguments):
@@ -222,7 +222,7 @@ def is_tensor(value) -> bool:
 
 
 def number(value) -> Optional[Any]:
-    """A SymInt or number as a number; None: it is none that is known."""
+    """A SymInt or number as a number; None if it is unknown."""
     if isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
@@ -244,7 +244,7 @@ def types_refused(node: fx.Node) -> Optional[str]:
 
 
 def why_not(node: fx.Node) -> Optional[str]:
-    """Why a node is left to PyTorch; None: it is written."""
+    """The reason why a node is left to PyTorch; None if it can be written."""
     if node.target is operator.getitem:
         return why_not(node.args[0]) if isinstance(node.args[0], fx.Node) else "getitem"
     if not isinstance(node.target, torch._ops.OpOverload):

@@ -57,7 +57,7 @@ def _value_info(name: str, kind: int, shape: Sequence) -> bytes:
 
 
 class Model:
-    """A graph that is being written; values are names."""
+    """A graph under construction; values are names."""
 
     def __init__(self, name: str):
         self.name, self.parts = name, []
@@ -87,7 +87,7 @@ class Model:
         self.parts.append(_bytes(12, _value_info(name, kind, shape)))
 
     def tensor(self, kind: int, shape: Sequence[int], data: bytes) -> str:
-        """A constant with its elements in the model; those with the same are one."""
+        """A constant with its elements in the model; equal constants are shared."""
         key = (kind, tuple(shape), data)
         if key not in self.constants:
             name = self.constants[key] = self.fresh()
@@ -102,7 +102,7 @@ class Model:
         self.parts.append(_bytes(5, dims + _int(2, kind) + _text(8, name) + where))
 
     def ints(self, values: Sequence[int]) -> str:
-        if any(hasattr(v, "write") for v in values):  # sizes that only a run knows
+        if any(hasattr(v, "write") for v in values):  # dynamic sizes
             return self.node(
                 "Concat", [v.write(self) if hasattr(v, "write") else self.ints([v]) for v in values], "sizes", axis=0
             )

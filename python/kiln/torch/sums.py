@@ -224,7 +224,7 @@ def softmax(g, node, a):
     y = g.node("LogSoftmax" if "log" in name else "Softmax", g.as_type(a.self, t), axis=g.axis(a.self, a.dim))
     if name != "aten._safe_softmax":
         return y
-    return g.node("Where", g.node("IsNaN", y), g.scalar(0.0, t), y)  # rows of which all is masked are zeros
+    return g.node("Where", g.node("IsNaN", y), g.scalar(0.0, t), y)  # fully masked rows are zero
 
 
 @op("aten.native_layer_norm", "aten.layer_norm")
@@ -260,7 +260,7 @@ def group_norm(g, node, a):
     x = a.input
     shape, groups, t = g.shape(x), a.group if hasattr(a, "group") else a.num_groups, g.dtype(x)
     c = shape[1]
-    flat = g.reshape(g.value(x), [shape[0] * groups, 1, -1])  # what one group has is one row
+    flat = g.reshape(g.value(x), [shape[0] * groups, 1, -1])  # a group is a row
     ones = g.constant(torch.ones(math.prod(shape[1:]) // groups, dtype=t))
     y = g.node("LayerNormalization", flat, ones, axis=2, epsilon=float(a.eps))
     y = g.reshape(y, shape)
@@ -285,7 +285,7 @@ def batch_norm(g, node, a):
 
 @op("aten._native_batch_norm_legit")
 def instance_norm(g, node, a):
-    """With the statistics of what is given: over all axes but that of the channels."""
+    """With statistics of the batch, over all axes but the channels."""
     if not a.training or getattr(a, "running_mean", None) is not None:
         raise Refused("running statistics")
     t, rank, c = g.dtype(a.input), g.rank(a.input), g.shape(a.input)[1]

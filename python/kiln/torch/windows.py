@@ -18,7 +18,7 @@ def _pool(g, x, a, n):
 
 
 def _batched(g, x, n):
-    """Pooling takes a batch: one of it alone where there is none."""
+    """Adds a batch axis of one if there is none, because pooling needs it."""
     return g.value(x) if g.rank(x) == n + 2 else g.reshape(g.value(x), [1] + g.shape(x))
 
 
@@ -90,7 +90,7 @@ def adaptive_pool(g, node, a):
 
 
 def _uneven(g, x, have, to, n, kind):
-    """Windows of different sizes, an axis after the other: those of an axis are slices, each reduced."""
+    """Pooling with windows of different sizes, axis by axis: each window is a slice that is reduced."""
     for k in range(n):
         axis, parts, ints = 2 + k, [], g.model.ints
         for i in range(to[k]):
