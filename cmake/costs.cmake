@@ -4,7 +4,7 @@ set(kiln_test_costs
     tile_gpu_wgmma_test=50 tile_gpu_flash_attention_test=31 ranges=29 onnx_nodes=26 tile_gpu_row_epilogue_test=25
     tile_winograd_test=23 tile_gpu_test=23 onnx_nodes_opencl=23 gpu_emit_test=22
     tune_tune_test=21 models=20 tile_gpu_b2b_gemm_test=17 travel=17 naive=15
-    schedule_compiled_test=15 tile_stream_test=15 driver_allocation_test=14
+    schedule_compiled_test=15 tile_attention_test=15 driver_allocation_test=14
     schedule_property_test=14 tile_gpu_norm_prologue_test=13 driver_dtypes_test=13 exact=12 trust=12
     needs_oracle=12 quantized=12 large=12 rewrite_rules_test=12 tile_gpu_simt_fma_test=12
     gpu_instr_test=11 source_format=10 indices=10 dynamic=10 orchestrate_program_test=9

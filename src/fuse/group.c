@@ -296,7 +296,7 @@ static void group_numbered(grouping *g, const kiln_stmt *root, kiln_groups *out)
     streams |= kiln_attention_find(g->cx, g->p, s, &form);
     members[n++] = s;
   }
-  add_group(g, out, streams ? KILN_GROUP_STREAM : KILN_GROUP_WINOGRAD, n, members);
+  add_group(g, out, streams ? KILN_GROUP_ATTENTION : KILN_GROUP_WINOGRAD, n, members);
 }
 
 static grouping grouping_of(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
@@ -343,7 +343,7 @@ kiln_group_kind kiln_tile_kind_of(kiln_ctx *cx, const kiln_program *p, const kil
   const bool is_numbered = kernel_of(&g, root) != 0;
   if (is_numbered) kind = KILN_GROUP_WINOGRAD;
   for (int i = 0; i < n && is_numbered; i++)
-    if (kiln_attention_find(cx, p, p->stmts.data[stmts[i]], &form)) kind = KILN_GROUP_STREAM;
+    if (kiln_attention_find(cx, p, p->stmts.data[stmts[i]], &form)) kind = KILN_GROUP_ATTENTION;
   kiln_arena_rewind(&cx->scratch, mark);
   return kind;
 }

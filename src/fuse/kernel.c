@@ -14,7 +14,7 @@ static kiln_symbol kernel_name(kiln_ctx *cx, kiln_group_kind kind, kiln_symbol o
   static const char *const kinds[] = {
       [KILN_GROUP_MAP] = "map",           [KILN_GROUP_CONTRACTION] = "contract",
       [KILN_GROUP_ROWS] = "rows",         [KILN_GROUP_SCATTER] = "scatter",
-      [KILN_GROUP_WINOGRAD] = "winograd", [KILN_GROUP_STREAM] = "stream",
+      [KILN_GROUP_WINOGRAD] = "winograd", [KILN_GROUP_ATTENTION] = "stream",
       [KILN_GROUP_FUSED_LAYERS] = "chain"};
   char name[48];
   int n = 0;

@@ -977,13 +977,13 @@ static kiln_status outline_group(outlining *x) {
     else keep_windows(x, c->s);
     if (c != root) follow_root(c, root);
   }
-  if (x->g->kind == KILN_GROUP_STREAM && x->machine->target->has_vectors) keep_queries(x);
+  if (x->g->kind == KILN_GROUP_ATTENTION && x->machine->target->has_vectors) keep_queries(x);
   for (int k = 0; k < root->n_space; k++) strides[k] = root->strides[root->axis_of[k]];
   make_tensors(x);
   for (int i = 0; i < x->n; i++) KILN_TRY(rewrite_member(x, &x->m[i]));
   const bool keeps_dims = x->g->stored || x->g->kind == KILN_GROUP_ROWS ||
                           x->g->kind == KILN_GROUP_FUSED_LAYERS ||
-                          x->g->kind == KILN_GROUP_WINOGRAD || x->g->kind == KILN_GROUP_STREAM;
+                          x->g->kind == KILN_GROUP_WINOGRAD || x->g->kind == KILN_GROUP_ATTENTION;
   if (!keeps_dims && root->n_space > 1) {
     merge_all(x, strides);
     for (int i = 0; i + 1 < x->n; i++) { // the inner tensors have the merged dims

@@ -237,8 +237,8 @@ kiln_status kiln_merge(kiln_schedule *s, kiln_symbol first, kiln_symbol second, 
 // |copy|: not NULL if M has an axis of copies, which u does not depend on. It is the number of the
 // copy by which weights are computed, as text over the loops NAME.K; other copies may be in other
 // threads.
-kiln_status kiln_stream(kiln_schedule *s, int n, const kiln_symbol *loops, kiln_symbol name,
-                        bool flushes, const char *copy);
+kiln_status kiln_online_softmax(kiln_schedule *s, int n, const kiln_symbol *loops, kiln_symbol name,
+                                bool flushes, const char *copy);
 
 // Replays a script on |s|: one primitive a line; `#` begins a comment. Names with other characters
 // than letters, digits, '_' and '.' are quoted as loop programs print them. Messages name the line.

@@ -100,7 +100,7 @@ static kiln_status run_merge(const line *w) {
   return kiln_merge(w->s, name(w, 1), name(w, 2), shift);
 }
 
-static kiln_status run_stream(const line *w) {
+static kiln_status run_online_softmax(const line *w) {
   kiln_symbol loops[MAX_WORDS];
   const char *copy = NULL;
   bool flushes = false;
@@ -112,7 +112,7 @@ static kiln_status run_stream(const line *w) {
           kiln_arena_strndup(&w->s->cx->perm, w->begin[i + 1], (size_t)(w->end - w->begin[i + 1]));
     else loops[n++] = name(w, i);
   }
-  return kiln_stream(w->s, n, loops, name(w, 1), flushes, copy);
+  return kiln_online_softmax(w->s, n, loops, name(w, 1), flushes, copy);
 }
 
 static kiln_status run_parallel(const line *w) { return kiln_parallel(w->s, name(w, 1)); }
@@ -305,7 +305,8 @@ static const struct {
     {"fuse", "fuse OUTER INNER FUSED", 4, 4, run_fuse},
     {"reorder", "reorder LOOP...", 2, MAX_WORDS, run_reorder},
     {"merge", "merge FIRST SECOND [SHIFT]", 3, 4, run_merge},
-    {"stream", "stream NAME LOOP LOOP... [flush] [copy EXPRESSION]", 4, MAX_WORDS, run_stream},
+    {"online_softmax", "online_softmax NAME LOOP LOOP... [flush] [copy EXPRESSION]", 4, MAX_WORDS,
+     run_online_softmax},
     {"parallel", "parallel LOOP", 2, 2, run_parallel},
     {"vectorize", "vectorize LOOP", 2, 2, run_vectorize},
     {"unroll", "unroll LOOP", 2, 2, run_unroll},
@@ -344,8 +345,10 @@ static const struct {
 // Earlier names of primitives, which scripts may still use.
 static const struct {
   const char *was, *word;
-} renamed[] = {
-    {"beside", "fuse_horizontally"}, {"portion", "stream_k"}, {"crew", "warp_specialize"}};
+} renamed[] = {{"beside", "fuse_horizontally"},
+               {"portion", "stream_k"},
+               {"crew", "warp_specialize"},
+               {"stream", "online_softmax"}};
 
 static const char *name_now(const char *word) {
   for (size_t i = 0; i < KILN_LEN(renamed); i++)

@@ -35,7 +35,7 @@ typedef struct kiln_instr {
   const char *spelling; // LLVM intrinsic: "llvm.x86.avx512.vpdpbusd.512"
   const char *feature;  // extension that the processor must have: "avx512vnni"; NULL: none
   bool is_there;        // the machine has it
-  bool passes_nan;      // a `max=` that ignores NaN, as stream writes it: x > D ? x : D
+  bool passes_nan;      // a `max=` that ignores NaN, as online_softmax writes it: x > D ? x : D
   // The register tile: |rows| x |vectors| registers of |lanes| elements of the result, each element
   // accumulating |group| products at once.
   int rows, vectors, lanes, group;

@@ -21,9 +21,9 @@ typedef enum kiln_group_kind {
   KILN_GROUP_MAP,         // one map
   KILN_GROUP_CONTRACTION, // a contraction and the map that reads it element by element
   KILN_GROUP_ROWS, // reductions and maps that share outer dims, or a window reduction and its map
-  KILN_GROUP_SCATTER,  // a statement with init or data-dependent index
-  KILN_GROUP_WINOGRAD, // a convolution as its transforms and products, and its epilogue
-  KILN_GROUP_STREAM,   // attention: two contractions and a softmax between them, and its epilogue
+  KILN_GROUP_SCATTER,   // a statement with init or data-dependent index
+  KILN_GROUP_WINOGRAD,  // a convolution as its transforms and products, and its epilogue
+  KILN_GROUP_ATTENTION, // attention: two contractions and a softmax between them, and its epilogue
   KILN_GROUP_FUSED_LAYERS // statements with a contraction behind others, which a block of the result computes
 } kiln_group_kind;
 

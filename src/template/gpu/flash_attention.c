@@ -119,8 +119,9 @@ static kiln_status make_stream(attention *k) {
   KILN_TRY(cut_keys(k, f->sum, "q", &loops[1]));
   KILN_TRY(cut_keys(k, f->mix, "v", &loops[2]));
   k->over = loops[0];
-  KILN_TRY(kiln_stream(&w->s, 3, loops, symbol(k, "w"), false,
-                       kiln_arena_printf(&w->cx->scratch, "w.%d %% 8 / 2", k->f.n_batch + 1)));
+  KILN_TRY(
+      kiln_online_softmax(&w->s, 3, loops, symbol(k, "w"), false,
+                          kiln_arena_printf(&w->cx->scratch, "w.%d %% 8 / 2", k->f.n_batch + 1)));
   KILN_TRY(kiln_compute_at(&w->s, kiln_product_tensor(w, f->z), k->over, KILN_SCOPE_LOCAL));
   return kiln_compute_at(&w->s, kiln_product_tensor(w, f->x), k->over, KILN_SCOPE_LOCAL);
 }
@@ -463,7 +464,7 @@ static kiln_status propose_flash_attention(kiln_lowering *w, kiln_tile_candidate
 const kiln_template kiln_template_gpu_flash_attention = {.name = "flash_attention",
                                                          .was = "stream",
                                                          .has_grids = true,
-                                                         .kinds = 1u << KILN_GROUP_STREAM,
+                                                         .kinds = 1u << KILN_GROUP_ATTENTION,
                                                          .match = kiln_flash_attention_make,
                                                          .propose = propose_flash_attention,
                                                          .lower = lower_flash_attention};

@@ -462,7 +462,7 @@ static void step_decompose_reduction(walker *w) {
 static void step_inline(walker *w) { kiln_text_printf(&w->line, "inline %s\n", computed(w)); }
 
 // The maxima and the sums of a softmax, and what is summed with it, in chunks or as they are.
-static void step_stream(walker *w) {
+static void step_online_softmax(walker *w) {
   const int chunk = 1 + pick(w, 4), n = 2 + pick(w, 2);
   static const char *const results[] = {"M", "S", "C"};
   const char *loops[3];
@@ -473,7 +473,7 @@ static void step_stream(walker *w) {
                      new_name(w));
     kiln_text_printf(&w->line, "reorder %s %s.i0\n", loops[i], results[i]);
   }
-  kiln_text_printf(&w->line, "stream %s", new_name(w));
+  kiln_text_printf(&w->line, "online_softmax %s", new_name(w));
   for (int i = 0; i < n; i++) kiln_text_printf(&w->line, " %s", loops[i]);
   kiln_text_add(&w->line, "\n");
 }
@@ -668,7 +668,7 @@ static const step steps[N_STEPS] = {
     {"cluster", step_cluster, 1, 30, 0},
     {"warp_specialize", step_warp_specialize, 1, 30, 0},
     {"fuse_horizontally", step_fuse_horizontally, 1, 30, 10},
-    {"stream", step_stream, 2, 30, 20},
+    {"online_softmax", step_online_softmax, 2, 30, 20},
     {"rfactor", step_rfactor, 3, 100, 0},
     {"stream_k", step_stream_k, 3, 100, 0},
     {"tidy", step_tidy, 1, 100, 0},

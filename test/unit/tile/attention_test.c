@@ -119,7 +119,7 @@ static void check(const char *text, const kiln_machine *m, int n_candidates, boo
   kiln_attention_form form;
   kernel_open(&k, text, 5);
   assert_true(kiln_attention_is(&k.cx, k.prog, &form));
-  if (kiln_tile_search(&k.cx, KILN_GROUP_STREAM, k.prog, NULL, &options, &c) != KILN_OK)
+  if (kiln_tile_search(&k.cx, KILN_GROUP_ATTENTION, k.prog, NULL, &options, &c) != KILN_OK)
     fail_msg("%s", kernel_message(&k));
   int n = 0;
   for (int i = 0; i < c.n; i++) {
@@ -329,7 +329,7 @@ static void a_task_holds_as_much_for_many_keys_as_for_few(void **state) {
     assert_int_equal(kiln_pipeline_tile(&k.cx, k.prog, &machines[0], &options, NULL, &kernels),
                      KILN_OK);
     for (int j = 0; j < kernels.kernels.n; j++)
-      if (strstr(kernels.kernels.data[j]->script, "stream w "))
+      if (strstr(kernels.kernels.data[j]->script, "online_softmax w "))
         bytes[i] = local_bytes(kernels.kernels.data[j]->loops);
     kernel_close(&k);
   }
@@ -379,7 +379,7 @@ static void masks_between_two_reshapes_are_streamed_whatever_the_batch(void **st
     assert_int_equal(kiln_pipeline_tile(&k.cx, k.prog, &machines[at % 2], &options, NULL, &kernels),
                      KILN_OK);
     assert_int_equal(kernels.kernels.n, 1);
-    assert_non_null(strstr(kernels.kernels.data[0]->script, "stream w "));
+    assert_non_null(strstr(kernels.kernels.data[0]->script, "online_softmax w "));
     check_launches(&k, &kernels, compare_elements, a.text);
     kernel_close(&k);
   }

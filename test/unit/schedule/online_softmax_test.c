@@ -1,4 +1,4 @@
-// stream: sums weighted by exp(x - M) share a loop with the maximum M; what they give where x is
+// online_softmax: sums weighted by exp(x - M) share a loop with the maximum M; what they give where x is
 //         -inf,
 // infinite, large or no number; and what is refused.
 #include "unit/schedule/table.h"
@@ -21,7 +21,7 @@ static const table_row rows[] = {
     {"kernel s { param f32 X[4]:(1) workspace f32 M[1]:(1) param f32 S[1]:(1) for a:1 { M[0] = "
      "-inff32 } for b:1 { S[0] = 0f32 } for n:1 { for j:4 { M[0] max= X[n*4 + j] } } "
      "for m:1 { for l:4 { S[0] += exp(X[m*4 + l] - M[0]) } } }",
-     "stream w n m",
+     "online_softmax w n m",
      "kernel s { param f32 X[4]:(1) workspace f32 M[1]:(1) param f32 S[1]:(1) "
      "local f32 w.shift[1]:(1) local f32 w[4]:(1) "
      "for a:1 { M[0] = -inff32 } for b:1 { S[0] = 0f32 } for n:1 { alloc w.shift { alloc w { "
@@ -43,10 +43,10 @@ static const table_row rows[] = {
      "for S.end.0:1 { S[0] = M[0] == -inff32 ? nanf32 : S[0] } }",
      NULL},
     {HEAD MAXIMA "for m:4 { for k:2 { for l:2 { S[k] += pow(2f32, X[k, m*2 + l] - M[k]) } } } }",
-     "stream w n m flush", NULL,
-     "schedule: stream w: error: weights to be flushed must be powers of e in f32 or f64"},
+     "online_softmax w n m flush", NULL,
+     "schedule: online_softmax w: error: weights to be flushed must be powers of e in f32 or f64"},
     // rounded weights, by one of the copies that the maximum has
-    {COPIES "f32(f16(exp(X[m*2 + l] - M[k])))" COPIES_END, "stream w n m copy 1 - w.0",
+    {COPIES "f32(f16(exp(X[m*2 + l] - M[k])))" COPIES_END, "online_softmax w n m copy 1 - w.0",
      "kernel s { param f32 X[8]:(1) workspace f32 M[2]:(1) param f32 S[2]:(1) "
      "local f32 w.before[2]:(1) local f32 w.shift[2]:(1) local f32 w.scale[2]:(1) "
      "local f16 w[2]:(1) for a:2 { M[a] = -inff32 } for b:2 { S[b] = 0f32 } for n:4 { "
@@ -60,93 +60,108 @@ static const table_row rows[] = {
      "for l:2 { for k:2 { S[k] += f32(w[l]) } } } } } } } "
      "for S.end.0:2 { S[S.end.0] = M[S.end.0] == -inff32 ? nanf32 : S[S.end.0] } }",
      NULL},
-    {COPIES "exp(X[m*2 + l] - M[k])" COPIES_END, "stream w n m copy w.0 + 1", NULL,
-     "schedule: stream w: error: the copy must be in [0, 2) and of loops w.K, got \"w.0 + 1\""},
-    {COPIES "exp(X[m*2 + l] - M[k])" COPIES_END, "stream w n m copy m % 2", NULL,
-     "schedule: stream w: error: the copy must be in [0, 2) and of loops w.K, got \"m % 2\""},
-    {HEAD MAXIMA SUMS "}", "stream w n m copy 0", NULL,
-     "schedule: stream w: error: the maximum must have copies, got none"},
-    {HEAD MAXIMA SUMS "}", "stream w m n", NULL,
-     "schedule: stream w: error: loop n must stand behind loop m in the same body"},
-    {HEAD MAXIMA SUMS "}", "stream w n", NULL,
-     "schedule: line 1: error: stream: must be \"stream "
+    {COPIES "exp(X[m*2 + l] - M[k])" COPIES_END, "online_softmax w n m copy w.0 + 1", NULL,
+     "schedule: online_softmax w: error: the copy must be in [0, 2) and of loops w.K, got \"w.0 + "
+     "1\""},
+    {COPIES "exp(X[m*2 + l] - M[k])" COPIES_END, "online_softmax w n m copy m % 2", NULL,
+     "schedule: online_softmax w: error: the copy must be in [0, 2) and of loops w.K, got \"m % "
+     "2\""},
+    {HEAD MAXIMA SUMS "}", "online_softmax w n m copy 0", NULL,
+     "schedule: online_softmax w: error: the maximum must have copies, got none"},
+    {HEAD MAXIMA SUMS "}", "online_softmax w m n", NULL,
+     "schedule: online_softmax w: error: loop n must stand behind loop m in the same body"},
+    {HEAD MAXIMA SUMS "}", "online_softmax w n", NULL,
+     "schedule: line 1: error: online_softmax: must be \"online_softmax "
      "NAME LOOP LOOP... [flush] [copy EXPRESSION]\", got 3 words"},
-    {HEAD MAXIMA SUMS "}", "stream w i k", NULL,
-     "schedule: stream w: error: loop i must be a reduction loop, got one that indexes buffer M"},
-    {HEAD MAXIMA SUMS "}", "stream X n m", NULL,
-     "schedule: stream X: error: name of a new buffer must be free, got \"X\""},
+    {HEAD MAXIMA SUMS "}", "online_softmax w i k", NULL,
+     "schedule: online_softmax w: error: loop i must be a reduction loop, got one that indexes "
+     "buffer M"},
+    {HEAD MAXIMA SUMS "}", "online_softmax X n m", NULL,
+     "schedule: online_softmax X: error: name of a new buffer must be free, got \"X\""},
     // chunks of another length
     {HEAD MAXIMA "for m:2 { for k:2 { for l:4 { S[k] += exp(X[k, m*4 + l] - M[k]) } } } }",
-     "stream w n m", NULL,
-     "schedule: stream w: error: loops must have one extent, got 4 of n and 2 of m"},
+     "online_softmax w n m", NULL,
+     "schedule: online_softmax w: error: loops must have one extent, got 4 of n and 2 of m"},
     // nothing moves
-    {HEAD MAXIMA "for m:4 { for k:2 { for l:2 { S[k] += X[k, m*2 + l] } } } }", "stream w n m",
-     NULL,
-     "schedule: stream w: error: a sum must be weighted by exp(x - M), M being the maximum that "
+    {HEAD MAXIMA "for m:4 { for k:2 { for l:2 { S[k] += X[k, m*2 + l] } } } }",
+     "online_softmax w n m", NULL,
+     "schedule: online_softmax w: error: a sum must be weighted by exp(x - M), M being the maximum "
+     "that "
      "one "
      "of the loops looks for, got none: merge the loops"},
     // through another function, which no factor makes right
     {HEAD MAXIMA "for m:4 { for k:2 { for l:2 { S[k] += X[k, m*2 + l] - M[k] } } } }",
-     "stream w n m", NULL,
-     "schedule: stream w: error: what buffer S sums must depend on the results of the other loops "
+     "online_softmax w n m", NULL,
+     "schedule: online_softmax w: error: what buffer S sums must depend on the results of the "
+     "other loops "
      "through exp(x - M) only, M being the maximum of x, or through factors of the whole sum"},
     {HEAD MAXIMA "for m:4 { for k:2 { for l:2 { S[k] max= exp(X[k, m*2 + l] - M[k]) } } } }",
-     "stream w n m", NULL,
-     "schedule: stream w: error: what buffer S sums must depend on the results of the other loops "
+     "online_softmax w n m", NULL,
+     "schedule: online_softmax w: error: what buffer S sums must depend on the results of the "
+     "other loops "
      "through exp(x - M) only, M being the maximum of x, or through factors of the whole sum"},
     // weights of other values than the maximum's, of another row, and of more
     {HEAD MAXIMA "for m:4 { for k:2 { for l:2 { S[k] += exp(X[k, m*2 + l]*2f32 - M[k]) } } } }",
-     "stream w n m", NULL,
-     "schedule: stream w: error: what buffer S is weighted by, exp(x - M), must be of all x that "
+     "online_softmax w n m", NULL,
+     "schedule: online_softmax w: error: what buffer S is weighted by, exp(x - M), must be of all "
+     "x that "
      "buffer M is the maximum of"},
     {HEAD MAXIMA "for m:4 { for k:2 { for l:2 { S[k] += exp(X[1 - k, m*2 + l] - M[k]) } } } }",
-     "stream w n m", NULL,
-     "schedule: stream w: error: what buffer S is weighted by, exp(x - M), must be of all x that "
+     "online_softmax w n m", NULL,
+     "schedule: online_softmax w: error: what buffer S is weighted by, exp(x - M), must be of all "
+     "x that "
      "buffer M is the maximum of"},
     {HEAD "for n:4 { for i:2 { for j:2 { if n*2 + j < 7 { M[i] max= X[i, n*2 + j] } } } } " SUMS
           "}",
-     "stream w n m", NULL,
-     "schedule: stream w: error: what buffer S is weighted by, exp(x - M), must be of all x that "
+     "online_softmax w n m", NULL,
+     "schedule: online_softmax w: error: what buffer S is weighted by, exp(x - M), must be of all "
+     "x that "
      "buffer M is the maximum of"},
     // a sum that begins with something, or is set elsewhere
     {"kernel s { param f32 X[2, 8]:(8, 1) workspace f32 M[2]:(1) param f32 S[2]:(1) "
      "for a:2 { M[a] = -inff32 } for b:2 { S[b] = 1f32 } " MAXIMA SUMS "}",
-     "stream w n m", NULL,
-     "schedule: stream w: error: buffer S must be set to 0 before loop m, all of it and by one "
+     "online_softmax w n m", NULL,
+     "schedule: online_softmax w: error: buffer S must be set to 0 before loop m, all of it and by "
+     "one "
      "nest "
      "in the same body: compute_at or decompose_reduction before"},
     {"kernel s { param f32 X[2, 8]:(8, 1) workspace f32 M[2]:(1) param f32 S[2]:(1) "
      "for a:2 { M[a] = -inff32 } " MAXIMA SUMS "}",
-     "stream w n m", NULL,
-     "schedule: stream w: error: buffer S must be set to 0 before loop m, all of it and by one "
+     "online_softmax w n m", NULL,
+     "schedule: online_softmax w: error: buffer S must be set to 0 before loop m, all of it and by "
+     "one "
      "nest "
      "in the same body: compute_at or decompose_reduction before"},
     // part of the buffer only
     {"kernel s { param f32 X[3, 8]:(8, 1) workspace f32 M[3]:(1) param f32 S[3]:(1) "
      "for a:3 { M[a] = -inff32 } for b:3 { S[b] = 0f32 } " MAXIMA SUMS "}",
-     "stream w n m", NULL,
-     "schedule: stream w: error: axis 0 of buffer M must be the index of one loop in loop n, over "
+     "online_softmax w n m", NULL,
+     "schedule: online_softmax w: error: axis 0 of buffer M must be the index of one loop in loop "
+     "n, over "
      "all "
-     "of it: compute_at the buffer where the loop is, and stream before splitting its loops"},
+     "of it: compute_at the buffer where the loop is, and online_softmax before splitting its "
+     "loops"},
     // some rows have no summand
     {HEAD "for n:4 { for i:2 { for j:2 { if n*2 + j < i { M[i] max= X[i, n*2 + j] } } } } " SUMS
           "}",
-     "stream w n m", NULL,
-     "schedule: stream w: error: conditions in loop n must be about the loops that reduce alone, "
+     "online_softmax w n m", NULL,
+     "schedule: online_softmax w: error: conditions in loop n must be about the loops that reduce "
+     "alone, "
      "and "
      "hold where they begin"},
     // two reductions in one loop
     {HEAD "for n:4 { for i:2 { for j:2 { M[i] max= X[i, n*2 + j] S[i] += 1f32 } } } " SUMS "}",
-     "stream w n m", NULL,
-     "schedule: stream w: error: loop n must hold one reduction and nothing else"},
+     "online_softmax w n m", NULL,
+     "schedule: online_softmax w: error: loop n must hold one reduction and nothing else"},
     // what stands between reads the sum's input
-    {HEAD MAXIMA "for c:2 { X[c, 0] = 1f32 } " SUMS "}", "stream w n m", NULL,
-     "schedule: stream w: error: what stands between loops n and m must not depend on the order, "
+    {HEAD MAXIMA "for c:2 { X[c, 0] = 1f32 } " SUMS "}", "online_softmax w n m", NULL,
+     "schedule: online_softmax w: error: what stands between loops n and m must not depend on the "
+     "order, "
      "got "
      "a statement that shares a buffer with the second"},
 };
 
-static void stream_makes_the_loops_or_says_why_not(void **state) {
+static void online_softmax_makes_the_loops_or_says_why_not(void **state) {
   (void)state;
   for (size_t i = 0; i < KILN_LEN(rows); i++) table_run(&rows[i]);
 }
@@ -172,7 +187,7 @@ static void check_scores(const char *text, const char *chunk, const char *flush,
       "inline P\ninline E\nsplit O.i0 4 shift o i\ncompute_at Y o local\ncompute_at S o local\n"
       "compute_at M o local\nsplit M.r0 %s guard m M.n\nreorder m M.n M.i0\n"
       "split S.r0 %s guard s S.n\nreorder s S.n S.i0\nsplit Y.r0 %s guard y Y.n\n"
-      "reorder y Y.i0 Y.n Y.i1\nstream w m s y%s\ncompute_at Z m local\n",
+      "reorder y Y.i0 Y.n Y.i1\nonline_softmax w m s y%s\ncompute_at Z m local\n",
       chunk, chunk, chunk, flush);
   kernel_open(&k, text, seed);
   assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &s), KILN_OK);
@@ -217,7 +232,7 @@ static void a_masked_rows_sum_is_nan(void **state) {
               3);
   assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &s), KILN_OK);
   const char *script = "split M.r0 2 exact m M.n\nreorder m M.i0 M.n\nsplit S.r0 2 exact s S.n\n"
-                       "reorder s S.i0 S.n\nstream w m s\n";
+                       "reorder s S.i0 S.n\nonline_softmax w m s\n";
   if (kiln_schedule_replay(&s, script) != KILN_OK) fail_msg("%s", kernel_message(&k));
   kernel_check(&k, s.loops, script);
   kernel_close(&k);
@@ -237,7 +252,7 @@ static void a_maximum_that_is_read_again_is_nan(void **state) {
   assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &s), KILN_OK);
   const char *script = "split L.i0 2 exact o i\ncompute_at S o local\ncompute_at M o local\n"
                        "split M.r0 2 exact m M.n\nreorder m M.i0 M.n\nsplit S.r0 2 exact s S.n\n"
-                       "reorder s S.i0 S.n\nstream w m s\n";
+                       "reorder s S.i0 S.n\nonline_softmax w m s\n";
   if (kiln_schedule_replay(&s, script) != KILN_OK) fail_msg("%s", kernel_message(&k));
   kernel_check(&k, s.loops, script);
   kernel_close(&k);
@@ -245,7 +260,7 @@ static void a_maximum_that_is_read_again_is_nan(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(stream_makes_the_loops_or_says_why_not),
+      cmocka_unit_test(online_softmax_makes_the_loops_or_says_why_not),
       cmocka_unit_test(streamed_attention_is_the_references_for_any_scores),
       cmocka_unit_test(a_masked_rows_sum_is_nan),
       cmocka_unit_test(a_maximum_that_is_read_again_is_nan),

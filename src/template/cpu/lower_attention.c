@@ -143,7 +143,7 @@ static kiln_status make_stream(stream *k) {
   KILN_TRY(split_keys(k, f->mix, k->turned ? f->mix_value : f->mix_row,
                       k->turned ? f->mix_row : f->mix_value, &loops[2]));
   k->over = loops[0];
-  return kiln_stream(&w->s, 3, loops, kiln_symbol_of(w->cx, "w"), true, NULL);
+  return kiln_online_softmax(&w->s, 3, loops, kiln_symbol_of(w->cx, "w"), true, NULL);
 }
 
 // --- the scores of a chunk ---
@@ -462,7 +462,7 @@ static bool describe(stream *k, kiln_lowering *w) {
   return true;
 }
 
-static kiln_status lower_stream(kiln_lowering *w, const kiln_tiling *t) {
+static kiln_status lower_attention(kiln_lowering *w, const kiln_tiling *t) {
   stream k;
   if (!describe(&k, w))
     return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, NULL, "rule: stream: must be attention");
@@ -583,6 +583,6 @@ static kiln_status propose_stream(kiln_lowering *w, kiln_tile_candidates *out) {
 
 const kiln_template kiln_template_flash_attention = {.name = "flash_attention",
                                                      .was = "stream",
-                                                     .kinds = 1u << KILN_GROUP_STREAM,
+                                                     .kinds = 1u << KILN_GROUP_ATTENTION,
                                                      .propose = propose_stream,
-                                                     .lower = lower_stream};
+                                                     .lower = lower_attention};

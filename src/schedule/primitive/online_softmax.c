@@ -31,7 +31,7 @@ typedef struct part {
   leaving how[MAX_FACTORS];
 } part;
 
-typedef struct streaming {
+typedef struct fusing {
   kiln_edit e;
   kiln_symbol name;
   int n;
@@ -44,13 +44,13 @@ typedef struct streaming {
   kiln_symbol copies;    // the loop of M that numbers its copies; 0: none
   const kiln_expr *copy; // the copy by which weights are computed
   kiln_buffer *before, *shift, *scale, *weights;
-} streaming;
+} fusing;
 
-static const char *name_of(const streaming *t, const part *p) {
+static const char *name_of(const fusing *t, const part *p) {
   return kiln_edit_text(&t->e, p->to->name);
 }
 
-static part *part_of(streaming *t, int buffer) {
+static part *part_of(fusing *t, int buffer) {
   for (int i = 0; i < t->n; i++)
     if (t->parts[i].to->id == buffer) return &t->parts[i];
   return NULL;
@@ -58,7 +58,7 @@ static part *part_of(streaming *t, int buffer) {
 
 // --- the reductions ---
 
-static kiln_status find_store(streaming *t, part *p) {
+static kiln_status find_store(fusing *t, part *p) {
   kiln_edit *e = &t->e;
   const kiln_accesses all = kiln_accesses_of(e->cx, e->l, p->loop->body, true, -1);
   int n_writes = 0;
@@ -80,7 +80,7 @@ static kiln_status find_store(streaming *t, part *p) {
     int64_t extent = 0;
     if (l->kind == KILN_LOOP_FOR) KILN_TRY(kiln_edit_extent(e, l, &extent));
     if (l->kind == KILN_LOOP_ALLOC || (l->kind == KILN_LOOP_FOR && extent < 1))
-      return kiln_refuse(e, "loop %s must hold loops that run: stream before compute_at",
+      return kiln_refuse(e, "loop %s must hold loops that run: online_softmax before compute_at",
                          kiln_edit_text(e, p->loop->var));
   }
   return KILN_OK;
@@ -103,14 +103,15 @@ static const kiln_loop *axis_loop(const part *p, int k) {
 }
 
 // Requires that the reduction covers its whole buffer in each iteration of its loop.
-static kiln_status check_whole(streaming *t, part *p) {
+static kiln_status check_whole(fusing *t, part *p) {
   for (int k = 0; k < p->to->rank; k++)
     if (p->to->extents[k] != 1 && !axis_loop(p, k))
-      return kiln_refuse(&t->e,
-                         "axis %d of buffer %s must be the index of one loop in loop %s, over all "
-                         "of it: compute_at the buffer where the loop is, and stream before "
-                         "splitting its loops",
-                         k, name_of(t, p), kiln_edit_text(&t->e, p->loop->var));
+      return kiln_refuse(
+          &t->e,
+          "axis %d of buffer %s must be the index of one loop in loop %s, over all "
+          "of it: compute_at the buffer where the loop is, and online_softmax before "
+          "splitting its loops",
+          k, name_of(t, p), kiln_edit_text(&t->e, p->loop->var));
   return KILN_OK;
 }
 
@@ -127,7 +128,7 @@ static bool indexes_result(const part *p, kiln_symbol v) {
 }
 
 // Conditions may exclude the same summands of all elements, but not all summands.
-static kiln_status check_conditions(streaming *t, part *p) {
+static kiln_status check_conditions(fusing *t, part *p) {
   kiln_edit *e = &t->e;
   for (int i = 1; i < p->depth; i++) {
     if (p->path[i]->kind != KILN_LOOP_IF) continue;
@@ -159,7 +160,7 @@ static bool is_behind(const kiln_loop *l, const kiln_loop *first) {
   return first != NULL;
 }
 
-static bool shares_buffer(streaming *t, kiln_loop *a, kiln_loop *b) {
+static bool shares_buffer(fusing *t, kiln_loop *a, kiln_loop *b) {
   const kiln_accesses of_a = kiln_accesses_of(t->e.cx, t->e.l, a, false, -1);
   for (int i = 0; i < of_a.n; i++)
     if (kiln_nest_uses(t->e.cx, t->e.l, b, of_a.data[i].buffer, true) ||
@@ -168,14 +169,14 @@ static bool shares_buffer(streaming *t, kiln_loop *a, kiln_loop *b) {
   return false;
 }
 
-static bool is_part(const streaming *t, const kiln_loop *l) {
+static bool is_part(const fusing *t, const kiln_loop *l) {
   for (int i = 0; i < t->n; i++)
     if (t->parts[i].loop == l) return true;
   return false;
 }
 
 // Whether |l| shares a buffer with a statement between |from| and |l| that is not hoisted.
-static bool waits(streaming *t, kiln_loop *from, kiln_loop *l) {
+static bool waits(fusing *t, kiln_loop *from, kiln_loop *l) {
   for (kiln_loop *before = from; before != l; before = before->next)
     if (shares_buffer(t, before, l)) return true;
   return false;
@@ -183,7 +184,7 @@ static bool waits(streaming *t, kiln_loop *from, kiln_loop *l) {
 
 // Moves statements between the reductions before the first of them if they are independent of those
 // before, as initialisations of sums are; the others stay after all of them.
-static kiln_status check_between(streaming *t) {
+static kiln_status check_between(fusing *t) {
   kiln_loop *first = t->parts[0].loop, *last = t->parts[t->n - 1].loop, *next = NULL;
   for (kiln_loop *l = first->next; l != last; l = next) {
     next = l->next;
@@ -207,7 +208,7 @@ static kiln_status check_between(streaming *t) {
 }
 
 // Moves ALLOCs between the reductions before the first one, so that all of them have one parent.
-static void hoist_allocs(streaming *t) {
+static void hoist_allocs(fusing *t) {
   kiln_loop *first = t->parts[0].loop;
   kiln_loop **slot = &first->next;
   while (*slot) {
@@ -226,7 +227,7 @@ static void hoist_allocs(streaming *t) {
 }
 
 // Requires that the reductions are in one body, in order, and none uses a later one's result.
-static kiln_status check_order(streaming *t) {
+static kiln_status check_order(fusing *t) {
   kiln_edit *e = &t->e;
   hoist_allocs(t);
   for (int i = 1; i < t->n; i++) {
@@ -253,7 +254,7 @@ static kiln_status check_order(streaming *t) {
 // --- the terms of a reduction ---
 
 typedef struct finding {
-  streaming *t;
+  fusing *t;
   bool found;
 } finding;
 
@@ -262,13 +263,13 @@ static void find_result(const kiln_expr *x, void *argument) {
   if (x->kind == KILN_EXPR_LOAD && part_of(f->t, x->u.tensor)) f->found = true;
 }
 
-static bool reads_results(streaming *t, const kiln_expr *x) {
+static bool reads_results(fusing *t, const kiln_expr *x) {
   finding f = {t, false};
   if (x->has_load) kiln_expr_visit(t->e.cx, x, find_result, &f);
   return f.found;
 }
 
-static kiln_status refuse_value(streaming *t, part *p) {
+static kiln_status refuse_value(fusing *t, part *p) {
   return kiln_refuse(&t->e,
                      "what buffer %s sums must depend on the results of the other loops through "
                      "exp(x - M) only, M being the maximum of x, or through factors of the whole "
@@ -300,7 +301,7 @@ static const kiln_expr *base_of(const kiln_expr *weight) {
   return x->kind == KILN_EXPR_POW ? x->args[0] : NULL;
 }
 
-static const kiln_expr *power(streaming *t, const kiln_expr *x) {
+static const kiln_expr *power(fusing *t, const kiln_expr *x) {
   return t->base ? kiln_binary(t->e.cx, KILN_EXPR_POW, t->base, x)
                  : kiln_unary(t->e.cx, KILN_EXPR_EXP, x);
 }
@@ -308,7 +309,7 @@ static const kiln_expr *power(streaming *t, const kiln_expr *x) {
 // The load of M in a weight.
 static const kiln_expr *top_of(const kiln_expr *weight) { return difference(weight)->args[1]; }
 
-static bool is_weight(streaming *t, const kiln_expr *weight) {
+static bool is_weight(fusing *t, const kiln_expr *weight) {
   const kiln_expr *x = exponential(weight);
   const bool is_power = x->kind == KILN_EXPR_POW && x->args[0]->kind == KILN_EXPR_FLOAT &&
                         x->args[0]->u.f > 1 && x->args[0]->u.f < INFINITY;
@@ -328,7 +329,7 @@ static bool is_factor(const part *p, const kiln_expr *load) {
   return true;
 }
 
-static kiln_status leave(streaming *t, part *p, const kiln_expr *load, leaving how) {
+static kiln_status leave(fusing *t, part *p, const kiln_expr *load, leaving how) {
   if (!is_factor(p, load) || load->u.tensor == p->to->id || p->n_left == MAX_FACTORS)
     return refuse_value(t, p);
   p->left[p->n_left] = load;
@@ -337,7 +338,7 @@ static kiln_status leave(streaming *t, part *p, const kiln_expr *load, leaving h
 }
 
 // Removes from the product |x| the factors that are applied after the loop.
-static kiln_status take_apart(streaming *t, part *p, const kiln_expr *x, const kiln_expr **out) {
+static kiln_status take_apart(fusing *t, part *p, const kiln_expr *x, const kiln_expr **out) {
   kiln_ctx *cx = t->e.cx;
   *out = x;
   if (!reads_results(t, x)) return KILN_OK;
@@ -364,7 +365,7 @@ static kiln_status take_apart(streaming *t, part *p, const kiln_expr *x, const k
   return KILN_OK;
 }
 
-static kiln_status analyse(streaming *t, part *p) {
+static kiln_status analyse(fusing *t, part *p) {
   kiln_edit *e = &t->e;
   for (int i = 1; i < p->depth; i++)
     if (p->path[i]->kind == KILN_LOOP_IF && reads_results(t, p->path[i]->cond))
@@ -453,7 +454,7 @@ static bool holds_condition(matching *m, const part *p, const kiln_expr *cond) {
 }
 
 // Matches the loops of the maximum with those of |p|: u must be the term of M, over the same range.
-static kiln_status match_weight(streaming *t, part *p, matching *m) {
+static kiln_status match_weight(fusing *t, part *p, matching *m) {
   kiln_edit *e = &t->e;
   const kiln_expr *load = top_of(p->weight);
   const part *top = t->top;
@@ -486,7 +487,7 @@ static kiln_status match_weight(streaming *t, part *p, matching *m) {
 
 // --- initial values ---
 
-static kiln_status refuse_begin(streaming *t, part *p) {
+static kiln_status refuse_begin(fusing *t, part *p) {
   return kiln_refuse(&t->e,
                      "buffer %s must be set to %s before loop %s, all of it and by one nest in the "
                      "same body: compute_at or decompose_reduction before",
@@ -495,7 +496,7 @@ static kiln_status refuse_begin(streaming *t, part *p) {
 }
 
 // Whether the nest only initialises the whole buffer, with 0, or with any constant if it is M.
-static bool sets_begin(streaming *t, part *p, kiln_loop *nest) {
+static bool sets_begin(fusing *t, part *p, kiln_loop *nest) {
   kiln_edit *e = &t->e;
   const kiln_accesses a = kiln_accesses_of(e->cx, e->l, nest, false, p->to->id);
   if (a.n != 1 || a.data[0].combiner != KILN_COMBINE_NONE || a.data[0].opaque) return false;
@@ -509,7 +510,7 @@ static bool sets_begin(streaming *t, part *p, kiln_loop *nest) {
          kiln_index_covers(e, a.data[0].n, a.data[0].index, &inner, p->to->extents);
 }
 
-static kiln_status check_begin(streaming *t, part *p) {
+static kiln_status check_begin(fusing *t, part *p) {
   kiln_edit *e = &t->e;
   kiln_loop *path[KILN_MAX_DEPTH];
   for (int i = kiln_nest_path(e->l, p->loop, path) - 1; i >= 0; i--) {
@@ -525,11 +526,11 @@ static kiln_status check_begin(streaming *t, part *p) {
 // --- the change ---
 
 // Whether |l|, a loop of the maximum, is a loop of the weights as well.
-static bool is_weights_loop(const streaming *t, const kiln_loop *l) {
+static bool is_weights_loop(const fusing *t, const kiln_loop *l) {
   return l->kind == KILN_LOOP_FOR && l->var != t->copies;
 }
 
-static kiln_status make_buffers(streaming *t) {
+static kiln_status make_buffers(fusing *t) {
   kiln_edit *e = &t->e;
   kiln_ctx *cx = e->cx;
   const part *top = t->top;
@@ -565,7 +566,7 @@ typedef struct whole {
   const kiln_expr *at[KILN_MAX_AXES];
 } whole;
 
-static kiln_status make_whole(streaming *t, const kiln_buffer *b, const char *suffix, whole *w) {
+static kiln_status make_whole(fusing *t, const kiln_buffer *b, const char *suffix, whole *w) {
   kiln_edit *e = &t->e;
   w->n = b->rank;
   for (int k = 0; k < b->rank; k++) {
@@ -576,24 +577,23 @@ static kiln_status make_whole(streaming *t, const kiln_buffer *b, const char *su
   return KILN_OK;
 }
 
-static const kiln_expr *load_at(streaming *t, const kiln_buffer *b, const kiln_expr *const *at) {
+static const kiln_expr *load_at(fusing *t, const kiln_buffer *b, const kiln_expr *const *at) {
   return kiln_load(t->e.cx, b->id, b->dtype, b->rank, at);
 }
 
 // Makes the nest |b| = |value| over the whole buffer, |value| being in terms of |w|.
-static kiln_loop *assign(streaming *t, const kiln_buffer *b, const whole *w,
-                         const kiln_expr *value) {
+static kiln_loop *assign(fusing *t, const kiln_buffer *b, const whole *w, const kiln_expr *value) {
   kiln_ctx *cx = t->e.cx;
   return kiln_nest_around(cx, w->n, w->vars, b->extents,
                           kiln_store_make(cx, b, w->at, KILN_COMBINE_NONE, value));
 }
 
-static const kiln_expr *is_lowest(streaming *t, const kiln_expr *x) {
+static const kiln_expr *is_lowest(fusing *t, const kiln_expr *x) {
   return kiln_binary(t->e.cx, KILN_EXPR_EQ, x, kiln_float(t->e.cx, x->dtype, -(double)INFINITY));
 }
 
 // Copies the previous maximum before a chunk.
-static kiln_status keep_before(streaming *t, kiln_loop **out) {
+static kiln_status keep_before(fusing *t, kiln_loop **out) {
   whole w;
   KILN_TRY(make_whole(t, t->before, "", &w));
   *out = assign(t, t->before, &w, load_at(t, t->top->to, w.at));
@@ -602,7 +602,7 @@ static kiln_status keep_before(streaming *t, kiln_loop **out) {
 
 // Makes the shift of the exponents: M, or 0 while all u are -inf, whose weight is then 0; and its
 // change since the previous chunk.
-static kiln_status make_shift(streaming *t, kiln_loop **out) {
+static kiln_status make_shift(fusing *t, kiln_loop **out) {
   kiln_ctx *cx = t->e.cx;
   whole w;
   KILN_TRY(make_whole(t, t->shift, "", &w));
@@ -617,7 +617,7 @@ static kiln_status make_shift(streaming *t, kiln_loop **out) {
 }
 
 // exp(d) if that is a normal number; otherwise 0.
-static const kiln_expr *normal_power(streaming *t, const kiln_expr *d) {
+static const kiln_expr *normal_power(fusing *t, const kiln_expr *d) {
   kiln_ctx *cx = t->e.cx;
   const kiln_expr *least = kiln_float(cx, d->dtype, d->dtype == KILN_F64 ? -708.396 : -87.33654);
   return kiln_select(cx, kiln_binary(cx, KILN_EXPR_LT, d, least), kiln_float(cx, d->dtype, 0),
@@ -625,7 +625,7 @@ static const kiln_expr *normal_power(streaming *t, const kiln_expr *d) {
 }
 
 // Makes the nest of the weights, with copies of the maximum's loops: NAME.0, ...
-static kiln_status make_weights(streaming *t, kiln_loop **out) {
+static kiln_status make_weights(fusing *t, kiln_loop **out) {
   kiln_edit *e = &t->e;
   kiln_ctx *cx = e->cx;
   const part *top = t->top;
@@ -653,7 +653,7 @@ static kiln_status make_weights(streaming *t, kiln_loop **out) {
 }
 
 // The load of another result in |p|, for the element of |p|'s result at |w|.
-static kiln_status load_for(streaming *t, const part *p, const whole *w, const kiln_expr *load,
+static kiln_status load_for(fusing *t, const part *p, const whole *w, const kiln_expr *load,
                             const kiln_buffer *b, const kiln_expr **out) {
   kiln_ctx *cx = t->e.cx;
   kiln_symbol from[KILN_MAX_AXES];
@@ -673,7 +673,7 @@ static kiln_status load_for(streaming *t, const part *p, const whole *w, const k
   return KILN_OK;
 }
 
-static kiln_status rescale(streaming *t, part *p, kiln_loop **out) {
+static kiln_status rescale(fusing *t, part *p, kiln_loop **out) {
   whole w;
   const kiln_expr *scale = NULL;
   KILN_TRY(make_whole(t, p->to, ".scale", &w));
@@ -683,7 +683,7 @@ static kiln_status rescale(streaming *t, part *p, kiln_loop **out) {
 }
 
 // Rewrites a reduction in the common loop to read its weight.
-static kiln_status read_weight(streaming *t, part *p) {
+static kiln_status read_weight(fusing *t, part *p) {
   matching m;
   if (!p->weight) return KILN_OK;
   KILN_TRY(match_weight(t, p, &m));
@@ -698,7 +698,7 @@ static kiln_status read_weight(streaming *t, part *p) {
 
 // Makes the nest after the loop: applies factors and divisors, and sets NaN where all u were -inf,
 // as exp(u - M) is there.
-static kiln_status finish_part(streaming *t, part *p, kiln_loop **out) {
+static kiln_status finish_part(fusing *t, part *p, kiln_loop **out) {
   kiln_ctx *cx = t->e.cx;
   *out = NULL;
   if (!p->weight && p->n_left == 0) return KILN_OK;
@@ -722,7 +722,7 @@ static kiln_status finish_part(streaming *t, part *p, kiln_loop **out) {
 static void append(kiln_loop **list, kiln_loop *more) { *kiln_nest_end(list) = more; }
 
 // Whether only the weights read M.
-static bool only_weighs(streaming *t) {
+static bool only_weighs(fusing *t) {
   const kiln_edit *e = &t->e;
   const kiln_buffer *top = t->top->to;
   if (!kiln_scope_is_private(top->scope)) return false;
@@ -740,7 +740,7 @@ static bool only_weighs(streaming *t) {
 
 // A maximum that ignores NaN takes one instruction, one that propagates it three. The weight of NaN
 // is NaN in either case, and so are the sums.
-static void pass_by_nan(streaming *t) {
+static void pass_by_nan(fusing *t) {
   kiln_ctx *cx = t->e.cx;
   kiln_loop *s = t->top->store;
   const kiln_expr *before = load_at(t, t->top->to, s->index), *x = s->value;
@@ -749,7 +749,7 @@ static void pass_by_nan(streaming *t) {
 }
 
 // After the maximum of a chunk: makes its weights and rescales the sums so far.
-static kiln_status weigh(streaming *t, kiln_loop **body) {
+static kiln_status weigh(fusing *t, kiln_loop **body) {
   kiln_loop *one = NULL;
   KILN_TRY(make_shift(t, &one));
   append(body, one);
@@ -763,7 +763,7 @@ static kiln_status weigh(streaming *t, kiln_loop **body) {
   return KILN_OK;
 }
 
-static kiln_status join(streaming *t) {
+static kiln_status join(fusing *t) {
   kiln_ctx *cx = t->e.cx;
   kiln_loop *body = NULL, *behind = NULL, *one = NULL;
   const bool passes_by = only_weighs(t);
@@ -792,7 +792,7 @@ static kiln_status join(streaming *t) {
   return kiln_check_around(&t->e, loop);
 }
 
-static kiln_status find_parts(streaming *t, const kiln_symbol *loops) {
+static kiln_status find_parts(fusing *t, const kiln_symbol *loops) {
   kiln_edit *e = &t->e;
   if (t->n < 2 || t->n > MAX_PARTS)
     return kiln_refuse(e, "must have 2 to %d loops, got %d", MAX_PARTS, t->n);
@@ -813,7 +813,7 @@ static kiln_status find_parts(streaming *t, const kiln_symbol *loops) {
 
 // needs: the reductions found and in order; from here on their terms are in terms of the first
 //        one's loop
-static kiln_status analyse_parts(streaming *t) {
+static kiln_status analyse_parts(fusing *t) {
   kiln_edit *e = &t->e;
   const kiln_expr *v = kiln_var(e->cx, t->parts[0].loop->var);
   for (int i = 1; i < t->n; i++)
@@ -831,7 +831,7 @@ static kiln_status analyse_parts(streaming *t) {
 // --- copies of the maximum ---
 
 // The loop of the maximum that numbers copies: its term does not depend on it.
-static kiln_status find_copies(streaming *t, const kiln_loop **out) {
+static kiln_status find_copies(fusing *t, const kiln_loop **out) {
   const part *top = t->top;
   *out = NULL;
   for (int i = 1; i < top->depth; i++) {
@@ -853,7 +853,7 @@ static int no_buffer(const void *program, const char *name, size_t n, kiln_dtype
 }
 
 // Parses the number of the copy that weights are computed by: text over the loops NAME.K.
-static kiln_status read_copy(streaming *t, const char *text) {
+static kiln_status read_copy(fusing *t, const char *text) {
   kiln_edit *e = &t->e;
   const kiln_expr_names names = {.find = no_buffer, .bracket = '['};
   const kiln_loop *l = NULL;
@@ -883,7 +883,7 @@ static kiln_status read_copy(streaming *t, const char *text) {
                      extent, kiln_edit_text(e, t->name), text);
 }
 
-static kiln_status check_flush(streaming *t) {
+static kiln_status check_flush(fusing *t) {
   const kiln_dtype type = t->top ? t->top->to->dtype : KILN_I64;
   if (t->base || (type != KILN_F32 && type != KILN_F64))
     return kiln_refuse(&t->e, "weights to be flushed must be powers of e in f32 or f64");
@@ -891,9 +891,9 @@ static kiln_status check_flush(streaming *t) {
   return KILN_OK;
 }
 
-kiln_status kiln_stream(kiln_schedule *s, int n, const kiln_symbol *loops, kiln_symbol name,
-                        bool flushes, const char *copy) {
-  streaming t = {.e = kiln_edit_begin(s, "stream", name), .name = name, .n = n};
+kiln_status kiln_online_softmax(kiln_schedule *s, int n, const kiln_symbol *loops, kiln_symbol name,
+                                bool flushes, const char *copy) {
+  fusing t = {.e = kiln_edit_begin(s, "online_softmax", name), .name = name, .n = n};
   kiln_edit *e = &t.e;
   KILN_TRY(kiln_edit_new_buffer(e, name));
   KILN_TRY(find_parts(&t, loops));
@@ -905,7 +905,7 @@ kiln_status kiln_stream(kiln_schedule *s, int n, const kiln_symbol *loops, kiln_
   KILN_TRY(join(&t));
   kiln_text line;
   kiln_text_init(&line, &e->cx->perm);
-  kiln_text_printf(&line, "stream %s", kiln_edit_word(e, name));
+  kiln_text_printf(&line, "online_softmax %s", kiln_edit_word(e, name));
   for (int i = 0; i < n; i++) kiln_text_printf(&line, " %s", kiln_edit_word(e, loops[i]));
   if (flushes) kiln_text_printf(&line, " flush");
   if (copy) kiln_text_printf(&line, " copy %s", copy);
