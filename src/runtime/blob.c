@@ -93,7 +93,7 @@ const char *kiln_get_text(kiln_reader *r) {
 void *kiln_get_array(kiln_reader *r, uint32_t n, size_t min_bytes, size_t elem_bytes) {
   if (r->wrong) return NULL;
   if (n > (r->n - r->at) / min_bytes) {
-    kiln_reader_fail(r, "a count must not exceed what the plan holds");
+    kiln_reader_fail(r, "a count must not exceed the rest of the plan");
     return NULL;
   }
   void *array = calloc(n ? n : 1, elem_bytes);

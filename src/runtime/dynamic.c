@@ -129,7 +129,7 @@ static void get_formula(kiln_reader *r, uint32_t n_dims, kiln_formula *f) {
       kiln_reader_fail(r, "a formula must be of the dimensions");
     depth += s->op == KILN_FORMULA_CONST || s->op == KILN_FORMULA_DIM ? 1 : -1;
     if (depth < 1 || depth > KILN_FORMULA_DEPTH)
-      kiln_reader_fail(r, "a formula must find what it takes");
+      kiln_reader_fail(r, "a formula must not pop from an empty stack");
   }
   if (depth != 1) kiln_reader_fail(r, "a formula must leave one value");
 }

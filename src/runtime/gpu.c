@@ -18,7 +18,7 @@ const kiln_gpu_api *kiln_gpu_api_of(kiln_plan_kind kind) {
 kiln_status kiln_gpu_enter(kiln_gpu_context *c, kiln_diag *diag) {
   if (!c->api->enter)
     return kiln_diag_fail(diag, KILN_UNSUPPORTED, c->api->name,
-                          "library: there must be none to call on such a device");
+                          "library: the driver of the device must support libraries");
   if (c->api->enter(c)) return KILN_OK;
   return kiln_diag_fail(diag, KILN_DEVICE_ERROR, c->api->name,
                         "context: must be usable by this thread");

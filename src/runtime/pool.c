@@ -215,8 +215,7 @@ kiln_status kiln_pool_create(int threads, int first, int64_t spin_ns, kiln_diag 
   if (threads > 1 && !fill(pool, first, spin_ns)) {
     kiln_pool_destroy(pool);
     return kiln_diag_fail(diag, KILN_NO_MEMORY, "session",
-                          "thread pool: %d threads: the system must give them, it does not",
-                          threads);
+                          "thread pool: the system must create %d threads, it refuses", threads);
   }
   *out = pool;
   return KILN_OK;
@@ -251,7 +250,7 @@ kiln_status kiln_pool_revive(kiln_pool *pool, kiln_diag *diag) {
   pool->owner = 0; // no process has workers: the next run tries again
   return kiln_diag_fail(diag, KILN_NO_MEMORY, "session",
                         "thread pool: a forked process needs %d threads of its own, the system "
-                        "does not give them",
+                        "refuses to create them",
                         pool->threads);
 }
 

@@ -24,11 +24,11 @@ bool kiln_arch_fits(const char *code, const char *device) {
 
 static kiln_status check_arch(const kiln_plan *p, const kiln_resident *r, kiln_diag *diag) {
   if (!p->arch[0] || kiln_arch_fits(p->arch, r->gpu->arch)) return KILN_OK;
-  return kiln_diag_fail(
-      diag, KILN_DEVICE_ERROR, r->gpu->api->name,
-      "device: must be what the module was compiled for, %s, got %s (%s): compile "
-      "with --target=%s:%s",
-      p->arch, r->gpu->arch, r->gpu->name, r->gpu->api->name, r->gpu->arch);
+  return kiln_diag_fail(diag, KILN_DEVICE_ERROR, r->gpu->api->name,
+                        "device: must have the architecture that the module was compiled for, %s, "
+                        "got %s (%s): compile "
+                        "with --target=%s:%s",
+                        p->arch, r->gpu->arch, r->gpu->name, r->gpu->api->name, r->gpu->arch);
 }
 
 static kiln_status no_memory(kiln_diag *diag) {

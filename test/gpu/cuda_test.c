@@ -177,7 +177,8 @@ static void what_cannot_be_had_gives_a_message(void **state) {
   const kiln_session_options far = {.struct_size = sizeof far, .device = 1};
   (void)state;
   expect(KILN_DEVICE_ERROR, gpu_module_make(KILN_PLAN_CUDA, "sm_80", sources), NULL,
-         "must be what the module was compiled for, sm_80, got sm_90 (Fake 0): compile with "
+         "must have the architecture that the module was compiled for, sm_80, got sm_90 (Fake 0): "
+         "compile with "
          "--target=cuda:sm_90");
   expect(KILN_DEVICE_ERROR, gpu_module_make(KILN_PLAN_CUDA, "sm_90a", others), NULL,
          "image 0: its code must be for sm_90 (Fake 0)");

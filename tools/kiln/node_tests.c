@@ -51,8 +51,8 @@ static const struct {
 } exceptions[] = {
     {"test_dft_inverse", "sums of f32 that cancel, compared with zeros", 1e-5},
     {"test_dft_inverse_opset19", "sums of f32 that cancel, compared with zeros", 1e-5},
-    {"test_roialign_aligned_false", "what is expected has four digits", 1e-7},
-    {"test_roialign_aligned_true", "what is expected has four digits", 1e-7},
+    {"test_roialign_aligned_false", "expected values have four digits", 1e-7},
+    {"test_roialign_aligned_true", "expected values have four digits", 1e-7},
 };
 
 const char *test_exception(size_t i, const char **out_name, double *out_atol) {

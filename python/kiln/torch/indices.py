@@ -208,7 +208,7 @@ def as_strided(g, node, a):
     have = g.fake(a.self)
     order = sorted(range(have.dim()), key=lambda k: (-have.stride(k), k))
     if not have.permute(order).is_contiguous() or have.storage_offset() != 0:
-        raise Refused("as_strided of what is not dense")
+        raise Refused("as_strided of a tensor that is not dense")
     x = g.value(a.self)
     if order != list(range(len(order))):
         x = g.node("Transpose", x, perm=order)

@@ -24,8 +24,8 @@ static kiln_status check_between(kiln_edit *e, kiln_loop *first, kiln_loop *seco
     const int buffer = shared_buffer(e, l, second);
     if (buffer >= 0)
       return kiln_refuse(e,
-                         "what stands between loops %s and %s must not depend on the order, got a "
-                         "statement that shares buffer %s with the second: merge that before",
+                         "statements between loops %s and %s must be independent of the order, got "
+                         "one that shares buffer %s with the second: merge that before",
                          kiln_edit_text(e, first->var), kiln_edit_text(e, second->var),
                          kiln_edit_text(e, e->l->buffers.data[buffer]->name));
   }

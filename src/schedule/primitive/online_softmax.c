@@ -199,8 +199,8 @@ static kiln_status check_between(fusing *t) {
     for (int i = 1; i < t->n; i++)
       if (is_behind(t->parts[i].loop, l) && shares_buffer(t, l, t->parts[i].loop))
         return kiln_refuse(&t->e,
-                           "what stands between loops %s and %s must not depend on the order, got "
-                           "a statement that shares a buffer with the second",
+                           "statements between loops %s and %s must be independent of the order, "
+                           "got one that shares a buffer with the second",
                            kiln_edit_text(&t->e, first->var),
                            kiln_edit_text(&t->e, t->parts[i].loop->var));
   }
@@ -270,11 +270,12 @@ static bool reads_results(fusing *t, const kiln_expr *x) {
 }
 
 static kiln_status refuse_value(fusing *t, part *p) {
-  return kiln_refuse(&t->e,
-                     "what buffer %s sums must depend on the results of the other loops through "
-                     "exp(x - M) only, M being the maximum of x, or through factors of the whole "
-                     "sum",
-                     name_of(t, p));
+  return kiln_refuse(
+      &t->e,
+      "the terms of buffer %s must depend on results of the other loops only through exp(x - M), M "
+      "being the maximum of x, or through factors of the whole "
+      "sum",
+      name_of(t, p));
 }
 
 // The exponential in a weight, without its rounding to a narrower type and back.
@@ -480,8 +481,7 @@ static kiln_status match_weight(fusing *t, part *p, matching *m) {
   if (same) return KILN_OK;
   return kiln_refuse(
       e,
-      "what buffer %s is weighted by, exp(x - %s), must be of all x that buffer %s is "
-      "the maximum of",
+      "the weights of buffer %s, exp(x - %s), must be of all x of which buffer %s is the maximum",
       name_of(t, p), name_of(t, top), name_of(t, top));
 }
 

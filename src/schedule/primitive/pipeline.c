@@ -55,12 +55,12 @@ static kiln_status check_fills(pipeline *p) {
     const char *name = kiln_edit_text(e, e->l->buffers.data[a->buffer]->name);
     if (a->buffer == p->b->id || kiln_nest_allocates(p->fills, a->buffer)) continue;
     if (a->write)
-      return kiln_refuse(e, "what fills the buffer must write nothing else, got %s", name);
+      return kiln_refuse(e, "the fills of the buffer must write nothing else, got %s", name);
     bool changes = kiln_nest_allocates(p->loop->body, a->buffer);
     for (kiln_loop *l = p->loop->body; l; l = l->next)
       changes |= kiln_nest_uses(e->cx, e->l, l, a->buffer, true);
     if (changes)
-      return kiln_refuse(e, "what fills the buffer must not read what loop %s computes, got %s",
+      return kiln_refuse(e, "the fills of the buffer must not read results of loop %s, got %s",
                          kiln_edit_text(e, p->loop->var), name);
   }
   return KILN_OK;

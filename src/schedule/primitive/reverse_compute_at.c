@@ -73,8 +73,9 @@ static kiln_status check_order(move *m) {
     const kiln_loop *l = kiln_loops_find(e->l, m->loops.data[i]);
     if (kiln_loop_is_unit(l)) continue;
     if (!kiln_index_determines(e, m->consumer->rank, index, &m->loops, l->var))
-      return kiln_refuse(e, "consumer must write each element once, got loop %s beside its indices",
-                         kiln_edit_text(e, l->var));
+      return kiln_refuse(
+          e, "consumer must write each element once, got loop %s, which is none of its indices",
+          kiln_edit_text(e, l->var));
   }
   const kiln_accesses a = kiln_accesses_of(e->cx, e->l, m->nest, false, -1);
   for (kiln_loop *n = m->top; n != m->nest; n = n->next) {
@@ -84,7 +85,7 @@ static kiln_status check_order(move *m) {
     for (int i = 0; n != m->top && i < a.n; i++)
       if (!a.data[i].write && kiln_nest_uses(e->cx, e->l, n, a.data[i].buffer, true))
         return kiln_refuse(e,
-                           "what the consumer reads must be complete at loop %s, got buffer %s, "
+                           "the consumer's operands must be complete at loop %s, got buffer %s, "
                            "which is written behind it",
                            at_name(m),
                            kiln_edit_text(e, e->l->buffers.data[a.data[i].buffer]->name));
@@ -168,8 +169,9 @@ static kiln_status check_producer(move *m, const kiln_access *read) {
       const kiln_expr *lo = NULL;
       int64_t n = 0;
       if (!kiln_index_spans(e, w.data[i].index[k], &m->inner, &lo, &n))
-        return kiln_refuse(e, "axis %d of what loop %s computes of buffer %s must have no holes", k,
-                           at_name(m), kiln_edit_text(e, b->name));
+        return kiln_refuse(
+            e, "axis %d of the part that loop %s computes of buffer %s must have no holes", k,
+            at_name(m), kiln_edit_text(e, b->name));
       KILN_TRY(add_part(m, b, k, read->index[k], lo, n));
     }
   }
@@ -186,7 +188,7 @@ static kiln_status find_parts(move *m) {
     found = true;
   }
   if (found) return KILN_OK;
-  return kiln_refuse(e, "consumer must read what the nest of loop %s computes", at_name(m));
+  return kiln_refuse(e, "consumer must read a result of the nest of loop %s", at_name(m));
 }
 
 // --- the change ---

@@ -62,7 +62,7 @@ static kiln_status find_place(storing *t) {
     return kiln_refuse(e, "buffer must be computed at a loop inside of %s, got one that is not",
                        place_name(t));
   if (t->alloc->n_operands != t->b->rank)
-    return kiln_refuse(e, "what part of the whole the buffer holds must be known: store_at behind "
+    return kiln_refuse(e, "the origin of the buffer's part must be known: store_at after "
                           "compute_at, before its layout changes");
   for (int k = 0; k < t->b->rank; k++) t->lo[k] = kiln_edit_simplify(e, t->alloc->operands[k]);
   return KILN_OK;
@@ -141,10 +141,11 @@ static kiln_status check_reads(storing *t, kiln_loop *nest) {
     const kiln_loop *alloc = kiln_nest_find_alloc(e->l->body, b->id);
     if (alloc && alloc->n_operands == b->rank && !kiln_nest_find_alloc(outer->body, b->id))
       continue;
-    return kiln_refuse(e,
-                       "the nests of the buffer must read what lasts over loop %s, got buffer %s: "
-                       "store_at that before",
-                       slide_name(t), kiln_edit_text(e, b->name));
+    return kiln_refuse(
+        e,
+        "the nests of the buffer must read buffers that live outside of loop %s, got buffer %s: "
+        "store_at that before",
+        slide_name(t), kiln_edit_text(e, b->name));
   }
   return KILN_OK;
 }

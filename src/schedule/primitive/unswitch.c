@@ -85,7 +85,7 @@ kiln_status kiln_unswitch(kiln_schedule *s, kiln_symbol loop) {
   find_cond(&u, l->body);
   if (!u.cond)
     return kiln_refuse(e, "a selection in the loop must be the same in all iterations of the loops "
-                          "inside, by what the loop does not write");
+                          "inside, and read no buffer that the loop writes");
   KILN_TRY(kiln_nest_twin(e, l, &twin));
   const kiln_expr *v = kiln_var(e->cx, loop);
   kiln_nest_substitute(e->cx, e->l, twin->body, 1, &twin->var, &v);

@@ -128,8 +128,8 @@ static const row rows[] = {
      "that is not"},
     {BLUR, "split Y.i 4 guard io ii\ncompute_at H ii local\ntransform_layout H 1 0\nstore_at H io",
      NULL,
-     "schedule: store_at H: error: what part of the whole the buffer holds must be known: store_at "
-     "behind compute_at, before its layout changes"},
+     "schedule: store_at H: error: the origin of the buffer's part must be known: store_at after "
+     "compute_at, before its layout changes"},
     {BLUR, "split Y.i 4 guard io ii\ncompute_at H ii local\nstore_at H io",
      "if ii == 0 || H.i >= 2 {", NULL},
     {BLUR, "split Y.i 4 guard io ii\ncompute_at H ii local\nstore_at H io", "local f32 H[6, 32]",
@@ -188,7 +188,8 @@ static const row rows[] = {
      "H(i:24, j:5) = X(i, j) + 1f32 G(i:22, j:5) = H(i, j) + H(i + 2, j) "
      "Y(i:20, j:5) = G(i, j) + G(i + 2, j) }",
      "split Y.i 10 exact io ii\ncompute_at G ii local\ncompute_at H ii local\nstore_at G io", NULL,
-     "schedule: store_at G: error: the nests of the buffer must read what lasts over loop ii, got "
+     "schedule: store_at G: error: the nests of the buffer must read buffers that live outside of "
+     "loop ii, got "
      "buffer H: store_at that before"},
     {"chain { in f32 X(24, 5) temp f32 H(24, 5) temp f32 G(22, 5) out f32 Y(20, 5) "
      "H(i:24, j:5) = X(i, j) + 1f32 G(i:22, j:5) = H(i, j) + H(i + 2, j) "

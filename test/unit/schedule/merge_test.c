@@ -67,9 +67,8 @@ static const table_row rows[] = {
      "C[4]:(1) "
      "for i:4 { A[i] = X[i] } for j:4 { B[j] = A[j] } for k:4 { C[k] = B[k] + A[k] } }",
      "merge i k", NULL,
-     "schedule: merge i: error: what stands between loops i and k must not depend on the order, "
-     "got "
-     "a statement that shares buffer B with the second: merge that before"},
+     "schedule: merge i: error: statements between loops i and k must be independent of the order, "
+     "got one that shares buffer B with the second: merge that before"},
 };
 
 static void merge_keeps_the_meaning_or_says_why_not(void **state) {

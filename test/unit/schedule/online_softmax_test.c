@@ -1,6 +1,5 @@
-// online_softmax: sums weighted by exp(x - M) share a loop with the maximum M; what they give where x is
-//         -inf,
-// infinite, large or no number; and what is refused.
+// online_softmax: sums weighted by exp(x - M) share a loop with the maximum M; the results where x is
+// -inf, infinite, large or NaN; and refusals.
 #include "unit/schedule/table.h"
 
 #define HEAD                                                                                       \
@@ -92,31 +91,28 @@ static const table_row rows[] = {
     // through another function, which no factor makes right
     {HEAD MAXIMA "for m:4 { for k:2 { for l:2 { S[k] += X[k, m*2 + l] - M[k] } } } }",
      "online_softmax w n m", NULL,
-     "schedule: online_softmax w: error: what buffer S sums must depend on the results of the "
-     "other loops "
-     "through exp(x - M) only, M being the maximum of x, or through factors of the whole sum"},
+     "schedule: online_softmax w: error: the terms of buffer S must depend on results of the other "
+     "loops only through exp(x - M), M being the maximum of x, or through factors of the whole "
+     "sum"},
     {HEAD MAXIMA "for m:4 { for k:2 { for l:2 { S[k] max= exp(X[k, m*2 + l] - M[k]) } } } }",
      "online_softmax w n m", NULL,
-     "schedule: online_softmax w: error: what buffer S sums must depend on the results of the "
-     "other loops "
-     "through exp(x - M) only, M being the maximum of x, or through factors of the whole sum"},
+     "schedule: online_softmax w: error: the terms of buffer S must depend on results of the other "
+     "loops only through exp(x - M), M being the maximum of x, or through factors of the whole "
+     "sum"},
     // weights of other values than the maximum's, of another row, and of more
     {HEAD MAXIMA "for m:4 { for k:2 { for l:2 { S[k] += exp(X[k, m*2 + l]*2f32 - M[k]) } } } }",
      "online_softmax w n m", NULL,
-     "schedule: online_softmax w: error: what buffer S is weighted by, exp(x - M), must be of all "
-     "x that "
-     "buffer M is the maximum of"},
+     "schedule: online_softmax w: error: the weights of buffer S, exp(x - M), must be of all x of "
+     "which buffer M is the maximum"},
     {HEAD MAXIMA "for m:4 { for k:2 { for l:2 { S[k] += exp(X[1 - k, m*2 + l] - M[k]) } } } }",
      "online_softmax w n m", NULL,
-     "schedule: online_softmax w: error: what buffer S is weighted by, exp(x - M), must be of all "
-     "x that "
-     "buffer M is the maximum of"},
+     "schedule: online_softmax w: error: the weights of buffer S, exp(x - M), must be of all x of "
+     "which buffer M is the maximum"},
     {HEAD "for n:4 { for i:2 { for j:2 { if n*2 + j < 7 { M[i] max= X[i, n*2 + j] } } } } " SUMS
           "}",
      "online_softmax w n m", NULL,
-     "schedule: online_softmax w: error: what buffer S is weighted by, exp(x - M), must be of all "
-     "x that "
-     "buffer M is the maximum of"},
+     "schedule: online_softmax w: error: the weights of buffer S, exp(x - M), must be of all x of "
+     "which buffer M is the maximum"},
     // a sum that begins with something, or is set elsewhere
     {"kernel s { param f32 X[2, 8]:(8, 1) workspace f32 M[2]:(1) param f32 S[2]:(1) "
      "for a:2 { M[a] = -inff32 } for b:2 { S[b] = 1f32 } " MAXIMA SUMS "}",
@@ -155,10 +151,8 @@ static const table_row rows[] = {
      "schedule: online_softmax w: error: loop n must hold one reduction and nothing else"},
     // what stands between reads the sum's input
     {HEAD MAXIMA "for c:2 { X[c, 0] = 1f32 } " SUMS "}", "online_softmax w n m", NULL,
-     "schedule: online_softmax w: error: what stands between loops n and m must not depend on the "
-     "order, "
-     "got "
-     "a statement that shares a buffer with the second"},
+     "schedule: online_softmax w: error: statements between loops n and m must be independent of "
+     "the order, got one that shares a buffer with the second"},
 };
 
 static void online_softmax_makes_the_loops_or_says_why_not(void **state) {

@@ -431,13 +431,13 @@ static const table_row pipelines[] = {
     {"kernel k { " Y46 "local f32 C[6]:(1) for i:4 { alloc C { for j:6 { C[j] = Y[3 - i, j] } " USE
      "} } }",
      "pipeline C i 2", NULL,
-     "schedule: pipeline C: error: what fills the buffer must not read what loop i computes, got "
+     "schedule: pipeline C: error: the fills of the buffer must not read results of loop i, got "
      "Y"},
     {"kernel k { " X46 Y46
      "local f32 C[6]:(1) for i:4 { alloc C { for j:6 { C[j] = X[i, j] Y[i, j] "
      "= 0f32 } " USE "} } }",
      "pipeline C i 2", NULL,
-     "schedule: pipeline C: error: what fills the buffer must write nothing else, got Y"},
+     "schedule: pipeline C: error: the fills of the buffer must write nothing else, got Y"},
     {"kernel k { " X46 Y46 "local f32 C[6]:(1) for i:4 { alloc C { " COPY USE "} } }",
      "pipeline C i 1", NULL, "schedule: pipeline C: error: depth must be in [2, 64], got 1"},
     {"kernel k { " X46 Y46 "workspace f32 C[6]:(1) for i:4 { " COPY USE "} }", "pipeline C i 2",
