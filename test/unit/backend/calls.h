@@ -1,4 +1,4 @@
-// Random calls, and what they compute, by plain loops.
+// Random library calls, and their results by plain loops.
 #ifndef KILN_TEST_UNIT_BACKEND_CALLS_H
 #define KILN_TEST_UNIT_BACKEND_CALLS_H
 
@@ -42,14 +42,14 @@ static inline kiln_dtype dtype_of_call(kiln_library_call_type t) {
   return t == KILN_CALL_F16 ? KILN_F16 : t == KILN_CALL_BF16 ? KILN_BF16 : KILN_F32;
 }
 
-// Stores what the call takes an argument for as that, in place.
+// Rounds elements to the type in which the call stores the argument.
 static inline void arguments_store_as(const arguments *a, const kiln_library_call_tensor *t) {
   const kiln_dtype to = dtype_of_call(t->type);
   for (int k = 0; to != KILN_F32 && k < ARG_ELEMS; k++)
     kiln_element_set(to, a->bytes[t->arg], k, (double)a->data[t->arg][k]);
 }
 static inline void arguments_store(const arguments *a, const kiln_library_call *c) {
-  const kiln_library_call_tensor *added = NULL; // by several posts it may be
+  const kiln_library_call_tensor *added = NULL; // several posts may add one tensor
   arguments_store_as(a, &c->a);
   arguments_store_as(a, &c->b);
   for (int i = 0; i < c->n_posts; i++)
@@ -67,7 +67,7 @@ static inline kiln_library_call_post random_post(uint64_t *s, const kiln_library
   if (p.kind == KILN_POST_CLIP) p.low = -(float)below(s, 3), p.high = below(s, 2) ? 6 : INFINITY;
   if (p.kind != KILN_POST_ADD) return p;
   p.tensor = (kiln_library_call_tensor){2, below(s, 5), c->c.type};
-  int64_t walk = 1; // as its own tensor, of some of the axes
+  int64_t walk = 1; // a tensor of its own, along some of the axes
   const int64_t extents[] = {c->n_batch > 0 ? c->batch[0].extent : 1,
                              c->n_batch > 1 ? c->batch[1].extent : 1,
                              1,
@@ -94,8 +94,7 @@ static inline void add_posts(uint64_t *s, kiln_library_call *c) {
     c->posts[c->n_posts] = random_post(s, c);
 }
 
-// Matrices as they lie or transposed, rows further apart than they must be, of a batch that one of
-// the operands may share.
+// Row-major or transposed matrices, with padded rows, in a batch that may share one operand.
 static inline kiln_library_call random_product(uint64_t *s) {
   const int64_t m = 1 + below(s, 40), n = 1 + below(s, 40), k = 1 + below(s, 20);
   const bool ta = below(s, 2), tb = below(s, 2);
@@ -161,7 +160,7 @@ static inline kiln_library_call random_convolution(uint64_t *s) {
   return c;
 }
 
-// The same of elements of any type, those of the result f32 or the operands'.
+// The same for elements of any type; result or operands are f32.
 static inline kiln_library_call random_typed_product(uint64_t *s) {
   kiln_library_call c = random_product(s);
   const kiln_library_call_type t = (kiln_library_call_type)below(s, KILN_N_CALL_TYPES);
@@ -172,8 +171,7 @@ static inline kiln_library_call random_typed_product(uint64_t *s) {
   return c;
 }
 
-// Of elements of one type, the weights mostly stored as the image is, and what is added mostly as
-// the result.
+// Elements of one type; weights mostly have the image's layout, added tensors the result's.
 static inline kiln_library_call random_typed_convolution(uint64_t *s) {
   kiln_library_call c = random_convolution(s);
   c.a.type = c.b.type = (kiln_library_call_type)below(s, KILN_N_CALL_TYPES);
@@ -221,7 +219,7 @@ static inline double after_post(const kiln_library_call_post *p, double x, const
   return NAN;
 }
 
-// One element of the result: which of c's it is, and what. |at| is by result axis.
+// One element of the result: its index in c, and its value. |at| is by result axis.
 static inline int64_t element_of(const kiln_library_call *c, const arguments *args,
                                  const int64_t *at, double *out) {
   int64_t a = 0, b = at[KILN_CALL_N] * c->n.b, to = at[KILN_CALL_N] * c->n.c;
@@ -258,12 +256,12 @@ static inline void extents_of_result(const kiln_library_call *c, int64_t *extent
   extents[KILN_CALL_N] = c->n.extent;
 }
 
-// How far a result may be off, as a part of what it is: the last place of what it is stored as.
+// The relative error that a result may have: that of its stored type.
 static inline double tolerance_of_call(const kiln_library_call *c) {
   return c->c.type == KILN_CALL_BF16 ? 8e-3 : c->c.type == KILN_CALL_F16 ? 1e-3 : 2e-4;
 }
 
-// How many elements are not what they must be, and the one that is farthest off.
+// The number of wrong elements, and the worst one.
 typedef struct comparison {
   int64_t wrong;
   double wanted, got;
@@ -277,7 +275,7 @@ static inline void compare_element(comparison *c, double wanted, double got, dou
   c->wrong++;
 }
 
-// Computes all elements, or compares them where there is |out|.
+// Computes all elements of |out|, or compares them.
 static inline void walk_call(const kiln_library_call *c, const arguments *args, comparison *out) {
   int64_t at[KILN_CALL_AXES] = {0}, extents[KILN_CALL_AXES];
   const double tolerance = tolerance_of_call(c);
@@ -291,7 +289,7 @@ static inline void walk_call(const kiln_library_call *c, const arguments *args, 
   }
 }
 
-// What is wrong of |c|'s result, for a message; NULL: nothing is.
+// Describes the error in |c|'s result; NULL if it is right.
 static inline const char *find_wrong(const kiln_library_call *c, const arguments *args, char *out,
                                      size_t out_size) {
   comparison found = {0};

@@ -1,4 +1,4 @@
-// Calls: their text, what they touch, and the parts that they are cut into.
+// Library calls: text, bounds of accesses, and parts.
 #include "unit/backend/calls.h"
 
 enum { ROUNDS = 400 };
@@ -67,7 +67,7 @@ static void damaged_text_is_refused_or_reads_back(void **state) {
   }
 }
 
-// The bytes up to the last element of an argument, by looking at all of them.
+// The bytes up to the last element of an argument, by enumeration.
 static uint64_t bytes_of(const kiln_library_call *c, int arg) {
   arguments args = arguments_make(3);
   uint64_t least = 0;
@@ -115,7 +115,7 @@ static void elements_and_workspace_count_by_their_bytes(void **state) {
   assert_false(kiln_library_call_is_f32(&c));
 }
 
-// Rows of a matrix may lie apart, and in columns: by one or the other each.
+// A matrix may have padded rows, and be column-major: one or the other.
 static void matrices_are_of_rows_or_columns(void **state) {
   (void)state;
   kiln_library_call_matrix a, b, to;

@@ -1,5 +1,5 @@
-// Every backend for CPUs whose library is installed, on random calls in parts, beside plain loops;
-// and libraries of all that are not there, or not what they should be.
+// Every CPU backend whose library is installed, on random calls in parts, compared with plain
+// loops; and missing or unsuitable libraries for all backends.
 #include "unit/backend/calls.h"
 
 enum { ROUNDS = 1000 };

@@ -1,4 +1,4 @@
-// Emitted C, compiled by the C compiler into this process, against the simulator.
+// Emitted C, compiled by the C compiler into this process, compared with the simulator.
 #include "unit/cpu/programs.h"
 
 #include "schedule/instr.h"
@@ -111,7 +111,7 @@ static void random_programs_agree_with_the_simulator(void **state) {
   close_bench(&b);
 }
 
-// Codes are cast by way of a few types: with each of these is enough.
+// Minifloats are cast through few types: tests each pair with one of these.
 static bool has_cast(kiln_dtype from, kiln_dtype to) {
   const kiln_dtype other = kiln_dtype_is_code(from) ? to : from;
   if (!kiln_dtype_is_code(from) && !kiln_dtype_is_code(to)) return true;
@@ -129,7 +129,7 @@ static void operators_agree_with_the_simulator(void **state) {
       const kiln_expr_kind kind = (kiln_expr_kind)k;
       const bool is_float = kiln_dtype_is_float((kiln_dtype)t);
       if (!kiln_expr_kind_takes(kind, (kiln_dtype)t) || kiln_expr_kind_is_cmp(kind)) continue;
-      // not the fold's: the reference has no value for them
+      // not by constant folding: the reference has no value for them
       if (is_float && (kind == KILN_EXPR_MOD || kind == KILN_EXPR_TDIV)) continue;
       if (!is_float && ((kind >= KILN_EXPR_FLOOR && kind <= KILN_EXPR_TRUNC) ||
                         kind == KILN_EXPR_SHR || kind == KILN_EXPR_POW))
@@ -260,7 +260,7 @@ static void shared_expressions_stay_small(void **state) {
   close_bench(&b);
 }
 
-// What a reader sees.
+// The text for a reader.
 static void text_is_readable(void **state) {
   (void)state;
   bench b;

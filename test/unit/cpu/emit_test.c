@@ -1,4 +1,4 @@
-// Loop programs of all forms, run and compared with loops in C.
+// Loop programs of all forms, compared with loops in C.
 #include "unit/cpu/rig.h"
 #include "target/cpu/together.h"
 
@@ -37,7 +37,7 @@ static void a_vector_loop_of_any_extent_is_elementwise(void **state) {
   }
 }
 
-// Squares, ragged either way, at a distance and from behind.
+// Square tiles, ragged in both dims, strided and reversed.
 static void a_copy_turns_a_matrix(void **state) {
   (void)state;
   static const struct {
@@ -65,8 +65,8 @@ static void a_copy_turns_a_matrix(void **state) {
   }
 }
 
-// Every other element of two images, one behind the other, in a border of zeros, which is as wide
-// as it may be or wider; with |channels| of them, fewer or more than a vector has lanes.
+// Every other element of two contiguous images within a border of zeros, which is as wide as a
+// transpose allows, or wider; with |channels| channels, fewer or more than a vector's lanes.
 static void must_turn(rig *r, int channels, int border) {
   enum { H = 3, W = 61, MOST = 10, MOST_CHANNELS = 20, LINE = 2 * W };
   const int width = W + 2 * border, plane = H * LINE, first = channels / 2;
@@ -164,7 +164,7 @@ static void reductions_meet_in_one_element(void **state) {
   }
 }
 
-// Each lane's condition holds for all of the body, also behind what changes it.
+// Each lane's condition holds for the whole body, even after a store that changes its operands.
 static void a_condition_is_evaluated_once(void **state) {
   (void)state;
   rig r;
@@ -221,7 +221,7 @@ static void a_register_tile_stays_in_registers(void **state) {
   rig_deinit(&r);
 }
 
-// A row that is no multiple of the vector, read again by a loop of another extent.
+// A row that is no multiple of the vector, read by a loop of another extent.
 static void ragged_register_rows_stay_in_registers(void **state) {
   (void)state;
   rig r;
@@ -276,8 +276,8 @@ static void halves_round_once(void **state) {
   }
 }
 
-// Every subnormal number that bf16 tells apart, ties and what lies beside them, of both signs; also
-// beside the instruction, which takes them for zero.
+// Every subnormal number of bf16, ties and their neighbours, of both signs; also with the
+// instruction, which takes them for zero.
 static void subnormal_halves_are_kept(void **state) {
   (void)state;
   static const char text[] =
@@ -326,7 +326,7 @@ static void casts_to_integers_saturate(void **state) {
   }
 }
 
-// A code of |x| by nearbyint, which rounds halves to even; NaN is 0.
+// The byte of |x| by nearbyint, which rounds to even; NaN gives 0.
 static int code_of(float x, int shift, int least, int most) {
   const float sum = nearbyintf(x) + (float)shift;
   return isnan(sum) ? 0 : sum < (float)least ? least : sum > (float)most ? most : (int)sum;
@@ -368,7 +368,7 @@ static void what_is_rounded_becomes_a_code_and_a_number_again(void **state) {
   }
 }
 
-// Guards keep loads from what is not there: the rows around the matrix are not mapped.
+// Guarded loads do not access the unmapped rows around the matrix.
 static void guarded_loads_touch_nothing(void **state) {
   (void)state;
   rig r;
@@ -450,8 +450,8 @@ static void compiling_in_parallel_is_deterministic(void **state) {
   rig_deinit(&r);
 }
 
-// Of few operations each kernel is optimised, in an object of its own; beside many the short ones
-// are not, and what takes long is, to the same bytes.
+// Few kernels are each optimised, in an object of their own; of many, short ones are not optimised,
+// and long ones are, to the same bytes.
 static void only_short_kernels_in_a_crowd_are_quick(void **state) {
   (void)state;
   enum { N = 40 };
@@ -493,8 +493,7 @@ static void only_short_kernels_in_a_crowd_are_quick(void **state) {
   rig_deinit(&r);
 }
 
-// The nests of a kernel beside another, in a crowd: those that are the other's code have none of
-// their own.
+// Of many kernels, a nest that equals another kernel's nest is not compiled.
 static void nests_that_are_the_same_code_are_compiled_once(void **state) {
   (void)state;
   static const char first[] =
@@ -569,8 +568,8 @@ static void the_host_is_described(void **state) {
   rig_deinit(&r);
 }
 
-// The place is no linear function of the lane, so that each lane has an address of its own; the
-// first one's is asked for.
+// The index is not affine in the lane, so each lane has an address of its own; that of the first
+// lane is prefetched.
 static void prefetches_stand_in_vector_loops(void **state) {
   (void)state;
   rig r;
@@ -591,8 +590,8 @@ static void prefetches_stand_in_vector_loops(void **state) {
   }
 }
 
-// Elements that some lanes in a row read, up to the end of the last page that may be read. Where
-// vectors hold whole runs of them nothing is gathered.
+// Groups of lanes that load one element each, up to the end of the last readable page. If vectors
+// hold whole groups, nothing is gathered.
 static void repeated_elements_are_those_of_their_lanes(void **state) {
   (void)state;
   enum { MOST = 96, PAGE = 4096 };

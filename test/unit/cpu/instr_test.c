@@ -1,5 +1,5 @@
-// Instructions from end to end: a definition, a script that tensorizes, compiled code, against the
-// naive loops in the simulator; and why a nest is not an instruction.
+// Instructions end to end: a definition, a script that tensorizes it, compiled code, compared with
+// the naive loops in the simulator; and the reasons why a nest is no instruction.
 #include "unit/cpu/rig.h"
 
 #include "analysis/interpret.h"
@@ -199,7 +199,7 @@ static void all_meanings_have_loops(void **state) {
   rig_deinit(&r);
 }
 
-// Whoever changes a layout behind tensorize's back is found when code is made.
+// A layout that was changed without the primitives' checks is found at code generation.
 static void wrong_strides_make_no_code(void **state) {
   (void)state;
   rig r;
@@ -281,7 +281,7 @@ static const struct {
      "split C.m 4 guard mo mi\nsplit C.n 32 guard no ni\nreorder mo no C.k mi ni\n"
      "tensorize mi fma.4x2",
      "operand B (buffer A) must have neighbours along loop ni 1 elements apart, got 8"},
-    // a layout that is changed behind it
+    // a layout that is changed after tensorize
     {"avx512", mm_f32, BLOCK "tensorize mi fma.6x2\nstage B no local BP 1 0",
      "neighbours in buffer BP must be 1 elements apart for fma.6x2, got 8: do this before "
      "tensorize"},

@@ -110,7 +110,7 @@ static void functions_are_right_over_all_of_f32(void **state) {
   }
 }
 
-// A tail's lanes hold what memory happened to hold: what is there must not reach the others.
+// Inactive lanes of a tail hold arbitrary contents of memory, which must not affect the others.
 static void lanes_do_not_look_at_each_other(void **state) {
   (void)state;
   static const float strange[] = {NAN,      INFINITY,  -INFINITY, 1e30f,     0x1p30f,

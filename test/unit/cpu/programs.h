@@ -54,7 +54,7 @@ static const kiln_expr *clamped(maker *m, const kiln_expr *x, int64_t extent) {
   return kiln_binary(m->cx, KILN_EXPR_MIN, x, number(m, extent - 1));
 }
 
-// |x| where it is more than a number, else 0: a choice by what it chooses.
+// |x| if it is a number, otherwise 0: a selection by its own operand.
 static const kiln_expr *gated(maker *m, const kiln_expr *x) {
   const kiln_expr *least = kiln_number(m->cx, x->dtype, pick(m, 3));
   return kiln_select(m->cx, kiln_binary(m->cx, KILN_EXPR_GT, x, least), x,
@@ -211,7 +211,7 @@ static kiln_loop *reduce_nest(maker *m, const kiln_buffer *out) {
   return wrap(m, guarded(m, s), 0, &vectorized);
 }
 
-// Combines into the elements of a row that |x| reaches backwards, or at a distance.
+// Combines into a row's elements, reversed or strided.
 static kiln_loop *amend(maker *m, const kiln_buffer *t, const kiln_expr *x) {
   const bool turned = pick(m, 2);
   const int64_t extent = t->extents[0];

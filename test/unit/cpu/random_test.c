@@ -1,4 +1,5 @@
-// Random loop programs, compiled for every machine whose code runs here, against the simulator.
+// Random loop programs, compiled for every machine whose code this computer runs, compared with the
+// simulator.
 #include "unit/cpu/rig.h"
 #include "unit/cpu/programs.h"
 #include "unit/share.h"
@@ -42,7 +43,7 @@ static const kiln_buffer *make_row_program(maker *m) {
   return out;
 }
 
-// One of |pool|, or of two of them, or a choice between two: what is loaded once is used under
+// A value of |pool|, an operation on two, or a selection between two, so that a load is used under
 // several conditions.
 static const kiln_expr *mix(maker *m, int n, const kiln_expr *const *pool) {
   static const kiln_expr_kind kinds[] = {KILN_EXPR_ADD, KILN_EXPR_MIN, KILN_EXPR_MAX};
@@ -59,8 +60,8 @@ static const kiln_expr *mix(maker *m, int n, const kiln_expr *const *pool) {
   return kiln_select(m->cx, cond, a, b);
 }
 
-// Branches within branches that share what they load, at places that depend on parts of the loop
-// around; inside of a border, so that the loads lie in their buffers under that condition alone.
+// Nested branches that share loads, with indices that depend on parts of the loop around; inside of
+// a border, so that only the condition keeps the loads in their buffers.
 static const kiln_buffer *make_branch_program(maker *m) {
   enum { LOADS = 3, STEPS = 9 };
   static const char *const names[LOADS] = {"a", "b", "c"};
@@ -152,8 +153,7 @@ static void random_programs_agree_with_the_simulator(void **state) {
   check_programs(make_program);
 }
 
-// Lanes that are off must not reach beside the memory of a row, not even where that is the thread's
-// own.
+// Inactive lanes must not access memory next to a row, not even memory of the same thread.
 static void rows_read_at_any_distance_agree_with_the_simulator(void **state) {
   (void)state;
   check_programs(make_row_program);

@@ -1,4 +1,4 @@
-// Compiles the text of a loop program into this process and runs its nests, for the tests of cpu/.
+// Test support for cpu/: compiles the text of a loop program into this process and runs its nests.
 #ifndef KILN_TEST_CPU_RIG_H
 #define KILN_TEST_CPU_RIG_H
 
@@ -50,7 +50,7 @@ static inline void rig_deinit(rig *r) {
   kiln_diag_destroy(r->diag);
 }
 
-// Whether code for |machine| runs here.
+// Whether this computer runs code for |machine|.
 static inline bool rig_runs(const char *machine) {
   if (!machine) return true;
 #if defined(__x86_64__)
@@ -70,8 +70,8 @@ static inline bool rig_runs(const char *machine) {
   return false;
 }
 
-// A kernel of so many operations, in a loop that has no iteration, that short ones are not
-// optimised beside it.
+// A kernel of so many operations, in a loop without iterations, that short kernels beside it are
+// not optimised.
 static inline kiln_loops *rig_crowd(rig *r) {
   kiln_text text;
   kiln_loops *loops = NULL;

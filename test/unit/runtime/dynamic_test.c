@@ -1,5 +1,5 @@
-// Tables of variants: what is written is read back, no damaged one crashes, and values find their
-// variant.
+// Tables of variants: written ones read back equal, damaged ones are refused without a crash, and
+// values select their variant.
 #include "runtime/dynamic.h"
 
 #include <setjmp.h>
@@ -102,7 +102,7 @@ static void shapes_of_inputs_say_the_values(void **state) {
   assert_int_equal(kiln_dynamic_find_dims(&t.d, 0, NULL, NULL, values), KILN_BAD_INPUT);
 }
 
-// Formulas round down, as the expressions that they are made of.
+// Formulas round down, as the expressions from which they are made.
 static void formulas_round_down(void **state) {
   (void)state;
   static const struct {

@@ -1,5 +1,5 @@
-// Plans: what is written is read back, and no damaged plan crashes or is accepted with wild
-// offsets.
+// Plans: written ones read back equal; no damaged plan crashes the reader, or is accepted with
+// offsets out of range.
 #include "gpu/module.h"
 #include "runtime/plan.h"
 
@@ -96,7 +96,7 @@ static void a_plan_reads_back_as_it_was_written(void **state) {
   free(blob);
 }
 
-// What one wrong field of the plan above is called. |poke| makes it wrong.
+// The message for one wrong field of the plan above, which |poke| sets.
 static void wrong_arena(kiln_plan *p) { p->arena_bytes = 191 - 48 - 1; }
 static void wrong_weights(kiln_plan *p) { p->weights_bytes = 111; }
 static void wrong_bound(kiln_plan *p) { p->arena_bound_bytes = 193; }

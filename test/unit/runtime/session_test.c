@@ -1,5 +1,5 @@
 // Sessions over a hand-written plan and C functions as kernels: results, splitting, copies, checks
-// of the tensors at the door, concurrent runs.
+// of tensors, concurrent runs.
 #include "runtime/features.h"
 #include "runtime/module.h"
 #include "runtime/pool.h"
@@ -252,7 +252,7 @@ static void concurrent_sessions_of_one_module_do_not_disturb_each_other(void **s
   kiln_module_release(m);
 }
 
-// --- what a run refuses ---
+// --- refused runs ---
 
 static int64_t wrong_shape[] = {ROWS, COLS + 1}, wrong_strides[] = {1, ROWS}, one[] = {N};
 static void bad_dtype(DLTensor *t) { t->dtype = (DLDataType){kDLInt, 64, 1}; }
@@ -365,14 +365,14 @@ static void a_thread_count_out_of_range_is_refused(void **state) {
   kiln_module_release(m);
 }
 
-// What all threads of this process computed, in milliseconds.
+// Processor time of all threads of this process, in milliseconds.
 static double used_ms(void) {
   struct timespec t;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
   return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-// Processor time of an idle while of 200 ms behind a run on two threads.
+// Processor time of an idle period of 200 ms after a run on two threads.
 static double idle_ms(int32_t spin_us) {
   const struct timespec idle = {0, 200000000};
   const kiln_session_options options = {
@@ -397,7 +397,7 @@ static void an_idle_session_sleeps_after_its_bound(void **state) {
   (void)state;
   assert_true(idle_ms(-1) < 1);
   assert_true(idle_ms(0) < 10);
-  if (kiln_cpu_cores() > 1) assert_true(idle_ms(1000000) > 20); // what the bound is there for
+  if (kiln_cpu_cores() > 1) assert_true(idle_ms(1000000) > 20); // why spinning is bounded
 }
 
 static void a_spin_below_minus_one_is_refused(void **state) {
@@ -413,14 +413,14 @@ static void a_spin_below_minus_one_is_refused(void **state) {
   kiln_module_release(m);
 }
 
-// A caller of before |spin_us| knows a shorter struct.
+// A caller compiled before |spin_us| existed has a shorter struct.
 static void shorter_options_of_an_older_caller_are_understood(void **state) {
   (void)state;
   owner o = {0};
   kiln_module *m = make_module(&o, NULL);
   kiln_session_options options = {.struct_size = offsetof(kiln_session_options, spin_us),
                                   .threads = 1,
-                                  .spin_us = -7}; // not the caller's to say
+                                  .spin_us = -7}; // ignored
   kiln_session *s = NULL;
   assert_int_equal(kiln_session_create(m, &options, NULL, &s), KILN_OK);
   kiln_session_destroy(s);
@@ -429,7 +429,7 @@ static void shorter_options_of_an_older_caller_are_understood(void **state) {
 
 // --- forks ---
 
-// Whether a run gives what it must; in a child, where nothing may be asserted.
+// Whether a run gives the right results; for children, in which assertions must not run.
 static bool runs_right(kiln_session *s, tensors *t, float seed) {
   const DLTensor *in[] = {&t->x->dl_tensor};
   float *x = t->x->dl_tensor.data;
@@ -464,8 +464,8 @@ static bool others_sleep(void) {
   return all;
 }
 
-// A fork; gcc's AddressSanitizer does not care for its own locks at one, so there no other thread
-// may be at work.
+// Forks. gcc's AddressSanitizer does not handle its own locks at a fork, so with it no other thread
+// may be running.
 static pid_t fork_process(void) {
 #ifdef __SANITIZE_ADDRESS__
   while (!others_sleep()) usleep(100);
@@ -475,10 +475,10 @@ static pid_t fork_process(void) {
   return fork();
 }
 
-// A child runs the session some times, as its own child does, and ends it.
+// A child runs the session several times, as does a child of its own, and destroys it.
 static void in_child(kiln_session *s, tensors *t) {
   bool right = true;
-  alarm(120); // a child that hangs ends, and fails
+  alarm(120); // ends a child that hangs
   for (int i = 0; i < 5; i++) right &= runs_right(s, t, (float)i);
   const pid_t below = fork_process();
   if (below == 0) {
@@ -519,7 +519,7 @@ static void a_forked_child_runs_the_sessions_of_its_parent(void **state) {
       }
 }
 
-// A child that never runs it ends it nevertheless.
+// A child that never runs the session destroys it nevertheless.
 static void a_forked_child_ends_a_session_that_it_did_not_run(void **state) {
   (void)state;
   const kiln_session_options options = {.struct_size = sizeof options, .threads = 2};

@@ -1,4 +1,4 @@
-// Tensors at the door: made, described, refused.
+// Tensors of the interface: creation, description, refusals.
 #include "runtime/types.h"
 
 #include <setjmp.h>
@@ -79,7 +79,7 @@ static void strides_of_single_elements_do_not_matter(void **state) {
 }
 
 #if defined(__SANITIZE_ADDRESS__)
-// The sanitizer's allocator is to return NULL as the C library's does.
+// Lets the sanitizer's allocator return NULL, as the C library's does.
 const char *__asan_default_options(void);
 const char *__asan_default_options(void) { return "allocator_may_return_null=1"; }
 #endif

@@ -1,4 +1,4 @@
-// The naive loops of programs, and scripts: what they print, what they refuse.
+// The naive loops of programs, and scripts: their printed text, and refusals.
 #include "unit/schedule/table.h"
 
 static const struct {
@@ -41,8 +41,9 @@ static void statements_become_naive_nests(void **state) {
   }
 }
 
-// A loop that is rounded twice: its last part runs over elements of the next, for which the value
-// was simplified when it could not. Nothing reads these, but two blocks must not write them both.
+// A loop is rounded up twice: its last part runs over elements of the next one, for which the
+// stored value was simplified under a range that excludes them. Nothing reads these elements, but
+// two blocks must not both write them.
 static void iterations_that_rounding_adds_are_no_blocks(void **state) {
   (void)state;
   static const char *const steps[] = {"split C.i1 2 round n6 n7", "split C.i0 2 exact m0 m1",
@@ -113,7 +114,7 @@ static void a_matrix_product_becomes_a_register_tile(void **state) {
   kernel_close(&k);
 }
 
-// Statements whose elements are written in order keep their order.
+// Statements with an order of writes keep it.
 static void scatters_stay_serial(void **state) {
   (void)state;
   static const struct {
@@ -155,7 +156,7 @@ static void scatters_stay_serial(void **state) {
   }
 }
 
-// What a script may not say; the line is named.
+// Invalid scripts; messages name the line.
 static void bad_scripts_are_refused(void **state) {
   (void)state;
   static const struct {

@@ -1,11 +1,11 @@
-// compute_at and its kin on whole kernels: what a script keeps of a buffer is no more than is
-// needed, and the result is the interpreter's.
+// compute_at and related primitives on whole kernels: a buffer keeps no more than the script's
+// place needs, and the results equal the interpreter's.
 #include "unit/schedule/table.h"
 
 typedef struct row {
   const char *program, *script;
-  const char *holds; // in the text of the loops; NULL: refused
-  const char *error; // of the last message but the script's
+  const char *holds; // in the text of the loops; NULL: the script is refused
+  const char *error; // of the last message before the script's own
 } row;
 
 #define BLUR                                                                                       \
@@ -78,7 +78,7 @@ static const row rows[] = {
     {"mm { in f32 A(12, 8) in f32 B(8, 10) temp f32 C(12, 10) out f32 Y(10, 8) "
      "C(i:12, j:10 | k:8) +=! A(i, k) * B(k, j) Y(i:10, j:8) = C(i, j) + C(i + 2, j + 2) }",
      "tile Y.i Y.j 4 4 guard io jo ii ji\ncompute_at C jo local", "local f32 C[6, 6]", NULL},
-    // a scatter of data takes the whole
+    // a scatter, whose index is data, needs the whole buffer
     {"hist { in f32 X(20) in i64 I(20) temp f32 H(20) out f32 Y(3) H(i:20) = X(i) + 1f32 "
      "Y(i:20) at (I(i)) +=! H(i) }",
      "split Y.i 5 guard io ii\ncompute_at H io local", "local f32 H[5]", NULL},
@@ -200,11 +200,11 @@ static const row rows[] = {
      "schedule: compute_at G: error: iterations of loop G.i must not hand values on in a nest that "
      "moves: G(i=1, gi=0) reads H[1, 0], which H(G.i=0, i=1, j=0) writes before: do this before "
      "store_at or pipeline"},
-    // what slides does so in order
+    // iterations of a sliding window stay in order
     {BLUR, "split Y.i 4 guard io ii\ncompute_at H ii local\nstore_at H io fold\nparallel ii", NULL,
      "schedule: parallel ii: error: loop must be the outermost of its nest, got io around it: "
      "reorder or fuse"},
-    // a reduction that begins where it is accumulated
+    // decompose_reduction
     {MM, "decompose_reduction C C.k", "for C.j:10 {\n      C[C.i, C.j] = 0f32", NULL},
     {MM, "reorder C.k C.j\ndecompose_reduction C C.k", "for C.j.init:10 {", NULL},
     {MM,
@@ -234,7 +234,7 @@ static const row rows[] = {
     {"init { in f32 X(5, 4) in f32 Z(5) out f32 T(5) "
      "T(i:5 | k:4) +=! X(i, k) init (Z(o0) + f32(o0)) }",
      "split T.i 2 guard a b\nreorder a T.k b\ndecompose_reduction T T.k", "for b.init:2 {", NULL},
-    // an epilogue that follows its product
+    // reverse_compute_at
     {RELU,
      "tile C.i C.j 4 5 guard io jo ii ji\ndecompose_reduction C ii\n"
      "reverse_compute_at Y jo\nparallel io\nvectorize Y.j",
@@ -257,7 +257,7 @@ static const row rows[] = {
     {"scale { in f32 X(7, 9) in f32 B(9) temp f32 T(7, 9) out f32 Y(9, 7) "
      "T(i:7, j:9) = X(i, j) * 2f32 Y(j:9, i:7) = T(i, j) + B(j) }",
      "split T.j 4 guard jo ji\nreverse_compute_at Y jo", "for Y.j:4 {", NULL},
-    // loops that are cut already
+    // loops that were split before
     {BLUR,
      "split H.i 4 guard a b\nvectorize H.j\nsplit Y.j 8 guard jo ji\nreorder jo Y.i\n"
      "compute_at H Y.i local",
@@ -311,7 +311,7 @@ static const table_row tables[] = {
      "for a:2 { for b:4 { if a*4 + b < 7 { C[a*4 + b] = 1f32 "
      "for k:4 { C[a*4 + b] += A[a*4 + b, k] } } } } }",
      NULL},
-    // what a condition leaves out is not computed, nor is what reads it
+    // elements that a condition excludes are not computed, nor are their inputs
     {PRODUCER "for i:7 { if i % 2 == 0 { for j:3 { P[i, j] = 1f32 } } } " CONSUMER,
      "reverse_compute_at C j", NULL,
      "schedule: reverse_compute_at C: error: no condition but on the range of buffer P must stand "

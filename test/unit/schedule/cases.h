@@ -1,12 +1,12 @@
 // Test support: random programs and random sequences of all primitives, as lines of a script. A
-// number gives a case, everywhere the same.
+// case is determined by its number, on every machine.
 #ifndef KILN_TEST_SCHEDULE_CASES_H
 #define KILN_TEST_SCHEDULE_CASES_H
 
 #include "schedule/nest.h"
 #include "unit/schedule/kernel.h"
 
-// --- programs: some that are like kernels ---
+// --- programs that resemble kernels ---
 
 // %1 .. %4 are random extents.
 static const char *const programs[] = {
@@ -128,7 +128,7 @@ static void put(author *a, const char *format, ...) {
   assert_true(a->n < sizeof a->text);
 }
 
-// An index in [0, extent) over the dims: as they are, moved, turned, strided, folded, or read.
+// A random index in [0, extent) over the dims: plain, shifted, reversed, strided, wrapped, or data.
 static void put_index(author *a, int extent) {
   for (int tries = 0; tries < 8; tries++) {
     const int v = pick_of(a->seed, a->n_dims), w = pick_of(a->seed, a->n_dims);
@@ -189,7 +189,7 @@ static void put_condition(author *a) {
   }
 }
 
-// The newest tensor, and often another.
+// The newest tensor, or often an earlier one.
 static void put_body(author *a) {
   const int newest = a->n_tensors - 1, some = pick_of(a->seed, a->n_tensors);
   const bool is_first = a->n_tensors == a->n_inputs; // products of products grow too large
@@ -327,7 +327,7 @@ static const char *some_tail(walker *w) {
   return tails[pick(w, (int)KILN_LEN(tails))];
 }
 
-// Each writes a line, or several, to w->line.
+// Each function writes a line, or several, to w->line.
 
 static void step_split(walker *w) {
   const char *loop = some_loop(w), *outer = new_name(w);
@@ -461,7 +461,7 @@ static void step_decompose_reduction(walker *w) {
 
 static void step_inline(walker *w) { kiln_text_printf(&w->line, "inline %s\n", computed(w)); }
 
-// The maxima and the sums of a softmax, and what is summed with it, in chunks or as they are.
+// The maximum and sums of a softmax, and a weighted sum, in chunks or unsplit.
 static void step_online_softmax(walker *w) {
   const int chunk = 1 + pick(w, 4), n = 2 + pick(w, 2);
   static const char *const results[] = {"M", "S", "C"};
@@ -491,7 +491,7 @@ static void step_stream_k(walker *w) {
                    counts[pick(w, (int)KILN_LEN(counts))], names[0], names[1], names[2], names[3]);
 }
 
-// All axes in some order, one perhaps in two parts or rounded up.
+// All axes in random order; one may be split in two or rounded up.
 static void put_axes(walker *w, const kiln_buffer *b) {
   char words[2 * KILN_MAX_RANK + 8][16];
   int n = 0;
@@ -559,7 +559,7 @@ static void step_specialize(walker *w) {
                    pick(w, 2) ? "<" : "==", 1 + pick(w, 3));
 }
 
-// Buffers that are computed or copied in a loop are few: one is often made for it.
+// Few buffers are computed or copied in a loop, so one is often made.
 static void step_pipeline(walker *w) {
   const char *loop = some_loop(w), *b = buffer_name(w);
   if (pick(w, 2)) {
@@ -631,7 +631,7 @@ static const kiln_instr axpy2_row = {
 typedef struct step {
   const char *name;
   void (*put)(walker *w);
-  int weight, at_least; // at_least: times that it must be accepted in 20,000 cases
+  int weight, at_least; // |at_least|: times that it must be accepted in 20,000 cases
   int rare;             // its weight in the cases of rare steps, if that is another
 } step;
 
@@ -706,7 +706,7 @@ static void open_case(const test_case *c, test_kernel *k, kiln_schedule *s, kiln
   s->n_instrs = 1;
 }
 
-// Runs the lines that a step wrote, one by one, and notes those that are accepted.
+// Runs the lines of a step one by one, and stores those that are accepted.
 static bool run_lines(walker *w, test_case *c) {
   bool any = false;
   for (char *line = w->line.data, *end; line && *line; line = end + 1) {
@@ -740,7 +740,7 @@ static bool take_step(walker *w, test_case *c) {
   return run_lines(w, c);
 }
 
-static uint64_t mixed(uint64_t x) { // neighbouring cases must not look alike
+static uint64_t mixed(uint64_t x) { // a hash, so that neighbouring cases differ
   x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
   x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
   return x ^ x >> 31;

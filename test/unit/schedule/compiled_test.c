@@ -1,8 +1,8 @@
-// The random cases of property_test.c through compiled code: the CPU's, in this process, and
-// emitted C as the C compiler takes it. What they compute is what the reference interpreter does,
-// also where lanes are vectors and threads take parts of a parallel loop.
+// The random cases of property_test.c as compiled code: the CPU's, in this process, and emitted C
+// by the C compiler. Results equal the reference interpreter's, also with vector lanes and with
+// several threads on a parallel loop.
 //
-// KILN_TEST_SEED is the first case, KILN_TEST_CASES how many.
+// KILN_TEST_SEED is the first case, KILN_TEST_CASES their number.
 #include "unit/c/library.h"
 #include "unit/cpu/rig.h"
 #include "unit/schedule/cases.h"
@@ -22,13 +22,13 @@ static int n_cases(int usual) {
   return cases ? atoi(cases) : usual;
 }
 
-// A case whose steps are done.
+// A case after its steps.
 typedef struct scheduled {
   test_case of;
   test_kernel k;
   kiln_schedule s;
   kiln_instr instr;
-  kiln_loops *loops; // without instructions
+  kiln_loops *loops; // instructions are expanded
 } scheduled;
 
 static void schedule(scheduled *x, uint64_t number) {
@@ -37,7 +37,7 @@ static void schedule(scheduled *x, uint64_t number) {
   x->loops = kiln_instrs_expand(&x->k.cx, x->s.loops);
 }
 
-// Runs compiled |loops|, which are the case's in another context.
+// Runs compiled |loops|, the case's in another context.
 static void check(scheduled *x, const char *target, const kiln_loops *loops, nest_find find,
                   void *from) {
   kernel_args a = kernel_args_make(&x->k, x->loops);

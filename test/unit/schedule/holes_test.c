@@ -1,4 +1,4 @@
-// Scripts with holes, and files of scripts: what is read, what is filled in, and what is refused.
+// Scripts with holes, and files of scripts: parsing, filling, and refusals.
 #include "schedule/holes.h"
 #include "unit/schedule/kernel.h"
 

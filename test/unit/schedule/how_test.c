@@ -53,7 +53,8 @@ static void rows_hold(void **state) {
   for (size_t i = 0; i < KILN_LEN(rows); i++) table_run(&rows[i]);
 }
 
-// Two nests in one loop: windows of the shared buffer may touch their own part only.
+// Two nests in one loop: each window of the shared buffer may be accessed by its own iteration
+// only.
 static void windows_keep_iterations_apart(void **state) {
   (void)state;
   static const table_row windows[] = {

@@ -1,5 +1,6 @@
 // Steps that would change the meaning, each with the message that names the two instances and the
-// element; beside some of them what is legal, to show that the refusal is exact.
+// element; next to some of them similar steps that are legal, which shows that the refusal is
+// exact.
 #include "unit/schedule/table.h"
 
 #define A9 "param f32 A[9]:(1) "
@@ -31,7 +32,7 @@ static const table_row parallel_rows[] = {
      "writes before"},
     {"kernel k { " A9 "for i:4 { A[2*i + 1] = A[2*i] } }", "parallel i",
      "kernel k { " A9 "for i:4 parallel { A[i*2 + 1] = A[i*2] } }", NULL},
-    // an update in place that reads ahead; one that reads only itself
+    // an update in place that reads later elements; one that reads only its own
     {"kernel k { " A9 "for i:8 { A[i] = A[i + 1] } }", "parallel i", NULL,
      "schedule: parallel i: error: loop i carries a dependence: A(i=0) reads A[1], which A(i=1) "
      "writes after"},
@@ -92,7 +93,7 @@ static const table_row reorder_rows[] = {
     {"kernel k { " A9 "for t:3 { for i:7 { A[i + 1] = A[i] + A[i + 2] } } }", "reorder i t", NULL,
      "schedule: reorder i: error: the new order reverses a dependence: A(t=0, i=1) reads A[1], "
      "which A(t=1, i=0) writes after"},
-    // what runs at once under another loop must still be able to
+    // parallel loops around a loop must stay legal when it becomes parallel
     {"kernel k { " G55 "for i:4 { for j:4 thread.x { G[i + 1, j + 1] = G[i, j] } } }",
      "reorder j i", NULL,
      "schedule: reorder j: error: loop j carries a dependence: G(j=1, i=1) reads G[1, 1], which "
@@ -115,7 +116,7 @@ static const table_row reorder_rows[] = {
      "reorder j i", NULL,
      "schedule: reorder j: error: the new order may reverse a dependence: S(i=0, j=1) and S(i=1, "
      "j=0) write S[?] in order (not all indices and conditions are affine)"},
-    // iterations that run again
+    // iterations that are repeated
     {"kernel k { " A9 "for i:9 { A[i] = A[i] * 2f32 } }", "split i 2 shift a b", NULL,
      "schedule: split i: error: loop i: a shifted tail runs iterations again: A(i=0) reads A[0], "
      "which A(i=0) writes after: use guard"},
@@ -133,17 +134,17 @@ static const table_row merge_rows[] = {
      "merge i j 2",
      "kernel k { " T9 A9 B9 "for i:9 { T[i] = A[i] if i >= 2 { B[i - 2] = T[i - 2] + T[i] } } }",
      NULL},
-    // overwrites what the first still reads
+    // overwrites elements that the first loop still reads
     {"kernel k { " A9 B9 "for i:8 { B[i] = A[i] } for j:8 { A[j + 1] = 0f32 } }", "merge i j", NULL,
      "schedule: merge i: error: loop j must not run ahead of i: B(i=1) reads A[1], which A(j=0) "
      "writes after: merge with shift 1"},
-    // sums into one buffer commute; a sum and what reads it do not
+    // sums into one buffer commute; a sum and a reader of it do not
     {"kernel k { " A9 B9 S4 "for i:9 { S[0] += A[i] } for j:9 { S[0] += B[j] } }", "merge i j",
      "kernel k { " A9 B9 S4 "for i:9 { S[0] += A[i] S[0] += B[i] } }", NULL},
     {"kernel k { " A9 B9 S4 "for i:9 { S[0] += A[i] } for j:9 { B[j] = S[0] } }", "merge i j", NULL,
      "schedule: merge i: error: loop j must not run ahead of i: B(j=0) reads S[0], which S(i=1) "
      "writes before: merge with shift 8"},
-    // at an index that only the data know
+    // a data-dependent index
     {"kernel k { param i64 I[9]:(1) " T9 A9 B9
      "for i:9 { T[i] = A[i] } for j:9 { B[j] = T[I[j]] } }",
      "merge i j", NULL,
@@ -152,7 +153,7 @@ static const table_row merge_rows[] = {
 };
 
 static const table_row partial_rows[] = {
-    // the third element is padding that nobody sets
+    // the third element is padding without a value
     {"kernel k { param f32 X[2, 2]:(2, 1) workspace f32 C[3]:(1) for i:2 { C[i] = 0f32 } "
      "for r:2 { for j:3 { if j < 2 { C[j] += X[j, r] } } } }",
      "rfactor r P", NULL,

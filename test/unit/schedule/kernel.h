@@ -1,4 +1,4 @@
-// Test support: a small program with data, its reference results, and schedules of it run in the
+// Test support: a small program with data and reference results, whose schedules are run in the
 // simulator.
 #ifndef KILN_TEST_SCHEDULE_KERNEL_H
 #define KILN_TEST_SCHEDULE_KERNEL_H
@@ -104,7 +104,7 @@ static inline int64_t kernel_difference(test_kernel *k, const kiln_buffer *b, co
   return -1;
 }
 
-enum { KERNEL_SLACK = 64 }; // bytes behind each argument that must stay as they are
+enum { KERNEL_SLACK = 64 }; // bytes after each argument that must not change
 
 // Memory for the arguments of loops.
 typedef struct kernel_args {
@@ -142,7 +142,7 @@ static inline void kernel_args_free(kernel_args *a) {
   for (int i = 0; i < a->n; i++) free(a->data[i]);
 }
 
-// What is wrong with the outputs; NULL when they are right.
+// The first wrong output, as text; NULL if all are right.
 static inline const char *kernel_args_wrong(test_kernel *k, const kernel_args *a) {
   for (int i = 0; i < a->n; i++) {
     const kiln_buffer *b = a->of[i];
@@ -173,9 +173,9 @@ static inline void kernel_unbind_threads(kiln_loop *l) {
   }
 }
 
-// Runs the loops in the simulator on fresh memory and compares all outputs. NULL when they are
-// right; else what is wrong. Memory outside of thread loops need not be dealt out to the threads
-// before the last loop is bound: where it is not, the loops must be right without threads.
+// Runs the loops in the simulator on fresh memory and compares all outputs; gives the first error,
+// or NULL. Before the last loop is bound, memory outside of thread loops may be undistributed: then
+// the loops must be right without threads.
 static inline const char *kernel_try(test_kernel *k, kiln_loops *l) {
   const char *wrong = kernel_run(k, l);
   if (!wrong || !strstr(wrong, "as it is allocated outside of thread loops")) return wrong;

@@ -1,4 +1,4 @@
-// split, peel, fuse, reorder, hoist: what they make of a nest, and what they refuse.
+// split, peel, fuse, reorder, hoist: resulting loops, and refusals.
 #include "schedule/nest.h"
 #include "unit/schedule/table.h"
 
@@ -142,7 +142,7 @@ static void rows_hold(void **state) {
   for (size_t i = 0; i < KILN_LEN(rows); i++) table_run(&rows[i]);
 }
 
-// Loops in each other without end would leave the walks' paths.
+// Unlimited nesting would overflow the walks' paths.
 static void loops_are_nested_a_bounded_number_deep(void **state) {
   (void)state;
   kiln_ctx cx;

@@ -1,4 +1,4 @@
-// merge: two loops become one, the second some iterations behind; and what is refused.
+// merge: two loops become one, the second some iterations behind; and refusals.
 #include "unit/schedule/table.h"
 
 #define CHAIN                                                                                      \
@@ -21,12 +21,12 @@ static const table_row rows[] = {
     {CHAIN, "merge i j 2",
      CHAIN_PARAMS "for i:10 { B[i] = X[i] + X[i + 2] if i >= 2 { Y[i - 2] = B[i - 2] + B[i] } } }",
      NULL},
-    // further behind than it must be, past the end of the first
+    // a larger shift than necessary, past the end of the first loop
     {CHAIN, "merge i j 3",
      CHAIN_PARAMS "for i:11 { if i < 10 { B[i] = X[i] + X[i + 2] } if i >= 3 { Y[i - 3] = B[i - 3] "
                   "+ B[i - 1] } } }",
      NULL},
-    // what stands between stays behind both, where it does not matter
+    // an independent statement between the loops moves behind both
     {THREE, "merge i k",
      "kernel t { param f32 X[9]:(1) workspace f32 A[9]:(1) param f32 B[9]:(1) param f32 C[9]:(1) "
      "for i:9 { A[i] = X[i] C[i] = A[i] + 1f32 } for j:9 { B[j] = A[j] } }",
@@ -46,7 +46,7 @@ static const table_row rows[] = {
      "merge j l", NULL,
      "schedule: merge j: error: loop l must stand behind loop j in the same body: merge i k "
      "before"},
-    // what a shift has left: no other merge helps
+    // loops in the guard of an earlier shift: merging others does not help
     {"kernel n { param f32 X[4, 5]:(5, 1) param f32 A[4, 5]:(5, 1) param f32 B[3, 5]:(5, 1) "
      "for i:4 { for j:5 { A[i, j] = X[i, j] } if i >= 1 { for l:5 { B[i - 1, l] = A[i, l] } } } }",
      "merge j l", NULL,
@@ -76,7 +76,7 @@ static void merge_keeps_the_meaning_or_says_why_not(void **state) {
   for (size_t i = 0; i < KILN_LEN(rows); i++) table_run(&rows[i]);
 }
 
-// The refusal names the shift with which it would be legal: taken at its word, it is.
+// A refusal names the least legal shift, and merging with it succeeds.
 static void a_refused_merge_is_legal_with_more_shift(void **state) {
   (void)state;
   static const struct {

@@ -1,5 +1,5 @@
-// online_softmax: sums weighted by exp(x - M) share a loop with the maximum M; the results where x is
-// -inf, infinite, large or NaN; and refusals.
+// online_softmax: sums weighted by exp(x - M) share a loop with the maximum M; the results where x
+// is -inf, infinite, large or NaN; and refusals.
 #include "unit/schedule/table.h"
 
 #define HEAD                                                                                       \
@@ -44,7 +44,7 @@ static const table_row rows[] = {
     {HEAD MAXIMA "for m:4 { for k:2 { for l:2 { S[k] += pow(2f32, X[k, m*2 + l] - M[k]) } } } }",
      "online_softmax w n m flush", NULL,
      "schedule: online_softmax w: error: weights to be flushed must be powers of e in f32 or f64"},
-    // rounded weights, by one of the copies that the maximum has
+    // rounded weights, with the maximum's copy
     {COPIES "f32(f16(exp(X[m*2 + l] - M[k])))" COPIES_END, "online_softmax w n m copy 1 - w.0",
      "kernel s { param f32 X[8]:(1) workspace f32 M[2]:(1) param f32 S[2]:(1) "
      "local f32 w.before[2]:(1) local f32 w.shift[2]:(1) local f32 w.scale[2]:(1) "
@@ -77,7 +77,7 @@ static const table_row rows[] = {
      "buffer M"},
     {HEAD MAXIMA SUMS "}", "online_softmax X n m", NULL,
      "schedule: online_softmax X: error: name of a new buffer must be free, got \"X\""},
-    // chunks of another length
+    // chunks of different lengths
     {HEAD MAXIMA "for m:2 { for k:2 { for l:4 { S[k] += exp(X[k, m*4 + l] - M[k]) } } } }",
      "online_softmax w n m", NULL,
      "schedule: online_softmax w: error: loops must have one extent, got 4 of n and 2 of m"},
@@ -88,7 +88,7 @@ static const table_row rows[] = {
      "that "
      "one "
      "of the loops looks for, got none: merge the loops"},
-    // through another function, which no factor makes right
+    // dependence through another function, which no factor corrects
     {HEAD MAXIMA "for m:4 { for k:2 { for l:2 { S[k] += X[k, m*2 + l] - M[k] } } } }",
      "online_softmax w n m", NULL,
      "schedule: online_softmax w: error: the terms of buffer S must depend on results of the other "
@@ -99,7 +99,7 @@ static const table_row rows[] = {
      "schedule: online_softmax w: error: the terms of buffer S must depend on results of the other "
      "loops only through exp(x - M), M being the maximum of x, or through factors of the whole "
      "sum"},
-    // weights of other values than the maximum's, of another row, and of more
+    // weights of other values than the maximum's, of another row, or of more rows
     {HEAD MAXIMA "for m:4 { for k:2 { for l:2 { S[k] += exp(X[k, m*2 + l]*2f32 - M[k]) } } } }",
      "online_softmax w n m", NULL,
      "schedule: online_softmax w: error: the weights of buffer S, exp(x - M), must be of all x of "
@@ -113,7 +113,7 @@ static const table_row rows[] = {
      "online_softmax w n m", NULL,
      "schedule: online_softmax w: error: the weights of buffer S, exp(x - M), must be of all x of "
      "which buffer M is the maximum"},
-    // a sum that begins with something, or is set elsewhere
+    // a sum with an initial value, or initialised elsewhere
     {"kernel s { param f32 X[2, 8]:(8, 1) workspace f32 M[2]:(1) param f32 S[2]:(1) "
      "for a:2 { M[a] = -inff32 } for b:2 { S[b] = 1f32 } " MAXIMA SUMS "}",
      "online_softmax w n m", NULL,
@@ -149,7 +149,7 @@ static const table_row rows[] = {
     {HEAD "for n:4 { for i:2 { for j:2 { M[i] max= X[i, n*2 + j] S[i] += 1f32 } } } " SUMS "}",
      "online_softmax w n m", NULL,
      "schedule: online_softmax w: error: loop n must hold one reduction and nothing else"},
-    // what stands between reads the sum's input
+    // a statement between reads the sum's input
     {HEAD MAXIMA "for c:2 { X[c, 0] = 1f32 } " SUMS "}", "online_softmax w n m", NULL,
      "schedule: online_softmax w: error: statements between loops n and m must be independent of "
      "the order, got one that shares a buffer with the second"},
@@ -160,8 +160,8 @@ static void online_softmax_makes_the_loops_or_says_why_not(void **state) {
   for (size_t i = 0; i < KILN_LEN(rows); i++) table_run(&rows[i]);
 }
 
-// Scores that are masked, large, infinite or no number, by row: the streamed sums are the
-// reference's wherever those are finite, and NaN where they are.
+// Masked, large, infinite and NaN scores, by row: the results equal the reference's where those are
+// finite, and are NaN where they are.
 #define ATTENTION(score)                                                                           \
   "attention { in f32 X(9, 12) in f32 V(12, 5) temp f32 Z(9, 12) temp f32 M(9) temp f32 E(9, 12) " \
   "temp f32 S(9) temp f32 P(9, 12) temp f32 Y(9, 5) out f32 O(9, 5) "                              \
@@ -214,7 +214,7 @@ static void streamed_attention_is_the_references_for_any_scores(void **state) {
     }
 }
 
-// The sum itself, read by others, is NaN where all is masked: a logarithm of it is, too.
+// The sum itself, read by other statements, is NaN if all scores are masked; so is its logarithm.
 static void a_masked_rows_sum_is_nan(void **state) {
   (void)state;
   test_kernel k;
@@ -232,7 +232,7 @@ static void a_masked_rows_sum_is_nan(void **state) {
   kernel_close(&k);
 }
 
-// A maximum that others read, too, keeps what is no number.
+// A maximum that has other readers keeps NaN.
 static void a_maximum_that_is_read_again_is_nan(void **state) {
   (void)state;
   test_kernel k;

@@ -1,4 +1,4 @@
-// compute_at, inline, stage, rfactor, portion, tensorize: where values are computed and kept.
+// compute_at, inline, stage, rfactor, stream_k, tensorize: where values are computed and stored.
 #include "unit/schedule/table.h"
 
 #include "schedule/instr.h"
@@ -108,7 +108,7 @@ static const table_row rows[] = {
      "r] } } }",
      "rfactor i P", NULL,
      "schedule: rfactor i: error: loop must be a reduction loop, got one that indexes buffer Y"},
-    // portion
+    // stream_k
     {"kernel s { param f32 X[6, 5]:(5, 1) param f32 Y[6]:(1) for i:6 { for r:5 { Y[i] += X[i, r] } "
      "} }",
      "split i 2 exact io ii\nreorder io r ii\nportion r 5 P S b u",
@@ -202,7 +202,7 @@ static const char dots[] =
     "dots { in f32 A(6, 8) in f32 B(8, 12) temp f32 C(6, 12) out f32 Y(6, 12) "
     "C(i0:6, i1:12 | r0:8) +=! A(i0, r0) * B(r0, i1) Y(i0:6, i1:12) = C(i0, i1) }";
 
-// Loops with an instruction read back as they print; without the target's table they are refused.
+// Loops with an instruction parse as they print; without the target's table they are refused.
 static void check_round_trip(test_kernel *k, const kiln_loops *l, kiln_instr *dot4) {
   const kiln_instr_table table = {&k->cx, 1, dot4};
   kiln_loops *again = NULL;

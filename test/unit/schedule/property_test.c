@@ -1,6 +1,6 @@
-// Random programs times random sequences of all primitives: whatever is accepted computes what the
-// reference interpreter does, verifies, and replays to the identical text. A failure is shrunk to
-// the fewest lines that still fail.
+// Random programs with random sequences of all primitives: an accepted sequence gives the reference
+// interpreter's results, verifies, and replays to identical text. A failure is shrunk to the fewest
+// lines that still fail.
 #include "unit/schedule/cases.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -10,7 +10,7 @@ enum { CASES = 20000 };
 #endif
 enum { FRACTION = 8 }; // one in so many cases is checked at each step
 
-// What is wrong with the lines that are not left out; NULL when they are refused, or right.
+// The error of the remaining lines; NULL if they are refused, or right.
 static const char *outcome(const test_case *c, test_kernel *k, kiln_schedule *s, kiln_instr *i) {
   open_case(c, k, s, i);
   for (int l = 0; l < c->n_lines; l++)
@@ -65,7 +65,7 @@ static void try_step(walker *w, test_case *c, bool thorough) {
   else assert_string_equal(kernel_text(w->k, w->s->loops), before);
 }
 
-// A script means the same in a context that has seen nothing else.
+// A script has the same result in a fresh context.
 static void check_elsewhere(const walker *w, const test_case *c) {
   test_kernel fresh;
   kiln_schedule again;

@@ -1,4 +1,4 @@
-// Scripts: names that need quotes, what bad lines are told, and replay of files.
+// Scripts: names that need quotes, messages for bad lines, and replay of files.
 #include "unit/schedule/kernel.h"
 
 // Names with blanks, quotes, marks of comments and holes, and words of the notation.
@@ -74,7 +74,7 @@ static void every_primitive_replays(void **state) {
   }
 }
 
-// Each line says where it stands, what must hold and what was found.
+// Each message has the position, the requirement and the found text.
 static void bad_lines_say_what_must_hold(void **state) {
   (void)state;
   static const struct {

@@ -57,7 +57,7 @@ static const table_row bindings[] = {
 #define T46 "workspace f32 T[4, 6]:(6, 1) "
 
 static const table_row paddings[] = {
-    // a workspace grows; what is computed for the padding loads nothing that is not there
+    // a workspace grows; the padding's values load only elements that exist
     {"kernel k { " X46 Y46 T46 "for i:4 { for j:6 { T[i, j] = X[i, j] } } "
      "for a:4 { for b:6 { Y[a, b] = T[a, b] } } }",
      "pad j 4",
@@ -65,7 +65,7 @@ static const table_row paddings[] = {
      "for i:4 { for j:8 { T[i, j] = j < 6 ? X[i, j] : 0f32 } } "
      "for a:4 { for b:6 { Y[a, b] = T[a, b] } } }",
      NULL},
-    // what has grown is read without care
+    // a grown buffer is read without guards
     {"kernel k { workspace f32 T[6]:(1) workspace f32 U[6]:(1) for i:6 { T[i] = f32(i) } "
      "for j:6 { U[j] = T[j] } }",
      "pad i 4\npad j 4",
@@ -79,13 +79,13 @@ static const table_row paddings[] = {
      "kernel k { " X46 S4 "for i:4 { for j:8 { S[i] += j < 6 ? X[i, j] : 0f32 } } }", NULL},
     {"kernel k { " X46 S4 "for i:4 { for j:6 { S[i] max= X[i, j] } } }", "pad j 4",
      "kernel k { " X46 S4 "for i:4 { for j:8 { S[i] max= j < 6 ? X[i, j] : -inff32 } } }", NULL},
-    // an element that another iteration may combine into is not touched
+    // an element that another iteration may combine into stays unchanged
     {"kernel k { workspace f32 T[12]:(1) for i:3 parallel { for j:3 { T[i * 4 + j] += 1f32 } } }",
      "pad j 8",
      "kernel k { workspace f32 T[12]:(1) for i:3 parallel { for j:8 { if j < 3 { T[i * 4 + j] += "
      "1f32 } } } }",
      NULL},
-    // a reduction is padded when its init is; then there is a value to combine into
+    // a reduction is padded after its init, so that there is a value to combine into
     {"kernel k { param f32 X[5]:(1) workspace f32 T[5]:(1) param f32 Y[5]:(1) "
      "for a:5 { T[a] = 0f32 } for i:5 { T[i] += X[i] } for j:5 { Y[j] = T[j] } }",
      "pad i 4",
@@ -98,7 +98,7 @@ static const table_row paddings[] = {
      "kernel k { param f32 X[5]:(1) workspace f32 T[8]:(1) param f32 Y[5]:(1) "
      "for a:8 { T[a] = 0f32 } for i:8 { T[i] += i < 5 ? X[i] : 0f32 } for j:5 { Y[j] = T[j] } }",
      NULL},
-    // indices that are data are not read behind the end
+    // indices that are data are not loaded beyond the end
     {"kernel k { workspace f32 T[6]:(1) workspace i64 I[8]:(1) param f32 X[4]:(1) "
      "for i:6 { T[i] = X[I[i]] } }",
      "pad i 4",
@@ -299,15 +299,16 @@ static const table_row fetches[] = {
      "schedule: prefetch C: error: buffer must lie in memory, outside of loop i, got local"},
     {"kernel k { " X46 S4 "for i:4 parallel { for j:6 { S[i] += X[i, j] } } }", "prefetch X i 1",
      NULL, "schedule: prefetch X: error: loop i must be serial, got parallel: do this before"},
-    // in turns, of a window that slides: the 8 elements that the iteration before has not asked for
+    // distributed, for a sliding window: the 8 elements that the previous iteration has not
+    // prefetched
     {"kernel k { param f32 X[64]:(1) " S4
      "for i:4 { for t:4 { for j:24 { S[i] += X[i*8 + t*0 + j] } } } }",
      "prefetch X i 1 t",
      "kernel k { param f32 X[64]:(1) " S4
      "for i:4 { for t:4 { prefetch far X[i*8 + t*2 + 24] for j:24 { S[i] += X[i*8 + j] } } } }",
      NULL},
-    // in turns: 3 * 32 elements by the 6 iterations inside, 16 each; by the 3, 32 each; by 48, 2
-    // each
+    // distributed: 3 * 32 elements over the 6 iterations inside, 16 each; over 3, 32 each; over 48,
+    // 2 each
     {"kernel k { " X3_32 S4
      "for i:4 parallel { for u:2 { for t:3 { for j:32 { S[i] += X[i, t, j] } } } } }",
      "prefetch X i 1 t",
@@ -330,7 +331,8 @@ static const table_row fetches[] = {
      "prefetch X t 1 i", NULL, "schedule: prefetch X: error: loop i must be inside of loop t"},
     {"kernel k { " X3_32 S4 "for i:4 { for t:3 { for j:32 { S[i] += X[i, t, j] } } } }",
      "prefetch X t 1 t", NULL, "schedule: prefetch X: error: loop t must be inside of loop t"},
-    // pieces of a line: in 3 turns one each; of two lines: 2 a turn, then 1 in the first 6 of 48
+    // pieces of one line: one in each of 3 iterations; of two lines: 2 an iteration, then 1 in the
+    // first 6 of 48
     {"kernel k { " X3_32 S4 "for i:4 { for t:3 { for j:16 { S[i] += X[i, t, j] } } } }",
      "prefetch X i 1 t",
      "kernel k { " X3_32 S4
@@ -348,7 +350,7 @@ static const table_row fetches[] = {
      "for i:4 { for t:3 { for j:32 { if t*32 + j < 6 { prefetch far X[i + 1, t*16 + j/2, "
      "j%2*16] } S[i] += X[i, t, j] } } } }",
      NULL},
-    // the axes as they lie
+    // the axes unchanged
     {"kernel k { param f32 X[3, 4, 16]:(16, 48, 1) " S4
      "for i:4 { for t:3 { for j:16 { S[i] += X[t, i, j] } } } }",
      "prefetch X i 1 t",

@@ -1,4 +1,5 @@
-// Test support: rows of loop programs before and after a script, or the message of its refusal.
+// Test support: rows of loop programs before and after a script, or with the message of its
+// refusal.
 #ifndef KILN_TEST_SCHEDULE_TABLE_H
 #define KILN_TEST_SCHEDULE_TABLE_H
 

@@ -1,4 +1,4 @@
-// The simulator: results, and each breach that it reports.
+// The simulator: results, and each error that it reports.
 #include "target/sim/sim.h"
 
 #include <setjmp.h>
@@ -75,8 +75,8 @@ static void indices_follow_their_loops_however_these_lie(void **state) {
     }
 }
 
-// Y[t0*i + t1*j + c] = X[that] for i, j: all elements that are touched are copied, or the first
-// that is not there is told.
+// Y[t0*i + t1*j + c] = X[..] for i, j: all elements are copied, or the first one out of range is
+// reported.
 typedef struct walked {
   int64_t extents[2], steps[2], more, elems;
 } walked;
@@ -261,7 +261,7 @@ static void breaches_are_named(void **state) {
 
 #define XY "kernel k { param f32 X[4]:(1) param f32 Y[4]:(1) "
 
-// What is right one by one and wrong in lock step, or the other way round.
+// Programs that are right serially and wrong in lock step, or the other way round.
 static const struct {
   const char *loops, *error;
 } lanes[] = {
@@ -334,7 +334,7 @@ static void lanes_and_their_order_agree(void **state) {
   }
 }
 
-// Where both orders agree the results are those of loops one by one.
+// Where both orders agree, results are those of serial loops.
 static void lanes_compute(void **state) {
   (void)state;
   bench b;
@@ -441,8 +441,8 @@ static void expect_same_trace(kiln_ctx *cx, kiln_loops *l, void *const *args, in
   for (int i = 0; i < n_levels; i++) expect_same("level", i, want->levels[i], got.levels[i]);
 }
 
-// What the trace has to get right: lanes, and conditions, loops and memory inside of them; choices;
-// reductions over lanes; strides of all kinds; indices that are not affine, or data.
+// The trace: lanes, and conditions, loops and memory inside of them; selections; reductions over
+// lanes; strides of all kinds; indices that are not affine, or data.
 static const char *const traced[] = {
     "kernel k { param f32 X[512]:(1) param f32 Y[512]:(1) for i:16 { for j:32 vectorized { "
     "Y[i*32 + j] = X[511 - i*32 - j] + X[j*16] } } }",

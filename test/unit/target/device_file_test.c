@@ -1,12 +1,12 @@
-// The file of a measured machine: what is written is read back; what is damaged or another's is not
-// used and a warning says why.
+// The file of a measured machine: a written file reads back equal; a damaged file, or another
+// machine's, is ignored with a warning.
 #include "target/target.h"
 #include "unit/fixture.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
 
-// A machine with figures that no formula gives.
+// A machine with figures other than the nominal ones.
 static kiln_device *odd_device(fixture *f, kiln_machine *m) {
   kiln_device *d = KILN_NEW(&f->cx.perm, kiln_device);
   assert_int_equal(kiln_machine_named(&f->cx, "avx512vnni", m), KILN_OK);
@@ -38,7 +38,7 @@ static void what_is_written_is_read_back(void **state) {
   const char *folder = temporary(f);
   const char *deep = kiln_arena_printf(&f->cx.perm, "%s/a/b", folder);
   const char *path = kiln_arena_printf(&f->cx.perm, "%s/d.json", deep);
-  assert_null(kiln_device_read(&f->cx, &m, path)); // no file is no mistake
+  assert_null(kiln_device_read(&f->cx, &m, path)); // a missing file is no error
   assert_int_equal(kiln_diag_count(f->diag), 0);
   assert_int_equal(kiln_device_write(&f->cx, &m, d, path), KILN_OK);
   const kiln_device *got = kiln_device_read(&f->cx, &m, path);
@@ -138,7 +138,7 @@ static void the_host_takes_the_file_of_its_directory(void **state) {
   assert_int_equal(kiln_device_write(&f->cx, &m, &d, path), KILN_OK);
   assert_int_equal(kiln_machine_host(&f->cx, &m), KILN_OK);
   assert_true(m.device->is_measured && m.device->fork_ns == 12345);
-  put_text(path, "[]"); // then the derived figures serve, and compiling goes on
+  put_text(path, "[]"); // compiling continues with the nominal figures
   assert_int_equal(kiln_machine_host(&f->cx, &m), KILN_OK);
   assert_false(m.device->is_measured);
   assert_int_equal(kiln_diag_count(f->diag), 1);

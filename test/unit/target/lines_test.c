@@ -1,4 +1,4 @@
-// Lines of a kernel's loops, and of what is made of them: source by the emitters, code by LLVM.
+// Lines of a kernel's loops, and of the source and code made from them.
 #include "ir/lines.h"
 #include "target/gpu/gpu.h"
 #include "unit/fixture.h"

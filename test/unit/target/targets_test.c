@@ -1,4 +1,4 @@
-// Targets: names lead to their rows, and what rows say fits together.
+// Targets: lookup by name, and consistency of the rows.
 #include "target/gpu/spelling.h"
 
 #include "unit/fixture.h"
@@ -61,7 +61,7 @@ static void names_of_no_machine_are_told(void **state) {
   }
 }
 
-// What the driver and the scheduler take for granted of a row.
+// Properties of a row that the driver and the scheduler rely on.
 static void rows_are_whole(void **state) {
   (void)state;
   for (int i = 0; kiln_targets[i]; i++) {

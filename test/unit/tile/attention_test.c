@@ -1,5 +1,5 @@
-// Attention: which programs are recognised, that every way in which it is streamed gives what the
-// reference gives, and that what a task holds does not grow with the number of keys.
+// Attention: recognition; each candidate's results equal the reference's; and memory of a task does
+// not grow with the number of keys.
 #include "driver/pipeline.h"
 #include "unit/schedule/kernel.h"
 
@@ -82,9 +82,9 @@ static const char *const attentions[] = {
               "1f32 / S(i0, i1) * E(i0, i1, i2)"),
 };
 
-// Whether vectors along |v| of what |store| writes, and of what it reads of memory of the kernel's
-// own, are whole: no lane is taken by itself. What is written to a result that has neither rows nor
-// values innermost (|is_apart|) cannot be.
+// Whether vectors along |v| of the store, and of loads from the kernel's own memory, are whole
+// vectors, without access lane by lane. This is impossible for a store to a result with neither
+// rows nor values innermost (|is_apart|).
 static bool is_whole(test_kernel *k, const kiln_loops *l, const kiln_loop *store, kiln_symbol v,
                      bool is_apart) {
   const kiln_buffer *to = l->buffers.data[store->buffer];
@@ -206,8 +206,7 @@ static void put_scores(author *a, const char *x, const char *bias) {
   load(a, "C", bias);
 }
 
-// Attention whose tensors are stored, and whose scores and result are computed, in any order of
-// their dims.
+// Attention with the dims of its tensors, and of scores and result, in any order.
 //
 // gives: the innermost dim of the result
 static char write_attention(author *a) {
@@ -272,9 +271,9 @@ static void random_attention_in_any_storage_order_is_right_and_of_whole_vectors(
   }
 }
 
-// What is nearly attention.
+// Programs that are almost attention.
 static const char *const others[] = {
-    // weights that are not of what the maximum is of
+    // weights of other values than the maximum's
     IN(2, 20, 40, 8, 32) TEMPS(2, 20, 40, 32) PRODUCTS(
         2, 20, 40, 8) "Z(i0:2, i1:20, i2:40) = X(i0, i1, i2) * 2f32 + B(i2) "
                       "M(i0:2, i1:20 | r0:40) +=! Z(i0, i1, r0) E(i0:2, i1:20, i2:40) = exp(Z(i0, "
@@ -315,7 +314,7 @@ static int64_t local_bytes(const kiln_loops *l) {
   return bytes;
 }
 
-// The whole scheduler makes one kernel of it, without memory that grows with the keys.
+// The whole scheduler makes it one kernel, without memory that grows with the keys.
 static void a_task_holds_as_much_for_many_keys_as_for_few(void **state) {
   (void)state;
   static const char *const texts[] = {MAPPED(1, 64, 512, 4, 16, "X(i0, i1, i2) + B(i2)"),
@@ -337,8 +336,8 @@ static void a_task_holds_as_much_for_many_keys_as_for_few(void **state) {
   assert_int_equal(bytes[0], bytes[1]);
 }
 
-// Windows of several images, which are seen as images and windows (and heads beside them) only
-// where each window's mask is added to the scores, or where they are scaled, too.
+// Windows of several images are viewed as images and windows (and heads) only where each window's
+// mask is added to the scores, or where they are scaled, too.
 static void write_windows(author *a, int images, int windows, int heads, bool scales) {
   const int b = images * windows;
   put(a,

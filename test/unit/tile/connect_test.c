@@ -1,4 +1,4 @@
-// Which statements share a kernel, and the reasons that are given where they do not.
+// Fusion decisions: the statements that share a kernel, and the reasons for others.
 #include "driver/pipeline.h"
 #include "fuse/kernel.h"
 #include "tile/query.h"
@@ -45,8 +45,8 @@ static void expect_reason(const kiln_kernels *k, int tensor, const char *part) {
   if (!strstr(d->reason, part)) fail_msg("\"%s\" must say \"%s\"", d->reason, part);
 }
 
-// |layers| layers, each a product and a maximum, over |rows| of |width|: of each row with a matrix,
-// or |across| all rows, so that a row of the result needs all of the layer before.
+// |layers| layers of a product and a maximum, over |rows| of |width|: each row times a matrix, or
+// with |across| over all rows, so that a row of the result needs the whole layer before.
 static const char *perceptron(fixture *f, int rows, int width, int layers, bool across) {
   const int depth = across ? rows : width, height = across ? rows : width;
   kiln_text t;
@@ -122,7 +122,7 @@ static void decisions_are_the_same_every_time(void **state) {
     assert_string_equal(a.kernels.data[i]->script, b.kernels.data[i]->script);
 }
 
-// Tensor 2 is a product that something else wants, too.
+// Tensor 2 is a product with another reader.
 static const struct {
   const char *text;
   int launches;
@@ -158,7 +158,7 @@ static void what_others_read_is_computed_once(void **state) {
   }
 }
 
-// A sum that is normalized at once and read again later; statistics that are results themselves.
+// A sum that is normalized and also read later; statistics that are results.
 static const struct {
   const char *text;
   int launches, n_stmts, n_stored; // of the first launch

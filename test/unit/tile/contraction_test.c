@@ -1,5 +1,5 @@
-// The template of contractions: every candidate that it proposes computes what the reference
-// interpreter computes, and what a row says must be among them is there.
+// The contraction template: every candidate gives the reference interpreter's results, and the
+// expected candidates are proposed.
 #include "unit/tile/lowering.h"
 #include "unit/share.h"
 
@@ -35,7 +35,7 @@ static const kiln_machine small_vectors = {.target = &kiln_target_cpu,
 
 typedef struct contraction_case {
   const char *name, *text;
-  const char *step; // a line of a candidate's script that must be there; NULL: any will do
+  const char *step; // a line that a candidate's script must have; NULL: any
   const char *never;
   const kiln_machine *on;
 } contraction_case;
@@ -319,7 +319,7 @@ static kiln_tile_candidates propose(test_kernel *k, const kiln_machine *m, const
   return all;
 }
 
-// |panels|: in which others have V (tile/panels.h).
+// |panels|: those in which other programs have V (tile/panels.h).
 static void check_candidates(size_t i, const contraction_case *row, uint32_t panels) {
   bool is_there = !row->step;
   int n = 1;
@@ -381,9 +381,9 @@ static const char *cheapest(test_kernel *k, int rows, int cols) {
   return kiln_schedule_script(&w.s);
 }
 
-// Rows of 3072 bytes lie in 384 of the 2048 sets: a panel of them does not stay in the L2 from one
-// tile to the next, however small it is, and is copied. Where all rows of the other operand are one
-// tile, nothing is copied, as nothing is read twice, and rows are read to their ends.
+// Rows of 3072 bytes map to 384 of the 2048 sets: a panel of them, however small, does not stay in
+// the L2 from one tile to the next, and is copied. If all rows of the other operand are one tile,
+// nothing is read twice, so nothing is copied, and rows are read to their ends.
 static void panels_that_meet_in_few_sets_are_copied(void **state) {
   (void)state;
   test_kernel k;

@@ -1,5 +1,4 @@
-// The table of facts: nothing is known of tensors that nobody noted anything of, nor of those whose
-// numbers were given back.
+// The table of facts: tensors without facts have none, nor have those whose numbers were reused.
 #include "unit/schedule/kernel.h"
 
 #include "tile/facts.h"

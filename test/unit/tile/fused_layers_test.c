@@ -1,5 +1,5 @@
-// Chains: a block of the result computes what it needs of the statements in front of it, in local
-// memory, and what comes out is what the reference interpreter computes.
+// Fused layers: a block of the result computes what it needs of earlier statements in local memory;
+// results equal the reference interpreter's.
 #include "unit/tile/lowering.h"
 
 static const kiln_machine machine = {.target = &kiln_target_cpu,
@@ -47,7 +47,7 @@ static const char pooled[] =
     "r1:2) "
     "max=! t1(2*i0 + r0, 2*i1 + r1, i2) y(i0:6, i1:4, i2:16) = t2(i0, i1, i2) }";
 
-// A product with a sum behind it that is stored, and normalized at once.
+// A product, a stored sum of it, and its normalization.
 static const char residual[] =
     "p { in f32 X(12, 20) in f32 R(12, 16) const f32 W(20, 16) = ... temp f32 t0(12, 16) "
     "out f32 z0(12, 16) temp f32 t2(12) out f32 y(12, 16) "
@@ -55,7 +55,7 @@ static const char residual[] =
     "z0(i0:12, j0:16) = t0(i0, j0) + R(i0, j0) t2(i0:12 | r0:16) +=! z0(i0, r0) "
     "y(i0:12, i1:16) = z0(i0, i1) - t2(i0) }";
 
-// A window of each channel along padded rows, of whose pixels every one is taken, or every second.
+// A depthwise window along padded rows, of stride one or two.
 static const char by_channel[] =
     "p { in f32 X(4, 9, 21) const f32 D(4, 3, 5) = ... temp f32 t0(4, 11, 25) temp f32 t1(4, 9, "
     "21) "

@@ -1,5 +1,5 @@
-// Two products and a map between them are one kernel on tensor cores, whose candidates compute, in
-// the simulator, what the reference computes.
+// Back-to-back GEMM: two products with a map between become one kernel on tensor cores; candidates
+// give the reference's results in the simulator.
 #include "unit/tile/gpu_candidates.h"
 #include "unit/tile/gpu_connected.h"
 
@@ -68,8 +68,8 @@ static bool is_mlp(const kiln_program *p) {
   return kiln_b2b_gemm_is(p, &mlp);
 }
 
-// What is none has no form: columns that no instruction fits, rows that are too long, hidden
-// elements that are a result, too, or that the finish reads.
+// Programs without the form: columns that no instruction fits, rows that are too long, hidden
+// elements that are a result, or that the finish reads.
 static void others_are_left_apart(void **state) {
   static const char *const others[] = {
       MLP("f16", 64, 24, 32, 32), MLP("f16", 64, 32, 40, 32), MLP("f16", 64, 32, 32, 272),

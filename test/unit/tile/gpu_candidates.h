@@ -1,5 +1,5 @@
-// Candidates of one template for GPUs with tensor cores, on a small machine: each is run by the
-// simulator, beside the reference.
+// Candidates of one template for GPUs with tensor cores, on a small machine, each run by the
+// simulator and compared with the reference.
 #ifndef KILN_TEST_UNIT_TILE_GPU_CANDIDATES_H
 #define KILN_TEST_UNIT_TILE_GPU_CANDIDATES_H
 
@@ -49,7 +49,7 @@ static void compare_halves(test_kernel *k, const kiln_tensor *t, const void *got
     fail_msg("relative error must be %g at most, got %g in %s", most, sqrt(error / norm), text);
 }
 
-// Makes one kernel of all parts, whatever it costs: a kiln_tile_options' |orchestrate|.
+// Fuses all groups to one kernel at any cost: a kiln_tile_options' |orchestrate|.
 static kiln_status unite_all(kiln_ctx *cx, void *user, const kiln_program *p,
                              const kiln_facts *facts, const kiln_tile_search_options *search,
                              kiln_searches *known, kiln_fused_groups *io,
@@ -73,8 +73,8 @@ static kiln_status unite_all(kiln_ctx *cx, void *user, const kiln_program *p,
   return kiln_tile_outline(cx, p, facts, &one->group, search->machine, &one->outline);
 }
 
-// Opens |k| over |text| and gives its one kernel, with as many candidates lowered; |together|: all
-// its parts are made one.
+// Opens |k| over |text| and gives its only kernel, with |n| candidates lowered; |together|: all
+// groups are fused.
 static kiln_kernel *lowered(test_kernel *k, const kiln_machine *m, const char *text, int n_lowered,
                             bool together, kiln_kernels *out) {
   const kiln_tile_options options = {.search.n_threads = 1,
@@ -88,8 +88,8 @@ static kiln_kernel *lowered(test_kernel *k, const kiln_machine *m, const char *t
   return out->kernels.data[0];
 }
 
-// Runs |family|'s candidates for |text| whose scripts have |form|, among the |n| cheapest of all;
-// how many there are.
+// Runs those of the |n| cheapest candidates for |text| that are |family|'s and whose scripts
+// contain |form|; gives their number.
 static int check_all(const kiln_machine *m, const char *family, const char *text, const char *form,
                      int n_lowered) {
   test_kernel k;
@@ -119,8 +119,8 @@ static void check_each(const kiln_machine *m, const char *family, size_t n_texts
       fail_msg("%s must propose a kernel by %s: %s", family, form, texts[i]);
 }
 
-// Compiles what |family| proposes for |text|, as far as its script has |form|; one's code must have
-// |code|.
+// Compiles |family|'s candidates for |text| whose scripts contain |form|; the code of one must
+// contain |code|.
 static void check_compiles(const kiln_machine *m, const char *family, const char *text,
                            const char *form, const char *code) {
   enum { MOST = 3 };
@@ -151,7 +151,7 @@ static void check_compiles(const kiln_machine *m, const char *family, const char
   kernel_close(&k);
 }
 
-// None of |texts|, made one kernel each, has the form that |has_form| knows.
+// None of |texts|, each fused to one kernel, has the form that |has_form| recognises.
 static inline void check_has_no_form(size_t n, const char *const *texts,
                                      bool (*has_form)(const kiln_program *p)) {
   for (size_t row = 0; row < n; row++) {

@@ -1,4 +1,4 @@
-// How many kernels connecting makes of a program for a GPU.
+// The number of kernels that fusion makes of a program for a GPU.
 #ifndef KILN_TEST_UNIT_TILE_GPU_CONNECTED_H
 #define KILN_TEST_UNIT_TILE_GPU_CONNECTED_H
 

@@ -1,5 +1,5 @@
-// Convolutions of few channels on tensor cores: what the template proposes computes, in the
-// simulator, what the reference interpreter computes; and which convolutions are of that form.
+// Direct convolutions of few channels on tensor cores: candidates give the reference interpreter's
+// results in the simulator; and which convolutions have the form.
 #include "unit/tile/lowering.h"
 
 #include "target/gpu/gpu.h"
@@ -10,7 +10,7 @@
 
 static const struct {
   const char *name, *text;
-  int64_t stride, channels, k; // of the patch, 0: it is none
+  int64_t stride, channels, k; // |stride|: of the input tile; 0: it has not the form
 } cases[] = {
     {"windows of 7 x 7, two apart, of planes, their padding guarded",
      "p { in f16 X(2, 3, 19, 40) const f16 W(32, 3, 7, 7) = ... const f32 B(32) = ... temp f32 "

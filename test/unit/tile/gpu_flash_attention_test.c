@@ -1,9 +1,8 @@
-// Attention on tensor cores: every candidate computes, in the simulator, what the reference
-// computes, in one kernel.
+// Attention on tensor cores: every candidate is one kernel, and gives the reference's results in
+// the simulator.
 #include "unit/tile/gpu_candidates.h"
 
-// H heads of M rows and N keys, depth R, D values, in halves as a model that was converted; Z being
-// |map|.
+// H heads of M rows and N keys, depth R, D values, in halves as in a converted model; |map| is Z.
 #define ATTENTION(half, h, m, n, r, d, map)                                                        \
   ATTENTION_OF("f32(Q(i0, i1, r0))", half, h, m, n, r, d, map)
 #define ATTENTION_OF(query, half, h, m, n, r, d, map)                                              \
@@ -53,8 +52,8 @@ static const char *const attentions[] = {
     ATTENTION("bf16", 1, 32, 64, 16, 32, "X(i0, i1, i2) * 0.25f32"),
 };
 
-// What warp groups compute: chunks that come by TMA, or go through the threads as they are
-// padded, or are the only one; heads that lie side by side in one tensor; a causal mask in halves.
+// On warp groups: chunks copied by TMA, or through registers as they are padded, or a single chunk;
+// heads that are contiguous in one tensor; a causal mask in halves.
 static const char *const of_groups[] = {
     ATTENTION("f16", 1, 128, 192, 64, 64, "i2 > i1 ? -30000f16 : f16(X(i0, i1, i2) * 0.125f32)"),
     ATTENTION("bf16", 1, 60, 100, 64, 64, "X(i0, i1, i2) * 0.125f32 + f32(B(i2))"),
@@ -81,7 +80,7 @@ static void warp_groups_compute_attention(void **state) {
   check_each(&hopper, "flash_attention", KILN_LEN(of_groups), of_groups, "wgmma", 30);
 }
 
-// What a kernel holds in memory does not grow with the number of keys: there is no workspace.
+// A kernel's memory does not grow with the number of keys: it has no workspace.
 static void nothing_but_the_result_is_stored(void **state) {
   (void)state;
   for (size_t row = 0; row < KILN_LEN(attentions); row++) {

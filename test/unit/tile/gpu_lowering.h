@@ -1,4 +1,4 @@
-// What a template of GPUs proposes for a product, on an H200 of so many multiprocessors.
+// Candidates of a GPU template for a product, on an H200 with a given number of multiprocessors.
 #ifndef KILN_TEST_UNIT_TILE_GPU_LOWERING_H
 #define KILN_TEST_UNIT_TILE_GPU_LOWERING_H
 

@@ -1,5 +1,5 @@
-// Products of rows that are normalized on the way are one kernel on tensor cores, whose cheapest
-// candidates compute, in the simulator, what the reference computes.
+// Normalization prologue: products of normalized rows become one kernel on tensor cores; the
+// cheapest candidates give the reference's results in the simulator.
 #include "unit/tile/gpu_candidates.h"
 #include "unit/tile/gpu_connected.h"
 
@@ -58,13 +58,13 @@ static bool is_norm(const kiln_program *p) {
   return kiln_norm_prologue_is(p, &norm);
 }
 
-// Each tile of columns would normalize the rows anew: they are normalized by a kernel of their own.
+// Each tile of columns would normalize the rows again, so they get a kernel of their own.
 static void connecting_leaves_norms_in_front_of_many_columns(void **state) {
   (void)state;
   assert_int_equal(count_kernels(NORM("f16", 50176, 192, 576), false), 2);
 }
 
-// What is none has no form: rows that no step fits, what two products read, elements of two
+// Programs without the form: rows that no step fits, operands with two readers, elements of two
 // tensors.
 static void others_are_left_apart(void **state) {
   static const char *const others[] = {

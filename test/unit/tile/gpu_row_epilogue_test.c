@@ -1,5 +1,5 @@
-// Strips: a product and what is done with whole rows of it are one kernel on tensor cores, whose
-// cheapest candidates compute, in the simulator, what the reference computes.
+// Row-wise epilogue: a product and operations on its whole rows become one kernel on tensor cores;
+// the cheapest candidates give the reference's results in the simulator.
 #include "unit/tile/gpu_candidates.h"
 #include "unit/tile/gpu_connected.h"
 
@@ -34,7 +34,7 @@
 static const char *const epilogues[] = {
     SOFTMAX("f16", 128, 32, 64),
     SOFTMAX("bf16", 64, 48, 32),
-    SOFTMAX("f16", 77, 64, 48), // ragged rows: the last strip overlaps the one in front of it
+    SOFTMAX("f16", 77, 64, 48), // ragged rows: the last tile overlaps the one before
     NORM("f16", "temp", 128, 64, 64),
     NORM("f16", "out", 100, 96, 48), // the sums are stored, too
     // rows of two dims, that are numbered as one; the largest, and its square root
@@ -57,8 +57,7 @@ static void candidates_compute_strips_in_one_kernel(void **state) {
   check_each(&machine, "row_epilogue", KILN_LEN(epilogues), epilogues, "mma.m16n8k16", 14);
 }
 
-// By warp groups: steps that TMA copies; a last step that is longer than what is left of k; a
-// single one.
+// On warp groups: steps copied by TMA; a last step longer than the rest of k; a single step.
 static void warp_groups_compute_strips(void **state) {
   static const char *const of_groups[] = {
       SOFTMAX("f16", 128, 192, 64),
@@ -90,8 +89,8 @@ static bool is_strip(const kiln_program *p) {
   return kiln_row_epilogue_is(p, &strip);
 }
 
-// What is none has no form: columns that no tile fits, rows that are too long, sums of columns,
-// rows that others read.
+// Programs without the form: columns that no tile fits, rows that are too long, sums of columns,
+// rows with other readers.
 static void others_are_left_apart(void **state) {
   static const char *const others[] = {
       SOFTMAX("f16", 64, 32, 24),

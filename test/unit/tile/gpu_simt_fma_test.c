@@ -1,6 +1,5 @@
-// Products of floats by multiply-adds of threads: what the template proposes computes, in the
-// simulator, what the reference interpreter computes; and what is chosen keeps a machine's
-// multiprocessors at work.
+// SIMT GEMM: products of floats by the threads' multiply-adds. Candidates give the reference
+// interpreter's results in the simulator; and the chosen one occupies a machine's multiprocessors.
 #include "unit/tile/gpu_lowering.h"
 #include "unit/share.h"
 
@@ -9,7 +8,7 @@
 #include "template/form/product.h"
 #include "template/search.h"
 
-enum { FEW_UNITS = 4 }; // multiprocessors, so that some candidates are neither split nor in groups
+enum { FEW_UNITS = 4 }; // multiprocessors, so that some candidates use neither split-K nor slice-K
 
 static const struct {
   const char *name, *text;
@@ -78,7 +77,7 @@ static void multiply_adds_compute_what_is_asked(void **state) {
   }
 }
 
-// So that their rows are copied word by word; columns of what is no constant stay as they are.
+// For copying rows word by word; columns that are no constant stay unchanged.
 static void columns_of_constants_are_whole_words(void **state) {
   (void)state;
   static const char *const roles[] = {"const", "in"}, *const data[] = {" = ...", ""};
@@ -99,7 +98,7 @@ static void columns_of_constants_are_whole_words(void **state) {
   }
 }
 
-// What is chosen for a product of m x n x k on an H200: threads of the first nest's grid.
+// The chosen candidate for a product of m x n x k on an H200: threads of the first nest's grid.
 static int64_t chosen_threads(int m, int n, int k) {
   char text[512];
   test_kernel t;

@@ -1,5 +1,4 @@
-// Families for GPUs: what they propose is lowered and computes, in the simulator, what the
-// reference interpreter computes.
+// GPU templates: their candidates give the reference interpreter's results in the simulator.
 #include "driver/pipeline.h"
 #include "unit/tile/launches.h"
 #include "unit/tile/lowering.h"
@@ -395,7 +394,7 @@ static int count_splits(int n) {
   return found.n;
 }
 
-// A block for every four of them does: their parts need no launches of their own.
+// One block for every four of them suffices: their parts need no launches of their own.
 static void sums_that_keep_all_multiprocessors_busy_are_not_split(void **state) {
   (void)state;
   assert_int_equal(count_splits(4), 1);
@@ -403,7 +402,7 @@ static void sums_that_keep_all_multiprocessors_busy_are_not_split(void **state) 
   assert_int_equal(count_splits(4 * machine.n_cores), 0);
 }
 
-// What the cheapest candidate of a product of 32 terms costs that ends as |finish| says.
+// The cost of the cheapest candidate of a product of 32 terms with the epilogue |finish|.
 static double cheapest_ns(const kiln_template *family, const char *finish) {
   char text[512];
   test_kernel k;
@@ -563,7 +562,7 @@ static void programs_take_few_kernels(void **state) {
   }
 }
 
-// By statements that are left when producers joined their readers.
+// By the number of statements after producers were inlined.
 static const struct {
   const char *name, *text;
   int left;

@@ -1,5 +1,5 @@
-// Products by instructions of warp groups: what the template proposes computes, in the simulator,
-// what the reference interpreter computes; and where its code waits.
+// Products by warp group instructions: candidates give the reference interpreter's results in the
+// simulator; and where their code waits.
 #include "unit/tile/gpu_lowering.h"
 #include "unit/share.h"
 
@@ -13,7 +13,7 @@
 static const struct {
   const char *name, *text;
   int n;           // candidates
-  const char *has; // what else the code of each has; NULL: nothing
+  const char *has; // text that each candidate's code contains; NULL: none
 } cases[] = {
     {"tiles that reach beyond the last rows and columns",
      "p { in f16 X(72, 128) in f16 Z(128, 136) temp f32 t0(72, 136) out f16 y(72, 136) "
@@ -146,7 +146,7 @@ static const struct {
      2, NULL},
 };
 
-// What the code of each candidate has, in this order.
+// Text that the code of each candidate contains, in this order.
 static const char *const forms[] = {
     "kiln_matrix(const uint16_t *at",  "wgmma.mma_async.sync.aligned.m64n",
     "fence.proxy.async.shared::cta",   "__syncthreads()",
@@ -172,8 +172,8 @@ static bool has_cluster(const kiln_tile_candidate *c) {
   return strstr(c->tiling.form, ", clusters of ") != NULL;
 }
 
-// Launches before are waited for in front of all that is read, but for TMA copies of constants;
-// results of one nest go through shared memory.
+// Earlier launches are waited for before all loads except TMA copies of constants; results of a
+// nest go through shared memory.
 static void check_order(const char *code, int n, const kiln_gpu_launch *launches,
                         bool has_constants, const char *name) {
   const char *body = strstr(code, "__global__"), *producer = strstr(body, "kiln_empty_phases"),
@@ -243,7 +243,7 @@ static void products_of_warp_groups_compute_what_is_asked(void **state) {
 static const struct {
   const char *name, *text;
   int64_t blocks;
-  bool refills, is_whole; // candidates whose stages are filled again, and not
+  bool refills, is_whole; // candidates whose stages are refilled, and others
   const char *has;        // what the code of one has: who shares rows, and columns
 } clusters[] = {
     {"rows of four, columns of two",
@@ -287,12 +287,12 @@ static const kiln_loop *blocks_in(const kiln_loop *l) {
 
 typedef struct clustered {
   int n, refilled,
-      whole; // candidates; those whose blocks share boxes of slots that are filled again, and not
+      whole; // candidates; those whose blocks multicast to stages that are refilled, and others
   bool has;
   const char *sources[8], *names[8];
 } clustered;
 
-// Each candidate whose blocks make clusters, as text; the first in the simulator, too.
+// The text of each candidate in clusters; the first one is also run in the simulator.
 static void take_clusters(test_kernel *k, kiln_machine *m, kiln_lowering *w, size_t row,
                           clustered *out) {
   const int64_t blocks = clusters[row].blocks;
@@ -327,7 +327,7 @@ static void take_clusters(test_kernel *k, kiln_machine *m, kiln_lowering *w, siz
   }
 }
 
-// Compiles the first, and of the others, which are alike, a share.
+// Compiles the first, and a share of the others, which are similar.
 static void compile_some(test_kernel *k, const kiln_machine *m, size_t row, const clustered *c) {
   kiln_object out[KILN_LEN(c->sources)] = {0};
   const char *sources[KILN_LEN(c->sources)], *names[KILN_LEN(c->sources)];
@@ -573,7 +573,7 @@ static void expect_refused(test_kernel *k, const kiln_machine *m, kiln_loops *l,
   if (!strstr(kernel_message(k), why)) fail_msg("must say \"%s\": %s", why, kernel_message(k));
 }
 
-// Nests whose copies no producer warp can issue.
+// Nests whose copies a producer warp cannot issue.
 static void warp_specialization_that_cannot_be_is_refused(void **state) {
   (void)state;
   static const char text[] =
@@ -610,7 +610,7 @@ static void warp_specialization_that_cannot_be_is_refused(void **state) {
   kernel_close(&k);
 }
 
-// --- steps that reach beyond the end ---
+// --- steps that exceed the end ---
 
 static kiln_loop *bounded_copy_in(kiln_loop *l) {
   for (; l; l = l->next) {
@@ -665,7 +665,7 @@ static const struct {
   const char *text;
   bool is_short; // cheaper than by warp groups
 } priced[] = {
-    {ROWS_OF(200704, 96, 384, GELU), true}, // both are bound by what follows
+    {ROWS_OF(200704, 96, 384, GELU), true}, // both are bound by the epilogue
     {ROWS_OF(200704, 96, 96, SUM), true},   // and by memory
     {ROWS_OF(50176, 192, 768, GELU), false}, {ROWS_OF(65536, 96, 512, SUM), false},
     {ROWS_OF(16384, 160, 160, SUM), false},
@@ -676,8 +676,8 @@ static const struct {
   ") t0(i0:" #m ", i1:" #n " | r0:" #k ") +=! f32(X(i0, r0)) * f32(W(r0, i1)) y(i0:" #m ", i1:" #n \
   ") = f16(t0(i0, i1)) }"
 
-// What clusters of two cost more than the same without, in the order in which it was measured;
-// percent between which it must lie. What takes all steps at once costs nothing more.
+// The cost of clusters of two relative to none, in the measured order, and percentages between
+// which it must be. A candidate that runs all steps at once costs no more.
 static const struct {
   const char *text;
   double least, most;

@@ -1,5 +1,5 @@
-// What loops take on a GPU: each way to waste one costs what it does, and kernels that were
-// measured come out near that.
+// The predicted time of loops on a GPU: each inefficiency has its cost, and predictions for
+// measured kernels are close.
 #include "price/gpu_work.h"
 
 #include "target/gpu/gpu.h"
@@ -37,7 +37,7 @@ static bool work_of(fixture *f, const char *text, kiln_tile_cost *out) {
 
 static const struct {
   const char *name, *dearer, *cheaper;
-  double least, most; // times as much, but for what any kernel takes
+  double least, most; // factors, without the fixed cost of a kernel
 } loops[] = {
     {"neighbours read far from each other",
      COPY "for t:256 thread.x { y[b*256 + t] = X[b + t*4096] } } }",
@@ -91,7 +91,7 @@ static void waste_costs_what_it_does(void **state) {
 
 // --- kernels ---
 
-// The price of |family|'s first candidate; NULL: of the cheapest.
+// The cost of |family|'s first candidate; NULL: of the cheapest.
 static double price_of(fixture *f, kiln_group_kind kind, const char *family, const char *text) {
   const kiln_machine m = machine_of(f);
   const kiln_tile_search_options options = {

@@ -1,5 +1,5 @@
-// The tile graph against answers known from the literature and worked out by hand, and its boxes
-// against all indices of small tiles.
+// The tile graph: results known from the literature or computed by hand, and its boxes against all
+// indices of small tiles.
 #include "tile/propagate.h"
 
 #include "unit/fixture.h"
@@ -168,7 +168,7 @@ static const struct {
      "X",
      "[8]",
      "b0*5"},
-    // a transposed use moves another way: all that either may touch
+    // a transposed load moves another way: the box covers both
     {"p { in f32 X(40, 40) out f32 Y(40, 40) Y(i0:40, i1:40) = X(i0, i1) + X(i1, i0) }",
      {5, 4},
      "X",
@@ -484,7 +484,7 @@ static void a_table_of_constants_says_which_rows_a_tile_reads(void **state) {
        128, "[1,16,4096]"},
       {"p { in i64 T(128) in f32 X(16, 16, 4096) out f32 Y(16, 128, 4096) "
        "Y(n:16, i:128, j:4096) = X(n, T(i), j) }",
-       8, "[1,16,4096]"}, // it may be any
+       8, "[1,16,4096]"}, // any result is acceptable
   };
   for (size_t i = 0; i < KILN_LEN(cases); i++) {
     kiln_tile_graph *g = graph_of(f, cases[i].text);

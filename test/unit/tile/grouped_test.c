@@ -1,7 +1,7 @@
-// Convolutions of several channels a group, channels last: the map behind one is computed by its
-// kernel, and vectors are a group's channels, however few and however many images there are, or
-// pixels that lie in rows; large images are read piece by piece, for all groups. And sums of what
-// lies channels last, in the order in which it lies.
+// Grouped convolutions with several channels a group, channels last: their kernel computes the map
+// behind them, and vectors run along a group's channels, for any number of channels and images, or
+// along pixels that are contiguous; large images are read in pieces, for all groups. And sums of
+// channels-last data in storage order.
 #include "driver/pipeline.h"
 #include "unit/tile/launches.h"
 #include "unit/share.h"
@@ -49,7 +49,7 @@ static const char *conv_text(const conv *c, char *text) {
   return text;
 }
 
-// The kernel of a launch that computes the statement of |tensor|.
+// The kernel of the launch that computes |tensor|.
 static const kiln_launch *launch_of(const test_kernel *k, const kiln_kernels *kernels,
                                     const char *tensor) {
   for (int i = 0; i < kernels->launches.n; i++)
@@ -77,8 +77,8 @@ static int widest_vector(const kiln_loop *l) {
   return widest;
 }
 
-// Whether |widest| elements are a group's channels or, of data that lies in rows, as an input's
-// does, neighbours of a row: all of them, or whole vectors; never images.
+// Whether vectors of |widest| elements run along a group's channels or, if data is in rows, along
+// neighbours of a row, as the input does: all of them, or whole vectors; never along images.
 static bool has_vectors(const conv *c, const kiln_kernel *k, const kiln_ctx *cx, int widest,
                         int lanes) {
   const kiln_stmt *root = k->prog->stmts.data[k->prog->stmts.n - 1];
@@ -133,8 +133,8 @@ static void random_groups_are_one_kernel_with_vectors_of_their_channels_or_rows(
   }
 }
 
-// Groups of one channel that give some each: where data and results lie channels last, and whole
-// vectors hold whole groups, vectors are of all groups' channels.
+// Groups with one input channel and several output channels: if data and results are channels last,
+// and vectors hold whole groups, vectors run along the channels of all groups.
 static void groups_of_one_channel_have_vectors_of_all_channels(void **state) {
   enum { CASES = 24 };
   static const char *const machines[] = {"avx2", "avx512vnni"};

@@ -1,5 +1,5 @@
-// A program through the whole scheduler: its launches, run in order in the simulator, beside the
-// reference interpreter.
+// A program through the whole scheduler: its launches, run in order in the simulator, compared with
+// the reference interpreter.
 #ifndef KILN_TEST_UNIT_TILE_LAUNCHES_H
 #define KILN_TEST_UNIT_TILE_LAUNCHES_H
 
@@ -10,7 +10,7 @@
 
 enum { MAX_TENSORS = 192 };
 
-// The memory of tensor |t| as the kernels see it: its elements in storage order.
+// The memory of tensor |t| for kernels: its elements in storage order.
 static size_t storage_bytes(const kiln_tensor *t, int64_t *strides) {
   int64_t shape[KILN_MAX_RANK], span = 1;
   assert_true(kiln_tensor_static_shape(t, shape));

@@ -1,4 +1,5 @@
-// A lowering over a kernel given as text, run in the simulator beside the reference interpreter.
+// A lowering over a kernel given as text, run in the simulator and compared with the reference
+// interpreter.
 #ifndef KILN_TEST_UNIT_TILE_LOWERING_H
 #define KILN_TEST_UNIT_TILE_LOWERING_H
 

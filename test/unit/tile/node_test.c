@@ -1,5 +1,5 @@
-// Contractions placed inside other nests by kiln_lowering_contraction_node: what they compute in
-// the simulator is what the reference interpreter computes, with the sums in registers.
+// Contractions inside of other nests by kiln_lowering_contraction_node: results equal the reference
+// interpreter's, and sums stay in registers.
 #include "unit/tile/lowering.h"
 
 #include "template/cpu/node.h"

@@ -1,4 +1,5 @@
-// Norms and softmax: whatever passes over a row they make, main memory sees it once.
+// Normalizations and softmax: main memory is read and written once, however many passes over a row
+// there are.
 #include "driver/pipeline.h"
 #include "unit/schedule/kernel.h"
 

@@ -1,4 +1,4 @@
-// Which data of products of bytes become 16 bits, and that programs stay right then.
+// Operand widening of byte products: which operands become 16 bits, and that results stay right.
 #include "unit/schedule/kernel.h"
 
 #include "tile/query.h"
@@ -53,7 +53,7 @@ static void data_are_widened_where_that_is_faster(void **state) {
     assert_int_equal(kiln_tile_widen_operands(&k.cx, k.prog, &facts, &m), KILN_OK);
     assert_int_equal(kiln_program_verify(&k.cx, k.prog), KILN_OK);
     assert_int_equal(find_tensor(k.prog, &k.cx, "P")->dtype, rows[i].data);
-    // what is padded is written in place
+    // a padding is written in place
     assert_int_equal(find_tensor(k.prog, &k.cx, "Q")->dtype, rows[i].data);
     kernel_close(&k);
   }

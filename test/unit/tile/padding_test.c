@@ -1,6 +1,5 @@
-// Paddings between products and depthwise convolutions: computed inside of the kernel that reads
-// them, or assembled in place where none takes them in; either way with the same results. And
-// paddings of inputs: rows that are copied.
+// Paddings between products and depthwise convolutions: fused into the kernel that reads them, or
+// written in place if none is, with equal results. And paddings of inputs: rows that are copied.
 #include "driver/pipeline.h"
 #include "unit/tile/launches.h"
 
@@ -138,7 +137,7 @@ static void an_answer_says_what_was_assembled(void **state) {
         .search.n_threads = 2, .search.no_connect = no_connect, .look_up = recall, .user = answer};
     assert_int_equal(kiln_pipeline_tile(&again.cx, again.prog, &m, &options, NULL, &recalled),
                      KILN_OK);
-    assert_int_equal(recalled.kernels.data[0]->candidates.n, 0); // it was not searched for
+    assert_int_equal(recalled.kernels.data[0]->candidates.n, 0); // it was not searched
     assert_int_equal(recalled.launches.n, found.launches.n);
     assert_int_equal(is_assembled(&recalled), no_connect);
     check_launches(&again, &recalled, compare_elements, text);
@@ -155,7 +154,7 @@ static const char *loops_text(test_kernel *k, const kiln_kernels *kernels) {
   return t.data;
 }
 
-// Loops of an answer are read; what is none of them is made by the script.
+// A cached schedule's loops are parsed; if that fails, its script makes them.
 static void an_answer_gives_the_loops_it_was_made_of(void **state) {
   static const char *const marks[] = {"", "\nkernel ", "\n  param f32 ", "for "};
   (void)state;

@@ -1,6 +1,5 @@
-// Maps that choose by remainders of their indices between what reductions have made: each phase is
-// finished by the kernel that sums it, which stores it between the others, and the result is the
-// same.
+// Maps that select between reductions by remainders of their indices: the kernel of each reduction
+// finishes its phase and stores it interleaved with the others; results are equal.
 #include "driver/pipeline.h"
 #include "unit/tile/launches.h"
 #include "unit/share.h"
@@ -30,7 +29,7 @@ __attribute__((format(printf, 2, 3))) static void write_text(writer *w, const ch
 
 static int divide_up(int a, int b) { return a >= 0 ? (a + b - 1) / b : -(-a / b); }
 
-// Elements that lie a step apart, the first being the one that has |remainder| with what is cut.
+// |depthwise|: one channel a group; |pads|: a border of one around the result
 static int first_of(const interleaving *v, int axis, int remainder) {
   return divide_up(v->cut - remainder, v->steps[axis]);
 }
@@ -112,8 +111,8 @@ static int count_finished(kiln_ctx *cx, const kiln_program *p, const kiln_kernel
   return n;
 }
 
-// Through the scheduler, and against the interpreter; gives how many phases are finished where they
-// are summed.
+// Schedules and compares with the interpreter; gives how many phases their reduction's kernel
+// finishes.
 static int check(const interleaving *v, uint64_t seed) {
   static const char *const machines[] = {"avx2", "avx512vnni"};
   writer w;

@@ -1,5 +1,5 @@
-// Polyhedral schedules: what is fused, how it is made, and that the result is right in the
-// simulator and compiled, for every strategy, machine and number of threads.
+// Polyhedral schedules: fusion decisions, scripts, and results in the simulator and compiled, for
+// every strategy, machine and number of threads.
 #include "unit/cpu/rig.h"
 #include "unit/schedule/kernel.h"
 
@@ -85,11 +85,11 @@ static const struct {
   int threads;
   const char *has, *lacks; // of the script
 } cases[] = {
-    // producer and consumer share tiles; distributed where nothing is to be fused
+    // producer and consumer share tiles; separate kernels without fusion
     {MAPS, KILN_FUSION_MAX, 2, "compute_at T Y.i0", NULL},
     {MAPS, KILN_FUSION_PRESERVE3, 2, "compute_at T Y.i0", NULL},
     {MAPS, KILN_FUSION_MIN, 2, NULL, "compute_at"},
-    // the row loop is all that a softmax has in common: one coincident loop instead of two
+    // the row loop is all that a softmax's statements share: one coincident loop in place of two
     {SOFTMAX, KILN_FUSION_MAX, 2, "compute_at M Y.i0", "merge"},
     {SOFTMAX, KILN_FUSION_PRESERVE3, 2, NULL, "compute_at E"},
     {SOFTMAX, KILN_FUSION_MIN, 1, NULL, "compute_at"},
@@ -107,7 +107,7 @@ static const struct {
     {MOMENTS, KILN_FUSION_MAX, 2, "merge M.init.i0", NULL},
     // V lies between two results: it stays in memory, too
     {ROWS, KILN_FUSION_MAX, 2, "merge M.init.i0", "compute_at"},
-    // what isl or the primitives cannot do well stays apart
+    // nests that isl or the primitives cannot fuse well stay separate
     {TRIANGLE, KILN_FUSION_MAX, 2, NULL, NULL},
     {GATHER, KILN_FUSION_MAX, 2, NULL, NULL},
     {TRANSPOSED, KILN_FUSION_MAX, 2, "compute_at T Y.i", NULL},
@@ -233,7 +233,7 @@ static kiln_status make(kiln_ctx *cx, void *argument) {
   return kiln_polyhedral_schedule(cx, r->prog, &machines[0], 2, &o, &r->loops, &script);
 }
 
-// What isl holds and the messages of a refused step are not in an arena: the leak checker looks on.
+// isl's objects and messages of refused steps are not in an arena: the leak checker tests them.
 static void memory_may_run_out_anywhere(void **state) {
   (void)state;
   kiln_status st = KILN_NO_MEMORY;
@@ -263,7 +263,8 @@ static const struct {
   int64_t tile; // 0: chosen
   const char *has, *lacks;
 } promotions[] = {
-    // one reference whose box is smaller than what it loads; several; what an earlier nest made
+    // one reference with a box smaller than its loads; several references; a result of an earlier
+    // nest
     {STENCIL, true, 0, 16, "stage X Y.init.i1.o local X.tile0 0 1\n", NULL},
     {STENCIL, true, 0, 16, "# X: copied at Y.init.i1.o, which loads 6400 times from 400 elements\n",
      NULL},

@@ -1,5 +1,4 @@
-// Prices of kernels that are run in one way: what their loops do decides, not how often they are
-// said to do it.
+// Prices of kernels: they depend on the work of the loops, not on how it is expressed.
 #include "fuse/searches.h"
 
 #include "unit/fixture.h"

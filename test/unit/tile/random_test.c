@@ -1,8 +1,8 @@
-// Random programs of the kind that models are made of, through the whole scheduler, for several
-// machines: products, convolutions, rows, maps and layout statements in chains, with results that
-// are read twice or kept. What the launches compute in the simulator is what the interpreter says.
+// Random programs that resemble models, through the whole scheduler, for several machines:
+// products, convolutions, rows, maps and layout statements in chains, with results that are read
+// twice or kept. The launches' results in the simulator equal the interpreter's.
 //
-// KILN_CASES and KILN_SEED in the environment run more, or others.
+// KILN_CASES and KILN_SEED in the environment set the number of cases, and the first one.
 #include "driver/pipeline.h"
 #include "orchestrate/orchestrate.h"
 #include "unit/tile/launches.h"
@@ -208,7 +208,7 @@ static bool map(author *a, int t) {
   return true;
 }
 
-// Rows: what is summed or searched along the last dim is used along it again.
+// Rows: a reduction along the last dim, used along that dim again.
 static bool rows(author *a, int t) {
   shape s = a->made[t], outer = s;
   const int depth = s.extent[s.rank - 1];
@@ -316,7 +316,7 @@ static void put_moved(author *a, int of, int at, int moved) {
   }
 }
 
-// The result and, behind it or in front along the dim, an earlier one or what is given.
+// Concatenates the result with an earlier one or an input, along a dim.
 static bool join_at(author *a, int t, int at) {
   shape s = a->made[t], rest = s;
   const int n = s.extent[at], other = earlier(a, t), before = below(a, 2);
@@ -352,7 +352,7 @@ static bool cut(author *a, int t) {
   return true;
 }
 
-// What is more than a number, else 0.
+// |x| if it is a number, otherwise 0.
 static bool gate(author *a, int t) {
   begin(a, a->made[t], "");
   state(a, "= ");
@@ -389,7 +389,7 @@ static char *write_program(author *a) {
     for (int k = 0; k < s.rank; k++)
       s.extent[k] = s.rank == 3 && k == 0 ? 1 + below(a, 4) : an_extent(a);
   const int x = given(a, s), n = 2 + below(a, 7);
-  begin(a, s, ""); // the first result: a map of what is given
+  begin(a, s, ""); // the first result: a map of an input
   state(a, "= w%d(", x);
   put_dims(a, s.rank, "");
   state(a, ") + 1%s ", a->type);
@@ -420,7 +420,7 @@ static void compare_norm(test_kernel *k, const kiln_tensor *t, const void *got, 
   }
 }
 
-// Kernels that a program chooses to which those that connecting has made look dear.
+// Kernels that orchestration chooses if the costs of those of cost-driven fusion are raised.
 static kiln_status choose_others(kiln_ctx *cx, void *user, const kiln_program *p,
                                  const kiln_facts *facts, const kiln_tile_search_options *search,
                                  kiln_searches *known, kiln_fused_groups *io,
@@ -459,8 +459,8 @@ static int check_case(uint64_t seed) {
   return n_several;
 }
 
-// A product's rows or columns seen as two dims, made something of, with others in front or behind
-// along one dim: tokens behind one of their class.
+// A product's rows or columns viewed as two dims, mapped, with other elements before or after along
+// one of them: as tokens after a class token.
 static void check_view(uint64_t seed) {
   enum { DEPTH = 16 };
   author a = {.seed = seed * 7919 + 1, .type = "f32"};

@@ -1,5 +1,5 @@
-// Rows: how sums and the maps around them are laid over loops, and that they compute what the
-// reference interpreter computes.
+// The rows template: how reductions and the maps around them become loops; results equal the
+// reference interpreter's.
 #include "unit/tile/lowering.h"
 
 #include "transform/transform.h"

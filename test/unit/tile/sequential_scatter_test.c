@@ -1,5 +1,5 @@
-// Rounds: how scatters that read what they have written are laid over loops, and that they compute
-// what the reference interpreter computes.
+// Sequential scatters: how scatters that read their result become loops; results equal the
+// reference interpreter's.
 #include "unit/tile/lowering.h"
 
 static const kiln_machine machine = {.target = &kiln_target_cpu,

@@ -1,5 +1,5 @@
-// Reductions of one term are maps: whatever they combine by, their readers compute them, in one
-// kernel, and their results are those of the reduction, signs of zeros with them.
+// Reductions of one term are maps: their readers compute them in one kernel, for any combiner, with
+// the reduction's results, including signs of zeros.
 #include "driver/pipeline.h"
 #include "unit/tile/launches.h"
 

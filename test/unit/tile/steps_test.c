@@ -1,12 +1,11 @@
-// Recurrences: statements that differ in the parts of tensors that they read and write are one
-// kernel.
+// Recurrences: statements on different slices of tensors share one kernel.
 #include "driver/pipeline.h"
 #include "unit/tile/launches.h"
 
 typedef struct recurrence {
   const char *name;
   int steps, batch, width;
-  bool batch_first; // of what the steps are joined to
+  bool batch_first; // of the tensor that joins the steps
 } recurrence;
 
 static const recurrence rows[] = {

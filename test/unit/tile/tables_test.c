@@ -1,4 +1,5 @@
-// Tables that follow from their index: what reads them computes them, to the bit, and others stay.
+// Index tables that are a function of their index are replaced by it, with bit-equal results;
+// others stay.
 #include "unit/schedule/kernel.h"
 
 #include "tile/query.h"

@@ -1,5 +1,5 @@
-// Taps of windows that read nothing but padding: which convolutions are cut into zones of fewer
-// taps, and that they compute the same then.
+// Taps of windows that only read padding: which convolutions are cut into zones with fewer taps,
+// and that results stay equal.
 #include "driver/pipeline.h"
 #include "unit/tile/launches.h"
 #include "unit/share.h"

@@ -1,4 +1,4 @@
-// The table of kernel templates: what it says of each row holds for all.
+// The table of kernel templates: properties of all rows.
 #include "unit/schedule/kernel.h"
 
 #include "template/template.h"

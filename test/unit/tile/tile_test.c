@@ -1,6 +1,5 @@
 // Programs through the whole rule-based scheduler, for several machines and thread counts: the
-// launches, run in order in the simulator, give what the reference interpreter gives; and the
-// groups are those that a person would make.
+// launches' results in the simulator equal the reference interpreter's, and groups are as expected.
 #include "driver/pipeline.h"
 #include "unit/tile/launches.h"
 
@@ -114,8 +113,7 @@ static const struct {
      "r1, r2) "
      "S(i0:1, i1:48 | r0:6, r1:6) +=! C(i0, i1, r0, r1) Y(i0:1, i1:48) = S(i0, i1) / 36f32 }",
      2, 2},
-    // layout statements vanish into their reader: a reshape and a transpose before a product, a
-    // reshape behind it
+    // layout statements are inlined: a reshape and a transpose before a product, a reshape after it
     {"p { in f32 X(4, 6, 5) const f32 W(5, 36) = ... temp f32 R(24, 5) temp f32 C(24, 36) temp f32 "
      "D(24, 36) out f32 Y(4, 6, 2, 18) "
      "R(i0:24, i1:5) = X(i0 / 6, i0 % 6, i1) C(i0:24, i1:36 | r0:5) +=! R(i0, r0) * W(r0, i1) "
@@ -166,8 +164,8 @@ static void launches_compute_what_the_program_says(void **state) {
       }
 }
 
-// Reads through boundary maps, and the line of the first machine's scripts that runs the interior
-// apart.
+// Loads through boundary maps, and the line of the first machine's scripts that separates the
+// interior.
 static const struct {
   const char *text;
   int launches;

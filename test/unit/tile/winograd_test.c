@@ -1,5 +1,6 @@
-// Winograd convolutions through the whole scheduler, beside the reference interpreter's plain sums:
-// ragged sizes, paddings, channels; every way to block them; and when they are left alone.
+// Winograd convolutions through the whole scheduler, compared with the reference interpreter's
+// plain sums: ragged sizes, paddings, channels; every blocking; and convolutions to which it is not
+// applied.
 #include "driver/pipeline.h"
 #include "unit/tile/launches.h"
 #include "unit/share.h"
@@ -149,8 +150,8 @@ static bool is_reached(int64_t element) {
          column + outlier.kw > outlier.column;
 }
 
-// What an outlier cannot reach is as right as without it, and what it can reach is what plain sums
-// give.
+// Results that an outlier cannot reach are as accurate as without it, and results that it reaches
+// equal plain sums.
 static void compare_outside(test_kernel *k, const kiln_tensor *t, const void *got,
                             const char *text) {
   const void *want = kiln_interpreter_data(k->reference, t->id);
@@ -388,7 +389,7 @@ static void a_plan_fits_the_machine(void **state) {
       kiln_winograd_plan_make(&m, 2, &(kiln_winograd_shape){1, 28, 28, 512, 512, 3, 3}, 0, 0, &p));
   assert_true(p.whole_input);
   assert_int_equal(p.block_h * p.block_w, 49);
-  // a device that nobody knows: nothing is predicted, nothing rewritten
+  // an unknown device: no prediction, so no rewriting
   m.device = NULL;
   assert_false(
       kiln_winograd_plan_make(&m, 2, &(kiln_winograd_shape){1, 224, 224, 64, 64, 3, 3}, 0, 0, &p));

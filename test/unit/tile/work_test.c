@@ -1,5 +1,5 @@
-// The time of execution units, of loops that can be counted by hand: the fourth root of what
-// arithmetic, loads and stores take, each to the fourth.
+// The predicted time of execution units, for loops that can be counted by hand: the fourth root of
+// the sum of the fourth powers of the times for arithmetic, loads and stores.
 #include "price/work.h"
 #include "unit/loops.h"
 
@@ -39,11 +39,11 @@ static const struct {
      "alloc T { for k:1000 { for i:8 unrolled { for j:32 vectorized { "
      "T[i, j] += A[k*8 + i]*B[k*32 + j] } } } } }",
      1, 16000},
-    // one sum waits for itself
+    // dependent sums
     {"kernel k { param f32 A[1000]:(1) param f32 B[16000]:(1) register f32 T[16]:(1) "
      "alloc T { for k:1000 { for j:16 vectorized { T[j] += A[k]*B[k*16 + j] } } } }",
      1, 4000},
-    // a store a vector; what does not change is loaded once, and beside the loop
+    // one store a vector; invariant loads are outside of the loop
     {"kernel k { param f32 X[16000]:(1) param f32 B[16]:(1) param f32 Y[16000]:(1) "
      "for k:1000 { for j:16 vectorized { Y[k*16 + j] = X[k*16 + j] + B[j] } } }",
      1, 2033},
