@@ -121,6 +121,11 @@ kiln_loops *kiln_loops_copy(kiln_arena *arena, const kiln_loops *l) {
 
 kiln_symbol kiln_tile_var(kiln_ctx *cx, int k) { return kiln_symbol_printf(cx, "_%d", k); }
 
+const char *kiln_note_key(const char *text) {
+  if (strcmp(text, "crew") == 0) return KILN_WARP_SPECIALIZE_NOTE;
+  return strcmp(text, "beside") == 0 ? KILN_HORIZONTAL_FUSION_NOTE : text;
+}
+
 const char *kiln_loop_note(kiln_ctx *cx, const kiln_loop *l, const char *key) {
   for (const kiln_note *n = l->notes; n; n = n->next)
     if (strcmp(kiln_symbol_text(cx, n->key), key) == 0) return kiln_symbol_text(cx, n->value);
@@ -128,7 +133,7 @@ const char *kiln_loop_note(kiln_ctx *cx, const kiln_loop *l, const char *key) {
 }
 
 void kiln_loop_annotate(kiln_ctx *cx, kiln_loop *l, const char *key, const char *value) {
-  const kiln_symbol name = kiln_symbol_of(cx, key);
+  const kiln_symbol name = kiln_symbol_of(cx, kiln_note_key(key));
   kiln_note *first = NULL, **end = &first;
   // Lists are shared by copies of loops.
   for (const kiln_note *old = l->notes; old; old = old->next) {

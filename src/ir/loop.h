@@ -96,12 +96,15 @@ static inline bool kiln_cluster_is(int64_t blocks) {
 // The note of warp specialization: a producer warp issues the TMA copies of the loop's blocks, or
 // of a block's iterations if it is a persistent tile loop; the value is the number of consumer warp
 // groups, which take a tile loop's iterations in turns (ping-pong).
-#define KILN_WARP_SPECIALIZE_NOTE "crew"
+#define KILN_WARP_SPECIALIZE_NOTE "warp_specialize"
 enum { KILN_MAX_CONSUMERS = 2 };
 
 // The note of horizontal fusion, on the outermost loop of a nest: it is independent of the
 // preceding nest, and a GPU launches both together.
-#define KILN_HORIZONTAL_FUSION_NOTE "beside"
+#define KILN_HORIZONTAL_FUSION_NOTE "fuse_horizontally"
+
+// The key of a note, given that or its earlier spelling ("crew", "beside").
+const char *kiln_note_key(const char *text);
 
 struct kiln_instr;
 struct kiln_device_op;

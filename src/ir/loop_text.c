@@ -271,6 +271,7 @@ static kiln_status parse_notes(parser *p, const kiln_note **out) {
   while (kiln_cursor_accept(c, "@")) {
     kiln_note *n = KILN_NEW(&c->cx->perm, kiln_note);
     KILN_TRY(kiln_cursor_name(c, "the note's key", &n->key, NULL));
+    if (n->key) n->key = kiln_symbol_of(c->cx, kiln_note_key(kiln_symbol_text(c->cx, n->key)));
     KILN_TRY(kiln_cursor_expect(c, "="));
     KILN_TRY(kiln_cursor_name(c, "the note's value", &n->value, NULL));
     *out = n;

@@ -213,7 +213,8 @@ static const table_row layouts[] = {
     {"kernel k { " T46 "for j:6 block.x { for i:4 { T[i, j] = 0f32 } } }", "cluster j 4", NULL,
      "schedule: cluster j: error: blocks must divide the loop's extent 6, got 4"},
     {"kernel k { " T46 "for j:6 block.x { for i:4 { T[i, j] = 0f32 } } }", "crew i 2",
-     "kernel k { " T46 "for j:6 block.x { for i:4 @crew=\"2\" { T[i, j] = 0f32 } } }", NULL},
+     "kernel k { " T46 "for j:6 block.x { for i:4 @warp_specialize=\"2\" { T[i, j] = 0f32 } } }",
+     NULL},
     {"kernel k { " T46 "for j:6 block.x { for i:4 { T[i, j] = 0f32 } } }", "warp_specialize j 2",
      NULL,
      "schedule: warp_specialize j: error: consumers must be in [1, 1] of a block.x loop, got 2"},
@@ -225,7 +226,8 @@ static const table_row layouts[] = {
      "for i:4 { for j:6 { T[i, j] = X[i, j] } } for k:24 { Y[k / 6, k % 6] "
      "= X[k / 6, k % 6] } }",
      "fuse_horizontally k",
-     "kernel k { " T46 X46 Y46 "for i:4 { for j:6 { T[i, j] = X[i, j] } } for k:24 @beside=\"1\" { "
+     "kernel k { " T46 X46 Y46
+     "for i:4 { for j:6 { T[i, j] = X[i, j] } } for k:24 @fuse_horizontally=\"1\" { "
      "Y[k / 6, k % 6] = X[k / 6, k % 6] } }",
      NULL},
     {"kernel k { " T46 X46 Y46
