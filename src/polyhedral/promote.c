@@ -111,7 +111,7 @@ static bool judge(search *g, const kiln_buffer *b, bool asked, kiln_scope scope,
   const kiln_vars inner = kiln_vars_under(g->w->cx, g->tile->body);
   reads r;
   if (b->rank == 0 || !reads_of(g, b, &r)) return false;
-  kiln_tma box;
+  kiln_box box;
   kiln_box_of(&g->e, b, &r.all, &inner, &box);
   *out = (kiln_promotion){
       .buffer = b->name, .tile = g->tile->var, .scope = scope, .elems = 1, .loads = r.loads};

@@ -212,8 +212,8 @@ static bool bound_union(kiln_edit *e, bound *a, const bound *b) {
 }
 
 void kiln_box_of(kiln_edit *e, const kiln_buffer *b, const kiln_accesses *accesses,
-                 const kiln_vars *inner, kiln_tma *out) {
-  *out = (kiln_tma){.rank = b->rank};
+                 const kiln_vars *inner, kiln_box *out) {
+  *out = (kiln_box){.rank = b->rank};
   for (int k = 0; k < b->rank; k++) {
     bound all = {NULL, 0};
     bool known = true;
@@ -230,23 +230,23 @@ void kiln_box_of(kiln_edit *e, const kiln_buffer *b, const kiln_accesses *access
   }
 }
 
-bool kiln_box_below(kiln_edit *e, const kiln_tma *box, int axis) {
+bool kiln_box_below(kiln_edit *e, const kiln_box *box, int axis) {
   return kiln_expr_interval(e->cx, box->lo[axis], &e->ranges).lo < 0;
 }
 
-bool kiln_box_above(kiln_edit *e, const kiln_tma *box, int axis, int64_t extent) {
+bool kiln_box_above(kiln_edit *e, const kiln_box *box, int axis, int64_t extent) {
   const kiln_expr *limit = kiln_int(e->cx, extent - box->extent[axis]);
   const kiln_expr *fits = kiln_binary(e->cx, KILN_EXPR_LE, box->lo[axis], limit);
   return kiln_expr_interval(e->cx, box->lo[axis], &e->ranges).hi > extent - box->extent[axis] &&
          !kiln_proves(e->cx, fits, &e->ranges);
 }
 
-void kiln_box_shift_low(kiln_edit *e, kiln_tma *box, int axis) {
+void kiln_box_shift_low(kiln_edit *e, kiln_box *box, int axis) {
   box->lo[axis] =
       kiln_edit_simplify(e, kiln_binary(e->cx, KILN_EXPR_MAX, box->lo[axis], kiln_int(e->cx, 0)));
 }
 
-void kiln_box_shift_high(kiln_edit *e, kiln_tma *box, int axis, int64_t extent) {
+void kiln_box_shift_high(kiln_edit *e, kiln_box *box, int axis, int64_t extent) {
   const kiln_expr *last = kiln_int(e->cx, extent - box->extent[axis]);
   box->lo[axis] = kiln_edit_simplify(e, kiln_binary(e->cx, KILN_EXPR_MIN, box->lo[axis], last));
 }

@@ -39,25 +39,25 @@ int kiln_index_kept(kiln_edit *e, int n, const kiln_expr *const *index, const in
 // --- box.c: bounding boxes of accesses ---
 
 // Axis k is [lo[k], lo[k] + extent[k]); lo is affine in variables outside of the loop.
-typedef struct kiln_tma {
+typedef struct kiln_box {
   int rank;
   const kiln_expr *lo[KILN_MAX_AXES];
   int64_t extent[KILN_MAX_AXES];
-} kiln_tma;
+} kiln_box;
 // The box that contains all |accesses| (n > 0) to |b| for all values of the variables |inner|. It
 // may overhang the buffer, unless it is as large: then it is the buffer.
 void kiln_box_of(kiln_edit *e, const kiln_buffer *b, const kiln_accesses *accesses,
-                 const kiln_vars *inner, kiln_tma *out);
+                 const kiln_vars *inner, kiln_box *out);
 // Bounds |x|: lo <= x <= lo + width, with lo independent of |inner|; false if no bound is known.
 bool kiln_box_bound(kiln_edit *e, const kiln_expr *x, const kiln_vars *inner,
                     const kiln_expr **out_lo, int64_t *out_width);
 // An interval of b - a; terms that both have cancel.
 kiln_interval kiln_box_distance(kiln_edit *e, const kiln_expr *a, const kiln_expr *b);
-bool kiln_box_below(kiln_edit *e, const kiln_tma *box, int axis); // whether lo < 0 is possible
+bool kiln_box_below(kiln_edit *e, const kiln_box *box, int axis); // whether lo < 0 is possible
 // whether the end > |extent| is possible
-bool kiln_box_above(kiln_edit *e, const kiln_tma *box, int axis, int64_t extent);
+bool kiln_box_above(kiln_edit *e, const kiln_box *box, int axis, int64_t extent);
 // Moves the box inwards, so that it begins at 0 or later, or ends at |extent| or before.
-void kiln_box_shift_low(kiln_edit *e, kiln_tma *box, int axis);
-void kiln_box_shift_high(kiln_edit *e, kiln_tma *box, int axis, int64_t extent);
+void kiln_box_shift_low(kiln_edit *e, kiln_box *box, int axis);
+void kiln_box_shift_high(kiln_edit *e, kiln_box *box, int axis, int64_t extent);
 
 #endif

@@ -68,11 +68,11 @@ static void link_edges(kiln_tile_graph *g) {
   }
 }
 
-static void find_beside(kiln_tile_graph *g) {
+static void find_additional(kiln_tile_graph *g) {
   for (int n = 0; n + 1 < g->n_nodes; n++)
-    g->nodes[n].beside = g->p->tensors.data[g->nodes[n].stmt->out]->role == KILN_OUTPUT;
+    g->nodes[n].is_additional = g->p->tensors.data[g->nodes[n].stmt->out]->role == KILN_OUTPUT;
   for (int i = 0; i < g->n_edges; i++)
-    if (g->edges[i].producer >= 0) g->nodes[g->edges[i].producer].beside = false;
+    if (g->edges[i].producer >= 0) g->nodes[g->edges[i].producer].is_additional = false;
 }
 
 kiln_tile_graph *kiln_tile_graph_make(kiln_ctx *cx, const kiln_program *p) {
@@ -91,7 +91,7 @@ kiln_tile_graph *kiln_tile_graph_make(kiln_ctx *cx, const kiln_program *p) {
   g->edges = KILN_NEW_ARRAY(&cx->scratch, kiln_tile_edge, n_edges);
   for (int n = 0; n < g->n_nodes; n++) add_edges(g, n, node_of);
   link_edges(g);
-  find_beside(g);
+  find_additional(g);
   kiln_tile_propagate(g, g->tile, NULL, NULL);
   return g;
 }
@@ -324,7 +324,7 @@ static double node_bytes(const kiln_tile_graph *g, const kiln_tile_node *n, int 
 double kiln_tile_written(const kiln_tile_graph *g, int transaction) {
   double bytes = node_bytes(g, &g->nodes[g->n_nodes - 1], KILN_TILE_WHOLE, transaction);
   for (int n = 0; n + 1 < g->n_nodes; n++) {
-    bool stored = g->nodes[n].beside;
+    bool stored = g->nodes[n].is_additional;
     for (int i = g->first_edge[g->nodes[n].stmt->out]; i >= 0; i = g->edges[i].next)
       stored |= g->edges[i].producer == n && g->edges[i].stored && g->nodes[n].inside;
     if (stored) bytes += node_bytes(g, &g->nodes[n], KILN_TILE_WHOLE, transaction);

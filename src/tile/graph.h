@@ -38,7 +38,7 @@ typedef struct kiln_tile_node {
   const kiln_stmt *stmt;
   // part of the tile: it writes the result, or connected edges lead from it to the result
   bool inside;
-  bool beside; // it writes an additional result, which no node of the graph reads
+  bool is_additional; // it writes an additional result, which no node of the graph reads
   kiln_tile_span dims[KILN_N_TILE_BOXES][2 * KILN_MAX_RANK];
   kiln_reduce_mode modes[KILN_MAX_RANK]; // by reduction dim
   double flops;                          // of one iteration

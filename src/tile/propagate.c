@@ -264,7 +264,7 @@ static void edge_box(const kiln_tile_graph *g, kiln_tile_edge *e, int which) {
 }
 
 // The box of an additional result: the result's dims of the same names.
-static void beside_box(kiln_tile_graph *g, kiln_tile_node *n, int which) {
+static void additional_box(kiln_tile_graph *g, kiln_tile_node *n, int which) {
   const kiln_tile_node *last = &g->nodes[g->n_nodes - 1];
   for (int d = 0; d < n->stmt->n_space; d++)
     for (int k = 0; k < last->stmt->n_space; k++)
@@ -281,7 +281,7 @@ static void node_box(kiln_tile_graph *g, int node, int which) {
   bool first = true;
   for (int d = 0; d < s->n_space; d++)
     n->dims[which][d] = fixed(g->cx, 0, kiln_dim_extent(&s->dims[d]));
-  if (n->beside) beside_box(g, n, which);
+  if (n->is_additional) additional_box(g, n, which);
   for (int i = plain ? g->first_edge[s->out] : -1; i >= 0; i = g->edges[i].next) {
     const kiln_tile_edge *e = &g->edges[i];
     if (e->producer != node || e->level == 0 || !g->nodes[e->consumer].inside) continue;
@@ -309,7 +309,7 @@ static void result_box(kiln_tile_graph *g, const int64_t *part, int which) {
 
 static void mark_inside(kiln_tile_graph *g) {
   for (int n = 0; n < g->n_nodes; n++)
-    g->nodes[n].inside = g->nodes[n].beside || n == g->n_nodes - 1;
+    g->nodes[n].inside = g->nodes[n].is_additional || n == g->n_nodes - 1;
   for (int i = g->n_edges - 1; i >= 0; i--) { // by consumer: later edges are done
     const kiln_tile_edge *e = &g->edges[i];
     if (is_inside(e) && g->nodes[e->consumer].inside) g->nodes[e->producer].inside = true;

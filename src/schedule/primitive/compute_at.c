@@ -10,7 +10,7 @@ typedef struct move {
   kiln_loop *nests[8]; // the producer's, at top level, in order
   int n_nests;
   kiln_vars inner; // loops inside of |at|
-  kiln_tma box;
+  kiln_box box;
   bool whole[KILN_MAX_AXES];
 } move;
 

@@ -8,7 +8,7 @@ typedef struct fetch {
   kiln_edit e;
   kiln_buffer *b;
   kiln_loop *at;
-  kiln_tma box; // that an iteration reads
+  kiln_box box; // that an iteration reads
 } fetch;
 
 static kiln_status find_part(fetch *f) {

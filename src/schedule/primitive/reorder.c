@@ -4,7 +4,7 @@
 
 // The path from the outermost named loop to the innermost one: perfectly nested loops and
 // conditions.
-typedef struct chain {
+typedef struct loop_path {
   kiln_loop *loops[KILN_MAX_DEPTH];
   int n;
   struct {
@@ -12,7 +12,7 @@ typedef struct chain {
     int n, cap;
   } conds;
   kiln_loop *body;
-} chain;
+} loop_path;
 
 static int position(const kiln_symbol *loops, int n, kiln_symbol v) {
   for (int i = 0; i < n; i++)
@@ -20,8 +20,8 @@ static int position(const kiln_symbol *loops, int n, kiln_symbol v) {
   return -1;
 }
 
-static kiln_status take_chain(kiln_edit *e, int n, const kiln_symbol *loops, kiln_loop *top,
-                              chain *c) {
+static kiln_status find_path(kiln_edit *e, int n, const kiln_symbol *loops, kiln_loop *top,
+                             loop_path *c) {
   int left = n;
   for (kiln_loop *l = top; left > 0; l = l->body) {
     const char *at = c->n ? kiln_edit_text(e, c->loops[c->n - 1]->var) : "";
@@ -75,7 +75,7 @@ static kiln_status outermost(kiln_edit *e, int n, const kiln_symbol *loops, kiln
 
 // Builds the nest in the new order; a condition goes to the first loop inside of which its
 // variables are defined.
-static kiln_loop *rebuild(kiln_edit *e, const chain *c, kiln_loop *const *order) {
+static kiln_loop *rebuild(kiln_edit *e, const loop_path *c, kiln_loop *const *order) {
   kiln_loop *body = c->body;
   bool *placed = KILN_NEW_ARRAY(&e->cx->perm, bool, c->conds.n);
   for (int i = c->n - 1; i >= -1; i--) {
@@ -92,7 +92,7 @@ static kiln_loop *rebuild(kiln_edit *e, const chain *c, kiln_loop *const *order)
   return body;
 }
 
-static kiln_status check_extents(kiln_edit *e, const chain *c) {
+static kiln_status check_extents(kiln_edit *e, const loop_path *c) {
   for (int i = 0; i < c->n; i++) {
     int64_t extent = 0;
     KILN_TRY(kiln_edit_extent(e, c->loops[i], &extent));
@@ -101,7 +101,7 @@ static kiln_status check_extents(kiln_edit *e, const chain *c) {
 }
 
 // A bound loop's iterations are independent for fixed values of the loops around it, which change.
-static kiln_status check_bound(kiln_edit *e, const chain *c) {
+static kiln_status check_bound(kiln_edit *e, const loop_path *c) {
   for (int i = 0; i < c->n; i++)
     if (c->loops[i]->how >= KILN_BLOCK_X) KILN_TRY(kiln_check_parallel(e, c->loops[i]));
   return KILN_OK;
@@ -117,9 +117,9 @@ kiln_status kiln_reorder(kiln_schedule *s, int n, const kiln_symbol *loops) {
   kiln_edit e = kiln_edit_begin(s, "reorder", n > 0 ? loops[0] : 0);
   if (n <= 0 || n > KILN_MAX_DEPTH) return kiln_refuse(&e, "loops must be named, got %d", n);
   kiln_loop *top = NULL, *order[KILN_MAX_DEPTH];
-  chain c = {0};
+  loop_path c = {0};
   KILN_TRY(outermost(&e, n, loops, &top));
-  KILN_TRY(take_chain(&e, n, loops, top, &c));
+  KILN_TRY(find_path(&e, n, loops, top, &c));
   KILN_TRY(check_extents(&e, &c));
   int next = 0;
   kiln_symbol from[KILN_MAX_DEPTH], to[KILN_MAX_DEPTH];

@@ -14,7 +14,7 @@ typedef struct factoring {
   kiln_loop *top; // the outermost reduction loop around the store
   const kiln_buffer *to;
   kiln_buffer *partial;
-  kiln_tma box;
+  kiln_box box;
   int64_t lanes;
 } factoring;
 

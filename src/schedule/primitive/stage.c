@@ -10,7 +10,7 @@ typedef struct staging {
   int n_axes;
   const kiln_stage_axis *axes;
   kiln_source_axis source[KILN_MAX_AXES];
-  kiln_tma box;
+  kiln_box box;
   int lead; // axes of the copy before the wanted ones: 1 for a workspace in a parallel loop
   const kiln_expr *lead_index;
   int64_t extents[KILN_MAX_AXES];

@@ -16,7 +16,7 @@ typedef struct storing {
   kiln_loop *slide;                   // the innermost of them with extent > 1; may be NULL
   bool guarded;                       // whether a condition may skip an iteration of |slide|
   const kiln_expr *lo[KILN_MAX_AXES]; // origin of one iteration's box
-  kiln_tma box;                       // the box of one iteration of |at|
+  kiln_box box;                       // the box of one iteration of |at|
   int axis;                           // the sliding axis; -1: none
   bool same;                          // every iteration of |slide| needs the same box
   int64_t fold;                       // rows that are kept; 0: all

@@ -81,7 +81,7 @@ static bool is_negative_text(const kiln_expr *e) {
 }
 
 // An operand beside |other|.
-static void put_beside(kiln_c_writer *w, const kiln_expr *e, const kiln_expr *other, prec least) {
+static void put_operand(kiln_c_writer *w, const kiln_expr *e, const kiln_expr *other, prec least) {
   if (e->kind != KILN_EXPR_INT || other->kind == KILN_EXPR_INT) {
     put(w, e, least);
     return;
@@ -98,9 +98,9 @@ static void put_infix(kiln_c_writer *w, const kiln_expr *e, const char *op, prec
   // operands may be ints although the result is not
   const bool widens = w->dialect->is_narrow && e->dtype == KILN_I64 && !kiln_c_is_narrow(w, e);
   if (widens) kiln_text_add(w->out, "(int64_t)");
-  put_beside(w, e->args[0], e->args[1], widens ? UNARY : level);
+  put_operand(w, e->args[0], e->args[1], widens ? UNARY : level);
   kiln_text_printf(w->out, " %s ", op);
-  put_beside(w, e->args[1], e->args[0], level + 1);
+  put_operand(w, e->args[1], e->args[0], level + 1);
 }
 
 static void put_call(kiln_c_writer *w, const char *name, const kiln_expr *e) {
@@ -568,9 +568,9 @@ static void put_node(kiln_c_writer *w, const kiln_expr *e) {
   case KILN_EXPR_GE:
   case KILN_EXPR_EQ:
   case KILN_EXPR_NE: // bool operands in parentheses: a chain of comparisons looks like a mistake
-    put_beside(w, e->args[0], e->args[1], SUM);
+    put_operand(w, e->args[0], e->args[1], SUM);
     kiln_text_printf(w->out, " %s ", kiln_expr_kind_text(e->kind));
-    put_beside(w, e->args[1], e->args[0], SUM);
+    put_operand(w, e->args[1], e->args[0], SUM);
     return;
   case KILN_EXPR_AND: put_infix(w, e, "&&", AND); return;
   case KILN_EXPR_OR:

@@ -46,18 +46,18 @@ static kiln_lanes clamped(kiln_emit *e, const code *c) {
 
 // Floats near 1.5 * 2^23 are one apart: adding it to a number rounds that to even, and the low bits
 // of the sum are the integer.
-static const double BESIDE = 12582912;
+static const double ROUNDER = 12582912;
 
-static kiln_lanes rounded_beside(kiln_emit *e, const code *c) {
+static kiln_lanes add_rounder(kiln_emit *e, const code *c) {
   kiln_lanes x = clamped(e, c);
-  x.v = LLVMBuildFAdd(e->b, x.v, kiln_cpu_const_float(LLVMTypeOf(x.v), BESIDE), "");
+  x.v = LLVMBuildFAdd(e->b, x.v, kiln_cpu_const_float(LLVMTypeOf(x.v), ROUNDER), "");
   return x;
 }
 
 // The byte in i32.
 static kiln_lanes as_integer(kiln_emit *e, const code *c) {
-  enum { BITS = 0x4b400000 }; // of BESIDE
-  kiln_lanes x = rounded_beside(e, c);
+  enum { BITS = 0x4b400000 }; // of ROUNDER
+  kiln_lanes x = add_rounder(e, c);
   LLVMTypeRef i32 = kiln_cpu_lanes_of(e->m->i32, x.lanes);
   x.v = LLVMBuildBitCast(e->b, x.v, i32, "");
   x.v = LLVMBuildAdd(e->b, x.v, kiln_cpu_const_int(i32, c->shift - BITS), "");
@@ -66,8 +66,8 @@ static kiln_lanes as_integer(kiln_emit *e, const code *c) {
 
 // The byte less |zero|, in f32.
 static kiln_lanes as_float(kiln_emit *e, const code *c, int zero) {
-  kiln_lanes x = rounded_beside(e, c);
-  LLVMValueRef back = kiln_cpu_const_float(LLVMTypeOf(x.v), BESIDE - (c->shift - zero));
+  kiln_lanes x = add_rounder(e, c);
+  LLVMValueRef back = kiln_cpu_const_float(LLVMTypeOf(x.v), ROUNDER - (c->shift - zero));
   x.v = LLVMBuildFSub(e->b, x.v, back, "");
   return x;
 }
