@@ -5,5 +5,5 @@ import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-if not os.environ.get("KILN_TEST_INSTALLED"):  # then what pip installed is tested
+if not os.environ.get("KILN_TEST_INSTALLED"):  # otherwise tests the installed package
     sys.path.insert(0, str(ROOT))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """ONNX's own backend test-suite runner over kiln.onnx_backend.
 
-usage: onnx_suite.py [--at-least N] [PATTERN]      names and the reason of what does not pass, then counts
+usage: onnx_suite.py [--at-least N] [PATTERN]      names and reasons of tests that do not pass, then counts
 
-What Kiln says that it does not support is skipped; what is wrong fails.
+Models that Kiln reports as unsupported are skipped; wrong results fail.
 """
 import argparse
 import collections
@@ -16,7 +16,7 @@ import onnx.backend.test
 from kiln import onnx_backend
 
 
-# What cannot pass, and why.
+# Tests that cannot pass, with the reason.
 EXCEPT = {
     "test_(bernoulli|training_dropout).*": "random numbers, by another generator",
     "test_dft_inverse.*": "sums of f32 that cancel, compared with zeros: off by 1e-5",
@@ -61,7 +61,7 @@ def main():
     for name in EXCEPT:
         runner.exclude(name)
     cases = runner.test_cases["OnnxBackendNodeModelTest"]
-    # Tests of the other device are none of ours, and those of a pattern that does not fit.
+    # Leaves out tests of other devices, and those that the pattern does not match.
     result = Result()
     warnings.simplefilter("ignore")
     unittest.defaultTestLoader.loadTestsFromTestCase(cases).run(result)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules: compiled, loaded, called, asked, kept; what goes wrong, and what a call costs."""
+"""Modules: compiled, loaded, called, asked, kept; errors, and the cost of a call."""
 import gc
 import inspect
 import os
@@ -189,7 +189,7 @@ def test_passes_are_dumped_with_levels_and_without():
 
 
 def tuning_steps(**options):
-    """The steps of which tuning tells, of a model with a kernel that has several candidates."""
+    """The steps that tuning reports for a model with a kernel of several candidates."""
     steps = []
 
     def tell(phase, done, total):
@@ -283,7 +283,7 @@ def test_a_call_takes_less_than_ten_microseconds(module):
 
 
 def test_threads_run_side_by_side():
-    """Two threads that run a module at once get each its own results, and are in it at the same time."""
+    """Two threads that run a module concurrently get their own results, and do not wait for each other."""
     n = 512
     w = np.random.default_rng(2).standard_normal((n, n)).astype(np.float32)
     module = kiln.compile(product(n, n, w), threads=1, cache=False)

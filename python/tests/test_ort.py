@@ -20,7 +20,7 @@ def ort():
 
 
 def options_without_fallback(ort):
-    """Options with which a session is not made where a node is left to ONNX Runtime's own kernels."""
+    """Options that make a session fail if a node is left to ONNX Runtime's own kernels."""
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")

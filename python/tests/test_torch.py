@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch: tensors at the door, autograd of definitions, and torch.compile. Skipped without it."""
+"""PyTorch: exchange of tensors, autograd of definitions, and torch.compile. Skipped without it."""
 import gc
 import os
 import weakref
@@ -30,7 +30,7 @@ def compiled(function, **options):
 
 
 def check(function, *args, left=0, rtol=1e-4, atol=1e-5):
-    """Compiles and compares; nothing but |left| operators stays with PyTorch."""
+    """Compiles and compares; only the operators |left| stay with PyTorch."""
     with torch.no_grad():
         want = function(*args)
         got = compiled(function)(*args)
@@ -200,7 +200,7 @@ def test_large_weights_are_borrowed():
     model = torch.nn.Embedding(1 << 18, 64).eval()
     run, x = compiled(model), torch.tensor([1, 2])
     with torch.no_grad():
-        compiled(torch.nn.Embedding(8, 64).eval())(x)  # what a first compilation takes
+        compiled(torch.nn.Embedding(8, 64).eval())(x)  # the memory of a first compilation
         before = peak_kb()
         torch.testing.assert_close(run(x), model(x))
     assert peak_kb() - before < 32 << 10  # of weights of 64 MiB

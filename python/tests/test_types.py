@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What type checkers know of the package: typed_program.py passes mypy --strict, and what is wrong in it is found."""
+"""The package's types: typed_program.py passes mypy --strict, and its deliberate errors are found."""
 import os
 import pathlib
 import subprocess

@@ -1,8 +1,8 @@
-// No library, and nothing is fetched: the data is in the page. All files are one script, in the
-// order of cmake/library.cmake.
+// No library, and nothing is fetched: the data is in the page. All files are one script,
+// concatenated in the order of cmake/library.cmake.
 "use strict";
 
-// The data of the page, and what follows from it: times, levels, edges with their times.
+// The page's data, and derived values: times, levels, edges with their times.
 const D = JSON.parse(document.getElementById("data").textContent);
 const LEVELS = D.machine.levels;  // slowest first
 const kernels = D.kernels;
@@ -14,8 +14,8 @@ const isGpu = LEVELS.some((l) => l.name === "shared") || D.machine.target !== "c
 const sum = (list, f) => list.reduce((s, x) => s + f(x), 0);
 const clamp = (x, lo, hi) => Math.max(lo, Math.min(hi, x));
 
-// What a kernel's launch took where it was measured: the mean over its launches of their medians;
-// of their least times where the machine was so busy that medians say what others did.
+// The measured time of a kernel's launch: the mean over its launches of their medians; or of their
+// minimum times if the machine was so busy that medians measure other processes.
 const BUSY = 1.3;
 const measuredLaunches = D.measured ? D.measured.launches : [];
 const isBusy = sum(measuredLaunches, (l) => l.us) > BUSY * sum(measuredLaunches, (l) => l.least_us);
@@ -83,8 +83,7 @@ const colourOf = (name) => {
   return `var(--l${rank})`;
 };
 
-// The fastest cache that holds so many bytes, shared by all: where a tensor can stay between two
-// kernels.
+// The fastest shared cache that holds so many bytes: a tensor can stay there between two kernels.
 const weightBytes =
   sum([...new Map(D.flows.filter((f) => f.from === -2).map((f) => [f.tensor, f])).values()],
     (f) => f.bytes);
@@ -98,8 +97,8 @@ function levelFor(bytes) {
   return LEVELS[0] || {name: "memory", all_bytes_ns: 1, unit_bytes_ns: 1};
 }
 
-// All edges of the model with what moving them takes at the least: bytes by the bandwidth of the
-// level that they pass.
+// All edges of the model with the least time to move them: bytes by the bandwidth of the level that
+// they pass.
 function makeEdges() {
   const out = [];
   for (const f of D.flows) {
@@ -170,7 +169,7 @@ function makeEdges() {
   return out;
 }
 
-// Edges of equal layers are one row.
+// Edges of equal layers share a row.
 function groupEdges(edges) {
   const groups = new Map();
   for (const e of edges) {
@@ -192,7 +191,7 @@ const edges = groupEdges(makeEdges());
 const slowestEdge = edges.find((e) => e.kind === "between") || edges[0];
 const byTime = [...kernels].sort((a, b) => b.total - a.total);
 
-// Texts of a kernel's code, unpacked when they are first looked at.
+// Texts of a kernel's code, decompressed when they are first shown.
 const codes = new Map();
 async function codeOf(k) {
   if (codes.has(k.id)) return codes.get(k.id);

@@ -1,4 +1,4 @@
-// The graph of launches: layers in columns, edges by level, kernels that open to statements.
+// The graph of launches: layers in columns, edges by level, kernels that expand to statements.
 
 const NODE_W = 190, NODE_H = 46, OPEN_W = 470, GAP_X = 22, GAP_Y = 34, ROW = 16, COLUMN_GAP = 90;
 const TOP = 48;  // what lies over the graph there
@@ -15,7 +15,7 @@ const graph = {
   edge: -1
 };
 
-// Nodes are launches, and what goes in and out; a layer is the longest way from an input.
+// Nodes are launches, inputs and outputs; a layer is the longest path from an input.
 function makeGraph() {
   const nodes = launches.map((l) => ({id: l.id, launch: l, layer: 0}));
   const ports = new Map();
@@ -50,7 +50,8 @@ function makeGraph() {
   for (const n of nodes)
     if (!n.launch && ins[n.id].length)
       n.layer = Math.max(...ins[n.id].map((e) => nodes[e.a].layer + 1));
-  // what is needed late is computed late: inputs and short branches stand beside their readers
+  // each node moves to the latest layer possible: inputs and short branches are next to their
+  // readers
   for (let i = nodes.length - 1; i >= 0; i--) {
     const n = nodes[i];
     if (outs[i].length && !ins[i].length)
@@ -65,7 +66,7 @@ function sizeOf(n) {
   return {w: NODE_W, h: n.launch ? NODE_H : SMALL_H};
 }
 
-// Barycentres of what is above, so that edges cross seldom.
+// Orders nodes by the barycentres of their predecessors, to reduce crossings.
 function orderLayers() {
   const layers = [];
   for (const n of graph.nodes) (layers[n.layer] = layers[n.layer] || []).push(n);
@@ -113,7 +114,7 @@ function placeColumns(layers, n_columns) {
   return {w: x - COLUMN_GAP, h: most};
 }
 
-// As many columns as show all of it in the largest size.
+// The number of columns at which the whole graph is largest.
 function layoutGraph() {
   const layers = orderLayers(), box = $("graph").getBoundingClientRect();
   const w = Math.max(400, box.width - 40), h = Math.max(300, box.height - TOP - 20);
@@ -215,7 +216,7 @@ function paintEdge(e, seen, labels) {
   ];
 }
 
-// The statements of a kernel that is open, and what passes between them at their left.
+// The statements of an expanded kernel; tensors between them are drawn at their left.
 function paintStatements(n, k) {
   const names = k.prims.map((p) => p.text.slice(0, p.text.search(/[(\s=]/)));
   const out =
@@ -314,8 +315,8 @@ function paintNode(n, detail) {
   return g;
 }
 
-// Nodes are made for what is seen and as much around it; while these are enough, and texts would
-// not be of other sizes, moving and zooming only moves them.
+// Elements are made for the visible part and a margin around it; while these suffice, and texts
+// keep their sizes, moving and zooming only transforms them.
 const detailOf = (s) => Math.round(4 * Math.log2(s));
 function paintGraph() {
   graph.world = null;

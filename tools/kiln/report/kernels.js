@@ -1,4 +1,4 @@
-// The page of a kernel: why, candidates, edges, and texts of code with linked lines.
+// The page of a kernel: bottleneck, candidates, edges, and texts of code with linked lines.
 
 // The list at the left of a view: kernels by time, filtered.
 class KernelList {
@@ -139,8 +139,8 @@ function neighbourTable(k) {
           el("td", {}, n.reason)))));
 }
 
-// A text of code, of which only the lines that are seen have nodes; a line is tied to the line of
-// the loops that it is made of.
+// A text of code, with elements for visible lines only; a line is linked to the line of the loops
+// from which it is made.
 class Pane {
   constructor(text, hooks) {
     this.text = text;
@@ -190,7 +190,7 @@ class Pane {
   }
 }
 
-// Texts side by side; those that are shown are remembered from kernel to kernel.
+// Texts side by side; the choice of texts is kept from kernel to kernel.
 let shownTexts = null;
 function codeSection(code) {
   const names = code.texts.map((t) => t.name), host = el("div", {class: "panes"});

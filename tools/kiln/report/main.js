@@ -1,4 +1,4 @@
-// Views, theme and keys: what runs when the page is opened.
+// Views, theme and keys: the entry of the script.
 
 const views = [
   {id: "overview", title: "Overview", draw: drawOverview},
@@ -11,8 +11,8 @@ const views = [
 ];
 let current = views[0];
 
-// Draws what the address names. The root element's data-shown is the address that is drawn, for
-// programs that drive the page.
+// Draws the view of the address. The root element's data-shown is the drawn address, for programs
+// that drive the page.
 async function show() {
   const hash = location.hash;
   const [id, ...rest] = hash.slice(1).split("/");
@@ -40,7 +40,7 @@ function firstTheme() {
   }
   return kept || systemTheme();
 }
-// What is not as the system has it is remembered.
+// Stores settings that differ from the system's.
 function switchTheme() {
   const theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
   try {
@@ -96,8 +96,8 @@ function graphKey(key) {
   if (acts[key]) acts[key]();
   return Boolean(acts[key]);
 }
-// Whether a key goes to a field. One that was hidden, as the dialog of the search when it closes,
-// keeps the focus until the next frame is drawn: keys that come before that are the page's.
+// Whether a key goes to a field. A field that was hidden, as in the search dialog when it closes,
+// keeps the focus until the next frame is drawn: keys before that are the page's.
 const isTyping = (e) => e.matches("input, select, textarea") && e.getClientRects().length > 0;
 document.addEventListener("keydown", (e) => {
   if (e.ctrlKey || e.metaKey || e.altKey || isTyping(e.target) ||

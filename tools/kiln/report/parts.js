@@ -1,4 +1,4 @@
-// Elements, numbers as text, tips, tables, lists of which only what is seen has nodes.
+// Elements, formatted numbers, tooltips, tables, and lists with elements for visible rows only.
 
 function el(tag, attributes, ...children) {
   const svg = el.svg.has(tag);
@@ -50,7 +50,7 @@ const kernelLink = (name) =>
   byName.has(name) ? el("a", {href: `#kernels/${encodeURIComponent(name)}`}, name) : name;
 const bar = (share, colour) => el("div", {class: "track", "aria-hidden": "true"},
   el("i", {style: `width:${(100 * clamp(share, 0, 1)).toFixed(2)}%;background:${colour}`}));
-// Heads of columns of numbers begin with "#".
+// Heads of numeric columns begin with "#".
 function table(heads, rows) {
   const cells = heads.map((h) => el("th", {class: h[0] === "#" ? "n" : null}, h.replace("#", "")));
   return el("table", {}, el("thead", {}, el("tr", {}, cells)), el("tbody", {}, rows));
@@ -68,7 +68,7 @@ function go(hash) {
   else
     location.hash = hash;
 }
-// A row of a table that leads somewhere, by mouse and by keys.
+// A table row that is a link, for mouse and keyboard.
 function leads(hash) {
   return {
     "data-go": hash,
@@ -95,7 +95,7 @@ const hideTip = () => {
   tip.hidden = true;
 };
 
-// A list that only has nodes for what is seen of it.
+// A list with elements for its visible part only.
 class Rows {
   constructor(host, height, render) {
     Object.assign(this, {host, height, render, items: [], shown: new Map(), space: el("div", {})});
@@ -139,7 +139,7 @@ class Rows {
   }
 }
 
-// Words of a line of code, coloured.
+// Syntax highlighting of a line of code.
 const KEYWORDS =
   "kernel param workspace shared local register for if alloc instr prefetch parallel vectorized " +
   "unrolled block.x block.y block.z thread.x thread.y thread.z where tensor pack define load " +

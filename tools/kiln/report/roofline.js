@@ -3,8 +3,8 @@
 const roofline = {
   level: LEVELS[0] ? LEVELS[0].name : "memory"
 };
-// Bytes out of a level as a kernel moves them: by analysis of its loops, or else as its price has
-// them; of memory, the least where nobody says more. 0: not known.
+// Bytes that a kernel moves out of a level: by analysis of its loops, or else by its cost; from
+// memory, at least the compulsory traffic. 0: unknown.
 function movedAt(k, level) {
   const t = k.traffic.find((x) => x.level === level), c = k.costed.find((x) => x.level === level);
   return t                             ? t.read_bytes + t.written_bytes
@@ -14,7 +14,7 @@ function movedAt(k, level) {
 }
 
 function rooflinePoints() {
-  // what a cache is taken to hold from the kernel before is no reason to be off to the right
+  // data that a cache is assumed to hold from the previous kernel must not raise the intensity
   const least = (k) => (roofline.level === (LEVELS[0] || {}).name ? k.bytes : 0);
   return kernels.map((k) => ({k, bytes: Math.max(movedAt(k, roofline.level), least(k))}))
     .filter((p) => p.k.flops > 0 && p.bytes > 0 && p.k.us > 0)

@@ -1,4 +1,4 @@
-// The loop nest of a kernel, with what each line costs.
+// The loop nest of a kernel, with the cost of each line.
 
 // Lines of the loops as a tree, with iterations, arithmetic and bytes of each.
 function readNest(text) {

@@ -101,7 +101,7 @@ function paintLine() {
     ([name, value], i) => paintCounter(g, v, X, w, y + i * (height + 26), height, name, value));
 }
 
-// Over time, below the tracks: |of| says how high a span of the first track is.
+// A plot over time below the tracks; |of| gives the height for a span of the first track.
 function paintCounter(g, v, X, w, y, height, name, of) {
   const spans = line.tracks[0].spans, most = Math.max(...spans.map(of), 1e-9);
   g.fillStyle = v("--text");

@@ -19,7 +19,7 @@ function trafficRows() {
     .filter((r) => r.bytes > 0 && !(r.level.explicit && r.level.sharing > 1));
 }
 
-// What the simulator counted of the kernels that it could follow, and what was predicted of these.
+// Traffic counted by the simulator for the kernels that it can run, and predicted traffic of these.
 const hasCounted = kernels.some((k) => k.counted);
 function counted(level) {
   const of = (list) =>
