@@ -213,8 +213,8 @@ kiln_status kiln_cpu_compile(kiln_ctx *cx, const kiln_machine *m, int n, kiln_lo
 // A nest that is worth several threads is given to the caller's
 //     void parallel_for(void *pool, void (*part)(const void *job, int64_t begin, int64_t end),
 //                       const void *job, int64_t extent, int64_t most)
-// which calls |part| for disjoint ranges that together are [0, extent), preferably at most |most| of
-// them. If it is NULL, and for other nests, the caller's thread runs everything.
+// which calls |part| for disjoint ranges that together are [0, extent), preferably at most |most|
+// of them. If it is NULL, and for other nests, the caller's thread runs everything.
 enum {
   KILN_ENTRY_BAD_WORKSPACE = -1, // not aligned to KILN_PLAN_ALIGN
   KILN_ENTRY_BAD_WEIGHTS = -2    // the same, or they are another library's

@@ -61,8 +61,7 @@ static const shape shapes[] = {
 };
 
 // A convolution with a kernel of |size| elements, bias and activation, behind a map that pads and
-// before a
-// pool: what it reads and writes is stored between kernels.
+// before a pool: what it reads and writes is stored between kernels.
 static void text_of(const shape *s, const char *dtype, int size, size_t room, char *out) {
   const int ph = s->h + s->top + s->bottom, pw = s->w + s->left + s->right, h = ph - size + 1,
             w = pw - size + 1;
