@@ -19,7 +19,6 @@
 //
 // A kernel is emitted by one thread, from a copy of its own in the thread's context, because
 // emission simplifies expressions and the tables in which they are interned are not shared.
-// simplifies expressions, and the tables in which they are interned are not shared.
 #ifndef KILN_TARGET_CPU_CPU_H
 #define KILN_TARGET_CPU_CPU_H
 
