@@ -2,6 +2,7 @@
 // so that they are no data any more: slices that are put side by side, channels in another order.
 //     table = 0 2 1 3;  Y(i) = X(table(i))    becomes  Y(i) = X(i % 2 * 2 + i / 2)
 //     table = 4 5 0 1 2 3;  Y(i) = X(table(i))    becomes  Y(i) = i < 2 ? X(i + 4) : X(i - 2)
+// In pieces nothing is divided, so that few are better than digits.
 // Tables that repeat a place, as those of a resize, stay: to load it is cheaper than to divide
 // (transform/index_tables.c computes them on GPUs).
 #include "analysis/interpret.h"
@@ -124,7 +125,7 @@ static kiln_search find_table(const kiln_expr *e, void *argument) {
   if (e->kind != KILN_EXPR_LOAD || e->dtype != KILN_I64 || e->n_args != 1 ||
       kiln_expr_has_load(e->args[0]))
     return KILN_SEARCH_INTO;
-  if (!find_pieces(q->p->tensors.data[e->u.tensor], q)) return KILN_SEARCH_PAST;
+  if (!find_pieces(q->p->tensors.data[e->u.tensor], q) || q->n < 2) return KILN_SEARCH_PAST;
   q->load = e;
   return KILN_SEARCH_ENDS;
 }
@@ -154,10 +155,10 @@ int kiln_rule_tables(kiln_ctx *cx, kiln_program *p) {
   for (int i = 0; i < p->stmts.n; i++) {
     kiln_stmt *s = p->stmts.data[i];
     const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+    while (take_apart(cx, p, s)) t.n_computed++;
     const int before = t.n_computed;
     const kiln_expr *body = kiln_expr_replace(cx, s->body, gather, &t);
     if (t.n_computed > before) s->body = kiln_stmt_simplify(cx, s, body);
-    while (take_apart(cx, p, s)) t.n_computed++;
     kiln_arena_rewind(&cx->scratch, mark);
   }
   return t.n_computed;
