@@ -12,7 +12,7 @@ const kiln_rule kiln_rules[] = {
     {"constants", "what reads constants alone is computed now", .try_apply = kiln_program_fold_constants},
     {"cse", "what is computed twice is computed once, and equal constants are one", .apply = kiln_rule_cse},
     {"moves", "slices of concatenations, and concatenations of slices, read what was put there", .apply = kiln_rule_moves},
-    {"tables", "places in constant tables that count are computed", .apply = kiln_rule_tables},
+    {"gathers", "places in constant tables that count are computed", .apply = kiln_rule_gathers},
     {"unflatten", "rows of products that are flattened and taken apart again keep their axes", .apply = kiln_rule_unflatten},
     {"views", "maps of what was only moved are computed where it was made, and moved instead", .apply = kiln_rule_views, .on_gpus = true},
     {"repeat", "contractions over what stands several times side by side read it once", .apply = kiln_rule_repeat},

@@ -74,7 +74,7 @@ static const rule_case unflatten[] = {
 };
 
 // Tables are of i64: 2 4 6; 1 0; 0 2 1 3; 5 3 4 2 3 1.
-static const rule_case tables[] = {
+static const rule_case gathers[] = {
     // every second row, reversed columns
     {"p { in f32 X(8, 2) const i64 P(3) = 0x020000000000000004000000000000000600000000000000 "
      "const i64 Q(2) = 0x01000000000000000000000000000000 out f32 Y(3, 2)\n"

@@ -437,7 +437,7 @@ static const rule_cases all[] = {{"constants", KILN_LEN(constants), constants, 0
                                  {"reassociate", KILN_LEN(reassociate), reassociate, 1e-5},
                                  {"moves", KILN_LEN(moves), moves, 0},
                                  {"views", KILN_LEN(views), views, 1e-6},
-                                 {"tables", KILN_LEN(tables), tables, 0},
+                                 {"gathers", KILN_LEN(gathers), gathers, 0},
                                  {"unflatten", KILN_LEN(unflatten), unflatten, 0},
                                  {"repeat", KILN_LEN(repeat), repeat, 1e-6},
                                  {"resample", KILN_LEN(resample), resample, 1e-6},

@@ -150,7 +150,7 @@ static bool take_apart(kiln_ctx *cx, kiln_program *p, kiln_stmt *s) {
   return body != NULL;
 }
 
-int kiln_rule_tables(kiln_ctx *cx, kiln_program *p) {
+int kiln_rule_gathers(kiln_ctx *cx, kiln_program *p) {
   tables t = {.p = p};
   for (int i = 0; i < p->stmts.n; i++) {
     kiln_stmt *s = p->stmts.data[i];
