@@ -158,7 +158,8 @@ static kiln_dim *split_dims(const flat *f, const kiln_stmt *s, int axis) {
     if (k < s->n_space) dims[n].name = name_dim(f->cx, s, n);
     if (k != axis) continue;
     dims[n].extent = kiln_int(f->cx, f->outer);
-    dims[++n] = (kiln_dim){name_dim(f->cx, s, n), kiln_int(f->cx, f->inner)};
+    n++;
+    dims[n] = (kiln_dim){name_dim(f->cx, s, n), kiln_int(f->cx, f->inner)};
   }
   return dims;
 }
