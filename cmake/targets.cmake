@@ -46,6 +46,11 @@ if(TARGET driver_allocation_test)
   target_compile_definitions(driver_allocation_test PRIVATE KILN_ARENA_FIRST_BLOCK=64 KILN_ARENA_LARGEST_BLOCK=64)
 endif()
 
+# That test looks at code before LLVM's passes.
+if(TARGET cpu_known_test)
+  target_include_directories(cpu_known_test SYSTEM PRIVATE ${llvm_include})
+endif()
+
 # Fuzzers with a budget of some seconds; how to run them long, each says at its head.
 file(GLOB fuzzers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/test/fuzz/*.c)
 foreach(source ${fuzzers})

@@ -257,10 +257,7 @@ static kiln_cpu_place address_of(kiln_emit *e, const void *key, int buffer,
                       .lane_stride = f.lane};
   a.repeats = may_repeat && !e->mask && !e->guard ? repeats_of(e, &f) : 0;
   if (a.repeats) f.constant += e->chunk / a.repeats;
-  if (f.constant != 0) {
-    LLVMValueRef constant = kiln_cpu_const_int(e->m->i64, f.constant);
-    a.pointer = LLVMBuildGEP2(e->b, type, a.pointer, &constant, 1, "");
-  }
+  a.pointer = kiln_cpu_step(e, type, a.pointer, f.constant);
   if (f.varying.n > 0 && !a.repeats) {
     a.index = index_lanes(e, &f);
     a.lane_stride = 0;

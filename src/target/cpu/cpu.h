@@ -6,6 +6,7 @@
 // emit.c      values, types, scopes of variables
 // address.c   affine addresses and their pointers; table.c: tables of constant offsets
 // memory.c    loads and stores of scalars and lanes; gather.c: gather instructions
+// known.c     load elimination within a basic block
 // expr.c      expressions; integer.c, cast.c, half.c: integer operators and conversions
 // math.c      exp, log, tanh, erf in f32 lanes; math_wide.c: functions computed in f64 lanes
 // libm.c      rare functions, one lane at a time
@@ -114,6 +115,15 @@ typedef struct kiln_frame {
   KILN_VEC(kiln_hoisted) hoisted;
 } kiln_frame;
 
+// A pointer |by| elements behind |from|, or, where |by| is 0, what lies at |from|: in one block.
+typedef struct kiln_known {
+  LLVMBasicBlockRef block;
+  LLVMValueRef from, value;
+  LLVMTypeRef type;
+  int64_t by;
+  uint32_t n_written; // of the buffer, when it was loaded or stored
+} kiln_known;
+
 typedef struct kiln_emit {
   kiln_cpu_module *m;
   kiln_ctx *cx;
@@ -129,7 +139,9 @@ typedef struct kiln_emit {
   KILN_VEC(kiln_binding) vars;
   KILN_VEC(kiln_frame) frames;
   kiln_ranges ranges;
-  kiln_map forms; // LOAD and STORE nodes to the kiln_linear_form of their address
+  kiln_map forms;      // LOAD and STORE nodes to the kiln_linear_form of their address
+  kiln_map known;      // hashes to kiln_known
+  uint32_t *n_written; // [buffers] how often code has written it, as far as it is emitted
   // The enclosing vector loop, if any: V iterations, of which [chunk, chunk + n_active) are being
   // emitted as |lanes| lanes.
   kiln_symbol lane_var;
@@ -221,6 +233,18 @@ LLVMValueRef kiln_cpu_tag(kiln_emit *e, int buffer,
                           LLVMValueRef access); // alias metadata; |access|
 LLVMValueRef kiln_cpu_from_memory(kiln_emit *e, kiln_dtype t, LLVMValueRef raw);
 LLVMValueRef kiln_cpu_to_memory(kiln_emit *e, kiln_dtype t, LLVMValueRef value);
+
+// known.c
+// The pointer |by| elements behind |from|, made once in a block.
+LLVMValueRef kiln_cpu_step(kiln_emit *e, LLVMTypeRef type, LLVMValueRef from, int64_t by);
+// What lies at |p| in the buffer, as a value of the type in memory; NULL: that is not known.
+LLVMValueRef kiln_cpu_held(const kiln_emit *e, int buffer, LLVMTypeRef type, LLVMValueRef p);
+// Says that |value| lies there, behind a load of it, or a store and kiln_cpu_note_written.
+void kiln_cpu_note_held(kiln_emit *e, int buffer, LLVMValueRef p, LLVMValueRef value);
+// Forgets what the buffer, or every buffer, holds: also at a call, which leaves no vector in a
+// register, so that loading again is no slower than keeping it.
+void kiln_cpu_note_written(kiln_emit *e, int buffer);
+void kiln_cpu_forget_memory(kiln_emit *e);
 
 // gather.c
 // Gathers elements at 32-bit offsets, for functions that are not optimised; NULL if the machine has

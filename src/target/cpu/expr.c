@@ -386,6 +386,7 @@ static LLVMValueRef function(kiln_emit *e, const kiln_expr *x, LLVMValueRef a) {
   if (!kiln_map_find(&e->calls, (uint64_t)x->kind)) return inline_function(e, x, a);
   LLVMTypeRef type = LLVMTypeOf(a);
   LLVMValueRef f = module_function(e, x, type);
+  kiln_cpu_forget_memory(e);
   return LLVMBuildCall2(e->b, LLVMFunctionType(type, &type, 1, 0), f, &a, 1, "");
 }
 

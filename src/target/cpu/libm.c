@@ -80,6 +80,7 @@ LLVMValueRef kiln_cpu_libm(kiln_emit *e, kiln_expr_kind k, LLVMValueRef a, LLVMV
   const char *name = scalar == e->m->f64 ? rows[row].name_f64 : rows[row].name_f32;
   LLVMTypeRef f_type = LLVMFunctionType(scalar, scalars, (unsigned)n_args, 0);
   LLVMValueRef f = library_function(e, name, f_type), args[] = {a, b};
+  kiln_cpu_forget_memory(e);
   if (!lanes) return LLVMBuildCall2(e->b, f_type, f, args, (unsigned)n_args, "");
 
   char helper_name[64];

@@ -82,6 +82,7 @@ static kiln_status emit_serial(kiln_emit *e, const kiln_loop *l, LLVMValueRef be
        : n.hi > 0        ? n.hi - 1
                          : 0);
   if (turn) kiln_cpu_turn(e, turn);
+  if (turn) kiln_cpu_forget_memory(e);
   const kiln_status s = turn ? KILN_OK : emit_body(e, l->body);
   unbind(e);
   e->frames.n--;
@@ -255,7 +256,7 @@ static kiln_status emit_node(kiln_emit *e, const kiln_loop *l) {
   case KILN_LOOP_ALLOC:
     emit_alloc(e, e->loops->buffers.data[l->buffer]);
     return emit_body(e, l->body);
-  case KILN_LOOP_INSTR: return kiln_cpu_emit_instr(e, l);
+  case KILN_LOOP_INSTR: kiln_cpu_forget_memory(e); return kiln_cpu_emit_instr(e, l);
   case KILN_LOOP_PREFETCH: emit_prefetch(e, l); return KILN_OK;
   case KILN_LOOP_DEVICE: break; // a GPU's
   }
@@ -451,11 +452,13 @@ kiln_status kiln_cpu_emit_nest(kiln_cpu_module *m, kiln_loops *loops, const kiln
   kiln_cpu_function_attributes(m, e.fn);
   kiln_cpu_lines_begin(&e, symbol, nest->line);
   kiln_map_init(&e.forms, &m->cx->perm);
+  kiln_map_init(&e.known, &m->cx->perm);
   kiln_ranges_init(&e.ranges, &m->cx->perm);
   e.base = KILN_NEW_ARRAY(&m->cx->perm, LLVMValueRef, loops->buffers.n);
   e.md_scopes = KILN_NEW_ARRAY(&m->cx->perm, LLVMValueRef, loops->buffers.n);
   e.md_others = KILN_NEW_ARRAY(&m->cx->perm, LLVMValueRef, loops->buffers.n);
   e.is_private = KILN_NEW_ARRAY(&m->cx->perm, bool, loops->buffers.n);
+  e.n_written = KILN_NEW_ARRAY(&m->cx->perm, uint32_t, loops->buffers.n);
   make_scopes(&e, symbol);
   pad_registers(&e);
   choose_calls(&e, nest);

@@ -55,8 +55,11 @@ static LLVMValueRef access_guard(kiln_emit *e, bool uniform) {
 }
 
 static LLVMValueRef aligned_load(kiln_emit *e, int buffer, LLVMTypeRef type, LLVMValueRef p) {
-  LLVMValueRef v = LLVMBuildLoad2(e->b, type, p, "");
+  LLVMValueRef v = kiln_cpu_held(e, buffer, type, p);
+  if (v) return v;
+  v = LLVMBuildLoad2(e->b, type, p, "");
   LLVMSetAlignment(v, (unsigned)kiln_dtype_bytes(e->loops->buffers.data[buffer]->dtype));
+  kiln_cpu_note_held(e, buffer, p, v);
   return kiln_cpu_tag(e, buffer, v);
 }
 
@@ -65,12 +68,6 @@ static LLVMValueRef masked_load(kiln_emit *e, int buffer, LLVMTypeRef type, LLVM
   LLVMValueRef args[] = {p, LLVMConstInt(e->m->i32, align, 0), e->mask, LLVMConstNull(type)};
   LLVMTypeRef types[] = {type, e->m->ptr};
   return kiln_cpu_tag(e, buffer, kiln_cpu_call(e, "llvm.masked.load", 2, types, 4, args));
-}
-
-static LLVMValueRef offset_pointer(kiln_emit *e, LLVMTypeRef scalar, LLVMValueRef p, int64_t by) {
-  if (by == 0) return p;
-  LLVMValueRef index = kiln_cpu_const_int(e->m->i64, by);
-  return LLVMBuildGEP2(e->b, scalar, p, &index, 1, "");
 }
 
 static LLVMValueRef lane_pointers(kiln_emit *e, LLVMTypeRef scalar, const kiln_cpu_place *a) {
@@ -101,7 +98,7 @@ static LLVMValueRef load_strided(kiln_emit *e, int buffer, LLVMTypeRef scalar, L
   LLVMValueRef sum = NULL;
   for (int piece = 0; piece < stride; piece++) {
     const int first = piece == stride - 1 ? last : piece * lanes;
-    LLVMValueRef v = aligned_load(e, buffer, type, offset_pointer(e, scalar, p, first));
+    LLVMValueRef v = aligned_load(e, buffer, type, kiln_cpu_step(e, scalar, p, first));
     LLVMValueRef select[256];
     for (int k = 0; k < lanes; k++) {
       const int at = k * stride - first;
@@ -123,7 +120,7 @@ static LLVMValueRef load_strided(kiln_emit *e, int buffer, LLVMTypeRef scalar, L
 static LLVMValueRef load_reversed(kiln_emit *e, int buffer, LLVMTypeRef scalar, LLVMValueRef p) {
   LLVMTypeRef type = kiln_cpu_lanes_of(scalar, e->lanes);
   const int last = e->n_active - 1;
-  LLVMValueRef v = aligned_load(e, buffer, type, offset_pointer(e, scalar, p, -last)), from[256];
+  LLVMValueRef v = aligned_load(e, buffer, type, kiln_cpu_step(e, scalar, p, -last)), from[256];
   for (int k = 0; k < e->lanes; k++)
     from[k] = LLVMConstInt(e->m->i32, (unsigned)(k < last ? last - k : 0), 0);
   return LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(type),
@@ -166,7 +163,7 @@ static LLVMValueRef load_scalars(kiln_emit *e, int buffer, LLVMTypeRef scalar,
   LLVMValueRef v = LLVMConstNull(kiln_cpu_lanes_of(scalar, e->lanes));
   for (int k = 0; k < e->lanes; k++) {
     if (lane_is_on(e, k) == 0) continue;
-    LLVMValueRef p = offset_pointer(e, scalar, a->pointer, k * a->lane_stride);
+    LLVMValueRef p = kiln_cpu_step(e, scalar, a->pointer, k * a->lane_stride);
     LLVMValueRef x = aligned_load(e, buffer, scalar, p);
     v = LLVMBuildInsertElement(e->b, v, x, LLVMConstInt(e->m->i32, (unsigned)k, 0), "");
   }
@@ -179,7 +176,7 @@ static LLVMValueRef guarded_pointer(kiln_emit *e, const kiln_cpu_place *a, LLVMT
   const int64_t s = a->lane_stride;
   const int64_t bytes = 8 * (llabs(s) * (e->lanes > 0 ? e->lanes - 1 : 0) + 1);
   if (bytes > ZERO_BYTES) return NULL;
-  LLVMValueRef zero = offset_pointer(e, scalar, zeros(e), s < 0 ? -s * (e->lanes - 1) : 0);
+  LLVMValueRef zero = kiln_cpu_step(e, scalar, zeros(e), s < 0 ? -s * (e->lanes - 1) : 0);
   return LLVMBuildSelect(e->b, guard, a->pointer, zero, "");
 }
 
@@ -287,6 +284,8 @@ static void aligned_store(kiln_emit *e, int buffer, LLVMValueRef v, LLVMValueRef
   LLVMValueRef s = LLVMBuildStore(e->b, v, p);
   LLVMSetAlignment(s, (unsigned)kiln_dtype_bytes(e->loops->buffers.data[buffer]->dtype));
   kiln_cpu_tag(e, buffer, s);
+  kiln_cpu_note_written(e, buffer);
+  kiln_cpu_note_held(e, buffer, p, v);
 }
 
 static void masked_store(kiln_emit *e, int buffer, LLVMValueRef v, LLVMValueRef p) {
@@ -294,6 +293,7 @@ static void masked_store(kiln_emit *e, int buffer, LLVMValueRef v, LLVMValueRef 
   LLVMValueRef args[] = {v, p, LLVMConstInt(e->m->i32, align, 0), e->mask};
   LLVMTypeRef types[] = {LLVMTypeOf(v), e->m->ptr};
   kiln_cpu_tag(e, buffer, kiln_cpu_call(e, "llvm.masked.store", 2, types, 4, args));
+  kiln_cpu_note_written(e, buffer);
 }
 
 static void scatter(kiln_emit *e, int buffer, LLVMTypeRef scalar, LLVMValueRef v,
@@ -305,6 +305,7 @@ static void scatter(kiln_emit *e, int buffer, LLVMTypeRef scalar, LLVMValueRef v
   LLVMValueRef args[] = {v, p, LLVMConstInt(e->m->i32, align, 0), mask};
   LLVMTypeRef types[] = {LLVMTypeOf(v), LLVMTypeOf(p)};
   kiln_cpu_tag(e, buffer, kiln_cpu_call(e, "llvm.masked.scatter", 2, types, 4, args));
+  kiln_cpu_note_written(e, buffer);
 }
 
 static void store_scalars(kiln_emit *e, int buffer, LLVMTypeRef scalar, LLVMValueRef v,
@@ -312,7 +313,7 @@ static void store_scalars(kiln_emit *e, int buffer, LLVMTypeRef scalar, LLVMValu
   for (int k = 0; k < e->lanes; k++) {
     if (lane_is_on(e, k) == 0) continue;
     LLVMValueRef x = LLVMBuildExtractElement(e->b, v, LLVMConstInt(e->m->i32, (unsigned)k, 0), "");
-    aligned_store(e, buffer, x, offset_pointer(e, scalar, a->pointer, k * a->lane_stride));
+    aligned_store(e, buffer, x, kiln_cpu_step(e, scalar, a->pointer, k * a->lane_stride));
   }
 }
 
