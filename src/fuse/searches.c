@@ -4,8 +4,9 @@
 #include <math.h>
 
 struct kiln_searches {
-  // numbers of |all| by a group's form, and by the key of its outlined program
-  kiln_map by_form, by_key;
+  // numbers of |all| by the identity of a group, and by that of its outlined program
+  kiln_map by_group, by_outline;
+  kiln_map shapes; // of expressions, by their numbers
   KILN_VEC(kiln_searched) all;
   kiln_searches *proposed;
 };
@@ -13,8 +14,9 @@ struct kiln_searches {
 kiln_searches *kiln_searches_make(kiln_ctx *cx, kiln_searches *proposed) {
   kiln_searches *s = KILN_NEW(&cx->perm, kiln_searches);
   s->proposed = proposed;
-  kiln_map_init(&s->by_form, &cx->perm);
-  kiln_map_init(&s->by_key, &cx->perm);
+  kiln_map_init(&s->by_group, &cx->perm);
+  kiln_map_init(&s->by_outline, &cx->perm);
+  kiln_map_init(&s->shapes, &cx->perm);
   return s;
 }
 
@@ -29,7 +31,7 @@ typedef struct form_maker {
 // --- forms ---
 //
 // Repeated layers differ only in their tensors. A form is the group's text with tensors numbered in
-// order of appearance and described by type, shape and strides; each form is searched once.
+// order of appearance and described by type, shape and strides.
 
 typedef struct naming {
   kiln_map numbers; // of tensors
@@ -97,6 +99,152 @@ kiln_symbol kiln_group_form(kiln_ctx *cx, const kiln_program *p, const kiln_fact
   return known;
 }
 
+// --- identities ---
+//
+// What a form says, without its text: expressions are interned, and named by their numbers. For
+// example, both a[i] + a[i + 1] and b[i] + b[i + 1] have the shape #0[i] + #0[i + 1], which is made
+// once an expression, however many groups its statement is weighed in.
+
+typedef struct shape {
+  const kiln_expr *e; // with numbers from 0 on in place of its tensors
+  int n_tensors;
+  int tensors[]; // by these numbers
+} shape;
+
+typedef struct numbering {
+  int n;
+  int *tensors;
+} numbering;
+
+static int number_in(const numbering *n, int tensor) {
+  int i = 0;
+  while (i < n->n && n->tensors[i] != tensor) i++;
+  return i;
+}
+
+static void note_tensor(const kiln_expr *load, void *argument) {
+  numbering *n = argument;
+  if (number_in(n, load->u.tensor) == n->n) n->tensors[n->n++] = load->u.tensor;
+}
+
+static const kiln_expr *renumber(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  const kiln_expr *index[KILN_MAX_RANK];
+  if (!e->has_load) return e;
+  if (e->kind != KILN_EXPR_LOAD) return NULL;
+  for (int k = 0; k < e->n_args; k++)
+    index[k] = kiln_expr_replace(cx, e->args[k], renumber, argument);
+  return kiln_load(cx, number_in(argument, e->u.tensor), e->dtype, e->n_args, index);
+}
+
+static const shape *shape_of(kiln_ctx *cx, kiln_searches *known, const kiln_expr *e) {
+  const uint64_t *at = kiln_map_find(&known->shapes, e->id);
+  if (at) return (const shape *)(uintptr_t)*at;
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  const kiln_loads loads = kiln_loads_of(cx, &cx->scratch, e);
+  numbering n = {0, KILN_NEW_ARRAY(&cx->scratch, int, loads.n)};
+  for (int i = 0; i < loads.n; i++) note_tensor(loads.data[i], &n);
+  shape *s = kiln_arena_alloc(&cx->perm, sizeof *s + (size_t)n.n * sizeof s->tensors[0]);
+  s->n_tensors = n.n;
+  for (int i = 0; i < n.n; i++) s->tensors[i] = n.tensors[i];
+  s->e = kiln_expr_replace(cx, e, renumber, &n);
+  kiln_map_put(&known->shapes, e->id, (uintptr_t)s);
+  kiln_arena_rewind(&cx->scratch, mark);
+  return s;
+}
+
+// Seven bits a byte, the last of which has no more behind it.
+static void put(kiln_text *to, int64_t value) {
+  uint64_t rest = (uint64_t)value;
+  char bytes[10];
+  size_t n = 0;
+  for (; rest > 127; rest >>= 7) bytes[n++] = (char)(rest | 128);
+  bytes[n++] = (char)rest;
+  kiln_text_add_bytes(to, bytes, n);
+}
+
+typedef struct identifying {
+  form_maker m;
+  kiln_searches *known;
+  kiln_map numbers; // of tensors, in the order of their appearance
+  kiln_text text;
+} identifying;
+
+static void put_tensor(identifying *w, int tensor) {
+  const uint64_t *number = kiln_map_find(&w->numbers, (uint64_t)tensor);
+  int64_t strides[KILN_MAX_RANK];
+  if (number) {
+    put(&w->text, (int64_t)*number);
+    return;
+  }
+  const kiln_tensor *t = w->m.p->tensors.data[tensor];
+  const kiln_fact fact = kiln_fact_of(w->m.facts, tensor);
+  put(&w->text, w->numbers.n);
+  kiln_map_put(&w->numbers, (uint64_t)tensor, (uint64_t)w->numbers.n);
+  kiln_tensor_strides(t, strides);
+  const int64_t words[] = {(int64_t)t->dtype, (int64_t)t->role, fact.is_small, fact.panels,
+                           t->rank};
+  for (size_t i = 0; i < KILN_LEN(words); i++) put(&w->text, words[i]);
+  for (int k = 0; k < t->rank; k++) {
+    int64_t extent = -1;
+    (void)kiln_expr_is_int(t->shape[k], &extent);
+    put(&w->text, extent);
+    put(&w->text, strides[k]);
+    put(&w->text, t->order[k]);
+  }
+}
+
+static void put_expr(identifying *w, const kiln_expr *e) {
+  put(&w->text, e != NULL);
+  if (!e) return;
+  const shape *s = shape_of(w->m.cx, w->known, e);
+  put(&w->text, s->e->id);
+  for (int i = 0; i < s->n_tensors; i++) put_tensor(w, s->tensors[i]);
+}
+
+static void put_stmt(identifying *w, const kiln_stmt *s) {
+  put(&w->text, s->n_space);
+  put(&w->text, s->n_reduce);
+  put(&w->text, (int64_t)s->combiner);
+  for (int d = 0; d < s->n_space + s->n_reduce; d++) {
+    put(&w->text, s->dims[d].name);
+    put(&w->text, kiln_dim_extent(&s->dims[d]));
+  }
+  put_expr(w, s->body);
+  put_expr(w, s->guard);
+  put_expr(w, s->init);
+  put_tensor(w, s->out);
+  for (int k = 0; k < w->m.p->tensors.data[s->out]->rank; k++) put_expr(w, s->index[k]);
+}
+
+static kiln_symbol identity_of(kiln_ctx *cx, kiln_searches *known, const kiln_program *p,
+                               const kiln_facts *facts, const kiln_group *g) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  identifying w = {.m = {cx, p, facts}, .known = known};
+  kiln_map_init(&w.numbers, &cx->scratch);
+  kiln_text_init(&w.text, &cx->scratch);
+  put(&w.text, (int64_t)g->kind);
+  put(&w.text, (int64_t)g->stored);
+  for (int i = 0; i < g->n_stmts; i++) put_stmt(&w, p->stmts.data[g->stmts[i]]);
+  const kiln_symbol found = kiln_symbol_of_bytes(cx, w.text.data, (size_t)w.text.n);
+  kiln_arena_rewind(&cx->scratch, mark);
+  return found;
+}
+
+// The whole program of an outline is a group, whose tensors appear in an order of their own.
+static kiln_symbol identity_of_outline(kiln_ctx *cx, kiln_searches *known, kiln_group_kind kind,
+                                       const kiln_outline *x) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  identifying w = {.m = {cx, x->prog, &x->facts}, .known = known};
+  kiln_map_init(&w.numbers, &cx->scratch);
+  kiln_text_init(&w.text, &cx->scratch);
+  put(&w.text, (int64_t)kind);
+  for (int i = 0; i < x->prog->tensors.n; i++) put_tensor(&w, i);
+  for (int i = 0; i < x->prog->stmts.n; i++) put_stmt(&w, x->prog->stmts.data[i]);
+  const kiln_symbol found = kiln_symbol_of_bytes(cx, w.text.data, (size_t)w.text.n);
+  kiln_arena_rewind(&cx->scratch, mark);
+  return found;
+}
+
 // --- prices ---
 
 const kiln_tile_candidate *kiln_tile_cheapest(const kiln_tile_candidates *found) {
@@ -112,8 +260,8 @@ double kiln_tile_price(const kiln_tile_candidates *found) {
 
 // --- searches ---
 
-static void keep(kiln_ctx *cx, kiln_searches *io, kiln_symbol key, kiln_searched one) {
-  kiln_map_put(&io->by_key, key, (uint64_t)io->all.n);
+static void keep(kiln_ctx *cx, kiln_searches *io, kiln_symbol outline, kiln_searched one) {
+  kiln_map_put(&io->by_outline, outline, (uint64_t)io->all.n);
   KILN_VEC_PUSH(&cx->perm, &io->all, one);
 }
 
@@ -133,36 +281,36 @@ static kiln_searched as_proposed(kiln_ctx *cx, const kiln_searched *of) {
 
 // The candidates for |x|, of kind |kind|, which is new to |known|.
 static kiln_status propose(kiln_ctx *cx, kiln_searches *known, const kiln_outline *x,
-                           kiln_group_kind kind, const kiln_tile_search_options *options,
-                           kiln_searched *out) {
-  const kiln_symbol key = kiln_symbol_of(cx, x->key);
-  const uint64_t *before = known->proposed ? kiln_map_find(&known->proposed->by_key, key) : NULL;
+                           kiln_symbol outline, kiln_group_kind kind,
+                           const kiln_tile_search_options *options, kiln_searched *out) {
+  const uint64_t *before =
+      known->proposed ? kiln_map_find(&known->proposed->by_outline, outline) : NULL;
   if (before) {
     *out = as_proposed(cx, &known->proposed->all.data[*before]);
     return KILN_OK;
   }
-  *out = (kiln_searched){x->prog, x->facts, KILN_NEW(&cx->perm, kiln_tile_candidates), x->key};
+  *out = (kiln_searched){x->prog, x->facts, KILN_NEW(&cx->perm, kiln_tile_candidates), NULL, kind};
   KILN_TRY(kiln_tile_propose(cx, kind, x->prog, &x->facts, options, out->candidates));
-  if (known->proposed) keep(cx, known->proposed, key, as_proposed(cx, out));
+  if (known->proposed) keep(cx, known->proposed, outline, as_proposed(cx, out));
   return KILN_OK;
 }
 
-// Outlines |g|. Groups of different forms may have one outlined program, as when they read
-// different slices of their tensors.
+// Outlines |g|. Different groups may have one outlined program, as when they read different slices
+// of their tensors.
 static kiln_status find_outline(kiln_ctx *cx, kiln_searches *known, const kiln_program *p,
                                 const kiln_facts *facts, const kiln_group *g,
                                 const kiln_tile_search_options *options, uint64_t *out_number,
                                 bool *out_is_new) {
   kiln_outline x;
-  KILN_TRY(kiln_tile_outline(cx, p, facts, g, options->machine, &x));
-  const kiln_symbol key = kiln_symbol_of(cx, x.key);
-  const uint64_t *same = kiln_map_find(&known->by_key, key);
+  KILN_TRY(kiln_tile_outline_keyless(cx, p, facts, g, options->machine, &x));
+  const kiln_symbol outline = identity_of_outline(cx, known, g->kind, &x);
+  const uint64_t *same = kiln_map_find(&known->by_outline, outline);
   *out_number = same ? *same : (uint64_t)known->all.n;
   *out_is_new = !same;
   if (same) return KILN_OK;
   kiln_searched one;
-  KILN_TRY(propose(cx, known, &x, g->kind, options, &one));
-  keep(cx, known, key, one);
+  KILN_TRY(propose(cx, known, &x, outline, g->kind, options, &one));
+  keep(cx, known, outline, one);
   return KILN_OK;
 }
 
@@ -170,16 +318,20 @@ kiln_status kiln_searches_find(kiln_ctx *cx, kiln_searches *known, const kiln_pr
                                const kiln_facts *facts, const kiln_group *g,
                                const kiln_tile_search_options *options, kiln_searched *out,
                                bool *out_is_new) {
-  const kiln_symbol form = kiln_group_form(cx, p, facts, g);
-  const uint64_t *found = kiln_map_find(&known->by_form, form);
+  const kiln_symbol group = identity_of(cx, known, p, facts, g);
+  const uint64_t *found = kiln_map_find(&known->by_group, group);
   *out_is_new = false;
   if (!found) {
     uint64_t number = 0;
     KILN_TRY(find_outline(cx, known, p, facts, g, options, &number, out_is_new));
-    found = kiln_map_put(&known->by_form, form, number);
+    found = kiln_map_put(&known->by_group, group, number);
   }
   *out = known->all.data[*found];
   return KILN_OK;
+}
+
+const char *kiln_searched_key(kiln_ctx *cx, const kiln_searched *of) {
+  return of->key ? of->key : kiln_tile_key(cx, of->kind, of->prog, &of->facts);
 }
 
 void kiln_searched_bound(kiln_ctx *cx, const kiln_searched *io, double compute_ns) {

@@ -16,8 +16,10 @@ typedef struct kiln_searched {
   const kiln_program *prog;
   kiln_facts facts; // of the program's constants
   kiln_tile_candidates *candidates;
-  const char *key; // of the outlined program
+  const char *key; // of the outlined program; NULL: nobody has asked for it yet
+  kiln_group_kind kind;
 } kiln_searched;
+const char *kiln_searched_key(kiln_ctx *cx, const kiln_searched *of);
 
 // The searches of a compilation, kept for programs that are fused more than once. Lives in
 // cx->perm.

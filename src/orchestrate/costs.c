@@ -113,7 +113,8 @@ static kiln_status find(kiln_costing *c, kiln_priced *io, bool *out_is_new) {
 }
 
 double kiln_costing_measured(const kiln_costing *c, const kiln_searched *found) {
-  return c->measured && found->key ? in_run(c, c->measured(c->user, found->key)) : 0;
+  if (!c->measured || !found->prog) return 0; // nobody asks, or there is no such kernel
+  return in_run(c, c->measured(c->user, kiln_searched_key(c->cx, found)));
 }
 
 double kiln_costing_predicted(const kiln_costing *c, const kiln_tile_candidates *of) {

@@ -216,8 +216,8 @@ static int add_first(orchestrating *o, offers *io, int *out) {
     offered *x = &io->data[at];
     x->stays = x->is_first = true;
     x->priced.group = one->group;
-    x->priced.found =
-        (kiln_searched){one->outline.prog, one->outline.facts, one->candidates, one->outline.key};
+    x->priced.found = (kiln_searched){one->outline.prog, one->outline.facts, one->candidates,
+                                      one->outline.key, one->group.kind};
     x->priced.measured_ns = kiln_costing_measured(&o->costs, &x->priced.found);
     out[n++] = at;
   }
@@ -672,7 +672,7 @@ static void find_ratios(orchestrating *o) {
   for (int i = 0; i < o->first->n; i++) {
     const kiln_fused_group *one = &o->first->data[i];
     const kiln_searched found = {one->outline.prog, one->outline.facts, one->candidates,
-                                 one->outline.key};
+                                 one->outline.key, one->group.kind};
     const double measured = kiln_costing_measured(&o->costs, &found),
                  predicted = kiln_costing_predicted(&o->costs, one->candidates);
     for (int k = kiln_bits_next(o->first_sets[i], 0); k >= 0 && measured > 0 && isfinite(predicted);
