@@ -257,9 +257,32 @@ static kiln_status order_member(rows *r, int stmt, kiln_symbol v, bool is_cut, i
   return unroll_parts(r, stmt);
 }
 
+// How many tensors more than one statement touches: where all are stored in one loop, vectors of
+// them stay in registers from one statement to the next.
+static int count_shared(const rows *r) {
+  const kiln_program *p = r->w->p;
+  int *uses = KILN_NEW_ARRAY(&r->w->cx->scratch, int, p->tensors.n), n = 0;
+  for (int i = 0; i < p->stmts.n; i++) {
+    const kiln_stmt *s = p->stmts.data[i];
+    const kiln_loads loads = kiln_stmt_loads(r->w->cx, &r->w->cx->scratch, p, s);
+    uses[s->out]++;
+    for (int k = 0; k < loads.n; k++) {
+      bool again = false;
+      for (int j = 0; j < k; j++) again |= loads.data[j]->u.tensor == loads.data[k]->u.tensor;
+      uses[loads.data[k]->u.tensor] += !again;
+    }
+  }
+  for (int t = 0; t < p->tensors.n; t++) n += uses[t] > 1;
+  return n;
+}
+
 // Registers at once of a vector along the rows, of all their statements.
 static int64_t most_vectors(const rows *r) {
   int64_t most = KILN_MOST_VECTORS;
+  if (kiln_lowering_stores_several(r->w)) {
+    const int64_t held = count_shared(r), n = held ? r->w->m->n_vector_regs / held : most;
+    most = n < 1 ? 1 : n < most ? n : most;
+  }
   for (int i = 0; i < r->w->p->stmts.n; i++) {
     const kiln_stmt *s = r->w->p->stmts.data[i];
     const int64_t n = s->n_reduce ? most : kiln_lowering_most_vectors(r->w, s);
