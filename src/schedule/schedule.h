@@ -221,6 +221,9 @@ kiln_status kiln_annotate(kiln_schedule *s, kiln_symbol loop, kiln_symbol key, k
 // behind |first|; each body is guarded where extents differ. Statements between them must be
 // independent of one of the two.
 kiln_status kiln_merge(kiln_schedule *s, kiln_symbol first, kiln_symbol second, int64_t shift);
+// The same with the second one's name, so that its statements are not renamed: merging n nests into
+// the last, one after the other, takes work in proportion to n.
+kiln_status kiln_merge_into(kiln_schedule *s, kiln_symbol first, kiln_symbol second, int64_t shift);
 // Online softmax: fuses n reduction loops of one body, over chunks of one axis, into the first.
 // Sums may be weighted by exp(u - M), where M is the maximum of u that one of the loops computes.
 // In each chunk M is updated, the sums so far are multiplied by exp(M before - M), the weights of

@@ -95,9 +95,12 @@ static kiln_status run_reorder(const line *w) {
 }
 
 static kiln_status run_merge(const line *w) {
+  static const char *const words[] = {"second"};
   int64_t shift = 0;
+  int i = 0;
   if (w->n > 3) KILN_TRY(number(w, w->words[3], &shift));
-  return kiln_merge(w->s, name(w, 1), name(w, 2), shift);
+  if (w->n > 4) KILN_TRY(choice(w, w->words[4], KILN_LEN(words), words, &i));
+  return (w->n > 4 ? kiln_merge_into : kiln_merge)(w->s, name(w, 1), name(w, 2), shift);
 }
 
 static kiln_status run_online_softmax(const line *w) {
@@ -304,7 +307,7 @@ static const struct {
      run_tile},
     {"fuse", "fuse OUTER INNER FUSED", 4, 4, run_fuse},
     {"reorder", "reorder LOOP...", 2, MAX_WORDS, run_reorder},
-    {"merge", "merge FIRST SECOND [SHIFT]", 3, 4, run_merge},
+    {"merge", "merge FIRST SECOND [SHIFT [second]]", 3, 5, run_merge},
     {"online_softmax", "online_softmax NAME LOOP LOOP... [flush] [copy EXPRESSION]", 4, MAX_WORDS,
      run_online_softmax},
     {"parallel", "parallel LOOP", 2, 2, run_parallel},

@@ -70,8 +70,7 @@ typedef struct kiln_blocks {
 // its loop over its dim d, or 0.
 //
 // needs: |s| has these dims; the loops are serial, and what reads |s| stands in them
-// gives: io->loops[], the loops that now run both
-kiln_status kiln_lowering_join_result(kiln_lowering *w, const kiln_stmt *s, kiln_blocks *io,
+kiln_status kiln_lowering_join_result(kiln_lowering *w, const kiln_stmt *s, const kiln_blocks *b,
                                       kiln_symbol *out_inner);
 // Specializes the loops around reads through boundary maps for the tiles that touch no border,
 // where these are most; a step behind any lowering.

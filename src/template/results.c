@@ -43,13 +43,10 @@ static kiln_status cut(kiln_lowering *w, const kiln_stmt *s, const kiln_blocks *
   return n > 1 ? kiln_reorder(&w->s, n, path) : KILN_OK;
 }
 
-kiln_status kiln_lowering_join_result(kiln_lowering *w, const kiln_stmt *s, kiln_blocks *io,
+kiln_status kiln_lowering_join_result(kiln_lowering *w, const kiln_stmt *s, const kiln_blocks *b,
                                       kiln_symbol *out_inner) {
   kiln_symbol outer[KILN_MAX_RANK];
-  KILN_TRY(cut(w, s, io, outer, out_inner));
-  for (int k = 0; k < io->n; k++) {
-    KILN_TRY(kiln_merge(&w->s, outer[k], io->loops[k], 0));
-    io->loops[k] = outer[k];
-  }
+  KILN_TRY(cut(w, s, b, outer, out_inner));
+  for (int k = 0; k < b->n; k++) KILN_TRY(kiln_merge_into(&w->s, outer[k], b->loops[k], 0));
   return KILN_OK;
 }

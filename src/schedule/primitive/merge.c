@@ -63,19 +63,21 @@ static kiln_status find_siblings(kiln_edit *e, kiln_loop *first, kiln_loop *seco
 }
 
 // first: v < n; second: shift <= v < shift + n. Conditions that the merged range implies are left
-// out.
-static void join(kiln_edit *e, kiln_loop *f, kiln_loop *g, int64_t n_f, int64_t n_g,
-                 int64_t shift) {
+// out. |var|: the name of the merged loop.
+static void join(kiln_edit *e, kiln_loop *f, kiln_loop *g, int64_t n_f, int64_t n_g, int64_t shift,
+                 kiln_symbol var) {
   kiln_ctx *cx = e->cx;
   const int64_t n = n_f > n_g + shift ? n_f : n_g + shift;
-  const kiln_expr *v = kiln_var(cx, f->var), *yes = kiln_int_of(cx, KILN_BOOL, 1);
+  const kiln_expr *v = kiln_var(cx, var), *yes = kiln_int_of(cx, KILN_BOOL, 1);
   const kiln_expr *before = kiln_binary(cx, KILN_EXPR_LT, v, kiln_int(cx, n_f));
   const kiln_expr *from = kiln_binary(cx, KILN_EXPR_GE, v, kiln_int(cx, shift));
   const kiln_expr *to = kiln_binary(cx, KILN_EXPR_LT, v, kiln_int(cx, n_g + shift));
   const kiln_expr *moved = kiln_sub(cx, v, kiln_int(cx, shift));
   kiln_loop **slot = kiln_nest_slot(e->l, g);
   *slot = g->next;
-  kiln_nest_substitute(cx, e->l, g->body, 1, &g->var, &moved);
+  if (moved != kiln_var(cx, g->var)) kiln_nest_substitute(cx, e->l, g->body, 1, &g->var, &moved);
+  if (f->var != var) kiln_nest_substitute(cx, e->l, f->body, 1, &f->var, &v);
+  f->var = var;
   kiln_loop *second = body_if(cx, n_g + shift < n ? to : yes, g->body);
   second = body_if(cx, shift > 0 ? from : yes, second);
   f->body = body_if(cx, n_f < n ? before : yes, f->body);
@@ -83,7 +85,8 @@ static void join(kiln_edit *e, kiln_loop *f, kiln_loop *g, int64_t n_f, int64_t 
   f->extent = kiln_int(cx, n);
 }
 
-kiln_status kiln_merge(kiln_schedule *s, kiln_symbol first, kiln_symbol second, int64_t shift) {
+static kiln_status merge(kiln_schedule *s, kiln_symbol first, kiln_symbol second, int64_t shift,
+                         bool keeps_second) {
   kiln_edit e = kiln_edit_begin(s, "merge", first);
   kiln_loop *f = NULL, *g = NULL;
   int64_t n_f = 0, n_g = 0, end = 0;
@@ -99,8 +102,20 @@ kiln_status kiln_merge(kiln_schedule *s, kiln_symbol first, kiln_symbol second, 
   KILN_TRY(find_siblings(&e, f, g));
   KILN_TRY(check_between(&e, f, g));
   KILN_TRY(kiln_check_merge(&e, f, g, shift));
-  join(&e, f, g, n_f, n_g, shift);
+  join(&e, f, g, n_f, n_g, shift, keeps_second ? second : first);
   const char *word = kiln_edit_word(&e, second);
+  if (keeps_second)
+    return kiln_edit_commit(&e, "merge %s %s %" PRId64 " second", kiln_edit_word(&e, first), word,
+                            shift);
   if (shift == 0) return kiln_edit_commit(&e, "merge %s %s", kiln_edit_word(&e, first), word);
   return kiln_edit_commit(&e, "merge %s %s %" PRId64, kiln_edit_word(&e, first), word, shift);
+}
+
+kiln_status kiln_merge(kiln_schedule *s, kiln_symbol first, kiln_symbol second, int64_t shift) {
+  return merge(s, first, second, shift, false);
+}
+
+kiln_status kiln_merge_into(kiln_schedule *s, kiln_symbol first, kiln_symbol second,
+                            int64_t shift) {
+  return merge(s, first, second, shift, true);
 }

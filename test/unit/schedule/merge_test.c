@@ -26,6 +26,14 @@ static const table_row rows[] = {
      CHAIN_PARAMS "for i:11 { if i < 10 { B[i] = X[i] + X[i + 2] } if i >= 3 { Y[i - 3] = B[i - 3] "
                   "+ B[i - 1] } } }",
      NULL},
+    // under the second one's name
+    {SUM, "merge i j 0 second",
+     "kernel s { param f32 X[6, 5]:(5, 1) param f32 S[6]:(1) "
+     "for j:6 { S[j] = 0f32 for r:5 { S[j] += X[j, r] } } }",
+     NULL},
+    {CHAIN, "merge i j 2 second",
+     CHAIN_PARAMS "for j:10 { B[j] = X[j] + X[j + 2] if j >= 2 { Y[j - 2] = B[j - 2] + B[j] } } }",
+     NULL},
     // an independent statement between the loops moves behind both
     {THREE, "merge i k",
      "kernel t { param f32 X[9]:(1) workspace f32 A[9]:(1) param f32 B[9]:(1) param f32 C[9]:(1) "

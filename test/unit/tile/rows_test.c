@@ -41,12 +41,12 @@ static const struct {
      "p { in f32 X(40, 24) in f32 R(40, 24) out f32 z0(40, 24) temp f32 t1(40) out f32 y(40, 24) "
      "z0(i0:40, j0:24) = X(i0, j0) + R(i0, j0) t1(i0:40 | r0:24) +=! z0(i0, r0) "
      "y(i0:40, i1:24) = z0(i0, i1) - t1(i0) }",
-     {"merge z0.i0 y.i0\n", "parallel z0.i0\n", "vectorize z0.j0\n"}},
+     {"merge z0.i0 y.i0 0 second\n", "parallel y.i0\n", "vectorize z0.j0\n"}},
     {"columns that are stored besides being reused",
      "p { in f32 X(40, 32) temp f32 t0(32) out f32 z0(32) temp f32 t1(32) out f32 y(32) "
      "t0(i0:32 | r0:40) +=! X(r0, i0) z0(i0:32) = t0(i0) / 40f32 "
      "t1(i0:32 | r0:40) max=! X(r0, i0) - z0(i0) y(i0:32) = t1(i0) * 2f32 }",
-     {"merge z0.i0.b y.i0.o\n", "parallel z0.i0.b\n", "vectorize z0.i0.t\n"}},
+     {"merge z0.i0.b y.i0.o 0 second\n", "parallel y.i0.o\n", "vectorize z0.i0.t\n"}},
     {"a map of which a row is too large to be held",
      "p { in f32 X(130, 80, 32) in f32 B(32) temp f32 t0(130, 80, 32) temp f32 t1(32) "
      "out f32 y(130, 80, 32) t0(j0:130, j1:80, i2:32) = X(j0, j1, i2) + B(i2) "
