@@ -110,10 +110,46 @@ static void a_refused_merge_is_legal_with_more_shift(void **state) {
   }
 }
 
+// The number of expressions made by merging |n| nests into the last: a kernel of n results.
+static uint32_t expressions_of(int n) {
+  kiln_ctx cx;
+  kiln_diag *diag = kiln_diag_create();
+  kiln_text text, script;
+  assert_int_equal(kiln_ctx_init(&cx, diag), KILN_OK);
+  kiln_text_init(&text, &cx.perm);
+  kiln_text_init(&script, &cx.perm);
+  kiln_text_add(&text, "kernel k { param f32 X[4, 5]:(5, 1) ");
+  for (int k = 0; k < n; k++) kiln_text_printf(&text, "param f32 Z%d[4, 5]:(5, 1) ", k);
+  for (int k = 0; k < n; k++)
+    kiln_text_printf(&text, "for r%d:4 { for c%d:5 { Z%d[r%d, c%d] = X[r%d, c%d] + %df32 } } ", k,
+                     k, k, k, k, k, k, k + 1);
+  kiln_text_add(&text, "}");
+  for (int k = n - 2; k >= 0; k--)
+    kiln_text_printf(&script, "merge r%d r%d 0 second\nmerge c%d c%d 0 second\n", k, n - 1, k,
+                     n - 1);
+  kiln_schedule s = {
+      .cx = &cx, .prog = kiln_program_make(&cx, "k"), .loops = loops_parse(&cx, text.data)};
+  kiln_text_init(&s.script, &cx.perm);
+  const uint32_t before = kiln_var(&cx, kiln_symbol_of(&cx, "before"))->id;
+  if (kiln_schedule_replay(&s, script.data) != KILN_OK) fail_msg("%s", kiln_diag_message(diag, 0));
+  assert_null(s.loops->body->next);
+  const uint32_t made = kiln_var(&cx, kiln_symbol_of(&cx, "after"))->id - before;
+  kiln_ctx_deinit(&cx);
+  kiln_diag_destroy(diag);
+  return made;
+}
+
+static void merging_into_the_last_takes_work_in_proportion(void **state) {
+  (void)state;
+  const uint32_t few = expressions_of(10), many = expressions_of(40);
+  if (many > 5 * few) fail_msg("%u expressions for 10 nests, %u for 40", few, many);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(merge_keeps_the_meaning_or_says_why_not),
       cmocka_unit_test(a_refused_merge_is_legal_with_more_shift),
+      cmocka_unit_test(merging_into_the_last_takes_work_in_proportion),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

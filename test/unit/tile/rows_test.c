@@ -132,6 +132,37 @@ static void maps_that_read_much_take_fewer_registers(void **state) {
   }
 }
 
+// z0 = 2*X, z(k) = z(k - 1) + X, y = z(n - 1) + X: X and n results stay in registers at once.
+static void rows_that_hold_many_results_take_fewer_registers(void **state) {
+  (void)state;
+  static const struct {
+    int results;
+    const char *split;
+  } rows[] = {{3, "split y.i1 32 shift"}, {7, "split y.i1 16 shift"}, {20, "split y.i1 8 shift"}};
+  for (size_t row = 0; row < KILN_LEN(rows); row++) {
+    const int n = rows[row].results;
+    char outputs[1024], stmts[2048], text[4096];
+    int at = 0, end = snprintf(stmts, sizeof stmts, "z0(i0:40, i1:64) = X(i0, i1) * 2f32 ");
+    for (int k = 0; k < n; k++)
+      at += snprintf(outputs + at, sizeof outputs - (size_t)at, "out f32 z%d(40, 64) ", k);
+    for (int k = 1; k < n; k++)
+      end += snprintf(stmts + end, sizeof stmts - (size_t)end,
+                      "z%d(i0:40, i1:64) = z%d(i0, i1) + X(i0, i1) ", k, k - 1);
+    snprintf(
+        text, sizeof text,
+        "p { in f32 X(40, 64) %s out f32 y(40, 64) %s y(i0:40, i1:64) = z%d(i0, i1) + X(i0, i1) }",
+        outputs, stmts, n - 1);
+    test_kernel k;
+    kiln_lowering w = lowering_open(&k, &machine, text);
+    const kiln_tiling none = {0};
+    lowering_expect_ok(&k, &w, kiln_template_rows.lower(&w, &none));
+    if (!strstr(kiln_schedule_script(&w.s), rows[row].split))
+      fail_msg("%d results: must have %s, got\n%s", n, rows[row].split, kiln_schedule_script(&w.s));
+    lowering_expect_right(&k, &w);
+    kernel_close(&k);
+  }
+}
+
 // By statements that are left when sums of sums are merged.
 static const struct {
   const char *text;
@@ -174,6 +205,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(rows_are_scheduled_by_their_form),
       cmocka_unit_test(maps_that_read_much_take_fewer_registers),
+      cmocka_unit_test(rows_that_hold_many_results_take_fewer_registers),
       cmocka_unit_test(sums_of_sums_are_one_sum),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
