@@ -279,10 +279,7 @@ static int count_shared(const rows *r) {
 // Registers at once of a vector along the rows, of all their statements.
 static int64_t most_vectors(const rows *r) {
   int64_t most = KILN_MOST_VECTORS;
-  if (kiln_lowering_stores_several(r->w)) {
-    const int64_t held = count_shared(r), n = held ? r->w->m->n_vector_regs / held : most;
-    most = n < 1 ? 1 : n < most ? n : most;
-  }
+  if (kiln_lowering_stores_several(r->w) && 2 * count_shared(r) > r->w->m->n_vector_regs) return 1;
   for (int i = 0; i < r->w->p->stmts.n; i++) {
     const kiln_stmt *s = r->w->p->stmts.data[i];
     const int64_t n = s->n_reduce ? most : kiln_lowering_most_vectors(r->w, s);
