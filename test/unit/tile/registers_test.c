@@ -131,6 +131,26 @@ static void vectors_are_those_that_may_be(void **state) {
   }
 }
 
+// 28 pixels by two vectors are seven tiles of 4, whose 8 sums just hide what an FMA takes, or five of
+// 6, the last of which computes two pixels again; that is faster. Of 8 pixels 6 would repeat 4.
+static void eight_sums_give_way_to_more_that_repeat_little(void **state) {
+  (void)state;
+  static const struct {
+    int64_t cols, channels, tile;
+  } rows[] = {{28, 32, 6}, {20, 32, 5}, {16, 32, 6}, {8, 32, 4}, {4, 32, 4}, {7, 2, 7}};
+  const kiln_machine narrow = {.target = &kiln_target_cpu,
+                               .vector_bytes = 32,
+                               .n_vector_regs = 16,
+                               .l1_bytes = 32768,
+                               .l2_bytes = 524288};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const kiln_tile_extents e = {
+        rows[i].channels, rows[i].cols, 1, 288, 256, 0, 0, false, {0, 0, 0, 0}, 4};
+    const kiln_register_tile tile = kiln_tile_registers(&narrow, &e);
+    assert_int_equal(tile.cols, rows[i].tile);
+  }
+}
+
 // Where two instructions multiply for each vector, seven rows keep them busy with one vector, and
 // no row is computed twice; where bytes are widened with each vector, more rows share it.
 static void products_of_bytes_take_tiles_by_what_their_steps_do(void **state) {
@@ -162,6 +182,7 @@ int main(void) {
       cmocka_unit_test(a_set_holds_as_many_lines_as_the_machine_says),
       cmocka_unit_test(rows_of_whole_blocks_divide_them),
       cmocka_unit_test(vectors_are_those_that_may_be),
+      cmocka_unit_test(eight_sums_give_way_to_more_that_repeat_little),
       cmocka_unit_test(products_of_bytes_take_tiles_by_what_their_steps_do),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
