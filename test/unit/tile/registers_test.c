@@ -131,8 +131,8 @@ static void vectors_are_those_that_may_be(void **state) {
   }
 }
 
-// 28 pixels by two vectors are seven tiles of 4, whose 8 sums just hide what an FMA takes, or five of
-// 6, the last of which computes two pixels again; that is faster. Of 8 pixels 6 would repeat 4.
+// 28 pixels by two vectors are seven tiles of 4, whose 8 sums just hide what an FMA takes, or five
+// of 6, the last of which computes two pixels again; that is faster. Of 8 pixels 6 would repeat 4.
 static void eight_sums_give_way_to_more_that_repeat_little(void **state) {
   (void)state;
   static const struct {
