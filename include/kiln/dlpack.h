@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What DLPack 1.3 declares, for who has no dlpack.h: names, values and layouts are those of its
-// ABI. A dlpack.h that was included before stays as it is, of any release from 0.8 on, and gets
-// what it lacks of what Kiln uses; one that is included behind finds itself included.
+// Declarations of DLPack 1.3 for programs without dlpack.h: names, values and layouts are those of
+// its ABI. If dlpack.h was included before, from release 0.8 on, only missing declarations that
+// Kiln uses are added; a later inclusion of dlpack.h has no effect.
 #ifndef KILN_DLPACK_H
 #define KILN_DLPACK_H
 
@@ -108,7 +108,7 @@ struct DLManagedTensorVersioned {
 typedef struct DLManagedTensorVersioned
     DLManagedTensorVersioned; // which 1.0 and 1.1 name in C++ alone
 
-#ifdef KILN_DECLARES_DLPACK // how Python's types exchange tensors: Kiln has no use for it, who includes dlpack.h may
+#ifdef KILN_DECLARES_DLPACK // Python's exchange of tensors, which Kiln does not use
 typedef int (*DLPackManagedTensorAllocator)(DLTensor *prototype, DLManagedTensorVersioned **out,
                                             void *error_ctx,
                                             void (*SetError)(void *error_ctx, const char *kind,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules: compiled models, loaded and run. This header needs libkiln_rt only.
+// Modules: loading and running compiled models. This header needs libkiln_rt only.
 #ifndef KILN_MODULE_H
 #define KILN_MODULE_H
 
@@ -9,27 +9,28 @@
 extern "C" {
 #endif
 
-// Immutable, counted references, usable from any thread.
+// Immutable, reference counted, usable from any thread.
 typedef struct kiln_module kiln_module;
-// An arena, and a thread pool or a stream of a GPU: one run at a time; make one per concurrent run.
+// An arena, and a thread pool or a GPU stream: one run at a time; make a session for each
+// concurrent run.
 typedef struct kiln_session kiln_session;
 
 // Loads a module made by `kiln compile`; its weights are mapped.
 //
 // gives:  *out_module, one reference; NULL on failure
-// errors: KILN_BAD_INPUT (no module, another version, damaged), KILN_DEVICE_ERROR (wrong CPU: names
-//         the missing feature), KILN_NO_MEMORY
+// errors: KILN_BAD_INPUT (not a module, another version, damaged), KILN_DEVICE_ERROR (wrong CPU:
+//         names the missing feature), KILN_NO_MEMORY
 KILN_API KILN_MUST_USE kiln_status kiln_module_load(const char *path, kiln_diag *diag,
                                                     KILN_GIVE kiln_module **out_module);
-// Reads what a module says of itself, whatever machine it is for: its code is not loaded, and no
-// session can be made of it.
+// Reads a module's description, for any machine: its code is not loaded, and no session can be
+// created.
 //
 // gives:  *out_module, one reference; NULL on failure
-// errors: as kiln_module_load, but for the CPU
+// errors: as kiln_module_load, except those of the CPU
 KILN_API KILN_MUST_USE kiln_status kiln_module_describe(const char *path, kiln_diag *diag,
                                                         KILN_GIVE kiln_module **out_module);
-// 1: the file is a module, or a part of one, by its contents: it ends as one does, or is a shared
-// object. 0: it is none, or cannot be read.
+// 1: the file is a module or a truncated one, judged by its contents: it has a module's trailer or
+// is a shared object. 0: another file, or unreadable.
 KILN_API int32_t kiln_module_is_file(const char *path);
 KILN_API kiln_module *kiln_module_retain(kiln_module *module);
 KILN_API void kiln_module_release(kiln_module *module); // NULL is allowed
@@ -44,29 +45,28 @@ KILN_API size_t kiln_module_input_count(const kiln_module *module);
 KILN_API size_t kiln_module_output_count(const kiln_module *module);
 KILN_API kiln_port kiln_module_input(const kiln_module *module, size_t i);
 KILN_API kiln_port kiln_module_output(const kiln_module *module, size_t i);
-// What input |i| is in a run that gives NULL for it, an initializer of the model that may be
-// replaced (see kiln_compile_options.overridable): the module's own, of the port's type and shape,
-// which lives as long as the module. NULL: the input must be given.
+// The default value of optional input |i|, for runs that give NULL (see
+// kiln_compile_options.overridable): a tensor of the port's type and shape, which lives as long as
+// the module. NULL: the input is required.
 KILN_API const DLTensor *kiln_module_input_default(const kiln_module *module, size_t i);
 // 1: a run may give NULL for input |i|.
 KILN_API int32_t kiln_module_input_is_optional(const kiln_module *module, size_t i);
 
-// What a module is. Its strings live as long as it.
+// A module's description. Its strings live as long as the module.
 typedef struct kiln_module_info {
-  const char *target;    // what runs its code: "x86_64", "aarch64", "cuda:sm_90a", "opencl"
-  const char *processor; // what it was scheduled for: "znver3", "NVIDIA H100"
-  int32_t threads;       // for how many it was scheduled; a session may have others
-  size_t
-      n_features; // of the processor, by LLVM's names, which its code uses and a machine must have
+  const char *target;    // the code's target: "x86_64", "aarch64", "cuda:sm_90a", "opencl"
+  const char *processor; // the processor that it was scheduled for: "znver3", "NVIDIA H100"
+  int32_t threads;       // threads that it was scheduled for; a session may have others
+  size_t n_features;     // required processor features, by LLVM's names
   const char *const *features;
-  const char *compiler; // the version of Kiln that made it: "0.1.0"
+  const char *compiler; // version of Kiln that compiled it: "0.1.0"
   int32_t file_version; // of the module's format
-  int32_t plan_version; // of the plan in it
-  size_t n_variants;    // for parts of ranges of dimensions; 1: shapes are fixed
+  int32_t plan_version; // of its plan
+  size_t n_variants;    // number of shape buckets; 1: shapes are fixed
 } kiln_module_info;
 KILN_API kiln_module_info kiln_module_about(const kiln_module *module);
-// A named dimension that a module takes at any of |least|, |least| + |step|, ... up to |most|. A
-// port's extent that depends on one is -1 in kiln_port, and known once the inputs are.
+// A named dimension whose value may be |least|, |least| + |step|, ... up to |most|. A port's extent
+// that depends on it is -1 in kiln_port, and determined by the inputs.
 enum { KILN_MAX_DIMS = 8, KILN_MAX_PORT_RANK = 8 };
 typedef struct kiln_dim_range {
   const char *name;
@@ -74,13 +74,14 @@ typedef struct kiln_dim_range {
 } kiln_dim_range;
 KILN_API size_t kiln_module_dim_count(const kiln_module *module); // 0: all shapes are fixed
 KILN_API kiln_dim_range kiln_module_dim(const kiln_module *module, size_t i);
-// The dimensions that shapes of inputs say. |out_values| has room for KILN_MAX_DIMS.
+// The values of the dimensions that shapes of inputs imply. |out_values| has room for
+// KILN_MAX_DIMS.
 //
-// errors: KILN_BAD_INPUT names the input, what must hold and what was given
+// errors: KILN_BAD_INPUT with the input, the constraint and the given value
 KILN_API KILN_MUST_USE kiln_status kiln_module_find_dims(const kiln_module *module, size_t n_inputs,
                                                          const DLTensor *const *inputs,
                                                          kiln_diag *diag, int64_t *out_values);
-// The shape of input or output |i| where the dimensions have |values|. |out_shape| has room for
+// The shape of input or output |i| for |values| of the dimensions. |out_shape| has room for
 // KILN_MAX_PORT_RANK.
 //
 // errors: KILN_BAD_INPUT: a value is out of range, there is no such port
@@ -90,9 +91,9 @@ KILN_API KILN_MUST_USE kiln_status kiln_module_input_shape(const kiln_module *mo
 KILN_API KILN_MUST_USE kiln_status kiln_module_output_shape(const kiln_module *module, size_t i,
                                                             const int64_t *values, kiln_diag *diag,
                                                             int64_t *out_shape);
-// Memory that a session allocates; for ranges of dimensions, at most: it grows with what is run.
+// Memory that a session allocates; with ranges of dimensions a maximum, since it grows on demand.
 KILN_API size_t kiln_module_arena_bytes(const kiln_module *module);
-// What no plan of the same launches could do without: the most that is alive at once.
+// A lower bound of the arena's size for the same launches: the peak of live bytes.
 KILN_API size_t kiln_module_arena_lower_bound_bytes(const kiln_module *module);
 KILN_API size_t kiln_module_weight_bytes(const kiln_module *module);
 
@@ -107,20 +108,18 @@ KILN_API kiln_launch_info kiln_module_launch(const kiln_module *module, size_t i
 
 typedef struct kiln_session_options {
   size_t struct_size; // sizeof(kiln_session_options); new fields go at the end
-  int32_t threads;    // exactly that many, the caller's included; 0: all physical cores
-  int32_t profile;    // 1: record the time of every launch; 2: of every thread in it, too
-  // Microseconds for which a thread that waits for work spins before it sleeps, from launch to
-  // launch and behind a run; an idle session uses no processor after them. 0: 2000; -1: it sleeps
-  // at once, and every launch on several threads wakes it. Nobody spins when the threads are more
-  // than the CPUs.
+  int32_t threads;    // exact number, including the caller; 0: all physical cores
+  int32_t profile;    // 1: record the time of every launch; 2: also of every thread in it
+  // Microseconds for which a waiting thread spins before it sleeps, between launches and after a
+  // run; then an idle session uses no processor time. 0: 2000; -1: threads sleep at once, and every
+  // launch on several threads wakes them. With more threads than CPUs no thread spins.
   int32_t spin_us;
-  // Of modules for a GPU (docs/guide/gpu-modules.md); threads and spin_us say nothing there.
-  int32_t device; // its number, from 0
-  int32_t
-      is_async; // 1: a run whose tensors all are in the device's memory, and whose outputs' shapes are
-                // known before it, is put into the stream and not waited for; see kiln_session_wait
-  void *stream; // what runs are put into, behind what is there: a CUstream, 1 for CUDA's default
-                // stream; borrowed. NULL: a stream of the session's own
+  // For GPU modules (docs/guide/gpu-modules.md), which ignore threads and spin_us.
+  int32_t device;   // index, from 0
+  int32_t is_async; // 1: runs are asynchronous if all tensors are in device memory and the outputs'
+                    // shapes are known before; see kiln_session_wait
+  void *stream;     // a CUstream for runs, in stream order, 1 for CUDA's default stream; borrowed.
+                    // NULL: a stream of the session's own
 } kiln_session_options;
 // errors: KILN_BAD_INPUT (thread count), KILN_NO_MEMORY, KILN_DEVICE_ERROR (no driver, no such
 //         device, or not the GPU that the module was compiled for: names both)
@@ -130,46 +129,45 @@ KILN_API KILN_MUST_USE kiln_status kiln_session_create(kiln_module *module,
                                                        KILN_GIVE kiln_session **out_session);
 KILN_API void kiln_session_destroy(KILN_TAKE kiln_session *session);
 
-// A forked process may run, and must end, the sessions of its parent as its own: workers are
-// started anew. (Not those of a GPU: KILN_DEVICE_ERROR.) Kernels round to nearest and keep
-// subnormals, on all threads, whatever the caller has set.
+// Runs the model once: |inputs| in the module's order; |outputs|, in order, receive the results;
+// NULL for an optional input means its default (kiln_module_input_default). All are row-major CPU
+// tensors of the ports' types and shapes, borrowed for the call. A GPU module also accepts tensors
+// in its session's device memory, used in place (borrowed until the run is over).
 //
-// Runs once: |inputs| in the module's order, |outputs| in order receive the results; NULL for an
-// optional input leaves it as it is in the model (kiln_module_input_default). All are
-// row-major CPU tensors of the ports' types and shapes, borrowed for the call. A module for a GPU
-// takes tensors in the memory of the session's device as well, used in place (borrowed until the
-// run is over).
+// Kernels round to nearest and keep subnormals on all threads, regardless of the caller's
+// environment. A forked process may run, and must destroy, sessions of its parent as its own:
+// worker threads are restarted. (Except on GPUs: KILN_DEVICE_ERROR.)
 //
-// errors: KILN_BAD_INPUT names the input or output, what must hold and what was given; nothing is
-//         run then. KILN_BAD_INPUT after the run: an index was out of range; the message names the
-//         node, the axis and the index (the greatest such), and the outputs hold nothing to rely
-//         on. KILN_DEVICE_ERROR: the driver refused, or the run failed
+// errors: KILN_BAD_INPUT before the run, with the input or output, the constraint and the given
+//         value. KILN_BAD_INPUT after the run: an index was out of range; the message has the node,
+//         the axis and the greatest such index, and the outputs are undefined. KILN_DEVICE_ERROR:
+//         the driver refused, or the run failed
 KILN_API KILN_MUST_USE kiln_status kiln_session_run(kiln_session *session, size_t n_inputs,
                                                     const DLTensor *const *inputs, size_t n_outputs,
                                                     DLTensor *const *outputs, kiln_diag *diag);
-// The shape that output |i| had in the last run, [rank]. Where only a run finds extents, as
-// NonZero's, the port's are the most that they can be; a run takes tensors of the port's shape, and
-// what it finds lies at the front of each axis. Owned by the session until its next run; NULL:
-// there is no such output.
+// The shape of output |i| in the last run, [rank]. Data-dependent extents, as of NonZero, are upper
+// bounds in the port; a run takes tensors of the port's shape, and fills the leading part of each
+// axis. Owned by the session until its next run; NULL: there is no such output.
 KILN_API const int64_t *kiln_session_output_shape(const kiln_session *session, size_t i);
-// Waits for the runs of an |is_async| session; returns at once where none is under way.
+// Waits for the runs of an |is_async| session; returns at once if there are none.
 //
-// errors: KILN_DEVICE_ERROR: one of them failed; KILN_BAD_INPUT: an index in one of them was out of
-//         range. A run that has to wait for others before it gives these, too
+// errors: KILN_DEVICE_ERROR: a run failed; KILN_BAD_INPUT: an index was out of range in a run. A
+//         later run that waits for earlier ones reports these, too
 KILN_API KILN_MUST_USE kiln_status kiln_session_wait(kiln_session *session, kiln_diag *diag);
-// Start and duration of launch |i| in the last run, when profile was asked; 0 otherwise.
+// Start and duration of launch |i| in the last run, if profiled; 0 otherwise.
 KILN_API uint64_t kiln_session_launch_start_ns(const kiln_session *session, size_t i);
 KILN_API uint64_t kiln_session_launch_ns(const kiln_session *session, size_t i);
-// What a thread did without a break in the last run of a session with |profile| 2: its part of a
-// nest of loops. On the clock of kiln_session_launch_start_ns.
+// An uninterrupted interval of work of a thread, its part of a loop nest, in the last run of a
+// session with |profile| 2. Same clock as kiln_session_launch_start_ns.
 typedef struct kiln_span {
-  uint32_t launch; // as kiln_module_launch numbers them
+  uint32_t launch; // index as in kiln_module_launch
   int32_t nest;    // in the launch
   int32_t thread;  // 0: the caller's
   uint64_t start_ns, ns;
 } kiln_span;
-// gives: *out_spans, unless that is NULL, in the order in which the caller began them, owned by the
-//        session until its next run; how many. None of a GPU, whose stream runs launch by launch
+// gives: their number, and *out_spans, unless that is NULL, in the order in which the caller began
+//        them, owned by the session until its next run. None for a GPU, whose stream runs launches
+//        one by one
 KILN_API size_t kiln_session_spans(const kiln_session *session, const kiln_span **out_spans);
 
 #ifdef __cplusplus

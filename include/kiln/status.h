@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Status codes and diagnostics: how every fallible call of Kiln reports.
+// Status codes and diagnostics of all fallible calls.
 //
-// A call returns one of seven codes, named by who must act; the messages (one failing call may have
-// several) go to a kiln_diag that the caller owns. Nothing in the library prints, exits or aborts.
+// A call returns one of seven codes, which tell who must act; messages (one failing call may have
+// several) go to a kiln_diag that the caller owns. The library never prints, exits or aborts.
 #ifndef KILN_STATUS_H
 #define KILN_STATUS_H
 
@@ -25,31 +25,30 @@ extern "C" {
 
 typedef enum kiln_status {
   KILN_OK = 0,
-  KILN_BAD_INPUT, // the caller's data or request is wrong: the message says what must hold and what
+  KILN_BAD_INPUT, // the caller's data or request is wrong: the message has the constraint and what
                   // was found
   KILN_UNSUPPORTED,  // valid, but this version cannot do it
   KILN_NO_MEMORY,    // an allocation failed
-  KILN_NO_BUDGET,    // a search or solver used up its steps without an answer
+  KILN_NO_BUDGET,    // a search or solver used up its step limit
   KILN_DEVICE_ERROR, // the machine, its driver or the operating system refused
-  KILN_INTERNAL,     // a bug in Kiln: an invariant does not hold
+  KILN_INTERNAL,     // a bug in Kiln: an invariant is violated
 } kiln_status;
 
 // A caller-owned list of messages; one per thread.
 typedef struct kiln_diag kiln_diag;
 
-// gives: a diag with no messages, to be destroyed by the caller; NULL when memory is out
+// gives: an empty diag, to be destroyed by the caller; NULL if memory is out
 KILN_API KILN_GIVE kiln_diag *kiln_diag_create(void);
 KILN_API void kiln_diag_destroy(KILN_TAKE kiln_diag *diag); // NULL is allowed
 KILN_API size_t kiln_diag_count(const kiln_diag *diag);
 // gives: message |i| as "place: error: subject: what must hold, got what was found"; owned by
 // |diag|; NULL past the end
 KILN_API const char *kiln_diag_message(const kiln_diag *diag, size_t i);
-// gives: the place that message |i| begins with: 'm.onnx: node 17 "layer1.conv2"', or a file and
-//        "LINE:COLUMN" of a definition; owned by |diag|; NULL: it has none
+// gives: the place at the beginning of message |i|: 'm.onnx: node 17 "layer1.conv2"', or a file and
+//        "LINE:COLUMN" of a definition; owned by |diag|; NULL: none
 KILN_API const char *kiln_diag_place(const kiln_diag *diag, size_t i);
 KILN_API void kiln_diag_clear(kiln_diag *diag);
-// Appends a message; |place| may be NULL. Returns |status|, so that a failing call can return it at
-// once.
+// Appends a message; |place| may be NULL. Returns |status|, for use in return statements.
 KILN_API kiln_status kiln_diag_fail(kiln_diag *diag, kiln_status status, const char *place,
                                     const char *format, ...) KILN_PRINTF(4, 5);
 KILN_API void kiln_diag_warn(kiln_diag *diag, const char *place, const char *format, ...)
