@@ -157,7 +157,7 @@ static kiln_status find_alternatives(kiln_ctx *cx, const kiln_build *b, uint32_t
   return KILN_OK;
 }
 
-static const char *question_of(kiln_ctx *cx, const kiln_build *b) {
+static const char *key_text_of(kiln_ctx *cx, const kiln_build *b) {
   return kiln_arena_printf(
       &cx->perm, "alternatives %x %s %s\n%s", (unsigned)b->request.model->without_rules,
       kiln_asked_text(cx, b->request.model->rules, &b->choices.with_rules),
@@ -169,12 +169,12 @@ kiln_status kiln_build_choose_alternatives(kiln_ctx *cx, kiln_build *b, int *io_
                                .machine = &b->request.machine,
                                .n_threads = b->request.model->options.threads,
                                .orchestration = kiln_build_asks_to_solve(cx, b)};
-  const bool recalls = b->request.model->options.cache && !b->request.wants_candidates;
+  const bool looks_up = b->request.model->options.cache && !b->request.wants_candidates;
   uint32_t rows = 0;
   (void)io_n;
   KILN_TRY(find_alternatives(cx, b, &rows));
   if (!rows) return KILN_OK;
-  const char *known = recalls ? kiln_schedule_lookup_find(&past, question_of(cx, b)) : NULL;
+  const char *known = looks_up ? kiln_schedule_lookup_find(&past, key_text_of(cx, b)) : NULL;
   if (known && strcmp(known, none) == 0) return KILN_OK;
   if (known) {
     b->choices.with_rules = (kiln_asked){0};
@@ -185,7 +185,7 @@ kiln_status kiln_build_choose_alternatives(kiln_ctx *cx, kiln_build *b, int *io_
   b->choices.spent = KILN_NEW(&cx->perm, kiln_orchestrate_spent);
   KILN_TRY(try_silently(cx, b, rows, &best));
   const char *taken = kiln_asked_text(cx, b->request.model->rules, &b->choices.with_rules);
-  if (recalls)
+  if (looks_up)
     kiln_schedule_lookup_store_text(&past, b->request.model->path, *taken ? taken : none);
   if (b->request.model->options.tune > 0) return KILN_OK; // measured later
   b->choices.is_solved = true;

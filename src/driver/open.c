@@ -139,8 +139,8 @@ static kiln_status check_kind(kiln_ctx *cx, const char *path, const kiln_compile
                      o->overridable[0]);
   if (o->n_marks > 0)
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path,
-                     "mark: must be given with an ONNX model; a definition gives what it names as "
-                     "its results, got %s",
+                     "mark: must be given with an ONNX model; a definition names its outputs "
+                     "itself, got %s",
                      o->marks[0]);
   if (o->n_constants > 0)
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path,

@@ -103,7 +103,7 @@ static kiln_status find_scheduler(kiln_ctx *cx, const kiln_model *m, int *out_fu
         asked);
   if (m->definition) return KILN_OK;
   return KILN_FAIL(cx->diag, KILN_BAD_INPUT, m->path,
-                   "scheduler: must be rules for what is not a definition, got \"%s\"", asked);
+                   "scheduler: must be rules for an ONNX model, got \"%s\"", asked);
 }
 
 // --- kernel by kernel ---
@@ -201,7 +201,7 @@ kiln_status kiln_build_set_search(kiln_ctx *cx, kiln_build *b, int *io_n) {
   const kiln_compile_options *asked = &b->request.model->options;
   const bool orchestrates =
       (asked->orchestrate || asked->orchestration) && !b->request.is_connected;
-  const bool recalls =
+  const bool looks_up =
       asked->cache && asked->tune < 2 && !kiln_model_asks_backends(b->request.model) &&
       !b->request.wants_candidates && !asked->no_connect && !b->request.is_trial &&
       !kiln_model_dumps(b->request.model, "orchestration"); // dumps are not in the cache
@@ -224,7 +224,7 @@ kiln_status kiln_build_set_search(kiln_ctx *cx, kiln_build *b, int *io_n) {
                                         .orchestrate = orchestrates ? kiln_build_orchestrate : NULL,
                                         .orchestrator = b,
                                         .proposed = b->choices.proposed,
-                                        .look_up = recalls ? kiln_schedule_lookup_find : NULL,
+                                        .look_up = looks_up ? kiln_schedule_lookup_find : NULL,
                                         .user = b->choices.past};
   if (asked->weight_growth > 0) kiln_build_omit(b, "taps");
   return KILN_OK;

@@ -24,9 +24,9 @@ typedef struct kiln_explained_edge {
 } kiln_explained_edge;
 
 typedef struct kiln_explained_candidate {
-  const char *family, *tiles; // "block i0:64 i1:512; registers i0:8 i1:48; steps t0:256"
-  double predicted_us;        // 0: the device is unknown
-  const char *refused;        // NULL: accepted
+  const char *template_name, *tiles; // "block i0:64 i1:512; registers i0:8 i1:48; steps t0:256"
+  double predicted_us;               // 0: the device is unknown
+  const char *refused;               // NULL: accepted
 } kiln_explained_candidate;
 
 // Predicted bytes out of a level, and their time.

@@ -21,14 +21,14 @@ static void print_edges(const kiln_explained_kernel *k, kiln_text *out) {
 }
 
 static void print_candidate(const kiln_explained_candidate *c, kiln_text *out) {
-  kiln_text_printf(out, "%s, %s", c->family, c->tiles);
+  kiln_text_printf(out, "%s, %s", c->template_name, c->tiles);
   if (c->predicted_us > 0) kiln_text_printf(out, ": %.1f us", c->predicted_us);
   if (c->refused) kiln_text_printf(out, "; refused: %s", c->refused);
   kiln_text_add(out, "\n");
 }
 
 static void print_schedule(const kiln_explained_kernel *k, kiln_text *out) {
-  if (!k->taken.family) {
+  if (!k->taken.template_name) {
     kiln_text_add(out, "  schedule given, not searched\n");
     return;
   }
@@ -67,7 +67,7 @@ static void print_times(kiln_ctx *cx, const kiln_explained_kernel *k, kiln_text 
     kiln_text_printf(out, "  measured  %.1f us a launch, %.1f GFLOP/s", k->measured_us,
                      k->flops / k->measured_us * 1e-3);
     if (k->predicted_us > 0)
-      kiln_text_printf(out, ", %.2f times what was predicted", k->measured_us / k->predicted_us);
+      kiln_text_printf(out, ", %.2f times the prediction", k->measured_us / k->predicted_us);
     kiln_text_add(out, "\n");
   }
 }
@@ -76,7 +76,7 @@ static void print_neighbours(const kiln_explained_kernel *k, kiln_text *out) {
   for (int i = 0; i < k->neighbours.n; i++) {
     const kiln_explained_neighbour *n = &k->neighbours.data[i];
     kiln_text_printf(out, "  not fused %s %s (%s, kernel %s): %s\n",
-                     n->is_before ? "with what makes" : "with what reads", n->tensor,
+                     n->is_before ? "with the producer of" : "with the consumer of", n->tensor,
                      n->nodes ? n->nodes : "in pieces", n->kernel ? n->kernel : "none", n->reason);
   }
 }
@@ -106,7 +106,7 @@ void kiln_explained_text(kiln_ctx *cx, const kiln_explained *e, kiln_text *out) 
     const kiln_explained_kernel *k = &e->kernels.data[i];
     kiln_text_printf(out, "\nkernel %s, %d %s\n  nodes     %s\n", k->name, k->n_launches,
                      k->n_launches == 1 ? "launch" : "launches", k->nodes ? k->nodes : "");
-    if (*k->beside) kiln_text_printf(out, "  beside    %s, in one launch\n", k->beside);
+    if (*k->beside) kiln_text_printf(out, "  launch    with %s (horizontal fusion)\n", k->beside);
     for (int s = 0; s < k->stmts.n; s++)
       kiln_text_printf(out, "  %s%s\n", s ? "          " : "prims     ", k->stmts.data[s]);
     print_edges(k, out);
@@ -132,7 +132,8 @@ static void json_texts(kiln_text *out, int n, const char *const *pairs) { // key
 }
 
 static void json_candidate(kiln_text *out, const kiln_explained_candidate *c) {
-  const char *const pairs[] = {"family", c->family, "tiles", c->tiles, "refused", c->refused};
+  const char *const pairs[] = {"family", c->template_name, "tiles",
+                               c->tiles, "refused",        c->refused};
   kiln_text_add(out, "{");
   json_texts(out, 3, pairs);
   kiln_text_printf(out, ", \"predicted_us\": %.6g}", c->predicted_us);

@@ -93,7 +93,7 @@ static void say_shared(asking *q) {
     if (!k) continue;
     q->n_said++;
     kiln_text_printf(q->out,
-                     "%s and %s are one statement, #%d, of kernel %s: what passes between them is "
+                     "%s and %s are one statement, #%d, of kernel %s: the intermediate is "
                      "computed where it is read, in registers\n",
                      q->names[0], q->names[1], i, text_of(q, k->name));
   }

@@ -125,8 +125,8 @@ static kiln_status unknown(kiln_lower *lw) {
   kiln_text_init(&ranges, &cx->scratch);
   if (kiln_op_ranges(domain, op, &ranges) == 0)
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, lw->place,
-                     "operator %s of domain %s: must be one that Kiln knows, got an unknown one",
-                     op, *domain ? domain : "ai.onnx");
+                     "operator %s of domain %s: must be a supported one, got an unknown one", op,
+                     *domain ? domain : "ai.onnx");
   return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, lw->place,
                    "operator %s: opset must be in %s, got %" PRId64, op, ranges.data,
                    lw->node->opset);
@@ -137,7 +137,7 @@ static kiln_status check_outputs(kiln_lower *lw) {
     if (lw->node->outputs[i] >= 0 && !lw->outputs[i])
       return KILN_FAIL(
           lw->cx->diag, KILN_UNSUPPORTED, lw->place,
-          "output %d: must not be used, got a use of what this version does not compute", i);
+          "output %d: must not be used, as this version does not compute it, got a use", i);
   return KILN_OK;
 }
 

@@ -163,9 +163,8 @@ kiln_status kiln_tc_lower(kiln_lower *lw, const kiln_op *op) {
   const kiln_status st = lower_with(lw, file, h, NULL);
   if (st != KILN_INTERNAL) return st;
   return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
-                   "operator %s: inputs and attributes must fit its definition in %s, got what the "
-                   "message before "
-                   "this says",
+                   "operator %s: inputs and attributes must fit its definition in %s, got those of "
+                   "the preceding message",
                    op->name, op->file);
 }
 

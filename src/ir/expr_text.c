@@ -410,7 +410,7 @@ static kiln_status named(parser *p, bool negative, const kiln_expr **out) {
 // The value of $N.
 static kiln_status let(parser *p, const kiln_expr **out) {
   int64_t number = 0;
-  KILN_TRY(kiln_cursor_int(p->c, "a number behind $", &number));
+  KILN_TRY(kiln_cursor_int(p->c, "a number after $", &number));
   if (number < 0 || number >= p->lets.n)
     return kiln_cursor_fail(p->c, "a name of %d that are defined before this place", p->lets.n);
   *out = p->lets.data[number];
@@ -487,7 +487,7 @@ static kiln_status with_lets(parser *p, const kiln_expr **out) {
   while (kiln_cursor_accept(p->c, "$")) {
     const char *at = p->c->at;
     int64_t number = 0;
-    KILN_TRY(kiln_cursor_int(p->c, "a number behind $", &number));
+    KILN_TRY(kiln_cursor_int(p->c, "a number after $", &number));
     if (!kiln_cursor_at(p->c, "=") ||
         kiln_cursor_at(p->c, "==")) { // it is the final expression, beginning with a name
       p->c->at = at - 1;

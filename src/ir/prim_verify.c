@@ -167,7 +167,8 @@ static kiln_status check_stmt(verifier *v, int id) {
     return BREACH(v, "its numbers of dims must not be negative, got %d and %d", s->n_space,
                   s->n_reduce);
   if (s->combiner != KILN_COMBINE_NONE && kiln_dtype_is_code(out->dtype))
-    return BREACH(v, "what is combined must be no code, got %s", kiln_dtype_text(out->dtype));
+    return BREACH(v, "a combined type must not be an encoding, got %s",
+                  kiln_dtype_text(out->dtype));
   if (s->combiner == KILN_COMBINE_NONE && s->n_reduce > 0 && !s->init)
     return BREACH(v, "a reduction must have a combiner, got none");
   kiln_map dims;

@@ -235,7 +235,7 @@ static kiln_status const_arg(layout *y, const kiln_kernel *kernel, const kiln_te
   kiln_weight w = {.tensor = t, .buffer = b, .pack = b->pack};
   const char *name = kiln_symbol_text(y->cx, t->name);
   if (!is_row_major(t)) return broken(y, name, "a constant must be stored row-major");
-  if (b->pack && find_late(y->b, t)) return broken(y, name, "what is packed must have its data");
+  if (b->pack && find_late(y->b, t)) return broken(y, name, "a packed constant must have data");
   if (b->pack) w.view = kernel->prog->tensors.data[b->pack->source];
   else if (buffer_bytes(b) > t->bytes)
     return broken(y, name, "a buffer must not exceed its tensor");

@@ -157,7 +157,7 @@ static kiln_status take_code(kiln_output *out, int from, kiln_diag *diag) {
                   ? mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, from, 0)
                   : MAP_FAILED;
   if (map == MAP_FAILED)
-    return KILN_FAIL(diag, KILN_DEVICE_ERROR, out->path, "linker: ld must write what it links");
+    return KILN_FAIL(diag, KILN_DEVICE_ERROR, out->path, "linker: ld must write its output");
   const bool written = kiln_write_all(out->file.fd, map, (size_t)info.st_size, 0);
   if (written) set_code(out, map, (uint64_t)info.st_size);
   const int error = errno;

@@ -58,7 +58,7 @@ static kiln_status check_model(onnx_build *b) {
                      model->ir_version);
   if (model->ir_version > KILN_ONNX_NEWEST_IR)
     kiln_diag_warn(b->cx->diag, b->problems.path,
-                   "ir_version: %" PRId64 " is newer than %d; what it adds is not read",
+                   "ir_version: %" PRId64 " is newer than %d; its additions are ignored",
                    model->ir_version, KILN_ONNX_NEWEST_IR);
   if (model->graph == NULL || model->graph->outputs.n == 0)
     return KILN_FAIL(b->cx->diag, KILN_BAD_INPUT, b->problems.path,

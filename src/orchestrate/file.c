@@ -12,8 +12,8 @@ static void print_names(kiln_ctx *cx, const kiln_program *p, const kiln_group *g
 
 void kiln_orchestration_print(kiln_ctx *cx, const kiln_program *p, const kiln_orchestration *o,
                               kiln_text *out) {
-  kiln_text_add(out, "# a kernel a line: its statements; * behind those whose results are stored "
-                     "besides the last one's\n");
+  kiln_text_add(out, "# a kernel a line: its statements; * after those whose results are stored "
+                     "in addition to the last one's\n");
   for (int i = 0; i < o->kernels.n; i++) {
     const kiln_orchestrated_kernel *k = &o->kernels.data[i];
     for (int s = 0; s < k->group.n_stmts; s++)
@@ -80,8 +80,8 @@ static kiln_status read_stmts(reading *r, const char *at, const char *end, kiln_
     if (at >= end || *at == '#') break;
     KILN_TRY(read_stmt(r, &at, end, &n));
     if (out->n_stmts && n <= out->stmts[out->n_stmts - 1])
-      return wrong(r, kiln_arena_printf(&r->cx->perm, "statements: must ascend, got %d behind %d",
-                                        n, out->stmts[out->n_stmts - 1]));
+      return wrong(r, kiln_arena_printf(&r->cx->perm, "statements: must ascend, got %d after %d", n,
+                                        out->stmts[out->n_stmts - 1]));
     if (*at == '*') out->stored |= (uint64_t)1 << out->n_stmts, at++, n_stored++;
     if (out->n_stmts + 1 + n_stored > most)
       return wrong(r,
@@ -135,9 +135,10 @@ static kiln_status check_group(reading *r, const kiln_group *g) {
   kiln_bits_remove(takes, r->stored);
   const int missing = kiln_bits_next(takes, 0);
   if (missing >= 0)
-    return wrong(r, kiln_arena_printf(
-                        &r->cx->perm, "kernel: what it reads must be stored before, got none of %d",
-                        r->prims->prims[missing].stmts[r->prims->prims[missing].n - 1]));
+    return wrong(
+        r, kiln_arena_printf(&r->cx->perm,
+                             "kernel: its operands must be stored before, got no result of %d",
+                             r->prims->prims[missing].stmts[r->prims->prims[missing].n - 1]));
   for (int i = kiln_bits_next(prims, 0); i >= 0; i = kiln_bits_next(prims, i + 1)) {
     const kiln_prim *one = &r->prims->prims[i];
     const int root = one->stmts[one->n - 1];

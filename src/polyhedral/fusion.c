@@ -20,8 +20,8 @@
 
 enum {
   DEPENDENCE_BUDGET = 400000,
-  QUESTION_BUDGET = 12000, // for merging two clusters
-  N_QUESTIONS = 4,         // number of such attempts that may use their full budget
+  QUERY_BUDGET = 12000, // for merging two clusters
+  N_QUERIES = 4,        // number of such attempts that may use their full budget
   MAX_SHIFT = 64,
   MAX_LOOPS = 20
 };
@@ -363,7 +363,7 @@ static void read_band(planner *pl, const kiln_poly_cluster *c, isl_schedule *sch
 // Asks isl for a band. Each call gets its share of the budget; if it is exceeded there is no band.
 static void ask(planner *pl, const kiln_poly_cluster *c, band *out) {
   isl_ctx *isl = pl->ph.isl;
-  const uint64_t share = pl->left < QUESTION_BUDGET ? pl->left : QUESTION_BUDGET;
+  const uint64_t share = pl->left < QUERY_BUDGET ? pl->left : QUERY_BUDGET;
   isl_ctx_reset_operations(isl);
   isl_ctx_set_max_operations(isl, share);
   isl_schedule *schedule = share > 0 ? compute(pl, c) : NULL;
@@ -561,7 +561,7 @@ kiln_status kiln_poly_plan_make(kiln_schedule *s, const kiln_polyhedral_options 
                                 kiln_text *comments, kiln_poly_plan *out) {
   *out = (kiln_poly_plan){0};
   planner pl = {.cx = s->cx, .s = s, .o = options, .comments = comments, .plan = out};
-  pl.left = options->budget > 0 ? (uint64_t)options->budget : N_QUESTIONS * QUESTION_BUDGET;
+  pl.left = options->budget > 0 ? (uint64_t)options->budget : N_QUERIES * QUERY_BUDGET;
   KILN_TRY(gather(&pl));
   begin_clusters(&pl);
   if (options->fusion == KILN_FUSION_MIN) return KILN_OK;
@@ -575,11 +575,9 @@ kiln_status kiln_poly_plan_make(kiln_schedule *s, const kiln_polyhedral_options 
   for (int j = 1; j < out->n_clusters && pl.left > 0; j++)
     for (int i = j - 1; i >= 0; i--)
       if (try_join(&pl, i, j)) j = i > 0 ? i - 1 : 0, i = -1;
-  if (pl.spent)
-    kiln_text_add(comments, "# isl's budget is spent: what it could not decide stays apart\n");
+  if (pl.spent) kiln_text_add(comments, "# isl's budget is spent: undecided nests stay apart\n");
   if (pl.large)
-    kiln_text_printf(comments,
-                     "# clusters have at most %d loops: what would be larger stays apart\n",
+    kiln_text_printf(comments, "# clusters have at most %d loops: larger ones stay apart\n",
                      MAX_LOOPS);
   kiln_cleanup_pop(s->cx);
   isl_union_map_free(pl.dependences);

@@ -706,7 +706,7 @@ static kiln_status schedule_cluster(maker *k, const kiln_poly_cluster *c) {
   bool done = false;
   const char *why = NULL;
   if (j.n_kept > 0 && is_shifted(&j)) {
-    if (k->w.n_threads > 1) why = "its nests would run behind each other, and on one thread";
+    if (k->w.n_threads > 1) why = "its nests would run one after the other, on one thread";
     else KILN_TRY(attempt(k, merge_step, &j, &why));
     if (why) comment(k, &j, "not merged: ", why);
     done = !why;

@@ -9,21 +9,21 @@ enum { MAX_ROUNDS = 8 };
 
 // clang-format off
 const kiln_rule kiln_rules[] = {
-    {"constants", "what reads constants alone is computed now", .try_apply = kiln_program_fold_constants},
-    {"cse", "what is computed twice is computed once, and equal constants are one", .apply = kiln_rule_cse},
-    {"moves", "slices of concatenations, and concatenations of slices, read what was put there", .apply = kiln_rule_moves},
-    {"gathers", "places in constant tables that count are computed", .apply = kiln_rule_gathers},
-    {"unflatten", "rows of products that are flattened and taken apart again keep their axes", .apply = kiln_rule_unflatten},
-    {"views", "maps of what was only moved are computed where it was made, and moved instead", .apply = kiln_rule_views, .on_gpus = true},
-    {"repeat", "contractions over what stands several times side by side read it once", .apply = kiln_rule_repeat},
-    {"resample", "contractions over channels move in front of what enlarges", .apply = kiln_rule_resample},
-    {"ones", "sums of what a contraction reads and sums as well are one more column of it", .apply_at = kiln_rule_ones},
-    {"merge", "contractions of one operand with several constants are one", .apply_at = kiln_rule_merge},
+    {"constants", "statements that read only constants are evaluated at compile time", .try_apply = kiln_program_fold_constants},
+    {"cse", "common subexpressions are computed once, and equal constants are merged", .apply = kiln_rule_cse},
+    {"moves", "slices of concatenations, and concatenations of slices, read the original tensors", .apply = kiln_rule_moves},
+    {"gathers", "positions in constant tables are computed if they are a function of their index", .apply = kiln_rule_gathers},
+    {"unflatten", "rows that are flattened before a product and split after it keep their axes", .apply = kiln_rule_unflatten},
+    {"views", "maps of views are computed before the views, in their producer's kernel", .apply = kiln_rule_views, .on_gpus = true},
+    {"repeat", "contractions over an axis in which a tensor is repeated read it once", .apply = kiln_rule_repeat},
+    {"resample", "contractions over channels move before upsampling", .apply = kiln_rule_resample},
+    {"ones", "sums over a contraction's operand become one more column of it", .apply_at = kiln_rule_ones},
+    {"merge", "contractions of one operand with several constants are merged", .apply_at = kiln_rule_merge},
     {"reassociate", "products of products in the order with the fewest multiplications", .apply = kiln_rule_reassociate},
-    {"scale", "constant factors around a contraction with constants are folded into these", .apply_at = kiln_rule_scale},
-    {"defer", "what scales an operand along with the result is applied to that", .apply_at = kiln_rule_defer},
-    {"blocks", "sums of very many terms are sums of the sums of blocks", .apply = kiln_rule_blocks, .on_cpus = true},
-    {"dots", "products of very many terms with few results are sums of those of blocks", .apply = kiln_rule_dots, .on_gpus = true},
+    {"scale", "constant factors around a contraction are folded into its constants", .apply_at = kiln_rule_scale},
+    {"defer", "factors invariant in a sum are applied to its result instead of its operand", .apply_at = kiln_rule_defer},
+    {"blocks", "very long sums are computed in blocks", .apply = kiln_rule_blocks, .on_cpus = true},
+    {"dots", "very long products with few results are computed in blocks", .apply = kiln_rule_dots, .on_gpus = true},
     {0}};
 // clang-format on
 

@@ -24,7 +24,7 @@ static kiln_status affine_of(const assembler *a, const kiln_tc_piece *p, int axi
                              const kiln_expr **out_rest) {
   if (kiln_tc_affine(a->cx, p->n_vars, p->vars, p->index[axis], coef, out_rest)) return KILN_OK;
   return kiln_tc_fail(&a->env->file->source, p->at, NULL,
-                      "%s: what stands on the left side must be affine in the indices, as in "
+                      "%s: the left side must be affine in the indices, as in "
                       "2*i + j + 1",
                       name_of(a));
 }
@@ -334,7 +334,7 @@ static int unknowns(const inverse *v, const int64_t *coef, int *of) {
 static kiln_status not_injective(const assembler *a, const kiln_tc_piece *p) {
   return kiln_tc_fail(&a->env->file->source, p->at, NULL,
                       "%s: the left side must be injective: two iterations must not write one "
-                      "element, and it cannot be told which one writes it",
+                      "element",
                       name_of(a));
 }
 

@@ -389,7 +389,7 @@ static kiln_status check_call(checker *c, const kiln_tc_expr *e) {
         c->source, e->at, NULL, "%s: undefined variable: no tensor or function %s", text,
         role == KILN_TC_UNWRITTEN ? "has a value of that name yet"
         : has_def(c, e->name) ? "has that name; a definition is called by a statement of its own, "
-                                "Z = f(X), behind it: there is no recursion"
+                                "Z = f(X), after it: there is no recursion"
                               : "has that name");
   for (int i = 0; i < e->n_args; i++) KILN_TRY(check_expr(c, e->args[i]));
   return KILN_OK;
@@ -427,8 +427,7 @@ static kiln_status check_expr(checker *c, const kiln_tc_expr *e) {
     at = 0;
     bool known = kiln_tc_role_of(&c->scope, e->name, &at) == KILN_TC_SIZE;
     if (c->in_pack && (known || !c->in_bound)) return KILN_OK;
-    return kiln_tc_fail(c->source, e->at, NULL,
-                        "%s...: a pack stands only among the indices of a tensor",
+    return kiln_tc_fail(c->source, e->at, NULL, "%s...: a pack may only be an index of a tensor",
                         text_of(c, e->name));
   case KILN_TC_EXTENT:
     switch (kiln_tc_role_of(&c->scope, e->name, &at)) {
@@ -521,7 +520,7 @@ static kiln_status check_left_index(checker *c, const kiln_tc_stmt *st, int i) {
                         text_of(c, d->name));
   for (int j = 0; j < i; j++)
     if (st->lhs[j].name == d->name && st->lhs[j].e == NULL)
-      return kiln_tc_fail(c->source, d->at, NULL, "%s: index %s stands there twice", name,
+      return kiln_tc_fail(c->source, d->at, NULL, "%s: index %s occurs twice", name,
                           text_of(c, d->name));
   return KILN_OK;
 }
@@ -572,7 +571,7 @@ static kiln_status check_call_stmt(checker *c, const kiln_tc_stmt *st) {
   bool is_definition = st->rhs->kind == KILN_TC_CALL && is_callable(&c->scope, st->rhs->name);
   if (!is_definition)
     return kiln_tc_fail(c->source, st->rhs->at, NULL,
-                        "a definition must be called here that stands before this one, as in "
+                        "must be a call of an earlier definition, as in "
                         "A, B = f(X)");
   if (st->n_clauses > 0 || st->n_lhs > 0 || st->combiner != KILN_COMBINE_NONE)
     return kiln_tc_fail(c->source, st->at, NULL,

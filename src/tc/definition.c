@@ -129,7 +129,7 @@ static kiln_status add_dim(maker *m, const kiln_tc_dim *d, int *rank, const kiln
   int n = d->pack ? rank_of_pack(m, name) : 1;
   if (n < 0) return want_rank(m, d, name);
   if (*rank + n > KILN_MAX_RANK)
-    return kiln_tc_fail(&m->file->source, d->at, NULL, "%s: at most %d dimensions may stand here",
+    return kiln_tc_fail(&m->file->source, d->at, NULL, "%s: at most %d dimensions are allowed here",
                         name, KILN_MAX_RANK);
   for (int k = 0; k < n; k++, (*rank)++) {
     const char *axis = d->pack ? kiln_arena_printf(&cx->perm, "%s.%d", name, k) : name;

@@ -293,7 +293,7 @@ static kiln_status check_access(emitter *em, const kiln_tc_access *a) {
   if (v == KILN_TC_FAILS)
     return kiln_tc_fail(src, a->at, inferred(em),
                         "the subscript must stay in range: %s, for all indices; give an index a "
-                        "range with where, or choose with ?: what is read outside",
+                        "range with where, or select with ?: the value outside",
                         bound_text(em, &a->bound));
   if (v == KILN_TC_UNKNOWN && !is_open(em, a))
     return kiln_tc_fail(src, a->at, inferred(em),

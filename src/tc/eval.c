@@ -678,8 +678,7 @@ static kiln_status eval_pack(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_va
   int k = kiln_tc_find_axis(ev, e->name);
   int rank = k >= 0 ? ev->axes[k].rank : size != NULL && size->pack ? size->rank : 0;
   int at = rank - ev->from_right;
-  if (ev->from_right == 0)
-    return fail_at(ev, e, "a pack stands only among the indices of a tensor");
+  if (ev->from_right == 0) return fail_at(ev, e, "a pack may only be an index of a tensor");
   if (at < 0)
     return kiln_tc_fail(&ev->env->file->source, e->at, NULL,
                         "%s...: must have as many elements as the other packs, got %d",
@@ -711,7 +710,7 @@ static kiln_status eval(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *
   case KILN_TC_TERNARY: return eval_ternary(ev, e, out);
   case KILN_TC_PACK: return eval_pack(ev, e, out);
   }
-  return fail_at(ev, e, "a pack stands only among the indices of a tensor");
+  return fail_at(ev, e, "a pack may only be an index of a tensor");
 }
 
 kiln_status kiln_tc_evaluate(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out) {

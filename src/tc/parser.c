@@ -262,7 +262,7 @@ static kiln_status dimensions(parser *p, int *out_n, kiln_tc_dim **out) {
     kiln_tc_dim d;
     if (list.n == KILN_MAX_RANK)
       return kiln_tc_fail(p->source, p->token.at, NULL,
-                          "syntax: at most %d dimensions may stand here", KILN_MAX_RANK);
+                          "syntax: at most %d dimensions are allowed here", KILN_MAX_RANK);
     KILN_TRY(dimension(p, &d));
     KILN_VEC_PUSH(&p->cx->perm, &list, d);
     if (!accept(p, ",")) break;
@@ -279,7 +279,7 @@ static kiln_status left_side(parser *p, kiln_tc_stmt *s) {
     kiln_tc_dim d = {.at = p->token.at};
     if (list.n == KILN_MAX_RANK)
       return kiln_tc_fail(p->source, p->token.at, NULL,
-                          "syntax: at most %d dimensions may stand here", KILN_MAX_RANK);
+                          "syntax: at most %d dimensions are allowed here", KILN_MAX_RANK);
     KILN_TRY(expression(p, &d.e));
     bool named = d.e->kind == KILN_TC_NAME || d.e->kind == KILN_TC_PACK;
     if (named) {
@@ -310,7 +310,8 @@ static kiln_status param(parser *p, bool is_out, kiln_tc_param *out) {
     out->at = p->token.at;
     KILN_TRY(name(p, "the name of a size", &out->name));
     out->pack = accept(p, "...");
-    return out->pack && !peek(p, ")") ? unexpected(p, "')': a pack of sizes stands last") : KILN_OK;
+    return out->pack && !peek(p, ")") ? unexpected(p, "')': a pack of sizes must be last")
+                                      : KILN_OK;
   }
   out->type = type_of_name(p, first);
   if (accept(p, "(")) KILN_TRY(dimensions(p, &out->n_dims, &out->dims));

@@ -361,9 +361,8 @@ static int usable_cores(kiln_ctx *cx, const kiln_machine *m) {
   const int n = kiln_cpu_cores();
   if (n < m->n_cores)
     kiln_diag_warn(cx->diag, "device",
-                   "cores: this process should be allowed to run on all %d, got %d: what is said "
-                   "of all cores is "
-                   "measured on those",
+                   "cores: this process should be allowed to run on all %d, got %d: figures of "
+                   "all cores are measured on those",
                    m->n_cores, n);
   return n < m->n_cores ? n : m->n_cores;
 }

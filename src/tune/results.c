@@ -61,7 +61,7 @@ static kiln_status prepare(kiln_results *r, kiln_diag *diag) {
     return wrong(r, diag, sqlite3_errmsg(r->db));
   if (format == 0 && application == 0 && tables == 0)
     return make_table(r) ? KILN_OK : wrong(r, diag, sqlite3_errmsg(r->db));
-  if (application != APPLICATION) return wrong(r, diag, "somebody else's database");
+  if (application != APPLICATION) return wrong(r, diag, "another program's database");
   snprintf(got, sizeof got, "one of version %d", format);
   (void)execute(r, "PRAGMA synchronous = NORMAL");
   return format == FORMAT ? KILN_OK : wrong(r, diag, got);

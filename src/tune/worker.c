@@ -241,7 +241,7 @@ kiln_status kiln_worker_create(const kiln_worker_options *options, kiln_diag *di
   if (w->memory_fd < 0) st = no_memory(diag);
   else if (!find_program(w->program))
     st = KILN_FAIL(diag, KILN_DEVICE_ERROR, PLACE,
-                   "program: must be beside the library or named by $KILN_WORKER, is not there");
+                   "program: must be next to the library or named by $KILN_WORKER, got none");
   if (st == KILN_OK) st = open_device(w, diag);
   if (st == KILN_OK) *out = w;
   else kiln_worker_destroy(w);

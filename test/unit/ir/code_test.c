@@ -1,5 +1,5 @@
-// Codes: their values by the definitions of the formats, and decoding and encoding as expressions,
-// for all codes and all that lies between two of them, against rounding by search.
+// Encodings: values by the formats' definitions; decoding and encoding as expressions, for all
+// codes and numbers between neighbouring ones, against rounding by search.
 #include "ir/encoding.h"
 #include "unit/fixture.h"
 
@@ -92,7 +92,7 @@ static void expect(kiln_ctx *cx, kiln_dtype t, kiln_dtype from, double x) {
              want, got);
 }
 
-// Each number, the middle between it and the next one, and the neighbours of that.
+// Each number, the midpoint to the next one, and the midpoint's neighbours.
 static void encoding_rounds_to_the_nearest_code(void **state) {
   static const kiln_dtype sources[] = {KILN_F32, KILN_F64};
   kiln_ctx *cx = &((fixture *)*state)->cx;

@@ -70,7 +70,7 @@ static void bf16_rounds_once_to_nearest_even(void **state) {
   check_half(kiln_bf16_to_f32, kiln_bf16_of_f64, 8, 7);
 }
 
-// As one by one, but that what is finite stays so.
+// As element by element, except that finite values stay finite.
 static void many_floats_are_rounded_alike(void **state) {
   enum { N = 4096 };
   static const uint32_t likely[] = {

@@ -43,7 +43,7 @@ static const kiln_expr *parsed(kiln_ctx *cx, const char *text) {
   return e;
 }
 
-// The parser builds with the constructors, so that what it gives is folded.
+// The parser uses the constructors, so its results are folded.
 static const struct {
   const char *from, *to;
 } folds[] = {
@@ -271,7 +271,7 @@ static void a_node_knows_how_large_its_tree_is(void **state) {
   }
 }
 
-// An expression whose arguments are among the last few that were made.
+// An expression whose arguments are among the last few made.
 static const kiln_expr *random_graph(kiln_ctx *cx, uint64_t *r, int n) {
   enum { LAST = 8 };
   const kiln_expr *made[LAST], *index[] = {parsed(cx, "i"), parsed(cx, "j")};
@@ -444,7 +444,7 @@ static const struct {
     {"{$0 = a; $0", "expression:1:12: error: expected '}', got the end"},
     {"$0",
      "expression:1:3: error: expected a name of 0 that are defined before this place, got the end"},
-    {"{$x = a; $x}", "expression:1:3: error: expected a number behind $, got 'x'"},
+    {"{$x = a; $x}", "expression:1:3: error: expected a number after $, got 'x'"},
     {"", "expression:1:1: error: expected an expression, got the end"},
     {"a +\n  *", "expression:2:3: error: expected an expression, got '*'"},
     {"(a", "expression:1:3: error: expected ')', got the end"},

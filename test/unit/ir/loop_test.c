@@ -92,8 +92,8 @@ static void a_copy_shares_nothing_that_changes(void **state) {
   assert_string_equal(loops_text(cx, l), before);
 }
 
-// Nests that are appended are over buffers and loops of their own; those of an instruction's tile
-// keep their names.
+// Appended nests get buffers and loops of their own; the variables of an instruction's tile keep
+// their names.
 static void appended_nests_have_names_of_their_own(void **state) {
   fixture *f = *state;
   kiln_ctx *cx = &f->cx;

@@ -1,4 +1,4 @@
-// Prim programs: making, text, verification, and memory that runs out at any allocation.
+// Prim programs: construction, text, verification, and out of memory at every allocation.
 #include "ir/prim.h"
 #include "analysis/simplify.h"
 #include "ir/loop.h"
@@ -141,7 +141,7 @@ static void identities_leave_every_value_as_it_is(void **state) {
   }
 }
 
-// Text that parses, and what the verifier says of it.
+// Programs that parse, with the verifier's messages.
 static const struct {
   const char *text, *message;
 } breaches[] = {
@@ -179,7 +179,7 @@ static void breaches_are_named(void **state) {
   }
 }
 
-// What no text can say.
+// Invalid programs that have no text.
 static void broken_structures_are_found(void **state) {
   fixture *f = *state;
   kiln_ctx *cx = &f->cx;

@@ -1,12 +1,11 @@
-// Kernels of libraries in compiled models. The libraries here are doubles: one that is fast where
-// it has run before, and one that fails as it is told. They stand in place of the build's table of
-// backends.
+// Library kernels in compiled models. The libraries are test doubles: one is fast after its first
+// run, the other fails on request. They replace the build's table of backends.
 #include "unit/backend/calls.h"
 #include "unit/driver/models.h"
 
 enum { M = 96, K = 256, N = 128 };
 
-// What the double does; the version is part of what is known of its times.
+// The double's behaviour; its version is part of the key of its times.
 static struct {
   const char *version;
   bool is_missing, is_picky, is_wrong, fails;
@@ -55,8 +54,7 @@ static void destroy(void *kernel) {
   free(d);
 }
 
-// A result that was computed once is copied from then on: its inputs are the same throughout a
-// measurement.
+// Results computed once are copied afterwards: inputs are the same throughout a measurement.
 static bool run(void *kernel, char *const *args, void *stream, kiln_diag *diag) {
   (void)stream, (void)diag;
   doubled *d = kernel;
@@ -193,7 +191,7 @@ static void must_say(const char *message, const char *what) {
     fail_msg("must say \"%s\", got: %s", what, message ? message : "nothing");
 }
 
-// --- which is taken ---
+// --- choice ---
 
 static void what_is_faster_is_called_and_known_from_then_on(void **state) {
   (void)state;
@@ -251,7 +249,7 @@ static void always_asks_for_no_measurement(void **state) {
   end(&f);
 }
 
-// --- what is recognised ---
+// --- matching ---
 
 #define LAYER                                                                                      \
   "def d(float(M, K) A, float(K, N) B, float(N) D) -> (C) { T(m, n) +=! A(m, r_k) * B(r_k, n) "    \
@@ -385,7 +383,7 @@ static void calls_compute_what_kernels_do(void **state) {
   end(&f);
 }
 
-// --- what goes wrong ---
+// --- errors ---
 
 static void a_library_that_is_missing_is_named(void **state) {
   (void)state;

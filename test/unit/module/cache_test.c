@@ -1,4 +1,4 @@
-// The cache on disk: what it keeps and drops, what it does with damage, and compiling with it.
+// The cache on disk: storing and evicting, damage, and compiling with it.
 #include "module/cache.h"
 #include "unit/driver/models.h"
 
@@ -138,8 +138,8 @@ static void a_file_that_is_no_database_gives_way(void **state) {
   }
 }
 
-// Pages overwritten in the middle: whatever is found is right, and in the end entries are kept
-// again.
+// Pages overwritten in the middle: all entries found are correct, and finally new entries are
+// stored.
 static void damaged_pages_give_nothing_wrong(void **state) {
   folder f = folder_make();
   char path[96];
@@ -218,9 +218,9 @@ static void processes_share_one_directory(void **state) {
   folder_remove(&f);
 }
 
-// --- whose it is ---
+// --- ownership ---
 
-// What another has written, with a key of its own or none, is not found.
+// Entries written by others, without the key, are not found.
 static void entries_are_authenticated_with_the_key_of_their_owner(void **state) {
   static const char *const changes[] = {
       "dd if=/dev/zero of=%s bs=32 count=1 2>/dev/null", // another key

@@ -1,4 +1,4 @@
-// Launches side by side: which kernels share one, and that they compute what they do by themselves.
+// Horizontal fusion: which kernels share a launch, and that results do not change.
 #include "unit/driver/models.h"
 
 #include "runtime/gpu.h"
@@ -41,8 +41,7 @@ static const struct {
      2, 2},
 };
 
-// What a library computes is waited for as all else is: its kernel has no loops that say what it
-// stores.
+// Library kernels are ordered like all others: without loops, their stores are unknown.
 static const char library_between[] =
     "def d(float(64, 96) X, float(96, 96) V, float(80, 300) U) -> (M, Y, Z) {\n"
     "  M(n) max=! U(n, r)\n"
@@ -102,7 +101,7 @@ static void launches_join_where_they_need_nothing_of_each_other_and_fit(void **s
   folder_remove(&f);
 }
 
-// What a run gives, all outputs one behind the other.
+// The results of a run, all outputs concatenated.
 static size_t run(const folder *f, size_t row, bool alone, float *out) {
   kiln_diag *diag = kiln_diag_create();
   kiln_module *module = NULL;
@@ -180,7 +179,7 @@ static void reports_name_the_others_of_a_launch(void **state) {
     kiln_model *m = load(&f, 0, "opencl", alone, NULL, NULL, NULL, diag);
     if (kiln_model_explain(m, &eo, diag, &report) != KILN_OK)
       fail_msg("%s", kiln_diag_message(diag, 0));
-    const bool has_others = strstr(report, "  beside    k1_") != NULL;
+    const bool has_others = strstr(report, "  launch    with k1_") != NULL;
     if (has_others == (alone == 1)) fail_msg("%s", report);
     kiln_model_destroy(m);
   }

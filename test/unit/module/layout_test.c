@@ -225,7 +225,7 @@ static void packed_weights_hold_the_constant(void **state) {
   run(weights_are_filled, NULL, KILN_OK, NULL);
 }
 
-// What a wrong scheduler could hand over.
+// Invalid results of a scheduler.
 static void unbound(world *w) { w->b.choices.kernels.launches.data[0].n_args = 2; }
 static void overbound(world *w) { w->b.choices.kernels.kernels.data[0]->loops->buffers.n = 3; }
 static void early(world *w) { w->b.choices.kernels.launches.data[0].stmts[0] = 1; }

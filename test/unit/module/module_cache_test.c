@@ -1,5 +1,5 @@
-// Whole modules from the cache: when one is copied, that it is the one that compiling makes, and
-// when it must not be.
+// The module cache: when a module is copied, that it equals the compiled one, and when it must not
+// be copied.
 #include "module/cache.h"
 #include "unit/driver/models.h"
 
@@ -32,7 +32,7 @@ static void must_be_same(bytes a, bytes b) {
   free(b.data);
 }
 
-// A file counts as changed since a compilation began if that is within a tick of the clock.
+// A file changed within one clock tick of the beginning of a compilation counts as changed.
 static void wait_a_tick(void) {
   const struct timespec tick = {.tv_nsec = 20000000};
   nanosleep(&tick, NULL);
@@ -250,7 +250,7 @@ static void changed_external_data_are_compiled(void **state) {
   folder_remove(&f);
 }
 
-// Who writes while it is compiled may have been read before or after.
+// A file written during compilation may have been read before or after.
 static void a_file_that_changes_meanwhile_is_not_kept(void **state) {
   folder f = folder_with_cache();
   struct timespec later[2];

@@ -65,8 +65,8 @@ static void an_order_that_reaches_the_bound_is_found(void **state) {
   assert_int_equal(place(5, blocks), bound(5, blocks));
 }
 
-// The layers of a transformer whose norms are computed with the sums in front of them: no order by
-// size or by birth puts the hidden layer now below and now above what lives beside it.
+// The layers of a transformer whose norms are computed together with the preceding sums: no order
+// by size or by birth places the hidden layer alternately below and above its contemporaries.
 static void layers_that_must_alternate_reach_the_bound(void **state) {
   enum { LAYERS = 24, UNIT = 640 };
   (void)state;

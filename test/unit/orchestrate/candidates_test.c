@@ -1,4 +1,4 @@
-// Execution states and the candidates between them: known numbers, and what a candidate must be.
+// Execution states and the candidates between them: known numbers, and properties of candidates.
 #include "orchestrate/candidates.h"
 #include "unit/fixture.h"
 #include "unit/orchestrate/graphs.h"
@@ -86,7 +86,7 @@ static void candidates_are_all_convex_sets_of_one_end(void **state) {
   }
 }
 
-// Sets of one end are found from their end, others between states: both ways find the same.
+// Sets with one end are enumerated from their end, others between states: both ways must agree.
 static void sets_of_one_end_are_differences_of_states(void **state) {
   fixture *f = *state;
   uint64_t seed = 11;
@@ -152,7 +152,7 @@ static void caps_are_said(void **state) {
   for (int i = 0; i < g->n; i++) assert_true(kiln_bits_has(c.all.data[i].prims, i)); // each alone
 }
 
-// A cap is shared: ends that come late are not left without sets for those that come first.
+// The limit is shared: later ends get their sets, too.
 static void each_end_has_a_share_of_the_cap(void **state) {
   fixture *f = *state;
   enum { LENGTH = 28 };

@@ -1,5 +1,5 @@
-// Whole programs: kernels that cost no more than connecting's, the same every time, layers solved
-// once, orchestrations as text and what is wrong with them.
+// Whole programs: kernels cost no more than those of cost-driven fusion and are deterministic,
+// equal layers are solved once, orchestrations as text and their errors.
 #include "driver/pipeline.h"
 #include "orchestrate/orchestrate.h"
 #include "fuse/kernel.h"
@@ -111,9 +111,8 @@ static void repeated_layers_are_solved_once(void **state) {
   assert_true(many.got.n_solved < many.got.n_parts);
 }
 
-// The solver's work is the same every time. Once it is spent nothing is solved, and the parts that
-// are left have connecting's kernels; limits between almost nothing and all of it end at several
-// places.
+// The solver's work is deterministic. When it is spent, the remaining parts keep the kernels of
+// cost-driven fusion; limits between almost nothing and everything end at several places.
 static void work_that_is_spent_leaves_connecting_s_kernels(void **state) {
   fixture *f = *state;
   const char *text = layers_of(f, 12);
@@ -151,9 +150,9 @@ static const char *maps_of(fixture *f, int n, uint64_t *seed) {
   return t.data;
 }
 
-// Of the solver and of prices, whatever the graph is like: no more than a last kernel, and a last
-// solution, on top of the limit, by all programs that share it. What is found until then costs no
-// more than connecting's kernels.
+// Limits of solver and pricing work hold for every graph: all programs that share a limit exceed it
+// by one kernel and one solution at most, and results cost no more than those of cost-driven
+// fusion.
 static void work_of_random_graphs_is_bounded(void **state) {
   fixture *f = *state;
   uint64_t seed = 5;
@@ -179,7 +178,7 @@ static void work_of_random_graphs_is_bounded(void **state) {
     assert_true(spent.work == all.work && spent.prices == all.prices && a.got.n_rounds == 0);
     assert_true(fabs(a.got.chosen_ns - a.got.first_ns) <= 1e-6 * a.got.first_ns);
   }
-  assert_true(n_capped >= 3); // the limits bite
+  assert_true(n_capped >= 3); // the limits are effective
 }
 
 static void choices_are_the_same_every_time(void **state) {
@@ -295,16 +294,18 @@ static const struct {
 } mistakes[] = {
     {"0\n1\nx\n", "line 3: error: statement: must be the number of one, got \"x\""},
     {"0\n99\n", "line 2: error: statement: must be the number of one, got \"99\""},
-    {"0\n2 1\n", "line 2: error: statements: must ascend, got 1 behind 2"},
-    {"1\n0\n", "line 1: error: kernel: what it reads must be stored before, got none of 0"},
-    {"0 1\n2 3 4\n", "line 2: error: kernel: what it reads must be stored before, got none of 0"},
-    {"0\n1\n2\n4\n", "line 4: error: kernel: what it reads must be stored before, got none of 3"},
+    {"0\n2 1\n", "line 2: error: statements: must ascend, got 1 after 2"},
+    {"1\n0\n", "line 1: error: kernel: its operands must be stored before, got no result of 0"},
+    {"0 1\n2 3 4\n",
+     "line 2: error: kernel: its operands must be stored before, got no result of 0"},
+    {"0\n1\n2\n4\n",
+     "line 4: error: kernel: its operands must be stored before, got no result of 3"},
     {"0\n1\n2 3\n", "error: result of statement 4: must be stored, got no kernel that does"},
     {"0\n1 2x 3\n", "line 2: error: statement: must be the number of one, got \"2x\""},
     {"0\n1\n-2\n", "line 3: error: statement: must be the number of one, got \"-2\""},
     {"0*1\n", "line 1: error: statement: must be the number of one, got \"0*1\""},
     {"0\n1 99999999999999999999 # far\n", "got \"99999999999999999999\""},
-    {"\n# all\n0 1 2 3 3\n", "line 3: error: statements: must ascend, got 3 behind 3"},
+    {"\n# all\n0 1 2 3 3\n", "line 3: error: statements: must ascend, got 3 after 3"},
     {"", "line 0: error: result of statement 4: must be stored, got no kernel that does"},
     {"0\n0\n", "line 2: error: statement 0: must be stored by one kernel, got another"},
 };
@@ -324,7 +325,7 @@ static void mistakes_are_named_with_their_line(void **state) {
   }
 }
 
-// Each of two products reads what the other kernel stores.
+// Each of two products reads a result of the other's kernel.
 static void kernels_of_a_file_that_wait_for_each_other_are_refused(void **state) {
   fixture *f = *state;
   static const char program[] =
@@ -339,7 +340,7 @@ static void kernels_of_a_file_that_wait_for_each_other_are_refused(void **state)
   assert_int_equal(schedule(f, program, &one, &(kiln_kernels){0}), KILN_BAD_INPUT);
   assert_int_equal(schedule(f, program, &other, &(kiln_kernels){0}), KILN_BAD_INPUT);
   for (size_t i = 0; i < 2; i++)
-    expect_in(kiln_diag_message(f->diag, i), "line 1: error: kernel: what it reads must be stored",
+    expect_in(kiln_diag_message(f->diag, i), "line 1: error: kernel: its operands must be stored",
               true);
 }
 

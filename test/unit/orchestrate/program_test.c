@@ -1,5 +1,5 @@
-// The binary program: optima against brute force, prims that run more than once, kernels that would
-// wait for each other, limits.
+// The binary program: optima against brute force, prims executed several times, cyclic waits,
+// limits.
 #include "orchestrate/candidates.h"
 #include "orchestrate/program.h"
 #include "unit/fixture.h"
@@ -24,7 +24,7 @@ static kiln_bits *set_of(fixture *f, int n, unsigned members) {
   return b;
 }
 
-// What |prims| read of others.
+// Results of other prims that |prims| read.
 static const kiln_bits *taken_by(fixture *f, const kiln_prim_graph *g, const kiln_bits *prims) {
   kiln_bits *takes = kiln_bits_make(&f->cx.perm, g->n);
   for (int i = 0; i < g->n; i++)
@@ -176,7 +176,7 @@ static bool fits(fixture *f, const problem *p, int n, const int *kernels) {
   return !p->c.memory || kiln_choice_peak(&f->cx, &p->c, n, kernels) <= p->memory.limit;
 }
 
-// The least cost of all sets of kernels that can run and give what is needed.
+// The least cost of all executable sets of kernels that store the needed results.
 static double brute_force(fixture *f, const problem *p) {
   double least = INFINITY;
   for (unsigned set = 0; set < 1u << p->c.n_kernels; set++) {
@@ -305,8 +305,8 @@ static void another_kernel_costs_what_it_replaces_less_and_what_is_missing_more(
   }
 }
 
-// Sets of three and four of |n| prims in a row that need nothing from each other, at prices that a
-// solver must branch for. To begin with, each prim is alone.
+// Sets of three and four of |n| consecutive independent prims, at prices that need branching.
+// Initially each prim is a kernel.
 static void make_hard(fixture *f, problem *p, const kiln_prim_graph *g, uint64_t *seed) {
   begin(p, g);
   for (int i = 0; i < g->n; i++) {
@@ -355,8 +355,7 @@ static void a_limit_leaves_the_best_so_far_with_a_gap(void **state) {
   if (n_limited == 0 || n_timed == 0) fail_msg("%d limited, %d timed", n_limited, n_timed);
 }
 
-// Work that is left ends a solution while it goes on, not only the next one: its tree has as many
-// nodes as fit.
+// The remaining work also limits a running solution: its tree has as many nodes as fit.
 static void work_that_is_left_ends_a_solution(void **state) {
   fixture *f = *state;
   uint64_t seed = 3;
@@ -380,8 +379,8 @@ static void work_that_is_left_ends_a_solution(void **state) {
   assert_true(n_limited > 0);
 }
 
-// What is known to begin with is the answer where a limit keeps the solver from a better one, and
-// what costs more is not looked for.
+// The initial solution is the answer if a limit prevents a better one, and more expensive ones are
+// not searched.
 static void the_solver_begins_with_what_is_known(void **state) {
   fixture *f = *state;
   uint64_t seed = 3;

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-// Two products of X, and what is made of both; beside it, two statements of Z.
+// Two products of X and their sum; independently, two statements of Z.
 static const char before[] =
     "p { in f32 X(4, 6) in f32 Z(4) const f32 A(6, 5) = ... const f32 B(6, 5) = ... temp f32 P(4, "
     "5) temp f32 Q(4, 5)\n"
@@ -63,7 +63,7 @@ static void kernels_of_the_same_statements_are_compared(void **state) {
   assert_null(find(f, &regions, "X"));
 }
 
-// What is assembled of a product has no kernel; who reads it is of another region.
+// A concatenation in place of a product has no kernel; its reader is in another region.
 static void what_is_assembled_belongs_to_its_pieces(void **state) {
   fixture *f = *state;
   static const char *const texts[] = {

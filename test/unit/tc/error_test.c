@@ -1,4 +1,4 @@
-// Mistakes in the text: each has its message, its line and a caret under the place.
+// Errors in the text: each with its message, its line and a caret.
 #include "unit/tc/harness.h"
 
 static const struct {
@@ -31,16 +31,16 @@ static const struct {
     {"def f(float(N) X) -> (Y) { Y(i) = X(i) * a where a = 1, a = 2 }", "a: already defined"},
     {"def f(float(N) X) -> (Y) { Y(i) = X where X = 2 }", "X: already defined"},
     {"def f(float(N) X) -> (Y) { Y(i) = X(i) where exp = 2 }", "exp: is built in"},
-    {"def f(float(N) X) -> (Y) { Y(i, i) = X(i) }", "Y: index i stands there twice"},
+    {"def f(float(N) X) -> (Y) { Y(i, i) = X(i) }", "Y: index i occurs twice"},
     {"def f(float(N) X) -> (Y) { Y(i) = X(i) where q in 0:3 }", "q: is no index"},
-    {"def f(float(N...) X) -> (Y) { Y(i...) = X(i...) + i... }", "a pack stands only among"},
+    {"def f(float(N...) X) -> (Y) { Y(i...) = X(i...) + i... }", "a pack may only be an index"},
     {"def f(Q(N) X) -> (Y) { Y(i) = X(i) }", "X: no type is called Q"},
     {"def f(float(N) X) -> (int8 Y) { Y(i) = X(i) }",
      "attempting to assign type f32 to narrower type i8 without an explicit cast"},
     {"def f(float(N) X) -> (Y) { Y(i) = band(X(i), 1) }", "the operands must be integers"},
     {"def f(float(N) X) -> (Y) { require X(0) > 0, \"no\" Y(i) = X(i) }", "require: must hold of"},
     {"def f(float(A, B, C, D, E, F1, G1, H1, K) X) -> (Y) { Y(i) = 1 }",
-     "at most 8 dimensions may stand here"},
+     "at most 8 dimensions are allowed here"},
     {"def f(float(N) X) -> (Y) { Y(i) = X(i) @ 1 }", "got '@'"},
     {"def f(float(N) X) -> (Y) { Y(i) = X(i)", "got the end of the file"},
     {"onnx A 3..1\ndef f(float(N) X) -> (Y) { Y(i) = X(i) }", "the opsets must rise"},

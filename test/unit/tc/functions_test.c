@@ -1,4 +1,4 @@
-// Every function of the notation against the C library in double, over arguments where it bends.
+// Every function of the notation against the C library in double, at critical arguments.
 #include "unit/tc/definition.h"
 
 #include <float.h>

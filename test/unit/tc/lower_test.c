@@ -225,7 +225,7 @@ static void definitions_compute_what_was_computed_by_hand(void **state) {
   }
 }
 
-// What the compiler behind sees: one statement where one is enough, static broadcasts, no copies.
+// The resulting statements: a single one if possible, static broadcasts, no copies.
 static const struct {
   run r;
   int n_outputs;

@@ -1,4 +1,4 @@
-// Definitions, each with sizes, inputs and what comes out, computed by hand.
+// Definitions with sizes, inputs and outputs computed by hand.
 #include "unit/tc/definition.h"
 
 typedef struct row {
@@ -51,7 +51,7 @@ static const row left_sides[] = {
      "1) }",
      "N=2", "1 2", "1 2 2"},
     {"def f(float(N) X) -> (Y) { Y(i, 0) = X(i) Y(i, 1) = 2 * X(i) }", "N=2", "1 2", "1 2 2 4"},
-    {"def f(float(N) X) -> (Y) { Y(i, i) = X(i) }", "N=2", "1 2", "!Y: index i stands there twice"},
+    {"def f(float(N) X) -> (Y) { Y(i, i) = X(i) }", "N=2", "1 2", "!Y: index i occurs twice"},
     {"def f(float(N) X) -> (Y) { Y(i, j) = 0 where i in 0:N, j in 0:N Y(i, i + 0) = X(i) }", "N=2",
      "1 2", "1 0 0 2"},
     {"def f(float(N) X) -> (Y) { Y(X(i)) = X(i) }", "N=2", "1 2",
@@ -116,7 +116,7 @@ static const row calls[] = {
      "N=2 M=3", "1 2 3 4 5", "!in this call of add: Y: axis 0 must have 2 elements, got 3"},
     {"def three(float(3) X) -> (Y) { Y(i) = X(i) }\ndef f(float(N) X) -> (Y) { Y = three(X) }",
      "N=2", "1 2", "!in this call of three: X: axis 0 must have 3 elements, got 2"},
-    // the indices of what a call gives stay what they are in the definition
+    // indices of a call's result are those in the definition
     {"def next(float(N) X) -> (Y) { Y(i) = X(i - 1) }\n"
      "def f(float(N) X) -> (Y) { T = next(X) Y(i) = T(i + 1) + X(i) }",
      "N=2", "1 2", "2 4"},
@@ -222,7 +222,7 @@ static const row statements[] = {
      "N=4 K=2 M=2", "1 2 3 4; 1 10; 0 2", "21 43"},
     {"def f(float(D, L) T, int32(N) I) -> (Y) { Y(n, l) = T(I(n) + 1, l) }", "D=3 L=2 N=2",
      "1 2 3 4 5 6; 0 1", "3 4 5 6"},
-    // what data choose is held in range
+    // data-dependent indices are clamped
     {"def f(float(D) T, int32(N) I) -> (Y) { Y(n) = T(I(n)) }", "D=3 N=3", "1 2 3; -5 1 99",
      "1 2 3"},
     {"def f(float(N) A, float(N) B) -> (Y) { Y(i, j) = i == 0 ? A(j) : B(j) where i in 0:2 }",
@@ -250,7 +250,7 @@ static const row statements[] = {
     {"def f(int32(N) X) -> (Y) { Y(i) = X(i) / 4 - X(i) % 4 }", "N=4", "-5 5 -4 7", "-5 0 -1 -2"},
     {"def f(uint8(N) X) -> (Y) { Y(i) = X(i) + X(i) }", "N=2", "200 3", "144 6"},
     {"def f(uint8(N) X) -> (Y) { Y(i) = int32(X(i)) + X(i) }", "N=2", "200 3", "400 6"},
-    // comparisons are of values; numbers are not cut to the bits of what they meet
+    // comparisons compare values; numbers are not truncated to the other operand's type
     {"def f(uint8(N) X) -> (Y) { Y(x) +=! X(r) == x - 256 ? 1 : 0 where x in 254:259 }", "N=3",
      "254 1 2", "0 0 0 1 1"},
     {"def f(int8(N) X) -> (Y) { Y(i) = X(i) < 300 && X(i) > -129 && X(i) != 255 ? 1 : 0 }", "N=2",
