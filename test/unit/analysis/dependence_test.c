@@ -1,5 +1,5 @@
-// Dependences: what two statements touch, the smallest instances that meet, and what is not
-// decided.
+// Dependences: accesses of two statements, the smallest instances that conflict, and undecided
+// queries.
 #include "analysis/dependence.h"
 
 #include "unit/loops.h"
@@ -15,14 +15,14 @@ typedef struct bench {
   kiln_ctx cx;
   kiln_diag *diag;
   kiln_loops *l;
-  kiln_touches touches; // of buffer 0
+  kiln_dependence_accesses touches; // to buffer 0
 } bench;
 
 static void open_bench(bench *b, const char *text) {
   b->diag = kiln_diag_create();
   assert_int_equal(kiln_ctx_init(&b->cx, b->diag), KILN_OK);
   b->l = loops_parse(&b->cx, text);
-  b->touches = kiln_touches_of(&b->cx, b->l, 0);
+  b->touches = kiln_dependence_accesses_of(&b->cx, b->l, 0);
 }
 
 static void close_bench(bench *b) {
@@ -30,7 +30,8 @@ static void close_bench(bench *b) {
   kiln_diag_destroy(b->diag);
 }
 
-// |a| and |b| number the touches of buffer 0; |order| is over the loops of |a| and, primed, of |b|.
+// |a| and |b| are indices of accesses to buffer 0; |order| is over the loops of |a| and, primed, of
+// |b|.
 typedef struct row {
   const char *loops;
   int a, b, n_shared;
@@ -149,7 +150,7 @@ static void instances_meet_where_they_must(void **state) {
   }
 }
 
-// Reads come before the write of their statement; a branch is a condition of what it reads.
+// Loads come before the store of their statement; a branch is a condition of its loads.
 static void touches_stand_in_the_order_of_the_text(void **state) {
   (void)state;
   bench b;
@@ -159,14 +160,16 @@ static void touches_stand_in_the_order_of_the_text(void **state) {
   for (int i = 0; i < 3; i++) {
     assert_int_equal(b.touches.data[i].write, i == 2);
     assert_int_equal(b.touches.data[i].n_conds, i < 2);
-    assert_int_equal(kiln_touch_depth(&b.touches.data[i], kiln_symbol_of(&b.cx, "i")), 0);
-    assert_int_equal(kiln_touch_depth(&b.touches.data[i], kiln_symbol_of(&b.cx, "j")), -1);
+    assert_int_equal(kiln_dependence_access_depth(&b.touches.data[i], kiln_symbol_of(&b.cx, "i")),
+                     0);
+    assert_int_equal(kiln_dependence_access_depth(&b.touches.data[i], kiln_symbol_of(&b.cx, "j")),
+                     -1);
   }
   assert_int_equal(b.touches.data[2].combiner, KILN_COMBINE_MAX);
   close_bench(&b);
 }
 
-// A budget that is too small is an answer of its own, not a wrong one.
+// A budget that is too small makes a query undecided, never wrong.
 static void a_spent_budget_decides_nothing(void **state) {
   (void)state;
   bench b;

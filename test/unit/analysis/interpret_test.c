@@ -128,7 +128,7 @@ static void a_scatter_starts_from_init_and_combines(void **state) {
   assert_memory_equal(y, want, sizeof(want));
 }
 
-// Sums of the element before, also where one ends while it is added to.
+// Sums of the preceding element, also of one that is still being summed.
 static void a_scatter_reads_what_it_has_written(void **state) {
   fixture *f = *state;
   load(f,
@@ -176,7 +176,7 @@ static void an_unbound_input_is_a_message(void **state) {
   assert_int_equal(kiln_diag_count(f->diag), 1);
 }
 
-// Contractions of every innermost choice; samples go the general way.
+// Contractions with each dim innermost; samples take the general path.
 static const char *const contractions[] = {
     "c { in f32 A(7, 33)  in f32 B(33, 9)  out f32 Y(7, 9)  Y(m:7, n:9 | k:33) +=! A(m, k) * B(k, "
     "n) }",
@@ -274,7 +274,8 @@ static void elements_of_codes_are_values_or_codes(void **state) {
   }
 }
 
-// Constant folding and the interpreter were written apart; they must agree wherever folding dares.
+// Constant folding and the interpreter are independent implementations; they must agree wherever
+// folding applies.
 static void check_operator(fixture *f, kiln_expr_kind k, kiln_dtype t) {
   enum { N = 9 };
   static const double grid[N] = {0, 1, 2, 3, 7, -1, -3, 100, 2.5};

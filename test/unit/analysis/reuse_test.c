@@ -1,5 +1,5 @@
-// Predicted traffic beside what the simulator counts: hand-made kernels whose traffic is known, and
-// random orders and tiles of some kinds of loops.
+// Predicted traffic against the simulator's counts: hand-made kernels with known traffic, and
+// random loop orders and tilings of some kinds of nests.
 #include "analysis/reuse.h"
 #include "target/sim/sim.h"
 #include "unit/loops.h"
@@ -37,22 +37,22 @@ static void predict(bench *b, const kiln_loops *l, kiln_reuse_flow *out) {
     fail_msg("%s", kiln_diag_message(b->diag, 0));
 }
 
-// --- what is known ---
+// --- known traffic ---
 
 static const struct {
   const char *loops;
   double read, written; // lines of the first level, which holds 64
 } known[] = {
-    // compulsory: 64 lines of each; a line that is written first is read as well
+    // compulsory misses: 64 lines of each; a write miss fetches its line
     {"kernel k { param f32 X[1024]:(1) param f32 Y[1024]:(1) for i:1024 { Y[i] = X[i] } }", 128,
      64},
-    // 32 lines stay for 10 iterations, 100 do not
+    // 32 lines stay cached for 10 iterations, 100 do not
     {"kernel k { param f32 X[512]:(1) param f32 Y[1]:(1) for r:10 { for i:512 { Y[0] += X[i] } } }",
      33, 1},
     {"kernel k { param f32 X[1600]:(1) param f32 Y[1]:(1) for r:10 { for i:1600 { Y[0] += X[i] } } "
      "}",
      1001, 1},
-    // a line an element
+    // one line an element
     {"kernel k { param f32 X[64, 64]:(64, 1) param f32 Y[1]:(1) for i:64 { for j:4 { "
      "Y[0] += X[i, j*16] } } }",
      257, 1},
@@ -65,15 +65,15 @@ static const struct {
     {"kernel k { param f32 X[3200]:(1) param f32 Y[3]:(1) for i:100 { for j:3 { Y[j] = "
      "j == 0 ? X[i*16] + X[i*16 + 1600] : j == 1 ? X[i*16 + 1600] : X[i*16] } } }",
      201, 1},
-    // what is written here and read there stays between: 16 lines, and 16 of the result
+    // 16 lines that are written and then read stay cached, plus 16 of the result
     {"kernel k { param f32 Y[256]:(1) workspace f32 T[256]:(1) for i:256 { T[i] = 1f32 } "
      "for j:256 { Y[j] = T[j] } }",
      32, 32},
-    // conditions: half of each
+    // conditions: half of each is accessed
     {"kernel k { param f32 A[512]:(1) param f32 B[512]:(1) param f32 Y[1024]:(1) for i:1024 { "
      "Y[i] = i < 512 ? A[i] : B[i - 512] } }",
      128, 64},
-    // of two bodies, each iteration runs one: 14 lines of A, two of B
+    // of two branches each iteration runs one: 14 lines of A, two of B
     {"kernel k { param f32 A[256]:(1) param f32 B[256]:(1) param f32 Y[256]:(1) for i:16 { "
      "if i >= 1 && i < 15 { for j:16 { Y[i*16 + j] = A[i*16 + j] } } "
      "if i < 1 || i >= 15 { for k:16 { Y[i*16 + k] = B[i*16 + k] } } } }",
@@ -83,16 +83,16 @@ static const struct {
      "if i >= 1 && i < 3 && j >= 1 && j < 7 { for k:64 { Y[0] += A[k] } } "
      "if i < 1 || i >= 3 || j < 1 || j >= 7 { for l:512 { Y[0] += B[l] } } } } }",
      37, 1},
-    // 32 lines of T are gone where they are read, behind 48 of Z, but stay until they are written
-    // anew
+    // 32 lines of T are evicted by 48 of Z before they are read, but stay cached until they are
+    // rewritten
     {"kernel k { workspace f32 T[512]:(1) param f32 Z[768]:(1) param f32 Y[1]:(1) for r:10 { "
      "for i:512 { T[i] = 1f32 } for j:768 { Y[0] += Z[j] } for k:512 { Y[0] += T[k] } } }",
      10 * 48 + 32 + 10 * 32 + 1, 10 * 32 + 1},
-    // quotients and remainders: a transposition of blocks reads all once
+    // quotients and remainders: a blocked transposition reads everything once
     {"kernel k { param f32 X[1024]:(1) param f32 Y[1024]:(1) for i:1024 { "
      "Y[i] = X[i/64*64 + i%64] } }",
      128, 64},
-    // registers move nothing
+    // registers have no traffic
     {"kernel k { param f32 Y[16]:(1) register f32 R[16]:(1) alloc R { for i:16 { R[i] = 0f32 } "
      "for j:16 { Y[j] = R[j] } } }",
      1, 1},
@@ -114,8 +114,7 @@ static void traffic_that_is_known_is_predicted(void **state) {
   }
 }
 
-// Elements that data choose, inside of a loop and behind it: at least a line of each tensor is
-// read.
+// Data-dependent elements, inside of a loop and after it: at least one line of each tensor is read.
 static void accesses_beside_a_loop_stand_still_in_it(void **state) {
   (void)state;
   bench b;
@@ -159,7 +158,7 @@ static void shuffle(uint64_t *seed, int n, int *order) {
   }
 }
 
-// Loops named by |names| in a random order.
+// Loops |names| in random order.
 static void add_loops(writer *w, uint64_t *seed, int n, const char *const *names,
                       const int *extents) {
   int order[8];
@@ -173,7 +172,7 @@ static void close_loops(writer *w, int n) {
 
 static int pick(uint64_t *seed, int n, const int *from) { return from[draw(seed, (uint32_t)n)]; }
 
-// A product of matrices, tiled along all dimensions, with rows of some length.
+// A matrix product tiled in all dimensions, with some row length.
 static void write_product(writer *w, uint64_t *seed) {
   static const int tiles[] = {4, 8, 16}, counts[] = {2, 3, 4};
   static const char *const names[] = {"i0", "j0", "k0", "i1", "j1", "k1"};
@@ -189,7 +188,7 @@ static void write_product(writer *w, uint64_t *seed) {
   add(w, "}");
 }
 
-// A convolution of rows of pixels with channels.
+// A convolution over rows of pixels with channels.
 static void write_window(writer *w, uint64_t *seed) {
   static const int widths[] = {6, 8, 14}, windows[] = {1, 2, 3}, channels[] = {4, 8, 16};
   static const char *const names[] = {"h", "x", "r", "s", "c"};
@@ -258,7 +257,8 @@ static void compare(uint64_t number, score *s) {
   close_bench(&b);
 }
 
-// In 4 KiB and 32 KiB every order of loops lies near some limit; in the caches of machines few do.
+// Caches of 4 KiB and 32 KiB put every loop order near some capacity limit; real cache sizes rarely
+// do.
 static void random_loops_are_predicted_within_15_percent(void **state) {
   (void)state;
   score s = {.worst = 1};

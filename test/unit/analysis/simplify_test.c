@@ -138,7 +138,7 @@ static const tree *random_bool(source *r, int depth) {
   return make(r, compare[below(r, 6)], 0, a, random_int(r, depth > 1 ? depth - 2 : 0), NULL);
 }
 
-// x/f*f + x%f and its relatives, which chance alone would hardly make.
+// x/f*f + x%f and variants, which random trees would rarely contain.
 static const tree *random_rejoined(source *r) {
   const tree *x = random_int(r, 2);
   const int64_t f = 2 + below(r, 6), g = 1 + below(r, 4), c = 1 + below(r, 3);
@@ -372,7 +372,7 @@ static void rows_simplify_to_what_they_say(void **state) {
   assert_int_equal(wrong, 0);
 }
 
-// Loaded data wraps: what holds for indices need not hold for it.
+// Loaded data wraps: rules for indices need not hold for it.
 static void data_is_not_taken_to_be_small(void **state) {
   fixture *f = *state;
   kiln_ctx *cx = &f->cx;

@@ -279,7 +279,7 @@ static kiln_status do_once(scene *s, const way *w, long n, bool all) {
   return st;
 }
 
-// What is wrong when that allocation is refused; NULL: nothing.
+// The error after that allocation was refused; NULL: none.
 static const char *complaint(scene *s, const way *w, long n, bool all, bool is_warm) {
   static char text[128];
   const uint64_t want = s->sum;

@@ -171,7 +171,7 @@ static void every_kernel_is_verified(void **state) {
   folder_remove(&f);
 }
 
-// With a tolerance that f32 cannot keep, verification must fail and write what it promises.
+// With a tolerance beyond f32, verification must fail and write its reproducer.
 static void a_wrong_kernel_is_found_and_written_out(void **state) {
   folder f = folder_make();
   char out[96];

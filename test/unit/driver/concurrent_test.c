@@ -1,5 +1,5 @@
-// One module, run from four threads at once, each with sessions of its own: every run must give
-// what a lone session gives, bit by bit. Sessions begin and end while others run.
+// One module, run from four threads at once, each with sessions of its own: every run must equal
+// that of a single session, bit by bit. Sessions begin and end while others run.
 #include "unit/driver/models.h"
 
 #include <pthread.h>

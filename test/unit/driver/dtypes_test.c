@@ -258,7 +258,7 @@ static void run_launch(run *u, const kiln_launch *l, const char *symbol) {
   for (int i = 0; i < n; i++) free(owned[i]);
 }
 
-// Halves are rounded between statements by the reference but not inside of a kernel.
+// Between statements the reference rounds halves, which a kernel does not inside of it.
 static double tolerance(kiln_dtype t) {
   return t == KILN_F64 ? 1e-12 : t == KILN_F16 ? 4e-3 : t == KILN_BF16 ? 3e-2 : 1e-5;
 }

@@ -1,6 +1,5 @@
-// Every public function that is given NULL where it needs a pointer: a status with a message, or
-// nothing, never a crash. The last test reads the headers: a function that is not called here fails
-// it.
+// Every public function with NULL for a required pointer: a status with a message, or no effect,
+// never a crash. The last test reads the headers: it fails if a function is not called here.
 #include "unit/driver/models.h"
 
 #include <dirent.h>

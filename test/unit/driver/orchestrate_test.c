@@ -1,5 +1,5 @@
-// Orchestration from outside: the file that is written, edited and given back, every chosen kernel
-// against the reference, what is refused.
+// Orchestration through the public interface: the file is written, edited and given back; every
+// chosen kernel is compared with the reference; refusals.
 #include "unit/driver/models.h"
 
 #include <jansson.h>

@@ -1,6 +1,6 @@
-// Threads that compile, tune and run at once, as ThreadSanitizer sees them (make tsan): models of
-// their own, one cache, one module, one session that goes from hand to hand. Each must get what a
-// lone thread gets, bit by bit.
+// Threads that compile, tune and run concurrently, for ThreadSanitizer (make tsan): models of their
+// own, one cache, one module, one session passed between threads. Results must equal those of a
+// single thread, bit by bit.
 #include "unit/driver/models.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
-// What a caller has set for itself: its locale, rounding mode, traps, umask, signals and streams.
-// Nothing that is compiled or computed depends on it, and it is left as it was.
+// The caller's locale, rounding mode, traps, umask, signals and streams: results do not depend on
+// them, and they are restored.
 #include "support/numbers.h"
 #include "unit/driver/models.h"
 #include "unit/locale.h"
@@ -10,7 +10,7 @@
 #include <signal.h>
 #include <xmmintrin.h>
 
-// --- what a caller may have set ---
+// --- environments ---
 
 static locale_t of_thread;
 
@@ -109,7 +109,7 @@ static void must_be_as(const setting *before) {
   }
 }
 
-// --- what is made ---
+// --- results ---
 
 // y of functions whose constants stand in Kiln's own texts, and of a constant that is computed when
 // compiling

@@ -1,5 +1,5 @@
-// Modules for ranges of dimensions: what their variants share, and that a run of few rows reads
-// nothing that is not there.
+// Modules for ranges of dimensions: what their variants share, and that runs of few rows read
+// nothing out of bounds.
 //
 // KILN_CASES and KILN_SEED in the environment run more random models, or others.
 #include "analysis/interpret.h"
@@ -168,8 +168,8 @@ static void write_model(author *a, const char *path) {
   fixture_deinit(&a->t);
 }
 
-// Runs |part| as its kernels do, to the ends of its largest values, at |rows| rows: the interpreter
-// finds an index that leaves its axis.
+// Runs |part| as its kernels do, to the ends of its largest values, for |rows| rows: the
+// interpreter detects indices out of bounds.
 static void check_part(kiln_model *m, const kiln_bucket *part, int64_t rows, uint64_t seed) {
   kiln_ctx *cx = &m->core->cx;
   const kiln_program *p = part->prog;

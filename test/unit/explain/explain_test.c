@@ -1,5 +1,4 @@
-// kiln explain on a small model: everything the report promises is in it, and the questions are
-// answered.
+// kiln explain on a small model: the report is complete, and --why is answered.
 #include "unit/driver/models.h"
 
 #include <jansson.h>
@@ -129,8 +128,7 @@ static void save_convolutions(const char *path) {
   fixture_deinit(&t);
 }
 
-// Winograd's kernels compute plainly what has outliers; that few tiles have any is not in their
-// loops.
+// Winograd kernels compute tiles with outliers directly; the loops do not tell how few these are.
 static void branches_on_data_are_not_priced_as_taken(void **state) {
   asked a = {.f = folder_make(), .diag = kiln_diag_create()};
   const kiln_compile_options o = {.struct_size = sizeof o, .threads = 1, .target = "x86-64-v3"};

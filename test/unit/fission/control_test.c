@@ -1,4 +1,4 @@
-// If, Loop and Scan on graphs made by hand: what is unrolled, what only the run tells, and limits.
+// If, Loop and Scan on hand-made graphs: unrolling, run-time conditions, limits.
 #include "graph.h"
 
 // The elements of output |i| as f32, computed with |x| for the first input.

@@ -1,4 +1,4 @@
-// Extents that only the run knows: what is counted, what reads it, and what is refused.
+// Data-dependent extents: counts, their readers, and refusals.
 #include "graph.h"
 
 typedef struct running {
@@ -54,7 +54,7 @@ static void what_is_constant_is_counted_when_compiling(void **state) {
   assert_int_equal(kiln_tensor_elems(output(f, 0)), 2);
 }
 
-// Reductions leave out what lies behind the counted elements, where anything may be.
+// Reductions ignore elements past the count, which are undefined.
 static void reductions_end_with_what_was_counted(void **state) {
   fixture *f = *state;
   const int x = add_input(f, "x", KILN_F32, 1, (const int64_t[]){4});

@@ -1,4 +1,4 @@
-// Fission on graphs made by hand: folding, named dimensions, messages and what is left over.
+// Fission on hand-made graphs: folding, named dimensions, messages and dead statements.
 #include "graph.h"
 
 #include <math.h>
@@ -169,7 +169,7 @@ static void dead_statements_are_removed(void **state) {
   for (int i = 0; i < f->p->tensors.n; i++) assert_int_equal(f->p->tensors.data[i]->id, i);
 }
 
-// Whatever an operator would do with numbers.
+// Minifloats are refused by arithmetic operators.
 static void codes_are_moved_but_not_computed_with(void **state) {
   static const struct {
     const char *op;

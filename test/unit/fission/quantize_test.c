@@ -1,5 +1,6 @@
-// Integer convolutions and products whose factors become u8 and i8: every pair of byte types, with
-// zero points that the weights are i8 without, and others, gives what the standard's formula gives.
+// Integer convolutions and products with factors converted to u8 and i8: for every pair of byte
+// types, with zero points that weights can absorb in i8 and others, the results are those of the
+// standard's formula.
 #include "graph.h"
 
 #include "tile/query.h"
@@ -163,7 +164,7 @@ static void check_groups(fixture *f, const row *r) {
 static void check_points(fixture *f, const row *r) {
   check_channels(f, r, &(geometry){C, 1, 1, 2});
 }
-// One short of a group of bytes: it is there as zeros.
+// One less than a multiple of four bytes: padded by zeros.
 static void check_three_channels(fixture *f, const row *r) {
   check_channels(f, r, &(geometry){C - 1, 1, 2, 1});
 }
@@ -251,8 +252,8 @@ static void convolutions_of_three_channels_multiply_bytes(void **state) {
   each(check_three_channels);
 }
 
-// Dequantised, pooled and quantised by the same scale: the greatest of the codes themselves, or of
-// the numbers where another scale stands behind them.
+// Dequantized, pooled and quantized with the same scale: the maximum of the codes; with another
+// scale the maximum of the numbers.
 static void check_pool(fixture *f, double scale_behind, bool of_codes) {
   static const int64_t kernel[] = {2, 2}, pads[] = {1, 1, 0, 0};
   const double scale = 0.037, zero = 200;
@@ -301,8 +302,8 @@ static void pooling_is_quantised_by_another_scale(void **state) {
   check_pool(*state, 0.061, false);
 }
 
-// Transposed and reshaped data of 2 x 3 x 4 elements, quantised: what its bounds are looked for in
-// is what was moved.
+// Quantized, transposed and reshaped data of 2 x 3 x 4 elements: its bounds are those of the
+// original tensor.
 static void bounds_are_those_of_what_was_moved(void **state) {
   enum { N = 24 };
   static const int64_t perm[] = {1, 0, 2};

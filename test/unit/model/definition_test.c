@@ -235,8 +235,8 @@ static void all_definitions_are_verified_at_sizes_that_fit(void **state) {
   scene_end(&s);
 }
 
-// Sums of many halves that the kernel itself rounds, and subtracts from each other: in another
-// order some are a step off, which is more than their differences are known by.
+// Sums of many halves that the kernel rounds and subtracts: in another order some differ by one
+// ULP, more than the error bound of their differences.
 static void halves_on_the_way_are_judged_beside_the_others(void **state) {
   static const kiln_dim_value large[] = {{"M", 200}, {"K", 256}, {"N", 64}};
   scene s =
@@ -262,7 +262,7 @@ static void note_name(void *user, const kiln_verify_result *r) {
   if (strlen(seen) < 900) snprintf(seen + strlen(seen), 64, "%.60s;", r->nodes);
 }
 
-// A mistake of one definition, in its syntax or behind it, keeps no other one from being checked.
+// An error in one definition, syntactic or later, does not keep others from being checked.
 static void definitions_beside_wrong_ones_are_verified(void **state) {
   scene s = scene_make("def cut(float(N) X) -> (Y) {\n  Y(i) = X(i) +\n}\n"
                        "def one(float(N) X) -> (Y) { Y(i) = X(i) + 1 }\n"

@@ -1,4 +1,4 @@
-// Models: loading, describing, the reference, and what loading refuses.
+// Models: loading, descriptions, the reference, and errors of loading.
 #include "unit/driver/models.h"
 
 static void ports_and_names_of_dimensions_are_told(void **state) {

@@ -1,4 +1,4 @@
-// What the reader says of bad models: every row is one thing wrong and the message it must give.
+// Messages of the reader for invalid models: each row has one error and its message.
 #include "unit/onnx/model.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// What the reader makes of good models: values, order, constants, extents, sub-graphs, functions.
+// The reader on valid models: values, order, constants, extents, sub-graphs, functions.
 #include "unit/onnx/model.h"
 
 #include "onnx/report.h"
@@ -421,7 +421,7 @@ static void external_data_is_mapped_and_checked(void **state) {
   rmdir(folder);
 }
 
-// What a folder with a model may hold, and who may be reached through it.
+// Contents of a model's folder, and files that can be opened through it.
 static void external_data_never_leaves_the_folder_of_the_model(void **state) {
   static const struct {
     const char *location, *message;
@@ -473,7 +473,7 @@ static void external_data_never_leaves_the_folder_of_the_model(void **state) {
       assert_memory_equal(value_named(&t, t.g, "w")->constant->data, weights, 8);
     fixture_deinit(&t);
   }
-  // The kernel's own answer, and that where it has none.
+  // With openat2, and with the fallback.
   snprintf(path, sizeof path, "%s/model", folder);
   const int within = open(path, O_PATH | O_DIRECTORY);
   for (size_t row = 0; row < KILN_LEN(rows); row++) {
@@ -524,8 +524,7 @@ static void external_data_may_lie_beyond_two_gibibytes(void **state) {
   rmdir(folder);
 }
 
-// Any bytes make a name; inside, and wherever it is shown, those that no terminal should get are
-// written out.
+// Names may have any bytes; inside and in output, those unsafe for terminals are escaped.
 static void names_are_any_bytes(void **state) {
   static const struct {
     const char *name, *shown, *json;

@@ -1,5 +1,5 @@
-// What an attribute is when it is not given: the same program as with the number that the standard
-// says, an f32, given.
+// Attributes' defaults: the program is the same as with the standard's default, an f32, given
+// explicitly.
 #include "unit/ops/rows.h"
 
 static const struct {

@@ -1,6 +1,6 @@
-// Nodes that are almost right: the models of the ONNX node tests with attributes, constants, shapes
-// and opsets changed at random. Whatever comes, fission answers with a status, and what it lowers
-// the interpreter can run. The seeds are fixed; meant to be run under the sanitizers.
+// Nearly valid nodes: models of the ONNX node tests with attributes, constants, shapes and opsets
+// changed at random. Fission must give a status, and the interpreter must run everything it lowers.
+// The seeds are fixed; meant for sanitizers.
 #include "analysis/interpret.h"
 #include "fission/lower.h"
 #include "onnx/reader.h"

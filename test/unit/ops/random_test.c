@@ -1,5 +1,4 @@
-// Random numbers: their moments, that seeds decide on them, and what is drawn with them; and the
-// steps of optimizers.
+// Random numbers: moments, dependence on seeds, and operators that use them; steps of optimizers.
 #include "unit/ops/rows.h"
 
 #include <math.h>

@@ -11,7 +11,7 @@ static const rule_case reassociate[] = {
      "T(i0:12, i1:12 | r0:2) +=! Q(i0, r0)*K(r0, i1)\n"
      "Y(i0:12, i1:3 | r0:12) +=! T(i0, r0)*V(r0, i1) }",
      1, 2},
-    // scaled in between, the operands the other way round, read transposed
+    // a scale in between, operands swapped, a transposed load
     {"p { in f32 Q(12, 2) in f32 K(2, 12) in f32 V(12, 3) temp f32 T(12, 12) temp f32 S(12, 12) "
      "temp f32 Z(12, 12) out f32 Y(12, 3)\n"
      "T(i0:12, i1:12 | r0:2) +=! K(r0, i0)*Q(i1, r0)\n"
@@ -19,40 +19,40 @@ static const rule_case reassociate[] = {
      "Z(i0:12, i1:12) = S(i1, i0)\n"
      "Y(i0:12, i1:3 | r0:12) +=! V(r0, i1)*Z(i0, r0) }",
      1, 2},
-    // heads beside each other: one product less deep for each
+    // parallel heads: each product loses one reduction
     {"p { in f32 Q(2, 12, 2) in f32 K(2, 2, 12) in f32 V(24, 3) temp f32 T(2, 12, 12) "
      "temp f32 R(12, 24) out f32 Y(12, 3)\n"
      "T(i0:2, i1:12, i2:12 | r0:2) +=! Q(i0, i1, r0)*K(i0, r0, i2)\n"
      "R(i0:12, i1:24) = T(i1/12, i0, i1%12)\n"
      "Y(i0:12, i1:3 | r0:24) +=! R(i0, r0)*V(r0, i1) }",
      1, 2},
-    // not linear in between
+    // a nonlinear map in between
     {"p { in f32 Q(12, 2) in f32 K(2, 12) in f32 V(12, 3) temp f32 T(12, 12) temp f32 E(12, 12) "
      "out f32 Y(12, 3)\n"
      "T(i0:12, i1:12 | r0:2) +=! Q(i0, r0)*K(r0, i1)\n"
      "E(i0:12, i1:12) = exp(T(i0, i1))\n"
      "Y(i0:12, i1:3 | r0:12) +=! E(i0, r0)*V(r0, i1) }",
      0, 3},
-    // a scale that is no constant
+    // a scale that is not constant
     {"p { in f32 Q(12, 2) in f32 K(2, 12) in f32 V(12, 3) in f32 F(12) temp f32 T(12, 12) "
      "temp f32 S(12, 12) out f32 Y(12, 3)\n"
      "T(i0:12, i1:12 | r0:2) +=! Q(i0, r0)*K(r0, i1)\n"
      "S(i0:12, i1:12) = T(i0, i1)*F(i1)\n"
      "Y(i0:12, i1:3 | r0:12) +=! S(i0, r0)*V(r0, i1) }",
      0, 3},
-    // another reader keeps T
+    // T has another reader
     {"p { in f32 Q(12, 2) in f32 K(2, 12) in f32 V(12, 3) temp f32 T(12, 12) out f32 Y(12, 3) "
      "out f32 X(12)\n"
      "T(i0:12, i1:12 | r0:2) +=! Q(i0, r0)*K(r0, i1)\n"
      "X(i0:12 | r0:12) max=! T(i0, r0)\n"
      "Y(i0:12, i1:3 | r0:12) +=! T(i0, r0)*V(r0, i1) }",
      0, 3},
-    // deeper than it is long: the order is right as it is
+    // deeper than long: the order is optimal already
     {"p { in f32 Q(4, 12) in f32 K(12, 4) in f32 V(4, 12) temp f32 T(4, 4) out f32 Y(4, 12)\n"
      "T(i0:4, i1:4 | r0:12) +=! Q(i0, r0)*K(r0, i1)\n"
      "Y(i0:4, i1:12 | r0:4) +=! T(i0, r0)*V(r0, i1) }",
      0, 2},
-    // both factors move with the sum
+    // both factors depend on the sum
     {"p { in f32 Q(12, 2) in f32 K(12, 12) in f32 V(12, 3) temp f32 T(12) out f32 Y(12)\n"
      "T(i0:12 | r0:2) +=! Q(i0, r0)*K(i0, r0)\n"
      "Y(i0:12 | r0:12) +=! T(r0)*K(r0, i0) }",
@@ -64,16 +64,16 @@ static const rule_case reassociate[] = {
      "P(i0:10, i1:8) = i0 >= 1 && i0 < 9 ? T(i0 - 1, i1) : 0f32\n"
      "Y(i0:8, i1:2 | r0:8, r1:3) +=! P(i0 + r1, r0)*U(r0, i1, r1) }",
      0, 3},
-    // Two layers: X is (9, 3), widened to 8, narrowed to 2; what is made of weights alone is left
-    // to `constants`.
+    // Two layers: X is (9, 3), widened to 8, narrowed to 2; products of weights alone are left to
+    // `constants`.
     {"p { in f32 X(9, 3) const f32 W(3, 8) = ... const f32 B(8) = ... const f32 U(8, 2) = ... "
      "const f32 F(8) = ... temp f32 T(9, 8) temp f32 A(9, 8) out f32 Y(9, 2)\n"
      "T(i0:9, i1:8 | r0:3) +=! X(i0, r0)*W(r0, i1)\n"
      "A(i0:9, i1:8) = 2f32 - (T(i0, i1) + B(i1))*F(i1)\n"
      "Y(i0:9, i1:2 | r0:8) +=! A(i0, r0)*U(r0, i1) }",
      1, 4},
-    // two layers of one row: what is made of weights alone stays so, though a run that made it
-    // would be longer
+    // two layers of one row: products of weights alone stay constant, although computing them in a
+    // run would take longer
     {"p { in f32 X(1, 16) const f32 W(16, 12) = ... const f32 V(12, 8) = ... temp f32 T(1, 12) "
      "out f32 Y(1, 8)\n"
      "T(i0:1, i1:12 | r0:16) +=! X(i0, r0)*W(r0, i1)\n"
@@ -87,7 +87,7 @@ static const rule_case reassociate[] = {
      "A(i0:1, i1:16, i2:8) = T(0, i2, i1/4, i1%4) - B(i2)\n"
      "Y(i0:1, i1:16, i2:2 | r0:8) +=! A(0, i1, r0)*U(r0, i2) }",
      1, 4},
-    // in front of one: the border is cut off, not padded
+    // before one: the border is cropped instead of padded
     {"p { in f32 X(1, 3, 6, 6) const f32 W(8, 3, 1, 1) = ... const f32 U(2, 8, 3, 3) = ... "
      "temp f32 T(1, 8, 6, 6) out f32 Y(1, 2, 4, 4)\n"
      "T(i0:1, i1:8, i2:6, i3:6 | r0:3, r1:1, r2:1) +=! X(i0, r0, i2 + r1, i3 + r2)*W(i1, r0, r1, "
@@ -95,7 +95,7 @@ static const rule_case reassociate[] = {
      "Y(i0:1, i1:2, i2:4, i3:4 | r0:8, r1:3, r2:3) +=! T(i0, r0, i2 + r1, i3 + r2)*U(i1, r0, r1, "
      "r2) }",
      1, 2},
-    // a bottleneck is there for its two thin factors
+    // a bottleneck: its two factors are thin on purpose
     {"p { in f32 X(9, 8) const f32 W(8, 2) = ... const f32 U(2, 8) = ... temp f32 T(9, 2) "
      "out f32 Y(9, 8)\n"
      "T(i0:9, i1:2 | r0:8) +=! X(i0, r0)*W(r0, i1)\n"
@@ -104,8 +104,7 @@ static const rule_case reassociate[] = {
 };
 
 static const rule_case ones[] = {
-    // a mean and a contraction with weights, in front of it and behind it; what only moves is left
-    // to `absorb`
+    // a mean and a contraction with weights, before it and after it; views are left to inlining
     {"p { in f32 X(4, 6) const f32 W(6, 5) = ... temp f32 S(4) temp f32 P(4, 5) temp f32 M(4) "
      "out f32 Y(4, 5)\n"
      "S(i0:4 | r0:6) +=! X(i0, r0) M(i0:4) = S(i0)/6f32\n"
@@ -132,7 +131,8 @@ static const rule_case ones[] = {
      "i0, r1)\n"
      "Y(i0:5, i1:4) = P(i0, i1)/S(i1) }",
      1, 5},
-    // another operand, another axis, one axis of two, a maximum, a guard, squares, nobody's operand
+    // another operand, another axis, one axis of two, a maximum, a guard, squares, an operand
+    // without a contraction
     {"p { in f32 X(6, 6) in f32 Z(6, 6) const f32 W(6, 5) = ... temp f32 A(6) temp f32 B(6) temp "
      "f32 C(1) temp f32 D(6)\n"
      "temp f32 E(6) temp f32 F(6) temp f32 P(6, 5) out f32 Y(6, 5)\n"
@@ -142,14 +142,14 @@ static const rule_case ones[] = {
      "F(i0:6 | r0:6) +=! X(i0, r0)*X(i0, r0) P(i0:6, i1:5 | r0:6) +=! X(i0, r0)*W(r0, i1)\n"
      "Y(i0:6, i1:5) = P(i0, i1) + A(i0) + B(i0)*C(0) + D(i0) + E(i0) + F(i0) }",
      0, 8},
-    // no columns, columns of a part of the weights, values behind the sum that take it in
+    // no columns, columns of a part of the weights, values after the sum that includes them
     {"p { in f32 X(4, 6) const f32 w(6) = ... const f32 W(6, 7) = ... temp f32 S(4) temp f32 V(6, "
      "5) out f32 Y(4) out f32 Z(4, 5) out f32 T(4, 5)\n"
      "Y(i0:4 | r0:6) +=! X(i0, r0)*w(r0) Z(i0:4, i1:5 | r0:6) +=! X(i0, r0)*W(r0, i1) S(i0:4 | "
      "r0:6) +=! X(i0, r0)\n"
      "V(i0:6, i1:5) = S(i1%4)*W(i0, i1) T(i0:4, i1:5 | r0:6) +=! X(i0, r0)*V(r0, i1) }",
      0, 5},
-    // a softmax: Y is larger than E, others read the quotient, the divisor moves with the sum
+    // a softmax: Y is larger than E, the quotient has other readers, the divisor depends on the sum
     {"p { in f32 E(4, 6) const f32 W(6, 7) = ... const f32 V(6, 3) = ... temp f32 S(4) temp f32 "
      "Q(4, 6) temp f32 R(4, 6) temp f32 U(4, 6)\n"
      "out f32 Y(4, 7) out f32 Z(4, 3) out f32 T(4, 6) out f32 G(4, 3)\n"
@@ -161,7 +161,7 @@ static const rule_case ones[] = {
      0, 8},
 };
 
-// N is (2, 40), its rows and those of M divided by what they are long; the product is (2, 2).
+// N is (2, 40), its rows and those of M divided by their lengths; the product is (2, 2).
 static const rule_case defer[] = {
     {"p { in f32 N(2, 40) in f32 M(3, 40) temp f32 A(2) temp f32 L(2, 1) temp f32 E(2, 40) "
      "temp f32 U(2, 40) temp f32 V(40, 2) out f32 Y(3, 2)\n"
@@ -179,12 +179,12 @@ static const rule_case defer[] = {
      "V(i0:2, i1:40) = (1f32/F(i0))*N(i0, i1)\n"
      "Y(i0:2, i1:2 | r0:40) +=! U(i0, r0)*V(i1, r0) }",
      2, 3},
-    // the divisor moves with the sum
+    // the divisor depends on the sum
     {"p { in f32 N(2, 40) in f32 D(40) in f32 M(2, 40) temp f32 U(2, 40) out f32 Y(2, 2)\n"
      "U(i0:2, i1:40) = N(i0, i1)/D(i1)\n"
      "Y(i0:2, i1:2 | r0:40) +=! U(i0, r0)*M(i1, r0) }",
      0, 2},
-    // it is what is divided
+    // the operand is the divisor
     {"p { in f32 N(2, 40) in f32 D(2) in f32 M(2, 40) temp f32 U(2, 40) out f32 Y(2, 2)\n"
      "U(i0:2, i1:40) = D(i0)/N(i0, i1)\n"
      "Y(i0:2, i1:2 | r0:40) +=! U(i0, r0)*M(i1, r0) }",
@@ -194,7 +194,7 @@ static const rule_case defer[] = {
      "U(i0:2, i1:4) = N(i0, i1)/D(i0)\n"
      "Y(i0:2, i1:40 | r0:4) +=! U(i0, r0)*M(i1, r0) }",
      0, 2},
-    // others read the quotient
+    // the quotient has other readers
     {"p { in f32 N(2, 40) in f32 D(2) in f32 M(2, 40) temp f32 U(2, 40) out f32 Y(2, 2) out f32 "
      "Z(2)\n"
      "U(i0:2, i1:40) = N(i0, i1)/D(i0)\n"
@@ -225,12 +225,12 @@ static const rule_case scale[] = {
      "N(i0:1, i1:3, i2:6, i3:6) = T(i0, i1, i2, i3)*F(i1) + S(i1)\n"
      "Y(i0:1, i1:3, i2:6, i3:6) = max(N(0, i1, i2, i3), 0f32) }",
      1, 5},
-    // a divisor in the middle of a map, and another tensor
+    // a divisor inside of a map, and another tensor
     {"p { in f32 X(9, 2) in f32 Z(9, 3) const f32 W(2, 3) = ... temp f32 T(9, 3) out f32 Y(9, 3)\n"
      "T(i0:9, i1:3 | r0:2) +=! X(i0, r0)*W(r0, i1)\n"
      "Y(i0:9, i1:3) = Z(i0, i1) + tanh(T(i0, i1)/8f32) }",
      1, 3},
-    // in front, behind a transposition
+    // before the contraction, after a transposition
     {"p { in f32 X(9, 2) const f32 F(2) = ... const f32 W(2, 3) = ... temp f32 U(9, 2) temp f32 "
      "V(2, 9) "
      "out f32 Y(9, 3)\n"
@@ -238,7 +238,7 @@ static const rule_case scale[] = {
      "V(i0:2, i1:9) = U(i1, i0)\n"
      "Y(i0:9, i1:3 | r0:2) +=! V(r0, i0)*W(r0, i1) }",
      1, 2},
-    // along what the weights do not move with
+    // along an axis on which the weights do not depend
     {"p { in f32 X(9, 2) const f32 F(9) = ... const f32 W(2, 3) = ... temp f32 T(9, 3) out f32 "
      "Y(9, 3)\n"
      "T(i0:9, i1:3 | r0:2) +=! X(i0, r0)*W(r0, i1)\n"
@@ -250,12 +250,12 @@ static const rule_case scale[] = {
      "T(i0:1, i1:3 | r0:2) +=! X(i0, r0)*W(r0, i1)\n"
      "Y(i0:1, i1:3) = T(i0, i1)*F(i1) }",
      0, 2},
-    // the result is read without its factor, too
+    // the unscaled result has another reader
     {"p { in f32 X(9, 2) const f32 W(2, 3) = ... temp f32 T(9, 3) out f32 Y(9, 3)\n"
      "T(i0:9, i1:3 | r0:2) +=! X(i0, r0)*W(r0, i1)\n"
      "Y(i0:9, i1:3) = T(i0, i1)*tanh(T(i0, i1)*2f32) }",
      0, 2},
-    // the factor is no constant; no operand is
+    // the factor is not constant; no operand is constant
     {"p { in f32 X(9, 2) in f32 F(3) const f32 W(2, 3) = ... temp f32 T(9, 3) out f32 Y(9, 3)\n"
      "T(i0:9, i1:3 | r0:2) +=! X(i0, r0)*W(r0, i1)\n"
      "Y(i0:9, i1:3) = T(i0, i1)*F(i1) }",
@@ -264,7 +264,7 @@ static const rule_case scale[] = {
      "T(i0:9, i1:3 | r0:2) +=! X(i0, r0)*W(r0, i1)\n"
      "Y(i0:9, i1:3) = T(i0, i1)*F(i1) }",
      0, 2},
-    // read elsewhere
+    // it has another reader
     {"p { in f32 X(3, 2) const f32 F(3) = ... const f32 W(2, 3) = ... temp f32 T(3, 3) out f32 "
      "Y(3, 3)\n"
      "T(i0:3, i1:3 | r0:2) +=! X(i0, r0)*W(r0, i1)\n"

@@ -1,4 +1,4 @@
-// What the rules of linear algebra save.
+// Multiplications saved by the rules of linear algebra.
 #include "unit/rewrite/algebra.h"
 #include "unit/rewrite/products.h"
 

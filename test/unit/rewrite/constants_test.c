@@ -30,7 +30,7 @@ static void folded_statements_go_and_the_others_stay(void **state) {
   assert_int_equal(n_constants, 1); // V and W have no reader left
 }
 
-// T turns W, which packing can do; E joins two of its axes.
+// T transposes W, which packing can do; E merges two of its axes.
 static void moves_that_join_axes_are_folded(void **state) {
   fixture *f = *state;
   kiln_program *p = NULL;
@@ -51,7 +51,7 @@ static void moves_that_join_axes_are_folded(void **state) {
   }
 }
 
-// E takes floats from bits of fewer integers, which every run does; T bits from floats.
+// E decodes floats from integers with fewer bits, in every run; T takes bits of floats.
 static void what_decodes_bits_of_constants_stays(void **state) {
   fixture *f = *state;
   kiln_program *p = NULL;

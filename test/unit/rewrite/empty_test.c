@@ -1,4 +1,4 @@
-// Statements without instances become fills.
+// Statements with empty domains become fills.
 #include "unit/fixture.h"
 
 #include "rewrite/empty.h"
@@ -36,7 +36,7 @@ static void statements_without_instances_become_fills(void **state) {
   }
 }
 
-// T keeps what it was given where nothing is scattered.
+// T keeps its initial value if nothing is scattered.
 static void scatters_of_nothing_leave_what_was_there(void **state) {
   fixture *f = *state;
   kiln_program *p = NULL;

@@ -1,11 +1,12 @@
-// f32 tensors stored as half types: which are, and what is computed in f32 all the same.
+// Conversion of f32 tensors to half types: which tensors are converted, and which arithmetic stays
+// f32.
 #include "unit/fixture.h"
 
 #include "rewrite/half.h"
 
 #include <string.h>
 
-// What |text| is as f16 must have all of these.
+// |text| converted to f16 must contain all of these.
 static void expect_lines(fixture *f, const char *text, size_t n, const char *const *lines) {
   kiln_program *p = NULL;
   kiln_text got;
@@ -57,7 +58,7 @@ static void statistics_are_not_rounded(void **state) {
   expect_lines(*state, text, KILN_LEN(lines), lines);
 }
 
-// Of six elements: in halves 1e-9 is 0, and so is the square of a small deviation.
+// Of six elements: in the half type 1e-9 is 0, and so is the square of a small deviation.
 static void an_epsilon_is_not_rounded_to_zero(void **state) {
   static const char text[] =
       "p { in f32 X(6, 2) temp f32 S(2) temp f32 M(2) temp f32 Q(2) temp f32 V(2) temp f32 D(2)"
@@ -72,8 +73,8 @@ static void an_epsilon_is_not_rounded_to_zero(void **state) {
   expect_lines(*state, text, KILN_LEN(lines), lines);
 }
 
-// The largest stays f32, the elements may be stored as halves or not at all: asked of both as
-// halves, one is always it.
+// The maximum stays f32, the elements may be stored as halves: compared as halves, some element
+// equals the maximum.
 static void what_is_compared_is_compared_as_stored(void **state) {
   static const char text[] = "p { in f32 X(2, 64) temp f32 T(2, 64) temp f32 M(2) out i64 Y(2)"
                              " T(i:2, k:64) = X(i, k) * 3f32 M(i:2 | k:64) max=! T(i, k)"

@@ -1,4 +1,4 @@
-// How much the reductions of a program compute.
+// The number of operations in a program's reductions.
 #ifndef KILN_TEST_REWRITE_PRODUCTS_H
 #define KILN_TEST_REWRITE_PRODUCTS_H
 

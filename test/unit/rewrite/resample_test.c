@@ -1,4 +1,4 @@
-// Contractions over channels that move in front of resampling: the same values from fewer products.
+// Contractions over channels moved before resampling: equal values with fewer products.
 #include "unit/fixture.h"
 #include "unit/rewrite/products.h"
 
@@ -10,7 +10,7 @@
 
 static const float weights[2 * 5] = {1, -2, 3, 0.5, 2, -1, 4, 0.25, 1, -3};
 
-// W is (2, 5): two channels from five, three of X, enlarged by rows and columns, and two of Z.
+// W is (2, 5): two channels from five, three of X, upsampled in rows and columns, and two of Z.
 static const char concat[] =
     "p { in f32 X(1, 3, 2, 2) in f32 Z(1, 2, 4, 4) const f32 W(2, 5, 1, 1) = ...\n"
     "temp f32 R(1, 3, 4, 2) temp f32 U(1, 3, 4, 4) temp f32 C(1, 5, 4, 4) out f32 Y(1, 2, 4, 4)\n"
@@ -19,12 +19,12 @@ static const char concat[] =
     "C(i0:1, i1:5, i2:4, i3:4) = i1 < 3 ? U(i0, i1, i2, i3) : Z(i0, i1 - 3, i2, i3)\n"
     "Y(i0:1, i1:2, i2:4, i3:4 | r0:5, r1:1, r2:1) +=! C(i0, r0, i2 + r1, i3 + r2)*W(i1, r0, r1, "
     "r2) }";
-// All that is read is enlarged.
+// The whole operand is upsampled.
 static const char whole[] = "p { in f32 X(1, 5, 2, 2) const f32 W(2, 5) = ... temp f32 U(1, 5, 4, "
                             "4) out f32 Y(1, 2, 4, 4)\n"
                             "U(i0:1, i1:5, i2:4, i3:4) = X(0, i1, i2/2, i3/2)\n"
                             "Y(i0:1, i1:2, i2:4, i3:4 | r0:5) +=! W(i1, r0)*U(i0, r0, i2, i3) }";
-// Not linear; not the same for all channels; read by two; a window; not larger.
+// Not linear; different for some channels; two readers; a window; no upsampling.
 static const char *const others[] = {
     "p { in f32 X(1, 5, 2, 2) const f32 W(2, 5) = ... temp f32 U(1, 5, 4, 4) out f32 Y(1, 2, 4, "
     "4)\n"

@@ -1,4 +1,4 @@
-// Random evaluation of rewriting rules: a program as the interpreter computes it, before and after.
+// Random evaluation of rewriting rules: the interpreter's results before and after.
 #ifndef KILN_TEST_REWRITE_RULES_H
 #define KILN_TEST_REWRITE_RULES_H
 
@@ -11,15 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-// A case of a rule: how often it applies to |text| (0: it must not), and the statements that stay.
+// A case of a rule: how often it applies to |text| (0: it must not), and the remaining statements.
 typedef struct rule_case {
   const char *text;
   int n_applied, n_stmts;
 } rule_case;
 
-enum { RULE_ROUNDS = 4 }; // of other data
+enum { RULE_ROUNDS = 4 }; // rounds with new random data
 
-// In [-1, 1), never 0, for what divides.
+// In [-1, 1), never 0, as it may be a divisor.
 static inline double random_value(uint64_t *state) {
   return ((double)(random_next(state) >> 11) + 0.5) * 0x1p-52 - 1;
 }
@@ -33,7 +33,7 @@ static inline void *random_data(kiln_ctx *cx, const kiln_tensor *t, uint64_t *st
   return data;
 }
 
-// Constants that the text does not spell out get random elements.
+// Constants without data in the text get random elements.
 static inline kiln_program *random_program(fixture *f, const char *text, uint64_t seed) {
   kiln_program *p = NULL;
   assert_int_equal(kiln_program_parse(&f->cx, text, &p), KILN_OK);
@@ -71,7 +71,7 @@ static inline int count_rows(const kiln_rule *rules) {
   return n;
 }
 
-// Runs the rule |name| alone to its fixpoint; gives how often it was applied.
+// Runs the rule |name| alone to its fixed point; gives the number of applications.
 static inline int run_rule(fixture *f, kiln_program *p, const char *name) {
   kiln_rewriting r = {.rules = kiln_rules, .on_gpu = strcmp(name, "blocks") != 0};
   const int row = kiln_rules_row(kiln_rules, name, strlen(name));

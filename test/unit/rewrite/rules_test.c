@@ -4,7 +4,7 @@
 
 static int n_runs;
 
-// Takes one statement's constant down by one, until none is above 0.
+// Decrements a positive constant of one statement, until all are 0.
 static int count_down(kiln_ctx *cx, kiln_program *p) {
   kiln_stmt *s = p->stmts.data[0];
   n_runs++;
@@ -20,11 +20,11 @@ static int never(kiln_ctx *cx, kiln_program *p) {
 }
 
 static int break_it(kiln_ctx *cx, kiln_program *p) {
-  p->stmts.data[0]->body = kiln_int(cx, 0); // not of the tensor's type
+  p->stmts.data[0]->body = kiln_int(cx, 0); // of another type than the tensor
   return 1;
 }
 
-// The same as an alternative, whose place is what the statement makes.
+// The same as an alternative, whose place is the statement's tensor.
 static int count_down_at(kiln_ctx *cx, kiln_program *p, kiln_site *site) {
   return kiln_site_enter(cx, site, p, p->stmts.data[0]) ? count_down(cx, p) : 0;
 }
@@ -145,7 +145,7 @@ static void every_row_has_a_name_of_its_own_and_a_text(void **state) {
   }
 }
 
-// --- each rule: programs to which it applies, and such to which it must not
+// --- each rule: programs to which it applies, and programs to which it must not ---
 
 static const rule_case constants[] = {
     {"p { in f32 X(3) const f32 V(3) = ... const f32 W(3) = ... temp f32 E(3) temp f32 D(3) out "
@@ -158,7 +158,7 @@ static const rule_case constants[] = {
 };
 
 static const rule_case cse[] = {
-    // statements over equal constants, and what reads these; dims have other names
+    // statements over equal constants, and their readers; names of dims differ
     {"p { in f32 X(3, 4) const f32 V(4) = 0x0000803f000000400000404000008040\n"
      "const f32 W(4) = 0x0000803f000000400000404000008040 temp f32 A(3, 4) temp f32 B(3, 4) temp "
      "f32 SA(3)\n"
@@ -166,7 +166,7 @@ static const rule_case cse[] = {
      "A(i:3, j:4) = X(i, j)*V(j) B(i0:3, i1:4) = X(i0, i1)*W(i1) SA(i:3 | r:4) +=! A(i, r)\n"
      "SB(i1:3 | i0:4) +=! B(i1, i0) Y(i:3) = SA(i)/(1f32 + SB(i)*SB(i)) }",
      3, 3},
-    // what a result equals is read in its place; a result that equals another stays
+    // a result replaces an equal tensor; a result that equals another is kept
     {"p { in f32 X(3) out f32 Y(3) temp f32 A(3) out f32 Z(3) out f32 V(3)\n"
      "Y(i:3) = exp(X(i)) A(i:3) = exp(X(i)) Z(i:3) = A(i) + 1f32 V(i:3) = exp(X(i)) }",
      1, 3},
@@ -175,8 +175,8 @@ static const rule_case cse[] = {
      "A(i:3) at (K(i)) +=! X(i) init (f32(o0)) B(j:3) at (K(j)) +=! X(j) init (f32(o0))\n"
      "C(j:3) at (K(j)) +=! X(j) Y(i:2) = A(i) + 2f32*B(i) + 3f32*C(i) }",
      1, 3},
-    // copies, of a result, of an input, along an axis of one element; not what is a result or
-    // turned round
+    // copies, of a result, of an input, along an axis of one element; results and transposed
+    // tensors are kept
     {"p { in f32 X(1, 3) temp f32 A(1, 3) temp f32 B(1, 3) temp f32 C(1, 3) temp f32 D(1, 3) out "
      "f32 Y(1, 3) out f32 Z(1, 3)\n"
      "A(i:1, j:3) = X(0, j) B(i:1, j:3) = exp(A(i, j)) C(i:1, j:3) = B(i, j) D(i:1, j:3) = C(i, 2 "
@@ -257,15 +257,15 @@ static const rule_case views[] = {
      "H(i0:1, i1:4, i2:2) = G(i0, i1, i2) + F()\n"
      "Y(i0:4, i1:2) = H(0, i0, 1 - i1) }",
      1, 7},
-    // through two views, of which the first repeats rows
+    // through two views, the first of which repeats rows
     {"p { in f32 X(2, 3) temp f32 S(2, 3) temp f32 U(4, 3) temp f32 V(12) temp f32 E(12) out f32 "
      "Y(6, 2)\n"
      "S(i0:2, i1:3) = X(i0, i1)*2f32 U(i0:4, i1:3) = S(i0/2, i1) V(i0:12) = U(i0/3, i0%3) E(i0:12) "
      "= exp(V(i0))\n"
      "Y(i0:6, i1:2) = E(2*i0 + i1) }",
      2, 5},
-    // others read the moved tensor, two maps, what is moved; a factor of its own for each column; a
-    // map of the neighbour; a slice; what was given, or put together
+    // other readers of the moved tensor, of two maps, of the view; a factor for each column; a map
+    // of the neighbour; a slice; an input or a concatenation
     {"p { in f32 X(2, 4) in f32 Z(2, 4) const f32 F(4) = ... temp f32 S(2, 4) temp f32 A(4, 2) "
      "temp f32 B(4, 2) temp f32 C(4, 2) temp f32 D(4, 2)\n"
      "temp f32 S1(2, 4) temp f32 A1(4, 2) temp f32 B1(4, 2) temp f32 C1(4, 2) temp f32 S2(2, 4) "
@@ -322,7 +322,7 @@ static const rule_case repeat[] = {
 };
 
 static const rule_case merge[] = {
-    // three products of parts of other widths, the bias and what follows of two of them alike
+    // three products with parts of different widths, two with equal bias and epilogue
     {"p { in f32 X(4, 6) const f32 A(6, 5) = ... const f32 B(3, 6) = ... const f32 C(6, 7) = ... "
      "const f32 a(5) = ...\n"
      "const f32 b(3) = ... const f32 c(7) = ... temp f32 P(4, 5) temp f32 Q(4, 5) temp f32 U(4, 7) "

@@ -15,7 +15,7 @@ static void a_vector_keeps_its_elements_as_it_grows(void **state) {
 }
 
 #if KILN_HAS_ASAN
-// In other builds vectors have room to spare, and what they leave may be read.
+// In other builds vectors have spare capacity, and their old memory may be read.
 static void appending_leaves_nothing_where_it_was(void **state) {
   fixture *f = *state;
   KILN_VEC(int) v = {0};

@@ -1,4 +1,4 @@
-// Arenas, the door, cleanups, symbols and diagnostics.
+// Arenas, the out-of-memory handler, cleanups, symbols and diagnostics.
 #include "unit/fixture.h"
 
 static void an_arena_gives_aligned_memory_and_rewinds(void **state) {
@@ -57,7 +57,7 @@ static kiln_status enters_again(kiln_ctx *cx, void *argument) {
   size_t bytes = SIZE_MAX;
   (void)argument;
   assert_int_equal(kiln_ctx_enter(cx, asks_for_too_much, &bytes), KILN_NO_MEMORY);
-  kiln_arena_alloc(&cx->scratch, SIZE_MAX); // the outer door must be open still
+  kiln_arena_alloc(&cx->scratch, SIZE_MAX); // the outer handler must still be set
   return KILN_OK;
 }
 

@@ -1,5 +1,5 @@
-// Files that get their name when they are whole: what a folder holds before, behind, and after a
-// process that was killed.
+// Files that appear when complete: the contents of a folder before, after, and after a killed
+// process.
 #include "support/temporary.h"
 #include "unit/fixture.h"
 
@@ -94,7 +94,7 @@ static void the_mode_is_the_callers_umask_s(void **state) {
   umask(own);
 }
 
-// What a link points to is no business of ours; the link gives way.
+// The target of a link is not touched; the link is replaced.
 static void links_are_replaced_and_not_followed(void **state) {
   (void)state;
   for (size_t i = 0; i < KILN_LEN(openings); i++) {

@@ -1,4 +1,4 @@
-// Comparing measurements: the best of each figure, and saying where none is confirmed.
+// Merging measurements: the best of each figure, and figures that do not agree.
 #include "target/target.h"
 #include "tune/figures.h"
 #include "unit/fixture.h"

@@ -1,5 +1,4 @@
-// The database of measurements: what is kept, what is found again and what is best; files that are
-// none.
+// The tuning database: storing, finding, choosing the best; invalid files.
 #include "tune/results.h"
 #include "unit/fixture.h"
 

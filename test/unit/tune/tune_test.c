@@ -1,6 +1,6 @@
-// Tuning on an OpenCL device, PoCL's where there is no other: what is kept and found again, and
-// what becomes of candidates that fail. An OpenCL that fails as it is told
-// (test/gpu/shaky_opencl.c) is given to the measuring process alone.
+// Tuning on an OpenCL device (PoCL if there is no other): stored results, and failing candidates.
+// An OpenCL library that fails on request (test/gpu/shaky_opencl.c) is given to the worker process
+// only.
 #include "unit/driver/models.h"
 
 #include "tune/tuning.h"
@@ -139,7 +139,8 @@ static void what_was_measured_is_known_with_and_without_the_device(void **state)
   end(&f);
 }
 
-// On a GPU a run hides 1.6 us of a launch, and none of a library's and of the one behind it.
+// On a GPU a run overlaps 1.6 us of a launch, but nothing of a library's launch and the one after
+// it.
 static void a_library_must_win_what_a_run_hides_of_launches(void **state) {
   static const struct {
     const char *target;
@@ -157,16 +158,16 @@ static void a_library_must_win_what_a_run_hides_of_launches(void **state) {
     kiln_machine m;
     assert_int_equal(kiln_ctx_init(&cx, NULL), KILN_OK);
     assert_int_equal(kiln_gpu_machine_named(&cx, rows[i].target, &m), KILN_OK);
-    kiln_rival rivals[] = {
+    kiln_tuning_candidate rivals[] = {
         {.candidate = &own, .result = {.us = rows[i].own_us}, .is_known = true},
         {.candidate = &library, .result = {.us = rows[i].us_of_library}, .is_known = true}};
     for (int k = 0; k < 2; k++) rivals[k].result.verdict = KILN_VERDICT_RIGHT;
-    kiln_rivals r = {.n = 2, .at = rivals};
-    assert_int_equal(kiln_rivals_best(&m, &r), rows[i].is_library);
+    kiln_tuning_candidates r = {.n = 2, .at = rivals};
+    assert_int_equal(kiln_tuning_candidates_best(&m, &r), rows[i].is_library);
     rivals[0].result.verdict = KILN_VERDICT_WRONG;
-    assert_int_equal(kiln_rivals_best(&m, &r), 1);
+    assert_int_equal(kiln_tuning_candidates_best(&m, &r), 1);
     rivals[1].result.verdict = KILN_VERDICT_LOST;
-    assert_int_equal(kiln_rivals_best(&m, &r), 0);
+    assert_int_equal(kiln_tuning_candidates_best(&m, &r), 0);
     kiln_ctx_deinit(&cx);
   }
 }

@@ -1,5 +1,4 @@
-// The errors that right results may have: what f32 and halves give in any order is within them, and
-// planted faults are not.
+// Error bounds: results of f32 and halves in any order satisfy them, planted faults do not.
 #include "analysis/interpret.h"
 #include "verify/check.h"
 #include "verify/compare.h"
@@ -68,7 +67,7 @@ static kiln_difference judge(const bench *b, const float *got) {
 
 enum { ROWS = 24, COLUMNS = 20 };
 
-// The orders in which kernels add: one by one, lanes that are added at the end, halves of halves.
+// Summation orders of kernels: sequential, by lanes added at the end, pairwise.
 typedef enum order { SERIAL, BACKWARDS, LANES, PAIRWISE, N_ORDERS } order;
 
 static float pairwise(const float *t, int64_t n) {
@@ -107,7 +106,7 @@ static const char *product_text(fixture *f, int64_t depth) {
                            ROWS, depth, depth, COLUMNS, ROWS, COLUMNS, ROWS, COLUMNS, depth);
 }
 
-// A kernel that multiplies so, somewhere.
+// A kernel with products rounded in this way.
 typedef struct multiplier {
   int64_t depth;
   double fault;
@@ -122,8 +121,7 @@ static kiln_status run_multiplier(void *user, int n, const kiln_check_arg *args,
   return KILN_OK;
 }
 
-// What tuning takes for right: no two units in the last place of each term, but what is added in
-// another order.
+// The tolerance of tuning: less than two ULP for each term, but any summation order.
 static void kernels_are_tuned_by_the_same_errors(void **state) {
   static const kiln_check_tolerance none = {0, 0, 0, false};
   fixture *f = *state;
@@ -222,8 +220,8 @@ static const struct {
                  " C(i:20, j:20) = (A(i, j) - S(i) / 20f32) / sqrt(V(i) / 20f32 + 0.001f32) }"},
 };
 
-// The reference's own results are right, and so are their neighbours; two units of rounding more
-// than may be are not.
+// The reference's results and their neighbours are accepted; results two units beyond the bound are
+// not.
 static void statements_have_tolerances_of_their_operations(void **state) {
   fixture *f = *state;
   for (size_t i = 0; i < KILN_LEN(programs); i++) {
@@ -310,8 +308,7 @@ static bench product_of(fixture *f, const char *text, const float *a, const floa
   "p { in f32 A(2, 3) in f32 B(3, 2) out f32 C(2, 2) "                                             \
   "C(m:2, n:2 | k:3) +=! A(m, k) * B(k, n) }"
 
-// An infinite term is one in every order; sums that are too large are so in one order and not in
-// another.
+// An infinite term is infinite in every order; overflowing sums only in some.
 static void infinite_terms_are_certain_and_infinite_partial_sums_are_open(void **state) {
   fixture *f = *state;
   const float inf = INFINITY, a[] = {1, inf, 2, 1, 1, NAN}, ones[] = {1, 1, 1, -1, 1, 0};
@@ -328,7 +325,7 @@ static void infinite_terms_are_certain_and_infinite_partial_sums_are_open(void *
   kiln_interpreter_destroy(b.in);
 }
 
-// What nobody knows may be anything, also where it is multiplied by 0.
+// A value without an error bound may be anything, also after multiplication by 0.
 static void an_unknown_factor_leaves_the_product_open(void **state) {
   fixture *f = *state;
   const float a[] = {1, 2, 3, 1, 2, 3}, b[] = {0, 1, 0, 1, 1, 1};
@@ -343,7 +340,7 @@ static void an_unknown_factor_leaves_the_product_open(void **state) {
   kiln_interpreter_destroy(made.in);
 }
 
-// What is no number is none whatever it is multiplied by, also by what is rounded, or 0.
+// NaN stays NaN under multiplication, also by rounded values or 0.
 static void a_rounded_factor_of_no_number_is_none_for_certain(void **state) {
   fixture *f = *state;
   const float a[] = {1, 2, 3, 0, 2, 3}, b[] = {NAN, 1, 1, 1, 1, 1};
