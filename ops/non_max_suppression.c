@@ -198,7 +198,7 @@ static kiln_status count_rounds(suppression *p) {
   const kiln_tensor *given = kiln_lower_in(lw, 2);
   const kiln_expr *limit = kiln_int(cx, 0);
   int64_t n = 0;
-  p->n_boxes = kiln_lower_most(lw, lw->inputs[0]->shape[1]);
+  p->n_boxes = kiln_lower_upper_bound(lw, lw->inputs[0]->shape[1]);
   if (!p->n_boxes)
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, lw->place,
                      "boxes: the most that there may be must be known when compiling");
@@ -244,7 +244,7 @@ static kiln_status list_rounds(const suppression *p, const kiln_tensor **out) {
   kiln_tensor *taken = count_taken(p), *places = NULL, *count = NULL;
   const kiln_expr *extents[] = {taken->shape[0], p->n_rounds}, *n = NULL, *v[2], *o[1];
   const kiln_expr *most = kiln_lower_tidy(cx, kiln_multiply_all(cx, 2, extents));
-  kiln_lower_places(p->lw, taken, &places, &count);
+  kiln_lower_prefix_counts(p->lw, taken, &places, &count);
   KILN_TRY(kiln_lower_data_dependent_extent(p->lw, count, most, &n));
   kiln_stmt *s = kiln_lower_scatter_new(p->lw, "listed", KILN_I64, 1, &n, 2, 0, extents, o);
   kiln_stmt_vars(cx, s, 0, 2, v);

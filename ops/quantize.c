@@ -31,10 +31,10 @@ static bool is_scale(kiln_dtype t) {
 }
 
 // The axis matters only where a parameter has one element for each of its places.
-static kiln_status read_spread(kiln_lower *lw, kiln_spread *out) {
+static kiln_status read_granularity(kiln_lower *lw, kiln_granularity *out) {
   const kiln_tensor *x = lw->inputs[0], *scale = lw->inputs[1], *zero = kiln_lower_in(lw, 2);
   int64_t axis = 1;
-  *out = (kiln_spread){0};
+  *out = (kiln_granularity){0};
   KILN_TRY(kiln_lower_int(lw, "axis", 1, &axis));
   KILN_TRY(kiln_lower_int(lw, "block_size", 0, &out->block));
   if (kiln_tensor_is_scalar(scale) && (!zero || kiln_tensor_is_scalar(zero))) return KILN_OK;
@@ -126,11 +126,11 @@ static kiln_status lower_quantize(kiln_lower *lw) {
   const kiln_tensor *x = lw->inputs[0], *zero_point = kiln_lower_in(lw, 2);
   kiln_dtype t = KILN_U8, precision = KILN_F32;
   int64_t saturates = 1;
-  kiln_spread how;
+  kiln_granularity how;
   KILN_TRY(read_dtype(lw, "output_dtype", zero_point ? zero_point->dtype : KILN_U8, &t));
   KILN_TRY(precision_of(lw, &precision));
   KILN_TRY(kiln_lower_int(lw, "saturate", 1, &saturates));
-  KILN_TRY(read_spread(lw, &how));
+  KILN_TRY(read_granularity(lw, &how));
   if (!is_quantisation(t))
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, lw->place,
                      "the output must be i8, u8, i16, u16 or a code of fewer bits, got %s",
@@ -169,10 +169,10 @@ static kiln_status lower_dequantize(kiln_lower *lw) {
   KILN_TRY(kiln_lower_want_dtype(lw, 1, is_scale, "a float, i32 or f8e8m0"));
   const kiln_dtype scale_dtype = lw->inputs[1]->dtype;
   kiln_dtype t = KILN_F32;
-  kiln_spread how;
+  kiln_granularity how;
   KILN_TRY(read_dtype(lw, "output_dtype", kiln_dtype_is_float(scale_dtype) ? scale_dtype : KILN_F32,
                       &t));
-  KILN_TRY(read_spread(lw, &how));
+  KILN_TRY(read_granularity(lw, &how));
   const kiln_quantised from = {lw->inputs[0], lw->inputs[1], kiln_lower_in(lw, 2), how};
   return kiln_lower_dequantised(lw, &from, t, &lw->outputs[0]);
 }
@@ -289,7 +289,7 @@ static kiln_status without_zero(kiln_lower *lw, kiln_tensor *x, const kiln_tenso
   *out = x;
   if (!zero_point) return KILN_OK;
   const kiln_expr *at[KILN_MAX_RANK], *zero = NULL;
-  const kiln_spread how = {.axis = axis < 0 ? 0 : axis};
+  const kiln_granularity how = {.axis = axis < 0 ? 0 : axis};
   kiln_stmt *s = kiln_lower_like(lw, "centred", x, KILN_I32, at);
   KILN_TRY(kiln_lower_parameter(lw, zero_point, &how, x, at, KILN_I32, &zero));
   s->body = kiln_sub(cx, kiln_cast(cx, KILN_I32, kiln_tensor_load(cx, x, at)), zero);
@@ -327,8 +327,8 @@ static kiln_status requantise(kiln_lower *lw, const kiln_tensor *sum, const resc
   kiln_ctx *cx = lw->cx;
   const kiln_dtype t = r->zero->dtype;
   const kiln_expr *at[KILN_MAX_RANK], *a = NULL, *b = NULL, *y = NULL, *zero = NULL;
-  const kiln_spread along_a = {.axis = r->axis_a < 0 ? 0 : r->axis_a};
-  const kiln_spread along_b = {.axis = r->axis_b < 0 ? 0 : r->axis_b};
+  const kiln_granularity along_a = {.axis = r->axis_a < 0 ? 0 : r->axis_a};
+  const kiln_granularity along_b = {.axis = r->axis_b < 0 ? 0 : r->axis_b};
   if (!is_quantised(t))
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, lw->place,
                      "the output must be i8, u8, i16 or u16, got %s", kiln_dtype_text(t));

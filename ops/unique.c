@@ -93,7 +93,7 @@ static int bits_of(kiln_dtype t) {
 }
 
 static bool can_sort(const unique *u) {
-  const kiln_expr *most = kiln_lower_most(u->lw, u->x->shape[0]);
+  const kiln_expr *most = kiln_lower_upper_bound(u->lw, u->x->shape[0]);
   int64_t n = 0;
   return kiln_expr_is(u->x->shape[1], 1) && bits_of(u->x->dtype) && most &&
          kiln_expr_is_int(most, &n) && n >= LEAST_SORTED;
@@ -251,10 +251,10 @@ static kiln_status lower_unique(kiln_lower *lw) {
   const kiln_expr *n = NULL, *extents[KILN_MAX_RANK], *at[KILN_MAX_RANK];
   make_rows(&u, x, axis);
   find_first(&u);
-  kiln_lower_places(lw, u.flags, &places, &count);
+  kiln_lower_prefix_counts(lw, u.flags, &places, &count);
   KILN_TRY(kiln_lower_data_dependent_extent(lw, count, u.x->shape[0], &n));
   kiln_tensor *numbers = number_rows(&u, places, sorted != 0);
-  kiln_tensor *rows = kiln_lower_listed(lw, u.flags, numbers, n);
+  kiln_tensor *rows = kiln_lower_compact(lw, u.flags, numbers, n);
   const kiln_tensor *from = axis < 0 ? u.x : x;
   const int rank = axis < 0 ? 1 : x->rank;
   for (int a = 0; a < rank; a++) extents[a] = axis < 0 || a == axis ? n : x->shape[a];

@@ -117,7 +117,7 @@ static void divide(const access_summary *a, const kiln_expr *e, int64_t by, int6
                    int depth, values *out) {
   values x = {0};
   add_values(a, e->args[0], 1, depth, &x);
-  x.n = kiln_strides_join(x.n, x.s);
+  x.n = kiln_strides_merge(x.n, x.s);
   const int64_t grain = outer_grain(a, e->args[0], depth);
   for (int i = 0; i < x.n; i++) {
     const kiln_stride s = x.s[i];
@@ -130,7 +130,7 @@ static void take_rest(const access_summary *a, const kiln_expr *e, int64_t by, i
                       int depth, values *out) {
   values x = {0};
   add_values(a, e->args[0], 1, depth, &x);
-  x.n = kiln_strides_join(x.n, x.s);
+  x.n = kiln_strides_merge(x.n, x.s);
   for (int i = 0; i < x.n; i++) {
     const kiln_stride s = x.s[i];
     if (s.step % by == 0) continue;
@@ -220,7 +220,7 @@ static bool add_digits(const access_summary *a, const access_atom *rest, int dep
         q->e->args[1] != rest->e->args[1])
       continue;
     add_values(a, rest->e->args[0], 1, depth, &x);
-    x.n = kiln_strides_join(x.n, x.s);
+    x.n = kiln_strides_merge(x.n, x.s);
     divide(a, q->e, c, 1, depth, &pieces);
     if (x.n != 1 || pieces.n > 1 || x.s[0].step >= c) return false;
     push_value(out, rest->step * x.s[0].step, pieces.n ? x.s[0].n / pieces.s[0].n : x.s[0].n);

@@ -106,7 +106,7 @@ bool kiln_bytecode_run(kiln_bytecode *c, int from, int to);
 // Reports the index that made kiln_bytecode_run give false.
 kiln_status kiln_bytecode_fault(const kiln_bytecode *c);
 
-// Semantics of single operators, also used by the error analysis (analysis/follow.h).
+// Semantics of single operators, also used by the error analysis (analysis/rounding_error.h).
 double kiln_bytecode_float1(kiln_expr_kind k, double a);
 double kiln_bytecode_float2(kiln_expr_kind k, double a, double b);
 kiln_cell kiln_bytecode_cast(kiln_dtype to, kiln_dtype from, kiln_cell a);

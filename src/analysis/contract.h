@@ -2,7 +2,7 @@
 #ifndef KILN_ANALYSIS_CONTRACT_H
 #define KILN_ANALYSIS_CONTRACT_H
 
-#include "analysis/follow.h"
+#include "analysis/rounding_error.h"
 #include "analysis/interpret.h"
 
 // Computes |s| into |out| if it is a sum of products of two float loads with affine addresses in

@@ -17,7 +17,7 @@ typedef struct collector {
   kiln_ctx *cx;
   const kiln_loops *l;
   int buffer;
-  kiln_touches *out;
+  kiln_dependence_accesses *out;
   const kiln_loop *node;
   int n_loops, n_conds, n_nodes;
   const kiln_loop *loops[MAX_FRAMES];
@@ -30,7 +30,7 @@ static const void *copy_of(kiln_ctx *cx, const void *from, int n) {
   return to;
 }
 
-static void push_touch(collector *c, kiln_touch t) {
+static void push_touch(collector *c, kiln_dependence_access t) {
   if (c->buffer >= 0 && t.buffer != c->buffer) return;
   t.node = c->node;
   t.n_loops = c->n_loops;
@@ -42,7 +42,8 @@ static void push_touch(collector *c, kiln_touch t) {
 
 static void push_load(const kiln_expr *e, void *argument) {
   if (e->kind == KILN_EXPR_LOAD)
-    push_touch(argument, (kiln_touch){.buffer = e->u.tensor, .rank = e->n_args, .index = e->args});
+    push_touch(argument, (kiln_dependence_access){
+                             .buffer = e->u.tensor, .rank = e->n_args, .index = e->args});
 }
 
 static void collect_value(collector *c, const kiln_expr *e);
@@ -74,11 +75,11 @@ static void collect_store(collector *c, const kiln_loop *n) {
   const int rank = c->l->buffers.data[n->buffer]->rank;
   for (int k = 0; k < rank; k++) collect_value(c, n->index[k]);
   collect_value(c, n->value);
-  push_touch(c, (kiln_touch){.buffer = n->buffer,
-                             .rank = rank,
-                             .write = true,
-                             .combiner = n->combiner,
-                             .index = n->index});
+  push_touch(c, (kiln_dependence_access){.buffer = n->buffer,
+                                         .rank = rank,
+                                         .write = true,
+                                         .combiner = n->combiner,
+                                         .index = n->index});
 }
 
 static void collect(collector *c, const kiln_loop *n) {
@@ -108,14 +109,15 @@ static void collect(collector *c, const kiln_loop *n) {
   }
 }
 
-kiln_touches kiln_touches_of(kiln_ctx *cx, const kiln_loops *l, int buffer) {
-  kiln_touches out = {0};
+kiln_dependence_accesses kiln_dependence_accesses_of(kiln_ctx *cx, const kiln_loops *l,
+                                                     int buffer) {
+  kiln_dependence_accesses out = {0};
   collector c = {.cx = cx, .l = l, .buffer = buffer, .out = &out};
   collect(&c, l->body);
   return out;
 }
 
-int kiln_touch_depth(const kiln_touch *t, kiln_symbol loop) {
+int kiln_dependence_access_depth(const kiln_dependence_access *t, kiln_symbol loop) {
   for (int i = 0; i < t->n_loops; i++)
     if (t->loops[i]->var == loop) return i;
   return -1;
@@ -140,7 +142,7 @@ const kiln_expr *kiln_pair_second(kiln_ctx *cx, const kiln_pair *p, const kiln_e
 
 // A query for isl. Everything is gathered from arenas before isl is called, because isl objects
 // would leak if an allocation failed.
-typedef struct question {
+typedef struct query {
   const kiln_pair *pair;
   int n_vars;
   kiln_symbol *vars; // shared, then those of a, then those of b
@@ -149,19 +151,19 @@ typedef struct question {
     const kiln_expr **data;
     int n, cap;
   } conds;
-} question;
+} query;
 
-static void push_var(question *q, kiln_symbol var, const kiln_expr *extent) {
+static void push_var(query *q, kiln_symbol var, const kiln_expr *extent) {
   q->vars[q->n_vars] = var;
   q->extents[q->n_vars++] = extent;
 }
 
-static question question_of(kiln_ctx *cx, const kiln_pair *p, int n_conds,
-                            const kiln_expr *const *conds) {
-  const kiln_touch *a = p->a, *b = p->b;
-  question q = {.pair = p,
-                .vars = KILN_NEW_ARRAY(&cx->perm, kiln_symbol, a->n_loops + b->n_loops),
-                .extents = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, a->n_loops + b->n_loops)};
+static query query_of(kiln_ctx *cx, const kiln_pair *p, int n_conds,
+                      const kiln_expr *const *conds) {
+  const kiln_dependence_access *a = p->a, *b = p->b;
+  query q = {.pair = p,
+             .vars = KILN_NEW_ARRAY(&cx->perm, kiln_symbol, a->n_loops + b->n_loops),
+             .extents = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, a->n_loops + b->n_loops)};
   for (int i = 0; i < a->n_loops; i++) push_var(&q, a->loops[i]->var, a->loops[i]->extent);
   for (int i = p->n_shared; i < b->n_loops; i++)
     push_var(&q, other(cx, b->loops[i]->var), kiln_pair_second(cx, p, b->loops[i]->extent));
@@ -176,7 +178,7 @@ static question question_of(kiln_ctx *cx, const kiln_pair *p, int n_conds,
   return q;
 }
 
-static isl_set *ask(const kiln_polyhedra *p, const question *q, bool *out_exact) {
+static isl_set *ask(const kiln_polyhedra *p, const query *q, bool *out_exact) {
   const kiln_poly_vars vars = {q->n_vars, q->vars};
   isl_space *space = kiln_poly_space(p, NULL, vars);
   isl_set *s = kiln_poly_domain(p, space, vars, q->extents, q->conds.n,
@@ -194,7 +196,7 @@ static int64_t coordinate(isl_point *at, int k) {
   return i;
 }
 
-static bool element_at(const kiln_polyhedra *p, const question *q, isl_point *at, int k,
+static bool element_at(const kiln_polyhedra *p, const query *q, isl_point *at, int k,
                        int64_t *out) {
   const kiln_poly_vars vars = {q->n_vars, q->vars};
   isl_space *space = isl_point_get_space(at);
@@ -208,8 +210,8 @@ static bool element_at(const kiln_polyhedra *p, const question *q, isl_point *at
   return is_known;
 }
 
-static void witness(const kiln_polyhedra *p, const question *q, isl_point *at, kiln_meeting *out) {
-  const kiln_touch *a = q->pair->a, *b = q->pair->b;
+static void witness(const kiln_polyhedra *p, const query *q, isl_point *at, kiln_meeting *out) {
+  const kiln_dependence_access *a = q->pair->a, *b = q->pair->b;
   const int n_shared = q->pair->n_shared;
   for (int i = 0; i < a->n_loops && i < KILN_MAX_WITNESS; i++) out->a[i] = coordinate(at, i);
   for (int i = 0; i < b->n_loops && i < KILN_MAX_WITNESS; i++)
@@ -234,7 +236,7 @@ typedef struct judged {
   kiln_dependence_verdict verdict;
 } judged;
 
-static const uint64_t *words_of(kiln_ctx *cx, const question *q, int *out_n) {
+static const uint64_t *words_of(kiln_ctx *cx, const query *q, int *out_n) {
   uint64_t *words = KILN_NEW_ARRAY(&cx->perm, uint64_t, 1 + 2 * q->n_vars + q->conds.n);
   int n = 0;
   words[n++] = (uint64_t)q->n_vars;
@@ -245,7 +247,7 @@ static const uint64_t *words_of(kiln_ctx *cx, const question *q, int *out_n) {
   return words;
 }
 
-static bool is_used(const question *q, kiln_symbol var) {
+static bool is_used(const query *q, kiln_symbol var) {
   for (int i = 0; i < q->conds.n; i++)
     if (kiln_expr_uses(q->conds.data[i], var)) return true;
   for (int i = 0; i < q->n_vars; i++)
@@ -253,10 +255,10 @@ static bool is_used(const question *q, kiln_symbol var) {
   return false;
 }
 
-// The question with variables named by position, and without those that have a value and decide
-// nothing: tiles of one shape are asked about once, whatever the grid around them and their names.
-static question canonical(kiln_ctx *cx, const question *q) {
-  question c = {.vars = KILN_NEW_ARRAY(&cx->perm, kiln_symbol, q->n_vars),
+// The query with variables named by position, without unused variables of nonempty ranges: tiles of
+// one shape are one query, independent of names and of the grid around them.
+static query canonical(kiln_ctx *cx, const query *q) {
+  query c = {.vars = KILN_NEW_ARRAY(&cx->perm, kiln_symbol, q->n_vars),
                 .extents = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, q->n_vars)};
   kiln_symbol *from = KILN_NEW_ARRAY(&cx->perm, kiln_symbol, q->n_vars);
   const kiln_expr **to = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, q->n_vars);
@@ -275,10 +277,10 @@ static question canonical(kiln_ctx *cx, const question *q) {
   return c;
 }
 
-// Nodes evaluated in search of a witness before isl is asked.
+// Nodes evaluated in the search for a witness that precedes the query to isl.
 enum { WITNESS_BUDGET = 20000 };
 
-static kiln_dependence_verdict judge(kiln_ctx *cx, const question *q) {
+static kiln_dependence_verdict judge(kiln_ctx *cx, const query *q) {
   if (kiln_find_witness(cx, q->n_vars, q->vars, q->extents, q->conds.n, q->conds.data,
                         WITNESS_BUDGET))
     return KILN_MEETS;
@@ -294,7 +296,7 @@ static kiln_dependence_verdict judge(kiln_ctx *cx, const question *q) {
 
 kiln_dependence_verdict kiln_pair_judge(kiln_ctx *cx, const kiln_pair *pair, int n_conds,
                                         const kiln_expr *const *conds) {
-  const question asked = question_of(cx, pair, n_conds, conds), q = canonical(cx, &asked);
+  const query asked = query_of(cx, pair, n_conds, conds), q = canonical(cx, &asked);
   int n = 0;
   const uint64_t *words = words_of(cx, &q, &n), bytes = (uint64_t)n * sizeof *words,
                  hash = kiln_hash_bytes(words, bytes, 0), *found = kiln_map_find(&cx->judged, hash);
@@ -311,7 +313,7 @@ kiln_dependence_verdict kiln_pair_judge(kiln_ctx *cx, const kiln_pair *pair, int
 
 void kiln_pair_meet(const kiln_polyhedra *p, const kiln_pair *pair, int n_conds,
                     const kiln_expr *const *conds, kiln_meeting *out) {
-  const question q = question_of(p->cx, pair, n_conds, conds);
+  const query q = query_of(p->cx, pair, n_conds, conds);
   bool exact = true;
   isl_set *s = ask(p, &q, &exact);
   *out = (kiln_meeting){.verdict = verdict_of(p, s, exact)};
@@ -328,7 +330,7 @@ void kiln_pair_meet(const kiln_polyhedra *p, const kiln_pair *pair, int n_conds,
 
 bool kiln_pair_max(const kiln_polyhedra *p, const kiln_pair *pair, const kiln_expr *e,
                    int64_t *out) {
-  const question q = question_of(p->cx, pair, 0, NULL);
+  const query q = query_of(p->cx, pair, 0, NULL);
   const kiln_poly_vars vars = {q.n_vars, q.vars};
   bool exact = true, found = false;
   isl_set *s = ask(p, &q, &exact);

@@ -14,7 +14,7 @@
 #include "ir/loop.h"
 
 // One access of a statement.
-typedef struct kiln_touch {
+typedef struct kiln_dependence_access {
   const kiln_loop *node; // the STORE; the FOR or IF whose extent or condition loads
   int buffer, rank;
   bool write;
@@ -23,21 +23,21 @@ typedef struct kiln_touch {
   int n_loops, n_conds;
   const kiln_loop *const *loops; // all FORs around it, the outermost first
   const kiln_expr *const *conds; // conjunction under which the access runs
-} kiln_touch;
-typedef struct kiln_touches {
-  kiln_touch *data;
+} kiln_dependence_access;
+typedef struct kiln_dependence_accesses {
+  kiln_dependence_access *data;
   int n, cap;
   bool too_deep; // some accesses do not name all loops around them: conclude nothing
-} kiln_touches;
+} kiln_dependence_accesses;
 
 // All accesses to |buffer| (-1: to any) in program order.
-kiln_touches kiln_touches_of(kiln_ctx *cx, const kiln_loops *l, int buffer);
+kiln_dependence_accesses kiln_dependence_accesses_of(kiln_ctx *cx, const kiln_loops *l, int buffer);
 // The number of loops around the access outside of |loop|; -1 if it is not inside |loop|.
-int kiln_touch_depth(const kiln_touch *t, kiln_symbol loop);
+int kiln_dependence_access_depth(const kiln_dependence_access *t, kiln_symbol loop);
 
 // Two accesses of one buffer whose |n_shared| outermost loops are the same, at the same iteration.
 typedef struct kiln_pair {
-  const kiln_touch *a, *b;
+  const kiln_dependence_access *a, *b;
   int n_shared;
 } kiln_pair;
 // |e|, an expression over the loops around |b|, in variables of the pair: loops that are not shared

@@ -51,7 +51,7 @@ void kiln_footprint_repeat(kiln_footprint *r, int64_t step, double n) {
   else r->at[r->n - 1].n *= n;
 }
 
-int kiln_strides_join(int n, kiln_stride *s) {
+int kiln_strides_merge(int n, kiln_stride *s) {
   int out = 0;
   for (int i = 0; i < n; i++) {
     kiln_stride *before = out ? &s[out - 1] : NULL;
@@ -65,7 +65,7 @@ int kiln_strides_join(int n, kiln_stride *s) {
 
 void kiln_footprint_normalize(kiln_footprint *r, int64_t line_bytes) {
   int first = 0;
-  r->n = kiln_strides_join(r->n, r->at);
+  r->n = kiln_strides_merge(r->n, r->at);
   for (; first < r->n && (double)r->at[first].step - r->run < (double)line_bytes; first++)
     r->run += (double)r->at[first].step * (r->at[first].n - 1);
   r->n -= first;

@@ -41,6 +41,6 @@ void kiln_footprint_spread(const kiln_footprint *r, int64_t line_bytes, int64_t 
                            double *each);
 // Merges strides of an index that continue each other: 8 times step 1 and 4 times step 8 are 32
 // times step 1.
-int kiln_strides_join(int n, kiln_stride *s);
+int kiln_strides_merge(int n, kiln_stride *s);
 
 #endif

@@ -2,7 +2,7 @@
 // around their bytecode.
 #include "analysis/interpret.h"
 
-#include "analysis/follow.h"
+#include "analysis/rounding_error.h"
 #include "analysis/contract.h"
 
 #include <math.h>
@@ -33,7 +33,7 @@ void kiln_interpreter_track(kiln_interpreter *in, kiln_freedoms may) {
   in->may = may;
 }
 
-void kiln_interpreter_settle(kiln_interpreter *in) {
+void kiln_interpreter_assume_exact(kiln_interpreter *in) {
   for (int i = 0; i < in->n_tensors; i++) forget_errors(in, i);
 }
 
@@ -48,7 +48,7 @@ void kiln_interpreter_destroy(kiln_interpreter *in) {
   if (!in) return;
   for (int i = in->first_owned; i < in->n_tensors; i++)
     if (in->owned && in->data && in->owned[i]) free(in->data[i]);
-  if (in->errors) kiln_interpreter_settle(in);
+  if (in->errors) kiln_interpreter_assume_exact(in);
   free(in->errors);
   free(in->data);
   free(in->owned);
@@ -113,7 +113,7 @@ typedef struct frame {
   int address; // register of the output element, -1 for plain statements
   kiln_cell identity;
   kiln_errors errors; // of the output; both NULL if errors are not tracked
-  kiln_follow bound;
+  kiln_error_tracker bound;
 } frame;
 
 static const char *place_of(const frame *f) {
@@ -318,11 +318,11 @@ static void put_error(const frame *f, int64_t i, kiln_cell value, kiln_error e) 
 static kiln_error error_here(frame *f, bool ran) {
   static const kiln_error unknown = {INFINITY, INFINITY};
   if (f->guard >= 0) {
-    kiln_follow_run(&f->bound, 0, f->guard_end);
+    kiln_error_tracker_run(&f->bound, 0, f->guard_end);
     if (f->bound.errors[f->guard].worst > 0) return unknown;
   }
   if (!ran) return (kiln_error){0, 0};
-  kiln_follow_run(&f->bound, f->guard_end, f->body_end);
+  kiln_error_tracker_run(&f->bound, f->guard_end, f->body_end);
   return f->bound.errors[f->body];
 }
 
@@ -350,7 +350,7 @@ static bool element_judged(frame *f, kiln_cell *out, kiln_error *out_error) {
 }
 
 static kiln_status run_plain_judged(frame *f, void *data, int64_t n) {
-  kiln_follow_init(&f->bound, &f->code, f->in->errors);
+  kiln_error_tracker_init(&f->bound, &f->code, f->in->errors);
   for (int64_t i = 0; i < n; i++) {
     kiln_cell value;
     kiln_error e;
@@ -417,12 +417,12 @@ static kiln_status run_init(const frame *f, void *data) {
   const int reg = kiln_bytecode_add(&g.code, f->s->init);
   if (g.code.status != KILN_OK) return g.code.status;
   kiln_bytecode_seek(&g.code, at);
-  kiln_follow_init(&g.bound, &g.code, in->errors);
+  kiln_error_tracker_init(&g.bound, &g.code, in->errors);
   for (int64_t i = 0; i < n; i++) {
     if (!kiln_bytecode_run(&g.code, 0, g.code.insns.n)) return kiln_bytecode_fault(&g.code);
     store(t->dtype, data, i, g.code.regs.data[reg]);
     if (f->errors.worst) {
-      kiln_follow_run(&g.bound, 0, g.code.insns.n);
+      kiln_error_tracker_run(&g.bound, 0, g.code.insns.n);
       put_error(f, i, g.code.regs.data[reg], g.bound.errors[reg]);
     }
     next_point(&g, 0, t->rank);
@@ -472,7 +472,7 @@ static kiln_status run_scatter(frame *f, void *data) {
   kiln_bytecode_seek(&f->code, f->at);
   const kiln_dtype t = f->out->dtype;
   const int n_guarded = guarded_dims(f);
-  kiln_follow_init(&f->bound, &f->code, f->in->errors);
+  kiln_error_tracker_init(&f->bound, &f->code, f->in->errors);
   do {
     bool ran = false;
     if (!run_here(f, &ran)) return kiln_bytecode_fault(&f->code);

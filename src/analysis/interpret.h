@@ -46,7 +46,7 @@ typedef struct kiln_freedoms {
 // bound count as exact.
 void kiln_interpreter_track(kiln_interpreter *in, kiln_freedoms may);
 // All tensors computed so far count as exact from now on.
-void kiln_interpreter_settle(kiln_interpreter *in);
+void kiln_interpreter_assume_exact(kiln_interpreter *in);
 // The largest error that element |i| of a computed tensor may have in another implementation, and
 // its standard deviation. Both 0: it must be equal; both infinite: any value is right.
 typedef struct kiln_tolerance {

@@ -19,7 +19,7 @@ struct stay { // the units of a loop body that access a group that the loop does
 };
 struct group {
   group *next;
-  bool is_dirt; // a group of writes, for dirty lines
+  bool is_dirty; // a group of writes, for dirty lines
   KILN_VEC(const access_summary *) members;
   access_summary hull; // iterations in which any member runs
   double (*miss)[2];   // [levels] by reads, by writes
@@ -498,12 +498,13 @@ static void join(analysis *a, const access_unit *body, int at, int depth, group 
   e->stay = NULL;
 }
 
-static void absorb(analysis *a, const access_unit *body, int at, int depth, group *g, group **out) {
+static void add_to_groups(analysis *a, const access_unit *body, int at, int depth, group *g,
+                          group **out) {
   group **end = out;
   g->now = KILN_NEW(a->arena, foot);
   *g->now = foot_of(a, g, depth);
   for (; *end; end = &(*end)->next)
-    if ((*end)->is_dirt == g->is_dirt &&
+    if ((*end)->is_dirty == g->is_dirty &&
         kiln_access_is_alike((*end)->members.data[0], g->members.data[0], depth)) {
       join(a, body, at, depth, *end, g);
       return;
@@ -514,9 +515,9 @@ static void absorb(analysis *a, const access_unit *body, int at, int depth, grou
   *end = g;
 }
 
-static group *group_of(analysis *a, const access_summary *x, bool is_dirt) {
+static group *group_of(analysis *a, const access_summary *x, bool is_dirty) {
   group *g = KILN_NEW(a->arena, group);
-  g->is_dirt = is_dirt;
+  g->is_dirty = is_dirty;
   g->hull = hull_of(a, x);
   KILN_VEC_PUSH(a->arena, &g->members, x);
   g->miss = kiln_arena_zalloc(a->arena, (size_t)a->n_levels * sizeof *g->miss);
@@ -542,14 +543,14 @@ static group *visit_body(analysis *a, const access_unit *body, int depth) {
     if (u->loop) {
       for (group *g = visit_loop(a, u->loop), *next; g; g = next) {
         next = g->next;
-        absorb(a, body, at, depth, g, &out);
+        add_to_groups(a, body, at, depth, g, &out);
       }
       continue;
     }
     foot *f = &a->singles[u->access->id];
     add_region(a, f, u->access, depth);
-    absorb(a, body, at, depth, group_of(a, u->access, false), &out);
-    if (u->access->is_write) absorb(a, body, at, depth, group_of(a, u->access, true), &out);
+    add_to_groups(a, body, at, depth, group_of(a, u->access, false), &out);
+    if (u->access->is_write) add_to_groups(a, body, at, depth, group_of(a, u->access, true), &out);
   }
   for (group *g = out; g; g = g->next) note_stay(a, g, body);
   return out;
@@ -635,10 +636,10 @@ static window next_iteration(analysis *a, const access_loop *over, const group *
 
 // A line that is written back was fetched before, so there are no more dirty lines than fetched
 // ones.
-static void bound_dirt(const analysis *a, group *all, int depth) {
+static void bound_dirty(const analysis *a, group *all, int depth) {
   for (group *g = all; g; g = g->next)
-    for (const group *e = all; e && g->is_dirt; e = e->next) {
-      if (e->is_dirt || !kiln_access_is_alike(e->members.data[0], g->members.data[0], depth))
+    for (const group *e = all; e && g->is_dirty; e = e->next) {
+      if (e->is_dirty || !kiln_access_is_alike(e->members.data[0], g->members.data[0], depth))
         continue;
       for (int k = 0; k < a->n_levels; k++) {
         const double dirt = g->miss[k][0] + g->miss[k][1], fetched = e->miss[k][0] + e->miss[k][1];
@@ -694,13 +695,13 @@ static group *visit_loop(analysis *a, const access_loop *l) {
   for (const group *g = out; g; g = g->next, n++) {
     body[n] = foot_of(a, g, l->depth + 1);
     all[n] = foot_of(a, g, l->depth);
-    if (g->is_dirt) continue;
+    if (g->is_dirty) continue;
     add_foot(a, &own->body, &body[n]);
     add_foot(a, &own->whole, &all[n]);
   }
   n = 0;
   for (group *g = out; g; g = g->next, n++) repeat(a, l, g, &body[n], &all[n]);
-  bound_dirt(a, out, l->depth);
+  bound_dirty(a, out, l->depth);
   return out;
 }
 
@@ -708,7 +709,7 @@ static group *visit_loop(analysis *a, const access_loop *l) {
 
 static void add_flow(const analysis *a, const group *g, int level, kiln_reuse_flow *to) {
   const double *m = g->miss[level], line = a->levels[level].line_bytes;
-  if (g->is_dirt) to->written_bytes += line * (m[0] + m[1]);
+  if (g->is_dirty) to->written_bytes += line * (m[0] + m[1]);
   else to->read_bytes += line * (m[0] + (a->levels[level].stores_fetch ? m[1] : 0));
 }
 

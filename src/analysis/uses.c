@@ -31,8 +31,8 @@ uint8_t *kiln_uses_of(kiln_ctx *cx, const kiln_loops *l, const kiln_loop *nest) 
   return uses;
 }
 
-const kiln_buffer *kiln_nests_meet(kiln_ctx *cx, const kiln_loops *l, const kiln_loop *a,
-                                   const kiln_loop *b) {
+const kiln_buffer *kiln_nests_conflict(kiln_ctx *cx, const kiln_loops *l, const kiln_loop *a,
+                                       const kiln_loop *b) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const uint8_t *x = kiln_uses_of(cx, l, a), *y = kiln_uses_of(cx, l, b);
   const kiln_buffer *met = NULL;

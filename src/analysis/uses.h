@@ -10,7 +10,7 @@ enum { KILN_USES_READS = 1, KILN_USES_WRITES = 2 };
 uint8_t *kiln_uses_of(kiln_ctx *cx, const kiln_loops *l, const kiln_loop *nest);
 // An argument of the kernel that one of the nests writes and the other reads or writes; NULL: there
 // is none, and they may run concurrently.
-const kiln_buffer *kiln_nests_meet(kiln_ctx *cx, const kiln_loops *l, const kiln_loop *a,
-                                   const kiln_loop *b);
+const kiln_buffer *kiln_nests_conflict(kiln_ctx *cx, const kiln_loops *l, const kiln_loop *a,
+                                       const kiln_loop *b);
 
 #endif

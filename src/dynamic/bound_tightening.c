@@ -138,7 +138,7 @@ typedef struct need {
   const kiln_expr *ends[MAX_AXES]; // NULL: not read so far
 } need;
 
-typedef struct trimming {
+typedef struct tightener {
   tightening *t;
   int kernel, nest;
   kiln_loops *l;
@@ -156,21 +156,21 @@ typedef struct trimming {
   kiln_bits *own;         // buffers allocated inside of the loop
   const kiln_expr *first; // first iteration that is not needed; NULL: none yet
   bool fails;             // all iterations are needed
-} trimming;
+} tightener;
 
-static void push_loop(trimming *g, const kiln_loop *l) {
+static void push_loop(tightener *g, const kiln_loop *l) {
   const kiln_interval n = kiln_expr_interval(g->t->cx, l->extent, &g->ranges);
   const int64_t last = n.hi > 0 && n.hi < INT64_MAX ? n.hi - 1 : n.hi;
   kiln_ranges_push(&g->ranges, l->var, 0, last);
   KILN_VEC_PUSH(&g->t->cx->scratch, &g->lasts, kiln_int(g->t->cx, last));
 }
 
-static void pop_loop(trimming *g) {
+static void pop_loop(tightener *g) {
   kiln_ranges_pop(&g->ranges, 1);
   g->lasts.n--;
 }
 
-static void fail(trimming *g) { g->fails = true; }
+static void fail(tightener *g) { g->fails = true; }
 
 // Replaces min(x, c), which moves the last tile of a row back, by x.
 static const kiln_expr *without_min(kiln_ctx *cx, const kiln_expr *e, void *argument) {
@@ -183,19 +183,19 @@ static const kiln_expr *without_min(kiln_ctx *cx, const kiln_expr *e, void *argu
 
 // The address |at| without moved-back tiles; *out_step is its increment from one iteration to the
 // next.
-static bool find_step(trimming *g, const kiln_expr *at, int64_t *out_step) {
+static bool find_step(tightener *g, const kiln_expr *at, int64_t *out_step) {
   kiln_ctx *cx = g->t->cx;
   const kiln_expr *var = kiln_var(cx, g->var), *next = kiln_add(cx, var, kiln_int(cx, 1));
   const kiln_expr *rise = kiln_sub(cx, kiln_expr_substitute(cx, at, 1, &g->var, &next), at);
   return kiln_expr_is_int(kiln_simplify(cx, rise, NULL), out_step) && *out_step > 0;
 }
 
-static int64_t least_of(trimming *g, const kiln_expr *e) {
+static int64_t least_of(tightener *g, const kiln_expr *e) {
   return kiln_expr_interval(g->t->cx, e, &g->ranges).lo;
 }
 
 // A lower bound of |e| in one iteration: removes terms of inner loops if they are nonnegative.
-static const kiln_expr *floor_of(trimming *g, const kiln_expr *e) {
+static const kiln_expr *floor_of(tightener *g, const kiln_expr *e) {
   kiln_ctx *cx = g->t->cx;
   const kiln_expr *zero = kiln_int(cx, 0), *start = e;
   for (int i = g->n_around; i < g->ranges.entries.n; i++)
@@ -207,7 +207,7 @@ static const kiln_expr *floor_of(trimming *g, const kiln_expr *e) {
 
 // The first iteration that stores nothing needed along the axis of |end|, at addresses |at|; NULL:
 // there is none. Needed elements of a moved-back tile are also stored by the tiles before it.
-static const kiln_expr *first_beyond(trimming *g, const limit *end, const kiln_expr *at) {
+static const kiln_expr *first_beyond(tightener *g, const limit *end, const kiln_expr *at) {
   kiln_ctx *cx = g->t->cx;
   const kiln_expr *zero = kiln_int(cx, 0);
   if (end->outer) at = kiln_simplify(cx, kiln_mod(cx, at, kiln_int(cx, end->outer)), &g->ranges);
@@ -223,25 +223,25 @@ static const kiln_expr *first_beyond(trimming *g, const limit *end, const kiln_e
 
 // --- loads of a kernel's own memory ---
 
-static bool is_own_memory(const trimming *g, int buffer) {
+static bool is_own_memory(const tightener *g, int buffer) {
   return g->l->buffers.data[buffer]->scope != KILN_SCOPE_PARAM;
 }
 
 static void note_place(const kiln_expr *e, void *argument) {
-  trimming *g = argument;
+  tightener *g = argument;
   if (e->kind != KILN_EXPR_LOAD) return;
   need *n = &g->needs[e->u.tensor];
   if (n->first_load < 0) n->first_load = g->place;
 }
 
 static void note_instr(const kiln_expr *e, void *argument) {
-  trimming *g = argument;
+  tightener *g = argument;
   if (e->kind == KILN_EXPR_LOAD) g->needs[e->u.tensor].is_known = false;
 }
 
 // Finds the buffers whose stores all precede their loads. A reducing store counts as a load of its
 // element only.
-static void note_places(trimming *g, const kiln_loop *list) {
+static void note_places(tightener *g, const kiln_loop *list) {
   kiln_ctx *cx = g->t->cx;
   for (const kiln_loop *l = list; l; l = l->next) {
     g->place++;
@@ -280,7 +280,7 @@ static int direction(const kiln_expr *e, kiln_symbol var) {
 }
 
 // The maximum of |e| over all iterations of the loops from range |depth| on.
-static const kiln_expr *most_of(trimming *g, const kiln_expr *e, int depth) {
+static const kiln_expr *most_of(tightener *g, const kiln_expr *e, int depth) {
   kiln_ctx *cx = g->t->cx;
   const kiln_expr *zero = kiln_int(cx, 0);
   for (int i = g->ranges.entries.n - 1; i >= depth; i--) {
@@ -293,7 +293,7 @@ static const kiln_expr *most_of(trimming *g, const kiln_expr *e, int depth) {
 }
 
 static void note_load(const kiln_expr *e, void *argument) {
-  trimming *g = argument;
+  tightener *g = argument;
   if (e->kind != KILN_EXPR_LOAD || !is_own_memory(g, e->u.tensor)) return;
   kiln_ctx *cx = g->t->cx;
   need *n = &g->needs[e->u.tensor];
@@ -319,7 +319,7 @@ static bool reads(kiln_ctx *cx, const kiln_loop *list, int buffer) {
 // --- stores ---
 
 // Like first_beyond, for a store to the kernel's own memory that is live after the loop.
-static const kiln_expr *first_unread(trimming *g, int buffer, const kiln_expr *const *index) {
+static const kiln_expr *first_unread(tightener *g, int buffer, const kiln_expr *const *index) {
   const need *n = &g->needs[buffer];
   const kiln_buffer *b = g->l->buffers.data[buffer];
   const kiln_expr *first = NULL;
@@ -333,7 +333,7 @@ static const kiln_expr *first_unread(trimming *g, int buffer, const kiln_expr *c
   return first;
 }
 
-static const kiln_expr *first_stored(trimming *g, int buffer, int n,
+static const kiln_expr *first_stored(tightener *g, int buffer, int n,
                                      const kiln_expr *const *index) {
   kiln_ctx *cx = g->t->cx;
   const kiln_buffer *b = g->l->buffers.data[buffer];
@@ -346,7 +346,7 @@ static const kiln_expr *first_stored(trimming *g, int buffer, int n,
   return first;
 }
 
-static void see_store(trimming *g, int buffer, int n, const kiln_expr *const *index) {
+static void see_store(tightener *g, int buffer, int n, const kiln_expr *const *index) {
   kiln_ctx *cx = g->t->cx;
   if (kiln_bits_has(g->own, buffer)) return;
   const kiln_expr *first =
@@ -356,7 +356,7 @@ static void see_store(trimming *g, int buffer, int n, const kiln_expr *const *in
   else g->first = kiln_simplify(cx, kiln_binary(cx, KILN_EXPR_MAX, g->first, first), &g->ranges);
 }
 
-static void see(trimming *g, const kiln_loop *list) {
+static void see(tightener *g, const kiln_loop *list) {
   for (const kiln_loop *l = list; l && !g->fails; l = l->next) {
     switch (l->kind) {
     case KILN_LOOP_FOR:
@@ -433,7 +433,7 @@ static int dims_buffer(tightening *t, int kernel) {
   return id;
 }
 
-static const kiln_expr *read_dims(trimming *g, const kiln_expr *e) {
+static const kiln_expr *read_dims(tightener *g, const kiln_expr *e) {
   kiln_ctx *cx = g->t->cx;
   const kiln_expr *loads[KILN_MAX_DIMS];
   const int buffer = dims_buffer(g->t, g->kernel);
@@ -444,7 +444,7 @@ static const kiln_expr *read_dims(trimming *g, const kiln_expr *e) {
   return kiln_expr_substitute(cx, e, g->t->r->n_dims, g->t->r->symbols, loads);
 }
 
-static void tighten_loop(trimming *g, kiln_loop *l) {
+static void tighten_loop(tightener *g, kiln_loop *l) {
   kiln_ctx *cx = g->t->cx;
   g->loop = l;
   g->var = l->var;
@@ -457,23 +457,23 @@ static void tighten_loop(trimming *g, kiln_loop *l) {
   const kiln_expr *n = kiln_binary(cx, KILN_EXPR_MIN, g->first, l->extent);
   g->lasts.data[g->lasts.n - 1] = kiln_sub(cx, n, kiln_int(cx, 1));
   if (l->how == KILN_PARALLEL) {
-    const kiln_tightened_bound trimmed = {g->kernel, g->nest, g->first};
-    KILN_VEC_PUSH(&cx->perm, &g->t->b->choices.tightened, trimmed);
+    const kiln_tightened_bound tightened_bound = {g->kernel, g->nest, g->first};
+    KILN_VEC_PUSH(&cx->perm, &g->t->b->choices.tightened, tightened_bound);
   } else l->extent = read_dims(g, n);
 }
 
-static void trim_list(trimming *g, kiln_loop *list);
+static void tighten_list(tightener *g, kiln_loop *list);
 
 // Tightens a loop and its inner loops, except those in registers.
-static void tighten_for(trimming *g, kiln_loop *l) {
+static void tighten_for(tightener *g, kiln_loop *l) {
   const bool may = l->how == KILN_SERIAL || l->how == KILN_PARALLEL;
   push_loop(g, l);
   if (may && kiln_expr_is_int(l->extent, &g->extent) && g->extent > 1) tighten_loop(g, l);
-  trim_list(g, l->body);
+  tighten_list(g, l->body);
   pop_loop(g);
 }
 
-static void tighten_one(trimming *g, kiln_loop *l) {
+static void tighten_one(tightener *g, kiln_loop *l) {
   kiln_ctx *cx = g->t->cx;
   if (l->kind == KILN_LOOP_FOR) {
     tighten_for(g, l);
@@ -482,10 +482,10 @@ static void tighten_one(trimming *g, kiln_loop *l) {
   if (l->kind == KILN_LOOP_ALLOC) g->needs[l->buffer].depth = g->ranges.entries.n;
   if (l->kind == KILN_LOOP_IF) kiln_expr_visit(cx, l->cond, note_load, g);
   if (l->kind == KILN_LOOP_STORE) kiln_expr_visit(cx, l->value, note_load, g);
-  trim_list(g, l->body);
+  tighten_list(g, l->body);
 }
 
-static void trim_list(trimming *g, kiln_loop *list) {
+static void tighten_list(tightener *g, kiln_loop *list) {
   KILN_VEC(kiln_loop *) all = {0};
   for (kiln_loop *l = list; l; l = l->next) KILN_VEC_PUSH(&g->t->cx->scratch, &all, l);
   for (int i = all.n - 1; i >= 0; i--) tighten_one(g, all.data[i]);
@@ -495,7 +495,7 @@ static void tighten_kernel(tightening *t, int kernel) {
   kiln_ctx *cx = t->cx;
   kiln_loops *l = t->b->choices.kernels.kernels.data[kernel]->loops;
   const int n = l->buffers.n;
-  trimming g = {.t = t, .kernel = kernel, .l = l, .limits = limits_of(t, kernel)};
+  tightener g = {.t = t, .kernel = kernel, .l = l, .limits = limits_of(t, kernel)};
   g.needs = KILN_NEW_ARRAY(&cx->scratch, need, n);
   for (int i = 0; i < n; i++)
     g.needs[i] =

@@ -200,7 +200,7 @@ static kiln_status not_linear(const maker *k, const char *name) {
 }
 
 // Finds the needed extents of tensors; a merged axis counts as a whole.
-static kiln_status find_live(maker *k, const samples *s, const kiln_equivalence *embedded,
+static kiln_status find_live(maker *k, const samples *s, const kiln_equivalence *equivalent,
                              kiln_bucket *part) {
   const kiln_program *p = s->data[0].prog;
   for (int i = 0; i < p->tensors.n; i++) {
@@ -212,7 +212,7 @@ static kiln_status find_live(maker *k, const samples *s, const kiln_equivalence 
     live.extents = KILN_NEW_ARRAY(&k->cx->perm, const kiln_expr *, t->rank);
     for (int a = 0; a < t->rank; a++) {
       bool is_merged = false;
-      for (int x = 1; x < s->n; x++) is_merged |= embedded[x].axes[i][a].inner != 0;
+      for (int x = 1; x < s->n; x++) is_merged |= equivalent[x].axes[i][a].inner != 0;
       live.extents[a] =
           is_merged ? t->shape[a] : fit(k->cx, k->r, s, (extent){EXTENT_TENSOR, i, a});
       if (!live.extents[a]) return not_linear(k, kiln_symbol_text(k->cx, t->name));
@@ -571,8 +571,8 @@ static const char *find_merged(kiln_ctx *cx, const kiln_program *p, const kiln_e
 
 // Compares the program with that at each sample, after its varying constants became functions of
 // the dimensions. If they differ, axes are assumed to be merged.
-static kiln_status embed(maker *k, const samples *s, const kiln_tensor *dims, kiln_program *p,
-                         kiln_equivalence *out) {
+static kiln_status compare_samples(maker *k, const samples *s, const kiln_tensor *dims,
+                                   kiln_program *p, kiln_equivalence *out) {
   kiln_bits *tried = kiln_bits_make(&k->cx->perm, p->stmts.n),
             *merged = kiln_bits_make(&k->cx->perm, p->stmts.n);
   for (int id = 0; have_as_many(s) && id < p->stmts.n; id++)
@@ -605,8 +605,8 @@ static kiln_status embed(maker *k, const samples *s, const kiln_tensor *dims, ki
 // Reductions over varying extents end at the run's extent, and so do all loops of a scatter, whose
 // positions are data-dependent. Other statements may write elements beyond the end, which are not
 // read.
-static kiln_status mask(maker *k, const samples *s, const kiln_tensor *dims, kiln_program *p,
-                        kiln_bucket *part) {
+static kiln_status end_reductions(maker *k, const samples *s, const kiln_tensor *dims,
+                                  kiln_program *p, kiln_bucket *part) {
   KILN_VEC(kiln_reach) reaches = {0};
   kiln_neutrally_padded masked;
   for (int i = 0; i < p->stmts.n; i++) {
@@ -648,14 +648,14 @@ static kiln_status make_bucket(maker *k, kiln_bucket *part) {
   samples s = {0};
   k->folds = (kiln_folds){0};
   KILN_TRY(add_samples(k, part->least, part->most, &s));
-  kiln_equivalence *embedded = KILN_NEW_ARRAY(&cx->perm, kiln_equivalence, s.n);
+  kiln_equivalence *equivalent = KILN_NEW_ARRAY(&cx->perm, kiln_equivalence, s.n);
   kiln_program *p = kiln_program_copy(cx, s.data[0].prog);
   const kiln_expr *n = kiln_int(cx, k->r->n_dims);
   const kiln_tensor *dims = kiln_tensor_make(cx, p, "dims", KILN_I64, KILN_INPUT, 1, &n);
   KILN_VEC_PUSH(&cx->perm, &p->inputs, dims->id);
-  KILN_TRY(embed(k, &s, dims, p, embedded));
-  KILN_TRY(find_live(k, &s, embedded, part));
-  KILN_TRY(mask(k, &s, dims, p, part));
+  KILN_TRY(compare_samples(k, &s, dims, p, equivalent));
+  KILN_TRY(find_live(k, &s, equivalent, part));
+  KILN_TRY(end_reductions(k, &s, dims, p, part));
   generalise_checks(&s, p);
   part->prog = p;
   return kiln_program_verify(cx, p);

@@ -302,7 +302,7 @@ static int64_t spread_at(const kiln_quantised *q, const kiln_tensor *t, int64_t 
                          int64_t columns) {
   if (kiln_tensor_is_scalar(t)) return 0;
   if (t->rank == 1) return n;
-  return (q->spread.block ? k / q->spread.block : k) * columns + n;
+  return (q->granularity.block ? k / q->granularity.block : k) * columns + n;
 }
 
 static kiln_tensor *constant(kiln_lower *lw, const char *name, kiln_dtype t, int rank,
@@ -353,14 +353,14 @@ static bool is_known(const kiln_tensor *t) { return !t || (t->role == KILN_CONST
 
 // Whether the layout of |t|, scales or zero points, is one that spread_at handles.
 static bool lies_by_columns(const kiln_quantised *q, const kiln_tensor *t) {
-  return !t || kiln_tensor_is_scalar(t) || (t->rank == 1 && q->spread.axis == 1) ||
-         (t->rank == 2 && q->spread.axis == 0 && q->spread.block > 0);
+  return !t || kiln_tensor_is_scalar(t) || (t->rank == 1 && q->granularity.axis == 1) ||
+         (t->rank == 2 && q->granularity.axis == 0 && q->granularity.block > 0);
 }
 
 // Block size: the numbers that share a scale, a power of 2; 0 if there is none.
 static int64_t block_of(const kiln_quantised *q, int64_t k) {
   enum { FEWEST = 16, MOST = 128 };
-  int64_t block = q->spread.axis == 0 ? q->spread.block : 0;
+  int64_t block = q->granularity.axis == 0 ? q->granularity.block : 0;
   if (block == 0) // one scale a column
     for (block = MOST; block > FEWEST && k % block != 0;) block /= 2;
   return block < FEWEST || (block & (block - 1)) ? 0 : block;

@@ -27,7 +27,7 @@ bool kiln_tensor_is_zero(const kiln_tensor *t) {
   return true;
 }
 
-kiln_status kiln_lower_parameter(kiln_lower *lw, const kiln_tensor *p, const kiln_spread *how,
+kiln_status kiln_lower_parameter(kiln_lower *lw, const kiln_tensor *p, const kiln_granularity *how,
                                  const kiln_tensor *x, const kiln_expr *const *at, kiln_dtype t,
                                  const kiln_expr **out) {
   kiln_ctx *cx = lw->cx;
@@ -63,11 +63,11 @@ kiln_status kiln_lower_dequantised(kiln_lower *lw, const kiln_quantised *from, k
   const kiln_tensor *x = from->codes;
   const kiln_expr *at[KILN_MAX_RANK], *scale = NULL, *zero = NULL;
   kiln_stmt *s = kiln_lower_like(lw, "dequantize", x, t, at);
-  KILN_TRY(kiln_lower_parameter(lw, from->scale, &from->spread, x, at, KILN_F32, &scale));
+  KILN_TRY(kiln_lower_parameter(lw, from->scale, &from->granularity, x, at, KILN_F32, &scale));
   const kiln_dtype computed = kiln_dtype_is_code_of_floats(x->dtype) ? KILN_F32 : KILN_I32;
   const kiln_expr *value = kiln_cast(cx, computed, kiln_tensor_load(cx, x, at));
   if (from->zero) {
-    KILN_TRY(kiln_lower_parameter(lw, from->zero, &from->spread, x, at, computed, &zero));
+    KILN_TRY(kiln_lower_parameter(lw, from->zero, &from->granularity, x, at, computed, &zero));
     value = kiln_sub(cx, value, zero);
   }
   s->body = kiln_cast(cx, t, kiln_mul(cx, kiln_cast(cx, KILN_F32, value), scale));
@@ -147,7 +147,7 @@ bool kiln_bytes_fit(const kiln_byte_product *p) {
 // Whether |scale| is a scalar or has one value for each index of |axis|.
 static bool lies_along(const kiln_quantised *q, int axis) {
   return kiln_tensor_is_scalar(q->scale) ||
-         (q->scale->rank == 1 && q->spread.block == 0 && q->spread.axis == axis);
+         (q->scale->rank == 1 && q->granularity.block == 0 && q->granularity.axis == axis);
 }
 
 bool kiln_bytes_find(const kiln_lower *lw, const kiln_tensor *x, const kiln_tensor *weights,
@@ -169,7 +169,7 @@ static kiln_status as_i8(kiln_lower *lw, const kiln_byte_product *p, const kiln_
   if (!is_centred && p->weights->dtype == KILN_I8) return KILN_OK;
   kiln_ctx *cx = lw->cx;
   const kiln_expr *at[KILN_MAX_RANK], *shift = kiln_number(cx, KILN_I32, f->shift);
-  const kiln_spread how = {.axis = p->axis};
+  const kiln_granularity how = {.axis = p->axis};
   kiln_stmt *s = kiln_lower_like(lw, "narrow", p->weights, KILN_I8, at);
   const kiln_expr *value = kiln_cast(cx, KILN_I32, kiln_tensor_load(cx, p->weights, at));
   if (is_centred)
@@ -252,7 +252,7 @@ static kiln_status rest_at(kiln_lower *lw, const kiln_byte_factors *f, const kil
                            const kiln_expr **out) {
   kiln_ctx *cx = lw->cx;
   const kiln_expr *at[KILN_MAX_RANK], *zero = kiln_number(cx, KILN_I32, 0);
-  const kiln_spread how = {.axis = f->axis};
+  const kiln_granularity how = {.axis = f->axis};
   for (int i = 0; i < f->weights->rank; i++) at[i] = i == f->axis ? place : kiln_int(cx, 0);
   if (f->zero_weights)
     KILN_TRY(kiln_lower_parameter(lw, f->zero_weights, &how, f->weights, at, KILN_I32, &zero));
@@ -427,7 +427,7 @@ kiln_status kiln_bytes_conv(kiln_lower *lw, const kiln_byte_product *p, int64_t 
 kiln_status kiln_bytes_scale(kiln_lower *lw, const kiln_tensor *x, const kiln_tensor *weights,
                              kiln_tensor *sum, int along, kiln_tensor **out) {
   kiln_ctx *cx = lw->cx;
-  const kiln_spread how = {.axis = along};
+  const kiln_granularity how = {.axis = along};
   const kiln_expr *at[KILN_MAX_RANK], *a = NULL, *b = NULL;
   const kiln_quantised *from_x = kiln_lower_quantised(lw, x),
                        *from_weights = kiln_lower_quantised(lw, weights);

@@ -15,15 +15,15 @@
 
 // Granularity of scales and zero points: per tensor, per index of |axis|, or per block of |block|
 // indices of it.
-typedef struct kiln_spread {
+typedef struct kiln_granularity {
   int axis;
   int64_t block;
-} kiln_spread;
+} kiln_granularity;
 
 // The operands of the DequantizeLinear that made a tensor.
 struct kiln_quantised {
   kiln_tensor *codes, *scale, *zero; // zero NULL: 0
-  kiln_spread spread;
+  kiln_granularity granularity;
 };
 
 bool kiln_dtype_is_byte(kiln_dtype t);            // i8 or u8
@@ -31,7 +31,7 @@ bool kiln_dtype_is_code_of_floats(kiln_dtype t);  // f8e4m3fn and the like
 bool kiln_tensor_is_scalar(const kiln_tensor *t); // one element, any rank
 bool kiln_tensor_is_zero(const kiln_tensor *t);   // a constant of zeros, or NULL
 // Scale or zero point |p| for the element |at| of |x|, in dtype |t|.
-kiln_status kiln_lower_parameter(kiln_lower *lw, const kiln_tensor *p, const kiln_spread *how,
+kiln_status kiln_lower_parameter(kiln_lower *lw, const kiln_tensor *p, const kiln_granularity *how,
                                  const kiln_tensor *x, const kiln_expr *const *at, kiln_dtype t,
                                  const kiln_expr **out);
 // Dequantizes |from|, in dtype |t|.

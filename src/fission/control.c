@@ -40,8 +40,8 @@ static kiln_tensor *scalar(kiln_visit *c, const char *name, kiln_dtype t, int64_
 }
 
 // Folds the |n| statements that made |x| if it is constant.
-static kiln_status settle(kiln_visit *c, kiln_tensor *x, int n_stmts, int n_tensors,
-                          kiln_tensor **io) {
+static kiln_status fold_result(kiln_visit *c, kiln_tensor *x, int n_stmts, int n_tensors,
+                               kiln_tensor **io) {
   kiln_lower one = *c->lw;
   one.n_inputs = one.n_outputs = 1;
   one.inputs = &x;
@@ -62,7 +62,7 @@ static kiln_status slice(kiln_visit *c, kiln_tensor *x, int axis, int64_t at, ki
   kiln_stmt_vars(cx, s, axis, x->rank - 1 - axis, index + axis + 1);
   s->body = kiln_tensor_load(cx, x, index);
   *out = kiln_lower_tensor(c->lw, s);
-  return settle(c, x, n_stmts, n_tensors, out);
+  return fold_result(c, x, n_stmts, n_tensors, out);
 }
 
 kiln_status kiln_lower_stack(kiln_lower *lw, int n, kiln_tensor *const *parts, int64_t along,

@@ -54,7 +54,7 @@ kiln_status kiln_lower_data_dependent_extent(kiln_lower *lw, const kiln_tensor *
                                              const kiln_expr *most, const kiln_expr **out) {
   kiln_ctx *cx = lw->cx;
   if (all_constant(lw)) return compute_now(lw, count, out);
-  const kiln_expr *fixed = kiln_lower_most(lw, most);
+  const kiln_expr *fixed = kiln_lower_upper_bound(lw, most);
   if (!fixed)
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, lw->place,
                      "extents: the most that may be counted must be known when compiling");
@@ -64,8 +64,8 @@ kiln_status kiln_lower_data_dependent_extent(kiln_lower *lw, const kiln_tensor *
   return KILN_OK;
 }
 
-void kiln_lower_places(kiln_lower *lw, const kiln_tensor *flags, kiln_tensor **out_places,
-                       kiln_tensor **out_count) {
+void kiln_lower_prefix_counts(kiln_lower *lw, const kiln_tensor *flags, kiln_tensor **out_places,
+                              kiln_tensor **out_count) {
   kiln_stmt *s =
       kiln_lower_stmt(lw, "count", KILN_I64, 0, 1, (const kiln_expr *const *)flags->shape);
   const kiln_expr *r = kiln_stmt_var(lw->cx, s, 0);
@@ -76,8 +76,8 @@ void kiln_lower_places(kiln_lower *lw, const kiln_tensor *flags, kiln_tensor **o
   *out_places = kiln_lower_scan(lw, &before, flags);
 }
 
-kiln_tensor *kiln_lower_listed(kiln_lower *lw, const kiln_tensor *flags, const kiln_tensor *places,
-                               const kiln_expr *count) {
+kiln_tensor *kiln_lower_compact(kiln_lower *lw, const kiln_tensor *flags, const kiln_tensor *places,
+                                const kiln_expr *count) {
   kiln_ctx *cx = lw->cx;
   kiln_stmt *zeros = kiln_lower_stmt(lw, "zeros", KILN_I64, 1, 0, &count);
   zeros->body = kiln_int(cx, 0);
@@ -93,9 +93,9 @@ kiln_tensor *kiln_lower_listed(kiln_lower *lw, const kiln_tensor *flags, const k
 kiln_status kiln_lower_rows(kiln_lower *lw, const kiln_tensor *flags, kiln_tensor **out_rows) {
   kiln_tensor *places = NULL, *count = NULL;
   const kiln_expr *extent = NULL;
-  kiln_lower_places(lw, flags, &places, &count);
+  kiln_lower_prefix_counts(lw, flags, &places, &count);
   KILN_TRY(kiln_lower_data_dependent_extent(lw, count, flags->shape[0], &extent));
-  *out_rows = kiln_lower_listed(lw, flags, places, extent);
+  *out_rows = kiln_lower_compact(lw, flags, places, extent);
   return KILN_OK;
 }
 

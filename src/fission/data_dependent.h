@@ -30,7 +30,7 @@ typedef struct kiln_data_dependent_extents {
 kiln_status kiln_lower_data_dependent_extent(kiln_lower *lw, const kiln_tensor *count,
                                              const kiln_expr *most, const kiln_expr **out);
 // An upper bound of |e|, an expression of named and data-dependent dimensions; NULL: unknown.
-const kiln_expr *kiln_lower_most(const kiln_lower *lw, const kiln_expr *e);
+const kiln_expr *kiln_lower_upper_bound(const kiln_lower *lw, const kiln_expr *e);
 const kiln_expr *kiln_data_dependent_most(kiln_ctx *cx, const kiln_data_dependent_extents *counts,
                                           const kiln_expr *e);
 // The count that variable |e| stands for; NULL if it is an ordinary variable.
@@ -38,13 +38,13 @@ const kiln_data_dependent_extent *
 kiln_data_dependent_find(const kiln_data_dependent_extents *counts, const kiln_expr *e);
 // Exclusive prefix sum of |flags| (N), 0 or 1 in i64, and their total: an i64 tensor (N) and an i64
 // scalar.
-void kiln_lower_places(kiln_lower *lw, const kiln_tensor *flags, kiln_tensor **out_places,
-                       kiln_tensor **out_count);
+void kiln_lower_prefix_counts(kiln_lower *lw, const kiln_tensor *flags, kiln_tensor **out_places,
+                              kiln_tensor **out_count);
 
 // Stream compaction: the indices i with flags(i) != 0, each written to places(i) of |count|
 // elements.
-kiln_tensor *kiln_lower_listed(kiln_lower *lw, const kiln_tensor *flags, const kiln_tensor *places,
-                               const kiln_expr *count);
+kiln_tensor *kiln_lower_compact(kiln_lower *lw, const kiln_tensor *flags, const kiln_tensor *places,
+                                const kiln_expr *count);
 // The indices of the |flags| that are 1, ascending: i64, a data-dependent number.
 kiln_status kiln_lower_rows(kiln_lower *lw, const kiln_tensor *flags, kiln_tensor **out_rows);
 

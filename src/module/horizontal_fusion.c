@@ -70,7 +70,7 @@ static bool lies_in(const kiln_tensor *t, const kiln_tensor *in) {
 }
 
 // Whether one of the launches writes a tensor that the other accesses.
-static bool meet(const fusing *j, const kiln_launch *a, const kiln_launch *b) {
+static bool conflicts(const fusing *j, const kiln_launch *a, const kiln_launch *b) {
   const kiln_program *p = j->b->choices.prog;
   for (int i = 0; i < a->n_args; i++)
     for (int k = 0; k < b->n_args; k++) {
@@ -87,7 +87,7 @@ static bool meet(const fusing *j, const kiln_launch *a, const kiln_launch *b) {
 static bool is_ready(const fusing *j, int first, int l) {
   const kiln_launch *all = j->b->choices.kernels.launches.data;
   for (int i = first; i < l; i++)
-    if (!kiln_bits_has(j->is_done, i) && meet(j, &all[i], &all[l])) return false;
+    if (!kiln_bits_has(j->is_done, i) && conflicts(j, &all[i], &all[l])) return false;
   return true;
 }
 
@@ -175,7 +175,7 @@ static kiln_loop *add_part(kiln_ctx *cx, kiln_kernel *k, kiln_program *prog, con
 }
 
 // The fused kernel. Its program has only the tensors that its buffers are named after.
-static kiln_kernel *join_kernels(fusing *j, const parts *p) {
+static kiln_kernel *fuse_kernels(fusing *j, const parts *p) {
   kiln_ctx *cx = j->cx;
   kiln_kernel *k = KILN_NEW(&cx->perm, kiln_kernel);
   kiln_program *prog = KILN_NEW(&cx->perm, kiln_program);
@@ -203,7 +203,7 @@ static int kernel_of(fusing *j, const parts *p) {
     if (j->made.data[i].n == p->n &&
         memcmp(j->made.data[i].kernels, p->kernels, (size_t)p->n * sizeof *p->kernels) == 0)
       return i;
-  if (p->n > 1) k = join_kernels(j, p);
+  if (p->n > 1) k = fuse_kernels(j, p);
   else {
     k = KILN_NEW(&j->cx->perm, kiln_kernel);
     *k = *j->b->choices.kernels.kernels.data[p->kernels[0]];

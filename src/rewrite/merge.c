@@ -11,13 +11,13 @@
 
 #include <string.h>
 
-enum { MAX_MEMBERS = 8, MAX_FAMILIES = 16, MAX_CONSTANTS = 16 };
+enum { MAX_MEMBERS = 8, MAX_MERGED_SETS = 16, MAX_CONSTANTS = 16 };
 
 // Corresponding tensors of the members, which one merged tensor concatenates.
-typedef struct family {
+typedef struct merged_set {
   int of[MAX_MEMBERS];
   const kiln_tensor *merged;
-} family;
+} merged_set;
 
 typedef struct merge {
   kiln_ctx *cx;
@@ -32,8 +32,8 @@ typedef struct merge {
   int n_members;
   kiln_stmt *members[MAX_MEMBERS];
   int64_t offsets[MAX_MEMBERS + 1]; // of the members' slices
-  int n_families, n_constants;
-  family families[MAX_FAMILIES], constants[MAX_CONSTANTS];
+  int n_merged_sets, n_constants;
+  merged_set merged_sets[MAX_MERGED_SETS], constants[MAX_CONSTANTS];
   // Members being merged: members[use[0..n_used)]. |makes| is false in a dry run, which
   // concatenates no constants.
   int n_used, use[MAX_MEMBERS];
@@ -69,7 +69,7 @@ static const kiln_tensor *concatenate(merge *m, const int *of, int n, int axis) 
   return kiln_tensor_make_const(m->cx, m->p, kiln_symbol_text(m->cx, first->name), &c);
 }
 
-static const kiln_tensor *find_family(const merge *m, const family *in, int n,
+static const kiln_tensor *find_merged(const merge *m, const merged_set *in, int n,
                                       const kiln_expr *const *e) {
   for (int f = 0; f < n; f++) {
     bool all = true;
@@ -80,9 +80,9 @@ static const kiln_tensor *find_family(const merge *m, const family *in, int n,
 }
 
 static const kiln_tensor *merged_constant(merge *m, const kiln_expr *const *e, int axis) {
-  const kiln_tensor *known = find_family(m, m->constants, m->n_constants, e);
+  const kiln_tensor *known = find_merged(m, m->constants, m->n_constants, e);
   if (known || m->n_constants == MAX_CONSTANTS) return known;
-  family *f = &m->constants[m->n_constants++];
+  merged_set *f = &m->constants[m->n_constants++];
   for (int j = 0; j < m->n_members; j++) f->of[j] = e[j]->u.tensor;
   f->merged = concatenate(m, f->of, m->n_members, axis);
   return f->merged;
@@ -135,7 +135,7 @@ static const kiln_expr *join_loads(merge *m, const kiln_expr *const *e) {
   for (int u = 1; u < m->n_used; u++)
     if (e[u]->n_args != e[0]->n_args) return NULL;
   const int axis = find_axis(m, e);
-  const kiln_tensor *merged = find_family(m, m->families, m->n_families, e);
+  const kiln_tensor *merged = find_merged(m, m->merged_sets, m->n_merged_sets, e);
   if (axis == -2) return NULL;
   if (merged) return axis == m->axis ? kiln_tensor_load(m->cx, merged, e[0]->args) : NULL;
   if (axis >= 0) return join_constants(m, e, axis);
@@ -209,7 +209,7 @@ static bool make(merge *m, kiln_stmt *const *s) {
   one->body = kiln_expr_substitute(m->cx, body, n_dims, names, vars);
   one->combiner = s[0]->combiner;
   one->origin = origin;
-  family *f = &m->families[m->n_families++];
+  merged_set *f = &m->merged_sets[m->n_merged_sets++];
   f->merged = m->p->tensors.data[one->out];
   for (int j = 0; j < m->n_members; j++) f->of[j] = s[j]->out;
   return true;
@@ -231,8 +231,8 @@ static bool can_join(merge *m, const kiln_stmt *a, const kiln_stmt *b, int j) {
 static void find_family_load(const kiln_expr *e, void *argument) {
   merge *m = argument;
   if (e->kind != KILN_EXPR_LOAD) return;
-  for (int f = 0; f < m->n_families; f++)
-    if (m->families[f].of[m->use[0]] == e->u.tensor) m->makes = true;
+  for (int f = 0; f < m->n_merged_sets; f++)
+    if (m->merged_sets[f].of[m->use[0]] == e->u.tensor) m->makes = true;
 }
 
 static bool reads_member(merge *m, const kiln_stmt *s, int j) {
@@ -254,7 +254,7 @@ static int find_alike(merge *m, const kiln_stmt *first, int j) {
 static void merge_map(merge *m, int i) {
   kiln_stmt *s[MAX_MEMBERS] = {m->old[i]};
   int found[MAX_MEMBERS] = {i};
-  if (m->n_families == MAX_FAMILIES || !has_same_dims(m, s[0], s[0], 0)) return;
+  if (m->n_merged_sets == MAX_MERGED_SETS || !has_same_dims(m, s[0], s[0], 0)) return;
   for (int j = 1; j < m->n_members; j++) {
     found[j] = find_alike(m, s[0], j);
     if (found[j] < 0) return;
@@ -294,7 +294,7 @@ static void find_members(merge *m, int at) {
   kiln_stmt *s = m->old[at];
   int axis = -1;
   m->at = at;
-  m->n_members = m->n_families = m->n_constants = 0;
+  m->n_members = m->n_merged_sets = m->n_constants = 0;
   if (!is_candidate(m, s, &m->axis)) return;
   m->var = s->dims[m->axis].name;
   m->members[m->n_members++] = s;
@@ -318,10 +318,10 @@ static const kiln_expr *read_part(kiln_ctx *cx, const kiln_expr *e, void *argume
   int64_t offset = 0;
   if (!kiln_expr_has_load(e)) return e;
   if (e->kind != KILN_EXPR_LOAD) return NULL;
-  for (int f = 0; f < m->n_families; f++)
+  for (int f = 0; f < m->n_merged_sets; f++)
     for (int j = 0; j < m->n_members; j++)
-      if (m->families[f].of[j] == e->u.tensor) {
-        t = m->families[f].merged;
+      if (m->merged_sets[f].of[j] == e->u.tensor) {
+        t = m->merged_sets[f].merged;
         offset = m->offsets[j];
       }
   for (int k = 0; k < e->n_args; k++) {

@@ -12,8 +12,8 @@ typedef struct search {
   kiln_edit *e;
   const kiln_reordering *change;
   const kiln_loops *l; // those of the edit, with instructions expanded to their meaning
-  kiln_touches touches;
-  const kiln_touch *x, *y; // the two conflicting accesses, in their original order
+  kiln_dependence_accesses touches;
+  const kiln_dependence_access *x, *y; // the two conflicting accesses, in their original order
   kiln_meeting found;
 } search;
 
@@ -129,29 +129,30 @@ static bool runs_at_once(const kiln_reordering *c) {
 }
 
 // The number of shared loops whose order the change keeps; -1 if it does not reorder the pair.
-static int shared_depth(const kiln_reordering *c, const kiln_touch *x, const kiln_touch *y) {
+static int shared_depth(const kiln_reordering *c, const kiln_dependence_access *x, const kiln_dependence_access *y) {
   const kiln_symbol first = c->kind == KILN_REORDERING_LOOPS ? c->from[0] : c->first;
   const kiln_symbol second = c->kind == KILN_REORDERING_MERGE ? c->second : first;
-  const int depth = kiln_touch_depth(x, first);
-  return depth == kiln_touch_depth(y, second) ? depth : -1;
+  const int depth = kiln_dependence_access_depth(x, first);
+  return depth == kiln_dependence_access_depth(y, second) ? depth : -1;
 }
 
-static bool index_uses(const kiln_touch *t, kiln_symbol v) {
+static bool index_uses(const kiln_dependence_access *t, kiln_symbol v) {
   for (int k = 0; k < t->rank; k++)
     if (kiln_expr_uses(t->index[k], v)) return true;
   return false;
 }
 
-static bool combine_alike(const kiln_touch *x, const kiln_touch *y) {
+static bool combine_alike(const kiln_dependence_access *x, const kiln_dependence_access *y) {
   return x->write && y->write && x->combiner == y->combiner && x->combiner != KILN_COMBINE_NONE;
 }
 
 // Whether |v| indexes neither result, so that all its iterations combine into the same elements.
-static bool reduce_into_one(const kiln_touch *x, const kiln_touch *y, kiln_symbol v) {
+static bool reduce_into_one(const kiln_dependence_access *x, const kiln_dependence_access *y, kiln_symbol v) {
   return combine_alike(x, y) && !index_uses(x, v) && !index_uses(y, v);
 }
 
-static bool commute(const kiln_reordering *c, const kiln_touch *x, const kiln_touch *y) {
+static bool commute(const kiln_reordering *c, const kiln_dependence_access *x,
+                    const kiln_dependence_access *y) {
   if (!x->write && !y->write) return true;
   switch (c->kind) {
   case KILN_REORDERING_REPEAT: return x->write || !y->write;
@@ -166,12 +167,13 @@ static bool commute(const kiln_reordering *c, const kiln_touch *x, const kiln_to
   return false;
 }
 
-static bool both_assign(const kiln_touch *x, const kiln_touch *y) {
+static bool both_assign(const kiln_dependence_access *x, const kiln_dependence_access *y) {
   return x->write && y->write && x->combiner == KILN_COMBINE_NONE &&
          y->combiner == KILN_COMBINE_NONE;
 }
 
-static bool try_pair(search *s, const kiln_polyhedra *p, const kiln_touch *x, const kiln_touch *y) {
+static bool try_pair(search *s, const kiln_polyhedra *p, const kiln_dependence_access *x,
+                     const kiln_dependence_access *y) {
   const int n_shared = shared_depth(s->change, x, y);
   if (n_shared < 0 || commute(s->change, x, y)) return false;
   const kiln_pair pair = {x, y, n_shared};
@@ -197,7 +199,7 @@ static int64_t least_shift(search *s, const kiln_polyhedra *p) {
   int64_t shift = c->shift;
   for (int i = 0; i < s->touches.n; i++)
     for (int j = 0; j < s->touches.n; j++) {
-      const kiln_touch *x = &s->touches.data[i], *y = &s->touches.data[j];
+      const kiln_dependence_access *x = &s->touches.data[i], *y = &s->touches.data[j];
       const int n_shared = shared_depth(c, x, y);
       if (n_shared < 0 || commute(c, x, y)) continue;
       const kiln_pair pair = {x, y, n_shared};
@@ -215,7 +217,7 @@ static int64_t least_shift(search *s, const kiln_polyhedra *p) {
 
 // Prints an instance as "C(i=0, k=1)": without loops of extent 1, and without the statement's name
 // in loop names.
-static const char *instance(const search *s, const kiln_touch *t, const int64_t *values) {
+static const char *instance(const search *s, const kiln_dependence_access *t, const int64_t *values) {
   kiln_ctx *cx = s->e->cx;
   kiln_text out;
   kiln_text_init(&out, &cx->perm);
@@ -253,7 +255,7 @@ static const char *element(const search *s) {
 
 // Says how the two accesses conflict; at least one of them writes.
 static void say_fight(const search *s, kiln_text *out) {
-  const kiln_touch *x = s->x, *y = s->y;
+  const kiln_dependence_access *x = s->x, *y = s->y;
   const char *a = instance(s, x, s->found.a), *b = instance(s, y, s->found.b);
   const char *at = element(s);
   const bool x_combines = x->write && x->combiner != KILN_COMBINE_NONE;
@@ -328,7 +330,7 @@ static kiln_status refuse(const search *s, int64_t shift) {
 
 kiln_status kiln_check_exactly(kiln_edit *e, const kiln_reordering *change, int buffer) {
   search s = {.e = e, .change = change, .l = kiln_instrs_expand(e->cx, e->l)};
-  s.touches = kiln_touches_of(e->cx, s.l, buffer);
+  s.touches = kiln_dependence_accesses_of(e->cx, s.l, buffer);
   if (s.touches.too_deep) return kiln_refuse(e, "loops must be nested less deep");
   kiln_polyhedra p;
   kiln_polyhedra_init(e->cx, KILN_POLYHEDRA_BUDGET, &p);

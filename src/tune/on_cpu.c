@@ -43,12 +43,12 @@ static void deinit(void *object) {
 
 // --- variants ---
 
-static bool is_wanted(const kiln_rivals *r, int i) {
+static bool is_wanted(const kiln_tuning_candidates *r, int i) {
   return r->n > 1 && i < r->n && !r->at[i].is_known;
 }
 
 // The index of the kernel's candidate in variant |i|.
-static int choice(const kiln_rivals *r, int i) { return is_wanted(r, i) ? i : 0; }
+static int choice(const kiln_tuning_candidates *r, int i) { return is_wanted(r, i) ? i : 0; }
 
 static void choose_kernels(const tuning *c, int i, kiln_build *v) {
   const kiln_build *b = c->t->b;
@@ -62,7 +62,7 @@ static void choose_kernels(const tuning *c, int i, kiln_build *v) {
                     .request.may_stop = i > 0}; // variant 0 becomes the module without tuning
   v->choices.kernels.kernels.data = KILN_NEW_ARRAY(&c->cx->perm, kiln_kernel *, from->kernels.n);
   for (int k = 0; k < from->kernels.n; k++) {
-    const kiln_rivals *r = &c->t->of[k];
+    const kiln_tuning_candidates *r = &c->t->of[k];
     kiln_kernel *copy = KILN_NEW(&c->cx->perm, kiln_kernel);
     *copy = *from->kernels.data[k];
     if (r->n > 1) kiln_kernel_take(c->cx, copy, r->at[choice(r, i)].candidate);
@@ -84,7 +84,7 @@ static kiln_status call_library(void *user, int n, const kiln_check_arg *args, b
   return kiln_library_candidate_run(c->cx, c->by_library, c->p, data);
 }
 
-static kiln_status check_other(tuning *c, const kiln_rivals *r, int i,
+static kiln_status check_other(tuning *c, const kiln_tuning_candidates *r, int i,
                                const kiln_kernel_fn *functions, bool *out_is_right) {
   const kiln_tile_candidate *other = r->at[i].candidate;
   calling call = {c->cx, r->kernel->prog, other->by_library};
@@ -98,7 +98,7 @@ static kiln_status check_other(tuning *c, const kiln_rivals *r, int i,
 // interpreter, random data are no test of this kernel, and candidate 0 is kept.
 static kiln_status check_kernel(tuning *c, int i, int k, const kiln_kernel_fn *functions) {
   const kiln_loops *first = c->first.choices.kernels.kernels.data[k]->loops;
-  kiln_rivals *r = &c->t->of[k];
+  kiln_tuning_candidates *r = &c->t->of[k];
   bool is_right = false;
   const kiln_freedoms may = kiln_launch_freedoms(c->t->b->request.model);
   KILN_TRY(kiln_kernel_check_init(&c->check, c->cx, r->kernel->prog, 1, INTERPRETED_FLOPS, may));
@@ -214,7 +214,7 @@ static double library_share(const tuning *c, int k) {
 // Stores the result of variant |i|; candidate 0's first measured time is the unit of all others.
 static kiln_status judge(tuning *c, int i) {
   for (int k = 0; k < c->t->n; k++) {
-    kiln_rivals *r = &c->t->of[k];
+    kiln_tuning_candidates *r = &c->t->of[k];
     if (!is_wanted(r, i)) continue;
     const bool is_library = r->at[i].candidate->by_library != NULL;
     const double share = is_library ? library_share(c, k) : usual_share(c, k);

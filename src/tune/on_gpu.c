@@ -31,7 +31,7 @@ typedef struct version {
 
 // A kernel being tuned.
 typedef struct turn {
-  kiln_rivals *of;
+  kiln_tuning_candidates *of;
   int n, *rivals;    // candidates to be measured now
   version *versions; // [1 + n], the first is the reference
   const char **sources, **names;
@@ -281,7 +281,7 @@ static kiln_status measure_turn(tuning *g, turn *u) {
   bool found = false;
   g->hopeless_us = 0;
   for (int i = 0; i < u->of->n; i++) {
-    const kiln_rival *r = &u->of->at[i];
+    const kiln_tuning_candidate *r = &u->of->at[i];
     if (!r->is_known || r->result.verdict != KILN_VERDICT_RIGHT) continue;
     if (g->hopeless_us == 0 || HOPELESS * r->result.us < g->hopeless_us)
       g->hopeless_us = HOPELESS * r->result.us;
@@ -308,7 +308,7 @@ static int by_weight(const void *a, const void *b) {
 static void make_turns(tuning *g) {
   g->turns = KILN_NEW_ARRAY(&g->cx->perm, turn, g->t->n);
   for (int k = 0; k < g->t->n; k++) {
-    kiln_rivals *r = &g->t->of[k];
+    kiln_tuning_candidates *r = &g->t->of[k];
     turn *u = &g->turns[g->n_turns];
     if (r->n < 2 || r->was_known) continue;
     *u = (turn){.of = r, .rivals = KILN_NEW_ARRAY(&g->cx->perm, int, r->n)};

@@ -17,11 +17,11 @@
 
 // The fastest correct candidate, among a library's or among Kiln's own, the first of which is
 // favoured; -1: none.
-static int fastest(const kiln_rivals *r, bool of_library) {
+static int fastest(const kiln_tuning_candidates *r, bool of_library) {
   int best = -1;
   double least = INFINITY;
   for (int i = 0; i < r->n; i++) {
-    const kiln_rival *one = &r->at[i];
+    const kiln_tuning_candidate *one = &r->at[i];
     if (!one->is_known || one->result.verdict != KILN_VERDICT_RIGHT ||
         (one->candidate->by_library != NULL) != of_library)
       continue;
@@ -33,7 +33,7 @@ static int fastest(const kiln_rivals *r, bool of_library) {
   return best;
 }
 
-int kiln_rivals_best(const kiln_machine *m, const kiln_rivals *r) {
+int kiln_tuning_candidates_best(const kiln_machine *m, const kiln_tuning_candidates *r) {
   const int own = fastest(r, false), library = fastest(r, true);
   if (own < 0 || library < 0) return own >= 0 ? own : library >= 0 ? library : 0;
   const double us = r->at[library].result.us + 2 * kiln_gpu_hidden_ns(m) / 1e3;
@@ -49,7 +49,7 @@ static void digest_key(const char *kernel, kiln_results_key *out) {
   kiln_digest_end(&d, out->program);
 }
 
-static void set_key(kiln_tuner *t, kiln_rivals *r) {
+static void set_key(kiln_tuner *t, kiln_tuning_candidates *r) {
   digest_key(r->kernel->key, &r->key);
   r->key.device = t->device;
   r->key.driver = t->driver;
@@ -58,22 +58,22 @@ static void set_key(kiln_tuner *t, kiln_rivals *r) {
 
 // A kernel from the schedule cache or a user's script has no candidates.
 static void find_rivals(kiln_tuner *t, int number) {
-  kiln_rivals *r = &t->of[number];
+  kiln_tuning_candidates *r = &t->of[number];
   const kiln_kernel *k = t->b->choices.kernels.kernels.data[number];
-  *r = (kiln_rivals){.kernel = k,
-                     .n_launches = kiln_kernel_launches(&t->b->choices.kernels, number)};
+  *r = (kiln_tuning_candidates){.kernel = k,
+                                .n_launches = kiln_kernel_launches(&t->b->choices.kernels, number)};
   if (!k->key || !kiln_kernel_check_suits(k->prog)) return;
   set_key(t, r);
-  r->at = KILN_NEW_ARRAY(&t->cx->perm, kiln_rival, k->candidates.n);
+  r->at = KILN_NEW_ARRAY(&t->cx->perm, kiln_tuning_candidate, k->candidates.n);
   r->was_known = true;
   for (int i = 0; i < k->candidates.n; i++) {
     const kiln_tile_candidate *c = &k->candidates.data[i];
     if (!c->loops) continue;
     const double us = isfinite(c->cost.ns) ? c->cost.ns / 1e3 : 0;
-    kiln_rival *one = &r->at[r->n];
-    *one = (kiln_rival){.candidate = c,
-                        .result = {.script = c->script, .is_first = r->n == 0, .predicted_us = us}};
-    const kiln_results_key key = kiln_tuner_rival_key(t, r, r->n);
+    kiln_tuning_candidate *one = &r->at[r->n];
+    *one = (kiln_tuning_candidate){
+        .candidate = c, .result = {.script = c->script, .is_first = r->n == 0, .predicted_us = us}};
+    const kiln_results_key key = kiln_tuner_candidate_key(t, r, r->n);
     one->is_known = kiln_results_find(t->results, &key, &one->result);
     r->was_known &= one->is_known;
     if (r->n++ == 0) r->weight = us * r->n_launches;
@@ -82,21 +82,21 @@ static void find_rivals(kiln_tuner *t, int number) {
 
 static kiln_status find_all_rivals(kiln_tuner *t) {
   t->n = t->b->choices.kernels.kernels.n;
-  t->of = KILN_NEW_ARRAY(&t->cx->perm, kiln_rivals, t->n);
+  t->of = KILN_NEW_ARRAY(&t->cx->perm, kiln_tuning_candidates, t->n);
   for (int i = 0; i < t->n; i++) find_rivals(t, i);
   return KILN_OK;
 }
 
 // --- choice ---
 
-static bool has_offer(const kiln_rivals *r) {
+static bool has_offer(const kiln_tuning_candidates *r) {
   for (int i = 0; i < r->n; i++)
     if (r->at[i].candidate->by_library) return true;
   return false;
 }
 
 // The least time of Kiln's own candidates.
-static double own_us(const kiln_rivals *r) {
+static double own_us(const kiln_tuning_candidates *r) {
   double least = INFINITY;
   for (int i = 0; i < r->n; i++)
     if (!r->at[i].candidate->by_library && r->at[i].is_known &&
@@ -110,8 +110,9 @@ static void tell_libraries(kiln_tuner *t) {
   kiln_text won;
   kiln_text_init(&won, &t->cx->perm);
   for (int k = 0; k < t->n; k++) {
-    const kiln_rivals *r = &t->of[k];
-    const kiln_rival *best = r->n ? &r->at[kiln_rivals_best(&t->b->request.machine, r)] : NULL;
+    const kiln_tuning_candidates *r = &t->of[k];
+    const kiln_tuning_candidate *best =
+        r->n ? &r->at[kiln_tuning_candidates_best(&t->b->request.machine, r)] : NULL;
     sum->offered += has_offer(r);
     if (!best || !best->candidate->by_library) continue;
     const double own = own_us(r);
@@ -126,8 +127,8 @@ static void tell_libraries(kiln_tuner *t) {
 static void take_best(kiln_tuner *t) {
   kiln_tuning *sum = &t->b->request.model->tuning;
   for (int k = 0; k < t->n; k++) {
-    const kiln_rivals *r = &t->of[k];
-    const int best = kiln_rivals_best(&t->b->request.machine, r);
+    const kiln_tuning_candidates *r = &t->of[k];
+    const int best = kiln_tuning_candidates_best(&t->b->request.machine, r);
     sum->kernels++;
     sum->known += r->n < 2 || r->was_known;
     if (r->n < 2) continue;
@@ -236,7 +237,7 @@ static kiln_status take_tuned(kiln_tuner *t) {
   KILN_TRY(open_results(t, true));
   for (int i = 0; i < t->b->choices.kernels.kernels.n; i++) {
     kiln_kernel *k = t->b->choices.kernels.kernels.data[i];
-    kiln_rivals r = {.kernel = k};
+    kiln_tuning_candidates r = {.kernel = k};
     if (k->key) set_key(t, &r);
     const char *script = k->key ? kiln_results_best(t->cx, t->results, &r.key) : NULL;
     sum->kernels++;

@@ -6,7 +6,8 @@ bool kiln_tuner_is_over(const kiln_tuner *t) {
   return (stop && *stop) || kiln_now_ms() > t->end_ms;
 }
 
-kiln_results_key kiln_tuner_rival_key(const kiln_tuner *t, const kiln_rivals *r, int i) {
+kiln_results_key kiln_tuner_candidate_key(const kiln_tuner *t, const kiln_tuning_candidates *r,
+                                          int i) {
   const kiln_library_candidate *o = r->at[i].candidate->by_library;
   kiln_results_key key = r->key;
   if (o)
@@ -15,8 +16,9 @@ kiln_results_key kiln_tuner_rival_key(const kiln_tuner *t, const kiln_rivals *r,
   return key;
 }
 
-kiln_status kiln_tuner_keep(kiln_tuner *t, kiln_rivals *r, int i, kiln_verdict verdict, double us) {
-  kiln_rival *one = &r->at[i];
+kiln_status kiln_tuner_keep(kiln_tuner *t, kiln_tuning_candidates *r, int i, kiln_verdict verdict,
+                            double us) {
+  kiln_tuning_candidate *one = &r->at[i];
   kiln_tuning *sum = &t->b->request.model->tuning;
   one->result.verdict = verdict;
   one->result.us = us;
@@ -24,7 +26,7 @@ kiln_status kiln_tuner_keep(kiln_tuner *t, kiln_rivals *r, int i, kiln_verdict v
   sum->candidates++;
   sum->wrong += verdict == KILN_VERDICT_WRONG;
   sum->lost += verdict == KILN_VERDICT_LOST;
-  const kiln_results_key key = kiln_tuner_rival_key(t, r, i);
+  const kiln_results_key key = kiln_tuner_candidate_key(t, r, i);
   return kiln_results_put(t->results, &key, kiln_symbol_text(t->cx, r->kernel->name), &one->result,
                           t->cx->diag);
 }

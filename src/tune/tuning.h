@@ -6,22 +6,22 @@
 #include "tune/results.h"
 
 // A lowered candidate.
-typedef struct kiln_rival {
+typedef struct kiln_tuning_candidate {
   const kiln_tile_candidate *candidate;
   kiln_result result;
   bool is_known; // |result| is set
-} kiln_rival;
+} kiln_tuning_candidate;
 
 // The candidates of one kernel.
-typedef struct kiln_rivals {
+typedef struct kiln_tuning_candidates {
   const kiln_kernel *kernel;
   int n; // 0 or 1: no choice
-  kiln_rival *at;
+  kiln_tuning_candidate *at;
   kiln_results_key key;
   int n_launches;
   double weight;  // predicted time of all its launches
   bool was_known; // all were measured by earlier tunings
-} kiln_rivals;
+} kiln_tuning_candidates;
 
 typedef struct kiln_tuner {
   kiln_ctx *cx;
@@ -29,23 +29,25 @@ typedef struct kiln_tuner {
   kiln_results *results; // NULL: results are not stored
   const char *device, *driver, *compiler;
   int n; // number of kernels
-  kiln_rivals *of;
+  kiln_tuning_candidates *of;
   double end_ms; // deadline; INFINITY: none
 } kiln_tuner;
 
 // The index of the candidate to take: Kiln's fastest correct one, unless a library kernel takes at
 // most 95 % of its time. On a GPU the library's time includes launch overhead that a run of the
 // model does not overlap, its own and the next kernel's. 0 if none is correct.
-int kiln_rivals_best(const kiln_machine *m, const kiln_rivals *r);
+int kiln_tuning_candidates_best(const kiln_machine *m, const kiln_tuning_candidates *r);
 // The key of this processor's rows in the tuning database, for the kernel with key |kernel|, or for
 // all kernels if it is NULL. |*out|'s texts are in the perm arena.
 void kiln_tuner_key(kiln_ctx *cx, const kiln_build *b, const char *kernel, kiln_results_key *out);
 // Whether the user stopped tuning, or its time is over.
 bool kiln_tuner_is_over(const kiln_tuner *t);
 // The key of candidate |i|'s row; a library's has the library's version.
-kiln_results_key kiln_tuner_rival_key(const kiln_tuner *t, const kiln_rivals *r, int i);
+kiln_results_key kiln_tuner_candidate_key(const kiln_tuner *t, const kiln_tuning_candidates *r,
+                                          int i);
 // Stores the result of candidate |i|.
-kiln_status kiln_tuner_keep(kiln_tuner *t, kiln_rivals *r, int i, kiln_verdict verdict, double us);
+kiln_status kiln_tuner_keep(kiln_tuner *t, kiln_tuning_candidates *r, int i, kiln_verdict verdict,
+                            double us);
 
 // The pass that replaces the cost model's choices by measured candidates. (tune.c)
 //

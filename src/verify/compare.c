@@ -1,7 +1,7 @@
 // Comparison of tensors; copies between row-major and strided memory.
 #include "verify/compare.h"
 
-#include "analysis/follow.h"
+#include "analysis/rounding_error.h"
 
 #include <math.h>
 #include <string.h>

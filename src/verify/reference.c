@@ -32,8 +32,8 @@ kiln_freedoms kiln_model_freedoms(const kiln_model *m) {
 }
 
 static bool is_winograd(const char *kernel) { // k1_winograd_Conv
-  const char *family = strchr(kernel, '_');
-  return family && strncmp(family, "_winograd", 9) == 0;
+  const char *template_name = strchr(kernel, '_');
+  return template_name && strncmp(template_name, "_winograd", 9) == 0;
 }
 
 void kiln_model_note_transforms(kiln_ctx *cx, kiln_model *m, const kiln_module *module) {

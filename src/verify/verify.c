@@ -156,7 +156,7 @@ static bool judges(const verifying *v) { return v->options.rtol == 0 && v->optio
 // The launch's operands count as exact; results that alternatives could compute differently get
 // error bounds.
 static void begin_errors(verifying *v, const kiln_launch *l) {
-  kiln_interpreter_settle(v->reference);
+  kiln_interpreter_assume_exact(v->reference);
   for (int i = 0; i < l->n_stmts; i++)
     kiln_interpreter_bind(v->reference, v->build.choices.prog->stmts.data[l->stmts[i]]->out, NULL);
 }

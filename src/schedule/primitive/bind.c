@@ -77,7 +77,7 @@ kiln_status kiln_fuse_horizontally(kiln_schedule *s, kiln_symbol loop) {
   KILN_TRY(kiln_edit_loop(&e, loop, &l));
   const kiln_loop *first = before(e.l, l);
   if (!first) return kiln_refuse(&e, "loop must be the outermost of a nest behind another one");
-  const kiln_buffer *met = kiln_nests_meet(e.cx, e.l, first, l);
+  const kiln_buffer *met = kiln_nests_conflict(e.cx, e.l, first, l);
   if (met)
     return kiln_refuse(&e,
                        "nests must need nothing of each other, got buffer %s, which both touch and "

@@ -132,7 +132,7 @@ static bool joins(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *kernel,
   kiln_gpu_demand_add(&d, io_all);
   bool may = io_all->can_share && io_all->blocks <= INT32_MAX && io_all->n_maps <= KILN_MAX_MAPS;
   for (const kiln_loop *l = first; may && l != nest; l = l->next)
-    may = !kiln_nests_meet(cx, kernel, l, nest);
+    may = !kiln_nests_conflict(cx, kernel, l, nest);
   return may;
 }
 

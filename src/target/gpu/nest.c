@@ -164,7 +164,7 @@ kiln_status kiln_gpu_nest_measure(kiln_gpu_nest *n) {
 typedef struct toucher {
   const kiln_gpu_nest *n;
   int buffer;
-  kiln_touches *out;
+  kiln_dependence_accesses *out;
   const kiln_loop *loops[64];
   int n_loops;
 } toucher;
@@ -186,13 +186,13 @@ static void touch_operand(toucher *t, const kiln_loop *instr, int operand) {
     if (k < 0) l->how = KILN_THREAD_X;
     loops[t->n_loops + lanes + k] = l;
   }
-  const kiln_touch touch = {.node = instr,
-                            .write = operand == 0,
-                            .buffer = e->u.tensor,
-                            .rank = e->n_args,
-                            .index = e->args,
-                            .n_loops = n,
-                            .loops = loops};
+  const kiln_dependence_access touch = {.node = instr,
+                                        .write = operand == 0,
+                                        .buffer = e->u.tensor,
+                                        .rank = e->n_args,
+                                        .index = e->args,
+                                        .n_loops = n,
+                                        .loops = loops};
   KILN_VEC_PUSH(&cx->perm, t->out, touch);
 }
 
@@ -209,8 +209,8 @@ static void touch_instrs(toucher *t, const kiln_loop *l) {
   }
 }
 
-kiln_touches kiln_gpu_touches(const kiln_gpu_nest *n, int buffer) {
-  kiln_touches all = kiln_touches_of(n->cx, n->l, buffer);
+kiln_dependence_accesses kiln_gpu_touches(const kiln_gpu_nest *n, int buffer) {
+  kiln_dependence_accesses all = kiln_dependence_accesses_of(n->cx, n->l, buffer);
   toucher t = {.n = n, .buffer = buffer, .out = &all};
   touch_instrs(&t, n->l->body);
   return all;

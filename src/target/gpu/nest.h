@@ -159,7 +159,7 @@ bool kiln_gpu_is_uniform(const kiln_gpu_nest *n, const kiln_expr *e, int n_loops
                          const kiln_loop *const *loops);
 // The accesses to |buffer| (-1: to any), those of warps' instructions to memory included: each of a
 // warp's lanes may read all that the warp reads.
-kiln_touches kiln_gpu_touches(const kiln_gpu_nest *n, int buffer);
+kiln_dependence_accesses kiln_gpu_touches(const kiln_gpu_nest *n, int buffer);
 const kiln_expr *kiln_gpu_element_offset(const kiln_gpu_nest *n,
                                          const kiln_expr *element); // in its buffer
 // Whether the tensor of a TMA copy is a matrix by its axes: columns along one, whole rows along

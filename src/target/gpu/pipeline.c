@@ -39,7 +39,7 @@
 
 typedef struct seeker {
   kiln_gpu_nest *n;
-  kiln_touches all;
+  kiln_dependence_accesses all;
   const kiln_loop *around[64];
   int n_around;
 } seeker;
@@ -65,7 +65,8 @@ static const kiln_loop *behind_fills(const kiln_loop *l) {
 }
 
 // The loop in which the write |t| fills the first |ahead| stages; NULL: it is another write.
-static const kiln_loop *first_fill(seeker *s, const kiln_touch *t, int64_t stages, int64_t ahead) {
+static const kiln_loop *first_fill(seeker *s, const kiln_dependence_access *t, int64_t stages,
+                                   int64_t ahead) {
   if (t->n_loops <= s->n_around) return NULL;
   for (int i = 0; i < s->n_around; i++)
     if (t->loops[i] != s->around[i]) return NULL;
@@ -86,7 +87,7 @@ static bool is_filled(seeker *s, const kiln_buffer *b, const kiln_loop *l, int64
   bool fills = false, reads = false;
   *out_first = NULL;
   for (int i = 0; i < s->all.n; i++) {
-    const kiln_touch *t = &s->all.data[i];
+    const kiln_dependence_access *t = &s->all.data[i];
     if (t->buffer != b->id) continue;
     if (!t->write) {
       if (t->index[0] != used || !kiln_gpu_is_in(use, t->node)) return false;
@@ -261,7 +262,7 @@ static kiln_status check_phases(kiln_gpu_nest *n, const kiln_loop *l) {
 static int64_t tma_of(const seeker *s, const kiln_buffer *b, const kiln_loop *l) {
   int64_t ahead = 0, before = 0;
   for (int i = 0; i < s->all.n; i++) {
-    const kiln_touch *t = &s->all.data[i];
+    const kiln_dependence_access *t = &s->all.data[i];
     if (t->buffer != b->id || !t->write) continue;
     if (t->node->kind != KILN_LOOP_INSTR) return 0;
     int64_t n = 1, extent = 0;
@@ -302,7 +303,7 @@ static void add_fill(seeker *s, const kiln_buffer *b, const kiln_loop *around,
                      const kiln_expr *stage) {
   for (const kiln_loop *l = around->body; l; l = l->next)
     for (int i = 0; i < s->all.n; i++) {
-      const kiln_touch *t = &s->all.data[i];
+      const kiln_dependence_access *t = &s->all.data[i];
       if (t->buffer != b->id || !t->write || (t->node != l && !kiln_gpu_is_in(l->body, t->node)))
         continue;
       KILN_VEC_RESERVE(&s->n->cx->scratch, &s->n->specialized.fills, 1);
@@ -368,7 +369,7 @@ static bool reads_within(const seeker *s, const kiln_loop *l, int buffer) {
 }
 
 // How many TMA copies the write |t| makes; 0: none, or it repeats them after they were read.
-static int64_t tma_at_once(const seeker *s, const kiln_touch *t) {
+static int64_t tma_at_once(const seeker *s, const kiln_dependence_access *t) {
   int64_t n = 1, extent = 0;
   if (t->node->kind != KILN_LOOP_INSTR || !t->node->instr->is_tma) return 0;
   for (int d = 0; d < t->n_loops - KILN_TMA_RANK; d++) {
@@ -381,7 +382,7 @@ static int64_t tma_at_once(const seeker *s, const kiln_touch *t) {
 }
 
 // The node in front of which |t|'s input must have arrived, once.
-static const kiln_loop *node_of(const kiln_touch *t) {
+static const kiln_loop *node_of(const kiln_dependence_access *t) {
   int d = 0;
   while (d < t->n_loops && (kiln_gpu_block_axis(t->loops[d]) >= 0 || runs_once(t->loops[d]))) d++;
   return d < t->n_loops ? t->loops[d] : t->node;
@@ -392,7 +393,7 @@ static void add_single_tma(seeker *s, const kiln_buffer *b) {
   int64_t tma = 0;
   int n_writes = 0;
   for (int i = 0; i < s->all.n; i++) {
-    const kiln_touch *t = &s->all.data[i];
+    const kiln_dependence_access *t = &s->all.data[i];
     if (t->buffer != b->id) continue;
     if (t->write) tma = tma_at_once(s, t);
     else if (!use) use = node_of(t);
@@ -407,7 +408,7 @@ static void add_single_tma(seeker *s, const kiln_buffer *b) {
 // Whether all of |l|'s writes to shared memory are TMA copies, ahead.
 static bool writes_by_tma_alone(const seeker *s, const kiln_loop *l) {
   for (int i = 0; i < s->all.n; i++) {
-    const kiln_touch *t = &s->all.data[i];
+    const kiln_dependence_access *t = &s->all.data[i];
     const bool comes = !t->write || s->n->l->buffers.data[t->buffer]->scope != KILN_SCOPE_SHARED ||
                        !kiln_gpu_is_in(l->body, t->node);
     if (!comes && !has_tma(s, t->buffer)) return false;

@@ -37,7 +37,7 @@ static void number(allocator *p, const kiln_loop *l, int depth) {
 }
 
 // The loop or statement within the ALLOC that the touch belongs to.
-static void extend(allocator *p, span *s, const kiln_touch *t) {
+static void extend(allocator *p, span *s, const kiln_dependence_access *t) {
   const int depth = p->depth[t->buffer];
   const kiln_loop *node = depth < t->n_loops ? t->loops[depth] : t->node;
   const int first = (int)*kiln_map_find(&p->first, key_of(node)),
@@ -53,7 +53,7 @@ int64_t kiln_gpu_shared_bytes(const kiln_buffer *b) {
 }
 
 // How many copies of a buffer there are: one for each consumer, or one where TMA fills it.
-static int64_t copies_of(const kiln_gpu_nest *n, const kiln_touches *all) {
+static int64_t copies_of(const kiln_gpu_nest *n, const kiln_dependence_accesses *all) {
   for (int i = 0; i < all->n; i++)
     if (kiln_gpu_has_tma(all->data[i].node)) return 1;
   return n->specialized.consumers > 1 ? n->specialized.consumers : 1;
@@ -67,7 +67,7 @@ static void find_spans(allocator *p) {
     const kiln_buffer *b = l->buffers.data[i];
     if (b->scope != KILN_SCOPE_SHARED) continue;
     span s = {.buffer = i, .first = INT32_MAX, .last = -1};
-    const kiln_touches all = kiln_gpu_touches(p->n, i);
+    const kiln_dependence_accesses all = kiln_gpu_touches(p->n, i);
     for (int k = 0; k < all.n; k++) extend(p, &s, &all.data[k]);
     if (all.too_deep) s.first = 0, s.last = INT32_MAX;
     s.alignment = alignment_of(b);

@@ -16,7 +16,7 @@
 #include "target/gpu/nest.h"
 
 typedef struct access {
-  const kiln_touch *t;
+  const kiln_dependence_access *t;
   int id;          // among the nest's touches
   bool is_control; // of an extent or a condition: any thread does it
 } access;
@@ -36,7 +36,7 @@ typedef struct open_list {
 
 typedef struct syncer {
   kiln_gpu_nest *n;
-  kiln_touches all;
+  kiln_dependence_accesses all;
   kiln_map phases;   // by node of a touch: the phase or control that it is of
   kiln_map verdicts; // by pair
   open_list open;
@@ -89,7 +89,7 @@ static bool share_a_place(const syncer *s, int a, int b) {
          at[b] < at[a] + kiln_buffer_elems(x) * kiln_dtype_bytes(x->dtype);
 }
 
-static const kiln_expr *block_of(const syncer *s, const kiln_touch *t, int axis) {
+static const kiln_expr *block_of(const syncer *s, const kiln_dependence_access *t, int axis) {
   for (int i = 0; i < t->n_loops; i++)
     if (kiln_gpu_block_axis(t->loops[i]) == axis) return kiln_var(s->n->cx, t->loops[i]->var);
   return kiln_int(s->n->cx, 0);
@@ -144,7 +144,7 @@ static kiln_gpu_wait judge(syncer *s, const pending *o, const access *b) {
   return ask(s, &pair, n + 1, conds) == KILN_NEVER ? KILN_WAIT_WARP : KILN_WAIT_BLOCK;
 }
 
-static bool is_tma(const kiln_touch *t) {
+static bool is_tma(const kiln_dependence_access *t) {
   return t->node->kind == KILN_LOOP_INSTR && t->node->instr->is_tma;
 }
 
@@ -185,11 +185,11 @@ static void find_phases(syncer *s, const kiln_loop *l) {
   }
 }
 
-static bool is_shared(const syncer *s, const kiln_touch *t) {
+static bool is_shared(const syncer *s, const kiln_dependence_access *t) {
   return !kiln_scope_is_private(s->n->l->buffers.data[t->buffer]->scope);
 }
 
-static bool is_of(const syncer *s, const kiln_touch *t, const kiln_loop *node) {
+static bool is_of(const syncer *s, const kiln_dependence_access *t, const kiln_loop *node) {
   const uint64_t *phase = kiln_map_find(&s->phases, key_of(t->node));
   return phase && *phase == key_of(node);
 }
@@ -408,7 +408,7 @@ static kiln_status check_blocks(syncer *s) {
   if (s->n->is_spine) return KILN_OK;
   for (int i = 0; i < s->all.n; i++)
     for (int k = i; k < s->all.n; k++) {
-      const kiln_touch *a = &s->all.data[i], *b = &s->all.data[k];
+      const kiln_dependence_access *a = &s->all.data[i], *b = &s->all.data[k];
       const kiln_buffer *x = s->n->l->buffers.data[a->buffer];
       if (a->buffer != b->buffer || (!a->write && !b->write) || !kiln_scope_is_argument(x->scope))
         continue;

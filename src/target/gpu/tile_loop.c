@@ -50,7 +50,7 @@ static bool follow(const kiln_gpu_nest *n, const kiln_loop *l, const kiln_expr *
 }
 
 static bool touches_shared(const kiln_gpu_nest *n, const kiln_loop *node) {
-  const kiln_touches all = kiln_gpu_touches(n, -1);
+  const kiln_dependence_accesses all = kiln_gpu_touches(n, -1);
   for (int i = 0; i < all.n; i++)
     if (n->l->buffers.data[all.data[i].buffer]->scope == KILN_SCOPE_SHARED &&
         kiln_gpu_is_in(node->body, all.data[i].node))

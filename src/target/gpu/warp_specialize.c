@@ -81,14 +81,14 @@ bool kiln_gpu_is_in(const kiln_loop *list, const kiln_loop *node) {
   return false;
 }
 
-static bool has_stored(const kiln_touch *t) {
+static bool has_stored(const kiln_dependence_access *t) {
   return t->write && !(t->node->kind == KILN_LOOP_STORE && t->node->combiner != KILN_COMBINE_NONE);
 }
 
 // A tensor that is written in the nest and read, or added to, which would have to wait for an
 // earlier tile; NULL: none is.
 static const kiln_buffer *find_carried(const kiln_gpu_nest *n) {
-  const kiln_touches all = kiln_gpu_touches(n, -1);
+  const kiln_dependence_accesses all = kiln_gpu_touches(n, -1);
   for (int i = 0; i < all.n; i++)
     for (int k = 0; k < all.n; k++) {
       const kiln_buffer *b = n->l->buffers.data[all.data[i].buffer];

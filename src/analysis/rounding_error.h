@@ -8,8 +8,8 @@
 // |typical| is the error's standard deviation for independent roundings, as in long sums, whose
 // worst case never happens in practice. docs/design/verdicts.md explains the method. Private to
 // analysis/.
-#ifndef KILN_ANALYSIS_FOLLOW_H
-#define KILN_ANALYSIS_FOLLOW_H
+#ifndef KILN_ANALYSIS_ROUNDING_ERROR_H
+#define KILN_ANALYSIS_ROUNDING_ERROR_H
 
 #include "analysis/bytecode.h"
 
@@ -27,17 +27,18 @@ typedef struct kiln_errors {
 #define KILN_ERROR_SPREAD 8.0
 double kiln_error_tolerance(kiln_error e); // largest error of an element that is accepted
 
-typedef struct kiln_follow {
+typedef struct kiln_error_tracker {
   kiln_bytecode *code;
   const kiln_errors *tensors; // by id
   kiln_error *errors;         // [regs]; 0 for constants and streams
-} kiln_follow;
+} kiln_error_tracker;
 
 // needs: |code| is complete
-void kiln_follow_init(kiln_follow *b, kiln_bytecode *code, const kiln_errors *tensors);
+void kiln_error_tracker_init(kiln_error_tracker *b, kiln_bytecode *code,
+                             const kiln_errors *tensors);
 // The errors of registers that instructions [from, to) computed; kiln_bytecode_run ran them just
 // before.
-void kiln_follow_run(kiln_follow *b, int from, int to);
+void kiln_error_tracker_run(kiln_error_tracker *b, int from, int to);
 
 double kiln_error_unit(
     kiln_dtype t); // unit of rounding of operations in type |t|; halves are computed in f32

@@ -69,6 +69,6 @@ const kiln_expr *kiln_data_dependent_most(kiln_ctx *cx, const kiln_data_dependen
   return most ? kiln_lower_tidy(cx, most) : NULL;
 }
 
-const kiln_expr *kiln_lower_most(const kiln_lower *lw, const kiln_expr *e) {
+const kiln_expr *kiln_lower_upper_bound(const kiln_lower *lw, const kiln_expr *e) {
   return kiln_data_dependent_most(lw->cx, lw->counts, e);
 }

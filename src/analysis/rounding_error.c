@@ -1,5 +1,5 @@
-// Rounding error analysis of bytecode; see follow.h.
-#include "analysis/follow.h"
+// Rounding error analysis of bytecode; see rounding_error.h.
+#include "analysis/rounding_error.h"
 
 #include "ir/fold.h"
 
@@ -19,7 +19,7 @@ double kiln_error_tolerance(kiln_error e) {
 }
 
 // hypot without overflow; of two tiny numbers, the greater.
-static double beside(double a, double b) {
+static double root_sum(double a, double b) {
   const double most = a > b ? a : b;
   if (a == 0 || b == 0) return most;
   const double all = sqrt(a * a + b * b);
@@ -35,7 +35,7 @@ static kiln_error scaled(kiln_error e, double factor) {
 static kiln_error both(kiln_error a, kiln_error b) {
   if (is_exact(a)) return b;
   if (is_exact(b)) return a;
-  return (kiln_error){a.worst + b.worst, beside(a.typical, b.typical)};
+  return (kiln_error){a.worst + b.worst, root_sum(a.typical, b.typical)};
 }
 
 static kiln_error greater(kiln_error a, kiln_error b) {
@@ -64,7 +64,7 @@ static double greatest(kiln_dtype t) {
 
 // A rounding error is at most one unit; uniformly distributed, its deviation is 1/sqrt(3) of that.
 static kiln_error with_rounding(kiln_error e, double units) {
-  return (kiln_error){e.worst + units, beside(e.typical, 0.58 * units)};
+  return (kiln_error){e.worst + units, root_sum(e.typical, 0.58 * units)};
 }
 
 // The error of |value|, the result of an operation that rounds by |units|.
@@ -237,18 +237,19 @@ static kiln_error bits(const kiln_insn *in, kiln_cell x, kiln_cell value, kiln_e
 
 // --- running ---
 
-void kiln_follow_init(kiln_follow *b, kiln_bytecode *code, const kiln_errors *tensors) {
-  *b = (kiln_follow){code, tensors, KILN_NEW_ARRAY(code->arena, kiln_error, code->regs.n)};
+void kiln_error_tracker_init(kiln_error_tracker *b, kiln_bytecode *code,
+                             const kiln_errors *tensors) {
+  *b = (kiln_error_tracker){code, tensors, KILN_NEW_ARRAY(code->arena, kiln_error, code->regs.n)};
 }
 
-static kiln_error loaded(const kiln_follow *b, const kiln_insn *in) {
+static kiln_error loaded(const kiln_error_tracker *b, const kiln_insn *in) {
   const kiln_errors *e = &b->tensors[b->code->loads.data[in->b].tensor];
   const int64_t at = b->code->regs.data[in->a].i;
   if (!is_exact(b->errors[in->a])) return unknown;
   return e->worst ? (kiln_error){(double)e->worst[at], (double)e->typical[at]} : exact;
 }
 
-static kiln_error addressed(const kiln_follow *b, const kiln_insn *in) {
+static kiln_error addressed(const kiln_error_tracker *b, const kiln_insn *in) {
   const kiln_bytecode_load *l = &b->code->loads.data[in->a];
   for (int a = 0; a < l->n; a++)
     if (!is_exact(b->errors[l->regs[a]])) return unknown;
@@ -256,13 +257,13 @@ static kiln_error addressed(const kiln_follow *b, const kiln_insn *in) {
 }
 
 // NaN propagates: if an operand is NaN for certain, so is the result.
-static bool has_nan(const kiln_follow *b, const kiln_insn *in) {
+static bool has_nan(const kiln_error_tracker *b, const kiln_insn *in) {
   const kiln_cell *r = b->code->regs.data;
   return (isnan(r[in->a].f) && is_exact(b->errors[in->a])) ||
          (isnan(r[in->b].f) && is_exact(b->errors[in->b]));
 }
 
-static void run_insn(kiln_follow *b, const kiln_insn *in) {
+static void run_insn(kiln_error_tracker *b, const kiln_insn *in) {
   const kiln_cell *r = b->code->regs.data;
   kiln_error *e = b->errors;
   const kiln_dtype t = (kiln_dtype)in->t;
@@ -316,7 +317,7 @@ static void run_insn(kiln_follow *b, const kiln_insn *in) {
 // A choice at |pc| that could go either way: the other branch's value is as right, provided that it
 // reads nothing out of range. Both branches end in a MOVE to the same register; the first then
 // jumps past the second.
-static void run_both(kiln_follow *b, int pc) {
+static void run_both(kiln_error_tracker *b, int pc) {
   kiln_bytecode *c = b->code;
   const kiln_insn *insns = c->insns.data;
   const int otherwise = insns[pc].b, end = insns[otherwise - 1].b;
@@ -324,11 +325,11 @@ static void run_both(kiln_follow *b, int pc) {
   const bool taken = c->regs.data[insns[pc].a].i != 0;
   const kiln_cell value = c->regs.data[out];
   const int first = taken ? pc + 1 : otherwise, last = taken ? otherwise - 1 : end;
-  kiln_follow_run(b, first, last);
+  kiln_error_tracker_run(b, first, last);
   const kiln_error own = b->errors[out];
   const int from = taken ? otherwise : pc + 1, to = taken ? end : otherwise - 1;
   const bool can = kiln_bytecode_run(c, from, to);
-  if (can) kiln_follow_run(b, from, to);
+  if (can) kiln_error_tracker_run(b, from, to);
   const kiln_cell other = c->regs.data[out];
   const kiln_dtype t = (kiln_dtype)insns[end - 1].t;
   const double d = fabs(as_double(t, value) - as_double(t, other));
@@ -337,7 +338,7 @@ static void run_both(kiln_follow *b, int pc) {
   b->errors[out] = can && !isnan(d) ? apart : unknown;
 }
 
-void kiln_follow_run(kiln_follow *b, int from, int to) {
+void kiln_error_tracker_run(kiln_error_tracker *b, int from, int to) {
   const kiln_insn *insns = b->code->insns.data;
   for (int pc = from; pc < to; pc++) {
     const kiln_insn *in = &insns[pc];
@@ -397,5 +398,5 @@ kiln_error kiln_sum_error_end(const kiln_sum_error *s, kiln_cell value) {
   const double agree = s->magnitude > 0 ? fabs(sum) / s->magnitude : 0;
   const double drift = n * fabs(sum) / 4 * agree * agree;
   const double typical = u * sqrt(walk + drift * drift);
-  return (kiln_error){terms.worst + (n - 1) * u * s->magnitude, beside(terms.typical, typical)};
+  return (kiln_error){terms.worst + (n - 1) * u * s->magnitude, root_sum(terms.typical, typical)};
 }
