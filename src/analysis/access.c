@@ -250,7 +250,8 @@ kiln_footprint kiln_access_footprint(const access_summary *a, int depth, int64_t
   return r;
 }
 
-kiln_footprint kiln_access_runs(const access_summary *a, int depth, double n, int64_t line_bytes) {
+kiln_footprint kiln_access_footprint_over(const access_summary *a, int depth, double n,
+                                          int64_t line_bytes) {
   kiln_stride *r = &a->ranges[depth - 1];
   const double all = r->n;
   r->n = n < all ? n : all;
@@ -318,7 +319,7 @@ static double volume_of(int depth, int n, const kiln_stride *const *boxes, const
   return volume;
 }
 
-double kiln_access_meetings(const access_summary *a, const access_summary *b, int depth) {
+double kiln_access_common_iterations(const access_summary *a, const access_summary *b, int depth) {
   const kiln_stride *boxes[4] = {a->ranges, b->ranges};
   int depths[4] = {depth, depth};
   double n = volume_of(depth, 2, boxes, depths);

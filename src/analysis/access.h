@@ -65,7 +65,8 @@ KILN_MUST_USE kiln_status kiln_accesses_make(kiln_ctx *cx, const kiln_loops *l, 
 // writes while the loops at |depth| and deeper run.
 kiln_footprint kiln_access_footprint(const access_summary *a, int depth, int64_t line_bytes);
 // The same over |n| iterations of the loop at |depth| - 1.
-kiln_footprint kiln_access_runs(const access_summary *a, int depth, double n, int64_t line_bytes);
+kiln_footprint kiln_access_footprint_over(const access_summary *a, int depth, double n,
+                                          int64_t line_bytes);
 // Whether the address changes with the loop at |depth|.
 bool kiln_access_moves(const access_summary *a, int depth);
 // Whether each of the loops outside of |depth|, shared by both, moves both addresses by the same
@@ -78,7 +79,7 @@ bool kiln_access_is_alike(const access_summary *a, const access_summary *b, int 
 
 // The number of iterations of the loops outside of |depth| (shared by both) in which both run; a
 // hole that depends on loops inside is ignored.
-double kiln_access_meetings(const access_summary *a, const access_summary *b, int depth);
+double kiln_access_common_iterations(const access_summary *a, const access_summary *b, int depth);
 
 // Whether both access the same bytes in every iteration in which both run.
 bool kiln_access_is_same(const access_summary *a, const access_summary *b);

@@ -129,7 +129,8 @@ static kiln_symbol other(kiln_ctx *cx, kiln_symbol var) {
   return kiln_symbol_printf(cx, "%s'", kiln_symbol_text(cx, var));
 }
 
-const kiln_expr *kiln_pair_second(kiln_ctx *cx, const kiln_pair *p, const kiln_expr *e) {
+const kiln_expr *kiln_access_pair_second(kiln_ctx *cx, const kiln_access_pair *p,
+                                         const kiln_expr *e) {
   kiln_symbol from[MAX_FRAMES];
   const kiln_expr *to[MAX_FRAMES];
   int n = 0;
@@ -143,7 +144,7 @@ const kiln_expr *kiln_pair_second(kiln_ctx *cx, const kiln_pair *p, const kiln_e
 // A query for isl. Everything is gathered from arenas before isl is called, because isl objects
 // would leak if an allocation failed.
 typedef struct query {
-  const kiln_pair *pair;
+  const kiln_access_pair *pair;
   int n_vars;
   kiln_symbol *vars; // shared, then those of a, then those of b
   const kiln_expr **extents;
@@ -158,7 +159,7 @@ static void push_var(query *q, kiln_symbol var, const kiln_expr *extent) {
   q->extents[q->n_vars++] = extent;
 }
 
-static query query_of(kiln_ctx *cx, const kiln_pair *p, int n_conds,
+static query query_of(kiln_ctx *cx, const kiln_access_pair *p, int n_conds,
                       const kiln_expr *const *conds) {
   const kiln_dependence_access *a = p->a, *b = p->b;
   query q = {.pair = p,
@@ -166,12 +167,12 @@ static query query_of(kiln_ctx *cx, const kiln_pair *p, int n_conds,
              .extents = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, a->n_loops + b->n_loops)};
   for (int i = 0; i < a->n_loops; i++) push_var(&q, a->loops[i]->var, a->loops[i]->extent);
   for (int i = p->n_shared; i < b->n_loops; i++)
-    push_var(&q, other(cx, b->loops[i]->var), kiln_pair_second(cx, p, b->loops[i]->extent));
+    push_var(&q, other(cx, b->loops[i]->var), kiln_access_pair_second(cx, p, b->loops[i]->extent));
   for (int i = 0; i < a->n_conds; i++) KILN_VEC_PUSH(&cx->perm, &q.conds, a->conds[i]);
   for (int i = 0; i < b->n_conds; i++)
-    KILN_VEC_PUSH(&cx->perm, &q.conds, kiln_pair_second(cx, p, b->conds[i]));
+    KILN_VEC_PUSH(&cx->perm, &q.conds, kiln_access_pair_second(cx, p, b->conds[i]));
   for (int k = 0; k < a->rank; k++) {
-    const kiln_expr *x = a->index[k], *y = kiln_pair_second(cx, p, b->index[k]);
+    const kiln_expr *x = a->index[k], *y = kiln_access_pair_second(cx, p, b->index[k]);
     if (x != y) KILN_VEC_PUSH(&cx->perm, &q.conds, kiln_binary(cx, KILN_EXPR_EQ, x, y));
   }
   for (int i = 0; i < n_conds; i++) KILN_VEC_PUSH(&cx->perm, &q.conds, conds[i]);
@@ -210,7 +211,8 @@ static bool element_at(const kiln_polyhedra *p, const query *q, isl_point *at, i
   return is_known;
 }
 
-static void witness(const kiln_polyhedra *p, const query *q, isl_point *at, kiln_meeting *out) {
+static void witness(const kiln_polyhedra *p, const query *q, isl_point *at,
+                    kiln_dependence_witness *out) {
   const kiln_dependence_access *a = q->pair->a, *b = q->pair->b;
   const int n_shared = q->pair->n_shared;
   for (int i = 0; i < a->n_loops && i < KILN_MAX_WITNESS; i++) out->a[i] = coordinate(at, i);
@@ -294,8 +296,8 @@ static kiln_dependence_verdict judge(kiln_ctx *cx, const query *q) {
   return verdict;
 }
 
-kiln_dependence_verdict kiln_pair_judge(kiln_ctx *cx, const kiln_pair *pair, int n_conds,
-                                        const kiln_expr *const *conds) {
+kiln_dependence_verdict kiln_access_pair_verdict(kiln_ctx *cx, const kiln_access_pair *pair,
+                                                 int n_conds, const kiln_expr *const *conds) {
   const query asked = query_of(cx, pair, n_conds, conds), q = canonical(cx, &asked);
   int n = 0;
   const uint64_t *words = words_of(cx, &q, &n), bytes = (uint64_t)n * sizeof *words,
@@ -311,12 +313,12 @@ kiln_dependence_verdict kiln_pair_judge(kiln_ctx *cx, const kiln_pair *pair, int
 
 // --- queries ---
 
-void kiln_pair_meet(const kiln_polyhedra *p, const kiln_pair *pair, int n_conds,
-                    const kiln_expr *const *conds, kiln_meeting *out) {
+void kiln_access_pair_witness(const kiln_polyhedra *p, const kiln_access_pair *pair, int n_conds,
+                              const kiln_expr *const *conds, kiln_dependence_witness *out) {
   const query q = query_of(p->cx, pair, n_conds, conds);
   bool exact = true;
   isl_set *s = ask(p, &q, &exact);
-  *out = (kiln_meeting){.verdict = verdict_of(p, s, exact)};
+  *out = (kiln_dependence_witness){.verdict = verdict_of(p, s, exact)};
   if (out->verdict == KILN_NEVER || out->verdict == KILN_UNDECIDED) {
     isl_set_free(s);
     return;
@@ -328,8 +330,8 @@ void kiln_pair_meet(const kiln_polyhedra *p, const kiln_pair *pair, int n_conds,
   if (kiln_polyhedra_failed(p)) out->verdict = KILN_UNDECIDED;
 }
 
-bool kiln_pair_max(const kiln_polyhedra *p, const kiln_pair *pair, const kiln_expr *e,
-                   int64_t *out) {
+bool kiln_access_pair_max(const kiln_polyhedra *p, const kiln_access_pair *pair, const kiln_expr *e,
+                          int64_t *out) {
   const query q = query_of(p->cx, pair, 0, NULL);
   const kiln_poly_vars vars = {q.n_vars, q.vars};
   bool exact = true, found = false;

@@ -36,13 +36,14 @@ kiln_dependence_accesses kiln_dependence_accesses_of(kiln_ctx *cx, const kiln_lo
 int kiln_dependence_access_depth(const kiln_dependence_access *t, kiln_symbol loop);
 
 // Two accesses of one buffer whose |n_shared| outermost loops are the same, at the same iteration.
-typedef struct kiln_pair {
+typedef struct kiln_access_pair {
   const kiln_dependence_access *a, *b;
   int n_shared;
-} kiln_pair;
+} kiln_access_pair;
 // |e|, an expression over the loops around |b|, in variables of the pair: loops that are not shared
 // are renamed, so that i of |a| and i of |b| differ.
-const kiln_expr *kiln_pair_second(kiln_ctx *cx, const kiln_pair *p, const kiln_expr *e);
+const kiln_expr *kiln_access_pair_second(kiln_ctx *cx, const kiln_access_pair *p,
+                                         const kiln_expr *e);
 
 typedef enum kiln_dependence_verdict {
   KILN_NEVER,
@@ -52,25 +53,25 @@ typedef enum kiln_dependence_verdict {
   KILN_UNDECIDED // isl's budget is spent
 } kiln_dependence_verdict;
 enum { KILN_MAX_WITNESS = 64 };
-typedef struct kiln_meeting {
+typedef struct kiln_dependence_witness {
   kiln_dependence_verdict verdict;
   int64_t a[KILN_MAX_WITNESS], b[KILN_MAX_WITNESS]; // values of the loops around the two
   int64_t element[KILN_MAX_RANK + 4];
   bool is_known[KILN_MAX_RANK + 4]; // whether the axis is affine
-} kiln_meeting;
+} kiln_dependence_witness;
 
 // Whether two instances of the pair that satisfy all |conds| (over the pair's variables) access one
 // element. Verdicts are cached; each query has a budget of its own.
-kiln_dependence_verdict kiln_pair_judge(kiln_ctx *cx, const kiln_pair *pair, int n_conds,
-                                        const kiln_expr *const *conds);
+kiln_dependence_verdict kiln_access_pair_verdict(kiln_ctx *cx, const kiln_access_pair *pair,
+                                                 int n_conds, const kiln_expr *const *conds);
 // The same with a witness; not cached.
 //
 // cost: finding the smallest point takes many times as long as the verdict
-void kiln_pair_meet(const kiln_polyhedra *p, const kiln_pair *pair, int n_conds,
-                    const kiln_expr *const *conds, kiln_meeting *out);
+void kiln_access_pair_witness(const kiln_polyhedra *p, const kiln_access_pair *pair, int n_conds,
+                              const kiln_expr *const *conds, kiln_dependence_witness *out);
 // The largest value of |e| (over the pair's variables) among instances that may access one element.
 // False if there are none or it is unknown.
-bool kiln_pair_max(const kiln_polyhedra *p, const kiln_pair *pair, const kiln_expr *e,
-                   int64_t *out);
+bool kiln_access_pair_max(const kiln_polyhedra *p, const kiln_access_pair *pair, const kiln_expr *e,
+                          int64_t *out);
 
 #endif

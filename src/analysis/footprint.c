@@ -177,8 +177,8 @@ static void spread(spreading *x, int dim, int64_t offset) {
   for (int64_t i = 0; i < n; i++) spread(x, dim - 1, offset + i * x->r->at[dim].step);
 }
 
-void kiln_footprint_spread(const kiln_footprint *r, int64_t line_bytes, int64_t n_sets,
-                           double *each) {
+void kiln_footprint_count_sets(const kiln_footprint *r, int64_t line_bytes, int64_t n_sets,
+                               double *each) {
   const double lines = kiln_footprint_lines(r, line_bytes);
   double runs = 1;
   for (int i = 0; i < r->n; i++) runs *= floor(r->at[i].n + 0.5);

@@ -37,8 +37,8 @@ double kiln_footprint_lines(const kiln_footprint *r, int64_t line_bytes);
 // more lines than both together.
 bool kiln_footprint_unite(kiln_footprint *a, const kiln_footprint *b, int64_t line_bytes);
 // Adds to each[n_sets] the lines of |r| in each set.
-void kiln_footprint_spread(const kiln_footprint *r, int64_t line_bytes, int64_t n_sets,
-                           double *each);
+void kiln_footprint_count_sets(const kiln_footprint *r, int64_t line_bytes, int64_t n_sets,
+                               double *each);
 // Merges strides of an index that continue each other: 8 times step 1 and 4 times step 8 are 32
 // times step 1.
 int kiln_strides_merge(int n, kiln_stride *s);

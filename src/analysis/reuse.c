@@ -113,7 +113,7 @@ static const double *load_of(analysis *a, part *p, int level) {
   if (!p->loads) p->loads = KILN_NEW_ARRAY(a->arena, double *, a->n_levels);
   if (p->loads[level]) return p->loads[level];
   p->loads[level] = KILN_NEW_ARRAY(a->arena, double, n);
-  kiln_footprint_spread(&p->footprint, a->line, n, p->loads[level]);
+  kiln_footprint_count_sets(&p->footprint, a->line, n, p->loads[level]);
   return p->loads[level];
 }
 
@@ -158,7 +158,7 @@ static bool moves(const group *g, int depth) {
 
 // The number of iterations of the loops outside of |depth| in which any member of |g| runs.
 static double runs_of(const group *g, int depth) {
-  return kiln_access_meetings(&g->hull, &g->hull, depth);
+  return kiln_access_common_iterations(&g->hull, &g->hull, depth);
 }
 
 // The average number of iterations of the loop at |depth| in which it runs.
@@ -168,7 +168,7 @@ static double iterations(const group *g, int depth) {
   access_summary whole = g->hull;
   whole.hole_depth = 0;
   whole.hole = NULL;
-  return n * runs_of(g, depth + 1) / kiln_access_meetings(&whole, &whole, depth + 1);
+  return n * runs_of(g, depth + 1) / kiln_access_common_iterations(&whole, &whole, depth + 1);
 }
 
 // Extends |hull|, whose |ranges| are its own, to the iterations in which |x| runs; loops that only
@@ -257,7 +257,7 @@ static amount between_iterations(analysis *a, const window *w, part *p) {
   for (int d = depth; d < x->depth && d < g->depth && x->path[d] == g->path[d]; d++) {
     const bool x_moves = kiln_access_moves(x, d);
     if (!moves(w->g, d)) return (amount){1, p, 0, NULL, 1};
-    if (!p->two) p->two = part_of(a, x, kiln_access_runs(x, depth, 2, a->line));
+    if (!p->two) p->two = part_of(a, x, kiln_access_footprint_over(x, depth, 2, a->line));
     if (!x_moves) return (amount){1 / g->path[d]->n, p, 1 - 1 / g->path[d]->n, p->two, 1};
     if (!p->step || p->step_depth != d)
       p->step = part_of(a, x, kiln_access_footprint(x, d + 1, a->line));
@@ -282,9 +282,10 @@ static double share_around_hole(const group *g) {
 // The fraction of the runs of |w->g| in which |x| runs as well.
 static double share_with(const window *w, const access_summary *x) {
   const int depth = x->depth < w->depth ? x->depth : w->depth;
-  const double all = runs_of(w->g, depth), both = kiln_access_meetings(&w->g->hull, x, depth);
+  const double all = runs_of(w->g, depth),
+               both = kiln_access_common_iterations(&w->g->hull, x, depth);
   if (all > 0 && both <= 0 && w->is_around_hole)
-    return kiln_access_meetings(&w->g->hull, x, depth - 1) > 0;
+    return kiln_access_common_iterations(&w->g->hull, x, depth - 1) > 0;
   return all > 0 ? both / all : 0;
 }
 
@@ -383,7 +384,7 @@ static double kept_at(analysis *a, const window *w, int level, double at) {
   double *load = KILN_NEW_ARRAY(a->arena, double, c->n_sets);
   double below[MAX_WAYS + 2] = {1}, all = 0, stays = 0;
   for (int i = 0; i < w->mine->parts.n; i++)
-    kiln_footprint_spread(&w->mine->parts.data[i].footprint, a->line, c->n_sets, own);
+    kiln_footprint_count_sets(&w->mine->parts.data[i].footprint, a->line, c->n_sets, own);
   split_window(a, w, level, at, load, below);
   for (int i = 1; i <= (int)c->ways + 1; i++) below[i] += below[i - 1];
   for (int64_t s = 0; s < c->n_sets; s++) {
@@ -441,8 +442,8 @@ static meeting meet(analysis *a, const group *e, const group *g, int depth) {
   access_summary either = hull_of(a, &e->hull);
   widen(&either, &g->hull);
   return (meeting){runs_of(e, depth), runs_of(g, depth),
-                   kiln_access_meetings(&e->hull, &g->hull, depth),
-                   kiln_access_meetings(&either, &either, depth)};
+                   kiln_access_common_iterations(&e->hull, &g->hull, depth),
+                   kiln_access_common_iterations(&either, &either, depth)};
 }
 
 // The number of iterations in which both run; if a member of |e| accesses the lines of |g| in other
@@ -451,7 +452,7 @@ static double runs_of_both(const group *e, const group *g, int depth, double oth
   const access_summary *y = g->members.data[0];
   for (int i = 0; g->members.n == 1 && i < e->members.n; i++) {
     const access_summary *x = e->members.data[i];
-    if (kiln_access_is_same(x, y)) return kiln_access_meetings(x, y, depth);
+    if (kiln_access_is_same(x, y)) return kiln_access_common_iterations(x, y, depth);
   }
   return otherwise;
 }
@@ -562,13 +563,13 @@ static group *visit_body(analysis *a, const access_unit *body, int depth) {
 // footprint |p| runs.
 static double share_of(const group *g, const part *p, int depth) {
   const double all = runs_of(g, depth);
-  double runs = kiln_access_meetings(p->who, p->who, depth);
+  double runs = kiln_access_common_iterations(p->who, p->who, depth);
   for (int i = 0; i < p->others.n && runs < all * (1 - 1e-9); i++) {
     const access_summary *x = p->others.data[i];
-    double known = kiln_access_meetings(p->who, x, depth);
+    double known = kiln_access_common_iterations(p->who, x, depth);
     for (int k = 0; k < i; k++)
-      known = fmax(known, kiln_access_meetings(p->others.data[k], x, depth));
-    runs += kiln_access_meetings(x, x, depth) - known;
+      known = fmax(known, kiln_access_common_iterations(p->others.data[k], x, depth));
+    runs += kiln_access_common_iterations(x, x, depth) - known;
   }
   return all > 0 ? fmin(1, runs / all) : 1;
 }
@@ -579,7 +580,8 @@ static double lines_of_runs(analysis *a, const group *g, const foot *f, int dept
   double lines = 0;
   for (int i = 0; i < f->parts.n; i++) {
     const part *p = &f->parts.data[i];
-    const kiln_footprint r = n == 1 ? p->footprint : kiln_access_runs(p->who, depth, n, a->line);
+    const kiln_footprint r =
+        n == 1 ? p->footprint : kiln_access_footprint_over(p->who, depth, n, a->line);
     lines += kiln_footprint_lines(&r, a->line) * share_of(g, p, depth);
   }
   return lines;
@@ -598,7 +600,7 @@ static foot foot_of_runs(analysis *a, const foot *f, int depth, double n) {
   foot out = {0};
   for (int i = 0; i < f->parts.n; i++) {
     const access_summary *who = f->parts.data[i].who;
-    const part *p = part_of(a, who, kiln_access_runs(who, depth, n, a->line));
+    const part *p = part_of(a, who, kiln_access_footprint_over(who, depth, n, a->line));
     KILN_VEC_PUSH(a->arena, &out.parts, *p);
     out.lines += p->lines;
   }

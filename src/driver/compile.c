@@ -71,7 +71,7 @@ kiln_status kiln_build_kernels(kiln_ctx *cx, kiln_build *b) {
   KILN_TRY(kiln_build_find_machine(cx, b->request.model->path, b->request.model->options.target,
                                    b->request.model->options.dtype, &b->request.machine));
   KILN_TRY(kiln_pipeline_run(cx, b, KILN_PHASE_CHOOSE, KILN_PHASE_KERNELS));
-  kiln_build_tell_libraries(b);
+  kiln_build_mark_libraries(b);
   dump_kernels(cx, b);
   return KILN_OK;
 }

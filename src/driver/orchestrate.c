@@ -93,7 +93,7 @@ static bool is_same(const kiln_launch *l, const kiln_group *g) {
   return same;
 }
 
-void kiln_build_tell_libraries(kiln_build *b) {
+void kiln_build_mark_libraries(kiln_build *b) {
   const kiln_kernels *k = &b->choices.kernels;
   for (int i = 0; b->choices.orchestration && i < b->choices.orchestration->kernels.n; i++) {
     kiln_orchestrated_kernel *one = &b->choices.orchestration->kernels.data[i];

@@ -89,7 +89,7 @@ static kiln_status coalesce_groups(kiln_ctx *cx, kiln_build *b, int *io_n) {
 }
 
 static kiln_status leave_out_taps(kiln_ctx *cx, kiln_build *b, int *io_n) {
-  return kiln_tile_leave_out_taps(cx, b->choices.prog, io_n);
+  return kiln_tile_remove_taps(cx, b->choices.prog, io_n);
 }
 
 static kiln_status use_winograd(kiln_ctx *cx, kiln_build *b, int *io_n) {

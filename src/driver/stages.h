@@ -32,7 +32,7 @@ kiln_status kiln_build_orchestrate(kiln_ctx *cx, void *build, const kiln_program
 // The options of the solver as text, for the key of the schedule cache.
 const char *kiln_build_asks_to_solve(kiln_ctx *cx, const kiln_build *b);
 // Marks the chosen kernels that libraries run.
-void kiln_build_tell_libraries(kiln_build *b);
+void kiln_build_mark_libraries(kiln_build *b);
 kiln_status kiln_build_find_orchestration(kiln_ctx *cx, kiln_build *b);
 
 // Passes: each as kiln_pass.run.

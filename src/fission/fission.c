@@ -438,7 +438,7 @@ kiln_status kiln_fission_like(kiln_ctx *cx, const kiln_graph *g, const kiln_op *
   name_values(&f, &sc);
   KILN_TRY(kiln_data_dependent_resolve(cx, f.p, &f.counts));
   kiln_checks_finish(cx, f.p, &f.checks);
-  kiln_program_settle_empty(cx, f.p);
+  kiln_program_fold_empty(cx, f.p);
   kiln_program_dce(cx, f.p);
   KILN_TRY(kiln_program_verify(cx, f.p));
   *out = f.p;

@@ -360,7 +360,7 @@ static kiln_status parse_store(parser *p, kiln_loop **out) {
   return KILN_OK;
 }
 
-// What stands in brackets behind the name of an instruction or of a device loop's statement.
+// Parses the operands, in brackets, of an instruction or of a device loop's statement.
 static kiln_status parse_operands(parser *p, kiln_loop *l, bool may_be_none) {
   kiln_cursor *c = &p->c;
   const kiln_expr *operands[MAX_OPERANDS];

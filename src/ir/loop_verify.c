@@ -155,9 +155,9 @@ static kiln_status check_instr(verifier *v, const kiln_loop *l) {
   return KILN_OK;
 }
 
-// What it says of its arguments is checked where the statements are known.
+// Constraints on the arguments are checked by the target, which defines the statements.
 static kiln_status check_device(verifier *v, const kiln_loop *l, int depth) {
-  if (!l->op) return BREACH(v, "a statement of device loops must name what it does, got none");
+  if (!l->op) return BREACH(v, "a statement of device loops must have an operation, got none");
   bind_tile(v, true);
   for (int i = 0; i < l->n_operands; i++)
     KILN_TRY(kiln_check_expr(&v->checker, "an argument", l->operands[i]->dtype, l->operands[i]));

@@ -119,7 +119,7 @@ kiln_status kiln_definition_load(kiln_ctx *cx, kiln_model *m, const kiln_compile
   KILN_TRY(whole ? kiln_tc_program(cx, m->path, text, o->entry, n_sizes, sizes, &p)
                  : kiln_tc_program_nth(cx, m->path, text, m->nth, n_sizes, sizes, &p));
   if (o->clamp_indices || o->read_only) kiln_checks_drop(cx, p);
-  kiln_program_settle_empty(cx, p);
+  kiln_program_fold_empty(cx, p);
   KILN_TRY(check_bytes(cx, m->path, p));
   const kiln_status st =
       kiln_tc_signatures(cx, m->path, text, !whole, &m->n_definitions, &m->definitions);

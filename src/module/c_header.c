@@ -138,7 +138,7 @@ static void print_port(header *x, const char *name, const kiln_plan_port *p) {
   kiln_text_add(x->out, "\n");
 }
 
-// What the caller brings to run parts of kernels side by side.
+// The type of the caller's function that runs parts of kernels concurrently.
 static void print_parallel_for(header *x) {
   const char *p = x->h->prefix;
   kiln_text_printf(x->out,

@@ -72,8 +72,8 @@ static double swap(swapping *w, int n, const int *kernels, int at, int other) {
   return kiln_choice_order(w->cx, c, w->n, w->kernels) == w->n ? more : INFINITY;
 }
 
-double kiln_choice_more(kiln_ctx *cx, const kiln_choice *c, int n, const int *kernels, int at,
-                        int other) {
+double kiln_choice_extra_cost(kiln_ctx *cx, const kiln_choice *c, int n, const int *kernels, int at,
+                              int other) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   swapping w = {.cx = cx,
                 .c = c,

@@ -53,7 +53,7 @@ double kiln_costing_bound(const kiln_costing *c, const kiln_bits *prims) {
   return in_run(c, launch_ns(c) + (count_products(c, prims) ? compute_ns_of(c, prims) : 0));
 }
 
-double kiln_costing_apart(const kiln_costing *c, const kiln_bits *prims) {
+double kiln_costing_separate(const kiln_costing *c, const kiln_bits *prims) {
   double ns = 0;
   for (int i = kiln_bits_next(prims, 0); i >= 0; i = kiln_bits_next(prims, i + 1))
     ns += c->own[i].ns * (c->own[i].ratio > 0 ? c->own[i].ratio : 1);

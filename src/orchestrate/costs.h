@@ -43,7 +43,7 @@ kiln_status kiln_costing_price(kiln_costing *c, const kiln_bits *prims, const ki
 // A lower bound of this price, computed without templates.
 double kiln_costing_bound(const kiln_costing *c, const kiln_bits *prims);
 // The sum of the costs of |prims| as kernels of their own.
-double kiln_costing_apart(const kiln_costing *c, const kiln_bits *prims);
+double kiln_costing_separate(const kiln_costing *c, const kiln_bits *prims);
 // Predicted time that a kernel with proposals |of| adds to a run; infinite if unknown, or for NULL.
 double kiln_costing_predicted(const kiln_costing *c, const kiln_tile_candidates *of);
 // The same, measured; 0: not measured.

@@ -130,7 +130,7 @@ static bool may_be(void *user, const kiln_bits *prims) {
   const kiln_mark mark = kiln_arena_mark(&o->cx->scratch);
   const kiln_bits *all = in_graph(o, prims);
   bool may = kiln_costing_may_grow(&o->costs, all);
-  if (may && kiln_costing_bound(&o->costs, all) >= kiln_costing_apart(&o->costs, all)) {
+  if (may && kiln_costing_bound(&o->costs, all) >= kiln_costing_separate(&o->costs, all)) {
     may = false;
     o->out->n_bounded++;
   }
@@ -144,7 +144,7 @@ static double cost_of(const orchestrating *o, const offered *x) {
   const kiln_bits *prims = in_graph(o, x->set.prims);
   double ns = kiln_costing_predicted(&o->costs, x->priced.found.candidates);
   if (isfinite(ns) && o->costs.measured) ns *= kiln_costing_ratio(&o->costs, prims);
-  if (!isfinite(ns) && x->stays) ns = kiln_costing_apart(&o->costs, prims); // unknown
+  if (!isfinite(ns) && x->stays) ns = kiln_costing_separate(&o->costs, prims); // unknown
   kiln_arena_rewind(&o->cx->scratch, mark);
   return ns;
 }
@@ -177,7 +177,7 @@ static kiln_status price_all(orchestrating *o, const kiln_candidates *found, off
     for (int k = kiln_bits_next(one.set.prims, 0); k >= 0; k = kiln_bits_next(one.set.prims, k + 1))
       one.last = k;
     KILN_TRY(kiln_costing_price(&o->costs, prims, results, &one.priced));
-    const double apart = kiln_costing_apart(&o->costs, prims), cost = cost_of(o, &one);
+    const double apart = kiln_costing_separate(&o->costs, prims), cost = cost_of(o, &one);
     const bool is_dearer = !one.stays && cost >= apart;
     if (is_dearer && isfinite(one.priced.ns)) o->out->n_dearer++;
     if (is_dearer && !isfinite(one.priced.ns)) o->out->n_impossible++;
@@ -442,9 +442,9 @@ static kiln_status add_others(orchestrating *o, const solved *solution, int at,
     const kiln_kernel_set *y = &solution->all[i].set;
     const bool is_other =
         kiln_bits_has(y->results, x->last) && !kiln_bits_equal(y->prims, x->set.prims);
-    more[i] =
-        is_other ? kiln_choice_more(o->cx, &solution->choice, solution->n, solution->kernels, at, i)
-                 : INFINITY;
+    more[i] = is_other ? kiln_choice_extra_cost(o->cx, &solution->choice, solution->n,
+                                                solution->kernels, at, i)
+                       : INFINITY;
   }
   for (int pass = 0; pass < 2; pass++)
     for (int n = 0; n < MAX_OTHERS / 2; n++) {
@@ -583,7 +583,7 @@ static double least_more(const orchestrating *o, const solved *solution, int fro
   for (int i = 0; at >= 0 && i < solution->n_all; i++) {
     if (!has_both(solution->all[i].set.prims, from, to)) continue;
     const double more =
-        kiln_choice_more(o->cx, &solution->choice, solution->n, solution->kernels, at, i);
+        kiln_choice_extra_cost(o->cx, &solution->choice, solution->n, solution->kernels, at, i);
     if (more >= least) continue;
     least = more;
     *out = i;

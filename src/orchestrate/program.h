@@ -85,7 +85,7 @@ int kiln_choice_order(kiln_ctx *cx, const kiln_choice *c, int n, int *io);
 //
 // needs: |kernels| in an executable order
 // gives: infinite if a missing result takes more than one kernel, or |other| has no cost
-double kiln_choice_more(kiln_ctx *cx, const kiln_choice *c, int n, const int *kernels, int at,
-                        int other);
+double kiln_choice_extra_cost(kiln_ctx *cx, const kiln_choice *c, int n, const int *kernels, int at,
+                              int other);
 
 #endif

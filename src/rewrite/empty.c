@@ -63,7 +63,7 @@ static const kiln_expr *without_nothing(kiln_ctx *cx, const kiln_expr *e, void *
   return kiln_load(cx, e->u.tensor, e->dtype, e->n_args, index);
 }
 
-void kiln_program_settle_empty(kiln_ctx *cx, kiln_program *p) {
+void kiln_program_fold_empty(kiln_ctx *cx, kiln_program *p) {
   bool any = false;
   for (int t = 0; t < p->tensors.n; t++) any = any || is_empty(p->tensors.data[t]);
   for (int i = 0; i < p->stmts.n; i++) {

@@ -9,6 +9,6 @@
 // tensors, whose conditions never hold, become zero. Later passes thus meet extents of 0 only in
 // such fills.
 // keeps: inputs, outputs, and the statement of each tensor
-void kiln_program_settle_empty(kiln_ctx *cx, kiln_program *p);
+void kiln_program_fold_empty(kiln_ctx *cx, kiln_program *p);
 
 #endif

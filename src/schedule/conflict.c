@@ -28,8 +28,8 @@ static const kiln_expr *either(kiln_ctx *cx, const kiln_expr *a, const kiln_expr
   return kiln_binary(cx, KILN_EXPR_OR, a, b);
 }
 
-static const kiln_expr *second_var(kiln_ctx *cx, const kiln_pair *p, kiln_symbol v) {
-  return kiln_pair_second(cx, p, kiln_var(cx, v));
+static const kiln_expr *second_var(kiln_ctx *cx, const kiln_access_pair *p, kiln_symbol v) {
+  return kiln_access_pair_second(cx, p, kiln_var(cx, v));
 }
 
 // Whether instance |a| precedes |b| in the lexicographic order of the |n| loops |vars|.
@@ -114,12 +114,12 @@ static const kiln_expr *differ(comparison *c, const kiln_expr *a, const kiln_exp
   return x;
 }
 
-static const kiln_expr *stored_differ(search *s, const kiln_pair *p) {
+static const kiln_expr *stored_differ(search *s, const kiln_access_pair *p) {
   const kiln_symbol outer =
       s->change->kind == KILN_REORDERING_LOOPS ? s->change->from[0] : s->change->first;
   comparison c = {.s = s, .region = kiln_loops_find(s->l, outer)};
   if (s->change->kind == KILN_REORDERING_MERGE) return yes(s->e->cx);
-  return differ(&c, p->a->node->value, kiln_pair_second(s->e->cx, p, p->b->node->value));
+  return differ(&c, p->a->node->value, kiln_access_pair_second(s->e->cx, p, p->b->node->value));
 }
 
 // --- the search ---
@@ -176,11 +176,11 @@ static bool try_pair(search *s, const kiln_polyhedra *p, const kiln_dependence_a
                      const kiln_dependence_access *y) {
   const int n_shared = shared_depth(s->change, x, y);
   if (n_shared < 0 || commute(s->change, x, y)) return false;
-  const kiln_pair pair = {x, y, n_shared};
+  const kiln_access_pair pair = {x, y, n_shared};
   const kiln_expr *conds[3];
   int n = places(s->e->cx, s->change, &pair, x < y, conds);
   if (both_assign(x, y)) conds[n++] = stored_differ(s, &pair);
-  kiln_pair_meet(p, &pair, n, conds, &s->found);
+  kiln_access_pair_witness(p, &pair, n, conds, &s->found);
   s->x = x;
   s->y = y;
   return s->found.verdict != KILN_NEVER;
@@ -202,12 +202,12 @@ static int64_t least_shift(search *s, const kiln_polyhedra *p) {
       const kiln_dependence_access *x = &s->touches.data[i], *y = &s->touches.data[j];
       const int n_shared = shared_depth(c, x, y);
       if (n_shared < 0 || commute(c, x, y)) continue;
-      const kiln_pair pair = {x, y, n_shared};
+      const kiln_access_pair pair = {x, y, n_shared};
       const kiln_expr *ahead =
           kiln_sub(s->e->cx, kiln_var(s->e->cx, c->first), second_var(s->e->cx, &pair, c->second));
       int64_t most = 0;
-      if (kiln_pair_judge(s->e->cx, &pair, 0, NULL) == KILN_NEVER) continue;
-      if (!kiln_pair_max(p, &pair, ahead, &most)) return -1;
+      if (kiln_access_pair_verdict(s->e->cx, &pair, 0, NULL) == KILN_NEVER) continue;
+      if (!kiln_access_pair_max(p, &pair, ahead, &most)) return -1;
       if (most > shift) shift = most;
     }
   return shift;

@@ -400,7 +400,7 @@ static kiln_tc_tensor declared(const fit *f, int i) {
   }
   kiln_tc_storage_of(f->env, p->n_dims, p->dims, out.rank, out.storage);
   const kiln_tc_tensor *view = t != NULL ? f->env->caller->inputs[i].view : NULL;
-  for (int k = 0; view != NULL && k < out.rank; k++) { // the indices of a view stay what they are
+  for (int k = 0; view != NULL && k < out.rank; k++) { // a view keeps its origin and storage
     out.origins[k] = view->origins[out.storage[k]];
     out.storage[k] = view->storage[out.storage[k]];
   }

@@ -368,7 +368,7 @@ static void drop_unread(kiln_ctx *cx, kiln_program *p, int tensor) {
     p->stmts.data[p->tensors.data[tensor]->def] = NULL;
 }
 
-kiln_status kiln_tile_leave_out_taps(kiln_ctx *cx, kiln_program *p, int *io_n) {
+kiln_status kiln_tile_remove_taps(kiln_ctx *cx, kiln_program *p, int *io_n) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const int n = p->stmts.n;
   kiln_stmt **old = KILN_NEW_ARRAY(&cx->scratch, kiln_stmt *, n);

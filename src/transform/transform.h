@@ -30,7 +30,7 @@ void kiln_tile_coalesce_groups(kiln_ctx *cx, kiln_program *p, const kiln_machine
 // On CPUs: removes taps of convolution windows that read only padding (taps.c).
 //
 // gives: *io_n plus the taps removed; statements renumbered if there are any
-kiln_status kiln_tile_leave_out_taps(kiln_ctx *cx, kiln_program *p, int *io_n);
+kiln_status kiln_tile_remove_taps(kiln_ctx *cx, kiln_program *p, int *io_n);
 // View folding, on GPUs: padding, views and single-use producers are inlined into their consumers.
 kiln_status kiln_tile_fold_views(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int *io_n);
 // In-place concatenation (buffer aliasing): producers write into the tensor that concatenates or

@@ -129,13 +129,13 @@ static kiln_status make_wanted(searching *s) {
   t->rtol = s->search->rtol > 0 ? s->search->rtol : RTOL;
   t->atol = s->search->atol > 0 ? s->search->atol : ATOL;
   if (kiln_program_flops(&s->model->core->cx, s->model->prog) <= INTERPRETED_FLOPS) {
-    if (is_judged) return kiln_trial_refer(t);
+    if (is_judged) return kiln_trial_compute_expected(t);
     return kiln_model_reference(s->model, t->n_inputs,
                                 (const DLTensor *const *)kiln_trial_inputs(t), t->n_outputs,
-                                kiln_trial_wanted(t), s->diag);
+                                kiln_trial_expected(t), s->diag);
   }
   KILN_TRY(kiln_trial_turn(t, s->candidates[0].module, false));
-  return kiln_trial_run(t, kiln_trial_wanted(t));
+  return kiln_trial_run(t, kiln_trial_expected(t));
 }
 
 static kiln_status check_all(searching *s) {

@@ -9,7 +9,9 @@
 
 DLTensor **kiln_trial_inputs(const kiln_trial *t) { return t->views; }
 DLTensor **kiln_trial_outputs(const kiln_trial *t) { return t->views + t->n_inputs; }
-DLTensor **kiln_trial_wanted(const kiln_trial *t) { return t->views + t->n_inputs + t->n_outputs; }
+DLTensor **kiln_trial_expected(const kiln_trial *t) {
+  return t->views + t->n_inputs + t->n_outputs;
+}
 
 static kiln_status add_tensor(kiln_trial *t, size_t at, kiln_port port) {
   t->tensors[at] = kiln_tensor_create(port.dtype, port.rank, port.shape, t->diag);
@@ -47,7 +49,7 @@ static kiln_status refer(kiln_ctx *cx, void *argument) {
   return kiln_interpreter_run(t->judge);
 }
 
-kiln_status kiln_trial_refer(kiln_trial *t) {
+kiln_status kiln_trial_compute_expected(kiln_trial *t) {
   return kiln_model_enter(t->model, t->diag, refer, t);
 }
 
@@ -87,8 +89,9 @@ static bool is_right(const kiln_trial *t) {
     if (t->judge)
       kiln_judge(t->judge, tensor, got, strides, kiln_interpreter_data(t->judge, tensor->id), &one);
     else
-      kiln_compare(tensor, got, strides, kiln_elements_of(&t->cx->scratch, kiln_trial_wanted(t)[i]),
-                   t->rtol, t->atol, true, &one);
+      kiln_compare(tensor, got, strides,
+                   kiln_elements_of(&t->cx->scratch, kiln_trial_expected(t)[i]), t->rtol, t->atol,
+                   true, &one);
     d.wrong += one.wrong;
     kiln_arena_rewind(&t->cx->scratch, m);
   }

@@ -31,10 +31,10 @@ kiln_status kiln_trial_init(kiln_trial *t);
 void kiln_trial_deinit(kiln_trial *t); // no effect on a zeroed one
 // Computes expected outputs and their tolerances with the reference interpreter
 // (docs/design/verdicts.md).
-kiln_status kiln_trial_refer(kiln_trial *t);
+kiln_status kiln_trial_compute_expected(kiln_trial *t);
 DLTensor **kiln_trial_inputs(const kiln_trial *t);
 DLTensor **kiln_trial_outputs(const kiln_trial *t);
-DLTensor **kiln_trial_wanted(const kiln_trial *t);
+DLTensor **kiln_trial_expected(const kiln_trial *t);
 
 kiln_status kiln_trial_turn(kiln_trial *t, kiln_module *m, bool profile);
 kiln_status kiln_trial_run(const kiln_trial *t, DLTensor **outputs);

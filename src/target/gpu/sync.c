@@ -95,34 +95,34 @@ static const kiln_expr *block_of(const syncer *s, const kiln_dependence_access *
   return kiln_int(s->n->cx, 0);
 }
 
-static kiln_dependence_verdict ask(syncer *s, const kiln_pair *pair, int n,
+static kiln_dependence_verdict ask(syncer *s, const kiln_access_pair *pair, int n,
                                    const kiln_expr *const *conds) {
-  return kiln_pair_judge(s->n->cx, pair, n, conds);
+  return kiln_access_pair_verdict(s->n->cx, pair, n, conds);
 }
 
 enum { MAX_CONDS = 8 };
 
 // What holds for two accesses of one block, of which the first is open as |o|.
-static int conditions(const syncer *s, const pending *o, const kiln_pair *pair,
+static int conditions(const syncer *s, const pending *o, const kiln_access_pair *pair,
                       const kiln_expr **out) {
   kiln_ctx *cx = s->n->cx;
   int n = 0;
   for (int axis = 0; axis < 3; axis++) {
     const kiln_expr *x = block_of(s, pair->a, axis),
-                    *y = kiln_pair_second(cx, pair, block_of(s, pair->b, axis));
+                    *y = kiln_access_pair_second(cx, pair, block_of(s, pair->b, axis));
     if (x != y) out[n++] = kiln_binary(cx, KILN_EXPR_EQ, x, y);
   }
   if (o->is_earlier && pair->n_shared == o->level && o->level < pair->a->n_loops &&
       o->level < pair->b->n_loops && pair->a->loops[o->level] == pair->b->loops[o->level]) {
     const kiln_expr *var = kiln_var(cx, pair->a->loops[o->level]->var);
-    out[n++] = kiln_binary(cx, KILN_EXPR_LT, var, kiln_pair_second(cx, pair, var));
+    out[n++] = kiln_binary(cx, KILN_EXPR_LT, var, kiln_access_pair_second(cx, pair, var));
   }
   return n;
 }
 
 static kiln_gpu_wait judge(syncer *s, const pending *o, const access *b) {
   kiln_ctx *cx = s->n->cx;
-  kiln_pair pair = {o->a.t, b->t, 0};
+  kiln_access_pair pair = {o->a.t, b->t, 0};
   const kiln_expr *conds[MAX_CONDS];
   while (pair.n_shared < o->level && pair.n_shared < pair.a->n_loops &&
          pair.n_shared < pair.b->n_loops &&
@@ -132,8 +132,8 @@ static kiln_gpu_wait judge(syncer *s, const pending *o, const access *b) {
   if (o->a.is_control || b->is_control)
     return ask(s, &pair, n, conds) == KILN_NEVER ? KILN_WAIT_NONE : KILN_WAIT_BLOCK;
   const kiln_expr *x = kiln_gpu_thread_number(s->n, pair.a->n_loops, pair.a->loops);
-  const kiln_expr *y =
-      kiln_pair_second(cx, &pair, kiln_gpu_thread_number(s->n, pair.b->n_loops, pair.b->loops));
+  const kiln_expr *y = kiln_access_pair_second(
+      cx, &pair, kiln_gpu_thread_number(s->n, pair.b->n_loops, pair.b->loops));
   if (x == y) return KILN_WAIT_NONE; // each thread meets itself only
   conds[n] = kiln_binary(cx, KILN_EXPR_NE, x, y);
   if (ask(s, &pair, n + 1, conds) == KILN_NEVER) return KILN_WAIT_NONE;
@@ -413,9 +413,10 @@ static kiln_status check_blocks(syncer *s) {
       if (a->buffer != b->buffer || (!a->write && !b->write) || !kiln_scope_is_argument(x->scope))
         continue;
       for (int axis = 0; axis < 3; axis++) {
-        kiln_pair pair = {a, b, 0};
-        const kiln_expr *cond = kiln_binary(cx, KILN_EXPR_NE, block_of(s, a, axis),
-                                            kiln_pair_second(cx, &pair, block_of(s, b, axis)));
+        kiln_access_pair pair = {a, b, 0};
+        const kiln_expr *cond =
+            kiln_binary(cx, KILN_EXPR_NE, block_of(s, a, axis),
+                        kiln_access_pair_second(cx, &pair, block_of(s, b, axis)));
         if (kiln_expr_is_zero(cond) || ask(s, &pair, 1, &cond) == KILN_NEVER) continue;
         return kiln_gpu_refuse(s->n,
                                "blocks must not use what other blocks of the same nest write, got "

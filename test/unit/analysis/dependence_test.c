@@ -129,15 +129,15 @@ static void instances_meet_where_they_must(void **state) {
     const row *r = &rows[i];
     bench b;
     kiln_polyhedra p;
-    kiln_meeting m;
+    kiln_dependence_witness m;
     open_bench(&b, r->loops);
-    const kiln_pair pair = {&b.touches.data[r->a], &b.touches.data[r->b], r->n_shared};
+    const kiln_access_pair pair = {&b.touches.data[r->a], &b.touches.data[r->b], r->n_shared};
     const kiln_expr *order = r->order ? parse(&b, r->order) : NULL;
     kiln_polyhedra_init(&b.cx, KILN_POLYHEDRA_BUDGET, &p);
-    kiln_pair_meet(&p, &pair, order != NULL, &order, &m);
+    kiln_access_pair_witness(&p, &pair, order != NULL, &order, &m);
     kiln_polyhedra_deinit(&p);
     for (int again = 0; again < 2; again++)
-      if (kiln_pair_judge(&b.cx, &pair, order != NULL, &order) != m.verdict)
+      if (kiln_access_pair_verdict(&b.cx, &pair, order != NULL, &order) != m.verdict)
         fail_msg("row %zu: another verdict without a witness", i);
     if (m.verdict != r->verdict) fail_msg("row %zu: verdict %d", i, (int)m.verdict);
     for (int k = 0; k < 2 && m.verdict != KILN_NEVER; k++) {
@@ -174,11 +174,11 @@ static void a_spent_budget_decides_nothing(void **state) {
   (void)state;
   bench b;
   kiln_polyhedra p;
-  kiln_meeting m;
+  kiln_dependence_witness m;
   open_bench(&b, rows[3].loops);
-  const kiln_pair pair = {&b.touches.data[1], &b.touches.data[0], 0};
+  const kiln_access_pair pair = {&b.touches.data[1], &b.touches.data[0], 0};
   kiln_polyhedra_init(&b.cx, 1, &p);
-  kiln_pair_meet(&p, &pair, 0, NULL, &m);
+  kiln_access_pair_witness(&p, &pair, 0, NULL, &m);
   assert_true(kiln_polyhedra_failed(&p));
   kiln_polyhedra_deinit(&p);
   assert_int_equal(m.verdict, KILN_UNDECIDED);
@@ -195,8 +195,8 @@ static void the_farthest_distance_is_found(void **state) {
   const kiln_expr *ahead = parse(&b, "i - \"j'\"");
   kiln_polyhedra_init(&b.cx, KILN_POLYHEDRA_BUDGET, &p);
   for (int i = 1; i < 3; i++) {
-    const kiln_pair pair = {&b.touches.data[0], &b.touches.data[i], 0};
-    assert_true(kiln_pair_max(&p, &pair, ahead, &most));
+    const kiln_access_pair pair = {&b.touches.data[0], &b.touches.data[i], 0};
+    assert_true(kiln_access_pair_max(&p, &pair, ahead, &most));
     assert_int_equal(most, i == 1 ? 0 : 2);
   }
   kiln_polyhedra_deinit(&p);

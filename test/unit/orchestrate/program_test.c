@@ -268,7 +268,7 @@ static void random_problems_are_solved_as_by_brute_force(void **state) {
     if (a.bound > least + 1e-6) fail_msg("round %d: bound %g of %g", round, a.bound, least);
     for (int at = 0; at < a.n; at++)
       for (int k = 0; k < p.c.n_kernels; k++)
-        if (kiln_choice_more(&f->cx, &p.c, a.n, a.kernels, at, k) < -1e-9)
+        if (kiln_choice_extra_cost(&f->cx, &p.c, a.n, a.kernels, at, k) < -1e-9)
           fail_msg("round %d: kernel %d in place of %d would cost less", round, k, a.kernels[at]);
     kiln_arena_rewind(&f->cx.scratch, mark);
   }
@@ -299,7 +299,8 @@ static void another_kernel_costs_what_it_replaces_less_and_what_is_missing_more(
   };
   p.c.stores_once = true;
   for (size_t i = 0; i < KILN_LEN(cases); i++) {
-    const double more = kiln_choice_more(&f->cx, &p.c, 2, chosen, cases[i].at, cases[i].other);
+    const double more =
+        kiln_choice_extra_cost(&f->cx, &p.c, 2, chosen, cases[i].at, cases[i].other);
     if (more != cases[i].more && !(fabs(more - cases[i].more) < 1e-9))
       fail_msg("case %zu: %g, must be %g", i, more, cases[i].more);
   }

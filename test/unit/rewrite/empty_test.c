@@ -27,7 +27,7 @@ static void statements_without_instances_become_fills(void **state) {
     char text[256];
     snprintf(text, sizeof text, "p { %s }", rows[row].before);
     assert_int_equal(kiln_program_parse(&f->cx, text, &p), KILN_OK);
-    kiln_program_settle_empty(&f->cx, p);
+    kiln_program_fold_empty(&f->cx, p);
     assert_int_equal(kiln_program_verify(&f->cx, p), KILN_OK);
     kiln_text got;
     kiln_text_init(&got, &f->cx.perm);
@@ -43,7 +43,7 @@ static void scatters_of_nothing_leave_what_was_there(void **state) {
   static const char text[] = "p { in f32 X(3) in i64 I(0) in f32 U(0) out f32 Y(3) "
                              "Y(i0:0) at (I(i0)) = U(i0) init (X(o0)) }";
   if (kiln_program_parse(&f->cx, text, &p) != KILN_OK) fail_msg("%s", "the scatter does not parse");
-  kiln_program_settle_empty(&f->cx, p);
+  kiln_program_fold_empty(&f->cx, p);
   assert_int_equal(kiln_program_verify(&f->cx, p), KILN_OK);
   kiln_text got;
   kiln_text_init(&got, &f->cx.perm);
