@@ -261,7 +261,7 @@ static bool is_used(const query *q, kiln_symbol var) {
 // one shape are one query, independent of names and of the grid around them.
 static query canonical(kiln_ctx *cx, const query *q) {
   query c = {.vars = KILN_NEW_ARRAY(&cx->perm, kiln_symbol, q->n_vars),
-                .extents = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, q->n_vars)};
+             .extents = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, q->n_vars)};
   kiln_symbol *from = KILN_NEW_ARRAY(&cx->perm, kiln_symbol, q->n_vars);
   const kiln_expr **to = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, q->n_vars);
   for (int i = 0; i < q->n_vars; i++) {
