@@ -26,7 +26,8 @@ void kiln_bounds_init(kiln_bounds *b, kiln_ctx *cx, const kiln_ranges *ranges,
 kiln_interval kiln_bounds_of(kiln_bounds *b, const kiln_expr *e);
 kiln_interval kiln_bounds_of_var(const kiln_bounds *b, kiln_symbol var);
 
-// Of an integer or a condition from those of its arguments; not of a variable or a load.
+// The interval of an integer or a condition, given those of its arguments. |e| must not be a
+// variable or a load.
 kiln_interval kiln_interval_of_node(const kiln_expr *e, const kiln_interval *args);
 kiln_interval kiln_interval_all(void);
 kiln_interval kiln_interval_add(kiln_interval a, kiln_interval b); // infinite ends stay infinite

@@ -4,8 +4,8 @@
 
 #include <limits.h>
 
-// Distinct nodes of all conditions, arguments first, each with its interval over the values that
-// the assigned variables have and all values of the others.
+// One distinct node of the conditions, after its arguments. Its interval covers the values of the
+// assigned variables and the whole range of the others.
 typedef struct node {
   const kiln_expr *e;
   int args[3];
@@ -17,7 +17,7 @@ typedef struct search {
   int n_vars, budget, attempt;
   const kiln_symbol *vars;
   kiln_interval *boxes; // [n_vars]
-  int *order, n_order;  // the variables of conditions, as they are assigned
+  int *order, n_order;  // variables of the conditions in order of assignment
   struct {
     node *data;
     int n, cap;
@@ -37,7 +37,7 @@ static void push_node(const kiln_expr *e, void *argument) {
   node n = {.e = e};
   for (int i = 0; i < e->n_args; i++) {
     const uint64_t *arg = kiln_map_find(&s->numbers, e->args[i]->id);
-    if (!arg) return; // a node of more than three arguments, whose users are left out as well
+    if (!arg) return; // the argument has more than three arguments itself
     if (i < (int)KILN_LEN(n.args)) n.args[i] = (int)*arg;
   }
   if (e->n_args > (int)KILN_LEN(n.args)) return;
@@ -79,7 +79,7 @@ static bool is_ordered(const search *s, int k) {
   return false;
 }
 
-// Variables of node |at| that have no place in the order yet; the first of them in |*out|.
+// The number of variables of node |at| that are not ordered yet; |*out| is the first one.
 static int open_variables(const search *s, int at, int *out) {
   const kiln_expr_vars *vars = s->nodes.data[at].e->vars;
   int n = 0;
@@ -92,7 +92,7 @@ static int open_variables(const search *s, int at, int *out) {
   return n;
 }
 
-// Next comes a variable of the condition with the fewest open ones: what is wrong shows early.
+// Appends a variable of the condition with the fewest unordered ones: it can be refuted earliest.
 static bool order_next(search *s) {
   int fewest = INT_MAX, next = -1;
   for (int i = 0; i < s->nodes.n; i++) {
@@ -118,8 +118,8 @@ static kiln_interval interval_of(const search *s, const node *n) {
   return kiln_interval_of_node(n->e, args);
 }
 
-// Brings the nodes that depend on variable |k| up to date, as far as the first condition that
-// cannot hold: returns false then.
+// Recomputes the intervals of nodes that depend on variable |k|; stops and returns false at the
+// first refuted condition.
 static bool update(search *s, int k) {
   for (int i = 0; i < s->uses[k].n; i++, s->budget--) {
     const int at = s->uses[k].data[i];
@@ -130,7 +130,7 @@ static bool update(search *s, int k) {
   return true;
 }
 
-// Gives variable |k| all its values again.
+// Restores the range of variable |k|.
 static void release(search *s, int k, kiln_interval box) {
   s->boxes[k] = box;
   for (int i = 0; i < s->uses[k].n; i++) {
@@ -145,7 +145,7 @@ static bool all_hold(const search *s) {
   return true;
 }
 
-// Where variable |k| begins: the least value in the first attempt, any in the others.
+// The first value tried for variable |k|: 0 in the first attempt, pseudorandom in the others.
 static int64_t first_value(const search *s, int k) {
   const uint64_t seed[2] = {(uint64_t)s->attempt, (uint64_t)k};
   if (s->attempt == 0) return 0;

@@ -1,5 +1,5 @@
-// Places that a gather reads in a constant table are computed where they count in mixed radices,
-// so that they are no data any more: slices that are put side by side, channels in another order.
+// A gather's positions that come from a constant table are computed if they are a mixed-radix
+// function of their index, so that its accesses are affine: concatenated slices, permuted channels.
 //     table = 0 2 1 3;  Y(i) = X(table(i))    becomes  Y(i) = X(i % 2 * 2 + i / 2)
 //     table = 4 5 0 1 2 3;  Y(i) = X(table(i))    becomes  Y(i) = i < 2 ? X(i + 4) : X(i - 2)
 // In pieces nothing is divided, so that few are better than digits.
@@ -27,8 +27,8 @@ static int64_t place_at(const kiln_tensor *t, int64_t i) {
   return kiln_element_get_int(t->dtype, t->data, i);
 }
 
-// Of |n| entries, of which every |size|th is looked at, so many from the first on rise evenly;
-// blocks of them make up the table.
+// The next digit's radix: entries 0, |size|, 2 |size|, ... begin with an arithmetic progression,
+// whose length is reduced to a divisor of their number.
 static int64_t rising(const kiln_tensor *t, int64_t n, int64_t size) {
   const int64_t first = place_at(t, 0), step = place_at(t, size) - first, all = n / size;
   int64_t radix = 2;
@@ -82,7 +82,7 @@ static const kiln_expr *compute_place(kiln_ctx *cx, const kiln_expr *e, void *ar
   return place_of(cx, &c, load->args[0]);
 }
 
-// Only places within the index of another load are looked for.
+// Computes positions only in the indices of another load.
 static const kiln_expr *gather(kiln_ctx *cx, const kiln_expr *e, void *argument) {
   const kiln_expr *index[KILN_MAX_RANK];
   if (e->kind != KILN_EXPR_LOAD) return NULL;
@@ -105,7 +105,7 @@ typedef struct pieces {
   piece data[MAX_PIECES];
 } pieces;
 
-// A piece of one entry follows no step, and a table of such is in no order.
+// Fails if a piece has one entry only, which has no step: the table is then irregular.
 static bool find_pieces(const kiln_tensor *t, pieces *out) {
   const int64_t n = kiln_tensor_elems(t);
   out->n = 0;
@@ -113,7 +113,7 @@ static bool find_pieces(const kiln_tensor *t, pieces *out) {
   for (int64_t i = 0, end; i < n; i = end) {
     if (out->n == MAX_PIECES || i + 1 == n) return false;
     const int64_t first = place_at(t, i), step = place_at(t, i + 1) - first;
-    if (step == 0) return false; // it repeats a place
+    if (step == 0) return false; // a repeated position
     for (end = i + 1; end < n && place_at(t, end) == first + (end - i) * step;) end++;
     out->data[out->n++] = (piece){i, first, step};
   }
@@ -130,7 +130,7 @@ static kiln_search find_table(const kiln_expr *e, void *argument) {
   return KILN_SEARCH_ENDS;
 }
 
-// What is moved by a table of a few pieces is put together of as many parts, as a concatenation.
+// Replaces a gather by a table of a few pieces with a concatenation of as many slices.
 static bool take_apart(kiln_ctx *cx, kiln_program *p, kiln_stmt *s) {
   pieces q = {.p = p};
   if (s->body->kind != KILN_EXPR_LOAD) return false;

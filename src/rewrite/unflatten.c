@@ -1,19 +1,18 @@
-// Rows of a product with constants that were flattened, and are taken apart again behind it, keep
-// the axes that they had:
+// Rows that are flattened before a product with constants, and split after it, keep their axes:
 //     R(m, k) = X(m / B, m % B, k);  T(m, n) +=! R(m, r) W(r, n);  Y(a, b, n) = f(T(a B + b, n))
 //   becomes
 //     R(a, b, k) = X(a, b, k);  T(a, b, n) +=! R(a, b, r) W(r, n);  Y(a, b, n) = f(T(a, b, n))
-// so that a product of matrices between two reshapes is compiled as that of the tensors around
-// them: its readers and what it reads run over the same axes, and no row has to be divided.
+// A product of matrices between two reshapes becomes one of the tensors around them: its producers,
+// itself and its consumers iterate over the same axes, without divisions of row numbers.
 //
-// An axis is split in all tensors that carry it from row to row, maps and such products; where it
-// ends, as in a sum over it or in a result of the program, it stays.
+// The axis is split in all maps and products with constants that are connected by it row by row. It
+// stays flat at the ends of such a chain: in a sum over it and in a result of the program.
 #include "analysis/simplify.h"
 #include "rewrite/rules.h"
 
 enum { MAX_MEMBERS = 32, MAX_FACTORS = 8 };
 
-// Tensors with an axis of outer * inner rows, which becomes two.
+// Tensors that share an axis of outer * inner rows, which becomes two axes.
 typedef struct flat {
   kiln_ctx *cx;
   kiln_program *p;
@@ -21,11 +20,11 @@ typedef struct flat {
   int n;
   struct {
     int tensor, axis;
-    const kiln_expr *body; // of its statement, over the split axis
+    const kiln_expr *body; // of its defining statement, over the split axes
   } members[MAX_MEMBERS];
   bool has_product;
-  const kiln_stmt *s; // that is looked at
-  int at;             // the number of its member, or -1
+  const kiln_stmt *s; // current statement
+  int at;             // current member
   bool fails;
 } flat;
 
@@ -49,7 +48,7 @@ static void see_operand(const kiln_expr *load, void *argument) {
     o->are_rows &= load->args[k]->kind == KILN_EXPR_VAR || kiln_expr_is_int(load->args[k], NULL);
 }
 
-// Whether |s| multiplies rows by a constant matrix; windows of convolutions are none.
+// Whether |s| multiplies rows by a constant matrix. False for convolutions, whose index is a sum.
 static bool is_row_product(const flat *f, const kiln_stmt *s) {
   operands o = {f->p, false, true};
   if (s->combiner != KILN_COMBINE_SUM || s->n_reduce == 0) return false;
@@ -61,7 +60,7 @@ static bool is_map(const kiln_stmt *s) {
   return s->combiner == KILN_COMBINE_NONE && s->n_reduce == 0;
 }
 
-// Takes in the tensor, whose statement then gets the axis, too; false where it cannot.
+// Adds a tensor to the members; false if its axis cannot be split.
 static bool take_in(flat *f, int tensor, int axis) {
   const kiln_tensor *t = f->p->tensors.data[tensor];
   const int known = member_of(f, tensor);
@@ -80,7 +79,7 @@ static bool take_in(flat *f, int tensor, int axis) {
   return true;
 }
 
-// What a member reads by its axis alone has that axis, too.
+// An operand that a member indexes by its axis alone is a member, too: `X(m, k)` in `Y(m, n)`.
 static void follow_operand(const kiln_expr *load, void *argument) {
   flat *f = argument;
   const kiln_symbol row = f->s->dims[f->members[f->at].axis].name;
@@ -89,8 +88,8 @@ static void follow_operand(const kiln_expr *load, void *argument) {
       f->fails = !take_in(f, load->u.tensor, k);
 }
 
-// What reads a member by an axis of its own carries the axis on. Other indices are looked at when
-// they are split.
+// A statement that indexes a member by one of its own space dims defines a member, too. Other
+// indices, as a B + b, are only simplified after the split.
 static void follow_reader(const kiln_expr *load, void *argument) {
   flat *f = argument;
   if (load->u.tensor != f->members[f->at].tensor || f->fails) return;
@@ -100,7 +99,7 @@ static void follow_reader(const kiln_expr *load, void *argument) {
   f->fails = dim < 0 || !take_in(f, f->s->out, dim);
 }
 
-// Whether |s| loads |tensor| elsewhere than in its body.
+// Whether |s| loads |tensor| in its guard, initial value or output index.
 static bool loads_beside_body(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, int tensor) {
   bool does = kiln_expr_loads(cx, s->guard, tensor) || kiln_expr_loads(cx, s->init, tensor);
   for (int k = 0; k < p->tensors.data[s->out]->rank && !does; k++)
@@ -108,7 +107,7 @@ static bool loads_beside_body(kiln_ctx *cx, const kiln_program *p, const kiln_st
   return does;
 }
 
-// Takes in all that carries the axis from the first member on.
+// Adds all tensors connected to the first member by the axis.
 static bool find_members(flat *f) {
   for (f->at = 0; f->at < f->n && !f->fails; f->at++) {
     const int tensor = f->members[f->at].tensor, def = f->p->tensors.data[tensor]->def;
@@ -142,7 +141,7 @@ static const kiln_expr *split_load(kiln_ctx *cx, const kiln_expr *e, void *argum
   return kiln_load(cx, e->u.tensor, e->dtype, n, index);
 }
 
-// A name for the space dim |k| that no dim of a reduction has.
+// A name for space dim |k| that no reduction dim of |s| has.
 static kiln_symbol name_dim(kiln_ctx *cx, const kiln_stmt *s, int k) {
   kiln_symbol name = kiln_symbol_printf(cx, "i%d", k);
   while (kiln_stmt_dim(s, name) >= s->n_space)
@@ -179,7 +178,7 @@ static const kiln_expr *over_dims(const flat *f, const kiln_stmt *s, int axis, c
   return kiln_expr_substitute(f->cx, body, s->n_space, vars, values);
 }
 
-// The statement that |member| will have; of others, one with the same dims.
+// |s| after the split: with split dims if it defines |member|, else (member < 0) with its own dims.
 static kiln_stmt split_stmt(flat *f, const kiln_stmt *s, int member) {
   kiln_stmt split = *s;
   split.body = kiln_expr_replace(f->cx, s->body, split_load, f);
@@ -193,20 +192,20 @@ static kiln_stmt split_stmt(flat *f, const kiln_stmt *s, int member) {
   return split;
 }
 
-// --- whether that is better ---
+// --- profitability ---
 
 typedef struct divisions {
   int n;
-  kiln_symbol outer, inner; // the dims of a split axis; 0: of none
-  int64_t extent;           // of the inner one
-  bool is_flat;             // something needs the number of the row
+  kiln_symbol outer, inner; // the dims of a split axis, or 0
+  int64_t extent;           // of |inner|
+  bool is_flat;             // an expression still computes the row number outer * extent + inner
 } divisions;
 
 static bool uses_both(const divisions *d, const kiln_expr *e) {
   return d->outer && kiln_expr_uses(e, d->outer) && kiln_expr_uses(e, d->inner);
 }
 
-// Whether |e| moves along both dims as along one.
+// Whether |e| is affine in the row number: c * (outer * extent + inner) + rest.
 static bool moves_flat(const divisions *d, const kiln_expr *e) {
   const kiln_symbol vars[] = {d->outer, d->inner};
   int64_t coef[2], constant;
@@ -243,8 +242,8 @@ static bool reads_member(const flat *f, const kiln_stmt *s) {
   return false;
 }
 
-// Whether no statement divides more than before, one divides less, and none needs the number of a
-// row.
+// Whether some statement has fewer divisions than before, none has more, and none computes the row
+// number.
 static bool is_better(flat *f) {
   int saved = 0;
   for (int i = 0; i < f->p->stmts.n; i++) {
@@ -297,7 +296,7 @@ static void add_factor(factors *f, int64_t factor) {
   if (f->n < MAX_FACTORS) f->data[f->n++] = factor;
 }
 
-// m / B, m % B, and m / C % D, in which C D rows are one of the outer axis.
+// Collects inner extents: B of m / B and m % B, C * D of m / C % D.
 static void see_factor(const kiln_expr *e, void *argument) {
   factors *f = argument;
   int64_t by = 0, below = 0;
