@@ -2,8 +2,8 @@
 // function of their index, so that its accesses are affine: concatenated slices, permuted channels.
 //     table = 0 2 1 3;  Y(i) = X(table(i))    becomes  Y(i) = X(i % 2 * 2 + i / 2)
 //     table = 4 5 0 1 2 3;  Y(i) = X(table(i))    becomes  Y(i) = i < 2 ? X(i + 4) : X(i - 2)
-// In pieces nothing is divided, so that few are better than digits.
-// Tables that repeat a place, as those of a resize, stay: to load it is cheaper than to divide
+// A few pieces are preferred to digits, which need divisions.
+// Tables that repeat positions, as those of a resize, are kept: a load is cheaper than a division
 // (transform/index_tables.c computes them on GPUs).
 #include "analysis/interpret.h"
 #include "analysis/simplify.h"

@@ -14,7 +14,7 @@ typedef struct search {
   const kiln_loops *l; // those of the edit, with instructions expanded to their meaning
   kiln_dependence_accesses touches;
   const kiln_dependence_access *x, *y; // the two conflicting accesses, in their original order
-  kiln_meeting found;
+  kiln_dependence_witness found;
 } search;
 
 // --- when a pair conflicts ---
@@ -33,8 +33,8 @@ static const kiln_expr *second_var(kiln_ctx *cx, const kiln_access_pair *p, kiln
 }
 
 // Whether instance |a| precedes |b| in the lexicographic order of the |n| loops |vars|.
-static const kiln_expr *precedes(kiln_ctx *cx, const kiln_pair *p, int n, const kiln_symbol *vars,
-                                 bool first_is_a) {
+static const kiln_expr *precedes(kiln_ctx *cx, const kiln_access_pair *p, int n,
+                                 const kiln_symbol *vars, bool first_is_a) {
   const kiln_expr *x = no(cx);
   for (int i = n - 1; i >= 0; i--) {
     const kiln_expr *a = kiln_var(cx, vars[i]), *b = second_var(cx, p, vars[i]);
@@ -47,7 +47,7 @@ static const kiln_expr *precedes(kiln_ctx *cx, const kiln_pair *p, int n, const 
 
 // Whether instance |a| runs before |b| within one run of |loop|: by the loops that they share, then
 // by position in the text. A statement reads before it writes.
-static const kiln_expr *runs_before(kiln_ctx *cx, const kiln_pair *p, bool is_earlier) {
+static const kiln_expr *runs_before(kiln_ctx *cx, const kiln_access_pair *p, bool is_earlier) {
   kiln_symbol *vars = KILN_NEW_ARRAY(&cx->perm, kiln_symbol, p->a->n_loops);
   int n = 0;
   for (int i = p->n_shared; i < p->a->n_loops && i < p->b->n_loops; i++)
@@ -65,8 +65,8 @@ static const kiln_expr *runs_before(kiln_ctx *cx, const kiln_pair *p, bool is_ea
 
 // The conditions under which the change makes |b|, which ran after |a|, run before it or in
 // parallel.
-static int places(kiln_ctx *cx, const kiln_reordering *c, const kiln_pair *p, bool is_earlier,
-                  const kiln_expr **out) {
+static int places(kiln_ctx *cx, const kiln_reordering *c, const kiln_access_pair *p,
+                  bool is_earlier, const kiln_expr **out) {
   switch (c->kind) {
   case KILN_REORDERING_REPEAT: out[0] = runs_before(cx, p, is_earlier); return 1;
   case KILN_REORDERING_PARALLEL:
@@ -129,7 +129,8 @@ static bool runs_at_once(const kiln_reordering *c) {
 }
 
 // The number of shared loops whose order the change keeps; -1 if it does not reorder the pair.
-static int shared_depth(const kiln_reordering *c, const kiln_dependence_access *x, const kiln_dependence_access *y) {
+static int shared_depth(const kiln_reordering *c, const kiln_dependence_access *x,
+                        const kiln_dependence_access *y) {
   const kiln_symbol first = c->kind == KILN_REORDERING_LOOPS ? c->from[0] : c->first;
   const kiln_symbol second = c->kind == KILN_REORDERING_MERGE ? c->second : first;
   const int depth = kiln_dependence_access_depth(x, first);
@@ -147,7 +148,8 @@ static bool combine_alike(const kiln_dependence_access *x, const kiln_dependence
 }
 
 // Whether |v| indexes neither result, so that all its iterations combine into the same elements.
-static bool reduce_into_one(const kiln_dependence_access *x, const kiln_dependence_access *y, kiln_symbol v) {
+static bool reduce_into_one(const kiln_dependence_access *x, const kiln_dependence_access *y,
+                            kiln_symbol v) {
   return combine_alike(x, y) && !index_uses(x, v) && !index_uses(y, v);
 }
 
@@ -217,7 +219,8 @@ static int64_t least_shift(search *s, const kiln_polyhedra *p) {
 
 // Prints an instance as "C(i=0, k=1)": without loops of extent 1, and without the statement's name
 // in loop names.
-static const char *instance(const search *s, const kiln_dependence_access *t, const int64_t *values) {
+static const char *instance(const search *s, const kiln_dependence_access *t,
+                            const int64_t *values) {
   kiln_ctx *cx = s->e->cx;
   kiln_text out;
   kiln_text_init(&out, &cx->perm);
