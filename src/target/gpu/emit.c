@@ -1,6 +1,6 @@
-// The body of a device function: serial control, phases of threads, asynchronous copies and waits.
-// Threads that are idle in a thread loop skip its body; statements outside of thread loops are the
-// first thread's.
+// Device loops as the body of a device function, statement by statement (device/device.h). Threads
+// that are idle in a thread loop skip its body; statements outside of thread loops are the first
+// thread's.
 #include "target/gpu/emit.h"
 
 #include "analysis/uses.h"
@@ -42,19 +42,12 @@ static const char *name_loop(kiln_emitter *e, const kiln_loop *l) {
   return kiln_symbol_text(e->w.cx, name);
 }
 
-// The number of the thread along |axis|; with ping-pong, within its consumer.
+// The number of the thread along |axis|, within its group of consumers.
 static const char *thread_place(const kiln_emitter *e, int axis) {
   const char *place = e->w.dialect->thread[axis];
-  return axis == 1 && e->n->specialized.consumers > 1
-             ? kiln_arena_printf(&e->w.cx->perm, "%s %% %" PRId64, place, e->n->block[1])
+  return axis == 1 && e->group_rows
+             ? kiln_arena_printf(&e->w.cx->perm, "%s %% %" PRId64, place, e->group_rows)
              : place;
-}
-
-static const char *thread_barrier(const kiln_emitter *e) {
-  return e->n->specialized.consumers
-             ? kiln_arena_printf(&e->w.cx->perm, "kiln_consumers_wait(kiln_consumer, %" PRId64 ");",
-                                 e->n->n_threads)
-             : e->w.dialect->barrier;
 }
 
 static void put_number(kiln_emitter *e, const kiln_loop *l, const char *place, int64_t size,
@@ -97,48 +90,21 @@ static void put_first(const kiln_emitter *e, const char *place, int64_t size,
   kiln_text_add(out, " == 0");
 }
 
-// The number in |tma| of a buffer that TMA copies fill; -1: it is none.
-static int tma_of(const kiln_emitter *e, int buffer) {
-  int i = e->n->tma.n - 1;
-  while (i >= 0 && e->n->tma.data[i].buffer != buffer) i--;
-  return i;
-}
-
-// How many warps' first threads issue the copies of |buffer|: several where all its stages are
-// filled at once.
-static int64_t issuers_of(const kiln_emitter *e, int buffer) {
-  const int i = tma_of(e, buffer);
-  const int64_t warps = e->n->block[0] / e->n->m->gpu.warp;
-  return i >= 0 && e->n->tma.data[i].is_whole && warps > 1 ? warps : 1;
-}
-
-// Whether |l| and its siblings are TMA copies that several threads issue, and nothing else.
-static bool are_issued_by_several(const kiln_emitter *e, const kiln_loop *l) {
-  for (; l; l = l->next) {
-    const bool is_tma = l->kind == KILN_LOOP_INSTR && l->instr->is_tma;
-    if (l->kind == KILN_LOOP_DEVICE) continue;
-    if (l->body ? !are_issued_by_several(e, l->body)
-                : !is_tma || issuers_of(e, l->operands[0]->u.tensor) == 1)
-      return false;
-  }
-  return true;
-}
-
 static bool holds_warps(const kiln_loop *l) {
   return l && (kiln_instr_is_warps(l) || holds_warps(l->body) || holds_warps(l->next));
 }
 
 // Opens the condition under which threads run a phase, |list| its statements; gives how many braces
-// there are to close. All along x run instructions of warps.
-static int open_phase(kiln_emitter *e, const kiln_loop *list) {
-  e->issues = are_issued_by_several(e, list);
+// there are to close. All along x run instructions of warps. |are_leaders|: the first thread of each
+// warp runs it.
+static int open_phase(kiln_emitter *e, const kiln_loop *list, bool are_leaders) {
   kiln_text text;
   kiln_text_init(&text, &e->w.cx->perm);
   for (int i = 0; i < e->n_guards; i++)
     kiln_text_printf(&text, "%s%s", i ? " && " : "", e->guards[i]);
   for (int axis = 0; axis < 3; axis++) {
     const int64_t threads = e->n->block[axis],
-                  every = axis == 0 && e->issues ? e->n->m->gpu.warp : threads;
+                  every = axis == 0 && are_leaders ? e->n->m->gpu.warp : threads;
     put_first(e, e->w.dialect->block[axis], e->n->grid[axis], kiln_gpu_block_axis, axis,
               e->n->grid[axis], &text);
     if (axis > 0 || !holds_warps(list))
@@ -149,72 +115,10 @@ static int open_phase(kiln_emitter *e, const kiln_loop *list) {
   return 1;
 }
 
-static void put_empty_wait_late(kiln_emitter *e, int empty);
-static void put_phase(kiln_emitter *e, const kiln_loop *l);
-static void put_tma(kiln_emitter *e, const kiln_loop *l);
-
-static bool is_deferred(const kiln_emitter *e, const kiln_loop *l) {
-  for (int i = 0; i < e->n->deferred.n; i++)
-    if (e->n->deferred.data[i].fill == l) return true;
-  return false;
-}
-
-// Deferred copies, issued while the instructions of |phase| run, outside of its thread loops.
-static void put_deferred(kiln_emitter *e, const kiln_loop *phase) {
-  const int n_loops = e->n_loops;
-  bool issues = false;
-  while (e->n_loops > 0 && kiln_gpu_thread_axis(e->loops[e->n_loops - 1]) >= 0) e->n_loops--;
-  for (int i = 0; i < e->n->deferred.n; i++) {
-    if (e->n->deferred.data[i].behind != phase) continue;
-    for (int k = 0; !issues && k < e->n->empties.n; k++)
-      if (e->n->empties.data[k].first == e->n->deferred.data[i].fill) put_empty_wait_late(e, k);
-    issues = true;
-    put_phase(e, e->n->deferred.data[i].fill);
-  }
-  e->n_loops = n_loops;
-}
-
-// kiln_release_stage(..): the consumer arrives at the empty barrier of the step |release_lag|
-// before this one, if that is of the same tile; negative: of the last step.
-static void put_used(kiln_emitter *e, int64_t release_lag) {
-  const kiln_warp_specialization *c = &e->n->specialized;
-  const kiln_expr *v = kiln_var(e->w.cx, c->loop->var), *last = kiln_int(e->w.cx, c->steps - 1);
-  const bool in_tile_loop = kiln_gpu_tile_loop_of(e->n, c->loop) != NULL;
-  const kiln_expr *step = release_lag < 0 ? (in_tile_loop ? v : last)
-                                          : kiln_sub(e->w.cx, v, kiln_int(e->w.cx, release_lag));
-  step = kiln_simplify(e->w.cx, step, &e->w.ranges);
-  kiln_c_line(&e->w);
-  kiln_text_add(e->w.out, "kiln_release_stage(kiln_empty, ");
-  kiln_c_expr(&e->w, step);
-  if (in_tile_loop && release_lag > 0) {
-    kiln_text_add(e->w.out, " < kiln_begin ? -1 : ");
-    kiln_c_expr(&e->w, step);
-  }
-  kiln_text_printf(e->w.out, ", %" PRId64 ");\n", c->stages);
-}
-
-// Behind a phase of warp groups' instructions: commits them as a wgmma group, and waits for all but
-// the latest groups.
-static void put_products_end(kiln_emitter *e, const kiln_loop *phase) {
-  int64_t pending = 0;
-  for (int i = 0; i < e->n->products.n; i++)
-    if (e->n->products.data[i].node == phase) pending = e->n->products.data[i].pending;
-  kiln_emit_line(e, "asm volatile(\"wgmma.commit_group.sync.aligned;\" ::: \"memory\");");
-  put_deferred(e, phase);
-  kiln_emit_line(e, "asm volatile(\"wgmma.wait_group.sync.aligned %" PRId64 ";\" ::: \"memory\");",
-                 pending);
-  if (phase == e->n->specialized.phase) put_used(e, pending);
-}
-
-// The statements of a phase, |phase| in the nest.
-static void put_statements(kiln_emitter *e, const kiln_loop *phase, const kiln_loop *list) {
-  const bool are_products = kiln_gpu_is_product(phase);
-  if (are_products)
-    kiln_emit_line(e, "asm volatile(\"wgmma.fence.sync.aligned;\" ::: \"memory\");");
+static void put_statements(kiln_emitter *e, const kiln_loop *list) {
   e->in_phase = true;
   kiln_c_list(&e->w, list);
   e->in_phase = false;
-  if (are_products) put_products_end(e, phase);
 }
 
 static void put_thread_loop(kiln_emitter *e, const kiln_loop *l, int axis) {
@@ -223,8 +127,8 @@ static void put_thread_loop(kiln_emitter *e, const kiln_loop *l, int axis) {
   put_number(e, l, thread_place(e, axis), e->n->block[axis], &guard);
   if (guard) e->guards[e->n_guards++] = guard;
   e->loops[e->n_loops++] = l;
-  const int braces = is_phase ? open_phase(e, l->body) : 0;
-  if (is_phase) put_statements(e, l, l->body);
+  const int braces = is_phase ? open_phase(e, l->body, false) : 0;
+  if (is_phase) put_statements(e, l->body);
   else kiln_c_list(&e->w, l->body);
   if (braces) kiln_emit_close(e);
   e->n_loops--;
@@ -237,83 +141,9 @@ static void put_thread_loop(kiln_emitter *e, const kiln_loop *l, int axis) {
 static void put_phase(kiln_emitter *e, const kiln_loop *l) {
   kiln_loop one = *l;
   one.next = NULL;
-  const int braces = open_phase(e, &one);
-  put_statements(e, l, &one);
+  const int braces = open_phase(e, &one, false);
+  put_statements(e, &one);
   if (braces) kiln_emit_close(e);
-}
-
-// The results of warp groups' instructions, each once; those that live on.
-static void put_materialized(kiln_emitter *e, const kiln_loop *l, uint8_t *settled) {
-  for (; l; l = l->next) {
-    if (l->kind == KILN_LOOP_ALLOC) settled[l->buffer] = 1;
-    put_materialized(e, l->body, settled);
-    if (l->kind != KILN_LOOP_INSTR || !kiln_gpu_instr_is_group(l->instr)) continue;
-    const kiln_buffer *b = e->n->l->buffers.data[l->operands[0]->u.tensor];
-    if (!settled[b->id])
-      kiln_emit_line(e, "kiln_settle(%s, %" PRId64 ");",
-                     kiln_symbol_text(e->w.cx, e->w.buffers[b->id]), b->extents[0]);
-    settled[b->id] = 1;
-  }
-}
-
-// The number in |empties| of the loop that begins with |l|, or that is |l|; -1: there is none.
-static int empty_of(const kiln_emitter *e, const kiln_loop *l, bool is_first) {
-  int i = e->n->empties.n - 1;
-  while (i >= 0 && (is_first ? e->n->empties.data[i].first : e->n->empties.data[i].loop) != l) i--;
-  return i;
-}
-
-// Waits for the instructions of a loop's last iterations, behind which their sums may be read.
-static void put_drain(kiln_emitter *e, const kiln_loop *l) {
-  kiln_emit_line(e, "asm volatile(\"wgmma.wait_group.sync.aligned 0;\" ::: \"memory\");");
-  if (l == e->n->specialized.loop) put_used(e, -1);
-  uint8_t *settled = KILN_NEW_ARRAY(&e->w.cx->scratch, uint8_t, e->n->l->buffers.n);
-  put_materialized(e, l->body, settled);
-}
-
-// for (v; ..; v++) { first  for (;; v++) { ..  if (v ends its tile) break; }  last }
-static void put_tile_loop(kiln_emitter *e, const kiln_tile_loop *r) {
-  const char *name = name_loop(e, r->loop);
-  int64_t extent = 0;
-  (void)kiln_expr_is_int(r->loop->extent, &extent);
-  kiln_emit_open(e, kiln_arena_printf(&e->w.cx->perm, "for (int %s = 0; %s < %" PRId64 "; %s++) {",
-                                      name, name, extent, name));
-  if (r->loop == e->n->specialized.loop) kiln_emit_line(e, "const int kiln_begin = %s;", name);
-  kiln_c_list(&e->w, r->first->body);
-  kiln_emit_open(e, kiln_arena_printf(&e->w.cx->perm, "for (;; %s++) {", name));
-  kiln_c_list(&e->w, r->loop->body);
-  kiln_c_line(&e->w);
-  kiln_text_add(e->w.out, "if (");
-  kiln_c_expr(&e->w, r->last->cond);
-  kiln_text_add(e->w.out, ") break;\n");
-  kiln_emit_close(e);
-  put_drain(e, r->loop);
-  kiln_c_list(&e->w, r->last->body);
-  kiln_emit_close(e);
-  kiln_ranges_pop(&e->w.ranges, 1);
-}
-
-// A loop behind which instructions, or the block's threads, are waited for. With ping-pong it is
-// not unrolled: ptxas would find sums that are cleared between instructions, and wait (C7517 of
-// `ptxas -v`).
-static bool put_drained(kiln_emitter *e, const kiln_loop *l) {
-  const bool empties = empty_of(e, l, false) >= 0;
-  bool drains = false;
-  for (int i = 0; i < e->n->drains.n; i++) drains |= e->n->drains.data[i] == l;
-  if (!drains && !empties) return false;
-  kiln_loop one = *l; // is no such loop
-  one.next = NULL;
-  const bool has_pingpong = e->n->specialized.consumers > 1;
-  const kiln_tile_loop *tile_loops = kiln_gpu_tile_loop_of(e->n, l);
-  if (has_pingpong)
-    kiln_emit_line(e, "kiln_pingpong_wait(kiln_consumer, %" PRId64 ");", e->n->n_threads);
-  if (has_pingpong && drains) kiln_emit_line(e, "#pragma unroll 1");
-  if (tile_loops) put_tile_loop(e, tile_loops);
-  else kiln_c_list(&e->w, &one);
-  if (has_pingpong)
-    kiln_emit_line(e, "kiln_pingpong_arrive(kiln_consumer, %" PRId64 ");", e->n->n_threads);
-  if (drains && !tile_loops) put_drain(e, l);
-  return true;
 }
 
 // Divergent control: idle threads must not load the condition, which may be out of their bounds.
@@ -349,22 +179,15 @@ static void put_shared(kiln_emitter *e, const kiln_loop *l) {
   const char *type = kiln_c_memory_type(b->dtype), *space = e->w.dialect->shared;
   const int64_t at = e->n->offsets[b->id];
   e->w.buffers[b->id] = kiln_c_identifier(&e->w, kiln_symbol_text(e->w.cx, b->name));
-  const char *consumer = e->n->specialized.consumers > 1 && tma_of(e, b->id) < 0
-                             ? kiln_arena_printf(&e->w.cx->scratch, " + kiln_consumer * %" PRId64,
+  const char *own = e->group ? kiln_arena_printf(&e->w.cx->scratch, " + %s * %" PRId64, e->group,
                                                  kiln_gpu_shared_bytes(b))
                              : "";
   kiln_emit_open(e, "{");
   if (at >= 0)
     kiln_emit_line(
         e, "%s%s *const %s = (%s%s *)(kiln_shared + %" PRId64 "%s); // shared (%" PRId64 ")", space,
-        type, kiln_symbol_text(e->w.cx, e->w.buffers[b->id]), space, type, at, consumer,
+        type, kiln_symbol_text(e->w.cx, e->w.buffers[b->id]), space, type, at, own,
         kiln_buffer_elems(b));
-  for (int i = 0; i < e->n->tma.n; i++)
-    if (e->n->tma.data[i].buffer == b->id && !e->n->specialized.consumers) {
-      kiln_emit_line(e, "uint64_t *const kiln_full_%d = (uint64_t *)(kiln_shared + %" PRId64 ");",
-                     b->id, e->n->tma.data[i].at);
-      kiln_emit_line(e, "uint32_t kiln_phases_%d = 0;", b->id);
-    }
   kiln_c_list(&e->w, l->body);
   kiln_emit_close(e);
 }
@@ -443,122 +266,33 @@ static void put_launches_wait(kiln_emitter *e) {
 
 // --- statements ---
 
-// Whether blocks of the cluster multicast copies.
-static bool has_multicast(const kiln_gpu_nest *n) {
-  for (int i = 0; i < n->tma.n; i++)
-    if (n->tma.data[i].multicast.n > 1) return true;
-  return false;
-}
-
-// NAME(barriers, iteration, stages, release_lag
-static void put_call(kiln_emitter *e, int empty, const char *name) {
-  kiln_c_line(&e->w);
-  kiln_text_printf(e->w.out, "%s((uint64_t *)(kiln_shared + %" PRId64 "), ", name,
-                   e->n->empties.data[empty].at);
-  kiln_c_expr(&e->w, kiln_var(e->w.cx, e->n->empties.data[empty].loop->var));
-  kiln_text_printf(e->w.out, ", %" PRId64 ", %" PRId64, e->n->empties.data[empty].stages,
-                   e->n->empties.data[empty].release_lag);
-}
-
-// kiln_mbarrier_wait_all(.., fills): with multicast the issuing thread waits for all blocks that
-// get its copies.
-static void put_empty_wait_late(kiln_emitter *e, int empty) {
-  if (!e->n->empties.data[empty].peers) return;
-  put_call(e, empty, "kiln_mbarrier_wait_all");
-  kiln_text_printf(e->w.out, ", %" PRId64 ");\n", e->n->empties.data[empty].fills);
-}
-
-// kiln_mbarrier_arrive(..); or kiln_mbarrier_arrive_all(.., fills, peers), and the wait.
-static void put_empty(kiln_emitter *e, const kiln_loop *l) {
-  const int i = empty_of(e, l, true);
-  if (i < 0) return;
-  const uint64_t peers = e->n->empties.data[i].peers;
-  put_call(e, i, peers ? "kiln_mbarrier_arrive_all" : "kiln_mbarrier_arrive");
-  if (peers)
-    kiln_text_printf(e->w.out, ", %" PRId64 ", kiln_peers(UINT64_C(0x%" PRIx64 ")));\n",
-                     e->n->empties.data[i].fills, peers);
-  else kiln_text_add(e->w.out, ");\n");
-  if (!is_deferred(e, l)) put_empty_wait_late(e, i);
-}
-
-// --- warp specialization ---
-
-// for (tile = consumer; ..; tile += consumers)
-static void put_tile_loop_text(kiln_emitter *e, const kiln_loop *l) {
-  const char *name = name_loop(e, l);
-  int64_t extent = 0;
-  (void)kiln_expr_is_int(l->extent, &extent);
-  kiln_emit_open(e, kiln_arena_printf(&e->w.cx->perm,
-                                      "for (int %s = kiln_consumer; %s < %" PRId64
-                                      "; %s += %" PRId64 ") {",
-                                      name, name, extent, name, e->n->specialized.consumers));
-  kiln_c_list(&e->w, l->body);
-  kiln_emit_line(e, "kiln_phases ^= 0x%" PRIx32 "u; // of another consumer's tile",
-                 kiln_specialized_parity(e->n));
-  kiln_emit_close(e);
-  kiln_ranges_pop(&e->w.ranges, 1);
-}
-
-static bool holds_launch_wait(const kiln_loop *l) {
-  if (kiln_device_is(l, KILN_DEVICE_LAUNCH_WAIT)) return true;
+// Whether |l| holds statements that all threads carry out, siblings left out.
+static bool holds_waits(const kiln_loop *l) {
+  if (l->kind == KILN_LOOP_DEVICE && !kiln_device_is(l, KILN_DEVICE_COPY_ASYNC) &&
+      !kiln_device_is(l, KILN_DEVICE_MBARRIER_EXPECT) && !kiln_device_is(l, KILN_DEVICE_ROLE_WARP))
+    return true;
   for (l = l->body; l; l = l->next)
-    if (holds_launch_wait(l)) return true;
+    if (holds_waits(l)) return true;
   return false;
 }
 
-// The producer warp's code: TMA copies, and the control around them.
-static bool put_producer_node(kiln_emitter *e, const kiln_loop *l) {
-  const kiln_warp_specialization *c = &e->n->specialized;
-  const bool has_tma = kiln_gpu_has_tma(l);
-  if (!has_tma && holds_launch_wait(l)) put_launches_wait(e);
-  if (!has_tma) return true;
-  for (int i = 0; i < c->fills.n; i++) {
-    if (c->fills.data[i].node != l || !c->fills.data[i].leads) continue;
-    kiln_c_line(&e->w);
-    kiln_text_add(e->w.out, "kiln_mbarrier_wait(kiln_empty, &kiln_empty_phases, ");
-    kiln_c_expr(&e->w, c->fills.data[i].stage);
-    kiln_text_add(e->w.out, ");\n");
-    kiln_c_line(&e->w);
-    kiln_text_add(e->w.out, "kiln_mbarrier_expect(kiln_full + ");
-    kiln_c_expr(&e->w, c->fills.data[i].stage);
-    kiln_text_printf(e->w.out, ", %" PRId64 ");\n", c->stage_bytes);
-  }
-  const int block = kiln_gpu_block_axis(l);
-  if (block >= 0) put_block_loop(e, l, block);
-  else if (l->kind == KILN_LOOP_INSTR) put_tma(e, l);
-  else if (l->kind == KILN_LOOP_ALLOC && tma_of(e, l->buffer) >= 0) put_shared(e, l);
-  else if (l->kind == KILN_LOOP_ALLOC) kiln_c_list(&e->w, l->body);
-  else return false;
-  return true;
-}
-
-// The consumers' text, and then the producer warp's.
-static void put_specialized(kiln_emitter *e) {
-  const kiln_warp_specialization *c = &e->n->specialized;
-  const int64_t rows = e->n->block[1] * c->consumers;
-  e->has_producer = true;
-  kiln_emit_line(e, "uint64_t *const kiln_full = (uint64_t *)(kiln_shared + %" PRId64 ");",
-                 c->full);
-  kiln_emit_line(e, "uint64_t *const kiln_empty = (uint64_t *)(kiln_shared + %" PRId64 ");",
-                 c->used);
-  const char *const *thread = e->w.dialect->thread;
-  kiln_emit_open(e, kiln_arena_printf(&e->w.cx->perm, "if (%s < %" PRId64 ") {", thread[1], rows));
-  kiln_emit_line(e, "const int kiln_consumer = (int)%s / %" PRId64 ";", thread[1], e->n->block[1]);
-  kiln_emit_line(e, "uint32_t kiln_phases = kiln_consumer ? 0x%" PRIx32 "u : 0;",
-                 kiln_specialized_parity(e->n));
-  if (c->consumers > 1)
-    kiln_emit_line(e, "if (kiln_consumer == 1) kiln_pingpong_arrive(kiln_consumer, %" PRId64 ");",
-                   e->n->n_threads);
-  e->role = KILN_ROLE_CONSUMER;
-  kiln_c_list(&e->w, e->n->l->body);
-  e->w.depth--;
-  kiln_emit_open(e, kiln_arena_printf(&e->w.cx->perm, "} else if (%s == 0) {", thread[0]));
-  kiln_emit_line(e, "uint32_t kiln_empty_phases = ~0u;");
-  e->role = KILN_ROLE_PRODUCER;
-  e->issues = false;
-  kiln_c_list(&e->w, e->n->l->body);
-  e->role = KILN_ROLE_ALL;
+// if (v >= c) { .. }, which says of v's range what its expressions are shorter for.
+static bool put_from(kiln_emitter *e, const kiln_loop *l) {
+  const kiln_expr *v =
+      l->kind == KILN_LOOP_IF && l->cond->kind == KILN_EXPR_GE ? l->cond->args[0] : NULL;
+  int64_t least = 0;
+  if (!v || v->kind != KILN_EXPR_VAR || !kiln_expr_is_int(l->cond->args[1], &least)) return false;
+  const kiln_interval i = kiln_expr_interval(e->w.cx, v, &e->w.ranges);
+  kiln_c_line(&e->w);
+  kiln_text_add(e->w.out, "if (");
+  kiln_c_expr(&e->w, l->cond);
+  kiln_text_add(e->w.out, ") {\n");
+  e->w.depth++;
+  kiln_ranges_push(&e->w.ranges, v->u.sym, least, i.hi);
+  kiln_c_list(&e->w, l->body);
+  kiln_ranges_pop(&e->w.ranges, 1);
   kiln_emit_close(e);
+  return true;
 }
 
 // Statements outside of phases. An ALLOC of memory of threads, which is distributed then, and
@@ -567,17 +301,12 @@ static bool put_control(kiln_emitter *e, const kiln_loop *l) {
   const int block = kiln_gpu_block_axis(l), thread = kiln_gpu_thread_axis(l);
   if (block >= 0) put_block_loop(e, l, block);
   else if (thread >= 0) put_thread_loop(e, l, thread);
-  else if (e->role == KILN_ROLE_CONSUMER && kiln_gpu_has_tma(l) && !kiln_gpu_has_threads(l->body))
-    return true;
-  else if (e->role == KILN_ROLE_CONSUMER && e->n->specialized.consumers > 1 &&
-           l == e->n->specialized.tile_loop)
-    put_tile_loop_text(e, l);
   else if (l->kind == KILN_LOOP_ALLOC &&
            e->n->l->buffers.data[l->buffer]->scope == KILN_SCOPE_SHARED)
     put_shared(e, l);
-  else if (is_deferred(e, l) || kiln_gpu_is_edge(e->n, l)) return true;
-  else if (!kiln_gpu_has_blocks(l->body) && !kiln_gpu_has_threads(l->body)) put_phase(e, l);
-  else return l->kind != KILN_LOOP_ALLOC && (put_drained(e, l) || put_parting(e, l));
+  else if (!kiln_gpu_has_blocks(l->body) && !kiln_gpu_has_threads(l->body) && !holds_waits(l))
+    put_phase(e, l);
+  else return l->kind != KILN_LOOP_ALLOC && put_parting(e, l);
   return true;
 }
 
@@ -610,9 +339,19 @@ static bool is_same(const kiln_gpu_map *a, const kiln_gpu_map *b) {
   return is;
 }
 
-static kiln_multicast multicast_of(const kiln_emitter *e, int buffer) {
-  const int i = tma_of(e, buffer);
-  return i >= 0 ? e->n->tma.data[i].multicast : (kiln_multicast){.n = 1};
+// The blocks whose shared memory gets a copy's rows; 0: its own.
+static uint64_t peers_of(const kiln_loop *tma) {
+  int64_t peers = 0;
+  if (tma->n_operands > 3) (void)kiln_expr_is_int(tma->operands[3], &peers);
+  return (uint64_t)peers;
+}
+
+// How many blocks share a copy's rows.
+static int64_t sharers_of(const kiln_loop *tma) {
+  int64_t n = 0;
+  const uint64_t peers = peers_of(tma) & 255; // of the first block
+  for (int i = 0; i < 8; i++) n += (int64_t)(peers >> i & 1);
+  return n ? n : 1;
 }
 
 static const kiln_im2col *im2col_of(const kiln_emitter *e, const kiln_loop *tma) {
@@ -652,7 +391,7 @@ static void find_rows(kiln_emitter *e, const kiln_loop *tma, kiln_gpu_map *map) 
 static int map_of(kiln_emitter *e, const kiln_loop *tma) {
   const kiln_buffer *b = e->n->l->buffers.data[tma->operands[1]->u.tensor],
                     *tile = tma->instr->loops->buffers.data[1];
-  kiln_gpu_map map = {.box_rows = tile->extents[0] / multicast_of(e, tma->operands[0]->u.tensor).n,
+  kiln_gpu_map map = {.box_rows = tile->extents[0] / sharers_of(tma),
                       .box_columns = tile->extents[1]};
   find_rows(e, tma, &map);
   int place = 0, at = 0;
@@ -695,24 +434,6 @@ static void find_corner(kiln_emitter *e, const kiln_expr *operand, const kiln_gp
       kiln_simplify(cx, is_matrix ? from->args[column] : kiln_mod(cx, at, pitch), &e->w.ranges);
 }
 
-// The stage that a copy fills: its index along the first axis of a buffer of several stages.
-static const kiln_expr *stage_of(kiln_emitter *e, const kiln_expr *to) {
-  const bool has_stages = e->n->tma.data[tma_of(e, to->u.tensor)].stages > 1;
-  return has_stages ? kiln_simplify(e->w.cx, to->args[0], &e->w.ranges) : kiln_int(e->w.cx, 0);
-}
-
-// if (threadIdx.x / 32 == N): where several threads issue copies, each stage's are another warp's.
-static void put_producer(kiln_emitter *e, const kiln_expr *to, const kiln_expr *stage) {
-  kiln_ctx *cx = e->w.cx;
-  const int64_t n = issuers_of(e, to->u.tensor);
-  if (!e->issues || is_bound(e, kiln_gpu_thread_axis, 0)) return;
-  const kiln_expr *number = kiln_add(cx, kiln_mul(cx, stage, kiln_int(cx, e->n->tma.n)),
-                                     kiln_int(cx, tma_of(e, to->u.tensor)));
-  kiln_text_printf(e->w.out, "if (%s / %d == ", e->w.dialect->thread[0], e->n->m->gpu.warp);
-  kiln_c_expr(&e->w, kiln_simplify(cx, kiln_mod(cx, number, kiln_int(cx, n)), &e->w.ranges));
-  kiln_text_add(e->w.out, ") ");
-}
-
 // Coordinates of a copy in its tensor map: column, row; or in im2col mode channel, column, row,
 // image, right, down.
 static void put_place(kiln_emitter *e, const kiln_loop *l, const kiln_gpu_map *map) {
@@ -733,87 +454,41 @@ static void put_place(kiln_emitter *e, const kiln_loop *l, const kiln_gpu_map *m
   }
 }
 
-// kiln_tma(&to, &map, .., barrier, bytes), kiln_tma_multicast(.., rows, peers) or kiln_im2col(..).
+// &M[..], an mbarrier's place
+static void put_mbarrier(kiln_emitter *e, const kiln_expr *m) {
+  kiln_text_printf(e->w.out, "%s + ", kiln_symbol_text(e->w.cx, e->w.buffers[m->u.tensor]));
+  kiln_c_expr(&e->w, m->args[0]);
+}
+
+static void put_peers(kiln_emitter *e, uint64_t peers) {
+  kiln_text_printf(e->w.out, "kiln_peers(UINT64_C(0x%" PRIx64 "))", peers);
+}
+
+static const kiln_expr *simple_mbarrier(kiln_emitter *e, const kiln_expr *m) {
+  const kiln_expr *at = kiln_simplify(e->w.cx, m->args[0], &e->w.ranges);
+  return kiln_load(e->w.cx, m->u.tensor, m->dtype, 1, &at);
+}
+
+// kiln_tma_copy(&to, &map, .., barrier), kiln_tma_multicast(.., rows, peers) or kiln_im2col_copy(..)
 static void put_tma(kiln_emitter *e, const kiln_loop *l) {
   const kiln_expr *to = at_begin(e, l->operands[0]);
   const kiln_gpu_map *map = &e->launch->maps[map_of(e, l)];
-  const kiln_multicast multicast = multicast_of(e, to->u.tensor);
-  const kiln_expr *stage = stage_of(e, to);
+  const uint64_t peers = peers_of(l);
   kiln_c_line(&e->w);
-  put_producer(e, to, stage);
-  const bool is_specialized = e->n->specialized.consumers > 0;
-  kiln_text_printf(e->w.out, "kiln_%s%s(&", l->instr->is_im2col ? "im2col" : "tma",
-                   is_specialized    ? "_copy"
-                   : multicast.n > 1 ? "_multicast"
-                                     : "");
+  kiln_text_printf(e->w.out, "kiln_%s(&",
+                   l->instr->is_im2col ? "im2col_copy"
+                   : peers             ? "tma_multicast"
+                                       : "tma_copy");
   e->w.swizzles = false; // the map knows
   kiln_c_element(&e->w, to->u.tensor, to->args);
   e->w.swizzles = true;
   kiln_text_printf(e->w.out, ", &kiln_map_%d", (int)(map - e->launch->maps));
   put_place(e, l, map);
-  if (is_specialized) kiln_text_add(e->w.out, ", kiln_full + ");
-  else kiln_text_printf(e->w.out, ", kiln_full_%d + ", to->u.tensor);
-  kiln_c_expr(&e->w, stage);
-  if (!is_specialized)
-    kiln_text_printf(e->w.out, ", %" PRId64, 2 * map->box_rows * map->box_columns * multicast.n);
-  if (multicast.n > 1)
-    kiln_text_printf(e->w.out, ", %" PRId64 ", kiln_peers(UINT64_C(0x%" PRIx64 "))", map->box_rows,
-                     multicast.of);
+  kiln_text_add(e->w.out, ", ");
+  put_mbarrier(e, simple_mbarrier(e, l->operands[2]));
+  if (peers) kiln_text_printf(e->w.out, ", %" PRId64 ", ", map->box_rows);
+  if (peers) put_peers(e, peers);
   kiln_text_add(e->w.out, ");\n");
-}
-
-// Waits on the full barriers of the stages that |l| uses.
-static void put_mbarrier_wait(kiln_emitter *e, const kiln_loop *l) {
-  if (e->n->specialized.consumers && l == e->n->specialized.phase) {
-    kiln_c_line(&e->w);
-    kiln_text_add(e->w.out, "kiln_mbarrier_wait(kiln_full, &kiln_phases, ");
-    kiln_c_expr(&e->w, e->n->tma.data[0].stage);
-    kiln_text_add(e->w.out, ");\n");
-  }
-  for (int i = 0; i < e->n->tma.n && !e->n->specialized.consumers; i++) {
-    if (e->n->tma.data[i].use != l) continue;
-    const int buffer = e->n->tma.data[i].buffer;
-    kiln_c_line(&e->w);
-    kiln_text_printf(e->w.out, "kiln_mbarrier_wait(kiln_full_%d, &kiln_phases_%d, ", buffer,
-                     buffer);
-    kiln_c_expr(&e->w, e->n->tma.data[i].stage);
-    kiln_text_add(e->w.out, ");\n");
-  }
-}
-
-static void put_barriers(kiln_emitter *e) {
-  if (!e->n->tma.n) return;
-  e->has_tma = true;
-  kiln_emit_open(e, "if (threadIdx.x + threadIdx.y + threadIdx.z == 0) {");
-  for (int i = 0; i < e->launch->n_maps; i++) kiln_emit_line(e, "kiln_map_fetch(&kiln_map_%d);", i);
-  for (int i = 0; i < e->n->tma.n && !e->n->specialized.consumers; i++)
-    kiln_emit_line(
-        e, "kiln_mbarrier_init((uint64_t *)(kiln_shared + %" PRId64 "), %" PRId64 ", %" PRId64 ");",
-        e->n->tma.data[i].at, e->n->tma.data[i].stages, e->n->tma.data[i].copies);
-  for (int i = 0; i < e->n->empties.n; i++) {
-    const uint64_t peers = e->n->empties.data[i].peers;
-    const char *blocks =
-        peers ? kiln_arena_printf(&e->w.cx->scratch,
-                                  " * __popc(kiln_peers(UINT64_C(0x%" PRIx64 ")))", peers)
-              : "";
-    kiln_emit_line(e,
-                   "kiln_mbarrier_init((uint64_t *)(kiln_shared + %" PRId64 "), %" PRId64
-                   ", %" PRId64 "%s);",
-                   e->n->empties.data[i].at, e->n->empties.data[i].stages,
-                   e->n->n_threads / e->n->m->gpu.warp, blocks);
-  }
-  for (int used = 0; used < 2 && e->n->specialized.consumers; used++)
-    kiln_emit_line(
-        e, "kiln_mbarrier_init((uint64_t *)(kiln_shared + %" PRId64 "), %" PRId64 ", %" PRId64 ");",
-        used ? e->n->specialized.used : e->n->specialized.full, e->n->specialized.stages,
-        used ? e->n->n_threads / e->n->m->gpu.warp : 1);
-  kiln_emit_line(e, "asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
-  if (has_multicast(e->n))
-    kiln_emit_line(e, "asm volatile(\"fence.mbarrier_init.release.cluster;\" ::: \"memory\");");
-  kiln_emit_close(e);
-  if (has_multicast(e->n)) kiln_emit_line(e, "kiln_cluster_wait();");
-  else kiln_emit_line(e, "%s", e->w.dialect->barrier);
-  e->has_multicast |= has_multicast(e->n);
 }
 
 // NAME(&operand, ..), of the lane's parts; of an operand in memory, its begin and the distance of
@@ -902,63 +577,253 @@ static bool put_pair(kiln_emitter *e, const kiln_loop *l) {
 
 // --- statements of device loops ---
 
-static const char *const texts[] = {
-    [KILN_DEVICE_FENCE_ASYNC] = "asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");",
-    [KILN_DEVICE_COPY_COMMIT] = "asm volatile(\"cp.async.commit_group;\");",
-};
-
 static int64_t number_of(const kiln_loop *l, int argument) {
   int64_t n = 0;
   (void)kiln_expr_is_int(l->operands[argument], &n);
   return n;
 }
 
+// NAME(arguments from |from| on, ..
+static void put_call(kiln_emitter *e, const kiln_loop *l, const char *name, int from) {
+  kiln_c_line(&e->w);
+  kiln_text_printf(e->w.out, "%s(", name);
+  for (int i = from; i < l->n_operands; i++) {
+    if (i > from) kiln_text_add(e->w.out, ", ");
+    if (l->op->arguments[i] == 'm' && l->op->kind == KILN_DEVICE_MBARRIER_EXPECT)
+      put_mbarrier(e, simple_mbarrier(e, l->operands[i]));
+    else if (l->op->arguments[i] == 'm') put_mbarrier(e, l->operands[i]);
+    else kiln_c_expr(&e->w, l->operands[i]);
+  }
+}
+
+static void put_asm(kiln_emitter *e, const char *text) {
+  kiln_emit_line(e, "asm volatile(\"%s;\" ::: \"memory\");", text);
+}
+
+static void put_asm_of(kiln_emitter *e, const char *text, const kiln_loop *l) {
+  put_asm(e, kiln_arena_printf(&e->w.cx->scratch, "%s %" PRId64, text, number_of(l, 0)));
+}
+
+// kiln_mbarrier_wait(full, phases, stage);
+static void put_mbarrier_wait(kiln_emitter *e, const kiln_loop *l) {
+  const kiln_expr *m = l->operands[0];
+  kiln_c_line(&e->w);
+  kiln_text_printf(e->w.out, "kiln_mbarrier_wait(%s, %s, ",
+                   kiln_symbol_text(e->w.cx, e->w.buffers[m->u.tensor]),
+                   kiln_symbol_text(e->w.cx, e->w.buffers[l->operands[1]->u.tensor]));
+  kiln_c_expr(&e->w, kiln_simplify(e->w.cx, m->args[0], &e->w.ranges));
+  kiln_text_add(e->w.out, ");\n");
+}
+
+// phases[0] = bits; or ^=
+static void put_phases(kiln_emitter *e, const kiln_loop *l, const char *operator) {
+  kiln_c_line(&e->w);
+  kiln_text_printf(e->w.out, "%s[0] %s (uint32_t)(",
+                   kiln_symbol_text(e->w.cx, e->w.buffers[l->operands[0]->u.tensor]), operator);
+  kiln_c_expr(&e->w, l->operands[1]);
+  kiln_text_add(e->w.out, ");\n");
+}
+
+static void put_init(kiln_emitter *e, const kiln_loop *l) {
+  const bool has_peers = l->op->kind == KILN_DEVICE_MBARRIER_INIT_CLUSTER;
+  e->has_tma = true;
+  kiln_c_line(&e->w);
+  kiln_text_add(e->w.out, "kiln_mbarrier_init(");
+  put_mbarrier(e, l->operands[0]);
+  kiln_text_printf(e->w.out, ", %" PRId64 ", %" PRId64, number_of(l, 1), number_of(l, 2));
+  if (has_peers) kiln_text_add(e->w.out, " * __popc(");
+  if (has_peers) put_peers(e, (uint64_t)number_of(l, 3));
+  kiln_text_add(e->w.out, has_peers ? "));\n" : ");\n");
+}
+
+static void put_cluster_arrive(kiln_emitter *e, const kiln_loop *l) {
+  kiln_c_line(&e->w);
+  kiln_text_add(e->w.out, "kiln_mbarrier_arrive_all(");
+  put_mbarrier(e, l->operands[0]);
+  kiln_text_add(e->w.out, ", ");
+  put_peers(e, (uint64_t)number_of(l, 1));
+  kiln_text_add(e->w.out, ");\n");
+}
+
+// --- roles and tiles ---
+
+// A role's statements are those of one thread, or of a few that do the same.
+static void put_alone(kiln_emitter *e, const kiln_loop *l, const char *head) {
+  const bool before = e->in_phase;
+  kiln_emit_open(e, head);
+  e->in_phase = true;
+  kiln_c_list(&e->w, l->body);
+  e->in_phase = before;
+  kiln_emit_close(e);
+}
+
+// Behind the consumers no other rows are left.
+static void put_producer(kiln_emitter *e, const kiln_loop *l) {
+  const char *const *thread = e->w.dialect->thread;
+  const char *head = kiln_arena_printf(&e->w.cx->scratch, "else if (%s == 0) {", thread[0]);
+  if (e->behind != l)
+    head = kiln_arena_printf(&e->w.cx->scratch, "if (%s == %" PRId64 " && %s == 0) {", thread[1],
+                             number_of(l, 0), thread[0]);
+  e->has_producer = true;
+  put_alone(e, l, head);
+}
+
+static const char *name_var(kiln_emitter *e, kiln_symbol var, int64_t end) {
+  const kiln_symbol name = kiln_c_identifier(&e->w, kiln_symbol_text(e->w.cx, var));
+  kiln_map_put(&e->w.names, var, name);
+  kiln_ranges_push(&e->w.ranges, var, 0, end > 0 ? end - 1 : 0);
+  return kiln_symbol_text(e->w.cx, name);
+}
+
+static void put_consumers(kiln_emitter *e, const kiln_loop *l) {
+  const int64_t rows = number_of(l, 1), n = number_of(l, 2);
+  const char *y = e->w.dialect->thread[1];
+  kiln_emit_open(e, kiln_arena_printf(&e->w.cx->scratch, "if (%s < %" PRId64 ") {", y, rows * n));
+  const char *group = name_var(e, l->var, n);
+  kiln_emit_line(e, "const int %s = (int)%s / %" PRId64 ";", group, y, rows);
+  if (n > 1) e->group = group, e->group_rows = rows;
+  kiln_c_list(&e->w, l->body);
+  e->group = NULL, e->group_rows = 0;
+  e->behind = l->next;
+  kiln_ranges_pop(&e->w.ranges, 1);
+  kiln_emit_close(e);
+}
+
+static void put_leaders(kiln_emitter *e, const kiln_loop *l) {
+  const bool before = e->in_phase;
+  const int braces = open_phase(e, l->body, true);
+  e->in_phase = true;
+  kiln_c_list(&e->w, l->body);
+  e->in_phase = before;
+  if (braces) kiln_emit_close(e);
+}
+
+// for (int v = first; v < end; v += step) { .. }
+static void put_tiles(kiln_emitter *e, const kiln_loop *l) {
+  const char *v = name_var(e, l->var, number_of(l, 1));
+  kiln_c_line(&e->w);
+  kiln_text_printf(e->w.out, "for (int %s = ", v);
+  kiln_c_expr(&e->w, l->operands[0]);
+  if (number_of(l, 2) == 1)
+    kiln_text_printf(e->w.out, "; %s < %" PRId64 "; %s++) {\n", v, number_of(l, 1), v);
+  else
+    kiln_text_printf(e->w.out, "; %s < %" PRId64 "; %s += %" PRId64 ") {\n", v, number_of(l, 1), v,
+                     number_of(l, 2));
+  e->w.depth++;
+  const char *outer = e->tile;
+  e->tile = v;
+  kiln_c_list(&e->w, l->body);
+  e->tile = outer;
+  kiln_emit_close(e);
+  kiln_ranges_pop(&e->w.ranges, 1);
+}
+
+// for (;; v++) { ..  if (v ends its tile) break; }
+static void put_tile_steps(kiln_emitter *e, const kiln_loop *l) {
+  const char *begin = name_var(e, l->var, INT32_MAX);
+  kiln_emit_line(e, "const int %s = %s;", begin, e->tile);
+  kiln_emit_open(e, kiln_arena_printf(&e->w.cx->scratch, "for (;; %s++) {", e->tile));
+  kiln_c_list(&e->w, l->body);
+  kiln_c_line(&e->w);
+  kiln_text_add(e->w.out, "if (");
+  kiln_c_expr(&e->w, l->cond);
+  kiln_text_add(e->w.out, ") break;\n");
+  kiln_emit_close(e);
+  kiln_ranges_pop(&e->w.ranges, 1);
+}
+
+static void end_call(kiln_emitter *e) { kiln_text_add(e->w.out, ");\n"); }
+
 static void put_device(kiln_emitter *e, const kiln_loop *l) {
-  switch ((int)l->op->kind) {
-  case KILN_DEVICE_BARRIER_BLOCK: kiln_emit_line(e, "%s", thread_barrier(e)); return;
+  const char *const *thread = e->w.dialect->thread;
+  switch (l->op->kind) {
+  case KILN_DEVICE_BARRIER_BLOCK: kiln_emit_line(e, "%s", e->w.dialect->barrier); return;
   case KILN_DEVICE_BARRIER_WARP: kiln_emit_line(e, "%s", e->w.dialect->warp_barrier); return;
+  case KILN_DEVICE_BARRIER_SYNC: put_call(e, l, "kiln_barrier_sync", 0); break;
+  case KILN_DEVICE_BARRIER_ARRIVE: put_call(e, l, "kiln_barrier_arrive", 0); break;
+  case KILN_DEVICE_CLUSTER_SYNC:
+    e->has_multicast = true;
+    kiln_emit_line(e, "kiln_cluster_wait();");
+    return;
+  case KILN_DEVICE_FENCE_ASYNC: put_asm(e, "fence.proxy.async.shared::cta"); return;
+  case KILN_DEVICE_FENCE_CLUSTER: put_asm(e, "fence.mbarrier_init.release.cluster"); return;
   case KILN_DEVICE_LAUNCH_WAIT: put_launches_wait(e); return;
   case KILN_DEVICE_COPY_ASYNC: put_copy_async(e, l); return;
-  case KILN_DEVICE_COPY_WAIT:
-    kiln_emit_line(e, "asm volatile(\"cp.async.wait_group %" PRId64 ";\" ::: \"memory\");",
-                   number_of(l, 0));
+  case KILN_DEVICE_COPY_COMMIT:
+    kiln_emit_line(e, "asm volatile(\"cp.async.commit_group;\");");
     return;
-  default: kiln_emit_line(e, "%s", texts[l->op->kind]);
+  case KILN_DEVICE_COPY_WAIT: put_asm_of(e, "cp.async.wait_group", l); return;
+  case KILN_DEVICE_MBARRIER_INIT:
+  case KILN_DEVICE_MBARRIER_INIT_CLUSTER: put_init(e, l); return;
+  case KILN_DEVICE_MBARRIER_ARRIVE: put_call(e, l, "kiln_mbarrier_arrive", 0); break;
+  case KILN_DEVICE_MBARRIER_ARRIVE_CLUSTER: put_cluster_arrive(e, l); return;
+  case KILN_DEVICE_MBARRIER_EXPECT: put_call(e, l, "kiln_mbarrier_expect", 0); break;
+  case KILN_DEVICE_MBARRIER_WAIT: put_mbarrier_wait(e, l); return;
+  case KILN_DEVICE_MBARRIER_AWAIT: put_call(e, l, "kiln_mbarrier_await", 0); break;
+  case KILN_DEVICE_MBARRIER_PHASES: put_phases(e, l, "="); return;
+  case KILN_DEVICE_MBARRIER_FLIP: put_phases(e, l, "^="); return;
+  case KILN_DEVICE_MAPS_FETCH:
+    for (int i = 0; i < e->launch->n_maps; i++)
+      kiln_emit_line(e, "kiln_map_fetch(&kiln_map_%d);", i);
+    return;
+  case KILN_DEVICE_WGMMA_FENCE: put_asm(e, "wgmma.fence.sync.aligned"); return;
+  case KILN_DEVICE_WGMMA_COMMIT: put_asm(e, "wgmma.commit_group.sync.aligned"); return;
+  case KILN_DEVICE_WGMMA_WAIT: put_asm_of(e, "wgmma.wait_group.sync.aligned", l); return;
+  case KILN_DEVICE_WGMMA_SETTLE:
+    kiln_emit_line(e, "kiln_settle(%s, %" PRId64 ");",
+                   kiln_symbol_text(e->w.cx, e->w.buffers[l->operands[0]->u.tensor]),
+                   e->n->l->buffers.data[l->operands[0]->u.tensor]->extents[0]);
+    return;
+  case KILN_DEVICE_REGISTERS_SET: put_asm_of(e, "setmaxnreg.inc.sync.aligned.u32", l); return;
+  case KILN_DEVICE_ROLE_CONSUMERS: put_consumers(e, l); return;
+  case KILN_DEVICE_ROLE_PRODUCER: put_producer(e, l); return;
+  case KILN_DEVICE_ROLE_FIRST:
+    put_alone(e, l, "if (threadIdx.x + threadIdx.y + threadIdx.z == 0) {");
+    return;
+  case KILN_DEVICE_ROLE_LEADERS: put_leaders(e, l); return;
+  case KILN_DEVICE_ROLE_WARP:
+    kiln_c_line(&e->w);
+    kiln_text_printf(e->w.out, "if (%s / %d == ", thread[0], e->n->m->gpu.warp);
+    kiln_c_expr(&e->w, kiln_simplify(e->w.cx, l->operands[0], &e->w.ranges));
+    kiln_text_add(e->w.out, ") {\n");
+    e->w.depth++;
+    kiln_c_list(&e->w, l->body);
+    kiln_emit_close(e);
+    return;
+  case KILN_DEVICE_TILES: put_tiles(e, l); return;
+  case KILN_DEVICE_TILE_STEPS: put_tile_steps(e, l); return;
+  case KILN_N_DEVICE_KINDS: return;
   }
+  end_call(e);
 }
 
 bool kiln_emit_node(kiln_c_writer *w, const kiln_loop *l) {
   kiln_emitter *e = (kiln_emitter *)w;
+  const int block = kiln_gpu_block_axis(l);
   if (l->kind == KILN_LOOP_PREFETCH) return true;
-  if (e->role == KILN_ROLE_PRODUCER) return put_producer_node(e, l);
   if (l->kind == KILN_LOOP_DEVICE) {
     put_device(e, l);
     return true;
   }
-  if (l->kind == KILN_LOOP_INSTR && e->in_phase) {
+  if (l->kind == KILN_LOOP_FOR && l->how == KILN_SERIAL && kiln_loop_note(w->cx, l, "unroll"))
+    kiln_emit_line(e, "#pragma unroll 1");
+  if (l->kind == KILN_LOOP_IF && !kiln_gpu_has_threads(l->body) && holds_waits(l) && put_from(e, l))
+    return true;
+  if (!e->in_phase) return put_control(e, l);
+  if (l->kind == KILN_LOOP_INSTR) {
     if (l->instr->is_tma) put_tma(e, l);
     else put_instr(e, l);
     return true;
-  }
-  if (!e->in_phase) {
-    put_empty(e, l);
-    put_mbarrier_wait(e, l);
-    return put_control(e, l);
   }
   if (l->kind == KILN_LOOP_ALLOC && e->n->l->buffers.data[l->buffer]->scope == KILN_SCOPE_SHARED) {
     put_shared(e, l);
     return true;
   }
-  if (l->kind != KILN_LOOP_FOR) return false;
+  if (block >= 0) put_block_loop(e, l, block);
+  if (l->kind != KILN_LOOP_FOR || block >= 0) return block >= 0;
   if (l->how != KILN_VECTORIZED) return put_pair(e, l);
   put_move(e, l);
   return true;
 }
 
-void kiln_emit_nest(kiln_emitter *e) {
-  put_barriers(e);
-  if (e->n->specialized.consumers) put_specialized(e);
-  else kiln_c_list(&e->w, e->n->l->body);
-  if (has_multicast(e->n))
-    kiln_emit_line(e, "kiln_cluster_wait();"); // nobody reaches a block that is over
-}
+void kiln_emit_nest(kiln_emitter *e) { kiln_c_list(&e->w, e->n->l->body); }

@@ -6,25 +6,20 @@
 #include "target/gpu/device/device.h"
 #include "target/gpu/nest.h"
 
-// Whose text is written (warp_specialize.c): all threads', the consumers' or the producer warp's.
-typedef enum kiln_warp_role {
-  KILN_ROLE_ALL,
-  KILN_ROLE_CONSUMER,
-  KILN_ROLE_PRODUCER
-} kiln_warp_role;
-
 typedef struct kiln_emitter {
   kiln_c_writer w; // the first member: its put_other finds the others
   kiln_gpu_nest *n;
   bool in_phase;
-  bool issues;                // the phase is TMA copies that several threads issue
   const kiln_loop *loops[64]; // bound ones around, the outermost first
   int n_loops;
   int n_guards;
   const char *guards[8];               // conditions under which a thread is not idle
   KILN_VEC(const kiln_instr *) instrs; // of warps, each once
   bool copies_async, swizzles, has_tma, has_pairs, has_multicast, has_producer;
-  kiln_warp_role role;
+  const char *group;       // of consumers, where there are several: their number; NULL
+  int64_t group_rows;      // of threads; 0: there are no groups
+  const kiln_loop *behind; // the consumers that were written last; NULL
+  const char *tile;        // the variable of the loop over tiles around; NULL
   kiln_gpu_launch *launch;
   int *arguments;      // of the function, by buffers
   const uint8_t *uses; // [buffers] what the nest does with them

@@ -1,7 +1,9 @@
-// The GPU emitter's private parts: a nest, and what its analyses find for the text.
+// The private parts of GPUs' code: a nest, and what its analyses find. Of that device/lower.c makes
+// device loops, in which all of it is said; emit.c prints them and reads none of the lists.
 //
 // functions.c          nests as device functions, and the helpers that these need
-// emit.c               statements, control and waits within a function (emit.h)
+// device/              device loops: statements, lowering, checks
+// emit.c               device loops as text, statement by statement (emit.h)
 // nest.c               grid and block of a launch; distributed buffers (fragments)
 // vectorize.c          vectorized loops as moves of whole words and unrolled arithmetic
 // sync.c               barriers

@@ -202,25 +202,14 @@ kiln_status kiln_specialized_check(const kiln_gpu_nest *n) {
 
 // --- text ---
 
-// Ordered (ping-pong) barriers around a consumer's steps: two named barriers behind those of the
-// consumers, at each of which one arrives and the other waits.
-// source: PTX ISA, "bar", "mbarrier"
+// Named barriers: of a consumer's threads, and ordered (ping-pong) ones around its steps, at each of
+// which one arrives and the other waits.
+// source: PTX ISA, "bar"
 static const char TEXT[] =
-    "static __device__ __forceinline__ void kiln_release_stage(uint64_t *empty, int i, int stages) "
-    "{\n"
-    "  if (i >= 0 && threadIdx.x % 32 == 0)\n"
-    "    asm volatile(\"mbarrier.arrive.shared::cta.b64 _, [%0];\" :: \"r\"(kiln_place(empty + i % "
-    "stages)) : \"memory\");\n"
+    "static __device__ __forceinline__ void kiln_barrier_sync(int barrier, int threads) {\n"
+    "  asm volatile(\"bar.sync %0, %1;\" :: \"r\"(barrier), \"r\"(threads) : \"memory\");\n"
     "}\n"
-    "static __device__ __forceinline__ void kiln_consumers_wait(int consumer, int threads) {\n"
-    "  asm volatile(\"bar.sync %0, %1;\" :: \"r\"(1 + consumer), \"r\"(threads) : \"memory\");\n"
-    "}\n"
-    "static __device__ __forceinline__ void kiln_pingpong_wait(int consumer, int threads) {\n"
-    "  asm volatile(\"bar.sync %0, %1;\" :: \"r\"(3 + consumer), \"r\"(2 * threads) : "
-    "\"memory\");\n"
-    "}\n"
-    "static __device__ __forceinline__ void kiln_pingpong_arrive(int consumer, int threads) {\n"
-    "  asm volatile(\"bar.arrive %0, %1;\" :: \"r\"(4 - consumer), \"r\"(2 * threads) : "
-    "\"memory\");\n"
+    "static __device__ __forceinline__ void kiln_barrier_arrive(int barrier, int threads) {\n"
+    "  asm volatile(\"bar.arrive %0, %1;\" :: \"r\"(barrier), \"r\"(threads) : \"memory\");\n"
     "}\n";
 const char *kiln_specialized_text(void) { return TEXT; }

@@ -20,6 +20,8 @@ typedef struct frame {
   const kiln_loop *owner; // whose body it is
   int64_t i, extent;      // of a serial loop
   uint8_t *was_on;        // to go back to; NULL: nothing changed
+  int64_t row, rows;      // of the role around
+  bool is_single;
 } frame;
 
 typedef enum wait_kind {
@@ -61,9 +63,9 @@ typedef struct named {
 // A copy that has not landed.
 typedef struct flight {
   const kiln_loop *by;
-  int thread;    // whose group it is of; -1: an mbarrier's
-  int32_t group; // the number of that
-  int mbarrier;
+  int thread;          // whose group it is of; -1: an mbarrier's
+  int32_t group;       // the number of that
+  int mbarrier, space; // the block that gets it
   int n, buffer;
   int64_t *elements;
   kiln_constant *values;
@@ -74,6 +76,7 @@ typedef struct flight {
 typedef struct cell {
   const kiln_buffer *b;
   int64_t elems, offset; // |offset| in the arena
+  int64_t own_bytes;     // from a group of consumers to the next, which has its own; 0: none has
   char *data;            // [copies][elems]
   sim_place *places;     // of the caller's, where the kernel writes it; NULL
   int32_t *stamp;        // of a thread's element: its fences when it was written, plus 1
@@ -90,6 +93,7 @@ typedef struct device_sim {
   sim_place *arena; // [blocks][bytes]
   char *shared;     // [blocks][bytes]
   int64_t *vars;    // [threads][n_vars]
+  uint8_t *group;   // [threads]: the number of its group of consumers
   uint8_t *on;      // [threads]: has an iteration of all thread loops around
   warp *warps;
   sim_clocks clocks;
@@ -101,6 +105,7 @@ typedef struct device_sim {
   KILN_VEC(flight) flights;
   int64_t block0[3];
   int t;               // the thread that computes
+  int space;           // the block whose shared memory it accesses
   const kiln_loop *by; // its statement
   int clock;           // as whom it accesses memory: its own clock, or an agent's
   int32_t time;
@@ -157,7 +162,7 @@ static bool is_private(const cell *c) { return kiln_scope_is_private(c->b->scope
 
 static char *data_of(device_sim *d, const cell *c, int thread) {
   if (c->b->scope == KILN_SCOPE_SHARED)
-    return d->shared + (thread / d->n_block_threads) * d->arena_bytes + c->offset;
+    return d->shared + d->space * d->arena_bytes + c->offset + d->group[thread] * c->own_bytes;
   const int64_t bytes = c->elems * kiln_dtype_bytes(c->b->dtype);
   return is_private(c) ? c->data + thread * bytes : c->data;
 }
@@ -165,7 +170,8 @@ static char *data_of(device_sim *d, const cell *c, int thread) {
 static sim_place *place_of(device_sim *d, const cell *c, int64_t element) {
   const int64_t bytes = kiln_dtype_bytes(c->b->dtype);
   if (c->b->scope == KILN_SCOPE_SHARED)
-    return &d->arena[(d->t / d->n_block_threads) * d->arena_bytes + c->offset + element * bytes];
+    return &d->arena[d->space * d->arena_bytes + c->offset + d->group[d->t] * c->own_bytes +
+                     element * bytes];
   return c->places ? &c->places[element] : NULL;
 }
 
@@ -252,8 +258,22 @@ static void set(device_sim *d, const cell *c, int64_t element, kiln_constant v) 
   else kiln_element_set_int(c->b->dtype, data, element, v.i);
 }
 
+// Writes |v|. Where tiles overlap, threads write what is there already: that meets nobody.
+static void store(device_sim *d, const cell *c, int64_t element, kiln_constant v) {
+  enum { WIDEST = 8 };
+  if (d->m.status != KILN_OK) return;
+  const int bytes = kiln_dtype_bytes(c->b->dtype);
+  const char *at = data_of(d, c, d->t) + element * bytes;
+  char before[WIDEST];
+  memcpy(before, at, (size_t)bytes);
+  set(d, c, element, v);
+  const bool is_there = c->places && c->places[element].is_written;
+  if (!is_there || memcmp(before, at, (size_t)bytes) != 0) check(d, c, element, true);
+}
+
 static void become(device_sim *d, int thread, const kiln_loop *by) {
   d->t = thread;
+  d->space = thread / d->n_block_threads;
   d->by = by;
   d->clock = thread;
   d->time = sim_clock_of(&d->clocks, thread)[thread];
@@ -281,7 +301,7 @@ static int64_t operand_place(device_sim *d, int i, int rank, const int64_t *at, 
 
 // As whom memory is accessed.
 typedef struct identity {
-  int t, clock;
+  int t, space, clock;
   int32_t time;
   bool is_async;
   int64_t *vars;
@@ -289,11 +309,12 @@ typedef struct identity {
 } identity;
 
 static identity identity_of(const device_sim *d) {
-  return (identity){d->t, d->clock, d->time, d->is_async, d->m.vars, d->instr};
+  return (identity){d->t, d->space, d->clock, d->time, d->is_async, d->m.vars, d->instr};
 }
 
 static void become_again(device_sim *d, const identity *i) {
   d->t = i->t;
+  d->space = i->space;
   d->clock = i->clock;
   d->time = i->time;
   d->is_async = i->is_async;
@@ -331,8 +352,7 @@ static void compute_store(device_sim *d, const kiln_loop *s) {
   d->instr = NULL;
   if (s->combiner != KILN_COMBINE_NONE)
     v = kiln_sim_combine(&d->m, s->combiner, fetch(d, c, element), v);
-  check(d, c, element, true);
-  set(d, c, element, v);
+  store(d, c, element, v);
   become_again(d, &before);
 }
 
@@ -406,6 +426,7 @@ static void add(device_sim *d, flight *f, int64_t element, kiln_constant v) {
 
 static void land(device_sim *d, flight *f, int thread) {
   become(d, thread, f->by);
+  if (f->thread < 0) d->space = f->space;
   for (int i = 0; i < f->n; i++) set(d, &d->cells[f->buffer], f->elements[i], f->values[i]);
   f->is_over = true;
 }
@@ -441,32 +462,53 @@ static int mbarrier_of(device_sim *d, const kiln_expr *e) {
   return block * d->max_mbarriers + d->mbarrier_at[e->u.tensor] + (int)element_of(d, c, e->args);
 }
 
-// A TMA copy of thread |t|, to the mbarrier that is its third operand.
-static void begin_tma(device_sim *d, const kiln_loop *l, int t) {
-  const kiln_buffer *tile = l->instr->loops->buffers.data[1];
+// The rows of a tile from |first| to |end|, to the shared memory of block |space|.
+static void begin_rows(device_sim *d, const kiln_loop *l, int t, int space, int64_t first,
+                       int64_t end) {
   const kiln_expr *to = l->operands[0], *from = l->operands[1];
   const cell *a = &d->cells[to->u.tensor], *b = &d->cells[from->u.tensor];
-  become(d, t, l);
-  if (l->n_operands < 3) {
-    FAIL(d, "`%s` must name the mbarrier that it lands at", text_of(d, l));
-    return;
-  }
-  const int at = mbarrier_of(d, l->operands[2]);
+  const int64_t columns = l->instr->loops->buffers.data[1]->extents[1];
   const kiln_symbol row = kiln_tile_var(d->m.cx, 0), column = kiln_tile_var(d->m.cx, 1);
+  become(d, t, l);
+  const int at = mbarrier_of(d, l->operands[2]) + (space - d->space) * d->max_mbarriers;
   d->is_async = true;
+  d->space = space;
   d->clock = d->first_mbarrier + at;
   d->time = (int32_t)d->mbarriers[at].done + 1;
-  flight *f = take_off(d, l, to->u.tensor, (int)(tile->extents[0] * tile->extents[1]));
+  flight *f = take_off(d, l, to->u.tensor, (int)((end - first) * columns));
   f->mbarrier = at;
-  for (int64_t i = 0; i < tile->extents[0]; i++)
-    for (int64_t k = 0; k < tile->extents[1] && d->m.status == KILN_OK; k++) {
+  f->thread = -1 - t;
+  f->space = space;
+  for (int64_t i = first; i < end; i++)
+    for (int64_t k = 0; k < columns && d->m.status == KILN_OK; k++) {
       d->m.vars[row] = i;
       d->m.vars[column] = k;
       const bool is = !l->cond || kiln_sim_eval(&d->m, l->cond).i != 0;
       add(d, f, element_of(d, a, to->args),
           is ? fetch(d, b, element_of(d, b, from->args)) : zero_of(a->b->dtype));
     }
-  f->thread = -1 - t;
+}
+
+// A TMA copy of thread |t|, to the mbarrier that is its third operand; with multicast of some rows,
+// to all blocks that share them.
+static void begin_tma(device_sim *d, const kiln_loop *l, int t) {
+  const int64_t rows = l->instr->loops->buffers.data[1]->extents[0];
+  become(d, t, l);
+  if (l->n_operands < 3) {
+    FAIL(d, "`%s` must name the mbarrier that it lands at", text_of(d, l));
+    return;
+  }
+  if (l->n_operands == 3) {
+    begin_rows(d, l, t, d->space, 0, rows);
+    return;
+  }
+  const int rank = d->space;
+  const unsigned peers =
+      (unsigned)((uint64_t)kiln_sim_eval_index(&d->m, l->operands[3]) >> 8 * rank) & 255;
+  const int64_t each = rows / __builtin_popcount(peers),
+                first = each * __builtin_popcount(peers & ((1u << rank) - 1));
+  for (int p = 0; p < d->n_blocks; p++)
+    if (peers >> p & 1) begin_rows(d, l, t, p, first, first + each);
 }
 
 // --- mbarriers ---
@@ -505,7 +547,10 @@ static void arrive(device_sim *d, const kiln_loop *l, int at, int first, int n) 
 // --- phases: what threads do without waiting ---
 
 static bool is_phase_op(const kiln_loop *l) {
-  return l->kind != KILN_LOOP_DEVICE || l->op->kind == KILN_DEVICE_COPY_ASYNC;
+  if (l->kind != KILN_LOOP_DEVICE) return true;
+  const kiln_device_kind k = l->op->kind;
+  return k == KILN_DEVICE_COPY_ASYNC || k == KILN_DEVICE_MBARRIER_EXPECT ||
+         k == KILN_DEVICE_ROLE_LEADERS || k == KILN_DEVICE_ROLE_WARP;
 }
 
 // Whether |l| waits for nobody, siblings left out.
@@ -554,14 +599,35 @@ static void run_store(device_sim *d, const kiln_loop *l, int t) {
   const int64_t element = element_of(d, c, l->index);
   if (l->combiner != KILN_COMBINE_NONE)
     v = kiln_sim_combine(&d->m, l->combiner, fetch(d, c, element), v);
-  check(d, c, element, true);
-  set(d, c, element, v);
+  store(d, c, element, v);
+}
+
+static void expect(device_sim *d, const kiln_loop *l, int t) {
+  become(d, t, l);
+  const int at = mbarrier_of(d, l->operands[0]);
+  d->mbarriers[at].bytes += kiln_sim_eval_index(&d->m, l->operands[1]);
+  arrive(d, l, at, t, 1);
 }
 
 static void run_one(device_sim *d, const kiln_loop *l, int t) {
   if (l->kind == KILN_LOOP_STORE) run_store(d, l, t);
-  else if (l->kind == KILN_LOOP_DEVICE) begin_copy(d, l, t);
+  else if (kiln_device_is(l, KILN_DEVICE_COPY_ASYNC)) begin_copy(d, l, t);
+  else if (kiln_device_is(l, KILN_DEVICE_MBARRIER_EXPECT)) expect(d, l, t);
   else if (l->kind == KILN_LOOP_INSTR && l->instr->is_tma) begin_tma(d, l, t);
+}
+
+// role.leaders, role.warp: some lanes alone
+static void run_some(device_sim *d, const kiln_loop *l, int first, int n, const uint8_t *on) {
+  uint8_t now[MAX_GROUP] = {0};
+  for (int k = 0; k < n; k++) {
+    const int64_t x = (first + k) % d->n_block_threads % d->launch->block[0];
+    if (!on[k]) continue;
+    become(d, first + k, l);
+    now[k] = l->op->kind == KILN_DEVICE_ROLE_LEADERS
+                 ? x % d->launch->warp == 0
+                 : x / d->launch->warp == kiln_sim_eval_index(&d->m, l->operands[0]);
+  }
+  run_phase(d, l->body, first, n, now);
 }
 
 static void run_phase(device_sim *d, const kiln_loop *list, int first, int n, const uint8_t *on) {
@@ -569,6 +635,7 @@ static void run_phase(device_sim *d, const kiln_loop *list, int first, int n, co
     if (l->kind == KILN_LOOP_FOR) run_phase_for(d, l, first, n, on);
     else if (l->kind == KILN_LOOP_IF) run_phase_if(d, l, first, n, on);
     else if (l->kind == KILN_LOOP_ALLOC) run_phase(d, l->body, first, n, on);
+    else if (l->kind == KILN_LOOP_DEVICE && l->op->has_body) run_some(d, l, first, n, on);
     else if (kiln_instr_is_warps(l)) {
       if (on[0]) run_instr(d, l, first);
     } else
@@ -604,7 +671,7 @@ static bool holds_warps(const kiln_loop *l) {
 static bool is_first(const device_sim *d, const warp *w, const kiln_loop *l, int thread) {
   for (int axis = 0; axis < 3; axis++) {
     if (!(w->bound & (unsigned)BLOCKS << axis) && block_at(d, thread, axis)) return false;
-    if (axis == 0 && holds_warps(l)) continue;
+    if (axis == 0 && (holds_warps(l) || kiln_device_is(l, KILN_DEVICE_ROLE_LEADERS))) continue;
     if (!(w->bound & (unsigned)THREADS << axis) && coordinate(d, w, thread, axis)) return false;
   }
   return true;
@@ -655,7 +722,14 @@ static void run_leaf(device_sim *d, const warp *w, const kiln_loop *l, int first
 
 static void push(device_sim *d, warp *w, const kiln_loop *owner, int64_t extent, uint8_t *was_on) {
   if (w->depth == MAX_FRAMES) FAIL(d, "loops must be at most %d deep", MAX_FRAMES);
-  else w->frames[w->depth++] = (frame){owner->body, owner, 0, extent, was_on};
+  else
+    w->frames[w->depth++] = (frame){.next = owner->body,
+                                    .owner = owner,
+                                    .extent = extent,
+                                    .was_on = was_on,
+                                    .row = w->row,
+                                    .rows = w->rows,
+                                    .is_single = w->is_single};
 }
 
 static uint8_t *save_on(device_sim *d, const warp *w) {
@@ -745,6 +819,47 @@ static void enter(device_sim *d, warp *w, const kiln_loop *l) {
   else enter_control(d, w, l);
 }
 
+static int64_t var_of(const device_sim *d, const warp *w, kiln_symbol var) {
+  return d->vars[(int64_t)w->first * d->m.n_vars + var];
+}
+
+// The loop of tiles around; NULL: there is none.
+static const kiln_loop *tiles_around(const warp *w) {
+  for (int i = w->depth - 1; i >= 0; i--)
+    if (w->frames[i].owner && kiln_device_is(w->frames[i].owner, KILN_DEVICE_TILES))
+      return w->frames[i].owner;
+  return NULL;
+}
+
+// Whether a loop of tiles or of a tile's steps has another iteration, which begins.
+static bool goes_on(device_sim *d, warp *w, frame *f) {
+  const kiln_loop *l = f->owner, *tiles = tiles_around(w);
+  become(d, w->first, l);
+  if (l->op->kind == KILN_DEVICE_TILE_STEPS) {
+    if (kiln_sim_eval(&d->m, l->cond).i) return false;
+    set_var(d, w, tiles->var, var_of(d, w, tiles->var) + 1);
+  } else if (l->op->kind == KILN_DEVICE_TILES) {
+    const int64_t next = var_of(d, w, l->var) + kiln_sim_eval_index(&d->m, l->operands[2]);
+    if (next >= kiln_sim_eval_index(&d->m, l->operands[1])) return false;
+    set_var(d, w, l->var, next);
+  } else return false;
+  f->next = l->body;
+  return true;
+}
+
+static void enter_tiles(device_sim *d, warp *w, const kiln_loop *l) {
+  become(d, w->first, l);
+  if (l->op->kind == KILN_DEVICE_TILES) {
+    const int64_t from = kiln_sim_eval_index(&d->m, l->operands[0]);
+    if (from >= kiln_sim_eval_index(&d->m, l->operands[1])) return;
+    set_var(d, w, l->var, from);
+  } else if (!tiles_around(w)) {
+    FAIL(d, "`%s` must stand in a loop of tiles", text_of(d, l));
+    return;
+  } else set_var(d, w, l->var, var_of(d, w, tiles_around(w)->var));
+  push(d, w, l, 1, NULL);
+}
+
 static void leave(device_sim *d, warp *w) {
   frame *f = &w->frames[w->depth - 1];
   const kiln_loop *l = f->owner;
@@ -754,12 +869,15 @@ static void leave(device_sim *d, warp *w) {
     f->next = l->body;
     return;
   }
+  if (l && l->kind == KILN_LOOP_DEVICE && goes_on(d, w, f)) return;
   if (f->was_on) memcpy(d->on + w->first, f->was_on, (size_t)w->n);
   if (l && l->kind == KILN_LOOP_FOR && kiln_how_is_thread(l->how))
     w->bound &= ~((unsigned)THREADS << ((int)l->how - KILN_THREAD_X));
   if (l && l->kind == KILN_LOOP_FOR && kiln_how_is_block(l->how))
     w->bound &= ~((unsigned)BLOCKS << ((int)l->how - KILN_BLOCK_X));
-  if (l && l->kind == KILN_LOOP_DEVICE) w->rows = 0, w->is_single = false;
+  w->row = f->row;
+  w->rows = f->rows;
+  w->is_single = f->is_single;
   w->depth--;
 }
 
@@ -804,11 +922,12 @@ static void enter_role(device_sim *d, warp *w, const kiln_loop *l) {
                 n = is_producer ? 1 : number(d, w, l, 2);
   const int64_t at = coordinate(d, w, w->first, 1), x = coordinate(d, w, w->first, 0);
   if (at < row || at >= row + rows * n || (is_producer && x)) return;
+  push(d, w, l, 1, NULL);
   w->row = row;
   w->rows = rows;
   w->is_single = is_producer;
+  for (int t = w->first; t < w->first + w->n; t++) d->group[t] = (uint8_t)((at - row) / rows);
   if (l->var) set_var(d, w, l->var, (at - row) / rows);
-  push(d, w, l, 1, NULL);
 }
 
 static void forget_landed(device_sim *d) {
@@ -816,6 +935,35 @@ static void forget_landed(device_sim *d) {
   for (int i = 0; i < d->flights.n; i++)
     if (!d->flights.data[i].is_over) d->flights.data[n++] = d->flights.data[i];
   d->flights.n = n;
+}
+
+// role.first
+static void enter_first(device_sim *d, warp *w, const kiln_loop *l) {
+  if (w->first % d->n_block_threads) return;
+  push(d, w, l, 1, NULL);
+  w->is_single = true;
+}
+
+static void set_phases(device_sim *d, const warp *w, const kiln_loop *l) {
+  const kiln_expr *p = l->operands[0];
+  for (int t = w->first; t < w->first + n_active(w); t++) {
+    become(d, t, l);
+    uint32_t *bits = (uint32_t *)(void *)data_of(d, &d->cells[p->u.tensor], t);
+    const uint32_t by = (uint32_t)kiln_sim_eval_index(&d->m, l->operands[1]);
+    *bits = l->op->kind == KILN_DEVICE_MBARRIER_FLIP ? *bits ^ by : by;
+  }
+}
+
+// The blocks that |mask| means in the block that runs: a bit each.
+static unsigned peers_of(const device_sim *d, int64_t mask) {
+  return (unsigned)((uint64_t)mask >> 8 * (d->t / d->n_block_threads)) & 255;
+}
+
+static void arrive_cluster(device_sim *d, const warp *w, const kiln_loop *l) {
+  const int at = mbarrier_of(d, l->operands[0]) - w->block * d->max_mbarriers;
+  const unsigned peers = peers_of(d, number(d, w, l, 1));
+  for (int p = 0; p < d->n_blocks; p++)
+    if (peers >> p & 1) arrive(d, l, p * d->max_mbarriers + at, w->first, w->n);
 }
 
 static void end_copies(device_sim *d, const warp *w, int64_t latest) {
@@ -833,7 +981,10 @@ static void end_copies(device_sim *d, const warp *w, int64_t latest) {
 
 static void make_mbarriers(device_sim *d, const warp *w, const kiln_loop *l) {
   const int at = mbarrier_of(d, l->operands[0]);
-  const int64_t n = number(d, w, l, 1), count = number(d, w, l, 2);
+  const bool has_peers = l->op->kind == KILN_DEVICE_MBARRIER_INIT_CLUSTER;
+  const int64_t n = number(d, w, l, 1),
+                sharers = has_peers ? __builtin_popcount(peers_of(d, number(d, w, l, 3))) : 1,
+                count = number(d, w, l, 2) * sharers;
   if (w->first % d->n_block_threads) return; // the block's first thread does it
   for (int64_t i = 0; i < n; i++) {
     mbarrier *m = &d->mbarriers[at + i];
@@ -913,25 +1064,31 @@ static void run_device(device_sim *d, warp *w, const kiln_loop *l) {
   case KILN_DEVICE_FENCE_CLUSTER:
   case KILN_DEVICE_LAUNCH_WAIT:
   case KILN_DEVICE_REGISTERS_SET:
+  case KILN_DEVICE_MAPS_FETCH:
+  case KILN_DEVICE_WGMMA_SETTLE:
+  case KILN_DEVICE_MBARRIER_EXPECT:
+  case KILN_DEVICE_ROLE_LEADERS:
+  case KILN_DEVICE_ROLE_WARP:
+  case KILN_N_DEVICE_KINDS:
   case KILN_DEVICE_COPY_ASYNC: return;
   case KILN_DEVICE_COPY_COMMIT: commit(w, d->commits); return;
   case KILN_DEVICE_COPY_WAIT: end_copies(d, w, number(d, w, l, 0)); return;
+  case KILN_DEVICE_MBARRIER_INIT_CLUSTER:
   case KILN_DEVICE_MBARRIER_INIT: make_mbarriers(d, w, l); return;
   case KILN_DEVICE_MBARRIER_ARRIVE:
     arrive(d, l, mbarrier_of(d, l->operands[0]), w->first, n_active(w));
     return;
-  case KILN_DEVICE_MBARRIER_EXPECT: {
-    if (!w->is_single && w->first % d->n_block_threads) return; // one thread does it
-    const int at = mbarrier_of(d, l->operands[0]);
-    d->mbarriers[at].bytes += number(d, w, l, 1);
-    arrive(d, l, at, w->first, 1);
-    return;
-  }
   case KILN_DEVICE_MBARRIER_WAIT:
   case KILN_DEVICE_MBARRIER_AWAIT: wait_mbarrier(d, w, l); return;
   case KILN_DEVICE_WGMMA_FENCE: commit(w, d->group_fences); return;
   case KILN_DEVICE_WGMMA_COMMIT: commit(w, d->group_commits); return;
   case KILN_DEVICE_WGMMA_WAIT: end_group(d, w, number(d, w, l, 0)); return;
+  case KILN_DEVICE_MBARRIER_PHASES:
+  case KILN_DEVICE_MBARRIER_FLIP: set_phases(d, w, l); return;
+  case KILN_DEVICE_MBARRIER_ARRIVE_CLUSTER: arrive_cluster(d, w, l); return;
+  case KILN_DEVICE_ROLE_FIRST: enter_first(d, w, l); return;
+  case KILN_DEVICE_TILES:
+  case KILN_DEVICE_TILE_STEPS: enter_tiles(d, w, l); return;
   case KILN_DEVICE_ROLE_CONSUMERS:
   case KILN_DEVICE_ROLE_PRODUCER: enter_role(d, w, l); return;
   }
@@ -1076,6 +1233,25 @@ static bool is_written(const kiln_loop *l, int buffer) {
   return false;
 }
 
+// Buffers that are allocated in a role of |n| groups: each group has its own, one behind the other.
+static void find_own(device_sim *d, const kiln_loop *l, int64_t n) {
+  enum { ALIGNMENT = 128, SWIZZLED = 1024 }; // as they are allocated (target/gpu/shared_memory.c)
+  for (; l; l = l->next) {
+    int64_t groups = n;
+    if (kiln_device_is(l, KILN_DEVICE_ROLE_CONSUMERS))
+      (void)kiln_expr_is_int(l->operands[2], &groups);
+    cell *c = l->kind == KILN_LOOP_ALLOC ? &d->cells[l->buffer] : NULL;
+    if (c && n > 1 && c->b->scope == KILN_SCOPE_SHARED) {
+      const int64_t to = c->b->is_swizzled ? SWIZZLED : ALIGNMENT,
+                    bytes = c->elems * kiln_dtype_bytes(c->b->dtype);
+      c->own_bytes = (bytes + to - 1) / to * to;
+      if (c->offset + n * c->own_bytes > d->arena_bytes)
+        d->arena_bytes = c->offset + n * c->own_bytes;
+    }
+    find_own(d, l->body, groups);
+  }
+}
+
 static void make_cells(device_sim *d, void *const *args) {
   kiln_arena *a = &d->m.cx->scratch;
   int next = 0;
@@ -1118,6 +1294,7 @@ static void clear(device_sim *d) {
   for (int64_t k = 0; k < blocks * d->arena_bytes; k++) d->arena[k].writer.clock = -1;
   d->shared = kiln_arena_zalloc(a, (size_t)(blocks * d->arena_bytes) + 8);
   d->vars = KILN_NEW_ARRAY(a, int64_t, (int64_t)n * d->m.n_vars);
+  d->group = KILN_NEW_ARRAY(a, uint8_t, n);
   d->on = KILN_NEW_ARRAY(a, uint8_t, n);
   memset(d->on, 1, (size_t)n);
   d->commits = KILN_NEW_ARRAY(a, int32_t, n);
@@ -1149,7 +1326,7 @@ static void make_warps(device_sim *d) {
     w->block = i / per_block;
     w->first = w->block * d->n_block_threads + at;
     w->n = rest < warp_size ? rest : warp_size;
-    w->frames[w->depth++] = (frame){d->l->body, NULL, 0, 1, NULL};
+    w->frames[w->depth++] = (frame){.next = d->l->body, .extent = 1};
   }
 }
 
@@ -1191,6 +1368,7 @@ kiln_status kiln_sim_run_device(kiln_ctx *cx, const kiln_loops *l, const kiln_si
   kiln_map_init(&d.fragments, &cx->perm);
   kiln_map_init(&d.sizes, &cx->perm);
   make_cells(&d, args);
+  find_own(&d, l->body, 1);
   run_blocks(&d);
   kiln_arena_rewind(&cx->scratch, mark);
   return d.m.status;

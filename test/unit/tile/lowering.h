@@ -5,6 +5,8 @@
 
 #include "unit/schedule/kernel.h"
 
+#include "target/gpu/gpu.h"
+#include "target/sim/device.h"
 #include "template/lower.h"
 
 // Opens |k| over |text|, with the naive loops.
@@ -44,9 +46,26 @@ static void lowering_expect_same(const kiln_buffer *b, const void *got, const vo
   }
 }
 
-// Runs the schedule in the simulator and compares every output, exactly: the data are small
-// integers.
-static void lowering_expect_right(test_kernel *k, const kiln_lowering *w) {
+// Runs the device loops of a GPU's kernel: their barriers, waits and asynchronous copies suffice.
+static kiln_status lowering_run_device(test_kernel *k, const kiln_machine *m, kiln_loops *l,
+                                       void *const *args) {
+  int number = 0;
+  for (const kiln_loop *nest = l->body; nest; nest = nest->next) {
+    kiln_gpu_device d;
+    KILN_TRY(kiln_gpu_lower(&k->cx, m, l, number++, &d));
+    kiln_sim_launch launch = {.cluster = d.cluster, .warp = m->gpu.warp, .offsets = d.offsets};
+    memcpy(launch.grid, d.grid, sizeof launch.grid);
+    memcpy(launch.block, d.block, sizeof launch.block);
+    const kiln_status st = kiln_sim_run_device(&k->cx, d.loops, &launch, args);
+    if (st != KILN_OK) fprintf(stderr, "%s\n", kernel_text(k, d.loops));
+    KILN_TRY(st);
+  }
+  return KILN_OK;
+}
+
+// Runs the schedule in the simulator, on GPUs its device loops too, and compares every output,
+// exactly: the data are small integers.
+static void lowering_expect_right_in(test_kernel *k, const kiln_lowering *w, bool is_device) {
   void *args[2 * KERNEL_MAX_TENSORS] = {0};
   kiln_loops *l = w->s.loops;
   int n = 0;
@@ -61,7 +80,9 @@ static void lowering_expect_right(test_kernel *k, const kiln_lowering *w) {
     else if (b->tensor >= 0 && k->data[b->tensor]) memcpy(args[n], k->data[b->tensor], bytes);
     n++;
   }
-  if (kiln_sim_run(&k->cx, l, args) != KILN_OK) fail_msg("%s", kernel_message(k));
+  const kiln_status st =
+      is_device ? lowering_run_device(k, w->m, l, args) : kiln_sim_run(&k->cx, l, args);
+  if (st != KILN_OK) fail_msg("%s", kernel_message(k));
   n = 0;
   for (int i = 0; i < l->buffers.n; i++) {
     const kiln_buffer *b = l->buffers.data[i];
@@ -71,6 +92,11 @@ static void lowering_expect_right(test_kernel *k, const kiln_lowering *w) {
     lowering_expect_same(b, got, kiln_interpreter_data(k->reference, b->tensor));
   }
   for (int i = 0; i < n; i++) free(args[i]);
+}
+
+static void lowering_expect_right(test_kernel *k, const kiln_lowering *w) {
+  lowering_expect_right_in(k, w, false);
+  if (w->m->target->has_grids) lowering_expect_right_in(k, w, true);
 }
 
 #endif

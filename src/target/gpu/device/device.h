@@ -37,8 +37,23 @@
 // role.consumers V(ROW, ROWS, N) {..}  is run by N groups of ROWS rows of threads (y) from ROW on,
 //                                      group V; rows are counted from the group's first one
 // role.producer(ROW) {..}              is run by the first thread of row ROW
+// role.first() {..}                    is run by the block's first thread
+// role.leaders() {..}                  is run by the first thread along x of each warp
+// role.warp(N) {..}                    is run by those of warp N along x
+// maps.fetch()                         prefetches the tensor maps
+// mbarrier.phases(PHASES, BITS)        sets the thread's parities
+// mbarrier.flip(PHASES, BITS)          flips those of so many bits
+// mbarrier.init.cluster(M, N, COUNT, PEERS)  the same, of COUNT arrivals from each block in PEERS
+// mbarrier.arrive.cluster(M, PEERS)    arrives at M in each block in PEERS
+// wgmma.settle(SUMS)                   keeps what reads the sums behind the loop before it
+// tiles V(FIRST, END, STEP) {..}       is a loop over tiles, from FIRST on
+// tile.steps B() where COND {..}       goes on with the V of the loop of tiles around, B at its
+//                                      begin, until COND holds behind a step
 //
-// An mbarrier is an element of a u64 buffer in shared memory, PHASES a u32 of the thread.
+// An mbarrier is an element of a u64 buffer in shared memory, PHASES a u32 of the thread. PEERS has
+// 8 bits for each block of a cluster, the first one's lowest: the blocks that are meant in it. A TMA
+// instruction has the mbarrier that it lands at as its third operand, and PEERS that get its rows
+// as a fourth.
 #ifndef KILN_TARGET_GPU_DEVICE_DEVICE_H
 #define KILN_TARGET_GPU_DEVICE_DEVICE_H
 
@@ -66,7 +81,19 @@ typedef enum kiln_device_kind {
   KILN_DEVICE_WGMMA_WAIT,
   KILN_DEVICE_REGISTERS_SET,
   KILN_DEVICE_ROLE_CONSUMERS,
-  KILN_DEVICE_ROLE_PRODUCER
+  KILN_DEVICE_ROLE_PRODUCER,
+  KILN_DEVICE_ROLE_FIRST,
+  KILN_DEVICE_ROLE_LEADERS,
+  KILN_DEVICE_ROLE_WARP,
+  KILN_DEVICE_MAPS_FETCH,
+  KILN_DEVICE_MBARRIER_PHASES,
+  KILN_DEVICE_MBARRIER_FLIP,
+  KILN_DEVICE_MBARRIER_INIT_CLUSTER,
+  KILN_DEVICE_MBARRIER_ARRIVE_CLUSTER,
+  KILN_DEVICE_WGMMA_SETTLE,
+  KILN_DEVICE_TILES,
+  KILN_DEVICE_TILE_STEPS,
+  KILN_N_DEVICE_KINDS
 } kiln_device_kind;
 
 typedef struct kiln_device_op {
@@ -75,7 +102,7 @@ typedef struct kiln_device_op {
   // What each argument is: i a number, s an element of shared memory, g of the caller's, m an
   // mbarrier, p a thread's phases.
   const char *arguments;
-  bool is_role;
+  bool has_body;
 } kiln_device_op;
 
 const kiln_device_op *kiln_device_op_of(kiln_device_kind k);

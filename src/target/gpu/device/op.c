@@ -28,6 +28,17 @@ static const kiln_device_op ops[] = {
   {"registers.set",   KILN_DEVICE_REGISTERS_SET,   "i",   false},
   {"role.consumers",  KILN_DEVICE_ROLE_CONSUMERS,  "iii", true},
   {"role.producer",   KILN_DEVICE_ROLE_PRODUCER,   "i",   true},
+  {"role.first",      KILN_DEVICE_ROLE_FIRST,      "",    true},
+  {"role.leaders",    KILN_DEVICE_ROLE_LEADERS,    "",    true},
+  {"role.warp",       KILN_DEVICE_ROLE_WARP,       "i",   true},
+  {"maps.fetch",      KILN_DEVICE_MAPS_FETCH,      "",    false},
+  {"mbarrier.phases", KILN_DEVICE_MBARRIER_PHASES, "pi",  false},
+  {"mbarrier.flip",   KILN_DEVICE_MBARRIER_FLIP,   "pi",  false},
+  {"mbarrier.init.cluster",   KILN_DEVICE_MBARRIER_INIT_CLUSTER,   "miii", false},
+  {"mbarrier.arrive.cluster", KILN_DEVICE_MBARRIER_ARRIVE_CLUSTER, "mi",   false},
+  {"wgmma.settle",    KILN_DEVICE_WGMMA_SETTLE,    "r",   false},
+  {"tiles",           KILN_DEVICE_TILES,           "iii", true},
+  {"tile.steps",      KILN_DEVICE_TILE_STEPS,      "",    true},
 };
 // clang-format on
 

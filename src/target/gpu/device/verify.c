@@ -50,6 +50,7 @@ static const char *misfit(const verifier *v, char kind, const kiln_expr *e) {
                ? NULL
                : "must copy from an element of the caller's memory";
   case 'm': return is_mbarrier(b) ? NULL : "must name an mbarrier, a u64 of shared memory";
+  case 'r': return b && kiln_scope_is_private(b->scope) ? NULL : "must name sums of the thread";
   default:
     return b && kiln_scope_is_private(b->scope) && b->dtype == KILN_U32
                ? NULL
@@ -64,8 +65,8 @@ static kiln_status check_arguments(const verifier *v, const kiln_loop *l) {
     const char *must = misfit(v, l->op->arguments[i], l->operands[i]);
     if (must) return breach(v, l, must);
   }
-  if (l->body && !l->op->is_role) return breach(v, l, "must have no body");
-  if (l->cond && l->op->kind != KILN_DEVICE_COPY_ASYNC)
+  if (l->body && !l->op->has_body) return breach(v, l, "must have no body");
+  if (l->cond && l->op->kind != KILN_DEVICE_COPY_ASYNC && l->op->kind != KILN_DEVICE_TILE_STEPS)
     return breach(v, l, "must have no condition");
   return KILN_OK;
 }
@@ -111,7 +112,8 @@ static kiln_status check_copies(verifier *v, const kiln_loop *l) {
 
 static kiln_status check_mbarrier(verifier *v, const kiln_loop *l) {
   const int b = l->operands[0]->u.tensor;
-  if (l->op->kind == KILN_DEVICE_MBARRIER_INIT) {
+  if (l->op->kind == KILN_DEVICE_MBARRIER_INIT ||
+      l->op->kind == KILN_DEVICE_MBARRIER_INIT_CLUSTER) {
     v->is_made[b] = 1;
     KILN_TRY(check_int(v, l, 1, 1));
     int64_t n = 0;
@@ -134,6 +136,8 @@ static kiln_status check_place(verifier *v, const kiln_loop *l) {
   case KILN_DEVICE_COPY_COMMIT:
   case KILN_DEVICE_COPY_WAIT: return check_copies(v, l);
   case KILN_DEVICE_MBARRIER_INIT:
+  case KILN_DEVICE_MBARRIER_INIT_CLUSTER:
+  case KILN_DEVICE_MBARRIER_ARRIVE_CLUSTER:
   case KILN_DEVICE_MBARRIER_ARRIVE:
   case KILN_DEVICE_MBARRIER_EXPECT:
   case KILN_DEVICE_MBARRIER_WAIT:
@@ -146,11 +150,26 @@ static kiln_status check_place(verifier *v, const kiln_loop *l) {
   case KILN_DEVICE_FENCE_ASYNC:
   case KILN_DEVICE_FENCE_CLUSTER:
   case KILN_DEVICE_WGMMA_FENCE:
-  case KILN_DEVICE_WGMMA_COMMIT: return KILN_OK;
+  case KILN_DEVICE_WGMMA_COMMIT:
+  case KILN_DEVICE_WGMMA_SETTLE:
+  case KILN_DEVICE_ROLE_FIRST:
+  case KILN_DEVICE_ROLE_LEADERS:
+  case KILN_DEVICE_ROLE_WARP:
+  case KILN_DEVICE_MAPS_FETCH:
+  case KILN_DEVICE_MBARRIER_PHASES:
+  case KILN_DEVICE_MBARRIER_FLIP:
+  case KILN_DEVICE_TILES:
+  case KILN_DEVICE_TILE_STEPS:
+  case KILN_N_DEVICE_KINDS: return KILN_OK;
   }
   if (v->role && l->op->kind != KILN_DEVICE_LAUNCH_WAIT)
     return breach(v, l, "must not stand in a role, which has some of the threads alone");
   return KILN_OK;
+}
+
+// Whether some of the threads run |l|'s body, the others another role.
+static bool is_role(const kiln_loop *l) {
+  return l->op->kind == KILN_DEVICE_ROLE_CONSUMERS || l->op->kind == KILN_DEVICE_ROLE_PRODUCER;
 }
 
 static kiln_status check_list(verifier *v, const kiln_loop *l) {
@@ -160,7 +179,7 @@ static kiln_status check_list(verifier *v, const kiln_loop *l) {
     if (is_device) KILN_TRY(check_arguments(v, l));
     if (is_device) KILN_TRY(check_place(v, l));
     const kiln_loop *role = v->role;
-    if (is_device && l->op->is_role) v->role = l;
+    if (is_device && is_role(l)) v->role = l;
     v->threads += is_thread;
     KILN_TRY(check_list(v, l->body));
     v->threads -= is_thread;
