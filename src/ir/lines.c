@@ -36,7 +36,8 @@ void kiln_lined_add_marked(kiln_lined *l, const char *text, const kiln_line_mark
 // --- loops ---
 
 static bool has_body(const kiln_loop *l) {
-  return l->kind == KILN_LOOP_FOR || l->kind == KILN_LOOP_IF || l->kind == KILN_LOOP_ALLOC;
+  return l->kind == KILN_LOOP_FOR || l->kind == KILN_LOOP_IF || l->kind == KILN_LOOP_ALLOC ||
+         (l->kind == KILN_LOOP_DEVICE && l->body);
 }
 
 static int number(kiln_loop *l, int line) {

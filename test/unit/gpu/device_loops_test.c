@@ -1,5 +1,6 @@
 // Device loops as text: they read back as they print, and what they must not say is refused by
 // name.
+#include "ir/lines.h"
 #include "target/gpu/device/device.h"
 
 #include "unit/loops.h"
@@ -25,6 +26,13 @@ static const char *const texts[] = {
            "mbarrier.arrive(empty[k % 4]) barrier.sync(g + 1, 128) barrier.arrive(4 - g, 256) } } "
            "role.producer(2) { registers.set(40) for j:8 { mbarrier.wait(empty[j % 4], p[0]) "
            "mbarrier.expect(full[j % 4], 128) mbarrier.await(empty[j % 4], j / 4 % 2) } }"),
+    SHARED(
+        "alloc a { role.first() { maps.fetch() mbarrier.init.cluster(empty[0], 4, 4, 771) "
+        "mbarrier.init(full[0], 4, 1) } cluster.sync() mbarrier.phases(p[0], 0) tiles v(0, 8, 1) "
+        "{ tile.steps v.begin() where v % 4 == 3 { role.leaders() { role.warp(v % 2) { "
+        "mbarrier.expect(full[v % 4], 64) } } if v >= v.begin + 1 { "
+        "mbarrier.arrive.cluster(empty[v % 4], 771) } } wgmma.settle(a[0]) "
+        "mbarrier.flip(p[0], 3) } }"),
 };
 
 static void they_read_back_as_they_print(void **state) {
@@ -41,9 +49,29 @@ static void they_read_back_as_they_print(void **state) {
   }
 }
 
+// A line says the statement that it is of; a closing brace the one that it closes.
+static void lines_are_of_their_statements(void **state) {
+  fixture *f = *state;
+  for (size_t i = 0; i < KILN_LEN(texts); i++) {
+    kiln_loops *l = NULL;
+    kiln_lined out;
+    assert_int_equal(kiln_device_parse(&f->cx, texts[i], NULL, NULL, &l), KILN_OK);
+    kiln_loops_number(l);
+    kiln_lined_init(&out, &f->cx.perm);
+    kiln_loops_print_lined(&f->cx, l, &out);
+    assert_string_equal(out.text.data, loops_text(&f->cx, l));
+    int line = 0;
+    for (const char *at = out.text.data; *at; at = strchr(at, '\n') + 1, line++) {
+      const bool closes = at[strspn(at, " ")] == '}';
+      if (out.lines.data[line] && !closes) assert_int_equal(out.lines.data[line], line + 1);
+    }
+    assert_int_equal(out.lines.n, line);
+  }
+}
+
 static void every_statement_has_a_row_of_its_own(void **state) {
   (void)state;
-  for (int k = 0; k <= KILN_DEVICE_ROLE_PRODUCER; k++) {
+  for (int k = 0; k < KILN_N_DEVICE_KINDS; k++) {
     const kiln_device_op *op = kiln_device_op_of((kiln_device_kind)k);
     assert_int_equal(op->kind, k);
     assert_ptr_equal(kiln_device_op_named(op->name), op);
@@ -123,6 +151,7 @@ static void a_changed_text_is_read_or_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       FIXTURE_TEST(they_read_back_as_they_print),
+      FIXTURE_TEST(lines_are_of_their_statements),
       FIXTURE_TEST(every_statement_has_a_row_of_its_own),
       FIXTURE_TEST(what_they_must_not_say_is_refused_by_name),
       FIXTURE_TEST(loops_have_no_statements_of_devices),

@@ -99,8 +99,7 @@ static void attention_compiles(void **state) {
   check_compiles(&machine, "flash_attention", attentions[ROW], "mma.m16n8k16", "kiln_mma_f16(");
   // several groups arrive at the empty barrier of a chunk; the heads of one tensor are columns of
   // its tiles
-  check_compiles(&hopper, "flash_attention", of_groups[0], "wgmma",
-                 "  kiln_mbarrier_arrive(");
+  check_compiles(&hopper, "flash_attention", of_groups[0], "wgmma", "  kiln_mbarrier_arrive(");
   check_compiles(&hopper, "flash_attention", of_groups[3], "wgmma",
                  "&kiln_map_0, block_m_f * 64 + 128, 0, ");
 }
