@@ -94,9 +94,9 @@ static bool holds_warps(const kiln_loop *l) {
   return l && (kiln_instr_is_warps(l) || holds_warps(l->body) || holds_warps(l->next));
 }
 
-// Opens the condition under which threads run a phase, |list| its statements; gives how many braces
-// there are to close. All along x run instructions of warps. |are_leaders|: the first thread of each
-// warp runs it.
+// Opens the condition under which threads run a phase, |list| its statements; gives how many
+// braces there are to close. All along x run instructions of warps. |are_leaders|: the first thread
+// of each warp runs it.
 static int open_phase(kiln_emitter *e, const kiln_loop *list, bool are_leaders) {
   kiln_text text;
   kiln_text_init(&text, &e->w.cx->perm);
@@ -469,7 +469,7 @@ static const kiln_expr *simple_mbarrier(kiln_emitter *e, const kiln_expr *m) {
   return kiln_load(e->w.cx, m->u.tensor, m->dtype, 1, &at);
 }
 
-// kiln_tma_copy(&to, &map, .., barrier), kiln_tma_multicast(.., rows, peers) or kiln_im2col_copy(..)
+// kiln_tma_copy(&to, &map, .., barrier), kiln_tma_multicast(.., rows, peers) or kiln_im2col_copy.
 static void put_tma(kiln_emitter *e, const kiln_loop *l) {
   const kiln_expr *to = at_begin(e, l->operands[0]);
   const kiln_gpu_map *map = &e->launch->maps[map_of(e, l)];

@@ -202,8 +202,8 @@ kiln_status kiln_specialized_check(const kiln_gpu_nest *n) {
 
 // --- text ---
 
-// Named barriers: of a consumer's threads, and ordered (ping-pong) ones around its steps, at each of
-// which one arrives and the other waits.
+// Named barriers: of a consumer's threads, and ordered (ping-pong) ones around its steps, at each
+// of which one arrives and the other waits.
 // source: PTX ISA, "bar"
 static const char TEXT[] =
     "static __device__ __forceinline__ void kiln_barrier_sync(int barrier, int threads) {\n"

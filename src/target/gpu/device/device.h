@@ -51,9 +51,9 @@
 //                                      begin, until COND holds behind a step
 //
 // An mbarrier is an element of a u64 buffer in shared memory, PHASES a u32 of the thread. PEERS has
-// 8 bits for each block of a cluster, the first one's lowest: the blocks that are meant in it. A TMA
-// instruction has the mbarrier that it lands at as its third operand, and PEERS that get its rows
-// as a fourth.
+// 8 bits for each block of a cluster, the first one's lowest: the blocks that are meant in it. A
+// TMA instruction has the mbarrier that it lands at as its third operand, and PEERS that get its
+// rows as a fourth.
 #ifndef KILN_TARGET_GPU_DEVICE_DEVICE_H
 #define KILN_TARGET_GPU_DEVICE_DEVICE_H
 
