@@ -469,16 +469,17 @@ static const kiln_expr *simple_mbarrier(kiln_emitter *e, const kiln_expr *m) {
   return kiln_load(e->w.cx, m->u.tensor, m->dtype, 1, &at);
 }
 
-// kiln_tma_copy(&to, &map, .., barrier), kiln_tma_multicast(.., rows, peers) or kiln_im2col_copy.
+// kiln_tma(&to, &map, .., barrier, bytes), kiln_tma_copy(.., barrier) where the bytes are expected
+// already, kiln_tma_multicast(.., bytes, rows, peers), or kiln_im2col(..).
 static void put_tma(kiln_emitter *e, const kiln_loop *l) {
   const kiln_expr *to = at_begin(e, l->operands[0]);
   const kiln_gpu_map *map = &e->launch->maps[map_of(e, l)];
   const uint64_t peers = peers_of(l);
   kiln_c_line(&e->w);
-  kiln_text_printf(e->w.out, "kiln_%s(&",
-                   l->instr->is_im2col ? "im2col_copy"
-                   : peers             ? "tma_multicast"
-                                       : "tma_copy");
+  kiln_text_printf(e->w.out, "kiln_%s%s(&", l->instr->is_im2col ? "im2col" : "tma",
+                   peers         ? "_multicast"
+                   : e->expected ? ""
+                                 : "_copy");
   e->w.swizzles = false; // the map knows
   kiln_c_element(&e->w, to->u.tensor, to->args);
   e->w.swizzles = true;
@@ -486,6 +487,8 @@ static void put_tma(kiln_emitter *e, const kiln_loop *l) {
   put_place(e, l, map);
   kiln_text_add(e->w.out, ", ");
   put_mbarrier(e, simple_mbarrier(e, l->operands[2]));
+  if (e->expected) kiln_text_printf(e->w.out, ", %" PRId64, e->expected);
+  e->expected = 0;
   if (peers) kiln_text_printf(e->w.out, ", %" PRId64 ", ", map->box_rows);
   if (peers) put_peers(e, peers);
   kiln_text_add(e->w.out, ");\n");
@@ -732,6 +735,13 @@ static void put_tile_steps(kiln_emitter *e, const kiln_loop *l) {
   kiln_ranges_pop(&e->w.ranges, 1);
 }
 
+// Whether the bytes are those of the copy that comes next: one function does both.
+static bool is_of_next(const kiln_loop *l) {
+  const kiln_loop *copy = l->next;
+  return copy && copy->kind == KILN_LOOP_INSTR && copy->instr->is_tma &&
+         copy->operands[2] == l->operands[0];
+}
+
 static void end_call(kiln_emitter *e) { kiln_text_add(e->w.out, ");\n"); }
 
 static void put_device(kiln_emitter *e, const kiln_loop *l) {
@@ -757,7 +767,13 @@ static void put_device(kiln_emitter *e, const kiln_loop *l) {
   case KILN_DEVICE_MBARRIER_INIT_CLUSTER: put_init(e, l); return;
   case KILN_DEVICE_MBARRIER_ARRIVE: put_call(e, l, "kiln_mbarrier_arrive", 0); break;
   case KILN_DEVICE_MBARRIER_ARRIVE_CLUSTER: put_cluster_arrive(e, l); return;
-  case KILN_DEVICE_MBARRIER_EXPECT: put_call(e, l, "kiln_mbarrier_expect", 0); break;
+  case KILN_DEVICE_MBARRIER_EXPECT:
+    if (is_of_next(l)) {
+      e->expected = number_of(l, 1);
+      return;
+    }
+    put_call(e, l, "kiln_mbarrier_expect", 0);
+    break;
   case KILN_DEVICE_MBARRIER_WAIT: put_mbarrier_wait(e, l); return;
   case KILN_DEVICE_MBARRIER_AWAIT: put_call(e, l, "kiln_mbarrier_await", 0); break;
   case KILN_DEVICE_MBARRIER_PHASES: put_phases(e, l, "="); return;

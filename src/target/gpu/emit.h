@@ -19,7 +19,8 @@ typedef struct kiln_emitter {
   const char *group;       // of consumers, where there are several: their number; NULL
   int64_t group_rows;      // of threads; 0: there are no groups
   const kiln_loop *behind; // the consumers that were written last; NULL
-  const char *tile;        // the variable of the loop over tiles around; NULL
+  int64_t expected; // bytes that the next copy's mbarrier expects of it; 0: it was told before
+  const char *tile; // the variable of the loop over tiles around; NULL
   kiln_gpu_launch *launch;
   int *arguments;      // of the function, by buffers
   const uint8_t *uses; // [buffers] what the nest does with them

@@ -302,7 +302,7 @@ static size_t row_of(const kiln_instr *instr) {
 }
 
 const char *kiln_gpu_instr_function(kiln_ctx *cx, const kiln_instr *instr) {
-  if (instr->is_tma) return "kiln_tma_copy";
+  if (instr->is_tma) return "kiln_tma";
   return kiln_gpu_instr_is_group(instr) ? kiln_wgmma_function(cx, instr)
                                         : table[row_of(instr)].function;
 }

@@ -43,7 +43,7 @@ static const struct {
      "r2 >= 1 && i2 + r2 < 9 ? X(i0, i1 + r1 - 1, i2 + r2 - 1, r0) : 0f16) * f32(W(i3, r0, r1, "
      "r2)) "
      "y(i0:1, i1:8, i2:8, i3:64) = f16(t0(i0, i1, i2, i3)) }",
-     1, "kiln_im2col_copy(&"},
+     1, "kiln_im2col(&"},
     {"windows of channels that lie last, for results whose channels lie in front: neighbours along "
      "the reduction are those",
      "p { in f16 X(2, 16, 32, 64) const f16 W(64, 64, 2, 2) = ... temp f32 t0(2, 64, 8, 16) out "
@@ -59,7 +59,7 @@ static const struct {
      "t0(i0:2, i1:7, i2:5, i3:64 | r0:64, r1:3, r2:3) +=! f32(i1*2 + r1 >= 1 && i2*2 + r2 >= 1 ? "
      "X(i0, i1*2 + r1 - 1, i2*2 + r2 - 1, r0) : 0f16) * f32(W(i3, r0, r1, r2)) "
      "y(i0:2, i1:7, i2:5, i3:64) = f16(t0(i0, i1, i2, i3)) }",
-     2, "kiln_im2col_copy(&"},
+     2, "kiln_im2col(&"},
     {"windows with holes, of some channels of a tensor",
      "p { in bf16 X(1, 12, 9, 192) const bf16 W(72, 64, 3, 3) = ... temp f32 t0(1, 12, 9, 72) out "
      "bf16 y(1, 12, 9, 72) "
@@ -67,7 +67,7 @@ static const struct {
      "i2 + r2*2 >= 2 && i2 + r2*2 < 11 ? X(i0, i1 + r1*2 - 2, i2 + r2*2 - 2, r0 + 64) : 0bf16) * "
      "f32(W(i3, r0, r1, r2)) "
      "y(i0:1, i1:12, i2:9, i3:72) = bf16(t0(i0, i1, i2, i3)) }",
-     1, "kiln_im2col_copy(&"},
+     1, "kiln_im2col(&"},
     {"windows of groups of channels, of a row, that lie inside",
      "p { in f16 X(70, 128) const f16 W(2, 64, 64, 5) = ... temp f32 t0(2, 66, 64) out f16 y(2, "
      "66, "
@@ -75,7 +75,7 @@ static const struct {
      "t0(i0:2, i1:66, i2:64 | r0:64, r1:5) +=! f32(X(i1 + r1, i0*64 + r0)) * f32(W(i0, i2, r0, "
      "r1)) "
      "y(i0:2, i1:66, i2:64) = f16(t0(i0, i1, i2)) }",
-     1, "kiln_im2col_copy(&"},
+     1, "kiln_im2col(&"},
     {"windows that begin further inside than a map can say",
      "p { in f16 X(1, 200, 4, 64) const f16 W(64, 64, 3) = ... temp f32 t0(1, 40, 2, 64) out f16 "
      "y(1, 40, 2, 64) "
@@ -109,7 +109,7 @@ static const struct {
      "p { in bf16 X(2, 64, 144) in bf16 Z(2, 144, 64) temp f32 t0(2, 64, 64) out bf16 y(2, 64, 64) "
      "t0(i0:2, i1:64, i2:64 | r0:144) +=! f32(X(i0, i1, r0)) * f32(Z(i0, r0, i2)) "
      "y(i0:2, i1:64, i2:64) = bf16(t0(i0, i1, i2)) }",
-     1, "kiln_tma_copy(&"},
+     1, "kiln_tma(&"},
     {"a last step behind which there are no rows, of either operand",
      "p { in f16 X(96, 72) in f16 Z(96, 64) temp f32 t0(72, 64) out f16 y(72, 64) "
      "t0(i0:72, i1:64 | r0:96) +=! f32(X(r0, i0)) * f32(Z(r0, i1)) "
@@ -119,7 +119,7 @@ static const struct {
      "p { in f16 X(64, 200) const f16 W(64, 104) = ... temp f32 t0(64, 64) out f16 y(64, 64) "
      "t0(i0:64, i1:64 | r0:104) +=! f32(X(i0, r0 + 8)) * f32(W(i1, r0)) "
      "y(i0:64, i1:64) = f16(t0(i0, i1)) }",
-     1, "kiln_tma_copy(&"},
+     1, "kiln_tma(&"},
     {"windows of half a step's channels",
      "p { in f16 X(1, 8, 8, 32) const f16 W(64, 32, 3, 3) = ... temp f32 t0(1, 8, 8, 64) out f16 "
      "y(1, 8, 8, 64) "
@@ -127,7 +127,7 @@ static const struct {
      "r2 >= 1 && i2 + r2 < 9 ? X(i0, i1 + r1 - 1, i2 + r2 - 1, r0) : 0f16) * f32(W(i3, r0, r1, "
      "r2)) "
      "y(i0:1, i1:8, i2:8, i3:64) = f16(t0(i0, i1, i2, i3)) }",
-     1, "kiln_tma_copy(&"},
+     1, "kiln_tma(&"},
     {"splits of a reduction whose last step is ragged",
      "p { in f16 X(64, 224) in f16 Z(224, 64) temp f32 t0(64, 64) out f16 y(64, 64) "
      "t0(i0:64, i1:64 | r0:224) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
@@ -178,7 +178,7 @@ static void check_order(const char *code, int n, const kiln_gpu_launch *launches
                         bool has_constants, const char *name) {
   const char *body = strstr(code, "__global__"), *producer = strstr(body, "empty_phases[0] ="),
              *from = producer ? producer : body, *wait = strstr(from, "kiln_wait()"),
-             *copy = strstr(from, "kiln_tma_copy(&"),
+             *copy = strstr(from, producer ? "kiln_tma_copy(&" : "kiln_tma(&"),
              *last = strstr(body, "wait_group.sync.aligned 0");
   for (int i = 0; i < n; i++) assert_true(launches[i].waits);
   if (!wait || !copy || (copy < wait) != has_constants)
@@ -268,7 +268,7 @@ static const struct {
      "r2 >= 1 && i2 + r2 < 33 ? X(i0, i1 + r1 - 1, i2 + r2 - 1, r0) : 1f16) * f32(W(i3, r0, r1, "
      "r2)) "
      "y(i0:1, i1:8, i2:32, i3:64) = f16(t0(i0, i1, i2, i3)) }",
-     2, false, false, "kiln_tma_copy(&"},
+     2, false, false, "kiln_tma(&"},
     {"two, the last step ragged",
      "p { in f16 X(256, 288) in f16 Z(288, 256) temp f32 t0(256, 256) out f16 y(256, 256) "
      "t0(i0:256, i1:256 | r0:288) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "

@@ -747,7 +747,9 @@ static void lower_specialized(lowering *w) {
   }
   const kiln_expr *threads[] = {number(w, 0), number(w, n->block[1]), number(w, consumers)},
                   *row = number(w, n->block[1] * consumers),
-                  *parity = kiln_mul(w->cx, w->consumer, number(w, kiln_specialized_parity(n)));
+                  *parity = kiln_select(w->cx,
+                                        kiln_binary(w->cx, KILN_EXPR_EQ, w->consumer, number(w, 1)),
+                                        number(w, kiln_specialized_parity(n)), number(w, 0));
   kiln_loop *roles =
       role_of(w, KILN_DEVICE_ROLE_CONSUMERS, 3, threads, w->phases[0], parity, consumes);
   roles->var = var;
