@@ -741,15 +741,15 @@ static void lower_specialized(lowering *w) {
     const kiln_expr *arguments[] = {kiln_sub(w->cx, number(w, 4), w->consumer),
                                     number(w, 2 * n->n_threads)};
     w->at = &arrive;
-    put_if(w, consumes, kiln_binary(w->cx, KILN_EXPR_EQ, w->consumer, number(w, 1)),
+    put_if(w, consumes, kiln_binary(w->cx, KILN_EXPR_NE, w->consumer, number(w, 0)),
            kiln_device_make(w->cx, KILN_DEVICE_BARRIER_ARRIVE, 2, arguments));
     consumes = arrive;
   }
   const kiln_expr *threads[] = {number(w, 0), number(w, n->block[1]), number(w, consumers)},
-                  *row = number(w, n->block[1] * consumers),
-                  *parity = kiln_select(w->cx,
-                                        kiln_binary(w->cx, KILN_EXPR_EQ, w->consumer, number(w, 1)),
-                                        number(w, kiln_specialized_parity(n)), number(w, 0));
+                  *row = number(w, n->block[1] * consumers), *zero = number(w, 0), *parity = zero;
+  if (consumers > 1) // the first has the even tiles
+    parity = kiln_select(w->cx, kiln_binary(w->cx, KILN_EXPR_NE, w->consumer, zero),
+                         number(w, kiln_specialized_parity(n)), zero);
   kiln_loop *roles =
       role_of(w, KILN_DEVICE_ROLE_CONSUMERS, 3, threads, w->phases[0], parity, consumes);
   roles->var = var;
