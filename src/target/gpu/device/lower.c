@@ -746,10 +746,12 @@ static void lower_specialized(lowering *w) {
     consumes = arrive;
   }
   const kiln_expr *threads[] = {number(w, 0), number(w, n->block[1]), number(w, consumers)},
-                  *row = number(w, n->block[1] * consumers), *zero = number(w, 0), *parity = zero;
-  if (consumers > 1) // the first has the even tiles
-    parity = kiln_select(w->cx, kiln_binary(w->cx, KILN_EXPR_NE, w->consumer, zero),
-                         number(w, kiln_specialized_parity(n)), zero);
+                  *row = number(w, n->block[1] * consumers),
+                  *flips = number(w, kiln_specialized_parity(n)), *zero = number(w, 0);
+  const kiln_expr *parity =
+      consumers > 1
+          ? kiln_select(w->cx, kiln_binary(w->cx, KILN_EXPR_NE, w->consumer, zero), flips, zero)
+          : kiln_mul(w->cx, w->consumer, flips); // none, which the assembler finds too
   kiln_loop *roles =
       role_of(w, KILN_DEVICE_ROLE_CONSUMERS, 3, threads, w->phases[0], parity, consumes);
   roles->var = var;
