@@ -22,7 +22,7 @@ STEP = float(sys.argv[2]) if len(sys.argv) > 2 else 1.25
 MEGABYTE = 1 << 20
 LEAST, MOST = 8 * MEGABYTE, 8192 * MEGABYTE
 LOADER = 127  # ld.so could not map a library
-WHY = ("no memory left", "Cannot allocate memory", "out of memory", "the system must give them", "failed to map")
+WHY = ("no memory left", "Cannot allocate memory", "out of memory", "the system must create", "failed to map")
 
 
 def kiln(arguments, limit, folder):

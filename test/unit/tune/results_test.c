@@ -179,7 +179,7 @@ static void other_files_are_refused_and_stay(void **state) {
 static void other_databases_are_refused_and_stay(void **state) {
   fixture *f = *state;
   sql("create table t (x)");
-  must_refuse(f, "somebody else");
+  must_refuse(f, "another program");
   unlink(path);
   kiln_results_close(open_it(f));
   sql("pragma user_version = 2");
