@@ -741,7 +741,7 @@ static void lower_specialized(lowering *w) {
     const kiln_expr *arguments[] = {kiln_sub(w->cx, number(w, 4), w->consumer),
                                     number(w, 2 * n->n_threads)};
     w->at = &arrive;
-    put_if(w, consumes, kiln_binary(w->cx, KILN_EXPR_NE, w->consumer, number(w, 0)),
+    put_if(w, consumes, kiln_binary(w->cx, KILN_EXPR_EQ, w->consumer, number(w, 1)),
            kiln_device_make(w->cx, KILN_DEVICE_BARRIER_ARRIVE, 2, arguments));
     consumes = arrive;
   }
