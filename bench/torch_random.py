@@ -27,6 +27,9 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "bench"))
+from zoo import tensors, vary  # noqa: E402
+
 TEXT = [
     "albert", "bert", "bloom", "camembert", "codegen", "convbert", "distilbert", "electra", "ernie", "gemma", "gpt2", "gpt_neo",
     "gpt_neox", "gptj", "granite", "llama", "mistral", "mpnet", "olmo", "opt", "phi", "phi3", "qwen2", "qwen3", "roberta",
@@ -107,25 +110,6 @@ def build(name, batch, torch):
         size = size if isinstance(size, int) else size[0] if size else 224
         return model, [torch.randn(batch, getattr(config, "num_channels", 3) or 3, size, size)]
     return model, [torch.randint(0, min(config.vocab_size, 1000), (batch, 128))]
-
-
-def vary(model, torch):
-    """What an initializer leaves at zero, and statistics of norms, so that all of a model has a part in its results."""
-    for p in model.parameters():
-        if p.is_floating_point() and p.numel() and float(p.detach().abs().max()) == 0:
-            torch.nn.init.normal_(p, std=0.02)
-    for m in model.modules():
-        if isinstance(m, torch.nn.modules.batchnorm._BatchNorm) and m.running_mean is not None:
-            m.running_mean.normal_(std=0.1)
-            m.running_var.uniform_(0.5, 1.5)
-
-
-def tensors(result, torch):
-    if isinstance(result, torch.Tensor):
-        return [result]
-    if isinstance(result, dict):
-        result = list(result.values())
-    return [t for r in result for t in tensors(r, torch)] if isinstance(result, (list, tuple)) else []
 
 
 def error(got, want, torch):
