@@ -1,4 +1,4 @@
-// The interior step: borders cost where they are, and not everywhere.
+// The interior step (index-set splitting): only tiles at a border pay for its checks.
 //
 // A read through a boundary map, as a clamped index or a padding's select, is a gather, a masked
 // load or a branch while the tile may touch the border. All but the tiles at the border never do:
@@ -9,16 +9,16 @@
 
 enum {
   MAX_ATOMS = 64,   // comparisons looked at in one nest
-  MAX_COPIES = 256, // stores after unrolling that are worth to stand twice
+  MAX_COPIES = 256, // stores after unrolling that are worth duplicating
   MAX_CHAIN = 16,   // tile loops of a nest
   MAX_NESTS = 16    // of a kernel
 };
 
-// What may be left undecided, from nothing on; the first choice with a large interior is taken.
+// Comparisons that may stay undecided, none first; the first choice with a large interior is taken.
 typedef enum choice {
   CHOICE_ALL,
   CHOICE_NO_CELLS, // divisions and modulos decide by cells: few tiles lie in one
-  CHOICE_LANES,    // what differs between the lanes of a vector
+  CHOICE_LANES,    // comparisons that differ between the lanes of a vector
   N_CHOICES
 } choice;
 
@@ -33,10 +33,10 @@ typedef struct interior {
   const kiln_expr *atoms[MAX_ATOMS];
   int n_atoms;
   bool full;      // too much to look at
-  bool undecided; // what the last walk found
+  bool undecided; // result of the last walk
 } interior;
 
-// --- what is undecided ---
+// --- undecided comparisons ---
 
 static bool is_cell(const kiln_expr *e) {
   return e->kind == KILN_EXPR_DIV || e->kind == KILN_EXPR_MOD;
@@ -123,7 +123,7 @@ static void find_undecided(const kiln_expr *e, void *argument) {
   if (is_atom(e) && uses_inner(n, e)) n->undecided = true;
 }
 
-// Whether nothing of |e| is left to be decided inside of the box.
+// Whether all comparisons of |e| are decided inside of the box.
 static bool is_decided(interior *n, const kiln_expr *e) {
   n->undecided = false;
   for (int i = 0; i < n->n_chain; i++) n->ranges.entries.data[i].range = n->box[i];
@@ -137,7 +137,7 @@ static bool are_decided(interior *n) {
   return true;
 }
 
-// Moves one end of box[i] as far towards |limit| as all stays decided.
+// Moves one end of box[i] as far towards |limit| as all comparisons stay decided.
 static void widen(interior *n, int64_t *end, int64_t limit) {
   int64_t good = *end, bad = limit + (limit >= good ? 1 : -1);
   while (bad - good > 1 || good - bad > 1) {

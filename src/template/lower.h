@@ -1,5 +1,5 @@
-// What lowerings of kernel templates share: loops by name, vectors, parallel loops, results side by
-// side.
+// Helpers shared by the lowerings of kernel templates: loops by name, vectors, parallel loops,
+// multi-output kernels.
 #ifndef KILN_TEMPLATE_LOWER_H
 #define KILN_TEMPLATE_LOWER_H
 
@@ -12,29 +12,29 @@ kiln_symbol kiln_lowering_name(kiln_lowering *w, const char *suffix,
 static inline int64_t kiln_lowering_extent(const kiln_stmt *s, int dim) {
   return kiln_dim_extent(&s->dims[dim]);
 }
-// Runs |step| on |w|; a refusal (KILN_BAD_INPUT) is no failure, what was done before it stays.
+// Runs |step| on |w|; a refusal (KILN_BAD_INPUT) is no failure, and earlier effects stay.
 kiln_status kiln_lowering_try(kiln_lowering *w,
                               kiln_status (*step)(kiln_lowering *w, void *argument),
                               void *argument);
 // Fuses the first loops of loops[0..n) until there is work for all threads, and runs the result in
 // parallel.
 //
-// gives: *out_first, the loop that now stands for loops[0]; *out_n_fused, how many it swallowed
+// gives: *out_first, the loop that replaces loops[0]; *out_n_fused, how many loops it fuses
 kiln_status kiln_lowering_parallel(kiln_lowering *w, int n, const kiln_symbol *loops,
                                    const int64_t *extents, kiln_symbol *out_first,
                                    int *out_n_fused);
 // Splits the reduction |*io_loop| of |extent| around a register tile of |rows| and |vectors| so
-// that several steps can run one behind the other: a core whose decoders another thread shares has
-// no room left for counting beside a small tile's products.
+// that several steps can be unrolled: where hyperthreads share the decoders, no slots are left for
+// loop counters beside a small tile's products.
 //
-// gives: *io_loop, what counts them, 0 where all run at once; *out_steps, the loop inside to be
-//        unrolled, or 0
+// gives: *io_loop, the loop that counts them, 0 where all are unrolled; *out_steps, the loop inside
+//        to be unrolled, or 0
 kiln_status kiln_lowering_split_steps(kiln_lowering *w, int64_t extent, int64_t rows,
                                       int64_t vectors, kiln_symbol *io_loop,
                                       kiln_symbol *out_steps);
-// Registers that a vector of a loop takes at once, at most.
+// The most registers that a vector of a loop takes.
 enum { KILN_MOST_VECTORS = 4 };
-// Of a loop around the map |s|: fewer where it reads much.
+// The same for a loop around the map |s|: fewer where it has many loads.
 int64_t kiln_lowering_most_vectors(const kiln_lowering *w, const kiln_stmt *s);
 // A vector factor for a loop of |extent|: the largest of |most| down to 2 registers of |t| that
 // divides it, else of |most|, its half, ... 1 that fits, or the extent itself below one.
@@ -66,10 +66,10 @@ typedef struct kiln_blocks {
   int64_t sizes[KILN_MAX_RANK];
   kiln_symbol loops[KILN_MAX_RANK];
 } kiln_blocks;
-// Moves the nest of |s|, which stores a result, into these loops; out_inner[d] is what is left of
-// its loop over its dim d, or 0.
+// Moves the nest of |s|, which stores a result, into these loops; out_inner[d] is the loop inside
+// of them over its dim d, or 0.
 //
-// needs: |s| has these dims; the loops are serial, and what reads |s| stands in them
+// needs: |s| has these dims; the loops are serial, and readers of |s| are inside of them
 kiln_status kiln_lowering_join_result(kiln_lowering *w, const kiln_stmt *s, const kiln_blocks *b,
                                       kiln_symbol *out_inner);
 // Specializes the loops around reads through boundary maps for the tiles that touch no border,

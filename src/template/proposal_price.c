@@ -1,12 +1,12 @@
-// What kernels cost whose template proposes one way to run them.
+// The cost of kernels whose template proposes one schedule.
 #include "template/lower.h"
 
 #include <math.h>
 
 enum { STRIP = 4, TASKS_PER_THREAD = 4 };
 
-// Share of the FMA peak: maps and sums do one operation an instruction, half of what an FMA counts,
-// and wait for each other. Windows of products are FMAs, many sums at a time.
+// Share of the FMA peak: maps and sums do one operation an instruction, half of an FMA's two, in
+// dependent chains. Windows of products are FMAs of many independent sums.
 static const double EFFICIENCY = 0.35, WINDOW_EFFICIENCY = 0.65;
 
 // Whether all statements have the root's dim |d|, so that they can run in one of its iterations.
@@ -18,7 +18,7 @@ static bool is_shared(const kiln_lowering *w, int d) {
 
 // --- on a GPU ---
 
-// Elements of a tensor that the kernel reads from memory; what it makes itself is read from nearer.
+// Elements of a tensor that the kernel reads from memory: 0 for its intermediates.
 static double read_elems(const kiln_lowering *w, int tensor) {
   const kiln_mark mark = kiln_arena_mark(&w->cx->scratch);
   double most = 0;
@@ -32,10 +32,10 @@ static double read_elems(const kiln_lowering *w, int tensor) {
   return fmin(most, (double)kiln_tensor_elems(w->p->tensors.data[tensor]));
 }
 
-// All multiprocessors share what is read and stored once, and what is computed; a kernel takes some
-// time to get going, and to end, and threads wait for each other's sums. What small kernels leave
-// in the L2 is there for the next one, but for constants. It does not see which threads do that:
-// between different kernels their loops decide (price/gpu_work.h).
+// All multiprocessors share the traffic and the arithmetic, each counted once; a kernel begins and
+// ends, and each sum synchronizes threads. Data of small kernels, except constants, is in the L2
+// from the kernel before. The mapping to threads is not seen: different kernels are compared by
+// their loops (price/gpu_work.h).
 static void price_grid(kiln_lowering *w, kiln_tile_cost *out) {
   static const double BEGIN_END_NS = 1500, SUM_NS = 1000; // as measured on an H200
   const kiln_device *d = w->m->device;

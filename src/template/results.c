@@ -1,5 +1,5 @@
-// Multi-output kernels: what is reused inside and stored as well is computed in its place in
-// memory, block by block, in the loops of the last result.
+// Multi-output kernels: values that are reused inside and stored as well are computed in their
+// place in memory, block by block, in the loops of the last result.
 #include "template/lower.h"
 
 bool kiln_lowering_stores(const kiln_lowering *w, const kiln_stmt *s) {

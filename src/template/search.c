@@ -65,8 +65,8 @@ static kiln_status lower_one(const searching *s, kiln_tile_candidate *c) {
   return st;
 }
 
-// The templates of maps and sums have one way or two to run a kernel: their loops are made at once,
-// and say what it costs.
+// Templates of maps and sums propose one schedule or two, which are lowered at once and priced by
+// their loops.
 static kiln_status price_loops(const searching *s, kiln_tile_candidate *c) {
   KILN_TRY(lower_one(s, c));
   if (!c->loops) return KILN_OK;
@@ -74,7 +74,7 @@ static kiln_status price_loops(const searching *s, kiln_tile_candidate *c) {
                                      &c->cost);
 }
 
-// For grids proposals say rather too little: what costs more than another's loops is not lowered.
+// For grids, proposals are rather too cheap: one dearer than another's loops is not lowered.
 static kiln_status price_grid(const searching *s, kiln_tile_candidate *c, double *io_least) {
   if (c->cost.ns >= *io_least) return KILN_OK;
   KILN_TRY(lower_one(s, c));
@@ -100,7 +100,7 @@ static kiln_status price_by_loops(const searching *s, kiln_tile_candidates *io) 
 
 static void drop(void *arena) { kiln_arena_deinit(arena); }
 
-// Asks |t| what it proposes for |form|.
+// Adds |t|'s candidates for |form|.
 static kiln_status ask(const searching *s, const kiln_template *t, const kiln_form *form,
                        kiln_tile_candidates *io) {
   const int before = io->n;
@@ -142,8 +142,8 @@ static kiln_status ask_all(const searching *s, kiln_group_kind kind, const kiln_
   return KILN_OK;
 }
 
-// What the templates propose is moved to cx->perm once it is known how much that is: a vector that
-// grows there would leave its former selves behind.
+// Candidates are moved to cx->perm once their number is known: a vector that grows in an arena
+// leaves its former copies behind.
 kiln_status kiln_tile_propose(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,
                               const kiln_facts *facts, const kiln_tile_search_options *options,
                               kiln_tile_candidates *out) {

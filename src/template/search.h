@@ -9,25 +9,23 @@ typedef struct kiln_tile_search_options {
   int n_threads;
   int n_lowered;   // how many candidates to lower, the cheapest first: 1 unless they are measured
   bool no_connect; // kernels stay as the rules group them
-  // Maps and sums by row cost what their loops say, which are made for that: nearer to what is
-  // measured, at twice the time and memory of proposing.
+  // Maps and sums by row are lowered and priced by their loops: nearer to measured times, at twice
+  // the time and memory of proposing.
   bool by_loops;
 } kiln_tile_search_options;
 
-// Proposes candidates for |p|, an extract of kind |kind| with |facts|, cheapest first, each in its
-// form. Counts
-// candidates, never time. Lives in cx->perm.
+// Proposes candidates for |p|, an outlined kernel of |kind| with |facts|, cheapest first, each in
+// its form. Counts candidates, never time. Lives in cx->perm.
 kiln_status kiln_tile_propose(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,
                               const kiln_facts *facts, const kiln_tile_search_options *options,
                               kiln_tile_candidates *out);
-// Sorts by cost, of which panels that no other program has are a part; among equals the order
-// stands.
+// Stable sort by cost, which includes panels that no other program has.
 void kiln_tile_sort(kiln_tile_candidates *c);
 // Lowers the first |n_lowered| of |io| that no primitive refuses, those that are lowered already
 // included.
 kiln_status kiln_tile_lower(kiln_ctx *cx, const kiln_tile_search_options *options,
                             kiln_tile_candidates *io);
-// Both.
+// Proposes, then lowers.
 //
 // gives: *out; at least one is lowered
 kiln_status kiln_tile_search(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,

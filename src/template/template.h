@@ -16,7 +16,7 @@
 
 enum { KILN_MAX_MEMBERS = 40 }; // statements of a kernel
 
-// What a kernel is: the rules of grouping say.
+// Kinds of kernels, as the rules of grouping make them.
 typedef enum kiln_group_kind {
   KILN_GROUP_MAP,         // one map
   KILN_GROUP_CONTRACTION, // a contraction and the map that reads it element by element
@@ -24,22 +24,22 @@ typedef enum kiln_group_kind {
   KILN_GROUP_SCATTER,   // a statement with init or data-dependent index
   KILN_GROUP_WINOGRAD,  // a convolution as its transforms and products, and its epilogue
   KILN_GROUP_ATTENTION, // attention: two contractions and a softmax between them, and its epilogue
-  KILN_GROUP_FUSED_LAYERS // statements with a contraction behind others, which a block of the result computes
+  KILN_GROUP_FUSED_LAYERS // fused-layer tiling: a contraction behind other statements
 } kiln_group_kind;
 
 // Tile extents, 0 where a template has no use for one or takes all.
 typedef struct kiln_tiling {
-  int64_t block[KILN_MAX_RANK];   // by space dim of the last statement: what a task keeps in the L2
+  int64_t block[KILN_MAX_RANK];   // by space dim of the last statement: of a task, in the L2
   int64_t tile[KILN_MAX_RANK];    // the same: in registers
   int64_t step[KILN_MAX_MEMBERS]; // by statement: of its reduction, computed at a time; 0: all
   int64_t vectors;                // of a register tile, along the contiguous dim
-  int variant;                    // what else a template distinguishes: an order of loops, packing
-  const char *form;               // the same for readers; NULL: nothing
+  int variant;                    // choices of one template: an order of loops, packing
+  const char *form;               // the same as text; NULL: none
 } kiln_tiling;
 
 // A kernel of a library, which is called in place of loops (backend/backend.h).
 typedef struct kiln_library_candidate {
-  const char *backend, *call; // its name, and what it is to compute
+  const char *backend, *call; // its name, and the call that computes the kernel
   const char *version;        // of the library that was there
 } kiln_library_candidate;
 
@@ -59,7 +59,7 @@ typedef struct kiln_form {
 struct kiln_template;
 typedef struct kiln_tile_candidate {
   const struct kiln_template *from; // that proposed it
-  const kiln_form *form;            // what it runs
+  const kiln_form *form;            // the program that it runs
   kiln_tiling tiling;
   kiln_tile_cost cost;
   bool
@@ -75,8 +75,7 @@ typedef struct kiln_tile_candidates {
   int n, cap;
 } kiln_tile_candidates;
 
-// A lowering at work: the schedule it builds and the kernel's shape in the terms in which it
-// thinks.
+// A lowering in progress: the schedule it builds, and the kernel's shape.
 typedef struct kiln_lowering {
   kiln_ctx *cx;
   const kiln_program *p;
@@ -96,12 +95,12 @@ typedef struct kiln_template {
   unsigned kinds;    // of groups whose kernels it may run: bits 1u << KILN_GROUP_MAP, ..; 0: all
   kiln_match *match; // NULL: it runs kernels as they are outlined
   // Pushes candidates for |w|'s program, with their costs, in the order of preference among equals;
-  // none if it is not of this form. Who asks notes |from| and |form|. Lives in cx->perm.
+  // none if it is not of this form. The caller sets |from| and |form|. Lives in cx->perm.
   kiln_status (*propose)(kiln_lowering *w, kiln_tile_candidates *out);
   // Builds the schedule; refused (KILN_BAD_INPUT) where a primitive is.
   kiln_status (*lower)(kiln_lowering *w, const kiln_tiling *t);
-  bool by_loops; // its loops say better what a candidate costs than its proposal does
-  bool unites;   // on grids: it runs as one kernel what other templates run as several
+  bool by_loops; // candidates are priced by their loops, which are more exact than its proposal
+  bool unites;   // on grids: it fuses statements that other templates run as several kernels
   // Computing in a block with other statements takes that many times as long as alone, where this
   // template runs a product alone; 0: KILN_INNER_LOSS.
   double inner_loss;

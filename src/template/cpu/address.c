@@ -1,4 +1,4 @@
-// Digits of an operand's index.
+// Splits an operand's index into digits.
 #include "template/cpu/address.h"
 
 #include "analysis/simplify.h"
@@ -16,7 +16,8 @@ static bool add_digit(const kiln_expr *e, int64_t coef, kiln_address *out) {
   return true;
 }
 
-// Whether each digit stays below what the next one counts.
+// Whether the digits are those of a mixed-radix number: each is less than the ratio of the
+// coefficient before it to its own.
 static bool is_positional(const kiln_contraction *k, const kiln_tensor *t, const kiln_address *a) {
   const kiln_ranges ranges = kiln_stmt_ranges(&k->w->cx->scratch, k->c);
   int64_t above = kiln_tensor_elems(t);

@@ -1,5 +1,5 @@
-// The index of an operand as digits of a positional number: x(b * 6000 + c * 100 + p), x having one
-// axis, is addressed by b, c and p, of which each counts as much as all that follow can.
+// The index of an operand as digits of a mixed-radix number: x(b * 6000 + c * 100 + p), whose x has
+// one axis, has the digits b, c and p.
 #ifndef KILN_TEMPLATE_CPU_ADDRESS_H
 #define KILN_TEMPLATE_CPU_ADDRESS_H
 
@@ -7,13 +7,13 @@
 
 enum { KILN_MAX_DIGITS = 8 };
 
-// An axis of the operand, or a part of one: |e| * |coef| of its index.
+// An axis of the operand, or a part of one: adds |e| * |coef| to its index.
 typedef struct kiln_digit {
   const kiln_expr *e;
   int64_t coef;
 } kiln_digit;
 
-// From the outside. Where |is_cut|, the digits are parts of the operand's one axis.
+// Outermost first. Where |is_cut|, the digits are parts of the operand's one axis.
 typedef struct kiln_address {
   int n;
   kiln_digit digits[KILN_MAX_DIGITS];

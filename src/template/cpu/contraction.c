@@ -1,4 +1,4 @@
-// What a contraction is made of, its register tile, its blocks, and what they cost.
+// Operands of a contraction, its register tile, its blocks, and its cost.
 #include "support/integer.h"
 #include "template/cpu/contraction.h"
 #include "template/cpu/interleaved.h"
@@ -12,10 +12,10 @@
 enum { MAX_POINTS = 8, PAGE_BYTES = 4096 };
 
 static const double L2_USABLE = 0.6; // by blocks that were chosen for it
-// As KILN_MISS_SHARE, where panels are asked for in turns.
+// As KILN_MISS_SHARE, where tiles prefetch the next panel.
 static const double MISS_SHARE_IN_TURNS = 0.1;
 
-static const double INTEGER_RATE = 0.3; // of products of widened integers to those of f32
+static const double INTEGER_RATE = 0.3; // rate of products of widened integers to those of f32
 
 typedef kiln_contraction contraction;
 typedef kiln_contraction_axis axis;
@@ -78,7 +78,7 @@ kiln_instr *kiln_contraction_instr(const contraction *k, int64_t rows, int64_t v
   return find_instr(k->w->cx, k->dot, rows, vectors, n, all);
 }
 
-// The first of the machine's for operands of these types, |b| being the weights.
+// The machine's first instruction for operands of these types, |b| being the weights.
 static const kiln_dot *dot_for(kiln_ctx *cx, const kiln_machine *m, const kiln_facts *facts,
                                kiln_dtype a, const kiln_tensor *b, kiln_dtype sum, int64_t extent) {
   const bool is_small = kiln_fact_of(facts, b->id).is_small;
@@ -104,8 +104,8 @@ bool kiln_contraction_wants_wide(kiln_ctx *cx, const kiln_machine *m, const kiln
   return narrow && wide && narrow->peak == wide->peak && wide->rate > narrow->rate;
 }
 
-// The instruction for operands that lie as it wants them: the broadcast one with the reduction
-// contiguous, in whole groups; the other one, a constant, is packed in groups.
+// The dot-product instruction for these operands: the reduction is contiguous in the broadcast one,
+// in whole groups; the other one, a constant, is packed in groups.
 static const kiln_dot *find_dot(const contraction *k) {
   const kiln_lowering *w = k->w;
   const kiln_tensor *a = w->p->tensors.data[k->a->u.tensor],
@@ -118,8 +118,8 @@ static const kiln_dot *find_dot(const contraction *k) {
   return dot_for(w->cx, w->m, w->facts, a->dtype, b, k->c->body->dtype, kiln_dim_extent(last));
 }
 
-// Bytes from an element of the broadcast operand to the next along a dim; 0: not known. A block of
-// a tensor inside of a kernel counts as the whole.
+// Stride of the broadcast operand along a dim, in bytes; 0: unknown. A block of a tensor inside of
+// a kernel counts as the whole.
 static int64_t apart(const contraction *k, int d) {
   const kiln_tensor *t = k->w->p->tensors.data[k->a->u.tensor];
   if (d < 0) return 0;
@@ -127,7 +127,7 @@ static int64_t apart(const contraction *k, int d) {
   return stride == INT64_MAX ? 0 : stride * kiln_dtype_bytes(t->dtype);
 }
 
-// The same to the next step of the reduction.
+// The same along the stepped reduction dim.
 static int64_t step_bytes(const contraction *k) {
   if (k->c->n_reduce == 0) return 0;
   const int64_t stride =
@@ -136,7 +136,7 @@ static int64_t step_bytes(const contraction *k) {
   return stride == INT64_MAX ? 0 : stride * kiln_dtype_bytes(t->dtype);
 }
 
-// The vectors of a panel that may be, as kiln_tile_extents has it.
+// Panel widths that are allowed, in vectors: a mask as in kiln_tile_extents.
 static uint32_t panels_of(const contraction *k) {
   return k->node->keeps_panels ? kiln_panels_plain(kiln_fact_of(k->w->facts, k->b->u.tensor).panels)
                                : 0;
@@ -146,7 +146,7 @@ bool kiln_contraction_wants_panels(const contraction *k) {
   return kiln_panels_lack(kiln_fact_of(k->w->facts, k->b->u.tensor).panels, k->panel / k->w->lanes);
 }
 
-// One dim of rows, at most as many vectors as there are instructions for.
+// One row dim, and at most as many vectors as there are instructions for.
 static void choose_dot_tile(contraction *k, int64_t *out_vectors) {
   enum { MAX_VECTORS = 4 };
   const int64_t fit = k->v.extent / k->w->lanes; // a whole tile of the result at least
@@ -168,11 +168,11 @@ static void choose_dot_tile(contraction *k, int64_t *out_vectors) {
   k->efficiency = tile.efficiency * k->dot->rate;
 }
 
-// As many sums as a block keeps beside what it reads.
+// Accumulators of a block: a quarter of the L2.
 static int64_t sums_of_block(const contraction *k) { return k->w->m->l2_bytes / 16; }
 
-// Whether blocks of all vectors, whose rows are then few, are as large as they may be and cover the
-// rows without a rest.
+// Whether blocks of all vectors and a few rows divide the rows and use more than half of the room
+// for accumulators.
 static bool has_blocks_of_vectors(const contraction *k, const kiln_register_tile *t) {
   const int64_t cols = k->col >= 0 ? k->dims[k->col].extent : 1,
                 rows = k->row >= 0 ? k->dims[k->row].extent : 1,
@@ -183,9 +183,9 @@ static bool has_blocks_of_vectors(const contraction *k, const kiln_register_tile
          block > 0;
 }
 
-// Of steps: vectors divide their dim, unless a last tile that is not whole costs little where the
-// others are larger than the least that hides what an FMA takes. Eight products wait for each
-// operand that is late.
+// The tile of a stepped reduction: its vectors divide their dim, unless wider tiles with a partial
+// last one cost little more and the even tile has just enough accumulators (8) to hide the FMA
+// latency, so that it stalls on each late operand.
 static kiln_register_tile tile_of_steps(const contraction *k, const kiln_tile_extents *e) {
   enum { LEAST = 8, VECTORS = 3, MANY = 8 };
   static const double late = 1.04;
@@ -223,8 +223,8 @@ static void choose_tile(contraction *k, int64_t *out_vectors) {
   if (k->row >= 0) k->dims[k->row].tile = tile.rows;
 }
 
-// Vectors times vectors: a tile of the innermost dims that only one operand has, so that each
-// vector that is loaded is used by all of the other operand's.
+// Elementwise products of vectors: tiles the innermost dims that only one operand has, so that each
+// loaded vector is multiplied by all of the other operand's.
 static void choose_points(contraction *k, int64_t *out_vectors) {
   k->row = k->col = -1;
   for (int d = k->n_dims - 1; d >= 0; d--) {
@@ -246,7 +246,7 @@ static void choose_points(contraction *k, int64_t *out_vectors) {
   if (k->col >= 0) k->dims[k->col].tile = cols;
   *out_vectors = k->v.extent >= 2 * k->w->lanes ? 2 : 1;
   k->efficiency =
-      (double)(rows * cols) / (double)(rows * cols + rows + cols); // loads wait their turn
+      (double)(rows * cols) / (double)(rows * cols + rows + cols); // loads take issue slots, too
 }
 
 bool kiln_contraction_has_loads_to_spare(const contraction *k, int64_t vectors) {
@@ -255,7 +255,8 @@ bool kiln_contraction_has_loads_to_spare(const contraction *k, int64_t vectors) 
   return 4 * (rows + 2 * vectors) <= 3 * rows * vectors;
 }
 
-// Whether the element of a step is that of a later step in a row before, along dim |d| of the tile.
+// Whether windows slide along dim |d| of the tile: a step reads the element that a later step reads
+// in the row before.
 static bool slides_along(const contraction *k, int d) {
   const int64_t row = d < 0 || k->dims[d].tile == 1 ? 0 : apart(k, d), step = step_bytes(k);
   return row > 0 && step > 0 && row % step == 0 &&
@@ -285,7 +286,7 @@ static void choose_rows(contraction *k) {
   k->has_own_rows = k->col >= 0;
 }
 
-// What the nest reads of an operand, at most the whole of it.
+// Bytes of an operand that the nest reads, at most all of it.
 static double read_bytes(const contraction *k, const kiln_expr *load) {
   const kiln_tensor *t = k->w->p->tensors.data[load->u.tensor];
   double elems = kiln_expr_uses(load, k->v.dim) ? (double)k->v.extent : 1;
@@ -297,7 +298,7 @@ static double read_bytes(const contraction *k, const kiln_expr *load) {
   return (elems < all ? elems : all) * kiln_dtype_bytes(t->dtype);
 }
 
-// What a block of the broadcast operand's copied rows may take.
+// Bytes that a block of packed rows of the broadcast operand may take.
 static double room_of_rows(const contraction *k) { return (double)k->w->m->l2_bytes / 2; }
 
 // The loop of the result over dim |d|, and its extent at the place.
@@ -319,7 +320,7 @@ static kiln_status find_axis(contraction *k, int d, axis *out) {
   return KILN_OK;
 }
 
-// Their bytes, for one index of the dims that both have, and whether the other operand stays in the
+// The operands' bytes, for one index of the batch dims, and whether the other operand stays in the
 // L2.
 static void measure_operands(contraction *k) {
   k->a_bytes = read_bytes(k, k->a);
@@ -336,8 +337,8 @@ static void measure_operands(contraction *k) {
 static bool has_blocks_of_rows(const contraction *k) {
   return k->node->at || k->a_bytes > room_of_rows(k);
 }
-// A tile's rows come from the L2 again and again; blocks are whole tiles, and have room there
-// beside a panel of the other operand.
+// Whether packing rows pays: a tile's rows are reread from the L2, and blocks are whole tiles that
+// fit there beside a panel of the other operand.
 static bool gains_by_rows(const contraction *k, int64_t vectors) {
   const axis *rows = &k->dims[k->col];
   const int64_t tile = 4 * k->depth * rows->tile, panel = 4 * k->depth * vectors * k->w->lanes;
@@ -345,9 +346,9 @@ static bool gains_by_rows(const contraction *k, int64_t vectors) {
          (rows->extent % rows->tile == 0 || k->a_bytes > room_of_rows(k));
 }
 
-// Rows that one tile holds read a constant from behind the L2 once, bound by how many lines are on
-// the way: as several panels at a time, for which a core's prefetchers follow as many streams. A
-// panel is one, two or three vectors.
+// Where one tile has all rows, it reads a constant from behind the L2 once, bound by the lines in
+// flight: it reads several panels side by side, each a stream of a hardware prefetcher. A panel is
+// one, two or three vectors.
 static void choose_streams(contraction *k, int64_t *io_vectors) {
   enum { MOST_STREAMS = 4, MOST_VECTORS = 3 };
   const uint32_t allowed = panels_of(k);
@@ -400,8 +401,8 @@ static void choose(contraction *k) {
   k->direct = is_direct(k, k->b) && k->node->packs == KILN_PACKS_AS_NEEDED && !k->node->decoded;
 }
 
-// The multiple of |tile| up to |most| that covers |extent| with the least waste, where each block
-// costs as much as |per_block| more and |threads| share them; the largest of equals.
+// The multiple of |tile| up to |most| that covers |extent| with the least waste, counting
+// |per_block| more rows for each block and the balance of |threads|; the largest among equals.
 static int64_t fit_block(int64_t extent, int64_t tile, int64_t most, int64_t per_block,
                          int64_t threads) {
   int64_t best = tile, least = INT64_MAX;
@@ -424,10 +425,10 @@ bool kiln_contraction_is_one_tile(const contraction *k) {
          (k->row < 0 || k->dims[k->row].extent <= k->dims[k->row].tile);
 }
 
-enum { ROWS_OF_READING = 4, ROWS_OF_PACKING = 20 }; // as long as so many rows are multiplied
+enum { ROWS_OF_READING = 4, ROWS_OF_PACKING = 20 }; // overhead of a block, in rows of products
 
-// A block's part of the broadcast operand takes a third of the L2, its sums a quarter; where the
-// other operand is packed for it, a panel at a time, which all rows read while it is there.
+// A block of the broadcast operand takes a third of the L2, its sums a quarter; where the other
+// operand is packed for each block, blocks are one panel wide, which all rows read while it stays.
 static void choose_blocks(contraction *k) {
   const int64_t per_block = k->node->packs == KILN_PACKS_STEPS ? ROWS_OF_PACKING : ROWS_OF_READING;
   const int64_t l2 = k->w->m->l2_bytes;
@@ -448,7 +449,7 @@ static void choose_blocks(contraction *k) {
   }
   const int64_t threads =
                     k->node->is_parallel && kiln_contraction_is_one_tile(k) ? k->w->n_threads : 1,
-                part = kiln_divide_up(k->v.extent, threads); // nothing else is to be shared
+                part = kiln_divide_up(k->v.extent, threads); // threads have only columns to share
   k->v.block = is_ragged && k->v.extent <= sums && part == k->v.extent
                    ? k->v.extent
                    : fit_block(k->v.extent, k->v.tile, sums < part ? sums : part, 0, 1);
@@ -468,8 +469,8 @@ double kiln_contraction_panel_bytes(const contraction *k) {
   return depth_of_tile(k) * (double)k->v.tile * panel_dtype_bytes(k);
 }
 
-// As many bytes of a cache of |bytes| in sets of |ways| as the panel takes up: rows of an operand
-// that is read as it lies meet in few sets where their distance is a multiple of much.
+// Bytes of a cache of |bytes| and |ways| that the panel occupies: rows that are read in place
+// conflict in few sets where their stride shares a large divisor with the size of a way.
 static double taken_bytes(const contraction *k, int64_t bytes, int ways) {
   enum { LINE = 64 };
   if (!k->direct || k->point_by_point) return kiln_contraction_panel_bytes(k);
@@ -479,12 +480,12 @@ static double taken_bytes(const contraction *k, int64_t bytes, int ways) {
       kiln_load_stride(k->w->cx, k->w->p, k->b, kiln_contraction_stepped(k)->name);
   if (apart <= 0 || apart == INT64_MAX || way_bytes <= 0) return kiln_contraction_panel_bytes(k);
   const int64_t common = kiln_gcd(apart * dtype_bytes, way_bytes),
-                lines = kiln_round_up(row, LINE); // of the |common| bytes to the next row's place
+                lines = kiln_round_up(row, LINE); // bytes used of each |common| bytes of a way
   return lines < common ? kiln_contraction_panel_bytes(k) * (double)common / (double)lines
                         : kiln_contraction_panel_bytes(k);
 }
 
-// How often things are done, for one index of the batch.
+// Iteration counts for one index of the batch.
 typedef struct counts {
   double batch, rows, row_tiles, col_tiles, computed; // |computed|: elements, the ragged ones twice
   double row_blocks, col_blocks, chunks;              // 1 where there are none
@@ -534,11 +535,10 @@ static void choose_room(contraction *k) {
   }
   const double l2 = (double)k->w->m->l2_bytes,
                beside = l2 * L2_USABLE - kiln_contraction_panel_bytes(k);
-  // beside panels that do not fit a block stays as long as it can: they are read anew for each of
-  // its tiles
+  // a block takes the room that a panel leaves; each of its tiles rereads panels that do not fit
   k->a_room = beside > l2 / 8 && beside < l2 / 2 ? beside : l2 / 2;
-  // a block of fewer rows than a panel has columns reads more of panels than all rows, passing a
-  // panel that stays, of themselves
+  // with fewer rows a block than columns a panel, rereading panels for each block costs more than
+  // streaming all rows past a panel that stays
   const double rows = count(k).rows;
   if (k->a_room * rows < (double)k->v.tile * k->a_bytes &&
       kiln_contraction_panel_bytes(k) <= l2 / 2)
@@ -604,12 +604,12 @@ int kiln_contraction_chunk_axis(const contraction *k) {
   return k->node->step && n_reduced > 1 && t->role == KILN_CONST && !k->dot ? found : -1;
 }
 
-// Whether what one panel of a chunk holds lies in a piece.
+// Whether one panel's part of a chunk is contiguous.
 static bool has_whole_panels(const contraction *k) {
   return !k->node->step || k->c->n_reduce == 1 || kiln_contraction_chunk_axis(k) >= 0;
 }
 
-// They must be few, or there is little to wait for, and the L2 must hold both panels.
+// Tiles of a panel must be few, or its misses matter little, and the L2 must hold two panels.
 bool kiln_contraction_asks_in_turns(const contraction *k) {
   enum { MOST_TILES = 64 };
   const bool is_const = k->w->p->tensors.data[k->b->u.tensor]->role == KILN_CONST;
@@ -620,8 +620,8 @@ bool kiln_contraction_asks_in_turns(const contraction *k) {
          5 * kiln_contraction_panel_bytes(k) <= 2 * (double)k->w->m->l2_bytes;
 }
 
-// What crosses into the L2 and into the L1, |others| beside the operands: a panel stays in the L1
-// or the L2 between the tiles of a block, or it does not.
+// Bytes that cross into the L2 and into the L1, |others| included, by whether a panel stays there
+// between the tiles of a block.
 static void operand_bytes(const contraction *k, const counts *n, double others, double *out_l2,
                           double *out_l1) {
   const kiln_machine *m = k->w->m;
@@ -647,7 +647,7 @@ static void operand_bytes(const contraction *k, const counts *n, double others, 
   *out_l1 = fmax(*out_l1, at.l1);
 }
 
-// Of the result and of all that the map behind the contraction reads.
+// Bytes of the result and of the epilogue's other operands.
 static double other_bytes(const contraction *k) {
   const kiln_program *p = k->w->p;
   double bytes = 0;
@@ -659,7 +659,7 @@ static double other_bytes(const contraction *k) {
   return bytes;
 }
 
-// The tasks that the threads share: loops are fused as kiln_lowering_parallel does.
+// Parallel tasks: loops are fused as in kiln_lowering_parallel.
 static int64_t count_tasks(const contraction *k, const counts *n, int n_threads) {
   enum { TASKS_PER_THREAD = 4 };
   const double rows = k->keeps_b && !k->node->step ? n->row_tiles : ceil(n->row_blocks),
@@ -674,10 +674,10 @@ static int64_t count_tasks(const contraction *k, const counts *n, int n_threads)
   return (int64_t)tasks;
 }
 
-// What finding the pages of panels takes that are read as they lie, where they have more than a
-// core keeps in mind: a walk through the tables, which lie in the L3.
+// Time of TLB misses on panels that are read in place and span more pages than the TLB has entries:
+// page-table walks that hit the L3.
 static double walking_ns(const contraction *k, const counts *n, double apart) {
-  enum { PAGES = 2048 }; // about, of the cores of today
+  enum { PAGES = 2048 }; // roughly a second-level TLB's entries
   const kiln_device *d = k->w->m->device;
   const int l3 = kiln_device_level(d, "L3");
   const double pages = depth_of_tile(k) * fmin(1, apart / PAGE_BYTES),
@@ -685,16 +685,16 @@ static double walking_ns(const contraction *k, const counts *n, double apart) {
   return walks * n->batch * d->levels[l3 >= 0 ? l3 : 0].latency_ns;
 }
 
-// What reading the vector operand costs beyond its bytes, where it is no constant: a line at a time
-// where it lies, and more the first time where the next one is on another page, or each time where
-// none stays in the L2 for the next rows; or packing it, for each block of rows or once.
+// Cost of reading a vector operand that is no constant, beyond its bytes. In place: a line at a
+// time, slower on the first read where the next row is on another page, or on every read where
+// panels do not stay in the L2. Packed: once, or for each block of rows.
 static double operand_ns(const contraction *k, const counts *n, int n_threads, double all_bytes) {
   const kiln_device *d = k->w->m->device;
   const int64_t apart =
       kiln_load_stride(k->w->cx, k->w->p, k->b, kiln_contraction_stepped(k)->name);
   const double bytes = k->b_bytes * n->batch;
   const bool once = k->node->packs == KILN_PACKS_ONCE;
-  const bool by_rows = k->node->step > 0; // a few at a time, each from its begin to its end
+  const bool by_rows = k->node->step > 0; // streams a few whole rows at a time
   const bool stays = by_rows || kiln_contraction_panel_bytes(k) + k->a_bytes <=
                                     (double)k->w->m->l2_bytes * L2_USABLE,
              is_foreseen = by_rows || apart < PAGE_BYTES / 4; // by a core's prefetchers
@@ -726,7 +726,7 @@ kiln_tile_cost kiln_contraction_cost(const contraction *k, int n_threads) {
             l3 = kiln_device_level(d, "L3");
   const double others = other_bytes(k), sums = n.computed * 4 * 2 * n.chunks;
   const bool is_const = k->w->p->tensors.data[k->b->u.tensor]->role == KILN_CONST;
-  const double b_bytes = k->node->decoded ? 0 : k->b_bytes, // what is decoded never leaves a core
+  const double b_bytes = k->node->decoded ? 0 : k->b_bytes, // decoded panels never leave a core
       all = (k->a_bytes + b_bytes) * n.batch + others,
                l3_bytes = l3 >= 0 ? (double)d->levels[l3].capacity_bytes * d->levels[l3].usable : 0;
   double into_l2, into_l1;

@@ -1,28 +1,28 @@
-// Counts lines: what a piece of an image takes up in a cache, and how often it is read, by the
-// place of the groups' loop.
+// Cache footprint and traffic of a grouped convolution, in lines, by the place of the loop over
+// groups.
 #include "template/cpu/interleaved.h"
 
 #include "support/integer.h"
 
 #include <math.h>
 
-// Bytes that come at once from behind the L2: shorter runs are read from afar a line at a time,
-// each waited for.
+// Granularity of reads from behind the L2: shorter runs are read a line at a time, at full latency
+// each.
 enum { LINE = 64, RUN_BYTES = 256, MAX_STEPS = 2 * KILN_MAX_RANK };
 
 static const double L2_USABLE = 0.6, L1_USABLE = 0.5;
-// Of the time that weights take into the L1, what is not hidden: they lie as they are read.
+// Share of the weights' transfer into the L1 that is not hidden: they are read sequentially.
 static const double STREAMED = 0.2;
-// How much longer short runs take that are not asked for (template/cpu/rows_ahead.h), as where the
-// groups' loop runs around everything.
+// Slowdown of short runs that are not prefetched (template/cpu/rows_ahead.h), as where the loop
+// over groups is outermost.
 static const double UNASKED = 4;
 
-// So many elements, each |stride| bytes on.
+// |extent| elements, |stride| bytes apart.
 typedef struct step {
   int64_t stride, extent;
 } step;
 
-// What an operand is read along, by ascending stride.
+// Access pattern of an operand, by ascending stride.
 typedef struct steps {
   int n;
   step data[MAX_STEPS];
@@ -40,7 +40,7 @@ static void add_step(steps *s, int64_t stride, int64_t extent) {
   s->data[at] = (step){stride, extent};
 }
 
-// Bytes in pieces of |unit| that are touched along |s|.
+// Bytes that |s| touches, in multiples of |unit|.
 static double touched(const steps *s, int element_bytes, double unit) {
   double pieces = 1,
          reach = element_bytes; // |pieces| as long as |reach| each, until there is a gap
@@ -58,8 +58,8 @@ static double touched(const steps *s, int element_bytes, double unit) {
   return has_gaps ? pieces : fmax(reach, unit);
 }
 
-// Extents of an iteration of the first |place| loops over rows, for all groups or for one; of the
-// result's dims.
+// Extent of the result's dim |d| in an iteration of the first |place| loops over rows, for all
+// groups or for one.
 static int64_t extent_inside(const kiln_contraction *k, int d, int place, bool all_groups) {
   int row = 0;
   for (int i = 0; i < d; i++) row += !kiln_contraction_is_batch(k, i);
@@ -67,7 +67,7 @@ static int64_t extent_inside(const kiln_contraction *k, int d, int place, bool a
   return row < place ? k->dims[d].tile : k->dims[d].extent;
 }
 
-// Bytes from an element of |load| to the next along |var|; INT64_MAX: not known, or too many.
+// Stride of |load| along |var| in bytes; INT64_MAX: unknown, or too large.
 static int64_t bytes_apart(const kiln_contraction *k, const kiln_expr *load, kiln_symbol var,
                            int bytes) {
   const int64_t stride = kiln_load_stride(k->w->cx, k->w->p, load, var);
@@ -128,13 +128,13 @@ static double iterations(const kiln_contraction *k, int place) {
   return n;
 }
 
-// Bytes of the image, of the result and of the weights: of a piece, for all groups and for one, and
-// of the whole.
+// Bytes of the image, of the result and of the weights: in a piece, for all groups and for one, and
+// as a whole.
 typedef struct amounts {
   double pieces, groups, image, one_image, result, one_result, weights, whole;
 } amounts;
 
-// |unit|: bytes in which what one group touches is counted.
+// |unit|: granularity of one group's bytes.
 static amounts count(const kiln_contraction *k, int place, double unit) {
   amounts a = {.pieces = iterations(k, place), .groups = groups_of(k)};
   a.image = operand_bytes(k, k->a, place, true, LINE);
@@ -146,7 +146,7 @@ static amounts count(const kiln_contraction *k, int place, double unit) {
   return a;
 }
 
-// An image comes once where a piece of it stays for all groups, else for each of them.
+// The image is read once where a piece of it stays in the L2 for all groups, else once for each.
 static double into_l2(const kiln_contraction *k, int place) {
   const double room = (double)k->w->m->l2_bytes * L2_USABLE;
   const amounts a = count(k, place, RUN_BYTES);
@@ -155,7 +155,7 @@ static double into_l2(const kiln_contraction *k, int place) {
          a.weights * (a.weights <= room ? 1 : a.pieces);
 }
 
-// What lines at pixels' distance take up of the L1, in whose sets they meet.
+// Bytes of the L1 that lines at the pixels' stride occupy, set conflicts included.
 static double taken(const kiln_contraction *k, double bytes) {
   const kiln_machine *m = k->w->m;
   const kiln_tensor *t = k->w->p->tensors.data[k->a->u.tensor];
@@ -169,8 +169,8 @@ static double taken(const kiln_contraction *k, double bytes) {
   return common > line ? bytes * (double)common / (double)line : bytes;
 }
 
-// Groups that share lines follow each other, so that a line comes once if those of one group stay;
-// weights come in streams.
+// Groups that share lines run one after the other, so that a line is loaded once if one group's
+// lines stay; weights are streamed.
 static void into_l1(const kiln_contraction *k, int place, double *out_images, double *out_weights) {
   const double l1 = (double)k->w->m->l1_bytes;
   const amounts a = count(k, place, LINE);
@@ -179,10 +179,10 @@ static void into_l1(const kiln_contraction *k, int place, double *out_images, do
   *out_weights = a.weights * (a.weights <= l1 * L1_USABLE ? 1 : a.pieces);
 }
 
-// Whether a group's runs are shorter than what comes at once, and the image comes from behind the
-// L2.
+// Whether a group's runs are shorter than the granularity of reads, and the image comes from behind
+// the L2.
 static bool waits(const kiln_contraction *k, bool is_far) {
-  enum { SOME = 4 }; // more than a quarter of what comes is another group's
+  enum { SOME = 4 }; // more than a quarter of the bytes read belong to another group
   const amounts a = count(k, 0, RUN_BYTES);
   return is_far && SOME * a.groups * a.one_image > (SOME + 1) * a.image;
 }

@@ -1,11 +1,10 @@
-// Groups whose channels lie side by side: where their loop runs.
+// Where the loop over groups runs if the groups' channels are interleaved in memory.
 //
-// A grouped convolution's operands both move with the group. Where images lie channels last, a
-// group's part of a row is a few channels of each pixel: an image that is read for one group after
-// the other comes into a cache once for each, in lines of which a group uses a part. So the loop
-// over groups may run inside of some of the loops over the tiles' rows: all groups of a piece of
-// the image then follow each other, while it stays where it is, and their weights are read again
-// for each piece.
+// Both operands of a grouped convolution move with the group. With channels last, a group's part of
+// a pixel is a few channels: one group after the other would load the whole image once each, in
+// lines of which it uses a part. So the loop over groups may run inside of some tile loops over
+// rows: all groups of a piece of the image run while the piece is in cache, and their weights are
+// reread for each piece.
 #ifndef KILN_TEMPLATE_CPU_INTERLEAVED_H
 #define KILN_TEMPLATE_CPU_INTERLEAVED_H
 
@@ -20,7 +19,7 @@ typedef struct kiln_interleaved {
 // Whether groups are a loop of |k| that may run inside: of constant weights, whose panels stay in
 // the L2 for one group.
 bool kiln_interleaved_is(const kiln_contraction *k);
-// The place at which least is waited for.
+// The place with the least time of transfers.
 //
 // needs: the register tile is chosen
 kiln_interleaved kiln_interleaved_place(const kiln_contraction *k);

@@ -7,9 +7,9 @@
 
 enum { MAX_BLOCK = 128 };
 
-// Of a vector of weights: its maximum, exponential and sum; of one of the result that is rescaled;
-// of one that begins, is divided and stored; of a query that is turned. In the cycles of
-// kiln_tile_registers.
+// Cycles, as in kiln_tile_registers: of a vector of weights (maximum, exponential, sum); of
+// rescaling a vector of the result; of initializing, dividing and storing one; of transposing one
+// of a query.
 static const double weight_cycles = 13, rescale_cycles = 1, finish_cycles = 4, turn_cycles = 0.5;
 
 typedef struct stream {
@@ -17,7 +17,7 @@ typedef struct stream {
   kiln_attention_form f;
   int64_t block, chunk;  // rows of a task, keys of a chunk
   bool turned;           // the result has the rows in the lanes
-  const kiln_stmt *tile; // what a chunk of scores is written by: Z, or X, copied from registers
+  const kiln_stmt *tile; // writes a chunk of scores: Z, or X, copied from registers
   kiln_symbol at, over;  // loops of a task, and over the chunks
 } stream;
 
@@ -52,7 +52,7 @@ static int order_dims(const stream *k, const kiln_stmt *s, const char *part, kil
   return n;
 }
 
-// Stores what |s| computes with |inner| innermost, and |outer| around it.
+// Stores the result of |s| with |inner| innermost, and |outer| around it.
 static kiln_status store_inside(stream *k, const kiln_stmt *s, kiln_symbol outer,
                                 kiln_symbol inner) {
   kiln_stage_axis axes[KILN_MAX_RANK];
@@ -257,10 +257,10 @@ static kiln_status stage_queries(stream *k) {
   return kiln_vectorize(&w->s, named(k, "%s.%d", name, n - 1));
 }
 
-// The order in which the copy of a mask has its axes: the rows innermost, which one axis alone
-// counts or one flattened with others.
+// The axes of a mask's copy, the rows innermost: an axis that the rows alone index, or one in which
+// they are flattened with other dims.
 //
-// gives: how many; 0 where the mask lies well as it is, or the rows cannot be told
+// gives: how many; 0 where the mask is read in place, or no axis is known to be the rows'
 static int mask_axes(const stream *k, const kiln_expr *load, kiln_stage_axis *axes) {
   const kiln_program *p = k->w->p;
   const kiln_tensor *t = p->tensors.data[load->u.tensor];
@@ -284,7 +284,7 @@ static int mask_axes(const stream *k, const kiln_expr *load, kiln_stage_axis *ax
   return n;
 }
 
-// A vector of rows of all keys, before the next: the lines that it reads stay in the L1.
+// Copies all keys for a vector of rows before the next vector: the lines read stay in the L1.
 static kiln_status schedule_mask(stream *k, kiln_symbol name, int n) {
   kiln_lowering *w = k->w;
   kiln_symbol path[KILN_MAX_RANK + 2];
@@ -298,8 +298,8 @@ static kiln_status schedule_mask(stream *k, kiln_symbol name, int n) {
   return kiln_parallel(&w->s, path[0]);
 }
 
-// Asks for the rows of constant mask |name| some keys ahead, where they come from behind the L2:
-// they lie too far apart for a core's prefetcher.
+// Prefetches rows of constant mask |name| some keys ahead, where they come from behind the L2:
+// their stride is too large for hardware prefetchers.
 static kiln_status fetch_mask(stream *k, const kiln_tensor *t, kiln_symbol name) {
   enum { CYCLES = 400 }; // that memory takes
   const kiln_lowering *w = k->w;
@@ -431,7 +431,7 @@ static kiln_status vectorize_rows(stream *k) {
   return kiln_vectorize(&w->s, kiln_symbol_printf(w->cx, "w.%d", k->f.top->n_space));
 }
 
-// A weight is summed where it is computed.
+// Adds a weight to its sum where it is computed.
 static kiln_status sum_weights(stream *k) {
   const kiln_stmt *s = k->f.sum;
   const kiln_symbol keys = loop_of(k, s, "", reduction_of(s));
@@ -483,7 +483,7 @@ static kiln_status lower_attention(kiln_lowering *w, const kiln_tiling *t) {
 
 // --- candidates ---
 
-// A tile of no more sums than wait for each other's products at best waits for more than that.
+// A tile with just enough accumulators to hide the FMA latency stalls on other latencies.
 static double tile_cycles(kiln_register_tile tile) {
   enum { ENOUGH = 10 };
   return tile.cycles * (tile.rows * tile.cols * tile.vectors < ENOUGH ? 1.1 : 1);
@@ -501,8 +501,8 @@ static double task_cycles(const stream *k) {
 }
 
 typedef struct traffic {
-  double rows, keys;  // what a task reads and writes of its rows; the keys and values of its head
-  double held, again; // what it holds; what it reads of that again, all chunks together
+  double rows, keys;  // bytes of a task's rows, read and written; of its head's keys and values
+  double held, again; // of its buffers; of these reread, over all chunks
 } traffic;
 
 static traffic traffic_of(const stream *k) {
@@ -514,12 +514,12 @@ static traffic traffic_of(const stream *k) {
                    .again = 4 * block * keys + 2 * block * both * keys / (double)k->chunk};
 }
 
-// A task reads keys and values once, from the L2 where they fit beside what it holds; it reads what
-// it holds again in every chunk.
+// A task reads keys and values once, from the L2 where they fit beside its buffers; it rereads its
+// buffers in every chunk.
 static void count_bytes(const stream *k, const kiln_device *d, kiln_tile_cost *c) {
   const traffic b = traffic_of(k);
   for (int l = 0; l + 1 < d->n_levels; l++) {
-    const kiln_mem_level *in = &d->levels[l + 1]; // what lies in front of the boundary
+    const kiln_mem_level *in = &d->levels[l + 1]; // the cache in front of the boundary
     const bool holds = b.held < in->usable * (double)in->capacity_bytes,
                keeps = b.held + b.keys < in->usable * (double)in->capacity_bytes;
     const double n_tasks = (double)c->tiles, n_heads = (double)k->f.n_batch;
@@ -529,13 +529,13 @@ static void count_bytes(const stream *k, const kiln_device *d, kiln_tile_cost *c
   }
 }
 
-// What waiting for the L2 costs beside the products: a block reads all keys and values, its tiles
-// of rows the chunk's values again, and scores and weights are written and read eight times, from
-// the L1 or not. Measured on a Zen 3 with chunks of 32 to 256 keys and blocks of 24 to 96 rows.
+// Stalls on the L2 beside the products: a block reads all keys and values, its tiles of rows reread
+// the chunk's values, and scores and weights are written and read eight times, from the L1 or not.
+// Measured on a Zen 3 with chunks of 32 to 256 keys and blocks of 24 to 96 rows.
 static double waiting_ns(const stream *k, const kiln_device *d, const kiln_tile_cost *c) {
   enum { PASSES = 8 };
   const double line_by_line = 2,
-               row_by_row = 0.75; // of the time that bytes take, how much is waited
+               row_by_row = 0.75; // stalled share of the transfer time
   const int l1 = kiln_device_level(d, "L1");
   const double rows = (double)k->block, keys = (double)k->f.n_keys, chunk = (double)k->chunk,
                depth = (double)k->f.depth, values = (double)k->f.n_values;

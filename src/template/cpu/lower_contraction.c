@@ -2,9 +2,9 @@
 //
 // Candidates: the whole reduction in registers, or steps of it whose panels stay in the L2 beside a
 // block of the other operand; on all threads, or on one where the fork costs more than it gives. A
-// vector operand that changes from run to run is read as it lies, or copied a block at a time, or
-// once. A result that does not lie along the vectors is computed block by block and copied from
-// there.
+// vector operand that is no constant is read in place, or packed a block at a time, or once. A
+// result that is contiguous along another dim than the vectors' is computed block by block and
+// transposed.
 #include "support/integer.h"
 #include "template/cpu/address.h"
 #include "template/cpu/turned.h"
@@ -20,8 +20,8 @@ enum {
   KEEPS_PANELS = 16
 }; // flags of kiln_tiling.variant
 
-// The contraction of a program of two statements, or of three, whose first then decodes an operand;
-// any of another's.
+// The contraction of a program of two statements, or of three where the first decodes an operand;
+// of other programs, any statement.
 static const kiln_stmt *contraction_of(const kiln_lowering *w) {
   const int n = w->p->stmts.n;
   return w->p->stmts.data[n > 1 ? n - 2 : 0];
@@ -47,10 +47,10 @@ static bool has_form(const kiln_lowering *w) {
   return (n == 2 || n == 3) && w->root->n_space == contraction_of(w)->n_space;
 }
 
-// --- results that lie across the vectors ---
+// --- transposed results ---
 
-// Nanoseconds that storing across the lines takes: lane by lane, or by way of a block, whose last
-// one overlaps another.
+// Nanoseconds of storing a transposed result: lane by lane, or through blocks, the last of which
+// overlaps.
 static double storing_ns(const kiln_lowering *w, const kiln_tiling *t, int n_threads) {
   const double cycles_scattered = 8, cycles_turned = 0.7; // an element
   const kiln_device *d = w->m->device;
@@ -73,8 +73,8 @@ static double turned_ns(kiln_lowering *w, const kiln_tiling *t) {
              : INFINITY;
 }
 
-// Blocks are some lines of the result in its dim |turned|, one index of the others: of blocks as
-// even as they can be those with which the tiles, which are cut anew in each, cost least.
+// Blocks are some lines of the result along its dim |turned|, one index of the others: of the
+// evenest blocks, those with which the tiles, which are cut anew in each, cost least.
 static void choose_blocks(kiln_lowering *w, int turned, kiln_tiling *io) {
   enum { TRIES = 8 };
   const int64_t extent = kiln_lowering_extent(w->root, turned),
@@ -93,8 +93,8 @@ static void choose_blocks(kiln_lowering *w, int turned, kiln_tiling *io) {
   io->block[turned] = best;
 }
 
-// The dims of the blocks, as their loops run: |turned| inside, or so many of the rows around the
-// batch's as |k| has it.
+// The dims of the blocks in the order of their loops: |turned| innermost, or, with k->n_around rows
+// around the batch, those, the batch, and the other rows.
 static int order_blocks(const kiln_contraction *k, int turned, int *dims) {
   int n = 0;
   for (int pass = 0; pass < 3; pass++)
@@ -156,15 +156,15 @@ static void push_candidate(kiln_lowering *w, int64_t step, int variant, kiln_til
   if (!push_one(w, step, variant, out)) (void)push_one(w, step, variant | KEEPS_PANELS, out);
 }
 
-// As many rows of a matrix as a core reads at once, each from its begin to its end: at most |most|.
+// As many rows of a matrix as a core streams at once, whole rows each: at most |most|.
 static int64_t few_rows(int64_t extent, int64_t most) {
   int64_t rows = most;
   while (extent % rows != 0) rows--;
   return rows > 2 ? rows : 0;
 }
 
-// Candidates that read rows of the vector operand to their ends, as all rows of the other one are
-// in one register tile: more of them at a time where their sums take longer to load and store.
+// Candidates that stream whole rows of the vector operand, all rows of the other one being in one
+// register tile: more of them at a time where their sums take longer to load and store.
 static void push_by_rows(kiln_lowering *w, const kiln_contraction *k, int64_t extent,
                          kiln_tile_candidates *out) {
   enum { FEW = 8, MANY = 32 };
@@ -174,20 +174,19 @@ static void push_by_rows(kiln_lowering *w, const kiln_contraction *k, int64_t ex
   if (many > few && kiln_contraction_rows(k) > 1) push_candidate(w, many, 0, out);
 }
 
-// Whether a panel of one of |n| chunks of the reduction leaves the L2 to what else is read in a
-// chunk.
+// Whether a panel of one of |n| chunks of the reduction takes at most a tenth of the L2.
 static bool is_small(const kiln_contraction *k, int64_t n) {
   enum { SHARE = 10 };
   return kiln_contraction_panel_bytes(k) / (double)n * SHARE <= (double)k->w->m->l2_bytes;
 }
 
-// How many roundings one behind the other a sum of |depth| terms takes in chunks of |chunk|, 0: in
-// one.
+// Longest chain of roundings in a sum of |depth| terms by chunks of |chunk|; 0: one chunk.
 static int64_t roundings(int64_t depth, int64_t chunk) {
   return chunk ? chunk + depth / chunk : depth;
 }
 
-// A sum that loses digits in one piece, and in chunks that are too many or too large.
+// The depth from which a sum in one chunk loses digits, and the longest chain of roundings that
+// does not.
 enum { LONG_DEPTH = 1 << 16, MOST_ROUNDINGS = 1 << 12 };
 
 static bool keeps_digits(const kiln_contraction *k, const kiln_tile_candidate *c, int64_t extent) {
@@ -200,8 +199,8 @@ static bool moves_in_sums(const kiln_contraction *k, const kiln_expr *at) {
   return false;
 }
 
-// Whether an operand that could be read as it lies can be packed: its index says which panel an
-// element belongs to, which that of a window does not.
+// Whether an operand that could be read in place can be packed: its index must give the panel of an
+// element, which that of a window does not.
 static bool can_pack(const kiln_contraction *k) {
   kiln_address a;
   if (!k->direct || !kiln_address_read(k, k->b, &a)) return false;
@@ -210,7 +209,7 @@ static bool can_pack(const kiln_contraction *k) {
   return true;
 }
 
-// Of a long sum only the candidates that keep its digits stay, where there are any.
+// Keeps only the candidates of a long sum that preserve its digits, where there are any.
 static void keep_digits(kiln_lowering *w, const kiln_contraction *k, int64_t extent, int first,
                         kiln_tile_candidates *io) {
   int n = first;
@@ -241,7 +240,7 @@ static kiln_status propose_contraction(kiln_lowering *w, kiln_tile_candidates *o
   const bool packs = can_pack(&k);
   if (packs) push_candidate(w, 0, PACKS_ONCE, out);
   if (k.direct && is_whole) push_by_rows(w, &k, extent, out);
-  bool has_small = k.direct; // what is packed at run time is read in whole rows
+  bool has_small = k.direct; // operands packed at run time are read in whole rows
   const int64_t first = k.direct ? kiln_divide_up(extent, PACKED_DEPTH) : 2;
   for (int64_t n = first, taken = 0; is_even && (packs || !k.direct) && n < extent; n++) {
     if (extent % n != 0) continue;

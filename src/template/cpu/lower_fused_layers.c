@@ -1,8 +1,8 @@
-// Fused-layer tiling (producer-consumer block fusion): statements of which one consumes what
-// another computes, a contraction among them. The result is cut into blocks, which run in
-// parallel, and each block computes all that it needs of the others in local memory: the layers
-// of a perceptron over some rows, a depthwise convolution over the rows that a pointwise one
-// expands, a norm in front of a product. What neighbouring blocks both need is computed by both.
+// Fused-layer tiling (producer-consumer block fusion): statements that consume each other's
+// results, a contraction among them. The result is cut into blocks, which run in parallel, and each
+// block computes its part of the others in local memory: the layers of a perceptron over some rows,
+// a depthwise convolution over the rows that a pointwise one expands, a norm in front of a product.
+// Neighbouring blocks both compute the halo that they share.
 //
 // Inside of a block, each statement runs by its class: contractions and window reductions by tiles
 // in registers, together with the map that finishes them; sums of rows by lanes; maps along the
@@ -21,15 +21,15 @@ enum {
 }; // kiln_tiling.variant: constants are read in panels that other programs have
 
 enum {
-  MAX_LOCAL_BYTES = 1 << 20, // of one buffer, and of all: what a thread's stack holds (schedule.h)
+  MAX_LOCAL_BYTES = 1 << 20, // of one buffer, and of all buffers on a thread's stack (schedule.h)
   MAX_STACK_BYTES = 6 << 20,
   MAX_OUTER = 16 // iterations of the second dim of a block
 };
 
-// The share of the FMA peak that sums in registers reach beside their register tile's, that
-// windows, and that all else; and the time in which a nest of a block begins and ends.
+// Shares of the FMA peak: of contractions, beside their register tile's efficiency, of windows, and
+// of other statements; and the overhead of a nest in a block.
 static const double CONTRACTION_SHARE = 0.95, WINDOW_SHARE = 0.5, OTHER_SHARE = 0.35, NEST_NS = 40;
-// Cycles in which the lanes of one sum are added; and of an element that no vector holds.
+// Cycles of adding the lanes of one sum; and of an element that is computed as a scalar.
 static const double LANES_CYCLES = 20, SCALAR_CYCLES = 10;
 
 typedef enum node_class {
@@ -38,7 +38,7 @@ typedef enum node_class {
   CLASS_WINDOW,
   CLASS_ROWS,    // a reduction along the contiguous dim
   CLASS_FINISH,  // a map that is computed in the place of the reduction in front of it
-  CLASS_FINISHED // such a reduction, a contraction or a window
+  CLASS_FINISHED // a contraction or window with a finish
 } node_class;
 
 typedef struct chain {
@@ -96,7 +96,7 @@ static bool reads(const chain *c, const kiln_stmt *s, const kiln_stmt *m) {
   return false;
 }
 
-// The map that finishes statement |i| in registers: its only reader, and nothing else's finish.
+// The map that finishes statement |i| in registers: its only reader, which finishes no other one.
 static int find_finish(const chain *c, int i) {
   int reader = -1;
   for (int k = i + 1; k < c->n; k++) {
@@ -123,7 +123,7 @@ static void classify(chain *c, kiln_lowering *w) {
 
 // --- lowering ---
 
-// Cuts the result into blocks; what is left of each loop keeps a name of its own.
+// Cuts the result into blocks; the loops inside of a block get names of their own.
 static kiln_status cut_blocks(chain *c, const kiln_tiling *t) {
   kiln_lowering *w = c->w;
   kiln_blocks *b = &c->blocks;
@@ -164,7 +164,7 @@ static bool is_result(const chain *c, const kiln_stmt *s) {
   return s && (s == c->w->root || kiln_lowering_stores(c->w, s));
 }
 
-// The loops of a result inside of a block: what is stored besides the root comes into the blocks
+// The loops of a result inside of a block; those of results besides the root move into the blocks
 // now.
 static kiln_status enter_result(chain *c, const kiln_stmt *s, kiln_symbol *out_loops) {
   if (s == c->w->root) {
@@ -208,8 +208,8 @@ static void find_selection(const kiln_expr *e, void *argument) {
   s->is_there |= e->kind == KILN_EXPR_SELECT && kiln_expr_uses(e->args[0], s->along);
 }
 
-// The few vectors of a row are written out where what they take is selected by their lanes, as of a
-// padding: masks are then the same for all rows.
+// Unrolls the few vectors of a row whose loads are masked by lane, as at a padding: the masks are
+// then invariant over all rows.
 static kiln_status write_out_masks(chain *c, const kiln_stmt *s, kiln_symbol loop) {
   enum { FEW = 4 };
   const kiln_loop *vectors = kiln_loops_find(c->w->s.loops, kiln_lowering_name(c->w, "o", loop));
@@ -239,8 +239,8 @@ static kiln_status lower_rows_node(chain *c, const kiln_stmt *s) {
   return kiln_lowering_vectorize_reduction(c->w, s);
 }
 
-// Readers are placed before what they read; a reduction with its finish, whose other operands may
-// lie between the two.
+// Consumers are placed before producers; a reduction together with its finish, whose other operands
+// may lie between the two.
 static kiln_status lower_fused_layers(kiln_lowering *w, const kiln_tiling *t) {
   chain c;
   classify(&c, w);
@@ -263,13 +263,12 @@ static kiln_status lower_fused_layers(kiln_lowering *w, const kiln_tiling *t) {
     case CLASS_FINISHED: break;
     }
   }
-  return stores_several ? run_in_parallel(&c) : KILN_OK; // what runs in parallel takes nothing in
+  return stores_several ? run_in_parallel(&c) : KILN_OK; // a parallel loop takes no other nests in
 }
 
 // --- candidates ---
 
-// Bytes of the buffers that a block holds, all there at once; more than can be where one is too
-// large.
+// Bytes of the buffers of a block, all live at once; more than the limit where one is too large.
 static double local_bytes(const chain *c, const kiln_tile_graph *g) {
   double sum = 0;
   for (int i = 0; i < g->n_nodes; i++) {
@@ -297,7 +296,7 @@ static int64_t extent_in(const kiln_tile_node *n, int d) {
   return d < 0 ? 1 : n->dims[KILN_TILE_WHOLE][d].extent;
 }
 
-// The layouts in which other programs have the constant that the contraction |s| reads along its
+// Panel layouts that other programs have of the constant that the contraction |s| reads along its
 // vectors.
 static uint32_t panels_of(const chain *c, const kiln_stmt *s) {
   const kiln_expr *a = NULL, *b = NULL;
@@ -306,7 +305,7 @@ static uint32_t panels_of(const chain *c, const kiln_stmt *s) {
   return kiln_panels_plain(kiln_fact_of(c->w->facts, (in_a ? a : b)->u.tensor).panels);
 }
 
-// What a register tile waits for panels that the L2 does not hold, by what it computes meanwhile.
+// Stalls of a register tile on panels that the L2 does not hold, relative to its compute time.
 static double waiting_of(const kiln_lowering *w, const kiln_register_tile *tile, int64_t depth) {
   const kiln_device *d = w->m->device;
   const int l3 = d ? kiln_device_level(d, "L3") : -1;
@@ -334,8 +333,8 @@ static double share_of(const proposals *p, int i) {
   return CONTRACTION_SHARE * tile.efficiency / (1 + waiting_of(p->c->w, &tile, e.depth));
 }
 
-// Whether the map |n| moves whole vectors: its rows in a block hold some, and it reads along or
-// across none.
+// Whether the map |n| runs in vectors: its rows in a block hold one or more, and its loads have
+// stride 0 or 1 along them.
 static bool moves_vectors(const chain *c, const kiln_tile_node *n) {
   const kiln_lowering *w = c->w;
   const kiln_stmt *s = n->stmt;
@@ -349,7 +348,8 @@ static bool moves_vectors(const chain *c, const kiln_tile_node *n) {
   return true;
 }
 
-// What the nests of a block take, in operations at the peak; *out_flops of them are asked for.
+// Work of the nests of a block at their shares of the peak, in operations at the whole peak;
+// *out_flops: their operations.
 static double work_of(const proposals *p, double *out_flops) {
   const kiln_device *d = p->c->w->m->device;
   double work = d ? NEST_NS * p->c->n * d->unit_flops_ns[KILN_PEAK_F32] : 0;
@@ -391,7 +391,7 @@ static int level_for(const kiln_device *d, double bytes) {
   return -1;
 }
 
-// How much more the blocks compute than there is: the last of a dim begins earlier.
+// Computed elements relative to those of the result: the last block of a dim overlaps.
 static double overhang(const kiln_lowering *w, const int64_t *block) {
   double more = 1;
   for (int d = 0; d < w->root->n_space; d++) {
@@ -401,7 +401,7 @@ static double overhang(const kiln_lowering *w, const int64_t *block) {
   return more;
 }
 
-// What blocks hold in the L2 goes there and comes back through the boundary in front of it.
+// Buffers of blocks that lie in the L2 are written and read once through the L1's boundary.
 static void add_inner_traffic(const proposals *p, int level, kiln_tile_cost *cost) {
   const kiln_device *d = p->c->w->m->device;
   if (!d || level != kiln_device_level(d, "L2")) return;
@@ -412,7 +412,7 @@ static void add_inner_traffic(const proposals *p, int level, kiln_tile_cost *cos
                                                                    d->levels[level].unit_bytes_ns);
 }
 
-// Whether blocks store each element of each result once; those of a single one may overlap.
+// Whether blocks store each element of each result once; those of a single result may overlap.
 static bool stores_once(const kiln_lowering *w, const int64_t *block) {
   if (!kiln_lowering_stores_several(w)) return true;
   for (int d = 0; d < w->root->n_space; d++)
@@ -429,7 +429,7 @@ static bool has_panels(const chain *c) {
   return has;
 }
 
-// With the panels that are there, where some are, or such as it likes.
+// In panel layouts that other programs have, or in the best ones.
 static void push_candidate(proposals *p, const int64_t *block, int level, bool keeps_panels) {
   kiln_lowering *w = p->c->w;
   kiln_tile_candidate one = {.tiling.variant = keeps_panels ? KEEPS_PANELS : 0,

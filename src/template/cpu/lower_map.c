@@ -1,4 +1,4 @@
-// Maps, and the plain schedule for everything that has no better one; and what all lowerings share.
+// Maps, and the fallback schedule of other kernels; and helpers shared by all lowerings.
 #include "support/integer.h"
 #include "template/lower.h"
 
@@ -15,9 +15,8 @@ kiln_symbol kiln_lowering_name(kiln_lowering *w, const char *suffix, kiln_symbol
   return kiln_symbol_printf(w->cx, "%s.%s", kiln_symbol_text(w->cx, dim), suffix);
 }
 
-// What a vector of several registers reads takes as many registers each, and LLVM, which sees them
-// all at once, three times as long for four times as many: maps are as fast with fewer
-// (bench/vectors.py).
+// Each load of a vector of several registers takes as many registers, and LLVM takes three times as
+// long for four times as many: maps are as fast with fewer (bench/vectors.py).
 static int64_t most_vectors_of(int n_loads) {
   enum { MOST_LOADS = 24 };
   const int64_t n = n_loads > 0 ? MOST_LOADS / n_loads : KILN_MOST_VECTORS;
@@ -41,7 +40,7 @@ static int loads_under(const kiln_lowering *w, const kiln_loop *l) {
 
 int64_t kiln_lowering_vector(const kiln_lowering *w, int64_t extent, kiln_dtype t, int64_t most) {
   int64_t lanes = w->m->vector_bytes / (kiln_dtype_bytes(t) > 4 ? 8 : 4);
-  for (int64_t n = most; n > 1; n--) // without a rest
+  for (int64_t n = most; n > 1; n--) // without a remainder
     if (extent % (n * lanes) == 0) return n * lanes;
   for (int64_t n = most; n >= 1; n /= 2)
     if (extent >= n * lanes) return n * lanes;
@@ -65,7 +64,7 @@ kiln_status kiln_lowering_vectorize_map(kiln_lowering *w, kiln_symbol loop, kiln
   return kiln_lowering_vectorize(w, loop, t, KILN_TAIL_SHIFT);
 }
 
-// Of a fused loop: another nest of the kernel may have fused some before.
+// A name for a fused loop: another nest of the kernel may have fused some before.
 static kiln_symbol free_name(const kiln_lowering *w, int n) {
   kiln_symbol name;
   do name = kiln_symbol_printf(w->cx, "f%d", n++);
@@ -73,9 +72,8 @@ static kiln_symbol free_name(const kiln_lowering *w, int n) {
   return name;
 }
 
-// Each element that is broadcast is multiplied by one vector alone where there is one: LLVM then
-// puts the sum in its place, and what steps behind each other broadcast needs as many registers as
-// the sums do, which are spilled where there are too few.
+// Whether unrolled steps spill: with one vector a row, LLVM puts a sum into its broadcast element's
+// register, so that elements need as many registers as sums.
 static bool spills(const kiln_lowering *w, int64_t rows, int64_t vectors) {
   return vectors == 1 && 2 * rows + vectors > w->m->n_vector_regs;
 }
@@ -108,7 +106,7 @@ kiln_status kiln_lowering_parallel(kiln_lowering *w, int n, const kiln_symbol *l
   if (n == 0) return KILN_OK;
   int64_t tasks = extents[0], want = (int64_t)w->n_threads * TASKS_PER_THREAD;
   kiln_symbol fused = loops[0];
-  // an even share of a few tasks is as good as many
+  // a few tasks that divide evenly are as good as many
   while (*out_n_fused < n && tasks < want && tasks % w->n_threads != 0) {
     kiln_symbol name = free_name(w, *out_n_fused);
     KILN_TRY(kiln_fuse(&w->s, fused, loops[*out_n_fused], name));
@@ -121,10 +119,9 @@ kiln_status kiln_lowering_parallel(kiln_lowering *w, int n, const kiln_symbol *l
 
 static bool is_small(const kiln_lowering *w) { return kiln_stmt_domain(w->root) < SMALL_WORK; }
 
-// A map that reads its operand across the rows in which that lies runs the n outer loops in the
-// operand's order, as does one that is to be |across|: what one iteration of them reads then stays
-// in the cache for the next. The loop over vectors of the last dim, if it is among them, steps by
-// |vector| elements.
+// A map that reads its operand transposed, or is to be |across|, runs the n outer loops in the
+// operand's order: lines that one iteration reads then stay in cache for the next. The loop over
+// vectors of the last dim, if it is among them, steps by |vector| elements.
 static kiln_status follow_operand(kiln_lowering *w, int n, int64_t vector, bool across,
                                   kiln_symbol *loops, int64_t *extents) {
   const kiln_expr *load = kiln_stmt_largest_load(w->cx, w->p, w->root);
@@ -152,7 +149,7 @@ static kiln_status follow_operand(kiln_lowering *w, int n, int64_t vector, bool 
   return moved ? kiln_reorder(&w->s, n, loops) : KILN_OK;
 }
 
-// Where a map that joins several tensors along a dim goes from one to the next, ascending.
+// Where a concatenation goes from one operand to the next, ascending.
 typedef struct joints {
   kiln_symbol dim;
   int n; // beyond MAX_CUTS: too many
@@ -175,8 +172,8 @@ static void find_joint(const kiln_expr *e, void *argument) {
   j->at[k] = at;
 }
 
-// Whether the outermost loop, in steps of |factor|, can be cut where the map goes from one of
-// several tensors to the next, so that each part reads its own alone: parts are long enough for the
+// Whether the outermost loop, in steps of |factor|, can be split where a concatenation goes from
+// one operand to the next, so that each part reads one operand: parts are long enough for the
 // threads.
 static bool find_joints(const kiln_lowering *w, int64_t factor, joints *out) {
   enum { FEWEST = 2 };
@@ -192,7 +189,7 @@ static bool find_joints(const kiln_lowering *w, int64_t factor, joints *out) {
   return fits;
 }
 
-// Cuts |loop| there, the last part first, and shares each part among the threads.
+// Splits |loop| at the joints, the last part first, and shares each part among the threads.
 static kiln_status cut_joints(kiln_lowering *w, kiln_symbol loop, int64_t factor, const joints *j) {
   kiln_symbol part = loop;
   for (int i = j->n - 1; i >= 0; i--) {
@@ -203,8 +200,8 @@ static kiln_status cut_joints(kiln_lowering *w, kiln_symbol loop, int64_t factor
   return w->n_threads > 1 ? kiln_parallel(&w->s, loop) : KILN_OK;
 }
 
-// Whether all that the map reads lies across its short rows, and nearly in a piece along one of the
-// loops around: vectors along that are turned (target/cpu/turn.c).
+// Whether all loads are strided along the map's short rows, and nearly contiguous along one of the
+// loops around: vectors along that loop are transposed (target/cpu/turn.c).
 static bool is_turned(const kiln_lowering *w) {
   enum { MOST_VECTORS = 4, MAX_STEP = 4 };
   const int last = w->root->n_space - 1;

@@ -3,8 +3,8 @@
 // x channels in registers.
 //
 // Where the contiguous dim is one of the shared dims it is vectorized across (channels last);
-// otherwise the statements are vectorized along the row, reductions by partial results a lane. What
-// a row holds may be stored besides being reused (results.c).
+// otherwise the statements are vectorized along the row, reductions by partial results a lane.
+// Values of a row may be stored besides being reused (results.c).
 #include "support/integer.h"
 #include "template/cpu/turned.h"
 #include "template/cpu/window.h"
@@ -12,9 +12,9 @@
 #include <math.h>
 
 enum {
-  LARGE_DOMAIN = 1 << 15, // iterations that are worth to be shared among the threads
+  LARGE_DOMAIN = 1 << 15, // iterations worth sharing among threads
   LARGE_SHARE = 8,
-  MAX_TALL = 1 << 12 // results that each thread keeps partial sums of
+  MAX_TALL = 1 << 12 // results of which each thread keeps partial sums
 };
 
 typedef struct rows {
@@ -71,7 +71,7 @@ static bool is_own(const rows *r, const kiln_stmt *s, int d) {
   return root < 0 || !r->shared[root];
 }
 
-// Whether all that |s| reads lies along its dim |d| as its result does, or is the same there.
+// Whether every load of |s| is contiguous along its dim |d|, or invariant there.
 static bool reads_along(rows *r, const kiln_stmt *s, int d) {
   kiln_lowering *w = r->w;
   const kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, s);
@@ -82,8 +82,8 @@ static bool reads_along(rows *r, const kiln_stmt *s, int d) {
   return true;
 }
 
-// Sums of the statement |stmt| for a vector of its results at a time: those of windows in a row,
-// which reduce nothing that lies in a piece.
+// Vectorizes the statement |stmt| across its results: sums of windows in a row, whose reduction is
+// not contiguous.
 static kiln_status vectorize_results(rows *r, int stmt) {
   kiln_lowering *w = r->w;
   const kiln_stmt *s = w->p->stmts.data[stmt];
@@ -151,8 +151,8 @@ static kiln_status compute_all_at(rows *r, kiln_blocks *b) {
   return KILN_OK;
 }
 
-// Runs y's loops |b| in parallel and all other statements inside of them. What runs in parallel
-// takes no other result in, so that these come first.
+// Runs y's loops |b| in parallel and all other statements inside of them. Other results move in
+// first, as a parallel loop takes none.
 static kiln_status run_rows(rows *r, kiln_blocks *b, const int64_t *extents) {
   kiln_lowering *w = r->w;
   kiln_symbol first;
@@ -194,8 +194,8 @@ static bool is_window(const rows *r) {
          r->w->p->stmts.data[0]->n_space == r->w->root->n_space;
 }
 
-// Whether dim |d| of |s| is a longer way in memory than all that |s| reduces: its sums are then
-// done one after the other.
+// Whether dim |d| of |s| has a larger stride than all reduced dims: its sums then run one after the
+// other.
 static bool goes_far(rows *r, const kiln_stmt *s, int d) {
   kiln_lowering *w = r->w;
   const kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, s);
@@ -207,9 +207,8 @@ static bool goes_far(rows *r, const kiln_stmt *s, int d) {
   return far;
 }
 
-// The loops of a member inside the tile: own dims that go far, reductions, other own dims, the
-// vector, which is cut out of
-// |v|'s loop or all of it. Gives how many.
+// The loops of a member inside the tile: own dims of large stride, reductions, other own dims, and
+// the vector, which is cut out of |v|'s loop or all of it. Gives how many.
 static int member_loops(rows *r, int stmt, bool init, kiln_symbol v, bool is_cut,
                         kiln_symbol *nest) {
   const kiln_stmt *s = r->w->p->stmts.data[stmt];
@@ -229,8 +228,7 @@ static int member_loops(rows *r, int stmt, bool init, kiln_symbol v, bool is_cut
   return n;
 }
 
-// A short innermost reduction over parts of what is loaded once: its steps differ in constants
-// then.
+// Unrolls a short innermost reduction whose steps share a load: they then differ in constants.
 static kiln_status unroll_parts(rows *r, int stmt) {
   enum { MOST_PARTS = 16 };
   kiln_lowering *w = r->w;
@@ -257,8 +255,8 @@ static kiln_status order_member(rows *r, int stmt, kiln_symbol v, bool is_cut, i
   return unroll_parts(r, stmt);
 }
 
-// How many tensors more than one statement touches: where all are stored in one loop, vectors of
-// them stay in registers from one statement to the next.
+// Tensors that more than one statement accesses: where all are stored in one loop, vectors of them
+// stay in registers from one statement to the next.
 static int count_shared(const rows *r) {
   const kiln_program *p = r->w->p;
   int *uses = KILN_NEW_ARRAY(&r->w->cx->scratch, int, p->tensors.n), n = 0;
@@ -276,7 +274,7 @@ static int count_shared(const rows *r) {
   return n;
 }
 
-// Registers at once of a vector along the rows, of all their statements.
+// Most registers of a vector along the rows, for all statements.
 static int64_t most_vectors(const rows *r) {
   int64_t most = KILN_MOST_VECTORS;
   if (kiln_lowering_stores_several(r->w) && 2 * count_shared(r) > r->w->m->n_vector_regs) return 1;
@@ -325,8 +323,8 @@ static kiln_status across_channels(rows *r) {
   return factor > 1 ? kiln_vectorize(&w->s, tail[n_tail - 1]) : KILN_OK;
 }
 
-// Whether a member reduces what lies in a piece, while nothing that it reduces lies in a piece
-// along the root's last dim: whole sums of rows.
+// Whether a member sums whole rows: it reduces a contiguous dim, and no reduced operand is
+// contiguous along the root's last dim.
 static bool sums_rows(rows *r) {
   kiln_lowering *w = r->w;
   const kiln_symbol v = w->root->dims[w->root->n_space - 1].name;
@@ -344,7 +342,7 @@ static bool sums_rows(rows *r) {
   return sums;
 }
 
-// Whether the root does nearly all the work: the others are nests in front of it.
+// Whether the root does nearly all the work: the others then run as nests before it.
 static bool is_led_by_root(const rows *r) {
   const int64_t work = kiln_stmt_domain(r->w->root);
   int64_t others = 0;
@@ -366,14 +364,14 @@ static kiln_status lead_by_root(rows *r, const kiln_tiling *t) {
   return kiln_template_map.lower(w, t);
 }
 
-// --- few results of much ---
+// --- few results of long sums ---
 
 static bool is_long_sum(const kiln_stmt *s) {
   return s->n_reduce > 0 && s->n_space > 0 && kiln_stmt_domain(s) >= LARGE_DOMAIN;
 }
 
-// Whether the kernel is sums over much that lies across their results, of which there are too few
-// for all threads to have a share of them.
+// Whether the kernel is long sums that are strided, with too few results for all threads to have a
+// share of them.
 static bool is_tall(const rows *r) {
   kiln_lowering *w = r->w;
   bool found = false;
@@ -422,7 +420,7 @@ static kiln_status sum_tall(rows *r) {
 
 // --- several results ---
 
-// Whether there are rows that hold a share of each result, and enough of them for the threads.
+// Whether rows hold a share of each result, and are enough for the threads.
 static bool shares_rows(rows *r) {
   const kiln_lowering *w = r->w;
   int64_t tasks = 1;
@@ -434,8 +432,7 @@ static bool shares_rows(rows *r) {
   return tasks >= 2 * w->n_threads;
 }
 
-// What a row would hold of a map, in bytes, where rows are as wide as vectors if they lie side by
-// side.
+// Bytes of the map |s| that a row would keep, rows being a vector wide where they are side by side.
 static int64_t held_bytes(const rows *r, const kiln_stmt *s) {
   const kiln_stmt *root = r->w->root;
   const int last = root->n_space - 1;
@@ -449,7 +446,7 @@ static int64_t held_bytes(const rows *r, const kiln_stmt *s) {
   return bytes;
 }
 
-// Maps of which a row is too large to be held are computed wherever they are read.
+// Inlines maps of which a row is too large to be kept.
 static kiln_status inline_large(rows *r) {
   kiln_lowering *w = r->w;
   for (int i = 0; i < r->n; i++) {
@@ -461,8 +458,8 @@ static kiln_status inline_large(rows *r) {
   return KILN_OK;
 }
 
-// Windows whose results lie across their channels are summed a row of a few lines at a time, and
-// turned.
+// Windows with transposed results (channels first) are summed a row of a few lines at a time, and
+// transposed.
 static kiln_status lower_windows(kiln_lowering *w) {
   kiln_window_node node = {.stmt = w->p->stmts.data[0], .finish = w->root};
   const int turned = kiln_turned_dim(w, node.stmt);

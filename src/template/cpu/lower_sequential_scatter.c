@@ -1,16 +1,15 @@
-// Loop-carried scatters: a scatter that reads what it has written runs in the order of its dims,
-// as a suppression's rounds do. What may not change places stays a serial loop, and each step of
-// a round becomes a nest of its own: a dim is cut where the statement's expressions go from one
-// case to the next, what a nest asks before all of its iterations is asked once, and the
-// innermost loop of each runs in vectors. The outer dims, which rounds of their own have, are
-// shared among the threads.
+// Loop-carried scatters: a scatter that reads its own result runs in the order of its dims, as the
+// rounds of a non-maximum suppression. Loops that carry a dependence stay serial, and each step of
+// a round becomes a nest of its own: a dim is split where the statement's expressions go from one
+// case to the next, invariant conditions are hoisted out of a nest, and its innermost loop is
+// vectorized. The outer dims, whose rounds are independent, are shared among the threads.
 #include "template/lower.h"
 
 #include <math.h>
 
 enum { MOST_CASES = 8, MAP_VECTORS = 4, SUM_VECTORS = 16 };
 
-// Where a loop goes from one case to the next, ascending.
+// Where a loop goes from one case to the next (i < 5), ascending.
 typedef struct cases {
   kiln_symbol var;
   int n;
@@ -36,8 +35,8 @@ static kiln_symbol suffixed(kiln_lowering *w, kiln_symbol loop, int n) {
   return loop;
 }
 
-// Cuts |loop|, whose variable is |var| in |e|, into its cases, the last first: what is in them is
-// suffixed.
+// Splits |loop|, whose variable is |var| in |e|, into its cases, the last first: loops inside of
+// them get suffixes.
 static kiln_status cut(kiln_lowering *w, kiln_symbol loop, kiln_symbol var, const kiln_expr *e,
                        int *out_n) {
   cases c = {.var = var};
@@ -58,7 +57,7 @@ static kiln_status hoist(kiln_lowering *w, void *argument) {
   return kiln_hoist(&w->s, *(const kiln_symbol *)argument);
 }
 
-// The store that a loop around nothing else holds, under conditions.
+// The only store of |loop|, under conditions; NULL: there is none, or more.
 static const kiln_loop *store_in(const kiln_loop *loop) {
   const kiln_loop *l = loop->body;
   while (l && l->kind == KILN_LOOP_IF) l = l->body;
@@ -72,7 +71,7 @@ static bool is_sum(const kiln_lowering *w, const kiln_loop *loop, const kiln_loo
   return true;
 }
 
-// Vectors of the innermost loop, and one of what is left.
+// Vectorizes the innermost loop, and its remainder as one vector.
 static kiln_status vectorize(kiln_lowering *w, void *argument) {
   const kiln_symbol loop = *(const kiln_symbol *)argument;
   const kiln_loop *l = kiln_loops_find(w->s.loops, loop), *store = l ? store_in(l) : NULL;
@@ -102,7 +101,7 @@ static kiln_status begin(kiln_lowering *w) {
   return KILN_OK;
 }
 
-// The outer loops that index the result are fused as far as there are threads to feed.
+// Fuses the outer loops that index the result until there is work for all threads.
 static kiln_status share(kiln_lowering *w, void *argument) {
   const char *part = argument;
   const bool is_init = *part != 0;

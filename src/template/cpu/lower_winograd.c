@@ -45,7 +45,7 @@ static kiln_status run_in_registers(winograd *v, int n, const kiln_symbol *loops
   return kiln_vectorize(&v->w->s, loops[n - 1]);
 }
 
-// --- what becomes of the products ---
+// --- the result ---
 
 // Splits |loop| into .o and .i.
 static kiln_status split(winograd *v, kiln_symbol loop, int64_t factor, kiln_tail tail,
@@ -84,7 +84,7 @@ static kiln_status tile_result(winograd *v) {
     outer[n] = root_loop(v, -4);
     extents[n++] = root_extent(v, -4);
   }
-  // what is computed at the blocks of an image is not shared by those of channels
+  // blocks of channels are independent where all inputs are transformed before
   for (int k = 0; k < (v->t->variant ? 3 : 2); k++) {
     outer[n] = path[k];
     extents[n++] = blocks[k];
@@ -127,8 +127,8 @@ static kiln_status clear_sums(winograd *v, int stmt) {
   return run_in_registers(v, 3, loops);
 }
 
-// The weights that come from afar are asked for while the panel before, in loop |panels|, is
-// multiplied by all tiles.
+// Prefetches weights from behind the L2 while all tiles multiply the panel before, in loop
+// |panels|.
 static kiln_status accumulate(winograd *v, kiln_symbol panels) {
   const kiln_stmt *s = v->stmts[PRODUCTS];
   kiln_symbol loops[5], counting = loop_of(v, PRODUCTS, "", s->n_space), steps = 0;
@@ -211,8 +211,8 @@ static kiln_symbol out_of(const winograd *v, int stmt) {
   return v->w->p->tensors.data[v->stmts[stmt]->out]->name;
 }
 
-// Which tiles fit is known in front of a block's first, or of all blocks where all inputs are
-// transformed before.
+// Decides which tiles fit before a block's first tile, or before all blocks where all inputs are
+// transformed first.
 static kiln_status place_guard(winograd *v) {
   kiln_lowering *w = v->w;
   kiln_symbol at = v->w_block;

@@ -7,7 +7,7 @@
 #include "template/cpu/row_panels.h"
 #include "template/cpu/rows_ahead.h"
 
-enum { MAX_CUTS = 4 }; // of a loop that decodes
+enum { MAX_CUTS = 4 }; // splits of a loop that decodes
 
 typedef kiln_contraction contraction;
 typedef kiln_contraction_axis axis;
@@ -18,7 +18,7 @@ static const kiln_buffer *buffer_named(const kiln_lowering *w, kiln_symbol name)
   return NULL;
 }
 
-// The axes of the second operand: a view's where it has one that counts several.
+// Axes of the second operand, or of its view where one axis flattens several.
 static kiln_status view_axes(contraction *k, kiln_address *out) {
   const kiln_tensor *t = k->w->p->tensors.data[k->b->u.tensor];
   if (t->role != KILN_CONST && t->def < 0 && kiln_address_read(k, k->b, out))
@@ -28,8 +28,8 @@ static kiln_status view_axes(contraction *k, kiln_address *out) {
   return KILN_OK;
 }
 
-// The axis of the panels along which the operand lies in a piece, if that is long enough for
-// vectors; else the last one, the block's.
+// The axis of the panels along which the operand is contiguous, if that is long enough for vectors;
+// else the last one, the block's.
 static int packing_vector(const contraction *k, const kiln_buffer *panels, const kiln_address *from,
                           const kiln_stage_axis *axes) {
   int64_t strides[KILN_MAX_DIGITS];
@@ -40,8 +40,8 @@ static int packing_vector(const contraction *k, const kiln_buffer *panels, const
   return panels->rank - 1;
 }
 
-// Copies row by row, of few panels at a time: a core follows so many streams that it writes. The
-// panels' loop, loops[0] of the |*n| around the vectors, goes inside, and becomes two where they
+// Copies row by row into few panels at a time, as a core tracks that many write streams. The
+// panels' loop, loops[0] of the |*n| around the vectors, moves inside, and is split where panels
 // are many.
 static kiln_status pack_by_rows(contraction *k, int last, kiln_symbol *loops, int64_t *extents,
                                 int *n) {
@@ -71,8 +71,8 @@ static kiln_status pack_by_rows(contraction *k, int last, kiln_symbol *loops, in
   return kiln_reorder(&w->s, *n + 1, loops);
 }
 
-// Packing at run time reads the operand in the order in which it lies, so that no line is read
-// twice: a transposing copy writes the lanes of its vectors one by one.
+// Packing at run time reads the operand in storage order, so that each line is read once: a
+// transposing copy stores its vectors lane by lane.
 static kiln_status schedule_packing(contraction *k, kiln_symbol name, kiln_symbol at,
                                     const kiln_address *from, const kiln_stage_axis *axes) {
   kiln_lowering *w = k->w;
@@ -118,9 +118,9 @@ static void find_cut(const kiln_expr *e, void *argument) {
   c->factors[at] = factor;
 }
 
-// The copy computes what it copies. Its loop along the reduction is cut where the definition
-// divides: what a block of numbers shares is read once for the block, and what a word holds is
-//          taken from it by constants.
+// Decodes the operand inside its copy into panels. The loop along the reduction is split at the
+// definition's divisors: a scale is loaded once for its block of weights, and the fields of a word
+// are extracted by constant shifts.
 static kiln_status schedule_decoding(contraction *k, kiln_symbol name) {
   enum { MOST_COPIES = 16 };
   kiln_lowering *w = k->w;
@@ -156,8 +156,8 @@ static kiln_symbol panels_of(const contraction *k) {
   return kiln_symbol_printf(k->w->cx, "%s.panels", t);
 }
 
-// Copies rows of |name| by as many lanes as a power of two has of them, the last ones twice, and
-// writes out phases and a few vectors: a vector of other lengths is taken apart.
+// Copies rows of |name| in vectors of a power of two of lanes, the last one overlapping, and
+// unrolls phases and short loops over vectors: vectors of other lengths would be split up.
 static kiln_status copy_in_parts(contraction *k, kiln_symbol name) {
   enum { FEW = 4 };
   kiln_lowering *w = k->w;
@@ -176,8 +176,8 @@ static kiln_status copy_in_parts(contraction *k, kiln_symbol name) {
   return kiln_unroll(&w->s, kiln_symbol_printf(w->cx, "%s.%d", text, last - 1));
 }
 
-// The second operand with elements of each |spread|th index along the vectors together, which
-// windows that step over others read with unit stride: [rest][index % spread][index / spread].
+// The second operand deinterleaved by |spread| along the vectors, so that strided windows read it
+// with unit stride: [rest][index % spread][index / spread].
 static kiln_status stage_spread(contraction *k, kiln_symbol around) {
   kiln_stage_axis axes[KILN_MAX_RANK + 1];
   const kiln_tensor *t = k->w->p->tensors.data[k->b->u.tensor];
@@ -193,9 +193,9 @@ static kiln_status stage_spread(contraction *k, kiln_symbol around) {
   return copy_in_parts(k, name);
 }
 
-// The second operand as panels [vector blocks][rest][block], those of a chunk of the reduction
-// together, read with unit stride; made once if it is a constant, else at the loop |around| (0:
-// before everything).
+// The second operand packed into panels [vector blocks][rest][block], those of a chunk of the
+// reduction contiguous, read with unit stride; packed once if it is a constant, else at the loop
+// |around| (0: before everything).
 static kiln_status stage_panels(contraction *k, int64_t block, kiln_symbol around) {
   if (k->direct) return KILN_OK;
   if (k->spread > 1) return stage_spread(k, around);
@@ -273,14 +273,14 @@ static kiln_status split_dim(contraction *k, const axis *d, kiln_tail tail, loop
   return KILN_OK;
 }
 
-// Blocks of at most |fit| tiles, as many as give all threads the same work and few tiles twice.
+// The block of at most |fit| tiles that balances the threads and recomputes few tiles.
 static int64_t even_block(const contraction *k, int64_t tiles, int64_t fit) {
   const int64_t threads = k->node->is_parallel ? k->w->n_threads : 1,
                 fewest = kiln_divide_up(tiles, fit);
   int64_t best = tiles, least = INT64_MAX;
   for (int64_t n = fewest; n <= 2 * fewest && n <= tiles && fewest > 1; n++) {
     const int64_t block = kiln_divide_up(tiles, n),
-                  work = kiln_divide_up(n, threads) * (block + 1); // reading panels anew
+                  work = kiln_divide_up(n, threads) * (block + 1); // rereading panels
     if (work >= least) continue;
     least = work;
     best = block;
@@ -324,7 +324,7 @@ static kiln_status split_block(contraction *k, loop_list *rows, loop_list *block
   return KILN_OK;
 }
 
-// The same where rows are copied for a block: blocks are whole tiles, so that a tile's rows are
+// The same where rows are packed for a block: blocks are whole tiles, so that a tile's rows are
 // those of one panel.
 static kiln_status split_packed_rows(contraction *k, loop_list *rows, loop_list *inner,
                                      loop_list *blocks) {
@@ -344,8 +344,8 @@ static void append(loop_list *to, const loop_list *from) {
   for (int i = 0; i < from->n; i++) push(to, from->loops[i], from->extents[i]);
 }
 
-// The tile loops from the outside, so that the operand that is read again stays in the L2. |outer|:
-// those of the batch and of blocks that are cut already.
+// The tile loops, outermost first, ordered so that the operand that is reread stays in the L2.
+// |outer|: loops of the batch and of blocks made before.
 static kiln_status order_tiles(contraction *k, const loop_list *outer, loop_list *rows,
                                loop_list *cols, loop_list *out, kiln_symbol *out_panels) {
   append(out, outer);
@@ -396,7 +396,7 @@ static int64_t tile_rows(const contraction *k) {
 
 static int64_t tile_vectors(const contraction *k) { return k->v.tile / k->w->lanes; }
 
-// Writes out the taps of a window, innermost first, as many as the emitter takes; |nest|: |n|
+// Unrolls the taps of a window, innermost loop first, as many as the emitter takes; |nest|: |n|
 // reduction loops.
 static kiln_status write_out_taps(contraction *k, int n, const kiln_symbol *nest) {
   enum { MOST = 500 }; // statements, loops counted
@@ -416,8 +416,8 @@ static kiln_status run_in_registers(contraction *k, int n, const kiln_symbol *lo
   return kiln_vectorize(&k->w->s, loops[n - 1]);
 }
 
-// Puts the innermost of the |*n| reduction loops, of |extent|, as two where several steps run at
-// once; |*out_steps|: the one to be unrolled, or 0.
+// Splits the innermost of the |*n| reduction loops, of |extent|, where several steps are unrolled;
+// |*out_steps|: the loop to be unrolled, or 0.
 static kiln_status split_steps(contraction *k, int64_t extent, kiln_symbol *nest, int *n,
                                kiln_symbol *out_steps) {
   *out_steps = 0;
@@ -430,9 +430,9 @@ static kiln_status split_steps(contraction *k, int64_t extent, kiln_symbol *nest
   return KILN_OK;
 }
 
-// Steps of the tile between asking for a panel's row of vectors and reading it. From the L2 few do.
-// From memory it takes three of its latencies, which is what a stream shows beside others, but no
-// more than three eighths of the L1 hold.
+// Prefetch distance of a panel's row of vectors, in steps of the tile. A few steps cover the L2's
+// latency. Memory takes three of its latencies, as when other streams load it, within three eighths
+// of the L1.
 static int64_t steps_ahead(const contraction *k, bool is_in_l2) {
   enum { FEW = 32, LATENCIES = 3 };
   const kiln_device *d = k->w->m->device;
@@ -445,10 +445,10 @@ static int64_t steps_ahead(const contraction *k, bool is_in_l2) {
   return steps < FEW ? FEW : steps < (double)most ? (int64_t)steps / 8 * 8 : most;
 }
 
-// Asks for panels ahead of time, in loop |counting|, whose iterations run those of |steps|, or one
-// where that is 0, if loads leave room for it: where panels are a constant's, come from behind the
-// L2 and are read once, as all rows are one tile, for a core's own prefetcher keeps too few lines
-// of one stream on the way; and where each tile of rows reads them from the L2 again.
+// Prefetches panels in loop |counting|, whose iterations run those of |steps|, or one where that is
+// 0, if load slots are left: where a constant's panels come from behind the L2 and are read once,
+// as all rows are one tile (a hardware prefetcher keeps too few lines of one stream in flight); and
+// where each tile of rows rereads them from the L2.
 static kiln_status fetch_ahead(contraction *k, kiln_symbol counting, kiln_symbol steps) {
   const bool is_const = k->w->p->tensors.data[k->b->u.tensor]->role == KILN_CONST,
              is_once = kiln_contraction_is_one_tile(k);
@@ -462,13 +462,13 @@ static kiln_status fetch_ahead(contraction *k, kiln_symbol counting, kiln_symbol
   return kiln_prefetch(&k->w->s, panels_of(k), counting, ahead / at_once);
 }
 
-// The loop that counts the steps of the |n| reduction loops, whose last one may be |steps|, which
-// is unrolled.
+// The loop that counts the steps of the |n| reduction loops, of which the last may be |steps|,
+// which is unrolled.
 static kiln_symbol counting_loop(int n, const kiln_symbol *nest, kiln_symbol steps) {
   return nest[steps && n > 1 ? n - 2 : n - 1];
 }
 
-// Loops around the tile whose next iteration's part of an operand may be asked for, 0: none.
+// Loops around the tile whose next iteration's part of an operand can be prefetched; 0: none.
 typedef struct ahead {
   kiln_symbol panels; // over panels
   kiln_symbol rows;   // over pieces of rows
@@ -506,7 +506,7 @@ static kiln_status run_as_instr(contraction *k, const ahead *of, int n, kiln_sym
   KILN_TRY(kiln_reorder(&w->s, n + n_tile + 1, nest));
   const kiln_symbol counting = counting_loop(n, nest, steps);
   if (steps) KILN_TRY(kiln_unroll(&w->s, steps));
-  KILN_TRY(ask_ahead(k, of, counting, steps)); // while loops say what they read
+  KILN_TRY(ask_ahead(k, of, counting, steps)); // before an instruction replaces the loads
   return kiln_tensorize(&w->s, nest[n], instr);
 }
 
@@ -556,14 +556,14 @@ static kiln_status place_result(kiln_lowering *w, const kiln_contraction_node *n
                                          : kiln_compute_at(&w->s, result, node->at, node->scope);
 }
 
-// Loops of the tiles where something is done besides.
+// Positions in the tile loops.
 typedef struct places {
-  int around; // so many run around those of the batch,
-  int outer;  // and so many outside of all that read a block of rows
+  int around; // loops around those of the batch
+  int outer;  // loops outside of all that read a block of rows
   ahead ahead;
 } places;
 
-// The tiles' loop of k->col, the last of |rows|, in two where its rows are long.
+// Splits the tile loop of k->col, the last of |rows|, where its rows are long.
 static kiln_status cut_rows_ahead(contraction *k, const loop_list *outer, loop_list *rows,
                                   places *io) {
   const int last = rows->n - 1;
@@ -611,8 +611,9 @@ static kiln_status tile_result(contraction *k, loop_list *tiles, loop_list *inne
   return kiln_reorder(&k->w->s, path.n, path.loops);
 }
 
-// A tile of no loops but those in registers is the whole result: it is computed where the result
-// is. |*out_fused|: so many loops have become the first one.
+// Computes the sums in registers at the innermost tile loop; a tile without loops around it is the
+// whole result, and is computed at the result's place. |*out_fused|: loops fused into the first
+// one.
 static kiln_status place_sums(contraction *k, const loop_list *tiles, kiln_symbol *io_panels,
                               kiln_node_loops *out, int *out_fused) {
   kiln_lowering *w = k->w;
@@ -623,7 +624,7 @@ static kiln_status place_sums(contraction *k, const loop_list *tiles, kiln_symbo
   else if (tiles->n) first = tiles->loops[0];
   *out = (kiln_node_loops){0};
   for (int i = 0; i < fused && fused > 1;
-       i++) // what is left of a loop inside of others knows no next panel
+       i++) // only the innermost of fused loops steps to the next panel
     if (tiles->loops[i] == *io_panels) *io_panels = i + 1 < fused ? 0 : first;
   for (int i = 0; i < tiles->n; i++) {
     if (i < fused && out->n > 0) {
@@ -638,15 +639,15 @@ static kiln_status place_sums(contraction *k, const loop_list *tiles, kiln_symbo
   return kiln_compute_at(&w->s, k->sums, at, KILN_SCOPE_REGISTER);
 }
 
-// Where groups follow each other in a piece of the image, the loop over the pieces, as the tiles
-// ask for the next one, else 0. |around|: loops around the groups'.
+// The loop over pieces of the image around the groups' loop, where tiles prefetch the next piece;
+// else 0. |around|: loops around the groups'.
 static kiln_symbol loop_of_pieces(const contraction *k, const kiln_node_loops *loops, int fused,
                                   int around) {
   if (!k->asks_ahead || around == 0 || k->node->at || loops->n < 2 || fused > around) return 0;
   return loops->loops[fused < around ? around - fused : 0];
 }
 
-// The innermost of the first |outer| of the tile loops; 0: threads share what is inside of it.
+// The innermost of the first |outer| tile loops; 0: threads share iterations inside of it.
 static kiln_symbol loop_of_rows(const contraction *k, const kiln_node_loops *loops, int fused,
                                 int outer) {
   if (outer == 0) return k->node->at;
@@ -665,15 +666,14 @@ static kiln_symbol part_loop(const contraction *k, const char *part, int at) {
                             at);
 }
 
-// The most vectors of a tile, in elements, that a block is whole ones of.
+// The widest tile, in elements, whose vectors divide a block.
 static int64_t whole_vectors(const contraction *k) {
   int64_t n = tile_vectors(k);
   while (n > 1 && k->v.block % (n * k->w->lanes) != 0) n--;
   return n * k->w->lanes;
 }
 
-// A last vector that would not be whole begins earlier, and repeats what it shares with the one
-// before.
+// A partial last vector is shifted back, and overlaps the one before.
 static kiln_tail tail_of_vectors(const contraction *k) {
   return k->v.block % k->w->lanes != 0 ? KILN_TAIL_SHIFT : KILN_TAIL_EXACT;
 }
@@ -696,7 +696,7 @@ static kiln_status block_result(contraction *k, kiln_symbol *out_at) {
     push(to, o, kiln_divide_up(x->extent, x->block));
     push(&rest, i, x->block);
   }
-  const bool cols_first = k->b_bytes > k->a_bytes; // what is larger should come from memory once
+  const bool cols_first = k->b_bytes > k->a_bytes; // the larger one should come from memory once
   append(&outer, &batch);
   append(&outer, cols_first ? &cols : &rows);
   append(&outer, cols_first ? &rows : &cols);

@@ -1,4 +1,4 @@
-// A contraction inside a kernel: what every template that computes one somewhere shares.
+// A contraction inside a kernel: tiling shared by every template that contains one.
 //
 // The statement is computed at some loop into local memory, or in a nest of its own, and its nest
 // there is tiled for registers: the tile's accumulators stay in registers over the whole reduction,
@@ -12,14 +12,14 @@
 
 // Where a vector operand that is no constant is copied into panels.
 typedef enum kiln_pack_way {
-  KILN_PACKS_AS_NEEDED, // at pack_at, unless it lies with unit stride
-  // With |step|: each step of a block copies its part, though it lies with unit stride; rows that
-  // lie far apart miss the translation buffers, and alias in the caches.
+  KILN_PACKS_AS_NEEDED, // at pack_at, unless it has unit stride
+  // With |step|: each step of a block copies its part, though it has unit stride: rows at a
+  // large stride miss the TLB, and conflict in the caches' sets.
   KILN_PACKS_STEPS,
-  KILN_PACKS_ONCE, // as a whole, before everything, though it lies with unit stride
+  KILN_PACKS_ONCE, // as a whole, before everything, though it has unit stride
 } kiln_pack_way;
 
-// What a template says of one contraction of its kernel.
+// One contraction of a template's kernel, and how to run it.
 typedef struct kiln_contraction_node {
   // The contraction; it writes T and is still where kiln_schedule_begin put it.
   const kiln_stmt *stmt;
@@ -35,25 +35,25 @@ typedef struct kiln_contraction_node {
   // named it.
   kiln_symbol loops[KILN_MAX_RANK];
   // The loop, around the result's, at which panels of the vector operand are copied, where they are
-  // no constant and do not lie with unit stride; 0: once, before everything.
+  // no constant and have no unit stride; 0: once, before everything.
   kiln_symbol pack_at;
   kiln_register_tile tile; // rows 0: chosen from the machine and the extents at the place
-  int64_t
-      step; // of the reduction along its contiguous dim: that much is summed in registers, then added
-            // to sums in local memory; must divide it, as the tile's vectors the contiguous dim.
-            // 0: all at once
+  // The step of the reduction along its contiguous dim: a step is summed in registers, then added to
+  // sums in local memory. It divides that dim, and the tile's vectors the result's contiguous dim. 0:
+  // all at once.
+  int64_t step;
   kiln_pack_way packs;
-  // The map that computes the vector operand from packed constants, for this statement alone: a
-  // block of columns at a time goes to panels, which all rows read while they stay in the L2. NULL:
-  // none.
+  // The map that decodes (dequantizes) the vector operand from packed constants, for this statement
+  // alone: a block of columns at a time goes to panels, which all rows read while they stay in the
+  // L2. NULL: none.
   const kiln_stmt *decoded;
-  int64_t pieces[KILN_MAX_RANK]; // by dim: what loops that are still to be made leave of it; 0: all
+  int64_t pieces[KILN_MAX_RANK]; // by dim: extent inside of loops that are still to be made; 0: all
   bool keeps_panels;             // a constant is read in panels that other programs have
   bool is_parallel;              // the outer tile loops run on all threads; |at| is 0
-  bool is_turned; // |at|'s iterations copy the block to where the kernel's result lies
+  bool is_turned;                // |at|'s iterations transpose the block into the kernel's result
 } kiln_contraction_node;
 
-// The loops around the register tile, from the outside; what |is_parallel| fused counts as one.
+// The loops around the register tile, outermost first; those that |is_parallel| fused count as one.
 typedef struct kiln_node_loops {
   int n;
   kiln_symbol loops[4 * KILN_MAX_RANK];

@@ -1,4 +1,4 @@
-// Chooses tiles of windows channel by channel, by counting cycles.
+// Chooses register tiles of depthwise windows, by counting cycles.
 #include "template/cpu/own_rows.h"
 
 #include "analysis/terms.h"
@@ -8,7 +8,7 @@ enum {
   MOST_TAPS = 128,  // of a window; longer sums are products
   MOST_ROWS = 8,    // of a tile
   MOST_VECTORS = 8, // of a row
-  LATENCY = 4,      // cycles of an FMA, of which two begin in one
+  LATENCY = 4,      // cycles of an FMA; two issue in each
   LINE = 64,
   ELEMENT = 4
 };
@@ -32,8 +32,8 @@ int kiln_own_rows_dim(const kiln_contraction *k) {
   return -1;
 }
 
-// The reduction's dim along which windows slide goes last, so that what two rows read is loaded in
-// steps behind each other.
+// Orders the dim along which windows slide last, so that rows that two windows share are loaded in
+// consecutive steps.
 static void put_sliding_last(kiln_contraction *k) {
   int n = 0, sliding = k->order[k->c->n_reduce - 1];
   for (int r = 0; r < k->c->n_reduce; r++)
@@ -43,8 +43,8 @@ static void put_sliding_last(kiln_contraction *k) {
   k->order[n] = sliding;
 }
 
-// Rows that |rows| rows of results read for all steps of the last reduction: i * apart + t * tap,
-// each counted once.
+// Distinct input rows that |rows| rows of results read in all steps of the last reduction:
+// i * apart + t * tap.
 static int64_t rows_read(const kiln_contraction *k, int64_t rows) {
   const kiln_dim *last = kiln_contraction_stepped(k);
   const int64_t extent = kiln_dim_extent(last),
@@ -62,8 +62,8 @@ static int64_t rows_read(const kiln_contraction *k, int64_t rows) {
   return n;
 }
 
-// Of a tile of so many rows and vectors. A vector that begins anywhere in a line takes two lines as
-// often as it does not end there.
+// Cycles of a tile of |rows| x |vectors|. A vector at any alignment touches a second line where it
+// crosses the end of one.
 static double cycles_of(const kiln_contraction *k, int64_t rows, int64_t vectors) {
   const double steps = (double)k->depth,
                around = steps / (double)kiln_dim_extent(kiln_contraction_stepped(k)),

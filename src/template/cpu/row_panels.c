@@ -1,11 +1,11 @@
-// Panels of rows: which operands lie so that they can be had, and their copies.
+// Row panels: which operands can be packed, and their copies.
 #include "template/cpu/row_panels.h"
 
 #include "template/cpu/address.h"
 
 typedef enum digit_kind { DIGIT_OTHER, DIGIT_ROW, DIGIT_SUM } digit_kind;
 
-// How the operand is addressed, and what moves each digit.
+// The operand's digits, and the kind of dims that moves each.
 typedef struct address {
   kiln_address is;
   digit_kind kinds[KILN_MAX_DIGITS];
@@ -28,7 +28,7 @@ static bool read_address(const kiln_contraction *k, address *out) {
   return true;
 }
 
-// Whether neighbours along the reduction are neighbours of the last digit, in whole chunks.
+// Whether the reduction is contiguous in the last digit, in whole chunks.
 static bool ends_in_chunks(const kiln_contraction *k, const address *a) {
   const int last = a->is.n - 1;
   int64_t period = kiln_dim_extent(kiln_contraction_stepped(k));
@@ -38,7 +38,7 @@ static bool ends_in_chunks(const kiln_contraction *k, const address *a) {
   return e->kind == KILN_EXPR_VAR && period % KILN_ROW_CHUNK == 0;
 }
 
-// Others that read the operand, a residual's map, would find it in panels.
+// Whether the operand has one reader: others, as a residual's map, would find it packed.
 static bool is_read_once(const kiln_contraction *k) {
   const kiln_program *p = k->w->p;
   const kiln_mark mark = kiln_arena_mark(&k->w->cx->scratch);

@@ -4,7 +4,7 @@
 
 enum {
   LINE = 64,
-  FEWEST_STREAMS = 16,    // more than a core follows
+  FEWEST_STREAMS = 16,    // more than hardware prefetchers track
   LEAST_PIECE = 4 * LINE, // of which the lines at its ends are few
   MOST_PIECE = 2 * LEAST_PIECE,
   LONGEST_ROW = 2 * MOST_PIECE
@@ -20,8 +20,8 @@ static double bytes_of(const kiln_tensor *t) {
   return (double)kiln_tensor_elems(t) * kiln_dtype_bytes(t->dtype);
 }
 
-// Pieces of rows that are read for a tile: one for each step along what lies farther apart than a
-// line.
+// Contiguous runs that a tile reads: one for each step along reduction dims whose stride is more
+// than a line.
 static double streams_of(const kiln_contraction *k) {
   const int bytes = kiln_dtype_bytes(image(k)->dtype);
   double n = 1;
@@ -60,7 +60,7 @@ int64_t kiln_rows_ahead_tiles(const kiln_contraction *k, int64_t tiles) {
 typedef struct asking {
   const kiln_contraction *k;
   kiln_symbol of, around, in;
-  bool views; // an index of one number says nothing of pieces
+  bool views; // its flat index must be viewed as axes first
   bool is_done;
 } asking;
 

@@ -2,7 +2,7 @@
 
 #include "support/integer.h"
 
-// Whether a boundary map is read: its border runs apart from the rest (interior.c), which sees no
+// Whether |s| reads through a boundary map: its border is specialized (interior.c), which sees no
 // tile loops behind a copy.
 static bool reads_borders(const kiln_lowering *w, const kiln_stmt *s) {
   const kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, s);
@@ -22,7 +22,7 @@ int kiln_turned_dim(const kiln_lowering *w, const kiln_stmt *s) {
   return -1;
 }
 
-// It stays in a part of the L2 with all vectors.
+// A block with all vectors stays in a part of the L2.
 int64_t kiln_turned_most(const kiln_lowering *w, int turned) {
   enum { MOST_VECTORS = 8 };
   const int64_t row = 4 * kiln_lowering_extent(w->root, w->root->n_space - 1),
@@ -38,8 +38,8 @@ int64_t kiln_turned_even(const kiln_lowering *w, int turned, int64_t n) {
   return block < extent ? block : extent;
 }
 
-// Makes vectors of a block along |block_loop|, whole ones if it can be, inside of |rows|, which lie
-// across: squares are turned in registers.
+// Vectorizes a block along |block_loop|, in whole vectors if possible, inside of |rows|, which are
+// strided: squares are transposed in registers.
 static kiln_status vectorize_block(kiln_lowering *w, kiln_symbol rows, kiln_symbol block_loop,
                                    int64_t block) {
   const kiln_symbol o = kiln_lowering_name(w, "o", block_loop),

@@ -3,11 +3,10 @@
 #include "support/integer.h"
 
 enum {
-  MAX_PIXELS = 8, // of a row of a tile
-  MAX_TAPS = 4,   // of any window that is written out: its loops would take longer than its taps
-  MAX_PRODUCTS =
-      800,       // of a tile whose window is written out: inputs stay in registers for all taps
-  MANY_ROWS = 16 // where a last row that is computed twice does not matter
+  MAX_PIXELS = 8,     // of a row of a tile
+  MAX_TAPS = 4,       // of any window that is unrolled: its loops would take longer than its taps
+  MAX_PRODUCTS = 800, // of a tile whose window is unrolled: inputs stay in registers for all taps
+  MANY_ROWS = 16      // where computing a last row twice costs little
 };
 
 typedef struct window {
@@ -88,7 +87,7 @@ static kiln_status find_loops(window *n) {
   return KILN_OK;
 }
 
-// As many pixels as there are registers for, without a rest if that is possible.
+// As many pixels as there are registers for, without a remainder if that is possible.
 static int64_t pixels_of(int64_t extent, int64_t most) {
   if (extent <= most) return extent;
   for (int64_t k = most; 2 * k > most; k--)
@@ -109,8 +108,8 @@ static bool slides_along(const window *n, int d) {
   return false;
 }
 
-// Two rows read what lies between them once, where a vector of pixels in one would read it for
-// each.
+// A tile of two rows loads the input rows that their windows share once; one row of twice as many
+// vectors would load them for each.
 static void choose_tile(window *n) {
   const int last = n->c->n_space - 1;
   const int64_t lanes = n->w->lanes, extent = n->extents[last],
@@ -180,7 +179,7 @@ static kiln_status run_in_registers(window *n, int k, const kiln_symbol *nest) {
   return n->pixels > 1 ? kiln_unroll(&n->w->s, nest[k - 2]) : KILN_OK;
 }
 
-// How many taps of the window are written out: more where they are nothing but loads and products.
+// How many taps of the window are unrolled: more where they are only loads and products.
 static int64_t most_taps(const window *n) {
   const kiln_expr *a = NULL, *b = NULL;
   const int64_t lanes = n->w->lanes, sums = n->rows * n->pixels * kiln_divide_up(n->vector, lanes);

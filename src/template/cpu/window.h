@@ -1,5 +1,5 @@
-// A window reduction inside a kernel (pooling, a depthwise convolution): what every template that
-// computes one somewhere shares.
+// A window reduction inside a kernel (pooling, a depthwise convolution): tiling shared by every
+// template that contains one.
 //
 // The statement's tile of pixels x channels stays in registers over the whole window; channels are
 // vectorized, pixels unrolled.
@@ -8,7 +8,7 @@
 
 #include "template/lower.h"
 
-// What a template says of one window reduction of its kernel.
+// One window reduction of a template's kernel, and how to run it.
 typedef struct kiln_window_node {
   const kiln_stmt *stmt; // it writes T and is still where kiln_schedule_begin put it
   // The map that reads T element by element over dims of the same names and that is computed in its
@@ -26,7 +26,7 @@ typedef struct kiln_window_node {
 } kiln_window_node;
 
 // Whether |s| reduces windows: its result's contiguous dim, along which it reads memory
-// contiguously, is none that it reduces.
+// contiguously, is not reduced.
 bool kiln_stmt_is_window(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s);
 // Places |node|'s reduction and tiles it. Loops of the result are split into .o and .i; those of T
 // keep their names.

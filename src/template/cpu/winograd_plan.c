@@ -16,7 +16,7 @@
 static const kiln_winograd_form forms[] = {
     {.outputs = 2,
      .points = 4,
-     .spread = INFINITY, // what an output is made of lies in its window
+     .spread = INFINITY, // an output depends on its window alone
 
      .input = {{1, 0, -1, 0}, {0, 1, 1, 0}, {0, -1, 1, 0}, {0, -1, 0, 1}},
      .kernel = {{1, 0, 0}, {1. / 2, 1. / 2, 1. / 2}, {1. / 2, -1. / 2, 1. / 2}, {0, 0, 1}},
@@ -45,7 +45,7 @@ static const kiln_winograd_form forms[] = {
 };
 // clang-format on
 
-// The greatest sum of the magnitudes of a row's elements.
+// The infinity norm of |matrix| (the greatest absolute row sum), for both dims.
 static double gain(int rows, int columns, int stride, const double *matrix) {
   double most = 0;
   for (int i = 0; i < rows; i++) {
@@ -77,9 +77,8 @@ static double square_norm(int n, const double *row) {
   return sum;
 }
 
-// The sum of the squares of the products that an output is made of, along one dim, where data and
-// weights are random and independent, in that of the window's plain terms; the mean of a tile's
-// outputs.
+// The sum of the squares of the products in an output, along one dim, for random and independent
+// data and weights, relative to the window's direct products; the mean over a tile's outputs.
 static double square_gain(const kiln_winograd_form *f, int window) {
   double sum = 0;
   for (int r = 0; r < f->outputs; r++)
@@ -89,7 +88,7 @@ static double square_gain(const kiln_winograd_form *f, int window) {
   return sum / window / f->outputs;
 }
 
-// Weights and products are rounded once, as is what each of the four transforms gives.
+// Weights and products are rounded once, as is the result of each of the four transforms.
 kiln_transforms kiln_winograd_transforms(void) {
   kiln_transforms t = {0};
   for (size_t k = 0; k < KILN_LEN(forms); k++) {
@@ -130,8 +129,8 @@ static double usable_bytes(const kiln_device *d, int level) {
   return level < 0 ? 0 : (double)d->levels[level].capacity_bytes * d->levels[level].usable;
 }
 
-// The time of |c|, whose flops, bytes and tiles are set: levels hide behind arithmetic, but not all
-// the way.
+// The time of |c|, whose flops, bytes and tiles are set: transfers overlap with arithmetic, but not
+// fully.
 static double time_of(const kiln_device *d, int n_threads, double efficiency, kiln_tile_cost *c) {
   kiln_tile_cost_finish(d, n_threads, KILN_PEAK_F32, efficiency, c);
   double ns = c->ns;
@@ -151,13 +150,13 @@ static double direct_ns(const kiln_machine *m, int n_threads, const kiln_winogra
   return time_of(m->device, n_threads, DIRECT_EFFICIENCY, &c);
 }
 
-// The share of |bytes| that a cache of |capacity| does not have when they are used again.
+// Miss rate of rereading |bytes| through a cache of |capacity|.
 static double missing(double bytes, double capacity) {
   return bytes > capacity ? 1 - capacity / bytes : 0;
 }
 
-// What a plan computes and moves, in bytes of the transformed tensors; what the last blocks do in
-// vain counts.
+// Arithmetic and traffic of a plan, in bytes of the transformed tensors; padding of the last blocks
+// counts.
 typedef struct amounts {
   int64_t tasks;                            // that the threads share
   double active, spatial, channel_blocks;   // threads with work; blocks of tiles; of channels
@@ -197,7 +196,7 @@ static void add_far(const choice *x, double bytes, double size, kiln_tile_cost *
   c->bytes[0] += bytes * (x->l3 >= 0 ? missing(size, usable_bytes(d, x->l3)) : 1);
 }
 
-// The products: each block reads all weights, or the thread still has them.
+// The products: each block rereads the weights that the thread's L2 no longer holds.
 static double products_ns(const choice *x, const amounts *a) {
   const kiln_device *d = x->m->device;
   const double again = missing(a->at_once + a->weights, usable_bytes(d, x->l2)),
@@ -311,10 +310,10 @@ bool kiln_winograd_plan_make(const kiln_machine *m, int n_threads, const kiln_wi
   return out->ns < MARGIN * out->direct_ns;
 }
 
-// --- which of them, when memory is short ---
+// --- the choice under a limit of memory ---
 
-// What the weights of |o| take more than the kernels they are made of, which stay for tiles that
-// don't fit.
+// Bytes that the transformed weights of |o|, and the packed kernels for tiles that don't fit, take
+// beyond the original kernels.
 static double more_bytes_of(const kiln_winograd_offer *o) {
   const kiln_winograd_form *f = o->plan.form;
   const double c = 4 * (double)o->shape.c;
@@ -332,7 +331,7 @@ static double ns_of(const kiln_machine *m, int n_threads, const kiln_winograd_of
 typedef struct step {
   int offer;
   kiln_winograd_plan plan;
-  double bytes, worth; // more than now; nanoseconds a byte
+  double bytes, worth; // beyond the current plan; nanoseconds saved a byte
 } step;
 
 // |alone|: [n][forms] the plan of each form; no form where it does not pay.
@@ -381,7 +380,7 @@ static void choose_within(const kiln_machine *m, int n_threads, double most, int
   }
 }
 
-// The cheapest plan, or that with weights which are there where it is little dearer.
+// The cheapest plan, or one whose weights other programs have, if it costs little more.
 static void choose_alone(const kiln_machine *m, int n_threads, kiln_winograd_offer *io) {
   kiln_winograd_plan kept;
   if (!kiln_winograd_plan_make(m, n_threads, &io->shape, 0, 0, &io->plan)) io->plan.form = NULL;

@@ -1,8 +1,8 @@
 // Winograd's minimal filtering for dense 3x3 convolutions of stride 1: F(m x m, 3 x 3) computes a
 // tile of m x m outputs from a tile of (m + 2) x (m + 2) inputs with (m + 2)^2 products a channel
-// instead of 9 m^2. Windows of two elements along a dim are such of three whose last weight is 0,
-// as phases of transposed convolutions have
-// them: the transforms take 0 for the data that this one would meet, so that it is not read.
+// instead of 9 m^2. A window of two elements along a dim, as in phases of transposed convolutions,
+// is one of three whose last weight is 0: the transforms take 0 for the data that this weight would
+// meet, which is not read.
 //
 // source: Lavin and Gray, "Fast algorithms for convolutional neural networks", CVPR 2016, section 4
 #ifndef KILN_TEMPLATE_CPU_WINOGRAD_PLAN_H
@@ -22,20 +22,20 @@ typedef struct kiln_winograd_form {
   double kernel[KILN_MAX_WINOGRAD][3];                 // G, (points, 3)
   double output[KILN_MAX_WINOGRAD][KILN_MAX_WINOGRAD]; // A^T, (outputs, points)
   // A tile fits where the sum of the squares of its data, counted once in each corner window, is at
-  // most that many times the least sum of a window: INFINITY where all that an output is made of
-  // lies in its window of 3x3.
+  // most that many times the least sum of a window: INFINITY where an output depends on its 3x3
+  // window alone.
   double spread;
 } kiln_winograd_form;
 
-// |f|'s spread for windows of that size: in a smaller one not all that an output is made of lies.
+// |f|'s spread for windows of |kh| x |kw|: outputs of a smaller one depend on data outside of it.
 double kiln_winograd_spread(const kiln_winograd_form *f, int64_t kh, int64_t kw);
 
-// How right results of such a convolution may differ from those of plain sums
+// How far correct results of a Winograd convolution may differ from those of direct sums
 // (analysis/interpret.h), by the forms' matrices.
 kiln_transforms kiln_winograd_transforms(void);
 
 // The greatest sum of squares of a tile's data of |c| channels with which no step of |f| overflows,
-// nor the sum itself, the weights being at most |weight| in magnitude; NaN where that is.
+// nor the sum itself, for weights of magnitude |weight| or less; NaN where that is NaN.
 double kiln_winograd_most(const kiln_winograd_form *f, int64_t c, double weight);
 
 // A convolution of that kind: |n| images of |h| x |w| outputs, |c| to |k| channels, by windows of
@@ -49,7 +49,7 @@ typedef struct kiln_winograd_shape {
 // blocks are made before.
 typedef struct kiln_winograd_plan {
   const kiln_winograd_form *form;
-  int64_t panel;            // output channels that lie together in the transformed weights
+  int64_t panel;            // output channels that are contiguous in the transformed weights
   int64_t block_h, block_w; // tiles of a block
   int64_t block_k;
   int64_t tile_h, tile_w; // tiles that the products keep in registers
@@ -73,8 +73,8 @@ typedef struct kiln_winograd_offer {
   kiln_winograd_plan plan;
 } kiln_winograd_offer;
 
-// Chooses plans by which the weights take at most |more_bytes| more than they did (INFINITY: the
-// cheapest ones): what saves the most time for its bytes comes first.
+// Chooses plans whose weights take at most |more_bytes| more than the original ones (INFINITY: the
+// cheapest plans), greedily by the time saved a byte.
 void kiln_winograd_choose(kiln_ctx *cx, const kiln_machine *m, int n_threads, double more_bytes,
                           int n, kiln_winograd_offer *io);
 
