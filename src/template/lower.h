@@ -73,7 +73,7 @@ typedef struct kiln_blocks {
 kiln_status kiln_lowering_join_result(kiln_lowering *w, const kiln_stmt *s, const kiln_blocks *b,
                                       kiln_symbol *out_inner);
 // Specializes the loops around reads through boundary maps for the tiles that touch no border,
-// where these are most; a step behind any lowering.
+// where these are most; a step after any lowering.
 kiln_status kiln_lowering_interior(kiln_lowering *w);
 
 #endif

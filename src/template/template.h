@@ -101,8 +101,8 @@ typedef struct kiln_template {
   kiln_status (*lower)(kiln_lowering *w, const kiln_tiling *t);
   bool by_loops; // candidates are priced by their loops, which are more exact than its proposal
   bool unites;   // on grids: it fuses statements that other templates run as several kernels
-  // Computing in a block with other statements takes that many times as long as alone, where this
-  // template runs a product alone; 0: KILN_INNER_LOSS.
+  // Slowdown of a product in a block with other statements, relative to this template running it
+  // alone; 0: KILN_INNER_LOSS.
   double inner_loss;
 } kiln_template;
 

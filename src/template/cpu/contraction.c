@@ -346,7 +346,7 @@ static bool gains_by_rows(const contraction *k, int64_t vectors) {
          (rows->extent % rows->tile == 0 || k->a_bytes > room_of_rows(k));
 }
 
-// Where one tile has all rows, it reads a constant from behind the L2 once, bound by the lines in
+// Where one tile has all rows, it reads a constant from beyond the L2 once, bound by the lines in
 // flight: it reads several panels side by side, each a stream of a hardware prefetcher. A panel is
 // one, two or three vectors.
 static void choose_streams(contraction *k, int64_t *io_vectors) {

@@ -83,7 +83,7 @@ bool kiln_contraction_has_loads_to_spare(const kiln_contraction *k, int64_t vect
 // window slides along the tile's rows, later steps broadcast the same elements, which are kept.
 bool kiln_contraction_has_room_for_steps(const kiln_contraction *k);
 // Whether tiles of rows prefetch the next panel while they multiply by the current one: a
-// constant's that comes from behind the L2.
+// constant's that comes from beyond the L2.
 bool kiln_contraction_asks_in_turns(const kiln_contraction *k);
 // Bytes of the panel that a register tile reads in its steps.
 double kiln_contraction_panel_bytes(const kiln_contraction *k);

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-// Granularity of reads from behind the L2: shorter runs are read a line at a time, at full latency
+// Granularity of reads from beyond the L2: shorter runs are read a line at a time, at full latency
 // each.
 enum { LINE = 64, RUN_BYTES = 256, MAX_STEPS = 2 * KILN_MAX_RANK };
 

@@ -12,7 +12,7 @@
 
 typedef struct kiln_interleaved {
   int n_around;  // loops over rows, from the outside, that run around the groups'
-  bool is_far;   // pieces of the image come from behind the L2
+  bool is_far;   // pieces of the image come from beyond the L2
   double l2, l1; // bytes that cross into them, of all operands and of the result
 } kiln_interleaved;
 

@@ -177,7 +177,7 @@ static kiln_status clear_tile(stream *k) {
   return kiln_vectorize(&k->w->s, path[n - 1]);
 }
 
-// The products outside of the tile, inside of the batch.
+// Outer products of a tile: the reduction outside, keys unrolled, rows in a vector.
 static kiln_status unroll_tile(stream *k) {
   const kiln_stmt *x = k->f.scores;
   const kiln_register_tile tile = score_tile(k);
@@ -298,7 +298,7 @@ static kiln_status schedule_mask(stream *k, kiln_symbol name, int n) {
   return kiln_parallel(&w->s, path[0]);
 }
 
-// Prefetches rows of constant mask |name| some keys ahead, where they come from behind the L2:
+// Prefetches rows of constant mask |name| some keys ahead, where they come from beyond the L2:
 // their stride is too large for hardware prefetchers.
 static kiln_status fetch_mask(stream *k, const kiln_tensor *t, kiln_symbol name) {
   enum { CYCLES = 400 }; // that memory takes

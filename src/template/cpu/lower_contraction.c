@@ -1,4 +1,4 @@
-// Kernels that are one contraction (a matrix product or a convolution) and the map behind it.
+// Kernels that are one contraction (a matrix product or a convolution) and its epilogue.
 //
 // Candidates: the whole reduction in registers, or steps of it whose panels stay in the L2 beside a
 // block of the other operand; on all threads, or on one where the fork costs more than it gives. A

@@ -127,7 +127,7 @@ static kiln_status clear_sums(winograd *v, int stmt) {
   return run_in_registers(v, 3, loops);
 }
 
-// Prefetches weights from behind the L2 while all tiles multiply the panel before, in loop
+// Prefetches weights from beyond the L2 while all tiles multiply the panel before, in loop
 // |panels|.
 static kiln_status accumulate(winograd *v, kiln_symbol panels) {
   const kiln_stmt *s = v->stmts[PRODUCTS];
@@ -235,8 +235,8 @@ static kiln_status place_guard(winograd *v) {
   return kiln_lowering_vectorize_reduction(w, v->stmts[SIZES]);
 }
 
-// The weights of the convolution itself: as many channels of the result as a vector has, for all
-// inputs of an element.
+// Packs the weights of the direct convolution: a vector of output channels, for all inputs of an
+// element.
 static kiln_status pack_weights(winograd *v) {
   kiln_lowering *w = v->w;
   const kiln_symbol weights = weights_of(w, v->stmts[DIRECT])->name;

@@ -446,7 +446,7 @@ static int64_t steps_ahead(const contraction *k, bool is_in_l2) {
 }
 
 // Prefetches panels in loop |counting|, whose iterations run those of |steps|, or one where that is
-// 0, if load slots are left: where a constant's panels come from behind the L2 and are read once,
+// 0, if load slots are left: where a constant's panels come from beyond the L2 and are read once,
 // as all rows are one tile (a hardware prefetcher keeps too few lines of one stream in flight); and
 // where each tile of rows rereads them from the L2.
 static kiln_status fetch_ahead(contraction *k, kiln_symbol counting, kiln_symbol steps) {

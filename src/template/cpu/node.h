@@ -38,9 +38,9 @@ typedef struct kiln_contraction_node {
   // no constant and have no unit stride; 0: once, before everything.
   kiln_symbol pack_at;
   kiln_register_tile tile; // rows 0: chosen from the machine and the extents at the place
-  // The step of the reduction along its contiguous dim: a step is summed in registers, then added to
-  // sums in local memory. It divides that dim, and the tile's vectors the result's contiguous dim. 0:
-  // all at once.
+  // The step of the reduction along its contiguous dim: a step is summed in registers, then added
+  // to sums in local memory. It divides that dim, and the tile's vectors the result's contiguous
+  // dim. 0: all at once.
   int64_t step;
   kiln_pack_way packs;
   // The map that decodes (dequantizes) the vector operand from packed constants, for this statement

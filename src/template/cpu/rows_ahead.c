@@ -5,7 +5,7 @@
 enum {
   LINE = 64,
   FEWEST_STREAMS = 16,    // more than hardware prefetchers track
-  LEAST_PIECE = 4 * LINE, // of which the lines at its ends are few
+  LEAST_PIECE = 4 * LINE, // few of its lines are the partial ones at its ends
   MOST_PIECE = 2 * LEAST_PIECE,
   LONGEST_ROW = 2 * MOST_PIECE
 };

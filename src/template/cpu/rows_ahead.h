@@ -3,14 +3,14 @@
 //
 // Hardware prefetchers track a few streams. With channels first, a tile reads a few pixels of each
 // channel, each of them a stream; with interleaved groups of channels, a few lines of each pixel:
-// without prefetches, each line from behind the L2 costs its full latency.
+// without prefetches, each line from beyond the L2 costs its full latency.
 #ifndef KILN_TEMPLATE_CPU_ROWS_AHEAD_H
 #define KILN_TEMPLATE_CPU_ROWS_AHEAD_H
 
 #include "template/cpu/contraction.h"
 
 // Whether k->col's rows are contiguous, and the reduction runs over many of these runs, in an image
-// from behind the L2.
+// from beyond the L2.
 bool kiln_rows_ahead_lie_apart(const kiln_contraction *k);
 // As many of the |tiles| along k->col as make runs of some lines: all of them where those are few,
 // or where no number near that divides them.
@@ -21,7 +21,7 @@ int64_t kiln_rows_ahead_tiles(const kiln_contraction *k, int64_t tiles);
 KILN_MUST_USE kiln_status kiln_rows_ahead_ask(const kiln_contraction *k, kiln_symbol around,
                                               kiln_symbol tiles, kiln_symbol steps);
 // The same for the result, where |k|'s node is turned: the lines into which the next block is
-// transposed, where the result is behind the L2.
+// transposed, where the result is beyond the L2.
 KILN_MUST_USE kiln_status kiln_rows_ahead_ask_result(const kiln_contraction *k, kiln_symbol tiles,
                                                      kiln_symbol steps);
 

@@ -189,7 +189,7 @@ static bool measure(const choice *x, amounts *out) {
   return outputs <= MAX_LOCAL_BYTES && (p->whole_input || inputs <= MAX_LOCAL_BYTES);
 }
 
-// Adds |bytes| of tensors of |size| bytes altogether, which come from behind the L2.
+// Adds |bytes| of tensors of |size| bytes in total, which come from beyond the L2.
 static void add_far(const choice *x, double bytes, double size, kiln_tile_cost *c) {
   const kiln_device *d = x->m->device;
   if (x->l3 >= 0) c->bytes[x->l3] += bytes;
@@ -212,7 +212,7 @@ static double products_ns(const choice *x, const amounts *a) {
   return time_of(d, x->n_threads, PRODUCTS_EFFICIENCY, &c);
 }
 
-// The transforms: the data comes from where the kernels before and behind have it.
+// The transforms: data comes from the L3, or from memory as far as it does not fit there.
 static double transforms_ns(const choice *x, const amounts *a) {
   const kiln_device *d = x->m->device;
   const double data = data_bytes(x->s);
