@@ -94,9 +94,9 @@ static bool holds_warps(const kiln_loop *l) {
   return l && (kiln_instr_is_warps(l) || holds_warps(l->body) || holds_warps(l->next));
 }
 
-// Opens the condition under which threads run a phase, |list| its statements; gives how many
-// braces there are to close. All along x run instructions of warps. |are_leaders|: the first thread
-// of each warp runs it.
+// Opens the guard under which threads run a phase, |list| its statements; gives the number of
+// braces to close. Warp-wide instructions are run by all threads along x. |are_leaders|: the first
+// thread of each warp runs the phase.
 static int open_phase(kiln_emitter *e, const kiln_loop *list, bool are_leaders) {
   kiln_text text;
   kiln_text_init(&text, &e->w.cx->perm);
@@ -201,7 +201,7 @@ static void put_word(kiln_emitter *e, const kiln_buffer *b, const kiln_expr *con
   kiln_c_element(&e->w, b->id, index);
 }
 
-// A copy of a word that the thread goes on behind; zeros where its condition does not hold.
+// cp.async of a word; zeros where its condition does not hold.
 static void put_copy_async(kiln_emitter *e, const kiln_loop *l) {
   const kiln_expr *to = l->operands[0], *from = l->operands[1];
   e->copies_async = true;
@@ -229,7 +229,7 @@ static void put_copy(kiln_emitter *e, const kiln_expr *to, const kiln_expr *from
   kiln_text_add(e->w.out, ";\n");
 }
 
-// The copy that a loop that is still vectorized holds.
+// The word copy of a loop that is still vectorized.
 static void put_move(kiln_emitter *e, const kiln_loop *l) {
   kiln_ctx *cx = e->w.cx;
   const kiln_loop *s = l->body;
@@ -276,7 +276,7 @@ static bool holds_waits(const kiln_loop *l) {
   return false;
 }
 
-// if (v >= c) { .. }, which says of v's range what its expressions are shorter for.
+// if (v >= c) { .. }: in its body v's range starts at c, which simplifies expressions.
 static bool put_from(kiln_emitter *e, const kiln_loop *l) {
   const kiln_expr *v =
       l->kind == KILN_LOOP_IF && l->cond->kind == KILN_EXPR_GE ? l->cond->args[0] : NULL;
@@ -295,8 +295,8 @@ static bool put_from(kiln_emitter *e, const kiln_loop *l) {
   return true;
 }
 
-// Statements outside of phases. An ALLOC of memory of threads, which is distributed then, and
-// control that is all threads' are written as in C.
+// Statements outside of phases. ALLOCs of distributed buffers, and uniform control, are written as
+// in C.
 static bool put_control(kiln_emitter *e, const kiln_loop *l) {
   const int block = kiln_gpu_block_axis(l), thread = kiln_gpu_thread_axis(l);
   if (block >= 0) put_block_loop(e, l, block);
@@ -454,7 +454,7 @@ static void put_place(kiln_emitter *e, const kiln_loop *l, const kiln_gpu_map *m
   }
 }
 
-// &M[..], an mbarrier's place
+// &M[..], an mbarrier's address
 static void put_mbarrier(kiln_emitter *e, const kiln_expr *m) {
   kiln_text_printf(e->w.out, "%s + ", kiln_symbol_text(e->w.cx, e->w.buffers[m->u.tensor]));
   kiln_c_expr(&e->w, m->args[0]);
@@ -480,7 +480,7 @@ static void put_tma(kiln_emitter *e, const kiln_loop *l) {
                    peers         ? "_multicast"
                    : e->expected ? ""
                                  : "_copy");
-  e->w.swizzles = false; // the map knows
+  e->w.swizzles = false; // by the tensor map
   kiln_c_element(&e->w, to->u.tensor, to->args);
   e->w.swizzles = true;
   kiln_text_printf(e->w.out, ", &kiln_map_%d", (int)(map - e->launch->maps));
@@ -505,7 +505,7 @@ static void put_instr(kiln_emitter *e, const kiln_loop *l) {
   for (int i = 0; i < l->n_operands; i++) {
     const kiln_expr *o = at_begin(e, l->operands[i]);
     kiln_text_add(e->w.out, i ? ", &" : "&");
-    e->w.swizzles = false; // the instruction knows
+    e->w.swizzles = false; // by the instruction
     kiln_c_element(&e->w, o->u.tensor, o->args);
     e->w.swizzles = true;
     if (!l->instr->fragments[i].lane)
@@ -650,7 +650,7 @@ static void put_cluster_arrive(kiln_emitter *e, const kiln_loop *l) {
 
 // --- roles and tiles ---
 
-// A role's statements are those of one thread, or of a few that do the same.
+// A role of one thread, or of a few that run the same statements.
 static void put_alone(kiln_emitter *e, const kiln_loop *l, const char *head) {
   const bool before = e->in_phase;
   kiln_emit_open(e, head);
@@ -735,7 +735,7 @@ static void put_tile_steps(kiln_emitter *e, const kiln_loop *l) {
   kiln_ranges_pop(&e->w.ranges, 1);
 }
 
-// Whether the bytes are those of the copy that comes next: one function does both.
+// Whether the next statement is the copy whose bytes are expected: one function does both.
 static bool is_of_next(const kiln_loop *l) {
   const kiln_loop *copy = l->next;
   return copy && copy->kind == KILN_LOOP_INSTR && copy->instr->is_tma &&

@@ -10,7 +10,7 @@ typedef struct kiln_emitter {
   kiln_c_writer w; // the first member: its put_other finds the others
   kiln_gpu_nest *n;
   bool in_phase;
-  const kiln_loop *loops[64]; // bound ones around, the outermost first
+  const kiln_loop *loops[64]; // enclosing bound loops, outermost first
   int n_loops;
   int n_guards;
   const char *guards[8];               // conditions under which a thread is not idle
@@ -23,7 +23,7 @@ typedef struct kiln_emitter {
   const char *tile; // the variable of the loop over tiles around; NULL
   kiln_gpu_launch *launch;
   int *arguments;      // of the function, by buffers
-  const uint8_t *uses; // [buffers] what the nest does with them
+  const uint8_t *uses; // [buffers] how the nest accesses each
   kiln_lined *device;  // where the nests' loops are printed; NULL: nowhere
 } kiln_emitter;
 

@@ -22,10 +22,10 @@ static const char SWIZZLED[] =
     "  return at ^ (at >> 3 & places);\n"
     "}\n";
 
-// What launches before this one write is there behind kiln_wait; nothing may be written in front of
-// it. No access may be moved in front of it either, which restricted pointers to constants allow:
-// so they are moved by the 0 that it returns, which only the assembler knows to be one, and for
-// that the wait is followed by an exit that is never taken.
+// Writes of earlier launches are visible behind kiln_wait, and stores must not come before it. Nor
+// may accesses be moved in front of it, as restricted pointers to constants allow: they are offset
+// by the 0 that it returns, which the compiler cannot see. The assembler can, so that an exit which
+// is never taken follows the wait.
 // source: PTX ISA, "griddepcontrol"
 static const char WAIT[] =
     "static __device__ __forceinline__ int kiln_wait(void) {\n"
@@ -49,8 +49,8 @@ static const char PAIRS[] =
     "  return y;\n"
     "}\n";
 
-// Registers of a thread for the buffers under |l|: of those in loops, each of which becomes the
-// next, about half are there at a time.
+// Registers of a thread for the buffers under |l|: of those within loops, about half are live at a
+// time.
 static int64_t registers_of(const kiln_gpu_nest *n, const kiln_loop *l, bool in_loop) {
   int64_t sum = 0, extent = 0;
   for (; l; l = l->next) {
@@ -109,7 +109,7 @@ static int64_t neighbours_of(const kiln_gpu_nest *n) {
 // A nest of a function. Where there are several, each has blocks of its own.
 typedef struct part {
   kiln_gpu_nest n;
-  const uint8_t *uses;     // [buffers] what it does with them
+  const uint8_t *uses;     // [buffers] how it accesses each
   int64_t blocks, threads; // of the launch
 } part;
 
@@ -120,8 +120,8 @@ static void enter(kiln_emitter *e, part *p) {
   e->uses = p->uses;
 }
 
-// The blocks of all, one part's behind the other's, all along x; and the threads that most of them
-// need.
+// The grid of a fused launch, the blocks of all parts in a row along x; and the threads that the
+// largest part needs.
 static void measure_launch(int n, const part *parts, kiln_gpu_launch *launch) {
   memcpy(launch->grid, parts[0].n.grid, sizeof launch->grid);
   kiln_specialized_block(&parts[0].n, launch->block);
@@ -184,7 +184,7 @@ static const char *place_of(const kiln_emitter *e, const char *number, const int
                            sizes[axis]);
 }
 
-// A nest among others: its blocks begin with |first|, and threads that it has none for end.
+// One nest of a fused launch: its blocks begin with |first|; its surplus threads exit.
 static void put_among(kiln_emitter *e, const part *p, int64_t first, bool is_last) {
   const kiln_c_dialect *d = e->w.dialect;
   kiln_c_dialect *own = KILN_NEW(&e->w.cx->perm, kiln_c_dialect);
@@ -249,7 +249,7 @@ static kiln_loops *program_of(kiln_ctx *cx, const kiln_loops *kernel, int number
   return l;
 }
 
-// Nest |number| of |kernel|, with all that its function needs to know.
+// Runs all analyses of nest |number| of |kernel|.
 static kiln_status prepare(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *kernel,
                            int number, kiln_gpu_nest *out) {
   *out = (kiln_gpu_nest){.cx = cx, .m = m, .l = program_of(cx, kernel, number)};
@@ -268,7 +268,7 @@ static kiln_status prepare(kiln_ctx *cx, const kiln_machine *m, const kiln_loops
   return kiln_device_verify(cx, out->l);
 }
 
-// [buffers] What the nest does with them, and the statements in front of it and behind.
+// [buffers] How the nest and the statements around it access each.
 static const uint8_t *uses_of(kiln_ctx *cx, const kiln_loops *l) {
   uint8_t *all = KILN_NEW_ARRAY(&cx->perm, uint8_t, l->buffers.n);
   for (const kiln_loop *node = l->body; node; node = node->next) {
@@ -282,7 +282,7 @@ static const uint8_t *uses_of(kiln_ctx *cx, const kiln_loops *l) {
 static kiln_status emit_nests(kiln_emitter *e, const kiln_machine *m, const kiln_loops *kernel,
                               int number, int n, const char *name, kiln_gpu_launch *launch) {
   part *parts = KILN_NEW_ARRAY(&e->w.cx->perm, part, n);
-  e->w.swizzles = m->target->dialect->has_instructions; // else such buffers lie as others do
+  e->w.swizzles = m->target->dialect->has_instructions; // elsewhere no buffer is swizzled
   for (int i = 0; i < n; i++) {
     kiln_gpu_nest *one = &parts[i].n;
     KILN_TRY(prepare(e->w.cx, m, kernel, number + i, one));
@@ -344,7 +344,7 @@ static kiln_status emit_functions(kiln_emitter *e, const kiln_machine *m, const 
   return KILN_OK;
 }
 
-// What stands in front of the functions: the helpers that they use.
+// The helpers that the functions use, in front of these.
 static void put_head(const kiln_emitter *e, const kiln_machine *m, kiln_text *out) {
   kiln_ctx *cx = e->w.cx;
   bool has_groups = false;

@@ -1,13 +1,12 @@
 // GPU targets: loop programs as CUDA C, HIP or OpenCL C, and the machines they are for.
 //
-// A nest becomes one function of the device. Loops bound to block and thread axes become its grid
-// and its blocks; statements between them run once a block, those in no thread loop by one
-// thread, for which the others wait. All thread loops of a nest run on blocks of one shape, the
-// largest of each axis; those that are shorter leave threads idle. SHARED buffers lie in one arena
-// a block, which reuses the memory of those that are dead, and barriers stand where a thread needs
-// what another one of its block has written or still reads, and nowhere else (sync.c). The text
-// includes no header: the same emitter writes all dialects by a table of spellings; each is a
-// target, and a folder of its own (spelling.h).
+// A nest becomes one device function. Loops bound to block and thread axes become its grid and its
+// blocks. A statement outside of thread loops is run by one thread, for which the others of its
+// block wait. All thread loops of a nest run on blocks of one shape, the largest of each axis; in
+// shorter loops threads are idle. SHARED buffers lie in one arena per block, where buffers that are
+// not live at once share memory. Barriers are inserted only between conflicting accesses of two
+// threads of a block (sync.c). One emitter writes all dialects from a table of spellings, without
+// any header; each dialect is a target with a folder of its own (spelling.h).
 //
 // A LOCAL or REGISTER buffer that is allocated inside of the block loops and outside of the thread
 // loops is distributed (a fragment): its elements, in the order of their offsets, are divided in
@@ -37,18 +36,18 @@ typedef struct kiln_gpu_map {
 typedef struct kiln_gpu_launch {
   int64_t grid[3], block[3];
   int64_t shared_bytes; // dynamic shared memory; always 0 in OpenCL, whose functions declare theirs
-  bool waits; // the function waits itself for what was launched before it, and may begin earlier
+  bool waits; // the function waits for earlier launches itself, and may begin before they end
   int n_args;
   int *args;  // of each argument, its place among all PARAM and WORKSPACE buffers of the kernel
   int n_maps; // at most KILN_MAX_MAPS
-  kiln_gpu_map *maps; // what the function takes behind the arguments: CUDA's tensor maps
+  kiln_gpu_map *maps; // tensor maps that follow the arguments (CUDA)
 } kiln_gpu_launch;
 
 // The resources of a launch of a nest, or of several that are fused horizontally.
 typedef struct kiln_gpu_demand {
-  bool can_share; // a launch: bound loops of constant extents, no clusters
-  int64_t blocks; // all of them; of each block:
-  int64_t threads, shared_bytes, registers; // the last of a thread, an estimate
+  bool can_share; // may be fused horizontally: constant extents, no clusters
+  int64_t blocks; // of the launch; and of each block:
+  int64_t threads, shared_bytes, registers; // registers: of a thread, an estimate
   int n_maps;                               // at most
 } kiln_gpu_demand;
 kiln_gpu_demand kiln_gpu_demand_of(kiln_ctx *cx, const kiln_loops *l, const kiln_loop *nest);
@@ -72,8 +71,8 @@ kiln_status kiln_gpu_emit(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kerne
                           const char *symbol, kiln_text *out, int *out_n,
                           kiln_gpu_launch **out_launches);
 
-// The same for people, with the lines of |kernel| that each line is of: the device's loops that are
-// written, and their source.
+// The same for people to read: the device loops and the source, each line with the line of |kernel|
+// that it came from.
 //
 // needs:  numbered loops (ir/lines.h)
 // gives:  appended to |out_device| and |out_source|, in cx->perm
@@ -99,11 +98,11 @@ kiln_status kiln_gpu_lower(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kern
 // errors: as kiln_gpu_emit
 kiln_status kiln_gpu_check(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel);
 
-// What compiles a target's sources to images; it needs no device.
-typedef struct kiln_gpu_job kiln_gpu_job; // sources under way
+// An offline compiler from a target's sources to images; it needs no GPU.
+typedef struct kiln_gpu_job kiln_gpu_job; // sources that are being compiled
 typedef struct kiln_gpu_compiler {
   const char *name; // "nvrtc"
-  // Its version, as in 13000 for 13.0: what it compiles depends on it.
+  // Its version, 13000 for 13.0, on which the images depend.
   //
   // errors: KILN_DEVICE_ERROR: it is not installed
   kiln_status (*version)(kiln_ctx *cx, int *out);
@@ -114,8 +113,8 @@ typedef struct kiln_gpu_compiler {
   //         log
   kiln_status (*compile)(kiln_ctx *cx, const kiln_machine *m, int n, const char *const *sources,
                          const char *const *names, int n_threads, kiln_object *out);
-  // The assembly of one source, without what is said to the assembler alone, with the lines of
-  // |source|'s lines; NULL: there is no such text.
+  // The assembly of one source, without the assembler's own directives, each line with its line of
+  // |source|; NULL: not supported.
   //
   // gives:  appended to |out|, in cx->perm
   // errors: as |compile|
@@ -130,21 +129,20 @@ typedef struct kiln_gpu_compiler {
                        const char *const *names, int n_threads, kiln_gpu_job **out);
   // Whether source |i| is compiled or refused, after |ms| milliseconds at most.
   bool (*wait)(kiln_gpu_job *j, int i, int ms);
-  // Gives the caller what became of a source that is waited for, once; false where it was refused,
-  // and then why, owned by |j|.
+  // Moves the result of source |i|, once it is waited for, to the caller: its image, or false and
+  // the compiler's log, owned by |j|.
   bool (*take)(kiln_gpu_job *j, int i, kiln_object *out, const char **out_log);
-  void (*end)(
-      struct kiln_gpu_job *j); // behind what is being compiled at the moment; NULL is allowed
+  void (*end)(struct kiln_gpu_job *j); // after the source that is being compiled; NULL is allowed
 } kiln_gpu_compiler;
 
-// The matrix instructions of |m|'s tensor cores, by name: "mma.m16n8k16.f16". Lives in |cx|; none
-// where there are no such cores.
+// The instructions of |m|'s tensor cores, by name: "mma.m16n8k16.f16". Lives in |cx|; empty without
+// tensor cores.
 kiln_instr *kiln_gpu_instrs(kiln_ctx *cx, const kiln_machine *m, int *out_n);
 
 // A GPU by name, "cuda:sm_80", "hip:gfx90a", "opencl", of those of all targets. Its device figures
 // are nominal.
 //
-// errors: KILN_BAD_INPUT: no such architecture; the message lists those there are
+// errors: KILN_BAD_INPUT: no such architecture; the message lists the known ones
 kiln_status kiln_gpu_machine_named(kiln_ctx *cx, const char *name, kiln_machine *out);
 
 #endif

@@ -76,7 +76,7 @@ static const char *find_note(kiln_ctx *cx, const kiln_loop *l, const char *key) 
 }
 
 kiln_gpu_demand kiln_gpu_demand_of(kiln_ctx *cx, const kiln_loops *l, const kiln_loop *nest) {
-  enum { REGISTERS = 48, WORD = 4 }; // of a thread, about, besides what it holds; bytes of one
+  enum { REGISTERS = 48, WORD = 4 }; // of a thread besides its buffers, estimated; bytes of one
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   extents x = {.block = {1, 1, 1}, .thread = {1, 1, 1}, .is_fixed = true};
   kiln_loop one = *nest;
@@ -112,7 +112,7 @@ int64_t kiln_gpu_room(const kiln_machine *m, const kiln_gpu_demand *d) {
   enum {
     RESERVED = 1024,
     MOST = 16
-  }; // bytes that a block takes besides; blocks of a multiprocessor
+  }; // shared bytes that each block takes besides; most resident blocks
   const kiln_gpu *g = &m->gpu;
   int64_t blocks = kiln_min_i64(MOST, g->max_resident / d->threads);
   blocks = kiln_min_i64(blocks, (g->shared_bytes + RESERVED) / (d->shared_bytes + RESERVED));

@@ -1,6 +1,6 @@
-// Proves that an im2col-mode TMA copy reads what the loops read. The indices' terms give the first
-// window and the element within it; isl then decides whether the hardware's walk from there reads
-// the same elements as the loops.
+// Proves that an im2col-mode TMA copy reads the same elements as the loops. The indices' terms give
+// the first window and the element within it; isl then decides whether the hardware's walk from
+// there reads the elements that the loops read.
 #include "target/gpu/im2col.h"
 
 #include "analysis/point.h"
@@ -90,14 +90,14 @@ static bool uses_steps(const finder *f, const kiln_expr *e) {
   return false;
 }
 
-// How terms that move neither with rows nor with steps, as those of blocks, are taken.
+// How to assign terms that vary neither with rows nor with steps, as block indices do.
 typedef enum choice { AS_KIN, AS_PLACES, AS_WITHIN, N_CHOICES } choice;
 
 static kiln_search find_atom(const kiln_expr *e, void *argument) {
   return e == argument ? KILN_SEARCH_ENDS : KILN_SEARCH_INTO;
 }
 
-// Whether |atom| is part of a term that moves with the rows.
+// Whether |atom| is part of a term that varies with the rows.
 static bool is_kin(finder *f, const kiln_expr *atom) {
   for (int a = 0; a < KILN_IM2COL_AXES; a++) {
     const kiln_terms t = kiln_terms_of(f->cx, f->index[a]);
@@ -109,7 +109,7 @@ static bool is_kin(finder *f, const kiln_expr *atom) {
   return false;
 }
 
-// Whether a term that does not move with the rows is.
+// Whether is_kin holds of a term that does not vary with the rows itself.
 static bool has_kin(finder *f) {
   for (int a = 0; a < KILN_IM2COL_AXES; a++) {
     const kiln_terms t = kiln_terms_of(f->cx, f->index[a]);
@@ -139,7 +139,7 @@ static void take_apart(finder *f, choice how) {
   }
 }
 
-// The stride of windows along axis |a|: origins become their numbers.
+// The stride of windows along axis |a|, by which their origins are divided.
 static int64_t step_of(finder *f, int a) {
   const kiln_terms t = kiln_terms_of(f->cx, simple(f, f->places[a]));
   int64_t step = t.constant;
@@ -152,7 +152,7 @@ static int64_t step_of(finder *f, int a) {
   return step;
 }
 
-// Corners and offsets, within what the hardware takes. The upper corner is how far behind the
+// Corners and offsets, if within the hardware's limits. The upper corner is how far behind the
 // tensor's last element the last window begins.
 static bool find_corners(finder *f, kiln_im2col *w) {
   for (int a = 0; a < 2; a++) {
@@ -171,7 +171,7 @@ static bool find_corners(finder *f, kiln_im2col *w) {
 
 // --- isl ---
 
-// Whether there is a point at which |conds| hold, among some; isl takes long where there is one.
+// Whether |conds| hold at one of some sampled points: isl is slow on sets that are not empty.
 static bool is_seen(const finder *f, int n, const kiln_expr *const *conds) {
   enum { POINTS = 512 };
   const kiln_im2col_read *r = f->r;
@@ -215,7 +215,7 @@ static bool never(finder *f, int n, const kiln_expr *const *conds) {
   return is;
 }
 
-// Windows along rows that read anything, where intervals know no better.
+// How many rows of windows read anything, by bisection with isl, where intervals are too weak.
 static int64_t count_rows(finder *f, int64_t most) {
   int64_t least = 0, half = most - 1; // |most| are enough, so many are not
   for (; most - least > 1; half = least + (most - least) / 2) {
@@ -241,7 +241,7 @@ static void places_of(finder *f, const kiln_im2col *w, const kiln_expr *i, const
   out[2] = kiln_div(cx, i, number(f, w->counts[0] * w->counts[1]));
 }
 
-// What has to hold all together.
+// A conjunction of conditions.
 typedef struct claims {
   const kiln_expr *list[MAX_CLAIMS];
   int n;

@@ -10,24 +10,24 @@
 
 enum { KILN_IM2COL_AXES = 3 }; // columns, rows and images
 
-// A read X[index] of a tensor within loops, and where it counts.
+// A read X[index] of a tensor in a loop nest.
 typedef struct kiln_im2col_read {
   int n_vars;
   const kiln_symbol *vars; // of loops, each from 0 to below its extent
   const int64_t *extents;
   const bool *steps; // whether the loop runs from step to step of a reduction
   int n_conds;
-  const kiln_expr *const *conds; // what holds around it
+  const kiln_expr *const *conds; // conditions around it
   kiln_symbol row, channel;      // among the vars: those of the copied tile
   int rank;
   const int64_t *sizes, *strides; // of the tensor, in elements
   const kiln_expr *const *index;
-  const kiln_expr *where; // elsewhere zeros are meant; NULL: everywhere
+  const kiln_expr *where; // elsewhere the read is zero padding; NULL: no padding
 } kiln_im2col_read;
 
-// The same as windows: number |first| and those behind it, whose places are the digits of their
-// numbers, counts[] of them along columns and rows, steps[] apart, the first at lower[]; and of
-// each the element at |offsets|.
+// The same read in terms of windows, numbered along columns first, then rows, then images: of the
+// windows from number |first| on, the element at |offsets|. counts[] windows lie along columns and
+// rows, steps[] apart (the stride), the first at lower[].
 typedef struct kiln_im2col {
   int64_t channels, sizes[KILN_IM2COL_AXES], strides[KILN_IM2COL_AXES];
   int64_t counts[2], steps[2], lower[2], upper[2];
@@ -35,7 +35,7 @@ typedef struct kiln_im2col {
       *offsets[2]; // over the vars but |row|, |channel|
 } kiln_im2col;
 
-// Whether the hardware can read so, and reads the same, which isl decides.
+// Whether an im2col-mode TMA copy reads the same elements, which isl decides.
 bool kiln_im2col_find(kiln_ctx *cx, const kiln_im2col_read *r, kiln_im2col *out);
 
 #endif

@@ -60,9 +60,9 @@
                 AS_THEY_LIE, "m16n8k32.row.col.s32." left "." right ".s32")                        \
   }
 
-// 16 rows of 32 bytes that lie in shared memory, to fragments: the left operand's as they lie; of
-// halves, the right operand's (k, j) of two products side by side, turned; and the same from rows
-// of K(j, k), as they lie.
+// Loads of 16 rows of 32 bytes from shared memory to fragments: the left operand's as they lie; of
+// halves, the right operand's (k, j) of two products side by side, transposed; and the same from
+// rows of K(j, k), as they lie.
 // source: PTX ISA, "ldmatrix"
 #define TURNED                                                                                     \
   { "_1 % 8 * 4 + _0 % 8 / 2", "_1 / 8 * 4 + _0 / 8 * 2 + _0 % 2" }
@@ -98,9 +98,10 @@
       LOAD(".rows." label, type, memory, k, ROWS(p, half, both), BY_ROWS, "",                      \
            "kiln_ldmatrix_rows_" label)
 
-// Reductions across lanes; each lane gets the result: over the 32 that have a term each, or over
-// the four of a row of sums (see SUMS, LEFT), each of which has 2 in 8 columns; a warp has eight
-// such rows at a time, the four warps of a group (wgmma.c) 32. source: PTX ISA, "shfl.sync", "max"
+// Reductions across lanes; each lane gets the result. Over all 32 lanes, a term each; or over a
+// quad, the four lanes of a row of sums (see SUMS, LEFT), with 2 terms of every 8 columns each. A
+// warp reduces 8 rows at a time, a warp group (wgmma.c) 32.
+// source: PTX ISA, "shfl.sync", "max"
 #define LANE                                                                                       \
   { "_0", "0" }
 #define ACROSS(combine)                                                                            \
@@ -232,7 +233,7 @@ static const struct {
          "kiln_ldmatrix_trans_f16"),
     LOAD(".trans.bf16", "bfloat16", "uint16_t", "16", TURNED, BY_HALVES, ".trans",
          "kiln_ldmatrix_trans_bf16"),
-    // ldmatrix turns halves only: the right operand of two products word by word
+    // ldmatrix transposes halves only: the right operand of two products word by word
     {{.name = "load.x4.columns.tf32",
       .meaning = "def tile(float(8, 16) A) -> (D) {\n  D(i, j) = A(i, j)\n}\n",
       .spelling = "ld.shared.f32",

@@ -9,21 +9,22 @@ const char *kiln_gpu_instr_function(kiln_ctx *cx, const kiln_instr *instr); // i
 // fragment; of an operand that is none, the address of its first element and the distance of its
 // rows.
 const char *kiln_gpu_instr_text(kiln_ctx *cx, const kiln_instr *instr);
-// Whether a group of four warps carries it out, 128 threads along x, and its results are there when
-// they have waited (wgmma.c); else a warp does.
+// Whether a warp group (four warps, 128 threads along x) carries it out asynchronously (wgmma.c);
+// else a warp does.
 bool kiln_gpu_instr_is_group(const kiln_instr *instr);
 
 // tma.c
 int kiln_tma_instrs(const kiln_machine *m, kiln_instr *out); // as kiln_wgmma_instrs
-const char *kiln_tma_text(void);                             // what copies and waits
+const char *kiln_tma_text(void);                             // copies and waits on mbarriers
 const char *kiln_cluster_text(void);                         // multicast
-const char *kiln_specialized_text(void);                     // and of those that have a warp for it
+const char *kiln_specialized_text(void); // named barriers of warp specialization
 
 // wgmma.c
-// The instructions of warp groups; how many there are, |out| NULL: no more than that.
+// Writes the instructions of warp groups to |out| and gives their number; |out| NULL: the number
+// alone.
 int kiln_wgmma_instrs(const kiln_machine *m, kiln_instr *out);
 const char *kiln_wgmma_function(kiln_ctx *cx, const kiln_instr *instr);
-const char *kiln_wgmma_helpers(void); // what all of them call
+const char *kiln_wgmma_helpers(void); // called by all of them
 const char *kiln_wgmma_text(kiln_ctx *cx, const kiln_instr *instr);
 
 #endif

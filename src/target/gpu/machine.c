@@ -1,5 +1,5 @@
-// GPUs by name, with the figures of their architecture: code for a GPU that is not here is chosen
-// by them; one that is here is measured.
+// GPUs by name, with the figures of their architecture: costs are estimated by them for a GPU that
+// is not here; one that is here is measured.
 #include "target/gpu/spelling.h"
 
 #include <string.h>
@@ -62,7 +62,7 @@ static const kiln_device *device_of(kiln_ctx *cx, const row *r) {
   return d;
 }
 
-// Its name is the target's alone.
+// Whether the target has a single GPU, named like the target.
 static bool is_only_one(const kiln_target *t) {
   return t->n_figures == 1 && strcmp(t->figures->arch, t->name) == 0;
 }

@@ -11,10 +11,7 @@
 
 #include <string.h>
 
-enum {
-  FIRST_CAPABILITY = 90,
-  LINE_ROWS = 8
-}; // rows after which the order of swizzled words begins again
+enum { FIRST_CAPABILITY = 90, LINE_ROWS = 8 }; // the swizzle's period, in rows
 
 static const kiln_loop *block_loop(const kiln_loop *l) {
   for (; l; l = l->next) {

@@ -335,10 +335,10 @@ static void rewrite_store(distributor *d, kiln_loop *l) {
   l->value = rewritten(d, l->value);
 }
 
-// Elements of 16 bits after which the order of swizzled words begins again, and of one of its rows.
+// The swizzle's period and one of its rows, in elements of 16 bits.
 enum { SWIZZLED = 512, ROW = 64 };
 
-// An operand of a warp group begins in the first row of such a part.
+// A warp group's swizzled operand must begin in the first row of a period.
 static void check_swizzled(distributor *d, const kiln_loop *instr, const kiln_expr *at) {
   at = kiln_simplify(d->n->cx, kiln_mod(d->n->cx, at, kiln_int(d->n->cx, SWIZZLED)), &d->ranges);
   const kiln_interval i = kiln_expr_interval(d->n->cx, at, &d->ranges);
@@ -349,9 +349,9 @@ static void check_swizzled(distributor *d, const kiln_loop *instr, const kiln_ex
                                 instr->instr->name, SWIZZLED, i.lo, i.hi);
 }
 
-enum { MATRIX_ROW = 16 }; // bytes that the hardware reads at once, from a multiple of as many
+enum { MATRIX_ROW = 16 }; // bytes that the hardware reads at once, aligned
 
-// An operand in memory must have rows that begin at such multiples.
+// Rows of an operand in memory must be aligned to as many bytes.
 static void check_rows(distributor *d, const kiln_loop *instr, const kiln_expr *operand,
                        const kiln_expr *first) {
   kiln_ctx *cx = d->n->cx;
@@ -414,8 +414,7 @@ static bool ends_at(distributor *d, const kiln_expr *from, int k) {
   return kiln_expr_uses(from->args[k], kiln_tile_var(d->n->cx, 0));
 }
 
-// Whether |cond| says no more than that elements lie inside of the tensor's map; beside it the
-// hardware gives zeros.
+// Whether |cond| is a bounds check that TMA does itself: outside of the tensor map it gives zeros.
 static bool is_bound(distributor *d, const kiln_expr *from, const kiln_expr *cond) {
   kiln_ctx *cx = d->n->cx;
   const kiln_buffer *b = d->n->l->buffers.data[from->u.tensor];
@@ -445,8 +444,8 @@ static void check_bound(distributor *d, const kiln_loop *instr, const kiln_expr 
         instr->instr->name, kiln_symbol_text(cx, d->n->l->buffers.data[from->u.tensor]->name));
 }
 
-// The source of a TMA copy must be a matrix: rows at a constant distance, over whole ones of which
-// all other axes step; or lines of such rows.
+// The source of a TMA copy must be a matrix: rows at a constant distance, of which all other axes
+// step over whole ones; or it must lie in aligned lines of its rows (lies_in_lines).
 static void check_tma(distributor *d, const kiln_loop *instr, const kiln_expr *from,
                       const kiln_expr *first) {
   enum { WORD = 8 }; // elements, 16 bytes

@@ -1,5 +1,6 @@
-// The private parts of GPUs' code: a nest, and what its analyses find. Of that device/lower.c makes
-// device loops, in which all of it is said; emit.c prints them and reads none of the lists.
+// A nest and the results of its analyses, private to GPU code generation. device/lower.c turns them
+// into device loops, in which every wait and copy is explicit; emit.c prints these and reads no
+// list below.
 //
 // functions.c          nests as device functions, and the helpers that these need
 // device/              device loops: statements, lowering, checks
@@ -61,7 +62,7 @@ typedef struct kiln_tile_loop {
 
 typedef enum kiln_gpu_wait { KILN_WAIT_NONE, KILN_WAIT_WARP, KILN_WAIT_BLOCK } kiln_gpu_wait;
 
-// A nest that becomes a function. It is its program's only one while it is looked at.
+// A nest that becomes a function; its program holds no other one.
 typedef struct kiln_gpu_nest {
   kiln_ctx *cx;
   const kiln_machine *m;
@@ -74,15 +75,15 @@ typedef struct kiln_gpu_nest {
   bool is_spine;        // all statements lie in all block loops, and no loop lies around one
   int64_t *offsets;     // [buffers] of SHARED ones in the block's arena, in bytes; -1: it has none
   int64_t shared_bytes; // of the arena
-  // Statements and loops that the threads of a warp or a block wait for each other in front of.
+  // Barriers, of a warp or of a block: the statements and loops in front of which they stand.
   KILN_VEC(struct {
     const kiln_loop *node;
     kiln_gpu_wait wait;
   })
   waits;
   uint8_t *is_async; // [buffers] filled by asynchronous copies, which are waited for before use
-  // Statements in front of which a thread commits a group of such copies (cp.async), and waits for
-  // all but the |pending| latest groups.
+  // Statements in front of which a thread commits its cp.async copies so far as a group, and waits
+  // for all but the |pending| latest groups.
   KILN_VEC(struct {
     const kiln_loop *node;
     int64_t pending; // INT32_MAX: for none
@@ -95,7 +96,7 @@ typedef struct kiln_gpu_nest {
     int64_t pending;
   })
   products;
-  // Serial loops behind which all such instructions are waited for.
+  // Serial loops behind which all wgmma groups are waited for.
   KILN_VEC(const kiln_loop *) drains;
   // Buffers that TMA copies fill: in front of |use| all threads wait on the full barrier of
   // |stage|.
@@ -155,8 +156,8 @@ bool kiln_gpu_has_blocks(const kiln_loop *list);
 // The number of the thread within its block in these loops: that of axes without a loop is 0.
 const kiln_expr *kiln_gpu_thread_number(const kiln_gpu_nest *n, int n_loops,
                                         const kiln_loop *const *loops);
-bool kiln_gpu_loads_private(const kiln_gpu_nest *n, const kiln_expr *e); // what a thread has alone
-// Whether all threads of a block agree on what |e| is, |loops| around it.
+bool kiln_gpu_loads_private(const kiln_gpu_nest *n, const kiln_expr *e); // of thread-private memory
+// Whether |e| is uniform: has the same value in all threads of a block; |loops| are around it.
 bool kiln_gpu_is_uniform(const kiln_gpu_nest *n, const kiln_expr *e, int n_loops,
                          const kiln_loop *const *loops);
 // The accesses to |buffer| (-1: to any), those of warps' instructions to memory included: each of a
@@ -216,9 +217,9 @@ bool kiln_gpu_is_edge(const kiln_gpu_nest *n,
                       const kiln_loop *node); // a tile's prologue or epilogue
 
 // vectorize.c
-// Replaces vectorized loops: those that are left VECTORIZED hold one copy of elements that lie side
-// by side on both sides, 4, 8 or 16 bytes at an address that is a multiple of as many; or of zeros
-// in their place, by a SELECT that does not depend on the lane's number. All others are unrolled.
+// Lowers vectorized loops. Those that stay VECTORIZED move one aligned word of 4, 8 or 16 bytes; or
+// zeros in its place, by a SELECT whose condition is the same for all lanes. All others are
+// unrolled.
 void kiln_gpu_nest_vectorize(kiln_gpu_nest *n);
 
 // horizontal_fusion.c
@@ -237,8 +238,7 @@ kiln_status kiln_gpu_nest_allocate_shared(kiln_gpu_nest *n);
 // Finds where threads have to wait (barriers).
 //
 // needs:  the offsets of SHARED buffers
-// errors: KILN_BAD_INPUT: threads would have to wait where not all of them come, or blocks for each
-//         other
+// errors: KILN_BAD_INPUT: a barrier would stand in divergent control, or between blocks
 kiln_status kiln_gpu_nest_sync(kiln_gpu_nest *n);
 kiln_gpu_wait kiln_gpu_wait_of(const kiln_gpu_nest *n, const kiln_loop *node);
 
@@ -247,7 +247,7 @@ kiln_gpu_wait kiln_gpu_wait_of(const kiln_gpu_nest *n, const kiln_loop *node);
 // deferred), and warp groups' instructions (products, drains, tile_loops).
 //
 // needs:  barriers
-// errors: KILN_BAD_INPUT: a phase has such instructions and statements
+// errors: KILN_BAD_INPUT: a phase mixes wgmma instructions with other statements
 kiln_status kiln_gpu_nest_pipeline(kiln_gpu_nest *n);
 // Whether |l| holds instructions of warp groups, siblings left out.
 bool kiln_gpu_is_product(const kiln_loop *l);

@@ -126,7 +126,7 @@ static void add_group(seeker *s, const kiln_loop *node, int64_t pending) {
 
 // --- instructions of warp groups ---
 
-// Whether |l| reads buffers alone that are filled ahead with a stage to spare (|spare|, by buffer).
+// Whether |l| reads only buffers that are filled ahead with a stage to spare (|spare|, by buffer).
 static bool is_spared(const kiln_loop *l, const uint8_t *spare) {
   if (l->kind == KILN_LOOP_INSTR)
     for (int i = 0; i < l->n_operands; i++)
@@ -142,7 +142,7 @@ static void add_product(seeker *s, const kiln_loop *phase, int64_t pending) {
   s->n->products.data[s->n->products.n++].pending = pending;
 }
 
-// The phases of a loop's body in their order, but for those of a run.
+// The phases of a loop's body in order, without a persistent tile loop's prologue and epilogue.
 typedef struct phases {
   KILN_VEC(const kiln_loop *) list;
 } phases;
@@ -206,8 +206,8 @@ static bool is_all_threads(const seeker *s, const kiln_loop *l) {
   return n == s->n->n_threads;
 }
 
-// The phases of |loop| from |first| on whose instructions go on until the next ones'; whether there
-// are any.
+// Lets the instructions of |loop|'s phases from |first| on stay in flight until the next
+// iteration's; gives whether there are any.
 static bool let_go_on(seeker *s, const kiln_loop *loop, const kiln_loop *first,
                       const uint8_t *spare) {
   phases all = {0};
@@ -223,7 +223,7 @@ static bool let_go_on(seeker *s, const kiln_loop *loop, const kiln_loop *first,
   return s->n->products.n > before;
 }
 
-// The fills of |loop| wait for the instructions of its only phase to be under way.
+// Deferred issue: the fills of |loop| are issued after the instructions of its only phase.
 static void defer_fills(seeker *s, const kiln_loop *loop) {
   phases all = {0};
   list_phases(s, behind_fills(loop), &all);
@@ -432,7 +432,7 @@ static uint64_t multicast_fills(seeker *s, const kiln_loop *l) {
   return peers;
 }
 
-// |release_lag|: the issuing thread waits until all threads have begun the iteration so many before
+// |release_lag|: the issuing thread waits on the empty barrier of the iteration that many before
 // its own. |pays|: also without multicast.
 static void add_empty(seeker *s, const kiln_loop *l, int64_t stages, int64_t release_lag,
                       int64_t fills, bool pays) {
@@ -451,7 +451,7 @@ static void add_empty(seeker *s, const kiln_loop *l, int64_t stages, int64_t rel
   s->n->shared_bytes += stages * (int64_t)sizeof(uint64_t);
 }
 
-// Boxes are waited for in the loops that use them, and nowhere else.
+// A TMA copy that fills stages must be waited for in the loop that uses them, and nowhere else.
 static kiln_status check_tma(const seeker *s, const kiln_loop *l) {
   const kiln_gpu_nest *n = s->n;
   for (; l; l = l->next) {
@@ -519,7 +519,7 @@ static void seek_in(seeker *s, const kiln_loop *l) {
     add_group(s, first->body, INT32_MAX);
   }
   const bool in_tile_loop = take_tile_loop(s, l);
-  bool works = has_work(s, l); // an iteration's instructions are done when it is
+  bool works = has_work(s, l); // no instructions in flight across iterations
   const bool goes_on = !works && let_go_on(s, l, behind_fills(l), spare);
   if (in_tile_loop && !goes_on) s->n->tile_loops.n--, works = true;
   if (specialized_stages) take_specialized(s, l, specialized_stages, extent);

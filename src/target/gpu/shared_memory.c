@@ -6,8 +6,8 @@
 
 // Alignment that TMA copies need, and the period of the swizzle.
 enum { ALIGNMENT = 128, SWIZZLED = 1024 };
-// Bytes of a block up to which buffers do not overlap: as many blocks fit into a multiprocessor,
-// and overlapping buffers need more barriers.
+// Blocks of at most so many bytes let no buffers overlap: occupancy stays the same, and overlapping
+// buffers need more barriers.
 enum { LITTLE = 4096 };
 
 typedef struct span {
@@ -17,12 +17,12 @@ typedef struct span {
 
 typedef struct allocator {
   kiln_gpu_nest *n;
-  kiln_map first, last; // by node: the numbers of it and of what stands in it
+  kiln_map first, last; // by node: the first and last number in its subtree
   int n_nodes;
   int *depth;  // [buffers] loops around the ALLOC
   span *spans; // [n_spans]
   int n_spans;
-  bool shares; // memory of what is not alive at once
+  bool shares; // buffers that are not live at once may overlap
 } allocator;
 
 static uint64_t key_of(const kiln_loop *l) { return (uint64_t)(uintptr_t)l; }

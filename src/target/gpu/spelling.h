@@ -1,5 +1,5 @@
-// What the targets share that are spellings of one emitter. Each is a folder beside this file, with
-// a table of its spellings (target/c/writer.h), the figures of its architectures and its row.
+// Shared by the targets whose sources one emitter writes. Each is a folder beside this file, with a
+// table of its spellings (target/c/writer.h), the figures of its architectures and its row.
 #ifndef KILN_TARGET_GPU_SPELLING_H
 #define KILN_TARGET_GPU_SPELLING_H
 
@@ -7,13 +7,13 @@
 #include "target/gpu/gpu.h"
 
 // clang-format off
-// Half types as 16 bits: what is of no dialect's own.
+// Half types as 16 bits, in C that all dialects accept.
 #define KILN_TO_BF16_BITS(as_uint) \
     "  const uint32_t bits = " as_uint "(x);\n" \
     "  if (x != x) return (uint16_t)(bits >> 16 | 0x40);\n" \
     "  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);\n"
-// Rounds towards zero and marks what is not exact in the last bit, so that the next rounding is the
-// only one.
+// Rounds to odd (towards zero, last bit set if inexact), so that a second rounding gives the result
+// of a single one.
 #define KILN_TO_WIDE(name, narrow, as_uint, as_float) \
     "$S uint16_t kiln_to_wide_" name "(double x) {\n" \
     "  const float f = " narrow "(x);\n" \
@@ -25,7 +25,7 @@
     "#define UINT8_MAX 255\n#define UINT16_MAX 65535\n#define UINT32_MAX 4294967295u\n" \
     "#define UINT64_MAX UINT64_C(18446744073709551615)\n"
 
-// Words of C++, and of CUDA, that C17 has not.
+// Keywords of C++ and CUDA that C17 lacks.
 #define KILN_CPP_WORDS \
   "alignas", "alignof", "and", "bitand", "bitor", "catch", "class", "compl", "concept", "consteval", "constexpr", \
   "constinit", "const_cast", "decltype", "delete", "dynamic_cast", "explicit", "export", "friend", "mutable", \
@@ -35,7 +35,7 @@
   "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "uint4", "uint2", "fma", "fmaf", "NULL"
 // clang-format on
 
-// What holds of all of them, at the head of a row.
+// The members that all GPU targets share, at the head of a row.
 #define KILN_GPU_TARGET                                                                            \
   .has_grids = true, .has_explicit_scopes = true, .max_params = KILN_GPU_MAX_PARAMS,               \
   .param_align_bytes = KILN_GPU_PARAM_ALIGN, .instrs = kiln_gpu_instrs, .check = kiln_gpu_check,   \
@@ -50,8 +50,8 @@ enum {
   KILN_MIB = 1024 * 1024
 };
 
-// How fast an architecture is, by what the vendor says of its largest card for servers. Figures a
-// clock are those of one multiprocessor.
+// Peak rates of an architecture, as the vendor gives them for its largest server card. Rates per
+// clock are of one multiprocessor.
 struct kiln_gpu_figures {
   const char *arch; // "sm_90a"; the target's own name where it has but one
   int capability;   // CUDA's; else 0
@@ -59,7 +59,7 @@ struct kiln_gpu_figures {
   double clock_ghz;
   int64_t shared_bytes, l2_bytes, max_resident;
   double memory_bytes_ns;
-  // Operations a clock, a multiply-add is two; those of half types by tensor cores, 0: it has none.
+  // Operations a clock, a multiply-add being two; of half types by tensor cores, 0: it has none.
   double f32, half, int8;
   bool has_wgmma; // as kiln_gpu's
 };

@@ -1,4 +1,4 @@
-// Barrier insertion: the fewest barriers such that no two threads of a block race.
+// Barrier insertion: the fewest barriers that leave no race between two threads of a block.
 //
 // The threads of a block run the nest in phases: a thread loop with no other in it, and each
 // statement outside of thread loops, which one thread does. All else is control, which all threads
@@ -7,10 +7,10 @@
 // another thread, one of them a write, a barrier stands in front of the phase. Accesses meet as isl
 // says (analysis/dependence.h), those of two buffers where these overlap in the arena.
 //
-// What is open at the end of a serial loop's body is so at the begin of the next iteration. Either
-// barriers are added until none is missing, or one is put in front of the whole body, whichever
-// needs fewer. A buffer that is filled ahead (pipeline) then needs one barrier an iteration.
-// Accesses before the loop are waited for in front of it.
+// Accesses that are open at the end of a serial loop's body are open at the begin of the next
+// iteration. Either barriers are added until none is missing, or one is put in front of the whole
+// body, whichever needs fewer. A buffer that is filled ahead (pipeline) then needs one barrier an
+// iteration. Accesses before the loop are waited for in front of it.
 //
 // TMA copies arrive at mbarriers, on which their readers wait (pipeline.c).
 #include "target/gpu/nest.h"
@@ -24,8 +24,8 @@ typedef struct access {
 // An access that the threads have not waited for.
 typedef struct pending {
   access a;
-  int level; // so many loops around it, the outermost, are in the iteration in which they were
-  bool is_earlier; // the next one is in a later iteration
+  int level;       // outer loops that are still in the access's iteration
+  bool is_earlier; // the next loop is in a later iteration
   bool is_in_warp; // the threads of a warp have waited for each other
 } pending;
 
@@ -102,7 +102,8 @@ static kiln_dependence_verdict ask(syncer *s, const kiln_access_pair *pair, int 
 
 enum { MAX_CONDS = 8 };
 
-// What holds for two accesses of one block, of which the first is open as |o|.
+// Conditions on two accesses of one block, the first open as |o|: equal blocks, iterations in
+// order.
 static int conditions(const syncer *s, const pending *o, const kiln_access_pair *pair,
                       const kiln_expr **out) {
   kiln_ctx *cx = s->n->cx;
@@ -134,7 +135,7 @@ static kiln_gpu_wait judge(syncer *s, const pending *o, const access *b) {
   const kiln_expr *x = kiln_gpu_thread_number(s->n, pair.a->n_loops, pair.a->loops);
   const kiln_expr *y = kiln_access_pair_second(
       cx, &pair, kiln_gpu_thread_number(s->n, pair.b->n_loops, pair.b->loops));
-  if (x == y) return KILN_WAIT_NONE; // each thread meets itself only
+  if (x == y) return KILN_WAIT_NONE; // both accesses are of the same thread
   conds[n] = kiln_binary(cx, KILN_EXPR_NE, x, y);
   if (ask(s, &pair, n + 1, conds) == KILN_NEVER) return KILN_WAIT_NONE;
   const int64_t warp = s->n->m->gpu.warp;
@@ -327,7 +328,7 @@ static kiln_status walk_serial(syncer *s, const kiln_loop *l) {
   return KILN_OK;
 }
 
-// What all threads decide by must not be one thread's.
+// Control of all threads must not depend on one thread's memory.
 static kiln_status check_control(const syncer *s, const kiln_expr *e) {
   int missing = 0;
   for (int axis = 0; axis < 3; axis++) {
@@ -359,8 +360,8 @@ static kiln_status walk_for(syncer *s, const kiln_loop *l) {
   return KILN_OK;
 }
 
-// The barrier at the begin of |l|'s body stands in front of |l| where the dialect wants it so: what
-// it waits for was done before |l|.
+// Where the dialect wants it, moves the barrier at the begin of |l|'s body in front of |l|: the
+// accesses that it waits for come before |l|.
 static kiln_status wait_before_condition(syncer *s, const kiln_loop *l, int n_waits,
                                          open_list *before) {
   const bool waits = s->n->waits.n > n_waits && l->body && s->divergence == 0 &&

@@ -1,8 +1,12 @@
 // Persistent tile loops, as stream-K needs them (schedule/primitive/stream_k.c): a block's
 // iterations go through one tile after the other.
 //
-//     for v { fills  if (v == 0 || E % n == 0) { first }  product  if (v == q - 1 || E % n == n -
-//     1) { last } }
+//     for v {
+//       fills
+//       if (v == 0 || E % n == 0) { first }
+//       product
+//       if (v == q - 1 || E % n == n - 1) { last }
+//     }
 //
 // with E growing by one from iteration to iteration, so that |first| follows |last|. Written as one
 // loop, ptxas waits for the instructions of each iteration, since |first| and |last| access their
@@ -10,7 +14,7 @@
 // with |first| in front of it and |last| behind it, wgmma groups stay in flight within a tile.
 #include "target/gpu/nest.h"
 
-// Whether |e| says that |*out_x| is |*out_value|.
+// Whether |e| is the comparison *out_x == *out_value.
 static bool is_equal(const kiln_expr *e, const kiln_expr **out_x, int64_t *out_value) {
   if (e->kind != KILN_EXPR_EQ) return false;
   const int at = kiln_expr_is_int(e->args[0], out_value) ? 0 : 1;
@@ -18,7 +22,7 @@ static bool is_equal(const kiln_expr *e, const kiln_expr **out_x, int64_t *out_v
   return kiln_expr_is_int(e->args[at], out_value);
 }
 
-// Whether |cond| says that |v| is |value|, or else that |*out_x| is |*out_value|.
+// Whether |cond| is the comparison |v| == |value|, or else *out_x == *out_value.
 static bool is_either(const kiln_expr *cond, const kiln_expr *v, int64_t value,
                       const kiln_expr **out_x, int64_t *out_value) {
   const kiln_expr *x[2];

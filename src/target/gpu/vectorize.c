@@ -38,7 +38,7 @@ static const kiln_expr *offset_of(packer *p, const kiln_buffer *b, const kiln_ex
   return kiln_simplify(cx, sum, &p->ranges);
 }
 
-// A number that is read, the same for all lanes: any.
+// A load that is the same in all lanes becomes an unknown variable.
 static const kiln_expr *as_unknown(kiln_ctx *cx, const kiln_expr *e, void *argument) {
   const packer *p = argument;
   if (!e->has_load) return e;
@@ -101,14 +101,14 @@ static const kiln_expr *new_register(packer *p, kiln_dtype t) {
 
 static bool agrees(packer *p, const kiln_expr *cond);
 
-// Whether |e| is a load, or where all lanes choose otherwise, one value for them.
+// Whether |e| selects a word load or one value, by a condition that is uniform over the lanes.
 static bool is_choice(packer *p, const kiln_expr *e) {
   return e->kind == KILN_EXPR_SELECT && e->args[1]->kind == KILN_EXPR_LOAD &&
          !e->args[2]->has_load && !kiln_expr_uses(e->args[2], p->loop->var) &&
          is_move(p, e->args[1]->u.tensor, e->args[1]->args) && agrees(p, e->args[0]);
 }
 
-// Finds loads that all lanes do, whatever they choose, and those that all choose.
+// Finds word loads: unconditional ones, and those of a uniform choice (is_choice).
 static void find_moves(packer *p, const kiln_expr *e);
 
 static kiln_search find_move(const kiln_expr *e, void *argument) {
@@ -158,7 +158,7 @@ static kiln_loop *under_alloc(packer *p, const kiln_expr *held, kiln_loop *body)
   return kiln_alloc_make(p->n->cx, p->n->l->buffers.data[held->u.tensor], body);
 }
 
-// Whether all lanes agree on |cond|.
+// Whether |cond| is uniform over the lanes.
 static bool agrees(packer *p, const kiln_expr *cond) {
   kiln_ctx *cx = p->n->cx;
   const kiln_expr *zero = kiln_int(cx, 0), *lane = kiln_var(cx, p->loop->var);
@@ -174,8 +174,8 @@ static bool agrees(packer *p, const kiln_expr *cond) {
          kiln_expr_is_zero(kiln_simplify(cx, rest, &p->ranges));
 }
 
-// The load that |value| copies in whole words; where all lanes choose so, zeros in its place. NULL:
-// it is none.
+// The load that |value| copies in whole words, or with zeros in its place by a uniform condition;
+// NULL: |value| is no copy.
 static const kiln_expr *copied(packer *p, const kiln_expr *value) {
   const bool chooses = value->kind == KILN_EXPR_SELECT && kiln_expr_is_zero(value->args[2]);
   const kiln_expr *load = chooses ? value->args[1] : value;
@@ -183,7 +183,7 @@ static const kiln_expr *copied(packer *p, const kiln_expr *value) {
   return !chooses || agrees(p, value->args[0]) ? load : NULL;
 }
 
-// What brings |from|, a load or a choice, into registers.
+// Loads |from|, a word load or a choice, into registers.
 static kiln_loop *fill_of(packer *p, const kiln_expr *to, const kiln_expr *from) {
   kiln_ctx *cx = p->n->cx;
   const kiln_buffer *b = p->n->l->buffers.data[to->u.tensor];
@@ -195,7 +195,7 @@ static kiln_loop *fill_of(packer *p, const kiln_expr *to, const kiln_expr *from)
 
 static kiln_loop *pack_store(packer *p, const kiln_loop *s);
 
-// Whether |s| stores a value that all lanes choose to compute.
+// Whether |s| stores a value that is computed under a uniform condition.
 static bool is_chosen(packer *p, const kiln_loop *s) {
   return s->combiner == KILN_COMBINE_NONE && s->value->kind == KILN_EXPR_SELECT &&
          !s->value->args[2]->has_load && !is_choice(p, s->value) && agrees(p, s->value->args[0]);
@@ -206,7 +206,7 @@ static bool is_own(packer *p, int buffer) {
   return kiln_scope_is_private(scope);
 }
 
-// The other value in all lanes, and what is computed where it is chosen.
+// Stores the other value in all lanes, then the computed one under the condition.
 static kiln_loop *pack_chosen(packer *p, const kiln_loop *s) {
   kiln_ctx *cx = p->n->cx;
   const kiln_buffer *b = p->n->l->buffers.data[s->buffer];
@@ -254,15 +254,14 @@ static void see_gather(const kiln_expr *load, void *argument) {
               !kiln_scope_is_private(g->l->buffers.data[load->u.tensor]->scope);
 }
 
-// Whether lanes of |value| read elements by themselves: not side by side, nor all of them the same
-// one.
+// Whether lanes of |value| gather: read neither contiguous elements nor all the same one.
 static bool gathers(packer *p, const kiln_expr *value) {
   gathering g = {p->n->l, p->loop->var, false};
   kiln_expr_visit_loads(p->n->cx, value, see_gather, &g);
   return g.found;
 }
 
-// Each lane of register |held| by itself, so that it is seen which of them read the same.
+// Fills register |held| lane by lane, so that equal loads of different lanes are seen as equal.
 static kiln_loop *lane_by_lane(packer *p, const kiln_expr *held, const kiln_expr *value) {
   kiln_ctx *cx = p->n->cx;
   kiln_loop *list = NULL;
@@ -397,7 +396,7 @@ static kiln_loop *pack_copies(packer *p, const copies *c) {
   return list;
 }
 
-// gives: false where *slot is no such nest
+// gives: false where *slot is not unrolled loops around a vectorized one
 static bool pack_shared(packer *p, kiln_loop **slot) {
   kiln_loop *next = (*slot)->next, alone = **slot;
   copies c;

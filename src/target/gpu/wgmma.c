@@ -104,10 +104,11 @@ const char *kiln_wgmma_function(kiln_ctx *cx, const kiln_instr *instr) {
   return name;
 }
 
-// Rows of 128 bytes, 8 of them one behind the other; and blocks of them where an operand has more
-// than one. And what is done with sums once they were waited for behind a loop: minus zero, which
-// the assembler does not know to be that, is added. Else it takes conversions of the sums for a
-// part of the loop, and lets the instructions run one by one (its advice C7514).
+// kiln_matrix: an operand's descriptor: 8 contiguous rows of 128 bytes, and the distance to the
+// next 8 where it has more.
+// kiln_settle: adds a minus zero that the assembler cannot see to sums that were waited for behind
+// a loop. Otherwise it takes conversions of the sums for a part of the loop, and serializes the
+// wgmma instructions (its advice C7514).
 static const char HELPERS[] =
     "static __device__ __forceinline__ uint64_t kiln_matrix(const uint16_t *at, int block) {\n"
     "  const uint32_t place = (uint32_t)__cvta_generic_to_shared(at);\n"

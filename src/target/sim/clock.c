@@ -1,4 +1,4 @@
-// Vector clocks, and the accesses of a place that they order.
+// Vector clocks, and the access history of a place that they order.
 #include "target/sim/clock.h"
 
 #include <string.h>
@@ -14,7 +14,8 @@ void sim_clock_join(const sim_clocks *c, int32_t *io, const int32_t *from) {
     if (from[i] > io[i]) io[i] = from[i];
 }
 
-// Readers that all threads waited for since need not be kept; agents are not waited for so.
+// Forgets readers that a barrier of all threads has ordered since, but for agents, which it does
+// not wait for.
 static void forget(const sim_clocks *c, sim_place *p) {
   int kept = 0;
   if (p->epoch == c->epoch) return;

@@ -1,4 +1,5 @@
-// Runs device loops: blocks of a cluster at once, warps in turns, threads of a warp in step.
+// Runs device loops: the blocks of a cluster at once, warps in turns, threads of a warp in
+// lockstep.
 #include "target/sim/device.h"
 
 #include "target/gpu/device/device.h"
@@ -14,12 +15,12 @@ enum {
   MAX_GROUP = 128 // threads of an instruction
 };
 
-// A list of statements that a warp goes through.
+// A list of statements that a warp goes through; frames are its control stack.
 typedef struct frame {
   const kiln_loop *next;
   const kiln_loop *owner; // whose body it is
   int64_t i, extent;      // of a serial loop
-  uint8_t *was_on;        // to go back to; NULL: nothing changed
+  uint8_t *was_on;        // threads on before it; NULL: the same
   int64_t row, rows;      // of the role around
   bool is_single;
 } frame;
@@ -52,7 +53,7 @@ typedef struct mbarrier {
   sim_event made;                // by the block's first thread
   int64_t count, arrived, bytes; // of a phase; in this one; that copies still owe
   int64_t done;                  // phases
-  int32_t *sofar, *known;        // clocks of who arrived: in this phase, in those that are done
+  int32_t *sofar, *known;        // clocks of the arrived: in this phase, in completed ones
 } mbarrier;
 
 typedef struct named {
@@ -94,7 +95,7 @@ typedef struct device_sim {
   char *shared;     // [blocks][bytes]
   int64_t *vars;    // [threads][n_vars]
   uint8_t *group;   // [threads]: the number of its group of consumers
-  uint8_t *on;      // [threads]: has an iteration of all thread loops around
+  uint8_t *on;      // [threads]: is active in all thread loops around
   warp *warps;
   sim_clocks clocks;
   mbarrier *mbarriers;                                      // [blocks][max_mbarriers]
@@ -107,7 +108,7 @@ typedef struct device_sim {
   int t;               // the thread that computes
   int space;           // the block whose shared memory it accesses
   const kiln_loop *by; // its statement
-  int clock;           // as whom it accesses memory: its own clock, or an agent's
+  int clock;           // whose access it is: its own clock, or an agent's
   int32_t time;
   bool is_async;
   const kiln_loop *instr;                // whose meaning is computed; NULL
@@ -177,7 +178,7 @@ static sim_place *place_of(device_sim *d, const cell *c, int64_t element) {
 
 static sim_event event_of(const device_sim *d) { return (sim_event){d->clock, d->time, d->by}; }
 
-// What a thread's element is, beside its value: the result of an instruction under way?
+// Checks an access of thread-private memory: instructions in flight, and fences for them.
 static void check_private(device_sim *d, const cell *c, int64_t element, bool writes) {
   const int64_t at = d->t * c->elems + element;
   sim_event *sums = &c->sums[at];
@@ -199,7 +200,7 @@ static void check_private(device_sim *d, const cell *c, int64_t element, bool wr
   c->stamp[at] = d->group_fences[d->t] + 1;
 }
 
-// An access of memory that threads share.
+// Checks an access of memory that threads share.
 static void check_shared(device_sim *d, const cell *c, int64_t element, bool writes) {
   const int64_t bytes = c->b->scope == KILN_SCOPE_SHARED ? kiln_dtype_bytes(c->b->dtype) : 1;
   sim_place *p = place_of(d, c, element);
@@ -258,7 +259,7 @@ static void set(device_sim *d, const cell *c, int64_t element, kiln_constant v) 
   else kiln_element_set_int(c->b->dtype, data, element, v.i);
 }
 
-// Writes |v|. Where tiles overlap, threads write what is there already: that meets nobody.
+// Writes |v|. Overlapping tiles write equal values again, which is no race.
 static void store(device_sim *d, const cell *c, int64_t element, kiln_constant v) {
   enum { WIDEST = 8 };
   if (d->m.status != KILN_OK) return;
@@ -299,7 +300,7 @@ static int64_t operand_place(device_sim *d, int i, int rank, const int64_t *at, 
   return element_of(d, *out, o->args) + place;
 }
 
-// As whom memory is accessed.
+// The thread or agent that accesses memory.
 typedef struct identity {
   int t, space, clock;
   int32_t time;
@@ -544,7 +545,7 @@ static void arrive(device_sim *d, const kiln_loop *l, int at, int first, int n) 
   complete(d, m);
 }
 
-// --- phases: what threads do without waiting ---
+// --- phases: statements without waits ---
 
 static bool is_phase_op(const kiln_loop *l) {
   if (l->kind != KILN_LOOP_DEVICE) return true;
@@ -667,7 +668,7 @@ static bool holds_warps(const kiln_loop *l) {
   return false;
 }
 
-// Whether the thread does what stands outside of loops of some axes: the first of each.
+// Whether the thread runs statements outside of loops over some axes: the first along each does.
 static bool is_first(const device_sim *d, const warp *w, const kiln_loop *l, int thread) {
   for (int axis = 0; axis < 3; axis++) {
     if (!(w->bound & (unsigned)BLOCKS << axis) && block_at(d, thread, axis)) return false;
@@ -772,8 +773,8 @@ static bool holds_waits(const kiln_loop *l) {
   return false;
 }
 
-// What |e|, of the control |l|, is for each thread of a warp that is on; the most of them, -1: none
-// is. *out_parts: they differ, which they may where nobody waits within.
+// The largest value of |e|, of the control |l|, in the active threads of a warp; -1: none is
+// active. *out_parts: the values differ (divergence), an error if statements within wait.
 static int64_t most_of(device_sim *d, const warp *w, const kiln_loop *l, const kiln_expr *e,
                        bool *out_parts) {
   int64_t most = -1;
@@ -791,7 +792,7 @@ static int64_t most_of(device_sim *d, const warp *w, const kiln_loop *l, const k
   return most;
 }
 
-// Leaves on what has an iteration |i|, of those that were on.
+// Leaves those threads of |was_on| active that have an iteration |i|.
 static void part(device_sim *d, const warp *w, const kiln_loop *l, const kiln_expr *e, int64_t i,
                  const uint8_t *was_on) {
   for (int k = 0; k < w->n; k++) {
@@ -954,7 +955,7 @@ static void set_phases(device_sim *d, const warp *w, const kiln_loop *l) {
   }
 }
 
-// The blocks that |mask| means in the block that runs: a bit each.
+// The blocks of the mask |mask|, as the block that runs sees them: a bit each.
 static unsigned peers_of(const device_sim *d, int64_t mask) {
   return (unsigned)((uint64_t)mask >> 8 * (d->t / d->n_block_threads)) & 255;
 }
@@ -1184,7 +1185,7 @@ static bool release_some(device_sim *d) {
   return any;
 }
 
-// Nobody can go on without a TMA copy that is under way: one lands.
+// Lands one TMA copy in flight, as no warp can go on without it.
 static bool land_one(device_sim *d) {
   for (int i = 0; i < d->flights.n; i++) {
     flight *f = &d->flights.data[i];
@@ -1274,7 +1275,7 @@ static void make_cells(device_sim *d, void *const *args) {
   }
 }
 
-// Memory of threads, and what is known of places, as it is when a cluster begins.
+// Resets threads' memory and the access history of places, at the begin of a cluster.
 static void clear(device_sim *d) {
   kiln_arena *a = &d->m.cx->scratch;
   const int n = d->n_threads, blocks = d->n_blocks;

@@ -1,11 +1,11 @@
 // The simulator of device loops (target/gpu/device/device.h): runs the threads of a block, warp by
-// warp, and finds what goes wrong on some card or other.
+// warp, and finds faults that only some GPUs, or some runs, would show.
 //
-// Warps run one after the other until each waits. Asynchronous copies land as late as they may:
-// those of a thread at its copy.wait, TMA copies when all warps wait. What is reported does not
-// depend on the order in which warps run: two accesses of an element, one of them a write, must be
-// ordered by barriers and waits (vector clocks, clock.h), also where one is that of a copy or of
-// an instruction of a warp group, which last from their begin to the wait for them.
+// Warps run one after the other, each until it waits. Asynchronous copies land as late as allowed:
+// cp.async at its thread's copy.wait, TMA copies when all warps wait. Reports do not depend on the
+// order of warps: two accesses of an element, one of them a write, must be ordered by barriers and
+// waits (happens-before, by vector clocks, clock.h). Asynchronous copies and wgmma instructions
+// access memory from their issue until they are waited for.
 //
 // source: Lamport 1978; Flanagan, Freund (FastTrack) 2009
 #ifndef KILN_TARGET_SIM_DEVICE_H
@@ -25,9 +25,9 @@ typedef struct kiln_sim_launch {
 //
 // needs:  verified device loops
 // errors: KILN_INTERNAL; the message names the buffer, the element and both places: a race; a read
-//         of what has not landed or was never written, or beyond a buffer; an instruction or copy
-//         without the fence that it needs; threads of a warp that part at a barrier; a deadlock,
-//         with what each warp waits for
+//         out of bounds, or of an element that has not landed or was never written; an
+//         instruction or copy without the fence that it needs; warp divergence at a barrier; a
+//         deadlock, with the wait of each warp
 kiln_status kiln_sim_run_device(kiln_ctx *cx, const kiln_loops *l, const kiln_sim_launch *launch,
                                 void *const *args);
 

@@ -1,6 +1,6 @@
-// Block reductions: few long sums, products by a vector, and the like. A block computes some
+// Block reductions: few long sums, matrix-vector products, and the like. A block computes some
 // elements of the result; several threads add up parts of each in registers, which are combined in
-// shared memory. Neighbouring threads take what lies side by side in memory: terms of a sum, or
+// shared memory. Neighbouring threads read contiguous memory: terms of one sum, or neighbouring
 // sums.
 #include "template/gpu/grid.h"
 
@@ -56,7 +56,7 @@ static kiln_status cut_result(kiln_lowering *w, int64_t tile, kiln_symbol *out_b
   return kiln_gpu_fuse(w, last + 1, outer, out_block, &extent);
 }
 
-// Terms that lie side by side and fill a word of what there is most of; 1: they do not.
+// Terms in a word of the largest operand, where they are contiguous and fill words; else 1.
 static int64_t vector_of(const kiln_lowering *w, const kiln_gpu_reduction *z) {
   const kiln_stmt *s = z->s;
   const kiln_expr *largest = kiln_stmt_largest_load(w->cx, w->p, s);

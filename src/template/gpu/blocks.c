@@ -175,9 +175,9 @@ static int word_loop(kiln_lowering *w, const kiln_stmt *operand, bool is_packed,
   return -1;
 }
 
-// Deals the copies of an operand's tile out to the threads, whole words where it lies so:
-// neighbours copy words that lie side by side, or, where words' elements are apart in the tile,
-// those whose first elements lie side by side there.
+// Distributes the copies of an operand's tile over the threads, in whole words where possible:
+// neighbours copy contiguous words, or, where a word's elements are apart in the tile, words whose
+// first elements are contiguous there.
 static kiln_status distribute_copies(kiln_lowering *w, const kiln_stmt *operand, bool is_packed,
                                      int inside, const kiln_symbol *loops, int64_t threads,
                                      int64_t width) {

@@ -32,18 +32,17 @@ kiln_status kiln_product_blocks(kiln_lowering *w, const kiln_product *p, int64_t
 kiln_status kiln_product_blocks_shared(kiln_lowering *w, const kiln_product *p, int64_t m,
                                        int64_t n, int64_t k, int64_t threads, int64_t width,
                                        kiln_product_loops *out);
-// The parts of that: constants packed; |result|, which is p->y or another one of the same axes, in
-// tiles of its loops
-// |*out_block|; and the sums of one iteration of |block|'s results, in steps of |k|.
+// The steps of that: packs constants; tiles |result|, which is p->y or another one of the same
+// axes, over the blocks *out_block; computes the sums of one iteration of |block| in steps of |k|.
 kiln_status kiln_product_pack(kiln_lowering *w, const kiln_product *p);
 kiln_status kiln_product_result(kiln_lowering *w, const kiln_product *p, const kiln_stmt *result,
                                 int64_t m, int64_t n, int64_t threads, int64_t width,
                                 kiln_symbol *out_block);
 kiln_status kiln_product_sums(kiln_lowering *w, const kiln_product *p, int64_t k, kiln_symbol block,
                               kiln_product_loops *out);
-// The parts of the former: constants packed and the loops named; the nest over loops[0..n_outer +
-// 2), the last two a map's rows and columns, split into tiles, which BLOCK.m and
-// BLOCK.n count.
+// The steps of kiln_product_blocks: packs constants and names the loops; splits the nest over
+// loops[0..n_outer + 2), the last two a map's rows and columns, into tiles, over which the loops
+// BLOCK.m and BLOCK.n run.
 kiln_status kiln_product_begin(kiln_lowering *w, const kiln_product *p, kiln_product_loops *out);
 kiln_status kiln_product_tile(kiln_lowering *w, const char *block, int n_outer,
                               const kiln_symbol *loops, int64_t m, int64_t n,

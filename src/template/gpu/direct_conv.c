@@ -82,8 +82,8 @@ static rounds rounds_of(const conv *g, int64_t rows, int64_t columns) {
   return t;
 }
 
-// The patch, by pixels: those of a round are contiguous, and all rounds are whole, so that several
-// are under way.
+// The patch, by pixels: those of a round are contiguous, and all rounds are whole, so that the
+// loads of several are in flight.
 static kiln_status fill_patch(conv *g) {
   enum { PAIR = 2 };
   kiln_lowering *w = g->w;
@@ -288,8 +288,8 @@ static double cycles_of(const conv *g) {
          WARP_BEGINS * warps;
 }
 
-// Blocks that run at the same time share a multiprocessor, which stores their results; a warp
-// alone waits for itself. Measured on an H200.
+// Blocks that run at the same time share a multiprocessor, which stores their results; a warp alone
+// does not hide its latency. Measured on an H200.
 static double time_of(const conv *g) {
   static const double CLOCK_GHZ = 1.75, STORED = 1.2, BLOCK_NS = 100, ALONE = 9;
   const kiln_direct_conv *f = &g->f;

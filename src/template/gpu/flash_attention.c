@@ -284,7 +284,7 @@ static kiln_status lower_weights(attention *k) {
   return KILN_OK;
 }
 
-// What begins, rescales and ends the sums.
+// Initializes, rescales and finishes the sums of the online softmax.
 static kiln_status lower_rest(attention *k) {
   const kiln_flash_attention *f = &k->f;
   const kiln_stmt *const rows[] = {f->top, f->sum};
@@ -407,8 +407,8 @@ static int64_t resident_of(const attention *k, double each) {
   return n < 1 ? 1 : n;
 }
 
-// What a chunk takes of a multiprocessor, in cycles: tensor cores or shared memory, which each warp
-// reads whole, and behind these exponentials and what else a weight takes. Measured on an H200.
+// Cycles of a multiprocessor for a chunk: of tensor cores or of shared memory, which each warp
+// reads whole; then exponentials and the other work for each weight. Measured on an H200.
 static double work_of(const attention *k) {
   static const double FLOPS_CYCLE = 2650, SHARED_BYTES_CYCLE = 128, WEIGHTS_CYCLE = 8.3;
   const shape *s = &k->s;
@@ -427,7 +427,7 @@ static double work_of_groups(const attention *k) {
 }
 
 // The blocks of a multiprocessor share it. One alone is bound by latency, and fewer than four warps
-// leave tensor cores idle; warp groups wait the less, the more there are. Measured on an H200.
+// leave tensor cores idle; more warp groups hide more latency. Measured on an H200.
 static double time_of(const attention *k) {
   static const double CHUNK_CYCLES = 500, ALONE_CYCLES = 750, BLOCK_NS = 4000,
                       BLOCK_OF_GROUPS_NS = 3000, CLOCK_GHZ = 1.75;
@@ -444,7 +444,7 @@ static double time_of(const attention *k) {
     const double work = work_of(k);
     step = fmax(resident * work, CHUNK_CYCLES + work * fmax(1, 4 / warps));
     begin_end =
-        BLOCK_NS + (s->depth == 1 ? 2 * d->levels[0].latency_ns : 0); // nothing is under way
+        BLOCK_NS + (s->depth == 1 ? 2 * d->levels[0].latency_ns : 0); // no copy is in flight
   }
   return d->launch_ns + each / resident * (chunks * step / CLOCK_GHZ + begin_end);
 }

@@ -39,14 +39,14 @@ static inline kiln_stage_axis kiln_axis_low(int axis, int64_t block) { // the pl
 // Sums (m, n) of warps' tiles: warp m, warp n, i % 8, j % 8 / 2, m / 16, n / 8, i / 8, j % 2.
 kiln_status kiln_fragment_layout_sums(kiln_lowering *w, kiln_symbol sums, int n_lead,
                                       int64_t warp_m, int64_t warp_n);
-// A left fragment (m, k), |per| elements a register: i % 8, k % 4p / p, m / 16, k / 4p, i / 8, k %
-// p.
+// A left fragment (m, k), |per| = p elements a register:
+// i % 8, k % 4p / p, m / 16, k / 4p, i / 8, k % p.
 kiln_status kiln_fragment_layout_left(kiln_lowering *w, kiln_symbol f, int n_lead, int per);
 // A right fragment (k, n): j, k % 4p / p, n / 8, k / 4p, k % p.
 kiln_status kiln_fragment_layout_right(kiln_lowering *w, kiln_symbol f, int n_lead, int per);
 kiln_status kiln_fragment_layout_transposed(kiln_lowering *w, kiln_symbol f, int n_lead,
                                             int per); // of (n, k)
-// What is known of rows, (m, copies for the four lanes of a row): warp m, i % 8, copy, m / 8.
+// Row-wise values, (m, copies for the four lanes of a row): warp m, i % 8, copy, m / 8.
 kiln_status kiln_fragment_layout_rows(kiln_lowering *w, kiln_symbol f, int n_lead, int64_t warp_m);
 
 // Copies the part of |buffer| that a warp reads in an iteration of |at| to a fragment, whose axis

@@ -1,15 +1,16 @@
 // Skinny GEMM (GEMV): contractions with 1 to 4 columns, too few for a tile of a GEMM, which memory
 // bounds.
 //
-// A convolution to 3 channels, or a product by a narrow constant matrix, with its finish becomes
-//     P(.., r1, w, k) = inside ? X(.., i1 + r1 - 1, w - 1, k) : 0     K(r1, k, r2, c) = W(c, k, r1,
-//     r2)     F = f32(K) T(.., i1, i2, c | k, r1, r2) +=! f32(P(.., r1, i2*s + r2, k)) * F(r1, k,
-//     r2, c)     y(.., i1, i2, c) = f(T, ..)
-// with k the reduction dim along which X lies side by side.
+// A convolution to 3 channels, or a product by a narrow constant matrix, with its epilogue becomes
+//     P(.., r1, w, k) = inside ? X(.., i1 + r1 - 1, w - 1, k) : 0
+//     K(r1, k, r2, c) = W(c, k, r1, r2)
+//     F = f32(K)
+//     T(.., i1, i2, c | k, r1, r2) +=! f32(P(.., r1, i2*s + r2, k)) * F(r1, k, r2, c)
+//     y(.., i1, i2, c) = f(T, ..)
+// with k the reduction dim along which X is contiguous.
 //
-// By threads: each computes all columns of some neighbours along a row.
-// What these read of a step along k, whole words, it keeps in registers; the constant lies in
-// shared memory.
+// Each thread computes all columns of some neighbours along a row. It keeps its operands of a step
+// along k, whole words, in registers; the constant lies in shared memory.
 #include "template/gpu/grid.h"
 #include "template/form/window.h"
 
@@ -24,7 +25,7 @@ enum {
   LEAST_WORD = 4,      // or fewer
   THREADS = 128,       // of a block
   MAX_PRODUCTS = 1200, // that a thread writes out
-  BUDGET = 120         // registers of a thread, for what is read and for sums
+  BUDGET = 120         // registers of a thread, for loaded operands and sums
 };
 
 // --- the form ---
@@ -204,7 +205,7 @@ static const kiln_expr *load_of(const gemv *n, const kiln_stmt *s) {
   return NULL;
 }
 
-// Whether each element of the result's rows is read of F alone.
+// Whether dim |d| counts columns: F depends on it.
 static bool is_column(const gemv *n, int d) {
   return kiln_expr_uses(load_of(n, n->f), n->t->dims[d].name);
 }
@@ -230,7 +231,7 @@ static bool find(kiln_lowering *w, gemv *out) {
   return true;
 }
 
-// Writes out the columns and the |pixels| of a nest of a thread.
+// Unrolls the columns and the |pixels| of a thread's nest.
 static kiln_status write_out(gemv *n, const kiln_stmt *s, const char *part) {
   for (int d = 0; d < n->t->n_space; d++)
     if (d == n->pixel || is_column(n, d)) {
@@ -241,7 +242,7 @@ static kiln_status write_out(gemv *n, const kiln_stmt *s, const char *part) {
   return KILN_OK;
 }
 
-// The sum: reduction loops around the elements, of k and the taps written out.
+// The sum: reduction loops around the elements, of k and the taps unrolled.
 static kiln_status lower_sum(gemv *n, kiln_symbol *out_step) {
   const kiln_stmt *t = n->t;
   kiln_schedule *s = &n->w->s;
@@ -326,9 +327,9 @@ static kiln_status lower_gemv(kiln_lowering *w, const kiln_tiling *t) {
   return lower_constant(&n, block);
 }
 
-// What a thread of so many pixels does: instructions, where a word of the constant serves four
-// products, halves are made floats at half the rate and a read takes as long as some others; and
-// what lies in its registers.
+// The work of a thread with so many pixels: instructions (a word of the constant is loaded once for
+// four products, halves are converted to floats at half the rate, a load costs as much as some
+// others), and registers.
 typedef struct effort {
   double instructions;
   int64_t products, registers;
@@ -353,7 +354,7 @@ static effort effort_of(const gemv *n, int64_t pixels) {
 }
 
 static double time_of(const gemv *n, double threads, const effort *e) {
-  static const double FEW_WARPS = 6; // of a multiprocessor: fewer wait for themselves
+  static const double FEW_WARPS = 6; // of a multiprocessor: fewer do not hide latency
   const kiln_device *d = n->w->m->device;
   const kiln_program *p = n->w->p;
   const double each = fmax(threads / (double)(n->w->m->gpu.warp * d->n_units), FEW_WARPS),

@@ -60,7 +60,7 @@ typedef struct kiln_gpu_reduction {
 } kiln_gpu_reduction;
 // Whether |s| computes an element for each element of |w|'s result, unconditionally.
 bool kiln_gpu_is_by_element(const kiln_lowering *w, const kiln_stmt *s);
-// Whether |s| is such a reduction; *out only then.
+// Whether |s| is a reduction by element; *out only then.
 bool kiln_gpu_reduction_of(const kiln_lowering *w, const kiln_stmt *s, kiln_gpu_reduction *out);
 // Whether template `block_reduce` runs all of |w|, and gives each multiprocessor a block.
 bool kiln_gpu_block_reduce_fills(const kiln_lowering *w);

@@ -38,7 +38,7 @@ static int64_t parts_of(const kiln_gpu_reduction *z) {
   return parts;
 }
 
-// What is left of the reduction adds up a number for each lane.
+// Partial sums by threads of all blocks, then by 32 lanes; the last nest adds up a number a lane.
 static kiln_status split_sums(kiln_lowering *w, const kiln_gpu_reduction *z) {
   const int rank = z->s->n_space;
   const char *name = kiln_symbol_text(w->cx, w->p->tensors.data[z->s->out]->name);

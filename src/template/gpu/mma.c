@@ -1,6 +1,6 @@
-// Matrix products on tensor cores: a block computes a tile of the result, each of its warps a
-// smaller one by instructions of 16 x 8 products (PTX ISA, mma.m16n8k16 and its like). What they
-// read and add up lies in fragments (fragment.h).
+// GEMM on tensor cores: a block computes a tile of the result, each of its warps a smaller one, by
+// instructions of 16 x 8 products (PTX ISA, mma.m16n8k16 and its like). Operands and sums are
+// fragments (fragment.h).
 #include "template/gpu/mma.h"
 
 #include "target/gpu/gpu.h"
@@ -98,7 +98,7 @@ kiln_status kiln_mma_elements(kiln_mma *m, kiln_symbol group, kiln_symbol rows,
 typedef struct occupancy {
   double blocks, each; // all of them, and of the multiprocessor that has most
   int64_t resident;    // of one that run at the same time
-  int depth;           // steps along k whose operands are in shared memory or under way
+  int depth;           // steps along k whose operands are in shared memory or in flight
 } occupancy;
 
 static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, const shape *s,
@@ -123,8 +123,8 @@ static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, con
   return o;
 }
 
-// Fills |buffer| some steps ahead. Its rows begin in other banks than their neighbours: words of 16
-// bytes of 8 rows, or where words of 4 bytes of 4 rows and 8 columns are read at once, these.
+// Fills |buffer| some steps ahead (software pipelining). Its rows are padded against bank conflicts
+// of 16-byte words in 8 rows, or |by_columns| of 4-byte words in 4 rows and 8 columns.
 static kiln_status fill_ahead(mma *m, kiln_symbol buffer, int rank, bool by_columns) {
   const int row = rank - 2 + (m->depth > 1);
   const int ahead = m->depth == m->steps ? m->depth : m->depth - 1;
@@ -190,7 +190,7 @@ static kiln_dtype dtype_of(const kiln_lowering *w, const kiln_stmt *s) {
   return w->p->tensors.data[s->out]->dtype;
 }
 
-// By what its operands and sums are; NULL: there is no such instruction.
+// The instruction for the types of |p|'s operands and sums; NULL: there is none.
 static const kiln_mma_type *type_of(const kiln_lowering *w, const kiln_product *p) {
   for (size_t i = 0; i < KILN_LEN(types); i++) {
     const kiln_mma_type *t = &types[i];
@@ -210,8 +210,8 @@ void kiln_mma_find(kiln_mma *m) {
   m->load_right = instr_named(m->w, m->type->load_right);
 }
 
-// The result's columns that are padding are left out, where that leaves whole ones of the
-// instruction's: of what is stored nothing is guarded then.
+// Peels off columns of padding, where whole tiles of the instruction remain: these are then stored
+// without a guard.
 static kiln_status leave_padding(mma *m, shape *io) {
   const int64_t columns = kiln_dim_extent(&m->p.y->dims[m->p.n_batch + 1]);
   if (columns >= m->p.n || columns % MMA_N || io->warp_n != m->p.n) return KILN_OK;
@@ -240,9 +240,9 @@ static kiln_status lower_mma(kiln_lowering *w, const kiln_tiling *t) {
 
 // --- candidates ---
 
-// The blocks of a multiprocessor share its way to L2, where each row of a tile costs some bytes
-// more than it has; and share the tensor cores and shared memory, which is written once
-// and read by each warp, the right operand as if it were twice as large. Measured on an H200.
+// Blocks of a multiprocessor share its L2 bandwidth, where each row of a tile costs some bytes more
+// than its own; its tensor cores; and shared memory, which is written once and read by each warp,
+// the right operand as if it were twice as large. Measured on an H200.
 static double time_of(const kiln_lowering *w, const kiln_product *p, const shape *s, int per) {
   static const double FLOPS_BYTE = 16, OVERLAP = 0.88, L2_SHARE = 0.71, ROW_BYTES = 24,
                       TILE_NS = 40, STEP_NS = 30, BLOCK_NS = 1500, ELEMENT_NS = 0.225;
@@ -258,7 +258,7 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const shape
                all = o.resident > 1 ? OVERLAP * resident * one : one,
                moved = resident * (copied + ROW_BYTES * (double)(s->m + s->k)) /
                        (L2_SHARE * d->levels[1].unit_bytes_ns),
-               alone = TILE_NS * (double)s->k / (8 * per); // what one warp waits for
+               alone = TILE_NS * (double)s->k / (8 * per); // the latency of one warp
   const bool waits = steps > 1 && o.depth < 3;             // for the copies that it has just issued
   const double step =
       fmax(fmax(all, moved), alone) + STEP_NS + (waits ? d->levels[0].latency_ns : 0);
@@ -272,8 +272,8 @@ bool kiln_mma_takes(const kiln_lowering *w, const kiln_product *p) {
   return t && t->per == KILN_MMA_HALVES;
 }
 
-// Tiles of few columns are for products that have no more, but where `parallel_k` has such tiles,
-// too: it stores whole words, if none of them is padding. Measured on an H200.
+// Tiles of few columns are for products that have no more. Where `parallel_k` has the same tile,
+// that is proposed instead, as it stores whole words, unless some are padding. Measured on an H200.
 static bool suits(const kiln_product *p, int tile, const shape *s) {
   const bool is_padded = kiln_dim_extent(&p->y->dims[p->n_batch + 1]) < p->n;
   return tile < N_WIDE || (s->n == p->n && (is_padded || s->n != PARTS_N));

@@ -14,7 +14,7 @@ typedef struct kiln_mma_shape {
   int64_t m, n, k, warp_m, warp_n, slice_k;
 } kiln_mma_shape;
 
-// What the operands of an instruction are, |per| to a register.
+// The types of an instruction's operands and sums, |per| elements of operands to a register.
 typedef struct kiln_mma_type {
   kiln_dtype left, right, sum;
   int per;
@@ -22,7 +22,7 @@ typedef struct kiln_mma_type {
   bool transpose_b;                             // the right operand lies in rows along k
 } kiln_mma_type;
 
-// A product at work.
+// The state of a product's lowering.
 typedef struct kiln_mma {
   kiln_lowering *w;
   const kiln_mma_type *type;
@@ -31,7 +31,7 @@ typedef struct kiln_mma {
   const kiln_mma_shape *s;
   int64_t threads;   // of a block
   int64_t steps;     // along k, of a block
-  int depth;         // of them whose operands are in shared memory or under way
+  int depth;         // stages of the circular buffer: steps in shared memory or in flight
   kiln_symbol sums;  // the buffer in which the warps add up: (.., m, n) and |n_more| axes
   int n_more;        // the last of them is that of the groups where there are several
   kiln_symbol group; // the loop over groups of warps, around l.m; 0: there is one group

@@ -11,7 +11,7 @@
 
 enum { WARP = KILN_MMA_WARP, RESERVED = 1024, OTHER_REGISTERS = 84, MAX_DEPTH = 3 };
 
-// Of as many warps that each has 16 or 32 of the rows to itself.
+// Tiles, of so many warps that each reduces 16 or 32 rows of the block.
 static const struct {
   int64_t m, n, warp_m, warp_n;
 } tiles[] = {{128, 256, 64, 64}, {128, 192, 64, 48}, {128, 128, 64, 32}, {128, 96, 64, 48},
@@ -26,7 +26,7 @@ typedef struct prologue {
   kiln_norm_prologue f;
   kiln_mma_shape s;
   kiln_quad_tile q;
-  int depth;        // steps whose operands are in shared memory or under way
+  int depth;        // steps whose operands are in shared memory or in flight
   int64_t resident; // blocks of a multiprocessor that run at the same time
 } prologue;
 

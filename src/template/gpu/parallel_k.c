@@ -62,7 +62,7 @@ static int64_t bytes_of_parts(const kiln_mma_shape *s) {
 typedef struct occupancy {
   double blocks, each; // all of them, and of the multiprocessor that has most
   int64_t resident;    // of one that run at the same time
-  int depth; // steps along k whose operands are in shared memory or under way; 0: none fits
+  int depth; // steps along k whose operands are in shared memory or in flight; 0: none fits
 } occupancy;
 
 static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, const way *v) {
@@ -168,7 +168,7 @@ static bool may_run(const kiln_lowering *w, const kiln_product *p, const way *v)
       s->k % (s->slice_k * KILN_MMA_K) || kiln_mma_threads(s) > MAX_WARPS * KILN_MMA_WARP)
     return false;
   const occupancy o = occupancy_of(w, p, v);
-  if (o.blocks > MANY * w->m->device->n_units && p->k > SHORT) return false; // others do as well
+  if (o.blocks > MANY * w->m->device->n_units && p->k > SHORT) return false; // others are as fast
   if (v->split_k > 1 &&
       (o.blocks > 2 * w->m->device->n_units || !kiln_split_k_fits(w, p, s->m, s->n)))
     return false;

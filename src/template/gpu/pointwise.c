@@ -1,7 +1,7 @@
-// Pointwise kernels: an element of the result a thread, or a vector of them: maps, and reductions
-// in whose place their readers stand. What an element takes is computed by its thread, in
-// registers. Where a map reads neighbours of one tensor, as an interpolation does, a thread may
-// take a tile of the result, of which it reads once what its elements share.
+// Pointwise kernels: maps, and reductions that are computed in their readers' place. A thread
+// computes an element of the result, or a vector of them, in registers. Where a map reads
+// neighbours of one tensor, as an interpolation does, a thread may compute a tile of the result,
+// and loads shared elements once.
 #include "template/gpu/grid.h"
 #include "price/price.h"
 
@@ -18,8 +18,8 @@ static kiln_symbol tensor_of(const kiln_lowering *w, const kiln_stmt *s) {
   return w->p->tensors.data[s->out]->name;
 }
 
-// Whether each statement computes for an element of the result what no other element takes, all
-// having the result's dims and no others, or is a map, which may be computed again for each.
+// Whether every statement is pointwise: a reduction has the dims of the result; a map may have
+// fewer, and is computed again for each element.
 static bool is_elementwise(const kiln_lowering *w) {
   for (int i = 0; i < w->p->stmts.n; i++) {
     const kiln_stmt *s = w->p->stmts.data[i];
@@ -30,7 +30,7 @@ static bool is_elementwise(const kiln_lowering *w) {
   return w->root->n_space > 0;
 }
 
-// Whether all loads of |s| that matter lie side by side along |dim|, or are the same for all.
+// Whether all loads of |s| that matter are contiguous along |dim|, or the same for all of it.
 static bool lies_along(const kiln_lowering *w, const kiln_stmt *s, kiln_symbol dim) {
   const kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, s);
   for (int i = 0; i < loads.n; i++) {
@@ -51,8 +51,8 @@ static bool has_long_sum(const kiln_lowering *w) {
   return false;
 }
 
-// Elements along the contiguous dim that are a word of the smallest, where enough threads are left,
-// else fewer.
+// Elements along the contiguous dim that fill a word of the smallest type, if enough threads are
+// left, else fewer.
 static int64_t word_of(const kiln_lowering *w) {
   const int last = w->root->n_space - 1;
   const int warps = has_long_sum(w) ? MANY_WARPS : WARPS;
@@ -81,7 +81,7 @@ static int64_t vector_of(const kiln_lowering *w) {
   return word_of(w);
 }
 
-// What |s| computes for a thread's elements, these innermost.
+// Vectorizes |s| over a thread's elements, its reduction loops outside.
 static kiln_status vectorize(kiln_lowering *w, const kiln_stmt *s) {
   const kiln_symbol dim = w->root->dims[w->root->n_space - 1].name;
   const char *name = kiln_symbol_text(w->cx, tensor_of(w, s));
@@ -97,7 +97,7 @@ static kiln_status vectorize(kiln_lowering *w, const kiln_stmt *s) {
   return kiln_vectorize(&w->s, kiln_lowering_loop(w, name, "", dim));
 }
 
-// The nest of a reduction into the result becomes one that copies sums, so that these stay in
+// The nest of a reduction into the result becomes one that copies its sums, which stay in
 // registers.
 static kiln_status keep_sums(kiln_lowering *w, kiln_symbol *loops) {
   const kiln_symbol y = tensor_of(w, w->root),
@@ -108,7 +108,7 @@ static kiln_status keep_sums(kiln_lowering *w, kiln_symbol *loops) {
   return KILN_OK;
 }
 
-// Cuts the result's loops into a thread's elements, written out, the contiguous ones innermost.
+// Cuts the result's loops into a thread's elements, unrolled, the contiguous ones innermost.
 static kiln_status cut_result(kiln_lowering *w, const kiln_tiling *t, int n, kiln_symbol *io) {
   kiln_symbol order[2 * KILN_MAX_RANK], inner[KILN_MAX_RANK];
   int n_inner = 0;
@@ -149,8 +149,7 @@ static kiln_status lower_pointwise(kiln_lowering *w, const kiln_tiling *t) {
 }
 
 // The dims along which the root, a map that is all of the kernel, reads several elements of one
-// tensor whose distance
-// moves: neighbours read some of the same.
+// tensor whose distance varies: neighbours read some of the same.
 //
 // gives: a bit a dim
 static uint32_t find_shared(const kiln_lowering *w) {
@@ -173,8 +172,8 @@ static uint32_t find_shared(const kiln_lowering *w) {
   return found;
 }
 
-// Arithmetic that a tile takes over that of its elements one by one: what is the same is computed
-// once.
+// The arithmetic of a tile, relative to that of its elements one by one: common subexpressions are
+// computed once.
 static double share_of(const kiln_lowering *w, const int64_t *tile) {
   const kiln_stmt *s = w->root;
   const kiln_ranges r = kiln_stmt_ranges(&w->cx->scratch, s);
@@ -204,8 +203,8 @@ static double share_of(const kiln_lowering *w, const int64_t *tile) {
 
 static bool is_in(uint32_t dims, int d) { return d >= 0 && dims >> d & 1; }
 
-// Tiles of a thread along the last two of |dims| but the contiguous one, in which neighbours read
-// what they share; along that one, where neighbours share there, a word of elements.
+// Proposes tiles of a thread along the last two of |dims| but the contiguous one; along that one,
+// if it is in |dims|, a word of elements.
 static void propose_tiles(kiln_lowering *w, const kiln_tile_candidate *plain, uint32_t dims,
                           kiln_tile_candidates *out) {
   const double enough = (double)w->m->n_cores * w->m->gpu.warp * WARPS;

@@ -22,8 +22,8 @@ kiln_status kiln_quad_run_elements(const kiln_quad_tile *q, kiln_symbol rows, ki
   return kiln_mma_elements(&m, 0, rows, columns);
 }
 
-// The rows of a nest cut into those of warps or groups, of tiles, or of a group's warps, of halves
-// of these, and in one.
+// The rows of a nest, split: over warps or warp groups; tiles, or the warps of a group; the halves
+// of these; and a half's rows.
 typedef struct row_loops {
   kiln_symbol warp, tile, half, row;
 } row_loops;
@@ -35,9 +35,8 @@ static kiln_status cut_rows(const kiln_quad_tile *q, kiln_symbol rows, row_loops
   return kiln_gpu_cut(q->w, &out->row, 8, "h", "g", &out->half);
 }
 
-// Puts the rows that lie in lanes at the same time in one loop, |l|'s row, in front of all in
-// |inner|; what is left of
-// |l| around them.
+// Fuses the rows that lanes hold at the same time into one loop, |l|'s row, in front of all in
+// |inner|, with |l|'s other loops around it.
 static kiln_status gather_rows(const kiln_quad_tile *q, row_loops *l, int n_inner,
                                const kiln_symbol *inner) {
   kiln_schedule *s = &q->w->s;

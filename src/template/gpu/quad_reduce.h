@@ -23,7 +23,7 @@ kiln_status kiln_quad_layout_rows(const kiln_quad_tile *q, kiln_symbol f);
 // A nest over the |n| columns of sums, by the lanes that hold them.
 kiln_status kiln_quad_run_elements(const kiln_quad_tile *q, kiln_symbol rows, kiln_symbol columns,
                                    int64_t n);
-// Runs a nest over (rows, copies) by lanes, a copy each; does nothing where there is no such loop.
+// Runs a nest over (rows, copies) by lanes, a copy each; does nothing if no loop |rows| exists.
 kiln_status kiln_quad_run_rows(const kiln_quad_tile *q, kiln_symbol rows, kiln_symbol copies);
 // A nest over (rows, inner[0..n_inner)), the first of them the copies, by |instr|, which takes the
 // rows of all lanes at once.

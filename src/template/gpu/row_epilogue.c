@@ -18,7 +18,7 @@ enum {
   OTHER_REGISTERS = 84, // of a thread, beside its sums,
   OF_GROUPS = 40,       // and of one of a warp group
   MAX_SUMS = 128,       // registers of a thread
-  MAX_DEPTH = 4,        // steps whose operands are in shared memory or under way
+  MAX_DEPTH = 4,        // steps whose operands are in shared memory or in flight
   MAX_BATCH = 3         // dims in front of the layout of sums
 };
 
@@ -98,7 +98,7 @@ static kiln_status place(epilogue *x, kiln_symbol block) {
 typedef struct occupancy {
   double each;      // blocks of the multiprocessor that has most
   int64_t resident; // of one that run at the same time
-  int depth;        // steps along k whose operands are in shared memory or under way
+  int depth;        // steps along k whose operands are in shared memory or in flight
 } occupancy;
 
 static int64_t bytes_of_results(const epilogue *x) {
@@ -180,9 +180,9 @@ static double passes_of(const epilogue *x) {
   return n;
 }
 
-// A block alone takes its time: its operands come, its steps follow each other, its threads pass
-// over what they hold. Where a multiprocessor has several, they share its arithmetic, or
-// at memory. Measured on an H200, within 25 %, most within 12.
+// A block alone is bound by latency: of its operands' copies, of its steps, and of its threads'
+// passes over their sums. Where a multiprocessor has several, they are bound by its arithmetic, or
+// by memory. Measured on an H200, within 25 %, most within 12.
 static double time_of(const epilogue *x, const occupancy *o) {
   static const double BEGIN_END_NS = 1200, STEP_NS[] = {300, 100},
                       FLOPS_SHARE[] = {0.28, 0.78}, // warps, groups
@@ -203,7 +203,7 @@ static double time_of(const epilogue *x, const occupancy *o) {
   return d->launch_ns + alone * (1 + AGAIN * (rounds - 1)) + shared;
 }
 
-// What |kiln explain| says of a candidate.
+// The tiling that |kiln explain| shows for a candidate.
 static kiln_tiling tiling_of(const epilogue *x, int variant) {
   kiln_tiling t = {.variant = variant};
   for (int d = 0; d < x->f.p.n_batch; d++) t.block[d] = 1;

@@ -81,14 +81,14 @@ static bool is_shared_sum(const rows *r, const kiln_stmt *s) {
   return s->n_reduce && elems < SHORT_ROW;
 }
 
-// Whether |s| computes elements of a row, which a thread would keep in registers; its input aside.
+// Whether |s| computes elements of a row that a thread would keep in registers; its input aside.
 static bool is_computed(const rows *r, const kiln_stmt *s) {
   kiln_symbol loops[KILN_MAX_RANK];
   return s != r->w->root && !s->n_reduce && s->body->kind != KILN_EXPR_LOAD &&
          own_loops(r, s, "", loops) > 0;
 }
 
-// Cuts |loop| into words, whose elements are taken one behind the other.
+// Splits |loop| into words and their elements.
 //
 // gives: *io, the loop over the words
 static kiln_status cut_words(rows *r, kiln_symbol *io) {
@@ -98,14 +98,14 @@ static kiln_status cut_words(rows *r, kiln_symbol *io) {
   return kiln_split(&w->s, whole, r->vector, KILN_TAIL_EXACT, *io, kiln_lowering_name(w, "v", *io));
 }
 
-// Writes out the words of a thread.
+// Unrolls the words of a thread.
 static kiln_status write_out_words(rows *r, kiln_symbol words) {
   const kiln_symbol round = kiln_lowering_name(r->w, "o", words);
   if (kiln_loops_find(r->w->s.loops, round)) KILN_TRY(kiln_unroll(&r->w->s, round));
   return kiln_vectorize(&r->w->s, kiln_lowering_name(r->w, "v", words));
 }
 
-// Of how many threads each adds up the same number of parts that |threads| have left.
+// Threads of a sum's second step, each of which adds up an equal share of |threads| partial sums.
 static int64_t lanes_of(int64_t threads) {
   int64_t lanes = 4;
   while (lanes * lanes < threads) lanes *= 2;
@@ -222,7 +222,7 @@ static kiln_status gather_rows(rows *r) {
   return kiln_gpu_fuse(w, n_rows, loops, &r->at, &extent);
 }
 
-// Deals the elements of |s| along the row out to the threads, as their words are.
+// Distributes the elements of |s| along the row over the threads, as their words are.
 static kiln_status hold(rows *r, const kiln_stmt *s) {
   kiln_lowering *w = r->w;
   const kiln_symbol buffer = w->p->tensors.data[s->out]->name;
@@ -323,8 +323,8 @@ static int64_t vector_of(const rows *r, int64_t row) {
   return vector;
 }
 
-// Threads of a row that wait for none of them: the fewest words each where rows are few, else some,
-// with all threads of a warp at work if that can be.
+// Threads of a row: the fewest words each where rows are few, else some words, with all threads of
+// a warp at work if possible.
 static int64_t threads_of(const rows *r, int64_t words, double n_rows) {
   const int64_t most = r->w->m->gpu.max_threads;
   const double enough = (double)r->w->m->n_cores * r->w->m->gpu.warp * WARPS_IN_FLIGHT;
@@ -359,7 +359,7 @@ static int64_t across_of(const rows *r, int64_t threads) {
   return across;
 }
 
-// Whether a row in registers leaves a multiprocessor none for a second block.
+// Whether a row in registers leaves none for a second block on a multiprocessor.
 static bool fills_registers(const rows *r, int64_t row) {
   kiln_symbol loops[KILN_MAX_RANK];
   int64_t bytes = 0;

@@ -14,7 +14,7 @@ static const shape shapes[] = {{128, 128, 16, 8, 8}, {128, 64, 16, 8, 4}, {64, 1
                                {64, 64, 16, 4, 4},   {32, 64, 16, 2, 4},  {64, 32, 16, 4, 2},
                                {32, 32, 16, 2, 2},   {16, 32, 16, 1, 2},  {16, 16, 16, 1, 1}};
 
-enum { PAD = 4 }; // elements, so that rows in shared memory begin in other banks
+enum { PAD = 4 }; // elements: padding against bank conflicts
 
 // Cuts the loops |m| and |n| of a nest over the block's tile into threads and their tiles, and
 // binds these.
@@ -35,10 +35,10 @@ static kiln_status cut_threads(kiln_lowering *w, const shape *s, kiln_symbol m, 
   return kiln_unroll(&w->s, ni);
 }
 
-// Fills |buffer| some steps ahead where copies need not be waited for.
+// Fills |buffer| some steps ahead (software pipelining), where the device has cp.async.
 static kiln_status fill_ahead(kiln_lowering *w, const kiln_product *p, const shape *s,
                               kiln_symbol buffer, kiln_symbol step, int row, int64_t pad) {
-  enum { DEPTH = 3, ASYNC = 80 }; // the compute capability from which on there are such copies
+  enum { DEPTH = 3, ASYNC = 80 }; // the first compute capability with cp.async
   const int64_t bytes = 4 * (s->m * (s->k + PAD) + s->k * s->n);
   const bool fills = w->m->gpu.capability >= ASYNC && p->k / s->k >= DEPTH &&
                      w->m->gpu.shared_bytes >= DEPTH * bytes;
@@ -74,9 +74,9 @@ static kiln_status lower_simt(kiln_lowering *w, const kiln_tiling *t) {
   return kiln_bind(&w->s, l.block, KILN_BLOCK_X);
 }
 
-// What a step along k takes: its multiply-adds, or what the threads read of shared memory, where
-// the words of neighbours lie in the same banks once a thread has more than one, or what comes from
-// L2. Measured on an H200.
+// A step along k takes as long as its multiply-adds; or its reads of shared memory, with bank
+// conflicts once a thread has more than one word along n; or its copies from L2. Measured on an
+// H200.
 static double time_of(const kiln_lowering *w, const kiln_product *p, const shape *s) {
   static const double L2_SHARE = 0.71, STEP_NS = 30, BLOCK_NS = 1500;
   enum { WORD = 4 }; // elements

@@ -8,10 +8,9 @@
 // along m or n, of which it reads four of its own. Either way a load brings 16 bytes for four
 // multiply-adds of each of the other operand's elements.
 //
-// Lanes are numbered so that neighbours in pairs read the same words of one operand, and those two
-// apart of the other: the hardware serves 16 lanes at once then. Rows and columns of a thread are
-// as far apart as the tile has places for them, so that lanes side by side read what lies side by
-// side.
+// Lanes are numbered so that lanes 2i and 2i + 1 read the same words of one operand, and lanes i
+// and i + 2 of the other: the hardware serves 16 lanes at once then. A thread's rows and columns
+// are strided as far as the tile allows, so that neighbouring lanes read contiguous words.
 #include "template/gpu/fragment.h"
 #include "template/gpu/split_k.h"
 
@@ -58,13 +57,13 @@ static int64_t warps_of(const way *v) {
 }
 static int64_t threads_of(const way *v) { return warps_of(v) * WARP; }
 
-// A product at work.
+// The state of a product's lowering.
 typedef struct work {
   kiln_lowering *w;
   kiln_product p;
   kiln_product_loops l;
   way v;
-  int depth;        // steps whose operands are in shared memory or under way
+  int depth;        // steps whose operands are in shared memory or in flight
   int64_t unit_m,   // neighbouring rows of a thread, and
       unit_n;       // columns: those of a word where the operand lies along m or n
   kiln_symbol sums; // (.., m, n) and |n_more| axes
@@ -81,7 +80,7 @@ static bool lies_along_k(const kiln_lowering *w, const kiln_product *p, const ki
   return is_a && !kiln_stmt_reads_words(w->cx, w->p, operand, side, WORD);
 }
 
-// Neighbours of a thread along m or n: those of a word where the operand lies so.
+// Neighbours of a thread along m or n: a word where the operand is contiguous along it, else 1.
 static int64_t unit_of(const kiln_lowering *w, const kiln_product *p, const kiln_stmt *operand) {
   return lies_along_k(w, p, operand) ? 1 : WORD;
 }
@@ -249,7 +248,7 @@ static kiln_status lower_parallel_k(work *x) {
 typedef struct occupancy {
   double blocks, each; // all of them, and of the multiprocessor that has most
   int64_t resident;    // of one that run at the same time
-  int depth; // steps along k whose operands are in shared memory or under way; 0: none fits
+  int depth; // steps along k whose operands are in shared memory or in flight; 0: none fits
 } occupancy;
 
 static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, const way *v) {
@@ -292,9 +291,9 @@ static kiln_status lower_simt_fma(kiln_lowering *w, const kiln_tiling *t) {
   return x.v.slice_k * x.v.split_k > 1 ? lower_parallel_k(&x) : lower_whole(&x);
 }
 
-// What a step along k takes: its multiply-adds, of which each of a multiprocessor's schedulers
-// begins one a clock while one of its warps has one to begin; what is read of shared memory; or
-// what comes from the L2. Then the groups meet, and results are stored.
+// A step along k takes as long as its multiply-adds, one a clock for each scheduler with a ready
+// warp; or its reads of shared memory; or its copies from L2. Then the groups' sums are combined,
+// and results are stored.
 static double time_of(const kiln_lowering *w, const kiln_product *p, const way *v) {
   static const double L2_SHARE = 0.71, BUSY = 0.95, LOW = 2, ENOUGH = 16, BESIDE = 0.15,
                       STEP_NS = 20, BLOCK_NS = 1500, TURN_NS = 700, MEET_NS = 250,
@@ -329,7 +328,7 @@ static bool are_floats(const kiln_lowering *w, const kiln_product *p) {
   return p->t->combiner == KILN_COMBINE_SUM;
 }
 
-// Axes of the sums as deal_sums has them.
+// Axes of the sums as layout_sums has them.
 static int axes_of(const kiln_product *p, const way *v, int64_t unit_m, int64_t unit_n) {
   enum { WARPS_AND_LANES = 5, SLOTS = 2 };
   return p->n_batch + (v->slice_k > 1) + (v->split_k > 1) + WARPS_AND_LANES + SLOTS + (unit_m > 1) +

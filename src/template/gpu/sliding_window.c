@@ -8,7 +8,7 @@
 enum {
   THREADS = 128,      // of a block
   WORD = 8,           // bytes: of more, too few threads would fit into a multiprocessor's registers
-  BUDGET = 72,        // registers of a thread, for what is read and for sums
+  BUDGET = 72,        // registers of a thread, for loaded elements and sums
   MAX_PIXELS = 8,     // of a thread
   MAX_ROWS = 8,       // of the result, that threads of a block share
   MAX_PRODUCTS = 600, // of a thread, written out
@@ -108,7 +108,7 @@ static void choose_tile(const pooling *n, kiln_tiling *t) {
     if (rows % k == 0) t->tile[n->row] = k;
 }
 
-// The loops of |s| inside of the thread's: pixels written out, the last one as words.
+// The loops of |s| inside of the thread's: pixels unrolled, the last dim vectorized.
 static kiln_status write_out(pooling *n, const kiln_stmt *s, const char *part) {
   for (int k = 0; k < n->of.n; k++)
     KILN_TRY(kiln_unroll(&n->w->s, loop_of(n, s, part, n->of.dims[k].dim)));

@@ -10,7 +10,7 @@ enum {
   FILL = 16,  // bytes of a thread's channels where shared memory is filled
   LONG = 9,   // of a window
   MAX_PIXELS = 16,     // of a thread
-  MAX_ROWS = 4,        // of threads: of 8, fewer blocks hide what others wait for
+  MAX_ROWS = 4,        // of threads: with 8, too few blocks to hide latency
   MAX_PRODUCTS = 1024, // of a thread, written out
   MAX_ROUNDS = 8,      // of filling, written out
   THREADS = 256        // of a multiprocessor, below which threads are rather made smaller
@@ -57,8 +57,8 @@ static bool choose_channels(const window_1d *n, kiln_tiling *t) {
   return t->tile[n->last] > 0;
 }
 
-// A thread's pixels, tile[pixel], and a block's, block[pixel]: what they read beside each other
-// costs as little as can be while there are enough threads.
+// Chooses a thread's pixels, tile[pixel], and a block's, block[pixel], for the smallest share of
+// halo while there are enough threads.
 static bool choose_pixels(const window_1d *n, kiln_tiling *t) {
   const kiln_stmt *y = n->w->root;
   const int64_t length = kiln_lowering_extent(y, n->pixel), more = n->taps - 1;
@@ -80,7 +80,7 @@ static bool choose_pixels(const window_1d *n, kiln_tiling *t) {
   return best > 0 && t->block[n->pixel] > t->tile[n->pixel];
 }
 
-// Pixels written out, channels as words.
+// Pixels unrolled, channels vectorized.
 static kiln_status write_out(window_1d *n, const kiln_stmt *s, const char *part) {
   KILN_TRY(kiln_unroll(&n->w->s, loop_of(n, s, part, n->pixel)));
   return kiln_vectorize(&n->w->s, loop_of(n, s, part, n->last));
@@ -96,7 +96,7 @@ static kiln_status lower_sum(window_1d *n) {
   return write_out(n, t, "");
 }
 
-// Computes what the block at |block| reads, in words, and gives each thread at |thread| its run.
+// Computes the input tile of the block at |block|, in words; each thread at |thread| loads its run.
 static kiln_status lower_elements(window_1d *n, const kiln_tiling *t, kiln_symbol block,
                                   kiln_symbol thread) {
   kiln_lowering *w = n->w;

@@ -30,7 +30,7 @@ static kiln_mma_shape shape_of(int variant) {
 typedef struct occupancy {
   double blocks, each; // all of them, and of the multiprocessor that has most
   int64_t resident;    // of one that run at the same time
-  int depth;           // steps along k whose operands are in shared memory or under way
+  int depth;           // steps along k whose operands are in shared memory or in flight
 } occupancy;
 
 static int64_t bytes_of_result(const kiln_lowering *w, const kiln_product *p,

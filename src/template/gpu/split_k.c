@@ -148,7 +148,7 @@ static kiln_status split_sums(kiln_parallel_k *x) {
   return kiln_cache_write(s, kiln_symbol_of(w->cx, x->sums), x->kept, 0, NULL);
 }
 
-// Cuts what reads the sums into the blocks' tiles: the result, or the sums of splits.
+// Tiles the nest that reads the sums, a tile a block: the result's, or that of the splits' sums.
 static kiln_status cut_tiles(kiln_parallel_k *x) {
   kiln_lowering *w = x->w;
   const int n = x->p.n_batch;
@@ -197,8 +197,7 @@ static kiln_status combine_groups(kiln_parallel_k *x, kiln_symbol round) {
                               named(x->w, x->whole, ".init", column + 1), x->sums, round);
 }
 
-// Where the groups' sums meet: a group's behind the other's, rows in other banks than their
-// neighbours.
+// Where the groups' sums meet: one group's behind the other's, rows padded against bank conflicts.
 static kiln_status place_parts(kiln_parallel_k *x) {
   const int n = x->p.n_batch + 2, more = x->n_more;
   const kiln_symbol buffer = kiln_symbol_of(x->w->cx, x->sums);

@@ -13,17 +13,16 @@
 kiln_status kiln_split_k_factor(kiln_lowering *w, const kiln_product *p, kiln_symbol loop,
                                 kiln_symbol outer, kiln_symbol inner, kiln_symbol name);
 // Adds up the parts of |sum| along the last axis of the buffer |from| in registers of the thread
-// that runs |at|.
-// |clear_column| and |unit| are loops of the nest that clears |sum|: over columns, and over the
-// splits, of which a block has one (0: |sum| has no such axis).
+// that runs |at|. |clear_column| and |unit| are loops of the nest that clears |sum|: over columns,
+// and over splits, of which a block has one (0: |sum| has no split axis).
 kiln_status kiln_split_k_combine(kiln_lowering *w, const kiln_product *p, kiln_symbol sum,
                                  kiln_symbol clear_column, kiln_symbol unit, const char *from,
                                  kiln_symbol at);
 
 // Whether the sums of splits can be of whole tiles of m x n, and their finish of whole words.
 bool kiln_split_k_fits(const kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n);
-// Rounds the sums' rows and columns up to whole tiles: partial sums must not be stored
-// twice, as a result can where tiles overlap.
+// Rounds the sums' rows and columns up to whole tiles: partial sums must not be stored twice, as a
+// result can be where tiles overlap.
 kiln_status kiln_split_k_pad(kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n);
 // Stores the splits' partial sums to |all|, each split's contiguous, and adds the second nest,
 // which computes the result from them, some neighbours a thread.
@@ -45,11 +44,11 @@ typedef struct kiln_parallel_k {
   // Found:
   kiln_product_loops l;
   kiln_symbol group,
-      kept;          // the loop over groups, around l.m, 0: there is one; what a group adds up
+      kept;          // the loop over groups, around l.m, 0: one group; the buffer of a group's sums
   int n_more;        // axes of |kept| behind (.., m, n); the last is that of the groups
-  const char *whole, // names of buffers: what the tiles' nest writes where it is no result,
+  const char *whole, // names of buffers: the output of the tiles' nest where it is not the result,
       *sums;         // and that in which the groups' sums meet
-  kiln_symbol block; // what a split's block adds up; 0: there is one split
+  kiln_symbol block; // the buffer of a split's sums in its block; 0: there is one split
 } kiln_parallel_k;
 // The loops of a nest over the elements of a block's tile; |group| 0: there is one group.
 typedef struct kiln_parallel_k_nest {

@@ -1,6 +1,6 @@
-// Two-stage Welford reductions (moment.h), in two nests: blocks that add up their parts, a
-// thread some terms of a word of channels in registers, and blocks that compute the result for
-// some of its rows and channels, for which each adds up what the parts gave.
+// Two-stage Welford reductions (moment.h), in two nests. In the first, blocks compute partial
+// moments, each thread of some terms of a word of channels, in registers. In the second, each block
+// combines the partial moments of its channels, and computes the result for some of its rows.
 #include "template/gpu/grid.h"
 #include "template/form/moment.h"
 
@@ -46,7 +46,7 @@ static kiln_status write_out(welford *n, const kiln_stmt *s) {
   return kiln_vectorize(&w->s, loop_of(n, s, "init.", last));
 }
 
-// What each thread of a block gives: a row and a word of channels.
+// The partial result of each thread of a block: a row and a word of channels.
 static kiln_status lower_pointwise(welford *n) {
   kiln_lowering *w = n->w;
   const kiln_stmt *s = n->of.w;

@@ -277,7 +277,7 @@ static kiln_status multiply(wgmma *g) {
   const char *name =
       kiln_arena_printf(&g->w->cx->scratch, "wgmma.m64n%" PRId64 "k16.%s.%s.%s", g->v.s.n,
                         type_of(g), a_has_k ? "row" : "col", b_has_k ? "col" : "row");
-  // constants first, which come before launches in front are waited for
+  // constants first: their copies do not wait for earlier launches
   const bool a_comes_first = kiln_product_is_packed(g->w, g->p.a);
   kiln_warpgroup_tile *const tiles[] = {a_comes_first ? &a : &b, a_comes_first ? &b : &a};
   for (size_t i = 0; i < KILN_LEN(tiles); i++)
@@ -298,7 +298,7 @@ static kiln_status multiply(wgmma *g) {
   return kiln_unroll(s, part);
 }
 
-// Whether so many stages hold all steps, by TMA. For constants it does not pay: blocks copy these
+// Whether so many stages hold all steps, by TMA. It does not pay for constants: blocks copy these
 // while the launch before them runs, if there is room for both.
 static bool is_whole(const kiln_lowering *w, const product *all, const variant *v,
                      int64_t n_stages) {
@@ -327,10 +327,10 @@ static stages specialized_stages(const kiln_lowering *w, const kiln_product *p, 
   return depth < FEW ? (stages){0} : (stages){(int)depth, 1, 1};
 }
 
-// Where all steps fit all are on their way at once, and nothing is filled again; blocks that are
-// alone on a multiprocessor may take all of its memory for it. A stage is filled again while the
-// next step's instructions go on; in a cluster two steps later, so that no block waits for
-// another's release.
+// Where the stages hold all steps, all copies are issued at once and no stage is refilled; blocks
+// that are alone on a multiprocessor may take all of its shared memory for it. Otherwise a stage is
+// refilled while the next step's instructions run; in a cluster two steps later, so that no block
+// waits for another's release.
 static stages stages_of(const kiln_lowering *w, const product *all, const variant *v) {
   enum { MAX_DEPTH = 6, LATE = 2, OTHER_REGISTERS = 64, RESERVED = 1024, FEW = 3 };
   const int64_t late = v->cluster > 1 ? LATE : 0, most = MAX_DEPTH + late;
@@ -497,7 +497,7 @@ kiln_status kiln_wgmma_multiply(kiln_lowering *w, const kiln_product *p, int64_t
 
 // --- candidates ---
 
-// What follows the sums of a tile, but for the few instructions that storing hides. Measured on an
+// The time of a tile's epilogue, but for the few instructions that storing hides. Measured on an
 // H200.
 static double finish_of(const kiln_lowering *w, const kiln_product *p, const shape *s) {
   static const double HIDDEN = 6, INSTR_NS = 0.011; // of an element
@@ -548,10 +548,10 @@ static double stream_k_read_ns(const kiln_lowering *w, const kiln_product *p, co
   return bytes * (held / l2->all_bytes_ns + (1 - held) / (SCATTERED * memory->all_bytes_ns));
 }
 
-// Blocks of a multiprocessor share its tensor cores and at shared memory, which is written
-// once and read by each instruction. Where threads copy the operands, it is slower the fewer
-// they are; with TMA, four warp groups wait for each other. Results are finished while another
-// block goes on, if there is one. Measured on an H200.
+// Blocks of a multiprocessor share its tensor cores and its shared memory, which is written once
+// and read by each instruction. Where threads copy the operands, it is slower the fewer they are;
+// with TMA, four warp groups wait for each other. A block's epilogue overlaps another block's
+// steps, if there is one. Measured on an H200.
 static double time_of(const kiln_lowering *w, const product *all, const variant *v) {
   static const double TMA = 0.78, TMA_OF_FOUR = 0.70, TMA_OF_CONSUMERS = 0.77, MANY = 0.65,
                       FEW = 0.58, STEP_NS = 20;
@@ -672,7 +672,7 @@ static bool may_be(const kiln_lowering *w, const product *all, const variant *v)
          stages_of(w, all, v).depth >= 2 && can_cluster(w, all, v);
 }
 
-// What |kiln explain| says of a candidate.
+// The tiling that |kiln explain| shows for a candidate.
 static kiln_tiling tiling_of(const kiln_lowering *w, const kiln_product *p, int i) {
   const variant v = variant_of(w, p, i);
   kiln_tiling t = {.variant = i};

@@ -78,7 +78,7 @@ static bool compile_one(const nvrtc *v, const char *arch, const char *source, co
                         kiln_object *out, char **out_log) {
   char option[64] = "--gpu-architecture=";
   strncat(option, arch, sizeof option - strlen(option) - 1);
-  // what is to be rounded once says so
+  // fused multiply-adds are explicit in the source
   const char *const options[] = {option, "--std=c++17", "--fmad=false"};
   program p = NULL;
   *out_log = NULL;
@@ -259,8 +259,8 @@ static size_t line_bytes(const char *text) {
   return n + (text[n] == '\n');
 }
 
-// The line of the source that "\t.loc\t1 45 3" names, or where what "..., inlined_at 1 90 7" names
-// is called; other lines -1.
+// The source line of "\t.loc\t1 45 3", or the line of the call in "..., inlined_at 1 90 7"; other
+// lines: -1.
 static int source_line(const char *at, size_t n) {
   static const char loc[] = "\t.loc\t", inlined[] = "inlined_at ";
   const char *from = strncmp(at, loc, sizeof loc - 1) ? NULL : at + sizeof loc - 1;

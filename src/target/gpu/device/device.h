@@ -1,12 +1,12 @@
-// Device loops: a nest as the function that a GPU runs, in which all that threads wait for and ask
-// for is said.
+// Device loops: a nest as the function that a GPU runs, with every barrier, wait and asynchronous
+// copy explicit.
 //
-// They are loops (ir/loop.h) with statements of kind KILN_LOOP_DEVICE. All threads of a block run
-// them at once. A thread loop waits for nobody: thread t runs its iteration t, and skips it where
-// there is none. A thread loop with no other in it, and a statement outside of thread loops, is a
-// phase; the latter is done by the first thread along each axis that no loop around binds. All else
-// is control, which every thread goes through alike, and DEVICE statements of control are done by
-// every thread. What two threads do is ordered by barriers alone.
+// They are loops (ir/loop.h) with statements of kind KILN_LOOP_DEVICE, which all threads of a block
+// run at once. In a thread loop, thread t runs iteration t, if there is one, without waiting. A
+// phase is a thread loop with no other in it, or a statement outside of thread loops, which is run
+// by the first thread along each axis that no loop around binds. The rest is uniform control, which
+// every thread goes through, its DEVICE statements too. Only barriers order the accesses of two
+// threads.
 //
 // statement                            does
 // barrier.block()                      waits for all threads of the block
@@ -29,7 +29,7 @@
 // mbarrier.wait(M, PHASES)             waits for the phase of the parity of PHASES' bit for M, and
 //                                      flips the bit
 // mbarrier.await(M, PARITY)            waits for the phase of that parity
-// wgmma.fence()                        orders what the thread wrote before the next instructions of
+// wgmma.fence()                        orders the thread's writes before the next instructions of
 //                                      its warp group
 // wgmma.commit()                       makes a group of the warp group's instructions
 // wgmma.wait(N)                        waits for all groups but the N latest
@@ -45,11 +45,11 @@
 // mbarrier.flip(PHASES, BITS)          flips those of so many bits
 // mbarrier.init.cluster(M, N, COUNT, PEERS)  the same, of COUNT arrivals from each block in PEERS
 // mbarrier.arrive.cluster(M, PEERS)    arrives at M in each block in PEERS
-// wgmma.settle(SUMS)                   keeps what reads the sums behind the loop before it
+// wgmma.settle(SUMS)                   keeps reads of the sums behind the loop in front of it
+// tiles V(FIRST, END, STEP) {..}       is a loop over tiles, from FIRST on
 // tiles V(FIRST, END, STEP) {..}       is a loop over tiles, from FIRST on
 // tile.steps B() where COND {..}       goes on with the V of the loop of tiles around, B at its
 //                                      begin, until COND holds behind a step
-//
 // An mbarrier is an element of a u64 buffer in shared memory, PHASES a u32 of the thread. PEERS has
 // 8 bits for each block of a cluster, the first one's lowest: the blocks that are meant in it. A
 // TMA instruction has the mbarrier that it lands at as its third operand, and PEERS that get its
@@ -97,9 +97,9 @@ typedef enum kiln_device_kind {
 } kiln_device_kind;
 
 typedef struct kiln_device_op {
-  const char *name; // the first member: what ir/ prints
+  const char *name; // the first member, printed by ir/
   kiln_device_kind kind;
-  // What each argument is: i a number, s an element of shared memory, g of the caller's, m an
+  // The kinds of the arguments: i a number, s an element of shared memory, g of the caller's, m an
   // mbarrier, p a thread's phases.
   const char *arguments;
   bool has_body;
@@ -107,7 +107,7 @@ typedef struct kiln_device_op {
 
 const kiln_device_op *kiln_device_op_of(kiln_device_kind k);
 const kiln_device_op *kiln_device_op_named(const char *name); // NULL: there is none
-// Whether |l| is such a statement.
+// Whether |l| is a statement of kind |k|.
 static inline bool kiln_device_is(const kiln_loop *l, kiln_device_kind k) {
   return l->kind == KILN_LOOP_DEVICE && l->op->kind == k;
 }
@@ -122,10 +122,9 @@ kiln_loop *kiln_device_make_int(kiln_ctx *cx, kiln_device_kind k, int64_t argume
 // errors: KILN_BAD_INPUT
 kiln_status kiln_device_parse(kiln_ctx *cx, const char *text, kiln_instr_find find,
                               const void *argument, kiln_loops **out);
-// Checks what kiln_loops_verify does, and of the statements: their arguments are of their kinds;
-// barriers of a block stand in no role, which has some of its threads; copies are committed before
-// they are waited for, in the order of the text; an mbarrier is initialised before it is used; the
-// threads of a role are no other role's.
+// Checks as kiln_loops_verify does, and checks the statements: the kinds of their arguments; no
+// block-wide barrier in a role; copies committed before they are waited for, in the order of the
+// text; mbarriers initialised before use; no thread in two roles.
 //
 // errors: KILN_INTERNAL; the message names the statement
 kiln_status kiln_device_verify(kiln_ctx *cx, const kiln_loops *l);

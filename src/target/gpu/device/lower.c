@@ -1,5 +1,5 @@
-// From a nest and what its analyses found to device loops: each barrier, wait and asynchronous copy
-// becomes a statement where it happens (device.h).
+// Lowers a nest and the results of its analyses to device loops: each barrier, wait and
+// asynchronous copy becomes a statement where it happens (device.h).
 //
 // In front of a node stand, in this order: the wait for earlier launches, the commit of the copies
 // so far and the wait for those that are needed now, the barrier (or the release of a stage, which
@@ -9,8 +9,8 @@
 //
 //     alloc mbarriers { role.first { initialise them }  barrier.block  the nest }
 //
-// and one with a producer warp has two roles in the place of the nest: the consumers', without the
-// copies, and the producer's, of nothing else, in loops of its own names.
+// With a producer warp, two roles take the place of the nest: the consumers', without the copies,
+// and the producer's, of the copies alone, in loops with names of their own.
 #include "target/gpu/device/lower.h"
 
 #include "analysis/uses.h"
@@ -63,7 +63,7 @@ static const kiln_expr *element(const lowering *w, const kiln_buffer *b, const k
 
 static const kiln_expr *number(const lowering *w, int64_t n) { return kiln_int(w->cx, n); }
 
-// What |e| is where |loop|'s variable is in its range.
+// Simplifies |e|, given the range of |loop|'s variable.
 static const kiln_expr *simple(const lowering *w, const kiln_loop *loop, const kiln_expr *e) {
   int64_t extent = 0;
   kiln_ranges r;
@@ -85,8 +85,8 @@ static bool depends(const kiln_gpu_nest *n, const kiln_loop *l) {
   return false;
 }
 
-// The node of |l| and its siblings, or in what is around all phases, in front of which all threads
-// wait for launches.
+// The first node that needs earlier launches, among |l| and its siblings, or within the loops
+// around all phases: all threads wait in front of it.
 static const kiln_loop *first_dependent(const kiln_gpu_nest *n, const kiln_loop *l) {
   while (l->next && !depends(n, l)) l = l->next;
   int64_t extent = 0;
@@ -99,8 +99,8 @@ static const kiln_loop *first_dependent(const kiln_gpu_nest *n, const kiln_loop 
 
 // --- asynchronous copies of words ---
 
-// The copy of 16 bytes that a loop which is still vectorized holds, if its buffer is filled so;
-// NULL.
+// The cp.async of 16 bytes that a loop which is still vectorized becomes, if it fills a buffer of
+// asynchronous copies; NULL.
 static kiln_loop *copy_of(const lowering *w, const kiln_loop *l) {
   enum { BYTES = 16 };
   kiln_ctx *cx = w->cx;
@@ -180,8 +180,8 @@ static int64_t tile_bytes(const kiln_loop *tma) {
   return tile->extents[0] * tile->extents[1] * kiln_dtype_bytes(tile->dtype);
 }
 
-// The copy |l|, which gets the mbarrier that it lands at as an operand, behind the expectation of
-// its bytes; |issuers|: so many warps issue the copies.
+// Lowers the copy |l|: its operand becomes the mbarrier at which it arrives, which expects its
+// bytes first; |issuers| warps issue the copies.
 static void lower_tma(lowering *w, kiln_loop **link, int64_t issuers) {
   kiln_loop *l = *link;
   const int i = tma_of(w, l->operands[0]->u.tensor);
@@ -209,7 +209,7 @@ static void lower_tma(lowering *w, kiln_loop **link, int64_t issuers) {
   *link = role;
 }
 
-// What threads do in a phase: copies.
+// Lowers the copies of a phase.
 static void lower_inner(lowering *w, kiln_loop **list, bool several) {
   for (kiln_loop **link = list; *link; link = &(*link)->next) {
     kiln_loop *l = *link;
@@ -239,7 +239,7 @@ static bool is_deferred(const kiln_gpu_nest *n, const kiln_loop *l) {
   return false;
 }
 
-// All threads wait, or with a producer warp those of the consumer.
+// A barrier of all threads, or with a producer warp of the consumer's.
 static void put_thread_barrier(lowering *w, const kiln_loop *l) {
   if (w->consumer)
     put_op_of(w, l, KILN_DEVICE_BARRIER_SYNC, kiln_add(w->cx, w->consumer, number(w, 1)),
@@ -255,7 +255,7 @@ static void put_if(lowering *w, const kiln_loop *of, const kiln_expr *cond, kiln
   else if (!kiln_expr_is_int(cond, &is)) put(w, of, kiln_if_make(w->cx, cond, statement));
 }
 
-// The thread that issues copies waits until the stage that it fills next is released.
+// The thread that issues copies waits on the empty barrier of the stage that it fills next.
 static void put_empty_wait(lowering *w, const kiln_loop *of, int i) {
   kiln_ctx *cx = w->cx;
   const kiln_loop *loop = w->n->empties.data[i].loop;
@@ -272,8 +272,8 @@ static void put_empty_wait(lowering *w, const kiln_loop *of, int i) {
          kiln_device_make(cx, KILN_DEVICE_MBARRIER_AWAIT, 2, arguments));
 }
 
-// At an iteration's begin threads release the stage of the one before; with multicast to all
-// blocks that fill it.
+// At an iteration's begin threads release the previous one's stage; with multicast, to all blocks
+// that fill it.
 static void put_empty(lowering *w, const kiln_loop *of, int i) {
   kiln_ctx *cx = w->cx;
   const kiln_loop *loop = w->n->empties.data[i].loop;
@@ -299,7 +299,7 @@ static void put_barrier(lowering *w, const kiln_loop *l) {
   if (first >= 0) { // an mbarrier takes its place
     put_empty(w, l, first);
   } else if (wait == KILN_WAIT_BLOCK || empty_of(w->n, l, false) >= 0) {
-    // what threads wrote is there for the instructions
+    // makes threads' writes visible to wgmma and TMA (async proxy)
     if (w->fills) put_op(w, l, KILN_DEVICE_FENCE_ASYNC);
     put_thread_barrier(w, l);
   } else if (wait == KILN_WAIT_WARP) put_op(w, l, KILN_DEVICE_BARRIER_WARP);
@@ -463,7 +463,7 @@ static kiln_loop *tiles_of(lowering *w, const kiln_tile_loop *r) {
   return tiles;
 }
 
-// A loop, and what is waited for in front of it and behind.
+// A loop, with the waits in front of it and behind.
 static kiln_loop **lower_loop(lowering *w, kiln_loop **link) {
   kiln_loop *l = *link, *behind = l->next;
   const bool drains = is_drained(w->n, l), empties = empty_of(w->n, l, false) >= 0,
@@ -574,7 +574,7 @@ static void rename_im2col(lowering *w, const kiln_loop *from, const kiln_loop *t
 
 static kiln_loop *producer_list(lowering *w, const kiln_loop *from);
 
-// |l| and what is in it, in loops of the producer's own.
+// |l| and its body, in loops of the producer's own.
 static kiln_loop *produced(lowering *w, const kiln_loop *l) {
   kiln_loop *copy = KILN_NEW(&w->cx->perm, kiln_loop);
   const int n = w->n_renamed;
@@ -643,7 +643,7 @@ static const kiln_buffer *make_phases(lowering *w, const char *name) {
   return make_buffer(w, name, KILN_U32, KILN_SCOPE_LOCAL, 1, -1);
 }
 
-// The mbarriers, which lie in the arena where they were found to be needed.
+// The mbarriers, at the places in the arena that the analyses gave them.
 static void make_mbarriers(lowering *w) {
   kiln_gpu_nest *n = w->n;
   const kiln_warp_specialization *c = &n->specialized;
@@ -777,7 +777,7 @@ static void lower_tma_nest(lowering *w) {
   *end_of(&first) = n->l->body;
   w->at = end_of(&first);
   if (has_multicast(n))
-    put_op(w, of, KILN_DEVICE_CLUSTER_SYNC); // nobody reaches a block that is over
+    put_op(w, of, KILN_DEVICE_CLUSTER_SYNC); // no block exits while peers use its memory
   for (int i = 0; i < n->tma.n && w->consumer; i++)
     first = allocated(w, n->l->buffers.data[n->tma.data[i].buffer], first);
   for (int i = 0; i < n->tma.n; i++)

@@ -1,4 +1,4 @@
-// HIP: the code is written, and not run: there is no runtime of it.
+// HIP: sources are generated, but not run, as Kiln has no HIP runtime.
 #include "target/gpu/spelling.h"
 
 #include <inttypes.h>
@@ -7,7 +7,7 @@
 static void put_kernel(kiln_text *out, const int64_t block[3], int64_t neighbours,
                        int64_t cluster) {
   const int64_t threads = block[0] * block[1] * block[2];
-  (void)neighbours, (void)cluster; // which it has no words for
+  (void)neighbours, (void)cluster; // HIP has no spelling for them
   kiln_text_printf(out,
                    "extern \"C\" __attribute__((global, amdgpu_flat_work_group_size(%" PRId64
                    ", %" PRId64 "))) void",
@@ -18,8 +18,7 @@ static const char *const words[] = {KILN_CPP_WORDS};
 
 // clang-format off
 
-// Clang's HIP without headers, by what the compiler has built in; mathematics are the device
-// library's.
+// HIP by Clang's builtins, without headers; math by the device library.
 static const kiln_c_dialect dialect = {
   .head =
     "#pragma clang fp contract(off)\n"

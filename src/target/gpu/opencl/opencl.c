@@ -1,4 +1,4 @@
-// OpenCL C, which the driver of the device compiles; with PoCL that is a processor.
+// OpenCL C, compiled by the device's driver; with PoCL the device is a CPU.
 #include "target/gpu/spelling.h"
 
 #include <inttypes.h>
@@ -6,7 +6,7 @@
 
 static void put_kernel(kiln_text *out, const int64_t block[3], int64_t neighbours,
                        int64_t cluster) {
-  (void)neighbours, (void)cluster; // which it has no words for
+  (void)neighbours, (void)cluster; // OpenCL C has no spelling for them
   kiln_text_printf(out,
                    "__kernel __attribute__((reqd_work_group_size(%" PRId64 ", %" PRId64 ", %" PRId64
                    "))) void",
@@ -54,7 +54,7 @@ static const kiln_c_dialect dialect = {
   .waits_before_conditions = true,
 };
 
-// What every device has; nobody knows how fast it is.
+// Limits that every device meets; its rates are unknown.
 static const struct kiln_gpu_figures figures[] = {
   {"opencl", 0, 16, 1.00, 32 * KILN_KIB, 1 * KILN_MIB, 1024, 100, 128, 0, 0, false},
 };
