@@ -53,7 +53,7 @@ typedef struct kiln_gpu_demand {
 kiln_gpu_demand kiln_gpu_demand_of(kiln_ctx *cx, const kiln_loops *l, const kiln_loop *nest);
 // Adds |d| to |io|, which begins as the demand of a nest.
 void kiln_gpu_demand_add(const kiln_gpu_demand *d, kiln_gpu_demand *io);
-// How many blocks of that demand |m| runs at once.
+// How many blocks with these resources are resident on |m| at once.
 int64_t kiln_gpu_room(const kiln_machine *m, const kiln_gpu_demand *d);
 // How many launches the nests of |kernel| are: those with the note KILN_HORIZONTAL_FUSION_NOTE
 // share that of the one in front of them where they can. (horizontal_fusion.c)
@@ -98,7 +98,7 @@ kiln_status kiln_gpu_lower(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kern
 // errors: as kiln_gpu_emit
 kiln_status kiln_gpu_check(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel);
 
-// An offline compiler from a target's sources to images; it needs no GPU.
+// A compiler from a target's sources to images; it needs no GPU.
 typedef struct kiln_gpu_job kiln_gpu_job; // sources that are being compiled
 typedef struct kiln_gpu_compiler {
   const char *name; // "nvrtc"
@@ -120,7 +120,7 @@ typedef struct kiln_gpu_compiler {
   // errors: as |compile|
   kiln_status (*show)(kiln_ctx *cx, const kiln_machine *m, const kiln_lined *source,
                       const char *name, kiln_lined *out);
-  // The same in the background: sources under way, in their order, on threads of their own.
+  // The same in the background: compiles sources in order, on threads of their own.
   //
   // needs:  |sources| and |names| to live until |end|
   // gives:  *out; NULL on failure

@@ -253,7 +253,7 @@ static bool has(const claims *c, const kiln_expr *e) {
   return false;
 }
 
-// Adds conditions that do not follow from others; false: they are too many.
+// Adds conditions that do not follow from others; false: too many.
 static bool claim(finder *f, claims *c, const kiln_expr *e) {
   e = simple(f, e);
   if (e->kind == KILN_EXPR_AND) return claim(f, c, e->args[0]) && claim(f, c, e->args[1]);

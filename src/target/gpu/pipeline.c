@@ -451,7 +451,7 @@ static void add_empty(seeker *s, const kiln_loop *l, int64_t stages, int64_t rel
   s->n->shared_bytes += stages * (int64_t)sizeof(uint64_t);
 }
 
-// A TMA copy that fills stages must be waited for in the loop that uses them, and nowhere else.
+// A TMA copy must fill a buffer some iterations ahead, or once: nothing else waits for it.
 static kiln_status check_tma(const seeker *s, const kiln_loop *l) {
   const kiln_gpu_nest *n = s->n;
   for (; l; l = l->next) {

@@ -9,7 +9,7 @@ typedef struct packer {
   kiln_gpu_nest *n;
   kiln_ranges ranges;
   int n_names;
-  // Of the store at hand: its vector loop, and the loads that moves take out of it.
+  // Of the store being lowered: its vector loop, and the loads that become word moves.
   const kiln_loop *loop;
   int64_t lanes;
   int n_moves;

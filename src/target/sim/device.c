@@ -64,8 +64,8 @@ typedef struct named {
 // A copy that has not landed.
 typedef struct flight {
   const kiln_loop *by;
-  int thread;          // whose group it is of; -1: an mbarrier's
-  int32_t group;       // the number of that
+  int thread;          // that committed its group (cp.async); -1: it arrives at |mbarrier|
+  int32_t group;       // its number
   int mbarrier, space; // the block that gets it
   int n, buffer;
   int64_t *elements;
@@ -554,7 +554,7 @@ static bool is_phase_op(const kiln_loop *l) {
          k == KILN_DEVICE_ROLE_LEADERS || k == KILN_DEVICE_ROLE_WARP;
 }
 
-// Whether |l| waits for nobody, siblings left out.
+// Whether |l| holds no waits, siblings left out.
 static bool is_leaf(const kiln_loop *l) {
   if (!is_phase_op(l) || (l->kind == KILN_LOOP_FOR && (int)l->how >= KILN_BLOCK_X)) return false;
   for (const kiln_loop *c = l->body; c; c = c->next)
@@ -1120,7 +1120,7 @@ static void run_warp(device_sim *d, warp *w) {
   }
 }
 
-// Lets the warps of |from| .. |from| + |n| - 1 go on, if all of them wait as |kind|.
+// Releases the warps |from| to |from| + |n| - 1, if all of them wait as |kind|.
 static bool release_all(device_sim *d, wait_kind kind, int from, int n) {
   int32_t *all = NULL;
   for (int i = from; i < from + n; i++)
@@ -1234,7 +1234,7 @@ static bool is_written(const kiln_loop *l, int buffer) {
   return false;
 }
 
-// Buffers that are allocated in a role of |n| groups: each group has its own, one behind the other.
+// Buffers that are allocated in a role of |n| groups: each group has its own, contiguously.
 static void find_own(device_sim *d, const kiln_loop *l, int64_t n) {
   enum { ALIGNMENT = 128, SWIZZLED = 1024 }; // as they are allocated (target/gpu/shared_memory.c)
   for (; l; l = l->next) {

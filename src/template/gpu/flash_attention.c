@@ -158,7 +158,7 @@ static kiln_status stage_for_groups(attention *k) {
   return kiln_warpgroup_fill(k->w, &queries, k->block, 1, 0);
 }
 
-// The first keys and values are under way when queries are read.
+// The first keys and values are in flight while queries are read.
 static kiln_status stage_operands(attention *k) {
   if (k->s.by_warpgroups) return stage_for_groups(k);
   const kiln_flash_attention *f = &k->f;

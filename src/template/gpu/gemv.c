@@ -24,7 +24,7 @@ enum {
   WORD = 8,            // elements of k that a thread takes at a time,
   LEAST_WORD = 4,      // or fewer
   THREADS = 128,       // of a block
-  MAX_PRODUCTS = 1200, // that a thread writes out
+  MAX_PRODUCTS = 1200, // unrolled by a thread
   BUDGET = 120         // registers of a thread, for loaded operands and sums
 };
 

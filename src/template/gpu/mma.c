@@ -177,7 +177,7 @@ static const kiln_mma_type types[] = {
 };
 // clang-format on
 
-// NULL: the machine has none of that name.
+// NULL: the machine lacks the instruction.
 static kiln_instr *instr_named(const kiln_lowering *w, const char *name) {
   int n = 0;
   kiln_instr *all = kiln_gpu_instrs(w->cx, w->m, &n);

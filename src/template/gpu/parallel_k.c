@@ -89,7 +89,7 @@ static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, con
   return o;
 }
 
-// Elements of a word of the finish: as many as a thread may have of its share of the tile.
+// Elements of a word of the epilogue: the widest that divides a thread's share of the tile.
 static int64_t word_of(const kiln_mma_shape *s) {
   const int64_t each = s->m * s->n / kiln_mma_threads(s);
   int64_t word = 8;

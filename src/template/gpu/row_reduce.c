@@ -27,9 +27,9 @@ typedef struct rows {
   bool shared[KILN_MAX_RANK]; // by dim of the root
   kiln_symbol at;             // the loop over the rows
   int64_t threads;            // of a row
-  int64_t vector;             // elements that a thread holds side by side; 0: it holds none
+  int64_t vector;             // contiguous elements in a thread's registers; 0: none
   kiln_symbol across; // the dim whose neighbours are the rows of a block; 0: one row a block
-  int64_t n_across;   // as many
+  int64_t n_across;   // rows of a block
   bool again;         // maps of a row are recomputed at each use, not kept in registers
 } rows;
 

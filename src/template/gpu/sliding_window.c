@@ -11,7 +11,7 @@ enum {
   BUDGET = 72,        // registers of a thread, for loaded elements and sums
   MAX_PIXELS = 8,     // of a thread
   MAX_ROWS = 8,       // of the result, that threads of a block share
-  MAX_PRODUCTS = 600, // of a thread, written out
+  MAX_PRODUCTS = 600, // of a thread, unrolled
   WARPS = 8           // of a multiprocessor, below which threads are rather made smaller
 };
 

@@ -11,8 +11,8 @@ enum {
   LONG = 9,   // of a window
   MAX_PIXELS = 16,     // of a thread
   MAX_ROWS = 4,        // of threads: with 8, too few blocks to hide latency
-  MAX_PRODUCTS = 1024, // of a thread, written out
-  MAX_ROUNDS = 8,      // of filling, written out
+  MAX_PRODUCTS = 1024, // of a thread, unrolled
+  MAX_ROUNDS = 8,      // of filling, unrolled
   THREADS = 256        // of a multiprocessor, below which threads are rather made smaller
 };
 

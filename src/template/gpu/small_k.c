@@ -1,6 +1,6 @@
 // Small-K GEMM on tensor cores: products whose reduction is so short that memory bounds them, or
 // their epilogue. Blocks are small, so that several of a multiprocessor run at once, some of them
-// computing while others copy; each finishes its sums in registers, rounds them, and stores them by
+// computing while others copy; each runs its epilogue in registers, rounds, and stores results by
 // way of shared memory, in whole words.
 #include "template/gpu/mma.h"
 

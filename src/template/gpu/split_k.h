@@ -19,7 +19,7 @@ kiln_status kiln_split_k_combine(kiln_lowering *w, const kiln_product *p, kiln_s
                                  kiln_symbol clear_column, kiln_symbol unit, const char *from,
                                  kiln_symbol at);
 
-// Whether the sums of splits can be of whole tiles of m x n, and their finish of whole words.
+// Whether the splits have whole tiles of m x n sums, and the second nest whole words.
 bool kiln_split_k_fits(const kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n);
 // Rounds the sums' rows and columns up to whole tiles: partial sums must not be stored twice, as a
 // result can be where tiles overlap.

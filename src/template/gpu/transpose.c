@@ -49,7 +49,7 @@ static kiln_symbol copy_loop(const transpose *t, int d) {
   return kiln_symbol_printf(t->w->cx, "y.copy.%d", d);
 }
 
-// The loops of a tile, one behind the other, by all threads of the block.
+// Distributes the loops of a tile cyclically over the threads of the block.
 static kiln_status distribute(transpose *t, kiln_symbol outer, kiln_symbol inner, int64_t vector) {
   kiln_lowering *w = t->w;
   kiln_symbol loops[] = {outer, kiln_lowering_name(w, "w", inner)}, all;

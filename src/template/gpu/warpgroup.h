@@ -1,5 +1,5 @@
 // Layouts of warp groups' instructions (target/gpu/wgmma.c): sums are distributed over the 128
-// threads of a warp group along x, the groups one behind the other along y; operands lie in shared
+// threads of a warp group along x, the groups along y; operands lie in shared
 // memory, swizzled, in lines of 64 elements.
 #ifndef KILN_TEMPLATE_GPU_WARPGROUP_H
 #define KILN_TEMPLATE_GPU_WARPGROUP_H

@@ -9,7 +9,7 @@ enum { CHANNELS = 32, FEW_CHANNELS = 8, WORD = 16, ROUNDS = 4, UNROLLED = 32 };
 typedef struct welford {
   kiln_lowering *w;
   kiln_moment of;
-  kiln_symbol at; // the loop over the blocks of the nest at hand
+  kiln_symbol at; // the loop over blocks of the nest that is being lowered
 } welford;
 
 static const char *name_of(const welford *n, const kiln_stmt *s) {
@@ -134,7 +134,7 @@ static kiln_status place_sum(welford *n, const kiln_stmt *s, kiln_symbol partial
   KILN_TRY(kiln_compute_at(&w->s, kiln_lowering_name(w, "whole", tensor_of(n, s)), copy,
                            KILN_SCOPE_LOCAL));
   KILN_TRY(kiln_compute_at(&w->s, partial, n->at, KILN_SCOPE_SHARED));
-  kiln_stage_axis axes[KILN_MAX_RANK + 1] = {0}; // neighbouring channels side by side
+  kiln_stage_axis axes[KILN_MAX_RANK + 1] = {0}; // contiguous along channels
   for (int d = 0; d <= last + 1; d++) axes[d].axis = d < last ? d : 2 * last + 1 - d;
   KILN_TRY(kiln_transform_layout(&w->s, partial, last + 2, axes));
   const kiln_symbol round = kiln_lowering_name(w, "o", loop_of(n, s, "", s->n_space));

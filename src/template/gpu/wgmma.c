@@ -47,8 +47,8 @@ enum {
   N_SHAPES = (int)KILN_LEN(shapes),
   N_PLAIN = N_SHAPES - 2,                           // those without warp specialization
   N_ALONE = N_SHAPES * (int)KILN_LEN(split_counts), // variants without clusters
-  N_WHOLE = N_ALONE * (int)KILN_LEN(cluster_sizes), // and those whose tiles, or splits, are blocks
-  N_VARIANTS = N_WHOLE + 2 * N_PLAIN                // stream-K, and then with a producer warp, too
+  N_WHOLE = N_ALONE * (int)KILN_LEN(cluster_sizes), // with clusters, too
+  N_VARIANTS = N_WHOLE + 2 * N_PLAIN                // stream-K, without and with a producer warp
 };
 
 // The circular buffer: its stages, how many steps ahead they are filled, and how many blocks with
@@ -143,7 +143,7 @@ static kiln_status layout_sums(wgmma *g) {
 
 // --- operands ---
 
-// Whether neighbours along k lie side by side.
+// Whether the operand is contiguous along k.
 static bool has_k_inside(const kiln_lowering *w, const kiln_product *p, const kiln_stmt *operand) {
   int64_t strides[KILN_MAX_RANK];
   int tensor = 0;
@@ -471,7 +471,7 @@ static kiln_status lower_wgmma(kiln_lowering *w, const kiln_tiling *t) {
   return g.v.stream_k ? lower_stream_k(&g) : g.v.split_k > 1 ? lower_split_k(&g) : lower_whole(&g);
 }
 
-// --- tiles that other templates finish ---
+// --- tiles for templates with an epilogue of their own ---
 
 static variant tile_variant(int64_t m, int64_t n) {
   return (variant){.s = {m, n, ROWS, 0, false}, .split_k = 1, .cluster = 1};

@@ -117,7 +117,7 @@ static bool takes(const char *name) {
   return name && (strcmp(name, "cuda") == 0 || strncmp(name, "cuda:", 5) == 0);
 }
 
-// Without a message where there is none of that name.
+// No error message if the name is unknown.
 static bool is_named(kiln_ctx *cx, const char *name, kiln_machine *out) {
   kiln_diag *diag = cx->diag;
   cx->diag = NULL;

@@ -12,7 +12,7 @@
 // barrier.block()                      waits for all threads of the block
 // barrier.warp()                       for those of the warp
 // barrier.sync(ID, THREADS)            for so many threads at the named barrier
-// barrier.arrive(ID, THREADS)          is counted there, and goes on
+// barrier.arrive(ID, THREADS)          arrives there without waiting
 // cluster.sync()                       waits for all threads of the cluster
 // fence.async()                        makes the thread's writes to shared memory visible to TMA
 //                                      and to instructions of warp groups

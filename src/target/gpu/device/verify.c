@@ -12,7 +12,7 @@ typedef struct verifier {
   int threads, blocks;   // loops around, bound to them
   const kiln_loop *role; // around; NULL: none
   int64_t next_row;      // behind the rows of the roles so far; -1: a producer's
-  bool has_copies;       // that nobody committed
+  bool has_copies;       // that are not committed
   uint8_t *is_made;      // [buffers] mbarriers that are initialised
 } verifier;
 
