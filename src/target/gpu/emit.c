@@ -81,7 +81,8 @@ static bool is_bound(const kiln_emitter *e, int (*axis_of)(const kiln_loop *), i
   return is;
 }
 
-// Where no loop around is bound to the axis only the first one runs; |every|: the first of so many.
+// Guards the first thread, or block, along an axis to which no loop around is bound; |every|: the
+// first of each so many.
 static void put_first(const kiln_emitter *e, const char *place, int64_t size,
                       int (*axis_of)(const kiln_loop *), int axis, int64_t every, kiln_text *out) {
   if (size == 1 || is_bound(e, axis_of, axis)) return;
@@ -660,7 +661,7 @@ static void put_alone(kiln_emitter *e, const kiln_loop *l, const char *head) {
   kiln_emit_close(e);
 }
 
-// Behind the consumers no other rows are left.
+// Directly behind the consumers' branch, `else` suffices for the producer's row of threads.
 static void put_producer(kiln_emitter *e, const kiln_loop *l) {
   const char *const *thread = e->w.dialect->thread;
   const char *head = kiln_arena_printf(&e->w.cx->scratch, "else if (%s == 0) {", thread[0]);

@@ -100,9 +100,8 @@ static int64_t neighbours_of(const kiln_gpu_nest *n) {
   const int64_t each = registers_of(n, n->l->body, false) + WORK_OF_GROUPS,
                 by_registers = n->m->gpu.registers / (launched_threads(n) * each),
                 by_memory = (n->m->gpu.shared_bytes + RESERVED) / (n->shared_bytes + RESERVED),
-                most = n->drains.n && by_memory > 2
-                           ? 2
-                           : by_memory; // instructions that go on want registers
+                most =
+                    n->drains.n && by_memory > 2 ? 2 : by_memory; // wgmma in flight needs registers
   return most < by_registers ? most : by_registers;
 }
 

@@ -170,7 +170,7 @@
                   "    x += y + z;\n",                                                             \
                   "x += y", "d[0] + x")                                                            \
   }
-// The same of a term a lane, of its own columns.
+// The same over a quad, for terms that each lane has reduced over its own columns already.
 #define TERMS(label, rows, what, combine, step, last)                                              \
   {                                                                                                \
     {.name = label "." what ".f32",                                                                \

@@ -94,7 +94,7 @@ static const char *full_name(kiln_ctx *cx, const kiln_target *t, const row *r) {
   return is_only_one(t) ? t->name : kiln_arena_printf(&cx->scratch, "%s:%s", t->name, r->arch);
 }
 
-// Appends the names of the targets that have others than their own, or those of the rest.
+// Appends the GPUs' names: of targets with a single one (is_only_one), or of all others.
 static void put_names(kiln_ctx *cx, bool only_ones, kiln_text *out) {
   const int begin = out->n;
   for (int i = 0; kiln_targets[i]; i++) {

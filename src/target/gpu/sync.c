@@ -42,7 +42,7 @@ typedef struct syncer {
   open_list open;
   const kiln_loop *loops[64]; // around the walk
   int n_loops;
-  int divergence; // control around it at which threads part
+  int divergence; // divergent control around it
 } syncer;
 
 static uint64_t key_of(const kiln_loop *l) { return (uint64_t)(uintptr_t)l; }

@@ -36,7 +36,7 @@ static bool is_either(const kiln_expr *cond, const kiln_expr *v, int64_t value,
   return x[at] == v && is[at] == value;
 }
 
-// Whether |first| holds in the first iteration of |l| and in those behind one where |last| does.
+// Whether |first| holds in the first iteration of |l|, and in each after one where |last| does.
 static bool follow(const kiln_gpu_nest *n, const kiln_loop *l, const kiln_expr *first,
                    const kiln_expr *last) {
   kiln_ctx *cx = n->cx;

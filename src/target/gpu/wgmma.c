@@ -123,7 +123,7 @@ static const char HELPERS[] =
     "}\n";
 const char *kiln_wgmma_helpers(void) { return HELPERS; }
 
-// "%0, %1, ..", or the sums that they are; eight a line.
+// The sums' registers, eight a line: "%0, %1, ..", or the operands that these are bound to.
 static void put_registers(kiln_text *t, int n, bool are_operands) {
   for (int i = 0; i < n; i++) {
     const bool ends = i % 8 == 7 && i + 1 < n;
@@ -133,8 +133,8 @@ static void put_registers(kiln_text *t, int n, bool are_operands) {
   }
 }
 
-// The instruction behind the sums: the operands' places among the registers, the scales, the
-// orders.
+// The rest of the instruction behind the sums: registers of the operands' descriptors, scales, and
+// transpositions.
 static void put_memory(kiln_text *t, const row *r, int n) {
   kiln_text_printf(t, "}, %%%d, %%%d, 1, 1, 1, %d, %d;\"\n      : ", n, n + 1, r->left_col,
                    r->right_row);

@@ -42,9 +42,8 @@ int64_t kiln_mma_threads(const kiln_mma_shape *s);
 bool kiln_mma_takes(const kiln_lowering *w, const kiln_product *p); // as products of halves
 // needs: m->w, m->p
 void kiln_mma_find(kiln_mma *m); // the instructions and the number of threads
-// Copies the operands of a step to shared memory, |depth| - 1 steps ahead, or of all steps in front
-// of the first where these are as many, and multiplies them there: the nest of the loops m->l and
-// m->group.
+// Copies the operands of a step to shared memory, |depth| - 1 steps ahead, or all steps at once if
+// |depth| stages hold them, and multiplies them there: the nest of the loops m->l and m->group.
 kiln_status kiln_mma_multiply(kiln_mma *m);
 // Runs a nest over the elements of the block's tile by the lanes that hold their sums; |group| as
 // in kiln_mma.

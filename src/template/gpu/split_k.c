@@ -249,7 +249,7 @@ kiln_parallel_k_nest kiln_parallel_k_clears(const kiln_parallel_k *x) {
     return (kiln_parallel_k_nest){named(x->w, x->sums, ".init", row + 1 + x->n_more),
                                   named(x->w, x->sums, ".init", row),
                                   named(x->w, x->sums, ".init", row + 1)};
-  if (x->split_k > 1) // the sums are those of the whole
+  if (x->split_k > 1) // sums of splits, not of the product
     return (kiln_parallel_k_nest){0, named(x->w, x->whole, ".init", row),
                                   named(x->w, x->whole, ".init", row + 1)};
   return (kiln_parallel_k_nest){0, kiln_product_loop(x->w, x->p.t, "init.", "m"),

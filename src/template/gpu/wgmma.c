@@ -603,8 +603,8 @@ static bool can_specialize(const kiln_lowering *w, const product *all, const sha
 
 // --- clusters ---
 
-// How many blocks of a cluster get each copy of |a|, as their tiles have the same rows; and of |b|,
-// as they have the same columns.
+// TMA multicast: how many blocks of a cluster share each copy of |a|, whose tiles have the same
+// rows, and each of |b|, whose tiles have the same columns.
 typedef struct multicast {
   int64_t a, b;
 } multicast;
@@ -650,8 +650,8 @@ static void count_bytes(const kiln_lowering *w, const kiln_product *p, const var
 
 // --- all of them ---
 
-// Whether stream-K's shares are neither whole tiles nor splits of them, of operands that TMA copies
-// as rows; a producer warp issues all of these.
+// Whether stream-K differs from whole tiles and from split-K, and TMA copies the operands as rows;
+// with warp specialization, the producer warp must be able to issue all copies.
 static bool can_stream_k(const kiln_lowering *w, const product *all, const variant *v) {
   enum { LEAST_STAGES = 3 }; // with a producer warp
   const int64_t steps = steps_of(&all->p, v), tile = steps_of_tile(&all->p);
