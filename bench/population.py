@@ -3,7 +3,7 @@
 
 usage: bench/population.py [--sample 40] [--seed 1] [--target cpu|cuda] [--dtype f32|f16|bf16] [--batch 1] [--threads N]
                            [--exporters script,dynamo] [--autotune K] [--sources torchvision,timm,transformers]
-                           [--most-params 60] [--limit 600] [--json FILE] [NAME...]
+                           [--most-params 60] [--limit 600] [--jobs N] [--json FILE] [NAME...]
 
 The sample is drawn from the libraries' own catalogues by the rule of bench/zoo.py; NAMEs (timm/resnet18) take its place. A model has
 random weights and is exported to ONNX by both of PyTorch's exporters; Kiln compiles each export untuned. In the same process,
@@ -14,9 +14,12 @@ in turns, medians of
   cpu    ONNX Runtime and OpenVINO on the same exports, whichever export is faster for each
 
 ratio = the best peer / Kiln. Errors are against the original module in double precision. Rows below 1 name the kernel that
-takes most of Kiln's time. The summary has the geometric mean, the 5th percentile and the least ratio for each exporter, and what failed.
+takes most of Kiln's time. --jobs models are prepared at once, in processes of their own, and then timed one by one. The summary has
+the geometric mean, the 5th percentile and the least ratio for each exporter, and what failed.
 """
 import argparse
+import concurrent.futures
+import itertools
 import json
 import math
 import os
@@ -24,6 +27,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -31,6 +35,7 @@ import zoo  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ROUNDS = 7
+READY = "ready to be timed"
 EXPORTERS = {"script": {"dynamo": False, "opset_version": 17}, "dynamo": {"dynamo": True, "opset_version": 20}}
 
 
@@ -161,16 +166,23 @@ def add_pytorch(o, model, inputs, runs, row, torch):
                 row[f"{name} {layout}"] = str(e).splitlines()[0][:200] if str(e) else type(e).__name__
 
 
+def in_double(model, inputs, device, torch):
+    """The model's results in double precision, on the CPU."""
+    exact = model.double().to(device)
+    want = zoo.tensors(exact(*[t.to(device, torch.double) if t.is_floating_point() else t.to(device) for t in inputs]), torch)
+    model.float().cpu()
+    return [t.cpu() for t in want]
+
+
 def one(o, name):
     import torch
 
     torch.set_grad_enabled(False)
     torch.manual_seed(0)
     torch.set_num_threads(o.threads)
-    model, inputs = zoo.build(name, o.batch, torch, o.most_params * 1e6)
+    model, inputs = zoo.build(name, o.batch, torch)
     row, runs, results = {"model": name, "batch": o.batch, "dtype": o.dtype}, {}, {}
-    want = zoo.tensors(model.double()(*[t.double() if t.is_floating_point() else t for t in inputs]), torch)
-    model = model.float()
+    want = in_double(model, inputs, o.target, torch)
     half = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[o.dtype]
     with tempfile.TemporaryDirectory() as scratch:
         modules = {}
@@ -195,6 +207,8 @@ def one(o, name):
         if o.target != "cpu":
             model = model.to(half).cuda()
             add_pytorch(o, model, [t.to(half).cuda() if t.is_floating_point() else t.cuda() for t in inputs], runs, row, torch)
+        print(READY, flush=True)
+        sys.stdin.readline()  # until the parent lets it run alone
         row["ms"] = medians(runs, o.seconds, (lambda: None) if o.target == "cpu" else torch.cuda.synchronize)
         row["error"] = {how: relative_error(r, want) for how, r in results.items()}
         peer = min((ms for run, ms in row["ms"].items() if not run.startswith("kiln")), default=None)
@@ -207,23 +221,53 @@ def one(o, name):
 # --- the sample ---
 
 
-def measured(o, name, autotune):
-    """The row of a model, or what ended its process; None where the rule leaves it out."""
-    command = [sys.executable, __file__, "--one", name]
-    for key in ("target", "dtype", "batch", "threads", "exporters", "most_params", "seconds", "build"):
-        command += [f"--{key.replace('_', '-')}", str(getattr(o, key))]
-    command += ["--autotune", "1"] if autotune else []
-    environment = os.environ | {"HF_HUB_OFFLINE": "1"}
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=o.limit, env=environment, check=False)
-    except subprocess.TimeoutExpired:
-        return {"model": name, "failed": f"more than {o.limit:g} s"}
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if lines:
-        row = json.loads(lines[-1])
-        return None if "left out" in row else row
-    said = done.stderr.strip().splitlines() or ["no word"]
-    return {"model": name, "failed": f"exited with {done.returncode}: {said[-1][:200]}"}
+class Child:
+    """A model in a process of its own."""
+
+    def __init__(self, o, name, autotune):
+        command = [sys.executable, __file__, "--one", name]
+        for key in ("target", "dtype", "batch", "threads", "exporters", "seconds", "build"):
+            command += [f"--{key.replace('_', '-')}", str(getattr(o, key))]
+        command += ["--autotune", "1"] if autotune else []
+        self.name, self.limit, self.late, self.line, self.errors = name, o.limit, False, "", tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
+                                        env=os.environ | {"HF_HUB_OFFLINE": "1"})
+        self.clock = threading.Timer(o.limit, self.stop)
+        self.clock.start()
+
+    def stop(self):
+        self.late = True
+        self.process.kill()
+
+    def prepare(self):
+        """Returns once the model has only to be timed, or its process has ended."""
+        for self.line in self.process.stdout:
+            if self.line.startswith((READY, "{")):
+                return
+
+    def finish(self):
+        """The row of the model, or what ended its process; None where the rule leaves it out."""
+        try:
+            out = self.process.communicate("go\n")[0]
+        except (BrokenPipeError, ValueError):
+            out = ""
+        self.clock.cancel()
+        lines = [line for line in [self.line, *out.splitlines()] if line.startswith("{")]
+        if lines:
+            row = json.loads(lines[-1])
+            return None if "left out" in row else row
+        self.errors.seek(0)
+        said = self.errors.read().strip().splitlines() or ["no word"]
+        why = f"more than {self.limit:g} s" if self.late else f"exited with {self.process.returncode}: {said[-1][:200]}"
+        return {"model": self.name, "failed": why}
+
+
+def measured(o, names, n_autotuned):
+    """The rows of models that are prepared at once, and timed one by one."""
+    children = [Child(o, name, i < n_autotuned) for i, name in enumerate(names)]
+    with concurrent.futures.ThreadPoolExecutor(len(children)) as pool:
+        list(pool.map(Child.prepare, children))
+    return [child.finish() for child in children]
 
 
 def print_row(o, row):
@@ -253,6 +297,18 @@ def summarize(o, rows):
     print(f"failed or refused by Kiln: {', '.join(failures) or 'none'}")
 
 
+def drawn(o, left_out):
+    """Names of the sample, without end; those that the rule leaves out are appended to |left_out|."""
+    import torch
+
+    def admits(name):
+        fits = zoo.admits(name, o.batch, torch, o.most_params * 1e6)
+        left_out.extend([] if fits else [name])
+        return fits
+
+    return zoo.draw(o.sources.split(","), o.seed, admits)
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("names", nargs="*")
@@ -268,6 +324,7 @@ def main():
     p.add_argument("--most-params", type=float, default=60, help="millions")
     p.add_argument("--limit", type=float, default=600, help="seconds a model may take")
     p.add_argument("--seconds", type=float, default=2, help="of timing, for each of the runs of a model")
+    p.add_argument("--jobs", type=int, default=1, help="models prepared at once")
     p.add_argument("--json", type=pathlib.Path)
     p.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
     p.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
@@ -281,21 +338,16 @@ def main():
     rows, left_out = [], []
     heads = "".join(f" {how + ' ms':>9} {'ratio':>6} {'error':>8}" for how in o.exporters.split(","))
     print(f"{'model':40} {'peer ms':>9} {'peer':22}{heads}")
-
-    def measure(name):
-        row = measured(o, name, len(rows) < o.autotune)
-        left_out.extend([name] * (row is None))
-        return row
-
-    for row in map(measure, o.names) if o.names else zoo.draw(o.sources.split(","), o.seed, measure):
-        if row is None:
-            continue
-        rows.append(row)
-        print_row(o, row)
-        if o.json:
-            o.json.write_text(json.dumps(rows, indent=1))
-        if not o.names and len(rows) == o.sample:
-            break
+    names = iter(o.names) if o.names else drawn(o, left_out)
+    while batch := list(itertools.islice(names, min(o.jobs, (len(o.names) or o.sample) - len(rows)))):
+        for name, row in zip(batch, measured(o, batch, o.autotune - len(rows))):
+            if row is None:
+                left_out.append(name)
+                continue
+            rows.append(row)
+            print_row(o, row)
+            if o.json:
+                o.json.write_text(json.dumps(rows, indent=1))
     print(f"{len(left_out)} names drawn that the rule leaves out")
     summarize(o, rows)
     return 1 if any("failed" in r for r in rows) else 0

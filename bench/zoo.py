@@ -29,19 +29,19 @@ def catalogue(sources):
     return out
 
 
-def draw(sources, seed, measure):
-    """Rows of |measure(name)| for names drawn without repetition, of each source in turn; a name for which it is None is
-    followed by another of its source, so that every source has its share."""
+def draw(sources, seed, admits):
+    """Names without repetition, of each source in turn; one that |admits| refuses is followed by another of its source, so
+    that every source has its share."""
     lists, rng = catalogue(sources), random.Random(seed)
     for one in lists:
         rng.shuffle(one)
     while any(lists):
         for one in lists:
-            row = None
-            while one and row is None:
-                row = measure(one.pop())
-            if row is not None:
-                yield row
+            while one:
+                name = one.pop()
+                if admits(name):
+                    yield name
+                    break
 
 
 def small_config(config):
@@ -109,20 +109,27 @@ def make(name, batch, torch):
     return transformer(which, batch, torch)
 
 
-def build(name, batch, torch, most_parameters=None):
+FAILURES = (ImportError, AttributeError, TypeError, ValueError, RuntimeError, KeyError, AssertionError)
+
+
+def admits(name, batch, torch, most_parameters):
+    """Whether the rule takes a model, which is made without memory for it."""
+    try:
+        with torch.device("meta"):
+            return sum(p.numel() for p in make(name, batch, torch)[0].parameters()) <= most_parameters
+    except (NotImplementedError, *FAILURES):
+        return False
+
+
+def build(name, batch, torch):
     """A model in evaluation, and its inputs in f32 or i64, on the CPU.
 
-    NotImplementedError where the rule leaves it out: more inputs, more parameters, or a default configuration of which its
-    library makes no model.
+    NotImplementedError where the rule leaves it out: more inputs, or a default configuration of which its library makes no
+    model.
     """
     try:
-        if most_parameters:
-            with torch.device("meta"):
-                n = sum(p.numel() for p in make(name, batch, torch)[0].parameters())
-            if n > most_parameters:
-                raise NotImplementedError(f"{n / 1e6:.0f} M parameters")
         model, inputs = make(name, batch, torch)
-    except (ImportError, AttributeError, TypeError, ValueError, RuntimeError, KeyError) as e:
+    except FAILURES as e:
         raise NotImplementedError(f"{type(e).__name__}: {e}") from e
     return vary(model.eval(), torch), inputs
 
