@@ -94,6 +94,9 @@ if(TARGET kiln_driver)
   add_executable(rank_bench bench/rank.c)
   target_include_directories(rank_bench PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(rank_bench PRIVATE -Wl,--start-group kiln_driver ${kiln_floor_libs} -Wl,--end-group m)
+  add_executable(gpu_rank_bench bench/gpu_rank.c)
+  target_include_directories(gpu_rank_bench PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(gpu_rank_bench PRIVATE -Wl,--start-group kiln_driver ${kiln_floor_libs} -Wl,--end-group m)
 endif()
 
 # What the runtime itself costs.

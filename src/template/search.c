@@ -131,8 +131,25 @@ static const kiln_form *form_of(const searching *s, kiln_group_kind kind,
   return form ? form : outlined;
 }
 
+// Templates with one match stand side by side in the table.
+static kiln_status ask_forms(const searching *s, kiln_group_kind kind, const kiln_form *outlined,
+                             kiln_tile_candidates *out) {
+  const kiln_machine *m = s->options->machine;
+  const kiln_form *form = outlined;
+  kiln_match *last = NULL;
+  for (int i = 0; kiln_templates[i]; i++) {
+    const kiln_template *t = kiln_templates[i];
+    if (!kiln_template_takes(t, m, kind)) continue;
+    if (t->match && t->match != last) form = kiln_template_match(s->cx, t, m, outlined);
+    if (t->match) last = t->match;
+    if (!t->match || form) KILN_TRY(ask(s, t, t->match ? form : outlined, out));
+  }
+  return KILN_OK;
+}
+
 static kiln_status ask_all(const searching *s, kiln_group_kind kind, const kiln_form *outlined,
                            kiln_tile_candidates *out) {
+  if (s->options->all_forms) return ask_forms(s, kind, outlined, out);
   const kiln_form *form = form_of(s, kind, outlined);
   for (int i = 0; kiln_templates[i]; i++) {
     const kiln_template *t = kiln_templates[i];

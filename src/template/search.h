@@ -12,6 +12,7 @@ typedef struct kiln_tile_search_options {
   // Maps and sums by row are lowered and priced by their loops: nearer to measured times, at twice
   // the time and memory of proposing.
   bool by_loops;
+  bool all_forms; // templates of all forms that match propose, not those of the first alone
 } kiln_tile_search_options;
 
 // Proposes candidates for |p|, an outlined kernel of |kind| with |facts|, cheapest first, each in

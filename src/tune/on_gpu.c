@@ -81,7 +81,8 @@ static void deinit(void *object) {
 // The unscheduled kernel: each statement is a nest of its own, without local copies. It is also
 // where schedules for GPUs start.
 static kiln_status make_reference(tuning *g, const kiln_program *p, version *out) {
-  const kiln_tile_search_options options = {&g->t->b->request.machine, 1, 1, true, false};
+  const kiln_tile_search_options options = {
+      .machine = &g->t->b->request.machine, .n_threads = 1, .n_lowered = 1, .no_connect = true};
   const kiln_form form = {.prog = p};
   kiln_tile_candidates one = {0};
   KILN_VEC_PUSH(&g->cx->perm, &one,
