@@ -77,8 +77,7 @@ static uint64_t hash_of(const char *text) {
 static int lowered(const kiln_tile_candidates *c, runner *out) {
   int n = 0;
   for (int i = 0; i < c->n && n < MOST; i++)
-    if (c->data[i].loops)
-      out[n++] = (runner){.c = &c->data[i], .hash = hash_of(c->data[i].script)};
+    if (c->data[i].loops) out[n++] = (runner){.c = &c->data[i], .hash = hash_of(c->data[i].script)};
   return n;
 }
 
@@ -324,8 +323,7 @@ static void put_launches(const runner *r) {
   printf(", \"registers\": %d, \"launches\": [", r->registers);
   for (int k = 0; k < r->n_launches; k++) {
     const kiln_gpu_launch *l = &r->launches[k];
-    printf("%s[%lld, %lld, %lld]", k ? ", " : "",
-           (long long)(l->grid[0] * l->grid[1] * l->grid[2]),
+    printf("%s[%lld, %lld, %lld]", k ? ", " : "", (long long)(l->grid[0] * l->grid[1] * l->grid[2]),
            (long long)(l->block[0] * l->block[1] * l->block[2]), (long long)l->shared_bytes);
   }
   printf("]");
@@ -350,10 +348,8 @@ static void put_candidate(kiln_ctx *cx, const bench *b, const runner *r, bool is
 static kiln_status rank_kernel(kiln_ctx *cx, bench *b, const kiln_kernel *k) {
   runner *r = calloc(MOST, sizeof *r);
   kiln_tile_candidates all;
-  const kiln_tile_search_options options = {.machine = &b->build.request.machine,
-                                            .n_threads = 1,
-                                            .n_lowered = MOST,
-                                            .all_forms = true};
+  const kiln_tile_search_options options = {
+      .machine = &b->build.request.machine, .n_threads = 1, .n_lowered = MOST, .all_forms = true};
   if (!r) abort();
   KILN_TRY(kiln_tile_propose(cx, k->kind, k->outlined, &k->facts, &options, &all));
   KILN_TRY(kiln_tile_lower(cx, &options, &all));
@@ -363,8 +359,9 @@ static kiln_status rank_kernel(kiln_ctx *cx, bench *b, const kiln_kernel *k) {
   choose(b, r, n);
   if (b->compiles && n > 1) st = compile(cx, b, symbol, r, n);
   if (st == KILN_OK && b->measures && n > 1) st = measure(b, symbol, r, n);
-  printf("{\"model\": \"%s\", \"kernel\": \"%s\", \"flops\": %.0f, \"bytes\": %.0f, \"candidates\": [",
-         b->model, symbol, k->flops, k->bytes);
+  printf(
+      "{\"model\": \"%s\", \"kernel\": \"%s\", \"flops\": %.0f, \"bytes\": %.0f, \"candidates\": [",
+      b->model, symbol, k->flops, k->bytes);
   for (int i = 0; i < n; i++) put_candidate(cx, b, &r[i], i == 0);
   printf("]}\n");
   fflush(stdout);

@@ -88,9 +88,6 @@ def gelu(source, out):
             node("Mul", [source, "g2"], "g3"), node("Mul", ["g3", "gelu_half"], out)]
 
 
-def without_gelu(constants):
-    return [c for c in constants if c not in GELU]
-
 
 def product(r):
     m, multiple = log_uniform(r, 1, 16384), r.choice([8, 64])

@@ -549,6 +549,8 @@ typedef struct kiln_device_options {
   void (*on_report)(void *user, const char *text, const char *json); // a table, and the figures as
                                                                      // JSON; borrowed
   void *user;
+  // NULL: this machine; "cuda": its GPU; other targets' figures can be shown, not measured
+  const char *target;
 } kiln_device_options;
 // gives:  one call of |options->on_report|; a warning if the file is unusable
 // errors: KILN_DEVICE_ERROR (the machine cannot be measured), KILN_BAD_INPUT (the file cannot be

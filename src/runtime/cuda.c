@@ -14,6 +14,12 @@ enum {
   NO_BINARY = 209,
   CAPABILITY_MAJOR = 75,
   CAPABILITY_MINOR = 76,
+  CLOCK_KHZ = 13, // of cuDeviceGetAttribute, as those above and below
+  MULTIPROCESSORS = 16,
+  L2_BYTES = 38,
+  RESIDENT_THREADS = 39,
+  REGISTERS = 82,
+  SHARED_BYTES = 97,
   DYNAMIC_SHARED_BYTES = 8,
   PLAIN_SHARED_BYTES = 48 << 10, // shared memory of a function without an explicit limit
   NON_BLOCKING = 1,
@@ -203,6 +209,22 @@ static void close_device(kiln_gpu_context *base) {
   free(c);
 }
 
+// What a driver does not know stays 0.
+static int64_t attribute_of(const context *c, int attribute, int handle) {
+  int value = 0;
+  return c->f.device_attribute(&value, attribute, handle) == 0 ? value : 0;
+}
+
+static void find_sizes(context *c, int handle) {
+  kiln_gpu_context *b = &c->base;
+  b->n_units = (int)attribute_of(c, MULTIPROCESSORS, handle);
+  b->shared_bytes = attribute_of(c, SHARED_BYTES, handle);
+  b->resident_threads = attribute_of(c, RESIDENT_THREADS, handle);
+  b->registers = attribute_of(c, REGISTERS, handle);
+  b->l2_bytes = attribute_of(c, L2_BYTES, handle);
+  b->clock_ghz = (double)attribute_of(c, CLOCK_KHZ, handle) / 1e6;
+}
+
 static kiln_status find_device(context *c, int32_t device, kiln_diag *diag) {
   int n = 0, major = 0, minor = 0, handle = 0, version = 0;
   result e = c->f.init(0);
@@ -223,6 +245,7 @@ static kiln_status find_device(context *c, int32_t device, kiln_diag *diag) {
   snprintf(c->base.arch, sizeof c->base.arch, "sm_%d%d", major, minor);
   snprintf(c->base.driver, sizeof c->base.driver, "%d.%d", version / 1000, version % 1000 / 10);
   c->base.device = handle;
+  find_sizes(c, handle);
   e = c->f.retain_context(&c->primary, handle);
   if (e == 0) return KILN_OK;
   c->primary = NULL;

@@ -65,13 +65,21 @@ kiln_status kiln_gpu_open_library(const char *place, const char *library, size_t
   return KILN_OK;
 }
 
-kiln_status kiln_gpu_arch(kiln_plan_kind kind, int32_t device, kiln_diag *diag, char arch[16]) {
+kiln_status kiln_gpu_describe(kiln_plan_kind kind, int32_t device, kiln_diag *diag,
+                              kiln_gpu_context *out) {
   const kiln_gpu_api *api = kiln_gpu_api_of(kind);
   kiln_gpu_context *c = NULL;
-  arch[0] = 0;
+  memset(out, 0, sizeof *out);
   if (!api) return KILN_OK;
-  kiln_status st = api->open(device, diag, &c);
-  if (st == KILN_OK) snprintf(arch, 16, "%s", c->arch);
+  const kiln_status st = api->open(device, diag, &c);
+  if (st == KILN_OK) *out = *c;
   api->close(c);
+  return st;
+}
+
+kiln_status kiln_gpu_arch(kiln_plan_kind kind, int32_t device, kiln_diag *diag, char arch[16]) {
+  kiln_gpu_context c;
+  const kiln_status st = kiln_gpu_describe(kind, device, diag, &c);
+  snprintf(arch, 16, "%s", c.arch);
   return st;
 }

@@ -27,6 +27,11 @@ typedef struct kiln_gpu_context {
   char name[128];  // "NVIDIA H200"
   char arch[16];   // "sm_90"; "" for OpenCL
   char driver[64]; // version of the driver: "13.0"
+  // Of CUDA's devices; 0 for OpenCL's.
+  int n_units;                                       // multiprocessors, and of each:
+  int64_t shared_bytes, resident_threads, registers; // |shared_bytes|: of a block, at most
+  int64_t l2_bytes;
+  double clock_ghz; // the highest
 } kiln_gpu_context;
 
 typedef struct kiln_gpu_call {
@@ -140,5 +145,8 @@ KILN_MUST_USE kiln_status kiln_gpu_open_library(const char *place, const char *l
 // The architecture for which code of a device is compiled: CUDA's "sm_90".
 KILN_MUST_USE kiln_status kiln_gpu_arch(kiln_plan_kind kind, int32_t device, kiln_diag *diag,
                                         char arch[16]);
+// The fields of a device's context, which is closed again: its name and sizes.
+KILN_MUST_USE kiln_status kiln_gpu_describe(kiln_plan_kind kind, int32_t device, kiln_diag *diag,
+                                            kiln_gpu_context *out);
 
 #endif

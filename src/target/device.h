@@ -29,6 +29,49 @@ typedef struct kiln_mem_level {
 
 typedef enum kiln_peak { KILN_PEAK_F32, KILN_PEAK_BF16, KILN_PEAK_INT8, KILN_N_PEAKS } kiln_peak;
 
+// Figures of a GPU besides its levels. Of an instruction: clocks of a multiprocessor for one
+// warp's, for wgmma one warp group's, where enough warps issue it.
+typedef enum kiln_gpu_figure {
+  KILN_GPU_FMA_F32,
+  KILN_GPU_FMA_F16, // of pairs
+  KILN_GPU_EXP2,
+  KILN_GPU_RECIPROCAL,
+  KILN_GPU_SQRT,
+  KILN_GPU_CONVERT,     // f32 to f16
+  KILN_GPU_SHARED_LOAD, // of 16 bytes by each lane
+  KILN_GPU_LDMATRIX,    // of four matrices
+  KILN_GPU_MMA_F16,     // m16n8k16
+  KILN_GPU_MMA_BF16,    // m16n8k16
+  KILN_GPU_MMA_TF32,    // m16n8k8
+  KILN_GPU_MMA_INT8,    // m16n8k32
+  KILN_GPU_WGMMA_64,    // m64nNk16 of halves, both operands in shared memory
+  KILN_GPU_WGMMA_128,
+  KILN_GPU_WGMMA_192,
+  KILN_GPU_WGMMA_256,
+  // Clocks until threads go on: a barrier of 256 threads, a load, a copy that is waited for.
+  KILN_GPU_BARRIER,
+  KILN_GPU_SHARED_LATENCY,
+  KILN_GPU_L2_LATENCY,
+  KILN_GPU_MEMORY_LATENCY,
+  KILN_GPU_CP_ASYNC_LATENCY, // from the L2
+  KILN_GPU_TMA_LATENCY,      // of 8 KiB from the L2
+  // Bytes a clock of a multiprocessor that reads alone, and of each of all.
+  KILN_GPU_L2_UNIT,
+  KILN_GPU_L2_ALL,
+  KILN_GPU_MEMORY_UNIT,
+  KILN_GPU_MEMORY_ALL,
+  KILN_GPU_COPY_ALL, // read and written bytes
+  // Nanoseconds in a graph of launches: of an empty kernel that depends on the one before; where it
+  // may begin early; of a kernel beyond what its blocks compute; of a block of 128 threads that
+  // begins and ends, on one multiprocessor.
+  KILN_GPU_LAUNCH_NS,
+  KILN_GPU_EARLY_NS,
+  KILN_GPU_BEGIN_END_NS,
+  KILN_GPU_BLOCK_NS,
+  KILN_N_GPU_FIGURES
+} kiln_gpu_figure;
+extern const char *const kiln_gpu_figure_names[KILN_N_GPU_FIGURES]; // "mma.m16n8k16.f16"
+
 typedef struct kiln_device {
   const char *name; // of the processor, by the operating system
   int n_units;      // physical cores
@@ -40,6 +83,10 @@ typedef struct kiln_device {
   double launch_ns; // of a kernel on one thread
   double fork_ns;   // of distributing work to all threads and waiting for them
   bool is_measured;
+  // A GPU's, whose |levels| are then nominal, measured or not: the prices of templates are fitted to
+  // nominal figures of levels.
+  double clock_ghz;               // under load
+  double gpu[KILN_N_GPU_FIGURES]; // 0: it has no such instruction
 } kiln_device;
 
 // The level named |name|, or -1.
@@ -64,6 +111,20 @@ const kiln_device *kiln_device_read(kiln_ctx *cx, const struct kiln_machine *m, 
 // errors: KILN_BAD_INPUT: the file cannot be written
 KILN_MUST_USE kiln_status kiln_device_write(kiln_ctx *cx, const struct kiln_machine *m,
                                             const kiln_device *d, const char *path);
+// A card, as its driver or the file of its figures describes it; 0: not known.
+typedef struct kiln_gpu_card {
+  char name[64]; // "NVIDIA H200"
+  int n_units;
+  int64_t l2_bytes, shared_bytes, max_resident;
+} kiln_gpu_card;
+// Whether the user's cache directory has a file of some machine like |m|: of the same processor, or
+// for GPUs of the same architecture.
+bool kiln_device_was_measured(const struct kiln_machine *m);
+// Reads the name, the sizes and the architecture of the card that a file is of.
+//
+// errors: KILN_BAD_INPUT: it is not a GPU's
+KILN_MUST_USE kiln_status kiln_device_read_card(kiln_ctx *cx, const char *path, kiln_gpu_card *out,
+                                                char arch[16]);
 // The text of the file, in cx->perm. Figures that were read print as the same text.
 const char *kiln_device_print(kiln_ctx *cx, const struct kiln_machine *m, const kiln_device *d);
 

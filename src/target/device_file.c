@@ -4,6 +4,7 @@
 #include "target/target.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
 #include <limits.h>
@@ -40,6 +41,40 @@ static const field level_fields[] = {
 static const field device_fields[] = {DEVICE(launch_ns), DEVICE(fork_ns)};
 static const char *const peak_names[KILN_N_PEAKS] = {"f32", "bf16", "int8"};
 
+const char *const kiln_gpu_figure_names[KILN_N_GPU_FIGURES] = {
+    [KILN_GPU_FMA_F32] = "fma_f32_clocks",
+    [KILN_GPU_FMA_F16] = "fma_f16_pair_clocks",
+    [KILN_GPU_EXP2] = "exp2_clocks",
+    [KILN_GPU_RECIPROCAL] = "reciprocal_clocks",
+    [KILN_GPU_SQRT] = "sqrt_clocks",
+    [KILN_GPU_CONVERT] = "convert_f32_f16_clocks",
+    [KILN_GPU_SHARED_LOAD] = "shared_load_16_clocks",
+    [KILN_GPU_LDMATRIX] = "ldmatrix_x4_clocks",
+    [KILN_GPU_MMA_F16] = "mma_m16n8k16_f16_clocks",
+    [KILN_GPU_MMA_BF16] = "mma_m16n8k16_bf16_clocks",
+    [KILN_GPU_MMA_TF32] = "mma_m16n8k8_tf32_clocks",
+    [KILN_GPU_MMA_INT8] = "mma_m16n8k32_s8_clocks",
+    [KILN_GPU_WGMMA_64] = "wgmma_m64n64k16_f16_clocks",
+    [KILN_GPU_WGMMA_128] = "wgmma_m64n128k16_f16_clocks",
+    [KILN_GPU_WGMMA_192] = "wgmma_m64n192k16_f16_clocks",
+    [KILN_GPU_WGMMA_256] = "wgmma_m64n256k16_f16_clocks",
+    [KILN_GPU_BARRIER] = "barrier_256_latency_clocks",
+    [KILN_GPU_SHARED_LATENCY] = "shared_latency_clocks",
+    [KILN_GPU_L2_LATENCY] = "l2_latency_clocks",
+    [KILN_GPU_MEMORY_LATENCY] = "memory_latency_clocks",
+    [KILN_GPU_CP_ASYNC_LATENCY] = "cp_async_latency_clocks",
+    [KILN_GPU_TMA_LATENCY] = "tma_8k_latency_clocks",
+    [KILN_GPU_L2_UNIT] = "l2_alone_bytes_clock",
+    [KILN_GPU_L2_ALL] = "l2_each_of_all_bytes_clock",
+    [KILN_GPU_MEMORY_UNIT] = "memory_alone_bytes_clock",
+    [KILN_GPU_MEMORY_ALL] = "memory_each_of_all_bytes_clock",
+    [KILN_GPU_COPY_ALL] = "copy_each_of_all_bytes_clock",
+    [KILN_GPU_LAUNCH_NS] = "launch_ns",
+    [KILN_GPU_EARLY_NS] = "early_launch_ns",
+    [KILN_GPU_BEGIN_END_NS] = "begin_end_ns",
+    [KILN_GPU_BLOCK_NS] = "block_ns",
+};
+
 // Properties of the machine that a file must match.
 typedef struct identity {
   const char *name, *text; // NULL text: a number
@@ -62,6 +97,19 @@ static void identify(const kiln_machine *m, identity out[N_IDENTITIES]) {
 }
 
 // --- paths ---
+
+// The files' names have "-CPU-" behind the processor's.
+bool kiln_device_was_measured(const kiln_machine *m) {
+  char folder[PATH_MAX], part[sizeof m->cpu + 2];
+  bool found = false;
+  snprintf(part, sizeof part, "-%s-", m->cpu);
+  DIR *d = kiln_directory_find_cache(folder, sizeof folder) ? opendir(folder) : NULL;
+  if (!d) return false;
+  for (const struct dirent *e = readdir(d); e && !found; e = readdir(d))
+    found = strncmp(e->d_name, "device-", strlen("device-")) == 0 && strstr(e->d_name, part);
+  closedir(d);
+  return found;
+}
 
 const char *kiln_device_path(kiln_ctx *cx, const kiln_machine *m) {
   char folder[PATH_MAX], slug[sizeof m->processor];
@@ -105,6 +153,14 @@ static json_t *json_of_level(const kiln_mem_level *l) {
   return o;
 }
 
+static json_t *json_of_gpu(const kiln_machine *m, const kiln_device *d) {
+  json_t *o = json_pack("{s:f, s:I, s:i}", "clock_ghz", d->clock_ghz, "shared_bytes",
+                        (json_int_t)m->gpu.shared_bytes, "resident_threads", m->gpu.max_resident);
+  for (int i = 0; i < KILN_N_GPU_FIGURES; i++)
+    json_object_set_new(o, kiln_gpu_figure_names[i], json_real(d->gpu[i]));
+  return o;
+}
+
 static json_t *json_of_device(const kiln_machine *m, const kiln_device *d) {
   identity ids[N_IDENTITIES];
   json_t *o = json_object(), *levels = json_array(), *peaks = json_object();
@@ -121,6 +177,7 @@ static json_t *json_of_device(const kiln_machine *m, const kiln_device *d) {
                                   "all_flops_ns", d->all_flops_ns[i]));
   json_object_set_new(o, "peaks", peaks);
   put_reals(o, d, KILN_LEN(device_fields), device_fields);
+  if (m->target->has_grids) json_object_set_new(o, "gpu", json_of_gpu(m, d));
   return o;
 }
 
@@ -286,8 +343,24 @@ static bool read_peaks(const reader *r, const json_t *o, kiln_device *d) {
   return true;
 }
 
+// Of a GPU: its levels are the nominal ones of |m|.
+static bool read_gpu(const reader *r, const kiln_machine *m, const json_t *o, kiln_device *d) {
+  const json_t *figures = json_object_get(o, "gpu");
+  const field clock = {"clock_ghz", offsetof(kiln_device, clock_ghz), 0, 100, false};
+  *d = *m->device;
+  if (!read_real(r, figures, "gpu.", &clock, d)) return false;
+  for (int i = 0; i < KILN_N_GPU_FIGURES; i++) {
+    const field f = {kiln_gpu_figure_names[i],
+                     offsetof(kiln_device, gpu) + (size_t)i * sizeof(double), 0, 1e9, true};
+    if (!read_real(r, figures, "gpu.", &f, d)) return false;
+  }
+  return read_bool(r, o, "", "measured", &d->is_measured);
+}
+
 static bool read_device(const reader *r, const kiln_machine *m, const json_t *o, kiln_device *d) {
-  if (!check_identity(r, m, o) || !read_levels(r, m, o, d) || !read_peaks(r, o, d)) return false;
+  if (!check_identity(r, m, o)) return false;
+  if (m->target->has_grids) return read_gpu(r, m, o, d);
+  if (!read_levels(r, m, o, d) || !read_peaks(r, o, d)) return false;
   for (size_t i = 0; i < KILN_LEN(device_fields); i++)
     if (!read_real(r, o, "", &device_fields[i], d)) return false;
   d->name = kiln_arena_strdup(&r->cx->perm, m->processor);
@@ -321,4 +394,32 @@ const kiln_device *kiln_device_read(kiln_ctx *cx, const kiln_machine *m, const c
   json_decref(o);
   kiln_arena_rewind(&cx->scratch, mark);
   return right ? d : NULL;
+}
+
+static kiln_status read_card(const reader *r, const json_t *o, kiln_gpu_card *out, char arch[16]) {
+  const json_t *figures = json_object_get(o, "gpu");
+  const char *name = json_string_value(json_object_get(o, "processor")),
+             *cpu = json_string_value(json_object_get(o, "cpu"));
+  if (!name || !cpu || !json_is_object(figures))
+    return KILN_FAIL(r->cx->diag, KILN_BAD_INPUT, r->path,
+                     "device: must be the figures of a GPU, as `kiln device --target=cuda --json` "
+                     "writes them");
+  snprintf(arch, 16, "%s", cpu);
+  snprintf(out->name, sizeof out->name, "%s", name);
+  out->n_units = (int)json_integer_value(json_object_get(o, "cores"));
+  out->l2_bytes = json_integer_value(json_object_get(o, "l2_bytes"));
+  out->shared_bytes = json_integer_value(json_object_get(figures, "shared_bytes"));
+  out->max_resident = json_integer_value(json_object_get(figures, "resident_threads"));
+  return KILN_OK;
+}
+
+kiln_status kiln_device_read_card(kiln_ctx *cx, const char *path, kiln_gpu_card *out,
+                                  char arch[16]) {
+  const reader r = {cx, path};
+  json_t *o = load(&r);
+  kiln_cleanup_push(cx, drop_json, o);
+  const kiln_status st = read_card(&r, o, out, arch);
+  kiln_cleanup_pop(cx);
+  json_decref(o);
+  return st;
 }

@@ -26,7 +26,8 @@ int command_device(const options *o) {
                                                           : KILN_DEVICE_MEASURE_ONCE,
                                    .on_progress = on_progress,
                                    .on_report = on_report,
-                                   .user = &r};
+                                   .user = &r,
+                                   .target = o->target};
   if (!diag) return fprintf(stderr, "device: error: no memory left\n"), EXIT_WRONG;
   const kiln_status st = kiln_device_report(&how, diag);
   print_messages(diag);

@@ -145,4 +145,7 @@ kiln_instr *kiln_gpu_instrs(kiln_ctx *cx, const kiln_machine *m, int *out_n);
 // errors: KILN_BAD_INPUT: no such architecture; the message lists the known ones
 kiln_status kiln_gpu_machine_named(kiln_ctx *cx, const char *name, kiln_machine *out);
 
+// Gives |io|, a machine of the card's architecture, the card's name and sizes. Rates stay nominal.
+void kiln_gpu_machine_take_card(kiln_ctx *cx, const kiln_gpu_card *card, kiln_machine *io);
+
 #endif

@@ -2,6 +2,7 @@
 // is not here; one that is here is measured.
 #include "target/gpu/spelling.h"
 
+#include <stdio.h>
 #include <string.h>
 
 typedef struct kiln_gpu_figures row;
@@ -14,7 +15,7 @@ static const double CLUSTER_BYTES_CLOCK = 16, CLUSTER_CLOCKS = 180;
 
 enum { REGISTERS = 65536 }; // of a multiprocessor
 static const double L2_BYTES_CLOCK = 32, SHARED_BYTES_CLOCK = 128, REGISTER_BYTES_CLOCK = 1536;
-static const double MEMORY_NS = 500, L2_NS = 200, SHARED_NS = 15, LAUNCH_NS = 2000;
+static const double MEMORY_NS = 500, L2_NS = 200, SHARED_NS = 15, LAUNCH_NS = 2000, BLOCK_NS = 20;
 
 static void add_level(kiln_device *d, const char *name, int64_t bytes, double usable,
                       int transaction, double unit_bytes_ns, double all_bytes_ns, double latency) {
@@ -39,6 +40,34 @@ static void add_cluster(kiln_device *d, const row *r) {
   d->levels[d->n_levels - 1].is_explicit = true;
 }
 
+// What vendors say of the rates, at the peaks of |r|; and latencies of the levels above.
+static void find_nominal(const row *r, kiln_device *d) {
+  enum { WARP = 32, SPECIAL = 16, WORD = 16 }; // |SPECIAL|: functions a clock
+  const double clock = r->clock_ghz, lanes = r->f32 / 2, special = (double)WARP / SPECIAL,
+               half = r->half > 0 ? r->half / 2 : 0, int8 = r->int8 / 2;
+  static const int widths[] = {64, 128, 192, 256};
+  double *g = d->gpu;
+  d->clock_ghz = clock;
+  g[KILN_GPU_FMA_F32] = g[KILN_GPU_FMA_F16] = WARP / lanes;
+  g[KILN_GPU_EXP2] = g[KILN_GPU_RECIPROCAL] = g[KILN_GPU_SQRT] = g[KILN_GPU_CONVERT] = special;
+  g[KILN_GPU_SHARED_LOAD] = g[KILN_GPU_LDMATRIX] = WARP * WORD / SHARED_BYTES_CLOCK;
+  if (half > 0) g[KILN_GPU_MMA_F16] = g[KILN_GPU_MMA_BF16] = 16 * 8 * 16 / half;
+  if (half > 0) g[KILN_GPU_MMA_TF32] = 16 * 8 * 8 / (half / 2);
+  if (int8 > 0) g[KILN_GPU_MMA_INT8] = 16 * 8 * 32 / int8;
+  for (int i = 0; i < (int)KILN_LEN(widths) && r->has_wgmma; i++)
+    g[KILN_GPU_WGMMA_64 + i] = 64 * 16 * widths[i] / half;
+  g[KILN_GPU_BARRIER] = SHARED_NS * clock;
+  g[KILN_GPU_SHARED_LATENCY] = SHARED_NS * clock;
+  g[KILN_GPU_L2_LATENCY] = L2_NS * clock;
+  g[KILN_GPU_MEMORY_LATENCY] = MEMORY_NS * clock;
+  g[KILN_GPU_CP_ASYNC_LATENCY] = g[KILN_GPU_TMA_LATENCY] = 2 * L2_NS * clock;
+  g[KILN_GPU_L2_UNIT] = g[KILN_GPU_L2_ALL] = L2_BYTES_CLOCK;
+  g[KILN_GPU_MEMORY_UNIT] = d->levels[0].unit_bytes_ns / clock;
+  g[KILN_GPU_MEMORY_ALL] = g[KILN_GPU_COPY_ALL] = r->memory_bytes_ns / clock / r->n_units;
+  g[KILN_GPU_LAUNCH_NS] = g[KILN_GPU_EARLY_NS] = g[KILN_GPU_BEGIN_END_NS] = LAUNCH_NS;
+  g[KILN_GPU_BLOCK_NS] = BLOCK_NS;
+}
+
 static const kiln_device *device_of(kiln_ctx *cx, const row *r) {
   kiln_device *d = KILN_NEW(&cx->perm, kiln_device);
   const double n = r->n_units, clock = r->clock_ghz,
@@ -59,6 +88,7 @@ static const kiln_device *device_of(kiln_ctx *cx, const row *r) {
   d->unit_flops_ns[KILN_PEAK_BF16] = r->half * clock;
   d->unit_flops_ns[KILN_PEAK_INT8] = r->int8 * clock;
   for (int i = 0; i < KILN_N_PEAKS; i++) d->all_flops_ns[i] = n * d->unit_flops_ns[i];
+  find_nominal(r, d);
   return d;
 }
 
@@ -121,4 +151,27 @@ kiln_status kiln_gpu_machine_named(kiln_ctx *cx, const char *name, kiln_machine 
   put_names(cx, false, &all);
   return KILN_FAIL(cx->diag, KILN_BAD_INPUT, "options", "target: a GPU must be %s, got %s",
                    all.data, name);
+}
+
+static bool same(int64_t a, int64_t b) { return a == b || b == 0; }
+
+void kiln_gpu_machine_take_card(kiln_ctx *cx, const kiln_gpu_card *card, kiln_machine *io) {
+  const kiln_target *t = io->target;
+  for (int k = 0; k < t->n_figures; k++) {
+    row r = t->figures[k];
+    if (strcmp(r.arch, io->gpu.arch) != 0) continue;
+    if (card->n_units) r.n_units = card->n_units;
+    if (card->l2_bytes) r.l2_bytes = card->l2_bytes;
+    if (card->shared_bytes) r.shared_bytes = card->shared_bytes;
+    if (card->max_resident) r.max_resident = card->max_resident;
+    const bool is_as_tabled =
+        same(t->figures[k].n_units, card->n_units) && same(t->figures[k].l2_bytes, card->l2_bytes);
+    // bandwidth of the table's card goes with its multiprocessors
+    if (!is_as_tabled) r.memory_bytes_ns *= (double)r.n_units / t->figures[k].n_units;
+    const kiln_gpu before = io->gpu;
+    *io = machine_of(cx, t, &r);
+    io->gpu.rounds_to_tf32 = before.rounds_to_tf32;
+    snprintf(io->processor, sizeof io->processor, "%s", card->name);
+    return;
+  }
 }

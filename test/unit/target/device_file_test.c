@@ -1,5 +1,6 @@
 // The file of a measured machine: a written file reads back equal; a damaged file, or another
 // machine's, is ignored with a warning.
+#include "target/gpu/gpu.h"
 #include "target/target.h"
 #include "unit/fixture.h"
 
@@ -156,6 +157,38 @@ static void a_file_that_cannot_be_written_is_a_message(void **state) {
   assert_non_null(strstr(kiln_diag_message(f->diag, 0), "must be writable"));
 }
 
+// A card of fewer multiprocessors than its architecture's largest, with figures of its own.
+static void a_cards_figures_are_read_back_by_the_name_of_their_file(void **state) {
+  fixture *f = *state;
+  kiln_machine m, got;
+  const kiln_gpu_card card = {.name = "NVIDIA A10",
+                              .n_units = 60,
+                              .l2_bytes = 5 << 20,
+                              .shared_bytes = 99 << 10,
+                              .max_resident = 1536};
+  assert_int_equal(kiln_gpu_machine_named(&f->cx, "cuda:sm_86", &m), KILN_OK);
+  kiln_gpu_machine_take_card(&f->cx, &card, &m);
+  assert_int_equal(m.device->n_units, 60);
+  kiln_device d = *m.device;
+  d.is_measured = true;
+  d.gpu[KILN_GPU_MMA_F16] = 2.125;
+  const char *folder = temporary(f), *path = kiln_arena_printf(&f->cx.perm, "%s/d.json", folder);
+  assert_int_equal(kiln_device_write(&f->cx, &m, &d, path), KILN_OK);
+  const char *target = kiln_arena_printf(&f->cx.perm, "cuda:%s", path);
+  assert_int_equal(kiln_target_machine(&f->cx, target, &got), KILN_OK);
+  assert_true(got.device->is_measured && got.device->gpu[KILN_GPU_MMA_F16] == 2.125);
+  assert_string_equal(got.processor, "NVIDIA A10");
+  assert_string_equal(got.gpu.arch, "sm_86");
+  assert_int_equal(got.device->n_units, 60);
+  assert_int_equal(got.l2_bytes, 5 << 20);
+  assert_string_equal(kiln_device_print(&f->cx, &got, got.device),
+                      kiln_device_print(&f->cx, &m, &d));
+  put_text(path, "{}");
+  assert_int_equal(kiln_target_machine(&f->cx, target, &got), KILN_BAD_INPUT);
+  unlink(path);
+  rmdir(folder);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       FIXTURE_TEST(what_is_written_is_read_back),
@@ -163,6 +196,7 @@ int main(void) {
       FIXTURE_TEST(every_shorter_file_is_refused),
       FIXTURE_TEST(the_host_takes_the_file_of_its_directory),
       FIXTURE_TEST(a_file_that_cannot_be_written_is_a_message),
+      FIXTURE_TEST(a_cards_figures_are_read_back_by_the_name_of_their_file),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

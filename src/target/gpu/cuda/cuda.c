@@ -6,6 +6,7 @@
 #include "runtime/gpu.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -126,23 +127,73 @@ static bool is_named(kiln_ctx *cx, const char *name, kiln_machine *out) {
   return found;
 }
 
+// The figures of the card that is there: those that were measured, else the architecture's.
+static void take_card(kiln_ctx *cx, const kiln_gpu_context *c, kiln_machine *io) {
+  kiln_gpu_card card = {.n_units = c->n_units,
+                        .l2_bytes = c->l2_bytes,
+                        .shared_bytes = c->shared_bytes,
+                        .max_resident = c->resident_threads};
+  snprintf(card.name, sizeof card.name, "%.63s", c->name);
+  kiln_gpu_machine_take_card(cx, &card, io);
+  const char *path = kiln_device_path(cx, io);
+  const kiln_device *measured = path ? kiln_device_read(cx, io, path) : NULL;
+  if (measured) io->device = measured;
+}
+
 // The GPU of this machine: its architecture with all that it has, or the newest older one of its
 // generation that there is.
 static kiln_status find_own(kiln_ctx *cx, kiln_machine *out) {
-  char arch[16];
-  KILN_TRY(kiln_gpu_arch(KILN_PLAN_CUDA, 0, cx->diag, arch));
-  const int own = atoi(arch + strlen("sm_"));
-  for (int number = own; number >= own / 10 * 10; number--) {
+  kiln_gpu_context card;
+  KILN_TRY(kiln_gpu_describe(KILN_PLAN_CUDA, 0, cx->diag, &card));
+  const int own = atoi(card.arch + strlen("sm_"));
+  bool found = false;
+  for (int number = own; number >= own / 10 * 10 && !found; number--) {
     const char *name = kiln_arena_printf(&cx->scratch, "cuda:sm_%d", number);
-    if (number == own && is_named(cx, kiln_arena_printf(&cx->scratch, "%sa", name), out))
-      return KILN_OK;
-    if (is_named(cx, name, out)) return KILN_OK;
+    found = (number == own && is_named(cx, kiln_arena_printf(&cx->scratch, "%sa", name), out)) ||
+            is_named(cx, name, out);
   }
-  return kiln_gpu_machine_named(cx, kiln_arena_printf(&cx->scratch, "cuda:%s", arch), out);
+  if (!found)
+    return kiln_gpu_machine_named(cx, kiln_arena_printf(&cx->scratch, "cuda:%s", card.arch), out);
+  take_card(cx, &card, out);
+  return KILN_OK;
+}
+
+// Takes the figures of the card that is there where it is of |io|'s architecture and was measured:
+// only then the driver is asked.
+static void find_measured(kiln_ctx *cx, kiln_machine *io) {
+  kiln_gpu_context card;
+  if (!kiln_device_was_measured(io) ||
+      kiln_gpu_describe(KILN_PLAN_CUDA, 0, NULL, &card) != KILN_OK ||
+      atoi(card.arch + strlen("sm_")) != io->gpu.capability)
+    return;
+  kiln_machine there = *io;
+  take_card(cx, &card, &there);
+  if (there.device->is_measured) *io = there;
+}
+
+// "cuda:FILE.json": the card whose figures `kiln device --json` wrote there.
+static kiln_status find_in_file(kiln_ctx *cx, const char *path, kiln_machine *out) {
+  kiln_gpu_card card = {0};
+  char arch[16];
+  KILN_TRY(kiln_device_read_card(cx, path, &card, arch));
+  KILN_TRY(kiln_gpu_machine_named(cx, kiln_arena_printf(&cx->scratch, "cuda:%s", arch), out));
+  kiln_gpu_machine_take_card(cx, &card, out);
+  out->device = kiln_device_read(cx, out, path);
+  return out->device ? KILN_OK
+                     : KILN_FAIL(cx->diag, KILN_BAD_INPUT, path,
+                                 "target: the file must have a card's figures, as "
+                                 "`kiln device --target=cuda --json` writes them");
 }
 
 static kiln_status find(kiln_ctx *cx, const char *name, kiln_machine *out) {
-  return strcmp(name, "cuda") == 0 ? find_own(cx, out) : kiln_gpu_machine_named(cx, name, out);
+  static const char FILE_END[] = ".json";
+  const size_t n = strlen(name), end = strlen(FILE_END);
+  if (strcmp(name, "cuda") == 0) return find_own(cx, out);
+  if (n > end && strcmp(name + n - end, FILE_END) == 0)
+    return find_in_file(cx, name + strlen("cuda:"), out);
+  KILN_TRY(kiln_gpu_machine_named(cx, name, out));
+  find_measured(cx, out);
+  return KILN_OK;
 }
 
 const kiln_target kiln_target_cuda = {
