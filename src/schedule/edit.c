@@ -27,6 +27,29 @@ kiln_status kiln_refuse(const kiln_edit *e, const char *format, ...) {
   return KILN_FAIL(e->cx->diag, KILN_BAD_INPUT, e->place, "%s", message);
 }
 
+kiln_steps kiln_steps_begin(const kiln_edit *e) {
+  const kiln_steps steps = {*e->s->loops, e->s->script.n, e->s->where};
+  e->s->where = e->place;
+  return steps;
+}
+
+kiln_status kiln_steps_end(const kiln_edit *e, const kiln_steps *steps, kiln_status st,
+                           const char *format, ...) {
+  kiln_schedule *s = e->s;
+  va_list args;
+  s->where = steps->where;
+  s->script.n = steps->n_script;
+  if (s->script.data) s->script.data[s->script.n] = 0;
+  if (st != KILN_OK) {
+    *s->loops = steps->before;
+    return st;
+  }
+  va_start(args, format);
+  kiln_text_printf(&s->script, "%s\n", kiln_arena_vprintf(&s->cx->scratch, format, args));
+  va_end(args);
+  return KILN_OK;
+}
+
 const char *kiln_edit_text(const kiln_edit *e, kiln_symbol s) { return kiln_symbol_text(e->cx, s); }
 
 static const char *buffer_name(const void *program, int buffer) {

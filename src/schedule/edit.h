@@ -38,6 +38,19 @@ kiln_expr_names kiln_edit_names(const kiln_edit *e); // print buffers by name
 // The name as a word of a script, quoted if it would not parse bare.
 const char *kiln_edit_word(const kiln_edit *e, kiln_symbol s);
 
+// Several primitives as one step of the script: all of them or none.
+typedef struct kiln_steps {
+  kiln_loops before;
+  int n_script;
+  const char *where;
+} kiln_steps;
+// Until the end, messages begin with |e|'s place.
+kiln_steps kiln_steps_begin(const kiln_edit *e);
+// Puts one line in the place of the steps' lines, or undoes them where |st| is a failure; gives
+// |st|.
+kiln_status kiln_steps_end(const kiln_edit *e, const kiln_steps *steps, kiln_status st,
+                           const char *format, ...) KILN_PRINTF(4, 5);
+
 // Computes the ranges of all loop variables again, after loops were made or changed.
 void kiln_edit_measure(kiln_edit *e);
 const kiln_expr *kiln_edit_simplify(kiln_edit *e, const kiln_expr *x);

@@ -133,6 +133,26 @@ kiln_status kiln_tile(kiln_schedule *s, kiln_symbol x, kiln_symbol y, int64_t x_
 // but at any depth. No two loops around a statement may be bound to one axis.
 kiln_status kiln_bind(kiln_schedule *s, kiln_symbol loop, kiln_how axis);
 
+// Runs the nest of |loop| on the threads of a block that hold the elements of |buffer|, which it
+// reads or writes. One step of the script for splits, a reorder, fusions and bindings to thread.x,
+// |lanes| threads, and thread.y, |warps| of them.
+//
+// A fragment, LOCAL or REGISTER outside of thread loops: its elements in memory order are
+// distributed over the threads in equal parts (ir/loop.h), and each thread runs the iterations of
+// its own elements, unrolled; the innermost loop is vectorized where it assigns neighbours. Loops
+// that do not index |buffer| stay inside a thread's; those in front of all others, around its
+// elements.
+//
+// Memory: words of 16 bytes along |buffer|, cyclically: neighbouring threads take neighbouring
+// words.
+//
+// New loops: LOOP.lane and LOOP.warp where several are fused; X.w, X.l, X.r, X.f, the parts of loop
+// X that count warps, lanes, a thread's own elements, and what does not index |buffer|, followed by
+// a number where there are several; in memory X.w and X.v, words and their elements, X.f, fused
+// loops, LOOP.turn, LOOP.thread.
+kiln_status kiln_distribute(kiln_schedule *s, kiln_symbol loop, kiln_symbol buffer, int64_t lanes,
+                            int64_t warps);
+
 // Requires that |buffer| be computed in nests of its own, as all are initially; otherwise refuses
 // and names the step that moved it. For scripts that state the place of every computation.
 kiln_status kiln_compute_root(kiln_schedule *s, kiln_symbol buffer);

@@ -151,6 +151,16 @@ static kiln_status run_bind(const line *w) {
   return kiln_bind(w->s, name(w, 1), (kiln_how)(KILN_BLOCK_X + axis));
 }
 
+static kiln_status run_distribute(const line *w) {
+  static const char *const words[] = {"like"};
+  int64_t lanes = 0, warps = 1;
+  int i = 0;
+  KILN_TRY(choice(w, w->words[2], KILN_LEN(words), words, &i));
+  KILN_TRY(number(w, w->words[4], &lanes));
+  if (w->n > 5) KILN_TRY(number(w, w->words[5], &warps));
+  return kiln_distribute(w->s, name(w, 1), name(w, 3), lanes, warps);
+}
+
 static kiln_status run_cluster(const line *w) {
   int64_t blocks = 0;
   KILN_TRY(number(w, w->words[2], &blocks));
@@ -315,6 +325,7 @@ static const struct {
     {"unroll", "unroll LOOP", 2, 2, run_unroll},
     {"annotate", "annotate LOOP KEY VALUE", 4, 4, run_annotate},
     {"bind", "bind LOOP block.x|...|thread.z", 3, 3, run_bind},
+    {"distribute", "distribute LOOP like BUFFER LANES [WARPS]", 5, 6, run_distribute},
     {"cluster", "cluster LOOP BLOCKS", 3, 3, run_cluster},
     {"warp_specialize", "warp_specialize LOOP CONSUMERS", 3, 3, run_warp_specialize},
     {"fuse_horizontally", "fuse_horizontally LOOP", 2, 2, run_fuse_horizontally},

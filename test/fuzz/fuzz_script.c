@@ -67,6 +67,8 @@ static const char *const words[] = {
     "vectorize",
     "unroll",
     "bind",
+    "distribute",
+    "like",
     "compute_at",
     "store_at",
     "compute_root",

@@ -69,22 +69,10 @@ kiln_status kiln_tile(kiln_schedule *s, kiln_symbol x, kiln_symbol y, int64_t x_
                     .y_factor = y_factor,
                     .tail = tail};
   kiln_edit e = kiln_edit_begin(s, "tile", x); // for its place in messages and its words
-  const kiln_loops before = *s->loops;
-  const int n_script = s->script.n;
-  const char *where = s->where;
-  s->where = e.place;
-  const kiln_status st = tile(&t);
-  s->where = where;
-  s->script.n = n_script;
-  if (s->script.data) s->script.data[n_script] = 0;
-  if (st != KILN_OK) {
-    *s->loops = before;
-    return st;
-  }
-  kiln_text_printf(&s->script, "tile %s %s %" PRId64 " %" PRId64 " %s %s %s %s %s\n",
-                   kiln_edit_word(&e, x), kiln_edit_word(&e, y), x_factor, y_factor,
-                   kiln_tail_text(tail), kiln_edit_word(&e, t.x_outer),
-                   kiln_edit_word(&e, t.y_outer), kiln_edit_word(&e, t.x_inner),
-                   kiln_edit_word(&e, t.y_inner));
-  return KILN_OK;
+  const kiln_steps steps = kiln_steps_begin(&e);
+  return kiln_steps_end(&e, &steps, tile(&t), "tile %s %s %" PRId64 " %" PRId64 " %s %s %s %s %s",
+                        kiln_edit_word(&e, x), kiln_edit_word(&e, y), x_factor, y_factor,
+                        kiln_tail_text(tail), kiln_edit_word(&e, t.x_outer),
+                        kiln_edit_word(&e, t.y_outer), kiln_edit_word(&e, t.x_inner),
+                        kiln_edit_word(&e, t.y_inner));
 }

@@ -1,7 +1,8 @@
 // Back-to-back GEMM fusion (mlp.h): a block computes whole rows of the result, and has their
 // operand in shared memory; weights of both products go by a chunk of hidden elements at a time,
 // copied ahead. Hidden elements are computed where they lie: sums of a product are the left
-// operand of the next (fragment.h).
+// operand of the next (layout.h).
+#include "template/gpu/layout.h"
 #include "template/gpu/mma.h"
 
 #include "support/integer.h"
@@ -86,7 +87,7 @@ static kiln_status load_weights(b2b *x, kiln_symbol buffer, kiln_symbol step) {
   const int slots = x->depth > 1; // an axis in front
   kiln_symbol lanes, tile;
   KILN_TRY(kiln_load_fragment(x->w, buffer, 2 + slots, step, 1, &lanes, &tile));
-  KILN_TRY(kiln_fragment_layout_right(x->w, lanes, slots, KILN_MMA_HALVES));
+  KILN_TRY(kiln_layout_apply_operand(x->w, lanes, x->first, KILN_OPERAND_RIGHT, NULL));
   return kiln_tensorize(&x->w->s, tile, x->load_right);
 }
 
@@ -99,7 +100,7 @@ static kiln_status multiply_first(b2b *x, const operands *o) {
   KILN_TRY(kiln_quad_split_product(&x->q, loop_of(x, x->f.x, "", "m"), loop_of(x, x->f.x, "", "k"),
                                    loop_of(x, x->f.x, "", "d"), &p));
   KILN_TRY(kiln_load_fragment(w, o->rows, 2, p.step, 0, &left, &left_tile));
-  KILN_TRY(kiln_fragment_layout_left(w, left, 0, KILN_MMA_HALVES));
+  KILN_TRY(kiln_layout_apply_operand(w, left, x->first, KILN_OPERAND_LEFT, NULL));
   KILN_TRY(load_weights(x, o->first, p.step));
   KILN_TRY(kiln_quad_layout_sums(&x->q, kiln_product_tensor(w, x->f.x), x->chunk));
   KILN_TRY(kiln_tensorize(&w->s, left_tile, x->load_left));
@@ -144,15 +145,15 @@ static bool find_instrs(b2b *x) {
   const char *half = w->p->tensors.data[x->f.i->out]->dtype == KILN_F16 ? "f16" : "bf16";
   kiln_arena *a = &w->cx->scratch;
   if (x->q.by_warpgroups) {
-    x->first = kiln_warpgroup_instr(
+    x->first = kiln_gpu_instr_named(
         w, kiln_arena_printf(a, "wgmma.m64n%dk16.%s.row.row", (int)x->chunk, half));
-    x->second = kiln_warpgroup_instr(
+    x->second = kiln_gpu_instr_named(
         w, kiln_arena_printf(a, "wgmma.m64n%dk16.%s.lanes.row", (int)x->f.p.n, half));
     return x->first && x->second;
   }
-  x->first = x->second = kiln_warpgroup_instr(w, kiln_arena_printf(a, "mma.m16n8k16.%s", half));
-  x->load_left = kiln_warpgroup_instr(w, kiln_arena_printf(a, "ldmatrix.x4.%s", half));
-  x->load_right = kiln_warpgroup_instr(w, kiln_arena_printf(a, "ldmatrix.x4.trans.%s", half));
+  x->first = x->second = kiln_gpu_instr_named(w, kiln_arena_printf(a, "mma.m16n8k16.%s", half));
+  x->load_left = kiln_gpu_instr_named(w, kiln_arena_printf(a, "ldmatrix.x4.%s", half));
+  x->load_right = kiln_gpu_instr_named(w, kiln_arena_printf(a, "ldmatrix.x4.trans.%s", half));
   return x->first && x->load_left && x->load_right;
 }
 
@@ -200,13 +201,10 @@ static kiln_status lower_b2b_gemm(kiln_lowering *w, const kiln_tiling *t) {
   KILN_TRY(kiln_compute_at(&w->s, sums, l.step, KILN_SCOPE_LOCAL));
   KILN_TRY(kiln_quad_layout_sums(&x.q, hidden, x.chunk));
   KILN_TRY(multiply(&x, &l));
-  KILN_TRY(kiln_quad_run_elements(&x.q, loop_of(&x, x.f.x, "init.", "m"),
-                                  loop_of(&x, x.f.x, "init.", "k"), x.chunk));
-  KILN_TRY(kiln_quad_run_elements(&x.q, loop_of(&x, p->a, "", "m"), loop_of(&x, p->a, "", "k"),
-                                  x.chunk));
-  KILN_TRY(kiln_quad_run_elements(&x.q, loop_of(&x, p->t, "init.", "m"),
-                                  loop_of(&x, p->t, "init.", "n"), p->n));
-  KILN_TRY(kiln_quad_run_elements(&x.q, l.y_m, l.y_n, p->n));
+  KILN_TRY(kiln_quad_run_nest(&x.q, loop_of(&x, x.f.x, "init.", "m")));
+  KILN_TRY(kiln_quad_run_nest(&x.q, loop_of(&x, p->a, "", "m")));
+  KILN_TRY(kiln_quad_run_nest(&x.q, loop_of(&x, p->t, "init.", "m")));
+  KILN_TRY(kiln_quad_run_nest(&x.q, l.y_m));
   return kiln_bind(&w->s, block, KILN_BLOCK_X);
 }
 

@@ -1,8 +1,9 @@
 // Direct convolution (patch.h) on tensor cores: a block copies its input tile with halo (the patch)
 // to shared memory once, and its weights. Each warp computes some rows of 16 results or more, step
 // by step along the terms of a window, which its lanes read from the patch in pairs, as fragments
-// (fragment.h). A lane's sums are neighbours of the result, so that it stores whole words.
+// (layout.h). A lane's sums are neighbours of the result, so that it stores whole words.
 #include "support/integer.h"
+#include "template/gpu/layout.h"
 #include "template/gpu/mma.h"
 #include "template/form/direct_conv.h"
 
@@ -155,24 +156,25 @@ static kiln_status by_element(conv *g, kiln_symbol y, kiln_symbol x, kiln_symbol
   return kiln_vectorize(&g->w->s, columns);
 }
 
-// Puts the axis in front of a fragment's, the rows, behind those of its lanes; |n| axes stand
-// between them, |more| behind. Rows of other warps stay in front of them.
-static kiln_status layout_rows(conv *g, kiln_symbol buffer, int n_lead, int64_t rows, int n,
-                               int more) {
-  kiln_stage_axis axes[KILN_MAX_RANK + 4];
-  int at = kiln_axes_lead(axes, n_lead);
-  axes[at++] = kiln_axis_high(n_lead, rows);
-  for (int i = 0; i < n; i++) axes[at++] = kiln_axis_whole(n_lead + 1 + i);
-  axes[at++] = kiln_axis_low(n_lead, rows);
-  for (int i = 0; i < more; i++) axes[at++] = kiln_axis_whole(n_lead + 1 + n + i);
-  return kiln_transform_layout(&g->w->s, buffer, at, axes);
+// Stores (.., rows, length, columns) as fragments of (length, columns), those of a warp's rows one
+// after the other.
+static kiln_status layout_rows(conv *g, kiln_symbol buffer, kiln_operand operand) {
+  const int64_t *extents = kiln_layout_extents(g->w, buffer, 3);
+  kiln_layout one, all;
+  if (!extents) return KILN_INTERNAL;
+  const int64_t warp_x = kiln_min_i64(g->s.warp_x, extents[1]),
+                warp_y = kiln_min_i64(g->s.warp_y, extents[0]);
+  if (!kiln_layout_of_operand(g->w->cx, g->m.instr, operand, extents + 1,
+                              (const int64_t[]){warp_x, extents[2]}, &one) ||
+      !kiln_layout_stacked(&one, extents[0], warp_y, &all))
+    return KILN_INTERNAL;
+  return kiln_layout_apply(g->w, buffer, &all);
 }
 
 // The fragment of a warp's step, read from the patch by its lanes.
 static kiln_status lower_terms(conv *g, kiln_symbol step) {
   const kiln_stmt *a = g->f.of.a;
   const kiln_symbol buffer = tensor_of(g, a);
-  const int n_lead = a->n_space - 3;
   kiln_symbol rows = loop_of(g, a, "", 2), length = loop_of(g, a, "", 1), k = loop_of(g, a, "", 0),
               tile, half, eight, quad;
   KILN_TRY(kiln_compute_at(&g->w->s, buffer, step, KILN_SCOPE_LOCAL));
@@ -185,14 +187,12 @@ static kiln_status lower_terms(conv *g, kiln_symbol step) {
   KILN_TRY(bind_lanes(g, length, quad));
   KILN_TRY(unroll(g, 4, (const kiln_symbol[]){rows, tile, eight, half}));
   KILN_TRY(kiln_vectorize(&g->w->s, k));
-  KILN_TRY(kiln_fragment_layout_left(g->w, buffer, n_lead + 1, KILN_MMA_HALVES));
-  return layout_rows(g, buffer, n_lead, g->s.warp_y, 2, 4);
+  return layout_rows(g, buffer, KILN_OPERAND_LEFT);
 }
 
 static kiln_status multiply(conv *g) {
   const kiln_product *p = &g->f.of;
   const kiln_stmt *t = p->t;
-  const int n_lead = t->n_space - 3;
   nest r;
   kiln_symbol columns = loop_of(g, t, "", 0), k = kiln_product_loop(g->w, t, "", "k"), step, tile_n,
               b, right, right_tile;
@@ -205,9 +205,8 @@ static kiln_status multiply(conv *g) {
   KILN_TRY(kiln_load_fragment(g->w, b, p->b->n_space, step, 1, &right, &right_tile));
   KILN_TRY(lower_terms(g, step));
   KILN_TRY(fill_patch(g));
-  KILN_TRY(kiln_fragment_layout_right(g->w, right, 0, KILN_MMA_HALVES));
-  KILN_TRY(kiln_fragment_layout_sums(g->w, tensor_of(g, t), n_lead + 1, g->s.warp_x, g->s.n));
-  KILN_TRY(layout_rows(g, tensor_of(g, t), n_lead, g->s.warp_y, 4, 4));
+  KILN_TRY(kiln_layout_apply_operand(g->w, right, g->m.instr, KILN_OPERAND_RIGHT, NULL));
+  KILN_TRY(layout_rows(g, tensor_of(g, t), KILN_OPERAND_SUMS));
   KILN_TRY(kiln_tensorize(&g->w->s, right_tile, g->m.load_right));
   KILN_TRY(kiln_tensorize(&g->w->s, r.x, g->m.instr));
   KILN_TRY(bind_warps(g, &r));

@@ -1,12 +1,13 @@
 // Flash attention on tensor cores: a block computes some rows of the result, a warp 16 or more of
 // them with all they need; keys and values go by a chunk at a time, copied to shared memory ahead.
 // Scores become weights where they lie: sums of a product are the left operand of the next
-// (fragment.h). Nothing but keys and values leaves the registers.
+// (layout.h). Nothing but keys and values leaves the registers.
 //
 // A causal mask is part of the map of the scores, as any mask is: chunks that it leaves out are
 // computed (docs/design/attention.md).
 // source: Dao, "FlashAttention-2", 2023
 #include "template/form/flash_attention.h"
+#include "template/gpu/layout.h"
 #include "template/gpu/mma.h"
 #include "template/form/product.h"
 #include "template/gpu/quad_reduce.h"
@@ -187,11 +188,8 @@ static kiln_status keep_queries(attention *k, kiln_symbol *out) {
   KILN_TRY(kiln_gpu_cut(w, &rows, KILN_MMA_M, "t", "m", &tile_m));
   KILN_TRY(kiln_gpu_cut(w, &depth, KILN_MMA_K, "t", "k", &tile_k));
   KILN_TRY(kiln_reorder(&w->s, 5, (const kiln_symbol[]){warp, tile_m, tile_k, rows, depth}));
-  axes[rank - 2] = (kiln_stage_axis){.axis = rank - 2, .block = k->s.warp, .outer = true};
-  axes[rank - 1] = (kiln_stage_axis){.axis = rank - 2, .block = k->s.warp};
-  axes[rank] = (kiln_stage_axis){.axis = rank - 1};
-  KILN_TRY(kiln_transform_layout(&w->s, *out, rank + 1, axes));
-  KILN_TRY(kiln_fragment_layout_left(w, *out, rank - 1, KILN_MMA_HALVES));
+  KILN_TRY(kiln_layout_apply_operand(w, *out, k->mma, KILN_OPERAND_LEFT,
+                                     (const int64_t[]){k->s.warp, k->f.depth}));
   KILN_TRY(kiln_tensorize(&w->s, rows, k->load_left));
   KILN_TRY(kiln_bind(&w->s, warp, KILN_THREAD_Y));
   KILN_TRY(kiln_unroll(&w->s, tile_m));
@@ -205,8 +203,7 @@ static kiln_status lower_scores_of_groups(attention *k) {
   KILN_TRY(kiln_quad_layout_sums(&k->q, kiln_product_tensor(k->w, x), k->s.chunk));
   KILN_TRY(kiln_quad_run_warpgroups(&k->q, loop_of(k, x, "", "m"), loop_of(k, x, "", "n"),
                                     loop_of(k, x, "", "k"), 0, k->scores));
-  return kiln_quad_run_elements(&k->q, loop_of(k, x, "init.", "m"), loop_of(k, x, "init.", "n"),
-                                k->s.chunk);
+  return kiln_quad_run_nest(&k->q, loop_of(k, x, "init.", "m"));
 }
 
 static kiln_status lower_mix_of_groups(attention *k) {
@@ -229,19 +226,18 @@ static kiln_status lower_scores(attention *k) {
   KILN_TRY(kiln_quad_split_product(&k->q, loop_of(k, f->x, "", "m"), loop_of(k, f->x, "", "n"),
                                    loop_of(k, f->x, "", "k"), &p));
   KILN_TRY(kiln_load_fragment(w, keys, rank_of(k, f->b), p.step, 0, &lanes, &tile));
-  KILN_TRY(kiln_fragment_layout_transposed(w, lanes, rank_of(k, f->b) - 2, KILN_MMA_HALVES));
+  KILN_TRY(kiln_layout_apply_operand(w, lanes, k->mma, KILN_OPERAND_RIGHT_TRANSPOSED, NULL));
   if (k->s.keeps_queries) KILN_TRY(keep_queries(k, &left));
   else {
     KILN_TRY(kiln_load_fragment(w, kiln_product_tensor(w, f->a), f->a->n_space, p.step, 0, &left,
                                 &left_tile));
-    KILN_TRY(kiln_fragment_layout_left(w, left, f->a->n_space - 2, KILN_MMA_HALVES));
+    KILN_TRY(kiln_layout_apply_operand(w, left, k->mma, KILN_OPERAND_LEFT, NULL));
   }
   KILN_TRY(kiln_quad_layout_sums(&k->q, kiln_product_tensor(w, f->x), k->s.chunk));
   KILN_TRY(kiln_tensorize(&w->s, tile, k->load_keys));
   if (!k->s.keeps_queries) KILN_TRY(kiln_tensorize(&w->s, left_tile, k->load_left));
   KILN_TRY(kiln_quad_run_product(&k->q, &p, k->mma));
-  return kiln_quad_run_elements(&k->q, loop_of(k, f->x, "init.", "m"),
-                                loop_of(k, f->x, "init.", "n"), k->s.chunk);
+  return kiln_quad_run_nest(&k->q, loop_of(k, f->x, "init.", "m"));
 }
 
 static kiln_status lower_mix(attention *k) {
@@ -254,7 +250,7 @@ static kiln_status lower_mix(attention *k) {
                                    kiln_lowering_name(w, "i", loop_of(k, f->mix, "", "n")), &p));
   KILN_TRY(kiln_load_fragment(w, kiln_product_tensor(w, f->v), rank_of(k, f->v), p.step, 1, &lanes,
                               &tile));
-  KILN_TRY(kiln_fragment_layout_right(w, lanes, rank_of(k, f->v) - 2, KILN_MMA_HALVES));
+  KILN_TRY(kiln_layout_apply_operand(w, lanes, k->mma, KILN_OPERAND_RIGHT, NULL));
   KILN_TRY(kiln_quad_layout_sums(&k->q, kiln_product_tensor(w, f->mix), f->values));
   KILN_TRY(kiln_tensorize(&w->s, tile, k->load_values));
   return kiln_quad_run_product(&k->q, &p, k->mma);
@@ -271,15 +267,14 @@ static kiln_status lower_weights(attention *k) {
   KILN_TRY(kiln_quad_layout_sums(&k->q, symbol(k, "w"), k->s.chunk));
   KILN_TRY(kiln_quad_layout_rows(&k->q, kiln_product_tensor(w, f->top)));
   KILN_TRY(kiln_quad_layout_rows(&k->q, kiln_product_tensor(w, f->sum)));
-  KILN_TRY(kiln_quad_run_elements(&k->q, loop_of(k, f->z, "", "m"), loop_of(k, f->z, "", "n"),
-                                  k->s.chunk));
+  KILN_TRY(kiln_quad_run_nest(&k->q, loop_of(k, f->z, "", "m")));
   KILN_TRY(reduce_rows(k, f->top, k->max));
-  KILN_TRY(kiln_quad_run_elements(&k->q, numbered(k, "w", b), numbered(k, "w", b + 1), k->s.chunk));
+  KILN_TRY(kiln_quad_run_nest(&k->q, numbered(k, "w", b)));
   KILN_TRY(reduce_rows(k, f->sum, k->sum));
   for (size_t i = 0; i < KILN_LEN(of_rows); i++) {
     if (!kiln_loops_find(w->s.loops, numbered(k, of_rows[i], b))) continue;
     KILN_TRY(kiln_quad_layout_rows(&k->q, symbol(k, of_rows[i])));
-    KILN_TRY(kiln_quad_run_rows(&k->q, numbered(k, of_rows[i], b), numbered(k, of_rows[i], b + 1)));
+    KILN_TRY(kiln_quad_run_nest(&k->q, numbered(k, of_rows[i], b)));
   }
   return KILN_OK;
 }
@@ -291,21 +286,18 @@ static kiln_status lower_rest(attention *k) {
   static const char *const parts[] = {".scale", ".end"};
   const int b = f->n_batch;
   for (size_t i = 0; i < KILN_LEN(rows); i++)
-    KILN_TRY(kiln_quad_run_rows(&k->q, loop_of(k, rows[i], "init.", "m"),
-                                loop_of(k, rows[i], "init.", "q")));
-  KILN_TRY(kiln_quad_run_elements(&k->q, loop_of(k, f->mix, "init.", "m"),
-                                  loop_of(k, f->mix, "init.", "v"), f->values));
+    KILN_TRY(kiln_quad_run_nest(&k->q, loop_of(k, rows[i], "init.", "m")));
+  KILN_TRY(kiln_quad_run_nest(&k->q, loop_of(k, f->mix, "init.", "m")));
   for (size_t i = 0; i < KILN_LEN(parts); i++) {
     const char *of_sum =
                    kiln_arena_printf(&k->w->cx->scratch, "%s%s", name_of(k, f->sum), parts[i]),
                *of_mix =
                    kiln_arena_printf(&k->w->cx->scratch, "%s%s", name_of(k, f->mix), parts[i]);
-    KILN_TRY(kiln_quad_run_rows(&k->q, numbered(k, of_sum, b), numbered(k, of_sum, b + 1)));
+    KILN_TRY(kiln_quad_run_nest(&k->q, numbered(k, of_sum, b)));
     if (kiln_loops_find(k->w->s.loops, numbered(k, of_mix, b)))
-      KILN_TRY(kiln_quad_run_elements(&k->q, numbered(k, of_mix, b), numbered(k, of_mix, b + 1),
-                                      f->values));
+      KILN_TRY(kiln_quad_run_nest(&k->q, numbered(k, of_mix, b)));
   }
-  return kiln_quad_run_elements(&k->q, symbol(k, "y.mi"), loop_of(k, f->y, "", "v"), f->values);
+  return kiln_quad_run_nest(&k->q, symbol(k, "y.mi"));
 }
 
 // --- candidates ---
@@ -318,7 +310,7 @@ static kiln_instr *named(const attention *k, const char *format, ...) {
   va_start(args, format);
   const char *name = kiln_arena_vprintf(&k->w->cx->scratch, format, args);
   va_end(args);
-  return kiln_warpgroup_instr(k->w, name);
+  return kiln_gpu_instr_named(k->w, name);
 }
 
 static bool find_instrs(attention *k) {

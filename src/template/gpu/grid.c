@@ -1,6 +1,18 @@
 // Grid mapping: loops as a grid of blocks and threads, distributed blockwise or cyclically.
 #include "template/gpu/grid.h"
 
+#include "target/gpu/gpu.h"
+
+#include <string.h>
+
+kiln_instr *kiln_gpu_instr_named(const kiln_lowering *w, const char *name) {
+  int n = 0;
+  kiln_instr *all = kiln_gpu_instrs(w->cx, w->m, &n);
+  for (int i = 0; i < n; i++)
+    if (all[i].is_there && strcmp(all[i].name, name) == 0) return &all[i];
+  return NULL;
+}
+
 double kiln_gpu_param_bytes(const kiln_lowering *w) {
   double bytes = 0;
   for (int i = 0; i < w->p->tensors.n; i++) {

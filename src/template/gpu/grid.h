@@ -64,6 +64,8 @@ bool kiln_gpu_is_by_element(const kiln_lowering *w, const kiln_stmt *s);
 bool kiln_gpu_reduction_of(const kiln_lowering *w, const kiln_stmt *s, kiln_gpu_reduction *out);
 // Whether template `block_reduce` runs all of |w|, and gives each multiprocessor a block.
 bool kiln_gpu_block_reduce_fills(const kiln_lowering *w);
+// The machine's instruction |name|; NULL: it lacks it.
+kiln_instr *kiln_gpu_instr_named(const kiln_lowering *w, const char *name);
 // Bytes of all that the kernel reads and stores, each once.
 double kiln_gpu_param_bytes(const kiln_lowering *w);
 // The extent of |loop|, which is there and constant.

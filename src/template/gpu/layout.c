@@ -2,6 +2,7 @@
 #include "template/gpu/layout.h"
 
 #include "schedule/instr.h"
+#include "schedule/nest.h"
 
 #include <string.h>
 
@@ -44,13 +45,13 @@ int64_t kiln_layout_copies(const kiln_layout *l, int axis, kiln_holder holder) {
   return n;
 }
 
-void kiln_layout_find(const kiln_layout *l, int64_t row, int64_t column, int64_t *out_thread,
+void kiln_layout_find(const kiln_layout *l, const int64_t *index, int64_t *out_thread,
                       int64_t *out_register) {
   *out_thread = *out_register = 0;
   for (int i = 0; i < l->n; i++) {
     const kiln_layout_digit *d = &l->digits[i];
     int64_t *place = d->holder == KILN_HOLDER_REGISTER ? out_register : out_thread;
-    *place = *place * d->extent + (d->axis == 0 ? row : column) / d->stride % d->extent;
+    *place = *place * d->extent + index[d->axis] / d->stride % d->extent;
   }
 }
 
@@ -93,7 +94,8 @@ static int64_t least_factor(int64_t n) {
   return n;
 }
 
-// Reads the prime digits of axis |k| of the tile, which is of axis |axis| of the layout at |stride|.
+// Reads the prime digits of axis |k| of the tile, part of axis |axis| of the layout from |stride|
+// on.
 static bool read_axis(tile_reader *r, int k, int64_t extent, int axis, int64_t stride) {
   for (int64_t at = 1, p; at < extent; at *= p) {
     p = least_factor(extent / at);
@@ -133,7 +135,7 @@ static bool add_sorted(const tile_reader *r, kiln_layout *out) {
 bool kiln_layout_of_instr(kiln_ctx *cx, kiln_instr *instr, int operand, kiln_layout *out) {
   const kiln_fragment *f = &instr->fragments[operand];
   tile_reader r = {.cx = cx};
-  *out = (kiln_layout){.extents = {1, 1}};
+  *out = (kiln_layout){.rank = 2, .extents = {1, 1}};
   if (!f->lane || kiln_instr_make_loops(cx, instr) != KILN_OK ||
       operand >= instr->loops->buffers.n || parse_part(cx, f->lane, &r.lane) != KILN_OK ||
       parse_part(cx, f->element, &r.element) != KILN_OK)
@@ -159,7 +161,7 @@ static bool add_place(kiln_layout *out, const kiln_layout *from, kiln_holder hol
 
 bool kiln_layout_tiled(const kiln_layout *one, const int64_t *extents, const int64_t *warp,
                        int inner, kiln_layout *out) {
-  *out = (kiln_layout){.extents = {extents[0], extents[1]}};
+  *out = (kiln_layout){.rank = 2, .extents = {extents[0], extents[1]}};
   for (int a = 0; a < 2; a++) {
     if (warp[a] % one->extents[a] || extents[a] % warp[a]) return false;
     if (!add(out, KILN_HOLDER_WARP, a, warp[a], extents[a] / warp[a])) return false;
@@ -172,11 +174,25 @@ bool kiln_layout_tiled(const kiln_layout *one, const int64_t *extents, const int
   return fits && add_place(out, one, KILN_HOLDER_REGISTER);
 }
 
-bool kiln_layout_of_operand(kiln_ctx *cx, kiln_instr *instr, int operand, const int64_t *extents,
-                            const int64_t *warp, kiln_layout *out) {
+bool kiln_layout_of_operand(kiln_ctx *cx, kiln_instr *instr, kiln_operand operand,
+                            const int64_t *extents, const int64_t *warp, kiln_layout *out) {
   kiln_layout one;
-  return kiln_layout_of_instr(cx, instr, operand, &one) &&
-         kiln_layout_tiled(&one, extents, warp, operand == 2 ? 0 : 1, out);
+  if (operand == KILN_OPERAND_RIGHT_TRANSPOSED) {
+    const int64_t turned[] = {extents[1], extents[0]}, turned_warp[] = {warp[1], warp[0]};
+    if (!kiln_layout_of_operand(cx, instr, KILN_OPERAND_RIGHT, turned, turned_warp, &one))
+      return false;
+    *out = kiln_layout_transposed(&one);
+    return true;
+  }
+  return kiln_layout_of_instr(cx, instr, (int)operand, &one) &&
+         kiln_layout_tiled(&one, extents, warp, operand == KILN_OPERAND_RIGHT ? 0 : 1, out);
+}
+
+bool kiln_layout_of_sums(const kiln_lowering *w, bool by_warpgroups, const int64_t *extents,
+                         const int64_t *warp, kiln_layout *out) {
+  kiln_instr *instr =
+      kiln_gpu_instr_named(w, by_warpgroups ? "wgmma.m64n64k16.f16.row.row" : "mma.m16n8k16.f16");
+  return instr && kiln_layout_of_operand(w->cx, instr, KILN_OPERAND_SUMS, extents, warp, out);
 }
 
 kiln_layout kiln_layout_transposed(const kiln_layout *l) {
@@ -186,10 +202,25 @@ kiln_layout kiln_layout_transposed(const kiln_layout *l) {
   return t;
 }
 
+bool kiln_layout_stacked(const kiln_layout *l, int64_t extent, int64_t warp, kiln_layout *out) {
+  if (l->rank == KILN_MAX_LAYOUT_RANK || extent % warp) return false;
+  *out = (kiln_layout){.rank = l->rank + 1, .extents = {extent}};
+  memcpy(out->extents + 1, l->extents, sizeof *l->extents * (size_t)l->rank);
+  bool fits = add(out, KILN_HOLDER_WARP, 0, warp, extent / warp), has_own = false;
+  for (int i = 0; i < l->n; i++) {
+    kiln_layout_digit d = l->digits[i];
+    if (d.holder == KILN_HOLDER_REGISTER && !has_own)
+      fits &= has_own = add(out, KILN_HOLDER_REGISTER, 0, 1, warp);
+    d.axis++;
+    fits &= add_digit(out, d);
+  }
+  return fits && (has_own || add(out, KILN_HOLDER_REGISTER, 0, 1, warp));
+}
+
 bool kiln_layout_of_simt(const kiln_simt_tile *t, kiln_layout *out) {
   int64_t stride[2], part[2];
   bool fits = true;
-  *out = (kiln_layout){.extents = {t->extents[0], t->extents[1]}};
+  *out = (kiln_layout){.rank = 2, .extents = {t->extents[0], t->extents[1]}};
   for (int a = 0; a < 2; a++) {
     stride[a] = t->unit[a] * t->lanes[a];
     part[a] = stride[a] * t->warps[a];
@@ -210,7 +241,8 @@ bool kiln_layout_of_simt(const kiln_simt_tile *t, kiln_layout *out) {
 void kiln_layout_reduced(const kiln_layout *l, int axis, kiln_layout *out) {
   int64_t copies =
       kiln_layout_copies(l, axis, KILN_HOLDER_WARP) * kiln_layout_copies(l, axis, KILN_HOLDER_LANE);
-  *out = (kiln_layout){.extents = {l->extents[0], l->extents[1]}};
+  *out = (kiln_layout){.rank = l->rank};
+  memcpy(out->extents, l->extents, sizeof l->extents);
   out->extents[axis] = copies;
   for (int i = 0; i < l->n; i++) {
     kiln_layout_digit d = l->digits[i];
@@ -237,14 +269,14 @@ static int64_t weight_of(const kiln_layout *l, kiln_holder holder, int axis, int
 
 // Whether all elements have the same |holder| in both.
 static bool agrees(const kiln_layout *a, const kiln_layout *b, kiln_holder holder) {
-  for (int axis = 0; axis < 2; axis++)
+  for (int axis = 0; axis < a->rank; axis++)
     for (int64_t at = 1; at < a->extents[axis]; at *= least_factor(a->extents[axis] / at))
       if (weight_of(a, holder, axis, at) != weight_of(b, holder, axis, at)) return false;
   return true;
 }
 
 kiln_conversion kiln_layout_conversion(const kiln_layout *from, const kiln_layout *to) {
-  if (from->extents[0] != to->extents[0] || from->extents[1] != to->extents[1] ||
+  if (from->rank != to->rank || memcmp(from->extents, to->extents, sizeof from->extents) ||
       kiln_layout_extent(from, KILN_HOLDER_LANE) != kiln_layout_extent(to, KILN_HOLDER_LANE) ||
       !agrees(from, to, KILN_HOLDER_WARP))
     return KILN_CONVERSION_SHARED;
@@ -277,7 +309,7 @@ static const kiln_layout_digit *highest(const kiln_layout *l, const part *p) {
 static kiln_status split_parts(kiln_lowering *w, kiln_symbol buffer, int n_lead,
                                const kiln_layout *l, part *parts, int *io_n, bool *out_did) {
   kiln_stage_axis axes[KILN_MAX_RANK + 4];
-  part next[KILN_MAX_DIGITS + 2];
+  part next[KILN_MAX_DIGITS + KILN_MAX_LAYOUT_RANK];
   int n = 0;
   for (int d = 0; d < n_lead; d++) axes[d] = (kiln_stage_axis){.axis = d};
   for (int i = 0; i < *io_n; i++) {
@@ -317,11 +349,60 @@ static kiln_status order_parts(kiln_lowering *w, kiln_symbol buffer, int n_lead,
   return kiln_transform_layout(&w->s, buffer, at, axes);
 }
 
-kiln_status kiln_layout_apply(kiln_lowering *w, kiln_symbol buffer, int n_lead,
-                              const kiln_layout *l) {
-  part parts[KILN_MAX_DIGITS + 2] = {{0, 1, l->extents[0]}, {1, 1, l->extents[1]}};
-  int n = 2;
+static const kiln_buffer *buffer_of(const kiln_lowering *w, kiln_symbol name) {
+  for (int i = 0; i < w->s.loops->buffers.n; i++)
+    if (w->s.loops->buffers.data[i]->name == name) return w->s.loops->buffers.data[i];
+  return NULL;
+}
+
+const int64_t *kiln_layout_extents(const kiln_lowering *w, kiln_symbol buffer, int rank) {
+  const kiln_buffer *b = buffer_of(w, buffer);
+  return b && b->rank >= rank ? b->extents + b->rank - rank : NULL;
+}
+
+static kiln_status refuse(const kiln_lowering *w, kiln_symbol buffer, const char *what) {
+  return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, "layout", "buffer %s must %s",
+                   kiln_symbol_text(w->cx, buffer), what);
+}
+
+kiln_status kiln_layout_apply(kiln_lowering *w, kiln_symbol buffer, const kiln_layout *l) {
+  const kiln_buffer *b = buffer_of(w, buffer);
+  part parts[KILN_MAX_DIGITS + KILN_MAX_LAYOUT_RANK];
+  int n = l->rank;
   bool did = true;
+  if (!b || b->rank < n) return refuse(w, buffer, "have the axes of its layout");
+  const int n_lead = b->rank - n;
+  for (int a = 0; a < n; a++) {
+    parts[a] = (part){a, 1, l->extents[a]};
+    if (b->extents[n_lead + a] != l->extents[a])
+      return refuse(w, buffer, "have the extents of its layout");
+  }
   while (did) KILN_TRY(split_parts(w, buffer, n_lead, l, parts, &n, &did));
   return order_parts(w, buffer, n_lead, l, parts, n);
+}
+
+kiln_status kiln_layout_apply_operand(kiln_lowering *w, kiln_symbol buffer, kiln_instr *instr,
+                                      kiln_operand operand, const int64_t *warp) {
+  const int64_t *extents = kiln_layout_extents(w, buffer, 2);
+  kiln_layout l;
+  if (!extents) return refuse(w, buffer, "have rows and columns");
+  if (!kiln_layout_of_operand(w->cx, instr, operand, extents, warp ? warp : extents, &l))
+    return refuse(w, buffer, "be filled by tiles of its instruction");
+  return kiln_layout_apply(w, buffer, &l);
+}
+
+kiln_status kiln_layout_run(kiln_lowering *w, kiln_symbol loop, int64_t lanes, int64_t warps) {
+  kiln_loops *l = w->s.loops;
+  kiln_loop *nest = kiln_loops_find(l, loop);
+  kiln_symbol like = 0;
+  int64_t most = 0;
+  for (int i = 0; nest && i < l->buffers.n; i++) {
+    const kiln_buffer *b = l->buffers.data[i];
+    if (b->scope != KILN_SCOPE_LOCAL || kiln_buffer_elems(b) <= most ||
+        !(kiln_nest_uses(w->cx, l, nest, i, true) || kiln_nest_uses(w->cx, l, nest, i, false)))
+      continue;
+    most = kiln_buffer_elems(b);
+    like = b->name;
+  }
+  return kiln_distribute(&w->s, loop, like, lanes, warps);
 }

@@ -17,19 +17,20 @@
 #ifndef KILN_TEMPLATE_GPU_LAYOUT_H
 #define KILN_TEMPLATE_GPU_LAYOUT_H
 
-#include "template/lower.h"
+#include "template/gpu/grid.h"
 
 typedef enum kiln_holder { KILN_HOLDER_WARP, KILN_HOLDER_LANE, KILN_HOLDER_REGISTER } kiln_holder;
 
 typedef struct kiln_layout_digit {
   kiln_holder holder;
-  int axis; // 0: rows, 1: columns
+  int axis;
   int64_t stride, extent;
 } kiln_layout_digit;
 
-enum { KILN_MAX_DIGITS = 16 };
+enum { KILN_MAX_DIGITS = 16, KILN_MAX_LAYOUT_RANK = 3 };
 typedef struct kiln_layout {
-  int64_t extents[2]; // rows, columns
+  int rank;                              // axes of the tile: rows and columns, behind others
+  int64_t extents[KILN_MAX_LAYOUT_RANK]; // along them
   int n;
   kiln_layout_digit
       digits[KILN_MAX_DIGITS]; // as they are stored: warps, lanes, registers; none of one
@@ -48,12 +49,24 @@ bool kiln_layout_of_instr(kiln_ctx *cx, kiln_instr *instr, int operand, kiln_lay
 // gives: false if tiles of |one| do not fill a warp's part, or these the tile
 bool kiln_layout_tiled(const kiln_layout *one, const int64_t *extents, const int64_t *warp,
                        int inner, kiln_layout *out);
-// The same for operand |operand| of a matrix instruction: 0 sums (m, n), 1 left (m, k), 2 right
-// (k, n), in the register order of the kernel templates: along n, and along k.
-bool kiln_layout_of_operand(kiln_ctx *cx, kiln_instr *instr, int operand, const int64_t *extents,
-                            const int64_t *warp, kiln_layout *out);
+// The same for an operand of a matrix instruction, in the register order of the kernel templates:
+// tiles along n, and along k.
+typedef enum kiln_operand {
+  KILN_OPERAND_SUMS,            // (m, n)
+  KILN_OPERAND_LEFT,            // (m, k)
+  KILN_OPERAND_RIGHT,           // (k, n)
+  KILN_OPERAND_RIGHT_TRANSPOSED // (n, k)
+} kiln_operand;
+bool kiln_layout_of_operand(kiln_ctx *cx, kiln_instr *instr, kiln_operand operand,
+                            const int64_t *extents, const int64_t *warp, kiln_layout *out);
 // Rows and columns change places.
 kiln_layout kiln_layout_transposed(const kiln_layout *l);
+// |extent| tiles of layout |l|, along a new axis in front, of which each warp has |warp|.
+bool kiln_layout_stacked(const kiln_layout *l, int64_t extent, int64_t warp, kiln_layout *out);
+
+// Sums in warps, as all of mma.m16n8 leave them, or in warp groups, as wgmma does.
+bool kiln_layout_of_sums(const kiln_lowering *w, bool by_warpgroups, const int64_t *extents,
+                         const int64_t *warp, kiln_layout *out);
 
 // Register tiles of threads without matrix instructions, of any type: each thread has |unit|
 // neighbours along an axis, then those of |lanes| others and |warps|. With |interleaves|, lanes 2i
@@ -72,8 +85,8 @@ void kiln_layout_reduced(const kiln_layout *l, int axis, kiln_layout *out);
 int64_t kiln_layout_copies(const kiln_layout *l, int axis, kiln_holder holder);
 
 int64_t kiln_layout_extent(const kiln_layout *l, kiln_holder holder); // warps, lanes, registers
-// The thread (warp times lanes plus lane) and the register of an element.
-void kiln_layout_find(const kiln_layout *l, int64_t row, int64_t column, int64_t *out_thread,
+// The thread (warp times lanes plus lane) and the register of the element at |index|.
+void kiln_layout_find(const kiln_layout *l, const int64_t *index, int64_t *out_thread,
                       int64_t *out_register);
 
 // --- conversions ---
@@ -89,8 +102,19 @@ kiln_conversion kiln_layout_conversion(const kiln_layout *from, const kiln_layou
 
 // --- operations ---
 
-// Stores |buffer|, (.., rows, columns) behind |n_lead| axes, in layout |l|.
-kiln_status kiln_layout_apply(kiln_lowering *w, kiln_symbol buffer, int n_lead,
-                              const kiln_layout *l);
+// The extents of the last |rank| axes of |buffer|; NULL: it has fewer.
+const int64_t *kiln_layout_extents(const kiln_lowering *w, kiln_symbol buffer, int rank);
+// Stores |buffer|, whose last |l|->rank axes are the tile's, in layout |l|.
+kiln_status kiln_layout_apply(kiln_lowering *w, kiln_symbol buffer, const kiln_layout *l);
+// The same in that of |operand| of |instr|, of which each warp has |warp| elements; NULL: all.
+//
+// errors: KILN_BAD_INPUT: tiles of the instruction do not fill it
+kiln_status kiln_layout_apply_operand(kiln_lowering *w, kiln_symbol buffer, kiln_instr *instr,
+                                      kiln_operand operand, const int64_t *warp);
+// Runs the nest of |loop| on |lanes| x |warps| threads, by those that hold the elements of the
+// largest fragment that it reads or writes (the primitive `distribute`).
+//
+// needs: fragments in their layouts
+kiln_status kiln_layout_run(kiln_lowering *w, kiln_symbol loop, int64_t lanes, int64_t warps);
 
 #endif

@@ -1,7 +1,9 @@
 // GEMM on tensor cores: a block computes a tile of the result, each of its warps a smaller one, by
 // instructions of 16 x 8 products (PTX ISA, mma.m16n8k16 and its like). Operands and sums are
-// fragments (fragment.h).
+// fragments (layout.h).
 #include "template/gpu/mma.h"
+
+#include "template/gpu/layout.h"
 
 #include "target/gpu/gpu.h"
 
@@ -53,7 +55,8 @@ static kiln_status layout_sums(mma *m) {
   for (int d = 0; d < more; d++) axes[d] = (kiln_stage_axis){.axis = n + more - 1 - d};
   for (int d = 0; d < n; d++) axes[more + d] = (kiln_stage_axis){.axis = d};
   if (more) KILN_TRY(kiln_transform_layout(&m->w->s, m->sums, n + more, axes));
-  return kiln_fragment_layout_sums(m->w, m->sums, n - 2 + more, m->s->warp_m, m->s->warp_n);
+  return kiln_layout_apply_operand(m->w, m->sums, m->instr, KILN_OPERAND_SUMS,
+                                   (const int64_t[]){m->s->warp_m, m->s->warp_n});
 }
 
 // --- the nests ---
@@ -76,22 +79,10 @@ static kiln_status order(mma *m, kiln_symbol group, int n, const kiln_symbol *lo
   return kiln_reorder(&m->w->s, n + (group != 0), all);
 }
 
-kiln_status kiln_mma_elements(kiln_mma *m, kiln_symbol group, kiln_symbol rows,
-                              kiln_symbol columns) {
-  kiln_symbol warp_m, warp_n, high_m, high_n, pair, lane = part(m, "lane", rows);
-  KILN_TRY(cut(m, &rows, m->s->warp_m, "w", "i", &warp_m));
-  KILN_TRY(cut(m, &columns, m->s->warp_n, "w", "i", &warp_n));
-  KILN_TRY(cut(m, &rows, 8, "o", "g", &high_m));
-  KILN_TRY(cut(m, &columns, 8, "o", "c", &high_n));
-  KILN_TRY(cut(m, &columns, 2, "q", "e", &pair));
-  KILN_TRY(order(m, group, 7,
-                 (const kiln_symbol[]){warp_m, warp_n, rows, pair, high_m, high_n, columns}));
-  KILN_TRY(kiln_fuse(&m->w->s, rows, pair, lane));
-  KILN_TRY(bind_warps(m, group, warp_m, warp_n));
-  KILN_TRY(kiln_bind(&m->w->s, lane, KILN_THREAD_X));
-  KILN_TRY(kiln_unroll(&m->w->s, high_m));
-  KILN_TRY(kiln_unroll(&m->w->s, high_n));
-  return kiln_vectorize(&m->w->s, columns);
+kiln_status kiln_mma_elements(kiln_mma *m, kiln_symbol group, kiln_symbol rows) {
+  const kiln_loops inside = {.body = kiln_loops_find(m->w->s.loops, rows)->body};
+  const kiln_symbol outer = group && !kiln_loops_find(&inside, group) ? group : rows;
+  return kiln_layout_run(m->w, outer, WARP, kiln_mma_threads(m->s) / WARP);
 }
 
 // How the blocks of a product share the multiprocessors.
@@ -150,9 +141,10 @@ kiln_status kiln_mma_multiply(kiln_mma *m) {
   KILN_TRY(kiln_load_fragment(m->w, a, m->p.a->n_space, step, 0, &left, &left_tile));
   KILN_TRY(kiln_load_fragment(m->w, b, m->p.b->n_space, step, type->transpose_b ? 0 : 1, &right,
                               &right_tile));
-  KILN_TRY(kiln_fragment_layout_left(m->w, left, m->p.a->n_space - 2, type->per));
-  KILN_TRY((type->transpose_b ? kiln_fragment_layout_transposed : kiln_fragment_layout_right)(
-      m->w, right, m->p.b->n_space - 2, type->per));
+  KILN_TRY(kiln_layout_apply_operand(m->w, left, m->instr, KILN_OPERAND_LEFT, NULL));
+  KILN_TRY(kiln_layout_apply_operand(
+      m->w, right, m->instr, type->transpose_b ? KILN_OPERAND_RIGHT_TRANSPOSED : KILN_OPERAND_RIGHT,
+      NULL));
   KILN_TRY(layout_sums(m));
   KILN_TRY(fill_ahead(m, b, m->p.b->n_space, type->per == 1));
   KILN_TRY(fill_ahead(m, a, m->p.a->n_space, false));
@@ -177,15 +169,6 @@ static const kiln_mma_type types[] = {
 };
 // clang-format on
 
-// NULL: the machine lacks the instruction.
-static kiln_instr *instr_named(const kiln_lowering *w, const char *name) {
-  int n = 0;
-  kiln_instr *all = kiln_gpu_instrs(w->cx, w->m, &n);
-  for (int i = 0; i < n; i++)
-    if (all[i].is_there && strcmp(all[i].name, name) == 0) return &all[i];
-  return NULL;
-}
-
 static kiln_dtype dtype_of(const kiln_lowering *w, const kiln_stmt *s) {
   return w->p->tensors.data[s->out]->dtype;
 }
@@ -197,7 +180,7 @@ static const kiln_mma_type *type_of(const kiln_lowering *w, const kiln_product *
     if (dtype_of(w, p->a) != t->left || dtype_of(w, p->b) != t->right ||
         dtype_of(w, p->t) != t->sum || (t->left == KILN_F32 && !w->m->gpu.rounds_to_tf32))
       continue;
-    return instr_named(w, t->product) ? t : NULL;
+    return kiln_gpu_instr_named(w, t->product) ? t : NULL;
   }
   return NULL;
 }
@@ -205,9 +188,9 @@ static const kiln_mma_type *type_of(const kiln_lowering *w, const kiln_product *
 void kiln_mma_find(kiln_mma *m) {
   m->type = type_of(m->w, &m->p);
   m->threads = kiln_mma_threads(m->s);
-  m->instr = instr_named(m->w, m->type->product);
-  m->load_left = instr_named(m->w, m->type->load_left);
-  m->load_right = instr_named(m->w, m->type->load_right);
+  m->instr = kiln_gpu_instr_named(m->w, m->type->product);
+  m->load_left = kiln_gpu_instr_named(m->w, m->type->load_left);
+  m->load_right = kiln_gpu_instr_named(m->w, m->type->load_right);
 }
 
 // Peels off columns of padding, where whole tiles of the instruction remain: these are then stored
@@ -229,12 +212,11 @@ static kiln_status lower_mma(kiln_lowering *w, const kiln_tiling *t) {
   m.sums = kiln_product_tensor(w, m.p.t);
   KILN_TRY(kiln_product_blocks(w, &m.p, m.s->m, m.s->n, m.s->k, &m.l));
   KILN_TRY(kiln_mma_multiply(&m));
-  KILN_TRY(kiln_mma_elements(&m, 0, kiln_product_loop(w, m.p.t, "init.", "m"),
-                             kiln_product_loop(w, m.p.t, "init.", "n")));
+  KILN_TRY(kiln_mma_elements(&m, 0, kiln_product_loop(w, m.p.t, "init.", "m")));
   shape stored = s;
   KILN_TRY(leave_padding(&m, &stored));
   m.s = &stored;
-  KILN_TRY(kiln_mma_elements(&m, 0, m.l.y_m, m.l.y_n));
+  KILN_TRY(kiln_mma_elements(&m, 0, m.l.y_m));
   return kiln_bind(&w->s, m.l.block, KILN_BLOCK_X);
 }
 

@@ -1,7 +1,7 @@
 // GEMM by the instructions mma.m16n8: common parts of the templates that use them.
 //
 // A block computes a tile of the result, its warps smaller ones, whose sums are fragments
-// (fragment.h). With slice-K, groups of warps share each step along k, and have sums of their own.
+// (layout.h). With slice-K, groups of warps share each step along k, and have sums of their own.
 #ifndef KILN_TEMPLATE_GPU_MMA_H
 #define KILN_TEMPLATE_GPU_MMA_H
 
@@ -46,8 +46,7 @@ void kiln_mma_find(kiln_mma *m); // the instructions and the number of threads
 // |depth| stages hold them, and multiplies them there: the nest of the loops m->l and m->group.
 kiln_status kiln_mma_multiply(kiln_mma *m);
 // Runs a nest over the elements of the block's tile by the lanes that hold their sums; |group| as
-// in kiln_mma.
-kiln_status kiln_mma_elements(kiln_mma *m, kiln_symbol group, kiln_symbol rows,
-                              kiln_symbol columns);
+// in kiln_mma, outside or inside of |rows|.
+kiln_status kiln_mma_elements(kiln_mma *m, kiln_symbol group, kiln_symbol rows);
 
 #endif

@@ -85,10 +85,9 @@ static kiln_status lower_norm_prologue(kiln_lowering *w, const kiln_tiling *t) {
   KILN_TRY(kiln_product_blocks_shared(w, &m.p, x.s.m, x.s.n, x.s.k, m.threads, WARP, &m.l));
   KILN_TRY(kiln_mma_multiply(&m));
   KILN_TRY(place(&x, m.l.block, m.threads));
-  for (int i = 0; i < x.f.n; i++) KILN_TRY(kiln_quad_run(&x.q, x.f.nests[i], x.f.stmts[i], 0));
-  KILN_TRY(kiln_mma_elements(&m, 0, kiln_product_loop(w, m.p.t, "init.", "m"),
-                             kiln_product_loop(w, m.p.t, "init.", "n")));
-  KILN_TRY(kiln_mma_elements(&m, 0, m.l.y_m, m.l.y_n));
+  for (int i = 0; i < x.f.n; i++) KILN_TRY(kiln_quad_run(&x.q, x.f.nests[i], x.f.stmts[i]));
+  KILN_TRY(kiln_mma_elements(&m, 0, kiln_product_loop(w, m.p.t, "init.", "m")));
+  KILN_TRY(kiln_mma_elements(&m, 0, m.l.y_m));
   return kiln_bind(&w->s, m.l.block, KILN_BLOCK_X);
 }
 

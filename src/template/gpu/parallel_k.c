@@ -122,8 +122,8 @@ static kiln_status lower_parallel_k(kiln_lowering *w, const kiln_tiling *t) {
   KILN_TRY(kiln_mma_multiply(&m));
   const kiln_parallel_k_nest clears = kiln_parallel_k_clears(&x),
                              copies = kiln_parallel_k_copies(&x);
-  KILN_TRY(kiln_mma_elements(&m, clears.group, clears.rows, clears.columns));
-  KILN_TRY(kiln_mma_elements(&m, copies.group, copies.rows, copies.columns));
+  KILN_TRY(kiln_mma_elements(&m, clears.group, clears.rows));
+  KILN_TRY(kiln_mma_elements(&m, copies.group, copies.rows));
   return kiln_parallel_k_finish(&x);
 }
 

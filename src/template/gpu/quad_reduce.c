@@ -1,25 +1,33 @@
 // Quad reductions: nests over rows of MMA fragments, by the lanes that hold them.
 #include "template/gpu/quad_reduce.h"
 
+#include "template/gpu/layout.h"
 #include "template/gpu/mma.h"
 #include "template/gpu/warpgroup.h"
 
+// Each warp, or warp group, has whole rows.
+static bool layout_of_sums(const kiln_quad_tile *q, int64_t columns, kiln_layout *out) {
+  return kiln_layout_of_sums(q->w, q->by_warpgroups, (const int64_t[]){q->rows, columns},
+                             (const int64_t[]){q->warp, columns}, out);
+}
+
 kiln_status kiln_quad_layout_sums(const kiln_quad_tile *q, kiln_symbol sums, int64_t columns) {
-  return q->by_warpgroups ? kiln_warpgroup_layout_sums(q->w, sums, q->n_lead, q->warp)
-                          : kiln_fragment_layout_sums(q->w, sums, q->n_lead, q->warp, columns);
+  kiln_layout l;
+  if (!layout_of_sums(q, columns, &l)) return KILN_INTERNAL;
+  return kiln_layout_apply(q->w, sums, &l);
 }
 
 kiln_status kiln_quad_layout_rows(const kiln_quad_tile *q, kiln_symbol f) {
-  return q->by_warpgroups ? kiln_warpgroup_layout_rows(q->w, f, q->n_lead)
-                          : kiln_fragment_layout_rows(q->w, f, q->n_lead, q->warp);
+  kiln_layout sums, rows;
+  if (!layout_of_sums(q, KILN_WARPGROUP_LINE, &sums)) return KILN_INTERNAL;
+  kiln_layout_reduced(&sums, 1, &rows);
+  return kiln_layout_apply(q->w, f, &rows);
 }
 
-kiln_status kiln_quad_run_elements(const kiln_quad_tile *q, kiln_symbol rows, kiln_symbol columns,
-                                   int64_t n) {
-  if (q->by_warpgroups) return kiln_warpgroup_run_elements(q->w, q->warp, rows, columns);
-  const kiln_mma_shape s = {.m = q->rows, .n = n, .warp_m = q->warp, .warp_n = n, .slice_k = 1};
-  kiln_mma m = {.w = q->w, .s = &s};
-  return kiln_mma_elements(&m, 0, rows, columns);
+kiln_status kiln_quad_run_nest(const kiln_quad_tile *q, kiln_symbol rows) {
+  if (!kiln_loops_find(q->w->s.loops, rows)) return KILN_OK;
+  return kiln_layout_run(q->w, rows, q->by_warpgroups ? KILN_WARPGROUP : KILN_MMA_WARP,
+                         q->rows / q->warp);
 }
 
 // The rows of a nest, split: over warps or warp groups; tiles, or the warps of a group; the halves
@@ -56,21 +64,6 @@ static kiln_status bind_rows(const kiln_quad_tile *q, const row_loops *l) {
   KILN_TRY(kiln_bind(&q->w->s, l->warp, KILN_THREAD_Y));
   if (l->tile) KILN_TRY(kiln_unroll(&q->w->s, l->tile));
   return kiln_unroll(&q->w->s, l->half);
-}
-
-kiln_status kiln_quad_run_rows(const kiln_quad_tile *q, kiln_symbol rows, kiln_symbol copies) {
-  kiln_schedule *s = &q->w->s;
-  row_loops l;
-  const kiln_symbol lane = kiln_lowering_name(q->w, "lane", rows);
-  if (!kiln_loops_find(s->loops, rows)) return KILN_OK;
-  KILN_TRY(cut_rows(q, rows, &l));
-  KILN_TRY(gather_rows(q, &l, 1, &copies));
-  KILN_TRY(kiln_fuse(s, l.row, copies, lane));
-  KILN_TRY(kiln_reorder(s, l.tile ? 4 : 3,
-                        l.tile ? (const kiln_symbol[]){l.warp, lane, l.tile, l.half}
-                               : (const kiln_symbol[]){l.warp, lane, l.half}));
-  KILN_TRY(kiln_bind(s, lane, KILN_THREAD_X));
-  return bind_rows(q, &l);
 }
 
 kiln_status kiln_quad_reduce(const kiln_quad_tile *q, kiln_symbol rows, int n_inner,
@@ -128,35 +121,17 @@ static kiln_symbol loop_of(const kiln_quad_tile *q, const kiln_stmt *s, const ch
   return kiln_product_loop(q->w, s, part, dim);
 }
 
-static kiln_status by_copies(const kiln_quad_tile *q, const kiln_stmt *s, const char *part) {
-  return kiln_quad_run_rows(q, loop_of(q, s, part, "m"), loop_of(q, s, part, "q"));
-}
-
-static kiln_status run_parts(const kiln_quad_tile *q, const kiln_stmt *s) {
-  const kiln_symbol eights = loop_of(q, s, "", "h"), pair = loop_of(q, s, "", "e");
-  KILN_TRY(by_copies(q, s, "init."));
-  KILN_TRY(by_copies(q, s, ""));
-  KILN_TRY(kiln_unroll(&q->w->s, eights));
-  return kiln_unroll(&q->w->s, pair);
-}
-
 static kiln_status run_whole(const kiln_quad_tile *q, const kiln_stmt *s) {
   const char *name =
       kiln_arena_printf(&q->w->cx->scratch, "%s.%s.f32", q->by_warpgroups ? "group" : "quad",
                         s->combiner == KILN_COMBINE_SUM ? "sum" : "max");
   const kiln_symbol inner[] = {loop_of(q, s, "", "q"), loop_of(q, s, "", "l")};
-  KILN_TRY(by_copies(q, s, "init."));
-  return kiln_quad_reduce(q, loop_of(q, s, "", "m"), 2, inner, kiln_warpgroup_instr(q->w, name));
+  KILN_TRY(kiln_quad_run_nest(q, loop_of(q, s, "init.", "m")));
+  return kiln_quad_reduce(q, loop_of(q, s, "", "m"), 2, inner, kiln_gpu_instr_named(q->w, name));
 }
 
-kiln_status kiln_quad_run(const kiln_quad_tile *q, kiln_row_nest nest, const kiln_stmt *s,
-                          int64_t columns) {
-  switch (nest) {
-  case KILN_NEST_ELEMENTS:
-    return kiln_quad_run_elements(q, loop_of(q, s, "", "m"), loop_of(q, s, "", "n"), columns);
-  case KILN_NEST_PARTS: return run_parts(q, s);
-  case KILN_NEST_WHOLE: return run_whole(q, s);
-  case KILN_NEST_ROWS: break;
-  }
-  return by_copies(q, s, "");
+kiln_status kiln_quad_run(const kiln_quad_tile *q, kiln_row_nest nest, const kiln_stmt *s) {
+  if (nest == KILN_NEST_WHOLE) return run_whole(q, s);
+  KILN_TRY(kiln_quad_run_nest(q, loop_of(q, s, "init.", "m")));
+  return kiln_quad_run_nest(q, loop_of(q, s, "", "m"));
 }

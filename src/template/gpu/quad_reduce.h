@@ -1,5 +1,5 @@
 // Quad (4-lane) reductions of an MMA fragment. The sums of a row lie with the four lanes of a quad
-// (fragment.h, warpgroup.h); a row's reduction result has four copies, one for each of these lanes:
+// (layout.h); a row's reduction result has four copies, one for each of these lanes:
 //
 //     row of sums   0 1 | 2 3 | 4 5 | 6 7 | 8 9 ..      quad.sum: each lane adds up its columns,
 //     lane          0     1     2     3     0                     then two shuffles
@@ -20,11 +20,9 @@ typedef struct kiln_quad_tile {
 // results of row reductions, (.., rows, copies).
 kiln_status kiln_quad_layout_sums(const kiln_quad_tile *q, kiln_symbol sums, int64_t columns);
 kiln_status kiln_quad_layout_rows(const kiln_quad_tile *q, kiln_symbol f);
-// A nest over the |n| columns of sums, by the lanes that hold them.
-kiln_status kiln_quad_run_elements(const kiln_quad_tile *q, kiln_symbol rows, kiln_symbol columns,
-                                   int64_t n);
-// Runs a nest over (rows, copies) by lanes, a copy each; does nothing if no loop |rows| exists.
-kiln_status kiln_quad_run_rows(const kiln_quad_tile *q, kiln_symbol rows, kiln_symbol copies);
+// Runs a nest by the threads that hold the elements of its largest fragment; does nothing if no
+// loop |rows| exists.
+kiln_status kiln_quad_run_nest(const kiln_quad_tile *q, kiln_symbol rows);
 // A nest over (rows, inner[0..n_inner)), the first of them the copies, by |instr|, which takes the
 // rows of all lanes at once.
 kiln_status kiln_quad_reduce(const kiln_quad_tile *q, kiln_symbol rows, int n_inner,
@@ -41,9 +39,7 @@ kiln_status kiln_quad_run_product(const kiln_quad_tile *q, const kiln_quad_produ
 // and |depth| inside.
 kiln_status kiln_quad_run_warpgroups(const kiln_quad_tile *q, kiln_symbol rows, kiln_symbol column,
                                      kiln_symbol depth, kiln_symbol lines, kiln_instr *instr);
-// Runs the nest of |s|, over sums of |columns| columns or over row results, by the lanes that hold
-// them.
-kiln_status kiln_quad_run(const kiln_quad_tile *q, kiln_row_nest nest, const kiln_stmt *s,
-                          int64_t columns);
+// Runs the nest of |s|, over sums or over row results, by the lanes that hold them.
+kiln_status kiln_quad_run(const kiln_quad_tile *q, kiln_row_nest nest, const kiln_stmt *s);
 
 #endif

@@ -166,9 +166,8 @@ static kiln_status lower_row_epilogue(kiln_lowering *w, const kiln_tiling *t) {
   KILN_TRY(cut_results(&x, &block));
   KILN_TRY(place(&x, block));
   KILN_TRY(multiply(&x, block));
-  KILN_TRY(kiln_quad_run_elements(&x.q, kiln_product_loop(w, x.f.p.t, "init.", "m"),
-                                  kiln_product_loop(w, x.f.p.t, "init.", "n"), x.s.n));
-  for (int i = 0; i < x.f.n; i++) KILN_TRY(kiln_quad_run(&x.q, x.f.nests[i], x.f.stmts[i], x.s.n));
+  KILN_TRY(kiln_quad_run_nest(&x.q, kiln_product_loop(w, x.f.p.t, "init.", "m")));
+  for (int i = 0; i < x.f.n; i++) KILN_TRY(kiln_quad_run(&x.q, x.f.nests[i], x.f.stmts[i]));
   return kiln_bind(&w->s, block, KILN_BLOCK_X);
 }
 

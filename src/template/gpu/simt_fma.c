@@ -12,6 +12,7 @@
 // and i + 2 of the other: the hardware serves 16 lanes at once then. A thread's rows and columns
 // are strided as far as the tile allows, so that neighbouring lanes read contiguous words.
 #include "template/gpu/fragment.h"
+#include "template/gpu/layout.h"
 #include "template/gpu/split_k.h"
 
 #include <math.h>
@@ -87,104 +88,41 @@ static int64_t unit_of(const kiln_lowering *w, const kiln_product *p, const kiln
 
 // --- lowering ---
 
-// The loops of a nest over the elements of a tile, behind the warps and lanes they are for.
-typedef struct digits {
-  kiln_symbol warp_m, warp_n, lanes[3], // the lanes' digits, the highest first
-      row, row_unit, column, column_unit;
-} digits;
-
-static kiln_status cut(work *x, kiln_symbol *loop, int64_t factor, const char *outer,
-                       const char *inner, kiln_symbol *out_outer) {
-  return kiln_gpu_cut(x->w, loop, factor, outer, inner, out_outer);
+// Runs a nest over the elements of the block's tile by the threads that hold their sums.
+static kiln_status run_elements(work *x, kiln_symbol group, kiln_symbol rows) {
+  const kiln_loops inside = {.body = kiln_loops_find(x->w->s.loops, rows)->body};
+  const kiln_symbol outer = group && !kiln_loops_find(&inside, group) ? group : rows;
+  return kiln_layout_run(x->w, outer, WARP, warps_of(&x->v));
 }
 
-static kiln_status cut_digits(work *x, kiln_symbol rows, kiln_symbol columns, digits *d) {
-  const tile *t = &x->v.t;
-  KILN_TRY(cut(x, &rows, slots_m(t) * x->unit_m, "o", "s", &d->row));
-  KILN_TRY(cut(x, &columns, slots_n(t) * x->unit_n, "o", "s", &d->column));
-  d->row_unit = d->column_unit = 0;
-  if (x->unit_m > 1) {
-    d->row_unit = rows;
-    KILN_TRY(cut(x, &d->row_unit, x->unit_m, "q", "v", &rows));
-  }
-  if (x->unit_n > 1) {
-    d->column_unit = columns;
-    KILN_TRY(cut(x, &d->column_unit, x->unit_n, "q", "v", &columns));
-  }
-  KILN_TRY(cut(x, &rows, t->lanes_m, "w", "l", &d->warp_m));
-  KILN_TRY(cut(x, &columns, lanes_n(t), "w", "l", &d->warp_n));
-  KILN_TRY(cut(x, &columns, 2, "h", "l", &d->lanes[0]));
-  d->lanes[1] = rows;
-  d->lanes[2] = columns;
-  return KILN_OK;
+// The same of the products, k around a thread's sums.
+static kiln_status run_products(work *x) {
+  const kiln_product_loops *l = &x->l;
+  kiln_symbol order[4] = {l->k};
+  int n = 1;
+  if (x->group) order[n++] = x->group;
+  order[n++] = l->m;
+  order[n++] = l->n;
+  KILN_TRY(kiln_reorder(&x->w->s, n, order));
+  KILN_TRY(kiln_layout_run(x->w, l->k, WARP, warps_of(&x->v)));
+  return kiln_unroll(&x->w->s, l->k);
 }
 
-// Runs a nest over the elements of the block's tile by the threads that hold their sums; |k|, 0 for
-// none, around a thread's.
-static kiln_status run_elements(work *x, kiln_symbol group, kiln_symbol rows, kiln_symbol columns,
-                                kiln_symbol k) {
-  kiln_schedule *s = &x->w->s;
-  const kiln_symbol warp = kiln_lowering_name(x->w, "warp", rows),
-                    both = kiln_lowering_name(x->w, "group", rows),
-                    half = kiln_lowering_name(x->w, "half", rows),
-                    lane = kiln_lowering_name(x->w, "lane", rows);
-  digits d;
-  int n = 0;
-  KILN_TRY(cut_digits(x, rows, columns, &d));
-  const kiln_symbol all[] = {group, d.warp_m, d.warp_n,   d.lanes[0], d.lanes[1],   d.lanes[2],
-                             k,     d.row,    d.row_unit, d.column,   d.column_unit};
-  kiln_symbol order[KILN_LEN(all)];
-  for (int i = 0; i < (int)KILN_LEN(all); i++)
-    if (all[i]) order[n++] = all[i];
-  KILN_TRY(kiln_reorder(s, n, order));
-  if (group) KILN_TRY(kiln_fuse(s, group, d.warp_m, both));
-  KILN_TRY(kiln_fuse(s, group ? both : d.warp_m, d.warp_n, warp));
-  KILN_TRY(kiln_fuse(s, d.lanes[0], d.lanes[1], half));
-  KILN_TRY(kiln_fuse(s, half, d.lanes[2], lane));
-  KILN_TRY(kiln_bind(s, warp, KILN_THREAD_Y));
-  KILN_TRY(kiln_bind(s, lane, KILN_THREAD_X));
-  const kiln_symbol unrolled[] = {k, d.row, d.row_unit, d.column};
-  for (int i = 0; i < (int)KILN_LEN(unrolled); i++)
-    if (unrolled[i]) KILN_TRY(kiln_unroll(s, unrolled[i]));
-  if (!d.column_unit) return KILN_OK;
-  return k ? kiln_unroll(s, d.column_unit) : kiln_vectorize(s, d.column_unit);
-}
-
-// Thread-value layout of the sums: axes behind (.., m, n) in front, the last first, then warps,
-// lanes, and a thread's.
+// Thread-value layout of the sums; axes behind (.., m, n) in front, the last first.
 static kiln_status layout_sums(work *x) {
   kiln_stage_axis axes[KILN_MAX_RANK + 4];
-  kiln_schedule *s = &x->w->s;
   const tile *t = &x->v.t;
-  const int rank = x->p.n_batch + 2, b = rank - 2 + x->n_more;
-  const bool has_u = x->unit_m > 1, has_v = x->unit_n > 1;
+  const int rank = x->p.n_batch + 2;
+  const kiln_simt_tile sums = {.extents = {t->m, t->n},
+                               .warps = {slots_m(t) / t->lanes_m, slots_n(t) / lanes_n(t)},
+                               .lanes = {t->lanes_m, lanes_n(t)},
+                               .unit = {x->unit_m, x->unit_n},
+                               .interleaves = true};
+  kiln_layout l;
   for (int d = 0; d < x->n_more; d++) axes[d] = kiln_axis_whole(rank + x->n_more - 1 - d);
   for (int d = 0; d < rank; d++) axes[x->n_more + d] = kiln_axis_whole(d);
-  if (x->n_more) KILN_TRY(kiln_transform_layout(s, x->sums, rank + x->n_more, axes));
-  (void)kiln_axes_lead(axes, b);
-  axes[b] = kiln_axis_low(b, slots_m(t) * x->unit_m);
-  axes[b + 1] = kiln_axis_low(b + 1, slots_n(t) * x->unit_n);
-  axes[b + 2] = kiln_axis_high(b, slots_m(t) * x->unit_m);
-  axes[b + 3] = kiln_axis_high(b + 1, slots_n(t) * x->unit_n);
-  KILN_TRY(kiln_transform_layout(s, x->sums, b + 4, axes));
-  int n = b + 2; // slots; a thread's
-  axes[b] = has_u ? kiln_axis_high(b, x->unit_m) : kiln_axis_whole(b);
-  axes[b + 1] = has_v ? kiln_axis_high(b + 1, x->unit_n) : kiln_axis_whole(b + 1);
-  axes[n++] = kiln_axis_whole(b + 2);
-  if (has_u) axes[n++] = kiln_axis_low(b, x->unit_m);
-  axes[n++] = kiln_axis_whole(b + 3);
-  if (has_v) axes[n++] = kiln_axis_low(b + 1, x->unit_n);
-  if (has_u || has_v) KILN_TRY(kiln_transform_layout(s, x->sums, n, axes));
-  const int own = n - b - 2;
-  axes[b] = kiln_axis_high(b, t->lanes_m), axes[b + 1] = kiln_axis_high(b + 1, lanes_n(t));
-  axes[b + 2] = kiln_axis_low(b, t->lanes_m), axes[b + 3] = kiln_axis_low(b + 1, lanes_n(t));
-  for (int d = 0; d < own; d++) axes[b + 4 + d] = kiln_axis_whole(b + 2 + d);
-  KILN_TRY(kiln_transform_layout(s, x->sums, b + 4 + own, axes));
-  axes[b] = kiln_axis_whole(b), axes[b + 1] = kiln_axis_whole(b + 1);
-  axes[b + 2] = kiln_axis_high(b + 3, 2), axes[b + 3] = kiln_axis_whole(b + 2);
-  axes[b + 4] = kiln_axis_low(b + 3, 2);
-  for (int d = 0; d < own; d++) axes[b + 5 + d] = kiln_axis_whole(b + 4 + d);
-  return kiln_transform_layout(s, x->sums, b + 5 + own, axes);
+  if (x->n_more) KILN_TRY(kiln_transform_layout(&x->w->s, x->sums, rank + x->n_more, axes));
+  return kiln_layout_of_simt(&sums, &l) ? kiln_layout_apply(x->w, x->sums, &l) : KILN_INTERNAL;
 }
 
 // Copies an operand's step to shared memory, some steps ahead of its use.
@@ -201,8 +139,8 @@ static kiln_status stage(work *x, const kiln_stmt *operand) {
 static kiln_status multiply(work *x) {
   KILN_TRY(stage(x, x->p.b));
   KILN_TRY(stage(x, x->p.a));
-  KILN_TRY(run_elements(x, x->group, x->l.m, x->l.n, x->l.k));
-  return layout_sums(x);
+  KILN_TRY(layout_sums(x));
+  return run_products(x);
 }
 
 static kiln_status lower_whole(work *x) {
@@ -211,9 +149,8 @@ static kiln_status lower_whole(work *x) {
   KILN_TRY(kiln_product_blocks(w, &x->p, x->v.t.m, x->v.t.n, x->v.k, &x->l));
   KILN_TRY(kiln_reorder(&w->s, 4, (const kiln_symbol[]){x->l.step, x->l.m, x->l.n, x->l.k}));
   KILN_TRY(multiply(x));
-  KILN_TRY(run_elements(x, 0, kiln_product_loop(w, x->p.t, "init.", "m"),
-                        kiln_product_loop(w, x->p.t, "init.", "n"), 0));
-  KILN_TRY(run_elements(x, 0, x->l.y_m, x->l.y_n, 0));
+  KILN_TRY(run_elements(x, 0, kiln_product_loop(w, x->p.t, "init.", "m")));
+  KILN_TRY(run_elements(x, 0, x->l.y_m));
   return kiln_bind(&w->s, x->l.block, KILN_BLOCK_X);
 }
 
@@ -237,8 +174,8 @@ static kiln_status lower_parallel_k(work *x) {
   KILN_TRY(multiply(x));
   const kiln_parallel_k_nest clears = kiln_parallel_k_clears(&parts),
                              copies = kiln_parallel_k_copies(&parts);
-  KILN_TRY(run_elements(x, clears.group, clears.rows, clears.columns, 0));
-  KILN_TRY(run_elements(x, copies.group, copies.rows, copies.columns, 0));
+  KILN_TRY(run_elements(x, clears.group, clears.rows));
+  KILN_TRY(run_elements(x, copies.group, copies.rows));
   return kiln_parallel_k_finish(&parts);
 }
 

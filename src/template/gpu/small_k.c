@@ -71,9 +71,8 @@ static kiln_status lower_small_k(kiln_lowering *w, const kiln_tiling *t) {
   m.sums = kiln_product_tensor(w, m.p.t);
   KILN_TRY(kiln_product_blocks_shared(w, &m.p, s.m, s.n, s.k, m.threads, WARP, &m.l));
   KILN_TRY(kiln_mma_multiply(&m));
-  KILN_TRY(kiln_mma_elements(&m, 0, kiln_product_loop(w, m.p.t, "init.", "m"),
-                             kiln_product_loop(w, m.p.t, "init.", "n")));
-  KILN_TRY(kiln_mma_elements(&m, 0, m.l.y_m, m.l.y_n));
+  KILN_TRY(kiln_mma_elements(&m, 0, kiln_product_loop(w, m.p.t, "init.", "m")));
+  KILN_TRY(kiln_mma_elements(&m, 0, m.l.y_m));
   return kiln_bind(&w->s, m.l.block, KILN_BLOCK_X);
 }
 

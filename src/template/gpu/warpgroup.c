@@ -1,52 +1,9 @@
-// Buffers and nests for instructions of warp groups.
+// Operands of warp groups' instructions in shared memory.
 #include "template/gpu/warpgroup.h"
 
-#include "target/gpu/gpu.h"
 #include "template/gpu/blocks.h"
 
-#include <string.h>
-
-enum { GROUP = KILN_WARPGROUP, ROWS = KILN_WARPGROUP_ROWS, LINE = KILN_WARPGROUP_LINE };
-
-// --- layouts ---
-
-kiln_status kiln_warpgroup_layout_sums(kiln_lowering *w, kiln_symbol sums, int n_lead,
-                                       int64_t rows) {
-  kiln_stage_axis axes[KILN_MAX_RANK + 6];
-  const int b = kiln_axes_lead(axes, n_lead);
-  axes[b] = kiln_axis_high(b, rows), axes[b + 1] = kiln_axis_low(b, rows);
-  axes[b + 2] = kiln_axis_high(b + 1, 8), axes[b + 3] = kiln_axis_low(b + 1, 8);
-  KILN_TRY(kiln_transform_layout(&w->s, sums, b + 4, axes));
-  axes[b] = kiln_axis_whole(b), axes[b + 1] = kiln_axis_high(b + 1, ROWS),
-  axes[b + 2] = kiln_axis_low(b + 1, ROWS);
-  axes[b + 3] = kiln_axis_whole(b + 2), axes[b + 4] = kiln_axis_whole(b + 3);
-  KILN_TRY(kiln_transform_layout(&w->s, sums, b + 5, axes));
-  axes[b + 1] = kiln_axis_whole(b + 1), axes[b + 2] = kiln_axis_high(b + 2, 8),
-           axes[b + 3] = kiln_axis_low(b + 2, 8);
-  axes[b + 4] = kiln_axis_whole(b + 3), axes[b + 5] = kiln_axis_high(b + 4, 2),
-           axes[b + 6] = kiln_axis_low(b + 4, 2);
-  KILN_TRY(kiln_transform_layout(&w->s, sums, b + 7, axes));
-  axes[b + 1] = kiln_axis_high(b + 2, 2), axes[b + 2] = kiln_axis_whole(b + 3),
-           axes[b + 3] = kiln_axis_whole(b + 5);
-  axes[b + 4] = kiln_axis_whole(b + 1), axes[b + 5] = kiln_axis_whole(b + 4),
-           axes[b + 6] = kiln_axis_low(b + 2, 2);
-  axes[b + 7] = kiln_axis_whole(b + 6);
-  return kiln_transform_layout(&w->s, sums, b + 8, axes);
-}
-
-kiln_status kiln_warpgroup_layout_rows(kiln_lowering *w, kiln_symbol f, int n_lead) {
-  kiln_stage_axis axes[KILN_MAX_RANK + 5];
-  const int b = kiln_axes_lead(axes, n_lead);
-  axes[b] = kiln_axis_high(b, ROWS), axes[b + 1] = kiln_axis_low(b, ROWS),
-  axes[b + 2] = kiln_axis_whole(b + 1);
-  KILN_TRY(kiln_transform_layout(&w->s, f, b + 3, axes));
-  axes[b] = kiln_axis_whole(b), axes[b + 1] = kiln_axis_high(b + 1, 16),
-  axes[b + 2] = kiln_axis_low(b + 1, 16), axes[b + 3] = kiln_axis_whole(b + 2);
-  KILN_TRY(kiln_transform_layout(&w->s, f, b + 4, axes));
-  axes[b + 1] = kiln_axis_whole(b + 1), axes[b + 2] = kiln_axis_low(b + 2, 8),
-           axes[b + 3] = kiln_axis_whole(b + 3), axes[b + 4] = kiln_axis_high(b + 2, 8);
-  return kiln_transform_layout(&w->s, f, b + 5, axes);
-}
+enum { GROUP = KILN_WARPGROUP, LINE = KILN_WARPGROUP_LINE };
 
 // An operand (x, y) as (axis / 64, the other axis, axis % 64).
 static kiln_status distribute_lines(kiln_lowering *w, const kiln_warpgroup_tile *t) {
@@ -55,39 +12,6 @@ static kiln_status distribute_lines(kiln_lowering *w, const kiln_warpgroup_tile 
   axes[b] = kiln_axis_high(b + t->inside, LINE), axes[b + 1] = kiln_axis_whole(b + 1 - t->inside),
   axes[b + 2] = kiln_axis_low(b + t->inside, LINE);
   return kiln_transform_layout(&w->s, t->buffer, b + 3, axes);
-}
-
-// --- nests ---
-
-kiln_status kiln_warpgroup_run_elements(kiln_lowering *w, int64_t m, kiln_symbol rows,
-                                        kiln_symbol columns) {
-  kiln_schedule *s = &w->s;
-  kiln_symbol group, tile, warp, half, eight, pair, both = kiln_lowering_name(w, "both", rows),
-                                                    thread = kiln_lowering_name(w, "thread", rows);
-  KILN_TRY(kiln_gpu_cut(w, &rows, m, "g", "i", &group));
-  KILN_TRY(kiln_gpu_cut(w, &rows, ROWS, "t", "r", &tile));
-  KILN_TRY(kiln_gpu_cut(w, &rows, 16, "w", "i", &warp));
-  KILN_TRY(kiln_gpu_cut(w, &rows, 8, "h", "i", &half));
-  KILN_TRY(kiln_gpu_cut(w, &columns, 8, "o", "c", &eight));
-  KILN_TRY(kiln_gpu_cut(w, &columns, 2, "q", "e", &pair));
-  KILN_TRY(kiln_reorder(
-      s, 8, (const kiln_symbol[]){group, warp, rows, pair, tile, half, eight, columns}));
-  KILN_TRY(kiln_fuse(s, warp, rows, both));
-  KILN_TRY(kiln_fuse(s, both, pair, thread));
-  KILN_TRY(kiln_bind(s, group, KILN_THREAD_Y));
-  KILN_TRY(kiln_bind(s, thread, KILN_THREAD_X));
-  KILN_TRY(kiln_unroll(s, tile));
-  KILN_TRY(kiln_unroll(s, half));
-  KILN_TRY(kiln_unroll(s, eight));
-  return kiln_vectorize(s, columns);
-}
-
-kiln_instr *kiln_warpgroup_instr(kiln_lowering *w, const char *name) {
-  int n = 0;
-  kiln_instr *all = kiln_gpu_instrs(w->cx, w->m, &n);
-  for (int i = 0; i < n; i++)
-    if (all[i].is_there && strcmp(all[i].name, name) == 0) return &all[i];
-  return NULL;
 }
 
 // --- operands ---
@@ -130,7 +54,7 @@ kiln_status kiln_warpgroup_fill(kiln_lowering *w, const kiln_warpgroup_tile *t, 
              *name = kiln_arena_printf(&w->cx->scratch, "%s.%" PRId64 "x64.%s",
                                        t->is_im2col ? "im2col" : "tma", kiln_gpu_extent(w, rows[0]),
                                        half);
-  kiln_instr *copy = kiln_warpgroup_instr(w, name);
+  kiln_instr *copy = kiln_gpu_instr_named(w, name);
   if (!copy)
     return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, "TMA", "there must be an instruction %s", name);
   for (int i = 0; i < n; i++) KILN_TRY(kiln_tensorize(&w->s, rows[i], copy));

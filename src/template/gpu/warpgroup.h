@@ -1,29 +1,11 @@
-// Layouts of warp groups' instructions (target/gpu/wgmma.c): sums are distributed over the 128
-// threads of a warp group along x, the groups along y; operands lie in shared
-// memory, swizzled, in lines of 64 elements.
+// Warp groups of 128 threads along x, the groups along y (target/gpu/wgmma.c): their operands lie
+// in shared memory, swizzled, in lines of 64 elements; the layout of their sums is in layout.h.
 #ifndef KILN_TEMPLATE_GPU_WARPGROUP_H
 #define KILN_TEMPLATE_GPU_WARPGROUP_H
 
 #include "template/gpu/fragment.h"
 
 enum { KILN_WARPGROUP = 128, KILN_WARPGROUP_ROWS = 64, KILN_WARPGROUP_LINE = 64 };
-
-// Layouts of buffers, behind their first |n_lead| axes.
-//
-// Sums (m, n) of groups' tiles of |rows| rows:
-// group, i / 16, i % 8, j % 8 / 2, m / 64, n / 8, i % 16 / 8, j % 2.
-kiln_status kiln_warpgroup_layout_sums(kiln_lowering *w, kiln_symbol sums, int n_lead,
-                                       int64_t rows);
-// Row-wise values of the 64 rows of each group, (m, copies for the four lanes of a row):
-// group, i / 16, i % 8, copy, i % 16 / 8.
-kiln_status kiln_warpgroup_layout_rows(kiln_lowering *w, kiln_symbol f, int n_lead);
-
-// A nest over the elements of groups' tiles of |m| rows, by the threads that hold their sums.
-kiln_status kiln_warpgroup_run_elements(kiln_lowering *w, int64_t m, kiln_symbol rows,
-                                        kiln_symbol columns);
-
-// The instruction |name|; NULL: there is none.
-kiln_instr *kiln_warpgroup_instr(kiln_lowering *w, const char *name);
 
 // An operand's tile that is copied to shared memory.
 typedef struct kiln_warpgroup_tile {

@@ -9,6 +9,7 @@
 #include "template/gpu/wgmma.h"
 
 #include "template/gpu/split_k.h"
+#include "template/gpu/layout.h"
 #include "template/gpu/warpgroup.h"
 #include "price/gpu_work.h"
 
@@ -138,7 +139,16 @@ static kiln_status layout_sums(wgmma *g) {
     axes[n + 2] = kiln_axis_whole(n + 1);
     KILN_TRY(kiln_transform_layout(&g->w->s, g->sums, n + 3, axes));
   }
-  return kiln_warpgroup_layout_sums(g->w, g->sums, n + is_part, g->v.s.group_m);
+  const int64_t *extents = kiln_layout_extents(g->w, g->sums, 2);
+  kiln_layout l;
+  if (!kiln_layout_of_sums(g->w, true, extents, (const int64_t[]){g->v.s.group_m, extents[1]}, &l))
+    return KILN_INTERNAL;
+  return kiln_layout_apply(g->w, g->sums, &l);
+}
+
+// Runs a nest over the block's tile by the threads that hold its sums.
+static kiln_status run_elements(wgmma *g, kiln_symbol rows) {
+  return kiln_layout_run(g->w, rows, GROUP, g->v.s.m / g->v.s.group_m);
 }
 
 // --- operands ---
@@ -292,7 +302,7 @@ static kiln_status multiply(wgmma *g) {
   KILN_TRY(layout_sums(g));
   for (size_t i = 0; i < KILN_LEN(tiles); i++)
     KILN_TRY(kiln_warpgroup_fill(g->w, tiles[i], g->l.step, g->stages.depth, g->stages.ahead));
-  KILN_TRY(kiln_tensorize(s, row, kiln_warpgroup_instr(g->w, name)));
+  KILN_TRY(kiln_tensorize(s, row, kiln_gpu_instr_named(g->w, name)));
   KILN_TRY(kiln_bind(s, group, KILN_THREAD_Y));
   KILN_TRY(kiln_unroll(s, sixteen));
   return kiln_unroll(s, part);
@@ -381,10 +391,8 @@ static kiln_status lower_whole(wgmma *g) {
   KILN_TRY(
       kiln_product_blocks_shared(w, &g->p, g->v.s.m, g->v.s.n, STEP, g->threads, GROUP, &g->l));
   KILN_TRY(multiply(g));
-  KILN_TRY(kiln_warpgroup_run_elements(w, g->v.s.group_m,
-                                       kiln_product_loop(w, g->p.t, "init.", "m"),
-                                       kiln_product_loop(w, g->p.t, "init.", "n")));
-  KILN_TRY(kiln_warpgroup_run_elements(w, g->v.s.group_m, g->l.y_m, g->l.y_n));
+  KILN_TRY(run_elements(g, kiln_product_loop(w, g->p.t, "init.", "m")));
+  KILN_TRY(run_elements(g, g->l.y_m));
   return bind_blocks(g);
 }
 
@@ -412,10 +420,8 @@ static kiln_status lower_split_k(wgmma *g) {
   KILN_TRY(kiln_compute_at(&w->s, g->sums, g->l.block, KILN_SCOPE_LOCAL));
   KILN_TRY(kiln_reorder(&w->s, 4, (const kiln_symbol[]){g->l.step, g->l.m, g->l.n, g->l.k}));
   KILN_TRY(multiply(g));
-  KILN_TRY(kiln_warpgroup_run_elements(w, g->v.s.group_m,
-                                       kiln_symbol_printf(w->cx, "%s.init.%d", whole, n),
-                                       kiln_symbol_printf(w->cx, "%s.init.%d", whole, n + 1)));
-  KILN_TRY(kiln_warpgroup_run_elements(w, g->v.s.group_m, g->l.y_m, g->l.y_n));
+  KILN_TRY(run_elements(g, kiln_symbol_printf(w->cx, "%s.init.%d", whole, n)));
+  KILN_TRY(run_elements(g, g->l.y_m));
   KILN_TRY(kiln_split_k_finish(w, p, all));
   return bind_blocks(g);
 }
@@ -443,12 +449,8 @@ static kiln_status lower_stream_k(wgmma *g) {
   g->l.block = kiln_symbol_of(w->cx, "block");
   KILN_TRY(kiln_stream_k(&w->s, step, g->v.stream_k, all, g->sums, g->l.block, g->l.step));
   KILN_TRY(multiply(g));
-  KILN_TRY(kiln_warpgroup_run_elements(w, g->v.s.group_m,
-                                       kiln_symbol_printf(w->cx, "%s.init.%d", kept, n),
-                                       kiln_symbol_printf(w->cx, "%s.init.%d", kept, n + 1)));
-  KILN_TRY(kiln_warpgroup_run_elements(w, g->v.s.group_m,
-                                       kiln_symbol_printf(w->cx, "%s.copy.%d", kept, n),
-                                       kiln_symbol_printf(w->cx, "%s.copy.%d", kept, n + 1)));
+  KILN_TRY(run_elements(g, kiln_symbol_printf(w->cx, "%s.init.%d", kept, n)));
+  KILN_TRY(run_elements(g, kiln_symbol_printf(w->cx, "%s.copy.%d", kept, n)));
   KILN_TRY(kiln_parallel_k_add(w, p, all));
   return bind_blocks(g);
 }

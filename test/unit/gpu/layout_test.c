@@ -32,7 +32,7 @@ static void check_bijective(fixture *f, const kiln_layout *l, const char *what) 
   for (int64_t i = 0; i < l->extents[0]; i++)
     for (int64_t j = 0; j < l->extents[1]; j++) {
       int64_t thread, at;
-      kiln_layout_find(l, i, j, &thread, &at);
+      kiln_layout_find(l, (int64_t[]){i, j}, &thread, &at);
       const int64_t place = thread * n_registers + at;
       if (place < 0 || place >= n || taken[place])
         fail_msg("%s: (%d, %d) is at %d", what, (int)i, (int)j, (int)place);
@@ -87,7 +87,7 @@ static void instructions_have_the_fragments_that_ptx_documents(void **state) {
         int row, column;
         int64_t thread, at;
         documented[i].find(documented[i].p, lane, r, &row, &column);
-        kiln_layout_find(&l, row, column, &thread, &at);
+        kiln_layout_find(&l, (int64_t[]){row, column}, &thread, &at);
         if (thread != lane || at != r)
           fail_msg("%s, operand %d: (%d, %d)", documented[i].name, documented[i].operand, row,
                    column);
@@ -131,7 +131,7 @@ static void layouts_are_what_the_rows_say_and_bijective(void **state) {
       for (int64_t row = 0; row < l.extents[0]; row++)
         for (int64_t column = 0; column < l.extents[1]; column += 3) {
           int64_t thread, at;
-          kiln_layout_find(&l, row, column, &thread, &at);
+          kiln_layout_find(&l, (int64_t[]){row, column}, &thread, &at);
           assert_int_equal(thread, value(f, all[i].fragments[k].lane, tile, row, column));
           assert_int_equal(at, value(f, all[i].fragments[k].element, tile, row, column));
         }
@@ -206,8 +206,8 @@ static void reductions_leave_a_copy_for_each_thread_of_a_row(void **state) {
   for (int64_t row = 0; row < 64; row++)
     for (int64_t column = 0; column < 96; column++) { // the thread of an element has a copy
       int64_t thread, with_copy, at;
-      kiln_layout_find(&sums, row, column, &thread, &at);
-      kiln_layout_find(&rows, row, column / 48 * 4 + column % 8 / 2, &with_copy, &at);
+      kiln_layout_find(&sums, (int64_t[]){row, column}, &thread, &at);
+      kiln_layout_find(&rows, (int64_t[]){row, column / 48 * 4 + column % 8 / 2}, &with_copy, &at);
       assert_int_equal(thread, with_copy);
     }
   kiln_layout_reduced(&sums, 0, &rows); // of columns: by 8 lanes of each of 2 warps

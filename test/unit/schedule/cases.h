@@ -276,7 +276,7 @@ static const char *random_program(author *a) {
 
 // --- random steps, as lines of a script ---
 
-enum { STEPS = 14, MAX_LINES = 64, N_STEPS = 37 };
+enum { STEPS = 14, MAX_LINES = 64, N_STEPS = 38 };
 
 typedef struct walker {
   test_kernel *k;
@@ -393,6 +393,11 @@ static void step_annotate(walker *w) {
 static void step_bind(walker *w) {
   static const char *const axes[] = {"block.x", "block.y", "thread.x", "thread.y"};
   kiln_text_printf(&w->line, "bind %s %s\n", some_loop(w), axes[pick(w, (int)KILN_LEN(axes))]);
+}
+
+static void step_distribute(walker *w) {
+  kiln_text_printf(&w->line, "distribute %s like %s %d %d\n", some_loop(w), buffer_name(w),
+                   1 + pick(w, 4), 1 + pick(w, 2));
 }
 
 static void step_pad(walker *w) {
@@ -646,6 +651,7 @@ static const step steps[N_STEPS] = {
     {"unroll", step_unroll, 1, 100, 0},
     {"annotate", step_annotate, 1, 100, 0},
     {"bind", step_bind, 1, 100, 0},
+    {"distribute", step_distribute, 1, 100, 0},
     {"pad", step_pad, 1, 100, 0},
     {"peel", step_peel, 1, 100, 0},
     {"hoist", step_hoist, 2, 100, 0},
