@@ -4,7 +4,7 @@
 // Among several tile sizes the one with the least work (including recomputed halos) and footprint
 // is chosen; each candidate is built by primitives and examined, so costs are those of the code
 // that will run.
-#include "polyhedral/polyhedral.h"
+#include "polyhedral/cluster.h"
 
 #include "support/integer.h"
 
@@ -21,157 +21,22 @@ enum {
   MAX_CANDIDATES = 24
 };
 
-typedef struct maker {
-  kiln_lowering w;
-  const kiln_polyhedral_options *o;
-  kiln_text *comments;
-  kiln_poly_plan plan;
-  kiln_users users;
-  int n_fused; // counter for names of fused loops
-  int n_tiles;
-  kiln_symbol tiles[KILN_MAX_NESTS]; // innermost tile loops of the tiled clusters
-} maker;
-
 typedef struct tiling {
   int64_t size[KILN_MAX_BAND]; // 0: not tiled
 } tiling;
-
-// A cluster being scheduled.
-typedef struct job {
-  const kiln_poly_cluster *c;
-  int n_kept, n_temps;
-  const kiln_poly_nest *kept[KILN_MAX_NESTS];
-  int temps[KILN_MAX_NESTS]; // temporaries, in the order of their statements
-  int band[KILN_MAX_BAND];   // the common loops, outermost first
-  bool free[KILN_MAX_BAND];  // parallel loops
-  int n_tile_loops;
-  kiln_symbol tile_loops[KILN_MAX_BAND]; // of the first nest that stays in memory
-  int64_t trips[KILN_MAX_BAND];
-  bool coincident[KILN_MAX_BAND];
-} job;
-
-// --- attempts: a refused primitive is a result, without a message ---
-
-typedef struct snapshot {
-  kiln_loops loops;
-  int script, n_fused;
-} snapshot;
-
-static snapshot take(const maker *k) {
-  return (snapshot){*k->w.s.loops, k->w.s.script.n, k->n_fused};
-}
-
-static void restore(maker *k, const snapshot *at) {
-  *k->w.s.loops = at->loops;
-  k->n_fused = at->n_fused;
-  k->w.s.script.n = at->script;
-  if (k->w.s.script.data) k->w.s.script.data[at->script] = 0;
-}
-
-// Runs |step|; if a primitive is refused, undoes all of it and gives the reason, which is allocated
-// in the context.
-static kiln_status attempt(maker *k, kiln_status (*step)(maker *k, void *argument), void *argument,
-                           const char **out_why) {
-  kiln_ctx *cx = k->w.cx;
-  const snapshot before = take(k);
-  kiln_aside aside;
-  KILN_TRY(kiln_aside_begin(cx, &aside));
-  const kiln_status st = step(k, argument);
-  const char *why = kiln_diag_count(aside.mine) ? kiln_diag_message(aside.mine, 0) : "failed";
-  *out_why = st == KILN_OK ? NULL : kiln_arena_strdup(&cx->perm, why);
-  if (st != KILN_OK && st != KILN_BAD_INPUT) kiln_diag_fail(aside.outer, st, "schedule", "%s", why);
-  kiln_aside_end(&aside);
-  if (st != KILN_OK) restore(k, &before);
-  return st == KILN_BAD_INPUT ? KILN_OK : st;
-}
-
-// --- the cluster ---
-
-static bool has_stmt(const maker *k, const kiln_poly_cluster *c, int stmt) {
-  for (int i = 0; i < c->n; i++)
-    if (k->plan.nests[c->members[i]].stmt == stmt) return true;
-  return false;
-}
-
-// Whether the tensor is a temporary with readers in the cluster only.
-static bool is_inside(const maker *k, const kiln_poly_cluster *c, const kiln_tensor *t) {
-  const int begin = k->users.first[t->id], end = k->users.first[t->id + 1];
-  bool inside = begin < end && !kiln_tensor_is_param(k->w.p, t->id);
-  for (int i = begin; i < end; i++) inside &= has_stmt(k, c, k->users.users[i]);
-  return inside;
-}
-
-static int nest_loop(const job *j, const kiln_poly_nest *n, int b) {
-  return n->order[b < j->c->n_band ? j->band[b] : b];
-}
-static kiln_symbol band_loop(const job *j, const kiln_poly_nest *n, int b) {
-  return n->loops[nest_loop(j, n, b)];
-}
-static int64_t band_extent(const job *j, const kiln_poly_nest *n, int b) {
-  return n->extents[nest_loop(j, n, b)];
-}
-
-static bool is_one_stmt(const job *j) {
-  for (int i = 1; i < j->n_kept; i++)
-    if (j->kept[i]->stmt != j->kept[0]->stmt) return false;
-  return j->n_kept > 0;
-}
-
-static bool is_shifted(const job *j) {
-  for (int i = 1; i < j->n_kept; i++)
-    for (int b = 0; b < j->c->n_band; b++)
-      if (j->kept[i]->shift[b] != j->kept[0]->shift[b]) return true;
-  return false;
-}
-
-// Orders the permutable band: parallel loops first, then the order of the last nest, which is that
-// of memory. If all statements but one are computed at the tile, that statement's space loops are
-// parallel.
-static void order_band(const maker *k, job *j) {
-  const kiln_poly_nest *last = j->kept[j->n_kept - 1];
-  const int n_space = k->w.p->stmts.data[last->stmt]->n_space;
-  int key[KILN_MAX_BAND];
-  for (int b = 0; b < j->c->n_band; b++) {
-    const int dim = last->order[b];
-    const bool is_free = is_one_stmt(j) ? dim < n_space : j->c->coincident[b] || is_shifted(j);
-    int at = b;
-    for (; at > 0 && key[at - 1] > dim + (is_free ? 0 : KILN_MAX_BAND); at--) {
-      key[at] = key[at - 1];
-      j->band[at] = j->band[at - 1];
-      j->free[at] = j->free[at - 1];
-    }
-    key[at] = dim + (is_free ? 0 : KILN_MAX_BAND);
-    j->band[at] = b;
-    j->free[at] = is_free;
-  }
-}
-
-static job job_of(const maker *k, const kiln_poly_cluster *c) {
-  job j = {.c = c};
-  for (int i = 0; i < c->n; i++) {
-    const kiln_poly_nest *n = &k->plan.nests[c->members[i]];
-    const kiln_tensor *t = k->w.p->tensors.data[k->w.p->stmts.data[n->stmt]->out];
-    // a temporary after a result that stays in memory would prevent merging, so it stays in memory,
-    // too
-    if (!is_inside(k, c, t) || j.n_kept > 0) j.kept[j.n_kept++] = n;
-    else if (j.n_temps == 0 || j.temps[j.n_temps - 1] != t->id) j.temps[j.n_temps++] = t->id;
-  }
-  if (j.n_kept > 0) order_band(k, &j);
-  return j;
-}
 
 // --- tile loops ---
 
 // Splits and reorders one nest: its tile loops first, then the loops inside of the tile in the
 // nest's own order, which is that of memory.
-static kiln_status tile_nest(maker *k, const job *j, const kiln_poly_nest *n, const tiling *t,
-                             kiln_symbol *tiles) {
+static kiln_status tile_nest(kiln_poly_maker *k, const kiln_poly_job *j, const kiln_poly_nest *n,
+                             const tiling *t, kiln_symbol *tiles) {
   kiln_symbol path[2 * KILN_MAX_BAND], points[KILN_MAX_BAND] = {0}; // by dim; 0: none
   int n_path = 0;
   const kiln_tail tail = j->n_kept > 1 ? KILN_TAIL_GUARD : KILN_TAIL_SHIFT;
   for (int b = 0; b < n->n; b++) {
-    kiln_symbol loop = band_loop(j, n, b), *point = &points[nest_loop(j, n, b)];
-    const int64_t extent = band_extent(j, n, b), size = b < j->c->n_band ? t->size[b] : 0;
+    kiln_symbol loop = kiln_poly_band_loop(j, n, b), *point = &points[kiln_poly_nest_loop(j, n, b)];
+    const int64_t extent = kiln_poly_band_extent(j, n, b), size = b < j->c->n_band ? t->size[b] : 0;
     if (size <= 0) {
       *point = loop;
       continue;
@@ -191,13 +56,13 @@ static kiln_status tile_nest(maker *k, const job *j, const kiln_poly_nest *n, co
   return n_path > 1 ? kiln_reorder(&k->w.s, n_path, path) : KILN_OK;
 }
 
-static kiln_status tile_kept(maker *k, job *j, const tiling *t) {
+static kiln_status tile_kept(kiln_poly_maker *k, kiln_poly_job *j, const tiling *t) {
   j->n_tile_loops = 0;
   for (int b = 0; b < j->c->n_band; b++) {
     if (t->size[b] <= 0) continue;
     int64_t trips = 0;
     for (int i = 0; i < j->n_kept; i++) {
-      const int64_t own = kiln_divide_up(band_extent(j, j->kept[i], b), t->size[b]);
+      const int64_t own = kiln_divide_up(kiln_poly_band_extent(j, j->kept[i], b), t->size[b]);
       if (own > trips) trips = own;
     }
     j->trips[j->n_tile_loops] = trips;
@@ -217,18 +82,18 @@ typedef struct pair {
   kiln_symbol outer, inner, fused;
 } pair;
 
-static kiln_status fuse_step(maker *k, void *argument) {
+static kiln_status fuse_step(kiln_poly_maker *k, void *argument) {
   const pair *p = argument;
   return kiln_fuse(&k->w.s, p->outer, p->inner, p->fused);
 }
 
-static kiln_status parallel_step(maker *k, void *argument) {
+static kiln_status parallel_step(kiln_poly_maker *k, void *argument) {
   return kiln_parallel(&k->w.s, *(const kiln_symbol *)argument);
 }
 
 // Distributes the outer tile loops over the threads, fusing loops while there are too few
 // iterations.
-static kiln_status run_parallel(maker *k, job *j) {
+static kiln_status run_parallel(kiln_poly_maker *k, kiln_poly_job *j) {
   const int threads = k->w.n_threads;
   const char *why = NULL;
   int n = 1;
@@ -238,17 +103,17 @@ static kiln_status run_parallel(maker *k, job *j) {
   for (; n < j->n_tile_loops && j->coincident[n]; n++) {
     if (tasks >= (int64_t)threads * TASKS_PER_THREAD || tasks % threads == 0) break;
     pair p = {first, j->tile_loops[n], kiln_symbol_printf(k->w.cx, "tiles%d", k->n_fused)};
-    KILN_TRY(attempt(k, fuse_step, &p, &why));
+    KILN_TRY(kiln_poly_attempt(k, fuse_step, &p, &why));
     if (why) break;
     k->n_fused++;
     first = p.fused;
     tasks *= j->trips[n];
   }
   for (int l = 0; l < n; l++) j->tile_loops[l] = first;
-  return tasks > 1 ? attempt(k, parallel_step, &first, &why) : KILN_OK;
+  return tasks > 1 ? kiln_poly_attempt(k, parallel_step, &first, &why) : KILN_OK;
 }
 
-static kiln_status place_temps(maker *k, const job *j) {
+static kiln_status place_temps(kiln_poly_maker *k, const kiln_poly_job *j) {
   for (int i = j->n_temps - 1; i >= 0; i--)
     KILN_TRY(kiln_compute_at(&k->w.s, k->w.p->tensors.data[j->temps[i]]->name,
                              j->tile_loops[j->n_tile_loops - 1], KILN_SCOPE_LOCAL));
@@ -269,7 +134,7 @@ typedef struct chains {
   int n, cap;
 } chains;
 
-static void find_chains(maker *k, const kiln_loop *l, const chain *above, chains *out) {
+static void find_chains(kiln_poly_maker *k, const kiln_loop *l, const chain *above, chains *out) {
   const bool alone = l && !l->next;
   for (; l; l = l->next) {
     chain c = {0};
@@ -302,7 +167,7 @@ typedef struct strides {
   int contiguous, scattered;
 } strides;
 
-static strides strides_along(maker *k, const kiln_loop *store, kiln_symbol v) {
+static strides strides_along(kiln_poly_maker *k, const kiln_loop *store, kiln_symbol v) {
   const kiln_loops *l = k->w.s.loops;
   const kiln_loads loads = kiln_loads_of(k->w.cx, &k->w.cx->scratch, store->value);
   strides s = {.store = kiln_poly_stride(k->w.cx, l->buffers.data[store->buffer], store->index, v)};
@@ -323,7 +188,7 @@ typedef struct vector_job {
 } vector_job;
 
 // Moves the loop, or the vector split off it, innermost and vectorizes it.
-static kiln_status vector_step(maker *k, void *argument) {
+static kiln_status vector_step(kiln_poly_maker *k, void *argument) {
   const vector_job *v = argument;
   kiln_symbol path[KILN_MAX_DEPTH + 1], loop = v->c->loops[v->at];
   int n = 0;
@@ -342,7 +207,7 @@ static kiln_status vector_step(maker *k, void *argument) {
   return kiln_vectorize(&k->w.s, loop);
 }
 
-static kiln_status partial_step(maker *k, void *argument) {
+static kiln_status partial_step(kiln_poly_maker *k, void *argument) {
   const vector_job *v = argument;
   const kiln_buffer *b = k->w.s.loops->buffers.data[v->c->store->buffer];
   const char *name =
@@ -362,7 +227,7 @@ static kiln_status partial_step(maker *k, void *argument) {
 
 // The number of elements for a vector loop: as many registers as fit, fewer if the last would be
 // mostly empty.
-static int64_t vector_factor(const maker *k, int64_t extent, kiln_dtype t) {
+static int64_t vector_factor(const kiln_poly_maker *k, int64_t extent, kiln_dtype t) {
   int64_t factor = kiln_lowering_vector(&k->w, extent, t, KILN_MOST_VECTORS);
   const int64_t lanes = k->w.m->vector_bytes / (kiln_dtype_bytes(t) > 4 ? 8 : 4);
   while (factor > lanes && factor % 2 == 0 &&
@@ -373,14 +238,14 @@ static int64_t vector_factor(const maker *k, int64_t extent, kiln_dtype t) {
 
 // The number of lanes for partial sums: a divisor of the extent if possible, so that sums need no
 // guard.
-static int64_t partial_factor(const maker *k, int64_t extent, kiln_dtype t) {
+static int64_t partial_factor(const kiln_poly_maker *k, int64_t extent, kiln_dtype t) {
   const int64_t lanes = k->w.m->vector_bytes / (kiln_dtype_bytes(t) > 4 ? 8 : 4);
   for (int64_t f = extent < 4 * lanes ? extent : 4 * lanes; f >= lanes; f--)
     if (extent % f == 0) return f;
   return kiln_lowering_vector(&k->w, extent, t, KILN_MOST_VECTORS);
 }
 
-static kiln_status vectorize_chain(maker *k, const chain *c) {
+static kiln_status vectorize_chain(kiln_poly_maker *k, const chain *c) {
   vector_job v = {.c = c, .at = -1};
   int best = 0;
   for (int i = 0; i < c->n; i++) {
@@ -400,11 +265,12 @@ static kiln_status vectorize_chain(maker *k, const chain *c) {
   v.factor =
       v.partial ? partial_factor(k, c->extents[v.at], t) : vector_factor(k, c->extents[v.at], t);
   const char *why = NULL;
-  return v.factor < 2 ? KILN_OK : attempt(k, v.partial ? partial_step : vector_step, &v, &why);
+  return v.factor < 2 ? KILN_OK
+                      : kiln_poly_attempt(k, v.partial ? partial_step : vector_step, &v, &why);
 }
 
 // Vectorizes the statements of the nests from |first| on.
-static kiln_status vectorize_points(maker *k, const kiln_loop *first) {
+static kiln_status vectorize_points(kiln_poly_maker *k, const kiln_loop *first) {
   chains all = {0};
   find_chains(k, first, &(chain){0}, &all);
   for (int i = 0; i < all.n; i++) KILN_TRY(vectorize_chain(k, &all.data[i]));
@@ -422,12 +288,12 @@ static bool is_innermost(const kiln_loop *l) {
 }
 
 // Iterations of a loop; an innermost loop counts whole vectors.
-static double times_of(const maker *k, const kiln_loop *l) {
+static double times_of(const kiln_poly_maker *k, const kiln_loop *l) {
   const int64_t n = kiln_poly_extent(l), lanes = k->w.lanes;
   return (double)(is_innermost(l) ? kiln_round_up(n, lanes) : n);
 }
 
-static void add_cost(maker *k, const kiln_loop *l, double times, cost *out) {
+static void add_cost(kiln_poly_maker *k, const kiln_loop *l, double times, cost *out) {
   for (; l; l = l->next) {
     if (l->kind == KILN_LOOP_STORE) out->work += times * (1 + kiln_expr_cost(k->w.cx, l->value));
     if (l->kind == KILN_LOOP_ALLOC) {
@@ -439,7 +305,7 @@ static void add_cost(maker *k, const kiln_loop *l, double times, cost *out) {
   }
 }
 
-static cost cost_of(maker *k, const kiln_loop *nest) {
+static cost cost_of(kiln_poly_maker *k, const kiln_loop *nest) {
   cost c = {0};
   kiln_loop alone = *nest;
   alone.next = NULL;
@@ -448,7 +314,7 @@ static cost cost_of(maker *k, const kiln_loop *nest) {
 }
 
 // Operations of the unscheduled cluster.
-static double naive_work(maker *k, const job *j) {
+static double naive_work(kiln_poly_maker *k, const kiln_poly_job *j) {
   double work = 0;
   for (int i = 0; i < j->c->n; i++) work += cost_of(k, k->plan.nests[j->c->members[i]].top).work;
   return work;
@@ -456,14 +322,14 @@ static double naive_work(maker *k, const job *j) {
 
 // Bytes of tensors in memory that several statements of the cluster read: if a tile's part stays in
 // the cache, it is read once.
-static double shared_bytes(const maker *k, const job *j) {
+static double shared_bytes(const kiln_poly_maker *k, const kiln_poly_job *j) {
   double bytes = 0;
   for (int i = 0; i < k->w.p->tensors.n; i++) {
     const kiln_tensor *t = k->w.p->tensors.data[i];
     int readers = 0;
     for (int u = k->users.first[i]; u < k->users.first[i + 1]; u++)
-      readers += has_stmt(k, j->c, k->users.users[u]);
-    if (readers > 1 && !is_inside(k, j->c, t))
+      readers += kiln_poly_has_stmt(k, j->c, k->users.users[u]);
+    if (readers > 1 && !kiln_poly_is_inside(k, j->c, t))
       bytes += (double)kiln_tensor_elems(t) * kiln_dtype_bytes(t->dtype);
   }
   return bytes;
@@ -471,7 +337,7 @@ static double shared_bytes(const maker *k, const job *j) {
 
 // Operations of the tiled cluster, weighted by the memory level of its reused data and by idle
 // threads.
-static double price(maker *k, const job *j, double *out_work) {
+static double price(kiln_poly_maker *k, const kiln_poly_job *j, double *out_work) {
   double tiles = 1, tasks = 1, idle = 1;
   const cost c = cost_of(k, kiln_loops_find(k->w.s.loops, j->tile_loops[0]));
   for (int l = 0; l < j->n_tile_loops; l++) {
@@ -495,12 +361,13 @@ typedef struct candidates {
   tiling data[MAX_CANDIDATES];
 } candidates;
 
-static void propose(const job *j, candidates *c, int depth, int64_t size) {
+static void propose(const kiln_poly_job *j, candidates *c, int depth, int64_t size) {
   tiling t = {0};
   for (int b = 0; b < depth; b++) {
     int64_t extent = 0;
     for (int i = 0; i < j->n_kept; i++)
-      if (band_extent(j, j->kept[i], b) > extent) extent = band_extent(j, j->kept[i], b);
+      if (kiln_poly_band_extent(j, j->kept[i], b) > extent)
+        extent = kiln_poly_band_extent(j, j->kept[i], b);
     t.size[b] = size < extent ? size : extent;
   }
   if (c->n < MAX_CANDIDATES) c->data[c->n++] = t;
@@ -512,7 +379,7 @@ static int64_t domain(const kiln_poly_nest *n) {
   return elems;
 }
 
-static bool reads_again(const maker *k, const kiln_stmt *s) {
+static bool reads_again(const kiln_poly_maker *k, const kiln_stmt *s) {
   const kiln_loads loads = kiln_loads_of(k->w.cx, &k->w.cx->scratch, s->body);
   for (int i = 0; i < loads.n; i++)
     for (int b = 0; b < i; b++)
@@ -522,26 +389,26 @@ static bool reads_again(const maker *k, const kiln_stmt *s) {
 
 // Sizes for clusters without temporaries, which have no halos: rows for maps, tiles for reductions
 // and for promotion.
-static void propose_alone(const maker *k, const job *j, candidates *c) {
+static void propose_alone(const kiln_poly_maker *k, const kiln_poly_job *j, candidates *c) {
   const kiln_poly_nest *last = j->kept[j->n_kept - 1];
   const int n = j->c->n_band, threads = k->w.n_threads * TASKS_PER_THREAD;
   if (domain(last) < SMALL_WORK && j->n_kept == 1) return;
   const kiln_stmt *s = k->w.p->stmts.data[last->stmt];
   const bool sums = s->n_reduce > 0;
   if (n == 1 && sums && j->n_kept <= 2) propose(j, c, 1, 1);
-  else if (n == 1) propose(j, c, 1, kiln_divide_up(band_extent(j, last, 0), threads));
+  else if (n == 1) propose(j, c, 1, kiln_divide_up(kiln_poly_band_extent(j, last, 0), threads));
   else if (sums || (k->o->promote && reads_again(k, s))) propose(j, c, n, DEFAULT_TILE);
   else propose(j, c, n - 1, 1);
 }
 
-static candidates sizes_of(const maker *k, const job *j) {
+static candidates sizes_of(const kiln_poly_maker *k, const kiln_poly_job *j) {
   static const int64_t rows[] = {1, 4, 8, 16, 32, 64, 128}, boxes[] = {1, 8, 16, 32, 64, 128};
   candidates c = {0};
   if (j->c->n_band == 0 || j->n_kept == 0) return c;
   if (k->o->n_tiles > 0) {
     tiling t = {0};
     for (int b = 0; b < j->c->n_band && b < k->o->n_tiles; b++) {
-      const int64_t extent = band_extent(j, j->kept[0], b), size = k->o->tiles[b];
+      const int64_t extent = kiln_poly_band_extent(j, j->kept[0], b), size = k->o->tiles[b];
       t.size[b] = size < extent ? size : extent;
     }
     c.data[c.n++] = t;
@@ -561,11 +428,11 @@ static candidates sizes_of(const maker *k, const job *j) {
 // --- the cluster's script ---
 
 typedef struct tile_job {
-  job *j;
+  kiln_poly_job *j;
   const tiling *t;
 } tile_job;
 
-static kiln_status tile_step(maker *k, void *argument) {
+static kiln_status tile_step(kiln_poly_maker *k, void *argument) {
   tile_job *t = argument;
   KILN_TRY(tile_kept(k, t->j, t->t));
   if (t->j->n_tile_loops == 0) return KILN_OK;
@@ -574,8 +441,8 @@ static kiln_status tile_step(maker *k, void *argument) {
 }
 
 // Merges the loops of nests that run shifted against each other, without other changes.
-static kiln_status merge_step(maker *k, void *argument) {
-  const job *j = argument;
+static kiln_status merge_step(kiln_poly_maker *k, void *argument) {
+  const kiln_poly_job *j = argument;
   const int outer = j->band[0];
   const int64_t from = j->kept[0]->shift[outer];
   for (int i = 0; i < j->n_kept; i++) {
@@ -583,7 +450,7 @@ static kiln_status merge_step(maker *k, void *argument) {
     kiln_symbol tiles[KILN_MAX_BAND];
     KILN_TRY(tile_nest(k, j, j->kept[i], &none, tiles));
     if (i > 0)
-      KILN_TRY(kiln_merge(&k->w.s, band_loop(j, j->kept[0], 0), tiles[0],
+      KILN_TRY(kiln_merge(&k->w.s, kiln_poly_band_loop(j, j->kept[0], 0), tiles[0],
                           j->kept[i]->shift[outer] - from));
   }
   return KILN_OK;
@@ -594,13 +461,13 @@ typedef struct copy_job {
   kiln_symbol name;
 } copy_job;
 
-static kiln_status promote_step(maker *k, void *argument) {
+static kiln_status promote_step(kiln_poly_maker *k, void *argument) {
   const copy_job *c = argument;
   return kiln_poly_promote(&k->w, c->p, c->name);
 }
 
 // Promotes boxes that the tile reuses, up to |room| bytes.
-static kiln_status promote(maker *k, int tile, kiln_scope scope, double room) {
+static kiln_status promote(kiln_poly_maker *k, int tile, kiln_scope scope, double room) {
   const kiln_promotions all = kiln_poly_promotions(&k->w, k->tiles[tile], k->o->promote, scope);
   const char *why = NULL;
   for (int i = 0; i < all.n; i++) {
@@ -608,7 +475,7 @@ static kiln_status promote(maker *k, int tile, kiln_scope scope, double room) {
     const char *buffer = kiln_symbol_text(k->w.cx, p->buffer);
     if ((double)p->bytes > room) continue;
     copy_job c = {p, kiln_symbol_printf(k->w.cx, "%s.tile%d", buffer, tile)};
-    KILN_TRY(attempt(k, promote_step, &c, &why));
+    KILN_TRY(kiln_poly_attempt(k, promote_step, &c, &why));
     if (why) continue;
     room -= (double)p->bytes;
     kiln_text_printf(k->comments,
@@ -621,29 +488,18 @@ static kiln_status promote(maker *k, int tile, kiln_scope scope, double room) {
 
 // Promotes boxes of the cluster in the half of the cache that costs assume, less the tile's
 // temporaries.
-static kiln_status promote_cluster(maker *k, const job *j) {
+static kiln_status promote_cluster(kiln_poly_maker *k, const kiln_poly_job *j) {
   if (j->n_tile_loops == 0 || k->n_tiles == KILN_MAX_NESTS) return KILN_OK;
   const double held = cost_of(k, kiln_loops_find(k->w.s.loops, j->tile_loops[0])).bytes;
   k->tiles[k->n_tiles++] = j->tile_loops[j->n_tile_loops - 1];
   return promote(k, k->n_tiles - 1, KILN_SCOPE_LOCAL, (double)k->w.m->l2_bytes / 2 - held);
 }
 
-static void comment(maker *k, const job *j, const char *what, const char *why) {
-  kiln_text_add(k->comments, "#");
-  for (int i = 0; i < j->c->n; i++) {
-    const kiln_poly_nest *n = &k->plan.nests[j->c->members[i]];
-    if (n->is_init) continue;
-    const kiln_tensor *t = k->w.p->tensors.data[k->w.p->stmts.data[n->stmt]->out];
-    kiln_text_printf(k->comments, " %s", kiln_symbol_text(k->w.cx, t->name));
-  }
-  kiln_text_printf(k->comments, ": %s%s\n", what, why ? why : "");
-}
-
 // Tries the candidates and keeps the cheapest; *out_done tells whether one is legal and pays:
 // recomputed halos must not exceed the original work.
-static kiln_status tile_cluster(maker *k, job *j, bool *out_done) {
+static kiln_status tile_cluster(kiln_poly_maker *k, kiln_poly_job *j, bool *out_done) {
   const candidates c = sizes_of(k, j);
-  const snapshot before = take(k);
+  const kiln_poly_snapshot before = kiln_poly_take(k);
   const double naive = j->n_temps > 0 ? naive_work(k, j) : 0;
   const char *why = NULL, *first_why = NULL;
   double best_price = 0;
@@ -652,7 +508,7 @@ static kiln_status tile_cluster(maker *k, job *j, bool *out_done) {
   const int stride = 1 + j->n_temps / MANY_TEMPS;
   for (int i = c.n > stride / 2 ? stride / 2 : 0; i < c.n; i += stride) {
     tile_job t = {j, &c.data[i]};
-    KILN_TRY(attempt(k, tile_step, &t, &why));
+    KILN_TRY(kiln_poly_attempt(k, tile_step, &t, &why));
     if (!why && j->n_tile_loops > 0 && j->n_temps > 0) {
       double work = 0;
       const double now = price(k, j, &work);
@@ -662,22 +518,22 @@ static kiln_status tile_cluster(maker *k, job *j, bool *out_done) {
       best = i;
     }
     if (why && !first_why) first_why = why;
-    restore(k, &before);
+    kiln_poly_restore(k, &before);
   }
   *out_done = best >= 0;
   if (best >= 0) {
     tile_job t = {j, &c.data[best]};
-    KILN_TRY(attempt(k, tile_step, &t, &why));
+    KILN_TRY(kiln_poly_attempt(k, tile_step, &t, &why));
     return promote_cluster(k, j);
   }
-  if (first_why) comment(k, j, "not in one tile: ", first_why);
+  if (first_why) kiln_poly_comment(k, j, "not in one tile: ", first_why);
   return KILN_OK;
 }
 
-static kiln_status schedule_cluster(maker *k, const kiln_poly_cluster *c);
+static kiln_status schedule_cluster(kiln_poly_maker *k, const kiln_poly_cluster *c);
 
 // Schedules each statement of a cluster that cannot be tiled as a cluster of its own.
-static kiln_status schedule_apart(maker *k, const kiln_poly_cluster *c) {
+static kiln_status schedule_apart(kiln_poly_maker *k, const kiln_poly_cluster *c) {
   for (int i = 0; i < c->n;) {
     kiln_poly_cluster one = {.n_band = 0};
     const int stmt = k->plan.nests[c->members[i]].stmt;
@@ -695,26 +551,29 @@ static kiln_status schedule_apart(maker *k, const kiln_poly_cluster *c) {
   return KILN_OK;
 }
 
-static bool is_statement(const maker *k, const kiln_poly_cluster *c) {
+static bool is_statement(const kiln_poly_maker *k, const kiln_poly_cluster *c) {
   for (int i = 1; i < c->n; i++)
     if (k->plan.nests[c->members[i]].stmt != k->plan.nests[c->members[0]].stmt) return false;
   return true;
 }
 
-static kiln_status schedule_cluster(maker *k, const kiln_poly_cluster *c) {
-  job j = job_of(k, c);
+static bool has_grids(const kiln_poly_maker *k) { return k->w.m->target->has_grids; }
+
+static kiln_status schedule_cluster(kiln_poly_maker *k, const kiln_poly_cluster *c) {
+  kiln_poly_job j = kiln_poly_job_of(k, c);
   bool done = false;
   const char *why = NULL;
-  if (j.n_kept > 0 && is_shifted(&j)) {
-    if (k->w.n_threads > 1) why = "its nests would run one after the other, on one thread";
-    else KILN_TRY(attempt(k, merge_step, &j, &why));
-    if (why) comment(k, &j, "not merged: ", why);
+  if (j.n_kept > 0 && kiln_poly_is_shifted(&j)) {
+    if (k->w.n_threads > 1 || has_grids(k))
+      why = "its nests would run one after the other, on one thread";
+    else KILN_TRY(kiln_poly_attempt(k, merge_step, &j, &why));
+    if (why) kiln_poly_comment(k, &j, "not merged: ", why);
     done = !why;
   } else {
-    KILN_TRY(tile_cluster(k, &j, &done));
+    KILN_TRY(has_grids(k) ? kiln_poly_map_cluster(k, &j, &done) : tile_cluster(k, &j, &done));
   }
   if (!done && !is_statement(k, c)) return schedule_apart(k, c);
-  return KILN_OK;
+  return done || !has_grids(k) ? KILN_OK : kiln_poly_map_nests(k, &j);
 }
 
 bool kiln_polyhedral_suits(const kiln_program *p) {
@@ -726,9 +585,21 @@ bool kiln_polyhedral_suits(const kiln_program *p) {
   return true;
 }
 
-static kiln_status interior_step(maker *k, void *argument) {
+static kiln_status interior_step(kiln_poly_maker *k, void *argument) {
   (void)argument;
   return kiln_lowering_interior(&k->w);
+}
+
+// What follows the clusters on processors: vectors, scalars in registers, borders apart.
+static kiln_status run_in_vectors(kiln_poly_maker *k) {
+  const kiln_machine *m = k->w.m;
+  const double registers = (double)m->n_vector_regs / 2 * m->vector_bytes;
+  const char *why = NULL;
+  KILN_TRY(vectorize_points(k, k->w.s.loops->body));
+  for (int i = 0; i < k->n_tiles; i++) KILN_TRY(promote(k, i, KILN_SCOPE_REGISTER, registers));
+  KILN_TRY(kiln_poly_attempt(k, interior_step, NULL, &why));
+  if (why) kiln_text_printf(k->comments, "# the interior is not apart: %s\n", why);
+  return KILN_OK;
 }
 
 kiln_status kiln_polyhedral_schedule(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m,
@@ -737,19 +608,15 @@ kiln_status kiln_polyhedral_schedule(kiln_ctx *cx, const kiln_program *p, const 
   kiln_text script;
   kiln_text_init(&script, &cx->perm);
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  const char *why = NULL;
-  maker k = {.w = {.cx = cx, .p = p, .m = m, .n_threads = n_threads, .lanes = m->vector_bytes / 4},
-             .o = options,
-             .comments = &script,
-             .users = kiln_users_make(cx, &cx->scratch, p)};
+  kiln_poly_maker k = {
+      .w = {.cx = cx, .p = p, .m = m, .n_threads = n_threads, .lanes = m->vector_bytes / 4},
+      .o = options,
+      .comments = &script,
+      .users = kiln_users_make(cx, &cx->scratch, p)};
   KILN_TRY(kiln_schedule_begin(cx, p, &k.w.s));
   KILN_TRY(kiln_poly_plan_make(&k.w.s, options, &script, &k.plan));
   for (int i = 0; i < k.plan.n_clusters; i++) KILN_TRY(schedule_cluster(&k, &k.plan.clusters[i]));
-  KILN_TRY(vectorize_points(&k, k.w.s.loops->body));
-  const double registers = (double)m->n_vector_regs / 2 * m->vector_bytes;
-  for (int i = 0; i < k.n_tiles; i++) KILN_TRY(promote(&k, i, KILN_SCOPE_REGISTER, registers));
-  KILN_TRY(attempt(&k, interior_step, NULL, &why));
-  if (why) kiln_text_printf(&script, "# the interior is not apart: %s\n", why);
+  if (!m->target->has_grids) KILN_TRY(run_in_vectors(&k));
   kiln_text_add(&script, kiln_schedule_script(&k.w.s));
   *out_loops = k.w.s.loops;
   *out_script = script.data;

@@ -121,12 +121,47 @@ static bool is_solved(solver *s, const kiln_expr *x, int64_t c) {
   return false;
 }
 
+// Whether the indices determine x % d: directly, or as y % d where y - x is a multiple of d.
+static bool knows_rest(const solver *s, const kiln_expr *x, const kiln_expr *d) {
+  kiln_ctx *cx = s->e->cx;
+  for (int i = 0; i < s->known.n; i++) {
+    const kiln_expr *k = s->known.data[i];
+    int64_t apart = -1;
+    if (k->kind != KILN_EXPR_MOD || k->args[1] != d) continue;
+    const kiln_expr *rest = kiln_mod(cx, kiln_sub(cx, k->args[0], x), d);
+    if (k->args[0] == x || (kiln_expr_is_int(kiln_edit_simplify(s->e, rest), &apart) && apart == 0))
+      return true;
+  }
+  return false;
+}
+
+// Solves an index by a quotient in it whose remainder is known, as those of fused loops that were
+// split again: with q % 40 known, i*12 + q / 40 is as good as i*480 + q.
+static bool solve_quotients(solver *s, const kiln_expr *index) {
+  kiln_ctx *cx = s->e->cx;
+  const kiln_terms t = kiln_terms_of(cx, index);
+  bool progress = false;
+  for (int i = 0; i < t.n; i++) {
+    const kiln_expr *q = t.data[i].atom, *all = NULL;
+    if (q->kind != KILN_EXPR_DIV || !is_free(s, q) || !knows_rest(s, q->args[0], q->args[1]))
+      continue;
+    for (int j = 0; j < t.n; j++) {
+      const kiln_expr *part = i == j ? q->args[0] : kiln_mul(cx, t.data[j].atom, q->args[1]);
+      part = kiln_mul(cx, part, kiln_int(cx, t.data[j].coef));
+      all = all ? kiln_add(cx, all, part) : part;
+    }
+    progress |= solve_axis(s, kiln_edit_simplify(s->e, all));
+  }
+  return progress;
+}
+
 bool kiln_index_determines(kiln_edit *e, int n, const kiln_expr *const *index,
                            const kiln_vars *unknown, kiln_symbol v) {
   solver s = {.e = e, .unknown = unknown};
   for (bool progress = true; progress;) {
     progress = false;
     for (int k = 0; k < n; k++) progress |= solve_axis(&s, index[k]);
+    for (int k = 0; k < n && !progress; k++) progress |= solve_quotients(&s, index[k]);
   }
   return is_solved(&s, kiln_var(e->cx, v), 1);
 }

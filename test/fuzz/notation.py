@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Random definitions of the notation under random schedules, on several targets, compared with the interpreter (docs/design/correctness.md).
+"""Random definitions of the notation under random schedules and polyhedral ones, on several targets, compared with the interpreter
+(docs/design/correctness.md).
 
-usage: notation.py [-n RUNS] [--seconds S] [--seed SEED] [--library FILE] [--out DIR] [--definition N]
+usage: notation.py [-n RUNS] [--seconds S] [--seed SEED] [--library FILE] [--out DIR] [--definition N] [--ways WAY,...]
 Data are small integers, and what grows is cut off, so that all arithmetic is exact and results are compared to the bit. A script grows
 line by line: a line that is refused is left out. Exit code 1: something was wrong.
 """
@@ -280,6 +281,9 @@ class Script:
 
 
 WAYS = ["cpu", "threads2", "sim", "c", "search"]
+# Polyhedral schedules, and Kiln's own, of grids of blocks and threads: in the simulator, which finds races, and compiled.
+GRIDS = {"grid": "sim:cuda:sm_80", "opencl": "opencl", "cuda": "cuda"}
+SCHEDULERS = [f"{fusion}{more}" for fusion in ("max", "min", "preserve3") for more in ("", "+promote")]
 
 
 def aligned(extents, dtype):
@@ -321,7 +325,10 @@ class Fuzzer:
     def one(self, seed, number):
         rng = np.random.default_rng([seed, number, 1])
         d = Definition(rng)
-        s, bad = self.script(d, rng)
+        d.number = number
+        ways = self.a.ways or ["own", "cpu", WAYS[1 + number % (len(WAYS) - 1)], "grid"]
+        needs_script = any(way not in GRIDS and way != "own" for way in ways)
+        s, bad = self.script(d, rng) if needs_script else (Script(rng), None)
         if bad:
             if bad["status"] in ("BAD_INPUT", "UNSUPPORTED"):
                 self.refused[re.sub(r"-?\d+", "N", "; ".join(bad["messages"]).split("\n")[0])] += 1
@@ -329,11 +336,13 @@ class Fuzzer:
             return self.fault(d, bad.get("script", ""), "script", bad, seed, number)
         filled = "\n".join(s.filled) + "\n"
         want = None
-        for way in ["own", "cpu", WAYS[1 + number % (len(WAYS) - 1)]]:
+        for way in ways:
             result = self.run(d, s, filled, way)
             self.count[f"{way} {result['status']}"] += 1
-            if result["status"] in ("BAD_INPUT", "UNSUPPORTED") and want is not None:
+            if result["status"] in ("BAD_INPUT", "UNSUPPORTED") and (want is not None or not needs_script):
                 self.refused[f"{way}: " + re.sub(r"-?\d+", "N", "; ".join(result["messages"])[:160])] += 1
+                if want is None:
+                    return
                 continue
             if result["status"] != "OK":
                 self.fault(d, filled, way, result, seed, number)
@@ -349,16 +358,22 @@ class Fuzzer:
                 self.count["c outputs of another name"] += len(want) - len(got)
             why = self.differs(got, {n: w for n, w in want.items() if n in got or way != "c"})
             if why:
-                self.fault(d, "" if way == "own" else filled, way, {"status": "WRONG", "messages": [why]}, seed, number)
+                self.fault(d, "" if way == "own" or way in GRIDS else filled, way, {"status": "WRONG", "messages": [why]}, seed, number)
 
     def run(self, d, s, filled, way):
         if way == "own":
             return self.job(d, {"threads": 1}, reference=True)
+        if way in GRIDS:
+            return self.job(d, self.grid(d, way))
         if way == "search":
             return self.job(d, {"schedule": "\n".join(s.lines) + "\n", "threads": 1}, search=(3, 1))
         if way == "c":
             return self.by_c(d, filled)
         return self.job(d, {"schedule": filled, "threads": 2 if way == "threads2" else 1, "target": "sim" if way == "sim" else None})
+
+    @staticmethod
+    def grid(d, way):
+        return {"target": GRIDS[way], "threads": 1, "scheduler": (SCHEDULERS + ["rules"])[d.number % (len(SCHEDULERS) + 1)]}
 
     def by_c(self, d, filled):
         """The kernels as C, compiled by the system's compiler and called in order; loops that are parallel have no end here, so they are left out."""
@@ -408,8 +423,9 @@ class Fuzzer:
         (folder / "op.schedule").write_text(kept)
         np.savez(folder / "inputs.npz", **d.data)
         sizes = " ".join(f"--size {n}={v}" for n, v in d.sizes.items())
-        option = {"threads2": "--threads 2", "sim": "--target sim", "c": "--emit c", "search": "--search 3"}.get(way, "--threads 1")
-        script_option = "" if way == "own" else " --schedule op.schedule"
+        grid = self.grid(d, way) if way in GRIDS else None
+        option = f"--target {grid['target']} --scheduler {grid['scheduler']}" if grid else {"threads2": "--threads 2", "sim": "--target sim", "c": "--emit c", "search": "--search 3"}.get(way, "--threads 1")
+        script_option = "" if way == "own" or grid else " --schedule op.schedule"
         (folder / "command").write_text(f"kiln tc op.tc {sizes}{script_option} {option} --reference\n# notation.py --seed {seed} --definition {number}\n"
                                         f"# {result['status']}: {'; '.join(result['messages'])}\n{result.get('log', '')}")
         self.count[f"FAULT {way} {result['status']}"] += 1
@@ -444,6 +460,7 @@ def main():
     parser.add_argument("--out", default=str(ROOT / "build" / "fuzz"))
     parser.add_argument("--definition", type=int)
     parser.add_argument("--sanitizer")
+    parser.add_argument("--ways", type=lambda text: ["own", *text.split(",")], help=f"of {', '.join(['cpu', *WAYS[1:], *GRIDS])}; else a few in turns")
     a = parser.parse_args()
     f, end = Fuzzer(a), time.monotonic() + a.seconds
     numbers = [a.definition] if a.definition is not None else range(a.runs)
