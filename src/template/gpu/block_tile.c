@@ -23,9 +23,6 @@ enum {
 };
 // Rounds of a distribution by rows and columns, relative to one by numbers, which divides.
 static const double MOST_ROUNDS = 1.3;
-// Loads for each element of a copy in shared memory, below which caches serve as well; and where
-// neighbouring threads do not load neighbours.
-static const double STAGE_PAYS = 3, APART_PAYS = 1.5;
 
 // --- shapes ---
 
@@ -82,7 +79,7 @@ int kiln_block_shapes(const kiln_machine *m, int n, const int64_t *extents, kiln
       for (int64_t rows = 1; rows <= MOST_ROWS; rows *= 2) {
         if (i > 0 && widths[i] / 2 >= row) continue;
         const int64_t x = least(widths[i], row);
-        const kiln_block_shape one = shape_of(n, extents, x, threads / widths[i], rows);
+        const kiln_block_shape one = shape_of(n, extents, x, kiln_divide_up(threads, x), rows);
         push_shape(&one, &found, out);
       }
   }
@@ -483,18 +480,25 @@ typedef struct reuse {
   bool is_known;
 } reuse;
 
+// What |e| grows by with |v|, away from the borders that a minimum or maximum cuts it at.
+static int64_t growth_of(kiln_ctx *cx, const kiln_expr *e, kiln_symbol v) {
+  const kiln_terms t = kiln_terms_of(cx, e);
+  int64_t growth = 0;
+  for (int i = 0; i < t.n; i++) {
+    const kiln_expr *atom = t.data[i].atom;
+    if (atom->kind == KILN_EXPR_VAR && atom->u.sym == v) growth += t.data[i].coef;
+    if (atom->kind != KILN_EXPR_MIN && atom->kind != KILN_EXPR_MAX) continue;
+    const int at = kiln_expr_uses(atom->args[0], v) ? 0 : 1;
+    growth += t.data[i].coef * growth_of(cx, atom->args[at], v);
+  }
+  return growth;
+}
+
 static int64_t stride_along(kiln_ctx *cx, const kiln_buffer *b, const kiln_access *a,
                             kiln_symbol v) {
   int64_t stride = 0;
-  for (int k = 0; k < b->rank; k++) {
-    if (!kiln_expr_uses(a->index[k], v)) continue;
-    const kiln_terms t = kiln_terms_of(cx, a->index[k]);
-    for (int i = 0; i < t.n; i++) {
-      if (!kiln_expr_uses(t.data[i].atom, v)) continue;
-      if (t.data[i].atom->kind != KILN_EXPR_VAR) continue; // mostly as its argument
-      stride += t.data[i].coef * b->strides[k];
-    }
-  }
+  for (int k = 0; k < b->rank; k++)
+    if (kiln_expr_uses(a->index[k], v)) stride += growth_of(cx, a->index[k], v) * b->strides[k];
   return stride;
 }
 
@@ -533,8 +537,9 @@ typedef struct copying {
   bool is_done;
 } copying;
 
+// A copy is read in any order at the speed of shared memory, and filled in the order of memory.
 static bool pays(const copying *c) {
-  return c->r.loads >= (c->r.is_apart ? APART_PAYS : STAGE_PAYS) * c->elems;
+  return c->r.loads > c->elems || (c->r.is_apart && c->r.loads == c->elems);
 }
 
 static kiln_status copy_step(kiln_lowering *w, void *argument) {
