@@ -1,11 +1,14 @@
 // Polyhedral scheduling of definitions with several statements.
 //
+// cluster     which statements of a cluster stay in memory; attempts at primitives
 // fusion      nests as isl statements, their dependences, and isl's scheduler: which nests share
 //             outer loops (a cluster), in which order and with which shifts
 // polyhedral  a cluster as a script: tile loops shared by the results that stay in memory
 //             (`merge`), parallel if they are coincident; temporaries at the tile (`compute_at`);
 //             point loops, of which the one with stride 1 is vectorized
 // promote     boxes that a tile reuses, copied to a faster memory scope (`stage`)
+// grid        on GPUs: a cluster's tiles as blocks and their points as threads (`bind`), temporaries
+//             in shared memory or registers; parts of few long sums in several threads (`rfactor`)
 //
 // Schedules are not skewed: no primitive makes loops over sums of loop variables, and wavefronts
 // are not needed, because recomputed halos make tiles independent (overlapped tiling).
