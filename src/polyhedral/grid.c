@@ -1,5 +1,5 @@
-// Clusters on GPUs: coincident loops of the band as tiles, a block each; a tile's points as threads,
-// the contiguous loop along x; temporaries in shared memory or in registers.
+// Clusters on GPUs: coincident loops of the band as tiles, a block each; a tile's points as
+// threads, the contiguous loop along x; temporaries in shared memory or in registers.
 //
 // Among several shapes of tiles and blocks the one whose loops are predicted to take the least time
 // is chosen (price/gpu_work.h).

@@ -7,8 +7,8 @@
 //             (`merge`), parallel if they are coincident; temporaries at the tile (`compute_at`);
 //             point loops, of which the one with stride 1 is vectorized
 // promote     boxes that a tile reuses, copied to a faster memory scope (`stage`)
-// grid        on GPUs: a cluster's tiles as blocks and their points as threads (`bind`), temporaries
-//             in shared memory or registers; parts of few long sums in several threads (`rfactor`)
+// grid        on GPUs: a cluster's tiles as blocks and their points as threads (`bind`),
+//             temporaries in shared memory or registers; few long sums in parts (`rfactor`)
 //
 // Schedules are not skewed: no primitive makes loops over sums of loop variables, and wavefronts
 // are not needed, because recomputed halos make tiles independent (overlapped tiling).

@@ -8,15 +8,15 @@
 // A producer is computed in shared memory, or in the registers of the threads that read it, where
 // computing it anew for each of them takes fewer instructions. Sums are added up in registers.
 //
-// source: Verdoolaege et al., Polyhedral parallel code generation for CUDA (TACO 2013); Ragan-Kelley
-//         et al., Halide (PLDI 2013), compute_at with shared memory
+// source: Verdoolaege et al., Polyhedral parallel code generation for CUDA (TACO 2013);
+//         Ragan-Kelley et al., Halide (PLDI 2013), compute_at with shared memory
 #ifndef KILN_TEMPLATE_GPU_BLOCK_TILE_H
 #define KILN_TEMPLATE_GPU_BLOCK_TILE_H
 
 #include "template/gpu/grid.h"
 
-// Sizes of a tile, by loop of the result's nest, the contiguous one last (0: the loop is not cut, all
-// of it belongs to a tile), and of a block.
+// Sizes of a tile, by loop of the result's nest, the contiguous one last (0: the loop is not cut,
+// and all of it belongs to a tile), and of a block.
 typedef struct kiln_block_shape {
   int64_t size[2 * KILN_MAX_RANK];
   int64_t threads[2]; // along x and y
