@@ -14,7 +14,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KEPT = ROOT / "abi/kiln.txt"
-RUNTIME = ["status.h", "dlpack.h", "tensor.h", "module.h"]
+RUNTIME = ["status.h", "dlpack.h", "tensor.h", "module.h", "gpu.h"]
 HEADERS = RUNTIME + ["compile.h"]
 MARKS = re.compile(r"\b(KILN_API|KILN_MUST_USE|KILN_GIVE|KILN_TAKE)\b|\bKILN_PRINTF\([^)]*\)|\b__attribute__\(\(.*?\)\)")
 

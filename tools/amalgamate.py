@@ -12,7 +12,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PUBLIC = ["status.h", "dlpack.h", "tensor.h", "module.h"]
+PUBLIC = ["status.h", "dlpack.h", "tensor.h", "module.h", "gpu.h"]
 TOKEN = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|\w+|\s+|->|.", re.S)
 INCLUDE = re.compile(r'^#include "([^"]+)"[^\n]*\n', re.M)
 

@@ -11,7 +11,7 @@ import textwrap
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/ref/c-api.md"
-HEADERS = ["status.h", "tensor.h", "module.h", "compile.h"]
+HEADERS = ["status.h", "tensor.h", "module.h", "gpu.h", "compile.h"]
 FIELDS = ["shapes", "units", "needs", "keeps", "gives", "errors", "threads", "cost"]
 FRAME = re.compile(r"#|extern \"C\"|}$|// SPDX")
 

@@ -154,6 +154,13 @@ KILN_API const int64_t *kiln_session_output_shape(const kiln_session *session, s
 // errors: KILN_DEVICE_ERROR: a run failed; KILN_BAD_INPUT: an index was out of range in a run. A
 //         later run that waits for earlier ones reports these, too
 KILN_API KILN_MUST_USE kiln_status kiln_session_wait(kiln_session *session, kiln_diag *diag);
+// Runs of a session for a GPU go into |stream| (a CUstream, borrowed; 1: CUDA's default stream)
+// from now on; NULL: into the session's own. Waits for runs that are not over, with the errors of
+// kiln_session_wait.
+//
+// errors: KILN_BAD_INPUT: the module is for a CPU, or its driver takes no streams of others
+KILN_API KILN_MUST_USE kiln_status kiln_session_set_stream(kiln_session *session, void *stream,
+                                                           kiln_diag *diag);
 // Start and duration of launch |i| in the last run, if profiled; 0 otherwise.
 KILN_API uint64_t kiln_session_launch_start_ns(const kiln_session *session, size_t i);
 KILN_API uint64_t kiln_session_launch_ns(const kiln_session *session, size_t i);

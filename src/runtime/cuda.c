@@ -101,6 +101,8 @@ typedef struct functions {
   result (*destroy_event)(void *event);
   result (*record_event)(void *event, void *stream);
   result (*elapsed)(float *out_ms, void *from, void *to);
+  result (*wait_event)(void *event);
+  result (*wait_in_stream)(void *stream, void *event, unsigned flags);
   result (*begin_capture)(void *stream, int mode);
   result (*end_capture)(void *stream, void **out_graph);
   result (*instantiate)(void **out, void *graph, unsigned long long flags);
@@ -154,6 +156,8 @@ static const kiln_gpu_symbol symbols[] = {
     ROW("cuEventDestroy_v2", destroy_event),
     ROW("cuEventRecord", record_event),
     ROW("cuEventElapsedTime", elapsed),
+    ROW("cuEventSynchronize", wait_event),
+    ROW("cuStreamWaitEvent", wait_in_stream),
     ROW("cuStreamBeginCapture_v2", begin_capture),
     ROW("cuStreamEndCapture", end_capture),
     ROW("cuGraphInstantiateWithFlags", instantiate),
@@ -277,6 +281,18 @@ static kiln_status open_device(int32_t device, kiln_diag *diag, kiln_gpu_context
   if (st == KILN_OK) *out = &c->base;
   else close_device(&c->base);
   return st;
+}
+
+static int32_t count_devices(void) {
+  functions f = {0};
+  void *library = NULL;
+  int n = 0;
+  if (kiln_gpu_open_library("cuda", "libcuda.so.1", sizeof symbols / sizeof *symbols, symbols, &f,
+                            NULL, &library) != KILN_OK)
+    return 0;
+  if (f.init(0) != 0 || f.device_count(&n) != 0) n = 0;
+  dlclose(library);
+  return n;
 }
 
 // --- memory ---
@@ -554,6 +570,13 @@ static kiln_status elapsed(kiln_gpu_context *base, kiln_gpu_event *from, kiln_gp
   return st;
 }
 
+static kiln_status wait_event(kiln_gpu_context *base, kiln_gpu_event *e, kiln_gpu_stream *s,
+                              kiln_diag *diag) {
+  context *c = of(base);
+  if (!enter(c)) return no_entry(diag);
+  return left(c, "event", s ? c->f.wait_in_stream(s, e, 0) : c->f.wait_event(e), diag);
+}
+
 // --- graphs ---
 
 static kiln_status capture(kiln_gpu_context *base, kiln_gpu_stream *s, kiln_diag *diag) {
@@ -599,6 +622,7 @@ static void leave_device(kiln_gpu_context *base) { leave(of(base)); }
 
 const kiln_gpu_api kiln_cuda_api = {
     .name = "cuda",
+    .count = count_devices,
     .open = open_device,
     .close = close_device,
     .allocate = allocate,
@@ -619,6 +643,7 @@ const kiln_gpu_api kiln_cuda_api = {
     .end_event = end_event,
     .record = record,
     .elapsed = elapsed,
+    .wait_event = wait_event,
     .enter = enter_device,
     .leave = leave_device,
     .capture = capture,

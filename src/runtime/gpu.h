@@ -51,6 +51,7 @@ typedef struct kiln_gpu_call {
 struct kiln_gpu_api {
   const char *name; // "cuda"; place of messages
 
+  int32_t (*count)(void); // number of devices; 0: there is no driver. NULL for OpenCL
   // errors: KILN_DEVICE_ERROR: no driver, or no device of that number
   KILN_MUST_USE kiln_status (*open)(int32_t device, kiln_diag *diag, kiln_gpu_context **out);
   void (*close)(kiln_gpu_context *c); // NULL is allowed
@@ -95,6 +96,10 @@ struct kiln_gpu_api {
   // The time between two events that have completed.
   KILN_MUST_USE kiln_status (*elapsed)(kiln_gpu_context *c, kiln_gpu_event *from,
                                        kiln_gpu_event *to, kiln_diag *diag, uint64_t *out_ns);
+  // Waits for an event that was recorded: later work in |s| does, or, if that is NULL, the caller.
+  // NULL for OpenCL.
+  KILN_MUST_USE kiln_status (*wait_event)(kiln_gpu_context *c, kiln_gpu_event *e,
+                                          kiln_gpu_stream *s, kiln_diag *diag);
 
   // Brackets calls of libraries, during which the device's context is the thread's current one.
   // Both NULL if the driver has no libraries.

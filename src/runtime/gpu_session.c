@@ -113,6 +113,13 @@ static bool is_checked(const kiln_gpu_session *s, uint32_t i) {
   return s->module->plan.n_checks > 0 && i + 1 == s->n_ports;
 }
 
+static kiln_status check_stream(const kiln_gpu_session *s, const void *stream, kiln_diag *diag) {
+  if (!stream || s->api->capture) return KILN_OK;
+  return kiln_diag_fail(diag, KILN_BAD_INPUT, "session",
+                        "stream: must be NULL with %s, whose queues belong to the session",
+                        s->api->name);
+}
+
 static kiln_status fill(kiln_gpu_session *s, const kiln_session_options *o, kiln_diag *diag) {
   const uint64_t bytes = s->module->plan.arena_bytes;
   kiln_status st = kiln_resident_find(s->module, o->device, diag, &s->resident);
@@ -120,11 +127,8 @@ static kiln_status fill(kiln_gpu_session *s, const kiln_session_options *o, kiln
   s->gpu = s->resident->gpu;
   s->api = s->gpu->api;
   s->is_async = o->is_async != 0;
-  if (o->stream && !s->api->capture)
-    return kiln_diag_fail(diag, KILN_BAD_INPUT, "session",
-                          "stream: must be NULL with %s, whose queues belong to the session",
-                          s->api->name);
-  st = make_lists(s, diag);
+  st = check_stream(s, o->stream, diag);
+  if (st == KILN_OK) st = make_lists(s, diag);
   if (st == KILN_OK && s->module->plan.n_checks > 0)
     st = s->api->allocate_host(s->gpu, MAX_UNCHECKED * check_bytes(s), "checks of indices", diag,
                                &s->checked);
@@ -397,6 +401,15 @@ kiln_status kiln_gpu_session_wait(kiln_gpu_session *s, kiln_diag *diag) {
     st = kiln_plan_checked(&s->module->plan,
                            (const int64_t *)(const void *)(s->checked + i * check_bytes(s)), diag);
   return st;
+}
+
+kiln_status kiln_gpu_session_set_stream(kiln_gpu_session *s, void *stream, kiln_diag *diag) {
+  kiln_gpu_stream *to = stream ? (kiln_gpu_stream *)stream : s->own;
+  const kiln_status st = check_stream(s, stream, diag);
+  if (st != KILN_OK || s->stream == to) return st;
+  const kiln_status last = kiln_gpu_session_wait(s, diag);
+  s->stream = to;
+  return last;
 }
 
 kiln_status kiln_gpu_session_run(kiln_gpu_session *s, const DLTensor *const *inputs,

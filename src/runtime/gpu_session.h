@@ -26,5 +26,7 @@ KILN_MUST_USE kiln_status kiln_gpu_session_run(kiln_gpu_session *s, const DLTens
                                                DLTensor *const *outputs, uint64_t *start_ns,
                                                uint64_t *ns, kiln_diag *diag);
 KILN_MUST_USE kiln_status kiln_gpu_session_wait(kiln_gpu_session *s, kiln_diag *diag);
+KILN_MUST_USE kiln_status kiln_gpu_session_set_stream(kiln_gpu_session *s, void *stream,
+                                                      kiln_diag *diag);
 
 #endif

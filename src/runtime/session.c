@@ -634,6 +634,14 @@ kiln_status kiln_session_wait(kiln_session *session, kiln_diag *diag) {
   return session->gpu ? kiln_gpu_session_wait(session->gpu, diag) : KILN_OK;
 }
 
+kiln_status kiln_session_set_stream(kiln_session *session, void *stream, kiln_diag *diag) {
+  KILN_TRY(kiln_argument_check(diag, __func__, "session", session));
+  if (!session->gpu)
+    return kiln_diag_fail(diag, KILN_BAD_INPUT, "session",
+                          "stream: the module must be for a GPU, it is for a CPU");
+  return kiln_gpu_session_set_stream(session->gpu, stream, diag);
+}
+
 // The part that runs the module's launch |*io|, and its number there; NULL if it has not been made.
 static const kiln_session *part_at(const kiln_session *s, size_t *io) {
   const kiln_dynamic *d = s->module->dynamic;

@@ -2,6 +2,7 @@
 // place and freed, and every message. That results are right on a GPU is for gpu_test.py.
 #include "gpu/fake_cuda.h"
 #include "gpu/module.h"
+#include "kiln/gpu.h"
 #include "runtime/gpu.h"
 #include "runtime/resident.h"
 
@@ -297,6 +298,123 @@ static void any_strides_are_copied(void **state) {
   kiln_diag_destroy(diag);
 }
 
+// --- the public interface to devices ---
+
+static void memory_is_copied_and_streams_are_waited_for(void **state) {
+  kiln_diag *diag = kiln_diag_create();
+  kiln_gpu_handle *d = NULL;
+  void *memory = NULL, *host = NULL, *streams[2] = {NULL}, *event = NULL;
+  float back[4] = {0};
+  (void)state;
+  assert_int_equal(kiln_gpu_count("cuda"), 1);
+  must(kiln_gpu_create("cuda", 0, diag, &d), diag);
+  must(kiln_gpu_allocate(d, sizeof back, diag, &memory), diag);
+  must(kiln_gpu_allocate_host(d, sizeof back, diag, &host), diag);
+  for (int i = 0; i < 2; i++) must(kiln_gpu_stream_create(d, diag, &streams[i]), diag);
+  must(kiln_gpu_event_create(d, diag, &event), diag);
+  memcpy(host, (float[]){1, 2, 3, 4}, sizeof back);
+  must(kiln_gpu_copy(d, streams[0], memory, host, sizeof back, diag), diag);
+  must(kiln_gpu_event_record(d, event, streams[0], diag), diag);
+  must(kiln_gpu_event_wait(d, event, streams[1], diag), diag);
+  must(kiln_gpu_event_wait(d, event, NULL, diag), diag);
+  must(kiln_gpu_copy(d, streams[1], back, memory, sizeof back, diag), diag);
+  must(kiln_gpu_stream_wait(d, streams[1], diag), diag);
+  assert_memory_equal(back, host, sizeof back);
+  kiln_gpu_event_destroy(d, event);
+  for (int i = 0; i < 2; i++) kiln_gpu_stream_destroy(d, streams[i]);
+  kiln_gpu_free_host(d, host);
+  kiln_gpu_free(d, memory);
+  kiln_gpu_destroy(d);
+  assert_int_equal(fake->live, 0);
+  kiln_diag_destroy(diag);
+}
+
+static void devices_that_cannot_be_had_give_a_message(void **state) {
+  static const struct {
+    const char *target;
+    int index, n_devices;
+    kiln_status want;
+    const char *says;
+  } rows[] = {{"opencl", 0, 1, KILN_BAD_INPUT, "must be \"cuda\", got \"opencl\""},
+              {"cuda", 1, 1, KILN_DEVICE_ERROR, "must be 0 to 0, got 1"},
+              {"cuda", -1, 1, KILN_DEVICE_ERROR, "must be 0 to 0, got -1"},
+              {"cuda", 0, 0, KILN_DEVICE_ERROR, "the driver sees none"},
+              {NULL, 0, 1, KILN_BAD_INPUT, "target"}};
+  (void)state;
+  for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
+    kiln_diag *diag = kiln_diag_create();
+    kiln_gpu_handle *d = NULL;
+    fake->n_devices = rows[row].n_devices;
+    assert_int_equal(kiln_gpu_create(rows[row].target, rows[row].index, diag, &d), rows[row].want);
+    assert_null(d);
+    assert_non_null(strstr(kiln_diag_message(diag, 0), rows[row].says));
+    kiln_diag_destroy(diag);
+  }
+  fake->n_devices = 0;
+  assert_int_equal(kiln_gpu_count("cuda"), 0);
+  assert_int_equal(kiln_gpu_count("opencl"), 0);
+  assert_int_equal(fake->live, 0);
+}
+
+// Each call of the driver fails once: a status, and nothing stays.
+static void what_the_driver_refuses_is_a_status(void **state) {
+  int n = 0, failed = 0;
+  (void)state;
+  for (bool more = true; more;) {
+    kiln_diag *diag = kiln_diag_create();
+    kiln_gpu_handle *d = NULL;
+    void *memory = NULL, *stream = NULL, *event = NULL;
+    float back = 0;
+    fake->fail_call = ++n;
+    kiln_status st = kiln_gpu_create("cuda", 0, diag, &d);
+    if (st == KILN_OK) st = kiln_gpu_allocate(d, 4, diag, &memory);
+    if (st == KILN_OK) st = kiln_gpu_stream_create(d, diag, &stream);
+    if (st == KILN_OK) st = kiln_gpu_event_create(d, diag, &event);
+    if (st == KILN_OK) st = kiln_gpu_copy(d, stream, &back, memory, 4, diag);
+    if (st == KILN_OK) st = kiln_gpu_event_record(d, event, stream, diag);
+    if (st == KILN_OK) st = kiln_gpu_event_wait(d, event, stream, diag);
+    if (st == KILN_OK) st = kiln_gpu_stream_wait(d, stream, diag);
+    more = fake->fail_call <= 0;
+    fake->fail_call = 0;
+    assert_int_equal(st == KILN_OK, !more);
+    assert_int_equal(st == KILN_OK, kiln_diag_count(diag) == 0);
+    failed += st != KILN_OK;
+    if (d) kiln_gpu_event_destroy(d, event);
+    if (d) kiln_gpu_stream_destroy(d, stream);
+    if (d) kiln_gpu_free(d, memory);
+    kiln_gpu_destroy(d);
+    assert_int_equal(fake->live, 0);
+    kiln_diag_destroy(diag);
+  }
+  assert_int_equal(failed, 9);
+}
+
+static void a_session_may_change_its_stream(void **state) {
+  kiln_diag *diag = kiln_diag_create();
+  kiln_module *m = gpu_module_make(KILN_PLAN_CUDA, "sm_90a", sources);
+  gpu_tensors t = gpu_tensors_make();
+  kiln_session *s = NULL;
+  kiln_gpu_handle *d = NULL;
+  void *stream = NULL;
+  (void)state;
+  must(kiln_gpu_create("cuda", 0, diag, &d), diag);
+  must(kiln_gpu_stream_create(d, diag, &stream), diag);
+  must(kiln_session_create(m, NULL, diag, &s), diag);
+  for (int run = 0; run < 6; run++) {
+    must(kiln_session_set_stream(s, run % 2 ? stream : NULL, diag), diag);
+    gpu_tensors_fill(&t, (float)run);
+    must(kiln_session_run(s, 1, t.in, 3, t.out, diag), diag);
+    gpu_tensors_check(&t);
+  }
+  assert_int_equal(fake->captures, 1); // one graph, in either stream
+  kiln_session_destroy(s);
+  kiln_gpu_stream_destroy(d, stream);
+  kiln_gpu_destroy(d);
+  gpu_tensors_destroy(&t);
+  kiln_module_release(m);
+  kiln_diag_destroy(diag);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup(the_second_run_is_captured_and_later_ones_replay_it, reset),
@@ -309,6 +427,10 @@ int main(void) {
       cmocka_unit_test_setup(tensors_of_another_device_or_alignment_are_refused, reset),
       cmocka_unit_test_setup(any_strides_are_copied, reset),
       cmocka_unit_test_setup(code_fits_its_generation, reset),
+      cmocka_unit_test_setup(memory_is_copied_and_streams_are_waited_for, reset),
+      cmocka_unit_test_setup(devices_that_cannot_be_had_give_a_message, reset),
+      cmocka_unit_test_setup(what_the_driver_refuses_is_a_status, reset),
+      cmocka_unit_test_setup(a_session_may_change_its_stream, reset),
   };
   void *library = dlopen("libcuda.so.1", RTLD_NOW);
   fake_cuda *(*find)(void) = NULL;

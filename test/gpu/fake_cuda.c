@@ -3,6 +3,7 @@
 // context.
 #include "fake_cuda.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -25,6 +26,11 @@ static fake_cuda state = {
     .n_devices = 1, .major = 9, .memory_bytes = 1 << 20, .fail_launch = -1, .version = 13000};
 static _Thread_local int depth;
 static size_t used;
+static int takes_any; // image, whose functions copy their first argument to their second
+
+static int add_to(int *counter, int n) { return __atomic_add_fetch(counter, n, __ATOMIC_RELAXED); }
+static size_t use(size_t bytes) { return __atomic_add_fetch(&used, bytes, __ATOMIC_RELAXED); }
+static int fails(void) { return state.fail_call > 0 && add_to(&state.fail_call, -1) == 0; }
 
 fake_cuda *fake_cuda_state(void) { return &state; }
 
@@ -32,6 +38,7 @@ fake_cuda *fake_cuda_state(void) { return &state; }
 __attribute__((constructor)) static void take_memory(void) {
   const char *bytes = getenv("FAKE_CUDA_BYTES");
   if (bytes) state.memory_bytes = strtoull(bytes, NULL, 10);
+  takes_any = getenv("FAKE_CUDA_ANY") != NULL;
 }
 
 typedef struct function {
@@ -54,6 +61,32 @@ static void hang(float **a, int64_t i) {
 }
 static const function functions[] = {
     {"add", 3, add, 0}, {"scale", 2, scale, 1}, {"crash", 1, crash, 0}, {"hang", 1, hang, 0}};
+static const function any = {"", 2, NULL, 0};
+
+// Memory of the device, so that copies from and to the host can be told.
+enum { MOST_MEMORIES = 4096 };
+static pthread_mutex_t memories_lock = PTHREAD_MUTEX_INITIALIZER;
+static const char *memories[MOST_MEMORIES];
+
+static void replace(const char *from, const char *to) {
+  pthread_mutex_lock(&memories_lock);
+  int i = 0;
+  while (i < MOST_MEMORIES && memories[i] != from) i++;
+  if (i < MOST_MEMORIES) memories[i] = to;
+  pthread_mutex_unlock(&memories_lock);
+}
+// From |at| to the end of the memory that it is in; 0: it is the host's.
+static size_t rest_of(const char *at) {
+  size_t rest = 0;
+  pthread_mutex_lock(&memories_lock);
+  for (int i = 0; i < MOST_MEMORIES && !rest; i++) {
+    const char *begin = memories[i];
+    const char *end = begin ? begin + 256 + *(const size_t *)(const void *)begin : NULL;
+    if (begin && at >= begin && at < end) rest = (size_t)(end - at);
+  }
+  pthread_mutex_unlock(&memories_lock);
+  return rest;
+}
 
 // Something put into a stream: a launch, a library's work, or a copy of rows.
 typedef struct operation {
@@ -73,10 +106,16 @@ typedef struct stream {
   operation *first, **end;
 } stream;
 
+static void copy_first(float **args) {
+  const size_t from = rest_of((char *)args[0]), to = rest_of((char *)args[1]);
+  memmove(args[1], args[0], from < to ? from : to);
+}
+
 static void run(const operation *o) {
   float *args[MAX_ARGS];
   memcpy(args, o->args, sizeof args);
   if (o->work) o->work(o->data);
+  else if (o->function == &any) copy_first(args);
   else if (o->function)
     for (int64_t i = 0; i < o->threads; i++) o->function->run(args, i);
   else
@@ -108,19 +147,20 @@ int fake_cuda_put(void *s, void (*work)(void *), void *data) {
 
 static int make(void **out, size_t bytes) {
   if (depth == 0) return NO_CONTEXT;
+  if (fails()) return INVALID;
   *out = calloc(1, bytes);
-  state.live++;
+  add_to(&state.live, 1);
   return 0;
 }
 
 static int drop(void *object) {
   if (depth == 0) return NO_CONTEXT;
   free(object);
-  state.live--;
+  add_to(&state.live, -1);
   return 0;
 }
 
-int cuInit(unsigned flags) { return flags ? INVALID : state.n_devices ? 0 : NO_DEVICE; }
+int cuInit(unsigned flags) { return flags || fails() ? INVALID : state.n_devices ? 0 : NO_DEVICE; }
 int cuGetErrorName(int error, const char **out) {
   *out = error == INVALID ? "CUDA_ERROR_INVALID_VALUE" : "CUDA_ERROR_OTHER";
   return 0;
@@ -143,11 +183,12 @@ int cuDeviceGetAttribute(int *out, int attribute, int device) {
 }
 int cuDevicePrimaryCtxRetain(void **out, int device) {
   (void)device;
+  if (fails()) return INVALID;
   *out = &state;
-  state.live++;
+  add_to(&state.live, 1);
   return 0;
 }
-int cuDevicePrimaryCtxRelease_v2(int device) { return (void)device, state.live--, 0; }
+int cuDevicePrimaryCtxRelease_v2(int device) { return (void)device, add_to(&state.live, -1), 0; }
 int cuCtxPushCurrent_v2(void *context) { return context ? depth++, 0 : INVALID; }
 int cuCtxPopCurrent_v2(void **out) { return *out = &state, depth--, 0; }
 int cuMemGetInfo_v2(size_t *out_free, size_t *out_total) {
@@ -160,14 +201,17 @@ int cuMemGetInfo_v2(size_t *out_free, size_t *out_total) {
 int cuMemAlloc_v2(uint64_t *out, size_t bytes) {
   void *memory = NULL;
   if (bytes > state.memory_bytes - used) return OUT_OF_MEMORY;
-  if (make(&memory, bytes + 256)) return NO_CONTEXT;
-  used += *(size_t *)memory = bytes;
+  const int e = make(&memory, bytes + 256);
+  if (e) return e;
+  use(*(size_t *)memory = bytes);
+  replace(NULL, memory);
   *out = (uint64_t)(uintptr_t)memory + 256;
   return 0;
 }
 int cuMemFree_v2(uint64_t memory) {
   char *begin = (char *)(uintptr_t)memory - 256;
-  used -= *(size_t *)(void *)begin;
+  use(-*(size_t *)(void *)begin);
+  replace(begin, NULL);
   return drop(begin);
 }
 int cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
@@ -180,6 +224,11 @@ int cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, void *s) {
                        .from = (const char *)(uintptr_t)from,
                        .width = bytes,
                        .height = 1};
+  if (fails()) return INVALID;
+  if (!((stream *)s)->captures) {
+    add_to(&state.copies, 1);
+    if (!rest_of(o.to) || !rest_of(o.from)) add_to(&state.host_copies, 1);
+  }
   return put(s, &o);
 }
 
@@ -214,14 +263,18 @@ int cuMemcpy2DAsync_v2(const copy_2d *c, void *s) {
 int cuModuleLoadData(void **out, const void *image) {
   char head[32];
   snprintf(head, sizeof head, "fake sm_%d%d", state.major, state.minor);
+  if (takes_any) return make(out, 1);
   if (strncmp(image, "fake ", 5)) return INVALID;
   if (strncmp(image, head, strlen(head))) return NO_BINARY;
-  if (make(out, strlen(image) + 1)) return NO_CONTEXT;
+  const int e = make(out, strlen(image) + 1);
+  if (e) return e;
   strcpy(*out, image);
   return 0;
 }
 int cuModuleUnload(void *module) { return drop(module); }
 int cuModuleGetFunction(void **out, void *module, const char *name) {
+  if (fails()) return INVALID;
+  if (takes_any) return *out = (void *)(uintptr_t)&any, 0;
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
     if (!strcmp(functions[i].name, name) && strstr(module, name)) {
       *out = (void *)(uintptr_t)&functions[i];
@@ -237,12 +290,12 @@ int cuFuncSetAttribute(void *f, int attribute, int value) {
 int cuLaunchKernel(const function *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
                    unsigned by, unsigned bz, unsigned shared, void *s, void **args, void **extra) {
   operation o = {.function = f, .threads = (int64_t)gx * gy * gz * bx * by * bz};
-  if (extra || shared > 227 << 10) return INVALID;
+  if (extra || shared > 227 << 10 || fails()) return INVALID;
   if (state.fail_launch >= 0 && state.launches >= state.fail_launch) return INVALID;
   for (int i = 0; i < f->n_args; i++) memcpy(&o.args[i], args[i], sizeof o.args[i]);
   if (f->of && *(uint64_t *)args[f->n_args] != (uint64_t)(uintptr_t)o.args[f->of - 1])
     return INVALID;
-  state.launches++;
+  add_to(&state.launches, 1);
   return put(s, &o);
 }
 
@@ -297,13 +350,16 @@ int cuStreamCreate(void **out, unsigned flags) {
   return flags != 1 ? INVALID : make(out, sizeof(stream));
 }
 int cuStreamDestroy_v2(void *s) { return drop(s); }
-int cuStreamSynchronize(void *s) { return s && depth ? state.waits++, 0 : NO_CONTEXT; }
+int cuStreamSynchronize(void *s) {
+  if (fails()) return INVALID;
+  return s && depth ? add_to(&state.waits, 1), 0 : NO_CONTEXT;
+}
 int cuEventCreate(void **out, unsigned flags) { return flags ? INVALID : make(out, 8); }
 int cuEventDestroy_v2(void *e) { return drop(e); }
 static int64_t now_ms;
 void fake_cuda_pass(int ms) { now_ms += ms; }
 int cuEventRecord(void *e, void *s) {
-  if (!s || ((stream *)s)->captures) return INVALID;
+  if (!s || ((stream *)s)->captures || fails()) return INVALID;
   *(int64_t *)e = ++now_ms;
   return 0;
 }
@@ -312,20 +368,33 @@ int cuEventElapsedTime(float *out_ms, void *from, void *to) {
   return 0;
 }
 
+int cuEventSynchronize(void *e) { return !e || fails() ? INVALID : depth ? 0 : NO_CONTEXT; }
+int cuStreamWaitEvent(void *s, void *e, unsigned flags) {
+  return !s || !e || flags || fails() ? INVALID : depth ? 0 : NO_CONTEXT;
+}
+
 int cuStreamBeginCapture_v2(stream *s, int mode) {
-  if (mode != 2 || s->captures) return INVALID;
+  if (mode != 2 || s->captures || fails()) return INVALID;
   *s = (stream){.captures = 1};
   s->end = &s->first;
   state.captures++;
   return depth ? 0 : NO_CONTEXT;
 }
+static void forget(operation *first) {
+  for (operation *o = first, *next; o; o = next) {
+    next = o->next;
+    free(o->data);
+    free(o);
+  }
+}
 // A graph, and what is made of it, is a stream that keeps its operations.
 int cuStreamEndCapture(stream *s, void **out) {
   if (!s->captures) return INVALID;
-  if (make(out, sizeof(stream))) return NO_CONTEXT;
-  ((stream *)*out)->first = s->first;
+  const int e = make(out, sizeof(stream));
+  if (e) forget(s->first);
+  else ((stream *)*out)->first = s->first;
   *s = (stream){0};
-  return 0;
+  return e;
 }
 int cuGraphInstantiateWithFlags(void **out, stream *graph, unsigned long long flags) {
   if (flags || make(out, sizeof(stream))) return INVALID;
@@ -335,17 +404,21 @@ int cuGraphInstantiateWithFlags(void **out, stream *graph, unsigned long long fl
 }
 int cuGraphLaunch(stream *graph, void *s) {
   if (!s || depth == 0) return NO_CONTEXT;
+  if (fails()) return INVALID;
   for (const operation *o = graph->first; o; o = o->next) run(o);
-  state.replays++;
+  add_to(&state.replays, 1);
   return 0;
 }
 static int drop_graph(stream *graph) {
-  for (operation *o = graph->first, *next; o; o = next) {
-    next = o->next;
-    free(o->data);
-    free(o);
-  }
+  forget(graph->first);
   return drop(graph);
 }
 int cuGraphExecDestroy(stream *graph) { return drop_graph(graph); }
 int cuGraphDestroy(stream *graph) { return drop_graph(graph); }
+
+// NVRTC asks for it.
+int cuGetExportTable(const void **out, const void *id) {
+  (void)id;
+  *out = NULL;
+  return NOT_FOUND;
+}

@@ -13,6 +13,9 @@ typedef struct fake_cuda {
   int version;          // of the driver: 13000
   int live;             // allocations, streams, events, modules, graphs, contexts
   unsigned most_shared; // that a function was allowed
+  // Copies that are not of a captured graph: all, and those with memory of the host on a side.
+  int copies, host_copies;
+  int fail_call; // the call of this number from now on fails, of those that may; 0: none does
 } fake_cuda;
 
 fake_cuda *fake_cuda_state(void);
