@@ -2,7 +2,7 @@
 """Times models through ONNX Runtime with Kiln as provider beside the module that `kiln compile` makes, in one process.
 
 usage: bench/ort_ep.py [--threads N] [--seconds S] [--rounds N] [--json FILE] [--level L] [--most R] [--cpu]
-                       [--no-contexts] MODEL.onnx...
+                       [--no-contexts] [--target cuda] [--build DIR] MODEL.onnx...
 
 Both run by turns, in rounds A B B A and B A A B; with threads that spin there is a pause between them, so that those of one
 sleep when the other runs. Printed are the medians, the median of the rounds' ratios and where it lies with 95 %, how many
@@ -10,7 +10,7 @@ nodes Kiln took, how long it took to make the session, anew and from an EPContex
 --level: ONNX Runtime's own optimizations: disable (the default), basic, extended, all. --most: exit 1 where a ratio is
 greater. --cpu times the processor instead of the clock, all threads together, where others use the machine; threads that
 wait sleep then. --rounds: at least so many. --no-contexts: EPContext models, which are compiled once more, are left out.
-The models' named dimensions must be bound.
+The models' named dimensions must be bound. --target cuda: on a GPU, with all tensors in its memory.
 """
 import argparse
 import json
@@ -36,6 +36,7 @@ import onnxruntime as ort  # noqa: E402
 import kiln_rt  # noqa: E402
 
 PROVIDER = "KilnExecutionProvider"
+NVIDIA = 0x10DE
 PAUSE_S = 0.004  # twice what a thread of Kiln's spins
 CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
 
@@ -54,24 +55,37 @@ def make_feeds(session):
 class Plain:
     """The module, run as a C program would."""
 
-    def __init__(self, model, threads, spin_us, feeds, folder):
-        path = folder / "plain.so"
+    def __init__(self, model, threads, spin_us, feeds, folder, target):
+        path = folder / ("plain.so" if target == "cpu" else "plain.kmod")
         anew = {**os.environ, "KILN_CACHE_DIR": ""}  # as the provider's: a file that was copied lies otherwise in memory, 1 % apart
-        command = [BUILD / "kiln", "compile", model, "--threads", str(threads), "-o", path]
+        command = [BUILD / "kiln", "compile", model, "--threads", str(threads), "--target", target, "-o", path]
         subprocess.run(command, check=True, capture_output=True, env=anew)
         self.session = kiln_rt.Session(BUILD, path, threads=threads, spin_us=spin_us)
         ins = [feeds[p.name.decode()] for p in self.session.inputs]
         dtypes = {"f32": np.float32, "i64": np.int64, "i32": np.int32, "bool": np.bool_, "f16": np.float16, "u8": np.uint8}
         self.outputs = [np.empty(p.shape[: p.rank], dtypes[p.dtype.decode()]) for p in self.session.output_ports]
         self.session.outputs = self.outputs
-        self.session.bind_tensors([self.tensor(a) for a in ins], [self.tensor(a) for a in self.outputs], ins)
+        values = [[on_device(a, target) for a in arrays] for arrays in (ins, self.outputs)]
+        self.values = values[1]
+        tensors = [[self.tensor(a, v) for a, v in zip(*pair)] for pair in zip((ins, self.outputs), values)]
+        self.session.bind_tensors(*tensors, ins, values)
 
     @staticmethod
-    def tensor(a):
-        return kiln_rt.dl_tensor(a.ctypes.data, (1, 0), a.shape, CODES[a.dtype.kind], a.dtype.itemsize * 8)
+    def tensor(a, value):
+        place = (2, 0) if value.device_name() != "cpu" else (1, 0)
+        return kiln_rt.dl_tensor(value.data_ptr(), place, a.shape, CODES[a.dtype.kind], a.dtype.itemsize * 8)
+
+    def results(self):
+        return [v.numpy() for v in self.values]
 
     def run(self):
         self.session.run()
+
+
+def on_device(array, target):
+    if target == "cpu":
+        return ort.OrtValue.ortvalue_from_numpy(array)
+    return ort.OrtValue.ortvalue_from_numpy(array, "gpu", 0, vendor_id=NVIDIA)
 
 
 class Provided:
@@ -99,14 +113,13 @@ class Provided:
             taken = re.findall(r"Kiln takes (\d+) of (\d+) nodes, in (\d+) parts", f.read().decode(errors="replace"))
         self.taken = tuple(map(int, taken[-1])) if taken else None
 
-    def bind(self, feeds):
+    def bind(self, feeds, target):
         self.binding = self.session.io_binding()
         for name, array in feeds.items():
-            self.binding.bind_cpu_input(name, array)
-        first = self.session.run(None, feeds)
-        self.kept = first
-        for port, array in zip(self.session.get_outputs(), first):
-            self.binding.bind_ortvalue_output(port.name, ort.OrtValue.ortvalue_from_numpy(array))
+            self.binding.bind_ortvalue_input(name, on_device(array, target))
+        self.kept = self.session.run(None, feeds)
+        for port, array in zip(self.session.get_outputs(), self.kept):
+            self.binding.bind_ortvalue_output(port.name, on_device(array, target))
 
     def run(self):
         self.session.run_with_iobinding(self.binding)
@@ -166,12 +179,12 @@ def one(model, device, args):
         folder = pathlib.Path(name)
         provided = Provided(model, device, options, {}, level)
         feeds = make_feeds(provided.session)
-        provided.bind(feeds)
-        plain = Plain(model, args.threads, spin_us, feeds, folder)
+        provided.bind(feeds, args.target)
+        plain = Plain(model, args.threads, spin_us, feeds, folder, args.target)
         clock = time.process_time_ns if args.cpu else time.perf_counter_ns
         pause = PAUSE_S if args.threads != 1 and not args.cpu else 0
         (plain_ms, provided_ms), ratio, (low, high), rounds = measure((plain, provided), args, clock, pause)
-        error = max((difference(a, b) for a, b in zip(provided.kept, plain.outputs)), default=0.0)
+        error = max((difference(a, b) for a, b in zip(provided.kept, plain.results())), default=0.0)
         context_ms = math.nan
         if not args.no_contexts:
             kept = folder / "ctx.onnx"
@@ -185,6 +198,7 @@ def one(model, device, args):
 
 
 def main():
+    global BUILD
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+")
     parser.add_argument("--threads", type=int, default=2)
@@ -195,9 +209,12 @@ def main():
     parser.add_argument("--no-contexts", action="store_true")
     parser.add_argument("--level", default="disable", choices=["disable", "basic", "extended", "all"])
     parser.add_argument("--most", type=float, default=math.inf)
+    parser.add_argument("--target", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--build", type=pathlib.Path, default=BUILD)
     args = parser.parse_args()
+    BUILD = args.build
     ort.register_execution_provider_library("kiln", str(BUILD / "libkiln_ort.so"))
-    device = next(d for d in ort.get_ep_devices() if d.ep_name == PROVIDER and d.ep_metadata["kiln_target"] == "cpu")
+    device = next(d for d in ort.get_ep_devices() if d.ep_name == PROVIDER and d.ep_metadata["kiln_target"] == args.target)
     rows = []
     print(f"{'model':28} {'kiln':>10} {'provider':>10} {'ratio':>6} {'95 %':>13} {'rounds':>6}  {'nodes':>9} {'parts':>5} {'make':>9} {'context':>8} {'rel l2':>8}")
     for model in args.models:

@@ -18,6 +18,14 @@ if(CMOCKA)
                         LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fake_cuda)
   kiln_gpu_test(cuda_test ENVIRONMENT LD_LIBRARY_PATH=${PROJECT_BINARY_DIR}/fake_cuda)
   add_dependencies(cuda_test fake_cuda)
+  if(NOT KILN_SANITIZE AND COMMAND kiln_test) # a sanitizer must come first in a process
+    kiln_test(ort_memory 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/ort/memory.py")
+    set_property(TEST ort_memory APPEND PROPERTY ENVIRONMENT KILN_ORT=$<TARGET_FILE:kiln_ort> FAKE_CUDA_ANY=1
+                 FAKE_CUDA_BYTES=100000000 LD_LIBRARY_PATH=${PROJECT_BINARY_DIR}/fake_cuda)
+    if(TARGET ort_spy)
+      set_property(TEST ort_memory APPEND PROPERTY ENVIRONMENT ORT_SPY=$<TARGET_FILE:ort_spy>)
+    endif()
+  endif()
 
   # NVIDIA's libraries on stand-ins, then on the GPU and the library of this machine.
   function(kiln_library_test name file suffix)

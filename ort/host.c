@@ -9,7 +9,11 @@
 bool ep_host_find(const ort_api_base *base, ep_host *out) {
   int minor = 0; // ONNX Runtime prints an error if asked for a version that it lacks
   if (sscanf(base->version(), "%*d.%d", &minor) != 1 || minor < ORT_API_USED) return false;
-  *out = (ep_host){.api = base->api(ORT_API_USED), .tells_shape = minor >= ORT_API_HAS_SHAPE};
+  const bool has_kernels = minor >= ORT_API_HAS_KERNELS;
+  *out = (ep_host){.api = base->api(ORT_API_USED),
+                   .version = has_kernels ? ORT_API_HAS_KERNELS : ORT_API_USED,
+                   .tells_shape = minor >= ORT_API_HAS_SHAPE,
+                   .has_kernels = has_kernels};
   if (!out->api) return false;
   out->ep = out->api->ep_api();
   out->editor = out->api->editor_api();

@@ -11,7 +11,10 @@ typedef struct ep_host {
   const ort_api *api;
   const ort_ep_api *ep;
   const ort_editor_api *editor;
+  const ort_logger *logger; // for what belongs to no session
+  uint32_t version;         // of the tables that the provider gives
   bool tells_shape; // a type says whether it has a shape; otherwise rank 0 may mean an unknown rank
+  bool has_kernels; // kernels of single nodes, and devices that the provider found
 } ep_host;
 
 // gives: false if this ONNX Runtime is older than 1.23

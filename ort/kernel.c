@@ -10,6 +10,8 @@
 // A session with its tensors, for one run at a time.
 typedef struct ep_slot ep_slot;
 struct ep_slot {
+  ep_pending pending; // first member; its owner is the variant
+  ep_kernel *kernel;
   ep_slot *next;
   kiln_session *session;
   kiln_diag *diag;
@@ -87,12 +89,13 @@ static bool make_tensors(const ep_kernel *k, const kiln_module *module, ep_slot 
   return true;
 }
 
-static ort_status *create_slot(const ep_kernel *k, kiln_module *module, ep_slot **out) {
+static ort_status *create_slot(ep_kernel *k, kiln_module *module, ep_slot **out) {
   const ep_options *o = &k->p->options;
   const kiln_session_options options = {.struct_size = sizeof options,
                                         .threads = o->threads,
                                         .spin_us = o->spin_us,
-                                        .device = o->device};
+                                        .device = o->device,
+                                        .is_async = k->p->gpu != NULL};
   ep_slot *s = calloc(1, sizeof *s);
   *out = NULL;
   if (s) s->diag = kiln_diag_create();
@@ -101,6 +104,7 @@ static ort_status *create_slot(const ep_kernel *k, kiln_module *module, ep_slot 
     return ep_no_memory(&k->p->host);
   }
   const kiln_status made = kiln_session_create(module, &options, s->diag, &s->session);
+  s->kernel = k;
   if (made == KILN_OK && make_tensors(k, module, s) && find_counted(k, module, s)) {
     *out = s;
     return NULL;
@@ -168,6 +172,8 @@ ort_status *ep_kernel_add(ep_kernel *k, kiln_module *module, const int64_t *exte
 typedef struct run {
   ep_kernel *k;
   ort_kernel_context *context;
+  void *handle;             // of the GPU's stream; NULL: none
+  ep_stream *stream;        // which it is; NULL: another library's
   const ort_value **values; // [n_inputs]
   int64_t *extents;         // of late kernels
   int *ranks;
@@ -182,6 +188,16 @@ static bool is_for(const ep_variant *v, const run *r) {
           memcmp(v->extents, r->extents, (size_t)r->n_extents * sizeof(int64_t)) == 0);
 }
 
+// A session of the variant: one whose last run is in front of this one in the stream, or an idle
+// one. Under the lock.
+static void take_slot(run *r, ep_variant *v) {
+  r->slot = r->stream ? (ep_slot *)ep_stream_take(r->stream, v) : NULL;
+  if (r->slot) return; // the variant counts it as running already
+  v->n_running++;
+  r->slot = v->idle;
+  if (v->idle) v->idle = v->idle->next;
+}
+
 // Takes an existing variant for the run, and makes it the most recently used.
 static bool take_variant(run *r) {
   ep_kernel *k = r->k;
@@ -193,25 +209,54 @@ static bool take_variant(run *r) {
     *at = v->next;
     v->next = k->variants;
     k->variants = v;
-    v->n_running++;
     r->variant = v;
-    r->slot = v->idle;
-    if (v->idle) v->idle = v->idle->next;
+    take_slot(r, v);
   }
   pthread_mutex_unlock(&k->lock);
   return v != NULL;
 }
 
-static void give_back(run *r) {
-  ep_kernel *k = r->k;
-  if (!r->variant) return;
+static void give_back(ep_kernel *k, ep_variant *v, ep_slot *s) {
+  if (!v) return;
   pthread_mutex_lock(&k->lock);
-  r->variant->n_running--;
-  if (r->slot) {
-    r->slot->next = r->variant->idle;
-    r->variant->idle = r->slot;
+  v->n_running--;
+  if (s) {
+    s->next = v->idle;
+    v->idle = s;
   }
   pthread_mutex_unlock(&k->lock);
+}
+
+static ort_status *wait_for(ep_kernel *k, ep_slot *s) {
+  const kiln_status st = kiln_session_wait(s->session, s->diag);
+  return st == KILN_OK ? NULL : ep_fail_with(&k->p->host, st, k->name, s->diag);
+}
+
+// Of a session whose runs are in a stream (ep_pending.finish).
+static ort_status *finish(ep_pending *pending) {
+  ep_slot *s = (ep_slot *)pending;
+  kiln_diag_clear(s->diag);
+  ort_status *status = wait_for(s->kernel, s);
+  give_back(s->kernel, (ep_variant *)(uintptr_t)pending->owner, s);
+  return status;
+}
+
+// The run is over, or work in a stream, which keeps the session.
+static ort_status *leave(run *r, ort_status *status) {
+  ep_kernel *k = r->k;
+  if (!status && r->stream) {
+    r->slot->pending.owner = r->variant;
+    r->slot->pending.finish = finish;
+    ep_stream_keep(r->stream, &r->slot->pending);
+    return NULL;
+  }
+  if (r->slot && k->p->gpu) {
+    ort_status *last = wait_for(k, r->slot);
+    if (last && status) k->p->host.api->release_status(last);
+    else if (last) status = last;
+  }
+  give_back(k, r->variant, r->slot);
+  return status;
 }
 
 static ort_status *read_shape(const ep_host *h, const ort_value *value, int64_t *out, int *out_n) {
@@ -240,7 +285,7 @@ static ort_status *read_shapes(run *r) {
 static ort_status *find_weights(run *r) {
   ep_kernel *k = r->k;
   const ort_api *api = k->p->host.api;
-  for (int i = 1; i < k->source.n_files; i++) {
+  for (int i = 1; k->weight_at && i < k->source.n_files; i++) {
     const ort_value *value = NULL;
     EP_TRY(api->kernel_input(r->context, (size_t)k->weight_at[i], &value));
     EP_TRY(api->value_data(value, &k->source.files[i].data));
@@ -336,6 +381,17 @@ static ort_status *set_extents(run *r) {
   return found == KILN_OK ? NULL : ep_fail_with(h, found, r->k->name, diag);
 }
 
+// Points a tensor at its memory, of the host or of the provider's GPU.
+static ort_status *place(const run *r, const ort_value *value, const void *data, DLTensor *out) {
+  const ep_gpu *gpu = r->k->p->gpu;
+  const bool is_on_gpu = gpu && ep_gpu_has(gpu, value);
+  out->data = (void *)(uintptr_t)data;
+  out->device = is_on_gpu ? (DLDevice){kDLCUDA, gpu->index} : (DLDevice){kDLCPU, 0};
+  if (data || kiln_tensor_bytes(out) == 0) return NULL;
+  return ep_fail(&r->k->p->host, ORT_EP_FAIL, "Kiln: %s: a tensor of %zu bytes: no memory left",
+                 r->k->name, kiln_tensor_bytes(out));
+}
+
 static ort_status *set_pointers(run *r) {
   const ort_api *api = r->k->p->host.api;
   ep_slot *s = r->slot;
@@ -343,7 +399,7 @@ static ort_status *set_pointers(run *r) {
     const void *data = NULL;
     EP_TRY(check_input(r, i, &s->tensors[i]));
     EP_TRY(api->value_data(r->values[i], &data));
-    s->tensors[i].data = (void *)(uintptr_t)data;
+    EP_TRY(place(r, r->values[i], data, &s->tensors[i]));
   }
   for (int i = 0; i < r->k->n_outputs; i++) {
     ort_value *value = NULL;
@@ -353,7 +409,9 @@ static ort_status *set_pointers(run *r) {
       continue;
     }
     EP_TRY(api->kernel_output(r->context, (size_t)i, t->shape, (size_t)t->ndim, &value));
-    EP_TRY(api->tensor_data(value, &t->data));
+    void *data = NULL;
+    EP_TRY(api->tensor_data(value, &data));
+    EP_TRY(place(r, value, data, t));
   }
   return NULL;
 }
@@ -376,6 +434,24 @@ static void copy_front(const DLTensor *t, const int64_t *shape, char *to) {
   }
 }
 
+// The leading elements of |t| as the output's memory, which may be the GPU's.
+static ort_status *give_front(run *r, const DLTensor *t, const int64_t *shape,
+                              const ort_value *value, void *data) {
+  const ep_host *h = &r->k->p->host;
+  size_t bytes = 0;
+  if (!r->k->p->gpu || !ep_gpu_has(r->k->p->gpu, value)) {
+    copy_front(t, shape, data);
+    return NULL;
+  }
+  EP_TRY(h->api->value_bytes(value, &bytes));
+  char *front = malloc(bytes + 1);
+  if (!front) return ep_no_memory(h);
+  copy_front(t, shape, front);
+  ort_status *status = ep_gpu_copy(r->k->p->gpu, r->stream, data, front, bytes);
+  free(front);
+  return status;
+}
+
 static ort_status *give_found(run *r) {
   const ep_host *h = &r->k->p->host;
   for (int i = 0; i < r->k->n_outputs; i++) {
@@ -389,9 +465,14 @@ static ort_status *give_found(run *r) {
     if (!r->slot->found[i]) continue;
     EP_TRY(h->api->kernel_output(r->context, (size_t)i, shape, (size_t)t->ndim, &value));
     EP_TRY(h->api->tensor_data(value, &data));
-    copy_front(t, shape, data);
+    EP_TRY(give_front(r, t, shape, value, data));
   }
   return NULL;
+}
+
+static ort_status *set_stream(run *r) {
+  const kiln_status st = kiln_session_set_stream(r->slot->session, r->handle, r->slot->diag);
+  return st == KILN_OK ? NULL : ep_fail_with(&r->k->p->host, st, r->k->name, r->slot->diag);
 }
 
 static ort_status *run_slot(run *r) {
@@ -400,6 +481,7 @@ static ort_status *run_slot(run *r) {
   kiln_diag_clear(s->diag);
   if (kiln_module_dim_count(r->variant->module) > 0) EP_TRY(set_extents(r));
   EP_TRY(set_pointers(r));
+  if (k->p->gpu) EP_TRY(set_stream(r));
   const kiln_status ran = kiln_session_run(s->session, (size_t)k->n_inputs, s->inputs,
                                            (size_t)k->n_outputs, s->outputs, s->diag);
   return ran == KILN_OK ? give_found(r) : ep_fail_with(&k->p->host, ran, k->name, s->diag);
@@ -411,11 +493,12 @@ static ort_status *run_with(run *r) {
   for (int i = 0; i < k->n_inputs; i++)
     EP_TRY(api->kernel_input(r->context, (size_t)k->input_at[i], &r->values[i]));
   if (k->is_late) EP_TRY(read_shapes(r));
+  if (k->p->gpu) EP_TRY(api->kernel_stream(r->context, &r->handle));
+  if (r->handle) r->stream = ep_stream_find(k->p->gpu, r->handle);
   EP_TRY(find_variant(r));
   ort_status *status = r->slot ? NULL : create_slot(k, r->variant->module, &r->slot);
   if (!status) status = run_slot(r);
-  give_back(r);
-  return status;
+  return leave(r, status);
 }
 
 static ort_status *compute(ort_compute *base, void *state, ort_kernel_context *context) {
@@ -457,7 +540,7 @@ ort_status *ep_kernel_create(const ep_provider *p, const ort_node *fused, ep_ker
   EP_TRY(p->host.api->node_name(fused, &name));
   ep_kernel *k = calloc(1, sizeof *k);
   if (!k) return ep_no_memory(&p->host);
-  k->base = (ort_compute){ORT_API_USED, create_state, compute, release_state};
+  k->base = (ort_compute){p->host.version, create_state, compute, release_state};
   k->p = p;
   k->name = ep_text(&k->arena, "%s", name);
   pthread_mutex_init(&k->lock, NULL);
@@ -473,6 +556,7 @@ void ep_kernel_destroy(ep_kernel *k) {
   if (!k) return;
   for (ep_variant *v = k->variants, *next; v; v = next) {
     next = v->next;
+    if (k->p->gpu) ep_gpu_finish(k->p->gpu, v);
     destroy_variant(v, k->n_outputs);
   }
   ep_source_deinit(&k->source);

@@ -5,6 +5,9 @@
 // extents are known only in runs (late), a module for each combination of shapes that was seen,
 // most recently used first. Runs may be concurrent: each takes an idle session of its module, or
 // makes one.
+//
+// With tensors in a GPU's memory a run is work in ONNX Runtime's stream, which keeps the session
+// until it has been waited for.
 #ifndef KILN_ORT_KERNEL_H
 #define KILN_ORT_KERNEL_H
 
@@ -24,7 +27,9 @@ typedef struct ep_kernel {
   bool is_late;
   const char **input_names; // [n_inputs]
   ep_source source;
-  int *weight_at; // [source.n_files]: positions of weights; the first entry is the model's
+  // [source.n_files]: positions of weights; the first entry is the model's. NULL: |source| has
+  // copies
+  int *weight_at;
   // Shared by concurrent runs:
   pthread_mutex_t lock;      // of the fields below
   pthread_mutex_t compiling; // held for seconds; |lock| is taken inside of it

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The library's two exported functions, and the factory that they give ONNX Runtime: a provider for
 // the CPU, and one for each NVIDIA GPU.
+#include "device.h"
 #include "provider.h"
 
 #include <dlfcn.h>
@@ -9,14 +10,16 @@
 #include <string.h>
 
 #define KILN_EXPORT __attribute__((visibility("default")))
+#define GPU_KEY "kiln_device" // in a device's metadata: the GPU's number
 
 typedef struct ep_factory {
   ort_ep_factory base; // first member: ONNX Runtime holds a pointer to it
   ep_host host;
   char machine[512]; // "KilnExecutionProvider 0.1.0;" and a description of this machine
+  int n_gpus;
+  ep_gpu gpus[EP_MAX_GPUS];
+  ort_hardware *found[EP_MAX_GPUS]; // GPUs that ONNX Runtime had not found; NULL: it had
 } ep_factory;
-
-enum { NVIDIA = 0x10de };
 
 static const char *factory_name(const ort_ep_factory *base) {
   (void)base;
@@ -47,18 +50,44 @@ static bool has_cuda(void) {
 }
 
 static bool is_gpu(const ep_host *h, const ort_hardware *hardware) {
-  return h->api->hardware_vendor(hardware) == NVIDIA && h->api->hardware_type(hardware) == ORT_GPU;
+  return h->api->hardware_vendor(hardware) == EP_NVIDIA &&
+         h->api->hardware_type(hardware) == ORT_GPU;
 }
 
-// A GPU's provider gets tensors in the CPU's memory, because it registers no other memory.
-static ort_status *offer(ep_factory *f, const ort_hardware *hardware, const char *target,
+// |gpu|: NULL for the CPU
+static ort_status *offer(ep_factory *f, const ort_hardware *hardware, const ep_gpu *gpu,
                          ort_device **out) {
   ort_pairs *metadata = NULL;
+  char index[16] = "";
   f->host.api->create_pairs(&metadata);
-  f->host.api->add_pair(metadata, "kiln_target", target);
+  f->host.api->add_pair(metadata, "kiln_target", gpu ? "cuda" : "cpu");
+  if (gpu) snprintf(index, sizeof index, "%d", gpu->index);
+  if (gpu) f->host.api->add_pair(metadata, GPU_KEY, index);
   ort_status *status = f->host.ep->create_device(&f->base, hardware, metadata, NULL, out);
   f->host.api->release_pairs(metadata);
+  // before API version 24 nothing copies between a provider in a GPU's memory and others
+  for (int kind = 0; !status && gpu && f->host.has_kernels && kind < EP_N_MEMORIES; kind++)
+    status = f->host.ep->add_memory(*out, gpu->memory[kind]);
   return status;
+}
+
+static ort_status *offer_gpu(ep_factory *f, const ort_hardware *hardware, ort_device **out) {
+  ep_gpu *gpu = &f->gpus[f->n_gpus];
+  EP_TRY(ep_gpu_init(gpu, &f->host, f->n_gpus));
+  f->n_gpus++;
+  return offer(f, hardware, gpu, out);
+}
+
+// The GPUs that the driver has, where ONNX Runtime, which reads the system's list of displays,
+// sees none.
+static ort_status *find_gpus(ep_factory *f, ort_device **out, size_t room, size_t *io_n) {
+  const int n = kiln_gpu_count("cuda");
+  for (int i = 0; i < n && i < EP_MAX_GPUS && *io_n < room; i++) {
+    EP_TRY(f->host.ep->create_hardware(ORT_GPU, EP_NVIDIA, 0, "NVIDIA", NULL, &f->found[i]));
+    EP_TRY(offer_gpu(f, f->found[i], &out[*io_n]));
+    ++*io_n;
+  }
+  return NULL;
 }
 
 static ort_status *devices(ort_ep_factory *base, const ort_hardware *const *hardware, size_t n,
@@ -66,12 +95,14 @@ static ort_status *devices(ort_ep_factory *base, const ort_hardware *const *hard
   ep_factory *f = (ep_factory *)base;
   *out_n = 0;
   for (size_t i = 0; i < n && *out_n < room; i++) {
-    const bool gpu = is_gpu(&f->host, hardware[i]) && has_cuda();
+    const bool gpu = is_gpu(&f->host, hardware[i]) && f->n_gpus < EP_MAX_GPUS && has_cuda();
     if (!gpu && f->host.api->hardware_type(hardware[i]) != ORT_CPU) continue;
-    EP_TRY(offer(f, hardware[i], gpu ? "cuda" : "cpu", &out[*out_n]));
+    EP_TRY(gpu ? offer_gpu(f, hardware[i], &out[*out_n])
+               : offer(f, hardware[i], NULL, &out[*out_n]));
     ++*out_n;
   }
-  return NULL;
+  if (f->n_gpus > 0 || !f->host.has_kernels || !has_cuda()) return NULL;
+  return find_gpus(f, out, room, out_n);
 }
 
 // --- providers ---
@@ -82,12 +113,13 @@ static ort_status *create_ep(ort_ep_factory *base, const ort_hardware *const *ha
                              ort_ep **out) {
   ep_factory *f = (ep_factory *)base;
   ep_provider *p = NULL;
-  (void)metadata;
   *out = NULL;
   if (n != 1)
     return ep_fail(&f->host, ORT_INVALID_ARGUMENT, "Kiln: must be given one device, got %zu", n);
-  const char *target = is_gpu(&f->host, hardware[0]) ? "cuda" : NULL;
-  EP_TRY(ep_provider_create(&f->host, options, logger, target, f->machine, &p));
+  (void)hardware;
+  const char *index = f->host.api->pair_value(metadata[0], GPU_KEY);
+  ep_gpu *gpu = index ? &f->gpus[strtol(index, NULL, 10)] : NULL;
+  EP_TRY(ep_provider_create(&f->host, options, logger, gpu, f->machine, &p));
   *out = &p->base;
   return NULL;
 }
@@ -108,28 +140,42 @@ static ort_status *validate(ort_ep_factory *base, const ort_hardware *const *har
   return NULL;
 }
 
-// --- defaults of ONNX Runtime that this provider uses ---
+// --- memory ---
 
-static ort_status *create_allocator(ort_ep_factory *base, const void *memory,
-                                    const ort_pairs *options, void **out) {
-  (void)base, (void)memory, (void)options;
+static ort_status *create_allocator(ort_ep_factory *base, const ort_memory_info *memory,
+                                    const ort_pairs *options, ort_allocator **out) {
+  ep_factory *f = (ep_factory *)base;
+  const ort_memory_device *device = memory ? f->host.ep->memory_device(memory) : NULL;
+  ep_gpu *gpu = ep_gpu_of(f->gpus, f->n_gpus, device);
+  (void)options;
   *out = NULL; // the CPU's
-  return NULL;
+  if (!gpu) return NULL;
+  const bool is_pinned = f->host.ep->access(device) == ORT_HOST_ACCESSIBLE;
+  return ep_allocator_create(gpu, is_pinned ? EP_ON_HOST : EP_ON_DEVICE, out);
 }
 
-static void release_allocator(ort_ep_factory *base, void *allocator) {
-  (void)base, (void)allocator;
-}
-
-static ort_status *create_transfer(ort_ep_factory *base, void **out) {
+static void release_allocator(ort_ep_factory *base, ort_allocator *allocator) {
   (void)base;
+  ep_allocator_destroy(allocator);
+}
+
+static ort_status *create_transfer(ort_ep_factory *base, ort_transfer **out) {
+  ep_factory *f = (ep_factory *)base;
   *out = NULL;
-  return NULL;
+  return f->n_gpus > 0 ? ep_transfer_create(&f->host, f->gpus, f->n_gpus, out) : NULL;
 }
 
 static bool is_stream_aware(const ort_ep_factory *base) {
-  (void)base;
-  return false;
+  return ((const ep_factory *)base)->n_gpus > 0;
+}
+
+static ort_status *create_stream(ort_ep_factory *base, const ort_memory_device *device,
+                                 const ort_pairs *options, ort_stream **out) {
+  ep_factory *f = (ep_factory *)base;
+  ep_gpu *gpu = ep_gpu_of(f->gpus, f->n_gpus, device);
+  (void)options;
+  *out = NULL; // of the CPU: none
+  return gpu ? ep_sync_stream_create(gpu, out) : NULL;
 }
 
 // --- the library ---
@@ -143,7 +189,7 @@ ort_status *CreateEpFactories(const char *registered, const ort_api_base *base,
                               const ort_logger *logger, ort_ep_factory **out, size_t room,
                               size_t *out_n) {
   ep_host host;
-  (void)registered, (void)logger;
+  (void)registered;
   *out_n = 0;
   if (!ep_host_find(base, &host)) {
     const ort_api *oldest = base->api(1); // in every ONNX Runtime
@@ -152,7 +198,8 @@ ort_status *CreateEpFactories(const char *registered, const ort_api_base *base,
   ep_factory *f = room > 0 ? calloc(1, sizeof *f) : NULL;
   if (!f) return ep_no_memory(&host);
   f->host = host;
-  f->base = (ort_ep_factory){.version = ORT_API_USED,
+  f->host.logger = logger;
+  f->base = (ort_ep_factory){.version = host.version,
                              .name = factory_name,
                              .vendor = vendor,
                              .devices = devices,
@@ -164,13 +211,19 @@ ort_status *CreateEpFactories(const char *registered, const ort_api_base *base,
                              .create_allocator = create_allocator,
                              .release_allocator = release_allocator,
                              .create_transfer = create_transfer,
-                             .is_stream_aware = is_stream_aware};
+                             .is_stream_aware = is_stream_aware,
+                             .create_stream = create_stream};
   snprintf(f->machine, sizeof f->machine, EP_NAME " %s;%s", kiln_version(), kiln_host());
   out[(*out_n)++] = &f->base;
   return NULL;
 }
 
 ort_status *ReleaseEpFactory(ort_ep_factory *factory) {
-  free(factory);
+  ep_factory *f = (ep_factory *)factory;
+  for (int i = 0; i < EP_MAX_GPUS; i++) {
+    ep_gpu_deinit(&f->gpus[i]);
+    if (f->found[i]) f->host.ep->release_hardware(f->found[i]);
+  }
+  free(f);
   return NULL;
 }

@@ -3,6 +3,7 @@
 // they were compiled ahead (context.c).
 #include "provider.h"
 #include "context.h"
+#include "device.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -58,22 +59,15 @@ static ort_status *whole(const ep_graph *g, ep_kernel *k, ep_part *out) {
   return NULL;
 }
 
-// Stores what a late kernel needs for compiling: names, and its weights' positions among the
-// inputs.
-static ort_status *keep(const ep_graph *g, const ep_part *part, const ort_node *fused,
-                        ep_kernel *k) {
+// The positions of a late kernel's weights among the inputs.
+static ort_status *find_weights(const ep_graph *g, const ort_node *fused, ep_kernel *k) {
   const ort_api *api = g->host->api;
   size_t n = 0;
   EP_TRY(api->n_node_inputs(fused, &n));
   const ort_value_info **infos = ep_alloc(&k->arena, n, sizeof *infos);
-  k->input_names = ep_alloc(&k->arena, (size_t)part->n_inputs, sizeof *k->input_names);
   k->weight_at = ep_alloc(&k->arena, (size_t)k->source.n_files, sizeof *k->weight_at);
-  if (!infos || !k->input_names || !k->weight_at) return ep_no_memory(g->host);
+  if (!infos || !k->weight_at) return ep_no_memory(g->host);
   EP_TRY(api->node_inputs(fused, infos, n));
-  for (int i = 0; i < part->n_inputs; i++) {
-    k->input_names[i] = ep_text(&k->arena, "%s", g->values[part->inputs[i]].name);
-    if (!k->input_names[i]) return ep_no_memory(g->host);
-  }
   for (int f = 1; f < k->source.n_files; f++) {
     k->weight_at[f] = -1;
     for (size_t i = 0; i < n && k->weight_at[f] < 0; i++) {
@@ -85,8 +79,32 @@ static ort_status *keep(const ep_graph *g, const ep_part *part, const ort_node *
       return ep_fail(g->host, ORT_EP_FAIL, "Kiln: %s: must be given its weight %s", k->name,
                      k->source.weights[f]);
   }
-  k->is_late = true;
   return NULL;
+}
+
+// A copy of the weights: runs would give them in the GPU's memory.
+static ort_status *copy_weights(const ep_graph *g, ep_kernel *k) {
+  for (int f = 1; f < k->source.n_files; f++) {
+    kiln_memory_file *file = &k->source.files[f];
+    void *copy = ep_alloc(&k->arena, file->n_bytes, 1);
+    if (!copy) return ep_no_memory(g->host);
+    if (file->n_bytes > 0) memcpy(copy, file->data, file->n_bytes);
+    file->data = copy;
+  }
+  return NULL;
+}
+
+// Stores what a late kernel needs for compiling: names, and its weights or where they are given.
+static ort_status *keep(const ep_graph *g, const ep_part *part, const ort_node *fused,
+                        ep_kernel *k) {
+  k->input_names = ep_alloc(&k->arena, (size_t)part->n_inputs, sizeof *k->input_names);
+  if (!k->input_names) return ep_no_memory(g->host);
+  for (int i = 0; i < part->n_inputs; i++) {
+    k->input_names[i] = ep_text(&k->arena, "%s", g->values[part->inputs[i]].name);
+    if (!k->input_names[i]) return ep_no_memory(g->host);
+  }
+  k->is_late = true;
+  return k->p->gpu ? copy_weights(g, k) : find_weights(g, fused, k);
 }
 
 static ort_status *compile_part(ep_provider *p, const ep_graph *g, const ort_node *fused,
@@ -163,23 +181,43 @@ static const char *compatibility(ort_ep *base, const ort_graph *graph) {
   return ((ep_provider *)base)->compatibility;
 }
 
+static ort_status *registry(ort_ep *base, const ort_registry **out) {
+  *out = ((ep_provider *)base)->copies; // NULL: there are none
+  return NULL;
+}
+
+static ort_status *read_options(ep_provider *p, const ort_session_options *options, ep_gpu *gpu) {
+  if (gpu) p->options.target = "cuda";
+  if (gpu) p->options.device = gpu->index;
+  EP_TRY(ep_options_read(&p->host, options, &p->options));
+  const bool is_other = gpu && (p->options.device != gpu->index ||
+                                strncmp(p->options.target, "cuda", strlen("cuda")) != 0);
+  if (is_other)
+    return ep_fail(&p->host, ORT_INVALID_ARGUMENT,
+                   "Kiln: options target, device: must be those of the chosen device, cuda and %d",
+                   gpu->index);
+  if (!gpu || !p->host.has_kernels) return NULL;
+  p->gpu = gpu;
+  return ep_copy_kernels_create(gpu, EP_NAME, &p->copies);
+}
+
 ort_status *ep_provider_create(const ep_host *host, const ort_session_options *options,
-                               const ort_logger *logger, const char *target, const char *fits,
+                               const ort_logger *logger, ep_gpu *gpu, const char *fits,
                                ep_provider **out) {
   *out = NULL;
   ep_provider *p = calloc(1, sizeof *p);
   if (!p) return ep_no_memory(host);
-  p->base = (ort_ep){.version = ORT_API_USED,
+  p->base = (ort_ep){.version = host->version,
                      .name = name,
                      .capability = capability,
                      .compile = compile,
                      .release_computes = release_computes,
-                     .compatibility = compatibility};
+                     .compatibility = compatibility,
+                     .registry = registry};
   p->host = *host;
   p->compatibility = fits;
   p->logger = logger;
-  p->options.target = target;
-  ort_status *status = ep_options_read(host, options, &p->options);
+  ort_status *status = read_options(p, options, gpu);
   if (status) ep_provider_destroy(p);
   else *out = p;
   return status;
@@ -187,6 +225,7 @@ ort_status *ep_provider_create(const ep_host *host, const ort_session_options *o
 
 void ep_provider_destroy(ep_provider *p) {
   if (!p) return;
+  if (p->copies) p->host.ep->release_registry(p->copies);
   ep_options_deinit(&p->options);
   free(p->graph);
   free(p);

@@ -3,6 +3,7 @@
 #ifndef KILN_ORT_PROVIDER_H
 #define KILN_ORT_PROVIDER_H
 
+#include "gpu.h"
 #include "options.h"
 
 #define EP_CONTEXT_SOURCE "KilnExecutionProvider"
@@ -13,13 +14,15 @@ typedef struct ep_provider {
   const char *compatibility; // the requirements of modules that it compiles; owned by the factory
   const ort_logger *logger;
   ep_options options;
-  int n_contexts; // number of contexts made
-  char *graph;    // name of the first graph of which it took nodes, malloc'ed; see take.c
+  ep_gpu *gpu;          // whose memory tensors are in; NULL: in the host's
+  ort_registry *copies; // of the kernels that copy between these; NULL: none
+  int n_contexts;       // number of contexts made
+  char *graph;          // name of the first graph of which it took nodes, malloc'ed; see take.c
 } ep_provider;
 
 ort_status *ep_provider_create(const ep_host *host, const ort_session_options *options,
-                               const ort_logger *logger, const char *target,
-                               const char *compatibility, ep_provider **out);
+                               const ort_logger *logger, ep_gpu *gpu, const char *compatibility,
+                               ep_provider **out);
 void ep_provider_destroy(ep_provider *p);
 
 // Reports to ONNX Runtime the parts of |graph| that Kiln takes, and logs the refused nodes.

@@ -110,8 +110,9 @@ static ort_status *support(taking *t, const ep_part *part, ort_support *out) {
   ort_status *status =
       nodes ? ep_question_make(&t->p->options, &t->graph, part, &none, &arena, &question)
             : ep_no_memory(h);
-  // compiled for the shapes of runs, the part gets its weights in runs as well
-  const ort_fusion fusion = {ORT_API_USED, !question.is_late};
+  // compiled for the shapes of runs, the part gets its weights in runs as well, if they lie where
+  // the compiler can read them
+  const ort_fusion fusion = {ORT_API_USED, !question.is_late || t->p->gpu};
   for (int i = 0; !status && i < part->n_nodes; i++) nodes[i] = t->graph.nodes[part->nodes[i]].ort;
   const bool waits = question.is_late && t->p->options.makes_contexts;
   if (!status && waits)

@@ -12,6 +12,7 @@ from onnx import helper as H
 
 LIBRARY = os.path.abspath(os.environ["KILN_ORT"])
 PROVIDER = "KilnExecutionProvider"
+NVIDIA = 0x10DE
 _registered = False
 
 
@@ -46,6 +47,15 @@ def plain(model, feeds):
     so.log_severity_level = 3
     model = model if isinstance(model, (str, bytes)) else model.SerializeToString()
     return ort.InferenceSession(model, so, providers=["CPUExecutionProvider"]).run(None, feeds)
+
+
+def on_device(array):
+    return ort.OrtValue.ortvalue_from_numpy(array, "gpu", 0, vendor_id=NVIDIA)
+
+
+def bind_on_device(binding, name):
+    """An output that the session makes on the device; before 1.27 IOBinding.bind_output(name, "cuda") knows no vendor."""
+    binding._iobinding.bind_output(name, ort.OrtDevice.make("gpu", 0, NVIDIA)._get_c_device())
 
 
 def model(nodes, inputs, outputs, weights=(), opset=17, ir=8, functions=()):

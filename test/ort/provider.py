@@ -7,21 +7,15 @@ usage: KILN_ORT=build/libkiln_ort.so [ORT_SPY=build/libort_spy.so] provider.py [
 With the spy, all tests together must call each entry of ONNX Runtime's table that ort/abi.h declares, and no other: a
 wrong place of an entry shows.
 """
-import gc
 import os
 import pathlib
-import re
 import sys
 import tempfile
 import threading
 import unittest
 
-SPY = os.environ.get("ORT_SPY")
-if SPY:
-    os.environ["ORT_SPY_LIBRARY"] = os.path.abspath(os.environ["KILN_ORT"])
-    os.environ["ORT_SPY_CALLS"] = tempfile.NamedTemporaryFile(delete=False).name
-    os.environ["KILN_ORT"] = SPY
 sys.path.insert(0, os.path.dirname(__file__))
+import spied  # before kiln_ort, whose library it replaces
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -356,33 +350,14 @@ class Runs(unittest.TestCase):
         self.assertLess(peak_kb() - before, 4000)  # a weight is 1 MB
 
 
-def declared():
-    """The entries of ort/abi.h's ort_api by their places in the table."""
-    text = (pathlib.Path(__file__).resolve().parents[2] / "ort" / "abi.h").read_text()
-    body = re.search(r"typedef struct ort_api \{(.*?)\n\} ort_api;", text, re.S).group(1)
-    places, at = {}, 0
-    for gap, n, name in re.findall(r"ort_gap gap_(\d+)(?:\[(\d+)\])?;|\(\*(\w+)\)\(", body):
-        if gap:
-            assert int(gap) == at, f"gap_{gap} lies at {at}"
-            at += int(n or 1)
-        else:
-            places[at] = name
-            at += 1
-    return places
-
-
 def main():
-    spied = unittest.main(verbosity=1, exit=False)
-    if not SPY or len(sys.argv) > 1 or not spied.result.wasSuccessful():
-        return not spied.result.wasSuccessful()
-    gc.collect()
-    ort.unregister_execution_provider_library("kiln")
-    with open(os.environ["ORT_SPY_CALLS"]) as f:
-        called = set(map(int, f.read().split()))
-    places = {place: name for place, name in declared().items() if name != "release_attribute"}  # after failures only
-    idle = [name for place, name in places.items() if place not in called]
-    print(f"{len(called)} of ONNX Runtime's functions are called; declared, and not called: {idle}")
-    return bool(idle) or not called <= set(places)
+    ran = unittest.main(verbosity=1, exit=False)
+    if not spied.SPY or len(sys.argv) > 1 or not ran.result.wasSuccessful():
+        return not ran.result.wasSuccessful()
+    called, places = spied.called(), spied.declared()
+    idle = {name for place, name in places.items() if place not in called} - {"release_attribute"}  # after failures only
+    print(f"{len(called)} of ONNX Runtime's functions are called; declared, and not called: {sorted(idle)}")
+    return not idle <= spied.OF_GPUS or not called <= set(places)
 
 
 if __name__ == "__main__":
