@@ -409,9 +409,7 @@ static bool is_read_besides(kiln_ctx *cx, const kiln_program *p, const kiln_stmt
   return false;
 }
 
-// Makes the tensor that an operand of |p| loads a view with the operand's axes, if nothing else
-// reads it.
-static void view_operand(kiln_ctx *cx, kiln_program *p, kiln_stmt *s) {
+void kiln_product_view(kiln_ctx *cx, kiln_program *p, kiln_stmt *s) {
   int64_t *strides = KILN_NEW_ARRAY(&cx->perm, int64_t, s->n_space);
   int tensor = 0;
   if (!kiln_product_reads(cx, p, s, &tensor, strides)) return;
@@ -481,8 +479,8 @@ void kiln_product_list(const kiln_product_numbers *f, int n_front, kiln_stmt *co
   for (int i = 0; i < n_front; i++) kiln_stmt_append(f->cx, f->p, front[i]);
   for (size_t i = 0; i < KILN_LEN(first); i++) kiln_stmt_append(f->cx, f->p, first[i]);
   for (int i = 0; i < n_behind; i++) kiln_stmt_append(f->cx, f->p, behind[i]);
-  view_operand(f->cx, f->p, f->a);
-  view_operand(f->cx, f->p, f->b);
+  kiln_product_view(f->cx, f->p, f->a);
+  kiln_product_view(f->cx, f->p, f->b);
 }
 
 kiln_stmt *kiln_product_finish(kiln_product_numbers *f, const kiln_stmt *y) {

@@ -83,6 +83,9 @@ kiln_stmt *kiln_product_finish(kiln_product_numbers *f, const kiln_stmt *y);
 void kiln_product_list(const kiln_product_numbers *f, int n_front, kiln_stmt *const *front,
                        int n_behind, kiln_stmt *const *behind);
 
+// Makes the tensor that operand |s| loads a view with the operand's axes, if nothing else reads it.
+void kiln_product_view(kiln_ctx *cx, kiln_program *p, kiln_stmt *s);
+
 // Brings |p|, one contraction and its finish, into the form if it has dims for m and n
 // (kiln_match).
 bool kiln_product_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p);
