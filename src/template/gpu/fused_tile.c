@@ -1,0 +1,181 @@
+// Proposes tilings of fused tiles: how many rows a block has, and how its threads share them.
+#include "template/gpu/fused_tile.h"
+
+#include "support/integer.h"
+#include "template/gpu/grid.h"
+
+#include <math.h>
+
+enum { WARP = KILN_FUSED_WARP, RESERVED = 1024, MAX_REGISTERS = 96, OTHER_REGISTERS = 40 };
+
+// Warps along rows and columns.
+static const struct {
+  int64_t m, n;
+} warps[] = {{4, 1}, {8, 1}, {2, 2}, {4, 2}, {2, 4}, {1, 4}, {1, 8}};
+static const int64_t thread_rows[] = {8, 4, 2}, lanes[] = {8, 16}, steps[] = {16, 8, 32};
+enum {
+  N_ROWS = (int)KILN_LEN(thread_rows),
+  N_LANES = (int)KILN_LEN(lanes),
+  N_STEPS = (int)KILN_LEN(steps),
+  N_VARIANTS = (int)KILN_LEN(warps) * N_ROWS * N_LANES * N_STEPS
+};
+
+static kiln_fused_shape shape_of(int variant) {
+  const int w = variant / (N_ROWS * N_LANES * N_STEPS);
+  kiln_fused_shape s = {.step = steps[variant % N_STEPS],
+                        .lanes_n = lanes[variant / N_STEPS % N_LANES],
+                        .warps = {warps[w].m, warps[w].n},
+                        .depth = 1};
+  s.rows = thread_rows[variant / (N_STEPS * N_LANES) % N_ROWS] * s.warps[0] * (WARP / s.lanes_n);
+  return s;
+}
+
+// --- what a block has ---
+
+static bool is_tile(const kiln_fused_statement *t) {
+  return t->nest == KILN_NEST_SUMS || t->nest == KILN_NEST_TILE;
+}
+
+static int64_t columns_of(const kiln_fused *x, const kiln_stmt *s) {
+  return kiln_fused_columns(&x->s, kiln_dim_extent(&s->dims[x->f.n_batch + 1]));
+}
+
+static double bytes_of(const kiln_fused *x, const kiln_stmt *s) {
+  return kiln_dtype_bytes(x->w->p->tensors.data[s->out]->dtype);
+}
+
+// Elements of the widest tile of a block.
+static int64_t widest(const kiln_fused *x) {
+  int64_t most = 0;
+  for (int i = 0; i < x->f.n; i++)
+    if (is_tile(&x->f.all[i]) && columns_of(x, x->f.all[i].s) > most)
+      most = columns_of(x, x->f.all[i].s);
+  return most * x->s.rows;
+}
+
+// Bytes of a step's operands of product |t| in shared memory.
+static double step_bytes(const kiln_fused *x, const kiln_fused_statement *t) {
+  const kiln_stmt *a = x->f.all[t->left].s, *b = x->f.all[t->right].s;
+  const double columns = (double)(columns_of(x, t->s) + 4), step = (double)x->s.step;
+  const double left = x->f.all[t->left].nest == KILN_NEST_OPERAND
+                          ? (double)x->s.rows * (step + 4) * bytes_of(x, a)
+                          : 0;
+  return left + step * columns * bytes_of(x, b);
+}
+
+typedef struct demand {
+  double shared, registers, blocks, resident, each;
+} demand;
+
+static demand demand_of(const kiln_fused *x) {
+  const kiln_gpu *g = &x->w->m->gpu;
+  const double threads = (double)(kiln_fused_warps(&x->s) * WARP);
+  demand d = {.registers = (double)widest(x) / threads};
+  double operands = 0, kept = 0;
+  for (int i = 0; i < x->f.n; i++) {
+    const kiln_fused_statement *t = &x->f.all[i];
+    if (t->nest == KILN_NEST_SUMS) operands = fmax(operands, x->s.depth * step_bytes(x, t));
+    if (t->nest == KILN_NEST_REDUCED) operands = fmax(operands, (double)x->s.rows * 4 * 132);
+    if (t->nest == KILN_NEST_REDUCED || t->nest == KILN_NEST_BY_ROW) kept += 4 * (double)x->s.rows;
+  }
+  d.shared = operands + kept + RESERVED;
+  d.blocks = ceil((double)x->f.m / (double)x->s.rows) * (double)x->f.batch;
+  d.each = ceil(d.blocks / x->w->m->device->n_units);
+  d.resident = fmin(floor(g->max_resident / threads),
+                    floor(((double)g->shared_bytes + RESERVED) / d.shared));
+  if (g->registers)
+    d.resident = fmin(d.resident, floor((double)g->registers /
+                                        (threads * (2 * d.registers + OTHER_REGISTERS))));
+  return d;
+}
+
+// --- the price ---
+
+// Multiply-adds of products, of which a thread has one a clock, and its loads from shared memory;
+// passes of maps over their elements; meetings of reductions; bytes of operands from the L2.
+static double time_of(const kiln_fused *x, const demand *d) {
+  static const double BLOCK_NS = 1500, STEP_NS = 60, FMA_SHARE = 0.6, MEET_NS = 900,
+                      ELEMENT_NS = 0.03, AGAIN = 0.3;
+  const kiln_device *dev = x->w->m->device;
+  const double rows = (double)x->s.rows;
+  double alone = BLOCK_NS, turn = 0;
+  for (int i = 0; i < x->f.n; i++) {
+    const kiln_fused_statement *t = &x->f.all[i];
+    const double elems = is_tile(t) || t->nest == KILN_NEST_RESULT
+                             ? rows * (double)columns_of(x, t->s)
+                             : 0;
+    if (t->nest == KILN_NEST_SUMS) {
+      const double k = (double)kiln_dim_extent(&t->s->dims[t->s->n_space]),
+                   multiply = 2 * elems * k / (FMA_SHARE * dev->unit_flops_ns[KILN_PEAK_F32]),
+                   n_steps = ceil(k / (double)x->s.step),
+                   moved = n_steps * step_bytes(x, t) / dev->levels[1].unit_bytes_ns;
+      alone += n_steps * (STEP_NS + dev->levels[1].latency_ns / x->s.depth) + multiply;
+      turn += fmax(multiply, moved);
+    } else if (t->nest == KILN_NEST_REDUCED) {
+      alone += MEET_NS;
+      turn += ELEMENT_NS * rows * (double)kiln_dim_extent(&t->s->dims[t->s->n_space]);
+    } else turn += ELEMENT_NS * elems;
+  }
+  const double memory = kiln_gpu_param_bytes(x->w) / dev->levels[0].all_bytes_ns,
+               rounds = fmax(1, d->each / d->resident);
+  return dev->launch_ns + alone * (1 + AGAIN * (rounds - 1)) +
+         fmax(memory, (d->each - 1) * turn);
+}
+
+// --- candidates ---
+
+static bool describe(kiln_fused *x, int variant) {
+  x->s = shape_of(variant);
+  kiln_layout l;
+  for (int i = 0; i < x->f.n; i++)
+    if (is_tile(&x->f.all[i]) &&
+        !kiln_fused_layout(&x->s, kiln_dim_extent(&x->f.all[i].s->dims[x->f.n_batch + 1]), &l))
+      return false;
+  const demand d = demand_of(x);
+  return x->s.rows <= x->f.m && d.registers <= MAX_REGISTERS && d.registers >= 4 &&
+         d.resident >= 1 && kiln_fused_warps(&x->s) * WARP <= x->w->m->gpu.max_threads;
+}
+
+static kiln_tiling tiling_of(const kiln_fused *x, int variant) {
+  kiln_tiling t = {.variant = variant};
+  for (int d = 0; d < x->f.n_batch; d++) t.block[d] = 1;
+  t.block[x->f.n_batch] = x->s.rows;
+  t.form = kiln_arena_printf(&x->w->cx->perm, "%d x %d warps, steps of %d", (int)x->s.warps[0],
+                             (int)x->s.warps[1], (int)x->s.step);
+  return t;
+}
+
+static kiln_status propose_fused_tile(kiln_lowering *w, kiln_tile_candidates *out) {
+  static const double NEAR = 1.5;
+  kiln_fused x = {.w = w};
+  double ns[N_VARIANTS], least = INFINITY;
+  if (!w->m->device || !kiln_fused_tile_is(w->cx, w->p, &x.f)) return KILN_OK;
+  for (int i = 0; i < N_VARIANTS; i++) {
+    ns[i] = INFINITY;
+    if (!describe(&x, i)) continue;
+    const demand d = demand_of(&x);
+    ns[i] = time_of(&x, &d);
+    least = fmin(least, ns[i]);
+  }
+  for (int i = 0; i < N_VARIANTS; i++) {
+    if (!isfinite(ns[i]) || ns[i] > NEAR * least || !describe(&x, i)) continue;
+    kiln_tile_candidate one = {.tiling = tiling_of(&x, i)};
+    one.cost.ns = ns[i];
+    KILN_VEC_PUSH(w->proposed, out, one);
+  }
+  return KILN_OK;
+}
+
+static kiln_status lower_fused_tile(kiln_lowering *w, const kiln_tiling *t) {
+  kiln_fused x = {.w = w};
+  if (!kiln_fused_tile_is(w->cx, w->p, &x.f) || !describe(&x, t->variant)) return KILN_INTERNAL;
+  return kiln_fused_lower(&x);
+}
+
+const kiln_template kiln_template_gpu_fused_tile = {.name = "fused_tile",
+                                                    .has_grids = true,
+                                                    .kinds = 1u << KILN_GROUP_FUSED_LAYERS,
+                                                    .match = kiln_fused_tile_make,
+                                                    .unites = true,
+                                                    .propose = propose_fused_tile,
+                                                    .lower = lower_fused_tile};
