@@ -12,17 +12,17 @@ enum { WARP = KILN_FUSED_WARP, RESERVED = 1024, MAX_REGISTERS = 96, OTHER_REGIST
 static const struct {
   int64_t m, n;
 } warps[] = {{4, 1}, {8, 1}, {2, 2}, {4, 2}, {2, 4}, {1, 4}, {1, 8}};
-static const int64_t thread_rows[] = {8, 4, 2}, lanes[] = {8, 16}, steps[] = {16, 8, 32};
+static const int64_t thread_rows[] = {8, 4, 2}, lanes[] = {8, 16}, step_sizes[] = {16, 8, 32};
 enum {
   N_ROWS = (int)KILN_LEN(thread_rows),
   N_LANES = (int)KILN_LEN(lanes),
-  N_STEPS = (int)KILN_LEN(steps),
+  N_STEPS = (int)KILN_LEN(step_sizes),
   N_VARIANTS = (int)KILN_LEN(warps) * N_ROWS * N_LANES * N_STEPS
 };
 
 static kiln_fused_shape shape_of(int variant) {
   const int w = variant / (N_ROWS * N_LANES * N_STEPS);
-  kiln_fused_shape s = {.step = steps[variant % N_STEPS],
+  kiln_fused_shape s = {.step = step_sizes[variant % N_STEPS],
                         .lanes_n = lanes[variant / N_STEPS % N_LANES],
                         .warps = {warps[w].m, warps[w].n},
                         .depth = 1};
@@ -67,18 +67,38 @@ typedef struct demand {
   double shared, registers, blocks, resident, each;
 } demand;
 
-static demand demand_of(const kiln_fused *x) {
-  const kiln_gpu *g = &x->w->m->gpu;
-  const double threads = (double)(kiln_fused_warps(&x->s) * WARP);
-  demand d = {.registers = (double)widest(x) / threads};
+// Bytes of a block's shared memory.
+static double shared_of(const kiln_fused *x) {
   double operands = 0, kept = 0;
   for (int i = 0; i < x->f.n; i++) {
     const kiln_fused_statement *t = &x->f.all[i];
+    const double rows = (double)x->s.rows;
     if (t->nest == KILN_NEST_SUMS) operands = fmax(operands, x->s.depth * step_bytes(x, t));
-    if (t->nest == KILN_NEST_REDUCED) operands = fmax(operands, (double)x->s.rows * 4 * 132);
-    if (t->nest == KILN_NEST_REDUCED || t->nest == KILN_NEST_BY_ROW) kept += 4 * (double)x->s.rows;
+    if (t->nest == KILN_NEST_REDUCED)
+      operands = fmax(operands, 4 * rows * (double)(x->s.warps[1] * x->s.lanes_n + 1));
+    if (t->nest == KILN_NEST_REDUCED || t->nest == KILN_NEST_BY_ROW) kept += 4 * rows;
   }
-  d.shared = operands + kept + RESERVED;
+  return operands + kept + RESERVED;
+}
+
+// Stages for as many steps as half of the shared memory holds, where copies are not waited for.
+static void find_depth(kiln_fused *x) {
+  enum { ASYNC = 80, MOST = 4 };
+  int64_t steps = MOST + 1;
+  for (int i = 0; i < x->f.n; i++) {
+    const kiln_stmt *s = x->f.all[i].s;
+    if (x->f.all[i].nest == KILN_NEST_SUMS)
+      steps = kiln_min_i64(steps, kiln_divide_up(kiln_dim_extent(&s->dims[s->n_space]), x->s.step));
+  }
+  const int64_t ahead = steps > 2 ? steps - 1 : steps; // see target/gpu/pipeline.c
+  x->s.depth = x->w->m->gpu.capability < ASYNC ? 1 : (int)kiln_min_i64(ahead, MOST);
+  while (x->s.depth > 1 && 2 * shared_of(x) > (double)x->w->m->gpu.shared_bytes) x->s.depth--;
+}
+
+static demand demand_of(const kiln_fused *x) {
+  const kiln_gpu *g = &x->w->m->gpu;
+  const double threads = (double)(kiln_fused_warps(&x->s) * WARP);
+  demand d = {.registers = (double)widest(x) / threads, .shared = shared_of(x)};
   d.blocks = ceil((double)x->f.m / (double)x->s.rows) * (double)x->f.batch;
   d.each = ceil(d.blocks / x->w->m->device->n_units);
   d.resident = fmin(floor(g->max_resident / threads),
@@ -131,6 +151,7 @@ static bool describe(kiln_fused *x, int variant) {
     if (is_tile(&x->f.all[i]) &&
         !kiln_fused_layout(&x->s, kiln_dim_extent(&x->f.all[i].s->dims[x->f.n_batch + 1]), &l))
       return false;
+  find_depth(x);
   const demand d = demand_of(x);
   return x->s.rows <= x->f.m && d.registers <= MAX_REGISTERS && d.registers >= 4 &&
          d.resident >= 1 && kiln_fused_warps(&x->s) * WARP <= x->w->m->gpu.max_threads;
@@ -140,8 +161,8 @@ static kiln_tiling tiling_of(const kiln_fused *x, int variant) {
   kiln_tiling t = {.variant = variant};
   for (int d = 0; d < x->f.n_batch; d++) t.block[d] = 1;
   t.block[x->f.n_batch] = x->s.rows;
-  t.form = kiln_arena_printf(&x->w->cx->perm, "%d x %d warps, steps of %d", (int)x->s.warps[0],
-                             (int)x->s.warps[1], (int)x->s.step);
+  t.form = kiln_arena_printf(&x->w->cx->perm, "%d x %d warps, %d steps of %d",
+                             (int)x->s.warps[0], (int)x->s.warps[1], x->s.depth, (int)x->s.step);
   return t;
 }
 
