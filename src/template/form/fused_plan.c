@@ -86,8 +86,9 @@ static bool number_dims(planning *w) {
       }
       const int at = op->dims[d] = number[root];
       if (seen[at / 64] >> at % 64 & 1)
-        return refuse(w, kiln_arena_printf(&w->cx->perm, "%s reads one tensor along two of its dims",
-                                           name_of(w, op->s)));
+        return refuse(w,
+                      kiln_arena_printf(&w->cx->perm, "%s reads one tensor along two of its dims",
+                                        name_of(w, op->s)));
       seen[at / 64] |= (uint64_t)1 << at % 64;
     }
   }
@@ -186,8 +187,7 @@ static bool merge_in_results(const planning *w, int high, int low) {
     int64_t strides[KILN_MAX_RANK];
     if (!is_result(w, op)) continue;
     kiln_tensor_strides(w->p->tensors.data[op->s->out], strides);
-    if (strides[position_of(op, high)] !=
-        strides[position_of(op, low)] * w->plan->dims[low].extent)
+    if (strides[position_of(op, high)] != strides[position_of(op, low)] * w->plan->dims[low].extent)
       return false;
   }
   return true;
@@ -314,8 +314,8 @@ static bool describe_op(planning *w, kiln_fused_op *op) {
   op->column = axis_of(w->plan, op, 0, s->n_space);
   op->along = axis_of(w->plan, op, s->n_space, s->n_space + s->n_reduce);
   if (op->column == -2 || op->along == -2 || (op->column >= 0 && op->column == op->along))
-    return refuse(w, kiln_arena_printf(&w->cx->perm, "%s runs over several axes of columns",
-                                       name_of(w, s)));
+    return refuse(
+        w, kiln_arena_printf(&w->cx->perm, "%s runs over several axes of columns", name_of(w, s)));
   if (s->n_reduce > 0 && op->along < 0)
     return refuse(w, kiln_arena_printf(&w->cx->perm, "%s reduces nothing", name_of(w, s)));
   if (op->kind == KILN_FUSED_REDUCTION && op->column >= 0)
@@ -386,8 +386,8 @@ static bool find_ops(planning *w) {
   for (int i = 0; i < p->stmts.n; i++) {
     const kiln_stmt *s = p->stmts.data[i];
     if (s->guard || s->init || !kiln_stmt_is_plain(w->cx, s))
-      return refuse(w, kiln_arena_printf(&w->cx->perm, "%s does not write each element once",
-                                         name_of(w, s)));
+      return refuse(
+          w, kiln_arena_printf(&w->cx->perm, "%s does not write each element once", name_of(w, s)));
     w->plan->ops[w->plan->n_ops++] = (kiln_fused_op){.s = s, .column = -1, .along = -1};
   }
   return true;
@@ -441,8 +441,7 @@ void kiln_fused_plan_print(kiln_ctx *cx, const kiln_program *p, const kiln_fused
   for (int i = 0; i < plan->n_ops; i++) {
     static const char *const kinds[] = {"product", "reduction", "map"};
     const kiln_fused_op *op = &plan->ops[i];
-    kiln_text_printf(out, "%s(m%s%s) %s",
-                     kiln_symbol_text(cx, p->tensors.data[op->s->out]->name),
+    kiln_text_printf(out, "%s(m%s%s) %s", kiln_symbol_text(cx, p->tensors.data[op->s->out]->name),
                      op->column >= 0 ? ", " : "",
                      op->column >= 0 ? axis_name(cx, plan, op->column) : "", kinds[op->kind]);
     if (op->along >= 0) kiln_text_printf(out, " along %s", axis_name(cx, plan, op->along));

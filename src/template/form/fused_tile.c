@@ -23,7 +23,9 @@ static kiln_symbol axis_name(const making *w, int axis) {
   return is_sink ? kiln_symbol_of(w->cx, "n") : kiln_symbol_printf(w->cx, "k%d", axis);
 }
 
-static kiln_symbol batch_name(const making *w, int i) { return kiln_symbol_printf(w->cx, "b%d", i); }
+static kiln_symbol batch_name(const making *w, int i) {
+  return kiln_symbol_printf(w->cx, "b%d", i);
+}
 
 // The digit |dim| of |number|, which counts |axis|.
 static const kiln_expr *digit_of(const making *w, const kiln_fused_axis *axis, kiln_symbol number,
@@ -256,12 +258,13 @@ static void add_op(making *w, int i) {
   }
   if (is_half(t) || is_result(w, op)) {
     const char *name = kiln_arena_printf(&w->cx->scratch, "E%d", i);
-    w->tile[i] = kiln_tensor_make(w->cx, w->p, name, is_half(t) ? KILN_F32 : t->dtype, KILN_TEMP, 0,
-                                  NULL);
+    w->tile[i] =
+        kiln_tensor_make(w->cx, w->p, name, is_half(t) ? KILN_F32 : t->dtype, KILN_TEMP, 0, NULL);
   }
   shape_like(w, s, w->tile[i]);
-  add(w, s, kiln_cast(w->cx, w->tile[i]->dtype,
-                      op->kind == KILN_FUSED_PRODUCT ? body : kiln_row_unrounded(w->cx, body)));
+  add(w, s,
+      kiln_cast(w->cx, w->tile[i]->dtype,
+                op->kind == KILN_FUSED_PRODUCT ? body : kiln_row_unrounded(w->cx, body)));
   if (is_result(w, op)) add_copy(w, i);
 }
 
@@ -319,8 +322,8 @@ static bool has_dim(kiln_ctx *cx, const kiln_stmt *s, const char *name) {
 static kiln_fused_nest nest_of(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
   const kiln_expr *a = NULL, *b = NULL;
   const bool by_row = s->n_space > 0 && s->dims[s->n_space - 1].name == kiln_symbol_of(cx, "m");
-  if (s->n_reduce) return kiln_stmt_is_contraction(s, &a, &b) && !by_row ? KILN_NEST_SUMS
-                                                                         : KILN_NEST_REDUCED;
+  if (s->n_reduce)
+    return kiln_stmt_is_contraction(s, &a, &b) && !by_row ? KILN_NEST_SUMS : KILN_NEST_REDUCED;
   if (p->tensors.data[s->out]->role == KILN_OUTPUT) return KILN_NEST_RESULT;
   return by_row ? KILN_NEST_BY_ROW : KILN_NEST_TILE;
 }

@@ -86,9 +86,10 @@ static kiln_status pad(kiln_fused *x) {
 
 // --- nests ---
 
-static kiln_status run_like(kiln_fused *x, kiln_symbol loop, kiln_symbol buffer) {
+// Runs the nest of |loop| on the threads that hold its elements.
+static kiln_status run(kiln_fused *x, kiln_symbol loop) {
   if (!exists(x, loop)) return KILN_OK;
-  return kiln_distribute(&x->w->s, loop, buffer, WARP, kiln_fused_warps(&x->s));
+  return kiln_layout_run(x->w, loop, WARP, kiln_fused_warps(&x->s));
 }
 
 // Lets each of the block's first threads take a row of the nest |loop|.
@@ -96,7 +97,6 @@ static kiln_status run_rows(kiln_fused *x, kiln_symbol loop) {
   if (!exists(x, loop)) return KILN_OK;
   return kiln_gpu_distribute_cyclic(x->w, 1, &loop, threads_of(x), WARP);
 }
-
 
 // --- reductions along rows ---
 
@@ -176,10 +176,10 @@ static kiln_status run_reduction(kiln_fused *x, int i, kiln_symbol block) {
   KILN_TRY(kiln_stage(&w->s, part, block, KILN_SCOPE_SHARED, kiln_axes_lead(axes, lead + 2), axes,
                       meet));
   KILN_TRY(kiln_storage_align(&w->s, meet, lead, 2, 1));
-  KILN_TRY(kiln_layout_apply(w, part, lead, &reduced));
-  KILN_TRY(run_like(x, numbered(x, init, lead), part));
-  KILN_TRY(run_like(x, x->parts[i], part));
-  KILN_TRY(run_like(x, numbered(x, meet, lead), part));
+  KILN_TRY(kiln_layout_apply(w, part, &reduced));
+  KILN_TRY(run(x, numbered(x, init, lead)));
+  KILN_TRY(run(x, x->parts[i]));
+  KILN_TRY(run(x, numbered(x, meet, lead)));
   KILN_TRY(run_rows(x, loop_of(x, s, "init.", lead)));
   return run_rows(x, numbered(x, part, lead));
 }
@@ -197,7 +197,8 @@ static kiln_status stage(kiln_fused *x, const kiln_stmt *operand, kiln_symbol st
   kiln_symbol buffer;
   KILN_TRY(kiln_product_stage(x->w, operand, false, 0, step, threads_of(x), WARP, &buffer));
   if (x->s.depth > 1) KILN_TRY(kiln_pipeline(&x->w->s, buffer, step, x->s.depth));
-  return kiln_storage_align(&x->w->s, buffer, operand->n_space - 2 + (x->s.depth > 1), 2 * PAD, PAD);
+  return kiln_storage_align(&x->w->s, buffer, operand->n_space - 2 + (x->s.depth > 1), 2 * PAD,
+                            PAD);
 }
 
 static kiln_status run_product(kiln_fused *x, const kiln_fused_statement *t) {
@@ -208,9 +209,8 @@ static kiln_status run_product(kiln_fused *x, const kiln_fused_statement *t) {
   KILN_TRY(kiln_gpu_cut(w, &terms, x->s.step, "o", "i", &step));
   KILN_TRY(kiln_reorder(&w->s, 4, (const kiln_symbol[]){step, terms, rows, columns}));
   KILN_TRY(stage(x, x->f.all[t->right].s, step));
-  if (x->f.all[t->left].nest == KILN_NEST_OPERAND)
-    KILN_TRY(stage(x, x->f.all[t->left].s, step));
-  KILN_TRY(run_like(x, terms, buffer_of(x, t)));
+  if (x->f.all[t->left].nest == KILN_NEST_OPERAND) KILN_TRY(stage(x, x->f.all[t->left].s, step));
+  KILN_TRY(run(x, terms));
   return kiln_unroll(&w->s, terms);
 }
 
@@ -262,26 +262,16 @@ static kiln_status layout_tiles(kiln_fused *x) {
       continue;
     if (!kiln_fused_layout(&x->s, kiln_dim_extent(&t->s->dims[x->f.n_batch + 1]), &l))
       return KILN_INTERNAL;
-    KILN_TRY(kiln_layout_apply(x->w, buffer_of(x, t), x->f.n_batch, &l));
+    KILN_TRY(kiln_layout_apply(x->w, buffer_of(x, t), &l));
   }
   return KILN_OK;
-}
-
-// A tile that statement |i| reads or writes in registers, of its own columns.
-static kiln_symbol tile_of(kiln_fused *x, int i) {
-  const kiln_fused_statement *t = &x->f.all[i];
-  if (t->nest != KILN_NEST_RESULT && scope_of(x, i) == KILN_SCOPE_LOCAL) return buffer_of(x, t);
-  for (int k = 0; k < x->f.n; k++)
-    if (kiln_expr_loads(x->w->cx, t->s->body, x->f.all[k].s->out) && has_columns(&x->f.all[k]))
-      return buffer_of(x, &x->f.all[k]);
-  return 0;
 }
 
 static kiln_status run_map(kiln_fused *x, int i) {
   const kiln_stmt *s = x->f.all[i].s;
   kiln_symbol rows = loop_of(x, s, "", x->f.n_batch);
   if (x->f.all[i].nest == KILN_NEST_RESULT) rows = kiln_lowering_name(x->w, "i", rows);
-  return run_like(x, rows, tile_of(x, i));
+  return run(x, rows);
 }
 
 static kiln_status run_statement(kiln_fused *x, int i) {
@@ -289,7 +279,7 @@ static kiln_status run_statement(kiln_fused *x, int i) {
   switch (t->nest) {
   case KILN_NEST_SUMS:
     KILN_TRY(run_product(x, t));
-    return run_like(x, loop_of(x, t->s, "init.", x->f.n_batch), buffer_of(x, t));
+    return run(x, loop_of(x, t->s, "init.", x->f.n_batch));
   case KILN_NEST_BY_ROW: return run_rows(x, loop_of(x, t->s, "", x->f.n_batch));
   case KILN_NEST_TILE:
   case KILN_NEST_RESULT: return run_map(x, i);

@@ -104,8 +104,8 @@ static demand demand_of(const kiln_fused *x) {
   d.resident = fmin(floor(g->max_resident / threads),
                     floor(((double)g->shared_bytes + RESERVED) / d.shared));
   if (g->registers)
-    d.resident = fmin(d.resident, floor((double)g->registers /
-                                        (threads * (2 * d.registers + OTHER_REGISTERS))));
+    d.resident = fmin(
+        d.resident, floor((double)g->registers / (threads * (2 * d.registers + OTHER_REGISTERS))));
   return d;
 }
 
@@ -121,9 +121,8 @@ static double time_of(const kiln_fused *x, const demand *d) {
   double alone = BLOCK_NS, turn = 0;
   for (int i = 0; i < x->f.n; i++) {
     const kiln_fused_statement *t = &x->f.all[i];
-    const double elems = is_tile(t) || t->nest == KILN_NEST_RESULT
-                             ? rows * (double)columns_of(x, t->s)
-                             : 0;
+    const double elems =
+        is_tile(t) || t->nest == KILN_NEST_RESULT ? rows * (double)columns_of(x, t->s) : 0;
     if (t->nest == KILN_NEST_SUMS) {
       const double k = (double)kiln_dim_extent(&t->s->dims[t->s->n_space]),
                    multiply = 2 * elems * k / (FMA_SHARE * dev->unit_flops_ns[KILN_PEAK_F32]),
@@ -138,8 +137,7 @@ static double time_of(const kiln_fused *x, const demand *d) {
   }
   const double memory = kiln_gpu_param_bytes(x->w) / dev->levels[0].all_bytes_ns,
                rounds = fmax(1, d->each / d->resident);
-  return dev->launch_ns + alone * (1 + AGAIN * (rounds - 1)) +
-         fmax(memory, (d->each - 1) * turn);
+  return dev->launch_ns + alone * (1 + AGAIN * (rounds - 1)) + fmax(memory, (d->each - 1) * turn);
 }
 
 // --- candidates ---
@@ -161,8 +159,8 @@ static kiln_tiling tiling_of(const kiln_fused *x, int variant) {
   kiln_tiling t = {.variant = variant};
   for (int d = 0; d < x->f.n_batch; d++) t.block[d] = 1;
   t.block[x->f.n_batch] = x->s.rows;
-  t.form = kiln_arena_printf(&x->w->cx->perm, "%d x %d warps, %d steps of %d",
-                             (int)x->s.warps[0], (int)x->s.warps[1], x->s.depth, (int)x->s.step);
+  t.form = kiln_arena_printf(&x->w->cx->perm, "%d x %d warps, %d steps of %d", (int)x->s.warps[0],
+                             (int)x->s.warps[1], x->s.depth, (int)x->s.step);
   return t;
 }
 

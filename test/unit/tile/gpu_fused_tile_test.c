@@ -11,26 +11,25 @@
 // Y = softmax(A B / 4 + G)
 #define SOFTMAX(m, k, n)                                                                           \
   PRODUCT(m, k, n)                                                                                 \
-  "out f32 Y(" #m ", " #n ") temp f32 Z(" #m ", " #n ") temp f32 X(" #m ") temp f32 E(" #m         \
-  ", " #n ") temp f32 S(" #m ") " SUM(m, k, n) "Z(i0:" #m ", i1:" #n                               \
-  ") = T(i0, i1) * 0.25f32 + G(i1) X(i0:" #m " | r0:" #n ") max=! Z(i0, r0) E(i0:" #m ", i1:" #n   \
-  ") = exp(Z(i0, i1) - X(i0)) S(i0:" #m " | r0:" #n ") +=! E(i0, r0) Y(i0:" #m ", i1:" #n          \
-  ") = E(i0, i1) / S(i0) }"
+  "out f32 Y(" #m ", " #n ") temp f32 Z(" #m ", " #n ") temp f32 X(" #m ") temp f32 E(" #m ", " #n \
+  ") temp f32 S(" #m                                                                               \
+  ") " SUM(m, k, n) "Z(i0:" #m ", i1:" #n ") = T(i0, i1) * 0.25f32 + G(i1) X(i0:" #m " | r0:" #n   \
+                    ") max=! Z(i0, r0) E(i0:" #m ", i1:" #n ") = exp(Z(i0, i1) - X(i0)) S(i0:" #m  \
+                    " | r0:" #n ") +=! E(i0, r0) Y(i0:" #m ", i1:" #n ") = E(i0, i1) / S(i0) }"
 // Z = A B + R, a |role|, and Y, its rows normalized
 #define NORM(role, m, k, n)                                                                        \
   PRODUCT(m, k, n)                                                                                 \
   role " f32 Z(" #m ", " #n ") out f32 Y(" #m ", " #n ") temp f32 S(" #m ") temp f32 D(" #m        \
-       ", " #n ") temp f32 V(" #m ") temp f32 F(" #m ") " SUM(m, k, n) "Z(i0:" #m ", i1:" #n       \
-       ") = T(i0, i1) + R(i0, i1) S(i0:" #m " | r0:" #n ") +=! Z(i0, r0) D(i0:" #m ", i1:" #n      \
-       ") = Z(i0, i1) - S(i0) / " #n "f32 V(i0:" #m " | r0:" #n                                    \
-       ") +=! D(i0, r0) * D(i0, r0) F(i0:" #m ") = 1f32 / sqrt(V(i0) / " #n                        \
-       "f32 + 0.00001f32) Y(i0:" #m ", i1:" #n ") = D(i0, i1) * F(i0) * G(i1) }"
+       ", " #n ") temp f32 V(" #m ") temp f32 F(" #m                                               \
+       ") " SUM(m, k, n) "Z(i0:" #m ", i1:" #n ") = T(i0, i1) + R(i0, i1) S(i0:" #m " | r0:" #n    \
+                         ") +=! Z(i0, r0) D(i0:" #m ", i1:" #n ") = Z(i0, i1) - S(i0) / " #n       \
+                         "f32 V(i0:" #m " | r0:" #n ") +=! D(i0, r0) * D(i0, r0) F(i0:" #m         \
+                         ") = 1f32 / sqrt(V(i0) / " #n "f32 + 0.00001f32) Y(i0:" #m ", i1:" #n     \
+                         ") = D(i0, i1) * F(i0) * G(i1) }"
 
 static const char *const tiles[] = {
-    SOFTMAX(128, 32, 64),
-    SOFTMAX(77, 20, 50), // nothing is a multiple of anything
-    NORM("temp", 100, 48, 96),
-    NORM("out", 64, 32, 200), // the sums are stored, too
+    SOFTMAX(128, 32, 64), SOFTMAX(77, 20, 50),           // nothing is a multiple of anything
+    NORM("temp", 100, 48, 96), NORM("out", 64, 32, 200), // the sums are stored, too
 };
 
 static void candidates_compute_rows_in_one_kernel(void **state) {
