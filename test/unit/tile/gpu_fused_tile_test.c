@@ -1,5 +1,5 @@
-// Fused tiles: products, maps and reductions of whole rows become one kernel, in types without
-// matrix instructions as well; the cheapest candidates give the reference's results in the simulator.
+// Fused tiles: products, maps and reductions of whole rows become one kernel, in any type; the
+// cheapest candidates give the reference's results in the simulator.
 #include "unit/tile/gpu_candidates.h"
 
 #include "template/form/fused_tile.h"
