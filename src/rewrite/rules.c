@@ -12,6 +12,7 @@ const kiln_rule kiln_rules[] = {
     {"constants", "statements that read only constants are evaluated at compile time", .try_apply = kiln_program_fold_constants},
     {"cse", "common subexpressions are computed once, and equal constants are merged", .apply = kiln_rule_cse},
     {"moves", "slices of concatenations, and concatenations of slices, read the original tensors", .apply = kiln_rule_moves},
+    {"concats", "concatenations that repeat the operands of an earlier one read its result", .apply = kiln_rule_concats},
     {"gathers", "positions in constant tables are computed if they are a function of their index", .apply = kiln_rule_gathers},
     {"unflatten", "rows that are flattened before a product and split after it keep their axes", .apply = kiln_rule_unflatten},
     {"views", "maps of views are computed before the views, in their producer's kernel", .apply = kiln_rule_views, .on_gpus = true},

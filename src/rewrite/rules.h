@@ -91,6 +91,7 @@ bool kiln_rewriting_print(const kiln_rewriting *r, kiln_text *out);
 
 int kiln_rule_cse(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_moves(kiln_ctx *cx, kiln_program *p);
+int kiln_rule_concats(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_gathers(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_unflatten(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_views(kiln_ctx *cx, kiln_program *p);

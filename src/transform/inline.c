@@ -264,6 +264,19 @@ static bool joins_tensors(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *
   return several && joins(cx, s);
 }
 
+// Whether |s| continues another concatenation, as in dense connections: stored, it holds all its
+// operands in place (transform/concat_in_place.c), and costs its readers nothing.
+static bool continues_concat(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
+  const kiln_loads loads = kiln_loads_of(cx, &cx->scratch, s->body);
+  for (int i = 0; i < loads.n; i++) {
+    const kiln_tensor *t = p->tensors.data[loads.data[i]->u.tensor];
+    const kiln_stmt *from = t->def < 0 ? NULL : p->stmts.data[t->def];
+    if (from && kiln_stmt_is_map(cx, from) && joins_tensors(cx, p, from))
+      return joins_tensors(cx, p, s);
+  }
+  return false;
+}
+
 // Whether the sum |s| reduces contiguous elements of its operand, seen through views.
 static bool adds_neighbours(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
   const kiln_expr *load = kiln_stmt_largest_load(cx, p, s);
@@ -438,7 +451,7 @@ static bool pays(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const 
   if (kiln_stmt_is_contraction(reader, &a, &b)) // operands are read many times
     return layout && !bends_rows(cx, p, s, reader);
   if (layout) return true;
-  if (n_readers > 1 && quantises(s)) return false;
+  if ((n_readers > 1 && quantises(s)) || continues_concat(cx, p, s)) return false;
   if (of->machine->target->has_grids &&
       ((joins_tensors(cx, p, s) && only_moves(cx, reader->body)) ||
        (ends_rows(cx, p, s) && !reads_same_elements(cx, p, reader, s->out))))

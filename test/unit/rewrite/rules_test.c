@@ -210,6 +210,43 @@ static const rule_case resample[] = {
      0, 2},
 };
 
+static const rule_case concats[] = {
+    // the operands of an earlier one in front, of one that reads another one, in the middle
+    {"p { in f32 X(3, 4) temp f32 A(3, 4) temp f32 B(3, 2) temp f32 C(3, 5) temp f32 D(3, 6) temp "
+     "f32 E(3, 11) temp f32 F(3, 14) out f32 Y(3, 6) out f32 Z(3, 11) out f32 W(3, 14)\n"
+     "A(i0:3, i1:4) = exp(X(i0, i1)) B(i0:3, i1:2) = A(i0, i1) + A(i0, i1 + 2)\n"
+     "D(i0:3, i1:6) = i1 < 4 ? A(i0, i1) : B(i0, i1 - 4)\n"
+     "C(i0:3, i1:5) = exp(D(i0, i1)) Y(i0:3, i1:6) = exp(D(i0, i1))\n"
+     "E(i0:3, i1:11) = i1 < 6 ? (i1 < 4 ? A(i0, i1) : B(i0, i1 - 4)) : C(i0, i1 - 6)\n"
+     "F(i0:3, i1:14) = i1 < 9 ? (i1 < 4 ? (i1 < 3 ? X(i0, i1) : X(i0, 0)) : C(i0, i1 - 4)) : i1 < "
+     "12 ? A(i0, i1 - 9) : B(i0, i1 - 12)\n"
+     "Z(i0:3, i1:11) = exp(E(i0, i1)) W(i0:3, i1:14) = exp(F(i0, i1)) }",
+     1, 9},
+    // along the first axis, two steps of a chain
+    {"p { in f32 X(2, 3) temp f32 A(2, 3) temp f32 B(2, 3) temp f32 C(2, 3) temp f32 D(4, 3) temp "
+     "f32 E(6, 3) temp f32 F(8, 3) out f32 Y(4, 3) out f32 Z(6, 3) out f32 W(8, 3)\n"
+     "A(i0:2, i1:3) = exp(X(i0, i1)) D(j:4, k:3) = j < 2 ? X(j, k) : A(j - 2, k) Y(i0:4, i1:3) = "
+     "exp(D(i0, i1)) B(i0:2, i1:3) = Y(i0 + 1, i1)\n"
+     "E(i0:6, i1:3) = i0 >= 4 ? B(i0 - 4, i1) : i0 < 2 ? X(i0, i1) : A(i0 - 2, i1) Z(i0:6, i1:3) = "
+     "exp(E(i0, i1)) C(i0:2, i1:3) = Z(i0 + 2, i1)*2f32\n"
+     "F(i0:8, i1:3) = i0 < 4 ? (i0 <= 1 ? X(i0, i1) : A(i0 - 2, i1)) : i0 > 5 ? C(i0 - 6, i1) : "
+     "B(i0 - 4, i1)\n"
+     "W(i0:8, i1:3) = exp(F(i0, i1)) }",
+     2, 9},
+    // other extents, other parts, parts that are inputs, the same number of parts
+    {"p { in f32 X(3, 4) in f32 V(3, 4) temp f32 A(3, 4) temp f32 B(3, 4) temp f32 D(3, 8) temp "
+     "f32 E(3, 7) temp f32 F(3, 12) temp f32 G(3, 8) temp f32 H(3, 12) out f32 Y(3, 12)\n"
+     "A(i0:3, i1:4) = exp(X(i0, i1)) B(i0:3, i1:4) = exp(V(i0, i1))\n"
+     "D(i0:3, i1:8) = i1 < 4 ? A(i0, i1) : B(i0, i1 - 4) E(i0:3, i1:7) = i1 < 4 ? A(i0, i1) : "
+     "B(i0, i1 - 3)\n"
+     "F(i0:3, i1:12) = i1 < 4 ? B(i0, i1) : i1 < 8 ? A(i0, i1 - 4) : A(i0, i1 - 8)\n"
+     "G(i0:3, i1:8) = i1 < 4 ? X(i0, i1) : V(i0, i1 - 4)\n"
+     "H(i0:3, i1:12) = i1 < 4 ? X(i0, i1) : i1 < 8 ? V(i0, i1 - 4) : A(i0, i1 - 8)\n"
+     "Y(i0:3, i1:12) = F(i0, i1) + H(i0, i1) + (i1 < 7 ? D(i0, i1) + E(i0, i1) + G(i0, i1) : 0f32) "
+     "}",
+     0, 8},
+};
+
 static const rule_case moves[] = {
     // slices of a concatenation and of a padding
     {"p { in f32 X(3, 4) in f32 Z(3, 4) temp f32 C(3, 8) temp f32 P(5, 4) temp f32 S(3, 4) temp "
@@ -435,6 +472,7 @@ static const rule_cases all[] = {{"constants", KILN_LEN(constants), constants, 0
                                  {"merge", KILN_LEN(merge), merge, 1e-6},
                                  {"defer", KILN_LEN(defer), defer, 1e-5},
                                  {"reassociate", KILN_LEN(reassociate), reassociate, 1e-5},
+                                 {"concats", KILN_LEN(concats), concats, 0},
                                  {"moves", KILN_LEN(moves), moves, 0},
                                  {"views", KILN_LEN(views), views, 1e-6},
                                  {"gathers", KILN_LEN(gathers), gathers, 0},
