@@ -4,7 +4,7 @@
 #include "module/checked.h"
 #include "verify/compare.h"
 #include "runtime/check.h"
-#include "target/sim/sim.h"
+#include "verify/loops.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -147,7 +147,8 @@ static kiln_status run_launch(kiln_ctx *cx, simulation *s, const kiln_launch *l)
   KILN_TRY(make_args(cx, s, l));
   const int n_levels = s->build.request.machine.target->has_grids ? 0 : KILN_SIM_CACHES;
   kiln_sim_caches(&s->build.request.machine, levels);
-  KILN_TRY(kiln_sim_measure(cx, k->loops, s->args, n_levels, levels, &traffic));
+  KILN_TRY(kiln_loops_simulate(cx, &s->build.request.machine, k->loops, s->args, n_levels, levels,
+                               &traffic));
   kiln_text_printf(&s->report, "kernel %s: %.0f flops, %.0f bytes at least\n",
                    kiln_symbol_text(cx, k->name), k->flops, k->bytes);
   kiln_sim_traffic_print(cx, k->loops, levels, &traffic, &s->report);

@@ -12,7 +12,7 @@
 #include "module/compiler.h"
 #include "verify/random.h"
 #include "verify/reproduce.h"
-#include "target/sim/sim.h"
+#include "verify/loops.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -170,7 +170,9 @@ static kiln_status run_nests(kiln_ctx *cx, verifying *v, const kiln_launch *l, c
   const kiln_kernel *k = v->build.choices.kernels.kernels.data[l->kernel];
   const kiln_loops *loops = k->loops;
   const int n = kiln_kernel_nests(loops);
-  if (v->options.simulate) return kiln_sim_run(cx, k->loops, (void *const *)args);
+  if (v->options.simulate)
+    return kiln_loops_simulate(cx, &v->build.request.machine, k->loops, (void *const *)args, 0,
+                               NULL, NULL);
   if (k->by_library) return kiln_library_candidate_run(cx, k->by_library, k->prog, args);
   for (int j = 0; j < n; j++) {
     const kiln_kernel_fn run = v->functions[v->build.product.first_function[l->kernel] + j];

@@ -156,13 +156,17 @@ static int64_t place(const kiln_loops *l, int64_t *bases) {
   return at;
 }
 
+void kiln_sim_traffic_init(kiln_ctx *cx, const kiln_loops *l, int n_levels, kiln_sim_traffic *out) {
+  *out = (kiln_sim_traffic){.n_buffers = l->buffers.n, .n_levels = n_levels};
+  out->buffers = KILN_NEW_ARRAY(&cx->perm, kiln_sim_flow, l->buffers.n);
+  out->levels = KILN_NEW_ARRAY(&cx->perm, kiln_sim_flow, n_levels);
+}
+
 sim_meter *kiln_sim_meter_make(kiln_ctx *cx, const kiln_loops *l, int n_levels,
                                const kiln_sim_level *levels, kiln_sim_traffic *out) {
   kiln_arena *a = &cx->scratch;
   sim_meter *t = KILN_NEW(a, sim_meter);
-  *out = (kiln_sim_traffic){.n_buffers = l->buffers.n, .n_levels = n_levels};
-  out->buffers = KILN_NEW_ARRAY(&cx->perm, kiln_sim_flow, l->buffers.n);
-  out->levels = KILN_NEW_ARRAY(&cx->perm, kiln_sim_flow, n_levels);
+  kiln_sim_traffic_init(cx, l, n_levels, out);
   *t = (sim_meter){.out = out, .n = n_levels};
   t->caches = KILN_NEW_ARRAY(a, cache, n_levels);
   t->bases = KILN_NEW_ARRAY(a, int64_t, l->buffers.n);

@@ -3,10 +3,15 @@
 
 #include <string.h>
 
-void sim_clocks_init(kiln_ctx *cx, sim_clocks *c, int n_threads, int n_agents) {
+void sim_clocks_make(kiln_ctx *cx, sim_clocks *c, int n_threads, int n_agents) {
   *c = (sim_clocks){.n_threads = n_threads, .n = n_threads + n_agents};
   c->at = KILN_NEW_ARRAY(&cx->scratch, int32_t, (int64_t)n_threads * c->n);
-  for (int t = 0; t < n_threads; t++) sim_clock_of(c, t)[t] = 1;
+}
+
+void sim_clocks_reset(sim_clocks *c) {
+  memset(c->at, 0, (size_t)c->n_threads * (size_t)c->n * sizeof *c->at);
+  for (int t = 0; t < c->n_threads; t++) sim_clock_of(c, t)[t] = 1;
+  c->epoch = 0;
 }
 
 void sim_clock_join(const sim_clocks *c, int32_t *io, const int32_t *from) {

@@ -24,6 +24,8 @@ typedef struct sim_event {
 
 // The access history of a place in memory.
 typedef struct sim_place {
+  int32_t run;    // of a cluster of blocks, in which what follows happened
+  uint8_t before; // SIM_WAS_.. by blocks of earlier runs
   sim_event writer;
   int32_t fence;   // the writer's count of fences for asynchronous readers until then
   bool is_written; // ever
@@ -31,8 +33,17 @@ typedef struct sim_place {
   int n_readers, room;
   sim_event *readers; // since the last write
 } sim_place;
+enum { SIM_WAS_READ = 1, SIM_WAS_WRITTEN = 2 };
+// Begins the place's history in |run|, if it is of an earlier one.
+static inline void sim_place_enter(sim_place *p, int32_t run) {
+  if (p->run == run) return;
+  const int before =
+      p->before | (p->n_readers ? SIM_WAS_READ : 0) | (p->is_written ? SIM_WAS_WRITTEN : 0);
+  *p = (sim_place){.run = run, .before = (uint8_t)before, .writer = {.clock = -1}};
+}
 
-void sim_clocks_init(kiln_ctx *cx, sim_clocks *c, int n_threads, int n_agents);
+void sim_clocks_make(kiln_ctx *cx, sim_clocks *c, int n_threads, int n_agents);
+void sim_clocks_reset(sim_clocks *c); // nothing has happened
 static inline int32_t *sim_clock_of(const sim_clocks *c, int thread) {
   return c->at + (size_t)thread * (size_t)c->n;
 }

@@ -11,7 +11,7 @@
 #ifndef KILN_TARGET_SIM_DEVICE_H
 #define KILN_TARGET_SIM_DEVICE_H
 
-#include "ir/loop.h"
+#include "target/sim/sim.h"
 
 // The launch of a function.
 typedef struct kiln_sim_launch {
@@ -21,7 +21,8 @@ typedef struct kiln_sim_launch {
   const int64_t *offsets;    // [buffers] of SHARED ones in the arena; NULL: each lies by itself
 } kiln_sim_launch;
 
-// Runs |l| on |args|, the base addresses of its PARAM and WORKSPACE buffers in id order.
+// Runs |l| on |args|, the base addresses of its PARAM and WORKSPACE buffers in id order, and adds
+// the bytes that its statements move to |io_traffic|, by buffer and scope; NULL: counts none.
 //
 // needs:  verified device loops
 // errors: KILN_INTERNAL; the message names the buffer, the element and both places: a race; a read
@@ -29,6 +30,6 @@ typedef struct kiln_sim_launch {
 //         instruction or copy without the fence that it needs; warp divergence at a barrier; a
 //         deadlock, with the wait of each warp
 kiln_status kiln_sim_run_device(kiln_ctx *cx, const kiln_loops *l, const kiln_sim_launch *launch,
-                                void *const *args);
+                                void *const *args, kiln_sim_traffic *io_traffic);
 
 #endif

@@ -59,6 +59,8 @@ typedef struct kiln_sim_traffic {
                          // last one's is main memory's
 } kiln_sim_traffic;
 
+// Begins counts at 0, in |cx|.
+void kiln_sim_traffic_init(kiln_ctx *cx, const kiln_loops *l, int n_levels, kiln_sim_traffic *out);
 // Runs |l| as kiln_sim_run does, and counts. PARAM and WORKSPACE accesses go through |levels|, the
 // fastest first, which are empty before and written back at the end; the buffers lie one behind the
 // other, each at a multiple of 4096 bytes. So do LOCAL and SHARED ones, which lie on a stack behind

@@ -1,7 +1,7 @@
 // Random programs times random schedules with many binds, as GPU code: what the emitter takes
 // computes on an OpenCL device what the simulator computes, and that is what the reference
 // interpreter says; so do its device loops, whose barriers suffice. What it refuses is counted.
-#include "target/sim/device.h"
+#include "verify/loops.h"
 
 #include "unit/schedule/cases.h"
 
@@ -80,16 +80,8 @@ static void run_device(runner *r, test_kernel *k, const char *source, int n,
 // Runs the device loops of all nests.
 static void run_device_loops(runner *r, test_kernel *k, kiln_loops *l, const char *script) {
   kernel_args a = kernel_args_make(k, l);
-  int number = 0;
-  for (const kiln_loop *nest = l->body; nest; nest = nest->next) {
-    kiln_gpu_device d;
-    assert_int_equal(kiln_gpu_lower(&k->cx, &r->cuda, l, number++, &d), KILN_OK);
-    kiln_sim_launch launch = {.cluster = d.cluster, .warp = r->cuda.gpu.warp, .offsets = d.offsets};
-    memcpy(launch.grid, d.grid, sizeof launch.grid);
-    memcpy(launch.block, d.block, sizeof launch.block);
-    if (kiln_sim_run_device(&k->cx, d.loops, &launch, a.data) != KILN_OK)
-      fail_msg("%s\n%s\nscript:\n%s", kernel_message(k), kernel_text(k, d.loops), script);
-  }
+  if (kiln_loops_simulate(&k->cx, &r->cuda, l, a.data, 0, NULL, NULL) != KILN_OK)
+    fail_msg("%s\n%s\nscript:\n%s", kernel_message(k), kernel_text(k, l), script);
   const char *wrong = kernel_args_wrong(k, &a);
   kernel_args_free(&a);
   if (wrong) fail_msg("device loops: %s\nscript:\n%s", wrong, script);

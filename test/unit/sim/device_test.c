@@ -139,7 +139,7 @@ static kiln_status run(fixture *f, const program *p, const char *text, float *x,
   void *args[] = {p->x == KILN_F16 ? (void *)halves : (void *)x, y};
   kiln_sim_launch launch = {.grid = {1, 1, 1}, .cluster = 1, .warp = 32};
   memcpy(launch.block, p->block, sizeof launch.block);
-  return kiln_sim_run_device(&f->cx, l, &launch, args);
+  return kiln_sim_run_device(&f->cx, l, &launch, args, NULL);
 }
 
 static const program *const programs[] = {&copies, &stages, &turns, &products};

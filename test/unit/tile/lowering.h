@@ -5,8 +5,7 @@
 
 #include "unit/schedule/kernel.h"
 
-#include "target/gpu/gpu.h"
-#include "target/sim/device.h"
+#include "verify/loops.h"
 #include "template/lower.h"
 
 // Opens |k| over |text|, with the naive loops.
@@ -49,18 +48,7 @@ static void lowering_expect_same(const kiln_buffer *b, const void *got, const vo
 // Runs the device loops of a GPU's kernel: their barriers, waits and asynchronous copies suffice.
 static kiln_status lowering_run_device(test_kernel *k, const kiln_machine *m, kiln_loops *l,
                                        void *const *args) {
-  int number = 0;
-  for (const kiln_loop *nest = l->body; nest; nest = nest->next) {
-    kiln_gpu_device d;
-    KILN_TRY(kiln_gpu_lower(&k->cx, m, l, number++, &d));
-    kiln_sim_launch launch = {.cluster = d.cluster, .warp = m->gpu.warp, .offsets = d.offsets};
-    memcpy(launch.grid, d.grid, sizeof launch.grid);
-    memcpy(launch.block, d.block, sizeof launch.block);
-    const kiln_status st = kiln_sim_run_device(&k->cx, d.loops, &launch, args);
-    if (st != KILN_OK) fprintf(stderr, "%s\n", kernel_text(k, d.loops));
-    KILN_TRY(st);
-  }
-  return KILN_OK;
+  return kiln_loops_simulate(&k->cx, m, l, args, 0, NULL, NULL);
 }
 
 // Runs the schedule in the simulator, on GPUs its device loops too, and compares every output,

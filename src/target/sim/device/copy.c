@@ -12,6 +12,7 @@ static sim_flight *take_off(sim_device *d, const kiln_loop *by, int buffer, int 
 
 static void add(sim_device *d, sim_flight *f, int64_t element, kiln_constant v) {
   sim_check(d, &d->cells[f->buffer], element, true);
+  sim_count(d, &d->cells[f->buffer], true);
   f->elements[f->n] = element;
   f->values[f->n++] = v;
 }
@@ -36,7 +37,7 @@ void sim_begin_copy(sim_device *d, const kiln_loop *l, int t) {
   const bool is = !l->cond || kiln_sim_eval(&d->m, l->cond).i != 0;
   const int64_t first = sim_element_of(d, a, to->args),
                 source = is ? sim_element_of(d, b, from->args) : 0;
-  d->clock = d->n_threads + t;
+  d->clock = sim_agent_of_copies(d, t);
   d->time = d->commits[t] + 1;
   sim_flight *f = take_off(d, l, to->u.tensor, n);
   f->thread = t;
@@ -54,7 +55,7 @@ static void begin_rows(sim_device *d, const kiln_loop *l, int t, int space, int6
   const kiln_expr *to = l->operands[0], *from = l->operands[1];
   const sim_memory *a = &d->cells[to->u.tensor], *b = &d->cells[from->u.tensor];
   const int64_t columns = l->instr->loops->buffers.data[1]->extents[1];
-  const kiln_symbol row = kiln_tile_var(d->m.cx, 0), column = kiln_tile_var(d->m.cx, 1);
+  const kiln_symbol row = d->tile_vars[0], column = d->tile_vars[1];
   sim_become(d, t, l);
   const int at = sim_mbarrier_of(d, l->operands[2]) + (space - d->space) * d->max_mbarriers;
   d->is_async = true;
@@ -103,8 +104,8 @@ static void forget_landed(sim_device *d) {
 }
 
 void sim_end_copies(sim_device *d, const sim_warp *w, int64_t latest) {
-  for (int t = w->first; t < w->first + sim_n_active(w); t++) {
-    int32_t *known = &sim_clock_of(&d->clocks, t)[d->n_threads + t];
+  for (int t = w->first; d->has_copies && t < w->first + sim_n_active(w); t++) {
+    int32_t *known = &sim_clock_of(&d->clocks, t)[sim_agent_of_copies(d, t)];
     const int32_t until = d->commits[t] - (int32_t)latest;
     if (until > *known) *known = until;
     for (int i = 0; i < d->flights.n; i++) {

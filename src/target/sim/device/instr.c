@@ -8,7 +8,7 @@ static int64_t operand_place(sim_device *d, int i, int rank, const int64_t *at,
                              const sim_memory **out) {
   const kiln_expr *o = d->instr->operands[i];
   *out = &d->cells[o->u.tensor];
-  for (int k = 0; k < rank; k++) d->m.vars[kiln_tile_var(d->m.cx, k)] = at[k];
+  for (int k = 0; k < rank; k++) d->m.vars[d->tile_vars[k]] = at[k];
   if (!d->lane_of[i]) return sim_element_of(d, *out, o->args);
   const int64_t lane = kiln_sim_eval_index(&d->m, d->lane_of[i]),
                 place = kiln_sim_eval_index(&d->m, d->place_of[i]);
@@ -43,38 +43,57 @@ static void become_again(sim_device *d, const identity *i) {
   d->instr = i->instr;
 }
 
+// The element at |at| of operand |i|'s tile.
+static sim_tile_element *tile_element(sim_device *d, int i, const int64_t *at) {
+  const kiln_buffer *b = d->instr->instr->loops->buffers.data[i];
+  int64_t number = 0;
+  for (int k = 0; k < b->rank; k++) number = number * b->extents[k] + at[k];
+  return &d->tiles[i][number];
+}
+
+// Reads it from memory, unless it is known.
+static kiln_constant read_tile(sim_device *d, int i, int rank, const int64_t *at) {
+  sim_tile_element *x = tile_element(d, i, at);
+  if (x->instr == d->n_instrs) return x->value;
+  const identity before = identity_of(d);
+  const sim_memory *c = NULL;
+  const int64_t element = operand_place(d, i, rank, at, &c);
+  d->instr = NULL;
+  *x = (sim_tile_element){.instr = d->n_instrs, .value = sim_fetch(d, c, element)};
+  become_again(d, &before);
+  return x->value;
+}
+
+static kiln_constant rounded(kiln_dtype t, kiln_constant v) {
+  uint64_t bits = 0;
+  if (!kiln_dtype_is_float(t)) return v;
+  kiln_element_set(t, &bits, 0, v.f);
+  v.f = kiln_element_get(t, &bits, 0);
+  return v;
+}
+
 kiln_constant sim_load(sim *m, const kiln_expr *e) {
   sim_device *d = (sim_device *)(void *)m;
-  const sim_memory *c = NULL;
   int64_t at[KILN_MAX_TILE_RANK];
   if (!d->instr) {
-    c = &d->cells[e->u.tensor];
+    const sim_memory *c = &d->cells[e->u.tensor];
     return sim_fetch(d, c, sim_element_of(d, c, e->args));
   }
-  const identity before = identity_of(d);
   for (int k = 0; k < e->n_args; k++) at[k] = kiln_sim_eval_index(m, e->args[k]);
-  const int64_t element = operand_place(d, e->u.tensor, e->n_args, at, &c);
-  d->instr = NULL;
-  const kiln_constant v = sim_fetch(d, c, element);
-  become_again(d, &before);
-  return v;
+  return read_tile(d, e->u.tensor, e->n_args, at);
 }
 
 static void compute(sim_device *d, const kiln_loop *meaning);
 
 static void compute_store(sim_device *d, const kiln_loop *s) {
-  const int rank = d->instr->instr->loops->buffers.data[s->buffer]->rank;
-  const identity before = identity_of(d);
+  const kiln_buffer *b = d->instr->instr->loops->buffers.data[s->buffer];
   int64_t at[KILN_MAX_TILE_RANK];
-  const sim_memory *c = NULL;
-  for (int k = 0; k < rank; k++) at[k] = kiln_sim_eval_index(&d->m, s->index[k]);
+  for (int k = 0; k < b->rank; k++) at[k] = kiln_sim_eval_index(&d->m, s->index[k]);
   kiln_constant v = kiln_sim_eval(&d->m, s->value);
-  const int64_t element = operand_place(d, s->buffer, rank, at, &c);
-  d->instr = NULL;
   if (s->combiner != KILN_COMBINE_NONE)
-    v = kiln_sim_combine(&d->m, s->combiner, sim_fetch(d, c, element), v);
-  sim_store(d, c, element, v);
-  become_again(d, &before);
+    v = kiln_sim_combine(&d->m, s->combiner, read_tile(d, s->buffer, b->rank, at), v);
+  *tile_element(d, s->buffer, at) =
+      (sim_tile_element){.instr = d->n_instrs, .is_new = true, .value = rounded(b->dtype, v)};
 }
 
 static void compute(sim_device *d, const kiln_loop *meaning) {
@@ -86,6 +105,24 @@ static void compute(sim_device *d, const kiln_loop *meaning) {
       d->m.vars[n->var] = i;
       compute(d, n->body);
     }
+  }
+}
+
+// Writes what the instruction computed of operand |i|.
+static void write_tile(sim_device *d, int i) {
+  const kiln_buffer *b = d->instr->instr->loops->buffers.data[i];
+  const identity before = identity_of(d);
+  int64_t at[KILN_MAX_TILE_RANK] = {0};
+  for (int64_t n = kiln_buffer_elems(b), k = 0; k < n && d->m.status == KILN_OK; k++) {
+    const sim_tile_element *x = &d->tiles[i][k];
+    int64_t rest = k;
+    if (x->instr != d->n_instrs || !x->is_new) continue;
+    for (int r = b->rank - 1; r >= 0; rest /= b->extents[r--]) at[r] = rest % b->extents[r];
+    const sim_memory *c = NULL;
+    const int64_t element = operand_place(d, i, b->rank, at, &c);
+    d->instr = NULL;
+    sim_store(d, c, element, x->value);
+    become_again(d, &before);
   }
 }
 
@@ -121,6 +158,20 @@ void sim_run_instr(sim_device *d, const kiln_loop *l, int first) {
     d->clock = sim_agent_of_group(d, first);
     d->time = d->group_commits[first] + 1;
   }
+  d->n_instrs++;
   compute(d, l->instr->loops->body);
+  for (int i = 0; i < l->n_operands && i < l->instr->loops->buffers.n; i++) write_tile(d, i);
   d->instr = NULL;
+}
+
+void sim_make_tiles(sim_device *d, const kiln_loop *l) {
+  for (; l; l = l->next) {
+    sim_make_tiles(d, l->body);
+    for (int i = 0; kiln_instr_is_warps(l) && i < l->instr->loops->buffers.n; i++) {
+      const int64_t n = kiln_buffer_elems(l->instr->loops->buffers.data[i]);
+      if (n <= d->n_tile[i]) continue;
+      d->tiles[i] = KILN_NEW_ARRAY(&d->m.cx->scratch, sim_tile_element, n);
+      d->n_tile[i] = n;
+    }
+  }
 }

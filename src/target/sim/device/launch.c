@@ -51,26 +51,56 @@ static void make_cells(sim_device *d, void *const *args) {
   }
 }
 
-// Resets threads' memory and the access history of places, at the begin of a cluster.
-static void clear(sim_device *d) {
+static bool has_copies(const kiln_loop *l) {
+  for (; l; l = l->next)
+    if (kiln_device_is(l, KILN_DEVICE_COPY_ASYNC) || has_copies(l->body)) return true;
+  return false;
+}
+
+// Bytes of the least element in the arena.
+static int unit_of(const sim_device *d) {
+  enum { WIDEST = 8 };
+  int unit = WIDEST;
+  for (int i = 0; i < d->l->buffers.n; i++) {
+    const kiln_buffer *b = d->l->buffers.data[i];
+    const int bytes = kiln_dtype_bytes(b->dtype);
+    if (b->scope == KILN_SCOPE_SHARED && bytes < unit) unit = bytes;
+  }
+  return unit;
+}
+
+static void make_clocks(sim_device *d) {
+  const int n = d->n_threads, groups = (n + SIM_MAX_GROUP - 1) / SIM_MAX_GROUP;
+  d->has_copies = has_copies(d->l->body);
+  d->first_group = d->has_copies ? 2 * n : n;
+  d->first_mbarrier = d->first_group + groups;
+  sim_clocks_make(d->m.cx, &d->clocks, n, d->first_mbarrier - n + d->n_blocks * d->max_mbarriers);
+}
+
+// Memory of threads and blocks, and the access history of places: of a cluster after the other.
+static void make_memory(sim_device *d) {
   kiln_arena *a = &d->m.cx->scratch;
   const int n = d->n_threads, blocks = d->n_blocks;
   for (int i = 0; i < d->l->buffers.n; i++) {
     sim_memory *c = &d->cells[i];
     if (sim_is_private(c)) {
       c->data = kiln_arena_zalloc(a, (size_t)(n * c->elems * kiln_dtype_bytes(c->b->dtype)) + 8);
-      c->stamp = KILN_NEW_ARRAY(a, int32_t, n * c->elems);
-      c->sums = KILN_NEW_ARRAY(a, sim_event, n * c->elems);
-      for (int64_t k = 0; k < n * c->elems; k++) c->sums[k].clock = -1;
-    } else if (kiln_scope_is_argument(c->b->scope) && is_written(d->l->body, i)) {
+      c->own = KILN_NEW_ARRAY(a, sim_own, n * c->elems);
+    } else if (kiln_scope_is_argument(c->b->scope) && is_written(d->l->body, i))
       c->places = KILN_NEW_ARRAY(a, sim_place, c->elems);
-      for (int64_t k = 0; k < c->elems; k++) c->places[k].writer.clock = -1;
-    }
   }
-  d->arena = KILN_NEW_ARRAY(a, sim_place, blocks * d->arena_bytes);
-  for (int64_t k = 0; k < blocks * d->arena_bytes; k++) d->arena[k].writer.clock = -1;
+  d->unit = unit_of(d);
+  d->arena_bytes = (d->arena_bytes + d->unit - 1) / d->unit * d->unit;
+  d->arena = KILN_NEW_ARRAY(a, sim_place, blocks * d->arena_bytes / d->unit);
   d->shared = kiln_arena_zalloc(a, (size_t)(blocks * d->arena_bytes) + 8);
   d->vars = KILN_NEW_ARRAY(a, int64_t, (int64_t)n * d->m.n_vars);
+}
+
+// The begin of a cluster.
+static void reset(sim_device *d) {
+  kiln_arena *a = &d->m.cx->scratch;
+  const int n = d->n_threads, blocks = d->n_blocks;
+  d->run++;
   d->group = KILN_NEW_ARRAY(a, uint8_t, n);
   d->on = KILN_NEW_ARRAY(a, uint8_t, n);
   memset(d->on, 1, (size_t)n);
@@ -78,8 +108,7 @@ static void clear(sim_device *d) {
   d->fences = KILN_NEW_ARRAY(a, int32_t, n);
   d->group_commits = KILN_NEW_ARRAY(a, int32_t, n);
   d->group_fences = KILN_NEW_ARRAY(a, int32_t, n);
-  d->first_mbarrier = 3 * n;
-  sim_clocks_init(d->m.cx, &d->clocks, n, 2 * n + blocks * d->max_mbarriers);
+  sim_clocks_reset(&d->clocks);
   d->mbarriers = KILN_NEW_ARRAY(a, sim_mbarrier, blocks * d->max_mbarriers + 1);
   for (int i = 0; i < blocks * d->max_mbarriers; i++) {
     d->mbarriers[i].sofar = KILN_NEW_ARRAY(a, int32_t, d->clocks.n);
@@ -114,7 +143,7 @@ static void run_blocks(sim_device *d) {
       for (int64_t x = 0; x < g[0] && d->m.status == KILN_OK; x += d->n_blocks) {
         const kiln_mark mark = kiln_arena_mark(&d->m.cx->scratch);
         d->block0[0] = x, d->block0[1] = y, d->block0[2] = z;
-        clear(d);
+        reset(d);
         make_warps(d);
         sim_run_cluster(d);
         kiln_arena_rewind(&d->m.cx->scratch, mark);
@@ -131,14 +160,17 @@ static uint32_t n_vars(const kiln_loop *l, uint32_t most) {
 }
 
 kiln_status kiln_sim_run_device(kiln_ctx *cx, const kiln_loops *l, const kiln_sim_launch *launch,
-                                void *const *args) {
+                                void *const *args, kiln_sim_traffic *io_traffic) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  sim_device d = {.m = {.cx = cx, .l = l, .load = sim_load}, .l = l, .launch = launch};
+  sim_device d = {
+      .m = {.cx = cx, .l = l, .load = sim_load}, .l = l, .launch = launch, .traffic = io_traffic};
   d.m.place =
       kiln_arena_printf(&cx->scratch, "sim: device loops of %s", kiln_symbol_text(cx, l->name));
   d.m.n_vars = n_vars(l->body, 0);
-  for (int k = 0; k < KILN_MAX_TILE_RANK; k++)
-    if (kiln_tile_var(cx, k) >= d.m.n_vars) d.m.n_vars = kiln_tile_var(cx, k) + 1;
+  for (int k = 0; k < KILN_MAX_TILE_RANK; k++) {
+    d.tile_vars[k] = kiln_tile_var(cx, k);
+    if (d.tile_vars[k] >= d.m.n_vars) d.m.n_vars = d.tile_vars[k] + 1;
+  }
   d.n_blocks = launch->cluster > 1 ? (int)launch->cluster : 1;
   d.n_block_threads = (int)(launch->block[0] * launch->block[1] * launch->block[2]);
   d.n_threads = d.n_block_threads * d.n_blocks;
@@ -146,6 +178,9 @@ kiln_status kiln_sim_run_device(kiln_ctx *cx, const kiln_loops *l, const kiln_si
   kiln_map_init(&d.sizes, &cx->perm);
   make_cells(&d, args);
   find_own(&d, l->body, 1);
+  make_memory(&d);
+  sim_make_tiles(&d, l->body);
+  make_clocks(&d);
   run_blocks(&d);
   kiln_arena_rewind(&cx->scratch, mark);
   return d.m.status;

@@ -11,25 +11,25 @@ char *sim_data_of(sim_device *d, const sim_memory *c, int thread) {
 }
 
 static sim_place *place_of(sim_device *d, const sim_memory *c, int64_t element) {
-  const int64_t bytes = kiln_dtype_bytes(c->b->dtype);
-  if (c->b->scope == KILN_SCOPE_SHARED)
-    return &d->arena[d->space * d->arena_bytes + c->offset + d->group[d->t] * c->own_bytes +
-                     element * bytes];
-  return c->places ? &c->places[element] : NULL;
+  if (c->b->scope != KILN_SCOPE_SHARED) return c->places ? &c->places[element] : NULL;
+  const int64_t byte = d->space * d->arena_bytes + c->offset + d->group[d->t] * c->own_bytes +
+                       element * kiln_dtype_bytes(c->b->dtype);
+  return &d->arena[byte / d->unit];
 }
 
 // Checks an access of thread-private memory: instructions in flight, and fences for them.
 static void check_private(sim_device *d, const sim_memory *c, int64_t element, bool writes) {
-  const int64_t at = d->t * c->elems + element;
-  sim_event *sums = &c->sums[at];
+  sim_own *own = &c->own[d->t * c->elems + element];
+  if (own->run != d->run) *own = (sim_own){.run = d->run, .sums = {.clock = -1}};
+  sim_event *sums = &own->sums;
   if (d->is_async) {
-    if (c->stamp[at] && c->stamp[at] == d->group_fences[d->t] + 1)
+    if (own->stamp && own->stamp == d->group_fences[d->t] + 1)
       SIM_FAIL(
           d, "buffer %s: `%s` must come behind a wgmma.fence, as thread %d wrote element %" PRId64,
           kiln_symbol_text(d->m.cx, c->b->name), sim_text_of(d, d->by), d->t % d->n_block_threads,
           element);
     if (writes) *sums = sim_event_of(d);
-    if (writes) c->stamp[at] = 0;
+    if (writes) own->stamp = 0;
     return;
   }
   if (sums->by && !sim_knows(&d->clocks, d->t, sums))
@@ -38,16 +38,29 @@ static void check_private(sim_device *d, const sim_memory *c, int64_t element, b
              writes ? "writes" : "reads", element, sim_text_of(d, d->by), sim_text_of(d, sums->by));
   if (!writes) return;
   *sums = (sim_event){-1, 0, NULL};
-  c->stamp[at] = d->group_fences[d->t] + 1;
+  own->stamp = d->group_fences[d->t] + 1;
+}
+
+// Blocks of a launch may run in any order: none reads or changes what another one writes.
+static void check_blocks(sim_device *d, const sim_memory *c, const sim_place *p, int64_t element,
+                         bool writes) {
+  const int conflict = writes ? SIM_WAS_READ | SIM_WAS_WRITTEN : SIM_WAS_WRITTEN;
+  if (c->b->scope == KILN_SCOPE_SHARED || !(p->before & conflict)) return;
+  SIM_FAIL(d, "buffer %s: race: `%s` %s element %" PRId64 ", which another block %s",
+           kiln_symbol_text(d->m.cx, c->b->name), sim_text_of(d, d->by),
+           writes ? "writes" : "reads", element, p->before & SIM_WAS_WRITTEN ? "writes" : "reads");
 }
 
 // Checks an access of memory that threads share.
 static void check_shared(sim_device *d, const sim_memory *c, int64_t element, bool writes) {
-  const int64_t bytes = c->b->scope == KILN_SCOPE_SHARED ? kiln_dtype_bytes(c->b->dtype) : 1;
+  const bool is_shared = c->b->scope == KILN_SCOPE_SHARED;
+  const int64_t n = is_shared ? kiln_dtype_bytes(c->b->dtype) / d->unit : 1;
   sim_place *p = place_of(d, c, element);
-  for (int64_t k = 0; p && k < bytes && d->m.status == KILN_OK; k++) {
+  for (int64_t k = 0; p && k < n && d->m.status == KILN_OK; k++) {
     sim_place *one = p + k;
-    if (!writes && c->b->scope == KILN_SCOPE_SHARED && !one->is_written)
+    sim_place_enter(one, d->run);
+    check_blocks(d, c, one, element, writes);
+    if (!writes && is_shared && !one->is_written)
       SIM_FAIL(d, "buffer %s: element %" PRId64 " must be written before `%s` reads it",
                kiln_symbol_text(d->m.cx, c->b->name), element, sim_text_of(d, d->by));
     if (!writes && d->is_async && one->fence && one->writer.clock >= 0 &&
@@ -84,11 +97,19 @@ int64_t sim_element_of(sim_device *d, const sim_memory *c, const kiln_expr *cons
   return element;
 }
 
+void sim_count(sim_device *d, const sim_memory *c, bool writes) {
+  if (!d->traffic) return;
+  kiln_sim_flow *const flows[] = {&d->traffic->buffers[c->b->id], &d->traffic->scopes[c->b->scope]};
+  for (int i = 0; i < 2; i++)
+    *(writes ? &flows[i]->written_bytes : &flows[i]->read_bytes) += kiln_dtype_bytes(c->b->dtype);
+}
+
 kiln_constant sim_fetch(sim_device *d, const sim_memory *c, int64_t element) {
   const kiln_dtype t = c->b->dtype;
   kiln_constant v = {.dtype = kiln_dtype_is_half(t) ? KILN_F32 : t};
   if (d->m.status != KILN_OK) return v;
   sim_check(d, c, element, false);
+  sim_count(d, c, false);
   const void *data = sim_data_of(d, c, d->t);
   if (kiln_dtype_is_float(t)) v.f = kiln_element_get(t, data, element);
   else v.i = kiln_element_get_int(t, data, element);
@@ -110,7 +131,9 @@ void sim_store(sim_device *d, const sim_memory *c, int64_t element, kiln_constan
   char before[WIDEST];
   memcpy(before, at, (size_t)bytes);
   sim_set(d, c, element, v);
-  const bool is_there = c->places && c->places[element].is_written;
+  sim_count(d, c, true);
+  const sim_place *p = c->places ? &c->places[element] : NULL;
+  const bool is_there = p && (p->is_written || (p->before & SIM_WAS_WRITTEN));
   if (!is_there || memcmp(before, at, (size_t)bytes) != 0) sim_check(d, c, element, true);
 }
 

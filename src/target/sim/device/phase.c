@@ -116,7 +116,7 @@ static int threads_of(sim_device *d, const kiln_loop *l) {
   const kiln_buffer *tile = l->instr->loops->buffers.data[0];
   sim_find_fragments(d, l->instr);
   sim_become(d, 0, l);
-  for (int k = 0; k < tile->rank; k++) d->m.vars[kiln_tile_var(d->m.cx, k)] = tile->extents[k] - 1;
+  for (int k = 0; k < tile->rank; k++) d->m.vars[d->tile_vars[k]] = tile->extents[k] - 1;
   return kiln_sim_eval_index(&d->m, d->lane_of[0]) >= d->launch->warp ? SIM_MAX_GROUP
                                                                       : d->launch->warp;
 }

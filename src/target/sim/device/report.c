@@ -22,11 +22,11 @@ static const char *who(sim_device *d, int clock) {
   kiln_arena *a = &d->m.cx->scratch;
   const int n = d->n_threads;
   if (clock < n) return kiln_arena_printf(a, "thread %d", clock % d->n_block_threads);
-  if (clock < 2 * n)
+  if (clock < d->first_group)
     return kiln_arena_printf(a, "a copy of thread %d", (clock - n) % d->n_block_threads);
   if (clock < d->first_mbarrier)
     return kiln_arena_printf(a, "the instructions of thread %d",
-                             (clock - 2 * n) % d->n_block_threads);
+                             (clock - d->first_group) * SIM_MAX_GROUP % d->n_block_threads);
   return "a TMA copy";
 }
 

@@ -85,6 +85,13 @@ typedef struct sim_flight {
   bool is_over;
 } sim_flight;
 
+// An element of a thread's own memory.
+typedef struct sim_own {
+  int32_t run;    // of a cluster of blocks, in which what follows happened
+  int32_t stamp;  // the thread's wgmma fences when it was written, plus 1
+  sim_event sums; // the instruction that has it
+} sim_own;
+
 // A buffer: shared memory of each block, the caller's, or each thread's.
 typedef struct sim_memory {
   const kiln_buffer *b;
@@ -92,9 +99,16 @@ typedef struct sim_memory {
   int64_t own_bytes;     // from a group of consumers to the next, which has its own; 0: none has
   char *data;            // [copies][elems]
   sim_place *places;     // of the caller's, where the kernel writes it; NULL
-  int32_t *stamp;        // of a thread's element: its fences when it was written, plus 1
-  sim_event *sums;       // of a thread's element: the instruction that has it
+  sim_own *own;          // [threads][elems] of a thread's
 } sim_memory;
+
+// An element of an operand's tile, while the instruction is computed: each is read from memory once,
+// and written once, behind all.
+typedef struct sim_tile_element {
+  int64_t instr; // the number of the instruction, in whose run it is known; 0: none
+  bool is_new;   // must be written
+  kiln_constant value;
+} sim_tile_element;
 
 // A running launch: one cluster of blocks at a time.
 typedef struct sim_device {
@@ -103,18 +117,22 @@ typedef struct sim_device {
   const kiln_sim_launch *launch;
   sim_memory *cells;
   int n_threads, n_block_threads, n_blocks, n_warps;
+  int32_t run; // number of the cluster
   int64_t arena_bytes;
-  sim_place *arena; // [blocks][bytes]
+  int unit;         // bytes of a place of the arena: of its least element
+  sim_place *arena; // [blocks][units]
   char *shared;     // [blocks][bytes]
   int64_t *vars;    // [threads][n_vars]
   uint8_t *group;   // [threads]: the number of its group of consumers
   uint8_t *on;      // [threads]: is active in all thread loops around
   sim_warp *warps;
   sim_clocks clocks;
-  sim_mbarrier *mbarriers;                                  // [blocks][max_mbarriers]
-  int max_mbarriers, first_mbarrier;                        // clocks
-  int *mbarrier_at;                                         // [buffers] of the block's
-  sim_named_barrier *named;                                 // [blocks][SIM_MAX_NAMED]
+  sim_mbarrier *mbarriers; // [blocks][max_mbarriers]
+  int max_mbarriers;
+  bool has_copies;                 // cp.async
+  int first_group, first_mbarrier; // clocks, behind threads' and their copies'
+  int *mbarrier_at;                // [buffers] of the block's
+  sim_named_barrier *named;        // [blocks][SIM_MAX_NAMED]
   int32_t *commits, *fences, *group_commits, *group_fences; // [threads]
   KILN_VEC(sim_flight) flights;
   int64_t block0[3];
@@ -124,11 +142,16 @@ typedef struct sim_device {
   int clock;           // whose access it is: its own clock, or an agent's
   int32_t time;
   bool is_async;
-  const kiln_loop *instr;                // whose meaning is computed; NULL
-  int lanes;                             // first thread of those that do
-  const kiln_expr **lane_of, **place_of; // [operands]
-  kiln_map fragments;                    // by instruction: its lane_of, and place_of behind
-  kiln_map sizes;                        // by statement: the threads of its instructions
+  kiln_symbol tile_vars[KILN_MAX_TILE_RANK];  // of operands
+  const kiln_loop *instr;                     // whose meaning is computed; NULL
+  int lanes;                                  // first thread of those that do
+  const kiln_expr **lane_of, **place_of;      // [operands]
+  sim_tile_element *tiles[KILN_MAX_OPERANDS]; // [n_tile] of the instruction that runs
+  int64_t n_tile[KILN_MAX_OPERANDS];
+  int64_t n_instrs;          // that ran so far
+  kiln_sim_traffic *traffic; // NULL: it is not counted
+  kiln_map fragments;        // by instruction: its lane_of, and place_of behind
+  kiln_map sizes;            // by statement: the threads of its instructions
 } sim_device;
 
 static inline bool sim_is_private(const sim_memory *c) {
@@ -141,7 +164,11 @@ static inline sim_event sim_event_of(const sim_device *d) {
 
 // The clock of the instructions of the warp group that begins with |thread|.
 static inline int sim_agent_of_group(const sim_device *d, int thread) {
-  return 2 * d->n_threads + thread;
+  return d->first_group + thread / SIM_MAX_GROUP;
+}
+// The clock of the copies of |thread|.
+static inline int sim_agent_of_copies(const sim_device *d, int thread) {
+  return d->n_threads + thread;
 }
 
 static inline int sim_n_active(const sim_warp *w) { return w->is_single ? 1 : w->n; }
@@ -164,6 +191,7 @@ int64_t sim_element_of(sim_device *d, const sim_memory *c, const kiln_expr *cons
 kiln_constant sim_fetch(sim_device *d, const sim_memory *c, int64_t element);
 // Writes without a check.
 void sim_set(sim_device *d, const sim_memory *c, int64_t element, kiln_constant v);
+void sim_count(sim_device *d, const sim_memory *c, bool writes); // the bytes of an access
 // Writes |v|. Overlapping tiles write equal values again, which is no race.
 void sim_store(sim_device *d, const sim_memory *c, int64_t element, kiln_constant v);
 // Thread |thread| computes from now on, in the statement |by|.
@@ -174,6 +202,8 @@ void sim_become(sim_device *d, int thread, const kiln_loop *by);
 kiln_constant sim_load(sim *m, const kiln_expr *e);
 // Finds |lane_of| and |place_of| of the instruction's operands.
 void sim_find_fragments(sim_device *d, const kiln_instr *instr);
+// Makes room for the operands of instructions in |l| and its siblings.
+void sim_make_tiles(sim_device *d, const kiln_loop *l);
 // An instruction of the threads from |first| on.
 void sim_run_instr(sim_device *d, const kiln_loop *l, int first);
 
