@@ -114,6 +114,7 @@ struct kiln_loop {
   kiln_loop *next; // next sibling
   kiln_loop *body; // first child: FOR, IF, ALLOC; of a DEVICE that is a role
   int line;        // in the text of its kernel, or of its original (ir/lines.h); 0: unknown
+  int id;          // dense, while tables by node are in use; 0: it has no row there
   // FOR; of a DEVICE that is a role, 0: it has none
   kiln_symbol var;
   const kiln_expr *extent; // i64, over outer variables; usually constant

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { MAX_BUFFER_RANK = KILN_MAX_RANK + 4, MAX_OPERANDS = 8 };
+enum { MAX_BUFFER_RANK = KILN_MAX_RANK + 4, MAX_OPERANDS = 12 };
 
 typedef struct scope {
   kiln_ctx *cx;

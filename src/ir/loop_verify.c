@@ -141,12 +141,12 @@ static void bind_tile(verifier *v, bool bound) {
 }
 
 static kiln_status check_instr(verifier *v, const kiln_loop *l) {
-  enum { MEANT = 3 }; // behind as many operands device loops may have a number
+  enum { MEANT = 3 }; // behind as many operands device loops may have numbers
   if (!l->instr) return BREACH(v, "an instr must name its instruction, got none");
   bind_tile(v, true);
   for (int i = 0; i < l->n_operands; i++) {
     const kiln_expr *e = l->operands[i];
-    if (!e || (e->kind != KILN_EXPR_LOAD && (i < MEANT || e->kind != KILN_EXPR_INT)))
+    if (!e || (e->kind != KILN_EXPR_LOAD && (i < MEANT || e->dtype != KILN_I64)))
       return BREACH(v, "the operands of an instr must be loads, got another expression at %d", i);
     KILN_TRY(kiln_check_expr(&v->checker, "an operand", e->dtype, e));
   }

@@ -4,7 +4,7 @@
 #include "target/gpu/emit.h"
 
 #include "analysis/uses.h"
-#include "support/integer.h"
+#include "target/gpu/device/map.h"
 #include "target/gpu/instr.h"
 #include "target/instr.h"
 
@@ -311,147 +311,29 @@ static bool put_control(kiln_emitter *e, const kiln_loop *l) {
   return true;
 }
 
-static const kiln_expr *at_begin(kiln_emitter *e, const kiln_expr *operand) {
-  kiln_symbol vars[KILN_MAX_TILE_RANK];
-  const kiln_expr *zeros[KILN_MAX_TILE_RANK];
-  for (int k = 0; k < KILN_MAX_TILE_RANK; k++) {
-    vars[k] = kiln_tile_var(e->w.cx, k);
-    zeros[k] = kiln_int(e->w.cx, 0);
-  }
-  return kiln_expr_substitute(e->w.cx, operand, KILN_MAX_TILE_RANK, vars, zeros);
-}
-
 // --- TMA copies ---
-
-static int axis_of(kiln_emitter *e, const kiln_expr *load, int tile_axis) {
-  int k = 0;
-  while (k + 1 < load->n_args && !kiln_expr_uses(load->args[k], kiln_tile_var(e->w.cx, tile_axis)))
-    k++;
-  return k;
-}
-
-static bool is_same(const kiln_gpu_map *a, const kiln_gpu_map *b) {
-  bool is = a->arg == b->arg && a->columns == b->columns && a->box_rows == b->box_rows &&
-            a->box_columns == b->box_columns;
-  for (int k = 0; k < KILN_MAP_AXES; k++)
-    is &= a->rows[k] == b->rows[k] && a->pitches[k] == b->pitches[k];
-  for (int k = 0; k < 2; k++)
-    is &= a->steps[k] == b->steps[k] && a->lower[k] == b->lower[k] && a->upper[k] == b->upper[k];
-  return is;
-}
 
 // The blocks whose shared memory gets a copy's rows; 0: its own.
 static uint64_t peers_of(const kiln_loop *tma) {
   int64_t peers = 0;
-  if (tma->n_operands > 3) (void)kiln_expr_is_int(tma->operands[3], &peers);
+  (void)kiln_expr_is_int(tma->operands[3], &peers);
   return (uint64_t)peers;
 }
 
-// How many blocks share a copy's rows.
-static int64_t sharers_of(const kiln_loop *tma) {
-  int64_t n = 0;
-  const uint64_t peers = peers_of(tma) & 255; // of the first block
-  for (int i = 0; i < 8; i++) n += (int64_t)(peers >> i & 1);
-  return n ? n : 1;
+// The number of a copy's tensor map among the launch's.
+static int map_of(const kiln_emitter *e, const kiln_loop *tma) {
+  int64_t map = 0;
+  (void)kiln_expr_is_int(tma->operands[4], &map);
+  return e->maps[map];
 }
 
-static const kiln_im2col *im2col_of(const kiln_emitter *e, const kiln_loop *tma) {
-  for (int i = 0; i < e->n->im2cols.n; i++)
-    if (e->n->im2cols.data[i].node == tma) return &e->n->im2cols.data[i].im2col;
-  return NULL;
-}
-
-// The rows of a matrix, or of an image in im2col mode.
-static void find_rows(kiln_emitter *e, const kiln_loop *tma, kiln_gpu_map *map) {
-  const kiln_expr *from = tma->operands[1];
-  const kiln_buffer *b = e->n->l->buffers.data[from->u.tensor];
-  const kiln_im2col *w = im2col_of(e, tma);
-  const int column = axis_of(e, from, 1);
-  const int64_t pitch = kiln_instr_distance(e->w.cx, e->n->l, from, 0);
-  if (w) {
-    map->columns = w->channels;
-    memcpy(map->rows, w->sizes, sizeof map->rows);
-    memcpy(map->pitches, w->strides, sizeof map->pitches);
-    memcpy(map->steps, w->steps, sizeof map->steps);
-    memcpy(map->lower, w->lower, sizeof map->lower);
-    memcpy(map->upper, w->upper, sizeof map->upper);
-  } else if (kiln_gpu_is_matrix(e->n, from)) {
-    map->pitches[0] = pitch;
-    map->columns = b->extents[column];
-    map->rows[0] = 1;
-    for (int k = 0; k < b->rank; k++)
-      if (k != column) map->rows[0] += (b->extents[k] - 1) * b->strides[k] / pitch;
-  } else {
-    map->columns = map->pitches[0] = pitch;
-    map->rows[0] = kiln_divide_up(kiln_buffer_elems(b), pitch);
-  }
-}
-
-// The number of a copy's tensor map, or of its multicast part's, among the launch's; adds it where
-// there is none.
-static int map_of(kiln_emitter *e, const kiln_loop *tma) {
-  const kiln_buffer *b = e->n->l->buffers.data[tma->operands[1]->u.tensor],
-                    *tile = tma->instr->loops->buffers.data[1];
-  kiln_gpu_map map = {.box_rows = tile->extents[0] / sharers_of(tma),
-                      .box_columns = tile->extents[1]};
-  find_rows(e, tma, &map);
-  int place = 0, at = 0;
-  for (int i = 0; i < b->id; i++) place += kiln_scope_is_argument(e->n->l->buffers.data[i]->scope);
-  while (e->launch->args[map.arg] != place) map.arg++;
-  while (at < e->launch->n_maps && !is_same(&e->launch->maps[at], &map)) at++;
-  if (at == e->launch->n_maps) e->launch->maps[e->launch->n_maps++] = map;
-  return at;
-}
-
-void kiln_emit_maps(kiln_emitter *e, const kiln_loop *l) {
-  for (; l; l = l->next) {
-    if (l->kind == KILN_LOOP_INSTR && l->instr->is_tma) (void)map_of(e, l);
-    kiln_emit_maps(e, l->body);
-  }
-}
-
-int kiln_gpu_count_tma(const kiln_loop *l) {
-  int n = 0;
-  for (; l; l = l->next)
-    n += (l->kind == KILN_LOOP_INSTR && l->instr->is_tma) + kiln_gpu_count_tma(l->body);
-  return n;
-}
-
-// The coordinates of a copy's first element in its tensor map.
-static void find_corner(kiln_emitter *e, const kiln_expr *operand, const kiln_gpu_map *map,
-                        const kiln_expr **out_row, const kiln_expr **out_column) {
-  kiln_ctx *cx = e->w.cx;
-  const kiln_expr *from = at_begin(e, operand), *pitch = kiln_int(cx, map->pitches[0]);
-  const kiln_buffer *b = e->n->l->buffers.data[from->u.tensor];
-  const int column = axis_of(e, operand, 1);
-  const kiln_expr *row = kiln_int(cx, 0), *at = kiln_gpu_element_offset(e->n, from);
-  const bool is_matrix = kiln_gpu_is_matrix(e->n, operand);
-  for (int k = 0; k < b->rank && is_matrix; k++)
-    if (k != column)
-      row = kiln_add(cx, row,
-                     kiln_mul(cx, from->args[k], kiln_int(cx, b->strides[k] / map->pitches[0])));
-  *out_row = kiln_simplify(cx, is_matrix ? row : kiln_div(cx, at, pitch), &e->w.ranges);
-  *out_column =
-      kiln_simplify(cx, is_matrix ? from->args[column] : kiln_mod(cx, at, pitch), &e->w.ranges);
-}
-
-// Coordinates of a copy in its tensor map: column, row; or in im2col mode channel, column, row,
-// image, right, down.
-static void put_place(kiln_emitter *e, const kiln_loop *l, const kiln_gpu_map *map) {
-  const kiln_im2col *w = im2col_of(e, l);
-  const kiln_expr *at[6];
-  int n = 0;
-  if (w) {
-    at[n++] = w->channel;
-    for (int a = 0; a < KILN_IM2COL_AXES; a++) at[n++] = w->first[a];
-    for (int a = 0; a < 2; a++) at[n++] = w->offsets[a];
-  } else {
-    find_corner(e, l->operands[1], map, &at[1], &at[0]);
-    n = 2;
-  }
-  for (int i = 0; i < n; i++) {
+// The place of a copy in its tensor map.
+static void put_place(kiln_emitter *e, const kiln_loop *l) {
+  enum { FIRST = 5 };
+  for (int i = FIRST; i < l->n_operands; i++) {
     kiln_text_add(e->w.out, ", ");
-    kiln_c_expr(&e->w, at[i]);
+    kiln_c_expr(&e->w, l->instr->is_im2col ? l->operands[i]
+                                           : kiln_simplify(e->w.cx, l->operands[i], &e->w.ranges));
   }
 }
 
@@ -473,8 +355,8 @@ static const kiln_expr *simple_mbarrier(kiln_emitter *e, const kiln_expr *m) {
 // kiln_tma(&to, &map, .., barrier, bytes), kiln_tma_copy(.., barrier) where the bytes are expected
 // already, kiln_tma_multicast(.., bytes, rows, peers), or kiln_im2col(..).
 static void put_tma(kiln_emitter *e, const kiln_loop *l) {
-  const kiln_expr *to = at_begin(e, l->operands[0]);
-  const kiln_gpu_map *map = &e->launch->maps[map_of(e, l)];
+  const kiln_expr *to = kiln_tile_begin(e->w.cx, l->operands[0]);
+  const int map = map_of(e, l);
   const uint64_t peers = peers_of(l);
   kiln_c_line(&e->w);
   kiln_text_printf(e->w.out, "kiln_%s%s(&", l->instr->is_im2col ? "im2col" : "tma",
@@ -484,13 +366,13 @@ static void put_tma(kiln_emitter *e, const kiln_loop *l) {
   e->w.swizzles = false; // by the tensor map
   kiln_c_element(&e->w, to->u.tensor, to->args);
   e->w.swizzles = true;
-  kiln_text_printf(e->w.out, ", &kiln_map_%d", (int)(map - e->launch->maps));
-  put_place(e, l, map);
+  kiln_text_printf(e->w.out, ", &kiln_map_%d", map);
+  put_place(e, l);
   kiln_text_add(e->w.out, ", ");
   put_mbarrier(e, simple_mbarrier(e, l->operands[2]));
   if (e->expected) kiln_text_printf(e->w.out, ", %" PRId64, e->expected);
   e->expected = 0;
-  if (peers) kiln_text_printf(e->w.out, ", %" PRId64 ", ", map->box_rows);
+  if (peers) kiln_text_printf(e->w.out, ", %" PRId64 ", ", e->launch->maps[map].box_rows);
   if (peers) put_peers(e, peers);
   kiln_text_add(e->w.out, ");\n");
 }
@@ -504,7 +386,7 @@ static void put_instr(kiln_emitter *e, const kiln_loop *l) {
   kiln_c_line(&e->w);
   kiln_text_printf(e->w.out, "%s(", kiln_gpu_instr_function(e->w.cx, l->instr));
   for (int i = 0; i < l->n_operands; i++) {
-    const kiln_expr *o = at_begin(e, l->operands[i]);
+    const kiln_expr *o = kiln_tile_begin(e->w.cx, l->operands[i]);
     kiln_text_add(e->w.out, i ? ", &" : "&");
     e->w.swizzles = false; // by the instruction
     kiln_c_element(&e->w, o->u.tensor, o->args);

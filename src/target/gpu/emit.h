@@ -22,6 +22,7 @@ typedef struct kiln_emitter {
   int64_t expected; // bytes that the next copy's mbarrier expects of it; 0: it was told before
   const char *tile; // the variable of the loop over tiles around; NULL
   kiln_gpu_launch *launch;
+  const int *maps;     // numbers of the nest's tensor maps in the launch
   int *arguments;      // of the function, by buffers
   const uint8_t *uses; // [buffers] how the nest accesses each
   kiln_lined *device;  // where the nests' loops are printed; NULL: nowhere
@@ -36,8 +37,5 @@ void kiln_emit_close(kiln_emitter *e);
 bool kiln_emit_node(kiln_c_writer *w, const kiln_loop *l);
 // The nest's own text, behind the initialization of its mbarriers.
 void kiln_emit_nest(kiln_emitter *e);
-// Adds the tensor maps of the TMA copies in |l| and its siblings to the launch's.
-void kiln_emit_maps(kiln_emitter *e, const kiln_loop *l);
-int kiln_gpu_count_tma(const kiln_loop *l);
 
 #endif

@@ -1,5 +1,6 @@
 // Nests as device functions, and the helpers that these need.
 #include "target/gpu/device/lower.h"
+#include "target/gpu/device/map.h"
 #include "target/gpu/emit.h"
 
 #include "analysis/uses.h"
@@ -80,6 +81,12 @@ static bool combines_rows(const kiln_loop *l) {
   return false;
 }
 
+static bool drains(const kiln_gpu_nest *n) {
+  for (int id = 1; id < n->n_nodes; id++)
+    if (n->found[id].drains) return true;
+  return false;
+}
+
 static bool has_products(const kiln_loop *l) {
   for (; l; l = l->next)
     if (kiln_gpu_is_product(l)) return true;
@@ -101,7 +108,7 @@ static int64_t neighbours_of(const kiln_gpu_nest *n) {
                 by_registers = n->m->gpu.registers / (launched_threads(n) * each),
                 by_memory = (n->m->gpu.shared_bytes + RESERVED) / (n->shared_bytes + RESERVED),
                 most =
-                    n->drains.n && by_memory > 2 ? 2 : by_memory; // wgmma in flight needs registers
+                    drains(n) && by_memory > 2 ? 2 : by_memory; // wgmma in flight needs registers
   return most < by_registers ? most : by_registers;
 }
 
@@ -109,6 +116,7 @@ static int64_t neighbours_of(const kiln_gpu_nest *n) {
 typedef struct part {
   kiln_gpu_nest n;
   const uint8_t *uses;     // [buffers] how it accesses each
+  const int *maps;         // numbers of its tensor maps in the launch
   int64_t blocks, threads; // of the launch
 } part;
 
@@ -117,6 +125,7 @@ static void enter(kiln_emitter *e, part *p) {
   e->n = &p->n;
   e->w.l = p->n.l;
   e->uses = p->uses;
+  e->maps = p->maps;
 }
 
 // The grid of a fused launch, the blocks of all parts in a row along x; and the threads that the
@@ -133,10 +142,25 @@ static void measure_launch(int n, const part *parts, kiln_gpu_launch *launch) {
   }
 }
 
+// Adds a nest's tensor maps to the launch's; gives their numbers there.
+static const int *add_maps(kiln_emitter *e, const kiln_gpu_nest *n) {
+  kiln_gpu_launch *launch = e->launch;
+  int *numbers = KILN_NEW_ARRAY(&e->w.cx->perm, int, n->maps.n);
+  for (int i = 0; i < n->maps.n; i++) {
+    kiln_gpu_map map = n->maps.data[i];
+    int at = 0;
+    for (map.arg = 0; e->arguments[map.arg] != n->maps.data[i].arg;) map.arg++;
+    while (at < launch->n_maps && !kiln_device_map_is_same(&launch->maps[at], &map)) at++;
+    if (at == launch->n_maps) launch->maps[launch->n_maps++] = map;
+    numbers[i] = at;
+  }
+  return numbers;
+}
+
 static void put_parameters(kiln_emitter *e, int n, part *parts) {
   kiln_gpu_launch *launch = e->launch;
   const int n_buffers = parts[0].n.l->buffers.n;
-  int place = 0, n_tma = 0;
+  int place = 0, n_maps = 0;
   launch->args = KILN_NEW_ARRAY(&e->w.cx->perm, int, n_buffers);
   e->arguments = KILN_NEW_ARRAY(&e->w.cx->scratch, int, n_buffers);
   for (int i = 0; i < n_buffers; i++) {
@@ -154,12 +178,9 @@ static void put_parameters(kiln_emitter *e, int n, part *parts) {
     e->arguments[launch->n_args] = i;
     launch->args[launch->n_args++] = number;
   }
-  for (int k = 0; k < n; k++) n_tma += kiln_gpu_count_tma(parts[k].n.l->body);
-  launch->maps = KILN_NEW_ARRAY(&e->w.cx->perm, kiln_gpu_map, n_tma);
-  for (int k = 0; k < n; k++) {
-    enter(e, &parts[k]);
-    kiln_emit_maps(e, e->n->l->body);
-  }
+  for (int k = 0; k < n; k++) n_maps += parts[k].n.maps.n;
+  launch->maps = KILN_NEW_ARRAY(&e->w.cx->perm, kiln_gpu_map, n_maps);
+  for (int k = 0; k < n; k++) parts[k].maps = add_maps(e, &parts[k].n);
   for (int i = 0; i < launch->n_maps; i++)
     kiln_text_printf(e->w.out, ",\n    const __grid_constant__ kiln_map kiln_map_%d", i);
   kiln_text_add(e->w.out, ") {\n");
@@ -254,12 +275,14 @@ static kiln_status prepare(kiln_ctx *cx, const kiln_machine *m, const kiln_loops
   *out = (kiln_gpu_nest){.cx = cx, .m = m, .l = program_of(cx, kernel, number)};
   out->place = kiln_arena_printf(&cx->scratch, "gpu: kernel %s, nest %d",
                                  kiln_symbol_text(cx, kernel->name), number);
+  kiln_gpu_nest_enumerate(out);
   KILN_TRY(kiln_gpu_nest_measure(out));
   KILN_TRY(kiln_gpu_nest_cluster(out));
   KILN_TRY(kiln_gpu_nest_specialize(out));
   KILN_TRY(kiln_gpu_nest_distribute(out));
   KILN_TRY(kiln_gpu_nest_im2col(out));
   kiln_gpu_nest_vectorize(out);
+  kiln_gpu_nest_enumerate(out);
   KILN_TRY(kiln_gpu_nest_allocate_shared(out));
   KILN_TRY(kiln_gpu_nest_sync(out));
   KILN_TRY(kiln_gpu_nest_pipeline(out));

@@ -17,6 +17,31 @@ kiln_status kiln_gpu_refuse(const kiln_gpu_nest *n, const char *format, ...) {
   return KILN_FAIL(n->cx->diag, KILN_BAD_INPUT, n->place, "%s", text);
 }
 
+static int count_nodes(const kiln_loop *l) {
+  int n = 0;
+  for (; l; l = l->next) n += 1 + count_nodes(l->body);
+  return n;
+}
+
+// Numbers |l| and its siblings, from *io_n + 1 on.
+static void enumerate(kiln_loop *l, const kiln_gpu_nest *n, kiln_gpu_found *found, int *io_n) {
+  for (; l; l = l->next) {
+    const int before = l->id;
+    l->id = ++*io_n;
+    if (n->found && before < n->n_nodes) found[l->id] = n->found[before];
+    enumerate(l->body, n, found, io_n);
+  }
+}
+
+void kiln_gpu_nest_enumerate(kiln_gpu_nest *n) {
+  int last = 0;
+  const int n_nodes = 1 + count_nodes(n->l->body);
+  kiln_gpu_found *found = KILN_NEW_ARRAY(&n->cx->scratch, kiln_gpu_found, n_nodes);
+  enumerate(n->l->body, n, found, &last);
+  n->found = found;
+  n->n_nodes = n_nodes;
+}
+
 int kiln_gpu_block_axis(const kiln_loop *l) {
   if (l->kind != KILN_LOOP_FOR) return -1;
   return kiln_how_is_block(l->how) ? (int)l->how - KILN_BLOCK_X : -1;
@@ -564,13 +589,11 @@ static kiln_status find_im2col(im2col_finder *f, const kiln_loop *l, bool is_kno
                               .index = from->args,
                               .where = l->cond};
   f->n_vars = n_loops;
-  KILN_VEC_RESERVE(&n->cx->scratch, &n->im2cols, 1);
-  n->im2cols.data[n->im2cols.n].node = l;
-  if (!is_known || !kiln_scope_is_argument(b->scope) ||
-      !kiln_im2col_find(n->cx, &r, &n->im2cols.data[n->im2cols.n].im2col))
+  kiln_im2col *im2col = KILN_NEW(&n->cx->perm, kiln_im2col);
+  if (!is_known || !kiln_scope_is_argument(b->scope) || !kiln_im2col_find(n->cx, &r, im2col))
     return kiln_gpu_refuse(n, "%s copies windows along columns, rows and images, got buffer %s",
                            l->instr->name, kiln_symbol_text(n->cx, b->name));
-  n->im2cols.n++;
+  kiln_gpu_found_of(n, l)->im2col = im2col;
   return KILN_OK;
 }
 

@@ -1,6 +1,7 @@
-// A nest and the results of its analyses, private to GPU code generation. device/lower.c turns them
-// into device loops, in which every wait and copy is explicit; emit.c prints these and reads no
-// list below.
+// A nest and the results of its analyses, private to GPU code generation: a table by node, tables
+// of mbarriers and of tensor maps. device/lower.c turns them into device loops, in which every wait
+// and copy is explicit; emit.c prints these, and reads of a nest its grid, block, addresses and
+// maps.
 //
 // functions.c          nests as device functions, and the helpers that these need
 // device/              device loops: statements, lowering, checks
@@ -42,16 +43,7 @@ typedef struct kiln_warp_specialization {
   int64_t steps, stages;      // stages of the circular buffer
   int64_t stage_bytes;        // of all buffers
   int64_t full, used;         // the stages' full and empty barriers in the arena, 8 bytes each
-  // Nodes that fill a stage; in front of those that lead, which are a stage's first, the producer
-  // waits on its empty barrier.
-  KILN_VEC(struct {
-    const kiln_loop *node;
-    const kiln_loop *around;
-    int buffer;
-    const kiln_expr *stage;
-    bool leads;
-  })
-  fills;
+  bool fills_together;        // each buffer is filled, as many steps ahead as the others
 } kiln_warp_specialization;
 
 // A serial loop whose consecutive iterations belong to tiles: |first| is a tile's prologue (clears
@@ -62,6 +54,53 @@ typedef struct kiln_tile_loop {
 
 typedef enum kiln_gpu_wait { KILN_WAIT_NONE, KILN_WAIT_WARP, KILN_WAIT_BLOCK } kiln_gpu_wait;
 
+// What the analyses found of a node: a row by its id.
+typedef struct kiln_gpu_found {
+  kiln_gpu_wait wait; // the barrier in front of it
+  // In front of it a thread commits its cp.async copies so far as a group, and waits for all but
+  // the |pending| latest groups; INT32_MAX: for none.
+  bool commits;
+  int64_t pending;
+  int64_t in_flight; // a phase of wgmma: groups, one an iteration, that may be in flight behind it
+  bool drains;       // a serial loop behind which all wgmma groups are waited for
+  // Deferred issue: these TMA copies, for a later stage, are issued after the instructions of the
+  // phase |behind|, while these run.
+  const kiln_loop *behind;
+  const kiln_tile_loop *tile_loop; // whose instructions stay in flight within a tile
+  bool is_edge;                    // a tile's prologue or epilogue
+  const kiln_im2col *im2col;       // of a copy in im2col mode
+  // A producer warp's copies fill |stage|; it waits on the stage's empty barrier in front of those
+  // that lead, which are a stage's first.
+  const kiln_expr *stage;
+  bool leads;
+} kiln_gpu_found;
+
+// The full barriers of a buffer that TMA copies fill: in front of |use| all threads wait on that of
+// |stage|.
+typedef struct kiln_full_barriers {
+  int buffer;
+  int64_t copies; // TMA instructions that fill a stage
+  int64_t stages;
+  bool is_whole; // all stages are filled in front of the loop that uses them
+  const kiln_loop *use;
+  const kiln_expr *stage;
+  int64_t at; // in the arena, 8 bytes each
+  kiln_multicast multicast;
+} kiln_full_barriers;
+
+// The empty barriers of a loop over a circular buffer of |stages| stages: at an iteration's begin
+// threads arrive at its barrier, and the thread that issues copies waits on the one that they
+// arrived at |release_lag| iterations ago.
+typedef struct kiln_empty_barriers {
+  const kiln_loop *loop;
+  const kiln_loop *first; // of its body
+  int64_t stages;
+  int64_t release_lag;
+  int64_t at;     // in the arena
+  int64_t fills;  // iterations that fill stages, the first ones
+  uint64_t peers; // as |of| a multicast: blocks whose stages a block fills; 0: its own
+} kiln_empty_barriers;
+
 // A nest that becomes a function; its program holds no other one.
 typedef struct kiln_gpu_nest {
   kiln_ctx *cx;
@@ -69,78 +108,26 @@ typedef struct kiln_gpu_nest {
   kiln_loops *l;
   const char *place; // of messages
   int64_t grid[3], block[3];
-  int64_t cluster;      // blocks of one, along x; 1: there are none
-  int64_t n_threads;    // of a block; with warp specialization, of a consumer
-  int64_t held_bytes;   // of a thread: its parts of distributed buffers
-  bool is_spine;        // all statements lie in all block loops, and no loop lies around one
-  int64_t *offsets;     // [buffers] of SHARED ones in the block's arena, in bytes; -1: it has none
-  int64_t shared_bytes; // of the arena
-  // Barriers, of a warp or of a block: the statements and loops in front of which they stand.
-  KILN_VEC(struct {
-    const kiln_loop *node;
-    kiln_gpu_wait wait;
-  })
-  waits;
+  int64_t cluster;       // blocks of one, along x; 1: there are none
+  int64_t n_threads;     // of a block; with warp specialization, of a consumer
+  int64_t held_bytes;    // of a thread: its parts of distributed buffers
+  bool is_spine;         // all statements lie in all block loops, and no loop lies around one
+  int64_t *offsets;      // [buffers] of SHARED ones in the block's arena, in bytes; -1: it has none
+  int64_t shared_bytes;  // of the arena
+  kiln_gpu_found *found; // [nodes] by id
+  int n_nodes;
   uint8_t *is_async; // [buffers] filled by asynchronous copies, which are waited for before use
-  // Statements in front of which a thread commits its cp.async copies so far as a group, and waits
-  // for all but the |pending| latest groups.
-  KILN_VEC(struct {
-    const kiln_loop *node;
-    int64_t pending; // INT32_MAX: for none
-  })
-  groups;
-  // Phases of warp groups' instructions (wgmma): how many groups of them, one an iteration, may be
-  // in flight behind it.
-  KILN_VEC(struct {
-    const kiln_loop *node;
-    int64_t pending;
-  })
-  products;
-  // Serial loops behind which all wgmma groups are waited for.
-  KILN_VEC(const kiln_loop *) drains;
-  // Buffers that TMA copies fill: in front of |use| all threads wait on the full barrier of
-  // |stage|.
-  KILN_VEC(struct {
-    int buffer;
-    int64_t copies; // TMA instructions that fill a stage
-    int64_t stages;
-    bool is_whole; // all stages are filled in front of the loop that uses them
-    const kiln_loop *use;
-    const kiln_expr *stage;
-    int64_t at; // of the stages' full barriers in the arena, 8 bytes each
-    kiln_multicast multicast;
-  })
-  tma;
-  // Loops over a circular buffer of |stages| stages with empty barriers: at an iteration's begin
-  // threads arrive at its barrier, and the thread that issues copies waits on the one that they
-  // arrived at |release_lag| iterations ago.
-  KILN_VEC(struct {
-    const kiln_loop *loop;
-    const kiln_loop *first; // of its body
-    int64_t stages;
-    int64_t release_lag;
-    int64_t at;     // of the empty barriers in the arena
-    int64_t fills;  // iterations that fill stages, the first ones
-    uint64_t peers; // as |of| a multicast: blocks whose stages a block fills; 0: its own
-  })
-  empties;
-  // Copies in im2col mode, and their coordinates.
-  KILN_VEC(struct {
-    const kiln_loop *node;
-    kiln_im2col im2col;
-  })
-  im2cols;
-  // Deferred issue: the TMA copies of |fill|, for a later stage, are issued after the instructions
-  // of the phase |behind|, while these run.
-  KILN_VEC(struct {
-    const kiln_loop *fill;
-    const kiln_loop *behind;
-  })
-  deferred;
-  // Loops whose instructions stay in flight within a tile, and are waited for at its end.
-  KILN_VEC(kiln_tile_loop) tile_loops;
+  KILN_VEC(kiln_full_barriers) tma;
+  KILN_VEC(kiln_empty_barriers) empties;
   kiln_warp_specialization specialized;
+  // Tensor maps of the device loops' TMA copies, by number; |arg| is a buffer.
+  KILN_VEC(kiln_gpu_map) maps;
 } kiln_gpu_nest;
+
+// The row of |node|.
+static inline kiln_gpu_found *kiln_gpu_found_of(const kiln_gpu_nest *n, const kiln_loop *node) {
+  return &n->found[node->id];
+}
 
 kiln_status kiln_gpu_refuse(const kiln_gpu_nest *n, const char *format, ...) KILN_PRINTF(2, 3);
 
@@ -148,6 +135,8 @@ kiln_status kiln_gpu_refuse(const kiln_gpu_nest *n, const char *format, ...) KIL
 bool kiln_gpu_begins_early(const kiln_machine *m);
 
 // nest.c
+// Numbers the nodes, and makes their rows; keeps what was found of nodes that had one.
+void kiln_gpu_nest_enumerate(kiln_gpu_nest *n);
 // The axis, 0 to 2, of a loop that is bound to blocks or threads; -1: it is not.
 int kiln_gpu_block_axis(const kiln_loop *l);
 int kiln_gpu_thread_axis(const kiln_loop *l);
@@ -198,9 +187,11 @@ kiln_status kiln_gpu_nest_specialize(kiln_gpu_nest *n);
 void kiln_specialized_block(const kiln_gpu_nest *n, int64_t *out_block);
 // Whether the nest can have the producer and consumers that the schedule wants.
 //
-// needs:  tma, products and drains
+// needs:  what kiln_gpu_nest_pipeline finds; |has_one_phase|: one phase of warp groups'
+//         instructions, in one loop, goes on into the next iteration, and nothing is copied by
+//         cp.async
 // errors: KILN_BAD_INPUT: it cannot
-kiln_status kiln_specialized_check(const kiln_gpu_nest *n);
+kiln_status kiln_specialized_check(const kiln_gpu_nest *n, bool has_one_phase);
 bool kiln_gpu_has_tma(const kiln_loop *l); // whether |l| holds TMA copies, siblings left out
 bool kiln_gpu_is_in(const kiln_loop *list, const kiln_loop *node); // or in the loops of the list
 // A bit a stage: whether the steps of a tile use it an odd number of times, which flips its parity.
@@ -211,10 +202,6 @@ uint32_t kiln_specialized_parity(const kiln_gpu_nest *n);
 //
 // needs:  barriers
 bool kiln_gpu_find_tile_loop(const kiln_gpu_nest *n, const kiln_loop *l, kiln_tile_loop *out);
-const kiln_tile_loop *kiln_gpu_tile_loop_of(const kiln_gpu_nest *n,
-                                            const kiln_loop *loop); // NULL: none
-bool kiln_gpu_is_edge(const kiln_gpu_nest *n,
-                      const kiln_loop *node); // a tile's prologue or epilogue
 
 // vectorize.c
 // Lowers vectorized loops. Those that stay VECTORIZED move one aligned word of 4, 8 or 16 bytes; or
@@ -240,11 +227,9 @@ kiln_status kiln_gpu_nest_allocate_shared(kiln_gpu_nest *n);
 // needs:  the offsets of SHARED buffers
 // errors: KILN_BAD_INPUT: a barrier would stand in divergent control, or between blocks
 kiln_status kiln_gpu_nest_sync(kiln_gpu_nest *n);
-kiln_gpu_wait kiln_gpu_wait_of(const kiln_gpu_nest *n, const kiln_loop *node);
 
 // pipeline.c
-// Finds the asynchronous parts: copies by cp.async (is_async, groups) and TMA (tma, empties,
-// deferred), and warp groups' instructions (products, drains, tile_loops).
+// Finds the asynchronous parts: copies by cp.async and TMA, and warp groups' instructions.
 //
 // needs:  barriers
 // errors: KILN_BAD_INPUT: a phase mixes wgmma instructions with other statements

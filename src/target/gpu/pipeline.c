@@ -42,6 +42,15 @@ typedef struct seeker {
   kiln_dependence_accesses all;
   const kiln_loop *around[64];
   int n_around;
+  int n_groups, n_products, n_drains; // nodes with cp.async groups, phases in flight, drained loops
+  // Nodes that fill a stage of a buffer, for the producer warp.
+  KILN_VEC(struct {
+    const kiln_loop *node;
+    const kiln_loop *around;
+    int buffer;
+    const kiln_expr *stage;
+  })
+  fills;
 } seeker;
 
 // (|v| + |ahead|) % |stages|, in the simplified form that the loops have.
@@ -114,14 +123,10 @@ static int64_t ahead_of(seeker *s, const kiln_buffer *b, const kiln_loop *l, int
 }
 
 static void add_group(seeker *s, const kiln_loop *node, int64_t pending) {
-  for (int i = 0; i < s->n->groups.n; i++)
-    if (s->n->groups.data[i].node == node) {
-      if (pending < s->n->groups.data[i].pending) s->n->groups.data[i].pending = pending;
-      return;
-    }
-  KILN_VEC_RESERVE(&s->n->cx->scratch, &s->n->groups, 1);
-  s->n->groups.data[s->n->groups.n].node = node;
-  s->n->groups.data[s->n->groups.n++].pending = pending;
+  kiln_gpu_found *f = kiln_gpu_found_of(s->n, node);
+  s->n_groups += !f->commits;
+  f->pending = f->commits && f->pending < pending ? f->pending : pending;
+  f->commits = true;
 }
 
 // --- instructions of warp groups ---
@@ -134,12 +139,6 @@ static bool is_spared(const kiln_loop *l, const uint8_t *spare) {
   for (l = l->body; l; l = l->next)
     if (!is_spared(l, spare)) return false;
   return true;
-}
-
-static void add_product(seeker *s, const kiln_loop *phase, int64_t pending) {
-  KILN_VEC_RESERVE(&s->n->cx->scratch, &s->n->products, 1);
-  s->n->products.data[s->n->products.n].node = phase;
-  s->n->products.data[s->n->products.n++].pending = pending;
 }
 
 // The phases of a loop's body in order, without a persistent tile loop's prologue and epilogue.
@@ -156,7 +155,7 @@ static bool runs_once(const kiln_loop *l) {
 static void list_phases(seeker *s, const kiln_loop *l, phases *out) {
   for (; l; l = l->next)
     if (runs_once(l) && kiln_gpu_has_threads(l->body)) list_phases(s, l->body, out);
-    else if (!kiln_gpu_is_edge(s->n, l)) KILN_VEC_PUSH(&s->n->cx->scratch, &out->list, l);
+    else if (!kiln_gpu_found_of(s->n, l)->is_edge) KILN_VEC_PUSH(&s->n->cx->scratch, &out->list, l);
 }
 
 static bool is_operand(const kiln_loop *l, int buffer) {
@@ -211,16 +210,18 @@ static bool is_all_threads(const seeker *s, const kiln_loop *l) {
 static bool let_go_on(seeker *s, const kiln_loop *loop, const kiln_loop *first,
                       const uint8_t *spare) {
   phases all = {0};
-  const int before = s->n->products.n;
+  const int before = s->n_products;
   list_phases(s, first, &all);
   for (int i = 0; i < all.list.n; i++) {
     const kiln_loop *l = all.list.data[i];
     if (kiln_gpu_thread_axis(l) < 0 || !kiln_gpu_is_product(l) || !is_spared(l, spare)) continue;
-    add_product(s, l, 1);
-    if (!s->n->drains.n || s->n->drains.data[s->n->drains.n - 1] != loop)
-      KILN_VEC_PUSH(&s->n->cx->scratch, &s->n->drains, loop);
+    kiln_gpu_found_of(s->n, l)->in_flight = 1;
+    s->n_products++;
   }
-  return s->n->products.n > before;
+  if (s->n_products == before) return false;
+  kiln_gpu_found_of(s->n, loop)->drains = true;
+  s->n_drains++;
+  return true;
 }
 
 // Deferred issue: the fills of |loop| are issued after the instructions of its only phase.
@@ -228,12 +229,8 @@ static void defer_fills(seeker *s, const kiln_loop *loop) {
   phases all = {0};
   list_phases(s, behind_fills(loop), &all);
   if (all.list.n != 1 || !is_all_threads(s, all.list.data[0])) return;
-  for (const kiln_loop *l = loop->body; l && l->kind == KILN_LOOP_IF; l = l->next) {
-    if (!are_tma(l->body)) continue;
-    KILN_VEC_RESERVE(&s->n->cx->scratch, &s->n->deferred, 1);
-    s->n->deferred.data[s->n->deferred.n].fill = l;
-    s->n->deferred.data[s->n->deferred.n++].behind = all.list.data[0];
-  }
+  for (const kiln_loop *l = loop->body; l && l->kind == KILN_LOOP_IF; l = l->next)
+    if (are_tma(l->body)) kiln_gpu_found_of(s->n, l)->behind = all.list.data[0];
 }
 
 static bool has_stores(const kiln_loop *l) {
@@ -285,16 +282,15 @@ static const kiln_loop *first_use(seeker *s, const kiln_buffer *b, const kiln_lo
 
 static void add_tma(seeker *s, const kiln_buffer *b, int64_t tma, int64_t stages, bool is_whole,
                     const kiln_loop *use, const kiln_expr *stage) {
-  KILN_VEC_RESERVE(&s->n->cx->scratch, &s->n->tma, 1);
-  const int at = s->n->tma.n++;
-  s->n->tma.data[at].buffer = b->id;
-  s->n->tma.data[at].copies = tma;
-  s->n->tma.data[at].stages = stages;
-  s->n->tma.data[at].is_whole = is_whole;
-  s->n->tma.data[at].use = use;
-  s->n->tma.data[at].stage = stage;
-  s->n->tma.data[at].multicast = (kiln_multicast){.n = 1};
-  s->n->tma.data[at].at = s->n->shared_bytes;
+  const kiln_full_barriers full = {.buffer = b->id,
+                                   .copies = tma,
+                                   .stages = stages,
+                                   .is_whole = is_whole,
+                                   .use = use,
+                                   .stage = stage,
+                                   .multicast = {.n = 1},
+                                   .at = s->n->shared_bytes};
+  KILN_VEC_PUSH(&s->n->cx->scratch, &s->n->tma, full);
   s->n->shared_bytes += stages * (int64_t)sizeof(uint64_t);
 }
 
@@ -306,12 +302,12 @@ static void add_fill(seeker *s, const kiln_buffer *b, const kiln_loop *around,
       const kiln_dependence_access *t = &s->all.data[i];
       if (t->buffer != b->id || !t->write || (t->node != l && !kiln_gpu_is_in(l->body, t->node)))
         continue;
-      KILN_VEC_RESERVE(&s->n->cx->scratch, &s->n->specialized.fills, 1);
-      const int at = s->n->specialized.fills.n++;
-      s->n->specialized.fills.data[at].node = l;
-      s->n->specialized.fills.data[at].buffer = b->id;
-      s->n->specialized.fills.data[at].stage = stage;
-      s->n->specialized.fills.data[at].around = around;
+      KILN_VEC_RESERVE(&s->n->cx->scratch, &s->fills, 1);
+      const int at = s->fills.n++;
+      s->fills.data[at].node = l;
+      s->fills.data[at].buffer = b->id;
+      s->fills.data[at].stage = stage;
+      s->fills.data[at].around = around;
       return;
     }
 }
@@ -328,21 +324,48 @@ static void let_producer_fill(seeker *s, const kiln_buffer *b, const kiln_loop *
       kiln_buffer_elems(b) / b->extents[0] * kiln_dtype_bytes(b->dtype);
 }
 
+// Whether each buffer is filled, as many steps ahead as the others in the loop |l|.
+static bool fills_together(const seeker *s, const kiln_loop *l) {
+  for (int i = 0; i < s->fills.n; i++)
+    for (int k = 0; k < i; k++)
+      if (kiln_gpu_is_in(l->body, s->fills.data[i].node) &&
+          kiln_gpu_is_in(l->body, s->fills.data[k].node) &&
+          s->fills.data[i].stage != s->fills.data[k].stage)
+        return false;
+  return true;
+}
+
+// Whether the producer fills all buffers that TMA fills.
+static bool fills_all(const seeker *s) {
+  for (int i = 0; i < s->n->tma.n; i++) {
+    bool has = false;
+    for (int k = 0; k < s->fills.n; k++) has |= s->fills.data[k].buffer == s->n->tma.data[i].buffer;
+    if (!has) return false;
+  }
+  return true;
+}
+
+// Finds the fills of |l| that lead: no other one of a stage stands in front of them.
+static void find_leads(seeker *s, const kiln_loop *l) {
+  for (int i = 0; i < s->fills.n; i++) {
+    kiln_gpu_found *f = kiln_gpu_found_of(s->n, s->fills.data[i].node);
+    f->stage = s->fills.data[i].stage;
+    f->leads = true;
+    for (int k = 0; k < s->fills.n; k++)
+      f->leads &= kiln_gpu_is_in(l->body, s->fills.data[k].around) !=
+                      kiln_gpu_is_in(l->body, s->fills.data[i].around) ||
+                  !kiln_gpu_is_in(s->fills.data[k].around->next, s->fills.data[i].around);
+  }
+}
+
 static void take_specialized(seeker *s, const kiln_loop *l, int64_t stages, int64_t extent) {
   kiln_warp_specialization *c = &s->n->specialized;
   phases all = {0};
-  for (int i = 0; i < c->fills.n; i++) {
-    bool leads = true;
-    for (int k = 0; k < c->fills.n; k++)
-      leads &= kiln_gpu_is_in(l->body, c->fills.data[k].around) !=
-                   kiln_gpu_is_in(l->body, c->fills.data[i].around) ||
-               !kiln_gpu_is_in(c->fills.data[k].around->next, c->fills.data[i].around);
-    c->fills.data[i].leads = leads;
-  }
+  find_leads(s, l);
   list_phases(s, behind_fills(l), &all);
   const bool is_second = c->loop != NULL;
   c->loop = l;
-  c->phase = all.list.n == 1 && s->n->products.n == 1 && is_all_threads(s, all.list.data[0])
+  c->phase = all.list.n == 1 && s->n_products == 1 && is_all_threads(s, all.list.data[0])
                  ? all.list.data[0]
                  : NULL; // each of a consumer's warps arrives at the empty barrier
   c->stages = is_second ? -1 : stages;
@@ -439,15 +462,14 @@ static void add_empty(seeker *s, const kiln_loop *l, int64_t stages, int64_t rel
   if (release_lag < 0 || !writes_by_tma_alone(s, l)) return;
   const uint64_t peers = multicast_fills(s, l);
   if (!peers && !pays) return;
-  KILN_VEC_RESERVE(&s->n->cx->scratch, &s->n->empties, 1);
-  const int at = s->n->empties.n++;
-  s->n->empties.data[at].loop = l;
-  s->n->empties.data[at].first = l->body;
-  s->n->empties.data[at].stages = stages;
-  s->n->empties.data[at].release_lag = release_lag;
-  s->n->empties.data[at].fills = fills;
-  s->n->empties.data[at].peers = peers;
-  s->n->empties.data[at].at = s->n->shared_bytes;
+  const kiln_empty_barriers empty = {.loop = l,
+                                     .first = l->body,
+                                     .stages = stages,
+                                     .release_lag = release_lag,
+                                     .fills = fills,
+                                     .peers = peers,
+                                     .at = s->n->shared_bytes};
+  KILN_VEC_PUSH(&s->n->cx->scratch, &s->n->empties, empty);
   s->n->shared_bytes += stages * (int64_t)sizeof(uint64_t);
 }
 
@@ -467,11 +489,19 @@ static kiln_status check_tma(const seeker *s, const kiln_loop *l) {
 }
 
 // Notes |l| if it is a persistent tile loop. With ping-pong, consumers take whole tiles instead.
-static bool take_tile_loop(seeker *s, const kiln_loop *l) {
-  kiln_tile_loop tile_loops;
-  if (s->n->specialized.tile_loop || !kiln_gpu_find_tile_loop(s->n, l, &tile_loops)) return false;
-  KILN_VEC_PUSH(&s->n->cx->scratch, &s->n->tile_loops, tile_loops);
-  return true;
+static kiln_tile_loop *take_tile_loop(seeker *s, const kiln_loop *l) {
+  kiln_tile_loop found;
+  if (s->n->specialized.tile_loop || !kiln_gpu_find_tile_loop(s->n, l, &found)) return NULL;
+  kiln_tile_loop *r = KILN_NEW(&s->n->cx->scratch, kiln_tile_loop);
+  *r = found;
+  kiln_gpu_found_of(s->n, l)->tile_loop = r;
+  kiln_gpu_found_of(s->n, r->first)->is_edge = kiln_gpu_found_of(s->n, r->last)->is_edge = true;
+  return r;
+}
+
+static void drop_tile_loop(seeker *s, const kiln_tile_loop *r) {
+  kiln_gpu_found_of(s->n, r->loop)->tile_loop = NULL;
+  kiln_gpu_found_of(s->n, r->first)->is_edge = kiln_gpu_found_of(s->n, r->last)->is_edge = false;
 }
 
 // --- all of them ---
@@ -486,8 +516,8 @@ static void seek_in(seeker *s, const kiln_loop *l) {
   uint8_t *spare = KILN_NEW_ARRAY(&s->n->cx->scratch, uint8_t, s->n->l->buffers.n);
   if (l->how != KILN_SERIAL || !kiln_expr_is_int(l->extent, &extent) || !l->body) return;
   const bool fills_more = l->body->kind == KILN_LOOP_IF,
-             each_waits = kiln_gpu_wait_of(s->n, l->body) == KILN_WAIT_BLOCK,
-             waits_once = !fills_more && kiln_gpu_wait_of(s->n, l) == KILN_WAIT_BLOCK;
+             each_waits = kiln_gpu_found_of(s->n, l->body)->wait == KILN_WAIT_BLOCK,
+             waits_once = !fills_more && kiln_gpu_found_of(s->n, l)->wait == KILN_WAIT_BLOCK;
   for (int i = 0; i < s->n->l->buffers.n; i++) {
     const kiln_buffer *b = s->n->l->buffers.data[i];
     if (b->scope != KILN_SCOPE_SHARED || b->rank < 2 || b->extents[0] < 2) continue;
@@ -518,10 +548,10 @@ static void seek_in(seeker *s, const kiln_loop *l) {
     add_group(s, waits_once ? l : l->body, waits_once ? 0 : ahead - 1);
     add_group(s, first->body, INT32_MAX);
   }
-  const bool in_tile_loop = take_tile_loop(s, l);
+  const kiln_tile_loop *tile_loop = take_tile_loop(s, l);
   bool works = has_work(s, l); // no instructions in flight across iterations
   const bool goes_on = !works && let_go_on(s, l, behind_fills(l), spare);
-  if (in_tile_loop && !goes_on) s->n->tile_loops.n--, works = true;
+  if (tile_loop && !goes_on) drop_tile_loop(s, tile_loop), works = true;
   if (specialized_stages) take_specialized(s, l, specialized_stages, extent);
   if (!is_specialized && goes_on && soonest > 1 && s->n->n_threads > GROUP &&
       writes_by_tma_alone(s, l))
@@ -545,9 +575,6 @@ static void seek(seeker *s, const kiln_loop *l) {
 
 kiln_status kiln_gpu_nest_pipeline(kiln_gpu_nest *n) {
   enum { CAPABILITY = 80, MAX_STAGES = 32 }; // bits of phases
-  n->groups.n = n->products.n = n->drains.n = n->tma.n = n->empties.n = n->deferred.n =
-      n->tile_loops.n = 0;
-  n->specialized.fills.n = 0;
   n->is_async = KILN_NEW_ARRAY(&n->cx->scratch, uint8_t, n->l->buffers.n);
   if (n->m->gpu.capability < CAPABILITY) return KILN_OK;
   seeker s = {.n = n, .all = kiln_gpu_touches(n, -1)};
@@ -570,6 +597,8 @@ kiln_status kiln_gpu_nest_pipeline(kiln_gpu_nest *n) {
           n->tma.data[i].stages,
           kiln_symbol_text(n->cx, n->l->buffers.data[n->tma.data[i].buffer]->name));
   KILN_TRY(check_tma(&s, n->l->body));
-  KILN_TRY(kiln_specialized_check(n));
+  n->specialized.fills_together =
+      n->specialized.loop && fills_together(&s, n->specialized.loop) && fills_all(&s);
+  KILN_TRY(kiln_specialized_check(n, s.n_drains == 1 && s.n_groups == 0));
   return check_phases(n, n->l->body);
 }

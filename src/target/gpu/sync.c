@@ -43,16 +43,22 @@ typedef struct syncer {
   const kiln_loop *loops[64]; // around the walk
   int n_loops;
   int divergence; // divergent control around it
+  // Barriers so far: the statements and loops in front of which they stand.
+  KILN_VEC(struct {
+    const kiln_loop *node;
+    kiln_gpu_wait wait;
+  })
+  waits;
 } syncer;
 
 static uint64_t key_of(const kiln_loop *l) { return (uint64_t)(uintptr_t)l; }
 
 // --- barriers found so far ---
 
-kiln_gpu_wait kiln_gpu_wait_of(const kiln_gpu_nest *n, const kiln_loop *node) {
+static kiln_gpu_wait wait_of(const syncer *s, const kiln_loop *node) {
   kiln_gpu_wait most = KILN_WAIT_NONE;
-  for (int i = 0; i < n->waits.n; i++)
-    if (n->waits.data[i].node == node && n->waits.data[i].wait > most) most = n->waits.data[i].wait;
+  for (int i = 0; i < s->waits.n; i++)
+    if (s->waits.data[i].node == node && s->waits.data[i].wait > most) most = s->waits.data[i].wait;
   return most;
 }
 
@@ -71,9 +77,9 @@ static kiln_status add_wait(syncer *s, const kiln_loop *node, kiln_gpu_wait wait
                            node->kind == KILN_LOOP_FOR ? "loop " : "a statement",
                            node->kind == KILN_LOOP_FOR ? kiln_symbol_text(s->n->cx, node->var)
                                                        : "");
-  KILN_VEC_RESERVE(&s->n->cx->scratch, &s->n->waits, 1);
-  s->n->waits.data[s->n->waits.n].node = node;
-  s->n->waits.data[s->n->waits.n++].wait = wait;
+  KILN_VEC_RESERVE(&s->n->cx->scratch, &s->waits, 1);
+  s->waits.data[s->waits.n].node = node;
+  s->waits.data[s->waits.n++].wait = wait;
   pass_wait(s, wait);
   return KILN_OK;
 }
@@ -277,8 +283,8 @@ static kiln_status walk_body(syncer *s, const kiln_loop *l) {
 // Adds barriers until the accesses of one iteration do not meet those of the next.
 static kiln_status settle(syncer *s, const kiln_loop *l) {
   int before = 0;
-  for (int pass = 0; pass < 2 || before != s->n->waits.n; pass++) {
-    before = s->n->waits.n;
+  for (int pass = 0; pass < 2 || before != s->waits.n; pass++) {
+    before = s->waits.n;
     KILN_TRY(walk_body(s, l));
     leave(s, s->n_loops, true);
     open_accesses(s, l); // the extent is read again
@@ -287,7 +293,7 @@ static kiln_status settle(syncer *s, const kiln_loop *l) {
 }
 
 static void go_back(syncer *s, int n_waits, const open_list *open) {
-  s->n->waits.n = n_waits;
+  s->waits.n = n_waits;
   s->open = copy_of(s, open);
 }
 
@@ -295,29 +301,29 @@ static void go_back(syncer *s, int n_waits, const open_list *open) {
 // accesses that they wait for come before the loop.
 static kiln_status wait_in_front(syncer *s, const kiln_loop *l, int n_waits,
                                  const open_list *before) {
-  const int n = s->n->waits.n;
-  if (n == n_waits || kiln_gpu_wait_of(s->n, l->body) != KILN_WAIT_NONE) return KILN_OK;
+  const int n = s->waits.n;
+  if (n == n_waits || wait_of(s, l->body) != KILN_WAIT_NONE) return KILN_OK;
   go_back(s, n_waits, before);
   KILN_TRY(add_wait(s, l, KILN_WAIT_BLOCK));
   KILN_TRY(settle(s, l));
-  if (s->n->waits.n == n_waits + 1) return KILN_OK;
+  if (s->waits.n == n_waits + 1) return KILN_OK;
   go_back(s, n_waits, before);
   return settle(s, l);
 }
 
 static kiln_status walk_serial(syncer *s, const kiln_loop *l) {
   const open_list before = copy_of(s, &s->open);
-  const int n = s->n->waits.n;
+  const int n = s->waits.n;
   int64_t extent = 0;
   const bool is_constant = kiln_expr_is_int(l->extent, &extent);
   KILN_TRY(settle(s, l));
-  const int added = s->n->waits.n - n,
+  const int added = s->waits.n - n,
             most = l->body && l->body->kind == KILN_LOOP_IF ? added : added - 1; // fills come first
   if (most > 0 && extent > 1) {
     go_back(s, n, &before);
     KILN_TRY(add_wait(s, l->body, KILN_WAIT_BLOCK));
     KILN_TRY(walk_body(s, l));
-    if (s->n->waits.n - n > most) {
+    if (s->waits.n - n > most) {
       go_back(s, n, &before);
       KILN_TRY(settle(s, l));
     }
@@ -364,8 +370,8 @@ static kiln_status walk_for(syncer *s, const kiln_loop *l) {
 // accesses that it waits for come before |l|.
 static kiln_status wait_before_condition(syncer *s, const kiln_loop *l, int n_waits,
                                          open_list *before) {
-  const bool waits = s->n->waits.n > n_waits && l->body && s->divergence == 0 &&
-                     kiln_gpu_wait_of(s->n, l->body) == KILN_WAIT_BLOCK;
+  const bool waits = s->waits.n > n_waits && l->body && s->divergence == 0 &&
+                     wait_of(s, l->body) == KILN_WAIT_BLOCK;
   if (!waits || !s->n->m->target->dialect->waits_before_conditions) return KILN_OK;
   go_back(s, n_waits, before);
   KILN_TRY(add_wait(s, l, KILN_WAIT_BLOCK));
@@ -380,7 +386,7 @@ static kiln_status walk_if(syncer *s, const kiln_loop *l) {
   if (parts) KILN_TRY(wait_for_all(s, l->body, l));
   open_accesses(s, l);
   open_list before = copy_of(s, &s->open);
-  const int n_waits = s->n->waits.n;
+  const int n_waits = s->waits.n;
   s->divergence += parts;
   KILN_TRY(walk(s, l->body));
   if (!parts) KILN_TRY(wait_before_condition(s, l, n_waits, &before));
@@ -391,7 +397,7 @@ static kiln_status walk_if(syncer *s, const kiln_loop *l) {
 
 static kiln_status walk(syncer *s, const kiln_loop *list) {
   for (const kiln_loop *l = list; l; l = l->next) {
-    pass_wait(s, kiln_gpu_wait_of(s->n, l));
+    pass_wait(s, wait_of(s, l));
     if (is_phase(l)) KILN_TRY(run_phase(s, l));
     else if (l->kind == KILN_LOOP_FOR) KILN_TRY(walk_for(s, l));
     else if (l->kind == KILN_LOOP_IF) KILN_TRY(walk_if(s, l));
@@ -432,9 +438,11 @@ kiln_status kiln_gpu_nest_sync(kiln_gpu_nest *n) {
   syncer s = {.n = n, .all = kiln_gpu_touches(n, -1)};
   kiln_map_init(&s.phases, &n->cx->scratch);
   kiln_map_init(&s.verdicts, &n->cx->scratch);
-  n->waits.n = 0;
   KILN_TRY(check_blocks(&s));
   if (n->n_threads == 1) return KILN_OK;
   find_phases(&s, n->l->body);
-  return walk(&s, n->l->body);
+  KILN_TRY(walk(&s, n->l->body));
+  for (int i = 0; i < s.waits.n; i++)
+    kiln_gpu_found_of(n, s.waits.data[i].node)->wait = wait_of(&s, s.waits.data[i].node);
+  return KILN_OK;
 }

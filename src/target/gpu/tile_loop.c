@@ -65,7 +65,7 @@ static bool touches_shared(const kiln_gpu_nest *n, const kiln_loop *node) {
 // A conditional prologue or epilogue of a tile, in which threads need nothing of each other.
 static bool is_edge(const kiln_gpu_nest *n, const kiln_loop *l) {
   return l->kind == KILN_LOOP_IF && kiln_gpu_has_threads(l->body) && !kiln_gpu_is_product(l) &&
-         kiln_gpu_wait_of(n, l) == KILN_WAIT_NONE && !touches_shared(n, l);
+         kiln_gpu_found_of(n, l)->wait == KILN_WAIT_NONE && !touches_shared(n, l);
 }
 
 bool kiln_gpu_find_tile_loop(const kiln_gpu_nest *n, const kiln_loop *l, kiln_tile_loop *out) {
@@ -76,16 +76,4 @@ bool kiln_gpu_find_tile_loop(const kiln_gpu_nest *n, const kiln_loop *l, kiln_ti
   if (!last || last->next || !is_edge(n, first) || !is_edge(n, last)) return false;
   *out = (kiln_tile_loop){l, first, last};
   return follow(n, l, first->cond, last->cond);
-}
-
-const kiln_tile_loop *kiln_gpu_tile_loop_of(const kiln_gpu_nest *n, const kiln_loop *loop) {
-  for (int i = 0; i < n->tile_loops.n; i++)
-    if (n->tile_loops.data[i].loop == loop) return &n->tile_loops.data[i];
-  return NULL;
-}
-
-bool kiln_gpu_is_edge(const kiln_gpu_nest *n, const kiln_loop *node) {
-  for (int i = 0; i < n->tile_loops.n; i++)
-    if (n->tile_loops.data[i].first == node || n->tile_loops.data[i].last == node) return true;
-  return false;
 }

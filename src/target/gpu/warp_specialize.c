@@ -156,29 +156,13 @@ static kiln_status check_tile_loop(const kiln_gpu_nest *n) {
                                         loop);
 }
 
-// Whether each buffer is filled as many steps ahead as the others.
-static bool are_together(const kiln_warp_specialization *c) {
-  for (int i = 0; i < c->fills.n; i++)
-    for (int k = 0; k < i; k++)
-      if (kiln_gpu_is_in(c->loop->body, c->fills.data[i].node) &&
-          kiln_gpu_is_in(c->loop->body, c->fills.data[k].node) &&
-          c->fills.data[i].stage != c->fills.data[k].stage)
-        return false;
-  return true;
-}
-
-kiln_status kiln_specialized_check(const kiln_gpu_nest *n) {
+kiln_status kiln_specialized_check(const kiln_gpu_nest *n, bool has_one_phase) {
   const kiln_warp_specialization *c = &n->specialized;
   int64_t block[3];
   kiln_specialized_block(n, block);
   if (!c->consumers) return KILN_OK;
-  bool fills = c->loop && c->stages > 0 && are_together(c) && n->cluster == 1 && n->block[2] == 1 &&
-               n->block[0] % n->m->gpu.warp == 0;
-  for (int i = 0; i < n->tma.n; i++) {
-    bool has = false;
-    for (int k = 0; k < c->fills.n; k++) has |= c->fills.data[k].buffer == n->tma.data[i].buffer;
-    fills &= has;
-  }
+  const bool fills = c->loop && c->stages > 0 && c->fills_together && n->cluster == 1 &&
+                     n->block[2] == 1 && n->block[0] % n->m->gpu.warp == 0;
   if (!fills)
     return kiln_gpu_refuse(n, "a producer warp must have one loop, whose TMA copies fill as many "
                               "stages, as far ahead, for each buffer, and blocks without clusters");
@@ -187,7 +171,7 @@ kiln_status kiln_specialized_check(const kiln_gpu_nest *n) {
     return kiln_gpu_refuse(
         n, "a nest with a producer warp must not read and write the same buffer, got %s",
         kiln_symbol_text(n->cx, carried->name));
-  if (!c->phase || n->drains.n != 1 || n->groups.n)
+  if (!c->phase || !has_one_phase)
     return kiln_gpu_refuse(n,
                            "the consumers' loop must hold one loop of warp groups' instructions, "
                            "of all threads, and 3 "

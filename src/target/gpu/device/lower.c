@@ -14,6 +14,7 @@
 #include "target/gpu/device/lower.h"
 
 #include "analysis/uses.h"
+#include "target/gpu/device/map.h"
 #include "target/gpu/instr.h"
 
 #include <string.h>
@@ -30,6 +31,7 @@ typedef struct lowering {
   const kiln_buffer **empties;      // [empties]
   const kiln_expr *consumer;        // the number of the consumer; NULL: there is no producer warp
   const kiln_expr *tile_begin;      // the first step of the tile, in a persistent tile loop; NULL
+  KILN_VEC(kiln_loop *) deferred;   // fills that are issued behind a phase, and not put so far
   kiln_loop **at;                   // where the next statement is put
   int n_renamed;                    // loops of the producer, which are others than the consumers'
   kiln_symbol renamed[MAX_RENAMED];
@@ -129,12 +131,10 @@ static kiln_loop *copy_of(const lowering *w, const kiln_loop *l) {
 
 // Closes a group of copies, and waits for those that are needed now.
 static void put_groups(lowering *w, const kiln_loop *l) {
-  for (int i = 0; i < w->n->groups.n; i++) {
-    if (w->n->groups.data[i].node != l) continue;
-    put_op(w, l, KILN_DEVICE_COPY_COMMIT);
-    if (w->n->groups.data[i].pending != INT32_MAX)
-      put_int(w, l, KILN_DEVICE_COPY_WAIT, w->n->groups.data[i].pending);
-  }
+  const kiln_gpu_found *f = kiln_gpu_found_of(w->n, l);
+  if (!f->commits) return;
+  put_op(w, l, KILN_DEVICE_COPY_COMMIT);
+  if (f->pending != INT32_MAX) put_int(w, l, KILN_DEVICE_COPY_WAIT, f->pending);
 }
 
 // --- TMA copies ---
@@ -164,36 +164,32 @@ static bool are_issued_by_several(const lowering *w, const kiln_loop *l) {
   return true;
 }
 
-static const kiln_expr *at_begin(const lowering *w, const kiln_expr *operand) {
-  kiln_symbol vars[KILN_MAX_TILE_RANK];
-  const kiln_expr *zeros[KILN_MAX_TILE_RANK];
-  for (int k = 0; k < KILN_MAX_TILE_RANK; k++) {
-    vars[k] = kiln_tile_var(w->cx, k);
-    zeros[k] = number(w, 0);
-  }
-  return kiln_expr_substitute(w->cx, operand, KILN_MAX_TILE_RANK, vars, zeros);
-}
-
 // The bytes of a tile.
 static int64_t tile_bytes(const kiln_loop *tma) {
   const kiln_buffer *tile = tma->instr->loops->buffers.data[1];
   return tile->extents[0] * tile->extents[1] * kiln_dtype_bytes(tile->dtype);
 }
 
-// Lowers the copy |l|: its operand becomes the mbarrier at which it arrives, which expects its
-// bytes first; |issuers| warps issue the copies.
+// Lowers the copy |l|: its operands become, behind the two tiles, the mbarrier at which it arrives,
+// which expects its bytes first; the blocks that get its rows; its tensor map, and its place there.
+// |issuers| warps issue the copies.
 static void lower_tma(lowering *w, kiln_loop **link, int64_t issuers) {
+  enum { FIRST = 5 }; // of the coordinates
   kiln_loop *l = *link;
   const int i = tma_of(w, l->operands[0]->u.tensor);
-  const kiln_expr *stage = number(w, 0), *operands[4];
-  if (w->n->tma.data[i].stages > 1) stage = at_begin(w, l->operands[0])->args[0];
+  const kiln_multicast *who = &w->n->tma.data[i].multicast;
+  const kiln_expr *stage = number(w, 0), *operands[FIRST + KILN_MAP_COORDINATES];
+  if (w->n->tma.data[i].stages > 1) stage = kiln_tile_begin(w->cx, l->operands[0])->args[0];
   const kiln_expr *full = element(w, w->full[i], stage);
+  const int map = kiln_device_map_of(w->n, l, who->n);
+  const int n = FIRST + kiln_device_place_of(w->n, l, map, operands + FIRST);
   for (int k = 0; k < 2; k++) operands[k] = l->operands[k];
   operands[2] = full;
-  operands[3] = number(w, (int64_t)w->n->tma.data[i].multicast.of);
-  l->n_operands = w->n->tma.data[i].multicast.n > 1 ? 4 : 3;
-  l->operands = KILN_NEW_ARRAY(&w->cx->perm, const kiln_expr *, l->n_operands);
-  for (int k = 0; k < l->n_operands; k++) l->operands[k] = operands[k];
+  operands[3] = number(w, who->n > 1 ? (int64_t)who->of : 0);
+  operands[4] = number(w, map);
+  l->n_operands = n;
+  l->operands = KILN_NEW_ARRAY(&w->cx->perm, const kiln_expr *, n);
+  for (int k = 0; k < n; k++) l->operands[k] = operands[k];
   if (w->consumer) return; // the producer expects all of a stage
   w->at = link;
   put_op_of(w, l, KILN_DEVICE_MBARRIER_EXPECT, full, number(w, tile_bytes(l)));
@@ -234,9 +230,7 @@ static int empty_of(const kiln_gpu_nest *n, const kiln_loop *l, bool is_first) {
 }
 
 static bool is_deferred(const kiln_gpu_nest *n, const kiln_loop *l) {
-  for (int i = 0; i < n->deferred.n; i++)
-    if (n->deferred.data[i].fill == l) return true;
-  return false;
+  return kiln_gpu_found_of(n, l)->behind != NULL;
 }
 
 // A barrier of all threads, or with a producer warp of the consumer's.
@@ -294,7 +288,7 @@ static void put_empty(lowering *w, const kiln_loop *of, int i) {
 }
 
 static void put_barrier(lowering *w, const kiln_loop *l) {
-  const kiln_gpu_wait wait = kiln_gpu_wait_of(w->n, l);
+  const kiln_gpu_wait wait = kiln_gpu_found_of(w->n, l)->wait;
   const int first = empty_of(w->n, l, true);
   if (first >= 0) { // an mbarrier takes its place
     put_empty(w, l, first);
@@ -349,9 +343,9 @@ static kiln_loop **lower_phase(lowering *w, kiln_loop **link);
 // The copies that are issued while the instructions of |phase| run; whether there are any.
 static bool put_deferred(lowering *w, const kiln_loop *phase) {
   bool any = false;
-  for (int i = 0; i < w->n->deferred.n; i++) {
-    if (w->n->deferred.data[i].behind != phase) continue;
-    kiln_loop *fill = (kiln_loop *)(uintptr_t)w->n->deferred.data[i].fill;
+  for (int i = 0; i < w->deferred.n; i++) {
+    kiln_loop *fill = w->deferred.data[i];
+    if (kiln_gpu_found_of(w->n, fill)->behind != phase) continue;
     const int empty = empty_of(w->n, fill, true);
     if (!any && empty >= 0 && w->n->empties.data[empty].peers) put_empty_wait(w, phase, empty);
     any = true;
@@ -365,13 +359,12 @@ static bool put_deferred(lowering *w, const kiln_loop *phase) {
 
 // Behind a phase |l| of instructions: they are a group, and all but the latest are waited for.
 static void end_products(lowering *w, kiln_loop *l, kiln_loop **inside) {
-  int64_t pending = 0;
-  for (int i = 0; i < w->n->products.n; i++)
-    if (w->n->products.data[i].node == l) pending = w->n->products.data[i].pending;
+  const int64_t pending = kiln_gpu_found_of(w->n, l)->in_flight;
   w->at = inside ? end_of(inside) : &l->next;
   put_op(w, l, KILN_DEVICE_WGMMA_COMMIT);
   bool defers = false;
-  for (int i = 0; i < w->n->deferred.n; i++) defers |= w->n->deferred.data[i].behind == l;
+  for (int i = 0; i < w->deferred.n; i++)
+    defers |= kiln_gpu_found_of(w->n, w->deferred.data[i])->behind == l;
   if (defers && inside) w->at = &l->next; // all threads take part in both
   if (defers) (void)put_deferred(w, l);
   put_int(w, l, KILN_DEVICE_WGMMA_WAIT, pending);
@@ -431,12 +424,6 @@ static void lower_list(lowering *w, kiln_loop **list);
 
 // --- control ---
 
-static bool is_drained(const kiln_gpu_nest *n, const kiln_loop *l) {
-  for (int i = 0; i < n->drains.n; i++)
-    if (n->drains.data[i] == l) return true;
-  return false;
-}
-
 // tiles v(0, E, 1) { first  tile.steps begin() where v ends its tile { .. }  last }
 static kiln_loop *tiles_of(lowering *w, const kiln_tile_loop *r) {
   kiln_ctx *cx = w->cx;
@@ -466,9 +453,10 @@ static kiln_loop *tiles_of(lowering *w, const kiln_tile_loop *r) {
 // A loop, with the waits in front of it and behind.
 static kiln_loop **lower_loop(lowering *w, kiln_loop **link) {
   kiln_loop *l = *link, *behind = l->next;
-  const bool drains = is_drained(w->n, l), empties = empty_of(w->n, l, false) >= 0,
+  const kiln_gpu_found *f = kiln_gpu_found_of(w->n, l);
+  const bool drains = f->drains, empties = empty_of(w->n, l, false) >= 0,
              has_turns = (drains || empties) && w->n->specialized.consumers > 1;
-  const kiln_tile_loop *tile_loop = kiln_gpu_tile_loop_of(w->n, l);
+  const kiln_tile_loop *tile_loop = f->tile_loop;
   const kiln_expr *both = number(w, 2 * w->n->n_threads);
   w->at = link;
   if (has_turns)
@@ -513,7 +501,7 @@ static kiln_loop *turns_of(lowering *w, kiln_loop *l) {
 static bool is_elsewhere(const lowering *w, const kiln_loop *l) {
   const bool is_producers =
       w->consumer && kiln_gpu_has_tma(l) && !kiln_gpu_has_threads(l->body) && is_phase(l);
-  return is_producers || is_deferred(w->n, l) || kiln_gpu_is_edge(w->n, l);
+  return is_producers || is_deferred(w->n, l) || kiln_gpu_found_of(w->n, l)->is_edge;
 }
 
 static void lower_list(lowering *w, kiln_loop **list) {
@@ -529,6 +517,7 @@ static void lower_list(lowering *w, kiln_loop **list) {
     const bool is_shared =
         l->kind == KILN_LOOP_ALLOC && w->n->l->buffers.data[l->buffer]->scope == KILN_SCOPE_SHARED;
     if (is_elsewhere(w, l)) {
+      if (is_deferred(w->n, l)) KILN_VEC_PUSH(&w->cx->scratch, &w->deferred, l);
       *link = l->next;
     } else if (w->consumer && l == w->n->specialized.tile_loop && w->n->specialized.consumers > 1) {
       *link = turns_of(w, l);
@@ -545,31 +534,13 @@ static const kiln_expr *renamed(const lowering *w, const kiln_expr *e) {
 }
 
 static void put_leads(lowering *w, const kiln_loop *l) {
-  const kiln_warp_specialization *c = &w->n->specialized;
-  for (int i = 0; i < c->fills.n; i++) {
-    if (c->fills.data[i].node != l || !c->fills.data[i].leads) continue;
-    const kiln_expr *stage = renamed(w, c->fills.data[i].stage);
-    put_op_of(w, l, KILN_DEVICE_MBARRIER_WAIT, element(w, w->empty, stage),
-              element(w, w->phases[w->n->tma.n], number(w, 0)));
-    put_op_of(w, l, KILN_DEVICE_MBARRIER_EXPECT, element(w, w->full[0], stage),
-              number(w, c->stage_bytes));
-  }
-}
-
-// The coordinates of the copy |from| are those of its copy |to| too.
-static void rename_im2col(lowering *w, const kiln_loop *from, const kiln_loop *to) {
-  for (int i = 0; i < w->n->im2cols.n; i++) {
-    if (w->n->im2cols.data[i].node != from) continue;
-    KILN_VEC_RESERVE(&w->cx->scratch, &w->n->im2cols, 1);
-    const int at = w->n->im2cols.n++;
-    w->n->im2cols.data[at] = w->n->im2cols.data[i];
-    w->n->im2cols.data[at].node = to;
-    kiln_im2col *m = &w->n->im2cols.data[at].im2col;
-    m->channel = renamed(w, m->channel);
-    for (int a = 0; a < KILN_IM2COL_AXES; a++) m->first[a] = renamed(w, m->first[a]);
-    for (int a = 0; a < 2; a++) m->offsets[a] = renamed(w, m->offsets[a]);
-    return;
-  }
+  const kiln_gpu_found *f = kiln_gpu_found_of(w->n, l);
+  if (!f->leads) return;
+  const kiln_expr *stage = renamed(w, f->stage);
+  put_op_of(w, l, KILN_DEVICE_MBARRIER_WAIT, element(w, w->empty, stage),
+            element(w, w->phases[w->n->tma.n], number(w, 0)));
+  put_op_of(w, l, KILN_DEVICE_MBARRIER_EXPECT, element(w, w->full[0], stage),
+            number(w, w->n->specialized.stage_bytes));
 }
 
 static kiln_loop *producer_list(lowering *w, const kiln_loop *from);
@@ -588,10 +559,8 @@ static kiln_loop *produced(lowering *w, const kiln_loop *l) {
     w->names[w->n_renamed++] = kiln_var(w->cx, copy->var);
   }
   if (l->kind == KILN_LOOP_INSTR) {
-    copy->operands = KILN_NEW_ARRAY(&w->cx->perm, const kiln_expr *, l->n_operands);
-    for (int i = 0; i < l->n_operands; i++) copy->operands[i] = renamed(w, l->operands[i]);
-    if (l->instr->is_im2col) rename_im2col(w, l, copy);
     lower_tma(w, &copy, 1);
+    for (int i = 0; i < copy->n_operands; i++) copy->operands[i] = renamed(w, copy->operands[i]);
   }
   copy->body = producer_list(w, l->body);
   w->n_renamed = n;

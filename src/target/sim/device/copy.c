@@ -83,13 +83,14 @@ void sim_begin_tma(sim_device *d, const kiln_loop *l, int t) {
     SIM_FAIL(d, "`%s` must name the mbarrier that it lands at", sim_text_of(d, l));
     return;
   }
-  if (l->n_operands == 3) {
+  int64_t all = 0;
+  if (l->n_operands > 3) all = kiln_sim_eval_index(&d->m, l->operands[3]);
+  if (!all) {
     begin_rows(d, l, t, d->space, 0, rows);
     return;
   }
   const int rank = d->space;
-  const unsigned peers =
-      (unsigned)((uint64_t)kiln_sim_eval_index(&d->m, l->operands[3]) >> 8 * rank) & 255;
+  const unsigned peers = (unsigned)((uint64_t)all >> 8 * rank) & 255;
   const int64_t each = rows / __builtin_popcount(peers),
                 first = each * __builtin_popcount(peers & ((1u << rank) - 1));
   for (int p = 0; p < d->n_blocks; p++)
