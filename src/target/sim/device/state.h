@@ -102,8 +102,8 @@ typedef struct sim_memory {
   sim_own *own;          // [threads][elems] of a thread's
 } sim_memory;
 
-// An element of an operand's tile, while the instruction is computed: each is read from memory once,
-// and written once, behind all.
+// An element of an operand's tile, while the instruction is computed: each is read from memory
+// once, and written once, behind all.
 typedef struct sim_tile_element {
   int64_t instr; // the number of the instruction, in whose run it is known; 0: none
   bool is_new;   // must be written
