@@ -193,6 +193,20 @@ static kiln_loop *fill_of(packer *p, const kiln_expr *to, const kiln_expr *from)
   return append(unrolled(p, b, to->args, KILN_COMBINE_NONE, from->args[2]), chosen);
 }
 
+// A value of which each of several conditions leaves zero, as one choice: its word is then copied
+// under all of them, asynchronously where its buffer has stages.
+static const kiln_expr *one_choice(kiln_ctx *cx, const kiln_expr *value) {
+  while (value->kind == KILN_EXPR_SELECT && kiln_expr_is_zero(value->args[2])) {
+    const kiln_expr *inner = value->args[1];
+    if (inner->kind != KILN_EXPR_SELECT || inner->args[0]->has_load ||
+        inner->args[2] != value->args[2])
+      break;
+    value = kiln_select(cx, kiln_binary(cx, KILN_EXPR_AND, value->args[0], inner->args[0]),
+                        inner->args[1], inner->args[2]);
+  }
+  return value;
+}
+
 static kiln_loop *pack_store(packer *p, const kiln_loop *s);
 
 // Whether |s| stores a value that is computed under a uniform condition.
@@ -275,8 +289,11 @@ static kiln_loop *lane_by_lane(packer *p, const kiln_expr *held, const kiln_expr
 }
 
 // The loop around one store.
-static kiln_loop *pack_store(packer *p, const kiln_loop *s) {
+static kiln_loop *pack_store(packer *p, const kiln_loop *given) {
   kiln_ctx *cx = p->n->cx;
+  kiln_loop chosen_once = *given;
+  chosen_once.value = one_choice(cx, given->value);
+  const kiln_loop *s = &chosen_once;
   const kiln_buffer *b = p->n->l->buffers.data[s->buffer];
   const bool stores = is_move(p, s->buffer, s->index);
   const kiln_expr *target = kiln_load(cx, b->id, b->dtype, b->rank, s->index);
@@ -413,10 +430,10 @@ static bool pack_shared(packer *p, kiln_loop **slot) {
 
 // --- all of them ---
 
-static bool is_stores(const kiln_loop *l) {
-  for (const kiln_loop *s = l->body; s; s = s->next)
+static bool are_stores(const kiln_loop *first) {
+  for (const kiln_loop *s = first; s; s = s->next)
     if (s->kind != KILN_LOOP_STORE) return false;
-  return l->body != NULL;
+  return first != NULL;
 }
 
 static void unroll_all(kiln_loop *l) {
@@ -426,19 +443,34 @@ static void unroll_all(kiln_loop *l) {
   }
 }
 
-// Lanes run statement by statement, so each statement may have a loop of its own.
+// The condition around all of |l|'s statements, if it is uniform over the lanes; else NULL.
+static const kiln_loop *guard_of(packer *p, const kiln_loop *l) {
+  const kiln_loop *g = l->body;
+  return g && !g->next && g->kind == KILN_LOOP_IF && agrees(p, g->cond) ? g : NULL;
+}
+
+// Lanes run statement by statement, so each statement may have a loop of its own, and a condition
+// that is the same for all lanes stands around all.
 static void pack_loop(packer *p, kiln_loop **slot) {
+  kiln_ctx *cx = p->n->cx;
   kiln_loop *l = *slot, *list = NULL, *next = l->next;
-  if (!is_stores(l) || !kiln_expr_is_int(l->extent, &p->lanes) || p->lanes < 2 || p->lanes > 16) {
-    l->how = KILN_UNROLLED;
-    unroll_all(l->body);
+  if (!kiln_expr_is_int(l->extent, &p->lanes)) p->lanes = 0;
+  p->loop = l;
+  kiln_ranges_push(&p->ranges, l->var, 0, p->lanes > 0 ? p->lanes - 1 : 0);
+  const kiln_loop *guard = p->lanes > 1 ? guard_of(p, l) : NULL,
+                  *stores = guard ? guard->body : l->body;
+  const bool packs = p->lanes > 1 && p->lanes <= 16 && are_stores(stores);
+  for (const kiln_loop *s = stores; packs && s; s = s->next) list = append(list, pack_store(p, s));
+  if (packs && guard)
+    list = kiln_if_make(cx, kiln_simplify(cx, at_lane(p, guard->cond, kiln_int(cx, 0)), &p->ranges),
+                        list);
+  kiln_ranges_pop(&p->ranges, 1);
+  if (packs) {
+    *slot = append(list, next);
     return;
   }
-  p->loop = l;
-  kiln_ranges_push(&p->ranges, l->var, 0, p->lanes - 1);
-  for (const kiln_loop *s = l->body; s; s = s->next) list = append(list, pack_store(p, s));
-  kiln_ranges_pop(&p->ranges, 1);
-  *slot = append(list, next);
+  l->how = KILN_UNROLLED;
+  unroll_all(l->body);
 }
 
 static void pack_list(packer *p, kiln_loop **slot) {

@@ -279,6 +279,11 @@ static const char *const by_hand[] = {
     "for c1:4 thread.x { for v1:4 vectorized { Y[16*bj + r1, 16*bi + 4*c1 + v1] = S[4*c1 + v1, r1] "
     "} } "
     "} } } } }",
+    // words under conditions: stored, and copied or zero
+    "kernel guarded { param f16 X[6, 8]:(8, 1) param f16 Y[6, 8]:(8, 1) for t:6 thread.x { for v:8 "
+    "vectorized { Y[t, v] = 1f16 } for w:8 vectorized { if 8*t + w < 40 { Y[t, w] = t > 0 ? (t < 3 "
+    "? "
+    "X[t, w] : 0f16) : 0f16 } } } }",
     // copies of a vectorized loop that read some of the same words, and lanes that read some of the
     // same elements
     "kernel shared { param f16 X[10, 8]:(8, 1) param f16 Y[16, 8]:(8, 1) for t:4 thread.x { for "
@@ -504,7 +509,7 @@ static void halves_of_a_word_are_made_together(void **state) {
 }
 
 // Four copies of two words each read four in all; lanes of two numbers each read six.
-static void copies_read_what_they_share_once(void **state) {
+static void copies_move_words_and_read_what_they_share_once(void **state) {
   static const struct {
     const char *loops, *load;
     int n;
@@ -520,6 +525,17 @@ static void copies_read_what_they_share_once(void **state) {
       {"kernel k { param f32 X[18]:(1) param f32 Y[32]:(1) for t:4 thread.x { for v:8 vectorized { "
        "Y[8*t + v] = X[4*t + (v + 1)/2] + X[4*t + (v + 1)/2 + 1] } } }",
        "X[t0 * 4 + 3]", 4},
+      // words under conditions that are the same for all lanes: around the store, and of a choice
+      {"kernel k { param f16 X[4, 8]:(8, 1) param f16 Y[4, 8]:(8, 1) for t:4 thread.x { for v:8 "
+       "vectorized { if 8*t + v < 24 { Y[t, v] = X[t, v] } } } }",
+       "*(uint4 *)&Y[", 1},
+      {"kernel k { param f16 X[4, 8]:(8, 1) param f16 Y[4, 8]:(8, 1) for t:4 thread.x { for v:8 "
+       "vectorized { Y[t, v] = 8*t + v < 24 ? (t < 2 ? X[t, v] : 0f16) : 0f16 } } }",
+       "&& t0 < 2 ? *(const uint4 *)&X[", 1},
+      // not the same
+      {"kernel k { param f16 X[4, 8]:(8, 1) param f16 Y[4, 8]:(8, 1) for t:4 thread.x { for v:8 "
+       "vectorized { if 8*t + v < 21 { Y[t, v] = X[t, v] } } } }",
+       "*(uint4 *)&Y[", 0},
   };
   bench *b = *state;
   kiln_gpu_launch *launches;
@@ -540,7 +556,7 @@ int main(void) {
       cmocka_unit_test(random_programs_agree_with_the_simulator),
       cmocka_unit_test(what_halves_are_made_of_is_coarse),
       cmocka_unit_test(halves_of_a_word_are_made_together),
-      cmocka_unit_test(copies_read_what_they_share_once),
+      cmocka_unit_test(copies_move_words_and_read_what_they_share_once),
   };
   return cmocka_run_group_tests(tests, open_bench, close_bench);
 }
