@@ -5,7 +5,7 @@
 // --- pieces of the sources ---
 
 // Eight independent chains of an instruction from a register to itself.
-#define CHAINS(type, text, constraint)                                                             \
+#define CHAINS(text, constraint)                                                                   \
   "#pragma unroll\n    for (int j = 0; j < 8; j++) asm volatile(\"" text "\" : \"+" constraint     \
   "\"(x[j]) : \"" constraint "\"(y));"
 #define FLOATS                                                                                     \
@@ -28,7 +28,13 @@
   "\"r\"(a[3]), \"r\"(b[0]), \"r\"(b[1]));"
 // Lane l's 16 bytes of its warp's 512.
 #define SHARED_PLACE                                                                               \
-  "uint32_t at = (uint32_t)__cvta_generic_to_shared(shared) + threadIdx.x * 16, x[4] = {0};"
+  "uint32_t at = (uint32_t)__cvta_generic_to_shared(shared) + threadIdx.x * 16, x[8] = {0};"
+// Eight loads of 16 bytes by a lane, all of which are used.
+#define LOADS(instruction)                                                                         \
+  "uint32_t v[8][4];\n#pragma unroll\n    for (int j = 0; j < 8; j++) asm volatile(\"" instruction \
+  " {%0, %1, %2, %3}, [%4];\" : \"=r\"(v[j][0]), \"=r\"(v[j][1]), \"=r\"(v[j][2]), "               \
+  "\"=r\"(v[j][3]) : \"r\"(at + ((uint32_t)(i + j) & 7) * 4096) : \"memory\");\n#pragma unroll\n"  \
+  "    for (int j = 0; j < 8; j++) x[j] ^= v[j][0] ^ v[j][1] ^ v[j][2] ^ v[j][3];"
 // The address of 16 bytes, of the j-th of 8 rows of a block's threads in iteration i.
 #define READ_WORDS(first, block_step)                                                              \
   "#pragma unroll\n    for (int j = 0; j < 8; j++) {\n"                                            \
@@ -48,10 +54,11 @@
              "* gridDim.x * (uint64_t)16384 + threadIdx.x * 16 + bytes / 2) & (bytes - 1);\n"      \
              "      asm volatile(\"st.global.v4.b32 [%0], {%1, %1, %1, %1};\" :: \"l\"(in + "      \
              "place), \"r\"(x[j]) : \"memory\");\n    }"
-// A chain of loads of zeros, |step| bytes apart.
+// A chain of loads, |step| bytes apart: |nought| is 0, but not to the compiler.
 #define CHAIN(step)                                                                                \
   "asm volatile(\"ld.global.cg.u64 %0, [%1];\" : \"=l\"(v) : \"l\"(in + (((uint64_t)i * " step     \
-  " + v) & (bytes - 1))));"
+  " + v) & (bytes - 1))));\n    v &= nought;"
+#define NOUGHT "uint64_t v = 0;\n  const uint64_t nought = count >> 32;"
 
 enum { MANY = 512, ALL = 1024 };
 #define WGMMA(which, wide, chains)                                                                 \
@@ -68,17 +75,18 @@ enum { MANY = 512, ALL = 1024 };
 // clang-format off
 const kiln_gpu_probe kiln_gpu_probes[] = {
   // figure, unit, capability, wgmma, all, threads, n, ops, bytes, declared, body
-  {KILN_GPU_FMA_F32, KILN_GPU_PROBE_CLOCKS, 0, false, false, ALL, 8000, 8, 4096, FLOATS, CHAINS(float, "fma.rn.f32 %0, %0, %1, %0;", "f")},
-  {KILN_GPU_FMA_F16, KILN_GPU_PROBE_CLOCKS, 0, false, false, ALL, 1000, 8, 4096, PAIRS, CHAINS(uint32_t, "fma.rn.f16x2 %0, %0, %1, %0;", "r")},
+  {KILN_GPU_FMA_F32, KILN_GPU_PROBE_CLOCKS, 0, false, false, ALL, 8000, 8, 4096, FLOATS, CHAINS("fma.rn.f32 %0, %0, %1, %1;", "f")},
+  {KILN_GPU_FMA_F16, KILN_GPU_PROBE_CLOCKS, 0, false, false, ALL, 1000, 8, 4096, PAIRS, CHAINS("fma.rn.f16x2 %0, %0, %1, %1;", "r")},
   {KILN_GPU_EXP2, KILN_GPU_PROBE_CLOCKS, 0, false, false, ALL, 500, 8, 4096, FLOATS, ONE_OPERAND("ex2.approx.ftz.f32 %0, %0;")},
   {KILN_GPU_RECIPROCAL, KILN_GPU_PROBE_CLOCKS, 0, false, false, ALL, 500, 8, 4096, FLOATS, ONE_OPERAND("rcp.approx.ftz.f32 %0, %0;")},
   {KILN_GPU_SQRT, KILN_GPU_PROBE_CLOCKS, 0, false, false, ALL, 500, 8, 4096, FLOATS, ONE_OPERAND("sqrt.approx.ftz.f32 %0, %0;")},
-  {KILN_GPU_CONVERT, KILN_GPU_PROBE_CLOCKS, 0, false, false, ALL, 500, 8, 4096, FLOATS "\n  uint16_t h[8] = {0};",
-   "#pragma unroll\n    for (int j = 0; j < 8; j++) asm volatile(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(h[j]) : \"f\"(x[j]));"},
+  {KILN_GPU_CONVERT, KILN_GPU_PROBE_CLOCKS, 0, false, false, ALL, 500, 16, 4096, FLOATS "\n  uint16_t h[8];", // there and back
+   "#pragma unroll\n    for (int j = 0; j < 8; j++) asm volatile(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(h[j]) : \"f\"(x[j]));\n"
+   "#pragma unroll\n    for (int j = 0; j < 8; j++) asm volatile(\"cvt.f32.f16 %0, %1;\" : \"=f\"(x[j]) : \"h\"(h[j]));"},
   {KILN_GPU_SHARED_LOAD, KILN_GPU_PROBE_CLOCKS, 0, false, false, ALL, 500, 8, 4096, SHARED_PLACE,
-   "#pragma unroll\n    for (int j = 0; j < 8; j++) asm volatile(\"ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];\" : \"=r\"(x[0]), \"=r\"(x[1]), \"=r\"(x[2]), \"=r\"(x[3]) : \"r\"(at));"},
+   LOADS("ld.shared.v4.b32")},
   {KILN_GPU_LDMATRIX, KILN_GPU_PROBE_CLOCKS, 75, false, false, ALL, 500, 8, 4096, SHARED_PLACE,
-   "#pragma unroll\n    for (int j = 0; j < 8; j++) asm volatile(\"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\" : \"=r\"(x[0]), \"=r\"(x[1]), \"=r\"(x[2]), \"=r\"(x[3]) : \"r\"(at));"},
+   LOADS("ldmatrix.sync.aligned.m8n8.x4.shared.b16")},
   {KILN_GPU_MMA_F16, KILN_GPU_PROBE_CLOCKS, 80, false, false, MANY, 500, 4, 4096, FRAGMENTS("float", "0.0f"), MMA("m16n8k16.row.col.f32.f16.f16.f32", "f")},
   {KILN_GPU_MMA_BF16, KILN_GPU_PROBE_CLOCKS, 80, false, false, MANY, 500, 4, 4096, FRAGMENTS("float", "0.0f"), MMA("m16n8k16.row.col.f32.bf16.bf16.f32", "f")},
   {KILN_GPU_MMA_TF32, KILN_GPU_PROBE_CLOCKS, 80, false, false, MANY, 500, 4, 4096, FRAGMENTS("float", "0.0f"), MMA("m16n8k8.row.col.f32.tf32.tf32.f32", "f")},
@@ -88,14 +96,14 @@ const kiln_gpu_probe kiln_gpu_probes[] = {
   {KILN_GPU_SHARED_LATENCY, KILN_GPU_PROBE_LATENCY, 0, false, false, 32, 1000, 4, 4096,
    "uint32_t at = (uint32_t)__cvta_generic_to_shared(shared);\n  ((uint32_t *)shared)[threadIdx.x] = at;\n  __syncwarp();",
    "#pragma unroll\n    for (int j = 0; j < 4; j++) asm volatile(\"ld.shared.b32 %0, [%0];\" : \"+r\"(at));"},
-  {KILN_GPU_L2_LATENCY, KILN_GPU_PROBE_LATENCY, 0, false, false, 32, 4096, 1, 4 << 20, "uint64_t v = 0;", CHAIN("4352")},
+  {KILN_GPU_L2_LATENCY, KILN_GPU_PROBE_LATENCY, 0, false, false, 32, 4096, 1, 4 << 20, NOUGHT, CHAIN("4352")},
   {KILN_GPU_L2_UNIT, KILN_GPU_PROBE_BYTES, 0, false, false, ALL, 256, 8 * 16 * ALL, 8 << 20, WORDS, READ_ALL},
   {KILN_GPU_L2_ALL, KILN_GPU_PROBE_BYTES, 0, false, true, ALL, 512, 8 * 16 * ALL, 8 << 20, WORDS, READ_ALL},
   {KILN_GPU_MEMORY_UNIT, KILN_GPU_PROBE_BYTES, 0, false, false, ALL, 1024, 8 * 16 * ALL, UINT64_C(1) << 30, WORDS, READ_PARTS},
   {KILN_GPU_MEMORY_ALL, KILN_GPU_PROBE_BYTES, 0, false, true, ALL, 56, 8 * 16 * ALL, UINT64_C(1) << 30, WORDS, READ_PARTS},
   {KILN_GPU_COPY_ALL, KILN_GPU_PROBE_BYTES, 0, false, true, ALL, 28, 2 * 8 * 16 * ALL, UINT64_C(1) << 30, WORDS, COPY_PARTS},
   // behind reads of all of |in|, which leave none of these lines in the L2
-  {KILN_GPU_MEMORY_LATENCY, KILN_GPU_PROBE_LATENCY, 0, false, false, 32, 2000, 1, UINT64_C(1) << 30, "uint64_t v = 0;", CHAIN("524416")},
+  {KILN_GPU_MEMORY_LATENCY, KILN_GPU_PROBE_LATENCY, 0, false, false, 32, 2000, 1, UINT64_C(1) << 30, NOUGHT, CHAIN("524416")},
   {KILN_GPU_CP_ASYNC_LATENCY, KILN_GPU_PROBE_LATENCY, 80, false, false, 128, 1000, 1, 4 << 20,
    "const uint32_t at = (uint32_t)__cvta_generic_to_shared(shared) + threadIdx.x * 16;",
    "asm volatile(\"cp.async.cg.shared.global [%0], [%1], 16;\" :: \"r\"(at), \"l\"(in + (((uint64_t)i * 2048 + threadIdx.x * 16) & (bytes - 1))) : \"memory\");\n"

@@ -68,7 +68,8 @@ static void deinit(void *object) {
 
 static kiln_status open_device(bench *b) {
   kiln_diag *diag = b->cx->diag;
-  static const char zeros[1 << 16];
+  uint32_t random[1 << 14], state = 1;
+  for (size_t i = 0; i < KILN_LEN(random); i++) random[i] = state = state * 1664525u + 1013904223u;
   KILN_TRY(b->api->open(0, diag, &b->gpu));
   KILN_TRY(b->api->stream(b->gpu, diag, &b->stream));
   KILN_TRY(b->api->event(b->gpu, diag, &b->from));
@@ -76,8 +77,8 @@ static kiln_status open_device(bench *b) {
   b->memory_bytes = UINT64_C(1) << MEMORY_LOG2;
   KILN_TRY(b->api->allocate(b->gpu, b->memory_bytes, "memory to measure", diag, &b->memory));
   KILN_TRY(b->api->allocate(b->gpu, 2 * sizeof(uint32_t) * MAX_UNITS, "figures", diag, &b->out));
-  KILN_TRY(b->api->copy(b->gpu, b->stream, b->memory, zeros, sizeof zeros, diag));
-  for (uint64_t done = sizeof zeros; done < b->memory_bytes; done *= 2)
+  KILN_TRY(b->api->copy(b->gpu, b->stream, b->memory, (const char *)random, sizeof random, diag));
+  for (uint64_t done = sizeof random; done < b->memory_bytes; done *= 2)
     KILN_TRY(b->api->copy(b->gpu, b->stream, b->memory + done, b->memory, done, diag));
   return b->api->wait(b->gpu, b->stream, diag);
 }
