@@ -88,10 +88,10 @@
     {.name = "ldmatrix.x4" label,                                                                  \
      .meaning = COPY(type, k),                                                                     \
      .spelling = "ldmatrix.sync.aligned.m8n8.x4" how ".shared.b16",                                \
-     .feature = "sm_80",                                                                           \
+     .feature = "sm_75",                                                                           \
      .strides = {{0}, {0, 1}},                                                                     \
      .fragments = {fragment}},                                                                     \
-        80, function_name, LOADED(function_name, memory, place, how)                               \
+        75, function_name, LOADED(function_name, memory, place, how)                               \
   }
 #define LOADS(label, type, memory, p, k, half, both)                                               \
   LOAD("." label, type, memory, k, LEFT(p, half, both), BY_HALVES, "", "kiln_ldmatrix_" label),    \
@@ -209,6 +209,20 @@ static const struct {
   int capability;
   const char *function, *text;
 } table[] = {
+    {{.name = "mma.m16n8k8.f16", // half a step of mma.m16n8k16
+      .meaning = PRODUCT("float16", "float16", "float", "float", "8"),
+      .spelling = "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32",
+      .feature = "sm_75",
+      .fragments = {SUMS, LEFT("2", "8", "4"), RIGHT("2", "8")}},
+     75,
+     "kiln_mma_k8_f16",
+     "static __device__ __forceinline__ void kiln_mma_k8_f16(float *d, const uint16_t *a, const "
+     "uint16_t *b) {\n" AS_THEY_LIE
+     "  asm(\"mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+     "{%0, %1, %2, %3};\"\n"
+     "      : \"+f\"(d[0]), \"+f\"(d[1]), \"+f\"(d[2]), \"+f\"(d[3]) : \"r\"(x[0]), \"r\"(x[1]), "
+     "\"r\"(y[0]));\n"
+     "}\n"},
     HALVES("f16", "float16"),
     HALVES("bf16", "bfloat16"),
     {{.name = "mma.m16n8k8.tf32", // rounds its operands to 10 bits behind the point

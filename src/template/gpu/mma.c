@@ -94,7 +94,7 @@ typedef struct occupancy {
 
 static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, const shape *s,
                               int per) {
-  enum { OTHER_REGISTERS = 72, MAX_DEPTH = 6, RESERVED = 1024 };
+  enum { OTHER_REGISTERS = 72, MAX_DEPTH = 6, RESERVED = 1024, ASYNC = 80 };
   const kiln_gpu *g = &w->m->gpu;
   const int64_t threads = kiln_mma_threads(s), steps = p->k / s->k,
                 registers = s->warp_m * s->warp_n / WARP + OTHER_REGISTERS,
@@ -109,7 +109,7 @@ static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, con
   while (o.resident > 1 && g->shared_bytes / o.resident < 3 * bytes) o.resident--;
   const int64_t fit = (g->shared_bytes / o.resident - RESERVED) / bytes;
   const int64_t ahead = steps > 2 ? steps - 1 : steps; // see target/gpu/pipeline.c
-  const int64_t most = ahead < MAX_DEPTH ? ahead : MAX_DEPTH;
+  const int64_t most = g->capability < ASYNC ? 1 : ahead < MAX_DEPTH ? ahead : MAX_DEPTH;
   o.depth = (int)(fit < most ? fit : most);
   return o;
 }
@@ -127,7 +127,7 @@ static kiln_status fill_ahead(mma *m, kiln_symbol buffer, int rank, bool by_colu
 kiln_status kiln_mma_multiply(kiln_mma *m) {
   kiln_schedule *s = &m->w->s;
   kiln_symbol row = m->l.m, column = m->l.n, k = m->l.k, a, b, warp_m, warp_n, tile_m, tile_n, step,
-              left, right, left_tile, right_tile;
+              half = 0, left, right, left_tile, right_tile;
   const kiln_mma_type *type = m->type;
   KILN_TRY(kiln_product_stage(m->w, m->p.b, type->transpose_b, 0, m->l.step, m->threads, WARP, &b));
   KILN_TRY(kiln_product_stage(m->w, m->p.a, false, 0, m->l.step, m->threads, WARP, &a));
@@ -136,8 +136,11 @@ kiln_status kiln_mma_multiply(kiln_mma *m) {
   KILN_TRY(cut(m, &k, 8 * type->per, "t", "k", &step));
   KILN_TRY(cut(m, &row, MMA_M, "t", "m", &tile_m));
   KILN_TRY(cut(m, &column, MMA_N, "t", "n", &tile_n));
-  KILN_TRY(order(m, m->group, 8,
-                 (const kiln_symbol[]){warp_m, warp_n, step, tile_m, tile_n, row, column, k}));
+  if (type->k < 8 * type->per) KILN_TRY(cut(m, &k, type->k, "p", "k", &half));
+  KILN_TRY(
+      order(m, m->group, half ? 9 : 8,
+            half ? (const kiln_symbol[]){warp_m, warp_n, step, tile_m, tile_n, half, row, column, k}
+                 : (const kiln_symbol[]){warp_m, warp_n, step, tile_m, tile_n, row, column, k}));
   KILN_TRY(kiln_load_fragment(m->w, a, m->p.a->n_space, step, 0, &left, &left_tile));
   KILN_TRY(kiln_load_fragment(m->w, b, m->p.b->n_space, step, type->transpose_b ? 0 : 1, &right,
                               &right_tile));
@@ -154,18 +157,20 @@ kiln_status kiln_mma_multiply(kiln_mma *m) {
   KILN_TRY(bind_warps(m, m->group, warp_m, warp_n));
   KILN_TRY(kiln_unroll(s, step));
   KILN_TRY(kiln_unroll(s, tile_m));
-  return kiln_unroll(s, tile_n);
+  KILN_TRY(kiln_unroll(s, tile_n));
+  return half ? kiln_unroll(s, half) : KILN_OK;
 }
 
 // clang-format off
 static const kiln_mma_type types[] = {
-  {KILN_F16,  KILN_F16,  KILN_F32, 2, "mma.m16n8k16.f16",   "ldmatrix.x4.f16",  "ldmatrix.x4.trans.f16",  false},
-  {KILN_BF16, KILN_BF16, KILN_F32, 2, "mma.m16n8k16.bf16",  "ldmatrix.x4.bf16", "ldmatrix.x4.trans.bf16", false},
-  {KILN_F32,  KILN_F32,  KILN_F32, 1, "mma.m16n8k8.tf32",   "ldmatrix.x4.tf32", "load.x4.columns.tf32",   false},
-  {KILN_I8,   KILN_I8,   KILN_I32, 4, "mma.m16n8k32.s8.s8", "ldmatrix.x4.s8",   "ldmatrix.x4.rows.s8",    true},
-  {KILN_I8,   KILN_U8,   KILN_I32, 4, "mma.m16n8k32.s8.u8", "ldmatrix.x4.s8",   "ldmatrix.x4.rows.u8",    true},
-  {KILN_U8,   KILN_I8,   KILN_I32, 4, "mma.m16n8k32.u8.s8", "ldmatrix.x4.u8",   "ldmatrix.x4.rows.s8",    true},
-  {KILN_U8,   KILN_U8,   KILN_I32, 4, "mma.m16n8k32.u8.u8", "ldmatrix.x4.u8",   "ldmatrix.x4.rows.u8",    true},
+  {KILN_F16,  KILN_F16,  KILN_F32, 2, 16, "mma.m16n8k16.f16",   "ldmatrix.x4.f16",  "ldmatrix.x4.trans.f16",  false},
+  {KILN_F16,  KILN_F16,  KILN_F32, 2, 8,  "mma.m16n8k8.f16",    "ldmatrix.x4.f16",  "ldmatrix.x4.trans.f16",  false},
+  {KILN_BF16, KILN_BF16, KILN_F32, 2, 16, "mma.m16n8k16.bf16",  "ldmatrix.x4.bf16", "ldmatrix.x4.trans.bf16", false},
+  {KILN_F32,  KILN_F32,  KILN_F32, 1, 8,  "mma.m16n8k8.tf32",   "ldmatrix.x4.tf32", "load.x4.columns.tf32",   false},
+  {KILN_I8,   KILN_I8,   KILN_I32, 4, 32, "mma.m16n8k32.s8.s8", "ldmatrix.x4.s8",   "ldmatrix.x4.rows.s8",    true},
+  {KILN_I8,   KILN_U8,   KILN_I32, 4, 32, "mma.m16n8k32.s8.u8", "ldmatrix.x4.s8",   "ldmatrix.x4.rows.u8",    true},
+  {KILN_U8,   KILN_I8,   KILN_I32, 4, 32, "mma.m16n8k32.u8.s8", "ldmatrix.x4.u8",   "ldmatrix.x4.rows.s8",    true},
+  {KILN_U8,   KILN_U8,   KILN_I32, 4, 32, "mma.m16n8k32.u8.u8", "ldmatrix.x4.u8",   "ldmatrix.x4.rows.u8",    true},
 };
 // clang-format on
 
@@ -180,7 +185,7 @@ static const kiln_mma_type *type_of(const kiln_lowering *w, const kiln_product *
     if (dtype_of(w, p->a) != t->left || dtype_of(w, p->b) != t->right ||
         dtype_of(w, p->t) != t->sum || (t->left == KILN_F32 && !w->m->gpu.rounds_to_tf32))
       continue;
-    return kiln_gpu_instr_named(w, t->product) ? t : NULL;
+    if (kiln_gpu_instr_named(w, t->product)) return t;
   }
   return NULL;
 }

@@ -14,10 +14,11 @@ typedef struct kiln_mma_shape {
   int64_t m, n, k, warp_m, warp_n, slice_k;
 } kiln_mma_shape;
 
-// The types of an instruction's operands and sums, |per| elements of operands to a register.
+// The types of an instruction's operands and sums, |per| elements of operands to a register; |k|
+// terms at a time of the 8 |per| whose operands are loaded at once.
 typedef struct kiln_mma_type {
   kiln_dtype left, right, sum;
-  int per;
+  int per, k;
   const char *product, *load_left, *load_right; // instructions
   bool transpose_b;                             // the right operand lies in rows along k
 } kiln_mma_type;

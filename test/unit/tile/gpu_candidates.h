@@ -73,6 +73,14 @@ static kiln_status unite_all(kiln_ctx *cx, void *user, const kiln_program *p,
   return kiln_tile_outline(cx, p, facts, &one->group, search->machine, &one->outline);
 }
 
+// Whether a template fuses what other rules group apart.
+static bool unites(const char *family) {
+  static const char *const others[] = {"flash_attention", "mma", "parallel_k"};
+  for (size_t i = 0; i < KILN_LEN(others); i++)
+    if (strcmp(family, others[i]) == 0) return false;
+  return true;
+}
+
 // Opens |k| over |text| and gives its only kernel, with |n| candidates lowered; |together|: all
 // groups are fused.
 static kiln_kernel *lowered(test_kernel *k, const kiln_machine *m, const char *text, int n_lowered,
@@ -95,7 +103,7 @@ static int check_all(const kiln_machine *m, const char *family, const char *text
   test_kernel k;
   kiln_kernels kernels;
   kiln_kernel *kernel =
-      lowered(&k, m, text, n_lowered, strcmp(family, "flash_attention") != 0, &kernels);
+      lowered(&k, m, text, n_lowered, unites(family), &kernels);
   int n = 0;
   for (int i = 0; i < kernel->candidates.n; i++) {
     const kiln_tile_candidate *c = &kernel->candidates.data[i];
@@ -132,7 +140,7 @@ static void check_compiles(const kiln_machine *m, const char *family, const char
   kiln_object objects[MOST];
   int n = 0, n_nests = 0;
   const kiln_kernel *kernel =
-      lowered(&k, m, text, 30, strcmp(family, "flash_attention") != 0, &kernels);
+      lowered(&k, m, text, 30, unites(family), &kernels);
   for (int i = 0; i < kernel->candidates.n && n < MOST; i++) {
     kiln_text source;
     const kiln_tile_candidate *c = &kernel->candidates.data[i];
