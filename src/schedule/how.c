@@ -85,6 +85,7 @@ static void drop_units(kiln_loop **slot) {
 
 kiln_status kiln_tidy(kiln_schedule *s) {
   kiln_edit e = kiln_edit_begin(s, "tidy", 0);
+  kiln_nest_tidy(&e); // variables of loops that run once become 0
   drop_units(&e.l->body);
   return kiln_edit_commit(&e, "tidy");
 }

@@ -43,11 +43,18 @@ static bool loads_of(const kiln_expr *e, int tensor) {
 
 // If |s| combines its result's initial value with a value: that value, and how; NULL otherwise.
 static const kiln_expr *combined(const reader *r, const kiln_stmt *s, kiln_combiner *out_how) {
+  static const struct {
+    kiln_expr_kind kind;
+    kiln_combiner how;
+  } combiners[] = {{KILN_EXPR_ADD, KILN_COMBINE_SUM},
+                   {KILN_EXPR_MUL, KILN_COMBINE_PROD},
+                   {KILN_EXPR_MAX, KILN_COMBINE_MAX},
+                   {KILN_EXPR_MIN, KILN_COMBINE_MIN}};
   const int first = r->p->inputs.data[r->p->inputs.n - 1];
-  *out_how = s->body->kind == KILN_EXPR_MAX ? KILN_COMBINE_MAX : KILN_COMBINE_SUM;
-  if (s->combiner != KILN_COMBINE_NONE ||
-      (s->body->kind != KILN_EXPR_ADD && s->body->kind != KILN_EXPR_MAX))
-    return NULL;
+  *out_how = KILN_COMBINE_NONE;
+  for (size_t i = 0; i < KILN_LEN(combiners); i++)
+    if (s->body->kind == combiners[i].kind) *out_how = combiners[i].how;
+  if (s->combiner != KILN_COMBINE_NONE || *out_how == KILN_COMBINE_NONE) return NULL;
   if (loads_of(s->body->args[0], first)) return s->body->args[1];
   return loads_of(s->body->args[1], first) ? s->body->args[0] : NULL;
 }

@@ -323,8 +323,9 @@ static kiln_status emit_nests(kiln_emitter *e, const kiln_machine *m, const kiln
 }
 
 static const kiln_loops *expanded(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel) {
-  return m->target->dialect->has_instructions ? kiln_instrs_expand_threads(cx, kernel)
-                                              : kiln_instrs_expand(cx, kernel);
+  return m->target->dialect->has_instructions
+             ? kiln_instrs_expand_threads(cx, kernel)
+             : kiln_instrs_expand(cx, kiln_gpu_spell_lanes(cx, kernel));
 }
 
 kiln_status kiln_gpu_lower(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel, int number,

@@ -98,29 +98,10 @@
       LOAD(".rows." label, type, memory, k, ROWS(p, half, both), BY_ROWS, "",                      \
            "kiln_ldmatrix_rows_" label)
 
-// Reductions across lanes; each lane gets the result. Over all 32 lanes, a term each; or over a
-// quad, the four lanes of a row of sums (see SUMS, LEFT), with 2 terms of every 8 columns each. A
-// warp reduces 8 rows at a time, a warp group (wgmma.c) 32.
+// Reductions of a row of sums: of the columns that a lane has, 2 of every 8, and then of the four
+// lanes of a quad; each gets the result (see SUMS, LEFT; reduce.c). A warp reduces 8 rows at a time,
+// a warp group (wgmma.c) 32.
 // source: PTX ISA, "shfl.sync", "max"
-#define LANE                                                                                       \
-  { "_0", "0" }
-#define ACROSS(combine)                                                                            \
-  "def tile(float(32) A, float(32) C) -> (D) {\n"                                                  \
-  "  D(i) = C(i)\n"                                                                                \
-  "  D(i) " combine " A(k)\n"                                                                      \
-  "}\n"
-#define COMBINED(name, one, two)                                                                   \
-  "static __device__ __forceinline__ void " name "(float *d, const float *a) {\n"                  \
-  "  float x = a[0];\n"                                                                            \
-  "#pragma unroll\n"                                                                               \
-  "  for (int i = 16; i > 0; i /= 2) {\n"                                                          \
-  "    const float y = __shfl_xor_sync(0xffffffffu, x, i);\n"                                      \
-  "    " one ";\n"                                                                                 \
-  "  }\n"                                                                                          \
-  "  const float y = d[0];\n"                                                                      \
-  "  " two ";\n"                                                                                   \
-  "}\n"
-#define MAX_OF(to) "asm(\"max.NaN.f32 %0, %1, %2;\" : \"=f\"(" to ") : \"f\"(x), \"f\"(y))"
 #define QUAD                                                                                       \
   { "_0 * 4 + _1", "0" }
 #define IN_ROW                                                                                     \
@@ -170,34 +151,6 @@
                   "    x += y + z;\n",                                                             \
                   "x += y", "d[0] + x")                                                            \
   }
-// The same over a quad, for terms that each lane has reduced over its own columns already.
-#define TERMS(label, rows, what, combine, step, last)                                              \
-  {                                                                                                \
-    {.name = label "." what ".f32",                                                                \
-     .meaning = "def tile(float(" rows ", 4) A, float(" rows ", 4) C) -> (D) {\n"                  \
-                "  D(i, j) = C(i, j)\n"                                                            \
-                "  D(i, j) " combine " A(i, k)\n"                                                  \
-                "}\n",                                                                             \
-     .spelling = "shfl.sync.bfly.b32",                                                             \
-     .feature = "sm_80",                                                                           \
-     .combines_rows = true,                                                                        \
-     .fragments = {QUAD, QUAD}},                                                                   \
-        80, "kiln_" label "_" what,                                                                \
-        "static __device__ __forceinline__ void kiln_" label "_" what                              \
-        "(float *d, const float *a) {\n"                                                           \
-        "  float x = a[0];\n"                                                                      \
-        "#pragma unroll\n"                                                                         \
-        "  for (int i = 1; i < 4; i *= 2) {\n"                                                     \
-        "    const float y = __shfl_xor_sync(0xffffffffu, x, i);\n"                                \
-        "    " step ";\n"                                                                          \
-        "  }\n"                                                                                    \
-        "  const float y = d[0];\n"                                                                \
-        "  " last ";\n"                                                                            \
-        "}\n"                                                                                      \
-  }
-#define TERMS_OF(label, rows)                                                                      \
-  TERMS(label, rows, "sum", "+=", "x += y", "d[0] = x + y"),                                       \
-      TERMS(label, rows, "max", "max=", MAX_OF("x"), MAX_OF("d[0]"))
 #define QUAD_MAX(n) ROWS_MAX("quad", "8", n)
 #define QUAD_SUM(n, half, type) ROWS_SUM("quad", "8", n, half, type)
 #define GROUP_OF(n)                                                                                \
@@ -261,22 +214,6 @@ static const struct {
      "  const float *at = a + (int)threadIdx.x % 4 * row + (int)threadIdx.x % 32 / 4;\n"
      "  d[0] = at[0], d[1] = at[4 * row], d[2] = at[8], d[3] = at[4 * row + 8];\n"
      "}\n"},
-    {{.name = "warp.sum.f32",
-      .meaning = ACROSS("+="),
-      .spelling = "shfl.sync.bfly.b32",
-      .feature = "sm_80",
-      .fragments = {LANE, LANE}},
-     80,
-     "kiln_warp_sum",
-     COMBINED("kiln_warp_sum", "x += y", "d[0] = x + y")},
-    {{.name = "warp.max.f32",
-      .meaning = ACROSS("max="),
-      .spelling = "shfl.sync.bfly.b32",
-      .feature = "sm_80",
-      .fragments = {LANE, LANE}},
-     80,
-     "kiln_warp_max",
-     COMBINED("kiln_warp_max", MAX_OF("x"), MAX_OF("d[0]"))},
     QUAD_MAX("2"),
     QUAD_MAX("4"),
     QUAD_MAX("8"),
@@ -291,14 +228,13 @@ static const struct {
     QUAD_SUM("16", "bf16", "bfloat16"),
     GROUP_OF("8"),
     GROUP_OF("16"),
-    TERMS_OF("quad", "8"),
-    TERMS_OF("group", "32"),
 };
 
 kiln_instr *kiln_gpu_instrs(kiln_ctx *cx, const kiln_machine *m, int *out_n) {
-  const int n_more = kiln_wgmma_instrs(m, NULL) + kiln_tma_instrs(m, NULL);
+  const int n_more =
+      kiln_lanes_instrs(NULL) + kiln_wgmma_instrs(m, NULL) + kiln_tma_instrs(m, NULL);
   kiln_instr *all = KILN_NEW_ARRAY(&cx->perm, kiln_instr, (int)KILN_LEN(table) + n_more);
-  *out_n = 0;
+  *out_n = kiln_lanes_instrs(all);
   if (!m->target->dialect->has_instructions) return all;
   for (size_t i = 0; i < KILN_LEN(table); i++) {
     all[*out_n] = table[i].instr;
@@ -318,10 +254,12 @@ static size_t row_of(const kiln_instr *instr) {
 
 const char *kiln_gpu_instr_function(kiln_ctx *cx, const kiln_instr *instr) {
   if (instr->is_tma) return "kiln_tma";
+  if (kiln_gpu_instr_is_lanes(instr)) return kiln_lanes_function(instr);
   return kiln_gpu_instr_is_group(instr) ? kiln_wgmma_function(cx, instr)
                                         : table[row_of(instr)].function;
 }
 const char *kiln_gpu_instr_text(kiln_ctx *cx, const kiln_instr *instr) {
   if (instr->is_tma) return kiln_tma_text();
+  if (kiln_gpu_instr_is_lanes(instr)) return kiln_lanes_text(instr);
   return kiln_gpu_instr_is_group(instr) ? kiln_wgmma_text(cx, instr) : table[row_of(instr)].text;
 }

@@ -13,6 +13,17 @@ const char *kiln_gpu_instr_text(kiln_ctx *cx, const kiln_instr *instr);
 // else a warp does.
 bool kiln_gpu_instr_is_group(const kiln_instr *instr);
 
+// reduce.c
+int kiln_lanes_instrs(kiln_instr *out); // of all machines, as kiln_wgmma_instrs
+bool kiln_gpu_instr_is_lanes(const kiln_instr *instr);
+const char *kiln_lanes_function(const kiln_instr *instr);
+const char *kiln_lanes_text(const kiln_instr *instr);
+
+// lanes.c
+// The same loops with the instructions of reduce.c as loops over shared memory; |l| itself where
+// there is none.
+kiln_loops *kiln_gpu_spell_lanes(kiln_ctx *cx, kiln_loops *l);
+
 // tma.c
 int kiln_tma_instrs(const kiln_machine *m, kiln_instr *out); // as kiln_wgmma_instrs
 const char *kiln_tma_text(void);                             // copies and waits on mbarriers

@@ -252,6 +252,30 @@ void kiln_layout_reduced(const kiln_layout *l, int axis, kiln_layout *out) {
   }
 }
 
+kiln_instr *kiln_layout_reduction(const kiln_lowering *w, const kiln_layout *l, int axis,
+                                  kiln_combiner combiner) {
+  static const char *const words[] = {[KILN_COMBINE_SUM] = "sum",
+                                      [KILN_COMBINE_PROD] = "prod",
+                                      [KILN_COMBINE_MAX] = "max",
+                                      [KILN_COMBINE_MIN] = "min"};
+  const char *word = (size_t)combiner < KILN_LEN(words) ? words[combiner] : NULL;
+  int64_t lanes = 1, apart = 1, below = 1;
+  for (int i = l->n - 1; i >= 0; i--) {
+    const kiln_layout_digit *d = &l->digits[i];
+    if (d->holder != KILN_HOLDER_LANE) continue;
+    if (d->axis == axis && lanes > 1) return NULL;
+    if (d->axis == axis) lanes = d->extent, apart = below;
+    below *= d->extent;
+  }
+  if (!word || lanes == 1) return NULL;
+  const char *by = apart > 1 ? kiln_arena_printf(&w->cx->scratch, "x%" PRId64, apart) : "",
+             *width = below == 32    ? ""
+                      : below == 128 ? ".x128"
+                                     : ".none";
+  return kiln_gpu_instr_named(w, kiln_arena_printf(&w->cx->scratch, "lanes.%s.%" PRId64 "%s.f32%s",
+                                                   word, lanes, by, width));
+}
+
 // --- conversions ---
 
 // The weight of prime digit |p| of |axis| at |stride| in a holder; 0: it is in another one.

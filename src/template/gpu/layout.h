@@ -84,6 +84,12 @@ void kiln_layout_reduced(const kiln_layout *l, int axis, kiln_layout *out);
 // The number of copies of an element, by lanes of one warp, and by warps.
 int64_t kiln_layout_copies(const kiln_layout *l, int axis, kiln_holder holder);
 
+// The instruction that combines, along |axis|, what each lane made of its own elements: its tile has
+// the lanes of kiln_layout_reduced; NULL: there is none, as for one lane, or digits of the axis that
+// are apart.
+kiln_instr *kiln_layout_reduction(const kiln_lowering *w, const kiln_layout *l, int axis,
+                                  kiln_combiner combiner);
+
 int64_t kiln_layout_extent(const kiln_layout *l, kiln_holder holder); // warps, lanes, registers
 // The thread (warp times lanes plus lane) and the register of the element at |index|.
 void kiln_layout_find(const kiln_layout *l, const int64_t *index, int64_t *out_thread,

@@ -122,12 +122,12 @@ static kiln_symbol loop_of(const kiln_quad_tile *q, const kiln_stmt *s, const ch
 }
 
 static kiln_status run_whole(const kiln_quad_tile *q, const kiln_stmt *s) {
-  const char *name =
-      kiln_arena_printf(&q->w->cx->scratch, "%s.%s.f32", q->by_warpgroups ? "group" : "quad",
-                        s->combiner == KILN_COMBINE_SUM ? "sum" : "max");
+  kiln_layout sums;
+  if (!layout_of_sums(q, KILN_WARPGROUP_LINE, &sums)) return KILN_INTERNAL;
+  kiln_instr *combine = kiln_layout_reduction(q->w, &sums, 1, s->combiner);
   const kiln_symbol inner[] = {loop_of(q, s, "", "q"), loop_of(q, s, "", "l")};
   KILN_TRY(kiln_quad_run_nest(q, loop_of(q, s, "init.", "m")));
-  return kiln_quad_reduce(q, loop_of(q, s, "", "m"), 2, inner, kiln_gpu_instr_named(q->w, name));
+  return kiln_quad_reduce(q, loop_of(q, s, "", "m"), 2, inner, combine);
 }
 
 kiln_status kiln_quad_run(const kiln_quad_tile *q, kiln_row_nest nest, const kiln_stmt *s) {

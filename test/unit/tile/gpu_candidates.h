@@ -102,8 +102,7 @@ static int check_all(const kiln_machine *m, const char *family, const char *text
                      int n_lowered) {
   test_kernel k;
   kiln_kernels kernels;
-  kiln_kernel *kernel =
-      lowered(&k, m, text, n_lowered, unites(family), &kernels);
+  kiln_kernel *kernel = lowered(&k, m, text, n_lowered, unites(family), &kernels);
   int n = 0;
   for (int i = 0; i < kernel->candidates.n; i++) {
     const kiln_tile_candidate *c = &kernel->candidates.data[i];
@@ -139,8 +138,7 @@ static void check_compiles(const kiln_machine *m, const char *family, const char
   const char *sources[MOST], *names[MOST] = {"k", "k", "k"};
   kiln_object objects[MOST];
   int n = 0, n_nests = 0;
-  const kiln_kernel *kernel =
-      lowered(&k, m, text, 30, unites(family), &kernels);
+  const kiln_kernel *kernel = lowered(&k, m, text, 30, unites(family), &kernels);
   for (int i = 0; i < kernel->candidates.n && n < MOST; i++) {
     kiln_text source;
     const kiln_tile_candidate *c = &kernel->candidates.data[i];

@@ -50,7 +50,7 @@ static void candidates_normalize_in_one_kernel(void **state) {
 
 static void norms_compile(void **state) {
   (void)state;
-  check_compiles(&machine, "norm_prologue", prologues[0], "mma.m16n8k16", "kiln_quad_sum(");
+  check_compiles(&machine, "norm_prologue", prologues[0], "mma.m16n8k16", "kiln_lanes_sum_4(");
 }
 
 static bool is_norm(const kiln_program *p) {

@@ -70,9 +70,9 @@ static void warp_groups_compute_strips(void **state) {
 
 static void strips_compile(void **state) {
   (void)state;
-  check_compiles(&machine, "row_epilogue", epilogues[0], "mma.m16n8k16", "kiln_quad_max(");
-  check_compiles(&machine, "row_epilogue", epilogues[4], "mma.m16n8k16", "kiln_quad_sum(");
-  check_compiles(&hopper, "row_epilogue", epilogues[3], "wgmma", "kiln_group_sum(");
+  check_compiles(&machine, "row_epilogue", epilogues[0], "mma.m16n8k16", "kiln_lanes_max_4(");
+  check_compiles(&machine, "row_epilogue", epilogues[4], "mma.m16n8k16", "kiln_lanes_sum_4(");
+  check_compiles(&hopper, "row_epilogue", epilogues[3], "wgmma", "kiln_lanes_sum_4(");
 }
 
 // Of many rows one kernel costs less than two, of few rows of many columns and terms more.
