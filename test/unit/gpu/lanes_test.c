@@ -86,7 +86,7 @@ static void run_everywhere(fixture *f, machines *m, const lanes *r, kiln_loops *
   memcpy(launch.grid, d.grid, sizeof launch.grid);
   memcpy(launch.block, d.block, sizeof launch.block);
   memset(y, 0, sizeof y);
-  if (kiln_sim_run_device(&f->cx, d.loops, &launch, args) != KILN_OK)
+  if (kiln_sim_run_device(&f->cx, d.loops, &launch, args, NULL) != KILN_OK)
     fail_msg("%s: %s\n%s", name, kiln_diag_message(f->diag, 0), loops_text(&f->cx, d.loops));
   check(r, x, y, "as device loops", name);
   kiln_text source;
