@@ -36,8 +36,10 @@ static bool is_tile(const kiln_fused_statement *t) {
   return t->nest == KILN_NEST_SUMS || t->nest == KILN_NEST_TILE;
 }
 
+// A result by row alone is one column.
 static int64_t columns_of(const kiln_fused *x, const kiln_stmt *s) {
-  return kiln_fused_columns(&x->s, kiln_dim_extent(&s->dims[x->f.n_batch + 1]));
+  const int d = x->f.n_batch + 1;
+  return kiln_fused_columns(&x->s, d < s->n_space ? kiln_dim_extent(&s->dims[d]) : 1);
 }
 
 static double bytes_of(const kiln_fused *x, const kiln_stmt *s) {
