@@ -108,6 +108,13 @@ static kiln_status find_attention(kiln_ctx *cx, kiln_build *b, int *io_n) {
                              kiln_flash_attention_suits);
 }
 
+// Kernels leave out what masks exclude unless the user leaves out this row (kiln_build_set_search).
+static kiln_status skip_masked(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  (void)cx, (void)io_n;
+  b->choices.tile.search.strict_masks = false;
+  return KILN_OK;
+}
+
 static kiln_status concat_in_place(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
   return kiln_tile_concat_in_place(cx, b->choices.prog, &b->choices.kernels.facts,
@@ -228,6 +235,8 @@ const kiln_pass kiln_passes[] = {
      .text = "padding, views and single-use producers are inlined into their consumers"},
     {"attention", KILN_PHASE_TILE, .run = find_attention, .is_optional = true,
      .text = "two products with a softmax between them become one kernel (flash attention)"},
+    {"skip-masked", KILN_PHASE_TILE, .run = skip_masked, .is_optional = true,
+     .text = "attention leaves out tiles of scores that a mask excludes: their weight is 0"},
     {"concat-in-place", KILN_PHASE_TILE, .was = "assemble", .run = concat_in_place,
      .is_optional = true, .renumbers = true,
      .text = "producers write into the tensor that concatenates or pads them, in place"},

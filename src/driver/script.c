@@ -202,7 +202,7 @@ kiln_status kiln_build_set_search(kiln_ctx *cx, kiln_build *b, int *io_n) {
   const bool orchestrates =
       (asked->orchestrate || asked->orchestration) && !b->request.is_connected;
   const bool looks_up =
-      asked->cache && asked->tune < 2 && !kiln_model_asks_backends(b->request.model) &&
+      asked->cache && !kiln_build_omits(b, "skip-masked") && asked->tune < 2 && !kiln_model_asks_backends(b->request.model) &&
       !b->request.wants_candidates && !asked->no_connect && !b->request.is_trial &&
       !kiln_model_dumps(b->request.model, "orchestration"); // dumps are not in the cache
   (void)io_n;
@@ -218,7 +218,9 @@ kiln_status kiln_build_set_search(kiln_ctx *cx, kiln_build *b, int *io_n) {
                                                    .n_threads = asked->threads,
                                                    .n_lowered = asked->tune > 1 ? asked->tune : 1,
                                                    .no_connect = asked->no_connect,
-                                                   .by_loops = orchestrates},
+                                                   .by_loops = orchestrates,
+                                                   .strict_masks =
+                                                       kiln_build_omits(b, "skip-masked")},
                                         .weight_growth = asked->weight_growth,
                                         .late_weights = b->request.may_be_late,
                                         .orchestrate = orchestrates ? kiln_build_orchestrate : NULL,

@@ -53,6 +53,8 @@ kiln_status kiln_split(kiln_schedule *s, kiln_symbol loop, int64_t factor, kiln_
                        kiln_symbol outer, kiln_symbol inner);
 kiln_status kiln_fuse(kiln_schedule *s, kiln_symbol outer, kiln_symbol inner,
                       kiln_symbol fused); // perfectly nested neighbours
+// Runs the iterations of |loop|, which must not need one another, in the opposite order.
+kiln_status kiln_reverse(kiln_schedule *s, kiln_symbol loop);
 // Orders the n loops, which lie on one path, as given, outermost first. Other loops between them
 // stay at their depth.
 kiln_status kiln_reorder(kiln_schedule *s, int n, const kiln_symbol *loops);
@@ -197,6 +199,11 @@ kiln_status kiln_storage_align(kiln_schedule *s, kiln_symbol buffer, int axis, i
 // (kiln_buffer), so that rows of 128 bytes can be accessed along either axis without bank
 // conflicts; matrix instructions of warp groups need this layout.
 kiln_status kiln_swizzle(kiln_schedule *s, kiln_symbol buffer);
+// Leaves out the iterations of |loop|, made by kiln_online_softmax, before |from| and from |to| on:
+// numbers as text over loops around it. Refused unless the scores of those are all masked, by
+// conditions on loops, so that their weights are 0 (analysis/masking.h). The extent of |loop| then
+// varies: to - from, at least 1.
+kiln_status kiln_skip(kiln_schedule *s, kiln_symbol loop, const char *from, const char *to);
 // Software pipelining: |buffer|, which is filled at the begin of each iteration of the serial loop
 // |loop|, becomes a circular buffer of |depth| stages. The first depth - 1 stages are filled before
 // the loop, and each iteration fills the stage of the iteration depth - 1 ahead before it uses its

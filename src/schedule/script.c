@@ -118,6 +118,7 @@ static kiln_status run_online_softmax(const line *w) {
   return kiln_online_softmax(w->s, n, loops, name(w, 1), flushes, copy);
 }
 
+static kiln_status run_reverse(const line *w) { return kiln_reverse(w->s, name(w, 1)); }
 static kiln_status run_parallel(const line *w) { return kiln_parallel(w->s, name(w, 1)); }
 static kiln_status run_vectorize(const line *w) { return kiln_vectorize(w->s, name(w, 1)); }
 static kiln_status run_unroll(const line *w) { return kiln_unroll(w->s, name(w, 1)); }
@@ -235,6 +236,19 @@ static kiln_status run_specialize(const line *w) {
   return kiln_specialize(w->s, name(w, 1), kiln_arena_strndup(&w->s->cx->perm, w->begin[2], n));
 }
 
+// skip LOOP from FIRST to END
+static kiln_status run_skip(const line *w) {
+  int to = 3;
+  while (to < w->n && (w->quoted[to] || strcmp(w->words[to], "to") != 0)) to++;
+  if (w->quoted[2] || strcmp(w->words[2], "from") != 0 || to == 3 || to + 1 >= w->n)
+    return bad(w, "must have bounds \"from FIRST to END\"", w->words[2]);
+  kiln_arena *perm = &w->s->cx->perm;
+  const char *first =
+      kiln_arena_strndup(perm, w->begin[3], (size_t)(w->begin[to] - 1 - w->begin[3]));
+  return kiln_skip(w->s, name(w, 1), first,
+                   kiln_arena_strndup(perm, w->begin[to + 1], (size_t)(w->end - w->begin[to + 1])));
+}
+
 static kiln_status run_pipeline(const line *w) {
   int64_t depth = 0, ahead = 0;
   KILN_TRY(number(w, w->words[3], &depth));
@@ -320,6 +334,7 @@ static const struct {
     {"merge", "merge FIRST SECOND [SHIFT [second]]", 3, 5, run_merge},
     {"online_softmax", "online_softmax NAME LOOP LOOP... [flush] [copy EXPRESSION]", 4, MAX_WORDS,
      run_online_softmax},
+    {"reverse", "reverse LOOP", 2, 2, run_reverse},
     {"parallel", "parallel LOOP", 2, 2, run_parallel},
     {"vectorize", "vectorize LOOP", 2, 2, run_vectorize},
     {"unroll", "unroll LOOP", 2, 2, run_unroll},
@@ -349,6 +364,7 @@ static const struct {
     {"swizzle", "swizzle BUFFER", 2, 2, run_swizzle},
     {"prefetch", "prefetch BUFFER LOOP DISTANCE [INNER]", 4, 5, run_prefetch},
     {"specialize", "specialize LOOP CONDITION", 3, INT32_MAX, run_specialize},
+    {"skip", "skip LOOP from FIRST to END", 6, MAX_WORDS, run_skip},
     {"pipeline", "pipeline BUFFER LOOP DEPTH [AHEAD]", 4, 5, run_pipeline},
     {"rfactor", "rfactor LOOP NAME", 3, 3, run_rfactor},
     {"stream_k", "stream_k LOOP PORTIONS NAME KEPT OUTER INNER", 7, 7, run_stream_k},

@@ -38,6 +38,7 @@ static kiln_lowering begin(const searching *s, const kiln_form *form) {
                          .n_threads = s->options->n_threads,
                          .root = p->stmts.data[p->stmts.n - 1],
                          .lanes = s->options->machine->vector_bytes / 4,
+                         .strict_masks = s->options->strict_masks,
                          .proposed = s->proposed};
 }
 

@@ -13,6 +13,9 @@ typedef struct kiln_tile_search_options {
   // the time and memory of proposing.
   bool by_loops;
   bool all_forms; // templates of all forms that match propose, not those of the first alone
+  // Tiles of scores that a mask leaves out are computed, so that a weight of 0 times an infinite
+  // value or NaN is NaN (analysis/masking.h).
+  bool strict_masks;
 } kiln_tile_search_options;
 
 // Proposes candidates for |p|, an outlined kernel of |kind| with |facts|, cheapest first, each in

@@ -85,6 +85,7 @@ typedef struct kiln_lowering {
   kiln_schedule s;
   const kiln_stmt *root; // the last statement; it writes y
   int lanes;             // f32 elements of a vector register
+  bool strict_masks;     // masked scores are computed (kiln_tile_search_options)
   kiln_arena *proposed;  // where candidates lie while they are proposed
 } kiln_lowering;
 

@@ -11,7 +11,7 @@ typedef struct pipeline {
   kiln_loop **alloc; // the slot of |b|'s ALLOC
   kiln_loop *fills;  // the first statements in it, which compute |b|
   kiln_loop *uses;   // the remaining statements
-  int64_t extent, depth, ahead;
+  int64_t extent, depth, ahead; // of a loop that varies, the largest extent
   kiln_symbol fill; // the variable of the prologue's loop
 } pipeline;
 
@@ -125,11 +125,20 @@ static kiln_status build(pipeline *p) {
   alloc->body = twin;
   const kiln_expr *ahead = kiln_add(cx, kiln_var(cx, l->var), kiln_int(cx, p->ahead));
   kiln_nest_substitute(cx, e->l, p->fills, 1, &fill, &ahead);
-  const kiln_expr *more = kiln_binary(cx, KILN_EXPR_LT, ahead, kiln_int(cx, p->extent));
+  const kiln_expr *more = kiln_binary(cx, KILN_EXPR_LT, ahead, l->extent);
   kiln_loop *guarded = kiln_if_make(cx, more, p->fills);
   guarded->next = l->body;
   l->body = guarded;
   return KILN_OK;
+}
+
+// The loop's extent; one that varies must be at least the iterations ahead.
+static kiln_status measure(pipeline *p) {
+  const kiln_interval r = kiln_expr_interval(p->e.cx, p->loop->extent, &p->e.ranges);
+  p->extent = r.hi;
+  if (r.lo == r.hi || (r.lo >= p->ahead && r.hi < INT64_MAX)) return KILN_OK;
+  return kiln_refuse(&p->e, "loop %s: extent must be a constant, or at least %" PRId64,
+                     kiln_edit_text(&p->e, p->loop->var), p->ahead);
 }
 
 kiln_status kiln_pipeline_ahead(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, int depth,
@@ -138,7 +147,7 @@ kiln_status kiln_pipeline_ahead(kiln_schedule *s, kiln_symbol buffer, kiln_symbo
   KILN_TRY(kiln_edit_buffer(&p.e, buffer, &p.b));
   KILN_TRY(kiln_edit_loop(&p.e, loop, &p.loop));
   KILN_TRY(kiln_edit_serial(&p.e, p.loop));
-  KILN_TRY(kiln_edit_extent(&p.e, p.loop, &p.extent));
+  KILN_TRY(measure(&p));
   if (depth < 2 || depth > MAX_DEPTH)
     return kiln_refuse(&p.e, "depth must be in [2, %d], got %d", MAX_DEPTH, depth);
   const int most = depth < p.extent ? depth - 1 : depth; // all iterations

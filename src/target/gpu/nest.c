@@ -47,6 +47,28 @@ int kiln_gpu_block_axis(const kiln_loop *l) {
   return kiln_how_is_block(l->how) ? (int)l->how - KILN_BLOCK_X : -1;
 }
 
+static void push_all(kiln_ctx *cx, const kiln_loop *l, kiln_ranges *io) {
+  for (; l; l = l->next) {
+    const bool is_for = l->kind == KILN_LOOP_FOR;
+    const kiln_interval r =
+        is_for ? kiln_expr_interval(cx, l->extent, io) : (kiln_interval){0, INT64_MAX};
+    if (is_for && r.hi < INT64_MAX) kiln_ranges_push(io, l->var, 0, r.hi > 0 ? r.hi - 1 : 0);
+    push_all(cx, l->body, io);
+  }
+}
+
+int64_t kiln_gpu_most(const kiln_gpu_nest *n, const kiln_loop *l) {
+  int64_t extent = 0;
+  if (kiln_expr_is_int(l->extent, &extent)) return extent;
+  const kiln_mark mark = kiln_arena_mark(&n->cx->scratch);
+  kiln_ranges r;
+  kiln_ranges_init(&r, &n->cx->scratch);
+  push_all(n->cx, n->l->body, &r);
+  extent = kiln_expr_interval(n->cx, l->extent, &r).hi;
+  kiln_arena_rewind(&n->cx->scratch, mark);
+  return extent;
+}
+
 int kiln_gpu_thread_axis(const kiln_loop *l) {
   return l->kind == KILN_LOOP_FOR && kiln_how_is_thread(l->how) ? (int)l->how - KILN_THREAD_X : -1;
 }
@@ -519,7 +541,8 @@ static void rewrite_list(distributor *d, kiln_loop *l) {
     int64_t extent = 0;
     const bool is_for = l->kind == KILN_LOOP_FOR && d->n_loops < (int)KILN_LEN(d->loops);
     if (is_for) {
-      if (!kiln_expr_is_int(l->extent, &extent)) extent = INT64_MAX;
+      if (!kiln_expr_is_int(l->extent, &extent))
+        extent = kiln_expr_interval(d->n->cx, l->extent, &d->ranges).hi;
       kiln_ranges_push(&d->ranges, l->var, 0, extent > 0 ? extent - 1 : 0);
       d->loops[d->n_loops++] = l;
     }

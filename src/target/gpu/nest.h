@@ -146,6 +146,8 @@ bool kiln_gpu_has_blocks(const kiln_loop *list);
 const kiln_expr *kiln_gpu_thread_number(const kiln_gpu_nest *n, int n_loops,
                                         const kiln_loop *const *loops);
 bool kiln_gpu_loads_private(const kiln_gpu_nest *n, const kiln_expr *e); // of thread-private memory
+// The largest extent of |l|, which may vary with loops around it; INT64_MAX where that is unknown.
+int64_t kiln_gpu_most(const kiln_gpu_nest *n, const kiln_loop *l);
 // Whether |e| is uniform: has the same value in all threads of a block; |loops| are around it.
 bool kiln_gpu_is_uniform(const kiln_gpu_nest *n, const kiln_expr *e, int n_loops,
                          const kiln_loop *const *loops);

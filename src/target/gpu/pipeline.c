@@ -514,7 +514,7 @@ static void seek_in(seeker *s, const kiln_loop *l) {
   const bool is_specialized = s->n->specialized.consumers > 0;
   int64_t specialized_stages = 0;
   uint8_t *spare = KILN_NEW_ARRAY(&s->n->cx->scratch, uint8_t, s->n->l->buffers.n);
-  if (l->how != KILN_SERIAL || !kiln_expr_is_int(l->extent, &extent) || !l->body) return;
+  if (l->how != KILN_SERIAL || !l->body || (extent = kiln_gpu_most(s->n, l)) == INT64_MAX) return;
   const bool fills_more = l->body->kind == KILN_LOOP_IF,
              each_waits = kiln_gpu_found_of(s->n, l->body)->wait == KILN_WAIT_BLOCK,
              waits_once = !fills_more && kiln_gpu_found_of(s->n, l)->wait == KILN_WAIT_BLOCK;

@@ -352,7 +352,8 @@ static kiln_stmt *make_scores(making *w, const kiln_expr *old, const kiln_stmt *
   const kiln_expr *scores = kiln_expr_replace(cx, old, expand, &all);
   if (w->half == KILN_F16) scores = times(w, scores, 1.4426950408889634); // log2(e)
   if (w->f.n_rows != w->rows)
-    scores = kiln_select(cx, below(w, w->m, w->f.n_rows), scores, kiln_number(cx, KILN_F32, 0));
+    scores = kiln_select(cx, below(w, w->m, w->f.n_rows), scores,
+                         kiln_float(cx, KILN_F32, -(double)INFINITY));
   if (w->f.n_keys != w->keys)
     scores = kiln_select(cx, below(w, w->n, w->f.n_keys), scores,
                          kiln_float(cx, KILN_F32, -(double)INFINITY));

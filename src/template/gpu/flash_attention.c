@@ -3,13 +3,14 @@
 // Scores become weights where they lie: sums of a product are the left operand of the next
 // (layout.h). Nothing but keys and values leaves the registers.
 //
-// A causal mask is part of the map of the scores, as any mask is: chunks that it leaves out are
-// computed (docs/design/attention.md).
+// A causal mask is part of the map of the scores, as any mask is. Chunks that it leaves out of all
+// rows of a block are not computed (mask_bounds.h), and the blocks with the most chunks run first.
 // source: Dao, "FlashAttention-2", 2023
 #include "template/form/flash_attention.h"
+#include "template/form/mask_bounds.h"
+#include "template/form/product.h"
 #include "template/gpu/layout.h"
 #include "template/gpu/mma.h"
-#include "template/form/product.h"
 #include "template/gpu/quad_reduce.h"
 #include "template/gpu/warpgroup.h"
 
@@ -44,6 +45,8 @@ typedef struct attention {
   shape s;
   kiln_quad_tile q;
   int64_t threads;
+  bool skips; // chunks outside of |bounds| are not computed
+  kiln_mask_bounds bounds;
   kiln_symbol block, over; // loops over blocks, and over chunks in one
   kiln_instr *mma, *load_left, *load_keys, *load_values, *max, *sum;
   kiln_instr *scores, *mix; // of warp groups, in the place of mma
@@ -79,17 +82,24 @@ static kiln_status reduce_rows(attention *k, const kiln_stmt *s, kiln_instr *ins
 
 // --- blocks and chunks ---
 
-static kiln_status cut_blocks(attention *k) {
+// The loops over blocks become one.
+static kiln_status fuse_blocks(attention *k, bool rows_first) {
   kiln_lowering *w = k->w;
   const kiln_stmt *y = k->f.y;
   kiln_symbol loops[KILN_MAX_RANK + 1];
   int64_t extent;
+  loops[rows_first ? 0 : k->f.n_batch] = symbol(k, "block.m");
   for (int d = 0; d < k->f.n_batch; d++)
-    loops[d] = loop_of(k, y, "", kiln_symbol_text(w->cx, y->dims[d].name));
-  loops[k->f.n_batch] = symbol(k, "block.m");
-  KILN_TRY(kiln_split(&w->s, loop_of(k, y, "", "m"), k->s.rows, KILN_TAIL_EXACT,
-                      loops[k->f.n_batch], symbol(k, "y.mi")));
+    loops[d + rows_first] = loop_of(k, y, "", kiln_symbol_text(w->cx, y->dims[d].name));
+  if (rows_first) KILN_TRY(kiln_reorder(&w->s, k->f.n_batch + 1, loops));
   return kiln_gpu_fuse(w, k->f.n_batch + 1, loops, &k->block, &extent);
+}
+
+static kiln_status cut_blocks(attention *k) {
+  k->block = symbol(k, "block.m");
+  KILN_TRY(kiln_split(&k->w->s, loop_of(k, k->f.y, "", "m"), k->s.rows, KILN_TAIL_EXACT, k->block,
+                      symbol(k, "y.mi")));
+  return k->skips ? KILN_OK : fuse_blocks(k, false);
 }
 
 // The chunks of a reduction's keys in front; the rest in the order batch, m, keys, last.
@@ -125,6 +135,29 @@ static kiln_status make_stream(attention *k) {
                           kiln_arena_printf(&w->cx->scratch, "w.%d %% 8 / 2", k->f.n_batch + 1)));
   KILN_TRY(kiln_compute_at(&w->s, kiln_product_tensor(w, f->z), k->over, KILN_SCOPE_LOCAL));
   return kiln_compute_at(&w->s, kiln_product_tensor(w, f->x), k->over, KILN_SCOPE_LOCAL);
+}
+
+// Whether keys and values of all heads stay in the L2, so that blocks of all heads may run together.
+static bool fits_l2(const attention *k) {
+  const double bytes = 2.0 * (double)(k->f.batch * k->f.keys * (k->f.depth + k->f.values));
+  return bytes <= 0.5 * (double)k->w->m->device->levels[1].capacity_bytes;
+}
+
+static const char *text_of(const attention *k, const kiln_expr *e) {
+  const kiln_expr_names none = {0};
+  kiln_text text;
+  kiln_text_init(&text, &k->w->cx->perm);
+  kiln_expr_print(k->w->cx, e, &none, &text);
+  return text.data;
+}
+
+// Leaves out masked chunks. Later rows of a causal mask have more chunks: their blocks begin first.
+static kiln_status skip_chunks(attention *k) {
+  kiln_lowering *w = k->w;
+  if (!k->skips) return KILN_OK;
+  KILN_TRY(kiln_skip(&w->s, k->over, text_of(k, k->bounds.from), text_of(k, k->bounds.to)));
+  if (k->bounds.varies) KILN_TRY(kiln_reverse(&w->s, k->block));
+  return fuse_blocks(k, k->bounds.varies && fits_l2(k));
 }
 
 // --- operands ---
@@ -354,6 +387,19 @@ static bool suits_groups(const attention *k) {
   return k->f.depth % LINE == 0 && k->f.values % LINE == 0 && k->f.n_batch <= MAX_BATCH;
 }
 
+// The chunks that a mask leaves.
+static void find_bounds(attention *k) {
+  const kiln_masked_scores s = {.z = k->f.z,
+                                .scores = k->f.x->out,
+                                .row = k->f.n_batch,
+                                .key = k->f.n_batch + 1,
+                                .rows = k->s.rows,
+                                .chunk = k->s.chunk};
+  k->skips = !k->w->strict_masks && k->f.z->n_space == k->f.n_batch + 2 &&
+             kiln_mask_bounds_find(k->w->cx, &s, symbol(k, "block.m"), &k->bounds);
+  if (!k->skips) k->bounds.share = 1;
+}
+
 // The shape of a variant; false where the device or the sizes do not allow it.
 static bool describe(attention *k, kiln_lowering *w, int variant) {
   enum { MAX_REGISTERS = 255, RESERVED = 1024 };
@@ -368,6 +414,7 @@ static bool describe(attention *k, kiln_lowering *w, int variant) {
   if (k->s.by_warpgroups && !suits_groups(k)) return false;
   k->q = (kiln_quad_tile){w, k->f.n_batch, k->s.rows, k->s.warp, k->s.by_warpgroups};
   k->threads = k->s.rows / k->s.warp * (k->s.by_warpgroups ? KILN_WARPGROUP : WARP);
+  find_bounds(k);
   if (k->s.chunk == k->f.keys) k->s.depth = 1;
   if (registers_of(k) > MAX_REGISTERS) k->s.keeps_queries = false;
   return registers_of(k) <= MAX_REGISTERS && registers_of(k) * k->threads <= w->m->gpu.registers &&
@@ -379,6 +426,7 @@ static kiln_status lower_flash_attention(kiln_lowering *w, const kiln_tiling *t)
   if (!kiln_flash_attention_is(w->p, &k.f) || !describe(&k, w, t->variant)) return KILN_INTERNAL;
   KILN_TRY(cut_blocks(&k));
   KILN_TRY(make_stream(&k));
+  KILN_TRY(skip_chunks(&k));
   KILN_TRY(stage_operands(&k));
   KILN_TRY(lower_scores(&k));
   KILN_TRY(lower_weights(&k));
@@ -425,7 +473,8 @@ static double time_of(const attention *k) {
                       BLOCK_OF_GROUPS_NS = 3000, CLOCK_GHZ = 1.75;
   const kiln_device *d = k->w->m->device;
   const shape *s = &k->s;
-  const double warps = (double)(s->rows / s->warp), chunks = (double)(k->f.keys / s->chunk),
+  const double warps = (double)(s->rows / s->warp),
+               chunks = k->bounds.share * (double)(k->f.keys / s->chunk),
                blocks = (double)(k->f.batch * (k->f.rows / s->rows)),
                each = ceil(blocks / d->n_units), resident = (double)resident_of(k, each);
   double step, begin_end;

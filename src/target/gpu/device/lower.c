@@ -67,11 +67,10 @@ static const kiln_expr *number(const lowering *w, int64_t n) { return kiln_int(w
 
 // Simplifies |e|, given the range of |loop|'s variable.
 static const kiln_expr *simple(const lowering *w, const kiln_loop *loop, const kiln_expr *e) {
-  int64_t extent = 0;
+  const int64_t most = kiln_gpu_most(w->n, loop);
   kiln_ranges r;
   kiln_ranges_init(&r, &w->cx->scratch);
-  (void)kiln_expr_is_int(loop->extent, &extent);
-  kiln_ranges_push(&r, loop->var, 0, extent - 1);
+  kiln_ranges_push(&r, loop->var, 0, most < INT64_MAX ? most - 1 : most);
   return kiln_simplify(w->cx, e, &r);
 }
 
