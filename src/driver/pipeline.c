@@ -62,6 +62,12 @@ static kiln_status compute_index_tables(kiln_ctx *cx, kiln_build *b, int *io_n) 
   return KILN_OK;
 }
 
+static kiln_status compute_mask_tables(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  (void)io_n;
+  kiln_tile_compute_mask_tables(cx, b->choices.prog);
+  return KILN_OK;
+}
+
 static kiln_status inline_producers(kiln_ctx *cx, kiln_build *b, int *io_n) {
   return kiln_tile_inline(cx, b->choices.prog, &b->request.machine, io_n);
 }
@@ -210,6 +216,9 @@ const kiln_pass kiln_passes[] = {
     {"index-tables", KILN_PHASE_TILE, .was = "tables", .run = compute_index_tables,
      .when = by_grids, .is_optional = true,
      .text = "index tables that follow from their index are computed in place"},
+    {"mask-tables", KILN_PHASE_TILE, .run = compute_mask_tables, .when = by_grids,
+     .is_optional = true,
+     .text = "constant masks in a band along a diagonal, as causal ones, are computed in place"},
     {"inline", KILN_PHASE_TILE, .was = "absorb", .run = inline_producers, .is_optional = true,
      .renumbers = true,
      .text = "views and cheap maps are inlined into their readers"},

@@ -14,6 +14,9 @@ bool kiln_tile_reads_rows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *
 // Index-table elimination, on GPUs: entries of tables that are a function of the index are computed
 // instead of loaded, as row i / 2 of a resize by two. (index_tables.c)
 void kiln_tile_compute_index_tables(kiln_ctx *cx, kiln_program *p);
+// Mask-table elimination, on GPUs: constants of two values, one of them in a band along a diagonal,
+// become the band's condition. (mask_tables.c)
+void kiln_tile_compute_mask_tables(kiln_ctx *cx, kiln_program *p);
 kiln_status kiln_tile_inline(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int *io_n);
 // Inlining: cheap maps and statements that only move elements are computed by their consumers.
 // Axis coalescing: two axes of a map that are one axis both of its operand and in all its consumers

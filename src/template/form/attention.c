@@ -103,11 +103,33 @@ static const kiln_expr *argument_of(const kiln_attention_form *f) {
   return kiln_attention_bare(kiln_attention_bare(f->weight->body)->args[0]->args[0]);
 }
 
+// The only map of a contraction that |e| loads, itself or under a mask; NULL.
+static const kiln_stmt *map_in(kiln_ctx *cx, const kiln_program *p, const kiln_expr *e) {
+  const kiln_loads loads = kiln_loads_of(cx, &cx->scratch, e);
+  const kiln_stmt *found = NULL;
+  for (int i = 0; i < loads.n; i++) {
+    const kiln_stmt *s = def_of(p, loads.data[i]);
+    if (!is_map(cx, s) || !load_from(cx, p, s->body, NULL)) continue;
+    if (found) return NULL;
+    found = s;
+  }
+  return found;
+}
+
+// The load in the exponential's argument of what is between it and X.
+static const kiln_expr *read_of(kiln_ctx *cx, const kiln_program *p,
+                                const kiln_attention_form *f) {
+  const kiln_expr *u = argument_of(f);
+  return u->kind == KILN_EXPR_LOAD || !f->mapped ? u : load_from(cx, p, u, f->mapped);
+}
+
 // Finds X and the maps between it and the weights, and between it and M.
 static bool find_scores(kiln_ctx *cx, const kiln_program *p, kiln_attention_form *f) {
   const kiln_expr *u = argument_of(f);
   const kiln_stmt *s = def_of(p, u);
   if (is_map(cx, s)) f->mapped = s;
+  else if (!load_from(cx, p, u, NULL)) f->mapped = map_in(cx, p, u);
+  if (f->mapped && !read_of(cx, p, f)) return false;
   const kiln_expr *load = load_from(cx, p, f->mapped ? f->mapped->body : u, NULL);
   if (!load) return false;
   f->scores = def_of(p, load);
@@ -125,7 +147,7 @@ static bool find_scores(kiln_ctx *cx, const kiln_program *p, kiln_attention_form
 // The dim of the scores that corresponds to dim |v| of the weights.
 static kiln_symbol score_dim(kiln_ctx *cx, const kiln_program *p, const kiln_attention_form *f,
                              kiln_symbol v) {
-  const kiln_expr *u = argument_of(f);
+  const kiln_expr *u = read_of(cx, p, f);
   if (f->mapped) {
     v = dim_behind(f->mapped, u, v);
     u = f->mapped->body;
@@ -159,7 +181,7 @@ static bool find_dims(kiln_ctx *cx, const kiln_program *p, kiln_attention_form *
     f->score_row = s;
   }
   if (!f->row) return false;
-  const kiln_expr *u = argument_of(f);
+  const kiln_expr *u = read_of(cx, p, f);
   f->top_row = dim_behind(f->top, kiln_attention_bare(e->body)->args[0]->args[1], f->row);
   f->tile_row = f->mapped ? dim_behind(f->mapped, u, f->row) : f->score_row;
   f->tile_key = f->mapped ? dim_behind(f->mapped, u, f->key) : f->score_key;
@@ -215,12 +237,13 @@ bool kiln_attention_find(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *m
   return false;
 }
 
-// Whether the CPU template supports it: all is f32, and queries, keys and values are loads.
+// Whether the CPU template supports it: all is f32, and queries, keys, values and
+// exponents are loads.
 static bool is_single(const kiln_program *p, const kiln_attention_form *f) {
   const kiln_stmt *const inner[] = {f->scores, f->mapped, f->top, f->weight,
                                     f->sum,    f->ratio,  f->mix};
   const kiln_expr *const loads[] = {f->queries, f->keys, f->values};
-  bool is = true;
+  bool is = !f->mapped || argument_of(f)->kind == KILN_EXPR_LOAD;
   for (size_t i = 0; i < KILN_LEN(inner); i++)
     is &= !inner[i] || p->tensors.data[inner[i]->out]->dtype == KILN_F32;
   for (int i = 0; i < f->n_copies; i++) is &= p->tensors.data[f->copies[i]->out]->dtype == KILN_F32;

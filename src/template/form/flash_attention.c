@@ -85,9 +85,15 @@ static bool is_between(const making *w, const kiln_stmt *s) {
   return is;
 }
 
+static const kiln_expr *widened(making *w, const kiln_expr *e);
+
 static const kiln_expr *expand(kiln_ctx *cx, const kiln_expr *e, void *argument) {
   expansion *x = argument;
   making *w = x->w;
+  if (e->kind == KILN_EXPR_SELECT && kiln_dtype_is_half(e->dtype)) // both become f32
+    return kiln_select(cx, kiln_expr_replace(cx, e->args[0], expand, argument),
+                       widened(w, kiln_expr_replace(cx, e->args[1], expand, argument)),
+                       widened(w, kiln_expr_replace(cx, e->args[2], expand, argument)));
   if (e->kind == KILN_EXPR_CAST && e->dtype == KILN_F32 &&
       kiln_attention_bare(e)->dtype == KILN_F32)
     return kiln_expr_replace(cx, kiln_attention_bare(e), expand,
