@@ -180,13 +180,14 @@ static bool find_dims(kiln_ctx *cx, const kiln_program *p, kiln_attention_form *
     f->row = v;
     f->score_row = s;
   }
-  if (!f->row) return false;
   const kiln_expr *u = read_of(cx, p, f);
-  f->top_row = dim_behind(f->top, kiln_attention_bare(e->body)->args[0]->args[1], f->row);
-  f->tile_row = f->mapped ? dim_behind(f->mapped, u, f->row) : f->score_row;
   f->tile_key = f->mapped ? dim_behind(f->mapped, u, f->key) : f->score_key;
-  if (!f->top_row || !f->tile_row || !f->tile_key) return false;
-  f->n_rows = extent_of(e, f->row);
+  f->n_rows = f->row ? extent_of(e, f->row) : 1;
+  if (f->row) {
+    f->top_row = dim_behind(f->top, kiln_attention_bare(e->body)->args[0]->args[1], f->row);
+    f->tile_row = f->mapped ? dim_behind(f->mapped, u, f->row) : f->score_row;
+  }
+  if (!f->tile_key || (f->row && (!f->top_row || !f->tile_row))) return false;
   f->n_keys = extent_of(e, f->key);
   f->n_batch /= f->n_rows;
   f->depth = kiln_dim_extent(&f->scores->dims[f->scores->n_space]);
@@ -210,7 +211,7 @@ static bool find_mix(kiln_attention_form *f, const kiln_expr *ratio) {
     if (kiln_dim_extent(&y->dims[d]) == 1) continue;
     if (kiln_expr_uses(ratio, v)) {
       const kiln_symbol own = dim_behind(f->ratio, ratio, v);
-      if (weight_dim(f, ratio, v) == f->row) {
+      if (f->row && weight_dim(f, ratio, v) == f->row) {
         f->mix_row = v;
         f->sum_row = own ? dim_behind(f->sum, f->sums, own) : 0;
       }
@@ -220,6 +221,7 @@ static bool find_mix(kiln_attention_form *f, const kiln_expr *ratio) {
     f->mix_value = v;
     f->n_values = kiln_dim_extent(&y->dims[d]);
   }
+  if (!f->row) return f->mix_value != 0;
   return f->sum_row && f->mix_value && !kiln_expr_uses(f->values, f->mix_row);
 }
 

@@ -24,7 +24,7 @@ typedef struct kiln_attention_form {
   const kiln_expr *weights, *sums;                   // loads of E and S by P
   // Their dims, as each statement names them: rows, which K does not depend on; keys, over which S
   // sums; and values, which only V has.
-  kiln_symbol row, key;                                 // of E
+  kiln_symbol row, key;                                 // of E; no row (0): one query a head
   kiln_symbol score_row, score_key, tile_row, tile_key; // of X; of Z, or of X if there is no Z
   kiln_symbol top_row, sum_row;
   kiln_symbol mix_row, mix_key, mix_value;

@@ -20,7 +20,11 @@ typedef struct making {
   kiln_program *p;
   kiln_attention_form f;
   const kiln_stmt *y;
-  kiln_symbol row, value; // the dims m and v of y
+  kiln_symbol row, value; // the dims m and v of y; row 0: it has none
+  // Grouped queries, of one query a head: |group| heads, dim |heads| of y, share keys and values, and
+  // are the rows. 0: they are not.
+  kiln_symbol heads;
+  int64_t group;
   kiln_symbol m, n, k, v, q;
   int64_t rows, keys, depth, values; // padded
   kiln_dtype half;
@@ -123,8 +127,9 @@ static kiln_symbol dim_at(const making *w, const kiln_expr *load, kiln_symbol mi
 }
 
 static bool find_dims(making *w, const kiln_expr *load) {
-  w->row = dim_at(w, load, w->f.mix_row);
+  w->row = w->f.mix_row ? dim_at(w, load, w->f.mix_row) : 0;
   w->value = dim_at(w, load, w->f.mix_value);
+  w->n_batch = 0;
   for (int d = 0; d < w->y->n_space; d++)
     if (w->y->dims[d].name != w->row && w->y->dims[d].name != w->value)
       w->batch[w->n_batch++] = w->y->dims[d];
@@ -137,7 +142,27 @@ static bool find_dims(making *w, const kiln_expr *load) {
   w->keys = padded(w->f.n_keys);
   w->depth = kiln_round_up(w->f.depth, TILE);
   w->values = kiln_round_up(w->f.n_values, TILE);
-  return w->row && w->value;
+  return (w->row || !w->f.mix_row) && w->value && w->n_batch + 2 < KILN_MAX_RANK;
+}
+
+// Replaces y's dims in |e| by the new ones.
+static const kiln_expr *renamed(making *w, const kiln_expr *e) {
+  kiln_symbol from[3];
+  const kiln_expr *to[3];
+  int n = 0;
+  from[n] = w->value;
+  to[n++] = kiln_var(w->cx, w->v);
+  if (w->row) {
+    from[n] = w->row;
+    to[n++] = kiln_var(w->cx, w->m);
+  }
+  if (w->heads) {
+    from[n] = w->heads;
+    to[n++] = kiln_add(w->cx,
+                       kiln_mul(w->cx, kiln_var(w->cx, w->heads), kiln_int(w->cx, w->group)),
+                       kiln_var(w->cx, w->m));
+  }
+  return kiln_expr_substitute(w->cx, e, n, from, to);
 }
 
 // --- the new statements ---
@@ -252,14 +277,21 @@ static kiln_stmt *make_finish(making *w, const kiln_expr *load, const kiln_expr 
   kiln_stmt *s = make_stmt(w, NULL, y->dtype, NULL, 2, 0, names, extents);
   int64_t strides[KILN_MAX_RANK], *moved = KILN_NEW_ARRAY(&cx->perm, int64_t, s->n_space);
   const kiln_expr **shape = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, s->n_space);
-  const kiln_symbol from[] = {w->row, w->value};
-  const kiln_expr *const to[] = {kiln_var(cx, w->m), kiln_var(cx, w->v)};
   int n = 0;
   kiln_tensor_strides(y, strides);
   for (int pass = 0; pass < 3; pass++)
     for (int d = 0; d < w->y->n_space; d++) {
       const kiln_symbol v = w->y->dims[d].name;
-      if ((v == w->row ? 1 : v == w->value ? 2 : 0) != pass) continue;
+      const int64_t extent = kiln_dim_extent(&w->y->dims[d]);
+      if (w->heads && v == w->heads && pass < 2) {
+        moved[n] = pass ? strides[d] : w->group * strides[d];
+        shape[n++] = kiln_int(cx, pass ? w->group : extent / w->group);
+      } else if (!w->row && !w->heads && pass == 1 && v == w->value) { // one row
+        moved[n] = extent * strides[d];
+        shape[n++] = kiln_int(cx, 1);
+      }
+      if ((w->heads && v == w->heads) || (v == w->row ? 1 : v == w->value ? 2 : 0) != pass)
+        continue;
       moved[n] = strides[d];
       shape[n++] = w->y->dims[d].extent;
     }
@@ -269,8 +301,8 @@ static kiln_stmt *make_finish(making *w, const kiln_expr *load, const kiln_expr 
   for (int d = 0; d < n; d++) y->order[d] = (int8_t)d;
   s->out = y->id;
   s->guard = is_known(w, names, extents, (const int64_t[]){w->f.n_rows, w->f.n_values});
-  const kiln_expr *body = kiln_expr_replace_one(cx, w->y->body, load, result);
-  finish_stmt(w, s, KILN_COMBINE_NONE, kiln_expr_substitute(cx, body, 2, from, to));
+  finish_stmt(w, s, KILN_COMBINE_NONE,
+              kiln_expr_replace_one(cx, renamed(w, w->y->body), renamed(w, load), result));
   return s;
 }
 
@@ -305,13 +337,20 @@ static const kiln_expr *widened(making *w, const kiln_expr *e) {
   return kiln_select(w->cx, e->args[0], widened(w, e->args[1]), widened(w, e->args[2]));
 }
 
+// |e| simplified for rows of a group and the new batch dims.
+static const kiln_expr *of_group(making *w, const kiln_expr *e) {
+  kiln_ranges r;
+  kiln_ranges_init(&r, &w->cx->scratch);
+  for (int d = 0; d < w->n_batch; d++)
+    kiln_ranges_push(&r, w->batch[d].name, 0, kiln_dim_extent(&w->batch[d]) - 1);
+  kiln_ranges_push(&r, w->m, 0, w->group - 1);
+  return kiln_simplify(w->cx, e, &r);
+}
+
 static bool find_factors(making *w, parts *out) {
   const kiln_expr *a = NULL, *b = NULL, *at[KILN_MAX_RANK];
   const kiln_stmt *mix = w->f.mix, *x = w->f.scores, *weight = w->f.weight, *top = w->f.top;
-  const kiln_symbol from[] = {w->row, w->value};
-  const kiln_expr *const to[] = {kiln_var(w->cx, w->m), kiln_var(w->cx, w->v)};
-  for (int d = 0; d < mix->n_space; d++)
-    at[d] = kiln_expr_substitute(w->cx, out->load->args[d], 2, from, to);
+  for (int d = 0; d < mix->n_space; d++) at[d] = renamed(w, out->load->args[d]);
   const kiln_expr *product = at_element(w, mix, mix->body, at, w->n),
                   *ratio = load_of(w, product, w->f.ratio);
   if (!ratio || !kiln_stmt_is_product(mix, &a, &b)) return false;
@@ -331,6 +370,11 @@ static bool find_factors(making *w, parts *out) {
     return false;
   a = without_factor(w, at_element(w, x, a, w->at, w->k));
   b = without_factor(w, at_element(w, x, b, w->at, w->k));
+  if (w->heads) {
+    a = of_group(w, a);
+    b = of_group(w, b);
+    out->values = of_group(w, out->values);
+  }
   out->keys = kiln_expr_uses(a, w->n) ? a : b;
   out->queries = out->keys == a ? b : a;
   w->half = out->values->dtype;
@@ -347,6 +391,16 @@ static kiln_stmt *make_products(making *w, const kiln_stmt *a, const kiln_stmt *
   return x;
 }
 
+// Loads of masks read the last row for those of the padding: a choice by row would say that the
+// products of these are not needed, whereas an instruction computes whole tiles.
+static const kiln_expr *clamp_rows(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  making *w = argument;
+  if (e->kind != KILN_EXPR_LOAD || e->u.tensor == w->scores->out) return NULL;
+  const kiln_expr *row = kiln_binary(cx, KILN_EXPR_MIN, kiln_var(cx, w->m),
+                                     kiln_int(cx, w->f.n_rows - 1));
+  return kiln_expr_substitute(cx, e, 1, &w->m, &row);
+}
+
 // Z, the exponent of the weights, as a map of the products |x|.
 static kiln_stmt *make_scores(making *w, const kiln_expr *old, const kiln_stmt *x) {
   kiln_ctx *cx = w->cx;
@@ -357,7 +411,8 @@ static kiln_stmt *make_scores(making *w, const kiln_expr *old, const kiln_stmt *
   w->at = NULL;
   const kiln_expr *scores = kiln_expr_replace(cx, old, expand, &all);
   if (w->half == KILN_F16) scores = times(w, scores, 1.4426950408889634); // log2(e)
-  if (w->f.n_rows != w->rows)
+  if (w->f.n_rows < TILE) scores = kiln_expr_replace(cx, scores, clamp_rows, w);
+  else if (w->f.n_rows != w->rows)
     scores = kiln_select(cx, below(w, w->m, w->f.n_rows), scores,
                          kiln_float(cx, KILN_F32, -(double)INFINITY));
   if (w->f.n_keys != w->keys)
@@ -403,12 +458,50 @@ static void make_all(making *w, const parts *of) {
   kiln_program_drop_unwritten(w->cx, w->p);
 }
 
+// A quotient v / c in an expression.
+typedef struct quotient {
+  kiln_symbol v;
+  int64_t c;
+} quotient;
+
+static void find_quotient(const kiln_expr *e, void *argument) {
+  quotient *q = argument;
+  int64_t c = 0;
+  if (!q->v && e->kind == KILN_EXPR_DIV && e->args[0]->kind == KILN_EXPR_VAR &&
+      kiln_expr_is_int(e->args[1], &c) && c > 1 && c <= TILE)
+    *q = (quotient){e->args[0]->u.sym, c};
+}
+
+// Makes the heads that share values the rows; false if none do.
+static bool group_heads(making *w, const parts *of) {
+  quotient q = {0};
+  kiln_expr_visit(w->cx, of->values, find_quotient, &q);
+  for (int d = 0; d < w->n_batch && q.v; d++) {
+    const int64_t extent = kiln_dim_extent(&w->batch[d]);
+    if (w->batch[d].name != q.v || extent % q.c || w->n_batch + 3 >= KILN_MAX_RANK) continue;
+    w->heads = q.v;
+    w->f.n_rows = w->group = q.c;
+    w->rows = padded(q.c);
+    w->batch[d].extent = kiln_int(w->cx, extent / q.c);
+    return true;
+  }
+  return false;
+}
+
 // Finds the operands of |w|'s form; false if its program cannot have it.
 static bool find_parts(making *w, parts *out) {
   w->scale = 1;
   if (w->y->n_reduce || w->y->guard) return false;
   out->load = load_of(w, w->y->body, w->f.mix);
-  return out->load && find_dims(w, out->load) && find_factors(w, out);
+  if (!out->load || !find_dims(w, out->load) || !find_factors(w, out)) return false;
+  const making before = *w;
+  if (w->row || !group_heads(w, out)) return true;
+  parts grouped = {.load = out->load};
+  w->scale = 1;
+  w->at = NULL;
+  if (find_factors(w, &grouped)) *out = grouped;
+  else *w = before;
+  return true;
 }
 
 bool kiln_flash_attention_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
@@ -429,7 +522,7 @@ bool kiln_flash_attention_suits(kiln_ctx *cx, kiln_program *p, const kiln_attent
                                 const kiln_stmt *finish, const kiln_machine *m) {
   making w = {.cx = cx, .p = p, .f = *f, .y = finish};
   parts of = {0};
-  return m->gpu.capability >= CAPABILITY && f->n_rows >= TILE && f->n_keys >= TILE &&
+  return m->gpu.capability >= CAPABILITY && f->n_keys >= TILE &&
          f->n_values <= MAX_VALUES && f->depth <= MAX_DEPTH && find_parts(&w, &of);
 }
 
