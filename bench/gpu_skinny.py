@@ -2,7 +2,7 @@
 """Times products of few rows by constant weights, as in decoding, on this machine's GPU against torch: cold, interleaved, medians.
 
 usage: bench/gpu_skinny.py [--dtype f16|bf16] [--build DIR] [--target cuda] [--models DIR] [--only-make DIR] [--sample N] [--seed S]
-                           [MxNxK[t]]...
+                           [--tune N] [MxNxK[t]]...
 
 Y(m, n) = X(m, k) W(k, n), W a constant; with t its rows are the columns of the result, as torch's Linear has them. --sample takes
 N random sizes: 1 to 16 rows, 256 to 32768 columns and terms, at most 2^28 weights. Models are ONNX files beside their weights;
@@ -69,8 +69,9 @@ def compile_model(o, path):
     """The module, or what went wrong."""
     out, weights = path.with_suffix(".kmod"), path.with_suffix(".bin")
     (weights_of(path.stem).float() / 64).numpy().tofile(weights)
-    done = subprocess.run([o.build / "kiln", "compile", "--no-cache", path, f"--dtype={o.dtype}", f"--target={o.target}", "-o", out],
-                          capture_output=True, text=True)
+    done = subprocess.run([o.build / "kiln", "compile", "--no-cache", path, f"--dtype={o.dtype}", f"--target={o.target}",
+                           *(["--tune", str(o.tune)] if o.tune else []), "-o", out], capture_output=True,
+                          text=True)
     weights.unlink()
     return out if done.returncode == 0 else (done.stderr.strip().splitlines() or ["?"])[0]
 
@@ -131,6 +132,7 @@ def main():
     parser.add_argument("--only-make", type=pathlib.Path)
     parser.add_argument("--target", default="cuda")
     parser.add_argument("--sample", type=int, default=0)
+    parser.add_argument("--tune", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("sizes", nargs="*", metavar="MxNxK[t]")
     o = parser.parse_args()
@@ -146,7 +148,7 @@ def main():
         if o.only_make:
             return
         models = sorted(made.glob("*.onnx"))
-        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        with concurrent.futures.ThreadPoolExecutor(1 if o.tune else 8) as pool:
             modules = list(pool.map(lambda path: compile_model(o, path), models))
         import torch
         trash = torch.empty(2 ** 28, dtype=torch.uint8, device="cuda")

@@ -202,8 +202,9 @@ kiln_status kiln_build_set_search(kiln_ctx *cx, kiln_build *b, int *io_n) {
   const bool orchestrates =
       (asked->orchestrate || asked->orchestration) && !b->request.is_connected;
   const bool looks_up =
-      asked->cache && !kiln_build_omits(b, "skip-masked") && asked->tune < 2 && !kiln_model_asks_backends(b->request.model) &&
-      !b->request.wants_candidates && !asked->no_connect && !b->request.is_trial &&
+      asked->cache && !kiln_build_omits(b, "skip-masked") && asked->tune < 2 &&
+      !kiln_model_asks_backends(b->request.model) && !b->request.wants_candidates &&
+      !asked->no_connect && !b->request.is_trial &&
       !kiln_model_dumps(b->request.model, "orchestration"); // dumps are not in the cache
   (void)io_n;
   b->choices.past = KILN_NEW(&cx->perm, kiln_schedule_lookup);
@@ -214,20 +215,20 @@ kiln_status kiln_build_set_search(kiln_ctx *cx, kiln_build *b, int *io_n) {
       .orchestration = orchestrates && (!b->request.given_orchestration || b->choices.is_solved)
                            ? kiln_build_asks_to_solve(cx, b)
                            : b->request.given_orchestration};
-  b->choices.tile = (kiln_tile_options){.search = {.machine = &b->request.machine,
-                                                   .n_threads = asked->threads,
-                                                   .n_lowered = asked->tune > 1 ? asked->tune : 1,
-                                                   .no_connect = asked->no_connect,
-                                                   .by_loops = orchestrates,
-                                                   .strict_masks =
-                                                       kiln_build_omits(b, "skip-masked")},
-                                        .weight_growth = asked->weight_growth,
-                                        .late_weights = b->request.may_be_late,
-                                        .orchestrate = orchestrates ? kiln_build_orchestrate : NULL,
-                                        .orchestrator = b,
-                                        .proposed = b->choices.proposed,
-                                        .look_up = looks_up ? kiln_schedule_lookup_find : NULL,
-                                        .user = b->choices.past};
+  b->choices.tile =
+      (kiln_tile_options){.search = {.machine = &b->request.machine,
+                                     .n_threads = asked->threads,
+                                     .n_lowered = asked->tune > 1 ? asked->tune : 1,
+                                     .no_connect = asked->no_connect,
+                                     .by_loops = orchestrates,
+                                     .strict_masks = kiln_build_omits(b, "skip-masked")},
+                          .weight_growth = asked->weight_growth,
+                          .late_weights = b->request.may_be_late,
+                          .orchestrate = orchestrates ? kiln_build_orchestrate : NULL,
+                          .orchestrator = b,
+                          .proposed = b->choices.proposed,
+                          .look_up = looks_up ? kiln_schedule_lookup_find : NULL,
+                          .user = b->choices.past};
   if (asked->weight_growth > 0) kiln_build_omit(b, "taps");
   return KILN_OK;
 }

@@ -8,11 +8,11 @@ typedef struct pipeline {
   kiln_edit e;
   kiln_buffer *b;
   kiln_loop *loop;
-  kiln_loop **alloc; // the slot of |b|'s ALLOC
-  kiln_loop *fills;  // the first statements in it, which compute |b|
-  kiln_loop *uses;   // the remaining statements
+  kiln_loop **alloc;            // the slot of |b|'s ALLOC
+  kiln_loop *fills;             // the first statements in it, which compute |b|
+  kiln_loop *uses;              // the remaining statements
   int64_t extent, depth, ahead; // of a loop that varies, the largest extent
-  kiln_symbol fill; // the variable of the prologue's loop
+  kiln_symbol fill;             // the variable of the prologue's loop
 } pipeline;
 
 // The ALLOC of |buffer| in |list|, but in no loop of it.

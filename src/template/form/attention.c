@@ -117,8 +117,7 @@ static const kiln_stmt *map_in(kiln_ctx *cx, const kiln_program *p, const kiln_e
 }
 
 // The load in the exponential's argument of what is between it and X.
-static const kiln_expr *read_of(kiln_ctx *cx, const kiln_program *p,
-                                const kiln_attention_form *f) {
+static const kiln_expr *read_of(kiln_ctx *cx, const kiln_program *p, const kiln_attention_form *f) {
   const kiln_expr *u = argument_of(f);
   return u->kind == KILN_EXPR_LOAD || !f->mapped ? u : load_from(cx, p, u, f->mapped);
 }

@@ -158,8 +158,7 @@ static const kiln_expr *renamed(making *w, const kiln_expr *e) {
   }
   if (w->heads) {
     from[n] = w->heads;
-    to[n++] = kiln_add(w->cx,
-                       kiln_mul(w->cx, kiln_var(w->cx, w->heads), kiln_int(w->cx, w->group)),
+    to[n++] = kiln_add(w->cx, kiln_mul(w->cx, kiln_var(w->cx, w->heads), kiln_int(w->cx, w->group)),
                        kiln_var(w->cx, w->m));
   }
   return kiln_expr_substitute(w->cx, e, n, from, to);
@@ -396,8 +395,8 @@ static kiln_stmt *make_products(making *w, const kiln_stmt *a, const kiln_stmt *
 static const kiln_expr *clamp_rows(kiln_ctx *cx, const kiln_expr *e, void *argument) {
   making *w = argument;
   if (e->kind != KILN_EXPR_LOAD || e->u.tensor == w->scores->out) return NULL;
-  const kiln_expr *row = kiln_binary(cx, KILN_EXPR_MIN, kiln_var(cx, w->m),
-                                     kiln_int(cx, w->f.n_rows - 1));
+  const kiln_expr *row =
+      kiln_binary(cx, KILN_EXPR_MIN, kiln_var(cx, w->m), kiln_int(cx, w->f.n_rows - 1));
   return kiln_expr_substitute(cx, e, 1, &w->m, &row);
 }
 
@@ -522,8 +521,8 @@ bool kiln_flash_attention_suits(kiln_ctx *cx, kiln_program *p, const kiln_attent
                                 const kiln_stmt *finish, const kiln_machine *m) {
   making w = {.cx = cx, .p = p, .f = *f, .y = finish};
   parts of = {0};
-  return m->gpu.capability >= CAPABILITY && f->n_keys >= TILE &&
-         f->n_values <= MAX_VALUES && f->depth <= MAX_DEPTH && find_parts(&w, &of);
+  return m->gpu.capability >= CAPABILITY && f->n_keys >= TILE && f->n_values <= MAX_VALUES &&
+         f->depth <= MAX_DEPTH && find_parts(&w, &of);
 }
 
 bool kiln_flash_attention_is(const kiln_program *p, kiln_flash_attention *out) {

@@ -26,7 +26,8 @@ typedef struct making {
   int columns;                       // n the dims from |columns| on;
   int n_batch, batch[KILN_MAX_RANK]; // the others are batch dims
   int64_t strides[KILN_MAX_RANK];
-  int64_t m_extent, n_extent, n_padded, k_extent, k_padded;
+  bool pads_rows; // few rows are padded, too
+  int64_t m_extent, m_padded, n_extent, n_padded, k_extent, k_padded;
   kiln_symbol m, nn, k;                       // names of the new dims
   kiln_symbol vars[2 * KILN_MAX_RANK];        // the old dims, by position in |t|,
   const kiln_expr *values[2 * KILN_MAX_RANK]; // and their values in terms of the new ones
@@ -79,7 +80,7 @@ static int run_of(const making *w, int end, side s) {
 // Finds the operands: |b| depends on the result's contiguous dim.
 static bool find_factors(making *w) {
   w->n = w->t->n_space;
-  if (w->n < 2 || !kiln_stmt_is_product(w->t, &w->a, &w->b)) return false;
+  if (w->n < (w->pads_rows ? 1 : 2) || !kiln_stmt_is_product(w->t, &w->a, &w->b)) return false;
   const side last = side_of(w, w->t->dims[w->n - 1].name);
   if (last == SIDE_A) {
     const kiln_expr *other = w->a;
@@ -99,6 +100,16 @@ static bool is_packed_in_words(const making *w) {
   return is_constant(w, w->b) && w->b->dtype == KILN_F32;
 }
 
+// Whether tensor cores multiply the rows, padded to those of an instruction: the time of such a
+// product is that of reading the columns once.
+static bool are_few(const making *w) {
+  enum { MIN_FEW_COLUMNS = 32, MIN_FEW_TERMS = 64, WORD_HALVES = 8 };
+  return w->pads_rows && w->m_extent < MIN_SIDE && kiln_dtype_is_half(w->a->dtype) &&
+         w->a->dtype == w->b->dtype && w->p->tensors.data[w->t->out]->dtype == KILN_F32 &&
+         w->n_extent >= MIN_FEW_COLUMNS && w->k_extent >= MIN_FEW_TERMS &&
+         w->n_padded % WORD_HALVES == 0;
+}
+
 static bool find_dims(making *w) {
   if (!find_factors(w)) return false;
   w->columns = run_of(w, w->n, SIDE_B);
@@ -107,7 +118,7 @@ static bool find_dims(making *w) {
   while (end > 0 && side_of(w, w->t->dims[end - 1].name) == SIDE_BOTH) end--;
   w->rows = run_of(w, end, SIDE_A);
   w->n_rows = end - w->rows;
-  if (w->n_rows == 0) return false;
+  if (w->n_rows == 0 && !w->pads_rows) return false;
   for (int d = 0; d < w->columns; d++)
     if (d < w->rows || d >= end) w->batch[w->n_batch++] = d;
   w->m_extent = w->n_extent = w->k_extent = 1;
@@ -118,7 +129,12 @@ static bool find_dims(making *w) {
   w->n_padded = w->n_extent < NARROW
                     ? kiln_round_up(w->n_extent, MIN_SIDE)
                     : kiln_round_up(w->n_extent, is_packed_in_words(w) ? PACKED_WORD : 1);
-  return w->m_extent >= MIN_SIDE &&
+  w->m_padded = w->m_extent;
+  if (are_few(w)) {
+    w->m_padded = MIN_SIDE;
+    return true;
+  }
+  return w->n_rows > 0 && w->m_extent >= MIN_SIDE &&
          w->n_extent >= (w->m_extent < MANY_ROWS ? MIN_SIDE : MIN_COLUMNS);
 }
 
@@ -314,6 +330,7 @@ static kiln_stmt *make_operand(const kiln_product_numbers *f, const char *name,
   kiln_stmt *s = make_over(f, factor, 2, names, extents, 0, t);
   s->body = kiln_stmt_simplify(cx, s, kiln_product_renumber(f, factor));
   const kiln_expr *inside = narrowed(cx, NULL, f->k, f->k_extent, f->k_padded);
+  if (first == f->m) inside = narrowed(cx, inside, f->m, f->m_extent, f->m_padded);
   if (second == f->n) inside = narrowed(cx, inside, f->n, f->n_extent, f->n_padded);
   if (inside) s->body = kiln_select(cx, inside, s->body, kiln_number(cx, factor->dtype, 0));
   return s;
@@ -330,7 +347,7 @@ static const kiln_expr *read_operand(kiln_ctx *cx, const kiln_expr *e, void *arg
 
 static kiln_stmt *make_sum(kiln_product_numbers *f) {
   const kiln_symbol names[] = {f->m, f->n, f->k};
-  const int64_t extents[] = {f->m_extent, f->n_padded, f->k_padded};
+  const int64_t extents[] = {f->m_padded, f->n_padded, f->k_padded};
   kiln_stmt *s = make_over(f, NULL, 3, names, extents, 1, f->p->tensors.data[f->old->out]);
   s->combiner = f->old->combiner;
   s->body = kiln_expr_replace(f->cx, f->old->body, read_operand, f);
@@ -349,7 +366,9 @@ const kiln_expr *kiln_product_read(const kiln_product_numbers *f, const kiln_stm
 
 kiln_stmt *kiln_product_store(const kiln_product_numbers *f, kiln_tensor *y) {
   kiln_stmt *s = kiln_product_over(f, 2, (const kiln_symbol[]){f->m, f->n},
-                                   (const int64_t[]){f->m_extent, f->n_extent}, 0, y);
+                                   (const int64_t[]){f->m_padded, f->n_extent}, 0, y);
+  s->guard = narrowed(f->cx, NULL, f->m, f->m_extent, f->m_padded);
+  y->shape[f->n_batch] = kiln_int(f->cx, f->m_extent);
   int64_t *strides = KILN_NEW_ARRAY(&f->cx->perm, int64_t, s->n_space);
   memcpy(strides, f->strides, (size_t)s->n_space * sizeof *strides);
   y->strides = strides;
@@ -440,6 +459,7 @@ static void tell_numbers(const making *w, kiln_product_numbers *out) {
                                 .n = w->nn,
                                 .k = w->k,
                                 .m_extent = w->m_extent,
+                                .m_padded = w->m_padded,
                                 .n_extent = w->n_extent,
                                 .n_padded = w->n_padded,
                                 .k_extent = w->k_extent,
@@ -450,15 +470,16 @@ static void tell_numbers(const making *w, kiln_product_numbers *out) {
     out->batch[d] = w->t->dims[w->batch[d]];
     out->strides[d] = w->strides[w->batch[d]];
   }
-  out->strides[w->n_batch] = w->strides[w->rows + w->n_rows - 1];
+  out->strides[w->n_batch] =
+      w->n_rows ? w->strides[w->rows + w->n_rows - 1] : w->n_extent; // of one row
   out->strides[w->n_batch + 1] = w->strides[w->n - 1];
   memcpy(out->vars, w->vars, sizeof out->vars);
   memcpy(out->values, w->values, sizeof out->values);
 }
 
-bool kiln_product_number(kiln_ctx *cx, kiln_program *p, kiln_stmt *t, const int64_t *strides,
-                         kiln_product_numbers *out) {
-  making w = {.cx = cx, .p = p, .t = t};
+static bool number_product(kiln_ctx *cx, kiln_program *p, kiln_stmt *t, const int64_t *strides,
+                           bool pads_rows, kiln_product_numbers *out) {
+  making w = {.cx = cx, .p = p, .t = t, .pads_rows = pads_rows};
   memcpy(w.strides, strides, (size_t)t->n_space * sizeof *strides);
   if (!find_dims(&w) || !take_all_apart(&w)) return false;
   number_all(&w);
@@ -466,8 +487,13 @@ bool kiln_product_number(kiln_ctx *cx, kiln_program *p, kiln_stmt *t, const int6
   return true;
 }
 
+bool kiln_product_number(kiln_ctx *cx, kiln_program *p, kiln_stmt *t, const int64_t *strides,
+                         kiln_product_numbers *out) {
+  return number_product(cx, p, t, strides, false, out);
+}
+
 void kiln_product_factors(kiln_product_numbers *io) {
-  io->a = make_operand(io, "A", io->left, io->m, io->m_extent, io->k, io->k_padded);
+  io->a = make_operand(io, "A", io->left, io->m, io->m_padded, io->k, io->k_padded);
   io->b = make_operand(io, "B", io->right, io->k, io->k_padded, io->n, io->n_padded);
   io->t = make_sum(io);
 }
@@ -492,14 +518,14 @@ kiln_stmt *kiln_product_finish(kiln_product_numbers *f, const kiln_stmt *y) {
 }
 
 bool kiln_product_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
-  (void)m;
   kiln_product_numbers f;
   int64_t strides[KILN_MAX_RANK];
   if (p->stmts.n != 2) return false;
   kiln_stmt *t = p->stmts.data[0], *y = p->stmts.data[1];
   if (!kiln_product_finishes(cx, p, t, y)) return false;
   kiln_tensor_strides(p->tensors.data[y->out], strides);
-  if (!kiln_product_number(cx, p, t, strides, &f)) return false;
+  const bool pads_rows = m->gpu.capability >= KILN_PRODUCT_CAPABILITY;
+  if (!number_product(cx, p, t, strides, pads_rows, &f)) return false;
   kiln_product_factors(&f);
   y = kiln_product_finish(&f, y);
   kiln_product_list(&f, 0, NULL, 1, &y);

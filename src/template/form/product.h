@@ -7,14 +7,18 @@
 // m numbers the dims that only the left operand has, n those of the right operand, k the
 // reduction's. Dims that both have, or that cannot be numbered in the result's storage, stay in
 // front as batch dims. Few columns are padded with zeros in B and T, whose n is then longer than
-// y's. A convolution is so an implicit GEMM: A holds its windows, and exists one tile at a time, in
+// y's; of halves, for which there are tensor cores, few rows are as well, in A and T,
+// and y has a guard. A convolution is so an implicit GEMM: A holds its windows, and exists one tile at a time, in
 // shared memory (Chetlur et al., cuDNN, 2014, section 3).
 #ifndef KILN_TEMPLATE_FORM_PRODUCT_H
 #define KILN_TEMPLATE_FORM_PRODUCT_H
 
 #include "template/lower.h"
 
-enum { KILN_PRODUCT_STEP = 16 }; // k is padded with zeros to a multiple of it
+enum {
+  KILN_PRODUCT_STEP = 16,      // k is padded with zeros to a multiple of it
+  KILN_PRODUCT_CAPABILITY = 80 // of tensor cores that multiply few rows
+};
 
 // A program in the form: its statements, and numbers that follow from them.
 typedef struct kiln_product {
@@ -52,7 +56,7 @@ typedef struct kiln_product_numbers {
   int n_batch;                   // dims before m and n,
   kiln_dim batch[KILN_MAX_RANK]; // which |old| has
   kiln_symbol m, n, k;
-  int64_t m_extent, n_extent, n_padded, k_extent, k_padded;
+  int64_t m_extent, m_padded, n_extent, n_padded, k_extent, k_padded;
   int n_columns;                              // dims of |old| that n numbers
   int64_t strides[KILN_MAX_RANK];             // of the result, by new axis
   int n_vars;                                 // |old|'s dims,
