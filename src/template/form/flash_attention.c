@@ -21,8 +21,8 @@ typedef struct making {
   kiln_attention_form f;
   const kiln_stmt *y;
   kiln_symbol row, value; // the dims m and v of y; row 0: it has none
-  // Grouped queries, of one query a head: |group| heads, dim |heads| of y, share keys and values, and
-  // are the rows. 0: they are not.
+  // Grouped queries, of one query a head: |group| heads, dim |heads| of y, share keys and values,
+  // and are the rows. 0: they are not.
   kiln_symbol heads;
   int64_t group;
   kiln_symbol m, n, k, v, q;

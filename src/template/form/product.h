@@ -7,9 +7,9 @@
 // m numbers the dims that only the left operand has, n those of the right operand, k the
 // reduction's. Dims that both have, or that cannot be numbered in the result's storage, stay in
 // front as batch dims. Few columns are padded with zeros in B and T, whose n is then longer than
-// y's; of halves, for which there are tensor cores, few rows are as well, in A and T,
-// and y has a guard. A convolution is so an implicit GEMM: A holds its windows, and exists one tile at a time, in
-// shared memory (Chetlur et al., cuDNN, 2014, section 3).
+// y's; of halves, for which there are tensor cores, few rows are as well, in A and T, and y has a
+// guard. A convolution is so an implicit GEMM: A holds its windows, and exists one tile at a time,
+// in shared memory (Chetlur et al., cuDNN, 2014, section 3).
 #ifndef KILN_TEMPLATE_FORM_PRODUCT_H
 #define KILN_TEMPLATE_FORM_PRODUCT_H
 

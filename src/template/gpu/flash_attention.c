@@ -137,7 +137,7 @@ static kiln_status make_stream(attention *k) {
   return kiln_compute_at(&w->s, kiln_product_tensor(w, f->x), k->over, KILN_SCOPE_LOCAL);
 }
 
-// Whether keys and values of all heads stay in the L2, so that blocks of all heads may run together.
+// Whether keys and values of all heads stay in the L2: then blocks of all heads may run together.
 static bool fits_l2(const attention *k) {
   const double bytes = 2.0 * (double)(k->f.batch * k->f.keys * (k->f.depth + k->f.values));
   return bytes <= 0.5 * (double)k->w->m->device->levels[1].capacity_bytes;
