@@ -3,8 +3,8 @@
 //
 // The loop is one that online_softmax made. An iteration whose scores u are all -inf keeps the
 // maximum M, so sums are rescaled by 1, and its weights exp(u - M) are 0: sums stay as they are.
-// The primitive follows these values through the body: what is stored outside of an iteration must be
-// what is there already. A weight of 0 leaves out what it weights, NaN and infinities included,
+// The primitive follows these values through the body: what is stored outside of an iteration must
+// be what is there already. A weight of 0 leaves out what it weights, NaN and infinities included,
 // whereas 0 times these is NaN (analysis/masking.h).
 //
 // Masks of a finite number, as the lowest of a type, have weights of 0 only where the row keeps

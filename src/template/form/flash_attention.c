@@ -9,6 +9,9 @@
 enum {
   TILE = 16,        // rows, keys, depth and values are padded to multiples of it
   LONG = 64,        // rows or keys of more than this are padded to multiples of it
+  LEAST_SPAN = 256, // keys of a split
+  MAX_SPLITS = 32,
+  RESIDENT = 3,     // blocks of few rows that a multiprocessor runs at the same time
   MAX_DEPTH = 128,  // of Q and K: a warp holds it in registers
   MAX_VALUES = 128, //
   CAPABILITY = 80
@@ -26,6 +29,9 @@ typedef struct making {
   kiln_symbol heads;
   int64_t group;
   kiln_symbol m, n, k, v, q;
+  // Split keys: the dim |split|, the last batch dim but of y, of |splits| ranges of |keys| keys.
+  kiln_symbol split;
+  int64_t splits;
   int64_t rows, keys, depth, values; // padded
   kiln_dtype half;
   int n_batch;
@@ -201,13 +207,30 @@ static const kiln_expr *below(making *w, kiln_symbol v, int64_t extent) {
   return kiln_binary(w->cx, KILN_EXPR_LT, kiln_var(w->cx, v), kiln_int(w->cx, extent));
 }
 
+// The number of a key among those of all splits.
+static const kiln_expr *key_number(making *w) {
+  const kiln_expr *n = kiln_var(w->cx, w->n);
+  if (w->splits == 1) return n;
+  const kiln_expr *first = kiln_mul(w->cx, kiln_var(w->cx, w->split), kiln_int(w->cx, w->keys));
+  return kiln_add(w->cx, first, n);
+}
+
+// |e|, an expression of all keys, at those of a split.
+static const kiln_expr *of_split(making *w, const kiln_expr *e) {
+  const kiln_expr *at = key_number(w);
+  return kiln_expr_substitute(w->cx, e, 1, &w->n, &at);
+}
+
 // The condition that both dims are within the unpadded extents |known|; NULL if it always holds.
 static const kiln_expr *is_known(making *w, const kiln_symbol *names, const int64_t *extents,
                                  const int64_t *known) {
   const kiln_expr *all = NULL;
   for (int i = 0; i < 2; i++) {
-    if (extents[i] == known[i]) continue;
-    const kiln_expr *one = below(w, names[i], known[i]);
+    const bool is_keys = names[i] == w->n;
+    if (extents[i] * (is_keys ? w->splits : 1) == known[i]) continue;
+    const kiln_expr *one =
+        is_keys ? kiln_binary(w->cx, KILN_EXPR_LT, key_number(w), kiln_int(w->cx, known[i]))
+                : below(w, names[i], known[i]);
     all = all ? kiln_binary(w->cx, KILN_EXPR_AND, all, one) : one;
   }
   return all;
@@ -271,7 +294,9 @@ static const kiln_expr *times(making *w, const kiln_expr *e, double factor) {
 static kiln_stmt *make_finish(making *w, const kiln_expr *load, const kiln_expr *result) {
   kiln_ctx *cx = w->cx;
   const kiln_symbol names[] = {w->m, w->v};
-  const int64_t extents[] = {w->rows, w->values};
+  const bool is_whole = w->splits > 1; // no instruction computes it
+  const int64_t extents[] = {is_whole ? w->f.n_rows : w->rows,
+                             is_whole ? w->f.n_values : w->values};
   kiln_tensor *y = w->p->tensors.data[w->y->out];
   kiln_stmt *s = make_stmt(w, NULL, y->dtype, NULL, 2, 0, names, extents);
   int64_t strides[KILN_MAX_RANK], *moved = KILN_NEW_ARRAY(&cx->perm, int64_t, s->n_space);
@@ -414,9 +439,10 @@ static kiln_stmt *make_scores(making *w, const kiln_expr *old, const kiln_stmt *
   else if (w->f.n_rows != w->rows)
     scores = kiln_select(cx, below(w, w->m, w->f.n_rows), scores,
                          kiln_float(cx, KILN_F32, -(double)INFINITY));
-  if (w->f.n_keys != w->keys)
-    scores = kiln_select(cx, below(w, w->n, w->f.n_keys), scores,
-                         kiln_float(cx, KILN_F32, -(double)INFINITY));
+  const kiln_expr *inside =
+      is_known(w, (const kiln_symbol[]){w->n, w->k}, (const int64_t[]){w->keys, w->depth},
+               (const int64_t[]){w->f.n_keys, w->depth});
+  if (inside) scores = kiln_select(cx, inside, scores, kiln_float(cx, KILN_F32, -(double)INFINITY));
   finish_stmt(w, z, KILN_COMBINE_NONE, scores);
   return z;
 }
@@ -428,6 +454,75 @@ static kiln_stmt *make_over_keys(making *w, const char *name, kiln_symbol other,
                            (const int64_t[]){w->rows, extent, w->keys});
   finish_stmt(w, s, combiner, body);
   return s;
+}
+
+// Splits the keys of few rows into ranges, blocks of their own, until they fill the machine.
+static void split_keys(making *w, const kiln_machine *m, parts *io) {
+  int64_t blocks = w->rows / TILE;
+  for (int d = 0; d < w->n_batch; d++) blocks *= kiln_dim_extent(&w->batch[d]);
+  int64_t n = RESIDENT * (int64_t)m->n_cores / (blocks > 0 ? blocks : 1);
+  if (n > w->f.n_keys / LEAST_SPAN) n = w->f.n_keys / LEAST_SPAN;
+  if (n > MAX_SPLITS) n = MAX_SPLITS;
+  if (w->rows > TILE || n < 2 || w->n_batch + 3 >= KILN_MAX_RANK) return;
+  w->keys = kiln_round_up(kiln_divide_up(w->f.n_keys, n), LONG);
+  w->splits = kiln_divide_up(w->f.n_keys, w->keys);
+  w->split = kiln_symbol_of(w->cx, "split");
+  io->keys = of_split(w, io->keys);
+  io->values = of_split(w, io->values);
+  io->scores = of_split(w, io->scores);
+  w->batch[w->n_batch++] = (kiln_dim){w->split, kiln_int(w->cx, w->splits)};
+}
+
+// A reduction over the splits, for each row and |n_more| dims.
+static kiln_stmt *make_over_splits(making *w, const char *name, int n_more, kiln_combiner combiner,
+                                   const kiln_expr *body) {
+  const kiln_symbol two[] = {w->m, w->split}, three[] = {w->m, w->v, w->split};
+  const int64_t of_two[] = {w->f.n_rows, w->splits},
+                of_three[] = {w->f.n_rows, w->f.n_values, w->splits};
+  kiln_stmt *s = make_stmt(w, name, KILN_F32, NULL, 1 + n_more, 1, n_more ? three : two,
+                           n_more ? of_three : of_two);
+  finish_stmt(w, s, combiner, body);
+  return s;
+}
+
+// The statements of split keys: P and L of each split, and what puts them together: G, D, N. y is
+// the last.
+static void make_splits(making *w, const parts *of, const kiln_stmt *top, const kiln_stmt *sum,
+                        const kiln_expr *copy, const kiln_expr *ratio, kiln_stmt **out) {
+  kiln_ctx *cx = w->cx;
+  const bool by_two = w->half == KILN_F16;
+  const kiln_expr *lowest = kiln_float(cx, KILN_F32, -(double)INFINITY), *own = kiln_var(cx, w->q),
+                  *zero = kiln_int(cx, 0);
+  kiln_stmt *part = make_stmt(w, "P", KILN_F32, NULL, 2, 0, (const kiln_symbol[]){w->m, w->v},
+                              (const int64_t[]){w->rows, w->values}),
+            *mark = make_stmt(w, "L", KILN_F32, NULL, 2, 0, (const kiln_symbol[]){w->m, w->q},
+                              (const int64_t[]){w->rows, KILN_QUAD});
+  const kiln_expr *is_empty = kiln_binary(cx, KILN_EXPR_EQ, load_copy(w, top, copy), lowest);
+  finish_stmt(w, part, KILN_COMBINE_NONE,
+              kiln_select(cx, is_empty, kiln_float(cx, KILN_F32, 0), ratio));
+  const kiln_expr *log = kiln_unary(cx, KILN_EXPR_LOG, load_copy(w, sum, own)),
+                  *m = load_copy(w, top, own);
+  if (by_two) log = kiln_mul(cx, log, kiln_float(cx, KILN_F32, 1.4426950408889634));
+  finish_stmt(
+      w, mark, KILN_COMBINE_NONE,
+      kiln_select(cx, kiln_binary(cx, KILN_EXPR_EQ, m, lowest), lowest, kiln_add(cx, m, log)));
+  const kiln_expr *level = load_copy(w, mark, zero), *value = load_new(w, part);
+  w->n_batch--;
+  kiln_stmt *most = make_over_splits(w, "G", 0, KILN_COMBINE_MAX, level);
+  const kiln_expr *x = kiln_sub(cx, level, load_new(w, most)),
+                  *share = by_two ? kiln_binary(cx, KILN_EXPR_POW, kiln_float(cx, KILN_F32, 2), x)
+                                  : kiln_unary(cx, KILN_EXPR_EXP, x);
+  kiln_stmt *under = make_over_splits(w, "D", 0, KILN_COMBINE_SUM, share),
+            *above = make_over_splits(w, "N", 1, KILN_COMBINE_SUM, kiln_mul(cx, share, value));
+  kiln_stmt *const list[] = {
+      part,
+      mark,
+      most,
+      under,
+      above,
+      make_finish(w, of->load,
+                  kiln_binary(cx, KILN_EXPR_DIV, load_new(w, above), load_new(w, under)))};
+  for (size_t i = 0; i < KILN_LEN(list); i++) out[i] = list[i];
 }
 
 static void make_all(making *w, const parts *of) {
@@ -451,9 +546,12 @@ static void make_all(making *w, const parts *of) {
   const kiln_expr *share = kiln_binary(cx, KILN_EXPR_DIV, kiln_float(cx, KILN_F32, 1),
                                        load_copy(w, sum, of_value)),
                   *ratio = kiln_mul(cx, load_new(w, mix), share); // one division a row
-  kiln_stmt *const list[] = {a, b, v, x, z, top, sum, mix, make_finish(w, of->load, ratio)};
+  kiln_stmt *list[14] = {a, b, v, x, z, top, sum, mix};
+  const int n = w->splits > 1 ? 14 : 9;
+  if (n == 9) list[8] = make_finish(w, of->load, ratio);
+  else make_splits(w, of, top, sum, of_value, ratio, &list[8]);
   w->p->stmts.n = 0;
-  for (size_t i = 0; i < KILN_LEN(list); i++) kiln_stmt_append(w->cx, w->p, list[i]);
+  for (int i = 0; i < n; i++) kiln_stmt_append(w->cx, w->p, list[i]);
   kiln_program_drop_unwritten(w->cx, w->p);
 }
 
@@ -490,6 +588,7 @@ static bool group_heads(making *w, const parts *of) {
 // Finds the operands of |w|'s form; false if its program cannot have it.
 static bool find_parts(making *w, parts *out) {
   w->scale = 1;
+  w->splits = 1;
   if (w->y->n_reduce || w->y->guard) return false;
   out->load = load_of(w, w->y->body, w->f.mix);
   if (!out->load || !find_dims(w, out->load) || !find_factors(w, out)) return false;
@@ -504,13 +603,13 @@ static bool find_parts(making *w, parts *out) {
 }
 
 bool kiln_flash_attention_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
-  (void)m;
   making w = {.cx = cx, .p = p, .y = p->stmts.data[p->stmts.n - 1]};
   parts of = {0};
   bool found = false;
   for (int i = 0; i + 1 < p->stmts.n && !found; i++)
     found = kiln_attention_find(cx, p, p->stmts.data[i], &w.f);
   if (!found || !find_parts(&w, &of)) return false;
+  split_keys(&w, m, &of);
   make_all(&w, &of);
   return true;
 }
@@ -526,7 +625,7 @@ bool kiln_flash_attention_suits(kiln_ctx *cx, kiln_program *p, const kiln_attent
 }
 
 bool kiln_flash_attention_is(const kiln_program *p, kiln_flash_attention *out) {
-  if (p->stmts.n != 9) return false;
+  if (p->stmts.n != 9 && p->stmts.n != 14) return false;
   kiln_stmt *const *s = p->stmts.data;
   const kiln_stmt *top = s[5], *mix = s[7];
   if (top->combiner != KILN_COMBINE_MAX || s[6]->combiner != KILN_COMBINE_SUM ||
@@ -545,6 +644,7 @@ bool kiln_flash_attention_is(const kiln_program *p, kiln_flash_attention *out) {
                                 .sum = s[6],
                                 .mix = mix,
                                 .y = s[8],
+                                .mark = p->stmts.n > 9 ? s[9] : NULL,
                                 .n_batch = n,
                                 .batch = 1};
   for (int d = 0; d < n; d++) out->batch *= kiln_dim_extent(&top->dims[d]);

@@ -11,6 +11,12 @@
 // of the four lanes that hold a row of the sums (fragment.h) has a copy q of its maximum and sum,
 // so that none has to ask another for them. Rows, keys and depth are padded with zeros, scores with
 // -inf. Roundings to halves before the weights are dropped.
+//
+// Where blocks of few rows would leave multiprocessors idle, keys are split (flash decoding): all
+// of that has one more batch dim, of ranges of keys, and in the place of y
+//     P(.., s, m, v) = T * (1 / S)     L(.., s, m, q) = M + log2(S), -inf where M is
+//     G(.., m) max=! L(.., s, m, 0)    D(.., m) +=! 2^(L - G)    N(.., m, v) +=! 2^(L - G)*P
+//     y(.., m, v) = g(N / D, ..)
 #ifndef KILN_TEMPLATE_FORM_FLASH_ATTENTION_H
 #define KILN_TEMPLATE_FORM_FLASH_ATTENTION_H
 
@@ -19,8 +25,9 @@
 
 // A program in the form: its statements, and numbers that follow from them.
 typedef struct kiln_flash_attention {
-  const kiln_stmt *a, *b, *v, *x, *z, *top, *sum, *mix, *y;
-  int n_batch; // dims in front of m
+  const kiln_stmt *a, *b, *v, *x, *z, *top, *sum, *mix, *y; // y: of split keys P
+  const kiln_stmt *mark;                                    // L; NULL: keys are not split
+  int n_batch;                                              // dims in front of m
   int64_t rows, keys, depth, values,
       batch; // padded extents; |batch| is the product of the dims in front
 } kiln_flash_attention;

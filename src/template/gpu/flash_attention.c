@@ -95,11 +95,28 @@ static kiln_status fuse_blocks(attention *k, bool rows_first) {
   return kiln_gpu_fuse(w, k->f.n_batch + 1, loops, &k->block, &extent);
 }
 
+// L is computed where P is.
+static kiln_status merge_mark(attention *k) {
+  kiln_lowering *w = k->w;
+  const kiln_stmt *mark = k->f.mark;
+  kiln_symbol loops[KILN_MAX_RANK + 1], block;
+  int64_t extent;
+  for (int d = 0; d < k->f.n_batch; d++)
+    loops[d] = loop_of(k, mark, "", kiln_symbol_text(w->cx, mark->dims[d].name));
+  loops[k->f.n_batch] = symbol(k, "mark.block");
+  KILN_TRY(kiln_split(&w->s, loop_of(k, mark, "", "m"), k->s.rows, KILN_TAIL_EXACT,
+                      loops[k->f.n_batch], symbol(k, "mark.mi")));
+  KILN_TRY(kiln_gpu_fuse(w, k->f.n_batch + 1, loops, &block, &extent));
+  return kiln_merge(&w->s, k->block, block, 0);
+}
+
 static kiln_status cut_blocks(attention *k) {
   k->block = symbol(k, "block.m");
   KILN_TRY(kiln_split(&k->w->s, loop_of(k, k->f.y, "", "m"), k->s.rows, KILN_TAIL_EXACT, k->block,
                       symbol(k, "y.mi")));
-  return k->skips ? KILN_OK : fuse_blocks(k, false);
+  if (k->skips) return KILN_OK;
+  KILN_TRY(fuse_blocks(k, false));
+  return k->f.mark ? merge_mark(k) : KILN_OK;
 }
 
 // The chunks of a reduction's keys in front; the rest in the order batch, m, keys, last.
@@ -330,7 +347,24 @@ static kiln_status lower_rest(attention *k) {
     if (kiln_loops_find(k->w->s.loops, numbered(k, of_mix, b)))
       KILN_TRY(kiln_quad_run_nest(&k->q, numbered(k, of_mix, b)));
   }
+  if (f->mark) KILN_TRY(kiln_quad_run_nest(&k->q, symbol(k, "mark.mi")));
   return kiln_quad_run_nest(&k->q, symbol(k, "y.mi"));
+}
+
+// The nest that puts splits together: a result a thread.
+static kiln_status lower_splits(attention *k) {
+  enum { THREADS = 64 };
+  kiln_lowering *w = k->w;
+  const kiln_stmt *y = w->root;
+  kiln_symbol loops[KILN_MAX_RANK], thread;
+  for (int d = 0; d < y->n_space; d++) loops[d] = kiln_lowering_loop(w, "y", "", y->dims[d].name);
+  KILN_TRY(kiln_gpu_map_grid(w, y->n_space, loops, THREADS, &thread));
+  for (int i = 0; i < 3; i++) {
+    const kiln_stmt *s = w->p->stmts.data[w->p->stmts.n - 2 - i];
+    KILN_TRY(kiln_compute_at(&w->s, kiln_product_tensor(w, s), thread, KILN_SCOPE_LOCAL));
+    KILN_TRY(kiln_unroll(&w->s, loop_of(k, s, "", "split")));
+  }
+  return KILN_OK;
 }
 
 // --- candidates ---
@@ -350,7 +384,7 @@ static bool find_instrs(attention *k) {
   const char *half = half_of(k) == KILN_F16 ? "f16" : "bf16",
              *who = k->s.by_warpgroups ? "group" : "quad";
   const int tiles = (int)(k->s.chunk / KILN_MMA_N), chunk = (int)k->s.chunk;
-  k->max = named(k, "%s.max.%d", who, tiles);
+  k->max = named(k, "%s.%s.%d", who, k->f.mark ? "nanmax" : "max", tiles); // L shows it
   k->sum = named(k, "%s.sum.%d.%s", who, tiles, half);
   if (k->s.by_warpgroups) {
     k->scores = named(k, "wgmma.m64n%dk16.%s.row.col", chunk, half);
@@ -395,7 +429,7 @@ static void find_bounds(attention *k) {
                                 .key = k->f.n_batch + 1,
                                 .rows = k->s.rows,
                                 .chunk = k->s.chunk};
-  k->skips = !k->w->strict_masks && k->f.z->n_space == k->f.n_batch + 2 &&
+  k->skips = !k->w->strict_masks && !k->f.mark && k->f.z->n_space == k->f.n_batch + 2 &&
              kiln_mask_bounds_find(k->w->cx, &s, symbol(k, "block.m"), &k->bounds);
   if (!k->skips) k->bounds.share = 1;
 }
@@ -432,6 +466,7 @@ static kiln_status lower_flash_attention(kiln_lowering *w, const kiln_tiling *t)
   KILN_TRY(lower_weights(&k));
   KILN_TRY(lower_mix(&k));
   KILN_TRY(lower_rest(&k));
+  if (k.f.mark) KILN_TRY(lower_splits(&k));
   return kiln_bind(&w->s, k.block, KILN_BLOCK_X);
 }
 

@@ -37,18 +37,22 @@
   "Y(i0:20, i1:6, i2:16) = f16(O(i1, i0, i2)) }"
 
 // One query of eight heads, four of which share keys and values.
-#define DECODING                                                                                   \
-  "p { in f16 Q(3, 8, 1, 16) in f16 K(3, 2, 100, 16) in f16 V(3, 2, 100, 32) in f16 B(3, 100) "    \
-  "out f16 Y(3, 1, 8, 32) temp f32 X(3, 8, 1, 100) temp f16 Z(3, 8, 1, 100) temp f32 M(3, 8, 1) "  \
-  "temp f16 E(3, 8, 1, 100) temp f32 S(3, 8, 1) temp f16 P(3, 8, 1, 100) temp f32 O(3, 8, 1, 32) " \
-  "X(i0:3, i1:8, i2:1, i3:100 | r0:16) +=! f32(Q(i0, i1, 0, r0)) * f32(K(i0, i1 / 4, i3, r0)) "    \
-  "Z(i0:3, i1:8, i2:1, i3:100) = f16(X(i0, i1, 0, i3) * 0.25f32 + f32(B(i0, i3))) "                \
-  "M(i0:3, i1:8, i2:1 | r0:100) max=! f32(Z(i0, i1, 0, r0)) "                                      \
-  "E(i0:3, i1:8, i2:1, i3:100) = f16(exp(f32(Z(i0, i1, 0, i3)) - M(i0, i1, 0))) "                  \
-  "S(i0:3, i1:8, i2:1 | r0:100) +=! f32(E(i0, i1, 0, r0)) "                                        \
-  "P(i0:3, i1:8, i2:1, i3:100) = f16(f32(E(i0, i1, 0, i3)) * (1f32 / S(i0, i1, 0))) "              \
-  "O(i0:3, i1:8, i2:1, i3:32 | r0:100) +=! f32(P(i0, i1, 0, r0)) * f32(V(i0, i1 / 4, r0, i3)) "    \
-  "Y(i0:3, i1:1, i2:8, i3:32) = f16(O(i0, i2, 0, i3)) }"
+#define DECODING_OF(half, n)                                                                       \
+  "p { in " half " Q(3, 8, 1, 16) in " half " K(3, 2, " #n ", 16) in " half " V(3, 2, " #n         \
+  ", 32) in " half " "                                                                             \
+  "B(3, " #n ") out " half " Y(3, 1, 8, 32) temp f32 X(3, 8, 1, " #n ") temp " half " Z(3, 8, 1, " \
+  "" #n ") temp f32 M(3, 8, 1) temp " half " E(3, 8, 1, " #n ") temp f32 S(3, 8, 1) temp " half    \
+  " "                                                                                              \
+  "P(3, 8, 1, " #n ") temp f32 O(3, 8, 1, 32) X(i0:3, i1:8, i2:1, i3:" #n " | "                    \
+  "r0:16) +=! f32(Q(i0, i1, 0, r0)) * f32(K(i0, i1 / 4, i3, r0)) Z(i0:3, "                         \
+  "i1:8, i2:1, i3:" #n ") = " half "(X(i0, i1, 0, i3) * 0.25f32 + f32(B(i0, i3))) "                \
+  "M(i0:3, i1:8, i2:1 | r0:" #n ") max=! f32(Z(i0, i1, 0, r0)) E(i0:3, i1:8, "                     \
+  "i2:1, i3:" #n ") = " half "(exp(f32(Z(i0, i1, 0, i3)) - M(i0, i1, 0))) S(i0:3, "                \
+  "i1:8, i2:1 | r0:" #n ") +=! f32(E(i0, i1, 0, r0)) P(i0:3, i1:8, i2:1, i3:" #n ") "              \
+  "= " half "(f32(E(i0, i1, 0, i3)) * (1f32 / S(i0, i1, 0))) O(i0:3, i1:8, i2:1, "                 \
+  "i3:32 | r0:" #n ") +=! f32(P(i0, i1, 0, r0)) * f32(V(i0, i1 / 4, r0, i3)) "                     \
+  "Y(i0:3, i1:1, i2:8, i3:32) = " half "(O(i0, i2, 0, i3)) }"
+#define DECODING DECODING_OF("f16", 100)
 
 static const char *const attentions[] = {
     WINDOWS,
@@ -96,6 +100,14 @@ static const char *const of_groups[] = {
     "O(i1:2, i2:64, i3:64 | r0:64) +=! f32(P(i1, i2, r0)) * f32(A(r0, 2, i1, i3)) "
     "Y(i1:64, i2:2, i3:64) = f16(O(i2, i1, i3)) }",
 };
+
+// Keys are split between blocks; all of a split's are masked.
+static const char *const splits[] = {DECODING_OF("f16", 700), DECODING_OF("bf16", 1024)};
+
+static void splits_of_keys_are_put_together(void **state) {
+  (void)state;
+  check_each(&machine, "flash_attention", KILN_LEN(splits), splits, "nanmax", 30);
+}
 
 static void every_shape_computes_attention_in_one_kernel(void **state) {
   (void)state;
@@ -147,6 +159,7 @@ static void attention_compiles(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(every_shape_computes_attention_in_one_kernel),
                                      cmocka_unit_test(warp_groups_compute_attention),
+                                     cmocka_unit_test(splits_of_keys_are_put_together),
                                      cmocka_unit_test(nothing_but_the_result_is_stored),
                                      cmocka_unit_test(loops_end_where_masks_do),
                                      cmocka_unit_test(attention_compiles)};
