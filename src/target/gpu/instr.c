@@ -136,6 +136,7 @@
                   "    x = fmaxf(x, fmaxf(a[4 * h], a[4 * h + 1]));\n", "x = fmaxf(x, y)",         \
                   "fmaxf(d[0], x)")                                                                \
   }
+#define NAN_MAX_OF(to) "asm(\"max.NaN.f32 %0, %1, %2;\" : \"=f\"(" to ") : \"f\"(x), \"f\"(y))"
 // The same that keeps NaN, which takes three instructions a term in place of one.
 #define ROWS_NAN_MAX(label, rows, n)                                                               \
   {                                                                                                \
@@ -146,9 +147,9 @@
      .fragments = {QUAD, IN_ROW}},                                                                 \
         80, "kiln_" label "_nanmax_" n,                                                            \
         QUAD_TEXT("kiln_" label "_nanmax_" n, "float", n, "d[0]",                                  \
-                  "    float y = a[4 * h];\n    " MAX_OF(                                          \
-                      "x") ";\n    y = a[4 * h + 1];\n    " MAX_OF("x") ";\n",                     \
-                  MAX_OF("x"), "x")                                                                \
+                  "    float y = a[4 * h];\n    " NAN_MAX_OF(                                      \
+                      "x") ";\n    y = a[4 * h + 1];\n    " NAN_MAX_OF("x") ";\n",                 \
+                  NAN_MAX_OF("x"), "x")                                                            \
   }
 #define ROWS_SUM(label, rows, n, half, type)                                                       \
   {                                                                                                \
