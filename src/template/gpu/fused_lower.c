@@ -2,22 +2,38 @@
 // on the threads that hold its elements.
 #include "template/gpu/fused_tile.h"
 
-#include "template/gpu/blocks.h"
-#include "template/gpu/fragment.h"
+#include "support/integer.h"
 
 enum { WARP = KILN_FUSED_WARP, UNIT = 4, PAD = 4 };
 
 int64_t kiln_fused_columns(const kiln_fused_shape *s, int64_t columns) {
-  const int64_t unit = UNIT * s->lanes_n * s->warps[1];
-  return (columns + unit - 1) / unit * unit;
+  const int64_t unit = (s->by_mma ? 2 * KILN_MMA_N : UNIT * s->lanes_n) * s->warps[1];
+  return kiln_round_up(columns, unit);
 }
 
-bool kiln_fused_layout(const kiln_fused_shape *s, int64_t columns, kiln_layout *out) {
-  const kiln_simt_tile t = {.extents = {s->rows, kiln_fused_columns(s, columns)},
+bool kiln_fused_layout(const kiln_fused *x, int64_t columns, kiln_layout *out) {
+  const kiln_fused_shape *s = &x->s;
+  const int64_t extents[] = {s->rows, kiln_fused_columns(s, columns)},
+                warp[] = {s->rows / s->warps[0], extents[1] / s->warps[1]};
+  const kiln_simt_tile t = {.extents = {extents[0], extents[1]},
                             .warps = {s->warps[0], s->warps[1]},
                             .lanes = {WARP / s->lanes_n, s->lanes_n},
                             .unit = {1, UNIT}};
-  return kiln_layout_of_simt(&t, out);
+  return s->by_mma ? kiln_layout_of_sums(x->w, false, extents, warp, out)
+                   : kiln_layout_of_simt(&t, out);
+}
+
+kiln_product kiln_fused_product(const kiln_fused *x, const kiln_fused_statement *t) {
+  const kiln_stmt *s = t->s;
+  const int m = x->f.n_batch;
+  return (kiln_product){.a = x->f.all[t->left].s,
+                        .b = x->f.all[t->right].s,
+                        .t = s,
+                        .n_batch = m,
+                        .m = kiln_dim_extent(&s->dims[m]),
+                        .n = kiln_dim_extent(&s->dims[m + 1]),
+                        .k = kiln_dim_extent(&s->dims[m + 2]),
+                        .batch = x->f.batch};
 }
 
 // --- names ---
@@ -143,7 +159,7 @@ static kiln_status cut_reduction(kiln_fused *x, int i) {
   int n = 0, n_own = 0;
   int64_t extent = 0;
   kiln_layout l;
-  if (!kiln_fused_layout(&x->s, extent_of_columns(s, s->n_space), &l)) return KILN_INTERNAL;
+  if (!kiln_fused_layout(x, extent_of_columns(s, s->n_space), &l)) return KILN_INTERNAL;
   KILN_TRY(cut_columns(x, &l, loop_of(x, s, "", s->n_space), order, &n, own, &n_own));
   const int n_parts = n;
   for (int d = 0; d < s->n_space; d++) order[n++] = loop_of(x, s, "", d);
@@ -170,7 +186,7 @@ static kiln_status run_reduction(kiln_fused *x, int i, kiln_symbol block) {
   const int lead = x->f.n_batch;
   kiln_stage_axis axes[KILN_MAX_RANK];
   kiln_layout l, reduced;
-  if (!kiln_fused_layout(&x->s, extent_of_columns(s, s->n_space), &l)) return KILN_INTERNAL;
+  if (!kiln_fused_layout(x, extent_of_columns(s, s->n_space), &l)) return KILN_INTERNAL;
   kiln_layout_reduced(&l, 1, &reduced);
   KILN_TRY(kiln_compute_at(&w->s, part, block, KILN_SCOPE_LOCAL));
   KILN_TRY(kiln_stage(&w->s, part, block, KILN_SCOPE_SHARED, kiln_axes_lead(axes, lead + 2), axes,
@@ -201,17 +217,44 @@ static kiln_status stage(kiln_fused *x, const kiln_stmt *operand, kiln_symbol st
                             PAD);
 }
 
+static kiln_status multiply_by_threads(kiln_fused *x, const kiln_fused_statement *t,
+                                       const kiln_product_loops *l) {
+  KILN_TRY(kiln_reorder(&x->w->s, 4, (const kiln_symbol[]){l->step, l->k, l->m, l->n}));
+  KILN_TRY(stage(x, x->f.all[t->right].s, l->step));
+  if (x->f.all[t->left].nest == KILN_NEST_OPERAND) KILN_TRY(stage(x, x->f.all[t->left].s, l->step));
+  KILN_TRY(run(x, l->k));
+  return kiln_unroll(&x->w->s, l->k);
+}
+
+// The same by matrix instructions of warps.
+static kiln_status multiply_by_warps(kiln_fused *x, const kiln_fused_statement *t,
+                                     const kiln_product_loops *l) {
+  const int64_t columns = kiln_fused_columns(&x->s, kiln_dim_extent(&t->s->dims[x->f.n_batch + 1]));
+  const kiln_mma_shape shape = {.m = x->s.rows,
+                                .n = columns,
+                                .k = x->s.step,
+                                .warp_m = x->s.rows / x->s.warps[0],
+                                .warp_n = columns / x->s.warps[1],
+                                .slice_k = 1};
+  kiln_mma m = {.w = x->w,
+                .s = &shape,
+                .p = kiln_fused_product(x, t),
+                .l = *l,
+                .depth = x->s.depth,
+                .sums = buffer_of(x, t)};
+  m.steps = kiln_divide_up(m.p.k, x->s.step);
+  kiln_mma_find(&m);
+  KILN_TRY(kiln_reorder(&x->w->s, 2, (const kiln_symbol[]){l->step, l->m}));
+  return kiln_mma_multiply(&m);
+}
+
 static kiln_status run_product(kiln_fused *x, const kiln_fused_statement *t) {
-  kiln_lowering *w = x->w;
-  const int m = rows_of(x, t->s);
-  const kiln_symbol rows = loop_of(x, t->s, "", m), columns = loop_of(x, t->s, "", m + 1);
-  kiln_symbol terms = loop_of(x, t->s, "", m + 2), step;
-  KILN_TRY(kiln_gpu_cut(w, &terms, x->s.step, "o", "i", &step));
-  KILN_TRY(kiln_reorder(&w->s, 4, (const kiln_symbol[]){step, terms, rows, columns}));
-  KILN_TRY(stage(x, x->f.all[t->right].s, step));
-  if (x->f.all[t->left].nest == KILN_NEST_OPERAND) KILN_TRY(stage(x, x->f.all[t->left].s, step));
-  KILN_TRY(run(x, terms));
-  return kiln_unroll(&w->s, terms);
+  const int m = x->f.n_batch;
+  kiln_product_loops l = {.m = loop_of(x, t->s, "", m),
+                          .n = loop_of(x, t->s, "", m + 1),
+                          .k = loop_of(x, t->s, "", m + 2)};
+  KILN_TRY(kiln_gpu_cut(x->w, &l.k, x->s.step, "o", "i", &l.step));
+  return x->s.by_mma ? multiply_by_warps(x, t, &l) : multiply_by_threads(x, t, &l);
 }
 
 // --- the block ---
@@ -258,9 +301,9 @@ static kiln_status layout_tiles(kiln_fused *x) {
     const kiln_fused_statement *t = &x->f.all[i];
     kiln_layout l;
     if (t->nest == KILN_NEST_OPERAND || t->nest == KILN_NEST_RESULT ||
-        scope_of(x, i) != KILN_SCOPE_LOCAL)
-      continue;
-    if (!kiln_fused_layout(&x->s, kiln_dim_extent(&t->s->dims[x->f.n_batch + 1]), &l))
+        scope_of(x, i) != KILN_SCOPE_LOCAL || (t->nest == KILN_NEST_SUMS && x->s.by_mma))
+      continue; // kiln_mma_multiply lays sums out
+    if (!kiln_fused_layout(x, kiln_dim_extent(&t->s->dims[x->f.n_batch + 1]), &l))
       return KILN_INTERNAL;
     KILN_TRY(kiln_layout_apply(x->w, buffer_of(x, t), &l));
   }

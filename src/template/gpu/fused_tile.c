@@ -20,13 +20,15 @@ enum {
   N_VARIANTS = (int)KILN_LEN(warps) * N_ROWS * N_LANES * N_STEPS
 };
 
-static kiln_fused_shape shape_of(int variant) {
+static kiln_fused_shape shape_of(bool by_mma, int variant) {
   const int w = variant / (N_ROWS * N_LANES * N_STEPS);
+  const int64_t tiles = thread_rows[variant / (N_STEPS * N_LANES) % N_ROWS] / 2;
   kiln_fused_shape s = {.step = step_sizes[variant % N_STEPS],
                         .lanes_n = lanes[variant / N_STEPS % N_LANES],
+                        .by_mma = by_mma,
                         .warps = {warps[w].m, warps[w].n},
                         .depth = 1};
-  s.rows = thread_rows[variant / (N_STEPS * N_LANES) % N_ROWS] * s.warps[0] * (WARP / s.lanes_n);
+  s.rows = s.warps[0] * (by_mma ? KILN_MMA_M * tiles : 2 * tiles * (WARP / s.lanes_n));
   return s;
 }
 
@@ -144,12 +146,24 @@ static double time_of(const kiln_fused *x, const demand *d) {
 
 // --- candidates ---
 
+// Whether a matrix instruction takes the types of each product, whose operands are in memory.
+static bool by_mma(const kiln_fused *x) {
+  bool all = true;
+  for (int i = 0; i < x->f.n; i++) {
+    if (x->f.all[i].nest != KILN_NEST_SUMS) continue;
+    const kiln_product p = kiln_fused_product(x, &x->f.all[i]);
+    all &= kiln_mma_type_of(x->w, &p) && x->f.all[x->f.all[i].left].nest == KILN_NEST_OPERAND;
+  }
+  return all;
+}
+
 static bool describe(kiln_fused *x, int variant) {
-  x->s = shape_of(variant);
+  x->s = shape_of(by_mma(x), variant);
+  if (x->s.by_mma && (x->s.lanes_n != lanes[0] || x->s.step < KILN_PRODUCT_STEP)) return false;
   kiln_layout l;
   for (int i = 0; i < x->f.n; i++)
     if (is_tile(&x->f.all[i]) &&
-        !kiln_fused_layout(&x->s, kiln_dim_extent(&x->f.all[i].s->dims[x->f.n_batch + 1]), &l))
+        !kiln_fused_layout(x, kiln_dim_extent(&x->f.all[i].s->dims[x->f.n_batch + 1]), &l))
       return false;
   find_depth(x);
   const demand d = demand_of(x);

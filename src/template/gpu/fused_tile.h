@@ -10,10 +10,12 @@
 
 #include "template/form/fused_tile.h"
 #include "template/gpu/layout.h"
+#include "template/gpu/mma.h"
 
 // How a block's threads share a tile of |rows| rows.
 typedef struct kiln_fused_shape {
-  int64_t rows, step;        // of the block; terms of a product at a time
+  int64_t rows, step; // of the block; terms of a product at a time
+  bool by_mma;        // products run on matrix instructions; else on multiply-adds of threads
   int64_t warps[2], lanes_n; // along rows and columns; lanes of a warp along columns
   int depth;                 // steps whose operands are in shared memory or in flight
 } kiln_fused_shape;
@@ -32,7 +34,9 @@ static inline int64_t kiln_fused_warps(const kiln_fused_shape *s) {
 }
 // |columns| rounded up to what the threads of a row take, and their layout.
 int64_t kiln_fused_columns(const kiln_fused_shape *s, int64_t columns);
-bool kiln_fused_layout(const kiln_fused_shape *s, int64_t columns, kiln_layout *out);
+bool kiln_fused_layout(const kiln_fused *x, int64_t columns, kiln_layout *out);
+// The product of statement |t|, whose operands are statements of their own.
+kiln_product kiln_fused_product(const kiln_fused *x, const kiln_fused_statement *t);
 kiln_status kiln_fused_lower(kiln_fused *x);
 
 #endif

@@ -178,8 +178,7 @@ static kiln_dtype dtype_of(const kiln_lowering *w, const kiln_stmt *s) {
   return w->p->tensors.data[s->out]->dtype;
 }
 
-// The instruction for the types of |p|'s operands and sums; NULL: there is none.
-static const kiln_mma_type *type_of(const kiln_lowering *w, const kiln_product *p) {
+const kiln_mma_type *kiln_mma_type_of(const kiln_lowering *w, const kiln_product *p) {
   for (size_t i = 0; i < KILN_LEN(types); i++) {
     const kiln_mma_type *t = &types[i];
     if (dtype_of(w, p->a) != t->left || dtype_of(w, p->b) != t->right ||
@@ -191,7 +190,7 @@ static const kiln_mma_type *type_of(const kiln_lowering *w, const kiln_product *
 }
 
 void kiln_mma_find(kiln_mma *m) {
-  m->type = type_of(m->w, &m->p);
+  m->type = kiln_mma_type_of(m->w, &m->p);
   m->threads = kiln_mma_threads(m->s);
   m->instr = kiln_gpu_instr_named(m->w, m->type->product);
   m->load_left = kiln_gpu_instr_named(m->w, m->type->load_left);
@@ -255,7 +254,7 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const shape
 }
 
 bool kiln_mma_takes(const kiln_lowering *w, const kiln_product *p) {
-  const kiln_mma_type *t = type_of(w, p);
+  const kiln_mma_type *t = kiln_mma_type_of(w, p);
   return t && t->per == KILN_MMA_HALVES;
 }
 
@@ -269,7 +268,7 @@ static bool suits(const kiln_product *p, int tile, const shape *s) {
 static kiln_status propose_mma(kiln_lowering *w, kiln_tile_candidates *out) {
   kiln_product p;
   if (!kiln_product_is(w->p, &p)) return KILN_OK;
-  const kiln_mma_type *t = type_of(w, &p);
+  const kiln_mma_type *t = kiln_mma_type_of(w, &p);
   for (int i = 0; t && i < (int)(KILN_LEN(tiles) * KILN_LEN(k_steps)); i++) {
     const shape s = shape_of(i);
     if (s.m > p.m || s.n > p.n || p.k % s.k || s.k % (8 * t->per) ||

@@ -40,6 +40,8 @@ typedef struct kiln_mma {
 } kiln_mma;
 
 int64_t kiln_mma_threads(const kiln_mma_shape *s);
+// The instruction for the types of |p|'s operands and sums; NULL: there is none.
+const kiln_mma_type *kiln_mma_type_of(const kiln_lowering *w, const kiln_product *p);
 bool kiln_mma_takes(const kiln_lowering *w, const kiln_product *p); // as products of halves
 // needs: m->w, m->p
 void kiln_mma_find(kiln_mma *m); // the instructions and the number of threads

@@ -4,46 +4,83 @@
 
 #include "template/form/fused_tile.h"
 
-#define PRODUCT(m, k, n)                                                                           \
-  "p { in f32 A(" #m ", " #k ") in f32 B(" #k ", " #n ") in f32 R(" #m ", " #n ") in f32 G(" #n    \
-  ") temp f32 T(" #m ", " #n ") "
-#define SUM(m, k, n) "T(i0:" #m ", i1:" #n " | r0:" #k ") +=! A(i0, r0) * B(r0, i1) "
-// Y = softmax(A B / 4 + G)
-#define SOFTMAX(m, k, n)                                                                           \
-  PRODUCT(m, k, n)                                                                                 \
-  "out f32 Y(" #m ", " #n ") temp f32 Z(" #m ", " #n ") temp f32 X(" #m ") temp f32 E(" #m ", " #n \
-  ") temp f32 S(" #m                                                                               \
-  ") " SUM(m, k, n) "Z(i0:" #m ", i1:" #n ") = T(i0, i1) * 0.25f32 + G(i1) X(i0:" #m " | r0:" #n   \
-                    ") max=! Z(i0, r0) E(i0:" #m ", i1:" #n ") = exp(Z(i0, i1) - X(i0)) S(i0:" #m  \
-                    " | r0:" #n ") +=! E(i0, r0) Y(i0:" #m ", i1:" #n ") = E(i0, i1) / S(i0) }"
-// Z = A B + R, a |role|, and Y, its rows normalized
-#define NORM(role, m, k, n)                                                                        \
-  PRODUCT(m, k, n)                                                                                 \
-  role " f32 Z(" #m ", " #n ") out f32 Y(" #m ", " #n ") temp f32 S(" #m ") temp f32 D(" #m        \
-       ", " #n ") temp f32 V(" #m ") temp f32 F(" #m                                               \
-       ") " SUM(m, k, n) "Z(i0:" #m ", i1:" #n ") = T(i0, i1) + R(i0, i1) S(i0:" #m " | r0:" #n    \
-                         ") +=! Z(i0, r0) D(i0:" #m ", i1:" #n ") = Z(i0, i1) - S(i0) / " #n       \
-                         "f32 V(i0:" #m " | r0:" #n ") +=! D(i0, r0) * D(i0, r0) F(i0:" #m         \
-                         ") = 1f32 / sqrt(V(i0) / " #n "f32 + 0.00001f32) Y(i0:" #m ", i1:" #n     \
-                         ") = D(i0, i1) * F(i0) * G(i1) }"
+static const kiln_machine turing = MACHINE("sm_75", 75);
 
-static const char *const tiles[] = {
-    SOFTMAX(128, 32, 64), SOFTMAX(77, 20, 50),           // nothing is a multiple of anything
-    NORM("temp", 100, 48, 96), NORM("out", 64, 32, 200), // the sums are stored, too
+#define PRODUCT(t, m, k, n)                                                                        \
+  "p { in " t " A(" #m ", " #k ") in " t " B(" #k ", " #n ") in " t " R(" #m ", " #n               \
+  ") in f32 G(" #n ") temp f32 T(" #m ", " #n ") "
+#define SUM(m, k, n) "T(i0:" #m ", i1:" #n " | r0:" #k ") +=! f32(A(i0, r0)) * f32(B(r0, i1)) "
+// Y = softmax(A B / 4 + G)
+#define SOFTMAX(t, m, k, n)                                                                        \
+  PRODUCT(t, m, k, n)                                                                              \
+  "out " t " Y(" #m ", " #n ") temp f32 Z(" #m ", " #n ") temp f32 X(" #m ") temp f32 E(" #m       \
+  ", " #n ") temp f32 S(" #m ") " SUM(m, k, n) "Z(i0:" #m ", i1:" #n                               \
+  ") = T(i0, i1) * 0.25f32 + G(i1) X(i0:" #m " | r0:" #n ") max=! Z(i0, r0) E(i0:" #m ", i1:" #n   \
+  ") = exp(Z(i0, i1) - X(i0)) S(i0:" #m " | r0:" #n ") +=! E(i0, r0) Y(i0:" #m ", i1:" #n          \
+  ") = " t "(E(i0, i1) / S(i0)) }"
+// Z = A B + R, a |role|, and Y, its rows normalized
+#define NORM(t, role, m, k, n)                                                                     \
+  PRODUCT(t, m, k, n)                                                                              \
+  role " " t " Z(" #m ", " #n ") out " t " Y(" #m ", " #n ") temp f32 S(" #m ") temp f32 D(" #m    \
+       ", " #n ") temp f32 V(" #m ") temp f32 F(" #m ") " SUM(m, k, n) "Z(i0:" #m ", i1:" #n       \
+       ") = " t "(T(i0, i1) + f32(R(i0, i1))) S(i0:" #m " | r0:" #n                                \
+       ") +=! f32(Z(i0, r0)) D(i0:" #m ", i1:" #n ") = f32(Z(i0, i1)) - S(i0) / " #n               \
+       "f32 V(i0:" #m " | r0:" #n ") +=! D(i0, r0) * D(i0, r0) F(i0:" #m                           \
+       ") = 1f32 / sqrt(V(i0) / " #n "f32 + 0.00001f32) Y(i0:" #m ", i1:" #n ") = " t              \
+       "(D(i0, i1) * F(i0) * G(i1)) }"
+
+static const char *const floats[] = {
+    SOFTMAX("f32", 128, 32, 64),
+    SOFTMAX("f32", 77, 20, 50), // nothing is a multiple of anything
+    NORM("f32", "temp", 100, 48, 96),
+    NORM("f32", "out", 64, 32, 200), // the sums are stored, too
+    // a product for each of two heads, the largest of a row and its place among three more maps
+    "p { in f32 A(2, 40, 24) in f32 B(2, 24, 36) out f32 Y(2, 40, 36) temp f32 T(2, 40, 36) "
+    "temp f32 S(2, 40) temp f32 L(2, 40) temp f32 U(2, 40) "
+    "T(i0:2, i1:40, i2:36 | r0:24) +=! A(i0, i1, r0) * B(i0, r0, i2) "
+    "S(i0:2, i1:40 | r0:36) +=! T(i0, i1, r0) * T(i0, i1, r0) "
+    "L(i0:2, i1:40 | r0:36) min=! T(i0, i1, r0) "
+    "U(i0:2, i1:40) = sqrt(S(i0, i1)) + L(i0, i1) "
+    "Y(i0:2, i1:40, i2:36) = T(i0, i1, i2) / U(i0, i1) - L(i0, i1) }",
 };
 
-static void candidates_compute_rows_in_one_kernel(void **state) {
+// What the template of row-wise epilogues leaves: columns that no tile of it fits, and long rows.
+static const char *const halves[] = {
+    SOFTMAX("f16", 64, 32, 24),
+    SOFTMAX("bf16", 77, 64, 272),
+    NORM("f16", "out", 100, 40, 520),
+    NORM("f16", "temp", 64, 64, 328),
+};
+
+static void threads_compute_rows_in_one_kernel(void **state) {
   (void)state;
-  check_each(&machine, "fused_tile", KILN_LEN(tiles), tiles, "distribute", 6);
+  check_each(&machine, "fused_tile", KILN_LEN(floats), floats, "distribute", 6);
+}
+
+static void warps_compute_rows_in_one_kernel(void **state) {
+  (void)state;
+  check_each(&machine, "fused_tile", KILN_LEN(halves), halves, "mma.m16n8k16", 6);
+}
+
+// Without matrix instructions of halves, their products are multiply-adds.
+static void older_cards_compute_rows_of_halves(void **state) {
+  static const char *const some[] = {SOFTMAX("f16", 64, 32, 64)};
+  (void)state;
+  check_each(&turing, "fused_tile", KILN_LEN(some), some, "distribute", 4);
 }
 
 static void tiles_compile(void **state) {
   (void)state;
-  check_compiles(&machine, "fused_tile", tiles[0], "distribute", "__shared__");
+  check_compiles(&machine, "fused_tile", floats[0], "distribute", "__shared__");
+  check_compiles(&machine, "fused_tile", halves[1], "mma.m16n8k16", "__shared__");
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(candidates_compute_rows_in_one_kernel),
-                                     cmocka_unit_test(tiles_compile)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(threads_compute_rows_in_one_kernel),
+      cmocka_unit_test(warps_compute_rows_in_one_kernel),
+      cmocka_unit_test(older_cards_compute_rows_of_halves),
+      cmocka_unit_test(tiles_compile),
+  };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
