@@ -115,33 +115,63 @@ static demand demand_of(const kiln_fused *x) {
 
 // --- the price ---
 
-// Multiply-adds of products, of which a thread has one a clock, and its loads from shared memory;
-// passes of maps over their elements; meetings of reductions; bytes of operands from the L2.
-static double time_of(const kiln_fused *x, const demand *d) {
-  static const double BLOCK_NS = 1500, STEP_NS = 60, FMA_SHARE = 0.6, MEET_NS = 900,
-                      ELEMENT_NS = 0.03, AGAIN = 0.3;
-  const kiln_device *dev = x->w->m->device;
-  const double rows = (double)x->s.rows;
-  double alone = BLOCK_NS, turn = 0;
+// The products of a block: their instructions, one block alone; and what they copy from the L2.
+typedef struct products {
+  double multiply_ns, steps, copied;
+} products;
+
+static products products_of(const kiln_fused *x) {
+  static const double SHARE[] = {0.6, 0.28}; // of the peak: multiply-adds, matrix instructions
+  const kiln_device *d = x->w->m->device;
+  const double peak = d->unit_flops_ns[x->s.by_mma ? KILN_PEAK_BF16 : KILN_PEAK_F32];
+  products all = {0};
   for (int i = 0; i < x->f.n; i++) {
     const kiln_fused_statement *t = &x->f.all[i];
-    const double elems =
-        is_tile(t) || t->nest == KILN_NEST_RESULT ? rows * (double)columns_of(x, t->s) : 0;
-    if (t->nest == KILN_NEST_SUMS) {
-      const double k = (double)kiln_dim_extent(&t->s->dims[t->s->n_space]),
-                   multiply = 2 * elems * k / (FMA_SHARE * dev->unit_flops_ns[KILN_PEAK_F32]),
-                   n_steps = ceil(k / (double)x->s.step),
-                   moved = n_steps * step_bytes(x, t) / dev->levels[1].unit_bytes_ns;
-      alone += n_steps * (STEP_NS + dev->levels[1].latency_ns / x->s.depth) + multiply;
-      turn += fmax(multiply, moved);
-    } else if (t->nest == KILN_NEST_REDUCED) {
-      alone += MEET_NS;
-      turn += ELEMENT_NS * rows * (double)kiln_dim_extent(&t->s->dims[t->s->n_space]);
-    } else turn += ELEMENT_NS * elems;
+    if (t->nest != KILN_NEST_SUMS) continue;
+    const double k = (double)kiln_dim_extent(&t->s->dims[t->s->n_space]),
+                 steps = ceil(k / (double)x->s.step),
+                 elems = (double)(x->s.rows * columns_of(x, t->s));
+    all.multiply_ns += 2 * elems * k / (SHARE[x->s.by_mma] * peak);
+    all.steps += steps;
+    all.copied += steps * step_bytes(x, t);
   }
-  const double memory = kiln_gpu_param_bytes(x->w) / dev->levels[0].all_bytes_ns,
-               rounds = fmax(1, d->each / d->resident);
-  return dev->launch_ns + alone * (1 + AGAIN * (rounds - 1)) + fmax(memory, (d->each - 1) * turn);
+  return all;
+}
+
+// Elements of a block that maps and reductions visit, all passes together.
+static double visits_of(const kiln_fused *x) {
+  double n = 0;
+  for (int i = 0; i < x->f.n; i++) {
+    const kiln_fused_statement *t = &x->f.all[i];
+    if (t->nest == KILN_NEST_TILE || t->nest == KILN_NEST_RESULT || t->nest == KILN_NEST_REDUCED)
+      n += (double)(x->s.rows * columns_of(x, t->s));
+  }
+  return n;
+}
+
+static double meetings_of(const kiln_fused *x) {
+  double n = 0;
+  for (int i = 0; i < x->f.n; i++) n += x->f.all[i].nest == KILN_NEST_REDUCED;
+  return n;
+}
+
+// A block alone is bound by latency: of its steps, its threads' passes over their elements, and the
+// meetings of its reductions. Where a multiprocessor has several, they are bound by its arithmetic,
+// or by memory.
+static double time_of(const kiln_fused *x, const demand *d) {
+  static const double BEGIN_END_NS = 1200, STEP_NS = 300, HELD_NS = 9, MEET_NS = 500,
+                      ELEMENT_NS = 0.03, AGAIN = 0.3;
+  const kiln_device *dev = x->w->m->device;
+  const products p = products_of(x);
+  const double visits = visits_of(x), threads = (double)(kiln_fused_warps(&x->s) * WARP),
+               waits = p.steps * (STEP_NS + (x->s.depth < 3 ? dev->levels[0].latency_ns : 0)),
+               alone = BEGIN_END_NS + waits + p.multiply_ns + HELD_NS * visits / threads +
+                       MEET_NS * meetings_of(x),
+               turn = p.multiply_ns + p.copied / dev->levels[1].unit_bytes_ns,
+               rounds = fmax(1, d->each / d->resident),
+               memory = kiln_gpu_param_bytes(x->w) / dev->levels[0].all_bytes_ns;
+  return dev->launch_ns + alone * (1 + AGAIN * (rounds - 1)) +
+         fmax(memory, (d->each - 1) * fmax(ELEMENT_NS * visits, turn));
 }
 
 // --- candidates ---
