@@ -243,6 +243,19 @@ static const kiln_expr *body_of_product(making *w, int i) {
   return renumber(w, i, kiln_expr_replace(w->cx, op->s->body, read_factor, &f));
 }
 
+static bool is_left_factor(const making *w, int i) {
+  for (int k = 0; k < w->plan.n_ops; k++)
+    if (w->plan.ops[k].kind == KILN_FUSED_PRODUCT && w->plan.ops[k].left_op == i) return true;
+  return false;
+}
+
+// The type of op |i|'s elements in the block: halves are not rounded, but where a product reads
+// them.
+static kiln_dtype inner_type(const making *w, int i) {
+  const kiln_tensor *t = w->p->tensors.data[w->plan.ops[i].s->out];
+  return is_half(t) && !is_left_factor(w, i) ? KILN_F32 : t->dtype;
+}
+
 static void add_op(making *w, int i) {
   const kiln_fused_op *op = &w->plan.ops[i];
   kiln_tensor *t = w->p->tensors.data[op->s->out];
@@ -256,11 +269,9 @@ static void add_op(making *w, int i) {
     add(w, s, kiln_cast(w->cx, t->dtype, body));
     return;
   }
-  if (is_half(t) || is_result(w, op)) {
-    const char *name = kiln_arena_printf(&w->cx->scratch, "E%d", i);
-    w->tile[i] =
-        kiln_tensor_make(w->cx, w->p, name, is_half(t) ? KILN_F32 : t->dtype, KILN_TEMP, 0, NULL);
-  }
+  if (inner_type(w, i) != t->dtype || is_result(w, op))
+    w->tile[i] = kiln_tensor_make(w->cx, w->p, kiln_arena_printf(&w->cx->scratch, "E%d", i),
+                                  inner_type(w, i), KILN_TEMP, 0, NULL);
   shape_like(w, s, w->tile[i]);
   add(w, s,
       kiln_cast(w->cx, w->tile[i]->dtype,
@@ -277,6 +288,12 @@ static void list(making *w) {
     if (name[0] == 'A' || name[0] == 'B') kiln_product_view(w->cx, w->p, w->made[i]);
   }
   kiln_program_drop_unwritten(w->cx, w->p);
+}
+
+static bool results_have_columns(const making *w) {
+  for (int i = 0; i < w->plan.n_ops; i++)
+    if (is_result(w, &w->plan.ops[i]) && w->plan.ops[i].column < 0) return false;
+  return true;
 }
 
 static bool has(const kiln_fused_plan *plan, kiln_fused_kind kind) {
@@ -298,7 +315,8 @@ bool kiln_fused_tile_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) 
   (void)m;
   *w = (making){.cx = cx, .p = p};
   if (!kiln_fused_plan_make(cx, p, &w->plan, &why) || !has(&w->plan, KILN_FUSED_PRODUCT) ||
-      w->plan.n_batch + 2 > KILN_MAX_RANK || count(&w->plan) > KILN_FUSED_STATEMENTS)
+      !results_have_columns(w) || w->plan.n_batch + 2 > KILN_MAX_RANK ||
+      count(&w->plan) > KILN_FUSED_STATEMENTS)
     return false;
   for (int i = 0; i < w->plan.n_ops; i++) w->tile[i] = p->tensors.data[w->plan.ops[i].s->out];
   for (int i = 0; i < w->plan.n_ops; i++) add_op(w, i);

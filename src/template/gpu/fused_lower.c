@@ -4,37 +4,7 @@
 
 #include "support/integer.h"
 
-enum { WARP = KILN_FUSED_WARP, UNIT = 4, PAD = 4 };
-
-int64_t kiln_fused_columns(const kiln_fused_shape *s, int64_t columns) {
-  const int64_t unit = (s->by_mma ? 2 * KILN_MMA_N : UNIT * s->lanes_n) * s->warps[1];
-  return kiln_round_up(columns, unit);
-}
-
-bool kiln_fused_layout(const kiln_fused *x, int64_t columns, kiln_layout *out) {
-  const kiln_fused_shape *s = &x->s;
-  const int64_t extents[] = {s->rows, kiln_fused_columns(s, columns)},
-                warp[] = {s->rows / s->warps[0], extents[1] / s->warps[1]};
-  const kiln_simt_tile t = {.extents = {extents[0], extents[1]},
-                            .warps = {s->warps[0], s->warps[1]},
-                            .lanes = {WARP / s->lanes_n, s->lanes_n},
-                            .unit = {1, UNIT}};
-  return s->by_mma ? kiln_layout_of_sums(x->w, false, extents, warp, out)
-                   : kiln_layout_of_simt(&t, out);
-}
-
-kiln_product kiln_fused_product(const kiln_fused *x, const kiln_fused_statement *t) {
-  const kiln_stmt *s = t->s;
-  const int m = x->f.n_batch;
-  return (kiln_product){.a = x->f.all[t->left].s,
-                        .b = x->f.all[t->right].s,
-                        .t = s,
-                        .n_batch = m,
-                        .m = kiln_dim_extent(&s->dims[m]),
-                        .n = kiln_dim_extent(&s->dims[m + 1]),
-                        .k = kiln_dim_extent(&s->dims[m + 2]),
-                        .batch = x->f.batch};
-}
+enum { WARP = KILN_FUSED_WARP, PAD = 4, MAX_UNROLLED = 16 };
 
 // --- names ---
 
@@ -51,16 +21,7 @@ static bool exists(const kiln_fused *x, kiln_symbol loop) {
   return kiln_loops_find(x->w->s.loops, loop) != NULL;
 }
 
-// The position of the rows among the dims of |s|; its columns or terms are behind.
-static int rows_of(const kiln_fused *x, const kiln_stmt *s) {
-  return kiln_stmt_space_dim(s, kiln_symbol_of(x->w->cx, "m"));
-}
-
 static int64_t threads_of(const kiln_fused *x) { return kiln_fused_warps(&x->s) * WARP; }
-
-static bool has_columns(const kiln_fused_statement *t) {
-  return t->nest == KILN_NEST_SUMS || t->nest == KILN_NEST_TILE || t->nest == KILN_NEST_RESULT;
-}
 
 // --- padding ---
 
@@ -68,34 +29,13 @@ static kiln_status pad_loop(kiln_fused *x, kiln_symbol loop, int64_t extent, int
   return padded > extent && exists(x, loop) ? kiln_pad(&x->w->s, loop, padded) : KILN_OK;
 }
 
-// Pads dim |d| of |s| to what the threads take.
-static kiln_status pad_columns(kiln_fused *x, const kiln_stmt *s, int d) {
-  const int64_t extent = kiln_dim_extent(&s->dims[d]), padded = kiln_fused_columns(&x->s, extent);
-  if (d < s->n_space) KILN_TRY(pad_loop(x, loop_of(x, s, "init.", d), extent, padded));
-  return pad_loop(x, loop_of(x, s, "", d), extent, padded);
-}
-
-static kiln_status pad_terms(kiln_fused *x, const kiln_stmt *s, int d) {
-  const int64_t extent = kiln_dim_extent(&s->dims[d]),
-                padded = (extent + x->s.step - 1) / x->s.step * x->s.step;
-  return pad_loop(x, loop_of(x, s, "", d), extent, padded);
-}
-
-// Columns to whole words of all threads; terms to whole steps.
-static kiln_status pad(kiln_fused *x) {
-  for (int i = 0; i < x->f.n; i++) {
-    const kiln_fused_statement *t = &x->f.all[i];
-    if (t->nest != KILN_NEST_SUMS) continue;
-    const kiln_stmt *a = x->f.all[t->left].s, *b = x->f.all[t->right].s;
-    if (x->f.all[t->left].nest == KILN_NEST_OPERAND) KILN_TRY(pad_terms(x, a, a->n_space - 1));
-    KILN_TRY(pad_terms(x, b, b->n_space - 2));
-    KILN_TRY(pad_columns(x, b, b->n_space - 1));
-    KILN_TRY(pad_terms(x, t->s, t->s->n_space));
-  }
-  for (int i = 0; i < x->f.n; i++) {
-    const kiln_fused_statement *t = &x->f.all[i];
-    const int d = rows_of(x, t->s) + 1;
-    if (has_columns(t) || t->nest == KILN_NEST_REDUCED) KILN_TRY(pad_columns(x, t->s, d));
+// Pads all dims but rows and batch to what the threads take.
+static kiln_status pad(kiln_fused *x, const kiln_stmt *s) {
+  const int rows = kiln_stmt_space_dim(s, kiln_symbol_of(x->w->cx, "m")), n = s->n_space;
+  for (int d = rows < 0 ? n - 2 : rows + 1; d < n + s->n_reduce; d++) {
+    const int64_t extent = kiln_dim_extent(&s->dims[d]), padded = kiln_fused_padded(x, &s->dims[d]);
+    if (d < n) KILN_TRY(pad_loop(x, loop_of(x, s, "init.", d), extent, padded));
+    KILN_TRY(pad_loop(x, loop_of(x, s, "", d), extent, padded));
   }
   return KILN_OK;
 }
@@ -149,8 +89,6 @@ static kiln_status cut_columns(kiln_fused *x, const kiln_layout *l, kiln_symbol 
   return KILN_OK;
 }
 
-static int64_t extent_of_columns(const kiln_stmt *s, int d) { return kiln_dim_extent(&s->dims[d]); }
-
 // Cuts reduction |s| into the parts of the threads that share a row, NAME.part, which meet in
 // shared memory, NAME.meet.
 static kiln_status cut_reduction(kiln_fused *x, int i) {
@@ -159,7 +97,7 @@ static kiln_status cut_reduction(kiln_fused *x, int i) {
   int n = 0, n_own = 0;
   int64_t extent = 0;
   kiln_layout l;
-  if (!kiln_fused_layout(x, extent_of_columns(s, s->n_space), &l)) return KILN_INTERNAL;
+  if (!kiln_fused_layout(x, kiln_fused_width(x, kiln_fused_terms(s)), &l)) return KILN_INTERNAL;
   KILN_TRY(cut_columns(x, &l, loop_of(x, s, "", s->n_space), order, &n, own, &n_own));
   const int n_parts = n;
   for (int d = 0; d < s->n_space; d++) order[n++] = loop_of(x, s, "", d);
@@ -186,7 +124,7 @@ static kiln_status run_reduction(kiln_fused *x, int i, kiln_symbol block) {
   const int lead = x->f.n_batch;
   kiln_stage_axis axes[KILN_MAX_RANK];
   kiln_layout l, reduced;
-  if (!kiln_fused_layout(x, extent_of_columns(s, s->n_space), &l)) return KILN_INTERNAL;
+  if (!kiln_fused_layout(x, kiln_fused_width(x, kiln_fused_terms(s)), &l)) return KILN_INTERNAL;
   kiln_layout_reduced(&l, 1, &reduced);
   KILN_TRY(kiln_compute_at(&w->s, part, block, KILN_SCOPE_LOCAL));
   KILN_TRY(kiln_stage(&w->s, part, block, KILN_SCOPE_SHARED, kiln_axes_lead(axes, lead + 2), axes,
@@ -219,20 +157,26 @@ static kiln_status stage(kiln_fused *x, const kiln_stmt *operand, kiln_symbol st
 
 static kiln_status multiply_by_threads(kiln_fused *x, const kiln_fused_statement *t,
                                        const kiln_product_loops *l) {
-  KILN_TRY(kiln_reorder(&x->w->s, 4, (const kiln_symbol[]){l->step, l->k, l->m, l->n}));
+  const bool is_long = kiln_gpu_extent(x->w, l->k) > MAX_UNROLLED;
+  kiln_symbol k = l->k, first = k;
+  if (is_long) KILN_TRY(kiln_gpu_cut(x->w, &k, MAX_UNROLLED, "o", "i", &first));
+  KILN_TRY(kiln_reorder(&x->w->s, is_long ? 4 : 3,
+                        is_long ? (const kiln_symbol[]){first, k, l->m, l->n}
+                                : (const kiln_symbol[]){k, l->m, l->n}));
   KILN_TRY(stage(x, x->f.all[t->right].s, l->step));
   if (x->f.all[t->left].nest == KILN_NEST_OPERAND) KILN_TRY(stage(x, x->f.all[t->left].s, l->step));
-  KILN_TRY(run(x, l->k));
-  return kiln_unroll(&x->w->s, l->k);
+  KILN_TRY(run(x, first));
+  return kiln_unroll(&x->w->s, k);
 }
 
 // The same by matrix instructions of warps.
 static kiln_status multiply_by_warps(kiln_fused *x, const kiln_fused_statement *t,
                                      const kiln_product_loops *l) {
-  const int64_t columns = kiln_fused_columns(&x->s, kiln_dim_extent(&t->s->dims[x->f.n_batch + 1]));
+  const kiln_fused_statement *left = &x->f.all[t->left];
+  const int64_t columns = kiln_fused_width(x, kiln_fused_columns(x, t->s));
   const kiln_mma_shape shape = {.m = x->s.rows,
                                 .n = columns,
-                                .k = x->s.step,
+                                .k = kiln_gpu_extent(x->w, l->k),
                                 .warp_m = x->s.rows / x->s.warps[0],
                                 .warp_n = columns / x->s.warps[1],
                                 .slice_k = 1};
@@ -240,20 +184,26 @@ static kiln_status multiply_by_warps(kiln_fused *x, const kiln_fused_statement *
                 .s = &shape,
                 .p = kiln_fused_product(x, t),
                 .l = *l,
+                .steps = kiln_gpu_extent(x->w, l->step),
                 .depth = x->s.depth,
+                .left = left->nest == KILN_NEST_OPERAND ? 0 : buffer_of(x, left),
                 .sums = buffer_of(x, t)};
-  m.steps = kiln_divide_up(m.p.k, x->s.step);
   kiln_mma_find(&m);
-  KILN_TRY(kiln_reorder(&x->w->s, 2, (const kiln_symbol[]){l->step, l->m}));
   return kiln_mma_multiply(&m);
 }
 
-static kiln_status run_product(kiln_fused *x, const kiln_fused_statement *t) {
+static kiln_status run_product(kiln_fused *x, int i) {
+  const kiln_fused_statement *t = &x->f.all[i];
   const int m = x->f.n_batch;
   kiln_product_loops l = {.m = loop_of(x, t->s, "", m),
                           .n = loop_of(x, t->s, "", m + 1),
-                          .k = loop_of(x, t->s, "", m + 2)};
-  KILN_TRY(kiln_gpu_cut(x->w, &l.k, x->s.step, "o", "i", &l.step));
+                          .k = loop_of(x, t->s, "", m + 2),
+                          .step = x->chunks[i]};
+  if (x->chunks[i]) l.k = kiln_lowering_name(x->w, "e", l.k);
+  else {
+    KILN_TRY(kiln_gpu_cut(x->w, &l.k, x->s.step, "o", "i", &l.step));
+    KILN_TRY(kiln_reorder(&x->w->s, 2, (const kiln_symbol[]){l.step, l.m}));
+  }
   return x->s.by_mma ? multiply_by_warps(x, t, &l) : multiply_by_threads(x, t, &l);
 }
 
@@ -275,14 +225,29 @@ static kiln_status cut_result(kiln_fused *x, const kiln_stmt *s, kiln_symbol *io
   return KILN_OK;
 }
 
-static bool is_left_factor(const kiln_fused *x, int i) {
-  for (int k = 0; k < x->f.n; k++)
-    if (x->f.all[k].left == i) return true;
-  return false;
+static kiln_scope scope_of(const kiln_fused *x, int i) {
+  return kiln_fused_has_columns(&x->f.all[i]) && !kiln_fused_is_left_factor(x, i)
+             ? KILN_SCOPE_LOCAL
+             : KILN_SCOPE_SHARED;
 }
 
-static kiln_scope scope_of(const kiln_fused *x, int i) {
-  return has_columns(&x->f.all[i]) && !is_left_factor(x, i) ? KILN_SCOPE_LOCAL : KILN_SCOPE_SHARED;
+// The loop at which statement |t| is computed: over the chunks of the product that reduces its
+// columns, or the block.
+static kiln_symbol home_of(const kiln_fused *x, const kiln_fused_statement *t, kiln_symbol block) {
+  for (int i = 0; kiln_fused_has_columns(t) && i < x->f.n; i++)
+    if (x->chunks[i] && kiln_fused_terms(x->f.all[i].s)->name == kiln_fused_columns(x, t->s)->name)
+      return x->chunks[i];
+  return block;
+}
+
+// Takes the terms of product |i| in chunks, if what it multiplies is computed by chunk.
+static kiln_status cut_chunks(kiln_fused *x, int i) {
+  const kiln_stmt *s = x->f.all[i].s;
+  kiln_symbol inner = loop_of(x, s, "", s->n_space);
+  if (!kiln_fused_streams(x, kiln_fused_terms(s)->name)) return KILN_OK;
+  KILN_TRY(kiln_gpu_cut(x->w, &inner, x->s.chunk, "c", "e", &x->chunks[i]));
+  return kiln_reorder(&x->w->s, 2,
+                      (const kiln_symbol[]){x->chunks[i], loop_of(x, s, "", x->f.n_batch)});
 }
 
 // Computes all that results need in the block, the last first.
@@ -290,8 +255,9 @@ static kiln_status place(kiln_fused *x, kiln_symbol block) {
   for (int i = x->f.n - 1; i >= 0; i--) {
     const kiln_fused_statement *t = &x->f.all[i];
     if (t->nest == KILN_NEST_OPERAND || t->nest == KILN_NEST_RESULT) continue;
-    KILN_TRY(kiln_compute_at(&x->w->s, buffer_of(x, t), block, scope_of(x, i)));
+    KILN_TRY(kiln_compute_at(&x->w->s, buffer_of(x, t), home_of(x, t, block), scope_of(x, i)));
     if (t->nest == KILN_NEST_REDUCED) KILN_TRY(run_reduction(x, i, block));
+    if (t->nest == KILN_NEST_SUMS) KILN_TRY(cut_chunks(x, i));
   }
   return KILN_OK;
 }
@@ -303,7 +269,7 @@ static kiln_status layout_tiles(kiln_fused *x) {
     if (t->nest == KILN_NEST_OPERAND || t->nest == KILN_NEST_RESULT ||
         scope_of(x, i) != KILN_SCOPE_LOCAL || (t->nest == KILN_NEST_SUMS && x->s.by_mma))
       continue; // kiln_mma_multiply lays sums out
-    if (!kiln_fused_layout(x, kiln_dim_extent(&t->s->dims[x->f.n_batch + 1]), &l))
+    if (!kiln_fused_layout(x, kiln_fused_width(x, kiln_fused_columns(x, t->s)), &l))
       return KILN_INTERNAL;
     KILN_TRY(kiln_layout_apply(x->w, buffer_of(x, t), &l));
   }
@@ -321,7 +287,7 @@ static kiln_status run_statement(kiln_fused *x, int i) {
   const kiln_fused_statement *t = &x->f.all[i];
   switch (t->nest) {
   case KILN_NEST_SUMS:
-    KILN_TRY(run_product(x, t));
+    KILN_TRY(run_product(x, i));
     return run(x, loop_of(x, t->s, "init.", x->f.n_batch));
   case KILN_NEST_BY_ROW: return run_rows(x, loop_of(x, t->s, "", x->f.n_batch));
   case KILN_NEST_TILE:
@@ -334,7 +300,7 @@ static kiln_status run_statement(kiln_fused *x, int i) {
 
 kiln_status kiln_fused_lower(kiln_fused *x) {
   kiln_symbol block = 0;
-  KILN_TRY(pad(x));
+  for (int i = 0; i < x->f.n; i++) KILN_TRY(pad(x, x->f.all[i].s));
   for (int i = 0; i < x->f.n; i++) KILN_TRY(pack(x, &x->f.all[i]));
   for (int i = 0; i < x->f.n; i++)
     if (x->f.all[i].nest == KILN_NEST_REDUCED) KILN_TRY(cut_reduction(x, i));

@@ -124,13 +124,20 @@ static kiln_status fill_ahead(mma *m, kiln_symbol buffer, int rank, bool by_colu
   return kiln_storage_align(&m->w->s, buffer, row, 8 * m->type->per, 4 * m->type->per);
 }
 
+static kiln_status stage_left(mma *m, kiln_symbol *out) {
+  *out = m->left;
+  if (!m->left) return kiln_product_stage(m->w, m->p.a, false, 0, m->l.step, m->threads, WARP, out);
+  return kiln_storage_align(&m->w->s, m->left, m->p.a->n_space - 2, 8 * m->type->per,
+                            4 * m->type->per);
+}
+
 kiln_status kiln_mma_multiply(kiln_mma *m) {
   kiln_schedule *s = &m->w->s;
   kiln_symbol row = m->l.m, column = m->l.n, k = m->l.k, a, b, warp_m, warp_n, tile_m, tile_n, step,
               half = 0, left, right, left_tile, right_tile;
   const kiln_mma_type *type = m->type;
   KILN_TRY(kiln_product_stage(m->w, m->p.b, type->transpose_b, 0, m->l.step, m->threads, WARP, &b));
-  KILN_TRY(kiln_product_stage(m->w, m->p.a, false, 0, m->l.step, m->threads, WARP, &a));
+  KILN_TRY(stage_left(m, &a));
   KILN_TRY(cut(m, &row, m->s->warp_m, "w", "i", &warp_m));
   KILN_TRY(cut(m, &column, m->s->warp_n, "w", "i", &warp_n));
   KILN_TRY(cut(m, &k, 8 * type->per, "t", "k", &step));
@@ -150,7 +157,7 @@ kiln_status kiln_mma_multiply(kiln_mma *m) {
       NULL));
   KILN_TRY(layout_sums(m));
   KILN_TRY(fill_ahead(m, b, m->p.b->n_space, type->per == 1));
-  KILN_TRY(fill_ahead(m, a, m->p.a->n_space, false));
+  if (!m->left) KILN_TRY(fill_ahead(m, a, m->p.a->n_space, false));
   KILN_TRY(kiln_tensorize(s, left_tile, m->load_left));
   KILN_TRY(kiln_tensorize(s, right_tile, m->load_right));
   KILN_TRY(kiln_tensorize(s, row, m->instr));

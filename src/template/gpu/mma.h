@@ -33,6 +33,7 @@ typedef struct kiln_mma {
   int64_t threads;   // of a block
   int64_t steps;     // along k, of a block
   int depth;         // stages of the circular buffer: steps in shared memory or in flight
+  kiln_symbol left;  // p.a in shared memory, where it was computed there; 0: it is copied
   kiln_symbol sums;  // the buffer in which the warps add up: (.., m, n) and |n_more| axes
   int n_more;        // the last of them is that of the groups where there are several
   kiln_symbol group; // the loop over groups of warps, around l.m; 0: there is one group

@@ -14,20 +14,22 @@ static const kiln_machine turing = MACHINE("sm_75", 75);
 #define SOFTMAX(t, m, k, n)                                                                        \
   PRODUCT(t, m, k, n)                                                                              \
   "out " t " Y(" #m ", " #n ") temp f32 Z(" #m ", " #n ") temp f32 X(" #m ") temp f32 E(" #m       \
-  ", " #n ") temp f32 S(" #m ") " SUM(m, k, n) "Z(i0:" #m ", i1:" #n                               \
-  ") = T(i0, i1) * 0.25f32 + G(i1) X(i0:" #m " | r0:" #n ") max=! Z(i0, r0) E(i0:" #m ", i1:" #n   \
-  ") = exp(Z(i0, i1) - X(i0)) S(i0:" #m " | r0:" #n ") +=! E(i0, r0) Y(i0:" #m ", i1:" #n          \
-  ") = " t "(E(i0, i1) / S(i0)) }"
+  ", " #n ") temp f32 S(" #m                                                                       \
+  ") " SUM(m, k, n) "Z(i0:" #m ", i1:" #n ") = T(i0, i1) * 0.25f32 + G(i1) X(i0:" #m " | r0:" #n   \
+                    ") max=! Z(i0, r0) E(i0:" #m ", i1:" #n ") = exp(Z(i0, i1) - X(i0)) S(i0:" #m  \
+                    " | r0:" #n ") +=! E(i0, r0) Y(i0:" #m ", i1:" #n ") = " t                     \
+                    "(E(i0, i1) / S(i0)) }"
 // Z = A B + R, a |role|, and Y, its rows normalized
 #define NORM(t, role, m, k, n)                                                                     \
   PRODUCT(t, m, k, n)                                                                              \
   role " " t " Z(" #m ", " #n ") out " t " Y(" #m ", " #n ") temp f32 S(" #m ") temp f32 D(" #m    \
-       ", " #n ") temp f32 V(" #m ") temp f32 F(" #m ") " SUM(m, k, n) "Z(i0:" #m ", i1:" #n       \
-       ") = " t "(T(i0, i1) + f32(R(i0, i1))) S(i0:" #m " | r0:" #n                                \
-       ") +=! f32(Z(i0, r0)) D(i0:" #m ", i1:" #n ") = f32(Z(i0, i1)) - S(i0) / " #n               \
-       "f32 V(i0:" #m " | r0:" #n ") +=! D(i0, r0) * D(i0, r0) F(i0:" #m                           \
-       ") = 1f32 / sqrt(V(i0) / " #n "f32 + 0.00001f32) Y(i0:" #m ", i1:" #n ") = " t              \
-       "(D(i0, i1) * F(i0) * G(i1)) }"
+       ", " #n ") temp f32 V(" #m ") temp f32 F(" #m                                               \
+       ") " SUM(m, k, n) "Z(i0:" #m ", i1:" #n ") = " t "(T(i0, i1) + f32(R(i0, i1))) S(i0:" #m    \
+                         " | r0:" #n ") +=! f32(Z(i0, r0)) D(i0:" #m ", i1:" #n                    \
+                         ") = f32(Z(i0, i1)) - S(i0) / " #n "f32 V(i0:" #m " | r0:" #n             \
+                         ") +=! D(i0, r0) * D(i0, r0) F(i0:" #m ") = 1f32 / sqrt(V(i0) / " #n      \
+                         "f32 + 0.00001f32) Y(i0:" #m ", i1:" #n ") = " t                          \
+                         "(D(i0, i1) * F(i0) * G(i1)) }"
 
 static const char *const floats[] = {
     SOFTMAX("f32", 128, 32, 64),
@@ -44,6 +46,21 @@ static const char *const floats[] = {
     "Y(i0:2, i1:40, i2:36) = T(i0, i1, i2) / U(i0, i1) - L(i0, i1) }",
 };
 
+// Y = gelu-like(A B) C + G, a product of a product.
+#define MLP(t, m, k, h, n)                                                                         \
+  "p { in " t " A(" #m ", " #k ") in " t " B(" #k ", " #h ") in " t " C(" #h ", " #n               \
+  ") in f32 G(" #n ") out " t " Y(" #m ", " #n ") temp f32 X(" #m ", " #h ") temp " t " H(" #m     \
+  ", " #h ") temp f32 T(" #m ", " #n ") X(i0:" #m ", i1:" #h " | r0:" #k                           \
+  ") +=! f32(A(i0, r0)) * f32(B(r0, i1)) H(i0:" #m ", i1:" #h ") = " t                             \
+  "(max(X(i0, i1), X(i0, i1) * 0.125f32)) T(i0:" #m ", i1:" #n " | r0:" #h                         \
+  ") +=! f32(H(i0, r0)) * f32(C(r0, i1)) Y(i0:" #m ", i1:" #n ") = " t "(T(i0, i1) + G(i1)) }"
+static const char *const chains[] =
+    {
+        MLP("f32", 64, 32, 128, 64),
+        MLP("f32", 77, 24, 100, 50),
+},
+                         *const chains_of_halves[] = {MLP("f16", 77, 40, 96, 56)};
+
 // What the template of row-wise epilogues leaves: columns that no tile of it fits, and long rows.
 static const char *const halves[] = {
     SOFTMAX("f16", 64, 32, 24),
@@ -55,6 +72,13 @@ static const char *const halves[] = {
 static void threads_compute_rows_in_one_kernel(void **state) {
   (void)state;
   check_each(&machine, "fused_tile", KILN_LEN(floats), floats, "distribute", 6);
+}
+
+static void chains_of_products_are_one_kernel(void **state) {
+  (void)state;
+  check_each(&machine, "fused_tile", KILN_LEN(chains), chains, "distribute", 6);
+  check_each(&machine, "fused_tile", KILN_LEN(chains_of_halves), chains_of_halves, "mma.m16n8k16",
+             6);
 }
 
 static void warps_compute_rows_in_one_kernel(void **state) {
@@ -78,6 +102,7 @@ static void tiles_compile(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(threads_compute_rows_in_one_kernel),
+      cmocka_unit_test(chains_of_products_are_one_kernel),
       cmocka_unit_test(warps_compute_rows_in_one_kernel),
       cmocka_unit_test(older_cards_compute_rows_of_halves),
       cmocka_unit_test(tiles_compile),
