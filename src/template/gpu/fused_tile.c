@@ -32,15 +32,17 @@ static kiln_fused_shape shape_of(bool by_mma, int variant) {
   return s;
 }
 
-// Whether a matrix instruction takes the types of each product.
-static bool by_mma(const kiln_fused *x) {
-  bool all = true;
+// The least step of the matrix instructions that take the types of all products; 0: there are none.
+static int64_t least_step(const kiln_fused *x) {
+  int64_t least = KILN_PRODUCT_STEP;
   for (int i = 0; i < x->f.n; i++) {
     if (x->f.all[i].nest != KILN_NEST_SUMS) continue;
     const kiln_product p = kiln_fused_product(x, &x->f.all[i]);
-    all &= kiln_mma_type_of(x->w, &p) != NULL;
+    const kiln_mma_type *t = kiln_mma_type_of(x->w, &p);
+    if (!t) return 0;
+    if (8 * t->per > least) least = 8 * t->per;
   }
-  return all;
+  return least;
 }
 
 static bool has_chunks(const kiln_fused *x) {
@@ -74,8 +76,9 @@ static bool has_layouts(const kiln_fused *x) {
 }
 
 static bool describe(kiln_fused *x, int variant) {
-  x->s = shape_of(by_mma(x), variant);
-  if (x->s.by_mma && (x->s.lanes_n != lanes[0] || x->s.step < KILN_PRODUCT_STEP)) return false;
+  const int64_t least = least_step(x);
+  x->s = shape_of(least > 0, variant);
+  if (x->s.by_mma && (x->s.lanes_n != lanes[0] || x->s.step < least)) return false;
   if (variant >= N_SHAPES && !has_chunks(x)) return false;
   if (x->s.rows > x->f.m || !has_layouts(x) || (x->s.by_mma && !ends_with_steps(x))) return false;
   kiln_fused_find_depth(x);

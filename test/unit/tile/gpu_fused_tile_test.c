@@ -86,11 +86,23 @@ static void warps_compute_rows_in_one_kernel(void **state) {
   check_each(&machine, "fused_tile", KILN_LEN(halves), halves, "mma.m16n8k16", 6);
 }
 
-// Without matrix instructions of halves, their products are multiply-adds.
+// By instructions of half as many terms.
 static void older_cards_compute_rows_of_halves(void **state) {
-  static const char *const some[] = {SOFTMAX("f16", 64, 32, 64)};
+  static const char *const some[] = {SOFTMAX("f16", 64, 32, 24), SOFTMAX("f16", 77, 40, 272)};
   (void)state;
-  check_each(&turing, "fused_tile", KILN_LEN(some), some, "distribute", 4);
+  check_each(&turing, "fused_tile", KILN_LEN(some), some, "mma.m16n8k8", 4);
+}
+
+static void rows_of_bytes_are_one_kernel(void **state) {
+  static const char *const bytes[] = {
+      "p { in i8 A(77, 64) in i8 B(64, 40) out f32 Y(77, 40) temp i32 T(77, 40) temp f32 Z(77, 40) "
+      "temp f32 X(77) temp f32 S(77) "
+      "T(i0:77, i1:40 | r0:64) +=! i32(A(i0, r0)) * i32(B(r0, i1)) "
+      "Z(i0:77, i1:40) = f32(T(i0, i1)) * 0.0001f32 X(i0:77 | r0:40) max=! Z(i0, r0) "
+      "S(i0:77 | r0:40) +=! exp(Z(i0, r0) - X(i0)) "
+      "Y(i0:77, i1:40) = exp(Z(i0, i1) - X(i0)) / S(i0) }"};
+  (void)state;
+  check_each(&machine, "fused_tile", KILN_LEN(bytes), bytes, "mma.m16n8k32.s8", 4);
 }
 
 static void tiles_compile(void **state) {
@@ -105,6 +117,7 @@ int main(void) {
       cmocka_unit_test(chains_of_products_are_one_kernel),
       cmocka_unit_test(warps_compute_rows_in_one_kernel),
       cmocka_unit_test(older_cards_compute_rows_of_halves),
+      cmocka_unit_test(rows_of_bytes_are_one_kernel),
       cmocka_unit_test(tiles_compile),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
