@@ -1,6 +1,6 @@
 // Fused tiles as scripts: blocks of rows, producers at the block, products by steps, and every nest
 // on the threads that hold its elements.
-#include "template/gpu/fused_tile.h"
+#include "template/gpu/fused/tile.h"
 
 #include "support/integer.h"
 

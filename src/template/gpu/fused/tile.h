@@ -1,6 +1,6 @@
 // The fused tile template: a block computes some whole rows of any statements that share them
-// (form/fused_tile.h). fused_tile.c proposes tilings, fused_price.c
-// prices them, fused_lower.c writes one as a script.
+// (form/fused_tile.h). propose.c proposes tilings, price.c prices them, lower.c writes one as a
+// script.
 //
 // Elements lie in the threads' registers, in the layout of the product's sums (layout.h), and maps
 // run where they lie. A reduction along a row is a thread's own part, then, through shared memory,
@@ -36,7 +36,7 @@ static inline int64_t kiln_fused_warps(const kiln_fused_shape *s) {
   return s->warps[0] * s->warps[1];
 }
 
-// --- axes (fused_shape.c)
+// --- axes (shape.c)
 
 // What statements do along an axis: tiles have it as columns, and are stored; products reduce it;
 // reductions of rows do.
@@ -59,7 +59,7 @@ const kiln_dim *kiln_fused_terms(const kiln_stmt *s);
 // The product of statement |t|.
 kiln_product kiln_fused_product(const kiln_fused *x, const kiln_fused_statement *t);
 
-// --- prices (fused_price.c)
+// --- prices (price.c)
 
 // Sets the depth of x->s.
 void kiln_fused_find_depth(kiln_fused *x);

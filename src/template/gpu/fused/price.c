@@ -1,5 +1,5 @@
 // The time of a fused tile, from what its blocks compute, copy and hold.
-#include "template/gpu/fused_tile.h"
+#include "template/gpu/fused/tile.h"
 
 #include "support/integer.h"
 #include "template/gpu/grid.h"

@@ -1,5 +1,5 @@
 // Extents of a fused tile's axes, and the layouts of its tiles.
-#include "template/gpu/fused_tile.h"
+#include "template/gpu/fused/tile.h"
 
 #include "support/integer.h"
 

@@ -1,5 +1,5 @@
 // Proposes tilings of fused tiles: how many rows a block has, and how its threads share them.
-#include "template/gpu/fused_tile.h"
+#include "template/gpu/fused/tile.h"
 
 #include <math.h>
 
