@@ -430,3 +430,89 @@ kiln_status kiln_layout_run(kiln_lowering *w, kiln_symbol loop, int64_t lanes, i
   }
   return kiln_distribute(&w->s, loop, like, lanes, warps);
 }
+
+int kiln_layout_digits(const kiln_layout *l, int axis, const kiln_layout_digit **out) {
+  int n = 0;
+  for (int i = 0; i < l->n; i++) {
+    const kiln_layout_digit *d = &l->digits[i];
+    if (d->axis != axis) continue;
+    int at = n++;
+    for (; at > 0 && out[at - 1]->stride < d->stride; at--) out[at] = out[at - 1];
+    out[at] = d;
+  }
+  return n;
+}
+
+kiln_status kiln_layout_cut(kiln_lowering *w, const kiln_layout *l, int axis, kiln_symbol loop,
+                            kiln_symbol *out_loops, const kiln_layout_digit **out_digits,
+                            int *out_n) {
+  static const char *const letters[] = {"w", "l", "r"};
+  *out_n = kiln_layout_digits(l, axis, out_digits);
+  for (int i = 0; i + 1 < *out_n; i++) {
+    const kiln_symbol whole = loop;
+    out_loops[i] = kiln_lowering_name(w, letters[out_digits[i]->holder], whole);
+    loop = kiln_lowering_name(w, "i", whole);
+    KILN_TRY(kiln_split(&w->s, whole, out_digits[i]->stride, KILN_TAIL_EXACT, out_loops[i], loop));
+  }
+  if (*out_n) out_loops[*out_n - 1] = loop;
+  return KILN_OK;
+}
+
+// Fuses n neighbouring loops; 0: there are none.
+static kiln_status fuse_all(kiln_lowering *w, int n, const kiln_symbol *loops, kiln_symbol *out) {
+  *out = n > 0 ? loops[0] : 0;
+  for (int i = 1; i < n; i++) {
+    const kiln_symbol both = kiln_lowering_name(w, "b", loops[i]);
+    KILN_TRY(kiln_fuse(&w->s, *out, loops[i], both));
+    *out = both;
+  }
+  return KILN_OK;
+}
+
+// The loops of rows by what they count: warps, registers, and lanes that differ above and below the
+// lanes of |axis|.
+typedef struct row_loops {
+  kiln_symbol of[4][KILN_MAX_DIGITS];
+  int n[4];
+} row_loops;
+
+static void sort_rows(const kiln_layout *l, int axis, int n, const kiln_symbol *loops,
+                      const kiln_layout_digit *const *digits, row_loops *out) {
+  bool is_below = false;
+  for (int i = 0; i < l->n; i++) {
+    const kiln_layout_digit *d = &l->digits[i];
+    is_below |= d->axis == axis && d->holder == KILN_HOLDER_LANE;
+    for (int k = 0; k < n; k++) {
+      if (digits[k] != d) continue;
+      const int of = d->holder == KILN_HOLDER_WARP       ? 0
+                     : d->holder == KILN_HOLDER_REGISTER ? 1
+                     : is_below                          ? 3
+                                                         : 2;
+      out->of[of][out->n[of]++] = loops[k];
+    }
+  }
+}
+
+kiln_status kiln_layout_run_reduction(kiln_lowering *w, const kiln_layout *l, int axis,
+                                      kiln_symbol rows, int n, const kiln_symbol *inner,
+                                      kiln_instr *instr) {
+  kiln_symbol loops[KILN_MAX_DIGITS], order[2 * KILN_MAX_DIGITS], warp, above, below;
+  const kiln_layout_digit *digits[KILN_MAX_DIGITS];
+  row_loops by = {0};
+  int n_rows = 0, n_order = 0;
+  if (!instr)
+    return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, "layout", "lanes must have a reduction");
+  KILN_TRY(kiln_layout_cut(w, l, 1 - axis, rows, loops, digits, &n_rows));
+  sort_rows(l, axis, n_rows, loops, digits, &by);
+  for (int k = 0; k < 4; k++)
+    for (int i = 0; i < by.n[k]; i++) order[n_order++] = by.of[k][i];
+  for (int i = 0; i < n; i++) order[n_order++] = inner[i];
+  if (n_order > 1) KILN_TRY(kiln_reorder(&w->s, n_order, order));
+  KILN_TRY(fuse_all(w, by.n[0], by.of[0], &warp));
+  KILN_TRY(fuse_all(w, by.n[2], by.of[2], &above));
+  KILN_TRY(fuse_all(w, by.n[3], by.of[3], &below));
+  KILN_TRY(kiln_tensorize(&w->s, above ? above : below ? below : inner[0], instr));
+  if (warp) KILN_TRY(kiln_bind(&w->s, warp, KILN_THREAD_Y));
+  for (int i = 0; i < by.n[1]; i++) KILN_TRY(kiln_unroll(&w->s, by.of[1][i]));
+  return KILN_OK;
+}

@@ -117,6 +117,19 @@ kiln_status kiln_layout_apply(kiln_lowering *w, kiln_symbol buffer, const kiln_l
 // errors: KILN_BAD_INPUT: tiles of the instruction do not fill it
 kiln_status kiln_layout_apply_operand(kiln_lowering *w, kiln_symbol buffer, kiln_instr *instr,
                                       kiln_operand operand, const int64_t *warp);
+// The digits of |axis|, the highest first.
+int kiln_layout_digits(const kiln_layout *l, int axis, const kiln_layout_digit **out);
+// Cuts |loop|, which runs along |axis|, into a loop for each of these digits.
+//
+// gives: out_loops[*out_n], out_digits[*out_n]
+kiln_status kiln_layout_cut(kiln_lowering *w, const kiln_layout *l, int axis, kiln_symbol loop,
+                            kiln_symbol *out_loops, const kiln_layout_digit **out_digits,
+                            int *out_n);
+// Combines along |axis| of two, by |instr| (kiln_layout_reduction), what lanes hold of rows: the
+// nest of |rows|, along the other axis, and the |n| loops |inner|, which the instruction takes whole.
+kiln_status kiln_layout_run_reduction(kiln_lowering *w, const kiln_layout *l, int axis,
+                                      kiln_symbol rows, int n, const kiln_symbol *inner,
+                                      kiln_instr *instr);
 // Runs the nest of |loop| on |lanes| x |warps| threads, by those that hold the elements of the
 // largest fragment that it reads or writes (the primitive `distribute`).
 //

@@ -30,49 +30,11 @@ kiln_status kiln_quad_run_nest(const kiln_quad_tile *q, kiln_symbol rows) {
                          q->rows / q->warp);
 }
 
-// The rows of a nest, split: over warps or warp groups; tiles, or the warps of a group; the halves
-// of these; and a half's rows.
-typedef struct row_loops {
-  kiln_symbol warp, tile, half, row;
-} row_loops;
-
-static kiln_status cut_rows(const kiln_quad_tile *q, kiln_symbol rows, row_loops *out) {
-  out->row = rows;
-  KILN_TRY(kiln_gpu_cut(q->w, &out->row, q->warp, "w", "i", &out->warp));
-  KILN_TRY(kiln_gpu_cut(q->w, &out->row, KILN_MMA_M, "t", "m", &out->tile));
-  return kiln_gpu_cut(q->w, &out->row, 8, "h", "g", &out->half);
-}
-
-// Fuses the rows that lanes hold at the same time into one loop, |l|'s row, in front of all in
-// |inner|, with |l|'s other loops around it.
-static kiln_status gather_rows(const kiln_quad_tile *q, row_loops *l, int n_inner,
-                               const kiln_symbol *inner) {
-  kiln_schedule *s = &q->w->s;
-  kiln_symbol order[8] = {l->warp, l->half, l->tile, l->row};
-  const kiln_symbol both = kiln_lowering_name(q->w, "b", l->row);
-  if (!q->by_warpgroups) order[1] = l->tile, order[2] = l->half;
-  for (int i = 0; i < n_inner; i++) order[4 + i] = inner[i];
-  KILN_TRY(kiln_reorder(s, 4 + n_inner, order));
-  if (!q->by_warpgroups) return KILN_OK;
-  KILN_TRY(kiln_fuse(s, l->tile, l->row, both));
-  l->tile = 0;
-  l->row = both;
-  return KILN_OK;
-}
-
-static kiln_status bind_rows(const kiln_quad_tile *q, const row_loops *l) {
-  KILN_TRY(kiln_bind(&q->w->s, l->warp, KILN_THREAD_Y));
-  if (l->tile) KILN_TRY(kiln_unroll(&q->w->s, l->tile));
-  return kiln_unroll(&q->w->s, l->half);
-}
-
 kiln_status kiln_quad_reduce(const kiln_quad_tile *q, kiln_symbol rows, int n_inner,
                              const kiln_symbol *inner, kiln_instr *instr) {
-  row_loops l;
-  KILN_TRY(cut_rows(q, rows, &l));
-  KILN_TRY(gather_rows(q, &l, n_inner, inner));
-  KILN_TRY(kiln_tensorize(&q->w->s, l.row, instr));
-  return bind_rows(q, &l);
+  kiln_layout sums;
+  if (!layout_of_sums(q, KILN_WARPGROUP_LINE, &sums)) return KILN_INTERNAL;
+  return kiln_layout_run_reduction(q->w, &sums, 1, rows, n_inner, inner, instr);
 }
 
 // --- products ---
