@@ -6,7 +6,7 @@
 #include <string.h>
 
 // Fragments of operands that lie |p| to a register, the |k| of half a step, 4p
-// (template/gpu/fragment.h).
+// (template/gpu/layout.h).
 // source: PTX ISA, "Matrix Fragments for mma.m16n8k8", "mma.m16n8k16 with floating point type",
 //         "mma.m16n8k32"
 #define SUMS                                                                                       \
@@ -99,8 +99,8 @@
            "kiln_ldmatrix_rows_" label)
 
 // Reductions of a row of sums: of the columns that a lane has, 2 of every 8, and then of the four
-// lanes of a quad; each gets the result (see SUMS, LEFT; reduce.c). A warp reduces 8 rows at a time,
-// a warp group (wgmma.c) 32.
+// lanes of a quad; each gets the result (see SUMS, LEFT; reduce.c). A warp reduces 8 rows at a
+// time, a warp group (wgmma.c) 32.
 // source: PTX ISA, "shfl.sync", "max"
 #define QUAD                                                                                       \
   { "_0 * 4 + _1", "0" }

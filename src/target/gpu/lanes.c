@@ -5,7 +5,8 @@
 // becomes, with T(y, r, i, j) in shared memory,
 //
 //     for y:2 thread.y { for r:4 unrolled { for t:32 thread.x { T(y, r, t/4, t%4) = A } } }
-//     for y:2 thread.y { for r:4 unrolled { for t:32 thread.x { for k:4 { D += T(y, r, t/4, k) } } } }
+//     for y:2 thread.y { for r:4 unrolled { for t:32 thread.x {
+//       for k:4 { D += T(y, r, t/4, k) } } } }
 //
 // whose barriers sync.c places as those of all loops.
 #include "target/gpu/instr.h"

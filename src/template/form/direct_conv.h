@@ -9,7 +9,7 @@
 //     y(.., i, j, n) = f(T(.., i, j, n'), ..)
 // where R, the number of terms in a window's row, is even, so that pairs of terms are contiguous
 // and aligned: a lane of mma.m16n8k16 reads a pair at once. Terms that pad R are multiplied by
-// zeros. Columns n' of T are numbered so that the sums of a lane (fragment.h) are neighbours in the
+// zeros. Columns n' of T are numbered so that the sums of a lane (layout.h) are neighbours in the
 // result.
 #ifndef KILN_TEMPLATE_FORM_DIRECT_CONV_H
 #define KILN_TEMPLATE_FORM_DIRECT_CONV_H

@@ -8,7 +8,7 @@
 //     T(.., m, v) +=! w(M(.., m, v % 8 / 2))*V(.., n, v)
 //     y(.., m, v) = g(T * (1 / S(.., m, v % 8 / 2)), ..)
 // where w(u) is 2^(Z(.., m, n) - u), rounded to the type of V, and Z is scores times log2(e). Each
-// of the four lanes that hold a row of the sums (fragment.h) has a copy q of its maximum and sum,
+// of the four lanes that hold a row of the sums (layout.h) has a copy q of its maximum and sum,
 // so that none has to ask another for them. Rows, keys and depth are padded with zeros, scores with
 // -inf. Roundings to halves before the weights are dropped.
 //

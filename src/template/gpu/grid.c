@@ -13,6 +13,19 @@ kiln_instr *kiln_gpu_instr_named(const kiln_lowering *w, const char *name) {
   return NULL;
 }
 
+kiln_status kiln_gpu_cut(kiln_lowering *w, kiln_symbol *io_loop, int64_t factor, const char *outer,
+                         const char *inner, kiln_symbol *out_outer) {
+  const kiln_symbol whole = *io_loop;
+  *out_outer = kiln_lowering_name(w, outer, whole);
+  *io_loop = kiln_lowering_name(w, inner, whole);
+  return kiln_split(&w->s, whole, factor, KILN_TAIL_EXACT, *out_outer, *io_loop);
+}
+
+int kiln_axes_lead(kiln_stage_axis *axes, int n) {
+  for (int d = 0; d < n; d++) axes[d] = (kiln_stage_axis){.axis = d};
+  return n;
+}
+
 double kiln_gpu_param_bytes(const kiln_lowering *w) {
   double bytes = 0;
   for (int i = 0; i < w->p->tensors.n; i++) {

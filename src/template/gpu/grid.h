@@ -68,6 +68,20 @@ bool kiln_gpu_block_reduce_fills(const kiln_lowering *w);
 kiln_instr *kiln_gpu_instr_named(const kiln_lowering *w, const char *name);
 // Bytes of all that the kernel reads and stores, each once.
 double kiln_gpu_param_bytes(const kiln_lowering *w);
+// Splits |*io_loop| by |factor|: LOOP.OUTER and LOOP.INNER, which replaces it.
+kiln_status kiln_gpu_cut(kiln_lowering *w, kiln_symbol *io_loop, int64_t factor, const char *outer,
+                         const char *inner, kiln_symbol *out_outer);
+
+// The axes of a transform_layout: the first |n| as they are; gives |n|.
+int kiln_axes_lead(kiln_stage_axis *axes, int n);
+static inline kiln_stage_axis kiln_axis_whole(int axis) { return (kiln_stage_axis){.axis = axis}; }
+static inline kiln_stage_axis kiln_axis_high(int axis, int64_t block) { // the number of its block
+  return (kiln_stage_axis){.axis = axis, .block = block, .outer = true};
+}
+static inline kiln_stage_axis kiln_axis_low(int axis, int64_t block) { // the place within it
+  return (kiln_stage_axis){.axis = axis, .block = block};
+}
+
 // The extent of |loop|, which is there and constant.
 int64_t kiln_gpu_extent(const kiln_lowering *w, kiln_symbol loop);
 

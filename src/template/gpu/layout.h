@@ -84,9 +84,9 @@ void kiln_layout_reduced(const kiln_layout *l, int axis, kiln_layout *out);
 // The number of copies of an element, by lanes of one warp, and by warps.
 int64_t kiln_layout_copies(const kiln_layout *l, int axis, kiln_holder holder);
 
-// The instruction that combines, along |axis|, what each lane made of its own elements: its tile has
-// the lanes of kiln_layout_reduced; NULL: there is none, as for one lane, or digits of the axis that
-// are apart.
+// The instruction that combines, along |axis|, what each lane made of its own elements: its tile
+// has the lanes of kiln_layout_reduced; NULL: there is none, as for one lane, or digits of the axis
+// that are apart.
 kiln_instr *kiln_layout_reduction(const kiln_lowering *w, const kiln_layout *l, int axis,
                                   kiln_combiner combiner);
 
@@ -126,7 +126,8 @@ kiln_status kiln_layout_cut(kiln_lowering *w, const kiln_layout *l, int axis, ki
                             kiln_symbol *out_loops, const kiln_layout_digit **out_digits,
                             int *out_n);
 // Combines along |axis| of two, by |instr| (kiln_layout_reduction), what lanes hold of rows: the
-// nest of |rows|, along the other axis, and the |n| loops |inner|, which the instruction takes whole.
+// nest of |rows|, along the other axis, and the |n| loops |inner|, which the instruction takes
+// whole.
 kiln_status kiln_layout_run_reduction(kiln_lowering *w, const kiln_layout *l, int axis,
                                       kiln_symbol rows, int n, const kiln_symbol *inner,
                                       kiln_instr *instr);

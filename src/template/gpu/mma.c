@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MMA_M = KILN_MMA_M, MMA_N = KILN_MMA_N, WARP = KILN_MMA_WARP };
+enum { MMA_M = KILN_MMA_M, MMA_N = KILN_MMA_N, WARP = KILN_MMA_WARP, LOADED_AT_ONCE = 16 };
 
 typedef kiln_mma_shape shape;
 typedef kiln_mma mma;
@@ -46,6 +46,22 @@ static kiln_symbol part(mma *m, const char *suffix, kiln_symbol loop) {
 static kiln_status cut(mma *m, kiln_symbol *loop, int64_t factor, const char *outer,
                        const char *inner, kiln_symbol *out_outer) {
   return kiln_gpu_cut(m->w, loop, factor, outer, inner, out_outer);
+}
+
+kiln_status kiln_load_fragment(kiln_lowering *w, kiln_symbol buffer, int rank, kiln_symbol at,
+                               int cut_axis, kiln_symbol *out, kiln_symbol *out_tile) {
+  kiln_stage_axis axes[KILN_MAX_RANK];
+  kiln_symbol loops[2], tile;
+  kiln_axes_lead(axes, rank);
+  *out = kiln_lowering_name(w, "lanes", buffer);
+  KILN_TRY(kiln_stage(&w->s, buffer, at, KILN_SCOPE_LOCAL, rank, axes, *out));
+  for (int d = 0; d < 2; d++)
+    loops[d] = kiln_symbol_printf(w->cx, "%s.%d", kiln_symbol_text(w->cx, *out), rank - 2 + d);
+  KILN_TRY(kiln_gpu_cut(w, &loops[cut_axis], LOADED_AT_ONCE, "o", "i", &tile));
+  if (cut_axis == 1)
+    KILN_TRY(kiln_reorder(&w->s, 3, (const kiln_symbol[]){tile, loops[0], loops[1]}));
+  *out_tile = loops[0];
+  return kiln_unroll(&w->s, tile);
 }
 
 // Sums (.., m, n) as fragments; with more axes, those in front, the last first.

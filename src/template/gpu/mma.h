@@ -6,7 +6,17 @@
 #define KILN_TEMPLATE_GPU_MMA_H
 
 #include "template/gpu/blocks.h"
-#include "template/gpu/fragment.h"
+
+// Operands lie p to a register of 32 bits: 2 halves, 4 bytes, 1 of tf32; an instruction takes 8 p
+// steps along k.
+enum {
+  KILN_MMA_M = 16,
+  KILN_MMA_N = 8,
+  KILN_MMA_K = 16, // of halves
+  KILN_MMA_HALVES = 2,
+  KILN_MMA_WARP = 32,
+  KILN_MMA_PAD = 8
+};
 
 // A block's tile, the step along k, a warp's tile, and the groups of warps that share a step
 // (slice-K).
@@ -49,6 +59,12 @@ void kiln_mma_find(kiln_mma *m); // the instructions and the number of threads
 // Copies the operands of a step to shared memory, |depth| - 1 steps ahead, or all steps at once if
 // |depth| stages hold them, and multiplies them there: the nest of the loops m->l and m->group.
 kiln_status kiln_mma_multiply(kiln_mma *m);
+// Copies the part of |buffer| that a warp reads in an iteration of |at| to a fragment, whose axis
+// |cut_axis| of the last two, 0 or 1, is cut into tiles of the instruction that loads them.
+//
+// gives: *out, the fragment; *out_tile, the loop to tensorize once it has its layout
+kiln_status kiln_load_fragment(kiln_lowering *w, kiln_symbol buffer, int rank, kiln_symbol at,
+                               int cut_axis, kiln_symbol *out, kiln_symbol *out_tile);
 // Runs a nest over the elements of the block's tile by the lanes that hold their sums; |group| as
 // in kiln_mma, outside or inside of |rows|.
 kiln_status kiln_mma_elements(kiln_mma *m, kiln_symbol group, kiln_symbol rows);

@@ -11,7 +11,6 @@
 // Lanes are numbered so that lanes 2i and 2i + 1 read the same words of one operand, and lanes i
 // and i + 2 of the other: the hardware serves 16 lanes at once then. A thread's rows and columns
 // are strided as far as the tile allows, so that neighbouring lanes read contiguous words.
-#include "template/gpu/fragment.h"
 #include "template/gpu/layout.h"
 #include "template/gpu/split_k.h"
 

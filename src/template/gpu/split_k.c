@@ -1,7 +1,5 @@
 #include "template/gpu/split_k.h"
 
-#include "template/gpu/fragment.h"
-
 #include <math.h>
 
 enum {

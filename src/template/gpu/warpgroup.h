@@ -3,7 +3,7 @@
 #ifndef KILN_TEMPLATE_GPU_WARPGROUP_H
 #define KILN_TEMPLATE_GPU_WARPGROUP_H
 
-#include "template/gpu/fragment.h"
+#include "template/gpu/grid.h"
 
 enum { KILN_WARPGROUP = 128, KILN_WARPGROUP_ROWS = 64, KILN_WARPGROUP_LINE = 64 };
 
