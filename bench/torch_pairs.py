@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """What a call through torch.compile costs over the module that it runs, call beside call.
 
-usage: bench/torch_pairs.py [--threads 2] [--rounds 300] [--seconds 60] [--processor] [--lean] NAME...
+usage: bench/torch_pairs.py [--threads 2] [--rounds 300] [--seconds 60] [--processor] [--lean|--frozen] NAME...
        a NAME is torchvision/resnet18, timm/..., transformers/bert and the like
 
 The ways to run one model take turns, so that what else the machine does meets all of them; each is `kiln bench`'s module in one
 process, on the same inputs:
 
-  torch    the function that torch.compile gave; with --lean Dynamo does not look at the model's modules before each call
+  torch    the function that torch.compile gave; with --lean Dynamo does not look at the model's modules before each call, with
+           --frozen it is the function of kiln.torch.compile
   module   the module, called from Python: its outputs are new tensors
   given    the same with outputs given: as `kiln bench`, which writes the same outputs again and again
 
@@ -71,7 +72,10 @@ def compare(name, args):
         options = {"threads": args.threads, "cache": False}
         if args.lean:
             options["guard_filter_fn"] = torch.compiler.skip_guard_on_inbuilt_nn_modules_unsafe
-        compiled = torch.compile(model, backend=kiln.torch.backend, options=options)
+        if args.frozen:
+            compiled = kiln.torch.compile(model, **options)
+        else:
+            compiled = torch.compile(model, backend=kiln.torch.backend, options=options)
         compiled(*inputs)
         modules = kiln.torch.modules()
         if len(modules) != 1:
@@ -104,6 +108,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--processor", action="store_true")
     parser.add_argument("--lean", action="store_true")
+    parser.add_argument("--frozen", action="store_true")
     parser.add_argument("names", nargs="+")
     args = parser.parse_args()
     warnings.simplefilter("ignore")

@@ -335,3 +335,81 @@ def test_weights_made_in_inference_mode():
     with torch.inference_mode():
         model, x = mlp(), torch.randn(3, 16)
         torch.testing.assert_close(compiled(model)(x), model(x))
+
+
+# --- kiln.torch.compile ---
+
+
+class Several(torch.nn.Module):
+    """Arguments of several kinds, results in a dictionary."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(8, 16), torch.nn.Linear(16, 4)
+
+    def forward(self, x, scale=1.0, bias=None):
+        y = torch.relu(self.first(x)) * scale
+        y = y if bias is None else y + bias
+        return {"y": self.second(y), "pair": (y, x)}
+
+
+def frozen(model, **options):
+    return kiln.torch.compile(model, cache=False, threads=1, **options)
+
+
+def test_a_frozen_model_is_called_like_the_model():
+    model, x = Several().eval(), torch.randn(3, 8)
+    fast = frozen(model)
+    with torch.no_grad():
+        for given in (((x,), {}), ((x, 2.0), {}), ((x,), {"bias": torch.randn(16)}), ((torch.randn(5, 8),), {}), ((x,), {})):
+            got, want = fast(*given[0], **given[1]), model(*given[0], **given[1])
+            torch.testing.assert_close(got, want)
+            assert got["pair"][1] is given[0][0]
+    assert not fast.why and len(fast.traced) == 4
+    assert [r.fallback for r in kiln.torch.report()] == [0] * 4
+
+
+def test_a_frozen_model_keeps_its_weights_until_it_is_renewed():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU()).eval()
+    fast, x = frozen(model), torch.randn(3, 8)
+    with torch.no_grad():
+        before = model(x)
+        torch.testing.assert_close(fast(x), before)
+        model[0].weight.mul_(2)
+        model[0].bias = torch.nn.Parameter(torch.randn(16))
+        fast.renew()
+        for _ in range(2):
+            torch.testing.assert_close(fast(x), model(x))
+    assert len(kiln.torch.report()) == 2
+
+
+def test_a_frozen_model_leaves_gradients_to_pytorch():
+    model, x = torch.nn.Linear(8, 16).eval(), torch.randn(3, 8)
+    fast = frozen(model)
+    fast(x).sum().backward()
+    assert model.weight.grad is not None and not kiln.torch.report()
+
+
+def test_what_cannot_be_traced_goes_through_torch_compile():
+    class Branches(torch.nn.Module):
+        def forward(self, x):
+            return x + 1 if x.sum() > 0 else x - 1
+
+    counted = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8))  # in training: it writes its statistics
+    x = torch.ones(2, 8)
+    with torch.no_grad():
+        for model in (Branches(), counted):
+            fast = frozen(model)
+            want = model(x) if model is not counted else torch.nn.functional.batch_norm(model[0](x), None, None, training=True)
+            torch.testing.assert_close(fast(x), want, rtol=1e-4, atol=1e-4)
+            assert fast.why and fast.otherwise is not None
+    assert counted[1].num_batches_tracked == 1
+
+
+def test_weights_that_dynamo_keeps_in_the_module_are_constants():
+    model, x = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU()).eval(), torch.randn(3, 8)
+    if not hasattr(torch._dynamo.config, "install_free_tensors"):
+        pytest.skip("this PyTorch does not")
+    with torch._dynamo.config.patch(install_free_tensors=True), torch.no_grad():
+        torch.testing.assert_close(compiled(model)(x), model(x))
+    assert [r.fallback for r in kiln.torch.report()] == [0]

@@ -31,8 +31,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 from .. import errors
 from .._compile import Options, PLAIN, make
 from . import decompose, elementwise, indices, lower, sums, windows  # noqa: F401  (these fill lower.TABLE)
+from .frozen import Frozen
 
-__all__ = ["backend", "modules", "report", "reset", "GraphReport"]
+__all__ = ["backend", "compile", "modules", "report", "reset", "GraphReport"]
 
 MOST_SPECIAL = 16  # variants of a graph for other weights or sizes; after that PyTorch runs it
 MOST_EXTENT = 1 << 16  # of a dimension that one module takes any size of
@@ -562,9 +563,60 @@ def backend(gm: fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any) ->
         n = sum(node.op == "placeholder" for node in aten.graph.nodes)
         # AOTAutograd passes arguments on as they are, but for those that alias each other.
         known = weights if n == len(example_inputs) else {}
+        if held and n == len(held) + len(example_inputs):
+            known = {i: t for i, (_, t) in enumerate(held)}
+            known.update((len(held) + i, t) for i, t in weights.items())
         return _Compiled(aten, known, options, told)
+
+    # weights that Dynamo left in the module come in front of the arguments
+    held = [*gm.named_parameters(remove_duplicate=False), *gm.named_buffers(remove_duplicate=False)]
 
     return aot_module_simplified(
         gm, list(example_inputs), fw_compiler=compile_aten, inference_compiler=compile_aten,
         decompositions=_decompositions(),
     )  # fmt: skip
+
+
+def compile(model: torch.nn.Module, **options: Any) -> Callable:
+    """The model as a function for inference, whose modules and weights stay as they are at its first call.
+
+    Calls cost less than through torch.compile, which looks at all modules and hands on all weights each time; they look at
+    the shapes and types of the arguments, for each choice of which, at most 16, there is a module. After a change of the
+    model, `fast.renew()` reads it anew. Where a gradient is wanted, PyTorch runs the model; what torch.export cannot trace
+    goes through torch.compile, and `fast.why` says why.
+
+        fast = kiln.torch.compile(model.eval(), threads=2)     # options: those of kiln.compile
+    """
+    options = _options_of({"options": options})
+
+    def make(gm, weights: dict, places: list, seconds: float) -> Callable:
+        told = GraphReport(trace_seconds=seconds)
+        with _lock:
+            _reports.append(told)
+        compiled = _Compiled(gm, weights, options, told)
+        return _without_weights(compiled, len(weights) + len(places), places)
+
+    def otherwise(model):
+        return torch.compile(model, backend=backend, options=options)
+
+    return Frozen(model, _decompositions(), make, otherwise, MOST_SPECIAL)
+
+
+def _without_weights(compiled: _Compiled, n: int, places: list) -> Callable:
+    """The graph as a function of its arguments at |places|; the others are weights."""
+    kernel = getattr(compiled.fixed, "__self__", None)
+    if isinstance(kernel, _Kernel):
+        kernel.takes = [(places.index(i), order) for i, order in kernel.takes]
+        return kernel.run
+    given = [None] * n
+    for i, w in zip(compiled.places, compiled.weights):
+        given[i] = w
+    run = compiled.fixed if compiled.fixed is not None else compiled
+
+    def call(*args):
+        every = list(given)
+        for i, x in zip(places, args):
+            every[i] = x
+        return run(*every)
+
+    return call
