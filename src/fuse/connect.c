@@ -114,6 +114,14 @@ static kiln_status search(connecting *c, const kiln_group *g, const fusion_set *
   return KILN_OK;
 }
 
+// The cost of a group on a GPU by the loops of its kernel, or of those of its parts.
+static kiln_status price_lowered(connecting *c, const fusion *one, double *out) {
+  const double parts = one->out.group.parts_ns;
+  KILN_TRY(kiln_tile_price_lowered(c->cx, c->options, one->found.candidates, out));
+  if (parts > 0) *out = fmin(*out, parts);
+  return KILN_OK;
+}
+
 static const char *name_of(const connecting *c, int tensor) {
   return kiln_symbol_text(c->cx, c->p->tensors.data[tensor]->name);
 }
@@ -237,6 +245,8 @@ static kiln_group united(connecting *c, const fusion_set *s) {
   }
   for (int i = 0; i + 1 < n; i++)
     if (is_stored(c, s, c->p->stmts.data[g.stmts[i]]->out, &first)) g.stored |= (uint64_t)1 << i;
+  if (has_grids(c))
+    g.kind = kiln_tile_kind_of(c->cx, c->p, c->facts, c->options->machine, n, g.stmts, g.stored);
   return g;
 }
 
@@ -285,13 +295,6 @@ static double margin_of(const connecting *c, const fusion_set *s, bool stores, d
   return fmax(WORTH * least, stores ? share * apart : 0);
 }
 
-// Whether some candidate is one kernel where the others are several launches.
-static bool unites(const kiln_tile_candidates *found) {
-  for (int i = 0; i < found->n; i++)
-    if (found->data[i].from->unites) return true;
-  return false;
-}
-
 // A tentative fused kernel.
 typedef struct whole {
   kiln_group group;
@@ -300,17 +303,38 @@ typedef struct whole {
   double apart, least, together;
 } whole;
 
+// Sums up what the groups of |s| take as separate kernels, |by_loops| or as templates proposed it.
+static kiln_status add_apart(connecting *c, const fusion_set *s, bool by_loops, whole *out) {
+  out->least = INFINITY;
+  out->apart = -hidden_ns(c, s->n);
+  for (int i = 0; i < s->n; i++) {
+    double one = 0;
+    if (by_loops) KILN_TRY(price_lowered(c, &c->fusions[s->data[i]], &one));
+    else one = price_apart(c, &c->fusions[s->data[i]]);
+    out->apart += one;
+    out->least = fmin(out->least, one);
+  }
+  return KILN_OK;
+}
+
+// Prices the kernel of |io|'s candidates, and on GPUs the groups of |s| apart as it is priced: by
+// loops, if the cheapest candidate is, else as proposed.
+static kiln_status compare(connecting *c, const fusion_set *s, whole *io) {
+  const kiln_tile_candidate *best = kiln_tile_cheapest(io->found.candidates);
+  io->together = kiln_tile_price(io->found.candidates);
+  if (!has_grids(c) || !best || !best->from->by_loops || c->options->by_loops) return KILN_OK;
+  KILN_TRY(add_apart(c, s, true, io));
+  if (io->together >= io->apart) return KILN_OK; // proposals are below the price of loops
+  return kiln_tile_price_lowered(c->cx, c->options, io->found.candidates, &io->together);
+}
+
 // Estimates the cost of fusing |s|, whose first group reads the others.
 //
 // gives: *out_why, why |s| cannot be one kernel; NULL if it may
 static kiln_status weigh(connecting *c, const fusion_set *s, whole *out, const char **out_why) {
   const int n_stmts = count_stmts(c, s), n_loads = count_loads(c, s);
-  *out = (whole){.least = INFINITY, .apart = -hidden_ns(c, s->n)};
-  for (int i = 0; i < s->n; i++) {
-    const double one = price_apart(c, &c->fusions[s->data[i]]);
-    out->apart += one;
-    out->least = fmin(out->least, one);
-  }
+  *out = (whole){0};
+  KILN_TRY(add_apart(c, s, false, out));
   *out_why = NULL;
   if (n_stmts > KILN_MAX_MEMBERS - 1)
     *out_why = kiln_arena_printf(&c->cx->perm, "a kernel has at most %d statements, theirs has %d",
@@ -321,15 +345,12 @@ static kiln_status weigh(connecting *c, const fusion_set *s, whole *out, const c
   else if (!isfinite(out->apart)) *out_why = "the cost of one of them is unknown";
   if (*out_why) return KILN_OK;
   out->group = united(c, s);
-  if (out->group.kind == KILN_GROUP_ROWS && !out->group.stored) {
+  if (!has_grids(c) && out->group.kind == KILN_GROUP_ROWS && !out->group.stored) {
     *out_why = "they share no rows, and neither has a contraction";
     return KILN_OK;
   }
   KILN_TRY(search(c, &out->group, s, &out->found));
-  if (has_grids(c) && !unites(out->found.candidates))
-    *out_why = "no template proposes a kernel of both";
-  out->together = kiln_tile_price(out->found.candidates);
-  return KILN_OK;
+  return compare(c, s, out);
 }
 
 // Whether loops of |g| are made once, after it has grown: making them at each step would take as
@@ -388,9 +409,15 @@ static kiln_status settle(connecting *c, const fusion_set *s, whole *io, double 
   const double bar =
       io->apart - lost - margin_of(c, s, io->group.stored != 0, io->apart, io->least);
   const bool waits = may_wait(c, &io->group);
-  if (io->together < bar && !waits) KILN_TRY(kiln_searched_lower(c->cx, c->options, &io->found));
+  double together = io->together;
+  if (together < bar && !waits) {
+    KILN_TRY(kiln_searched_lower(c->cx, c->options, &io->found));
+    KILN_TRY(has_grids(c)
+                 ? kiln_tile_price_lowered(c->cx, c->options, io->found.candidates, &together)
+                 : KILN_OK);
+  }
+  if (!has_grids(c)) together = kiln_tile_price(io->found.candidates);
   *out_why = NULL;
-  const double together = kiln_tile_price(io->found.candidates);
   if (!isfinite(together)) *out_why = refused_reason(c, io->found.candidates);
   else if (!(together < bar))
     *out_why =
@@ -440,24 +467,10 @@ static bool is_fixed(const connecting *c, const fusion *p) { // its kernel was c
   return kiln_fact_of(c->facts, c->p->stmts.data[p->out.group.stmts[0]]->out).kernel != 0;
 }
 
-// Why the rules of GPUs keep the two apart; NULL if one is a product and the other rows that read
-// its result or compute its operand.
-static const char *ruled_reason(const connecting *c, int root, int producer) {
-  const kiln_group_kind a = c->fusions[producer].out.group.kind,
-                        b = c->fusions[root].out.group.kind;
-  if (!has_grids(c) || (a == KILN_GROUP_CONTRACTION && b == KILN_GROUP_ROWS) ||
-      (a == KILN_GROUP_ROWS && b == KILN_GROUP_CONTRACTION))
-    return NULL;
-  const char *why = refused_why(c, producer, root); // why two products were not fused
-  return why ? why
-             : "on GPUs rules group all but products and rows, unless --orchestrate chooses them";
-}
-
 // Tries |producer| alone, then together with everything up to the next contractions.
 static kiln_status take_in(connecting *c, int root, int producer, bool *out_done) {
   fusion_set s = {1, {root}};
   const char *why = closed_reason(c, &s, producer);
-  if (!why) why = ruled_reason(c, root, producer);
   *out_done = false;
   if (!why) {
     s.data[s.n++] = producer;

@@ -7,6 +7,7 @@
 
 #include "support/integer.h"
 #include "template/form/attention.h"
+#include "template/form/product.h"
 
 #include <string.h>
 
@@ -323,6 +324,67 @@ static bool is_epilogue(grouping *g, const kiln_stmt *root, const kiln_stmt *c) 
                   may_renumber(g, root, load));
 }
 
+// --- maps behind products ---
+
+// What reads |s| among all[0..n), if it is one map that loads each element once; -1: nothing, or
+// something else.
+static int only_map_of(kiln_ctx *cx, const kiln_program *p, int n, const kiln_stmt **all,
+                       const kiln_stmt *s) {
+  int found = -1;
+  for (int i = 0; i < n; i++) {
+    const kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, all[i]);
+    for (int k = 0; k < loads.n; k++) {
+      if (loads.data[k]->u.tensor != s->out) continue;
+      if (found >= 0 || !kiln_stmt_is_map(cx, all[i]) ||
+          !is_bijective(all[i], loads.data[k], kiln_tensor_elems(p->tensors.data[s->out])))
+        return -1;
+      found = i;
+    }
+  }
+  return found;
+}
+
+static const kiln_expr *read_body(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  const kiln_stmt *s = argument;
+  kiln_symbol vars[KILN_MAX_RANK];
+  if (e->kind != KILN_EXPR_LOAD || e->u.tensor != s->out) return NULL;
+  for (int k = 0; k < e->n_args; k++) vars[k] = s->dims[k].name;
+  return kiln_expr_substitute(cx, s->body, e->n_args, vars, e->args);
+}
+
+// |reader| with the body of the map |s| in place of its result.
+static const kiln_stmt *with_map(kiln_ctx *cx, const kiln_stmt *reader, const kiln_stmt *s) {
+  kiln_stmt *both = KILN_NEW(&cx->scratch, kiln_stmt);
+  *both = *reader;
+  both->body = kiln_product_unrounded(
+      cx,
+      kiln_stmt_simplify(cx, reader, kiln_expr_replace(cx, reader->body, read_body, (void *)s)));
+  return both;
+}
+
+const kiln_stmt **kiln_group_fold(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m, int n,
+                                  const int *stmts, uint64_t stored, int *out_n) {
+  const kiln_stmt **all = KILN_NEW_ARRAY(&cx->scratch, const kiln_stmt *, n);
+  const kiln_expr *a = NULL, *b = NULL;
+  bool multiplies = false;
+  for (int i = 0; i < n; i++) {
+    all[i] = p->stmts.data[stmts[i]];
+    multiplies |= kiln_stmt_is_product(all[i], &a, &b);
+  }
+  *out_n = n;
+  if (!m->target->has_grids || !multiplies || stored) return all;
+  for (int i = 0; i + 1 < *out_n; i++) {
+    if (!kiln_stmt_is_map(cx, all[i])) continue;
+    const int reader = only_map_of(cx, p, *out_n, all, all[i]);
+    if (reader <= i) continue;
+    all[reader] = with_map(cx, all[reader], all[i]);
+    for (int k = i; k + 1 < *out_n; k++) all[k] = all[k + 1];
+    --*out_n;
+    i--;
+  }
+  return all;
+}
+
 kiln_group_kind kiln_tile_kind_of(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
                                   const kiln_machine *m, int n, const int *stmts, uint64_t stored) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
@@ -334,10 +396,12 @@ kiln_group_kind kiln_tile_kind_of(kiln_ctx *cx, const kiln_program *p, const kil
     if (is_contraction(&g, p->stmts.data[stmts[i]])) kind = KILN_GROUP_FUSED_LAYERS;
   if (kind == KILN_GROUP_FUSED_LAYERS && n == 1) kind = KILN_GROUP_CONTRACTION;
   const bool decodes = n > 1 && kiln_stmt_decodes(cx, p, first);
-  const kiln_stmt *c = p->stmts.data[stmts[decodes]];
+  int n_folded = n;
+  const kiln_stmt **folded = kiln_group_fold(cx, p, m, n, stmts, stored, &n_folded),
+                  *c = folded[decodes];
   if (decodes) g.users = kiln_users_make(cx, &cx->scratch, p);
   if (!stored && (!decodes || find_decoder(&g, c) == first->id) &&
-      (c == root ? decodes : n == 2 + decodes && is_epilogue(&g, root, c)))
+      (c == root ? decodes : n_folded == 2 + decodes && is_epilogue(&g, folded[n_folded - 1], c)))
     kind = KILN_GROUP_CONTRACTION;
   if (n == 1 && stands_alone(cx, root)) kind = KILN_GROUP_SCATTER;
   const bool is_numbered = kernel_of(&g, root) != 0;

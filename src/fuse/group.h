@@ -14,6 +14,7 @@ typedef struct kiln_group {
   int *stmts; // ids, ascending; the last writes the result
   // by position in |stmts|: other kernels read that tensor, too, or it is an output
   uint64_t stored;
+  double parts_ns; // what its statements take as several kernels, if that is less; 0: it is not
 } kiln_group;
 // The fusion decision about one edge of the program, from a statement to a consumer of its result.
 typedef struct kiln_edge_decision {
@@ -39,5 +40,16 @@ kiln_status kiln_tile_group(kiln_ctx *cx, const kiln_program *p, const kiln_fact
 // The kind of kernel that the statements stmts[0..n), ascending, make together.
 kiln_group_kind kiln_tile_kind_of(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
                                   const kiln_machine *m, int n, const int *stmts, uint64_t stored);
+
+// The statements stmts[0..n) of a kernel. On GPUs, of a kernel with a product, without the maps
+// that a single other map reads element by element: these are substituted into it, without the
+// rounding of what is not stored. For example
+//     T(m, n) +=! A(m, k) * B(k, n);  U(m, n) = f16(T(m, n) + b(n));
+//     Y(m, n) = X(m, n) + s(n) * U(m, n)
+// has the epilogue Y(m, n) = X(m, n) + s(n) * (T(m, n) + b(n)).
+//
+// gives: *out_n; statements of |p|, or new ones in the scratch arena
+const kiln_stmt **kiln_group_fold(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m, int n,
+                                  const int *stmts, uint64_t stored, int *out_n);
 
 #endif

@@ -2,6 +2,7 @@
 // form.
 #include "fuse/kernel.h"
 #include "fuse/cached_schedule.h"
+#include "fuse/split.h"
 #include "transform/transform.h"
 
 #include <ctype.h>
@@ -285,15 +286,31 @@ static kiln_materialized find_lone(kiln_ctx *cx, const kiln_program *p, const ki
   return lone;
 }
 
+// Groups the statements, and merges groups. On GPUs, groups of which separate parts take less time
+// and that nobody has taken in are split, and all are merged again.
+static kiln_status connect(kiln_ctx *cx, const kiln_program *p, const kiln_facts *facts,
+                           const kiln_tile_search_options *search, kiln_connected *io) {
+  const bool splits = search->machine->target->has_grids && !search->no_connect;
+  kiln_groups groups;
+  bool again = splits;
+  KILN_TRY(kiln_tile_group(cx, p, facts, search->machine, &groups));
+  if (splits) KILN_TRY(kiln_groups_weigh_parts(cx, p, facts, search, io->known, &groups));
+  KILN_TRY(kiln_tile_connect_groups(cx, p, facts, &groups, search, io->known, &io->fusions));
+  if (splits)
+    KILN_TRY(kiln_groups_split(cx, p, facts, search, io->known, &io->fusions, &groups, &again));
+  if (again) {
+    groups.edges = (kiln_edge_decisions){0};
+    KILN_TRY(kiln_tile_connect_groups(cx, p, facts, &groups, search, io->known, &io->fusions));
+  }
+  io->edges = groups.edges;
+  return KILN_OK;
+}
+
 kiln_status kiln_kernels_connect(kiln_ctx *cx, kiln_program *p, const kiln_tile_options *options,
                                  kiln_connected *io, kiln_kernels *out) {
   io->known = kiln_searches_make(cx, options->proposed);
   for (;;) {
-    kiln_groups groups;
-    KILN_TRY(kiln_tile_group(cx, p, &out->facts, options->search.machine, &groups));
-    KILN_TRY(kiln_tile_connect_groups(cx, p, &out->facts, &groups, &options->search, io->known,
-                                      &io->fusions));
-    io->edges = groups.edges;
+    KILN_TRY(connect(cx, p, &out->facts, &options->search, io));
     const kiln_materialized lone = find_lone(cx, p, &out->facts, &io->fusions);
     if (lone.n == 0) return KILN_OK;
     KILN_TRY(kiln_tile_materialize(cx, p, &out->facts, lone.n, lone.stmts));

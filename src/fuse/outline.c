@@ -945,13 +945,14 @@ static const kiln_stmt *redomain(kiln_ctx *cx, const kiln_program *p, const kiln
 
 static void collect_members(outlining *x) {
   const bool keeps_row = has_one_row(x);
-  x->n = x->g->n_stmts;
+  const kiln_stmt **all =
+      kiln_group_fold(x->cx, x->p, x->machine, x->g->n_stmts, x->g->stmts, x->g->stored, &x->n);
   x->m = KILN_NEW_ARRAY(&x->cx->scratch, member, x->n);
   for (int i = 0; i < x->n; i++) {
-    x->m[i].s = x->p->stmts.data[x->g->stmts[i]];
+    x->m[i].s = all[i];
     if (x->g->kind == KILN_GROUP_CONTRACTION && i > 0 && x->m[i].s->n_reduce == 0) {
       x->m[i].s = redomain(x->cx, x->p, x->m[i].s, x->m[i - 1].s);
-      x->m[i].redomained = x->m[i].s != x->p->stmts.data[x->g->stmts[i]];
+      x->m[i].redomained = x->m[i].s != all[i];
     }
     find_strides(x, &x->m[i], i ? x->m[i - 1].s : NULL);
     order_dims(x, &x->m[i], keeps_row);

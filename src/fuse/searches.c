@@ -275,6 +275,7 @@ static kiln_searched as_proposed(kiln_ctx *cx, const kiln_searched *of) {
     out.candidates->data[i] = of->candidates->data[i];
     out.candidates->data[i].loops = NULL;
     out.candidates->data[i].script = NULL;
+    out.candidates->data[i].lowered_ns = 0;
   }
   return out;
 }

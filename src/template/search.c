@@ -4,6 +4,7 @@
 
 #include "price/traffic.h"
 #include "price/gpu_work.h"
+#include "price/price.h"
 #include "template/lower.h"
 #include "tile/panels.h"
 
@@ -197,6 +198,26 @@ kiln_status kiln_tile_lower(kiln_ctx *cx, const kiln_tile_search_options *option
   }
   kiln_arena_rewind(&cx->scratch, mark);
   return st;
+}
+
+kiln_status kiln_tile_price_lowered(kiln_ctx *cx, const kiln_tile_search_options *options,
+                                    kiln_tile_candidates *io, double *out_ns) {
+  const searching s = {.cx = cx, .options = options};
+  *out_ns = INFINITY;
+  for (int i = 0; i < io->n; i++) {
+    kiln_tile_candidate *c = &io->data[i];
+    const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+    kiln_tile_cost cost = c->cost;
+    const bool by_loops = c->from->by_loops && !options->by_loops && isfinite(cost.ns);
+    if (by_loops && !c->refused && !c->loops) KILN_TRY(lower_one(&s, c));
+    if (c->refused) continue;
+    if (by_loops && c->lowered_ns == 0) (void)kiln_gpu_work(cx, options->machine, c->loops, &cost);
+    kiln_arena_rewind(&cx->scratch, mark);
+    if (c->lowered_ns == 0) c->lowered_ns = kiln_tile_price_of(&cost);
+    *out_ns = c->lowered_ns;
+    return KILN_OK;
+  }
+  return KILN_OK;
 }
 
 kiln_status kiln_tile_search(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,

@@ -35,6 +35,13 @@ kiln_status kiln_tile_lower(kiln_ctx *cx, const kiln_tile_search_options *option
 kiln_status kiln_tile_search(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,
                              const kiln_facts *facts, const kiln_tile_search_options *options,
                              kiln_tile_candidates *out);
+// The price, on a GPU, of the cheapest that is not refused, by its lowered loops if its template's
+// candidates are priced so; else as it was proposed. Loops see how a kernel is mapped to threads,
+// proposals do not: prices of either kind are compared among themselves.
+//
+// gives: *out_ns; infinite: there is none
+kiln_status kiln_tile_price_lowered(kiln_ctx *cx, const kiln_tile_search_options *options,
+                                    kiln_tile_candidates *io, double *out_ns);
 // The first that was lowered.
 const kiln_tile_candidate *kiln_tile_best(const kiln_tile_candidates *c);
 

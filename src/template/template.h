@@ -62,6 +62,7 @@ typedef struct kiln_tile_candidate {
   const kiln_form *form;            // the program that it runs
   kiln_tiling tiling;
   kiln_tile_cost cost;
+  double lowered_ns; // the price of its loops (kiln_tile_price_lowered); 0: nobody has asked for it
   bool
       wants_panels; // a constant is packed as no other program of the module has it (tile/panels.h)
   const char *refused; // why a primitive refused it; NULL: it was lowered, or not tried

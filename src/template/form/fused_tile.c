@@ -388,5 +388,10 @@ bool kiln_fused_tile_is(kiln_ctx *cx, const kiln_program *p, kiln_fused_tile *ou
     if (!find_operands(cx, out, i)) return false;
     if (is_operand(cx, p, out, i)) out->all[out->all[i].left].nest = KILN_NEST_OPERAND;
   }
+  for (int i = 0; i < out->n; i++) // results of rows alone have no tile
+    if ((out->all[i].nest == KILN_NEST_SUMS || out->all[i].nest == KILN_NEST_TILE ||
+         out->all[i].nest == KILN_NEST_RESULT) &&
+        out->all[i].s->n_space < out->n_batch + 2)
+      return false;
   return true;
 }

@@ -487,17 +487,6 @@ static const struct {
      "* 0.1f32) * 0.1f32) "
      "Y(i0:256, i1:128 | r0:32) +=! C(i0, r0) * B(r0, i1) }",
      1},
-    {"and not one that would compute it for each of its tiles",
-     "p { in f32 X(256, 32) in f32 B(32, 256) temp f32 C(256, 32) out f32 Y(256, 256) "
-     "C(i0:256, i1:32) = exp(exp(exp(exp(exp(exp(exp(exp(exp(exp(X(i0, i1) * 0.1f32) * 0.1f32) * "
-     "0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) "
-     "Y(i0:256, i1:256 | r0:32) +=! C(i0, r0) * B(r0, i1) }",
-     2},
-    {"nor one that would read it element by element",
-     "p { in f32 X(256, 33) in f32 B(32, 128) temp f32 C(256, 32) out f32 Y(256, 128) "
-     "C(i0:256, i1:32) = exp(exp(X(i0, i1) * 0.1f32) * 0.1f32) "
-     "Y(i0:256, i1:128 | r0:32) +=! C(i0, r0) * B(r0, i1) }",
-     2},
     {"windows compute what they read, once",
      "p { in f32 X(104, 32) const f32 W(32, 5) = ... temp f32 C(104, 32) out f32 Y(100, 32) "
      "C(i0:104, i1:32) = exp(exp(exp(exp(exp(exp(X(i0, i1) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) "
@@ -545,21 +534,36 @@ static const struct {
      1},
 };
 
+static void check_program(const char *name, const char *text, int launches, bool by_rules) {
+  test_kernel k;
+  kiln_kernels kernels;
+  const kiln_tile_options options = {.search.n_threads = 1, .search.no_connect = by_rules};
+  kernel_open(&k, text, 7);
+  if (kiln_pipeline_tile(&k.cx, k.prog, &machine, &options, NULL, &kernels) != KILN_OK)
+    fail_msg("%s: %s", name, kernel_message(&k));
+  check_launches(&k, &kernels, compare_elements, name);
+  if (kernels.launches.n != launches)
+    fail_msg("%s: must take %d kernels, got %d", name, launches, kernels.launches.n);
+  kernel_close(&k);
+}
+
 static void programs_take_few_kernels(void **state) {
   (void)state;
-  for (size_t row = 0; row < KILN_LEN(programs); row++) {
-    test_kernel k;
-    kiln_kernels kernels;
-    const kiln_tile_options options = {.search.n_threads = 1};
-    kernel_open(&k, programs[row].text, 7);
-    if (kiln_pipeline_tile(&k.cx, k.prog, &machine, &options, NULL, &kernels) != KILN_OK)
-      fail_msg("%s: %s", programs[row].name, kernel_message(&k));
-    check_launches(&k, &kernels, compare_elements, programs[row].name);
-    if (kernels.launches.n != programs[row].launches)
-      fail_msg("%s: must take %d kernels, got %d", programs[row].name, programs[row].launches,
-               kernels.launches.n);
-    kernel_close(&k);
-  }
+  for (size_t row = 0; row < KILN_LEN(programs); row++)
+    check_program(programs[row].name, programs[row].text, programs[row].launches, false);
+}
+
+// A product does not compute what it reads anew for each of its tiles. A fused tile of all columns
+// would compute it once.
+static void products_of_many_tiles_read_what_is_stored(void **state) {
+  (void)state;
+  check_program(
+      "by rules",
+      "p { in f32 X(256, 32) in f32 B(32, 256) temp f32 C(256, 32) out f32 Y(256, 256) "
+      "C(i0:256, i1:32) = exp(exp(exp(exp(exp(exp(exp(exp(exp(exp(X(i0, i1) * 0.1f32) * 0.1f32) * "
+      "0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) "
+      "Y(i0:256, i1:256 | r0:32) +=! C(i0, r0) * B(r0, i1) }",
+      2, true);
 }
 
 // By the number of statements after producers were inlined.
@@ -658,6 +662,7 @@ int main(void) {
       cmocka_unit_test(what_finishes_products_is_read_by_words_where_it_is_much),
       cmocka_unit_test(channels_are_stored_last),
       cmocka_unit_test(programs_take_few_kernels),
+      cmocka_unit_test(products_of_many_tiles_read_what_is_stored),
       cmocka_unit_test(rows_keep_their_maps)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
