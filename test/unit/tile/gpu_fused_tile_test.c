@@ -93,6 +93,26 @@ static void older_cards_compute_rows_of_halves(void **state) {
   check_each(&turing, "fused_tile", KILN_LEN(some), some, "mma.m16n8k8", 4);
 }
 
+// Y = softmax(Q K^T / 4 + G) V for two heads
+#define ATTENTION(m, k, h, n)                                                                      \
+  "p { in f32 Q(2, " #m ", " #k ") in f32 K(2, " #h ", " #k ") in f32 V(2, " #h ", " #n            \
+  ") in f32 G(" #m ", " #h ") out f32 Y(2, " #m ", " #n ") temp f32 T(2, " #m ", " #h              \
+  ") temp f32 Z(2, " #m ", " #h ") temp f32 X(2, " #m ") temp f32 E(2, " #m ", " #h                \
+  ") temp f32 S(2, " #m ") temp f32 P(2, " #m ", " #h ") temp f32 U(2, " #m ", " #n                \
+  ") T(i0:2, i1:" #m ", i2:" #h " | r0:" #k ") +=! Q(i0, i1, r0) * K(i0, i2, r0) Z(i0:2, i1:" #m   \
+  ", i2:" #h ") = T(i0, i1, i2) * 0.25f32 + G(i1, i2) X(i0:2, i1:" #m " | r0:" #h                  \
+  ") max=! Z(i0, i1, r0) E(i0:2, i1:" #m ", i2:" #h                                                \
+  ") = exp(Z(i0, i1, i2) - X(i0, i1)) S(i0:2, i1:" #m " | r0:" #h                                  \
+  ") +=! E(i0, i1, r0) P(i0:2, i1:" #m ", i2:" #h ") = E(i0, i1, i2) / S(i0, i1) U(i0:2, i1:" #m   \
+  ", i2:" #n " | r0:" #h ") +=! P(i0, i1, r0) * V(i0, r0, i2) Y(i0:2, i1:" #m ", i2:" #n           \
+  ") = U(i0, i1, i2) }"
+
+static void attention_of_floats_is_one_kernel(void **state) {
+  static const char *const some[] = {ATTENTION(64, 16, 64, 32), ATTENTION(77, 20, 50, 24)};
+  (void)state;
+  check_each(&machine, "fused_tile", KILN_LEN(some), some, "distribute", 4);
+}
+
 static void rows_of_bytes_are_one_kernel(void **state) {
   static const char *const bytes[] = {
       "p { in i8 A(77, 64) in i8 B(64, 40) out f32 Y(77, 40) temp i32 T(77, 40) temp f32 Z(77, 40) "
@@ -117,6 +137,7 @@ int main(void) {
       cmocka_unit_test(chains_of_products_are_one_kernel),
       cmocka_unit_test(warps_compute_rows_in_one_kernel),
       cmocka_unit_test(older_cards_compute_rows_of_halves),
+      cmocka_unit_test(attention_of_floats_is_one_kernel),
       cmocka_unit_test(rows_of_bytes_are_one_kernel),
       cmocka_unit_test(tiles_compile),
   };
