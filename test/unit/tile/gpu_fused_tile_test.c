@@ -113,6 +113,26 @@ static void attention_of_floats_is_one_kernel(void **state) {
   check_each(&machine, "fused_tile", KILN_LEN(some), some, "distribute", 4);
 }
 
+// Y = D F G B, a product of normalized rows.
+#define PROLOGUE(t, m, k, n)                                                                       \
+  "p { in " t " A(" #m ", " #k ") in " t " B(" #k ", " #n ") in f32 G(" #k ") out " t " Y(" #m     \
+  ", " #n ") temp f32 S(" #m ") temp f32 D(" #m ", " #k ") temp f32 V(" #m ") temp f32 F(" #m      \
+  ") temp " t " N(" #m ", " #k ") temp f32 T(" #m ", " #n ") S(i0:" #m " | r0:" #k                 \
+  ") +=! f32(A(i0, r0)) D(i0:" #m ", i1:" #k ") = f32(A(i0, i1)) - S(i0) / " #k "f32 V(i0:" #m     \
+  " | r0:" #k ") +=! D(i0, r0) * D(i0, r0) F(i0:" #m ") = 1f32 / sqrt(V(i0) / " #k                 \
+  "f32 + 0.00001f32) N(i0:" #m ", i1:" #k ") = " t "(D(i0, i1) * F(i0) * G(i1)) T(i0:" #m          \
+  ", i1:" #n " | r0:" #k ") +=! f32(N(i0, r0)) * f32(B(r0, i1)) Y(i0:" #m ", i1:" #n ") = " t      \
+  "(T(i0, i1)) }"
+
+static void products_of_normalized_rows_are_one_kernel(void **state) {
+  static const char *const floats_of_rows[] = {PROLOGUE("f32", 64, 32, 64),
+                                               PROLOGUE("f32", 77, 50, 40)},
+                           *const halves_of_rows[] = {PROLOGUE("f16", 64, 576, 24)};
+  (void)state;
+  check_each(&machine, "fused_tile", KILN_LEN(floats_of_rows), floats_of_rows, "distribute", 4);
+  check_each(&machine, "fused_tile", KILN_LEN(halves_of_rows), halves_of_rows, "mma.m16n8k16", 4);
+}
+
 static void rows_of_bytes_are_one_kernel(void **state) {
   static const char *const bytes[] = {
       "p { in i8 A(77, 64) in i8 B(64, 40) out f32 Y(77, 40) temp i32 T(77, 40) temp f32 Z(77, 40) "
@@ -138,6 +158,7 @@ int main(void) {
       cmocka_unit_test(warps_compute_rows_in_one_kernel),
       cmocka_unit_test(older_cards_compute_rows_of_halves),
       cmocka_unit_test(attention_of_floats_is_one_kernel),
+      cmocka_unit_test(products_of_normalized_rows_are_one_kernel),
       cmocka_unit_test(rows_of_bytes_are_one_kernel),
       cmocka_unit_test(tiles_compile),
   };
