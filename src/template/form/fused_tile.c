@@ -187,17 +187,22 @@ static void store(const making *w, int i, kiln_stmt *s) {
   y->strides = strides;
 }
 
-// Adds the copy of op |i|'s elements to its result.
-static void add_copy(making *w, int i) {
-  const kiln_dtype t = w->p->tensors.data[w->plan.ops[i].s->out]->dtype;
-  const kiln_expr *elem = kiln_cast(w->cx, t, read_tile(w, i));
+// The statement over op |i|'s elements, without a body.
+static kiln_stmt *over_elements(making *w, int i) {
   kiln_fused_op *op = &w->plan.ops[i];
   const int along = op->along;
   op->along = -1;
   kiln_stmt *s = over(w, i);
   op->along = along;
+  return s;
+}
+
+// Adds the copy of op |i|'s elements to its result.
+static void add_result(making *w, int i) {
+  const kiln_dtype t = w->p->tensors.data[w->plan.ops[i].s->out]->dtype;
+  kiln_stmt *s = over_elements(w, i);
   store(w, i, s);
-  add(w, s, elem);
+  add(w, s, kiln_cast(w->cx, t, read_tile(w, i)));
 }
 
 // --- ops ---
@@ -256,6 +261,21 @@ static kiln_dtype inner_type(const making *w, int i) {
   return is_half(t) && !is_left_factor(w, i) ? KILN_F32 : t->dtype;
 }
 
+// Gives op |i| a tile of its own.
+static void new_tile(making *w, int i) {
+  const char *name = kiln_arena_printf(&w->cx->scratch, "E%d", i);
+  w->tile[i] = kiln_tensor_make(w->cx, w->p, name, inner_type(w, i), KILN_TEMP, 0, NULL);
+}
+
+// Adds a copy of product |i|'s sums, which another product reads.
+static void add_factor(making *w, int i) {
+  kiln_stmt *s = over_elements(w, i);
+  const kiln_expr *sums = read_tile(w, i);
+  new_tile(w, i);
+  shape_like(w, s, w->tile[i]);
+  add(w, s, sums);
+}
+
 static void add_op(making *w, int i) {
   const kiln_fused_op *op = &w->plan.ops[i];
   kiln_tensor *t = w->p->tensors.data[op->s->out];
@@ -269,14 +289,13 @@ static void add_op(making *w, int i) {
     add(w, s, kiln_cast(w->cx, t->dtype, body));
     return;
   }
-  if (inner_type(w, i) != t->dtype || is_result(w, op))
-    w->tile[i] = kiln_tensor_make(w->cx, w->p, kiln_arena_printf(&w->cx->scratch, "E%d", i),
-                                  inner_type(w, i), KILN_TEMP, 0, NULL);
+  if (inner_type(w, i) != t->dtype || is_result(w, op)) new_tile(w, i);
   shape_like(w, s, w->tile[i]);
   add(w, s,
       kiln_cast(w->cx, w->tile[i]->dtype,
                 op->kind == KILN_FUSED_PRODUCT ? body : kiln_row_unrounded(w->cx, body)));
-  if (is_result(w, op)) add_copy(w, i);
+  if (op->kind == KILN_FUSED_PRODUCT && is_left_factor(w, i)) add_factor(w, i);
+  if (is_result(w, op)) add_result(w, i);
 }
 
 // The sink is last, also where a copy of it is.

@@ -98,8 +98,8 @@ static kiln_kernel *lowered(test_kernel *k, const kiln_machine *m, const char *t
 
 // Runs those of the |n| cheapest candidates for |text| that are |family|'s and whose scripts
 // contain |form|; gives their number.
-static int check_all(const kiln_machine *m, const char *family, const char *text, const char *form,
-                     int n_lowered) {
+static inline int check_all(const kiln_machine *m, const char *family, const char *text,
+                            const char *form, int n_lowered) {
   test_kernel k;
   kiln_kernels kernels;
   kiln_kernel *kernel = lowered(&k, m, text, n_lowered, unites(family), &kernels);
@@ -119,8 +119,8 @@ static int check_all(const kiln_machine *m, const char *family, const char *text
 }
 
 // The same for each of |texts|, which must have some.
-static void check_each(const kiln_machine *m, const char *family, size_t n_texts,
-                       const char *const *texts, const char *form, int n_lowered) {
+static inline void check_each(const kiln_machine *m, const char *family, size_t n_texts,
+                              const char *const *texts, const char *form, int n_lowered) {
   for (size_t i = 0; i < n_texts; i++)
     if (test_takes(i) && check_all(m, family, texts[i], form, n_lowered) == 0)
       fail_msg("%s must propose a kernel by %s: %s", family, form, texts[i]);
@@ -128,8 +128,8 @@ static void check_each(const kiln_machine *m, const char *family, size_t n_texts
 
 // Compiles |family|'s candidates for |text| whose scripts contain |form|; the code of one must
 // contain |code|.
-static void check_compiles(const kiln_machine *m, const char *family, const char *text,
-                           const char *form, const char *code) {
+static inline void check_compiles(const kiln_machine *m, const char *family, const char *text,
+                                  const char *form, const char *code) {
   enum { MOST = 3 };
   bool has_code = false;
   test_kernel k;

@@ -276,11 +276,24 @@ static kiln_status layout_tiles(kiln_fused *x) {
   return KILN_OK;
 }
 
+// Whether statement |i| reads or writes elements that lie in registers.
+static bool has_fragment(const kiln_fused *x, int i) {
+  for (int k = 0; k < x->f.n; k++) {
+    const kiln_fused_statement *t = &x->f.all[k];
+    if (t->nest == KILN_NEST_OPERAND || t->nest == KILN_NEST_RESULT ||
+        scope_of(x, k) != KILN_SCOPE_LOCAL)
+      continue;
+    if (k == i || kiln_expr_loads(x->w->cx, x->f.all[i].s->body, t->s->out)) return true;
+  }
+  return false;
+}
+
 static kiln_status run_map(kiln_fused *x, int i) {
-  const kiln_stmt *s = x->f.all[i].s;
-  kiln_symbol rows = loop_of(x, s, "", x->f.n_batch);
-  if (x->f.all[i].nest == KILN_NEST_RESULT) rows = kiln_lowering_name(x->w, "i", rows);
-  return run(x, rows);
+  const kiln_fused_statement *t = &x->f.all[i];
+  kiln_symbol rows = loop_of(x, t->s, "", x->f.n_batch);
+  if (t->nest == KILN_NEST_RESULT) rows = kiln_lowering_name(x->w, "i", rows);
+  if (has_fragment(x, i)) return run(x, rows);
+  return kiln_distribute(&x->w->s, rows, buffer_of(x, t), WARP, kiln_fused_warps(&x->s));
 }
 
 static kiln_status run_statement(kiln_fused *x, int i) {
