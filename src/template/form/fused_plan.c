@@ -86,9 +86,9 @@ static bool number_dims(planning *w) {
       }
       const int at = op->dims[d] = number[root];
       if (seen[at / 64] >> at % 64 & 1)
-        return refuse(w,
-                      kiln_arena_printf(&w->cx->perm, "%s reads one tensor along two of its dims",
-                                        name_of(w, op->s)));
+        return refuse(w, kiln_arena_printf(&w->cx->perm,
+                                           "two dims of %s are one axis, as statements read it",
+                                           name_of(w, op->s)));
       seen[at / 64] |= (uint64_t)1 << at % 64;
     }
   }
