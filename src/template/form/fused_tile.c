@@ -298,10 +298,13 @@ static void add_op(making *w, int i) {
   if (is_result(w, op)) add_result(w, i);
 }
 
-// The sink is last, also where a copy of it is.
+// Results, which no statement reads, are last, side by side.
 static void list(making *w) {
   w->p->stmts.n = 0;
-  for (int i = 0; i < w->n; i++) kiln_stmt_append(w->cx, w->p, w->made[i]);
+  for (int pass = 0; pass < 2; pass++)
+    for (int i = 0; i < w->n; i++)
+      if ((w->p->tensors.data[w->made[i]->out]->role == KILN_OUTPUT) == pass)
+        kiln_stmt_append(w->cx, w->p, w->made[i]);
   for (int i = 0; i < w->n; i++) {
     const char *name = kiln_symbol_text(w->cx, w->p->tensors.data[w->made[i]->out]->name);
     if (name[0] == 'A' || name[0] == 'B') kiln_product_view(w->cx, w->p, w->made[i]);

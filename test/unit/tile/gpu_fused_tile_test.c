@@ -32,6 +32,11 @@ static const kiln_machine turing = MACHINE("sm_75", 75);
                          "(D(i0, i1) * F(i0) * G(i1)) }"
 
 static const char *const floats[] = {
+    // sums of parts of the columns, as of a group normalization
+    "p { in f32 A(40, 24) in f32 B(24, 2, 36) out f32 Y(40, 2, 36) temp f32 T(40, 2, 36) "
+    "temp f32 S(40, 2) T(i0:40, i1:2, i2:36 | r0:24) +=! A(i0, r0) * B(r0, i1, i2) "
+    "S(i0:40, i1:2 | r0:36) +=! T(i0, i1, r0) * T(i0, i1, r0) "
+    "Y(i0:40, i1:2, i2:36) = T(i0, i1, i2) / sqrt(S(i0, i1)) }",
     SOFTMAX("f32", 128, 32, 64),
     SOFTMAX("f32", 77, 20, 50), // nothing is a multiple of anything
     NORM("f32", "temp", 100, 48, 96),
@@ -148,7 +153,7 @@ static void rows_of_bytes_are_one_kernel(void **state) {
 static void tiles_compile(void **state) {
   (void)state;
   check_compiles(&machine, "fused_tile", floats[0], "distribute", "__shared__");
-  check_compiles(&machine, "fused_tile", halves[1], "mma.m16n8k16", "__shared__");
+  check_compiles(&machine, "fused_tile", halves[1], "mma.m16n8k16", "mma.sync");
 }
 
 int main(void) {

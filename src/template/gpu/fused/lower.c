@@ -209,19 +209,45 @@ static kiln_status run_product(kiln_fused *x, int i) {
 
 // --- the block ---
 
-// Cuts the result |s| into blocks of rows; all results share the loop *io_block over them.
-static kiln_status cut_result(kiln_fused *x, const kiln_stmt *s, kiln_symbol *io_block) {
+// Whether results are stored in whole words by way of shared memory: a lane has pairs of halves.
+static bool by_words(const kiln_fused *x, const kiln_stmt *s) {
+  enum { WORD = 16, FLOAT = 4 };
+  const kiln_dim *columns = kiln_fused_columns(x, s);
+  const int64_t bytes = kiln_dtype_bytes(x->w->p->tensors.data[s->out]->dtype),
+                extent = kiln_dim_extent(columns);
+  return x->s.by_mma && bytes < FLOAT && extent * bytes % WORD == 0 &&
+         extent == kiln_fused_padded(x, columns);
+}
+
+// Cuts the copy of |s|'s elements to its result into blocks of rows.
+static kiln_status cut_words(kiln_fused *x, const kiln_stmt *s, kiln_symbol *out_block) {
+  const kiln_product p = {.n_batch = x->f.n_batch};
+  const int64_t columns = kiln_dim_extent(kiln_fused_columns(x, s));
+  return kiln_product_result(x->w, &p, s, x->s.rows, columns, threads_of(x), WARP, out_block);
+}
+
+// Cuts the nest of |s| itself, by threads that store what they have.
+static kiln_status cut_elements(kiln_fused *x, const kiln_stmt *s, kiln_symbol *out_block) {
   kiln_lowering *w = x->w;
   const char *name = kiln_symbol_text(w->cx, kiln_product_tensor(w, s)),
              *block = kiln_arena_printf(&w->cx->scratch, "%s.block", name);
   kiln_symbol loops[KILN_MAX_RANK];
+  KILN_TRY(pad(x, s));
   for (int d = 0; d < s->n_space; d++) loops[d] = loop_of(x, s, "", d);
   kiln_product_loops l = {.y_m = kiln_lowering_name(w, "i", loops[x->f.n_batch]),
                           .y_n = kiln_lowering_name(w, "i", loops[x->f.n_batch + 1])};
   KILN_TRY(kiln_product_tile(w, block, x->f.n_batch, loops, x->s.rows,
                              kiln_gpu_extent(w, loops[x->f.n_batch + 1]), &l));
-  if (!*io_block) *io_block = l.block;
-  else KILN_TRY(kiln_merge(&w->s, *io_block, l.block, 0));
+  *out_block = l.block;
+  return KILN_OK;
+}
+
+// All results share the loop *io_block over the blocks.
+static kiln_status cut_result(kiln_fused *x, const kiln_stmt *s, kiln_symbol *io_block) {
+  kiln_symbol block = 0;
+  KILN_TRY(by_words(x, s) ? cut_words(x, s, &block) : cut_elements(x, s, &block));
+  if (*io_block) return kiln_merge(&x->w->s, *io_block, block, 0);
+  *io_block = block;
   return KILN_OK;
 }
 
@@ -291,7 +317,7 @@ static bool has_fragment(const kiln_fused *x, int i) {
 static kiln_status run_map(kiln_fused *x, int i) {
   const kiln_fused_statement *t = &x->f.all[i];
   kiln_symbol rows = loop_of(x, t->s, "", x->f.n_batch);
-  if (t->nest == KILN_NEST_RESULT) rows = kiln_lowering_name(x->w, "i", rows);
+  if (t->nest == KILN_NEST_RESULT && !by_words(x, t->s)) rows = kiln_lowering_name(x->w, "i", rows);
   if (has_fragment(x, i)) return run(x, rows);
   return kiln_distribute(&x->w->s, rows, buffer_of(x, t), WARP, kiln_fused_warps(&x->s));
 }
@@ -313,7 +339,8 @@ static kiln_status run_statement(kiln_fused *x, int i) {
 
 kiln_status kiln_fused_lower(kiln_fused *x) {
   kiln_symbol block = 0;
-  for (int i = 0; i < x->f.n; i++) KILN_TRY(pad(x, x->f.all[i].s));
+  for (int i = 0; i < x->f.n; i++)
+    if (x->f.all[i].nest != KILN_NEST_RESULT) KILN_TRY(pad(x, x->f.all[i].s));
   for (int i = 0; i < x->f.n; i++) KILN_TRY(pack(x, &x->f.all[i]));
   for (int i = 0; i < x->f.n; i++)
     if (x->f.all[i].nest == KILN_NEST_REDUCED) KILN_TRY(cut_reduction(x, i));

@@ -71,16 +71,18 @@ static products products_of(const kiln_fused *x) {
 static double shared_of(const kiln_fused *x) {
   const double rows = (double)x->s.rows,
                meet = 4 * rows * (double)(x->s.warps[1] * x->s.lanes_n + 1);
-  double operands = 0, kept = 0;
+  double operands = 0, kept = 0, stored = 0; // |stored|: results on their way
   for (int i = 0; i < x->f.n; i++) {
     const kiln_fused_statement *t = &x->f.all[i];
     if (t->nest == KILN_NEST_SUMS) operands += x->s.depth * step_bytes(x, t);
     if (t->nest == KILN_NEST_REDUCED) operands = fmax(operands, meet);
+    if (t->nest == KILN_NEST_RESULT && x->s.by_mma)
+      stored = fmax(stored, rows * (columns_of(x, t->s) + 8) * bytes_of(x, t->s));
     if (t->nest == KILN_NEST_REDUCED || t->nest == KILN_NEST_BY_ROW) kept += 4 * rows;
     if (t->nest == KILN_NEST_TILE && kiln_fused_is_left_factor(x, i))
       kept += bytes_of(x, t->s) * rows * (width_of(x, t->s) + 4);
   }
-  return operands + kept + KILN_FUSED_RESERVED;
+  return fmax(operands, stored) + kept + KILN_FUSED_RESERVED;
 }
 
 // Registers of a thread for the sums of all products.
