@@ -155,6 +155,15 @@ kiln_status kiln_bind(kiln_schedule *s, kiln_symbol loop, kiln_how axis);
 kiln_status kiln_distribute(kiln_schedule *s, kiln_symbol loop, kiln_symbol buffer, int64_t lanes,
                             int64_t warps);
 
+// Gives |buffer|, no PARAM, a last axis of |copies| copies of each element, so that as many threads
+// can have their own. Each store becomes a loop BUFFER.c over them (BUFFER.c1, ... the next ones);
+// loads read copy 0.
+kiln_status kiln_replicate(kiln_schedule *s, kiln_symbol buffer, int64_t copies);
+// Lets loads of copy 0 of |buffer| in the nest of |loop| read the copy that |copy| numbers: text
+// over the loops around them, as in "n%8/2". All stores to |buffer| must be as replicate makes
+// them: in loops of their own over all copies, with values that are the same for each.
+kiln_status kiln_use_copy(kiln_schedule *s, kiln_symbol loop, kiln_symbol buffer, const char *copy);
+
 // Requires that |buffer| be computed in nests of its own, as all are initially; otherwise refuses
 // and names the step that moved it. For scripts that state the place of every computation.
 kiln_status kiln_compute_root(kiln_schedule *s, kiln_symbol buffer);

@@ -162,6 +162,18 @@ static kiln_status run_distribute(const line *w) {
   return kiln_distribute(w->s, name(w, 1), name(w, 3), lanes, warps);
 }
 
+static kiln_status run_replicate(const line *w) {
+  int64_t copies = 0;
+  KILN_TRY(number(w, w->words[2], &copies));
+  return kiln_replicate(w->s, name(w, 1), copies);
+}
+
+static kiln_status run_use_copy(const line *w) {
+  const size_t n = (size_t)(w->end - w->begin[3]);
+  return kiln_use_copy(w->s, name(w, 1), name(w, 2),
+                       kiln_arena_strndup(&w->s->cx->perm, w->begin[3], n));
+}
+
 static kiln_status run_cluster(const line *w) {
   int64_t blocks = 0;
   KILN_TRY(number(w, w->words[2], &blocks));
@@ -341,6 +353,8 @@ static const struct {
     {"annotate", "annotate LOOP KEY VALUE", 4, 4, run_annotate},
     {"bind", "bind LOOP block.x|...|thread.z", 3, 3, run_bind},
     {"distribute", "distribute LOOP like BUFFER LANES [WARPS]", 5, 6, run_distribute},
+    {"replicate", "replicate BUFFER COPIES", 3, 3, run_replicate},
+    {"use_copy", "use_copy LOOP BUFFER EXPRESSION", 4, INT32_MAX, run_use_copy},
     {"cluster", "cluster LOOP BLOCKS", 3, 3, run_cluster},
     {"warp_specialize", "warp_specialize LOOP CONSUMERS", 3, 3, run_warp_specialize},
     {"fuse_horizontally", "fuse_horizontally LOOP", 2, 2, run_fuse_horizontally},

@@ -68,6 +68,8 @@ static const char *const words[] = {
     "unroll",
     "bind",
     "distribute",
+    "replicate",
+    "use_copy",
     "like",
     "compute_at",
     "store_at",

@@ -252,6 +252,19 @@ void kiln_layout_reduced(const kiln_layout *l, int axis, kiln_layout *out) {
   }
 }
 
+const kiln_expr *kiln_layout_copy(kiln_ctx *cx, const kiln_layout *l, int axis,
+                                  const kiln_expr *index) {
+  const kiln_expr *copy = kiln_int(cx, 0);
+  for (int i = 0; i < l->n; i++) {
+    const kiln_layout_digit *d = &l->digits[i];
+    if (d->axis != axis || d->holder == KILN_HOLDER_REGISTER) continue;
+    const kiln_expr *digit =
+        kiln_mod(cx, kiln_div(cx, index, kiln_int(cx, d->stride)), kiln_int(cx, d->extent));
+    copy = kiln_add(cx, kiln_mul(cx, copy, kiln_int(cx, d->extent)), digit);
+  }
+  return copy;
+}
+
 kiln_instr *kiln_layout_reduction(const kiln_lowering *w, const kiln_layout *l, int axis,
                                   kiln_combiner combiner) {
   static const char *const words[] = {[KILN_COMBINE_SUM] = "sum",

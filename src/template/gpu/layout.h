@@ -90,6 +90,10 @@ int64_t kiln_layout_copies(const kiln_layout *l, int axis, kiln_holder holder);
 kiln_instr *kiln_layout_reduction(const kiln_lowering *w, const kiln_layout *l, int axis,
                                   kiln_combiner combiner);
 
+// The number of the copy that the thread of an element has, which is at |index| along |axis|.
+const kiln_expr *kiln_layout_copy(kiln_ctx *cx, const kiln_layout *l, int axis,
+                                  const kiln_expr *index);
+
 int64_t kiln_layout_extent(const kiln_layout *l, kiln_holder holder); // warps, lanes, registers
 // The thread (warp times lanes plus lane) and the register of the element at |index|.
 void kiln_layout_find(const kiln_layout *l, const int64_t *index, int64_t *out_thread,

@@ -213,6 +213,8 @@ static void reductions_leave_a_copy_for_each_thread_of_a_row(void **state) {
       kiln_layout_find(&rows, (int64_t[]){row, column / 48 * 4 + column % 8 / 2}, &with_copy, &at);
       assert_int_equal(thread, with_copy);
     }
+  const kiln_expr *copy = kiln_layout_copy(&f->cx, &sums, 1, kiln_int(&f->cx, 57));
+  assert_int_equal(kiln_expr_int_or(copy, -1), 57 / 48 * 4 + 57 % 8 / 2);
   kiln_layout_reduced(&sums, 0, &rows); // of columns: by 8 lanes of each of 2 warps
   check_bijective(f, &rows, "columns");
   assert_int_equal(rows.extents[0], 16);

@@ -276,7 +276,7 @@ static const char *random_program(author *a) {
 
 // --- random steps, as lines of a script ---
 
-enum { STEPS = 14, MAX_LINES = 64, N_STEPS = 38 };
+enum { STEPS = 14, MAX_LINES = 64, N_STEPS = 40 };
 
 typedef struct walker {
   test_kernel *k;
@@ -398,6 +398,19 @@ static void step_bind(walker *w) {
 static void step_distribute(walker *w) {
   kiln_text_printf(&w->line, "distribute %s like %s %d %d\n", some_loop(w), buffer_name(w),
                    1 + pick(w, 4), 1 + pick(w, 2));
+}
+
+static void step_replicate(walker *w) {
+  kiln_text_printf(&w->line, "replicate %s %d\n", buffer_name(w), 2 + pick(w, 3));
+}
+
+// Of a buffer that has copies now.
+static void step_use_copy(walker *w) {
+  const char *buffer = buffer_name(w), *loop = some_loop(w);
+  if (pick(w, 4)) kiln_text_printf(&w->line, "replicate %s 2\n", buffer);
+  kiln_text_printf(&w->line, "use_copy %s %s ", loop, buffer);
+  if (pick(w, 2)) kiln_text_printf(&w->line, "%d\n", pick(w, 3));
+  else kiln_text_printf(&w->line, "%s%%2\n", loop);
 }
 
 static void step_pad(walker *w) {
@@ -652,6 +665,8 @@ static const step steps[N_STEPS] = {
     {"annotate", step_annotate, 1, 100, 0},
     {"bind", step_bind, 1, 100, 0},
     {"distribute", step_distribute, 1, 100, 0},
+    {"replicate", step_replicate, 1, 100, 0},
+    {"use_copy", step_use_copy, 2, 20, 0},
     {"pad", step_pad, 1, 100, 0},
     {"peel", step_peel, 1, 100, 0},
     {"hoist", step_hoist, 2, 100, 0},
