@@ -14,6 +14,7 @@ const kiln_rule kiln_rules[] = {
     {"moves", "slices of concatenations, and concatenations of slices, read the original tensors", .apply = kiln_rule_moves},
     {"concats", "concatenations that repeat the operands of an earlier one read its result", .apply = kiln_rule_concats},
     {"gathers", "positions in constant tables are computed if they are a function of their index", .apply = kiln_rule_gathers},
+    {"safe-softmax", "rows of weights that no key has become 0 behind the product instead of in front", .apply = kiln_rule_safe_softmax},
     {"unflatten", "rows that are flattened before a product and split after it keep their axes", .apply = kiln_rule_unflatten},
     {"views", "maps of views are computed before the views, in their producer's kernel", .apply = kiln_rule_views, .on_gpus = true},
     {"repeat", "contractions over an axis in which a tensor is repeated read it once", .apply = kiln_rule_repeat},

@@ -247,6 +247,25 @@ static const rule_case concats[] = {
      0, 8},
 };
 
+#define SAFE(scores, weights, finish)                                                              \
+  "p { in f32 A(4, 8) in f32 B(6, 8) in f32 V(6, 3) in f32 M(4, 6) temp f32 T(4, 6) temp f32 "     \
+  "Z(4, 6) temp f32 X(4) temp f32 E(4, 6) temp f32 S(4) temp f32 P(4, 6) temp f32 Q(4, 6) out "    \
+  "f32 O(4, 3) T(i0:4, i1:6 | r0:8) +=! A(i0, r0)*B(i1, r0) Z(i0:4, i1:6) = " scores               \
+  " X(i0:4 | r0:6) max=! Z(i0, r0) E(i0:4, i1:6) = exp(Z(i0, i1) - X(i0)) S(i0:4 | r0:6) +=! "     \
+  "E(i0, r0) P(i0:4, i1:6) = " weights                                                             \
+  " Q(i0:4, i1:6) = isnan(P(i0, i1)) ? 0f32 : P(i0, i1) " finish " }"
+#define WEIGHTED "O(i0:4, i1:3 | r0:6) +=! Q(i0, r0)*V(r0, i1)"
+static const rule_case safe_softmax[] = {
+    // without masks, with masks that are added or chosen by, of some rows or of all keys
+    {SAFE("T(i0, i1)*0.5f32", "E(i0, i1)/S(i0)", WEIGHTED), 1, 7},
+    {SAFE("M(i0, i1) > 0f32 ? T(i0, i1) : -inff32", "E(i0, i1)*(1f32/S(i0))", WEIGHTED), 1, 9},
+    {SAFE("T(i0, i1) + (i0 == 2 ? -inff32 : M(0, i1))", "(1f32/S(i0))*E(i0, i1)", WEIGHTED), 1, 9},
+    {SAFE("i1 <= i0 - 1 ? T(i0, i1) : -inff32", "E(i0, i1)/S(i0)", WEIGHTED), 1, 9},
+    // weights that are a result's elements, or no softmax's
+    {SAFE("T(i0, i1)", "E(i0, i1)/S(i0)", "O(i0:4, i1:3) = Q(i0, i1)*V(0, i1)"), 0, 8},
+    {SAFE("T(i0, i1)", "Z(i0, i1)/S(i0)", WEIGHTED), 0, 8},
+};
+
 static const rule_case moves[] = {
     // slices of a concatenation and of a padding
     {"p { in f32 X(3, 4) in f32 Z(3, 4) temp f32 C(3, 8) temp f32 P(5, 4) temp f32 S(3, 4) temp "
@@ -473,6 +492,7 @@ static const rule_cases all[] = {{"constants", KILN_LEN(constants), constants, 0
                                  {"defer", KILN_LEN(defer), defer, 1e-5},
                                  {"reassociate", KILN_LEN(reassociate), reassociate, 1e-5},
                                  {"concats", KILN_LEN(concats), concats, 0},
+                                 {"safe-softmax", KILN_LEN(safe_softmax), safe_softmax, 1e-6},
                                  {"moves", KILN_LEN(moves), moves, 0},
                                  {"views", KILN_LEN(views), views, 1e-6},
                                  {"gathers", KILN_LEN(gathers), gathers, 0},
