@@ -19,7 +19,8 @@ struct ep_stream {
   void *handle;
   const void *object; // ONNX Runtime's
   uint64_t bit;
-  bool is_busy; // has work that was not waited for
+  bool is_busy;    // has work that was not waited for,
+  bool has_copies; // copies among it
   ep_pending *sessions;
 };
 
@@ -173,9 +174,9 @@ bool ep_gpu_has(const ep_gpu *gpu, const ort_value *value) {
          ep->memory_vendor(d) == EP_NVIDIA && ep->memory_index(d) == (uint32_t)gpu->index;
 }
 
-static void set_busy(ep_stream *s) {
+static void set_copies(ep_stream *s) {
   pthread_mutex_lock(&s->gpu->lock);
-  s->is_busy = true;
+  s->is_busy = s->has_copies = true;
   pthread_mutex_unlock(&s->gpu->lock);
 }
 
@@ -192,7 +193,7 @@ ort_status *ep_gpu_copy(ep_gpu *gpu, ep_stream *stream, void *to, const void *fr
     return ep_fail(gpu->host, ORT_EP_FAIL, "Kiln: a copy of %zu bytes: no memory left", bytes);
   kiln_diag *diag = kiln_diag_create();
   kiln_status st = ready(gpu, diag);
-  if (stream) set_busy(stream);
+  if (stream) set_copies(stream);
   void *const in = stream ? stream->handle : gpu->copies;
   if (st == KILN_OK) st = kiln_gpu_copy(gpu->device, in, to, from, bytes, diag);
   if (st == KILN_OK && !stream) st = kiln_gpu_stream_wait(gpu->device, in, diag);
@@ -309,16 +310,19 @@ static void release_pieces(ep_gpu *gpu, const ep_stream *s) {
 ort_status *ep_stream_finish(ep_stream *s) {
   ep_gpu *gpu = s->gpu;
   pthread_mutex_lock(&gpu->lock);
-  const bool was_busy = s->is_busy;
+  const bool was_busy = s->is_busy, had_copies = s->has_copies;
   ep_pending *sessions = s->sessions;
   s->sessions = NULL;
   pthread_mutex_unlock(&gpu->lock);
   if (!was_busy) return NULL;
-  kiln_diag *diag = kiln_diag_create();
-  ort_status *status = told(gpu, kiln_gpu_stream_wait(gpu->device, s->handle, diag), diag);
+  ort_status *status = NULL;
+  if (had_copies || !sessions) { // a session waits for its own runs
+    kiln_diag *diag = kiln_diag_create();
+    status = told(gpu, kiln_gpu_stream_wait(gpu->device, s->handle, diag), diag);
+  }
   status = finish_all(gpu->host, sessions, status);
   pthread_mutex_lock(&gpu->lock);
-  s->is_busy = false;
+  s->is_busy = s->has_copies = false;
   release_pieces(gpu, s);
   pthread_mutex_unlock(&gpu->lock);
   return status;
