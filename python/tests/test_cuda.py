@@ -82,6 +82,22 @@ def test_torch_compile_on_the_device_and_in_graphs():
         torch.testing.assert_close(y, model(x), rtol=1e-3, atol=1e-3)
 
 
+def test_a_frozen_model_on_the_device_and_in_graphs():
+    kiln.torch.reset()
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1)).cuda().eval()
+    run = kiln.torch.compile(model, cache=False)
+    x = torch.randn(2, 3, 16, 16, device="cuda")
+    with torch.inference_mode():
+        torch.testing.assert_close(run(x), model(x), rtol=1e-3, atol=1e-3)
+        assert not run.why and [r.fallback for r in kiln.torch.report()] == [0]
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = run(x)
+        x.normal_()
+        graph.replay()
+        torch.testing.assert_close(y, model(x), rtol=1e-3, atol=1e-3)
+
+
 def test_cupy(module):
     cupy = pytest.importorskip("cupy")
     x = cupy.asarray(data(3))
