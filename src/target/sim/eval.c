@@ -132,25 +132,32 @@ static bool is_shared(const sim *m, const kiln_expr *e) {
   return (m->known && e->n_args > 0) || e->n_tree > KILN_LONG_TREE;
 }
 
+static void drop(void *arena) { kiln_arena_deinit(arena); }
+
+// Values lie in an arena of their own: loads keep what they note of elements in the scratch arena.
 static kiln_constant eval_once(sim *m, const kiln_expr *e) {
-  const kiln_mark mark = kiln_arena_mark(&m->cx->scratch);
-  kiln_map own;
+  kiln_arena own;
+  kiln_map known;
   const bool is_first = !m->known;
   if (is_first) {
-    kiln_map_init(&own, &m->cx->scratch);
-    m->known = &own;
+    kiln_arena_init(&own, m->cx->perm.on_oom);
+    kiln_cleanup_push(m->cx, drop, &own);
+    kiln_map_init(&known, &own);
+    m->known = &known;
+    m->values_of = &own;
   }
   const uint64_t *found = kiln_map_find(m->known, e->id);
   kiln_constant *value = found ? (kiln_constant *)(uintptr_t)*found : NULL;
   if (!value) {
-    value = KILN_NEW(&m->cx->scratch, kiln_constant);
+    value = KILN_NEW(m->values_of, kiln_constant);
     *value = value_of(m, e);
     kiln_map_put(m->known, e->id, (uint64_t)(uintptr_t)value);
   }
   const kiln_constant result = *value;
   if (is_first) {
     m->known = NULL;
-    kiln_arena_rewind(&m->cx->scratch, mark);
+    kiln_cleanup_pop(m->cx);
+    drop(&own);
   }
   return result;
 }

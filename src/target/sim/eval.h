@@ -93,6 +93,7 @@ struct sim {
   sim_meter *meter;   // NULL: traffic is not counted
   // values by node, while an expression with a large tree is evaluated; NULL
   kiln_map *known;
+  kiln_arena *values_of;                             // its values
   kiln_constant (*load)(sim *m, const kiln_expr *e); // evaluates loads, in place of cells; NULL
   kiln_status status;
 };
