@@ -90,7 +90,8 @@ if(TARGET kiln_tool)
   set_tests_properties(gpu_libraries PROPERTIES TIMEOUT 900 SKIP_RETURN_CODE 77 LABELS gpu)
 
   add_test(NAME gpu_models COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/test/gpu/gpu_test.py $<TARGET_FILE:kiln_tool>
-           ${definitions} ${PROJECT_SOURCE_DIR}/test/gpu/horizontal_fusion.tc ${PROJECT_SOURCE_DIR}/test/gpu/row_epilogue.tc ${models})
+           ${definitions} ${PROJECT_SOURCE_DIR}/test/gpu/horizontal_fusion.tc ${PROJECT_SOURCE_DIR}/test/gpu/row_epilogue.tc
+           ${PROJECT_SOURCE_DIR}/test/gpu/fused_tile.tc ${models})
   set_tests_properties(gpu_models PROPERTIES TIMEOUT 900 SKIP_RETURN_CODE 77 LABELS gpu)
 
   # The operators on the GPU, and what compute-sanitizer says of their kernels: minutes each.

@@ -6,6 +6,7 @@
 //   row_epilogue       a GEMM whose epilogue works on whole rows (softmax, LayerNorm)
 //   norm_prologue      a GEMM of rows that are normalized as they are read
 //   b2b_gemm           two GEMMs back to back: the second multiplies a map of the first's results
+//   fused_tile         any products, maps and reductions of the same rows (fused/)
 //   direct_conv        convolutions of few channels, from an input tile with halo
 //   wgmma              GEMM by instructions of warp groups (sm_90a), warp specialization, stream-K
 //   mma                GEMM by instructions of warps

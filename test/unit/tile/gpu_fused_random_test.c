@@ -1,5 +1,5 @@
 // Random products, maps and reductions of rows, as one fused tile: its loops, its device loops and,
-// where this machine has an OpenCL device, its OpenCL C compute what the reference interpreter says.
+// where this machine has an OpenCL device, its OpenCL C compute what the interpreter says.
 #include "unit/tile/gpu_candidates.h"
 
 #include "unit/gpu/device.h"
