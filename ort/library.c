@@ -4,6 +4,7 @@
 #include "device.h"
 #include "provider.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,10 +79,20 @@ static ort_status *offer_gpu(ep_factory *f, const ort_hardware *hardware, ort_de
   return offer(f, hardware, gpu, out);
 }
 
-// The GPUs that the driver has, where ONNX Runtime, which reads the system's list of displays,
-// sees none.
+// The number of GPUs. The system's list is enough as a rule: opening CUDA's driver here would
+// forbid it to processes that are forked later, also where only the CPU is used.
+static int count_gpus(void) {
+  DIR *all = getenv("CUDA_VISIBLE_DEVICES") ? NULL : opendir("/proc/driver/nvidia/gpus");
+  int n = 0;
+  if (!all) return kiln_gpu_count("cuda");
+  for (const struct dirent *one; (one = readdir(all));) n += one->d_name[0] != '.';
+  closedir(all);
+  return n;
+}
+
+// The GPUs that the system has, where ONNX Runtime, which reads the list of displays, sees none.
 static ort_status *find_gpus(ep_factory *f, ort_device **out, size_t room, size_t *io_n) {
-  const int n = kiln_gpu_count("cuda");
+  const int n = count_gpus();
   for (int i = 0; i < n && i < EP_MAX_GPUS && *io_n < room; i++) {
     EP_TRY(f->host.ep->create_hardware(ORT_GPU, EP_NVIDIA, 0, "NVIDIA", NULL, &f->found[i]));
     EP_TRY(offer_gpu(f, f->found[i], &out[*io_n]));
