@@ -32,17 +32,17 @@ static kiln_fused_shape shape_of(bool by_mma, int variant) {
   return s;
 }
 
-// The least step of the matrix instructions that take the types of all products; 0: there are none.
-static int64_t least_step(const kiln_fused *x) {
-  int64_t least = KILN_PRODUCT_STEP;
+// Finds the matrix instructions that take the types of all products; they leave sums alike.
+static void find_instrs(kiln_fused *x) {
+  x->least_step = KILN_PRODUCT_STEP;
   for (int i = 0; i < x->f.n; i++) {
     if (x->f.all[i].nest != KILN_NEST_SUMS) continue;
     const kiln_product p = kiln_fused_product(x, &x->f.all[i]);
     const kiln_mma_type *t = kiln_mma_type_of(x->w, &p);
-    if (!t) return 0;
-    if (8 * t->per > least) least = 8 * t->per;
+    x->instr = t ? kiln_gpu_instr_named(x->w, t->product) : NULL;
+    if (!t) return;
+    if (8 * t->per > x->least_step) x->least_step = 8 * t->per;
   }
-  return least;
 }
 
 static bool has_chunks(const kiln_fused *x) {
@@ -76,9 +76,8 @@ static bool has_layouts(const kiln_fused *x) {
 }
 
 static bool describe(kiln_fused *x, int variant) {
-  const int64_t least = least_step(x);
-  x->s = shape_of(least > 0, variant);
-  if (x->s.by_mma && (x->s.lanes_n != lanes[0] || x->s.step < least)) return false;
+  x->s = shape_of(x->instr != NULL, variant);
+  if (x->s.by_mma && (x->s.lanes_n != lanes[0] || x->s.step < x->least_step)) return false;
   if (variant >= N_SHAPES && !has_chunks(x)) return false;
   if (x->s.rows > x->f.m || !has_layouts(x) || (x->s.by_mma && !ends_with_steps(x))) return false;
   kiln_fused_find_depth(x);
@@ -103,6 +102,7 @@ static kiln_status propose_fused_tile(kiln_lowering *w, kiln_tile_candidates *ou
   kiln_fused x = {.w = w};
   double ns[N_VARIANTS], least = INFINITY;
   if (!w->m->device || !kiln_fused_tile_is(w->cx, w->p, &x.f)) return KILN_OK;
+  find_instrs(&x);
   for (int i = 0; i < N_VARIANTS; i++) {
     ns[i] = describe(&x, i) ? kiln_fused_price(&x) : INFINITY;
     least = fmin(least, ns[i]);
@@ -118,7 +118,9 @@ static kiln_status propose_fused_tile(kiln_lowering *w, kiln_tile_candidates *ou
 
 static kiln_status lower_fused_tile(kiln_lowering *w, const kiln_tiling *t) {
   kiln_fused x = {.w = w};
-  if (!kiln_fused_tile_is(w->cx, w->p, &x.f) || !describe(&x, t->variant)) return KILN_INTERNAL;
+  if (!kiln_fused_tile_is(w->cx, w->p, &x.f)) return KILN_INTERNAL;
+  find_instrs(&x);
+  if (!describe(&x, t->variant)) return KILN_INTERNAL;
   return kiln_fused_lower(&x);
 }
 

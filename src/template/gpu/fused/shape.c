@@ -58,16 +58,6 @@ int64_t kiln_fused_width(const kiln_fused *x, const kiln_dim *dim) {
   return kiln_fused_streams(x, dim->name) ? x->s.chunk : kiln_fused_padded(x, dim);
 }
 
-// The instruction of the first product; all of them leave sums alike.
-static kiln_instr *instr_of(const kiln_fused *x) {
-  for (int i = 0; i < x->f.n; i++) {
-    if (x->f.all[i].nest != KILN_NEST_SUMS) continue;
-    const kiln_product p = kiln_fused_product(x, &x->f.all[i]);
-    return kiln_gpu_instr_named(x->w, kiln_mma_type_of(x->w, &p)->product);
-  }
-  return NULL;
-}
-
 bool kiln_fused_layout(const kiln_fused *x, int64_t width, kiln_layout *out) {
   const kiln_fused_shape *s = &x->s;
   const int64_t extents[] = {s->rows, width}, warp[] = {s->rows / s->warps[0], width / s->warps[1]};
@@ -77,7 +67,7 @@ bool kiln_fused_layout(const kiln_fused *x, int64_t width, kiln_layout *out) {
                             .unit = {1, UNIT}};
   if (width % unit_of(s)) return false;
   return s->by_mma
-             ? kiln_layout_of_operand(x->w->cx, instr_of(x), KILN_OPERAND_SUMS, extents, warp, out)
+             ? kiln_layout_of_operand(x->w->cx, x->instr, KILN_OPERAND_SUMS, extents, warp, out)
              : kiln_layout_of_simt(&t, out);
 }
 

@@ -25,6 +25,8 @@ typedef struct kiln_fused_shape {
 typedef struct kiln_fused {
   kiln_lowering *w;
   kiln_fused_tile f;
+  kiln_instr *instr;  // of the first product; NULL: products run by multiply-adds
+  int64_t least_step; // of the matrix instructions
   kiln_fused_shape s;
   kiln_symbol parts[KILN_FUSED_STATEMENTS];  // of a reduction, the loop over the threads of a row
   kiln_symbol chunks[KILN_FUSED_STATEMENTS]; // of a product, the loop over chunks of its terms
