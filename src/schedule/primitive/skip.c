@@ -166,9 +166,21 @@ static const kiln_loop *find_top(const skip *k, const kiln_loop *l) {
   return found;
 }
 
+// Nothing is known of what |l| stores.
+static void forget(skip *k, const kiln_loop *l) {
+  for (; l; l = l->next) {
+    if (l->kind == KILN_LOOP_STORE) k->values[l->buffer] = UNKNOWN;
+    forget(k, l->body);
+  }
+}
+
 static kiln_status walk(skip *k, const kiln_loop *l) {
   kiln_edit *e = &k->e;
   for (; l; l = l->next) {
+    const kiln_interval holds = l->kind == KILN_LOOP_IF
+                                    ? kiln_expr_interval(e->cx, l->cond, &e->ranges)
+                                    : (kiln_interval){1, 1};
+    if (holds.hi == 0) continue;
     if (l->kind == KILN_LOOP_INSTR || l->kind == KILN_LOOP_DEVICE)
       return kiln_refuse(e, "the loop must hold no instruction: skip before tensorize");
     if (l->kind == KILN_LOOP_STORE && k->is_own[l->buffer]) {
@@ -180,6 +192,7 @@ static kiln_status walk(skip *k, const kiln_loop *l) {
                          kiln_edit_text(e, e->l->buffers.data[l->buffer]->name));
     }
     KILN_TRY(walk(k, l->body));
+    if (holds.lo == 0) forget(k, l->body);
   }
   return KILN_OK;
 }

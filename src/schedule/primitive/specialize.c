@@ -72,6 +72,7 @@ typedef struct facts {
   int n_ranges;
   KILN_VEC(const kiln_expr *) from; // from[k] equals the constant to[k]
   KILN_VEC(const kiln_expr *) to;
+  KILN_VEC(const kiln_expr *) least; // numbers that are at least 0
 } facts;
 
 static void add_range(facts *f, kiln_symbol v, int64_t lo, int64_t hi) {
@@ -83,12 +84,48 @@ static void add_range(facts *f, kiln_symbol v, int64_t lo, int64_t hi) {
   f->n_ranges++;
 }
 
+// What is at least 0 where the comparison holds; NULL: it is none of order.
+static const kiln_expr *margin_of(kiln_ctx *cx, const kiln_expr *cond) {
+  const kiln_expr *a = cond->args[0], *b = cond->args[1];
+  if (cond->kind == KILN_EXPR_LE) return kiln_sub(cx, b, a);
+  if (cond->kind == KILN_EXPR_GE) return kiln_sub(cx, a, b);
+  if (cond->kind == KILN_EXPR_LT) return kiln_sub(cx, kiln_sub(cx, b, a), kiln_int(cx, 1));
+  if (cond->kind == KILN_EXPR_GT) return kiln_sub(cx, kiln_sub(cx, a, b), kiln_int(cx, 1));
+  return NULL;
+}
+
+// Whether |margin| is at least 0, as it is some number of a fact and more.
+static bool follows(const facts *f, const kiln_expr *margin) {
+  for (int i = 0; i < f->least.n; i++) {
+    const kiln_expr *more = kiln_edit_simplify(f->e, kiln_sub(f->e->cx, margin, f->least.data[i]));
+    if (kiln_expr_interval(f->e->cx, more, &f->e->ranges).lo >= 0) return true;
+  }
+  return false;
+}
+
+// The truth of a comparison of numbers that follows from the facts; NULL: none does.
+static const kiln_expr *decided(const facts *f, const kiln_expr *e) {
+  kiln_ctx *cx = f->e->cx;
+  if (f->least.n == 0 || !kiln_expr_kind_is_cmp(e->kind) || e->args[0]->dtype != KILN_I64 ||
+      e->has_load)
+    return NULL;
+  const kiln_expr *margin = margin_of(cx, e);
+  if (!margin) return NULL;
+  if (follows(f, margin)) return kiln_int_of(cx, KILN_BOOL, 1);
+  const kiln_expr *beyond = kiln_sub(cx, kiln_int(cx, -1), margin);
+  return follows(f, beyond) ? kiln_int_of(cx, KILN_BOOL, 0) : NULL;
+}
+
 static void add_facts(facts *f, const kiln_expr *cond) {
   int64_t c = 0;
   if (cond->kind == KILN_EXPR_AND) {
     add_facts(f, cond->args[0]);
     add_facts(f, cond->args[1]);
     return;
+  }
+  if (kiln_expr_kind_is_cmp(cond->kind) && cond->args[0]->dtype == KILN_I64 && !cond->has_load) {
+    const kiln_expr *least = margin_of(f->e->cx, cond);
+    if (least) KILN_VEC_PUSH(&f->e->cx->perm, &f->least, least);
   }
   if (!kiln_expr_kind_is_cmp(cond->kind) || !kiln_expr_is_int(cond->args[1], &c)) return;
   const kiln_expr *x = cond->args[0];
@@ -108,7 +145,7 @@ static const kiln_expr *use_equal(kiln_ctx *cx, const kiln_expr *e, void *argume
   const facts *f = argument;
   for (int i = 0; i < f->from.n; i++)
     if (f->from.data[i] == e) return f->to.data[i];
-  return NULL;
+  return decided(f, e);
 }
 
 static const kiln_expr *use_all(kiln_ctx *cx, const kiln_expr *e, void *argument) {

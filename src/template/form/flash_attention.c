@@ -332,8 +332,7 @@ static kiln_stmt *make_finish(making *w, const kiln_expr *load, const kiln_expr 
 
 // --- all of it ---
 
-// The parts of the form as expressions over the new dims.
-// The operands of the form as expressions over the new dims.
+// Operands and scores of the form as expressions over the new dims.
 typedef struct parts {
   const kiln_expr *load;                    // of T by y
   const kiln_expr *queries, *keys, *values; // half, over (.., m, k), (.., n, k) and (.., n, v)
@@ -425,6 +424,26 @@ static const kiln_expr *clamp_rows(kiln_ctx *cx, const kiln_expr *e, void *argum
   return kiln_expr_substitute(cx, e, 1, &w->m, &row);
 }
 
+static bool is_number(const kiln_expr *e, double x) {
+  return e->kind == KILN_EXPR_FLOAT && e->u.f == x;
+}
+
+// s + (c ? 0 : -inf) becomes c ? s : -inf: a masked score is -inf, whatever it was.
+static const kiln_expr *choose_scores(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  const double lowest = -(double)INFINITY;
+  if (e->kind != KILN_EXPR_ADD || e->dtype != KILN_F32) return NULL;
+  for (int i = 0; i < 2; i++) {
+    const kiln_expr *mask = e->args[i];
+    if (mask->kind != KILN_EXPR_SELECT) continue;
+    const kiln_expr *s = kiln_expr_replace(cx, e->args[1 - i], choose_scores, argument);
+    if (is_number(mask->args[1], 0) && is_number(mask->args[2], lowest))
+      return kiln_select(cx, mask->args[0], s, mask->args[2]);
+    if (is_number(mask->args[1], lowest) && is_number(mask->args[2], 0))
+      return kiln_select(cx, mask->args[0], mask->args[1], s);
+  }
+  return NULL;
+}
+
 // Z, the exponent of the weights, as a map of the products |x|.
 static kiln_stmt *make_scores(making *w, const kiln_expr *old, const kiln_stmt *x) {
   kiln_ctx *cx = w->cx;
@@ -435,6 +454,7 @@ static kiln_stmt *make_scores(making *w, const kiln_expr *old, const kiln_stmt *
   w->at = NULL;
   const kiln_expr *scores = kiln_expr_replace(cx, old, expand, &all);
   if (w->half == KILN_F16) scores = times(w, scores, 1.4426950408889634); // log2(e)
+  scores = kiln_expr_replace(cx, scores, choose_scores, NULL);
   if (w->f.n_rows < TILE) scores = kiln_expr_replace(cx, scores, clamp_rows, w);
   else if (w->f.n_rows != w->rows)
     scores = kiln_select(cx, below(w, w->m, w->f.n_rows), scores,

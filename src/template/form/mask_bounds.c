@@ -133,13 +133,100 @@ static const kiln_expr *simplified(const finding *f, kiln_symbol block, const ki
   return kiln_simplify(f->cx, e, &r);
 }
 
-bool kiln_mask_bounds_find(kiln_ctx *cx, const kiln_masked_scores *s, kiln_symbol block,
-                           kiln_mask_bounds *out) {
+static finding begin(kiln_ctx *cx, const kiln_masked_scores *s) {
   finding f = {.cx = cx, .s = s, .r = kiln_stmt_ranges(&cx->scratch, s->z)};
   f.n_rows = kiln_dim_extent(&s->z->dims[s->row]);
   f.n_keys = kiln_dim_extent(&s->z->dims[s->key]);
   f.n_blocks = f.n_rows / s->rows;
   f.n_chunks = f.n_keys / s->chunk;
+  return f;
+}
+
+static bool is_whole(finding *f, int64_t b, int64_t first, int64_t end) {
+  return mask_of(f, b, first * f->s->chunk, end * f->s->chunk) == KILN_MASKING_NONE;
+}
+
+// The chunks of each block that the mask leaves whole, a range; their number.
+static int64_t find_whole(finding *f, edges *out) {
+  int64_t n = 0;
+  for (int64_t b = 0; b < f->n_blocks; b++) {
+    int64_t first = 0, end = f->n_chunks;
+    while (first < end && !is_whole(f, b, first, first + 1)) first++;
+    while (end > first && !is_whole(f, b, end - 1, end)) end--;
+    if (first < end && !is_whole(f, b, first, end)) end = first;
+    out->first[b] = first < end ? first : 0;
+    out->end[b] = first < end ? end : 0;
+    n += out->end[b] - out->first[b];
+  }
+  return n;
+}
+
+static const kiln_expr *times(kiln_ctx *cx, kiln_symbol v, int64_t factor) {
+  return kiln_mul(cx, kiln_var(cx, v), kiln_int(cx, factor));
+}
+
+// rows * block + t
+static const kiln_expr *edge_at(const finding *f, kiln_symbol block, int64_t t) {
+  return kiln_add(f->cx, times(f->cx, block, f->s->rows), kiln_int(f->cx, t));
+}
+
+// chunk * (c + 1) <= rows * block + t: with the least t that has all whole chunks, if it has no
+// others.
+static const kiln_expr *whole_below(const finding *f, const edges *e, kiln_symbol block,
+                                    kiln_symbol chunk) {
+  kiln_ctx *cx = f->cx;
+  const int64_t size = f->s->chunk;
+  int64_t t = INT64_MIN, most = INT64_MAX;
+  for (int64_t b = 0; b < f->n_blocks; b++) {
+    const int64_t least = size * e->end[b] - f->s->rows * b, limit = least + size - 1;
+    if (e->end[b] > 0 && least > t) t = least;
+    if (limit < most) most = limit;
+  }
+  const kiln_expr *end = kiln_add(cx, times(cx, chunk, size), kiln_int(cx, size));
+  return kiln_binary(cx, KILN_EXPR_LE, end, edge_at(f, block, t < most ? t : most));
+}
+
+// chunk * c >= rows * block + t: with the greatest t that has all whole chunks, if it has no
+// others.
+static const kiln_expr *whole_above(const finding *f, const edges *e, kiln_symbol block,
+                                    kiln_symbol chunk) {
+  const int64_t size = f->s->chunk;
+  int64_t t = INT64_MAX, least = INT64_MIN;
+  for (int64_t b = 0; b < f->n_blocks; b++) {
+    if (e->end[b] == 0) continue;
+    const int64_t most = size * e->first[b] - f->s->rows * b, limit = most - size + 1;
+    if (most < t) t = most;
+    if (limit > least) least = limit;
+  }
+  return kiln_binary(f->cx, KILN_EXPR_GE, times(f->cx, chunk, size),
+                     edge_at(f, block, t > least ? t : least));
+}
+
+const kiln_expr *kiln_mask_whole_chunks(kiln_ctx *cx, const kiln_masked_scores *s,
+                                        kiln_symbol block, kiln_symbol chunk) {
+  enum { FEW = 8 }; // one of so many
+  finding f = begin(cx, s);
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  edges e = {KILN_NEW_ARRAY(&cx->scratch, int64_t, f.n_blocks),
+             KILN_NEW_ARRAY(&cx->scratch, int64_t, f.n_blocks)};
+  const int64_t n = find_whole(&f, &e);
+  bool is_below = false, is_above = false;
+  for (int64_t b = 0; b < f.n_blocks; b++) {
+    is_below |= e.end[b] < f.n_chunks;
+    is_above |= e.first[b] > 0;
+  }
+  const kiln_expr *found = NULL;
+  if (FEW * n >= f.n_blocks * f.n_chunks) {
+    if (is_below) found = whole_below(&f, &e, block, chunk);
+    if (is_above) found = kiln_both(cx, found, whole_above(&f, &e, block, chunk));
+  }
+  kiln_arena_rewind(&cx->scratch, mark);
+  return found;
+}
+
+bool kiln_mask_bounds_find(kiln_ctx *cx, const kiln_masked_scores *s, kiln_symbol block,
+                           kiln_mask_bounds *out) {
+  finding f = begin(cx, s);
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   edges e = {KILN_NEW_ARRAY(&cx->scratch, int64_t, f.n_blocks),
              KILN_NEW_ARRAY(&cx->scratch, int64_t, f.n_blocks)};
