@@ -9,6 +9,7 @@ enum {
   MIN_COLUMNS = 5,  // the least extent of n: gemv.c has fewer
   MANY_ROWS = 1024, // from so many rows on, fewer than MIN_SIDE columns are worth a padded tile
   PACKED_WORD = 4,  // floats of 16 bytes
+  PACKED_HALVES = 8,
   NARROW = 64 // up to so many, columns are padded to a multiple of MIN_SIDE; above, tiles overlap
 };
 
@@ -95,9 +96,13 @@ static bool is_constant(const making *w, const kiln_expr *factor) {
   return loads.n == 1 && w->p->tensors.data[loads.data[0]->u.tensor]->role == KILN_CONST;
 }
 
-// Whether the columns are packed weights, so that padding rows to whole words costs little memory.
-static bool is_packed_in_words(const making *w) {
-  return is_constant(w, w->b) && w->b->dtype == KILN_F32;
+// Columns to whose multiple rows of packed weights are padded: whole words of 16 bytes, which costs
+// little memory.
+static int64_t packed_unit(const making *w) {
+  if (!is_constant(w, w->b)) return 1;
+  return w->b->dtype == KILN_F32           ? PACKED_WORD
+         : kiln_dtype_is_half(w->b->dtype) ? PACKED_HALVES
+                                           : 1;
 }
 
 // Whether tensor cores multiply the rows, padded to those of an instruction: the time of such a
@@ -126,9 +131,8 @@ static bool find_dims(making *w) {
   for (int d = w->columns; d < w->n; d++) w->n_extent *= extent_of(w, d);
   for (int d = w->n; d < w->n + w->t->n_reduce; d++) w->k_extent *= extent_of(w, d);
   w->k_padded = kiln_round_up(w->k_extent, KILN_PRODUCT_STEP);
-  w->n_padded = w->n_extent < NARROW
-                    ? kiln_round_up(w->n_extent, MIN_SIDE)
-                    : kiln_round_up(w->n_extent, is_packed_in_words(w) ? PACKED_WORD : 1);
+  w->n_padded = w->n_extent < NARROW ? kiln_round_up(w->n_extent, MIN_SIDE)
+                                     : kiln_round_up(w->n_extent, packed_unit(w));
   w->m_padded = w->m_extent;
   if (are_few(w)) {
     w->m_padded = MIN_SIDE;

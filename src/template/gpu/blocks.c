@@ -98,11 +98,21 @@ kiln_status kiln_product_blocks(kiln_lowering *w, const kiln_product *p, int64_t
   return kiln_reorder(&w->s, 2, (const kiln_symbol[]){out->step, out->m});
 }
 
-// Copies a block's tile of |result| to its place.
+// Whether rows of |result| begin at whole words.
+static bool has_word_rows(const kiln_lowering *w, const kiln_stmt *result, int64_t word) {
+  int64_t strides[KILN_MAX_RANK];
+  bool has = true;
+  kiln_tensor_strides(w->p->tensors.data[result->out], strides);
+  for (int d = 0; d + 1 < result->n_space; d++) has &= strides[d] % word == 0;
+  return has;
+}
+
+// Copies a block's tile of |result| to its place: by whole words where its rows begin at these, else
+// neighbours store neighbouring elements.
 static kiln_status copy_result(kiln_lowering *w, const kiln_stmt *result, int64_t threads,
                                int64_t width, kiln_symbol rows, kiln_symbol columns) {
   const int64_t word = WORD / kiln_dtype_bytes(w->p->tensors.data[result->out]->dtype);
-  if (kiln_gpu_extent(w, columns) % word)
+  if (kiln_gpu_extent(w, columns) % word || !has_word_rows(w, result, word))
     return kiln_gpu_distribute_cyclic(w, 2, (const kiln_symbol[]){rows, columns}, threads, width);
   const kiln_symbol words = kiln_lowering_name(w, "w", columns),
                     lane = kiln_lowering_name(w, "v", columns);

@@ -372,6 +372,14 @@ static const table_row fetches[] = {
 };
 
 static const table_row cases[] = {
+    // an affine condition decides the comparisons that follow from it, and no others
+    {"kernel k { param f32 Y[4, 64]:(64, 1) for b:4 { for c:4 { for j:16 { Y[b, c*16 + j] = "
+     "c*16 + j <= b*16 ? 1f32 : c*16 + j < b*16 - 3 ? 2f32 : 3f32 } } } }",
+     "specialize c c*16 + 16 <= b*16",
+     "kernel k { param f32 Y[4, 64]:(64, 1) for b:4 { for c:4 { if c < b { for j:16 { "
+     "Y[b, c*16 + j] = 1f32 } } if b <= c { for j.b:16 { Y[b, c*16 + j.b] = c*16 + j.b <= "
+     "b*16 ? 1f32 : c*16 + j.b + 3 < b*16 ? 2f32 : 3f32 } } } } }",
+     NULL},
     {"kernel k { param i64 s[]:() " Y46 "for i:4 { for j:6 { Y[i, j] = f32(j * s[]) } } }",
      "specialize i s[] == 1",
      "kernel k { param i64 s[]:() " Y46 "for i:4 { if s[] == 1 { for j:6 { Y[i, j] = f32(j) } } "

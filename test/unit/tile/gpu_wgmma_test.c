@@ -20,6 +20,11 @@ static const struct {
      "t0(i0:72, i1:136 | r0:128) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
      "y(i0:72, i1:136) = f16(t0(i0, i1)) }",
      2, NULL},
+    {"constants whose columns are no whole words",
+     "p { in f16 X(72, 128) const f16 W(137, 128) = ... temp f32 t0(72, 137) out f16 y(72, 137) "
+     "t0(i0:72, i1:137 | r0:128) +=! f32(X(i0, r0)) * f32(W(i1, r0)) "
+     "y(i0:72, i1:137) = f16(t0(i0, i1)) }",
+     2, NULL},
     {"a batch, rows of another type",
      "p { in bf16 X(2, 64, 192) in bf16 Z(2, 192, 64) in f32 R(2, 64, 64) temp f32 t0(2, 64, 64) "
      "out f32 y(2, 64, 64) "
