@@ -24,10 +24,6 @@ typedef struct kiln_mask_bounds {
   bool varies;                // from block to block
 } kiln_mask_bounds;
 
-// The condition on |block| and |chunk| in which the mask leaves all scores of a chunk, for all or
-// most of those chunks, as the primitive `specialize` understands it; NULL: there are few.
-const kiln_expr *kiln_mask_whole_chunks(kiln_ctx *cx, const kiln_masked_scores *s,
-                                        kiln_symbol block, kiln_symbol chunk);
 // Bounds for all blocks as expressions over |block|, which the primitive `skip` accepts; false if
 // no chunk is left out.
 bool kiln_mask_bounds_find(kiln_ctx *cx, const kiln_masked_scores *s, kiln_symbol block,

@@ -115,6 +115,15 @@ static bool are_few(const making *w) {
          w->n_padded % WORD_HALVES == 0;
 }
 
+// |k| terms of packed weights padded to whole long steps, where few are added: a block of few rows
+// has little to do in a short one.
+static int64_t long_steps(int64_t k) {
+  enum { LONG_STEP = 128, MOST_ADDED = 16 }; // a 16th
+  int64_t step = LONG_STEP;
+  while (kiln_round_up(k, step) - k > k / MOST_ADDED) step /= 2;
+  return kiln_round_up(k, step);
+}
+
 static bool find_dims(making *w) {
   if (!find_factors(w)) return false;
   w->columns = run_of(w, w->n, SIDE_B);
@@ -136,6 +145,7 @@ static bool find_dims(making *w) {
   w->m_padded = w->m_extent;
   if (are_few(w)) {
     w->m_padded = MIN_SIDE;
+    if (is_constant(w, w->b)) w->k_padded = long_steps(w->k_padded);
     return true;
   }
   return w->n_rows > 0 && w->m_extent >= MIN_SIDE &&

@@ -61,11 +61,6 @@ static kiln_symbol loop_of(const attention *k, const kiln_stmt *s, const char *p
   return kiln_product_loop(k->w, s, part, dim);
 }
 
-// The loop of the second body that `specialize` makes.
-static kiln_symbol twin_of(const attention *k, kiln_symbol loop) {
-  return kiln_symbol_printf(k->w->cx, "%s.b", kiln_symbol_text(k->w->cx, loop));
-}
-
 static kiln_symbol numbered(const attention *k, const char *name, int number) {
   return kiln_symbol_printf(k->w->cx, "%s.%d", name, number);
 }
@@ -182,20 +177,10 @@ static kiln_masked_scores scores_of(const attention *k) {
                               .chunk = k->s.chunk};
 }
 
-// Chunks that the mask leaves whole are computed without it.
-static kiln_status drop_mask(attention *k) {
-  const kiln_masked_scores s = scores_of(k);
-  const kiln_expr *whole = kiln_mask_whole_chunks(k->w->cx, &s, k->block, k->over);
-  if (!whole) return KILN_OK;
-  const char *first = k->f.n_batch > 0 ? kiln_symbol_text(k->w->cx, k->f.z->dims[0].name) : "m";
-  return kiln_specialize(&k->w->s, loop_of(k, k->f.z, "", first), text_of(k, whole));
-}
-
 // Leaves out masked chunks. Later rows of a causal mask have more chunks: their blocks begin first.
 static kiln_status skip_chunks(attention *k) {
   kiln_lowering *w = k->w;
   if (!k->skips) return KILN_OK;
-  KILN_TRY(drop_mask(k));
   KILN_TRY(kiln_skip(&w->s, k->over, text_of(k, k->bounds.from), text_of(k, k->bounds.to)));
   if (k->bounds.varies) KILN_TRY(kiln_reverse(&w->s, k->block));
   return fuse_blocks(k, k->bounds.varies && fits_l2(k));
@@ -342,7 +327,6 @@ static kiln_status lower_weights(attention *k) {
   KILN_TRY(kiln_quad_layout_rows(&k->q, kiln_product_tensor(w, f->top)));
   KILN_TRY(kiln_quad_layout_rows(&k->q, kiln_product_tensor(w, f->sum)));
   KILN_TRY(kiln_quad_run_nest(&k->q, loop_of(k, f->z, "", "m")));
-  KILN_TRY(kiln_quad_run_nest(&k->q, twin_of(k, loop_of(k, f->z, "", "m"))));
   KILN_TRY(reduce_rows(k, f->top, k->max));
   KILN_TRY(kiln_quad_run_nest(&k->q, numbered(k, "w", b)));
   KILN_TRY(reduce_rows(k, f->sum, k->sum));
