@@ -107,7 +107,7 @@ static bool has_word_rows(const kiln_lowering *w, const kiln_stmt *result, int64
   return has;
 }
 
-// Copies a block's tile of |result| to its place: by whole words where its rows begin at these, else
+// Copies a block's tile of |result| to its place: by words where its rows begin at words, else
 // neighbours store neighbouring elements.
 static kiln_status copy_result(kiln_lowering *w, const kiln_stmt *result, int64_t threads,
                                int64_t width, kiln_symbol rows, kiln_symbol columns) {
