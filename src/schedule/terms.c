@@ -121,16 +121,27 @@ static bool is_solved(solver *s, const kiln_expr *x, int64_t c) {
   return false;
 }
 
-// Whether the indices determine x % d: directly, or as y % d where y - x is a multiple of d.
-static bool knows_rest(const solver *s, const kiln_expr *x, const kiln_expr *d) {
+// Whether x and |y| are the same modulo |d|.
+static bool is_congruent(const solver *s, const kiln_expr *x, const kiln_expr *y, int64_t d) {
   kiln_ctx *cx = s->e->cx;
+  int64_t apart = -1;
+  if (x == y) return true;
+  const kiln_expr *rest = kiln_mod(cx, kiln_sub(cx, y, x), kiln_int(cx, d));
+  return kiln_expr_is_int(kiln_edit_simplify(s->e, rest), &apart) && apart == 0;
+}
+
+// Whether the indices determine x % d: directly, as y % d where y - x is a multiple of d, or by the
+// digits x / b % a and x % b, where d is a * b.
+static bool knows_rest(const solver *s, const kiln_expr *x, int64_t d) {
+  kiln_ctx *cx = s->e->cx;
+  if (d == 1) return true;
   for (int i = 0; i < s->known.n; i++) {
-    const kiln_expr *k = s->known.data[i];
-    int64_t apart = -1;
-    if (k->kind != KILN_EXPR_MOD || k->args[1] != d) continue;
-    const kiln_expr *rest = kiln_mod(cx, kiln_sub(cx, k->args[0], x), d);
-    if (k->args[0] == x || (kiln_expr_is_int(kiln_edit_simplify(s->e, rest), &apart) && apart == 0))
-      return true;
+    const kiln_expr *k = s->known.data[i], *high = x;
+    int64_t a = 0;
+    if (k->kind != KILN_EXPR_MOD || !kiln_expr_is_int(k->args[1], &a) || a < 2 || d % a) continue;
+    const int64_t b = d / a;
+    if (b > 1) high = kiln_edit_simplify(s->e, kiln_div(cx, x, kiln_int(cx, b)));
+    if (is_congruent(s, high, k->args[0], a) && knows_rest(s, x, b)) return true;
   }
   return false;
 }
@@ -143,7 +154,9 @@ static bool solve_quotients(solver *s, const kiln_expr *index) {
   bool progress = false;
   for (int i = 0; i < t.n; i++) {
     const kiln_expr *q = t.data[i].atom, *all = NULL;
-    if (q->kind != KILN_EXPR_DIV || !is_free(s, q) || !knows_rest(s, q->args[0], q->args[1]))
+    int64_t d = 0;
+    if (q->kind != KILN_EXPR_DIV || !kiln_expr_is_int(q->args[1], &d) || d < 2 ||
+        !is_free(s, q->args[0]) || !knows_rest(s, q->args[0], d))
       continue;
     for (int j = 0; j < t.n; j++) {
       const kiln_expr *part = i == j ? q->args[0] : kiln_mul(cx, t.data[j].atom, q->args[1]);

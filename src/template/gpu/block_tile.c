@@ -8,7 +8,8 @@
 #include <string.h>
 
 enum {
-  SHORT_ROW = 16, // of a contiguous loop, which is then distributed together with its outer one
+  SHORT_OUTER = 4, // of outer loops, as those of colours, which a thread runs over
+  SHORT_ROW = 16,  // of a contiguous loop, which is then distributed together with its outer one
   LEAST_THREADS = 128,
   MOST_THREADS = 512,
   MOST_ROWS = 4,    // elements of a thread
@@ -42,10 +43,10 @@ static kiln_block_shape shape_of(int n, const int64_t *extents, int64_t x, int64
                                  int64_t rows) {
   kiln_block_shape s = {{0}, {x, 1}};
   int64_t left = y * rows;
-  for (int d = 0; d < n; d++) s.size[d] = 1;
+  for (int d = 0; d < n; d++) s.size[d] = d < n - 2 && extents[d] <= SHORT_OUTER ? extents[d] : 1;
   s.size[n - 1] = least(x, extents[n - 1]);
   for (int d = n - 2; d >= 0 && left > 1; d--) {
-    s.size[d] = least(left, extents[d]);
+    if (s.size[d] == 1) s.size[d] = least(left, extents[d]);
     left /= s.size[d] > 1 && s.size[d] == extents[d] ? s.size[d] : left;
   }
   if (n > 1) s.threads[1] = least(y, kiln_divide_up(s.size[n - 2], rows));
@@ -145,6 +146,16 @@ typedef struct spread {
   int64_t extents[2 * KILN_MAX_RANK];
 } spread;
 
+// Unrolls those loops of a nest in registers that run more than once.
+static kiln_status unroll_all(kiln_lowering *w, int n, const kiln_symbol *loops) {
+  for (int d = 0; d < n; d++) {
+    const kiln_loop *l = kiln_loops_find(w->s.loops, loops[d]);
+    if (l && l->how == KILN_SERIAL && kiln_gpu_extent(w, loops[d]) > 1)
+      KILN_TRY(kiln_unroll(&w->s, loops[d]));
+  }
+  return KILN_OK;
+}
+
 // Rows and columns of threads over the last two loops, the others serial inside.
 //
 // gives: *out_at, the innermost loop that is not unrolled
@@ -176,6 +187,7 @@ static kiln_status spread_rows(kiln_block_tile *t, const spread *s, bool is_resu
   if (row) order[n++] = row;
   order[n++] = column;
   *out_at = column;
+  const int first = n;
   for (int d = 0; d + 1 + (row != 0) < s->n; d++) order[n++] = *out_at = s->loops[d];
   if (columns) order[n++] = *out_at = columns;
   if (rows) order[n++] = rows;
@@ -183,7 +195,12 @@ static kiln_status spread_rows(kiln_block_tile *t, const spread *s, bool is_resu
   if (n > 1) KILN_TRY(kiln_reorder(&w->s, n, order));
   if (row) KILN_TRY(kiln_bind(&w->s, row, KILN_THREAD_Y));
   KILN_TRY(kiln_bind(&w->s, column, KILN_THREAD_X));
-  return rows && is_result ? kiln_unroll(&w->s, rows) : KILN_OK;
+  if (!is_result) return KILN_OK;
+  int64_t elems = 1; // of a thread
+  for (int k = first; k < n; k++) elems *= kiln_gpu_extent(w, order[k]);
+  if (elems > WRITTEN_OUT) return KILN_OK;
+  *out_at = column;
+  return unroll_all(w, n - first, order + first);
 }
 
 // By numbers: each thread takes every so many-th iteration.
@@ -268,16 +285,6 @@ static const kiln_buffer *buffer_of(const kiln_lowering *w, kiln_symbol name) {
     if (b && b->name == name) return b;
   }
   return NULL;
-}
-
-// Unrolls those loops of a nest in registers that run more than once.
-static kiln_status unroll_all(kiln_lowering *w, int n, const kiln_symbol *loops) {
-  for (int d = 0; d < n; d++) {
-    const kiln_loop *l = kiln_loops_find(w->s.loops, loops[d]);
-    if (l && l->how == KILN_SERIAL && kiln_gpu_extent(w, loops[d]) > 1)
-      KILN_TRY(kiln_unroll(&w->s, loops[d]));
-  }
-  return KILN_OK;
 }
 
 // A thread's sums in registers: the terms outside of the elements.
