@@ -1,16 +1,19 @@
 // How well predicted times order the candidates of a kernel on a GPU: lowers all of them, predicts,
 // and measures them.
 //
-// usage: gpu_rank_bench [--target T] [--dtype D] [--most N] [--lock FILE] [--measure|--compile] MODEL.onnx...
+// usage: gpu_rank_bench [--target T] [--dtype D] [--most N] [--lock FILE] [--only FILE]
+//                       [--measure|--compile] MODEL.onnx...
 //
 // Writes a line of JSON for each kernel: its candidates, of the templates of all forms, with the
 // template, a hash of the schedule (which names the candidate), the proposal's cost, the counts of
 // the lowered loops that the price is made of (price/gpu_work.h), and, with --measure, registers and
 // the time; --compile gives the registers, without a GPU. --most (16): the cheapest half of so many by the proposal's cost are measured, the
 // others are taken by their hashes. A time is the median of rounds, in turns, of replays of a CUDA
-// graph of several launches, divided by their number. Processes that get the same --lock use the
+// graph of several launches, divided by their number. --only: candidates that the file names, in lines
+// "KERNEL TEMPLATE VARIANT", are looked at alone. Processes that get the same --lock use the
 // GPU one at a time, and compile side by side.
 #include "driver/stages.h"
+#include "price/gpu_price.h"
 #include "price/gpu_work.h"
 #include "runtime/gpu.h"
 #include "target/gpu/gpu.h"
@@ -50,7 +53,7 @@ typedef struct runner {
 
 typedef struct bench {
   kiln_build build;
-  const char *target, *dtype, *lock;
+  const char *target, *dtype, *lock, *only;
   int most;
   bool compiles, measures;
   kiln_gpu_context *gpu;
@@ -329,9 +332,44 @@ static void put_launches(const runner *r) {
   printf("]");
 }
 
+static void put_list(const char *name, const double *values, int n) {
+  printf(", \"%s\": [", name);
+  for (int i = 0; i < n; i++) printf("%s%.6g", i ? ", " : "", values[i]);
+  printf("]");
+}
+
+static void put_counts(kiln_ctx *cx, const bench *b, const runner *r) {
+  kiln_gpu_counts c;
+  if (!kiln_gpu_count(cx, &b->build.request.machine, r->c->loops, &c)) return;
+  printf(", \"price_us\": %.4g", kiln_gpu_price_ns(&b->build.request.machine, &c) / 1e3);
+  printf(", \"nests\": [");
+  for (int i = 0; i < c.n; i++) {
+    const kiln_gpu_nest_counts *n = &c.nests[i];
+    printf("%s{\"blocks\": %.0f, \"threads\": %.0f, \"held\": %.0f, \"resident\": %.0f, "
+           "\"l2_bytes\": %.6g, "
+           "\"memory_bytes\": %.6g, \"code\": %.6g, \"cluster\": %.0f, \"specialized\": %d",
+           i ? ", " : "", n->blocks, n->threads, n->registers, n->resident, n->l2_bytes,
+           n->memory_bytes, n->code, n->cluster, n->is_specialized);
+    put_list("unit", n->unit, KILN_N_GPU_UNITS);
+    put_list("wait", n->wait, KILN_N_GPU_WAITS);
+    printf("}");
+  }
+  printf("]");
+}
+
+// To the standard error: $KILN_RANK_VERBOSE.
+static void show_loops(kiln_ctx *cx, const runner *r) {
+  kiln_text text;
+  kiln_text_init(&text, &cx->perm);
+  kiln_loops_print(cx, r->c->loops, &text);
+  fprintf(stderr, "%s variant %d %016llx\n%s", r->c->from->name, r->c->tiling.variant,
+          (unsigned long long)r->hash, text.data);
+}
+
 static void put_candidate(kiln_ctx *cx, const bench *b, const runner *r, bool is_first) {
   kiln_tile_cost cost = r->c->cost;
   const double proposed = cost.ns;
+  if (getenv("KILN_RANK_VERBOSE")) show_loops(cx, r);
   const bool known =
       kiln_gpu_work(cx, &b->build.request.machine, r->c->loops, &cost) && isfinite(cost.ns);
   printf("%s{\"template\": \"%s\", \"hash\": \"%016llx\", \"form\": \"%s\", \"variant\": %d",
@@ -339,10 +377,27 @@ static void put_candidate(kiln_ctx *cx, const bench *b, const runner *r, bool is
          r->c->tiling.form ? r->c->tiling.form : "", r->c->tiling.variant);
   if (isfinite(proposed)) printf(", \"proposed_us\": %.3f", proposed / 1e3);
   if (known) printf(", \"loops_us\": %.3f", cost.ns / 1e3);
+  put_counts(cx, b, r);
   if (r->n_launches) put_launches(r);
   if (r->why) printf(", \"why\": \"%s\"", r->why);
   if (r->time > 0) printf(", \"us\": %.3f", r->time);
   printf("}");
+}
+
+// Leaves out candidates that no line of the file |b->only| names.
+static void keep_listed(const bench *b, const char *kernel, kiln_tile_candidates *io) {
+  char line[512], wanted[512];
+  int n = 0;
+  for (int i = 0; i < io->n; i++) {
+    const kiln_tile_candidate *c = &io->data[i];
+    FILE *f = fopen(b->only, "r");
+    bool found = false;
+    snprintf(wanted, sizeof wanted, "%s %s %d\n", kernel, c->from->name, c->tiling.variant);
+    while (f && !found && fgets(line, sizeof line, f)) found = strcmp(line, wanted) == 0;
+    if (f) fclose(f);
+    if (found) io->data[n++] = *c;
+  }
+  io->n = n;
 }
 
 static kiln_status rank_kernel(kiln_ctx *cx, bench *b, const kiln_kernel *k) {
@@ -352,6 +407,7 @@ static kiln_status rank_kernel(kiln_ctx *cx, bench *b, const kiln_kernel *k) {
       .machine = &b->build.request.machine, .n_threads = 1, .n_lowered = MOST, .all_forms = true};
   if (!r) abort();
   KILN_TRY(kiln_tile_propose(cx, k->kind, k->outlined, &k->facts, &options, &all));
+  if (b->only) keep_listed(b, kiln_symbol_text(cx, k->name), &all);
   KILN_TRY(kiln_tile_lower(cx, &options, &all));
   const int n = lowered(&all, r);
   const char *symbol = kiln_symbol_text(cx, k->name);
@@ -411,12 +467,13 @@ int main(int n, char **args) {
     else if (at + 1 >= n) break;
     else if (strcmp(args[at], "--target") == 0) b.target = args[++at];
     else if (strcmp(args[at], "--dtype") == 0) b.dtype = args[++at];
+    else if (strcmp(args[at], "--only") == 0) b.only = args[++at];
     else if (strcmp(args[at], "--most") == 0) b.most = atoi(args[++at]);
     else if (strcmp(args[at], "--lock") == 0) b.lock = args[++at];
   }
   if (at >= n) {
     fprintf(stderr, "usage: gpu_rank_bench [--target T] [--dtype D] [--most N] [--lock FILE] "
-                    "[--measure|--compile] MODEL.onnx...\n");
+                    "[--only FILE] [--measure|--compile] MODEL.onnx...\n");
     return 2;
   }
   if (b.measures) st = open_gpu(&b);

@@ -396,6 +396,11 @@ def kind_of(name):
 
 def rank(o, cases, scratch):
     """The lines of gpu_rank_bench for all cases."""
+    measured = {}
+    for line in o.again.open() if o.again else []:
+        x = json.loads(line)
+        measured[x["case"]] = measured.get(x["case"], "") + "".join(
+            f"{x['kernel']} {c['template']} {c['variant']}\n" for c in x.get("candidates", []) if c.get("us"))
     begin, lines, command = time.monotonic(), [], [str(o.build / "gpu_rank_bench"), "--target", o.target, "--most", str(o.candidates),
                                                    "--lock", str(scratch / "lock")] + ([] if o.predict else ["--measure"])
 
@@ -404,9 +409,14 @@ def rank(o, cases, scratch):
         if time.monotonic() - begin > o.seconds:
             return []
         model = scratch / f"{number}.onnx"
+        only = scratch / f"{number}.only"
+        if o.again and case.name not in measured:
+            return []
+        if o.again:
+            only.write_text(measured[case.name])
         save(model, case)
         try:
-            done = subprocess.run([*command, str(model)], capture_output=True, text=True, timeout=max(60, min(600, o.seconds)))
+            done = subprocess.run([*command, *(["--only", str(only)] if o.again else []), str(model)], capture_output=True, text=True, timeout=max(60, min(600, o.seconds)))
         except subprocess.TimeoutExpired:
             return [{"case": case.name, "error": "took too long"}]
         model.unlink()
@@ -438,6 +448,7 @@ def main():
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--candidates", type=int, default=0)
     p.add_argument("--predict", action="store_true", help="with --candidates: predictions alone, which need no GPU")
+    p.add_argument("--again", type=pathlib.Path, help="with --candidates: of a file of --json, only the candidates that have times")
     p.add_argument("--build", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent / "build")
     p.add_argument("--target", default="cuda:sm_90a")
     p.add_argument("--jobs", type=int, default=os.cpu_count())
@@ -459,7 +470,7 @@ def main():
         lines = rank(o, cases, pathlib.Path(folder))
     if not o.predict:
         import fit_price
-        fit_price.report(lines, {"proposed": lambda c: c.get("proposed_us"), "loops": lambda c: c.get("loops_us")})
+        fit_price.report(lines, fit_price.PRICES)
     return None
 
 
