@@ -6,12 +6,13 @@
 //
 // Writes a line of JSON for each kernel: its candidates, of the templates of all forms, with the
 // template, a hash of the schedule (which names the candidate), the proposal's cost, the counts of
-// the lowered loops that the price is made of (price/gpu_work.h), and, with --measure, registers and
-// the time; --compile gives the registers, without a GPU. --most (16): the cheapest half of so many by the proposal's cost are measured, the
-// others are taken by their hashes. A time is the median of rounds, in turns, of replays of a CUDA
-// graph of several launches, divided by their number. --only: candidates that the file names, in lines
-// "KERNEL TEMPLATE VARIANT", are looked at alone. Processes that get the same --lock use the
-// GPU one at a time, and compile side by side.
+// the lowered loops that the price is made of (price/gpu_work.h), and, with --measure, registers
+// and the time; --compile gives the registers, without a GPU. --most (16): the cheapest half of so
+// many by the proposal's cost are measured, the others are taken by their hashes. A time is the
+// median of rounds, in turns, of replays of a CUDA graph of several launches, divided by their
+// number. --only: candidates that the file names, in lines "KERNEL TEMPLATE VARIANT", are looked
+// at alone. Processes that get the same --lock use the GPU one at a time, and compile side by
+// side.
 #include "driver/stages.h"
 #include "price/gpu_price.h"
 #include "price/gpu_work.h"

@@ -332,6 +332,7 @@ static kiln_status refuse(const search *s, int64_t shift) {
 }
 
 kiln_status kiln_check_exactly(kiln_edit *e, const kiln_reordering *change, int buffer) {
+  if (e->s->is_draft) return KILN_OK;
   search s = {.e = e, .change = change, .l = kiln_instrs_expand(e->cx, e->l)};
   s.touches = kiln_dependence_accesses_of(e->cx, s.l, buffer);
   if (s.touches.too_deep) return kiln_refuse(e, "loops must be nested less deep");

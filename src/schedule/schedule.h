@@ -23,6 +23,8 @@ typedef struct kiln_schedule {
   kiln_instr *instrs; // that a script's `tensorize` may name; begin sets none
   int n_instrs;
   const char *where; // of the line that is replayed from a file, for messages: "blur.sched:3"
+  // Loops that are looked at and thrown away: what plain rules do not decide counts as legal.
+  bool is_draft;
 } kiln_schedule;
 
 // Makes the naive loops of a kernel. |p| has static shapes. Its INPUT and CONST tensors and its

@@ -83,8 +83,7 @@ typedef struct kiln_device {
   double launch_ns; // of a kernel on one thread
   double fork_ns;   // of distributing work to all threads and waiting for them
   bool is_measured;
-  // A GPU's, whose |levels| are then nominal, measured or not: the prices of templates are fitted to
-  // nominal figures of levels.
+  // A GPU's, whose |levels| are nominal in any case: the prices of templates are fitted to these.
   double clock_ghz;               // under load
   double gpu[KILN_N_GPU_FIGURES]; // 0: it has no such instruction
 } kiln_device;

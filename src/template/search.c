@@ -2,9 +2,10 @@
 // the tile graph's cost are lowered first, and one that a primitive refuses gives way to the next.
 #include "template/search.h"
 
-#include "price/traffic.h"
+#include "price/gpu_price.h"
 #include "price/gpu_work.h"
 #include "price/price.h"
+#include "price/traffic.h"
 #include "template/lower.h"
 #include "tile/panels.h"
 
@@ -186,11 +187,79 @@ kiln_status kiln_tile_propose(kiln_ctx *cx, kiln_group_kind kind, const kiln_pro
   return st;
 }
 
+// --- the order of those near the best, on grids ---
+
+// Proposals are priced by the template that made them. Of those that may be the best, the loops are
+// priced as well: the cheapest ones that are near, and each other template's cheapest if it is not
+// far.
+enum { MOST_NEAR = 2, MOST_DRAFTS = 8 };
+static const double NEAR = 1.2, FAR = 2;
+
+// The predicted time of |c|'s loops, which are drafted for it; INFINITY: it cannot be lowered.
+static kiln_status draft(const searching *s, const kiln_tile_candidate *c, double *out_ns) {
+  kiln_aside aside;
+  kiln_gpu_counts counts;
+  *out_ns = INFINITY;
+  KILN_TRY(kiln_aside_begin(s->cx, &aside));
+  kiln_lowering w = begin(s, c->form);
+  kiln_status st = kiln_schedule_begin(w.cx, w.p, &w.s);
+  w.s.copies = &w.cx->scratch;
+  w.s.is_draft = true;
+  if (st == KILN_OK) st = c->from->lower(&w, &c->tiling);
+  if (st == KILN_OK && kiln_gpu_count(w.cx, w.m, w.s.loops, &counts))
+    *out_ns = kiln_gpu_price_ns(w.m, &counts);
+  else if (st == KILN_BAD_INPUT) st = KILN_OK;
+  kiln_aside_end(&aside);
+  return st;
+}
+
+static bool may_be_best(const kiln_tile_candidates *c, int i, int n, const int *before) {
+  const kiln_tile_candidate *one = &c->data[i];
+  bool is_first = true;
+  for (int k = 0; k < n; k++) is_first &= c->data[before[k]].from != one->from;
+  return !one->loops && !one->refused && !one->by_library && isfinite(one->cost.ns) &&
+         ((n < MOST_NEAR && one->cost.ns <= NEAR * c->data[0].cost.ns) ||
+          (is_first && one->cost.ns <= FAR * c->data[0].cost.ns));
+}
+
+// Brings those candidates that may be the best in the order of both prices, their geometric mean,
+// and in front of all others. The first gets the least cost, so that kernels compare as before.
+static kiln_status order_near(const searching *s, kiln_tile_candidates *io) {
+  kiln_tile_candidate taken[MOST_DRAFTS];
+  double ns[MOST_DRAFTS], costs[MOST_DRAFTS];
+  int at[MOST_DRAFTS], n = 0;
+  for (int i = 0; i < io->n && n < MOST_DRAFTS; i++)
+    if (may_be_best(io, i, n, at)) at[n++] = i;
+  if (n < 2 || at[0] != 0) return KILN_OK;
+  for (int i = 0; i < n; i++) {
+    const kiln_tile_candidate one = io->data[at[i]];
+    double time = 0;
+    KILN_TRY(draft(s, &one, &time));
+    time = sqrt(time * one.cost.ns);
+    costs[i] = one.cost.ns;
+    int k = i;
+    for (; k > 0 && ns[k - 1] > time; k--) ns[k] = ns[k - 1], taken[k] = taken[k - 1];
+    ns[k] = time;
+    taken[k] = one;
+  }
+  for (int i = io->n - 1, to = io->n - 1, left = n - 1; i >= 0 && left >= 0; i--) {
+    if (i == at[left]) left--;
+    else io->data[to--] = io->data[i];
+  }
+  for (int i = 0; i < n; i++) {
+    io->data[i] = taken[i];
+    io->data[i].cost.ns = costs[i];
+  }
+  return KILN_OK;
+}
+
 kiln_status kiln_tile_lower(kiln_ctx *cx, const kiln_tile_search_options *options,
                             kiln_tile_candidates *io) {
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const searching s = {.cx = cx, .options = options};
   kiln_status st = KILN_OK;
+  if (options->machine->target->has_grids && options->machine->device->gpu[KILN_GPU_L2_ALL] > 0)
+    st = order_near(&s, io);
   for (int i = 0, lowered = 0; st == KILN_OK && i < io->n && lowered < options->n_lowered; i++) {
     kiln_tile_candidate *c = &io->data[i];
     if (!c->loops && !c->refused) st = lower_one(&s, c);

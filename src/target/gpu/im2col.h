@@ -23,6 +23,7 @@ typedef struct kiln_im2col_read {
   const int64_t *sizes, *strides; // of the tensor, in elements
   const kiln_expr *const *index;
   const kiln_expr *where; // elsewhere the read is zero padding; NULL: no padding
+  bool is_draft;          // isl is not asked: what no sampled point contradicts counts as proved
 } kiln_im2col_read;
 
 // The same read in terms of windows, numbered along columns first, then rows, then images: of the

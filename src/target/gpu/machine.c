@@ -40,6 +40,10 @@ static void add_cluster(kiln_device *d, const row *r) {
   d->levels[d->n_levels - 1].is_explicit = true;
 }
 
+// As probes (tune/gpu_probe.h) measured them on an H200: the rate of `mma`, bytes a clock of a
+// multiprocessor from the L2, alone and beside all others.
+static const double MMA_BESIDE_WGMMA = 0.57, L2_ALONE_CLOCK = 100, L2_ALL_CLOCK = 66;
+
 // What vendors say of the rates, at the peaks of |r|; and latencies of the levels above.
 static void find_nominal(const row *r, kiln_device *d) {
   enum { WARP = 32, SPECIAL = 16, WORD = 16 }; // |SPECIAL|: functions a clock
@@ -51,9 +55,11 @@ static void find_nominal(const row *r, kiln_device *d) {
   g[KILN_GPU_FMA_F32] = g[KILN_GPU_FMA_F16] = WARP / lanes;
   g[KILN_GPU_EXP2] = g[KILN_GPU_RECIPROCAL] = g[KILN_GPU_SQRT] = g[KILN_GPU_CONVERT] = special;
   g[KILN_GPU_SHARED_LOAD] = g[KILN_GPU_LDMATRIX] = WARP * WORD / SHARED_BYTES_CLOCK;
-  if (half > 0) g[KILN_GPU_MMA_F16] = g[KILN_GPU_MMA_BF16] = 16 * 8 * 16 / half;
-  if (half > 0) g[KILN_GPU_MMA_TF32] = 16 * 8 * 8 / (half / 2);
-  if (int8 > 0) g[KILN_GPU_MMA_INT8] = 16 * 8 * 32 / int8;
+  // a warp's instructions reach less where warp groups have theirs
+  const double share = r->has_wgmma ? MMA_BESIDE_WGMMA : 1;
+  if (half > 0) g[KILN_GPU_MMA_F16] = g[KILN_GPU_MMA_BF16] = 16 * 8 * 16 / (share * half);
+  if (half > 0) g[KILN_GPU_MMA_TF32] = 16 * 8 * 8 / (share * half / 2);
+  if (int8 > 0) g[KILN_GPU_MMA_INT8] = 16 * 8 * 32 / (share * int8);
   for (int i = 0; i < (int)KILN_LEN(widths) && r->has_wgmma; i++)
     g[KILN_GPU_WGMMA_64 + i] = 64 * 16 * widths[i] / half;
   g[KILN_GPU_BARRIER] = SHARED_NS * clock;
@@ -61,7 +67,8 @@ static void find_nominal(const row *r, kiln_device *d) {
   g[KILN_GPU_L2_LATENCY] = L2_NS * clock;
   g[KILN_GPU_MEMORY_LATENCY] = MEMORY_NS * clock;
   g[KILN_GPU_CP_ASYNC_LATENCY] = g[KILN_GPU_TMA_LATENCY] = 2 * L2_NS * clock;
-  g[KILN_GPU_L2_UNIT] = g[KILN_GPU_L2_ALL] = L2_BYTES_CLOCK;
+  g[KILN_GPU_L2_UNIT] = L2_ALONE_CLOCK;
+  g[KILN_GPU_L2_ALL] = L2_ALL_CLOCK;
   g[KILN_GPU_MEMORY_UNIT] = d->levels[0].unit_bytes_ns / clock;
   g[KILN_GPU_MEMORY_ALL] = g[KILN_GPU_COPY_ALL] = r->memory_bytes_ns / clock / r->n_units;
   g[KILN_GPU_LAUNCH_NS] = g[KILN_GPU_EARLY_NS] = g[KILN_GPU_BEGIN_END_NS] = LAUNCH_NS;

@@ -234,7 +234,8 @@ static bool can_im2col(const kiln_lowering *w, const kiln_stmt *operand) {
   for (int i = 0; i < load->n_args; i++)
     index[i] = kiln_simplify(cx, kiln_expr_substitute(cx, load->args[i], 1, &k, &at), &r);
   if (where) where = kiln_simplify(cx, kiln_expr_substitute(cx, where, 1, &k, &at), &r);
-  const kiln_im2col_read read = {.n_vars = n + 1,
+  const kiln_im2col_read read = {.is_draft = w->s.is_draft,
+                                 .n_vars = n + 1,
                                  .vars = vars,
                                  .extents = extents,
                                  .steps = steps,
