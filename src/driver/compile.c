@@ -108,7 +108,7 @@ kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b) {
   if (!b->request.ranges) m->times.n = m->n_load_times;
   kiln_model_progress(m, "schedule", 0, KILN_COMPILE_STEPS);
   KILN_TRY(kiln_build_kernels(cx, b));
-  KILN_TRY(kiln_pipeline_run(cx, b, KILN_PHASE_LAUNCHES, KILN_PHASE_LAUNCHES));
+  KILN_TRY(kiln_pipeline_run(cx, b, KILN_PHASE_LAUNCHES, KILN_PHASE_DEVICE));
   if (m->core->file) kiln_onnx_file_forget_all(m->core->file); // LLVM needs the memory
   kiln_model_progress(m, "code", 1, KILN_COMPILE_STEPS);
   KILN_TRY(kiln_pipeline_run(cx, b, KILN_PHASE_CODE, KILN_PHASE_CODE));
@@ -132,7 +132,7 @@ static kiln_status emit(kiln_ctx *cx, void *argument) {
   KILN_TRY(kiln_model_want_program(m, cx->diag));
   m->times.n = m->n_load_times;
   KILN_TRY(kiln_build_kernels(cx, b));
-  KILN_TRY(kiln_pipeline_run(cx, b, KILN_PHASE_LAUNCHES, KILN_PHASE_LAUNCHES));
+  KILN_TRY(kiln_pipeline_run(cx, b, KILN_PHASE_LAUNCHES, KILN_PHASE_DEVICE));
   const bool wants_plan =
       kiln_model_dumps(m, "plan") || kiln_list_has(m->options.dump_after, "plan");
   const bool has_images =

@@ -12,6 +12,11 @@
 
 static bool by_vectors(const kiln_build *b) { return !b->request.machine.target->has_grids; }
 static bool by_grids(const kiln_build *b) { return b->request.machine.target->has_grids; }
+// They are printed for who asks; code generation makes them kernel by kernel.
+static bool dumps_device_loops(const kiln_build *b) {
+  return by_grids(b) && b->request.model &&
+         kiln_list_has(b->request.model->options.dump_after, "device-loops");
+}
 static bool of_onnx(const kiln_build *b) {
   return b->request.model->graph && !b->request.model->options.read_only;
 }
@@ -173,6 +178,11 @@ static kiln_status fuse_horizontally(kiln_ctx *cx, kiln_build *b, int *io_n) {
   return kiln_build_name_kernels(cx, b, io_n);
 }
 
+static kiln_status print_device_loops(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  (void)io_n;
+  return kiln_build_device_loops(cx, b);
+}
+
 static kiln_status generate_code(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
   return kiln_build_code(cx, b);
@@ -276,6 +286,8 @@ const kiln_pass kiln_passes[] = {
      .when = by_grids, .is_optional = true,
      .text = "independent kernels share a launch (horizontal fusion)"},
 
+    {"device-loops", KILN_PHASE_DEVICE, .run = print_device_loops, .when = dumps_device_loops,
+     .text = "GPUs' loops become device loops: barriers, waits and copies are statements"},
     {"code", KILN_PHASE_CODE, .run = generate_code,
      .text = "loops become machine code, or the source of a GPU's"},
 

@@ -19,6 +19,7 @@ typedef enum kiln_phase {
   KILN_PHASE_CONNECT,  // statements -> fused groups -> kernels
   KILN_PHASE_KERNELS,  // kernels -> kernels: the user's schedules, measured candidates
   KILN_PHASE_LAUNCHES, // launches -> launches
+  KILN_PHASE_DEVICE,   // loops -> device loops
   KILN_PHASE_CODE,     // loops -> machine code or a GPU's source
   KILN_PHASE_PLAN,     // buffers, offsets, weights
   KILN_PHASE_MODULE    // a module in memory or a file

@@ -175,6 +175,7 @@ static void dump(kiln_ctx *cx, const kiln_build *b, const kiln_pass *pass) {
   kiln_text_init(&text, &cx->scratch);
   if (pass->phase == KILN_PHASE_PLAN || pass->phase == KILN_PHASE_MODULE)
     kiln_plan_print(&b->product.plan, &text);
+  else if (pass->phase == KILN_PHASE_DEVICE) kiln_text_add(&text, b->product.device_loops.data);
   else if (b->choices.is_scheduled) print_kernels(cx, b, &text);
   else if (b->choices.prog) kiln_program_print(cx, b->choices.prog, &text);
   else if (m->prog) kiln_program_print(cx, m->prog, &text);

@@ -97,6 +97,7 @@ typedef struct kiln_build_product {
   KILN_VEC(const void *) externs;
   kiln_plan plan;                 // in the arena
   kiln_gpu_launch **gpu_launches; // GPU: [kernels][nests]
+  kiln_text device_loops;         // GPU: of all kernels, to be printed; empty unless asked for
   int *gpu_images;                // GPU: [kernels] index of the kernel's image in the plan; -1:
                                   // library kernel
   kiln_kernel_fn *functions;      // in-memory modules
@@ -134,6 +135,8 @@ kiln_status kiln_build_write_plan(kiln_ctx *cx, kiln_build *b);
 kiln_status kiln_build_code(kiln_ctx *cx, kiln_build *b);
 // The same for a GPU: the code becomes images of the plan. (gpu_code.c)
 kiln_status kiln_build_gpu_code(kiln_ctx *cx, kiln_build *b);
+// Prints the device loops of all kernels to product.device_loops.
+kiln_status kiln_build_device_loops(kiln_ctx *cx, kiln_build *b);
 kiln_plan_map kiln_gpu_plan_map(const kiln_gpu_map *m); // in the plan's form
 // The machine to compile for, from the options of these names.
 //

@@ -25,6 +25,22 @@ static kiln_status emit_one(kiln_ctx *cx, kiln_build *b, int i, const char **out
   return KILN_OK;
 }
 
+kiln_status kiln_build_device_loops(kiln_ctx *cx, kiln_build *b) {
+  kiln_text_init(&b->product.device_loops, &cx->perm);
+  kiln_text_add(&b->product.device_loops, "");
+  for (int i = 0; i < b->choices.kernels.kernels.n; i++) {
+    const kiln_kernel *k = b->choices.kernels.kernels.data[i];
+    const int n = k->by_library ? 0 : kiln_kernel_nests(k->loops);
+    for (int nest = 0; nest < n; nest++) {
+      kiln_gpu_device d;
+      KILN_TRY(kiln_gpu_lower(cx, &b->request.machine, k->loops, nest, &d));
+      kiln_loops_print(cx, d.loops, &b->product.device_loops);
+      kiln_text_add(&b->product.device_loops, "\n");
+    }
+  }
+  return KILN_OK;
+}
+
 static const char *level_of(const kiln_build *b) {
   return b->request.machine.target->code_levels[0];
 }
