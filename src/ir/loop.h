@@ -99,6 +99,11 @@ static inline bool kiln_cluster_is(int64_t blocks) {
 #define KILN_WARP_SPECIALIZE_NOTE "warp_specialize"
 enum { KILN_MAX_CONSUMERS = 2 };
 
+// The note of staggered products, on a serial loop whose iteration has two products, the second of
+// what threads make of the first's result (attention): where a GPU can, the first product of
+// iteration i + 1 is begun before the second of iteration i, and runs beside the threads' work.
+#define KILN_STAGGER_NOTE "stagger"
+
 // The note of horizontal fusion, on the outermost loop of a nest: it is independent of the
 // preceding nest, and a GPU launches both together.
 #define KILN_HORIZONTAL_FUSION_NOTE "fuse_horizontally"

@@ -490,6 +490,12 @@ static void put_asm_of(kiln_emitter *e, const char *text, const kiln_loop *l) {
   put_asm(e, kiln_arena_printf(&e->w.cx->scratch, "%s %" PRId64, text, number_of(l, 0)));
 }
 
+// Nests that share a launch keep the registers that it begins with.
+static void put_registers(kiln_emitter *e, const kiln_loop *l, const char *how) {
+  if (!e->is_shared)
+    put_asm_of(e, kiln_arena_printf(&e->w.cx->scratch, "setmaxnreg.%s.sync.aligned.u32", how), l);
+}
+
 // kiln_mbarrier_wait(full, phases, stage);
 static void put_mbarrier_wait(kiln_emitter *e, const kiln_loop *l) {
   const kiln_expr *m = l->operands[0];
@@ -543,15 +549,27 @@ static void put_alone(kiln_emitter *e, const kiln_loop *l, const char *head) {
   kiln_emit_close(e);
 }
 
-// Directly behind the consumers' branch, `else` suffices for the producer's row of threads.
+// Directly behind the consumers' branch, `else` suffices for the producer's row of threads. All of
+// them set the number of their registers, and the first one goes on.
 static void put_producer(kiln_emitter *e, const kiln_loop *l) {
   const char *const *thread = e->w.dialect->thread;
-  const char *head = kiln_arena_printf(&e->w.cx->scratch, "else if (%s == 0) {", thread[0]);
-  if (e->behind != l)
-    head = kiln_arena_printf(&e->w.cx->scratch, "if (%s == %" PRId64 " && %s == 0) {", thread[1],
-                             number_of(l, 0), thread[0]);
+  const bool sets = kiln_device_is(l->body, KILN_DEVICE_REGISTERS_SET) && !e->is_shared;
+  const char *row =
+                 kiln_arena_printf(&e->w.cx->scratch, "%s == %" PRId64, thread[1], number_of(l, 0)),
+             *lead = kiln_arena_printf(&e->w.cx->scratch, "%s == 0", thread[0]);
+  const bool is_else = e->behind == l;
+  kiln_loop rest = *l;
   e->has_producer = true;
-  put_alone(e, l, head);
+  if (sets) {
+    kiln_emit_open(e, is_else ? "else {" : kiln_arena_printf(&e->w.cx->scratch, "if (%s) {", row));
+    put_registers(e, l->body, "dec");
+    rest.body = l->body->next;
+    put_alone(e, &rest, kiln_arena_printf(&e->w.cx->scratch, "if (%s) {", lead));
+    kiln_emit_close(e);
+  } else
+    put_alone(e, &rest,
+              is_else ? kiln_arena_printf(&e->w.cx->scratch, "else if (%s) {", lead)
+                      : kiln_arena_printf(&e->w.cx->scratch, "if (%s && %s) {", row, lead));
 }
 
 static const char *name_var(kiln_emitter *e, kiln_symbol var, int64_t end) {
@@ -673,7 +691,14 @@ static void put_device(kiln_emitter *e, const kiln_loop *l) {
                    kiln_symbol_text(e->w.cx, e->w.buffers[l->operands[0]->u.tensor]),
                    e->n->l->buffers.data[l->operands[0]->u.tensor]->extents[0]);
     return;
-  case KILN_DEVICE_REGISTERS_SET: put_asm_of(e, "setmaxnreg.inc.sync.aligned.u32", l); return;
+  case KILN_DEVICE_WGMMA_TAKE:
+    e->has_takes = true;
+    kiln_emit_line(e, "kiln_take(%s, %s, %" PRId64 ");",
+                   kiln_symbol_text(e->w.cx, e->w.buffers[l->operands[0]->u.tensor]),
+                   kiln_symbol_text(e->w.cx, e->w.buffers[l->operands[1]->u.tensor]),
+                   kiln_buffer_elems(e->n->l->buffers.data[l->operands[0]->u.tensor]));
+    return;
+  case KILN_DEVICE_REGISTERS_SET: put_registers(e, l, "inc"); return;
   case KILN_DEVICE_ROLE_CONSUMERS: put_consumers(e, l); return;
   case KILN_DEVICE_ROLE_PRODUCER: put_producer(e, l); return;
   case KILN_DEVICE_ROLE_FIRST:

@@ -10,12 +10,13 @@ typedef struct kiln_emitter {
   kiln_c_writer w; // the first member: its put_other finds the others
   kiln_gpu_nest *n;
   bool in_phase;
+  bool is_shared;             // several nests share the launch
   const kiln_loop *loops[64]; // enclosing bound loops, outermost first
   int n_loops;
   int n_guards;
   const char *guards[8];               // conditions under which a thread is not idle
   KILN_VEC(const kiln_instr *) instrs; // of warps, each once
-  bool copies_async, swizzles, has_tma, has_pairs, has_multicast, has_producer;
+  bool copies_async, swizzles, has_tma, has_pairs, has_multicast, has_producer, has_takes;
   const char *group;       // of consumers, where there are several: their number; NULL
   int64_t group_rows;      // of threads; 0: there are no groups
   const kiln_loop *behind; // the consumers that were written last; NULL

@@ -85,10 +85,11 @@ kiln_gpu_demand kiln_gpu_demand_of(kiln_ctx *cx, const kiln_loops *l, const kiln
   kiln_map_init(&seen, &cx->scratch);
   see_loops(&one, true, &x);
   const char *consumers = find_note(cx, &one, KILN_WARP_SPECIALIZE_NOTE);
+  const bool staggers = find_note(cx, &one, KILN_STAGGER_NOTE) != NULL;
   const int64_t threads = x.thread[0] * x.thread[1] * x.thread[2],
                 asks = consumers ? x.thread[0] : 0; // the producer warp's row of threads
   const kiln_gpu_demand out = {.can_share = nest->kind == KILN_LOOP_FOR && x.is_fixed &&
-                                            !find_note(cx, &one, KILN_CLUSTER_NOTE),
+                                            !staggers && !find_note(cx, &one, KILN_CLUSTER_NOTE),
                                .blocks = x.block[0] * x.block[1] * x.block[2],
                                .threads =
                                    threads * (consumers ? strtoll(consumers, NULL, 10) : 1) + asks,

@@ -15,6 +15,7 @@
 // multicast.c          clusters and TMA multicast
 // warp_specialize.c    producer warp, consumer warp groups
 // tile_loop.c          persistent tile loops of stream-K
+// stagger.c            staggered products of attention
 // horizontal_fusion.c  nests that share a launch
 #ifndef KILN_TARGET_GPU_NEST_H
 #define KILN_TARGET_GPU_NEST_H
@@ -73,6 +74,7 @@ typedef struct kiln_gpu_found {
   // that lead, which are a stage's first.
   const kiln_expr *stage;
   bool leads;
+  int operand; // of staggered products: which of the two reads it
 } kiln_gpu_found;
 
 // The full barriers of a buffer that TMA copies fill: in front of |use| all threads wait on that of
@@ -101,6 +103,16 @@ typedef struct kiln_empty_barriers {
   uint64_t peers; // as |of| a multicast: blocks whose stages a block fills; 0: its own
 } kiln_empty_barriers;
 
+// Staggered products (stagger.c): warp groups of a block each run |loop|'s steps as consumers, and a
+// producer warp issues all TMA copies.
+enum { KILN_STAGGERED = 2 };
+typedef struct kiln_stagger {
+  const kiln_loop *loop;       // NULL: there is none
+  int operand[KILN_STAGGERED]; // rows of |tma|: of what the first and the second product read
+  int64_t steps, stages;
+  int64_t empty; // the empty barriers of both in the arena
+} kiln_stagger;
+
 // A nest that becomes a function; its program holds no other one.
 typedef struct kiln_gpu_nest {
   kiln_ctx *cx;
@@ -120,6 +132,7 @@ typedef struct kiln_gpu_nest {
   KILN_VEC(kiln_full_barriers) tma;
   KILN_VEC(kiln_empty_barriers) empties;
   kiln_warp_specialization specialized;
+  kiln_stagger stagger;
   // Tensor maps of the device loops' TMA copies, by number; |arg| is a buffer.
   KILN_VEC(kiln_gpu_map) maps;
 } kiln_gpu_nest;
@@ -198,6 +211,21 @@ bool kiln_gpu_has_tma(const kiln_loop *l); // whether |l| holds TMA copies, sibl
 bool kiln_gpu_is_in(const kiln_loop *list, const kiln_loop *node); // or in the loops of the list
 // A bit a stage: whether the steps of a tile use it an odd number of times, which flips its parity.
 uint32_t kiln_specialized_parity(const kiln_gpu_nest *n);
+
+// stagger.c
+// Finds the loop whose products are staggered, if the schedule wants one and it can be.
+//
+// needs:  what kiln_gpu_nest_pipeline finds
+void kiln_gpu_nest_stagger(kiln_gpu_nest *n);
+// The units of a staggered loop's body: phases in loops that run once; ALLOCs around them, which
+// move in front of the loop.
+typedef struct kiln_stagger_units {
+  KILN_VEC(const kiln_loop *) phases;
+  KILN_VEC(const kiln_loop *) allocs;
+  int product[KILN_STAGGERED]; // rows of |phases|
+  int sums, weights;           // buffers that the second product writes and reads
+} kiln_stagger_units;
+bool kiln_stagger_units_of(const kiln_gpu_nest *n, const kiln_loop *loop, kiln_stagger_units *out);
 
 // tile_loop.c
 // Whether |l| is a tile loop of warp groups' instructions.

@@ -459,6 +459,33 @@ static bool describe(attention *k, kiln_lowering *w, int variant) {
          bytes_of(k) + RESERVED <= w->m->gpu.shared_bytes;
 }
 
+// Blocks of a multiprocessor that run at the same time, of |each| that it has.
+static int64_t resident_of(const attention *k, double each) {
+  enum { RESERVED = 1024 };
+  const kiln_gpu *g = &k->w->m->gpu;
+  const int64_t most[] = {g->registers / (k->threads * registers_of(k)),
+                          g->shared_bytes / (bytes_of(k) + RESERVED), g->max_resident / k->threads};
+  int64_t n = (int64_t)each;
+  for (size_t i = 0; i < KILN_LEN(most); i++)
+    if (most[i] < n) n = most[i];
+  return n < 1 ? 1 : n;
+}
+
+// Blocks that each multiprocessor has in all.
+static double blocks_of(const attention *k) {
+  return ceil((double)(k->f.batch * (k->f.rows / k->s.rows)) / k->w->m->device->n_units);
+}
+
+// Whether products are staggered: two warp groups, whose operands come by TMA in several chunks.
+// Two resident blocks hide each other's latency as well, and were faster where both fit.
+static bool staggers(const attention *k) {
+  enum { GROUPS = 2 };
+  return k->s.by_warpgroups && k->s.depth > 1 && !k->skips && !k->f.mark &&
+         k->s.rows == GROUPS * GROUP_ROWS && k->f.keys >= 2 * k->s.chunk &&
+         kiln_warpgroup_has_lines(k->w, k->f.a) && kiln_warpgroup_has_lines(k->w, k->f.b) &&
+         kiln_warpgroup_has_lines(k->w, k->f.v) && resident_of(k, blocks_of(k)) == 1;
+}
+
 static kiln_status lower_flash_attention(kiln_lowering *w, const kiln_tiling *t) {
   attention k = {.w = w};
   if (!kiln_flash_attention_is(w->p, &k.f) || !describe(&k, w, t->variant)) return KILN_INTERNAL;
@@ -471,19 +498,9 @@ static kiln_status lower_flash_attention(kiln_lowering *w, const kiln_tiling *t)
   KILN_TRY(lower_mix(&k));
   KILN_TRY(lower_rest(&k));
   if (k.f.mark) KILN_TRY(lower_splits(&k));
+  if (staggers(&k))
+    KILN_TRY(kiln_annotate(&w->s, k.over, symbol(&k, KILN_STAGGER_NOTE), symbol(&k, "1")));
   return kiln_bind(&w->s, k.block, KILN_BLOCK_X);
-}
-
-// Blocks of a multiprocessor that run at the same time, of |each| that it has.
-static int64_t resident_of(const attention *k, double each) {
-  enum { RESERVED = 1024 };
-  const kiln_gpu *g = &k->w->m->gpu;
-  const int64_t most[] = {g->registers / (k->threads * registers_of(k)),
-                          g->shared_bytes / (bytes_of(k) + RESERVED), g->max_resident / k->threads};
-  int64_t n = (int64_t)each;
-  for (size_t i = 0; i < KILN_LEN(most); i++)
-    if (most[i] < n) n = most[i];
-  return n < 1 ? 1 : n;
 }
 
 // Cycles of a multiprocessor for a chunk: of tensor cores or of shared memory, which each warp
@@ -497,12 +514,15 @@ static double work_of(const attention *k) {
   return fmax(products, shared) + elems / WEIGHTS_CYCLE;
 }
 
-// The same by warp groups, each of which has some loops, barriers and sums to scale besides.
+// The same by warp groups, each of which has some loops, barriers and sums to scale besides. Of
+// staggered products a part runs beside the other work.
 static double work_of_groups(const attention *k) {
-  static const double FLOPS_CYCLE = 4096, WEIGHTS_CYCLE = 13.2, GROUP_CYCLES = 140;
+  static const double FLOPS_CYCLE = 4096, WEIGHTS_CYCLE = 13.2, GROUP_CYCLES = 140,
+                      STAGGERED = 0.75;
   const double both = (double)(k->f.depth + k->f.values), elems = (double)(k->s.rows * k->s.chunk),
                groups = (double)(k->s.rows / k->s.warp);
-  return 2 * elems * both / FLOPS_CYCLE + elems / WEIGHTS_CYCLE + groups * GROUP_CYCLES;
+  return (staggers(k) ? STAGGERED : 1) * 2 * elems * both / FLOPS_CYCLE + elems / WEIGHTS_CYCLE +
+         groups * GROUP_CYCLES;
 }
 
 // The blocks of a multiprocessor share it. One alone is bound by latency, and fewer than four warps
@@ -513,9 +533,8 @@ static double time_of(const attention *k) {
   const kiln_device *d = k->w->m->device;
   const shape *s = &k->s;
   const double warps = (double)(s->rows / s->warp),
-               chunks = k->bounds.share * (double)(k->f.keys / s->chunk),
-               blocks = (double)(k->f.batch * (k->f.rows / s->rows)),
-               each = ceil(blocks / d->n_units), resident = (double)resident_of(k, each);
+               chunks = k->bounds.share * (double)(k->f.keys / s->chunk), each = blocks_of(k),
+               resident = (double)resident_of(k, each);
   double step, begin_end;
   if (s->by_warpgroups) {
     step = resident * work_of_groups(k) + ALONE_CYCLES / (resident * warps);

@@ -33,7 +33,8 @@
 //                                      its warp group
 // wgmma.commit()                       makes a group of the warp group's instructions
 // wgmma.wait(N)                        waits for all groups but the N latest
-// registers.set(N)                     gives the thread N registers (setmaxnreg)
+// registers.set(N)                     at the begin of a role: gives each thread of its rows N
+//                                      registers (setmaxnreg)
 // role.consumers V(ROW, ROWS, N) {..}  is run by N groups of ROWS rows of threads (y) from ROW on,
 //                                      group V; rows are counted from the group's first one
 // role.producer(ROW) {..}              is run by the first thread of row ROW
@@ -46,7 +47,8 @@
 // mbarrier.init.cluster(M, N, COUNT, PEERS)  the same, of COUNT arrivals from each block in PEERS
 // mbarrier.arrive.cluster(M, PEERS)    arrives at M in each block in PEERS
 // wgmma.settle(SUMS)                   keeps reads of the sums behind the loop in front of it
-// tiles V(FIRST, END, STEP) {..}       is a loop over tiles, from FIRST on
+// wgmma.take(TO, FROM)                 copies the thread's FROM to TO, operands of its next
+//                                      instructions, no sooner than the wait in front of it
 // tiles V(FIRST, END, STEP) {..}       is a loop over tiles, from FIRST on
 // tile.steps B() where COND {..}       goes on with the V of the loop of tiles around, B at its
 //                                      begin, until COND holds behind a step
@@ -91,6 +93,7 @@ typedef enum kiln_device_kind {
   KILN_DEVICE_MBARRIER_INIT_CLUSTER,
   KILN_DEVICE_MBARRIER_ARRIVE_CLUSTER,
   KILN_DEVICE_WGMMA_SETTLE,
+  KILN_DEVICE_WGMMA_TAKE,
   KILN_DEVICE_TILES,
   KILN_DEVICE_TILE_STEPS,
   KILN_N_DEVICE_KINDS

@@ -4,66 +4,10 @@
 // In front of a node stand, in this order: the wait for earlier launches, the commit of the copies
 // so far and the wait for those that are needed now, the barrier (or the release of a stage, which
 // takes its place), and the wait on full barriers.
-//
-// A nest with TMA copies becomes
-//
-//     alloc mbarriers { role.first { initialise them }  barrier.block  the nest }
-//
-// With a producer warp, two roles take the place of the nest: the consumers', without the copies,
-// and the producer's, of the copies alone, in loops with names of their own.
-#include "target/gpu/device/lower.h"
+#include "target/gpu/device/lowering.h"
 
-#include "analysis/uses.h"
 #include "target/gpu/device/map.h"
 #include "target/gpu/instr.h"
-
-#include <string.h>
-
-enum { MAX_RENAMED = 64 };
-
-typedef struct lowering {
-  kiln_gpu_nest *n;
-  kiln_ctx *cx;
-  const kiln_loop *dependent;       // the first node that needs earlier launches; NULL: none does
-  bool fills;                       // threads write operands of warp groups' instructions
-  const kiln_buffer **full, *empty; // [tma] full barriers; a producer warp's empty ones
-  const kiln_buffer **phases;       // [tma] the thread's, of full barriers
-  const kiln_buffer **empties;      // [empties]
-  const kiln_expr *consumer;        // the number of the consumer; NULL: there is no producer warp
-  const kiln_expr *tile_begin;      // the first step of the tile, in a persistent tile loop; NULL
-  KILN_VEC(kiln_loop *) deferred;   // fills that are issued behind a phase, and not put so far
-  kiln_loop **at;                   // where the next statement is put
-  int n_renamed;                    // loops of the producer, which are others than the consumers'
-  kiln_symbol renamed[MAX_RENAMED];
-  const kiln_expr *names[MAX_RENAMED];
-} lowering;
-
-static void put(lowering *w, const kiln_loop *of, kiln_loop *statement) {
-  statement->line = of->line;
-  statement->next = *w->at;
-  *w->at = statement;
-  w->at = &statement->next;
-}
-
-static void put_op(lowering *w, const kiln_loop *of, kiln_device_kind k) {
-  put(w, of, kiln_device_make(w->cx, k, 0, NULL));
-}
-
-static void put_op_of(lowering *w, const kiln_loop *of, kiln_device_kind k, const kiln_expr *a,
-                      const kiln_expr *b) {
-  const kiln_expr *arguments[] = {a, b};
-  put(w, of, kiln_device_make(w->cx, k, b ? 2 : 1, arguments));
-}
-
-static void put_int(lowering *w, const kiln_loop *of, kiln_device_kind k, int64_t argument) {
-  put(w, of, kiln_device_make_int(w->cx, k, argument));
-}
-
-static const kiln_expr *element(const lowering *w, const kiln_buffer *b, const kiln_expr *index) {
-  return kiln_load(w->cx, b->id, b->dtype, 1, &index);
-}
-
-static const kiln_expr *number(const lowering *w, int64_t n) { return kiln_int(w->cx, n); }
 
 // Simplifies |e|, given the range of |loop|'s variable.
 static const kiln_expr *simple(const lowering *w, const kiln_loop *loop, const kiln_expr *e) {
@@ -72,30 +16,6 @@ static const kiln_expr *simple(const lowering *w, const kiln_loop *loop, const k
   kiln_ranges_init(&r, &w->cx->scratch);
   kiln_ranges_push(&r, loop->var, 0, most < INT64_MAX ? most - 1 : most);
   return kiln_simplify(w->cx, e, &r);
-}
-
-// --- launches ---
-
-// Whether |l| touches arguments other than repacked constants, siblings left out.
-static bool depends(const kiln_gpu_nest *n, const kiln_loop *l) {
-  const uint8_t *uses = kiln_uses_of(n->cx, n->l, l);
-  for (int i = 0; i < n->l->buffers.n; i++)
-    if (uses[i] && kiln_scope_is_argument(n->l->buffers.data[i]->scope) &&
-        !n->l->buffers.data[i]->pack)
-      return true;
-  return false;
-}
-
-// The first node that needs earlier launches, among |l| and its siblings, or within the loops
-// around all phases: all threads wait in front of it.
-static const kiln_loop *first_dependent(const kiln_gpu_nest *n, const kiln_loop *l) {
-  while (l->next && !depends(n, l)) l = l->next;
-  int64_t extent = 0;
-  const bool is_once = l->kind == KILN_LOOP_FOR && kiln_gpu_thread_axis(l) < 0 &&
-                       kiln_expr_is_int(l->extent, &extent) && extent == 1,
-             is_around = kiln_gpu_block_axis(l) >= 0 ||
-                         ((is_once || l->kind == KILN_LOOP_ALLOC) && kiln_gpu_has_threads(l->body));
-  return is_around ? first_dependent(n, l->body) : l;
 }
 
 // --- asynchronous copies of words ---
@@ -138,7 +58,7 @@ static void put_groups(lowering *w, const kiln_loop *l) {
 
 // --- TMA copies ---
 
-static int tma_of(const lowering *w, int buffer) {
+int kiln_device_tma_of(const lowering *w, int buffer) {
   int i = w->n->tma.n - 1;
   while (i >= 0 && w->n->tma.data[i].buffer != buffer) i--;
   return i;
@@ -147,7 +67,7 @@ static int tma_of(const lowering *w, int buffer) {
 // How many warps' first threads issue the copies of |buffer|: several where all its stages are
 // filled at once.
 static int64_t issuers_of(const lowering *w, int buffer) {
-  const int i = tma_of(w, buffer);
+  const int i = kiln_device_tma_of(w, buffer);
   const int64_t warps = w->n->block[0] / w->n->m->gpu.warp;
   return i >= 0 && w->n->tma.data[i].is_whole && warps > 1 ? warps : 1;
 }
@@ -172,10 +92,10 @@ static int64_t tile_bytes(const kiln_loop *tma) {
 // Lowers the copy |l|: its operands become, behind the two tiles, the mbarrier at which it arrives,
 // which expects its bytes first; the blocks that get its rows; its tensor map, and its place there.
 // |issuers| warps issue the copies.
-static void lower_tma(lowering *w, kiln_loop **link, int64_t issuers) {
+void kiln_device_lower_tma(lowering *w, kiln_loop **link, int64_t issuers) {
   enum { FIRST = 5 }; // of the coordinates
   kiln_loop *l = *link;
-  const int i = tma_of(w, l->operands[0]->u.tensor);
+  const int i = kiln_device_tma_of(w, l->operands[0]->u.tensor);
   const kiln_multicast *who = &w->n->tma.data[i].multicast;
   const kiln_expr *stage = number(w, 0), *operands[FIRST + KILN_MAP_COORDINATES];
   if (w->n->tma.data[i].stages > 1) stage = kiln_tile_begin(w->cx, l->operands[0])->args[0];
@@ -189,7 +109,7 @@ static void lower_tma(lowering *w, kiln_loop **link, int64_t issuers) {
   l->n_operands = n;
   l->operands = KILN_NEW_ARRAY(&w->cx->perm, const kiln_expr *, n);
   for (int k = 0; k < n; k++) l->operands[k] = operands[k];
-  if (w->consumer) return; // the producer expects all of a stage
+  if (w->consumer && !w->is_apart) return; // the producer expects all of a stage
   w->at = link;
   put_op_of(w, l, KILN_DEVICE_MBARRIER_EXPECT, full, number(w, tile_bytes(l)));
   if (issuers == 1) return;
@@ -213,7 +133,7 @@ static void lower_inner(lowering *w, kiln_loop **list, bool several) {
       copy->next = l->next;
       *link = copy;
     } else if (l->kind == KILN_LOOP_INSTR && l->instr->is_tma) {
-      lower_tma(w, link, several ? issuers_of(w, l->operands[0]->u.tensor) : 1);
+      kiln_device_lower_tma(w, link, several ? issuers_of(w, l->operands[0]->u.tensor) : 1);
       while (*link != l && !kiln_device_is(*link, KILN_DEVICE_ROLE_WARP)) link = &(*link)->next;
     } else lower_inner(w, &l->body, several);
   }
@@ -241,7 +161,8 @@ static void put_thread_barrier(lowering *w, const kiln_loop *l) {
 }
 
 // if (|cond|) { |statement| }
-static void put_if(lowering *w, const kiln_loop *of, const kiln_expr *cond, kiln_loop *statement) {
+void kiln_device_put_if(lowering *w, const kiln_loop *of, const kiln_expr *cond,
+                        kiln_loop *statement) {
   statement->line = of->line;
   int64_t is = 0;
   if (kiln_expr_is_int(cond, &is) && is) put(w, of, statement);
@@ -261,8 +182,8 @@ static void put_empty_wait(lowering *w, const kiln_loop *of, int i) {
                        kiln_binary(cx, KILN_EXPR_LT, v, number(w, w->n->empties.data[i].fills)));
   arguments[0] = element(w, w->empties[i], kiln_mod(cx, from, stages));
   arguments[1] = kiln_mod(cx, kiln_div(cx, from, stages), number(w, 2));
-  put_if(w, of, simple(w, loop, cond),
-         kiln_device_make(cx, KILN_DEVICE_MBARRIER_AWAIT, 2, arguments));
+  kiln_device_put_if(w, of, simple(w, loop, cond),
+                     kiln_device_make(cx, KILN_DEVICE_MBARRIER_AWAIT, 2, arguments));
 }
 
 // At an iteration's begin threads release the previous one's stage; with multicast, to all blocks
@@ -277,12 +198,13 @@ static void put_empty(lowering *w, const kiln_loop *of, int i) {
   arguments[1] = number(w, (int64_t)peers);
   if (!peers) put(w, of, kiln_device_make(cx, KILN_DEVICE_MBARRIER_ARRIVE, 1, arguments));
   else
-    put_if(w, of,
-           simple(w, loop,
-                  kiln_binary(cx, KILN_EXPR_LT,
-                              kiln_add(cx, v, number(w, w->n->empties.data[i].release_lag)),
-                              number(w, w->n->empties.data[i].fills))),
-           kiln_device_make(cx, KILN_DEVICE_MBARRIER_ARRIVE_CLUSTER, 2, arguments));
+    kiln_device_put_if(
+        w, of,
+        simple(w, loop,
+               kiln_binary(cx, KILN_EXPR_LT,
+                           kiln_add(cx, v, number(w, w->n->empties.data[i].release_lag)),
+                           number(w, w->n->empties.data[i].fills))),
+        kiln_device_make(cx, KILN_DEVICE_MBARRIER_ARRIVE_CLUSTER, 2, arguments));
   if (!peers || !is_deferred(w->n, of)) put_empty_wait(w, of, i);
 }
 
@@ -301,8 +223,8 @@ static void put_barrier(lowering *w, const kiln_loop *l) {
 // Waits on the full barriers of the stages that |l| uses.
 static void put_full_waits(lowering *w, const kiln_loop *l) {
   for (int i = 0; i < w->n->tma.n; i++) {
-    const bool is =
-        w->consumer ? i == 0 && l == w->n->specialized.phase : w->n->tma.data[i].use == l;
+    const bool is_shared = w->consumer && !w->is_apart, // by all buffers
+        is = is_shared ? i == 0 && l == w->n->specialized.phase : w->n->tma.data[i].use == l;
     if (!is) continue;
     put_op_of(w, l, KILN_DEVICE_MBARRIER_WAIT, element(w, w->full[i], w->n->tma.data[i].stage),
               element(w, w->phases[i], number(w, 0)));
@@ -328,13 +250,8 @@ static void put_release(lowering *w, const kiln_loop *of, int64_t lag) {
   step = simple(w, c->loop, step);
   stage = element(w, w->empty, kiln_mod(cx, step, number(w, c->stages)));
   const kiln_expr *least = w->tile_begin && lag > 0 ? w->tile_begin : number(w, 0);
-  put_if(w, of, simple(w, c->loop, kiln_binary(cx, KILN_EXPR_GE, step, least)),
-         kiln_device_make(cx, KILN_DEVICE_MBARRIER_ARRIVE, 1, &stage));
-}
-
-static kiln_loop **end_of(kiln_loop **list) {
-  while (*list) list = &(*list)->next;
-  return list;
+  kiln_device_put_if(w, of, simple(w, c->loop, kiln_binary(cx, KILN_EXPR_GE, step, least)),
+                     kiln_device_make(cx, KILN_DEVICE_MBARRIER_ARRIVE, 1, &stage));
 }
 
 static kiln_loop **lower_phase(lowering *w, kiln_loop **link);
@@ -419,8 +336,6 @@ static kiln_loop **lower_phase(lowering *w, kiln_loop **link) {
   return link;
 }
 
-static void lower_list(lowering *w, kiln_loop **list);
-
 // --- control ---
 
 // tiles v(0, E, 1) { first  tile.steps begin() where v ends its tile { .. }  last }
@@ -435,11 +350,11 @@ static kiln_loop *tiles_of(lowering *w, const kiln_tile_loop *r) {
   steps->var = kiln_symbol_printf(cx, "%s.begin", kiln_symbol_text(cx, l->var));
   steps->cond = r->last->cond;
   w->tile_begin = kiln_var(cx, steps->var);
-  lower_list(w, &l->body);
+  kiln_device_lower_list(w, &l->body);
   steps->body = l->body;
   kiln_loop *first = r->first->body, *last = r->last->body;
-  lower_list(w, &first);
-  lower_list(w, &last);
+  kiln_device_lower_list(w, &first);
+  kiln_device_lower_list(w, &last);
   tiles->body = first;
   w->at = end_of(&tiles->body);
   put(w, l, steps);
@@ -466,7 +381,7 @@ static kiln_loop **lower_loop(lowering *w, kiln_loop **link) {
     l->next = NULL;
     *link = tiles_of(w, tile_loop);
     (*link)->next = behind;
-  } else lower_list(w, &l->body);
+  } else kiln_device_lower_list(w, &l->body);
   w->at = &(*link)->next;
   if (has_turns)
     put_op_of(w, l, KILN_DEVICE_BARRIER_ARRIVE, kiln_sub(w->cx, number(w, 4), w->consumer), both);
@@ -488,7 +403,7 @@ static kiln_loop *turns_of(lowering *w, kiln_loop *l) {
   tiles->var = l->var;
   tiles->line = l->line;
   tiles->next = l->next;
-  lower_list(w, &l->body);
+  kiln_device_lower_list(w, &l->body);
   tiles->body = l->body;
   w->at = end_of(&tiles->body);
   put_op_of(w, l, KILN_DEVICE_MBARRIER_FLIP, element(w, w->phases[0], number(w, 0)),
@@ -503,7 +418,7 @@ static bool is_elsewhere(const lowering *w, const kiln_loop *l) {
   return is_producers || is_deferred(w->n, l) || kiln_gpu_found_of(w->n, l)->is_edge;
 }
 
-static void lower_list(lowering *w, kiln_loop **list) {
+void kiln_device_lower_list(lowering *w, kiln_loop **list) {
   for (kiln_loop **link = list; *link;) {
     kiln_loop *l = *link;
     w->at = link;
@@ -515,7 +430,9 @@ static void lower_list(lowering *w, kiln_loop **list) {
     link = w->at;
     const bool is_shared =
         l->kind == KILN_LOOP_ALLOC && w->n->l->buffers.data[l->buffer]->scope == KILN_SCOPE_SHARED;
-    if (is_elsewhere(w, l)) {
+    if (l == w->n->stagger.loop) {
+      link = w->lower_loop(w, link);
+    } else if (is_elsewhere(w, l)) {
       if (is_deferred(w->n, l)) KILN_VEC_PUSH(&w->cx->scratch, &w->deferred, l);
       *link = l->next;
     } else if (w->consumer && l == w->n->specialized.tile_loop && w->n->specialized.consumers > 1) {
@@ -524,249 +441,4 @@ static void lower_list(lowering *w, kiln_loop **list) {
     } else if (is_phase(l) && !is_shared) link = lower_phase(w, link);
     else link = lower_loop(w, link);
   }
-}
-
-// --- a producer warp ---
-
-static const kiln_expr *renamed(const lowering *w, const kiln_expr *e) {
-  return e ? kiln_expr_substitute(w->cx, e, w->n_renamed, w->renamed, w->names) : NULL;
-}
-
-static void put_leads(lowering *w, const kiln_loop *l) {
-  const kiln_gpu_found *f = kiln_gpu_found_of(w->n, l);
-  if (!f->leads) return;
-  const kiln_expr *stage = renamed(w, f->stage);
-  put_op_of(w, l, KILN_DEVICE_MBARRIER_WAIT, element(w, w->empty, stage),
-            element(w, w->phases[w->n->tma.n], number(w, 0)));
-  put_op_of(w, l, KILN_DEVICE_MBARRIER_EXPECT, element(w, w->full[0], stage),
-            number(w, w->n->specialized.stage_bytes));
-}
-
-static kiln_loop *producer_list(lowering *w, const kiln_loop *from);
-
-// |l| and its body, in loops of the producer's own.
-static kiln_loop *produced(lowering *w, const kiln_loop *l) {
-  kiln_loop *copy = KILN_NEW(&w->cx->perm, kiln_loop);
-  const int n = w->n_renamed;
-  *copy = *l;
-  copy->next = NULL;
-  copy->extent = renamed(w, l->extent);
-  copy->cond = renamed(w, l->cond);
-  if (l->kind == KILN_LOOP_FOR && n < MAX_RENAMED) {
-    copy->var = kiln_symbol_printf(w->cx, "%s.p", kiln_symbol_text(w->cx, l->var));
-    w->renamed[n] = l->var;
-    w->names[w->n_renamed++] = kiln_var(w->cx, copy->var);
-  }
-  if (l->kind == KILN_LOOP_INSTR) {
-    lower_tma(w, &copy, 1);
-    for (int i = 0; i < copy->n_operands; i++) copy->operands[i] = renamed(w, copy->operands[i]);
-  }
-  copy->body = producer_list(w, l->body);
-  w->n_renamed = n;
-  return copy;
-}
-
-// The producer's part of |from| and its siblings: TMA copies, and the control around them.
-static kiln_loop *producer_list(lowering *w, const kiln_loop *from) {
-  kiln_loop *first = NULL;
-  for (const kiln_loop *l = from; l; l = l->next) {
-    const bool has_tma = kiln_gpu_has_tma(l);
-    w->at = end_of(&first);
-    if (w->dependent && (l == w->dependent || (!has_tma && kiln_gpu_is_in(l->body, w->dependent))))
-      put_op(w, l, KILN_DEVICE_LAUNCH_WAIT);
-    if (!has_tma) continue;
-    put_leads(w, l);
-    *end_of(&first) = l->kind == KILN_LOOP_ALLOC ? producer_list(w, l->body) : produced(w, l);
-  }
-  return first;
-}
-
-// Takes the ALLOCs of buffers that TMA fills out of |list|: both roles have them.
-static void take_out(lowering *w, kiln_loop **list) {
-  for (kiln_loop **link = list; *link;) {
-    kiln_loop *l = *link;
-    take_out(w, &l->body);
-    if (l->kind == KILN_LOOP_ALLOC && tma_of(w, l->buffer) >= 0) {
-      *link = l->body;
-      link = end_of(link);
-      *link = l->next;
-    } else link = &l->next;
-  }
-}
-
-// --- mbarriers ---
-
-static const kiln_buffer *make_buffer(lowering *w, const char *name, kiln_dtype t, kiln_scope scope,
-                                      int64_t n, int64_t at) {
-  kiln_gpu_nest *nest = w->n;
-  const kiln_buffer *b = kiln_buffer_make(w->cx, nest->l, name, t, scope, 1, &n, NULL);
-  int64_t *offsets = KILN_NEW_ARRAY(&w->cx->perm, int64_t, nest->l->buffers.n);
-  memcpy(offsets, nest->offsets, (size_t)b->id * sizeof *offsets);
-  offsets[b->id] = at;
-  nest->offsets = offsets;
-  return b;
-}
-
-static const kiln_buffer *make_phases(lowering *w, const char *name) {
-  return make_buffer(w, name, KILN_U32, KILN_SCOPE_LOCAL, 1, -1);
-}
-
-// The mbarriers, at the places in the arena that the analyses gave them.
-static void make_mbarriers(lowering *w) {
-  kiln_gpu_nest *n = w->n;
-  const kiln_warp_specialization *c = &n->specialized;
-  w->full = KILN_NEW_ARRAY(&w->cx->perm, const kiln_buffer *, n->tma.n + 1);
-  w->phases = KILN_NEW_ARRAY(&w->cx->perm, const kiln_buffer *, n->tma.n + 1);
-  w->empties = KILN_NEW_ARRAY(&w->cx->perm, const kiln_buffer *, n->empties.n + 1);
-  if (c->consumers) {
-    w->full[0] = make_buffer(w, "full", KILN_U64, KILN_SCOPE_SHARED, c->stages, c->full);
-    w->empty = make_buffer(w, "empty", KILN_U64, KILN_SCOPE_SHARED, c->stages, c->used);
-    w->phases[0] = make_phases(w, "full.phases");
-    w->phases[n->tma.n] = make_phases(w, "empty.phases");
-    for (int i = 1; i < n->tma.n; i++) w->full[i] = w->full[0];
-    return;
-  }
-  for (int i = 0; i < n->tma.n; i++) {
-    const char *of = kiln_symbol_text(w->cx, n->l->buffers.data[n->tma.data[i].buffer]->name);
-    w->full[i] = make_buffer(w, kiln_arena_printf(&w->cx->perm, "%s.full", of), KILN_U64,
-                             KILN_SCOPE_SHARED, n->tma.data[i].stages, n->tma.data[i].at);
-    w->phases[i] = make_phases(w, kiln_arena_printf(&w->cx->perm, "%s.phases", of));
-  }
-  for (int i = 0; i < n->empties.n; i++)
-    w->empties[i] =
-        make_buffer(w,
-                    kiln_arena_printf(&w->cx->perm, "%s.empty",
-                                      kiln_symbol_text(w->cx, n->empties.data[i].loop->var)),
-                    KILN_U64, KILN_SCOPE_SHARED, n->empties.data[i].stages, n->empties.data[i].at);
-}
-
-static void put_init(lowering *w, const kiln_loop *of, const kiln_buffer *b, int64_t count,
-                     uint64_t peers) {
-  const kiln_expr *arguments[] = {element(w, b, number(w, 0)), number(w, b->extents[0]),
-                                  number(w, count), number(w, (int64_t)peers)};
-  put(w, of,
-      kiln_device_make(w->cx, peers ? KILN_DEVICE_MBARRIER_INIT_CLUSTER : KILN_DEVICE_MBARRIER_INIT,
-                       peers ? 4 : 3, arguments));
-}
-
-// Whether blocks of the cluster multicast copies.
-static bool has_multicast(const kiln_gpu_nest *n) {
-  for (int i = 0; i < n->tma.n; i++)
-    if (n->tma.data[i].multicast.n > 1) return true;
-  return false;
-}
-
-// The initialisation of all mbarriers, by the block's first thread.
-static kiln_loop *initialisation(lowering *w, const kiln_loop *of) {
-  const kiln_gpu_nest *n = w->n;
-  const int64_t warps = n->n_threads / n->m->gpu.warp;
-  kiln_loop *role = kiln_device_make(w->cx, KILN_DEVICE_ROLE_FIRST, 0, NULL);
-  w->at = &role->body;
-  put_op(w, of, KILN_DEVICE_MAPS_FETCH);
-  for (int i = 0; i < n->tma.n && !w->consumer; i++)
-    put_init(w, of, w->full[i], n->tma.data[i].copies, 0);
-  for (int i = 0; i < n->empties.n; i++)
-    put_init(w, of, w->empties[i], warps, n->empties.data[i].peers);
-  if (w->consumer) put_init(w, of, w->full[0], 1, 0);
-  if (w->consumer) put_init(w, of, w->empty, warps, 0);
-  put_op(w, of, KILN_DEVICE_FENCE_ASYNC);
-  if (has_multicast(n)) put_op(w, of, KILN_DEVICE_FENCE_CLUSTER);
-  return role;
-}
-
-static kiln_loop *allocated(lowering *w, const kiln_buffer *b, kiln_loop *body) {
-  return b ? kiln_alloc_make(w->cx, b, body) : body;
-}
-
-// alloc |phases| { sets them to |bits|  |body| }
-static kiln_loop *with_phases(lowering *w, const kiln_buffer *phases, const kiln_expr *bits,
-                              kiln_loop *body) {
-  kiln_loop *alloc = kiln_alloc_make(w->cx, phases, body);
-  w->at = &alloc->body;
-  put_op_of(w, body, KILN_DEVICE_MBARRIER_PHASES, element(w, phases, number(w, 0)), bits);
-  return alloc;
-}
-
-static kiln_loop *role_of(lowering *w, kiln_device_kind k, int n, const kiln_expr *const *arguments,
-                          const kiln_buffer *phases, const kiln_expr *bits, kiln_loop *body) {
-  kiln_loop *role = kiln_device_make(w->cx, k, n, arguments);
-  role->body = with_phases(w, phases, bits, body);
-  return role;
-}
-
-// The consumers' and the producer's loops.
-static void lower_specialized(lowering *w) {
-  kiln_gpu_nest *n = w->n;
-  const int64_t consumers = n->specialized.consumers;
-  const kiln_symbol var = kiln_symbol_of(w->cx, "consumer");
-  w->consumer = kiln_var(w->cx, var);
-  make_mbarriers(w);
-  kiln_loop *produces = producer_list(w, n->l->body), *consumes = n->l->body;
-  lower_list(w, &consumes);
-  take_out(w, &consumes);
-  if (consumers > 1) {
-    kiln_loop *arrive = consumes;
-    const kiln_expr *arguments[] = {kiln_sub(w->cx, number(w, 4), w->consumer),
-                                    number(w, 2 * n->n_threads)};
-    w->at = &arrive;
-    put_if(w, consumes, kiln_binary(w->cx, KILN_EXPR_EQ, w->consumer, number(w, 1)),
-           kiln_device_make(w->cx, KILN_DEVICE_BARRIER_ARRIVE, 2, arguments));
-    consumes = arrive;
-  }
-  const kiln_expr *threads[] = {number(w, 0), number(w, n->block[1]), number(w, consumers)},
-                  *row = number(w, n->block[1] * consumers),
-                  *flips = number(w, kiln_specialized_parity(n)), *zero = number(w, 0);
-  const kiln_expr *parity =
-      consumers > 1
-          ? kiln_select(w->cx, kiln_binary(w->cx, KILN_EXPR_NE, w->consumer, zero), flips, zero)
-          : kiln_mul(w->cx, w->consumer, flips); // none, which the assembler finds too
-  kiln_loop *roles =
-      role_of(w, KILN_DEVICE_ROLE_CONSUMERS, 3, threads, w->phases[0], parity, consumes);
-  roles->var = var;
-  roles->next = role_of(w, KILN_DEVICE_ROLE_PRODUCER, 1, &row, w->phases[n->tma.n],
-                        number(w, UINT32_MAX), produces);
-  n->l->body = roles;
-}
-
-// The nest with its mbarriers.
-static void lower_tma_nest(lowering *w) {
-  kiln_gpu_nest *n = w->n;
-  const kiln_loop *of = n->l->body;
-  if (n->specialized.consumers) lower_specialized(w);
-  else {
-    make_mbarriers(w);
-    lower_list(w, &n->l->body);
-    for (int i = 0; i < n->tma.n; i++)
-      n->l->body = with_phases(w, w->phases[i], number(w, 0), n->l->body);
-  }
-  kiln_loop *first = initialisation(w, of);
-  w->at = &first->next;
-  put_op(w, of, has_multicast(n) ? KILN_DEVICE_CLUSTER_SYNC : KILN_DEVICE_BARRIER_BLOCK);
-  *end_of(&first) = n->l->body;
-  w->at = end_of(&first);
-  if (has_multicast(n))
-    put_op(w, of, KILN_DEVICE_CLUSTER_SYNC); // no block exits while peers use its memory
-  for (int i = 0; i < n->tma.n && w->consumer; i++)
-    first = allocated(w, n->l->buffers.data[n->tma.data[i].buffer], first);
-  for (int i = 0; i < n->tma.n; i++)
-    first = allocated(w, w->consumer && i ? NULL : w->full[i], first);
-  for (int i = 0; i < n->empties.n; i++) first = allocated(w, w->empties[i], first);
-  n->l->body = allocated(w, w->empty, first);
-}
-
-// Whether threads write operands of warp groups' instructions.
-static bool fills(const kiln_gpu_nest *n, const kiln_loop *l) {
-  for (; l; l = l->next)
-    if ((l->kind == KILN_LOOP_STORE && n->l->buffers.data[l->buffer]->is_swizzled) ||
-        fills(n, l->body))
-      return true;
-  return false;
-}
-
-void kiln_device_lower(kiln_gpu_nest *n) {
-  lowering w = {.n = n, .cx = n->cx};
-  if (kiln_gpu_begins_early(n->m)) w.dependent = first_dependent(n, n->l->body);
-  w.fills = n->m->gpu.capability >= 90 && fills(n, n->l->body);
-  if (n->tma.n) lower_tma_nest(&w);
-  else lower_list(&w, &n->l->body);
 }

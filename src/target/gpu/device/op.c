@@ -37,6 +37,7 @@ static const kiln_device_op ops[] = {
   {"mbarrier.init.cluster",   KILN_DEVICE_MBARRIER_INIT_CLUSTER,   "miii", false},
   {"mbarrier.arrive.cluster", KILN_DEVICE_MBARRIER_ARRIVE_CLUSTER, "mi",   false},
   {"wgmma.settle",    KILN_DEVICE_WGMMA_SETTLE,    "r",   false},
+  {"wgmma.take",      KILN_DEVICE_WGMMA_TAKE,      "rr",  false},
   {"tiles",           KILN_DEVICE_TILES,           "iii", true},
   {"tile.steps",      KILN_DEVICE_TILE_STEPS,      "",    true},
 };

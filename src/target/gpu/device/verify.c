@@ -50,7 +50,7 @@ static const char *misfit(const verifier *v, char kind, const kiln_expr *e) {
                ? NULL
                : "must copy from an element of the caller's memory";
   case 'm': return is_mbarrier(b) ? NULL : "must name an mbarrier, a u64 of shared memory";
-  case 'r': return b && kiln_scope_is_private(b->scope) ? NULL : "must name sums of the thread";
+  case 'r': return b && kiln_scope_is_private(b->scope) ? NULL : "must name memory of the thread";
   default:
     return b && kiln_scope_is_private(b->scope) && b->dtype == KILN_U32
                ? NULL
@@ -125,6 +125,17 @@ static kiln_status check_mbarrier(verifier *v, const kiln_loop *l) {
   return v->is_made[b] ? KILN_OK : breach(v, l, "must come behind the mbarrier's initialisation");
 }
 
+// source: PTX ISA, "setmaxnreg"
+static kiln_status check_registers(const verifier *v, const kiln_loop *l) {
+  enum { LEAST = 24, MOST = 256, UNIT = 8 };
+  int64_t n = 0;
+  (void)kiln_expr_is_int(l->operands[0], &n);
+  if (n < LEAST || n > MOST || n % UNIT)
+    return breach(v, l, "must have a multiple of 8 from 24 to 256");
+  return v->role && v->role->body == l ? KILN_OK
+                                       : breach(v, l, "must stand at the begin of a role");
+}
+
 static kiln_status check_place(verifier *v, const kiln_loop *l) {
   switch (l->op->kind) {
   case KILN_DEVICE_BARRIER_BLOCK:
@@ -143,7 +154,7 @@ static kiln_status check_place(verifier *v, const kiln_loop *l) {
   case KILN_DEVICE_MBARRIER_WAIT:
   case KILN_DEVICE_MBARRIER_AWAIT: return check_mbarrier(v, l);
   case KILN_DEVICE_WGMMA_WAIT: return check_int(v, l, 0, 0);
-  case KILN_DEVICE_REGISTERS_SET: return check_int(v, l, 0, 1);
+  case KILN_DEVICE_REGISTERS_SET: return check_registers(v, l);
   case KILN_DEVICE_ROLE_CONSUMERS:
   case KILN_DEVICE_ROLE_PRODUCER: return check_roles(v, l);
   case KILN_DEVICE_BARRIER_WARP:
@@ -152,6 +163,7 @@ static kiln_status check_place(verifier *v, const kiln_loop *l) {
   case KILN_DEVICE_WGMMA_FENCE:
   case KILN_DEVICE_WGMMA_COMMIT:
   case KILN_DEVICE_WGMMA_SETTLE:
+  case KILN_DEVICE_WGMMA_TAKE:
   case KILN_DEVICE_ROLE_FIRST:
   case KILN_DEVICE_ROLE_LEADERS:
   case KILN_DEVICE_ROLE_WARP:

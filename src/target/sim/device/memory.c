@@ -20,7 +20,8 @@ static sim_place *place_of(sim_device *d, const sim_memory *c, int64_t element) 
 // Checks an access of thread-private memory: instructions in flight, and fences for them.
 static void check_private(sim_device *d, const sim_memory *c, int64_t element, bool writes) {
   sim_own *own = &c->own[d->t * c->elems + element];
-  if (own->run != d->run) *own = (sim_own){.run = d->run, .sums = {.clock = -1}};
+  if (own->run != d->run)
+    *own = (sim_own){.run = d->run, .sums = {.clock = -1}, .reader = {.clock = -1}};
   sim_event *sums = &own->sums;
   if (d->is_async) {
     if (own->stamp && own->stamp == d->group_fences[d->t] + 1)
@@ -28,6 +29,7 @@ static void check_private(sim_device *d, const sim_memory *c, int64_t element, b
           d, "buffer %s: `%s` must come behind a wgmma.fence, as thread %d wrote element %" PRId64,
           kiln_symbol_text(d->m.cx, c->b->name), sim_text_of(d, d->by), d->t % d->n_block_threads,
           element);
+    if (!writes) own->reader = sim_event_of(d);
     if (writes) *sums = sim_event_of(d);
     if (writes) own->stamp = 0;
     return;
@@ -37,6 +39,12 @@ static void check_private(sim_device *d, const sim_memory *c, int64_t element, b
              kiln_symbol_text(d->m.cx, c->b->name), d->t % d->n_block_threads,
              writes ? "writes" : "reads", element, sim_text_of(d, d->by), sim_text_of(d, sums->by));
   if (!writes) return;
+  if (own->reader.by && !sim_knows(&d->clocks, d->t, &own->reader))
+    SIM_FAIL(d,
+             "buffer %s: thread %d writes element %" PRId64
+             " in `%s` before it waits for `%s`, which reads it",
+             kiln_symbol_text(d->m.cx, c->b->name), d->t % d->n_block_threads, element,
+             sim_text_of(d, d->by), sim_text_of(d, own->reader.by));
   *sums = (sim_event){-1, 0, NULL};
   own->stamp = d->group_fences[d->t] + 1;
 }

@@ -87,9 +87,10 @@ typedef struct sim_flight {
 
 // An element of a thread's own memory.
 typedef struct sim_own {
-  int32_t run;    // of a cluster of blocks, in which what follows happened
-  int32_t stamp;  // the thread's wgmma fences when it was written, plus 1
-  sim_event sums; // the instruction that has it
+  int32_t run;      // of a cluster of blocks, in which what follows happened
+  int32_t stamp;    // the thread's wgmma fences when it was written, plus 1
+  sim_event sums;   // the instruction that adds to it
+  sim_event reader; // the last one that reads it
 } sim_own;
 
 // A buffer: shared memory of each block, the caller's, or each thread's.

@@ -25,6 +25,17 @@ static void end_group(sim_device *d, const sim_warp *w, int64_t latest) {
   }
 }
 
+// wgmma.take: each thread copies a buffer of its own.
+static void take(sim_device *d, const sim_warp *w, const kiln_loop *l) {
+  const sim_memory *to = &d->cells[l->operands[0]->u.tensor],
+                   *from = &d->cells[l->operands[1]->u.tensor];
+  for (int t = w->first; t < w->first + sim_n_active(w); t++)
+    for (int64_t i = 0; i < to->elems && i < from->elems; i++) {
+      sim_become(d, t, l);
+      sim_store(d, to, i, sim_fetch(d, from, i));
+    }
+}
+
 void sim_run_device(sim_device *d, sim_warp *w, const kiln_loop *l) {
   sim_become(d, w->first, l);
   switch (l->op->kind) {
@@ -65,6 +76,7 @@ void sim_run_device(sim_device *d, sim_warp *w, const kiln_loop *l) {
   case KILN_DEVICE_ROLE_WARP:
   case KILN_N_DEVICE_KINDS:
   case KILN_DEVICE_COPY_ASYNC: return;
+  case KILN_DEVICE_WGMMA_TAKE: take(d, w, l); return;
   case KILN_DEVICE_COPY_COMMIT: commit(w, d->commits); return;
   case KILN_DEVICE_COPY_WAIT: sim_end_copies(d, w, sim_argument(d, w, l, 0)); return;
   case KILN_DEVICE_MBARRIER_INIT_CLUSTER:
