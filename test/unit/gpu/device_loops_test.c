@@ -31,7 +31,7 @@ static const char *const texts[] = {
         "mbarrier.init(full[0], 4, 1) } cluster.sync() mbarrier.phases(p[0], 0) tiles v(0, 8, 1) "
         "{ tile.steps v.begin() where v % 4 == 3 { role.leaders() { role.warp(v % 2) { "
         "mbarrier.expect(full[v % 4], 64) } } if v >= v.begin + 1 { "
-        "mbarrier.arrive.cluster(empty[v % 4], 771) } } wgmma.settle(a[0]) "
+        "mbarrier.arrive.cluster(empty[v % 4], 771) } } wgmma.settle(a[0]) wgmma.take(a[0], a[0]) "
         "mbarrier.flip(p[0], 3) } }"),
 };
 
@@ -112,6 +112,10 @@ static const struct {
     {KERNEL("role.consumers g(0, 1, 2) { for g:2 { barrier.warp() } }"),
      "the variables of loops must differ"},
     {KERNEL("alloc S { barrier.block() where 0 < 1 }"), "must have no condition"},
+    {KERNEL("role.consumers g(0, 1, 1) { registers.set(41) }"),
+     "registers.set(41) must have a multiple of 8 from 24 to 256"},
+    {KERNEL("role.consumers g(0, 1, 1) { barrier.warp() registers.set(40) }"),
+     "registers.set(40) must stand at the begin of a role"},
     {KERNEL("alloc S { barrier.none() }"), "expected"},
     {KERNEL("copy.commit() Y[0] = f32(S[0, 0])"), "buffer S must be used inside its alloc"},
 };

@@ -1,5 +1,5 @@
-// Candidates of one template for GPUs with tensor cores, on a small machine, each run by the
-// simulator and compared with the reference.
+// Candidates of one template for GPUs with tensor cores, on a small machine: the device loops of
+// each are run by the simulator and compared with the reference.
 #ifndef KILN_TEST_UNIT_TILE_GPU_CANDIDATES_H
 #define KILN_TEST_UNIT_TILE_GPU_CANDIDATES_H
 
@@ -112,6 +112,7 @@ static inline int check_all(const kiln_machine *m, const char *family, const cha
     if (!strstr(c->script, form)) continue;
     if (n++ > 0 && !test_takes((uint64_t)i)) continue;
     kernel->loops = c->loops;
+    launches_on = m;
     check_launches(&k, &kernels, compare_halves, text);
   }
   kernel_close(&k);

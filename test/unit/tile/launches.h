@@ -7,6 +7,7 @@
 #include "unit/schedule/kernel.h"
 
 #include "fuse/kernel.h"
+#include "verify/loops.h"
 
 enum { MAX_TENSORS = 192 };
 
@@ -18,6 +19,9 @@ static size_t storage_bytes(const kiln_tensor *t, int64_t *strides) {
   for (int k = 0; k < t->rank; k++) span += (shape[k] - 1) * strides[k];
   return (size_t)span * (size_t)kiln_dtype_bytes(t->dtype);
 }
+
+// Whose device loops are run in the place of loops; NULL: none are.
+static const kiln_machine *launches_on;
 
 static void run_launch(test_kernel *k, const kiln_kernels *kernels, const kiln_launch *launch,
                        void *const *memory) {
@@ -39,7 +43,9 @@ static void run_launch(test_kernel *k, const kiln_kernels *kernels, const kiln_l
     args[n] = owned[n] ? owned[n] : (char *)memory[tensor] + a.offset * kiln_dtype_bytes(b->dtype);
     n++;
   }
-  const kiln_status st = kiln_sim_run(&k->cx, kernel->loops, args);
+  const kiln_status st =
+      launches_on ? kiln_loops_simulate(&k->cx, launches_on, kernel->loops, args, 0, NULL, NULL)
+                  : kiln_sim_run(&k->cx, kernel->loops, args);
   if (st != KILN_OK)
     fail_msg("%s\n%s\n%s", kernel_message(k), kernel->script, kernel_text(k, kernel->loops));
   for (int i = 0; i < n; i++) free(owned[i]);

@@ -53,7 +53,8 @@ static kiln_status lowering_run_device(test_kernel *k, const kiln_machine *m, ki
 
 // Runs the schedule in the simulator, on GPUs its device loops too, and compares every output,
 // exactly: the data are small integers.
-static void lowering_expect_right_in(test_kernel *k, const kiln_lowering *w, bool is_device) {
+static inline void lowering_expect_right_in(test_kernel *k, const kiln_lowering *w,
+                                            bool is_device) {
   void *args[2 * KERNEL_MAX_TENSORS] = {0};
   kiln_loops *l = w->s.loops;
   int n = 0;
@@ -82,7 +83,7 @@ static void lowering_expect_right_in(test_kernel *k, const kiln_lowering *w, boo
   for (int i = 0; i < n; i++) free(args[i]);
 }
 
-static void lowering_expect_right(test_kernel *k, const kiln_lowering *w) {
+static inline void lowering_expect_right(test_kernel *k, const kiln_lowering *w) {
   lowering_expect_right_in(k, w, false);
   if (w->m->target->has_grids) lowering_expect_right_in(k, w, true);
 }
