@@ -105,10 +105,13 @@ int64_t sim_element_of(sim_device *d, const sim_memory *c, const kiln_expr *cons
   return element;
 }
 
+// Buffers that the lowering adds behind those of the loops, as registers, count by their scope.
 void sim_count(sim_device *d, const sim_memory *c, bool writes) {
   if (!d->traffic) return;
-  kiln_sim_flow *const flows[] = {&d->traffic->buffers[c->b->id], &d->traffic->scopes[c->b->scope]};
-  for (int i = 0; i < 2; i++)
+  const bool is_added = c->b->id >= d->traffic->n_buffers;
+  kiln_sim_flow *const flows[] = {&d->traffic->scopes[c->b->scope],
+                                  is_added ? NULL : &d->traffic->buffers[c->b->id]};
+  for (int i = 0; i < 2 && flows[i]; i++)
     *(writes ? &flows[i]->written_bytes : &flows[i]->read_bytes) += kiln_dtype_bytes(c->b->dtype);
 }
 
