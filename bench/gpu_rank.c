@@ -341,7 +341,7 @@ static void put_list(const char *name, const double *values, int n) {
 
 static void put_counts(kiln_ctx *cx, const bench *b, const runner *r) {
   kiln_gpu_counts c;
-  if (!kiln_gpu_count(cx, &b->build.request.machine, r->c->loops, &c)) return;
+  if (!kiln_gpu_count_loops(cx, &b->build.request.machine, r->c->loops, &c)) return;
   printf(", \"price_us\": %.4g", kiln_gpu_price_ns(&b->build.request.machine, &c) / 1e3);
   printf(", \"nests\": [");
   for (int i = 0; i < c.n; i++) {

@@ -835,8 +835,8 @@ static bool count_nest(worker *w, const kiln_loop *n, kiln_gpu_nest_counts *out)
   return !w->is_unknown;
 }
 
-bool kiln_gpu_count(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *l,
-                    kiln_gpu_counts *out) {
+bool kiln_gpu_count_loops(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *l,
+                          kiln_gpu_counts *out) {
   worker w = {.cx = cx, .m = m, .g = m->device->gpu, .l = l};
   out->n = 0;
   for (const kiln_loop *n = l->body; n; n = n->next) {

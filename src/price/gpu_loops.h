@@ -55,6 +55,7 @@ typedef struct kiln_gpu_counts {
 
 // gives: false: there are too many nests, or loops whose extent is not known
 // cost:  well below a millisecond
-bool kiln_gpu_count(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *l, kiln_gpu_counts *out);
+bool kiln_gpu_count_loops(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *l,
+                          kiln_gpu_counts *out);
 
 #endif

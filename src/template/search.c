@@ -206,7 +206,7 @@ static kiln_status draft(const searching *s, const kiln_tile_candidate *c, doubl
   w.s.copies = &w.cx->scratch;
   w.s.is_draft = true;
   if (st == KILN_OK) st = c->from->lower(&w, &c->tiling);
-  if (st == KILN_OK && kiln_gpu_count(w.cx, w.m, w.s.loops, &counts))
+  if (st == KILN_OK && kiln_gpu_count_loops(w.cx, w.m, w.s.loops, &counts))
     *out_ns = kiln_gpu_price_ns(w.m, &counts);
   else if (st == KILN_BAD_INPUT) st = KILN_OK;
   kiln_aside_end(&aside);

@@ -8,7 +8,7 @@ static const struct {
   int alone, joined; // launches
 } cases[] = {
     // products of one operand, and what needs both
-    {"def d(float(64, 96) X, float(96, 32) V, float(96, 48) W) -> (Y, Z, S) {\n"
+    {"def d(float(64, 64) X, float(64, 32) V, float(64, 48) W) -> (Y, Z, S) {\n"
      "  Y(i, j) +=! X(i, k) * V(k, j)\n"
      "  Z(i, l) +=! X(i, k) * W(k, l)\n"
      "  S(j, l) +=! Y(i, j) * Z(i, l)\n"

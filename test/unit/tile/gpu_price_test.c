@@ -20,7 +20,7 @@ static kiln_gpu_counts counts_of(fixture *f, const char *text) {
   kiln_gpu_counts c;
   if (kiln_loops_parse(&f->cx, text, &l) != KILN_OK)
     fail_msg("%s: %s", text, kiln_diag_message(f->diag, 0));
-  assert_true(kiln_gpu_count(&f->cx, &m, l, &c));
+  assert_true(kiln_gpu_count_loops(&f->cx, &m, l, &c));
   return c;
 }
 
@@ -119,7 +119,8 @@ static void matrix_instructions_are_counted(void **state) {
   for (int i = 0; i < found.n; i++) {
     kiln_gpu_counts c;
     double mma = 0, wgmma = 0;
-    if (!found.data[i].loops || !kiln_gpu_count(&f->cx, &m, found.data[i].loops, &c)) continue;
+    if (!found.data[i].loops || !kiln_gpu_count_loops(&f->cx, &m, found.data[i].loops, &c))
+      continue;
     for (int k = 0; k < c.n; k++) {
       mma += c.nests[k].blocks * c.nests[k].unit[KILN_GPU_UNIT_MMA] / g[KILN_GPU_MMA_F16] *
              (16 * 8 * 16);
