@@ -34,6 +34,8 @@ void kiln_gpu_destroy(kiln_gpu_handle *device) {
 
 kiln_status kiln_gpu_allocate(kiln_gpu_handle *device, size_t n_bytes, kiln_diag *diag,
                               void **out_memory) {
+  KILN_TRY(kiln_argument_check(diag, __func__, "device", device));
+  KILN_TRY(kiln_argument_check(diag, __func__, "out_memory", out_memory));
   kiln_gpu_context *c = context(device);
   char *memory = NULL;
   const kiln_status st = c->api->allocate(c, n_bytes, "memory", diag, &memory);
@@ -42,11 +44,13 @@ kiln_status kiln_gpu_allocate(kiln_gpu_handle *device, size_t n_bytes, kiln_diag
 }
 
 void kiln_gpu_free(kiln_gpu_handle *device, void *memory) {
-  context(device)->api->free(context(device), memory);
+  if (device) context(device)->api->free(context(device), memory);
 }
 
 kiln_status kiln_gpu_allocate_host(kiln_gpu_handle *device, size_t n_bytes, kiln_diag *diag,
                                    void **out_memory) {
+  KILN_TRY(kiln_argument_check(diag, __func__, "device", device));
+  KILN_TRY(kiln_argument_check(diag, __func__, "out_memory", out_memory));
   kiln_gpu_context *c = context(device);
   char *memory = NULL;
   const kiln_status st = c->api->allocate_host(c, n_bytes, "memory", diag, &memory);
@@ -55,12 +59,14 @@ kiln_status kiln_gpu_allocate_host(kiln_gpu_handle *device, size_t n_bytes, kiln
 }
 
 void kiln_gpu_free_host(kiln_gpu_handle *device, void *memory) {
-  context(device)->api->free_host(context(device), memory);
+  if (device) context(device)->api->free_host(context(device), memory);
 }
 
 // --- streams and events ---
 
 kiln_status kiln_gpu_stream_create(kiln_gpu_handle *device, kiln_diag *diag, void **out_stream) {
+  KILN_TRY(kiln_argument_check(diag, __func__, "device", device));
+  KILN_TRY(kiln_argument_check(diag, __func__, "out_stream", out_stream));
   kiln_gpu_context *c = context(device);
   kiln_gpu_stream *stream = NULL;
   const kiln_status st = c->api->stream(c, diag, &stream);
@@ -69,19 +75,26 @@ kiln_status kiln_gpu_stream_create(kiln_gpu_handle *device, kiln_diag *diag, voi
 }
 
 void kiln_gpu_stream_destroy(kiln_gpu_handle *device, void *stream) {
-  context(device)->api->end_stream(context(device), stream);
+  if (device) context(device)->api->end_stream(context(device), stream);
 }
 
 kiln_status kiln_gpu_stream_wait(kiln_gpu_handle *device, void *stream, kiln_diag *diag) {
+  KILN_TRY(kiln_argument_check(diag, __func__, "device", device));
   return context(device)->api->wait(context(device), stream, diag);
 }
 
 kiln_status kiln_gpu_copy(kiln_gpu_handle *device, void *stream, void *to, const void *from,
                           size_t n_bytes, kiln_diag *diag) {
+  KILN_TRY(kiln_argument_check(diag, __func__, "device", device));
+  if (n_bytes == 0) return KILN_OK;
+  KILN_TRY(kiln_argument_check(diag, __func__, "to", to));
+  KILN_TRY(kiln_argument_check(diag, __func__, "from", from));
   return context(device)->api->copy(context(device), stream, to, from, n_bytes, diag);
 }
 
 kiln_status kiln_gpu_event_create(kiln_gpu_handle *device, kiln_diag *diag, void **out_event) {
+  KILN_TRY(kiln_argument_check(diag, __func__, "device", device));
+  KILN_TRY(kiln_argument_check(diag, __func__, "out_event", out_event));
   kiln_gpu_context *c = context(device);
   kiln_gpu_event *event = NULL;
   const kiln_status st = c->api->event(c, diag, &event);
@@ -90,15 +103,19 @@ kiln_status kiln_gpu_event_create(kiln_gpu_handle *device, kiln_diag *diag, void
 }
 
 void kiln_gpu_event_destroy(kiln_gpu_handle *device, void *event) {
-  context(device)->api->end_event(context(device), event);
+  if (device) context(device)->api->end_event(context(device), event);
 }
 
 kiln_status kiln_gpu_event_record(kiln_gpu_handle *device, void *event, void *stream,
                                   kiln_diag *diag) {
+  KILN_TRY(kiln_argument_check(diag, __func__, "device", device));
+  KILN_TRY(kiln_argument_check(diag, __func__, "event", event));
   return context(device)->api->record(context(device), stream, event, diag);
 }
 
 kiln_status kiln_gpu_event_wait(kiln_gpu_handle *device, void *event, void *stream,
                                 kiln_diag *diag) {
+  KILN_TRY(kiln_argument_check(diag, __func__, "device", device));
+  KILN_TRY(kiln_argument_check(diag, __func__, "event", event));
   return context(device)->api->wait_event(context(device), event, stream, diag);
 }

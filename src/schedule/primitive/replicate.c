@@ -2,8 +2,8 @@
 // one. use_copy: which of them a nest reads.
 //
 //     for m { S[m] += X[m] }       replicate S 4      for m { for S.c:4 { S[m, S.c] += X[m] } }
-//     for i { for j { Y[i, j] = S[i] } }              .. Y[i, j] = S[i, 0], or, by use_copy i S j%4,
-//                                                     .. Y[i, j] = S[i, j%4]
+//     for i { for j { Y[i, j] = S[i] } }              .. Y[i, j] = S[i, 0], or
+//                                                     .. Y[i, j] = S[i, j%4] by use_copy i S j%4
 #include "schedule/nest.h"
 
 #include <string.h>

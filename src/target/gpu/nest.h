@@ -103,8 +103,8 @@ typedef struct kiln_empty_barriers {
   uint64_t peers; // as |of| a multicast: blocks whose stages a block fills; 0: its own
 } kiln_empty_barriers;
 
-// Staggered products (stagger.c): warp groups of a block each run |loop|'s steps as consumers, and a
-// producer warp issues all TMA copies.
+// Staggered products (stagger.c): warp groups of a block each run |loop|'s steps as consumers, and
+// a producer warp issues all TMA copies.
 enum { KILN_STAGGERED = 2 };
 typedef struct kiln_stagger {
   const kiln_loop *loop;       // NULL: there is none

@@ -1,7 +1,7 @@
-// Staggered products: of a loop whose iteration has two products, the second of what threads make of
-// the first's result, as attention's has, the first product of the next iteration is begun before
-// the second of this one. Tensor cores so have two products at once, and threads work on the result
-// of the first while the second runs.
+// Staggered products: of a loop whose iteration has two products, the second of what threads make
+// of the first's result, as attention's has, the first product of the next iteration is begun
+// before the second of this one. Tensor cores so have two products at once, and threads work on the
+// result of the first while the second runs.
 //
 //     one after the other                  staggered
 //

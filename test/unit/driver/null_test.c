@@ -2,6 +2,8 @@
 // never a crash. The last test reads the headers: it fails if a function is not called here.
 #include "unit/driver/models.h"
 
+#include "kiln/gpu.h"
+
 #include <dirent.h>
 
 typedef struct made {
@@ -126,6 +128,31 @@ static void fallible_functions_say_what_is_missing(void **state) {
   refused(m, kiln_session_create(m->module, NULL, d, NULL), "out_session");
   refused(m, kiln_session_run(NULL, 0, NULL, 0, NULL, d), "session");
   refused(m, kiln_session_wait(NULL, d), "session");
+  refused(m, kiln_session_set_stream(NULL, NULL, d), "session");
+}
+
+static void gpus_are_checked(void **state) {
+  made *m = *state;
+  kiln_diag *d = m->diag;
+  kiln_gpu_handle *device = NULL;
+  void *got = NULL;
+  assert_int_equal(kiln_gpu_count(NULL), 0);
+  refused(m, kiln_gpu_create(NULL, 0, d, &device), "target");
+  assert_null(device);
+  refused(m, kiln_gpu_create("cuda", 0, d, NULL), "out_device");
+  refused(m, kiln_gpu_allocate(NULL, 1, d, &got), "device");
+  refused(m, kiln_gpu_allocate_host(NULL, 1, d, &got), "device");
+  refused(m, kiln_gpu_stream_create(NULL, d, &got), "device");
+  refused(m, kiln_gpu_stream_wait(NULL, NULL, d), "device");
+  refused(m, kiln_gpu_copy(NULL, NULL, NULL, NULL, 0, d), "device");
+  refused(m, kiln_gpu_event_create(NULL, d, &got), "device");
+  refused(m, kiln_gpu_event_record(NULL, NULL, NULL, d), "device");
+  refused(m, kiln_gpu_event_wait(NULL, NULL, NULL, d), "device");
+  kiln_gpu_free(NULL, NULL);
+  kiln_gpu_free_host(NULL, NULL);
+  kiln_gpu_stream_destroy(NULL, NULL);
+  kiln_gpu_event_destroy(NULL, NULL);
+  kiln_gpu_destroy(NULL);
 }
 
 // Nor need there be a diag.
@@ -308,6 +335,7 @@ static void every_public_function_is_among_them(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(fallible_functions_say_what_is_missing),
+                                     cmocka_unit_test(gpus_are_checked),
                                      cmocka_unit_test(messages_need_no_diag),
                                      cmocka_unit_test(others_give_nothing),
                                      cmocka_unit_test(options_that_point_to_nothing_are_refused),

@@ -1,5 +1,5 @@
-// A row's reduction without shared memory: parts of the lanes that share a row by rfactor, copies of
-// its result by replicate, shuffles between them, and maps that read their own thread's copy.
+// A row's reduction without shared memory: parts of the lanes that share a row by rfactor, copies
+// of its result by replicate, shuffles between them, and maps that read their own thread's copy.
 #include "target/sim/device.h"
 
 #include "unit/schedule/kernel.h"
