@@ -9,7 +9,6 @@ enum {
   MIN_COLUMNS = 5,  // the least extent of n: gemv.c has fewer
   MANY_ROWS = 1024, // from so many rows on, fewer than MIN_SIDE columns are worth a padded tile
   PACKED_WORD = 4,  // floats of 16 bytes
-  PACKED_HALVES = 8,
   NARROW = 64 // up to so many, columns are padded to a multiple of MIN_SIDE; above, tiles overlap
 };
 
@@ -97,12 +96,10 @@ static bool is_constant(const making *w, const kiln_expr *factor) {
 }
 
 // Columns to whose multiple rows of packed weights are padded: whole words of 16 bytes, which costs
-// little memory.
+// little memory. Halves are not: the last tile of columns would begin within a word, and on an H200
+// models with such a kernel, which TMA copies for, ended in an illegal instruction.
 static int64_t packed_unit(const making *w) {
-  if (!is_constant(w, w->b)) return 1;
-  return w->b->dtype == KILN_F32           ? PACKED_WORD
-         : kiln_dtype_is_half(w->b->dtype) ? PACKED_HALVES
-                                           : 1;
+  return is_constant(w, w->b) && w->b->dtype == KILN_F32 ? PACKED_WORD : 1;
 }
 
 // Whether tensor cores multiply the rows, padded to those of an instruction: the time of such a
