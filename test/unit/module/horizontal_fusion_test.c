@@ -21,14 +21,14 @@ static const struct {
      "}\n",
      2, 2},
     // the third one is moved in front of the second, which needs the first
-    {"def d(float(64, 96) X, float(96, 96) V, float(80, 300) U) -> (Z, M) {\n"
+    {"def d(float(64, 64) X, float(64, 64) V, float(80, 300) U) -> (Z, M) {\n"
      "  Y(i, j) +=! X(i, k) * V(k, j)\n"
      "  Z(i, l) +=! Y(i, k) * V(k, l)\n"
      "  M(n) max=! U(n, r)\n"
      "}\n",
      3, 2},
     // one whose kernel runs twice, at once
-    {"def d(float(64, 96) X, float(96, 32) V, float(96, 32) W) -> (Y, Z) {\n"
+    {"def d(float(64, 48) X, float(48, 32) V, float(48, 32) W) -> (Y, Z) {\n"
      "  Y(i, j) +=! X(i, k) * V(k, j)\n"
      "  Z(i, l) +=! X(i, k) * W(k, l)\n"
      "}\n",
