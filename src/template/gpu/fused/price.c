@@ -138,7 +138,7 @@ static double meetings_of(const kiln_fused *x) {
 
 // A block alone is bound by latency: of its steps, its threads' passes over their elements, and the
 // meetings of its reductions. Where a multiprocessor has several, they are bound by its arithmetic,
-// or by memory. Measured on an H100: 108 candidates by multiply-adds, of nine products and rows,
+// or by memory. Measured on an H200: 108 candidates by multiply-adds, of nine products and rows,
 // are within 15 % (root mean square).
 double kiln_fused_price(const kiln_fused *x) {
   // by multiply-adds of threads, by matrix instructions
