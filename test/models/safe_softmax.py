@@ -69,8 +69,8 @@ def attention(rng, batch, heads, queries, keys, depth, mask):
 def main():
     kiln, seed = sys.argv[1], int(os.environ.get("KILN_SEED", 7))
     wrong = n = 0
-    for number in share.some(range(36)):
-        rng, mask = np.random.default_rng([seed, number]), MASKS[number % len(MASKS)]
+    for turn, number in enumerate(share.some(range(36))):  # every kind of mask, whatever the share
+        rng, mask = np.random.default_rng([seed, number]), MASKS[turn % len(MASKS)]
         shape = [int(rng.integers(1, 3)), int(rng.integers(1, 4)), int(rng.integers(3, 40)), int(rng.integers(40, 70)), 16 * int(rng.integers(1, 4))]
         with tempfile.TemporaryDirectory() as folder:
             onnx.save(attention(rng, *shape, mask), f"{folder}/m.onnx")

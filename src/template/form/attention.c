@@ -94,8 +94,7 @@ static bool find_softmax(kiln_ctx *cx, const kiln_program *p, kiln_attention_for
       e->args[0]->kind != KILN_EXPR_SUB)
     return false;
   f->top = def_of(p, e->args[0]->args[1]);
-  return is_reduction(cx, f->top, KILN_COMBINE_MAX) &&
-         kiln_attention_bare(f->top->body)->kind == KILN_EXPR_LOAD;
+  return is_reduction(cx, f->top, KILN_COMBINE_MAX);
 }
 
 // The argument of the exponential, before M is subtracted.
@@ -122,6 +121,13 @@ static const kiln_expr *read_of(kiln_ctx *cx, const kiln_program *p, const kiln_
   return u->kind == KILN_EXPR_LOAD || !f->mapped ? u : load_from(cx, p, u, f->mapped);
 }
 
+// The only load of Z, or else of X, in |e|; NULL.
+static const kiln_expr *score_in(kiln_ctx *cx, const kiln_program *p, const kiln_attention_form *f,
+                                 const kiln_expr *e) {
+  const kiln_expr *z = f->mapped ? load_from(cx, p, e, f->mapped) : NULL;
+  return z ? z : load_from(cx, p, e, f->scores);
+}
+
 // Finds X and the maps between it and the weights, and between it and M.
 static bool find_scores(kiln_ctx *cx, const kiln_program *p, kiln_attention_form *f) {
   const kiln_expr *u = argument_of(f);
@@ -132,12 +138,12 @@ static bool find_scores(kiln_ctx *cx, const kiln_program *p, kiln_attention_form
   const kiln_expr *load = load_from(cx, p, f->mapped ? f->mapped->body : u, NULL);
   if (!load) return false;
   f->scores = def_of(p, load);
-  const kiln_expr *at = f->top->body;
-  for (s = def_of(p, at); s && s != f->scores && s != f->mapped; s = def_of(p, at)) {
+  const kiln_expr *at = kiln_attention_bare(f->top->body);
+  if (at->kind != KILN_EXPR_LOAD) at = score_in(cx, p, f, at); // M computes Z itself
+  for (s = at ? def_of(p, at) : NULL; s && s != f->scores && s != f->mapped; s = def_of(p, at)) {
     if (!is_map(cx, s) || f->n_copies == KILN_MAX_ATTENTION_COPIES) return false;
     f->copies[f->n_copies++] = s;
-    const kiln_expr *next = f->mapped ? load_from(cx, p, s->body, f->mapped) : NULL;
-    at = next ? next : load_from(cx, p, s->body, f->scores);
+    at = score_in(cx, p, f, s->body);
     if (!at) return false;
   }
   return s != NULL;
@@ -238,13 +244,14 @@ bool kiln_attention_find(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *m
   return false;
 }
 
-// Whether the CPU template supports it: all is f32, and queries, keys, values and
-// exponents are loads.
+// Whether the CPU template supports it: all is f32, and queries, keys, values, exponents and what M
+// is of are loads.
 static bool is_single(const kiln_program *p, const kiln_attention_form *f) {
   const kiln_stmt *const inner[] = {f->scores, f->mapped, f->top, f->weight,
                                     f->sum,    f->ratio,  f->mix};
   const kiln_expr *const loads[] = {f->queries, f->keys, f->values};
-  bool is = !f->mapped || argument_of(f)->kind == KILN_EXPR_LOAD;
+  bool is = (!f->mapped || argument_of(f)->kind == KILN_EXPR_LOAD) &&
+            kiln_attention_bare(f->top->body)->kind == KILN_EXPR_LOAD;
   for (size_t i = 0; i < KILN_LEN(inner); i++)
     is &= !inner[i] || p->tensors.data[inner[i]->out]->dtype == KILN_F32;
   for (int i = 0; i < f->n_copies; i++) is &= p->tensors.data[f->copies[i]->out]->dtype == KILN_F32;
