@@ -27,9 +27,8 @@ enum {
 };
 // Instructions of a warp: for a function, a division, an address, a quotient in an address.
 static const double FUNCTION = 10, DIVISION = 8, ADDRESS = 2, QUOTIENT = 5;
-// Clocks of a dependent sum in a register, of a load from the L1, of a matrix instruction until its
-// result can be used.
-static const double SUM_CLOCKS = 4, L1_CLOCKS = 35, MMA_CLOCKS = 33;
+// Clocks of a dependent sum in a register, of a matrix instruction until its result can be used.
+static const double SUM_CLOCKS = 4, MMA_CLOCKS = 33;
 
 typedef enum around_kind { BLOCK, THREAD, SERIAL, COPIED, LANES } around_kind;
 
@@ -55,9 +54,9 @@ typedef struct traffic {
 
 // A nest, and what each of its blocks does.
 typedef struct nest {
-  double blocks, threads; // |threads|: of a block
+  double blocks, threads, registers, shared_bytes; // |registers|: of a thread, others of a block
   int64_t shape[3];
-  double unit[KILN_N_GPU_UNITS];
+  double unit[KILN_N_GPU_UNITS], l2_bytes;
   int n_traffic;
   traffic traffic[MAX_TRAFFIC];
   double cluster, consumers;
@@ -67,6 +66,7 @@ typedef struct worker {
   kiln_ctx *cx;
   const kiln_machine *m;
   const double *g; // the machine's figures
+  const kiln_gpu_counting *by;
   const kiln_loops *l;
   nest nest;
   double resident;
@@ -78,7 +78,6 @@ typedef struct worker {
   frame frames[MAX_AROUND + 1];
   int n_frames, phase_frame;
   double phase_threads; // that have work
-  double warps;         // of them: warps, or warp groups, of an instruction of these
   double ahead;         // iterations ahead of the copies around; 0: none are
   int ahead_frame;      // of the loop of these iterations
   int alloc_frame[MAX_BUFFERS];
@@ -238,8 +237,8 @@ static double new_share(worker *w, int f, const kiln_buffer *b, const kiln_expr 
 // --- accesses ---
 
 static double latency_of(const worker *w, const kiln_buffer *b, double share) {
-  if (b->scope == KILN_SCOPE_SHARED) return w->g[KILN_GPU_SHARED_LATENCY];
-  return share * w->g[KILN_GPU_L2_LATENCY] + (1 - share) * L1_CLOCKS;
+  if (b->scope == KILN_SCOPE_SHARED) return w->by->shared;
+  return share * w->by->l2 + (1 - share) * w->by->l1;
 }
 
 static int by_offset(const void *a, const void *b) {
@@ -278,11 +277,19 @@ static void add_traffic(worker *w, const kiln_buffer *b, const kiln_expr *const 
                         double bytes, bool is_store) {
   nest *n = &w->nest;
   n->unit[KILN_GPU_UNIT_L2] += bytes / w->g[KILN_GPU_L2_UNIT];
-  if (n->n_traffic < MAX_TRAFFIC)
+  n->l2_bytes += bytes;
+  if (w->by->is_fine && n->n_traffic < MAX_TRAFFIC)
     n->traffic[n->n_traffic++] = (traffic){b->id, bytes, sharing_of(w, b, index), is_store};
 }
 
 static double most(double a, double b) { return a > b ? a : b; }
+
+// Has the result of a load of |b|, whose warp's lanes take so many rounds, waited for in |f|.
+static void add_wait(const worker *w, frame *f, const kiln_buffer *b, double share, double rounds) {
+  const double time = latency_of(w, b, share) + (rounds - 1) / w->by->clocks;
+  double *io = w->by->is_fine && b->scope == KILN_SCOPE_SHARED ? &f->shared : &f->load;
+  *io = most(*io, time);
+}
 
 // Adds an access of frame |f| for each value of |vars|; |waits|: for its result.
 static void add_access(worker *w, int f, const kiln_buffer *b, const kiln_expr *const *index,
@@ -300,17 +307,14 @@ static void add_access(worker *w, int f, const kiln_buffer *b, const kiln_expr *
   for (int d = 0; d < w->n_around; d++) is_same &= w->kinds[d] != THREAD || !has(vars, d);
   w->nest.unit[KILN_GPU_UNIT_ISSUE] += n * warps * (1 + ADDRESS) / SCHEDULERS;
   w->code += (1 + ADDRESS) * copies_of(w, vars);
+  if (!is_store && waits) add_wait(w, &w->frames[f], b, share, a.lines);
   if (b->scope == KILN_SCOPE_SHARED) {
     // a warp's words of 16 bytes are four rounds, of 8 two
     w->nest.unit[KILN_GPU_UNIT_SHARED] += n * warps * a.lines;
-    if (!is_store && waits)
-      w->frames[f].shared = most(w->frames[f].shared, latency_of(w, b, 1) + a.lines - 1);
     return;
   }
   w->nest.unit[KILN_GPU_UNIT_LINES] += n * warps * a.lines;
   add_traffic(w, b, index, n * (is_same ? 1 : warps) * a.sectors * SECTOR * share, is_store);
-  if (!is_store && waits)
-    w->frames[f].load = most(w->frames[f].load, latency_of(w, b, share) + a.lines - 1);
 }
 
 // --- expressions ---
@@ -326,6 +330,16 @@ static double instrs_of(const kiln_expr *e) {
   return 1;
 }
 
+static void count_instrs(const kiln_expr *e, void *argument) {
+  *(double *)argument += instrs_of(e);
+}
+
+double kiln_gpu_instrs_of(kiln_ctx *cx, const kiln_expr *e) {
+  double n = 0;
+  kiln_expr_visit(cx, e, count_instrs, &n);
+  return n;
+}
+
 static void add_instrs(worker *w, int f, uint32_t vars, double n) {
   if (n == 0) return;
   const double times = times_of(w, f, vars);
@@ -334,7 +348,7 @@ static void add_instrs(worker *w, int f, uint32_t vars, double n) {
     if (w->kinds[d] == SERIAL) serial *= (double)w->extents[d];
   w->nest.unit[KILN_GPU_UNIT_ISSUE] += n * times * warps_of(w->phase_threads) / SCHEDULERS;
   w->code += n * copies_of(w, vars);
-  w->frames[f].own[KILN_GPU_WAIT_ISSUE] += n * times / serial;
+  w->frames[f].own[KILN_GPU_WAIT_ISSUE] += n * times / serial / w->by->clocks;
 }
 
 // Exponentials, roots and quotients use the unit of special functions, an instruction or two each.
@@ -453,7 +467,7 @@ static void add_store(worker *w, const kiln_loop *n) {
   const uint32_t target = index_vars(w, b, n->index);
   const uint32_t vars = target | vars_of(w, n->value);
   kiln_map_init(&w->visited, &w->cx->scratch);
-  w->is_async = is_async_copy(w, n);
+  w->is_async = w->by->is_fine && is_async_copy(w, n);
   visit_copies(w, n->value);
   if (w->is_async) arrive(w, b, w->g[KILN_GPU_CP_ASYNC_LATENCY]);
   add_access(w, f, b, n->index, target, true, false);
@@ -465,7 +479,7 @@ static void add_store(worker *w, const kiln_loop *n) {
   add_instrs(w, f, vars, 1);
   if (is_chain)
     w->frames[f].own[KILN_GPU_WAIT_SUM] +=
-        SUM_CLOCKS + (kiln_scope_is_private(b->scope) ? 0 : latency_of(w, b, 0));
+        SUM_CLOCKS / w->by->clocks + (kiln_scope_is_private(b->scope) ? 0 : latency_of(w, b, 0));
 }
 
 // --- instructions of warps and warp groups ---
@@ -661,7 +675,7 @@ static void visit_threads(worker *w, const kiln_loop *n, int64_t extent) {
     frame *outer = &w->frames[w->n_frames - 1];
     w->phase_frame = 0;
     add_iterations(&f, 1, 1, outer->inner);
-    outer->inner[KILN_GPU_WAIT_BARRIER] += w->g[KILN_GPU_BARRIER];
+    outer->inner[KILN_GPU_WAIT_BARRIER] += w->by->barrier;
     outer->has_inner = true;
   } else w->frames[w->n_frames - 1].depth--;
   w->phase_threads = before;
@@ -673,7 +687,7 @@ static void visit_threads(worker *w, const kiln_loop *n, int64_t extent) {
 static int64_t extent_of(worker *w, const kiln_loop *n) {
   int64_t extent = 0;
   if (kiln_expr_is_int(n->extent, &extent)) return extent;
-  if (n->extent->has_load || !place_lane(w, 0)) {
+  if (!w->by->is_fine || n->extent->has_load || !place_lane(w, 0)) {
     w->is_unknown = true;
     return 1;
   }
@@ -740,7 +754,10 @@ static void visit_all(worker *w, const kiln_loop *first) {
       visit_all(w, n->body);
       break;
     case KILN_LOOP_STORE: add_store(w, n); break;
-    case KILN_LOOP_INSTR: add_instr(w, n); break;
+    case KILN_LOOP_INSTR:
+      if (w->by->is_fine) add_instr(w, n);
+      else w->is_unknown = true;
+      break;
     case KILN_LOOP_DEVICE: // not in loops
     case KILN_LOOP_PREFETCH: break;
     }
@@ -748,7 +765,11 @@ static void visit_all(worker *w, const kiln_loop *first) {
 
 // --- nests ---
 
-// The grid and the block of a nest, its notes, and the buffers that have stages.
+static double buffer_bytes(const kiln_buffer *b) {
+  return (double)kiln_buffer_elems(b) * kiln_dtype_bytes(b->dtype);
+}
+
+// The grid, the block and the shared memory of a nest, its notes, and the buffers that have stages.
 static void measure_nest(worker *w, const kiln_loop *first, int n_serial, nest *out) {
   for (const kiln_loop *n = first; n; n = n->next) {
     int64_t extent = 1;
@@ -758,6 +779,8 @@ static void measure_nest(worker *w, const kiln_loop *first, int n_serial, nest *
     if (n->kind == KILN_LOOP_FOR && kiln_how_is_thread(n->how) &&
         extent > out->shape[axis_of(n->how)])
       out->shape[axis_of(n->how)] = extent;
+    if (n->kind == KILN_LOOP_ALLOC && w->l->buffers.data[n->buffer]->scope == KILN_SCOPE_SHARED)
+      out->shared_bytes += buffer_bytes(w->l->buffers.data[n->buffer]);
     if (n->kind == KILN_LOOP_FOR && n->notes) {
       const char *cluster = kiln_loop_note(w->cx, n, KILN_CLUSTER_NOTE),
                  *consumers = kiln_loop_note(w->cx, n, KILN_WARP_SPECIALIZE_NOTE);
@@ -773,10 +796,6 @@ static void measure_nest(worker *w, const kiln_loop *first, int n_serial, nest *
       w->staged |= UINT64_C(1) << n->buffer;
     measure_nest(w, n->body, n_serial + is_serial, out);
   }
-}
-
-static double buffer_bytes(const kiln_buffer *b) {
-  return (double)kiln_buffer_elems(b) * kiln_dtype_bytes(b->dtype);
 }
 
 // Bytes of the L2 and of memory: what is beyond half of the L2 is read anew by each wave of blocks,
@@ -803,44 +822,58 @@ static void add_bytes(const worker *w, kiln_gpu_nest_counts *out) {
   }
 }
 
-static bool count_nest(worker *w, const kiln_loop *n, kiln_gpu_nest_counts *out) {
+// The threads, registers and resident blocks of the nest.
+static void find_resident(worker *w, const kiln_loop *n) {
+  const kiln_gpu_demand d = kiln_gpu_demand_of(w->cx, w->l, n);
+  w->nest.threads = (double)d.threads;
+  w->nest.registers = (double)d.registers;
+  w->resident = fmax(1, (double)kiln_gpu_room(w->m, &d) / w->m->device->n_units);
+}
+
+bool kiln_gpu_count_nest(kiln_ctx *cx, const kiln_machine *m, const kiln_gpu_counting *by,
+                         const kiln_loops *l, const kiln_loop *n, kiln_gpu_nest_counts *out) {
+  worker w = {.cx = cx, .m = m, .g = m->device->gpu, .by = by, .l = l, .phase_threads = 1};
   kiln_loop alone = *n;
   alone.next = NULL;
-  w->nest = (nest){.blocks = 1, .shape = {1, 1, 1}, .cluster = 1};
-  w->staged = 0;
-  measure_nest(w, &alone, 0, &w->nest);
-  const kiln_gpu_demand d = kiln_gpu_demand_of(w->cx, w->l, &alone);
-  w->nest.threads = (double)d.threads;
-  w->resident = (double)kiln_gpu_room(w->m, &d) / w->m->device->n_units;
-  if (w->resident < 1) w->resident = 1;
-  const kiln_mark mark = kiln_arena_mark(&w->cx->scratch);
-  w->n_around = w->n_threads = w->phase_frame = 0;
-  w->phase_threads = 1;
-  w->ahead = w->code = 0;
-  w->frames[0] = (frame){.flat = 1};
-  w->n_frames = 1;
-  visit_all(w, &alone);
-  kiln_arena_rewind(&w->cx->scratch, mark);
-  *out = (kiln_gpu_nest_counts){.blocks = w->nest.blocks,
-                                .threads = w->nest.threads,
-                                .registers = (double)d.registers,
-                                .resident = w->resident,
-                                .code = w->code,
-                                .cluster = w->nest.cluster,
-                                .is_specialized = w->nest.consumers > 0};
-  memcpy(out->unit, w->nest.unit, sizeof out->unit);
-  add_iterations(&w->frames[0], 1, 1, out->wait);
-  add_arrivals(&w->frames[0], 1, out->wait);
-  add_bytes(w, out);
-  return !w->is_unknown;
+  w.nest = (nest){.blocks = 1, .shape = {1, 1, 1}, .cluster = 1};
+  measure_nest(&w, &alone, 0, &w.nest);
+  w.nest.threads = (double)(w.nest.shape[0] * w.nest.shape[1] * w.nest.shape[2]);
+  if (by->is_fine) find_resident(&w, &alone);
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  w.frames[0] = (frame){.flat = 1};
+  w.n_frames = 1;
+  visit_all(&w, &alone);
+  kiln_arena_rewind(&cx->scratch, mark);
+  *out = (kiln_gpu_nest_counts){.blocks = w.nest.blocks,
+                                .threads = w.nest.threads,
+                                .registers = w.nest.registers,
+                                .shared_bytes = w.nest.shared_bytes,
+                                .resident = w.resident,
+                                .block_l2_bytes = w.nest.l2_bytes,
+                                .code = w.code,
+                                .cluster = w.nest.cluster,
+                                .is_specialized = w.nest.consumers > 0};
+  memcpy(out->unit, w.nest.unit, sizeof out->unit);
+  add_iterations(&w.frames[0], 1, 1, out->wait);
+  add_arrivals(&w.frames[0], 1, out->wait);
+  add_bytes(&w, out);
+  return !w.is_unknown;
 }
 
 bool kiln_gpu_count_loops(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *l,
                           kiln_gpu_counts *out) {
-  worker w = {.cx = cx, .m = m, .g = m->device->gpu, .l = l};
+  static const double L1_CLOCKS = 35;
+  const double *g = m->device->gpu;
+  const kiln_gpu_counting by = {.clocks = 1,
+                                .shared = g[KILN_GPU_SHARED_LATENCY],
+                                .l2 = g[KILN_GPU_L2_LATENCY],
+                                .l1 = L1_CLOCKS,
+                                .barrier = g[KILN_GPU_BARRIER],
+                                .is_fine = true};
   out->n = 0;
   for (const kiln_loop *n = l->body; n; n = n->next) {
-    if (out->n == KILN_GPU_MAX_NESTS || !count_nest(&w, n, &out->nests[out->n])) return false;
+    if (out->n == KILN_GPU_MAX_NESTS || !kiln_gpu_count_nest(cx, m, &by, l, n, &out->nests[out->n]))
+      return false;
     out->n++;
   }
   return true;

@@ -8,9 +8,8 @@
 #ifndef KILN_PRICE_GPU_WORK_H
 #define KILN_PRICE_GPU_WORK_H
 
+#include "price/gpu_loops.h"
 #include "tile/graph.h"
-
-#include "ir/loop.h"
 
 // Replaces in |io|, the cost of the candidate that |l| was lowered from, the time of arithmetic, of
 // traffic between L2 and multiprocessors and through shared memory, and the whole time, by a
@@ -21,8 +20,6 @@
 // gives: false, |io| unchanged, if a loop has no constant extent or runs tensor core instructions
 // cost:  well below a millisecond
 bool kiln_gpu_work(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *l, kiln_tile_cost *io);
-// Instructions of one evaluation of |e|, without accesses and indices.
-double kiln_gpu_instrs_of(kiln_ctx *cx, const kiln_expr *e);
 // The nanoseconds of launch latency that overlap in a graph of launches, in which a kernel may
 // begin before the previous one ends if both are Kiln's (target/gpu); 0 if they do not overlap.
 double kiln_gpu_hidden_ns(const kiln_machine *m);
