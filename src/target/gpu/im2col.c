@@ -47,7 +47,8 @@ static const kiln_expr *not_of(finder *f, const kiln_expr *e) {
 
 // --- the tensor's axes ---
 
-// Channels are contiguous; at most three other axes have more than one element.
+// Channels are contiguous, those that are read begin at a whole word; at most three other axes have
+// more than one element.
 static bool find_axes(finder *f, kiln_im2col *out) {
   const kiln_im2col_read *r = f->r;
   int n = 0;
@@ -56,7 +57,8 @@ static bool find_axes(finder *f, kiln_im2col *out) {
     if (kiln_expr_uses(r->index[k], r->channel)) {
       const kiln_expr *first = simple(f, kiln_sub(f->cx, r->index[k], kiln_var(f->cx, r->channel)));
       if (out->channel || r->strides[k] != 1 || kiln_expr_uses(first, r->channel) ||
-          kiln_expr_uses(first, r->row))
+          kiln_expr_uses(first, r->row) ||
+          !kiln_expr_is_zero(simple(f, kiln_mod(f->cx, first, number(f, WORD)))))
         return false;
       out->channel = first;
       out->channels = r->sizes[k];

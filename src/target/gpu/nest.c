@@ -491,6 +491,14 @@ static void check_bound(distributor *d, const kiln_loop *instr, const kiln_expr 
         instr->instr->name, kiln_symbol_text(cx, d->n->l->buffers.data[from->u.tensor]->name));
 }
 
+// Whether the tile whose first element is |first| begins at an address that is a multiple of 16
+// bytes, as its rows do: of W elements. On a card another one is an illegal instruction.
+static bool begins_at_word(distributor *d, const kiln_expr *first, int64_t word) {
+  kiln_ctx *cx = d->n->cx;
+  const kiln_expr *at = kiln_mod(cx, kiln_gpu_element_offset(d->n, first), kiln_int(cx, word));
+  return kiln_expr_is_zero(kiln_simplify(cx, at, &d->ranges));
+}
+
 // The source of a TMA copy must be a matrix: rows at a constant distance, of which all other axes
 // step over whole ones; or it must lie in aligned lines of its rows (lies_in_lines).
 static void check_tma(distributor *d, const kiln_loop *instr, const kiln_expr *from,
@@ -503,6 +511,10 @@ static void check_tma(distributor *d, const kiln_loop *instr, const kiln_expr *f
   if (d->status == KILN_OK && !can)
     d->status = kiln_gpu_refuse(
         d->n, "%s copies rows that lie a multiple of %d elements apart, got buffer %s",
+        instr->instr->name, WORD, kiln_symbol_text(d->n->cx, b->name));
+  if (d->status == KILN_OK && !begins_at_word(d, first, WORD))
+    d->status = kiln_gpu_refuse(
+        d->n, "%s copies tiles that begin at multiples of %d elements, got buffer %s",
         instr->instr->name, WORD, kiln_symbol_text(d->n->cx, b->name));
   check_bound(d, instr, from);
 }

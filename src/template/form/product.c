@@ -96,8 +96,8 @@ static bool is_constant(const making *w, const kiln_expr *factor) {
 }
 
 // Columns to whose multiple rows of packed weights are padded: whole words of 16 bytes, which costs
-// little memory. Halves are not: the last tile of columns would begin within a word, and on an H200
-// models with such a kernel, which TMA copies for, ended in an illegal instruction.
+// little memory. Halves are not: the last tile of columns would begin within a word, where TMA
+// cannot copy.
 static int64_t packed_unit(const making *w) {
   return is_constant(w, w->b) && w->b->dtype == KILN_F32 ? PACKED_WORD : 1;
 }

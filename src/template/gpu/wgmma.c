@@ -178,8 +178,8 @@ static bool ends_at(const kiln_lowering *w, const kiln_stmt *operand, int k, int
   return sizes[k] == kiln_dim_extent(&operand->dims[k]);
 }
 
-// Whether TMA can copy an operand: contiguous rows, a multiple of 16 bytes apart, and zeros where
-// the last step is longer.
+// Whether TMA can copy an operand: contiguous rows, a multiple of 16 bytes apart, tiles that begin
+// at such a multiple (the last one ends with the rows), and zeros where the last step is longer.
 static bool can_tma(const kiln_lowering *w, const kiln_product *p, const kiln_stmt *operand) {
   enum { WORD_ELEMS = 8 };
   int64_t strides[KILN_MAX_RANK];
@@ -190,8 +190,10 @@ static bool can_tma(const kiln_lowering *w, const kiln_product *p, const kiln_st
   if (!kiln_product_reads(w->cx, w->p, operand, &tensor, strides)) return false;
   const int inside = strides[n - 1] == 1 ? n - 1 : n - 2;
   const int64_t pitch = strides[inside == n - 1 ? n - 2 : n - 1];
-  bool are_rows = strides[inside] == 1 && pitch % WORD_ELEMS == 0 &&
-                  pitch >= kiln_dim_extent(&operand->dims[inside]);
+  const int64_t columns = kiln_dim_extent(&operand->dims[inside]);
+  const bool is_along_k = inside == (operand == p->a ? n - 1 : n - 2);
+  bool are_rows = strides[inside] == 1 && pitch % WORD_ELEMS == 0 && pitch >= columns &&
+                  (is_along_k || columns % WORD_ELEMS == 0);
   for (int d = 0; d + 2 < n; d++)
     are_rows &= strides[d] % pitch == 0 || kiln_dim_extent(&operand->dims[d]) == 1;
   return are_rows &&

@@ -41,6 +41,11 @@ static const struct {
      "t0(i0:2, i1:40, i2:64 | r0:128) +=! f32(X(i0, i1, r0)) * f32(Z(r0, i2)) "
      "y(i0:2, i1:40, i2:64) = f16(t0(i0, i1, i2)) }",
      1, NULL},
+    {"columns of a slice that are no whole words: the last tile begins within one",
+     "p { in f16 X(72, 128) in f16 Z(128, 144) temp f32 t0(72, 137) out f16 y(72, 137) "
+     "t0(i0:72, i1:137 | r0:128) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
+     "y(i0:72, i1:137) = f16(t0(i0, i1)) }",
+     2, NULL},
     {"a convolution by constants that guards its reads",
      "p { in f16 X(1, 8, 8, 64) const f16 W(64, 64, 3, 3) = ... temp f32 t0(1, 8, 8, 64) out f16 "
      "y(1, 8, 8, 64) "
