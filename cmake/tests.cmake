@@ -67,6 +67,7 @@ if(TARGET kiln_tool)
   kiln_test(counted 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/counted.py $0" $<TARGET_FILE:kiln_tool>)
   if(NOT KILN_SANITIZE) # whose library a program must be linked with
     kiln_test(python 60 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python -m pytest -q python/tests")
+    kiln_test(given_shapes 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/given_shapes.py $0" ${PROJECT_BINARY_DIR})
     kiln_test(onnx_suite 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python python/tests/onnx_suite.py --at-least 1830")
     set_tests_properties(onnx_suite PROPERTIES LABELS long)
     set_property(TEST python onnx_suite APPEND PROPERTY ENVIRONMENT KILN_LIBRARY=${PROJECT_BINARY_DIR} PYTHONDONTWRITEBYTECODE=1)

@@ -1,5 +1,6 @@
 // Pad: one statement; a comparison chooses between the load and the value, or the index is mapped
 // back into the input. Negative pads crop. source: ONNX Pad-1, 2, 11, 13, 18, 19, 21
+#include "fission/data_dependent.h"
 #include "fission/terms.h"
 
 #include <string.h>
@@ -33,7 +34,7 @@ static kiln_status read_pads(kiln_lower *lw, int rank, const kiln_expr **begin,
     pads = made;
   } else {
     KILN_TRY(kiln_lower_want_inputs(lw, 2, 4));
-    KILN_TRY(kiln_lower_shape_values(lw, 1, &n, &pads));
+    KILN_TRY(kiln_lower_run_values(lw, 1, KILN_VALUE_SIGNED, &n, &pads));
     KILN_TRY(kiln_lower_axes(lw, "", 3, rank, &n_axes, axes));
   }
   const int n_padded = n_axes < 0 ? rank : n_axes;
@@ -95,6 +96,10 @@ static kiln_status check_extent(kiln_lower *lw, int axis, const kiln_expr *in, c
   return KILN_OK;
 }
 
+static bool is_of_run(const kiln_lower *lw, const kiln_expr *e) {
+  return lw->counts && kiln_data_dependent_uses(lw->counts, e);
+}
+
 static kiln_status lower_pad(kiln_lower *lw) {
   kiln_ctx *cx = lw->cx;
   KILN_TRY(kiln_lower_want_inputs(lw, 1, 4));
@@ -108,6 +113,10 @@ static kiln_status lower_pad(kiln_lower *lw) {
   for (int i = 0; i < x->rank; i++) {
     const kiln_expr *longer = kiln_add(cx, x->shape[i], kiln_add(cx, begin[i], end[i]));
     extents[i] = kiln_lower_tidy(cx, longer);
+    if (is_of_run(lw, begin[i]) || is_of_run(lw, end[i])) {
+      KILN_TRY(kiln_lower_want_bound(lw, extents[i]));
+      extents[i] = kiln_lower_positive(lw, extents[i]);
+    }
     KILN_TRY(check_extent(lw, i, x->shape[i], extents[i], m));
   }
   kiln_stmt *s = kiln_lower_stmt(lw, "pad", x->dtype, x->rank, 0, extents);

@@ -1,5 +1,6 @@
-// Range: its bounds must be known when compiling; integer bounds may be named dimensions.
+// Range: integer bounds may be named dimensions, or known to the run alone.
 // source: ONNX Range-11, 27
+#include "fission/data_dependent.h"
 #include "fission/terms.h"
 #include "ir/fold.h"
 
@@ -42,9 +43,8 @@ static kiln_status integer_count(kiln_lower *lw, const kiln_expr *const *v, cons
     return constant_count(lw, start, limit, delta, out);
   const kiln_expr *span = kiln_sub(cx, v[delta > 0 ? 1 : 0], v[delta > 0 ? 0 : 1]);
   const kiln_expr *n = kiln_ceil_div(cx, span, kiln_int(cx, delta > 0 ? delta : -delta));
-  // A named dimension is never negative.
-  *out = n->kind == KILN_EXPR_VAR ? n : kiln_lower_tidy(cx, kiln_most(cx, n, kiln_int(cx, 0)));
-  return KILN_OK;
+  *out = kiln_lower_positive(lw, n);
+  return kiln_lower_want_bound(lw, *out);
 }
 
 static void fill(kiln_lower *lw, kiln_dtype t, const kiln_expr *n, const kiln_expr *start,
@@ -57,12 +57,46 @@ static void fill(kiln_lower *lw, kiln_dtype t, const kiln_expr *n, const kiln_ex
   lw->outputs[0] = kiln_lower_tensor(lw, s);
 }
 
+// The count by the run: start, limit and delta are scalars that it knows.
+static kiln_status counted(kiln_lower *lw, const kiln_expr *const *v, const kiln_expr **out) {
+  kiln_ctx *cx = lw->cx;
+  const kiln_dtype t = v[0]->dtype;
+  const bool is_float = kiln_dtype_is_float(t);
+  const kiln_expr *zero = is_float ? kiln_float(cx, t, 0) : kiln_int(cx, 0), *n = NULL,
+                  *span = kiln_sub(cx, v[1], v[0]);
+  kiln_stmt *s = kiln_lower_stmt(lw, "count", KILN_I64, 0, 0, NULL);
+  if (is_float) {
+    n = kiln_cast(cx, KILN_I64, kiln_unary(cx, KILN_EXPR_CEIL, kiln_div(cx, span, v[2])));
+  } else {
+    const kiln_expr *up = kiln_compare(cx, KILN_EXPR_GT, v[2], zero),
+                    *back = kiln_sub(cx, zero, v[2]);
+    n = kiln_ceil_div(cx, kiln_select(cx, up, span, kiln_sub(cx, zero, span)),
+                      kiln_most(cx, kiln_select(cx, up, v[2], back), kiln_int(cx, 1)));
+  }
+  s->body = kiln_most(cx, n, kiln_int(cx, 0));
+  return kiln_lower_run_extent(lw, kiln_lower_tensor(lw, s), "elements", out);
+}
+
+// A range of which the run alone knows the start, the step or a number that is no integer.
+static kiln_status lower_counted(kiln_lower *lw) {
+  const kiln_dtype t = lw->inputs[0]->dtype, wide = kiln_dtype_is_float(t) ? t : KILN_I64;
+  const kiln_expr *v[3], *n = NULL;
+  for (int i = 0; i < 3; i++) KILN_TRY(kiln_lower_scalar(lw, lw->inputs[i], wide, "input", &v[i]));
+  KILN_TRY(counted(lw, v, &n));
+  fill(lw, t, n, v[0], v[2]);
+  return KILN_OK;
+}
+
+static bool is_known(const kiln_lower *lw, int i) {
+  return lw->inputs[i]->role == KILN_CONST || kiln_lower_values(lw, lw->inputs[i]);
+}
+
 static kiln_status lower_integers(kiln_lower *lw) {
   const kiln_expr *v[3], *n = NULL;
   for (int i = 0; i < 3; i++) {
     int count = 0;
     const kiln_expr *const *values = NULL;
-    KILN_TRY(kiln_lower_shape_values(lw, i, &count, &values));
+    KILN_TRY(kiln_lower_run_values(lw, i, KILN_VALUE_SIGNED, &count, &values));
     KILN_TRY(want_one(lw, i, count));
     v[i] = values[0];
   }
@@ -100,7 +134,10 @@ static kiln_status lower_range(kiln_lower *lw) {
                        "input %d: must have the element type of the first, %s, got %s", i,
                        kiln_dtype_text(lw->inputs[0]->dtype),
                        kiln_dtype_text(lw->inputs[i]->dtype));
-  return kiln_dtype_is_float(lw->inputs[0]->dtype) ? lower_floats(lw) : lower_integers(lw);
+  const bool is_float = kiln_dtype_is_float(lw->inputs[0]->dtype);
+  const bool all = is_known(lw, 0) && is_known(lw, 1) && is_known(lw, 2);
+  if (is_float ? !all : !is_known(lw, 0) || !is_known(lw, 2)) return lower_counted(lw);
+  return is_float ? lower_floats(lw) : lower_integers(lw);
 }
 
 const kiln_op kiln_op_range[] = {

@@ -1,10 +1,17 @@
 // Reshape, Flatten, Squeeze and Unsqueeze: views. source: ONNX Reshape-1, 5, 13, 14, 19; Flatten-1,
 // 9, 11, 13; Squeeze-1, 11, 13, 21; Unsqueeze-1, 11, 13, 21
+#include "fission/data_dependent.h"
 #include "fission/terms.h"
+
+enum { MOST_BESIDE_NOTHING = 64 };
 
 static kiln_status check_elements(kiln_lower *lw, const kiln_tensor *x, int rank,
                                   const kiln_expr *const *shape) {
   int64_t have = 0, want = 0;
+  const kiln_expr *made = kiln_multiply_all(lw->cx, rank, shape),
+                  *from = kiln_multiply_all(lw->cx, x->rank, x->shape);
+  if (lw->counts && made != from && kiln_data_dependent_uses(lw->counts, made))
+    return kiln_lower_want_equal(lw, made, from, "elements beyond those of the input");
   if (kiln_expr_is_int(kiln_multiply_all(lw->cx, x->rank, x->shape), &have) &&
       kiln_expr_is_int(kiln_multiply_all(lw->cx, rank, shape), &want) && have != want)
     return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
@@ -13,9 +20,44 @@ static kiln_status check_elements(kiln_lower *lw, const kiln_tensor *x, int rank
   return KILN_OK;
 }
 
+// Whether its elements may be 0 or -1 in a run: a whole shape, of which nothing is known.
+static bool may_have_a_hole(const kiln_tensor *shape) {
+  return shape->role == KILN_INPUT && kiln_tensor_elems(shape) > 1;
+}
+
+// The extents for a |given| shape of which nothing is known: its 0 and -1 are resolved by the run.
+static kiln_status find_extents(kiln_lower *lw, const kiln_tensor *x, int n,
+                                const kiln_expr *const *given, bool allow_zero,
+                                const kiln_expr **out) {
+  kiln_ctx *cx = lw->cx;
+  const kiln_expr *zero = kiln_int(cx, 0), *one = kiln_int(cx, 1), *others = one,
+                  *total = kiln_multiply_all(cx, x->rank, x->shape);
+  for (int i = 0; i < n; i++) {
+    const kiln_expr *same = allow_zero || i >= x->rank ? zero : x->shape[i];
+    out[i] = kiln_select(cx, kiln_compare(cx, KILN_EXPR_EQ, given[i], zero), same, given[i]);
+    others = kiln_mul(cx, others,
+                      kiln_select(cx, kiln_compare(cx, KILN_EXPR_LT, given[i], zero), one, out[i]));
+  }
+  const kiln_expr *rest = kiln_div(cx, total, kiln_most(cx, others, one));
+  // Where an axis is empty, others may have any extent.
+  const kiln_expr *most = kiln_most(cx, total, kiln_int(cx, MOST_BESIDE_NOTHING));
+  for (int i = 0; i < n; i++) {
+    kiln_stmt *s = kiln_lower_stmt(lw, "extent", KILN_I64, 0, 0, NULL);
+    s->body = kiln_select(cx, kiln_compare(cx, KILN_EXPR_LT, given[i], zero), rest, out[i]);
+    s->body = kiln_most(cx, zero, kiln_least(cx, s->body, most));
+    KILN_TRY(kiln_lower_data_dependent_extent(lw, kiln_lower_tensor(lw, s), most, &out[i]));
+  }
+  return KILN_OK;
+}
+
 static kiln_status read_shape(kiln_lower *lw, int *out_n, const kiln_expr *const **out) {
   const int64_t *list = NULL;
-  if (lw->node->opset >= 5) return kiln_lower_shape_values(lw, 1, out_n, out);
+  const kiln_tensor *x = lw->inputs[0];
+  if (lw->node->opset >= 5 && may_have_a_hole(lw->inputs[1]))
+    return kiln_lower_run_values(lw, 1, KILN_VALUE_SIGNED, out_n, out);
+  if (lw->node->opset >= 5)
+    return kiln_lower_extent_values(lw, 1, kiln_multiply_all(lw->cx, x->rank, x->shape), out_n,
+                                    out);
   KILN_TRY(kiln_lower_ints(lw, "shape", out_n, &list));
   const kiln_expr **made = KILN_NEW_ARRAY(&lw->cx->perm, const kiln_expr *, *out_n);
   for (int i = 0; i < *out_n; i++) made[i] = kiln_int(lw->cx, list[i]);
@@ -59,7 +101,9 @@ static kiln_status lower_reshape(kiln_lower *lw) {
   if (n < 0 || n > KILN_MAX_RANK)
     return KILN_FAIL(lw->cx->diag, n < 0 ? KILN_BAD_INPUT : KILN_UNSUPPORTED, lw->place,
                      "shape: must have at most %d entries, got %d", KILN_MAX_RANK, n);
-  KILN_TRY(resolve(lw, x, n, given, allow_zero != 0, shape, &hole));
+  if (lw->node->opset >= 5 && may_have_a_hole(lw->inputs[1]))
+    KILN_TRY(find_extents(lw, x, n, given, allow_zero != 0, shape));
+  else KILN_TRY(resolve(lw, x, n, given, allow_zero != 0, shape, &hole));
   if (hole >= 0) {
     const kiln_expr *others[KILN_MAX_RANK];
     int m = 0;

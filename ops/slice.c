@@ -1,5 +1,6 @@
 // Slice: one load at start + i*step. Bounds may be expressions of named dimensions; negative ones
 // count from the end and all are clamped into the axis. source: ONNX Slice-1, 10, 11, 13
+#include "fission/data_dependent.h"
 #include "fission/terms.h"
 
 typedef struct bounds {
@@ -69,8 +70,8 @@ static kiln_status read_bounds(kiln_lower *lw, int rank, bounds *out) {
     KILN_TRY(kiln_lower_axes(lw, "axes", -1, rank, &n_axes, axes));
   } else {
     KILN_TRY(kiln_lower_want_inputs(lw, 3, 5));
-    KILN_TRY(kiln_lower_shape_values(lw, 1, &n_starts, &starts));
-    KILN_TRY(kiln_lower_shape_values(lw, 2, &n_ends, &ends));
+    KILN_TRY(kiln_lower_run_values(lw, 1, KILN_VALUE_SIGNED, &n_starts, &starts));
+    KILN_TRY(kiln_lower_run_values(lw, 2, KILN_VALUE_SIGNED, &n_ends, &ends));
     KILN_TRY(kiln_lower_axes(lw, "", 3, rank, &n_axes, axes));
     KILN_TRY(kiln_lower_const_ints(lw, 4, &n_steps, &steps));
   }

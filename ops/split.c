@@ -1,4 +1,5 @@
 // Split: one load a part. source: ONNX Split-1, 2, 11, 13, 18
+#include "fission/data_dependent.h"
 #include "fission/terms.h"
 
 static kiln_status equal_parts(kiln_lower *lw, const kiln_expr *extent, int n,
@@ -54,7 +55,7 @@ static kiln_status read_parts(kiln_lower *lw, const kiln_expr *extent, const kil
     for (int i = 0; i < n; i++) made[i] = kiln_int(lw->cx, list[i]);
     sizes = made;
   } else if (kiln_lower_in(lw, 1)) {
-    KILN_TRY(kiln_lower_shape_values(lw, 1, &n, &sizes));
+    KILN_TRY(kiln_lower_extent_values(lw, 1, extent, &n, &sizes));
   }
   if (n < 0) return equal_parts(lw, extent, lw->n_outputs, out);
   return given_parts(lw, extent, n, sizes, out);

@@ -4,6 +4,7 @@
 // work is quadratic. So where they are at most half, the first k are selected before: their last
 // one is found digit by digit, as in a radix sort, and they are listed as they stand.
 // source: ONNX TopK-1, 10, 11, 24
+#include "fission/data_dependent.h"
 #include "fission/scan.h"
 #include "fission/terms.h"
 
@@ -27,7 +28,7 @@ static kiln_status read_k(kiln_lower *lw, top *p) {
     p->k = kiln_int(lw->cx, k);
   } else {
     KILN_TRY(kiln_lower_want_inputs(lw, 2, 2));
-    KILN_TRY(kiln_lower_shape_values(lw, 1, &n, &values));
+    KILN_TRY(kiln_lower_extent_values(lw, 1, p->x->shape[p->axis], &n, &values));
     p->k = n == 1 ? values[0] : kiln_int(lw->cx, -1);
   }
   if (!kiln_expr_is_int(p->k, &k)) return KILN_OK;

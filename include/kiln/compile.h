@@ -190,6 +190,10 @@ typedef struct kiln_compile_options {
   // of kernels: a value that otherwise stayed inside of a kernel is stored.
   const char *const *marks;
   size_t n_marks;
+  // The most that an extent is taken to be that only the run knows and that nothing else bounds, as
+  // of Range(0, n) with n an input: memory and time are those of this extent, and a run that needs
+  // more fails with the node and the number. 0: 1024.
+  int64_t most_extent;
 } kiln_compile_options;
 
 // Statistics of |tune| or |tuned_for| in the last compilation.

@@ -36,6 +36,7 @@ class CommonOptions(TypedDict, total=False):
     no_connect: bool
     no_beside: bool
     clamp_indices: bool
+    most_extent: int
     weight_growth: float
     orchestrate: bool
     orchestration: Path

@@ -125,6 +125,7 @@ class CompileOptions(Structure):
         ("n_files", c_size_t),
         ("marks", POINTER(c_char_p)),
         ("n_marks", c_size_t),
+        ("most_extent", c_int64),
     ]
 
 

@@ -176,6 +176,7 @@ kiln_status kiln_load_fission(kiln_ctx *cx, kiln_build *b, int *io_n) {
   const kiln_op *user_ops = NULL;
   (void)io_n;
   KILN_TRY(read_ops(cx, o, &user_ops));
+  m->graph->most_extent = o->most_extent;
   if (o->n_ranges > 0) {
     KILN_TRY(kiln_ranges_make(cx, m, user_ops, o));
     KILN_TRY(check_dtype(cx, o, m->path, m->prog, &m->half));

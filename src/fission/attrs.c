@@ -150,7 +150,7 @@ kiln_status kiln_lower_const_floats(kiln_lower *lw, int i, int *out_n, const dou
   return KILN_OK;
 }
 
-kiln_status kiln_lower_shape_values(kiln_lower *lw, int i, int *out_n,
+kiln_status kiln_lower_known_values(kiln_lower *lw, int i, int *out_n,
                                     const kiln_expr *const **out) {
   *out_n = -1;
   *out = NULL;

@@ -88,27 +88,35 @@ kiln_status kiln_lower_stack(kiln_lower *lw, int n, kiln_tensor *const *parts, i
   return kiln_lower_call(lw, &concat, 1, out);
 }
 
+// The element of |t| at |at|, or 0 beyond its end, if |extents| are larger than its own.
+static const kiln_expr *load_within(kiln_ctx *cx, const kiln_tensor *t, const kiln_expr *const *at,
+                                    const kiln_expr *const *extents) {
+  const kiln_expr *is_inside = NULL, *x = kiln_tensor_load(cx, t, at);
+  for (int i = 0; i < t->rank; i++)
+    if (t->shape[i] != extents[i])
+      is_inside = kiln_both(cx, is_inside, kiln_compare(cx, KILN_EXPR_LT, at[i], t->shape[i]));
+  return is_inside ? kiln_select(cx, is_inside, x, kiln_number(cx, t->dtype, 0)) : x;
+}
+
 // Y = condition ? a : b, with a condition that is known at run time.
 static kiln_status choose(kiln_visit *c, const kiln_tensor *condition, kiln_tensor *a,
                           kiln_tensor *b, kiln_tensor **out) {
   kiln_ctx *cx = c->lw->cx;
   *out = a;
   if (a == b) return KILN_OK;
-  bool same = a->dtype == b->dtype && a->rank == b->rank;
-  for (int i = 0; same && i < a->rank; i++) {
-    int64_t x = 0, y = 0;
-    same = a->shape[i] == b->shape[i] ||
-           (kiln_expr_is_int(a->shape[i], &x) && kiln_expr_is_int(b->shape[i], &y) && x == y);
-  }
-  if (!same)
+  if (a->dtype != b->dtype || a->rank != b->rank)
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, c->lw->place,
                      "a condition that only the run tells must choose between tensors of one type "
-                     "and shape, got %s of rank %d and %s of rank %d; give it when compiling",
+                     "and rank, got %s of rank %d and %s of rank %d; give it when compiling",
                      kiln_dtype_text(a->dtype), a->rank, kiln_dtype_text(b->dtype), b->rank);
-  const kiln_expr *v[KILN_MAX_RANK], *is_true = NULL;
-  kiln_stmt *s = kiln_lower_like(c->lw, "chosen", a, a->dtype, v);
+  const kiln_expr *v[KILN_MAX_RANK], *extents[KILN_MAX_RANK], *is_true = NULL;
   KILN_TRY(kiln_lower_scalar(c->lw, condition, KILN_BOOL, "the condition", &is_true));
-  s->body = kiln_select(cx, is_true, kiln_tensor_load(cx, a, v), kiln_tensor_load(cx, b, v));
+  for (int i = 0; i < a->rank; i++)
+    KILN_TRY(kiln_lower_chosen_extent(c->lw, is_true, a->shape[i], b->shape[i], &extents[i]));
+  kiln_stmt *s = kiln_lower_stmt(c->lw, "chosen", a->dtype, a->rank, 0, extents);
+  kiln_stmt_vars(cx, s, 0, a->rank, v);
+  s->body =
+      kiln_select(cx, is_true, load_within(cx, a, v, extents), load_within(cx, b, v, extents));
   *out = kiln_lower_tensor(c->lw, s);
   return KILN_OK;
 }
@@ -146,13 +154,21 @@ static kiln_status lower_branch(kiln_visit *c, bool taken, kiln_held *out) {
   return kiln_visit_body(c, branch, 0, NULL, c->lw->n_outputs, out);
 }
 
+// Notes the condition of the statements from |first| on.
+static void note_condition(kiln_visit *c, int first) {
+  const kiln_conditional made = {first, c->lw->prog->stmts.n, c->w->when};
+  if (made.when) KILN_VEC_PUSH(&c->lw->cx->perm, &c->w->counts.conditional, made);
+}
+
 // The same for a branch whose condition is known at run time.
 static kiln_status lower_branch_when(kiln_visit *c, bool taken, kiln_held *out) {
   kiln_ctx *cx = c->lw->cx;
   const kiln_expr *outer = c->w->when, *is = NULL;
   KILN_TRY(kiln_lower_scalar(c->lw, c->lw->inputs[0], KILN_BOOL, "the condition", &is));
+  const int first = c->lw->prog->stmts.n;
   c->w->when = kiln_both(cx, outer, taken ? is : kiln_unary(cx, KILN_EXPR_NOT, is));
   const kiln_status st = lower_branch(c, taken, out);
+  note_condition(c, first);
   c->w->when = outer;
   return st;
 }
@@ -232,8 +248,10 @@ static kiln_status lower_body(loop *l, int n_in, const kiln_held *in, int n_out,
   kiln_visit *c = l->c;
   const kiln_expr *outer = c->w->when, *ran = NULL;
   if (l->ran) KILN_TRY(kiln_lower_scalar(c->lw, l->ran, KILN_BOOL, "the condition", &ran));
+  const int first = c->lw->prog->stmts.n;
   c->w->when = kiln_both(c->lw->cx, outer, ran);
   const kiln_status st = kiln_visit_body(c, l->it.body, n_in, in, n_out, out);
+  note_condition(c, first);
   c->w->when = outer;
   return st;
 }

@@ -34,9 +34,11 @@ static const kiln_expr *bound_product(const bounding *b, const kiln_expr *e, boo
 
 static const kiln_expr *bound_quotient(const bounding *b, const kiln_expr *e, bool most) {
   int64_t divisor = 0;
-  if (!never_negative(b, e->args[0]) || !never_negative(b, e->args[1])) return NULL;
-  if (!kiln_expr_is_int(e->args[1], &divisor))
-    return most ? bound(b, e->args[0], true) : kiln_int(b->cx, 0);
+  const bool is_number = kiln_expr_is_int(e->args[1], &divisor);
+  if (!(is_number && divisor > 0) &&
+      (!never_negative(b, e->args[0]) || !never_negative(b, e->args[1])))
+    return NULL;
+  if (!is_number) return most ? bound(b, e->args[0], true) : kiln_int(b->cx, 0);
   const kiln_expr *x = bound(b, e->args[0], most);
   return x ? kiln_div(b->cx, x, e->args[1]) : NULL;
 }
@@ -59,6 +61,7 @@ static const kiln_expr *bound(const bounding *b, const kiln_expr *e, bool most) 
     return NULL;
   x = bound(b, e->args[0], most);
   y = bound(b, e->args[1], e->kind == KILN_EXPR_SUB ? !most : most);
+  if (e->kind == (most ? KILN_EXPR_MIN : KILN_EXPR_MAX) && (!x || !y)) return x ? x : y;
   return x && y ? kiln_binary(b->cx, e->kind, x, y) : NULL;
 }
 

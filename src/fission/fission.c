@@ -428,6 +428,7 @@ kiln_status kiln_fission_like(kiln_ctx *cx, const kiln_graph *g, const kiln_op *
                             .lower_body = lower_body,
                             .p = kiln_program_make(cx, kiln_symbol_text(cx, g->name)),
                             .user_ops = user_ops,
+                            .counts.otherwise = g->most_extent,
                             .folds = folds};
   kiln_graph_scope sc = scope_make(&f, g, NULL);
   add_inputs(&f, &sc);
@@ -436,7 +437,7 @@ kiln_status kiln_fission_like(kiln_ctx *cx, const kiln_graph *g, const kiln_op *
   add_outputs(&f, &sc);
   if (f.status != KILN_OK) return f.status;
   name_values(&f, &sc);
-  KILN_TRY(kiln_data_dependent_resolve(cx, f.p, &f.counts));
+  KILN_TRY(kiln_data_dependent_resolve(cx, f.p, &f.counts, &f.checks));
   kiln_checks_finish(cx, f.p, &f.checks);
   kiln_program_fold_empty(cx, f.p);
   kiln_program_dce(cx, f.p);

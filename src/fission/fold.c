@@ -115,10 +115,12 @@ static kiln_status fold_constants(kiln_lower *lw, int n_stmts, int n_tensors) {
 
 typedef struct symbolic {
   kiln_ctx *cx;
-  const kiln_lower *lw;
+  kiln_lower *lw;
   const kiln_program *p;
   const kiln_stmt *s;
-  const int64_t *at; // [n_space + n_reduce], where the statement is evaluated
+  const int64_t *at;    // [n_space + n_reduce], where the statement is evaluated
+  kiln_value_kind kind; // of integers that are not known: KNOWN: none are allowed
+  int depth;            // of statements
 } symbolic;
 
 // Integers of every width are carried as i64: extents do not overflow.
@@ -129,6 +131,8 @@ static const kiln_expr *number_of(kiln_ctx *cx, kiln_dtype t, const void *data, 
   if (t == KILN_BOOL) return kiln_int_of(cx, KILN_BOOL, kiln_element_get_int(t, data, i));
   return kiln_int(cx, kiln_element_get_int(t, data, i));
 }
+
+static const kiln_expr *value_at(const symbolic *y, const kiln_tensor *t, int64_t at);
 
 static const kiln_expr *resolve_load(const symbolic *y, const kiln_expr *e) {
   const kiln_tensor *t = y->p->tensors.data[e->u.tensor];
@@ -143,7 +147,8 @@ static const kiln_expr *resolve_load(const symbolic *y, const kiln_expr *e) {
   }
   if (t->role == KILN_CONST && t->data) return number_of(y->cx, t->dtype, t->data, linear);
   const kiln_expr *const *values = kiln_lower_values(y->lw, t);
-  return values ? values[linear] : NULL;
+  if (values) return values[linear];
+  return y->kind == KILN_VALUE_KNOWN ? NULL : value_at(y, t, linear);
 }
 
 static const kiln_expr *resolve_var(const symbolic *y, const kiln_expr *e) {
@@ -240,6 +245,41 @@ static bool small(const kiln_program *p, const kiln_stmt *s, int64_t *extents) {
   return true;
 }
 
+// Sets at[0..n) to the place of element |linear|.
+static void place_of(const int64_t *extents, int n, int64_t linear, int64_t *at) {
+  for (int d = n - 1; d >= 0; d--) {
+    at[d] = linear % extents[d];
+    linear /= extents[d];
+  }
+}
+
+// Where the statement of an unknown integer moves or computes it from others, these are its
+// variables, so that equal elements are known to be equal.
+static const kiln_expr *value_at(const symbolic *y, const kiln_tensor *t, int64_t at) {
+  enum { MAX_DEPTH = 32, MAX_DIMS = KILN_MAX_RANK };
+  const kiln_stmt *s = t->def >= 0 ? y->p->stmts.data[t->def] : NULL;
+  int64_t extents[MAX_DIMS], place[MAX_DIMS];
+  if (kiln_dtype_is_float(t->dtype) || kiln_dtype_is_code(t->dtype) || t->dtype == KILN_BOOL)
+    return NULL;
+  if (s && s->n_reduce == 0 && s->n_space <= MAX_DIMS && y->depth < MAX_DEPTH &&
+      kiln_stmt_is_plain(y->cx, s) && small(y->p, s, extents)) {
+    symbolic inner = *y;
+    inner.s = s;
+    inner.at = place;
+    inner.depth++;
+    place_of(extents, s->n_space, at, place);
+    const kiln_expr *found = evaluate(&inner, place, extents);
+    if (found && !found->has_load) return found;
+  }
+  return kiln_lower_run_value(y->lw, t, at, y->kind);
+}
+
+const kiln_expr *kiln_fission_value_at(kiln_lower *lw, const kiln_tensor *t, int64_t at,
+                                       kiln_value_kind kind) {
+  const symbolic y = {.cx = lw->cx, .lw = lw, .p = lw->prog, .kind = kind};
+  return value_at(&y, t, at);
+}
+
 static void find_values(kiln_lower *lw, const kiln_stmt *s) {
   kiln_ctx *cx = lw->cx;
   const kiln_tensor *t = lw->prog->tensors.data[s->out];
@@ -252,11 +292,7 @@ static void find_values(kiln_lower *lw, const kiln_stmt *s) {
   const int64_t n = kiln_tensor_elems(t);
   const kiln_expr **values = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, n);
   for (int64_t i = 0; i < n; i++) {
-    int64_t rest = i;
-    for (int d = s->n_space - 1; d >= 0; d--) {
-      at[d] = rest % extents[d];
-      rest /= extents[d];
-    }
+    place_of(extents, s->n_space, i, at);
     values[i] = evaluate(&y, at, extents);
     if (!values[i]) return;
   }

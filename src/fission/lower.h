@@ -91,8 +91,12 @@ bool kiln_lower_wants(const kiln_lower *lw, int output); // whether the node use
 kiln_status kiln_lower_const_ints(kiln_lower *lw, int i, int *out_n, const int64_t **out);
 kiln_status kiln_lower_const_floats(kiln_lower *lw, int i, int *out_n, const double **out);
 // The same for shapes: elements may be expressions of named dimensions, from a constant or
-// kiln_lower_values.
+// kiln_lower_values; and of values that the run checks to be extents
+// (fission/data_dependent.h).
 kiln_status kiln_lower_shape_values(kiln_lower *lw, int i, int *out_n,
+                                    const kiln_expr *const **out);
+// The same without values of the run: UNSUPPORTED if the input is computed by it.
+kiln_status kiln_lower_known_values(kiln_lower *lw, int i, int *out_n,
                                     const kiln_expr *const **out);
 // The extent of an axis as a constant; UNSUPPORTED if it is symbolic.
 kiln_status kiln_lower_extent(kiln_lower *lw, const kiln_tensor *t, int axis, int64_t *out);

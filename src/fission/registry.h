@@ -2,7 +2,7 @@
 #ifndef KILN_FISSION_REGISTRY_H
 #define KILN_FISSION_REGISTRY_H
 
-#include "fission/lower.h"
+#include "fission/data_dependent.h"
 
 // The matching row of |rows|, a table ended by a row without a name; NULL if there is none.
 const kiln_op *kiln_op_find_in(const kiln_op *rows, const char *domain, const char *name,
@@ -16,5 +16,9 @@ int kiln_op_ranges(const char *domain, const char *name, kiln_text *out);
 // keeps: everything from before the node; the node's own statements are removed if no output needs
 // them
 kiln_status kiln_fission_fold(kiln_lower *lw, int n_stmts, int n_tensors);
+// The element |at| of the integer tensor |t|: a number, or an expression of named dimensions and
+// values of the run (fission/data_dependent.h).
+const kiln_expr *kiln_fission_value_at(kiln_lower *lw, const kiln_tensor *t, int64_t at,
+                                       kiln_value_kind kind);
 
 #endif

@@ -91,8 +91,9 @@ struct kiln_graph {
   int n_values, n_nodes, n_inputs, n_outputs;
   kiln_value **values;
   kiln_node **nodes;
-  int *inputs;  // value ids, without initializers
-  int *outputs; // value ids
+  int *inputs;         // value ids, without initializers
+  int *outputs;        // value ids
+  int64_t most_extent; // assumed of extents that only the run knows; 0: the default
 };
 
 const kiln_attr *kiln_node_attr(const kiln_node *n, kiln_symbol name); // NULL when absent

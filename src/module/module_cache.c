@@ -61,6 +61,7 @@ static void add_options(kiln_digest *d, const kiln_compile_options *o) {
   kiln_digest_add_int(d, o->no_connect);
   kiln_digest_add_int(d, o->no_beside);
   kiln_digest_add_int(d, o->clamp_indices);
+  kiln_digest_add_int(d, o->most_extent);
   add_real(d, o->weight_growth);
   add_texts(d, o->n_without, o->without);
   kiln_digest_add_text(d, o->stop_after);

@@ -64,6 +64,15 @@ const int64_t *kiln_extents_find(const kiln_extents *x, size_t i) {
 }
 
 static kiln_status out_of_range(const kiln_plan_check *c, int64_t found, kiln_diag *diag) {
+  if (c->axis < -1)
+    return kiln_diag_fail(diag, KILN_BAD_INPUT, c->place,
+                          "axis %" PRId32 " of %s: must have the extent of what it is combined "
+                          "with, got another than %" PRId64,
+                          -2 - c->axis, c->index, found);
+  if (c->axis < 0)
+    return kiln_diag_fail(diag, KILN_BAD_INPUT, c->place,
+                          "%s: must lie in [%" PRId64 ", %" PRId64 "], got %" PRId64, c->index,
+                          c->least, (int64_t)((uint64_t)c->end - 1), found);
   if (c->least == c->end)
     return kiln_diag_fail(diag, KILN_BAD_INPUT, c->place,
                           "%s: must lie in axis %" PRId32 ", got an index of %" PRId64, c->index,

@@ -230,10 +230,14 @@ def define():
         Y = Gather(F; N) axis=0""", ["Y"], B=boxes[:1], S=scores[:1])
     define_many_boxes()
     define_many_values()
+    case("added_equal", """
+        R = Compress(X; C) axis=0
+        Q = Compress(X; D) axis=0
+        Y = Add(R; Q)""", ["Y"], X=rows, C=keep, D=keep)
     refused("added", """
         R = Compress(X; C) axis=0
         Q = Compress(X; D) axis=0
-        Y = Add(R; Q)""", ["Y"], "Add: error: axis 0 of", X=rows, C=keep, D=keep)
+        Y = Add(R; Q)""", ["Y"], "Add: error: axis 0 of", X=rows, C=keep, D=~keep)
     refused("added_fixed", """
         R = Compress(X; C) axis=0
         Y = Add(R; X)""", ["Y"], "Add: error: axis 0 of", X=rows, C=keep)

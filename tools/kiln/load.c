@@ -207,6 +207,7 @@ bool compile_options_make(const options *o, compile_storage *s, kiln_compile_opt
                                 .no_connect = o->no_connect,
                                 .no_beside = o->no_horizontal_fusion,
                                 .clamp_indices = o->clamp_indices,
+                                .most_extent = o->most_extent,
                                 .orchestrate = o->orchestrate,
                                 .orchestration = o->orchestration,
                                 .memory_limit = (uint64_t)o->memory_limit,

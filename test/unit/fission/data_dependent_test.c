@@ -1,4 +1,4 @@
-// Data-dependent extents: counts, their readers, and refusals.
+// Data-dependent extents: counts and values of the run, their readers, and what the run checks.
 #include "graph.h"
 
 typedef struct running {
@@ -91,25 +91,72 @@ static void nothing_is_an_extent_too(void **state) {
   kiln_interpreter_destroy(r.in);
 }
 
-static void two_counts_are_not_taken_to_be_equal(void **state) {
+// What the check at the end of the outputs found: KILN_IN_RANGE if it holds.
+static int64_t checked(const running *r) {
+  return *(const int64_t *)result(r, r->f->p->outputs.n - 1);
+}
+
+static void the_run_checks_that_two_counts_are_equal(void **state) {
   fixture *f = *state;
   const int x = add_input(f, "x", KILN_F32, 1, (const int64_t[]){4});
   const int c = add_input(f, "c", KILN_BOOL, 1, (const int64_t[]){4});
+  const int d = add_input(f, "d", KILN_BOOL, 1, (const int64_t[]){4});
   const int a = node(f, "Compress", 11, 2, (const int[]){x, c});
-  const int b = node(f, "Compress", 11, 2, (const int[]){x, c});
+  const int b = node(f, "Compress", 11, 2, (const int[]){x, d});
   add_output(f, node(f, "Add", 13, 2, (const int[]){a, b}));
-  assert_int_equal(lower(f), KILN_UNSUPPORTED);
-  assert_true(has_message(f, "must be known to have the extent"));
+  must_lower(f);
+  assert_int_equal(f->p->checks.n, 2); // one for each operand, either of which may be stretched
+  static const float elements[] = {1, 2, 3, 4};
+  static const bool two[] = {false, true, false, true}, others[] = {true, true, false, false},
+                    three[] = {true, true, true, false};
+  running r = run(f, 3, (const void *const[]){elements, two, others});
+  assert_true(checked(&r) == KILN_IN_RANGE);
+  assert_float_equal(((const float *)result(&r, 0))[1], 4 + 2, 0);
+  kiln_interpreter_destroy(r.in);
+  r = run(f, 3, (const void *const[]){elements, two, three});
+  const int64_t *both = result(&r, f->p->outputs.n - 1);
+  assert_true(both[0] != KILN_IN_RANGE || both[1] != KILN_IN_RANGE);
+  kiln_interpreter_destroy(r.in);
 }
 
-static void an_unknown_count_is_not_taken_to_be_a_number(void **state) {
+static void the_run_checks_that_a_count_is_a_number(void **state) {
   fixture *f = *state;
   const int x = add_input(f, "x", KILN_F32, 1, (const int64_t[]){4});
   const int c = add_input(f, "c", KILN_BOOL, 1, (const int64_t[]){4});
   const int a = node(f, "Compress", 11, 2, (const int[]){x, c});
   add_output(f, node(f, "Mul", 13, 2, (const int[]){a, x}));
-  assert_int_equal(lower(f), KILN_UNSUPPORTED);
-  assert_true(has_message(f, "must be known to have the extent"));
+  must_lower(f);
+  static const float elements[] = {1, 2, 3, 4};
+  static const bool all[] = {true, true, true, true}, three[] = {true, true, true, false};
+  running r = run(f, 2, (const void *const[]){elements, all});
+  assert_true(checked(&r) == KILN_IN_RANGE);
+  kiln_interpreter_destroy(r.in);
+  r = run(f, 2, (const void *const[]){elements, three});
+  assert_int_equal(checked(&r), 4);
+  kiln_interpreter_destroy(r.in);
+}
+
+static void an_extent_that_is_an_input_is_bounded_and_checked(void **state) {
+  fixture *f = *state;
+  const int n = add_input(f, "n", KILN_I64, 1, (const int64_t[]){1});
+  const int x = add_input(f, "x", KILN_F32, 1, (const int64_t[]){1});
+  f->g.most_extent = 10;
+  add_output(f, node(f, "Expand", 13, 2, (const int[]){x, n}));
+  must_lower(f);
+  assert_int_equal(kiln_tensor_elems(output(f, 0)), 10);
+  static const struct {
+    int64_t n, found, checked;
+  } rows[] = {{7, 7, KILN_IN_RANGE},
+              {0, 0, KILN_IN_RANGE},
+              {10, 10, KILN_IN_RANGE},
+              {11, 10, 11},
+              {-1, 0, -1}};
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    running r = run(f, 2, (const void *const[]){&rows[i].n, (const float[]){3}});
+    assert_int_equal(found(&r, 0, 0), rows[i].found);
+    assert_true(checked(&r) == rows[i].checked);
+    kiln_interpreter_destroy(r.in);
+  }
 }
 
 int main(void) {
@@ -119,8 +166,9 @@ int main(void) {
       ROW(what_is_constant_is_counted_when_compiling),
       ROW(reductions_end_with_what_was_counted),
       ROW(nothing_is_an_extent_too),
-      ROW(two_counts_are_not_taken_to_be_equal),
-      ROW(an_unknown_count_is_not_taken_to_be_a_number),
+      ROW(the_run_checks_that_two_counts_are_equal),
+      ROW(the_run_checks_that_a_count_is_a_number),
+      ROW(an_extent_that_is_an_input_is_bounded_and_checked),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

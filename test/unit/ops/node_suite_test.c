@@ -124,19 +124,31 @@ static bool close_enough(double have, double want, double atol) {
   return fabs(have - want) <= atol + 1e-3 * fabs(want);
 }
 
-static bool element_matches(const kiln_const *want, const void *data, int64_t i) {
+static bool element_matches(const kiln_const *want, const void *data, int64_t at, int64_t i) {
   if (!kiln_dtype_is_float(want->dtype))
-    return kiln_element_get_int(want->dtype, data, i) ==
+    return kiln_element_get_int(want->dtype, data, at) ==
            kiln_element_get_int(want->dtype, want->data, i);
   // 1e-7 is the suite's own bound, below what f32 can hold for sums that cancel; 1e-5 is what the
   // other engines take.
-  return close_enough(kiln_element_get(want->dtype, data, i),
+  return close_enough(kiln_element_get(want->dtype, data, at),
                       kiln_element_get(want->dtype, want->data, i), 1e-5);
 }
 
+// Where element |i| of |want| lies in a tensor of shape |most|, of which the run needs a part.
+static int64_t place_in(const kiln_const *want, const int64_t *most, int64_t i) {
+  int64_t at = 0, stride = 1;
+  for (int a = want->rank - 1; a >= 0; a--) {
+    at += i % want->shape[a] * stride;
+    i /= want->shape[a];
+    stride *= most[a];
+  }
+  return at;
+}
+
+// |found|: the shape that the run found; NULL: that of |have|.
 static kiln_status compare(node_test *t, const kiln_tensor *have, const kiln_const *want, int k,
-                           const void *data) {
-  int64_t shape[KILN_MAX_RANK], n = 1;
+                           const void *data, const int64_t *found) {
+  int64_t most[KILN_MAX_RANK], n = 1;
   kiln_const bits = *want;
   if (have->dtype == KILN_BF16 && want->dtype == KILN_U16) { // how the suite stores bf16
     bits.dtype = KILN_BF16;
@@ -145,20 +157,34 @@ static kiln_status compare(node_test *t, const kiln_tensor *have, const kiln_con
   if (have->dtype != want->dtype)
     return say(t, FAILED, "output %d: dtype must be %s, got %s", k, kiln_dtype_text(want->dtype),
                kiln_dtype_text(have->dtype));
-  if (have->rank != want->rank || !kiln_tensor_static_shape(have, shape))
+  if (have->rank != want->rank || !kiln_tensor_static_shape(have, most))
     return say(t, FAILED, "output %d: rank must be %d, got %d", k, want->rank, have->rank);
+  const int64_t *shape = found ? found : most;
   for (int i = 0; i < want->rank; i++) {
     n *= want->shape[i];
     if (shape[i] != want->shape[i])
       return say(t, FAILED, "output %d: axis %d must be %lld, got %lld", k, i,
                  (long long)want->shape[i], (long long)shape[i]);
   }
-  for (int64_t i = 0; i < n; i++)
-    if (!element_matches(want, data, i))
+  for (int64_t i = 0; i < n; i++) {
+    const int64_t at = place_in(want, most, i);
+    if (!element_matches(want, data, at, i))
       return say(t, FAILED, "output %d: element %lld must be %.9g, got %.9g", k, (long long)i,
                  kiln_element_get(want->dtype, want->data, i),
-                 kiln_element_get(want->dtype, data, i));
+                 kiln_element_get(want->dtype, data, at));
+  }
   return KILN_OK;
+}
+
+// The shape of output |k| that the run finds; NULL: it is static.
+static const int64_t *found_shape(const kiln_program *p, kiln_interpreter *in, int k) {
+  const void *data = NULL;
+  for (int i = 0; i < p->shape_of.n; i++)
+    if (p->shape_of.data[i] == k &&
+        kiln_interpreter_compute(in, p->outputs.data[kiln_program_n_results(p) + i], &data) ==
+            KILN_OK)
+      return data;
+  return NULL;
 }
 
 static kiln_status interpret(kiln_ctx *cx, node_test *t, const kiln_graph *first,
@@ -176,7 +202,7 @@ static kiln_status interpret(kiln_ctx *cx, node_test *t, const kiln_graph *first
     const void *data = NULL;
     if (kiln_interpreter_compute(in, y->id, &data) != KILN_OK)
       return say(t, FAILED, "%s", first_message(t));
-    KILN_TRY(compare(t, y, &t->outputs[k], k, data));
+    KILN_TRY(compare(t, y, &t->outputs[k], k, data, found_shape(p, in, k)));
   }
   return KILN_OK;
 }
