@@ -94,11 +94,11 @@ static void named_dimensions_flow_through_shape_arithmetic(void **state) {
   assert_int_equal(f->p->stmts.n, 1); // the arithmetic is gone
 }
 
-static void a_shape_that_only_the_run_knows_is_a_message(void **state) {
+static void a_rank_that_only_the_run_knows_is_a_message(void **state) {
   fixture *f = *state;
   const int x = add_input(f, "x", KILN_F32, 1, (const int64_t[]){4});
   const int s = add_input(f, "s", KILN_I64, 1, (const int64_t[]){2});
-  add_output(f, node(f, "Reshape", 13, 2, (const int[]){x, s}));
+  add_output(f, node(f, "Unsqueeze", 13, 2, (const int[]){x, s}));
   assert_int_equal(lower(f), KILN_UNSUPPORTED);
   assert_true(has_message(f, "input 1 (s): must be known when compiling"));
 }
@@ -205,7 +205,7 @@ int main(void) {
       ROW(constants_fold_away),
       ROW(big_fills_are_left_to_their_readers),
       ROW(named_dimensions_flow_through_shape_arithmetic),
-      ROW(a_shape_that_only_the_run_knows_is_a_message),
+      ROW(a_rank_that_only_the_run_knows_is_a_message),
       ROW(shapes_that_do_not_broadcast_are_a_message),
       ROW(outputs_and_inputs_keep_their_names),
       ROW(a_declared_output_shape_that_is_wrong_is_a_warning),
