@@ -43,10 +43,11 @@ def scalar(value, dtype=numpy.float32):
     return numpy.array(value, dtype)
 
 
-def case(name, op, inputs, n_outputs=1, domain=MS, rtol=1e-4, atol=1e-5, same=None, **attributes):
-    """`n_outputs` may be a list of whether each is wanted; `same`: inputs that mean the same and that ONNX Runtime takes."""
+def case(name, op, inputs, n_outputs=1, domain=MS, rtol=1e-4, atol=1e-5, same=None, like=None, **attributes):
+    """`n_outputs` may be a list of whether each is wanted; `same`: inputs that mean the same and that ONNX Runtime takes; `like`:
+    an operator, inputs and attributes that do."""
     wanted = [True] * n_outputs if isinstance(n_outputs, int) else n_outputs
-    CASES[name] = (op, inputs, wanted, domain, rtol, atol, same or inputs, attributes)
+    CASES[name] = (op, inputs, wanted, domain, rtol, atol, like or (op, same or inputs, attributes), attributes)
 
 
 def model_of(op, inputs, wanted, domain, attributes):
@@ -72,20 +73,20 @@ def fed(inputs):
 
 def check(kiln, name, folder):
     """None, or what is wrong."""
-    op, inputs, wanted, domain, rtol, atol, same, attributes = CASES[name]
+    op, inputs, wanted, domain, rtol, atol, like, attributes = CASES[name]
     path = folder / "model.onnx"
     path.write_bytes(model_of(op, inputs, wanted, domain, attributes).SerializeToString())
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
-    model = model_of(op, same, wanted, domain, attributes).SerializeToString()
+    model = model_of(like[0], like[1], wanted, domain, like[2]).SerializeToString()
     command = [kiln, "run", path, "--threads", "1", "--rtol", str(rtol), "--atol", str(atol)]
     for port, value in fed(inputs).items():
         numpy.save(folder / f"{port}.npy", value)
         command += ["--input", f"{port}={folder}/{port}.npy"]
     try:
         session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        results = session.run(None, fed(same))
+        results = session.run(None, fed(like[1]))
     except Exception as refused:  # its own classes, of no common base
         return f"ONNX Runtime: {refused}"
     for port, value in zip(session.get_outputs(), results):
@@ -289,6 +290,86 @@ def define_quantised():
                                              normal(16)])
 
 
+def packed(codes, bits):
+    """Numbers of few bits, the first in the low ones of a byte, along the last axis."""
+    per = 8 // bits
+    wide = numpy.zeros((*codes.shape[:-1], -(-codes.shape[-1] // per) * per), numpy.uint8)
+    wide[..., :codes.shape[-1]] = codes
+    parts = wide.reshape(*wide.shape[:-1], -1, per) << (numpy.arange(per, dtype=numpy.uint8) * bits)
+    return numpy.bitwise_or.reduce(parts, -1).astype(numpy.uint8)
+
+
+def define_experts():
+    """Tokens fewer than experts, more of them, and so many that the blocks of an expert are full."""
+    for name, tokens, experts, k in (("one", 1, 8, 2), ("few", 5, 8, 2), ("many", 64, 4, 2), ("uneven", 37, 3, 1)):
+        x, router = normal(tokens, 32), normal(tokens, experts)
+        def weights(inner, fused=1):
+            return [Weight(normal(experts, fused * inner, 32, scale=0.2)), Weight(normal(experts, fused * inner)),
+                    Weight(normal(experts, 32, inner, scale=0.2)), Weight(normal(experts, 32))]
+        for kind in ("relu", "gelu", "silu", "identity"):
+            case(f"moe_{name}_{kind}", "MoE", [x, router, *weights(48)], k=k, activation_type=kind, normalize_routing_weights=1)
+        fused = dict(k=k, activation_type="swiglu", swiglu_fusion=1)
+        case(f"moe_{name}_plain", "MoE", [x, router, *weights(48)], k=k, activation_type="silu")
+        case(f"moe_{name}_swiglu", "MoE", [x, router, *weights(48, 2)], **fused)
+        case(f"moe_{name}_swiglu_limit", "MoE", [x, router, *weights(48, 2)], **fused, activation_alpha=1.702,
+             activation_beta=1.0, swiglu_limit=1.5, normalize_routing_weights=1)
+    half = [v.astype(numpy.float16) if isinstance(v, numpy.ndarray) else Weight(v.array.astype(numpy.float16))
+            for v in [x, router, *weights(48, 2)]]
+    case("moe_half", "MoE", half, **fused, rtol=2e-3, atol=2e-3)
+    gate, gate_bias, second, bias, value, value_bias = [*weights(48), *weights(48)[:2]]
+    def joined(a, b, alternate):
+        both = numpy.stack([a.array, b.array], 2 if alternate else 1)
+        return Weight(both.reshape(experts, 96, *a.array.shape[2:]))
+    pairs = (gate, value), (gate_bias, value_bias)
+    like = "MoE", [x, router, *[joined(*p, True) for p in pairs], second, bias], fused
+    apart = [joined(*p, False) for p in pairs]
+    case("moe_halves", "MoE", [x, router, *apart, second, bias], like=like, **(fused | dict(swiglu_fusion=2)))
+    case("moe_three", "MoE", [x, router, gate, gate_bias, second, bias, value, value_bias], like=like, k=k, activation_type="swiglu")
+    case("moe_three_silu", "MoE", [x, router, gate, gate_bias, second, bias, value, value_bias], like=like, k=k,
+         activation_type="silu")
+    first, _, second, _ = weights(48)
+    case("moe_bare", "MoE", [normal(2, 6, 32), normal(12, 3), first, None, second], k=2, activation_type="relu")
+
+
+def quantized_layer(experts, n, k, bits, block, zeros):
+    """The four inputs of a layer of QMoE, and the two of MoE that mean the same."""
+    codes, size = integers(0, 2**bits, experts, n, k, dtype=numpy.uint8), block or k
+    shape = (experts, n, k // size)
+    points = integers(0, 2**bits, *shape, dtype=numpy.uint8) if zeros else numpy.full(shape, 2 ** (bits - 1), numpy.uint8)
+    scales, bias = normal(*shape, scale=0.2 / 2**bits), normal(experts, n)
+    spread = [numpy.repeat(part.astype(numpy.float32), size, -1) for part in (points, scales)]
+    if not block:
+        points, scales = points[:, :, 0], scales[:, :, 0]
+    parts = [Weight(packed(codes, bits)), Weight(scales), Weight(bias), Weight(packed(points, bits)) if zeros else None]
+    return parts, [Weight((codes - spread[0]) * spread[1]), Weight(bias)]
+
+
+def define_quantized_experts():
+    """ONNX Runtime has 2 and 8 bits in blocks with activations of 8 bits only, so it gets these weights as floats."""
+    routed = dict(k=2, activation_type="swiglu", swiglu_fusion=1, normalize_routing_weights=1)
+    for bits in (2, 4, 8):
+        for block in (0, 32):
+            for name, tokens, experts in (("few", 3, 8), ("many", 64, 4)):
+                for zeros in (False, True):
+                    one, real_one = quantized_layer(experts, 128, 32, bits, block, zeros)
+                    two, real_two = quantized_layer(experts, 32, 64, bits, block, zeros)
+                    x, router = normal(tokens, 32), normal(tokens, experts)
+                    inputs = [x, router, *one[:3], *two[:3], None, None, None, one[3], two[3]]
+                    about = dict(routed, expert_weight_bits=bits, **(dict(block_size=block) if block else {}))
+                    like = None if bits == 4 or not block else ("MoE", [x, router, *real_one, *real_two], routed)
+                    t = f"qmoe_{bits}_{block}_{name}" + ("_zeros" if zeros else "")
+                    case(t, "QMoE", inputs, like=like, **about)
+                    if bits == 4 and block:
+                        for normalizes in (0, 1):
+                            case(f"{t}_shares_{normalizes}", "QMoE", [*inputs, None, abs(normal(tokens, experts))],
+                                 **(about | dict(normalize_routing_weights=normalizes)))
+    one, real_one = quantized_layer(4, 64, 32, 4, 32, False)
+    two, real_two = quantized_layer(4, 32, 64, 8, 32, True)
+    silu = dict(k=2, activation_type="silu")
+    case("qmoe_mixed", "QMoE", [x, router, *one[:3], *two[:3], None, None, None, None, two[3]], **silu, block_size=32,
+         expert_weight_bits=4, fc2_expert_weight_bits=8, like=("MoE", [x, router, *real_one, *real_two], silu))
+
+
 def define_sizes():
     """Many inputs, steps and elements along an axis."""
     case("z_concat", "Concat", [normal(3, 2) for _ in range(100)], domain="", axis=1)
@@ -307,7 +388,8 @@ def define_sizes():
 def main():
     kiln, patterns = sys.argv[1], sys.argv[2:] or ["*"]
     for define in (define_norms, define_activations, define_attention, define_groups, define_rotary, define_bits,
-                   define_fused, define_quantised, define_sizes):
+                   define_fused, define_quantised, define_experts, define_quantized_experts,
+                   define_sizes):
         define()
     names = [n for n in CASES if any(fnmatch.fnmatch(n, p) for p in patterns)]
     failed = 0
