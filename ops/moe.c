@@ -9,19 +9,20 @@
 #include <math.h>
 #include <string.h>
 
-enum { FC1, FC2, FC3, LAYERS, MOST_ROWS = 64 };
+enum { FC1, FC2, FC3, LAYERS, MOST_ROWS = 64, TILE = 8, LANES = 32 };
 
 typedef enum activation { RELU, GELU, SILU, IDENTITY, SWIGLU } activation;
 
 // The weights of one layer of all experts: floats (E, N, K), or numbers of few bits in u8, packed
 // along K.
 typedef struct layer {
-  kiln_tensor *weights;      // NULL: no layer
-  const kiln_tensor *scales; // (E, N), or (E, N, K / block); NULL: floats
-  const kiln_tensor *zeros;  // packed along the last axis of |scales|; NULL: 2^(bits - 1)
-  const kiln_tensor *bias;   // (E, N), or NULL
-  kiln_bit_packing pack;     // |block|: all of K where the rows have one scale
+  kiln_tensor *weights;    // NULL: no layer
+  kiln_tensor *scales;     // (E, N), or (E, N, K / block); NULL: floats
+  kiln_tensor *zeros;      // packed along the last axis of |scales|; NULL: 2^(bits - 1)
+  const kiln_tensor *bias; // (E, N), or NULL
+  kiln_bit_packing pack;   // |block|: all of K where the rows have one scale
   int64_t n, k;
+  int64_t lanes; // rows that are interleaved
 } layer;
 
 typedef struct mixture {
@@ -286,11 +287,12 @@ static const kiln_expr *expert_at(const mixture *m, const kiln_expr *slot) {
 
 // --- blocks of rows of one expert ---
 
-// As many as each expert has on average; one row where they are not more than the experts.
+// As many as each expert has on average, up to a tile of registers, then a quarter, so that few are
+// empty; one row where the rows are not more than the experts.
 static int64_t rows_of_block(const mixture *m) {
   int64_t slots = 0, rows = 1;
   if (!kiln_expr_is_int(m->slots, &slots)) return MOST_ROWS / 4;
-  while (rows < MOST_ROWS && rows * m->experts < slots) rows *= 2;
+  while (rows < MOST_ROWS && rows * m->experts * (rows < TILE ? 1 : 4) < slots) rows *= 2;
   return rows;
 }
 
@@ -409,80 +411,139 @@ static kiln_tensor *gather_tokens(const mixture *m) {
   return kiln_lower_tensor(m->lw, s);
 }
 
-// Number |part| of byte |byte| of row |n| of expert |e|, before scale and zero point.
-static const kiln_expr *code_at(const mixture *m, const layer *l, const kiln_expr *e,
-                                const kiln_expr *n, const kiln_expr *byte, const kiln_expr *part) {
+// The same elements, repacked when compiling.
+static kiln_tensor *interleave_constant(const mixture *m, const layer *l, const kiln_tensor *t,
+                                        const int64_t *shape) {
+  const size_t size = (size_t)kiln_dtype_bytes(t->dtype), lanes = (size_t)l->lanes;
+  const size_t rows = (size_t)(m->experts * l->n), row = t->bytes / size / rows;
+  char *to = kiln_arena_alloc(&m->lw->cx->perm, t->bytes);
+  for (size_t r = 0; r < rows; r++)
+    for (size_t i = 0; i < row; i++)
+      memcpy(to + ((r / lanes * row + i) * lanes + r % lanes) * size,
+             (const char *)t->data + (r * row + i) * size, size);
+  kiln_const c = {.dtype = t->dtype, .rank = t->rank + 1, .bytes = t->bytes, .data = to};
+  c.shape[0] = m->experts;
+  c.shape[1] = l->n / l->lanes;
+  for (int i = 2; i < t->rank; i++) c.shape[i] = shape[i];
+  c.shape[t->rank] = l->lanes;
   kiln_ctx *cx = m->lw->cx;
-  const kiln_expr *const at[] = {e, n, byte};
+  return kiln_tensor_make_const(cx, m->lw->prog, kiln_symbol_text(cx, t->name), &c);
+}
+
+// The rows of |t| (E, N, ..) with |lanes| of them interleaved: (E, panels, .., lanes), so that
+// vectors run along rows.
+static kiln_tensor *interleave(const mixture *m, const layer *l, kiln_tensor *t) {
+  kiln_lower *lw = m->lw;
+  const int rank = t->rank + 1;
+  int64_t shape[KILN_MAX_RANK];
+  if (t->role == KILN_CONST && t->data && t->bytes > 0 && kiln_tensor_static_shape(t, shape))
+    return interleave_constant(m, l, t, shape);
+  const kiln_expr *extents[KILN_MAX_RANK] = {t->shape[0], number(m, l->n / l->lanes),
+                                             number(m, l->lanes)};
+  int perm[KILN_MAX_RANK] = {0, 1};
+  for (int i = 2; i < t->rank; i++) {
+    extents[i + 1] = t->shape[i];
+    perm[i] = i + 1;
+  }
+  perm[t->rank] = 2;
+  return kiln_lower_transpose(lw, kiln_lower_reshape(lw, t, rank, extents), perm);
+}
+
+// Interleaves a layer's rows; the zero points are unpacked before.
+static void arrange(const mixture *m, layer *l) {
+  if (!l->weights) return;
+  l->lanes = l->n % LANES == 0 ? LANES : l->n;
+  if (l->zeros) {
+    const int last = l->zeros->rank - 1;
+    l->zeros = kiln_bits_unpack(m->lw, &l->pack, l->zeros, last, l->scales->shape[last]);
+    l->zeros = interleave(m, l, l->zeros);
+  }
+  l->weights = interleave(m, l, l->weights);
+  if (l->scales) l->scales = interleave(m, l, l->scales);
+}
+
+// Number |part| of byte |byte| of the row at |row| = (expert, panel, lane), before scale and zero
+// point.
+static const kiln_expr *code_at(const mixture *m, const layer *l, const kiln_expr *const *row,
+                                const kiln_expr *byte, const kiln_expr *part) {
+  kiln_ctx *cx = m->lw->cx;
+  const kiln_expr *const at[] = {row[0], row[1], byte, row[2]};
   const kiln_expr *q = kiln_bits_number(cx, &l->pack, kiln_tensor_load(cx, l->weights, at), part);
   return kiln_cast(cx, m->sum, kiln_cast(cx, KILN_I32, q));
 }
 
-// The zero point of block |b| of row |n| of expert |e|.
-static const kiln_expr *zero_at(const mixture *m, const layer *l, const kiln_expr *e,
-                                const kiln_expr *n, const kiln_expr *b) {
+// The zero point of block |b| of a row.
+static const kiln_expr *zero_at(const mixture *m, const layer *l, const kiln_expr *const *row,
+                                const kiln_expr *b) {
   kiln_ctx *cx = m->lw->cx;
   if (!l->zeros) return kiln_number(cx, m->sum, 1 << (l->pack.bits - 1));
-  const kiln_expr *along = l->zeros->rank == 3 ? b : n, *per_byte = number(m, l->pack.per_byte);
-  const kiln_expr *byte = kiln_div(cx, along, per_byte);
-  const kiln_expr *const at[] = {e, l->zeros->rank == 3 ? n : byte, byte};
-  const kiln_expr *q = kiln_bits_number(cx, &l->pack, kiln_tensor_load(cx, l->zeros, at),
-                                        kiln_mod(cx, along, per_byte));
-  return kiln_cast(cx, m->sum, kiln_cast(cx, KILN_I32, q));
+  const kiln_expr *const of_block[] = {row[0], row[1], b, row[2]}, *const of_row[] = {
+                                                                       row[0], row[1], row[2]};
+  return wide(m, l->zeros, l->zeros->rank == 4 ? of_block : of_row);
 }
 
-static const kiln_expr *scale_at(const mixture *m, const layer *l, const kiln_expr *e,
-                                 const kiln_expr *n, const kiln_expr *b) {
-  const kiln_expr *const at[] = {e, n, b};
-  return wide(m, l->scales, at);
+static const kiln_expr *scale_at(const mixture *m, const layer *l, const kiln_expr *const *row,
+                                 const kiln_expr *b) {
+  const kiln_expr *const of_block[] = {row[0], row[1], b, row[2]}, *const of_row[] = {
+                                                                       row[0], row[1], row[2]};
+  return wide(m, l->scales, l->scales->rank == 4 ? of_block : of_row);
 }
 
-// |x| (blocks, rows, K) times weights of few bits: blocks of them, bytes, and numbers in a byte.
-static kiln_stmt *multiply_packed(const mixture *m, const layer *l, const kiln_tensor *x,
-                                  const kiln_expr **out_at) {
+// The panels of a product (panels, blocks, rows, lanes) side by side: (blocks, rows, N).
+static kiln_tensor *joined(const mixture *m, const layer *l, const kiln_stmt *product) {
+  static const int perm[] = {1, 2, 0, 3};
+  const kiln_expr *const shape[] = {m->blocks, number(m, m->rows), number(m, l->n)};
+  kiln_tensor *y = kiln_lower_tensor(m->lw, product);
+  return kiln_lower_reshape(m->lw, kiln_lower_transpose(m->lw, y, perm), 3, shape);
+}
+
+// |x| (blocks, rows, K) times weights of few bits, as (panels, blocks, rows, lanes): blocks of them,
+// bytes, and numbers in a byte. The lanes are outside of a tile of rows, which shares the decoded
+// weights.
+static kiln_tensor *multiply_packed(const mixture *m, const layer *l, const kiln_tensor *x) {
   kiln_ctx *cx = m->lw->cx;
   const int64_t bytes = l->pack.block / l->pack.per_byte;
-  const kiln_expr *const extents[] = {m->blocks,        number(m, m->rows),
-                                      number(m, l->n),  number(m, l->k / l->pack.block),
-                                      number(m, bytes), number(m, l->pack.per_byte)};
-  const kiln_expr *v[6];
-  kiln_stmt *s = kiln_lower_stmt(m->lw, "product", m->sum, 3, 3, extents);
-  kiln_stmt_vars(cx, s, 0, 6, v);
-  memcpy(out_at, v, 3 * sizeof *v);
-  const kiln_expr *e = expert_of_block(m, v[0]),
-                  *byte = kiln_add(cx, kiln_mul(cx, v[3], number(m, bytes)), v[4]);
-  const kiln_expr *k = kiln_add(cx, kiln_mul(cx, byte, number(m, l->pack.per_byte)), v[5]);
-  const kiln_expr *const at[] = {v[0], v[1], k};
-  const kiln_expr *q =
-      kiln_sub(cx, code_at(m, l, e, v[2], byte, v[5]), zero_at(m, l, e, v[2], v[3]));
-  s->body = kiln_mul(cx, wide(m, x, at), kiln_mul(cx, q, scale_at(m, l, e, v[2], v[3])));
-  return s;
+  const kiln_expr *const extents[] = {number(m, l->n / l->lanes),
+                                      m->blocks,
+                                      number(m, m->rows),
+                                      number(m, l->lanes),
+                                      number(m, l->k / l->pack.block),
+                                      number(m, bytes),
+                                      number(m, l->pack.per_byte)};
+  const kiln_expr *v[7];
+  kiln_stmt *s = kiln_lower_stmt(m->lw, "product", m->sum, 4, 3, extents);
+  kiln_stmt_vars(cx, s, 0, 7, v);
+  const kiln_expr *byte = kiln_add(cx, kiln_mul(cx, v[4], number(m, bytes)), v[5]);
+  const kiln_expr *k = kiln_add(cx, kiln_mul(cx, byte, number(m, l->pack.per_byte)), v[6]);
+  const kiln_expr *const own[] = {v[1], v[2], k};
+  const kiln_expr *const row[] = {expert_of_block(m, v[1]), v[0], v[3]};
+  const kiln_expr *q = kiln_sub(cx, code_at(m, l, row, byte, v[6]), zero_at(m, l, row, v[4]));
+  s->body = kiln_mul(cx, wide(m, x, own), kiln_mul(cx, q, scale_at(m, l, row, v[4])));
+  s->combiner = KILN_COMBINE_SUM;
+  return joined(m, l, s);
 }
 
-static kiln_stmt *multiply_floats(const mixture *m, const layer *l, const kiln_tensor *x,
-                                  const kiln_expr **out_at) {
+static kiln_tensor *multiply_floats(const mixture *m, const layer *l, const kiln_tensor *x) {
   kiln_ctx *cx = m->lw->cx;
-  const kiln_expr *const extents[] = {m->blocks, number(m, m->rows), number(m, l->n),
-                                      number(m, l->k)};
-  const kiln_expr *v[4];
-  kiln_stmt *s = kiln_lower_stmt(m->lw, "product", m->sum, 3, 1, extents);
-  kiln_stmt_vars(cx, s, 0, 4, v);
-  memcpy(out_at, v, 3 * sizeof *v);
-  const kiln_expr *const own[] = {v[0], v[1], v[3]}, *const at[] = {expert_of_block(m, v[0]), v[2],
-                                                                    v[3]};
+  const kiln_expr *const extents[] = {number(m, l->n / l->lanes), m->blocks, number(m, m->rows),
+                                      number(m, l->lanes), number(m, l->k)};
+  const kiln_expr *v[5];
+  kiln_stmt *s = kiln_lower_stmt(m->lw, "product", m->sum, 4, 1, extents);
+  kiln_stmt_vars(cx, s, 0, 5, v);
+  const kiln_expr *const own[] = {v[1], v[2], v[4]}, *const at[] = {expert_of_block(m, v[1]), v[0],
+                                                                    v[4], v[3]};
   s->body = kiln_mul(cx, wide(m, x, own), wide(m, l->weights, at));
-  return s;
+  s->combiner = KILN_COMBINE_SUM;
+  return joined(m, l, s);
 }
 
 // Layer |l| of |x| (blocks, rows, K): (blocks, rows, N), in the type of sums.
 static kiln_tensor *run_layer(const mixture *m, const layer *l, const kiln_tensor *x) {
   kiln_ctx *cx = m->lw->cx;
   const kiln_expr *v[3];
-  kiln_stmt *s = l->scales ? multiply_packed(m, l, x, v) : multiply_floats(m, l, x, v);
-  s->combiner = KILN_COMBINE_SUM;
-  kiln_tensor *y = kiln_lower_tensor(m->lw, s);
+  kiln_tensor *y = l->scales ? multiply_packed(m, l, x) : multiply_floats(m, l, x);
   if (!l->bias) return y;
-  s = kiln_lower_like(m->lw, "biased", y, m->sum, v);
+  kiln_stmt *s = kiln_lower_like(m->lw, "biased", y, m->sum, v);
   const kiln_expr *const at[] = {expert_of_block(m, v[0]), v[2]};
   s->body = kiln_add(cx, kiln_tensor_load(cx, y, v), wide(m, l->bias, at));
   return kiln_lower_tensor(m->lw, s);
@@ -589,6 +650,7 @@ static kiln_status lower_mixture(kiln_lower *lw, const places *at, int shares_of
   KILN_TRY(choose(&m, &logits));
   const kiln_tensor *shares = weigh(&m, logits);
   make_blocks(&m);
+  for (int i = 0; i < LAYERS; i++) arrange(&m, &m.fc[i]);
   const kiln_tensor *inner = inner_rows(&m, gather_tokens(&m));
   kiln_tensor *y = combine(&m, run_layer(&m, &m.fc[FC2], inner), shares);
   KILN_TRY(kiln_lower_cast(lw, y, m.x->dtype, &y));

@@ -79,7 +79,8 @@ void kiln_tile_connect_all(kiln_tile_graph *g, int level);
 
 // Propagates a tile of the result, tile[d] along its space dim d, to the boxes of all nodes and
 // edges by substituting index maps; several loads are united, and boxes cut to the tensors. An axis
-// whose index depends on data is taken whole. modes[node][r] and steps[node][r] say how a reduction
+// whose index only the run knows has as many elements as the tile has such indices, or all of them
+// if they are computed inside of the tile. modes[node][r] and steps[node][r] say how a reduction
 // runs; NULL rows, or NULL |modes|, mean FULL.
 //
 // shapes: tile[n_space of the last statement]; 0 or more than the extent: the extent

@@ -240,6 +240,24 @@ static void set_reductions(kiln_ctx *cx, kiln_tile_node *n, int which, const int
 
 static bool is_inside(const kiln_tile_edge *e) { return e->producer >= 0 && e->level > 0; }
 
+// The span of an index that only the run knows: a tile has at most one value for each of its
+// iterations over the dims that the index uses.
+static kiln_tile_span span_of_choice(kiln_ctx *cx, const kiln_tile_node *n, int which,
+                                     const kiln_expr *index, int64_t size) {
+  const int n_dims = n->stmt->n_space + n->stmt->n_reduce;
+  kiln_symbol vars[2 * KILN_MAX_RANK];
+  const kiln_expr *origins[2 * KILN_MAX_RANK];
+  int64_t values = 1;
+  for (int d = 0; d < n_dims; d++) {
+    vars[d] = n->stmt->dims[d].name;
+    origins[d] = n->dims[which][d].origin;
+    if (kiln_expr_uses(index, vars[d])) values = kiln_mul_sat(values, n->dims[which][d].extent);
+  }
+  return (kiln_tile_span){.origin = kiln_expr_substitute(cx, index, n_dims, vars, origins),
+                          .extent = values < size ? values : size,
+                          .step = 1};
+}
+
 static void edge_box(const kiln_tile_graph *g, kiln_tile_edge *e, int which) {
   const kiln_tile_edge *like = e->like >= 0 ? &g->edges[e->like] : NULL;
   e->transaction[which] = 0;
@@ -256,7 +274,9 @@ static void edge_box(const kiln_tile_graph *g, kiln_tile_edge *e, int which) {
       const kiln_expr *index = e->loads.data[i]->args[k];
       const kiln_tile_indexing x = {g->p, n->stmt, n->dims[which], index, size, 1};
       kiln_tile_span s = kiln_tile_span_of(g->cx, x, index, &known);
-      if (!known) s = fixed(g->cx, 0, size);
+      if (!known && index->has_load && !is_inside(e))
+        s = span_of_choice(g->cx, n, which, index, size);
+      else if (!known) s = fixed(g->cx, 0, size);
       e->box[which][k] = i ? span_hull(g->cx, e->box[which][k], s, size) : s;
     }
     e->box[which][k] = span_cut(g->cx, e->box[which][k], size);

@@ -82,6 +82,15 @@ static bool reads_along(rows *r, const kiln_stmt *s, int d) {
   return true;
 }
 
+// Whether vectors along the contiguous reduction dim of |s| would gather another load that vectors
+// of results read contiguously, as the weights of a product whose rows are interleaved.
+static bool gathers_along_reduction(rows *r, const kiln_stmt *s) {
+  const int last = s->n_space - 1;
+  return last >= 0 && is_own(r, s, last) && reads_along(r, s, last) &&
+         kiln_lowering_extent(s, last) >= r->w->lanes &&
+         !reads_along(r, s, contiguous_reduction(r->w, s));
+}
+
 // Vectorizes the statement |stmt| across its results: sums of windows in a row, whose reduction is
 // not contiguous.
 static kiln_status vectorize_results(rows *r, int stmt) {
@@ -117,8 +126,8 @@ static kiln_status vectorize_along(rows *r) {
     const kiln_stmt *s = w->p->stmts.data[i];
     if (r->is_inlined[i]) continue;
     if (s->n_reduce) {
-      KILN_TRY(contiguous_reduction(w, s) < 0 ? vectorize_results(r, i)
-                                              : kiln_lowering_vectorize_reduction(w, s));
+      const bool across = contiguous_reduction(w, s) < 0 || gathers_along_reduction(r, s);
+      KILN_TRY(across ? vectorize_results(r, i) : kiln_lowering_vectorize_reduction(w, s));
       continue;
     }
     int d = s->n_space - 1;

@@ -37,6 +37,11 @@ static const struct {
      "p { in f32 X(40, 24) temp f32 t0(40) out f32 y(40, 24) t0(i0:40 | r0:24) +=! X(i0, r0) "
      "y(i0:40, i1:24) = X(i0, i1) - t0(i0) }",
      {"parallel y.i0\n", "vectorize t0.r0\n", "vectorize y.i1\n"}},
+    {"sums whose weights are interleaved: vectors of results, though the rows are contiguous",
+     "p { in f32 X(6, 64) in f32 W(4, 64, 8) temp f32 t0(6, 4, 8) out f32 y(6, 32) "
+     "t0(i0:6, j0:4, j1:8 | r0:64) +=! X(i0, r0) * W(j0, r0, j1) "
+     "y(i0:6, i1:32) = max(t0(i0, i1 / 8, i1 % 8), 0f32) }",
+     {"parallel y.i0\n", "reorder t0.r0 t0.j1\n", "vectorize t0.j1\n"}},
     {"a sum that is stored besides being reused",
      "p { in f32 X(40, 24) in f32 R(40, 24) out f32 z0(40, 24) temp f32 t1(40) out f32 y(40, 24) "
      "z0(i0:40, j0:24) = X(i0, j0) + R(i0, j0) t1(i0:40 | r0:24) +=! z0(i0, r0) "
