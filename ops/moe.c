@@ -497,7 +497,7 @@ static kiln_tensor *joined(const mixture *m, const layer *l, const kiln_stmt *pr
   return kiln_lower_reshape(m->lw, kiln_lower_transpose(m->lw, y, perm), 3, shape);
 }
 
-// |x| (blocks, rows, K) times weights of few bits, as (panels, blocks, rows, lanes): blocks of them,
+// |x| (blocks, rows, K) times weights of few bits, as (panels, blocks, rows, lanes): their blocks,
 // bytes, and numbers in a byte. The lanes are outside of a tile of rows, which shares the decoded
 // weights.
 static kiln_tensor *multiply_packed(const mixture *m, const layer *l, const kiln_tensor *x) {
