@@ -1,8 +1,8 @@
 // LabelEncoder between numbers: the value of the key that an element equals, or the default. Of
 // equal keys the first counts; NaN equals NaN. source: ONNX LabelEncoder-2, 4
 #include "analysis/interpret.h"
-#include "fission/lookup.h"
-#include "fission/scores.h"
+#include "fission/classical/lookup.h"
+#include "fission/classical/scores.h"
 #include "fission/terms.h"
 
 #include <string.h>

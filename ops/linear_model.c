@@ -1,8 +1,8 @@
 // LinearRegressor and LinearClassifier: a product with the coefficients, intercepts, a post
 // transform, and the label of the greatest score. source: ONNX LinearRegressor-1,
-// LinearClassifier-1; of one score for two classes the label is that of its sign, and the scores are
-// 1 - s and s, or both logistic, as in ONNX Runtime
-#include "fission/scores.h"
+// LinearClassifier-1; of one score for two classes the label is that of its sign, and the scores
+// are 1 - s and s, or both logistic, as in ONNX Runtime
+#include "fission/classical/scores.h"
 #include "fission/terms.h"
 
 // X W^T + B, (N, C): coefficients (C, F).

@@ -1,6 +1,6 @@
 // OneHotEncoder of numbers: 1 at the category that an element, cast to an integer, equals. With
 // zeros = 0 an element of no category fails the run. source: ONNX OneHotEncoder-1
-#include "fission/lookup.h"
+#include "fission/classical/lookup.h"
 #include "fission/terms.h"
 
 static kiln_status want_known(kiln_lower *lw, int n, const int64_t *categories) {

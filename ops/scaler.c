@@ -1,6 +1,6 @@
 // Scaler, (x - offset) * scale, and Imputer, which replaces one value: by numbers for each feature,
 // or by one for all. source: ONNX Scaler-1, Imputer-1
-#include "fission/scores.h"
+#include "fission/classical/scores.h"
 #include "fission/terms.h"
 
 #include <math.h>

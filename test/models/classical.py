@@ -190,9 +190,215 @@ def define_encoders():
     case("features", "FeatureVectorizer", parts, [wide], inputdimensions=[2, 3, 1])
 
 
+# --- trees ---
+
+MODES = ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER"]
+COMPARE = [np.less_equal, np.less, np.greater_equal, np.greater, np.equal, np.not_equal, lambda x, v: x in v]
+
+
+class Node:
+    """An inner node, or a leaf with weights {target: weight}."""
+
+    def __init__(self, weights=None, mode=0, feature=0, value=0.0, missing=False, yes=None, no=None):
+        self.weights, self.mode, self.feature, self.value, self.missing = weights, mode, feature, value, missing
+        self.yes, self.no = yes, no
+
+    def reach(self, row):
+        node = self
+        while node.weights is None:
+            x = row[node.feature]
+            holds = COMPARE[node.mode](x, node.value) or (node.missing and np.isnan(x))
+            node = node.yes if holds else node.no
+        return node.weights
+
+
+def grow(depth, features, modes, targets, leaf_targets=1, positive=False, early=0.15):
+    if depth == 0 or RNG.random() < early:
+        draw = RNG.random if positive else RNG.standard_normal
+        chosen = RNG.choice(targets, leaf_targets, replace=False)
+        return Node({int(t): float(np.float32(draw())) for t in chosen})
+    mode = int(RNG.choice(modes))
+    value = float(RNG.choice([-2, -1, 0, 1, 2, 1.5, np.inf, -np.inf, np.nan], p=[0.18] * 5 + [0.04, 0.02, 0.02, 0.02]))
+    if mode == 6:
+        value = set(RNG.choice(9, RNG.integers(1, 6), replace=False).astype(float) - 4)
+    return Node(None, mode, int(RNG.integers(features)), value, bool(RNG.integers(2)),
+                grow(depth - 1, features, modes, targets, leaf_targets, positive, early),
+                grow(depth - 1, features, modes, targets, leaf_targets, positive, early))
+
+
+def listed_nodes(root):
+    """The nodes of a tree, parents first, in a shuffled order of children."""
+    found = [root]
+    for node in found:
+        if node.weights is None:
+            found += [node.yes, node.no] if RNG.random() < 0.5 else [node.no, node.yes]
+    return found
+
+
+def attributes_of(trees, prefix):
+    """Versions 1 and 3."""
+    a = {f"nodes_{k}": [] for k in ("treeids", "nodeids", "featureids", "modes", "values", "truenodeids", "falsenodeids",
+                                    "missing_value_tracks_true")}
+    a |= {f"{prefix}_{k}": [] for k in ("treeids", "nodeids", "ids", "weights")}
+    for tree, root in enumerate(trees):
+        nodes = listed_nodes(root)
+        number = {id(n): 3 * i + 1 for i, n in enumerate(nodes)}
+        for n in nodes:
+            leaf = n.weights is not None
+            for key, value in (("treeids", tree), ("nodeids", number[id(n)]), ("featureids", n.feature),
+                               ("modes", "LEAF" if leaf else MODES[n.mode]), ("values", n.value),
+                               ("truenodeids", 0 if leaf else number[id(n.yes)]),
+                               ("falsenodeids", 0 if leaf else number[id(n.no)]),
+                               ("missing_value_tracks_true", int(n.missing))):
+                a["nodes_" + key].append(value)
+            for target, weight in (n.weights or {}).items():
+                for key, value in (("treeids", tree), ("nodeids", number[id(n)]), ("ids", target), ("weights", weight)):
+                    a[f"{prefix}_{key}"].append(value)
+    return a
+
+
+def attributes_of_five(trees, dtype):
+    """Version 5, whose leaves have one weight."""
+    inner, leaves, roots = [], [], []
+    for root in trees:
+        nodes = listed_nodes(root)
+        roots.append(len(inner))
+        inner += [n for n in nodes if n.weights is None]
+        leaves += [n for n in nodes if n.weights is not None]
+    place = {id(n): i for i, n in enumerate(inner)} | {id(n): i for i, n in enumerate(leaves)}
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    members = [v for n in inner if n.mode == 6 for v in [*n.value, np.nan]]
+    splits = [0.0 if n.mode == 6 else n.value for n in inner]
+    a = {"nodes_splits": helper.make_tensor("s", kind, [len(inner)], splits),
+         "nodes_modes": helper.make_tensor("m", onnx.TensorProto.UINT8, [len(inner)], [n.mode for n in inner]),
+         "leaf_weights": helper.make_tensor("w", kind, [len(leaves)], [w for n in leaves for w in n.weights.values()]),
+         "leaf_targetids": [t for n in leaves for t in n.weights], "tree_roots": roots,
+         "nodes_featureids": [n.feature for n in inner], "nodes_missing_value_tracks_true": [int(n.missing) for n in inner]}
+    for way in ("yes", "no"):
+        name = {"yes": "true", "no": "false"}[way]
+        a[f"nodes_{name}nodeids"] = [place[id(getattr(n, way))] for n in inner]
+        a[f"nodes_{name}leafs"] = [int(getattr(n, way).weights is not None) for n in inner]
+    if members:
+        a["membership_values"] = helper.make_tensor("v", kind, [len(members)], members)
+    return a
+
+
+def scores_of(trees, x, n_targets, function="SUM"):
+    scores = np.zeros((len(x), n_targets))
+    for i, row in enumerate(x):
+        for target in range(n_targets):
+            found = [w[target] for w in (t.reach(row) for t in trees) if target in w]
+            if found:
+                scores[i, target] = {"SUM": sum, "AVERAGE": sum, "MIN": min, "MAX": max}[function](found)
+    return scores / (len(trees) if function == "AVERAGE" else 1)
+
+
+def inputs_of(rows, features, dtype=np.float32):
+    x = RNG.integers(-3, 4, (rows, features)).astype(dtype)
+    if np.dtype(dtype).kind == "f":
+        for value, share in ((np.nan, 0.15), (np.inf, 0.05), (-np.inf, 0.05), (-0.0, 0.05), (1.5, 0.1)):
+            x[RNG.random(x.shape) < share] = value
+    return x
+
+
+def regressor(name, trees, x, n_targets=1, function="SUM", post="NONE", base=None, **bounds):
+    scores = scores_of(trees, x, n_targets, function) + (base or 0)
+    y = transform(post, scores) if n_targets > 1 or post == "PROBIT" else scores
+    a = attributes_of(trees, "target") | ({"base_values": base} if base else {})
+    case(name, "TreeEnsembleRegressor", [x], [y.astype(np.float32)], n_targets=n_targets, aggregate_function=function,
+         post_transform=post, **a, **bounds)
+
+
+def define_regressors():
+    ways = range(6)
+    for rows in (1, 40):  # walking, and by bits where trees are small
+        x = inputs_of(rows, 4)
+        for mode in ways:
+            regressor(f"{MODES[mode]}_{rows}", [grow(4, 4, [mode], [0]) for _ in range(5)], x)
+        for depth in (0, 1, 3, 5, 6, 7, 9):  # of up to 32 leaves, of up to 64, of more
+            trees = [grow(depth, 4, ways, [0], early=0.02) for _ in range(6)]
+            regressor(f"depth_{depth}_{rows}", trees, x, atol=1e-5)
+        for function in ("SUM", "AVERAGE", "MIN", "MAX"):
+            trees = [grow(3, 4, ways, [0]) for _ in range(7)]
+            regressor(f"{function}_{rows}", trees, x, function=function, base=[0.5])
+            trees = [grow(3, 4, ways, [0, 1, 2], 2) for _ in range(4)]
+            regressor(f"{function}_of_several_{rows}", trees, x, 4, function, base=[0.5, 1.0, 2.0, 3.0])
+        for post in POSTS:
+            trees = [grow(3, 4, ways, [0, 1, 2], 3, positive=True, early=0)]
+            regressor(f"{post}_{rows}", trees, x, 3, post=post, rtol=1e-3)
+    x = inputs_of(30, 300)
+    regressor("many_columns", [grow(6, 300, ways, [0]) for _ in range(30)], x, atol=1e-5)
+    lopsided = Node({0: 1.0})
+    for i in range(45):
+        lopsided = Node(None, 0, 0, float(i - 20), False, Node({0: float(i)}), lopsided)
+    regressor("lopsided", [lopsided, Node({0: 0.25})], np.arange(-25, 25, dtype=np.float32)[:, None])
+    for rows in (1, 20):  # trees of one target each follow each other, or would be too many
+        trees = [grow(3, 4, ways, [i % 3]) for i in range(8)]
+        regressor(f"a_target_each_{rows}", trees, inputs_of(rows, 4), 3)
+        regressor(f"mostly_one_target_{rows}", [*trees, *(grow(3, 4, ways, [1]) for i in range(20))], inputs_of(rows, 4), 3)
+
+
+def classifier(name, trees, x, labels, post="NONE", base=None, **bounds):
+    targets = {t for tree in trees for n in listed_nodes(tree) for t in n.weights or {}}
+    scores = scores_of(trees, x, len(labels))
+    if len(targets) > 1 or len(labels) > 2:
+        scores = scores + (base or 0)
+        y, chosen = transform(post, scores), scores.argmax(axis=1)
+    else:
+        one = scores[:, list(targets)] + (base or 0)
+        positive = all(w >= 0 for tree in trees for n in listed_nodes(tree) for w in (n.weights or {}).values())
+        chosen = (one[:, 0] > (0.5 if positive else 0)).astype(int)
+        y = np.hstack([logistic(-one), logistic(one)] if post == "LOGISTIC" else [(1 if positive else 0) - one, one])
+        if targets == {1}:
+            y = transform(post, scores)
+    a = attributes_of(trees, "class") | ({"base_values": base} if base else {})
+    case(name, "TreeEnsembleClassifier", [x], [np.array(labels)[chosen], y.astype(np.float32)], classlabels_int64s=labels,
+         post_transform=post, **a, **bounds)
+
+
+def define_classifiers():
+    ways = range(6)
+    for rows in (1, 40):
+        x = inputs_of(rows, 4)
+        for post in POSTS[:4]:
+            for positive in (False, True):
+                name, grown = f"{post}_{positive}_{rows}", {"positive": positive}
+                classifier(f"three_{name}", [grow(3, 4, ways, [0, 1, 2], 3, **grown) for _ in range(5)], x, [5, 3, 9], post)
+                classifier(f"two_{name}", [grow(3, 4, ways, [0, 1], 2, **grown) for _ in range(5)], x, [5, 3], post)
+                for only in (0, 1):
+                    trees = [grow(3, 4, ways, [only], **grown) for _ in range(3)]
+                    classifier(f"only_{only}_{name}", trees, x, [5, 3], post, base=[0.25] if only == 0 else None)
+        trees = [grow(3, 4, ways, [i % 3]) for i in range(9)]
+        classifier(f"a_class_each_{rows}", trees, x, [0, 1, 2], base=[0.1, 0.2, 0.3])
+        stump = Node(None, 0, 0, 0.0, False, Node({0: 0.5, 1: 0.5, 2: 0.5}), Node({0: 0.0, 1: 0.5, 2: 0.5}))
+        classifier(f"ties_{rows}", [stump, stump], x, [0, 1, 2])
+    whole = inputs_of(20, 4, np.int64)
+    classifier("of_integers", [grow(4, 4, ways, [0, 1, 2], 3) for _ in range(3)], whole, [0, 1, 2])
+
+
+def define_ensembles():
+    for rows in (1, 20):
+        for dtype in (np.float32, np.float64):
+            x = inputs_of(rows, 4, dtype)
+            trees = [grow(d, 4, range(7), [0, 1], early=0) for d in (1, 3, 5, 7)]
+            for number, function in enumerate(("AVERAGE", "SUM", "MIN", "MAX")):
+                y = scores_of(trees, x, 2, function).astype(dtype)
+                case(f"five_{function}_{np.dtype(dtype).name}_{rows}", "TreeEnsemble", [x], [y], opset=5, n_targets=2,
+                     aggregate_function=number, post_transform=0, **attributes_of_five(trees, dtype))
+    x = inputs_of(4, 2)
+    broken = attributes_of([grow(2, 2, [0], [0], early=0)], "target")
+    for name, key, value, message in (("feature", "nodes_featureids", 2, "columns of the input"),
+                                      ("child", "nodes_truenodeids", 99, "in range"),
+                                      ("cycle", "nodes_truenodeids", 1, "once"),
+                                      ("mode", "nodes_modes", "BRANCH_MEMBER", "nodes_modes"),
+                                      ("target", "target_ids", 1, "weight")):
+        a = broken | {key: [value, *broken[key][1:]]}
+        case(f"broken_{name}", "TreeEnsembleRegressor", [x], [np.zeros((4, 1), np.float32)], n_targets=1, fails=message, **a)
+
+
 def main():
     kiln, *patterns = sys.argv[1:]
-    for define in (define_linear, define_scaling, define_encoders):
+    for define in (define_linear, define_scaling, define_encoders, define_regressors, define_classifiers, define_ensembles):
         define()
     names = [n for n in CASES if not patterns or any(fnmatch.fnmatch(n, p) for p in patterns)]
     wrong = 0

@@ -1,5 +1,5 @@
 // Scores of classical models: see scores.h.
-#include "fission/scores.h"
+#include "fission/classical/scores.h"
 
 #include "fission/terms.h"
 

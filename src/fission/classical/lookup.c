@@ -1,5 +1,5 @@
 // Binary search without branches, unrolled: see lookup.h.
-#include "fission/lookup.h"
+#include "fission/classical/lookup.h"
 
 #include "analysis/interpret.h"
 #include "fission/terms.h"

@@ -1,6 +1,6 @@
 // Looking numbers up among keys that are known at compile time.
-#ifndef KILN_FISSION_LOOKUP_H
-#define KILN_FISSION_LOOKUP_H
+#ifndef KILN_FISSION_CLASSICAL_LOOKUP_H
+#define KILN_FISSION_CLASSICAL_LOOKUP_H
 
 #include "fission/lower.h"
 

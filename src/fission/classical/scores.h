@@ -1,7 +1,7 @@
 // What the models of ai.onnx.ml share: inputs as rows of features, lists of weights, post
 // transforms of scores, and labels of the greatest score.
-#ifndef KILN_FISSION_SCORES_H
-#define KILN_FISSION_SCORES_H
+#ifndef KILN_FISSION_CLASSICAL_SCORES_H
+#define KILN_FISSION_CLASSICAL_SCORES_H
 
 #include "fission/lower.h"
 
