@@ -1,7 +1,7 @@
 // Tree ensembles: attributes to a forest (fission/classical/forest.h), and its scores to outputs.
-// source: ONNX TreeEnsembleClassifier-1, 3, TreeEnsembleRegressor-1, 3, TreeEnsemble-5; of one score
-// for two classes the label is the second where it is above 0, or 1/2 if all weights are positive,
-// as in ONNX Runtime
+// source: ONNX TreeEnsembleClassifier-1, 3, TreeEnsembleRegressor-1, 3, TreeEnsemble-5; of one
+// score for two classes the label is the second where it is above 0, or 1/2 if all weights are
+// positive, as in ONNX Runtime
 #include "analysis/interpret.h"
 #include "fission/classical/forest.h"
 #include "fission/classical/scores.h"

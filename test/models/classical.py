@@ -396,9 +396,87 @@ def define_ensembles():
         case(f"broken_{name}", "TreeEnsembleRegressor", [x], [np.zeros((4, 1), np.float32)], n_targets=1, fails=message, **a)
 
 
+# --- support vector machines ---
+
+
+def kernel_of(kind, x, vectors, gamma, coef0, degree):
+    x, vectors = x.astype(np.float64), vectors.astype(np.float64)
+    if kind == "RBF":
+        return np.exp(-gamma * ((x[:, None] - vectors[None]) ** 2).sum(axis=2))
+    dot = x @ vectors.T
+    return {"LINEAR": dot, "POLY": (gamma * dot + coef0) ** degree, "SIGMOID": np.tanh(gamma * dot + coef0)}[kind]
+
+
+def couple(r):
+    """Probabilities of classes from those of pairs, r[i, j] of i against j (Wu, Lin, Weng, algorithm 2)."""
+    n = len(r)
+    q = -r.T * r
+    np.fill_diagonal(q, [(r[np.arange(n) != i, i] ** 2).sum() for i in range(n)])
+    p = np.full(n, 1 / n)
+    for _ in range(100):
+        qp = q @ p
+        pqp = p @ qp
+        if np.abs(qp - pqp).max() < 0.005 / n:
+            break
+        for i in range(n):
+            step = (pqp - qp[i]) / q[i, i]
+            p[i] += step
+            pqp = (pqp + step * (step * q[i, i] + 2 * qp[i])) / (1 + step) ** 2
+            qp = (qp + step * q[i]) / (1 + step)
+            p /= 1 + step
+    return p
+
+
+def define_machines():
+    x = normal(9, 4)
+    params = [0.3, 0.2, 3.0]
+    for kind in ("LINEAR", "POLY", "RBF", "SIGMOID"):
+        vectors, weights = normal(6, 4), normal(6)
+        y = (kernel_of(kind, x, vectors, *params) @ weights + np.float32(0.3))[:, None]
+        a = {"n_supports": 6, "support_vectors": listed(vectors), "coefficients": listed(weights), "rho": [0.3],
+             "kernel_type": kind, "kernel_params": params}
+        case(f"machine_{kind}", "SVMRegressor", [x], [y.astype(np.float32)], rtol=1e-4, **a)
+        case(f"machine_of_one_class_{kind}", "SVMRegressor", [x], [np.where(y > 0, 1, -1).astype(np.float32)], one_class=1, **a)
+        for n in (2, 3, 5):
+            machine_of_classes(f"machine_of_{n}_classes_{kind}", n, kind, params, x)
+    w = normal(4)
+    case("machine_without_vectors", "SVMRegressor", [x], [(x @ w + np.float32(0.3))[:, None]], n_supports=0,
+         coefficients=listed(w), rho=[0.3], kernel_params=[0.0, 0.0, 0.0])
+    w = normal(3, 4)
+    scores = x @ w.T + np.float32(0.3)
+    case("classes_without_vectors", "SVMClassifier", [x], [scores.argmax(axis=1), scores], coefficients=listed(w), rho=[0.3],
+         classlabels_ints=[0, 1, 2], kernel_params=[0.0, 0.0, 0.0])
+
+
+def machine_of_classes(name, n, kind, params, x):
+    pairs = [(i, j) for i in range(n) for j in range(i + 1, n)]
+    vectors, weights = normal(3 * n, 4), normal(n - 1, 3 * n)
+    rho, a, b = normal(len(pairs)), -np.abs(normal(len(pairs))), normal(len(pairs))
+    kernels = kernel_of(kind, x, vectors, *params)
+    scores = np.stack([kernels[:, 3 * i:3 * i + 3] @ weights[j - 1, 3 * i:3 * i + 3]
+                       + kernels[:, 3 * j:3 * j + 3] @ weights[i, 3 * j:3 * j + 3] + rho[p]
+                       for p, (i, j) in enumerate(pairs)], axis=1)
+    votes = np.zeros((len(x), n))
+    against = np.zeros((len(x), n, n))
+    for p, (i, j) in enumerate(pairs):
+        votes[np.arange(len(x)), np.where(scores[:, p] > 0, i, j)] += 1
+        against[:, i, j] = np.clip(1 - logistic(scores[:, p] * a[p] + b[p]), 1e-7, 1 - 1e-7)
+        against[:, j, i] = 1 - against[:, i, j]
+    labels = [7, 5, 1, 0, 2][:n]
+    chosen = np.array(labels)[votes.argmax(axis=1)]
+    attributes = {"vectors_per_class": [3] * n, "support_vectors": listed(vectors), "coefficients": listed(weights),
+                  "rho": listed(rho), "kernel_type": kind, "kernel_params": params, "classlabels_ints": labels}
+    plain = np.hstack([-scores, scores]) if n == 2 else scores
+    case(name, "SVMClassifier", [x], [chosen, plain.astype(np.float32)], rtol=1e-4, atol=1e-5, **attributes)
+    probabilities = np.stack([couple(r) for r in against])
+    case(f"{name}_with_probabilities", "SVMClassifier", [x], [chosen, probabilities.astype(np.float32)], rtol=1e-4,
+         atol=1e-5, prob_a=listed(a), prob_b=listed(b), **attributes)
+
+
 def main():
     kiln, *patterns = sys.argv[1:]
-    for define in (define_linear, define_scaling, define_encoders, define_regressors, define_classifiers, define_ensembles):
+    for define in (define_linear, define_scaling, define_encoders, define_regressors, define_classifiers, define_ensembles,
+                   define_machines):
         define()
     names = [n for n in CASES if not patterns or any(fnmatch.fnmatch(n, p) for p in patterns)]
     wrong = 0

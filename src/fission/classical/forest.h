@@ -7,7 +7,8 @@
 // - by bits, for many rows and small trees: a word has a bit for each leaf, from left to right.
 //   Each node at which the row goes to the right clears the bits of the leaves to its left; the
 //   lowest bit that is left is the leaf. source: QuickScorer (Lucchese et al., SIGIR'15)
-// - by walking, otherwise: a step a level, all trees or rows at once; leaves are their own children.
+// - by walking, otherwise: a step a level, all trees or rows at once; leaves are their own
+//   children.
 #ifndef KILN_FISSION_CLASSICAL_FOREST_H
 #define KILN_FISSION_CLASSICAL_FOREST_H
 
