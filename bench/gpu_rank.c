@@ -16,7 +16,7 @@
 #include "driver/stages.h"
 #include "price/gpu_price.h"
 #include "price/gpu_work.h"
-#include "runtime/gpu.h"
+#include "runtime/gpu/gpu.h"
 #include "target/gpu/gpu.h"
 #include "template/search.h"
 

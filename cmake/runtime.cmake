@@ -3,7 +3,7 @@ if(TARGET kiln_runtime)
   target_link_libraries(kiln_runtime PUBLIC ${CMAKE_DL_LIBS} pthread)
 endif()
 
-file(GLOB runtime_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/runtime/*.c)
+file(GLOB runtime_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/runtime/*.c ${PROJECT_SOURCE_DIR}/src/runtime/*/*.c)
 # Beside the runtime: messages, and single elements of tensors for those who fill and print them.
 set(rt_sources ${runtime_sources} ${backend_sources} ${PROJECT_SOURCE_DIR}/src/support/diag.c
     ${PROJECT_SOURCE_DIR}/src/support/numbers.c ${PROJECT_SOURCE_DIR}/src/support/thread.c

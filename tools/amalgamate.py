@@ -27,7 +27,7 @@ def sources():
     listed = re.search(r"set\(rt_sources (.*?)\)", (ROOT / "cmake/runtime.cmake").read_text(), re.S).group(1)
     more = [ROOT / p for p in re.findall(r"\$\{PROJECT_SOURCE_DIR\}/(\S+\.c)", listed)]
     backends = [d for d in sorted((ROOT / "src/backend").iterdir()) if d.is_dir() and not (d / "needs.cmake").exists()]
-    files = [*sorted((ROOT / "src/runtime").glob("*.c")), *sorted((ROOT / "src/backend").glob("*.c"))]
+    files = [*sorted((ROOT / "src/runtime").glob("**/*.c")), *sorted((ROOT / "src/backend").glob("*.c"))]
     return files + [f for d in backends for f in sorted(d.glob("*.c"))] + more, [d.name for d in backends]
 
 

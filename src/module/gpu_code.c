@@ -3,7 +3,7 @@
 #include "module/build.h"
 #include "module/cache.h"
 #include "runtime/pool.h"
-#include "runtime/resident.h"
+#include "runtime/gpu/resident.h"
 #include "target/gpu/gpu.h"
 
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include "module/checked.h"
 #include "module/planner.h"
 #include "runtime/features.h"
-#include "runtime/gpu_session.h"
+#include "runtime/gpu/gpu_session.h"
 #include "target/cpu/together.h"
 #include "tile/panels.h"
 

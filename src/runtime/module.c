@@ -2,7 +2,7 @@
 #include "runtime/module.h"
 #include "runtime/container.h"
 #include "runtime/features.h"
-#include "runtime/resident.h"
+#include "runtime/gpu/resident.h"
 #include "runtime/sums.h"
 #include "runtime/wire.h"
 #include "support/status.h"

@@ -5,7 +5,7 @@
 // session without an arena and pool of its own.
 #include "runtime/check.h"
 #include "runtime/extents.h"
-#include "runtime/gpu_session.h"
+#include "runtime/gpu/gpu_session.h"
 #include "runtime/module.h"
 #include "runtime/packed.h"
 #include "runtime/pool.h"

@@ -1,6 +1,6 @@
 #include "tune/measure_gpu.h"
 
-#include "runtime/gpu.h"
+#include "runtime/gpu/gpu.h"
 #include "runtime/pool.h"
 #include "target/gpu/gpu.h"
 #include "tune/gpu_probe.h"

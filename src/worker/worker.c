@@ -2,7 +2,7 @@
 // (src/tune/worker.h).
 //
 // usage: kiln-worker cuda|opencl DEVICE       with the file descriptors of src/tune/worker.h
-#include "runtime/gpu.h"
+#include "runtime/gpu/gpu.h"
 #include "tune/worker.h"
 
 #include <errno.h>

@@ -3,8 +3,8 @@
 #include "gpu/fake_cuda.h"
 #include "gpu/module.h"
 #include "kiln/gpu.h"
-#include "runtime/gpu.h"
-#include "runtime/resident.h"
+#include "runtime/gpu/gpu.h"
+#include "runtime/gpu/resident.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 // test/gpu/shaky_opencl.c in front of it what is created and not released is counted after each
 // test.
 #include "gpu/module.h"
-#include "runtime/gpu.h"
+#include "runtime/gpu/gpu.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

@@ -9,7 +9,7 @@
 
 #include "gpu/fake_cuda.h"
 #include "gpu/fake_library.h"
-#include "runtime/gpu.h"
+#include "runtime/gpu/gpu.h"
 #include "runtime/module.h"
 #include "unit/backend/calls.h"
 

@@ -1,7 +1,7 @@
 // Models for GPUs: compiled to sources and cubins, run where there is an OpenCL device.
 #include "unit/driver/models.h"
 
-#include "runtime/gpu.h"
+#include "runtime/gpu/gpu.h"
 
 static kiln_model *load(const char *path, const char *target, const char *dump,
                         kiln_dump_fn on_dump, void *user, kiln_diag *diag) {

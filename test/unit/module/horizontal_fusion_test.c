@@ -1,7 +1,7 @@
 // Horizontal fusion: which kernels share a launch, and that results do not change.
 #include "unit/driver/models.h"
 
-#include "runtime/gpu.h"
+#include "runtime/gpu/gpu.h"
 
 static const struct {
   const char *text;

@@ -5,7 +5,7 @@
 
 #include "tune/tuning.h"
 
-#include "runtime/gpu.h"
+#include "runtime/gpu/gpu.h"
 #include "tune/results.h"
 
 enum { TUNED = 4 };

@@ -3,7 +3,7 @@
 #include "target/gpu/spelling.h"
 
 #include "backend/backend.h"
-#include "runtime/gpu.h"
+#include "runtime/gpu/gpu.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 // The public interface to GPUs: a context of the driver, and its functions (gpu.h).
 #include "kiln/gpu.h"
-#include "runtime/gpu.h"
+#include "runtime/gpu/gpu.h"
 #include "support/status.h"
 
 #include <string.h>

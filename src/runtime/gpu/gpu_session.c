@@ -1,8 +1,8 @@
 // Runs on a device: addresses of tensors, staging copies, enqueueing, and capture of graphs.
-#include "runtime/gpu_session.h"
+#include "runtime/gpu/gpu_session.h"
 #include "runtime/check.h"
 #include "runtime/extents.h"
-#include "runtime/resident.h"
+#include "runtime/gpu/resident.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 // have the device's alignment, and must not overlap while written. Types and numbers are from
 // Khronos' specification of OpenCL 2.0; the library is opened together with a device. Queues are in
 // order.
-#include "runtime/gpu.h"
+#include "runtime/gpu/gpu.h"
 
 #include <dlfcn.h>
 #include <inttypes.h>

@@ -4,7 +4,7 @@
 #ifndef KILN_RUNTIME_RESIDENT_H
 #define KILN_RUNTIME_RESIDENT_H
 
-#include "runtime/gpu.h"
+#include "runtime/gpu/gpu.h"
 #include "runtime/module.h"
 
 typedef struct kiln_resident {

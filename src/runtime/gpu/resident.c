@@ -1,5 +1,5 @@
 // Loading of modules into devices.
-#include "runtime/resident.h"
+#include "runtime/gpu/resident.h"
 
 #include <stdio.h>
 #include <stdlib.h>

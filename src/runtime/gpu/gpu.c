@@ -1,5 +1,5 @@
 // Common parts of the drivers of GPUs.
-#include "runtime/gpu.h"
+#include "runtime/gpu/gpu.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 // CUDA's driver interface. Types and numbers are from NVIDIA's documentation of the driver API,
 // whose header is not needed; the library is opened together with a device.
-#include "runtime/gpu.h"
+#include "runtime/gpu/gpu.h"
 
 #include <dlfcn.h>
 #include <inttypes.h>
