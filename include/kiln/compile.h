@@ -194,6 +194,11 @@ typedef struct kiln_compile_options {
   // of Range(0, n) with n an input: memory and time are those of this extent, and a run that needs
   // more fails with the node and the number. 0: 1024.
   int64_t most_extent;
+  // States, "INPUT=OUTPUT" each: the output of a run is the input of the next one, in memory of the
+  // session (kiln_module_state), as a decoder's cache. "auto": all pairs of inputs and outputs
+  // whose names differ in "past" and "present" only. For CPUs.
+  const char *const *states;
+  size_t n_states;
 } kiln_compile_options;
 
 // Statistics of |tune| or |tuned_for| in the last compilation.

@@ -52,6 +52,15 @@ KILN_API const DLTensor *kiln_module_input_default(const kiln_module *module, si
 // 1: a run may give NULL for input |i|.
 KILN_API int32_t kiln_module_input_is_optional(const kiln_module *module, size_t i);
 
+// State: an output of a run that is an input of the next one, in memory of the session, as a
+// decoder's key-value cache (kiln_compile_options.states).
+typedef struct kiln_state_info {
+  const char *name;     // the input's
+  size_t input, output; // indices of the ports
+} kiln_state_info;
+KILN_API size_t kiln_module_state_count(const kiln_module *module); // 0: runs keep nothing
+KILN_API kiln_state_info kiln_module_state(const kiln_module *module, size_t i);
+
 // A module's description. Its strings live as long as the module.
 typedef struct kiln_module_info {
   const char *target;    // the code's target: "x86_64", "aarch64", "cuda:sm_90a", "opencl"
@@ -145,6 +154,45 @@ KILN_API void kiln_session_destroy(KILN_TAKE kiln_session *session);
 KILN_API KILN_MUST_USE kiln_status kiln_session_run(kiln_session *session, size_t n_inputs,
                                                     const DLTensor *const *inputs, size_t n_outputs,
                                                     DLTensor *const *outputs, kiln_diag *diag);
+// --- State (kiln_module_state) ---
+// For an input of a state a run takes NULL: the session's value, which begins with zeros, of the
+// least extents where they vary. NULL for its output replaces that value by the run's result. A
+// tensor for the input is used in place of the value, once; a tensor for the output receives the
+// result, and the session keeps the value it had: so a run can be tried.
+//
+// The values of the dimensions as kiln_module_find_dims, with inputs of states that may be NULL.
+KILN_API KILN_MUST_USE kiln_status kiln_session_find_dims(kiln_session *session, size_t n_inputs,
+                                                          const DLTensor *const *inputs,
+                                                          kiln_diag *diag, int64_t *out_values);
+// The value of state |i|, owned by the session until its next run or change of state; NULL: there
+// is no such state, or it begins anew.
+KILN_API const DLTensor *kiln_session_state(const kiln_session *session, size_t i);
+// All states begin anew.
+//
+// errors: KILN_BAD_INPUT: the module has no state
+KILN_API KILN_MUST_USE kiln_status kiln_session_state_reset(kiln_session *session, kiln_diag *diag);
+// Keeps the first |length| elements of each state along the axis along which runs append, as after
+// tokens that were guessed wrong. The extent of the other axes, and states that do not grow, stay.
+//
+// errors: KILN_BAD_INPUT: no state grows, or one has fewer elements; then none is changed
+KILN_API KILN_MUST_USE kiln_status kiln_session_state_truncate(kiln_session *session,
+                                                               int64_t length, kiln_diag *diag);
+// A new session of the same module and options with copies of the states, as for beams, or for
+// requests that begin alike.
+//
+// gives:  *out_session, to be destroyed
+// errors: as kiln_session_create; KILN_BAD_INPUT: the module has no state
+KILN_API KILN_MUST_USE kiln_status kiln_session_fork(const kiln_session *session, kiln_diag *diag,
+                                                     KILN_GIVE kiln_session **out_session);
+// Writes the states to a file, or replaces them by those of a file of the same model's module.
+//
+// errors: KILN_BAD_INPUT: the module has no state; the file cannot be written or read, is damaged,
+//         or has states of other names, types or ranks, or beyond their capacity: nothing is
+//         changed. KILN_NO_MEMORY
+KILN_API KILN_MUST_USE kiln_status kiln_session_state_save(const kiln_session *session,
+                                                           const char *path, kiln_diag *diag);
+KILN_API KILN_MUST_USE kiln_status kiln_session_state_load(kiln_session *session, const char *path,
+                                                           kiln_diag *diag);
 // The shape of output |i| in the last run, [rank]. Data-dependent extents, as of NonZero, are upper
 // bounds in the port; a run takes tensors of the port's shape, and fills the leading part of each
 // axis. Owned by the session until its next run; NULL: there is no such output.

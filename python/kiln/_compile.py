@@ -282,6 +282,7 @@ def compile(
     constants: Optional[Mapping[str, Any]] = None,
     overridable: Union[str, Iterable[str]] = (),
     marks: Union[str, Iterable[str]] = (),
+    states: Union[str, Iterable[str]] = (),
     threads: int = 0,
     cache: bool = True,
     op_files: Union[str, Iterable[str]] = (),
@@ -302,6 +303,7 @@ def compile(
     dims: named dimensions: a number, a range (least, most[, step]) that the module keeps, or a sum of
     others ("past + t"). shapes: replaces declared shapes of inputs. constants: inputs that are bound.
     marks: inner values that become outputs as well; "*": all.
+    states: "INPUT=OUTPUT" of what a session keeps between runs, or "auto": by the names past.. and present.. (Module.state).
     files: external data in memory, by location: tensors or bytes, which are not copied.
     name: the name of a model of bytes in messages. output: writes the module file as well. progress: True
     for a bar, or a function of (phase, done, total), whose exceptions end tuning, as `stop` does, and are
@@ -319,6 +321,7 @@ def compile(
     o.constants(constants or {})
     o.texts("overridable", overridable)
     o.texts("marks", marks)
+    o.texts("states", states)
     o.texts("op_files", op_files)
     o.texts("without", without)
     o.texts("with_rules", with_rules)

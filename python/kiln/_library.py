@@ -126,6 +126,8 @@ class CompileOptions(Structure):
         ("marks", POINTER(c_char_p)),
         ("n_marks", c_size_t),
         ("most_extent", c_int64),
+        ("states", POINTER(c_char_p)),
+        ("n_states", c_size_t),
     ]
 
 
@@ -193,6 +195,10 @@ class LaunchInfo(Structure):
     _fields_ = [("kernel", c_char_p), ("nodes", c_char_p), ("flops", c_double), ("bytes", c_double)]
 
 
+class StateInfo(Structure):
+    _fields_ = [("name", c_char_p), ("input", c_size_t), ("output", c_size_t)]
+
+
 class SessionOptions(Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -235,6 +241,15 @@ RUNTIME = {
     "kiln_session_destroy": (None, [_P]),
     "kiln_session_run": (c_int32, [_P, c_size_t, _P, c_size_t, _P, _P]),
     "kiln_session_output_shape": (_P, [_P, c_size_t]),
+    "kiln_module_state_count": (c_size_t, [_P]),
+    "kiln_module_state": (StateInfo, [_P, c_size_t]),
+    "kiln_session_find_dims": (c_int32, [_P, c_size_t, _P, _P, POINTER(c_int64)]),
+    "kiln_session_state": (_P, [_P, c_size_t]),
+    "kiln_session_state_reset": (c_int32, [_P, _P]),
+    "kiln_session_state_truncate": (c_int32, [_P, c_int64, _P]),
+    "kiln_session_fork": (c_int32, [_P, _P, POINTER(_P)]),
+    "kiln_session_state_save": (c_int32, [_P, c_char_p, _P]),
+    "kiln_session_state_load": (c_int32, [_P, c_char_p, _P]),
     "kiln_session_wait": (c_int32, [_P, _P]),
     "kiln_session_launch_ns": (c_uint64, [_P, c_size_t]),
     "kiln_session_launch_start_ns": (c_uint64, [_P, c_size_t]),

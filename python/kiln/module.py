@@ -12,11 +12,14 @@ import json
 import os
 import tempfile
 from ctypes import byref, c_char_p, c_int64, c_size_t, c_void_p
-from typing import Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from . import _arrays, _library, errors
 from ._arrays import KDL_CPU, KDL_CUDA
 from ._library import DLTensor
+
+if TYPE_CHECKING:
+    from .session import Session
 
 _MAX_DIMS = _MAX_RANK = 8
 _WANTS_MODEL = "the module was loaded from a file: its model is needed for this; kiln.compile keeps it"
@@ -113,8 +116,19 @@ class _Runner:
         self.diag.check(
             self.api.kiln_session_create(module._pointer, byref(given), self.diag.pointer, byref(session))
         )
+        self._hold(module, session.value)
+
+    @classmethod
+    def of(cls, module: "Module", session: int) -> "_Runner":
+        """That of a session that is made already."""
+        runner = cls.__new__(cls)
+        runner.api, runner.diag = module._library, _library.Diag(module._library)
+        runner._hold(module, session)
+        return runner
+
+    def _hold(self, module, session):
         n_in, n_out = len(module.inputs), len(module.outputs)
-        self.session = session.value
+        self.session = session
         self.inputs = (c_void_p * max(n_in, 1))()
         self.outputs = (c_void_p * max(n_out, 1))()
         # the arguments of kiln_session_run
@@ -381,6 +395,12 @@ class Module:
         if len(given) != self._n_out:
             raise errors.BadInput(f"out: must be {self._n_out} tensors, got {len(given)}")
         return given
+
+    def session(self) -> "Session":
+        """A session whose runs keep the states that the module was compiled with."""
+        from .session import Session
+
+        return Session(self)
 
     def wait(self) -> None:
         """Waits for runs on a GPU that calls have enqueued, and raises their errors."""

@@ -3,6 +3,7 @@
 #include "module/library_candidate.h"
 #include "driver/pipeline.h"
 #include "driver/stages.h"
+#include "model/states.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -142,6 +143,9 @@ static kiln_status check_kind(kiln_ctx *cx, const char *path, const kiln_compile
                      "mark: must be given with an ONNX model; a definition names its outputs "
                      "itself, got %s",
                      o->marks[0]);
+  if (o->n_states > 0)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path,
+                     "state: must be given with an ONNX model, got %s", o->states[0]);
   if (o->n_constants > 0)
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path,
                      "constant: must be given with an ONNX model, got %s", o->constant_names[0]);
@@ -182,6 +186,7 @@ static kiln_status load(kiln_ctx *cx, void *argument) {
   kiln_build b = {.request.model = m, .request.asked = o};
   KILN_TRY(kiln_pipeline_run(cx, &b, KILN_PHASE_LOAD, KILN_PHASE_LOAD));
   if (!o->read_only) KILN_TRY(kiln_defaults_make(cx, m));
+  if (!o->read_only) KILN_TRY(kiln_states_find(cx, m, o->n_states, o->states));
   m->n_load_times = m->times.n;
   return dump_front(cx, m);
 }
@@ -253,6 +258,7 @@ kiln_status kiln_model_load_nth(const char *path, const kiln_compile_options *op
   m->options.op_files = NULL;
   m->options.overridable = NULL;
   m->options.marks = NULL;
+  m->options.states = NULL;
   m->options.files = NULL;
   if (st != KILN_OK) kiln_model_destroy(m);
   else *out_model = m;

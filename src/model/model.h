@@ -39,6 +39,11 @@ typedef struct kiln_stop {
   int pass;    // row of the pipeline; -1: none
 } kiln_stop;
 
+// An output and the input that it is in the next run.
+typedef struct kiln_state_ports {
+  int input, output;
+} kiln_state_ports;
+
 struct kiln_model {
   kiln_core *core;
   const char *path;
@@ -60,9 +65,10 @@ struct kiln_model {
   uint64_t without;                     // bit mask of the pipeline's rows to skip (pipeline.h)
   kiln_stop stop;
   kiln_asked with_rules;
-  bool has_schedule;              // a user-provided schedule, with or without sections
-  kiln_sections schedule;         // sections of that schedule
-  kiln_interface inputs, outputs; // outputs include shape outputs
+  bool has_schedule;                 // a user-provided schedule, with or without sections
+  kiln_sections schedule;            // sections of that schedule
+  kiln_interface inputs, outputs;    // outputs include shape outputs
+  KILN_VEC(kiln_state_ports) states; // (model/states.h)
   // [inputs] defaults of optional inputs, as tensors of the ports' types; NULL: required. Made on
   // demand, and NULL for a model that was only read.
   DLManagedTensorVersioned **defaults;

@@ -33,6 +33,7 @@ kiln_status kiln_options_check(const kiln_compile_options *o, kiln_diag *diag) {
                {"with_rules", "it", o->with_rules, o->n_with_rules, sizeof(char *)},
                {"overridable", "it", o->overridable, o->n_overridable, sizeof(char *)},
                {"marks", "it", o->marks, o->n_marks, sizeof(char *)},
+               {"states", "it", o->states, o->n_states, sizeof(char *)},
                {"files", "the name", o->files, o->n_files, sizeof *o->files}};
   for (size_t i = 0; i < KILN_LEN(lists); i++)
     KILN_TRY(check_rows(lists[i].list, lists[i].what, lists[i].rows, lists[i].n, lists[i].row_bytes,

@@ -596,6 +596,12 @@ kiln_status kiln_layout_make(kiln_ctx *cx, kiln_build *b) {
     p->shape_of[i] = (uint32_t)b->choices.prog->shape_of.data[i];
   p->n_checks = (uint32_t)b->choices.prog->checks.n;
   p->checks = kiln_plan_checks_of(cx, b->choices.prog);
+  p->n_states = (uint32_t)b->request.model->states.n;
+  p->states = KILN_NEW_ARRAY(&cx->perm, kiln_plan_state, p->n_states);
+  for (uint32_t i = 0; i < p->n_states; i++) {
+    const kiln_state_ports *s = &b->request.model->states.data[i];
+    p->states[i] = (kiln_plan_state){(uint32_t)s->input, (uint32_t)s->output};
+  }
   make_features(&y);
   make_target(&y);
   p->n_args = (uint32_t)y.args.n;

@@ -68,6 +68,7 @@ static void add_options(kiln_digest *d, const kiln_compile_options *o) {
   add_texts(d, o->n_with_rules, o->with_rules);
   add_texts(d, o->n_overridable, o->overridable);
   add_texts(d, o->n_marks, o->marks);
+  add_texts(d, o->n_states, o->states);
 }
 
 // Errors are ignored here and reported by the compilation; nothing is cached then.

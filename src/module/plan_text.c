@@ -76,4 +76,7 @@ void kiln_plan_print(const kiln_plan *p, kiln_text *out) {
     kiln_text_add(out, "\n");
   }
   print_shapes(p, out);
+  for (uint32_t i = 0; i < p->n_states; i++)
+    kiln_text_printf(out, "state: output %" PRIu32 " is the next run's input %" PRIu32 "\n",
+                     p->states[i].output, p->states[i].input);
 }

@@ -49,7 +49,7 @@ int64_t kiln_formula_value(const kiln_formula *f, const int64_t *dims) {
   return stack[0];
 }
 
-static bool is_dim(const kiln_formula *f, uint32_t dim) { // whether |f| is just that dimension
+bool kiln_formula_is_dim(const kiln_formula *f, uint32_t dim) {
   return f->n == 1 && f->steps[0].op == KILN_FORMULA_DIM && f->steps[0].value == (int64_t)dim;
 }
 
@@ -263,7 +263,7 @@ static kiln_status take_values(const kiln_dynamic *d, const DLTensor *const *inp
     bool known = false;
     for (uint32_t i = 0; i < d->n_inputs && !known; i++)
       for (int32_t k = 0; k < d->inputs[i].rank && !known; k++) {
-        known = is_dim(&d->inputs[i].shape[k], x);
+        known = kiln_formula_is_dim(&d->inputs[i].shape[k], x);
         if (known) out[x] = inputs[i]->shape[k];
       }
     if (!known)

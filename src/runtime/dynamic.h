@@ -68,6 +68,7 @@ typedef struct kiln_dynamic {
   void *text; // reader: the copy of the blob that strings and plans point into
 } kiln_dynamic;
 
+bool kiln_formula_is_dim(const kiln_formula *f, uint32_t dim); // whether it is just dimension |dim|
 int64_t kiln_formula_value(const kiln_formula *f, const int64_t *dims);
 
 bool kiln_dynamic_is(const void *blob, size_t bytes); // whether |blob| has the magic number

@@ -84,6 +84,14 @@ static bool suits(const kiln_dynamic *d, const kiln_variant *v, const kiln_plan 
   return does;
 }
 
+static bool same_states(const kiln_plan *a, const kiln_plan *b) {
+  bool same = a->n_states == b->n_states;
+  for (uint32_t i = 0; same && i < a->n_states; i++)
+    same = a->states[i].input == b->states[i].input && a->states[i].output == b->states[i].output &&
+           a->states[i].input + 1 < a->n_inputs; // the last one has the dimensions
+  return same;
+}
+
 static kiln_status create_empty(const void *plan, size_t plan_bytes, const char *place,
                                 kiln_diag *diag, kiln_module **out);
 
@@ -106,7 +114,7 @@ static kiln_status fill_dynamic(kiln_module *m, const void *blob, size_t bytes, 
     if (!nests) st = create_empty(v->plan, (size_t)v->plan_bytes, place, diag, &m->variants[i]);
     if (st != KILN_OK) return st;
     const kiln_plan *p = nests ? NULL : &m->variants[i]->plan;
-    if (nests || !suits(d, v, p))
+    if (nests || !suits(d, v, p) || !same_states(&m->variants[0]->plan, p))
       return kiln_diag_fail(diag, KILN_BAD_INPUT, place,
                             "damaged table of variants: variant %" PRIu32
                             " must have the ports and nests that the table says",
@@ -130,8 +138,7 @@ static kiln_status fill_static(kiln_module *m, const void *plan, size_t plan_byt
                                        : KILN_OK;
 }
 
-// The first variant's plan. All variants' plans have equal targets and input defaults.
-static const kiln_plan *first_plan(const kiln_module *m) {
+const kiln_plan *kiln_module_first_plan(const kiln_module *m) {
   return m->dynamic ? &m->variants[0]->plan : &m->plan;
 }
 
@@ -145,7 +152,7 @@ static void add_features(kiln_module *m, const kiln_plan *p) {
 
 // Collects the CPU features of all variants, each once, and the target's name.
 static kiln_status describe_target(kiln_module *m, const char *place, kiln_diag *diag) {
-  const kiln_plan *first = first_plan(m);
+  const kiln_plan *first = kiln_module_first_plan(m);
   const uint32_t n_variants = m->dynamic ? m->dynamic->n_variants : 0;
   size_t most = first->n_features;
   for (uint32_t v = 1; v < n_variants; v++) most += m->variants[v]->plan.n_features;
@@ -185,7 +192,7 @@ static kiln_status create_empty(const void *plan, size_t plan_bytes, const char 
 
 // Makes tensors of the inputs' defaults; none if no input has one.
 static kiln_status make_defaults(kiln_module *m, const char *place, kiln_diag *diag) {
-  const kiln_plan *p = first_plan(m);
+  const kiln_plan *p = kiln_module_first_plan(m);
   bool has_any = false;
   for (uint32_t i = 0; i < m->plan.n_inputs; i++) has_any |= p->inputs[i].initial != 0;
   if (!has_any) return KILN_OK;
@@ -476,6 +483,16 @@ size_t kiln_module_weight_bytes(const kiln_module *module) {
   return module ? module->plan.weights_bytes + module->borrowed_bytes : 0;
 }
 
+size_t kiln_module_state_count(const kiln_module *module) {
+  return module ? kiln_module_first_plan(module)->n_states : 0;
+}
+
+kiln_state_info kiln_module_state(const kiln_module *module, size_t i) {
+  if (i >= kiln_module_state_count(module)) return (kiln_state_info){0};
+  const kiln_plan_state *s = &kiln_module_first_plan(module)->states[i];
+  return (kiln_state_info){module->plan.inputs[s->input].name, s->input, s->output};
+}
+
 const DLTensor *kiln_module_input_default(const kiln_module *module, size_t i) {
   if (!module || !module->defaults || i >= module->plan.n_inputs || !module->defaults[i].data)
     return NULL;
@@ -483,12 +500,13 @@ const DLTensor *kiln_module_input_default(const kiln_module *module, size_t i) {
 }
 
 int32_t kiln_module_input_is_optional(const kiln_module *module, size_t i) {
-  return module && i < module->plan.n_inputs && first_plan(module)->inputs[i].initial != 0;
+  return module && i < module->plan.n_inputs &&
+         kiln_module_first_plan(module)->inputs[i].initial != 0;
 }
 
 kiln_module_info kiln_module_about(const kiln_module *module) {
   if (!module) return (kiln_module_info){0};
-  const kiln_plan *p = first_plan(module);
+  const kiln_plan *p = kiln_module_first_plan(module);
   return (kiln_module_info){.target = module->target,
                             .processor = p->processor,
                             .threads = (int32_t)p->threads,

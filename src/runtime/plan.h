@@ -10,7 +10,7 @@
 
 #include "runtime/types.h"
 
-enum { KILN_PLAN_VERSION = 11, KILN_PLAN_ALIGN = 64, KILN_PLAN_MAX_BLOCK = 4096 };
+enum { KILN_PLAN_VERSION = 12, KILN_PLAN_ALIGN = 64, KILN_PLAN_MAX_BLOCK = 4096 };
 
 // The processor or driver that runs the functions.
 typedef enum kiln_plan_kind {
@@ -115,6 +115,11 @@ typedef struct kiln_plan_check {
   int64_t least, end; // least <= index < end; both 0 if the extent is data-dependent
 } kiln_plan_check;
 
+// Output |output| of a run is input |input| of the next one, in memory of the session.
+typedef struct kiln_plan_state {
+  uint32_t input, output;
+} kiln_plan_state;
+
 typedef struct kiln_plan {
   kiln_plan_kind kind;
   const char *arch;      // "sm_90a"; "" if there is none
@@ -143,6 +148,8 @@ typedef struct kiln_plan {
   kiln_plan_call *calls;
   uint32_t *indices;
   kiln_plan_check *checks;
+  uint32_t n_states;
+  kiln_plan_state *states;
   uint32_t *shape_of; // [n_shapes]: the output whose shape, as i64, each one holds
   void *text;         // reader: a copy of the blob, to which strings point
 } kiln_plan;

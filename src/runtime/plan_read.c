@@ -340,7 +340,7 @@ static void get_header(kiln_reader *r, kiln_plan *p) {
   uint32_t *const counts[] = {&p->n_externs,   &p->n_features, &p->n_inputs,  &p->n_outputs,
                               &p->n_functions, &p->n_launches, &p->n_args,    &p->n_nests,
                               &p->n_copies,    &p->n_images,   &p->n_indices, &p->n_calls,
-                              &p->n_shapes,    &p->n_checks};
+                              &p->n_shapes,    &p->n_checks,   &p->n_states};
   for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) *counts[i] = kiln_get_u32(r);
   check_target(r, p);
 }
@@ -378,6 +378,22 @@ static void get_checks(kiln_reader *r, kiln_plan *p) {
     kiln_reader_fail(r, "the last output must be an i64 for every check");
 }
 
+// A state's output must be what its input takes.
+static void get_states(kiln_reader *r, kiln_plan *p) {
+  p->states = kiln_get_array(r, p->n_states, 8, sizeof *p->states);
+  for (uint32_t i = 0; i < p->n_states && !r->wrong; i++) {
+    const kiln_plan_state s = {kiln_get_u32(r), kiln_get_u32(r)};
+    bool fits = s.input < p->n_inputs && s.output < kiln_plan_n_results(p) &&
+                p->inputs[s.input].type == p->outputs[s.output].type &&
+                p->inputs[s.input].rank == p->outputs[s.output].rank;
+    for (uint32_t k = 0; k < i; k++)
+      fits &= p->states[k].input != s.input && p->states[k].output != s.output;
+    p->states[i] = s;
+    if (!r->wrong && !fits)
+      kiln_reader_fail(r, "a state must be an input and an output of one type and rank, each once");
+  }
+}
+
 static void get_plan(kiln_reader *r, kiln_plan *p) {
   get_header(r, p);
   p->features = get_texts(r, p->n_features);
@@ -386,6 +402,7 @@ static void get_plan(kiln_reader *r, kiln_plan *p) {
   check_initials(r, p);
   get_shapes(r, p);
   get_checks(r, p);
+  get_states(r, p);
   p->functions = get_texts(r, p->n_functions);
   get_launches(r, p);
   p->args = kiln_get_array(r, p->n_args, 24, sizeof *p->args);
@@ -428,6 +445,7 @@ void kiln_plan_deinit(kiln_plan *plan) {
   free(plan->calls);
   free(plan->shape_of);
   free(plan->checks);
+  free(plan->states);
   free(plan->text);
   memset(plan, 0, sizeof *plan);
 }

@@ -38,7 +38,7 @@ static void put_header(kiln_writer *w, const kiln_plan *p) {
   const uint32_t counts[] = {p->n_externs,   p->n_features, p->n_inputs,  p->n_outputs,
                              p->n_functions, p->n_launches, p->n_args,    p->n_nests,
                              p->n_copies,    p->n_images,   p->n_indices, p->n_calls,
-                             p->n_shapes,    p->n_checks};
+                             p->n_shapes,    p->n_checks,   p->n_states};
   kiln_put_u32(w, KILN_WIRE_PLAN_MAGIC);
   kiln_put_u32(w, KILN_WIRE_ENDIAN_MARK);
   kiln_put_u32(w, KILN_PLAN_VERSION);
@@ -115,6 +115,10 @@ void kiln_plan_write(const kiln_plan *plan, void **out, size_t *out_bytes) {
   put_ports(&w, plan->n_outputs, plan->outputs);
   for (uint32_t i = 0; i < plan->n_shapes; i++) kiln_put_u32(&w, plan->shape_of[i]);
   put_checks(&w, plan);
+  for (uint32_t i = 0; i < plan->n_states; i++) {
+    kiln_put_u32(&w, plan->states[i].input);
+    kiln_put_u32(&w, plan->states[i].output);
+  }
   for (uint32_t i = 0; i < plan->n_functions; i++) kiln_put_text(&w, plan->functions[i]);
   for (uint32_t i = 0; i < plan->n_launches; i++) put_launch(&w, &plan->launches[i]);
   for (uint32_t i = 0; i < plan->n_args; i++) put_arg(&w, &plan->args[i]);

@@ -9,6 +9,7 @@
 #include "runtime/module.h"
 #include "runtime/packed.h"
 #include "runtime/pool.h"
+#include "runtime/state.h"
 #include "runtime/strided.h"
 #include "support/status.h"
 #include "support/surroundings.h"
@@ -24,6 +25,8 @@ struct kiln_session {
   kiln_gpu_session *gpu; // runs the plan of a device, in place of the fields below up to the times
   kiln_packed *packed;   // NULL: no input or output is packed
   kiln_extents *extents; // NULL: all shapes are static
+  kiln_session_states *states; // NULL: the module has none
+  kiln_session_options options;
   kiln_pool *pool;
   int threads;
   int32_t device;
@@ -194,7 +197,9 @@ kiln_status kiln_session_create(kiln_module *module, const kiln_session_options 
   s->module = kiln_module_retain(module);
   s->device = o.device;
   s->threads = o.threads ? o.threads : kiln_cpu_cores();
+  s->options = o;
   kiln_status st = module->dynamic ? fill_dynamic(s, &o, diag) : fill(s, &o, diag);
+  if (st == KILN_OK) st = kiln_states_create(module, diag, &s->states);
   if (st != KILN_OK) kiln_session_destroy(s);
   else *out_session = s;
   return st;
@@ -231,6 +236,7 @@ void kiln_session_destroy(kiln_session *s) {
   kiln_gpu_session_destroy(s->gpu);
   kiln_packed_destroy(s->packed);
   kiln_extents_destroy(s->extents);
+  kiln_states_destroy(s->states);
   if (s->arena_map) munmap(s->arena_map, s->arena_map_bytes);
   deinit_plan(s);
   kiln_module_release(s->module);
@@ -599,15 +605,29 @@ static kiln_status check_and_run(kiln_session *session, size_t n_inputs,
   return checked(session, st, diag);
 }
 
+// Runs with the session's states for inputs and outputs that are not given.
+static kiln_status run_with_states(kiln_session *session, size_t n_inputs,
+                                   const DLTensor *const *inputs, size_t n_outputs,
+                                   DLTensor *const *outputs, kiln_diag *diag) {
+  kiln_session_states *states = session->states;
+  if (!states || !inputs || !outputs || n_inputs != session->module->plan.n_inputs ||
+      n_outputs != kiln_module_output_count(session->module))
+    return check_and_run(session, n_inputs, inputs, n_outputs, outputs, diag);
+  KILN_TRY(kiln_states_begin(states, inputs, outputs, diag));
+  KILN_TRY(check_and_run(session, n_inputs, states->inputs, n_outputs, states->outputs, diag));
+  kiln_states_end(states, outputs);
+  return KILN_OK;
+}
+
 // Runs with defaults for inputs that are not given.
 static kiln_status fill_in_and_run(kiln_session *session, size_t n_inputs,
                                    const DLTensor *const *inputs, size_t n_outputs,
                                    DLTensor *const *outputs, kiln_diag *diag) {
   if (!session->module->defaults || !inputs)
-    return check_and_run(session, n_inputs, inputs, n_outputs, outputs, diag);
+    return run_with_states(session, n_inputs, inputs, n_outputs, outputs, diag);
   const DLTensor **given = kiln_module_fill_in(session->module, n_inputs, inputs);
   if (!given) return no_memory(diag, "inputs", n_inputs * sizeof *given);
-  const kiln_status st = check_and_run(session, n_inputs, given, n_outputs, outputs, diag);
+  const kiln_status st = run_with_states(session, n_inputs, given, n_outputs, outputs, diag);
   free(given);
   return st;
 }
@@ -620,6 +640,74 @@ kiln_status kiln_session_run(kiln_session *session, size_t n_inputs, const DLTen
   const kiln_status st = fill_in_and_run(session, n_inputs, inputs, n_outputs, outputs, diag);
   kiln_floating_end(before);
   return st;
+}
+
+// --- state ---
+
+// The states of a session that must have some.
+static kiln_status want_states(const kiln_session *s, const char *function, kiln_diag *diag,
+                               kiln_session_states **out) {
+  KILN_TRY(kiln_argument_check(diag, function, "session", s));
+  *out = s->states;
+  if (s->states) return KILN_OK;
+  return kiln_diag_fail(diag, KILN_BAD_INPUT, "session",
+                        "state: the module must have been compiled with states, it has none");
+}
+
+kiln_status kiln_session_find_dims(kiln_session *session, size_t n_inputs,
+                                   const DLTensor *const *inputs, kiln_diag *diag,
+                                   int64_t *out_values) {
+  KILN_TRY(kiln_argument_check(diag, __func__, "session", session));
+  const kiln_module *m = session->module;
+  if (!session->states || !inputs || n_inputs != m->plan.n_inputs)
+    return kiln_module_find_dims(m, n_inputs, inputs, diag, out_values);
+  if (m->dynamic) KILN_TRY(kiln_argument_check(diag, __func__, "out_values", out_values));
+  return kiln_states_find_dims(session->states, inputs, diag, out_values);
+}
+
+const DLTensor *kiln_session_state(const kiln_session *session, size_t i) {
+  if (!session || !session->states || i >= session->states->n) return NULL;
+  const kiln_state_value *v = &session->states->values[i];
+  return v->is_set ? &v->tensors[v->now] : NULL;
+}
+
+kiln_status kiln_session_state_reset(kiln_session *session, kiln_diag *diag) {
+  kiln_session_states *states = NULL;
+  KILN_TRY(want_states(session, __func__, diag, &states));
+  kiln_states_reset(states);
+  return KILN_OK;
+}
+
+kiln_status kiln_session_state_truncate(kiln_session *session, int64_t length, kiln_diag *diag) {
+  kiln_session_states *states = NULL;
+  KILN_TRY(want_states(session, __func__, diag, &states));
+  return kiln_states_truncate(states, length, diag);
+}
+
+kiln_status kiln_session_fork(const kiln_session *session, kiln_diag *diag,
+                              kiln_session **out_session) {
+  kiln_session_states *states = NULL;
+  KILN_TRY(kiln_argument_check(diag, __func__, "out_session", out_session));
+  *out_session = NULL;
+  KILN_TRY(want_states(session, __func__, diag, &states));
+  KILN_TRY(kiln_session_create(session->module, &session->options, diag, out_session));
+  kiln_states_copy(states, (*out_session)->states);
+  return KILN_OK;
+}
+
+kiln_status kiln_session_state_save(const kiln_session *session, const char *path,
+                                    kiln_diag *diag) {
+  kiln_session_states *states = NULL;
+  KILN_TRY(want_states(session, __func__, diag, &states));
+  KILN_TRY(kiln_argument_check(diag, __func__, "path", path));
+  return kiln_states_save(states, path, diag);
+}
+
+kiln_status kiln_session_state_load(kiln_session *session, const char *path, kiln_diag *diag) {
+  kiln_session_states *states = NULL;
+  KILN_TRY(want_states(session, __func__, diag, &states));
+  KILN_TRY(kiln_argument_check(diag, __func__, "path", path));
+  return kiln_states_load(states, path, diag);
 }
 
 const int64_t *kiln_session_output_shape(const kiln_session *session, size_t i) {

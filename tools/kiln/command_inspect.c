@@ -100,6 +100,10 @@ static void print_ports(const kiln_module *m) {
     printf("\n");
   }
   if (!kiln_module_dim_count(m)) printf("%-12sall constant\n", "dimensions");
+  for (size_t i = 0; i < kiln_module_state_count(m); i++) {
+    const kiln_state_info s = kiln_module_state(m, i);
+    printf("%-12s%s = %s\n", i ? "" : "states", s.name, kiln_module_output(m, s.output).name);
+  }
 }
 
 // A kernel and its number of launches.
@@ -205,6 +209,16 @@ static json_t *dims_of(const kiln_module *m) {
   return dims;
 }
 
+static json_t *states_of(const kiln_module *m) {
+  json_t *states = json_array();
+  for (size_t i = 0; i < kiln_module_state_count(m); i++) {
+    const kiln_state_info s = kiln_module_state(m, i);
+    json_array_append_new(states, json_pack("{s:o, s:o}", "input", text_of(s.name), "output",
+                                            text_of(kiln_module_output(m, s.output).name)));
+  }
+  return states;
+}
+
 static json_t *kernels_of(const kernel_row *rows, size_t n) {
   json_t *kernels = json_array();
   for (size_t i = 0; i < n; i++)
@@ -221,14 +235,15 @@ static bool write_module(const kiln_module *m, const char *path) {
   if (!rows) return false;
   json_t *features = json_array();
   for (size_t i = 0; i < a.n_features; i++) json_array_append_new(features, text_of(a.features[i]));
-  json_t *root = json_pack(
-      "{s:s, s:o, s:o, s:i, s:s, s:i, s:i, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:o}", "target",
-      a.target, "processor", text_of(a.processor), "features", features, "threads", a.threads,
-      "compiler", a.compiler, "file_version", a.file_version, "plan_version", a.plan_version,
-      "inputs", ports_of(m, true), "outputs", ports_of(m, false), "dimensions", dims_of(m),
-      "variants", (json_int_t)a.n_variants, "weight_bytes", (json_int_t)kiln_module_weight_bytes(m),
-      "arena_bytes", (json_int_t)kiln_module_arena_bytes(m), "launches",
-      (json_int_t)kiln_module_launch_count(m), "kernels", kernels_of(rows, n));
+  json_t *root =
+      json_pack("{s:s, s:o, s:o, s:i, s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:o}",
+                "target", a.target, "processor", text_of(a.processor), "features", features,
+                "threads", a.threads, "compiler", a.compiler, "file_version", a.file_version,
+                "plan_version", a.plan_version, "inputs", ports_of(m, true), "outputs",
+                ports_of(m, false), "dimensions", dims_of(m), "states", states_of(m), "variants",
+                (json_int_t)a.n_variants, "weight_bytes", (json_int_t)kiln_module_weight_bytes(m),
+                "arena_bytes", (json_int_t)kiln_module_arena_bytes(m), "launches",
+                (json_int_t)kiln_module_launch_count(m), "kernels", kernels_of(rows, n));
   char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
   const bool right = text && write_text(path, "output", text);
   if (!text) fprintf(stderr, "kiln: error: report: no memory left\n");

@@ -231,6 +231,8 @@ bool compile_options_make(const options *o, compile_storage *s, kiln_compile_opt
   out->n_overridable = (size_t)o->overridable.n;
   out->marks = o->marks.at;
   out->n_marks = (size_t)o->marks.n;
+  out->states = o->states.at;
+  out->n_states = (size_t)o->states.n;
   if (shows_progress()) out->on_progress = on_progress;
   return take_dims(o, s, out) && take_shapes(o, s, out);
 }

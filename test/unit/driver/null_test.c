@@ -128,6 +128,12 @@ static void fallible_functions_say_what_is_missing(void **state) {
   refused(m, kiln_session_create(m->module, NULL, d, NULL), "out_session");
   refused(m, kiln_session_run(NULL, 0, NULL, 0, NULL, d), "session");
   refused(m, kiln_session_wait(NULL, d), "session");
+  refused(m, kiln_session_find_dims(NULL, 0, NULL, d, NULL), "session");
+  refused(m, kiln_session_state_reset(NULL, d), "session");
+  refused(m, kiln_session_state_truncate(NULL, 0, d), "session");
+  refused(m, kiln_session_state_save(NULL, "x", d), "session");
+  refused(m, kiln_session_state_load(NULL, "x", d), "session");
+  refused(m, kiln_session_fork(NULL, d, NULL), "out_session");
   refused(m, kiln_session_set_stream(NULL, NULL, d), "session");
 }
 
@@ -212,6 +218,9 @@ static void others_give_nothing(void **state) {
   assert_null(kiln_module_launch(NULL, 0).kernel);
   kiln_session_destroy(NULL);
   assert_null(kiln_session_output_shape(NULL, 0));
+  assert_null(kiln_session_state(NULL, 0));
+  assert_int_equal(kiln_module_state_count(NULL), 0);
+  assert_null(kiln_module_state(NULL, 0).name);
   assert_int_equal(kiln_session_launch_start_ns(NULL, 0) + kiln_session_launch_ns(NULL, 0), 0);
   assert_int_equal(kiln_session_spans(NULL, NULL), 0);
   assert_null(kiln_tensor_create(NULL, 0, NULL, NULL));

@@ -15,6 +15,7 @@ static kiln_plan_call calls[] = {
     {"openblas", "product a 0:0 b 0:0 c 1:0 m 3:4:0:4 n 4:0:1:1 k 2:1:4:0", 2}};
 
 static uint32_t shape_of[] = {1};
+static kiln_plan_state states[] = {{0, 0}};
 
 static kiln_plan make(kiln_plan_port *inputs, kiln_plan_port *outputs, kiln_plan_launch *launches,
                       kiln_plan_arg *args, kiln_plan_nest *nests, kiln_plan_copy *copies) {
@@ -42,6 +43,8 @@ static kiln_plan make(kiln_plan_port *inputs, kiln_plan_port *outputs, kiln_plan
                      .n_outputs = 3,
                      .n_shapes = 1,
                      .shape_of = shape_of,
+                     .n_states = 1,
+                     .states = states,
                      .n_functions = 2,
                      .n_launches = 2,
                      .n_args = 5,
@@ -87,6 +90,7 @@ static void a_plan_reads_back_as_it_was_written(void **state) {
   assert_string_equal(p.calls[0].text, calls[0].text);
   assert_int_equal(p.copies[0].strides[1], 4);
   assert_int_equal(p.shape_of[0], 1);
+  assert_int_equal(p.n_states, 1);
   kiln_plan_write(&p, &again, &again_bytes);
   assert_int_equal(bytes, again_bytes);
   assert_memory_equal(blob, again, bytes);
@@ -132,6 +136,19 @@ static void wrong_shape_of(kiln_plan *p) {
 }
 static void wrong_shape_type(kiln_plan *p) { p->outputs[2].type = kiln_type_find("u64"); }
 static void wrong_shape_rank(kiln_plan *p) { p->outputs[2].shape[0] = 3; }
+static void wrong_state_output(kiln_plan *p) {
+  static kiln_plan_state wrong = {0, 2}; // a hidden one
+  p->states = &wrong;
+}
+static void wrong_state_rank(kiln_plan *p) {
+  static kiln_plan_state wrong = {1, 0};
+  p->states = &wrong;
+}
+static void wrong_state_twice(kiln_plan *p) {
+  static kiln_plan_state wrong[] = {{0, 0}, {0, 1}};
+  p->n_states = 2;
+  p->states = wrong;
+}
 static void wrong_copy(kiln_plan *p) { p->copies[0].strides[0] = 2; }
 static void wrong_copy_sign(kiln_plan *p) { p->copies[0].strides[0] = -1; }
 static void wrong_copy_wrap(kiln_plan *p) { p->copies[0].strides[0] = INT64_MAX; }
@@ -163,6 +180,9 @@ static const struct {
     {wrong_call_text, "of a known form"},
     {wrong_call_reach, "all its elements in its arguments"},
     {wrong_call_threads, "at least 1 thread"},
+    {wrong_state_output, "a state must be an input and an output of one type and rank"},
+    {wrong_state_rank, "a state must be an input and an output of one type and rank"},
+    {wrong_state_twice, "each once"},
     {wrong_copy, "read inside its source"},
     {wrong_copy_sign, "read inside its source"},
     {wrong_copy_wrap, "read inside its source"},
