@@ -114,6 +114,31 @@ static bool fit(const fusing *j, int n, const int *launches) {
   return n_args <= MOST_ARGS;
 }
 
+// Counts the tensor maps of |one|'s nests where windows may need more than are known. A nest that
+// cannot be lowered is refused when it is emitted.
+static bool count_maps(const fusing *j, const kiln_kernel *k, needs *one) {
+  for (int nest = 0; nest < one->n_nests; nest++) {
+    kiln_gpu_demand *d = &one->nests[nest];
+    kiln_gpu_device lowered;
+    if (!d->has_windows) continue;
+    if (kiln_gpu_lower(j->cx, &j->b->request.machine, k->loops, nest, &lowered) != KILN_OK)
+      return false;
+    d->n_maps = lowered.n_maps;
+    d->has_windows = false; // they are counted
+  }
+  return true;
+}
+
+// The same with all tensor maps, which takes time to count.
+static bool fit_with_maps(const fusing *j, int n, const int *launches) {
+  if (!fit(j, n, launches)) return false;
+  for (int i = 0; i < n; i++) {
+    const int kernel = j->b->choices.kernels.launches.data[launches[i]].kernel;
+    if (!count_maps(j, j->b->choices.kernels.kernels.data[kernel], &j->of[kernel])) return false;
+  }
+  return fit(j, n, launches);
+}
+
 // Selects the launches to fuse with |first|: out[MOST], beginning with |first|.
 static int choose(const fusing *j, int first, int *out) {
   const int n_launches = j->b->choices.kernels.launches.n;
@@ -122,7 +147,7 @@ static int choose(const fusing *j, int first, int *out) {
   for (int l = first + 1; l < n_launches && l <= first + AHEAD && n < MOST; l++) {
     if (kiln_bits_has(j->is_done, l)) continue;
     out[n] = l;
-    if (fit(j, n + 1, out) && is_ready(j, first, l)) n++;
+    if (is_ready(j, first, l) && fit_with_maps(j, n + 1, out)) n++;
   }
   return n;
 }

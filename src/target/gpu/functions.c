@@ -346,7 +346,8 @@ kiln_status kiln_gpu_lower(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kern
   KILN_TRY(prepare(cx, m, expanded(cx, m, kernel), number, &n));
   int64_t *offsets = KILN_NEW_ARRAY(&cx->perm, int64_t, n.l->buffers.n);
   memcpy(offsets, n.offsets, (size_t)n.l->buffers.n * sizeof *offsets);
-  *out = (kiln_gpu_device){.loops = n.l, .cluster = n.cluster, .offsets = offsets};
+  *out =
+      (kiln_gpu_device){.loops = n.l, .cluster = n.cluster, .n_maps = n.maps.n, .offsets = offsets};
   memcpy(out->grid, n.grid, sizeof out->grid);
   kiln_specialized_block(&n, out->block);
   return KILN_OK;

@@ -48,7 +48,8 @@ typedef struct kiln_gpu_demand {
   bool can_share; // may be fused horizontally: constant extents, no clusters
   int64_t blocks; // of the launch; and of each block:
   int64_t threads, shared_bytes, registers; // registers: of a thread, an estimate
-  int n_maps;                               // at most
+  int n_maps; // at least: copies of windows (im2col) may need several, which kiln_gpu_lower counts
+  bool has_windows;
 } kiln_gpu_demand;
 kiln_gpu_demand kiln_gpu_demand_of(kiln_ctx *cx, const kiln_loops *l, const kiln_loop *nest);
 // Adds |d| to |io|, which begins as the demand of a nest.
@@ -85,6 +86,7 @@ typedef struct kiln_gpu_device {
   const kiln_loops *loops; // with all buffers of the kernel
   int64_t grid[3], block[3];
   int64_t cluster;        // blocks of one, along x
+  int n_maps;             // tensor maps of TMA copies
   const int64_t *offsets; // [buffers] of SHARED ones in the block's arena, in bytes; -1: not used
 } kiln_gpu_device;
 // Makes the device loops of nest |number|, in cx->perm.

@@ -51,7 +51,8 @@ static int64_t alive(const kiln_loops *p, const kiln_loop *l, bool shared, int64
   return most;
 }
 
-// The number of tensor maps: one for each tensor and size of its tiles, or for each set of windows.
+// The number of tensor maps, one for each tensor and size of its tiles; at least one for its
+// windows.
 static int count_maps(kiln_ctx *cx, const kiln_loop *l, kiln_map *io_seen) {
   int n = 0;
   for (; l; l = l->next) {
@@ -64,6 +65,12 @@ static int count_maps(kiln_ctx *cx, const kiln_loop *l, kiln_map *io_seen) {
     n += count_maps(cx, l->body, io_seen);
   }
   return n;
+}
+
+static bool has_windows(const kiln_loop *l) {
+  for (; l; l = l->next)
+    if ((l->kind == KILN_LOOP_INSTR && l->instr->is_im2col) || has_windows(l->body)) return true;
+  return false;
 }
 
 static const char *find_note(kiln_ctx *cx, const kiln_loop *l, const char *key) {
@@ -95,7 +102,8 @@ kiln_gpu_demand kiln_gpu_demand_of(kiln_ctx *cx, const kiln_loops *l, const kiln
                                    threads * (consumers ? strtoll(consumers, NULL, 10) : 1) + asks,
                                .shared_bytes = alive(l, &one, true, threads),
                                .registers = REGISTERS + alive(l, &one, false, threads) / WORD,
-                               .n_maps = count_maps(cx, &one, &seen)};
+                               .n_maps = count_maps(cx, &one, &seen),
+                               .has_windows = has_windows(&one)};
   kiln_arena_rewind(&cx->scratch, mark);
   return out;
 }
