@@ -296,9 +296,8 @@ static kiln_dependence_verdict judge(kiln_ctx *cx, const query *q) {
   return verdict;
 }
 
-kiln_dependence_verdict kiln_access_pair_verdict(kiln_ctx *cx, const kiln_access_pair *pair,
-                                                 int n_conds, const kiln_expr *const *conds) {
-  const query asked = query_of(cx, pair, n_conds, conds), q = canonical(cx, &asked);
+static kiln_dependence_verdict recall(kiln_ctx *cx, const query *asked) {
+  const query q = canonical(cx, asked);
   int n = 0;
   const uint64_t *words = words_of(cx, &q, &n), bytes = (uint64_t)n * sizeof *words,
                  hash = kiln_hash_bytes(words, bytes, 0), *found = kiln_map_find(&cx->judged, hash);
@@ -312,6 +311,26 @@ kiln_dependence_verdict kiln_access_pair_verdict(kiln_ctx *cx, const kiln_access
 }
 
 // --- queries ---
+
+kiln_dependence_verdict kiln_access_pair_verdict(kiln_ctx *cx, const kiln_access_pair *pair,
+                                                 int n_conds, const kiln_expr *const *conds) {
+  const query q = query_of(cx, pair, n_conds, conds);
+  return recall(cx, &q);
+}
+
+bool kiln_conditions_never_hold(kiln_ctx *cx, int n_vars, const kiln_symbol *vars,
+                                const int64_t *extents, int n_conds,
+                                const kiln_expr *const *conds) {
+  query q = {.n_vars = n_vars,
+             .vars = KILN_NEW_ARRAY(&cx->perm, kiln_symbol, n_vars),
+             .extents = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, n_vars)};
+  for (int i = 0; i < n_vars; i++) {
+    q.vars[i] = vars[i];
+    q.extents[i] = kiln_int(cx, extents[i]);
+  }
+  for (int i = 0; i < n_conds; i++) KILN_VEC_PUSH(&cx->perm, &q.conds, conds[i]);
+  return recall(cx, &q) == KILN_NEVER;
+}
 
 void kiln_access_pair_witness(const kiln_polyhedra *p, const kiln_access_pair *pair, int n_conds,
                               const kiln_expr *const *conds, kiln_dependence_witness *out) {

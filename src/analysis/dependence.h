@@ -64,7 +64,11 @@ typedef struct kiln_dependence_witness {
 // element. Verdicts are cached; each query has a budget of its own.
 kiln_dependence_verdict kiln_access_pair_verdict(kiln_ctx *cx, const kiln_access_pair *pair,
                                                  int n_conds, const kiln_expr *const *conds);
-// The same with a witness; not cached.
+// Whether the conditions never hold together, where each variable is from 0 to below its extent;
+// false where that is not decided. Cached, too.
+bool kiln_conditions_never_hold(kiln_ctx *cx, int n_vars, const kiln_symbol *vars,
+                                const int64_t *extents, int n_conds, const kiln_expr *const *conds);
+// kiln_access_pair_verdict with a witness; not cached.
 //
 // cost: finding the smallest point takes many times as long as the verdict
 void kiln_access_pair_witness(const kiln_polyhedra *p, const kiln_access_pair *pair, int n_conds,

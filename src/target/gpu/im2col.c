@@ -3,8 +3,8 @@
 // there reads the elements that the loops read.
 #include "target/gpu/im2col.h"
 
+#include "analysis/dependence.h"
 #include "analysis/point.h"
-#include "analysis/polyhedra.h"
 #include "analysis/terms.h"
 #include "support/integer.h"
 
@@ -197,25 +197,13 @@ static bool never(finder *f, int n, const kiln_expr *const *conds) {
   const kiln_im2col_read *r = f->r;
   const kiln_expr *all[MAX_CONDS];
   int n_all = 0;
-  kiln_polyhedra p;
   if (n + r->n_conds > MAX_CONDS) return false;
   for (int i = 0; i < r->n_conds; i++) all[n_all++] = r->conds[i];
   for (int i = 0; i < n; i++)
     if (conds[i]) all[n_all++] = conds[i];
   if (is_seen(f, n_all, all)) return false;
   if (r->is_draft) return true;
-  kiln_polyhedra_init(f->cx, KILN_POLYHEDRA_BUDGET, &p);
-  const kiln_expr **extents = KILN_NEW_ARRAY(&f->cx->scratch, const kiln_expr *, r->n_vars);
-  for (int i = 0; i < r->n_vars; i++) extents[i] = number(f, r->extents[i]);
-  const kiln_poly_vars vars = {r->n_vars, r->vars};
-  isl_space *space = kiln_poly_space(&p, NULL, vars);
-  bool exact = true;
-  isl_set *points = kiln_poly_domain(&p, space, vars, extents, n_all, all, &exact);
-  const bool is = isl_set_is_empty(points) == isl_bool_true && !kiln_polyhedra_failed(&p);
-  isl_set_free(points);
-  isl_space_free(space);
-  kiln_polyhedra_deinit(&p);
-  return is;
+  return kiln_conditions_never_hold(f->cx, r->n_vars, r->vars, r->extents, n_all, all);
 }
 
 // How many rows of windows read anything, by bisection with isl, where intervals are too weak.
