@@ -174,31 +174,37 @@ static bool both_assign(const kiln_dependence_access *x, const kiln_dependence_a
          y->combiner == KILN_COMBINE_NONE;
 }
 
-static bool try_pair(search *s, const kiln_polyhedra *p, const kiln_dependence_access *x,
-                     const kiln_dependence_access *y) {
+// A witness is asked for only where there is one: that takes many times as long as the verdict.
+static bool try_pair(search *s, const kiln_dependence_access *x, const kiln_dependence_access *y) {
   const int n_shared = shared_depth(s->change, x, y);
   if (n_shared < 0 || commute(s->change, x, y)) return false;
   const kiln_access_pair pair = {x, y, n_shared};
   const kiln_expr *conds[3];
   int n = places(s->e->cx, s->change, &pair, x < y, conds);
   if (both_assign(x, y)) conds[n++] = stored_differ(s, &pair);
-  kiln_access_pair_witness(p, &pair, n, conds, &s->found);
+  if (kiln_access_pair_verdict(s->e->cx, &pair, n, conds) == KILN_NEVER) return false;
+  kiln_polyhedra p;
+  kiln_polyhedra_init(s->e->cx, KILN_POLYHEDRA_BUDGET, &p);
+  kiln_access_pair_witness(&p, &pair, n, conds, &s->found);
+  kiln_polyhedra_deinit(&p);
   s->x = x;
   s->y = y;
   return s->found.verdict != KILN_NEVER;
 }
 
-static bool try_all(search *s, const kiln_polyhedra *p) {
+static bool try_all(search *s) {
   for (int i = 0; i < s->touches.n; i++)
     for (int j = 0; j < s->touches.n; j++)
-      if (try_pair(s, p, &s->touches.data[i], &s->touches.data[j])) return true;
+      if (try_pair(s, &s->touches.data[i], &s->touches.data[j])) return true;
   return false;
 }
 
 // The least shift with which the second loop never overtakes the first; -1 if there is none.
-static int64_t least_shift(search *s, const kiln_polyhedra *p) {
+static int64_t least_shift(search *s) {
   const kiln_reordering *c = s->change;
   int64_t shift = c->shift;
+  kiln_polyhedra p;
+  kiln_polyhedra_init(s->e->cx, KILN_POLYHEDRA_BUDGET, &p);
   for (int i = 0; i < s->touches.n; i++)
     for (int j = 0; j < s->touches.n; j++) {
       const kiln_dependence_access *x = &s->touches.data[i], *y = &s->touches.data[j];
@@ -209,10 +215,11 @@ static int64_t least_shift(search *s, const kiln_polyhedra *p) {
           kiln_sub(s->e->cx, kiln_var(s->e->cx, c->first), second_var(s->e->cx, &pair, c->second));
       int64_t most = 0;
       if (kiln_access_pair_verdict(s->e->cx, &pair, 0, NULL) == KILN_NEVER) continue;
-      if (!kiln_access_pair_max(p, &pair, ahead, &most)) return -1;
-      if (most > shift) shift = most;
+      if (!kiln_access_pair_max(&p, &pair, ahead, &most)) shift = INT64_MAX;
+      else if (most > shift) shift = most;
     }
-  return shift;
+  kiln_polyhedra_deinit(&p);
+  return shift == INT64_MAX ? -1 : shift;
 }
 
 // --- messages ---
@@ -336,12 +343,7 @@ kiln_status kiln_check_exactly(kiln_edit *e, const kiln_reordering *change, int 
   search s = {.e = e, .change = change, .l = kiln_instrs_expand(e->cx, e->l)};
   s.touches = kiln_dependence_accesses_of(e->cx, s.l, buffer);
   if (s.touches.too_deep) return kiln_refuse(e, "loops must be nested less deep");
-  kiln_polyhedra p;
-  kiln_polyhedra_init(e->cx, KILN_POLYHEDRA_BUDGET, &p);
-  const bool fights = try_all(&s, &p);
-  int64_t shift = 0;
-  if (fights && change->kind == KILN_REORDERING_MERGE && s.found.verdict == KILN_MEETS)
-    shift = least_shift(&s, &p);
-  kiln_polyhedra_deinit(&p);
-  return fights ? refuse(&s, shift) : KILN_OK;
+  if (!try_all(&s)) return KILN_OK;
+  const bool may_shift = change->kind == KILN_REORDERING_MERGE && s.found.verdict == KILN_MEETS;
+  return refuse(&s, may_shift ? least_shift(&s) : 0);
 }
