@@ -35,6 +35,10 @@ if(NOT KILN_SANITIZE)
   set_tests_properties(source_clang PROPERTIES LABELS long)
 endif()
 
+# The example's warnings are errors, too: users copy it.
+add_executable(llm_generate ${PROJECT_SOURCE_DIR}/examples/llm/generate.c)
+target_link_libraries(llm_generate PRIVATE kiln_rt_shared m)
+
 if(TARGET kiln_tool)
   kiln_test(definitions 300 ${Python3_EXECUTABLE} test/cli/tc.py $<TARGET_FILE:kiln_tool>)
   kiln_test(tc_kernels 300 ${Python3_EXECUTABLE} test/examples/tc_kernels.py $<TARGET_FILE:kiln_tool>)
@@ -67,6 +71,8 @@ if(TARGET kiln_tool)
   kiln_test(counted 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/counted.py $0" $<TARGET_FILE:kiln_tool>)
   if(NOT KILN_SANITIZE) # whose library a program must be linked with
     kiln_test(python 60 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python -m pytest -q python/tests")
+    kiln_test(llm_example 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/examples/llm.py $0 $1 $2"
+              $<TARGET_FILE:kiln_tool> $<TARGET_FILE:llm_generate> ${PROJECT_BINARY_DIR})
     kiln_test(given_shapes 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/given_shapes.py $0" ${PROJECT_BINARY_DIR})
     kiln_test(onnx_suite 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python python/tests/onnx_suite.py --at-least 1830")
     set_tests_properties(onnx_suite PROPERTIES LABELS long)
