@@ -87,6 +87,12 @@ static const row features[] = {
      NULL},
     {"columns", "ai.onnx.ml:ArrayFeatureExtractor", 1, "", "f32 2x2: 1 2 3 4; i64 3: 1 0 1",
      "f32 2x3: 2 1 2 4 3 4", NULL},
+    {"a column of indices", "ai.onnx.ml:ArrayFeatureExtractor", 1, "",
+     "f32 2x2: 1 2 3 4; i64 3x1: 1 0 1", "f32 2x3: 2 1 2 4 3 4", NULL},
+    {"a matrix of indices", "ai.onnx.ml:ArrayFeatureExtractor", 1, "",
+     "f32 3: 1 2 3; i64 2x2: 2 0 1 1", "f32 1x4: 3 1 2 2", NULL},
+    {"one index", "ai.onnx.ml:ArrayFeatureExtractor", 1, "", "f32 2x2: 1 2 3 4; i64: 1",
+     "f32 2x1: 2 4", NULL},
     {"a vector is a row", "ai.onnx.ml:ArrayFeatureExtractor", 1, "", "f32 2: 1 2; i64 1: 1",
      "f32 1x1: 2", NULL},
 };
