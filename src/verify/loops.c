@@ -10,8 +10,12 @@ static kiln_status run_nest(kiln_ctx *cx, const kiln_machine *m, kiln_loops *l, 
                             void *const *args, kiln_sim_traffic *io_traffic) {
   kiln_gpu_device d;
   KILN_TRY(kiln_gpu_lower(cx, m, l, number, &d));
-  kiln_sim_launch launch = {
-      .cluster = d.cluster, .warp = m->gpu.warp > 1 ? m->gpu.warp : 1, .offsets = d.offsets};
+  kiln_sim_launch launch = {.cluster = d.cluster,
+                            .warp = m->gpu.warp > 1 ? m->gpu.warp : 1,
+                            .offsets = d.offsets,
+                            .registers = m->gpu.registers,
+                            .n_maps = d.n_maps,
+                            .maps = d.maps};
   memcpy(launch.grid, d.grid, sizeof launch.grid);
   memcpy(launch.block, d.block, sizeof launch.block);
   return kiln_sim_run_device(cx, d.loops, &launch, args, io_traffic);

@@ -97,6 +97,13 @@ static bool drains(const kiln_gpu_nest *n) {
   return false;
 }
 
+// Whether roles set their registers, which are then those of one block on a multiprocessor.
+static bool sets_registers(const kiln_loop *l) {
+  for (; l; l = l->next)
+    if (kiln_device_is(l, KILN_DEVICE_REGISTERS_SET) || sets_registers(l->body)) return true;
+  return false;
+}
+
 static bool has_products(const kiln_loop *l) {
   for (; l; l = l->next)
     if (kiln_gpu_is_product(l)) return true;
@@ -108,7 +115,7 @@ static bool has_products(const kiln_loop *l) {
 // registers that are left suffice.
 static int64_t neighbours_of(const kiln_gpu_nest *n) {
   enum { RESERVED = 1024, MANY = 512, WORK = 32, WORK_OF_GROUPS = 16 }; // bytes, threads, registers
-  if (combines_rows(n->l->body)) return 1;
+  if (combines_rows(n->l->body) || sets_registers(n->l->body)) return 1;
   if (!has_products(n->l->body))
     return n->held_bytes && n->n_threads >= MANY &&
                    2 * n->n_threads * (n->held_bytes / 4 + WORK) <= n->m->gpu.registers
@@ -346,8 +353,11 @@ kiln_status kiln_gpu_lower(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kern
   KILN_TRY(prepare(cx, m, expanded(cx, m, kernel), number, &n));
   int64_t *offsets = KILN_NEW_ARRAY(&cx->perm, int64_t, n.l->buffers.n);
   memcpy(offsets, n.offsets, (size_t)n.l->buffers.n * sizeof *offsets);
-  *out =
-      (kiln_gpu_device){.loops = n.l, .cluster = n.cluster, .n_maps = n.maps.n, .offsets = offsets};
+  *out = (kiln_gpu_device){.loops = n.l,
+                           .cluster = n.cluster,
+                           .offsets = offsets,
+                           .n_maps = n.maps.n,
+                           .maps = n.maps.data};
   memcpy(out->grid, n.grid, sizeof out->grid);
   kiln_specialized_block(&n, out->block);
   return KILN_OK;

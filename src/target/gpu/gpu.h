@@ -86,8 +86,9 @@ typedef struct kiln_gpu_device {
   const kiln_loops *loops; // with all buffers of the kernel
   int64_t grid[3], block[3];
   int64_t cluster;        // blocks of one, along x
-  int n_maps;             // tensor maps of TMA copies
   const int64_t *offsets; // [buffers] of SHARED ones in the block's arena, in bytes; -1: not used
+  int n_maps;
+  const kiln_gpu_map *maps; // of TMA copies, by number; |arg| is a buffer
 } kiln_gpu_device;
 // Makes the device loops of nest |number|, in cx->perm.
 //

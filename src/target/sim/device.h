@@ -7,10 +7,16 @@
 // waits (happens-before, by vector clocks, clock.h). Asynchronous copies and wgmma instructions
 // access memory from their issue until they are waited for.
 //
+// What the hardware requires of addresses and numbers is checked where they are used: alignment of
+// words, of rows that instructions read, of operands of warp groups; tensor maps and copies by
+// them; bytes and arrivals of mbarriers; registers of roles. A TMA copy reads what its tensor map
+// says, which must be what its statement says.
+//
 // source: Lamport 1978; Flanagan, Freund (FastTrack) 2009
 #ifndef KILN_TARGET_SIM_DEVICE_H
 #define KILN_TARGET_SIM_DEVICE_H
 
+#include "target/gpu/gpu.h"
 #include "target/sim/sim.h"
 
 // The launch of a function.
@@ -19,6 +25,9 @@ typedef struct kiln_sim_launch {
   int64_t cluster;           // blocks of one, along x
   int warp;                  // threads of one
   const int64_t *offsets;    // [buffers] of SHARED ones in the arena; NULL: each lies by itself
+  int64_t registers;         // that the threads of a block share; 0: as many as they want
+  int n_maps;
+  const kiln_gpu_map *maps; // of TMA copies, by number; |arg| is a buffer
 } kiln_sim_launch;
 
 // Runs |l| on |args|, the base addresses of its PARAM and WORKSPACE buffers in id order, and adds

@@ -54,7 +54,7 @@ static float sum_of_parts(const float *x, int64_t i) {
 
 static const program stages = {
     "kernel k { param f16 X[4, 64, 64]:(4096, 64, 1) param f32 Y[128]:(1) "
-    "shared f16 S[2, 64, 64]:(4096, 64, 1) shared u64 full[2]:(1) shared u64 empty[2]:(1) "
+    "shared f16 S[2, 64, 64]:(4096, 64, 1) swizzled shared u64 full[2]:(1) shared u64 empty[2]:(1) "
     "local u32 phases[1]:(1) local f32 sum[1]:(1) "
     "alloc S { alloc full { alloc empty { alloc phases { alloc sum { "
     "mbarrier.init(full[0], 2, 1) mbarrier.init(empty[0], 2, 4) barrier.block() "
@@ -65,7 +65,8 @@ static const program stages = {
     "for t2:128 thread.x { Y[t2] = sum[0] } } "
     "role.producer(1) { for p:4 { mbarrier.await(empty[p % 2], (p/2 + 1) % 2) "
     "mbarrier.expect(full[p % 2], 8192) "
-    "instr tma.64x64.f16(S[p % 2, _0, _1], X[p, _0, _1], full[p % 2]) } } } } } } } }",
+    "instr tma.64x64.f16(S[p % 2, _0, _1], X[p, _0, _1], full[p % 2], 0, 0, 0, 64*p) } } } } } } } "
+    "}",
     {128, 2, 1},
     16384,
     128,
@@ -123,7 +124,11 @@ static const program products = {
 
 // --- runs ---
 
-static kiln_status run(fixture *f, const program *p, const char *text, float *x, float *y) {
+static const kiln_gpu_map matrix = {
+    .arg = 0, .box_rows = 64, .box_columns = 64, .columns = 64, .rows = {256}, .pitches = {64}};
+
+static kiln_status run_by(fixture *f, const program *p, const char *text, const kiln_gpu_map *map,
+                          float *x, float *y) {
   kiln_machine m;
   kiln_loops *l = NULL;
   static uint16_t halves[MAX_ELEMS];
@@ -137,9 +142,18 @@ static kiln_status run(fixture *f, const program *p, const char *text, float *x,
     if (p->x == KILN_F16) kiln_element_set(KILN_F16, halves, i, (double)x[i]);
   }
   void *args[] = {p->x == KILN_F16 ? (void *)halves : (void *)x, y};
-  kiln_sim_launch launch = {.grid = {1, 1, 1}, .cluster = 1, .warp = 32};
+  kiln_sim_launch launch = {.grid = {1, 1, 1},
+                            .cluster = 1,
+                            .warp = 32,
+                            .registers = m.gpu.registers,
+                            .n_maps = 1,
+                            .maps = map};
   memcpy(launch.block, p->block, sizeof launch.block);
   return kiln_sim_run_device(&f->cx, l, &launch, args, NULL);
+}
+
+static kiln_status run(fixture *f, const program *p, const char *text, float *x, float *y) {
+  return run_by(f, p, text, &matrix, x, y);
 }
 
 static const program *const programs[] = {&copies, &stages, &turns, &products};
@@ -180,6 +194,14 @@ static const struct {
     {"a barrier of half of a warp", &copies, "barrier.block()",
      "for h:64 thread.x { if h < 16 { barrier.block() } }", "parts the threads of a warp"},
     {"a copy beyond the end", &copies, "if k + 2 < 8", "if k + 2 < 9", "must lie in [0, 8)"},
+    {"a copy from within a word", &copies, "X[k0, 4*t1]", "X[k0, (4*t1 + 2) % 252]",
+     "accesses 16 bytes at once"},
+    {"a copy to within a word", &copies, "S[k0, 4*t1]", "S[k0, (4*t1 + 1) % 252]",
+     "accesses 16 bytes at once"},
+    {"a vector load from within a word", &copies, "for e0:4 { sums[e0] = 0f32 }",
+     "for e0:4 vectorized { sums[e0] = X[0, (4*t0 + 2) % 252 + e0] }", "accesses 16 bytes at once"},
+    {"a vector store to within a word", &copies, "for e4:4 { Y[4*t4 + e4] =",
+     "for e4:4 vectorized { Y[(4*t4 + 2) % 252 + e4] =", "accesses 16 bytes at once"},
     {"nobody waits for full stages", &stages, "mbarrier.wait(full[k % 2], phases[0]) ", "",
      "must be written before"},
     {"no stage is released", &stages, "mbarrier.arrive(empty[k % 2]) ", "", "deadlock"},
@@ -198,10 +220,29 @@ static const struct {
     {"the wrong stage is released", &stages, "mbarrier.arrive(empty[k % 2])",
      "mbarrier.arrive(empty[0])", "deadlock"},
     {"the wrong stage is filled", &stages, "(S[p % 2,", "(S[(p + 1) % 2,", "race"},
-    {"the copy lands at the wrong barrier", &stages, "X[p, _0, _1], full[p % 2])",
-     "X[p, _0, _1], full[0])", "deadlock"},
-    {"too few bytes are expected", &stages, "8192", "4096", "deadlock"},
-    {"too many bytes are expected", &stages, "8192", "8194", "deadlock"},
+    {"the copy lands at the wrong barrier", &stages, "X[p, _0, _1], full[p % 2],",
+     "X[p, _0, _1], full[0],", "deadlock"},
+    {"too few bytes are expected", &stages, "8192", "4096", "4096 bytes too many"},
+    {"too many bytes are expected", &stages, "8192", "8194", "2 bytes too few"},
+    {"more bytes are expected than an mbarrier counts", &stages, "8192", "1056768",
+     "1048575 bytes to be copied at most"},
+    {"more arrivals than an mbarrier counts", &stages, "mbarrier.init(empty[0], 2, 4)",
+     "mbarrier.init(empty[0], 2, 1048576)", "1 to 1048575 arrivals"},
+    {"nobody waits for the last copy", &stages, "for k:4", "for k:3", "before its block ends"},
+    {"a copy's columns begin within a word", &stages, "0, 0, 0, 64*p)", "0, 0, 4, 64*p)",
+     "a multiple of 8 elements"},
+    {"a copy's rows are others", &stages, "0, 0, 0, 64*p)", "0, 0, 0, 64*p + 1)",
+     "by its tensor map"},
+    {"a copy has no row", &stages, "0, 0, 0, 64*p)", "0, 0, 0)", "2 coordinates, got 1"},
+    {"a row beyond 32 bits", &stages, "0, 0, 0, 64*p)", "0, 0, 0, 64*p + 4294967296)",
+     "must fit its bits"},
+    {"a copy to another block than there are", &stages, "0, 0, 0, 64*p)", "3, 0, 0, 64*p)",
+     "the cluster's 1 blocks"},
+    {"a copy by a map that is not there", &stages, "0, 0, 0, 64*p)", "0, 1, 0, 64*p)",
+     "one of 1 tensor maps"},
+    {"a copy to memory that is not swizzled", &stages, " swizzled", "", "a swizzled buffer"},
+    {"a copy within a period of the swizzle", &stages, "(4096, 64, 1) swizzled",
+     "(4160, 64, 1) swizzled", "a multiple of 1024 bytes"},
     {"no bytes are expected", &stages, "mbarrier.expect(full[p % 2], 8192) ", "", "deadlock"},
     {"one warp too few must release", &stages, "mbarrier.init(empty[0], 2, 4)",
      "mbarrier.init(empty[0], 2, 3)", "race"},
@@ -211,6 +252,10 @@ static const struct {
      "mbarrier.init(empty[0], 2, 4) barrier.block()", "mbarrier.init(empty[0], 2, 4)",
      "behind the initialisation"},
     {"the producer ends too early", &stages, "for p:4", "for p:3", "deadlock"},
+    {"threads of a group take more registers than there are", &turns, "g(0, 1, 2) {",
+     "g(0, 1, 2) { registers.set(256)", "no more registers"},
+    {"registers in no eights", &turns, "g(0, 1, 2) {", "g(0, 1, 2) { registers.set(100)",
+     "a multiple of 8"},
     {"nobody waits for a turn", &turns, "barrier.sync(3 + g, 256) ", "", "race"},
     {"a turn is given before the use", &turns,
      "for t2:128 thread.x { sum[0] += S[127 - t2] } barrier.arrive(4 - g, 256)",
@@ -225,6 +270,8 @@ static const struct {
      "must be written before"},
     {"half of a group waits for itself", &turns, "barrier.sync(1 + g, 128)",
      "barrier.sync(1 + g, 64)", "more than 64 threads"},
+    {"a barrier of a part of a warp", &turns, "barrier.sync(1 + g, 128)",
+     "barrier.sync(1 + g, 100)", "of whole warps of 32 threads"},
     {"one barrier of both sizes", &turns, "barrier.sync(1 + g, 128)", "barrier.sync(4 - g, 128)",
      "as many threads as others say"},
     {"sums are read under way", &products, "wgmma.wait(0) ", "", "before it waits for"},
@@ -235,6 +282,11 @@ static const struct {
     {"operands are written without a fence", &products, "fence.async() ", "",
      "without a fence.async"},
     {"operands are read before all have come", &products, "barrier.block() ", "", "race"},
+    {"an operand begins within a word", &products, "S[_0, _1], S[_0, _1])",
+     "S[_0, _1], S[_0, _1 + 4])", "from a multiple of 16 bytes on"},
+    {"an operand begins within a period of the swizzle", &products, "sums[0], S[_0, _1],",
+     "sums[0], S[(_0 + 4) % 64, _1],", "in the first 128 of a period"},
+    {"an operand is not swizzled", &products, " swizzled", "", "a swizzled buffer"},
     {"an operand is overwritten under way", &products, "wgmma.wait(0)",
      "for t9:128 thread.x { S[t9/2, t9 % 2] = X[0, 0] } wgmma.wait(0)", "race"},
 };
@@ -262,6 +314,64 @@ static void every_mutation_is_found(void **state) {
   assert_int_equal(missed, 0);
 }
 
+// Tensor maps that the hardware refuses, or that are of another matrix.
+static const struct {
+  kiln_gpu_map map;
+  const char *report;
+} maps[] = {
+    {{.box_rows = 64, .box_columns = 64, .columns = 64, .rows = {256}, .pitches = {68}},
+     "a pitch in bytes of the tensor map must be a multiple of 16"},
+    {{.box_rows = 64,
+      .box_columns = 64,
+      .columns = 64,
+      .rows = {256},
+      .pitches = {INT64_C(1) << 39}},
+     "a pitch in bytes of the tensor map must be"},
+    {{.box_rows = 257, .box_columns = 64, .columns = 64, .rows = {256}, .pitches = {64}},
+     "the number of a box's rows of the tensor map must be a multiple of 1 from 1 to 256, got 257"},
+    {{.box_rows = 64, .box_columns = 128, .columns = 64, .rows = {256}, .pitches = {64}},
+     "the bytes of a box's row of the tensor map must be a multiple of 16 from 16 to 128, got 256"},
+    {{.box_rows = 64, .box_columns = 60, .columns = 64, .rows = {256}, .pitches = {64}},
+     "the bytes of a box's row of the tensor map must be a multiple of 16"},
+    {{.box_rows = 64, .box_columns = 64, .rows = {256}, .pitches = {64}}, "the number of columns"},
+    {{.box_rows = 64, .box_columns = 64, .columns = 64, .pitches = {64}}, "an extent"},
+    {{.box_rows = 32, .box_columns = 64, .columns = 64, .rows = {256}, .pitches = {64}},
+     "must have a box of 64 x 64, got 32 x 64"},
+    {{.box_rows = 64, .box_columns = 64, .columns = 32, .rows = {256}, .pitches = {64}},
+     "must read element 32 of X at row 0, column 32, got element -1 by its tensor map"},
+    {{.box_rows = 64, .box_columns = 64, .columns = 64, .rows = {128}, .pitches = {64}},
+     "got element -1 by its tensor map"},
+    {{.box_rows = 64, .box_columns = 64, .columns = 64, .rows = {256}, .pitches = {128}},
+     "must read element 64 of X at row 1, column 0, got element 128 by its tensor map"},
+    {{.box_rows = 64,
+      .box_columns = 64,
+      .columns = 64,
+      .rows = {64, 4, 1},
+      .pitches = {64, 4096, 16384},
+      .steps = {9, 1}},
+     "a stride of windows"},
+    {{.box_rows = 64,
+      .box_columns = 64,
+      .columns = 64,
+      .rows = {64, 4, 1},
+      .pitches = {64, 4096, 16384},
+      .steps = {1, 1},
+      .lower = {0, -129}},
+     "a lower corner"},
+};
+
+static void every_wrong_tensor_map_is_found(void **state) {
+  fixture *f = *state;
+  static float x[MAX_ELEMS], y[MAX_ELEMS];
+  for (size_t i = 0; i < KILN_LEN(maps); i++) {
+    const kiln_status st = run_by(f, &stages, stages.text, &maps[i].map, x, y);
+    const char *message =
+        st == KILN_OK ? "nothing" : kiln_diag_message(f->diag, kiln_diag_count(f->diag) - 1);
+    if (st != KILN_INTERNAL || !strstr(message, maps[i].report))
+      fail_msg("expected '%s', got %s", maps[i].report, message);
+  }
+}
+
 static void a_report_names_both_places(void **state) {
   fixture *f = *state;
   static float x[MAX_ELEMS], y[MAX_ELEMS];
@@ -278,6 +388,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       FIXTURE_TEST(programs_compute_what_they_should),
       FIXTURE_TEST(every_mutation_is_found),
+      FIXTURE_TEST(every_wrong_tensor_map_is_found),
       FIXTURE_TEST(a_report_names_both_places),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

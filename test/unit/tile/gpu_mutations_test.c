@@ -119,7 +119,12 @@ static void make(const program *of, made *out) {
 
 static kiln_status run_nest(made *p, const kiln_loops *l, const kiln_gpu_device *d,
                             void *const *args) {
-  kiln_sim_launch launch = {.cluster = d->cluster, .warp = p->m.gpu.warp, .offsets = d->offsets};
+  kiln_sim_launch launch = {.cluster = d->cluster,
+                            .warp = p->m.gpu.warp,
+                            .offsets = d->offsets,
+                            .registers = p->m.gpu.registers,
+                            .n_maps = d->n_maps,
+                            .maps = d->maps};
   memcpy(launch.grid, d->grid, sizeof launch.grid);
   memcpy(launch.block, d->block, sizeof launch.block);
   return kiln_sim_run_device(&p->k.cx, l, &launch, args, NULL);
@@ -200,6 +205,19 @@ static const struct {
     {"nobody waits for the barriers' initialisation", &products, "barrier.block() ", "",
      "behind the initialisation"},
 
+    {"a tile's columns begin within a word", &products, "A.full[A.fill], 0, 1, A.fill*64, 0)",
+     "A.full[A.fill], 0, 1, A.fill*64 + 4, 0)", "a multiple of 8 elements"},
+    {"a tile's columns are the next ones", &products, "A.full[A.fill], 0, 1, A.fill*64, 0)",
+     "A.full[A.fill], 0, 1, A.fill*64 + 8, 0)", "by its tensor map"},
+    {"a tile's rows are the next ones", &products, "A.full[A.fill], 0, 1, A.fill*64, 0)",
+     "A.full[A.fill], 0, 1, A.fill*64, 1)", "by its tensor map"},
+    {"a copy is by the other operand's tensor map", &products, "A.full[A.fill], 0, 1,",
+     "A.full[A.fill], 0, 0,", "by its tensor map"},
+    {"a copy is by a tensor map that is not there", &products, "A.full[A.fill], 0, 1,",
+     "A.full[A.fill], 0, 2,", "one of 2 tensor maps"},
+
+    {"a copy goes to a block that is not there", &clusters, "A.full[A.fill], 771, 1,",
+     "A.full[A.fill], 1799, 1,", "the cluster's 2 blocks"},
     {"the parity of empty barriers is the other", &clusters, "step.k/4%2", "(step.k/4 + 1) % 2",
      "deadlock"},
     {"the wrong stage is released", &clusters, "arrive.cluster(step.k.empty[step.k%4]",
@@ -235,6 +253,13 @@ static const struct {
      "empty.phases[0]) mbarrier.expect(full[0], 16384)",
      "empty.phases[0]) mbarrier.expect(full[0], 8192)", ""},
 
+    {"a consumer takes more registers than the producer gives", &pingpong, "registers.set(40)",
+     "registers.set(48)", "no more registers"},
+    {"registers in no eights", &pingpong, "registers.set(40)", "registers.set(44)",
+     "a multiple of 8"},
+    {"the last tile of columns begins within a word", &pingpong,
+     "full[0], 0, 0, B.n.l.b.p*64 + min(block.turn.p*128, 8), 0)",
+     "full[0], 0, 0, B.n.l.b.p*64 + min(block.turn.p*128, 7), 0)", "a multiple of 8 elements"},
     {"nobody waits for a turn", &pingpong, "barrier.sync(consumer + 3, 256) ", "", ""},
     {"the second consumer has the first turn", &pingpong, "if consumer == 1 {",
      "if consumer == 0 {", "race"},

@@ -37,6 +37,8 @@ void sim_begin_copy(sim_device *d, const kiln_loop *l, int t) {
   const bool is = !l->cond || kiln_sim_eval(&d->m, l->cond).i != 0;
   const int64_t first = sim_element_of(d, a, to->args),
                 source = is ? sim_element_of(d, b, from->args) : 0;
+  sim_check_word(d, a, first, BYTES);
+  if (is) sim_check_word(d, b, source, BYTES);
   d->clock = sim_agent_of_copies(d, t);
   d->time = d->commits[t] + 1;
   sim_flight *f = take_off(d, l, to->u.tensor, n);
@@ -49,6 +51,24 @@ void sim_begin_copy(sim_device *d, const kiln_loop *l, int t) {
     add(d, f, first + i, is ? sim_fetch(d, b, source + i) : zero_of(a->b->dtype));
 }
 
+// The source of the element (|row|, |column|) of a TMA copy's tile; -1: zero. What the tensor map
+// says there must be what the statement says.
+static int64_t source_of(sim_device *d, const kiln_loop *l, const kiln_gpu_map *map,
+                         const sim_map_corner *corner, int64_t row, int64_t column) {
+  const kiln_expr *from = l->operands[1];
+  const sim_memory *b = &d->cells[from->u.tensor];
+  const bool is = !l->cond || kiln_sim_eval(&d->m, l->cond).i != 0;
+  const int64_t said = is ? sim_element_of(d, b, from->args) : -1;
+  if (!map || d->m.status != KILN_OK) return said;
+  const int64_t read = sim_element_in_map(map, corner, row, column);
+  if (read >= b->elems || (is && read != said))
+    SIM_FAIL(d,
+             "`%s` must read element %" PRId64 " of %s at row %" PRId64 ", column %" PRId64
+             ", got element %" PRId64 " by its tensor map",
+             sim_text_of(d, l), said, kiln_symbol_text(d->m.cx, b->b->name), row, column, read);
+  return read;
+}
+
 // The rows of a tile from |first| to |end|, to the shared memory of block |space|.
 static void begin_rows(sim_device *d, const kiln_loop *l, int t, int space, int64_t first,
                        int64_t end) {
@@ -56,7 +76,13 @@ static void begin_rows(sim_device *d, const kiln_loop *l, int t, int space, int6
   const sim_memory *a = &d->cells[to->u.tensor], *b = &d->cells[from->u.tensor];
   const int64_t columns = l->instr->loops->buffers.data[1]->extents[1];
   const kiln_symbol row = d->tile_vars[0], column = d->tile_vars[1];
+  sim_map_corner corner;
   sim_become(d, t, l);
+  const kiln_gpu_map *map = sim_map_of(d, l);
+  if (map && !sim_find_corner(d, l, map, &corner)) return;
+  if (map && (map->box_rows != end - first || map->box_columns != columns))
+    SIM_FAIL(d, "`%s` must have a box of %" PRId64 " x %" PRId64 ", got %" PRId64 " x %" PRId64,
+             sim_text_of(d, l), end - first, columns, map->box_rows, map->box_columns);
   const int at = sim_mbarrier_of(d, l->operands[2]) + (space - d->space) * d->max_mbarriers;
   d->is_async = true;
   d->space = space;
@@ -70,9 +96,12 @@ static void begin_rows(sim_device *d, const kiln_loop *l, int t, int space, int6
     for (int64_t k = 0; k < columns && d->m.status == KILN_OK; k++) {
       d->m.vars[row] = i;
       d->m.vars[column] = k;
-      const bool is = !l->cond || kiln_sim_eval(&d->m, l->cond).i != 0;
-      add(d, f, sim_element_of(d, a, to->args),
-          is ? sim_fetch(d, b, sim_element_of(d, b, from->args)) : zero_of(a->b->dtype));
+      const int64_t element = sim_element_of(d, a, to->args),
+                    source = source_of(d, l, map, &corner, i, k);
+      if (f->n == 0 && !sim_check_tma_target(d, l, a, element, columns)) return;
+      if (f->n > 0 && element != f->elements[0] + f->n)
+        SIM_FAIL(d, "`%s` must write rows that follow each other", sim_text_of(d, l));
+      add(d, f, element, source >= 0 ? sim_fetch(d, b, source) : zero_of(a->b->dtype));
     }
 }
 
@@ -91,6 +120,12 @@ void sim_begin_tma(sim_device *d, const kiln_loop *l, int t) {
   }
   const int rank = d->space;
   const unsigned peers = (unsigned)((uint64_t)all >> 8 * rank) & 255;
+  if (!peers || peers >> d->n_blocks || rows % __builtin_popcount(peers)) {
+    SIM_FAIL(
+        d, "`%s` must go to some of the cluster's %d blocks, got the mask %u for %" PRId64 " rows",
+        sim_text_of(d, l), d->n_blocks, peers, rows);
+    return;
+  }
   const int64_t each = rows / __builtin_popcount(peers),
                 first = each * __builtin_popcount(peers & ((1u << rank) - 1));
   for (int p = 0; p < d->n_blocks; p++)

@@ -159,6 +159,8 @@ void sim_run_instr(sim_device *d, const kiln_loop *l, int first) {
     d->time = d->group_commits[first] + 1;
   }
   d->n_instrs++;
+  for (int i = 0; i < l->n_operands && i < l->instr->loops->buffers.n; i++)
+    if (!d->lane_of[i]) sim_check_operand(d, i);
   compute(d, l->instr->loops->body);
   for (int i = 0; i < l->n_operands && i < l->instr->loops->buffers.n; i++) write_tile(d, i);
   d->instr = NULL;

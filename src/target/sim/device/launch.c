@@ -1,6 +1,8 @@
 // Launches: memory, the blocks of a cluster at once, one cluster after the other.
 #include "target/sim/device/state.h"
 
+#include "support/integer.h"
+
 #include <string.h>
 
 static bool is_written(const kiln_loop *l, int buffer) {
@@ -10,18 +12,22 @@ static bool is_written(const kiln_loop *l, int buffer) {
   return false;
 }
 
+// To what buffers are aligned, as they are allocated (target/gpu/shared_memory.c).
+static int64_t alignment_of(const kiln_buffer *b) {
+  enum { ALIGNMENT = 128 };
+  if (b->dtype == KILN_U64) return sizeof(uint64_t);
+  return b->is_swizzled ? SIM_SWIZZLE_PERIOD : ALIGNMENT;
+}
+
 // Buffers that are allocated in a role of |n| groups: each group has its own, contiguously.
 static void find_own(sim_device *d, const kiln_loop *l, int64_t n) {
-  enum { ALIGNMENT = 128, SWIZZLED = 1024 }; // as they are allocated (target/gpu/shared_memory.c)
   for (; l; l = l->next) {
     int64_t groups = n;
     if (kiln_device_is(l, KILN_DEVICE_ROLE_CONSUMERS))
       (void)kiln_expr_is_int(l->operands[2], &groups);
     sim_memory *c = l->kind == KILN_LOOP_ALLOC ? &d->cells[l->buffer] : NULL;
     if (c && n > 1 && c->b->scope == KILN_SCOPE_SHARED) {
-      const int64_t to = c->b->is_swizzled ? SWIZZLED : ALIGNMENT,
-                    bytes = c->elems * kiln_dtype_bytes(c->b->dtype);
-      c->own_bytes = (bytes + to - 1) / to * to;
+      c->own_bytes = kiln_round_up(c->elems * kiln_dtype_bytes(c->b->dtype), alignment_of(c->b));
       if (c->offset + n * c->own_bytes > d->arena_bytes)
         d->arena_bytes = c->offset + n * c->own_bytes;
     }
@@ -42,7 +48,9 @@ static void make_cells(sim_device *d, void *const *args) {
     if (kiln_scope_is_argument(c->b->scope)) c->data = args[next++];
     if (c->b->scope == KILN_SCOPE_SHARED) {
       const bool is_mbarrier = c->b->dtype == KILN_U64;
-      c->offset = d->launch->offsets && !is_mbarrier ? d->launch->offsets[i] : d->arena_bytes;
+      c->offset = d->launch->offsets && !is_mbarrier
+                      ? d->launch->offsets[i]
+                      : kiln_round_up(d->arena_bytes, alignment_of(c->b));
       if (c->offset < 0) c->offset = 0;
       if (c->offset + bytes > d->arena_bytes) d->arena_bytes = c->offset + bytes;
       d->mbarrier_at[i] = d->max_mbarriers;
@@ -181,6 +189,8 @@ kiln_status kiln_sim_run_device(kiln_ctx *cx, const kiln_loops *l, const kiln_si
   make_memory(&d);
   sim_make_tiles(&d, l->body);
   make_clocks(&d);
+  d.map_is_right = KILN_NEW_ARRAY(&cx->scratch, bool, launch->n_maps);
+  sim_check_registers(&d);
   run_blocks(&d);
   kiln_arena_rewind(&cx->scratch, mark);
   return d.m.status;

@@ -1,6 +1,8 @@
 // mbarriers: arrivals, bytes that are expected, phases, and the clocks that they pass on.
 #include "target/sim/device/state.h"
 
+enum { MOST = (1 << 20) - 1 }; // arrivals, and bytes
+
 int sim_mbarrier_of(sim_device *d, const kiln_expr *e) {
   const sim_memory *c = &d->cells[e->u.tensor];
   const int block = d->t / d->n_block_threads;
@@ -42,7 +44,12 @@ void sim_arrive(sim_device *d, const kiln_loop *l, int at, int first, int n) {
 void sim_expect(sim_device *d, const kiln_loop *l, int t) {
   sim_become(d, t, l);
   const int at = sim_mbarrier_of(d, l->operands[0]);
-  d->mbarriers[at].bytes += kiln_sim_eval_index(&d->m, l->operands[1]);
+  const int64_t bytes = kiln_sim_eval_index(&d->m, l->operands[1]);
+  sim_mbarrier *m = &d->mbarriers[at];
+  m->bytes += bytes;
+  if (bytes < 0 || m->bytes > MOST)
+    SIM_FAIL(d, "`%s` must leave %d bytes to be copied at most, got %" PRId64, sim_text_of(d, l),
+             MOST, m->bytes);
   sim_arrive(d, l, at, t, 1);
 }
 
@@ -65,6 +72,9 @@ void sim_make_mbarriers(sim_device *d, const sim_warp *w, const kiln_loop *l) {
                 sharers = has_peers ? __builtin_popcount(peers_of(d, sim_argument(d, w, l, 3))) : 1,
                 count = sim_argument(d, w, l, 2) * sharers;
   if (w->first % d->n_block_threads) return; // the block's first thread does it
+  if (count < 1 || count > MOST)
+    SIM_FAIL(d, "`%s` must have 1 to %d arrivals, got %" PRId64, sim_text_of(d, l), MOST, count);
+  sim_check_word(d, &d->cells[l->operands[0]->u.tensor], 0, sizeof(uint64_t));
   for (int64_t i = 0; i < n; i++) {
     sim_mbarrier *m = &d->mbarriers[at + i];
     m->made = sim_event_of(d);

@@ -10,11 +10,14 @@ char *sim_data_of(sim_device *d, const sim_memory *c, int thread) {
   return sim_is_private(c) ? c->data + thread * bytes : c->data;
 }
 
+int64_t sim_shared_byte(const sim_device *d, const sim_memory *c, int64_t element) {
+  return d->space * d->arena_bytes + c->offset + d->group[d->t] * c->own_bytes +
+         element * kiln_dtype_bytes(c->b->dtype);
+}
+
 static sim_place *place_of(sim_device *d, const sim_memory *c, int64_t element) {
   if (c->b->scope != KILN_SCOPE_SHARED) return c->places ? &c->places[element] : NULL;
-  const int64_t byte = d->space * d->arena_bytes + c->offset + d->group[d->t] * c->own_bytes +
-                       element * kiln_dtype_bytes(c->b->dtype);
-  return &d->arena[byte / d->unit];
+  return &d->arena[sim_shared_byte(d, c, element) / d->unit];
 }
 
 // Checks an access of thread-private memory: instructions in flight, and fences for them.

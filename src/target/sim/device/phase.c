@@ -33,6 +33,10 @@ static void run_phase_for(sim_device *d, const kiln_loop *l, int first, int n, c
     for (int k = 0; k < n; k++) {
       now[k] = on[k] && i < extents[k];
       d->vars[(int64_t)(first + k) * d->m.n_vars + l->var] = i;
+      if (now[k] && i == 0 && l->how == KILN_VECTORIZED) {
+        sim_become(d, first + k, l);
+        sim_check_words(d, l);
+      }
     }
     run_phase(d, l->body, first, n, now);
   }

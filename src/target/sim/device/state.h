@@ -4,6 +4,8 @@
 // memory.c     elements of memory, and the checks of each access
 // instr.c      instructions of warps and warp groups
 // copy.c       asynchronous copies
+// tensor_map.c tensor maps
+// words.c      alignment of what is accessed at once; registers
 // mbarrier.c   mbarriers
 // phase.c      statements in which no thread waits
 // thread.c     the threads of a warp: their places, waits, clocks
@@ -23,6 +25,11 @@ enum {
   SIM_MAX_FRAMES = 128,
   SIM_MAX_NAMED = 16,
   SIM_MAX_GROUP = 128 // threads of an instruction
+};
+enum {
+  SIM_MAX_COORDINATES = 6,
+  SIM_SWIZZLE_SPAN = 128,   // bytes of a row of swizzled shared memory
+  SIM_SWIZZLE_PERIOD = 1024 // and of those that repeat
 };
 enum { SIM_THREADS = 1, SIM_BLOCKS = 8 }; // the first bit of |bound|, of axis x
 
@@ -130,6 +137,7 @@ typedef struct sim_device {
   sim_clocks clocks;
   sim_mbarrier *mbarriers; // [blocks][max_mbarriers]
   int max_mbarriers;
+  bool *map_is_right;              // [maps] of the launch: checked
   bool has_copies;                 // cp.async
   int first_group, first_mbarrier; // clocks, behind threads' and their copies'
   int *mbarrier_at;                // [buffers] of the block's
@@ -182,6 +190,8 @@ void sim_fail_race(sim_device *d, const sim_memory *c, int64_t element, bool wri
                    const sim_event *other);
 
 // memory.c
+// The byte of an element of shared memory in the arenas of all blocks.
+int64_t sim_shared_byte(const sim_device *d, const sim_memory *c, int64_t element);
 // The first element of thread |t|'s copy of |c|; of the shared memory of block |d->space|.
 char *sim_data_of(sim_device *d, const sim_memory *c, int thread);
 // Checks an access against races, fences and copies in flight.
@@ -218,6 +228,33 @@ void sim_begin_tma(sim_device *d, const kiln_loop *l, int t);
 void sim_end_copies(sim_device *d, const sim_warp *w, int64_t latest);
 // Lands one TMA copy in flight, as no warp can go on without it.
 bool sim_land_one(sim_device *d);
+
+// tensor_map.c
+// Where a copy begins in its tensor map: column, row; or in im2col mode channel, column, row, image
+// of the first window, and the offset within windows.
+typedef struct sim_map_corner {
+  int64_t at[SIM_MAX_COORDINATES];
+} sim_map_corner;
+// The tensor map of the copy |l|, checked; NULL: it has none, or an error.
+const kiln_gpu_map *sim_map_of(sim_device *d, const kiln_loop *l);
+// Checks the coordinates of the copy |l| by |m|; false after an error.
+bool sim_find_corner(sim_device *d, const kiln_loop *l, const kiln_gpu_map *m, sim_map_corner *out);
+// The element that the hardware reads at a place of the box; -1: it writes zero.
+int64_t sim_element_in_map(const kiln_gpu_map *m, const sim_map_corner *c, int64_t row,
+                           int64_t column);
+// Checks where the copy |l| writes, from |element| on, rows of so many columns.
+bool sim_check_tma_target(sim_device *d, const kiln_loop *l, const sim_memory *to, int64_t element,
+                          int64_t columns);
+
+// words.c
+// Checks that the words which the vectorized loop |l| moves are aligned in both memories.
+void sim_check_words(sim_device *d, const kiln_loop *l);
+// Checks that an access of |bytes| at |element| of |c| is aligned.
+void sim_check_word(sim_device *d, const sim_memory *c, int64_t element, int64_t bytes);
+// Checks the rows, or the descriptor, of an instruction's operand in memory.
+void sim_check_operand(sim_device *d, int operand);
+// Checks that the registers which roles set fit.
+void sim_check_registers(sim_device *d);
 
 // mbarrier.c
 // The number of the mbarrier |e| among all.

@@ -49,6 +49,11 @@ void sim_run_device(sim_device *d, sim_warp *w, const kiln_loop *l) {
                SIM_MAX_NAMED - 1, id);
       return;
     }
+    if (threads % d->launch->warp) {
+      SIM_FAIL(d, "`%s` must be of whole warps of %d threads, got %" PRId64, sim_text_of(d, l),
+               d->launch->warp, threads);
+      return;
+    }
     sim_named_barrier *b = &d->named[w->block * SIM_MAX_NAMED + id];
     if (b->arrived && b->count != threads)
       SIM_FAIL(d,

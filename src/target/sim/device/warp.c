@@ -92,8 +92,20 @@ static void fail_deadlock(sim_device *d) {
     for (int k = 0; k < i; k++) known |= d->warps[k].wait != SIM_DONE && d->warps[k].at == w->at;
     if (known || n++ > 2) continue;
     kiln_text_printf(&t, "%swarp %d at `%s`", n > 1 ? ", " : "", i, sim_text_of(d, w->at));
+    const int64_t bytes = w->wait == SIM_AT_MBARRIER ? d->mbarriers[w->id].bytes : 0;
+    if (bytes)
+      kiln_text_printf(&t, ", where copies brought %" PRId64 " bytes too %s",
+                       bytes > 0 ? bytes : -bytes, bytes > 0 ? "few" : "many");
   }
   SIM_FAIL(d, "deadlock: nobody can go on: %s", t.data ? t.data : "");
+}
+
+// Memory of a block that has ended is another's.
+static void check_landed(sim_device *d) {
+  for (int i = 0; i < d->flights.n; i++)
+    if (d->flights.data[i].thread < 0 && !d->flights.data[i].is_over)
+      SIM_FAIL(d, "nobody waits for `%s` before its block ends",
+               sim_text_of(d, d->flights.data[i].by));
 }
 
 void sim_run_cluster(sim_device *d) {
@@ -101,6 +113,7 @@ void sim_run_cluster(sim_device *d) {
     bool all_done = true;
     for (int i = 0; i < d->n_warps; i++) run_warp(d, &d->warps[i]);
     for (int i = 0; i < d->n_warps; i++) all_done &= d->warps[i].wait == SIM_DONE;
+    if (all_done) check_landed(d);
     if (all_done || d->m.status != KILN_OK) return;
     if (release_some(d) || sim_land_one(d)) continue;
     fail_deadlock(d);
