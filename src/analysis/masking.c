@@ -13,9 +13,9 @@ static kiln_masking of(const masking *w, const kiln_expr *e);
 
 static kiln_masking of_number(double x) {
   if (isinf(x) && x < 0) return KILN_MASKING_LOWEST;
-  return x <= KILN_FAR_SCORE ? KILN_MASKING_FAR
-         : isfinite(x)       ? KILN_MASKING_NONE
-                             : KILN_MASKING_SOME;
+  return x <= KILN_FAR_SCORE   ? KILN_MASKING_FAR
+         : x < -KILN_FAR_SCORE ? KILN_MASKING_NONE
+                               : KILN_MASKING_SOME; // what is less by it may be far
 }
 
 static kiln_masking most(kiln_masking a, kiln_masking b) { return a > b ? a : b; }
@@ -34,15 +34,16 @@ static kiln_masking of_select(const masking *w, const kiln_expr *e) {
   return a == b ? a : either(a, b);
 }
 
-// A score times or over a positive constant, which leaves a far one far.
-static kiln_masking of_scaled(const masking *w, const kiln_expr *score, const kiln_expr *factor) {
-  enum { LEAST_EXPONENT = -20 };
-  const kiln_masking m = of(w, score);
-  if (factor->kind != KILN_EXPR_FLOAT || !isfinite(factor->u.f)) return KILN_MASKING_SOME;
-  if (m == KILN_MASKING_NONE) return m;
-  const bool stays =
-      factor->u.f >= ldexp(1, LEAST_EXPONENT) && factor->u.f <= ldexp(1, -LEAST_EXPONENT);
+// A score times |by|, if that leaves a near one near, or a far one far.
+static kiln_masking scaled(kiln_masking m, double by) {
+  const double most = ldexp(1, 20);
+  const bool stays = m == KILN_MASKING_NONE ? fabs(by) <= most : by >= 1 / most && by <= most;
   return stays ? m : KILN_MASKING_SOME;
+}
+
+static kiln_masking of_product(const masking *w, const kiln_expr *a, const kiln_expr *b) {
+  const kiln_expr *factor = b->kind == KILN_EXPR_FLOAT ? b : a, *score = factor == b ? a : b;
+  return factor->kind == KILN_EXPR_FLOAT ? scaled(of(w, score), factor->u.f) : KILN_MASKING_SOME;
 }
 
 static kiln_masking of_binary(const masking *w, const kiln_expr *e) {
@@ -51,9 +52,9 @@ static kiln_masking of_binary(const masking *w, const kiln_expr *e) {
   if (kind == KILN_EXPR_ADD || kind == KILN_EXPR_MIN) return most(of(w, a), of(w, b));
   if (kind == KILN_EXPR_MAX) return either(of(w, a), of(w, b));
   if (kind == KILN_EXPR_SUB) return of(w, b) == KILN_MASKING_NONE ? of(w, a) : KILN_MASKING_SOME;
-  if (kind == KILN_EXPR_DIV) return of_scaled(w, a, b);
-  if (kind != KILN_EXPR_MUL) return KILN_MASKING_SOME;
-  return b->kind == KILN_EXPR_FLOAT ? of_scaled(w, a, b) : of_scaled(w, b, a);
+  if (kind == KILN_EXPR_MUL) return of_product(w, a, b);
+  return kind == KILN_EXPR_DIV && b->kind == KILN_EXPR_FLOAT ? scaled(of(w, a), 1 / b->u.f)
+                                                             : KILN_MASKING_SOME;
 }
 
 static kiln_masking of(const masking *w, const kiln_expr *e) {

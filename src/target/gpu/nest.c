@@ -491,8 +491,9 @@ static void check_bound(distributor *d, const kiln_loop *instr, const kiln_expr 
         instr->instr->name, kiln_symbol_text(cx, d->n->l->buffers.data[from->u.tensor]->name));
 }
 
-// Whether the tile whose first element is |first| begins at a multiple of |word| elements, 16 bytes,
-// as its rows do. On a card another one is an illegal instruction (triton-lang/triton, issue 7385).
+// Whether the tile whose first element is |first| begins at a multiple of |word| elements, 16
+// bytes, as its rows do. On a card another one is an illegal instruction (triton-lang/triton, issue
+// 7385).
 static bool begins_at_word(distributor *d, const kiln_expr *first, int64_t word) {
   kiln_ctx *cx = d->n->cx;
   const kiln_expr *at = kiln_mod(cx, kiln_gpu_element_offset(d->n, first), kiln_int(cx, word));
