@@ -74,6 +74,7 @@ if(TARGET kiln_tool)
     kiln_test(llm_example 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/examples/llm.py $0 $1 $2"
               $<TARGET_FILE:kiln_tool> $<TARGET_FILE:llm_generate> ${PROJECT_BINARY_DIR})
     kiln_test(given_shapes 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/given_shapes.py $0" ${PROJECT_BINARY_DIR})
+    kiln_test(loops 600 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/loops.py $0" ${PROJECT_BINARY_DIR})
     kiln_test(onnx_suite 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python python/tests/onnx_suite.py --at-least 1830")
     set_tests_properties(onnx_suite PROPERTIES LABELS long)
     set_property(TEST python onnx_suite APPEND PROPERTY ENVIRONMENT KILN_LIBRARY=${PROJECT_BINARY_DIR} PYTHONDONTWRITEBYTECODE=1)

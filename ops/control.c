@@ -2,8 +2,8 @@
 // itself (src/fission/traversal.h); these rows say which there are.
 #include "fission/lower.h"
 
-#define CONTROL "src/fission/control.c"
-#define SEQUENCE "src/fission/sequence.c"
+#define CONTROL "src/fission/flow/control.c"
+#define SEQUENCE "src/fission/flow/sequence.c"
 
 const kiln_op kiln_op_control[] = {
     {"", "If", 1, 0, NULL, NULL, CONTROL},

@@ -1,5 +1,6 @@
 // Compilation: runs the pipeline's phases in order; entry points that produce text, an in-memory
 // module or a file.
+#include "driver/flow.h"
 #include "driver/pipeline.h"
 #include "target/c/c.h"
 #include "verify/reference.h"
@@ -172,6 +173,7 @@ kiln_status kiln_model_compile(kiln_model *model, kiln_diag *diag, kiln_module *
   KILN_TRY(kiln_argument_check(diag, __func__, "out_module", out_module));
   *out_module = NULL;
   KILN_TRY(kiln_argument_check(diag, __func__, "model", model));
+  if (model->parted) return kiln_flow_compile(model, diag, out_module);
   const kiln_status st = kiln_model_enter(model, diag, make_here, &b);
   kiln_build_deinit(&b);
   if (st == KILN_OK) *out_module = b.product.module;

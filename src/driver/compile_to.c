@@ -1,4 +1,5 @@
 // Compiling to a file: a module for one shape, or for ranges of extents (dynamic/buckets.h).
+#include "driver/flow.h"
 #include "driver/pipeline.h"
 #include "dynamic/buckets.h"
 
@@ -25,6 +26,7 @@ static kiln_status make_there(kiln_ctx *cx, void *argument) {
 kiln_status kiln_model_compile_to(kiln_model *model, const char *out_path, kiln_diag *diag) {
   KILN_TRY(kiln_argument_check(diag, __func__, "model", model));
   KILN_TRY(kiln_argument_check(diag, __func__, "out_path", out_path));
+  if (model->parted) return kiln_flow_compile_to(model, out_path, diag);
   if (model->ranges) return kiln_buckets_compile_to(model, out_path, diag);
   writing w = {.build = {.request.model = model}, .out = {.file.fd = -1}, .path = out_path};
   const kiln_status st = kiln_model_enter(model, diag, make_there, &w);

@@ -1,4 +1,6 @@
 // Loading: a file becomes a graph of operators, the graph a program of statements.
+#include "fission/flow/kept.h"
+#include "model/parts.h"
 #include "driver/load.h"
 #include "driver/marks.h"
 #include "dynamic/dims.h"
@@ -169,6 +171,20 @@ static void set_signatures(kiln_ctx *cx, kiln_model *m) {
                        p->output_names.data, &m->outputs);
 }
 
+// Whether loops may become loops of the plan: for processors, where all shapes are static, and
+// nothing is asked for that works on one program.
+static bool may_keep_loops(const kiln_model *m, const kiln_compile_options *o) {
+  const kiln_graph *g = m->graph;
+  const kiln_target *t = kiln_target_find(m->options.target);
+  bool may = t && t->has_ranges && !o->schedule && !o->orchestration && !o->orchestrate &&
+             !o->dtype && !o->read_only && o->n_overridable == 0 && o->n_states == 0;
+  for (int i = 0; i < g->n_inputs && may; i++) {
+    const kiln_value *v = g->values[g->inputs[i]];
+    for (int a = 0; a < v->rank; a++) may &= v->has_shape && kiln_expr_is_int(v->shape[a], NULL);
+  }
+  return may;
+}
+
 kiln_status kiln_load_fission(kiln_ctx *cx, kiln_build *b, int *io_n) {
   const kiln_compile_options *o = b->request.asked;
   kiln_model *m = b->request.model;
@@ -183,8 +199,16 @@ kiln_status kiln_load_fission(kiln_ctx *cx, kiln_build *b, int *io_n) {
     kiln_ranges_signatures(cx, m);
     return KILN_OK;
   }
-  KILN_TRY(kiln_fission_with(cx, m->graph, user_ops, &prog));
-  if (o->clamp_indices) kiln_checks_drop(cx, prog);
+  if (may_keep_loops(m, o)) {
+    struct kiln_unresolved *rest = NULL;
+    KILN_TRY(kiln_fission_kept(cx, m->graph, user_ops, &prog, &rest));
+    if (rest) KILN_TRY(kiln_parts_divide(cx, prog, rest, &m->parted));
+    for (uint32_t i = 0; m->parted && o->clamp_indices && i < m->parted->flow.n_parts; i++)
+      kiln_checks_drop(cx, m->parted->parts[i]);
+  } else {
+    KILN_TRY(kiln_fission_with(cx, m->graph, user_ops, &prog));
+  }
+  if (o->clamp_indices && !m->parted) kiln_checks_drop(cx, prog);
   KILN_TRY(check_dtype(cx, o, m->path, prog, &m->half));
   m->prog = prog;
   set_signatures(cx, m);

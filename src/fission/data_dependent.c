@@ -73,6 +73,13 @@ kiln_status kiln_lower_data_dependent_extent(kiln_lower *lw, const kiln_tensor *
   return KILN_OK;
 }
 
+const kiln_expr *kiln_lower_count(kiln_lower *lw, const kiln_tensor *count, int64_t most,
+                                  bool is_assumed) {
+  const kiln_expr *made = add_count(lw, count, kiln_int(lw->cx, most));
+  lw->counts->all.data[lw->counts->all.n - 1].is_assumed = is_assumed;
+  return made;
+}
+
 kiln_status kiln_lower_chosen_extent(kiln_lower *lw, const kiln_expr *is_true,
                                      const kiln_expr *then, const kiln_expr *otherwise,
                                      const kiln_expr **out) {

@@ -76,6 +76,9 @@ kiln_status kiln_lower_extent_values(kiln_lower *lw, int i, const kiln_expr *mos
 // equal; |what| they are, for messages.
 kiln_status kiln_lower_want_equal(kiln_lower *lw, const kiln_expr *a, const kiln_expr *b,
                                   const char *what);
+// The same of a count that needs no check, at most |most|.
+const kiln_expr *kiln_lower_count(kiln_lower *lw, const kiln_tensor *count, int64_t most,
+                                  bool is_assumed);
 // The extent of both branches of a choice: |then| if the condition |is_true| holds, else
 // |otherwise|.
 kiln_status kiln_lower_chosen_extent(kiln_lower *lw, const kiln_expr *is_true,

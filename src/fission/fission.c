@@ -7,6 +7,7 @@
 #include "rewrite/dce.h"
 #include "rewrite/empty.h"
 #include "fission/notation.h"
+#include "fission/terms.h"
 
 #include <string.h>
 
@@ -421,27 +422,79 @@ kiln_status kiln_fission_with(kiln_ctx *cx, const kiln_graph *g, const kiln_op *
   return kiln_fission_like(cx, g, user_ops, NULL, out);
 }
 
+// What |f| begins with, for |g|.
+static kiln_graph_traversal traversal_make(kiln_ctx *cx, const kiln_graph *g,
+                                           const kiln_op *user_ops) {
+  return (kiln_graph_traversal){.cx = cx,
+                                .lower_body = lower_body,
+                                .p = kiln_program_make(cx, kiln_symbol_text(cx, g->name)),
+                                .user_ops = user_ops,
+                                .counts.otherwise = g->most_extent};
+}
+
+// Lowers |g| to one program, in which counts are variables.
+static kiln_status lower_all(kiln_graph_traversal *f, const kiln_graph *g) {
+  kiln_graph_scope sc = scope_make(f, g, NULL);
+  add_inputs(f, &sc);
+  const kiln_status nodes = lower_graph(f, &sc);
+  if (nodes != KILN_OK) note(f, nodes);
+  add_outputs(f, &sc);
+  if (f->status == KILN_OK) name_values(f, &sc);
+  return f->status;
+}
+
+static kiln_status finish(kiln_graph_traversal *f, kiln_program **out) {
+  kiln_ctx *cx = f->cx;
+  KILN_TRY(kiln_data_dependent_resolve(cx, f->p, &f->counts, &f->checks));
+  kiln_checks_finish(cx, f->p, &f->checks);
+  kiln_program_fold_empty(cx, f->p);
+  kiln_program_dce(cx, f->p);
+  KILN_TRY(kiln_program_verify(cx, f->p));
+  *out = f->p;
+  return KILN_OK;
+}
+
 kiln_status kiln_fission_like(kiln_ctx *cx, const kiln_graph *g, const kiln_op *user_ops,
                               kiln_folds *folds, kiln_program **out) {
   *out = NULL;
-  kiln_graph_traversal f = {.cx = cx,
-                            .lower_body = lower_body,
-                            .p = kiln_program_make(cx, kiln_symbol_text(cx, g->name)),
-                            .user_ops = user_ops,
-                            .counts.otherwise = g->most_extent,
-                            .folds = folds};
-  kiln_graph_scope sc = scope_make(&f, g, NULL);
-  add_inputs(&f, &sc);
-  const kiln_status nodes = lower_graph(&f, &sc);
-  if (nodes != KILN_OK) note(&f, nodes);
-  add_outputs(&f, &sc);
-  if (f.status != KILN_OK) return f.status;
-  name_values(&f, &sc);
-  KILN_TRY(kiln_data_dependent_resolve(cx, f.p, &f.counts, &f.checks));
-  kiln_checks_finish(cx, f.p, &f.checks);
-  kiln_program_fold_empty(cx, f.p);
-  kiln_program_dce(cx, f.p);
-  KILN_TRY(kiln_program_verify(cx, f.p));
+  kiln_graph_traversal f = traversal_make(cx, g, user_ops);
+  f.folds = folds;
+  KILN_TRY(lower_all(&f, g));
+  return finish(&f, out);
+}
+
+// An output with an extent that the run counts is moved by a statement behind all loops, beside
+// which its shape is found.
+static void move_counted_outputs(kiln_graph_traversal *f) {
+  for (int i = 0; i < f->p->outputs.n; i++) {
+    kiln_tensor *t = f->p->tensors.data[f->p->outputs.data[i]];
+    const kiln_expr *at[KILN_MAX_RANK];
+    bool is_counted = false;
+    for (int a = 0; a < t->rank; a++)
+      is_counted |= kiln_data_dependent_uses(&f->counts, t->shape[a]);
+    if (!is_counted || t->def >= 0) continue;
+    kiln_stmt *s = kiln_stmt_make(f->cx, f->p, kiln_symbol_text(f->cx, t->name), t->dtype, t->rank,
+                                  0, (const kiln_expr *const *)t->shape);
+    kiln_stmt_vars(f->cx, s, 0, t->rank, at);
+    s->body = kiln_tensor_load(f->cx, t, at);
+    s->origin = t->name;
+    f->p->outputs.data[i] = s->out;
+  }
+}
+
+kiln_status kiln_fission_kept(kiln_ctx *cx, const kiln_graph *g, const kiln_op *user_ops,
+                              kiln_program **out, kiln_unresolved **out_rest) {
+  kiln_unresolved *rest = KILN_NEW(&cx->perm, kiln_unresolved);
+  *out = NULL;
+  *out_rest = NULL;
+  kiln_graph_traversal f = traversal_make(cx, g, user_ops);
+  f.regions = &rest->regions;
+  KILN_TRY(lower_all(&f, g));
+  if (rest->regions.all.n == 0) return finish(&f, out);
+  move_counted_outputs(&f);
+  memcpy(&rest->counts, &f.counts, sizeof f.counts);
+  memcpy(&rest->checks, &f.checks, sizeof f.checks);
+  *out_rest = rest;
   *out = f.p;
   return KILN_OK;
 }

@@ -5,6 +5,7 @@
 
 #include "rewrite/checks.h"
 #include "fission/data_dependent.h"
+#include "fission/flow/kept.h"
 #include "fission/notes.h"
 #include "support/bits.h"
 
@@ -39,8 +40,9 @@ typedef struct kiln_graph_traversal {
   kiln_data_dependent_extents counts;
   kiln_checks checks;
   kiln_notes notes;
-  const kiln_expr *when; // condition under which the run needs the current graph; NULL: always
-  kiln_folds *folds;     // NULL: none
+  const kiln_expr *when;    // condition under which the run needs the current graph; NULL: always
+  kiln_folds *folds;        // NULL: none
+  kiln_kept_loops *regions; // loops that are kept; NULL: all are unrolled
   // Implementation of kiln_visit_body.
   kiln_status (*lower_body)(struct kiln_visit *v, const kiln_graph *body, int n_inputs,
                             const kiln_held *inputs, int n_outputs, kiln_held *outputs);
@@ -72,8 +74,8 @@ static inline kiln_status kiln_visit_body(kiln_visit *v, const kiln_graph *body,
 kiln_status kiln_visit_graph(kiln_visit *v, const char *attr, const kiln_graph **out);
 
 typedef kiln_status (*kiln_visitor)(kiln_visit *v);
-// Lowering of If, Loop, Scan and FlexAttention: conditions known at compile time are unrolled; an
-// If with a run-time condition computes both branches, and a Loop keeps its state after the
+// Lowering of If, Loop, Scan and FlexAttention: an If with a run-time condition computes both
+// branches. A loop is kept, if regions are, or unrolled; unrolled, it keeps its state after the
 // iteration that ended it. NULL for other nodes.
 kiln_visitor kiln_find_control(const kiln_lower *lw);
 // Lowering of operators on sequences and optional values, including Identity; NULL for other nodes.

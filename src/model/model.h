@@ -73,6 +73,7 @@ struct kiln_model {
   // demand, and NULL for a model that was only read.
   DLManagedTensorVersioned **defaults;
   int64_t **found; // [outputs] data-dependent shapes in the last run; NULL: the port's shape
+  struct kiln_parted *parted; // parts of a model with loops (model/parts.h); NULL: |prog| is all
   struct kiln_model_ranges *ranges; // ranges of dimensions (dynamic/ranges.h); NULL: none
   const char *ranged;               // the first dimension with a range
   const char *reports[2];

@@ -38,8 +38,9 @@ kiln_status kiln_build_name_kernels(kiln_ctx *cx, kiln_build *b, int *io_n) {
        i++) { // a kernel called exp must not shadow libm's
     const char *name = kiln_symbol_text(cx, b->choices.kernels.kernels.data[i]->name);
     b->product.symbols[i] =
-        b->request.ranges ? kiln_arena_printf(&cx->perm, "kiln_k_%s_part%d", name, b->request.part)
-                          : kiln_arena_printf(&cx->perm, "%s_k_%s", prefix, name);
+        b->request.ranges || b->request.is_part
+            ? kiln_arena_printf(&cx->perm, "kiln_k_%s_part%d", name, b->request.part)
+            : kiln_arena_printf(&cx->perm, "%s_k_%s", prefix, name);
   }
   return KILN_OK;
 }

@@ -51,6 +51,7 @@ typedef struct kiln_build_request {
   const struct kiln_model_ranges *ranges; // the ranges of which this is bucket |part|; NULL: shapes
                                           // are fixed
   int part;
+  bool is_part;       // of a flow: its part |part|
   const char *prefix; // prefix of a static library's symbols; NULL: a module
   kiln_output *out;   // the module's file; NULL: in memory
 } kiln_build_request;

@@ -19,11 +19,12 @@
 #include <unistd.h>
 
 static void destroy(kiln_module *m) {
-  for (uint32_t i = 0; m->variants && i < m->dynamic->n_variants; i++)
-    kiln_module_release(m->variants[i]);
+  for (uint32_t i = 0; m->variants && i < m->n_variants; i++) kiln_module_release(m->variants[i]);
   free(m->variants);
   if (m->dynamic) kiln_dynamic_deinit(m->dynamic);
   free(m->dynamic);
+  if (m->flow) kiln_flow_deinit(m->flow);
+  free(m->flow);
   kiln_residents_destroy(m);
   pthread_mutex_destroy(&m->lock);
   free(m->functions);
@@ -106,6 +107,7 @@ static kiln_status fill_dynamic(kiln_module *m, const void *blob, size_t bytes, 
   m->plan.n_outputs = d->n_outputs;
   m->plan.inputs = make_ports(d->n_inputs, d->inputs);
   m->plan.outputs = make_ports(d->n_outputs, d->outputs);
+  m->n_variants = d->n_variants;
   m->variants = calloc(d->n_variants, sizeof *m->variants);
   if (!m->variants || !m->plan.inputs || !m->plan.outputs) return no_memory(diag, place);
   for (uint32_t i = 0; i < d->n_variants; i++) {
@@ -127,6 +129,60 @@ static kiln_status fill_dynamic(kiln_module *m, const void *blob, size_t bytes, 
   return KILN_OK;
 }
 
+// --- with steps ---
+
+// The ports of the interface.
+static kiln_plan_port *make_flow_ports(uint32_t n, const kiln_flow_value *from) {
+  kiln_plan_port *ports = calloc((size_t)n + 1, sizeof *ports);
+  for (uint32_t i = 0; ports && i < n; i++) {
+    ports[i] = (kiln_plan_port){
+        .name = from[i].name, .type = from[i].type, .rank = from[i].rank, .bytes = from[i].bytes};
+    memcpy(ports[i].shape, from[i].shape, sizeof ports[i].shape);
+  }
+  return ports;
+}
+
+static kiln_status check_parts(const kiln_module *m, const char *place, kiln_diag *diag) {
+  const kiln_plan **plans = calloc(m->n_variants, sizeof *plans);
+  if (!plans) return no_memory(diag, place);
+  for (uint32_t i = 0; i < m->n_variants; i++) plans[i] = &m->variants[i]->plan;
+  const bool fits = kiln_flow_suits(m->flow, plans);
+  free(plans);
+  if (fits) return KILN_OK;
+  return kiln_diag_fail(diag, KILN_BAD_INPUT, place,
+                        "damaged flow: parts must have the ports that the steps give them");
+}
+
+// Takes the parts in |given|, or makes them of their plans if it is NULL.
+static kiln_status fill_flow(kiln_module *m, const void *blob, size_t bytes, kiln_module **given,
+                             const char *place, kiln_diag *diag) {
+  m->flow = calloc(1, sizeof *m->flow);
+  if (!m->flow) return no_memory(diag, place);
+  kiln_status st = kiln_flow_read(blob, bytes, place, diag, m->flow);
+  if (st != KILN_OK) return st;
+  const kiln_flow *f = m->flow;
+  m->plan.n_inputs = f->n_inputs;
+  m->plan.n_outputs = f->n_outputs;
+  m->plan.inputs = make_flow_ports(f->n_inputs, f->values);
+  m->plan.outputs = make_flow_ports(f->n_outputs, f->values + f->n_inputs);
+  m->plan.arena_bytes = m->plan.arena_bound_bytes = f->arena_bytes;
+  m->variants = calloc(f->n_parts, sizeof *m->variants);
+  if (!m->variants || !m->plan.inputs || !m->plan.outputs) return no_memory(diag, place);
+  m->n_variants = f->n_parts;
+  for (uint32_t i = 0; i < f->n_parts; i++) {
+    const kiln_flow_part *p = &f->parts[i];
+    const size_t n = (size_t)p->plan_bytes;
+    if (given) m->variants[i] = kiln_module_retain(given[i]);
+    else if (kiln_flow_is(p->plan, n) || kiln_dynamic_is(p->plan, n))
+      return kiln_diag_fail(diag, KILN_BAD_INPUT, place, "damaged flow: its parts must be plans");
+    else st = create_empty(p->plan, n, place, diag, &m->variants[i]);
+    if (st != KILN_OK) return st;
+    if (m->variants[i]->plan.weights_bytes > m->plan.weights_bytes)
+      m->plan.weights_bytes = m->variants[i]->plan.weights_bytes;
+  }
+  return check_parts(m, place, diag);
+}
+
 static kiln_status fill_static(kiln_module *m, const void *plan, size_t plan_bytes,
                                const char *place, kiln_diag *diag) {
   kiln_status st = kiln_plan_read(plan, plan_bytes, place, diag, &m->plan);
@@ -139,7 +195,12 @@ static kiln_status fill_static(kiln_module *m, const void *plan, size_t plan_byt
 }
 
 const kiln_plan *kiln_module_first_plan(const kiln_module *m) {
-  return m->dynamic ? &m->variants[0]->plan : &m->plan;
+  return m->n_variants ? &m->variants[0]->plan : &m->plan;
+}
+
+// The plan with the module's ports and their defaults; a flow's inputs have none.
+static const kiln_plan *port_plan(const kiln_module *m) {
+  return m->flow ? &m->plan : kiln_module_first_plan(m);
 }
 
 static void add_features(kiln_module *m, const kiln_plan *p) {
@@ -153,7 +214,7 @@ static void add_features(kiln_module *m, const kiln_plan *p) {
 // Collects the CPU features of all variants, each once, and the target's name.
 static kiln_status describe_target(kiln_module *m, const char *place, kiln_diag *diag) {
   const kiln_plan *first = kiln_module_first_plan(m);
-  const uint32_t n_variants = m->dynamic ? m->dynamic->n_variants : 0;
+  const uint32_t n_variants = m->n_variants;
   size_t most = first->n_features;
   for (uint32_t v = 1; v < n_variants; v++) most += m->variants[v]->plan.n_features;
   m->features = calloc(most + 1, sizeof *m->features);
@@ -171,19 +232,25 @@ static kiln_status describe_target(kiln_module *m, const char *place, kiln_diag 
   return KILN_OK;
 }
 
+static kiln_module *allocate(void) {
+  kiln_module *m = calloc(1, sizeof *m);
+  if (m && pthread_mutex_init(&m->lock, NULL) != 0) {
+    free(m);
+    m = NULL;
+  }
+  if (m) atomic_init(&m->refs, 1);
+  return m;
+}
+
 static kiln_status create_empty(const void *plan, size_t plan_bytes, const char *place,
                                 kiln_diag *diag, kiln_module **out) {
-  kiln_module *m = calloc(1, sizeof *m);
+  kiln_module *m = allocate();
   *out = NULL;
   if (!m) return no_memory(diag, place);
-  if (pthread_mutex_init(&m->lock, NULL) != 0) {
-    free(m);
-    return no_memory(diag, place);
-  }
-  atomic_init(&m->refs, 1);
-  kiln_status st = kiln_dynamic_is(plan, plan_bytes)
-                       ? fill_dynamic(m, plan, plan_bytes, place, diag)
-                       : fill_static(m, plan, plan_bytes, place, diag);
+  kiln_status st =
+      kiln_dynamic_is(plan, plan_bytes) ? fill_dynamic(m, plan, plan_bytes, place, diag)
+      : kiln_flow_is(plan, plan_bytes)  ? fill_flow(m, plan, plan_bytes, NULL, place, diag)
+                                        : fill_static(m, plan, plan_bytes, place, diag);
   if (st == KILN_OK) st = describe_target(m, place, diag);
   if (st != KILN_OK) destroy(m);
   else *out = m;
@@ -192,7 +259,7 @@ static kiln_status create_empty(const void *plan, size_t plan_bytes, const char 
 
 // Makes tensors of the inputs' defaults; none if no input has one.
 static kiln_status make_defaults(kiln_module *m, const char *place, kiln_diag *diag) {
-  const kiln_plan *p = kiln_module_first_plan(m);
+  const kiln_plan *p = port_plan(m);
   bool has_any = false;
   for (uint32_t i = 0; i < m->plan.n_inputs; i++) has_any |= p->inputs[i].initial != 0;
   if (!has_any) return KILN_OK;
@@ -238,10 +305,26 @@ kiln_status kiln_module_create(const kiln_module_parts *parts, kiln_diag *diag, 
   return KILN_OK;
 }
 
+kiln_status kiln_module_create_flow(const kiln_flow *flow, kiln_module **parts, kiln_diag *diag,
+                                    kiln_module **out) {
+  kiln_module *m = allocate();
+  void *blob = NULL;
+  size_t bytes = 0;
+  *out = NULL;
+  kiln_flow_write(flow, &blob, &bytes);
+  kiln_status st =
+      m && blob ? fill_flow(m, blob, bytes, parts, "module", diag) : no_memory(diag, "module");
+  if (st == KILN_OK) st = describe_target(m, "module", diag);
+  free(blob);
+  if (st == KILN_OK) *out = m;
+  else if (m) destroy(m);
+  return st;
+}
+
 // Variants may need different features: checks each.
 static kiln_status check_features(const kiln_module *m, const char *place, kiln_diag *diag) {
   kiln_status st = kiln_cpu_check(m->plan.n_features, m->plan.features, place, diag);
-  for (uint32_t i = 0; m->dynamic && i < m->dynamic->n_variants && st == KILN_OK; i++) {
+  for (uint32_t i = 0; i < m->n_variants && st == KILN_OK; i++) {
     const kiln_plan *p = &m->variants[i]->plan;
     st = kiln_cpu_check(p->n_features, p->features, place, diag);
   }
@@ -345,8 +428,7 @@ static kiln_status map_weights(loading *l, kiln_module *m) {
   (void)madvise(m->map, m->map_bytes, MADV_WILLNEED);
   KILN_TRY(check_weights(l, m));
   m->weights = m->map;
-  for (uint32_t i = 0; m->dynamic && i < m->dynamic->n_variants; i++)
-    m->variants[i]->weights = m->map;
+  for (uint32_t i = 0; i < m->n_variants; i++) m->variants[i]->weights = m->map;
   return KILN_OK;
 }
 
@@ -377,7 +459,7 @@ static kiln_status open_library(loading *l, kiln_module *m) {
                           "must load as a shared object: %s", why ? why : "unknown reason");
   }
   kiln_status st = find_functions(l, m->library, m);
-  for (uint32_t i = 0; m->dynamic && i < m->dynamic->n_variants && st == KILN_OK; i++)
+  for (uint32_t i = 0; i < m->n_variants && st == KILN_OK; i++)
     st = find_functions(l, m->library, m->variants[i]);
   return st;
 }
@@ -500,8 +582,7 @@ const DLTensor *kiln_module_input_default(const kiln_module *module, size_t i) {
 }
 
 int32_t kiln_module_input_is_optional(const kiln_module *module, size_t i) {
-  return module && i < module->plan.n_inputs &&
-         kiln_module_first_plan(module)->inputs[i].initial != 0;
+  return module && i < module->plan.n_inputs && port_plan(module)->inputs[i].initial != 0;
 }
 
 kiln_module_info kiln_module_about(const kiln_module *module) {
@@ -515,7 +596,7 @@ kiln_module_info kiln_module_about(const kiln_module *module) {
                             .compiler = p->compiler,
                             .file_version = KILN_CONTAINER_VERSION,
                             .plan_version = KILN_PLAN_VERSION,
-                            .n_variants = module->dynamic ? module->dynamic->n_variants : 1};
+                            .n_variants = module->dynamic ? module->n_variants : 1};
 }
 
 // --- dimensions ---
@@ -585,14 +666,14 @@ kiln_status kiln_module_output_shape(const kiln_module *module, size_t i, const 
 
 size_t kiln_module_launch_count(const kiln_module *module) {
   size_t n = module ? module->plan.n_launches : 0;
-  for (uint32_t i = 0; module && module->dynamic && i < module->dynamic->n_variants; i++)
+  for (uint32_t i = 0; module && i < module->n_variants; i++)
     n += module->variants[i]->plan.n_launches;
   return n;
 }
 
 kiln_launch_info kiln_module_launch(const kiln_module *module, size_t i) {
   if (!module) return (kiln_launch_info){0};
-  for (uint32_t v = 0; module->dynamic && v < module->dynamic->n_variants; v++) {
+  for (uint32_t v = 0; v < module->n_variants; v++) {
     const kiln_plan *p = &module->variants[v]->plan;
     if (i < p->n_launches) return kiln_module_launch(module->variants[v], i);
     i -= p->n_launches;

@@ -4,6 +4,7 @@
 
 #include "kiln/module.h"
 #include "runtime/dynamic.h"
+#include "runtime/flow/flow.h"
 #include "runtime/libraries.h"
 
 #include <pthread.h>
@@ -18,6 +19,8 @@ struct kiln_module {
   atomic_int refs;
   kiln_plan plan;            // of a module for ranges: only ports, without launches
   kiln_dynamic *dynamic;     // the ranges; NULL: all shapes are static
+  kiln_flow *flow;           // the steps; NULL: there is one plan, or a variant for each range
+  uint32_t n_variants;       // variants of ranges, or parts of a flow
   kiln_module **variants;    // [n_variants], which use this module's functions and weights
   kiln_kernel_fn *functions; // [n_functions]
   kiln_libraries libraries;  // of a CPU; a device's are in its resident
@@ -69,5 +72,9 @@ typedef struct kiln_module_parts {
 // On failure |owner| remains the caller's.
 KILN_MUST_USE kiln_status kiln_module_create(const kiln_module_parts *parts, kiln_diag *diag,
                                              KILN_GIVE kiln_module **out);
+
+// The same of a flow, whose parts are modules in memory; |parts| become the module's.
+KILN_MUST_USE kiln_status kiln_module_create_flow(const kiln_flow *flow, kiln_module **parts,
+                                                  kiln_diag *diag, KILN_GIVE kiln_module **out);
 
 #endif

@@ -5,6 +5,7 @@
 // session without an arena and pool of its own.
 #include "runtime/check.h"
 #include "runtime/extents.h"
+#include "runtime/flow/run.h"
 #include "runtime/gpu/gpu_session.h"
 #include "runtime/module.h"
 #include "runtime/packed.h"
@@ -44,12 +45,15 @@ struct kiln_session {
   uint32_t first_launch; // of a part: its number in the module
   // [n_nests], of a part: iterations of parallel loops in the current run; NULL: the plan's
   int64_t *iterations;
-  // For ranges of dimensions:
-  kiln_session **parts; // [n_variants], NULL until first run; NULL if shapes are static
+  // For ranges of dimensions, and for the parts of a flow:
+  kiln_session **parts; // [n_variants], NULL until first run; NULL: there is one plan
   int64_t (*shapes)[KILN_PORT_MAX_RANK]; // [n_outputs] in the last run
   const char *address;                   // of a part: the arena in which its arguments are
   const kiln_session *last;              // the part that ran last
   int32_t profiles;
+  kiln_flow_run flow;  // its state; of a flow, as the following
+  DLTensor *tensors;   // [flow's n_args]
+  DLTensor **pointers; // [flow's n_args] to |tensors|
 };
 
 enum { HUGE_PAGE = 2 << 20, MAX_THREADS = 1024, MAX_SLOTS = 1 << 20 };
@@ -175,6 +179,39 @@ static kiln_status fill_dynamic(kiln_session *s, const kiln_session_options *opt
   return s->parts && s->shapes ? make_pool(s, options, diag) : no_memory(diag, "variants", n);
 }
 
+static kiln_status make_bucket(kiln_session *s, uint32_t variant, kiln_diag *diag);
+
+static void make_tensors(kiln_session *s) {
+  const kiln_flow *f = s->module->flow;
+  for (uint32_t i = 0; i < f->n_args; i++) {
+    const kiln_flow_arg *a = &f->args[i];
+    kiln_flow_value *v = &f->values[a->value];
+    s->tensors[i] = (DLTensor){.device = {kDLCPU, 0},
+                               .ndim = v->rank - (a->row ? 1 : 0),
+                               .dtype = {v->type->code, v->type->bits, 1},
+                               .shape = v->shape + (a->row ? 1 : 0)};
+    s->pointers[i] = &s->tensors[i];
+  }
+}
+
+static kiln_status fill_flow(kiln_session *s, const kiln_session_options *options,
+                             kiln_diag *diag) {
+  const kiln_flow *f = s->module->flow;
+  s->profiles = options->profile;
+  s->parts = calloc(f->n_parts, sizeof *s->parts);
+  s->shapes = calloc((size_t)f->n_outputs + 1, sizeof *s->shapes);
+  s->tensors = calloc((size_t)f->n_args + 1, sizeof *s->tensors);
+  s->pointers = calloc((size_t)f->n_args + 1, sizeof *s->pointers);
+  if (!s->parts || !s->shapes || !s->tensors || !s->pointers)
+    return no_memory(diag, "parts", f->n_parts);
+  make_tensors(s);
+  kiln_status st = kiln_flow_run_init(f, diag, &s->flow);
+  if (st == KILN_OK) st = make_arena(s, f->arena_bytes, diag);
+  if (st == KILN_OK) st = make_pool(s, options, diag);
+  for (uint32_t i = 0; i < f->n_parts && st == KILN_OK; i++) st = make_bucket(s, i, diag);
+  return st;
+}
+
 kiln_status kiln_session_create(kiln_module *module, const kiln_session_options *options,
                                 kiln_diag *diag, kiln_session **out_session) {
   kiln_session_options o = {0};
@@ -198,7 +235,9 @@ kiln_status kiln_session_create(kiln_module *module, const kiln_session_options 
   s->device = o.device;
   s->threads = o.threads ? o.threads : kiln_cpu_cores();
   s->options = o;
-  kiln_status st = module->dynamic ? fill_dynamic(s, &o, diag) : fill(s, &o, diag);
+  kiln_status st = module->dynamic ? fill_dynamic(s, &o, diag)
+                   : module->flow  ? fill_flow(s, &o, diag)
+                                   : fill(s, &o, diag);
   if (st == KILN_OK) st = kiln_states_create(module, diag, &s->states);
   if (st != KILN_OK) kiln_session_destroy(s);
   else *out_session = s;
@@ -227,8 +266,10 @@ static void destroy_part(kiln_session *s) {
 
 void kiln_session_destroy(kiln_session *s) {
   if (!s) return;
-  for (uint32_t i = 0; s->parts && i < s->module->dynamic->n_variants; i++)
-    destroy_part(s->parts[i]);
+  for (uint32_t i = 0; s->parts && i < s->module->n_variants; i++) destroy_part(s->parts[i]);
+  kiln_flow_run_deinit(&s->flow);
+  free(s->tensors);
+  free(s->pointers);
   free(s->parts);
   free(s->shapes);
   give_slots(s);
@@ -449,14 +490,16 @@ static kiln_status make_bucket(kiln_session *s, uint32_t variant, kiln_diag *dia
   part->module = s->module->variants[variant];
   part->threads = s->threads;
   part->pool = s->pool;
+  part->arena = s->arena;
   for (uint32_t v = 0; v < variant; v++)
     part->first_launch += s->module->variants[v]->plan.n_launches;
-  part->iterations = calloc((size_t)part->module->plan.n_nests + 1, sizeof *part->iterations);
+  if (s->module->dynamic)
+    part->iterations = calloc((size_t)part->module->plan.n_nests + 1, sizeof *part->iterations);
   kiln_status st = make_times(part, s->profiles, diag);
   if (st == KILN_OK) st = make_args(part, diag);
   if (st == KILN_OK) st = bind_calls(part, diag);
   if (st == KILN_OK) st = kiln_extents_create(&part->module->plan, diag, &part->extents);
-  if (st == KILN_OK && !part->iterations)
+  if (st == KILN_OK && s->module->dynamic && !part->iterations)
     st = no_memory(diag, "iterations", part->module->plan.n_nests);
   if (st != KILN_OK) destroy_part(part);
   else s->parts[variant] = part;
@@ -588,6 +631,36 @@ static kiln_status run_dynamic(kiln_session *s, const int64_t *values,
   return st;
 }
 
+// --- a flow ---
+
+static kiln_status run_flow_part(void *user, const kiln_flow_step *step, char *const *args,
+                                 kiln_diag *diag) {
+  kiln_session *s = user, *part = s->parts[step->part];
+  DLTensor **inputs = s->pointers + step->first_arg;
+  DLTensor *const *outputs = inputs + part->module->plan.n_inputs;
+  for (uint32_t k = 0; k < step->n_args; k++) s->tensors[step->first_arg + k].data = args[k];
+  if (part->extents) outputs = kiln_extents_begin(part->extents, outputs);
+  s->last = part;
+  return checked(part, run(part, (const DLTensor *const *)inputs, outputs, diag), diag);
+}
+
+static kiln_status run_flow(kiln_session *s, const DLTensor *const *inputs,
+                            DLTensor *const *outputs, kiln_diag *diag) {
+  const kiln_flow *f = s->module->flow;
+  for (uint32_t i = 0; i < f->n_inputs; i++) s->flow.at[i] = kiln_tensor_begin(inputs[i]);
+  for (uint32_t i = 0; i < f->n_outputs; i++)
+    s->flow.at[f->n_inputs + i] = kiln_tensor_begin(outputs[i]);
+  const kiln_status st = kiln_flow_run_steps(&s->flow, s->arena, run_flow_part, s, diag);
+  for (uint32_t i = 0; i < f->n_outputs; i++) {
+    const kiln_flow_shape *x = &f->shapes[i];
+    const kiln_session *part = x->part ? s->parts[x->part - 1] : NULL;
+    const int64_t *found =
+        part && part->extents ? kiln_extents_find(part->extents, x->output) : NULL;
+    memcpy(s->shapes[i], found ? found : f->values[f->n_inputs + i].shape, sizeof s->shapes[i]);
+  }
+  return st;
+}
+
 static kiln_status check_and_run(kiln_session *session, size_t n_inputs,
                                  const DLTensor *const *inputs, size_t n_outputs,
                                  DLTensor *const *outputs, kiln_diag *diag) {
@@ -596,6 +669,7 @@ static kiln_status check_and_run(kiln_session *session, size_t n_inputs,
   kiln_status st = kiln_module_find_dims(session->module, n_inputs, inputs, diag, values);
   if (st == KILN_OK) st = check_run(session, values, n_inputs, inputs, n_outputs, outputs, diag);
   if (st != KILN_OK) return st;
+  if (session->flow.flow) return run_flow(session, inputs, outputs, diag);
   if (session->parts) return run_dynamic(session, values, inputs, outputs, diag);
   if (session->extents) outputs = kiln_extents_begin(session->extents, outputs);
   if (!packed) return checked(session, run(session, inputs, outputs, diag), diag);
@@ -712,7 +786,7 @@ kiln_status kiln_session_state_load(kiln_session *session, const char *path, kil
 
 const int64_t *kiln_session_output_shape(const kiln_session *session, size_t i) {
   if (!session) return NULL;
-  if (session->shapes && i < session->module->dynamic->n_outputs) return session->shapes[i];
+  if (session->shapes && i < session->module->plan.n_outputs) return session->shapes[i];
   const int64_t *found = session->extents ? kiln_extents_find(session->extents, i) : NULL;
   return found ? found : kiln_module_output(session->module, i).shape;
 }
@@ -732,8 +806,7 @@ kiln_status kiln_session_set_stream(kiln_session *session, void *stream, kiln_di
 
 // The part that runs the module's launch |*io|, and its number there; NULL if it has not been made.
 static const kiln_session *part_at(const kiln_session *s, size_t *io) {
-  const kiln_dynamic *d = s->module->dynamic;
-  for (uint32_t v = 0; d && v < d->n_variants; v++) {
+  for (uint32_t v = 0; s->parts && v < s->module->n_variants; v++) {
     const uint32_t n = s->module->variants[v]->plan.n_launches;
     if (*io < n) return s->parts[v];
     *io -= n;

@@ -9,6 +9,7 @@
 
 #define KILN_WIRE_PLAN_MAGIC UINT32_C(0x4e4c504b)    // "KPLN"
 #define KILN_WIRE_DYNAMIC_MAGIC UINT32_C(0x4e59444b) // "KDYN"
+#define KILN_WIRE_FLOW_MAGIC UINT32_C(0x4f4c464b)    // "KFLO"
 #define KILN_WIRE_ENDIAN_MARK UINT32_C(0x01020304)   // differs if read in the other byte order
 
 static inline void kiln_wire_put(unsigned char *to, uint64_t v, int n_bytes) {

@@ -113,7 +113,8 @@ def check(name, module, model):
                 yield f"{name}: must fail with {words!r}, got {error}"
 
 
-def main():
+def main(also_files=False):
+    """|also_files|: modules are loaded from files, too."""
     patterns = sys.argv[2:] or ["*"]
     wrong = []
     with tempfile.TemporaryDirectory() as folder:
@@ -122,7 +123,10 @@ def main():
             path = pathlib.Path(folder) / f"{name}.onnx"
             path.write_bytes(model.SerializeToString())
             try:
-                wrong += list(check(name, kiln.compile(path), model))
+                file = pathlib.Path(folder) / f"{name}.so" if also_files else None
+                wrong += list(check(name, kiln.compile(path, output=file), model))
+                if file:
+                    wrong += list(check(name, kiln.load(file), model))
             except kiln.Error as error:
                 wrong.append(f"{name}: {error}")
     print("\n".join(wrong) or f"{len(CASES)} graphs are right")

@@ -214,6 +214,101 @@ static kiln_status too_long(kiln_visit *c, int64_t n) {
                    "iterations are unrolled: there must be at most %d, got %" PRId64, MAX_STEPS, n);
 }
 
+// --- loops that are kept ---
+
+// Unrolling fuses iterations and folds what is known in them, but takes compile time: a loop with a
+// known number of iterations is unrolled up to so many nodes.
+enum { MAX_UNROLLED_NODES = 1024 };
+
+// The body of a loop while it is lowered once, as a region.
+typedef struct keeping {
+  kiln_visit *c;
+  kiln_kept_loop region;
+  int n_counts, n_checks; // before the body
+  const kiln_expr *when;
+} keeping;
+
+static kiln_tensor *placeholder(kiln_visit *c, const char *name, const kiln_tensor *like) {
+  return kiln_tensor_make(c->lw->cx, c->lw->prog, name, like->dtype, KILN_INPUT, like->rank,
+                          (const kiln_expr *const *)like->shape);
+}
+
+static kiln_tensor *integer(kiln_visit *c, const char *name) {
+  return kiln_tensor_make(c->lw->cx, c->lw->prog, name, KILN_I64, KILN_INPUT, 0, NULL);
+}
+
+static bool are_tensors(int n, const kiln_held *held) {
+  bool are = true;
+  for (int i = 0; i < n; i++) are &= held[i].tensor != NULL;
+  return are;
+}
+
+static bool same_extent(const kiln_expr *a, const kiln_expr *b) {
+  int64_t x = 0, y = 0;
+  return a == b || (kiln_expr_is_int(a, &x) && kiln_expr_is_int(b, &y) && x == y);
+}
+
+static bool same_form(const kiln_tensor *a, const kiln_tensor *b) {
+  bool same = a->dtype == b->dtype && a->rank == b->rank;
+  for (int i = 0; same && i < a->rank; i++) same = same_extent(a->shape[i], b->shape[i]);
+  return same;
+}
+
+// Whether the extents of |t| are the same in all iterations.
+static bool is_uniform(const keeping *k, const kiln_tensor *t) {
+  const kiln_data_dependent_extents *counts = k->c->lw->counts;
+  bool is = true;
+  for (int i = k->n_counts; i < counts->all.n; i++)
+    for (int a = 0; a < t->rank; a++) is &= !kiln_expr_uses(t->shape[a], counts->all.data[i].var);
+  return is;
+}
+
+static void begin_region(keeping *k, kiln_visit *c) {
+  *k = (keeping){.c = c, .n_counts = c->lw->counts->all.n, .when = c->w->when};
+  k->n_checks = c->w->checks.all.n;
+  k->region = (kiln_kept_loop){.place = kiln_node_place(c->lw->cx, c->lw->graph, c->lw->node),
+                               .first = c->lw->prog->stmts.n,
+                               .count = -1,
+                               .condition = -1,
+                               .iteration = -1,
+                               .made = -1,
+                               .most = INT64_MAX};
+  c->w->when = NULL; // the loop itself asks
+}
+
+// What the body counts, and the statements for it, are not known outside of it.
+static void end_region(keeping *k) {
+  kiln_data_dependent_extents *counts = k->c->lw->counts;
+  k->region.end = k->c->lw->prog->stmts.n;
+  for (int i = k->n_counts; i < counts->all.n; i++) counts->all.data[i].from = -2;
+  k->c->w->when = k->when;
+}
+
+// The statements of the body stay behind, unused.
+static void give_up(keeping *k) { k->c->w->checks.all.n = k->n_checks; }
+
+static void add_state(keeping *k, const kiln_tensor *initial, const kiln_tensor *in,
+                      const kiln_tensor *next, const kiln_tensor *result) {
+  const kiln_loop_state s = {initial->id, in->id, next->id, result ? result->id : -1};
+  KILN_VEC_PUSH(&k->c->lw->cx->perm, &k->region.states, s);
+}
+
+// A result with a row of each iteration; |n| iterations.
+static kiln_tensor *add_rows(keeping *k, const kiln_tensor *row, const kiln_expr *n,
+                             bool backwards) {
+  const kiln_expr *shape[KILN_MAX_RANK + 1] = {n};
+  for (int a = 0; a < row->rank; a++) shape[1 + a] = row->shape[a];
+  kiln_tensor *whole = kiln_tensor_make(k->c->lw->cx, k->c->lw->prog, "rows", row->dtype,
+                                        KILN_INPUT, row->rank + 1, shape);
+  const kiln_loop_row r = {whole->id, row->id, backwards, true};
+  KILN_VEC_PUSH(&k->c->lw->cx->perm, &k->region.rows, r);
+  return whole;
+}
+
+static void keep_region(keeping *k) {
+  KILN_VEC_PUSH(&k->c->lw->cx->perm, &k->c->w->regions->all, k->region);
+}
+
 // --- Loop ---
 
 typedef struct loop {
@@ -295,6 +390,97 @@ static kiln_status has_next(loop *l, bool *out) {
   return KILN_OK;
 }
 
+// Whether unrolling would take long, or the run alone knows when it ends.
+static bool is_kept(const loop *l) {
+  const kiln_visit *c = l->c;
+  bool known = true;
+  if (!c->w->regions || !are_tensors(l->it.n_states, l->it.states)) return false;
+  for (int i = 0; i < c->lw->n_inputs; i++)
+    known &= !c->lw->inputs[i] || c->lw->inputs[i]->role == KILN_CONST;
+  const kiln_tensor *count = c->lw->inputs[0];
+  const int64_t nodes = l->it.body->n_nodes > 0 ? l->it.body->n_nodes : 1;
+  if (count && l->most != INT64_MAX) return l->most > MAX_UNROLLED_NODES / nodes;
+  return !known;
+}
+
+// The condition before the first iteration, of rank 0: that of the loop, and of its surroundings.
+static kiln_status first_condition(loop *l, kiln_tensor **out) {
+  kiln_lower *lw = l->c->lw;
+  const kiln_expr *is = NULL;
+  *out = kiln_lower_reshape(lw, l->goes_on, 0, NULL);
+  if (!l->c->w->when) return KILN_OK;
+  kiln_stmt *s = kiln_lower_stmt(lw, "runs", KILN_BOOL, 0, 0, NULL);
+  KILN_TRY(kiln_lower_scalar(lw, l->goes_on, KILN_BOOL, "the condition", &is));
+  s->body = kiln_both(lw->cx, l->c->w->when, is);
+  *out = kiln_lower_tensor(lw, s);
+  return KILN_OK;
+}
+
+static bool is_true(const loop *l, const kiln_tensor *t) {
+  int64_t known = 0;
+  return kiln_tensor_known(l->c->lw, t, &known) && known != 0;
+}
+
+// Lowers the body once; *out_kept: whether states keep their form, so that it can be repeated.
+static kiln_status keep_loop(loop *l, bool *out_kept) {
+  kiln_visit *c = l->c;
+  kiln_lower *lw = c->lw;
+  kiln_arena *arena = &lw->cx->perm;
+  const int n = l->it.n_states, n_lists = l->it.n_lists, n_out = 1 + n + n_lists;
+  kiln_held *in = KILN_NEW_ARRAY(arena, kiln_held, 2 + n);
+  kiln_held *out = KILN_NEW_ARRAY(arena, kiln_held, n_out);
+  kiln_tensor *goes_on = NULL;
+  keeping k;
+  *out_kept = false;
+  KILN_TRY(first_condition(l, &goes_on));
+  in[0] = kiln_held_tensor(integer(c, "iteration"));
+  in[1] = kiln_held_tensor(is_true(l, goes_on) ? goes_on : placeholder(c, "goes_on", goes_on));
+  for (int i = 0; i < n; i++)
+    in[2 + i] = kiln_held_tensor(placeholder(c, "state", l->it.states[i].tensor));
+  begin_region(&k, c);
+  kiln_status st = kiln_visit_body(c, l->it.body, 2 + n, in, n_out, out);
+  if (st == KILN_OK && are_tensors(n_out, out))
+    out[0].tensor = kiln_lower_reshape(lw, out[0].tensor, 0, NULL);
+  end_region(&k);
+  KILN_TRY(st);
+  bool fits = are_tensors(n_out, out);
+  for (int i = 0; i < n && fits; i++) fits = same_form(in[2 + i].tensor, out[1 + i].tensor);
+  for (int i = 0; i < n_lists && fits; i++) fits = is_uniform(&k, out[1 + n + i].tensor);
+  if (!fits) {
+    give_up(&k);
+    return KILN_OK;
+  }
+  const bool ends_by_count = is_true(l, in[1].tensor) && is_true(l, out[0].tensor);
+  const bool is_counted = l->most != INT64_MAX;
+  k.region.iteration = in[0].tensor->id;
+  if (!is_counted && lw->inputs[0]) k.region.count = lw->inputs[0]->id;
+  k.region.most = is_counted ? l->most : INT64_MAX;
+  for (int i = 0; i < n; i++) {
+    c->out[i] = kiln_held_tensor(placeholder(c, "state", in[2 + i].tensor));
+    add_state(&k, l->it.states[i].tensor, in[2 + i].tensor, out[1 + i].tensor, c->out[i].tensor);
+  }
+  if (!ends_by_count) {
+    // A condition that was true at first is a state of its own from then on.
+    kiln_tensor *now = in[1].tensor == goes_on ? placeholder(c, "goes_on", goes_on) : in[1].tensor;
+    k.region.condition = k.region.states.n;
+    add_state(&k, goes_on, now, out[0].tensor, NULL);
+  }
+  const kiln_expr *rows = kiln_int(lw->cx, l->most);
+  if (n_lists > 0 && !(is_counted && ends_by_count)) {
+    kiln_tensor *made = integer(c, "iterations");
+    const int64_t most = is_counted ? l->most : kiln_lower_assumed_extent(lw);
+    k.region.made = made->id;
+    k.region.most = most;
+    k.region.is_limit = !is_counted;
+    rows = kiln_lower_count(lw, made, most, !is_counted);
+  }
+  for (int i = 0; i < n_lists; i++)
+    c->out[n + i] = kiln_held_tensor(add_rows(&k, out[1 + n + i].tensor, rows, false));
+  keep_region(&k);
+  *out_kept = true;
+  return KILN_OK;
+}
+
 static kiln_status lower_loop(kiln_visit *c) {
   kiln_lower *lw = c->lw;
   const kiln_graph *body = NULL;
@@ -306,12 +492,19 @@ static kiln_status lower_loop(kiln_visit *c) {
                      "without the condition, got %d inputs, %d outputs and %d of the body",
                      lw->n_inputs, lw->n_outputs, body->n_outputs);
   loop l = {.c = c, .it = iteration_make(c, body, n_states, n_lists, MAX_STEPS), .most = INT64_MAX};
-  if (lw->inputs[0] && !kiln_tensor_known(lw, lw->inputs[0], &l.most))
-    return KILN_FAIL(lw->cx->diag, KILN_UNSUPPORTED, lw->place,
-                     "input 0 (the number of iterations): must be known when compiling");
+  const bool is_counted = !lw->inputs[0] || kiln_tensor_known(lw, lw->inputs[0], &l.most);
+  bool more = false, kept = false;
+  if (l.most < 0) l.most = 0;
   l.goes_on = lw->inputs[1] ? lw->inputs[1] : scalar(c, "goes_on", KILN_BOOL, 1);
   for (int i = 0; i < n_states; i++) l.it.states[i] = c->in[2 + i];
-  bool more = false;
+  if (is_kept(&l)) KILN_TRY(keep_loop(&l, &kept));
+  if (kept) return KILN_OK;
+  if (!is_counted)
+    return KILN_FAIL(lw->cx->diag, KILN_UNSUPPORTED, lw->place,
+                     c->w->regions ? "states: must keep their types and shapes where the number of "
+                                     "iterations is not known when compiling"
+                                   : "input 0 (the number of iterations): must be known when "
+                                     "compiling");
   KILN_TRY(has_next(&l, &more));
   while (more) {
     KILN_TRY(iterate(&l));
@@ -345,6 +538,74 @@ static kiln_status read_list(kiln_visit *c, const char *attr, int n, int64_t **o
   return KILN_OK;
 }
 
+// |x| with |axis| first, or, |back|, with its first axis at |axis|.
+static kiln_tensor *move_axis(kiln_visit *c, kiln_tensor *x, int axis, bool back) {
+  int perm[KILN_MAX_RANK], n = 0;
+  if (!back) perm[n++] = axis;
+  for (int a = 0; a < x->rank; a++) {
+    if (back && n == axis) perm[n++] = 0;
+    if (back ? a > 0 : a != axis) perm[n++] = a;
+  }
+  if (back && n < x->rank) perm[n++] = 0;
+  return kiln_lower_transpose(c->lw, x, perm);
+}
+
+// Lowers the body once; *out_kept: whether states keep their form.
+static kiln_status keep_scan(scan *s, int64_t steps, kiln_tensor *const *in, kiln_tensor **out,
+                             bool *out_kept) {
+  kiln_visit *c = s->c;
+  kiln_arena *arena = &c->lw->cx->perm;
+  const int n_in = s->n_states + s->n_in, n_out = s->n_states + s->n_out;
+  kiln_held *args = KILN_NEW_ARRAY(arena, kiln_held, n_in);
+  kiln_held *made = KILN_NEW_ARRAY(arena, kiln_held, n_out);
+  kiln_tensor **whole = KILN_NEW_ARRAY(arena, kiln_tensor *, s->n_in);
+  keeping k;
+  *out_kept = false;
+  for (int i = 0; i < s->n_states; i++) args[i] = kiln_held_tensor(placeholder(c, "state", in[i]));
+  for (int i = 0; i < s->n_in; i++) {
+    int axis = 0;
+    kiln_tensor *x = in[s->n_states + i];
+    KILN_TRY(kiln_lower_axis(c->lw, s->in_axes[i], x->rank, false, &axis));
+    whole[i] = move_axis(c, x, axis, false);
+    args[s->n_states + i].tensor =
+        kiln_tensor_make(c->lw->cx, c->lw->prog, "row", x->dtype, KILN_INPUT, x->rank - 1,
+                         (const kiln_expr *const *)whole[i]->shape + 1);
+  }
+  begin_region(&k, c);
+  const kiln_status st = kiln_visit_body(c, s->body, n_in, args, n_out, made);
+  end_region(&k);
+  KILN_TRY(st);
+  bool fits = are_tensors(n_out, made);
+  for (int i = 0; i < s->n_states && fits; i++) fits = same_form(args[i].tensor, made[i].tensor);
+  for (int i = s->n_states; i < n_out && fits; i++) fits = is_uniform(&k, made[i].tensor);
+  if (!fits) {
+    give_up(&k);
+    return KILN_OK;
+  }
+  k.region.most = steps;
+  for (int i = 0; i < s->n_states; i++) {
+    out[i] = placeholder(c, "state", args[i].tensor);
+    add_state(&k, in[i], args[i].tensor, made[i].tensor, out[i]);
+  }
+  for (int i = 0; i < s->n_in; i++) {
+    const kiln_loop_row r = {whole[i]->id, args[s->n_states + i].tensor->id,
+                             s->in_backwards[i] != 0, false};
+    KILN_VEC_PUSH(arena, &k.region.rows, r);
+  }
+  for (int i = 0; i < s->n_out; i++)
+    out[s->n_states + i] = add_rows(&k, made[s->n_states + i].tensor, kiln_int(c->lw->cx, steps),
+                                    s->out_backwards[i] != 0);
+  keep_region(&k);
+  for (int i = 0; i < s->n_out; i++) {
+    int axis = 0;
+    kiln_tensor **y = &out[s->n_states + i];
+    KILN_TRY(kiln_lower_axis(c->lw, s->out_axes[i], (*y)->rank, false, &axis));
+    *y = move_axis(c, *y, axis, true);
+  }
+  *out_kept = true;
+  return KILN_OK;
+}
+
 // Unrolls the body over the scan inputs; |in| and |out| begin with the states.
 static kiln_status scan_all(scan *s, kiln_tensor *const *in, kiln_tensor **out) {
   kiln_visit *c = s->c;
@@ -358,6 +619,11 @@ static kiln_status scan_all(scan *s, kiln_tensor *const *in, kiln_tensor **out) 
     if (steps < 0) steps = extent;
     KILN_TRY(kiln_lower_want_extent(c->lw, x, axis, kiln_int(cx, steps)));
   }
+  bool kept = false;
+  const int64_t nodes = s->body->n_nodes > 0 ? s->body->n_nodes : 1;
+  if (c->w->regions && steps > MAX_UNROLLED_NODES / nodes)
+    KILN_TRY(keep_scan(s, steps, in, out, &kept));
+  if (kept) return KILN_OK;
   if (steps > MAX_STEPS) return too_long(c, steps);
   iteration it = iteration_make(c, s->body, s->n_states, s->n_out, steps);
   for (int i = 0; i < s->n_states; i++) it.states[i] = kiln_held_tensor(in[i]);

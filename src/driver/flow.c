@@ -1,0 +1,194 @@
+// Compiling a model in parts (flow.h): all share the code file and, in a file, the weights.
+#include "driver/flow.h"
+#include "driver/pipeline.h"
+#include "model/parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct compiling {
+  kiln_model *model;
+  kiln_flow flow;
+  kiln_build *builds;    // [n_parts]
+  kiln_model *models;    // of the builds
+  kiln_module **modules; // in memory
+  const char *out_path;  // NULL: in memory
+  kiln_output out;
+  void *blob;
+  size_t blob_bytes;
+} compiling;
+
+static void set_ports(kiln_ctx *cx, const kiln_program *p, int n, const int *tensors,
+                      kiln_interface *out) {
+  kiln_interface_init(cx, out, n);
+  for (int i = 0; i < n; i++) {
+    const kiln_tensor *t = p->tensors.data[tensors[i]];
+    kiln_interface_set(cx, out, i, kiln_symbol_text(cx, t->name), kiln_dtype_text(t->dtype),
+                       t->rank, t->shape);
+  }
+}
+
+// Weights of earlier parts are there for the later ones.
+static void share_weights(kiln_build *b, const kiln_build *before) {
+  memcpy(&b->product.weights, &before->product.weights, sizeof b->product.weights);
+  b->product.weights.cap = b->product.weights.n; // appending must reallocate
+  b->product.n_shared_weights = b->product.weights.n;
+  b->product.plan.weights_bytes = before->product.plan.weights_bytes;
+}
+
+static kiln_status build_part(kiln_ctx *cx, compiling *c, int i) {
+  kiln_build *b = &c->builds[i];
+  kiln_model *m = &c->models[i];
+  kiln_program *p = c->model->parted->parts[i];
+  *m = *c->model;
+  m->parted = NULL;
+  m->halved = NULL;
+  m->defaults = NULL;
+  m->prog = p;
+  set_ports(cx, p, p->inputs.n, p->inputs.data, &m->inputs);
+  set_ports(cx, p, p->outputs.n, p->outputs.data, &m->outputs);
+  *b = (kiln_build){.request.model = m,
+                    .request.may_be_late = true,
+                    .request.may_borrow = !c->out_path,
+                    .request.is_part = true,
+                    .request.part = i};
+  if (c->out_path && i > 0) share_weights(b, &c->builds[i - 1]);
+  kiln_model_progress(c->model, "part", (size_t)i, c->flow.n_parts);
+  KILN_TRY(m->compiler->run(cx, b));
+  memcpy(&c->model->times, &m->times, sizeof m->times);
+  c->model->memory.weight_bytes += m->memory.weight_bytes;
+  c->model->memory.model_weight_bytes += m->memory.model_weight_bytes;
+  if (c->out_path) return kiln_build_write_plan(cx, b);
+  KILN_TRY(kiln_pipeline_run(cx, b, KILN_PHASE_MODULE, KILN_PHASE_MODULE));
+  c->modules[i] = b->product.module;
+  return KILN_OK;
+}
+
+// Puts the buffers behind the memory that the parts share.
+static void place_buffers(compiling *c) {
+  kiln_flow *f = &c->flow;
+  uint64_t first = 0, end = 0;
+  for (uint32_t i = 0; i < f->n_parts; i++)
+    if (c->builds[i].product.plan.arena_bytes > first)
+      first = c->builds[i].product.plan.arena_bytes;
+  first = (first + KILN_PLAN_ALIGN - 1) / KILN_PLAN_ALIGN * KILN_PLAN_ALIGN;
+  end = first;
+  for (uint32_t i = f->n_inputs + f->n_outputs; i < f->n_values; i++) {
+    f->values[i].offset += first;
+    if (f->values[i].offset + f->values[i].bytes > end)
+      end = f->values[i].offset + f->values[i].bytes;
+  }
+  f->arena_bytes = end;
+  c->model->memory.arena_bytes = c->model->memory.arena_lower_bound_bytes = end;
+}
+
+static kiln_status build_parts(kiln_ctx *cx, compiling *c) {
+  c->flow = c->model->parted->flow;
+  c->flow.values = KILN_NEW_ARRAY(&cx->perm, kiln_flow_value, c->flow.n_values);
+  memcpy(c->flow.values, c->model->parted->flow.values, c->flow.n_values * sizeof *c->flow.values);
+  c->model->times.n = c->model->n_load_times;
+  c->model->memory = (kiln_memory){0};
+  for (uint32_t i = 0; i < c->flow.n_parts; i++) KILN_TRY(build_part(cx, c, (int)i));
+  place_buffers(c);
+  if (!kiln_model_dumps(c->model, "plan")) return KILN_OK;
+  kiln_text text;
+  kiln_text_init(&text, &cx->scratch);
+  kiln_flow_print(&c->flow, &text);
+  kiln_model_dump(c->model, "plan", &text);
+  return KILN_OK;
+}
+
+static kiln_status link_all(kiln_ctx *cx, compiling *c) {
+  KILN_VEC(kiln_object) objects = {0};
+  for (uint32_t i = 0; i < c->flow.n_parts; i++)
+    for (int k = 0; k < c->builds[i].product.n_objects; k++)
+      KILN_VEC_PUSH(&cx->perm, &objects, c->builds[i].product.objects[k]);
+  return kiln_output_link(&c->out, objects.n, objects.data, cx->diag);
+}
+
+static kiln_status make_file(kiln_ctx *cx, void *argument) {
+  compiling *c = argument;
+  KILN_TRY(kiln_model_may_write(c->model, c->out_path, cx->diag));
+  KILN_TRY(kiln_output_open(&c->out, c->out_path, cx->diag));
+  KILN_TRY(build_parts(cx, c));
+  KILN_TRY(link_all(cx, c));
+  kiln_build *last = &c->builds[c->flow.n_parts - 1];
+  KILN_TRY(kiln_output_weights(&c->out, last->product.plan.weights_bytes, cx->diag));
+  KILN_TRY(kiln_weights_fill(cx, last, NULL, &c->out));
+  for (uint32_t i = 0; i < c->flow.n_parts; i++) {
+    c->flow.parts[i].plan = c->builds[i].product.plan_blob;
+    c->flow.parts[i].plan_bytes = c->builds[i].product.plan_bytes;
+  }
+  kiln_flow_write(&c->flow, &c->blob, &c->blob_bytes);
+  if (!c->blob) return KILN_FAIL(cx->diag, KILN_NO_MEMORY, c->model->path, "parts: no memory left");
+  return kiln_output_finish(&c->out, c->blob, c->blob_bytes, cx->diag);
+}
+
+static kiln_status make_here(kiln_ctx *cx, void *argument) { return build_parts(cx, argument); }
+
+static kiln_status compile(compiling *c, kiln_diag *diag, kiln_module **out_module) {
+  const uint32_t n = c->model->parted->flow.n_parts;
+  c->builds = calloc(n, sizeof *c->builds);
+  c->models = calloc(n, sizeof *c->models);
+  c->modules = calloc(n, sizeof *c->modules);
+  kiln_status st = c->builds && c->models && c->modules
+                       ? kiln_model_enter(c->model, diag, out_module ? make_here : make_file, c)
+                       : KILN_FAIL(diag, KILN_NO_MEMORY, c->model->path, "parts: no memory left");
+  if (st == KILN_OK && out_module)
+    st = kiln_module_create_flow(&c->flow, c->modules, diag, out_module);
+  kiln_output_discard(&c->out);
+  for (uint32_t i = 0; c->builds && i < n; i++) kiln_build_deinit(&c->builds[i]);
+  for (uint32_t i = 0; c->modules && i < n; i++) kiln_module_release(c->modules[i]);
+  free(c->builds);
+  free(c->models);
+  free(c->modules);
+  free(c->blob);
+  return st;
+}
+
+kiln_status kiln_flow_compile_to(kiln_model *m, const char *out_path, kiln_diag *diag) {
+  compiling c = {.model = m, .out_path = out_path, .out = {.file.fd = -1}};
+  return compile(&c, diag, NULL);
+}
+
+kiln_status kiln_flow_compile(kiln_model *m, kiln_diag *diag, kiln_module **out_module) {
+  compiling c = {.model = m, .out = {.file.fd = -1}};
+  return compile(&c, diag, out_module);
+}
+
+// --- text ---
+
+static void print_value(const kiln_flow *f, uint32_t v, kiln_text *out) {
+  if (v < f->n_inputs) kiln_text_printf(out, " input %" PRIu32, v);
+  else if (v < f->n_inputs + f->n_outputs)
+    kiln_text_printf(out, " output %" PRIu32, v - f->n_inputs);
+  else kiln_text_printf(out, " arena+%" PRIu64, f->values[v].offset);
+  kiln_text_printf(out, ":%" PRIu64, f->values[v].bytes);
+}
+
+static void print_step(const kiln_flow *f, const kiln_flow_step *s, kiln_text *out) {
+  static const char *const words[KILN_N_FLOW_OPS] = {"run part", "copy", "loop", "end"};
+  kiln_text_add(out, words[s->op]);
+  if (s->op == KILN_FLOW_RUN) kiln_text_printf(out, " %" PRIu32, s->part);
+  if (s->op == KILN_FLOW_LOOP && s->most != INT64_MAX)
+    kiln_text_printf(out, " at most %" PRId64, s->most);
+  if (s->count) kiln_text_add(out, " count"), print_value(f, s->count - 1, out);
+  if (s->condition) kiln_text_add(out, " while"), print_value(f, s->condition - 1, out);
+  if (s->n_args) kiln_text_add(out, s->op == KILN_FLOW_LOOP ? " exchanging" : ":");
+  for (uint32_t k = 0; k < s->n_args; k++) {
+    const kiln_flow_arg *a = &f->args[s->first_arg + k];
+    print_value(f, a->value, out);
+    if (a->row) kiln_text_add(out, a->backwards ? "[row from the end]" : "[row]");
+  }
+  kiln_text_add(out, "\n");
+}
+
+void kiln_flow_print(const kiln_flow *f, kiln_text *out) {
+  int depth = 0;
+  for (uint32_t i = 0; i < f->n_steps; i++) {
+    depth -= f->steps[i].op == KILN_FLOW_END;
+    kiln_text_printf(out, "step %" PRIu32 " %*s", i, 2 * depth, "");
+    print_step(f, &f->steps[i], out);
+    depth += f->steps[i].op == KILN_FLOW_LOOP;
+  }
+}
