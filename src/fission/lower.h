@@ -72,7 +72,7 @@ typedef struct kiln_folds {
 kiln_status kiln_fission_like(kiln_ctx *cx, const kiln_graph *g, const kiln_op *user_ops,
                               kiln_folds *folds, kiln_program **out);
 
-// The same with loops that are kept (fission/flow/kept.h), if there are any; else *out_rest is NULL.
+// The same with loops that are kept (fission/flow/kept.h); without any, *out_rest is NULL.
 //
 // gives: *out: with regions, not verified, and with what |*out_rest| has still to come
 struct kiln_unresolved;

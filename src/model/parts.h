@@ -1,6 +1,6 @@
-// The division of a program with loops that are kept (fission/flow/kept.h): what a region holds, what
-// is before it and what is behind it become programs of their own, each compiled like any other, and
-// the steps of a flow (runtime/flow/flow.h) run them.
+// The division of a program with loops that are kept (fission/flow/kept.h): what a region holds,
+// what is before it and what is behind it become programs of their own, each compiled like any
+// other, and the steps of a flow (runtime/flow/flow.h) run them.
 //
 //     A = x + 1; loop { s' = s*A }; y = s - 1     ->     part 0: A      part 1: s'      part 2: y
 #ifndef KILN_MODEL_PARTS_H
