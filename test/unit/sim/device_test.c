@@ -122,6 +122,25 @@ static const program products = {
     KILN_F16,
     square};
 
+// --- loads of a warp's fragments ---
+
+static float lane_of(const float *x, int64_t i) { // rows of 32 bytes, 48 apart
+  const int64_t t = i / 8, e = i % 8;
+  return x[16 * (e / 2 % 2 * 8 + t / 4) + e / 4 * 8 + t % 4 * 2 + e % 2];
+}
+
+static const program fragments = {
+    "kernel k { param f16 X[16, 16]:(16, 1) param f32 Y[32, 8]:(8, 1) shared f16 S[16, 24]:(24, 1) "
+    "local f16 own[8]:(1) alloc S { alloc own { "
+    "for t0:32 thread.x { for e0:8 { S[t0/2, t0 % 2*8 + e0] = X[t0/2, t0 % 2*8 + e0] } } "
+    "barrier.warp() instr ldmatrix.x4.f16(own[0], S[_0, _1]) "
+    "for t1:32 thread.x { for e1:8 { Y[t1, e1] = f32(own[e1]) } } } } }",
+    {32, 1, 1},
+    256,
+    256,
+    KILN_F16,
+    lane_of};
+
 // --- runs ---
 
 static const kiln_gpu_map matrix = {
@@ -156,7 +175,7 @@ static kiln_status run(fixture *f, const program *p, const char *text, float *x,
   return run_by(f, p, text, &matrix, x, y);
 }
 
-static const program *const programs[] = {&copies, &stages, &turns, &products};
+static const program *const programs[] = {&copies, &stages, &turns, &products, &fragments};
 
 static void programs_compute_what_they_should(void **state) {
   fixture *f = *state;
@@ -274,6 +293,11 @@ static const struct {
      "barrier.sync(1 + g, 100)", "of whole warps of 32 threads"},
     {"one barrier of both sizes", &turns, "barrier.sync(1 + g, 128)", "barrier.sync(4 - g, 128)",
      "as many threads as others say"},
+    {"rows begin within a word", &fragments, "S[16, 24]:(24, 1)", "S[16, 20]:(20, 1)",
+     "accesses 16 bytes at once"},
+    {"a row is read from within a word", &fragments, "own[0], S[_0, _1])", "own[0], S[_0, _1 + 4])",
+     "accesses 16 bytes at once"},
+    {"rows are read before all have come", &fragments, "barrier.warp() ", "", "race"},
     {"sums are read under way", &products, "wgmma.wait(0) ", "", "before it waits for"},
     {"one group of instructions too few is waited for", &products, "wgmma.wait(0)", "wgmma.wait(1)",
      "before it waits for"},
