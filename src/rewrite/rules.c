@@ -9,6 +9,7 @@ enum { MAX_ROUNDS = 8 };
 
 // clang-format off
 const kiln_rule kiln_rules[] = {
+    {"narrow", "constants that are widened for products of few rows stay as they are stored", .apply = kiln_rule_narrow, .on_cpus = true},
     {"constants", "statements that read only constants are evaluated at compile time", .try_apply = kiln_program_fold_constants},
     {"cse", "common subexpressions are computed once, and equal constants are merged", .apply = kiln_rule_cse},
     {"moves", "slices of concatenations, and concatenations of slices, read the original tensors", .apply = kiln_rule_moves},

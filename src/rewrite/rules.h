@@ -89,6 +89,7 @@ bool kiln_rewriting_print(const kiln_rewriting *r, kiln_text *out);
 
 // --- the rules, each in the file of its name ---
 
+int kiln_rule_narrow(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_cse(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_moves(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_concats(kiln_ctx *cx, kiln_program *p);

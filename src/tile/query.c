@@ -79,12 +79,22 @@ bool kiln_stmt_is_layout(const kiln_ctx *cx, const kiln_stmt *s) {
   return true;
 }
 
+// The operand under casts, and shifts and masks by constants.
+static const kiln_expr *under_decoding(const kiln_expr *e) {
+  for (;;) {
+    const bool is_unary = e->kind == KILN_EXPR_CAST || e->kind == KILN_EXPR_BITCAST,
+               is_binary = e->kind == KILN_EXPR_SHL || e->kind == KILN_EXPR_BAND;
+    if (!is_unary && !(is_binary && e->args[1]->kind == KILN_EXPR_INT)) return e;
+    e = e->args[0];
+  }
+}
+
 bool kiln_stmt_is_contraction(const kiln_stmt *s, const kiln_expr **out_a,
                               const kiln_expr **out_b) {
   if (s->combiner != KILN_COMBINE_SUM || s->n_reduce == 0 || s->guard || s->init ||
       s->body->kind != KILN_EXPR_MUL)
     return false;
-  const kiln_expr *a = kiln_expr_uncast(s->body->args[0]), *b = kiln_expr_uncast(s->body->args[1]);
+  const kiln_expr *a = under_decoding(s->body->args[0]), *b = under_decoding(s->body->args[1]);
   if (a->kind != KILN_EXPR_LOAD || b->kind != KILN_EXPR_LOAD || a == b)
     return false; // x*x is a sum of squares, a reduction
   for (int k = 0; k < a->n_args; k++)

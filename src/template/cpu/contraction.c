@@ -346,23 +346,52 @@ static bool gains_by_rows(const contraction *k, int64_t vectors) {
          (rows->extent % rows->tile == 0 || k->a_bytes > room_of_rows(k));
 }
 
+bool kiln_contraction_widens(const contraction *k) {
+  const kiln_dtype t = k->w->p->tensors.data[k->b->u.tensor]->dtype;
+  return kiln_dtype_is_float(k->c->body->dtype) && !k->dot &&
+         kiln_dtype_bytes(t) < kiln_dtype_bytes(k->c->body->dtype);
+}
+
+static bool fits_registers(const contraction *k, int64_t vectors, int64_t loaded) {
+  const int64_t rows = kiln_contraction_rows(k);
+  return rows * vectors + (rows > 1 ? loaded : 0) + 1 <= k->w->m->n_vector_regs;
+}
+
+// One stream of numbers that are widened: whole lines in each step, as many accumulators as hide
+// the additions' latency.
+static void choose_wide_panel(contraction *k, int64_t *io_vectors) {
+  enum { MOST_VECTORS = 8 };
+  const int64_t whole = k->v.extent / k->w->lanes;
+  for (int64_t n = MOST_VECTORS; n > *io_vectors; n--) {
+    if (whole % n != 0 || !fits_registers(k, n, n)) continue;
+    k->panel = n * k->w->lanes;
+    *io_vectors = n;
+    return;
+  }
+}
+
 // Where one tile has all rows, it reads a constant from beyond the L2 once, bound by the lines in
 // flight: it reads several panels side by side, each a stream of a hardware prefetcher. A panel is
-// one, two or three vectors.
+// one, two or three vectors. Numbers that are widened take so many instructions a line that too few
+// lines are in flight all the same: they are prefetched, from one panel.
 static void choose_streams(contraction *k, int64_t *io_vectors) {
   enum { MOST_STREAMS = 4, MOST_VECTORS = 3 };
   const uint32_t allowed = panels_of(k);
-  const int64_t rows = kiln_contraction_rows(k), whole = k->v.extent / k->w->lanes;
+  const int64_t whole = k->v.extent / k->w->lanes;
   k->panel = *io_vectors * k->w->lanes;
   if (k->w->p->tensors.data[k->b->u.tensor]->role != KILN_CONST ||
       k->b_bytes <= k->w->m->l2_bytes || !kiln_contraction_is_one_tile(k) ||
       kiln_contraction_has_loads_to_spare(k, *io_vectors) || k->dot || k->node->step ||
       k->node->decoded || k->node->tile.rows || k->v.extent % k->w->lanes != 0)
     return;
+  if (kiln_contraction_widens(k) && !allowed) {
+    choose_wide_panel(k, io_vectors);
+    return;
+  }
   for (int64_t streams = MOST_STREAMS; streams > 1; streams--)
     for (int64_t n = MOST_VECTORS; n > 0; n--) {
-      const int64_t vectors = n * streams, registers = rows * vectors + (rows > 1 ? n : 0) + 1;
-      if ((allowed && !(allowed >> n & 1)) || registers > k->w->m->n_vector_regs ||
+      const int64_t vectors = n * streams;
+      if ((allowed && !(allowed >> n & 1)) || !fits_registers(k, vectors, n) ||
           whole % vectors != 0)
         continue;
       k->panel = n * k->w->lanes;

@@ -76,6 +76,8 @@ bool kiln_contraction_is_narrow(const kiln_contraction *k);
 // Extents of the dims of the register tile's rows, and whether one tile has them all.
 int64_t kiln_contraction_rows(const kiln_contraction *k);
 bool kiln_contraction_is_one_tile(const kiln_contraction *k);
+// Whether the numbers of the other operand are stored in fewer bytes than they are multiplied in.
+bool kiln_contraction_widens(const kiln_contraction *k);
 // Whether a step of the register tile leaves load slots for one prefetch a vector: loads and
 // prefetches are at most 3/4 of its FMAs (a core issues two of each a cycle).
 bool kiln_contraction_has_loads_to_spare(const kiln_contraction *k, int64_t vectors);

@@ -445,6 +445,14 @@ static int64_t steps_ahead(const contraction *k, bool is_in_l2) {
   return steps < FEW ? FEW : steps < (double)most ? (int64_t)steps / 8 * 8 : most;
 }
 
+// The same of a panel whose numbers are widened: the fewer bytes a step takes, the more steps, as
+// the lines that are in flight take as long.
+static int64_t steps_ahead_widening(const contraction *k) {
+  enum { HALVES = 2048, BYTES = 8192 }; // that are prefetched, of numbers of two bytes and of one
+  const int64_t bytes = kiln_dtype_bytes(k->w->p->tensors.data[k->b->u.tensor]->dtype);
+  return (bytes == 1 ? BYTES : HALVES) / (k->v.tile * bytes);
+}
+
 // Prefetches panels in loop |counting|, whose iterations run those of |steps|, or one where that is
 // 0, if load slots are left: where a constant's panels come from beyond the L2 and are read once,
 // as all rows are one tile (a hardware prefetcher keeps too few lines of one stream in flight); and
@@ -454,8 +462,10 @@ static kiln_status fetch_ahead(contraction *k, kiln_symbol counting, kiln_symbol
              is_once = kiln_contraction_is_one_tile(k);
   const bool is_far = is_once ? is_const && k->b_bytes > (double)k->w->m->l2_bytes
                               : kiln_contraction_panel_bytes(k) > (double)k->w->m->l1_bytes / 2;
-  int64_t ahead = steps_ahead(k, !is_once), at_once = 1;
-  if (k->direct || !is_far || !kiln_contraction_has_loads_to_spare(k, tile_vectors(k)) ||
+  const bool widens = is_once && is_const && k->panel == k->v.tile && kiln_contraction_widens(k);
+  int64_t ahead = widens ? steps_ahead_widening(k) : steps_ahead(k, !is_once), at_once = 1;
+  if (k->direct || !is_far ||
+      (!widens && !kiln_contraction_has_loads_to_spare(k, tile_vectors(k))) ||
       kiln_dim_extent(kiln_contraction_stepped(k)) < 4 * ahead * (k->dot ? k->dot->group : 1))
     return KILN_OK;
   if (steps) (void)kiln_expr_is_int(kiln_loops_find(k->w->s.loops, steps)->extent, &at_once);

@@ -147,6 +147,54 @@ static void every_row_has_a_name_of_its_own_and_a_text(void **state) {
 
 // --- each rule: programs to which it applies, and programs to which it must not ---
 
+// Weights are stored in fewer bits than they are multiplied in.
+static const rule_case narrow[] = {
+    // a cast
+    {"p { in f32 X(3, 512) const f16 W(512, 520) = ... temp f32 V(512, 520) out f32 Y(3, 520)\n"
+     "V(i0:512, i1:520) = f32(W(i0, i1))\n"
+     "Y(i0:3, i1:520 | r0:512) +=! X(i0, r0)*V(r0, i1) }",
+     1, 1},
+    // a scale for each column, transposed after it
+    {"p { in f32 X(3, 512) const i8 W(520, 512) = ... const f32 F(520) = ... "
+     "temp f32 V(520, 512) temp f32 U(512, 520) out f32 Y(3, 520)\n"
+     "V(i0:520, i1:512) = f32(i32(W(i0, i1)))*F(i0)\n"
+     "U(i0:512, i1:520) = V(i1, i0)\n"
+     "Y(i0:3, i1:520 | r0:512) +=! X(i0, r0)*U(r0, i1) }",
+     1, 2},
+    // a zero point, too, and one row: its sum is another statement
+    {"p { in f32 X(1, 512) const u8 W(512, 520) = ... const f32 F(520) = ... const u8 Z(520) = ... "
+     "temp f32 V(512, 520) out f32 Y(1, 520)\n"
+     "V(i0:512, i1:520) = F(i1)*(f32(i32(W(i0, i1))) - f32(i32(Z(i1))))\n"
+     "Y(i0:1, i1:520 | r0:512) +=! V(r0, i1)*X(i0, r0) }",
+     1, 3},
+    // 8 bits of a float, in each of the encodings
+    {"p { in f32 X(3, 512) const f8e5m2 W(512, 520) = ... temp f32 V(512, 520) out f32 Y(3, 520)\n"
+     "V(i0:512, i1:520) = f32(W(i0, i1))\n"
+     "Y(i0:3, i1:520 | r0:512) +=! X(i0, r0)*V(r0, i1) }",
+     1, 1},
+    {"p { in f32 X(3, 512) const f8e4m3fn W(512, 520) = ... temp f32 V(512, 520) "
+     "out f32 Y(3, 520)\n"
+     "V(i0:512, i1:520) = f32(W(i0, i1))\n"
+     "Y(i0:3, i1:520 | r0:512) +=! X(i0, r0)*V(r0, i1) }",
+     1, 2},
+    // scales along the sum
+    {"p { in f32 X(3, 512) const i8 W(512, 520) = ... const f32 F(512) = ... "
+     "temp f32 V(512, 520) out f32 Y(3, 520)\n"
+     "V(i0:512, i1:520) = f32(i32(W(i0, i1)))*F(i0)\n"
+     "Y(i0:3, i1:520 | r0:512) +=! X(i0, r0)*V(r0, i1) }",
+     0, 2},
+    // many rows
+    {"p { in f32 X(32, 512) const f16 W(512, 520) = ... temp f32 V(512, 520) out f32 Y(32, 520)\n"
+     "V(i0:512, i1:520) = f32(W(i0, i1))\n"
+     "Y(i0:32, i1:520 | r0:512) +=! X(i0, r0)*V(r0, i1) }",
+     0, 2},
+    // few weights
+    {"p { in f32 X(3, 12) const f16 W(12, 8) = ... temp f32 V(12, 8) out f32 Y(3, 8)\n"
+     "V(i0:12, i1:8) = f32(W(i0, i1))\n"
+     "Y(i0:3, i1:8 | r0:12) +=! X(i0, r0)*V(r0, i1) }",
+     0, 2},
+};
+
 static const rule_case constants[] = {
     {"p { in f32 X(3) const f32 V(3) = ... const f32 W(3) = ... temp f32 E(3) temp f32 D(3) out "
      "f32 Y(3)\n"
@@ -493,6 +541,7 @@ static const rule_cases all[] = {{"constants", KILN_LEN(constants), constants, 0
                                  {"reassociate", KILN_LEN(reassociate), reassociate, 1e-5},
                                  {"concats", KILN_LEN(concats), concats, 0},
                                  {"safe-softmax", KILN_LEN(safe_softmax), safe_softmax, 1e-6},
+                                 {"narrow", KILN_LEN(narrow), narrow, 1e-5},
                                  {"moves", KILN_LEN(moves), moves, 0},
                                  {"views", KILN_LEN(views), views, 1e-6},
                                  {"gathers", KILN_LEN(gathers), gathers, 0},
