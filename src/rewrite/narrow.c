@@ -4,8 +4,8 @@
 //     P(s) = sum_r A(s, r) w(r, n)
 //     Y(s) = f(n) (P(s) - z(n) sum_r A(s, r))
 // for w in 16 or 8 bits, if there are so few rows that a run is bound by reading w. A cast, a
-// dequantization with one scale for each column, and a product by hand are such factors. The bits of
-// a float in 8 bits are those of one in 16, shifted:
+// dequantization with one scale for each column, and a product by hand are such factors. The bits
+// of a float in 8 bits are those of one in 16, shifted:
 //     e5m2  s eeeee mm    = f16  s eeeee mm00000000
 //     e4m3  s eeee mmm    = f16  s 0eeee mmm0000000 * 2^8
 #include "ir/encoding.h"
@@ -85,8 +85,8 @@ static void find_code(const kiln_expr *e, void *argument) {
   if (e->kind == KILN_EXPR_LOAD && kiln_dtype_is_code(e->dtype)) *out = e;
 }
 
-// If |w->weights| are decoded from 8 bits: the load, and |w| with the weights decoded by way of f16;
-// NULL otherwise.
+// If |w->weights| are decoded from 8 bits: the load, and |w| with the weights decoded by way of
+// f16; NULL otherwise.
 static const kiln_expr *decoded_from(narrowing *w) {
   kiln_ctx *cx = w->cx;
   const kiln_expr *load = NULL;
