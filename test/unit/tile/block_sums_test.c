@@ -1,0 +1,84 @@
+// The template of sums of blocks: both sums stay in registers; results equal the reference
+// interpreter's.
+#include "unit/tile/lowering.h"
+
+static const kiln_machine machine = {.target = &kiln_target_cpu,
+                                     .vector_bytes = 32,
+                                     .n_vector_regs = 16,
+                                     .l1_bytes = 32 << 10,
+                                     .l2_bytes = 64 << 10,
+                                     .n_cores = 2};
+
+// Two panels of 16 columns, rows of 64 in 4 blocks: numbers of 4 bits, 8 in a word.
+#define FOUR_BITS                                                                                  \
+  "t0(i0:2, j0:4, i1:16 | r0:2, r1:8) +=! "                                                        \
+  "X(j0*16 + r0*8 + r1)*f32(band(shr(W(i0, j0, r0, i1), i32(r1*4)), 15i32)) "
+
+static const struct {
+  const char *name, *text;
+  const char *lines[3]; // of the script
+} cases[] = {
+    {"weights of four bits",
+     "p { in f32 X(64) in i32 W(2, 4, 2, 16) in f32 F(2, 4, 16) in f32 S(4) temp f32 t0(2, 4, 16) "
+     "temp f32 t1(2, 16) out f32 y(2, 16) " FOUR_BITS
+     "t1(i0:2, i1:16 | r0:4) +=! F(i0, r0, i1)*(t0(i0, r0, i1) - 8f32*S(r0)) "
+     "y(i0:2, i1:16) = t1(i0, i1) }",
+     {"parallel y.i0\n", "unroll t0.r1\n", "vectorize t0.i1\n"}},
+    {"a constant of more than the L2 holds is prefetched",
+     "p { in f32 X(8192) const f32 W(2, 256, 32, 16) = ... temp f32 t0(2, 256, 16) "
+     "temp f32 t1(2, 16) out f32 y(2, 16) "
+     "t0(i0:2, j0:256, i1:16 | r0:32) +=! X(j0*32 + r0)*W(i0, j0, r0, i1) "
+     "t1(i0:2, i1:16 | r0:256) +=! t0(i0, r0, i1)*0.5f32 y(i0:2, i1:16) = exp(t1(i0, i1)) }",
+     {"prefetch W t1.r0 4\n", "vectorize t1.i1\n", "vectorize y.i1\n"}},
+};
+
+static void both_sums_stay_in_registers(void **state) {
+  (void)state;
+  for (size_t i = 0; i < KILN_LEN(cases); i++) {
+    test_kernel k;
+    kiln_lowering w = lowering_open(&k, &machine, cases[i].text);
+    kiln_tile_candidates found = {0};
+    lowering_expect_ok(&k, &w, kiln_template_block_sums.propose(&w, &found));
+    assert_int_equal(found.n, 1);
+    lowering_expect_ok(&k, &w, kiln_template_block_sums.lower(&w, &found.data[0].tiling));
+    for (size_t l = 0; l < KILN_LEN(cases[i].lines); l++)
+      if (!strstr(kiln_schedule_script(&w.s), cases[i].lines[l]))
+        fail_msg("%s: \"%s\" must be in\n%s", cases[i].name, cases[i].lines[l],
+                 kiln_schedule_script(&w.s));
+    lowering_expect_right(&k, &w);
+    kernel_close(&k);
+  }
+}
+
+static const char *const others[] = {
+    // columns that fill no whole vectors
+    "p { in f32 X(64) in f32 W(2, 4, 16, 12) temp f32 t0(2, 4, 12) temp f32 t1(2, 12) "
+    "out f32 y(2, 12) t0(i0:2, j0:4, i1:12 | r0:16) +=! X(j0*16 + r0)*W(i0, j0, r0, i1) "
+    "t1(i0:2, i1:12 | r0:4) +=! t0(i0, r0, i1)*2f32 y(i0:2, i1:12) = t1(i0, i1) }",
+    // columns that fill more than the registers
+    "p { in f32 X(64) in f32 W(2, 4, 16, 64) temp f32 t0(2, 4, 64) temp f32 t1(2, 64) "
+    "out f32 y(2, 64) t0(i0:2, j0:4, i1:64 | r0:16) +=! X(j0*16 + r0)*W(i0, j0, r0, i1) "
+    "t1(i0:2, i1:64 | r0:4) +=! t0(i0, r0, i1)*2f32 y(i0:2, i1:64) = t1(i0, i1) }",
+    // a sum that reads each block twice
+    "p { in f32 X(64) in f32 W(2, 4, 16, 16) temp f32 t0(2, 4, 16) temp f32 t1(2, 16) "
+    "out f32 y(2, 16) t0(i0:2, j0:4, i1:16 | r0:16) +=! X(j0*16 + r0)*W(i0, j0, r0, i1) "
+    "t1(i0:2, i1:16 | r0:4) +=! t0(i0, r0, i1)*t0(i0, 3 - r0, i1) y(i0:2, i1:16) = t1(i0, i1) }",
+};
+
+static void other_sums_are_left_to_other_templates(void **state) {
+  (void)state;
+  for (size_t i = 0; i < KILN_LEN(others); i++) {
+    test_kernel k;
+    kiln_lowering w = lowering_open(&k, &machine, others[i]);
+    kiln_tile_candidates found = {0};
+    lowering_expect_ok(&k, &w, kiln_template_block_sums.propose(&w, &found));
+    assert_int_equal(found.n, 0);
+    kernel_close(&k);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(both_sums_stay_in_registers),
+                                     cmocka_unit_test(other_sums_are_left_to_other_templates)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
