@@ -54,7 +54,8 @@ static kiln_status run_in_registers(kiln_lowering *w, int n, const kiln_symbol *
   return kiln_vectorize(&w->s, loops[n - 1]);
 }
 
-// Of T: the sum outside, its last dim unrolled, where weights differ in constants; the vector inside.
+// Of T: the sum outside, its last dim unrolled, where weights differ in constants; the vector
+// inside.
 static kiln_status order_inner(block_sums *b) {
   enum { MOST_STEPS = 16 };
   kiln_lowering *w = b->w;

@@ -497,14 +497,32 @@ static kiln_status lower_rows(kiln_lowering *w, const kiln_tiling *t) {
   return r.shared[w->root->n_space - 1] && !sums_rows(&r) ? across_channels(&r) : along_the_row(&r);
 }
 
+// Whether the product behind which the root stands reads a tensor of the run once, the reduction
+// being contiguous in it: a row times many, as of a query with all keys. Packing it for vectors
+// along the result would cost more than dot products do.
+static bool is_dots(kiln_lowering *w, const kiln_stmt *s, const kiln_expr *a, const kiln_expr *b) {
+  const kiln_program *p = w->p;
+  const int last = s->n_space + s->n_reduce - 1;
+  const bool a_is_larger = kiln_tensor_elems(p->tensors.data[a->u.tensor]) >
+                           kiln_tensor_elems(p->tensors.data[b->u.tensor]);
+  const kiln_expr *many = a_is_larger ? a : b, *one = a_is_larger ? b : a;
+  for (int d = 0; d < s->n_space; d++)
+    if (!kiln_expr_uses(many, s->dims[d].name)) return false;
+  return p->tensors.data[many->u.tensor]->role != KILN_CONST && s->n_reduce == 1 &&
+         kiln_lowering_extent(s, last) % w->lanes == 0 && w->root->n_space == s->n_space &&
+         kiln_load_stride(w->cx, p, many, s->dims[last].name) == 1 &&
+         kiln_load_stride(w->cx, p, one, s->dims[last].name) == 1;
+}
+
 static kiln_status propose_rows(kiln_lowering *w, kiln_tile_candidates *out) {
   kiln_tile_candidate one = {0};
   rows r = {.w = w, .n = w->p->stmts.n - 1};
   const kiln_expr *a = NULL, *b = NULL;
   if (kiln_lowering_stores_several(w) && !shares_rows(&r)) return KILN_OK;
-  if (out->n > 0 && kiln_stmt_is_contraction(w->p->stmts.data[w->p->stmts.n - 2], &a, &b))
-    one.cost.ns = INFINITY; // the contraction's tiles come first, whatever they cost
-  else kiln_lowering_price(w, &one.cost);
+  const kiln_stmt *last = w->p->stmts.n > 1 ? w->p->stmts.data[w->p->stmts.n - 2] : NULL;
+  if (out->n > 0 && last && kiln_stmt_is_contraction(last, &a, &b)) {
+    if (!is_dots(w, last, a, b)) one.cost.ns = INFINITY; // else tiles come first, at any cost
+  } else kiln_lowering_price(w, &one.cost);
   KILN_VEC_PUSH(w->proposed, out, one);
   return KILN_OK;
 }

@@ -4,6 +4,8 @@
 
 #include "transform/transform.h"
 
+#include <math.h>
+
 static const kiln_machine machine = {.target = &kiln_target_cpu,
                                      .vector_bytes = 32,
                                      .n_vector_regs = 16,
@@ -207,12 +209,49 @@ static void sums_of_sums_are_one_sum(void **state) {
   }
 }
 
+// A product's tiles come first, unless packing an operand of the run, read once, is all that they
+// would do.
+static void a_row_times_many_is_summed_along_them(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    bool competes;
+  } products[] = {
+      {"p { in f32 Q(3, 64) in f32 K(3, 40, 64) temp f32 t0(3, 40) out f32 y(3, 40) "
+       "t0(i0:3, i1:40 | r0:64) +=! Q(i0, r0)*K(i0, i1, r0) y(i0:3, i1:40) = t0(i0, i1)*2f32 }",
+       true},
+      {"p { in f32 Q(64) const f32 K(40, 64) = ... temp f32 t0(40) out f32 y(40) "
+       "t0(i0:40 | r0:64) +=! Q(r0)*K(i0, r0) y(i0:40) = t0(i0) }",
+       false},
+      {"p { in f32 Q(64) in f32 K(64, 40) temp f32 t0(40) out f32 y(40) "
+       "t0(i0:40 | r0:64) +=! Q(r0)*K(r0, i0) y(i0:40) = t0(i0) }",
+       false},
+      {"p { in f32 Q(8, 64) in f32 K(40, 64) temp f32 t0(8, 40) out f32 y(8, 40) "
+       "t0(i0:8, i1:40 | r0:64) +=! Q(i0, r0)*K(i1, r0) y(i0:8, i1:40) = t0(i0, i1) }",
+       false},
+  };
+  for (size_t i = 0; i < KILN_LEN(products); i++) {
+    test_kernel k;
+    kiln_lowering w = lowering_open(&k, &machine, products[i].text);
+    kiln_tile_candidates found = {0};
+    lowering_expect_ok(&k, &w, kiln_template_contraction.propose(&w, &found));
+    assert_true(found.n > 0);
+    lowering_expect_ok(&k, &w, kiln_template_rows.propose(&w, &found));
+    const kiln_tile_candidate *last = &found.data[found.n - 1];
+    assert_int_equal(isfinite(last->cost.ns) != 0, products[i].competes);
+    lowering_expect_ok(&k, &w, kiln_template_rows.lower(&w, &last->tiling));
+    lowering_expect_right(&k, &w);
+    kernel_close(&k);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(rows_are_scheduled_by_their_form),
       cmocka_unit_test(maps_that_read_much_take_fewer_registers),
       cmocka_unit_test(rows_that_hold_many_results_take_fewer_registers),
       cmocka_unit_test(sums_of_sums_are_one_sum),
+      cmocka_unit_test(a_row_times_many_is_summed_along_them),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
