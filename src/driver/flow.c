@@ -167,13 +167,17 @@ static void print_value(const kiln_flow *f, uint32_t v, kiln_text *out) {
 }
 
 static void print_step(const kiln_flow *f, const kiln_flow_step *s, kiln_text *out) {
-  static const char *const words[KILN_N_FLOW_OPS] = {"run part", "copy", "loop", "end"};
+  static const char *const words[KILN_N_FLOW_OPS] = {"run part", "copy", "loop",     "end",
+                                                     "if",       "else", "end of if"};
   kiln_text_add(out, words[s->op]);
   if (s->op == KILN_FLOW_RUN) kiln_text_printf(out, " %" PRIu32, s->part);
   if (s->op == KILN_FLOW_LOOP && s->most != INT64_MAX)
     kiln_text_printf(out, " at most %" PRId64, s->most);
   if (s->count) kiln_text_add(out, " count"), print_value(f, s->count - 1, out);
-  if (s->condition) kiln_text_add(out, " while"), print_value(f, s->condition - 1, out);
+  if (s->condition) {
+    kiln_text_add(out, s->op == KILN_FLOW_IF ? "" : " while");
+    print_value(f, s->condition - 1, out);
+  }
   if (s->n_args) kiln_text_add(out, s->op == KILN_FLOW_LOOP ? " exchanging" : ":");
   for (uint32_t k = 0; k < s->n_args; k++) {
     const kiln_flow_arg *a = &f->args[s->first_arg + k];
@@ -186,9 +190,10 @@ static void print_step(const kiln_flow *f, const kiln_flow_step *s, kiln_text *o
 void kiln_flow_print(const kiln_flow *f, kiln_text *out) {
   int depth = 0;
   for (uint32_t i = 0; i < f->n_steps; i++) {
-    depth -= f->steps[i].op == KILN_FLOW_END;
+    const kiln_flow_op op = f->steps[i].op;
+    depth -= op == KILN_FLOW_END || op == KILN_FLOW_ELSE || op == KILN_FLOW_ENDIF;
     kiln_text_printf(out, "step %" PRIu32 " %*s", i, 2 * depth, "");
     print_step(f, &f->steps[i], out);
-    depth += f->steps[i].op == KILN_FLOW_LOOP;
+    depth += op == KILN_FLOW_LOOP || op == KILN_FLOW_IF || op == KILN_FLOW_ELSE;
   }
 }

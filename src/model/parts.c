@@ -79,6 +79,8 @@ static void find_live(division *d) {
   for (int i = 0; i < d->checks->all.n; i++) keep(d, d->checks->all.data[i].tensor);
   for (int i = 0; i < d->regions->all.n; i++) {
     const kiln_kept_loop *g = &d->regions->all.data[i];
+    if (g->kind != KILN_KEPT_LOOP) keep(d, g->decide);
+    for (int k = 0; k < g->results.n; k++) keep(d, g->results.data[k].source);
     keep(d, g->count);
     for (int k = 0; k < g->states.n; k++) {
       keep(d, g->states.data[k].initial);
@@ -97,6 +99,10 @@ static void find_live(division *d) {
 
 // --- scopes and levels ---
 
+static bool is_other_branch(const kiln_kept_loop *a, const kiln_kept_loop *b) {
+  return a->kind != KILN_KEPT_LOOP && b->kind != KILN_KEPT_LOOP && a->pair == b->pair;
+}
+
 static void find_owners(division *d) {
   for (int i = 0; i < d->p->stmts.n; i++) d->owner[i] = -1;
   for (int g = d->regions->all.n - 1; g >= 0; g--) { // outer ones first
@@ -109,6 +115,7 @@ static void find_owners(division *d) {
     const kiln_kept_loop *r = &d->regions->all.data[g];
     for (int o = g + 1; o < d->regions->all.n && r->first == r->end; o++) {
       const kiln_kept_loop *outer = &d->regions->all.data[o];
+      if (is_other_branch(r, outer)) continue;
       if (outer->first > r->first || outer->end < r->end || outer == r) continue;
       d->parent[g] = o;
       break;
@@ -128,6 +135,8 @@ static kiln_bits *reads_of(const division *d, const kiln_kept_loop *g) {
   kiln_bits *read = kiln_bits_make(&d->cx->perm, d->p->tensors.n);
   for (int i = g->first; i < g->end; i++)
     if (kiln_bits_has(d->live, d->p->stmts.data[i]->out)) note_stmt(d, d->p->stmts.data[i], read);
+  if (g->kind != KILN_KEPT_LOOP) kiln_bits_set(read, g->decide);
+  for (int k = 0; k < g->results.n; k++) kiln_bits_set(read, g->results.data[k].source);
   if (g->count >= 0) kiln_bits_set(read, g->count);
   for (int k = 0; k < g->states.n; k++) {
     kiln_bits_set(read, g->states.data[k].initial);
@@ -251,6 +260,8 @@ static kiln_bits *needed_outside(const division *d, const kiln_bits *mine) {
   for (int i = 0; i < d->p->outputs.n; i++) kiln_bits_set(read, d->p->outputs.data[i]);
   for (int g = 0; g < d->regions->all.n; g++) {
     const kiln_kept_loop *r = &d->regions->all.data[g];
+    if (r->kind != KILN_KEPT_LOOP) kiln_bits_set(read, r->decide);
+    for (int k = 0; k < r->results.n; k++) kiln_bits_set(read, r->results.data[k].source);
     if (r->count >= 0) kiln_bits_set(read, r->count);
     for (int k = 0; k < r->states.n; k++) {
       kiln_bits_set(read, r->states.data[k].initial);
@@ -365,6 +376,43 @@ static kiln_status add_loop(division *d, int g) {
   return KILN_OK;
 }
 
+static int other_branch(const division *d, int g) {
+  int other = g;
+  for (int o = 0; o < d->regions->all.n; o++)
+    if (o != g && is_other_branch(&d->regions->all.data[g], &d->regions->all.data[o])) other = o;
+  return other;
+}
+
+// The steps of a branch, which give the results.
+static kiln_status add_branch(division *d, int g) {
+  const kiln_kept_loop *r = &d->regions->all.data[g];
+  for (int k = 0; k < r->results.n; k++) {
+    const int source = r->results.data[k].source, def = tensor(d, source)->def;
+    const kiln_flow_arg at = place_of(d, r->results.data[k].result);
+    if (!d->has_place[source] && def >= r->first && def < r->end) put_at(d, source, at);
+  }
+  KILN_TRY(add_scope(d, g));
+  for (int k = 0; k < r->results.n; k++)
+    add_copy(d, place_of(d, r->results.data[k].source), place_of(d, r->results.data[k].result));
+  return KILN_OK;
+}
+
+static kiln_status add_if(division *d, int g) {
+  const uint32_t condition = number_of(d, d->regions->all.data[g].decide);
+  add_step(d, KILN_FLOW_IF)->condition = condition;
+  KILN_TRY(add_branch(d, g));
+  add_step(d, KILN_FLOW_ELSE);
+  KILN_TRY(add_branch(d, other_branch(d, g)));
+  add_step(d, KILN_FLOW_ENDIF);
+  return KILN_OK;
+}
+
+static kiln_status add_region(division *d, int g) {
+  const kiln_kept_kind kind = d->regions->all.data[g].kind;
+  if (kind == KILN_KEPT_LOOP) return add_loop(d, g);
+  return kind == KILN_KEPT_THEN ? add_if(d, g) : KILN_OK;
+}
+
 static kiln_status add_scope(division *d, int scope) {
   int n_levels = 1;
   int *levels = KILN_NEW_ARRAY(&d->cx->perm, int, d->regions->all.n + 1);
@@ -376,6 +424,12 @@ static kiln_status add_scope(division *d, int scope) {
       const kiln_kept_loop *r = &d->regions->all.data[g];
       if (r->end != i || d->parent[g] != scope || g == scope) continue;
       levels[g] = level_of(d, reads_of(d, r));
+      if (r->kind == KILN_KEPT_ELSE) { // both branches run behind what either needs
+        const int then = other_branch(d, g);
+        if (levels[then] > levels[g]) levels[g] = levels[then];
+        levels[then] = levels[g];
+        for (int k = 0; k < r->results.n; k++) d->level[r->results.data[k].result] = levels[g] + 1;
+      }
       for (int k = 0; k < r->states.n; k++)
         if (r->states.data[k].result >= 0) d->level[r->states.data[k].result] = levels[g] + 1;
       for (int k = 0; k < r->rows.n; k++)
@@ -396,7 +450,7 @@ static kiln_status add_scope(division *d, int scope) {
     memcpy(d->level, mine, (size_t)d->p->tensors.n * sizeof *mine);
     KILN_TRY(add_part(d, scope, level));
     for (int g = 0; g < d->regions->all.n; g++)
-      if (d->parent[g] == scope && levels[g] == level) KILN_TRY(add_loop(d, g));
+      if (d->parent[g] == scope && levels[g] == level) KILN_TRY(add_region(d, g));
   }
   return d->status;
 }

@@ -61,6 +61,30 @@ c('scan_back2',"""g (float[2,4] s0, float[2,4,700] x, float[700,2] u) => (float[
  dict(s0=r.rand(2,4).astype(f),x=r.rand(2,4,700).astype(f),u=r.rand(700,2).astype(f)))
 
 
+W = r.randn(96, 96).astype(f) * 0.1
+branches = [{"c": np.bool_(q), "n": i64(2), "x": r.rand(96, 96).astype(f) * f(0.1), "w": W} for q in (0, 1)]
+form = "float[96,96]"
+c("branch", f"""g (bool c, int64 n, {form} x, {form} w) => ({form} y, {form} z) {{
+ y,z=If(c)<then_branch = a () => ({form} e, {form} f) {{ e=MatMul(x,w) f=Exp(e) }},
+  else_branch = b () => ({form} g2, {form} h) {{ q=MatMul(w,x) g2=Tanh(q) h=Identity(x) }}> }}""", *branches)
+c("branch_used", f"""g (bool c, int64 n, {form} x, {form} w) => ({form} y) {{
+ s=Sin(x) d=If(c)<then_branch = a () => ({form} e) {{ e=MatMul(s,w) }}, else_branch = b () => ({form} g2) {{ g2=Identity(s) }}>
+ k=Not(c) u=If(k)<then_branch = a2 () => ({form} e2) {{ e2=MatMul(d,w) }}, else_branch = b2 () => ({form} g3) {{ g3=MatMul(w,d) }}> y=Add(u,d) }}""",
+  *branches)  # fmt: skip
+c("branch_nested", f"""g (bool c, int64 n, {form} x, {form} w) => ({form} y) {{
+ y=If(c)<then_branch = a () => ({form} e) {{ m=MatMul(x,w) k=Not(c)
+   e=If(k)<then_branch = a2 () => ({form} e2) {{ e2=MatMul(m,w) }}, else_branch = b2 () => ({form} g3) {{ g3=MatMul(w,m) }}> }},
+  else_branch = b () => ({form} g2) {{ g2=MatMul(w,x) }}> }}""", *branches)
+c("branch_in_loop", f"""g (bool c, int64 n, {form} x, {form} w) => ({form} y, {form} z) <bool t={{1}}, int64 one={{1}}> {{
+ y,z=Loop(n,t,x,w)<body = b (int64 i, bool ci, {form} s, {form} u) => (bool co, {form} so, {form} uo) {{ co=Identity(ci) k=Less(i,one)
+  so=If(k)<then_branch = a () => ({form} e) {{ e1=MatMul(s,w) e=Tanh(e1) }}, else_branch = b2 () => ({form} g2) {{ g1=MatMul(u,s) g2=Tanh(g1) }}>
+  uo=Identity(s) }}> }}""", *branches)
+c("loop_in_branch", f"""g (bool c, int64 n, {form} x, {form} w) => ({form} y) <bool t={{1}}> {{
+ y=If(c)<then_branch = a () => ({form} e) {{ e=Loop(n,t,x)<body = b (int64 i, bool ci, {form} s) => (bool co, {form} so) {{ co=Identity(ci)
+   q=MatMul(s,w) so=Tanh(q) }}> }}, else_branch = b2 () => ({form} g2) {{ g2=MatMul(w,x) }}> }}""", *branches)
+c("branch_constant", f"""g (bool c, int64 n, {form} x, {form} w) => ({form} y) <{form} k={{{",".join(["0.5"] * 96 * 96)}}}> {{
+ y=If(c)<then_branch = a () => ({form} e) {{ e=MatMul(x,w) }}, else_branch = b2 () => ({form} g2) {{ g2=Identity(k) }}> }}""", *branches)
+
 UNARY = ["Tanh", "Sin", "Neg", "Sigmoid", "Abs"]
 BINARY = ["Add", "Mul", "Sub", "Max"]
 

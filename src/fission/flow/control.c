@@ -173,6 +173,84 @@ static kiln_status lower_branch_when(kiln_visit *c, bool taken, kiln_held *out) 
   return st;
 }
 
+static kiln_tensor *placeholder(kiln_visit *c, const char *name, const kiln_tensor *like) {
+  return kiln_tensor_make(c->lw->cx, c->lw->prog, name, like->dtype, KILN_INPUT, like->rank,
+                          (const kiln_expr *const *)like->shape);
+}
+
+static bool are_tensors(int n, const kiln_held *held) {
+  bool are = true;
+  for (int i = 0; i < n; i++) are &= held[i].tensor != NULL;
+  return are;
+}
+
+static bool same_extent(const kiln_expr *a, const kiln_expr *b) {
+  int64_t x = 0, y = 0;
+  return a == b || (kiln_expr_is_int(a, &x) && kiln_expr_is_int(b, &y) && x == y);
+}
+
+static bool same_form(const kiln_tensor *a, const kiln_tensor *b) {
+  bool same = a->dtype == b->dtype && a->rank == b->rank;
+  for (int i = 0; same && i < a->rank; i++) same = same_extent(a->shape[i], b->shape[i]);
+  return same;
+}
+
+// From so many evaluations on, an If runs one branch: below, a part of the plan costs more than the
+// selection of both, which fuses with what surrounds it.
+enum { LEAST_KEPT_WORK = 1 << 16 };
+
+// Evaluations of the statements from |first| on, at most.
+static double work_from(const kiln_visit *c, int first) {
+  double work = 0;
+  for (int i = first; i < c->lw->prog->stmts.n; i++) {
+    const kiln_stmt *s = c->lw->prog->stmts.data[i];
+    double points = 1;
+    for (int d = 0; d < s->n_space + s->n_reduce; d++) {
+      const kiln_expr *most = kiln_lower_upper_bound(c->lw, s->dims[d].extent);
+      points *= most ? (double)kiln_expr_int_or(most, 1) : 1;
+    }
+    work += points;
+  }
+  return work;
+}
+
+// What was counted since there were |n| counts is not known outside of its branch.
+static void forget_counts(kiln_visit *c, int n) {
+  for (int i = n; c->w->regions && i < c->lw->counts->all.n; i++)
+    c->lw->counts->all.data[i].from = -2;
+}
+
+// Makes a region of each branch; |places|: where their statements begin and end, |at|: where the
+// region of the first belongs among the others.
+static void keep_branches(kiln_visit *c, const int places[3], int at, const kiln_held *then,
+                          const kiln_held *otherwise) {
+  kiln_arena *arena = &c->lw->cx->perm;
+  kiln_kept_loops *all = c->w->regions;
+  kiln_kept_loop branch[2];
+  for (int k = 0; k < 2; k++)
+    branch[k] = (kiln_kept_loop){.kind = k ? KILN_KEPT_ELSE : KILN_KEPT_THEN,
+                                 .pair = all->n_ifs,
+                                 .decide = c->lw->inputs[0]->id,
+                                 .first = places[k],
+                                 .end = places[k + 1],
+                                 .count = -1,
+                                 .condition = -1,
+                                 .iteration = -1,
+                                 .made = -1};
+  all->n_ifs++;
+  for (int i = 0; i < c->lw->n_outputs; i++) {
+    const kiln_tensor *a = then[i].tensor, *b = otherwise[i].tensor;
+    kiln_tensor *result = placeholder(c, "chosen", a);
+    KILN_VEC_PUSH(arena, &branch[0].results, ((kiln_branch_result){a->id, result->id}));
+    KILN_VEC_PUSH(arena, &branch[1].results, ((kiln_branch_result){b->id, result->id}));
+    c->out[i] = kiln_held_tensor(result);
+  }
+  KILN_VEC_PUSH(arena, &all->all, branch[1]); // room for the first
+  for (int i = all->all.n - 1; i > at; i--) all->all.data[i] = all->all.data[i - 1];
+  all->all.data[at] = branch[0];
+  KILN_VEC_PUSH(arena, &all->all, branch[1]);
+}
+
 static kiln_status lower_if(kiln_visit *c) {
   kiln_lower *lw = c->lw;
   int64_t known = 0;
@@ -180,8 +258,23 @@ static kiln_status lower_if(kiln_visit *c) {
   kiln_tensor *condition = lw->inputs[0];
   if (kiln_tensor_known(c->lw, condition, &known)) return lower_branch(c, known != 0, c->out);
   kiln_held *otherwise = KILN_NEW_ARRAY(&lw->cx->perm, kiln_held, lw->n_outputs);
+  const int n_counts = lw->counts->all.n;
+  int places[3] = {lw->prog->stmts.n}, at = 0;
   KILN_TRY(lower_branch_when(c, true, c->out));
+  forget_counts(c, n_counts);
+  places[1] = lw->prog->stmts.n;
+  if (c->w->regions) at = c->w->regions->all.n;
   KILN_TRY(lower_branch_when(c, false, otherwise));
+  forget_counts(c, n_counts);
+  places[2] = lw->prog->stmts.n;
+  bool kept = c->w->regions && are_tensors(lw->n_outputs, c->out) &&
+              are_tensors(lw->n_outputs, otherwise) && work_from(c, places[0]) >= LEAST_KEPT_WORK;
+  for (int i = 0; i < lw->n_outputs && kept; i++)
+    kept = same_form(c->out[i].tensor, otherwise[i].tensor);
+  if (kept) {
+    keep_branches(c, places, at, c->out, otherwise);
+    return KILN_OK;
+  }
   for (int i = 0; i < lw->n_outputs; i++) {
     const kiln_held then = c->out[i];
     KILN_TRY(choose_held(c, condition, &then, &otherwise[i], &c->out[i]));
@@ -228,30 +321,8 @@ typedef struct keeping {
   const kiln_expr *when;
 } keeping;
 
-static kiln_tensor *placeholder(kiln_visit *c, const char *name, const kiln_tensor *like) {
-  return kiln_tensor_make(c->lw->cx, c->lw->prog, name, like->dtype, KILN_INPUT, like->rank,
-                          (const kiln_expr *const *)like->shape);
-}
-
 static kiln_tensor *integer(kiln_visit *c, const char *name) {
   return kiln_tensor_make(c->lw->cx, c->lw->prog, name, KILN_I64, KILN_INPUT, 0, NULL);
-}
-
-static bool are_tensors(int n, const kiln_held *held) {
-  bool are = true;
-  for (int i = 0; i < n; i++) are &= held[i].tensor != NULL;
-  return are;
-}
-
-static bool same_extent(const kiln_expr *a, const kiln_expr *b) {
-  int64_t x = 0, y = 0;
-  return a == b || (kiln_expr_is_int(a, &x) && kiln_expr_is_int(b, &y) && x == y);
-}
-
-static bool same_form(const kiln_tensor *a, const kiln_tensor *b) {
-  bool same = a->dtype == b->dtype && a->rank == b->rank;
-  for (int i = 0; same && i < a->rank; i++) same = same_extent(a->shape[i], b->shape[i]);
-  return same;
 }
 
 // Whether the extents of |t| are the same in all iterations.

@@ -140,9 +140,38 @@ static bool bytes_of(const kiln_flow *f, const kiln_flow_arg *a, const uint32_t 
   return true;
 }
 
+// The steps around the current one: LOOP, IF, or ELSE.
+typedef struct nesting {
+  kiln_flow_op kinds[2 * KILN_FLOW_DEPTH];
+  uint32_t depth;
+} nesting;
+
+// Whether |op| may follow.
+static bool nest(nesting *n, kiln_flow_op op) {
+  const kiln_flow_op top = n->depth ? n->kinds[n->depth - 1] : KILN_N_FLOW_OPS;
+  switch (op) {
+  case KILN_FLOW_LOOP:
+  case KILN_FLOW_IF:
+    if (n->depth == 2 * KILN_FLOW_DEPTH) return false;
+    n->kinds[n->depth++] = op;
+    return true;
+  case KILN_FLOW_ELSE:
+    if (top != KILN_FLOW_IF) return false;
+    n->kinds[n->depth - 1] = op;
+    return true;
+  case KILN_FLOW_END: return top == KILN_FLOW_LOOP && n->depth-- > 0;
+  case KILN_FLOW_ENDIF: return top == KILN_FLOW_ELSE && n->depth-- > 0;
+  case KILN_FLOW_RUN:
+  case KILN_FLOW_COPY:
+  case KILN_N_FLOW_OPS: break;
+  }
+  return true;
+}
+
 // Walks over the steps once: loops must nest, and arguments of copies must be alike.
 static void check_steps(kiln_reader *r, const kiln_flow *f) {
   uint32_t open[KILN_FLOW_DEPTH], depth = 0;
+  nesting around = {0};
   bool fits = true;
   for (uint32_t i = 0; i < f->n_steps && fits; i++) {
     const kiln_flow_step *s = &f->steps[i];
@@ -159,9 +188,11 @@ static void check_steps(kiln_reader *r, const kiln_flow *f) {
       fits = fits && depth < KILN_FLOW_DEPTH && loop_fits(f, s);
       if (fits) open[depth++] = i;
     }
+    fits = fits && nest(&around, s->op);
     if (s->op == KILN_FLOW_END) fits = fits && depth-- > 0;
+    if (s->op == KILN_FLOW_IF) fits = fits && s->condition && is_scalar(f, s->condition, "bool");
   }
-  if (!fits || depth != 0)
+  if (!fits || around.depth != 0)
     kiln_reader_fail(r, "steps must nest, with arguments that fit one another");
 }
 

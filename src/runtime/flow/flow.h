@@ -23,6 +23,10 @@ typedef enum kiln_flow_op {
   // args[2] and args[3], ... exchange their memory: a state, and what it will be.
   KILN_FLOW_LOOP,
   KILN_FLOW_END,
+  KILN_FLOW_IF, // runs the steps up to the ELSE of the same depth if |condition| holds, else those
+                // from there up to the ENDIF
+  KILN_FLOW_ELSE,
+  KILN_FLOW_ENDIF,
   KILN_N_FLOW_OPS
 } kiln_flow_op;
 
@@ -38,7 +42,7 @@ typedef struct kiln_flow_step {
   uint32_t first_arg, n_args; // in args
   // Of a LOOP, 0: none, otherwise 1 + a value of one element:
   uint32_t count;     // i64, the iterations, read at the begin
-  uint32_t condition; // bool, whether another iteration runs, read before each
+  uint32_t condition; // bool, whether another iteration runs, read before each; also of an IF
   uint32_t iteration; // i64, written before each
   uint32_t made;      // i64, the number of iterations, written at the end
   int64_t most;       // iterations; another one is an error where |is_limit|, else the end

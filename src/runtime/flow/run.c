@@ -122,6 +122,18 @@ static uint32_t behind(const kiln_flow *f, uint32_t loop) {
   return i;
 }
 
+// The step behind the ELSE, or the ENDIF, that belongs to |at|.
+static uint32_t behind_branch(const kiln_flow *f, uint32_t at) {
+  const bool is_if = f->steps[at].op == KILN_FLOW_IF;
+  uint32_t depth = 1, i = at + 1;
+  for (; depth > 0; i++) {
+    depth += f->steps[i].op == KILN_FLOW_IF;
+    depth -= f->steps[i].op == KILN_FLOW_ENDIF;
+    if (is_if && depth == 1 && f->steps[i].op == KILN_FLOW_ELSE) depth = 0;
+  }
+  return i;
+}
+
 // Enters an iteration of the innermost loop, or leaves it; *io is the next step.
 static kiln_status turn(running *x, uint32_t *io) {
   const uint32_t loop = x->open[x->depth - 1];
@@ -153,6 +165,9 @@ kiln_status kiln_flow_run_steps(kiln_flow_run *r, char *arena, kiln_flow_part_fn
       end_iteration(&x);
       st = turn(&x, &i);
       break;
+    case KILN_FLOW_IF: i = *r->at[s->condition - 1] ? i + 1 : behind_branch(f, i); break;
+    case KILN_FLOW_ELSE: i = behind_branch(f, i); break;
+    case KILN_FLOW_ENDIF: i++; break;
     case KILN_N_FLOW_OPS: break;
     }
   }

@@ -161,6 +161,35 @@ static void a_condition_ends_a_loop(void **state) {
   kiln_flow_deinit(&e.f);
 }
 
+// y = s + i + 1 if the condition holds, else s
+static void one_branch_runs(void **state) {
+  (void)state;
+  for (int holds = 0; holds < 2; holds++) {
+    example e;
+    make(&e);
+    e.steps[3].op = KILN_FLOW_ENDIF;
+    e.steps[3].n_args = 0;
+    e.steps[2] = (kiln_flow_step){.op = KILN_FLOW_ELSE, .place = ""};
+    e.steps[0] = (kiln_flow_step){.op = KILN_FLOW_IF, .condition = GOES_ON + 1, .place = ""};
+    e.args[5] = (kiln_flow_arg){Y, 0, 0};
+    read_again(&e, &e.f);
+    char arena[64 * (N_VALUES - S)] = {0};
+    kiln_flow_run at;
+    int64_t n = 0, y = 7, z[5];
+    int runs = 0;
+    assert_int_equal(kiln_flow_run_init(&e.f, NULL, &at), KILN_OK);
+    at.at[N] = (char *)&n;
+    at.at[Y] = (char *)&y;
+    at.at[Z] = (char *)z;
+    arena[e.f.values[GOES_ON].offset] = (char)holds;
+    assert_int_equal(kiln_flow_run_steps(&at, arena, add, &runs, NULL), KILN_OK);
+    assert_int_equal(runs, holds);
+    assert_int_equal(y, holds ? 1 : 7);
+    kiln_flow_run_deinit(&at);
+    kiln_flow_deinit(&e.f);
+  }
+}
+
 static void what_does_not_fit_is_refused(void **state) {
   (void)state;
   static const struct {
@@ -175,6 +204,9 @@ static void what_does_not_fit_is_refused(void **state) {
       {1, -1, {Z, 0, 0}, 0},         // an output as a state
       {-1, 2, {0}, KILN_FLOW_LOOP},  // without an end
       {-1, 0, {0}, KILN_FLOW_END},   // without a begin
+      {-1, 0, {0}, KILN_FLOW_IF},    // ended as a loop
+      {-1, 2, {0}, KILN_FLOW_ELSE},  // of no if
+      {-1, 2, {0}, KILN_FLOW_ENDIF}, // of a loop
       {-1, 1, {0}, KILN_N_FLOW_OPS}, // unknown
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -219,6 +251,7 @@ int main(void) {
       cmocka_unit_test(what_is_written_is_read),
       cmocka_unit_test(loops_run_as_often_as_they_are_counted),
       cmocka_unit_test(a_condition_ends_a_loop),
+      cmocka_unit_test(one_branch_runs),
       cmocka_unit_test(what_does_not_fit_is_refused),
       cmocka_unit_test(damaged_flows_are_refused),
   };
