@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Language models of transformers, exported, compiled once for ranges of their dimensions, and compared with PyTorch.
 
-usage: decoders.py BUILD [--only PATTERN] [--families NAME,...] [--exporters dynamo,torchscript] [--opset 18] [--static]
+usage: decoders.py BUILD [--only PATTERN] [--families NAME,...] [--exporters dynamo,torchscript,genai] [--opset 18] [--static]
                    [--points 12] [--keep DIR] [--threads 2] [--seconds 300] [--json FILE]
 
 Tiny configurations with random weights (python -m kiln.export), with and without caches of keys and values. Each graph is a
@@ -27,6 +27,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "python"))
+GENAI = ["llama", "mistral", "qwen", "qwen2", "gemma", "phi3"]  # families that its builder writes as transformers has them
 FAMILIES = ["llama", "qwen", "gemma", "phi", "gpt2", "gpt-neox", "bloom", "opt", "mixtral", "bart", "t5", "whisper"]
 # (batch, tokens, past, source)
 POINTS = [
@@ -201,11 +202,20 @@ def run_child(name, o):
     return rows
 
 
+def names_of(o):
+    out = []
+    for exporter in o.exporters.split(","):
+        known = GENAI if exporter == "genai" else FAMILIES
+        for family in o.families.split(",") if o.families else known:
+            out += [f"{family}-{exporter}{c}" for c in (("-cache",) if exporter == "genai" else ("-cache", ""))]
+    return out
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("build")
     arguments.add_argument("--only", default="*", help="a pattern of FAMILY-EXPORTER[-cache]")
-    arguments.add_argument("--families", default=",".join(FAMILIES))
+    arguments.add_argument("--families", help="names, separated by commas")
     arguments.add_argument("--exporters", default="dynamo,torchscript")
     arguments.add_argument("--opset", type=int, default=18)
     arguments.add_argument("--static", action="store_true")
@@ -218,7 +228,7 @@ def main():
     o = arguments.parse_args()
     if o.one:
         return child(o.one, o)
-    names = [f"{f}-{e}{c}" for f in o.families.split(",") for e in o.exporters.split(",") for c in ("-cache", "")]
+    names = names_of(o)
     print(f"{'graph':40} {'compiled':>8} {'right':>8} {'error':>9} {'bound':>8} {'seconds':>7}  why not", flush=True)
     every = []
     for name in names:

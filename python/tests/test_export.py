@@ -71,3 +71,11 @@ def test_command(tmp_path):
     assert "--dim past=0..4096" in cached.stdout and "--dim kv=past+tokens" in cached.stdout
     wrong = subprocess.run([*command[:3], "no_such_model"], capture_output=True, text=True)
     assert wrong.returncode == 1 and "must be a configuration" in wrong.stderr
+
+
+@pytest.mark.parametrize("family", ["llama", "phi3"])
+def test_genai(tmp_path, family):
+    pytest.importorskip("onnxruntime_genai")
+    (made,) = export.export(family, tmp_path, tiny=True, exporter="genai")
+    assert made.graph.dims == ["batch", "tokens", "kv", "past"]
+    check(made)

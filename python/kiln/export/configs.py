@@ -36,7 +36,7 @@ TINY = {"layers": 2, "hidden": 64, "heads": 4, "kv_heads": 2, "head_dim": 16, "i
 # What else makes a configuration small, or valid with a small vocabulary.
 TINY_MORE = {
     "whisper": {"max_source_positions": 40, "num_mel_bins": 8},
-    "phi3": {"rope_parameters": None, "original_max_position_embeddings": 8192},
+    "phi3": {"original_max_position_embeddings": 8192, "sliding_window": None},
     "gemma2": {"sliding_window": 4096, "query_pre_attn_scalar": 16},
     "gemma3_text": {"sliding_window": 4096, "query_pre_attn_scalar": 16},
 }

@@ -37,13 +37,27 @@ def _ports(values: Any, vocabulary: int, head_dim: int) -> list[graphs.Port]:
         for dim in kind.shape.dim:
             if dim.dim_param == "kv_cache_dim":
                 dim.dim_value = head_dim
+            elif dim.dim_param in DIMS:
+                dim.dim_param = DIMS[dim.dim_param]
             elif dim.dim_param:
-                dim.dim_param = DIMS.get(dim.dim_param, dim.dim_param)
+                raise ValueError(f"{value.name}: axes must be {', '.join(DIMS)}, got {dim.dim_param}")
         axes = tuple(d.dim_param or d.dim_value for d in kind.shape.dim)
         is_number = kind.elem_type == onnx.TensorProto.INT64
         dtype = torch.int64 if is_number else torch.float32
         out.append(graphs.Port(value.name, axes, dtype, vocabulary if value.name == "input_ids" else 0))
     return out
+
+
+def _sort(values: Any) -> None:
+    """Puts a layer's value behind its key; the builder has all keys first."""
+
+    def place(value: Any) -> tuple:
+        layer, kind = value.name.split(".")[1:] if value.name.count(".") == 2 else (-1, "")
+        return int(layer), kind
+
+    ordered = sorted(values, key=place)
+    del values[:]
+    values.extend(ordered)
 
 
 def build(module: torch.nn.Module, config: Any, folder: pathlib.Path, precision: str) -> tuple[pathlib.Path, graphs.Graph]:
@@ -59,6 +73,8 @@ def build(module: torch.nn.Module, config: Any, folder: pathlib.Path, precision:
         raise ValueError(f"onnxruntime-genai's builder: {words}")
     path = folder / "model.onnx"
     model = onnx.load(path, load_external_data=False)
+    _sort(model.graph.input)
+    _sort(model.graph.output)
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     inputs, outputs = (_ports(v, config.vocab_size, head_dim) for v in (model.graph.input, model.graph.output))
     path.write_bytes(model.SerializeToString())
