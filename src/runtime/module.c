@@ -198,8 +198,7 @@ const kiln_plan *kiln_module_first_plan(const kiln_module *m) {
   return m->n_variants ? &m->variants[0]->plan : &m->plan;
 }
 
-// The plan with the module's ports and their defaults; a flow's inputs have none.
-static const kiln_plan *port_plan(const kiln_module *m) {
+const kiln_plan *kiln_module_port_plan(const kiln_module *m) {
   return m->flow ? &m->plan : kiln_module_first_plan(m);
 }
 
@@ -259,7 +258,7 @@ static kiln_status create_empty(const void *plan, size_t plan_bytes, const char 
 
 // Makes tensors of the inputs' defaults; none if no input has one.
 static kiln_status make_defaults(kiln_module *m, const char *place, kiln_diag *diag) {
-  const kiln_plan *p = port_plan(m);
+  const kiln_plan *p = kiln_module_port_plan(m);
   bool has_any = false;
   for (uint32_t i = 0; i < m->plan.n_inputs; i++) has_any |= p->inputs[i].initial != 0;
   if (!has_any) return KILN_OK;
@@ -566,12 +565,12 @@ size_t kiln_module_weight_bytes(const kiln_module *module) {
 }
 
 size_t kiln_module_state_count(const kiln_module *module) {
-  return module ? kiln_module_first_plan(module)->n_states : 0;
+  return module ? kiln_module_port_plan(module)->n_states : 0;
 }
 
 kiln_state_info kiln_module_state(const kiln_module *module, size_t i) {
   if (i >= kiln_module_state_count(module)) return (kiln_state_info){0};
-  const kiln_plan_state *s = &kiln_module_first_plan(module)->states[i];
+  const kiln_plan_state *s = &kiln_module_port_plan(module)->states[i];
   return (kiln_state_info){module->plan.inputs[s->input].name, s->input, s->output};
 }
 
@@ -582,7 +581,8 @@ const DLTensor *kiln_module_input_default(const kiln_module *module, size_t i) {
 }
 
 int32_t kiln_module_input_is_optional(const kiln_module *module, size_t i) {
-  return module && i < module->plan.n_inputs && port_plan(module)->inputs[i].initial != 0;
+  return module && i < module->plan.n_inputs &&
+         kiln_module_port_plan(module)->inputs[i].initial != 0;
 }
 
 kiln_module_info kiln_module_about(const kiln_module *module) {

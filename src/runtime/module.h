@@ -49,6 +49,8 @@ struct kiln_module {
 // The plan, or the first variant's. All variants' plans have equal targets, input defaults and
 // states.
 const kiln_plan *kiln_module_first_plan(const kiln_module *m);
+// The plan with the module's ports, their defaults and its states; a flow has none of the latter.
+const kiln_plan *kiln_module_port_plan(const kiln_module *m);
 // The inputs of a run, with defaults for those that are not given; malloc'ed, NULL if memory ran
 // out.
 const DLTensor **kiln_module_fill_in(const kiln_module *m, size_t n, const DLTensor *const *inputs);

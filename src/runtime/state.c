@@ -19,7 +19,7 @@ enum { STATE_VERSION = 1, SUM_BYTES = 8 };
 #define STATE_MAGIC UINT32_C(0x4154534b) // "KSTA"
 
 static const kiln_plan_state *state_of(const kiln_session_states *s, uint32_t i) {
-  return &kiln_module_first_plan(s->module)->states[i];
+  return &kiln_module_port_plan(s->module)->states[i];
 }
 
 static const char *name_of(const kiln_session_states *s, uint32_t i) {
@@ -99,7 +99,7 @@ static kiln_status make_value(kiln_session_states *s, uint32_t i, kiln_diag *dia
 }
 
 kiln_status kiln_states_create(const kiln_module *m, kiln_diag *diag, kiln_session_states **out) {
-  const uint32_t n = kiln_module_first_plan(m)->n_states;
+  const uint32_t n = kiln_module_port_plan(m)->n_states;
   *out = NULL;
   if (n == 0) return KILN_OK;
   kiln_session_states *s = calloc(1, sizeof *s);
