@@ -494,9 +494,10 @@ static kiln_tensor *score_by_bits(scoring *s) {
 
 // --- both ---
 
+// Programs of one graph at several sizes must have the same statements: none of them has few rows.
 static bool has_few_rows(const scoring *s) {
   int64_t rows = 0;
-  return kiln_expr_is_int(s->x->shape[0], &rows) && rows < FEW_ROWS;
+  return !s->lw->folds && kiln_expr_is_int(s->x->shape[0], &rows) && rows < FEW_ROWS;
 }
 
 static bool suits_bits(const scoring *s) {
