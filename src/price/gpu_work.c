@@ -10,8 +10,7 @@ const kiln_mem_level *kiln_gpu_shared(const kiln_device *d) {
 
 enum {
   WARP = 32,
-  LINE = 128,     // bytes that a warp's access transfers at once
-  MAX_BLOCKS = 32 // of a multiprocessor
+  LINE = 128 // bytes that a warp's access transfers at once
 };
 // Nanoseconds of a barrier, of the gap between nests, of a kernel's begin and end, of the first
 // fetch of an instruction, of a load from the L1. INSTRUCTION_NS is what kernels of much code took
@@ -21,11 +20,9 @@ static const double BARRIER_NS = 20, NEST_NS = 1000, BEGIN_END_NS = 1500, INSTRU
 
 // The number of blocks that fit a multiprocessor.
 static double resident_of(const kiln_machine *m, const kiln_gpu_nest_counts *n) {
-  const kiln_gpu *g = &m->gpu;
-  const double threads = WARP * ceil(n->threads / WARP);
-  double blocks = fmin(MAX_BLOCKS, floor(g->max_resident / threads));
-  if (n->shared_bytes > 0) blocks = fmin(blocks, floor((double)g->shared_bytes / n->shared_bytes));
-  return fmax(blocks, 1);
+  const kiln_gpu_block one = {.threads = WARP * (int64_t)ceil(n->threads / WARP),
+                              .shared_bytes = (int64_t)n->shared_bytes};
+  return fmax(1, (double)kiln_gpu_resident(&m->gpu, &one));
 }
 
 // Adds the cost of the nest |n| to |io|.

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 static inline int64_t kiln_min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t kiln_max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
 
 // n >= 0; |by| and |to| > 0.
 static inline int64_t kiln_divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }

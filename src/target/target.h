@@ -64,6 +64,16 @@ typedef struct kiln_gpu {
   bool rounds_to_tf32;  // products of f32 may use tensor cores, with operands rounded to tf32
 } kiln_gpu;
 
+enum { KILN_GPU_RESERVED_BYTES = 1024 }; // of shared memory, for each block
+
+// What a block takes of a multiprocessor.
+typedef struct kiln_gpu_block {
+  int64_t threads, registers, shared_bytes; // registers: of a thread; 0: not counted
+} kiln_gpu_block;
+// The occupancy: how many such blocks run on a multiprocessor at the same time; 0: not even one.
+// (gpu/occupancy.c)
+int64_t kiln_gpu_resident(const kiln_gpu *g, const kiln_gpu_block *b);
+
 typedef struct kiln_target kiln_target;
 typedef struct kiln_machine {
   const kiln_target *target;

@@ -114,19 +114,17 @@ static bool has_products(const kiln_loop *l) {
 // as many as its shared memory and registers hold; of many threads with fragments, two, if the
 // registers that are left suffice.
 static int64_t neighbours_of(const kiln_gpu_nest *n) {
-  enum { RESERVED = 1024, MANY = 512, WORK = 32, WORK_OF_GROUPS = 16 }; // bytes, threads, registers
+  enum { MANY = 512, WORK = 32, WORK_OF_GROUPS = 16 }; // threads, registers
   if (combines_rows(n->l->body) || sets_registers(n->l->body)) return 1;
   if (!has_products(n->l->body))
     return n->held_bytes && n->n_threads >= MANY &&
                    2 * n->n_threads * (n->held_bytes / 4 + WORK) <= n->m->gpu.registers
                ? 2
                : 1;
-  const int64_t each = registers_of(n, n->l->body, false) + WORK_OF_GROUPS,
-                by_registers = n->m->gpu.registers / (launched_threads(n) * each),
-                by_memory = (n->m->gpu.shared_bytes + RESERVED) / (n->shared_bytes + RESERVED),
-                most =
-                    drains(n) && by_memory > 2 ? 2 : by_memory; // wgmma in flight needs registers
-  return most < by_registers ? most : by_registers;
+  const kiln_gpu_block one = {launched_threads(n),
+                              registers_of(n, n->l->body, false) + WORK_OF_GROUPS, n->shared_bytes};
+  const int64_t resident = kiln_gpu_resident(&n->m->gpu, &one);
+  return drains(n) && resident > 2 ? 2 : resident; // wgmma in flight needs registers
 }
 
 // A nest of a function. Where there are several, each has blocks of its own.

@@ -118,15 +118,9 @@ void kiln_gpu_demand_add(const kiln_gpu_demand *d, kiln_gpu_demand *io) {
 }
 
 int64_t kiln_gpu_room(const kiln_machine *m, const kiln_gpu_demand *d) {
-  enum {
-    RESERVED = 1024,
-    MOST = 16
-  }; // shared bytes that each block takes besides; most resident blocks
-  const kiln_gpu *g = &m->gpu;
-  int64_t blocks = kiln_min_i64(MOST, g->max_resident / d->threads);
-  blocks = kiln_min_i64(blocks, (g->shared_bytes + RESERVED) / (d->shared_bytes + RESERVED));
-  if (g->registers) blocks = kiln_min_i64(blocks, g->registers / (d->threads * d->registers));
-  return m->device->n_units * blocks;
+  enum { MOST = 16 }; // resident blocks of any GPU
+  const kiln_gpu_block one = {d->threads, d->registers, d->shared_bytes};
+  return m->device->n_units * kiln_min_i64(MOST, kiln_gpu_resident(&m->gpu, &one));
 }
 
 // --- which share a launch ---

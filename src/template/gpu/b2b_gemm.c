@@ -178,10 +178,10 @@ static bool describe(b2b *x, kiln_lowering *w, int variant) {
   const int64_t width = x->q.by_warpgroups ? KILN_WARPGROUP : WARP, chunks = p->k / x->chunk,
                 registers = x->q.warp * (x->chunk + x->chunk / 2 + p->n) / width + OTHER_REGISTERS;
   x->threads = x->q.rows / x->q.warp * width;
-  x->depth = (int)kiln_min_i64(chunks > 2 ? chunks - 1 : chunks, MAX_DEPTH);
+  x->depth = (int)kiln_gpu_depth(chunks, MAX_DEPTH);
   while (x->depth > 1 && bytes_of(x) > g->shared_bytes) x->depth--;
-  return registers <= MAX_REGISTERS && x->threads * registers <= g->registers &&
-         bytes_of(x) <= g->shared_bytes;
+  const kiln_gpu_block one = {x->threads, registers, bytes_of(x)};
+  return registers <= MAX_REGISTERS && kiln_gpu_resident(g, &one) > 0;
 }
 
 static kiln_status lower_b2b_gemm(kiln_lowering *w, const kiln_tiling *t) {
@@ -224,13 +224,16 @@ static double time_of(const b2b *x) {
                multiply = 2 * rows * k * both / (share * d->unit_flops_ns[KILN_PEAK_BF16]) + read,
                alone = BEGIN_END_NS + k / (double)x->chunk * CHUNK_NS[x->q.by_warpgroups] +
                        multiply * fmax(1, FEW_WARPS / warps),
-               turn = multiply + 2 * k * both / d->levels[1].unit_bytes_ns + HIDDEN_NS * rows * k,
-               each = ceil(ceil((double)p->m / rows) / d->n_units),
-               memory = kiln_gpu_param_bytes(x->w) / d->levels[0].all_bytes_ns,
+               each = kiln_gpu_each(x->w, ceil((double)p->m / rows)),
                more =
                    kiln_product_more_loads_ns(x->w, p->a, x->f.x, each * rows * k, false) +
                    kiln_product_more_loads_ns(x->w, p->y, p->t, each * rows * (double)p->n, false);
-  return d->launch_ns + alone + fmax(memory, (each - 1) * turn) + more;
+  const kiln_gpu_rounds r = {.each = each,
+                             .resident = each, // what further rounds take is in |turn|
+                             .alone = alone,
+                             .turn = multiply + 2 * k * both / d->levels[1].unit_bytes_ns +
+                                     HIDDEN_NS * rows * k};
+  return kiln_gpu_rounds_ns(x->w, &r) + more;
 }
 
 static kiln_status propose_b2b_gemm(kiln_lowering *w, kiln_tile_candidates *out) {

@@ -256,16 +256,9 @@ static int64_t registers_of(const conv *g) { // sums, the operands of a step, an
   return kiln_round_up(n, UNIT);
 }
 
-static int64_t resident_of(const conv *g, double each) {
-  enum { RESERVED = 1024 };
-  const kiln_gpu *u = &g->w->m->gpu;
-  const int64_t most[] = {u->registers / (g->threads * registers_of(g)),
-                          (u->shared_bytes + RESERVED) / (bytes_of(g) + RESERVED),
-                          u->max_resident / g->threads};
-  int64_t n = each > 32 ? 32 : (int64_t)each;
-  for (size_t i = 0; i < KILN_LEN(most); i++)
-    if (most[i] < n) n = most[i];
-  return n;
+static int64_t resident_of(const conv *g) {
+  const kiln_gpu_block one = {g->threads, registers_of(g), bytes_of(g)};
+  return kiln_gpu_resident(&g->w->m->gpu, &one);
 }
 
 // Cycles of a multiprocessor's four schedulers for a block, all its warps at work.
@@ -297,7 +290,7 @@ static double time_of(const conv *g) {
   const double blocks = ceil((double)f->rows / (double)s->y) *
                         ceil((double)f->of.m / (double)s->x) * ((double)f->of.n / (double)s->n) *
                         (double)(f->of.batch / f->rows),
-               each = ceil(blocks / d->n_units), resident = (double)resident_of(g, each),
+               each = kiln_gpu_each(g->w, blocks), resident = fmin(each, (double)resident_of(g)),
                warps = (double)g->threads / WARP, work = cycles_of(g) / CLOCK_GHZ,
                bytes = (double)(s->y * s->x * s->n) *
                        (double)kiln_dtype_bytes(g->w->p->tensors.data[f->of.y->out]->dtype),
@@ -312,7 +305,7 @@ static bool may_run(conv *g) {
   // With a boundary map (reflection, say) isl does not decide whether threads of several rows race.
   if (f->bends && rounds_of(g, rows_of(g), columns_of(g)).rows > 1) return false;
   return g->s.y <= f->rows && g->s.x <= f->of.m && f->of.n % g->s.n == 0 && g->s.n % f->run == 0 &&
-         warps <= MAX_WARPS && registers_of(g) <= MAX_REGISTERS && resident_of(g, 1) > 0;
+         warps <= MAX_WARPS && registers_of(g) <= MAX_REGISTERS && resident_of(g) > 0;
 }
 
 static kiln_status propose_direct_conv(kiln_lowering *w, kiln_tile_candidates *out) {

@@ -438,9 +438,15 @@ static void find_bounds(attention *k) {
   if (!k->skips) k->bounds.share = 1;
 }
 
+static int64_t resident_of(const attention *k) {
+  enum { KEPT = KILN_GPU_RESERVED_BYTES }; // in hand
+  const kiln_gpu_block one = {k->threads, registers_of(k), bytes_of(k) + KEPT};
+  return kiln_gpu_resident(&k->w->m->gpu, &one);
+}
+
 // The shape of a variant; false where the device or the sizes do not allow it.
 static bool describe(attention *k, kiln_lowering *w, int variant) {
-  enum { MAX_REGISTERS = 255, RESERVED = 1024 };
+  enum { MAX_REGISTERS = 255 };
   k->w = w;
   k->s = (shape){shapes[variant].rows,
                  shapes[variant].warp,
@@ -455,26 +461,16 @@ static bool describe(attention *k, kiln_lowering *w, int variant) {
   find_bounds(k);
   if (k->s.chunk == k->f.keys) k->s.depth = 1;
   if (registers_of(k) > MAX_REGISTERS) k->s.keeps_queries = false;
-  return registers_of(k) <= MAX_REGISTERS && registers_of(k) * k->threads <= w->m->gpu.registers &&
-         bytes_of(k) + RESERVED <= w->m->gpu.shared_bytes;
-}
-
-// Blocks of a multiprocessor that run at the same time, of |each| that it has.
-static int64_t resident_of(const attention *k, double each) {
-  enum { RESERVED = 1024 };
-  const kiln_gpu *g = &k->w->m->gpu;
-  const int64_t most[] = {g->registers / (k->threads * registers_of(k)),
-                          g->shared_bytes / (bytes_of(k) + RESERVED), g->max_resident / k->threads};
-  int64_t n = (int64_t)each;
-  for (size_t i = 0; i < KILN_LEN(most); i++)
-    if (most[i] < n) n = most[i];
-  return n < 1 ? 1 : n;
+  return registers_of(k) <= MAX_REGISTERS && resident_of(k) > 0;
 }
 
 // Blocks that each multiprocessor has in all.
 static double blocks_of(const attention *k) {
-  return ceil((double)(k->f.batch * (k->f.rows / k->s.rows)) / k->w->m->device->n_units);
+  return kiln_gpu_each(k->w, (double)(k->f.batch * (k->f.rows / k->s.rows)));
 }
+
+// Of these, how many run at the same time.
+static double at_once(const attention *k) { return fmin((double)resident_of(k), blocks_of(k)); }
 
 // Whether products are staggered: two warp groups, whose operands come by TMA in several chunks.
 // Two resident blocks hide each other's latency as well, and were faster where both fit.
@@ -483,7 +479,7 @@ static bool staggers(const attention *k) {
   return k->s.by_warpgroups && k->s.depth > 1 && !k->skips && !k->f.mark &&
          k->s.rows == GROUPS * GROUP_ROWS && k->f.keys >= 2 * k->s.chunk &&
          kiln_warpgroup_has_lines(k->w, k->f.a) && kiln_warpgroup_has_lines(k->w, k->f.b) &&
-         kiln_warpgroup_has_lines(k->w, k->f.v) && resident_of(k, blocks_of(k)) == 1;
+         kiln_warpgroup_has_lines(k->w, k->f.v) && at_once(k) == 1;
 }
 
 static kiln_status lower_flash_attention(kiln_lowering *w, const kiln_tiling *t) {
@@ -534,7 +530,7 @@ static double time_of(const attention *k) {
   const shape *s = &k->s;
   const double warps = (double)(s->rows / s->warp),
                chunks = k->bounds.share * (double)(k->f.keys / s->chunk), each = blocks_of(k),
-               resident = (double)resident_of(k, each);
+               resident = at_once(k);
   double step, begin_end;
   if (s->by_warpgroups) {
     step = resident * work_of_groups(k) + ALONE_CYCLES / (resident * warps);

@@ -356,15 +356,10 @@ static effort effort_of(const gemv *n, int64_t pixels) {
 static double time_of(const gemv *n, double threads, const effort *e) {
   static const double FEW_WARPS = 6; // of a multiprocessor: fewer do not hide latency
   const kiln_device *d = n->w->m->device;
-  const kiln_program *p = n->w->p;
   const double each = fmax(threads / (double)(n->w->m->gpu.warp * d->n_units), FEW_WARPS),
                rate = d->unit_flops_ns[KILN_PEAK_F32] / (2.0 * n->w->m->gpu.warp);
-  double bytes = 0;
-  for (int i = 0; i < p->tensors.n; i++) {
-    const kiln_tensor *t = p->tensors.data[i];
-    if (t->role != KILN_TEMP) bytes += (double)(kiln_tensor_elems(t) * kiln_dtype_bytes(t->dtype));
-  }
-  return d->launch_ns + fmax(each * e->instructions / rate, bytes / d->levels[0].all_bytes_ns);
+  return d->launch_ns + fmax(each * e->instructions / rate,
+                             kiln_gpu_param_bytes(n->w) / d->levels[0].all_bytes_ns);
 }
 
 static kiln_status propose_gemv(kiln_lowering *w, kiln_tile_candidates *out) {

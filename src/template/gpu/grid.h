@@ -30,6 +30,7 @@
 #define KILN_TEMPLATE_GPU_GRID_H
 
 #include "price/gpu_work.h"
+#include "template/gpu/occupancy.h"
 #include "template/lower.h"
 
 enum { KILN_GPU_THREADS = 256 }; // of a block, where nothing else is said

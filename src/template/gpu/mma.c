@@ -101,33 +101,19 @@ kiln_status kiln_mma_elements(kiln_mma *m, kiln_symbol group, kiln_symbol rows) 
   return kiln_layout_run(m->w, outer, WARP, kiln_mma_threads(m->s) / WARP);
 }
 
-// How the blocks of a product share the multiprocessors.
-typedef struct occupancy {
-  double blocks, each; // all of them, and of the multiprocessor that has most
-  int64_t resident;    // of one that run at the same time
-  int depth;           // steps along k whose operands are in shared memory or in flight
-} occupancy;
-
-static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, const shape *s,
-                              int per) {
-  enum { OTHER_REGISTERS = 72, MAX_DEPTH = 6, RESERVED = 1024, ASYNC = 80 };
-  const kiln_gpu *g = &w->m->gpu;
-  const int64_t threads = kiln_mma_threads(s), steps = p->k / s->k,
-                registers = s->warp_m * s->warp_n / WARP + OTHER_REGISTERS,
-                bytes = 4 / per * (s->m * (s->k + 4 * per) + s->k * (s->n + 4 * per));
-  occupancy o = {.blocks = ceil((double)p->m / (double)s->m) * ceil((double)p->n / (double)s->n) *
-                           (double)p->batch,
-                 .resident = g->registers / (threads * registers)};
-  o.each = ceil(o.blocks / w->m->device->n_units);
-  if (o.resident > g->max_resident / threads) o.resident = g->max_resident / threads;
-  if ((double)o.resident > o.each) o.resident = (int64_t)o.each;
-  if (o.resident < 1) o.resident = 1;
-  while (o.resident > 1 && g->shared_bytes / o.resident < 3 * bytes) o.resident--;
-  const int64_t fit = (g->shared_bytes / o.resident - RESERVED) / bytes;
-  const int64_t ahead = steps > 2 ? steps - 1 : steps; // see target/gpu/pipeline.c
-  const int64_t most = g->capability < ASYNC ? 1 : ahead < MAX_DEPTH ? ahead : MAX_DEPTH;
-  o.depth = (int)(fit < most ? fit : most);
-  return o;
+static kiln_gpu_occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p,
+                                       const shape *s, int per) {
+  enum { OTHER_REGISTERS = 72, MAX_DEPTH = 6 };
+  const kiln_gpu_staged b = {.blocks = ceil((double)p->m / (double)s->m) *
+                                       ceil((double)p->n / (double)s->n) * (double)p->batch,
+                             .threads = kiln_mma_threads(s),
+                             .registers = s->warp_m * s->warp_n / WARP + OTHER_REGISTERS,
+                             .steps = p->k / s->k,
+                             .step_bytes =
+                                 4 / per * (s->m * (s->k + 4 * per) + s->k * (s->n + 4 * per)),
+                             .max_depth = MAX_DEPTH,
+                             .by_async = true};
+  return kiln_gpu_occupancy_of(w, &b);
 }
 
 // Fills |buffer| some steps ahead (software pipelining). Its rows are padded against bank conflicts
@@ -253,26 +239,25 @@ static kiln_status lower_mma(kiln_lowering *w, const kiln_tiling *t) {
 // than its own; its tensor cores; and shared memory, which is written once and read by each warp,
 // the right operand as if it were twice as large. Measured on an H200.
 static double time_of(const kiln_lowering *w, const kiln_product *p, const shape *s, int per) {
-  static const double FLOPS_BYTE = 16, OVERLAP = 0.88, L2_SHARE = 0.71, ROW_BYTES = 24,
-                      TILE_NS = 40, STEP_NS = 30, BLOCK_NS = 1500, ELEMENT_NS = 0.225;
-  const kiln_device *d = w->m->device;
-  const occupancy o = occupancy_of(w, p, s, per);
-  const double shared = kiln_gpu_shared(d)->unit_bytes_ns, resident = (double)o.resident,
-               steps = (double)p->k / (double)s->k, warps = (double)kiln_mma_threads(s) / WARP,
-               width = 4.0 / per, copied = width * (double)((s->m + s->n) * s->k),
-               read = warps * width * (double)((s->warp_m + 2 * s->warp_n) * s->k),
-               flops = 2.0 * (double)(s->m * s->n * s->k) * 2 / per; // as if of halves
-  const double one = flops / fmin(d->unit_flops_ns[KILN_PEAK_BF16], FLOPS_BYTE * shared) +
-                     (copied + read) / shared,
-               all = o.resident > 1 ? OVERLAP * resident * one : one,
-               moved = resident * (copied + ROW_BYTES * (double)(s->m + s->k)) /
-                       (L2_SHARE * d->levels[1].unit_bytes_ns),
-               alone = TILE_NS * (double)s->k / (8 * per); // the latency of one warp
-  const bool waits = steps > 1 && o.depth < 3;             // for the copies that it has just issued
+  static const double OVERLAP = 0.88, L2_SHARE = 0.71, ROW_BYTES = 24, TILE_NS = 40, STEP_NS = 30,
+                      BLOCK_NS = 1500, ELEMENT_NS = 0.225;
+  const kiln_gpu_occupancy o = occupancy_of(w, p, s, per);
+  const double resident = (double)o.resident, steps = (double)p->k / (double)s->k,
+               warps = (double)kiln_mma_threads(s) / WARP, width = 4.0 / per;
+  const kiln_gpu_mma_step one = {.flops = 2.0 * (double)(s->m * s->n * s->k) * 2 / per,
+                                 .copied = width * (double)((s->m + s->n) * s->k),
+                                 .read =
+                                     warps * width * (double)((s->warp_m + 2 * s->warp_n) * s->k),
+                                 .rows = (double)(s->m + s->k),
+                                 .resident = resident,
+                                 .alone = TILE_NS * (double)s->k / (8 * per),
+                                 .overlap = OVERLAP,
+                                 .l2_share = L2_SHARE,
+                                 .row_bytes = ROW_BYTES};
   const double step =
-      fmax(fmax(all, moved), alone) + STEP_NS + (waits ? d->levels[0].latency_ns : 0);
-  const double stored = ELEMENT_NS * o.each * (double)(s->m * s->n); // in pieces of rows
-  return d->launch_ns + fmax(o.each / resident * (steps * step + BLOCK_NS), stored) +
+                   kiln_gpu_mma_step_ns(w, &one) + STEP_NS + kiln_gpu_refill_ns(w, steps, o.depth),
+               stored = ELEMENT_NS * o.each * (double)(s->m * s->n); // in pieces of rows
+  return w->m->device->launch_ns + fmax(o.each / resident * (steps * step + BLOCK_NS), stored) +
          kiln_product_more_loads_ns(w, p->y, p->t, o.each * (double)(s->m * s->n), false);
 }
 

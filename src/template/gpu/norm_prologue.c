@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-enum { WARP = KILN_MMA_WARP, RESERVED = 1024, OTHER_REGISTERS = 84, MAX_DEPTH = 3 };
+enum { WARP = KILN_MMA_WARP, OTHER_REGISTERS = 84, MAX_DEPTH = 3 };
 
 // Tiles, of so many warps that each reduces 16 or 32 rows of the block.
 static const struct {
@@ -39,12 +39,11 @@ static int64_t bytes_of(const prologue *x) {
                     s->m *
                     (s->n * kiln_dtype_bytes(x->w->p->tensors.data[x->f.p.y->out]->dtype) + 16),
                 all = s->m * row + x->depth * step;
-  return (all > result ? all : result) + RESERVED;
+  return kiln_max_i64(all, result);
 }
 
 static bool describe(prologue *x, kiln_lowering *w, int variant) {
   const int tile = variant / N_STEPS;
-  const kiln_gpu *g = &w->m->gpu;
   x->w = w;
   x->s = (kiln_mma_shape){.m = tiles[tile].m,
                           .n = tiles[tile].n,
@@ -52,13 +51,12 @@ static bool describe(prologue *x, kiln_lowering *w, int variant) {
                           .warp_m = tiles[tile].warp_m,
                           .warp_n = tiles[tile].warp_n,
                           .slice_k = 1};
-  const int64_t threads = kiln_mma_threads(&x->s), steps = x->f.p.k / x->s.k,
-                registers = x->s.warp_m * x->s.warp_n / WARP + OTHER_REGISTERS;
+  const int64_t threads = kiln_mma_threads(&x->s);
   x->q = (kiln_quad_tile){w, 0, x->s.m, x->s.m * WARP / threads, false};
-  x->depth = (int)kiln_min_i64(steps > 2 ? steps - 1 : steps,
-                               MAX_DEPTH); // see target/gpu/pipeline.c
-  x->resident = kiln_min_i64(g->registers / (threads * registers), g->max_resident / threads);
-  x->resident = kiln_min_i64(x->resident, (g->shared_bytes + RESERVED) / bytes_of(x));
+  x->depth = (int)kiln_gpu_depth(x->f.p.k / x->s.k, MAX_DEPTH);
+  const kiln_gpu_block one = {threads, x->s.warp_m * x->s.warp_n / WARP + OTHER_REGISTERS,
+                              bytes_of(x)};
+  x->resident = kiln_gpu_resident(&w->m->gpu, &one);
   return x->s.m <= x->f.p.m && x->s.n <= x->f.p.n && x->f.p.k % x->s.k == 0 && x->resident > 0;
 }
 
@@ -105,14 +103,14 @@ static double time_of(const prologue *x) {
                multiply =
                    2 * (double)(s->m * s->n) * k / (FLOPS_SHARE * d->unit_flops_ns[KILN_PEAK_BF16]),
                blocks =
-                   ceil((double)x->f.p.m / (double)s->m) * ceil((double)x->f.p.n / (double)s->n),
-               each = ceil(blocks / d->n_units),
-               alone = BEGIN_END_NS + k / (double)s->k * STEP_NS + multiply +
-                       HELD_NS * elems / (double)kiln_mma_threads(s),
-               rounds = fmax(1, each / (double)x->resident),
-               shared = fmax(kiln_gpu_param_bytes(x->w) / d->levels[0].all_bytes_ns,
-                             (each - 1) * (ELEMENT_NS * elems + multiply));
-  return d->launch_ns + alone * (1 + AGAIN * (rounds - 1)) + shared;
+                   ceil((double)x->f.p.m / (double)s->m) * ceil((double)x->f.p.n / (double)s->n);
+  const kiln_gpu_rounds r = {.each = kiln_gpu_each(x->w, blocks),
+                             .resident = (double)x->resident,
+                             .alone = BEGIN_END_NS + k / (double)s->k * STEP_NS + multiply +
+                                      HELD_NS * elems / (double)kiln_mma_threads(s),
+                             .again = AGAIN,
+                             .turn = ELEMENT_NS * elems + multiply};
+  return kiln_gpu_rounds_ns(x->w, &r);
 }
 
 static kiln_status propose_norm_prologue(kiln_lowering *w, kiln_tile_candidates *out) {

@@ -17,7 +17,7 @@
 
 #include <math.h>
 
-enum { MAX_WARPS = 16, MAX_DEPTH = 8, RESERVED = 1024 };
+enum { MAX_WARPS = 16, MAX_DEPTH = 8 };
 
 static const struct {
   int64_t m, n, warp_m, warp_n;
@@ -58,35 +58,20 @@ static int64_t bytes_of_parts(const kiln_mma_shape *s) {
   return 4 * s->slice_k * s->m * (s->n + KILN_MMA_PAD);
 }
 
-// How the blocks of a product share the multiprocessors.
-typedef struct occupancy {
-  double blocks, each; // all of them, and of the multiprocessor that has most
-  int64_t resident;    // of one that run at the same time
-  int depth; // steps along k whose operands are in shared memory or in flight; 0: none fits
-} occupancy;
-
-static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, const way *v) {
+static kiln_gpu_occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p,
+                                       const way *v) {
   enum { OTHER_REGISTERS = 72 };
   const kiln_mma_shape *s = &v->s;
-  const kiln_gpu *g = &w->m->gpu;
-  const int64_t threads = kiln_mma_threads(s), steps = p->k / v->split_k / s->k,
-                bytes = bytes_of_step(s),
-                registers = s->warp_m * s->warp_n / KILN_MMA_WARP + OTHER_REGISTERS;
-  occupancy o = {.blocks = ceil((double)p->m / (double)s->m) * ceil((double)p->n / (double)s->n) *
-                           (double)(p->batch * v->split_k),
-                 .resident = g->registers / (threads * registers)};
-  o.each = ceil(o.blocks / w->m->device->n_units);
-  if (o.resident > g->max_resident / threads) o.resident = g->max_resident / threads;
-  if ((double)o.resident > o.each) o.resident = (int64_t)o.each;
-  if (o.resident < 1) o.resident = 1;
-  while (o.resident > 1 && (g->shared_bytes / o.resident < 3 * bytes ||
-                            g->shared_bytes / o.resident - RESERVED < bytes_of_parts(s)))
-    o.resident--;
-  const int64_t room = g->shared_bytes / o.resident - RESERVED, fit = room / bytes,
-                ahead = steps > 2 ? steps - 1 : steps, // see target/gpu/pipeline.c
-      most = ahead < MAX_DEPTH ? ahead : MAX_DEPTH;
-  if (room >= bytes_of_parts(s)) o.depth = (int)(fit < most ? fit : most);
-  return o;
+  const kiln_gpu_staged b = {.blocks = ceil((double)p->m / (double)s->m) *
+                                       ceil((double)p->n / (double)s->n) *
+                                       (double)(p->batch * v->split_k),
+                             .threads = kiln_mma_threads(s),
+                             .registers = s->warp_m * s->warp_n / KILN_MMA_WARP + OTHER_REGISTERS,
+                             .steps = p->k / v->split_k / s->k,
+                             .step_bytes = bytes_of_step(s),
+                             .meet_bytes = bytes_of_parts(s),
+                             .max_depth = MAX_DEPTH};
+  return kiln_gpu_occupancy_of(w, &b);
 }
 
 // Elements of a word of the epilogue: the widest that divides a thread's share of the tile.
@@ -130,34 +115,31 @@ static kiln_status lower_parallel_k(kiln_lowering *w, const kiln_tiling *t) {
 // As for mma.c's, but that groups share the latency of one warp, and blocks begin while
 // others end; and the second nest, which reads all sums. Measured on an H200.
 static double time_of(const kiln_lowering *w, const kiln_product *p, const way *v) {
-  static const double FLOPS_BYTE = 16, OVERLAP = 0.76, L2_SHARE = 1.16, ROW_BYTES = 49,
-                      TILE_NS = 50, STEP_NS = 9, BLOCK_NS = 1550, ELEMENT_NS = 0.06;
+  static const double OVERLAP = 0.76, L2_SHARE = 1.16, ROW_BYTES = 49, TILE_NS = 50, STEP_NS = 9,
+                      BLOCK_NS = 1550, ELEMENT_NS = 0.06;
   const kiln_mma_shape *s = &v->s;
-  const kiln_device *d = w->m->device;
-  const occupancy o = occupancy_of(w, p, v);
-  const double shared = kiln_gpu_shared(d)->unit_bytes_ns, resident = (double)o.resident,
-               steps = (double)p->k / (double)(v->split_k * s->k),
-               warps = (double)kiln_mma_threads(s) / KILN_MMA_WARP,
-               copied = 2.0 * (double)((s->m + s->n) * s->k),
-               read =
-                   warps * 2.0 * (double)((s->warp_m + 2 * s->warp_n) * s->k) / (double)s->slice_k,
-               flops = 2.0 * (double)(s->m * s->n * s->k);
-  const double one = flops / fmin(d->unit_flops_ns[KILN_PEAK_BF16], FLOPS_BYTE * shared) +
-                     (copied + read) / shared,
-               all = o.resident > 1 ? OVERLAP * resident * one : one,
-               moved = resident * (copied + ROW_BYTES * (double)(s->m + s->k)) /
-                       (L2_SHARE * d->levels[1].unit_bytes_ns),
-               alone = TILE_NS * (double)s->k / (double)(KILN_MMA_K * s->slice_k);
-  const bool waits = steps > 1 && o.depth < 3; // for the copies that it has just issued
+  const kiln_gpu_occupancy o = occupancy_of(w, p, v);
+  const double resident = (double)o.resident, steps = (double)p->k / (double)(v->split_k * s->k),
+               warps = (double)kiln_mma_threads(s) / KILN_MMA_WARP;
+  const kiln_gpu_mma_step one = {
+      .flops = 2.0 * (double)(s->m * s->n * s->k),
+      .copied = 2.0 * (double)((s->m + s->n) * s->k),
+      .read = warps * 2.0 * (double)((s->warp_m + 2 * s->warp_n) * s->k) / (double)s->slice_k,
+      .rows = (double)(s->m + s->k),
+      .resident = resident,
+      .alone = TILE_NS * (double)s->k / (double)(KILN_MMA_K * s->slice_k),
+      .overlap = OVERLAP,
+      .l2_share = L2_SHARE,
+      .row_bytes = ROW_BYTES};
   const double step =
-                   fmax(fmax(all, moved), alone) + STEP_NS + (waits ? d->levels[0].latency_ns : 0),
+                   kiln_gpu_mma_step_ns(w, &one) + STEP_NS + kiln_gpu_refill_ns(w, steps, o.depth),
                block = steps * step + BLOCK_NS,
                finish =
                    ELEMENT_NS * (o.each - 1) * (double)(s->m * s->n); // the first is of BLOCK_NS
   const bool by_words = o.resident > 1; // a block alone waits for them as long as for pairs
   const double more =
       kiln_product_more_loads_ns(w, p->y, p->t, o.each * (double)(s->m * s->n), by_words);
-  return d->launch_ns + o.each / resident * block + finish +
+  return w->m->device->launch_ns + o.each / resident * block + finish +
          (v->split_k > 1 ? kiln_split_k_finish_ns(w, p, v->split_k) : more);
 }
 
@@ -167,7 +149,7 @@ static bool may_run(const kiln_lowering *w, const kiln_product *p, const way *v)
   if (s->m > p->m || s->n > p->n || p->k % (v->split_k * s->k) ||
       s->k % (s->slice_k * KILN_MMA_K) || kiln_mma_threads(s) > MAX_WARPS * KILN_MMA_WARP)
     return false;
-  const occupancy o = occupancy_of(w, p, v);
+  const kiln_gpu_occupancy o = occupancy_of(w, p, v);
   if (o.blocks > MANY * w->m->device->n_units && p->k > SHORT) return false; // others are as fast
   if (v->split_k > 1 &&
       (o.blocks > 2 * w->m->device->n_units || !kiln_split_k_fits(w, p, s->m, s->n)))

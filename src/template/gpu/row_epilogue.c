@@ -14,7 +14,6 @@
 
 enum {
   WARP = KILN_MMA_WARP,
-  RESERVED = 1024,      // bytes of a block's shared memory
   OTHER_REGISTERS = 84, // of a thread, beside its sums,
   OF_GROUPS = 40,       // and of one of a warp group
   MAX_SUMS = 128,       // registers of a thread
@@ -94,13 +93,6 @@ static kiln_status place(epilogue *x, kiln_symbol block) {
 
 // --- candidates ---
 
-// How the blocks share the multiprocessors.
-typedef struct occupancy {
-  double each;      // blocks of the multiprocessor that has most
-  int64_t resident; // of one that run at the same time
-  int depth;        // steps along k whose operands are in shared memory or in flight
-} occupancy;
-
 static int64_t bytes_of_results(const epilogue *x) {
   int64_t most = 0;
   for (int i = 0; i < x->f.n; i++) {
@@ -112,25 +104,22 @@ static int64_t bytes_of_results(const epilogue *x) {
   return most;
 }
 
-static occupancy occupancy_of(const epilogue *x) {
-  const kiln_gpu *g = &x->w->m->gpu;
+static kiln_gpu_occupancy occupancy_of(const epilogue *x) {
   const kiln_mma_shape *s = &x->s;
-  const int64_t threads = threads_of(x), steps = x->f.p.k / s->k,
-                registers = s->warp_m * s->warp_n / width_of(x) +
-                            (x->q.by_warpgroups ? OF_GROUPS : OTHER_REGISTERS),
+  const int64_t depth = kiln_gpu_depth(x->f.p.k / s->k, MAX_DEPTH),
                 step = 2 * (s->m * (s->k + KILN_MMA_PAD) + s->k * (s->n + KILN_MMA_PAD)),
-                ahead = steps > 2 ? steps - 1 : steps, // see target/gpu/pipeline.c
-      depth = kiln_min_i64(ahead, MAX_DEPTH), operands = depth * step,
-                results = bytes_of_results(x),
-                bytes = (operands > results ? operands : results) + RESERVED;
+                bytes = kiln_max_i64(depth * step, bytes_of_results(x));
+  const kiln_gpu_block one = {.threads = threads_of(x),
+                              .registers = s->warp_m * s->warp_n / width_of(x) +
+                                           (x->q.by_warpgroups ? OF_GROUPS : OTHER_REGISTERS),
+                              .shared_bytes = x->q.by_warpgroups ? 0 : bytes};
   const double blocks = ceil((double)x->f.p.m / (double)s->m) * (double)x->f.p.batch;
-  occupancy o = {.each = ceil(blocks / x->w->m->device->n_units),
-                 .resident =
-                     kiln_min_i64(g->registers / (threads * registers), g->max_resident / threads),
-                 .depth = (int)depth};
-  o.resident =
-      kiln_min_i64(o.resident, x->q.by_warpgroups ? kiln_wgmma_resident(x->w, &x->f.p, s->m, s->n)
-                                                  : (g->shared_bytes + RESERVED) / bytes);
+  kiln_gpu_occupancy o = {.blocks = blocks,
+                          .each = kiln_gpu_each(x->w, blocks),
+                          .resident = kiln_gpu_resident(&x->w->m->gpu, &one),
+                          .depth = (int)depth};
+  if (x->q.by_warpgroups)
+    o.resident = kiln_min_i64(o.resident, kiln_wgmma_resident(x->w, &x->f.p, s->m, s->n));
   return o;
 }
 
@@ -182,7 +171,7 @@ static double passes_of(const epilogue *x) {
 // A block alone is bound by latency: of its operands' copies, of its steps, and of its threads'
 // passes over their sums. Where a multiprocessor has several, they are bound by its arithmetic, or
 // by memory. Measured on an H200, within 25 %, most within 12.
-static double time_of(const epilogue *x, const occupancy *o) {
+static double time_of(const epilogue *x, const kiln_gpu_occupancy *o) {
   static const double BEGIN_END_NS = 1200, STEP_NS[] = {300, 100},
                       FLOPS_SHARE[] = {0.28, 0.78}, // warps, groups
       HELD_NS[] = {9, 6}, ELEMENT_NS = 0.03, AGAIN = 0.3;
@@ -193,13 +182,14 @@ static double time_of(const epilogue *x, const occupancy *o) {
                multiply =
                    2 * (double)(s->m * s->n) * k / (share * d->unit_flops_ns[KILN_PEAK_BF16]),
                steps = ceil(k / (double)s->k) * STEP_NS[x->q.by_warpgroups],
-               alone = BEGIN_END_NS + steps + multiply +
-                       HELD_NS[x->q.by_warpgroups] * elems / (double)threads_of(x),
-               copied = 2 * (double)(s->m + s->n) * k / d->levels[1].unit_bytes_ns,
-               rounds = fmax(1, o->each / (double)o->resident),
-               shared = fmax(kiln_gpu_param_bytes(x->w) / d->levels[0].all_bytes_ns,
-                             (o->each - 1) * fmax(ELEMENT_NS * elems, multiply + copied));
-  return d->launch_ns + alone * (1 + AGAIN * (rounds - 1)) + shared;
+               copied = 2 * (double)(s->m + s->n) * k / d->levels[1].unit_bytes_ns;
+  const kiln_gpu_rounds r = {.each = o->each,
+                             .resident = (double)o->resident,
+                             .alone = BEGIN_END_NS + steps + multiply +
+                                      HELD_NS[x->q.by_warpgroups] * elems / (double)threads_of(x),
+                             .again = AGAIN,
+                             .turn = fmax(ELEMENT_NS * elems, multiply + copied)};
+  return kiln_gpu_rounds_ns(x->w, &r);
 }
 
 // The tiling that |kiln explain| shows for a candidate.
@@ -217,7 +207,7 @@ static kiln_status propose_row_epilogue(kiln_lowering *w, kiln_tile_candidates *
   if (!kiln_row_epilogue_is(w->p, &x.f) || !kiln_mma_takes(w, &x.f.p)) return KILN_OK;
   for (int i = 0; i < N_VARIANTS; i++) {
     if (!describe(&x, w, i)) continue;
-    const occupancy o = occupancy_of(&x);
+    const kiln_gpu_occupancy o = occupancy_of(&x);
     kiln_tile_candidate one = {.tiling = tiling_of(&x, i)};
     one.cost.ns = time_of(&x, &o);
     KILN_VEC_PUSH(w->proposed, out, one);

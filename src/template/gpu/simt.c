@@ -83,7 +83,7 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const shape
   const kiln_device *d = w->m->device;
   const double blocks = ceil((double)p->m / (double)s->m) * ceil((double)p->n / (double)s->n) *
                         (double)p->batch,
-               each = ceil(blocks / d->n_units), steps = ceil((double)p->k / (double)s->k),
+               each = kiln_gpu_each(w, blocks), steps = ceil((double)p->k / (double)s->k),
                threads = (double)(s->m / s->thread_m * (s->n / s->thread_n)),
                words = (double)(s->thread_m + s->thread_n * (s->thread_n > WORD ? 2 : 1)),
                flops = 2 * (double)(s->m * s->n * s->k);

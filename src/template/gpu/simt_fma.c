@@ -16,7 +16,7 @@
 
 #include <math.h>
 
-enum { WARP = 32, WORD = 4, PAD = 4, MAX_WARPS = 16, MAX_DEPTH = 5, RESERVED = 1024 };
+enum { WARP = 32, WORD = 4, PAD = 4, MAX_WARPS = 16, MAX_DEPTH = 5 };
 
 // A block's tile, a thread's, and the lanes of a warp along m.
 typedef struct tile {
@@ -180,42 +180,21 @@ static kiln_status lower_parallel_k(work *x) {
 
 // --- candidates ---
 
-// How the blocks of a product share the multiprocessors.
-typedef struct occupancy {
-  double blocks, each; // all of them, and of the multiprocessor that has most
-  int64_t resident;    // of one that run at the same time
-  int depth; // steps along k whose operands are in shared memory or in flight; 0: none fits
-} occupancy;
-
-static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, const way *v) {
-  enum {
-    OTHER_REGISTERS = 24,
-    ASYNC = 80
-  }; // the capability from which on copies are not waited for
+static kiln_gpu_occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p,
+                                       const way *v) {
+  enum { OTHER_REGISTERS = 24 };
   const tile *t = &v->t;
-  const kiln_gpu *g = &w->m->gpu;
-  const int64_t threads = threads_of(v), steps = p->k / v->split_k / v->k,
-                bytes = 4 * (t->m * (v->k + PAD) + t->n * (v->k + PAD)),
-                meet = v->slice_k > 1 ? 4 * v->slice_k * t->m * (t->n + 2 * PAD) : 0,
-                held = t->thread_m * t->thread_n + WORD * t->thread_m + t->thread_n;
-  occupancy o = {.blocks = ceil((double)p->m / (double)t->m) * ceil((double)p->n / (double)t->n) *
-                           (double)(p->batch * v->split_k),
-                 .resident = g->max_resident / threads};
-  o.each = ceil(o.blocks / w->m->device->n_units);
-  if (g->registers && o.resident > g->registers / (threads * (held + OTHER_REGISTERS)))
-    o.resident = g->registers / (threads * (held + OTHER_REGISTERS));
-  if ((double)o.resident > o.each) o.resident = (int64_t)o.each;
-  if (o.resident < 1) o.resident = 1;
-  while (o.resident > 1 && (g->shared_bytes / o.resident < 3 * bytes ||
-                            g->shared_bytes / o.resident - RESERVED < meet))
-    o.resident--;
-  const int64_t room = g->shared_bytes / o.resident - RESERVED, fit = room / bytes,
-                ahead = steps > 2 ? steps - 1 : steps, // see target/gpu/pipeline.c
-      most = g->capability < ASYNC ? 1
-             : ahead < MAX_DEPTH   ? ahead
-                                   : MAX_DEPTH;
-  if (room >= meet) o.depth = (int)(fit < most ? fit : most);
-  return o;
+  const kiln_gpu_staged b = {
+      .blocks = ceil((double)p->m / (double)t->m) * ceil((double)p->n / (double)t->n) *
+                (double)(p->batch * v->split_k),
+      .threads = threads_of(v),
+      .registers = t->thread_m * t->thread_n + WORD * t->thread_m + t->thread_n + OTHER_REGISTERS,
+      .steps = p->k / v->split_k / v->k,
+      .step_bytes = 4 * (t->m * (v->k + PAD) + t->n * (v->k + PAD)),
+      .meet_bytes = v->slice_k > 1 ? 4 * v->slice_k * t->m * (t->n + 2 * PAD) : 0,
+      .max_depth = MAX_DEPTH,
+      .by_async = true};
+  return kiln_gpu_occupancy_of(w, &b);
 }
 
 static kiln_status lower_simt_fma(kiln_lowering *w, const kiln_tiling *t) {
@@ -236,7 +215,7 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const way *
                       HALF = 2; // rounds of a load through the banks
   const tile *t = &v->t;
   const kiln_device *d = w->m->device;
-  const occupancy o = occupancy_of(w, p, v);
+  const kiln_gpu_occupancy o = occupancy_of(w, p, v);
   const double tm = (double)t->thread_m, tn = (double)t->thread_n, warps = (double)warps_of(v),
                resident = (double)o.resident, shared = kiln_gpu_shared(d)->unit_bytes_ns,
                l2 = L2_SHARE * d->levels[1].unit_bytes_ns,
@@ -247,9 +226,8 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const way *
                fma_ns = 2 * elems * k / d->unit_flops_ns[KILN_PEAK_F32] * begun / BUSY *
                         (1 + LOW / fmin(warps * resident, ENOUGH)),
                shared_ns = (loads * HALF * 4 * WARP + copied) / shared, moved_ns = copied / l2;
-  const bool waits = steps > 1 && o.depth < 3; // for the copies that it has just issued
   const double busy = fmax(fmax(fma_ns + BESIDE * (shared_ns + moved_ns), shared_ns), moved_ns),
-               step = busy + (STEP_NS + (waits ? d->levels[0].latency_ns : 0)) / resident,
+               step = busy + (STEP_NS + kiln_gpu_refill_ns(w, steps, o.depth)) / resident,
                meet = v->slice_k > 1 ? MEET_NS + 8 * elems * (double)v->slice_k / shared : 0,
                store = 4 * elems / l2;
   return d->launch_ns + BLOCK_NS + TURN_NS * (o.each / resident - 1) +
@@ -278,7 +256,7 @@ static bool may_run(const kiln_lowering *w, const kiln_product *p, const way *v)
   if (t->m > p->m || t->n > p->n || p->k % (v->split_k * v->k) || slice < WORD || slice > 16 ||
       warps_of(v) > MAX_WARPS || threads_of(v) > w->m->gpu.max_threads)
     return false;
-  const occupancy o = occupancy_of(w, p, v);
+  const kiln_gpu_occupancy o = occupancy_of(w, p, v);
   const double units = w->m->device->n_units;
   if (o.depth == 0) return false;
   if (v->slice_k == 1 && v->split_k == 1) return true;

@@ -4,9 +4,11 @@
 // way of shared memory, in whole words.
 #include "template/gpu/mma.h"
 
+#include "support/integer.h"
+
 #include <math.h>
 
-enum { WARP = KILN_MMA_WARP, MAX_K = 320, MANY = 4, RESERVED = 1024 };
+enum { WARP = KILN_MMA_WARP, MAX_K = 320, MANY = 4 };
 
 static const struct {
   int64_t m, n, warp_m, warp_n;
@@ -26,39 +28,26 @@ static kiln_mma_shape shape_of(int variant) {
                           .slice_k = 1};
 }
 
-// How the blocks of a product share the multiprocessors.
-typedef struct occupancy {
-  double blocks, each; // all of them, and of the multiprocessor that has most
-  int64_t resident;    // of one that run at the same time
-  int depth;           // steps along k whose operands are in shared memory or in flight
-} occupancy;
-
 static int64_t bytes_of_result(const kiln_lowering *w, const kiln_product *p,
                                const kiln_mma_shape *s) {
   const int64_t bytes = kiln_dtype_bytes(w->p->tensors.data[p->y->out]->dtype);
   return s->m * (s->n * bytes + 16);
 }
 
-static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p,
-                              const kiln_mma_shape *s) {
+static kiln_gpu_occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p,
+                                       const kiln_mma_shape *s) {
   enum { OTHER_REGISTERS = 72, MAX_DEPTH = 4 };
-  const kiln_gpu *g = &w->m->gpu;
-  const int64_t threads = kiln_mma_threads(s), steps = p->k / s->k,
-                registers = s->warp_m * s->warp_n / WARP + OTHER_REGISTERS,
-                step = 2 * (s->m * (s->k + KILN_MMA_PAD) + s->k * (s->n + KILN_MMA_PAD)),
-                ahead = steps > 2 ? steps - 1 : steps, // see target/gpu/pipeline.c
-      depth = ahead < MAX_DEPTH ? ahead : MAX_DEPTH, operands = depth * step,
-                result = bytes_of_result(w, p, s),
-                bytes = (operands > result ? operands : result) + RESERVED;
-  occupancy o = {.blocks = ceil((double)p->m / (double)s->m) * ceil((double)p->n / (double)s->n) *
-                           (double)p->batch,
-                 .resident = g->registers / (threads * registers),
-                 .depth = (int)depth};
-  o.each = ceil(o.blocks / w->m->device->n_units);
-  if (o.resident > g->max_resident / threads) o.resident = g->max_resident / threads;
-  if (o.resident > (g->shared_bytes + RESERVED) / bytes)
-    o.resident = (g->shared_bytes + RESERVED) / bytes;
-  return o;
+  const int64_t depth = kiln_gpu_depth(p->k / s->k, MAX_DEPTH),
+                step = 2 * (s->m * (s->k + KILN_MMA_PAD) + s->k * (s->n + KILN_MMA_PAD));
+  const kiln_gpu_block one = {.threads = kiln_mma_threads(s),
+                              .registers = s->warp_m * s->warp_n / WARP + OTHER_REGISTERS,
+                              .shared_bytes = kiln_max_i64(depth * step, bytes_of_result(w, p, s))};
+  const double blocks =
+      ceil((double)p->m / (double)s->m) * ceil((double)p->n / (double)s->n) * (double)p->batch;
+  return (kiln_gpu_occupancy){.blocks = blocks,
+                              .each = kiln_gpu_each(w, blocks),
+                              .resident = kiln_gpu_resident(&w->m->gpu, &one),
+                              .depth = (int)depth};
 }
 
 static kiln_status lower_small_k(kiln_lowering *w, const kiln_tiling *t) {
@@ -81,7 +70,7 @@ static kiln_status lower_small_k(kiln_lowering *w, const kiln_tiling *t) {
 // A multiprocessor copies, multiplies and runs epilogues one after the other, and each step of the
 // blocks that run at once waits. Measured on an H200, within 9 % on average.
 static double time_of(const kiln_lowering *w, const kiln_product *p, const kiln_mma_shape *s,
-                      const occupancy *o) {
+                      const kiln_gpu_occupancy *o) {
   static const double COPIED_SHARE = 4.3, FLOPS_SHARE = 0.28, ELEMENT_NS = 0.041, STEP_NS = 309;
   const kiln_device *d = w->m->device;
   const double copied = 2.0 * (double)((s->m + s->n) * p->k),
@@ -100,7 +89,7 @@ static kiln_status propose_small_k(kiln_lowering *w, kiln_tile_candidates *out) 
   for (int i = 0; i < (int)(KILN_LEN(tiles) * KILN_LEN(k_steps)); i++) {
     const kiln_mma_shape s = shape_of(i);
     if (s.m > p.m || s.n > p.n || p.k % s.k) continue;
-    const occupancy o = occupancy_of(w, &p, &s);
+    const kiln_gpu_occupancy o = occupancy_of(w, &p, &s);
     if (o.resident < 1 || o.each < MANY) continue;
     kiln_tile_candidate one = {.tiling.variant = i};
     one.cost.ns = time_of(w, &p, &s, &o);

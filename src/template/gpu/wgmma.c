@@ -354,7 +354,8 @@ static stages stages_of(const kiln_lowering *w, const product *all, const varian
                 registers = s->group_m * s->n / GROUP + OTHER_REGISTERS;
   const bool is_alone = blocks_of(p, v) <= w->m->device->n_units;
   if (s->consumers) return specialized_stages(w, p, s, steps);
-  int64_t resident = g->registers / (threads * registers);
+  const kiln_gpu_block one = {.threads = threads, .registers = registers};
+  int64_t resident = kiln_gpu_resident(g, &one);
   if (resident > 2) resident = 2;
   if ((v->stream_k || (late && is_alone)) && resident > 1) resident = 1;
   while (resident > 1 && (g->shared_bytes - RESERVED) / resident / bytes < FEW) resident--;
@@ -524,7 +525,7 @@ static double persistent_ns(const kiln_lowering *w, const kiln_product *p, const
                    fmax((double)steps_of(p, v) * step + TILE_NS, fmax(stored, finish_of(w, p, s))),
                bytes = (double)p->batch * (2.0 * (double)(p->m + p->n) * (double)p->k +
                                            result * (double)p->m * (double)p->n);
-  return d->launch_ns + fmax(ceil((double)blocks_of(p, v) / d->n_units) * tile + BEGIN_END,
+  return d->launch_ns + fmax(kiln_gpu_each(w, (double)blocks_of(p, v)) * tile + BEGIN_END,
                              bytes / d->levels[0].all_bytes_ns);
 }
 
@@ -575,7 +576,7 @@ static double time_of(const kiln_lowering *w, const product *all, const variant 
                            : s->consumers             ? 2600 // of one with a producer warp
                            : held.ahead == held.depth ? 2400 // of one that waits once
                                                       : 3600,
-               each = ceil(blocks / d->n_units), steps = (double)steps_of(p, v),
+               each = kiln_gpu_each(w, blocks), steps = (double)steps_of(p, v),
                copied = 2.0 * (double)(s->m + s->n) * STEP,
                read = 2.0 * STEP * (double)s->m / ROWS * (double)(ROWS + s->n),
                flops = 2.0 * (double)(s->m * s->n) * STEP;

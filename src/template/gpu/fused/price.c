@@ -82,7 +82,7 @@ static double shared_of(const kiln_fused *x) {
     if (t->nest == KILN_NEST_TILE && kiln_fused_is_left_factor(x, i))
       kept += bytes_of(x, t->s) * rows * (width_of(x, t->s) + 4);
   }
-  return fmax(operands, stored) + kept + KILN_FUSED_RESERVED;
+  return fmax(operands, stored) + kept;
 }
 
 // Registers of a thread for the sums of all products.
@@ -99,21 +99,21 @@ void kiln_fused_find_depth(kiln_fused *x) {
   double steps = MOST + 1;
   for (int i = 0; i < x->f.n; i++)
     if (x->f.all[i].nest == KILN_NEST_SUMS) steps = fmin(steps, steps_of(x, &x->f.all[i]));
-  const double ahead = steps > 2 ? steps - 1 : steps; // see target/gpu/pipeline.c
-  x->s.depth = x->w->m->gpu.capability < ASYNC ? 1 : (int)fmin(ahead, MOST);
-  while (x->s.depth > 1 && 2 * shared_of(x) > (double)x->w->m->gpu.shared_bytes) x->s.depth--;
+  x->s.depth = x->w->m->gpu.capability < ASYNC ? 1 : (int)kiln_gpu_depth((int64_t)steps, MOST);
+  while (x->s.depth > 1 &&
+         2 * (shared_of(x) + KILN_GPU_RESERVED_BYTES) > (double)x->w->m->gpu.shared_bytes)
+    x->s.depth--;
 }
 
 // How many blocks of a multiprocessor run at the same time.
 static double resident_of(const kiln_fused *x) {
   const kiln_gpu *g = &x->w->m->gpu;
-  const double threads = threads_of(x), registers = registers_of(x),
-               shared = (double)g->shared_bytes + KILN_FUSED_RESERVED;
+  const double threads = threads_of(x), registers = registers_of(x);
+  const kiln_gpu_block one = {.threads = (int64_t)threads,
+                              .registers = (int64_t)ceil(2 * registers) + OTHER_REGISTERS,
+                              .shared_bytes = (int64_t)shared_of(x)};
   if (registers > MAX_REGISTERS || threads > g->max_threads) return 0;
-  const double resident = fmin(floor(g->max_resident / threads), floor(shared / shared_of(x)));
-  if (!g->registers) return resident;
-  return fmin(resident,
-              floor((double)g->registers / (threads * (2 * registers + OTHER_REGISTERS))));
+  return (double)kiln_gpu_resident(g, &one);
 }
 
 // --- the time ---
@@ -148,13 +148,15 @@ double kiln_fused_price(const kiln_fused *x) {
   const products p = products_of(x);
   const bool mma = x->s.by_mma;
   const double blocks = ceil((double)x->f.m / (double)x->s.rows) * (double)x->f.batch,
-               each = ceil(blocks / d->n_units), resident = resident_of(x), visits = visits_of(x),
+               resident = resident_of(x), visits = visits_of(x),
                waits = p.steps * (STEP_NS[mma] + (x->s.depth < 3 ? d->levels[0].latency_ns : 0)),
                alone = BEGIN_END_NS[mma] + waits + p.multiply_ns +
                        HELD_NS[mma] * visits / threads_of(x) + MEET_NS[mma] * meetings_of(x),
-               turn = p.multiply_ns + p.copied / d->levels[1].unit_bytes_ns,
-               memory = kiln_gpu_param_bytes(x->w) / d->levels[0].all_bytes_ns;
-  if (resident < 1) return INFINITY;
-  return d->launch_ns + alone * (1 + AGAIN[mma] * (fmax(1, each / resident) - 1)) +
-         fmax(memory, (each - 1) * fmax(ELEMENT_NS[mma] * visits, turn));
+               turn = p.multiply_ns + p.copied / d->levels[1].unit_bytes_ns;
+  const kiln_gpu_rounds r = {.each = kiln_gpu_each(x->w, blocks),
+                             .resident = resident,
+                             .alone = alone,
+                             .again = AGAIN[mma],
+                             .turn = fmax(ELEMENT_NS[mma] * visits, turn)};
+  return resident < 1 ? INFINITY : kiln_gpu_rounds_ns(x->w, &r);
 }

@@ -32,7 +32,7 @@ typedef struct kiln_fused {
   kiln_symbol chunks[KILN_FUSED_STATEMENTS]; // of a product, the loop over chunks of its terms
 } kiln_fused;
 
-enum { KILN_FUSED_WARP = 32, KILN_FUSED_RESERVED = 1024 }; // RESERVED: bytes of shared memory
+enum { KILN_FUSED_WARP = 32 };
 
 static inline int64_t kiln_fused_warps(const kiln_fused_shape *s) {
   return s->warps[0] * s->warps[1];
