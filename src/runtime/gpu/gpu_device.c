@@ -32,15 +32,22 @@ void kiln_gpu_destroy(kiln_gpu_handle *device) {
 
 // --- memory ---
 
-kiln_status kiln_gpu_allocate(kiln_gpu_handle *device, size_t n_bytes, kiln_diag *diag,
-                              void **out_memory) {
-  KILN_TRY(kiln_argument_check(diag, __func__, "device", device));
-  KILN_TRY(kiln_argument_check(diag, __func__, "out_memory", out_memory));
+// |name|: of the public function.
+static kiln_status allocate(const char *name, kiln_gpu_handle *device, bool on_host, size_t n_bytes,
+                            kiln_diag *diag, void **out_memory) {
+  KILN_TRY(kiln_argument_check(diag, name, "device", device));
+  KILN_TRY(kiln_argument_check(diag, name, "out_memory", out_memory));
   kiln_gpu_context *c = context(device);
   char *memory = NULL;
-  const kiln_status st = c->api->allocate(c, n_bytes, "memory", diag, &memory);
+  const kiln_status st =
+      (on_host ? c->api->allocate_host : c->api->allocate)(c, n_bytes, "memory", diag, &memory);
   *out_memory = memory;
   return st;
+}
+
+kiln_status kiln_gpu_allocate(kiln_gpu_handle *device, size_t n_bytes, kiln_diag *diag,
+                              void **out_memory) {
+  return allocate(__func__, device, false, n_bytes, diag, out_memory);
 }
 
 void kiln_gpu_free(kiln_gpu_handle *device, void *memory) {
@@ -49,13 +56,7 @@ void kiln_gpu_free(kiln_gpu_handle *device, void *memory) {
 
 kiln_status kiln_gpu_allocate_host(kiln_gpu_handle *device, size_t n_bytes, kiln_diag *diag,
                                    void **out_memory) {
-  KILN_TRY(kiln_argument_check(diag, __func__, "device", device));
-  KILN_TRY(kiln_argument_check(diag, __func__, "out_memory", out_memory));
-  kiln_gpu_context *c = context(device);
-  char *memory = NULL;
-  const kiln_status st = c->api->allocate_host(c, n_bytes, "memory", diag, &memory);
-  *out_memory = memory;
-  return st;
+  return allocate(__func__, device, true, n_bytes, diag, out_memory);
 }
 
 void kiln_gpu_free_host(kiln_gpu_handle *device, void *memory) {
