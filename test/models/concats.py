@@ -5,57 +5,36 @@ judged by the reference interpreter. Of DenseNet's blocks no kernel may be a cop
 
 usage: concats.py KILN      needs numpy and onnx. KILN_SEED in the environment: others
 """
-import os
 import pathlib
-import subprocess
 import sys
-import tempfile
-
-try:
-    import numpy as np
-    import onnx
-    from onnx import helper, numpy_helper
-except ImportError as missing:
-    print("skipped:", missing)
-    sys.exit(77)
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+import judged  # noqa: E402
 import share  # noqa: E402
+import numpy as np  # noqa: E402
 
 TARGETS = ("cpu", "opencl", "sim:cuda:sm_90a")
 DENSE = (("cpu", "f32"), ("x86-64-v4", "f32"), ("cuda:sm_90a", "f16"), ("cuda:sm_80", "f16"), ("cuda:sm_90a", "f32"))
 
 
-class Model:
-    """Nodes in their order, each with one output of a name of its own, and the shapes of these."""
+class Model(judged.Model):
+    """The model of an input `x`; |shapes|: of all results, |kept|: results that others read as well."""
 
     def __init__(self, rng, *shape):
-        self.rng, self.nodes, self.constants, self.results = rng, [], [], []
-        self.shapes = {"x": tuple(shape)}
-
-    def integers(self, low, high):
-        return int(self.rng.integers(low, high + 1))
-
-    def chance(self, one_in):
-        return self.integers(1, one_in) == 1
+        super().__init__(rng)
+        self.shapes, self.kept = {self.input(*shape, name="x"): tuple(shape)}, []
 
     def weights(self, *shape):
-        array = (self.rng.standard_normal(shape) / max(1, np.prod(shape[1:])) ** 0.5).astype(np.float32)
-        self.constants.append(numpy_helper.from_array(array, f"c{len(self.constants)}"))
-        return self.constants[-1].name
+        return self.constant((self.rng.standard_normal(shape) / max(1, np.prod(shape[1:])) ** 0.5).astype(np.float32))
 
     def add(self, shape, op, *inputs, **attributes):
-        self.nodes.append(helper.make_node(op, inputs, [f"t{len(self.nodes)}"], **attributes))
-        self.shapes[self.nodes[-1].output[0]] = tuple(shape)
-        return self.nodes[-1].output[0]
+        result = super().add(op, *inputs, **attributes)
+        self.shapes[result] = tuple(shape)
+        return result
 
-    def proto(self):
+    def results(self):
         used = {i for n in self.nodes for i in n.input}
-        results = [n.output[0] for n in self.nodes if n.output[0] in self.results or n.output[0] not in used]
-        ports = [helper.make_tensor_value_info(r, onnx.TensorProto.FLOAT, None) for r in results]
-        given = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, self.shapes["x"])
-        graph = helper.make_graph(self.nodes, "concats", [given], ports, self.constants)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+        return [n.output[0] for n in self.nodes if n.output[0] in self.kept or n.output[0] not in used]
 
 
 def computed(m, t, axis):
@@ -97,13 +76,13 @@ def dense(rng):
             m.rng.shuffle(some)
         whole = concatenated(m, some, axis) if len(some) > 1 else some[0]
         if m.chance(4) and whole != "x":
-            m.results.append(whole)
+            m.kept.append(whole)
         read = m.add(m.shapes[whole], "Relu", whole) if m.chance(2) else whole
         new = computed(m, read, axis)
         if m.shapes[new][:axis] + m.shapes[new][axis + 1:] != m.shapes[parts[0]][:axis] + m.shapes[parts[0]][axis + 1:]:
             continue
         if m.chance(5):
-            m.results.append(new)
+            m.kept.append(new)
         parts.append(new)
     if len(parts) > 1:
         m.add(m.shapes[parts[0]], "Relu", concatenated(m, parts, axis))
@@ -118,8 +97,7 @@ def dense_block(rng, images, channels, growth, layers):
         whole = concatenated(m, parts, 1) if i else parts[0]
         shape = m.shapes[whole]
         moments = [m.weights(shape[1]), m.weights(shape[1]), m.weights(shape[1])]
-        m.constants.append(numpy_helper.from_array(np.ones(shape[1], np.float32), f"c{len(m.constants)}"))
-        t = m.add(shape, "BatchNormalization", whole, *moments, m.constants[-1].name)
+        t = m.add(shape, "BatchNormalization", whole, *moments, m.constant(np.ones(shape[1], np.float32)))
         t = m.add(shape, "Relu", t)
         middle = (images, 4 * growth, 14, 14)
         t = m.add(middle, "Relu", m.add(middle, "Conv", t, m.weights(4 * growth, shape[1], 1, 1)))
@@ -133,40 +111,23 @@ def copies(plan):
     return [line for line in plan.splitlines() if "_map_Concat:" in line]
 
 
-def check_blocks(kiln, seed):
-    wrong = n = 0
+def check_blocks(judge):
     for number, (channels, growth, layers) in enumerate(share.some([(64, 32, 3), (64, 32, 6), (48, 16, 12), (128, 8, 5)])):
-        with tempfile.TemporaryDirectory() as folder:
-            onnx.save(dense_block(np.random.default_rng([seed, number]), 2, channels, growth, layers).proto(), f"{folder}/m.onnx")
+        with judged.saved(dense_block(np.random.default_rng([judged.SEED, number]), 2, channels, growth, layers)) as path:
             for target, dtype in DENSE:
-                command = [kiln, "compile", f"{folder}/m.onnx", f"--target={target}", "--no-cache", "--dump=plan", "--threads=2"]
-                done = subprocess.run(command + ([f"--dtype={dtype}"] if dtype != "f32" else []), capture_output=True, text=True)
-                n += 1
-                if done.returncode or copies(done.stdout):
-                    wrong += 1
-                    print(f"FAILED dense block {channels} + {layers} x {growth} {target} {dtype}: {(done.stderr or copies(done.stdout)[0])[-300:]}")
-    return n, wrong
+                plan, why = judge.plan(path, target, dtype, "--threads=2")
+                judge.check(plan and not copies(plan), f"dense block {channels} + {layers} x {growth} {target} {dtype}: {(why or str(copies(plan)))[-300:]}")
 
 
 def main():
-    kiln, seed = sys.argv[1], int(os.environ.get("KILN_SEED", 7))
-    n, wrong = check_blocks(kiln, seed)
+    judge = judged.Judge()
+    check_blocks(judge)
     for number in share.some(range(100)):
-        m = dense(np.random.default_rng([seed, number]))
-        with tempfile.TemporaryDirectory() as folder:
-            onnx.save(m.proto(), f"{folder}/m.onnx")
+        with judged.saved(dense(np.random.default_rng([judged.SEED, number]))) as path:
             for target in TARGETS:
-                command = [kiln, "run", f"{folder}/m.onnx", f"--target={target}", "--reference", "--no-cache"]
-                done = subprocess.run(command, capture_output=True, text=True, errors="replace")
-                n += 1
-                if done.returncode and "no OpenCL driver" in done.stderr:
-                    n -= 1
-                elif done.returncode:
-                    wrong += 1
-                    print(f"FAILED {seed}:{number} {target}: exit code {done.returncode}: {(done.stderr + done.stdout)[-300:]}")
-    print(f"{n - wrong} passed, {wrong} failed")
-    return 1 if wrong or n == 0 else 0
+                judge.run(path, f"{judged.SEED}:{number}", target)
+    judge.end()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

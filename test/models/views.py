@@ -6,54 +6,20 @@ finished by maps of fewer dims. Each is compiled for every kind of target and ju
 usage: views.py KILN      needs numpy and onnx. KILN_SEED in the environment: others
 """
 import math
-import os
 import pathlib
-import subprocess
 import sys
-import tempfile
-
-try:
-    import numpy as np
-    import onnx
-    from onnx import helper, numpy_helper
-except ImportError as missing:
-    print("skipped:", missing)
-    sys.exit(77)
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+import judged  # noqa: E402
 import share  # noqa: E402
+import numpy as np  # noqa: E402
 
 TARGETS = ("cpu", "opencl", "sim:cuda:sm_90a")
 
 
-class Model:
-    """Nodes in their order, each with one output of a name of its own."""
-
-    def __init__(self, rng):
-        self.rng, self.nodes, self.inputs, self.constants = rng, [], [], []
-
-    def integers(self, low, high):
-        return int(self.rng.integers(low, high + 1))
-
-    def input(self, *shape):
-        self.inputs.append(helper.make_tensor_value_info(f"x{len(self.inputs)}", onnx.TensorProto.FLOAT, shape))
-        return self.inputs[-1].name
-
-    def constant(self, array):
-        self.constants.append(numpy_helper.from_array(np.asarray(array), f"c{len(self.constants)}"))
-        return self.constants[-1].name
-
+class Model(judged.Model):
     def weights(self, *shape):
         return self.constant(self.rng.standard_normal(shape).astype(np.float32))
-
-    def add(self, op, *inputs, **attributes):
-        self.nodes.append(helper.make_node(op, inputs, [f"t{len(self.nodes)}"], **attributes))
-        return self.nodes[-1].output[0]
-
-    def proto(self):
-        result = helper.make_tensor_value_info(self.nodes[-1].output[0], onnx.TensorProto.FLOAT, None)
-        graph = helper.make_graph(self.nodes, "views", self.inputs, [result], self.constants)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
 
 
 def factors(m, n):
@@ -136,26 +102,16 @@ KINDS = (product_through_reshape, sum_by_condition, product_of_a_number, windows
 
 
 def main():
-    kiln, seed = sys.argv[1], int(os.environ.get("KILN_SEED", 7))
-    wrong, n = 0, 0
+    judge = judged.Judge()
     for number in share.some(range(160)):
         kind = KINDS[number % len(KINDS)]
-        m = Model(np.random.default_rng([seed, number]))
+        m = Model(np.random.default_rng([judged.SEED, number]))
         kind(m)
-        with tempfile.TemporaryDirectory() as folder:
-            onnx.save(m.proto(), f"{folder}/m.onnx")
+        with judged.saved(m) as path:
             for target in TARGETS:
-                command = [kiln, "run", f"{folder}/m.onnx", f"--target={target}", "--reference", "--no-cache"]
-                done = subprocess.run(command, capture_output=True, text=True, errors="replace")
-                n += 1
-                if done.returncode and "no OpenCL driver" in done.stderr:
-                    n -= 1
-                elif done.returncode:
-                    wrong += 1
-                    print(f"FAILED {kind.__name__} {seed}:{number} {target}: exit code {done.returncode}: {(done.stderr + done.stdout)[-300:]}")
-    print(f"{n - wrong} passed, {wrong} failed")
-    return 1 if wrong or n == 0 else 0
+                judge.run(path, f"{kind.__name__} {judged.SEED}:{number}", target)
+    judge.end()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
