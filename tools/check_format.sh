@@ -7,5 +7,10 @@ if [ "${version:-0}" -lt 14 ]; then
   exit 77
 fi
 git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror
-long=$(git ls-files '*.c' '*.h' '*.cpp' | xargs awk 'length > 100 && /^ *\/\// {print FILENAME ":" FNR ": a comment must keep to 100 columns"}')
+# Columns at most: 100, which clang-format keeps but for comments and strings; 120 in tables that are aligned by hand.
+long=$(git ls-files '*.c' '*.h' '*.cpp' | xargs awk '
+  FNR == 1 { most = 100 }
+  /clang-format off/ { most = 120 }
+  /clang-format on/ { most = 100 }
+  length > most { print FILENAME ":" FNR ": a line must keep to " most " columns, got " length }')
 [ -z "$long" ] || { echo "$long"; exit 1; }

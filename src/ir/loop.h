@@ -60,7 +60,7 @@ typedef enum kiln_loop_kind {
   KILN_LOOP_ALLOC,    // allocates |buffer| (SHARED, LOCAL or REGISTER) for its body, uninitialized
   KILN_LOOP_INSTR,    // a tensorized instruction (kiln_instr)
   KILN_LOOP_PREFETCH, // a hint that buffer[index] will be read; the index may be out of bounds
-  KILN_LOOP_DEVICE // a statement of device loops, which no primitive sees: a barrier, a wait, a role
+  KILN_LOOP_DEVICE // a statement of device loops, which primitives do not see: barrier, wait, role
                    // (target/gpu/device/device.h)
 } kiln_loop_kind;
 

@@ -75,47 +75,71 @@ enum { MANY = 512, ALL = 1024 };
 // clang-format off
 const kiln_gpu_probe kiln_gpu_probes[] = {
   // figure, unit, capability, wgmma, all, threads, n, ops, bytes, declared, body
-  {KILN_GPU_FMA_F32, KILN_GPU_PROBE_CLOCKS, 0, false, false, ALL, 8000, 8, 4096, FLOATS, CHAINS("fma.rn.f32 %0, %0, %1, %1;", "f")},
-  {KILN_GPU_FMA_F16, KILN_GPU_PROBE_CLOCKS, 0, false, false, ALL, 1000, 8, 4096, PAIRS, CHAINS("fma.rn.f16x2 %0, %0, %1, %1;", "r")},
-  {KILN_GPU_EXP2, KILN_GPU_PROBE_CLOCKS, 0, false, false, ALL, 500, 8, 4096, FLOATS, ONE_OPERAND("ex2.approx.ftz.f32 %0, %0;")},
-  {KILN_GPU_RECIPROCAL, KILN_GPU_PROBE_CLOCKS, 0, false, false, ALL, 500, 8, 4096, FLOATS, ONE_OPERAND("rcp.approx.ftz.f32 %0, %0;")},
-  {KILN_GPU_SQRT, KILN_GPU_PROBE_CLOCKS, 0, false, false, ALL, 500, 8, 4096, FLOATS, ONE_OPERAND("sqrt.approx.ftz.f32 %0, %0;")},
-  {KILN_GPU_CONVERT, KILN_GPU_PROBE_CLOCKS, 0, false, false, ALL, 500, 16, 4096, FLOATS "\n  uint16_t h[8];", // there and back
-   "#pragma unroll\n    for (int j = 0; j < 8; j++) asm volatile(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(h[j]) : \"f\"(x[j]));\n"
-   "#pragma unroll\n    for (int j = 0; j < 8; j++) asm volatile(\"cvt.f32.f16 %0, %1;\" : \"=f\"(x[j]) : \"h\"(h[j]));"},
+  {KILN_GPU_FMA_F32, KILN_GPU_PROBE_CLOCKS, 0, false, false, ALL, 8000, 8, 4096, FLOATS,
+   CHAINS("fma.rn.f32 %0, %0, %1, %1;", "f")},
+  {KILN_GPU_FMA_F16, KILN_GPU_PROBE_CLOCKS, 0, false, false, ALL, 1000, 8, 4096, PAIRS,
+   CHAINS("fma.rn.f16x2 %0, %0, %1, %1;", "r")},
+  {KILN_GPU_EXP2, KILN_GPU_PROBE_CLOCKS, 0, false, false, ALL, 500, 8, 4096, FLOATS,
+   ONE_OPERAND("ex2.approx.ftz.f32 %0, %0;")},
+  {KILN_GPU_RECIPROCAL, KILN_GPU_PROBE_CLOCKS, 0, false, false, ALL, 500, 8, 4096, FLOATS,
+   ONE_OPERAND("rcp.approx.ftz.f32 %0, %0;")},
+  {KILN_GPU_SQRT, KILN_GPU_PROBE_CLOCKS, 0, false, false, ALL, 500, 8, 4096, FLOATS,
+   ONE_OPERAND("sqrt.approx.ftz.f32 %0, %0;")},
+  {KILN_GPU_CONVERT, KILN_GPU_PROBE_CLOCKS, 0, false, false, ALL, 500, 16, 4096, FLOATS "\n  uint16_t h[8];",
+   // there and back
+   "#pragma unroll\n    for (int j = 0; j < 8; j++) asm volatile(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(h[j]) : "
+   "\"f\"(x[j]));\n"
+   "#pragma unroll\n    for (int j = 0; j < 8; j++) asm volatile(\"cvt.f32.f16 %0, %1;\" : \"=f\"(x[j]) : "
+   "\"h\"(h[j]));"},
   {KILN_GPU_SHARED_LOAD, KILN_GPU_PROBE_CLOCKS, 0, false, false, ALL, 500, 8, 4096, SHARED_PLACE,
    LOADS("ld.shared.v4.b32")},
   {KILN_GPU_LDMATRIX, KILN_GPU_PROBE_CLOCKS, 75, false, false, ALL, 500, 8, 4096, SHARED_PLACE,
    LOADS("ldmatrix.sync.aligned.m8n8.x4.shared.b16")},
-  {KILN_GPU_MMA_F16, KILN_GPU_PROBE_CLOCKS, 80, false, false, MANY, 500, 4, 4096, FRAGMENTS("float", "0.0f"), MMA("m16n8k16.row.col.f32.f16.f16.f32", "f")},
-  {KILN_GPU_MMA_BF16, KILN_GPU_PROBE_CLOCKS, 80, false, false, MANY, 500, 4, 4096, FRAGMENTS("float", "0.0f"), MMA("m16n8k16.row.col.f32.bf16.bf16.f32", "f")},
-  {KILN_GPU_MMA_TF32, KILN_GPU_PROBE_CLOCKS, 80, false, false, MANY, 500, 4, 4096, FRAGMENTS("float", "0.0f"), MMA("m16n8k8.row.col.f32.tf32.tf32.f32", "f")},
-  {KILN_GPU_MMA_INT8, KILN_GPU_PROBE_CLOCKS, 80, false, false, MANY, 500, 4, 4096, FRAGMENTS("int", "0"), MMA("m16n8k32.row.col.s32.s8.s8.s32", "r")},
-  WGMMA(KILN_GPU_WGMMA_64, 64, 32), WGMMA(KILN_GPU_WGMMA_128, 128, 64), WGMMA(KILN_GPU_WGMMA_192, 192, 96), WGMMA(KILN_GPU_WGMMA_256, 256, 128),
-  {KILN_GPU_BARRIER, KILN_GPU_PROBE_LATENCY, 0, false, false, 256, 500, 4, 4096, "", "__syncthreads(); __syncthreads(); __syncthreads(); __syncthreads();"},
+  {KILN_GPU_MMA_F16, KILN_GPU_PROBE_CLOCKS, 80, false, false, MANY, 500, 4, 4096, FRAGMENTS("float", "0.0f"),
+   MMA("m16n8k16.row.col.f32.f16.f16.f32", "f")},
+  {KILN_GPU_MMA_BF16, KILN_GPU_PROBE_CLOCKS, 80, false, false, MANY, 500, 4, 4096, FRAGMENTS("float", "0.0f"),
+   MMA("m16n8k16.row.col.f32.bf16.bf16.f32", "f")},
+  {KILN_GPU_MMA_TF32, KILN_GPU_PROBE_CLOCKS, 80, false, false, MANY, 500, 4, 4096, FRAGMENTS("float", "0.0f"),
+   MMA("m16n8k8.row.col.f32.tf32.tf32.f32", "f")},
+  {KILN_GPU_MMA_INT8, KILN_GPU_PROBE_CLOCKS, 80, false, false, MANY, 500, 4, 4096, FRAGMENTS("int", "0"),
+   MMA("m16n8k32.row.col.s32.s8.s8.s32", "r")},
+  WGMMA(KILN_GPU_WGMMA_64, 64, 32), WGMMA(KILN_GPU_WGMMA_128, 128, 64), WGMMA(KILN_GPU_WGMMA_192, 192, 96),
+  WGMMA(KILN_GPU_WGMMA_256, 256, 128),
+  {KILN_GPU_BARRIER, KILN_GPU_PROBE_LATENCY, 0, false, false, 256, 500, 4, 4096, "",
+   "__syncthreads(); __syncthreads(); __syncthreads(); __syncthreads();"},
   {KILN_GPU_SHARED_LATENCY, KILN_GPU_PROBE_LATENCY, 0, false, false, 32, 1000, 4, 4096,
-   "uint32_t at = (uint32_t)__cvta_generic_to_shared(shared);\n  ((uint32_t *)shared)[threadIdx.x] = at;\n  __syncwarp();",
+   "uint32_t at = (uint32_t)__cvta_generic_to_shared(shared);\n  ((uint32_t *)shared)[threadIdx.x] = at;\n  "
+   "__syncwarp();",
    "#pragma unroll\n    for (int j = 0; j < 4; j++) asm volatile(\"ld.shared.b32 %0, [%0];\" : \"+r\"(at));"},
   {KILN_GPU_L2_LATENCY, KILN_GPU_PROBE_LATENCY, 0, false, false, 32, 4096, 1, 4 << 20, NOUGHT, CHAIN("4352")},
   {KILN_GPU_L2_UNIT, KILN_GPU_PROBE_BYTES, 0, false, false, ALL, 256, 8 * 16 * ALL, 8 << 20, WORDS, READ_ALL},
   {KILN_GPU_L2_ALL, KILN_GPU_PROBE_BYTES, 0, false, true, ALL, 512, 8 * 16 * ALL, 8 << 20, WORDS, READ_ALL},
-  {KILN_GPU_MEMORY_UNIT, KILN_GPU_PROBE_BYTES, 0, false, false, ALL, 1024, 8 * 16 * ALL, UINT64_C(1) << 30, WORDS, READ_PARTS},
-  {KILN_GPU_MEMORY_ALL, KILN_GPU_PROBE_BYTES, 0, false, true, ALL, 56, 8 * 16 * ALL, UINT64_C(1) << 30, WORDS, READ_PARTS},
-  {KILN_GPU_COPY_ALL, KILN_GPU_PROBE_BYTES, 0, false, true, ALL, 28, 2 * 8 * 16 * ALL, UINT64_C(1) << 30, WORDS, COPY_PARTS},
+  {KILN_GPU_MEMORY_UNIT, KILN_GPU_PROBE_BYTES, 0, false, false, ALL, 1024, 8 * 16 * ALL, UINT64_C(1) << 30, WORDS,
+   READ_PARTS},
+  {KILN_GPU_MEMORY_ALL, KILN_GPU_PROBE_BYTES, 0, false, true, ALL, 56, 8 * 16 * ALL, UINT64_C(1) << 30, WORDS,
+   READ_PARTS},
+  {KILN_GPU_COPY_ALL, KILN_GPU_PROBE_BYTES, 0, false, true, ALL, 28, 2 * 8 * 16 * ALL, UINT64_C(1) << 30, WORDS,
+   COPY_PARTS},
   // behind reads of all of |in|, which leave none of these lines in the L2
-  {KILN_GPU_MEMORY_LATENCY, KILN_GPU_PROBE_LATENCY, 0, false, false, 32, 2000, 1, UINT64_C(1) << 30, NOUGHT, CHAIN("524416")},
+  {KILN_GPU_MEMORY_LATENCY, KILN_GPU_PROBE_LATENCY, 0, false, false, 32, 2000, 1, UINT64_C(1) << 30, NOUGHT,
+   CHAIN("524416")},
   {KILN_GPU_CP_ASYNC_LATENCY, KILN_GPU_PROBE_LATENCY, 80, false, false, 128, 1000, 1, 4 << 20,
    "const uint32_t at = (uint32_t)__cvta_generic_to_shared(shared) + threadIdx.x * 16;",
-   "asm volatile(\"cp.async.cg.shared.global [%0], [%1], 16;\" :: \"r\"(at), \"l\"(in + (((uint64_t)i * 2048 + threadIdx.x * 16) & (bytes - 1))) : \"memory\");\n"
+   "asm volatile(\"cp.async.cg.shared.global [%0], [%1], 16;\" :: \"r\"(at), \"l\"(in + (((uint64_t)i * 2048 + "
+   "threadIdx.x * 16) & (bytes - 1))) : \"memory\");\n"
    "    asm volatile(\"cp.async.commit_group; cp.async.wait_group 0;\" ::: \"memory\");\n    __syncthreads();"},
   {KILN_GPU_TMA_LATENCY, KILN_GPU_PROBE_LATENCY, 90, false, false, 128, 1000, 1, 4 << 20,
-   "const uint32_t at = (uint32_t)__cvta_generic_to_shared(shared + 1024), bar = (uint32_t)__cvta_generic_to_shared(shared);\n"
-   "  if (threadIdx.x == 0) asm volatile(\"mbarrier.init.shared.b64 [%0], 1; fence.mbarrier_init.release.cluster;\" :: \"r\"(bar) : \"memory\");",
+   "const uint32_t at = (uint32_t)__cvta_generic_to_shared(shared + 1024), bar = "
+   "(uint32_t)__cvta_generic_to_shared(shared);\n"
+   "  if (threadIdx.x == 0) asm volatile(\"mbarrier.init.shared.b64 [%0], 1; fence.mbarrier_init.release.cluster;\" "
+   ":: \"r\"(bar) : \"memory\");",
    "if (threadIdx.x == 0) {\n"
    "      asm volatile(\"mbarrier.arrive.expect_tx.shared.b64 _, [%0], 8192;\" :: \"r\"(bar) : \"memory\");\n"
-   "      asm volatile(\"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 8192, [%2];\" :: \"r\"(at), \"l\"(in + (((uint64_t)i * 8192) & (bytes - 1))), \"r\"(bar) : \"memory\");\n"
+   "      asm volatile(\"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 8192, [%2];\" "
+   ":: \"r\"(at), \"l\"(in + (((uint64_t)i * 8192) & (bytes - 1))), \"r\"(bar) : \"memory\");\n"
    "    }\n"
-   "    asm volatile(\"{ .reg .pred done; again: mbarrier.try_wait.parity.shared.b64 done, [%0], %1; @!done bra again; }\" :: \"r\"(bar), \"r\"(i & 1) : \"memory\");\n"
+   "    asm volatile(\"{ .reg .pred done; again: mbarrier.try_wait.parity.shared.b64 done, [%0], %1; @!done bra "
+   "again; }\" :: \"r\"(bar), \"r\"(i & 1) : \"memory\");\n"
    "    __syncthreads();"},
 };
 // clang-format on

@@ -13,7 +13,8 @@ int main(int argc, char **argv) {
   kiln_diag *diag = kiln_diag_create();
   const bool right = argc == 2 && kiln_model_load(argv[1], &options, diag, &model) == KILN_OK &&
                      kiln_model_compile(model, diag, &module) == KILN_OK;
-  std::printf("%s: %s\n", kiln_version(), right ? kiln_module_output(module, 0).name : kiln_diag_message(diag, 0));
+  std::printf("%s: %s\n", kiln_version(),
+              right ? kiln_module_output(module, 0).name : kiln_diag_message(diag, 0));
   kiln_module_release(module);
   kiln_model_destroy(model);
   kiln_diag_destroy(diag);

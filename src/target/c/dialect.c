@@ -15,7 +15,8 @@ const kiln_c_dialect kiln_c17 = {
     "#pragma GCC diagnostic ignored \"-Wmaybe-uninitialized\"\n"
     "#pragma GCC diagnostic ignored \"-Wunused-but-set-variable\"\n"
     "#ifdef __clang__\n#pragma STDC FP_CONTRACT OFF\n#endif\n",
-  .function = "static inline", .math_prefix = "", .float_suffix = "f", .wide_suffix = "", .aligned = "_Alignas(64)", .restricted = "restrict",
+  .function = "static inline", .math_prefix = "", .float_suffix = "f", .wide_suffix = "", .aligned = "_Alignas(64)",
+  .restricted = "restrict",
   .of_half = {
     "$S float kiln_of_f16(uint16_t h) {\n"
     "  const uint32_t sign = (uint32_t)(h >> 15) << 31, exponent = h >> 10 & 31, fraction = h & 1023;\n"

@@ -48,7 +48,8 @@ static const row rows[] = {
     {"cascadelake",      "skylake-avx512",   "+avx512vnni",                                         0, 0, 0},
     {"cooperlake",       "cascadelake",      "+avx512bf16",                                         0, 0, 0},
     {"cannonlake",       "skylake-avx512",   "+avx512ifma,+avx512vbmi,+sha",                        32, 256, 8192},
-    {"icelake-client",   "cannonlake",       "+avx512bitalg,+avx512vbmi2,+avx512vnni,+avx512vpopcntdq,+gfni,+vaes,+vpclmulqdq", 48, 512, 8192},
+    {"icelake-client",   "cannonlake",
+     "+avx512bitalg,+avx512vbmi2,+avx512vnni,+avx512vpopcntdq,+gfni,+vaes,+vpclmulqdq", 48, 512, 8192},
     {"icelake-server",   "icelake-client",   "",                                                    48, 1280, 24576},
     {"rocketlake",       "icelake-client",   "",                                                    48, 512, 16384},
     {"tigerlake",        "icelake-client",   "+avx512vp2intersect,+movdir64b,+movdiri",             48, 1280, 12288},
@@ -56,7 +57,8 @@ static const row rows[] = {
     {"emeraldrapids",    "sapphirerapids",   "",                                                    0, 0, 0},
     {"graniterapids",    "sapphirerapids",   "",                                                    0, 0, 0},
     {"graniterapids-d",  "graniterapids",    "",                                                    0, 0, 0},
-    {"alderlake",        "skylake",          "+sha,+gfni,+vaes,+vpclmulqdq,+avxvnni,+movdir64b,+movdiri", 32, 1280, 16384},
+    {"alderlake",        "skylake",          "+sha,+gfni,+vaes,+vpclmulqdq,+avxvnni,+movdir64b,+movdiri", 32, 1280,
+     16384},
     {"raptorlake",       "alderlake",        "",                                                    0, 0, 0},
     {"meteorlake",       "alderlake",        "",                                                    0, 0, 0},
     {"gracemont",        "alderlake",        "",                                                    0, 0, 0},
@@ -88,7 +90,9 @@ static const row rows[] = {
     {"znver1",           "x86-64-v3",        "+adx,+aes,+pclmul,+sha,+sse4a",                       32, 512, 8192},
     {"znver2",           "znver1",           "",                                                    32, 512, 16384},
     {"znver3",           "znver2",           "+vaes,+vpclmulqdq",                                   32, 512, 32768},
-    {"znver4",           "znver3",           "+avx512f,+avx512bf16,+avx512bitalg,+avx512bw,+avx512cd,+avx512dq,+avx512ifma,+avx512vbmi,+avx512vbmi2,+avx512vl,+avx512vnni,+avx512vpopcntdq,+gfni", 32, 1024, 32768},
+    {"znver4",           "znver3",
+     "+avx512f,+avx512bf16,+avx512bitalg,+avx512bw,+avx512cd,+avx512dq,+avx512ifma,+avx512vbmi,+avx512vbmi2,+avx512vl,"
+     "+avx512vnni,+avx512vpopcntdq,+gfni", 32, 1024, 32768},
     {"znver5",           "znver4",           "+avx512vp2intersect,+avxvnni,+movdir64b,+movdiri",    48, 1024, 32768},
 };
 

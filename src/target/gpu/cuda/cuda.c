@@ -23,22 +23,22 @@ static void put_kernel(kiln_text *out, const int64_t block[3], int64_t neighbour
 
 // source: PTX ISA, "max": .NaN since sm_80
 #define EXTREME(name, sign)                                                                                            \
-  "// NaN if either is.\n"                                                                                              \
-  "$S float kiln_" name "_f32(float a, float b) {\n"                                                                    \
-  "#if __CUDA_ARCH__ >= 800\n"                                                                                          \
-  "  float x;\n"                                                                                                        \
+  "// NaN if either is.\n"                                                                                             \
+  "$S float kiln_" name "_f32(float a, float b) {\n"                                                                   \
+  "#if __CUDA_ARCH__ >= 800\n"                                                                                         \
+  "  float x;\n"                                                                                                       \
   "  asm(\"" name ".NaN.f32 %0, %1, %2;\" : \"=f\"(x) : \"f\"(a), \"f\"(b));\n"                                        \
-  "  return x;\n"                                                                                                       \
-  "#else\n"                                                                                                             \
-  "  return a " sign " b || a != a ? a : b;\n"                                                                          \
-  "#endif\n"                                                                                                            \
+  "  return x;\n"                                                                                                      \
+  "#else\n"                                                                                                            \
+  "  return a " sign " b || a != a ? a : b;\n"                                                                         \
+  "#endif\n"                                                                                                           \
   "}\n"
 
 static const char *const words[] = {KILN_CPP_WORDS};
 
 // 1 - 2^P(|x|), below 2^-6 the first term of the series: 2^-13 of erf x, and 2^-12 of 1 - |erf x|
 // down to 2^-23.
-#define COARSE_ERF                                                                                                      \
+#define COARSE_ERF                                                                                                     \
   "static __device__ __forceinline__ float kiln_erf(float x) {\n"                                                      \
   "  const float t = fabsf(x);\n"                                                                                      \
   "  const float q = fmaf(fmaf(-0x1.35d608p-9f, t, 0x1.bb2ae4p-6f), t, -0x1.29787ap-3f);\n"                            \
@@ -60,9 +60,11 @@ static const kiln_c_dialect dialect = {
     "static __device__ __forceinline__ float kiln_divide(float x, float y) {\n"
     "  float z;\n  asm(\"div.full.f32 %0, %1, %2;\" : \"=f\"(z) : \"f\"(x), \"f\"(y));\n  return z;\n}\n"
     COARSE_ERF,
-  .function = "static __device__ __forceinline__", .math_prefix = "", .float_suffix = "f", .wide_suffix = "", .aligned = "__align__(16)",
+  .function = "static __device__ __forceinline__", .math_prefix = "", .float_suffix = "f", .wide_suffix = "",
+  .aligned = "__align__(16)",
   .restricted = "__restrict__", .unroll = "#pragma unroll", .is_narrow = true, .avoids_f64 = true,
-  .coarse_exp2 = "kiln_exp2", .coarse_reciprocal = "kiln_reciprocal", .coarse_divide = "kiln_divide", .coarse_erf = "kiln_erf", .multiply_add = {"fmaf", "fma"},
+  .coarse_exp2 = "kiln_exp2", .coarse_reciprocal = "kiln_reciprocal", .coarse_divide = "kiln_divide",
+  .coarse_erf = "kiln_erf", .multiply_add = {"fmaf", "fma"},
   .extremes = {EXTREME("min", "<"), EXTREME("max", ">")},
   .of_half = {
     "$S float kiln_of_f16(uint16_t h) {\n"
@@ -94,7 +96,8 @@ static const kiln_c_dialect dialect = {
     "}\n",
     KILN_TO_WIDE("bf16", "__double2float_rz", "__float_as_uint", "__uint_as_float")},
   .n_reserved = KILN_LEN(words), .reserved = words,
-  .block = {"blockIdx.x", "blockIdx.y", "blockIdx.z"}, .thread = {"threadIdx.x", "threadIdx.y", "threadIdx.z"}, .global = "", .shared = "", .barrier = "__syncthreads();",
+  .block = {"blockIdx.x", "blockIdx.y", "blockIdx.z"}, .thread = {"threadIdx.x", "threadIdx.y", "threadIdx.z"},
+  .global = "", .shared = "", .barrier = "__syncthreads();",
   .warp_barrier = "__syncwarp();", .words = {"uint32_t", "uint2", "uint4"},
   .put_kernel = put_kernel, .zeros = {"uint32_t{}", "uint2{}", "uint4{}"},
   .arena = {"extern __shared__ __align__(1024) uint8_t kiln_shared[];", NULL},

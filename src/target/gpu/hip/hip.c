@@ -30,7 +30,8 @@ static const kiln_c_dialect dialect = {
     "#define INT64_C(x) x##ll\n#define UINT64_C(x) x##ull\n" KILN_LIMITS
     "#define INFINITY __builtin_inff()\n#define NAN __builtin_nanf(\"\")\n"
     "#define isnan(x) __builtin_isnan(x)\n#define isinf(x) __builtin_isinf(x)\n"
-    "#define KILN_MATH_OF(f, type, name, ...) extern \"C\" __attribute__((device, const)) type __ocml_##f##_##name(__VA_ARGS__);\n"
+    "#define KILN_MATH_OF(f, type, name, ...) extern \"C\" __attribute__((device, const)) type "
+    "__ocml_##f##_##name(__VA_ARGS__);\n"
     "#define KILN_MATH(f) KILN_MATH_OF(f, float, f32, float) KILN_MATH_OF(f, double, f64, double)\n"
     "#define KILN_MATH2(f) KILN_MATH_OF(f, float, f32, float, float) KILN_MATH_OF(f, double, f64, double, double)\n"
     "#define KILN_BITS(x) __builtin_bit_cast(uint32_t, x)\n#define KILN_FLOAT(x) __builtin_bit_cast(float, x)\n"
@@ -45,8 +46,10 @@ static const kiln_c_dialect dialect = {
     "}\n"
     "#define kiln_barrier() (__builtin_amdgcn_fence(__ATOMIC_RELEASE, \"workgroup\"), \\\n"
     "  __builtin_amdgcn_s_barrier(), __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, \"workgroup\"))\n",
-  .function = "static inline __attribute__((device, always_inline))", .math_prefix = "__ocml_", .float_suffix = "_f32", .wide_suffix = "_f64", .aligned = "__attribute__((aligned(16)))",
-  .restricted = "__restrict__", .unroll = "#pragma unroll", .is_narrow = true, .avoids_f64 = true, .multiply_add = {"__builtin_fmaf", "__builtin_fma"},
+  .function = "static inline __attribute__((device, always_inline))", .math_prefix = "__ocml_", .float_suffix = "_f32",
+  .wide_suffix = "_f64", .aligned = "__attribute__((aligned(16)))",
+  .restricted = "__restrict__", .unroll = "#pragma unroll", .is_narrow = true, .avoids_f64 = true,
+  .multiply_add = {"__builtin_fmaf", "__builtin_fma"},
   .of_half = {
     "$S float kiln_of_f16(uint16_t h) { return (float)__builtin_bit_cast(_Float16, h); }\n",
     "$S float kiln_of_bf16(uint16_t h) { return __builtin_bit_cast(float, (uint32_t)h << 16); }\n"},
@@ -57,8 +60,10 @@ static const kiln_c_dialect dialect = {
     "$S uint16_t kiln_to_wide_f16(double x) { return __builtin_bit_cast(uint16_t, (_Float16)x); }\n",
     KILN_TO_WIDE("bf16", "kiln_towards_zero", "KILN_BITS", "KILN_FLOAT")},
   .n_reserved = KILN_LEN(words), .reserved = words,
-  .block = {"__builtin_amdgcn_workgroup_id_x()", "__builtin_amdgcn_workgroup_id_y()", "__builtin_amdgcn_workgroup_id_z()"},
-  .thread = {"__builtin_amdgcn_workitem_id_x()", "__builtin_amdgcn_workitem_id_y()", "__builtin_amdgcn_workitem_id_z()"}, .global = "", .shared = "",
+  .block = {"__builtin_amdgcn_workgroup_id_x()", "__builtin_amdgcn_workgroup_id_y()",
+  "__builtin_amdgcn_workgroup_id_z()"},
+  .thread = {"__builtin_amdgcn_workitem_id_x()", "__builtin_amdgcn_workitem_id_y()",
+  "__builtin_amdgcn_workitem_id_z()"}, .global = "", .shared = "",
   .barrier = "kiln_barrier();", .words = {"uint32_t", "kiln_uint2", "kiln_uint4"},
   .put_kernel = put_kernel, .zeros = {"(uint32_t)(0)", "(kiln_uint2)(0)", "(kiln_uint4)(0)"},
   .arena = {"__attribute__((shared)) uint8_t kiln_shared[", "] __attribute__((aligned(128)));"},

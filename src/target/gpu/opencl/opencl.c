@@ -17,7 +17,8 @@ static void put_kernel(kiln_text *out, const int64_t block[3], int64_t neighbour
 
 static const char *const words[] = {
   "kernel", "global", "local", "constant", "private", "half", "uint", "uchar", "ushort", "ulong", "size_t", "event_t",
-  "sampler_t", "image1d_t", "image2d_t", "image3d_t", "vec_step", "as_float", "as_uint", "vload_half", "vstore_half_rte",
+  "sampler_t", "image1d_t", "image2d_t", "image3d_t", "vec_step", "as_float", "as_uint", "vload_half",
+  "vstore_half_rte",
   "barrier", "get_group_id", "get_local_id", "read_only", "write_only", "read_write", "generic", "pipe", "complex",
   "imaginary", "quad", "convert_float_rtz", "select", "mad", "NULL",
 #define VECTORS(t) t "2", t "3", t "4", t "8", t "16"
@@ -30,7 +31,8 @@ static const kiln_c_dialect dialect = {
     "typedef char int8_t;\ntypedef uchar uint8_t;\ntypedef short int16_t;\ntypedef ushort uint16_t;\n"
     "typedef int int32_t;\ntypedef uint uint32_t;\ntypedef long int64_t;\ntypedef ulong uint64_t;\n"
     "#define INT64_C(x) x##l\n#define UINT64_C(x) x##ul\n" KILN_LIMITS,
-  .function = "static", .math_prefix = "", .float_suffix = "", .wide_suffix = "", .aligned = "__attribute__((aligned(16)))", .restricted = "restrict",
+  .function = "static", .math_prefix = "", .float_suffix = "", .wide_suffix = "",
+  .aligned = "__attribute__((aligned(16)))", .restricted = "restrict",
   .unroll = "#pragma unroll", .is_narrow = true, .avoids_f64 = true, .multiply_add = {"mad", "mad"},
   .of_half = {
     "$S float kiln_of_f16(uint16_t h) { return vload_half(0, (const __private half *)&h); }\n",
