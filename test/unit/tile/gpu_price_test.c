@@ -2,40 +2,19 @@
 // that what wastes time costs it.
 #include "price/gpu_price.h"
 
-#include "target/gpu/gpu.h"
 #include "template/search.h"
 
-#include "unit/fixture.h"
-
-static kiln_machine machine_of(fixture *f) {
-  kiln_machine m;
-  if (kiln_gpu_machine_named(&f->cx, "cuda:sm_90a", &m) != KILN_OK)
-    fail_msg("%s", kiln_diag_message(f->diag, 0));
-  return m;
-}
+#include "unit/tile/gpu_waste.h"
 
 static kiln_gpu_counts counts_of(fixture *f, const char *text) {
-  const kiln_machine m = machine_of(f);
-  kiln_loops *l = NULL;
+  const kiln_machine m = gpu_machine(f);
   kiln_gpu_counts c;
-  if (kiln_loops_parse(&f->cx, text, &l) != KILN_OK)
-    fail_msg("%s: %s", text, kiln_diag_message(f->diag, 0));
-  assert_true(kiln_gpu_count_loops(&f->cx, &m, l, &c));
+  assert_true(kiln_gpu_count_loops(&f->cx, &m, gpu_loops(f, text), &c));
   return c;
 }
 
 // --- loops ---
 
-#define COPY "kernel k { param f32 X[33554432]:(1) param f32 y[33554432]:(1) for b:4096 block.x { "
-#define NEIGHBOURS COPY "for t:256 thread.x { y[b*256 + t] = X[b*256 + t] } } }"
-#define SUM                                                                                        \
-  "kernel k { param f32 X[1048576]:(1) param f32 y[65536]:(1) local f32 s[1]:(1) for b:256 "       \
-  "block.x { for t:256 thread.x { alloc s { s[0] = 0f32 "
-#define END_SUM " y[b*256 + t] = s[0] } } } }"
-#define STAGED                                                                                     \
-  "kernel k { param f32 X[8650752]:(1) param f32 y[8388608]:(1) shared f32 s[1056]:(1) for "       \
-  "b:8192 block.x { alloc s { for u:1024 thread.x { s[u + u / 32] = X[b*1024 + u] } for t:1024 "   \
-  "thread.x { "
 // A block's sums of 64 steps, each copied to one of three stages |ahead| steps before.
 #define STAGES(first, ahead, rest)                                                                 \
   "kernel k { param f32 X[67108864]:(1) param f32 y[33792]:(1) shared f32 s[3, 4, 256]:(1024, "    \
@@ -45,51 +24,29 @@ static kiln_gpu_counts counts_of(fixture *f, const char *text) {
   ") % 3, 0, 4*t + v] = X[b*65536 + (k + " ahead                                                   \
   ")*256 + 4*t + v] } } } for u:256 thread.x { y[b*256 + u] += s[k % 3, 0, 255 - u] } } } } }"
 
-static const struct {
-  const char *name, *dearer, *cheaper;
-  double least; // how many times as dear, without what the cheapest kernel takes
-} pairs[] = {
-    {"neighbours read far from each other",
-     COPY "for t:256 thread.x { y[b*256 + t] = X[b + t*4096] } } }", NEIGHBOURS, 1.5},
-    {"one thread of a warp at work",
-     COPY "for t:1 thread.x { for i:256 { y[b*256 + i] = X[b*256 + i] } } } }", NEIGHBOURS, 2},
-    {"a sixteenth of the blocks",
-     "kernel k { param f32 X[1048576]:(1) param f32 y[1048576]:(1) for b:16 block.x { for t:256 "
-     "thread.x { for i:256 { y[b*65536 + i*256 + t] = X[b*65536 + i*256 + t] } } } }",
-     "kernel k { param f32 X[1048576]:(1) param f32 y[1048576]:(1) for b:256 block.x { for t:256 "
-     "thread.x { for i:16 { y[b*4096 + i*256 + t] = X[b*4096 + i*256 + t] } } } }",
-     3},
-    {"a long sum, and one of a sixteenth", SUM "for k:1024 { s[0] += X[b*1024 + k] }" END_SUM,
-     SUM "for k:64 { s[0] += X[b*1024 + k] }" END_SUM, 4},
-    {"one bank of shared memory", STAGED "y[b*1024 + t] = s[t % 32 * 32 + t / 32] } } } }",
-     STAGED "y[b*1024 + t] = s[t % 32 * 33 + t / 32] } } } }", 1.2},
-    {"another nest",
-     COPY "for t:256 thread.x { y[b*256 + t] = X[b*256 + t] } } for c:4096 block.x { for u:256 "
-          "thread.x { y[c*256 + u] = X[c*256 + u] } } }",
-     NEIGHBOURS, 1.8},
-    {"copies one step ahead, and two", STAGES("1", "1", "63"), STAGES("2", "2", "62"), 1.02},
-};
+static const struct waste copies = {.name = "copies one step ahead, and two",
+                                    .dearer = STAGES("1", "1", "63"),
+                                    .cheaper = STAGES("2", "2", "62"),
+                                    .price_least = 1.02};
+
+static void check_waste(fixture *f, const struct waste *w) {
+  const kiln_machine m = gpu_machine(f);
+  const kiln_gpu_counts none = counts_of(f, NOTHING), dearer = counts_of(f, w->dearer),
+                        cheaper = counts_of(f, w->cheaper);
+  const double least = kiln_gpu_price_ns(&m, &none), a = kiln_gpu_price_ns(&m, &dearer) - least,
+               b = kiln_gpu_price_ns(&m, &cheaper) - least;
+  if (!(b > 0) || !(a >= w->price_least * b))
+    fail_msg("%s: must be %g times as much, got %g and %g ns", w->name, w->price_least, a, b);
+}
 
 static void waste_costs_time(void **state) {
-  fixture *f = *state;
-  const kiln_machine m = machine_of(f);
-  const kiln_gpu_counts none = counts_of(
-      f, "kernel k { param f32 y[1]:(1) for b:1 block.x { for t:1 thread.x { y[0] = 0f32 } } }");
-  const double least = kiln_gpu_price_ns(&m, &none);
-  for (size_t i = 0; i < KILN_LEN(pairs); i++) {
-    const kiln_gpu_counts dearer = counts_of(f, pairs[i].dearer),
-                          cheaper = counts_of(f, pairs[i].cheaper);
-    const double a = kiln_gpu_price_ns(&m, &dearer) - least,
-                 b = kiln_gpu_price_ns(&m, &cheaper) - least;
-    if (!(b > 0) || !(a >= pairs[i].least * b))
-      fail_msg("%s: must be %g times as much, got %g and %g ns", pairs[i].name, pairs[i].least, a,
-               b);
-  }
+  for (size_t i = 0; i < KILN_LEN(wastes); i++) check_waste(*state, &wastes[i]);
+  check_waste(*state, &copies);
 }
 
 static void copies_ahead_are_not_waited_for(void **state) {
   fixture *f = *state;
-  const kiln_machine m = machine_of(f);
+  const kiln_machine m = gpu_machine(f);
   const double latency = m.device->gpu[KILN_GPU_CP_ASYNC_LATENCY];
   const kiln_gpu_nest_counts two = counts_of(f, STAGES("2", "2", "62")).nests[0];
   assert_true(two.blocks == 132 && two.threads == 256);
@@ -107,7 +64,7 @@ static void matrix_instructions_are_counted(void **state) {
       "y(i0:512, i1:512) = f16(t0(i0, i1)) }";
   const double fma = 512.0 * 512 * 256;
   fixture *f = *state;
-  const kiln_machine m = machine_of(f);
+  const kiln_machine m = gpu_machine(f);
   const double *g = m.device->gpu;
   const kiln_tile_search_options options = {.machine = &m, .n_threads = 1, .n_lowered = 64};
   kiln_tile_candidates found;

@@ -2,98 +2,58 @@
 // measured kernels are close.
 #include "price/gpu_work.h"
 
-#include "target/gpu/gpu.h"
 #include "fuse/searches.h"
 
-#include "unit/fixture.h"
-
-static kiln_machine machine_of(fixture *f) {
-  kiln_machine m;
-  if (kiln_gpu_machine_named(&f->cx, "cuda:sm_90a", &m) != KILN_OK)
-    fail_msg("%s", kiln_diag_message(f->diag, 0));
-  return m;
-}
+#include "unit/tile/gpu_waste.h"
 
 // --- loops ---
 
 static bool work_of(fixture *f, const char *text, kiln_tile_cost *out) {
-  const kiln_machine m = machine_of(f);
-  kiln_loops *l = NULL;
-  if (kiln_loops_parse(&f->cx, text, &l) != KILN_OK)
-    fail_msg("%s: %s", text, kiln_diag_message(f->diag, 0));
+  const kiln_machine m = gpu_machine(f);
   *out = (kiln_tile_cost){.tail = 1};
-  return kiln_gpu_work(&f->cx, &m, l, out);
+  return kiln_gpu_work(&f->cx, &m, gpu_loops(f, text), out);
 }
 
-#define COPY "kernel k { param f32 X[33554432]:(1) param f32 y[33554432]:(1) for b:4096 block.x { "
-#define SUM                                                                                        \
-  "kernel k { param f32 X[1048576]:(1) param f32 y[65536]:(1) local f32 s[1]:(1) for b:256 "       \
-  "block.x { for t:256 thread.x { alloc s { s[0] = 0f32 "
-#define END_SUM " y[b*256 + t] = s[0] } } } }"
-#define STAGED                                                                                     \
-  "kernel k { param f32 X[8650752]:(1) param f32 y[8388608]:(1) shared f32 s[1056]:(1) for "       \
-  "b:8192 block.x { alloc s { for u:1024 thread.x { s[u + u / 32] = X[b*1024 + u] } for t:1024 "   \
-  "thread.x { "
-
-static const struct {
-  const char *name, *dearer, *cheaper;
-  double least, most; // factors, without the fixed cost of a kernel
-} loops[] = {
-    {"neighbours read far from each other",
-     COPY "for t:256 thread.x { y[b*256 + t] = X[b + t*4096] } } }",
-     COPY "for t:256 thread.x { y[b*256 + t] = X[b*256 + t] } } }", 3, 16},
-    {"one thread of a warp at work",
-     COPY "for t:1 thread.x { for i:256 { y[b*256 + i] = X[b*256 + i] } } } }",
-     COPY "for t:256 thread.x { y[b*256 + t] = X[b*256 + t] } } }", 5, 50},
-    {"a sixteenth of the blocks",
-     "kernel k { param f32 X[1048576]:(1) param f32 y[1048576]:(1) for b:16 block.x { for t:256 "
-     "thread.x { for i:256 { y[b*65536 + i*256 + t] = X[b*65536 + i*256 + t] } } } }",
-     "kernel k { param f32 X[1048576]:(1) param f32 y[1048576]:(1) for b:256 block.x { for t:256 "
-     "thread.x { for i:16 { y[b*4096 + i*256 + t] = X[b*4096 + i*256 + t] } } } }",
-     8, 100},
-    {"a long sum, and one of a sixteenth", SUM "for k:1024 { s[0] += X[b*1024 + k] }" END_SUM,
-     SUM "for k:64 { s[0] += X[b*1024 + k] }" END_SUM, 6, 20},
-    {"sums of one loop, and a row of each at once",
-     SUM "for k:64 { s[0] += X[k*8192 + b*16] }" END_SUM,
-     SUM "for k:64 unrolled { s[0] += X[k*8192 + b*16] }" END_SUM, 1.2, 16},
-    {"copies that read their own, and copies that read the same",
-     COPY "for t:256 thread.x { for c:8 unrolled { y[b*2048 + t*8 + c] = X[b*16384 + t*64 + c*8] + "
-          "X[b*16384 + t*64 + c*8 + 32] } } } }",
-     COPY
-     "for t:256 thread.x { for c:8 unrolled { y[b*2048 + t*8 + c] = X[b*16384 + t*64 + c/8*8] + "
-     "X[b*16384 + t*64 + c/8*8 + 32] } } } }",
-     1.8, 16},
-    {"one bank of shared memory", STAGED "y[b*1024 + t] = s[t % 32 * 32 + t / 32] } } } }",
-     STAGED "y[b*1024 + t] = s[t % 32 * 33 + t / 32] } } } }", 1.5, 32},
-    {"another nest",
-     COPY "for t:256 thread.x { y[b*256 + t] = X[b*256 + t] } } for c:4096 block.x { for u:256 "
-          "thread.x { y[c*256 + u] = X[c*256 + u] } } }",
-     COPY "for t:256 thread.x { y[b*256 + t] = X[b*256 + t] } } }", 1.9, 3.1},
+static const struct waste more[] = {
+    {.name = "sums of one loop, and a row of each at once",
+     .dearer = SUM "for k:64 { s[0] += X[k*8192 + b*16] }" END_SUM,
+     .cheaper = SUM "for k:64 unrolled { s[0] += X[k*8192 + b*16] }" END_SUM,
+     .work_least = 1.2,
+     .work_most = 16},
+    {.name = "copies that read their own, and copies that read the same",
+     .dearer =
+         COPY "for t:256 thread.x { for c:8 unrolled { y[b*2048 + t*8 + c] = X[b*16384 + t*64 + "
+              "c*8] + X[b*16384 + t*64 + c*8 + 32] } } } }",
+     .cheaper =
+         COPY "for t:256 thread.x { for c:8 unrolled { y[b*2048 + t*8 + c] = X[b*16384 + t*64 + "
+              "c/8*8] + X[b*16384 + t*64 + c/8*8 + 32] } } } }",
+     .work_least = 1.8,
+     .work_most = 16},
 };
 
 static double more_than(double ns, double least) { return ns > least ? ns - least : 0; }
 
-static void waste_costs_what_it_does(void **state) {
-  fixture *f = *state;
+static void check_waste(fixture *f, const struct waste *w) {
   kiln_tile_cost none, dearer, cheaper;
-  assert_true(work_of(
-      f, "kernel k { param f32 y[1]:(1) for b:1 block.x { for t:1 thread.x { y[0] = 0f32 } } }",
-      &none));
-  for (size_t i = 0; i < KILN_LEN(loops); i++) {
-    assert_true(work_of(f, loops[i].dearer, &dearer));
-    assert_true(work_of(f, loops[i].cheaper, &cheaper));
-    const double a = more_than(dearer.ns, none.ns), b = more_than(cheaper.ns, none.ns);
-    if (!(b > 0) || !(a >= loops[i].least * b) || !(a <= loops[i].most * b))
-      fail_msg("%s: must be %g to %g times as much, got %g and %g ns", loops[i].name,
-               loops[i].least, loops[i].most, a, b);
-  }
+  assert_true(work_of(f, NOTHING, &none));
+  assert_true(work_of(f, w->dearer, &dearer));
+  assert_true(work_of(f, w->cheaper, &cheaper));
+  const double a = more_than(dearer.ns, none.ns), b = more_than(cheaper.ns, none.ns);
+  if (!(b > 0) || !(a >= w->work_least * b) || !(a <= w->work_most * b))
+    fail_msg("%s: must be %g to %g times as much, got %g and %g ns", w->name, w->work_least,
+             w->work_most, a, b);
+}
+
+static void waste_costs_what_it_does(void **state) {
+  for (size_t i = 0; i < KILN_LEN(wastes); i++) check_waste(*state, &wastes[i]);
+  for (size_t i = 0; i < KILN_LEN(more); i++) check_waste(*state, &more[i]);
 }
 
 // --- kernels ---
 
 // The cost of |family|'s first candidate; NULL: of the cheapest.
 static double price_of(fixture *f, kiln_group_kind kind, const char *family, const char *text) {
-  const kiln_machine m = machine_of(f);
+  const kiln_machine m = gpu_machine(f);
   const kiln_tile_search_options options = {
       .machine = &m, .n_threads = 1, .n_lowered = 1, .by_loops = true};
   kiln_tile_candidates found;
