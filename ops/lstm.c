@@ -13,9 +13,16 @@ typedef struct activation {
   double alpha, beta;
 } activation;
 
+// Scale and zero point of weights that are codes, for each direction or for each of its columns.
+typedef struct quantisation {
+  const kiln_tensor *scale, *zero; // (dirs) or (dirs, gates); NULL: the weights are floats
+} quantisation;
+
 typedef struct recurrent {
   kiln_lower *lw;
   const kiln_tensor *x, *w, *r, *b, *lengths, *initial_h, *initial_c, *peepholes;
+  quantisation q_w, q_r;
+  bool turned;                      // w and r are (dirs, in, gates) instead of (dirs, gates, in)
   int n_gates, n_activations;       // in one direction
   int64_t steps, hidden, n_dirs;    // hidden: the size of the state
   bool batch_first, reverse_only;   // layout = 1; direction = reverse
@@ -163,15 +170,16 @@ static kiln_status check_shapes(recurrent *m) {
     if (ranks[i]) KILN_TRY(kiln_lower_want_rank(m->lw, ranks[i], 2, 2));
   if (m->lengths) KILN_TRY(kiln_lower_want_rank(m->lw, m->lengths, 1, 1));
   KILN_TRY(kiln_lower_extent(m->lw, m->x, m->batch_first ? 1 : 0, &m->steps));
-  KILN_TRY(kiln_lower_extent(m->lw, m->r, 2, &m->hidden));
+  const int rows_at = m->turned ? 2 : 1, in_at = m->turned ? 1 : 2;
+  KILN_TRY(kiln_lower_extent(m->lw, m->r, in_at, &m->hidden));
   const int64_t rows = m->n_gates * m->hidden;
   int64_t width = 0;
-  KILN_TRY(kiln_lower_extent(m->lw, m->w, 2, &width));
+  KILN_TRY(kiln_lower_extent(m->lw, m->w, in_at, &width));
   KILN_TRY(want_extent(m, m->x, 2, width));
   KILN_TRY(want_extent(m, m->w, 0, m->n_dirs));
-  KILN_TRY(want_extent(m, m->w, 1, rows));
+  KILN_TRY(want_extent(m, m->w, rows_at, rows));
   KILN_TRY(want_extent(m, m->r, 0, m->n_dirs));
-  KILN_TRY(want_extent(m, m->r, 1, rows));
+  KILN_TRY(want_extent(m, m->r, rows_at, rows));
   KILN_TRY(want_extent(m, m->b, 0, m->n_dirs));
   KILN_TRY(want_extent(m, m->b, 1, 2 * rows));
   KILN_TRY(want_extent(m, m->peepholes, 1, 3 * m->hidden));
@@ -188,7 +196,7 @@ static kiln_status check_shapes(recurrent *m) {
 static kiln_status read_node(recurrent *m, const char *const *activations) {
   kiln_lower *lw = m->lw;
   int64_t layout = 0, before = 0, couple = 0;
-  KILN_TRY(kiln_lower_want_inputs(lw, 3, m->n_gates == 4 ? 8 : 6));
+  KILN_TRY(kiln_lower_want_inputs(lw, 3, m->turned ? 12 : m->n_gates == 4 ? 8 : 6));
   KILN_TRY(kiln_lower_want_dtype(lw, 0, kiln_dtype_is_float, "a float"));
   KILN_TRY(kiln_lower_int(lw, "layout", 0, &layout));
   KILN_TRY(kiln_lower_int(lw, "linear_before_reset", 0, &before));
@@ -225,12 +233,45 @@ static bool adds_state_bias(const recurrent *m, int64_t gate) {
   return !(m->linear_before_reset && m->n_gates == 3 && gate == 2);
 }
 
-// G(t, n, g) = sum_i x(t, n, i) * w(dir, g, i), then the biases.
-static const kiln_tensor *input_product(recurrent *m, int dir) {
+// Part |dir| of |t| (dirs, ..), which stays in place if it is constant.
+static kiln_tensor *part_of_direction(const recurrent *m, const kiln_tensor *t, int dir) {
   kiln_ctx *cx = m->lw->cx;
-  const int64_t rows = m->n_gates * m->hidden;
-  const kiln_expr *extents[] = {kiln_int(cx, m->steps), m->batch, kiln_int(cx, rows),
-                                m->w->shape[2]};
+  const kiln_expr *at[KILN_MAX_RANK] = {kiln_int(cx, dir)};
+  int64_t shape[KILN_MAX_RANK];
+  if (t->role == KILN_CONST && t->data && kiln_tensor_static_shape(t, shape)) {
+    const size_t bytes = t->bytes / (size_t)m->n_dirs;
+    kiln_const c = {.dtype = t->dtype,
+                    .rank = t->rank - 1,
+                    .data = (const char *)t->data + (size_t)dir * bytes,
+                    .bytes = bytes};
+    for (int i = 1; i < t->rank; i++) c.shape[i - 1] = shape[i];
+    return kiln_tensor_make_const(cx, m->lw->prog, kiln_symbol_text(cx, t->name), &c);
+  }
+  kiln_stmt *s = kiln_lower_stmt(m->lw, "direction", t->dtype, t->rank - 1, 0,
+                                 (const kiln_expr *const *)t->shape + 1);
+  kiln_stmt_vars(cx, s, 0, t->rank - 1, at + 1);
+  s->body = kiln_tensor_load(cx, t, at);
+  return kiln_lower_tensor(m->lw, s);
+}
+
+// The product of |x| (.., in), quantised as a whole, with the codes |weights| of one direction.
+static kiln_status multiply_codes(const recurrent *m, kiln_tensor *x, const kiln_tensor *weights,
+                                  const quantisation *q, int dir, kiln_tensor **out) {
+  kiln_tensor *const operands[] = {x, part_of_direction(m, weights, dir),
+                                   part_of_direction(m, q->scale, dir),
+                                   part_of_direction(m, q->zero, dir)};
+  const kiln_lower_callee product = {.domain = "com.microsoft",
+                                     .op = "DynamicQuantizeMatMul",
+                                     .opset = 1,
+                                     .n_inputs = 4,
+                                     .inputs = operands};
+  return kiln_lower_call(m->lw, &product, 1, out);
+}
+
+static kiln_status float_product(recurrent *m, int dir, kiln_tensor **out) {
+  kiln_ctx *cx = m->lw->cx;
+  const kiln_expr *extents[] = {kiln_int(cx, m->steps), m->batch,
+                                kiln_int(cx, m->n_gates * m->hidden), m->w->shape[2]};
   kiln_stmt *s = kiln_lower_stmt(m->lw, "input_gates", m->sum, 3, 1, extents);
   const kiln_expr *v[4];
   kiln_stmt_vars(cx, s, 0, 4, v);
@@ -238,8 +279,20 @@ static const kiln_tensor *input_product(recurrent *m, int dir) {
   const kiln_expr *at_w[] = {kiln_int(cx, dir), v[2], v[3]};
   s->body = kiln_mul(cx, load(m, m->x, at_x), load(m, m->w, at_w));
   s->combiner = KILN_COMBINE_SUM;
-  const kiln_tensor *product = kiln_lower_tensor(m->lw, s);
-  if (!m->b) return product;
+  *out = kiln_lower_tensor(m->lw, s);
+  return KILN_OK;
+}
+
+// G(t, n, g) = sum_i x(t, n, i) * w(dir, g, i), then the biases.
+static kiln_status input_product(recurrent *m, int dir, const kiln_tensor **out) {
+  kiln_ctx *cx = m->lw->cx;
+  const int64_t rows = m->n_gates * m->hidden;
+  kiln_tensor *product = NULL;
+  const kiln_expr *v[3];
+  KILN_TRY(m->q_w.scale ? multiply_codes(m, m->lw->inputs[0], m->w, &m->q_w, dir, &product)
+                        : float_product(m, dir, &product));
+  *out = product;
+  if (!m->b) return KILN_OK;
   kiln_stmt *biased = kiln_lower_like(m->lw, "input_gates_biased", product, m->sum, v);
   const kiln_expr *own[] = {kiln_int(cx, dir), v[2]};
   const kiln_expr *state[] = {kiln_int(cx, dir), kiln_add(cx, v[2], kiln_int(cx, rows))};
@@ -250,7 +303,8 @@ static const kiln_tensor *input_product(recurrent *m, int dir) {
   }
   biased->body =
       kiln_add(cx, kiln_tensor_load(cx, product, v), kiln_add(cx, load(m, m->b, own), more));
-  return kiln_lower_tensor(m->lw, biased);
+  *out = kiln_lower_tensor(m->lw, biased);
+  return KILN_OK;
 }
 
 // Y(t, dir, n, h), or (n, t, dir, h) with the batch first. The states have such axes as well, t and
@@ -269,18 +323,27 @@ static const kiln_expr *load_state(const recurrent *m, const kiln_tensor *t, con
   return load(m, t, at);
 }
 
-// The product of state (n, h) with rows [first, first + count) of R: (n, g).
-static const kiln_tensor *state_product(recurrent *m, int dir, const kiln_tensor *state,
-                                        int64_t first, int64_t count) {
+// The product of state (n, h) with rows [first, first + count) of R: (n, g). Those of codes are all.
+static kiln_status state_product(recurrent *m, int dir, const kiln_tensor *state, int64_t first,
+                                 int64_t count, const kiln_tensor **out) {
   kiln_ctx *cx = m->lw->cx;
   const kiln_expr *extents[] = {m->batch, kiln_int(cx, count), kiln_int(cx, m->hidden)};
+  if (m->q_r.scale) {
+    const kiln_expr *const shape[] = {m->batch, extents[2]};
+    kiln_tensor *y = NULL,
+                *h = kiln_lower_reshape(m->lw, m->lw->prog->tensors.data[state->id], 2, shape);
+    KILN_TRY(multiply_codes(m, h, m->r, &m->q_r, dir, &y));
+    *out = y;
+    return KILN_OK;
+  }
   kiln_stmt *s = kiln_lower_stmt(m->lw, "state_gates", m->sum, 2, 1, extents);
   const kiln_expr *v[3];
   kiln_stmt_vars(cx, s, 0, 3, v);
   const kiln_expr *at_r[] = {kiln_int(cx, dir), kiln_add(cx, v[1], kiln_int(cx, first)), v[2]};
   s->body = kiln_mul(cx, load_state(m, state, v[0], v[2]), load(m, m->r, at_r));
   s->combiner = KILN_COMBINE_SUM;
-  return kiln_lower_tensor(m->lw, s);
+  *out = kiln_lower_tensor(m->lw, s);
+  return KILN_OK;
 }
 
 // A statement (n, h) of one step; |v| gets its vars.
@@ -381,11 +444,11 @@ static const kiln_expr *peep(const step *p, int which, const kiln_expr *sum, con
 }
 
 // Gates i, o, f, c. *c and *h are replaced by the next states.
-static void lstm_step(step *p, const kiln_tensor **h, const kiln_tensor **c) {
+static kiln_status lstm_step(step *p, const kiln_tensor **h, const kiln_tensor **c) {
   recurrent *m = p->m;
   kiln_ctx *cx = m->lw->cx;
   const kiln_expr *v[2];
-  p->states = state_product(m, p->dir, *h, 0, 4 * m->hidden);
+  KILN_TRY(state_product(m, p->dir, *h, 0, 4 * m->hidden, &p->states));
   kiln_stmt *s = cell(m, "cell", v);
   const activation *f = activation_of(p, 0);
   const kiln_expr *in = apply(m, f, peep(p, 0, gate_sum(p, 0, v), *c, v));
@@ -405,6 +468,7 @@ static void lstm_step(step *p, const kiln_tensor **h, const kiln_tensor **c) {
   o->body = held(p, out, *h, v);
   *c = next;
   *h = kiln_lower_tensor(m->lw, o);
+  return KILN_OK;
 }
 
 // r * h, the state that the candidate of a GRU sees.
@@ -418,15 +482,16 @@ static const kiln_tensor *reset_state(step *p, const kiln_tensor *h) {
 }
 
 // Gates z, r, h.
-static void gru_step(step *p, const kiln_tensor **h, const kiln_tensor **c) {
+static kiln_status gru_step(step *p, const kiln_tensor **h, const kiln_tensor **c) {
   recurrent *m = p->m;
   kiln_ctx *cx = m->lw->cx;
   const kiln_tensor *after = NULL;
   const kiln_expr *v[2], *candidate = NULL;
   (void)c;
-  p->states = state_product(m, p->dir, *h, 0, (m->linear_before_reset ? 3 : 2) * m->hidden);
+  KILN_TRY(
+      state_product(m, p->dir, *h, 0, (m->linear_before_reset ? 3 : 2) * m->hidden, &p->states));
   if (!m->linear_before_reset)
-    after = state_product(m, p->dir, reset_state(p, *h), 2 * m->hidden, m->hidden);
+    KILN_TRY(state_product(m, p->dir, reset_state(p, *h), 2 * m->hidden, m->hidden, &after));
   kiln_stmt *s = hidden(m, "hidden", m->sum, v);
   const kiln_expr *z = apply(m, activation_of(p, 0), gate_sum(p, 0, v));
   if (m->linear_before_reset) {
@@ -444,16 +509,18 @@ static void gru_step(step *p, const kiln_tensor **h, const kiln_tensor **c) {
   const kiln_expr *next = kiln_add(cx, rest, kiln_mul(cx, z, load_state(m, *h, v[0], v[1])));
   s->body = held(p, next, *h, v);
   *h = kiln_lower_tensor(m->lw, s);
+  return KILN_OK;
 }
 
-static void rnn_step(step *p, const kiln_tensor **h, const kiln_tensor **c) {
+static kiln_status rnn_step(step *p, const kiln_tensor **h, const kiln_tensor **c) {
   recurrent *m = p->m;
   const kiln_expr *v[2];
   (void)c;
-  p->states = state_product(m, p->dir, *h, 0, m->hidden);
+  KILN_TRY(state_product(m, p->dir, *h, 0, m->hidden, &p->states));
   kiln_stmt *s = hidden(m, "hidden", m->sum, v);
   s->body = held(p, apply(m, activation_of(p, 0), gate_sum(p, 0, v)), *h, v);
   *h = kiln_lower_tensor(m->lw, s);
+  return KILN_OK;
 }
 
 // --- outputs ---
@@ -522,7 +589,7 @@ static kiln_tensor *last_state(recurrent *m, const kiln_tensor *const *last) {
 }
 
 static kiln_status unroll(recurrent *m,
-                          void (*run)(step *, const kiln_tensor **, const kiln_tensor **)) {
+                          kiln_status (*run)(step *, const kiln_tensor **, const kiln_tensor **)) {
   kiln_lower *lw = m->lw;
   const kiln_tensor *last_h[2] = {NULL}, *last_c[2] = {NULL};
   if (m->lengths) m->lasts = all_lasts(m);
@@ -530,13 +597,14 @@ static kiln_status unroll(recurrent *m,
     KILN_TRY(kiln_lower_want_index(lw, m->lengths, m->batch_first ? 1 : 0, NULL, NULL,
                                    kiln_int(lw->cx, 0), kiln_int(lw->cx, m->steps + 1)));
   for (int dir = 0; dir < m->n_dirs; dir++) {
-    step p = {.m = m, .dir = dir, .inputs = input_product(m, dir)};
+    step p = {.m = m, .dir = dir};
+    KILN_TRY(input_product(m, dir, &p.inputs));
     const bool backwards = dir == 1 || m->reverse_only;
     last_h[dir] = initial(m, m->initial_h, dir);
     if (m->n_gates == 4) last_c[dir] = initial(m, m->initial_c, dir);
     for (int64_t k = 0; k < m->steps; k++) {
       p.t = backwards ? m->steps - 1 - k : k;
-      run(&p, &last_h[dir], &last_c[dir]);
+      KILN_TRY(run(&p, &last_h[dir], &last_c[dir]));
       m->outputs[dir * m->steps + p.t] = part_of(&p, last_h[dir]);
     }
   }
@@ -550,6 +618,35 @@ static kiln_status lower_lstm(kiln_lower *lw) {
   static const char *const activations[] = {"Sigmoid", "Tanh", "Tanh"};
   recurrent m = {.lw = lw, .n_gates = 4, .n_activations = 3};
   KILN_TRY(read_node(&m, activations));
+  return unroll(&m, lstm_step);
+}
+
+// The scale and the zero point of inputs |at| and |at| + 1.
+static kiln_status read_quantisation(recurrent *m, int at, quantisation *q) {
+  kiln_lower *lw = m->lw;
+  q->scale = kiln_lower_in(lw, at);
+  q->zero = kiln_lower_in(lw, at + 1);
+  if (!q->scale || !q->zero)
+    return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
+                     "inputs %d and %d: must be a scale and a zero point", at, at + 1);
+  for (int i = 0; i < 2; i++) {
+    const kiln_tensor *t = i ? q->zero : q->scale;
+    KILN_TRY(kiln_lower_want_rank(lw, t, 1, 2));
+    KILN_TRY(want_extent(m, t, 0, m->n_dirs));
+    if (t->rank == 2) KILN_TRY(want_extent(m, t, 1, m->n_gates * m->hidden));
+  }
+  return KILN_OK;
+}
+
+static bool is_byte(kiln_dtype t) { return t == KILN_U8 || t == KILN_I8; }
+
+static kiln_status lower_quantised_lstm(kiln_lower *lw) {
+  static const char *const activations[] = {"Sigmoid", "Tanh", "Tanh"};
+  recurrent m = {.lw = lw, .n_gates = 4, .n_activations = 3, .turned = true};
+  KILN_TRY(read_node(&m, activations));
+  for (int i = 1; i <= 2; i++) KILN_TRY(kiln_lower_want_dtype(lw, i, is_byte, "u8 or i8"));
+  KILN_TRY(read_quantisation(&m, 8, &m.q_w));
+  KILN_TRY(read_quantisation(&m, 10, &m.q_r));
   return unroll(&m, lstm_step);
 }
 
@@ -569,6 +666,7 @@ static kiln_status lower_rnn(kiln_lower *lw) {
 
 const kiln_op kiln_op_lstm[] = {
     {"", "LSTM", 1, 0, lower_lstm, NULL, "ops/lstm.c"},
+    {"com.microsoft", "DynamicQuantizeLSTM", 1, 0, lower_quantised_lstm, NULL, "ops/lstm.c"},
     {"", "GRU", 3, 0, lower_gru, NULL, "ops/lstm.c"},
     {"", "RNN", 1, 0, lower_rnn, NULL, "ops/lstm.c"},
     {0},

@@ -370,6 +370,26 @@ def define_quantized_experts():
          expert_weight_bits=4, fc2_expert_weight_bits=8, like=("MoE", [x, router, *real_one, *real_two], silu))
 
 
+def define_quantized_lstm():
+    """Weights of 7 bits, as for attention. A code that rounds otherwise moves a gate by a step of the input and of a weight."""
+    steps, batch, width, hidden = 6, 3, 20, 16
+    for direction in ("forward", "reverse", "bidirectional"):
+        dirs = 2 if direction == "bidirectional" else 1
+        for kind, low, high, by_column in ((numpy.uint8, 64, 192, 0), (numpy.int8, -64, 64, 0), (numpy.int8, -64, 64, 1)):
+            def weights(rows):
+                scale = abs(normal(*((dirs, 4 * hidden) if by_column else (dirs,)), scale=0.004)) + 0.001
+                zero = numpy.full(scale.shape, 0 if kind == numpy.int8 else 128, kind)
+                return Weight(integers(low, high, dirs, rows, 4 * hidden, dtype=kind)), Weight(scale), Weight(zero)
+            (w, *of_w), (r, *of_r) = weights(width), weights(hidden)
+            x, bias, peep = normal(steps, batch, width), Weight(normal(dirs, 8 * hidden)), Weight(normal(dirs, 3 * hidden))
+            first = normal(dirs, batch, hidden, scale=0.5), normal(dirs, batch, hidden)
+            t = f"qlstm_{direction}_{kind.__name__}" + ("_columns" if by_column else "")
+            about = dict(hidden_size=hidden, direction=direction, atol=2e-3, rtol=2e-3)
+            case(t, "DynamicQuantizeLSTM", [x, w, r, bias, None, *first, peep, *of_w, *of_r], 3, **about)
+            lengths = numpy.array([steps, 2, 4], numpy.int32)
+            case(f"{t}_lengths", "DynamicQuantizeLSTM", [x, w, r, None, lengths, None, None, None, *of_w, *of_r], 3, **about)
+
+
 def define_sizes():
     """Many inputs, steps and elements along an axis."""
     case("z_concat", "Concat", [normal(3, 2) for _ in range(100)], domain="", axis=1)
@@ -389,7 +409,7 @@ def main():
     kiln, patterns = sys.argv[1], sys.argv[2:] or ["*"]
     for define in (define_norms, define_activations, define_attention, define_groups, define_rotary, define_bits,
                    define_fused, define_quantised, define_experts, define_quantized_experts,
-                   define_sizes):
+                   define_quantized_lstm, define_sizes):
         define()
     names = [n for n in CASES if any(fnmatch.fnmatch(n, p) for p in patterns)]
     failed = 0
