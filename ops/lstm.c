@@ -323,7 +323,7 @@ static const kiln_expr *load_state(const recurrent *m, const kiln_tensor *t, con
   return load(m, t, at);
 }
 
-// The product of state (n, h) with rows [first, first + count) of R: (n, g). Those of codes are all.
+// The product of state (n, h) with rows [first, first + count) of R: (n, g); of codes, with all.
 static kiln_status state_product(recurrent *m, int dir, const kiln_tensor *state, int64_t first,
                                  int64_t count, const kiln_tensor **out) {
   kiln_ctx *cx = m->lw->cx;

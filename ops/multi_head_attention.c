@@ -121,7 +121,8 @@ static kiln_status mask_bias(kiln_lower *lw, const kiln_attention_call *a, const
   return KILN_OK;
 }
 
-// The scale, the mask of input |mask|, the bias of input |bias|, and which keys a row may see.
+// The scale, the mask of input |mask|, the bias of input |bias|, and which keys a row may see: if
+// those up to its own, there must be a key for each row, or the runtimes differ.
 static kiln_status read_masks(kiln_lower *lw, kiln_attention_call *a, int mask, int bias) {
   int64_t is_causal = 0;
   double filter = -10000;
@@ -131,6 +132,9 @@ static kiln_status read_masks(kiln_lower *lw, kiln_attention_call *a, int mask, 
   a->left = -1;
   a->right = is_causal ? 0 : -1;
   a->softmax = kiln_accumulator(a->q->dtype);
+  if (is_causal)
+    KILN_TRY(kiln_lower_want_extent(
+        lw, a->k, 2, kiln_lower_tidy(lw->cx, kiln_add(lw->cx, a->past, a->q->shape[2]))));
   a->biases[1] = kiln_lower_in(lw, bias);
   if (a->biases[1]) KILN_TRY(kiln_lower_want_dtype(lw, bias, kiln_dtype_is_float, "a float"));
   if (!kiln_lower_in(lw, mask)) return KILN_OK;
@@ -578,7 +582,6 @@ static kiln_status lower_rotary_embedding(kiln_lower *lw) {
   KILN_TRY(kiln_lower_want_inputs(lw, 4, 4));
   KILN_TRY(kiln_lower_want_dtype(lw, 0, kiln_dtype_is_float, "a float"));
   KILN_TRY(kiln_lower_want_dtype(lw, 1, kiln_dtype_is_index, "i32 or i64"));
-  KILN_TRY(want_default(lw, "is_packed_batching", 0));
   kiln_tensor *x = lw->inputs[0], *positions = lw->inputs[1];
   kiln_rotary r = {.cosines = lw->inputs[2], .sines = lw->inputs[3]};
   int64_t heads = 0, interleaved = 0, half = 0, channels = 0;

@@ -106,6 +106,10 @@ def document(kiln, runs):
     missing = sorted(k for k in counts if k not in rows)
     yield "\nOperators in the tests that no file of `ops/` defines: " + (", ".join(n for _, n in missing) or "none") + "."
     yield "If, Loop, Scan and FlexAttention, and sequences and optional values of known length, are resolved as the graph is read."
+    yield "\nTensors of strings are refused: no kernel, module or binding has elements without a size. Text is split, joined and matched by"
+    yield "the host before and behind a model, as a tokenizer is. Of com.microsoft's MultiHeadAttention, `unidirectional` with more or fewer"
+    yield "keys than past and new tokens is refused, since runtimes differ in which keys a row then sees; `weight_prepacked`, `use_sparse_mixer`"
+    yield "and QMoE's weights of 3 bits and of f4 and f8 are, too."
 
 
 def check(kiln):

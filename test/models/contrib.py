@@ -31,6 +31,14 @@ class Weight:
         self.array = array
 
 
+class Codes(Weight):
+    """One of integers of few bits, of ONNX's type of that name."""
+
+    def __init__(self, values, kind):
+        super().__init__(values)
+        self.kind = getattr(onnx.TensorProto, kind.upper())
+
+
 def normal(*shape, dtype=numpy.float32, scale=1.0):
     return (RNG.standard_normal(shape) * scale).astype(dtype)
 
@@ -54,7 +62,9 @@ def model_of(op, inputs, wanted, domain, attributes):
     names, ports, weights = [], [], []
     for k, value in enumerate(inputs):
         names.append("" if value is None else f"x{k}")
-        if isinstance(value, Weight):
+        if isinstance(value, Codes):
+            weights.append(helper.make_tensor(f"x{k}", value.kind, value.array.shape, value.array.ravel()))
+        elif isinstance(value, Weight):
             weights.append(numpy_helper.from_array(value.array, f"x{k}"))
         elif value is not None:
             kind = helper.np_dtype_to_tensor_dtype(value.dtype)
@@ -63,7 +73,7 @@ def model_of(op, inputs, wanted, domain, attributes):
     node = helper.make_node(op, names, outputs, domain=domain, **attributes)
     results = [onnx.ValueInfoProto(name=name) for name in outputs if name]
     graph = helper.make_graph([node], op, ports, results, weights)
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(MS, 1)]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(MS, 1), helper.make_opsetid("ai.onnx.ml", 3)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
@@ -202,8 +212,18 @@ def define_rotary():
     for interleaved in (0, 1):
         case(f"rotary_{interleaved}", "RotaryEmbedding", [x, places, *caches], interleaved=interleaved)
         case(f"rotary_4d_{interleaved}", "RotaryEmbedding", [normal(2, 3, 5, 16), places, *caches], interleaved=interleaved)
+    case("rotary_packed", "RotaryEmbedding", [x, places, *caches], is_packed_batching=1)
     case("rotary_from", "RotaryEmbedding", [x, numpy.array([7]), *caches])
     case("rotary_part", "RotaryEmbedding", [normal(2, 5, 60), places, *caches], num_heads=3, rotary_embedding_dim=16)
+
+
+def packed(codes, bits):
+    """Numbers of few bits, the first in the low ones of a byte, along the last axis."""
+    per = 8 // bits
+    wide = numpy.zeros((*codes.shape[:-1], -(-codes.shape[-1] // per) * per), numpy.uint8)
+    wide[..., :codes.shape[-1]] = codes
+    parts = wide.reshape(*wide.shape[:-1], -1, per) << (numpy.arange(per, dtype=numpy.uint8) * bits)
+    return numpy.bitwise_or.reduce(parts, -1).astype(numpy.uint8)
 
 
 def define_bits():
@@ -226,6 +246,32 @@ def define_bits():
     case("nbits_flat", "MatMulNBits", [normal(5, 80), b, *flat], **about)
     real = Weight(normal(n, 3) + 8)
     case("nbits_real_zeros", "MatMulNBits", [normal(5, 80), b, scales, real], **about)
+    # ONNX Runtime leaves packed zero points out where there are groups
+    for name, groups in (("sorted", numpy.sort(integers(0, 3, 80))), ("mixed", integers(0, 3, 80)), ("blocks", numpy.arange(80) // 32)):
+        groups = Weight(groups.astype(numpy.int32))
+        case(f"nbits_groups_{name}", "MatMulNBits", [normal(5, 80), b, scales, None, groups], **about)
+        case(f"nbits_groups_{name}_real", "MatMulNBits", [normal(1, 80), b, scales, real, groups], **about)
+        x, points = normal(2, 80), integers(0, 16, n, 3, dtype=numpy.uint8)
+        wide = Weight(points.astype(numpy.float32))
+        case(f"nbits_groups_{name}_zeros", "MatMulNBits", [x, b, scales, Weight(packed(points, 4)), groups],
+             same=[x, b, scales, wide, groups], **about)
+    for bits in (2, 8):  # which it computes without groups
+        codes, points = integers(0, 2**bits, n, 80, dtype=numpy.uint8), integers(0, 2**bits, n, 3, dtype=numpy.uint8)
+        groups, size = integers(0, 3, 80), 32 * bits // 8
+        bytes_ = packed(numpy.pad(codes, [(0, 0), (0, 16)]), bits).reshape(n, 3, size)
+        real = (codes - points[:, groups].astype(numpy.float32)) * scales.array[:, groups]
+        inputs = [normal(5, 80), Weight(bytes_), scales, Weight(packed(points, bits)), Weight(groups.astype(numpy.int32))]
+        like = "FusedMatMul", [inputs[0], Weight(real.T.astype(numpy.float32).copy())], {}
+        case(f"nbits_groups_{bits}", "MatMulNBits", inputs, like=like, **(about | dict(bits=bits)))
+    for kind, low, high in (("int4", -8, 8), ("uint4", 0, 16)):
+        for gathered, along in ((0, 1), (1, 0), (2, 1), (1, 1)):
+            shape, blocks = [6, 5, 7], [6, 5, 7]
+            shape[along], blocks[along] = 40, 3
+            codes, points = (Codes(integers(low, high, *size), kind) for size in (shape, blocks))
+            about = dict(block_size=16, gather_axis=gathered, quantize_axis=along)
+            t = f"gather_{kind}_{gathered}{along}"
+            case(t, "GatherBlockQuantized", [codes, integers(-5, 5, 2, 3), Weight(normal(*blocks))], **about)
+            case(f"{t}_zeros", "GatherBlockQuantized", [codes, integers(0, 5, 4), Weight(normal(*blocks)), points], **about)
     for bits in (4, 8):
         data = Weight(integers(0, 256, 30, 64 * bits // 8, dtype=numpy.uint8))
         scales, zeros = Weight(normal(30, 4)), Weight(integers(0, 256, 30, 4 * bits // 8, dtype=numpy.uint8))
@@ -288,15 +334,6 @@ def define_quantised():
     codes = integers(0, 256, 2, 5, 24, dtype=numpy.uint8)
     case("q_float", "MatMulIntegerToFloat", [codes, signed, Weight(scalar(0.1)), scales, Weight(scalar(99, numpy.uint8)), None,
                                              normal(16)])
-
-
-def packed(codes, bits):
-    """Numbers of few bits, the first in the low ones of a byte, along the last axis."""
-    per = 8 // bits
-    wide = numpy.zeros((*codes.shape[:-1], -(-codes.shape[-1] // per) * per), numpy.uint8)
-    wide[..., :codes.shape[-1]] = codes
-    parts = wide.reshape(*wide.shape[:-1], -1, per) << (numpy.arange(per, dtype=numpy.uint8) * bits)
-    return numpy.bitwise_or.reduce(parts, -1).astype(numpy.uint8)
 
 
 def define_experts():
@@ -390,6 +427,14 @@ def define_quantized_lstm():
             case(f"{t}_lengths", "DynamicQuantizeLSTM", [x, w, r, None, lengths, None, None, None, *of_w, *of_r], 3, **about)
 
 
+def define_features():
+    """Elements of the last axis by indices of any shape that is one list."""
+    for name, x in (("vector", normal(9)), ("rows", normal(4, 9)), ("many", integers(0, 99, 2, 3, 9))):
+        for shape in ((6,), (1, 6), (6, 1), (1, 1)):
+            where = "x".join(map(str, shape))
+            case(f"features_{name}_{where}", "ArrayFeatureExtractor", [x, integers(0, 9, *shape)], domain="ai.onnx.ml")
+
+
 def define_sizes():
     """Many inputs, steps and elements along an axis."""
     case("z_concat", "Concat", [normal(3, 2) for _ in range(100)], domain="", axis=1)
@@ -409,7 +454,7 @@ def main():
     kiln, patterns = sys.argv[1], sys.argv[2:] or ["*"]
     for define in (define_norms, define_activations, define_attention, define_groups, define_rotary, define_bits,
                    define_fused, define_quantised, define_experts, define_quantized_experts,
-                   define_quantized_lstm, define_sizes):
+                   define_quantized_lstm, define_features, define_sizes):
         define()
     names = [n for n in CASES if any(fnmatch.fnmatch(n, p) for p in patterns)]
     failed = 0
