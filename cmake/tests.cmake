@@ -66,7 +66,7 @@ if(TARGET kiln_tool)
   endif()
   kiln_test(onnx_nodes_newest 900 test/models/newest_nodes.sh $<TARGET_FILE:kiln_tool> ${PROJECT_BINARY_DIR} 1839)
   set_tests_properties(onnx_nodes_newest PROPERTIES LABELS long)
-  kiln_test(contrib 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/contrib.py $0" $<TARGET_FILE:kiln_tool>)
+  kiln_test(contrib 900 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/contrib.py $0" $<TARGET_FILE:kiln_tool>)
   kiln_test(classical 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/classical.py $0" $<TARGET_FILE:kiln_tool>)
   kiln_test(counted 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/counted.py $0" $<TARGET_FILE:kiln_tool>)
   if(NOT KILN_SANITIZE) # whose library a program must be linked with
