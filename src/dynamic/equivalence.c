@@ -12,6 +12,7 @@ typedef struct equivalence_check {
   kiln_ctx *cx;
   const kiln_program *all, *some;
   const int64_t *values; // contents of the last tensor of |all|
+  bool both_read;        // |some| has that tensor, too
   const kiln_bits *merged;
   kiln_axis_map (*axes)[KILN_MAX_RANK];
   bool *is_table; // by tensor: constants with different elements in the two programs
@@ -149,7 +150,8 @@ static bool evaluate(const side *d, const kiln_expr *e, int64_t *out) {
 static bool both(const point *p, const kiln_expr *a, const kiln_expr *b, int64_t *out_all,
                  int64_t *out_some) {
   const side all = {p->m->all, p->all, p->at_all, p->m->values, p->known ? &p->known->all : NULL},
-             some = {p->m->some, p->some, p->at_some, NULL, p->known ? &p->known->some : NULL};
+             some = {p->m->some, p->some, p->at_some, p->m->both_read ? p->m->values : NULL,
+              p->known ? &p->known->some : NULL};
   return evaluate(&all, a, out_all) && evaluate(&some, b, out_some);
 }
 
@@ -395,9 +397,10 @@ kiln_equivalence kiln_check_equivalence(kiln_ctx *cx, const kiln_program *all,
                                         const kiln_program *some, const int64_t *values,
                                         const kiln_bits *merged) {
   equivalence_check m = {.cx = cx, .all = all, .some = some, .values = values, .merged = merged};
-  const int n = some->tensors.n;
+  m.both_read = some->tensors.n == all->tensors.n;
+  const int n = all->tensors.n - 1;
   kiln_equivalence out = {.what = "the number of statements", .name = "the model", .stmt = -1};
-  if (n + 1 != all->tensors.n || all->stmts.n != some->stmts.n) return out;
+  if ((!m.both_read && n != some->tensors.n) || all->stmts.n != some->stmts.n) return out;
   m.axes = kiln_arena_zalloc(&cx->perm, (size_t)(n + 1) * sizeof *m.axes);
   m.is_table = KILN_NEW_ARRAY(&cx->perm, bool, n + 1);
   out = (kiln_equivalence){.axes = m.axes, .stmt = -1};

@@ -25,7 +25,7 @@ typedef struct kiln_equivalence {
   int stmt;                // the statement with the difference; -1: none
 } kiln_equivalence;
 
-// Compares |some|, of smaller extents, with |all|. The last tensor of |all|, which |some| lacks,
+// Compares |some|, of smaller extents, with |all|. The last tensor of |all|, which |some| may lack,
 // holds the |values| of the dimensions. Reductions may have more terms in |all|: neutral padding
 // (neutral_padding.h) cancels them. Axes of results of the statements in |merged| may be merged
 // axes. In cx->perm.

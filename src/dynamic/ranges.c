@@ -4,6 +4,7 @@
 #include "dynamic/dims.h"
 #include "dynamic/equivalence.h"
 #include "dynamic/neutral_padding.h"
+#include "dynamic/symbolic.h"
 #include "rewrite/checks.h"
 #include "support/bits.h"
 #include "support/integer.h"
@@ -86,6 +87,8 @@ typedef struct maker {
   kiln_model_ranges *r;
   const kiln_op *user_ops;
   kiln_folds folds; // shared by all samples of a bucket
+  kiln_symbol names[KILN_MAX_DIMS]; // variables for the dimensions that no statement has as a dim
+  bool is_symbolic; // whether programs are made of symbolic ones
 } maker;
 
 // Copies constants that are outputs, as shapes, by statements, whose bodies can become functions of
@@ -122,7 +125,14 @@ typedef struct sample {
   const kiln_program *prog;
 } sample;
 
-typedef KILN_VEC(sample) samples;
+// Programs of a bucket, the first at its largest values. Where the operators allow it, they are all
+// one symbolic program at different values; otherwise each is made of the graph by itself, and
+// functions of the dimensions are found that agree with all of them.
+typedef struct samples {
+  sample *data;
+  int n, cap;
+  kiln_symbolic symbolic; // |prog| is NULL if there is none
+} samples;
 
 // An extent: of an axis of a tensor or output, or of a dim of a statement.
 typedef struct extent {
@@ -130,21 +140,18 @@ typedef struct extent {
   int id, axis;
 } extent;
 
+static const kiln_expr *extent_in(const kiln_program *p, extent x) {
+  if (x.of == EXTENT_STMT) return p->stmts.data[x.id]->dims[x.axis].extent;
+  const int tensor = x.of == EXTENT_TENSOR ? x.id : p->outputs.data[x.id];
+  return p->tensors.data[tensor]->shape[x.axis];
+}
+
 static int64_t extent_at(const sample *s, extent x) {
-  const kiln_program *p = s->prog;
-  int64_t value = -1;
-  switch (x.of) {
-  case EXTENT_TENSOR: kiln_expr_is_int(p->tensors.data[x.id]->shape[x.axis], &value); break;
-  case EXTENT_OUTPUT:
-    kiln_expr_is_int(p->tensors.data[p->outputs.data[x.id]]->shape[x.axis], &value);
-    break;
-  case EXTENT_STMT: kiln_expr_is_int(p->stmts.data[x.id]->dims[x.axis].extent, &value); break;
-  }
-  return value;
+  return kiln_expr_int_or(extent_in(s->prog, x), -1);
 }
 
 static bool varies(const samples *s, extent x) {
-  bool does = false;
+  bool does = s->symbolic.prog && kiln_symbolic_uses(&s->symbolic, extent_in(s->symbolic.prog, x));
   for (int i = 1; i < s->n; i++) does |= extent_at(&s->data[i], x) != extent_at(&s->data[0], x);
   return does;
 }
@@ -186,7 +193,16 @@ static const kiln_expr *fit_numbers(kiln_ctx *cx, const kiln_model_ranges *r, co
   return kiln_simplify(cx, e, NULL);
 }
 
+// Replaces the variables of the dimensions by the model's names.
+static const kiln_expr *named(kiln_ctx *cx, const kiln_model_ranges *r, const samples *s,
+                              const kiln_expr *e) {
+  const kiln_expr *vars[KILN_MAX_DIMS];
+  for (int d = 0; d < r->n_dims; d++) vars[d] = kiln_var(cx, r->symbols[d]);
+  return kiln_expr_substitute(cx, e, r->n_dims, s->symbolic.names, vars);
+}
+
 static const kiln_expr *fit(kiln_ctx *cx, const kiln_model_ranges *r, const samples *s, extent x) {
+  if (s->symbolic.prog) return named(cx, r, s, extent_in(s->symbolic.prog, x));
   int64_t *found = KILN_NEW_ARRAY(&cx->perm, int64_t, s->n);
   for (int i = 0; i < s->n; i++) found[i] = extent_at(&s->data[i], x);
   return fit_numbers(cx, r, s, found);
@@ -201,9 +217,8 @@ static kiln_status not_linear(const maker *k, const char *name) {
 
 // Finds the needed extents of tensors; a merged axis counts as a whole.
 static kiln_status find_live(maker *k, const samples *s, const kiln_equivalence *equivalent,
-                             kiln_bucket *part) {
-  const kiln_program *p = s->data[0].prog;
-  for (int i = 0; i < p->tensors.n; i++) {
+                             kiln_bucket *part, const kiln_program *p) {
+  for (int i = 0; i < s->data[0].prog->tensors.n; i++) {
     const kiln_tensor *t = p->tensors.data[i];
     kiln_live live = {.tensor = t->name, .id = i, .rank = t->rank, .most = t->shape};
     bool any = false;
@@ -230,10 +245,36 @@ static kiln_status add_sample(maker *k, samples *s, const int64_t *values) {
   for (int i = 0; i < s->n; i++)
     if (memcmp(s->data[i].values, values, sizeof added.values) == 0) return KILN_OK;
   memcpy(added.values, values, sizeof added.values);
-  KILN_TRY(make_program(k, values, &p));
+  if (s->symbolic.prog) p = kiln_symbolic_bind(k->cx, &s->symbolic, values);
+  else KILN_TRY(make_program(k, values, &p));
   added.prog = p;
   KILN_VEC_PUSH(&k->cx->perm, s, added);
   return KILN_OK;
+}
+
+// Makes the symbolic program, in which dimensions with one value in the bucket are numbers, if each
+// operator can be lowered so.
+static void make_symbolic(maker *k, const int64_t *least, const int64_t *most, samples *s) {
+  kiln_ctx *cx = k->cx;
+  const int n = k->r->n_dims;
+  const kiln_expr *values[KILN_MAX_DIMS];
+  kiln_program *p = NULL;
+  for (int d = 0; d < n; d++)
+    values[d] = least[d] == most[d] ? kiln_int(cx, most[d]) : kiln_var(cx, k->names[d]);
+  s->symbolic = (kiln_symbolic){.n_dims = n};
+  memcpy(s->symbolic.names, k->names, sizeof k->names);
+  memcpy(s->symbolic.least, least, (size_t)n * sizeof *least);
+  memcpy(s->symbolic.most, most, (size_t)n * sizeof *most);
+  kiln_diag *const diag = cx->diag;
+  cx->diag = NULL; // reasons for refusal are those of the programs at numbers
+  const kiln_graph *g = kiln_graph_substitute(cx, k->m->graph, n, k->r->symbols, values);
+  const kiln_status st = kiln_fission_with(cx, g, k->user_ops, &p);
+  cx->diag = diag;
+  if (st != KILN_OK) return;
+  if (k->m->options.clamp_indices) kiln_checks_drop(cx, p);
+  copy_small_outputs(cx, p);
+  s->symbolic.prog = p;
+  if (!kiln_symbolic_is_bounded(cx, &s->symbolic)) s->symbolic.prog = NULL;
 }
 
 // Adds samples from the largest values down to the least, in all dimensions together and in each
@@ -305,9 +346,6 @@ static const kiln_expr *read_dims(maker *k, const kiln_tensor *dims, const kiln_
 typedef struct general {
   maker *k;
   const samples *s;
-  kiln_symbol names
-      [KILN_MAX_DIMS]; // names for the dimensions during rewriting, different from all dims of the
-                       // statement
   bool wrong;          // some number is not linear in the dimensions
   bool scales;         // some index has a varying factor or divisor
   kiln_map known;      // digest of the samples' expression ids -> general_known
@@ -332,7 +370,7 @@ static const kiln_expr *general_number(general *g, const kiln_expr *const *e) {
   const kiln_expr *dims[KILN_MAX_DIMS];
   g->wrong |= !linear;
   if (!linear) return e[0];
-  for (int d = 0; d < g->k->r->n_dims; d++) dims[d] = kiln_var(cx, g->names[d]);
+  for (int d = 0; d < g->k->r->n_dims; d++) dims[d] = kiln_var(cx, g->k->names[d]);
   linear = kiln_expr_substitute(cx, linear, g->k->r->n_dims, g->k->r->symbols, dims);
   const kiln_expr *value = kiln_cast(cx, t, linear);
   return is_inverse ? kiln_div(cx, kiln_float(cx, t, 1), value) : value;
@@ -443,7 +481,7 @@ typedef struct bounding {
 
 static bool uses_dims(const general *g, const kiln_expr *e) {
   bool uses = false;
-  for (int d = 0; d < g->k->r->n_dims; d++) uses |= kiln_expr_uses(e, g->names[d]);
+  for (int d = 0; d < g->k->r->n_dims; d++) uses |= kiln_expr_uses(e, g->k->names[d]);
   return uses;
 }
 
@@ -519,7 +557,7 @@ static const kiln_expr *bounded(general *g, const kiln_program *p, const kiln_st
   for (int d = 0; d < g->k->r->n_dims; d++) {
     int64_t least = most->values[d];
     for (int i = 1; i < g->s->n; i++) least = kiln_min_i64(least, g->s->data[i].values[d]);
-    kiln_ranges_push(&b.ranges, g->names[d], least, most->values[d]);
+    kiln_ranges_push(&b.ranges, g->k->names[d], least, most->values[d]);
   }
   e = bound_indices(&b, e);
   kiln_arena_rewind(&cx->scratch, mark);
@@ -535,7 +573,6 @@ static bool generalise(maker *k, const samples *s, const kiln_tensor *dims, kiln
   const kiln_expr **e = KILN_NEW_ARRAY(&k->cx->perm, const kiln_expr *, s->n),
                   **of_guard = KILN_NEW_ARRAY(&k->cx->perm, const kiln_expr *, s->n);
   kiln_map_init(&g.known, &k->cx->perm);
-  for (int d = 0; d < k->r->n_dims; d++) g.names[d] = kiln_symbol_printf(k->cx, "dims(%d)", d);
   for (int i = 0; i < s->n; i++) e[i] = s->data[i].prog->stmts.data[id]->body;
   const kiln_expr *body = general_expr(&g, e);
   for (int i = 0; i < s->n; i++) of_guard[i] = s->data[i].prog->stmts.data[id]->guard;
@@ -543,12 +580,36 @@ static bool generalise(maker *k, const samples *s, const kiln_tensor *dims, kiln
   body = kiln_expr_replace(k->cx, body, replace_table, &g);
   if (guard) guard = kiln_expr_replace(k->cx, guard, replace_table, &g);
   if (g.wrong || (g.scales && !scales)) return false;
-  body = read_dims(k, dims, g.names, bounded(&g, p, x, body));
-  if (guard) guard = read_dims(k, dims, g.names, bounded(&g, p, x, guard));
+  body = read_dims(k, dims, k->names, bounded(&g, p, x, body));
+  if (guard) guard = read_dims(k, dims, k->names, bounded(&g, p, x, guard));
   if (body == x->body && guard == x->guard) return false;
   x->body = body;
   x->guard = guard;
   return true;
+}
+
+// Sets the expressions of statement |id| of |p| from those of the symbolic program. They read the
+// dimensions; unless |exact|, factors and divisors of indices are those of the largest values.
+static void read_symbolic(maker *k, const samples *s, const kiln_tensor *dims, kiln_program *p,
+                          int id, bool exact) {
+  kiln_ctx *cx = k->cx;
+  const kiln_stmt *from = s->symbolic.prog->stmts.data[id];
+  kiln_stmt *x = p->stmts.data[id];
+  const int rank = p->tensors.data[x->out]->rank;
+  general g = {.k = k, .s = s};
+  for (int i = 0; i < 3 + rank; i++) {
+    const kiln_expr **to = i == 0   ? &x->body
+                           : i == 1 ? &x->guard
+                           : i == 2 ? &x->init
+                                    : &x->index[i - 3];
+    const kiln_expr *e = i == 0   ? from->body
+                         : i == 1 ? from->guard
+                         : i == 2 ? from->init
+                                  : from->index[i - 3];
+    if (!kiln_symbolic_uses(&s->symbolic, e)) continue;
+    if (!exact) e = kiln_stmt_simplify(cx, x, kiln_symbolic_scale(cx, &s->symbolic, e));
+    *to = kiln_symbolic_read(cx, &s->symbolic, dims, bounded(&g, p, x, e));
+  }
 }
 
 static bool have_as_many(const samples *s) {
@@ -600,6 +661,106 @@ static kiln_status compare_samples(maker *k, const samples *s, const kiln_tensor
   return KILN_OK;
 }
 
+// --- a bucket of a symbolic program ---
+
+// The choices by which the program of a bucket computes the same as the symbolic one.
+typedef struct settling {
+  maker *k;
+  const samples *s;
+  const kiln_tensor *dims;
+  kiln_program *p;
+  kiln_bits *exact;  // statements that read factors and divisors from the dimensions, too
+  kiln_bits *merged; // statements whose results may have merged axes
+  kiln_bits *apart;  // statements whose results must not have any
+} settling;
+
+static void make_exact(settling *t, int id) {
+  if (kiln_bits_has(t->exact, id)) return;
+  kiln_bits_set(t->exact, id);
+  read_symbolic(t->k, t->s, t->dims, t->p, id, true);
+}
+
+static bool keep_apart(settling *t, int id) {
+  if (id < 0 || kiln_bits_has(t->apart, id)) return false;
+  kiln_bits_set(t->apart, id);
+  kiln_bits_clear(t->merged, id);
+  make_exact(t, id);
+  return true;
+}
+
+typedef struct operands {
+  settling *t;
+  const kiln_equivalence *found;
+  bool any;
+} operands;
+
+static void keep_operand_apart(const kiln_expr *load, void *argument) {
+  operands *o = argument;
+  const kiln_tensor *x = o->t->p->tensors.data[load->u.tensor];
+  bool is_merged = false;
+  if (x->id == o->t->dims->id) return;
+  for (int a = 0; a < x->rank; a++) is_merged |= o->found->axes[x->id][a].inner != 0;
+  if (is_merged) o->any |= keep_apart(o->t, x->def);
+}
+
+// Another choice for statement |id|, which differs; false: there is none.
+static bool choose_again(settling *t, const kiln_equivalence *found, int id) {
+  operands o = {t, found, false};
+  if (id < 0) return false;
+  if (!kiln_bits_has(t->apart, id) && !kiln_bits_has(t->merged, id)) {
+    kiln_bits_set(t->merged, id);
+    return true;
+  }
+  if (!kiln_bits_has(t->exact, id)) {
+    make_exact(t, id);
+    return true;
+  }
+  kiln_stmt_visit_loads(t->k->cx, t->p, t->p->stmts.data[id], keep_operand_apart, &o);
+  return o.any;
+}
+
+// The statement of an output with merged axes; -1: there is none.
+static int merged_output(const settling *t, const kiln_equivalence *found) {
+  for (int k = 0; k < t->p->outputs.n; k++) {
+    const kiln_tensor *x = t->p->tensors.data[t->p->outputs.data[k]];
+    for (int a = 0; a < x->rank; a++)
+      if (found->axes[x->id][a].inner) return x->def;
+  }
+  return -1;
+}
+
+// Chooses until the program computes the same as the one at sample |i|.
+static kiln_status settle_at(settling *t, int i, kiln_equivalence *out, bool *out_changed) {
+  const sample *at = &t->s->data[i];
+  const kiln_program *some = kiln_symbolic_bind_extents(t->k->cx, &t->s->symbolic, at->values);
+  for (;;) {
+    *out = kiln_check_equivalence(t->k->cx, t->p, some, at->values, t->merged);
+    const int output = out->what ? -1 : merged_output(t, out);
+    if (!out->what && output < 0) return KILN_OK;
+    if (!(out->what ? choose_again(t, out, out->stmt) : keep_apart(t, output)))
+      return differs(t->k, at, out->name, out->what ? out->what : "the order of the elements");
+    *out_changed = true;
+  }
+}
+
+// Statements read the dimensions, but flattened axes are laid out as at the largest values, if all
+// that read them find their elements there: at n = 2 of at most 8, element i of [4, n] as one axis
+// is element i / 2 * 8 + i % 2. Others compute with the run's divisors.
+static kiln_status settle(maker *k, const samples *s, const kiln_tensor *dims, kiln_program *p,
+                          kiln_equivalence *out) {
+  const int n = p->stmts.n;
+  settling t = {.k = k, .s = s, .dims = dims, .p = p};
+  t.exact = kiln_bits_make(&k->cx->perm, n);
+  t.merged = kiln_bits_make(&k->cx->perm, n);
+  t.apart = kiln_bits_make(&k->cx->perm, n);
+  for (int id = 0; id < n; id++) read_symbolic(k, s, dims, p, id, false);
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (int i = 1; i < s->n; i++) KILN_TRY(settle_at(&t, i, &out[i], &changed));
+  }
+  return KILN_OK;
+}
+
 // --- reductions and scatters ---
 
 // Reductions over varying extents end at the run's extent, and so do all loops of a scatter, whose
@@ -647,14 +808,15 @@ static kiln_status make_bucket(maker *k, kiln_bucket *part) {
   kiln_ctx *cx = k->cx;
   samples s = {0};
   k->folds = (kiln_folds){0};
+  if (k->is_symbolic) make_symbolic(k, part->least, part->most, &s);
   KILN_TRY(add_samples(k, part->least, part->most, &s));
   kiln_equivalence *equivalent = KILN_NEW_ARRAY(&cx->perm, kiln_equivalence, s.n);
-  kiln_program *p = kiln_program_copy(cx, s.data[0].prog);
-  const kiln_expr *n = kiln_int(cx, k->r->n_dims);
-  const kiln_tensor *dims = kiln_tensor_make(cx, p, "dims", KILN_I64, KILN_INPUT, 1, &n);
-  KILN_VEC_PUSH(&cx->perm, &p->inputs, dims->id);
-  KILN_TRY(compare_samples(k, &s, dims, p, equivalent));
-  KILN_TRY(find_live(k, &s, equivalent, part));
+  kiln_program *p = s.symbolic.prog ? kiln_symbolic_bound(cx, &s.symbolic)
+                                    : kiln_program_copy(cx, s.data[0].prog);
+  const kiln_tensor *dims = kiln_symbolic_add_input(cx, p, k->r->n_dims);
+  if (s.symbolic.prog) KILN_TRY(settle(k, &s, dims, p, equivalent));
+  else KILN_TRY(compare_samples(k, &s, dims, p, equivalent));
+  KILN_TRY(find_live(k, &s, equivalent, part, p));
   KILN_TRY(end_reductions(k, &s, dims, p, part));
   generalise_checks(&s, p);
   part->prog = p;
@@ -793,13 +955,40 @@ static void make_parts(kiln_ctx *cx, kiln_model_ranges *r, const samples *s) {
 
 // --- the model ---
 
+static bool has_extent_of_sample(kiln_ctx *cx, const samples *s, int i, int output, int axis) {
+  const extent x = {EXTENT_OUTPUT, output, axis};
+  const kiln_expr *e = extent_in(s->symbolic.prog, x);
+  return kiln_symbolic_value(cx, &s->symbolic, s->data[i].values, e) == extent_at(&s->data[i], x);
+}
+
+// Whether outputs of the symbolic program have the extents of the programs that are made at numbers.
+// They differ where an extent decides how a node is computed: at 1, an axis is stretched.
+static bool has_extents_of_samples(kiln_ctx *cx, const samples *s) {
+  const kiln_program *p = s->symbolic.prog;
+  bool has = true;
+  for (int i = 0; i < s->n; i++) {
+    const kiln_program *at = s->data[i].prog;
+    has &= kiln_program_n_results(at) == kiln_program_n_results(p);
+    for (int k = 0; has && k < kiln_program_n_results(p); k++) {
+      const kiln_tensor *x = p->tensors.data[p->outputs.data[k]];
+      has &= x->rank == at->tensors.data[at->outputs.data[k]]->rank;
+      for (int a = 0; has && a < x->rank; a++) has = has_extent_of_sample(cx, s, i, k, a);
+    }
+  }
+  return has;
+}
+
 static kiln_status add_samples_of_all(maker *k, samples *s) {
   int64_t least[KILN_MAX_DIMS], most[KILN_MAX_DIMS];
   for (int d = 0; d < k->r->n_dims; d++) {
     least[d] = k->r->dims[d].least;
     most[d] = k->r->dims[d].most;
   }
-  return add_samples(k, least, most, s);
+  KILN_TRY(add_samples(k, least, most, s));
+  make_symbolic(k, least, most, s);
+  if (s->symbolic.prog && !has_extents_of_samples(k->cx, s)) s->symbolic.prog = NULL;
+  k->is_symbolic = s->symbolic.prog != NULL;
+  return KILN_OK;
 }
 
 static kiln_status make_shapes(maker *k, const samples *s) {
@@ -844,6 +1033,7 @@ kiln_status kiln_ranges_make(kiln_ctx *cx, kiln_model *m, const kiln_op *user_op
   samples all = {0};
   KILN_TRY(take_ranges(cx, m, o->n_ranges, o->ranges));
   m->ranged = m->ranges->dims[0].name;
+  for (int d = 0; d < KILN_MAX_DIMS; d++) k.names[d] = kiln_symbol_printf(cx, "dims(%d)", d);
   KILN_TRY(add_samples_of_all(&k, &all));
   KILN_TRY(make_shapes(&k, &all));
   KILN_TRY(check_ports(&k, m->prog));

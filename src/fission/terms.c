@@ -285,13 +285,13 @@ static kiln_status batch_extents(kiln_lower *lw, const kiln_tensor *a, int batch
     const kiln_expr *ea = ia >= 0 ? a->shape[ia] : kiln_int(lw->cx, 1);
     const kiln_expr *eb = ib >= 0 ? b->shape[ib] : kiln_int(lw->cx, 1);
     int64_t va = 0, vb = 0;
-    if (kiln_expr_is_int(ea, &va) && kiln_expr_is_int(eb, &vb) && va != vb && va != 1 && vb != 1)
+    const bool ka = kiln_expr_is_int(ea, &va), kb = kiln_expr_is_int(eb, &vb);
+    if (ka && kb && va != vb && va != 1 && vb != 1)
       return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
                        "batch axis %d: extents must be equal or 1, got %" PRId64 " and %" PRId64, i,
                        va, vb);
     // a symbolic extent against a number: it may turn out to be 1, so the result is the number
-    const bool takes_b = kiln_expr_is(ea, 1) ||
-                         (kiln_expr_is_int(eb, NULL) && !kiln_expr_is_int(ea, NULL) && vb != 1);
+    const bool takes_b = (ka && va == 1) || (kb && !ka && vb != 1);
     out[i] = takes_b ? eb : ea;
   }
   return KILN_OK;
