@@ -28,6 +28,9 @@ typedef struct axis_plan {
   float scale, start, end; // start, end: of the region of interest
   double up, down;         // the scale is up / down
   const kiln_expr *extent;
+  // The same where extents are named: places and weights are computed in the run.
+  bool is_named;
+  const kiln_expr *n_in, *n_up, *n_down; // the scale is n_up / n_down
 } axis_plan;
 
 typedef struct resize {
@@ -141,6 +144,88 @@ static int64_t nearest_of(const resize *r, const axis_plan *a, int64_t o) {
   return clamp((int64_t)i, a->in);
 }
 
+// --- coordinates over named extents ---
+
+// A place in the input, top / bottom, as integers.
+typedef struct ratio {
+  const kiln_expr *top, *bottom;
+} ratio;
+
+// The place in the input of place |o| of the output: source_of, over expressions.
+static ratio named_source(const resize *r, const axis_plan *a, const kiln_expr *o) {
+  kiln_ctx *cx = r->lw->cx;
+  const kiln_expr *zero = kiln_int(cx, 0), *one = kiln_int(cx, 1), *two = kiln_int(cx, 2);
+  const kiln_expr *up = a->n_up, *down = a->n_down, *in_less = kiln_sub(cx, a->n_in, one);
+  const kiln_expr *twice = kiln_mul(cx, kiln_add(cx, kiln_mul(cx, o, two), one), down);
+  const kiln_expr *is_many = kiln_compare(cx, KILN_EXPR_GT, a->extent, one);
+  const ratio middle = {kiln_sub(cx, twice, up), kiln_mul(cx, up, two)};
+  switch (r->coords) {
+  case HALF_PIXEL_SYMMETRIC: {
+    const kiln_expr *left = kiln_sub(cx, twice, kiln_mul(cx, a->extent, down));
+    return (ratio){kiln_add(cx, left, kiln_mul(cx, in_less, up)), middle.bottom};
+  }
+  case PYTORCH_HALF_PIXEL:
+    return (ratio){kiln_select(cx, is_many, middle.top, zero), middle.bottom};
+  case ALIGN_CORNERS: {
+    const kiln_expr *span = kiln_sub(cx, kiln_mul(cx, up, a->n_in), down);
+    return (ratio){kiln_mul(cx, kiln_mul(cx, o, in_less), down),
+                   kiln_select(cx, is_many, kiln_most(cx, span, one), one)};
+  }
+  case ASYMMETRIC: return (ratio){kiln_mul(cx, o, down), up};
+  case TF_HALF_PIXEL_FOR_NN: return (ratio){twice, middle.bottom};
+  case HALF_PIXEL:
+  case TF_CROP_AND_RESIZE: break; // the latter has numbers only
+  }
+  return middle;
+}
+
+static const kiln_expr *named_clamp(kiln_ctx *cx, const axis_plan *a, const kiln_expr *i) {
+  const kiln_expr *last = kiln_sub(cx, a->n_in, kiln_int(cx, 1));
+  return kiln_most(cx, kiln_int(cx, 0), kiln_least(cx, i, last));
+}
+
+static const kiln_expr *named_nearest(const resize *r, const axis_plan *a, const kiln_expr *o) {
+  kiln_ctx *cx = r->lw->cx;
+  const kiln_expr *zero = kiln_int(cx, 0), *two = kiln_int(cx, 2);
+  ratio c = named_source(r, a, o);
+  if (r->round == ROUND_PREFER_FLOOR || r->round == ROUND_PREFER_CEIL) { // half a place aside
+    const kiln_expr *top = kiln_mul(cx, c.top, two);
+    c.top = r->round == ROUND_PREFER_CEIL ? kiln_add(cx, top, c.bottom) : kiln_sub(cx, top, c.bottom);
+    c.bottom = kiln_mul(cx, c.bottom, two);
+  }
+  const bool is_up = r->round == ROUND_PREFER_FLOOR || r->round == CEIL;
+  if (!is_up) return named_clamp(cx, a, kiln_div(cx, c.top, c.bottom));
+  const kiln_expr *below = kiln_div(cx, kiln_sub(cx, zero, c.top), c.bottom);
+  return named_clamp(cx, a, kiln_sub(cx, zero, below));
+}
+
+// Whether an axis can be resized from, or to, a named extent; otherwise it must be a number.
+static bool takes_name(const resize *r, const kiln_expr *extent) {
+  return !kiln_expr_is_int(extent, NULL) && r->coords != TF_CROP_AND_RESIZE &&
+         !kiln_lower_attr(r->lw, "keep_aspect_ratio_policy") &&
+         (r->mode == NEAREST || (!r->antialias && !r->exclude_outside));
+}
+
+// A scale with few binary digits: its product with an extent is exact in single precision.
+static bool is_short(float scale, int64_t *out_up, int64_t *out_down) {
+  enum { DIGITS = 1 << 8 };
+  for (*out_down = 1; *out_down <= DIGITS; *out_down *= 2) {
+    const float up = scale * (float)*out_down;
+    *out_up = (int64_t)up;
+    if ((float)*out_up == up && *out_up > 0) return *out_up <= DIGITS;
+  }
+  return false;
+}
+
+static void set_named(const resize *r, axis_plan *a, const kiln_expr *extent, const kiln_expr *up,
+                      const kiln_expr *down) {
+  a->is_named = true;
+  a->n_in = a->extent;
+  a->n_up = up;
+  a->n_down = down;
+  a->extent = kiln_lower_tidy(r->lw->cx, extent);
+}
+
 // --- extents ---
 
 // Places of shorter axes are compared exactly.
@@ -195,6 +280,12 @@ static kiln_status plan_scale(resize *r, int axis, double scale) {
     a->extent = kiln_mul(cx, a->extent, kiln_int(cx, a->times));
     return KILN_OK;
   }
+  int64_t up = 0, down = 1;
+  if (takes_name(r, a->extent) && is_short(a->scale, &up, &down)) {
+    const kiln_expr *u = kiln_int(cx, up), *d = kiln_int(cx, down);
+    set_named(r, a, kiln_div(cx, kiln_mul(cx, a->extent, u), d), u, d);
+    return KILN_OK;
+  }
   KILN_TRY(want_axis_constant(r, axis, a));
   KILN_TRY(set_out(r, axis, (double)floorf(a->scale * (float)a->in)));
   // A scale that is a ratio of the extents but for its rounding is that ratio.
@@ -210,6 +301,10 @@ static kiln_status plan_size(resize *r, int axis, const kiln_expr *size) {
       size == a->extent && (r->coords != TF_CROP_AND_RESIZE || (a->start == 0 && a->end == 1));
   a->scale = 1;
   if (a->whole) return KILN_OK;
+  if (takes_name(r, a->extent) || takes_name(r, size)) {
+    set_named(r, a, size, size, a->extent);
+    return KILN_OK;
+  }
   KILN_TRY(want_axis_constant(r, axis, a));
   int64_t out = 0;
   if (!kiln_expr_is_int(size, &out))
@@ -317,6 +412,7 @@ static const kiln_expr *nearest_index(resize *r, const axis_plan *a, const kiln_
   kiln_ctx *cx = r->lw->cx;
   if (a->whole) return o;
   if (a->times) return kiln_div(cx, o, kiln_int(cx, a->times));
+  if (a->is_named) return named_nearest(r, a, o);
   int64_t *table = KILN_NEW_ARRAY(&cx->scratch, int64_t, a->out);
   const int64_t up = a->out / a->in, down = a->out ? a->in / a->out : 0;
   bool divides = up > 0, multiplies = down > 0;
@@ -418,6 +514,44 @@ static tap_tables make_tables(resize *r, const axis_plan *a, const taps *t, kiln
                       kiln_lower_make_const(r->lw, "resize_weights", dtype, 2, shape, data)};
 }
 
+// The weight of tap |k| of a place |rest| after the tap t->before.
+static const kiln_expr *named_weight(const resize *r, const taps *t, int k, const kiln_expr *rest) {
+  kiln_ctx *cx = r->lw->cx;
+  const kiln_dtype f = KILN_F64;
+  const double a = r->cubic_a;
+  const int64_t off = k - t->before; // of the place from floor(x)
+  const kiln_expr *d = off > 0 ? kiln_sub(cx, kiln_float(cx, f, (double)off), rest)
+                               : kiln_add(cx, rest, kiln_float(cx, f, (double)-off));
+  if (r->mode == LINEAR) return kiln_sub(cx, kiln_float(cx, f, 1), d);
+  const bool is_near = off == 0 || off == 1;
+  const double c[] = {is_near ? a + 2 : a, is_near ? -(a + 3) : -5 * a, is_near ? 0 : 8 * a,
+                      is_near ? 1 : -4 * a};
+  const kiln_expr *sum = kiln_float(cx, f, c[0]);
+  for (int i = 1; i < 4; i++) sum = kiln_add(cx, kiln_mul(cx, sum, d), kiln_float(cx, f, c[i]));
+  return sum;
+}
+
+// The tables of an axis with a named extent, as statements.
+static tap_tables compute_tables(resize *r, const axis_plan *a, const taps *t, kiln_dtype dtype) {
+  kiln_ctx *cx = r->lw->cx;
+  const kiln_expr *extents[] = {a->extent, kiln_int(cx, t->n)};
+  kiln_stmt *places = kiln_lower_stmt(r->lw, "resize_places", KILN_I64, 2, 0, extents),
+            *weights = kiln_lower_stmt(r->lw, "resize_weights", dtype, 2, 0, extents);
+  const ratio c = named_source(r, a, kiln_stmt_var(cx, places, 0));
+  const kiln_expr *k = kiln_stmt_var(cx, places, 1), *base = kiln_div(cx, c.top, c.bottom);
+  const kiln_expr *less = kiln_sub(cx, c.top, kiln_mul(cx, base, c.bottom));
+  const kiln_expr *rest =
+      kiln_div(cx, kiln_cast(cx, KILN_F64, less), kiln_cast(cx, KILN_F64, c.bottom));
+  const kiln_expr *first = kiln_sub(cx, base, kiln_int(cx, t->before));
+  places->body = named_clamp(cx, a, kiln_add(cx, first, k));
+  const kiln_expr *w = named_weight(r, t, (int)t->n - 1, rest);
+  for (int i = (int)t->n - 2; i >= 0; i--)
+    w = kiln_select(cx, kiln_compare(cx, KILN_EXPR_EQ, k, kiln_int(cx, i)),
+                    named_weight(r, t, i, rest), w);
+  weights->body = kiln_cast(cx, dtype, w);
+  return (tap_tables){kiln_lower_tensor(r->lw, places), kiln_lower_tensor(r->lw, weights)};
+}
+
 // weights(o, k) * x(..., places(o, k), ...) for the tap |k|.
 static const kiln_expr *tap_term(kiln_ctx *cx, const kiln_tensor *x, const kiln_expr *const *o,
                                  int axis, const tap_tables *tables, const kiln_expr *k) {
@@ -434,7 +568,8 @@ static kiln_tensor *resize_axis(resize *r, const kiln_tensor *x, int axis, kiln_
   kiln_ctx *cx = r->lw->cx;
   const axis_plan *a = &r->axes[axis];
   const taps t = taps_of(r, a);
-  const tap_tables tables = make_tables(r, a, &t, dtype);
+  const tap_tables tables =
+      a->is_named ? compute_tables(r, a, &t, dtype) : make_tables(r, a, &t, dtype);
   const kiln_expr *extents[KILN_MAX_RANK + 1], *o[KILN_MAX_RANK];
   for (int i = 0; i < x->rank; i++) extents[i] = i == axis ? a->extent : x->shape[i];
   extents[x->rank] = kiln_int(cx, t.n);

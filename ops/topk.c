@@ -188,7 +188,8 @@ static kiln_tensor *list_rounds(const top *p, int n, const found *rounds) {
 // Whether rounds look at less than counting does.
 static bool has_few_rounds(const top *p, int *out_n) {
   int64_t k = 0, extent = 0;
-  if (!kiln_expr_is_int(p->k, &k) || !kiln_expr_is_int(p->x->shape[p->axis], &extent)) return false;
+  if (!kiln_expr_is_int(p->k, &k) || !kiln_lower_most(p->lw, p->x->shape[p->axis], &extent))
+    return false;
   *out_n = (int)(k <= MAX_ROUNDS ? k : 0);
   return *out_n > 0 && 4 * k < extent;
 }
@@ -321,7 +322,7 @@ static const kiln_tensor *list_first(const selection *z) {
 static bool can_select(const top *p) {
   int64_t k = 0, extent = 0;
   return p->keys->dtype == KILN_I32 && kiln_expr_is_int(p->k, &k) &&
-         kiln_expr_is_int(p->x->shape[p->axis], &extent) && k > 0 && 2 * k <= extent &&
+         kiln_lower_most(p->lw, p->x->shape[p->axis], &extent) && k > 0 && 2 * k <= extent &&
          extent >= LEAST_SELECTED && extent <= INT32_MAX;
 }
 

@@ -268,7 +268,10 @@ static void make_symbolic(maker *k, const int64_t *least, const int64_t *most, s
   kiln_diag *const diag = cx->diag;
   cx->diag = NULL; // reasons for refusal are those of the programs at numbers
   const kiln_graph *g = kiln_graph_substitute(cx, k->m->graph, n, k->r->symbols, values);
-  const kiln_status st = kiln_fission_with(cx, g, k->user_ops, &p);
+  kiln_ranges ranges;
+  kiln_ranges_init(&ranges, &cx->perm);
+  for (int d = 0; d < n; d++) kiln_ranges_push(&ranges, k->names[d], least[d], most[d]);
+  const kiln_status st = kiln_fission_within(cx, g, k->user_ops, &ranges, &p);
   cx->diag = diag;
   if (st != KILN_OK) return;
   if (k->m->options.clamp_indices) kiln_checks_drop(cx, p);
@@ -820,6 +823,7 @@ static kiln_status make_bucket(maker *k, kiln_bucket *part) {
   KILN_TRY(end_reductions(k, &s, dims, p, part));
   generalise_checks(&s, p);
   part->prog = p;
+  kiln_bucket_join_equal(cx, part);
   return kiln_program_verify(cx, p);
 }
 

@@ -40,6 +40,9 @@ typedef struct kiln_model_ranges {
 //         KILN_UNSUPPORTED: programs at smaller values are not equivalent
 kiln_status kiln_ranges_make(kiln_ctx *cx, kiln_model *m, const kiln_op *user_ops,
                              const kiln_compile_options *o);
+// Widens the needed extents of tensors whose statements are equal but for them.
+// (equal_statements.c)
+void kiln_bucket_join_equal(kiln_ctx *cx, kiln_bucket *part);
 // Sets the signatures (ports with types and shapes) of the model and its buckets, once the storage
 // type of f32 is chosen.
 void kiln_ranges_signatures(kiln_ctx *cx, kiln_model *m);

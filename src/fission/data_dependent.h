@@ -93,6 +93,8 @@ kiln_status kiln_lower_data_dependent_extent(kiln_lower *lw, const kiln_tensor *
                                              const kiln_expr *most, const kiln_expr **out);
 // An upper bound of |e|, an expression of named and data-dependent dimensions; NULL: unknown.
 const kiln_expr *kiln_lower_upper_bound(const kiln_lower *lw, const kiln_expr *e);
+// The same as a number, in the ranges of the named dimensions; false: there is none.
+bool kiln_lower_most(const kiln_lower *lw, const kiln_expr *e, int64_t *out);
 const kiln_expr *kiln_data_dependent_most(kiln_ctx *cx, const kiln_data_dependent_extents *counts,
                                           const kiln_expr *e);
 bool kiln_data_dependent_uses(const kiln_data_dependent_extents *counts, const kiln_expr *e);

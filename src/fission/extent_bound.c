@@ -1,5 +1,6 @@
 // Upper bounds of data-dependent extents: see data_dependent.h.
 #include "fission/data_dependent.h"
+#include "analysis/simplify.h"
 #include "fission/terms.h"
 
 typedef struct bounding {
@@ -74,4 +75,11 @@ const kiln_expr *kiln_data_dependent_most(kiln_ctx *cx, const kiln_data_dependen
 
 const kiln_expr *kiln_lower_upper_bound(const kiln_lower *lw, const kiln_expr *e) {
   return kiln_data_dependent_most(lw->cx, lw->counts, e);
+}
+
+bool kiln_lower_most(const kiln_lower *lw, const kiln_expr *e, int64_t *out) {
+  const kiln_expr *most = kiln_lower_upper_bound(lw, e);
+  if (!most) return false;
+  *out = kiln_expr_interval(lw->cx, most, lw->dims).hi;
+  return *out < INT64_MAX;
 }

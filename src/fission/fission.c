@@ -2,6 +2,7 @@
 // are collected before giving up; nodes that depend on a failed one are skipped silently.
 #include "fission/lower.h"
 
+#include "analysis/simplify.h"
 #include "fission/registry.h"
 #include "fission/traversal.h"
 #include "rewrite/dce.h"
@@ -275,6 +276,7 @@ static void lower_node(kiln_graph_traversal *f, kiln_graph_scope *sc, const kiln
                    .notes = &f->notes,
                    .when = f->when,
                    .folds = f->folds,
+                   .dims = f->dims,
                    .n_inputs = n->n_inputs,
                    .inputs = KILN_NEW_ARRAY(&cx->perm, kiln_tensor *, n->n_inputs),
                    .n_outputs = n->n_outputs,
@@ -497,4 +499,13 @@ kiln_status kiln_fission_kept(kiln_ctx *cx, const kiln_graph *g, const kiln_op *
   *out_rest = rest;
   *out = f.p;
   return KILN_OK;
+}
+
+kiln_status kiln_fission_within(kiln_ctx *cx, const kiln_graph *g, const kiln_op *user_ops,
+                                const kiln_ranges *dims, kiln_program **out) {
+  *out = NULL;
+  kiln_graph_traversal f = traversal_make(cx, g, user_ops);
+  f.dims = dims;
+  KILN_TRY(lower_all(&f, g));
+  return finish(&f, out);
 }

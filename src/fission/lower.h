@@ -26,6 +26,7 @@ typedef struct kiln_lower {
   struct kiln_checks *checks; // of indices (rewrite/checks.h); NULL: no checks are made
   struct kiln_notes *notes;   // on tensors (fission/notes.h); NULL: none are kept
   const kiln_expr *when;      // condition under which the run needs the node; NULL: always
+  const struct kiln_ranges *dims; // ranges of named dimensions; NULL: none is known
   int n_inputs;               // as written in the node
   kiln_tensor **inputs;       // NULL is an omitted optional input
   int n_outputs;
@@ -62,6 +63,9 @@ kiln_status kiln_fission(kiln_ctx *cx, const kiln_graph *g, kiln_program **out);
 // a row without a name (kiln_tc_operators makes it).
 kiln_status kiln_fission_with(kiln_ctx *cx, const kiln_graph *g, const kiln_op *user_ops,
                               kiln_program **out);
+// The same as kiln_fission_with, for named dimensions in |dims|.
+kiln_status kiln_fission_within(kiln_ctx *cx, const kiln_graph *g, const kiln_op *user_ops,
+                                const struct kiln_ranges *dims, kiln_program **out);
 // Folding decisions in node order, recorded by one traversal and repeated by others, so that
 // programs of one graph at different sizes have the same statements.
 typedef struct kiln_folds {

@@ -97,7 +97,6 @@ static kiln_tensor *scan_blocks(kiln_lower *lw, const kiln_scan *c, const kiln_t
 
 kiln_tensor *kiln_lower_scan(kiln_lower *lw, const kiln_scan *c, const kiln_tensor *x) {
   int64_t n = 0;
-  const kiln_expr *most = kiln_lower_upper_bound(lw, x->shape[c->axis]);
-  const bool is_long = most && kiln_expr_is_int(most, &n) && n > 2 * BLOCK;
+  const bool is_long = kiln_lower_most(lw, x->shape[c->axis], &n) && n > 2 * BLOCK;
   return is_long && x->rank + 2 < KILN_MAX_RANK ? scan_blocks(lw, c, x) : scan_few(lw, c, x);
 }

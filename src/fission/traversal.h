@@ -43,6 +43,7 @@ typedef struct kiln_graph_traversal {
   const kiln_expr *when;    // condition under which the run needs the current graph; NULL: always
   kiln_folds *folds;        // NULL: none
   kiln_kept_loops *regions; // loops that are kept; NULL: all are unrolled
+  const struct kiln_ranges *dims; // of named dimensions; NULL: none is known
   // Implementation of kiln_visit_body.
   kiln_status (*lower_body)(struct kiln_visit *v, const kiln_graph *body, int n_inputs,
                             const kiln_held *inputs, int n_outputs, kiln_held *outputs);
