@@ -190,7 +190,8 @@ static const kiln_expr *named_nearest(const resize *r, const axis_plan *a, const
   ratio c = named_source(r, a, o);
   if (r->round == ROUND_PREFER_FLOOR || r->round == ROUND_PREFER_CEIL) { // half a place aside
     const kiln_expr *top = kiln_mul(cx, c.top, two);
-    c.top = r->round == ROUND_PREFER_CEIL ? kiln_add(cx, top, c.bottom) : kiln_sub(cx, top, c.bottom);
+    c.top =
+        r->round == ROUND_PREFER_CEIL ? kiln_add(cx, top, c.bottom) : kiln_sub(cx, top, c.bottom);
     c.bottom = kiln_mul(cx, c.bottom, two);
   }
   const bool is_up = r->round == ROUND_PREFER_FLOOR || r->round == CEIL;

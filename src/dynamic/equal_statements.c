@@ -8,10 +8,10 @@
 typedef struct joining {
   kiln_ctx *cx;
   const kiln_program *p;
-  int *first;         // by tensor: the first that is equal
-  kiln_map seen;      // hash of a statement -> the latest tensor with it
-  int *next;          // by tensor: an earlier one with the same hash; -1: none
-  kiln_live **live;   // by tensor; NULL: all of it
+  int *first;       // by tensor: the first that is equal
+  kiln_map seen;    // hash of a statement -> the latest tensor with it
+  int *next;        // by tensor: an earlier one with the same hash; -1: none
+  kiln_live **live; // by tensor; NULL: all of it
 } joining;
 
 static const kiln_expr *read_first(kiln_ctx *cx, const kiln_expr *e, void *argument) {
@@ -33,8 +33,7 @@ static bool are_equal(joining *j, const kiln_stmt *a, const kiln_stmt *b) {
   bool equal = x->dtype == y->dtype && x->rank == y->rank && a->n_space == b->n_space &&
                a->n_reduce == b->n_reduce && a->combiner == b->combiner;
   for (int k = 0; equal && k < x->rank; k++)
-    equal = x->shape[k] == y->shape[k] &&
-            redirected(j, a->index[k]) == redirected(j, b->index[k]);
+    equal = x->shape[k] == y->shape[k] && redirected(j, a->index[k]) == redirected(j, b->index[k]);
   for (int d = 0; equal && d < a->n_space + a->n_reduce; d++)
     equal = a->dims[d].extent == b->dims[d].extent && a->dims[d].name == b->dims[d].name;
   return equal && redirected(j, a->body) == redirected(j, b->body) &&
@@ -48,8 +47,7 @@ static void widen(joining *j, int tensor, const kiln_live *by) {
     const kiln_expr *other = by ? by->extents[a] : l->most[a];
     const bool is_all = other == l->most[a] || l->extents[a] == l->most[a];
     if (other == l->extents[a]) continue;
-    l->extents[a] =
-        is_all ? l->most[a] : kiln_binary(j->cx, KILN_EXPR_MAX, l->extents[a], other);
+    l->extents[a] = is_all ? l->most[a] : kiln_binary(j->cx, KILN_EXPR_MAX, l->extents[a], other);
   }
 }
 

@@ -151,7 +151,7 @@ static bool both(const point *p, const kiln_expr *a, const kiln_expr *b, int64_t
                  int64_t *out_some) {
   const side all = {p->m->all, p->all, p->at_all, p->m->values, p->known ? &p->known->all : NULL},
              some = {p->m->some, p->some, p->at_some, p->m->both_read ? p->m->values : NULL,
-              p->known ? &p->known->some : NULL};
+                     p->known ? &p->known->some : NULL};
   return evaluate(&all, a, out_all) && evaluate(&some, b, out_some);
 }
 

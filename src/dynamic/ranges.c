@@ -53,8 +53,8 @@ static kiln_status take_ranges(kiln_ctx *cx, kiln_model *m, size_t n,
   for (size_t i = 0; i < n; i++) {
     kiln_dim_range d = ranges[i];
     if (d.step == 0) d.step = 1;
-    if (d.least < 1 || d.most < d.least || d.step < 1 || (d.most - d.least) % d.step != 0)
-      return wrong_range(cx, m, &d, "must go from 1 or more upwards in whole steps");
+    if (d.least < 0 || d.most < d.least || d.step < 1 || (d.most - d.least) % d.step != 0)
+      return wrong_range(cx, m, &d, "must go from 0 or more upwards in whole steps");
     d.name = kiln_arena_strdup(&cx->perm, d.name);
     r->symbols[i] = kiln_symbol_of(cx, d.name);
     if (!is_input_extent(m->graph, r->symbols[i]))
@@ -86,9 +86,9 @@ typedef struct maker {
   kiln_model *m;
   kiln_model_ranges *r;
   const kiln_op *user_ops;
-  kiln_folds folds; // shared by all samples of a bucket
+  kiln_folds folds;                 // shared by all samples of a bucket
   kiln_symbol names[KILN_MAX_DIMS]; // variables for the dimensions that no statement has as a dim
-  bool is_symbolic; // whether programs are made of symbolic ones
+  bool is_symbolic;                 // whether programs are made of symbolic ones
 } maker;
 
 // Copies constants that are outputs, as shapes, by statements, whose bodies can become functions of
@@ -276,6 +276,7 @@ static void make_symbolic(maker *k, const int64_t *least, const int64_t *most, s
   if (st != KILN_OK) return;
   if (k->m->options.clamp_indices) kiln_checks_drop(cx, p);
   copy_small_outputs(cx, p);
+  kiln_symbolic_make_formulas(cx, p);
   s->symbolic.prog = p;
   if (!kiln_symbolic_is_bounded(cx, &s->symbolic)) s->symbolic.prog = NULL;
 }
@@ -349,9 +350,9 @@ static const kiln_expr *read_dims(maker *k, const kiln_tensor *dims, const kiln_
 typedef struct general {
   maker *k;
   const samples *s;
-  bool wrong;          // some number is not linear in the dimensions
-  bool scales;         // some index has a varying factor or divisor
-  kiln_map known;      // digest of the samples' expression ids -> general_known
+  bool wrong;     // some number is not linear in the dimensions
+  bool scales;    // some index has a varying factor or divisor
+  kiln_map known; // digest of the samples' expression ids -> general_known
 } general;
 
 // A memoized result for the samples' expressions |from|.

@@ -14,8 +14,7 @@ bool kiln_symbolic_uses(const kiln_symbolic *s, const kiln_expr *e) {
 static kiln_ranges ranges_of(kiln_ctx *cx, const kiln_symbolic *s) {
   kiln_ranges r;
   kiln_ranges_init(&r, &cx->scratch);
-  for (int d = 0; d < s->n_dims; d++)
-    kiln_ranges_push(&r, s->names[d], s->least[d], s->most[d]);
+  for (int d = 0; d < s->n_dims; d++) kiln_ranges_push(&r, s->names[d], s->least[d], s->most[d]);
   return r;
 }
 
@@ -59,6 +58,83 @@ static int64_t most_of(kiln_ctx *cx, const kiln_symbolic *s, const kiln_expr *e)
   const int64_t hi = kiln_expr_interval(cx, e, &r).hi;
   const bool is_known = kiln_expr_is_int(at_values(cx, s, s->most, e), &at_most);
   return is_known && never_falls(cx, e, &r) && at_most < hi ? at_most : hi;
+}
+
+// --- extents as formulas ---
+
+static const kiln_expr *without_choice(kiln_ctx *cx, const kiln_expr *e, void *argument);
+
+static const kiln_expr *arithmetic(kiln_ctx *cx, const kiln_expr *e) {
+  return kiln_expr_replace(cx, e, without_choice, NULL);
+}
+
+// a < b as 0 or 1: min(max(b - a, 0), 1).
+static const kiln_expr *is_less(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) {
+  const kiln_expr *zero = kiln_int(cx, 0), *one = kiln_int(cx, 1);
+  const kiln_expr *rise = kiln_binary(cx, KILN_EXPR_MAX, kiln_sub(cx, b, a), zero);
+  return kiln_binary(cx, KILN_EXPR_MIN, rise, one);
+}
+
+// A condition as 0 or 1; NULL: it is none of integers.
+static const kiln_expr *truth(kiln_ctx *cx, const kiln_expr *c) {
+  const kiln_expr *one = kiln_int(cx, 1), *a = NULL, *b = NULL;
+  const bool is_whole = c->n_args == 2 && c->args[0]->dtype == KILN_I64;
+  if (is_whole) {
+    a = arithmetic(cx, c->args[0]);
+    b = arithmetic(cx, c->args[1]);
+  } else if (c->n_args > 0 && c->args[0]->dtype == KILN_BOOL) {
+    a = truth(cx, c->args[0]);
+    b = c->n_args == 2 ? truth(cx, c->args[1]) : one;
+    if (!a || !b) return NULL;
+  }
+  switch ((int)c->kind) {
+  case KILN_EXPR_LT: return is_whole ? is_less(cx, a, b) : NULL;
+  case KILN_EXPR_GT: return is_whole ? is_less(cx, b, a) : NULL;
+  case KILN_EXPR_LE: return is_whole ? kiln_sub(cx, one, is_less(cx, b, a)) : NULL;
+  case KILN_EXPR_GE: return is_whole ? kiln_sub(cx, one, is_less(cx, a, b)) : NULL;
+  case KILN_EXPR_NE: return is_whole ? kiln_add(cx, is_less(cx, a, b), is_less(cx, b, a)) : NULL;
+  case KILN_EXPR_EQ:
+    return is_whole ? kiln_sub(cx, kiln_sub(cx, one, is_less(cx, a, b)), is_less(cx, b, a)) : NULL;
+  case KILN_EXPR_AND: return a && !is_whole ? kiln_binary(cx, KILN_EXPR_MIN, a, b) : NULL;
+  case KILN_EXPR_OR: return a && !is_whole ? kiln_binary(cx, KILN_EXPR_MAX, a, b) : NULL;
+  case KILN_EXPR_NOT: return a && !is_whole ? kiln_sub(cx, one, a) : NULL;
+  default: return NULL;
+  }
+}
+
+// c ? a : b as arithmetic: min(a, b) for a < b, otherwise b + c * (a - b).
+static const kiln_expr *choice(kiln_ctx *cx, const kiln_expr *e) {
+  const kiln_expr *c = e->args[0], *a = arithmetic(cx, e->args[1]), *b = arithmetic(cx, e->args[2]);
+  const bool is_order = c->n_args == 2 && ((c->args[0] == e->args[1] && c->args[1] == e->args[2]) ||
+                                           (c->args[0] == e->args[2] && c->args[1] == e->args[1]));
+  const bool is_first = is_order && c->args[0] == e->args[1];
+  if (is_order && (c->kind == KILN_EXPR_LT || c->kind == KILN_EXPR_LE))
+    return kiln_binary(cx, is_first ? KILN_EXPR_MIN : KILN_EXPR_MAX, a, b);
+  if (is_order && (c->kind == KILN_EXPR_GT || c->kind == KILN_EXPR_GE))
+    return kiln_binary(cx, is_first ? KILN_EXPR_MAX : KILN_EXPR_MIN, a, b);
+  const kiln_expr *holds = truth(cx, c);
+  return holds ? kiln_add(cx, b, kiln_mul(cx, holds, kiln_sub(cx, a, b))) : e;
+}
+
+static const kiln_expr *without_choice(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  (void)argument;
+  if (e->n_tree > KILN_LONG_TREE) return e;
+  if (e->kind == KILN_EXPR_SELECT && e->dtype == KILN_I64) return choice(cx, e);
+  if (e->kind != KILN_EXPR_CAST || e->dtype != KILN_I64 || e->args[0]->dtype != KILN_BOOL)
+    return NULL;
+  const kiln_expr *holds = truth(cx, e->args[0]);
+  return holds ? holds : e;
+}
+
+void kiln_symbolic_make_formulas(kiln_ctx *cx, kiln_program *p) {
+  for (int i = 0; i < p->tensors.n; i++)
+    for (int a = 0; a < p->tensors.data[i]->rank; a++)
+      p->tensors.data[i]->shape[a] = arithmetic(cx, p->tensors.data[i]->shape[a]);
+  for (int i = 0; i < p->stmts.n; i++) {
+    kiln_stmt *x = p->stmts.data[i];
+    for (int d = 0; d < x->n_space + x->n_reduce; d++)
+      x->dims[d].extent = arithmetic(cx, x->dims[d].extent);
+  }
 }
 
 // Whether a formula of the module (runtime/dynamic.h) can say |e|.
@@ -186,8 +262,9 @@ static bool is_number(const kiln_symbolic *s, const kiln_expr *e) {
 
 static const kiln_expr *scale(kiln_ctx *cx, const kiln_expr *e, void *argument) {
   const kiln_symbolic *s = argument;
-  const bool scales = e->dtype == KILN_I64 && (e->kind == KILN_EXPR_MUL ||
-                                               e->kind == KILN_EXPR_DIV || e->kind == KILN_EXPR_MOD);
+  const bool scales =
+      e->dtype == KILN_I64 &&
+      (e->kind == KILN_EXPR_MUL || e->kind == KILN_EXPR_DIV || e->kind == KILN_EXPR_MOD);
   if (!scales || is_number(s, e)) return NULL;
   const kiln_expr *args[2];
   bool any = false;

@@ -21,6 +21,8 @@ typedef struct kiln_symbolic {
 
 // Whether |e|, which may be NULL, uses a dimension.
 bool kiln_symbolic_uses(const kiln_symbolic *s, const kiln_expr *e);
+// Makes arithmetic of choices in extents: a < b ? a : b is min(a, b).
+void kiln_symbolic_make_formulas(kiln_ctx *cx, kiln_program *p);
 // Whether every extent has a bound in the ranges and is arithmetic that a run can evaluate.
 bool kiln_symbolic_is_bounded(kiln_ctx *cx, const kiln_symbolic *s);
 // An extent at given values; -1: it is not known.

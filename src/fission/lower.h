@@ -27,8 +27,8 @@ typedef struct kiln_lower {
   struct kiln_notes *notes;   // on tensors (fission/notes.h); NULL: none are kept
   const kiln_expr *when;      // condition under which the run needs the node; NULL: always
   const struct kiln_ranges *dims; // ranges of named dimensions; NULL: none is known
-  int n_inputs;               // as written in the node
-  kiln_tensor **inputs;       // NULL is an omitted optional input
+  int n_inputs;                   // as written in the node
+  kiln_tensor **inputs;           // NULL is an omitted optional input
   int n_outputs;
   kiln_tensor **outputs; // to be set by |lower|; an output may be an input tensor itself (Identity,
                          // Dropout, ...)

@@ -60,7 +60,8 @@ static kiln_plan_port *make_ports(uint32_t n, const kiln_dynamic_port *from) {
   return ports;
 }
 
-// Whether a plan's ports have the variant's largest extents.
+// Whether a plan's ports have the extents at the variant's largest values, or greater ones: the
+// extent of an output may be greatest at other values.
 static bool has_ports(const kiln_variant *v, uint32_t n, const kiln_dynamic_port *want,
                       const kiln_plan_port *got) {
   bool has = true;
@@ -69,7 +70,7 @@ static bool has_ports(const kiln_variant *v, uint32_t n, const kiln_dynamic_port
     has &= want[i].type == got[i].type && want[i].rank == got[i].rank;
     if (!has) return false;
     kiln_dynamic_shape(&want[i], v->most, shape);
-    for (int32_t k = 0; k < got[i].rank; k++) has &= shape[k] == got[i].shape[k];
+    for (int32_t k = 0; k < got[i].rank; k++) has &= shape[k] <= got[i].shape[k];
   }
   return has;
 }

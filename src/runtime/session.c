@@ -571,15 +571,32 @@ static void copy_out(const staged *t, DLTensor *to) {
   kiln_strided_copy(&what);
 }
 
+// A table whose formulas exceed the plan's extents is damaged.
+static kiln_status want_room(uint32_t n, const kiln_plan_port *ports,
+                             const DLTensor *const *tensors, kiln_diag *diag) {
+  for (uint32_t i = 0; i < n; i++)
+    for (int32_t k = 0; k < ports[i].rank; k++)
+      if (tensors[i]->shape[k] > ports[i].shape[k])
+        return kiln_diag_fail(diag, KILN_BAD_INPUT, ports[i].name,
+                              "damaged table of variants: axis %" PRId32
+                              " must have at most %" PRId64 " elements, got %" PRId64,
+                              k, ports[i].shape[k], tensors[i]->shape[k]);
+  return KILN_OK;
+}
+
 static kiln_status run_staged(staging *g, const DLTensor *const *inputs, DLTensor *const *outputs,
                               kiln_diag *diag) {
   const kiln_plan *p = &g->part->module->plan;
   const uint32_t n_in = p->n_inputs - 1;
+  kiln_status st = want_room(n_in, p->inputs, inputs, diag);
+  if (st == KILN_OK)
+    st = want_room(kiln_plan_n_results(p), p->outputs, (const DLTensor *const *)outputs, diag);
+  if (st != KILN_OK) return st;
   if (g->part->extents) outputs = kiln_extents_begin(g->part->extents, outputs);
   for (uint32_t i = 0; i < n_in; i++) stage(g, &p->inputs[i], inputs[i], &g->ports[i]);
   for (uint32_t i = 0; i < p->n_outputs; i++)
     stage(g, &p->outputs[i], outputs[i], &g->ports[p->n_inputs + i]);
-  kiln_status st = want_arena(g->session, g->part, g->bytes, diag);
+  st = want_arena(g->session, g->part, g->bytes, diag);
   if (st != KILN_OK) return st;
   for (uint32_t i = 0; i < n_in; i++) copy_in(g, &p->inputs[i], inputs[i], &g->ports[i]);
   g->ports[n_in].tensor = (DLTensor){.data = g->values,
