@@ -966,7 +966,7 @@ static bool has_extent_of_sample(kiln_ctx *cx, const samples *s, int i, int outp
   return kiln_symbolic_value(cx, &s->symbolic, s->data[i].values, e) == extent_at(&s->data[i], x);
 }
 
-// Whether outputs of the symbolic program have the extents of the programs that are made at numbers.
+// Whether outputs of the symbolic program have the extents of programs that are made at numbers.
 // They differ where an extent decides how a node is computed: at 1, an axis is stretched.
 static bool has_extents_of_samples(kiln_ctx *cx, const samples *s) {
   const kiln_program *p = s->symbolic.prog;
