@@ -22,7 +22,7 @@ static kiln_status check_elements(kiln_lower *lw, const kiln_tensor *x, int rank
 
 // Whether its elements may be 0 or -1 in a run: a whole shape, of which nothing is known.
 static bool may_have_a_hole(const kiln_tensor *shape) {
-  return shape->role == KILN_INPUT && kiln_tensor_elems(shape) > 1;
+  return shape && shape->role == KILN_INPUT && kiln_tensor_elems(shape) > 1;
 }
 
 // The extents for a |given| shape of which nothing is known: its 0 and -1 are resolved by the run.
@@ -53,7 +53,7 @@ static kiln_status find_extents(kiln_lower *lw, const kiln_tensor *x, int n,
 static kiln_status read_shape(kiln_lower *lw, int *out_n, const kiln_expr *const **out) {
   const int64_t *list = NULL;
   const kiln_tensor *x = lw->inputs[0];
-  if (lw->node->opset >= 5 && may_have_a_hole(lw->inputs[1]))
+  if (lw->node->opset >= 5 && may_have_a_hole(kiln_lower_in(lw, 1)))
     return kiln_lower_run_values(lw, 1, KILN_VALUE_SIGNED, out_n, out);
   if (lw->node->opset >= 5)
     return kiln_lower_extent_values(lw, 1, kiln_multiply_all(lw->cx, x->rank, x->shape), out_n,
@@ -101,7 +101,7 @@ static kiln_status lower_reshape(kiln_lower *lw) {
   if (n < 0 || n > KILN_MAX_RANK)
     return KILN_FAIL(lw->cx->diag, n < 0 ? KILN_BAD_INPUT : KILN_UNSUPPORTED, lw->place,
                      "shape: must have at most %d entries, got %d", KILN_MAX_RANK, n);
-  if (lw->node->opset >= 5 && may_have_a_hole(lw->inputs[1]))
+  if (lw->node->opset >= 5 && may_have_a_hole(kiln_lower_in(lw, 1)))
     KILN_TRY(find_extents(lw, x, n, given, allow_zero != 0, shape));
   else KILN_TRY(resolve(lw, x, n, given, allow_zero != 0, shape, &hole));
   if (hole >= 0) {

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Generates text with a decoder whose cache of keys and values the session keeps.
 
-usage: generate.py MODULE --tokenizer tokenizer.json "Once upon a time"      needs kiln, numpy and tokenizers
-       generate.py MODULE --ids 1 15043 3186                                 without a tokenizer
+usage: examples/llm/generate.py MODULE --tokenizer tokenizer.json "Once upon a time"      needs kiln, numpy and tokenizers
+       examples/llm/generate.py MODULE --ids 1 15043 3186                                 without a tokenizer
 
 The module comes from `python -m kiln.export` and `kiln compile --state auto` (docs/guide/language-models.md).
 """

@@ -237,7 +237,7 @@ def check_completions():
 # --- the documentation
 
 FLAG = re.compile(r"(?<![\w,-])(--[a-z][a-z0-9-]*)")
-PROGRAM = re.compile(r"(?<![\w/])(?:test|tools|bench|models)/[\w/]+\.(?:py|sh)|build/[\w]+_bench")
+PROGRAM = re.compile(r"(?<![\w/])(?:test|tools|bench|models|examples)/[\w/]+\.(?:py|sh|c)\b|build/[\w]+_bench|(?<=-m )kiln\.\w+")
 CODE = re.compile(r"`([^`]+)`")
 FOREIGN = {"--fmad"}  # of NVRTC, in prose
 KNOWN = {o["name"] for o in options} | {"--help", "--version"}
@@ -246,6 +246,10 @@ KNOWN = {o["name"] for o in options} | {"--help", "--version"}
 def has_flag(program, flag):
     """Whether the source of a program of the repository has it."""
     path = ROOT / program
+    if program.startswith("kiln."):  # a package of python/, which may make flags of names: f"--most-{dim}"
+        text = "".join(p.read_text() for p in (ROOT / "python" / program.replace(".", "/")).glob("*.py"))
+        made = [flag.removeprefix(begin) for begin in re.findall(r'f"(--[\w-]*)\{', text) if flag.startswith(begin)]
+        return flag in text or any(re.search(rf'\b{name.replace("-", "_")}\b["=]', text) for name in made)
     if program.startswith("build/"):
         path = ROOT / "bench" / (program.split("/")[-1].removesuffix("_bench") + ".c")
     return path.exists() and flag in path.read_text()

@@ -314,7 +314,7 @@ CASES = [
     ("-o without what is printed", f"tc {MM} -o {{dir}}/x", 2, r"-o: must be given with --emit, --search or the --target"),
     ("folder without levels", f"tc {MM} --dump-dir {{dir}}/x", 2, r"--dump-dir: must be given with the levels"),
     ("unknown rule", "compile {relu.onnx} -o {dir}/o.so --without-rule=constants,soup", 2,
-     r"without: must be a rule or a pass that can be left out \(constants, .* winograd, .*\), got 'soup'"),
+     r"without: must be a rule or a pass that can be left out \(narrow, constants, .* winograd, .*\), got 'soup'"),
     ("a pass that must run", "compile {relu.onnx} -o {dir}/o.so --without=lower", 2, r"that can be left out \(.*\), got 'lower'"),
     ("unknown pass to print", "compile {relu.onnx} --dump-after=inline,soup", 2, r"dump after: must be a pass \(read, .* weights\), got 'soup'"),
     ("unknown place to stop", "compile {relu.onnx} -o {dir}/o.so --stop-after=lower", 2, r"stop after: must be a number of steps.*got 'lower'"),

@@ -408,7 +408,8 @@ def define_quantized_experts():
 
 
 def define_quantized_lstm():
-    """Weights of 7 bits, as for attention. A code that rounds otherwise moves a gate by a step of the input and of a weight."""
+    """Weights of 7 bits, as for attention. A code of the input or of the state, which lies in [-1, 1], may round otherwise: that
+    moves a gate by one step of the code times a weight, and the cell and the output by no more."""
     steps, batch, width, hidden = 6, 3, 20, 16
     for direction in ("forward", "reverse", "bidirectional"):
         dirs = 2 if direction == "bidirectional" else 1
@@ -421,7 +422,11 @@ def define_quantized_lstm():
             x, bias, peep = normal(steps, batch, width), Weight(normal(dirs, 8 * hidden)), Weight(normal(dirs, 3 * hidden))
             first = normal(dirs, batch, hidden, scale=0.5), normal(dirs, batch, hidden)
             t = f"qlstm_{direction}_{kind.__name__}" + ("_columns" if by_column else "")
-            about = dict(hidden_size=hidden, direction=direction, atol=2e-3, rtol=2e-3)
+            zero = 0 if kind == numpy.int8 else 128
+            most_w, most_r = (float(abs(codes.array.astype(float) - zero).max() * scale.array.max())
+                              for codes, scale in ((w, of_w[0]), (r, of_r[0])))
+            step = float(max(x.max(), 0) - min(x.min(), 0)) / 255
+            about = dict(hidden_size=hidden, direction=direction, atol=step * most_w + 2 / 255 * most_r, rtol=1e-4)
             case(t, "DynamicQuantizeLSTM", [x, w, r, bias, None, *first, peep, *of_w, *of_r], 3, **about)
             lengths = numpy.array([steps, 2, 4], numpy.int32)
             case(f"{t}_lengths", "DynamicQuantizeLSTM", [x, w, r, None, lengths, None, None, None, *of_w, *of_r], 3, **about)

@@ -5,8 +5,8 @@ ONNX Runtime, on random data. For a Python environment of its own:
     python3 -m venv E && E/bin/pip install scikit-learn skl2onnx onnxmltools xgboost lightgbm onnxruntime
     E/bin/python test/models/exports.py build/kiln [--keep FOLDER] [PATTERN]...
 
-Labels must be equal to both. Numbers must lie within a bound of the estimator's: f32 sums of a model's terms, so 2^-23 times the
-number of terms times the sum of their sizes where that is known, else 1e-4 of the greatest size and 1e-5. Rows where features
+Labels must be equal to both. Numbers must lie within 1e-4 of the greatest size and 1e-5 of the estimator's: models sum their
+terms in f32. Rows where features
 that the estimator compares in f64 stand within 1e-6 of a threshold do not occur: features are multiples of 1/64.
 """
 import argparse

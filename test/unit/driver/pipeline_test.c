@@ -92,7 +92,9 @@ static void names_are_of_rules_or_of_optional_passes(void **state) {
   uint64_t passes = 0;
   assert_int_equal(kiln_passes_find(&f->cx, kiln_rules, "constants,inline,cse", &rules, &passes),
                    KILN_OK);
-  assert_int_equal(rules, 3);
+  for (int i = 0; kiln_rules[i].name; i++)
+    assert_int_equal(rules >> i & 1, strcmp(kiln_rules[i].name, "constants") == 0 ||
+                                         strcmp(kiln_rules[i].name, "cse") == 0);
   for (int i = 0; kiln_passes[i].name; i++)
     assert_int_equal(passes >> i & 1, strcmp(kiln_passes[i].name, "inline") == 0);
   assert_int_equal(kiln_passes_find(&f->cx, kiln_rules, "inline,lower", &rules, &passes),

@@ -111,8 +111,10 @@ static const row resizes[] = {
      "mode=\"linear\" coordinate_transformation_mode=\"tf_crop_and_resize\" "
      "extrapolation_value=9.0",
      "f32 2: 1 2; const f32 2: 0 2; -; const i64 1: 3", "f32 3: 1 2 9", NULL},
-    {"sizes at known axes only", "Resize", 13, "mode=\"linear\"", "f32 1xW; -; const f32 2: 1 1.5",
-     NULL, "must have a fixed extent"},
+    {"a named axis grows by half", "Resize", 13, "mode=\"linear\"",
+     "f32 1xW; -; const f32 2: 1 1.5", "f32 1xW + W/2", NULL},
+    {"long scales at known axes only", "Resize", 13, "mode=\"linear\"",
+     "f32 1xW; -; const f32 2: 1 1.3", NULL, "must have a fixed extent"},
     {"scales are positive", "Resize", 13, "", "f32 2; -; const f32 1: 0", NULL, "must be positive"},
 };
 
