@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sessions with state: recurrences, growing caches, forks, files, wrong use."""
+import os
+
 import kiln
 import numpy as np
 import pytest
+import random_decoders
 from onnx.parser import parse_model
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18]>\n'
@@ -10,6 +13,7 @@ CELL = HEAD + """g (float[2,3] x, float[2,4] h, float[3,4] w, float[4,4] u) => (
  a=MatMul(x,w) b=MatMul(h,u) c=Add(a,b) hn=Tanh(c) y=Exp(hn) }"""
 CACHE = HEAD + """g (float[b,3,p,4] past_0, float[b,3,t,4] x) => (float[b,3,kv,4] present_0, float[b,3,t,4] y)
 <int64[1] ax={2}> { present_0=Concat<axis=2>(past_0,x) s=ReduceSum<keepdims=1>(present_0,ax) y=Add(x,s) }"""
+CACHES = {"f32": np.float32, "f16": np.float16, "i8": np.int8}
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +84,47 @@ def test_wrong_use_is_told(cache):
                            (("h=hn", "h=y"), "one state, got them in two")):
         with pytest.raises(kiln.BadInput, match=message):
             kiln.compile(parse_model(CELL), states=wrong, cache=False)
+
+
+def decoder_pair(rng, folder, cache, most):
+    """A random decoder with its cache as state, and without. Its logits are most of its work, so that few variants are made."""
+    model = random_decoders.make(rng, layers=int(rng.integers(1, 3)), groups=int(rng.integers(1, 3)), words=4001, cache=cache)
+    dims = {"batch": (1, 2), "tokens": (1, 3), "past": (0, most), "kv": "past+tokens"}
+    for name, states in (("state", "auto"), ("plain", None)):
+        kiln.compile(model, dims=dims, output=folder / f"{name}.so", cache=False, **({"states": states} if states else {}))
+    return kiln.load(folder / "state.so"), kiln.load(folder / "plain.so")
+
+
+@pytest.mark.parametrize("cache", ("f32", "f16", "i8"))
+def test_tokens_with_state_are_those_without(cache, tmp_path):
+    """Over 200 steps, of chunks and of single tokens; with runs between that fail, or whose result the caller takes."""
+    seed = int.from_bytes(os.urandom(4), "little")
+    print("seed", seed)
+    rng = np.random.default_rng(seed)
+    with_state, plain = decoder_pair(rng, tmp_path, cache, 240)
+    session = with_state.session()
+    for batch in (2, 1):
+        past = [np.zeros((batch, p.shape[1], 0, p.shape[3]), CACHES[cache]) for p in plain.inputs[1:]]
+        ids, session_of_before = rng.integers(4001, size=(batch, 3)), None
+        session.reset()
+        while past[0].shape[2] + ids.shape[1] <= 240:
+            want, *present = plain(ids, *past)
+            if rng.integers(8) == 0:
+                with pytest.raises(kiln.BadInput, match="must lie in"):
+                    session(np.full((batch, int(rng.integers(1, 4))), 4001))
+            got = session(ids)
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+            if rng.integers(50) == 0:
+                session_of_before, session = session, session.fork()
+            ids = want[:, -1:].argmax(-1) if rng.integers(6) else rng.integers(4001, size=(batch, int(rng.integers(1, 4))))
+            past = present
+        for name, value in zip(session.states, past):
+            assert_same_cache(session.state(name), value)
+        assert session_of_before is None or session_of_before.state(session.states[0]).shape[2] < 240
+
+
+def assert_same_cache(got, want):
+    if want.dtype == np.int8:
+        assert np.abs(got.astype(int) - want).max() <= 1
+    else:
+        np.testing.assert_allclose(got.astype("f"), want.astype("f"), rtol=2e-3, atol=2e-3 if want.dtype == np.float16 else 1e-4)

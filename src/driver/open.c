@@ -3,6 +3,7 @@
 #include "module/library_candidate.h"
 #include "driver/pipeline.h"
 #include "driver/stages.h"
+#include "dynamic/append_in_place.h"
 #include "model/states.h"
 
 #include <stdio.h>
@@ -187,6 +188,7 @@ static kiln_status load(kiln_ctx *cx, void *argument) {
   KILN_TRY(kiln_pipeline_run(cx, &b, KILN_PHASE_LOAD, KILN_PHASE_LOAD));
   if (!o->read_only) KILN_TRY(kiln_defaults_make(cx, m));
   if (!o->read_only) KILN_TRY(kiln_states_find(cx, m, o->n_states, o->states));
+  kiln_states_append_in_place(cx, m);
   m->n_load_times = m->times.n;
   return dump_front(cx, m);
 }

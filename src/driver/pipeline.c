@@ -132,6 +132,15 @@ static kiln_status concat_in_place(kiln_ctx *cx, kiln_build *b, int *io_n) {
                                    &b->request.machine);
 }
 
+static kiln_status keep_states(kiln_ctx *cx, kiln_build *b, int *io_n) {
+  const kiln_model *m = b->request.model;
+  for (int i = 0; m && i < m->states.n; i++) {
+    const kiln_state_ports *s = &m->states.data[i];
+    *io_n += kiln_tile_state_in_place(cx, b->choices.prog, s->input, s->output, s->grows);
+  }
+  return KILN_OK;
+}
+
 // --- from statements to kernels ---
 
 static kiln_status look_up(kiln_ctx *cx, kiln_build *b, int *io_n) {
@@ -260,6 +269,9 @@ const kiln_pass kiln_passes[] = {
     {"concat-in-place", KILN_PHASE_TILE, .was = "assemble", .run = concat_in_place,
      .is_optional = true, .renumbers = true,
      .text = "producers write into the tensor that concatenates or pads them, in place"},
+    {"states-in-place", KILN_PHASE_TILE, .run = keep_states, .when = by_vectors,
+     .is_optional = true,
+     .text = "a state's output that is its input but for some elements is stored over it"},
 
     {"lookup", KILN_PHASE_CONNECT, .was = "recall", .run = look_up, .renumbers = true,
      .text = "the schedule that an earlier search cached for the same program is taken"},

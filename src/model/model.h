@@ -42,6 +42,7 @@ typedef struct kiln_stop {
 // An output and the input that it is in the next run.
 typedef struct kiln_state_ports {
   int input, output;
+  bool grows; // the output has what the input has, and rows behind (dynamic/append_in_place.h)
 } kiln_state_ports;
 
 struct kiln_model {

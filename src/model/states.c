@@ -53,7 +53,7 @@ static kiln_status add_pair(kiln_ctx *cx, kiln_model *m, const char *text, int i
                      "state %s: the output's extents must be known before a run, they depend on "
                      "its data",
                      text);
-  KILN_VEC_PUSH(&cx->perm, &m->states, ((kiln_state_ports){input, output}));
+  KILN_VEC_PUSH(&cx->perm, &m->states, ((kiln_state_ports){input, output, false}));
   return KILN_OK;
 }
 

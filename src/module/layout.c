@@ -262,7 +262,9 @@ static void find_homes(layout *y) {
   for (int i = 0; i < p->outputs.n; i++) {
     const int t = p->outputs.data[i];
     const kiln_tensor *tensor = p->tensors.data[t];
-    if (y->at[t].home == HOME_NONE && tensor->role != KILN_CONST && is_row_major(tensor))
+    if (y->at[t].home == HOME_NONE && tensor->inside && tensor->role == KILN_OUTPUT)
+      y->at[t] = y->at[tensor->inside->id]; // a state, in its input's memory
+    else if (y->at[t].home == HOME_NONE && tensor->role != KILN_CONST && is_row_major(tensor))
       y->at[t] = (residence){HOME_OUTPUT, i};
   }
 }

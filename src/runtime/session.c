@@ -388,7 +388,7 @@ static void run_copies(const kiln_session *s, const DLTensor *const *inputs,
     char *to = kiln_tensor_begin(outputs[c->output]);
     const kiln_strided what = {to,         from,        kiln_type_bytes(port->type),
                                port->rank, port->shape, c->strides};
-    if (port->bytes == 0) continue;
+    if (port->bytes == 0 || to == from) continue; // a state that stays
     if (kiln_strided_is_dense(&what)) memcpy(to, from, port->bytes);
     else kiln_strided_copy(&what);
   }
@@ -473,6 +473,8 @@ typedef struct staged {
   int64_t strides[KILN_PORT_MAX_RANK];
   uint64_t offset; // in the arena
   bool is_own;
+  bool is_state;  // in the memory of a state that stays
+  bool is_stored; // an input that the plan stores a state over: never in the caller's memory
 } staged;
 
 typedef struct staging {
@@ -520,9 +522,11 @@ static void set_iterations(kiln_session *part, const kiln_variant *v, const int6
 // variant's.
 static void stage(staging *g, const kiln_plan_port *port, const DLTensor *from, staged *t) {
   int64_t stride = 1;
+  if (t->is_state) return;
   t->tensor = *from;
   t->tensor.strides = NULL;
-  t->is_own = memcmp(from->shape, port->shape, (size_t)port->rank * sizeof *port->shape) != 0;
+  t->is_own = t->is_stored ||
+              memcmp(from->shape, port->shape, (size_t)port->rank * sizeof *port->shape) != 0;
   for (int32_t k = port->rank - 1; k >= 0; k--) {
     t->strides[k] = stride;
     stride *= port->shape[k];
@@ -560,7 +564,7 @@ static void copy_in(staging *g, const kiln_plan_port *port, const DLTensor *from
   t->tensor.data = g->part->arena + t->offset;
   t->tensor.byte_offset = 0;
   const kiln_strided what = part_of(t, from, t->tensor.data, kiln_tensor_begin(from));
-  if (from->dtype.code != kDLFloat && from->dtype.code != kDLBfloat)
+  if (t->is_stored || (from->dtype.code != kDLFloat && from->dtype.code != kDLBfloat))
     memset(t->tensor.data, 0, port->bytes);
   if (kiln_tensor_count(from) > 0) kiln_strided_spread(&what);
 }
@@ -584,6 +588,23 @@ static kiln_status want_room(uint32_t n, const kiln_plan_port *ports,
   return KILN_OK;
 }
 
+// Gives the ports of states that stay the states' memory.
+static void place_states(staging *g, const DLTensor *const *inputs, DLTensor *const *outputs) {
+  const kiln_plan *p = &g->part->module->plan;
+  kiln_session_states *states = g->session->states;
+  for (uint32_t i = 0; i < p->n_states; i++) {
+    const kiln_plan_state *s = &p->states[i];
+    staged *in = &g->ports[s->input], *out = &g->ports[p->n_inputs + s->output];
+    in->is_state = out->is_state = states && states->values[i].stays;
+    in->is_stored = kiln_plan_state_stays(p, i);
+    if (!in->is_state) continue;
+    in->tensor = *inputs[s->input];
+    out->tensor = *outputs[s->output];
+    in->tensor.data = out->tensor.data = kiln_states_place(states, p, i);
+    in->tensor.byte_offset = out->tensor.byte_offset = 0;
+  }
+}
+
 static kiln_status run_staged(staging *g, const DLTensor *const *inputs, DLTensor *const *outputs,
                               kiln_diag *diag) {
   const kiln_plan *p = &g->part->module->plan;
@@ -593,6 +614,7 @@ static kiln_status run_staged(staging *g, const DLTensor *const *inputs, DLTenso
     st = want_room(kiln_plan_n_results(p), p->outputs, (const DLTensor *const *)outputs, diag);
   if (st != KILN_OK) return st;
   if (g->part->extents) outputs = kiln_extents_begin(g->part->extents, outputs);
+  place_states(g, inputs, outputs);
   for (uint32_t i = 0; i < n_in; i++) stage(g, &p->inputs[i], inputs[i], &g->ports[i]);
   for (uint32_t i = 0; i < p->n_outputs; i++)
     stage(g, &p->outputs[i], outputs[i], &g->ports[p->n_inputs + i]);
@@ -705,9 +727,11 @@ static kiln_status run_with_states(kiln_session *session, size_t n_inputs,
       n_outputs != kiln_module_output_count(session->module))
     return check_and_run(session, n_inputs, inputs, n_outputs, outputs, diag);
   KILN_TRY(kiln_states_begin(states, inputs, outputs, diag));
-  KILN_TRY(check_and_run(session, n_inputs, states->inputs, n_outputs, states->outputs, diag));
-  kiln_states_end(states, outputs);
-  return KILN_OK;
+  const kiln_status st =
+      check_and_run(session, n_inputs, states->inputs, n_outputs, states->outputs, diag);
+  if (st == KILN_OK) kiln_states_end(states, outputs);
+  else kiln_states_undo(states);
+  return st;
 }
 
 // Runs with defaults for inputs that are not given.
@@ -758,8 +782,7 @@ kiln_status kiln_session_find_dims(kiln_session *session, size_t n_inputs,
 
 const DLTensor *kiln_session_state(const kiln_session *session, size_t i) {
   if (!session || !session->states || i >= session->states->n) return NULL;
-  const kiln_state_value *v = &session->states->values[i];
-  return v->is_set ? &v->tensors[v->now] : NULL;
+  return kiln_states_value(session->states, (uint32_t)i);
 }
 
 kiln_status kiln_session_state_reset(kiln_session *session, kiln_diag *diag) {

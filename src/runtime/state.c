@@ -3,6 +3,8 @@
 // checksum of all before.
 #include "runtime/state.h"
 #include "runtime/blob.h"
+#include "runtime/inset.h"
+#include "runtime/check.h"
 #include "runtime/strided.h"
 #include "runtime/wire.h"
 #include "support/status.h"
@@ -79,6 +81,31 @@ static void *reserve(uint64_t bytes) {
   return at == MAP_FAILED ? NULL : at;
 }
 
+bool kiln_plan_state_stays(const kiln_plan *p, uint32_t i) {
+  const kiln_plan_state *state = &p->states[i];
+  const kiln_plan_port *in = &p->inputs[state->input], *out = &p->outputs[state->output];
+  const size_t bytes = (size_t)in->rank * sizeof *in->shape;
+  if (in->rank != out->rank || memcmp(in->shape, out->shape, bytes) != 0) return false;
+  for (uint32_t k = 0; k < p->n_copies; k++) {
+    const kiln_plan_arg *from = &p->copies[k].from;
+    if (p->copies[k].output == state->output)
+      return from->where == KILN_PLACE_INPUT && from->index == state->input && from->offset == 0;
+  }
+  return false;
+}
+
+// Whether a state stays in all variants; *io_capacity becomes that of their ports.
+static bool stays(const kiln_session_states *s, uint32_t i, uint64_t *io_capacity) {
+  bool does = s->module->dynamic != NULL;
+  for (uint32_t v = 0; does && v < s->module->n_variants; v++) {
+    const kiln_plan *p = &s->module->variants[v]->plan;
+    const uint64_t bytes = p->inputs[state_of(s, i)->input].bytes;
+    does = kiln_plan_state_stays(p, i);
+    if (bytes > *io_capacity) *io_capacity = bytes;
+  }
+  return does;
+}
+
 static kiln_status make_value(kiln_session_states *s, uint32_t i, kiln_diag *diag) {
   const kiln_plan_state *state = state_of(s, i);
   const kiln_plan_port *port = &s->module->plan.inputs[state->input];
@@ -87,6 +114,8 @@ static kiln_status make_value(kiln_session_states *s, uint32_t i, kiln_diag *dia
                  out = port_capacity(s->module, false, state->output);
   v->capacity = in > out ? in : out;
   v->axis = growing_axis(s->module, state);
+  v->stays = stays(s, i, &v->capacity);
+  v->is_clean[0] = v->is_clean[1] = true;
   for (int k = 0; k < 2; k++) {
     v->tensors[k] = (DLTensor){.data = reserve(v->capacity),
                                .device = {kDLCPU, 0},
@@ -130,6 +159,136 @@ void kiln_states_destroy(kiln_session_states *s) {
   free(s);
 }
 
+// --- memory of states that stay ---
+
+static kiln_inset inset_of(const kiln_state_value *v, int k, const int64_t *shape) {
+  const DLTensor *t = &v->tensors[k];
+  return (kiln_inset){t->data, kiln_type_bytes(kiln_type_of(t->dtype)), t->ndim, shape,
+                      v->layout[k]};
+}
+
+// The inset of a tensor of its own strides.
+static kiln_inset inset_of_tensor(const DLTensor *t) {
+  return (kiln_inset){kiln_tensor_begin(t), kiln_type_bytes(kiln_type_of(t->dtype)), t->ndim,
+                      t->shape, t->shape};
+}
+
+// Zeroes tensor |k| for elements of |layout|.
+static void clear(kiln_state_value *v, int k, const int64_t *layout) {
+  const size_t bytes = (size_t)v->tensors[k].ndim * sizeof *layout;
+  if (!v->is_clean[k] && memcmp(v->layout[k], layout, bytes) == 0) {
+    const kiln_inset all = inset_of(v, k, v->written[k]);
+    kiln_inset_clear(&all, 0, 0);
+  } else if (!v->is_clean[k]) (void)madvise(v->tensors[k].data, v->capacity, MADV_DONTNEED);
+  v->is_clean[k] = true;
+  memcpy(v->layout[k], layout, bytes);
+}
+
+// Notes that tensor |k| has elements of |shape|.
+static void note_written(kiln_state_value *v, int k, const int64_t *shape) {
+  for (int32_t a = 0; a < v->tensors[k].ndim; a++)
+    if (v->is_clean[k] || v->written[k][a] < shape[a]) v->written[k][a] = shape[a];
+  v->is_clean[k] = false;
+}
+
+// Makes |from|, of any layout, the content of tensor |k|.
+static void fill(kiln_state_value *v, int k, const int64_t *layout, const kiln_inset *from) {
+  clear(v, k, layout);
+  note_written(v, k, from->shape);
+  const kiln_inset to = inset_of(v, k, from->shape);
+  kiln_inset_copy(&to, from);
+}
+
+// Gives the memory of one tensor to the other.
+static void swap_memory(kiln_state_value *v) {
+  int64_t rows[KILN_PORT_MAX_RANK];
+  void *const data = v->tensors[0].data;
+  const bool is_clean = v->is_clean[0];
+  v->tensors[0].data = v->tensors[1].data;
+  v->tensors[1].data = data;
+  v->is_clean[0] = v->is_clean[1];
+  v->is_clean[1] = is_clean;
+  int64_t(*const both[])[KILN_PORT_MAX_RANK] = {v->layout, v->written};
+  for (int k = 0; k < 2; k++) {
+    memcpy(rows, both[k][0], sizeof rows);
+    memcpy(both[k][0], both[k][1], sizeof rows);
+    memcpy(both[k][1], rows, sizeof rows);
+  }
+}
+
+// Brings the value into another layout.
+static void lay_out(kiln_state_value *v, const int64_t *layout) {
+  const DLTensor *t = &v->tensors[v->now];
+  if (memcmp(v->layout[v->now], layout, (size_t)t->ndim * sizeof *layout) == 0) return;
+  if (v->is_clean[v->now]) {
+    clear(v, v->now, layout);
+    return;
+  }
+  const kiln_inset from = inset_of(v, v->now, t->shape);
+  fill(v, 1 - v->now, layout, &from);
+  swap_memory(v);
+}
+
+// Whether the current run reads the session's value.
+static bool reads_value(const kiln_session_states *s, uint32_t i) {
+  return s->inputs[state_of(s, i)->input] == &s->values[i].tensors[s->values[i].now];
+}
+
+char *kiln_states_place(kiln_session_states *s, const kiln_plan *p, uint32_t i) {
+  kiln_state_value *v = &s->values[i];
+  const int64_t *layout = p->inputs[state_of(s, i)->input].shape;
+  const int k = reads_value(s, i) ? v->now : 1 - v->now;
+  const kiln_inset given = inset_of_tensor(s->inputs[state_of(s, i)->input]);
+  if (k == v->now) lay_out(v, layout);
+  else fill(v, k, layout, &given);
+  note_written(v, k, s->outputs[state_of(s, i)->output]->shape);
+  v->is_placed = true;
+  return v->tensors[k].data;
+}
+
+// Zeroes what a run stored behind the value.
+static void take_back(kiln_state_value *v) {
+  const kiln_inset all = inset_of(v, v->now, v->written[v->now]);
+  if (v->axis >= 0) kiln_inset_clear(&all, v->axis, v->tensors[v->now].shape[v->axis]);
+}
+
+void kiln_states_undo(kiln_session_states *s) {
+  for (uint32_t i = 0; i < s->n; i++) {
+    if (s->values[i].is_placed && reads_value(s, i)) take_back(&s->values[i]);
+    s->values[i].is_placed = false;
+  }
+}
+
+// Ends a run of a state that stays: its result is in the memory of the value, or in the other.
+static void end_in_place(kiln_session_states *s, uint32_t i, DLTensor *given) {
+  kiln_state_value *v = &s->values[i];
+  const bool is_own = reads_value(s, i);
+  const int k = is_own ? v->now : 1 - v->now;
+  const DLTensor *out = s->outputs[state_of(s, i)->output];
+  v->is_placed = false;
+  if (given) {
+    const kiln_inset to = inset_of_tensor(given), from = inset_of(v, k, given->shape);
+    kiln_inset_copy(&to, &from);
+    if (is_own) take_back(v);
+    return;
+  }
+  memcpy(v->tensors[k].shape, out->shape, (size_t)out->ndim * sizeof *out->shape);
+  v->now = k;
+  v->is_set = true;
+}
+
+const DLTensor *kiln_states_value(kiln_session_states *s, uint32_t i) {
+  kiln_state_value *v = &s->values[i];
+  const DLTensor *t = &v->tensors[v->now];
+  DLTensor *compact = &v->tensors[1 - v->now];
+  if (!v->is_set) return NULL;
+  const kiln_inset from = inset_of(v, v->now, t->shape);
+  if (!v->stays || kiln_inset_is_dense(&from)) return t;
+  memcpy(compact->shape, t->shape, (size_t)t->ndim * sizeof *t->shape);
+  fill(v, 1 - v->now, t->shape, &from);
+  return compact;
+}
+
 // --- runs ---
 
 // The values of the dimensions that inputs tell, for others the least.
@@ -168,15 +327,17 @@ static kiln_status begin_anew(kiln_session_states *s, uint32_t i, const int64_t 
   kiln_state_value *v = &s->values[i];
   DLTensor *t = &v->tensors[v->now];
   KILN_TRY(set_shape(s, i, t, true, values, diag));
-  memset(t->data, 0, kiln_tensor_bytes(t));
+  if (v->stays) clear(v, v->now, v->layout[v->now]);
+  else memset(t->data, 0, kiln_tensor_bytes(t));
   return KILN_OK;
 }
 
 static kiln_status fill_inputs(kiln_session_states *s, kiln_diag *diag) {
   int64_t values[KILN_MAX_DIMS] = {0};
   for (uint32_t i = 0; i < s->n; i++) {
-    const DLTensor **in = &s->inputs[state_of(s, i)->input];
-    if (!*in && s->values[i].is_set) *in = &s->values[i].tensors[s->values[i].now];
+    const DLTensor **in = &s->inputs[state_of(s, i)->input], *own = s->values[i].tensors;
+    const bool is_own = !*in || *in == &own[0] || *in == &own[1];
+    if (is_own) *in = s->values[i].is_set ? &own[s->values[i].now] : NULL;
   }
   if (s->module->dynamic) known_values(s, values);
   for (uint32_t i = 0; i < s->n; i++) {
@@ -218,7 +379,9 @@ kiln_status kiln_states_begin(kiln_session_states *s, const DLTensor *const *inp
 
 void kiln_states_end(kiln_session_states *s, DLTensor *const *outputs) {
   for (uint32_t i = 0; i < s->n; i++) {
-    if (outputs[state_of(s, i)->output]) continue;
+    DLTensor *given = outputs[state_of(s, i)->output];
+    if (s->values[i].stays) end_in_place(s, i, given);
+    if (given || s->values[i].stays) continue;
     s->values[i].now = 1 - s->values[i].now;
     s->values[i].is_set = true;
   }
@@ -235,6 +398,11 @@ static int64_t length_of(const kiln_state_value *v) {
 }
 
 static void truncate_value(kiln_state_value *v, int64_t length) {
+  if (v->stays) {
+    v->tensors[v->now].shape[v->axis] = length;
+    take_back(v);
+    return;
+  }
   const DLTensor *from = &v->tensors[v->now];
   DLTensor *to = &v->tensors[1 - v->now];
   int64_t strides[KILN_PORT_MAX_RANK], stride = 1;
@@ -268,10 +436,14 @@ kiln_status kiln_states_truncate(kiln_session_states *s, int64_t length, kiln_di
   return KILN_OK;
 }
 
-static void set_value(kiln_state_value *v, const int64_t *shape) {
+// Makes a row-major tensor of |shape| the value.
+static void set_value(kiln_state_value *v, const int64_t *shape, const void *data) {
   DLTensor *t = &v->tensors[v->now];
   memcpy(t->shape, shape, (size_t)t->ndim * sizeof *shape);
   v->is_set = true;
+  if (v->stays) clear(v, v->now, shape);
+  memcpy(t->data, data, kiln_tensor_bytes(t));
+  if (v->stays) note_written(v, v->now, shape);
 }
 
 void kiln_states_copy(const kiln_session_states *from, kiln_session_states *to) {
@@ -281,16 +453,20 @@ void kiln_states_copy(const kiln_session_states *from, kiln_session_states *to) 
     t->is_set = false;
     if (!f->is_set) continue;
     const DLTensor *value = &f->tensors[f->now];
-    set_value(t, value->shape);
-    memcpy(t->tensors[t->now].data, value->data, kiln_tensor_bytes(value));
+    if (f->stays) {
+      const kiln_inset source = inset_of(f, f->now, value->shape);
+      fill(t, t->now, f->layout[f->now], &source);
+      memcpy(t->tensors[t->now].shape, value->shape, (size_t)value->ndim * sizeof *value->shape);
+      t->is_set = true;
+    } else set_value(t, value->shape, value->data);
   }
 }
 
 // --- files ---
 
-static void put_value(kiln_writer *w, const kiln_session_states *s, uint32_t i) {
+static void put_value(kiln_writer *w, kiln_session_states *s, uint32_t i) {
   const kiln_state_value *v = &s->values[i];
-  const DLTensor *t = &v->tensors[v->now];
+  const DLTensor *t = v->is_set ? kiln_states_value(s, i) : &v->tensors[v->now];
   kiln_put_text(w, name_of(s, i));
   kiln_put_text(w, kiln_type_of(t->dtype)->text);
   kiln_put_u32(w, v->is_set);
@@ -308,7 +484,7 @@ static bool write_file(const char *path, const void *data, size_t bytes) {
   return wrote;
 }
 
-kiln_status kiln_states_save(const kiln_session_states *s, const char *path, kiln_diag *diag) {
+kiln_status kiln_states_save(kiln_session_states *s, const char *path, kiln_diag *diag) {
   kiln_writer w = {0};
   void *data = NULL;
   size_t bytes = 0;
@@ -407,8 +583,7 @@ kiln_status kiln_states_load(kiln_session_states *s, const char *path, kiln_diag
     kiln_state_value *v = &s->values[i];
     v->is_set = false;
     if (!found[i].is_set) continue;
-    set_value(v, found[i].shape);
-    memcpy(v->tensors[v->now].data, found[i].data, found[i].bytes);
+    set_value(v, found[i].shape, found[i].data);
   }
   free(found);
   free(data);

@@ -6,6 +6,7 @@ usage: llm.py KILN GENERATE BUILD_DIR      needs numpy and onnx; GENERATE: examp
 """
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -58,6 +59,12 @@ def likeliest(a, tokens):
     return int(y[-1].argmax())
 
 
+def stays(plans):
+    """Whether each state of each variant is stored over its input: plans copy no state, and tell that its output is the input's memory."""
+    states = re.findall(r"state: output (\d+) is the next run's input (\d+)", plans)
+    return states and all(plans.count(f"copy to output {o}: input {i}:") == states.count((o, i)) for o, i in set(states))
+
+
 def main():
     kiln, generate, build = sys.argv[1:4]
     rng, wrong = np.random.default_rng(int(os.environ.get("KILN_SEED", 5))), 0
@@ -65,7 +72,10 @@ def main():
         a = make(rng, f"{folder}/d.onnx")
         command = [kiln, "compile", f"{folder}/d.onnx", "-o", f"{folder}/d.so", "--state", "auto", "--no-cache", "--quiet"]
         command += ["--dim", "batch=1..2", "--dim", "tokens=1..8", "--dim", "past=0..64", "--dim", "kv=past+tokens"]
-        subprocess.run(command, check=True)
+        plans = subprocess.run(command + ["--dump=plan"], check=True, capture_output=True, text=True).stdout
+        if not stays(plans):
+            wrong += 1
+            print("FAILED: keys and values must be appended in place, got", re.findall("(?:copy|state).*", plans))
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "KILN_LIBRARY": build}
         programs = [[generate, f"{folder}/d.so"], [sys.executable, str(ROOT / "examples/llm/generate.py"), f"{folder}/d.so", "--ids"]]
         for chunk in (1, 3, 8):
