@@ -7,8 +7,8 @@ set(kiln_test_costs
     schedule_compiled_test=15 tile_attention_test=15 driver_allocation_test=14
     schedule_property_test=14 tile_gpu_norm_prologue_test=13 driver_dtypes_test=13 exact=12 trust=12
     needs_oracle=12 quantized=12 large=12 rewrite_rules_test=12 tile_gpu_simt_fma_test=12
-    gpu_instr_test=11 source_format=10 indices=10 dynamic=10 symbolic=10 orchestrate_program_test=9
-    tc_kernels=9)
+    gpu_instr_test=11 source_format=10 indices=10 dynamic=10 symbolic=10 computed_indices=10
+    orchestrate_program_test=9 tc_kernels=9)
 foreach(row ${kiln_test_costs})
   string(REPLACE "=" ";" row ${row})
   list(GET row 0 name)

@@ -95,9 +95,10 @@ if(TARGET kiln_tool)
   kiln_test(quantized 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/quantized.py $0" $<TARGET_FILE:kiln_tool>)
   kiln_test(dynamic 600 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/dynamic.py $0" $<TARGET_FILE:kiln_tool>)
   kiln_test(symbolic 900 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/symbolic.py $0" $<TARGET_FILE:kiln_tool>)
+  kiln_test(computed_indices 900 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/computed_indices.py $0" $<TARGET_FILE:kiln_tool>)
   if(KILN_SANITIZE) # what Python keeps is no leak of ours, nor are 77 bytes of what OpenCL opens and closes
     set_property(TEST rounding views concats safe_softmax APPEND PROPERTY ENVIRONMENT ASAN_OPTIONS=detect_leaks=0)
-    set_property(TEST dynamic symbolic APPEND PROPERTY ENVIRONMENT LD_PRELOAD=${asan_library} ASAN_OPTIONS=detect_leaks=0)
+    set_property(TEST dynamic symbolic computed_indices APPEND PROPERTY ENVIRONMENT LD_PRELOAD=${asan_library} ASAN_OPTIONS=detect_leaks=0)
   endif()
   if(NOT KILN_SANITIZE) # which must come first in a process
     kiln_test(ort_provider 30 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/ort/provider.py")

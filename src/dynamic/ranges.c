@@ -3,6 +3,7 @@
 #include "analysis/simplify.h"
 #include "dynamic/dims.h"
 #include "dynamic/equivalence.h"
+#include "dynamic/index_bounds.h"
 #include "dynamic/neutral_padding.h"
 #include "dynamic/symbolic.h"
 #include "rewrite/checks.h"
@@ -471,103 +472,6 @@ static const kiln_expr *replace_table(kiln_ctx *cx, const kiln_expr *e, void *ar
   return general_element(g, e->u.tensor, index);
 }
 
-// --- bounds of indices that depend on the dimensions ---
-
-// A statement's expression, with the conditions around the current subexpression.
-typedef struct bounding {
-  general *g;
-  const kiln_program *p;
-  kiln_ranges ranges; // of the statement's dims and the dimensions
-  KILN_VEC(const kiln_expr *) holds;
-  bool is_long;   // a large tree: conditions are ignored, so that results can be memoized by node
-  kiln_map known; // if |is_long|: node -> result
-} bounding;
-
-static bool uses_dims(const general *g, const kiln_expr *e) {
-  bool uses = false;
-  for (int d = 0; d < g->k->r->n_dims; d++) uses |= kiln_expr_uses(e, g->k->names[d]);
-  return uses;
-}
-
-static void add_conditions(bounding *b, const kiln_expr *c) {
-  if (c->kind == KILN_EXPR_AND) {
-    add_conditions(b, c->args[0]);
-    add_conditions(b, c->args[1]);
-  } else KILN_VEC_PUSH(&b->g->k->cx->scratch, &b->holds, c);
-}
-
-// Whether the comparison of |x| and |y| is known to hold for all values of a run.
-static bool is_known(bounding *b, kiln_expr_kind k, const kiln_expr *x, const kiln_expr *y) {
-  kiln_ctx *cx = b->g->k->cx;
-  const kiln_expr *c = kiln_simplify(cx, kiln_binary(cx, k, x, y), &b->ranges);
-  bool known = kiln_expr_int_or(c, 0) != 0;
-  for (int i = 0; i < b->holds.n; i++) known |= b->holds.data[i] == c;
-  return known;
-}
-
-// Clamps |index| to an axis of |n| elements.
-static const kiln_expr *within(bounding *b, const kiln_expr *index, const kiln_expr *n) {
-  kiln_ctx *cx = b->g->k->cx;
-  const kiln_expr *zero = kiln_int(cx, 0), *last = kiln_sub(cx, n, kiln_int(cx, 1));
-  if (!uses_dims(b->g, index)) return index;
-  const bool is_least = is_known(b, KILN_EXPR_GE, index, zero),
-             is_most = is_known(b, KILN_EXPR_LE, index, last);
-  if (!is_most) index = kiln_binary(cx, KILN_EXPR_MIN, index, last);
-  return is_least ? index : kiln_binary(cx, KILN_EXPR_MAX, index, zero);
-}
-
-static const kiln_expr *bound_indices(bounding *b, const kiln_expr *e);
-
-static const kiln_expr *bound_branch(bounding *b, const kiln_expr *e, int arg) {
-  kiln_ctx *cx = b->g->k->cx;
-  const int n = b->holds.n;
-  const kiln_expr *c = arg == 1 ? e->args[0] : kiln_unary(cx, KILN_EXPR_NOT, e->args[0]);
-  if (!b->is_long) add_conditions(b, kiln_simplify(cx, c, &b->ranges));
-  const kiln_expr *branch = bound_indices(b, e->args[arg]);
-  b->holds.n = n;
-  return branch;
-}
-
-// A run also computes unneeded elements, up to the ends of its bucket's maximum. There an index
-// that depends on the dimensions may be out of bounds (when rows are reversed, the last few would
-// come before the first), so it is clamped.
-static const kiln_expr *bound_indices(bounding *b, const kiln_expr *e) {
-  kiln_ctx *cx = b->g->k->cx;
-  if (e->n_args == 0 || !e->has_load || !uses_dims(b->g, e)) return e;
-  const uint64_t *known = b->is_long ? kiln_map_find(&b->known, e->id) : NULL;
-  if (known) return (const kiln_expr *)(uintptr_t)*known;
-  const kiln_expr **args = KILN_NEW_ARRAY(&cx->scratch, const kiln_expr *, e->n_args);
-  for (int i = 0; i < e->n_args; i++) {
-    const bool is_branch = e->kind == KILN_EXPR_SELECT && i > 0;
-    args[i] = is_branch ? bound_branch(b, e, i) : bound_indices(b, e->args[i]);
-    if (e->kind == KILN_EXPR_LOAD)
-      args[i] = within(b, args[i], b->p->tensors.data[e->u.tensor]->shape[i]);
-  }
-  const kiln_expr *made = kiln_expr_with_args(cx, e, args);
-  if (b->is_long) kiln_map_put(&b->known, e->id, (uint64_t)(uintptr_t)made);
-  return made;
-}
-
-static const kiln_expr *bounded(general *g, const kiln_program *p, const kiln_stmt *x,
-                                const kiln_expr *e) {
-  kiln_ctx *cx = g->k->cx;
-  const sample *most = &g->s->data[0];
-  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  bounding b = {.g = g,
-                .p = p,
-                .ranges = kiln_stmt_ranges(&cx->scratch, x),
-                .is_long = e->n_tree > KILN_LONG_TREE};
-  kiln_map_init(&b.known, &cx->scratch);
-  for (int d = 0; d < g->k->r->n_dims; d++) {
-    int64_t least = most->values[d];
-    for (int i = 1; i < g->s->n; i++) least = kiln_min_i64(least, g->s->data[i].values[d]);
-    kiln_ranges_push(&b.ranges, g->k->names[d], least, most->values[d]);
-  }
-  e = bound_indices(&b, e);
-  kiln_arena_rewind(&cx->scratch, mark);
-  return e;
-}
-
 // Rewrites the varying constants of statement |id| of |p| as functions of the dimensions; factors
 // and divisors of indices, which merged axes have, only if |scales|.
 static bool generalise(maker *k, const samples *s, const kiln_tensor *dims, kiln_program *p, int id,
@@ -584,12 +488,17 @@ static bool generalise(maker *k, const samples *s, const kiln_tensor *dims, kiln
   body = kiln_expr_replace(k->cx, body, replace_table, &g);
   if (guard) guard = kiln_expr_replace(k->cx, guard, replace_table, &g);
   if (g.wrong || (g.scales && !scales)) return false;
-  body = read_dims(k, dims, k->names, bounded(&g, p, x, body));
-  if (guard) guard = read_dims(k, dims, k->names, bounded(&g, p, x, guard));
+  body = read_dims(k, dims, k->names, body);
+  if (guard) guard = read_dims(k, dims, k->names, guard);
   if (body == x->body && guard == x->guard) return false;
   x->body = body;
   x->guard = guard;
   return true;
+}
+
+// Expression |i| of |x|: body, guard, init, and the indices of its result.
+static const kiln_expr **part_of(kiln_stmt *x, int i) {
+  return i == 0 ? &x->body : i == 1 ? &x->guard : i == 2 ? &x->init : &x->index[i - 3];
 }
 
 // Sets the expressions of statement |id| of |p| from those of the symbolic program. They read the
@@ -597,22 +506,13 @@ static bool generalise(maker *k, const samples *s, const kiln_tensor *dims, kiln
 static void read_symbolic(maker *k, const samples *s, const kiln_tensor *dims, kiln_program *p,
                           int id, bool exact) {
   kiln_ctx *cx = k->cx;
-  const kiln_stmt *from = s->symbolic.prog->stmts.data[id];
+  kiln_stmt *from = s->symbolic.prog->stmts.data[id];
   kiln_stmt *x = p->stmts.data[id];
-  const int rank = p->tensors.data[x->out]->rank;
-  general g = {.k = k, .s = s};
-  for (int i = 0; i < 3 + rank; i++) {
-    const kiln_expr **to = i == 0   ? &x->body
-                           : i == 1 ? &x->guard
-                           : i == 2 ? &x->init
-                                    : &x->index[i - 3];
-    const kiln_expr *e = i == 0   ? from->body
-                         : i == 1 ? from->guard
-                         : i == 2 ? from->init
-                                  : from->index[i - 3];
+  for (int i = 0; i < 3 + p->tensors.data[x->out]->rank; i++) {
+    const kiln_expr *e = *part_of(from, i);
     if (!kiln_symbolic_uses(&s->symbolic, e)) continue;
     if (!exact) e = kiln_stmt_simplify(cx, x, kiln_symbolic_scale(cx, &s->symbolic, e));
-    *to = kiln_symbolic_read(cx, &s->symbolic, dims, bounded(&g, p, x, e));
+    *part_of(x, i) = kiln_symbolic_read(cx, &s->symbolic, dims, e);
   }
 }
 
@@ -765,6 +665,59 @@ static kiln_status settle(maker *k, const samples *s, const kiln_tensor *dims, k
   return KILN_OK;
 }
 
+// --- indices ---
+
+// Replaces loads of the dimensions by their variables.
+static const kiln_expr *name_dims(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  const void *const *given = argument;
+  const maker *k = given[0];
+  const kiln_tensor *dims = given[1];
+  int64_t d = 0;
+  const bool is = e->kind == KILN_EXPR_LOAD && e->u.tensor == dims->id &&
+                  kiln_expr_is_int(e->args[0], &d) && d >= 0 && d < k->r->n_dims;
+  return is ? kiln_var(cx, k->names[d]) : NULL;
+}
+
+static bool iterates_beyond(const samples *s, const kiln_stmt *x) {
+  bool does = false;
+  for (int d = 0; d < x->n_space + x->n_reduce; d++)
+    does |= varies(s, (extent){EXTENT_STMT, x->id, d});
+  return does;
+}
+
+// Tensors whose elements beyond the needed extents may be any number.
+static kiln_bits *find_loose(maker *k, const samples *s, const kiln_program *p) {
+  kiln_bits *loose = kiln_bits_make(&k->cx->perm, p->tensors.n);
+  for (int i = 0; i < s->data[0].prog->tensors.n; i++)
+    for (int a = 0; a < p->tensors.data[i]->rank; a++)
+      if (varies(s, (extent){EXTENT_TENSOR, i, a})) kiln_bits_set(loose, i);
+  return loose;
+}
+
+// Keeps indices inside of what they read, also those of elements that a run does not need. Loops
+// of scatters end at the run's extents.
+static void bound_indices(maker *k, const samples *s, const kiln_tensor *dims, kiln_program *p) {
+  const void *given[] = {k, dims};
+  const kiln_bits *loose = find_loose(k, s, p);
+  kiln_index_bounds b = {.p = p, .n_dims = k->r->n_dims, .names = k->names};
+  for (int d = 0; d < b.n_dims; d++) {
+    b.least[d] = b.most[d] = s->data[0].values[d];
+    for (int i = 1; i < s->n; i++) b.least[d] = kiln_min_i64(b.least[d], s->data[i].values[d]);
+  }
+  for (int i = 0; i < p->stmts.n; i++) {
+    kiln_stmt *x = p->stmts.data[i];
+    const int n = 3 + p->tensors.data[x->out]->rank;
+    b.loose = !kiln_stmt_is_scatter(p, x) && iterates_beyond(s, x) ? loose : NULL;
+    for (int e = 0; e < n; e++) {
+      const kiln_expr **part = part_of(x, e);
+      if (!*part || !(*part)->has_load) continue;
+      const kiln_expr *over = kiln_expr_replace(k->cx, *part, name_dims, given);
+      const kiln_expr *held = kiln_bound_indices(k->cx, &b, x, over);
+      if (held != over) *part = read_dims(k, dims, k->names, held);
+    }
+  }
+}
+
 // --- reductions and scatters ---
 
 // Reductions over varying extents end at the run's extent, and so do all loops of a scatter, whose
@@ -820,6 +773,7 @@ static kiln_status make_bucket(maker *k, kiln_bucket *part) {
   const kiln_tensor *dims = kiln_symbolic_add_input(cx, p, k->r->n_dims);
   if (s.symbolic.prog) KILN_TRY(settle(k, &s, dims, p, equivalent));
   else KILN_TRY(compare_samples(k, &s, dims, p, equivalent));
+  bound_indices(k, &s, dims, p);
   KILN_TRY(find_live(k, &s, equivalent, part, p));
   KILN_TRY(end_reductions(k, &s, dims, p, part));
   generalise_checks(&s, p);
