@@ -128,3 +128,45 @@ def assert_same_cache(got, want):
         assert np.abs(got.astype(int) - want).max() <= 1
     else:
         np.testing.assert_allclose(got.astype("f"), want.astype("f"), rtol=2e-3, atol=2e-3 if want.dtype == np.float16 else 1e-4)
+
+
+FORMS = {  # caches that grow along other axes, with what is read of them
+    "outermost": (18, """g (float[p,4] past_0, float[t,4] x) => (float[kv,4] present_0, float[1,4] y)
+ <int64[1] ax={0}> { present_0=Concat<axis=0>(past_0,x) y=ReduceSum<keepdims=1>(present_0,ax) }"""),
+    "innermost": (18, """g (float[b,4,p] past_0, float[b,4,t] x) => (float[b,4,kv] present_0, float[b,4,1] y)
+ <int64[1] ax={2}> { present_0=Concat<axis=-1>(past_0,x) y=ReduceSum<keepdims=1>(present_0,ax) }"""),
+    "maximum": (18, """g (float[b,p,3,4] past_0, float[b,t,3,4] x) => (float[b,kv,3,4] present_0, float[b,1,3,4] y)
+ <int64[1] ax={1}> { present_0=Concat<axis=1>(past_0,x) y=ReduceMax<keepdims=1>(present_0,ax) }"""),
+    "both": (18, """g (float[b,p,4] past_0, float[b,t,4] x) => (float[b,kv,4] present_0, float[b,1,4] y)
+ <int64[1] ax={1}> { h=Neg(x) present_0=Concat<axis=1>(past_0,h) z=ReduceSum<keepdims=1>(present_0,ax)
+  w=ReduceSum<keepdims=1>(past_0,ax) y=Add(z,w) }"""),
+    "attention": (23, """g (float[b,2,p,4] past_key, float[b,2,p,4] past_value, float[b,2,t,4] q, float[b,2,t,4] k, float[b,2,t,4] v)
+ => (float[b,2,t,4] y, float[b,2,kv,4] present_key, float[b,2,kv,4] present_value)
+ { y,present_key,present_value=Attention<is_causal=1>(q,k,v,,past_key,past_value) }"""),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_caches_grow_along_any_axis(form, tmp_path):
+    opset, text = FORMS[form]
+    model = parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]>\n{text}')
+    dims = {"t": (1, 3), "p": (0, 40), "kv": "p+t", **({"b": (1, 2)} if "[b," in text else {})}
+    for name, states in (("state", {"states": "auto"}), ("plain", {})):
+        kiln.compile(model, dims=dims, output=tmp_path / f"{name}.so", cache=False, **states)
+    session, plain, rng = kiln.load(tmp_path / "state.so").session(), kiln.load(tmp_path / "plain.so"), np.random.default_rng()
+
+    def zeros(port, tokens):
+        named = {"b": 2, "p": 0, "t": tokens}
+        shape = next(v for v in model.graph.input if v.name == port.name).type.tensor_type.shape.dim
+        return np.zeros([named[d.dim_param] if d.dim_param else d.dim_value for d in shape], "f")
+    for _ in range(3):
+        session.reset()
+        past = {p.name: zeros(p, 1) for p in plain.inputs if p.name in session.states}
+        for _ in range(13):
+            tokens = int(rng.integers(1, 4))
+            given = {p.name: rng.standard_normal(zeros(p, tokens).shape).astype("f") for p in session.inputs}
+            want = dict(zip([p.name for p in plain.outputs], plain(**given, **past)))
+            np.testing.assert_allclose(session(**given), want["y"], rtol=1e-5, atol=1e-4)
+            past = {n: want[n.replace("past", "present")] for n in past}
+        for name, value in past.items():
+            np.testing.assert_array_equal(session.state(name), value)

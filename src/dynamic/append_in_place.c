@@ -105,6 +105,15 @@ static bool keeps_old_rows(const append *a, const kiln_ranges *r, kiln_symbol be
   return value_at(a, at, r) == kiln_simplify(cx, kiln_tensor_load(cx, a->in, index), r);
 }
 
+// Whether rows behind the run's may be 0: they are, or are nothing that is read. Where a reduction
+// reads them, they have its neutral element, as -inf for a maximum.
+static bool may_end_with_zeros(const append *a, const kiln_ranges *r, kiln_symbol behind) {
+  kiln_ctx *cx = a->g->cx;
+  const kiln_expr *end = kiln_add(cx, a->g->old, a->g->added);
+  const kiln_expr *pad = value_at(a, kiln_add(cx, end, kiln_var(cx, behind)), r);
+  return pad->has_load || pad == kiln_number(cx, a->out->dtype, 0);
+}
+
 // Finds the statement of the output, and what it adds.
 static bool find_append(growth *g, kiln_bucket *part, append *out) {
   kiln_ctx *cx = g->cx;
@@ -126,6 +135,7 @@ static bool find_append(growth *g, kiln_bucket *part, append *out) {
   kiln_ranges_pop(&r, 1);
   a.most = added.hi;
   kiln_ranges_push(&r, step, 0, a.most > 0 ? a.most - 1 : 0);
+  if (!may_end_with_zeros(&a, &r, step)) return false;
   a.added = value_at(&a, kiln_add(cx, g->old, kiln_var(cx, step)), &r);
   if (room > g->capacity) g->capacity = room;
   *out = a;
