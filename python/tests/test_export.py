@@ -38,6 +38,48 @@ def test_with_cache(tmp_path, family, exporter):
         check(made)
 
 
+def test_with_positions(tmp_path):
+    for family, exporter in (("llama", "dynamo"), ("gpt2", "torchscript")):
+        (made,) = export.export(family, tmp_path / family, tiny=True, exporter=exporter, with_positions=True)
+        check(made)
+    for family, words in (("bloom", "must be an argument"), ("t5", "must be those of a decoder")):
+        with pytest.raises(ValueError, match=words):
+            export.export(family, tmp_path / family, tiny=True, with_positions=True)
+
+
+@pytest.mark.parametrize("family, positions", [("llama", True), ("opt", False)])
+def test_paged(tmp_path, family, positions):
+    """A step of two rows of lengths 5 and 0 is that of each alone; what it leaves in the pool serves the next."""
+    (made,) = export.export(family, tmp_path, tiny=True, exporter="torchscript", with_positions=positions)
+    paged = export.paged(made.path, block_size=4, positions="position_ids" if positions else None)
+    export.save(paged, tmp_path / "paged.onnx")
+    dims = {"batch": (1, 2), "tokens": (1, 4), "pages": (1, 3), "blocks": 7}
+    session = kiln.compile(tmp_path / "paged.onnx", dims=dims, states="auto", threads=1).session()
+    rng = np.random.default_rng()
+    rows, tables = [list(rng.integers(1, 198, size=9)), list(rng.integers(1, 198, size=4))], [[3, 1, 6], [2, 5, 0]]
+    steps = [((0,), (4,)), ((0,), (1,)), ((0, 1), (1, 3)), ((1, 0), (1, 3))]
+    lengths = [0, 0]
+    for which, counts in steps:
+        ids = np.zeros((len(which), max(counts)), np.int64)
+        for i, (row, n) in enumerate(zip(which, counts)):
+            ids[i, :n] = rows[row][lengths[row] : lengths[row] + n]
+        logits = session(
+            input_ids=ids, lengths=np.array([lengths[r] for r in which]), counts=np.array(counts),
+            table=np.array([tables[r] for r in which]),
+        )  # fmt: skip
+        for i, (row, n) in enumerate(zip(which, counts)):
+            lengths[row] += n
+            whole = torch.tensor([rows[row][: lengths[row]]])
+            with torch.no_grad():
+                want = made.graph.module.model(whole, use_cache=False).logits[0, -n:].numpy()
+            assert np.abs(logits[i, :n] - want).max() <= 1e-4 * np.abs(want).max()
+    if not positions:
+        return
+    (counted,) = export.export(family, tmp_path / "counted", tiny=True, exporter="torchscript")
+    with pytest.raises(ValueError, match="positions: must be an input of the model"):
+        export.paged(counted.path, positions=None)
+
+
 @pytest.mark.parametrize("family", ["bloom", "mixtral", "whisper"])
 def test_without_cache(tmp_path, family):
     (made,) = export.export(family, tmp_path, tiny=True, exporter="torchscript", with_cache=False)

@@ -28,6 +28,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--opset", type=int, default=18, choices=OPSETS, metavar="N", help="18 to 24 (18)")
     parser.add_argument("--precision", choices=("fp32", "int4"), default="fp32", help="of genai's weights (fp32)")
     parser.add_argument("--no-cache", action="store_true", help="no keys and values as inputs and outputs")
+    parser.add_argument("--position-ids", action="store_true", help="positions of the new tokens as an input")
     parser.add_argument("--attention", choices=("sdpa", "eager"), default="sdpa", help="transformers' implementation")
     for dim, (least, most) in RANGES.items():
         parser.add_argument(f"--most-{dim}", type=int, default=most, metavar="N", help=f"of {dim} in the printed command ({most})")
@@ -42,6 +43,7 @@ def main() -> int:
         made = export(
             o.model, o.output, tiny=o.tiny, sizes=sizes, weights=o.weights, seed=o.seed, exporter=o.exporter, opset=o.opset,
             with_cache=not o.no_cache, attention=o.attention, precision=o.precision,
+            with_positions=o.position_ids,
         )  # fmt: skip
     except (ValueError, ImportError, OSError) as error:
         print(f"kiln.export: {error}", file=sys.stderr)

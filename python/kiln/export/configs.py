@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
+if TYPE_CHECKING:
+    import torch
 
-import torch  # noqa: E402
-import transformers  # noqa: E402
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported
 
 # The families by the names that people use, and the model types of transformers.
 FAMILIES = {
@@ -58,6 +58,8 @@ def set_sizes(config: Any, sizes: dict[str, int]) -> None:
 
 def make_config(model: str, tiny: bool, sizes: dict[str, int]) -> Any:
     """The configuration of a family, of a JSON file, or in a directory, with |sizes| replaced."""
+    import transformers
+
     path = pathlib.Path(model)
     if path.is_dir():
         path = path / "config.json"
@@ -88,6 +90,8 @@ def is_pair(config: Any) -> bool:
 
 
 def _class_of(config: Any):
+    import transformers
+
     if config.model_type == "whisper":
         return transformers.AutoModelForSpeechSeq2Seq
     return transformers.AutoModelForSeq2SeqLM if is_pair(config) else transformers.AutoModelForCausalLM
@@ -108,6 +112,8 @@ def make_model(config: Any, weights: Optional[str], seed: int, attention: str) -
 
 
 def _instance(kind: Any, config: Any, weights: Optional[str], seed: int, **more: Any) -> torch.nn.Module:
+    import torch
+
     if weights is not None:
         return kind.from_pretrained(weights, config=config, local_files_only=True, dtype=torch.float32, **more)
     torch.manual_seed(seed)
@@ -118,6 +124,8 @@ def _instance(kind: Any, config: Any, weights: Optional[str], seed: int, **more:
 
 def _vary(model: torch.nn.Module) -> None:
     """Random scales and biases: initial ones and zeros would hide a factor or a term that is lost."""
+    import torch
+
     for name, weight in model.named_parameters():
         if weight.dim() == 1:
             with torch.no_grad():

@@ -3,6 +3,7 @@
 
 A decoder: input_ids [batch, tokens], attention_mask [batch, kv], past.N.key and past.N.value [batch, heads, past, dim] in;
 logits [batch, tokens, vocabulary], present.N.key and present.N.value [batch, heads, kv, dim] out, with kv = past + tokens.
+With positions there is position_ids [batch, tokens], too; else the model counts from past.
 Without a cache kv is tokens, and nothing but logits comes out.
 
 An encoder with a decoder is one graph without a cache, and two with one: "encoder", which computes the keys and values of
@@ -20,6 +21,7 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from . import configs
 
 Axes = tuple[Union[int, str], ...]
+MANY_POSITIONS = 64  # of those that make_inputs draws
 
 
 @dataclasses.dataclass
@@ -92,6 +94,16 @@ class Decoder(torch.nn.Module):
             return self.model(input_ids, attention_mask=attention_mask, use_cache=False).logits
         cache = _filled(_pairs(past))
         more = {self.cache: cache}
+        logits = self.model(input_ids, attention_mask=attention_mask, use_cache=True, **more).logits
+        return (logits, *_flat(cache))
+
+
+class DecoderAt(Decoder):
+    """A decoder whose caller says the positions of the new tokens, as where rows have caches of different lengths."""
+
+    def forward(self, input_ids, attention_mask, position_ids, *past):
+        cache = _filled(_pairs(past))
+        more = {self.cache: cache, "position_ids": position_ids}
         logits = self.model(input_ids, attention_mask=attention_mask, use_cache=True, **more).logits
         return (logits, *_flat(cache))
 
@@ -171,7 +183,7 @@ def _cache_shapes(model: torch.nn.Module, run) -> list:
     return [tuple((t.shape[1], t.shape[3]) for t in (layer.keys, layer.values)) for layer in cache.layers]
 
 
-def _decoder_graphs(model, config, with_cache) -> list[Graph]:
+def _decoder_graphs(model, config, with_cache, with_positions) -> list[Graph]:
     ids = Port("input_ids", ("batch", "tokens"), torch.int64, config.vocab_size)
     logits = Port("logits", ("batch", "tokens", config.vocab_size))
     if not with_cache:
@@ -187,7 +199,12 @@ def _decoder_graphs(model, config, with_cache) -> list[Graph]:
     shapes = _cache_shapes(model, run)
     mask = Port("attention_mask", ("batch", "kv"), torch.int64)
     past, present = _kept(model, "past", "", "past", shapes), _kept(model, "present", "", "kv", shapes)
-    return [Graph("model", Decoder(model), [ids, mask, *past], [logits, *present])]
+    if not with_positions:
+        return [Graph("model", Decoder(model), [ids, mask, *past], [logits, *present])]
+    if "position_ids" not in inspect.signature(model.forward).parameters:
+        raise ValueError(f"{config.model_type}: positions must be an argument of the model, it finds them by the attention mask")
+    positions = Port("position_ids", ("batch", "tokens"), torch.int64, MANY_POSITIONS)
+    return [Graph("model", DecoderAt(model), [ids, mask, positions, *past], [logits, *present])]
 
 
 def _pair_graphs(model, config, with_cache) -> list[Graph]:
@@ -224,8 +241,13 @@ def _pair_graphs(model, config, with_cache) -> list[Graph]:
     return [step, encoder]
 
 
-def graphs_of(model: torch.nn.Module, config: Any, with_cache: bool) -> list[Graph]:
-    graphs = (_pair_graphs if configs.is_pair(config) else _decoder_graphs)(model, config, with_cache)
+def graphs_of(model: torch.nn.Module, config: Any, with_cache: bool, with_positions: bool = False) -> list[Graph]:
+    if with_positions and (configs.is_pair(config) or not with_cache):
+        raise ValueError("positions: must be those of a decoder with a cache")
+    if configs.is_pair(config):
+        graphs = _pair_graphs(model, config, with_cache)
+    else:
+        graphs = _decoder_graphs(model, config, with_cache, with_positions)
     for graph in graphs:
         graph.module.eval()  # the exporter by tracing puts back what it found
     return graphs
