@@ -94,6 +94,15 @@ def main():
         if drawn[0] != drawn[1] or drawn[0] == drawn[2]:
             wrong += 1
             print(f"FAILED: equal seeds must give equal tokens, others others, got {drawn}")
+        steps = []
+        for draft in ("0", "1", "4", "7"):  # 7 and the last token: the most that a step takes
+            for temperature in ("0", "0.4"):
+                options = ["--temperature", temperature, "--tokens", "50", "--chunk", "8", "--draft", draft, "--verbose"]
+                done = subprocess.run(programs[1] + ["5", "9", "5", "9"] + options, capture_output=True, text=True, env=environment)
+                steps.append((done.stdout, int(done.stderr.split()[2]) if done.returncode == 0 else done.stderr))
+        if any(s[0] != steps[i % 2][0] for i, s in enumerate(steps)) or not steps[6][1] < steps[0][1]:
+            wrong += 1
+            print(f"FAILED: guessed tokens must save steps and change no token, got {steps}")
         past = subprocess.run([generate, f"{folder}/d.so", "--tokens", "80", "7"], capture_output=True, text=True, env=environment)
         if past.returncode == 0 or "dimension past: must be 0 to 64" not in past.stderr:
             wrong += 1
