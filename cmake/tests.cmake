@@ -73,6 +73,10 @@ if(TARGET kiln_tool)
     kiln_test(python 60 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python -m pytest -q python/tests")
     kiln_test(llm_example 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/examples/llm.py $0 $1 $2"
               $<TARGET_FILE:kiln_tool> $<TARGET_FILE:llm_generate> ${PROJECT_BINARY_DIR})
+    kiln_test(llm_serve 120 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/examples/serve.py $0" ${PROJECT_BINARY_DIR})
+    kiln_test(llm_serve_long 600 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/examples/serve.py $0 --steps 100000"
+              ${PROJECT_BINARY_DIR})
+    set_tests_properties(llm_serve_long PROPERTIES LABELS long)
     kiln_test(given_shapes 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/given_shapes.py $0" ${PROJECT_BINARY_DIR})
     kiln_test(loops 600 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/loops.py $0" ${PROJECT_BINARY_DIR})
     kiln_test(onnx_suite 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python python/tests/onnx_suite.py --at-least 1830")
