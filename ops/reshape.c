@@ -39,8 +39,11 @@ static kiln_status find_extents(kiln_lower *lw, const kiln_tensor *x, int n,
                       kiln_select(cx, kiln_compare(cx, KILN_EXPR_LT, given[i], zero), one, out[i]));
   }
   const kiln_expr *rest = kiln_div(cx, total, kiln_most(cx, others, one));
-  // Where an axis is empty, others may have any extent.
-  const kiln_expr *most = kiln_most(cx, total, kiln_int(cx, MOST_BESIDE_NOTHING));
+  // Where an axis is empty, others may have any extent; otherwise none exceeds the elements.
+  int64_t elements = 0;
+  const bool is_empty_at_times = !kiln_expr_is_int(total, &elements) || elements == 0;
+  const kiln_expr *most =
+      is_empty_at_times ? kiln_most(cx, total, kiln_int(cx, MOST_BESIDE_NOTHING)) : total;
   for (int i = 0; i < n; i++) {
     kiln_stmt *s = kiln_lower_stmt(lw, "extent", KILN_I64, 0, 0, NULL);
     s->body = kiln_select(cx, kiln_compare(cx, KILN_EXPR_LT, given[i], zero), rest, out[i]);
