@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { MAX_NESTING = 16, MAX_BODY_NODES = 1 << 17 }; // of sub-graphs
+enum { MAX_NESTING = 32, MAX_BODY_NODES = 1 << 17 }; // of sub-graphs
 
 static void note(kiln_graph_traversal *f, kiln_status status) {
   if (f->status == KILN_OK) f->status = status;
