@@ -103,6 +103,29 @@ def test_a_range_of_a_dimension_is_one_module():
         module(data(9))
 
 
+def test_packed_elements_and_sequences_have_ranges():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    rng = np.random.default_rng()
+    for kind, name, low, high in ((TensorProto.INT4, "int4", -8, 8), (TensorProto.UINT2, "uint2", 0, 4)):
+        node = helper.make_node("Transpose", ["x"], ["y"])
+        model = model_of([node], [("x", kind, ["a", "b"])], [("y", kind, ["b", "a"])], opset=25)
+        module = kiln.compile(model, dims={"a": (1, 5), "b": (1, 9)}, threads=1, cache=False)
+        for shape in ((3, 5), (5, 9), (1, 1), (5, 3), (4, 9)):
+            x = rng.integers(low, high, shape).astype(getattr(ml_dtypes, name))
+            np.testing.assert_array_equal(module(x).astype(np.int8), x.T.astype(np.int8))
+    nodes = [helper.make_node("Split", ["x", "two"], ["u", "v"]), helper.make_node("SequenceConstruct", ["v", "u"], ["y"])]
+    model = model_of(nodes, [("x", F32, ["a", 3])], [], [("two", np.array([1, 2]))])
+    nodes[0].attribute.append(helper.make_attribute("axis", 1))
+    model.graph.node[0].CopyFrom(nodes[0])
+    model.graph.output.append(helper.make_tensor_sequence_value_info("y", F32, None))
+    module = kiln.compile(model, dims={"a": (1, 8)}, threads=1, cache=False)
+    assert [p.name for p in module.outputs] == ["y[0]", "y[1]"]
+    for n in (3, 8, 1):
+        x = rng.standard_normal((n, 3)).astype(np.float32)
+        for got, want in zip(module(x), (x[:, 1:], x[:, :1])):
+            np.testing.assert_array_equal(got, want)
+
+
 def test_extents_that_a_run_finds_cut_the_output():
     node = helper.make_node("NonZero", ["x"], ["y"])
     module = kiln.compile(model_of([node], [("x", F32, [4])], [("y", I64, [1, "n"])]), cache=False)

@@ -329,7 +329,7 @@ static void set_signatures(kiln_ctx *cx, const kiln_model *m, const kiln_program
   }
   for (int i = 0; i < p->outputs.n; i++) {
     const kiln_tensor *t = p->tensors.data[p->outputs.data[i]];
-    const kiln_symbol name = i < g->n_outputs ? g->values[g->outputs[i]]->name : t->name;
+    const kiln_symbol name = i < p->output_names.n ? p->output_names.data[i] : t->name;
     kiln_interface_set(cx, &part->outputs, i, kiln_symbol_text(cx, name),
                        kiln_dtype_text(stored(m, t)), t->rank, t->shape);
   }
@@ -517,8 +517,12 @@ static void read_symbolic(maker *k, const samples *s, const kiln_tensor *dims, k
 }
 
 static bool have_as_many(const samples *s) {
+  const kiln_program *first = s->data[0].prog;
   bool have = true;
-  for (int i = 1; i < s->n; i++) have &= s->data[i].prog->stmts.n == s->data[0].prog->stmts.n;
+  for (int i = 1; i < s->n; i++) {
+    const kiln_program *p = s->data[i].prog;
+    have &= p->stmts.n == first->stmts.n && p->tensors.n == first->tensors.n;
+  }
   return have;
 }
 
@@ -955,9 +959,10 @@ static kiln_status make_shapes(maker *k, const samples *s) {
   const kiln_graph *g = k->m->graph;
   const kiln_program *p = s->data[0].prog;
   k->r->in_shapes = KILN_NEW_ARRAY(&cx->perm, const kiln_expr **, g->n_inputs);
-  k->r->out_shapes = KILN_NEW_ARRAY(&cx->perm, const kiln_expr **, g->n_outputs);
+  const int n_outputs = kiln_program_n_results(p); // each tensor of a sequence is one
+  k->r->out_shapes = KILN_NEW_ARRAY(&cx->perm, const kiln_expr **, n_outputs);
   for (int i = 0; i < g->n_inputs; i++) k->r->in_shapes[i] = g->values[g->inputs[i]]->shape;
-  for (int i = 0; i < g->n_outputs; i++) {
+  for (int i = 0; i < n_outputs; i++) {
     const kiln_tensor *t = p->tensors.data[p->outputs.data[i]];
     k->r->out_shapes[i] = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, t->rank);
     for (int a = 0; a < t->rank; a++) {
@@ -974,14 +979,6 @@ static kiln_status check_ports(const maker *k, const kiln_program *p) {
     return KILN_FAIL(k->cx->diag, KILN_UNSUPPORTED, k->m->path,
                      "ranges: extents of outputs must be known before a run, got one that the run "
                      "counts");
-  for (int i = 0; i < p->tensors.n; i++) {
-    const kiln_tensor *t = p->tensors.data[i];
-    if ((t->role == KILN_INPUT || t->role == KILN_OUTPUT) && kiln_dtype_bits(t->dtype) < 8 &&
-        t->dtype != KILN_BOOL)
-      return KILN_FAIL(k->cx->diag, KILN_UNSUPPORTED, k->m->path,
-                       "ranges: inputs and outputs must have whole bytes, got %s of %s",
-                       kiln_symbol_text(k->cx, t->name), kiln_dtype_text(t->dtype));
-  }
   return KILN_OK;
 }
 
@@ -1005,7 +1002,7 @@ void kiln_ranges_signatures(kiln_ctx *cx, kiln_model *m) {
   for (int i = 0; i < m->ranges->n_buckets; i++)
     set_signatures(cx, m, m->ranges->buckets[i].prog, &m->ranges->buckets[i]);
   kiln_interface_init(cx, &m->inputs, m->graph->n_inputs);
-  kiln_interface_init(cx, &m->outputs, m->graph->n_outputs);
+  kiln_interface_init(cx, &m->outputs, kiln_program_n_results(m->prog));
   for (int i = 0; i < m->inputs.n; i++) {
     const kiln_port *p = &m->ranges->buckets[0].inputs.ports[i];
     kiln_interface_set(cx, &m->inputs, i, p->name, p->dtype, p->rank, m->ranges->in_shapes[i]);

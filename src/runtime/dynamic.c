@@ -141,8 +141,7 @@ static kiln_dynamic_port *get_ports(kiln_reader *r, uint32_t n, uint32_t n_dims)
     p->name = kiln_get_text(r);
     p->type = kiln_type_find(kiln_get_text(r));
     const uint32_t rank = kiln_get_u32(r);
-    if (!r->wrong && (!p->type || kiln_type_is_packed(p->type)))
-      kiln_reader_fail(r, "a dtype must be one of Kiln's, of whole bytes");
+    if (!r->wrong && !p->type) kiln_reader_fail(r, "a dtype must be one of Kiln's");
     if (!r->wrong && rank > KILN_PORT_MAX_RANK) kiln_reader_fail(r, "a rank must be at most 8");
     for (uint32_t k = 0; k < rank && !r->wrong; k++) {
       p->rank = (int32_t)k + 1;

@@ -9,7 +9,8 @@
 typedef struct kiln_packed kiln_packed;
 struct kiln_packed {
   const kiln_plan *plan;
-  DLTensor *own;           // [n_inputs + n_outputs]; data is NULL if the port is not packed
+  DLTensor *own;           // [n_inputs + n_outputs]; those of packed ports are used
+  int64_t *capacities;     // [n_inputs + n_outputs] elements for which there is memory
   const DLTensor **inputs; // [n_inputs]
   DLTensor **outputs;      // [n_outputs]
 };
@@ -17,7 +18,8 @@ struct kiln_packed {
 // gives: *out, NULL if no port is packed
 kiln_status kiln_packed_create(const kiln_plan *plan, kiln_diag *diag, kiln_packed **out);
 void kiln_packed_destroy(kiln_packed *p);
-void kiln_packed_begin(kiln_packed *p, const DLTensor *const *inputs, DLTensor *const *outputs);
+kiln_status kiln_packed_begin(kiln_packed *p, const DLTensor *const *inputs,
+                              DLTensor *const *outputs, kiln_diag *diag);
 void kiln_packed_end(const kiln_packed *p, DLTensor *const *outputs);
 
 #endif

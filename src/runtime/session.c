@@ -176,7 +176,9 @@ static kiln_status fill_dynamic(kiln_session *s, const kiln_session_options *opt
   s->profiles = options->profile;
   s->parts = calloc(n, sizeof *s->parts);
   s->shapes = calloc((size_t)s->module->dynamic->n_outputs + 1, sizeof *s->shapes);
-  return s->parts && s->shapes ? make_pool(s, options, diag) : no_memory(diag, "variants", n);
+  if (!s->parts || !s->shapes) return no_memory(diag, "variants", n);
+  KILN_TRY(kiln_packed_create(&s->module->plan, diag, &s->packed));
+  return make_pool(s, options, diag);
 }
 
 static kiln_status make_bucket(kiln_session *s, uint32_t variant, kiln_diag *diag);
@@ -700,6 +702,14 @@ static kiln_status run_flow(kiln_session *s, const DLTensor *const *inputs,
   return st;
 }
 
+// A run whose tensors have a byte or more for each element.
+static kiln_status run_unpacked(kiln_session *session, const int64_t *values,
+                                const DLTensor *const *inputs, DLTensor *const *outputs,
+                                kiln_diag *diag) {
+  if (session->parts) return run_dynamic(session, values, inputs, outputs, diag);
+  return checked(session, run(session, inputs, outputs, diag), diag);
+}
+
 static kiln_status check_and_run(kiln_session *session, size_t n_inputs,
                                  const DLTensor *const *inputs, size_t n_outputs,
                                  DLTensor *const *outputs, kiln_diag *diag) {
@@ -709,13 +719,12 @@ static kiln_status check_and_run(kiln_session *session, size_t n_inputs,
   if (st == KILN_OK) st = check_run(session, values, n_inputs, inputs, n_outputs, outputs, diag);
   if (st != KILN_OK) return st;
   if (session->flow.flow) return run_flow(session, inputs, outputs, diag);
-  if (session->parts) return run_dynamic(session, values, inputs, outputs, diag);
   if (session->extents) outputs = kiln_extents_begin(session->extents, outputs);
-  if (!packed) return checked(session, run(session, inputs, outputs, diag), diag);
-  kiln_packed_begin(packed, inputs, outputs);
-  st = run(session, packed->inputs, packed->outputs, diag);
+  if (!packed) return run_unpacked(session, values, inputs, outputs, diag);
+  st = kiln_packed_begin(packed, inputs, outputs, diag);
+  if (st == KILN_OK) st = run_unpacked(session, values, packed->inputs, packed->outputs, diag);
   if (st == KILN_OK) kiln_packed_end(packed, outputs);
-  return checked(session, st, diag);
+  return st;
 }
 
 // Runs with the session's states for inputs and outputs that are not given.
