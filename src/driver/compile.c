@@ -1,6 +1,7 @@
 // Compilation: runs the pipeline's phases in order; entry points that produce text, an in-memory
 // module or a file.
 #include "driver/flow.h"
+#include "driver/load.h"
 #include "driver/pipeline.h"
 #include "target/c/c.h"
 #include "verify/reference.h"
@@ -129,6 +130,7 @@ static bool dumps_code(const kiln_build *b) {
 
 static kiln_status emit(kiln_ctx *cx, void *argument) {
   kiln_build *b = argument;
+  KILN_TRY(kiln_load_unrolled(cx, b->request.model, &b->request.model));
   kiln_model *m = b->request.model;
   KILN_TRY(kiln_model_want_program(m, cx->diag));
   m->times.n = m->n_load_times;
@@ -189,6 +191,7 @@ static kiln_status rewrite(kiln_ctx *cx, kiln_build *b) {
 
 const kiln_compiler kiln_compiler_here = {.load = kiln_model_load_nth,
                                           .compile = kiln_model_compile,
+                                          .unroll = kiln_load_unrolled,
                                           .rewrite = rewrite,
                                           .kernels = kiln_build_kernels,
                                           .run = kiln_build_run,

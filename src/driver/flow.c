@@ -18,16 +18,6 @@ typedef struct compiling {
   size_t blob_bytes;
 } compiling;
 
-static void set_ports(kiln_ctx *cx, const kiln_program *p, int n, const int *tensors,
-                      kiln_interface *out) {
-  kiln_interface_init(cx, out, n);
-  for (int i = 0; i < n; i++) {
-    const kiln_tensor *t = p->tensors.data[tensors[i]];
-    kiln_interface_set(cx, out, i, kiln_symbol_text(cx, t->name), kiln_dtype_text(t->dtype),
-                       t->rank, t->shape);
-  }
-}
-
 // Weights of earlier parts are there for the later ones.
 static void share_weights(kiln_build *b, const kiln_build *before) {
   memcpy(&b->product.weights, &before->product.weights, sizeof b->product.weights);
@@ -39,14 +29,7 @@ static void share_weights(kiln_build *b, const kiln_build *before) {
 static kiln_status build_part(kiln_ctx *cx, compiling *c, int i) {
   kiln_build *b = &c->builds[i];
   kiln_model *m = &c->models[i];
-  kiln_program *p = c->model->parted->parts[i];
-  *m = *c->model;
-  m->parted = NULL;
-  m->halved = NULL;
-  m->defaults = NULL;
-  m->prog = p;
-  set_ports(cx, p, p->inputs.n, p->inputs.data, &m->inputs);
-  set_ports(cx, p, p->outputs.n, p->outputs.data, &m->outputs);
+  *m = kiln_parts_model(cx, c->model, i);
   *b = (kiln_build){.request.model = m,
                     .request.may_be_late = true,
                     .request.may_borrow = !c->out_path,

@@ -7,6 +7,7 @@
 #include "dynamic/ranges.h"
 #include "rewrite/checks.h"
 #include "runtime/types.h"
+#include "support/diag.h"
 #include "fission/notation.h"
 
 #include <string.h>
@@ -185,6 +186,44 @@ static bool may_keep_loops(const kiln_model *m, const kiln_compile_options *o) {
   return may;
 }
 
+// Fissions the graph into parts, or into one program if it has no loops that are kept. Where parts
+// are refused, all loops are unrolled; the messages of both attempts stay if that fails, too.
+static kiln_status make_program(kiln_ctx *cx, kiln_model *m, const kiln_op *user_ops,
+                                const kiln_compile_options *o, kiln_program **out) {
+  struct kiln_unresolved *rest = NULL;
+  if (!may_keep_loops(m, o)) return kiln_fission_with(cx, m->graph, user_ops, out);
+  const size_t first = kiln_diag_count(cx->diag);
+  kiln_status st = kiln_fission_kept(cx, m->graph, user_ops, out, &rest);
+  if (st == KILN_OK && rest) st = kiln_parts_divide(cx, *out, rest, &m->parted);
+  if (m->parted) m->parted->user_ops = user_ops;
+  if (!rest || (st != KILN_UNSUPPORTED && st != KILN_BAD_INPUT)) return st;
+  const size_t end = kiln_diag_count(cx->diag);
+  m->parted = NULL;
+  st = kiln_fission_with(cx, m->graph, user_ops, out);
+  if (st == KILN_OK) kiln_diag_drop(cx->diag, first, end);
+  else kiln_diag_drop_repeated(cx->diag, first, end);
+  return st;
+}
+
+kiln_status kiln_load_unrolled(kiln_ctx *cx, kiln_model *m, kiln_model **out) {
+  kiln_program *prog = NULL;
+  *out = m->parted ? m->parted->unrolled : m;
+  if (*out) return KILN_OK;
+  const size_t first = kiln_diag_count(cx->diag);
+  const kiln_status st = kiln_fission_with(cx, m->graph, m->parted->user_ops, &prog);
+  if (st != KILN_OK) return kiln_model_want_program(m, cx->diag);
+  kiln_diag_drop(cx->diag, first, kiln_diag_count(cx->diag)); // warnings that loading gave
+  if (m->options.clamp_indices) kiln_checks_drop(cx, prog);
+  kiln_model *one = KILN_NEW(&cx->perm, kiln_model);
+  *one = *m;
+  one->parted = NULL;
+  one->halved = NULL;
+  one->prog = prog;
+  set_signatures(cx, one);
+  *out = m->parted->unrolled = one;
+  return KILN_OK;
+}
+
 kiln_status kiln_load_fission(kiln_ctx *cx, kiln_build *b, int *io_n) {
   const kiln_compile_options *o = b->request.asked;
   kiln_model *m = b->request.model;
@@ -199,15 +238,9 @@ kiln_status kiln_load_fission(kiln_ctx *cx, kiln_build *b, int *io_n) {
     kiln_ranges_signatures(cx, m);
     return KILN_OK;
   }
-  if (may_keep_loops(m, o)) {
-    struct kiln_unresolved *rest = NULL;
-    KILN_TRY(kiln_fission_kept(cx, m->graph, user_ops, &prog, &rest));
-    if (rest) KILN_TRY(kiln_parts_divide(cx, prog, rest, &m->parted));
-    for (uint32_t i = 0; m->parted && o->clamp_indices && i < m->parted->flow.n_parts; i++)
-      kiln_checks_drop(cx, m->parted->parts[i]);
-  } else {
-    KILN_TRY(kiln_fission_with(cx, m->graph, user_ops, &prog));
-  }
+  KILN_TRY(make_program(cx, m, user_ops, o, &prog));
+  for (uint32_t i = 0; m->parted && o->clamp_indices && i < m->parted->flow.n_parts; i++)
+    kiln_checks_drop(cx, m->parted->parts[i]);
   if (o->clamp_indices && !m->parted) kiln_checks_drop(cx, prog);
   KILN_TRY(check_dtype(cx, o, m->path, prog, &m->half));
   m->prog = prog;

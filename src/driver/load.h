@@ -13,5 +13,7 @@ kiln_status kiln_load_read(kiln_ctx *cx, kiln_build *b, int *io_n);
 //
 // errors: KILN_UNSUPPORTED with every unsupported node
 kiln_status kiln_load_fission(kiln_ctx *cx, kiln_build *b, int *io_n);
+// Implements kiln_compiler.unroll.
+kiln_status kiln_load_unrolled(kiln_ctx *cx, kiln_model *m, kiln_model **out);
 
 #endif

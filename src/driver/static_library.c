@@ -3,6 +3,7 @@
 #include "module/archive.h"
 #include "module/c_header.h"
 #include "module/copy.h"
+#include "driver/load.h"
 #include "driver/pipeline.h"
 #include "runtime/wire.h"
 
@@ -150,6 +151,7 @@ static kiln_status make_library(kiln_ctx *cx, void *argument) {
   w->header_path = w->options.header ? w->options.header : with_ending(cx, w->path, ".h");
   w->entry = kiln_arena_printf(&cx->perm, "%s_run", b->request.prefix);
   w->weights_symbol = kiln_arena_printf(&cx->perm, "%s_weights", b->request.prefix);
+  KILN_TRY(kiln_load_unrolled(cx, b->request.model, &b->request.model));
   KILN_TRY(kiln_model_want_program(b->request.model, cx->diag));
   KILN_TRY(open_all(cx, w));
   KILN_TRY(kiln_build_run(cx, b));

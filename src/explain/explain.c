@@ -487,6 +487,7 @@ static kiln_status explain(kiln_ctx *cx, void *argument) {
   x.counts = c->options.count;
   kiln_text_init(&text, &cx->perm);
   kiln_text_init(&detail, &cx->perm);
+  KILN_TRY(b->request.model->compiler->unroll(cx, b->request.model, &b->request.model));
   KILN_TRY(kiln_model_want_program(b->request.model, cx->diag));
   b->request.model->times.n = b->request.model->n_load_times;
   KILN_TRY(b->request.model->compiler->kernels(cx, b));

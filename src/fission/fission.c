@@ -491,12 +491,13 @@ kiln_status kiln_fission_kept(kiln_ctx *cx, const kiln_graph *g, const kiln_op *
   *out_rest = NULL;
   kiln_graph_traversal f = traversal_make(cx, g, user_ops);
   f.regions = &rest->regions;
-  KILN_TRY(lower_all(&f, g));
+  const kiln_status st = lower_all(&f, g);
+  if (rest->regions.all.n > 0) *out_rest = rest;
+  if (st != KILN_OK) return st;
   if (rest->regions.all.n == 0) return finish(&f, out);
   move_counted_outputs(&f);
   memcpy(&rest->counts, &f.counts, sizeof f.counts);
   memcpy(&rest->checks, &f.checks, sizeof f.checks);
-  *out_rest = rest;
   *out = f.p;
   return KILN_OK;
 }

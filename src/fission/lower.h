@@ -78,7 +78,7 @@ kiln_status kiln_fission_like(kiln_ctx *cx, const kiln_graph *g, const kiln_op *
 
 // The same with loops that are kept (fission/flow/kept.h); without any, *out_rest is NULL.
 //
-// gives: *out: with regions, not verified, and with what |*out_rest| has still to come
+// gives: *out: with regions, not verified; *out_rest, on failure too: what |*out| has still to come
 struct kiln_unresolved;
 kiln_status kiln_fission_kept(kiln_ctx *cx, const kiln_graph *g, const kiln_op *user_ops,
                               kiln_program **out, struct kiln_unresolved **out_rest);

@@ -552,3 +552,27 @@ kiln_status kiln_parts_divide(kiln_ctx *cx, kiln_program *p, const kiln_unresolv
   p->stmts.n = 0; // its ports are left, with the shapes that they have at most
   return kiln_data_dependent_resolve(cx, p, &u->counts, &none);
 }
+
+// --- models of parts ---
+
+static void set_ports(kiln_ctx *cx, const kiln_program *p, int n, const int *tensors,
+                      kiln_interface *out) {
+  kiln_interface_init(cx, out, n);
+  for (int i = 0; i < n; i++) {
+    const kiln_tensor *t = p->tensors.data[tensors[i]];
+    kiln_interface_set(cx, out, i, kiln_symbol_text(cx, t->name), kiln_dtype_text(t->dtype),
+                       t->rank, t->shape);
+  }
+}
+
+kiln_model kiln_parts_model(kiln_ctx *cx, const kiln_model *m, int i) {
+  const kiln_program *p = m->parted->parts[i];
+  kiln_model one = *m;
+  one.parted = NULL;
+  one.halved = NULL;
+  one.defaults = NULL;
+  one.prog = p;
+  set_ports(cx, p, p->inputs.n, p->inputs.data, &one.inputs);
+  set_ports(cx, p, p->outputs.n, p->outputs.data, &one.outputs);
+  return one;
+}

@@ -7,12 +7,15 @@
 #define KILN_MODEL_PARTS_H
 
 #include "fission/flow/kept.h"
+#include "model/model.h"
 #include "runtime/flow/flow.h"
 
 // A program in parts, whose buffers' offsets begin at 0.
 typedef struct kiln_parted {
   kiln_flow flow;
-  kiln_program **parts; // [flow.n_parts]
+  kiln_program **parts;    // [flow.n_parts]
+  const kiln_op *user_ops; // that the graph was lowered with; NULL: none
+  kiln_model *unrolled;    // the same as one program; NULL: not yet made
 } kiln_parted;
 
 // Divides |p|, of which the ports are left.
@@ -22,5 +25,8 @@ typedef struct kiln_parted {
 //         kiln_data_dependent_resolve
 kiln_status kiln_parts_divide(kiln_ctx *cx, kiln_program *p, const kiln_unresolved *u,
                               kiln_parted **out);
+
+// A model of part |i| of |m| alone, with the options of |m|.
+kiln_model kiln_parts_model(kiln_ctx *cx, const kiln_model *m, int i);
 
 #endif

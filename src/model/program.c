@@ -73,8 +73,8 @@ kiln_status kiln_model_want_program(const kiln_model *m, kiln_diag *diag) {
                      "model: must be loaded for compilation, got one loaded with read_only");
   if (m->parted)
     return KILN_FAIL(diag, KILN_UNSUPPORTED, m->path,
-                     "loops: must be unrolled here, got one whose number of iterations is large or "
-                     "not known: only modules for CPUs, without schedules, keep loops");
+                     "loops: must be unrolled here, got one that cannot be: only modules for CPUs, "
+                     "without schedules, keep loops");
   if (m->ranges)
     return KILN_FAIL(
         diag, KILN_UNSUPPORTED, m->path,

@@ -21,6 +21,11 @@ typedef struct kiln_compiler {
                       kiln_diag *diag, kiln_model **out_model);
   // kiln_model_compile.
   kiln_status (*compile)(kiln_model *model, kiln_diag *diag, kiln_module **out_module);
+  // The model as one program: of a model in parts a copy in its ctx, with its loops unrolled, made
+  // on demand; otherwise |m| itself.
+  //
+  // errors: KILN_UNSUPPORTED: a loop cannot be unrolled
+  kiln_status (*unroll)(kiln_ctx *cx, kiln_model *m, kiln_model **out);
   // Runs the passes before kernel selection; |b| has a program and a machine.
   kiln_status (*rewrite)(kiln_ctx *cx, kiln_build *b);
   // Runs the passes up to kernels and their names, on a copy of the model's program; makes dumps.

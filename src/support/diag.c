@@ -1,6 +1,6 @@
 // Diagnostics: a growing list of formatted messages. A message for which memory is out is dropped,
 // but the status still reaches the caller; if the list is empty then, a static message says so.
-#include "support/status.h"
+#include "support/diag.h"
 #include "support/numbers.h"
 #include "support/printable.h"
 
@@ -133,6 +133,28 @@ void kiln_diag_append(kiln_diag *to, const kiln_diag *from) {
   for (size_t i = 0; to && i < kiln_diag_count(from); i++)
     take(to, strdup(kiln_diag_message(from, i)),
          kiln_diag_place(from, i) ? strdup(kiln_diag_place(from, i)) : NULL);
+}
+
+void kiln_diag_drop(kiln_diag *diag, size_t first, size_t end) {
+  if (!diag || end > diag->n) end = diag ? diag->n : 0;
+  if (first >= end) return;
+  for (size_t i = first; i < end; i++) {
+    free(diag->messages[i].text);
+    free(diag->messages[i].place);
+  }
+  memmove(diag->messages + first, diag->messages + end, (diag->n - end) * sizeof *diag->messages);
+  diag->n -= end - first;
+}
+
+void kiln_diag_drop_repeated(kiln_diag *diag, size_t first, size_t end) {
+  for (size_t i = end; diag && i < diag->n;) {
+    bool is_repeated = false;
+    for (size_t k = first; k < end; k++)
+      is_repeated |= diag->messages[i].text && diag->messages[k].text &&
+                     strcmp(diag->messages[i].text, diag->messages[k].text) == 0;
+    if (is_repeated) kiln_diag_drop(diag, i, i + 1);
+    else i++;
+  }
 }
 
 const char *kiln_status_name(kiln_status status) {

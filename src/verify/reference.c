@@ -3,6 +3,7 @@
 #include "analysis/interpret.h"
 #include "module/build.h"
 #include "module/checked.h"
+#include "module/compiler.h"
 #include "verify/compare.h"
 #include "model/model.h"
 #include "runtime/check.h"
@@ -146,10 +147,19 @@ static kiln_status check_inputs(const referring *r, kiln_diag *diag) {
   return kiln_check_tensors(&ports, r->n_inputs, r->inputs, diag);
 }
 
+// The shapes that a model in parts says are those of its unrolled form.
+static void take_shapes(const kiln_model *from, kiln_model *to) {
+  for (size_t i = 0; from != to && i < kiln_model_output_count(to); i++)
+    if (to->found[i])
+      memcpy(to->found[i], kiln_model_output_shape(from, i), 8 * (size_t)to->outputs.ports[i].rank);
+}
+
 static kiln_status refer(kiln_ctx *cx, void *argument) {
   referring *r = argument;
   const kiln_program *p = NULL;
   kiln_interpreter *in = NULL;
+  kiln_model *m = r->model;
+  KILN_TRY(m->compiler->unroll(cx, m, &r->model));
   r->inputs = kiln_defaults_fill_in(cx, r->model, r->n_inputs, r->inputs);
   if (r->outputs)
     KILN_TRY(kiln_model_check_tensors(r->model, r->n_inputs, r->inputs, r->n_outputs, r->outputs,
@@ -161,6 +171,7 @@ static kiln_status refer(kiln_ctx *cx, void *argument) {
   const kiln_status st = compute(cx, in, p, r);
   kiln_cleanup_pop(cx);
   kiln_interpreter_destroy(in);
+  take_shapes(r->model, m);
   return st;
 }
 

@@ -7,6 +7,7 @@
 #include "fission/registry.h"
 #include "fission/terms.h"
 #include "fission/traversal.h"
+#include "support/diag.h"
 
 #include <string.h>
 
@@ -317,7 +318,7 @@ enum { MAX_UNROLLED_NODES = 1024 };
 typedef struct keeping {
   kiln_visit *c;
   kiln_kept_loop region;
-  int n_counts, n_checks; // before the body
+  int n_counts; // before the body
   const kiln_expr *when;
 } keeping;
 
@@ -336,7 +337,6 @@ static bool is_uniform(const keeping *k, const kiln_tensor *t) {
 
 static void begin_region(keeping *k, kiln_visit *c) {
   *k = (keeping){.c = c, .n_counts = c->lw->counts->all.n, .when = c->w->when};
-  k->n_checks = c->w->checks.all.n;
   k->region = (kiln_kept_loop){.place = kiln_node_place(c->lw->cx, c->lw->graph, c->lw->node),
                                .first = c->lw->prog->stmts.n,
                                .count = -1,
@@ -355,8 +355,75 @@ static void end_region(keeping *k) {
   k->c->w->when = k->when;
 }
 
-// The statements of the body stay behind, unused.
-static void give_up(keeping *k) { k->c->w->checks.all.n = k->n_checks; }
+static const char *form_text(kiln_visit *c, const kiln_held *held) {
+  kiln_text text;
+  if (!held->tensor) return "a sequence or an optional value";
+  kiln_text_init(&text, &c->lw->cx->scratch);
+  kiln_text_add(&text, kiln_dtype_text(held->tensor->dtype));
+  kiln_text_add(&text, "[");
+  for (int i = 0; i < held->tensor->rank; i++) {
+    if (i > 0) kiln_text_add(&text, ", ");
+    kiln_expr_print(c->lw->cx, held->tensor->shape[i], NULL, &text);
+  }
+  kiln_text_add(&text, "]");
+  return text.data;
+}
+
+// Refuses a body whose states change their form, or whose rows differ in theirs. |in| and |out| are
+// its states, |rows| its outputs that are stacked.
+static kiln_status check_forms(keeping *k, int n, const kiln_held *in, const kiln_held *out,
+                               int n_rows, const kiln_held *rows) {
+  kiln_visit *c = k->c;
+  for (int i = 0; i < n; i++)
+    if (!in[i].tensor || !out[i].tensor || !same_form(in[i].tensor, out[i].tensor))
+      return KILN_FAIL(
+          c->lw->cx->diag, KILN_UNSUPPORTED, c->lw->place,
+          "state %d: must keep its type and shape where a loop is not unrolled, got %s "
+          "before and %s after an iteration",
+          i, form_text(c, &in[i]), form_text(c, &out[i]));
+  for (int i = 0; i < n_rows; i++)
+    if (!rows[i].tensor || !is_uniform(k, rows[i].tensor))
+      return KILN_FAIL(c->lw->cx->diag, KILN_UNSUPPORTED, c->lw->place,
+                       "output %d of the iterations: must have one shape in all of them, got %s", i,
+                       form_text(c, &rows[i]));
+  return KILN_OK;
+}
+
+// An attempt to keep or to unroll a loop, after which the other may follow.
+typedef struct attempt {
+  size_t first, end; // its messages
+  kiln_status before, status;
+  int n_checks, n_regions; // before
+} attempt;
+
+static size_t messages(const kiln_visit *c) { return kiln_diag_count(c->lw->cx->diag); }
+
+static attempt attempt_begin(const kiln_visit *c) {
+  return (attempt){.first = messages(c),
+                   .end = messages(c),
+                   .before = c->w->status,
+                   .n_checks = c->w->checks.all.n,
+                   .n_regions = c->w->regions ? c->w->regions->all.n : 0};
+}
+
+// Whether the other way is worth a try: not after an error of the machine. What was lowered stays
+// behind, unused.
+static bool attempt_failed(kiln_visit *c, attempt *a, kiln_status status) {
+  a->end = messages(c);
+  a->status = status;
+  if (status != KILN_UNSUPPORTED && status != KILN_BAD_INPUT) return false;
+  c->w->status = a->before;
+  c->w->checks.all.n = a->n_checks;
+  if (c->w->regions) c->w->regions->all.n = a->n_regions;
+  return true;
+}
+
+// The messages of both are left if the other way fails, too.
+static kiln_status attempt_end(kiln_visit *c, const attempt *a, kiln_status other) {
+  if (other == KILN_OK) kiln_diag_drop(c->lw->cx->diag, a->first, a->end);
+  else kiln_diag_drop_repeated(c->lw->cx->diag, a->first, a->end);
+  return other;
+}
 
 static void add_state(keeping *k, const kiln_tensor *initial, const kiln_tensor *in,
                       const kiln_tensor *next, const kiln_tensor *result) {
@@ -386,6 +453,7 @@ typedef struct loop {
   kiln_visit *c;
   iteration it;
   int64_t most;           // iterations
+  bool is_counted;        // |most| is known, or there is none
   kiln_tensor *goes_on;   // the condition
   const kiln_tensor *ran; // whether this iteration runs, if only known at run time; else NULL
 } loop;
@@ -422,16 +490,21 @@ static kiln_status lower_body(loop *l, int n_in, const kiln_held *in, int n_out,
   return st;
 }
 
-static kiln_status iterate(loop *l) {
-  kiln_visit *c = l->c;
-  kiln_arena *arena = &c->lw->cx->perm;
-  const int n = l->it.n_states, n_outputs = 1 + n + l->it.n_lists;
-  kiln_held *in = KILN_NEW_ARRAY(arena, kiln_held, 2 + n);
-  kiln_held *out = KILN_NEW_ARRAY(arena, kiln_held, n_outputs);
-  in[0] = kiln_held_tensor(scalar(c, "iteration", KILN_I64, l->it.n_done));
+// The arguments of the body in this iteration.
+static kiln_held *body_inputs(const loop *l) {
+  const int n = l->it.n_states;
+  kiln_held *in = KILN_NEW_ARRAY(&l->c->lw->cx->perm, kiln_held, 2 + n);
+  in[0] = kiln_held_tensor(scalar(l->c, "iteration", KILN_I64, l->it.n_done));
   in[1] = kiln_held_tensor(l->goes_on);
   for (int i = 0; i < n; i++) in[2 + i] = l->it.states[i];
-  KILN_TRY(lower_body(l, 2 + n, in, n_outputs, out));
+  return in;
+}
+
+static kiln_status iterate(loop *l) {
+  kiln_visit *c = l->c;
+  const int n = l->it.n_states, n_outputs = 1 + n + l->it.n_lists;
+  kiln_held *out = KILN_NEW_ARRAY(&c->lw->cx->perm, kiln_held, n_outputs);
+  KILN_TRY(lower_body(l, 2 + n, body_inputs(l), n_outputs, out));
   KILN_TRY(want_tensor(c, &out[0], "the condition"));
   KILN_TRY(take_states(l, out + 1));
   for (int i = 0; i < l->it.n_lists; i++) {
@@ -451,8 +524,8 @@ static kiln_status has_next(loop *l, bool *out) {
     *out = known != 0;
   } else if (l->it.n_lists > 0) {
     return KILN_FAIL(l->c->lw->cx->diag, KILN_UNSUPPORTED, l->c->lw->place,
-                     "outputs of iterations: the condition must be known when compiling, got a "
-                     "computed one");
+                     "outputs of iterations: the condition must be known when compiling, where the "
+                     "loop is unrolled, got a computed one");
   } else {
     l->ran = l->goes_on;
     *out = true;
@@ -461,11 +534,15 @@ static kiln_status has_next(loop *l, bool *out) {
   return KILN_OK;
 }
 
+static bool may_be_kept(const loop *l) {
+  return l->c->w->regions && are_tensors(l->it.n_states, l->it.states);
+}
+
 // Whether unrolling would take long, or the run alone knows when it ends.
 static bool is_kept(const loop *l) {
   const kiln_visit *c = l->c;
   bool known = true;
-  if (!c->w->regions || !are_tensors(l->it.n_states, l->it.states)) return false;
+  if (!may_be_kept(l)) return false;
   for (int i = 0; i < c->lw->n_inputs; i++)
     known &= !c->lw->inputs[i] || c->lw->inputs[i]->role == KILN_CONST;
   const kiln_tensor *count = c->lw->inputs[0];
@@ -492,8 +569,10 @@ static bool is_true(const loop *l, const kiln_tensor *t) {
   return kiln_tensor_known(l->c->lw, t, &known) && known != 0;
 }
 
-// Lowers the body once; *out_kept: whether states keep their form, so that it can be repeated.
-static kiln_status keep_loop(loop *l, bool *out_kept) {
+// Lowers the body once, so that the plan can repeat it.
+//
+// errors: KILN_UNSUPPORTED: the states do not keep their form; and those of the body
+static kiln_status keep_loop(loop *l) {
   kiln_visit *c = l->c;
   kiln_lower *lw = c->lw;
   kiln_arena *arena = &lw->cx->perm;
@@ -502,7 +581,6 @@ static kiln_status keep_loop(loop *l, bool *out_kept) {
   kiln_held *out = KILN_NEW_ARRAY(arena, kiln_held, n_out);
   kiln_tensor *goes_on = NULL;
   keeping k;
-  *out_kept = false;
   KILN_TRY(first_condition(l, &goes_on));
   in[0] = kiln_held_tensor(integer(c, "iteration"));
   in[1] = kiln_held_tensor(is_true(l, goes_on) ? goes_on : placeholder(c, "goes_on", goes_on));
@@ -510,17 +588,11 @@ static kiln_status keep_loop(loop *l, bool *out_kept) {
     in[2 + i] = kiln_held_tensor(placeholder(c, "state", l->it.states[i].tensor));
   begin_region(&k, c);
   kiln_status st = kiln_visit_body(c, l->it.body, 2 + n, in, n_out, out);
-  if (st == KILN_OK && are_tensors(n_out, out))
-    out[0].tensor = kiln_lower_reshape(lw, out[0].tensor, 0, NULL);
+  if (st == KILN_OK) st = want_tensor(c, &out[0], "the condition");
+  if (st == KILN_OK) out[0].tensor = kiln_lower_reshape(lw, out[0].tensor, 0, NULL);
   end_region(&k);
+  if (st == KILN_OK) st = check_forms(&k, n, in + 2, out + 1, n_lists, out + 1 + n);
   KILN_TRY(st);
-  bool fits = are_tensors(n_out, out);
-  for (int i = 0; i < n && fits; i++) fits = same_form(in[2 + i].tensor, out[1 + i].tensor);
-  for (int i = 0; i < n_lists && fits; i++) fits = is_uniform(&k, out[1 + n + i].tensor);
-  if (!fits) {
-    give_up(&k);
-    return KILN_OK;
-  }
   const bool ends_by_count = is_true(l, in[1].tensor) && is_true(l, out[0].tensor);
   const bool is_counted = l->most != INT64_MAX;
   k.region.iteration = in[0].tensor->id;
@@ -548,10 +620,62 @@ static kiln_status keep_loop(loop *l, bool *out_kept) {
   for (int i = 0; i < n_lists; i++)
     c->out[n + i] = kiln_held_tensor(add_rows(&k, out[1 + n + i].tensor, rows, false));
   keep_region(&k);
-  *out_kept = true;
   return KILN_OK;
 }
 
+// The rows of no iteration: the body is lowered for their form alone.
+static kiln_status no_rows(kiln_visit *c, const kiln_graph *body, int n_in, const kiln_held *in,
+                           int n_states, int n_rows, const int64_t *axes, kiln_held *rows) {
+  kiln_lower *lw = c->lw;
+  kiln_held *made = KILN_NEW_ARRAY(&lw->cx->perm, kiln_held, n_states + n_rows);
+  const int n_checks = c->w->checks.all.n, n_regions = c->w->regions ? c->w->regions->all.n : 0;
+  KILN_TRY(kiln_visit_body(c, body, n_in, in, n_states + n_rows, made));
+  c->w->checks.all.n = n_checks;
+  if (c->w->regions) c->w->regions->all.n = n_regions;
+  for (int i = 0; i < n_rows; i++) {
+    const kiln_expr *shape[KILN_MAX_RANK];
+    int axis = 0;
+    const kiln_tensor *row = made[n_states + i].tensor;
+    KILN_TRY(want_tensor(c, &made[n_states + i], "an output of iterations"));
+    KILN_TRY(kiln_lower_want_rank(lw, row, 0, KILN_MAX_RANK - 1));
+    KILN_TRY(kiln_lower_axis(lw, axes ? axes[i] : 0, row->rank + 1, false, &axis));
+    for (int a = 0; a <= row->rank; a++)
+      shape[a] = a == axis ? kiln_int(lw->cx, 0) : row->shape[a - (a > axis)];
+    kiln_stmt *s = kiln_lower_stmt(lw, "no_rows", row->dtype, row->rank + 1, 0, shape);
+    s->body = kiln_number(lw->cx, row->dtype, 0);
+    rows[i] = kiln_held_tensor(kiln_lower_tensor(lw, s));
+  }
+  return KILN_OK;
+}
+
+static kiln_status unroll_loop(loop *l) {
+  kiln_visit *c = l->c;
+  const int n = l->it.n_states, n_lists = l->it.n_lists;
+  bool more = false;
+  KILN_TRY(has_next(l, &more));
+  while (more) {
+    KILN_TRY(iterate(l));
+    KILN_TRY(has_next(l, &more));
+  }
+  for (int i = 0; i < n; i++) c->out[i] = l->it.states[i];
+  if (l->it.n_done == 0 && n_lists > 0)
+    return no_rows(c, l->it.body, 2 + n, body_inputs(l), 1 + n, n_lists, NULL, c->out + n);
+  for (int i = 0; i < n_lists; i++)
+    KILN_TRY(kiln_lower_stack(c->lw, l->it.n_done, l->it.lists[i], 0, &c->out[n + i].tensor));
+  return KILN_OK;
+}
+
+static loop loop_begin(kiln_visit *c, const kiln_graph *body, int n_states, int n_lists) {
+  kiln_tensor *const *in = c->lw->inputs;
+  loop l = {.c = c, .it = iteration_make(c, body, n_states, n_lists, MAX_STEPS), .most = INT64_MAX};
+  l.is_counted = !in[0] || kiln_tensor_known(c->lw, in[0], &l.most);
+  if (l.most < 0) l.most = 0;
+  l.goes_on = in[1] ? in[1] : scalar(c, "goes_on", KILN_BOOL, 1);
+  for (int i = 0; i < n_states; i++) l.it.states[i] = c->in[2 + i];
+  return l;
+}
+
+// A loop is kept or unrolled, whichever seems better, or else the other.
 static kiln_status lower_loop(kiln_visit *c) {
   kiln_lower *lw = c->lw;
   const kiln_graph *body = NULL;
@@ -562,29 +686,19 @@ static kiln_status lower_loop(kiln_visit *c) {
                      "Loop: must have 2 inputs before its states and as many outputs as its body "
                      "without the condition, got %d inputs, %d outputs and %d of the body",
                      lw->n_inputs, lw->n_outputs, body->n_outputs);
-  loop l = {.c = c, .it = iteration_make(c, body, n_states, n_lists, MAX_STEPS), .most = INT64_MAX};
-  const bool is_counted = !lw->inputs[0] || kiln_tensor_known(lw, lw->inputs[0], &l.most);
-  bool more = false, kept = false;
-  if (l.most < 0) l.most = 0;
-  l.goes_on = lw->inputs[1] ? lw->inputs[1] : scalar(c, "goes_on", KILN_BOOL, 1);
-  for (int i = 0; i < n_states; i++) l.it.states[i] = c->in[2 + i];
-  if (is_kept(&l)) KILN_TRY(keep_loop(&l, &kept));
-  if (kept) return KILN_OK;
-  if (!is_counted)
+  loop l = loop_begin(c, body, n_states, n_lists);
+  attempt first = attempt_begin(c);
+  const bool keeps = is_kept(&l);
+  if (!keeps && !l.is_counted)
     return KILN_FAIL(lw->cx->diag, KILN_UNSUPPORTED, lw->place,
-                     c->w->regions ? "states: must keep their types and shapes where the number of "
-                                     "iterations is not known when compiling"
+                     c->w->regions ? "states: must be tensors where the number of iterations is "
+                                     "not known when compiling"
                                    : "input 0 (the number of iterations): must be known when "
                                      "compiling");
-  KILN_TRY(has_next(&l, &more));
-  while (more) {
-    KILN_TRY(iterate(&l));
-    KILN_TRY(has_next(&l, &more));
-  }
-  for (int i = 0; i < n_states; i++) c->out[i] = l.it.states[i];
-  for (int i = 0; i < n_lists; i++)
-    KILN_TRY(kiln_lower_stack(lw, l.it.n_done, l.it.lists[i], 0, &c->out[n_states + i].tensor));
-  return KILN_OK;
+  if (!attempt_failed(c, &first, keeps ? keep_loop(&l) : unroll_loop(&l))) return first.status;
+  l = loop_begin(c, body, n_states, n_lists);
+  if (keeps ? !l.is_counted : !may_be_kept(&l)) return first.status;
+  return attempt_end(c, &first, keeps ? unroll_loop(&l) : keep_loop(&l));
 }
 
 // --- Scan ---
@@ -621,9 +735,16 @@ static kiln_tensor *move_axis(kiln_visit *c, kiln_tensor *x, int axis, bool back
   return kiln_lower_transpose(c->lw, x, perm);
 }
 
-// Lowers the body once; *out_kept: whether states keep their form.
-static kiln_status keep_scan(scan *s, int64_t steps, kiln_tensor *const *in, kiln_tensor **out,
-                             bool *out_kept) {
+// Stands for any of the rows of |whole|.
+static kiln_tensor *row_of(kiln_visit *c, const kiln_tensor *whole) {
+  return kiln_tensor_make(c->lw->cx, c->lw->prog, "row", whole->dtype, KILN_INPUT, whole->rank - 1,
+                          (const kiln_expr *const *)whole->shape + 1);
+}
+
+// Lowers the body once, so that the plan can repeat it.
+//
+// errors: KILN_UNSUPPORTED: the states do not keep their form; and those of the body
+static kiln_status keep_scan(scan *s, int64_t steps, kiln_tensor *const *in, kiln_tensor **out) {
   kiln_visit *c = s->c;
   kiln_arena *arena = &c->lw->cx->perm;
   const int n_in = s->n_states + s->n_in, n_out = s->n_states + s->n_out;
@@ -631,28 +752,19 @@ static kiln_status keep_scan(scan *s, int64_t steps, kiln_tensor *const *in, kil
   kiln_held *made = KILN_NEW_ARRAY(arena, kiln_held, n_out);
   kiln_tensor **whole = KILN_NEW_ARRAY(arena, kiln_tensor *, s->n_in);
   keeping k;
-  *out_kept = false;
   for (int i = 0; i < s->n_states; i++) args[i] = kiln_held_tensor(placeholder(c, "state", in[i]));
   for (int i = 0; i < s->n_in; i++) {
     int axis = 0;
     kiln_tensor *x = in[s->n_states + i];
     KILN_TRY(kiln_lower_axis(c->lw, s->in_axes[i], x->rank, false, &axis));
     whole[i] = move_axis(c, x, axis, false);
-    args[s->n_states + i].tensor =
-        kiln_tensor_make(c->lw->cx, c->lw->prog, "row", x->dtype, KILN_INPUT, x->rank - 1,
-                         (const kiln_expr *const *)whole[i]->shape + 1);
+    args[s->n_states + i] = kiln_held_tensor(row_of(c, whole[i]));
   }
   begin_region(&k, c);
-  const kiln_status st = kiln_visit_body(c, s->body, n_in, args, n_out, made);
+  kiln_status st = kiln_visit_body(c, s->body, n_in, args, n_out, made);
   end_region(&k);
+  if (st == KILN_OK) st = check_forms(&k, s->n_states, args, made, s->n_out, made + s->n_states);
   KILN_TRY(st);
-  bool fits = are_tensors(n_out, made);
-  for (int i = 0; i < s->n_states && fits; i++) fits = same_form(args[i].tensor, made[i].tensor);
-  for (int i = s->n_states; i < n_out && fits; i++) fits = is_uniform(&k, made[i].tensor);
-  if (!fits) {
-    give_up(&k);
-    return KILN_OK;
-  }
   k.region.most = steps;
   for (int i = 0; i < s->n_states; i++) {
     out[i] = placeholder(c, "state", args[i].tensor);
@@ -673,14 +785,12 @@ static kiln_status keep_scan(scan *s, int64_t steps, kiln_tensor *const *in, kil
     KILN_TRY(kiln_lower_axis(c->lw, s->out_axes[i], (*y)->rank, false, &axis));
     *y = move_axis(c, *y, axis, true);
   }
-  *out_kept = true;
   return KILN_OK;
 }
 
-// Unrolls the body over the scan inputs; |in| and |out| begin with the states.
-static kiln_status scan_all(scan *s, kiln_tensor *const *in, kiln_tensor **out) {
+// The number of iterations over the scan inputs.
+static kiln_status count_steps(scan *s, kiln_tensor *const *in, int64_t *out) {
   kiln_visit *c = s->c;
-  kiln_ctx *cx = c->lw->cx;
   int64_t steps = -1, extent = 0;
   for (int i = 0; i < s->n_in; i++) {
     int axis = 0;
@@ -688,13 +798,15 @@ static kiln_status scan_all(scan *s, kiln_tensor *const *in, kiln_tensor **out) 
     KILN_TRY(kiln_lower_axis(c->lw, s->in_axes[i], x->rank, false, &axis));
     KILN_TRY(kiln_lower_extent(c->lw, x, axis, &extent));
     if (steps < 0) steps = extent;
-    KILN_TRY(kiln_lower_want_extent(c->lw, x, axis, kiln_int(cx, steps)));
+    KILN_TRY(kiln_lower_want_extent(c->lw, x, axis, kiln_int(c->lw->cx, steps)));
   }
-  bool kept = false;
-  const int64_t nodes = s->body->n_nodes > 0 ? s->body->n_nodes : 1;
-  if (c->w->regions && steps > MAX_UNROLLED_NODES / nodes)
-    KILN_TRY(keep_scan(s, steps, in, out, &kept));
-  if (kept) return KILN_OK;
+  *out = steps;
+  return KILN_OK;
+}
+
+static kiln_status unroll_scan(scan *s, int64_t steps, kiln_tensor *const *in, kiln_tensor **out) {
+  kiln_visit *c = s->c;
+  kiln_ctx *cx = c->lw->cx;
   if (steps > MAX_STEPS) return too_long(c, steps);
   iteration it = iteration_make(c, s->body, s->n_states, s->n_out, steps);
   for (int i = 0; i < s->n_states; i++) it.states[i] = kiln_held_tensor(in[i]);
@@ -722,6 +834,38 @@ static kiln_status scan_all(scan *s, kiln_tensor *const *in, kiln_tensor **out) 
     KILN_TRY(
         kiln_lower_stack(c->lw, it.n_done, it.lists[i], s->out_axes[i], &out[s->n_states + i]));
   return KILN_OK;
+}
+
+// No iteration: the states stay.
+static kiln_status scan_none(scan *s, kiln_tensor *const *in, kiln_tensor **out) {
+  kiln_visit *c = s->c;
+  kiln_arena *arena = &c->lw->cx->perm;
+  kiln_held *args = KILN_NEW_ARRAY(arena, kiln_held, s->n_states + s->n_in);
+  kiln_held *rows = KILN_NEW_ARRAY(arena, kiln_held, s->n_out);
+  for (int i = 0; i < s->n_states; i++) args[i] = kiln_held_tensor(out[i] = in[i]);
+  for (int i = 0; i < s->n_in; i++) {
+    int axis = 0;
+    kiln_tensor *x = in[s->n_states + i];
+    KILN_TRY(kiln_lower_axis(c->lw, s->in_axes[i], x->rank, false, &axis));
+    args[s->n_states + i] = kiln_held_tensor(row_of(c, move_axis(c, x, axis, false)));
+  }
+  KILN_TRY(
+      no_rows(c, s->body, s->n_states + s->n_in, args, s->n_states, s->n_out, s->out_axes, rows));
+  for (int i = 0; i < s->n_out; i++) out[s->n_states + i] = rows[i].tensor;
+  return KILN_OK;
+}
+
+// Scans |in|; |in| and |out| begin with the states.
+static kiln_status scan_all(scan *s, kiln_tensor *const *in, kiln_tensor **out) {
+  kiln_visit *c = s->c;
+  const int64_t nodes = s->body->n_nodes > 0 ? s->body->n_nodes : 1;
+  int64_t steps = 0;
+  KILN_TRY(count_steps(s, in, &steps));
+  if (steps == 0) return scan_none(s, in, out);
+  attempt kept = attempt_begin(c);
+  const bool is_long = c->w->regions && steps > MAX_UNROLLED_NODES / nodes;
+  if (is_long && !attempt_failed(c, &kept, keep_scan(s, steps, in, out))) return kept.status;
+  return attempt_end(c, &kept, unroll_scan(s, steps, in, out));
 }
 
 // Opset 8: all tensors have a leading batch axis, and its elements are scanned separately.
