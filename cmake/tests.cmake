@@ -76,6 +76,7 @@ if(TARGET kiln_tool)
     set_tests_properties(symbolic_nodes_newest PROPERTIES LABELS long)
   endif()
   kiln_test(contrib 900 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/contrib.py $0" $<TARGET_FILE:kiln_tool>)
+  kiln_test(few_bits 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/few_bits.py $0" $<TARGET_FILE:kiln_tool>)
   kiln_test(classical 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/classical.py $0" $<TARGET_FILE:kiln_tool>)
   kiln_test(counted 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/counted.py $0" $<TARGET_FILE:kiln_tool>)
   if(NOT KILN_SANITIZE) # whose library a program must be linked with

@@ -42,7 +42,7 @@ typedef struct product {
   kiln_bit_packing pack;
   int64_t n, k, blocks;
   int64_t units, per_unit;           // bytes or words in a block, and numbers in one of them
-  int64_t panel;                     // rows of weights that are interleaved
+  int64_t panel, panels;             // rows of weights that are interleaved; the last are padded
   const kiln_tensor *a, *b;          // b (panels, blocks, units, panel)
   const kiln_tensor *scales, *zeros; // (panels, blocks, panel); zeros NULL: 2^(bits - 1)
   kiln_dtype sum;
@@ -66,8 +66,6 @@ static bool has_many_rows(const kiln_tensor *a) {
   }
   return rows >= MANY;
 }
-
-static bool is_few(const kiln_tensor *a) { return !is_one_row(a) && !has_many_rows(a); }
 
 // The bytes (N, blocks, bytes) reinterpreted as little-endian words; a constant stays in place.
 static kiln_tensor *words_of(kiln_lower *lw, const kiln_tensor *t) {
@@ -99,17 +97,18 @@ static kiln_tensor *words_of(kiln_lower *lw, const kiln_tensor *t) {
 }
 
 // |t| (N, ..) as (panels, .., rows of a panel): vectors run along rows, and a panel is read
-// contiguously. Constants are repacked at compile time.
+// contiguously. Constants are repacked at compile time, and padded with zeros.
 static kiln_tensor *panels_of(kiln_lower *lw, const product *p, kiln_tensor *t) {
-  const int64_t panels = p->n / p->panel;
+  const int64_t panels = p->panels;
   const int rank = t->rank + 1;
-  kiln_const c = {.dtype = t->dtype, .rank = rank, .bytes = t->bytes, .shape = {panels}};
+  kiln_const c = {.dtype = t->dtype, .rank = rank, .shape = {panels}};
   int64_t shape[KILN_MAX_RANK];
   int perm[KILN_MAX_RANK] = {0};
   if (t->role == KILN_CONST && t->data && kiln_tensor_static_shape(t, shape)) {
     const size_t size = (size_t)kiln_dtype_bytes(t->dtype), width = (size_t)p->panel;
     const size_t row = t->bytes / size / (size_t)p->n;
-    char *to = kiln_arena_alloc(&lw->cx->perm, t->bytes + 1);
+    c.bytes = row * size * width * (size_t)panels;
+    char *to = kiln_arena_zalloc(&lw->cx->perm, c.bytes + 1);
     const char *from = t->data;
     for (size_t r = 0; r < (size_t)p->n; r++)
       for (size_t i = 0; i < row; i++)
@@ -169,6 +168,19 @@ static const kiln_expr *place_of(const product *p, const kiln_expr *block, const
   return kiln_add(cx, kiln_mul(cx, k, kiln_int(cx, p->per_unit)), part);
 }
 
+// The first N columns of |t| (.., panels * panel).
+static kiln_tensor *columns_of(const product *p, kiln_tensor *t) {
+  kiln_ctx *cx = p->lw->cx;
+  const kiln_expr *extents[KILN_MAX_RANK], *at[KILN_MAX_RANK];
+  if (p->n == p->panels * p->panel) return t;
+  for (int i = 0; i < t->rank; i++) extents[i] = t->shape[i];
+  extents[t->rank - 1] = kiln_int(cx, p->n);
+  kiln_stmt *s = kiln_lower_stmt(p->lw, "columns", t->dtype, t->rank, 0, extents);
+  kiln_stmt_vars(cx, s, 0, t->rank, at);
+  s->body = kiln_tensor_load(cx, t, at);
+  return kiln_lower_tensor(p->lw, s);
+}
+
 // --- one row ---
 
 // The product over unscaled numbers q, with scale and zero point applied once a block:
@@ -178,7 +190,7 @@ static kiln_tensor *multiply_row(const product *p) {
   kiln_ctx *cx = lw->cx;
   const kiln_expr *lead[KILN_MAX_RANK], *v[5], *extents[KILN_MAX_RANK];
   for (int i = 0; i < KILN_MAX_RANK; i++) lead[i] = kiln_int(cx, 0);
-  const kiln_expr *const parts[] = {kiln_int(cx, p->n / p->panel), kiln_int(cx, p->blocks),
+  const kiln_expr *const parts[] = {kiln_int(cx, p->panels), kiln_int(cx, p->blocks),
                                     kiln_int(cx, p->panel), kiln_int(cx, p->units),
                                     kiln_int(cx, p->per_unit)};
   kiln_stmt *in_block = kiln_lower_stmt(lw, "block_products", p->sum, 3, 2, parts);
@@ -203,8 +215,8 @@ static kiln_tensor *multiply_row(const product *p) {
   s->body = kiln_mul(cx, scale_at(p, at), kiln_sub(cx, sum, kiln_mul(cx, zero_at(p, at), row)));
   s->combiner = KILN_COMBINE_SUM;
   for (int i = 0; i + 1 < p->a->rank; i++) extents[i] = p->a->shape[i];
-  extents[p->a->rank - 1] = kiln_int(cx, p->n);
-  return kiln_lower_reshape(lw, kiln_lower_tensor(lw, s), p->a->rank, extents);
+  extents[p->a->rank - 1] = kiln_int(cx, p->panels * p->panel);
+  return columns_of(p, kiln_lower_reshape(lw, kiln_lower_tensor(lw, s), p->a->rank, extents));
 }
 
 // --- few rows ---
@@ -213,28 +225,28 @@ static kiln_tensor *multiply_row(const product *p) {
 static kiln_tensor *multiply_tiles(const product *p) {
   kiln_ctx *cx = p->lw->cx;
   const int lead = p->a->rank - 1, n_space = lead + 2;
-  const int n_reduce = p->per_unit == 1 ? 2 : 3;
+  enum { N_REDUCE = 3 };
   const kiln_expr *extents[KILN_MAX_RANK + 4], *v[KILN_MAX_RANK + 4];
   int perm[KILN_MAX_RANK];
-  extents[0] = kiln_int(cx, p->n / p->panel);
+  extents[0] = kiln_int(cx, p->panels);
   for (int i = 0; i < lead; i++) extents[1 + i] = p->a->shape[i];
   extents[lead + 1] = kiln_int(cx, p->panel);
   extents[n_space] = kiln_int(cx, p->blocks);
   extents[n_space + 1] = kiln_int(cx, p->units);
   extents[n_space + 2] = kiln_int(cx, p->per_unit);
-  kiln_stmt *s = kiln_lower_stmt(p->lw, "product", p->sum, n_space, n_reduce, extents);
-  kiln_stmt_vars(cx, s, 0, n_space + n_reduce, v);
+  kiln_stmt *s = kiln_lower_stmt(p->lw, "product", p->sum, n_space, N_REDUCE, extents);
+  kiln_stmt_vars(cx, s, 0, n_space + N_REDUCE, v);
   const kiln_expr *const at[] = {v[0], v[n_space], v[n_space + 1], v[lead + 1]},
                          *const in_block[] = {v[0], v[n_space], v[lead + 1]};
-  const kiln_expr *part = n_reduce == 3 ? v[n_space + 2] : kiln_int(cx, 0);
+  const kiln_expr *part = v[n_space + 2];
   const kiln_expr *x = data_at(p, v + 1, place_of(p, v[n_space], v[n_space + 1], part)),
                   *q = kiln_sub(cx, number_at(p, at, part), zero_at(p, in_block));
   s->body = kiln_mul(cx, x, kiln_mul(cx, q, scale_at(p, in_block)));
   s->combiner = KILN_COMBINE_SUM;
   for (int i = 0; i < n_space; i++) perm[i] = i < lead ? i + 1 : i == lead ? 0 : i;
   kiln_tensor *y = kiln_lower_transpose(p->lw, kiln_lower_tensor(p->lw, s), perm);
-  extents[lead + 1] = kiln_int(cx, p->n);
-  return kiln_lower_reshape(p->lw, y, lead + 1, extents + 1);
+  extents[lead + 1] = kiln_int(cx, p->panels * p->panel);
+  return columns_of(p, kiln_lower_reshape(p->lw, y, lead + 1, extents + 1));
 }
 
 // --- many rows ---
@@ -258,15 +270,19 @@ static kiln_tensor *decode(const product *p) {
   return kiln_lower_tensor(p->lw, s);
 }
 
+static bool is_known(const kiln_tensor *t) { return !t || (t->role == KILN_CONST && t->data); }
+
 static product product_of(kiln_lower *lw, const kiln_tensor *a, const kiln_bit_weights *w) {
-  const int64_t bytes = w->pack.block / w->pack.per_byte, unit = is_few(a) ? 1 : WORD;
+  const int64_t bytes = w->pack.block / w->pack.per_byte;
+  const bool can_pad = is_known(w->codes) && is_known(w->scales) && is_known(w->zeros);
   product p = {.lw = lw, .pack = w->pack, .n = w->n, .k = w->k, .a = a};
   p.blocks = kiln_divide_up(p.k, p.pack.block);
   p.sum = kiln_accumulator(a->dtype);
-  p.panel = p.n % PANEL == 0 && !has_many_rows(a) ? PANEL : p.n;
-  p.units = bytes / unit;
-  p.per_unit = p.pack.per_byte * unit;
-  p.b = panels_of(lw, &p, unit == 1 ? w->codes : words_of(lw, w->codes));
+  p.panel = p.n % PANEL == 0 || can_pad ? PANEL : p.n;
+  p.panels = kiln_divide_up(p.n, p.panel);
+  p.units = bytes / WORD;
+  p.per_unit = p.pack.per_byte * WORD;
+  p.b = panels_of(lw, &p, words_of(lw, w->codes));
   p.scales = panels_of(lw, &p, w->scales);
   if (w->zeros) p.zeros = panels_of(lw, &p, w->zeros);
   if (w->packs_zeros)
@@ -348,8 +364,6 @@ static void spread_parameters(kiln_lower *lw, const kiln_quantised *q, int64_t s
   w->scales = constant(lw, "scales", KILN_F32, 2, shape, scales);
   w->zeros = all_middle ? NULL : constant(lw, "zero_points", KILN_U8, 2, shape, zeros);
 }
-
-static bool is_known(const kiln_tensor *t) { return !t || (t->role == KILN_CONST && t->data); }
 
 // Whether the layout of |t|, scales or zero points, is one that spread_at handles.
 static bool lies_by_columns(const kiln_quantised *q, const kiln_tensor *t) {

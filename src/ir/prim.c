@@ -245,6 +245,10 @@ static kiln_search find_shifted(const kiln_expr *e, void *argument) {
              : KILN_SEARCH_INTO;
 }
 
+bool kiln_expr_decodes(kiln_ctx *cx, const kiln_expr *e) {
+  return kiln_dtype_is_float(e->dtype) && kiln_expr_search(cx, e, find_shifted, cx) != NULL;
+}
+
 bool kiln_stmt_decodes(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
   return kiln_dtype_is_float(p->tensors.data[s->out]->dtype) &&
          kiln_expr_search(cx, s->body, find_shifted, cx) != NULL;

@@ -146,6 +146,7 @@ bool kiln_stmt_reads_itself(kiln_ctx *cx, const kiln_program *p, const kiln_stmt
 // Whether |s| converts integers' bits to floats, as when packed weights are decoded: its operands
 // are far smaller than its result.
 bool kiln_stmt_decodes(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s);
+bool kiln_expr_decodes(kiln_ctx *cx, const kiln_expr *e); // whether a float is made so
 const kiln_expr *kiln_combiner_identity(kiln_ctx *cx, kiln_combiner c,
                                         kiln_dtype t); // max of floats: -inf; of ints: the lowest
 // The operator that combines two values of |t|; KILN_N_EXPRS for NONE.

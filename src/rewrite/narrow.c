@@ -8,6 +8,11 @@
 // of a float in 8 bits are those of one in 16, shifted:
 //     e5m2  s eeeee mm    = f16  s eeeee mm00000000
 //     e4m3  s eeee mmm    = f16  s 0eeee mmm0000000 * 2^8
+//
+// Where f and z belong to blocks b of the sum, of weights in fewer than 8 bits or in words of these,
+// the sums of blocks are scaled:
+//     P(s, b) = sum_k A(s, b, k) w(b, k, n)
+//     Y(s) = sum_b f(b, n) (P(s, b) - z(b, n) sum_k A(s, b, k))
 #include "ir/encoding.h"
 #include "rewrite/dce.h"
 #include "rewrite/product.h"
@@ -25,6 +30,7 @@ typedef struct narrowing {
   kiln_ranges ranges;
   const kiln_expr *other;                   // A
   const kiln_expr *weights, *factor, *zero; // w widened; f, z: NULL where there is none
+  unsigned blocks;                          // reduction dims of the blocks, a bit mask
 } narrowing;
 
 // --- matching ---
@@ -139,19 +145,70 @@ static bool match(narrowing *w, int i) {
          !kiln_reads_constants(w->cx, w->p, w->other);
 }
 
+// --- matching blocks ---
+
+// The reduction dims that |e| uses.
+static unsigned reductions_in(const kiln_stmt *s, const kiln_expr *e) {
+  unsigned used = 0;
+  for (int r = 0; r < s->n_reduce; r++)
+    if (kiln_expr_uses(e, s->dims[s->n_space + r].name)) used |= 1u << r;
+  return used;
+}
+
+// Sorts the factors of the product |e| into A, w - z and f; false: there is more than one w.
+static bool sort_factors(narrowing *w, const kiln_expr *e) {
+  if (e->kind == KILN_EXPR_MUL) return sort_factors(w, e->args[0]) && sort_factors(w, e->args[1]);
+  if (!kiln_reads_constants(w->cx, w->p, e)) {
+    w->other = times(w->cx, w->other, e);
+  } else if (kiln_expr_decodes(w->cx, e)) {
+    if (w->weights) return false;
+    w->weights = e;
+  } else {
+    w->factor = times(w->cx, w->factor, e);
+  }
+  return true;
+}
+
+// Matches a sum of A f (w - z) in which f or z move in some of the reduction dims only.
+static bool match_blocks(narrowing *w, kiln_stmt *y) {
+  if (y->combiner != KILN_COMBINE_SUM || y->n_reduce < 2 || y->guard || y->init ||
+      y->body->kind != KILN_EXPR_MUL || !kiln_dtype_is_float(y->body->dtype) ||
+      !kiln_stmt_is_plain(w->cx, y))
+    return false;
+  w->product.s = y;
+  w->other = w->weights = w->factor = w->zero = NULL;
+  if (!sort_factors(w, y->body) || !w->other || !w->weights) return false;
+  const kiln_expr *e = w->weights;
+  if (e->kind == KILN_EXPR_SUB && !kiln_expr_decodes(w->cx, e->args[1])) {
+    w->weights = e->args[0];
+    w->zero = e->args[1];
+  }
+  if (w->factor) w->blocks = reductions_in(y, w->factor);
+  if (w->zero) w->blocks |= reductions_in(y, w->zero);
+  return w->blocks && w->blocks != (1u << y->n_reduce) - 1 && rows_of(w) <= MOST_ROWS;
+}
+
 // --- rewriting ---
 
-// A sum of |body| over the dims of the product that it uses, and a load of it at these.
+// A sum of |body| over the dims of the product that it uses, but for those of blocks, and a load of
+// it at these. Blocks are in front of the last dim, which stays contiguous.
 static const kiln_expr *sum_of(narrowing *w, const kiln_expr *body) {
   const kiln_stmt *y = w->product.s;
   const kiln_expr *extents[2 * KILN_MAX_RANK], *values[2 * KILN_MAX_RANK], *index[KILN_MAX_RANK];
   kiln_symbol vars[2 * KILN_MAX_RANK];
-  int n = 0, n_space = 0;
-  for (int d = 0; d < y->n_space + y->n_reduce; d++) {
-    const bool is_space = d < y->n_space;
-    if (is_space && !kiln_expr_uses(body, y->dims[d].name)) continue;
+  int order[2 * KILN_MAX_RANK], n = 0, n_dims = 0, n_space = 0;
+  for (int d = 0; d + 1 < y->n_space; d++) order[n_dims++] = d;
+  for (int r = 0; r < y->n_reduce; r++)
+    if (w->blocks >> r & 1) order[n_dims++] = y->n_space + r;
+  if (y->n_space > 0) order[n_dims++] = y->n_space - 1;
+  for (int r = 0; r < y->n_reduce; r++)
+    if (!(w->blocks >> r & 1)) order[n_dims++] = y->n_space + r;
+  for (int i = 0; i < n_dims; i++) {
+    const int d = order[i];
+    const bool is_block = d >= y->n_space && (w->blocks >> (d - y->n_space) & 1);
+    if (d < y->n_space && !kiln_expr_uses(body, y->dims[d].name)) continue;
     vars[n] = y->dims[d].name;
-    if (is_space) index[n_space++] = kiln_stmt_var(w->cx, y, d);
+    if (d < y->n_space || is_block) index[n_space++] = kiln_stmt_var(w->cx, y, d);
     extents[n++] = y->dims[d].extent;
   }
   kiln_stmt *s =
@@ -164,7 +221,16 @@ static const kiln_expr *sum_of(narrowing *w, const kiln_expr *body) {
   return kiln_tensor_load(w->cx, w->p->tensors.data[s->out], index);
 }
 
-// The sums precede the original statement, which becomes a map of them.
+// Leaves the reduction dims of blocks to |y|.
+static void reduce_blocks(const narrowing *w, kiln_stmt *y) {
+  const int n_reduce = y->n_reduce;
+  y->n_reduce = 0;
+  for (int r = 0; r < n_reduce; r++)
+    if (w->blocks >> r & 1) y->dims[y->n_space + y->n_reduce++] = y->dims[y->n_space + r];
+  if (y->n_reduce == 0) y->combiner = KILN_COMBINE_NONE;
+}
+
+// The sums precede the original statement, which becomes a map or a sum of them.
 static void rewrite(narrowing *w) {
   kiln_ctx *cx = w->cx;
   kiln_stmt *y = w->product.s;
@@ -175,12 +241,17 @@ static void rewrite(narrowing *w) {
   }
   const kiln_expr *e = sum_of(w, product);
   if (w->zero) e = kiln_sub(cx, e, kiln_mul(cx, w->zero, sum_of(w, w->other)));
-  y->n_reduce = 0;
-  y->combiner = KILN_COMBINE_NONE;
+  reduce_blocks(w, y);
   y->body = times(cx, w->factor, e);
 }
 
 static bool narrow(narrowing *w, kiln_stmt *y) {
+  w->blocks = 0;
+  if (match_blocks(w, y)) {
+    rewrite(w);
+    return true;
+  }
+  w->blocks = 0;
   if (!kiln_bilinear_of(w->cx, y, &w->product)) return false;
   w->ranges = kiln_stmt_bounds(w->cx, y);
   for (int i = 0; i < 2; i++)

@@ -183,6 +183,28 @@ static const rule_case narrow[] = {
      "V(i0:512, i1:520) = f32(i32(W(i0, i1)))*F(i0)\n"
      "Y(i0:3, i1:520 | r0:512) +=! X(i0, r0)*V(r0, i1) }",
      0, 2},
+    // scales and zero points of blocks, of words of 4 bits: those stand behind the sums of blocks
+    {"p { in f32 X(3, 64) const i32 W(2, 4, 2, 8) = ... const f32 F(2, 4, 8) = ... "
+     "const u8 Z(2, 4, 8) = ... out f32 Y(2, 3, 8)\n"
+     "Y(i0:2, i1:3, i2:8 | r0:4, r1:2, r2:8) +=! X(i1, r0*16 + r1*8 + r2)*"
+     "((f32(band(shr(W(i0, r0, r1, i2), i32(r2*4)), 15i32)) - f32(i32(Z(i0, r0, i2))))*"
+     "F(i0, r0, i2)) }",
+     1, 3},
+    // scales of blocks alone, factors in another order
+    {"p { in f32 X(3, 64) const i32 W(2, 4, 2, 8) = ... const f32 F(2, 4, 8) = ... "
+     "out f32 Y(2, 3, 8)\n"
+     "Y(i0:2, i1:3, i2:8 | r0:2, r1:4, r2:8) +=! F(i0, r1, i2)*X(i1, r1*16 + r0*8 + r2)*"
+     "f32(band(shr(W(i0, r1, r0, i2), i32(r2*4)), 15i32)) }",
+     1, 2},
+    // a scale that moves in all dims of the sum, one for each column, many rows
+    {"p { in f32 X(3, 64) const i32 W(8, 8) = ... const f32 F(8, 8) = ... out f32 Y(3, 8)\n"
+     "Y(i0:3, i1:8 | r0:8, r1:8) +=! X(i0, r0*8 + r1)*"
+     "(f32(band(shr(W(r0, i1), i32(r1*4)), 15i32))*F(r0, r1)) }",
+     0, 1},
+    {"p { in f32 X(32, 64) const i32 W(8, 8) = ... const f32 F(4, 8) = ... out f32 Y(32, 8)\n"
+     "Y(i0:32, i1:8 | r0:4, r1:2, r2:8) +=! X(i0, r0*16 + r1*8 + r2)*"
+     "(f32(band(shr(W(r0*2 + r1, i1), i32(r2*4)), 15i32))*F(r0, i1)) }",
+     0, 1},
     // many rows
     {"p { in f32 X(32, 512) const f16 W(512, 520) = ... temp f32 V(512, 520) out f32 Y(32, 520)\n"
      "V(i0:512, i1:520) = f32(W(i0, i1))\n"

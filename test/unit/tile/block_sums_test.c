@@ -30,6 +30,33 @@ static const struct {
      "t0(i0:2, j0:256, i1:16 | r0:32) +=! X(j0*32 + r0)*W(i0, j0, r0, i1) "
      "t1(i0:2, i1:16 | r0:256) +=! t0(i0, r0, i1)*0.5f32 y(i0:2, i1:16) = exp(t1(i0, i1)) }",
      {"prefetch W t1.r0 4\n", "vectorize t1.i1\n", "vectorize y.i1\n"}},
+    {"columns that fill more than the registers take several tiles",
+     "p { in f32 X(64) in f32 W(2, 4, 16, 64) temp f32 t0(2, 4, 64) temp f32 t1(2, 64) "
+     "out f32 y(2, 64) t0(i0:2, j0:4, i1:64 | r0:16) +=! X(j0*16 + r0)*W(i0, j0, r0, i1) "
+     "t1(i0:2, i1:64 | r0:4) +=! t0(i0, r0, i1)*2f32 y(i0:2, i1:64) = t1(i0, i1) }",
+     {"split y.i1 32 shift y.i1.o y.i1.i\n", "vectorize y.i1.i\n", "vectorize t0.i1\n"}},
+    {"rows share the weights that a tile decodes, and the last tile overlaps",
+     "p { in f32 X(14, 64) in i32 W(2, 4, 2, 16) in f32 F(2, 4, 16) in f32 S(14, 4) "
+     "temp f32 t0(2, 14, 4, 16) temp f32 t1(2, 14, 16) out f32 y(2, 14, 16) "
+     "t0(i0:2, i1:14, j0:4, i2:16 | r0:2, r1:8) +=! "
+     "X(i1, j0*16 + r0*8 + r1)*f32(band(shr(W(i0, j0, r0, i2), i32(r1*4)), 15i32)) "
+     "t1(i0:2, i1:14, i2:16 | r0:4) +=! F(i0, r0, i2)*(t0(i0, i1, r0, i2) - 8f32*S(i1, r0)) "
+     "y(i0:2, i1:14, i2:16) = t1(i0, i1, i2) }",
+     {"split y.i1 5 shift y.i1.o y.i1.i\n", "unroll t0.i1\n", "vectorize t0.i2\n"}},
+    {"rows of a batch",
+     "p { in f32 X(2, 3, 64) in f32 W(2, 4, 16, 16) temp f32 t0(2, 2, 3, 4, 16) "
+     "temp f32 t1(2, 2, 3, 16) out f32 y(2, 2, 3, 16) "
+     "t0(i0:2, i1:2, i2:3, j0:4, i3:16 | r0:16) +=! X(i1, i2, j0*16 + r0)*W(i0, j0, r0, i3) "
+     "t1(i0:2, i1:2, i2:3, i3:16 | r0:4) +=! t0(i0, i1, i2, r0, i3)*2f32 "
+     "y(i0:2, i1:2, i2:3, i3:16) = t1(i0, i1, i2, i3) }",
+     {"unroll t0.i2\n", "vectorize t0.i3\n", "unroll y.i2\n"}},
+    {"a long block's few sums begin anew each 32 steps",
+     "p { in f32 X(256) in i32 W(2, 2, 16, 16) in f32 F(2, 2, 16) temp f32 t0(2, 2, 16) "
+     "temp f32 t1(2, 16) out f32 y(2, 16) t0(i0:2, j0:2, i1:16 | r0:16, r1:8) +=! "
+     "X(j0*128 + r0*8 + r1)*f32(band(shr(W(i0, j0, r0, i1), i32(r1*4)), 15i32)) "
+     "t1(i0:2, i1:16 | r0:2) +=! F(i0, r0, i1)*t0(i0, r0, i1) y(i0:2, i1:16) = t1(i0, i1) }",
+     {"split t0.r0 4 exact t0.r0.o t0.r0.i\n", "rfactor t0.r0.o t0.part\n",
+      "vectorize t0.part.2\n"}},
 };
 
 static void both_sums_stay_in_registers(void **state) {
@@ -55,10 +82,6 @@ static const char *const others[] = {
     "p { in f32 X(64) in f32 W(2, 4, 16, 12) temp f32 t0(2, 4, 12) temp f32 t1(2, 12) "
     "out f32 y(2, 12) t0(i0:2, j0:4, i1:12 | r0:16) +=! X(j0*16 + r0)*W(i0, j0, r0, i1) "
     "t1(i0:2, i1:12 | r0:4) +=! t0(i0, r0, i1)*2f32 y(i0:2, i1:12) = t1(i0, i1) }",
-    // columns that fill more than the registers
-    "p { in f32 X(64) in f32 W(2, 4, 16, 64) temp f32 t0(2, 4, 64) temp f32 t1(2, 64) "
-    "out f32 y(2, 64) t0(i0:2, j0:4, i1:64 | r0:16) +=! X(j0*16 + r0)*W(i0, j0, r0, i1) "
-    "t1(i0:2, i1:64 | r0:4) +=! t0(i0, r0, i1)*2f32 y(i0:2, i1:64) = t1(i0, i1) }",
     // a sum that reads each block twice
     "p { in f32 X(64) in f32 W(2, 4, 16, 16) temp f32 t0(2, 4, 16) temp f32 t1(2, 16) "
     "out f32 y(2, 16) t0(i0:2, j0:4, i1:16 | r0:16) +=! X(j0*16 + r0)*W(i0, j0, r0, i1) "
