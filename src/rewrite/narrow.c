@@ -9,8 +9,8 @@
 //     e5m2  s eeeee mm    = f16  s eeeee mm00000000
 //     e4m3  s eeee mmm    = f16  s 0eeee mmm0000000 * 2^8
 //
-// Where f and z belong to blocks b of the sum, of weights in fewer than 8 bits or in words of these,
-// the sums of blocks are scaled:
+// Where f and z belong to blocks b of the sum, of weights that are unpacked from words, the sums of
+// blocks are scaled:
 //     P(s, b) = sum_k A(s, b, k) w(b, k, n)
 //     Y(s) = sum_b f(b, n) (P(s, b) - z(b, n) sum_k A(s, b, k))
 #include "ir/encoding.h"
