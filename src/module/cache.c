@@ -440,16 +440,33 @@ static void remove_file(const kiln_cache *c, sqlite3_stmt *s) {
   if (kiln_cache_file(c, &key, path)) unlink(path);
 }
 
+static int64_t pragma_of(const kiln_cache *c, const char *sql) {
+  sqlite3_stmt *s = NULL;
+  int64_t value = INT64_MAX;
+  if (sqlite3_prepare_v2(c->db, sql, -1, &s, NULL) == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW)
+    value = sqlite3_column_int64(s, 0);
+  sqlite3_finalize(s);
+  return value;
+}
+
+// Whether the file, which has all entries but modules, is within their limit. Their sum would take
+// a scan of the file.
+static bool is_small(const kiln_cache *c) {
+  const int64_t pages = pragma_of(c, "PRAGMA page_count"), bytes = pragma_of(c, "PRAGMA page_size");
+  return pages <= limit_of(c, KILN_CACHE_OBJECT) / bytes;
+}
+
 // Modules have a size limit of their own, and are files to be removed.
 static void evict(const kiln_cache *c, bool are_modules) {
   static const char sql[] =
       "DELETE FROM entries WHERE rowid IN (SELECT rowid FROM (SELECT rowid, sum(bytes) OVER "
-      "(ORDER BY used DESC, rowid DESC) AS total FROM entries WHERE (kind = ?1) = ?2) "
+      "(ORDER BY used DESC, rowid DESC) AS total FROM entries WHERE kind BETWEEN ?1 AND ?2) "
       "WHERE total > ?3) RETURNING key";
   sqlite3_stmt *s = NULL;
+  if (!are_modules && is_small(c)) return;
   if (sqlite3_prepare_v2(c->db, sql, -1, &s, NULL) != SQLITE_OK) return;
-  sqlite3_bind_int(s, 1, KILN_CACHE_MODULE);
-  sqlite3_bind_int(s, 2, are_modules);
+  sqlite3_bind_int(s, 1, are_modules ? KILN_CACHE_MODULE : 0);
+  sqlite3_bind_int(s, 2, are_modules ? KILN_CACHE_MODULE : KILN_CACHE_MODULE - 1);
   sqlite3_bind_int64(s, 3, limit_of(c, are_modules ? KILN_CACHE_MODULE : KILN_CACHE_OBJECT));
   while (sqlite3_step(s) == SQLITE_ROW)
     if (are_modules) remove_file(c, s);
