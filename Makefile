@@ -3,6 +3,7 @@
 #   make demo    compiles ResNet-50 for this machine, checks and times it
 #   make test    the test suite (minutes)      make asan   the same under ASan and UBSan
 #   make test-long  what takes longer, alone   make test-all  every case of every test
+#   make test-symbolic  ONNX's newest node tests with dimensions left symbolic, which takes hours
 #   make test-torch  the Python package with PyTorch      make bench-torch  SAMPLE (60) random models of it, from SEED (1)
 #   make wheels  build/wheels/kiln_runtime-*.whl and kiln_compiler-*.whl
 #   make quick   what tests what changed since main (BASE), for a minute at most
@@ -18,7 +19,7 @@
 #   make site    these pages as a site in build/site, by MkDocs (docs/requirements.txt)
 #   make deb     Debian packages in build-deb    make deb-try  tries them in a fresh Debian 12, as root
 #   make install what a build made, to PREFIX (/usr/local)
-.PHONY: all deps install deb deb-try demo quick test-report coverage tidy test test-torch bench-torch wheels test-long test-all asan tsan fuzz fuzz-graphs fuzz-notation bench docs site format clean
+.PHONY: all deps install deb deb-try demo quick test-report coverage tidy test test-symbolic test-torch bench-torch wheels test-long test-all asan tsan fuzz fuzz-graphs fuzz-notation bench docs site format clean
 VENV := .venv/.done
 NODE_TESTS := /usr/share/libonnx-testdata/data/node
 WEIGHTS := build/models
@@ -100,6 +101,9 @@ fuzz-notation: all $(VENV)
 	@python3 -m venv .venv-torch
 	@.venv-torch/bin/pip install -q --disable-pip-version-check -r python/tests/requirements-torch.txt
 	@touch $@
+
+test-symbolic: all $(VENV)
+	@test/models/newest_symbolic_nodes.sh build
 
 test-torch: all .venv-torch/.done
 	@KILN_LIBRARY=build KILN_CACHE_DIR= .venv-torch/bin/python -m pytest -q python/tests

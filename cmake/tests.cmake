@@ -67,13 +67,11 @@ if(TARGET kiln_tool)
   kiln_test(onnx_nodes_newest 900 test/models/newest_nodes.sh $<TARGET_FILE:kiln_tool> ${PROJECT_BINARY_DIR} 1839)
   set_tests_properties(onnx_nodes_newest PROPERTIES LABELS long)
   if(NOT KILN_SANITIZE) # libraries of Python's without it come first
-    # With dimensions left symbolic: a few of the tests of an ONNX release; and all, and all of the newest package.
+    # With dimensions left symbolic: a few of the tests of an ONNX release; make test-symbolic: all of the newest package.
     if(IS_DIRECTORY ${node_tests})
       kiln_test(symbolic_nodes 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/symbolic_nodes.py $*" sh
                 ${PROJECT_BINARY_DIR} ${node_tests} --share 8 --percent 75)
     endif()
-    kiln_test(symbolic_nodes_newest 3600 test/models/newest_symbolic_nodes.sh ${PROJECT_BINARY_DIR} 1500)
-    set_tests_properties(symbolic_nodes_newest PROPERTIES LABELS long)
   endif()
   kiln_test(contrib 900 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/contrib.py $0" $<TARGET_FILE:kiln_tool>)
   kiln_test(few_bits 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/few_bits.py $0" $<TARGET_FILE:kiln_tool>)
