@@ -262,6 +262,9 @@ static long resident(void) {
 
 static void many_steps_take_no_more_memory(void **state) {
   (void)state;
+#if defined(__SANITIZE_ADDRESS__)
+  skip(); // it keeps what was freed, to find uses of it
+#endif
   kiln_module *m = make_module();
   pair p = {.s = make_session(m)};
   long before = 0;
