@@ -359,7 +359,7 @@ def report(rows):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("library")
+    parser.add_argument("folder")
     parser.add_argument("tests", nargs="+")
     parser.add_argument("--floor", type=int, default=0)
     parser.add_argument("--percent", type=float, default=0)
@@ -370,7 +370,7 @@ def main():
     parser.add_argument("--names", help="a file with names of tests")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     args = parser.parse_args()
-    os.environ["KILN_LIBRARY"] = args.library
+    os.environ["KILN_LIBRARY"] = args.folder
     folders = [p.parent for t in args.tests for p in sorted(pathlib.Path(t).glob("*/model.onnx")) if fnmatch.fnmatch(p.parent.name, args.k)]
     if args.names:
         some = set(pathlib.Path(args.names).read_text().split())
