@@ -17,7 +17,9 @@ if(CMOCKA)
   set_target_properties(fake_cuda PROPERTIES OUTPUT_NAME cuda SUFFIX .so.1 C_VISIBILITY_PRESET default
                         LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fake_cuda)
   kiln_gpu_test(cuda_test ENVIRONMENT LD_LIBRARY_PATH=${PROJECT_BINARY_DIR}/fake_cuda)
+  kiln_gpu_test(cuda_ranges_test ENVIRONMENT LD_LIBRARY_PATH=${PROJECT_BINARY_DIR}/fake_cuda)
   add_dependencies(cuda_test fake_cuda)
+  add_dependencies(cuda_ranges_test fake_cuda)
   if(NOT KILN_SANITIZE AND COMMAND kiln_test) # a sanitizer must come first in a process
     kiln_test(ort_memory 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/ort/memory.py")
     set_property(TEST ort_memory APPEND PROPERTY ENVIRONMENT KILN_ORT=$<TARGET_FILE:kiln_ort> FAKE_CUDA_ANY=1

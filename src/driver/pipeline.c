@@ -21,6 +21,7 @@ static bool of_onnx(const kiln_build *b) {
   return b->request.model->graph && !b->request.model->options.read_only;
 }
 static bool of_ranges(const kiln_build *b) { return b->request.ranges != NULL; }
+static bool may_tighten(const kiln_build *b) { return of_ranges(b) && by_vectors(b); }
 
 // Alternatives and trials run whole compilations, but not within one another.
 static bool may_orchestrate(const kiln_build *b) {
@@ -291,7 +292,7 @@ const kiln_pass kiln_passes[] = {
     {"measure", KILN_PHASE_KERNELS, .run = kiln_build_choose_measured,
      .text = "candidates and library kernels measured to be faster are taken"},
     {"tighten-bounds", KILN_PHASE_KERNELS, .was = "trim", .run = tighten_bounds,
-     .when = of_ranges, .is_optional = true,
+     .when = may_tighten, .is_optional = true,
      .text = "loop bounds are tightened to the iterations needed for a run's extents"},
 
     {"horizontal-fusion", KILN_PHASE_LAUNCHES, .was = "beside", .run = fuse_horizontally,

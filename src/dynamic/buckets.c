@@ -13,11 +13,20 @@ typedef struct compiling {
   kiln_model *models; // of the builds
   kiln_build *latest; // the last build done, which has the weights of all; NULL: none yet
   int n_done;
+  uint64_t code_bytes; // of a device's images so far
   const char *out_path;
   kiln_output out;
   void *blob; // serialized table of variants
   size_t blob_bytes;
 } compiling;
+
+// The images of a device's buckets lie one behind the other in the module's code.
+static void place_images(compiling *c, kiln_build *b) {
+  kiln_plan *p = &b->product.plan;
+  for (uint32_t i = 0; i < p->n_images; i++) p->images[i].offset += c->code_bytes;
+  p->code_bytes += c->code_bytes;
+  c->code_bytes = p->code_bytes;
+}
 
 static kiln_status build_part(kiln_ctx *cx, compiling *c, int i) {
   kiln_build *b = &c->builds[i];
@@ -45,6 +54,7 @@ static kiln_status build_part(kiln_ctx *cx, compiling *c, int i) {
   const kiln_status st = m->compiler->run(cx, b);
   memcpy(&c->model->times, &m->times, sizeof m->times);
   if (st != KILN_OK) return st;
+  place_images(c, b);
   c->model->memory.weight_bytes += m->memory.weight_bytes;
   c->model->memory.model_weight_bytes += m->memory.model_weight_bytes;
   if (m->memory.arena_bytes > c->model->memory.arena_bytes) {
@@ -167,9 +177,21 @@ static kiln_status write_table(kiln_ctx *cx, compiling *c) {
 
 // --- the module ---
 
+// Writes the images in the order in which their buckets were built.
+static kiln_status write_images(kiln_ctx *cx, compiling *c) {
+  char *code = kiln_arena_zalloc(&cx->perm, c->code_bytes + 1);
+  for (int i = 0; i < c->model->ranges->n_buckets; i++) {
+    const kiln_build_product *of = &c->builds[i].product;
+    const uint64_t first = of->plan.n_images ? of->plan.images[0].offset : 0;
+    memcpy(code + first, of->code, of->plan.n_images ? of->plan.code_bytes - first : 0);
+  }
+  return kiln_output_code(&c->out, code, c->code_bytes, cx->diag);
+}
+
 static kiln_status link_all(kiln_ctx *cx, compiling *c) {
   KILN_VEC(kiln_object) objects = {0};
   const double start = kiln_now_ms();
+  if (c->builds[0].request.machine.target->has_images) return write_images(cx, c);
   for (int i = 0; i < c->model->ranges->n_buckets; i++)
     for (int k = 0; k < c->builds[i].product.n_objects; k++)
       KILN_VEC_PUSH(&cx->perm, &objects, c->builds[i].product.objects[k]);
@@ -180,10 +202,11 @@ static kiln_status link_all(kiln_ctx *cx, compiling *c) {
 
 static kiln_status compile_parts(kiln_ctx *cx, void *argument) {
   compiling *c = argument;
-  if (!kiln_target_find(c->model->options.target)->has_ranges)
+  const kiln_target *target = kiln_target_find(c->model->options.target);
+  if (!target->has_ranges)
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, c->model->path,
-                     "dimension %s: must have one value for a GPU, got a range",
-                     c->model->ranges->dims[0].name);
+                     "dimension %s: must have one value for %s, got a range",
+                     c->model->ranges->dims[0].name, target->title);
   if (c->model->has_schedule || c->model->options.orchestration)
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, c->model->path,
                      "dimension %s: must have one value where a schedule or an orchestration is "

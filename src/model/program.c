@@ -78,8 +78,8 @@ kiln_status kiln_model_want_program(const kiln_model *m, kiln_diag *diag) {
   if (m->ranges)
     return KILN_FAIL(
         diag, KILN_UNSUPPORTED, m->path,
-        "dimension %s: must have one value here, got a range: only modules for CPUs that are "
-        "written to a file take ranges",
+        "dimension %s: must have one value here, got a range: only modules that are written "
+        "to a file take ranges",
         m->ranged);
   kiln_ctx *cx = &m->core->cx;
   names n = {.cx = cx};

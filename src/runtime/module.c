@@ -75,11 +75,13 @@ static bool has_ports(const kiln_variant *v, uint32_t n, const kiln_dynamic_port
   return has;
 }
 
-static bool suits(const kiln_dynamic *d, const kiln_variant *v, const kiln_plan *p) {
+static bool suits(const kiln_dynamic *d, const kiln_variant *v, const kiln_plan *first,
+                  const kiln_plan *p) {
   const kiln_plan_port *last = p->n_inputs ? &p->inputs[p->n_inputs - 1] : NULL;
-  bool does = p->kind == KILN_PLAN_CPU && p->n_inputs == d->n_inputs + 1 &&
-              kiln_plan_n_results(p) == d->n_outputs && last->type == kiln_type_find("i64") &&
-              last->rank == 1 && last->shape[0] == (int64_t)d->n_dims &&
+  bool does = p->kind == first->kind && strcmp(p->arch, first->arch) == 0 &&
+              p->n_inputs == d->n_inputs + 1 && kiln_plan_n_results(p) == d->n_outputs &&
+              last->type == kiln_type_find("i64") && last->rank == 1 &&
+              last->shape[0] == (int64_t)d->n_dims &&
               has_ports(v, d->n_inputs, d->inputs, p->inputs) &&
               has_ports(v, d->n_outputs, d->outputs, p->outputs);
   for (uint32_t i = 0; i < v->n_trims; i++) does &= v->trims[i].nest < p->n_nests;
@@ -116,17 +118,21 @@ static kiln_status fill_dynamic(kiln_module *m, const void *blob, size_t bytes, 
     const bool nests = kiln_dynamic_is(v->plan, (size_t)v->plan_bytes);
     if (!nests) st = create_empty(v->plan, (size_t)v->plan_bytes, place, diag, &m->variants[i]);
     if (st != KILN_OK) return st;
-    const kiln_plan *p = nests ? NULL : &m->variants[i]->plan;
-    if (nests || !suits(d, v, p) || !same_states(&m->variants[0]->plan, p))
+    const kiln_plan *p = nests ? NULL : &m->variants[i]->plan, *first = &m->variants[0]->plan;
+    if (nests || !suits(d, v, first, p) || !same_states(first, p))
       return kiln_diag_fail(diag, KILN_BAD_INPUT, place,
                             "damaged table of variants: variant %" PRIu32
                             " must have the ports and nests that the table says",
                             i);
+    m->variants[i]->whole = m;
+    if (p->code_bytes > m->plan.code_bytes) m->plan.code_bytes = p->code_bytes;
     if (p->arena_bytes > m->plan.arena_bytes) m->plan.arena_bytes = p->arena_bytes;
     if (p->arena_bound_bytes > m->plan.arena_bound_bytes)
       m->plan.arena_bound_bytes = p->arena_bound_bytes;
     if (p->weights_bytes > m->plan.weights_bytes) m->plan.weights_bytes = p->weights_bytes;
   }
+  m->plan.kind = m->variants[0]->plan.kind;
+  m->plan.arch = m->variants[0]->plan.arch;
   return KILN_OK;
 }
 
@@ -293,6 +299,10 @@ kiln_status kiln_module_create(const kiln_module_parts *parts, kiln_diag *diag, 
   for (uint32_t i = 0; i < parts->n_externs; i++) m->externs[i] = parts->externs[i];
   m->weights = parts->weights;
   m->code = parts->code;
+  for (uint32_t i = 0; i < m->n_variants; i++) {
+    m->variants[i]->weights = m->weights;
+    m->variants[i]->code = m->code;
+  }
   m->borrowed_bytes = parts->borrowed_bytes;
   const kiln_status made = make_defaults(m, "module", diag);
   if (made != KILN_OK) {
@@ -392,6 +402,7 @@ static kiln_status check_code(loading *l, kiln_module *m) {
   if (m->plan.kind != KILN_PLAN_CPU) {
     m->code = m->code_map = map;
     m->code_map_bytes = bytes;
+    for (uint32_t i = 0; i < m->n_variants; i++) m->variants[i]->code = map;
   } else if (map) munmap(map, bytes);
   if (same && m->plan.code_bytes <= bytes) return KILN_OK;
   return kiln_diag_fail(l->diag, KILN_BAD_INPUT, l->path,

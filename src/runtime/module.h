@@ -22,6 +22,7 @@ struct kiln_module {
   kiln_flow *flow;           // the steps; NULL: there is one plan, or a variant for each range
   uint32_t n_variants;       // variants of ranges, or parts of a flow
   kiln_module **variants;    // [n_variants], which use this module's functions and weights
+  struct kiln_module *whole; // of a variant: the module that it is of; otherwise NULL
   kiln_kernel_fn *functions; // [n_functions]
   kiln_libraries libraries;  // of a CPU; a device's are in its resident
   const char *weights;       // [weights_bytes]

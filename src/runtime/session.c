@@ -178,6 +178,8 @@ static kiln_status fill_dynamic(kiln_session *s, const kiln_session_options *opt
   s->shapes = calloc((size_t)s->module->dynamic->n_outputs + 1, sizeof *s->shapes);
   if (!s->parts || !s->shapes) return no_memory(diag, "variants", n);
   KILN_TRY(kiln_packed_create(&s->module->plan, diag, &s->packed));
+  if (s->module->plan.kind != KILN_PLAN_CPU)
+    return kiln_gpu_session_create(s->module, options, diag, &s->gpu);
   return make_pool(s, options, diag);
 }
 
@@ -261,6 +263,7 @@ static void deinit_plan(kiln_session *s) {
 // Frees a part; its arena and pool are the session's, its module is owned by the module.
 static void destroy_part(kiln_session *s) {
   if (!s) return;
+  kiln_gpu_session_destroy(s->gpu);
   kiln_extents_destroy(s->extents);
   deinit_plan(s);
   free(s);
@@ -500,8 +503,10 @@ static kiln_status make_bucket(kiln_session *s, uint32_t variant, kiln_diag *dia
   if (s->module->dynamic)
     part->iterations = calloc((size_t)part->module->plan.n_nests + 1, sizeof *part->iterations);
   kiln_status st = make_times(part, s->profiles, diag);
-  if (st == KILN_OK) st = make_args(part, diag);
-  if (st == KILN_OK) st = bind_calls(part, diag);
+  if (st == KILN_OK && s->gpu)
+    st = kiln_gpu_session_create_part(s->gpu, variant, &s->options, diag, &part->gpu);
+  if (st == KILN_OK && !s->gpu) st = make_args(part, diag);
+  if (st == KILN_OK && !s->gpu) st = bind_calls(part, diag);
   if (st == KILN_OK) st = kiln_extents_create(&part->module->plan, diag, &part->extents);
   if (st == KILN_OK && s->module->dynamic && !part->iterations)
     st = no_memory(diag, "iterations", part->module->plan.n_nests);
@@ -642,6 +647,25 @@ static kiln_status run_staged(staging *g, const DLTensor *const *inputs, DLTenso
   return checked(g->part, st, diag);
 }
 
+// On a device, whose session copies the ports.
+static kiln_status run_on_device(kiln_session *s, kiln_session *part, const int64_t *values,
+                                 const DLTensor *const *inputs, DLTensor *const *outputs,
+                                 kiln_diag *diag) {
+  const kiln_plan *p = &part->module->plan;
+  const DLTensor *const *given = (const DLTensor *const *)outputs;
+  KILN_TRY(want_room(p->n_inputs - 1, p->inputs, inputs, diag));
+  KILN_TRY(want_room(kiln_plan_n_results(p), p->outputs, given, diag));
+  KILN_TRY(kiln_gpu_session_choose(part->gpu, s->module->dynamic->n_dims, values, diag));
+  if (part->extents) outputs = kiln_extents_begin(part->extents, outputs);
+  return run(part, inputs, outputs, diag);
+}
+
+static void set_shapes(kiln_session *s, const int64_t *values) {
+  const kiln_dynamic *d = s->module->dynamic;
+  for (uint32_t i = 0; i < d->n_outputs; i++)
+    kiln_dynamic_shape(&d->outputs[i], values, s->shapes[i]);
+}
+
 static kiln_status run_dynamic(kiln_session *s, const int64_t *values,
                                const DLTensor *const *inputs, DLTensor *const *outputs,
                                kiln_diag *diag) {
@@ -652,6 +676,9 @@ static kiln_status run_dynamic(kiln_session *s, const int64_t *values,
                           "damaged module: a variant must take every value of its ranges");
   kiln_status st = s->parts[variant] ? KILN_OK : make_bucket(s, (uint32_t)variant, diag);
   if (st != KILN_OK) return st;
+  set_shapes(s, values);
+  s->last = s->parts[variant];
+  if (s->gpu) return run_on_device(s, s->parts[variant], values, inputs, outputs, diag);
   staging g = {.session = s, .part = s->parts[variant], .n_values = d->n_dims};
   const kiln_plan *p = &g.part->module->plan;
   const size_t n_ports = (size_t)p->n_inputs + p->n_outputs;
@@ -661,14 +688,11 @@ static kiln_status run_dynamic(kiln_session *s, const int64_t *values,
   g.ports = calloc(n_ports, sizeof *g.ports);
   g.inputs = calloc(p->n_inputs, sizeof *g.inputs);
   g.outputs = calloc((size_t)p->n_outputs + 1, sizeof *g.outputs);
-  s->last = g.part;
   st = g.ports && g.inputs && g.outputs ? run_staged(&g, inputs, outputs, diag)
                                         : no_memory(diag, "ports", n_ports);
   free(g.ports);
   free(g.inputs);
   free(g.outputs);
-  for (uint32_t i = 0; i < d->n_outputs; i++)
-    kiln_dynamic_shape(&d->outputs[i], values, s->shapes[i]);
   return st;
 }
 

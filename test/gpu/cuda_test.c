@@ -288,7 +288,7 @@ static void any_strides_are_copied(void **state) {
                          rows[i].rank, rows[i].shape,      rows[i].strides};
     memset(got, 0xff, sizeof got);
     memset(want, 0xff, sizeof want);
-    must(kiln_cuda_api.copy_strided(c, s, &what, diag), diag);
+    must(kiln_cuda_api.copy_strided(c, s, &what, false, diag), diag);
     what.to = (char *)want;
     kiln_strided_copy(&what);
     if (memcmp(got, want, sizeof got)) fail_msg("row %zu", i);

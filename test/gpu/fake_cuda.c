@@ -260,6 +260,16 @@ int cuMemcpy2DAsync_v2(const copy_2d *c, void *s) {
   return put(s, &o);
 }
 
+int cuMemsetD8Async(uint64_t at, unsigned char value, size_t bytes, void *s) {
+  static const char zeros[1];
+  const operation o = {.to = (char *)(uintptr_t)at,
+                       .from = zeros,
+                       .width = 1,
+                       .height = bytes,
+                       .to_pitch = 1};
+  return value || fails() ? INVALID : put(s, &o);
+}
+
 int cuModuleLoadData(void **out, const void *image) {
   char head[32];
   snprintf(head, sizeof head, "fake sm_%d%d", state.major, state.minor);

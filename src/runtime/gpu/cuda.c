@@ -87,6 +87,7 @@ typedef struct functions {
   result (*free_host)(void *memory);
   result (*copy)(device_pointer to, device_pointer from, size_t bytes, void *stream);
   result (*copy_2d)(const copy_2d *what, void *stream);
+  result (*clear)(device_pointer at, unsigned char value, size_t bytes, void *stream);
   result (*load)(void **out, const void *code);
   result (*unload)(void *module);
   result (*find)(void **out, void *module, const char *name);
@@ -144,6 +145,7 @@ static const kiln_gpu_symbol symbols[] = {
     ROW("cuMemFreeHost", free_host),
     ROW("cuMemcpyAsync", copy),
     ROW("cuMemcpy2DAsync_v2", copy_2d),
+    ROW("cuMemsetD8Async", clear),
     ROW("cuModuleLoadData", load),
     ROW("cuModuleUnload", unload),
     ROW("cuModuleGetFunction", find),
@@ -435,7 +437,7 @@ static kiln_status copy(kiln_gpu_context *base, kiln_gpu_stream *s, char *to, co
 // A strided copy as rectangles: the last axis if it is contiguous and one other axis; otherwise
 // columns of single elements.
 static kiln_status copy_strided(kiln_gpu_context *base, kiln_gpu_stream *s,
-                                const kiln_strided *what, kiln_diag *diag) {
+                                const kiln_strided *what, bool spreads, kiln_diag *diag) {
   context *c = of(base);
   const int64_t elem = (int64_t)what->elem_bytes;
   int32_t rank = what->rank;
@@ -448,26 +450,35 @@ static kiln_status copy_strided(kiln_gpu_context *base, kiln_gpu_stream *s,
   // The pitch must be at least the width: overlapping or repeated rows are copied one by one.
   const bool is_flat = pitch >= (int64_t)piece.width;
   piece.height = is_flat ? (size_t)rows : 1;
-  piece.from_pitch = is_flat ? (size_t)pitch : piece.width;
-  piece.to_pitch = piece.width;
+  const size_t far = is_flat ? (size_t)pitch : piece.width;
+  piece.from_pitch = spreads ? piece.width : far;
+  piece.to_pitch = spreads ? far : piece.width;
   int64_t at[KILN_PORT_MAX_RANK] = {0};
   result e = 0;
-  char *to = what->to;
+  uint64_t dense = 0; // offset on the row-major side
   if (!enter(c)) return no_entry(diag);
   for (bool more = true; more && e == 0;) {
-    const char *from = what->from;
-    for (int32_t k = 0; k < rank; k++) from += at[k] * what->strides[k] * elem;
-    for (int64_t i = 0; i < (is_flat ? 1 : rows) && e == 0; i++) {
-      piece.from = (device_pointer)(uintptr_t)(from + i * pitch);
-      piece.to = (device_pointer)(uintptr_t)to;
+    int64_t strided = 0;
+    for (int32_t k = 0; k < rank; k++) strided += at[k] * what->strides[k] * elem;
+    for (int64_t i = 0; i < (is_flat ? 1 : rows) && e == 0; i++, strided += pitch) {
+      piece.from = (device_pointer)(uintptr_t)what->from + (spreads ? dense : (uint64_t)strided);
+      piece.to = (device_pointer)(uintptr_t)what->to + (spreads ? (uint64_t)strided : dense);
       e = c->f.copy_2d(&piece, s);
-      to += piece.width * piece.height;
+      dense += piece.width * piece.height;
     }
     int32_t k = rank - 1;
     while (k >= 0 && ++at[k] == what->shape[k]) at[k--] = 0;
     more = k >= 0;
   }
   return left(c, "copy", e, diag);
+}
+
+static kiln_status clear(kiln_gpu_context *base, kiln_gpu_stream *s, char *at, uint64_t bytes,
+                         kiln_diag *diag) {
+  context *c = of(base);
+  if (bytes == 0) return KILN_OK;
+  if (!enter(c)) return no_entry(diag);
+  return left(c, "clear", c->f.clear((device_pointer)(uintptr_t)at, 0, bytes, s), diag);
 }
 
 enum { MAX_ARGS = 1024 };
@@ -638,6 +649,7 @@ const kiln_gpu_api kiln_cuda_api = {
     .wait = wait,
     .copy = copy,
     .copy_strided = copy_strided,
+    .clear = clear,
     .launch = launch,
     .event = make_event,
     .end_event = end_event,

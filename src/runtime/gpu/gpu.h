@@ -84,8 +84,13 @@ struct kiln_gpu_api {
   // These enqueue work in a stream and return.
   KILN_MUST_USE kiln_status (*copy)(kiln_gpu_context *c, kiln_gpu_stream *s, char *to,
                                     const char *from, uint64_t bytes, kiln_diag *diag);
+  // |spreads|: the other way, so that |strides| are the target's.
   KILN_MUST_USE kiln_status (*copy_strided)(kiln_gpu_context *c, kiln_gpu_stream *s,
-                                            const kiln_strided *what, kiln_diag *diag);
+                                            const kiln_strided *what, bool spreads,
+                                            kiln_diag *diag);
+  // Fills with zeros; NULL if tensors are never the device's (OpenCL).
+  KILN_MUST_USE kiln_status (*clear)(kiln_gpu_context *c, kiln_gpu_stream *s, char *at,
+                                     uint64_t bytes, kiln_diag *diag);
   KILN_MUST_USE kiln_status (*launch)(kiln_gpu_context *c, kiln_gpu_stream *s,
                                       const kiln_gpu_call *call, kiln_diag *diag);
 

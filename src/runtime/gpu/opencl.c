@@ -322,14 +322,16 @@ static kiln_status copy(kiln_gpu_context *base, kiln_gpu_stream *s, char *to, co
 
 // OpenCL has no such copy: the CPU makes it, after waiting for the queue.
 static kiln_status copy_strided(kiln_gpu_context *base, kiln_gpu_stream *s,
-                                const kiln_strided *what, kiln_diag *diag) {
+                                const kiln_strided *what, bool spreads, kiln_diag *diag) {
   const context *c = of(base);
   void *from = (void *)(uintptr_t)what->from;
-  result e = c->f.map(s, TRUE_, MAP_READ, from, kiln_strided_span(what), 0, NULL, NULL);
+  const uint64_t dense = kiln_strided_bytes(what), span = kiln_strided_span(what);
+  result e = c->f.map(s, TRUE_, MAP_READ, from, spreads ? dense : span, 0, NULL, NULL);
   if (e != 0) return check("copy", e, diag);
-  e = c->f.map(s, TRUE_, MAP_WRITE, what->to, kiln_strided_bytes(what), 0, NULL, NULL);
+  e = c->f.map(s, TRUE_, MAP_WRITE, what->to, spreads ? span : dense, 0, NULL, NULL);
   if (e == 0) {
-    kiln_strided_copy(what);
+    if (spreads) kiln_strided_spread(what);
+    else kiln_strided_copy(what);
     e = c->f.unmap(s, what->to, 0, NULL, NULL);
   }
   const result last = c->f.unmap(s, from, 0, NULL, NULL);

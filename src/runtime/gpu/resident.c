@@ -47,8 +47,10 @@ static void destroy(kiln_resident *r) {
     const kiln_gpu_api *api = r->gpu->api;
     for (uint32_t i = 0; i < r->n_nests; i++) api->forget(r->gpu, r->functions[i]);
     for (uint32_t i = 0; i < r->n_images; i++) api->unload(r->gpu, r->images[i]);
-    api->free(r->gpu, r->weights);
-    api->close(r->gpu);
+    if (!r->base) {
+      api->free(r->gpu, r->weights);
+      api->close(r->gpu);
+    }
   }
   free(r->images);
   free(r->functions);
@@ -91,17 +93,29 @@ static kiln_status upload(const kiln_module *m, kiln_resident *r, kiln_diag *dia
   return st;
 }
 
+// Opens the device and copies the weights to it; variants of a module for ranges share both.
+static kiln_status begin(const kiln_module *m, kiln_resident *r, kiln_diag *diag) {
+  if (m->whole) {
+    const kiln_status st = kiln_resident_find(m->whole, r->device, diag, &r->base);
+    if (st != KILN_OK) return st;
+    r->gpu = r->base->gpu;
+    r->weights = r->base->weights;
+    return KILN_OK;
+  }
+  kiln_status st = kiln_gpu_api_of(m->plan.kind)->open(r->device, diag, &r->gpu);
+  if (st == KILN_OK) st = check_arch(&m->plan, r, diag);
+  return st == KILN_OK ? upload(m, r, diag) : st;
+}
+
 static kiln_status make(const kiln_module *m, int32_t device, kiln_diag *diag,
                         kiln_resident **out) {
   kiln_resident *r = calloc(1, sizeof *r);
   *out = NULL;
   if (!r) return no_memory(diag);
   r->device = device;
-  kiln_status st = kiln_gpu_api_of(m->plan.kind)->open(device, diag, &r->gpu);
-  if (st == KILN_OK) st = check_arch(&m->plan, r, diag);
+  kiln_status st = begin(m, r, diag);
   if (st == KILN_OK) st = load_images(m, r, diag);
   if (st == KILN_OK) st = kiln_libraries_open(&m->plan, "session", diag, &r->libraries);
-  if (st == KILN_OK) st = upload(m, r, diag);
   if (st == KILN_OK) *out = r;
   else destroy(r);
   return st;

@@ -16,6 +16,8 @@ typedef struct kiln_resident {
   kiln_gpu_function **functions; // [nests]
   char *weights;
   kiln_libraries libraries; // of the calls
+  // of a variant: that of the module for ranges, to which |gpu| and |weights| belong
+  struct kiln_resident *base;
 } kiln_resident;
 
 // errors: KILN_DEVICE_ERROR: no such device, or the code is for another one; KILN_NO_MEMORY

@@ -208,6 +208,7 @@ const kiln_target kiln_target_cuda = {
     .code_levels = {"cuda"},
     .compiler = &kiln_nvrtc,
     .has_runtime = true,
+    .has_ranges = true,
     .runtime = KILN_PLAN_CUDA,
     .makes_modules = takes,
     .libraries = 1u << KILN_BACKEND_CUDA,

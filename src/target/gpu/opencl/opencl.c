@@ -72,6 +72,7 @@ const kiln_target kiln_target_opencl = {
     .find = kiln_gpu_machine_named,
     .code_levels = {"opencl"},
     .has_runtime = true,
+    .has_ranges = true,
     .runtime = KILN_PLAN_OPENCL,
     .makes_modules = takes,
     .dialect = &dialect,
