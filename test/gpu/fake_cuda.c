@@ -262,11 +262,8 @@ int cuMemcpy2DAsync_v2(const copy_2d *c, void *s) {
 
 int cuMemsetD8Async(uint64_t at, unsigned char value, size_t bytes, void *s) {
   static const char zeros[1];
-  const operation o = {.to = (char *)(uintptr_t)at,
-                       .from = zeros,
-                       .width = 1,
-                       .height = bytes,
-                       .to_pitch = 1};
+  const operation o = {
+      .to = (char *)(uintptr_t)at, .from = zeros, .width = 1, .height = bytes, .to_pitch = 1};
   return value || fails() ? INVALID : put(s, &o);
 }
 
