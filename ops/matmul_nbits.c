@@ -40,9 +40,9 @@ static kiln_status table(kiln_lower *lw, int i, int64_t rows, int64_t columns, k
 static bool is_u8(kiln_dtype t) { return t == KILN_U8; }
 
 static kiln_status read_weights(kiln_lower *lw, kiln_bit_weights *w) {
-  enum { A, B, SCALES, ZEROS };
+  enum { A, B, SCALES, ZEROS, QUANTISED = 4 };
   kiln_ctx *cx = lw->cx;
-  int64_t prepacked = 0;
+  int64_t prepacked = 0, level = 0;
   KILN_TRY(kiln_lower_want_inputs(lw, 3, 6));
   KILN_TRY(kiln_lower_want_dtype(lw, A, kiln_dtype_is_float, "a float"));
   KILN_TRY(kiln_lower_want_dtype(lw, B, is_u8, "u8"));
@@ -50,6 +50,8 @@ static kiln_status read_weights(kiln_lower *lw, kiln_bit_weights *w) {
   KILN_TRY(kiln_lower_int(lw, "N", 0, &w->n));
   KILN_TRY(kiln_lower_int(lw, "K", 0, &w->k));
   KILN_TRY(kiln_lower_int(lw, "weight_prepacked", 0, &prepacked));
+  KILN_TRY(kiln_lower_int(lw, "accuracy_level", 0, &level));
+  w->may_quantise = level == QUANTISED && lw->graph && lw->graph->multiplies_bits;
   KILN_TRY(read_packing(lw, &w->pack));
   if (w->n < 1 || w->k < 1)
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, lw->place,

@@ -5,6 +5,7 @@
 #include "fission/bytes.h"
 #include "support/integer.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { BYTE = 8, WORD = 4, PANEL = 32 }; // a panel is half a cache line wide
@@ -46,7 +47,10 @@ typedef struct product {
   const kiln_tensor *a, *b;          // b (panels, blocks, units, panel)
   const kiln_tensor *scales, *zeros; // (panels, blocks, panel); zeros NULL: 2^(bits - 1)
   kiln_dtype sum;
+  bool by_bytes; // b has the halves of its words apart
 } product;
+
+static bool is_known(const kiln_tensor *t) { return !t || (t->role == KILN_CONST && t->data); }
 
 // Whether every axis but the last is 1.
 static bool is_one_row(const kiln_tensor *a) {
@@ -96,9 +100,21 @@ static kiln_tensor *words_of(kiln_lower *lw, const kiln_tensor *t) {
   return kiln_lower_tensor(lw, s);
 }
 
+// The word of eight numbers of 4 bits of which byte j has number j in its low bits and number j + 4
+// in the high ones, for the word |w| of numbers in order.
+static uint32_t with_halves_apart(uint32_t w) {
+  enum { BITS = 4, HALF = 4 };
+  uint32_t out = 0;
+  for (int i = 0; i < 2 * HALF; i++)
+    out |= (w >> (BITS * i) & 15u) << (BITS * (2 * (i % HALF) + i / HALF));
+  return out;
+}
+
 // |t| (N, ..) as (panels, .., rows of a panel): vectors run along rows, and a panel is read
-// contiguously. Constants are repacked at compile time, and padded with zeros.
-static kiln_tensor *panels_of(kiln_lower *lw, const product *p, kiln_tensor *t) {
+// contiguously. Constants are repacked at compile time, and padded with zeros; |change| is applied
+// to their words.
+static kiln_tensor *panels_of(kiln_lower *lw, const product *p, kiln_tensor *t,
+                              uint32_t (*change)(uint32_t)) {
   const int64_t panels = p->panels;
   const int rank = t->rank + 1;
   kiln_const c = {.dtype = t->dtype, .rank = rank, .shape = {panels}};
@@ -111,9 +127,15 @@ static kiln_tensor *panels_of(kiln_lower *lw, const product *p, kiln_tensor *t) 
     char *to = kiln_arena_zalloc(&lw->cx->perm, c.bytes + 1);
     const char *from = t->data;
     for (size_t r = 0; r < (size_t)p->n; r++)
-      for (size_t i = 0; i < row; i++)
-        memcpy(to + ((r / width * row + i) * width + r % width) * size, from + (r * row + i) * size,
-               size);
+      for (size_t i = 0; i < row; i++) {
+        char *at = to + ((r / width * row + i) * width + r % width) * size;
+        uint32_t word = 0;
+        memcpy(at, from + (r * row + i) * size, size);
+        if (!change) continue;
+        memcpy(&word, at, sizeof word);
+        word = change(word);
+        memcpy(at, &word, sizeof word);
+      }
     for (int i = 1; i < t->rank; i++) c.shape[i] = shape[i];
     c.shape[t->rank] = p->panel;
     c.data = to;
@@ -249,6 +271,180 @@ static kiln_tensor *multiply_tiles(const product *p) {
   return columns_of(p, kiln_lower_reshape(p->lw, y, lead + 1, extents + 1));
 }
 
+// --- rows in bytes ---
+
+// Rows quantised as |accuracy_level| 4 allows: those of a block share a step d, and are multiplied
+// by the numbers as they are stored, in bytes:
+//     d(m, b) = max_k |A(m, b, k)| / 127      c(m, b, k) = round(A(m, b, k) / d(m, b))
+//     Y(m, n) = sum_b scale(n, b) d(m, b)
+//                     (sum_k c(m, b, k) q(n, b, k) - zero(n, b) sum_k c(m, b, k))
+// Byte j of a unit's weights holds its numbers j and j + 4, so that they meet four codes in a row.
+typedef struct quantised_rows {
+  const product *p;
+  int lead;                                    // axes of the rows, before blocks
+  const kiln_expr *extents[KILN_MAX_RANK + 4]; // of these, and more
+  const kiln_tensor *steps, *codes, *sums;
+} quantised_rows;
+
+enum { HALVES = 2, LEAST_STEP_LOG2 = -120 }; // smaller steps, whose inverse may overflow, are 0
+
+// A(row, k); |v| has the row's indices first.
+static const kiln_expr *row_at(const quantised_rows *r, const kiln_expr *const *v,
+                               const kiln_expr *k) {
+  const kiln_expr *at[KILN_MAX_RANK];
+  for (int i = 0; i + 1 < r->p->a->rank; i++) at[i] = r->lead ? v[i] : kiln_int(r->p->lw->cx, 0);
+  return data_at(r->p, at, k);
+}
+
+static kiln_tensor *steps_of(const quantised_rows *r) {
+  enum { MOST = 127 };
+  const product *p = r->p;
+  kiln_ctx *cx = p->lw->cx;
+  const kiln_expr *extents[KILN_MAX_RANK + 1], *v[KILN_MAX_RANK + 1];
+  for (int i = 0; i <= r->lead; i++) extents[i] = r->extents[i];
+  extents[r->lead + 1] = kiln_int(cx, p->pack.block);
+  kiln_stmt *peaks = kiln_lower_stmt(p->lw, "peaks", p->sum, r->lead + 1, 1, extents);
+  kiln_stmt_vars(cx, peaks, 0, r->lead + 2, v);
+  const kiln_expr *k = kiln_add(cx, kiln_mul(cx, v[r->lead], extents[r->lead + 1]), v[r->lead + 1]);
+  peaks->body = kiln_unary(cx, KILN_EXPR_ABS, row_at(r, v, k));
+  peaks->combiner = KILN_COMBINE_MAX;
+  const kiln_tensor *peak = kiln_lower_tensor(p->lw, peaks);
+  kiln_stmt *s = kiln_lower_stmt(p->lw, "steps", p->sum, r->lead + 1, 0, extents);
+  kiln_stmt_vars(cx, s, 0, r->lead + 1, v);
+  s->body =
+      kiln_binary(cx, KILN_EXPR_DIV, kiln_tensor_load(cx, peak, v), kiln_number(cx, p->sum, MOST));
+  return kiln_lower_tensor(p->lw, s);
+}
+
+// (rows, blocks, units, halves, bytes of a word)
+static kiln_tensor *codes_of(const quantised_rows *r) {
+  const product *p = r->p;
+  kiln_ctx *cx = p->lw->cx;
+  const int b = r->lead;
+  const kiln_expr *v[KILN_MAX_RANK + 4];
+  kiln_stmt *s = kiln_lower_stmt(p->lw, "codes", KILN_I8, b + 4, 0, r->extents);
+  kiln_stmt_vars(cx, s, 0, b + 4, v);
+  const kiln_expr *part = kiln_add(cx, kiln_mul(cx, v[b + 2], kiln_int(cx, WORD)), v[b + 3]);
+  const kiln_expr *x = row_at(r, v, place_of(p, v[b], v[b + 1], part)),
+                  *step = kiln_tensor_load(cx, r->steps, v), *one = kiln_number(cx, p->sum, 1);
+  const kiln_expr *is_enough =
+      kiln_compare(cx, KILN_EXPR_GT, step, kiln_number(cx, p->sum, ldexp(1, LEAST_STEP_LOG2)));
+  const kiln_expr *inverse = kiln_select(cx, is_enough, kiln_binary(cx, KILN_EXPR_DIV, one, step),
+                                         kiln_number(cx, p->sum, 0));
+  s->body = kiln_cast(cx, KILN_I8, kiln_unary(cx, KILN_EXPR_ROUND, kiln_mul(cx, x, inverse)));
+  return kiln_lower_tensor(p->lw, s);
+}
+
+// What the middle of the numbers adds to the products of a block, or, where zero points are given,
+// the sum of its codes.
+static kiln_tensor *sums_of(const quantised_rows *r) {
+  const product *p = r->p;
+  kiln_ctx *cx = p->lw->cx;
+  const int b = r->lead;
+  const kiln_expr *v[KILN_MAX_RANK + 4];
+  kiln_stmt *s = kiln_lower_stmt(p->lw, "code_sums", KILN_I32, b + 1, 3, r->extents);
+  kiln_stmt_vars(cx, s, 0, b + 4, v);
+  s->body = kiln_cast(cx, KILN_I32, kiln_tensor_load(cx, r->codes, v));
+  if (!p->zeros)
+    s->body = kiln_mul(cx, s->body, kiln_int_of(cx, KILN_I32, 1 << (p->pack.bits - 1)));
+  s->combiner = KILN_COMBINE_SUM;
+  return kiln_lower_tensor(p->lw, s);
+}
+
+// The words of the weights as bytes.
+static kiln_tensor *bytes_of(const product *p) {
+  const kiln_tensor *t = p->b;
+  kiln_const c = {.dtype = KILN_U8, .rank = t->rank + 1, .data = t->data, .bytes = t->bytes};
+  (void)kiln_tensor_static_shape(t, c.shape);
+  c.shape[t->rank] = WORD;
+  return kiln_tensor_make_const(p->lw->cx, p->lw->prog, kiln_symbol_text(p->lw->cx, t->name), &c);
+}
+
+// sum_k c(m, b, k) q(n, b, k): (panels, rows, blocks, columns of a panel)
+static kiln_tensor *multiply_codes(const quantised_rows *r) {
+  const product *p = r->p;
+  kiln_ctx *cx = p->lw->cx;
+  const int n_space = r->lead + 3;
+  const kiln_tensor *weights = bytes_of(p);
+  const kiln_expr *extents[KILN_MAX_RANK + 4], *v[KILN_MAX_RANK + 4], *at[KILN_MAX_RANK + 4];
+  extents[0] = kiln_int(cx, p->panels);
+  for (int i = 0; i <= r->lead; i++) extents[1 + i] = r->extents[i];
+  extents[r->lead + 2] = kiln_int(cx, p->panel);
+  extents[n_space] = kiln_int(cx, p->units);
+  extents[n_space + 1] = kiln_int(cx, WORD);
+  kiln_stmt *s = kiln_lower_stmt(p->lw, "code_products", KILN_I32, n_space, 2, extents);
+  kiln_stmt_vars(cx, s, 0, n_space + 2, v);
+  const kiln_expr *block = v[r->lead + 1], *unit = v[n_space], *byte = v[n_space + 1];
+  const kiln_expr *const in_weights[] = {v[0], block, unit, v[r->lead + 2], byte};
+  const kiln_expr *w = kiln_tensor_load(cx, weights, in_weights), *sum = NULL;
+  for (int i = 0; i <= r->lead; i++) at[i] = v[1 + i];
+  at[r->lead + 1] = unit;
+  at[r->lead + 3] = byte;
+  for (int half = 0; half < HALVES; half++) {
+    at[r->lead + 2] = kiln_int(cx, half);
+    const kiln_expr *q =
+        half
+            ? kiln_binary(cx, KILN_EXPR_SHR, w, kiln_int_of(cx, KILN_U8, p->pack.bits))
+            : kiln_binary(cx, KILN_EXPR_BAND, w, kiln_int_of(cx, KILN_U8, (1 << p->pack.bits) - 1));
+    const kiln_expr *term =
+        kiln_mul(cx, kiln_cast(cx, KILN_I32, kiln_tensor_load(cx, r->codes, at)),
+                 kiln_cast(cx, KILN_I32, q));
+    sum = sum ? kiln_add(cx, sum, term) : term;
+  }
+  s->body = sum;
+  s->combiner = KILN_COMBINE_SUM;
+  return kiln_lower_tensor(p->lw, s);
+}
+
+static kiln_tensor *scale_blocks(const quantised_rows *r, const kiln_tensor *products) {
+  const product *p = r->p;
+  kiln_ctx *cx = p->lw->cx;
+  const int n_space = r->lead + 2;
+  const kiln_expr *extents[KILN_MAX_RANK + 4], *v[KILN_MAX_RANK + 4], *at[KILN_MAX_RANK + 4];
+  extents[0] = kiln_int(cx, p->panels);
+  for (int i = 0; i < r->lead; i++) extents[1 + i] = r->extents[i];
+  extents[r->lead + 1] = kiln_int(cx, p->panel);
+  extents[n_space] = kiln_int(cx, p->blocks);
+  kiln_stmt *s = kiln_lower_stmt(p->lw, "product", p->sum, n_space, 1, extents);
+  kiln_stmt_vars(cx, s, 0, n_space + 1, v);
+  for (int i = 0; i <= r->lead; i++) at[i] = v[i];
+  at[r->lead + 1] = v[n_space];
+  at[r->lead + 2] = v[r->lead + 1];
+  const kiln_expr *const in_block[] = {v[0], v[n_space], v[r->lead + 1]};
+  const kiln_expr *t = kiln_tensor_load(cx, products, at),
+                  *sum = kiln_tensor_load(cx, r->sums, at + 1),
+                  *step = kiln_tensor_load(cx, r->steps, at + 1);
+  if (p->zeros)
+    t = kiln_sub(cx, kiln_cast(cx, p->sum, t),
+                 kiln_mul(cx, zero_at(p, in_block), kiln_cast(cx, p->sum, sum)));
+  else t = kiln_cast(cx, p->sum, kiln_sub(cx, t, sum));
+  s->body = kiln_mul(cx, scale_at(p, in_block), kiln_mul(cx, step, t));
+  s->combiner = KILN_COMBINE_SUM;
+  return kiln_lower_tensor(p->lw, s);
+}
+
+static kiln_tensor *multiply_bytes(const product *p) {
+  kiln_ctx *cx = p->lw->cx;
+  const int rank = p->a->rank;
+  int perm[KILN_MAX_RANK];
+  const kiln_expr *shape[KILN_MAX_RANK + 1];
+  quantised_rows r = {.p = p, .lead = is_one_row(p->a) ? 0 : rank - 1};
+  for (int i = 0; i < r.lead; i++) r.extents[i] = p->a->shape[i];
+  r.extents[r.lead] = kiln_int(cx, p->blocks);
+  r.extents[r.lead + 1] = kiln_int(cx, p->units);
+  r.extents[r.lead + 2] = kiln_int(cx, HALVES);
+  r.extents[r.lead + 3] = kiln_int(cx, WORD);
+  r.steps = steps_of(&r);
+  r.codes = codes_of(&r);
+  r.sums = sums_of(&r);
+  kiln_tensor *y = scale_blocks(&r, multiply_codes(&r));
+  for (int i = 0; i <= r.lead + 1; i++) perm[i] = i < r.lead ? i + 1 : i == r.lead ? 0 : i;
+  if (r.lead) y = kiln_lower_transpose(p->lw, y, perm);
+  for (int i = 0; i + 1 < rank; i++) shape[i] = p->a->shape[i];
+  shape[rank - 1] = kiln_int(cx, p->panels * p->panel);
+  return columns_of(p, kiln_lower_reshape(p->lw, y, rank, shape));
+}
+
 // --- many rows ---
 
 // The weights (K, N), decoded once a run (kiln_stmt_decodes).
@@ -270,7 +466,13 @@ static kiln_tensor *decode(const product *p) {
   return kiln_lower_tensor(p->lw, s);
 }
 
-static bool is_known(const kiln_tensor *t) { return !t || (t->role == KILN_CONST && t->data); }
+static bool takes_bytes(const kiln_tensor *a, const kiln_bit_weights *w) {
+  const int lead = is_one_row(a) ? 0 : a->rank - 1;
+  bool can = w->may_quantise && w->pack.bits == 4 && kiln_accumulator(a->dtype) == KILN_F32 &&
+             is_known(w->codes) && lead + 4 <= KILN_MAX_RANK;
+  for (int i = 0; i < lead; i++) can &= kiln_expr_is_int(a->shape[i], NULL);
+  return can;
+}
 
 static product product_of(kiln_lower *lw, const kiln_tensor *a, const kiln_bit_weights *w) {
   const int64_t bytes = w->pack.block / w->pack.per_byte;
@@ -282,9 +484,10 @@ static product product_of(kiln_lower *lw, const kiln_tensor *a, const kiln_bit_w
   p.panels = kiln_divide_up(p.n, p.panel);
   p.units = bytes / WORD;
   p.per_unit = p.pack.per_byte * WORD;
-  p.b = panels_of(lw, &p, words_of(lw, w->codes));
-  p.scales = panels_of(lw, &p, w->scales);
-  if (w->zeros) p.zeros = panels_of(lw, &p, w->zeros);
+  p.by_bytes = takes_bytes(a, w);
+  p.b = panels_of(lw, &p, words_of(lw, w->codes), p.by_bytes ? with_halves_apart : NULL);
+  p.scales = panels_of(lw, &p, w->scales, NULL);
+  if (w->zeros) p.zeros = panels_of(lw, &p, w->zeros, NULL);
   if (w->packs_zeros)
     p.zeros = kiln_bits_unpack(lw, &p.pack, p.zeros, 1, kiln_int(lw->cx, p.blocks));
   return p;
@@ -293,7 +496,8 @@ static product product_of(kiln_lower *lw, const kiln_tensor *a, const kiln_bit_w
 kiln_status kiln_bits_multiply(kiln_lower *lw, kiln_tensor *a, const kiln_bit_weights *w,
                                kiln_tensor **out) {
   const product p = product_of(lw, a, w);
-  if (is_one_row(a)) *out = multiply_row(&p);
+  if (p.by_bytes) *out = multiply_bytes(&p);
+  else if (is_one_row(a)) *out = multiply_row(&p);
   else if (has_many_rows(a)) {
     KILN_TRY(kiln_lower_cast(lw, a, p.sum, &a));
     return kiln_lower_matmul(lw, a, decode(&p), p.sum, out);

@@ -26,6 +26,7 @@ typedef struct kiln_bit_weights {
   kiln_tensor *scales; // (N, blocks)
   kiln_tensor *zeros;  // (N, blocks), or packed along the blocks; NULL: 2^(bits - 1)
   bool packs_zeros;
+  bool may_quantise; // the other operand, to 8 bits in blocks of the same sizes
 } kiln_bit_weights;
 // The product of |a| (.., K) and the weights: (.., N), in the accumulator type of |a|.
 kiln_status kiln_bits_multiply(kiln_lower *lw, kiln_tensor *a, const kiln_bit_weights *w,

@@ -91,9 +91,10 @@ struct kiln_graph {
   int n_values, n_nodes, n_inputs, n_outputs;
   kiln_value **values;
   kiln_node **nodes;
-  int *inputs;         // value ids, without initializers
-  int *outputs;        // value ids
-  int64_t most_extent; // assumed of extents that only the run knows; 0: the default
+  int *inputs;          // value ids, without initializers
+  int *outputs;         // value ids
+  int64_t most_extent;  // assumed of extents that only the run knows; 0: the default
+  bool multiplies_bits; // the machine multiplies bytes by numbers of 4 bits: rows may be quantised
 };
 
 const kiln_attr *kiln_node_attr(const kiln_node *n, kiln_symbol name); // NULL when absent

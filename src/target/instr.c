@@ -165,3 +165,23 @@ bool kiln_instr_find_misfit(kiln_ctx *cx, const kiln_loops *l, const kiln_loop *
     }
   return false;
 }
+
+// --- weights of few bits ---
+
+kiln_instr *kiln_bit_instr_find(kiln_ctx *cx, const kiln_machine *m, int64_t rows, int64_t vectors,
+                                int64_t group) {
+  int n = 0;
+  kiln_instr *all = m->target->has_vectors && m->features ? m->target->instrs(cx, m, &n) : NULL;
+  for (int i = 0; i < n; i++) {
+    const kiln_instr *in = &all[i];
+    if (in->decodes_bits && in->is_there && in->rows == rows && in->vectors == vectors &&
+        in->group == group && in->lanes * kiln_dtype_bytes(KILN_I32) == m->vector_bytes)
+      return &all[i];
+  }
+  return NULL;
+}
+
+bool kiln_machine_multiplies_bits(kiln_ctx *cx, const kiln_machine *m) {
+  enum { LEAST_GROUP = 8 };
+  return kiln_bit_instr_find(cx, m, 1, 1, LEAST_GROUP) != NULL;
+}

@@ -10,6 +10,13 @@
 
 #include "target/target.h"
 
+// Whether the machine multiplies bytes by numbers of 4 bits, in registers of its vectors.
+bool kiln_machine_multiplies_bits(kiln_ctx *cx, const kiln_machine *m);
+// The instruction for that with a tile of |rows| x |vectors| and |group| numbers of a column; NULL:
+// there is none.
+kiln_instr *kiln_bit_instr_find(kiln_ctx *cx, const kiln_machine *m, int64_t rows, int64_t vectors,
+                                int64_t group);
+
 // |l| with each INSTR replaced by its meaning over the buffers of |l|; |l| itself if it has none.
 //
 // needs: the loops of the instructions' meanings (schedule/instr.h makes them)

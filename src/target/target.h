@@ -41,6 +41,7 @@ typedef struct kiln_instr {
   int rows, vectors, lanes, group;
   // The stride in elements along each axis of each operand; 0: any.
   int64_t strides[KILN_MAX_OPERANDS][KILN_MAX_TILE_RANK];
+  bool decodes_bits;  // an operand's bytes hold two numbers each (cpu/instr_bits.c)
   bool combines_rows; // a quad reduction: lanes exchange results of their rows
   bool is_tma;        // a GPU's bulk copy of a tile to shared memory, which one thread issues (TMA)
   // the same in im2col mode: windows of a convolution, with zeros outside of the tensor

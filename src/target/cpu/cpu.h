@@ -10,7 +10,8 @@
 // expr.c      expressions; integer.c, cast.c, half.c: integer operators and conversions
 // math.c      exp, log, tanh, erf in f32 lanes; math_wide.c: functions computed in f64 lanes
 // libm.c      rare functions, one lane at a time
-// loops.c     loops, guards, allocations; instr.c: matrix instructions
+// loops.c     loops, guards, allocations; instr.c: matrix instructions; instr_bits.c: on
+//             weights of 4 bits
 // turn.c      maps that transpose
 // together.c  the kernels of a module
 // lines.c     lines of the kernel as debug information
@@ -344,6 +345,15 @@ bool kiln_cpu_is_short(const kiln_loop *l);
 
 // instr.c
 kiln_status kiln_cpu_emit_instr(kiln_emit *e, const kiln_loop *l);
+// The address of element |at| of an operand's tile.
+LLVMValueRef kiln_cpu_tile_address(kiln_emit *e, const kiln_loop *l, int operand,
+                                   const int64_t *at);
+
+// instr_bits.c
+typedef KILN_VEC(kiln_instr) kiln_cpu_instr_list;
+enum { KILN_CPU_MAX_TILE = 32 }; // vectors of a tile of sums
+void kiln_cpu_make_bit_instrs(kiln_ctx *cx, const kiln_machine *m, kiln_cpu_instr_list *all);
+void kiln_cpu_emit_bit_instr(kiln_emit *e, const kiln_loop *l);
 
 // copy.c
 // Copies |from|, of a context that no thread is changing, into |cx|, simplifying expressions.

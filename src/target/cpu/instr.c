@@ -77,9 +77,7 @@ static kiln_instr tile_of(kiln_ctx *cx, const kiln_machine *m, const family *f, 
   return t;
 }
 
-typedef KILN_VEC(kiln_instr) instr_list;
-
-static void make_instrs(kiln_ctx *cx, const kiln_machine *m, instr_list *all) {
+static void make_instrs(kiln_ctx *cx, const kiln_machine *m, kiln_cpu_instr_list *all) {
   enum { MAX_VECTORS = 4 };
   for (size_t i = 0; i < KILN_LEN(families); i++) {
     const char *arch = families[i].arch;
@@ -100,9 +98,11 @@ static const char *describe(kiln_ctx *cx, const kiln_machine *m) {
 
 kiln_instr *kiln_cpu_instrs(kiln_ctx *cx, const kiln_machine *m, int *out_n) {
   const uint64_t key = (uintptr_t)describe(cx, m), *known = kiln_map_find(&cx->read, key);
-  instr_list *all = known ? (instr_list *)(uintptr_t)*known : KILN_NEW(&cx->perm, instr_list);
+  kiln_cpu_instr_list *all =
+      known ? (kiln_cpu_instr_list *)(uintptr_t)*known : KILN_NEW(&cx->perm, kiln_cpu_instr_list);
   if (!known) {
     make_instrs(cx, m, all);
+    kiln_cpu_make_bit_instrs(cx, m, all);
     kiln_map_put(&cx->read, key, (uintptr_t)all);
   }
   *out_n = all->n;
@@ -136,21 +136,25 @@ typedef struct speller {
   LLVMTypeRef bytes; // of B in memory
 } speller;
 
-// The address of element (i, j) of an operand's tile.
-static LLVMValueRef at(speller *s, int operand, int64_t i, int64_t j) {
-  kiln_emit *e = s->e;
-  const kiln_expr *o = s->l->operands[operand];
-  const int64_t values[] = {i, j};
-  for (int k = 0; k < 2; k++) {
+LLVMValueRef kiln_cpu_tile_address(kiln_emit *e, const kiln_loop *l, int operand,
+                                   const int64_t *at) {
+  const kiln_expr *o = l->operands[operand];
+  const int rank = l->instr->loops->buffers.data[operand]->rank;
+  for (int k = 0; k < rank; k++) {
     const kiln_symbol var = kiln_tile_var(e->cx, k);
-    const kiln_binding b = {.var = var, .kind = KILN_BOUND_CONST, .constant = values[k]};
+    const kiln_binding b = {.var = var, .kind = KILN_BOUND_CONST, .constant = at[k]};
     KILN_VEC_PUSH(&e->cx->perm, &e->vars, b);
-    kiln_ranges_push(&e->ranges, var, values[k], values[k]);
+    kiln_ranges_push(&e->ranges, var, at[k], at[k]);
   }
   LLVMValueRef p = kiln_cpu_address(e, o, o->u.tensor, o->args).pointer;
-  e->vars.n -= 2;
-  kiln_ranges_pop(&e->ranges, 2);
+  e->vars.n -= rank;
+  kiln_ranges_pop(&e->ranges, rank);
   return p;
+}
+
+// The address of element (i, j) of an operand's tile.
+static LLVMValueRef at(speller *s, int operand, int64_t i, int64_t j) {
+  return kiln_cpu_tile_address(s->e, s->l, operand, (const int64_t[KILN_MAX_TILE_RANK]){i, j});
 }
 
 static LLVMValueRef load(speller *s, int operand, LLVMTypeRef type, int64_t i, int64_t j) {
@@ -257,19 +261,25 @@ static kiln_status check_strides(kiln_emit *e, const kiln_loop *l) {
 kiln_status kiln_cpu_emit_instr(kiln_emit *e, const kiln_loop *l) {
   factor b[8];
   speller s = {.e = e, .l = l, .instr = l->instr};
-  if (l->n_operands != 3 || l->instr->vectors > (int)KILN_LEN(b) ||
-      l->instr->lanes * l->instr->group > KILN_CPU_MAX_LANES)
+  const int n_operands = l->instr->decodes_bits ? 4 : 3;
+  if (l->n_operands != n_operands || l->instr->vectors > (int)KILN_LEN(b) ||
+      l->instr->rows * l->instr->vectors > KILN_CPU_MAX_TILE ||
+      (!l->instr->decodes_bits && l->instr->lanes * l->instr->group > KILN_CPU_MAX_LANES))
     return KILN_FAIL(
         e->cx->diag, KILN_INTERNAL, kiln_symbol_text(e->cx, e->loops->name),
-        "instruction %s: its tile must have 3 operands and at most %zu vectors, got %d "
+        "instruction %s: its tile must have %d operands and at most %zu vectors, got %d "
         "and %d",
-        l->instr->name, KILN_LEN(b), l->n_operands, l->instr->vectors);
+        l->instr->name, n_operands, KILN_LEN(b), l->n_operands, l->instr->vectors);
   if (!l->instr->is_there)
     return KILN_FAIL(e->cx->diag, KILN_UNSUPPORTED, kiln_symbol_text(e->cx, e->loops->name),
                      "instruction %s: the processor must have %s", l->instr->name,
                      l->instr->feature);
   KILN_TRY(check_strides(e, l));
   kiln_cpu_memo_clear(e);
+  if (l->instr->decodes_bits) {
+    kiln_cpu_emit_bit_instr(e, l);
+    return KILN_OK;
+  }
   prepare(&s);
   for (int v = 0; v < s.instr->vectors; v++)
     b[v] = factor_of(&s, load(&s, 2, s.bytes, (int64_t)v * s.instr->lanes, 0), true);

@@ -8,6 +8,9 @@
 #include "template/lower.h"
 
 #include "support/integer.h"
+#include "target/instr.h"
+
+enum { BYTES_OF_WORD = 4, NUMBERS_OF_WORD = 8 }; // of weights of 4 bits
 
 typedef struct block_sums {
   kiln_lowering *w;
@@ -20,6 +23,7 @@ typedef struct block_sums {
   int64_t steps;                  // of the first dim of T's sum, of a part of a long block
   bool is_split;                  // into such parts
   const char *part;               // the name of their sums; NULL: they are added to T itself
+  int64_t group; // numbers of a column that an instruction on bytes multiplies; 0: T is of floats
 } block_sums;
 
 static const char *name_of(const kiln_lowering *w, const kiln_stmt *s) {
@@ -108,6 +112,21 @@ static double cycles_of(const block_sums *b, int64_t rows, int64_t vectors, int6
          (double)vectors;
 }
 
+// The same of sums of bytes, for one block, whose sums of pairs in 16 bits have registers.
+static double cycles_by_bytes(const block_sums *b, int64_t rows, int64_t vectors, int64_t extent,
+                              bool *out_in_registers) {
+  enum { TEMPORARIES = 3, SCALING = 5, WIDTH = 4 }; // registers; instructions a sum; a cycle
+  const int64_t sums = rows * vectors, free = b->w->m->n_vector_regs - TEMPORARIES,
+                steps = 2 * depth_of(b->inner) / BYTES_OF_WORD;
+  *out_in_registers = 2 * sums + vectors <= free;
+  if (sums + vectors > free || !kiln_bit_instr_find(b->w->cx, b->w->m, rows, vectors, b->group))
+    return 0;
+  const double all = (double)(steps * (2 * sums + 2 * vectors + rows) + SCALING * sums) / WIDTH,
+               products = (double)((steps + 1) * sums) / 2,
+               cycles = all > products ? all : products;
+  return cycles * (double)kiln_divide_up(extent, rows) / (double)vectors;
+}
+
 // Chooses the tile that takes the least time; false: none fits.
 static bool choose_tile(block_sums *b) {
   const kiln_lowering *w = b->w;
@@ -119,7 +138,8 @@ static bool choose_tile(block_sums *b) {
   for (int64_t vectors = whole; vectors > 0; vectors--)
     for (int64_t rows = 1; rows <= extent && rows <= most && whole % vectors == 0; rows++) {
       bool in_registers = false;
-      const double cycles = cycles_of(b, rows, vectors, extent, &in_registers);
+      const double cycles = b->group ? cycles_by_bytes(b, rows, vectors, extent, &in_registers)
+                                     : cycles_of(b, rows, vectors, extent, &in_registers);
       if (cycles <= 0 || (least > 0 && cycles >= least)) continue;
       least = cycles;
       b->rows = rows;
@@ -129,6 +149,21 @@ static bool choose_tile(block_sums *b) {
   return least > 0;
 }
 
+// Whether T is of codes in bytes and numbers of 4 bits, two in a byte of the weights, the last dim
+// of its sum being those of a word, the first units of these: finds b->group.
+static bool takes_bytes(block_sums *b) {
+  enum { MOST_UNITS = 4 };
+  const kiln_stmt *s = b->inner;
+  if (s->body->dtype != KILN_I32 || s->n_reduce != 2 || !b->weights ||
+      b->weights->dtype != KILN_U8 || kiln_lowering_extent(s, s->n_space + 1) != BYTES_OF_WORD)
+    return false;
+  const int64_t n = kiln_lowering_extent(s, s->n_space);
+  int64_t units = 1;
+  while (units < MOST_UNITS && n % (2 * units) == 0) units *= 2;
+  b->group = units * NUMBERS_OF_WORD;
+  return true;
+}
+
 static bool match(kiln_lowering *w, block_sums *out) {
   const kiln_program *p = w->p;
   if (p->stmts.n != 3 || kiln_lowering_stores_several(w)) return false;
@@ -136,13 +171,14 @@ static bool match(kiln_lowering *w, block_sums *out) {
   if (inner->combiner != KILN_COMBINE_SUM || outer->combiner != KILN_COMBINE_SUM ||
       outer->n_space < 2 || outer->n_reduce != 1 || inner->n_space != outer->n_space + 1 ||
       inner->n_reduce == 0 || w->root->n_space != outer->n_space || w->root->n_reduce != 0 ||
-      inner->guard || outer->guard || !kiln_dtype_is_float(inner->body->dtype) ||
+      inner->guard || outer->guard || !kiln_dtype_is_float(outer->body->dtype) ||
       !reads_blocks(w, outer, inner->out))
     return false;
   *out = (block_sums){.w = w, .inner = inner, .outer = outer, .row = -1, .rows = 1};
   out->t = name_of(w, inner);
   out->s = name_of(w, outer);
   out->weights = find_weights(out);
+  if (!kiln_dtype_is_float(inner->body->dtype) && !takes_bytes(out)) return false;
   for (int d = 0; out->weights && d + 1 < outer->n_space; d++)
     if (!moves_weights(out, d)) out->row = d;
   return out->weights && kiln_lowering_extent(outer, outer->n_space - 1) % w->lanes == 0 &&
@@ -217,6 +253,26 @@ static kiln_status place_parts(block_sums *b) {
                            KILN_SCOPE_REGISTER));
   KILN_TRY(run_in_registers(w, n, nest + 1));
   return run_in_registers(w, n, init);
+}
+
+// Of T in bytes: units of an instruction outside, which the tile becomes.
+static kiln_status order_bytes(block_sums *b) {
+  kiln_lowering *w = b->w;
+  const kiln_stmt *s = b->inner;
+  kiln_symbol nest[KILN_MAX_RANK + 4], init[KILN_MAX_RANK];
+  const int64_t units = b->group / NUMBERS_OF_WORD;
+  const kiln_symbol unit = first_loop(b, ""), outer = first_loop(b, "o"),
+                    inside = first_loop(b, "i");
+  int n = 0;
+  nest[n++] = outer;
+  KILN_TRY(kiln_split(&w->s, unit, units, KILN_TAIL_EXACT, outer, inside));
+  n += tile_loops(b, b->t, "", s, nest + n);
+  nest[n++] = inside;
+  nest[n++] = kiln_lowering_loop(w, b->t, "", s->dims[s->n_space + 1].name);
+  KILN_TRY(kiln_reorder(&w->s, n, nest));
+  KILN_TRY(kiln_tensorize(
+      &w->s, nest[1], kiln_bit_instr_find(w->cx, w->m, b->rows, b->width / w->lanes, b->group)));
+  return run_in_registers(w, tile_loops(b, b->t, "init.", s, init), init);
 }
 
 // Of T: the sum outside, its last dim unrolled, where weights differ in constants; rows and the
@@ -326,7 +382,7 @@ static kiln_status lower_block_sums(kiln_lowering *w, const kiln_tiling *t) {
                     block = w->p->tensors.data[b.inner->out]->name;
   kiln_symbol at = 0, s[KILN_MAX_RANK + 1], init[KILN_MAX_RANK];
   loop_list inside = {0};
-  KILN_TRY(split_inner(&b));
+  if (!b.group) KILN_TRY(split_inner(&b));
   KILN_TRY(tile_result(&b, &inside, &at));
   KILN_TRY(
       kiln_compute_at(&w->s, sum, at, b.in_registers ? KILN_SCOPE_REGISTER : KILN_SCOPE_LOCAL));
@@ -336,11 +392,12 @@ static kiln_status lower_block_sums(kiln_lowering *w, const kiln_tiling *t) {
   KILN_TRY(kiln_reorder(&w->s, n + 1, s));
   KILN_TRY(kiln_compute_at(&w->s, block, s[0], KILN_SCOPE_REGISTER));
   if (b.part) KILN_TRY(place_parts(&b));
-  KILN_TRY(order_inner(&b));
+  if (b.group) KILN_TRY(kiln_lowering_try(w, fetch_ahead, &b)); // an instruction replaces loads
+  KILN_TRY(b.group ? order_bytes(&b) : order_inner(&b));
   KILN_TRY(run_in_registers(w, n, s + 1));
   KILN_TRY(run_in_registers(w, n, init));
   KILN_TRY(run_in_registers(w, inside.n, inside.loops));
-  return kiln_lowering_try(w, fetch_ahead, &b);
+  return b.group ? KILN_OK : kiln_lowering_try(w, fetch_ahead, &b);
 }
 
 static kiln_status propose_block_sums(kiln_lowering *w, kiln_tile_candidates *out) {

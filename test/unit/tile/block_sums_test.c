@@ -77,11 +77,59 @@ static void both_sums_stay_in_registers(void **state) {
   }
 }
 
+// A machine with products of bytes.
+static const kiln_machine by_bytes = {.target = &kiln_target_cpu,
+                                      .triple = "x86_64-unknown-linux-gnu",
+                                      .features = "+avx2,+fma",
+                                      .has_fma = true,
+                                      .vector_bytes = 32,
+                                      .n_vector_regs = 16,
+                                      .l1_bytes = 32 << 10,
+                                      .l2_bytes = 64 << 10,
+                                      .n_cores = 2};
+
+// Blocks of 8 |units| numbers of 4 bits, two in a byte, and codes of 8 bits.
+#define BYTES(rows, units)                                                                         \
+  "p { in i8 X(" #rows ", 4, " #units ", 2, 4) in u8 W(2, 4, " #units ", 16, 4) "                  \
+  "in f32 F(2, 4, 16) in i32 S(" #rows ", 4) temp i32 t0(2, " #rows ", 4, 16) "                    \
+  "temp f32 t1(2, " #rows ", 16) out f32 y(2, " #rows ", 16) "                                     \
+  "t0(i0:2, i1:" #rows ", j0:4, i2:16 | r0:" #units ", r1:4) +=! "                                 \
+  "i32(X(i1, j0, r0, 0, r1))*i32(band(W(i0, j0, r0, i2, r1), 15u8)) + "                            \
+  "i32(X(i1, j0, r0, 1, r1))*i32(shr(W(i0, j0, r0, i2, r1), 4u8)) "                                \
+  "t1(i0:2, i1:" #rows ", i2:16 | r0:4) +=! F(i0, r0, i2)*f32(t0(i0, i1, r0, i2) - S(i1, r0)) "    \
+  "y(i0:2, i1:" #rows ", i2:16) = t1(i0, i1, i2) }"
+
+static const struct {
+  const char *text, *instr; // of the script
+} byte_cases[] = {
+    {BYTES(14, 4), "vpmaddubsw.u4x32.5x2"},
+    {BYTES(14, 2), "vpmaddubsw.u4x16."},
+    {BYTES(1, 16), "vpmaddubsw.u4x32.1x2"},
+};
+
+static void bytes_are_multiplied_by_instructions(void **state) {
+  (void)state;
+  for (size_t i = 0; i < KILN_LEN(byte_cases); i++) {
+    test_kernel k;
+    kiln_lowering w = lowering_open(&k, &by_bytes, byte_cases[i].text);
+    kiln_tile_candidates found = {0};
+    lowering_expect_ok(&k, &w, kiln_template_block_sums.propose(&w, &found));
+    assert_int_equal(found.n, 1);
+    lowering_expect_ok(&k, &w, kiln_template_block_sums.lower(&w, &found.data[0].tiling));
+    if (!strstr(kiln_schedule_script(&w.s), byte_cases[i].instr))
+      fail_msg("\"%s\" must be in\n%s", byte_cases[i].instr, kiln_schedule_script(&w.s));
+    lowering_expect_right(&k, &w);
+    kernel_close(&k);
+  }
+}
+
 static const char *const others[] = {
     // columns that fill no whole vectors
     "p { in f32 X(64) in f32 W(2, 4, 16, 12) temp f32 t0(2, 4, 12) temp f32 t1(2, 12) "
     "out f32 y(2, 12) t0(i0:2, j0:4, i1:12 | r0:16) +=! X(j0*16 + r0)*W(i0, j0, r0, i1) "
     "t1(i0:2, i1:12 | r0:4) +=! t0(i0, r0, i1)*2f32 y(i0:2, i1:12) = t1(i0, i1) }",
+    // integers, and no instruction for them
+    BYTES(14, 4),
     // a sum that reads each block twice
     "p { in f32 X(64) in f32 W(2, 4, 16, 16) temp f32 t0(2, 4, 16) temp f32 t1(2, 16) "
     "out f32 y(2, 16) t0(i0:2, j0:4, i1:16 | r0:16) +=! X(j0*16 + r0)*W(i0, j0, r0, i1) "
@@ -102,6 +150,7 @@ static void other_sums_are_left_to_other_templates(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(both_sums_stay_in_registers),
+                                     cmocka_unit_test(bytes_are_multiplied_by_instructions),
                                      cmocka_unit_test(other_sums_are_left_to_other_templates)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
