@@ -255,26 +255,6 @@ static kiln_status place_parts(block_sums *b) {
   return run_in_registers(w, n, init);
 }
 
-// Of T in bytes: units of an instruction outside, which the tile becomes.
-static kiln_status order_bytes(block_sums *b) {
-  kiln_lowering *w = b->w;
-  const kiln_stmt *s = b->inner;
-  kiln_symbol nest[KILN_MAX_RANK + 4], init[KILN_MAX_RANK];
-  const int64_t units = b->group / NUMBERS_OF_WORD;
-  const kiln_symbol unit = first_loop(b, ""), outer = first_loop(b, "o"),
-                    inside = first_loop(b, "i");
-  int n = 0;
-  nest[n++] = outer;
-  KILN_TRY(kiln_split(&w->s, unit, units, KILN_TAIL_EXACT, outer, inside));
-  n += tile_loops(b, b->t, "", s, nest + n);
-  nest[n++] = inside;
-  nest[n++] = kiln_lowering_loop(w, b->t, "", s->dims[s->n_space + 1].name);
-  KILN_TRY(kiln_reorder(&w->s, n, nest));
-  KILN_TRY(kiln_tensorize(
-      &w->s, nest[1], kiln_bit_instr_find(w->cx, w->m, b->rows, b->width / w->lanes, b->group)));
-  return run_in_registers(w, tile_loops(b, b->t, "init.", s, init), init);
-}
-
 // Of T: the sum outside, its last dim unrolled, where weights differ in constants; rows and the
 // vector inside.
 static kiln_status order_inner(block_sums *b) {
@@ -321,6 +301,27 @@ static kiln_status fetch_ahead(kiln_lowering *w, void *argument) {
                            ? first_loop(b, "o")
                            : kiln_lowering_loop(w, b->s, "", b->outer->dims[n_space].name),
                        ahead);
+}
+
+// Of T in bytes: units of an instruction outside, which the tile becomes.
+static kiln_status order_bytes(block_sums *b) {
+  kiln_lowering *w = b->w;
+  const kiln_stmt *s = b->inner;
+  kiln_symbol nest[KILN_MAX_RANK + 4], init[KILN_MAX_RANK];
+  int n = 0;
+  b->steps = b->group / NUMBERS_OF_WORD;
+  b->is_split = b->steps < kiln_lowering_extent(s, s->n_space);
+  nest[n++] = first_loop(b, "o");
+  KILN_TRY(
+      kiln_split(&w->s, first_loop(b, ""), b->steps, KILN_TAIL_EXACT, nest[0], first_loop(b, "i")));
+  n += tile_loops(b, b->t, "", s, nest + n);
+  nest[n++] = first_loop(b, "i");
+  nest[n++] = kiln_lowering_loop(w, b->t, "", s->dims[s->n_space + 1].name);
+  KILN_TRY(kiln_reorder(&w->s, n, nest));
+  KILN_TRY(kiln_lowering_try(w, fetch_ahead, b)); // before an instruction replaces the loads
+  KILN_TRY(kiln_tensorize(
+      &w->s, nest[1], kiln_bit_instr_find(w->cx, w->m, b->rows, b->width / w->lanes, b->group)));
+  return run_in_registers(w, tile_loops(b, b->t, "init.", s, init), init);
 }
 
 typedef struct loop_list {
@@ -392,7 +393,6 @@ static kiln_status lower_block_sums(kiln_lowering *w, const kiln_tiling *t) {
   KILN_TRY(kiln_reorder(&w->s, n + 1, s));
   KILN_TRY(kiln_compute_at(&w->s, block, s[0], KILN_SCOPE_REGISTER));
   if (b.part) KILN_TRY(place_parts(&b));
-  if (b.group) KILN_TRY(kiln_lowering_try(w, fetch_ahead, &b)); // an instruction replaces loads
   KILN_TRY(b.group ? order_bytes(&b) : order_inner(&b));
   KILN_TRY(run_in_registers(w, n, s + 1));
   KILN_TRY(run_in_registers(w, n, init));
