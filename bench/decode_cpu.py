@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Times one step of decoding of LLaMA-shaped models with random weights: Kiln, llama.cpp, and the bandwidth of reading alone.
+"""Times one step of LLaMA-shaped models with random weights: Kiln, llama.cpp, and the bandwidth of reading alone.
 
-usage: bench/decode_cpu.py [--shape 125m|1b|7b]... [--weights int4|f16|int8]... [--past N]... [--threads N]... [--layers N]
-                           [--rounds N] [--build DIR] [--keep DIR] [--without-llama] [--kiln KILN]
+usage: bench/decode_cpu.py [--shape 125m|1b|7b]... [--weights int4|f16|int8|f32]... [--past N]... [--prefill N]... [--threads N]...
+                           [--layers N] [--rounds N] [--build DIR] [--keep DIR] [--without-llama] [--kiln KILN]
 
 needs: numpy, onnx; for llama.cpp: gguf and llama-cpp-py-sync, in the Python environment that runs this
 
-The ONNX model has the caches as inputs and gives the step's keys and values, batch 1; its weights are MatMulNBits (blocks of 32,
-accuracy_level 4) or constants that are cast to f32 or dequantised. The GGUF file has the same shapes in Q4_0, F16 or Q8_0.
+A step of decoding is one token behind --past others; with --prefill it is a prompt of so many tokens behind none.
+The ONNX model has the caches as inputs and gives the step's keys and values, and the last token's logits, batch 1; its weights are MatMulNBits (blocks of 32,
+accuracy_level 4) or constants that are cast to f32 or dequantised. The GGUF file has the same shapes in Q4_0, F16, Q8_0 or F32.
 Rounds interleave: reading of 256 MB by as many threads, a step of Kiln's, a step of llama.cpp's. One thread is timed by its
-processor time, more by the clock. Printed are medians of a round's ratios: the bytes of weights and caches over Kiln's time, as a
-share of the bandwidth; and llama.cpp's time over Kiln's. --layers cuts a model: its ratios are for trials only.
+processor time, more by the clock. Printed are medians of a round's ratios, and the quarters around them: the bytes of weights and
+caches over Kiln's time, as a share of the bandwidth; and llama.cpp's time over Kiln's. --layers cuts a model: its ratios are for trials only.
 """
 import argparse
 import ctypes
@@ -101,11 +102,11 @@ class Reader:
 
 
 class Graph:
-    """A decoder for one token behind |past|."""
+    """A decoder for one token behind |past|, or for a prompt of |tokens|."""
 
-    def __init__(self, shape, kind, past, layers):
+    def __init__(self, shape, kind, past, tokens, layers):
         self.hidden, self.inner, self.layers, self.heads, self.kv, self.vocabulary = shape
-        self.layers, self.kind, self.past = layers or self.layers, kind, past
+        self.layers, self.kind, self.past, self.tokens = layers or self.layers, kind, past, tokens
         self.dim = self.hidden // self.heads
         self.nodes, self.held, self.inputs, self.outputs, self.n = [], [], [], [], 0
         self.bytes = 0
@@ -141,7 +142,11 @@ class Graph:
             self.bytes += codes.nbytes + scales.nbytes
             w = self.node("DequantizeLinear", [self.constant(codes), self.constant(scales)], axis=1)
             return self.node("MatMul", [x, w])
-        values = (RNG.standard_normal((k, n), dtype=np.float32) * spread).astype(np.float16)
+        values = RNG.standard_normal((k, n), dtype=np.float32) * spread
+        if self.kind == "f32":
+            self.bytes += values.nbytes
+            return self.node("MatMul", [x, self.constant(values)])
+        values = values.astype(np.float16)
         self.bytes += values.nbytes
         return self.node("MatMul", [x, self.node("Cast", [self.constant(values)], to=TensorProto.FLOAT)])
 
@@ -191,18 +196,42 @@ class Graph:
         out = self.node("Reshape", [self.node("MatMul", [p, values]), self.constant(np.array([1, self.hidden]))])
         return self.weights(out, self.hidden, self.hidden)
 
+    def prompt(self, x, layer):
+        """Causal attention of all tokens to one another; heads of a group are rows of one product."""
+        t, group, width = self.tokens, self.heads // self.kv, self.kv * self.dim
+        shape = lambda *extents: self.constant(np.array(extents))  # noqa: E731
+        split = lambda y, n: self.node("Transpose", [self.node("Reshape", [y, shape(t, n, self.dim)])], perm=[1, 0, 2])  # noqa: E731
+        q = self.rotated(split(self.weights(x, self.hidden, self.hidden), self.heads))
+        k = self.rotated(split(self.weights(x, self.hidden, width), self.kv))
+        v = split(self.weights(x, self.hidden, width), self.kv)
+        for y in (k, v):
+            self.give(y, [self.kv, t, self.dim])
+        q = self.node("Reshape", [q, shape(self.kv, group * t, self.dim)])
+        scores = self.node("MatMul", [q, self.node("Transpose", [k], perm=[0, 2, 1])])
+        scores = self.node("Mul", [self.node("Reshape", [scores, shape(self.heads, t, t)]), self.constant(np.float32(self.dim ** -0.5))])
+        p = self.node("Softmax", [self.node("Add", [scores, "causal"])], axis=-1)
+        p = self.node("Reshape", [p, shape(self.kv, group * t, t)])
+        out = self.node("Reshape", [self.node("MatMul", [p, v]), shape(self.heads, t, self.dim)])
+        out = self.node("Reshape", [self.node("Transpose", [out], perm=[1, 0, 2]), shape(t, self.hidden)])
+        return self.weights(out, self.hidden, self.hidden)
+
     def feed_forward(self, x):
         gate, up = [self.weights(x, self.hidden, self.inner) for _ in range(2)]
         gate = self.node("Mul", [gate, self.node("Sigmoid", [gate])])
         return self.weights(self.node("Mul", [gate, up]), self.inner, self.hidden)
 
     def save(self, path):
-        x = self.port("x", [1, self.hidden])
+        x, attention = self.port("x", [self.tokens, self.hidden]), self.attention
         for name in ("cos", "sin"):
-            self.port(name, [self.dim])
+            self.port(name, [self.tokens, self.dim] if self.tokens > 1 else [self.dim])
+        if self.tokens > 1:
+            attention = self.prompt
+            self.constant(np.triu(np.full((self.tokens, self.tokens), -np.inf, np.float32), 1), "causal")
         for layer in range(self.layers):
-            x = self.node("Add", [x, self.attention(self.norm(x), layer)])
+            x = self.node("Add", [x, attention(self.norm(x), layer)])
             x = self.node("Add", [x, self.feed_forward(self.norm(x))])
+        if self.tokens > 1:
+            x = self.node("Gather", [x, self.constant(np.array([self.tokens - 1]))], axis=0)
         self.give(self.weights(self.norm(x), self.hidden, self.vocabulary), [1, self.vocabulary])
         graph = helper.make_graph(self.nodes, "decoder", self.inputs, self.outputs, self.held)
         opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
@@ -259,8 +288,9 @@ def save_gguf(shape, kind, layers, path):
     writer.add_tokenizer_model("no_vocab")
 
     def weights(name, n, k):
-        if kind == "f16":
-            writer.add_tensor(name, (RNG.standard_normal((n, k), dtype=np.float32) / np.float32(np.sqrt(k))).astype(np.float16))
+        if kind in ("f16", "f32"):
+            dtype = np.float16 if kind == "f16" else np.float32
+            writer.add_tensor(name, (RNG.standard_normal((n, k), dtype=np.float32) / np.float32(np.sqrt(k))).astype(dtype))
             return
         size, dtype = {"int4": (18, gguf.GGMLQuantizationType.Q4_0), "int8": (34, gguf.GGMLQuantizationType.Q8_0)}[kind]
         blocks = random_bytes(n * k // 32 * size).reshape(n * k // 32, size).copy()
@@ -283,17 +313,18 @@ def save_gguf(shape, kind, layers, path):
 
 
 class Llama:
-    """A step of llama.cpp's behind |past| tokens."""
+    """A step of llama.cpp's, of |tokens| behind |past| others."""
 
-    def __init__(self, path, past, threads):
+    def __init__(self, path, past, tokens, threads):
         from llama_cpp_py_sync import _cffi_bindings as bindings
         self.ffi, self.lib, self.past = bindings.get_ffi(), bindings.get_lib(), past
+        self.tokens = [7 + i % 991 for i in range(tokens)]
         self.quiet = self.ffi.callback("void(enum ggml_log_level, const char *, void *)", lambda *_: None)
         self.lib.llama_log_set(self.quiet, self.ffi.NULL)
         self.lib.llama_backend_init()
         self.model = self.lib.llama_model_load_from_file(str(path).encode(), self.lib.llama_model_default_params())
         p = self.lib.llama_context_default_params()
-        p.n_ctx, p.n_batch, p.n_ubatch, p.n_threads, p.n_threads_batch, p.no_perf = past + 64, 512, 512, threads, 2, True
+        p.n_ctx, p.n_batch, p.n_ubatch, p.n_threads, p.n_threads_batch, p.no_perf = past + tokens + 64, 512, 512, threads, threads, True
         self.context = self.lib.llama_init_from_model(self.model, p)
         if self.context == self.ffi.NULL:
             raise RuntimeError(f"{path}: llama.cpp made no context")
@@ -307,7 +338,7 @@ class Llama:
             raise RuntimeError("llama_decode failed")
 
     def step(self):
-        self.decode([7])
+        self.decode(self.tokens)
 
     def back(self):
         self.lib.llama_memory_seq_rm(self.memory, 0, self.past, -1)
@@ -328,7 +359,7 @@ def timed(step, threads):
 
 
 def measure(reader, kiln, llama, size, threads, rounds):
-    """Medians: the share of the bandwidth, and llama.cpp's time over Kiln's; and the quarters of the first."""
+    """Quarters of a round's ratios: the share of the bandwidth, and llama.cpp's time over Kiln's."""
     shares, ratios = [], []
     for i in range(rounds + 2):
         bandwidth = reader.bandwidth(threads)
@@ -339,14 +370,29 @@ def measure(reader, kiln, llama, size, threads, rounds):
         if i >= 2:
             shares.append(size / ours / bandwidth)
             ratios.append(theirs / ours)
-    quarters = statistics.quantiles(shares, n=4)
-    return statistics.median(shares), statistics.median(ratios), quarters[0], quarters[2]
+    return statistics.quantiles(shares, n=4), statistics.quantiles(ratios, n=4)
+
+
+def trial(args, reader, folder, step, gguf_file):
+    shape, kind, past, tokens, threads = step
+    model = folder / f"{shape}_{kind}_{past}_{tokens}.onnx"
+    size = Graph(SHAPES[shape], kind, past, tokens, args.layers).save(model)
+    kiln = Kiln(args.kiln or args.build / "kiln", args.build, model, threads)
+    llama = None if args.without_llama else Llama(gguf_file, past, tokens, threads)
+    share, ratio = measure(reader, kiln, llama, size, threads, args.rounds)
+    of = f"past {past}: {share[1]:.2f} of the bandwidth of reading ({share[0]:.2f} to {share[2]:.2f})" if tokens == 1 else f"{tokens} tokens"
+    print(f"{shape} {kind} threads {threads} {of}" +
+          (f", {ratio[1]:.2f} of llama.cpp's speed ({ratio[0]:.2f} to {ratio[2]:.2f})" if llama else "") +
+          (f", {args.layers} layers only" if args.layers else ""), flush=True)
+    for run in (kiln, llama):
+        if run:
+            run.close()
 
 
 def main():
     here = pathlib.Path(__file__).resolve().parent
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("shape", "125m"), ("weights", "int4"), ("past", 512), ("threads", 1)):
+    for name, default in (("shape", "125m"), ("weights", "int4"), ("past", 512), ("prefill", 512), ("threads", 1)):
         ap.add_argument(f"--{name}", action="append", type=type(default), default=[])
     ap.add_argument("--layers", type=int, default=0)
     ap.add_argument("--rounds", type=int, default=15)
@@ -364,19 +410,10 @@ def main():
                 gguf_file = folder / f"{shape}_{kind}.gguf"
                 if not args.without_llama:
                     save_gguf(SHAPES[shape], kind, args.layers, gguf_file)
-                for past in args.past or [512, 2048]:
-                    model = folder / f"{shape}_{kind}_{past}.onnx"
-                    size = Graph(SHAPES[shape], kind, past, args.layers).save(model)
+                steps = [(past, 1) for past in args.past or ([] if args.prefill else [512, 2048])]
+                for past, tokens in steps + [(0, tokens) for tokens in args.prefill]:
                     for threads in args.threads or [1, 2]:
-                        kiln = Kiln(args.kiln or args.build / "kiln", args.build, model, threads)
-                        llama = None if args.without_llama else Llama(gguf_file, past, threads)
-                        share, ratio, low, high = measure(reader, kiln, llama, size, threads, args.rounds)
-                        print(f"{shape} {kind} past {past} threads {threads}: {share:.2f} of the bandwidth of reading "
-                              f"({low:.2f} to {high:.2f})" + (f", {ratio:.2f} of llama.cpp's speed" if llama else "") +
-                              (f", {args.layers} layers only" if args.layers else ""), flush=True)
-                        for run in (kiln, llama):
-                            if run:
-                                run.close()
+                        trial(args, reader, folder, (shape, kind, past, tokens, threads), gguf_file)
 
 
 if __name__ == "__main__":
