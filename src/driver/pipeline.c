@@ -271,7 +271,7 @@ const kiln_pass kiln_passes[] = {
      .is_optional = true, .renumbers = true,
      .text = "producers write into the tensor that concatenates or pads them, in place"},
     {"states-in-place", KILN_PHASE_TILE, .run = keep_states, .when = by_vectors,
-     .is_optional = true,
+     .is_optional = true, .renumbers = true,
      .text = "a state's output that is its input but for some elements is stored over it"},
 
     {"lookup", KILN_PHASE_CONNECT, .was = "recall", .run = look_up, .renumbers = true,

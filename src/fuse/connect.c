@@ -188,6 +188,16 @@ static int last_stmt(const connecting *c, int id) {
   return g->stmts[g->n_stmts - 1];
 }
 
+// Whether a statement of |one| reads |tensor|.
+static bool group_reads(const connecting *c, const fusion *one, int tensor) {
+  for (int i = 0; i < one->out.group.n_stmts; i++) {
+    const kiln_loads loads = c->loads[one->out.group.stmts[i]];
+    for (int k = 0; k < loads.n; k++)
+      if (loads.data[k]->u.tensor == tensor) return true;
+  }
+  return false;
+}
+
 // Why |producer| may not be computed in the kernel of |s|, whose last statement is the last of the
 // first group. NULL if all readers of its result are in |s|, or run after it: the result is then
 // stored as well.
@@ -201,6 +211,10 @@ static const char *closed_reason(connecting *c, const fusion_set *s, int produce
   if (t->inside)
     return kiln_arena_printf(&c->cx->perm, "%s is a part of %s", name_of(c, t->id),
                              name_of(c, t->inside->id));
+  const kiln_tensor *result = c->p->tensors.data[result_of(c, &c->fusions[s->data[0]])];
+  if (result->inside && group_reads(c, p, result->inside->id))
+    return kiln_arena_printf(&c->cx->perm, "%s is stored over %s, of which all is read before",
+                             name_of(c, result->id), name_of(c, result->inside->id));
   if (!is_stored(c, s, t->id, &first) || first < 0 || first > last_stmt(c, s->data[0])) return NULL;
   return kiln_arena_printf(&c->cx->perm, "%s is also read by %s, before both are done",
                            name_of(c, t->id), name_of(c, c->p->stmts.data[first]->out));

@@ -100,14 +100,18 @@ static bool overlaps(const DLTensor *a, const DLTensor *b) {
 }
 
 kiln_status kiln_check_overlap(size_t n_inputs, const DLTensor *const *inputs, size_t n_outputs,
-                               const DLTensor *const *outputs, kiln_diag *diag) {
+                               const DLTensor *const *outputs, kiln_may_share *may,
+                               const void *object, kiln_diag *diag) {
   for (size_t o = 0; o < n_outputs; o++) {
-    for (size_t i = 0; i < n_inputs; i++)
-      if (overlaps(outputs[o], inputs[i]))
+    for (size_t i = 0; i < n_inputs; i++) {
+      if (!overlaps(outputs[o], inputs[i])) continue;
+      const bool is_one = kiln_tensor_begin(outputs[o]) == kiln_tensor_begin(inputs[i]);
+      if (!is_one || !may || !may(object, i, o))
         return kiln_diag_fail(diag, KILN_BAD_INPUT, "run",
                               "output %zu: its memory must not overlap an input's, it overlaps "
                               "input %zu",
                               o, i);
+    }
     for (size_t i = 0; i < o; i++)
       if (overlaps(outputs[o], outputs[i]))
         return kiln_diag_fail(diag, KILN_BAD_INPUT, "run",

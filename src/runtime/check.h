@@ -26,10 +26,13 @@ static inline bool kiln_tensor_is_on_host(const DLTensor *t) {
 // errors: KILN_BAD_INPUT, with a message for every wrong tensor
 KILN_MUST_USE kiln_status kiln_check_tensors(const kiln_ports *ports, size_t n,
                                              const DLTensor *const *tensors, kiln_diag *diag);
+// Ports of a plan that may be one tensor: outputs that it stores over inputs. NULL: none are.
+typedef bool kiln_may_share(const void *object, size_t input, size_t output);
 // No output may overlap an input or another output, because kernels read inputs after writing
-// outputs.
+// outputs; but where |may| is true of |object|, they may begin at one address.
 KILN_MUST_USE kiln_status kiln_check_overlap(size_t n_inputs, const DLTensor *const *inputs,
                                              size_t n_outputs, const DLTensor *const *outputs,
+                                             kiln_may_share *may, const void *object,
                                              kiln_diag *diag);
 static inline char *kiln_tensor_begin(const DLTensor *t) {
   return (char *)t->data + t->byte_offset;

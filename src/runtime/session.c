@@ -27,6 +27,8 @@ struct kiln_session {
   kiln_packed *packed;   // NULL: no input or output is packed
   kiln_extents *extents; // NULL: all shapes are static
   kiln_session_states *states; // NULL: the module has none
+  // [n_inputs] of a run, if the plan stores an output over an input; NULL: it does not
+  const DLTensor **stored_over;
   kiln_session_options options;
   kiln_pool *pool;
   int threads;
@@ -157,6 +159,15 @@ static kiln_status make_pool(kiln_session *s, const kiln_session_options *option
   return kiln_pool_create(s->threads, take_slots(s), spin_ns, diag, &s->pool);
 }
 
+static kiln_status make_stored_over(kiln_session *s, kiln_diag *diag) {
+  const kiln_plan *p = &s->module->plan;
+  bool has_any = false;
+  for (uint32_t i = 0; i < p->n_states; i++) has_any |= kiln_plan_state_stays(p, i);
+  if (!has_any) return KILN_OK;
+  s->stored_over = calloc(p->n_inputs, sizeof *s->stored_over);
+  return s->stored_over ? KILN_OK : no_memory(diag, "inputs", p->n_inputs * sizeof(DLTensor *));
+}
+
 static kiln_status fill(kiln_session *s, const kiln_session_options *options, kiln_diag *diag) {
   kiln_status st = make_times(s, options->profile, diag);
   if (st == KILN_OK) st = kiln_packed_create(&s->module->plan, diag, &s->packed);
@@ -167,6 +178,7 @@ static kiln_status fill(kiln_session *s, const kiln_session_options *options, ki
   st = make_arena(s, s->module->plan.arena_bytes, diag);
   if (st == KILN_OK) st = make_args(s, diag);
   if (st == KILN_OK) st = bind_calls(s, diag);
+  if (st == KILN_OK) st = make_stored_over(s, diag);
   return st == KILN_OK ? make_pool(s, options, diag) : st;
 }
 
@@ -283,6 +295,7 @@ void kiln_session_destroy(kiln_session *s) {
   kiln_packed_destroy(s->packed);
   kiln_extents_destroy(s->extents);
   kiln_states_destroy(s->states);
+  free(s->stored_over);
   if (s->arena_map) munmap(s->arena_map, s->arena_map_bytes);
   deinit_plan(s);
   kiln_module_release(s->module);
@@ -432,6 +445,16 @@ static kiln_port output_port(const void *ports, size_t i) {
   return port_at(p, kiln_module_output(p->module, i), d ? d->outputs : NULL, i);
 }
 
+// Whether the plan stores the output over the input.
+static bool is_stored(const void *object, size_t input, size_t output) {
+  const kiln_plan *p = object;
+  bool is = false;
+  for (uint32_t i = 0; i < p->n_states; i++)
+    is |=
+        p->states[i].input == input && p->states[i].output == output && kiln_plan_state_stays(p, i);
+  return is;
+}
+
 static kiln_status check_run(const kiln_session *s, const int64_t *values, size_t n_inputs,
                              const DLTensor *const *inputs, size_t n_outputs,
                              DLTensor *const *outputs, kiln_diag *diag) {
@@ -446,7 +469,8 @@ static kiln_status check_run(const kiln_session *s, const int64_t *values, size_
   kiln_status first = kiln_check_tensors(&in, n_inputs, inputs, diag);
   kiln_status second = kiln_check_tensors(&out, n_outputs, given, diag);
   if (first != KILN_OK || second != KILN_OK) return first != KILN_OK ? first : second;
-  return kiln_check_overlap(n_inputs, inputs, n_outputs, given, diag);
+  return kiln_check_overlap(n_inputs, inputs, n_outputs, given, s->stored_over ? is_stored : NULL,
+                            &m->plan, diag);
 }
 
 static kiln_status run(kiln_session *session, const DLTensor *const *inputs,
@@ -726,11 +750,29 @@ static kiln_status run_flow(kiln_session *s, const DLTensor *const *inputs,
   return st;
 }
 
+// A run that stores outputs over inputs: those of the caller are copied into their outputs first.
+static kiln_status run_over(kiln_session *s, const DLTensor *const *inputs,
+                            DLTensor *const *outputs, kiln_diag *diag) {
+  const kiln_plan *p = &s->module->plan;
+  for (uint32_t i = 0; i < p->n_inputs; i++) s->stored_over[i] = inputs[i];
+  for (uint32_t i = 0; i < p->n_states; i++) {
+    const kiln_plan_state *state = &p->states[i];
+    if (!kiln_plan_state_stays(p, i)) continue;
+    const char *from = kiln_tensor_begin(inputs[state->input]);
+    char *to = kiln_tensor_begin(outputs[state->output]);
+    if (to != from && p->inputs[state->input].bytes > 0)
+      memmove(to, from, p->inputs[state->input].bytes);
+    s->stored_over[state->input] = outputs[state->output];
+  }
+  return run(s, s->stored_over, outputs, diag);
+}
+
 // A run whose tensors have a byte or more for each element.
 static kiln_status run_unpacked(kiln_session *session, const int64_t *values,
                                 const DLTensor *const *inputs, DLTensor *const *outputs,
                                 kiln_diag *diag) {
   if (session->parts) return run_dynamic(session, values, inputs, outputs, diag);
+  if (session->stored_over) return checked(session, run_over(session, inputs, outputs, diag), diag);
   return checked(session, run(session, inputs, outputs, diag), diag);
 }
 

@@ -94,9 +94,11 @@ bool kiln_plan_state_stays(const kiln_plan *p, uint32_t i) {
   return false;
 }
 
-// Whether a state stays in all variants; *io_capacity becomes that of their ports.
+// Whether a state stays in the plan, or in all variants; *io_capacity becomes that of their ports.
 static bool stays(const kiln_session_states *s, uint32_t i, uint64_t *io_capacity) {
-  bool does = s->module->dynamic != NULL;
+  if (s->module->flow) return false;
+  if (!s->module->dynamic) return kiln_plan_state_stays(&s->module->plan, i);
+  bool does = true;
   for (uint32_t v = 0; does && v < s->module->n_variants; v++) {
     const kiln_plan *p = &s->module->variants[v]->plan;
     const uint64_t bytes = p->inputs[state_of(s, i)->input].bytes;
@@ -117,6 +119,7 @@ static kiln_status make_value(kiln_session_states *s, uint32_t i, kiln_diag *dia
   v->stays = stays(s, i, &v->capacity);
   v->is_clean[0] = v->is_clean[1] = true;
   for (int k = 0; k < 2; k++) {
+    memcpy(v->layout[k], port->shape, (size_t)port->rank * sizeof *port->shape);
     v->tensors[k] = (DLTensor){.data = reserve(v->capacity),
                                .device = {kDLCPU, 0},
                                .ndim = port->rank,
@@ -265,6 +268,8 @@ static void end_in_place(kiln_session_states *s, uint32_t i, DLTensor *given) {
   const bool is_own = reads_value(s, i);
   const int k = is_own ? v->now : 1 - v->now;
   const DLTensor *out = s->outputs[state_of(s, i)->output];
+  if (given && !v->is_placed) return; // the run stored into it
+  if (!v->is_placed) note_written(v, k, out->shape);
   v->is_placed = false;
   if (given) {
     const kiln_inset to = inset_of_tensor(given), from = inset_of(v, k, given->shape);
@@ -371,7 +376,8 @@ kiln_status kiln_states_begin(kiln_session_states *s, const DLTensor *const *inp
   for (uint32_t i = 0; i < s->n; i++) {
     DLTensor **out = &s->outputs[state_of(s, i)->output];
     if (*out) continue;
-    *out = &s->values[i].tensors[1 - s->values[i].now];
+    const bool is_same = s->values[i].stays && !s->module->dynamic && reads_value(s, i);
+    *out = &s->values[i].tensors[is_same ? s->values[i].now : 1 - s->values[i].now];
     KILN_TRY(set_shape(s, i, *out, false, values, diag));
   }
   return KILN_OK;

@@ -33,13 +33,36 @@ static void count_load(const kiln_expr *load, void *argument) {
   r->n += load->u.tensor == r->tensor;
 }
 
-// Whether only |s| reads |tensor|, and it only to begin with.
-static bool is_read_by(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, int tensor) {
+// How many distinct loads of |s| read |tensor|.
+static int reads_of(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, int tensor) {
   reading r = {tensor, 0};
-  for (int i = 0; i < p->stmts.n; i++)
-    if (p->stmts.data[i]) kiln_stmt_visit_loads(cx, p, p->stmts.data[i], count_load, &r);
-  kiln_expr_visit_loads(cx, s->body, count_load, &r);
-  return r.n == 1;
+  kiln_stmt_visit_loads(cx, p, s, count_load, &r);
+  return r.n;
+}
+
+// Whether |tensor| is read by statements other than |s|, or is itself a result of |p|, whose copy
+// is made when all statements have run.
+typedef struct readers {
+  bool are_others, is_result;
+} readers;
+
+static readers readers_of(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, int tensor) {
+  readers found = {0};
+  for (int i = 0; i < p->stmts.n; i++) {
+    const kiln_stmt *other = p->stmts.data[i];
+    if (other && other != s && reads_of(cx, p, other, tensor) > 0) found.are_others = true;
+  }
+  for (int i = 0; i < p->outputs.n; i++) found.is_result |= p->outputs.data[i] == tensor;
+  return found;
+}
+
+// Makes |s| the last statement: nobody reads what it stores. All that read what it stores over run
+// before.
+static void move_last(kiln_program *p, kiln_stmt *s) {
+  const int last = p->stmts.n - 1;
+  for (int i = s->id; i < last; i++) p->stmts.data[i] = p->stmts.data[i + 1];
+  p->stmts.data[last] = s;
+  kiln_stmts_renumber(p);
 }
 
 bool kiln_tile_state_in_place(kiln_ctx *cx, kiln_program *p, int input, int output, bool grows) {
@@ -48,9 +71,14 @@ bool kiln_tile_state_in_place(kiln_ctx *cx, kiln_program *p, int input, int outp
   kiln_stmt *s = out->def >= 0 ? p->stmts.data[out->def] : NULL;
   if (!s || in->role != KILN_INPUT || out->role != KILN_OUTPUT || out->inside || in->inside ||
       s->combiner != KILN_COMBINE_NONE || s->n_reduce || !begins_as(cx, s, in, grows) ||
-      !same_storage(in, out) || kiln_stmt_reads_itself(cx, p, s) ||
-      (!grows && !is_read_by(cx, p, s, in->id)))
+      !same_storage(in, out) || kiln_stmt_reads_itself(cx, p, s))
     return false;
+  const readers old = readers_of(cx, p, s, in->id), new = readers_of(cx, p, s, out->id);
+  if (!grows) {
+    const bool reads_more = reads_of(cx, p, s, in->id) != 1;
+    if (old.is_result || reads_more || (old.are_others && new.are_others)) return false;
+    if (old.are_others) move_last(p, s);
+  }
   s->init = NULL;
   out->inside = in;
   out->offset = 0;

@@ -42,8 +42,9 @@ kiln_status kiln_tile_concat_in_place(kiln_ctx *cx, kiln_program *p, kiln_facts 
                                       const kiln_machine *m);
 // Makes output |output| of |p|, which has the elements of input |input| but for those that its
 // statement stores, a view of the input's memory: the statement stores these only. |grows|: none of
-// them is an element of the input, so others may read it at any time. False: it is not such an
-// output, or others read the input as well. (state_in_place.c)
+// them is an element of the input, so others may read it at any time. Otherwise the statement
+// becomes the last one if others read the input. False: it is not such an output, or others read
+// both it and the input. (state_in_place.c)
 bool kiln_tile_state_in_place(kiln_ctx *cx, kiln_program *p, int input, int output, bool grows);
 // Materializes the paddings stmts[0..n), ascending, whose decision kiln_tile_concat_in_place left
 // open.

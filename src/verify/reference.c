@@ -70,7 +70,7 @@ kiln_status kiln_model_check_tensors(const kiln_model *m, size_t n_inputs,
   KILN_TRY(kiln_model_want_program(m, diag));
   KILN_TRY(kiln_check_tensors(&in_ports, n_inputs, inputs, diag));
   KILN_TRY(kiln_check_tensors(&out_ports, n_outputs, outputs, diag));
-  return kiln_check_overlap(n_inputs, inputs, n_outputs, outputs, diag);
+  return kiln_check_overlap(n_inputs, inputs, n_outputs, outputs, NULL, NULL, diag);
 }
 
 // The elements of output |i|; NULL if not computed.

@@ -6,6 +6,7 @@ usage: serve.py BUILD_DIR [--steps 2000]      needs numpy and onnx
 """
 import os
 import pathlib
+import re
 import sys
 import time
 
@@ -57,7 +58,7 @@ def make(rng, folder):
     made = export.with_sampling(export.paged(model, block_size=BLOCK), positions="last_token", most_k=32)
     export.save(made, f"{folder}/paged.onnx")
     dims = {"batch": (1, 8), "tokens": (1, 4), "pages": (1, PLACES // BLOCK), "blocks": BLOCKS}
-    return arrays, kiln.compile(f"{folder}/paged.onnx", dims=dims, states="auto", threads=1)
+    return arrays, kiln.compile(f"{folder}/paged.onnx", dims=dims, states="auto", threads=1, dump="plan")
 
 
 def likeliest(a, tokens):
@@ -82,6 +83,16 @@ def requests_of(seed, n):
         settings = {"temperature": float(rng.choice([0, 0.8, 3])), "top_k": int(rng.choice([0, 3, 20])), "top_p": float(rng.choice([0.5, 1]))}
         made.append(serve.Request(ids, int(rng.integers(1, PLACES - n_prompt)), **settings, seed=i))
     return made
+
+
+def check_in_place(module):
+    """Each variant stores the new keys and values over its input, the pool, and copies neither."""
+    plans = module.dumps["plan"]
+    states = re.findall(r"state: output (\d+) is the next run's input (\d+)", plans)
+    if states and all(plans.count(f"copy to output {o}: input {i}:") == states.count((o, i)) for o, i in states):
+        return 0
+    print("FAILED: pools must be updated in place, got", re.findall("(?:copy|state).*", plans))
+    return 1
 
 
 def check_tokens(a, module, seed):
@@ -136,7 +147,7 @@ def main():
     n_steps = int(sys.argv[sys.argv.index("--steps") + 1]) if "--steps" in sys.argv else 2000
     with tempfile.TemporaryDirectory() as folder:
         a, module = make(np.random.default_rng(seed), folder)
-        wrong = check_tokens(a, module, seed) + check_memory(module, n_steps)
+        wrong = check_in_place(module) + check_tokens(a, module, seed) + check_memory(module, n_steps)
     print("all right" if not wrong else f"{wrong} wrong")
     return 1 if wrong else 0
 
