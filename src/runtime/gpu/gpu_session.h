@@ -34,7 +34,8 @@ KILN_MUST_USE kiln_status kiln_gpu_session_choose(kiln_gpu_session *part, uint32
 // Waits for running work; NULL is allowed. Parts are destroyed with their whole.
 void kiln_gpu_session_destroy(kiln_gpu_session *s);
 // needs: checked tensors. Those of a part may have smaller extents than its plan's, and the last
-//        input, which holds the dimensions, is not read. |start_ns| and |ns|, [launches]: times of launches; NULL: not wanted
+//        input, which holds the dimensions, is not read. |start_ns| and |ns|, [launches]: times of
+//        launches; NULL: not wanted
 KILN_MUST_USE kiln_status kiln_gpu_session_run(kiln_gpu_session *s, const DLTensor *const *inputs,
                                                DLTensor *const *outputs, uint64_t *start_ns,
                                                uint64_t *ns, kiln_diag *diag);
