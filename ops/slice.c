@@ -4,8 +4,10 @@
 #include "fission/terms.h"
 
 typedef struct bounds {
-  const kiln_expr *start, *end; // as given
+  const kiln_expr *start, *end; // as given; NULL: the axis is whole
   int64_t step;
+  // Where the run gives axes or steps: whether any entry is this axis' (NULL: always), and the step.
+  const kiln_expr *is_cut, *run_step;
 } bounds;
 
 // Clamps |v| as NumPy does: counted from the end when negative, then into [lo, hi].
@@ -40,6 +42,28 @@ static void resolve(kiln_ctx *cx, const bounds *b, const kiln_expr *extent,
   *out_count = kiln_lower_tidy(cx, kiln_most(cx, zero, kiln_ceil_div(cx, span, step)));
 }
 
+// The same where only the run knows the step, or whether the axis is cut.
+static void resolve_in_run(kiln_ctx *cx, const bounds *b, const kiln_expr *extent,
+                           const kiln_expr **out_start, const kiln_expr **out_count) {
+  const kiln_expr *zero = kiln_int(cx, 0), *one = kiln_int(cx, 1);
+  const kiln_expr *last = kiln_sub(cx, extent, one), *below = kiln_int(cx, -1);
+  const kiln_expr *is_up = kiln_compare(cx, KILN_EXPR_GT, b->run_step, zero);
+  const kiln_expr *up = clamped(cx, b->start, extent, zero, extent),
+                  *down = clamped(cx, b->start, extent, zero, last);
+  const kiln_expr *span =
+      kiln_select(cx, is_up, kiln_sub(cx, clamped(cx, b->end, extent, zero, extent), up),
+                  kiln_sub(cx, down, clamped(cx, b->end, extent, below, last)));
+  const kiln_expr *size =
+      kiln_most(cx, one, kiln_most(cx, b->run_step, kiln_sub(cx, zero, b->run_step)));
+  const kiln_expr *count = kiln_most(cx, zero, kiln_ceil_div(cx, span, size));
+  *out_start = kiln_select(cx, is_up, up, down);
+  if (b->is_cut) {
+    *out_start = kiln_select(cx, b->is_cut, *out_start, zero);
+    count = kiln_select(cx, b->is_cut, count, extent);
+  }
+  *out_count = kiln_least(cx, count, extent);
+}
+
 // No axis is longer than that, so that a longer step takes the first element alone, too.
 static int64_t step_of(int64_t given) {
   const int64_t longest = INT64_C(1) << 48;
@@ -59,6 +83,57 @@ static kiln_status list_of_ints(kiln_lower *lw, const char *attr, int *out_n,
   return KILN_OK;
 }
 
+// Whether only the run knows input |i|.
+static bool is_computed(const kiln_lower *lw, int i) {
+  const kiln_tensor *t = kiln_lower_in(lw, i);
+  return t && !t->data && !kiln_lower_values(lw, t) && kiln_tensor_elems(t) > 0;
+}
+
+// Lets the run check that axes are axes, and that no step is 0.
+static kiln_status check_run(kiln_lower *lw, int rank) {
+  kiln_ctx *cx = lw->cx;
+  if (is_computed(lw, 3))
+    KILN_TRY(kiln_lower_want_index(lw, lw->inputs[3], 0, NULL, NULL, kiln_int(cx, -rank),
+                                   kiln_int(cx, rank)));
+  if (!is_computed(lw, 4)) return KILN_OK;
+  const kiln_expr *is_zero =
+      kiln_compare(cx, KILN_EXPR_EQ, kiln_lower_element(lw, lw->inputs[4]), kiln_int(cx, 0));
+  return kiln_lower_want_index(lw, lw->inputs[4], 0, NULL, is_zero, kiln_int(cx, 1),
+                               kiln_int(cx, INT32_MAX));
+}
+
+// Chooses for each axis among the entries of the lists, of which the run tells the axes: the last
+// entry that names it.
+static kiln_status read_bounds_in_run(kiln_lower *lw, int rank, bounds *out) {
+  kiln_ctx *cx = lw->cx;
+  const kiln_expr *const *lists[4] = {NULL};
+  int n[4];
+  for (int i = 0; i < 4; i++)
+    KILN_TRY(kiln_lower_run_values(lw, 1 + i, KILN_VALUE_SIGNED, &n[i], &lists[i]));
+  if (n[1] != n[0] || (n[2] >= 0 && n[2] != n[0]) || (n[3] >= 0 && n[3] != n[0]) || n[0] > rank)
+    return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
+                     "starts, ends, axes and steps must have one length of at most %d, got %d, %d, "
+                     "%d, %d",
+                     rank, n[0], n[1], n[2], n[3]);
+  KILN_TRY(check_run(lw, rank));
+  for (int a = 0; a < rank; a++) {
+    const kiln_expr *zero = kiln_int(cx, 0), *never = kiln_int_of(cx, KILN_BOOL, 0);
+    bounds *b = &out[a];
+    *b = (bounds){zero, lw->inputs[0]->shape[a], 1, never, kiln_int(cx, 1)};
+    for (int i = 0; i < n[0]; i++) {
+      const kiln_expr *of = n[2] < 0 ? kiln_int(cx, i) : lists[2][i];
+      of = kiln_select(cx, kiln_compare(cx, KILN_EXPR_LT, of, zero),
+                       kiln_add(cx, of, kiln_int(cx, rank)), of);
+      const kiln_expr *is = kiln_compare(cx, KILN_EXPR_EQ, of, kiln_int(cx, a));
+      b->is_cut = kiln_binary(cx, KILN_EXPR_OR, b->is_cut, is);
+      b->start = kiln_select(cx, is, lists[0][i], b->start);
+      b->end = kiln_select(cx, is, lists[1][i], b->end);
+      if (n[3] >= 0) b->run_step = kiln_select(cx, is, lists[3][i], b->run_step);
+    }
+  }
+  return KILN_OK;
+}
+
 // Reads starts, ends, axes and steps; |out| has an entry for each axis, NULL start for whole ones.
 static kiln_status read_bounds(kiln_lower *lw, int rank, bounds *out) {
   int n_starts = -1, n_ends = -1, n_axes = -1, n_steps = -1, axes[KILN_MAX_RANK];
@@ -70,6 +145,8 @@ static kiln_status read_bounds(kiln_lower *lw, int rank, bounds *out) {
     KILN_TRY(kiln_lower_axes(lw, "axes", -1, rank, &n_axes, axes));
   } else {
     KILN_TRY(kiln_lower_want_inputs(lw, 3, 5));
+    if (lw->counts && (is_computed(lw, 3) || is_computed(lw, 4)))
+      return read_bounds_in_run(lw, rank, out);
     KILN_TRY(kiln_lower_run_values(lw, 1, KILN_VALUE_SIGNED, &n_starts, &starts));
     KILN_TRY(kiln_lower_run_values(lw, 2, KILN_VALUE_SIGNED, &n_ends, &ends));
     KILN_TRY(kiln_lower_axes(lw, "", 3, rank, &n_axes, axes));
@@ -87,7 +164,8 @@ static kiln_status read_bounds(kiln_lower *lw, int rank, bounds *out) {
     if (step == 0)
       return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place, "steps: must not be 0, got 0 at %d",
                        i);
-    out[n_axes < 0 ? i : axes[i]] = (bounds){starts[i], ends[i], step_of(step)};
+    out[n_axes < 0 ? i : axes[i]] =
+        (bounds){.start = starts[i], .end = ends[i], .step = step_of(step)};
   }
   return KILN_OK;
 }
@@ -101,12 +179,15 @@ static kiln_status lower_slice(kiln_lower *lw) {
   const kiln_expr *extents[KILN_MAX_RANK], *start[KILN_MAX_RANK], *at[KILN_MAX_RANK];
   for (int i = 0; i < x->rank; i++) {
     extents[i] = x->shape[i];
-    if (b[i].start) resolve(cx, &b[i], x->shape[i], &start[i], &extents[i]);
+    if (b[i].run_step) resolve_in_run(cx, &b[i], x->shape[i], &start[i], &extents[i]);
+    else if (b[i].start) resolve(cx, &b[i], x->shape[i], &start[i], &extents[i]);
   }
   kiln_stmt *s = kiln_lower_stmt(lw, "slice", x->dtype, x->rank, 0, extents);
   kiln_stmt_vars(cx, s, 0, x->rank, at);
-  for (int i = 0; i < x->rank; i++)
-    if (b[i].start) at[i] = kiln_add(cx, kiln_mul(cx, at[i], kiln_int(cx, b[i].step)), start[i]);
+  for (int i = 0; i < x->rank; i++) {
+    const kiln_expr *step = b[i].run_step ? b[i].run_step : kiln_int(cx, b[i].step);
+    if (b[i].start) at[i] = kiln_add(cx, kiln_mul(cx, at[i], step), start[i]);
+  }
   kiln_lower_move(lw, s, x, at, 0);
   return KILN_OK;
 }
