@@ -3,6 +3,7 @@
 // tables made here. Coordinates are fractions, compared exactly: the nearest place does not depend
 // on how a tie is rounded.
 // source: ONNX Resize-10, 11, 13, 18, 19; Upsample-7, 9
+#include "fission/data_dependent.h"
 #include "fission/terms.h"
 
 #include <math.h>
@@ -377,6 +378,56 @@ static kiln_status read_scales(resize *r, int *out_n, const double **out) {
   return KILN_OK;
 }
 
+// The axes that a model does not resize where it gives sizes: batch and channels.
+static bool is_kept_axis(const resize *r, int axis) { return r->x->rank > 2 && axis < 2; }
+
+// The most that each size may be, so that the result has a bound: the usual one, or, where the user
+// leaves it to the compiler, what keeps the result below the elements that may be assumed.
+static int64_t most_size(const resize *r, int n, const int *axes, bool keeps) {
+  const kiln_lower *lw = r->lw;
+  const int64_t usual = kiln_lower_assumed_extent(lw);
+  double elements = KILN_MOST_ASSUMED;
+  int n_free = 0;
+  for (int a = 0; a < r->x->rank; a++) {
+    bool is_sized = false;
+    int64_t extent = 1;
+    for (int i = 0; i < n; i++) is_sized |= axes[i] == a;
+    if (is_sized && !(keeps && is_kept_axis(r, a))) n_free++;
+    else if (kiln_lower_most(lw, r->x->shape[a], &extent) && extent > 0) elements /= (double)extent;
+  }
+  if (lw->counts->otherwise || n_free == 0) return usual;
+  const double most = floor(pow(elements, 1.0 / n_free) * (1 + 1e-12));
+  return most < 1 ? 1 : most < (double)usual ? (int64_t)most : usual;
+}
+
+// Sizes that the run gives. Where each might be the most that is assumed and the result would have
+// too many elements, batch and channels stay, which the run checks.
+static kiln_status sizes_of_run(resize *r, int n, const int *axes, int *out_n,
+                                const kiln_expr *const **out) {
+  kiln_lower *lw = r->lw;
+  kiln_ctx *cx = lw->cx;
+  const kiln_tensor *t = kiln_lower_in(lw, 3);
+  const bool is_known = !t || t->data || kiln_lower_values(lw, t) || !lw->counts;
+  if (is_known || kiln_tensor_elems(t) != n || kiln_dtype_is_float(t->dtype))
+    return kiln_lower_shape_values(lw, 3, out_n, out);
+  const bool keeps =
+      most_size(r, n, axes, false) < kiln_lower_assumed_extent(lw) || lw->counts->otherwise;
+  const int64_t most = most_size(r, n, axes, keeps);
+  const kiln_expr **sizes = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, n);
+  for (int i = 0; i < n; i++) {
+    const kiln_expr *extent = r->x->shape[axes[i]];
+    sizes[i] = kiln_lower_run_value(lw, t, i, KILN_VALUE_EXTENT);
+    KILN_TRY(kiln_lower_want_extent_of(lw, sizes[i], most));
+    sizes[i] = kiln_lower_positive(lw, sizes[i]);
+    if (!keeps || !is_kept_axis(r, axes[i])) continue;
+    KILN_TRY(kiln_lower_want_equal(lw, sizes[i], extent, "sizes less those of the input"));
+    sizes[i] = extent;
+  }
+  *out_n = n;
+  *out = sizes;
+  return KILN_OK;
+}
+
 static kiln_status read_extents(resize *r) {
   kiln_lower *lw = r->lw;
   int n = -1, axes[KILN_MAX_RANK], n_scales = -1, n_sizes = -1;
@@ -395,7 +446,7 @@ static kiln_status read_extents(resize *r) {
     for (int i = 0; i < n; i++) KILN_TRY(plan_scale(r, axes[i], scales[i]));
     return KILN_OK;
   }
-  KILN_TRY(kiln_lower_shape_values(lw, 3, &n_sizes, &sizes));
+  KILN_TRY(sizes_of_run(r, n, axes, &n_sizes, &sizes));
   KILN_TRY(want_count(lw, "sizes", n_sizes, n));
   for (int i = 0; i < n; i++) KILN_TRY(plan_size(r, axes[i], sizes[i]));
   return keep_ratio(r, n, axes);

@@ -539,12 +539,14 @@ static bool is_assumed(const resolution *z, const kiln_tensor *t) {
 }
 
 static kiln_status check_assumed(const resolution *z, const kiln_tensor *t) {
-  const int64_t most = z->counts->otherwise ? z->counts->otherwise : KILN_MOST_EXTENT;
-  if (!is_assumed(z, t) || kiln_tensor_elems(t) <= KILN_MOST_ASSUMED) return KILN_OK;
+  const int64_t given = z->counts->otherwise, most = given ? given : KILN_MOST_EXTENT,
+                room = given ? INT64_C(1) << 31 : KILN_MOST_ASSUMED;
+  if (!is_assumed(z, t) || kiln_tensor_elems(t) <= room) return KILN_OK;
   return KILN_FAIL(z->cx->diag, KILN_UNSUPPORTED, kiln_symbol_text(z->cx, t->name),
                    "extents: only the run knows them; with %" PRId64
-                   " for each there must be at most %d elements: compile with --most-extent",
-                   most, KILN_MOST_ASSUMED);
+                   " for each there must be at most %" PRId64
+                   " elements: compile with --most-extent",
+                   most, room);
 }
 
 static kiln_status resolve_shapes(resolution *z) {
