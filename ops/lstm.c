@@ -1,12 +1,13 @@
-// LSTM, GRU and RNN, unrolled over time. The product of the input with its weights is one
+// LSTM, GRU and RNN, unrolled over time, or a loop of the plan where they have many steps. The product of the input with its weights is one
 // contraction over all steps and gates; each step adds the product with the previous state and a
 // few elementwise statements. Steps behind the end of a sequence keep the state. source: ONNX
 // LSTM-1, 7, 14, 22; GRU-1, 3, 7, 14, 22; RNN-1, 7, 14, 22
+#include "fission/flow/kept.h"
 #include "fission/terms.h"
 
 #include <string.h>
 
-enum { MAX_STEPS = 4096 };
+enum { MAX_STEPS = 4096 }; // that are unrolled
 
 typedef struct activation {
   const char *name;
@@ -29,10 +30,11 @@ typedef struct recurrent {
   bool linear_before_reset, couple; // couple: input_forget
   double clip;                      // 0: none
   activation activations[6];
+  bool is_kept; // as a loop: each direction's part of Y is a tensor of its steps
   const kiln_expr *batch;
   kiln_dtype sum;              // of the contractions
   const kiln_tensor *lasts;    // (steps, n): whether a sequence has the step; NULL: each has all
-  const kiln_tensor **outputs; // [n_dirs * steps], the parts of Y
+  const kiln_tensor **outputs; // [n_dirs * steps], the parts of Y; kept, [n_dirs]
 } recurrent;
 
 // --- scalar functions ---
@@ -161,6 +163,13 @@ static kiln_status check_state(recurrent *m, const kiln_tensor *state) {
   return want_extent(m, state, 2, m->hidden);
 }
 
+// Whether the node will be folded.
+static bool all_constant(const kiln_lower *lw) {
+  for (int i = 0; i < lw->n_inputs; i++)
+    if (lw->inputs[i] && lw->inputs[i]->role != KILN_CONST) return false;
+  return true;
+}
+
 static kiln_status check_shapes(recurrent *m) {
   const kiln_tensor *const ranks[] = {m->b, m->peepholes};
   KILN_TRY(kiln_lower_want_rank(m->lw, m->x, 3, 3));
@@ -189,6 +198,8 @@ static kiln_status check_shapes(recurrent *m) {
   KILN_TRY(check_state(m, m->initial_c));
   KILN_TRY(kiln_lower_want_extent(m->lw, m->lengths, 0, m->batch));
   if (m->steps * m->n_dirs <= MAX_STEPS) return KILN_OK;
+  m->is_kept = m->lw->counts && m->lw->counts->regions && !all_constant(m->lw);
+  if (m->is_kept) return KILN_OK;
   return KILN_FAIL(m->lw->cx->diag, KILN_UNSUPPORTED, m->lw->place,
                    "must have at most %d steps, got %" PRId64, MAX_STEPS, m->steps);
 }
@@ -366,11 +377,12 @@ static kiln_stmt *hidden(recurrent *m, const char *name, kiln_dtype t, const kil
   return s;
 }
 
-// The initial state of a direction, (n, h); zeros when |given| is NULL.
-static const kiln_tensor *initial(recurrent *m, const kiln_tensor *given, int dir) {
+// The initial state of a direction, (n, h), or with the axes of Y if |is_hidden|; zeros when |given|
+// is NULL.
+static const kiln_tensor *initial(recurrent *m, const kiln_tensor *given, int dir, bool is_hidden) {
   kiln_ctx *cx = m->lw->cx;
   const kiln_expr *v[2];
-  kiln_stmt *s = cell(m, "initial", v);
+  kiln_stmt *s = is_hidden ? hidden(m, "initial", m->sum, v) : cell(m, "initial", v);
   const kiln_expr *d = kiln_int(cx, dir);
   const kiln_expr *at[] = {m->batch_first ? v[0] : d, m->batch_first ? d : v[0], v[1]};
   s->body = given ? load(m, given, at) : number(m, 0);
@@ -393,14 +405,23 @@ typedef struct step {
   recurrent *m;
   int dir;
   int64_t t;
-  const kiln_tensor *inputs, *states; // (steps, n, rows), (n, rows)
+  const kiln_tensor *inputs, *lasts, *states; // (steps, n, rows), (steps, n), (n, rows)
 } step;
+
+// The element of |whole| of this step at |rest|; of a loop, |whole| is a row.
+static const kiln_expr *at_step(const step *p, const kiln_tensor *whole, int n_rest,
+                                const kiln_expr *const *rest) {
+  kiln_ctx *cx = p->m->lw->cx;
+  const kiln_expr *at[KILN_MAX_RANK] = {kiln_int(cx, p->t)};
+  const int first = p->m->is_kept ? 0 : 1;
+  for (int i = 0; i < n_rest; i++) at[first + i] = rest[i];
+  return kiln_tensor_load(cx, whole, at);
+}
 
 static const kiln_expr *input_part(const step *p, int gate, const kiln_expr *const *v) {
   kiln_ctx *cx = p->m->lw->cx;
-  const kiln_expr *row = kiln_add(cx, v[1], kiln_int(cx, gate * p->m->hidden));
-  const kiln_expr *at[] = {kiln_int(cx, p->t), v[0], row};
-  return kiln_tensor_load(cx, p->inputs, at);
+  const kiln_expr *at[] = {v[0], kiln_add(cx, v[1], kiln_int(cx, gate * p->m->hidden))};
+  return at_step(p, p->inputs, 2, at);
 }
 
 static const kiln_expr *state_part(const step *p, int gate, const kiln_expr *const *v) {
@@ -414,9 +435,7 @@ static const kiln_expr *gate_sum(const step *p, int gate, const kiln_expr *const
 }
 
 static const kiln_expr *lasts(const step *p, const kiln_expr *n) {
-  kiln_ctx *cx = p->m->lw->cx;
-  const kiln_expr *at[] = {kiln_int(cx, p->t), n};
-  return kiln_tensor_load(cx, p->m->lasts, at);
+  return at_step(p, p->lasts, 1, &n);
 }
 
 // |fresh| while the sequence lasts, else the state as it was.
@@ -555,6 +574,18 @@ static const kiln_tensor *part_of(const step *p, const kiln_tensor *h) {
   return kiln_lower_tensor(m->lw, s);
 }
 
+// The part of Y that direction |dir| is, whose steps a loop gives as rows.
+static const kiln_expr *rows_at(const recurrent *m, int dir, const kiln_expr *const *v) {
+  const int at_t = m->batch_first ? 1 : 0;
+  const kiln_expr *at[] = {v[at_t], v[0], v[1], v[2], v[3]};
+  at[1 + at_t] = at[2 + at_t] = kiln_int(m->lw->cx, 0);
+  return kiln_tensor_load(m->lw->cx, m->outputs[dir], at);
+}
+
+static const kiln_expr *direction_at(const recurrent *m, int dir, const kiln_expr *const *v) {
+  return m->is_kept ? rows_at(m, dir, v) : state_at(m, dir, 0, m->steps, v);
+}
+
 // Y, the parts side by side.
 static kiln_tensor *all_states(recurrent *m) {
   kiln_ctx *cx = m->lw->cx;
@@ -564,10 +595,10 @@ static kiln_tensor *all_states(recurrent *m) {
   kiln_stmt *s = kiln_lower_stmt(m->lw, "states", m->x->dtype, 4, 0, extents);
   kiln_stmt_vars(cx, s, 0, 4, v);
   const kiln_expr *d = v[m->batch_first ? 2 : 1];
-  s->body = state_at(m, 0, 0, m->steps, v);
+  s->body = direction_at(m, 0, v);
   if (m->n_dirs == 2)
     s->body = kiln_select(cx, kiln_compare(cx, KILN_EXPR_LT, d, kiln_int(cx, 1)), s->body,
-                          state_at(m, 1, 0, m->steps, v));
+                          direction_at(m, 1, v));
   return kiln_lower_tensor(m->lw, s);
 }
 
@@ -588,25 +619,89 @@ static kiln_tensor *last_state(recurrent *m, const kiln_tensor *const *last) {
   return kiln_lower_tensor(m->lw, s);
 }
 
-static kiln_status unroll(recurrent *m,
-                          kiln_status (*run)(step *, const kiln_tensor **, const kiln_tensor **)) {
+typedef kiln_status (*step_fn)(step *, const kiln_tensor **, const kiln_tensor **);
+
+static kiln_status unroll(step *p, step_fn run, const kiln_tensor **h, const kiln_tensor **c) {
+  recurrent *m = p->m;
+  const bool backwards = p->dir == 1 || m->reverse_only;
+  for (int64_t k = 0; k < m->steps; k++) {
+    p->t = backwards ? m->steps - 1 - k : k;
+    KILN_TRY(run(p, h, c));
+    m->outputs[p->dir * m->steps + p->t] = part_of(p, *h);
+  }
+  return KILN_OK;
+}
+
+// --- steps as a loop ---
+
+static kiln_tensor *placeholder(const recurrent *m, const char *name, const kiln_tensor *like,
+                                int first_axis) {
+  return kiln_tensor_make(m->lw->cx, m->lw->prog, name, like->dtype, KILN_INPUT,
+                          like->rank - first_axis,
+                          (const kiln_expr *const *)like->shape + first_axis);
+}
+
+// Lets the loop give |whole| a row at a time.
+static const kiln_tensor *read_rows(const recurrent *m, kiln_kept_loop *loop, bool backwards,
+                                    const kiln_tensor *whole) {
+  const kiln_tensor *row = placeholder(m, "row", whole, 1);
+  const kiln_loop_row r = {whole->id, row->id, backwards, false};
+  KILN_VEC_PUSH(&m->lw->cx->perm, &loop->rows, r);
+  return row;
+}
+
+// The result of a state: |first| before the loop, |in| in an iteration and |next| behind it.
+static void end_state(const recurrent *m, kiln_kept_loop *loop, const kiln_tensor *first,
+                      const kiln_tensor *in, const kiln_tensor *next, const kiln_tensor **out) {
+  *out = placeholder(m, "state", in, 0);
+  const kiln_loop_state s = {first->id, in->id, next->id, (*out)->id};
+  KILN_VEC_PUSH(&m->lw->cx->perm, &loop->states, s);
+}
+
+static kiln_status keep(step *p, step_fn run, const kiln_tensor **h, const kiln_tensor **c) {
+  recurrent *m = p->m;
+  kiln_ctx *cx = m->lw->cx;
+  const bool backwards = p->dir == 1 || m->reverse_only, has_cell = *c != NULL;
+  const kiln_tensor *first_h = *h, *first_c = *c;
+  kiln_kept_loop loop = {.place = kiln_node_place(cx, m->lw->graph, m->lw->node),
+                         .count = -1,
+                         .condition = -1,
+                         .iteration = -1,
+                         .made = -1,
+                         .most = m->steps};
+  p->inputs = read_rows(m, &loop, backwards, p->inputs);
+  if (m->lasts) p->lasts = read_rows(m, &loop, backwards, m->lasts);
+  const kiln_tensor *in_h = placeholder(m, "state", first_h, 0),
+                    *in_c = has_cell ? placeholder(m, "state", first_c, 0) : NULL;
+  *h = in_h;
+  *c = in_c;
+  loop.first = m->lw->prog->stmts.n;
+  KILN_TRY(run(p, h, c));
+  const kiln_tensor *part = part_of(p, *h);
+  loop.end = m->lw->prog->stmts.n;
+  end_state(m, &loop, first_h, in_h, *h, h);
+  if (has_cell) end_state(m, &loop, first_c, in_c, *c, c);
+  const kiln_expr *shape[KILN_MAX_RANK] = {kiln_int(cx, m->steps)};
+  for (int a = 0; a < part->rank; a++) shape[1 + a] = part->shape[a];
+  kiln_tensor *whole =
+      kiln_tensor_make(cx, m->lw->prog, "rows", part->dtype, KILN_INPUT, part->rank + 1, shape);
+  const kiln_loop_row made = {whole->id, part->id, backwards, true};
+  KILN_VEC_PUSH(&cx->perm, &loop.rows, made);
+  m->outputs[p->dir] = whole;
+  KILN_VEC_PUSH(&cx->perm, &m->lw->counts->regions->all, loop);
+  return KILN_OK;
+}
+
+static kiln_status lower_recurrent(recurrent *m, step_fn run) {
   kiln_lower *lw = m->lw;
   const kiln_tensor *last_h[2] = {NULL}, *last_c[2] = {NULL};
   if (m->lengths) m->lasts = all_lasts(m);
-  if (m->lengths)
-    KILN_TRY(kiln_lower_want_index(lw, m->lengths, m->batch_first ? 1 : 0, NULL, NULL,
-                                   kiln_int(lw->cx, 0), kiln_int(lw->cx, m->steps + 1)));
   for (int dir = 0; dir < m->n_dirs; dir++) {
-    step p = {.m = m, .dir = dir};
+    step p = {.m = m, .dir = dir, .lasts = m->lasts};
     KILN_TRY(input_product(m, dir, &p.inputs));
-    const bool backwards = dir == 1 || m->reverse_only;
-    last_h[dir] = initial(m, m->initial_h, dir);
-    if (m->n_gates == 4) last_c[dir] = initial(m, m->initial_c, dir);
-    for (int64_t k = 0; k < m->steps; k++) {
-      p.t = backwards ? m->steps - 1 - k : k;
-      KILN_TRY(run(&p, &last_h[dir], &last_c[dir]));
-      m->outputs[dir * m->steps + p.t] = part_of(&p, last_h[dir]);
-    }
+    last_h[dir] = initial(m, m->initial_h, dir, m->is_kept);
+    if (m->n_gates == 4) last_c[dir] = initial(m, m->initial_c, dir, false);
+    KILN_TRY((m->is_kept ? keep : unroll)(&p, run, &last_h[dir], &last_c[dir]));
   }
   lw->outputs[0] = all_states(m);
   if (lw->n_outputs > 1) lw->outputs[1] = last_state(m, last_h);
@@ -618,7 +713,7 @@ static kiln_status lower_lstm(kiln_lower *lw) {
   static const char *const activations[] = {"Sigmoid", "Tanh", "Tanh"};
   recurrent m = {.lw = lw, .n_gates = 4, .n_activations = 3};
   KILN_TRY(read_node(&m, activations));
-  return unroll(&m, lstm_step);
+  return lower_recurrent(&m, lstm_step);
 }
 
 // The scale and the zero point of inputs |at| and |at| + 1.
@@ -647,21 +742,21 @@ static kiln_status lower_quantised_lstm(kiln_lower *lw) {
   for (int i = 1; i <= 2; i++) KILN_TRY(kiln_lower_want_dtype(lw, i, is_byte, "u8 or i8"));
   KILN_TRY(read_quantisation(&m, 8, &m.q_w));
   KILN_TRY(read_quantisation(&m, 10, &m.q_r));
-  return unroll(&m, lstm_step);
+  return lower_recurrent(&m, lstm_step);
 }
 
 static kiln_status lower_gru(kiln_lower *lw) {
   static const char *const activations[] = {"Sigmoid", "Tanh"};
   recurrent m = {.lw = lw, .n_gates = 3, .n_activations = 2};
   KILN_TRY(read_node(&m, activations));
-  return unroll(&m, gru_step);
+  return lower_recurrent(&m, gru_step);
 }
 
 static kiln_status lower_rnn(kiln_lower *lw) {
   static const char *const activations[] = {"Tanh"};
   recurrent m = {.lw = lw, .n_gates = 1, .n_activations = 1};
   KILN_TRY(read_node(&m, activations));
-  return unroll(&m, rnn_step);
+  return lower_recurrent(&m, rnn_step);
 }
 
 const kiln_op kiln_op_lstm[] = {

@@ -26,7 +26,7 @@ typedef struct kiln_data_dependent_extent {
 } kiln_data_dependent_extent;
 
 // The bound of an extent that is assumed where none is known, and of the elements of a tensor that
-// has such extents.
+// has such extents; where the user gives the former, tensors may have up to 2^31 elements.
 enum { KILN_MOST_EXTENT = 1024, KILN_MOST_ASSUMED = 1 << 24 };
 
 // Statements [first, end) that the run needs if |when| holds.
@@ -39,6 +39,7 @@ typedef struct kiln_data_dependent_extents {
   KILN_VEC(kiln_data_dependent_extent) all;
   KILN_VEC(kiln_conditional) conditional; // inner ones before outer ones
   int64_t otherwise;                      // bound where none is known; 0: KILN_MOST_EXTENT
+  struct kiln_kept_loops *regions; // loops that are kept (fission/flow/kept.h); NULL: none are
 } kiln_data_dependent_extents;
 
 // What is asked of integers that only the run knows and that shapes depend on.

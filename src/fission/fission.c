@@ -490,7 +490,7 @@ kiln_status kiln_fission_kept(kiln_ctx *cx, const kiln_graph *g, const kiln_op *
   *out = NULL;
   *out_rest = NULL;
   kiln_graph_traversal f = traversal_make(cx, g, user_ops);
-  f.regions = &rest->regions;
+  f.regions = f.counts.regions = &rest->regions;
   const kiln_status st = lower_all(&f, g);
   if (rest->regions.all.n > 0) *out_rest = rest;
   if (st != KILN_OK) return st;
