@@ -2,7 +2,7 @@
 // around their bytecode.
 #include "analysis/interpret.h"
 
-#include "analysis/rounding_error.h"
+#include "analysis/known_errors.h"
 #include "analysis/contract.h"
 
 #include <math.h>
@@ -42,6 +42,26 @@ kiln_tolerance kiln_interpreter_tolerance(const kiln_interpreter *in, int tensor
   if (!e->worst) return (kiln_tolerance){0, 0};
   const kiln_error own = {(double)e->worst[i], (double)e->typical[i]};
   return (kiln_tolerance){kiln_error_tolerance(own), own.typical};
+}
+
+kiln_errors kiln_interpreter_errors(const kiln_interpreter *in, int tensor) {
+  return in->errors[tensor];
+}
+
+kiln_status kiln_interpreter_give_errors(kiln_interpreter *in, int tensor, int64_t n,
+                                         kiln_errors errors) {
+  const size_t bytes = (size_t)(n > 0 ? n : 1) * sizeof(float);
+  kiln_errors *e = &in->errors[tensor];
+  forget_errors(in, tensor);
+  if (!errors.worst) return KILN_OK;
+  *e = (kiln_errors){malloc(bytes), malloc(bytes)};
+  if (!e->worst || !e->typical) {
+    forget_errors(in, tensor);
+    return KILN_FAIL(in->cx->diag, KILN_NO_MEMORY, NULL, "interpreter: no memory left");
+  }
+  memcpy(e->worst, errors.worst, (size_t)n * sizeof(float));
+  memcpy(e->typical, errors.typical, (size_t)n * sizeof(float));
+  return KILN_OK;
 }
 
 void kiln_interpreter_destroy(kiln_interpreter *in) {

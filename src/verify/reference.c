@@ -5,6 +5,7 @@
 #include "module/checked.h"
 #include "module/compiler.h"
 #include "verify/compare.h"
+#include "verify/parts_reference.h"
 #include "model/model.h"
 #include "runtime/check.h"
 #include "runtime/strided.h"
@@ -67,7 +68,7 @@ kiln_status kiln_model_check_tensors(const kiln_model *m, size_t n_inputs,
       .what = "input", .n = (size_t)m->inputs.n, .port = input_port, .object = m};
   const kiln_ports out_ports = {
       .what = "output", .n = kiln_model_output_count(m), .port = output_port, .object = m};
-  KILN_TRY(kiln_model_want_program(m, diag));
+  if (!m->parted) KILN_TRY(kiln_model_want_program(m, diag));
   KILN_TRY(kiln_check_tensors(&in_ports, n_inputs, inputs, diag));
   KILN_TRY(kiln_check_tensors(&out_ports, n_outputs, outputs, diag));
   return kiln_check_overlap(n_inputs, inputs, n_outputs, outputs, NULL, NULL, diag);
@@ -120,8 +121,21 @@ static void judge(kiln_ctx *cx, const kiln_interpreter *in, const kiln_program *
   kiln_arena_rewind(&cx->scratch, mark);
 }
 
-static kiln_status compute(kiln_ctx *cx, kiln_interpreter *in, const kiln_program *p,
-                           const referring *r) {
+// Runs the parts of the model; |in| gets the outputs.
+static kiln_status compute_parts(kiln_ctx *cx, kiln_interpreter *in, const kiln_program *ports,
+                                 const referring *r) {
+  const void **inputs = KILN_NEW_ARRAY(&cx->perm, const void *, (int)r->n_inputs + 1);
+  const kiln_freedoms may = kiln_model_freedoms(r->model);
+  for (size_t i = 0; i < r->n_inputs; i++) inputs[i] = kiln_elements_of(&cx->perm, r->inputs[i]);
+  KILN_TRY(kiln_parts_refer(cx, r->model, inputs, r->got ? &may : NULL, ports, in));
+  for (size_t i = 0; r->outputs && i < r->n_outputs; i++)
+    kiln_tensor_pack(r->outputs[i], result(in, ports, i));
+  for (size_t i = 0; r->got && i < r->n_outputs; i++) judge(cx, in, ports, r, i);
+  return KILN_OK;
+}
+
+static kiln_status compute_whole(kiln_ctx *cx, kiln_interpreter *in, const kiln_program *p,
+                                 const referring *r) {
   for (size_t i = 0; i < r->n_inputs; i++)
     kiln_interpreter_bind(in, p->inputs.data[i], kiln_elements_of(&cx->perm, r->inputs[i]));
   if (r->got) kiln_interpreter_track(in, kiln_model_freedoms(r->model));
@@ -140,26 +154,17 @@ static kiln_status compute(kiln_ctx *cx, kiln_interpreter *in, const kiln_progra
 static kiln_status check_inputs(const referring *r, kiln_diag *diag) {
   const kiln_ports ports = {
       .what = "input", .n = (size_t)r->model->inputs.n, .port = input_port, .object = r->model};
-  KILN_TRY(kiln_model_want_program(r->model, diag));
+  if (!r->model->parted) KILN_TRY(kiln_model_want_program(r->model, diag));
   if (r->n_outputs != kiln_model_output_count(r->model))
     return KILN_FAIL(diag, KILN_BAD_INPUT, r->model->path, "outputs: must be %zu, got %zu",
                      kiln_model_output_count(r->model), r->n_outputs);
   return kiln_check_tensors(&ports, r->n_inputs, r->inputs, diag);
 }
 
-// The shapes that a model in parts says are those of its unrolled form.
-static void take_shapes(const kiln_model *from, kiln_model *to) {
-  for (size_t i = 0; from != to && i < kiln_model_output_count(to); i++)
-    if (to->found[i])
-      memcpy(to->found[i], kiln_model_output_shape(from, i), 8 * (size_t)to->outputs.ports[i].rank);
-}
-
 static kiln_status refer(kiln_ctx *cx, void *argument) {
   referring *r = argument;
   const kiln_program *p = NULL;
   kiln_interpreter *in = NULL;
-  kiln_model *m = r->model;
-  KILN_TRY(m->compiler->unroll(cx, m, &r->model));
   r->inputs = kiln_defaults_fill_in(cx, r->model, r->n_inputs, r->inputs);
   if (r->outputs)
     KILN_TRY(kiln_model_check_tensors(r->model, r->n_inputs, r->inputs, r->n_outputs, r->outputs,
@@ -168,10 +173,9 @@ static kiln_status refer(kiln_ctx *cx, void *argument) {
   KILN_TRY(kiln_model_meaning(cx, r->model, &p));
   KILN_TRY(kiln_interpreter_create(cx, p, &in));
   kiln_cleanup_push(cx, destroy, in);
-  const kiln_status st = compute(cx, in, p, r);
+  const kiln_status st = (r->model->parted ? compute_parts : compute_whole)(cx, in, p, r);
   kiln_cleanup_pop(cx);
   kiln_interpreter_destroy(in);
-  take_shapes(r->model, m);
   return st;
 }
 
