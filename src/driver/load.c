@@ -179,8 +179,7 @@ static bool may_keep_loops(const kiln_model *m, const kiln_compile_options *o) {
   const kiln_graph *g = m->graph;
   const kiln_target *t = kiln_target_find(m->options.target);
   bool may = t && t->has_runtime && !t->has_images && !o->schedule && !o->orchestration &&
-             !o->orchestrate && !o->dtype && !o->read_only && o->n_overridable == 0 &&
-             o->n_states == 0;
+             !o->orchestrate && !o->read_only && o->n_overridable == 0 && o->n_states == 0;
   for (int i = 0; i < g->n_inputs && may; i++) {
     const kiln_value *v = g->values[g->inputs[i]];
     for (int a = 0; a < v->rank; a++) may &= v->has_shape && kiln_expr_is_int(v->shape[a], NULL);
@@ -261,6 +260,7 @@ kiln_status kiln_load_fission(kiln_ctx *cx, kiln_build *b, int *io_n) {
   if (o->clamp_indices && !m->parted) kiln_checks_drop(cx, prog);
   KILN_TRY(check_dtype(cx, o, m->path, prog, &m->half));
   m->prog = prog;
+  if (m->parted) kiln_parts_halve(m->parted, m->half);
   set_signatures(cx, m);
   return KILN_OK;
 }

@@ -553,15 +553,27 @@ kiln_status kiln_parts_divide(kiln_ctx *cx, kiln_program *p, const kiln_unresolv
   return kiln_data_dependent_resolve(cx, p, &u->counts, &none);
 }
 
+void kiln_parts_halve(kiln_parted *io, kiln_dtype half) {
+  const kiln_type *from = kiln_type_find(kiln_dtype_text(KILN_F32)),
+                  *to = kiln_type_find(kiln_dtype_text(half));
+  for (uint32_t i = 0; from != to && i < io->flow.n_values; i++) {
+    kiln_flow_value *v = &io->flow.values[i];
+    if (v->type != from) continue;
+    v->type = to;
+    v->bytes = v->bytes / kiln_type_bytes(from) * kiln_type_bytes(to);
+  }
+}
+
 // --- models of parts ---
 
-static void set_ports(kiln_ctx *cx, const kiln_program *p, int n, const int *tensors,
-                      kiln_interface *out) {
+static void set_ports(kiln_ctx *cx, const kiln_program *p, kiln_dtype half, int n,
+                      const int *tensors, kiln_interface *out) {
   kiln_interface_init(cx, out, n);
   for (int i = 0; i < n; i++) {
     const kiln_tensor *t = p->tensors.data[tensors[i]];
-    kiln_interface_set(cx, out, i, kiln_symbol_text(cx, t->name), kiln_dtype_text(t->dtype),
-                       t->rank, t->shape);
+    const kiln_dtype dtype = t->dtype == KILN_F32 ? half : t->dtype;
+    kiln_interface_set(cx, out, i, kiln_symbol_text(cx, t->name), kiln_dtype_text(dtype), t->rank,
+                       t->shape);
   }
 }
 
@@ -572,7 +584,7 @@ kiln_model kiln_parts_model(kiln_ctx *cx, const kiln_model *m, int i) {
   one.halved = NULL;
   one.defaults = NULL;
   one.prog = p;
-  set_ports(cx, p, p->inputs.n, p->inputs.data, &one.inputs);
-  set_ports(cx, p, p->outputs.n, p->outputs.data, &one.outputs);
+  set_ports(cx, p, m->half, p->inputs.n, p->inputs.data, &one.inputs);
+  set_ports(cx, p, m->half, p->outputs.n, p->outputs.data, &one.outputs);
   return one;
 }

@@ -26,6 +26,9 @@ typedef struct kiln_parted {
 kiln_status kiln_parts_divide(kiln_ctx *cx, kiln_program *p, const kiln_unresolved *u,
                               kiln_parted **out);
 
+// Stores f32 values as |half|, as the ports of the parts will be; KILN_F32: as they are.
+void kiln_parts_halve(kiln_parted *io, kiln_dtype half);
+
 // A model of part |i| of |m| alone, with the options of |m|.
 kiln_model kiln_parts_model(kiln_ctx *cx, const kiln_model *m, int i);
 
