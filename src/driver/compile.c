@@ -128,9 +128,7 @@ static bool dumps_code(const kiln_build *b) {
   return any;
 }
 
-static kiln_status emit(kiln_ctx *cx, void *argument) {
-  kiln_build *b = argument;
-  KILN_TRY(kiln_load_unrolled(cx, b->request.model, &b->request.model));
+static kiln_status emit_one(kiln_ctx *cx, kiln_build *b) {
   kiln_model *m = b->request.model;
   KILN_TRY(kiln_model_want_program(m, cx->diag));
   m->times.n = m->n_load_times;
@@ -147,6 +145,12 @@ static kiln_status emit(kiln_ctx *cx, void *argument) {
   if (dumps_code(b) || (wants_plan && has_images))
     KILN_TRY(kiln_pipeline_run(cx, b, KILN_PHASE_CODE, KILN_PHASE_CODE));
   return wants_plan && has_images ? make_plan(cx, b) : KILN_OK;
+}
+
+static kiln_status emit(kiln_ctx *cx, void *argument) {
+  kiln_build *b = argument;
+  return b->request.model->parted ? kiln_flow_each(cx, b->request.model, emit_one)
+                                  : emit_one(cx, b);
 }
 
 kiln_status kiln_model_emit(kiln_model *model, kiln_diag *diag) {

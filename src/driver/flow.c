@@ -1,6 +1,7 @@
 // Compiling a model in parts (flow.h): all share the code file and, in a file, the weights.
 #include "driver/flow.h"
 #include "driver/pipeline.h"
+#include "model/flow_text.h"
 #include "model/parts.h"
 
 #include <stdlib.h>
@@ -65,20 +66,49 @@ static void place_buffers(compiling *c) {
   c->model->memory.arena_bytes = c->model->memory.arena_lower_bound_bytes = end;
 }
 
-static kiln_status build_parts(kiln_ctx *cx, compiling *c) {
+static void copy_flow(kiln_ctx *cx, compiling *c) {
   c->flow = c->model->parted->flow;
   c->flow.values = KILN_NEW_ARRAY(&cx->perm, kiln_flow_value, c->flow.n_values);
   memcpy(c->flow.values, c->model->parted->flow.values, c->flow.n_values * sizeof *c->flow.values);
+}
+
+static void dump_steps(kiln_ctx *cx, const compiling *c) {
+  kiln_text text;
+  if (!kiln_model_dumps(c->model, "plan")) return;
+  kiln_text_init(&text, &cx->scratch);
+  kiln_flow_print(&c->flow, &text);
+  kiln_model_dump(c->model, "plan", &text);
+}
+
+static kiln_status build_parts(kiln_ctx *cx, compiling *c) {
+  copy_flow(cx, c);
   c->model->times.n = c->model->n_load_times;
   c->model->memory = (kiln_memory){0};
   for (uint32_t i = 0; i < c->flow.n_parts; i++) KILN_TRY(build_part(cx, c, (int)i));
   place_buffers(c);
-  if (!kiln_model_dumps(c->model, "plan")) return KILN_OK;
-  kiln_text text;
-  kiln_text_init(&text, &cx->scratch);
-  kiln_flow_print(&c->flow, &text);
-  kiln_model_dump(c->model, "plan", &text);
+  dump_steps(cx, c);
   return KILN_OK;
+}
+
+kiln_status kiln_flow_each(kiln_ctx *cx, kiln_model *m,
+                           kiln_status (*make)(kiln_ctx *cx, kiln_build *b)) {
+  compiling c = {.model = m};
+  copy_flow(cx, &c);
+  c.builds = KILN_NEW_ARRAY(&cx->perm, kiln_build, (int)c.flow.n_parts);
+  kiln_status st = KILN_OK;
+  for (uint32_t i = 0; i < c.flow.n_parts && st == KILN_OK; i++) {
+    kiln_model *part = KILN_NEW(&cx->perm, kiln_model);
+    *part = kiln_parts_model(cx, m, (int)i);
+    c.builds[i].request = (kiln_build_request){.model = part, .is_part = true, .part = (int)i};
+    st = make(cx, &c.builds[i]);
+    memcpy(&m->times, &part->times, sizeof m->times);
+  }
+  if (st == KILN_OK) {
+    place_buffers(&c);
+    dump_steps(cx, &c);
+  }
+  for (uint32_t i = 0; i < c.flow.n_parts; i++) kiln_build_deinit(&c.builds[i]);
+  return st;
 }
 
 static kiln_status link_all(kiln_ctx *cx, compiling *c) {
@@ -137,46 +167,4 @@ kiln_status kiln_flow_compile_to(kiln_model *m, const char *out_path, kiln_diag 
 kiln_status kiln_flow_compile(kiln_model *m, kiln_diag *diag, kiln_module **out_module) {
   compiling c = {.model = m, .out = {.file.fd = -1}};
   return compile(&c, diag, out_module);
-}
-
-// --- text ---
-
-static void print_value(const kiln_flow *f, uint32_t v, kiln_text *out) {
-  if (v < f->n_inputs) kiln_text_printf(out, " input %" PRIu32, v);
-  else if (v < f->n_inputs + f->n_outputs)
-    kiln_text_printf(out, " output %" PRIu32, v - f->n_inputs);
-  else kiln_text_printf(out, " arena+%" PRIu64, f->values[v].offset);
-  kiln_text_printf(out, ":%" PRIu64, f->values[v].bytes);
-}
-
-static void print_step(const kiln_flow *f, const kiln_flow_step *s, kiln_text *out) {
-  static const char *const words[KILN_N_FLOW_OPS] = {"run part", "copy", "loop",     "end",
-                                                     "if",       "else", "end of if"};
-  kiln_text_add(out, words[s->op]);
-  if (s->op == KILN_FLOW_RUN) kiln_text_printf(out, " %" PRIu32, s->part);
-  if (s->op == KILN_FLOW_LOOP && s->most != INT64_MAX)
-    kiln_text_printf(out, " at most %" PRId64, s->most);
-  if (s->count) kiln_text_add(out, " count"), print_value(f, s->count - 1, out);
-  if (s->condition) {
-    kiln_text_add(out, s->op == KILN_FLOW_IF ? "" : " while");
-    print_value(f, s->condition - 1, out);
-  }
-  if (s->n_args) kiln_text_add(out, s->op == KILN_FLOW_LOOP ? " exchanging" : ":");
-  for (uint32_t k = 0; k < s->n_args; k++) {
-    const kiln_flow_arg *a = &f->args[s->first_arg + k];
-    print_value(f, a->value, out);
-    if (a->row) kiln_text_add(out, a->backwards ? "[row from the end]" : "[row]");
-  }
-  kiln_text_add(out, "\n");
-}
-
-void kiln_flow_print(const kiln_flow *f, kiln_text *out) {
-  int depth = 0;
-  for (uint32_t i = 0; i < f->n_steps; i++) {
-    const kiln_flow_op op = f->steps[i].op;
-    depth -= op == KILN_FLOW_END || op == KILN_FLOW_ELSE || op == KILN_FLOW_ENDIF;
-    kiln_text_printf(out, "step %" PRIu32 " %*s", i, 2 * depth, "");
-    print_step(f, &f->steps[i], out);
-    depth += op == KILN_FLOW_LOOP || op == KILN_FLOW_IF || op == KILN_FLOW_ELSE;
-  }
 }

@@ -4,6 +4,7 @@
 #include "driver/pipeline.h"
 #include "driver/stages.h"
 #include "dynamic/append_in_place.h"
+#include "model/parts.h"
 #include "model/states.h"
 
 #include <stdio.h>
@@ -67,6 +68,23 @@ static kiln_status check_dump(const kiln_compile_options *o, kiln_diag *diag) {
   return KILN_OK;
 }
 
+// Prints the program, or those of the parts.
+static kiln_status print_programs(kiln_ctx *cx, kiln_model *m, kiln_text *out) {
+  const int n = m->parted ? (int)m->parted->flow.n_parts : 0;
+  const kiln_program *p = NULL;
+  if (!m->parted) {
+    KILN_TRY(kiln_model_meaning(cx, m, &p));
+    kiln_program_print(cx, p, out);
+  }
+  for (int i = 0; i < n; i++) {
+    kiln_model part = kiln_parts_model(cx, m, i);
+    KILN_TRY(kiln_model_meaning(cx, &part, &p));
+    kiln_text_printf(out, "# part %d\n", i);
+    kiln_program_print(cx, p, out);
+  }
+  return KILN_OK;
+}
+
 static kiln_status dump_front(kiln_ctx *cx, kiln_model *m) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   kiln_text text;
@@ -77,9 +95,7 @@ static kiln_status dump_front(kiln_ctx *cx, kiln_model *m) {
   }
   kiln_text_init(&text, &cx->scratch);
   if (m->prog && kiln_model_dumps(m, "prim")) {
-    const kiln_program *p = NULL;
-    KILN_TRY(kiln_model_meaning(cx, m, &p));
-    kiln_program_print(cx, p, &text);
+    KILN_TRY(print_programs(cx, m, &text));
     kiln_model_dump(m, "prim", &text);
   }
   kiln_arena_rewind(&cx->scratch, mark);

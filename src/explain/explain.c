@@ -2,6 +2,8 @@
 // decisions.
 #include "explain/explain.h"
 #include "explain/detail.h"
+#include "model/flow_text.h"
+#include "model/parts.h"
 #include "module/compiler.h"
 #include "tune/kernel_times.h"
 
@@ -477,47 +479,101 @@ typedef struct call {
   const char *text;
 } call;
 
-static kiln_status explain(kiln_ctx *cx, void *argument) {
-  call *c = argument;
-  kiln_build *b = &c->build;
-  kiln_text text, detail;
+// The kernels of the build, with the alternatives.
+static kiln_status explain_kernels(kiln_ctx *cx, const call *c, kiln_build *b, const char *only,
+                                   kiln_text *out) {
+  kiln_text detail;
   kiln_explained e;
-  explaining x = {.cx = cx, .b = b, .n_rivals = KILN_EXPLAINED_RIVALS};
-  if (c->options.detail) x.n_rivals = INT_MAX;
-  x.counts = c->options.count;
-  kiln_text_init(&text, &cx->perm);
+  explaining x = {.cx = cx,
+                  .b = b,
+                  .n_rivals = c->options.detail ? INT_MAX : KILN_EXPLAINED_RIVALS,
+                  .counts = c->options.count,
+                  .launch_of = kiln_explain_launches(cx, b),
+                  .beside = kiln_build_horizontally_fused(cx, b)};
   kiln_text_init(&detail, &cx->perm);
-  KILN_TRY(b->request.model->compiler->unroll(cx, b->request.model, &b->request.model));
+  if (c->options.measure) KILN_TRY(kiln_build_measure(cx, b, &x.measured_us));
+  KILN_TRY(explain_all(&x, only, &e));
+  if (c->options.detail) KILN_TRY(kiln_explain_detail(cx, b, only, &detail));
+  if (c->options.json) kiln_explained_json(cx, &e, c->options.detail ? detail.data : NULL, out);
+  else kiln_explained_text(cx, &e, out);
+  if (!b->choices.orchestration || c->options.json || only) return KILN_OK;
+  kiln_text_add(out, "\n");
+  kiln_orchestration_report(cx, b->choices.prog, b->choices.orchestration, out);
+  return KILN_OK;
+}
+
+static kiln_status explain_program(kiln_ctx *cx, const call *c, kiln_build *b, kiln_text *out) {
   KILN_TRY(kiln_model_want_program(b->request.model, cx->diag));
   b->request.model->times.n = b->request.model->n_load_times;
   KILN_TRY(b->request.model->compiler->kernels(cx, b));
-  if (c->options.orchestration && !c->options.json) print_rules(cx, b, &text);
+  if (c->options.orchestration && !c->options.json) print_rules(cx, b, out);
   if (c->options.orchestration && b->choices.orchestration && c->options.json)
-    kiln_orchestration_json(cx, b->choices.prog, b->choices.orchestration, &text);
+    kiln_orchestration_json(cx, b->choices.prog, b->choices.orchestration, out);
   else if (c->options.orchestration && b->choices.orchestration)
-    kiln_orchestration_report(cx, b->choices.prog, b->choices.orchestration, &text);
+    kiln_orchestration_report(cx, b->choices.prog, b->choices.orchestration, out);
   else if (c->options.orchestration)
-    kiln_text_add(&text, c->options.json ? "{\"connected\": true}\n"
-                                         : "kernels     as they are connected: of the choices that "
-                                           "were measured none is faster\n");
+    kiln_text_add(out, c->options.json ? "{\"connected\": true}\n"
+                                       : "kernels     as they are connected: of the choices that "
+                                         "were measured none is faster\n");
   else if (c->options.why[0] && c->options.why[1])
-    KILN_TRY(kiln_explain_why(cx, b, kiln_name_shown(cx, c->options.why[0]),
-                              kiln_name_shown(cx, c->options.why[1]), &text));
-  else {
-    const int *launch_of = kiln_explain_launches(cx, b);
-    x.launch_of = launch_of;
-    x.beside = kiln_build_horizontally_fused(cx, b);
-    if (c->options.measure) KILN_TRY(kiln_build_measure(cx, b, &x.measured_us));
-    KILN_TRY(explain_all(&x, c->options.kernel, &e));
-    if (c->options.detail) KILN_TRY(kiln_explain_detail(cx, b, c->options.kernel, &detail));
-    if (c->options.json) kiln_explained_json(cx, &e, c->options.detail ? detail.data : NULL, &text);
-    else kiln_explained_text(cx, &e, &text);
-    if (b->choices.orchestration && !c->options.json &&
-        !c->options.kernel) { // with the alternatives
-      kiln_text_add(&text, "\n");
-      kiln_orchestration_report(cx, b->choices.prog, b->choices.orchestration, &text);
-    }
+    return kiln_explain_why(cx, b, kiln_name_shown(cx, c->options.why[0]),
+                            kiln_name_shown(cx, c->options.why[1]), out);
+  else return explain_kernels(cx, c, b, c->options.kernel, out);
+  return KILN_OK;
+}
+
+// Explains part |i|; *io_found: whether it has the kernel that was asked for.
+static kiln_status explain_part(kiln_ctx *cx, const call *c, int i, bool *io_found,
+                                kiln_text *out) {
+  kiln_model part = kiln_parts_model(cx, c->build.request.model, i);
+  kiln_build b = {.request = {.model = &part,
+                              .is_part = true,
+                              .part = i,
+                              .wants_candidates = c->build.request.wants_candidates}};
+  const char *only = c->options.kernel;
+  bool has = !only;
+  part.times.n = part.n_load_times;
+  kiln_status st = part.compiler->kernels(cx, &b);
+  for (int k = 0; st == KILN_OK && k < b.choices.kernels.kernels.n; k++)
+    has |= only && strcmp(kiln_symbol_text(cx, b.choices.kernels.kernels.data[k]->name), only) == 0;
+  if (st == KILN_OK && has) {
+    if (!c->options.json) kiln_text_printf(out, "%spart %d\n", *io_found ? "\n" : "", i);
+    else kiln_text_add(out, *io_found ? ",\n" : "");
+    *io_found = true;
+    st = explain_kernels(cx, c, &b, only, out);
   }
+  kiln_build_deinit(&b);
+  return st;
+}
+
+// Explains what a module in parts has: its steps, and the kernels of each part.
+static kiln_status explain_parts(kiln_ctx *cx, const call *c, kiln_text *out) {
+  const kiln_model *m = c->build.request.model;
+  bool found = false;
+  if (c->options.json) kiln_text_add(out, "{\"parts\": [\n");
+  else if (!c->options.kernel) {
+    kiln_flow_print(&m->parted->flow, out);
+    kiln_text_add(out, "\n");
+  }
+  for (int i = 0; i < (int)m->parted->flow.n_parts; i++)
+    KILN_TRY(explain_part(cx, c, i, &found, out));
+  if (c->options.json) kiln_text_add(out, "]}\n");
+  if (found || !c->options.kernel) return KILN_OK;
+  return KILN_FAIL(cx->diag, KILN_BAD_INPUT, m->path,
+                   "kernel: must be one of a part, got none of the name %s", c->options.kernel);
+}
+
+// A model in parts is unrolled for what is asked of one program.
+static kiln_status explain(kiln_ctx *cx, void *argument) {
+  call *c = argument;
+  kiln_build *b = &c->build;
+  kiln_text text;
+  const bool in_parts = b->request.model->parted && !c->options.detail &&
+                        !c->options.orchestration && !c->options.why[0];
+  kiln_text_init(&text, &cx->perm);
+  if (!in_parts)
+    KILN_TRY(b->request.model->compiler->unroll(cx, b->request.model, &b->request.model));
+  KILN_TRY(in_parts ? explain_parts(cx, c, &text) : explain_program(cx, c, b, &text));
   c->text = text.data ? text.data : "";
   return KILN_OK;
 }
