@@ -4,6 +4,7 @@ module, the interpreter and a static library, with each kernel verified; and whi
 
 usage: kept_loops.py LIBRARIES [SEED]     in the Python environment of `make test`; LIBRARIES: the build's folder
 """
+import json
 import pathlib
 import subprocess
 import sys
@@ -70,7 +71,9 @@ def check_commands(folder, name, text, rng):
     expect(verdicts and all(v.passed for v in verdicts), name, f"kernels must be right, got {verdicts}")
     expect(any(v.kernel.startswith("part ") for v in verdicts), name, f"parts must be verified, got {verdicts}")
     expect("kernel" in here.explain(), name, "must be explained")
-    for args in (("run", "--reference", "--seed", str(rng.randint(1000))), ("bench", "--iterations", "2"), ("verify",),
+    seed = str(rng.randint(1000))
+    for args in (("run", "--reference", "--seed", seed), ("run", "--reference", "--dtype", "f16", "--seed", seed),
+                 ("run", "--reference", "--dtype", "bf16", "--seed", seed), ("bench", "--iterations", "2"), ("verify",),
                  ("explain",), ("compile", "--dump=schedule"), ("inspect",), ("compile", "-o", str(folder / f"{name}.a"))):  # fmt: skip
         code, said = run_tool(args[0], str(path), *args[1:])
         expect(code == 0, name, f"kiln {' '.join(args)} must succeed, got {said[-600:]}")
@@ -112,6 +115,19 @@ def check_others(folder, rng):
       m = ReduceSum<keepdims=0>(row, a0) so = Add(s0, m) zo = Tanh(so) }>(s, x) }""".replace("float[4,0] z) {", "float[4,0] z) <int64[1] a0={0}> {"),
                  [x, np.zeros((4, 0), np.float32)],  # ONNX Runtime divides by 0
                  s=x, x=np.zeros((2, 0, 4), np.float32))  # fmt: skip
+    path = folder / "until.onnx"  # cannot be unrolled
+    path.write_bytes(parse_model(HEAD + """g (float[4] x, float lim) => (float[4] y, float[k,4] rows) <bool t={1}, int64[1] ax={0}> {
+      y, rows = Loop("", t, x)<body = b (int64 i, bool ci, float[4] s) => (bool co, float[4] so, float[4] ro) {
+      so = Add(s, x) m = ReduceSum<keepdims=0>(so, ax) co = Less(m, lim) ro = Exp(s) }> }""").SerializeToString())
+    for args, words in ((("explain",), ("step 0", "while", "part 0", "kernel k0")), (("explain", "--json", str(folder / "e")), ()),
+                        (("compile", "--dump=prim,schedule,plan"), ("# part 1", "kernel k0", "while")),
+                        (("run", "--reference", "--fill", "ones"), ())):  # fmt: skip
+        code, said = run_tool(args[0], str(path), *args[1:])
+        for word in words:
+            expect(word in said, "until", f"kiln {' '.join(args)} must say {word!r}, got {said[-600:]}")
+        expect(code == 0, "until", f"kiln {' '.join(args)} must succeed, got {said[-600:]}")
+    explained = json.loads((folder / "e").read_text() if (folder / "e").exists() else "{}")
+    expect(all("kernels" in part for part in explained.get("parts", [{}])), "until", f"parts must be explained, got {explained}")
     path = folder / "both_fail.onnx"
     path.write_bytes(parse_model(HEAD + """g (float[1] x) => (float[k] y) <bool t={1}, int64 n={5000}, float[1] z={0.5}> {
       y = Loop(n, t, x)<body = b (int64 i, bool ci, float[k] s) => (bool co, float[j] so) {

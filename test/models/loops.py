@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Compares loops that the plan runs, whose counts and conditions only the run knows, with ONNX Runtime, and checks errors.
+"""Compares loops that the plan runs, whose counts and conditions only the run knows, with ONNX Runtime, by
+modules in memory, from files, and by the interpreter, and checks errors.
 
 usage: loops.py LIBRARIES [PATTERN]...     in the Python environment of `make test`; LIBRARIES: the build's folder
 """
@@ -141,4 +142,4 @@ fails("while_rows", "iterations: must be at most 1024", n=i64(5000), x=np.zeros(
 fails("gather_i", "must lie in", n=i64(10), x=r.rand(9, 4).astype(f))
 
 if __name__ == "__main__":
-    graphs.main(also_files=True)
+    graphs.main(also_files=True, also_reference=True)
