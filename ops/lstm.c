@@ -1,7 +1,7 @@
-// LSTM, GRU and RNN, unrolled over time, or a loop of the plan where they have many steps. The product of the input with its weights is one
-// contraction over all steps and gates; each step adds the product with the previous state and a
-// few elementwise statements. Steps behind the end of a sequence keep the state. source: ONNX
-// LSTM-1, 7, 14, 22; GRU-1, 3, 7, 14, 22; RNN-1, 7, 14, 22
+// LSTM, GRU and RNN, unrolled over time, or a loop of the plan where they have many steps. The
+// product of the input with its weights is one contraction over all steps and gates; each step adds
+// the product with the previous state and a few elementwise statements. Steps behind the end of a
+// sequence keep the state. source: ONNX LSTM-1, 7, 14, 22; GRU-1, 3, 7, 14, 22; RNN-1, 7, 14, 22
 #include "fission/flow/kept.h"
 #include "fission/terms.h"
 
@@ -377,8 +377,8 @@ static kiln_stmt *hidden(recurrent *m, const char *name, kiln_dtype t, const kil
   return s;
 }
 
-// The initial state of a direction, (n, h), or with the axes of Y if |is_hidden|; zeros when |given|
-// is NULL.
+// The initial state of a direction, (n, h), or with the axes of Y if |is_hidden|; zeros when
+// |given| is NULL.
 static const kiln_tensor *initial(recurrent *m, const kiln_tensor *given, int dir, bool is_hidden) {
   kiln_ctx *cx = m->lw->cx;
   const kiln_expr *v[2];

@@ -6,7 +6,8 @@
 typedef struct bounds {
   const kiln_expr *start, *end; // as given; NULL: the axis is whole
   int64_t step;
-  // Where the run gives axes or steps: whether any entry is this axis' (NULL: always), and the step.
+  // Where the run gives axes or steps: whether an entry is of this axis (NULL: always), and the
+  // step.
   const kiln_expr *is_cut, *run_step;
 } bounds;
 
