@@ -29,16 +29,20 @@ static int64_t shown(const sim_cell *c, int64_t element) {
   return c->elems ? element % c->elems : element;
 }
 
+// A block loop inside of which memory that it uses is not allocated; NULL.
+static const sim_concurrent *outer_block(const sim *m, const sim_cell *c) {
+  if (kiln_scope_is_argument(c->buffer->scope)) return NULL;
+  for (int d = c->depth; d < m->depth; d++)
+    if (kiln_how_is_block(m->around[d].how)) return &m->around[d];
+  return NULL;
+}
+
 void kiln_sim_check_place(sim *m, const sim_cell *c) {
-  const kiln_scope s = c->buffer->scope;
-  if (kiln_scope_is_argument(s)) return;
-  for (int d = c->depth; d < m->depth; d++) {
-    const kiln_how how = m->around[d].how;
-    if (kiln_how_is_block(how))
-      kiln_sim_fail(m, "buffer %s: %s memory must be allocated inside of %s loop %s, which uses it",
-                    name_of(m, c), kiln_scope_text(s), kiln_how_text(how),
-                    kiln_symbol_text(m->cx, m->around[d].var));
-  }
+  const sim_concurrent *x = outer_block(m, c);
+  if (x)
+    kiln_sim_fail(m, "buffer %s: %s memory must be allocated inside of %s loop %s, which uses it",
+                  name_of(m, c), kiln_scope_text(c->buffer->scope), kiln_how_text(x->how),
+                  kiln_symbol_text(m->cx, x->var));
 }
 
 // The distribution of a fragment's elements: equal parts for the threads that share its ALLOC.
@@ -68,7 +72,16 @@ static dealing dealing_of(const sim *m, const sim_cell *c) {
   return d;
 }
 
+// Whether the current thread, or its warp in an instruction, owns the element |at|.
+static bool owns(const sim *m, const sim_cell *c, int64_t at) {
+  const dealing d = dealing_of(m, c);
+  if (c->elems % d.n != 0) return false;
+  const int64_t owner = shown(c, at) / (c->elems / d.n), together = m->in_warp ? d.lanes : 1;
+  return owner / together == d.thread / together;
+}
+
 void kiln_sim_check_owner(sim *m, const sim_cell *c, int64_t at) {
+  if (owns(m, c, at)) return;
   const int64_t element = shown(c, at);
   const dealing d = dealing_of(m, c);
   if (c->elems % d.n != 0) {
@@ -78,12 +91,10 @@ void kiln_sim_check_owner(sim *m, const sim_cell *c, int64_t at) {
                   name_of(m, c), c->elems, d.n);
     return;
   }
-  const int64_t owner = element / (c->elems / d.n), together = m->in_warp ? d.lanes : 1;
-  if (owner / together != d.thread / together)
-    kiln_sim_fail(m,
-                  "buffer %s: thread %" PRId64 " must touch its own part only, got element %" PRId64
-                  " of thread %" PRId64 ", as it is allocated outside of thread loops",
-                  name_of(m, c), d.thread, element, owner);
+  kiln_sim_fail(m,
+                "buffer %s: thread %" PRId64 " must touch its own part only, got element %" PRId64
+                " of thread %" PRId64 ", as it is allocated outside of thread loops",
+                name_of(m, c), d.thread, element, element / (c->elems / d.n));
 }
 
 static kiln_constant element_of(const sim_cell *c, int64_t element) {
@@ -184,6 +195,43 @@ static void note_write(sim *m, sim_cell *c, int64_t element, bool changed) {
                     name_of(m, c), w - x->several - 1, x->stamp - x->several - 1, loop,
                     shown(c, element));
     c->writer[slot(m, element, d)] = x->stamp;
+  }
+}
+
+// --- runs of elements ---
+
+static bool has_race(const sim *m, const sim_cell *c, int64_t element) {
+  for (int d = c->depth; d < m->depth; d++) {
+    const sim_concurrent *x = &m->around[d];
+    const int64_t w = c->writer[slot(m, element, d)];
+    if (is_of(x, w) && w != x->stamp) return true;
+  }
+  return false;
+}
+
+bool kiln_sim_may_touch(const sim *m, const sim_cell *c, sim_run r, bool reads) {
+  const bool are_apart = are_lanes_apart(m, c);
+  if (!c->alive || outer_block(m, c)) return false;
+  if (c->is_spread && !(owns(m, c, r.first) && owns(m, c, r.first + (r.n - 1) * r.step)))
+    return false;
+  for (int64_t k = 0; reads && k < r.n; k++) {
+    const int64_t element = r.first + k * r.step;
+    if ((c->written && !c->written[element]) || has_race(m, c, element)) return false;
+    if (!are_apart && c->lane_writer[element] - m->lanes->stamp > k) return false;
+  }
+  return true;
+}
+
+void kiln_sim_read_run(sim *m, sim_cell *c, sim_run r, kiln_constant *out) {
+  const bool are_apart = are_lanes_apart(m, c);
+  for (int64_t k = 0; k < r.n; k++) {
+    const int64_t element = r.first + k * r.step;
+    if (!are_apart) {
+      m->lanes->at = k;
+      advance(m, &c->lane_reader[element]);
+    }
+    note_read(m, c, element);
+    out[k] = element_of(c, element);
   }
 }
 

@@ -12,7 +12,7 @@ static kiln_constant wide(kiln_constant v) {
   return v;
 }
 
-static kiln_constant convert(kiln_dtype t, kiln_constant a) {
+kiln_constant kiln_sim_convert(kiln_dtype t, kiln_constant a) {
   kiln_constant out = {.dtype = t};
   if (kiln_dtype_is_half(t) && kiln_dtype_is_float(a.dtype))
     return (kiln_constant){.dtype = KILN_F32, .f = kiln_float_round(t, a.f)};
@@ -24,7 +24,7 @@ static kiln_constant convert(kiln_dtype t, kiln_constant a) {
   return out;
 }
 
-static kiln_constant bits(const kiln_expr *e, kiln_constant a) {
+kiln_constant kiln_sim_bits(const kiln_expr *e, kiln_constant a) {
   kiln_constant out;
   a.dtype = e->args[0]->dtype; // a half is computed as f32
   (void)kiln_fold_bitcast(e->dtype, a, &out);
@@ -52,8 +52,8 @@ static kiln_constant eval(sim *m, const kiln_expr *e) {
   if (e->kind == KILN_EXPR_SELECT)
     return kiln_sim_eval(m, e->args[kiln_sim_eval_index(m, e->args[0]) ? 1 : 2]);
   const kiln_constant a = kiln_sim_eval(m, e->args[0]);
-  if (e->kind == KILN_EXPR_CAST) return convert(e->dtype, a);
-  if (e->kind == KILN_EXPR_BITCAST) return bits(e, a);
+  if (e->kind == KILN_EXPR_CAST) return kiln_sim_convert(e->dtype, a);
+  if (e->kind == KILN_EXPR_BITCAST) return kiln_sim_bits(e, a);
   if (e->n_args == 2) return kiln_sim_binary(m, e->kind, a, kiln_sim_eval(m, e->args[1]));
   out = (kiln_constant){.dtype = wide(out).dtype};
   return kiln_fold_unary(e->kind, a, &out) ? out : kiln_sim_no_value(m, e->kind, out.dtype);
@@ -188,8 +188,7 @@ static int64_t computed(sim *m, const sim_cell *c, const kiln_expr *const *index
 
 // --- elements along a loop ---
 
-// Whether |e| changes by a constant, |*out|, per step of |var|.
-static bool step_of(const kiln_expr *e, kiln_symbol var, int64_t *out) {
+bool kiln_sim_step_of(const kiln_expr *e, kiln_symbol var, int64_t *out) {
   int64_t a = 0, b = 0, factor = 0;
   *out = 0;
   if (e->has_load || e->dtype != KILN_I64 || e->n_tree > KILN_LONG_TREE) return false;
@@ -201,10 +200,10 @@ static bool step_of(const kiln_expr *e, kiln_symbol var, int64_t *out) {
   if (e->kind == KILN_EXPR_MUL) {
     const bool is_left = kiln_expr_is_int(x, &factor);
     if (!is_left && !kiln_expr_is_int(y, &factor)) return false;
-    if (!step_of(is_left ? y : x, var, &a)) return false;
+    if (!kiln_sim_step_of(is_left ? y : x, var, &a)) return false;
     return !__builtin_mul_overflow(a, factor, out);
   }
-  if (!step_of(x, var, &a) || !step_of(y, var, &b)) return false;
+  if (!kiln_sim_step_of(x, var, &a) || !kiln_sim_step_of(y, var, &b)) return false;
   return e->kind == KILN_EXPR_ADD ? !__builtin_add_overflow(a, b, out)
                                   : !__builtin_sub_overflow(a, b, out);
 }
@@ -216,7 +215,7 @@ static sim_walk walk_of(sim *m, const sim_cell *c, const kiln_expr *const *index
   sim_walk w = {index, c, var, m->level, m->turns[m->level - 1], false, 0, 0};
   for (int k = 0; k < b->rank; k++) {
     int64_t step = 0;
-    if (!step_of(index[k], var, &step)) return w;
+    if (!kiln_sim_step_of(index[k], var, &step)) return w;
     const int64_t i = kiln_sim_eval_index(m, index[k]),
                   from = kiln_sub_sat(i, kiln_mul_sat(step, at)),
                   to = kiln_add_sat(from, kiln_mul_sat(step, last));

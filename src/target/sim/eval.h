@@ -65,6 +65,34 @@ typedef struct sim_walk {
   int64_t first, step; // |first|: of the first iteration
 } sim_walk;
 
+// The elements that an access addresses along a row: |n| of them, |step| apart.
+typedef struct sim_run {
+  int64_t first, step, n;
+} sim_run;
+
+// A load of a row: its buffer, and how its indices change from one point to the next.
+typedef struct sim_row_load {
+  int buffer, rank;
+  const kiln_expr *const *index;
+  int64_t steps[KILN_MAX_RANK + 4];
+} sim_row_load;
+
+// The value of a store as a list of operators, each of whose operands stand in front of it: row.c.
+enum { SIM_ROW_LOADS = 6, SIM_ROW_NODES = 24, SIM_ROW_POINTS = 64 };
+typedef struct sim_row_node {
+  const kiln_expr *e;
+  int a, b, load; // operands by number; of a load, its number; -1: there is none
+  bool is_even;   // a scalar, the same at all points
+} sim_row_node;
+typedef struct sim_row {
+  const kiln_loop *store;
+  const kiln_expr *value; // of the store, where it chose
+  kiln_symbol var;
+  int n_nodes, n_loads;
+  sim_row_load to, loads[SIM_ROW_LOADS];
+  sim_row_node nodes[SIM_ROW_NODES];
+} sim_row;
+
 typedef struct sim_meter sim_meter;
 
 typedef struct sim sim;
@@ -91,6 +119,7 @@ struct sim {
   int64_t threads[3]; // of a block of the current nest, along x, y, z
   int in_warp;        // number of enclosing loops that replace a warp's instruction
   sim_meter *meter;   // NULL: traffic is not counted
+  kiln_map rows;      // by store, value and variable: its sim_row; 0: it has none
   // values by node, while an expression with a large tree is evaluated; NULL
   kiln_map *known;
   kiln_arena *values_of;                             // its values
@@ -104,6 +133,11 @@ kiln_constant kiln_sim_eval(sim *m, const kiln_expr *e);
 int64_t kiln_sim_eval_index(sim *m, const kiln_expr *e);
 // The element of |c| at |index|, checked; -1 after an error.
 int64_t kiln_sim_element(sim *m, const sim_cell *c, const kiln_expr *const *index);
+// Whether |e| changes by a constant, |*out|, per step of |var|.
+bool kiln_sim_step_of(const kiln_expr *e, kiln_symbol var, int64_t *out);
+// |a| as |t|; half types are computed as f32.
+kiln_constant kiln_sim_convert(kiln_dtype t, kiln_constant a);
+kiln_constant kiln_sim_bits(const kiln_expr *e, kiln_constant a);
 // access.c
 kiln_constant kiln_sim_read(sim *m, sim_cell *c, int64_t element);
 void kiln_sim_write(sim *m, sim_cell *c, int64_t element, kiln_constant value);
@@ -116,8 +150,27 @@ void kiln_sim_note_read(sim *m, sim_cell *c, int64_t element);
 void kiln_sim_check_place(sim *m, const sim_cell *c);
 // Checks that the element of a distributed buffer belongs to the current thread.
 void kiln_sim_check_owner(sim *m, const sim_cell *c, int64_t element);
+// Whether nothing is wrong with an access of the elements |r| of |c|, which are those of lanes if
+// there are several; a read's too, where it |reads|. Says nothing; changes nothing.
+bool kiln_sim_may_touch(const sim *m, const sim_cell *c, sim_run r, bool reads);
+// Reads them all, which may be done: their values to |out|.
+void kiln_sim_read_run(sim *m, sim_cell *c, sim_run r, kiln_constant *out);
 // The first element of the current lane's copy; 0 if there is one copy.
 int64_t kiln_sim_own_copy(const sim *m, const sim_cell *c);
+
+// row.c
+// The row of |store| with |value|, to a buffer of |rank|, along |var|; NULL: it has none.
+const sim_row *kiln_sim_row_find(sim *m, const kiln_loop *store, const kiln_expr *value, int rank,
+                                 kiln_symbol var);
+// The value at each of |n| points, with what the loads gave.
+void kiln_sim_row_values(sim *m, const sim_row *r, int n, kiln_constant (*loaded)[SIM_ROW_POINTS],
+                         kiln_constant *out);
+// Combines |n| values into |*sum|, one behind the other.
+void kiln_sim_row_combine(sim *m, kiln_combiner how, int64_t n, const kiln_constant *v,
+                          kiln_constant *sum);
+// Runs |store| for all |n| points of |var|: iterations of the loop around it, or lanes. False where
+// they must be run one by one, or something is wrong with them: nothing is done then.
+bool kiln_sim_run_row(sim *m, const kiln_loop *store, kiln_symbol var, int64_t n);
 
 // values.c
 kiln_constant kiln_sim_combine(sim *m, kiln_combiner how, kiln_constant a, kiln_constant b);

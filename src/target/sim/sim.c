@@ -49,6 +49,13 @@ static sim_concurrent *push_concurrent(sim *m, const kiln_loop *n, int64_t exten
   return x;
 }
 
+// Whether |n| is a serial loop around one store, of so many iterations that a row pays.
+static bool is_row(const kiln_loop *n, int64_t extent) {
+  enum { SHORT = 3 };
+  const kiln_loop *s = n->body;
+  return extent > SHORT && s && s->kind == KILN_LOOP_STORE && !s->next && !is_concurrent(n);
+}
+
 // Lanes whose loop is over wait for the others.
 static void run_iterations(sim *m, const kiln_loop *n, const int64_t *extents, int64_t most) {
   sim_lanes *x = m->lanes;
@@ -56,7 +63,10 @@ static void run_iterations(sim *m, const kiln_loop *n, const int64_t *extents, i
   sim_concurrent *c = is_concurrent(n) ? push_concurrent(m, n, most) : NULL;
   x->on = on;
   kiln_sim_begin_loop(m, n->var, most);
-  for (int64_t i = 0; i < most && m->status == KILN_OK; i++) {
+  kiln_sim_turn(m, n->var, 0);
+  const bool is_done =
+      x->n == 1 && before[0] && is_row(n, most) && kiln_sim_run_row(m, n->body, n->var, most);
+  for (int64_t i = 0; !is_done && i < most && m->status == KILN_OK; i++) {
     for (int64_t k = 0; k < x->n; k++) on[k] = before[k] && i < extents[k];
     kiln_sim_turn(m, n->var, i);
     if (c) c->stamp = c->several + 1 + i;
@@ -156,6 +166,7 @@ static sim_pending computed(sim *m, const kiln_loop *n, bool is_reduction) {
 static void run_store(sim *m, const kiln_loop *n) {
   sim_lanes *x = m->lanes;
   sim_cell *c = &m->cells[n->buffer];
+  if (x->n > 1 && kiln_sim_run_row(m, n, x->var, x->n)) return;
   const bool is_reduction = reduces(m, n);
   for (int64_t k = 0; k < x->n; k++)
     if (enter(m, k)) x->pending[k] = computed(m, n, is_reduction);
@@ -307,6 +318,7 @@ static kiln_status simulate(kiln_ctx *cx, const kiln_loops *l, void *const *args
   kiln_sim_keep_values(&m, loops_deep(l->body));
   m.around = KILN_NEW_ARRAY(&cx->scratch, sim_concurrent, m.max_depth);
   m.has_vectors = has_vectors(l->body);
+  kiln_map_init(&m.rows, &cx->perm);
   sim_lanes one = lanes_make(&m, 0, 1);
   m.lanes = &one;
   bind(&m, args);

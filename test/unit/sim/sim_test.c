@@ -1,11 +1,14 @@
 // The simulator: results, and each error that it reports.
 #include "target/sim/sim.h"
 
+#include "unit/share.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -140,6 +143,87 @@ static void affine_subscripts_touch_what_they_name(void **state) {
     assert_memory_equal(y, want, sizeof y);
     close(&b);
   }
+}
+
+// --- rows ---
+
+// One index of a row: as it moves, and mostly inside.
+static void random_index(uint64_t *seed, char *out, size_t room) {
+  snprintf(out, room, "%d*i + %d*o + %d", (int)random_of(seed, -1, 2), (int)random_of(seed, 0, 3),
+           (int)random_of(seed, 0, 12));
+}
+
+// A nest whose innermost loop is around one store: serial or lanes, in a loop that may be
+// concurrent, from memory that may be unwritten.
+static void random_row(uint64_t *seed, char *out, size_t room) {
+  static const char *const outer[] = {"", " parallel", " block.x"};
+  static const char *const inner[] = {"", "", " vectorized", " parallel"};
+  static const char *const stores[] = {"=", "+=", "max=", "*="};
+  static const char *const values[] = {
+      "%s(T[%s])",     "%s(T[%s]) * X[%s]", "%s(T[%s]) + 2f32",
+      "X[%s] - T[%s]", "T[%s] * T[%s]",     "o < 2 ? T[%s] : X[%s]",
+      "-T[%s]",        "Y[%s] + X[%s]",     "f32(f16(T[%s] * 0.3f32))",
+      "1f32"};
+  char a[32], b[32], to[32], value[160];
+  random_index(seed, a, sizeof a);
+  random_index(seed, b, sizeof b);
+  random_index(seed, to, sizeof to);
+  const int which = (int)random_of(seed, 0, 9);
+  if (which < 3) snprintf(value, sizeof value, values[which], "abs", a, b);
+  else snprintf(value, sizeof value, values[which], a, b);
+  const int n = (int)random_of(seed, 1, 9), written = (int)random_of(seed, 20, 48);
+  snprintf(out, room,
+           "kernel k { param f32 X[48]:(1) param f32 Y[48]:(1) local f32 T[48]:(1) for o:%d%s { "
+           "alloc T { for w:%d { T[w] = X[w] * 0.7f32 } for i:%d%s { Y[%s] %s %s } } } }",
+           (int)random_of(seed, 1, 4), outer[random_of(seed, 0, 2)], written, n,
+           inner[random_of(seed, 0, 3)], random_of(seed, 0, 3) ? to : "o",
+           stores[random_of(seed, 0, 3)], value);
+}
+
+typedef struct outcome {
+  kiln_status status;
+  char message[256];
+  float y[48];
+} outcome;
+
+// What counts its traffic runs point by point.
+static outcome outcome_of(const char *text, bool by_points) {
+  enum { N = 48 };
+  outcome o = {0};
+  float x[N];
+  void *args[] = {x, o.y};
+  bench b = {.diag = kiln_diag_create()};
+  kiln_loops *l = NULL;
+  kiln_sim_traffic t;
+  for (int i = 0; i < N; i++) x[i] = (float)(i * 7 % 11) / 8 - 0.5f, o.y[i] = (float)(i % 5);
+  assert_int_equal(kiln_ctx_init(&b.cx, b.diag), KILN_OK);
+  if (kiln_loops_parse(&b.cx, text, &l) != KILN_OK) fail_msg("%s", kiln_diag_message(b.diag, 0));
+  o.status =
+      by_points ? kiln_sim_measure(&b.cx, l, args, 0, NULL, &t) : kiln_sim_run(&b.cx, l, args);
+  if (o.status != KILN_OK)
+    snprintf(o.message, sizeof o.message, "%s", kiln_diag_message(b.diag, 0));
+  close(&b);
+  return o;
+}
+
+static void rows_are_their_points(void **state) {
+  enum { RUNS = 6000 };
+  uint64_t seed = test_asked("KILN_SEED", (uint64_t)time(NULL));
+  const uint64_t first = seed;
+  int right = 0;
+  (void)state;
+  for (int k = 0; k < RUNS; k++) {
+    char text[1024];
+    random_row(&seed, text, sizeof text);
+    const outcome row = outcome_of(text, false), points = outcome_of(text, true);
+    right += row.status == KILN_OK;
+    if (row.status != points.status || strcmp(row.message, points.message) != 0)
+      fail_msg("KILN_SEED=%llu: %s: %s\n%s", (unsigned long long)first, text, row.message,
+               points.message);
+    if (row.status == KILN_OK && memcmp(row.y, points.y, sizeof row.y) != 0)
+      fail_msg("KILN_SEED=%llu: %s: other values", (unsigned long long)first, text);
+  }
+  assert_true(right > RUNS / 10 && right < RUNS * 9 / 10); // both kinds occur
 }
 
 static void types_wrap_and_saturate(void **state) {
@@ -569,6 +653,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(loops_compute),
       cmocka_unit_test(affine_subscripts_touch_what_they_name),
+      cmocka_unit_test(rows_are_their_points),
       cmocka_unit_test(types_wrap_and_saturate),
       cmocka_unit_test(breaches_are_named),
       cmocka_unit_test(lanes_and_their_order_agree),

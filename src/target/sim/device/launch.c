@@ -183,6 +183,7 @@ kiln_status kiln_sim_run_device(kiln_ctx *cx, const kiln_loops *l, const kiln_si
   d.n_block_threads = (int)(launch->block[0] * launch->block[1] * launch->block[2]);
   d.n_threads = d.n_block_threads * d.n_blocks;
   kiln_map_init(&d.fragments, &cx->perm);
+  kiln_map_init(&d.m.rows, &cx->perm);
   kiln_map_init(&d.sizes, &cx->perm);
   make_cells(&d, args);
   find_own(&d, l->body, 1);

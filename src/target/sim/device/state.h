@@ -118,6 +118,18 @@ typedef struct sim_tile_element {
   kiln_constant value;
 } sim_tile_element;
 
+// The lane that holds an element of an operand's tile, and its place there.
+typedef struct sim_fragment {
+  bool is_known;
+  int lane, place;
+} sim_fragment;
+
+// Those of an instruction's operands; NULL: memory holds them.
+typedef struct sim_fragments {
+  const kiln_expr *lane_of[KILN_MAX_OPERANDS], *place_of[KILN_MAX_OPERANDS];
+  sim_fragment *at[KILN_MAX_OPERANDS];
+} sim_fragments;
+
 // A running launch: one cluster of blocks at a time.
 typedef struct sim_device {
   sim m; // the first: loads find the others
@@ -155,11 +167,12 @@ typedef struct sim_device {
   const kiln_loop *instr;                     // whose meaning is computed; NULL
   int lanes;                                  // first thread of those that do
   const kiln_expr **lane_of, **place_of;      // [operands]
+  sim_fragment **fragment;                    // [operands][elements of its tile], of threads'
   sim_tile_element *tiles[KILN_MAX_OPERANDS]; // [n_tile] of the instruction that runs
   int64_t n_tile[KILN_MAX_OPERANDS];
   int64_t n_instrs;          // that ran so far
   kiln_sim_traffic *traffic; // NULL: it is not counted
-  kiln_map fragments;        // by instruction: its lane_of, and place_of behind
+  kiln_map fragments;        // by instruction: its sim_fragments
   kiln_map sizes;            // by statement: the threads of its instructions
 } sim_device;
 
@@ -211,7 +224,7 @@ void sim_become(sim_device *d, int thread, const kiln_loop *by);
 // instr.c
 // The value of a load, as expressions are evaluated (sim.load).
 kiln_constant sim_load(sim *m, const kiln_expr *e);
-// Finds |lane_of| and |place_of| of the instruction's operands.
+// Finds |lane_of|, |place_of| and |fragment| of the instruction's operands.
 void sim_find_fragments(sim_device *d, const kiln_instr *instr);
 // Makes room for the operands of instructions in |l| and its siblings.
 void sim_make_tiles(sim_device *d, const kiln_loop *l);
