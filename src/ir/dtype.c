@@ -153,13 +153,27 @@ float kiln_f16_to_f32(uint16_t bits) {
 
 float kiln_bf16_to_f32(uint16_t bits) { return f32_of_bits((uint32_t)bits << 16); }
 
+// The bits but for the sign of |x|, which lies among normal numbers, or between the last and
+// infinity: a double's, whose exponent counts from |lowest|, rounded to |fraction_bits|.
+static uint16_t normal_of(double x, int fraction_bits, int lowest) {
+  uint64_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  const int shift = 52 - fraction_bits;
+  bits = (bits & (UINT64_MAX >> 1)) - ((uint64_t)(1022 + lowest) << 52);
+  return (uint16_t)((bits + (UINT64_C(1) << (shift - 1)) - 1 + (bits >> shift & 1)) >> shift);
+}
+
 // |x| rounded to nearest even as sign, exponent and |fraction_bits| of fraction; |lowest| is the
-// exponent of the smallest normal number, |infinity| the bits of infinity. Counting in units of the
-// last place makes the carry into the exponent, and subnormals, come out by themselves.
-static uint16_t small_float_of(double x, int fraction_bits, int lowest, uint16_t infinity) {
+// exponent of |least|, the smallest normal number; |infinity| the bits of infinity; |past| the
+// power of two behind all numbers. Below |least|, counting in units of the last place makes the
+// carry into the exponent, and subnormals, come out by themselves.
+static uint16_t small_float_of(double x, int fraction_bits, int lowest, uint16_t infinity,
+                               double least, double past) {
   const uint16_t sign = signbit(x) ? 0x8000 : 0;
   if (isnan(x)) return (uint16_t)(sign | infinity | 1u << (fraction_bits - 1));
   if (isinf(x)) return (uint16_t)(sign | infinity);
+  if (fabs(x) >= least && fabs(x) < past)
+    return (uint16_t)(sign | normal_of(x, fraction_bits, lowest));
   int exponent;
   frexp(x, &exponent);
   exponent = exponent - 1 > lowest && x != 0 ? exponent - 1 : lowest;
@@ -168,8 +182,10 @@ static uint16_t small_float_of(double x, int fraction_bits, int lowest, uint16_t
   return (uint16_t)(sign | (bits >= infinity ? infinity : (uint16_t)bits));
 }
 
-uint16_t kiln_f16_of_f64(double x) { return small_float_of(x, 10, -14, 0x7c00); }
-uint16_t kiln_bf16_of_f64(double x) { return small_float_of(x, 7, -126, 0x7f80); }
+uint16_t kiln_f16_of_f64(double x) { return small_float_of(x, 10, -14, 0x7c00, 0x1p-14, 0x1p16); }
+uint16_t kiln_bf16_of_f64(double x) {
+  return small_float_of(x, 7, -126, 0x7f80, 0x1p-126, 0x1p128);
+}
 
 // The same for all finite floats, with integer operations that vectorize. Numbers below f16's
 // normal range are rounded by adding a float whose last place is theirs.
