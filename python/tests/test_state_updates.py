@@ -34,6 +34,20 @@ FORMS = {
     "pool_own": (20, """(int64[2,2,2] at, int64[2,8] slots, float[2,3,1] q, float[2,2,8] x, float[3,4,3] past)
       => (float[2,8,1] y, float[3,4,3] present) <int64[2] flat={-1,3}> {
       f=Reshape(past,flat) r=Gather<axis=0>(f,slots) y=MatMul(r,q) u=MatMul(x,r) present=ScatterND(past,at,u) }""", (0, 3)),
+    "where": (18, """(int64[1] at, float[2,1,3] q, float[2,1,3] x, float[2,16,3] past) => (float[2,1,16] y, float[2,16,3] present)
+      <int64 a={0}, int64 b={16}, int64 c={1}, int64[3] sh={1,16,1}> { r=Range(a,b,c) m=Equal(r,at) m3=Reshape(m,sh)
+      present=Where(m3,x,past) p=Transpose<perm=[0,2,1]>(present) y=MatMul(q,p) }""", (-2, 18)),
+    "where_ranged": (18, """(int64[b,1,1] at, float[b,1,3] q, float[b,1,3] x, float[b,16,3] past)
+      => (float[b,1,16] y, float[b,16,3] present) <int64 a={0}, int64 e={16}, int64 c={1}, int64[3] sh={1,16,1}> { r=Range(a,e,c)
+      r3=Reshape(r,sh) m=Equal(r3,at) present=Where(m,x,past) p=Transpose<perm=[0,2,1]>(present) y=MatMul(q,p) }""", (-2, 18)),
+    "where_between": (18, """(int64[2] at, float[2,1,3] q, float[2,1,3] x, float[2,16,3] past)
+      => (float[2,1,16] y, float[2,16,3] present)
+      <int64 a={0}, int64 b={16}, int64 c={1}, int64 d={3}, int64[3] sh={1,16,1}, int64[3] each={2,1,1}> { r=Range(a,b,c)
+      r3=Reshape(r,sh) f=Reshape(at,each) e=Add(f,d) g=GreaterOrEqual(r3,f) l=Less(r3,e) m=And(g,l)
+      present=Where(m,x,past) p=Transpose<perm=[0,2,1]>(present) y=MatMul(q,p) }""", (-4, 18)),
+    "slices": (18, """(float[2,1,3] q, float[2,4,3] x, float[2,16,3] past) => (float[2,1,16] y, float[2,16,3] present)
+      <int64[1] a={0}, int64[1] b={5}, int64[1] c={9}, int64[1] d={16}, int64[1] ax={1}> { h=Slice(past,a,b,ax) t=Slice(past,c,d,ax)
+      present=Concat<axis=1>(h,x,t) p=Transpose<perm=[0,2,1]>(present) y=MatMul(q,p) }""", (0, 1)),
 }
 COPIED = {  # whose old elements are combined with, read beside the new ones, or are results themselves
     "scatter_add": (18, f'(int64[2,2,3] at, {BOTH} {{ present=ScatterElements<axis=1,reduction="add">(past,at,x) {READ} }}', (-16, 16)),
@@ -140,3 +154,49 @@ def test_a_caller_may_give_one_tensor_for_both():
     expect_same(past, want[1])
     with pytest.raises(kiln.BadInput, match="must not overlap"):
         plain(**given, past=past, out=[y, past])
+
+
+def random_update(rng):
+    """A graph that replaces a band of one or two axes, its ends data, the band told by comparisons in any form; and whether it is narrow."""
+    shape, lines, inits, narrow = [2, 12, 10], [], [], False
+    seen = None
+    for axis in rng.permutation(3)[: rng.integers(1, 3)]:
+        n = shape[axis]
+        width = int(rng.integers(1, n + 1))
+        narrow |= width <= n // 2
+        last = ",".join(str(n if i == axis else 1) for i in range(3))
+        inits += [f"int64 b{axis}={{{n}}}", f"int64[3] s{axis}={{{last}}}", f"int64 w{axis}={{{width}}}", f"int64 l{axis}={{{width - 1}}}",
+                  f"int64[1] k{axis}={{{axis}}}"]
+        lines += [f"r{axis}=Range(zero,b{axis},one)", f"p{axis}=Reshape(r{axis},s{axis})", f"f{axis}=Gather(at,k{axis})"]
+        low, high = (str(rng.choice(x)) for x in ((f"GreaterOrEqual(p{axis},f{axis})", f"LessOrEqual(f{axis},p{axis})"),
+                                                   (f"Less(p{axis},e{axis})", f"Greater(e{axis},p{axis})")))
+        lines += [f"e{axis}=Add(f{axis},w{axis})", f"g{axis}={low}", f"h{axis}={high}"]
+        if rng.integers(2):
+            lines.append(f"m{axis}=And(g{axis},h{axis})")
+        else:
+            lines += [f"ng{axis}=Not(g{axis})", f"nh{axis}=Not(h{axis})", f"o{axis}=Or(nh{axis},ng{axis})", f"m{axis}=Not(o{axis})"]
+        lines.append(f"seen{axis}={f'And({seen},m{axis})' if seen else f'Identity(m{axis})'}")
+        seen = f"seen{axis}"
+    if rng.integers(2):
+        lines.append(f"present=Where({seen},x,past)")
+    else:
+        lines += [f"other=Not({seen})", "present=Where(other,past,x)"]
+    kind = str(rng.choice(["float", "int8"]))
+    inits += ["int64 zero={0}", "int64 one={1}"]
+    given = "float[2,12,10] v" if kind == "int8" else "float[2,12,10] x"
+    front = "c=Round(v) x=Cast<to=3>(c) " if kind == "int8" else ""
+    text = f"""(int64[3] at, {given}, {kind}[2,12,10] past) => (float[2,1,10] y, {kind}[2,12,10] present) <{', '.join(inits)}, int64[1] ax={{1}}> {{
+      {front}{' '.join(lines)} f=Cast<to=1>(present) y=ReduceSum<keepdims=1>(f,ax) }}"""
+    return text, narrow
+
+
+def test_random_bands_are_stored_in_place():
+    seed = int.from_bytes(os.urandom(4), "little")
+    print("seed", seed)
+    rng = np.random.default_rng(seed)
+    for _ in range(6):
+        text, narrow = random_update(rng)
+        print(text)
+        module, plain = compiled(18, text)
+        assert in_place(module) == narrow
+        steps(module, plain, (-6, 14))

@@ -4,6 +4,7 @@
 #include "driver/pipeline.h"
 #include "driver/stages.h"
 #include "dynamic/append_in_place.h"
+#include "dynamic/update_in_place.h"
 #include "model/parts.h"
 #include "model/states.h"
 
@@ -205,6 +206,7 @@ static kiln_status load(kiln_ctx *cx, void *argument) {
   if (!o->read_only) KILN_TRY(kiln_defaults_make(cx, m));
   if (!o->read_only) KILN_TRY(kiln_states_find(cx, m, o->n_states, o->states));
   kiln_states_append_in_place(cx, m);
+  kiln_states_update_in_place(cx, m);
   m->n_load_times = m->times.n;
   return dump_front(cx, m);
 }

@@ -6,7 +6,7 @@
 // that were written take memory.
 //
 // A state that *stays* is one whose output a plan stores over its input, as when rows are appended
-// (dynamic/append_in_place.h) or updated (transform/state_in_place.c): runs read and write one
+// (dynamic/append_in_place.h) or updated (dynamic/update_in_place.h): runs read and write one
 // buffer, which has the strides of the plan's port, and is 0 beyond the value's extents. The other
 // serves where a run must not change the value. Of other states the two take turns, so that a run
 // never writes what it reads, and a value is row-major with its own extents.
