@@ -226,17 +226,18 @@ kiln_status kiln_load_unrolled(kiln_ctx *cx, kiln_model *m, kiln_model **out) {
 }
 
 // Whether rows of MatMulNBits may be quantised: where the machine multiplies bytes by numbers of 4
-// bits, and all shapes are static.
-static kiln_status set_products(kiln_ctx *cx, kiln_graph *g, const kiln_compile_options *o) {
+// bits, and all shapes are static. A machine that is not there is reported when it is needed.
+static void set_products(kiln_ctx *cx, kiln_graph *g, const kiln_compile_options *o) {
   const kiln_symbol op = kiln_symbol_of(cx, "MatMulNBits");
+  const size_t first = kiln_diag_count(cx->diag);
   bool has_any = false;
   kiln_machine m;
   for (int i = 0; i < g->n_nodes; i++) has_any |= g->nodes[i]->op == op;
   g->multiplies_bits = false;
-  if (!has_any || o->n_ranges > 0 || o->read_only) return KILN_OK;
-  KILN_TRY(kiln_target_machine(cx, o->target, &m));
-  g->multiplies_bits = kiln_machine_multiplies_bits(cx, &m);
-  return KILN_OK;
+  if (!has_any || o->n_ranges > 0 || o->read_only) return;
+  if (kiln_target_machine(cx, o->target, &m) == KILN_OK)
+    g->multiplies_bits = kiln_machine_multiplies_bits(cx, &m);
+  else kiln_diag_drop(cx->diag, first, kiln_diag_count(cx->diag));
 }
 
 kiln_status kiln_load_fission(kiln_ctx *cx, kiln_build *b, int *io_n) {
@@ -247,7 +248,7 @@ kiln_status kiln_load_fission(kiln_ctx *cx, kiln_build *b, int *io_n) {
   (void)io_n;
   KILN_TRY(read_ops(cx, o, &user_ops));
   m->graph->most_extent = o->most_extent;
-  KILN_TRY(set_products(cx, m->graph, o));
+  set_products(cx, m->graph, o);
   if (o->n_ranges > 0) {
     KILN_TRY(kiln_ranges_make(cx, m, user_ops, o));
     KILN_TRY(check_dtype(cx, o, m->path, m->prog, &m->half));
