@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sessions with state: recurrences, growing caches, forks, files, wrong use."""
 import os
+import re
 
 import kiln
 import numpy as np
@@ -170,3 +171,12 @@ def test_caches_grow_along_any_axis(form, tmp_path):
             past = {n: want[n.replace("past", "present")] for n in past}
         for name, value in past.items():
             np.testing.assert_array_equal(session.state(name), value)
+
+
+def test_a_step_makes_no_copy_of_a_cache():
+    """Keys and values are read where they are: no variant has memory between its kernels for as many as there are."""
+    model = random_decoders.make(np.random.default_rng(), layers=1, groups=4, heads=4, dim=32)
+    dims = {"batch": 1, "tokens": (1, 2), "past": (0, 2047), "kv": "past+tokens"}
+    plans = kiln.compile(model, states="auto", dims=dims, cache=False, dump="plan").dumps["plan"]
+    arenas = [int(n) for n in re.findall(r"^arena (\d+) bytes", plans, re.M)]
+    assert arenas and max(arenas) < 4 * 4 * 2048 * 32 / 4

@@ -231,6 +231,50 @@ static void store_rows(append *a) {
                         kiln_tensor_load(cx, a->in, elements), kiln_number(cx, a->out->dtype, 0));
 }
 
+// --- its readers ---
+
+// A reader of the output, and the length that a run ends with.
+typedef struct reader {
+  append *a;
+  kiln_ranges ranges;
+  const kiln_expr *end;
+} reader;
+
+// Whether |c| says that |index| is within the run's length.
+static bool is_within(reader *r, const kiln_expr *c, const kiln_expr *index) {
+  kiln_ctx *cx = r->a->g->cx;
+  naming n = {r->a, r->a->p->inputs.data[r->a->p->inputs.n - 1]};
+  const kiln_expr *is = kiln_binary(cx, KILN_EXPR_LT, index, r->end);
+  is = kiln_simplify(cx, kiln_expr_replace(cx, is, name_dim, &n), &r->ranges);
+  return is == kiln_simplify(cx, kiln_expr_replace(cx, c, name_dim, &n), &r->ranges);
+}
+
+// An element of the output where it is within the length, else 0, is the element: it is 0 there.
+static const kiln_expr *unmasked(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  reader *r = argument;
+  if (e->kind != KILN_EXPR_SELECT || !kiln_expr_is_zero(e->args[2])) return NULL;
+  const kiln_expr *load = kiln_expr_uncast(e->args[1]), *c = e->args[0];
+  if (load->kind != KILN_EXPR_LOAD || load->u.tensor != r->a->out->id) return NULL;
+  const kiln_expr *index = load->args[r->a->g->axis];
+  if (is_within(r, c, index)) return e->args[1];
+  for (int k = 0; k < 2 && c->kind == KILN_EXPR_AND; k++)
+    if (is_within(r, c->args[k], index))
+      return kiln_select(cx, c->args[1 - k], e->args[1], e->args[2]);
+  return NULL;
+}
+
+static void unmask_readers(append *a) {
+  kiln_ctx *cx = a->g->cx;
+  for (int i = 0; i < a->p->stmts.n; i++) {
+    kiln_stmt *s = a->p->stmts.data[i];
+    if (!s || s == a->s || !kiln_expr_loads(cx, s->body, a->out->id)) continue;
+    reader r = {a, kiln_stmt_ranges(&cx->perm, s), kiln_add(cx, a->g->old, a->g->added)};
+    for (int d = 0; d < a->g->m->ranges->n_dims; d++)
+      kiln_ranges_push(&r.ranges, a->g->dims[d], a->part->least[d], a->part->most[d]);
+    s->body = kiln_expr_replace(cx, s->body, unmasked, &r);
+  }
+}
+
 static void append_in_place(kiln_ctx *cx, kiln_model *m, kiln_state_ports *ports) {
   kiln_model_ranges *r = m->ranges;
   growth g = {.cx = cx, .m = m, .ports = ports};
@@ -241,6 +285,7 @@ static void append_in_place(kiln_ctx *cx, kiln_model *m, kiln_state_ports *ports
     if (!find_append(&g, &r->buckets[i], &all[i])) return;
   for (int i = 0; i < r->n_buckets; i++) {
     store_rows(&all[i]);
+    unmask_readers(&all[i]);
     r->buckets[i].prog = all[i].p;
   }
   ports->grows = true;
