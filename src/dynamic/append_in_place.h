@@ -8,8 +8,8 @@
 //
 // Input and output get one shape, the greatest of all buckets, and so one place in memory
 // (transform/state_in_place.c). Rows from the length on are 0 there, which the runtime sees to: so
-// what a state begins with is its memory as it is, and so is a pad with 0 beyond the length. Readers
-// that select 0 there read what is there.
+// what a state begins with is its memory as it is, and so is a pad with 0 beyond the length. Those
+// readers that select 0 there read what is there.
 #ifndef KILN_DYNAMIC_APPEND_IN_PLACE_H
 #define KILN_DYNAMIC_APPEND_IN_PLACE_H
 
