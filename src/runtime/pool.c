@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CACHE_LINE = 64, LOOKS_A_CLOCK = 64 };
+enum { CACHE_LINE = 64, LOOKS_A_CLOCK = 64, ALONE_NS = 50000 };
 
 // A mailbox's word. The caller writes WORK and STOP, the worker IDLE. A thread that is about to
 // sleep writes so first, so that the other wakes it: the worker ASLEEP (was IDLE), the caller
@@ -112,20 +112,32 @@ static void relax(void) {
 #endif
 }
 
+// Looks at |word| until it differs from |value|, for |spin_ns|. What takes longer than ALONE_NS may
+// wait for a thread that others keep from running: they get this CPU, too.
+//
+// gives: the word's last value
+static unsigned spin_while(const atomic_uint *word, unsigned value, int64_t spin_ns) {
+  unsigned seen = atomic_load_explicit(word, memory_order_acquire);
+  const int64_t begin = seen == value && spin_ns > 0 ? now_ns() : 0;
+  int64_t spent = 0;
+  while (seen == value && spent < spin_ns) {
+    if (spent > ALONE_NS) sched_yield();
+    for (int i = 0; i < LOOKS_A_CLOCK && seen == value; i++) {
+      relax();
+      seen = atomic_load_explicit(word, memory_order_acquire);
+    }
+    spent = now_ns() - begin;
+  }
+  return seen;
+}
+
 // Waits until |word| differs from |value|: spinning at first, then asleep with |asleep| as the
 // word.
 //
 // gives: the word's new value
 static unsigned wait_while(atomic_uint *word, unsigned value, unsigned asleep, int64_t spin_ns) {
-  unsigned seen = atomic_load_explicit(word, memory_order_acquire);
+  unsigned seen = spin_while(word, value, spin_ns);
   if (seen != value) return seen;
-  for (int64_t end = spin_ns > 0 ? now_ns() + spin_ns : 0; end > 0 && now_ns() < end;)
-    for (int i = 0; i < LOOKS_A_CLOCK; i++) {
-      relax();
-      seen = atomic_load_explicit(word, memory_order_acquire);
-      if (seen != value) return seen;
-    }
-  seen = value;
   if (!atomic_compare_exchange_strong(word, &seen, asleep)) return seen;
   while ((seen = atomic_load_explicit(word, memory_order_acquire)) == asleep)
     futex_wait(word, asleep);

@@ -16,8 +16,8 @@ typedef struct kiln_pool kiln_pool;
 int kiln_cpu_cores(void); // physical cores that this thread may run on
 // Creates a pool. |first| is the position of the caller's CPU in the list of allowed CPUs (one of
 // each core first, then their siblings); workers take the following ones. With more threads than
-// CPUs, nothing is pinned and no thread spins. |spin_ns|: how long a thread spins before it sleeps;
-// 0: not at all.
+// CPUs, nothing is pinned and no thread spins. |spin_ns|: how long a thread spins before it sleeps,
+// giving way to other programs after the first 50 us; 0: not at all.
 enum { KILN_POOL_SPIN_NS = 2000000 }; // the default
 KILN_MUST_USE kiln_status kiln_pool_create(int threads, int first, int64_t spin_ns, kiln_diag *diag,
                                            KILN_GIVE kiln_pool **out);

@@ -8,6 +8,8 @@
 #include <stdarg.h>
 #include <dirent.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -404,6 +406,39 @@ static void an_idle_session_sleeps_after_its_bound(void **state) {
   if (kiln_cpu_cores() > 1) assert_true(idle_ms(60000000, 20) > 20); // why spinning is bounded
 }
 
+static atomic_int n_yields;
+
+// In the C library's place.
+int sched_yield(void) {
+  atomic_fetch_add(&n_yields, 1);
+  return 0;
+}
+
+// The worker works until the caller has given way.
+static void wait_for_yield(void *argument, size_t i) {
+  enum { MOST_SECONDS = 60 };
+  (void)argument;
+  for (const time_t end = time(NULL) + MOST_SECONDS; i == 1 && !n_yields && time(NULL) < end;)
+    ;
+}
+
+static void a_thread_that_waits_long_gives_way(void **state) {
+  cpu_set_t allowed;
+  kiln_pool *pool = NULL;
+  kiln_diag *diag = kiln_diag_create();
+  (void)state;
+  assert_int_equal(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  assert_int_equal(kiln_pool_create(2, 0, INT64_C(100000000000), diag, &pool), KILN_OK);
+  n_yields = 0;
+  kiln_pool_begin(pool);
+  if (CPU_COUNT(&allowed) > 1) { // with fewer nobody spins
+    kiln_pool_run(pool, wait_for_yield, NULL, 2);
+    assert_true(n_yields > 0);
+  }
+  kiln_pool_destroy(pool);
+  kiln_diag_destroy(diag);
+}
+
 static void a_spin_below_minus_one_is_refused(void **state) {
   (void)state;
   owner o = {0};
@@ -555,6 +590,7 @@ int main(void) {
       cmocka_unit_test(wrong_counts_nulls_and_overlaps_are_refused),
       cmocka_unit_test(a_thread_count_out_of_range_is_refused),
       cmocka_unit_test(an_idle_session_sleeps_after_its_bound),
+      cmocka_unit_test(a_thread_that_waits_long_gives_way),
       cmocka_unit_test(a_spin_below_minus_one_is_refused),
       cmocka_unit_test(shorter_options_of_an_older_caller_are_understood),
   };
