@@ -32,6 +32,7 @@ typedef struct recurrent {
   activation activations[6];
   bool is_kept; // as a loop: each direction's part of Y is a tensor of its steps
   const kiln_expr *batch;
+  const kiln_expr *length;     // of all sequences, at most |steps|; NULL: it is |steps|
   kiln_dtype sum;              // of the contractions
   const kiln_tensor *lasts;    // (steps, n): whether a sequence has the step; NULL: each has all
   const kiln_tensor **outputs; // [n_dirs * steps], the parts of Y; kept, [n_dirs]
@@ -170,6 +171,20 @@ static bool all_constant(const kiln_lower *lw) {
   return true;
 }
 
+// A length that has a bound is one of all sequences.
+static kiln_status read_steps(recurrent *m) {
+  const int axis = m->batch_first ? 1 : 0;
+  const kiln_expr *steps = m->x->shape[axis];
+  int64_t most = 0;
+  if (!kiln_expr_is_int(steps, NULL) && kiln_lower_most(m->lw, steps, &most) &&
+      most <= MAX_STEPS / m->n_dirs) {
+    m->steps = most;
+    m->length = steps;
+    return KILN_OK;
+  }
+  return kiln_lower_extent(m->lw, m->x, axis, &m->steps);
+}
+
 static kiln_status check_shapes(recurrent *m) {
   const kiln_tensor *const ranks[] = {m->b, m->peepholes};
   KILN_TRY(kiln_lower_want_rank(m->lw, m->x, 3, 3));
@@ -178,7 +193,7 @@ static kiln_status check_shapes(recurrent *m) {
   for (size_t i = 0; i < KILN_LEN(ranks); i++)
     if (ranks[i]) KILN_TRY(kiln_lower_want_rank(m->lw, ranks[i], 2, 2));
   if (m->lengths) KILN_TRY(kiln_lower_want_rank(m->lw, m->lengths, 1, 1));
-  KILN_TRY(kiln_lower_extent(m->lw, m->x, m->batch_first ? 1 : 0, &m->steps));
+  KILN_TRY(read_steps(m));
   const int rows_at = m->turned ? 2 : 1, in_at = m->turned ? 1 : 2;
   KILN_TRY(kiln_lower_extent(m->lw, m->r, in_at, &m->hidden));
   const int64_t rows = m->n_gates * m->hidden;
@@ -281,7 +296,7 @@ static kiln_status multiply_codes(const recurrent *m, kiln_tensor *x, const kiln
 
 static kiln_status float_product(recurrent *m, int dir, kiln_tensor **out) {
   kiln_ctx *cx = m->lw->cx;
-  const kiln_expr *extents[] = {kiln_int(cx, m->steps), m->batch,
+  const kiln_expr *extents[] = {m->length ? m->length : kiln_int(cx, m->steps), m->batch,
                                 kiln_int(cx, m->n_gates * m->hidden), m->w->shape[2]};
   kiln_stmt *s = kiln_lower_stmt(m->lw, "input_gates", m->sum, 3, 1, extents);
   const kiln_expr *v[4];
@@ -395,7 +410,9 @@ static const kiln_tensor *all_lasts(recurrent *m) {
   const kiln_expr *extents[] = {kiln_int(cx, m->steps), m->batch}, *v[2];
   kiln_stmt *s = kiln_lower_stmt(m->lw, "lasts", KILN_BOOL, 2, 0, extents);
   kiln_stmt_vars(cx, s, 0, 2, v);
-  const kiln_expr *length = kiln_cast(cx, KILN_I64, kiln_tensor_load(cx, m->lengths, &v[1]));
+  const kiln_expr *length =
+      m->lengths ? kiln_cast(cx, KILN_I64, kiln_tensor_load(cx, m->lengths, &v[1])) : m->length;
+  if (m->lengths && m->length) length = kiln_least(cx, length, m->length);
   s->body = kiln_compare(cx, KILN_EXPR_LT, v[0], length);
   return kiln_lower_tensor(m->lw, s);
 }
@@ -420,8 +437,11 @@ static const kiln_expr *at_step(const step *p, const kiln_tensor *whole, int n_r
 
 static const kiln_expr *input_part(const step *p, int gate, const kiln_expr *const *v) {
   kiln_ctx *cx = p->m->lw->cx;
-  const kiln_expr *at[] = {v[0], kiln_add(cx, v[1], kiln_int(cx, gate * p->m->hidden))};
-  return at_step(p, p->inputs, 2, at);
+  const kiln_expr *at[] = {NULL, v[0], kiln_add(cx, v[1], kiln_int(cx, gate * p->m->hidden))};
+  if (!p->m->length) return at_step(p, p->inputs, 2, at + 1);
+  const kiln_expr *last = kiln_sub(cx, p->m->length, kiln_int(cx, 1));
+  at[0] = kiln_most(cx, kiln_int(cx, 0), kiln_least(cx, kiln_int(cx, p->t), last));
+  return kiln_tensor_load(cx, p->inputs, at);
 }
 
 static const kiln_expr *state_part(const step *p, int gate, const kiln_expr *const *v) {
@@ -590,8 +610,8 @@ static const kiln_expr *direction_at(const recurrent *m, int dir, const kiln_exp
 static kiln_tensor *all_states(recurrent *m) {
   kiln_ctx *cx = m->lw->cx;
   const kiln_expr *extents[4], *v[4];
-  state_axes(m, kiln_int(cx, m->steps), kiln_int(cx, m->n_dirs), m->batch, kiln_int(cx, m->hidden),
-             extents);
+  state_axes(m, m->length ? m->length : kiln_int(cx, m->steps), kiln_int(cx, m->n_dirs), m->batch,
+             kiln_int(cx, m->hidden), extents);
   kiln_stmt *s = kiln_lower_stmt(m->lw, "states", m->x->dtype, 4, 0, extents);
   kiln_stmt_vars(cx, s, 0, 4, v);
   const kiln_expr *d = v[m->batch_first ? 2 : 1];
@@ -695,7 +715,7 @@ static kiln_status keep(step *p, step_fn run, const kiln_tensor **h, const kiln_
 static kiln_status lower_recurrent(recurrent *m, step_fn run) {
   kiln_lower *lw = m->lw;
   const kiln_tensor *last_h[2] = {NULL}, *last_c[2] = {NULL};
-  if (m->lengths) m->lasts = all_lasts(m);
+  if (m->lengths || m->length) m->lasts = all_lasts(m);
   for (int dir = 0; dir < m->n_dirs; dir++) {
     step p = {.m = m, .dir = dir, .lasts = m->lasts};
     KILN_TRY(input_product(m, dir, &p.inputs));

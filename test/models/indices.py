@@ -70,8 +70,6 @@ case("tensor_scatter", "TensorScatter", [normal(2, 8, 3), normal(2, 3, 3), integ
 case("reverse_sequence", "ReverseSequence", [normal(6, 4), integers(0, 7, 4)], [Use(1, 0, 0, 7)])
 case("nll", "NegativeLogLikelihoodLoss", [normal(6, 5), integers(0, 5, 6)], [Use(1, 1, 0, 5)])
 case("cross_entropy", "SoftmaxCrossEntropyLoss", [normal(6, 5, 3), integers(0, 5, 6, 3)], [Use(1, 1, 0, 5)])
-case("lstm_lengths", "LSTM", [normal(5, 3, 4), normal(1, 8, 4), normal(1, 8, 2), None, integers(0, 6, 3, dtype=numpy.int32)],
-     [Use(4, 0, 0, 6)], hidden_size=2)
 case("array_feature_extractor", "ArrayFeatureExtractor", [normal(3, 8), integers(0, 8, 4)], [Use(1, 1, 0, 8)], domain=ML)
 case("roi_align", "RoiAlign", [normal(2, 1, 6, 6), numpy.array([[0, 0, 4, 4], [1, 1, 5, 3]], numpy.float32), integers(0, 2, 2)],
      [Use(2, 0, 0, 2)], output_height=2, output_width=2, sampling_ratio=2)

@@ -103,6 +103,20 @@ def check_recurrences(folder, rng):
         compare(c.name + " by the interpreter", c.module.reference(**feed), c.want(**feed), 1e-3, 1e-4)
 
 
+def check_ranged(folder, rng):
+    """One module for all numbers of steps in a range."""
+    for op in ("LSTM", "GRU", "RNN"):
+        direction = rng.choice(["forward", "reverse", "bidirectional"])
+        least, wide, hidden, has_lens = rng.randint(0, 3), rng.randint(1, 4), rng.randint(1, 5), bool(rng.randint(2))
+        c = Checked(folder, f"ranged_{op}_{direction}", recurrent(op, "s", 2, wide, hidden, direction, has_lens, rng),
+                    threads=1, dims={"s": (int(least), 9)}, output=folder / f"{op}.so")  # fmt: skip
+        for n in (max(least, 1), 2, 5, 9):
+            feed = {"x": rng.randn(n, 2, wide).astype(f)}
+            if has_lens:
+                feed["lens"] = rng.randint(1, n + 1, 2).astype(np.int32)
+            c.check(**feed)
+
+
 def check_lengths(folder, rng):
     """A length is at least 0 and at most the steps, whatever is given: ONNX Runtime refuses others."""
     for op in ("LSTM", "GRU", "RNN"):
@@ -133,7 +147,7 @@ def main():
     rng = np.random.RandomState(SEED)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        for check in (check_slices, check_resize, check_recurrences, check_lengths, check_halves):
+        for check in (check_slices, check_resize, check_recurrences, check_ranged, check_lengths, check_halves):
             begin = time.time()
             check(folder, rng)
             print(f"{check.__name__}: {time.time() - begin:.1f} s")
