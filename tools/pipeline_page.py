@@ -11,7 +11,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "design" / "pipeline.md"
 ROW = re.compile(r'\{"([\w-]+)", KILN_PHASE_(\w+),(.*?)\.text = "((?:[^"\\]|\\.)*)"\}', re.S)
 PHASE = re.compile(r"KILN_PHASE_(\w+),? +// (.*)")
-WHEN = {"by_grids": "GPUs", "by_vectors": "CPUs", "of_onnx": "ONNX models", "of_ranges": "ranges of extents", "may_tighten": "ranges of extents, CPUs", "dumps_device_loops": "GPUs, `--dump-after=device-loops`",
+WHEN = {"by_grids": "GPUs", "by_vectors": "CPUs", "of_onnx": "ONNX models", "of_ranges": "ranges of extents", "has_loop_bounds": "ranges of extents on CPUs", "has_grid_bounds": "ranges of extents on GPUs",
+        "dumps_device_loops": "GPUs, `--dump-after=device-loops`",
         "may_orchestrate": "`--orchestrate`", "may_try": "`--orchestrate --tune`", "is_orchestrated": "`--orchestrate`"}
 HEAD = """\
 # The pipeline: every pass, in order

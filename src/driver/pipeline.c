@@ -21,7 +21,8 @@ static bool of_onnx(const kiln_build *b) {
   return b->request.model->graph && !b->request.model->options.read_only;
 }
 static bool of_ranges(const kiln_build *b) { return b->request.ranges != NULL; }
-static bool may_tighten(const kiln_build *b) { return of_ranges(b) && by_vectors(b); }
+static bool has_loop_bounds(const kiln_build *b) { return of_ranges(b) && by_vectors(b); }
+static bool has_grid_bounds(const kiln_build *b) { return of_ranges(b) && by_grids(b); }
 
 // Alternatives and trials run whole compilations, but not within one another.
 static bool may_orchestrate(const kiln_build *b) {
@@ -292,12 +293,15 @@ const kiln_pass kiln_passes[] = {
     {"measure", KILN_PHASE_KERNELS, .run = kiln_build_choose_measured,
      .text = "candidates and library kernels measured to be faster are taken"},
     {"tighten-bounds", KILN_PHASE_KERNELS, .was = "trim", .run = tighten_bounds,
-     .when = may_tighten, .is_optional = true,
+     .when = has_loop_bounds, .is_optional = true,
      .text = "loop bounds are tightened to the iterations needed for a run's extents"},
 
     {"horizontal-fusion", KILN_PHASE_LAUNCHES, .was = "beside", .run = fuse_horizontally,
      .when = by_grids, .is_optional = true,
      .text = "independent kernels share a launch (horizontal fusion)"},
+    {"tighten-grids", KILN_PHASE_LAUNCHES, .run = tighten_bounds, .when = has_grid_bounds,
+     .is_optional = true,
+     .text = "grids are tightened to the blocks needed for a run's extents"},
 
     {"device-loops", KILN_PHASE_DEVICE, .run = print_device_loops, .when = dumps_device_loops,
      .text = "GPUs' loops become device loops: barriers, waits and copies are statements"},

@@ -9,16 +9,21 @@
 // Kernels access tensors by address: an address is not needed if, modulo the stride of the next
 // outer axis, it is at or beyond extent * stride of an axis. A kernel's temporaries need the
 // elements read by later loops, after tightening; so loops are visited from the last to the first.
+//
+// Of a GPU's kernels the loops over blocks are tightened, and nothing within: the grid of a launch
+// is a formula of the dimensions.
 #include "dynamic/buckets.h"
 #include "dynamic/ranges.h"
 #include "analysis/simplify.h"
 #include "support/bits.h"
+#include "target/gpu/nest.h"
 
 typedef struct tightening {
   kiln_ctx *cx;
   kiln_build *b;
   const kiln_model_ranges *r;
   const kiln_bucket *part;
+  bool has_grids;
   const kiln_expr ***live; // by tensor: needed extents of its axes; NULL: all of the program's
 } tightening;
 
@@ -356,6 +361,13 @@ static void see_store(tightener *g, int buffer, int n, const kiln_expr *const *i
   else g->first = kiln_simplify(cx, kiln_binary(cx, KILN_EXPR_MAX, g->first, first), &g->ranges);
 }
 
+// The first operand is what an instruction writes.
+static void see_instr(tightener *g, const kiln_loop *l) {
+  const kiln_expr *to = l->operands[0];
+  const bool is_own = to->kind == KILN_EXPR_LOAD && kiln_bits_has(g->own, to->u.tensor);
+  if (!g->t->has_grids || !is_own) fail(g);
+}
+
 static void see(tightener *g, const kiln_loop *list) {
   for (const kiln_loop *l = list; l && !g->fails; l = l->next) {
     switch (l->kind) {
@@ -372,8 +384,8 @@ static void see(tightener *g, const kiln_loop *list) {
     case KILN_LOOP_STORE:
       see_store(g, l->buffer, g->l->buffers.data[l->buffer]->rank, l->index);
       break;
-    case KILN_LOOP_DEVICE: // not in loops
-    case KILN_LOOP_INSTR: fail(g); break;
+    case KILN_LOOP_INSTR: see_instr(g, l); break;
+    case KILN_LOOP_DEVICE: fail(g); break; // not in loops
     case KILN_LOOP_PREFETCH: break;
     }
   }
@@ -444,6 +456,32 @@ static const kiln_expr *read_dims(tightener *g, const kiln_expr *e) {
   return kiln_expr_substitute(cx, e, g->t->r->n_dims, g->t->r->symbols, loads);
 }
 
+// --- grids ---
+
+static int axis_of(const kiln_loop *l) {
+  const bool is_block = l->kind == KILN_LOOP_FOR && l->how == KILN_PARALLEL;
+  return is_block && !kiln_gpu_has_blocks(l->body) ? 0 : kiln_gpu_block_axis(l);
+}
+
+static int count_loops(const kiln_loop *list, int axis) {
+  int n = 0;
+  for (const kiln_loop *l = list; l; l = l->next)
+    n += (axis_of(l) == axis) + count_loops(l->body, axis);
+  return n;
+}
+
+// Whether a grid's size along the axis of |l| is that loop's alone, and |blocks| is known before
+// the launch.
+static bool is_size(tightener *g, const kiln_loop *l, const kiln_expr *blocks) {
+  const kiln_loop *nest = g->l->body;
+  for (int i = 0; i < g->nest; i++) nest = nest->next;
+  const int n = (axis_of(nest) == axis_of(l)) + count_loops(nest->body, axis_of(l));
+  bool is = n == 1 && !kiln_loop_note(g->t->cx, l, KILN_CLUSTER_NOTE);
+  for (int i = g->t->r->n_dims; i < g->ranges.entries.n; i++)
+    is &= !kiln_expr_uses(blocks, g->ranges.entries.data[i].var);
+  return is;
+}
+
 static void tighten_loop(tightener *g, kiln_loop *l) {
   kiln_ctx *cx = g->t->cx;
   g->loop = l;
@@ -454,10 +492,12 @@ static void tighten_loop(tightener *g, kiln_loop *l) {
   g->fails = false;
   see(g, l->body);
   if (g->fails || !g->first || kiln_expr_is_int(g->first, NULL)) return;
+  if (g->t->has_grids && !is_size(g, l, g->first)) return;
   const kiln_expr *n = kiln_binary(cx, KILN_EXPR_MIN, g->first, l->extent);
   g->lasts.data[g->lasts.n - 1] = kiln_sub(cx, n, kiln_int(cx, 1));
-  if (l->how == KILN_PARALLEL) {
-    const kiln_tightened_bound tightened_bound = {g->kernel, g->nest, g->first};
+  if (g->t->has_grids || l->how == KILN_PARALLEL) {
+    const int axis = g->t->has_grids ? axis_of(l) : 0;
+    const kiln_tightened_bound tightened_bound = {g->kernel, g->nest, axis, g->first};
     KILN_VEC_PUSH(&cx->perm, &g->t->b->choices.tightened, tightened_bound);
   } else l->extent = read_dims(g, n);
 }
@@ -466,7 +506,8 @@ static void tighten_list(tightener *g, kiln_loop *list);
 
 // Tightens a loop and its inner loops, except those in registers.
 static void tighten_for(tightener *g, kiln_loop *l) {
-  const bool may = l->how == KILN_SERIAL || l->how == KILN_PARALLEL;
+  const bool may =
+      g->t->has_grids ? axis_of(l) >= 0 : l->how == KILN_SERIAL || l->how == KILN_PARALLEL;
   push_loop(g, l);
   if (may && kiln_expr_is_int(l->extent, &g->extent) && g->extent > 1) tighten_loop(g, l);
   tighten_list(g, l->body);
@@ -513,14 +554,23 @@ static void tighten_kernel(tightening *t, int kernel) {
   }
 }
 
+// Nests that share a launch share its grid, too.
+static bool has_bounds(const tightening *t, int kernel) {
+  const kiln_kernel *k = t->b->choices.kernels.kernels.data[kernel];
+  return !t->has_grids || (!k->by_library && kiln_build_functions(t->cx, t->b, kernel) ==
+                                                 kiln_kernel_nests(k->loops));
+}
+
 kiln_status kiln_build_tighten_bounds(kiln_ctx *cx, kiln_build *b) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   tightening t = {.cx = cx,
                   .b = b,
                   .r = b->request.ranges,
-                  .part = &b->request.ranges->buckets[b->request.part]};
+                  .part = &b->request.ranges->buckets[b->request.part],
+                  .has_grids = b->request.machine.target->has_grids};
   find_all_live(&t);
-  for (int i = 0; i < b->choices.kernels.kernels.n; i++) tighten_kernel(&t, i);
+  for (int i = 0; i < b->choices.kernels.kernels.n; i++)
+    if (has_bounds(&t, i)) tighten_kernel(&t, i);
   kiln_arena_rewind(&cx->scratch, mark);
   return KILN_OK;
 }

@@ -139,7 +139,7 @@ static kiln_status make_trims(kiln_ctx *cx, const kiln_build *b, kiln_variant *v
   KILN_VEC(kiln_trim) trims = {0};
   for (int i = 0; i < b->choices.tightened.n; i++) {
     const kiln_tightened_bound *t = &b->choices.tightened.data[i];
-    kiln_trim trim = {0};
+    kiln_trim trim = {.axis = (uint32_t)t->axis};
     KILN_TRY(make_formula(cx, b->request.ranges, t->extent, &trim.extent));
     for (int l = 0; l < b->choices.kernels.launches.n; l++) {
       if (b->choices.kernels.launches.data[l].kernel != t->kernel) continue;

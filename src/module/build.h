@@ -27,9 +27,11 @@ typedef struct kiln_weight {
   int borrowed;                      // index of the extern; -1: stored in the weights
 } kiln_weight;
 
-// A tightened bound: a parallel loop that runs fewer iterations when dimensions are smaller.
+// A tightened bound: a parallel loop that runs fewer iterations, or a grid of fewer blocks, when
+// dimensions are smaller.
 typedef struct kiln_tightened_bound {
   int kernel, nest;        // |nest| is an index among the kernel's nests
+  int axis;                // of the grid
   const kiln_expr *extent; // over VARs of the dimensions
 } kiln_tightened_bound;
 

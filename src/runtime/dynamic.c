@@ -84,6 +84,7 @@ static void put_variant(kiln_writer *w, uint32_t n_dims, const kiln_variant *v) 
   kiln_put_u32(w, v->n_trims);
   for (uint32_t i = 0; i < v->n_trims; i++) {
     kiln_put_u32(w, v->trims[i].nest);
+    kiln_put_u32(w, v->trims[i].axis);
     put_formula(w, &v->trims[i].extent);
   }
   kiln_put(w, v->plan_bytes, 8);
@@ -157,10 +158,12 @@ static void get_variant(kiln_reader *r, uint32_t n_dims, kiln_variant *v) {
     v->most[d] = (int64_t)kiln_get(r, 8);
   }
   const uint32_t n = kiln_get_u32(r);
-  v->trims = kiln_get_array(r, n, 8, sizeof *v->trims);
+  v->trims = kiln_get_array(r, n, 12, sizeof *v->trims);
   for (uint32_t i = 0; i < n && !r->wrong; i++) {
     v->n_trims = i + 1;
     v->trims[i].nest = kiln_get_u32(r);
+    v->trims[i].axis = kiln_get_u32(r);
+    if (!r->wrong && v->trims[i].axis > 2) kiln_reader_fail(r, "an axis of a grid must be 0 to 2");
     get_formula(r, n_dims, &v->trims[i].extent);
   }
   v->plan_bytes = kiln_get(r, 8);
@@ -187,7 +190,7 @@ static void get_dims(kiln_reader *r, kiln_dynamic *d) {
 static void get_all(kiln_reader *r, kiln_dynamic *d) {
   if (kiln_get_u32(r) != KILN_WIRE_DYNAMIC_MAGIC) kiln_reader_fail(r, "it must begin with KDYN");
   if (kiln_get_u32(r) != KILN_WIRE_ENDIAN_MARK) kiln_reader_fail(r, "it must be little-endian");
-  if (kiln_get_u32(r) != KILN_DYNAMIC_VERSION) kiln_reader_fail(r, "its version must be 1");
+  if (kiln_get_u32(r) != KILN_DYNAMIC_VERSION) kiln_reader_fail(r, "its version must be 2");
   d->n_dims = kiln_get_u32(r);
   d->n_inputs = kiln_get_u32(r);
   d->n_outputs = kiln_get_u32(r);

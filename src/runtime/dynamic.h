@@ -4,7 +4,7 @@
 // A variant's plan has one input more than the module, its last: the dimensions' values in the run,
 // as i64. The ports of a run have the run's extents, those of a variant its bucket's largest; of a
 // temporary, only the part that the run needs is defined. A trim reduces the iterations of a
-// parallel loop to those that the run needs.
+// parallel loop, or a device's blocks, to those that the run needs.
 //
 // Its blob replaces the plan's in a module, and is checked in the same way.
 #ifndef KILN_RUNTIME_DYNAMIC_H
@@ -13,7 +13,7 @@
 #include "kiln/module.h"
 #include "runtime/plan.h"
 
-enum { KILN_DYNAMIC_VERSION = 1, KILN_FORMULA_MAX = 256, KILN_FORMULA_DEPTH = 32 };
+enum { KILN_DYNAMIC_VERSION = 2, KILN_FORMULA_MAX = 256, KILN_FORMULA_DEPTH = 32 };
 
 // Operations of a formula, on a stack of wrapping i64; / and % round down, x/0 = x%0 = 0.
 typedef enum kiln_formula_op {
@@ -49,7 +49,8 @@ typedef struct kiln_dynamic_port {
 
 typedef struct kiln_trim {
   uint32_t nest;       // number of the nest in the plan
-  kiln_formula extent; // iterations of its parallel loop
+  uint32_t axis;       // of a device's grid; 0 for a CPU
+  kiln_formula extent; // iterations of its parallel loop, or blocks along the axis
 } kiln_trim;
 
 typedef struct kiln_variant {

@@ -672,14 +672,16 @@ static kiln_status run_staged(staging *g, const DLTensor *const *inputs, DLTenso
 }
 
 // On a device, whose session copies the ports.
-static kiln_status run_on_device(kiln_session *s, kiln_session *part, const int64_t *values,
+static kiln_status run_on_device(kiln_session *s, int variant, const int64_t *values,
                                  const DLTensor *const *inputs, DLTensor *const *outputs,
                                  kiln_diag *diag) {
+  kiln_session *part = s->parts[variant];
+  const kiln_dynamic *d = s->module->dynamic;
   const kiln_plan *p = &part->module->plan;
   const DLTensor *const *given = (const DLTensor *const *)outputs;
   KILN_TRY(want_room(p->n_inputs - 1, p->inputs, inputs, diag));
   KILN_TRY(want_room(kiln_plan_n_results(p), p->outputs, given, diag));
-  KILN_TRY(kiln_gpu_session_choose(part->gpu, s->module->dynamic->n_dims, values, diag));
+  KILN_TRY(kiln_gpu_session_choose(part->gpu, &d->variants[variant], d->n_dims, values, diag));
   if (part->extents) outputs = kiln_extents_begin(part->extents, outputs);
   return run(part, inputs, outputs, diag);
 }
@@ -702,7 +704,7 @@ static kiln_status run_dynamic(kiln_session *s, const int64_t *values,
   if (st != KILN_OK) return st;
   set_shapes(s, values);
   s->last = s->parts[variant];
-  if (s->gpu) return run_on_device(s, s->parts[variant], values, inputs, outputs, diag);
+  if (s->gpu) return run_on_device(s, variant, values, inputs, outputs, diag);
   staging g = {.session = s, .part = s->parts[variant], .n_values = d->n_dims};
   const kiln_plan *p = &g.part->module->plan;
   const size_t n_ports = (size_t)p->n_inputs + p->n_outputs;

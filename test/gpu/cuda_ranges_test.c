@@ -1,5 +1,5 @@
 // Modules for ranges of dimensions through CUDA's interface, played by fake_cuda.c: the module of
-// module.h for 1 to ROWS rows, in two variants. Tensors of fewer rows than a variant's, of the host
+// module.h for 0 to ROWS rows, in two variants, whose grids are of the rows that a run has. Tensors of fewer rows than a variant's, of the host
 // and of the device, are copied to and from its extents; graphs are kept for several numbers of
 // rows.
 #include "gpu/fake_cuda.h"
@@ -55,13 +55,21 @@ static void *make_plan(int64_t rows, uint64_t more, size_t *out_bytes) {
 static kiln_module *make_module(void) {
   const kiln_type *f32 = kiln_type_find("f32");
   kiln_formula_step rows = {KILN_FORMULA_DIM, 0}, cols = {KILN_FORMULA_CONST, COLS};
-  kiln_dim_range dim = {"rows", 1, ROWS, 1};
+  kiln_dim_range dim = {"rows", 0, ROWS, 1};
   kiln_dynamic_port input = {"x", f32, 2, {{1, &rows}, {1, &cols}}};
   kiln_dynamic_port outputs[] = {{"y", f32, 2, {{1, &rows}, {1, &cols}}},
                                  {"yt", f32, 2, {{1, &cols}, {1, &rows}}},
                                  {"xx", f32, 2, {{1, &rows}, {1, &cols}}}};
-  kiln_variant variants[] = {{.least = {1}, .most = {SMALL}},
+  kiln_variant variants[] = {{.least = {0}, .most = {SMALL}},
                              {.least = {SMALL + 1}, .most = {ROWS}}};
+  kiln_formula_step blocks[] = {rows,
+                                {KILN_FORMULA_CONST, COLS},
+                                {KILN_FORMULA_MUL, 0},
+                                {KILN_FORMULA_CONST, BLOCK - 1},
+                                {KILN_FORMULA_ADD, 0},
+                                {KILN_FORMULA_CONST, BLOCK},
+                                {KILN_FORMULA_DIV, 0}};
+  kiln_trim trims[] = {{0, 0, {7, blocks}}, {1, 0, {7, blocks}}};
   void *plans[2], *blob = NULL;
   kiln_module *m = NULL;
   kiln_diag *diag = kiln_diag_create();
@@ -71,6 +79,8 @@ static kiln_module *make_module(void) {
     size_t bytes = 0;
     variants[i].plan = plans[i] = make_plan(variants[i].most[0], 64 * (uint64_t)i, &bytes);
     variants[i].plan_bytes = bytes;
+    variants[i].trims = trims;
+    variants[i].n_trims = 2;
     strcpy(code + 64 * i, sources[i]);
   }
   const kiln_dynamic d = {1, 1, 3, 2, &dim, &input, outputs, variants, NULL};
@@ -144,8 +154,8 @@ static void results_are_right_for_every_number_of_rows(void **state) {
   (void)state;
   for (int is_device = 0; is_device < 2; is_device++) {
     rig r = begin(is_device);
-    for (int64_t rows = 1; rows <= ROWS; rows++) {
-      const int64_t some = rows * 17 % ROWS + 1;
+    for (int64_t rows = 0; rows <= ROWS; rows++) {
+      const int64_t some = rows * 17 % (ROWS + 1);
       must(run(&r, some, (float)rows), r.diag);
       check(&r, some);
     }
@@ -188,6 +198,23 @@ static void the_oldest_extents_give_way(void **state) {
   end(&r);
 }
 
+// The first variant's greatest grid has two blocks, and a block has the elements of four rows.
+static void grids_have_the_blocks_of_the_rows(void **state) {
+  static const struct {
+    int rows, launches, threads;
+  } cases[] = {{0, 0, 0}, {1, 2, 2 * BLOCK}, {4, 2, 2 * BLOCK}, {5, 2, 4 * BLOCK}};
+  rig r = begin(false);
+  (void)state;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    fake->launches = fake->threads = 0;
+    must(run(&r, cases[i].rows, 1), r.diag);
+    check(&r, cases[i].rows);
+    assert_int_equal(fake->launches, cases[i].launches);
+    assert_int_equal(fake->threads, cases[i].threads);
+  }
+  end(&r);
+}
+
 static void extents_outside_of_the_range_are_refused(void **state) {
   rig r = begin(false);
   (void)state;
@@ -199,7 +226,7 @@ static void extents_outside_of_the_range_are_refused(void **state) {
   x.device = (DLDevice){kDLCPU, 0};
   assert_int_equal(kiln_session_run(r.session, 1, in, 3, out, r.diag), KILN_BAD_INPUT);
   assert_string_equal(kiln_diag_message(r.diag, 0),
-                      "run: error: dimension rows: must be 1 to 61 in steps of 1, got 62");
+                      "run: error: dimension rows: must be 0 to 61 in steps of 1, got 62");
   end(&r);
 }
 
@@ -267,6 +294,7 @@ int main(void) {
       cmocka_unit_test_setup(results_are_right_for_every_number_of_rows, reset),
       cmocka_unit_test_setup(graphs_are_kept_for_several_extents, reset),
       cmocka_unit_test_setup(the_oldest_extents_give_way, reset),
+      cmocka_unit_test_setup(grids_have_the_blocks_of_the_rows, reset),
       cmocka_unit_test_setup(extents_outside_of_the_range_are_refused, reset),
       cmocka_unit_test_setup(what_the_driver_refuses_is_a_status, reset),
       cmocka_unit_test_setup(strided_copies_go_both_ways, reset),

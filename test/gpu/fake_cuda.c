@@ -303,6 +303,7 @@ int cuLaunchKernel(const function *f, unsigned gx, unsigned gy, unsigned gz, uns
   if (f->of && *(uint64_t *)args[f->n_args] != (uint64_t)(uintptr_t)o.args[f->of - 1])
     return INVALID;
   add_to(&state.launches, 1);
+  add_to(&state.threads, (int)o.threads);
   return put(s, &o);
 }
 

@@ -9,6 +9,7 @@ typedef struct fake_cuda {
   size_t memory_bytes;         // of the device: 1 MiB
   int fail_launch;             // the launches after so many fail; -1: none does
   int launches, captures, replays, waits, maps, window_maps; // calls; tensor maps that were made
+  int threads;                                               // of the launches
   int early;            // launches that may begin before the one in front of them is over
   int version;          // of the driver: 13000
   int live;             // allocations, streams, events, modules, graphs, contexts

@@ -11,6 +11,8 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 sys.path[:0] = [str(pathlib.Path(__file__).parents[2] / "bench"), str(pathlib.Path(__file__).parents[1])]
+sys.path.append(str(pathlib.Path(__file__).parents[2] / "python/tests"))
+import random_decoders  # noqa: E402
 import share  # noqa: E402
 from kiln_rt import Session, dl_tensor  # noqa: E402
 
@@ -56,6 +58,16 @@ def words():
          n("Add", ["z", "z"], ["t"])],
         [("ids", ["batch", 5], TensorProto.INT64), ("z", ["rows", 7])], [("y", ["batch", 5, 12]), ("t", ["rows", 7])],
         [weights("table", 50, 32), weights("w", 32, 12)])
+
+
+def mlp():
+    """Products of as many rows as the batch says, none too, with maps and a softmax of whole rows behind them."""
+    n = helper.make_node
+    return model(
+        [n("Gemm", ["x", "w0", "b0"], ["a"]), n("Relu", ["a"], ["b"]), n("MatMul", ["b", "w1"], ["c"]), n("Add", ["c", "x"], ["d"]),
+         n("MatMul", ["d", "w2"], ["e"]), n("Softmax", ["e"], ["y"], axis=-1)],
+        [("x", ["batch", 64])], [("y", ["batch", 80]), ("d", ["batch", 64])],
+        [weights("w0", 64, 192), weights("b0", 192), weights("w1", 192, 64), weights("w2", 64, 80)])
 
 
 def attention():
@@ -111,6 +123,11 @@ def cached():
         [("past", [2, "past", 32]), ("new", [2, "t", 32]), ("mask", ["t", "kv"])], [("all", [2, "kv", 32]), ("y", [2, "t", 32])], [weights("w", 32, 32)])
 
 
+def decoder():
+    """One layer of a language model with rotary embedding, grouped heads and a cache of keys and values."""
+    return random_decoders.make(np.random.default_rng(3), layers=1)
+
+
 def batch_mean():
     return model([helper.make_node("ReduceMean", ["x"], ["y"], axes=[0], keepdims=0)],
                  [("x", ["batch", 8])], [("y", [8])], [])
@@ -124,6 +141,7 @@ TARGET = sys.argv[2] if len(sys.argv) > 2 else "cpu"
 RUN = [
     (vision, ["batch=1..9"], [{"batch": n} for n in (1, 2, 3, 4, 5, 7, 9)]),
     (vision, ["batch=2..8/2"], [{"batch": n} for n in (2, 6, 8)]),
+    (mlp, ["batch=0..200"], [{"batch": n} for n in (1, 131, 0, 200, 17, 64, 2)]),
     (words, ["batch=1..6", "rows=3..40"], [{"batch": b, "rows": r} for b, r in ((1, 3), (5, 4), (6, 40), (3, 17))]),
     (attention, ["batch=1..3", "seq=1..40"], [{"batch": b, "seq": n} for b, n in
                                              ((1, 1), (1, 17), (2, 31), (3, 5), (3, 40), (1, 32), (2, 33), (1, 2))]),
@@ -136,6 +154,8 @@ RUN = [
     (spatial, ["batch=1..1", "height=100..200/4", "width=128..192/16"],
      [{"batch": 1, "height": h, "width": w} for h, w in ((100, 128), (104, 144), (152, 192), (200, 192))]),
     (cached, ["past=1..70", "t=1..8", "kv=past+t"], [{"past": p, "t": t, "kv": p + t} for p, t in ((1, 1), (69, 1), (5, 3), (70, 8), (33, 7))]),
+    (decoder, ["batch=1..2", "past=0..40", "tokens=1..8"], [{"batch": b, "past": p, "tokens": t} for b, p, t in
+                                                           ((1, 0, 1), (2, 0, 7), (1, 40, 1), (2, 23, 8), (1, 1, 2), (2, 31, 1), (1, 17, 5))]),
 ]
 REFUSED = [
     (vision, ["batch=5..2"], "must go from 0 or more upwards"),
@@ -149,7 +169,7 @@ def make_inputs(made, dims, rng):
     for value in made.graph.input:
         kind = value.type.tensor_type
         shape = [dims[d.dim_param] if d.dim_param else d.dim_value for d in kind.shape.dim]
-        given[value.name] = (rng.integers(0, 50, shape) if kind.elem_type == TensorProto.INT64
+        given[value.name] = (rng.integers(0, 37, shape) if kind.elem_type == TensorProto.INT64
                              else rng.standard_normal(shape).astype(np.float32))
     return given
 

@@ -353,12 +353,30 @@ static kiln_status put_values(kiln_gpu_session *s, kept *k, uint32_t n, const in
   return KILN_OK;
 }
 
-kiln_status kiln_gpu_session_choose(kiln_gpu_session *s, uint32_t n, const int64_t *values,
-                                    kiln_diag *diag) {
+// The grids have the blocks that the run needs.
+static kiln_status set_grids(kiln_gpu_session *s, kept *k, const kiln_variant *v,
+                             const int64_t *values, kiln_diag *diag) {
+  const kiln_plan *p = &s->module->plan;
+  if (!k->grids) k->grids = calloc((size_t)p->n_nests + 1, sizeof *k->grids);
+  if (!k->grids) return no_memory(diag);
+  for (uint32_t i = 0; i < p->n_nests; i++) memcpy(k->grids[i], p->nests[i].grid, sizeof *k->grids);
+  for (uint32_t i = 0; i < v->n_trims; i++) {
+    const kiln_trim *t = &v->trims[i];
+    const int64_t blocks = kiln_formula_value(&t->extent, values);
+    uint32_t *size = &k->grids[t->nest][t->axis];
+    if (blocks < *size) *size = blocks > 0 ? (uint32_t)blocks : 0;
+  }
+  return KILN_OK;
+}
+
+kiln_status kiln_gpu_session_choose(kiln_gpu_session *s, const kiln_variant *v, uint32_t n,
+                                    const int64_t *values, kiln_diag *diag) {
   kept *k = find_kept(s, n, values);
   KILN_TRY(want_arena(s, diag));
-  if (!k->used || memcmp(k->values, values, n * sizeof *values) != 0)
+  if (!k->used || memcmp(k->values, values, n * sizeof *values) != 0) {
     KILN_TRY(put_values(s, k, n, values, diag));
+    KILN_TRY(set_grids(s, k, v, values, diag));
+  }
   k->used = ++s->n_runs;
   s->now = k;
   return KILN_OK;
@@ -488,9 +506,11 @@ static void take_results(kiln_gpu_session *s) {
 
 // --- what a run puts into a stream ---
 
-static bool is_empty(const kiln_plan_nest *n) {
-  return n->grid[0] == 0 || n->grid[1] == 0 || n->grid[2] == 0;
+static const uint32_t *grid_of(const kiln_gpu_session *s, uint32_t nest) {
+  return s->now->grids ? s->now->grids[nest] : s->module->plan.nests[nest].grid;
 }
+
+static bool is_empty(const uint32_t *grid) { return grid[0] == 0 || grid[1] == 0 || grid[2] == 0; }
 
 // |is_behind|: the previous work in the stream is a launch as well.
 static kiln_status put_nest(kiln_gpu_session *s, kiln_gpu_stream *to, uint32_t nest,
@@ -500,7 +520,7 @@ static kiln_status put_nest(kiln_gpu_session *s, kiln_gpu_stream *to, uint32_t n
   for (uint32_t i = 0; i < n->n_indices; i++)
     s->call_args[i] = args[p->indices[n->first_index + i]];
   const kiln_gpu_call call = {.function = s->resident->functions[nest],
-                              .grid = n->grid,
+                              .grid = grid_of(s, nest),
                               .block = n->block,
                               .shared_bytes = n->shared_bytes,
                               .is_early = n->waits && is_behind,
@@ -532,7 +552,7 @@ static kiln_status put_launches(kiln_gpu_session *s, kiln_gpu_stream *to, kiln_d
       is_behind = false;
     }
     for (uint32_t k = 0; k < l->n_nests && st == KILN_OK; k++) {
-      if (is_empty(&p->nests[l->first_nest + k])) continue;
+      if (is_empty(grid_of(s, l->first_nest + k))) continue;
       st = put_nest(s, to, l->first_nest + k, s->args + l->first_arg, is_behind, diag);
       is_behind = true;
     }

@@ -28,9 +28,11 @@ KILN_MUST_USE kiln_status kiln_gpu_session_create(kiln_module *m,
 KILN_MUST_USE kiln_status kiln_gpu_session_create_part(kiln_gpu_session *whole, uint32_t variant,
                                                        const kiln_session_options *options,
                                                        kiln_diag *diag, kiln_gpu_session **out);
-// Chooses the extents of a part's next run. Captured graphs are kept for the 16 last used ones.
-KILN_MUST_USE kiln_status kiln_gpu_session_choose(kiln_gpu_session *part, uint32_t n,
-                                                  const int64_t *values, kiln_diag *diag);
+// Chooses |n| values of the dimensions for a part's next run, of variant |v|. Captured graphs are
+// kept for the 16 last used ones.
+KILN_MUST_USE kiln_status kiln_gpu_session_choose(kiln_gpu_session *part, const kiln_variant *v,
+                                                  uint32_t n, const int64_t *values,
+                                                  kiln_diag *diag);
 // Waits for running work; NULL is allowed. Parts are destroyed with their whole.
 void kiln_gpu_session_destroy(kiln_gpu_session *s);
 // needs: checked tensors. Those of a part may have smaller extents than its plan's, and the last

@@ -35,7 +35,7 @@ static void make(table *t) {
   t->dims[1] = (kiln_dim_range){"width", 16, 64, 16};
   t->inputs[0] = (kiln_dynamic_port){"x", f32, 2, {{1, &t->batch}, {1, t->half}}};
   t->outputs[0] = (kiln_dynamic_port){"y", f32, 2, {{1, &t->batch}, {3, t->half}}};
-  t->trims[0] = (kiln_trim){4, {5, t->tiles}};
+  t->trims[0] = (kiln_trim){4, 0, {5, t->tiles}};
   t->variants[0] = (kiln_variant){{1, 16}, {1, 64}, 0, NULL, "one", 4};
   t->variants[1] = (kiln_variant){{2, 16}, {8, 64}, 1, t->trims, "more", 5};
   t->d = (kiln_dynamic){2, 1, 1, 2, t->dims, t->inputs, t->outputs, t->variants, NULL};
