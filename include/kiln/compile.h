@@ -385,7 +385,7 @@ KILN_API KILN_MUST_USE kiln_status kiln_model_judge(kiln_model *model, size_t n_
 // traffic between the memory levels of |options->target|; for a GPU, the bytes that statements read
 // and write. |outputs| as for kiln_session_run.
 //
-// needs:  the named dimensions bound
+// needs:  the named dimensions bound, to numbers or to ranges that the tensors' extents lie in
 // gives:  *out_report, a table for every launch, owned by the model; NULL on failure
 // errors: as kiln_model_reference; KILN_INTERNAL: an access out of bounds
 KILN_API KILN_MUST_USE kiln_status kiln_model_simulate(kiln_model *model, size_t n_inputs,

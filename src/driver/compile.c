@@ -3,6 +3,7 @@
 #include "driver/flow.h"
 #include "driver/load.h"
 #include "driver/pipeline.h"
+#include "dynamic/bucket_at.h"
 #include "target/c/c.h"
 #include "verify/reference.h"
 
@@ -193,11 +194,25 @@ static kiln_status rewrite(kiln_ctx *cx, kiln_build *b) {
   return kiln_pipeline_run(cx, b, KILN_PHASE_REWRITE, KILN_PHASE_TILE);
 }
 
+static kiln_status make_bucket(kiln_ctx *cx, const kiln_model *m, size_t n_inputs,
+                               const DLTensor *const *inputs, size_t n_outputs,
+                               DLTensor *const *outputs, kiln_build *b, int64_t *out_values) {
+  kiln_bucket_run run = {n_inputs, n_outputs, inputs, outputs, {0}, 0};
+  KILN_TRY(kiln_bucket_of(cx, m, &run));
+  kiln_bucket_begin(m, run.bucket, KILN_NEW(&cx->perm, kiln_model), b);
+  KILN_TRY(kiln_build_kernels(cx, b));
+  KILN_TRY(kiln_pipeline_run(cx, b, KILN_PHASE_LAUNCHES, KILN_PHASE_LAUNCHES));
+  kiln_bucket_trim(cx, b, run.values);
+  memcpy(out_values, run.values, sizeof run.values);
+  return KILN_OK;
+}
+
 const kiln_compiler kiln_compiler_here = {.load = kiln_model_load_nth,
                                           .compile = kiln_model_compile,
                                           .unroll = kiln_load_unrolled,
                                           .rewrite = rewrite,
                                           .kernels = kiln_build_kernels,
+                                          .bucket = make_bucket,
                                           .run = kiln_build_run,
                                           .counts = kiln_pipeline_counts,
                                           .omits = kiln_build_omits};

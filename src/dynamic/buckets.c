@@ -1,6 +1,7 @@
 // Shape buckets (optimization profiles) of a module for ranges of dimensions: every bucket is
 // compiled as a model of its own; all share the code file and the weights.
 #include "dynamic/buckets.h"
+#include "dynamic/bucket_at.h"
 #include "dynamic/ranges.h"
 #include "module/compiler.h"
 
@@ -28,20 +29,24 @@ static void place_images(compiling *c, kiln_build *b) {
   c->code_bytes = p->code_bytes;
 }
 
+void kiln_bucket_begin(const kiln_model *whole, int bucket, kiln_model *out_model, kiln_build *b) {
+  const kiln_bucket *part = &whole->ranges->buckets[bucket];
+  *out_model = *whole;
+  out_model->ranges = NULL;
+  out_model->prog = part->prog;
+  out_model->halved = NULL;
+  out_model->inputs = part->inputs;
+  out_model->outputs = part->outputs;
+  b->request.model = out_model;
+  b->request.ranges = whole->ranges;
+  b->request.part = bucket;
+}
+
 static kiln_status build_part(kiln_ctx *cx, compiling *c, int i) {
   kiln_build *b = &c->builds[i];
   kiln_model *m = &c->models[i];
-  const kiln_bucket *part = &c->model->ranges->buckets[i];
-  *m = *c->model;
-  m->ranges = NULL;
-  m->prog = part->prog;
-  m->halved = NULL;
-  m->inputs = part->inputs;
-  m->outputs = part->outputs;
-  *b = (kiln_build){.request.model = m,
-                    .request.may_be_late = true,
-                    .request.ranges = c->model->ranges,
-                    .request.part = i};
+  *b = (kiln_build){.request.may_be_late = true};
+  kiln_bucket_begin(c->model, i, m, b);
   if (c->latest) {
     memcpy(&b->product.weights, &c->latest->product.weights, sizeof b->product.weights);
     // Appending must reallocate: the last build owns the array.

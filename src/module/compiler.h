@@ -36,6 +36,14 @@ typedef struct kiln_compiler {
   kiln_status (*run)(kiln_ctx *cx, kiln_build *b);
   // What each rule and pass did, in pipeline order; ended by a row without a name, in cx->perm.
   const kiln_pass_count *(*counts)(kiln_ctx *cx, const kiln_build *b);
+  // Makes the kernels and launches of a model with ranges for a run of these tensors: those of the
+  // bucket that takes them, whose program has one input more, the dimensions' |out_values|. Loops
+  // have the iterations that the run needs.
+  //
+  // errors: KILN_BAD_INPUT: an extent is out of its range, or a tensor has another type or shape
+  kiln_status (*bucket)(kiln_ctx *cx, const kiln_model *m, size_t n_inputs,
+                        const DLTensor *const *inputs, size_t n_outputs, DLTensor *const *outputs,
+                        kiln_build *b, int64_t *out_values);
   // Whether the pass of that name is skipped.
   bool (*omits)(const kiln_build *b, const char *pass);
 } kiln_compiler;

@@ -4,6 +4,7 @@
 #include "module/checked.h"
 #include "verify/compare.h"
 #include "runtime/check.h"
+#include "runtime/strided.h"
 #include "verify/loops.h"
 
 #include <stdlib.h>
@@ -15,6 +16,7 @@ typedef struct simulation {
   const DLTensor *const *inputs;
   DLTensor *const *outputs;
   const char **out_report;
+  int64_t values[KILN_MAX_DIMS]; // of the dimensions, of a model with ranges
   int n_tensors;
   void **tensors; // [n_tensors] storage of the program's tensors, malloc'ed; NULL: constants and
                   // views
@@ -36,15 +38,49 @@ static void deinit(simulation *s) {
   kiln_build_deinit(&s->build);
 }
 
+// Of a model with ranges, what is not computed may be any number.
 static void *allocate(kiln_ctx *cx, const simulation *s, uint64_t bytes) {
   void *data = aligned_alloc(64, (bytes + 127) / 64 * 64);
-  if (data) memset(data, 0, bytes);
+  if (data) memset(data, s->build.request.ranges ? 0xff : 0, bytes);
   else
     KILN_FAIL(cx->diag, KILN_NO_MEMORY, s->build.request.model->path, "simulation: no memory left");
   return data;
 }
 
 // --- tensors ---
+
+// The elements of |of| in the extents of |t|, which may be greater.
+static kiln_strided part_of(kiln_ctx *cx, const kiln_tensor *t, const DLTensor *of) {
+  int64_t *strides = KILN_NEW_ARRAY(&cx->perm, int64_t, t->rank), stride = 1, shape[KILN_MAX_RANK];
+  kiln_tensor_static_shape(t, shape);
+  for (int k = t->rank - 1; k >= 0; k--) {
+    strides[k] = stride;
+    stride *= shape[k];
+  }
+  return (kiln_strided){.elem_bytes = (size_t)kiln_dtype_bytes(t->dtype),
+                        .rank = t->rank,
+                        .shape = of->shape,
+                        .strides = strides};
+}
+
+static bool is_part(const kiln_tensor *t, const DLTensor *of) {
+  int64_t shape[KILN_MAX_RANK];
+  kiln_tensor_static_shape(t, shape);
+  return memcmp(shape, of->shape, (size_t)t->rank * sizeof *shape) != 0;
+}
+
+// Integers beyond the end are 0, as they may be indices.
+static const void *spread(kiln_ctx *cx, const kiln_tensor *t, const DLTensor *from) {
+  const void *elements = kiln_elements_of(&cx->perm, from);
+  if (!is_part(t, from)) return elements;
+  const size_t bytes = (size_t)(kiln_tensor_elems(t) * kiln_dtype_bytes(t->dtype));
+  kiln_strided what = part_of(cx, t, from);
+  what.from = elements;
+  what.to = kiln_arena_alloc(&cx->perm, bytes + 1);
+  memset(what.to, kiln_dtype_is_float(t->dtype) ? 0xff : 0, bytes);
+  if (kiln_tensor_count(from) > 0) kiln_strided_spread(&what);
+  return what.to;
+}
 
 static kiln_status make_tensors(kiln_ctx *cx, simulation *s) {
   const kiln_program *p = s->build.choices.prog;
@@ -59,9 +95,13 @@ static kiln_status make_tensors(kiln_ctx *cx, simulation *s) {
   }
   for (size_t i = 0; i < s->n_inputs; i++) {
     const int id = p->inputs.data[i];
-    kiln_tensor_strides(p->tensors.data[id], strides);
-    kiln_strided_put(p->tensors.data[id], kiln_elements_of(&cx->perm, s->inputs[i]), strides,
-                     s->tensors[id]);
+    const kiln_tensor *t = p->tensors.data[id];
+    kiln_tensor_strides(t, strides);
+    kiln_strided_put(t, spread(cx, t, s->inputs[i]), strides, s->tensors[id]);
+  }
+  if (s->build.request.ranges) {
+    const kiln_tensor *dims = p->tensors.data[p->inputs.data[s->n_inputs]];
+    memcpy(s->tensors[dims->id], s->values, kiln_storage_bytes(dims));
   }
   return KILN_OK;
 }
@@ -81,13 +121,27 @@ static void take_output(const simulation *s, size_t i, void *elements) {
   kiln_strided_take(t, t->role == KILN_CONST ? t->data : address(s, t), strides, elements);
 }
 
+static void take_part(kiln_ctx *cx, const simulation *s, size_t i, void *elements) {
+  const kiln_program *p = s->build.choices.prog;
+  const kiln_tensor *t = p->tensors.data[p->outputs.data[i]];
+  void *whole =
+      kiln_arena_alloc(&cx->perm, (size_t)(kiln_tensor_elems(t) * kiln_dtype_bytes(t->dtype)) + 1);
+  kiln_strided what = part_of(cx, t, s->outputs[i]);
+  take_output(s, i, whole);
+  what.from = whole;
+  what.to = elements;
+  if (kiln_tensor_count(s->outputs[i]) > 0) kiln_strided_copy(&what);
+}
+
 static kiln_status give_outputs(kiln_ctx *cx, simulation *s) {
   const kiln_program *p = s->build.choices.prog;
   for (int k = 0; k < p->shape_of.n; k++)
     take_output(s, s->n_outputs + (size_t)k, s->build.request.model->found[p->shape_of.data[k]]);
   for (size_t i = 0; i < s->n_outputs; i++) {
+    const kiln_tensor *t = p->tensors.data[p->outputs.data[i]];
     void *elements = kiln_elements_of(&cx->perm, s->outputs[i]);
-    take_output(s, i, elements);
+    if (is_part(t, s->outputs[i])) take_part(cx, s, i, elements);
+    else take_output(s, i, elements);
     if (elements != kiln_tensor_begin(s->outputs[i])) kiln_tensor_pack(s->outputs[i], elements);
   }
   if (p->checks.n == 0) return KILN_OK;
@@ -120,6 +174,7 @@ static kiln_status add_param(kiln_ctx *cx, simulation *s, const kiln_kernel *k,
     w.bytes = (uint64_t)kiln_buffer_elems(b) * (uint64_t)kiln_dtype_bytes(b->dtype);
   }
   KILN_TRY(add_own(cx, s, w.bytes));
+  memset(s->args[s->n_args - 1], 0, w.bytes); // panels have elements that no weight fills
   return kiln_weight_fill(cx, &w, s->args[s->n_args - 1]);
 }
 
@@ -159,10 +214,14 @@ static kiln_status simulate(kiln_ctx *cx, void *argument) {
   simulation *s = argument;
   const kiln_model *m = s->build.request.model;
   s->inputs = kiln_defaults_fill_in(cx, m, s->n_inputs, s->inputs);
-  KILN_TRY(kiln_model_check_tensors(m, s->n_inputs, s->inputs, s->n_outputs, s->outputs, cx->diag));
+  if (!m->ranges)
+    KILN_TRY(
+        kiln_model_check_tensors(m, s->n_inputs, s->inputs, s->n_outputs, s->outputs, cx->diag));
   kiln_text_init(&s->report, &cx->perm);
   kiln_text_add(&s->report, "");
-  KILN_TRY(s->build.request.model->compiler->kernels(cx, &s->build));
+  KILN_TRY(m->ranges ? m->compiler->bucket(cx, m, s->n_inputs, s->inputs, s->n_outputs, s->outputs,
+                                           &s->build, s->values)
+                     : m->compiler->kernels(cx, &s->build));
   KILN_TRY(make_tensors(cx, s));
   const kiln_kernels *k = &s->build.choices.kernels;
   for (int i = 0; i < k->launches.n; i++) {
