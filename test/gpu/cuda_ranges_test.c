@@ -1,7 +1,7 @@
 // Modules for ranges of dimensions through CUDA's interface, played by fake_cuda.c: the module of
-// module.h for 0 to ROWS rows, in two variants, whose grids are of the rows that a run has. Tensors of fewer rows than a variant's, of the host
-// and of the device, are copied to and from its extents; graphs are kept for several numbers of
-// rows.
+// module.h for 0 to ROWS rows, in two variants, whose grids are of the rows that a run has. Tensors
+// of fewer rows than a variant's, of the host and of the device, are copied to and from its
+// extents; graphs are kept for several numbers of rows.
 #include "gpu/fake_cuda.h"
 #include "gpu/module.h"
 #include "runtime/gpu/gpu.h"
