@@ -34,12 +34,16 @@ typedef struct axis_plan {
   const kiln_expr *n_in, *n_up, *n_down; // the scale is n_up / n_down
 } axis_plan;
 
+// keep_aspect_ratio_policy: whether one scale is chosen for all axes.
+typedef enum aspect_policy { STRETCH, NOT_LARGER, NOT_SMALLER } aspect_policy;
+
 typedef struct resize {
   kiln_lower *lw;
   kiln_tensor *x;
   interpolation mode;
   rounding round;
   coordinates coords;
+  aspect_policy aspect;
   bool exclude_outside, antialias;
   double cubic_a, extrapolation;
   axis_plan axes[KILN_MAX_RANK];
@@ -63,15 +67,17 @@ static kiln_status read_modes(resize *r) {
   static const char *const coords[] = {
       "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners",
       "asymmetric", "tf_half_pixel_for_nn", "tf_crop_and_resize"};
+  static const char *const aspects[] = {"stretch", "not_larger", "not_smaller"};
   kiln_lower *lw = r->lw;
   const bool old = lw->node->opset < 11 || lw->node->op == kiln_symbol_of(lw->cx, "Upsample");
-  int mode = 0, round = 0, coord = 0;
+  int mode = 0, round = 0, coord = 0, aspect = 0;
   int64_t exclude = 0, antialias = 0;
   KILN_TRY(choose(lw, "mode", "nearest", KILN_LEN(modes), modes, &mode));
   KILN_TRY(choose(lw, "nearest_mode", old ? "floor" : "round_prefer_floor", KILN_LEN(rounds),
                   rounds, &round));
   KILN_TRY(choose(lw, "coordinate_transformation_mode", old ? "asymmetric" : "half_pixel",
                   KILN_LEN(coords), coords, &coord));
+  KILN_TRY(choose(lw, "keep_aspect_ratio_policy", "stretch", KILN_LEN(aspects), aspects, &aspect));
   KILN_TRY(kiln_lower_int(lw, "exclude_outside", 0, &exclude));
   KILN_TRY(kiln_lower_int(lw, "antialias", 0, &antialias));
   KILN_TRY(kiln_lower_float(lw, "cubic_coeff_a", -0.75, &r->cubic_a));
@@ -79,6 +85,7 @@ static kiln_status read_modes(resize *r) {
   r->mode = mode == 3 ? LINEAR : (interpolation)mode;
   r->round = (rounding)round;
   r->coords = (coordinates)coord;
+  r->aspect = (aspect_policy)aspect;
   r->exclude_outside = exclude != 0;
   r->antialias = antialias != 0;
   return KILN_OK;
@@ -204,8 +211,7 @@ static const kiln_expr *named_nearest(const resize *r, const axis_plan *a, const
 // Whether an axis can be resized from, or to, a named extent; otherwise it must be a number.
 static bool takes_name(const resize *r, const kiln_expr *extent) {
   return !kiln_expr_is_int(extent, NULL) && r->coords != TF_CROP_AND_RESIZE &&
-         !kiln_lower_attr(r->lw, "keep_aspect_ratio_policy") &&
-         (r->mode == NEAREST || (!r->antialias && !r->exclude_outside));
+         r->aspect == STRETCH && (r->mode == NEAREST || (!r->antialias && !r->exclude_outside));
 }
 
 // A scale with few binary digits: its product with an extent is exact in single precision.
@@ -321,15 +327,12 @@ static kiln_status plan_size(resize *r, int axis, const kiln_expr *size) {
 
 // keep_aspect_ratio_policy: one scale for all resized axes, the least or the greatest.
 static kiln_status keep_ratio(resize *r, int n, const int *axes) {
-  const char *policy = NULL;
-  KILN_TRY(kiln_lower_string(r->lw, "keep_aspect_ratio_policy", "stretch", &policy));
-  const bool larger = !strcmp(policy, "not_larger"), smaller = !strcmp(policy, "not_smaller");
-  if (!larger && !smaller) return KILN_OK;
+  if (r->aspect == STRETCH) return KILN_OK;
   axis_plan chosen = {0};
   for (int i = 0; i < n; i++) {
     const axis_plan *a = &r->axes[axes[i]];
     const double apart = a->up * chosen.down - chosen.up * a->down;
-    if (i == 0 || (larger ? apart < 0 : apart > 0)) chosen = *a;
+    if (i == 0 || (r->aspect == NOT_LARGER ? apart < 0 : apart > 0)) chosen = *a;
   }
   for (int i = 0; i < n; i++) {
     axis_plan *a = &r->axes[axes[i]];

@@ -9,6 +9,7 @@
 #include "fission/notes.h"
 #include "analysis/simplify.h"
 #include "ir/fold.h"
+#include "support/integer.h"
 
 #include <string.h>
 
@@ -190,16 +191,26 @@ static const kiln_expr *resolve(const symbolic *y, const kiln_expr *e) {
   return b ? kiln_binary(y->cx, e->kind, a, b) : NULL;
 }
 
+typedef struct least_values {
+  const kiln_lower *lw;
+  kiln_ranges ranges;
+} least_values;
+
+// The least value of a dimension is known; its greatest is not used, as extents that are the same
+// at all values up to it are to stay the same formula.
 static void push_var(const kiln_expr *e, void *argument) {
-  if (e->kind == KILN_EXPR_VAR) kiln_ranges_push(argument, e->u.sym, 0, INT32_MAX);
+  least_values *v = argument;
+  if (e->kind != KILN_EXPR_VAR) return;
+  const int64_t least = v->lw->dims ? kiln_expr_interval(v->lw->cx, e, v->lw->dims).lo : 0;
+  kiln_ranges_push(&v->ranges, e->u.sym, kiln_max_i64(least, 0), INT32_MAX);
 }
 
-static const kiln_expr *simplified(kiln_ctx *cx, const kiln_expr *e) {
+static const kiln_expr *simplified(const kiln_lower *lw, const kiln_expr *e) {
+  least_values v = {.lw = lw};
   if (e->n_args == 0) return e;
-  kiln_ranges ranges;
-  kiln_ranges_init(&ranges, &cx->scratch);
-  kiln_expr_visit(cx, e, push_var, &ranges);
-  return kiln_simplify(cx, e, &ranges);
+  kiln_ranges_init(&v.ranges, &lw->cx->scratch);
+  kiln_expr_visit(lw->cx, e, push_var, &v);
+  return kiln_simplify(lw->cx, e, &v.ranges);
 }
 
 // The value of one output element; evaluates the reduction dims' loops.
@@ -228,7 +239,7 @@ static const kiln_expr *evaluate(symbolic *y, int64_t *at, const int64_t *extent
     if (d < s->n_space) break;
   }
   if (!sum) return kiln_combiner_identity(y->cx, s->combiner, t);
-  return simplified(y->cx, sum);
+  return simplified(y->lw, sum);
 }
 
 static bool small(const kiln_program *p, const kiln_stmt *s, int64_t *extents) {

@@ -55,6 +55,11 @@ CASES = [
         <float[4] s={1,1,2,2}> { y=Resize<mode="linear">(x,"",s) z=Resize<mode="cubic",coordinate_transformation_mode="asymmetric">(x,"",s) }"""),
     ("resized_to", {"h": (2, 12), "w": (2, 12)}, {}, """g (float[1,2,h,w] x, float[1,2,w,h] like) => (float[1,2,w,h] y)
         { s=Shape(like) y=Resize<mode="linear",coordinate_transformation_mode="align_corners">(x,"","",s) }"""),
+    # what an exporter writes that gives every attribute; a division that rounds down as h begins at 1
+    ("resized_down", {"h": (1, 40), "w": (3, 40)}, {}, """g (float[1,2,h,w] x) => (float[1,2,u,v] y)
+        <int64[2] b={1,2}, int64 one={1}, int64 four={4}> {
+        s=Shape<start=2>(x) l=Sub(s,one) d=Div(l,four) e=Add(d,one) t=Concat<axis=0>(b,e)
+        y=Resize<mode="linear",keep_aspect_ratio_policy="stretch",antialias=0,exclude_outside=0>(x,"","",t) }"""),
     ("tiled", {"a": (1, 6), "b": (1, 6)}, {}, """g (float[a,b] x) => (float[n,m] y)
         { s=Shape(x) y=Tile(x,s) }"""),
     ("ramps", {"h": (1, 9), "w": (1, 9)}, {}, """g (float[h,w] x) => (int64[h] a, int64[w] b)
