@@ -8,6 +8,7 @@
 #include "dynamic/symbolic.h"
 #include "rewrite/checks.h"
 #include "support/bits.h"
+#include "support/diag.h"
 #include "support/integer.h"
 #include "tile/query.h"
 
@@ -254,7 +255,7 @@ static kiln_status add_sample(maker *k, samples *s, const int64_t *values) {
 }
 
 // Makes the symbolic program, in which dimensions with one value in the bucket are numbers, if each
-// operator can be lowered so.
+// operator can be lowered so; otherwise messages say why not.
 static void make_symbolic(maker *k, const int64_t *least, const int64_t *most, samples *s) {
   kiln_ctx *cx = k->cx;
   const int n = k->r->n_dims;
@@ -266,20 +267,22 @@ static void make_symbolic(maker *k, const int64_t *least, const int64_t *most, s
   memcpy(s->symbolic.names, k->names, sizeof k->names);
   memcpy(s->symbolic.least, least, (size_t)n * sizeof *least);
   memcpy(s->symbolic.most, most, (size_t)n * sizeof *most);
-  kiln_diag *const diag = cx->diag;
-  cx->diag = NULL; // reasons for refusal are those of the programs at numbers
   const kiln_graph *g = kiln_graph_substitute(cx, k->m->graph, n, k->r->symbols, values);
   kiln_ranges ranges;
   kiln_ranges_init(&ranges, &cx->perm);
   for (int d = 0; d < n; d++) kiln_ranges_push(&ranges, k->names[d], least[d], most[d]);
-  const kiln_status st = kiln_fission_within(cx, g, k->user_ops, &ranges, &p);
-  cx->diag = diag;
-  if (st != KILN_OK) return;
+  if (kiln_fission_within(cx, g, k->user_ops, &ranges, &p) != KILN_OK) return;
   if (k->m->options.clamp_indices) kiln_checks_drop(cx, p);
   copy_small_outputs(cx, p);
   kiln_symbolic_make_formulas(cx, p);
   s->symbolic.prog = p;
-  if (!kiln_symbolic_is_bounded(cx, &s->symbolic)) s->symbolic.prog = NULL;
+  const kiln_expr *found = NULL;
+  const char *unbounded = kiln_symbolic_unbounded(cx, &s->symbolic, &found);
+  if (!unbounded) return;
+  (void)KILN_FAIL(cx->diag, KILN_UNSUPPORTED, k->m->path,
+                  "ranges: extents must be arithmetic of the dimensions with a bound, got %s of %s",
+                  kiln_expr_text(cx, named(cx, k->r, s, found)), unbounded);
+  s->symbolic.prog = NULL;
 }
 
 // Adds samples from the largest values down to the least, in all dimensions together and in each
@@ -949,7 +952,12 @@ static kiln_status add_samples_of_all(maker *k, samples *s) {
   }
   KILN_TRY(add_samples(k, least, most, s));
   make_symbolic(k, least, most, s);
-  if (s->symbolic.prog && !has_extents_of_samples(k->cx, s)) s->symbolic.prog = NULL;
+  if (s->symbolic.prog && !has_extents_of_samples(k->cx, s)) {
+    s->symbolic.prog = NULL;
+    (void)KILN_FAIL(k->cx->diag, KILN_UNSUPPORTED, k->m->path,
+                    "ranges: extents of outputs must be one formula of the dimensions, got others "
+                    "at numbers");
+  }
   k->is_symbolic = s->symbolic.prog != NULL;
   return KILN_OK;
 }
@@ -990,11 +998,15 @@ kiln_status kiln_ranges_make(kiln_ctx *cx, kiln_model *m, const kiln_op *user_op
   KILN_TRY(take_ranges(cx, m, o->n_ranges, o->ranges));
   m->ranged = m->ranges->dims[0].name;
   for (int d = 0; d < KILN_MAX_DIMS; d++) k.names[d] = kiln_symbol_printf(cx, "dims(%d)", d);
+  const size_t first = kiln_diag_count(cx->diag); // of why there is no symbolic program
   KILN_TRY(add_samples_of_all(&k, &all));
   KILN_TRY(make_shapes(&k, &all));
   KILN_TRY(check_ports(&k, m->prog));
   make_parts(cx, m->ranges, &all);
-  for (int i = 0; i < m->ranges->n_buckets; i++) KILN_TRY(make_bucket(&k, &m->ranges->buckets[i]));
+  for (int i = 0; i < m->ranges->n_buckets; i++) {
+    KILN_TRY(make_bucket(&k, &m->ranges->buckets[i]));
+    kiln_diag_drop(cx->diag, first, kiln_diag_count(cx->diag));
+  }
   return KILN_OK;
 }
 

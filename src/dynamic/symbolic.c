@@ -158,18 +158,20 @@ static bool is_bounded(kiln_ctx *cx, const kiln_symbolic *s, const kiln_expr *e)
   return e->n_tree <= KILN_LONG_TREE && is_formula(e) && most_of(cx, s, e) <= most_extent;
 }
 
-bool kiln_symbolic_is_bounded(kiln_ctx *cx, const kiln_symbolic *s) {
-  bool is = true;
+const char *kiln_symbolic_unbounded(kiln_ctx *cx, const kiln_symbolic *s,
+                                    const kiln_expr **out_extent) {
   for (int i = 0; i < s->prog->tensors.n; i++) {
     const kiln_tensor *t = s->prog->tensors.data[i];
-    for (int a = 0; is && a < t->rank; a++) is = is_bounded(cx, s, t->shape[a]);
+    for (int a = 0; a < t->rank; a++)
+      if (!is_bounded(cx, s, *out_extent = t->shape[a])) return kiln_symbol_text(cx, t->name);
   }
   for (int i = 0; i < s->prog->stmts.n; i++) {
     const kiln_stmt *x = s->prog->stmts.data[i];
-    for (int d = 0; is && d < x->n_space + x->n_reduce; d++)
-      is = is_bounded(cx, s, x->dims[d].extent);
+    for (int d = 0; d < x->n_space + x->n_reduce; d++)
+      if (!is_bounded(cx, s, *out_extent = x->dims[d].extent))
+        return kiln_symbol_text(cx, s->prog->tensors.data[x->out]->name);
   }
-  return is;
+  return NULL;
 }
 
 typedef struct extending {

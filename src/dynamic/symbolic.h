@@ -23,8 +23,10 @@ typedef struct kiln_symbolic {
 bool kiln_symbolic_uses(const kiln_symbolic *s, const kiln_expr *e);
 // Makes arithmetic of choices in extents: a < b ? a : b is min(a, b).
 void kiln_symbolic_make_formulas(kiln_ctx *cx, kiln_program *p);
-// Whether every extent has a bound in the ranges and is arithmetic that a run can evaluate.
-bool kiln_symbolic_is_bounded(kiln_ctx *cx, const kiln_symbolic *s);
+// A tensor of which an extent has no bound in the ranges, or is no arithmetic that a run can
+// evaluate; NULL: there is none.
+const char *kiln_symbolic_unbounded(kiln_ctx *cx, const kiln_symbolic *s,
+                                    const kiln_expr **out_extent);
 // An extent at given values; -1: it is not known.
 int64_t kiln_symbolic_value(kiln_ctx *cx, const kiln_symbolic *s, const int64_t *values,
                             const kiln_expr *e);
