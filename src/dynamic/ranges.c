@@ -274,7 +274,7 @@ static void make_symbolic(maker *k, const int64_t *least, const int64_t *most, s
   if (kiln_fission_within(cx, g, k->user_ops, &ranges, &p) != KILN_OK) return;
   if (k->m->options.clamp_indices) kiln_checks_drop(cx, p);
   copy_small_outputs(cx, p);
-  kiln_symbolic_make_formulas(cx, p);
+  kiln_symbolic_make_formulas(cx, &s->symbolic, p);
   s->symbolic.prog = p;
   const kiln_expr *found = NULL;
   const char *unbounded = kiln_symbolic_unbounded(cx, &s->symbolic, &found);
@@ -1000,13 +1000,15 @@ kiln_status kiln_ranges_make(kiln_ctx *cx, kiln_model *m, const kiln_op *user_op
   for (int d = 0; d < KILN_MAX_DIMS; d++) k.names[d] = kiln_symbol_printf(cx, "dims(%d)", d);
   const size_t first = kiln_diag_count(cx->diag); // of why there is no symbolic program
   KILN_TRY(add_samples_of_all(&k, &all));
+  const size_t parts = kiln_diag_count(cx->diag);
   KILN_TRY(make_shapes(&k, &all));
   KILN_TRY(check_ports(&k, m->prog));
   make_parts(cx, m->ranges, &all);
   for (int i = 0; i < m->ranges->n_buckets; i++) {
     KILN_TRY(make_bucket(&k, &m->ranges->buckets[i]));
-    kiln_diag_drop(cx->diag, first, kiln_diag_count(cx->diag));
+    kiln_diag_drop(cx->diag, parts, kiln_diag_count(cx->diag));
   }
+  kiln_diag_drop(cx->diag, first, kiln_diag_count(cx->diag));
   return KILN_OK;
 }
 

@@ -126,14 +126,23 @@ static const kiln_expr *without_choice(kiln_ctx *cx, const kiln_expr *e, void *a
   return holds ? holds : e;
 }
 
-void kiln_symbolic_make_formulas(kiln_ctx *cx, kiln_program *p) {
+// In the ranges most conditions are decided: that an axis is stretched, for one.
+static const kiln_expr *formula(kiln_ctx *cx, const kiln_ranges *r, const kiln_expr *e) {
+  if (arithmetic(cx, e) == e) return e;
+  return arithmetic(cx, kiln_simplify(cx, e, r));
+}
+
+void kiln_symbolic_make_formulas(kiln_ctx *cx, const kiln_symbolic *s, kiln_program *p) {
+  kiln_ranges r;
+  kiln_ranges_init(&r, &cx->scratch);
+  for (int d = 0; d < s->n_dims; d++) kiln_ranges_push(&r, s->names[d], s->least[d], s->most[d]);
   for (int i = 0; i < p->tensors.n; i++)
     for (int a = 0; a < p->tensors.data[i]->rank; a++)
-      p->tensors.data[i]->shape[a] = arithmetic(cx, p->tensors.data[i]->shape[a]);
+      p->tensors.data[i]->shape[a] = formula(cx, &r, p->tensors.data[i]->shape[a]);
   for (int i = 0; i < p->stmts.n; i++) {
     kiln_stmt *x = p->stmts.data[i];
     for (int d = 0; d < x->n_space + x->n_reduce; d++)
-      x->dims[d].extent = arithmetic(cx, x->dims[d].extent);
+      x->dims[d].extent = formula(cx, &r, x->dims[d].extent);
   }
 }
 

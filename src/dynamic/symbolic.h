@@ -21,8 +21,8 @@ typedef struct kiln_symbolic {
 
 // Whether |e|, which may be NULL, uses a dimension.
 bool kiln_symbolic_uses(const kiln_symbolic *s, const kiln_expr *e);
-// Makes arithmetic of choices in extents: a < b ? a : b is min(a, b).
-void kiln_symbolic_make_formulas(kiln_ctx *cx, kiln_program *p);
+// Makes arithmetic of choices in extents of |p|: a < b ? a : b is min(a, b).
+void kiln_symbolic_make_formulas(kiln_ctx *cx, const kiln_symbolic *s, kiln_program *p);
 // A tensor of which an extent has no bound in the ranges, or is no arithmetic that a run can
 // evaluate; NULL: there is none.
 const char *kiln_symbolic_unbounded(kiln_ctx *cx, const kiln_symbolic *s,

@@ -55,6 +55,12 @@ CASES = [
         <float[4] s={1,1,2,2}> { y=Resize<mode="linear">(x,"",s) z=Resize<mode="cubic",coordinate_transformation_mode="asymmetric">(x,"",s) }"""),
     ("resized_to", {"h": (2, 12), "w": (2, 12)}, {}, """g (float[1,2,h,w] x, float[1,2,w,h] like) => (float[1,2,w,h] y)
         { s=Shape(like) y=Resize<mode="linear",coordinate_transformation_mode="align_corners">(x,"","",s) }"""),
+    # a ramp has max(0, m) elements, which are m: no axis is stretched
+    ("ramped", {"b": (1, 3), "n": (12, 90)}, {}, """g (float[b,2,n] x) => (float[b,2,m] y)
+        <int64 zero={0}, int64 one={1}, int64[1] a0={0}, int64[1] a1={1}> {
+        w=MaxPool<kernel_shape=[4],strides=[3]>(x) v=MaxPool<kernel_shape=[2],strides=[2]>(w)
+        s=Shape<start=2>(v) m=Squeeze(s) r=Range(zero,m,one) f=Cast<to=1>(r) c=Unsqueeze(f,a1) q=Unsqueeze(f,a0)
+        d=Sub(c,q) e=Mul(d,c) p=MatMul(v,e) h=Add(p,f) i=Mul(h,v) j=Add(i,f) k=Mul(j,v) y=Add(k,f) }"""),
     # what an exporter writes that gives every attribute; a division that rounds down as h begins at 1
     ("resized_down", {"h": (1, 40), "w": (3, 40)}, {}, """g (float[1,2,h,w] x) => (float[1,2,u,v] y)
         <int64[2] b={1,2}, int64 one={1}, int64 four={4}> {
