@@ -82,7 +82,7 @@ static kiln_status lower_attention(kiln_lower *lw) {
   KILN_TRY(read_bounds(lw, &a));
   KILN_TRY(kiln_lower_softmax_precision(lw, a.q, &a.softmax));
   KILN_TRY(kiln_lower_float(lw, "softcap", 0, &a.softcap));
-  KILN_TRY(kiln_lower_attention_scale(lw, a.q, &a.scale));
+  KILN_TRY(kiln_lower_float(lw, "scale", 0, &a.scale));
   KILN_TRY(kiln_lower_int(lw, "qk_matmul_output_mode", 0, &mode));
   if (mode < KILN_ATTENTION_SCALED || mode > KILN_ATTENTION_WEIGHTS)
     return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,

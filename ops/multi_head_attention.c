@@ -128,7 +128,7 @@ static kiln_status read_masks(kiln_lower *lw, kiln_attention_call *a, int mask, 
   double filter = -10000;
   KILN_TRY(kiln_lower_int(lw, "unidirectional", 0, &is_causal));
   KILN_TRY(kiln_lower_float(lw, "mask_filter_value", filter, &filter));
-  KILN_TRY(kiln_lower_attention_scale(lw, a->q, &a->scale));
+  KILN_TRY(kiln_lower_float(lw, "scale", 0, &a->scale));
   a->left = -1;
   a->right = is_causal ? 0 : -1;
   a->softmax = kiln_accumulator(a->q->dtype);
@@ -522,7 +522,7 @@ static kiln_status read_sight(kiln_lower *lw, kiln_attention_call *a) {
   KILN_TRY(kiln_lower_int(lw, "local_window_size", -1, &window));
   KILN_TRY(kiln_lower_int(lw, "smooth_softmax", 0, &is_smooth));
   KILN_TRY(kiln_lower_float(lw, "softcap", 0, &a->softcap));
-  KILN_TRY(kiln_lower_attention_scale(lw, a->q, &a->scale));
+  KILN_TRY(kiln_lower_float(lw, "scale", 0, &a->scale));
   a->right = is_causal ? 0 : -1;
   a->left = window > 0 ? window - 1 : -1;
   a->softmax = kiln_accumulator(a->q->dtype);

@@ -1,9 +1,20 @@
 // See attention.h.
 #include "fission/attention.h"
 
+#include "fission/product.h"
+
 #include <math.h>
 
 // --- heads and caches ---
+
+// a / b if that is whole at all values of the dimensions; NULL otherwise.
+static const kiln_expr *whole_quotient(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) {
+  kiln_factors all = kiln_factors_one(), part = kiln_factors_one();
+  kiln_factors_mul(&all, a);
+  kiln_factors_mul(&part, b);
+  return part.constant != 0 && kiln_factors_divide(&all, &part) ? kiln_factors_expr(cx, &all)
+                                                                : NULL;
+}
 
 kiln_status kiln_lower_split_heads(kiln_lower *lw, kiln_tensor *x, int64_t heads,
                                    kiln_tensor **out) {
@@ -11,14 +22,14 @@ kiln_status kiln_lower_split_heads(kiln_lower *lw, kiln_tensor *x, int64_t heads
   kiln_ctx *cx = lw->cx;
   int64_t channels = 0;
   KILN_TRY(kiln_lower_want_rank(lw, x, 3, 3));
-  KILN_TRY(kiln_lower_extent(lw, x, 2, &channels));
-  if (heads < 1 || channels % heads != 0)
+  const kiln_expr *depth = heads < 1 ? NULL : whole_quotient(cx, x->shape[2], kiln_int(cx, heads));
+  if (!depth) KILN_TRY(kiln_lower_extent(lw, x, 2, &channels));
+  if (!depth)
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, lw->place,
                      "%s: the number of heads must be positive and divide its %" PRId64
                      " channels, got %" PRId64,
                      kiln_symbol_text(cx, x->name), channels, heads);
-  const kiln_expr *shape[] = {x->shape[0], x->shape[1], kiln_int(cx, heads),
-                              kiln_int(cx, channels / heads)};
+  const kiln_expr *shape[] = {x->shape[0], x->shape[1], kiln_int(cx, heads), depth};
   *out = kiln_lower_transpose(lw, kiln_lower_reshape(lw, x, 4, shape), perm);
   return KILN_OK;
 }
@@ -44,14 +55,6 @@ kiln_status kiln_lower_append(kiln_lower *lw, kiln_tensor *past, kiln_tensor *x,
                                     .n_attrs = 1,
                                     .attrs = &along};
   return kiln_lower_call(lw, &concat, 1, out);
-}
-
-kiln_status kiln_lower_attention_scale(kiln_lower *lw, const kiln_tensor *q, double *out) {
-  int64_t depth = 0;
-  KILN_TRY(kiln_lower_float(lw, "scale", 0, out));
-  KILN_TRY(kiln_lower_extent(lw, q, q->rank - 1, &depth));
-  if (*out == 0 && depth > 0) *out = 1 / sqrt((double)depth);
-  return KILN_OK;
 }
 
 kiln_status kiln_lower_softmax_precision(kiln_lower *lw, const kiln_tensor *q, kiln_dtype *out) {
@@ -244,9 +247,10 @@ static kiln_status heads_of(const attention *m, kiln_tensor *x, bool turned, kil
   int64_t heads = 0, own = 0;
   *out = turned ? kiln_lower_transpose(lw, x, perm) : x;
   if (x->shape[1] == m->heads) return KILN_OK;
-  KILN_TRY(kiln_lower_extent(lw, m->a->q, 1, &heads));
-  KILN_TRY(kiln_lower_extent(lw, x, 1, &own));
-  if (own < 1 || heads % own != 0)
+  const kiln_expr *group = whole_quotient(cx, m->heads, x->shape[1]);
+  if (!group) KILN_TRY(kiln_lower_extent(lw, m->a->q, 1, &heads));
+  if (!group) KILN_TRY(kiln_lower_extent(lw, x, 1, &own));
+  if (!group)
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, lw->place,
                      "%s: its number of heads must divide the queries' %" PRId64 ", got %" PRId64,
                      kiln_symbol_text(cx, x->name), heads, own);
@@ -254,10 +258,21 @@ static kiln_status heads_of(const attention *m, kiln_tensor *x, bool turned, kil
   for (int i = 0; i < 4; i++) extents[i] = i == 1 ? m->heads : (*out)->shape[i];
   kiln_stmt *s = kiln_lower_stmt(lw, "heads", x->dtype, 4, 0, extents);
   kiln_stmt_vars(cx, s, 0, 4, at);
-  at[1] = kiln_div(cx, at[1], kiln_int(cx, heads / own));
+  at[1] = kiln_div(cx, at[1], group);
   s->body = kiln_tensor_load(cx, *out, at);
   *out = kiln_lower_tensor(lw, s);
   return KILN_OK;
+}
+
+// The factor of the products: 1 / sqrt(D), unless the operator gives one.
+static const kiln_expr *scale_of(const attention *m) {
+  kiln_ctx *cx = m->lw->cx;
+  const kiln_expr *depth = m->a->q->shape[3], *one = kiln_float(cx, m->sum, 1);
+  int64_t n = 0;
+  if (m->a->scale != 0) return kiln_float(cx, m->sum, m->a->scale);
+  if (kiln_expr_is_int(depth, &n)) return kiln_float(cx, m->sum, n > 0 ? 1 / sqrt((double)n) : 0);
+  depth = kiln_cast(cx, m->sum, kiln_most(cx, depth, kiln_int(cx, 1)));
+  return kiln_div(cx, one, kiln_unary(cx, KILN_EXPR_SQRT, depth));
 }
 
 // The score at |stage|, over the dims of |s|.
@@ -265,8 +280,7 @@ static const kiln_expr *score(const attention *m, const kiln_tensor *products,
                               kiln_attention_stage stage, const kiln_expr *const *at) {
   kiln_ctx *cx = m->lw->cx;
   const kiln_attention_call *a = m->a;
-  const kiln_expr *e =
-      kiln_mul(cx, kiln_tensor_load(cx, products, at), kiln_float(cx, m->sum, a->scale));
+  const kiln_expr *e = kiln_mul(cx, kiln_tensor_load(cx, products, at), scale_of(m));
   if (stage == KILN_ATTENTION_SCALED) return e;
   if (a->softcap > 0) {
     const kiln_expr *cap = kiln_float(cx, m->sum, a->softcap);

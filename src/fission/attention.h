@@ -22,7 +22,8 @@ typedef enum kiln_attention_stage {
 // lengths, and no mask is false.
 typedef struct kiln_attention_call {
   kiln_tensor *q, *k, *v; // (B, H, S, D), (B, G, T, D), (B, G, T, E); G divides H
-  double scale, softcap;  // softcap * tanh(score / softcap); 0: none
+  double scale;           // 0: 1 / sqrt(D)
+  double softcap;         // softcap * tanh(score / softcap); 0: none
   // Added to the scores, or, if bool, keys to attend to; broadcast to (B, H, S, T). The last axis
   // may be shorter than T: the other keys are masked. NULL: none.
   kiln_tensor *biases[KILN_ATTENTION_BIASES];
@@ -45,8 +46,6 @@ typedef struct kiln_attention_call {
 // gives: *out_stage, the scores at |stage|, unless |out_stage| is NULL
 kiln_status kiln_lower_attention(kiln_lower *lw, const kiln_attention_call *a, kiln_tensor **out,
                                  kiln_attention_stage stage, kiln_tensor **out_stage);
-// The attribute scale; if it is absent or 0, 1 / sqrt(D) of q (.., D).
-kiln_status kiln_lower_attention_scale(kiln_lower *lw, const kiln_tensor *q, double *out);
 // The attribute softmax_precision as f32 or f64; if it is absent, f64 only for a |q| of f64.
 kiln_status kiln_lower_softmax_precision(kiln_lower *lw, const kiln_tensor *q, kiln_dtype *out);
 // (B, S, H * D) as (B, H, S, D), and back.

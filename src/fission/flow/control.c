@@ -957,7 +957,7 @@ static kiln_status lower_flex_attention(kiln_visit *c) {
                            .modify = modify,
                            .modifier = c};
   KILN_TRY(kiln_lower_softmax_precision(lw, a.q, &a.softmax));
-  KILN_TRY(kiln_lower_attention_scale(lw, a.q, &a.scale));
+  KILN_TRY(kiln_lower_float(lw, "scale", 0, &a.scale));
   return kiln_lower_attention(lw, &a, &c->out[0].tensor, KILN_ATTENTION_WEIGHTS, NULL);
 }
 
