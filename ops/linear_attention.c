@@ -1,5 +1,5 @@
-// LinearAttention, unrolled over the tokens: each updates a state (B, G, D, E), which heads of
-// queries read in groups. source: ONNX LinearAttention-27
+// LinearAttention, unrolled over the tokens, of a named extent the most: each updates a state
+// (B, G, D, E), which heads of queries read in groups. source: ONNX LinearAttention-27
 #include "fission/attention.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@ typedef struct linear {
   const kiln_tensor *decay;      // (B, T, G) or (B, T, G * D), of which exp is taken; NULL: none
   const kiln_tensor *beta;       // (B, T, G or 1); NULL: the state is not corrected
   int64_t heads, groups;         // H, G
-  int64_t tokens, depth, values; // T, D, E
+  int64_t tokens, depth, values; // T, or its greatest value; D, E
   double scale;
   kiln_dtype sum;
 } linear;
@@ -92,7 +92,7 @@ static kiln_status read_node(linear *m) {
   KILN_TRY(want_tokens(m, m->beta, m->groups, 1));
   KILN_TRY(kiln_lower_float(lw, "scale", 0, &m->scale));
   if (m->scale == 0) m->scale = 1 / sqrt((double)m->depth);
-  KILN_TRY(kiln_lower_extent(lw, m->q, 1, &m->tokens));
+  KILN_TRY(kiln_lower_steps(lw, m->q, 1, &m->tokens));
   if (m->tokens >= 1 && m->tokens <= MAX_TOKENS) return KILN_OK;
   return KILN_FAIL(lw->cx->diag, KILN_UNSUPPORTED, lw->place,
                    "query: must have 1 to %d tokens, got %" PRId64, MAX_TOKENS, m->tokens);
@@ -156,6 +156,12 @@ static const kiln_tensor *next_state(const linear *m, const kiln_tensor *state, 
   }
   s->body = kiln_mul(cx, element(m, m->k, token, v[0], v[1], m->depth, v[2]), value);
   if (old) s->body = kiln_add(cx, old, s->body);
+  if (!kiln_expr_is_int(m->q->shape[1], NULL)) { // behind the last token the state stays
+    const kiln_expr *is = kiln_compare(cx, KILN_EXPR_LT, kiln_int(cx, token), m->q->shape[1]);
+    const kiln_expr *stays =
+        state ? kiln_cast(cx, m->sum, kiln_tensor_load(cx, state, v)) : kiln_float(cx, m->sum, 0);
+    s->body = kiln_select(cx, is, s->body, stays);
+  }
   return kiln_lower_tensor(m->lw, s);
 }
 
@@ -189,8 +195,10 @@ static kiln_status join(const linear *m, kiln_tensor *const *outputs) {
                                     .attrs = &axis};
   kiln_tensor *all = NULL;
   KILN_TRY(kiln_lower_call(lw, &concat, 1, &all));
-  const kiln_expr *at[4];
-  kiln_stmt *s = kiln_lower_like(lw, "scaled", all, m->q->dtype, at);
+  const kiln_expr *at[4],
+      *extents[] = {all->shape[0], all->shape[1], m->q->shape[1], all->shape[3]};
+  kiln_stmt *s = kiln_lower_stmt(lw, "scaled", m->q->dtype, 4, 0, extents);
+  kiln_stmt_vars(cx, s, 0, 4, at);
   const kiln_expr *y =
       kiln_mul(cx, kiln_tensor_load(cx, all, at), kiln_float(cx, m->sum, m->scale));
   s->body = kiln_cast(cx, m->q->dtype, y);

@@ -83,3 +83,10 @@ bool kiln_lower_most(const kiln_lower *lw, const kiln_expr *e, int64_t *out) {
   *out = kiln_expr_interval(lw->cx, most, lw->dims).hi;
   return *out < INT64_MAX;
 }
+
+kiln_status kiln_lower_steps(kiln_lower *lw, const kiln_tensor *t, int axis, int64_t *out) {
+  *out = 0;
+  const bool is_named = lw->dims && !kiln_expr_is_int(t->shape[axis], NULL);
+  return is_named && kiln_lower_most(lw, t->shape[axis], out) ? KILN_OK
+                                                              : kiln_lower_extent(lw, t, axis, out);
+}

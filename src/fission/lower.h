@@ -111,6 +111,9 @@ kiln_status kiln_lower_known_values(kiln_lower *lw, int i, int *out_n,
                                     const kiln_expr *const **out);
 // The extent of an axis as a constant; UNSUPPORTED if it is symbolic.
 kiln_status kiln_lower_extent(kiln_lower *lw, const kiln_tensor *t, int axis, int64_t *out);
+// How many times a loop along an axis is unrolled: its greatest extent. UNSUPPORTED if none is
+// known.
+kiln_status kiln_lower_steps(kiln_lower *lw, const kiln_tensor *t, int axis, int64_t *out);
 // Normalizes -rank <= axis < rank (<= rank with |allow_end|) to [0, rank]; BAD_INPUT otherwise.
 kiln_status kiln_lower_axis(kiln_lower *lw, int64_t axis, int rank, bool allow_end, int *out);
 kiln_status kiln_lower_want_inputs(kiln_lower *lw, int min,

@@ -51,7 +51,8 @@ static kiln_status fold_result(kiln_visit *c, kiln_tensor *x, int n_stmts, int n
 }
 
 // The slice of x at index |at| of |axis|; the axis is removed.
-static kiln_status slice(kiln_visit *c, kiln_tensor *x, int axis, int64_t at, kiln_tensor **out) {
+static kiln_status slice(kiln_visit *c, kiln_tensor *x, int axis, const kiln_expr *at,
+                         kiln_tensor **out) {
   kiln_ctx *cx = c->lw->cx;
   const int n_stmts = c->lw->prog->stmts.n, n_tensors = c->lw->prog->tensors.n;
   const kiln_expr *extents[KILN_MAX_RANK], *index[KILN_MAX_RANK];
@@ -59,7 +60,7 @@ static kiln_status slice(kiln_visit *c, kiln_tensor *x, int axis, int64_t at, ki
     if (i != axis) extents[i - (i > axis)] = x->shape[i];
   kiln_stmt *s = kiln_lower_stmt(c->lw, "slice", x->dtype, x->rank - 1, 0, extents);
   kiln_stmt_vars(cx, s, 0, axis, index);
-  index[axis] = kiln_int(cx, at);
+  index[axis] = at;
   kiln_stmt_vars(cx, s, axis, x->rank - 1 - axis, index + axis + 1);
   s->body = kiln_tensor_load(cx, x, index);
   *out = kiln_lower_tensor(c->lw, s);
@@ -99,9 +100,9 @@ static const kiln_expr *load_within(kiln_ctx *cx, const kiln_tensor *t, const ki
   return is_inside ? kiln_select(cx, is_inside, x, kiln_number(cx, t->dtype, 0)) : x;
 }
 
-// Y = condition ? a : b, with a condition that is known at run time.
-static kiln_status choose(kiln_visit *c, const kiln_tensor *condition, kiln_tensor *a,
-                          kiln_tensor *b, kiln_tensor **out) {
+// Y = is_true ? a : b.
+static kiln_status choose_where(kiln_visit *c, const kiln_expr *is_true, kiln_tensor *a,
+                                kiln_tensor *b, kiln_tensor **out) {
   kiln_ctx *cx = c->lw->cx;
   *out = a;
   if (a == b) return KILN_OK;
@@ -110,8 +111,7 @@ static kiln_status choose(kiln_visit *c, const kiln_tensor *condition, kiln_tens
                      "a condition that only the run tells must choose between tensors of one type "
                      "and rank, got %s of rank %d and %s of rank %d; give it when compiling",
                      kiln_dtype_text(a->dtype), a->rank, kiln_dtype_text(b->dtype), b->rank);
-  const kiln_expr *v[KILN_MAX_RANK], *extents[KILN_MAX_RANK], *is_true = NULL;
-  KILN_TRY(kiln_lower_scalar(c->lw, condition, KILN_BOOL, "the condition", &is_true));
+  const kiln_expr *v[KILN_MAX_RANK], *extents[KILN_MAX_RANK];
   for (int i = 0; i < a->rank; i++)
     KILN_TRY(kiln_lower_chosen_extent(c->lw, is_true, a->shape[i], b->shape[i], &extents[i]));
   kiln_stmt *s = kiln_lower_stmt(c->lw, "chosen", a->dtype, a->rank, 0, extents);
@@ -120,6 +120,16 @@ static kiln_status choose(kiln_visit *c, const kiln_tensor *condition, kiln_tens
       kiln_select(cx, is_true, load_within(cx, a, v, extents), load_within(cx, b, v, extents));
   *out = kiln_lower_tensor(c->lw, s);
   return KILN_OK;
+}
+
+// The same with a condition that is known at run time.
+static kiln_status choose(kiln_visit *c, const kiln_tensor *condition, kiln_tensor *a,
+                          kiln_tensor *b, kiln_tensor **out) {
+  const kiln_expr *is_true = NULL;
+  *out = a;
+  if (a == b) return KILN_OK;
+  KILN_TRY(kiln_lower_scalar(c->lw, condition, KILN_BOOL, "the condition", &is_true));
+  return choose_where(c, is_true, a, b, out);
 }
 
 // The same for values of any kind.
@@ -709,6 +719,7 @@ typedef struct scan {
   int n_states, n_in, n_out;   // states, scan inputs and scan outputs
   int64_t *in_axes, *out_axes; // [n_in], [n_out]
   int64_t *in_backwards, *out_backwards;
+  const kiln_expr *length; // of the scanned axes
 } scan;
 
 static kiln_status read_list(kiln_visit *c, const char *attr, int n, int64_t **out) {
@@ -788,51 +799,92 @@ static kiln_status keep_scan(scan *s, int64_t steps, kiln_tensor *const *in, kil
   return KILN_OK;
 }
 
-// The number of iterations over the scan inputs.
+// The number of iterations over the scan inputs, at most |*out|.
 static kiln_status count_steps(scan *s, kiln_tensor *const *in, int64_t *out) {
   kiln_visit *c = s->c;
-  int64_t steps = -1, extent = 0;
   for (int i = 0; i < s->n_in; i++) {
     int axis = 0;
     const kiln_tensor *x = in[s->n_states + i];
     KILN_TRY(kiln_lower_axis(c->lw, s->in_axes[i], x->rank, false, &axis));
-    KILN_TRY(kiln_lower_extent(c->lw, x, axis, &extent));
-    if (steps < 0) steps = extent;
-    KILN_TRY(kiln_lower_want_extent(c->lw, x, axis, kiln_int(c->lw->cx, steps)));
+    if (i == 0) KILN_TRY(kiln_lower_steps(c->lw, x, axis, out));
+    if (i == 0) s->length = x->shape[axis];
+    KILN_TRY(kiln_lower_want_extent(c->lw, x, axis, s->length));
   }
-  *out = steps;
+  return KILN_OK;
+}
+
+// What the body reads in iteration |k|: the states, then a row of each scan input. Where the length
+// is named, iterations behind it read any row.
+static kiln_status scan_arguments(scan *s, int64_t k, kiln_tensor *const *in, kiln_held *args) {
+  kiln_ctx *cx = s->c->lw->cx;
+  const kiln_expr *first = kiln_int(cx, k), *zero = kiln_int(cx, 0);
+  const kiln_expr *last = kiln_sub(cx, s->length, kiln_int(cx, k + 1));
+  for (int i = 0; i < s->n_in; i++) {
+    kiln_tensor *x = in[s->n_states + i];
+    const int axis = (int)(s->in_axes[i] < 0 ? s->in_axes[i] + x->rank : s->in_axes[i]);
+    const kiln_expr *at = s->in_backwards[i] ? kiln_most(cx, last, zero) : first;
+    KILN_TRY(slice(s->c, x, axis, at, &args[s->n_states + i].tensor));
+  }
+  return KILN_OK;
+}
+
+// The first rows of |y|, as many as iterations ran; from the last one if |backwards|.
+static void cut_rows(scan *s, int64_t along, bool backwards, kiln_tensor **y) {
+  kiln_lower *lw = s->c->lw;
+  kiln_ctx *cx = lw->cx;
+  const kiln_tensor *all = *y;
+  const kiln_expr *extents[KILN_MAX_RANK], *at[KILN_MAX_RANK];
+  const int axis = (int)(along < 0 ? along + all->rank : along);
+  for (int i = 0; i < all->rank; i++) extents[i] = i == axis ? s->length : all->shape[i];
+  kiln_stmt *cut = kiln_lower_stmt(lw, "rows", all->dtype, all->rank, 0, extents);
+  kiln_stmt_vars(cx, cut, 0, all->rank, at);
+  if (backwards) at[axis] = kiln_sub(cx, kiln_sub(cx, s->length, kiln_int(cx, 1)), at[axis]);
+  cut->body = kiln_tensor_load(cx, all, at);
+  *y = kiln_lower_tensor(lw, cut);
+}
+
+// Lowers the body for iteration |k|, under the condition |runs| unless that is NULL.
+static kiln_status scan_body(scan *s, const kiln_expr *runs, const kiln_held *args,
+                             kiln_held *made) {
+  kiln_visit *c = s->c;
+  const int first = c->lw->prog->stmts.n, n_out = s->n_states + s->n_out;
+  const kiln_expr *outer = c->w->when;
+  c->w->when = kiln_both(c->lw->cx, outer, runs);
+  const kiln_status st = kiln_visit_body(c, s->body, s->n_states + s->n_in, args, n_out, made);
+  if (runs) note_condition(c, first);
+  c->w->when = outer;
+  KILN_TRY(st);
+  for (int i = 0; i < n_out; i++) KILN_TRY(want_tensor(c, &made[i], "an output of the body"));
   return KILN_OK;
 }
 
 static kiln_status unroll_scan(scan *s, int64_t steps, kiln_tensor *const *in, kiln_tensor **out) {
   kiln_visit *c = s->c;
   kiln_ctx *cx = c->lw->cx;
+  const bool is_named = !kiln_expr_is_int(s->length, NULL);
   if (steps > MAX_STEPS) return too_long(c, steps);
   iteration it = iteration_make(c, s->body, s->n_states, s->n_out, steps);
-  for (int i = 0; i < s->n_states; i++) it.states[i] = kiln_held_tensor(in[i]);
   kiln_held *args = KILN_NEW_ARRAY(&cx->perm, kiln_held, s->n_states + s->n_in);
   kiln_held *made = KILN_NEW_ARRAY(&cx->perm, kiln_held, s->n_states + s->n_out);
+  for (int i = 0; i < s->n_states; i++) args[i] = kiln_held_tensor(in[i]);
   for (; it.n_done < steps; it.n_done++) {
-    for (int i = 0; i < s->n_states; i++) args[i] = it.states[i];
-    for (int i = 0; i < s->n_in; i++) {
-      kiln_tensor *x = in[s->n_states + i];
-      const int axis = (int)(s->in_axes[i] < 0 ? s->in_axes[i] + x->rank : s->in_axes[i]);
-      const int64_t at = s->in_backwards[i] ? steps - 1 - it.n_done : it.n_done;
-      KILN_TRY(slice(c, x, axis, at, &args[s->n_states + i].tensor));
-    }
-    KILN_TRY(
-        kiln_visit_body(c, s->body, s->n_states + s->n_in, args, s->n_states + s->n_out, made));
-    for (int i = 0; i < s->n_states + s->n_out; i++)
-      KILN_TRY(want_tensor(c, &made[i], "an output of the body"));
-    for (int i = 0; i < s->n_states; i++) it.states[i] = made[i];
+    const kiln_expr *runs = NULL;
+    if (is_named) runs = kiln_compare(cx, KILN_EXPR_LT, kiln_int(cx, it.n_done), s->length);
+    KILN_TRY(scan_arguments(s, it.n_done, in, args));
+    KILN_TRY(scan_body(s, runs, args, made));
+    for (int i = 0; i < s->n_states && is_named; i++)
+      KILN_TRY(choose_where(c, runs, made[i].tensor, args[i].tensor, &made[i].tensor));
+    for (int i = 0; i < s->n_states; i++) args[i] = made[i];
     for (int i = 0; i < s->n_out; i++)
-      it.lists[i][s->out_backwards[i] ? steps - 1 - it.n_done : it.n_done] =
+      it.lists[i][s->out_backwards[i] && !is_named ? steps - 1 - it.n_done : it.n_done] =
           made[s->n_states + i].tensor;
   }
-  for (int i = 0; i < s->n_states; i++) out[i] = it.states[i].tensor;
-  for (int i = 0; i < s->n_out; i++)
-    KILN_TRY(
-        kiln_lower_stack(c->lw, it.n_done, it.lists[i], s->out_axes[i], &out[s->n_states + i]));
+  for (int i = 0; i < s->n_states; i++) out[i] = args[i].tensor;
+  for (int i = 0; i < s->n_out; i++) {
+    kiln_tensor **y = &out[s->n_states + i];
+    KILN_TRY(kiln_lower_stack(c->lw, it.n_done, it.lists[i], s->out_axes[i], y));
+    if (is_named) cut_rows(s, s->out_axes[i], s->out_backwards[i] != 0, y);
+  }
   return KILN_OK;
 }
 
@@ -863,7 +915,8 @@ static kiln_status scan_all(scan *s, kiln_tensor *const *in, kiln_tensor **out) 
   KILN_TRY(count_steps(s, in, &steps));
   if (steps == 0) return scan_none(s, in, out);
   attempt kept = attempt_begin(c);
-  const bool is_long = c->w->regions && steps > MAX_UNROLLED_NODES / nodes;
+  const bool is_long =
+      c->w->regions && kiln_expr_is_int(s->length, NULL) && steps > MAX_UNROLLED_NODES / nodes;
   if (is_long && !attempt_failed(c, &kept, keep_scan(s, steps, in, out))) return kept.status;
   return attempt_end(c, &kept, unroll_scan(s, steps, in, out));
 }
@@ -884,7 +937,8 @@ static kiln_status scan_batch(scan *s, kiln_tensor *const *in, kiln_tensor **out
   kiln_tensor **made = KILN_NEW_ARRAY(arena, kiln_tensor *, n_out);
   iteration all = iteration_make(c, s->body, 0, n_out, batch);
   for (; all.n_done < batch; all.n_done++) {
-    for (int i = 0; i < n_in; i++) KILN_TRY(slice(c, in[i], 0, all.n_done, &one[i]));
+    for (int i = 0; i < n_in; i++)
+      KILN_TRY(slice(c, in[i], 0, kiln_int(c->lw->cx, all.n_done), &one[i]));
     KILN_TRY(scan_all(s, one, made));
     for (int i = 0; i < n_out; i++) all.lists[i][all.n_done] = made[i];
   }
