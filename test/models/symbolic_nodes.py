@@ -209,6 +209,20 @@ def random_point(names, rng):
     return point
 
 
+def differ_at(got, want):
+    most = max([float(np.abs(x[np.isfinite(x)].astype(np.float64)).max(initial=0)) for x in want if x.dtype.kind == "f"], default=0)
+    return differ(got, want, atol=1e-5 * max(most, 1e-2))
+
+
+def differs_with_reference(names, values, got):
+    """What differs from onnx.reference: ONNX Runtime's sigmoids and tanhs are off by 2.4e-7, which is much of a small state."""
+    try:
+        want = flat_outputs(names.reference.with_onnx(values))
+    except Exception as problem:
+        return f"onnx.reference: {problem}"
+    return differ_at(got, want)
+
+
 def check_other(case, names, module, rng):
     """At a point by chance that the reference accepts. Gives what is wrong, and whether there was one."""
     for _ in range(6):
@@ -225,8 +239,9 @@ def check_other(case, names, module, rng):
         except Exception:
             continue
         got = case.run(module, flat_inputs(values))
-        most = max([float(np.abs(x[np.isfinite(x)].astype(np.float64)).max(initial=0)) for x in want if x.dtype.kind == "f"], default=0)
-        found = differ(got, want, atol=1e-5 * max(most, 1e-2))
+        found = differ_at(got, want)
+        if found and differs_with_reference(names, values, got) is None:
+            found = None
         where = {f"{names.axes[r][0]}[{names.axes[r][2]}]": n for r, n in point.items()}
         return found and f"{found} at {where}", True
     return None, False
