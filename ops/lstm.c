@@ -197,9 +197,7 @@ static kiln_status check_shapes(recurrent *m) {
   const int rows_at = m->turned ? 2 : 1, in_at = m->turned ? 1 : 2;
   KILN_TRY(kiln_lower_extent(m->lw, m->r, in_at, &m->hidden));
   const int64_t rows = m->n_gates * m->hidden;
-  int64_t width = 0;
-  KILN_TRY(kiln_lower_extent(m->lw, m->w, in_at, &width));
-  KILN_TRY(want_extent(m, m->x, 2, width));
+  KILN_TRY(kiln_lower_want_extent(m->lw, m->x, 2, m->w->shape[in_at]));
   KILN_TRY(want_extent(m, m->w, 0, m->n_dirs));
   KILN_TRY(want_extent(m, m->w, rows_at, rows));
   KILN_TRY(want_extent(m, m->r, 0, m->n_dirs));
