@@ -205,9 +205,14 @@ static const char *closed_reason(connecting *c, const fusion_set *s, int produce
   const fusion *p = &c->fusions[producer];
   const kiln_tensor *t = c->p->tensors.data[result_of(c, p)];
   int first = -1;
-  if (p->out.group.kind == KILN_GROUP_SCATTER)
+  // A scatter, or another statement with initial values or a guard, keeps its order and its axes.
+  const fusion *scatter = p->out.group.kind == KILN_GROUP_SCATTER ? p : NULL;
+  for (int i = 0; i < s->n && !scatter; i++)
+    if (c->fusions[s->data[i]].out.group.kind == KILN_GROUP_SCATTER)
+      scatter = &c->fusions[s->data[i]];
+  if (scatter)
     return kiln_arena_printf(&c->cx->perm, "%s is written at indices that are data",
-                             name_of(c, t->id));
+                             name_of(c, result_of(c, scatter)));
   if (t->inside)
     return kiln_arena_printf(&c->cx->perm, "%s is a part of %s", name_of(c, t->id),
                              name_of(c, t->inside->id));

@@ -9,7 +9,8 @@
 typedef struct reads {
   const kiln_program *p;
   const bool *constant; // by tensor id
-  bool any, all;        // a load was seen; all loads were of constants
+  const bool *known;    // by tensor id: constants, and temporaries that follow from constants alone
+  bool any, all, known_all; // a load was seen; all loads were of constants; of known tensors
 } reads;
 
 static void see_load(const kiln_expr *e, void *argument) {
@@ -17,6 +18,18 @@ static void see_load(const kiln_expr *e, void *argument) {
   if (e->kind != KILN_EXPR_LOAD) return;
   r->any = true;
   r->all &= r->constant[e->u.tensor];
+  r->known_all &= r->known[e->u.tensor];
+}
+
+static reads reads_of(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const bool *constant,
+                      const bool *known) {
+  reads r = {p, constant, known, false, true, true};
+  const kiln_expr *const parts[] = {s->body, s->guard, s->init};
+  for (size_t i = 0; i < KILN_LEN(parts); i++)
+    if (parts[i]) kiln_expr_visit(cx, parts[i], see_load, &r);
+  for (int k = 0; k < p->tensors.data[s->out]->rank; k++)
+    kiln_expr_visit(cx, s->index[k], see_load, &r);
+  return r;
 }
 
 static int64_t steps_of(const kiln_stmt *s) {
@@ -40,20 +53,17 @@ static bool is_reshaping(kiln_ctx *cx, const kiln_stmt *s) {
   return divides && steps_of(s) <= KILN_MAX_MOVED_STEPS;
 }
 
-static bool foldable(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
-                     const bool *constant) {
-  reads r = {p, constant, false, true};
+// A scatter also folds where what it reads only follows from constants, as a mask does that is filled
+// and then assigned slice by slice: its elements are written in order, which no kernel does well.
+// Other such statements are left alone: a kernel that computes an iota needs no memory for it.
+static bool foldable(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const reads *r) {
   const kiln_tensor *out = p->tensors.data[s->out];
   if (out->role != KILN_TEMP || steps_of(s) > KILN_MAX_FOLDED_STEPS) return false;
   if (s->body->kind == KILN_EXPR_LOAD && s->combiner == KILN_COMBINE_NONE && !s->guard &&
-      !is_reshaping(cx, s))
+      !is_reshaping(cx, s) && !kiln_stmt_is_scatter(p, s))
     return false;
-  const kiln_expr *const parts[] = {s->body, s->guard, s->init};
-  for (size_t i = 0; i < KILN_LEN(parts); i++)
-    if (parts[i]) kiln_expr_visit(cx, parts[i], see_load, &r);
-  for (int k = 0; k < p->tensors.data[s->out]->rank; k++)
-    kiln_expr_visit(cx, s->index[k], see_load, &r);
-  return r.any && r.all && !kiln_stmt_decodes(cx, p, s); // stays packed; decoded in every run
+  return r->any && (r->all || (r->known_all && kiln_stmt_is_scatter(p, s))) &&
+         !kiln_stmt_decodes(cx, p, s); // stays packed; decoded in every run
 }
 
 static kiln_status fold_one(kiln_ctx *cx, kiln_interpreter *in, kiln_tensor *t) {
@@ -104,11 +114,15 @@ static kiln_status fold_all(kiln_ctx *cx, kiln_program *p, int n, const int *stm
 kiln_status kiln_program_fold_constants(kiln_ctx *cx, kiln_program *p, int *out_n) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   bool *constant = KILN_NEW_ARRAY(&cx->scratch, bool, p->tensors.n);
+  bool *known = KILN_NEW_ARRAY(&cx->scratch, bool, p->tensors.n);
   int *stmts = KILN_NEW_ARRAY(&cx->scratch, int, p->stmts.n), n = 0;
-  for (int t = 0; t < p->tensors.n; t++) constant[t] = p->tensors.data[t]->role == KILN_CONST;
+  for (int t = 0; t < p->tensors.n; t++)
+    constant[t] = known[t] = p->tensors.data[t]->role == KILN_CONST;
   for (int i = 0; i < p->stmts.n; i++) {
     const kiln_stmt *s = p->stmts.data[i];
-    if (!foldable(cx, p, s, constant)) continue;
+    const reads r = reads_of(cx, p, s, constant, known);
+    known[s->out] = r.known_all && steps_of(s) <= KILN_MAX_FOLDED_STEPS;
+    if (!foldable(cx, p, s, &r)) continue;
     constant[s->out] = true;
     stmts[n++] = i;
   }

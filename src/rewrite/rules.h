@@ -94,6 +94,7 @@ int kiln_rule_cse(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_moves(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_concats(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_gathers(kiln_ctx *cx, kiln_program *p);
+kiln_status kiln_rule_scatters(kiln_ctx *cx, kiln_program *p, int *out_n);
 int kiln_rule_safe_softmax(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_unflatten(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_views(kiln_ctx *cx, kiln_program *p);

@@ -1,8 +1,11 @@
 // The fallback schedule, which runs any program: every statement in nests of its own, its elements
-// mapped to the threads of a grid. Where threads would write one element, one thread runs the nest.
+// mapped to the threads of a grid. Where threads would write one element, a thread runs all
+// iterations that may write it: of a scatter's loops only those are mapped that are an index of
+// their own, of an axis that no other loop moves along.
 #include "template/gpu/grid.h"
 
 #include <math.h>
+#include <string.h>
 
 typedef struct nest {
   const kiln_stmt *stmt;
@@ -22,11 +25,35 @@ static int loops_of(kiln_lowering *w, const nest *n, kiln_symbol *out) {
   return t->rank;
 }
 
+// Whether dim |d| is the index along one axis, whatever the other dims are: different iterations of
+// its loop write different elements.
+static bool keeps_apart(const kiln_lowering *w, const kiln_stmt *s, int d) {
+  for (int k = 0; k < w->p->tensors.data[s->out]->rank; k++)
+    if (s->index[k]->kind == KILN_EXPR_VAR && s->index[k]->u.sym == s->dims[d].name) return true;
+  return false;
+}
+
+// Moves the loops of an update that keep elements apart outwards. Gives their number.
+static kiln_status move_apart(kiln_lowering *w, const kiln_stmt *s, int n, kiln_symbol *io_loops,
+                              int *out_n) {
+  kiln_symbol order[KILN_MAX_RANK];
+  int n_ordered = 0;
+  for (int d = 0; d < n; d++)
+    if (keeps_apart(w, s, d)) order[n_ordered++] = io_loops[d];
+  *out_n = n_ordered;
+  for (int d = 0; d < n; d++)
+    if (!keeps_apart(w, s, d)) order[n_ordered++] = io_loops[d];
+  memcpy(io_loops, order, sizeof(*order) * (size_t)n);
+  return *out_n > 0 && *out_n < n ? kiln_reorder(&w->s, n, order) : KILN_OK;
+}
+
 static kiln_status spread_nest(kiln_lowering *w, void *argument) {
+  const nest *from = argument;
   kiln_symbol loops[KILN_MAX_RANK], thread;
-  const int n = loops_of(w, argument, loops);
+  int n = loops_of(w, from, loops);
   if (n == 0 || !kiln_loops_find(w->s.loops, loops[0])) return KILN_OK;
-  return kiln_gpu_map_grid(w, n, loops, KILN_GPU_THREADS, &thread);
+  if (!from->is_init) KILN_TRY(move_apart(w, from->stmt, n, loops, &n));
+  return n > 0 ? kiln_gpu_map_grid(w, n, loops, KILN_GPU_THREADS, &thread) : KILN_OK;
 }
 
 static kiln_status lower_fallback(kiln_lowering *w, const kiln_tiling *t) {

@@ -225,6 +225,53 @@ static const rule_case constants[] = {
     {"p { in f32 X(3) const f32 V(3) = ... temp f32 E(3) out f32 Y(3)\n"
      "E(i0:3) = V(2 - i0) Y(i0:3) = X(i0)*E(i0) }",
      0, 2},
+    // a mask that is filled and assigned twice: the scatters fold, what fills is dead then
+    {"p { in f32 X(4) const i64 K(2) = 0x01000000000000000300000000000000 temp f32 F(4) temp f32 "
+     "A(4) temp f32 V(2) temp f32 B(4) out f32 Y(4)\n"
+     "F(i0:4) = 0f32 A(i0:2) at (K(i0)) = 1f32 init (F(o0)) V(i0:2) = A(i0 + 1)\n"
+     "B(i0:2) at (K(i0) - 1) = V(i0) init (A(o0)) Y(i0:4) = X(i0)*B(i0) }",
+     2, 1},
+    // what is scattered is an input
+    {"p { in f32 X(2) const i64 K(2) = 0x01000000000000000300000000000000 out f32 Y(4)\n"
+     "Y(i0:2) at (K(i0)) = X(i0) init (0f32) }",
+     0, 1},
+};
+
+static const rule_case scatters[] = {
+    // lines, downwards, with a step, along two axes, one of them constant; combined with the values
+    {"p { in f32 X(6, 5) in f32 U(3, 5) const i64 K(3) = "
+     "0x020000000000000003000000000000000400000000000000 out f32 Y(6, 5)\n"
+     "Y(i0:3, i1:5) at (K(i0), i1) = U(i0, i1) init (X(o0, o1)) }",
+     1, 1},
+    {"p { in f32 X(6, 5) in f32 U(3, 5) const i64 K(3) = "
+     "0x050000000000000003000000000000000100000000000000 out f32 Y(6, 5)\n"
+     "Y(i0:3, i1:5) at (K(i0), i1) +=! U(i0, i1) init (X(o0, o1)) }",
+     1, 1},
+    {"p { in f32 X(4, 5) in f32 U(2, 2) const i64 K(2) = 0x01000000000000000300000000000000\n"
+     "const i64 L(1) = 0x0300000000000000 const i64 M(1) = 0x0200000000000000 out f32 Y(4, 5, 3)\n"
+     "Y(i0:2, i1:2) at (K(i1), K(i0) + L(0) - 3, M(0)) = U(i0, i1) init (X(o0, o1)) }",
+     1, 1},
+    // others: a table; the last of equal positions counts, the guard leaves some out
+    {"p { in f32 X(6) in f32 U(3) const i64 K(3) = "
+     "0x050000000000000000000000000000000500000000000000 out f32 Y(6)\n"
+     "Y(i0:3) at (K(i0)) = U(i0) init (X(o0)) }",
+     1, 1},
+    {"p { in f32 X(6) in f32 U(3, 2) const i64 K(3) = "
+     "0x050000000000000000000000000000000900000000000000 out f32 Y(6, 2)\n"
+     "Y(i0:3, i1:2) at (K(i0), i1) = U(i0, i1) if K(i0) < 6 init (X(o0)) }",
+     1, 1},
+    // sums of equal positions, positions that are data, and values of earlier iterations stay
+    {"p { in f32 X(6) in f32 U(3) const i64 K(3) = "
+     "0x050000000000000000000000000000000500000000000000 out f32 Y(6)\n"
+     "Y(i0:3) at (K(i0)) +=! U(i0) init (X(o0)) }",
+     0, 1},
+    {"p { in f32 X(6) in f32 U(3) in i64 K(3) out f32 Y(6)\n"
+     "Y(i0:3) at (K(i0)) = U(i0) init (X(o0)) }",
+     0, 1},
+    {"p { in f32 X(6) const i64 K(3) = 0x020000000000000003000000000000000400000000000000 out f32 "
+     "Y(6)\n"
+     "Y(i0:3) at (K(i0)) = Y(i0) + 1f32 init (X(o0)) }",
+     0, 1},
 };
 
 static const rule_case cse[] = {
@@ -567,6 +614,7 @@ static const rule_cases all[] = {{"constants", KILN_LEN(constants), constants, 0
                                  {"moves", KILN_LEN(moves), moves, 0},
                                  {"views", KILN_LEN(views), views, 1e-6},
                                  {"gathers", KILN_LEN(gathers), gathers, 0},
+                                 {"scatters", KILN_LEN(scatters), scatters, 0},
                                  {"unflatten", KILN_LEN(unflatten), unflatten, 0},
                                  {"repeat", KILN_LEN(repeat), repeat, 1e-6},
                                  {"resample", KILN_LEN(resample), resample, 1e-6},
