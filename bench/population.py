@@ -262,7 +262,8 @@ class Child:
             return None if "left out" in row else row
         self.errors.seek(0)
         said = self.errors.read().strip().splitlines() or ["no word"]
-        why = f"more than {self.limit:g} s" if self.late else f"exited with {self.process.returncode}: {said[-1][:200]}"
+        named = [line for line in said if "Error: " in line] or said  # hints of PyTorch's follow an error
+        why = f"more than {self.limit:g} s" if self.late else f"exited with {self.process.returncode}: {named[-1][:200]}"
         return {"model": self.name, "failed": why}
 
 

@@ -527,10 +527,13 @@ static void drop_dead(const kiln_program *p, int_list *readers) {
 
 enum { LONG_SUM = 1 << 14 }; // from this length on, blocked sums stay apart (rewrite/blocks.c)
 
-// Whether merging both sums into one would increase the rounding error.
-static bool keeps_digits(const kiln_stmt *s, const kiln_stmt *inner) {
+// Whether merging both sums into one would increase the rounding error. On GPUs it does not: the
+// threads of a long sum have sums of their own.
+static bool keeps_digits(const kiln_machine *m, const kiln_stmt *s, const kiln_stmt *inner) {
   int64_t terms = 1;
-  if (s->combiner != KILN_COMBINE_SUM || !kiln_dtype_is_float(s->body->dtype)) return false;
+  if (m->target->has_grids || s->combiner != KILN_COMBINE_SUM ||
+      !kiln_dtype_is_float(s->body->dtype))
+    return false;
   for (int d = s->n_space; d < s->n_space + s->n_reduce; d++)
     terms *= kiln_expr_int_or(s->dims[d].extent, LONG_SUM);
   for (int d = inner->n_space; d < inner->n_space + inner->n_reduce; d++)
@@ -541,7 +544,7 @@ static bool keeps_digits(const kiln_stmt *s, const kiln_stmt *inner) {
 // The reduction whose results |s| reduces elementwise as its only reader; NULL if there is none.
 // Contractions are excluded: their loops run in registers.
 static const kiln_stmt *inner_sum(kiln_ctx *cx, const kiln_program *p, const kiln_users *users,
-                                  const kiln_stmt *s) {
+                                  const kiln_machine *m, const kiln_stmt *s) {
   if (!s->n_reduce || s->guard || s->init || s->body->kind != KILN_EXPR_LOAD) return NULL;
   const kiln_tensor *t = p->tensors.data[s->body->u.tensor];
   if (t->role != KILN_TEMP || t->def < 0 || users->first[t->id + 1] - users->first[t->id] != 1)
@@ -553,7 +556,7 @@ static const kiln_stmt *inner_sum(kiln_ctx *cx, const kiln_program *p, const kil
                     inner->body->dtype == s->body->dtype &&
                     s->n_reduce + inner->n_reduce <= KILN_MAX_RANK;
   const bool once = kiln_stmt_domain(s) == kiln_tensor_elems(t);
-  return fits && once && kiln_stmt_is_plain(cx, inner) && !keeps_digits(s, inner) ? inner : NULL;
+  return fits && once && kiln_stmt_is_plain(cx, inner) && !keeps_digits(m, s, inner) ? inner : NULL;
 }
 
 // |s| reduces over the dims of |inner| and its own.
@@ -584,11 +587,11 @@ static void merge_sums(kiln_ctx *cx, kiln_stmt *s, const kiln_stmt *inner) {
 }
 
 // Merges nested sums along two axes into one sum over both.
-static void merge_all_sums(kiln_ctx *cx, kiln_program *p) {
+static void merge_all_sums(kiln_ctx *cx, kiln_program *p, const kiln_machine *m) {
   const kiln_users users = kiln_users_make(cx, &cx->scratch, p);
   for (int i = 0; i < p->stmts.n; i++) {
     kiln_stmt *s = p->stmts.data[i];
-    const kiln_stmt *inner = inner_sum(cx, p, &users, s);
+    const kiln_stmt *inner = inner_sum(cx, p, &users, m, s);
     if (inner) merge_sums(cx, s, inner);
   }
 }
@@ -658,7 +661,7 @@ static int inline_all(kiln_ctx *cx, kiln_program *p, const policy *of) {
 kiln_status kiln_tile_inline(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int *io_n) {
   const kiln_mark all = kiln_arena_mark(&cx->scratch);
   if (!m->target->has_grids) drop_single_reductions(cx, p);
-  merge_all_sums(cx, p);
+  merge_all_sums(cx, p, m);
   for (int i = 0; i < p->stmts.n; i++) {
     const kiln_ranges r = kiln_stmt_ranges(&cx->scratch, p->stmts.data[i]);
     fold_scalars(cx, p, p->stmts.data[i], &r);

@@ -587,6 +587,10 @@ static const struct {
      "C(i0:16, i1:4, i2:8) = T(i0, i1, i2) / sqrt(S(i0)) "
      "Y(i0:4, i1:8, i2:16) = max(C(i2, i0, i1), 0f32) }",
      2},
+    {"long sums of sums are one, whose terms threads share",
+     "p { in f32 X(256, 256, 8) temp f32 T(256, 8) out f32 Y(8) "
+     "T(i0:256, i1:8 | r0:256) +=! X(i0, r0, i1) Y(i0:8 | r0:256) +=! T(r0, i0) }",
+     1},
 };
 
 static void rows_keep_their_maps(void **state) {
