@@ -53,8 +53,9 @@ static bool is_reshaping(kiln_ctx *cx, const kiln_stmt *s) {
   return divides && steps_of(s) <= KILN_MAX_MOVED_STEPS;
 }
 
-// A scatter also folds where what it reads only follows from constants, as a mask does that is filled
-// and then assigned slice by slice: its elements are written in order, which no kernel does well.
+// A scatter also folds where what it reads only follows from constants, as a mask does that is
+// filled and then assigned slice by slice: its elements are written in order, which no kernel does
+// well.
 // Other such statements are left alone: a kernel that computes an iota needs no memory for it.
 static bool foldable(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const reads *r) {
   const kiln_tensor *out = p->tensors.data[s->out];

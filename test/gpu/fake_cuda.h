@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 
+// test/ort/memory.py has the same fields.
 typedef struct fake_cuda {
   int n_devices, major, minor; // what there is: 1, 9, 0
   size_t memory_bytes;         // of the device: 1 MiB

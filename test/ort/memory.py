@@ -30,7 +30,7 @@ class Fake(ctypes.Structure):
 
     _fields_ = [("n_devices", ctypes.c_int), ("major", ctypes.c_int), ("minor", ctypes.c_int), ("memory_bytes", ctypes.c_size_t)]
     _fields_ += [(name, ctypes.c_int) for name in ("fail_launch", "launches", "captures", "replays", "waits", "maps", "window_maps",
-                                                   "early", "version", "live")]
+                                                   "threads", "early", "version", "live")]
     _fields_ += [("most_shared", ctypes.c_uint)]
     _fields_ += [(name, ctypes.c_int) for name in ("copies", "host_copies", "fail_call")]
 

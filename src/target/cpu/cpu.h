@@ -345,7 +345,8 @@ bool kiln_cpu_is_short(const kiln_loop *l);
 
 // instr.c
 kiln_status kiln_cpu_emit_instr(kiln_emit *e, const kiln_loop *l);
-// The address of element |at| of an operand's tile.
+// The address of element at[KILN_MAX_TILE_RANK] of an operand's tile: what lies behind the tile's
+// rank is not looked at.
 LLVMValueRef kiln_cpu_tile_address(kiln_emit *e, const kiln_loop *l, int operand,
                                    const int64_t *at);
 

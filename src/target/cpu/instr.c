@@ -139,16 +139,15 @@ typedef struct speller {
 LLVMValueRef kiln_cpu_tile_address(kiln_emit *e, const kiln_loop *l, int operand,
                                    const int64_t *at) {
   const kiln_expr *o = l->operands[operand];
-  const int rank = l->instr->loops->buffers.data[operand]->rank;
-  for (int k = 0; k < rank; k++) {
+  for (int k = 0; k < KILN_MAX_TILE_RANK; k++) {
     const kiln_symbol var = kiln_tile_var(e->cx, k);
     const kiln_binding b = {.var = var, .kind = KILN_BOUND_CONST, .constant = at[k]};
     KILN_VEC_PUSH(&e->cx->perm, &e->vars, b);
     kiln_ranges_push(&e->ranges, var, at[k], at[k]);
   }
   LLVMValueRef p = kiln_cpu_address(e, o, o->u.tensor, o->args).pointer;
-  e->vars.n -= rank;
-  kiln_ranges_pop(&e->ranges, rank);
+  e->vars.n -= KILN_MAX_TILE_RANK;
+  kiln_ranges_pop(&e->ranges, KILN_MAX_TILE_RANK);
   return p;
 }
 

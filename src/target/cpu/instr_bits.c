@@ -95,7 +95,7 @@ static LLVMValueRef numbers(speller *s, int u, int v, bool is_high) {
   kiln_cpu_module *m = s->e->m;
   LLVMBuilderRef b = s->e->b;
   const int lanes = s->instr->lanes;
-  const int64_t at[] = {u, (int64_t)v * lanes, 0};
+  const int64_t at[KILN_MAX_TILE_RANK] = {u, (int64_t)v * lanes, 0};
   LLVMTypeRef i16 = LLVMInt16TypeInContext(m->llvm);
   LLVMValueRef x = load(s, WEIGHTS, s->bytes, at);
   if (is_high) { // there are no shifts of bytes
@@ -139,7 +139,7 @@ static void multiply_unit(speller *s, int u, bool is_high) {
   LLVMValueRef w[KILN_CPU_MAX_TILE];
   for (int v = 0; v < in->vectors; v++) w[v] = numbers(s, u, v, is_high);
   for (int i = 0; i < in->rows; i++) {
-    const int64_t at[] = {i, u, 0};
+    const int64_t at[KILN_MAX_TILE_RANK] = {i, u, 0};
     LLVMValueRef x = load(s, is_high ? HIGH : LOW, e->m->i32, at);
     x = LLVMBuildBitCast(e->b, kiln_cpu_splat(e, x, in->lanes), s->given, "");
     for (int v = 0; v < in->vectors; v++) {
@@ -157,7 +157,7 @@ static void multiply_unit(speller *s, int u, bool is_high) {
 static void finish_sum(speller *s, int i, int v) {
   kiln_emit *e = s->e;
   const kiln_instr *in = s->instr;
-  const int64_t at[] = {i, (int64_t)v * in->lanes};
+  const int64_t at[KILN_MAX_TILE_RANK] = {i, (int64_t)v * in->lanes};
   LLVMValueRef sum = s->acc[i * in->vectors + v];
   if (s->in_pairs) {
     LLVMValueRef ones = splat(s, LLVMInt16TypeInContext(e->m->llvm), 2 * in->lanes, 1);
@@ -180,8 +180,8 @@ void kiln_cpu_emit_bit_instr(kiln_emit *e, const kiln_loop *l) {
   s.given = s.in_pairs ? s.bytes : s.sums;
   const int n = l->instr->rows * l->instr->vectors;
   for (int i = 0; i < n && !s.in_pairs; i++) {
-    const int64_t at[] = {i / l->instr->vectors,
-                          (int64_t)(i % l->instr->vectors) * l->instr->lanes};
+    const int64_t at[KILN_MAX_TILE_RANK] = {i / l->instr->vectors,
+                                            (int64_t)(i % l->instr->vectors) * l->instr->lanes};
     s.acc[i] = load(&s, RESULT, s.sums, at);
   }
   for (int u = 0; u < s.units; u++)
