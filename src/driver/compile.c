@@ -198,8 +198,11 @@ static kiln_status make_bucket(kiln_ctx *cx, const kiln_model *m, size_t n_input
                                const DLTensor *const *inputs, size_t n_outputs,
                                DLTensor *const *outputs, kiln_build *b, int64_t *out_values) {
   kiln_bucket_run run = {n_inputs, n_outputs, inputs, outputs, {0}, 0};
+  kiln_model *part = KILN_NEW(&cx->perm, kiln_model);
   KILN_TRY(kiln_bucket_of(cx, m, &run));
-  kiln_bucket_begin(m, run.bucket, KILN_NEW(&cx->perm, kiln_model), b);
+  kiln_bucket_begin(m, run.bucket, part, b);
+  memset(&part->times, 0, sizeof part->times); // growing the model's list would move it
+  part->n_load_times = 0;
   KILN_TRY(kiln_build_kernels(cx, b));
   KILN_TRY(kiln_pipeline_run(cx, b, KILN_PHASE_LAUNCHES, KILN_PHASE_LAUNCHES));
   kiln_bucket_trim(cx, b, run.values);

@@ -5,7 +5,6 @@
 #include "template/gpu/grid.h"
 
 #include <math.h>
-#include <string.h>
 
 typedef struct nest {
   const kiln_stmt *stmt;
@@ -43,7 +42,7 @@ static kiln_status move_apart(kiln_lowering *w, const kiln_stmt *s, int n, kiln_
   *out_n = n_ordered;
   for (int d = 0; d < n; d++)
     if (!keeps_apart(w, s, d)) order[n_ordered++] = io_loops[d];
-  memcpy(io_loops, order, sizeof(*order) * (size_t)n);
+  for (int d = 0; d < n; d++) io_loops[d] = order[d];
   return *out_n > 0 && *out_n < n ? kiln_reorder(&w->s, n, order) : KILN_OK;
 }
 
