@@ -20,7 +20,7 @@ const kiln_rule kiln_rules[] = {
      .apply = kiln_rule_concats},
     {"gathers", "positions in constant tables are computed if they are a function of their index",
      .apply = kiln_rule_gathers},
-    {"scatters", "scatters to positions that are known become maps: each element finds what is written there",
+    {"scatters", "scatters to known positions become maps of what is written there",
      .try_apply = kiln_rule_scatters},
     {"safe-softmax", "rows of weights that no key has become 0 behind the product instead of in front",
      .apply = kiln_rule_safe_softmax},

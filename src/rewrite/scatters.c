@@ -3,18 +3,19 @@
 //     table = 2 3 4;  Y(i0:3) at (table(i0)) = U(i0) init (X(o0))
 //                     becomes  Y(i0:8) = i0 >= 2 && i0 < 5 ? U(i0 - 2) : X(i0)
 //     table = 5 0 5;  Y(i0) = last(i0) >= 0 ? U(last(i0)) : X(i0),  last = 1 -1 -1 -1 -1 2 -1 -1
-// A scatter runs in order, on a GPU in one thread; a map runs in parallel and is fused.
+// A scatter runs in order along the axes that its indices move along; a map runs in parallel and is
+// fused.
 //
 // Dims that are an axis' index and nothing else keep their axis. The positions along the other axes
 // are computed for all iterations of the other dims: lines are inverted, other positions get a
 // table of the last iteration that writes there.
 #include "analysis/interpret.h"
 #include "analysis/simplify.h"
+#include "rewrite/constants.h"
+#include "rewrite/product.h"
 #include "rewrite/rules.h"
 
 #include <string.h>
-
-enum { MAX_ITERATIONS = 1 << 22, MAX_PLACES = 1 << 22 };
 
 typedef struct scatter {
   kiln_ctx *cx;
@@ -31,23 +32,11 @@ typedef struct scatter {
   const uint8_t *runs;              // [n] whether the guard holds; NULL: there is none
 } scatter;
 
-typedef struct loads {
-  const kiln_program *p;
-  bool constant;
-} loads;
-
-static void see_load(const kiln_expr *e, void *argument) {
-  loads *l = argument;
-  const kiln_tensor *t = l->p->tensors.data[e->u.tensor];
-  l->constant &= t->role == KILN_CONST && t->data;
-}
-
 static bool has_constant_positions(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
-  loads l = {p, true};
-  kiln_expr_visit_loads(cx, s->guard, see_load, &l);
+  bool has = !s->guard || kiln_reads_constants(cx, p, s->guard);
   for (int k = 0; k < p->tensors.data[s->out]->rank; k++)
-    kiln_expr_visit_loads(cx, s->index[k], see_load, &l);
-  return l.constant;
+    has &= kiln_reads_constants(cx, p, s->index[k]);
+  return has;
 }
 
 // --- moved dims and axes ---
@@ -88,8 +77,9 @@ static bool find_moved(scatter *c) {
     moved[d] = c->axis_of[d] < 0;
     extents[d] = c->s->dims[d].extent;
   }
-  c->n = product_of(c->s->n_space, extents, moved, MAX_ITERATIONS, c->extents);
-  c->n_places = product_of(c->out->rank, c->out->shape, c->is_moved, MAX_PLACES, c->shape);
+  c->n = product_of(c->s->n_space, extents, moved, KILN_MAX_MOVED_STEPS, c->extents);
+  c->n_places =
+      product_of(c->out->rank, c->out->shape, c->is_moved, KILN_MAX_MOVED_STEPS, c->shape);
   return c->n > 0 && c->n_places > 0;
 }
 
